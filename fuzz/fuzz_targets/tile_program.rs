@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use libfuzzer_sys::fuzz_target;
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_xdna2_machine::program::text;
-use millrace_xdna2_machine::{Machine, Profile, functional, timing, verify};
+use millrace_xdna2_machine::{Machine, Profile, simulate, timing, verify};
 
 /// A program that moves more is right, and would hold up the fuzzer.
 const MAX_SLOT_BYTES: u64 = 4 << 20;
@@ -40,14 +40,14 @@ fuzz_target!(|source: &str| {
         return;
     }
     let mut buffers: Vec<Vec<u8>> = sizes.iter().map(|n| vec![0; *n as usize]).collect();
-    let options = functional::Options {
+    let options = simulate::SimulateOptions {
         max_units: 1 << 22,
-        ..functional::Options::new(cpu())
+        ..simulate::SimulateOptions::new(cpu())
     };
-    match functional::run(&program, &mut buffers, &options) {
+    match simulate::run(&program, &mut buffers, &options) {
         Ok(_) => {}
         // An index that the data hold, or the bound set above.
-        Err(fault @ (functional::Fault::Deadlock { .. } | functional::Fault::Leftover { .. })) => {
+        Err(fault @ (simulate::SimulationFault::Deadlock { .. } | simulate::SimulationFault::Leftover { .. })) => {
             panic!("accepted, and then: {fault}")
         }
         Err(_) => return,

@@ -8,9 +8,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use millrace_model::recipe::Recipe;
-use millrace_model::synth::{self, Geometry, SynthOptions};
+use millrace_model::synth::{self, ModelGeometry, SynthOptions};
 use millrace_runtime::{CpuEngine, Engine, EngineOptions, LoadedModel};
-use millrace_server::scheduler::Opened;
+use millrace_server::scheduler::EngineSetup;
 use millrace_server::{HttpOptions, ModelOptions, ModelSpec, Server, ServerOptions};
 use serde_json::{Value, json};
 
@@ -44,7 +44,7 @@ fn model(folder: &Path) -> Arc<LoadedModel> {
         seed: 1,
         n_threads: Some(1),
     };
-    let geometry = Geometry::named("gemma-tiny").expect("a geometry");
+    let geometry = ModelGeometry::named("gemma-tiny").expect("a geometry");
     let go_on = &mut |_, _| ControlFlow::Continue(());
     synth::write(geometry, folder, &options, go_on).expect("a model");
     Arc::new(LoadedModel::open(folder).expect("a model that opens"))
@@ -61,7 +61,7 @@ fn options(model: Arc<LoadedModel>) -> ServerOptions {
             ..EngineOptions::default()
         };
         let engine = CpuEngine::new(Arc::clone(&model), options).map_err(|e| e.to_string())?;
-        Ok(Opened::from(Box::new(engine) as Box<dyn Engine>))
+        Ok(EngineSetup::from(Box::new(engine) as Box<dyn Engine>))
     };
     ServerOptions {
         models: vec![ModelSpec {

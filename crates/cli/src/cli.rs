@@ -54,7 +54,7 @@ pub(crate) struct Cli {
     #[command(flatten)]
     global: Global,
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 #[derive(clap::Args, Debug)]
@@ -160,18 +160,18 @@ fn number_reason(value: &str, source: &(dyn std::error::Error + 'static)) -> Opt
 
 /// Declares the subcommands once: variant, module, in the order of the help.
 macro_rules! subcommands {
-    ($($variant:ident => $module:ident,)*) => {
+    ($($variant:ident($args:ident) => $module:ident,)*) => {
         #[derive(Subcommand, Debug)]
-        enum Command {
-            $($variant(commands::$module::Args),)*
+        enum CliCommand {
+            $($variant(commands::$module::$args),)*
         }
 
         impl Cli {
             /// Runs the subcommand.
-            pub(crate) fn run(&self) -> crate::exit::Outcome {
+            pub(crate) fn run(&self) -> crate::exit::CommandResult {
                 let ui = self.ui();
                 match &self.command {
-                    $(Command::$variant(args) => commands::$module::run(args, ui),)*
+                    $(CliCommand::$variant(args) => commands::$module::run(args, ui),)*
                 }
             }
         }
@@ -179,36 +179,36 @@ macro_rules! subcommands {
 }
 
 subcommands! {
-    Run => run,
-    Chat => chat,
-    Serve => serve,
-    Pull => pull,
-    List => list,
-    Rm => rm,
-    Info => info,
-    Bench => bench,
-    Sweep => sweep,
-    Ceiling => ceiling,
-    Hwbench => hwbench,
-    Kernel => kernel,
-    Fidelity => fidelity,
-    Compile => compile,
-    Export => export,
-    Explain => explain,
-    Profile => profile,
-    Verify => verify,
-    Diagnose => diagnose,
-    Perplexity => perplexity,
-    Tokenize => tokenize,
-    Logits => logits,
-    Quantize => quantize,
-    Snr => snr,
-    Synth => synth,
-    Devices => devices,
-    Probe => probe,
-    Doctor => doctor,
-    Completions => completions,
-    Man => man,
+    Run(RunArgs) => run,
+    Chat(ChatArgs) => chat,
+    Serve(ServeArgs) => serve,
+    Pull(PullArgs) => pull,
+    List(ListArgs) => list,
+    Rm(RmArgs) => rm,
+    Info(InfoArgs) => info,
+    Bench(BenchArgs) => bench,
+    Sweep(SweepArgs) => sweep,
+    Ceiling(CeilingArgs) => ceiling,
+    Hwbench(HwbenchArgs) => hwbench,
+    Kernel(KernelArgs) => kernel,
+    Fidelity(FidelityArgs) => fidelity,
+    Compile(CompileArgs) => compile,
+    Export(ExportArgs) => export,
+    Explain(ExplainArgs) => explain,
+    Profile(ProfileArgs) => profile,
+    Verify(VerifyArgs) => verify,
+    Diagnose(DiagnoseArgs) => diagnose,
+    Perplexity(PerplexityArgs) => perplexity,
+    Tokenize(TokenizeArgs) => tokenize,
+    Logits(LogitsArgs) => logits,
+    Quantize(QuantizeArgs) => quantize,
+    Snr(SnrArgs) => snr,
+    Synth(SynthArgs) => synth,
+    Devices(DevicesArgs) => devices,
+    Probe(ProbeArgs) => probe,
+    Doctor(DoctorArgs) => doctor,
+    Completions(CompletionsArgs) => completions,
+    Man(ManArgs) => man,
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 /// What a checkpoint is.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Summary {
+pub(crate) struct CheckpointSummary {
     /// The path or built-in name.
     pub(crate) name: String,
     /// What its authors call it.
@@ -51,14 +51,14 @@ fn file_type_name(number: u32) -> Option<&'static str> {
         .or_else(|| other().map(|(_, name)| *name))
 }
 
-impl Summary {
-    pub(crate) fn of(checkpoint: &Checkpoint) -> Summary {
+impl CheckpointSummary {
+    pub(crate) fn of(checkpoint: &Checkpoint) -> CheckpointSummary {
         let types = type_shares(checkpoint);
         let plain = [
             "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f64", "bool",
         ];
         let is_weight = |share: &&TypeShare| !plain.contains(&share.name);
-        Summary {
+        CheckpointSummary {
             name: checkpoint.name().to_owned(),
             title: gguf_text(checkpoint, "general.name"),
             format: match checkpoint.source() {

@@ -3,7 +3,7 @@
 use crate::output::{bytes, rate};
 use millrace_npu::Provenance;
 use millrace_runtime::Engine;
-use millrace_runtime::npu::{Counters, PhaseCounters};
+use millrace_runtime::npu::{DeviceCounters, PhaseCounters};
 use millrace_runtime::vision::TowerRun;
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ pub(crate) fn line(engine: &dyn Engine) -> Option<String> {
 }
 
 /// What the phases took: prompts in all, tokens on average.
-fn of_phases(counters: &Counters) -> Vec<String> {
+fn of_phases(counters: &DeviceCounters) -> Vec<String> {
     let (prefill, decode, check) = (&counters.prefill, &counters.decode, &counters.check);
     let (n_tokens, n_passes) = (prefill.n_tokens, prefill.n_passes);
     let moved = prefill.traffic.written_bytes + prefill.traffic.read_bytes;
@@ -132,7 +132,7 @@ fn phase(phase: &PhaseCounters) -> Value {
 #[cfg(test)]
 mod tests {
     use super::{of_phases, time};
-    use millrace_runtime::npu::{Counters, PhaseCounters};
+    use millrace_runtime::npu::{DeviceCounters, PhaseCounters};
 
     #[test]
     fn a_prompt_of_several_passes_is_told_whole() {
@@ -150,10 +150,10 @@ mod tests {
             device_ns: 310_000_000,
             ..PhaseCounters::default()
         };
-        let told = of_phases(&Counters {
+        let told = of_phases(&DeviceCounters {
             prefill,
             decode,
-            ..Counters::default()
+            ..DeviceCounters::default()
         });
         let expected = [
             "767 prompt tokens 1.48 s on the NPU in 3 passes, 339 dispatches, 0 B moved",

@@ -1,14 +1,14 @@
 //! What is shown of a download.
 
 use crate::output::Ui;
-use crate::progress::Progress;
+use crate::progress::ProgressDisplay;
 use std::sync::{Mutex, PoisonError};
 
 /// A bar for the files of a model.
 pub(crate) struct DownloadBar {
     ui: Ui,
     /// From the first byte to the last.
-    bar: Mutex<Option<Progress>>,
+    bar: Mutex<Option<ProgressDisplay>>,
 }
 
 impl DownloadBar {
@@ -32,7 +32,7 @@ impl DownloadBar {
                 self.ui.detail(format_args!(
                     "{n_files} files of {total_bytes} bytes in {repo}"
                 ));
-                *bar = Some(Progress::bytes(self.ui, total_bytes));
+                *bar = Some(ProgressDisplay::bytes(self.ui, total_bytes));
             }
             Step::File {
                 name,

@@ -1,10 +1,10 @@
 //! `--draft`: guessing ahead, shared by `run`, `chat`, `bench` and `serve`.
 
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::machine;
 use crate::model_arg::ModelArgs;
 use crate::output::{Ui, bytes};
-use crate::target_args::{DeviceArgs, Place};
+use crate::target_args::{DeviceArgs, ModelPlacement};
 use millrace_plan::predict::{self, Work};
 use millrace_runtime::speculate::check_draft;
 use millrace_runtime::{
@@ -68,7 +68,7 @@ impl DraftArgs {
         device: &DeviceArgs,
         options: &EngineOptions,
         ui: Ui,
-    ) -> Outcome<Option<Draft>> {
+    ) -> CommandResult<Option<Draft>> {
         let Some(name) = &self.draft else {
             return Ok(None);
         };
@@ -112,9 +112,9 @@ pub(crate) fn with_context_of(target: &LoadedModel, options: &EngineOptions) -> 
 }
 
 /// What a model takes where it runs.
-fn need(model: &LoadedModel, device: &DeviceArgs, options: &EngineOptions) -> Outcome<Need> {
+fn need(model: &LoadedModel, device: &DeviceArgs, options: &EngineOptions) -> CommandResult<Need> {
     let target = match device.device {
-        Place::Cpu => {
+        ModelPlacement::Cpu => {
             let memory = CpuEngine::memory(model, options)?;
             return Ok(Need {
                 weights: model.checkpoint().size_bytes(),
@@ -122,7 +122,7 @@ fn need(model: &LoadedModel, device: &DeviceArgs, options: &EngineOptions) -> Ou
                 scratch: memory.scratch_bytes as u64,
             });
         }
-        Place::Target(target) => target,
+        ModelPlacement::Target(target) => target,
     };
     let graph = &model.model().graph;
     let planner = device.plans.planner(target, graph)?;
@@ -133,7 +133,7 @@ fn need(model: &LoadedModel, device: &DeviceArgs, options: &EngineOptions) -> Ou
         context: n_ctx.saturating_sub(1),
     };
     let memory = predict::memory(graph, &*planner, &work)
-        .map_err(|error| Failure::usage(error.to_string()))?;
+        .map_err(|error| CommandFailure::usage(error.to_string()))?;
     Ok(Need {
         weights: memory.weight_bytes + memory.table_bytes,
         cache: memory.cache_bytes,
@@ -142,13 +142,13 @@ fn need(model: &LoadedModel, device: &DeviceArgs, options: &EngineOptions) -> Ou
 }
 
 /// Refuses what does not fit, with the numbers.
-fn check_fits(names: [&str; 2], needs: [Need; 2], n_ctx: usize, usable: u64) -> Outcome {
+fn check_fits(names: [&str; 2], needs: [Need; 2], n_ctx: usize, usable: u64) -> CommandResult {
     let total = needs[0].total().saturating_add(needs[1].total());
     if total <= usable {
         return Ok(());
     }
     let [target, draft] = names;
-    Err(Failure::usage(format!(
+    Err(CommandFailure::usage(format!(
         "{target} and {draft} do not fit together in a context of {n_ctx} tokens: {} ({}) and {} ({}) are \
          needed, and {} are free",
         bytes(needs[0].total()),
@@ -168,7 +168,7 @@ impl Draft {
         device: &DeviceArgs,
         options: &EngineOptions,
         ui: Ui,
-    ) -> Outcome<Speculator> {
+    ) -> CommandResult<Speculator> {
         let draft = match self {
             Draft::Ngram => return Ok(Speculator::ngram()),
             Draft::Model(draft) => draft,
@@ -182,9 +182,9 @@ impl Draft {
     }
 
     /// Whether it can read images: a draft model reads tokens alone.
-    pub(crate) fn refuse_images(&self, n_images: usize) -> Outcome {
+    pub(crate) fn refuse_images(&self, n_images: usize) -> CommandResult {
         match self {
-            Draft::Model(draft) if n_images > 0 => Err(Failure::usage(format!(
+            Draft::Model(draft) if n_images > 0 => Err(CommandFailure::usage(format!(
                 "the draft model {} cannot see images",
                 draft.name()
             ))

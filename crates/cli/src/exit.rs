@@ -48,7 +48,7 @@ impl From<Exit> for ExitCode {
 
 /// Why a command ends early: a code, a message, and what the user can do.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct CommandFailure {
     /// The process's exit code.
     pub(crate) exit: Exit,
     /// What happened; empty when there is nothing to say (a closed pipe, Ctrl-C).
@@ -58,37 +58,37 @@ pub(crate) struct Failure {
 }
 
 /// What a command returns.
-pub(crate) type Outcome<T = ()> = Result<T, Failure>;
+pub(crate) type CommandResult<T = ()> = Result<T, CommandFailure>;
 
-impl Failure {
-    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Failure {
-        Failure {
+impl CommandFailure {
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> CommandFailure {
+        CommandFailure {
             exit,
             message: message.into(),
             hint: None,
         }
     }
 
-    pub(crate) fn usage(message: impl Into<String>) -> Failure {
-        Failure::new(Exit::Usage, message)
+    pub(crate) fn usage(message: impl Into<String>) -> CommandFailure {
+        CommandFailure::new(Exit::Usage, message)
     }
 
-    pub(crate) fn bad_input(message: impl Into<String>) -> Failure {
-        Failure::new(Exit::BadInput, message)
+    pub(crate) fn bad_input(message: impl Into<String>) -> CommandFailure {
+        CommandFailure::new(Exit::BadInput, message)
     }
 
-    pub(crate) fn not_found(message: impl Into<String>) -> Failure {
-        Failure::new(Exit::NotFound, message)
+    pub(crate) fn not_found(message: impl Into<String>) -> CommandFailure {
+        CommandFailure::new(Exit::NotFound, message)
     }
 
     /// Ctrl-C: the user knows, so nothing is said.
-    pub(crate) fn interrupted() -> Failure {
-        Failure::new(Exit::Interrupted, "")
+    pub(crate) fn interrupted() -> CommandFailure {
+        CommandFailure::new(Exit::Interrupted, "")
     }
 
     /// A failed read or write of `what`.
-    pub(crate) fn io(what: impl std::fmt::Display, error: &io::Error) -> Failure {
-        let failure = Failure::new(Exit::Io, format!("{what}: {error}"));
+    pub(crate) fn io(what: impl std::fmt::Display, error: &io::Error) -> CommandFailure {
+        let failure = CommandFailure::new(Exit::Io, format!("{what}: {error}"));
         match io_hint(error) {
             Some(hint) => failure.hint(hint),
             None => failure,
@@ -96,10 +96,10 @@ impl Failure {
     }
 
     /// A failed read of a file the user named.
-    pub(crate) fn reading_file(path: &Path, error: &io::Error) -> Failure {
-        let failure = Failure::io(format_args!("cannot read {}", path.display()), error);
+    pub(crate) fn reading_file(path: &Path, error: &io::Error) -> CommandFailure {
+        let failure = CommandFailure::io(format_args!("cannot read {}", path.display()), error);
         match error.kind() {
-            io::ErrorKind::NotFound => Failure {
+            io::ErrorKind::NotFound => CommandFailure {
                 exit: Exit::NotFound,
                 ..failure
             },
@@ -109,7 +109,7 @@ impl Failure {
 
     /// An error met while reading an input: a missing file is [`Exit::NotFound`], another failed
     /// system call [`Exit::Io`], anything else means the input is bad.
-    pub(crate) fn reading(error: &(dyn StdError + 'static)) -> Failure {
+    pub(crate) fn reading(error: &(dyn StdError + 'static)) -> CommandFailure {
         let exit = match io_cause(error).map(io::Error::kind) {
             Some(io::ErrorKind::NotFound) => Exit::NotFound,
             Some(io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData) | None => {
@@ -117,30 +117,30 @@ impl Failure {
             }
             Some(_) => Exit::Io,
         };
-        Failure::from_chain(exit, error)
+        CommandFailure::from_chain(exit, error)
     }
 
     /// An error met while producing an output: a failed system call is [`Exit::Io`], anything else
     /// means the request does not fit the data.
-    pub(crate) fn writing(error: &(dyn StdError + 'static)) -> Failure {
+    pub(crate) fn writing(error: &(dyn StdError + 'static)) -> CommandFailure {
         let exit = if io_cause(error).is_some() {
             Exit::Io
         } else {
             Exit::BadInput
         };
-        Failure::from_chain(exit, error)
+        CommandFailure::from_chain(exit, error)
     }
 
-    fn from_chain(exit: Exit, error: &(dyn StdError + 'static)) -> Failure {
+    fn from_chain(exit: Exit, error: &(dyn StdError + 'static)) -> CommandFailure {
         let hint = io_cause(error).and_then(io_hint);
-        Failure {
+        CommandFailure {
             exit,
             message: chain_text(error),
             hint: hint.map(str::to_owned),
         }
     }
 
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Failure {
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> CommandFailure {
         self.hint = Some(hint.into());
         self
     }
@@ -215,16 +215,24 @@ mod tests {
             (StorageFull, Exit::Io, Exit::Io),
             (UnexpectedEof, Exit::BadInput, Exit::Io),
         ] {
-            assert_eq!(Failure::reading(&outer(kind)).exit, reading, "{kind:?}");
-            assert_eq!(Failure::writing(&outer(kind)).exit, writing, "{kind:?}");
+            assert_eq!(
+                CommandFailure::reading(&outer(kind)).exit,
+                reading,
+                "{kind:?}"
+            );
+            assert_eq!(
+                CommandFailure::writing(&outer(kind)).exit,
+                writing,
+                "{kind:?}"
+            );
         }
     }
 
     #[test]
     fn message_holds_each_cause_once() {
-        let failure = Failure::reading(&outer(io::ErrorKind::NotFound));
+        let failure = CommandFailure::reading(&outer(io::ErrorKind::NotFound));
         assert_eq!(failure.message, "cannot read x.gguf: the reason");
-        let full = Failure::writing(&outer(io::ErrorKind::StorageFull));
+        let full = CommandFailure::writing(&outer(io::ErrorKind::StorageFull));
         assert!(full.hint.is_some_and(|hint| hint.contains("space")));
     }
 }

@@ -9,10 +9,10 @@
 mod limits;
 mod process;
 
-use limits::Limits;
+use limits::ProcessLimits;
 use millrace_server::grammar::{GrammarTrial, TrialReply, try_grammars_with};
 use millrace_text::{TemplateJob, TemplateReply};
-use process::{NoReply, Work};
+use process::{GuestWork, NoReply};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::ffi::OsStr;
@@ -21,9 +21,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// Real templates take milliseconds.
-const TEMPLATE: Work = Work {
+const TEMPLATE: GuestWork = GuestWork {
     argument: "__render-chat-template",
-    limits: Limits {
+    limits: ProcessLimits {
         memory_bytes: 768 << 20,
         cpu_seconds: 5,
         time: Duration::from_secs(20),
@@ -34,9 +34,9 @@ const TEMPLATE: Work = Work {
 };
 
 /// The schemas of an agent's tools take some tens of milliseconds.
-const GRAMMAR: Work = Work {
+const GRAMMAR: GuestWork = GuestWork {
     argument: "__try-grammar",
-    limits: Limits {
+    limits: ProcessLimits {
         memory_bytes: 512 << 20,
         cpu_seconds: 4,
         time: Duration::from_secs(20),
@@ -57,7 +57,7 @@ pub(crate) fn install() {
 /// Whether this process was started to do such work; the code it ends with.
 pub(crate) fn main() -> Option<ExitCode> {
     let argument = std::env::args_os().nth(1)?;
-    let is = |work: &Work| argument == OsStr::new(work.argument);
+    let is = |work: &GuestWork| argument == OsStr::new(work.argument);
     let served = if is(&TEMPLATE) {
         serve(&TEMPLATE, TemplateJob::run)
     } else if is(&GRAMMAR) {
@@ -75,7 +75,10 @@ pub(crate) fn main() -> Option<ExitCode> {
 }
 
 /// Does the job on standard input.
-fn serve<J: DeserializeOwned, R: Serialize>(work: &Work, run: impl Fn(&J) -> R) -> io::Result<()> {
+fn serve<J: DeserializeOwned, R: Serialize>(
+    work: &GuestWork,
+    run: impl Fn(&J) -> R,
+) -> io::Result<()> {
     limits::end_with_parent();
     limits::step_back(work.niceness);
     work.limits.impose()?;

@@ -1,8 +1,8 @@
 //! Images beside a prompt: the options, the files, what is shown while they are read.
 
-use crate::exit::Outcome;
+use crate::exit::CommandResult;
 use crate::output::Ui;
-use crate::progress::Progress;
+use crate::progress::ProgressDisplay;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use millrace::{Event, ImageStyle, OpenOptions, Picture, read_picture};
 use std::path::PathBuf;
@@ -44,7 +44,7 @@ impl VisionArgs {
 }
 
 /// Reads and decodes images' files.
-pub(crate) fn read_pictures(paths: &[PathBuf]) -> Outcome<Vec<Picture>> {
+pub(crate) fn read_pictures(paths: &[PathBuf]) -> CommandResult<Vec<Picture>> {
     let pictures = paths.iter().map(|path| Ok(read_picture(path)?));
     pictures.collect()
 }
@@ -52,7 +52,7 @@ pub(crate) fn read_pictures(paths: &[PathBuf]) -> Outcome<Vec<Picture>> {
 /// A bar while images are read, which goes when something else is told.
 pub(crate) struct ImageBar {
     ui: Ui,
-    bar: Option<Progress>,
+    bar: Option<ProgressDisplay>,
 }
 
 impl ImageBar {
@@ -66,7 +66,7 @@ impl ImageBar {
             Event::Detail(text) => self.ui.detail(text),
             Event::Images { done, total } => {
                 let bar = self.bar.get_or_insert_with(|| {
-                    let bar = Progress::steps(self.ui, *total as u64);
+                    let bar = ProgressDisplay::steps(self.ui, *total as u64);
                     bar.message("reading images");
                     bar
                 });

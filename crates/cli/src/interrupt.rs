@@ -1,7 +1,7 @@
 //! Ctrl-C: the first asks the work to stop at its next step; if that does not come soon, or at the
 //! second, the process ends, and takes its unfinished files with it.
 
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult, Exit};
 use millrace::Cancel;
 use signal_hook::consts::SIGINT;
 use signal_hook::iterator::Signals;
@@ -26,8 +26,8 @@ const GRACE: Duration = Duration::from_millis(600);
 const TICK: Duration = Duration::from_millis(20);
 
 /// Takes Ctrl-C over from the system's default, which would kill the process mid-write.
-pub(crate) fn install() -> Outcome {
-    let failed = |error| Failure::io("cannot watch for Ctrl-C", &error);
+pub(crate) fn install() -> CommandResult {
+    let failed = |error| CommandFailure::io("cannot watch for Ctrl-C", &error);
     let mut signals = Signals::new([SIGINT]).map_err(failed)?;
     let watch = move || {
         loop {
@@ -60,15 +60,15 @@ fn end() -> ! {
 }
 
 /// While it lives, one Ctrl-C is left to the work, whatever time that takes.
-pub(crate) struct Patience(());
+pub(crate) struct InterruptGuard(());
 
 /// Leaves the first Ctrl-C to the work: for a program that goes on afterwards.
-pub(crate) fn patience() -> Patience {
+pub(crate) fn patience() -> InterruptGuard {
     PATIENT.fetch_add(1, Ordering::Relaxed);
-    Patience(())
+    InterruptGuard(())
 }
 
-impl Drop for Patience {
+impl Drop for InterruptGuard {
     fn drop(&mut self) {
         PATIENT.fetch_sub(1, Ordering::Relaxed);
     }

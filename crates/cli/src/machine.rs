@@ -33,7 +33,7 @@ pub(crate) struct CacheLevel {
 
 /// Memory, and what a container allows of it.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(crate) struct Memory {
+pub(crate) struct HostMemory {
     pub(crate) total_bytes: Option<u64>,
     /// What new work can use without swapping.
     pub(crate) available_bytes: Option<u64>,
@@ -41,7 +41,7 @@ pub(crate) struct Memory {
     pub(crate) limit_bytes: Option<u64>,
 }
 
-impl Memory {
+impl HostMemory {
     /// What this process may still use: the least of what is free and what is allowed.
     pub(crate) fn usable_bytes(&self) -> Option<u64> {
         match (self.available_bytes, self.limit_bytes) {
@@ -83,10 +83,10 @@ fn board() -> Option<String> {
 }
 
 /// Reads the memory's facts.
-pub(crate) fn memory() -> Memory {
+pub(crate) fn memory() -> HostMemory {
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let bytes = |name| parse_kib(field(&meminfo, name)?);
-    Memory {
+    HostMemory {
         total_bytes: bytes("MemTotal"),
         available_bytes: bytes("MemAvailable"),
         limit_bytes: cgroup_file("memory.max").and_then(|text| text.trim().parse().ok()),
@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn the_tighter_bound_on_memory_counts() {
         let memory = |available_bytes, limit_bytes| {
-            Memory {
+            HostMemory {
                 total_bytes: None,
                 available_bytes,
                 limit_bytes,

@@ -1,7 +1,7 @@
 //! The MODEL argument: built-in name, path, hub reference, or cached repository.
 
 use crate::download::DownloadBar;
-use crate::exit::Outcome;
+use crate::exit::CommandResult;
 use crate::image_args::VisionArgs;
 use crate::interrupt;
 use crate::output::{Ui, printable};
@@ -29,7 +29,7 @@ pub(crate) struct ModelArgs {
 
 impl ModelArgs {
     /// Finds the model's files, downloading them first if it is an `hf:` model that is not here.
-    fn files(&self, ui: Ui) -> Outcome<ModelFiles> {
+    fn files(&self, ui: Ui) -> CommandResult<ModelFiles> {
         let bar = DownloadBar::new(ui);
         let options = OpenOptions::new()
             .offline(self.offline)
@@ -39,25 +39,25 @@ impl ModelArgs {
     }
 
     /// Opens the model's files, whatever they hold.
-    pub(crate) fn open(&self, ui: Ui) -> Outcome<Checkpoint> {
+    pub(crate) fn open(&self, ui: Ui) -> CommandResult<Checkpoint> {
         Ok(self.files(ui)?.checkpoint()?)
     }
 
     /// Opens the model to run it, and says what of its files is left aside or overruled.
-    pub(crate) fn load(&self, ui: Ui) -> Outcome<Arc<LoadedModel>> {
+    pub(crate) fn load(&self, ui: Ui) -> CommandResult<Arc<LoadedModel>> {
         let loaded = self.files(ui)?.load()?;
         warn_of(loaded.checkpoint(), loaded.model(), ui);
         Ok(loaded)
     }
 
     /// As [`load`](ModelArgs::load), with the way in which it reads images.
-    pub(crate) fn model(&self, vision: &VisionArgs, ui: Ui) -> Outcome<millrace::Model> {
+    pub(crate) fn model(&self, vision: &VisionArgs, ui: Ui) -> CommandResult<millrace::Model> {
         let loaded = self.load(ui)?;
         Ok(millrace::Model::new(loaded, &vision.options()))
     }
 
     /// Only the tokenizer: no weights are needed, and the architecture may be any.
-    pub(crate) fn tokenizer(&self, ui: Ui) -> Outcome<Tokenizer> {
+    pub(crate) fn tokenizer(&self, ui: Ui) -> CommandResult<Tokenizer> {
         Ok(self.files(ui)?.tokenizer()?)
     }
 }

@@ -3,7 +3,7 @@
 //! Results go to standard output and nothing else does. Everything said *about* the work goes to
 //! standard error, so a pipe never carries chatter.
 
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult, Exit};
 pub(crate) use millrace_plan::units::{bytes, duration, rate};
 use serde::Serialize;
 use std::borrow::Cow;
@@ -43,7 +43,7 @@ impl Ui {
 }
 
 /// Prints a failure the way every command ends.
-pub(crate) fn report(failure: &Failure) {
+pub(crate) fn report(failure: &CommandFailure) {
     if !failure.message.is_empty() {
         // It may quote a file.
         let message = printable(&failure.message);
@@ -135,18 +135,18 @@ impl Out {
     }
 
     /// Writes text as it is.
-    pub(crate) fn text(&mut self, text: impl Display) -> Outcome {
+    pub(crate) fn text(&mut self, text: impl Display) -> CommandResult {
         write!(self.writer, "{text}").map_err(|error| stdout_failure(&error))
     }
 
     /// Writes a line.
-    pub(crate) fn line(&mut self, text: impl Display) -> Outcome {
+    pub(crate) fn line(&mut self, text: impl Display) -> CommandResult {
         writeln!(self.writer, "{text}").map_err(|error| stdout_failure(&error))
     }
 
     /// Writes what a model wrote and shows it at once: on a terminal only what is [`printable`],
     /// elsewhere as it is.
-    pub(crate) fn stream(&mut self, text: &str) -> Outcome {
+    pub(crate) fn stream(&mut self, text: &str) -> CommandResult {
         let text = if self.is_terminal {
             printable(text)
         } else {
@@ -157,7 +157,7 @@ impl Out {
     }
 
     /// Writes a value as indented JSON.
-    pub(crate) fn json(&mut self, value: &impl Serialize) -> Outcome {
+    pub(crate) fn json(&mut self, value: &impl Serialize) -> CommandResult {
         let text = serde_json::to_string_pretty(value)
             .expect("the values printed here have string keys and finite or null numbers");
         self.line(text)?;
@@ -165,16 +165,16 @@ impl Out {
     }
 
     /// Hands everything to the system. Call it last: a full disk shows only here.
-    pub(crate) fn flush(&mut self) -> Outcome {
+    pub(crate) fn flush(&mut self) -> CommandResult {
         self.writer.flush().map_err(|error| stdout_failure(&error))
     }
 }
 
 /// A reader that went away (`| head`) has what it wanted; anything else is a failed write.
-fn stdout_failure(error: &io::Error) -> Failure {
+fn stdout_failure(error: &io::Error) -> CommandFailure {
     match error.kind() {
-        io::ErrorKind::BrokenPipe => Failure::new(Exit::Ok, ""),
-        _ => Failure::io("cannot write to standard output", error),
+        io::ErrorKind::BrokenPipe => CommandFailure::new(Exit::Ok, ""),
+        _ => CommandFailure::io("cannot write to standard output", error),
     }
 }
 
@@ -186,7 +186,7 @@ pub(crate) enum Align {
 }
 
 /// Rows under headings, padded to the widest cell of each column.
-pub(crate) struct Table {
+pub(crate) struct TextTable {
     columns: Vec<(&'static str, Align)>,
     rows: Vec<Vec<String>>,
     widths: Vec<usize>,
@@ -195,9 +195,9 @@ pub(crate) struct Table {
 /// Spaces between two columns.
 const GAP: usize = 2;
 
-impl Table {
-    pub(crate) fn new(columns: &[(&'static str, Align)]) -> Table {
-        Table {
+impl TextTable {
+    pub(crate) fn new(columns: &[(&'static str, Align)]) -> TextTable {
+        TextTable {
             columns: columns.to_vec(),
             rows: Vec::new(),
             widths: columns.iter().map(|(name, _)| width(name)).collect(),
@@ -217,7 +217,7 @@ impl Table {
     }
 
     /// Prints headings and rows, indented by two spaces.
-    pub(crate) fn print(&self, out: &mut Out) -> Outcome {
+    pub(crate) fn print(&self, out: &mut Out) -> CommandResult {
         let headings = self.padded(self.columns.iter().map(|(name, _)| *name));
         out.line(format_args!("  {}", Paint::Dim.stdout(&headings)))?;
         for row in &self.rows {
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn cells_are_padded_by_characters_not_bytes() {
-        let mut table = Table::new(&[("name", Align::Left), ("n", Align::Right)]);
+        let mut table = TextTable::new(&[("name", Align::Left), ("n", Align::Right)]);
         table.row(vec!["é".into(), "1".into()]);
         table.row(vec!["abcdef".into(), "100".into()]);
         assert_eq!(table.padded(["é", "1"].into_iter()), "é         1");

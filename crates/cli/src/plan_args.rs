@@ -1,7 +1,7 @@
 //! What to plan for: a model's files, or a geometry with no files at all; and for which prompts.
 
 use crate::commands::quantize::parse_recipe;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::model_arg::ModelArgs;
 use crate::output::Ui;
 use crate::target_args::TargetArgs;
@@ -10,7 +10,7 @@ use millrace_format::Source;
 use millrace_model::Model;
 use millrace_model::graph::Graph;
 use millrace_model::recipe::Recipe;
-use millrace_model::synth::Geometry;
+use millrace_model::synth::ModelGeometry;
 use millrace_plan::{PassKind, Planner, Sequences};
 use millrace_runtime::{EngineOptions, LoadedModel};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) struct PlanArgs {
     model: Option<String>,
     /// The shape of a real model instead: needs no files
     #[arg(long, value_name = "NAME", conflicts_with = "model", value_parser = geometry_parser())]
-    geometry: Option<Geometry>,
+    geometry: Option<ModelGeometry>,
     /// Number of layers [default: the geometry's]
     #[arg(long, value_name = "N", requires = "geometry")]
     layers: Option<usize>,
@@ -40,7 +40,7 @@ pub(crate) struct SubjectArgs {
     model: Option<String>,
     /// The shape of a real model instead: needs no files
     #[arg(long, value_name = "NAME", conflicts_with = "model", value_parser = geometry_parser())]
-    geometry: Option<Geometry>,
+    geometry: Option<ModelGeometry>,
     /// Number of layers [default: the geometry's]
     #[arg(long, value_name = "N", requires = "geometry")]
     layers: Option<usize>,
@@ -54,14 +54,14 @@ pub(crate) struct SubjectArgs {
 
 impl SubjectArgs {
     /// The model. Of files no weight is read.
-    pub(crate) fn read(&self, ui: Ui) -> Outcome<Planned> {
+    pub(crate) fn read(&self, ui: Ui) -> CommandResult<PlanSubject> {
         let Some(geometry) = self.geometry else {
             let args = ModelArgs {
                 model: self.model.clone().unwrap_or_default(),
                 offline: self.offline,
             };
             let model = args.load(ui)?;
-            return Ok(Planned {
+            return Ok(PlanSubject {
                 name: model.name().to_owned(),
                 of: Of::Files(model),
             });
@@ -75,21 +75,21 @@ impl SubjectArgs {
             None => Source::HuggingFace,
         };
         let model = Model::without_weights(geometry, self.layers, recipe, source)
-            .map_err(|error| Failure::usage(error.to_string()))?;
-        Ok(Planned {
+            .map_err(|error| CommandFailure::usage(error.to_string()))?;
+        Ok(PlanSubject {
             name: geometry.name().to_owned(),
             of: Of::Geometry(Box::new(model)),
         })
     }
 }
 
-fn geometry_parser() -> impl TypedValueParser<Value = Geometry> {
-    PossibleValuesParser::new(Geometry::all().map(Geometry::name))
-        .map(|name| Geometry::named(&name).expect("one of the possible values"))
+fn geometry_parser() -> impl TypedValueParser<Value = ModelGeometry> {
+    PossibleValuesParser::new(ModelGeometry::all().map(ModelGeometry::name))
+        .map(|name| ModelGeometry::named(&name).expect("one of the possible values"))
 }
 
 /// What is planned.
-pub(crate) struct Planned {
+pub(crate) struct PlanSubject {
     name: String,
     of: Of,
 }
@@ -99,7 +99,7 @@ enum Of {
     Geometry(Box<Model>),
 }
 
-impl Planned {
+impl PlanSubject {
     /// What to call it.
     pub(crate) fn name(&self) -> &str {
         &self.name
@@ -129,13 +129,13 @@ impl Planned {
 
 impl PlanArgs {
     /// The graph. Of a model's files no weight is read.
-    pub(crate) fn read(&self, ui: Ui) -> Outcome<Planned> {
+    pub(crate) fn read(&self, ui: Ui) -> CommandResult<PlanSubject> {
         if let Some(geometry) = self.geometry {
             let recipe = Recipe::parse("BF16").expect("a recipe of the table");
             let source = Source::HuggingFace;
             let model = Model::without_weights(geometry, self.layers, recipe, source)
-                .map_err(|error| Failure::usage(error.to_string()))?;
-            return Ok(Planned {
+                .map_err(|error| CommandFailure::usage(error.to_string()))?;
+            return Ok(PlanSubject {
                 name: geometry.name().to_owned(),
                 of: Of::Geometry(Box::new(model)),
             });
@@ -145,7 +145,7 @@ impl PlanArgs {
             offline: self.offline,
         };
         let model = args.load(ui)?;
-        Ok(Planned {
+        Ok(PlanSubject {
             name: model.name().to_owned(),
             of: Of::Files(model),
         })
@@ -160,7 +160,7 @@ pub(crate) fn kinds(sequences: &Sequences<'_>, prompts: &[u64]) -> Vec<PassKind>
     kinds
 }
 
-impl Planned {
+impl PlanSubject {
     /// Its sequences, in the context that a session has if none is asked for, or in one that holds the
     /// longest of the prompts and a token.
     pub(crate) fn sequences<'a>(
@@ -188,10 +188,10 @@ mod tests {
     /// attention that each pass takes.
     #[test]
     fn prompts_and_tokens_have_the_plans_that_sessions_take() {
-        let geometry = Geometry::named("llama-3.2-1b").expect("a geometry");
+        let geometry = ModelGeometry::named("llama-3.2-1b").expect("a geometry");
         let recipe = Recipe::parse("BF16").expect("a recipe");
         let model = Model::without_weights(geometry, Some(1), recipe, Source::HuggingFace);
-        let planned = Planned {
+        let planned = PlanSubject {
             name: "1b".to_owned(),
             of: Of::Geometry(Box::new(model.expect("a model"))),
         };

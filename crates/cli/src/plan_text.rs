@@ -1,6 +1,6 @@
 //! Plans in words: slots, herds, index sets. What `compile` and `explain` print alike.
 
-use crate::output::{Align, Table, bytes};
+use crate::output::{Align, TextTable, bytes};
 use millrace_model::graph::Graph;
 use millrace_npu::{Role, Slot};
 use millrace_plan::{
@@ -139,8 +139,8 @@ pub(crate) fn shape(slot: &Slot) -> String {
 }
 
 /// The slots of a program with what its first call binds to them.
-pub(crate) fn slot_table(plan: &Plan, program: usize, graph: &Graph) -> Table {
-    let mut table = Table::new(&[
+pub(crate) fn slot_table(plan: &Plan, program: usize, graph: &Graph) -> TextTable {
+    let mut table = TextTable::new(&[
         ("slot", Align::Right),
         ("name", Align::Left),
         ("role", Align::Left),
@@ -193,8 +193,8 @@ pub(crate) fn slots_json(plan: &Plan, program: usize, graph: &Graph) -> Vec<Valu
 }
 
 /// The logical launches of a program.
-pub(crate) fn launch_table(planner: &dyn Planner, planned: &PlannedProgram) -> Table {
-    let mut table = Table::new(&[
+pub(crate) fn launch_table(planner: &dyn Planner, planned: &PlannedProgram) -> TextTable {
+    let mut table = TextTable::new(&[
         ("launch", Align::Right),
         ("name", Align::Left),
         ("kernel", Align::Left),

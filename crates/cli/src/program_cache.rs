@@ -1,6 +1,6 @@
 //! Compiled programs that are kept between runs.
 
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::output::Ui;
 use millrace_npu::{Device, ProgramCache};
 use std::collections::BTreeSet;
@@ -8,9 +8,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 /// The cache of a device in a folder, which is made if need be.
-pub(crate) fn open(device: Arc<dyn Device>, dir: &Path, ui: Ui) -> Outcome<ProgramCache> {
+pub(crate) fn open(device: Arc<dyn Device>, dir: &Path, ui: Ui) -> CommandResult<ProgramCache> {
     let cache = ProgramCache::with_directory(device, dir).map_err(|error| {
-        Failure::io(format!("cannot keep programs in {}", dir.display()), &error)
+        CommandFailure::io(format!("cannot keep programs in {}", dir.display()), &error)
     })?;
     // Each program looks into the folder: what is wrong with it is worth one line.
     let said = Mutex::new(BTreeSet::new());

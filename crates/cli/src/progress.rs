@@ -5,21 +5,21 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::Duration;
 
 /// A bar, a spinner, or nothing (no terminal, or `--quiet`). It clears itself when dropped.
-pub(crate) struct Progress {
+pub(crate) struct ProgressDisplay {
     bar: ProgressBar,
 }
 
-impl Progress {
+impl ProgressDisplay {
     /// A transfer or conversion of `total_bytes`.
-    pub(crate) fn bytes(ui: Ui, total_bytes: u64) -> Progress {
+    pub(crate) fn bytes(ui: Ui, total_bytes: u64) -> ProgressDisplay {
         let template = "{msg} {wide_bar:.cyan/blue} {binary_bytes:>10}/{binary_total_bytes} \
                         {binary_bytes_per_sec:>12} {eta:>4}";
-        Progress::with(ui, Some(total_bytes), template)
+        ProgressDisplay::with(ui, Some(total_bytes), template)
     }
 
     /// `total` steps of something that the message names.
-    pub(crate) fn steps(ui: Ui, total: u64) -> Progress {
-        Progress::with(
+    pub(crate) fn steps(ui: Ui, total: u64) -> ProgressDisplay {
+        ProgressDisplay::with(
             ui,
             Some(total),
             "{msg} {wide_bar:.cyan/blue} {pos:>6}/{len} {eta:>4}",
@@ -27,14 +27,14 @@ impl Progress {
     }
 
     /// Work of unknown length.
-    pub(crate) fn spinner(ui: Ui, message: impl Into<String>) -> Progress {
-        let progress = Progress::with(ui, None, "{spinner} {msg}");
+    pub(crate) fn spinner(ui: Ui, message: impl Into<String>) -> ProgressDisplay {
+        let progress = ProgressDisplay::with(ui, None, "{spinner} {msg}");
         progress.message(message);
         progress.bar.enable_steady_tick(Duration::from_millis(120));
         progress
     }
 
-    fn with(ui: Ui, length: Option<u64>, template: &str) -> Progress {
+    fn with(ui: Ui, length: Option<u64>, template: &str) -> ProgressDisplay {
         let target = if ui.quiet {
             ProgressDrawTarget::hidden()
         } else {
@@ -43,7 +43,7 @@ impl Progress {
         let bar = ProgressBar::with_draw_target(length, target);
         let style = ProgressStyle::with_template(template).expect("a template of this file");
         bar.set_style(style.progress_chars("━╸─"));
-        Progress { bar }
+        ProgressDisplay { bar }
     }
 
     /// What is being worked on.
@@ -73,7 +73,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressDisplay {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }

@@ -1,6 +1,6 @@
 //! Text that a command works on: from the command line, a file, or standard input.
 
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult};
 use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ impl TextArgs {
     }
 
     /// The text. A file's last line end is not part of it: editors and `echo` add one.
-    pub(crate) fn read(&self) -> Outcome<String> {
+    pub(crate) fn read(&self) -> CommandResult<String> {
         let text = match (&self.text, &self.file) {
             (Some(text), _) if text != "-" => return Ok(text.clone()),
             (_, Some(path)) => read_file(path)?,
@@ -36,24 +36,24 @@ impl TextArgs {
 }
 
 /// A text file: UTF-8, or UTF-16 with a byte order mark. The mark is no part of the text.
-pub(crate) fn read_file(path: &Path) -> Outcome<String> {
-    let bytes = std::fs::read(path).map_err(|error| Failure::reading_file(path, &error))?;
+pub(crate) fn read_file(path: &Path) -> CommandResult<String> {
+    let bytes = std::fs::read(path).map_err(|error| CommandFailure::reading_file(path, &error))?;
     decode(&bytes, &path.display().to_string())
 }
 
-fn read_stdin() -> Outcome<String> {
+fn read_stdin() -> CommandResult<String> {
     let mut bytes = Vec::new();
     std::io::stdin()
         .read_to_end(&mut bytes)
-        .map_err(|error| Failure::io("cannot read standard input", &error))?;
+        .map_err(|error| CommandFailure::io("cannot read standard input", &error))?;
     decode(&bytes, "standard input")
 }
 
 /// UTF-8, or what the byte order mark says.
-fn decode(bytes: &[u8], source: &str) -> Outcome<String> {
+fn decode(bytes: &[u8], source: &str) -> CommandResult<String> {
     match bytes {
         // UTF-32's little-endian mark begins with UTF-16's.
-        [0xFF, 0xFE, 0, 0, ..] | [0, 0, 0xFE, 0xFF, ..] => Err(Failure::bad_input(format!(
+        [0xFF, 0xFE, 0, 0, ..] | [0, 0, 0xFE, 0xFF, ..] => Err(CommandFailure::bad_input(format!(
             "{source} is UTF-32 text: save it as UTF-8"
         ))),
         [0xFF, 0xFE, rest @ ..] => utf16(rest, u16::from_le_bytes, source),
@@ -62,9 +62,9 @@ fn decode(bytes: &[u8], source: &str) -> Outcome<String> {
     }
 }
 
-fn utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16, source: &str) -> Outcome<String> {
+fn utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16, source: &str) -> CommandResult<String> {
     let bad = |offset: usize| {
-        Failure::bad_input(format!(
+        CommandFailure::bad_input(format!(
             "{source} is not UTF-16 text, as its byte order mark says: the bytes at offset {offset}"
         ))
     };
@@ -83,7 +83,7 @@ fn utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16, source: &str) -> Outcome<String
     Ok(text)
 }
 
-fn utf8(bytes: &[u8], source: &str) -> Outcome<String> {
+fn utf8(bytes: &[u8], source: &str) -> CommandResult<String> {
     const MARK: &[u8] = b"\xEF\xBB\xBF";
     match std::str::from_utf8(bytes) {
         Ok(text) => Ok(text.strip_prefix('\u{FEFF}').unwrap_or(text).to_owned()),
@@ -95,7 +95,7 @@ fn utf8(bytes: &[u8], source: &str) -> Outcome<String> {
                 true => "; it looks like UTF-16 without a byte order mark: save it as UTF-8",
                 false => "; save it as UTF-8",
             };
-            Err(Failure::bad_input(format!(
+            Err(CommandFailure::bad_input(format!(
                 "{source} is not UTF-8 text: the byte at offset {offset}{advice}"
             )))
         }
@@ -103,9 +103,9 @@ fn utf8(bytes: &[u8], source: &str) -> Outcome<String> {
 }
 
 /// Refuses a text of no characters.
-pub(crate) fn check_not_empty(text: &str) -> Outcome {
+pub(crate) fn check_not_empty(text: &str) -> CommandResult {
     if text.is_empty() {
-        return Err(Failure::usage("the prompt is empty")
+        return Err(CommandFailure::usage("the prompt is empty")
             .hint("give a text, a file with -f FILE, or pipe one into standard input"));
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 mod stream;
 
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult, Exit};
 use crate::interrupt;
 use clap::ValueHint::{FilePath, Url};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stream::{Piece, Pieces};
+use stream::{Pieces, StreamPiece};
 use ureq::Agent;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
@@ -40,21 +40,25 @@ pub(crate) struct ServerArgs {
 
 impl ServerArgs {
     /// The server, if one is named.
-    pub(crate) fn open(&self) -> Outcome<Option<Server>> {
+    pub(crate) fn open(&self) -> CommandResult<Option<Server>> {
         let Some(url) = &self.server else {
             return Ok(None);
         };
         let base = url.trim_end_matches('/').trim_end_matches("/v1");
         if !base.starts_with("http://") && !base.starts_with("https://") {
             let message = format!("--server: `{url}` is not an http:// or https:// address");
-            return Err(Failure::usage(message)
+            return Err(CommandFailure::usage(message)
                 .hint("as `http://127.0.0.1:8080`, which `millrace serve` prints"));
         }
         let mut tls = TlsConfig::builder();
         if let Some(path) = &self.server_ca {
-            let pem = std::fs::read(path).map_err(|error| Failure::reading_file(path, &error))?;
+            let pem =
+                std::fs::read(path).map_err(|error| CommandFailure::reading_file(path, &error))?;
             let certificate = Certificate::from_pem(&pem).map_err(|error| {
-                Failure::bad_input(format!("{} holds no certificate: {error}", path.display()))
+                CommandFailure::bad_input(format!(
+                    "{} holds no certificate: {error}",
+                    path.display()
+                ))
             })?;
             tls = tls.root_certs(RootCerts::Specific(Arc::new(vec![certificate])));
         }
@@ -90,7 +94,7 @@ impl Server {
     }
 
     /// What it says of a model: an error if it has none of that name.
-    pub(crate) fn describe(&self, model: &str) -> Outcome<Value> {
+    pub(crate) fn describe(&self, model: &str) -> CommandResult<Value> {
         let url = format!("{}/v1/models/{model}", self.base);
         let mut request = self.agent.get(&url);
         if let Some(key) = &self.key {
@@ -113,7 +117,7 @@ impl Server {
         path: &str,
         mut body: Value,
         on_text: &mut dyn FnMut(&str),
-    ) -> Outcome<Answer> {
+    ) -> CommandResult<Answer> {
         body["stream"] = true.into();
         body["stream_options"] = json!({"include_usage": true});
         let start = Instant::now();
@@ -130,16 +134,16 @@ impl Server {
             }
             match pieces.next(Duration::from_millis(50)) {
                 None => {}
-                Some(Piece::Event(event)) => answer.take(&event, start, on_text)?,
-                Some(Piece::End) => break,
-                Some(Piece::Failed(failure)) => return Err(failure),
+                Some(StreamPiece::Event(event)) => answer.take(&event, start, on_text)?,
+                Some(StreamPiece::End) => break,
+                Some(StreamPiece::Failed(failure)) => return Err(failure),
             }
         }
         answer.total = start.elapsed();
         Ok(answer)
     }
 
-    fn read(&self, path: &str, body: &Value, sender: &stream::Sender) -> Outcome {
+    fn read(&self, path: &str, body: &Value, sender: &stream::Sender) -> CommandResult {
         let url = format!("{}{path}", self.base);
         let mut request = self.agent.post(&url).content_type("application/json");
         if let Some(key) = &self.key {
@@ -155,9 +159,9 @@ impl Server {
         stream::events(response.into_body().into_reader(), sender)
     }
 
-    fn unreachable(&self, error: &ureq::Error) -> Failure {
+    fn unreachable(&self, error: &ureq::Error) -> CommandFailure {
         let message = format!("cannot ask {}: {error}", self.base);
-        let failure = Failure::new(Exit::NotFound, message);
+        let failure = CommandFailure::new(Exit::NotFound, message);
         match self.base.starts_with("https://") {
             true => failure
                 .hint("does it run there? For a certificate of its own give --server-ca FILE"),
@@ -166,28 +170,29 @@ impl Server {
     }
 }
 
-fn parse(text: &str) -> Outcome<Value> {
-    serde_json::from_str(text)
-        .map_err(|error| Failure::bad_input(format!("the server's answer is not JSON: {error}")))
+fn parse(text: &str) -> CommandResult<Value> {
+    serde_json::from_str(text).map_err(|error| {
+        CommandFailure::bad_input(format!("the server's answer is not JSON: {error}"))
+    })
 }
 
 /// What a server says that does not do what it was asked.
-fn refused(status: u16, text: &str) -> Failure {
+fn refused(status: u16, text: &str) -> CommandFailure {
     let body: Value = serde_json::from_str(text).unwrap_or_default();
     let said = body["error"]["message"].as_str().or(body["error"].as_str());
     let said = said.unwrap_or("it does not say why");
     let message = format!("the server answers {status}: {said}");
     match status {
-        401 => Failure::usage(message).hint("set MILLRACE_API_KEY to a key of the server"),
-        404 => Failure::not_found(message),
-        400 | 403 | 413 => Failure::usage(message),
-        429 => Failure::new(Exit::Failed, message).hint("try again in a moment"),
-        _ => Failure::new(Exit::Failed, message),
+        401 => CommandFailure::usage(message).hint("set MILLRACE_API_KEY to a key of the server"),
+        404 => CommandFailure::not_found(message),
+        400 | 403 | 413 => CommandFailure::usage(message),
+        429 => CommandFailure::new(Exit::Failed, message).hint("try again in a moment"),
+        _ => CommandFailure::new(Exit::Failed, message),
     }
 }
 
 /// A user's message as OpenAI's API has it, with images as data.
-pub(crate) fn user_message(text: &str, images: &[PathBuf]) -> Outcome<Value> {
+pub(crate) fn user_message(text: &str, images: &[PathBuf]) -> CommandResult<Value> {
     if images.is_empty() {
         return Ok(json!({"role": "user", "content": text}));
     }
@@ -199,8 +204,8 @@ pub(crate) fn user_message(text: &str, images: &[PathBuf]) -> Outcome<Value> {
     Ok(json!({"role": "user", "content": content}))
 }
 
-fn data_url(path: &Path) -> Outcome<String> {
-    let failed = |error: std::io::Error| Failure::reading_file(path, &error);
+fn data_url(path: &Path) -> CommandResult<String> {
+    let failed = |error: std::io::Error| CommandFailure::reading_file(path, &error);
     let file = std::fs::File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();
     file.take(MAX_IMAGE_BYTES + 1)
@@ -211,7 +216,7 @@ fn data_url(path: &Path) -> Outcome<String> {
             "{} is longer than the {MAX_IMAGE_BYTES} bytes that are sent",
             path.display()
         );
-        return Err(Failure::bad_input(message));
+        return Err(CommandFailure::bad_input(message));
     }
     let kind = match &bytes[..] {
         [0x89, b'P', b'N', b'G', ..] => "png",
@@ -219,7 +224,7 @@ fn data_url(path: &Path) -> Outcome<String> {
         [b'R', b'I', b'F', b'F', ..] => "webp",
         _ => {
             let message = format!("{} is no PNG, JPEG or WebP file", path.display());
-            return Err(Failure::bad_input(message));
+            return Err(CommandFailure::bad_input(message));
         }
     };
     Ok(format!(

@@ -2,11 +2,11 @@
 //! device.
 
 use crate::engine_args::CpuArgs;
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult, Exit};
 use crate::output::Ui;
-use crate::plan_args::Planned;
-use crate::progress::Progress;
-use crate::target_args::{DeviceArgs, Place};
+use crate::plan_args::PlanSubject;
+use crate::progress::ProgressDisplay;
+use crate::target_args::{DeviceArgs, ModelPlacement};
 use millrace_kernels::roof::{self, Effort};
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_model::graph::{Graph, Linear, Op};
@@ -49,34 +49,36 @@ const READ_BYTES: (f64, f64) = (4e6, 256e6);
 impl Setting {
     /// Of a model at a depth.
     pub(crate) fn of(
-        planned: &Planned,
+        planned: &PlanSubject,
         device: &DeviceArgs,
         cpu: &CpuArgs,
         (depth, kv_type): (u64, KvType),
         bytes_per_s: Option<f64>,
         ui: Ui,
-    ) -> Outcome<Setting> {
+    ) -> CommandResult<Setting> {
         match device.device {
-            Place::Cpu => on_cpu(planned, cpu, (depth, kv_type), bytes_per_s, ui),
-            Place::Target(target) => on_target(planned, device, target, depth, bytes_per_s, ui),
+            ModelPlacement::Cpu => on_cpu(planned, cpu, (depth, kv_type), bytes_per_s, ui),
+            ModelPlacement::Target(target) => {
+                on_target(planned, device, target, depth, bytes_per_s, ui)
+            }
         }
     }
 }
 
 fn on_cpu(
-    planned: &Planned,
+    planned: &PlanSubject,
     cpu: &CpuArgs,
     (depth, kv_type): (u64, KvType),
     bytes_per_s: Option<f64>,
     ui: Ui,
-) -> Outcome<Setting> {
+) -> CommandResult<Setting> {
     let demand = Demand::of(planned.graph(), depth, element_bytes(kv_type));
     let cpu = Cpu::new(CpuOptions {
         n_threads: cpu.threads,
         level: cpu.cpu_level,
     })
-    .map_err(|error| Failure::usage(error.to_string()))?;
-    let progress = Progress::spinner(ui, "limits of the machine");
+    .map_err(|error| CommandFailure::usage(error.to_string()))?;
+    let progress = ProgressDisplay::spinner(ui, "limits of the machine");
     let read_bytes = (demand.weight_bytes + demand.cache_bytes).clamp(READ_BYTES.0, READ_BYTES.1);
     let effort = Effort {
         read_bytes: read_bytes as usize,
@@ -85,7 +87,7 @@ fn on_cpu(
     let roofs = roof::measure_levels(&cpu, &effort);
     drop(progress);
     let Some((_, roof)) = roofs.last() else {
-        return Err(Failure::new(Exit::Failed, "no level was measured"));
+        return Err(CommandFailure::new(Exit::Failed, "no level was measured"));
     };
     let main = main_format(planned.graph());
     let (kind, flops_per_s) = match main {
@@ -131,21 +133,21 @@ fn main_format(graph: &Graph) -> Option<DType> {
 }
 
 fn on_target(
-    planned: &Planned,
+    planned: &PlanSubject,
     device: &DeviceArgs,
     target: &'static dyn Target,
     depth: u64,
     bytes_per_s: Option<f64>,
     ui: Ui,
-) -> Outcome<Setting> {
+) -> CommandResult<Setting> {
     let planner = device.plans.planner(target, planned.graph())?;
     let Some(mut pricer) = planner.pricer() else {
-        return Err(Failure::usage(format!(
+        return Err(CommandFailure::usage(format!(
             "nothing was ever measured of {}: it has no times",
             target.title()
         )));
     };
-    let progress = Progress::spinner(ui, "predicting");
+    let progress = ProgressDisplay::spinner(ui, "predicting");
     let work = Work {
         prompt_tokens: 1,
         context: depth,
@@ -183,10 +185,10 @@ fn on_target(
     })
 }
 
-fn failed(error: PredictError) -> Failure {
+fn failed(error: PredictError) -> CommandFailure {
     match error {
         PredictError::Setting(error) => error.into(),
         PredictError::Lower(error) => error.into(),
-        other => Failure::new(Exit::Failed, other.to_string()),
+        other => CommandFailure::new(Exit::Failed, other.to_string()),
     }
 }

@@ -1,6 +1,6 @@
 //! Options that say how text is chosen, shared by `run` and `chat`.
 
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::interrupt;
 use millrace::{GenerateParams, Model, Options};
 use serde_json::{Map, Value};
@@ -85,9 +85,9 @@ fn parse_bias(text: &str) -> Result<(u32, f32), String> {
 
 impl SamplingArgs {
     /// What was said, as fields of a request to a server, which knows what its model recommends.
-    pub(crate) fn fields(&self) -> Outcome<Map<String, Value>> {
+    pub(crate) fn fields(&self) -> CommandResult<Map<String, Value>> {
         if self.penalty_last_n.is_some() {
-            return Err(Failure::usage(
+            return Err(CommandFailure::usage(
                 "--penalty-last-n: the server decides how far its penalties look",
             ));
         }
@@ -164,9 +164,9 @@ impl LengthArgs {
     ///
     /// # Errors
     /// An option that servers do not know.
-    pub(crate) fn fields(&self, n_ctx: Option<u64>) -> Outcome<Map<String, Value>> {
+    pub(crate) fn fields(&self, n_ctx: Option<u64>) -> CommandResult<Map<String, Value>> {
         if self.special {
-            return Err(Failure::usage(
+            return Err(CommandFailure::usage(
                 "--special: a server's texts leave control tokens out",
             ));
         }
@@ -190,7 +190,7 @@ pub(crate) fn generate_params(
     model: &Model,
     sampling: &SamplingArgs,
     length: &LengthArgs,
-) -> Outcome<(Options, GenerateParams)> {
+) -> CommandResult<(Options, GenerateParams)> {
     let mut options = sampling
         .options()
         .ignore_end(length.ignore_eos)
@@ -214,13 +214,13 @@ mod tests {
     use millrace::engine::SamplingParams;
 
     #[derive(Parser)]
-    struct Line {
+    struct SamplingLine {
         #[command(flatten)]
         sampling: SamplingArgs,
     }
 
     fn args(line: &str) -> SamplingArgs {
-        Line::parse_from(std::iter::once("x").chain(line.split_whitespace())).sampling
+        SamplingLine::parse_from(std::iter::once("x").chain(line.split_whitespace())).sampling
     }
 
     /// Each option reaches the field of its name.

@@ -2,9 +2,9 @@
 //! comes from the registry of targets.
 
 use crate::engine_args::{ContextArgs, CpuArgs};
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult, Exit};
 use crate::output::{Ui, bytes};
-use crate::progress::Progress;
+use crate::progress::ProgressDisplay;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use millrace::{CPU, Device, TargetSettings};
 use millrace_model::graph::Graph;
@@ -61,19 +61,19 @@ pub(crate) fn examples(text: &str) -> String {
 
 /// Where a model runs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Place {
+pub(crate) enum ModelPlacement {
     /// This computer's CPU.
     Cpu,
     /// A target of the registry.
     Target(&'static dyn Target),
 }
 
-impl Place {
+impl ModelPlacement {
     /// The name by which `--device` takes it.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Place::Cpu => CPU,
-            Place::Target(target) => target.name(),
+            ModelPlacement::Cpu => CPU,
+            ModelPlacement::Target(target) => target.name(),
         }
     }
 }
@@ -93,12 +93,12 @@ fn target_parser() -> impl TypedValueParser<Value = &'static dyn Target> {
 }
 
 /// Accepts `cpu` or the name of a target.
-pub(crate) fn place_parser() -> impl TypedValueParser<Value = Place> {
+pub(crate) fn place_parser() -> impl TypedValueParser<Value = ModelPlacement> {
     let cpu = PossibleValue::new(CPU).help("This computer's CPU");
     let all: Vec<PossibleValue> = std::iter::once(cpu).chain(values()).collect();
     PossibleValuesParser::new(all).map(|name| match find(&name) {
-        Some(target) => Place::Target(target),
-        None => Place::Cpu,
+        Some(target) => ModelPlacement::Target(target),
+        None => ModelPlacement::Cpu,
     })
 }
 
@@ -124,7 +124,7 @@ pub(crate) struct TargetArgs {
 pub(crate) struct DeviceArgs {
     /// Where to run: this computer's CPU, or an NPU, simulated with modelled times where there is none
     #[arg(long, value_name = "NAME", default_value = CPU, value_parser = place_parser())]
-    pub(crate) device: Place,
+    pub(crate) device: ModelPlacement,
     #[command(flatten)]
     pub(crate) plans: ModeArgs,
 }
@@ -179,7 +179,7 @@ pub(crate) struct ProbeTargetArgs {
 
 impl ProbeTargetArgs {
     /// What is asked of the target.
-    pub(crate) fn settings(&self) -> Outcome<Settings> {
+    pub(crate) fn settings(&self) -> CommandResult<Settings> {
         self.machine.settings(self.device)
     }
 }
@@ -196,7 +196,7 @@ pub(crate) struct KernelTargetArgs {
 
 impl KernelTargetArgs {
     /// What is asked of the target.
-    pub(crate) fn settings(&self, numerics: Option<String>) -> Outcome<Settings> {
+    pub(crate) fn settings(&self, numerics: Option<String>) -> CommandResult<Settings> {
         let settings = self.machine.settings(self.device)?;
         Ok(Settings {
             numerics,
@@ -215,7 +215,7 @@ impl MachineArgs {
         }
     }
 
-    fn settings(&self, target: &dyn Target) -> Outcome<Settings> {
+    fn settings(&self, target: &dyn Target) -> CommandResult<Settings> {
         Ok(self.target_settings().of_machine(target)?)
     }
 }
@@ -232,7 +232,7 @@ impl ModeArgs {
     }
 
     /// What is asked of a target for a model: a mode that is not said is the one that the model's weights decide.
-    pub(crate) fn settings(&self, target: &dyn Target, graph: &Graph) -> Outcome<Settings> {
+    pub(crate) fn settings(&self, target: &dyn Target, graph: &Graph) -> CommandResult<Settings> {
         Ok(self.target_settings().of_model(target, graph)?)
     }
 
@@ -242,7 +242,11 @@ impl ModeArgs {
     }
 
     /// Who makes plans, set up so.
-    pub(crate) fn planner(&self, target: &dyn Target, graph: &Graph) -> Outcome<Arc<dyn Planner>> {
+    pub(crate) fn planner(
+        &self,
+        target: &dyn Target,
+        graph: &Graph,
+    ) -> CommandResult<Arc<dyn Planner>> {
         Ok(self.target_settings().planner(target, graph)?)
     }
 
@@ -253,12 +257,12 @@ impl ModeArgs {
         graph: &Graph,
         options: EngineOptions,
         ui: Ui,
-    ) -> Outcome<Device> {
+    ) -> CommandResult<Device> {
         if let Some(reason) = self.reason(target, graph) {
             let planner = self.planner(target, graph)?;
             ui.detail(format_args!("mode {}: {reason}", planner.mode()));
         }
-        let progress = Progress::spinner(ui, "preparing programs");
+        let progress = ProgressDisplay::spinner(ui, "preparing programs");
         let device = Device::target(target)
             .settings(self.target_settings())
             .engine_options(options)
@@ -277,9 +281,9 @@ impl ModeArgs {
         target: &'static dyn Target,
         model: &Arc<LoadedModel>,
         cpu: &CpuArgs,
-        wanted: &Wanted,
+        wanted: &DevicePurpose,
         ui: Ui,
-    ) -> Outcome<Arc<NpuModel>> {
+    ) -> CommandResult<Arc<NpuModel>> {
         let options = EngineOptions {
             n_ctx: wanted.n_ctx,
             max_sequences: wanted.max_sequences,
@@ -292,7 +296,7 @@ impl ModeArgs {
             corrupt::check(program, slot, &npu)?;
             let Some(injector) = npu.device().injector() else {
                 let message = format!("{} does not fail on purpose", npu.device_name());
-                return Err(Failure::usage(message).hint("only virtual devices do"));
+                return Err(CommandFailure::usage(message).hint("only virtual devices do"));
             };
             injector.inject(Injection::Corrupt {
                 program: program.clone(),
@@ -306,7 +310,7 @@ impl ModeArgs {
 
 /// What a model on a device is wanted for.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct DevicePurpose {
     /// Tokens a sequence may hold.
     pub(crate) n_ctx: Option<usize>,
     /// Sequences alive at a time; 0 takes one.
@@ -317,24 +321,24 @@ pub(crate) struct Wanted {
     pub(crate) corrupt: Option<CorruptSlot>,
 }
 
-impl Wanted {
+impl DevicePurpose {
     /// One sequence in that context.
-    pub(crate) fn context(n_ctx: impl Into<Option<usize>>) -> Wanted {
-        Wanted {
+    pub(crate) fn context(n_ctx: impl Into<Option<usize>>) -> DevicePurpose {
+        DevicePurpose {
             n_ctx: n_ctx.into(),
-            ..Wanted::default()
+            ..DevicePurpose::default()
         }
     }
 }
 
 impl TargetArgs {
     /// Who makes plans, set up so.
-    pub(crate) fn planner(&self, graph: &Graph) -> Outcome<Arc<dyn Planner>> {
+    pub(crate) fn planner(&self, graph: &Graph) -> CommandResult<Arc<dyn Planner>> {
         self.plans.planner(self.device, graph)
     }
 
     /// What is asked of the target.
-    pub(crate) fn settings(&self, graph: &Graph) -> Outcome<Settings> {
+    pub(crate) fn settings(&self, graph: &Graph) -> CommandResult<Settings> {
         self.plans.settings(self.device, graph)
     }
 
@@ -343,9 +347,9 @@ impl TargetArgs {
         &self,
         model: &Arc<LoadedModel>,
         cpu: &CpuArgs,
-        wanted: &Wanted,
+        wanted: &DevicePurpose,
         ui: Ui,
-    ) -> Outcome<Arc<NpuModel>> {
+    ) -> CommandResult<Arc<NpuModel>> {
         self.plans.load(self.device, model, cpu, wanted, ui)
     }
 }
@@ -358,7 +362,7 @@ impl DeviceArgs {
         context: &ContextArgs,
         cpu: &CpuArgs,
         ui: Ui,
-    ) -> Outcome<Box<dyn Engine>> {
+    ) -> CommandResult<Box<dyn Engine>> {
         self.make(model, cpu.with_context(context), ui)
     }
 
@@ -369,7 +373,7 @@ impl DeviceArgs {
         context: &ContextArgs,
         cpu: &CpuArgs,
         ui: Ui,
-    ) -> Outcome<Box<dyn Engine>> {
+    ) -> CommandResult<Box<dyn Engine>> {
         let options = EngineOptions {
             keep_prefixes: true,
             ..cpu.with_context(context)
@@ -383,10 +387,10 @@ impl DeviceArgs {
         model: &Arc<LoadedModel>,
         options: EngineOptions,
         ui: Ui,
-    ) -> Outcome<Box<dyn Engine>> {
+    ) -> CommandResult<Box<dyn Engine>> {
         let device = match self.device {
-            Place::Cpu => Device::named(CPU).engine_options(options),
-            Place::Target(target) => {
+            ModelPlacement::Cpu => Device::named(CPU).engine_options(options),
+            ModelPlacement::Target(target) => {
                 let graph = &model.model().graph;
                 self.plans.device(target, graph, options, ui)?
             }
@@ -407,30 +411,32 @@ impl DeviceArgs {
     }
 }
 
-impl From<SettingError> for Failure {
-    fn from(error: SettingError) -> Failure {
+impl From<SettingError> for CommandFailure {
+    fn from(error: SettingError) -> CommandFailure {
         let exit = match &error {
             SettingError::Facts(_) => Exit::BadInput,
             SettingError::Unknown { .. } | SettingError::Change { .. } => Exit::Usage,
         };
-        Failure::new(exit, error.to_string())
+        CommandFailure::new(exit, error.to_string())
     }
 }
 
-impl From<millrace_plan::BenchError> for Failure {
-    fn from(error: millrace_plan::BenchError) -> Failure {
+impl From<millrace_plan::BenchError> for CommandFailure {
+    fn from(error: millrace_plan::BenchError) -> CommandFailure {
         use millrace_plan::BenchError;
         match error {
             BenchError::Setting(error) => error.into(),
-            BenchError::NotFound { message, hint } => hinted(Failure::not_found(message), hint),
-            BenchError::Usage { message, hint } => hinted(Failure::usage(message), hint),
-            BenchError::Input(message) => Failure::bad_input(message),
-            BenchError::Failed(message) => Failure::new(Exit::Failed, message),
+            BenchError::NotFound { message, hint } => {
+                hinted(CommandFailure::not_found(message), hint)
+            }
+            BenchError::Usage { message, hint } => hinted(CommandFailure::usage(message), hint),
+            BenchError::Input(message) => CommandFailure::bad_input(message),
+            BenchError::Failed(message) => CommandFailure::new(Exit::Failed, message),
         }
     }
 }
 
-fn hinted(failure: Failure, hint: String) -> Failure {
+fn hinted(failure: CommandFailure, hint: String) -> CommandFailure {
     match hint.is_empty() {
         true => failure,
         false => failure.hint(hint),

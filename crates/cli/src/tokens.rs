@@ -1,6 +1,6 @@
 //! Token ids on the command line.
 
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult};
 
 /// Token ids as a user types them: `1,2,3`, with spaces or brackets if they like.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,12 +30,12 @@ impl std::str::FromStr for TokenList {
 impl TokenList {
     /// Refuses an id that the vocabulary has not, but for `placeholder`: where an image's rows stand, nothing is looked up, and
     /// in some files its id is the first beyond the table of embeddings.
-    pub(crate) fn check(&self, vocab_size: usize, placeholder: Option<u32>) -> Outcome {
+    pub(crate) fn check(&self, vocab_size: usize, placeholder: Option<u32>) -> CommandResult {
         let is_beyond = |id: &u32| *id as usize >= vocab_size && Some(*id) != placeholder;
         match self.0.iter().find(|id| is_beyond(id)) {
             Some(id) => {
                 let last = vocab_size - 1;
-                Err(Failure::usage(format!(
+                Err(CommandFailure::usage(format!(
                     "token {id} is not in the vocabulary: ids go from 0 to {last}"
                 )))
             }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use crate::mmap::{Advice, Mapping};
+use crate::mmap::{Advice, FileMapping};
 use crate::{Error, Tensor, TensorInfo, gguf, hf};
 
 /// Whose tensor names and whose configuration a checkpoint has.
@@ -18,16 +18,16 @@ pub enum Source {
 }
 
 /// The bytes of one file.
-pub(crate) enum Buffer {
-    Mapped(Mapping),
+pub(crate) enum FileBytes {
+    Mapped(FileMapping),
     Static(&'static [u8]),
 }
 
-impl Buffer {
+impl FileBytes {
     fn bytes(&self) -> &[u8] {
         match self {
-            Buffer::Mapped(mapping) => mapping,
-            Buffer::Static(bytes) => bytes,
+            FileBytes::Mapped(mapping) => mapping,
+            FileBytes::Static(bytes) => bytes,
         }
     }
 }
@@ -41,7 +41,7 @@ pub struct Checkpoint {
     name: String,
     source: Source,
     paths: Vec<PathBuf>,
-    buffers: Vec<Buffer>,
+    buffers: Vec<FileBytes>,
     tensors: Vec<TensorInfo>,
     index: HashMap<String, usize>,
     gguf: Option<gguf::Metadata>,
@@ -50,14 +50,14 @@ pub struct Checkpoint {
 
 /// The files and tensors of a checkpoint while its readers collect them.
 #[derive(Default)]
-pub(crate) struct Parts {
+pub(crate) struct CheckpointParts {
     paths: Vec<PathBuf>,
-    buffers: Vec<Buffer>,
+    buffers: Vec<FileBytes>,
     tensors: Vec<TensorInfo>,
     index: HashMap<String, usize>,
 }
 
-impl Parts {
+impl CheckpointParts {
     /// Adds a file and its tensors, whose places were checked against its bytes.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ impl Parts {
     pub(crate) fn push(
         &mut self,
         path: PathBuf,
-        buffer: Buffer,
+        buffer: FileBytes,
         tensors: Vec<TensorInfo>,
     ) -> Result<(), Error> {
         let file = self.paths.len();
@@ -140,8 +140,8 @@ impl Checkpoint {
                 found,
             });
         }
-        let mut parts = Parts::default();
-        parts.push(path, Buffer::Static(bytes), header.tensors)?;
+        let mut parts = CheckpointParts::default();
+        parts.push(path, FileBytes::Static(bytes), header.tensors)?;
         Ok(parts.into_gguf(name.to_owned(), header.metadata))
     }
 
@@ -218,7 +218,7 @@ impl Checkpoint {
     /// Tells the operating system how the weights are about to be read. Only a hint.
     pub fn advise(&self, advice: Advice) {
         for buffer in &self.buffers {
-            if let Buffer::Mapped(mapping) = buffer {
+            if let FileBytes::Mapped(mapping) = buffer {
                 mapping.advise(advice);
             }
         }
@@ -232,7 +232,7 @@ impl Checkpoint {
         let Some(info) = self.index.get(tensor).map(|&i| &self.tensors[i]) else {
             return;
         };
-        if let Buffer::Mapped(mapping) = &self.buffers[info.file] {
+        if let FileBytes::Mapped(mapping) = &self.buffers[info.file] {
             let start = info.offset as usize; // Readers checked that it lies inside the bytes.
             let end = start + bytes.end.min(info.size_bytes);
             mapping.release(start + bytes.start..end);

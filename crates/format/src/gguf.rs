@@ -14,7 +14,7 @@ mod write;
 pub use metadata::Metadata;
 pub use read::Header;
 pub use split::{SplitName, keys as split_keys};
-pub use value::{Array, Value};
+pub use value::{GgufArray, GgufValue};
 pub use write::Writer;
 
 pub(crate) use split::open_split;

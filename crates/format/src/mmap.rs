@@ -22,16 +22,16 @@ pub enum Advice {
 /// While it lives the file must not be truncated or rewritten in place: reading a page that the
 /// file lost ends the process with SIGBUS, and rewritten bytes change under the reader. Replacing
 /// the file by renaming another one over it is fine; the mapping keeps the old bytes.
-pub(crate) struct Mapping {
+pub(crate) struct FileMapping {
     map: memmap2::Mmap,
 }
 
-impl Mapping {
+impl FileMapping {
     /// Maps `path`. An empty file gives no bytes.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::NotAFile`] (checked first: opening a pipe would wait for a writer).
-    pub(crate) fn open(path: &Path) -> Result<Mapping, Error> {
+    pub(crate) fn open(path: &Path) -> Result<FileMapping, Error> {
         let kind = fs::metadata(path).map_err(Error::opening(path))?;
         if !kind.is_file() {
             return Err(Error::NotAFile {
@@ -44,7 +44,7 @@ impl Mapping {
         // shortens or rewrites the file meanwhile: that is the documented contract above, the same
         // one every program that maps model files relies on.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(Error::io(path, "map"))?;
-        Ok(Mapping { map })
+        Ok(FileMapping { map })
     }
 
     /// Tells the kernel how the bytes will be read. A hint: failure changes nothing.
@@ -63,7 +63,7 @@ impl Mapping {
     }
 }
 
-impl Mapping {
+impl FileMapping {
     /// Gives the memory of a range's pages back; who reads them again gets them from the file. A
     /// hint: failure changes nothing.
     pub(crate) fn release(&self, range: Range<usize>) {
@@ -83,7 +83,7 @@ impl Mapping {
     }
 }
 
-impl Deref for Mapping {
+impl Deref for FileMapping {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {

@@ -6,9 +6,9 @@ pub use folder::is_mmproj;
 
 use std::path::Path;
 
-use crate::checkpoint::{Buffer, Parts};
+use crate::checkpoint::{CheckpointParts, FileBytes};
 use crate::gguf::SplitName;
-use crate::mmap::Mapping;
+use crate::mmap::FileMapping;
 use crate::output::folder_of;
 use crate::safetensors::{Header, Index};
 use crate::{Checkpoint, Error, gguf, hf, recognize};
@@ -21,44 +21,44 @@ pub(crate) fn open(path: &Path) -> Result<Checkpoint, Error> {
     if kind.is_dir() {
         return folder::open(path);
     }
-    let opened = match Container::of(path) {
-        Ok(Container::Gguf) => open_gguf(path, path),
-        Ok(Container::Safetensors) => open_safetensors(path, path),
-        Ok(Container::Index) => open_index(path, path),
+    let opened = match FileContainer::of(path) {
+        Ok(FileContainer::Gguf) => open_gguf(path, path),
+        Ok(FileContainer::Safetensors) => open_safetensors(path, path),
+        Ok(FileContainer::Index) => open_index(path, path),
         Err(error) => Err(error),
     };
     opened.map_err(|error| recognize::explain(error, path))
 }
 
-enum Container {
+enum FileContainer {
     Gguf,
     Safetensors,
     Index,
 }
 
-impl Container {
+impl FileContainer {
     /// Judges by the first bytes, then by the name: files in a download cache have no extension.
-    fn of(path: &Path) -> Result<Container, Error> {
+    fn of(path: &Path) -> Result<FileContainer, Error> {
         let name = path
             .file_name()
             .unwrap_or_default()
             .to_string_lossy()
             .to_ascii_lowercase();
         if name.ends_with(".safetensors.index.json") {
-            return Ok(Container::Index);
+            return Ok(FileContainer::Index);
         }
-        let mapping = Mapping::open(path)?;
+        let mapping = FileMapping::open(path)?;
         let head = &mapping[..mapping.len().min(64)];
         if head.starts_with(&gguf::MAGIC) {
-            return Ok(Container::Gguf);
+            return Ok(FileContainer::Gguf);
         }
         recognize::check_weights(&mapping, path)?;
         let is_safetensors = name.ends_with(".safetensors") || name.ends_with(".q4nx");
         if name.ends_with(".gguf") {
-            return Ok(Container::Gguf);
+            return Ok(FileContainer::Gguf);
         }
         if is_safetensors || head.get(8) == Some(&b'{') {
-            return Ok(Container::Safetensors);
+            return Ok(FileContainer::Safetensors);
         }
         let found = format!(
             "a file that begins with `{}`",
@@ -79,13 +79,13 @@ fn name_of(path: &Path) -> String {
 
 /// `shown` is the path the user gave, which may be the folder.
 fn open_gguf(path: &Path, shown: &Path) -> Result<Checkpoint, Error> {
-    let mut parts = Parts::default();
+    let mut parts = CheckpointParts::default();
     let mut metadata = None;
     for shard in gguf::open_split(path)? {
         metadata.get_or_insert(shard.header.metadata);
         parts.push(
             shard.path,
-            Buffer::Mapped(shard.mapping),
+            FileBytes::Mapped(shard.mapping),
             shard.header.tensors,
         )?;
     }
@@ -107,13 +107,13 @@ fn open_safetensors(path: &Path, shown: &Path) -> Result<Checkpoint, Error> {
         }
         return open_index(index, shown);
     }
-    let mut parts = Parts::default();
+    let mut parts = CheckpointParts::default();
     push_safetensors(&mut parts, path)?;
     Ok(parts.into_hugging_face(name_of(shown), hf::Files::read(folder_of(path))?))
 }
 
-fn push_safetensors(parts: &mut Parts, path: &Path) -> Result<(), Error> {
-    let mapping = Mapping::open(path)?;
+fn push_safetensors(parts: &mut CheckpointParts, path: &Path) -> Result<(), Error> {
+    let mapping = FileMapping::open(path)?;
     recognize::check_weights(&mapping, path)?;
     let header = match Header::parse(&mapping, path) {
         Err(Error::Hole { offset, .. }) if is_safetensors_at(&mapping, offset) => {
@@ -126,7 +126,7 @@ fn push_safetensors(parts: &mut Parts, path: &Path) -> Result<(), Error> {
         }
         parsed => parsed?,
     };
-    parts.push(path.to_owned(), Buffer::Mapped(mapping), header.tensors)
+    parts.push(path.to_owned(), FileBytes::Mapped(mapping), header.tensors)
 }
 
 /// Whether a header's length and a header seem to stand at an offset.
@@ -140,7 +140,7 @@ fn is_safetensors_at(bytes: &[u8], offset: u64) -> bool {
 fn open_index(path: &Path, shown: &Path) -> Result<Checkpoint, Error> {
     let index = Index::parse(&hf::read_file(path, MAX_INDEX_BYTES)?, path)?;
     let folder = folder_of(path);
-    let mut parts = Parts::default();
+    let mut parts = CheckpointParts::default();
     for name in index.shards() {
         let shard = folder.join(name);
         if !shard.exists() && shard.read_link().is_err() {

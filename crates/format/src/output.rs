@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use crate::Error;
 
-pub(crate) use body::{Body, Place};
+pub(crate) use body::{Body, TensorExtent};
 
 /// Enough to make small writes cheap; tensors pass through unbuffered.
 const BUFFER_BYTES: usize = 256 * 1024;

@@ -31,111 +31,111 @@ enum Sign {
 }
 
 /// A kind of file: how to tell it, what it is called, what to do about it.
-struct Kind(Sign, &'static str, &'static str);
+struct FileKind(Sign, &'static str, &'static str);
 
-const KINDS: &[Kind] = &[
-    Kind(
+const KINDS: &[FileKind] = &[
+    FileKind(
         Sign::Text("version https://git-lfs"),
         "a Git LFS pointer, not the file itself",
         "fetch the file with `git lfs pull`, or download it by itself",
     ),
-    Kind(
+    FileKind(
         Sign::Text("version https://hawser"),
         "a Git LFS pointer, not the file itself",
         "fetch the file with `git lfs pull`, or download it by itself",
     ),
-    Kind(
+    FileKind(
         Sign::Text("# xet version"),
         "a Xet pointer, not the file itself",
         "fetch the file with `git xet` installed, or download it by itself",
     ),
-    Kind(Sign::Text("<!doctype html"), "a web page", DOWNLOAD),
-    Kind(Sign::Text("<html"), "a web page", DOWNLOAD),
-    Kind(Sign::Text("<head"), "a web page", DOWNLOAD),
-    Kind(Sign::Rule(is_web_page), "a web page", DOWNLOAD),
-    Kind(
+    FileKind(Sign::Text("<!doctype html"), "a web page", DOWNLOAD),
+    FileKind(Sign::Text("<html"), "a web page", DOWNLOAD),
+    FileKind(Sign::Text("<head"), "a web page", DOWNLOAD),
+    FileKind(Sign::Rule(is_web_page), "a web page", DOWNLOAD),
+    FileKind(
         Sign::Text("<?xml"),
         "an XML text, such as a server's error",
         DOWNLOAD,
     ),
-    Kind(
+    FileKind(
         Sign::Text("<error"),
         "an XML text, such as a server's error",
         DOWNLOAD,
     ),
-    Kind(
+    FileKind(
         Sign::Rule(is_pytorch_zip),
         "a PyTorch checkpoint (a ZIP archive with pickles)",
         CONVERT,
     ),
-    Kind(Sign::Start(b"PK\x03\x04"), "a ZIP archive", UNPACK),
-    Kind(Sign::Start(b"PK\x05\x06"), "an empty ZIP archive", UNPACK),
-    Kind(Sign::Start(b"\x1f\x8b"), "a gzip archive", UNPACK),
-    Kind(Sign::Start(b"\xfd7zXZ\0"), "an xz archive", UNPACK),
-    Kind(
+    FileKind(Sign::Start(b"PK\x03\x04"), "a ZIP archive", UNPACK),
+    FileKind(Sign::Start(b"PK\x05\x06"), "an empty ZIP archive", UNPACK),
+    FileKind(Sign::Start(b"\x1f\x8b"), "a gzip archive", UNPACK),
+    FileKind(Sign::Start(b"\xfd7zXZ\0"), "an xz archive", UNPACK),
+    FileKind(
         Sign::Start(b"\x28\xb5\x2f\xfd"),
         "a Zstandard archive",
         UNPACK,
     ),
-    Kind(Sign::Rule(is_bzip2), "a bzip2 archive", UNPACK),
-    Kind(
+    FileKind(Sign::Rule(is_bzip2), "a bzip2 archive", UNPACK),
+    FileKind(
         Sign::Start(b"7z\xbc\xaf\x27\x1c"),
         "a 7-Zip archive",
         UNPACK,
     ),
-    Kind(Sign::Start(b"Rar!\x1a\x07"), "a RAR archive", UNPACK),
-    Kind(Sign::At(257, b"ustar"), "a tar archive", UNPACK),
-    Kind(
+    FileKind(Sign::Start(b"Rar!\x1a\x07"), "a RAR archive", UNPACK),
+    FileKind(Sign::At(257, b"ustar"), "a tar archive", UNPACK),
+    FileKind(
         Sign::Rule(is_pickle),
         "a Python pickle, such as an old PyTorch checkpoint",
         CONVERT,
     ),
-    Kind(Sign::Start(b"\x93NUMPY"), "a NumPy array", CONVERT),
-    Kind(
+    FileKind(Sign::Start(b"\x93NUMPY"), "a NumPy array", CONVERT),
+    FileKind(
         Sign::Start(b"\x89HDF\r\n\x1a\n"),
         "an HDF5 file (Keras)",
         CONVERT,
     ),
     // ggml wrote its magic numbers as little-endian integers.
-    Kind(Sign::Start(b"lmgg"), "an old GGML file", OLD_GGML),
-    Kind(Sign::Start(b"fmgg"), "an old GGMF file", OLD_GGML),
-    Kind(Sign::Start(b"tjgg"), "an old GGJT file", OLD_GGML),
-    Kind(
+    FileKind(Sign::Start(b"lmgg"), "an old GGML file", OLD_GGML),
+    FileKind(Sign::Start(b"fmgg"), "an old GGMF file", OLD_GGML),
+    FileKind(Sign::Start(b"tjgg"), "an old GGJT file", OLD_GGML),
+    FileKind(
         Sign::Start(b"algg"),
         "an old GGLA file, a LoRA adapter",
         "merge it into its base model and take the result",
     ),
-    Kind(Sign::At(4, b"TFL3"), "a TensorFlow Lite model", CONVERT),
-    Kind(Sign::Start(b"LITERTLM"), "a LiteRT-LM model", CONVERT),
-    Kind(Sign::Start(b"RKNN"), "an RKNN model", CONVERT),
-    Kind(Sign::Start(b"RKLLM"), "an RKLLM model", CONVERT),
-    Kind(
+    FileKind(Sign::At(4, b"TFL3"), "a TensorFlow Lite model", CONVERT),
+    FileKind(Sign::Start(b"LITERTLM"), "a LiteRT-LM model", CONVERT),
+    FileKind(Sign::Start(b"RKNN"), "an RKNN model", CONVERT),
+    FileKind(Sign::Start(b"RKLLM"), "an RKLLM model", CONVERT),
+    FileKind(
         Sign::Start(b"MZqFpD"),
         "a llamafile, which is a program with a GGUF file inside",
         "unpack the GGUF file with `unzip`",
     ),
-    Kind(
+    FileKind(
         Sign::Start(b"\x7fELF"),
         "a program or library",
         "name a model file",
     ),
-    Kind(Sign::Start(b"%PDF-"), "a PDF document", "name a model file"),
-    Kind(
+    FileKind(Sign::Start(b"%PDF-"), "a PDF document", "name a model file"),
+    FileKind(
         Sign::Rule(is_imatrix),
         "an importance matrix (imatrix), which tools quantise with",
         "name the model itself",
     ),
-    Kind(
+    FileKind(
         Sign::Rule(is_onnx),
         "an ONNX or Core ML model (Protocol Buffers)",
         CONVERT,
     ),
-    Kind(
+    FileKind(
         Sign::Rule(is_zeros),
         "a file of zeros",
         "the download reserved the space and did not finish: fetch the file again",
     ),
-    Kind(
+    FileKind(
         Sign::Rule(is_server_error),
         "a server's error message in JSON",
         DOWNLOAD,

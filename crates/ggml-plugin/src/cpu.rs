@@ -4,13 +4,13 @@
 //! and an address that the host uses again for other weights can confuse nobody. The host is asked to put them into memory of huge
 //! pages, in place of the mapped file: single tokens are read faster from there.
 
-use crate::device::{Device, OpError, Refusal, Stream, WeightsIn};
+use crate::device::{DeviceStream, OpError, OpRefusal, PluginDevice, WeightsIn};
 use crate::gate::Gate;
-use crate::product::{Experts, Plain, Product};
+use crate::product::{Experts, HostProduct, Plain};
 use crate::rows::{least_rows, takes_gates};
-use crate::settings::Settings;
-use crate::sys::graph::Node;
-use crate::sys::tensor::Tensor;
+use crate::settings::PluginSettings;
+use crate::sys::graph::HostNode;
+use crate::sys::tensor::HostTensor;
 use millrace_kernels::matmul::{self, Activations};
 use millrace_kernels::pool::{Pool, Team};
 use millrace_kernels::{Cpu, CpuOptions, Level};
@@ -22,7 +22,7 @@ pub(crate) const NAME: &str = "Millrace";
 /// The CPU as a device.
 pub(crate) struct CpuDevice {
     level: Level,
-    settings: Settings,
+    settings: PluginSettings,
     threads: Threads,
 }
 
@@ -57,7 +57,7 @@ impl Threads {
 
 impl CpuDevice {
     /// The device, on the host's threads where there is a `team` of them.
-    pub(crate) fn new(settings: Settings, team: Option<Arc<dyn Team>>) -> CpuDevice {
+    pub(crate) fn new(settings: PluginSettings, team: Option<Arc<dyn Team>>) -> CpuDevice {
         let level = settings.level.unwrap_or_else(Level::preferred);
         let cpus = Arc::default();
         CpuDevice {
@@ -68,7 +68,7 @@ impl CpuDevice {
     }
 }
 
-impl Device for CpuDevice {
+impl PluginDevice for CpuDevice {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -92,7 +92,7 @@ impl Device for CpuDevice {
         self.settings.map
     }
 
-    fn supports(&self, op: &Tensor<'_>, _: WeightsIn) -> Result<(), Refusal> {
+    fn supports(&self, op: &HostTensor<'_>, _: WeightsIn) -> Result<(), OpRefusal> {
         if let Some(gate) = Gate::of(op) {
             let takes = match self.settings.least_rows {
                 Some(rows) => rows <= 1,
@@ -100,22 +100,22 @@ impl Device for CpuDevice {
             };
             return match takes {
                 true => gate.map(|_| ()),
-                false => Err(Refusal("between products that are not all taken")),
+                false => Err(OpRefusal("between products that are not all taken")),
             };
         }
-        let product = Product::of(op)?;
+        let product = HostProduct::of(op)?;
         let least = match self.settings.least_rows {
             Some(rows) => rows,
             None => least_rows(product.weight().dtype, self.level)
-                .ok_or(Refusal("a format that llama.cpp multiplies as fast"))?,
+                .ok_or(OpRefusal("a format that llama.cpp multiplies as fast"))?,
         };
         if product.rows() < least {
-            return Err(Refusal("too few tokens to be faster than llama.cpp"));
+            return Err(OpRefusal("too few tokens to be faster than llama.cpp"));
         }
         Ok(())
     }
 
-    fn open(&self) -> Result<Box<dyn Stream>, String> {
+    fn open(&self) -> Result<Box<dyn DeviceStream>, String> {
         Ok(Box::new(CpuStream {
             threads: self.threads.clone(),
             n_threads: millrace_kernels::pool::default_threads(),
@@ -144,7 +144,7 @@ impl CpuStream {
         &mut self,
         cpu: &Cpu,
         products: &[Plain<'_>],
-        nodes: &mut [Node<'_>],
+        nodes: &mut [HostNode<'_>],
     ) -> Result<(), OpError> {
         let mut pairs = Vec::with_capacity(products.len());
         for product in products {
@@ -152,26 +152,26 @@ impl CpuStream {
         }
         let activations = &mut self.activations;
         let m = products.first().map_or(0, |product| product.m);
-        Node::write(nodes, |outs| {
+        HostNode::write(nodes, |outs| {
             if products.len() == 1 {
                 let n_out = m * products[0].weight.n;
                 for out in outs {
                     for ((weight, x), out) in pairs[0].iter().zip(out.chunks_mut(n_out.max(1))) {
                         let bias = None;
                         let weight = *weight;
-                        let product = matmul::Product { weight, bias, out };
+                        let product = matmul::Multiplication { weight, bias, out };
                         matmul::matmul(cpu, x, m, activations, &mut [product]);
                     }
                 }
                 return;
             }
-            let mut all: Vec<matmul::Product<'_>> = pairs
+            let mut all: Vec<matmul::Multiplication<'_>> = pairs
                 .iter()
                 .zip(outs)
                 .filter_map(|(pair, out)| {
                     let (weight, _) = *pair.first()?;
                     let bias = None;
-                    Some(matmul::Product { weight, bias, out })
+                    Some(matmul::Multiplication { weight, bias, out })
                 })
                 .collect();
             if let Some((_, x)) = pairs[0].first() {
@@ -186,7 +186,7 @@ impl CpuStream {
         &mut self,
         cpu: &Cpu,
         product: &Experts<'_>,
-        node: &mut Node<'_>,
+        node: &mut HostNode<'_>,
     ) -> Result<(), OpError> {
         let n = product.weight.n;
         let x = product.x()?;
@@ -201,12 +201,12 @@ impl CpuStream {
             scattered,
             ..
         } = self;
-        Node::write(std::slice::from_mut(node), |outs| {
+        HostNode::write(std::slice::from_mut(node), |outs| {
             for out in outs {
                 for (rows, weight) in by_expert.iter().zip(&weights) {
                     product.gather(x, rows, gathered);
                     scattered.resize(rows.len() * n, 0.0);
-                    let product = matmul::Product {
+                    let product = matmul::Multiplication {
                         weight: *weight,
                         bias: None,
                         out: scattered,
@@ -223,13 +223,13 @@ impl CpuStream {
 }
 
 /// How many of the nodes from the first on are plain products of one input, none of whose results is another's memory.
-fn n_together(first: &Plain<'_>, nodes: &[Node<'_>]) -> usize {
+fn n_together(first: &Plain<'_>, nodes: &[HostNode<'_>]) -> usize {
     let joins = |i: usize| {
         let tensor = nodes[i].tensor();
-        let Ok(Product::Plain(product)) = Product::of(tensor) else {
+        let Ok(HostProduct::Plain(product)) = HostProduct::of(tensor) else {
             return false;
         };
-        let is_apart = |other: &Node<'_>| {
+        let is_apart = |other: &HostNode<'_>| {
             let other = other.tensor();
             let shares = [
                 tensor.overlaps(other),
@@ -248,12 +248,12 @@ fn n_together(first: &Plain<'_>, nodes: &[Node<'_>]) -> usize {
     }
 }
 
-impl Stream for CpuStream {
+impl DeviceStream for CpuStream {
     fn set_threads(&mut self, n: usize) {
         self.n_threads = n.clamp(1, millrace_kernels::pool::MAX_THREADS);
     }
 
-    fn compute(&mut self, nodes: &mut [Node<'_>]) -> Result<(), (usize, OpError)> {
+    fn compute(&mut self, nodes: &mut [HostNode<'_>]) -> Result<(), (usize, OpError)> {
         let mut at = 0;
         while at < nodes.len() {
             let cpu = self
@@ -269,18 +269,18 @@ impl Stream for CpuStream {
                 at += 1;
                 continue;
             }
-            let product = Product::of(&tensor);
+            let product = HostProduct::of(&tensor);
             let product = product.map_err(|refusal| (at, OpError::Refused(refusal.0)))?;
             let n = match &product {
-                Product::Plain(first) => n_together(first, &nodes[at..]),
-                Product::Experts(_) => 1,
+                HostProduct::Plain(first) => n_together(first, &nodes[at..]),
+                HostProduct::Experts(_) => 1,
             };
             let computed = match product {
-                Product::Experts(product) => self.experts(&cpu, &product, &mut nodes[at]),
-                Product::Plain(first) => {
+                HostProduct::Experts(product) => self.experts(&cpu, &product, &mut nodes[at]),
+                HostProduct::Plain(first) => {
                     let mut products = vec![first];
                     for node in &nodes[at + 1..at + n] {
-                        if let Ok(Product::Plain(product)) = Product::of(node.tensor()) {
+                        if let Ok(HostProduct::Plain(product)) = HostProduct::of(node.tensor()) {
                             products.push(product);
                         }
                     }

@@ -1,17 +1,17 @@
 //! What a device of this plugin is, whatever computes behind it.
 
-use crate::sys::graph::Node;
-use crate::sys::tensor::{DataError, Tensor};
+use crate::sys::graph::HostNode;
+use crate::sys::tensor::{DataError, HostTensor};
 use std::ops::Range;
 
 /// Why a device leaves an op to others: a constant, so that equal ones can be counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Refusal(pub(crate) &'static str);
+pub(crate) struct OpRefusal(pub(crate) &'static str);
 
 /// Why a graph was not computed.
 #[derive(Debug, thiserror::Error)]
 #[error("{op} of tensor `{tensor}` on device {device}: {cause}")]
-pub(crate) struct Failed {
+pub(crate) struct ComputeError {
     pub(crate) op: String,
     pub(crate) tensor: String,
     pub(crate) device: String,
@@ -65,7 +65,7 @@ pub(crate) enum WeightsIn {
 
 /// What a device keeps of memory that it gave out for weights. The memory is the host's all the same: it holds weights as the file has
 /// them, for whoever computes with few tokens.
-pub(crate) trait Memory: Sync {
+pub(crate) trait DeviceMemory: Sync {
     /// Memory was given out.
     fn add(&self, region: Range<usize>);
 
@@ -77,7 +77,7 @@ pub(crate) trait Memory: Sync {
 }
 
 /// A device that llama.cpp sees.
-pub(crate) trait Device: Send + Sync {
+pub(crate) trait PluginDevice: Send + Sync {
     /// Short name, as `-dev` and `test-backend-ops -b` take it.
     fn name(&self) -> &'static str;
 
@@ -93,7 +93,7 @@ pub(crate) trait Device: Send + Sync {
     }
 
     /// What it keeps of memory of its own; `None` where it works in the host's.
-    fn own_memory(&self) -> Option<&dyn Memory> {
+    fn own_memory(&self) -> Option<&dyn DeviceMemory> {
         None
     }
 
@@ -101,13 +101,13 @@ pub(crate) trait Device: Send + Sync {
     ///
     /// # Errors
     /// Why not.
-    fn supports(&self, op: &Tensor<'_>, weights: WeightsIn) -> Result<(), Refusal>;
+    fn supports(&self, op: &HostTensor<'_>, weights: WeightsIn) -> Result<(), OpRefusal>;
 
     /// Prepares a weight that the host has just written into the device's own memory.
     ///
     /// # Errors
     /// What does not work.
-    fn place(&self, weight: &Tensor<'_>) -> Result<(), OpError> {
+    fn place(&self, weight: &HostTensor<'_>) -> Result<(), OpError> {
         let _ = weight;
         Ok(())
     }
@@ -116,11 +116,11 @@ pub(crate) trait Device: Send + Sync {
     ///
     /// # Errors
     /// Why none can be had, in words.
-    fn open(&self) -> Result<Box<dyn Stream>, String>;
+    fn open(&self) -> Result<Box<dyn DeviceStream>, String>;
 }
 
 /// A stream of work on a device: what ggml calls a backend.
-pub(crate) trait Stream: Send {
+pub(crate) trait DeviceStream: Send {
     /// The host's wish of threads.
     fn set_threads(&mut self, n: usize);
 
@@ -128,13 +128,13 @@ pub(crate) trait Stream: Send {
     ///
     /// # Errors
     /// The node that failed, by its number, and why.
-    fn compute(&mut self, nodes: &mut [Node<'_>]) -> Result<(), (usize, OpError)>;
+    fn compute(&mut self, nodes: &mut [HostNode<'_>]) -> Result<(), (usize, OpError)>;
 }
 
 /// Ops that move nothing: a device takes them all, and does nothing.
 const VIEWS: [&str; 5] = ["NONE", "RESHAPE", "VIEW", "PERMUTE", "TRANSPOSE"];
 
 /// Whether a node needs no computing.
-pub(crate) fn is_view(op: &Tensor<'_>) -> bool {
+pub(crate) fn is_view(op: &HostTensor<'_>) -> bool {
     VIEWS.contains(&op.op())
 }

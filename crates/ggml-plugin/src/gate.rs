@@ -3,18 +3,18 @@
 //! llama.cpp cuts a graph wherever the device changes, and begins each part anew. With its gate a feed-forward network is one part; norms
 //! and sums would save no cut, since llama.cpp binds the norms of few tokens to the device of their layer, which is the CPU.
 
-use crate::device::{OpError, Refusal};
+use crate::device::{OpError, OpRefusal};
 use crate::product::{has_no_gaps, refuse};
-use crate::sys::graph::Node;
-use crate::sys::tensor::Tensor;
+use crate::sys::graph::HostNode;
+use crate::sys::tensor::HostTensor;
 use millrace_kernels::Cpu;
 use millrace_kernels::elementwise::{Activation, glu, glu_to};
 
 /// `out = activation(gate) · up`, all of one shape and without gaps.
 pub(crate) struct Gate<'a> {
     activation: Activation,
-    gate: Tensor<'a>,
-    up: Tensor<'a>,
+    gate: HostTensor<'a>,
+    up: HostTensor<'a>,
 }
 
 impl<'a> Gate<'a> {
@@ -22,11 +22,11 @@ impl<'a> Gate<'a> {
     ///
     /// # Errors
     /// Why Millrace's kernels do not compute it.
-    pub(crate) fn of(op: &Tensor<'a>) -> Option<Result<Gate<'a>, Refusal>> {
+    pub(crate) fn of(op: &HostTensor<'a>) -> Option<Result<Gate<'a>, OpRefusal>> {
         (op.op() == "GLU").then(|| Gate::checked(op))
     }
 
-    fn checked(op: &Tensor<'a>) -> Result<Gate<'a>, Refusal> {
+    fn checked(op: &HostTensor<'a>) -> Result<Gate<'a>, OpRefusal> {
         let activation = match op.kind() {
             "SWIGLU" => Activation::Silu,
             "GEGLU" => Activation::GeluTanh,
@@ -52,7 +52,7 @@ impl<'a> Gate<'a> {
     ///
     /// # Errors
     /// No memory, or a result that lies across an operand.
-    pub(crate) fn compute(&self, cpu: &Cpu, node: &mut Node<'_>) -> Result<(), OpError> {
+    pub(crate) fn compute(&self, cpu: &Cpu, node: &mut HostNode<'_>) -> Result<(), OpError> {
         let activation = self.activation;
         let computed = node.update([&self.gate, &self.up], |out, operands| match operands {
             [Some(gate), Some(up)] => glu_to(cpu, activation, gate, up, out),

@@ -1,11 +1,11 @@
 //! Loading: from a host's functions and the environment to a plugin, or to words that say why there is none.
 
 use crate::cpu::{self, CpuDevice};
-use crate::device::Device;
+use crate::device::PluginDevice;
 use crate::npu::{self, NpuDevice};
-use crate::report::Report;
-use crate::settings::{DEVICES, SettingError, Settings};
-use crate::sys::host::{Functions, Lookup};
+use crate::report::DeviceReport;
+use crate::settings::{DEVICES, PluginSettings, SettingError};
+use crate::sys::host::{FunctionLookup, Functions};
 use crate::sys::objects::Plugin;
 use crate::sys::openmp;
 use crate::sys::probe::{LoadError, probe};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// Why there is no plugin.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Refused {
+pub(crate) enum PluginError {
     #[error(transparent)]
     Host(#[from] LoadError),
     #[error(transparent)]
@@ -25,10 +25,10 @@ pub(crate) enum Refused {
 /// # Errors
 /// A host or a setting that does not go with it. Nothing of it exists then.
 pub(crate) fn load(
-    lookup: &dyn Lookup,
-    settings: &Settings,
-    report: Option<&Arc<Report>>,
-) -> Result<&'static Plugin, Refused> {
+    lookup: &dyn FunctionLookup,
+    settings: &PluginSettings,
+    report: Option<&Arc<DeviceReport>>,
+) -> Result<&'static Plugin, PluginError> {
     let host = Functions::find(lookup).map_err(LoadError::from)?;
     let found = probe(&host)?;
     let devices = devices(lookup, settings, report)?;
@@ -38,13 +38,13 @@ pub(crate) fn load(
 
 /// The devices that are asked for.
 fn devices(
-    lookup: &dyn Lookup,
-    settings: &Settings,
-    report: Option<&Arc<Report>>,
-) -> Result<Vec<Box<dyn Device>>, SettingError> {
+    lookup: &dyn FunctionLookup,
+    settings: &PluginSettings,
+    report: Option<&Arc<DeviceReport>>,
+) -> Result<Vec<Box<dyn PluginDevice>>, SettingError> {
     let plain = [cpu::NAME.to_owned()];
     let names = settings.devices.as_deref().unwrap_or(&plain);
-    let mut devices: Vec<Box<dyn Device>> = Vec::new();
+    let mut devices: Vec<Box<dyn PluginDevice>> = Vec::new();
     for name in names {
         let mut known_names = devices.iter().map(|device| device.name());
         if known_names.any(|known| known.eq_ignore_ascii_case(name)) {

@@ -6,28 +6,28 @@
 mod plan;
 mod weights;
 
-use crate::device::{Device, Memory, OpError, Refusal, Stream, WeightsIn};
-use crate::product::{Experts, Plain, Product};
-use crate::report::Report;
-use crate::settings::Settings;
-use crate::sys::graph::Node;
-use crate::sys::tensor::Tensor;
-use millrace_kernels::matmul::Matrix;
+use crate::device::{DeviceMemory, DeviceStream, OpError, OpRefusal, PluginDevice, WeightsIn};
+use crate::product::{Experts, HostProduct, Plain};
+use crate::report::DeviceReport;
+use crate::settings::PluginSettings;
+use crate::sys::graph::HostNode;
+use crate::sys::tensor::HostTensor;
+use millrace_kernels::matmul::WeightMatrix;
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_npu::{self as npu, DeviceInfo};
 use millrace_plan::{Planner, Target};
-use plan::{Lowered, Planned, Shape};
+use plan::{PlannedProduct, ProductProgram, ProductShape};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use weights::Weights;
+use weights::WeightStore;
 
 /// An NPU, found or virtual.
 pub(crate) struct NpuDevice {
-    unit: Arc<Unit>,
+    unit: Arc<NpuUnit>,
 }
 
 /// A device, its planner, and what is on it.
-struct Unit {
+struct NpuUnit {
     name: &'static str,
     title: &'static str,
     planner: Arc<dyn Planner>,
@@ -35,11 +35,11 @@ struct Unit {
     /// Packs and unpacks, and is what a virtual device computes on.
     cpu: Cpu,
     /// Programs by shape; `None` where the planner refuses it.
-    programs: Mutex<HashMap<Shape, Option<Arc<Planned>>>>,
-    least_rows: Mutex<HashMap<Shape, usize>>,
-    weights: Weights,
-    settings: Settings,
-    report: Option<Arc<Report>>,
+    programs: Mutex<HashMap<ProductShape, Option<Arc<PlannedProduct>>>>,
+    least_rows: Mutex<HashMap<ProductShape, usize>>,
+    weights: WeightStore,
+    settings: PluginSettings,
+    report: Option<Arc<DeviceReport>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -53,13 +53,13 @@ impl NpuDevice {
     /// Why it cannot be used, in words.
     pub(crate) fn open(
         target: &'static dyn Target,
-        settings: &Settings,
-        report: Option<&Arc<Report>>,
+        settings: &PluginSettings,
+        report: Option<&Arc<DeviceReport>>,
     ) -> Result<NpuDevice, String> {
         let planner = planner(target)?;
         let cpu = || Cpu::new(CpuOptions::default()).map_err(|error| error.to_string());
         let device = planner.open(cpu()?).map_err(|error| error.to_string())?;
-        let unit = Unit {
+        let unit = NpuUnit {
             name: name(target).leak(),
             title: target.title(),
             planner,
@@ -67,11 +67,11 @@ impl NpuDevice {
             cpu: cpu()?,
             programs: Mutex::default(),
             least_rows: Mutex::default(),
-            weights: Weights::default(),
+            weights: WeightStore::default(),
             settings: settings.clone(),
             report: report.cloned(),
         };
-        if unit.planned(Shape::TRIED).is_none() {
+        if unit.planned(ProductShape::TRIED).is_none() {
             return Err("it does not load a program of a product".to_owned());
         }
         Ok(NpuDevice {
@@ -98,7 +98,7 @@ fn planner(target: &dyn Target) -> Result<Arc<dyn Planner>, String> {
         };
         let planner = target.planner(&settings);
         let planner = planner.map_err(|error| error.to_string())?;
-        if Lowered::new(&*planner, Shape::TRIED).is_some() {
+        if ProductProgram::new(&*planner, ProductShape::TRIED).is_some() {
             return Ok(planner);
         }
     }
@@ -110,23 +110,23 @@ pub(crate) fn name(target: &dyn Target) -> String {
     target.name().to_uppercase()
 }
 
-impl Unit {
+impl NpuUnit {
     fn info(&self) -> &DeviceInfo {
         self.device.info()
     }
 
     /// The program of a shape, lowered and loaded once.
-    fn planned(&self, shape: Shape) -> Option<Arc<Planned>> {
+    fn planned(&self, shape: ProductShape) -> Option<Arc<PlannedProduct>> {
         if let Some(known) = lock(&self.programs).get(&shape) {
             return known.clone();
         }
-        let made = Planned::new(&*self.planner, &*self.device, shape).map(Arc::new);
+        let made = PlannedProduct::new(&*self.planner, &*self.device, shape).map(Arc::new);
         lock(&self.programs).insert(shape, made.clone());
         made
     }
 
     /// The least rows for which the device is predicted to be faster than the host beside it.
-    fn least_rows(&self, shape: Shape) -> Result<usize, Refusal> {
+    fn least_rows(&self, shape: ProductShape) -> Result<usize, OpRefusal> {
         if let Some(rows) = self.settings.least_rows {
             return Ok(rows);
         }
@@ -136,10 +136,10 @@ impl Unit {
         let lengths = self.planner.lengths();
         let all = std::iter::once(&1).chain(lengths.all());
         let faster = all.into_iter().find_map(|&m| {
-            let planned = self.planned(Shape { m, ..shape })?;
+            let planned = self.planned(ProductShape { m, ..shape })?;
             planned.least_rows(&*self.planner)
         });
-        let rows = faster.ok_or(Refusal(
+        let rows = faster.ok_or(OpRefusal(
             "the device is predicted to be slower, or has no plan for the shape",
         ))?;
         lock(&self.least_rows).insert(shape, rows);
@@ -147,7 +147,12 @@ impl Unit {
     }
 
     /// Multiplies rows `[m, k]` with a weight into `[m, n]`.
-    fn multiply(&self, weight: &Matrix<'_>, x: &[f32], out: &mut [f32]) -> Result<(), OpError> {
+    fn multiply(
+        &self,
+        weight: &WeightMatrix<'_>,
+        x: &[f32],
+        out: &mut [f32],
+    ) -> Result<(), OpError> {
         let placed = self.weights.of(weight);
         let (n, k) = (weight.n(), weight.k());
         let lengths = self.planner.lengths();
@@ -158,7 +163,7 @@ impl Unit {
                 1 => 1,
                 m => lengths.padded(m),
             };
-            let shape = Shape::of(weight, m);
+            let shape = ProductShape::of(weight, m);
             let planned = self.planned(shape);
             let planned =
                 planned.ok_or(OpError::Refused("the device has no plan for the shape"))?;
@@ -170,10 +175,10 @@ impl Unit {
         Ok(())
     }
 
-    fn plain(&self, product: &Plain<'_>, node: &mut Node<'_>) -> Result<(), OpError> {
+    fn plain(&self, product: &Plain<'_>, node: &mut HostNode<'_>) -> Result<(), OpError> {
         let pairs = product.pairs()?;
         let n_out = (product.m * product.weight.n).max(1);
-        let written = Node::write(std::slice::from_mut(node), |outs| {
+        let written = HostNode::write(std::slice::from_mut(node), |outs| {
             for out in outs {
                 for ((weight, x), out) in pairs.iter().zip(out.chunks_mut(n_out)) {
                     self.multiply(weight, x, out)?;
@@ -185,7 +190,7 @@ impl Unit {
     }
 
     /// Groups the rows of each expert, so that each is a product of its own.
-    fn experts(&self, product: &Experts<'_>, node: &mut Node<'_>) -> Result<(), OpError> {
+    fn experts(&self, product: &Experts<'_>, node: &mut HostNode<'_>) -> Result<(), OpError> {
         let (n, x) = (product.weight.n, product.x()?);
         let by_expert = product.rows_by_expert()?;
         let mut weights = Vec::with_capacity(by_expert.len());
@@ -193,7 +198,7 @@ impl Unit {
             weights.push(product.expert(expert)?);
         }
         let mut gathered = Vec::new();
-        let written = Node::write(std::slice::from_mut(node), |outs| {
+        let written = HostNode::write(std::slice::from_mut(node), |outs| {
             for out in outs {
                 for (rows, weight) in by_expert.iter().zip(&weights) {
                     product.gather(x, rows, &mut gathered);
@@ -210,7 +215,7 @@ impl Unit {
     }
 }
 
-impl Device for NpuDevice {
+impl PluginDevice for NpuDevice {
     fn name(&self) -> &'static str {
         self.unit.name
     }
@@ -229,35 +234,35 @@ impl Device for NpuDevice {
         (total.saturating_sub(held) as usize, total as usize)
     }
 
-    fn own_memory(&self) -> Option<&dyn Memory> {
+    fn own_memory(&self) -> Option<&dyn DeviceMemory> {
         Some(&self.unit.weights)
     }
 
-    fn supports(&self, op: &Tensor<'_>, weights: WeightsIn) -> Result<(), Refusal> {
-        let product = Product::of(op)?;
+    fn supports(&self, op: &HostTensor<'_>, weights: WeightsIn) -> Result<(), OpRefusal> {
+        let product = HostProduct::of(op)?;
         let weight = product.weight();
         if weights == WeightsIn::Others {
-            return Err(Refusal("weights that are not in the device's memory"));
+            return Err(OpRefusal("weights that are not in the device's memory"));
         }
-        let shape = Shape {
+        let shape = ProductShape {
             dtype: weight.dtype,
             m: self.unit.planner.lengths().padded(1),
             n: weight.n,
             k: weight.k,
         };
         if self.unit.planned(shape).is_none() {
-            return Err(Refusal("the device has no plan for the shape"));
+            return Err(OpRefusal("the device has no plan for the shape"));
         }
         if product.rows() < self.unit.least_rows(shape)? {
-            return Err(Refusal("too few tokens, as predicted"));
+            return Err(OpRefusal("too few tokens, as predicted"));
         }
         Ok(())
     }
 
-    fn place(&self, weight: &Tensor<'_>) -> Result<(), OpError> {
-        for matrix in Product::matrices(weight)? {
+    fn place(&self, weight: &HostTensor<'_>) -> Result<(), OpError> {
+        for matrix in HostProduct::matrices(weight)? {
             let m = self.unit.planner.lengths().padded(1);
-            let Some(planned) = self.unit.planned(Shape::of(&matrix, m)) else {
+            let Some(planned) = self.unit.planned(ProductShape::of(&matrix, m)) else {
                 continue;
             };
             self.unit.weights.place(&self.unit, &planned, &matrix)?;
@@ -265,24 +270,24 @@ impl Device for NpuDevice {
         Ok(())
     }
 
-    fn open(&self) -> Result<Box<dyn Stream>, String> {
+    fn open(&self) -> Result<Box<dyn DeviceStream>, String> {
         Ok(Box::new(NpuStream(Arc::clone(&self.unit))))
     }
 }
 
-struct NpuStream(Arc<Unit>);
+struct NpuStream(Arc<NpuUnit>);
 
-impl Stream for NpuStream {
+impl DeviceStream for NpuStream {
     /// The device has its own cores; the host's threads that pack rows are as many as it has cores.
     fn set_threads(&mut self, _: usize) {}
 
-    fn compute(&mut self, nodes: &mut [Node<'_>]) -> Result<(), (usize, OpError)> {
+    fn compute(&mut self, nodes: &mut [HostNode<'_>]) -> Result<(), (usize, OpError)> {
         for (at, node) in nodes.iter_mut().enumerate() {
-            let product = Product::of(node.tensor());
+            let product = HostProduct::of(node.tensor());
             let product = product.map_err(|refusal| (at, OpError::Refused(refusal.0)))?;
             let computed = match product {
-                Product::Plain(product) => self.0.plain(&product, node),
-                Product::Experts(product) => self.0.experts(&product, node),
+                HostProduct::Plain(product) => self.0.plain(&product, node),
+                HostProduct::Experts(product) => self.0.experts(&product, node),
             };
             computed.map_err(|error| (at, error))?;
         }

@@ -3,16 +3,16 @@
 //! `MUL_MAT`: `out[b][m][n] = x[b][m][k] · W[b / ratio][n][k]ᵀ`, b over two outer dimensions. `MUL_MAT_ID`: `out[m][u][n] =
 //! x[m][u % x_rows][k] · W[ids[m][u]][n][k]ᵀ`, u over the experts that a token uses.
 
-use crate::device::{OpError, Refusal};
-use crate::sys::tensor::{DataError, Tensor};
-use millrace_kernels::matmul::Matrix;
+use crate::device::{OpError, OpRefusal};
+use crate::sys::tensor::{DataError, HostTensor};
+use millrace_kernels::matmul::WeightMatrix;
 use millrace_quant::DType;
 
 /// Bytes of an f32 or i32.
 const WORD: usize = 4;
 
 /// A product.
-pub(crate) enum Product<'a> {
+pub(crate) enum HostProduct<'a> {
     Plain(Plain<'a>),
     Experts(Experts<'a>),
 }
@@ -20,7 +20,7 @@ pub(crate) enum Product<'a> {
 /// `MUL_MAT`.
 pub(crate) struct Plain<'a> {
     pub(crate) weight: Weight<'a>,
-    x: Tensor<'a>,
+    x: HostTensor<'a>,
     /// Rows of x in a matrix.
     pub(crate) m: usize,
     /// Matrices of the result, in two dimensions, and how many share a weight.
@@ -31,8 +31,8 @@ pub(crate) struct Plain<'a> {
 /// `MUL_MAT_ID`.
 pub(crate) struct Experts<'a> {
     pub(crate) weight: Weight<'a>,
-    x: Tensor<'a>,
-    ids: Tensor<'a>,
+    x: HostTensor<'a>,
+    ids: HostTensor<'a>,
     /// Tokens, experts that each uses, and rows of x for each: as many, or one for all.
     pub(crate) n_tokens: usize,
     pub(crate) n_used: usize,
@@ -41,7 +41,7 @@ pub(crate) struct Experts<'a> {
 
 /// Weights: matrices `[n, k]` in a format of Millrace's.
 pub(crate) struct Weight<'a> {
-    tensor: Tensor<'a>,
+    tensor: HostTensor<'a>,
     pub(crate) dtype: DType,
     pub(crate) n: usize,
     pub(crate) k: usize,
@@ -49,12 +49,12 @@ pub(crate) struct Weight<'a> {
     pub(crate) matrix_bytes: usize,
 }
 
-pub(crate) fn refuse<T>(why: &'static str) -> Result<T, Refusal> {
-    Err(Refusal(why))
+pub(crate) fn refuse<T>(why: &'static str) -> Result<T, OpRefusal> {
+    Err(OpRefusal(why))
 }
 
 /// Whether the tensor is f32 with rows that follow one another in each matrix.
-fn has_plain_rows(tensor: &Tensor<'_>) -> bool {
+fn has_plain_rows(tensor: &HostTensor<'_>) -> bool {
     let Some(dims) = tensor.dims() else {
         return false;
     };
@@ -68,7 +68,7 @@ fn has_plain_rows(tensor: &Tensor<'_>) -> bool {
 }
 
 /// Whether the tensor is f32 without gaps.
-pub(crate) fn has_no_gaps(tensor: &Tensor<'_>) -> bool {
+pub(crate) fn has_no_gaps(tensor: &HostTensor<'_>) -> bool {
     let Some(dims) = tensor.dims() else {
         return false;
     };
@@ -83,7 +83,7 @@ pub(crate) fn has_no_gaps(tensor: &Tensor<'_>) -> bool {
 }
 
 impl<'a> Weight<'a> {
-    fn of(tensor: Tensor<'a>) -> Result<Weight<'a>, Refusal> {
+    fn of(tensor: HostTensor<'a>) -> Result<Weight<'a>, OpRefusal> {
         let Some(dtype) = tensor.dtype() else {
             return refuse("no kernel for the weights' format");
         };
@@ -108,7 +108,7 @@ impl<'a> Weight<'a> {
     }
 
     /// The matrix at an index of the two outer dimensions.
-    fn matrix(&self, index: [usize; 2]) -> Result<Matrix<'a>, OpError> {
+    fn matrix(&self, index: [usize; 2]) -> Result<WeightMatrix<'a>, OpError> {
         let data = |error| OpError::Data {
             what: "weights",
             error,
@@ -118,22 +118,22 @@ impl<'a> Weight<'a> {
         let bytes = self.tensor.bytes().map_err(data)?;
         let bytes = bytes.get(start..start + self.matrix_bytes);
         let bytes = bytes.ok_or(data(DataError::None))?;
-        Ok(Matrix::new(self.dtype, self.n, self.k, bytes)?)
+        Ok(WeightMatrix::new(self.dtype, self.n, self.k, bytes)?)
     }
 }
 
-impl<'a> Product<'a> {
+impl<'a> HostProduct<'a> {
     /// The product that an op is.
     ///
     /// # Errors
     /// Why Millrace's kernels do not compute it.
-    pub(crate) fn of(op: &Tensor<'a>) -> Result<Product<'a>, Refusal> {
+    pub(crate) fn of(op: &HostTensor<'a>) -> Result<HostProduct<'a>, OpRefusal> {
         let (Some(weight), Some(x)) = (op.source(0), op.source(1)) else {
             return refuse("not a product of matrices");
         };
         match op.op() {
-            "MUL_MAT" => Plain::of(op, weight, x).map(Product::Plain),
-            "MUL_MAT_ID" => Experts::of(op, weight, x).map(Product::Experts),
+            "MUL_MAT" => Plain::of(op, weight, x).map(HostProduct::Plain),
+            "MUL_MAT_ID" => Experts::of(op, weight, x).map(HostProduct::Experts),
             _ => refuse("not a product of matrices"),
         }
     }
@@ -142,7 +142,7 @@ impl<'a> Product<'a> {
     ///
     /// # Errors
     /// No memory.
-    pub(crate) fn matrices(tensor: &Tensor<'a>) -> Result<Vec<Matrix<'a>>, OpError> {
+    pub(crate) fn matrices(tensor: &HostTensor<'a>) -> Result<Vec<WeightMatrix<'a>>, OpError> {
         let (Ok(weight), Some(dims)) = (Weight::of(*tensor), tensor.dims()) else {
             return Ok(Vec::new());
         };
@@ -153,16 +153,16 @@ impl<'a> Product<'a> {
     /// Its weights.
     pub(crate) fn weight(&self) -> &Weight<'a> {
         match self {
-            Product::Plain(product) => &product.weight,
-            Product::Experts(product) => &product.weight,
+            HostProduct::Plain(product) => &product.weight,
+            HostProduct::Experts(product) => &product.weight,
         }
     }
 
     /// Rows that are multiplied with the same matrix at a time; with experts, on average.
     pub(crate) fn rows(&self) -> usize {
         match self {
-            Product::Plain(product) => product.m,
-            Product::Experts(product) => {
+            HostProduct::Plain(product) => product.m,
+            HostProduct::Experts(product) => {
                 let n_experts = product.n_experts().max(1);
                 product.n_tokens * product.n_used / n_experts
             }
@@ -173,15 +173,19 @@ impl<'a> Product<'a> {
     pub(crate) fn flops(&self) -> u64 {
         let Weight { n, k, .. } = self.weight();
         let rows = match self {
-            Product::Plain(product) => product.m * product.batch[0] * product.batch[1],
-            Product::Experts(product) => product.n_tokens * product.n_used,
+            HostProduct::Plain(product) => product.m * product.batch[0] * product.batch[1],
+            HostProduct::Experts(product) => product.n_tokens * product.n_used,
         };
         2 * rows as u64 * *n as u64 * *k as u64
     }
 }
 
 impl<'a> Plain<'a> {
-    fn of(op: &Tensor<'a>, weight: Tensor<'a>, x: Tensor<'a>) -> Result<Plain<'a>, Refusal> {
+    fn of(
+        op: &HostTensor<'a>,
+        weight: HostTensor<'a>,
+        x: HostTensor<'a>,
+    ) -> Result<Plain<'a>, OpRefusal> {
         // The second parameter is a hint that the weights are a Hadamard matrix, which the CPU's backend transforms with.
         if op.params().get(1).is_some_and(|hint| *hint != 0) {
             return refuse("a transform that ggml computes without multiplying");
@@ -227,7 +231,7 @@ impl<'a> Plain<'a> {
     ///
     /// # Errors
     /// No memory.
-    pub(crate) fn pairs(&self) -> Result<Vec<(Matrix<'a>, &'a [f32])>, OpError> {
+    pub(crate) fn pairs(&self) -> Result<Vec<(WeightMatrix<'a>, &'a [f32])>, OpError> {
         let data = |error| OpError::Data {
             what: "activations",
             error,
@@ -249,8 +253,12 @@ impl<'a> Plain<'a> {
 }
 
 impl<'a> Experts<'a> {
-    fn of(op: &Tensor<'a>, weight: Tensor<'a>, x: Tensor<'a>) -> Result<Experts<'a>, Refusal> {
-        let Some(ids) = op.source(2).filter(Tensor::is_i32) else {
+    fn of(
+        op: &HostTensor<'a>,
+        weight: HostTensor<'a>,
+        x: HostTensor<'a>,
+    ) -> Result<Experts<'a>, OpRefusal> {
+        let Some(ids) = op.source(2).filter(HostTensor::is_i32) else {
             return refuse("experts that are not named by 32-bit integers");
         };
         let (Some(w), Some(x_dims), Some(of_ids), Some(out)) =
@@ -298,7 +306,7 @@ impl<'a> Experts<'a> {
     ///
     /// # Errors
     /// No memory.
-    pub(crate) fn expert(&self, index: usize) -> Result<Matrix<'a>, OpError> {
+    pub(crate) fn expert(&self, index: usize) -> Result<WeightMatrix<'a>, OpError> {
         self.weight.matrix([index, 0])
     }
 

@@ -1,24 +1,24 @@
 //! What a device computed, what it left to others and why: printed at exit with `MILLRACE_GGML_REPORT=1`.
 
-use crate::device::Refusal;
-use crate::product::Product;
-use crate::sys::tensor::Tensor;
+use crate::device::OpRefusal;
+use crate::product::HostProduct;
+use crate::sys::tensor::HostTensor;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::{Mutex, PoisonError};
 
 /// Counts of all devices.
 #[derive(Default)]
-pub(crate) struct Report(Mutex<BTreeMap<&'static str, Counts>>);
+pub(crate) struct DeviceReport(Mutex<BTreeMap<&'static str, Counts>>);
 
 #[derive(Default)]
 struct Counts {
     /// Products computed, by name and format of the weights.
-    taken: BTreeMap<(&'static str, &'static str), Work>,
+    taken: BTreeMap<(&'static str, &'static str), WorkCounts>,
     /// Gated activations computed, by kind.
     gates: BTreeMap<&'static str, u64>,
     /// Results that were refused, by name of the op and why. Hosts ask many times about one.
-    refused: BTreeMap<(&'static str, Refusal), BTreeSet<String>>,
+    refused: BTreeMap<(&'static str, OpRefusal), BTreeSet<String>>,
     /// Runs of an NPU: how many, their time in all, and where the times come from.
     runs: u64,
     run_ns: u64,
@@ -26,24 +26,28 @@ struct Counts {
 }
 
 #[derive(Default)]
-struct Work {
+struct WorkCounts {
     calls: u64,
     /// Bytes of weights that were multiplied with.
     weight_bytes: u64,
     flops: u64,
 }
 
-impl Report {
+impl DeviceReport {
     fn with(&self, device: &'static str, f: impl FnOnce(&mut Counts)) {
         let mut devices = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         f(devices.entry(device).or_default());
     }
 
     /// Notes ops that were computed.
-    pub(crate) fn taken<'a>(&self, device: &'static str, ops: impl Iterator<Item = Tensor<'a>>) {
+    pub(crate) fn taken<'a>(
+        &self,
+        device: &'static str,
+        ops: impl Iterator<Item = HostTensor<'a>>,
+    ) {
         self.with(device, |counts| {
             for op in ops {
-                let Ok(product) = Product::of(&op) else {
+                let Ok(product) = HostProduct::of(&op) else {
                     *counts.gates.entry(op.kind()).or_default() += 1;
                     continue;
                 };
@@ -60,7 +64,7 @@ impl Report {
     }
 
     /// Notes an op that was refused.
-    pub(crate) fn refused(&self, device: &'static str, op: &Tensor<'_>, why: Refusal) {
+    pub(crate) fn refused(&self, device: &'static str, op: &HostTensor<'_>, why: OpRefusal) {
         self.with(device, |counts| {
             let names = counts.refused.entry((op.op(), why)).or_default();
             let weight = op.source(0).map_or(String::new(), |weight| weight.name());

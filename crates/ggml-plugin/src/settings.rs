@@ -23,7 +23,7 @@ pub(crate) const FAIL: &str = "MILLRACE_GGML_FAIL";
 
 /// Settings of the plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Settings {
+pub(crate) struct PluginSettings {
     /// Names as they were written; `None` takes the CPU's kernels alone.
     pub(crate) devices: Option<Vec<String>>,
     pub(crate) report: bool,
@@ -55,12 +55,14 @@ impl fmt::Display for SettingError {
 
 impl std::error::Error for SettingError {}
 
-impl Settings {
+impl PluginSettings {
     /// Reads the variables that `get` gives.
     ///
     /// # Errors
     /// A value that is none.
-    pub(crate) fn read(get: &dyn Fn(&str) -> Option<String>) -> Result<Settings, SettingError> {
+    pub(crate) fn read(
+        get: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<PluginSettings, SettingError> {
         let least_rows = match get(LEAST_ROWS) {
             None => None,
             Some(value) => match value.parse() {
@@ -79,7 +81,7 @@ impl Settings {
             let names = text.split(',').map(|name| name.trim().to_owned());
             names.filter(|name| !name.is_empty()).collect()
         });
-        Ok(Settings {
+        Ok(PluginSettings {
             devices,
             report: flag(get, REPORT)?,
             map: flag(get, MAP)?,

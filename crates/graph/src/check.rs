@@ -1,6 +1,6 @@
 //! Graphs that make sense: every later step indexes and divides without fear.
 
-use crate::{Graph, Memory, Node, ValueId, WeightId};
+use crate::{Graph, Node, SequenceMemory, ValueId, WeightId};
 
 /// Widest value: products with numbers of tokens stay far from overflow.
 pub const WIDTH_MAX: usize = 1 << 28;
@@ -94,15 +94,15 @@ pub fn check(graph: &Graph) -> Result<(), Error> {
 
 fn check_memory(node: &Node, n_states: &mut usize, layers: &mut Vec<usize>) -> Result<(), String> {
     match node.op.memory() {
-        Memory::None => {}
-        Memory::KvCache(kv) if layers.contains(&kv.layer) => {
+        SequenceMemory::None => {}
+        SequenceMemory::KvCache(kv) if layers.contains(&kv.layer) => {
             return Err(format!("layer {} has its cache already", kv.layer));
         }
-        Memory::KvCache(kv) => layers.push(kv.layer),
-        Memory::State(state) if state.index != *n_states => {
+        SequenceMemory::KvCache(kv) => layers.push(kv.layer),
+        SequenceMemory::State(state) if state.index != *n_states => {
             return Err(format!("state {} where {n_states} is next", state.index));
         }
-        Memory::State(_) => *n_states += 1,
+        SequenceMemory::State(_) => *n_states += 1,
     }
     Ok(())
 }

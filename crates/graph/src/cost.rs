@@ -13,7 +13,7 @@ pub struct Depth {
 
 /// What a token asks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Cost {
+pub struct OpCost {
     /// Operations of products, a multiplication and an addition being two.
     pub flops: f64,
     /// Bytes of the matrices that it multiplies, as stored.
@@ -22,8 +22,8 @@ pub struct Cost {
     pub memory_bytes: f64,
 }
 
-impl AddAssign for Cost {
-    fn add_assign(&mut self, other: Cost) {
+impl AddAssign for OpCost {
+    fn add_assign(&mut self, other: OpCost) {
         self.flops += other.flops;
         self.weight_bytes += other.weight_bytes;
         self.memory_bytes += other.memory_bytes;

@@ -1,6 +1,6 @@
 //! A graph by its definition: a whole sequence at once, every token at its position.
 
-use crate::{Graph, Keys, Memory, Node, Real, Row, Weights};
+use crate::{Graph, Keys, Node, Real, SequenceMemory, TokenContext, WeightValues};
 
 /// A sequence, and what its ops compute with. Nothing of it is cached or cut: a value is
 /// `[n_tokens, width]`.
@@ -8,7 +8,7 @@ pub struct Sequence<'a, R> {
     /// The graph.
     pub graph: &'a Graph,
     /// Numbers of weights.
-    pub weights: &'a dyn Weights<R>,
+    pub weights: &'a dyn WeightValues<R>,
     /// The tokens, from the first position on.
     pub tokens: &'a [u32],
     /// Rounds what hardware would round between the steps of a definition ([`crate::exact`]: nothing).
@@ -35,7 +35,7 @@ impl<R: Real> Sequence<'_, R> {
             .map(|(index, value)| &value[position * width(index)..][..width(index)])
             .collect();
         let keys = match node.op.memory() {
-            Memory::KvCache(kv) => {
+            SequenceMemory::KvCache(kv) => {
                 let oldest = kv.window.map_or(0, |w| (position + 1).saturating_sub(w));
                 let seen = oldest * kv.width()..(position + 1) * kv.width();
                 Keys {
@@ -45,7 +45,7 @@ impl<R: Real> Sequence<'_, R> {
             }
             _ => Keys { k: &[], v: &[] },
         };
-        let row = Row {
+        let row = TokenContext {
             graph: self.graph,
             weights: self.weights,
             token: self.tokens[position],
@@ -64,7 +64,7 @@ impl<R: Real> Sequence<'_, R> {
     pub fn value(&self, node: &Node, inputs: &[&[R]]) -> Vec<R> {
         let width = self.graph.width(node.output);
         let mut state = match node.op.memory() {
-            Memory::State(state) => vec![R::default(); state.n_elems],
+            SequenceMemory::State(state) => vec![R::default(); state.n_elems],
             _ => Vec::new(),
         };
         let mut out = vec![R::default(); self.tokens.len() * width];

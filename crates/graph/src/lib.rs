@@ -30,15 +30,15 @@ mod op;
 mod reference;
 
 pub use check::{Error, Shapes, WIDTH_MAX, check};
-pub use cost::{Cost, Depth};
+pub use cost::{Depth, OpCost};
 pub use definition::Sequence;
 pub use graph::{
     Graph, Node, Rope, RopeId, RopeStyle, Value, ValueId, Weight, WeightId, last_readers,
     single_row,
 };
-pub use memory::{KvShape, Memory, StateShape};
+pub use memory::{KvShape, SequenceMemory, StateShape};
 pub use op::{
     Activation, Add, Attention, Companion, Embed, Extension, Glu, Linear, Op, Operation, RmsNorm,
     RotateHeads, WeightKind, WeightUse,
 };
-pub use reference::{Keys, Real, Row, Weights, exact};
+pub use reference::{Keys, Real, TokenContext, WeightValues, exact};

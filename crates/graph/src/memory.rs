@@ -2,7 +2,7 @@
 
 /// The memory of a sequence that an op reads and adds to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Memory {
+pub enum SequenceMemory {
     /// None: a row of the result depends on the same row of the inputs alone.
     None,
     /// Keys and values of the tokens before.
@@ -11,10 +11,10 @@ pub enum Memory {
     State(StateShape),
 }
 
-impl Memory {
+impl SequenceMemory {
     /// Whether a row of the result depends on the same row of the inputs alone.
     pub fn is_none(self) -> bool {
-        self == Memory::None
+        self == SequenceMemory::None
     }
 }
 

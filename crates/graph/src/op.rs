@@ -19,7 +19,7 @@ pub use rms_norm::RmsNorm;
 pub use rope::RotateHeads;
 
 use crate::check::Shapes;
-use crate::{Cost, Depth, Graph, Memory, Row, WeightId};
+use crate::{Depth, Graph, OpCost, SequenceMemory, TokenContext, WeightId};
 use std::fmt::Debug;
 
 /// What generic code asks of an op.
@@ -47,8 +47,8 @@ pub trait Operation: Debug + Send + Sync {
 
     /// The memory of a sequence that it reads and adds to. Of an op with a KV cache the second input is
     /// a token's row of keys, the third of values.
-    fn memory(&self) -> Memory {
-        Memory::None
+    fn memory(&self) -> SequenceMemory {
+        SequenceMemory::None
     }
 
     /// Whether its result may lie where one of these inputs lies, the better first. Of two the op must
@@ -63,17 +63,17 @@ pub trait Operation: Debug + Send + Sync {
     }
 
     /// What a token costs beside reading and writing the values themselves.
-    fn cost(&self, graph: &Graph, depth: &Depth) -> Cost {
+    fn cost(&self, graph: &Graph, depth: &Depth) -> OpCost {
         let _ = (graph, depth);
-        Cost::default()
+        OpCost::default()
     }
 
-    /// A token's row of the result, in f32, with every value rounded that [`Row::round`] rounds. `state`
+    /// A token's row of the result, in f32, with every value rounded that [`TokenContext::round`] rounds. `state`
     /// has the elements that [`memory`](Operation::memory) says, of the token before.
-    fn row(&self, row: &Row<'_, f32>, state: &mut [f32], out: &mut [f32]);
+    fn row(&self, row: &TokenContext<'_, f32>, state: &mut [f32], out: &mut [f32]);
 
     /// The same in f64.
-    fn row_f64(&self, row: &Row<'_, f64>, state: &mut [f64], out: &mut [f64]);
+    fn row_f64(&self, row: &TokenContext<'_, f64>, state: &mut [f64], out: &mut [f64]);
 }
 
 /// How an op reads a weight.
@@ -176,11 +176,11 @@ ops! {
 /// Writes the two methods of an op's value from one function over both element types.
 macro_rules! by_definition {
     () => {
-        fn row(&self, row: &crate::Row<'_, f32>, state: &mut [f32], out: &mut [f32]) {
+        fn row(&self, row: &crate::TokenContext<'_, f32>, state: &mut [f32], out: &mut [f32]) {
             self.compute(row, state, out);
         }
 
-        fn row_f64(&self, row: &crate::Row<'_, f64>, state: &mut [f64], out: &mut [f64]) {
+        fn row_f64(&self, row: &crate::TokenContext<'_, f64>, state: &mut [f64], out: &mut [f64]) {
             self.compute(row, state, out);
         }
     };

@@ -43,7 +43,12 @@ pub trait Real:
     fn tanh(self) -> Self;
 
     /// An op's definition over this type.
-    fn define(op: &dyn Operation, row: &Row<'_, Self>, state: &mut [Self], out: &mut [Self]);
+    fn define(
+        op: &dyn Operation,
+        row: &TokenContext<'_, Self>,
+        state: &mut [Self],
+        out: &mut [Self],
+    );
 }
 
 macro_rules! real {
@@ -77,7 +82,7 @@ macro_rules! real {
 
             fn define(
                 op: &dyn Operation,
-                row: &Row<'_, $real>,
+                row: &TokenContext<'_, $real>,
                 state: &mut [$real],
                 out: &mut [$real],
             ) {
@@ -95,7 +100,7 @@ pub fn exact<R>(x: R) -> R {
 }
 
 /// Numbers of weights.
-pub trait Weights<R>: Sync {
+pub trait WeightValues<R>: Sync {
     /// A row of a matrix: `row` counts over the experts' rows, one expert after another.
     fn row(&self, id: WeightId, row: usize, out: &mut [R]);
 
@@ -113,11 +118,11 @@ pub struct Keys<'a, R> {
 }
 
 /// A token, and what an op's definition reads of it.
-pub struct Row<'a, R> {
+pub struct TokenContext<'a, R> {
     /// The graph, for its RoPE tables.
     pub graph: &'a Graph,
     /// Numbers of weights.
-    pub weights: &'a dyn Weights<R>,
+    pub weights: &'a dyn WeightValues<R>,
     /// The token.
     pub token: u32,
     /// Its position in the sequence.

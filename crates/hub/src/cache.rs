@@ -11,7 +11,7 @@
 use super::Error;
 use super::download::Blob;
 use super::reference::is_repo;
-use super::select::{Listed, is_safe_path};
+use super::select::{RepoFile, is_safe_path};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
@@ -202,7 +202,7 @@ impl Repo {
     }
 
     /// The files a snapshot has, leaving out links whose blob is gone.
-    pub(super) fn snapshot_files(&self, commit: &str) -> Vec<Listed> {
+    pub(super) fn snapshot_files(&self, commit: &str) -> Vec<RepoFile> {
         let root = self.snapshot(commit);
         let mut files = Vec::new();
         let mut folders = vec![root.clone()];
@@ -219,7 +219,7 @@ impl Repo {
                     && let Some(name) = path.strip_prefix(&root).ok().and_then(Path::to_str)
                 {
                     let (name, size_bytes) = (name.to_owned(), metadata.len());
-                    files.push(Listed {
+                    files.push(RepoFile {
                         name,
                         size_bytes,
                         hash: None,

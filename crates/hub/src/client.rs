@@ -1,8 +1,8 @@
 //! HTTP to the hub: listings, redirects, who gets the token, what is worth trying again.
 
 use super::cache::is_hex;
-use super::select::{Listed, is_safe_path};
-use super::{Error, Settings};
+use super::select::{RepoFile, is_safe_path};
+use super::{Error, HubSettings};
 use crate::watch;
 use serde::Deserialize;
 use std::sync::atomic::AtomicBool;
@@ -40,11 +40,11 @@ impl From<Error> for Trouble {
 
 /// Counts failures, waits longer after each, and knows when to stop.
 #[derive(Default)]
-pub(super) struct Patience {
+pub(super) struct RetryBudget {
     failures: u32,
 }
 
-impl Patience {
+impl RetryBudget {
     /// Work got on: failures before it no longer count.
     pub(super) fn progressed(&mut self) {
         self.failures = 0;
@@ -76,7 +76,7 @@ pub(super) struct ByteRange<'a> {
 #[derive(Debug)]
 pub(super) struct Listing {
     pub(super) commit: String,
-    pub(super) files: Vec<Listed>,
+    pub(super) files: Vec<RepoFile>,
 }
 
 /// The HTTP side of the hub.
@@ -88,7 +88,7 @@ pub(super) struct Client<'a> {
 }
 
 impl<'a> Client<'a> {
-    pub(super) fn new(settings: &Settings, cancel: &'a AtomicBool) -> Client<'a> {
+    pub(super) fn new(settings: &HubSettings, cancel: &'a AtomicBool) -> Client<'a> {
         let config = Agent::config_builder()
             .user_agent(concat!("millrace/", env!("CARGO_PKG_VERSION")))
             // Redirects are followed here, where the token's rule is.
@@ -117,7 +117,7 @@ impl<'a> Client<'a> {
             "{}/api/models/{repo}/revision/{revision_segment}?blobs=true",
             self.endpoint
         );
-        let mut patience = Patience::default();
+        let mut patience = RetryBudget::default();
         loop {
             match self.list_once(&url, repo, revision) {
                 Ok(listing) => return Ok(listing),
@@ -269,7 +269,7 @@ fn parse_listing(text: &[u8], repo: &str) -> Result<Listing, Error> {
         let hash = lfs.and_then(|lfs| lfs.sha256.clone()).or(file.blob_id);
         let size_bytes =
             size_bytes.ok_or_else(|| bad(format!("no size for `{}`", file.rfilename)))?;
-        Ok(Listed {
+        Ok(RepoFile {
             name: file.rfilename,
             size_bytes,
             hash,

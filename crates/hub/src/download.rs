@@ -2,7 +2,7 @@
 
 use super::Error;
 use super::cache::{Repo, is_hex};
-use super::client::{ByteRange, Client, Patience, Trouble};
+use super::client::{ByteRange, Client, RetryBudget, Trouble};
 use crate::watch::{self, Progress, Watch};
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
@@ -101,7 +101,7 @@ pub(super) fn fetch(
         return Ok(0);
     }
     let mut transfer = Transfer::open(repo, blob, watch.cancel, progress)?;
-    let mut patience = Patience::default();
+    let mut patience = RetryBudget::default();
     let (mut downloaded, mut restarted) = (0, false);
     loop {
         let (before, had_rest) = (downloaded, transfer.position > 0);

@@ -1,7 +1,7 @@
 //! What the cache holds, and taking it out again.
 
 use super::cache::{Cache, Repo};
-use super::select::{self, Listed};
+use super::select::{self, RepoFile};
 use super::{Error, Hub, Reference};
 use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
@@ -121,7 +121,7 @@ fn held_in(cache: &Cache, name: &str) -> Vec<CachedModel> {
             _ => format!("{name}@{revision}"),
         };
         let folder = repo.snapshot(&commit);
-        let row = |pick: Option<&str>, files: &[&Listed]| CachedModel {
+        let row = |pick: Option<&str>, files: &[&RepoFile]| CachedModel {
             name: match pick {
                 Some(pick) => format!("{of_revision}:{pick}"),
                 None => of_revision.clone(),
@@ -133,8 +133,8 @@ fn held_in(cache: &Cache, name: &str) -> Vec<CachedModel> {
         for parts in select::models(&files) {
             held.push(row(Some(&parts[0].name), &parts));
         }
-        let weights = |file: &&Listed| file.name.ends_with(".safetensors");
-        let weights: Vec<&Listed> = files.iter().filter(weights).collect();
+        let weights = |file: &&RepoFile| file.name.ends_with(".safetensors");
+        let weights: Vec<&RepoFile> = files.iter().filter(weights).collect();
         if !weights.is_empty() {
             held.push(row(None, &weights));
         }

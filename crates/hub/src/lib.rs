@@ -48,7 +48,7 @@ use std::path::PathBuf;
 /// Where the hub and its cache are, and whether the network may be used. Not `Debug`: it holds a
 /// secret.
 #[derive(Clone)]
-pub struct Settings {
+pub struct HubSettings {
     /// Base address, without a trailing slash.
     pub endpoint: String,
     /// Access token, sent to the endpoint's own origin only.
@@ -59,13 +59,13 @@ pub struct Settings {
     pub offline: bool,
 }
 
-impl Settings {
+impl HubSettings {
     /// Reads the variables that Hugging Face's own tools read: `HF_HOME`, `HF_HUB_CACHE`, `HF_ENDPOINT`, `HF_TOKEN`,
     /// `HF_TOKEN_PATH`, `HF_HUB_OFFLINE`.
     ///
     /// # Errors
     /// [`Error::NoCacheFolder`] if neither these nor the home folder say where the cache is.
-    pub fn from_env(offline: bool) -> Result<Settings, Error> {
+    pub fn from_env(offline: bool) -> Result<HubSettings, Error> {
         let home = cache::hugging_face_home();
         let endpoint = env("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned());
         let cache_dir = env("HF_HUB_CACHE")
@@ -80,7 +80,7 @@ impl Settings {
             let text = std::fs::read_to_string(token_file?).ok()?;
             Some(text.trim().to_owned()).filter(|token| !token.is_empty())
         });
-        Ok(Settings {
+        Ok(HubSettings {
             endpoint: endpoint.trim_end_matches('/').to_owned(),
             token,
             cache_dir,
@@ -125,13 +125,13 @@ pub struct SnapshotFile {
 
 /// The hub and its cache.
 pub struct Hub {
-    settings: Settings,
+    settings: HubSettings,
     cache: Cache,
 }
 
 impl Hub {
     /// The hub and the cache of these settings; neither is touched yet.
-    pub fn new(settings: Settings) -> Hub {
+    pub fn new(settings: HubSettings) -> Hub {
         let cache = Cache::new(settings.cache_dir.clone());
         Hub { settings, cache }
     }

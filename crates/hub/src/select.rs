@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// A file of a repository.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Listed {
+pub(crate) struct RepoFile {
     /// Path within the repository, checked by [`is_safe_path`].
     pub(crate) name: String,
     pub(crate) size_bytes: u64,
@@ -46,7 +46,7 @@ const COMPANIONS: [&str; 10] = [
 const INDEX: &str = "model.safetensors.index.json";
 
 /// Picks the files of `reference` from a listing.
-pub(crate) fn select(listed: &[Listed], reference: &Reference) -> Result<Selection, Error> {
+pub(crate) fn select(listed: &[RepoFile], reference: &Reference) -> Result<Selection, Error> {
     let repo = || reference.repo.clone();
     let ggufs = gguf_models(listed);
     let folder = folder_files(listed);
@@ -99,7 +99,7 @@ impl Selection {
     /// Whether a cached listing holds every file the model needs. `read` gives a file's bytes.
     pub(crate) fn is_complete(
         &self,
-        listed: &[Listed],
+        listed: &[RepoFile],
         read: &dyn Fn(&str) -> Option<Vec<u8>>,
     ) -> bool {
         let has = |name: &str| listed.iter().any(|file| file.name == name);
@@ -282,7 +282,7 @@ fn quant_at(text: &str) -> Option<&str> {
 }
 
 /// The GGUF models of a listing, each by its files, the first of a split one first.
-pub(super) fn models(listed: &[Listed]) -> Vec<Vec<&Listed>> {
+pub(super) fn models(listed: &[RepoFile]) -> Vec<Vec<&RepoFile>> {
     let models = gguf_models(listed).into_iter();
     let files = |model: GgufModel| model.files.iter().map(|i| &listed[*i]).collect();
     models.map(files).collect()
@@ -300,7 +300,7 @@ fn available(models: &[GgufModel]) -> Vec<String> {
 }
 
 /// The GGUF models of a listing. Vision projectors and importance matrices are not models.
-fn gguf_models(listed: &[Listed]) -> Vec<GgufModel> {
+fn gguf_models(listed: &[RepoFile]) -> Vec<GgufModel> {
     let mut models: Vec<GgufModel> = Vec::new();
     let mut indices: Vec<usize> = (0..listed.len()).collect();
     indices.sort_by(|&a, &b| listed[a].name.cmp(&listed[b].name));
@@ -334,8 +334,8 @@ fn split_suffix(name: &str) -> Option<(&str, usize, usize)> {
 }
 
 /// The files of a safetensors or Q4NX folder: weights in the top folder and what belongs to them.
-fn folder_files(listed: &[Listed]) -> Vec<usize> {
-    let top = |file: &&Listed| !file.name.contains('/');
+fn folder_files(listed: &[RepoFile]) -> Vec<usize> {
+    let top = |file: &&RepoFile| !file.name.contains('/');
     let is_model = |name: &str| name.starts_with("model") && name.ends_with(".safetensors");
     let any_model = listed.iter().filter(top).any(|file| is_model(&file.name));
     let is_weight = |name: &str| match any_model {

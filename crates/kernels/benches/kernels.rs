@@ -17,7 +17,7 @@ use criterion::measurement::WallTime;
 use criterion::{
     BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main,
 };
-use millrace_kernels::matmul::{Activations, Matrix, Product, matmul_with};
+use millrace_kernels::matmul::{Activations, Multiplication, WeightMatrix, matmul_with};
 use millrace_kernels::{
     Activation, AttentionInput, AttentionScratch, AttentionShape, Cpu, CpuOptions, KvBuffer,
     KvLayout, KvRun, KvType, RopeTable, add, attention, glu, kv_append, rms_norm, rope, table,
@@ -70,7 +70,7 @@ fn bench_matmul(criterion: &mut Criterion) {
         )
         .expect("sizes match");
         let bytes = rows.repeat(N / ENCODED_ROWS);
-        let weight = Matrix::new(dtype, N, K, &bytes).expect("sizes match");
+        let weight = WeightMatrix::new(dtype, N, K, &bytes).expect("sizes match");
         let mut group = group(criterion, &format!("matmul/{dtype}"));
         for m in TOKENS {
             let kernel = table::pick(dtype, cpu.level(), m, false);
@@ -88,7 +88,7 @@ fn bench_matmul(criterion: &mut Criterion) {
                 bencher.iter(|| {
                     let out = &mut out[..];
                     let bias = None;
-                    let mut product = Product { weight, bias, out };
+                    let mut product = Multiplication { weight, bias, out };
                     matmul_with(&cpu, kernel, &x, m, &mut scratch, &mut product);
                 });
             });

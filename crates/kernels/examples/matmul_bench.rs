@@ -6,7 +6,7 @@
 //!
 //! Few tokens are timed over enough copies of the weights (`stream` MiB) that none are left in the caches. Printed are the fastest of all repetitions: GB/s of weights and GOP/s (a multiplication and an addition are two).
 
-use millrace_kernels::matmul::{Activations, Matrix, Product, matmul};
+use millrace_kernels::matmul::{Activations, Multiplication, WeightMatrix, matmul};
 use millrace_kernels::roof::{self, Roof};
 use millrace_kernels::{Cpu, CpuOptions, Level};
 use millrace_quant::{DType, encode_matrix};
@@ -141,13 +141,13 @@ fn time(
         let start = seconds(alone);
         let _hot = cpu.pool().enter();
         for copy in weights.chunks_exact(bytes).take(copies) {
-            let weight = Matrix::new(dtype, n, k, copy).expect("sizes match");
+            let weight = WeightMatrix::new(dtype, n, k, copy).expect("sizes match");
             matmul(
                 cpu,
                 &x,
                 m,
                 &mut scratch,
-                &mut [Product {
+                &mut [Multiplication {
                     weight,
                     bias: None,
                     out: &mut out,

@@ -1,6 +1,6 @@
 //! AArch64 leaves: Advanced SIMD, and what its levels multiply bytes with.
 //!
-//! The levels share one body for each kernel, generic over [`products::Products`]; what needs no product of bytes (plain numbers,
+//! The levels share one body for each kernel, generic over [`products::ByteProducts`]; what needs no product of bytes (plain numbers,
 //! attention, ops between products) is written for [`crate::Level::Neon`] and serves all of them. Half-precision arithmetic is not
 //! used: sums in f16 would not meet the oracle, and conversion to f32 is in every AArch64.
 

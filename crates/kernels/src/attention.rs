@@ -28,7 +28,7 @@ mod tests;
 pub use scratch::AttentionScratch;
 pub use softmax::softmax;
 
-pub(crate) use leaves::{Leaves, PairLeaves, PvTask, QkTask, Strip, TileShape};
+pub(crate) use leaves::{Leaves, PairLeaves, PvTask, QkTask, TileShape, TileStrip};
 
 use crate::cpu::Cpu;
 use crate::error::Error;
@@ -183,7 +183,7 @@ fn attention_by(
     );
     check_runs(shape, layout, input.runs, out.len() / row_elems);
     check_blocks(input);
-    let walk = span::Walk::new(shape, layout, input, leaves);
+    let walk = span::SpanWalk::new(shape, layout, input, leaves);
     let n_threads = cpu.pool().n_threads();
     let shared = scratch.prepare(shape, layout, input, n_threads);
     let out = DisjointMut::new(out);

@@ -23,7 +23,7 @@ pub(crate) use body::{EXP2_POLY, Norm};
 pub(crate) use body::{
     add_body, glu_body, norm_body, rotate_halves_body, rotate_pairs_body, scale_body, sum_exp_body,
 };
-pub(crate) use rows::Rows;
+pub(crate) use rows::ElementwiseKernels;
 
 use crate::cpu::Cpu;
 use crate::level::Level;
@@ -78,7 +78,7 @@ pub fn rms_norm(
         eps,
         offset,
     };
-    let rows = Rows::for_level(cpu.level());
+    let rows = ElementwiseKernels::for_level(cpu.level());
     split(cpu, out, group, &|start, out| {
         rows.norm(&norm, &x[start..start + out.len()], out)
     });
@@ -90,7 +90,7 @@ pub fn rms_norm(
 /// If the lengths differ.
 pub fn glu(cpu: &Cpu, activation: Activation, gate: &mut [f32], up: &[f32]) {
     assert_eq!(gate.len(), up.len(), "as many gates as ups");
-    let rows = Rows::for_level(cpu.level());
+    let rows = ElementwiseKernels::for_level(cpu.level());
     split(cpu, gate, 1, &|start, gate| {
         rows.glu(activation, gate, &up[start..start + gate.len()])
     });
@@ -103,7 +103,7 @@ pub fn glu(cpu: &Cpu, activation: Activation, gate: &mut [f32], up: &[f32]) {
 pub fn glu_to(cpu: &Cpu, activation: Activation, gate: &[f32], up: &[f32], out: &mut [f32]) {
     assert_eq!(gate.len(), up.len(), "as many gates as ups");
     assert_eq!(gate.len(), out.len(), "as many results as gates");
-    let rows = Rows::for_level(cpu.level());
+    let rows = ElementwiseKernels::for_level(cpu.level());
     split(cpu, out, 1, &|start, out| {
         for (index, out) in out.chunks_mut(CHUNK_ELEMS).enumerate() {
             let at = start + index * CHUNK_ELEMS;
@@ -119,7 +119,7 @@ pub fn glu_to(cpu: &Cpu, activation: Activation, gate: &[f32], up: &[f32], out: 
 pub fn activate(cpu: &Cpu, activation: Activation, x: &mut [f32]) {
     // A product with 1 is exact, so the gated loops serve.
     static ONES: [f32; CHUNK_ELEMS] = [1.0; CHUNK_ELEMS];
-    let rows = Rows::for_level(cpu.level());
+    let rows = ElementwiseKernels::for_level(cpu.level());
     split(cpu, x, 1, &|_, x| {
         for x in x.chunks_mut(CHUNK_ELEMS) {
             rows.glu(activation, x, &ONES[..x.len()]);
@@ -133,7 +133,7 @@ pub fn activate(cpu: &Cpu, activation: Activation, x: &mut [f32]) {
 /// If the lengths differ.
 pub fn add(cpu: &Cpu, acc: &mut [f32], x: &[f32]) {
     assert_eq!(acc.len(), x.len(), "as many elements in acc as in x");
-    let rows = Rows::for_level(cpu.level());
+    let rows = ElementwiseKernels::for_level(cpu.level());
     split(cpu, acc, 1, &|start, acc| {
         rows.add(acc, &x[start..start + acc.len()])
     });
@@ -141,7 +141,7 @@ pub fn add(cpu: &Cpu, acc: &mut [f32], x: &[f32]) {
 
 /// `x *= factor`.
 pub fn scale(cpu: &Cpu, x: &mut [f32], factor: f32) {
-    let rows = Rows::for_level(cpu.level());
+    let rows = ElementwiseKernels::for_level(cpu.level());
     split(cpu, x, 1, &|_, x| rows.scale(x, factor));
 }
 
@@ -154,7 +154,7 @@ pub fn scale(cpu: &Cpu, x: &mut [f32], factor: f32) {
 pub fn sum_exp(x: &[f32], max: f32) -> f64 {
     debug_assert!(x.iter().all(|x| *x <= max), "max is the largest");
     static BEST: OnceLock<Level> = OnceLock::new();
-    Rows::for_level(*BEST.get_or_init(Level::detect)).sum_exp(x, max)
+    ElementwiseKernels::for_level(*BEST.get_or_init(Level::detect)).sum_exp(x, max)
 }
 
 /// Calls `f(first element, part)` for parts of `out` that are multiples of `unit` elements: all of

@@ -200,12 +200,12 @@ fn has_avx512_bf16() -> bool {
 }
 
 #[cfg(target_arch = "x86_64")]
-use crate::x86::amx::detect::{Refusal, support as amx_support};
+use crate::x86::amx::detect::{AmxUnavailable, support as amx_support};
 
 #[cfg(target_arch = "x86_64")]
 fn amx_refusal() -> Option<String> {
     let refusal = amx_support().err()?;
-    (refusal != Refusal::NoInstructions).then(|| refusal.to_string())
+    (refusal != AmxUnavailable::NoInstructions).then(|| refusal.to_string())
 }
 
 /// Whether CPUID leaf 0 spells `GenuineIntel`.

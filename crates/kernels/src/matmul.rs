@@ -18,28 +18,33 @@ pub(crate) mod scratch;
 mod tests;
 
 pub use activations::{Activations, Precision};
-pub use panel::Layout;
+pub use panel::PanelLayout;
 
 use crate::cpu::Cpu;
 use crate::error::Error;
-use crate::table::{self, Kernel};
+use crate::table::{self, MatmulKernel};
 use millrace_quant::DType;
 
 /// A weight matrix `[n, k]` in its storage format, row-major (tiles row-major where the format is tiled).
 #[derive(Clone, Copy, Debug)]
-pub struct Matrix<'a> {
+pub struct WeightMatrix<'a> {
     dtype: DType,
     n: usize,
     k: usize,
     bytes: &'a [u8],
 }
 
-impl<'a> Matrix<'a> {
+impl<'a> WeightMatrix<'a> {
     /// A matrix over `bytes`.
     ///
     /// # Errors
     /// [`Error::MatrixShape`] if the format cannot hold `[n, k]`, [`Error::MatrixBytes`] if `bytes` is not that long.
-    pub fn new(dtype: DType, n: usize, k: usize, bytes: &'a [u8]) -> Result<Matrix<'a>, Error> {
+    pub fn new(
+        dtype: DType,
+        n: usize,
+        k: usize,
+        bytes: &'a [u8],
+    ) -> Result<WeightMatrix<'a>, Error> {
         let expected = dtype
             .size_bytes(n, k)
             .ok_or(Error::MatrixShape { dtype, n, k })?;
@@ -52,7 +57,7 @@ impl<'a> Matrix<'a> {
                 found: bytes.len(),
             });
         }
-        Ok(Matrix { dtype, n, k, bytes })
+        Ok(WeightMatrix { dtype, n, k, bytes })
     }
 
     /// Storage format.
@@ -82,9 +87,9 @@ impl<'a> Matrix<'a> {
 
 /// One multiplication: a weight, a bias and where the result goes.
 #[derive(Debug)]
-pub struct Product<'a> {
+pub struct Multiplication<'a> {
     /// `[n, k]`.
-    pub weight: Matrix<'a>,
+    pub weight: WeightMatrix<'a>,
     /// `[n]`, added once the sum is complete.
     pub bias: Option<&'a [f32]>,
     /// `[m, n]` f32, row-major; overwritten.
@@ -102,7 +107,7 @@ pub fn matmul(
     x: &[f32],
     m: usize,
     scratch: &mut Activations,
-    products: &mut [Product<'_>],
+    products: &mut [Multiplication<'_>],
 ) {
     for product in products.iter() {
         check(x, m, product);
@@ -121,10 +126,10 @@ pub fn matmul(
 fn by_width(
     x: &[f32],
     m: usize,
-    products: &mut [Product<'_>],
-    run: &mut dyn FnMut(&[f32], &mut [Product<'_>]),
+    products: &mut [Multiplication<'_>],
+    run: &mut dyn FnMut(&[f32], &mut [Multiplication<'_>]),
 ) {
-    let stored = |product: &Product<'_>| product.weight.dtype.stored_width(product.weight.k);
+    let stored = |product: &Multiplication<'_>| product.weight.dtype.stored_width(product.weight.k);
     if products.iter().all(|p| stored(p) == p.weight.k) {
         return run(x, products);
     }
@@ -134,9 +139,9 @@ fn by_width(
     widths.dedup();
     for width in widths {
         let of_width = products.iter_mut().filter(|p| stored(p) == width);
-        let mut of_width: Vec<Product<'_>> = of_width
-            .map(|p| Product {
-                weight: Matrix {
+        let mut of_width: Vec<Multiplication<'_>> = of_width
+            .map(|p| Multiplication {
+                weight: WeightMatrix {
                     k: width,
                     ..p.weight
                 },
@@ -158,11 +163,11 @@ fn by_width(
 /// As [`matmul`], and if `kernel` needs another format or a level that this CPU lacks.
 pub fn matmul_with(
     cpu: &Cpu,
-    kernel: &'static Kernel,
+    kernel: &'static MatmulKernel,
     x: &[f32],
     m: usize,
     scratch: &mut Activations,
-    product: &mut Product<'_>,
+    product: &mut Multiplication<'_>,
 ) {
     assert!(
         kernel.level.is_supported(),
@@ -177,8 +182,8 @@ pub fn matmul_with(
     });
 }
 
-fn check(x: &[f32], m: usize, product: &Product<'_>) {
-    let Matrix { n, k, .. } = product.weight;
+fn check(x: &[f32], m: usize, product: &Multiplication<'_>) {
+    let WeightMatrix { n, k, .. } = product.weight;
     assert_eq!(x.len(), m * k, "x is [{m}, {k}]");
     assert_eq!(product.out.len(), m * n, "out is [{m}, {n}]");
     assert!(

@@ -46,7 +46,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
-use wait::{Patience, Waiter};
+use wait::{SpinWait, Waiter};
 
 /// Most threads a pool may have.
 pub const MAX_THREADS: usize = 1024;
@@ -75,7 +75,7 @@ pub const CROWDED_SPIN: Duration = Duration::from_micros(1);
 /// What the threads of a region run: the closure behind a lifetime-erased reference, and the number
 /// of chunks.
 #[derive(Clone, Copy)]
-struct Job {
+struct PoolJob {
     f: &'static (dyn Fn(usize) + Sync),
     n_chunks: usize,
 }
@@ -88,14 +88,14 @@ struct Berth {
     parked: AtomicBool,
     /// Whom to wake; set by the worker before its first sleep.
     thread: OnceLock<Thread>,
-    patience: Patience,
+    patience: SpinWait,
 }
 
 /// What the caller and the workers share.
-struct Shared {
+struct PoolState {
     gate: Gate,
     chunks: Chunks,
-    job: UnsafeCell<Option<Job>>,
+    job: UnsafeCell<Option<PoolJob>>,
     berths: Vec<Berth>,
     /// Guards alive, see [`Pool::enter`].
     hot: AtomicUsize,
@@ -104,7 +104,7 @@ struct Shared {
     /// wakes it.
     caller_parked: AtomicBool,
     caller: Mutex<Option<Thread>>,
-    caller_patience: Patience,
+    caller_patience: SpinWait,
     waiter: Waiter,
 }
 
@@ -112,16 +112,16 @@ struct Shared {
 // owns the region (see `Pool::busy`) while the gate is closed and empty, and read by threads
 // between entering and leaving, which the gate orders after the write and before the next one. What
 // it points to is `Sync`.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for PoolState {}
 
 /// A value alone on its cache lines (two, for the adjacent-line prefetcher).
 #[derive(Default)]
 #[repr(align(128))]
-struct Line<T>(T);
+struct CachePadded<T>(T);
 
 /// Persistent worker threads, or a [`Team`]'s, entered through [`Pool::run`].
 pub struct Pool {
-    shared: Arc<Shared>,
+    shared: Arc<PoolState>,
     workers: Vec<JoinHandle<()>>,
     /// Threads that work on a region, the caller included.
     n_threads: usize,
@@ -182,7 +182,7 @@ impl Pool {
 
     /// A pool with places for workers, none of which is started.
     fn with_workers(n_workers: usize, spin: Duration) -> Pool {
-        let shared = Shared {
+        let shared = PoolState {
             gate: Gate::default(),
             chunks: Chunks::default(),
             job: UnsafeCell::new(None),
@@ -191,7 +191,7 @@ impl Pool {
             stopping: AtomicBool::new(false),
             caller_parked: AtomicBool::new(false),
             caller: Mutex::new(None),
-            caller_patience: Patience::default(),
+            caller_patience: SpinWait::default(),
             waiter: Waiter { spin },
         };
         Pool {
@@ -252,7 +252,7 @@ impl Pool {
         // after the gate is closed and empty, while `f` is still borrowed. Chunks cannot unwind out
         // of `Chunks::work`.
         let f: &'static (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(f) };
-        let job = Job { f, n_chunks };
+        let job = PoolJob { f, n_chunks };
         // SAFETY: the gate is closed and empty (the previous region ended so) and `busy` keeps
         // other callers out.
         unsafe { *shared.job.get() = Some(job) };
@@ -325,7 +325,7 @@ impl Drop for Hot<'_> {
     }
 }
 
-impl Shared {
+impl PoolState {
     /// Wakes sleepers until `n` workers are awake.
     fn wake(&self, n: usize) {
         for berth in self.berths.iter().take(n) {
@@ -384,7 +384,7 @@ impl Shared {
 }
 
 /// The life of worker `index`.
-fn serve(shared: &Shared, index: usize) {
+fn serve(shared: &PoolState, index: usize) {
     let berth = &shared.berths[index];
     berth.thread.get_or_init(std::thread::current);
     let mut served = 0;

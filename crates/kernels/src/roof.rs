@@ -10,7 +10,7 @@
 use crate::aarch64;
 use crate::cpu::Cpu;
 use crate::level::Level;
-use crate::matmul::Layout;
+use crate::matmul::PanelLayout;
 use crate::matmul::panel::{Input, LINE_BYTES};
 #[cfg(target_arch = "x86_64")]
 use crate::x86::{amx, avx_vnni, avx2, avx512};
@@ -35,7 +35,7 @@ pub struct Roof {
 impl Roof {
     /// The arithmetic limit of kernels whose panels have this layout, in operations a second.
     #[must_use]
-    pub fn ops_per_s(&self, layout: Layout) -> Option<f64> {
+    pub fn ops_per_s(&self, layout: PanelLayout) -> Option<f64> {
         match layout.input() {
             Input::F32 => Some(self.f32_flops_per_s),
             Input::Bf16 => self.bf16_flops_per_s,

@@ -1,7 +1,7 @@
 //! The table of matrix-multiplication kernels: dispatch, tests and benches walk the same rows.
 
 use crate::level::Level;
-use crate::matmul::Layout;
+use crate::matmul::PanelLayout;
 use crate::matmul::panel::{DirectFn, PackFn, RowsFn, TileFn};
 use crate::matmul::scalar;
 use millrace_quant::DType;
@@ -18,7 +18,7 @@ pub(crate) use amx::EMULATED;
 
 /// One way to multiply with weights of one format.
 #[derive(Clone, Copy)]
-pub struct Kernel {
+pub struct MatmulKernel {
     /// `level/matmul`, or `level/matmul_f32` where weights of any format are decoded to f32.
     pub(crate) stem: &'static str,
     /// Storage format of the weights.
@@ -27,7 +27,7 @@ pub struct Kernel {
     pub level: Level,
     /// Form of the unpacked weights, which decides the form of the activations. Columns must be whole
     /// blocks of `dtype`; there are no other limits on shapes.
-    pub layout: Layout,
+    pub layout: PanelLayout,
     pub(crate) pack: PackFn,
     pub(crate) tile: TileFn,
     /// Replaces the two for a few tokens.
@@ -39,7 +39,7 @@ pub struct Kernel {
     pub least_tokens: usize,
 }
 
-impl Kernel {
+impl MatmulKernel {
     /// `level/matmul/format`, or `level/matmul_f32/format` where weights are decoded to f32.
     #[must_use]
     pub fn name(&self) -> String {
@@ -52,12 +52,12 @@ const fn decoded_rows(
     level: Level,
     stem: &'static str,
     tile: TileFn,
-) -> [Kernel; DType::ALL.len()] {
-    let row = Kernel {
+) -> [MatmulKernel; DType::ALL.len()] {
+    let row = MatmulKernel {
         stem,
         dtype: DType::ALL[0],
         level,
-        layout: Layout::F32,
+        layout: PanelLayout::F32,
         pack: scalar::pack_f32,
         tile,
         direct: None,
@@ -74,10 +74,10 @@ const fn decoded_rows(
 }
 
 /// Portable rows: every format.
-const SCALAR: &[Kernel] = &decoded_rows(Level::Scalar, "scalar/matmul_f32", scalar::tile_f32);
+const SCALAR: &[MatmulKernel] = &decoded_rows(Level::Scalar, "scalar/matmul_f32", scalar::tile_f32);
 
 /// Every row this build has, the preferred first.
-pub fn kernels() -> impl DoubleEndedIterator<Item = &'static Kernel> {
+pub fn kernels() -> impl DoubleEndedIterator<Item = &'static MatmulKernel> {
     #[cfg(target_arch = "x86_64")]
     let levels = x86::ROWS.iter().copied().chain([SCALAR]);
     #[cfg(target_arch = "aarch64")]
@@ -90,13 +90,13 @@ pub fn kernels() -> impl DoubleEndedIterator<Item = &'static Kernel> {
 /// The row that a CPU of `level` uses for weights of `dtype` and `m` tokens; `exact` asks for one that neither
 /// rounds activations nor weights.
 #[must_use]
-pub fn pick(dtype: DType, level: Level, m: usize, exact: bool) -> &'static Kernel {
+pub fn pick(dtype: DType, level: Level, m: usize, exact: bool) -> &'static MatmulKernel {
     kernels()
         .find(|row| {
             row.dtype == dtype
                 && level.includes(row.level)
                 && m >= row.least_tokens
-                && (!exact || row.layout == Layout::F32)
+                && (!exact || row.layout == PanelLayout::F32)
         })
         .expect("the portable rows cover every format")
 }
@@ -114,7 +114,7 @@ mod tests {
             assert_eq!(few.layout.input(), row.layout.input(), "{}", row.name());
             let is_exact = !matches!(
                 row.layout,
-                Layout::F32 | Layout::Bf16Tiles | Layout::F16Tiles
+                PanelLayout::F32 | PanelLayout::Bf16Tiles | PanelLayout::F16Tiles
             );
             assert!(is_exact, "{}", row.name());
         }
@@ -126,7 +126,7 @@ mod tests {
             for dtype in DType::all() {
                 for m in [1, 512] {
                     assert!(level.includes(pick(dtype, level, m, false).level));
-                    assert_eq!(pick(dtype, level, m, true).layout, Layout::F32);
+                    assert_eq!(pick(dtype, level, m, true).layout, PanelLayout::F32);
                 }
             }
         }
@@ -149,7 +149,11 @@ mod tests {
             let arithmetic = row.name().split('/').nth(1).map(str::to_owned);
             let is_decoded = arithmetic.as_deref() == Some("matmul_f32");
             assert!(is_decoded || arithmetic.as_deref() == Some("matmul"));
-            assert!(!is_decoded || row.layout == Layout::F32, "{}", row.name());
+            assert!(
+                !is_decoded || row.layout == PanelLayout::F32,
+                "{}",
+                row.name()
+            );
             assert_eq!(row.name().rsplit('/').next(), Some(row.dtype.name()));
         }
     }

@@ -5,7 +5,7 @@
 
 use millrace::{Model, Options, Picture, Prompt, Session};
 use millrace_model::recipe::Recipe;
-use millrace_model::synth::{Geometry, SynthOptions, write};
+use millrace_model::synth::{ModelGeometry, SynthOptions, write};
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -44,7 +44,7 @@ fn last_row(session: &Session, rgb: [u8; 3]) -> Result<Vec<f32>, millrace::Error
 }
 
 fn make_model(file: &Path) -> Result<(), Box<dyn std::error::Error>> {
-    let geometry = Geometry::named("gemma-tiny").ok_or("a geometry of that name")?;
+    let geometry = ModelGeometry::named("gemma-tiny").ok_or("a geometry of that name")?;
     let options = SynthOptions {
         recipe: Recipe::parse("F32").ok_or("a format of that name")?,
         vocab: None,

@@ -110,7 +110,7 @@ fn facts(name: Option<&str>, what: &'static str, builtin: &[Choice]) -> Result<O
 
 /// Where a model runs.
 #[derive(Clone, Debug)]
-enum Place {
+enum DevicePlacement {
     Named(String),
     Target(&'static dyn Target),
 }
@@ -136,7 +136,7 @@ enum Draft {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Device {
-    place: Place,
+    place: DevicePlacement,
     settings: TargetSettings,
     options: EngineOptions,
     draft: Option<Draft>,
@@ -163,15 +163,15 @@ impl Device {
     /// The device of a name: `cpu`, or an NPU, simulated with modelled times where there is none (`xdna2`, `rk3588`,
     /// `tcp`). A name that nothing has is refused by [`Model::on`].
     pub fn named(name: &str) -> Device {
-        Device::at(Place::Named(name.to_owned()))
+        Device::at(DevicePlacement::Named(name.to_owned()))
     }
 
     /// A kind of NPU by its row, which need not be in the registry.
     pub fn target(target: &'static dyn Target) -> Device {
-        Device::at(Place::Target(target))
+        Device::at(DevicePlacement::Target(target))
     }
 
-    fn at(place: Place) -> Device {
+    fn at(place: DevicePlacement) -> Device {
         Device {
             place,
             settings: TargetSettings::default(),
@@ -281,9 +281,9 @@ impl Device {
     /// The target, or none for the CPU.
     fn find(&self) -> Result<Option<&'static dyn Target>> {
         let name = match &self.place {
-            Place::Target(target) => return Ok(Some(*target)),
-            Place::Named(name) if name == CPU => return Ok(None),
-            Place::Named(name) => name,
+            DevicePlacement::Target(target) => return Ok(Some(*target)),
+            DevicePlacement::Named(name) if name == CPU => return Ok(None),
+            DevicePlacement::Named(name) => name,
         };
         let found = targets().iter().copied().find(|t| t.name() == name);
         found.map(Some).ok_or_else(|| Error::NoDevice {

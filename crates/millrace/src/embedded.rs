@@ -6,12 +6,13 @@ use millrace_format::Checkpoint;
 /// Bytes at an address that suits every tensor alignment GGUF files use.
 #[cfg(feature = "demo")]
 #[repr(C, align(64))]
-struct Aligned<T: ?Sized>(T);
+struct EmbeddedBytes<T: ?Sized>(T);
 
 #[cfg(feature = "demo")]
-static DEMO: &Aligned<[u8]> = &Aligned(*include_bytes!("../../../models/demo.gguf"));
+static DEMO: &EmbeddedBytes<[u8]> = &EmbeddedBytes(*include_bytes!("../../../models/demo.gguf"));
 #[cfg(feature = "demo")]
-static DEMO_DRAFT: &Aligned<[u8]> = &Aligned(*include_bytes!("../../../models/demo-draft.gguf"));
+static DEMO_DRAFT: &EmbeddedBytes<[u8]> =
+    &EmbeddedBytes(*include_bytes!("../../../models/demo-draft.gguf"));
 
 /// A model that needs no file.
 #[derive(Clone, Copy, Debug)]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 #[cfg(feature = "hub")]
-use millrace_hub::{Hub, Progress, Reference, Settings, Watch};
+use millrace_hub::{Hub, HubSettings, Progress, Reference, Watch};
 
 /// Who is told of a download.
 #[cfg(feature = "hub")]
@@ -92,10 +92,10 @@ impl OpenOptions {
 
 /// The files of a model that was found by name: built in, or at a path.
 #[derive(Clone, Debug)]
-pub struct ModelFiles(Place);
+pub struct ModelFiles(ModelLocation);
 
 #[derive(Clone, Debug)]
-enum Place {
+enum ModelLocation {
     BuiltIn(EmbeddedModel),
     Path(PathBuf),
 }
@@ -108,9 +108,9 @@ impl ModelFiles {
     /// [`Error::NoModel`], with names that come close; what the hub refuses.
     pub fn find(name: &str, options: &OpenOptions) -> Result<ModelFiles> {
         if let Some(model) = EmbeddedModel::find(name) {
-            return Ok(ModelFiles(Place::BuiltIn(model)));
+            return Ok(ModelFiles(ModelLocation::BuiltIn(model)));
         }
-        let at = |path| Ok(ModelFiles(Place::Path(path)));
+        let at = |path| Ok(ModelFiles(ModelLocation::Path(path)));
         if ["hf:", "http://", "https://"]
             .iter()
             .any(|start| name.starts_with(start))
@@ -130,8 +130,8 @@ impl ModelFiles {
     /// [`Error::File`].
     pub fn checkpoint(&self) -> Result<Checkpoint> {
         match &self.0 {
-            Place::BuiltIn(model) => model.open(),
-            Place::Path(path) => Ok(Checkpoint::open(path)?),
+            ModelLocation::BuiltIn(model) => model.open(),
+            ModelLocation::Path(path) => Ok(Checkpoint::open(path)?),
         }
     }
 
@@ -155,8 +155,8 @@ impl ModelFiles {
     /// [`Error::File`]; [`Error::Text`] or [`Error::Engine`] if there is none or one that is not known.
     pub fn tokenizer(&self) -> Result<Tokenizer> {
         let path = match &self.0 {
-            Place::BuiltIn(model) => return Ok(tokenizer_of(&model.open()?)?),
-            Place::Path(path) => path,
+            ModelLocation::BuiltIn(model) => return Ok(tokenizer_of(&model.open()?)?),
+            ModelLocation::Path(path) => path,
         };
         let folder = match path.file_name() {
             Some(name) if name == "tokenizer.json" => Some(folder_of(path)),
@@ -183,7 +183,7 @@ impl ModelFiles {
 #[cfg(feature = "hub")]
 fn fetch(name: &str, options: &OpenOptions) -> Result<PathBuf> {
     let reference = Reference::parse(name)?;
-    let hub = Hub::new(Settings::from_env(options.offline)?);
+    let hub = Hub::new(HubSettings::from_env(options.offline)?);
     if let Ok(cached) = hub.cached(&reference) {
         return Ok(cached.path);
     }
@@ -210,7 +210,7 @@ fn fetch(name: &str, _: &OpenOptions) -> Result<PathBuf> {
 /// A model of the cache, without a prefix.
 #[cfg(feature = "hub")]
 fn cached(name: &str) -> Result<PathBuf> {
-    let hub = Settings::from_env(true).map(Hub::new).ok();
+    let hub = HubSettings::from_env(true).map(Hub::new).ok();
     let reference = Reference::parse(name)
         .ok()
         .filter(|name| name.repo.contains('/'));

@@ -5,7 +5,7 @@ use crate::{Error, Event, Model, Options, Result, Session};
 use millrace_runtime::vision::picture::Picture;
 use millrace_runtime::vision::{ImageText, Pixels};
 use millrace_runtime::{Image, image};
-use millrace_text::{Prompt, Tokenizer};
+use millrace_text::{RenderedPrompt, Tokenizer};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl ChatImages {
         &self,
         model: &Model,
         tokenizer: &Tokenizer,
-        prompt: &Prompt,
+        prompt: &RenderedPrompt,
         names: &[String],
     ) -> Result<Vec<u32>> {
         if names.is_empty() {

@@ -225,9 +225,9 @@ pub mod engine {
     pub use millrace_runtime::vision::picture::Error as PictureError;
     pub use millrace_runtime::vision::{ImageReader, Pixels, TowerRun};
     pub use millrace_runtime::{
-        BatchItem, Counters, Cpu, Engine, EngineOptions, Error, Image, KvUsage, Limits,
-        LoadedModel, LogitsFor, Rows, SamplingParams, SeqId, Speculator, StepOutput, StepShape,
-        StepSink,
+        BatchItem, Cpu, Engine, EngineCounters, EngineLimits, EngineOptions, Error, Image,
+        ItemRows, KvUsage, LoadedModel, LogitsFor, SamplingParams, SeqId, Speculator, StepOutput,
+        StepShape, StepSink,
     };
     pub use millrace_text::{
         Error as TextError, TemplateJob, TemplateReply, Tokenizer, render_templates_with,

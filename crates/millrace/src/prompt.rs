@@ -2,7 +2,7 @@
 
 use crate::{Error, Model, Result};
 use millrace_runtime::vision::picture::{MAX_FILE_BYTES, Picture};
-use millrace_runtime::vision::{Encoded, ImageText, Pixels, TowerRun};
+use millrace_runtime::vision::{ImageText, PictureRows, Pixels, TowerRun};
 use millrace_runtime::{Image, image};
 use millrace_text::{Message, RenderOptions, Warning};
 use std::fs::File;
@@ -23,12 +23,12 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Prompt {
-    content: Content,
+    content: PromptContent,
     pictures: Vec<Picture>,
 }
 
 #[derive(Clone, Debug)]
-enum Content {
+enum PromptContent {
     Text(String),
     Messages(Vec<Message>),
     Tokens(Vec<u32>),
@@ -37,7 +37,7 @@ enum Content {
 impl Prompt {
     /// A text that the model goes on with. Spellings of control tokens in it are such tokens. With images it has `<start_of_image>` where each belongs.
     pub fn text(text: impl Into<String>) -> Prompt {
-        Prompt::of(Content::Text(text.into()))
+        Prompt::of(PromptContent::Text(text.into()))
     }
 
     /// A user's message, put into the model's chat template. Spellings of control tokens in messages are text.
@@ -47,16 +47,16 @@ impl Prompt {
 
     /// Messages in the model's chat template; the answer comes next.
     pub fn messages(messages: impl IntoIterator<Item = Message>) -> Prompt {
-        Prompt::of(Content::Messages(messages.into_iter().collect()))
+        Prompt::of(PromptContent::Messages(messages.into_iter().collect()))
     }
 
     /// Tokens as they are. Of the token that stands for an image there is one for each image, or one for each of its
     /// rows.
     pub fn tokens(tokens: impl Into<Vec<u32>>) -> Prompt {
-        Prompt::of(Content::Tokens(tokens.into()))
+        Prompt::of(PromptContent::Tokens(tokens.into()))
     }
 
-    fn of(content: Content) -> Prompt {
+    fn of(content: PromptContent) -> Prompt {
         Prompt {
             content,
             pictures: Vec::new(),
@@ -68,12 +68,12 @@ impl Prompt {
     #[must_use]
     pub fn system(mut self, text: impl Into<String>) -> Prompt {
         self.content = match self.content {
-            Content::Text(user) => {
-                Content::Messages(vec![Message::system(text), Message::user(user)])
+            PromptContent::Text(user) => {
+                PromptContent::Messages(vec![Message::system(text), Message::user(user)])
             }
-            Content::Messages(messages) => {
+            PromptContent::Messages(messages) => {
                 let system = [Message::system(text)];
-                Content::Messages(system.into_iter().chain(messages).collect())
+                PromptContent::Messages(system.into_iter().chain(messages).collect())
             }
             tokens => tokens,
         };
@@ -83,7 +83,7 @@ impl Prompt {
     /// An image, behind those before it. Of messages it goes with the last one, before its text.
     #[must_use]
     pub fn image(mut self, picture: Picture) -> Prompt {
-        if let Content::Messages(messages) = &mut self.content
+        if let PromptContent::Messages(messages) = &mut self.content
             && let Some(last) = messages.last_mut()
         {
             last.images.push(format!("image {}", self.pictures.len()));
@@ -159,7 +159,7 @@ pub struct ImageReading {
 }
 
 impl ImageReading {
-    pub(crate) fn push(&mut self, encoded: Encoded) {
+    pub(crate) fn push(&mut self, encoded: PictureRows) {
         if let Some(run) = encoded.on_device {
             let all = self.on_device.get_or_insert_with(|| TowerRun {
                 device_ns: 0,
@@ -186,18 +186,18 @@ impl PromptTokens {
         let tokenizer = || model.loaded().tokenizer();
         let mut warning = None;
         let tokens = match &content {
-            Content::Text(text) => {
+            PromptContent::Text(text) => {
                 let tokenizer = tokenizer()?;
                 warning = tokenizer.encode_continued(text, true).1;
                 reader.tokens(&tokenizer, ImageText::Plain(text), &n_crops)?
             }
-            Content::Messages(messages) => {
+            PromptContent::Messages(messages) => {
                 let tokenizer = tokenizer()?;
                 let template = model.loaded().chat_template()?;
                 let prompt = template.render_prompt(&tokenizer, messages, &answered())?;
                 reader.tokens(&tokenizer, ImageText::Chat(&prompt), &n_crops)?
             }
-            Content::Tokens(tokens) => {
+            PromptContent::Tokens(tokens) => {
                 let n_images = pixels.iter().map(|pixels| pixels.all().len()).sum();
                 let tower = reader.tower();
                 expand(
@@ -216,17 +216,17 @@ impl PromptTokens {
         })
     }
 
-    fn without_images(model: &Model, content: Content) -> Result<PromptTokens> {
+    fn without_images(model: &Model, content: PromptContent) -> Result<PromptTokens> {
         let tokenizer = || model.loaded().tokenizer();
         let (tokens, warning) = match content {
-            Content::Text(text) => tokenizer()?.encode_continued(&text, true),
-            Content::Messages(messages) => {
+            PromptContent::Text(text) => tokenizer()?.encode_continued(&text, true),
+            PromptContent::Messages(messages) => {
                 let tokenizer = tokenizer()?;
                 let template = model.loaded().chat_template()?;
                 let prompt = template.render_prompt(&tokenizer, &messages, &answered())?;
                 (tokenizer.encode_prompt(&prompt), None)
             }
-            Content::Tokens(tokens) => (tokens, None),
+            PromptContent::Tokens(tokens) => (tokens, None),
         };
         Ok(PromptTokens {
             tokens,

@@ -1,7 +1,7 @@
 //! A model on a device.
 
 use crate::{Chat, Device, Error, Event, Model, Options, Prompt, PromptTokens, Result, Stream};
-use millrace_runtime::vision::{Encoded, ImageReader, Pixels, TowerOn};
+use millrace_runtime::vision::{ImageReader, PictureRows, Pixels, TowerOn};
 use millrace_runtime::{
     BatchItem, Embedder, Engine, Generation, LogitsFor, Pooling, SeqId, SpeculationStats,
     Speculator, Turn, generate_batch, image,
@@ -17,22 +17,22 @@ use std::time::Instant;
 #[derive(Clone)]
 pub struct Session {
     model: Model,
-    shared: Arc<Shared>,
+    shared: Arc<SessionState>,
 }
 
-struct Shared {
+struct SessionState {
     name: String,
     n_ctx: usize,
     max_sequences: usize,
     /// The name of a model that drafts and can read no images.
     draft: Option<String>,
-    core: Mutex<Core>,
+    core: Mutex<SessionCore>,
     /// Where a vision tower's blocks run, once an image was read.
     tower: OnceLock<TowerOn>,
 }
 
 /// What one step needs for itself.
-pub(crate) struct Core {
+pub(crate) struct SessionCore {
     pub(crate) engine: Box<dyn Engine>,
     pub(crate) speculator: Option<Speculator>,
 }
@@ -90,12 +90,12 @@ impl Session {
         let limits = engine.limits();
         Session {
             model: model.clone(),
-            shared: Arc::new(Shared {
+            shared: Arc::new(SessionState {
                 name: engine.name(),
                 n_ctx: limits.n_ctx,
                 max_sequences: limits.max_sequences,
                 draft,
-                core: Mutex::new(Core { engine, speculator }),
+                core: Mutex::new(SessionCore { engine, speculator }),
                 tower: OnceLock::new(),
             }),
         }
@@ -133,7 +133,7 @@ impl Session {
     }
 
     /// The engine is whole between steps, so what a panic left behind the lock is too.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, SessionCore> {
         let core = self.shared.core.lock();
         core.unwrap_or_else(PoisonError::into_inner)
     }
@@ -298,7 +298,7 @@ impl Session {
         pixels: &[&Pixels],
         options: &Options,
         on_event: &mut dyn FnMut(Event<'_>),
-    ) -> Result<Vec<Encoded>> {
+    ) -> Result<Vec<PictureRows>> {
         if let Some(draft) = self.shared.draft.clone() {
             return Err(Error::DraftImages { draft });
         }

@@ -2,7 +2,7 @@
 
 use crate::session::Lease;
 use crate::{Cancel, Error, Event, Options, PromptTokens, Result, Session};
-use millrace_runtime::{Generation, Run, Turn};
+use millrace_runtime::{Generation, GenerationRun, Turn};
 use std::sync::Arc;
 
 /// A generation under way: an iterator over pieces of text. Each call of `next` computes until there is more text;
@@ -27,7 +27,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Stream {
     lease: Arc<Lease>,
-    run: Run,
+    run: GenerationRun,
     cancel: Cancel,
     /// A step failed: there is no more.
     failed: bool,
@@ -50,7 +50,7 @@ impl Stream {
 
     /// A turn on a sequence, which keeps what it holds of the prompt.
     pub(crate) fn of(lease: Arc<Lease>, turn: Turn, cancel: &Cancel) -> Result<Stream> {
-        let run = Run::start(&mut *lease.session().lock().engine, lease.seq, turn)?;
+        let run = GenerationRun::start(&mut *lease.session().lock().engine, lease.seq, turn)?;
         Ok(Stream {
             lease,
             run,

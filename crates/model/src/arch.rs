@@ -15,15 +15,15 @@ mod qwen3;
 pub(crate) use block::norm;
 
 use crate::Error;
-use crate::builder::Builder;
+use crate::builder::GraphBuilder;
 use crate::config::hf::{HfDefaults, HfWindows};
 use crate::config::{Biases, ModelConfig};
 use crate::graph::{Activation, RopeStyle};
-use crate::names::{HfNorms, Role};
+use crate::names::{HfNorms, WeightRole};
 
 /// Where a checkpoint's weights follow whose conventions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Layout {
+pub enum WeightConvention {
     /// As llama.cpp's converter writes them.
     Gguf,
     /// As transformers saves them.
@@ -83,7 +83,7 @@ pub struct Family {
     /// size: the key is not in the file, llama.cpp goes by the number of layers.
     pub(crate) gguf_scale_by_width_at_layers: Option<usize>,
     /// Builds its graph, weights asked for in the order in which llama.cpp's converter writes those of a block.
-    pub(crate) build: fn(&mut Builder<'_>) -> Result<(), Error>,
+    pub(crate) build: fn(&mut GraphBuilder<'_>) -> Result<(), Error>,
 }
 
 static FAMILIES: &[&Family] = &[
@@ -172,27 +172,27 @@ impl Family {
     };
 
     /// How weights stored in `layout` are to be read.
-    pub fn conventions(&self, layout: Layout) -> Conventions {
-        let interleaved = self.permuted_in_gguf && layout == Layout::Gguf;
+    pub fn conventions(&self, layout: WeightConvention) -> Conventions {
+        let interleaved = self.permuted_in_gguf && layout == WeightConvention::Gguf;
         Conventions {
             rope_style: match interleaved {
                 true => RopeStyle::Interleaved,
                 false => RopeStyle::HalfSplit,
             },
             norm_offset: match (self.unit_norms, layout) {
-                (true, Layout::HuggingFace) => 1.0,
+                (true, WeightConvention::HuggingFace) => 1.0,
                 _ => 0.0,
             },
-            embed_prescaled: self.scaled_embeddings && layout == Layout::Q4nx,
+            embed_prescaled: self.scaled_embeddings && layout == WeightConvention::Q4nx,
         }
     }
 
     /// The number of heads whose rows GGUF permutes in the weight and bias of this role
     /// ([`crate::names::permutation`]); `None` for a tensor stored as Hugging Face does.
-    pub fn permuted_heads(&self, config: &ModelConfig, role: Role) -> Option<usize> {
+    pub fn permuted_heads(&self, config: &ModelConfig, role: WeightRole) -> Option<usize> {
         match role {
-            Role::AttnQ if self.permuted_in_gguf => Some(config.n_heads),
-            Role::AttnK if self.permuted_in_gguf => Some(config.n_kv_heads),
+            WeightRole::AttnQ if self.permuted_in_gguf => Some(config.n_heads),
+            WeightRole::AttnK if self.permuted_in_gguf => Some(config.n_kv_heads),
             _ => None,
         }
     }

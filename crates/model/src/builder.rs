@@ -4,19 +4,19 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::Error;
-use crate::arch::{self, Conventions, Family, Layout, norm};
+use crate::arch::{self, Conventions, Family, WeightConvention, norm};
 use crate::catalog::Catalog;
 use crate::config::ModelConfig;
 use crate::graph::{
     Add, Embed, Graph, Linear, Node, Op, Rope, RopeId, RotateHeads, Value, ValueId, Weight,
     WeightId,
 };
-use crate::names::{Role, TensorName};
+use crate::names::{TensorName, WeightRole};
 use crate::warnings;
 use millrace_quant::DType;
 
 /// A graph under construction.
-pub(crate) struct Builder<'a> {
+pub(crate) struct GraphBuilder<'a> {
     config: &'a ModelConfig,
     family: &'static Family,
     conventions: Conventions,
@@ -40,11 +40,11 @@ enum Tensors<'a> {
 /// the order in which they are read.
 pub(crate) fn weights(
     config: &ModelConfig,
-    layout: Layout,
+    layout: WeightConvention,
     layers: Range<usize>,
 ) -> Vec<(TensorName, Vec<usize>)> {
     let family = arch::by_name(config.family);
-    let mut builder = Builder {
+    let mut builder = GraphBuilder {
         config,
         family,
         conventions: family.conventions(layout),
@@ -62,13 +62,13 @@ pub(crate) fn weights(
     }
 }
 
-impl<'a> Builder<'a> {
+impl<'a> GraphBuilder<'a> {
     pub(crate) fn new(
         config: &'a ModelConfig,
         family: &'static Family,
         catalog: &'a Catalog<'a>,
-    ) -> Builder<'a> {
-        Builder {
+    ) -> GraphBuilder<'a> {
+        GraphBuilder {
             config,
             family,
             conventions: family.conventions(catalog.layout()),
@@ -134,7 +134,7 @@ impl<'a> Builder<'a> {
         self.graph.values[value.0].width
     }
 
-    fn name(&self, role: Role) -> TensorName {
+    fn name(&self, role: WeightRole) -> TensorName {
         match self.layer.filter(|_| role.is_per_layer()) {
             Some(layer) => TensorName::block(layer, role),
             None => TensorName::global(role),
@@ -170,13 +170,13 @@ impl<'a> Builder<'a> {
     }
 
     /// The weight of this role as a vector of so many elements.
-    pub(crate) fn vector(&mut self, role: Role, n_elems: usize) -> Result<WeightId, Error> {
+    pub(crate) fn vector(&mut self, role: WeightRole, n_elems: usize) -> Result<WeightId, Error> {
         self.weight(self.name(role), &[n_elems])
     }
 
     fn spell(&self, name: TensorName) -> String {
         match self.tensors {
-            Tensors::Checkpoint(catalog) if catalog.layout() != Layout::Gguf => {
+            Tensors::Checkpoint(catalog) if catalog.layout() != WeightConvention::Gguf => {
                 let hf = name.hf(catalog.hf_prefix(), self.family.hf_norms);
                 hf.expect("families use only roles that their own naming table has")
             }
@@ -184,7 +184,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn has(&self, role: Role) -> bool {
+    fn has(&self, role: WeightRole) -> bool {
         match &self.tensors {
             Tensors::Checkpoint(catalog) => catalog.has(&self.spell(self.name(role))),
             // A head that is the table is written once; a table that is stored scaled cannot be the head, so
@@ -192,7 +192,7 @@ impl<'a> Builder<'a> {
             Tensors::Any(..) => {
                 let is_head = self.config.tied_head && self.conventions.embed_prescaled;
                 match role {
-                    Role::Output => is_head || !self.config.tied_head,
+                    WeightRole::Output => is_head || !self.config.tied_head,
                     _ => !is_head,
                 }
             }
@@ -203,11 +203,11 @@ impl<'a> Builder<'a> {
     pub(crate) fn embed(&mut self) -> Result<ValueId, Error> {
         let prescaled = self.conventions.embed_prescaled;
         // Without a table the head is it; where tables are stored scaled, the head is not.
-        let alone = self.has(Role::Output) && !self.has(Role::TokenEmbedding);
+        let alone = self.has(WeightRole::Output) && !self.has(WeightRole::TokenEmbedding);
         let is_head = alone && (prescaled || self.config.tied_head);
         let table = match is_head {
-            true => Role::Output,
-            false => Role::TokenEmbedding,
+            true => WeightRole::Output,
+            false => WeightRole::TokenEmbedding,
         };
         let shape = [self.config.vocab_size, self.config.d_model];
         let table = self.weight(self.name(table), &shape)?;
@@ -227,7 +227,7 @@ impl<'a> Builder<'a> {
     pub(crate) fn linear(
         &mut self,
         label: &'static str,
-        role: Role,
+        role: WeightRole,
         (n, biased): (usize, bool),
         x: ValueId,
     ) -> Result<ValueId, Error> {
@@ -269,11 +269,14 @@ impl<'a> Builder<'a> {
 
     /// The last norm and the logits.
     pub(crate) fn head(&mut self, x: ValueId) -> Result<(), Error> {
-        let normed = norm::stream(self, "output_norm", Role::OutputNorm, x)?;
-        let (has_table, has_head) = (self.has(Role::TokenEmbedding), self.has(Role::Output));
+        let normed = norm::stream(self, "output_norm", WeightRole::OutputNorm, x)?;
+        let (has_table, has_head) = (
+            self.has(WeightRole::TokenEmbedding),
+            self.has(WeightRole::Output),
+        );
         let role = match self.config.tied_head && (has_table || !has_head) {
-            true => Role::TokenEmbedding,
-            false => Role::Output,
+            true => WeightRole::TokenEmbedding,
+            false => WeightRole::Output,
         };
         let vocab_size = self.config.vocab_size;
         let logits = self.linear("lm_head", role, (vocab_size, false), normed)?;
@@ -316,8 +319,10 @@ impl<'a> Builder<'a> {
 /// take part in the text model; [`crate::warnings()`] names them.
 fn is_of_a_block(catalog: &Catalog<'_>, name: &str) -> bool {
     let blocks = match catalog.layout() {
-        Layout::Gguf => "blk.".to_owned(),
-        Layout::HuggingFace | Layout::Q4nx => format!("{}layers.", catalog.hf_prefix()),
+        WeightConvention::Gguf => "blk.".to_owned(),
+        WeightConvention::HuggingFace | WeightConvention::Q4nx => {
+            format!("{}layers.", catalog.hf_prefix())
+        }
     };
     name.starts_with(&blocks) && !warnings::is_derived(name)
 }

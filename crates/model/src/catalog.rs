@@ -6,13 +6,13 @@ use millrace_format::{Checkpoint, Source, TensorInfo, TensorType};
 use millrace_quant::DType;
 
 use crate::Error;
-use crate::arch::Layout;
+use crate::arch::WeightConvention;
 use crate::names::HF_PREFIXES;
 
 /// Tensors by name.
 pub(crate) struct Catalog<'a> {
     file: &'a str,
-    layout: Layout,
+    layout: WeightConvention,
     /// Where Hugging Face names begin; empty in GGUF files.
     hf_prefix: &'static str,
     by_name: HashMap<&'a str, &'a TensorInfo>,
@@ -30,16 +30,16 @@ impl<'a> Catalog<'a> {
             .collect();
         let is_q4nx = |info: &TensorInfo| matches!(info.tensor_type, TensorType::Weights(dtype) if dtype.is_tiled());
         let layout = match source {
-            Source::Gguf => Layout::Gguf,
-            Source::HuggingFace if tensors.iter().any(is_q4nx) => Layout::Q4nx,
-            Source::HuggingFace => Layout::HuggingFace,
+            Source::Gguf => WeightConvention::Gguf,
+            Source::HuggingFace if tensors.iter().any(is_q4nx) => WeightConvention::Q4nx,
+            Source::HuggingFace => WeightConvention::HuggingFace,
         };
         // A file may lack the table where the head serves as both: then its first norm tells.
         let has =
             |prefix: &str, name: &str| by_name.contains_key(format!("{prefix}{name}").as_str());
         let find = |name: &str| HF_PREFIXES.iter().copied().find(|prefix| has(prefix, name));
         let hf_prefix = match layout {
-            Layout::Gguf => "",
+            WeightConvention::Gguf => "",
             // Without a table the usual prefix makes the error name the usual tensor.
             _ => find("embed_tokens.weight")
                 .or_else(|| find("layers.0.input_layernorm.weight"))
@@ -57,7 +57,7 @@ impl<'a> Catalog<'a> {
         self.file
     }
 
-    pub(crate) fn layout(&self) -> Layout {
+    pub(crate) fn layout(&self) -> WeightConvention {
         self.layout
     }
 

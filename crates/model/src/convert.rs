@@ -25,9 +25,9 @@ mod transform;
 mod write;
 
 pub use error::Error;
-pub use plan::{Conversion, Fallback, Origin, PlannedTensor};
+pub use plan::{Conversion, Fallback, PlannedTensor, TensorOrigin};
 pub use transform::{Permutation, RowOrder, Transform};
-pub use write::{Progress, Summary};
+pub use write::{ConversionProgress, ConversionSummary};
 
 use std::path::Path;
 
@@ -35,7 +35,7 @@ pub use crate::recipe::Recipe;
 
 /// The kind of files to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Container {
+pub enum OutputContainer {
     /// One GGUF file.
     Gguf,
     /// A Hugging Face folder: `model.safetensors` (or shards), `config.json`, tokenizer.
@@ -44,47 +44,47 @@ pub enum Container {
     Q4nx,
 }
 
-impl Container {
+impl OutputContainer {
     /// The kind of files that an output path and a recipe together ask for: `.gguf` names a GGUF
     /// file, anything else a folder, whose weights are Q4NX if the recipe is.
-    pub fn of(out: &Path, recipe: Recipe) -> Container {
+    pub fn of(out: &Path, recipe: Recipe) -> OutputContainer {
         if out
             .extension()
             .is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
         {
-            Container::Gguf
+            OutputContainer::Gguf
         } else if recipe.is_q4nx() {
-            Container::Q4nx
+            OutputContainer::Q4nx
         } else {
-            Container::Safetensors
+            OutputContainer::Safetensors
         }
     }
 
     fn name(self) -> &'static str {
         match self {
-            Container::Gguf => "a GGUF file",
-            Container::Safetensors => "a safetensors folder",
-            Container::Q4nx => "a Q4NX bundle",
+            OutputContainer::Gguf => "a GGUF file",
+            OutputContainer::Safetensors => "a safetensors folder",
+            OutputContainer::Q4nx => "a Q4NX bundle",
         }
     }
 }
 
 /// What to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct ConversionTarget {
     /// The kind of files.
-    pub container: Container,
+    pub container: OutputContainer,
     /// Which number format each tensor gets.
     pub recipe: Recipe,
 }
 
-impl Target {
+impl ConversionTarget {
     /// Refuses recipes that the container has no types for.
     fn check(self) -> Result<(), Error> {
         let fits = match self.container {
-            Container::Gguf => !self.recipe.is_q4nx(),
-            Container::Safetensors => self.recipe.is_float(),
-            Container::Q4nx => self.recipe.is_q4nx(),
+            OutputContainer::Gguf => !self.recipe.is_q4nx(),
+            OutputContainer::Safetensors => self.recipe.is_float(),
+            OutputContainer::Q4nx => self.recipe.is_q4nx(),
         };
         if fits {
             return Ok(());
@@ -93,9 +93,9 @@ impl Target {
             recipe: self.recipe.to_string(),
             container: self.container.name(),
             possible: match self.container {
-                Container::Gguf => "every type but Q4NX and Q4NX_SUB",
-                Container::Safetensors => "F32, F16, BF16",
-                Container::Q4nx => "Q4NX, Q4NX_SUB",
+                OutputContainer::Gguf => "every type but Q4NX and Q4NX_SUB",
+                OutputContainer::Safetensors => "F32, F16, BF16",
+                OutputContainer::Q4nx => "Q4NX, Q4NX_SUB",
             },
         })
     }

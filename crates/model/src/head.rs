@@ -6,20 +6,20 @@
 
 use millrace_format::Checkpoint;
 
-use crate::arch::{self, Layout};
+use crate::arch::{self, WeightConvention};
 use crate::catalog::Catalog;
 use crate::config::ModelConfig;
-use crate::names::{Role, TensorName};
+use crate::names::{TensorName, WeightRole};
 
 /// The names of the embeddings and of the head, as the catalog's layout spells them.
 pub(crate) fn names(config: &ModelConfig, catalog: &Catalog<'_>) -> [String; 2] {
     let norms = arch::by_name(config.family).hf_norms;
-    [Role::TokenEmbedding, Role::Output].map(|role| {
+    [WeightRole::TokenEmbedding, WeightRole::Output].map(|role| {
         let name = TensorName::global(role);
         match catalog.layout() {
-            Layout::Gguf => name.gguf(),
+            WeightConvention::Gguf => name.gguf(),
             // Both roles have Hugging Face names in every family.
-            Layout::HuggingFace | Layout::Q4nx => {
+            WeightConvention::HuggingFace | WeightConvention::Q4nx => {
                 name.hf(catalog.hf_prefix(), norms).unwrap_or_default()
             }
         }
@@ -28,7 +28,7 @@ pub(crate) fn names(config: &ModelConfig, catalog: &Catalog<'_>) -> [String; 2] 
 
 /// Sets [`ModelConfig::tied_head`] by the tensors.
 pub(crate) fn settle(config: &mut ModelConfig, catalog: &Catalog<'_>, checkpoint: &Checkpoint) {
-    if !config.tied_head || catalog.layout() == Layout::Gguf {
+    if !config.tied_head || catalog.layout() == WeightConvention::Gguf {
         return;
     }
     let [table, head] = names(config, catalog);

@@ -27,14 +27,14 @@ mod warnings;
 use millrace_format::{Checkpoint, Source, TensorType};
 use millrace_quant::DType;
 
-use builder::Builder;
+use builder::GraphBuilder;
 use catalog::Catalog;
 pub use config::ModelConfig;
 pub use error::Error;
 use graph::Graph;
 pub use kind::check_kind;
 pub use memory::{MemoryPlan, WeightGroup};
-use names::{Role, TensorName};
+use names::{TensorName, WeightRole};
 pub use vision::{VisionConfig, VisionModel};
 pub use warnings::warnings;
 
@@ -67,7 +67,7 @@ impl Model {
     /// # Errors
     /// A number of layers that no model has.
     pub fn without_weights(
-        geometry: synth::Geometry,
+        geometry: synth::ModelGeometry,
         n_layers: Option<usize>,
         recipe: recipe::Recipe,
         source: Source,
@@ -84,7 +84,7 @@ impl Model {
         if family.conventions(catalog.layout()).embed_prescaled {
             config.tied_head = false;
         }
-        let mut builder = Builder::new(&config, family, catalog);
+        let mut builder = GraphBuilder::new(&config, family, catalog);
         (family.build)(&mut builder)?;
         let graph = builder.finish()?;
         Ok(Model { config, graph })
@@ -118,7 +118,7 @@ fn read_config(checkpoint: &Checkpoint, catalog: &Catalog<'_>) -> Result<ModelCo
 
 /// The contents of `rope_freqs.weight`, if there is one.
 fn rope_factors(checkpoint: &Checkpoint) -> Result<Option<Vec<f32>>, Error> {
-    let name = TensorName::global(Role::RopeFactors).gguf();
+    let name = TensorName::global(WeightRole::RopeFactors).gguf();
     let Some(tensor) = checkpoint.tensor(&name) else {
         return Ok(None);
     };

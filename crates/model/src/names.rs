@@ -9,7 +9,7 @@ use std::fmt;
 
 /// The purpose of a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Role {
+pub enum WeightRole {
     /// `[vocab, d_model]`: the embedding table.
     TokenEmbedding,
     /// `[head_dim/2]`: divisors of the RoPE frequencies (GGUF only).
@@ -46,7 +46,7 @@ pub enum Role {
     Output,
 }
 
-impl Role {
+impl WeightRole {
     /// Whether every block has one.
     pub fn is_per_layer(self) -> bool {
         row(self).per_layer
@@ -54,7 +54,7 @@ impl Role {
 
     /// Whether it is the weight of an RMSNorm.
     pub fn is_norm(self) -> bool {
-        use Role::*;
+        use WeightRole::*;
         matches!(
             self,
             AttnNorm | AttnQNorm | AttnKNorm | AttnPostNorm | FfnNorm | FfnPostNorm | OutputNorm
@@ -64,18 +64,18 @@ impl Role {
 
 /// Which of the two parameters of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Part {
+pub enum ParameterKind {
     /// `.weight`.
     Weight,
     /// `.bias`.
     Bias,
 }
 
-impl Part {
+impl ParameterKind {
     fn suffix(self) -> &'static str {
         match self {
-            Part::Weight => "weight",
-            Part::Bias => "bias",
+            ParameterKind::Weight => "weight",
+            ParameterKind::Bias => "bias",
         }
     }
 }
@@ -86,9 +86,9 @@ pub struct TensorName {
     /// The block, for roles every block has.
     pub layer: Option<usize>,
     /// What it is for.
-    pub role: Role,
+    pub role: WeightRole,
     /// Weight or bias.
-    pub part: Part,
+    pub part: ParameterKind,
 }
 
 /// What the module names `post_attention_layernorm` and `pre_feedforward_layernorm` mean.
@@ -101,8 +101,8 @@ pub enum HfNorms {
     PreAndPost,
 }
 
-struct Row {
-    role: Role,
+struct NameRow {
+    role: WeightRole,
     per_layer: bool,
     gguf: &'static str,
     /// Module name by [`HfNorms`]; `None` where the family has no such module.
@@ -110,12 +110,12 @@ struct Row {
 }
 
 const fn row_of(
-    role: Role,
+    role: WeightRole,
     per_layer: bool,
     gguf: &'static str,
     hf: [Option<&'static str>; 2],
-) -> Row {
-    Row {
+) -> NameRow {
+    NameRow {
         role,
         per_layer,
         gguf,
@@ -129,44 +129,49 @@ const fn both(name: &'static str) -> [Option<&'static str>; 2] {
 
 /// One row a role, in the order of the enum. Sources: ggml's `gguf-py` constants, transformers'
 /// `modeling_llama.py` and `modeling_gemma3.py`.
-const TABLE: [Row; 17] = [
+const TABLE: [NameRow; 17] = [
     row_of(
-        Role::TokenEmbedding,
+        WeightRole::TokenEmbedding,
         false,
         "token_embd",
         both("embed_tokens"),
     ),
-    row_of(Role::RopeFactors, false, "rope_freqs", [None, None]),
-    row_of(Role::AttnNorm, true, "attn_norm", both("input_layernorm")),
-    row_of(Role::AttnQ, true, "attn_q", both("self_attn.q_proj")),
-    row_of(Role::AttnK, true, "attn_k", both("self_attn.k_proj")),
-    row_of(Role::AttnV, true, "attn_v", both("self_attn.v_proj")),
+    row_of(WeightRole::RopeFactors, false, "rope_freqs", [None, None]),
     row_of(
-        Role::AttnQNorm,
+        WeightRole::AttnNorm,
+        true,
+        "attn_norm",
+        both("input_layernorm"),
+    ),
+    row_of(WeightRole::AttnQ, true, "attn_q", both("self_attn.q_proj")),
+    row_of(WeightRole::AttnK, true, "attn_k", both("self_attn.k_proj")),
+    row_of(WeightRole::AttnV, true, "attn_v", both("self_attn.v_proj")),
+    row_of(
+        WeightRole::AttnQNorm,
         true,
         "attn_q_norm",
         both("self_attn.q_norm"),
     ),
     row_of(
-        Role::AttnKNorm,
+        WeightRole::AttnKNorm,
         true,
         "attn_k_norm",
         both("self_attn.k_norm"),
     ),
     row_of(
-        Role::AttnOutput,
+        WeightRole::AttnOutput,
         true,
         "attn_output",
         both("self_attn.o_proj"),
     ),
     row_of(
-        Role::AttnPostNorm,
+        WeightRole::AttnPostNorm,
         true,
         "post_attention_norm",
         [None, Some("post_attention_layernorm")],
     ),
     row_of(
-        Role::FfnNorm,
+        WeightRole::FfnNorm,
         true,
         "ffn_norm",
         [
@@ -174,20 +179,20 @@ const TABLE: [Row; 17] = [
             Some("pre_feedforward_layernorm"),
         ],
     ),
-    row_of(Role::FfnGate, true, "ffn_gate", both("mlp.gate_proj")),
-    row_of(Role::FfnUp, true, "ffn_up", both("mlp.up_proj")),
-    row_of(Role::FfnDown, true, "ffn_down", both("mlp.down_proj")),
+    row_of(WeightRole::FfnGate, true, "ffn_gate", both("mlp.gate_proj")),
+    row_of(WeightRole::FfnUp, true, "ffn_up", both("mlp.up_proj")),
+    row_of(WeightRole::FfnDown, true, "ffn_down", both("mlp.down_proj")),
     row_of(
-        Role::FfnPostNorm,
+        WeightRole::FfnPostNorm,
         true,
         "post_ffw_norm",
         [None, Some("post_feedforward_layernorm")],
     ),
-    row_of(Role::OutputNorm, false, "output_norm", both("norm")),
-    row_of(Role::Output, false, "output", both("lm_head")),
+    row_of(WeightRole::OutputNorm, false, "output_norm", both("norm")),
+    row_of(WeightRole::Output, false, "output", both("lm_head")),
 ];
 
-fn row(role: Role) -> &'static Row {
+fn row(role: WeightRole) -> &'static NameRow {
     &TABLE[role as usize]
 }
 
@@ -202,27 +207,27 @@ pub const HF_PREFIXES: [&str; 4] = [
 
 impl TensorName {
     /// A weight that the model has once.
-    pub fn global(role: Role) -> TensorName {
+    pub fn global(role: WeightRole) -> TensorName {
         TensorName {
             layer: None,
             role,
-            part: Part::Weight,
+            part: ParameterKind::Weight,
         }
     }
 
     /// A weight of block `layer`.
-    pub fn block(layer: usize, role: Role) -> TensorName {
+    pub fn block(layer: usize, role: WeightRole) -> TensorName {
         TensorName {
             layer: Some(layer),
             role,
-            part: Part::Weight,
+            part: ParameterKind::Weight,
         }
     }
 
     /// The bias that goes with this weight.
     pub fn bias(self) -> TensorName {
         TensorName {
-            part: Part::Bias,
+            part: ParameterKind::Bias,
             ..self
         }
     }
@@ -243,7 +248,7 @@ impl TensorName {
         Some(match (self.layer, self.role) {
             (Some(layer), _) => format!("{prefix}layers.{layer}.{name}.{suffix}"),
             // The head belongs to the causal model that wraps the text model.
-            (None, Role::Output) => {
+            (None, WeightRole::Output) => {
                 let wrapper = prefix
                     .strip_suffix("model.")
                     .filter(|outer| outer.ends_with('.'));
@@ -305,11 +310,13 @@ impl fmt::Display for TensorName {
     }
 }
 
-fn split_part(name: &str) -> Option<(&str, Part)> {
-    [Part::Weight, Part::Bias].into_iter().find_map(|part| {
-        let stem = name.strip_suffix(part.suffix())?.strip_suffix('.')?;
-        Some((stem, part))
-    })
+fn split_part(name: &str) -> Option<(&str, ParameterKind)> {
+    [ParameterKind::Weight, ParameterKind::Bias]
+        .into_iter()
+        .find_map(|part| {
+            let stem = name.strip_suffix(part.suffix())?.strip_suffix('.')?;
+            Some((stem, part))
+        })
 }
 
 /// A block number without sign or leading zeros, so that each name has one spelling.

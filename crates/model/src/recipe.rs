@@ -8,7 +8,7 @@ use millrace_quant::{DType, FileType};
 
 use crate::Error;
 use crate::config::ModelConfig;
-use crate::names::{Role, TensorName};
+use crate::names::{TensorName, WeightRole};
 
 /// A named choice of formats: [`Recipe::choose`] makes it, [`fitting`] adapts it to a shape,
 /// [`Recipe::dtype_for`] does both.
@@ -155,8 +155,8 @@ impl Recipe {
         let [_, k] = config.shape_of(name)[..] else {
             return DType::F32;
         };
-        let is_table = name.role == Role::TokenEmbedding;
-        let is_head = name.role == Role::Output || (is_table && config.tied_head);
+        let is_table = name.role == WeightRole::TokenEmbedding;
+        let is_head = name.role == WeightRole::Output || (is_table && config.tied_head);
         if self.pure || mix == Mix::Plain {
             return base;
         }
@@ -172,9 +172,9 @@ impl Recipe {
             return base;
         };
         match name.role {
-            Role::AttnV => value_projection(base, mix, layer, config),
-            Role::FfnDown => down_projection(base, mix, layer, config.n_layers),
-            Role::AttnOutput => match mix {
+            WeightRole::AttnV => value_projection(base, mix, layer, config),
+            WeightRole::FfnDown => down_projection(base, mix, layer, config.n_layers),
+            WeightRole::AttnOutput => match mix {
                 Mix::Q2K => DType::Q3K,
                 Mix::Q3KM => DType::Q4K,
                 Mix::Q3KL => DType::Q5K,
@@ -250,10 +250,10 @@ impl std::fmt::Display for Recipe {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synth::Geometry;
+    use crate::synth::ModelGeometry;
 
-    fn dtype(recipe: &str, geometry: &str, layer: usize, role: Role) -> DType {
-        let config = Geometry::named(geometry).unwrap().config(None);
+    fn dtype(recipe: &str, geometry: &str, layer: usize, role: WeightRole) -> DType {
+        let config = ModelGeometry::named(geometry).unwrap().config(None);
         let name = match role.is_per_layer() {
             true => TensorName::block(layer, role),
             false => TensorName::global(role),
@@ -324,27 +324,29 @@ mod tests {
     #[test]
     fn choices_for_llama_1b() {
         let mixed: Vec<usize> = (0..16)
-            .filter(|&layer| dtype("Q4_K_M", "llama-3.2-1b", layer, Role::AttnV) == DType::Q6K)
+            .filter(|&layer| {
+                dtype("Q4_K_M", "llama-3.2-1b", layer, WeightRole::AttnV) == DType::Q6K
+            })
             .collect();
         assert_eq!(mixed, [0, 1, 4, 7, 10, 13, 14, 15]);
         let cases = [
-            ("Q4_K_M", 0, Role::TokenEmbedding, DType::Q6K),
-            ("Q4_K_M", 2, Role::FfnDown, DType::Q4K),
-            ("Q4_K_M", 4, Role::FfnDown, DType::Q6K),
-            ("Q4_K_M", 4, Role::AttnNorm, DType::F32),
-            ("Q4_K_S", 3, Role::AttnV, DType::Q5K),
-            ("Q4_K_S", 4, Role::AttnV, DType::Q4K),
-            ("Q4_0", 0, Role::TokenEmbedding, DType::Q6K),
-            ("Q4_0", 0, Role::AttnQ, DType::Q4_0),
-            ("Q4_0_pure", 0, Role::TokenEmbedding, DType::Q4_0),
-            ("Q8_0", 0, Role::TokenEmbedding, DType::Q8_0),
-            ("BF16", 0, Role::TokenEmbedding, DType::BF16),
-            ("Q2_K", 9, Role::AttnV, DType::Q4K),
-            ("Q2_K", 9, Role::AttnOutput, DType::Q3K),
-            ("Q3_K_M", 0, Role::FfnDown, DType::Q5K),
-            ("Q3_K_M", 1, Role::FfnDown, DType::Q4K),
-            ("Q4NX", 0, Role::TokenEmbedding, DType::Q4nx),
-            ("Q4NX", 0, Role::FfnDown, DType::Q4nx),
+            ("Q4_K_M", 0, WeightRole::TokenEmbedding, DType::Q6K),
+            ("Q4_K_M", 2, WeightRole::FfnDown, DType::Q4K),
+            ("Q4_K_M", 4, WeightRole::FfnDown, DType::Q6K),
+            ("Q4_K_M", 4, WeightRole::AttnNorm, DType::F32),
+            ("Q4_K_S", 3, WeightRole::AttnV, DType::Q5K),
+            ("Q4_K_S", 4, WeightRole::AttnV, DType::Q4K),
+            ("Q4_0", 0, WeightRole::TokenEmbedding, DType::Q6K),
+            ("Q4_0", 0, WeightRole::AttnQ, DType::Q4_0),
+            ("Q4_0_pure", 0, WeightRole::TokenEmbedding, DType::Q4_0),
+            ("Q8_0", 0, WeightRole::TokenEmbedding, DType::Q8_0),
+            ("BF16", 0, WeightRole::TokenEmbedding, DType::BF16),
+            ("Q2_K", 9, WeightRole::AttnV, DType::Q4K),
+            ("Q2_K", 9, WeightRole::AttnOutput, DType::Q3K),
+            ("Q3_K_M", 0, WeightRole::FfnDown, DType::Q5K),
+            ("Q3_K_M", 1, WeightRole::FfnDown, DType::Q4K),
+            ("Q4NX", 0, WeightRole::TokenEmbedding, DType::Q4nx),
+            ("Q4NX", 0, WeightRole::FfnDown, DType::Q4nx),
         ];
         for (recipe, layer, role, expected) in cases {
             assert_eq!(
@@ -358,16 +360,25 @@ mod tests {
     /// Gemma 3 1B's rows of 1152 hold no whole blocks of 256.
     #[test]
     fn rows_that_do_not_divide_get_a_smaller_block() {
-        assert_eq!(dtype("Q4_K_M", "gemma-3-1b", 3, Role::AttnQ), DType::Q5_0);
         assert_eq!(
-            dtype("Q4_K_M", "gemma-3-1b", 0, Role::TokenEmbedding),
+            dtype("Q4_K_M", "gemma-3-1b", 3, WeightRole::AttnQ),
+            DType::Q5_0
+        );
+        assert_eq!(
+            dtype("Q4_K_M", "gemma-3-1b", 0, WeightRole::TokenEmbedding),
             DType::Q8_0
         );
-        assert_eq!(dtype("Q4_K_M", "gemma-3-1b", 0, Role::FfnDown), DType::Q6K);
-        // Its bundle's tiles reach beyond them.
-        assert_eq!(dtype("Q4NX", "gemma-3-1b", 3, Role::AttnQ), DType::Q4nx);
         assert_eq!(
-            dtype("Q4NX", "llama-3.1-8b", 0, Role::TokenEmbedding),
+            dtype("Q4_K_M", "gemma-3-1b", 0, WeightRole::FfnDown),
+            DType::Q6K
+        );
+        // Its bundle's tiles reach beyond them.
+        assert_eq!(
+            dtype("Q4NX", "gemma-3-1b", 3, WeightRole::AttnQ),
+            DType::Q4nx
+        );
+        assert_eq!(
+            dtype("Q4NX", "llama-3.1-8b", 0, WeightRole::TokenEmbedding),
             DType::BF16
         );
         let substitutes = [

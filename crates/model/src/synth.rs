@@ -22,19 +22,19 @@ use std::num::NonZero;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use millrace_format::gguf::{self, Metadata, Value};
+use millrace_format::gguf::{self, GgufValue, Metadata};
 use millrace_format::safetensors::{self, Q4NX_FILE, ShardedWriter};
 use millrace_format::{Source, TensorInfo, TensorSpec, TensorType, output};
 use millrace_quant::DType;
 
 use crate::Error;
-use crate::arch::{self, Layout};
+use crate::arch::{self, WeightConvention};
 use crate::config::{self, ModelConfig};
 use crate::names::{HF_PREFIXES, TensorName};
 use crate::recipe::Recipe;
 use crate::vision::{VisionConfig, VisionName};
 
-pub use geometry::Geometry;
+pub use geometry::ModelGeometry;
 
 /// Larger Hugging Face models are split at this size, as `save_pretrained` does.
 const MAX_SHARD_BYTES: u64 = 5_000_000_000;
@@ -59,7 +59,7 @@ pub struct SynthOptions<'a> {
 
 /// What was written.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Written {
+pub struct SynthSummary {
     /// The model's configuration.
     pub config: ModelConfig,
     /// Number of parameters.
@@ -71,7 +71,7 @@ pub struct Written {
 }
 
 /// One tensor to fill.
-struct Planned {
+struct SynthTensor {
     name: PlannedName,
     dtype: DType,
     spec: TensorSpec,
@@ -85,22 +85,22 @@ enum PlannedName {
 }
 
 /// Told of bytes written; an error stops the work.
-type Observer<'a> = dyn FnMut(usize) -> Result<(), Error> + 'a;
+type SynthObserver<'a> = dyn FnMut(usize) -> Result<(), Error> + 'a;
 
 /// Receives a tensor's next bytes.
-type Sink<'a> = dyn FnMut(&str, &[u8]) -> Result<(), Error> + 'a;
+type ByteSink<'a> = dyn FnMut(&str, &[u8]) -> Result<(), Error> + 'a;
 
 /// Everything decided before the first byte is written.
-struct Job<'a> {
-    geometry: Geometry,
+struct SynthJob<'a> {
+    geometry: ModelGeometry,
     out: &'a Path,
     options: &'a SynthOptions<'a>,
     config: ModelConfig,
-    layout: Layout,
-    plan: Vec<Planned>,
+    layout: WeightConvention,
+    plan: Vec<SynthTensor>,
     vision: Option<VisionConfig>,
     /// Tensors of the `mmproj` file.
-    mmproj: Vec<Planned>,
+    mmproj: Vec<SynthTensor>,
 }
 
 /// Writes a checkpoint: a GGUF file if `out` ends in `.gguf`, else a folder with `config.json`,
@@ -113,16 +113,16 @@ struct Job<'a> {
 /// safetensors, Q4NX in GGUF) and for what the operating system refuses. Weights are then absent,
 /// not half-written.
 pub fn write(
-    geometry: Geometry,
+    geometry: ModelGeometry,
     out: &Path,
     options: &SynthOptions<'_>,
     progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
-) -> Result<Written, Error> {
-    let job = Job::new(geometry, out, options)?;
+) -> Result<SynthSummary, Error> {
+    let job = SynthJob::new(geometry, out, options)?;
     let size = |spec: &TensorSpec| spec.tensor_type.size_bytes(&spec.shape).unwrap_or(0) as u64;
     let n_elems = |spec: &TensorSpec| spec.shape.iter().product::<usize>() as u64;
     let all = || job.plan.iter().chain(&job.mmproj);
-    let written = Written {
+    let written = SynthSummary {
         n_params: all().map(|tensor| n_elems(&tensor.spec)).sum(),
         size_bytes: all().map(|tensor| size(&tensor.spec)).sum(),
         mmproj: (!job.mmproj.is_empty()).then(|| vision::mmproj_path(out)),
@@ -137,29 +137,29 @@ pub fn write(
         }
     };
     match job.layout {
-        Layout::Gguf => {
+        WeightConvention::Gguf => {
             job.write_mmproj(&mut progress)?;
             job.write_gguf(&mut progress)?;
         }
-        Layout::HuggingFace => job.write_folder(&mut progress)?,
-        Layout::Q4nx => job.write_bundle(&mut progress)?,
+        WeightConvention::HuggingFace => job.write_folder(&mut progress)?,
+        WeightConvention::Q4nx => job.write_bundle(&mut progress)?,
     }
     Ok(written)
 }
 
-impl<'a> Job<'a> {
+impl<'a> SynthJob<'a> {
     fn new(
-        geometry: Geometry,
+        geometry: ModelGeometry,
         out: &'a Path,
         options: &'a SynthOptions<'a>,
-    ) -> Result<Job<'a>, Error> {
+    ) -> Result<SynthJob<'a>, Error> {
         let is_gguf = out
             .extension()
             .is_some_and(|ext| ext.eq_ignore_ascii_case("gguf"));
         let layout = match (is_gguf, options.recipe.is_q4nx()) {
-            (true, _) => Layout::Gguf,
-            (false, true) => Layout::Q4nx,
-            (false, false) => Layout::HuggingFace,
+            (true, _) => WeightConvention::Gguf,
+            (false, true) => WeightConvention::Q4nx,
+            (false, false) => WeightConvention::HuggingFace,
         };
         let mut config = geometry.config(options.n_layers);
         let file = out.display().to_string();
@@ -181,11 +181,11 @@ impl<'a> Job<'a> {
         let mut plan = plan(&config, layout, options.recipe, vision.is_some());
         let mut mmproj = Vec::new();
         match (&vision, layout) {
-            (Some(vision), Layout::Gguf) => mmproj = vision::plan_mmproj(vision),
+            (Some(vision), WeightConvention::Gguf) => mmproj = vision::plan_mmproj(vision),
             (Some(vision), _) => plan.extend(vision::plan_folder(vision, options.recipe.base())),
             (None, _) => {}
         }
-        Ok(Job {
+        Ok(SynthJob {
             vision,
             mmproj,
             geometry,
@@ -201,15 +201,15 @@ impl<'a> Job<'a> {
         specs(&self.plan)
     }
 
-    fn fill(&self, progress: &mut Observer<'_>, sink: &mut Sink<'_>) -> Result<(), Error> {
+    fn fill(&self, progress: &mut SynthObserver<'_>, sink: &mut ByteSink<'_>) -> Result<(), Error> {
         self.fill_with(&self.plan, progress, sink)
     }
 
     fn fill_with(
         &self,
-        plan: &[Planned],
-        progress: &mut Observer<'_>,
-        sink: &mut Sink<'_>,
+        plan: &[SynthTensor],
+        progress: &mut SynthObserver<'_>,
+        sink: &mut ByteSink<'_>,
     ) -> Result<(), Error> {
         let cores = || std::thread::available_parallelism().map_or(1, NonZero::get);
         let fill = weights::Fill {
@@ -224,14 +224,14 @@ impl<'a> Job<'a> {
         })
     }
 
-    fn write_gguf(&self, progress: &mut Observer<'_>) -> Result<(), Error> {
+    fn write_gguf(&self, progress: &mut SynthObserver<'_>) -> Result<(), Error> {
         let metadata = self.metadata()?;
         let mut writer = gguf::Writer::create(self.out, &metadata, &self.specs())?;
         self.fill(progress, &mut |name, bytes| Ok(writer.write(name, bytes)?))?;
         Ok(writer.commit()?)
     }
 
-    fn write_mmproj(&self, progress: &mut Observer<'_>) -> Result<(), Error> {
+    fn write_mmproj(&self, progress: &mut SynthObserver<'_>) -> Result<(), Error> {
         let Some(config) = &self.vision else {
             return Ok(());
         };
@@ -258,14 +258,14 @@ impl<'a> Job<'a> {
         for (key, value) in hyperparameters.iter() {
             out.insert(key, value.clone());
             if key == "general.architecture" {
-                out.insert("general.type", Value::Str("model".into()));
+                out.insert("general.type", GgufValue::Str("model".into()));
                 let name = format!("{} with random weights", self.geometry.name());
-                out.insert("general.name", Value::Str(name));
+                out.insert("general.name", GgufValue::Str(name));
                 if let Some(file_type) = self.options.recipe.file_type() {
-                    out.insert("general.file_type", Value::U32(file_type));
+                    out.insert("general.file_type", GgufValue::U32(file_type));
                 }
                 // The only version of block formats in use.
-                out.insert("general.quantization_version", Value::U32(2));
+                out.insert("general.quantization_version", GgufValue::U32(2));
             }
         }
         match self.options.vocab {
@@ -275,7 +275,7 @@ impl<'a> Job<'a> {
         Ok(out)
     }
 
-    fn write_folder(&self, progress: &mut Observer<'_>) -> Result<(), Error> {
+    fn write_folder(&self, progress: &mut SynthObserver<'_>) -> Result<(), Error> {
         self.make_folder()?;
         let notes = BTreeMap::new();
         let mut writer = ShardedWriter::create(self.out, &notes, &self.specs(), MAX_SHARD_BYTES)?;
@@ -285,7 +285,7 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    fn write_bundle(&self, progress: &mut Observer<'_>) -> Result<(), Error> {
+    fn write_bundle(&self, progress: &mut SynthObserver<'_>) -> Result<(), Error> {
         self.make_folder()?;
         let path = self.out.join(Q4NX_FILE);
         let mut writer = safetensors::Writer::create(&path, &BTreeMap::new(), &self.specs())?;
@@ -322,24 +322,28 @@ impl<'a> Job<'a> {
     }
 }
 
-fn specs(plan: &[Planned]) -> Vec<TensorSpec> {
+fn specs(plan: &[SynthTensor]) -> Vec<TensorSpec> {
     plan.iter().map(|tensor| tensor.spec.clone()).collect()
 }
 
 /// The tower of a geometry, for files of a layout.
-fn vision_of(geometry: Geometry, layout: Layout, file: &str) -> Result<VisionConfig, Error> {
+fn vision_of(
+    geometry: ModelGeometry,
+    layout: WeightConvention,
+    file: &str,
+) -> Result<VisionConfig, Error> {
     let unsupported = |feature: String, supported: String| Error::Unsupported {
         file: file.to_owned(),
         feature,
         supported,
     };
-    if layout == Layout::Q4nx {
+    if layout == WeightConvention::Q4nx {
         let feature = "a vision tower in a Q4NX bundle".into();
         return Err(unsupported(feature, "folders and GGUF files".into()));
     }
     let config = geometry.vision().ok_or_else(|| {
-        let with = Geometry::all().filter(|geometry| geometry.vision().is_some());
-        let names: Vec<&str> = with.map(Geometry::name).collect();
+        let with = ModelGeometry::all().filter(|geometry| geometry.vision().is_some());
+        let names: Vec<&str> = with.map(ModelGeometry::name).collect();
         let feature = format!("a vision tower for {}", geometry.name());
         unsupported(feature, names.join(", "))
     })?;
@@ -350,15 +354,15 @@ fn vision_of(geometry: Geometry, layout: Layout, file: &str) -> Result<VisionCon
 /// The tensors a checkpoint of random weights would have; their places in files are of no meaning.
 pub(crate) fn tensors(config: &ModelConfig, recipe: Recipe, source: Source) -> Vec<TensorInfo> {
     let layout = match source {
-        Source::Gguf => Layout::Gguf,
-        Source::HuggingFace if recipe.is_q4nx() => Layout::Q4nx,
-        Source::HuggingFace => Layout::HuggingFace,
+        Source::Gguf => WeightConvention::Gguf,
+        Source::HuggingFace if recipe.is_q4nx() => WeightConvention::Q4nx,
+        Source::HuggingFace => WeightConvention::HuggingFace,
     };
     let planned = plan(config, layout, recipe, false).into_iter();
     planned.map(info_of).collect()
 }
 
-fn info_of(planned: Planned) -> TensorInfo {
+fn info_of(planned: SynthTensor) -> TensorInfo {
     TensorInfo {
         name: planned.spec.name,
         tensor_type: planned.spec.tensor_type,
@@ -370,7 +374,12 @@ fn info_of(planned: Planned) -> TensorInfo {
     }
 }
 
-fn plan(config: &ModelConfig, layout: Layout, recipe: Recipe, vision: bool) -> Vec<Planned> {
+fn plan(
+    config: &ModelConfig,
+    layout: WeightConvention,
+    recipe: Recipe,
+    vision: bool,
+) -> Vec<SynthTensor> {
     let prefix = match vision {
         true => vision::TEXT_PREFIX,
         false => HF_PREFIXES[0],
@@ -380,17 +389,17 @@ fn plan(config: &ModelConfig, layout: Layout, recipe: Recipe, vision: bool) -> V
         let shape = config.shape_of(name);
         let dtype = match layout {
             // Hugging Face files have one type throughout.
-            Layout::HuggingFace => recipe.base(),
-            Layout::Gguf | Layout::Q4nx => recipe.dtype_for(name, config),
+            WeightConvention::HuggingFace => recipe.base(),
+            WeightConvention::Gguf | WeightConvention::Q4nx => recipe.dtype_for(name, config),
         };
         let spelled = match layout {
-            Layout::Gguf => name.gguf(),
-            Layout::HuggingFace | Layout::Q4nx => name
+            WeightConvention::Gguf => name.gguf(),
+            WeightConvention::HuggingFace | WeightConvention::Q4nx => name
                 .hf(prefix, norms)
                 .expect("the list for this layout has only names it can spell"),
         };
         let tensor_type = TensorType::Weights(dtype);
-        Planned {
+        SynthTensor {
             name: PlannedName::Text(name),
             dtype,
             spec: TensorSpec {

@@ -6,11 +6,11 @@ use millrace_format::{Checkpoint, Source, TensorInfo, TensorType};
 use millrace_quant::DType;
 use millrace_testkit::Golden;
 
-use crate::arch::Layout;
+use crate::arch::WeightConvention;
 use crate::catalog::Catalog;
 use crate::config::{RopeScaling, hf};
 use crate::graph::{Embed, Op, RmsNorm, RopeStyle};
-use crate::names::{Role, TensorName};
+use crate::names::{TensorName, WeightRole};
 use crate::{Error, Model, ModelConfig};
 
 fn open(path: &Path) -> Model {
@@ -111,13 +111,13 @@ fn gemma_layers_alternate_between_two_ropes() {
 /// A configuration and a file that has exactly the tensors it calls for.
 fn complete(config: &ModelConfig, source: Source) -> Vec<TensorInfo> {
     let layout = match source {
-        Source::Gguf => Layout::Gguf,
-        Source::HuggingFace => Layout::HuggingFace,
+        Source::Gguf => WeightConvention::Gguf,
+        Source::HuggingFace => WeightConvention::HuggingFace,
     };
     let norms = crate::arch::by_name(config.family).hf_norms;
     let info = |name: TensorName| TensorInfo {
         name: match layout {
-            Layout::Gguf => name.gguf(),
+            WeightConvention::Gguf => name.gguf(),
             _ => name.hf("model.", norms).unwrap(),
         },
         tensor_type: TensorType::Weights(DType::F32),
@@ -153,7 +153,7 @@ fn listed_tensors_are_exactly_those_the_graph_reads() {
             let model = build(config.clone(), source, &tensors).unwrap();
             let mut listed: Vec<_> = tensors.iter().map(|info| info.name.as_str()).collect();
             // The divisors are part of the configuration, not of the graph.
-            listed.retain(|name| *name != TensorName::global(Role::RopeFactors).gguf());
+            listed.retain(|name| *name != TensorName::global(WeightRole::RopeFactors).gguf());
             let mut read: Vec<_> = model
                 .graph
                 .weights
@@ -284,7 +284,7 @@ fn q4nx_tensors_take_their_shape_from_the_configuration() {
 /// A checkpoint of random weights and a model without any have one graph.
 #[test]
 fn without_weights_is_the_graph_of_a_synthetic_checkpoint() {
-    let geometry = crate::synth::Geometry::named("llama-tiny").unwrap();
+    let geometry = crate::synth::ModelGeometry::named("llama-tiny").unwrap();
     let recipe = crate::recipe::Recipe::parse("bf16").unwrap();
     let folder = tempfile::tempdir().unwrap();
     let options = crate::synth::SynthOptions {

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use millrace_format::{Checkpoint, Source};
 
-use crate::arch::{self, Layout};
+use crate::arch::{self, WeightConvention};
 use crate::catalog::Catalog;
-use crate::names::{Role, TensorName};
+use crate::names::{TensorName, WeightRole};
 use crate::vision::HfSpelling;
 use crate::{Model, config, head};
 
@@ -28,7 +28,7 @@ pub fn warnings(checkpoint: &Checkpoint, model: &Model) -> Vec<String> {
 /// A head that the configuration denies.
 fn overruled_flag(checkpoint: &Checkpoint, model: &Model, catalog: &Catalog<'_>) -> Option<String> {
     // Bundles of scaled families keep a head of their own beside a tied configuration.
-    if checkpoint.source() != Source::HuggingFace || catalog.layout() == Layout::Q4nx {
+    if checkpoint.source() != Source::HuggingFace || catalog.layout() == WeightConvention::Q4nx {
         return None;
     }
     let files = checkpoint.hf()?;
@@ -92,14 +92,16 @@ pub(crate) fn is_derived(name: &str) -> bool {
     ]
     .iter()
     .any(|suffix| name.ends_with(suffix))
-        || name == TensorName::global(Role::RopeFactors).gguf()
+        || name == TensorName::global(WeightRole::RopeFactors).gguf()
 }
 
 fn is_of_a_tower(name: &str, catalog: &Catalog<'_>) -> bool {
     match catalog.layout() {
-        Layout::Gguf => name.starts_with("v.") || name.starts_with("mm."),
-        Layout::HuggingFace | Layout::Q4nx => HfSpelling::ALL.iter().any(|spelling| {
-            name.starts_with(spelling.tower()) || name.starts_with(spelling.projector())
-        }),
+        WeightConvention::Gguf => name.starts_with("v.") || name.starts_with("mm."),
+        WeightConvention::HuggingFace | WeightConvention::Q4nx => {
+            HfSpelling::ALL.iter().any(|spelling| {
+                name.starts_with(spelling.tower()) || name.starts_with(spelling.projector())
+            })
+        }
     }
 }

@@ -8,9 +8,9 @@ use std::path::Path;
 
 use millrace_format::Checkpoint;
 use millrace_model::Model;
-use millrace_testkit::{Agreement, Expected, Golden, assert_logits_close};
+use millrace_testkit::{Agreement, Golden, GoldenValues, assert_logits_close};
 
-fn check(path: &Path, expected: &Expected, what: &str) {
+fn check(path: &Path, expected: &GoldenValues, what: &str) {
     let checkpoint = Checkpoint::open(path).unwrap_or_else(|e| panic!("{e}"));
     let model = Model::from_checkpoint(&checkpoint).unwrap_or_else(|e| panic!("{e}"));
     let output = interpret::run(&model.graph, &checkpoint, &expected.tokens);

@@ -17,12 +17,12 @@ mod sets;
 mod shared;
 
 pub use error::{CacheError, Notice};
-pub use sets::{Call, Fill, Move};
+pub use sets::{CallResult, Fill, Move};
 
 use crate::{Buffer, Container, ContentHash, Device, DeviceError, LoadedProgram, Traffic};
-use disk::{Disk, Lookup};
-use sets::{BufferSet, Set};
-use shared::{Names, Shared};
+use disk::{Disk, DiskLookup};
+use sets::{BufferSet, CacheSlot};
+use shared::{SharedBuffers, SharedNames};
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
@@ -49,7 +49,7 @@ pub struct CacheStats {
 
 /// Bytes of buffers, by what is in them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
+pub struct BufferBytes {
     /// `static` slots: weights and tables.
     pub static_bytes: u64,
     /// All others.
@@ -65,8 +65,8 @@ pub struct ProgramCache {
     notify: Notify,
     artifacts: Mutex<HashMap<ContentHash, Arc<Container>>>,
     loaded: Mutex<HashMap<ContentHash, Arc<dyn LoadedProgram>>>,
-    sets: Mutex<HashMap<String, Set>>,
-    shared: Shared,
+    sets: Mutex<HashMap<String, CacheSlot>>,
+    shared: SharedBuffers,
     stats: Mutex<CacheStats>,
 }
 
@@ -90,7 +90,7 @@ impl ProgramCache {
             artifacts: Mutex::default(),
             loaded: Mutex::default(),
             sets: Mutex::default(),
-            shared: Shared::default(),
+            shared: SharedBuffers::default(),
             stats: Mutex::default(),
         }
     }
@@ -169,7 +169,7 @@ impl ProgramCache {
             lock(&self.stats).from_disk += 1;
             Ok(container)
         };
-        if let Lookup::Hit(container) = disk.get(key, target, &|_| {}) {
+        if let DiskLookup::Hit(container) = disk.get(key, target, &|_| {}) {
             return hit(container);
         }
         // Without a lock the worst is that two processes build the same program.
@@ -180,9 +180,9 @@ impl ProgramCache {
             });
         });
         match disk.get(key, target, &self.notify) {
-            Lookup::Hit(container) => return hit(container),
-            Lookup::Miss => {}
-            Lookup::Bad(reason) => (self.notify)(&Notice::Rebuilt {
+            DiskLookup::Hit(container) => return hit(container),
+            DiskLookup::Miss => {}
+            DiskLookup::Bad(reason) => (self.notify)(&Notice::Rebuilt {
                 name: name.to_owned(),
                 reason,
             }),
@@ -315,7 +315,7 @@ impl ProgramCache {
         container: &Container,
         bo_key: &str,
         inputs: &[Option<&[u8]>],
-    ) -> Result<Call, CacheError> {
+    ) -> Result<CallResult, CacheError> {
         let moves = Move::by_role(container, inputs)?;
         let mut outputs = vec![Vec::new(); container.slots().len()];
         let mut call = self.run_moving(container, bo_key, &moves, |slot, bytes| {
@@ -336,7 +336,7 @@ impl ProgramCache {
         bo_key: &str,
         moves: &[Move<'_>],
         output: impl FnMut(usize, &[u8]),
-    ) -> Result<Call, CacheError> {
+    ) -> Result<CallResult, CacheError> {
         let program = self.load(container)?;
         let call = self.with_set(container, bo_key, |set| {
             set.check(container, moves, true)?;
@@ -367,8 +367,8 @@ impl ProgramCache {
     }
 
     /// Memory of all sets, a shared buffer counted once.
-    pub fn memory(&self) -> Memory {
-        let sets: Vec<Set> = lock(&self.sets).values().cloned().collect();
+    pub fn memory(&self) -> BufferBytes {
+        let sets: Vec<CacheSlot> = lock(&self.sets).values().cloned().collect();
         // What is static to every program that has it.
         let mut known: HashMap<*const Buffer, (u64, bool)> = HashMap::new();
         for set in &sets {
@@ -380,7 +380,7 @@ impl ProgramCache {
                 known.1 &= is_static;
             }
         }
-        let mut memory = Memory::default();
+        let mut memory = BufferBytes::default();
         for (bytes, is_static) in known.into_values() {
             match is_static {
                 true => memory.static_bytes += bytes,
@@ -419,7 +419,7 @@ impl ProgramCache {
         &self,
         container: &Container,
         bo_key: &str,
-        name: Names<'_>,
+        name: SharedNames<'_>,
         work: impl FnOnce(&mut BufferSet) -> Result<T, E>,
     ) -> Result<T, E> {
         let set = lock(&self.sets)

@@ -245,7 +245,7 @@ impl Container {
     /// # Errors
     /// [`ContainerError`]: what is wrong and where.
     pub fn decode(bytes: &[u8]) -> Result<Container, ContainerError> {
-        let mut reader = Reader { bytes, at: 0 };
+        let mut reader = ContainerReader { bytes, at: 0 };
         let magic_len = MAGIC.len().min(bytes.len());
         if bytes[..magic_len] != MAGIC[..magic_len] {
             return Err(ContainerError::Magic);
@@ -264,7 +264,7 @@ impl Container {
                 count: bytes.len() - reader.at,
             });
         }
-        let mut body = Reader {
+        let mut body = ContainerReader {
             bytes: &bytes[..HEADER_BYTES + body.len()],
             at: HEADER_BYTES,
         };
@@ -321,12 +321,12 @@ fn prefix(body_len: usize) -> [u8; 20] {
     out
 }
 
-struct Reader<'b> {
+struct ContainerReader<'b> {
     bytes: &'b [u8],
     at: usize,
 }
 
-impl<'b> Reader<'b> {
+impl<'b> ContainerReader<'b> {
     fn take(&mut self, field: &'static str, need: u64) -> Result<&'b [u8], ContainerError> {
         let rest = &self.bytes[self.at..];
         let have = rest.len() as u64;

@@ -8,7 +8,7 @@ mod error;
 
 pub use error::{DeviceError, ErrorPlace};
 
-use crate::held::Held;
+use crate::held::DeviceUsage;
 use crate::{Buffer, Container, Energy, Inject, Provenance, Slot, Trace, Usage};
 use std::any::Any;
 use std::fmt;
@@ -121,7 +121,7 @@ pub trait Device: Send + Sync {
     fn info(&self) -> &DeviceInfo;
 
     /// What it holds for its users at the moment: programs and buffers that were not dropped yet.
-    fn held(&self) -> Held;
+    fn held(&self) -> DeviceUsage;
 
     /// Makes a buffer of exactly that size, zeroed on both sides.
     ///
@@ -145,7 +145,7 @@ pub trait Device: Send + Sync {
         &self,
         program: &Arc<dyn LoadedProgram>,
         buffers: &[Arc<Buffer>],
-    ) -> Result<Bound, DeviceError>;
+    ) -> Result<BoundProgram, DeviceError>;
 
     /// Starts a bound program. Several may be under way; those on the same buffers run in the order in
     /// which they were submitted. Host and device must not touch the buffers otherwise until the fence is
@@ -153,7 +153,7 @@ pub trait Device: Send + Sync {
     ///
     /// # Errors
     /// Where another device bound it, or the device is not what it was then.
-    fn submit(&self, bound: &Bound) -> Result<Fence, DeviceError>;
+    fn submit(&self, bound: &BoundProgram) -> Result<Fence, DeviceError>;
 
     /// Waits until submitted work has ended. After an error the device can be used further; the
     /// content of the outputs is then undefined.
@@ -170,7 +170,7 @@ pub trait Device: Send + Sync {
 
 /// A program bound to its buffers.
 #[derive(Clone)]
-pub struct Bound {
+pub struct BoundProgram {
     /// The program.
     pub program: Arc<dyn LoadedProgram>,
     /// One a slot.
@@ -180,7 +180,7 @@ pub struct Bound {
     pub stream: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-impl Bound {
+impl BoundProgram {
     /// A program and buffers that fit each other ([`check_bindings`]), with nothing worked out.
     ///
     /// # Errors
@@ -188,9 +188,9 @@ impl Bound {
     pub fn new(
         program: &Arc<dyn LoadedProgram>,
         buffers: &[Arc<Buffer>],
-    ) -> Result<Bound, DeviceError> {
+    ) -> Result<BoundProgram, DeviceError> {
         check_bindings(&**program, buffers)?;
-        Ok(Bound {
+        Ok(BoundProgram {
             program: program.clone(),
             buffers: buffers.to_vec(),
             stream: None,
@@ -198,7 +198,7 @@ impl Bound {
     }
 }
 
-impl fmt::Debug for Bound {
+impl fmt::Debug for BoundProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Bound({})", self.program.name())
     }

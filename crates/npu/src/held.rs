@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a device holds at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct DeviceUsage {
     /// Programs loaded and not yet dropped.
     pub n_programs: u64,
     /// Buffers allocated and not yet dropped.
@@ -18,14 +18,14 @@ pub struct Held {
 #[derive(Debug)]
 pub struct Holdings {
     memory_bytes: u64,
-    held: Mutex<Held>,
+    held: Mutex<DeviceUsage>,
 }
 
 /// A share of a device, given back when it is dropped.
 #[derive(Debug)]
 pub struct Lease {
     holdings: Arc<Holdings>,
-    share: Held,
+    share: DeviceUsage,
 }
 
 impl Holdings {
@@ -38,7 +38,7 @@ impl Holdings {
     }
 
     /// What is held.
-    pub fn held(&self) -> Held {
+    pub fn held(&self) -> DeviceUsage {
         *self.lock()
     }
 
@@ -57,7 +57,7 @@ impl Holdings {
         }
         held.n_buffers += 1;
         held.buffer_bytes += size_bytes;
-        Ok(self.lease(Held {
+        Ok(self.lease(DeviceUsage {
             n_buffers: 1,
             buffer_bytes: size_bytes,
             n_programs: 0,
@@ -67,20 +67,20 @@ impl Holdings {
     /// A program.
     pub fn program(self: &Arc<Holdings>) -> Lease {
         self.lock().n_programs += 1;
-        self.lease(Held {
+        self.lease(DeviceUsage {
             n_programs: 1,
-            ..Held::default()
+            ..DeviceUsage::default()
         })
     }
 
-    fn lease(self: &Arc<Holdings>, share: Held) -> Lease {
+    fn lease(self: &Arc<Holdings>, share: DeviceUsage) -> Lease {
         Lease {
             holdings: self.clone(),
             share,
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Held> {
+    fn lock(&self) -> MutexGuard<'_, DeviceUsage> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -113,14 +113,14 @@ mod tests {
         );
         let second = holdings.buffer(40).unwrap();
         assert!(holdings.buffer(1).is_err());
-        let expected = Held {
+        let expected = DeviceUsage {
             n_programs: 1,
             n_buffers: 2,
             buffer_bytes: 100,
         };
         assert_eq!(holdings.held(), expected);
         drop((program, first, second));
-        assert_eq!(holdings.held(), Held::default());
+        assert_eq!(holdings.held(), DeviceUsage::default());
         assert!(holdings.buffer(u64::MAX).is_err());
     }
 }

@@ -47,7 +47,7 @@ pub trait Inject {
     fn clear(&self);
 
     /// What [`Injection::Corrupt`] did since injections were cleared.
-    fn corrupted(&self) -> Corrupted;
+    fn corrupted(&self) -> CorruptionCounts;
 
     /// Brings a lost device back. What was on it is gone.
     fn revive(&self);
@@ -113,7 +113,7 @@ impl Corruption {
 
 /// What [`Injection::Corrupt`] did so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Corrupted {
+pub struct CorruptionCounts {
     /// How often content was made wrong.
     pub n_applied: u64,
     /// How often that changed a byte: twice zero is zero.
@@ -122,7 +122,7 @@ pub struct Corrupted {
 
 /// What an injection happens to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum InjectionEvent {
     /// A program is submitted.
     Submission,
     /// A buffer is made.
@@ -133,13 +133,13 @@ pub enum Event {
 
 impl Injection {
     /// What it waits for; `None` where it stands until it is cleared.
-    fn event(&self) -> Option<Event> {
+    fn event(&self) -> Option<InjectionEvent> {
         match self {
             Injection::Timeout | Injection::StopAfter(_) | Injection::Lose => {
-                Some(Event::Submission)
+                Some(InjectionEvent::Submission)
             }
-            Injection::NotPinned => Some(Event::Allocation),
-            Injection::RefuseLoad => Some(Event::Load),
+            Injection::NotPinned => Some(InjectionEvent::Allocation),
+            Injection::RefuseLoad => Some(InjectionEvent::Load),
             Injection::Corrupt { .. } => None,
         }
     }
@@ -164,7 +164,7 @@ impl Injections {
     }
 
     /// What happens to the event at hand.
-    pub fn take(&mut self, event: Event) -> Option<Injection> {
+    pub fn take(&mut self, event: InjectionEvent) -> Option<Injection> {
         let of_kind = |(_, injection): &(u64, Injection)| injection.event() == Some(event);
         let at = self.waiting.iter().position(of_kind)?;
         match &mut self.waiting[at].0 {
@@ -263,19 +263,22 @@ mod tests {
         injections.add(1, Injection::StopAfter(5));
         injections.add(0, Injection::NotPinned);
         injections.add(0, Injection::Timeout);
-        assert_eq!(injections.take(Event::Load), None);
-        assert_eq!(injections.take(Event::Submission), None);
+        assert_eq!(injections.take(InjectionEvent::Load), None);
+        assert_eq!(injections.take(InjectionEvent::Submission), None);
         assert_eq!(
-            injections.take(Event::Allocation),
+            injections.take(InjectionEvent::Allocation),
             Some(Injection::NotPinned)
         );
-        assert_eq!(injections.take(Event::Allocation), None);
+        assert_eq!(injections.take(InjectionEvent::Allocation), None);
         assert_eq!(
-            injections.take(Event::Submission),
+            injections.take(InjectionEvent::Submission),
             Some(Injection::StopAfter(5))
         );
-        assert_eq!(injections.take(Event::Submission), Some(Injection::Timeout));
-        assert_eq!(injections.take(Event::Submission), None);
+        assert_eq!(
+            injections.take(InjectionEvent::Submission),
+            Some(Injection::Timeout)
+        );
+        assert_eq!(injections.take(InjectionEvent::Submission), None);
     }
 
     fn slot(element: Element, shape: &[u64]) -> Slot {

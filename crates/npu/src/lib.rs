@@ -35,16 +35,16 @@ pub mod slot;
 pub mod trace;
 
 pub use buffer::{Buffer, BufferObject, Direction, Traffic, Usage};
-pub use cache::{CacheError, CacheStats, Call, Move, Notice, ProgramCache};
+pub use cache::{CacheError, CacheStats, CallResult, Move, Notice, ProgramCache};
 pub use container::{Container, ContainerError, ContentHash};
 pub use device::{
-    Bound, Completion, Device, DeviceError, DeviceInfo, ErrorPlace, Fence, LoadedProgram,
+    BoundProgram, Completion, Device, DeviceError, DeviceInfo, ErrorPlace, Fence, LoadedProgram,
 };
 pub use element::Element;
 pub use energy::Energy;
-pub use held::Held;
-pub use inject::{Corrupted, Corruption, Inject, Injection};
+pub use held::DeviceUsage;
+pub use inject::{Corruption, CorruptionCounts, Inject, Injection};
 pub use provenance::Provenance;
-pub use simulated::{Simulated, Simulator};
+pub use simulated::{SimulatedDevice, Simulator};
 pub use slot::{Role, Slot};
 pub use trace::Trace;

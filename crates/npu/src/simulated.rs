@@ -1,17 +1,17 @@
-//! Devices that exist in software. [`Simulated`] is what all of them are alike: memory in two sides,
+//! Devices that exist in software. [`SimulatedDevice`] is what all of them are alike: memory in two sides,
 //! owners, fences, failures on purpose. A [`Simulator`] adds what its programs are and what they do.
 
 mod job;
 
-pub use job::Job;
+pub use job::SimulatorJob;
 
 use crate::device::unique_number;
-use crate::held::{Held, Holdings, Lease};
-use crate::inject::{Corrupted, Event, Inject, Injection, Injections};
+use crate::held::{DeviceUsage, Holdings, Lease};
+use crate::inject::{CorruptionCounts, Inject, Injection, InjectionEvent, Injections};
 use crate::ram::{DeviceSideMut, RamBuffer};
 use crate::{
-    Bound, Buffer, Completion, Container, Device, DeviceError, DeviceInfo, ErrorPlace, Fence,
-    LoadedProgram, Role, Slot, Usage,
+    BoundProgram, Buffer, Completion, Container, Device, DeviceError, DeviceInfo, ErrorPlace,
+    Fence, LoadedProgram, Role, Slot, Usage,
 };
 use std::any::Any;
 use std::collections::HashMap;
@@ -35,8 +35,8 @@ pub trait Simulator: Send + Sync + 'static {
     /// Every reason why it is refused, in words.
     fn accept(&self, container: &Container) -> Result<Self::Program, String>;
 
-    /// Runs a program on the content of its slots, which have their sizes. It calls [`Job::wrote`] after
-    /// each part that it counts as a launch, and ends early where [`Job::stop_after`] says so. Static
+    /// Runs a program on the content of its slots, which have their sizes. It calls [`SimulatorJob::wrote`] after
+    /// each part that it counts as a launch, and ends early where [`SimulatorJob::stop_after`] says so. Static
     /// content is as before when it returns.
     ///
     /// # Errors
@@ -45,13 +45,13 @@ pub trait Simulator: Send + Sync + 'static {
         &self,
         program: &Self::Program,
         content: &mut [Vec<u8>],
-        job: &Job<'_>,
-    ) -> Result<Completion, Stopped>;
+        job: &SimulatorJob<'_>,
+    ) -> Result<Completion, RunStop>;
 }
 
 /// Where and why a run ended early.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stopped {
+pub struct RunStop {
     /// Where.
     pub place: ErrorPlace,
     /// Why.
@@ -60,7 +60,7 @@ pub struct Stopped {
 
 /// A device in software: buffers in ordinary memory, one submission at a time, each run when it is
 /// submitted.
-pub struct Simulated<S: Simulator> {
+pub struct SimulatedDevice<S: Simulator> {
     simulator: S,
     info: DeviceInfo,
     number: u64,
@@ -71,7 +71,7 @@ pub struct Simulated<S: Simulator> {
     ended: Arc<Mutex<HashMap<u64, Result<Completion, DeviceError>>>>,
     holdings: Arc<Holdings>,
     injections: Mutex<Injections>,
-    corrupted: Mutex<Corrupted>,
+    corrupted: Mutex<CorruptionCounts>,
     life: Mutex<Life>,
 }
 
@@ -85,7 +85,7 @@ struct Life {
 }
 
 /// An accepted program.
-struct Loaded<P> {
+struct SimulatedProgram<P> {
     owner: u64,
     name: String,
     slots: Vec<Slot>,
@@ -93,7 +93,7 @@ struct Loaded<P> {
     _lease: Lease,
 }
 
-impl<P: Send + Sync + 'static> LoadedProgram for Loaded<P> {
+impl<P: Send + Sync + 'static> LoadedProgram for SimulatedProgram<P> {
     fn name(&self) -> &str {
         &self.name
     }
@@ -111,11 +111,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<S: Simulator> Simulated<S> {
+impl<S: Simulator> SimulatedDevice<S> {
     /// A device of that kind.
-    pub fn new(simulator: S) -> Simulated<S> {
+    pub fn new(simulator: S) -> SimulatedDevice<S> {
         let info = simulator.info();
-        Simulated {
+        SimulatedDevice {
             number: unique_number(),
             running: Mutex::default(),
             next: AtomicU64::new(0),
@@ -135,7 +135,7 @@ impl<S: Simulator> Simulated<S> {
 
     /// The same with so many bytes for all buffers together. For a device that holds nothing yet.
     #[must_use]
-    pub fn with_memory(mut self, memory_bytes: u64) -> Simulated<S> {
+    pub fn with_memory(mut self, memory_bytes: u64) -> SimulatedDevice<S> {
         self.info.memory_bytes = memory_bytes;
         self.info.max_buffer_bytes = self.info.max_buffer_bytes.min(memory_bytes);
         self.holdings = Holdings::new(memory_bytes);
@@ -179,9 +179,11 @@ impl<S: Simulator> Simulated<S> {
     fn loaded<'a>(
         &self,
         program: &'a dyn LoadedProgram,
-    ) -> Result<&'a Loaded<S::Program>, DeviceError> {
+    ) -> Result<&'a SimulatedProgram<S::Program>, DeviceError> {
         let owner = self.owner()?;
-        let loaded = program.as_any().downcast_ref::<Loaded<S::Program>>();
+        let loaded = program
+            .as_any()
+            .downcast_ref::<SimulatedProgram<S::Program>>();
         match loaded {
             Some(loaded) if loaded.owner == owner => Ok(loaded),
             Some(loaded) if lock(&self.life).former.contains(&loaded.owner) => {
@@ -206,14 +208,14 @@ impl<S: Simulator> Simulated<S> {
     /// Runs a program on the device's side of its buffers.
     fn execute(
         &self,
-        loaded: &Loaded<S::Program>,
+        loaded: &SimulatedProgram<S::Program>,
         buffers: &[Arc<Buffer>],
     ) -> Result<Completion, DeviceError> {
         // Taken before the buffers, so that two submissions do not wait for each other's.
         let _running = lock(&self.running);
-        let injected = lock(&self.injections).take(Event::Submission);
+        let injected = lock(&self.injections).take(InjectionEvent::Submission);
         let wrong = lock(&self.injections).corrupted(&loaded.name, &loaded.slots);
-        let job = Job::new(&loaded.slots, wrong, &self.corrupted, injected.as_ref());
+        let job = SimulatorJob::new(&loaded.slots, wrong, &self.corrupted, injected.as_ref());
         let mut sides = Vec::with_capacity(buffers.len());
         for (slot, buffer) in loaded.slots.iter().zip(buffers) {
             let object = self.object(buffer)?;
@@ -242,7 +244,7 @@ impl<S: Simulator> Simulated<S> {
         &self,
         name: &str,
         injected: Option<Injection>,
-        ran: Result<Completion, Stopped>,
+        ran: Result<Completion, RunStop>,
     ) -> Result<Completion, DeviceError> {
         let place = match &ran {
             Ok(_) => ErrorPlace::of(name),
@@ -273,7 +275,7 @@ impl<S: Simulator> Simulated<S> {
     /// find both there.
     fn check_distinct(
         &self,
-        loaded: &Loaded<S::Program>,
+        loaded: &SimulatedProgram<S::Program>,
         buffers: &[Arc<Buffer>],
     ) -> Result<(), DeviceError> {
         let mut objects = Vec::with_capacity(buffers.len());
@@ -295,12 +297,12 @@ impl<S: Simulator> Simulated<S> {
     }
 }
 
-impl<S: Simulator> Device for Simulated<S> {
+impl<S: Simulator> Device for SimulatedDevice<S> {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
-    fn held(&self) -> Held {
+    fn held(&self) -> DeviceUsage {
         self.holdings.held()
     }
 
@@ -314,7 +316,10 @@ impl<S: Simulator> Device for Simulated<S> {
             });
         }
         let lease = self.holdings.buffer(size_bytes)?;
-        if lock(&self.injections).take(Event::Allocation).is_some() {
+        if lock(&self.injections)
+            .take(InjectionEvent::Allocation)
+            .is_some()
+        {
             return Err(DeviceError::NotPinned {
                 asked_bytes: size_bytes,
                 reason: "cannot allocate memory (injected)".to_owned(),
@@ -336,10 +341,10 @@ impl<S: Simulator> Device for Simulated<S> {
             program: container.name().to_owned(),
             reason,
         };
-        if lock(&self.injections).take(Event::Load).is_some() {
+        if lock(&self.injections).take(InjectionEvent::Load).is_some() {
             return Err(refused("no hardware context is free (injected)".to_owned()));
         }
-        Ok(Arc::new(Loaded {
+        Ok(Arc::new(SimulatedProgram {
             owner,
             name: container.name().to_owned(),
             slots: container.slots().to_vec(),
@@ -352,14 +357,14 @@ impl<S: Simulator> Device for Simulated<S> {
         &self,
         program: &Arc<dyn LoadedProgram>,
         buffers: &[Arc<Buffer>],
-    ) -> Result<Bound, DeviceError> {
+    ) -> Result<BoundProgram, DeviceError> {
         let loaded = self.loaded(&**program)?;
-        let bound = Bound::new(program, buffers)?;
+        let bound = BoundProgram::new(program, buffers)?;
         self.check_distinct(loaded, buffers)?;
         Ok(bound)
     }
 
-    fn submit(&self, bound: &Bound) -> Result<Fence, DeviceError> {
+    fn submit(&self, bound: &BoundProgram) -> Result<Fence, DeviceError> {
         let loaded = self.loaded(&*bound.program)?;
         let outcome = self.execute(loaded, &bound.buffers);
         let id = self.next.fetch_add(1, Relaxed);
@@ -382,17 +387,17 @@ impl<S: Simulator> Device for Simulated<S> {
     }
 }
 
-impl<S: Simulator> Inject for Simulated<S> {
+impl<S: Simulator> Inject for SimulatedDevice<S> {
     fn inject_after(&self, n_passed: u64, injection: Injection) {
         lock(&self.injections).add(n_passed, injection);
     }
 
     fn clear(&self) {
         lock(&self.injections).clear();
-        *lock(&self.corrupted) = Corrupted::default();
+        *lock(&self.corrupted) = CorruptionCounts::default();
     }
 
-    fn corrupted(&self) -> Corrupted {
+    fn corrupted(&self) -> CorruptionCounts {
         *lock(&self.corrupted)
     }
 

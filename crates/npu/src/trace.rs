@@ -18,7 +18,7 @@ pub struct Track {
 
 /// A stretch of time on a track.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Event {
+pub struct TraceEvent {
     /// Index in [`Trace::tracks`].
     pub track: usize,
     /// What happened.
@@ -77,7 +77,7 @@ pub struct Trace {
     /// The tracks.
     pub tracks: Vec<Track>,
     /// The events, in any order.
-    pub events: Vec<Event>,
+    pub events: Vec<TraceEvent>,
 }
 
 impl Trace {
@@ -100,16 +100,16 @@ impl Trace {
         self.tracks.len() - 1
     }
 
-    /// Adds an event and gives it, so that [`args`](Event::args) can be added.
+    /// Adds an event and gives it, so that [`args`](TraceEvent::args) can be added.
     pub fn event(
         &mut self,
         track: usize,
         name: &str,
         start_ns: u64,
         duration_ns: u64,
-    ) -> &mut Event {
+    ) -> &mut TraceEvent {
         let at = self.events.len();
-        self.events.push(Event {
+        self.events.push(TraceEvent {
             track,
             name: name.to_owned(),
             start_ns,

@@ -1,7 +1,7 @@
 //! The bytes of a file to an upright RGB picture.
 
 use crate::Error;
-use crate::formats::{Fault, Format};
+use crate::formats::{PictureFault, PictureFormat};
 use crate::orientation::Orientation;
 
 /// Bytes of a file that are read at most.
@@ -100,7 +100,7 @@ impl Picture {
                 limit_bytes: MAX_FILE_BYTES,
             });
         }
-        let Some(format) = Format::of(bytes) else {
+        let Some(format) = PictureFormat::of(bytes) else {
             return Err(Error::Unknown {
                 name: name.into(),
                 found: bytes[..bytes.len().min(12)].escape_ascii().to_string(),
@@ -111,22 +111,22 @@ impl Picture {
             ..limits
         };
         let stored = format.read(bytes, limits).map_err(|fault| match fault {
-            Fault::Broken(reason) => Error::Broken {
+            PictureFault::Broken(reason) => Error::Broken {
                 name: name.into(),
                 format: format.name(),
                 reason,
             },
-            Fault::Animated => Error::Animated {
+            PictureFault::Animated => Error::Animated {
                 name: name.into(),
                 format: format.name(),
             },
-            Fault::TooLarge { width, height } => Error::TooLarge {
+            PictureFault::TooLarge { width, height } => Error::TooLarge {
                 name: name.into(),
                 width,
                 height,
                 limit: limits.pixels,
             },
-            Fault::TooMuchMemory {
+            PictureFault::TooMuchMemory {
                 width,
                 height,
                 needed_bytes,

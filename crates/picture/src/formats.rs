@@ -12,7 +12,7 @@ use crate::Limits;
 
 /// A format that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Format {
+pub(crate) enum PictureFormat {
     Png,
     Jpeg,
     WebP,
@@ -20,7 +20,7 @@ pub(crate) enum Format {
 
 /// A file's picture as it is stored: transparency laid on white, not turned.
 #[derive(Debug)]
-pub(crate) struct Stored {
+pub(crate) struct FilePicture {
     /// Pixels a row, at least 1.
     pub(crate) width: usize,
     /// Rows, at least 1.
@@ -33,7 +33,7 @@ pub(crate) struct Stored {
 
 /// Why a file has no picture.
 #[derive(Debug)]
-pub(crate) enum Fault {
+pub(crate) enum PictureFault {
     Broken(String),
     Animated,
     TooLarge {
@@ -47,19 +47,19 @@ pub(crate) enum Fault {
     },
 }
 
-fn broken(reason: impl Display) -> Fault {
-    Fault::Broken(reason.to_string())
+fn broken(reason: impl Display) -> PictureFault {
+    PictureFault::Broken(reason.to_string())
 }
 
-impl Format {
+impl PictureFormat {
     /// By a file's first bytes.
-    pub(crate) fn of(bytes: &[u8]) -> Option<Format> {
+    pub(crate) fn of(bytes: &[u8]) -> Option<PictureFormat> {
         if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
-            Some(Format::Png)
+            Some(PictureFormat::Png)
         } else if bytes.starts_with(b"\xff\xd8\xff") {
-            Some(Format::Jpeg)
+            Some(PictureFormat::Jpeg)
         } else if bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP") {
-            Some(Format::WebP)
+            Some(PictureFormat::WebP)
         } else {
             None
         }
@@ -67,18 +67,18 @@ impl Format {
 
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Format::Png => "PNG",
-            Format::Jpeg => "JPEG",
-            Format::WebP => "WebP",
+            PictureFormat::Png => "PNG",
+            PictureFormat::Jpeg => "JPEG",
+            PictureFormat::WebP => "WebP",
         }
     }
 
     /// Decodes one picture within `limits`. A file that claims more is refused before memory is taken for it.
-    pub(crate) fn read(self, bytes: &[u8], limits: Limits) -> Result<Stored, Fault> {
+    pub(crate) fn read(self, bytes: &[u8], limits: Limits) -> Result<FilePicture, PictureFault> {
         match self {
-            Format::Png => png::read(bytes, limits),
-            Format::Jpeg => jpeg::read(bytes, limits),
-            Format::WebP => webp::read(bytes, limits),
+            PictureFormat::Png => png::read(bytes, limits),
+            PictureFormat::Jpeg => jpeg::read(bytes, limits),
+            PictureFormat::WebP => webp::read(bytes, limits),
         }
     }
 }
@@ -90,17 +90,17 @@ fn rgb_bytes(width: u32, height: u32) -> u64 {
 
 /// Refuses a picture of more pixels than the limit, or one whose decoding takes `decode_bytes` at most and may exceed the
 /// limit by that.
-fn check(width: u32, height: u32, decode_bytes: u64, limits: Limits) -> Result<(), Fault> {
+fn check(width: u32, height: u32, decode_bytes: u64, limits: Limits) -> Result<(), PictureFault> {
     if width == 0 || height == 0 {
         return Err(broken("it has no pixels"));
     }
     if u64::from(width) * u64::from(height) > limits.pixels {
-        return Err(Fault::TooLarge { width, height });
+        return Err(PictureFault::TooLarge { width, height });
     }
     // Turning a picture upright takes a second copy, cutting it into crops half of one.
     let needed_bytes = decode_bytes.max(2 * rgb_bytes(width, height));
     match needed_bytes > limits.bytes {
-        true => Err(Fault::TooMuchMemory {
+        true => Err(PictureFault::TooMuchMemory {
             width,
             height,
             needed_bytes,

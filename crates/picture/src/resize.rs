@@ -157,11 +157,11 @@ struct Horizontal {
     n_out: usize,
     filter: Filter,
     /// The weights of all columns, if they are few.
-    all: Option<Weights>,
+    all: Option<ColumnWeights>,
 }
 
 /// The weights of every column.
-struct Weights {
+struct ColumnWeights {
     /// The first pixel and the number of weights.
     places: Vec<(usize, usize)>,
     /// Column after column.
@@ -174,7 +174,7 @@ impl Horizontal {
         let taps = || (0..n_out).map(|column| Taps::new(n_in, n_out, column, filter));
         // Where it shrinks, a pixel counts in as many columns as the filter is wide.
         let n_weights = 2.0 * filter.support() * n_in.max(n_out) as f64;
-        let all = (n_weights <= MOST_KEPT as f64).then(|| Weights {
+        let all = (n_weights <= MOST_KEPT as f64).then(|| ColumnWeights {
             places: taps()
                 .map(|taps| (taps.first, taps.end - taps.first))
                 .collect(),
@@ -198,7 +198,7 @@ impl Horizontal {
             return;
         }
         match &self.all {
-            Some(Weights { places, weights }) => {
+            Some(ColumnWeights { places, weights }) => {
                 for row in rows.chunks_exact(self.n_in * 3) {
                     let (row, _) = row.as_chunks::<3>();
                     let mut weights = &weights[..];

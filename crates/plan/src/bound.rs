@@ -5,7 +5,7 @@
 //! work at the same time, so the larger of both counts; what launches cost comes on top, because nothing runs
 //! meanwhile. Reads of weights and caches share one memory and add up (Williams et al. 2009, the roofline).
 
-use millrace_graph::{Cost, Depth, Graph};
+use millrace_graph::{Depth, Graph, OpCost};
 use serde::Serialize;
 
 /// What a token asks of a machine.
@@ -27,7 +27,7 @@ impl Demand {
             n_before: depth,
             kv_elem_bytes: element_bytes,
         };
-        let mut cost = Cost::default();
+        let mut cost = OpCost::default();
         for node in &graph.nodes {
             cost += node.op.cost(graph, &depth);
         }

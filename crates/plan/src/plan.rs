@@ -1,7 +1,7 @@
 //! The result of lowering: a pass as calls of programs and steps of the host.
 
 use crate::{AttendedPart, Bias, HeadRows, Reach, Shape, TableRows, Tiling, WeightLayout};
-use millrace_model::graph::{Graph, Memory, RopeId, ValueId, WeightId};
+use millrace_model::graph::{Graph, RopeId, SequenceMemory, ValueId, WeightId};
 use millrace_npu::{Container, Role, Slot};
 use serde::{Deserialize, Serialize};
 use std::any::Any;
@@ -533,7 +533,7 @@ impl HostStep {
             | HostStep::Linear { node, .. }
             | HostStep::Op { node } => match graph.nodes.get(node) {
                 // K and V come from the cache.
-                Some(n) if matches!(n.op.memory(), Memory::KvCache(_)) => {
+                Some(n) if matches!(n.op.memory(), SequenceMemory::KvCache(_)) => {
                     n.inputs.iter().take(1).copied().collect()
                 }
                 Some(n) => n.inputs.clone(),

@@ -11,7 +11,7 @@ use millrace_rk3588::target::Row;
 use millrace_runtime::LoadedModel;
 use millrace_runtime::npu::{NpuModel, NpuOptions, NpuSession, Observation};
 use millrace_runtime::{BatchItem, CpuEngine, Engine, EngineOptions, LogitsFor};
-use millrace_verify::reference::{Numerics, Products, logits};
+use millrace_verify::reference::{PassArithmetic, Products, logits};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -119,7 +119,7 @@ fn main() {
         &model,
         tokens,
         all,
-        Numerics::F32,
+        PassArithmetic::F32,
         &Products::default(),
     )
     .unwrap();

@@ -25,11 +25,11 @@ use inject::Asked;
 use link::{Files, Link};
 use loaded::Loaded;
 use millrace_npu::device::unique_number;
-use millrace_npu::held::{Held, Holdings};
-use millrace_npu::inject::{Event, Inject};
+use millrace_npu::held::{DeviceUsage, Holdings};
+use millrace_npu::inject::{Inject, InjectionEvent};
 use millrace_npu::{
-    Bound, Buffer, Completion, Container, Device, DeviceError, DeviceInfo, Fence, LoadedProgram,
-    Role, Usage,
+    BoundProgram, Buffer, Completion, Container, Device, DeviceError, DeviceInfo, Fence,
+    LoadedProgram, Role, Usage,
 };
 use pending::{Pending, Work};
 use std::collections::BTreeMap;
@@ -191,9 +191,9 @@ impl RkDevice {
     /// programs split buffers over workers differently.
     fn start(
         &self,
-        Bound {
+        BoundProgram {
             program, buffers, ..
-        }: &Bound,
+        }: &BoundProgram,
         files: Files,
     ) -> Result<Work, DeviceError> {
         let loaded = self.loaded(&**program, &files)?;
@@ -239,7 +239,7 @@ impl Device for RkDevice {
         &self.info
     }
 
-    fn held(&self) -> Held {
+    fn held(&self) -> DeviceUsage {
         self.holdings.held()
     }
 
@@ -255,7 +255,7 @@ impl Device for RkDevice {
             });
         }
         let files = self.link.files()?;
-        if self.asked.take(Event::Allocation).is_some() {
+        if self.asked.take(InjectionEvent::Allocation).is_some() {
             return Err(DeviceError::NotPinned {
                 asked_bytes: size_bytes,
                 reason: "injected".to_owned(),
@@ -276,7 +276,7 @@ impl Device for RkDevice {
         let files = self.link.files()?;
         let name = container.name();
         let refused = |reason: String| self.refused(name, reason);
-        if self.asked.take(Event::Load).is_some() {
+        if self.asked.take(InjectionEvent::Load).is_some() {
             return Err(refused("injected".to_owned()));
         }
         let program =
@@ -320,16 +320,16 @@ impl Device for RkDevice {
         &self,
         program: &Arc<dyn LoadedProgram>,
         buffers: &[Arc<Buffer>],
-    ) -> Result<Bound, DeviceError> {
+    ) -> Result<BoundProgram, DeviceError> {
         let files = self.link.files()?;
         self.loaded(&**program, &files)?;
         for buffer in buffers {
             self.own(buffer, &files)?;
         }
-        Bound::new(program, buffers)
+        BoundProgram::new(program, buffers)
     }
 
-    fn submit(&self, bound: &Bound) -> Result<Fence, DeviceError> {
+    fn submit(&self, bound: &BoundProgram) -> Result<Fence, DeviceError> {
         let mut submitted = lock(&self.pending);
         self.settle(&submitted, &bound.buffers);
         let files = self.link.files()?;

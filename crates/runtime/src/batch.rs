@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::Error;
 use crate::engine::{BatchItem, Engine, StepOutput};
-use crate::generate::{Event, Generation, tell_prefill, tell_text};
+use crate::generate::{Generation, GenerationEvent, tell_prefill, tell_text};
 use crate::sequences::SeqId;
 use crate::turn::Turn;
 
@@ -29,7 +29,7 @@ pub fn generate_batch(
     engine: &mut dyn Engine,
     turns: Vec<Turn>,
     cancel: &AtomicBool,
-    on_event: &mut dyn FnMut(usize, Event<'_>),
+    on_event: &mut dyn FnMut(usize, GenerationEvent<'_>),
 ) -> Result<Vec<Generation>, Error> {
     let mut done: Vec<Option<Generation>> = turns.iter().map(|_| None).collect();
     let mut waiting: Vec<(usize, Turn)> = turns.into_iter().enumerate().rev().collect();
@@ -56,7 +56,7 @@ fn drive(
     members: &mut Vec<Member>,
     done: &mut [Option<Generation>],
     cancel: &AtomicBool,
-    on_event: &mut dyn FnMut(usize, Event<'_>),
+    on_event: &mut dyn FnMut(usize, GenerationEvent<'_>),
 ) -> Result<(), Error> {
     let mut output = StepOutput::default();
     // After a step that was refused for want of room, nobody comes in before somebody left.
@@ -139,7 +139,7 @@ fn step(
     engine: &mut dyn Engine,
     members: &mut [Member],
     output: &mut StepOutput,
-    on_event: &mut dyn FnMut(usize, Event<'_>),
+    on_event: &mut dyn FnMut(usize, GenerationEvent<'_>),
 ) -> Result<(), Error> {
     let n_answers = members.iter().filter(|m| !m.turn.reads_prompt()).count();
     let mut room = engine.limits().max_chunk.saturating_sub(n_answers);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use millrace_kernels::{Cpu, CpuOptions, KvType, Level};
 
 use crate::Error;
-use crate::engine::{BatchItem, Limits, LogitsFor, Rows, StepSink};
-use crate::execute::{Chunk, Executor, RunSpan, Sink};
+use crate::engine::{BatchItem, EngineLimits, ItemRows, LogitsFor, StepSink};
+use crate::execute::{Chunk, Executor, PassSink, RunSpan};
 use crate::image;
 use crate::kv::KvCache;
 use crate::load::LoadedModel;
@@ -67,12 +67,12 @@ pub struct CpuCompute {
     executor: Executor,
     chunk: Chunk,
     /// Where each span of the chunk comes from.
-    sources: Vec<Source>,
+    sources: Vec<SpanSource>,
 }
 
 /// Where a span of a chunk comes from.
 #[derive(Clone, Copy, Debug)]
-struct Source {
+struct SpanSource {
     /// The item of the batch.
     item: usize,
     /// Index among its tokens of the span's first.
@@ -91,7 +91,7 @@ impl CpuEngine {
         })?;
         let sizes = memory::sizes(&model, &options)?;
         let cache = KvCache::new(&model.model().graph, sizes)?;
-        let limits = Limits {
+        let limits = EngineLimits {
             n_ctx: sizes.n_ctx,
             max_sequences: sizes.max_sequences,
             max_chunk: sizes.max_chunk,
@@ -191,7 +191,7 @@ impl Compute for CpuCompute {
         for item in batch {
             if let Some(tokens) = engine.shell.cache.take_replay(item.seq)? {
                 let again = [BatchItem::new(item.seq, &tokens, LogitsFor::None)];
-                engine.passes(&mut |_: Rows<'_>| {}, &again)?;
+                engine.passes(&mut |_: ItemRows<'_>| {}, &again)?;
             }
         }
         engine.passes(sink, batch)
@@ -210,7 +210,7 @@ impl Chunker<'_> {
     fn fill(
         &mut self,
         chunk: &mut Chunk,
-        sources: &mut Vec<Source>,
+        sources: &mut Vec<SpanSource>,
         cache: &KvCache,
         max_chunk: usize,
     ) -> Result<bool, Error> {
@@ -237,7 +237,7 @@ impl Chunker<'_> {
                 _ => {}
             }
             chunk.hidden |= item.hidden;
-            sources.push(Source {
+            sources.push(SpanSource {
                 item: self.item,
                 first_token: self.token,
             });
@@ -259,21 +259,21 @@ impl Chunker<'_> {
 /// Tells the step's sink which item and tokens a chunk's rows belong to.
 struct ChunkSink<'a> {
     chunk: &'a Chunk,
-    sources: &'a [Source],
+    sources: &'a [SpanSource],
     batch: &'a [BatchItem<'a>],
     /// Rows of logits handed over so far.
     n_rows: usize,
     sink: &'a mut dyn StepSink,
 }
 
-impl Sink for ChunkSink<'_> {
+impl PassSink for ChunkSink<'_> {
     fn hidden(&mut self, index: usize, rows: &[f32]) {
         let width = rows.len() / self.chunk.tokens.len();
         for (span, source) in self.chunk.spans.iter().zip(self.sources) {
             if !self.batch[source.item].hidden {
                 continue;
             }
-            let rows = Rows {
+            let rows = ItemRows {
                 item: source.item,
                 first_token: source.first_token,
                 data: &rows[span.rows.start * width..span.rows.end * width],
@@ -293,7 +293,7 @@ impl Sink for ChunkSink<'_> {
                 continue;
             }
             let (data, after) = rest.split_at(n_rows * width);
-            self.sink.logits(Rows {
+            self.sink.logits(ItemRows {
                 item: source.item,
                 first_token: source.first_token + (wanted[0] - span.rows.start),
                 data,

@@ -6,7 +6,7 @@
 
 use millrace_model::graph::{Op, RmsNorm};
 
-use crate::engine::{BatchItem, Engine, LogitsFor, Rows, StepSink};
+use crate::engine::{BatchItem, Engine, ItemRows, LogitsFor, StepSink};
 use crate::execute::decode_vector;
 use crate::{Error, LoadedModel};
 
@@ -176,9 +176,9 @@ struct LastState<'a> {
 }
 
 impl StepSink for LastState<'_> {
-    fn logits(&mut self, _: Rows<'_>) {}
+    fn logits(&mut self, _: ItemRows<'_>) {}
 
-    fn hidden(&mut self, index: usize, rows: Rows<'_>) {
+    fn hidden(&mut self, index: usize, rows: ItemRows<'_>) {
         if index == self.embedder.state {
             self.embedder.push(self.embedding, rows.data);
         }

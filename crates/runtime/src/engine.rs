@@ -10,7 +10,7 @@ use crate::Error;
 use crate::image::Image;
 use crate::kv::PrefixCounters;
 use crate::load::LoadedModel;
-use crate::npu::{Counters as DeviceCounters, NpuModel};
+use crate::npu::{DeviceCounters, NpuModel};
 use crate::sequences::SeqId;
 
 /// A model ready to run, with the sequences it is running.
@@ -110,7 +110,7 @@ pub trait Engine: Send {
     }
 
     /// What the engine was set up for.
-    fn limits(&self) -> Limits;
+    fn limits(&self) -> EngineLimits;
 
     /// Tokens that each of `seqs` and of `n_new` sequences yet to be made can still take, in one step or
     /// in many; 0 if so many sequences cannot be made. Whatever is asked of them up to there,
@@ -124,9 +124,9 @@ pub trait Engine: Send {
     fn kv_usage(&self) -> KvUsage;
 
     /// What was done so far.
-    fn counters(&self) -> Counters;
+    fn counters(&self) -> EngineCounters;
 
-    /// Where [`Counters::device_ns`] comes from: measured by what, or modelled by which profile. `None`
+    /// Where [`EngineCounters::device_ns`] comes from: measured by what, or modelled by which profile. `None`
     /// for an engine without a device.
     fn device_time(&self) -> Option<Provenance> {
         self.device_model().map(|npu| npu.provenance().clone())
@@ -234,7 +234,7 @@ pub struct StepShape {
 
 /// Rows of neighbouring tokens of one item.
 #[derive(Clone, Copy, Debug)]
-pub struct Rows<'a> {
+pub struct ItemRows<'a> {
     /// The item of the batch.
     pub item: usize,
     /// Index among the item's tokens of the one the first row belongs to.
@@ -243,7 +243,7 @@ pub struct Rows<'a> {
     pub data: &'a [f32],
 }
 
-/// Takes what a step computes, while it computes. A closure that takes [`Rows`] is one: it gets the
+/// Takes what a step computes, while it computes. A closure that takes [`ItemRows`] is one: it gets the
 /// logits.
 pub trait StepSink {
     /// The batch was accepted; what follows has this shape.
@@ -252,18 +252,18 @@ pub trait StepSink {
     }
 
     /// Some of the logits asked for, at most 128 rows. Calls come in the order of items and tokens.
-    fn logits(&mut self, rows: Rows<'_>);
+    fn logits(&mut self, rows: ItemRows<'_>);
 
     /// Some rows of hidden state `index`; of one state they come in the order of items and tokens.
     /// The first state is the embeddings as they enter the first block, the next what leaves it, and
     /// so on: `n_layers + 1` of them.
-    fn hidden(&mut self, index: usize, rows: Rows<'_>) {
+    fn hidden(&mut self, index: usize, rows: ItemRows<'_>) {
         let _ = (index, rows);
     }
 }
 
-impl<F: FnMut(Rows<'_>)> StepSink for F {
-    fn logits(&mut self, rows: Rows<'_>) {
+impl<F: FnMut(ItemRows<'_>)> StepSink for F {
+    fn logits(&mut self, rows: ItemRows<'_>) {
         self(rows);
     }
 }
@@ -315,7 +315,7 @@ impl StepSink for StepOutput {
         self.hidden.resize(shape.n_items, Vec::new());
     }
 
-    fn logits(&mut self, rows: Rows<'_>) {
+    fn logits(&mut self, rows: ItemRows<'_>) {
         let range = &mut self.ranges[rows.item];
         if range.start == range.end {
             *range = self.logits.len()..self.logits.len();
@@ -324,7 +324,7 @@ impl StepSink for StepOutput {
         range.end = self.logits.len();
     }
 
-    fn hidden(&mut self, index: usize, rows: Rows<'_>) {
+    fn hidden(&mut self, index: usize, rows: ItemRows<'_>) {
         let states = &mut self.hidden[rows.item];
         if states.len() <= index {
             states.resize(index + 1, Vec::new());
@@ -335,7 +335,7 @@ impl StepSink for StepOutput {
 
 /// What an engine was set up for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct EngineLimits {
     /// Tokens a sequence may hold. There is no other limit on one.
     pub n_ctx: usize,
     /// Sequences alive at a time.
@@ -360,7 +360,7 @@ pub struct KvUsage {
 
 /// What an engine did since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct EngineCounters {
     /// Steps that ended well.
     pub n_steps: u64,
     /// Passes over the weights; a long step takes several.

@@ -10,8 +10,8 @@ mod ops;
 mod pass;
 mod plan;
 
-pub(crate) use memory::{Past, Span};
+pub(crate) use memory::{Past, SequenceSpan};
 pub use ops::{Numbers, decode_vectors};
 pub(crate) use ops::{Ops, Tokens, decode_vector, has_kernel};
-pub(crate) use pass::{Chunk, Executor, RunSpan, Sink};
+pub(crate) use pass::{Chunk, Executor, PassSink, RunSpan};
 pub use plan::PlanError;

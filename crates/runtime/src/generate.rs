@@ -109,7 +109,7 @@ impl std::fmt::Display for Generation {
 
 /// What a generation tells its caller while it runs.
 #[derive(Clone, Copy, Debug)]
-pub enum Event<'a> {
+pub enum GenerationEvent<'a> {
     /// Prompt tokens computed so far, of how many.
     Prefill {
         /// Computed.
@@ -138,7 +138,7 @@ pub fn generate(
     prompt: &[u32],
     params: &GenerateParams,
     cancel: &AtomicBool,
-    on_event: &mut dyn FnMut(Event<'_>),
+    on_event: &mut dyn FnMut(GenerationEvent<'_>),
 ) -> Result<Generation, Error> {
     let turn = Turn::new(engine.model(), prompt, params, engine.limits().n_ctx)?;
     generate_turn(engine, seq, turn, cancel, on_event)
@@ -153,7 +153,7 @@ pub fn generate_turn(
     seq: SeqId,
     turn: Turn,
     cancel: &AtomicBool,
-    on_event: &mut dyn FnMut(Event<'_>),
+    on_event: &mut dyn FnMut(GenerationEvent<'_>),
 ) -> Result<Generation, Error> {
     speculate_turn(engine, seq, turn, None, cancel, on_event)
 }
@@ -168,9 +168,9 @@ pub fn speculate_turn(
     turn: Turn,
     mut speculator: Option<&mut Speculator>,
     cancel: &AtomicBool,
-    on_event: &mut dyn FnMut(Event<'_>),
+    on_event: &mut dyn FnMut(GenerationEvent<'_>),
 ) -> Result<Generation, Error> {
-    let mut run = Run::start(engine, seq, turn)?;
+    let mut run = GenerationRun::start(engine, seq, turn)?;
     while run.goes_on() {
         if cancel.load(Ordering::Relaxed) {
             run.turn_mut().cancel();
@@ -189,21 +189,25 @@ pub fn speculate_turn(
 
 /// A turn on one sequence of an engine, step by step: for callers who do something else between the steps.
 #[derive(Debug)]
-pub struct Run {
+pub struct GenerationRun {
     seq: SeqId,
     turn: Turn,
     tokens: Vec<u32>,
     output: StepOutput,
 }
 
-impl Run {
+impl GenerationRun {
     /// Begins a turn in a sequence, which keeps what it, or one before it, held of the prompt.
     ///
     /// # Errors
     /// [`Error::NoSequence`].
-    pub fn start(engine: &mut dyn Engine, seq: SeqId, mut turn: Turn) -> Result<Run, Error> {
+    pub fn start(
+        engine: &mut dyn Engine,
+        seq: SeqId,
+        mut turn: Turn,
+    ) -> Result<GenerationRun, Error> {
         turn.resume(engine.reuse_prefix(seq, turn.prompt())?);
-        Ok(Run {
+        Ok(GenerationRun {
             seq,
             turn,
             tokens: Vec::new(),
@@ -246,7 +250,7 @@ impl Run {
         engine: &mut dyn Engine,
         speculator: Option<&mut Speculator>,
     ) -> Result<(), Error> {
-        let Run {
+        let GenerationRun {
             seq,
             turn,
             tokens,
@@ -285,15 +289,15 @@ impl Run {
 }
 
 /// Tells how much of the prompt is read.
-pub(crate) fn tell_prefill(turn: &Turn, on_event: &mut dyn FnMut(Event<'_>)) {
+pub(crate) fn tell_prefill(turn: &Turn, on_event: &mut dyn FnMut(GenerationEvent<'_>)) {
     let (done, total) = turn.prefill();
-    on_event(Event::Prefill { done, total });
+    on_event(GenerationEvent::Prefill { done, total });
 }
 
 /// Tells the text that a turn has added.
-pub(crate) fn tell_text(turn: &mut Turn, on_event: &mut dyn FnMut(Event<'_>)) {
+pub(crate) fn tell_text(turn: &mut Turn, on_event: &mut dyn FnMut(GenerationEvent<'_>)) {
     let text = turn.next_text();
     if !text.is_empty() {
-        on_event(Event::Text(text));
+        on_event(GenerationEvent::Text(text));
     }
 }

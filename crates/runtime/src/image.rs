@@ -118,7 +118,7 @@ pub(crate) fn check_cut(tokens: &[u32], len: usize) -> Result<(), Error> {
 
 /// Some rows of an image that stand in a pass.
 #[derive(Clone, Debug)]
-pub(crate) struct Placed {
+pub(crate) struct ImageRows {
     pub(crate) image: Arc<Image>,
     /// The first of the image's rows among them: the others may be left from an earlier pass.
     pub(crate) first: usize,
@@ -126,7 +126,7 @@ pub(crate) struct Placed {
     pub(crate) rows: Range<usize>,
 }
 
-impl Placed {
+impl ImageRows {
     /// What they are, and where they belong in a pass's embeddings `[_, width]`. They are not scaled as those are.
     pub(crate) fn elements(&self) -> (&[f32], Range<usize>) {
         let width = self.image.width;
@@ -142,7 +142,7 @@ pub(crate) fn placed<'a>(
     tokens: &'a [u32],
     images: &'a [Arc<Image>],
     first_row: usize,
-) -> impl Iterator<Item = Placed> + 'a {
+) -> impl Iterator<Item = ImageRows> + 'a {
     let mut at = 0;
     std::iter::from_fn(move || {
         while at < tokens.len() {
@@ -152,7 +152,7 @@ pub(crate) fn placed<'a>(
                 continue;
             };
             at += unit_len(&tokens[row..]);
-            return Some(Placed {
+            return Some(ImageRows {
                 image: Arc::clone(image),
                 first: (token - image.ids.start) as usize,
                 rows: first_row + row..first_row + at,

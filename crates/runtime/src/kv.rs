@@ -15,13 +15,13 @@ mod prefix;
 mod states;
 mod tables;
 
-use millrace_graph::{Graph, Memory};
+use millrace_graph::{Graph, SequenceMemory};
 use millrace_kernels::{KvBuffer, KvLayout, KvType};
 
 use crate::Error;
 use crate::image::is_row;
 use crate::sequences::{SeqId, Sequences};
-use pages::Group;
+use pages::LayerGroup;
 pub use prefix::PrefixCounters;
 use prefix::{NodeId, PrefixIndex};
 use states::STATE_WINDOW;
@@ -59,7 +59,7 @@ impl PageTable {
 }
 
 #[derive(Clone, Debug)]
-struct Sequence {
+struct KvSequence {
     /// With room for a full context.
     tokens: Vec<u32>,
     tables: Vec<PageTable>,
@@ -75,11 +75,11 @@ struct Sequence {
 pub(crate) struct KvCache {
     layers: Vec<LayerCache>,
     group_of: Vec<usize>,
-    groups: Vec<Group>,
+    groups: Vec<LayerGroup>,
     /// The group whose pages are slots of states, if the graph has some.
     state_group: Option<usize>,
     states: StateSlab,
-    sequences: Sequences<Sequence>,
+    sequences: Sequences<KvSequence>,
     prefixes: Option<PrefixIndex>,
     sizes: KvSizes,
     /// Counts what lets go of pages, to tell which was used last.
@@ -113,7 +113,7 @@ impl KvSizes {
     }
 
     /// The most pages a sequence's table in `group` lists at a time.
-    fn table_pages(&self, group: &Group) -> usize {
+    fn table_pages(&self, group: &LayerGroup) -> usize {
         let all = self.n_ctx.div_ceil(PAGE_TOKENS).min(group.n_pages);
         group
             .window
@@ -156,7 +156,7 @@ impl KvCache {
             cache.states = StateSlab::new(graph, cache.groups[group].n_pages)?;
         }
         // Only now, when the slabs are known to fit.
-        cache.groups.iter_mut().for_each(Group::lay_out);
+        cache.groups.iter_mut().for_each(LayerGroup::lay_out);
         if sizes.keep_prefixes && !cache.groups.is_empty() {
             let n_groups = cache.groups.len();
             cache.prefixes = Some(PrefixIndex::new(sizes.full_pages(), n_groups));
@@ -196,7 +196,7 @@ impl KvCache {
         };
         let mut slabs = vec![];
         for node in &graph.nodes {
-            let Memory::KvCache(kv) = node.op.memory() else {
+            let SequenceMemory::KvCache(kv) = node.op.memory() else {
                 continue;
             };
             let layout = KvLayout {
@@ -215,7 +215,9 @@ impl KvCache {
         if has_states {
             let n_pages = sizes.group_pages(Some(STATE_WINDOW));
             cache.state_group = Some(cache.groups.len());
-            cache.groups.push(Group::new(Some(STATE_WINDOW), n_pages));
+            cache
+                .groups
+                .push(LayerGroup::new(Some(STATE_WINDOW), n_pages));
         }
         Ok((cache, slabs))
     }
@@ -225,7 +227,7 @@ impl KvCache {
             return found;
         }
         let n_pages = self.sizes.group_pages(window);
-        self.groups.push(Group::new(window, n_pages));
+        self.groups.push(LayerGroup::new(window, n_pages));
         self.groups.len() - 1
     }
 
@@ -236,15 +238,15 @@ impl KvCache {
 
     /// Bytes of pages some sequence refers to.
     pub(crate) fn used_bytes(&self) -> usize {
-        self.bytes(Group::used)
+        self.bytes(LayerGroup::used)
     }
 
     /// Bytes of pages that are kept for prefixes alone.
     pub(crate) fn idle_bytes(&self) -> usize {
-        self.bytes(Group::idle)
+        self.bytes(LayerGroup::idle)
     }
 
-    fn bytes(&self, n_pages: impl Fn(&Group) -> usize) -> usize {
+    fn bytes(&self, n_pages: impl Fn(&LayerGroup) -> usize) -> usize {
         let layers = self.layers.iter().zip(&self.group_of);
         let bytes = |(layer, group): (&LayerCache, &usize)| {
             2 * n_pages(&self.groups[*group]) * layer.layout.page_bytes()
@@ -259,14 +261,14 @@ impl KvCache {
     pub(crate) fn prefix_counters(&self) -> PrefixCounters {
         let counters = self.prefixes.as_ref().map(|prefixes| prefixes.counters);
         PrefixCounters {
-            n_idle_pages: self.groups.iter().map(Group::idle).sum(),
+            n_idle_pages: self.groups.iter().map(LayerGroup::idle).sum(),
             ..counters.unwrap_or_default()
         }
     }
 
     /// A new, empty sequence.
     pub(crate) fn create(&mut self) -> Result<SeqId, Error> {
-        let sequence = Sequence {
+        let sequence = KvSequence {
             tokens: self.token_list(&[])?,
             tables: self
                 .groups
@@ -308,7 +310,7 @@ impl KvCache {
     pub(crate) fn fork(&mut self, seq: SeqId) -> Result<SeqId, Error> {
         let parent = self.sequences.get(seq)?;
         self.sequences.check_free()?;
-        let mut copy = Sequence {
+        let mut copy = KvSequence {
             tokens: self.token_list(&parent.tokens)?,
             tables: parent.tables.clone(),
             node: parent.node,

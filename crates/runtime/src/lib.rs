@@ -5,7 +5,7 @@
 //! append, prompt chunks and single decode tokens mixed) and hands over logits. A [`Turn`] turns logits
 //! into text: sampling, stop conditions, limits; whoever holds engine and turns decides what runs when.
 //! [`generate`] is the loop most callers want: one turn, on one sequence, with prefix reuse;
-//! [`speculate_turn`] the same with drafts ([`speculate`]), [`Run`] its single steps, and [`generate_batch`] the loop for
+//! [`speculate_turn`] the same with drafts ([`speculate`]), [`GenerationRun`] its single steps, and [`generate_batch`] the loop for
 //! many prompts.
 //!
 //! [`npu`] is the engine for models on an NPU, whichever it is.
@@ -38,13 +38,14 @@ pub use batch::generate_batch;
 pub use cpu_engine::{CpuEngine, EngineMemory, EngineOptions};
 pub use embedding::{Embedder, Embedding, Pooling};
 pub use engine::{
-    BatchItem, Counters, Engine, KvUsage, Limits, LogitsFor, Rows, StepOutput, StepShape, StepSink,
+    BatchItem, Engine, EngineCounters, EngineLimits, ItemRows, KvUsage, LogitsFor, StepOutput,
+    StepShape, StepSink,
 };
 pub use error::Error;
 pub use execute::{Numbers, PlanError, decode_vectors};
 pub use generate::{
-    Event, Finish, GenerateParams, Generation, Run, Timings, generate, generate_turn,
-    speculate_turn,
+    Finish, GenerateParams, Generation, GenerationEvent, GenerationRun, Timings, generate,
+    generate_turn, speculate_turn,
 };
 pub use image::Image;
 pub use kv::{PAGE_TOKENS, PrefixCounters, ROLLBACK_TOKENS};

@@ -28,7 +28,7 @@ mod session;
 mod shares;
 mod weights;
 
-pub use counters::{Counters, PhaseCounters};
+pub use counters::{DeviceCounters, PhaseCounters};
 pub use engine::PlannedEngine;
 pub use error::NpuError;
 pub use model::{NpuMemory, NpuModel, NpuOptions};

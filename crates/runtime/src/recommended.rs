@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::{Error, LoadedModel, SamplingParams};
 
 /// A number of the settings, the key of GGUF metadata, and the field of `generation_config.json`.
-struct Number {
+struct SettingNumber {
     gguf: &'static str,
     field: &'static str,
     place: fn(&mut SamplingParams) -> &mut f32,
@@ -14,38 +14,38 @@ struct Number {
 
 /// llama.cpp defines the first four keys (`gguf-py`'s `SAMPLING_*`), Ollama the rest. The last two
 /// fields are vLLM's; transformers has no such penalties.
-const NUMBERS: [Number; 7] = [
-    Number {
+const NUMBERS: [SettingNumber; 7] = [
+    SettingNumber {
         gguf: "general.sampling.temp",
         field: "temperature",
         place: |params| &mut params.temperature,
     },
-    Number {
+    SettingNumber {
         gguf: "general.sampling.top_p",
         field: "top_p",
         place: |params| &mut params.top_p,
     },
-    Number {
+    SettingNumber {
         gguf: "general.sampling.min_p",
         field: "min_p",
         place: |params| &mut params.min_p,
     },
-    Number {
+    SettingNumber {
         gguf: "general.sampling.penalty_repeat",
         field: "repetition_penalty",
         place: |params| &mut params.repetition_penalty,
     },
-    Number {
+    SettingNumber {
         gguf: "general.sampling.typ_p",
         field: "typical_p",
         place: |params| &mut params.typical_p,
     },
-    Number {
+    SettingNumber {
         gguf: "general.sampling.penalty_present",
         field: "presence_penalty",
         place: |params| &mut params.presence_penalty,
     },
-    Number {
+    SettingNumber {
         gguf: "general.sampling.penalty_freq",
         field: "frequency_penalty",
         place: |params| &mut params.frequency_penalty,
@@ -78,7 +78,7 @@ fn unsaid() -> SamplingParams {
 }
 
 fn of_gguf(metadata: &gguf::Metadata) -> Result<Option<SamplingParams>, Error> {
-    let mut said = Said::default();
+    let mut said = FileSettings::default();
     for number in &NUMBERS {
         said.number(number, metadata.get_f32(number.gguf)?);
     }
@@ -93,7 +93,7 @@ fn of_gguf(metadata: &gguf::Metadata) -> Result<Option<SamplingParams>, Error> {
 }
 
 fn of_generation_config(config: &Value) -> Option<SamplingParams> {
-    let mut said = Said::default();
+    let mut said = FileSettings::default();
     for number in &NUMBERS {
         let value = config.get(number.field).and_then(Value::as_f64);
         said.number(number, value.map(|value| value as f32));
@@ -108,23 +108,23 @@ fn of_generation_config(config: &Value) -> Option<SamplingParams> {
 }
 
 /// What the files have said so far.
-struct Said {
+struct FileSettings {
     params: SamplingParams,
     any: bool,
 }
 
-impl Default for Said {
-    fn default() -> Said {
-        Said {
+impl Default for FileSettings {
+    fn default() -> FileSettings {
+        FileSettings {
             params: unsaid(),
             any: false,
         }
     }
 }
 
-impl Said {
+impl FileSettings {
     /// Takes a number. A file may say anything: a number that makes no sense is left out.
-    fn number(&mut self, number: &Number, value: Option<f32>) {
+    fn number(&mut self, number: &SettingNumber, value: Option<f32>) {
         let Some(value) = value else { return };
         let mut params = self.params.clone();
         *(number.place)(&mut params) = value;

@@ -7,7 +7,7 @@ mod rng;
 mod stages;
 
 pub use rng::Rng;
-pub use stages::{Candidate, OwnStage, SamplerStage, Stage};
+pub use stages::{BuiltinStage, OwnStage, SamplerStage, TokenCandidate};
 
 use crate::Error;
 use millrace_kernels::elementwise::sum_exp;
@@ -101,16 +101,16 @@ impl SamplingParams {
     }
 
     /// The usual chain; stages that would do nothing are left out.
-    pub fn chain(&self) -> Vec<Stage> {
+    pub fn chain(&self) -> Vec<BuiltinStage> {
         let mut chain = Vec::new();
         if !self.logit_bias.is_empty() {
-            chain.push(Stage::LogitBias(self.logit_bias.clone()));
+            chain.push(BuiltinStage::LogitBias(self.logit_bias.clone()));
         }
         let penalties = self.repetition_penalty != 1.0
             || self.presence_penalty != 0.0
             || self.frequency_penalty != 0.0;
         if penalties && self.penalty_last_n > 0 {
-            chain.push(Stage::Penalties {
+            chain.push(BuiltinStage::Penalties {
                 repetition: self.repetition_penalty,
                 presence: self.presence_penalty,
                 frequency: self.frequency_penalty,
@@ -118,22 +118,22 @@ impl SamplingParams {
             });
         }
         if self.temperature == 0.0 {
-            chain.push(Stage::TopK(1));
+            chain.push(BuiltinStage::TopK(1));
             return chain;
         }
         if self.top_k > 0 {
-            chain.push(Stage::TopK(self.top_k));
+            chain.push(BuiltinStage::TopK(self.top_k));
         }
         if self.typical_p < 1.0 {
-            chain.push(Stage::Typical(self.typical_p));
+            chain.push(BuiltinStage::Typical(self.typical_p));
         }
         if self.top_p < 1.0 {
-            chain.push(Stage::TopP(self.top_p));
+            chain.push(BuiltinStage::TopP(self.top_p));
         }
         if self.min_p > 0.0 {
-            chain.push(Stage::MinP(self.min_p));
+            chain.push(BuiltinStage::MinP(self.min_p));
         }
-        chain.push(Stage::Temperature(self.temperature));
+        chain.push(BuiltinStage::Temperature(self.temperature));
         chain
     }
 }
@@ -141,10 +141,10 @@ impl SamplingParams {
 /// A chain with its random state and the tokens it has seen.
 #[derive(Clone, Debug)]
 pub struct Sampler {
-    stages: Vec<Stage>,
+    stages: Vec<BuiltinStage>,
     rng: Rng,
     history: Vec<u32>,
-    candidates: Vec<Candidate>,
+    candidates: Vec<TokenCandidate>,
 }
 
 impl Sampler {
@@ -155,7 +155,7 @@ impl Sampler {
     }
 
     /// A sampler of any chain.
-    pub fn with_stages(stages: Vec<Stage>, seed: u64) -> Sampler {
+    pub fn with_stages(stages: Vec<BuiltinStage>, seed: u64) -> Sampler {
         Sampler {
             stages,
             rng: Rng::new(seed),
@@ -178,23 +178,24 @@ impl Sampler {
 
     /// Draws a token from `logits: [vocab]`. The same logits, history and seed give the same token.
     pub fn sample(&mut self, logits: &[f32]) -> u32 {
-        if let [Stage::TopK(1)] = self.stages[..] {
+        if let [BuiltinStage::TopK(1)] = self.stages[..] {
             return argmax(logits);
         }
         self.candidates.clear();
         let mut stages = &self.stages[..];
         match stages {
             // A vocabulary is long, and most of it need not be copied to be left out.
-            [Stage::TopK(k), rest @ ..] if *k <= stages::FEW => {
+            [BuiltinStage::TopK(k), rest @ ..] if *k <= stages::FEW => {
                 stages::largest(logits, (*k).max(1), &mut self.candidates);
                 stages = rest;
             }
             _ => {
                 let all = logits.iter().enumerate();
-                self.candidates.extend(all.map(|(i, &logit)| Candidate {
-                    token: i as u32,
-                    logit,
-                }));
+                self.candidates
+                    .extend(all.map(|(i, &logit)| TokenCandidate {
+                        token: i as u32,
+                        logit,
+                    }));
             }
         }
         for stage in stages {

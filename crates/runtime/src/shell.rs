@@ -8,28 +8,30 @@ use std::time::Instant;
 use millrace_kernels::Cpu;
 
 use crate::Error;
-use crate::engine::{BatchItem, Counters, Engine, KvUsage, Limits, StepShape, StepSink};
+use crate::engine::{
+    BatchItem, Engine, EngineCounters, EngineLimits, KvUsage, StepShape, StepSink,
+};
 use crate::image;
 use crate::kv::KvCache;
 use crate::load::LoadedModel;
-use crate::npu::{Counters as DeviceCounters, NpuModel};
+use crate::npu::{DeviceCounters, NpuModel};
 use crate::sequences::SeqId;
 
 /// A model with the sequences that it is running.
 pub(crate) struct Shell {
     pub(crate) model: Arc<LoadedModel>,
     pub(crate) cache: KvCache,
-    pub(crate) limits: Limits,
-    pub(crate) counters: Counters,
+    pub(crate) limits: EngineLimits,
+    pub(crate) counters: EngineCounters,
 }
 
 impl Shell {
-    pub(crate) fn new(model: Arc<LoadedModel>, cache: KvCache, limits: Limits) -> Shell {
+    pub(crate) fn new(model: Arc<LoadedModel>, cache: KvCache, limits: EngineLimits) -> Shell {
         Shell {
             model,
             cache,
             limits,
-            counters: Counters::default(),
+            counters: EngineCounters::default(),
         }
     }
 }
@@ -174,7 +176,7 @@ impl<C: Compute> Engine for EngineOf<C> {
         Ok(())
     }
 
-    fn limits(&self) -> Limits {
+    fn limits(&self) -> EngineLimits {
         self.shell.limits
     }
 
@@ -191,8 +193,8 @@ impl<C: Compute> Engine for EngineOf<C> {
         }
     }
 
-    fn counters(&self) -> Counters {
-        Counters {
+    fn counters(&self) -> EngineCounters {
+        EngineCounters {
             prefix: self.shell.cache.prefix_counters(),
             ..self.shell.counters
         }

@@ -82,7 +82,7 @@ impl SpeculationStats {
 
 /// What [`follow`] came to for a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Walk {
+pub struct DraftOutcome {
     /// Tokens of the turn's [`context`](Turn::context) before it.
     pub n_before: usize,
     /// Tokens drawn, the ending one among them.
@@ -99,7 +99,7 @@ enum Drafter {
 
 /// What is kept of a sequence.
 #[derive(Debug, Default)]
-struct Sequence {
+struct DraftSequence {
     repeats: Repeats,
     acceptance: Acceptance,
     guesses: Vec<Guess>,
@@ -114,7 +114,7 @@ struct Sequence {
 /// sampler calls [`follow`] and [`settle`](Speculator::settle) instead of `check`.
 pub struct Speculator {
     drafter: Drafter,
-    sequences: HashMap<SeqId, Sequence>,
+    sequences: HashMap<SeqId, DraftSequence>,
     /// Of all sequences: what a new one begins with.
     acceptance: Acceptance,
     pace: Pace,
@@ -188,9 +188,9 @@ impl Speculator {
         n_rows: usize,
         most: usize,
     ) -> Result<&[u32], Error> {
-        let state = self.sequences.entry(seq).or_insert_with(|| Sequence {
+        let state = self.sequences.entry(seq).or_insert_with(|| DraftSequence {
             acceptance: self.acceptance.carried(),
-            ..Sequence::default()
+            ..DraftSequence::default()
         });
         state.guesses.clear();
         state.tokens.clear();
@@ -255,7 +255,7 @@ impl Speculator {
             n_drawn += usize::from(token.is_some());
             Ok(token)
         });
-        let walk = Walk {
+        let walk = DraftOutcome {
             n_before,
             n_drawn,
             n_accepted: *followed.as_ref().unwrap_or(&0),
@@ -278,7 +278,7 @@ impl Speculator {
         engine: &mut dyn Engine,
         seq: SeqId,
         turn: &mut Turn,
-        walk: Walk,
+        walk: DraftOutcome,
     ) -> Result<(), Error> {
         let n_accepted = walk.n_accepted;
         // The token that ended the turn is held only if one was taken behind it, as in plain decoding.

@@ -79,7 +79,7 @@ struct LayerVectors {
 
 /// What a tower makes of one picture.
 #[derive(Debug)]
-pub struct Encoded {
+pub struct PictureRows {
     /// What leaves the tower after its last norm, `[n_patches, d_model]` f32.
     pub encoder: Vec<f32>,
     /// The rows that the text model takes, `[n_tokens, d_text]`.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use millrace_model::convert::Recipe;
-use millrace_model::synth::{self, Geometry, SynthOptions};
+use millrace_model::synth::{self, ModelGeometry, SynthOptions};
 use millrace_runtime::{
     BatchItem, CpuEngine, Engine, EngineOptions, LoadedModel, PAGE_TOKENS, SeqId, StepOutput,
 };
@@ -62,7 +62,7 @@ fn model(dir: &Path, geometry: &str, recipe: &str) -> PathBuf {
         seed: 1,
         n_threads: Some(1),
     };
-    let geometry = Geometry::named(geometry).unwrap();
+    let geometry = ModelGeometry::named(geometry).unwrap();
     synth::write(geometry, &path, &options, &mut |_, _| {
         ControlFlow::Continue(())
     })

@@ -12,14 +12,14 @@ use std::sync::Arc;
 
 use millrace_format::{Checkpoint, TensorSpec, safetensors};
 use millrace_kernels::CpuOptions;
-use millrace_runtime::vision::Encoded;
+use millrace_runtime::vision::PictureRows;
 use millrace_runtime::vision::picture::Picture;
 use millrace_runtime::{
     BatchItem, Cpu, CpuEngine, Engine, EngineOptions, Error, Image, KvType, Level, LoadedModel,
     LogitsFor, VisionTower,
 };
 use millrace_testkit::compare::assert_logits_close;
-use millrace_testkit::golden::Rows;
+use millrace_testkit::golden::GoldenMatrix;
 use millrace_testkit::vision::{ExpectedImage, PLACEHOLDER, VisionGolden};
 
 fn open(path: &Path) -> Arc<LoadedModel> {
@@ -47,7 +47,7 @@ fn engine(model: &Arc<LoadedModel>, level: Option<Level>, max_chunk: usize) -> C
     CpuEngine::new(Arc::clone(model), options).unwrap()
 }
 
-fn encode(tower: &VisionTower, cpu: &Cpu, image: &ExpectedImage) -> Encoded {
+fn encode(tower: &VisionTower, cpu: &Cpu, image: &ExpectedImage) -> PictureRows {
     let picture = Picture::new(image.width, image.height, image.rgb.clone());
     let pixels = tower.preprocess().apply(&picture).remove(0);
     for (found, expected) in pixels.data.iter().zip(&image.pixel_values.data) {
@@ -57,9 +57,9 @@ fn encode(tower: &VisionTower, cpu: &Cpu, image: &ExpectedImage) -> Encoded {
     tower.encode(cpu, &pixels, watch).unwrap().unwrap()
 }
 
-fn rows(width: usize, data: &[f32]) -> Rows {
+fn rows(width: usize, data: &[f32]) -> GoldenMatrix {
     let data = data.to_vec();
-    Rows { width, data }
+    GoldenMatrix { width, data }
 }
 
 /// Encoder output and projected rows of a tower against the golden.
@@ -190,7 +190,7 @@ fn prompt(golden: &VisionGolden, tower: &VisionTower) -> (Vec<u32>, Vec<Arc<Imag
     (tokens.collect(), images)
 }
 
-fn logits(engine: &mut CpuEngine, parts: &[&[u32]], images: &[Arc<Image>]) -> Rows {
+fn logits(engine: &mut CpuEngine, parts: &[&[u32]], images: &[Arc<Image>]) -> GoldenMatrix {
     let seq = engine.create().unwrap();
     let mut data = Vec::new();
     for part in parts {

@@ -15,7 +15,7 @@ use crate::api::error::ApiError;
 use crate::api::fields::Fields;
 use crate::api::params::Caller;
 use crate::http::HttpOptions;
-use crate::models::{Registry, Served};
+use crate::models::{Registry, ServedModel};
 
 /// State of the server.
 pub(crate) struct App {
@@ -119,12 +119,12 @@ impl App {
     }
 
     /// The model that a request names, ready to run.
-    pub(crate) async fn served(&self, fields: &Fields<'_>) -> Result<Served, ApiError> {
+    pub(crate) async fn served(&self, fields: &Fields<'_>) -> Result<ServedModel, ApiError> {
         let name = fields.need("model", fields.text("model")?)?;
         self.served_by_name(name).await
     }
 
-    pub(crate) async fn served_by_name(&self, name: &str) -> Result<Served, ApiError> {
+    pub(crate) async fn served_by_name(&self, name: &str) -> Result<ServedModel, ApiError> {
         let entry = self.registry.find(name);
         let entry = entry.ok_or_else(|| ApiError::unknown_model(name, &self.registry.ids()))?;
         Ok(self.registry.serve(entry).await?)

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::api::tools::Syntax;
 use crate::scheduler::{
-    EngineFactory, LoadState, Loaded, ModelMetrics, Refusal, Scheduler, SchedulerOptions,
+    EngineFactory, LoadState, ModelInfo, ModelMetrics, Scheduler, SchedulerOptions, SubmitError,
 };
 
 /// A model that can be served.
@@ -54,7 +54,7 @@ impl Default for ModelOptions {
 }
 
 /// A model, loaded or not.
-pub(crate) struct Entry {
+pub(crate) struct ModelEntry {
     pub(crate) spec: ModelSpec,
     pub(crate) metrics: Arc<ModelMetrics>,
     pub(crate) created_unix_s: u64,
@@ -67,7 +67,7 @@ pub(crate) struct Entry {
     pub(crate) native_calls: OnceLock<Option<Syntax>>,
 }
 
-impl Entry {
+impl ModelEntry {
     fn slot(&self) -> MutexGuard<'_, Option<Scheduler>> {
         self.scheduler
             .lock()
@@ -119,20 +119,20 @@ pub(crate) fn beyond_budget(spec: &ModelSpec, budget: u64) -> String {
 
 /// A model that runs, ready for a request.
 #[derive(Clone)]
-pub(crate) struct Served {
-    pub(crate) entry: Arc<Entry>,
+pub(crate) struct ServedModel {
+    pub(crate) entry: Arc<ModelEntry>,
     pub(crate) scheduler: Scheduler,
-    pub(crate) loaded: Arc<Loaded>,
+    pub(crate) loaded: Arc<ModelInfo>,
     /// Until it is dropped the model gives way to no other.
     _in_use: Arc<InUse>,
 }
 
 /// A request that uses a model: between finding it and submitting a job the scheduler knows nothing of it, and the model
 /// would seem idle.
-struct InUse(Arc<Entry>);
+struct InUse(Arc<ModelEntry>);
 
 impl InUse {
-    fn new(entry: &Arc<Entry>) -> Arc<InUse> {
+    fn new(entry: &Arc<ModelEntry>) -> Arc<InUse> {
         entry.n_users.fetch_add(1, SeqCst);
         Arc::new(InUse(Arc::clone(entry)))
     }
@@ -146,7 +146,7 @@ impl Drop for InUse {
 
 /// All models of a server.
 pub(crate) struct Registry {
-    entries: Vec<Arc<Entry>>,
+    entries: Vec<Arc<ModelEntry>>,
     options: ModelOptions,
     start: Instant,
     /// Held while room is made, so that two models are not given the same.
@@ -166,7 +166,7 @@ impl Registry {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let created_unix_s = now.unwrap_or_default().as_secs();
         let entry = |spec| {
-            Arc::new(Entry {
+            Arc::new(ModelEntry {
                 spec,
                 metrics: Arc::new(ModelMetrics::default()),
                 created_unix_s,
@@ -185,7 +185,7 @@ impl Registry {
         }
     }
 
-    pub(crate) fn entries(&self) -> &[Arc<Entry>] {
+    pub(crate) fn entries(&self) -> &[Arc<ModelEntry>] {
         &self.entries
     }
 
@@ -195,7 +195,7 @@ impl Registry {
     }
 
     /// The model of that name. Ollama's clients add `:latest` to names without a tag.
-    pub(crate) fn find(&self, name: &str) -> Option<&Arc<Entry>> {
+    pub(crate) fn find(&self, name: &str) -> Option<&Arc<ModelEntry>> {
         let name = name.strip_suffix(":latest").unwrap_or(name);
         self.entries.iter().find(|entry| entry.spec.id == name)
     }
@@ -218,7 +218,7 @@ impl Registry {
     }
 
     /// Begins to load a model, if it is not; makes room first.
-    pub(crate) fn load(&self, entry: &Entry) -> Result<Scheduler, Refusal> {
+    pub(crate) fn load(&self, entry: &ModelEntry) -> Result<Scheduler, SubmitError> {
         if let Some(scheduler) = entry.running() {
             return Ok(scheduler);
         }
@@ -228,7 +228,7 @@ impl Registry {
             return Ok(scheduler);
         }
         if self.is_closed.load(SeqCst) {
-            return Err(Refusal::Draining);
+            return Err(SubmitError::Draining);
         }
         leaving.retain(|scheduler| !scheduler.has_stopped());
         self.make_room(entry, &mut leaving)?;
@@ -237,14 +237,14 @@ impl Registry {
             self.options.scheduler.clone(),
             Arc::clone(&entry.metrics),
         )
-        .map_err(|error| Refusal::NotRunning(format!("no thread: {error}")))?;
+        .map_err(|error| SubmitError::NotRunning(format!("no thread: {error}")))?;
         self.touch(entry);
         *entry.slot() = Some(scheduler.clone());
         Ok(scheduler)
     }
 
     /// Opens the model once those that leave have given their memory back, where memory is limited.
-    fn when_free(&self, entry: &Entry, leaving: Leaving) -> EngineFactory {
+    fn when_free(&self, entry: &ModelEntry, leaving: Leaving) -> EngineFactory {
         let open = Arc::clone(&entry.spec.open);
         let is_limited =
             self.options.memory_budget.is_some() || self.options.max_loaded != usize::MAX;
@@ -260,13 +260,13 @@ impl Registry {
     }
 
     /// Unloads idle models, those used longest ago first, until the wanted one fits beside the others.
-    fn make_room(&self, wanted: &Entry, leaving: &mut Leaving) -> Result<(), Refusal> {
+    fn make_room(&self, wanted: &ModelEntry, leaving: &mut Leaving) -> Result<(), SubmitError> {
         let budget = self.options.memory_budget.unwrap_or(u64::MAX);
         if wanted.spec.memory_bytes > budget {
-            return Err(Refusal::NotRunning(beyond_budget(&wanted.spec, budget)));
+            return Err(SubmitError::NotRunning(beyond_budget(&wanted.spec, budget)));
         }
-        let is_other = |entry: &&Arc<Entry>| !std::ptr::eq(&***entry, wanted);
-        let mut others: Vec<&Arc<Entry>> = self.entries.iter().filter(is_other).collect();
+        let is_other = |entry: &&Arc<ModelEntry>| !std::ptr::eq(&***entry, wanted);
+        let mut others: Vec<&Arc<ModelEntry>> = self.entries.iter().filter(is_other).collect();
         loop {
             others.retain(|entry| entry.holds_memory());
             let held: u64 = others.iter().map(|entry| entry.spec.memory_bytes).sum();
@@ -277,22 +277,22 @@ impl Registry {
             let idle = (0..others.len()).filter(|i| others[*i].may_leave());
             let victim = idle.min_by_key(|i| others[*i].last_used_ms.load(Relaxed));
             let Some(victim) = victim else {
-                return Err(Refusal::QueueFull {
+                return Err(SubmitError::QueueFull {
                     n_waiting: 0,
                     retry_after: Duration::from_secs(10),
                 });
             };
             // If a request has found it meanwhile, it is idle no more.
-            leaving.extend(self.take_out_if(others[victim], Entry::is_idle));
+            leaving.extend(self.take_out_if(others[victim], ModelEntry::is_idle));
         }
     }
 
     /// Unloads a model once what it accepted is complete. False if it was not loaded.
-    pub(crate) fn unload(&self, entry: &Entry) -> bool {
+    pub(crate) fn unload(&self, entry: &ModelEntry) -> bool {
         self.unload_if(entry, |_| true)
     }
 
-    fn unload_if(&self, entry: &Entry, may: impl Fn(&Entry) -> bool) -> bool {
+    fn unload_if(&self, entry: &ModelEntry, may: impl Fn(&ModelEntry) -> bool) -> bool {
         let mut leaving = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         leaving.retain(|scheduler| !scheduler.has_stopped());
         let taken = self.take_out_if(entry, may);
@@ -302,7 +302,11 @@ impl Registry {
     }
 
     /// A request says that it uses a model before it looks here, so that one of both sees the other.
-    fn take_out_if(&self, entry: &Entry, may: impl Fn(&Entry) -> bool) -> Option<Scheduler> {
+    fn take_out_if(
+        &self,
+        entry: &ModelEntry,
+        may: impl Fn(&ModelEntry) -> bool,
+    ) -> Option<Scheduler> {
         let mut slot = entry.slot();
         let scheduler = if may(entry) {
             slot.take()?
@@ -314,7 +318,7 @@ impl Registry {
     }
 
     /// A model ready for a request: loaded first, if it is not.
-    pub(crate) async fn serve(&self, entry: &Arc<Entry>) -> Result<Served, Refusal> {
+    pub(crate) async fn serve(&self, entry: &Arc<ModelEntry>) -> Result<ServedModel, SubmitError> {
         self.touch(entry);
         // Before it is looked for: it must not be given up in between.
         let in_use = InUse::new(entry);
@@ -326,17 +330,17 @@ impl Registry {
                 continue;
             }
             let loaded = scheduler.loaded()?;
-            return Ok(Served {
+            return Ok(ServedModel {
                 entry: Arc::clone(entry),
                 scheduler,
                 loaded,
                 _in_use: in_use,
             });
         }
-        Err(Refusal::Unloading)
+        Err(SubmitError::Unloading)
     }
 
-    fn touch(&self, entry: &Entry) {
+    fn touch(&self, entry: &ModelEntry) {
         let now_ms = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
         entry.last_used_ms.store(now_ms, Relaxed);
     }
@@ -366,7 +370,7 @@ impl Registry {
             if !entry.is_idle() {
                 self.touch(entry);
             } else if is_ready && self.start.elapsed().saturating_sub(last_used) >= limit {
-                self.unload_if(entry, Entry::is_idle);
+                self.unload_if(entry, ModelEntry::is_idle);
             }
         }
     }

@@ -43,7 +43,7 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> Response {
 
 /// The machine, the models and their counters.
 pub(crate) async fn system(State(app): State<Arc<App>>) -> Response {
-    let describe = |entry: &Arc<crate::models::Entry>| {
+    let describe = |entry: &Arc<crate::models::ModelEntry>| {
         let (word, _) = status(entry);
         let mut model = json!({
             "id": entry.spec.id, "source": entry.spec.source, "weight_bytes": entry.spec.weight_bytes,

@@ -31,10 +31,10 @@ mod pooled;
 mod queue;
 mod task;
 
-pub use self::core::{Core, MAX_PASS_DRAFTS, SchedulerOptions};
-pub use handle::{LoadState, Refusal, Scheduler};
+pub use self::core::{MAX_PASS_DRAFTS, SchedulerCore, SchedulerOptions};
+pub use handle::{LoadState, Scheduler, SubmitError};
 pub use job::{
-    Delta, DraftCounts, Event, Failure, Job, MAX_PASSES, PassRecord, Receipt, TokenLogprob,
+    Delta, DraftCounts, Job, JobEvent, JobFailure, MAX_PASSES, PassRecord, Receipt, TokenLogprob,
 };
-pub use loaded::{EngineFactory, Loaded, Opened};
+pub use loaded::{EngineFactory, EngineSetup, ModelInfo};
 pub use metrics::{Buckets, Histogram, ModelMetrics, Snapshot};

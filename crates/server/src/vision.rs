@@ -14,7 +14,7 @@ use millrace_runtime::npu::NpuModel;
 use millrace_runtime::vision::picture::{Limits, Picture};
 use millrace_runtime::vision::{ImageStyle, ImageText, TowerOn};
 use millrace_runtime::{Cpu, Image, LoadedModel, VisionTower, image};
-use millrace_text::{Prompt, Tokenizer};
+use millrace_text::{RenderedPrompt, Tokenizer};
 use sha2::{Digest, Sha256};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -42,32 +42,32 @@ pub fn image_memory_bytes(tower: &VisionTower) -> u64 {
 type Hash = [u8; 32];
 
 /// Who may find an image that was read, and which it is.
-type Key = (u64, Hash);
+type ImageKey = (u64, Hash);
 
 /// The tower of a served model.
 pub(crate) struct Vision {
     tower: VisionTower,
     on: TowerOn,
     cpu: Cpu,
-    kept: Mutex<Kept>,
+    kept: Mutex<RecentImages>,
     /// One request's images are read at a time.
     turn: Arc<Semaphore>,
 }
 
 /// A prompt's image as it came, before anything has read it.
-pub(crate) struct Pending {
+pub(crate) struct UnreadImage {
     hash: Hash,
     bytes: Vec<u8>,
 }
 
-impl Pending {
+impl UnreadImage {
     /// An image given as base64, or as a data URL.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(crate) fn new(data: &str) -> Result<Pending, String> {
+    pub(crate) fn new(data: &str) -> Result<UnreadImage, String> {
         let bytes = bytes_of(data)?;
-        Ok(Pending {
+        Ok(UnreadImage {
             hash: Sha256::digest(&bytes).into(),
             bytes,
         })
@@ -76,7 +76,7 @@ impl Pending {
 
 /// Why images were not read.
 #[derive(Debug)]
-pub(crate) enum Unseen {
+pub(crate) enum ImageError {
     /// What was sent is no picture, or too large a one.
     Picture(String),
     /// The tower failed.
@@ -126,7 +126,7 @@ impl Vision {
     pub(crate) fn tokens(
         &self,
         tokenizer: &Tokenizer,
-        prompt: &Prompt,
+        prompt: &RenderedPrompt,
         n_images: usize,
     ) -> Result<Vec<u32>, String> {
         let (text, style) = (ImageText::Chat(prompt), ImageStyle::Transformers);
@@ -139,18 +139,18 @@ impl Vision {
     /// Decodes the images that were not read lately for requests of this scope, runs the tower over them, and puts all into their places.
     ///
     /// # Errors
-    /// [`Unseen`]; [`Unseen::Gone`] once `gone` is set.
+    /// [`ImageError`]; [`ImageError::Gone`] once `gone` is set.
     pub(crate) fn see(
         &self,
         scope: u64,
-        pending: &[Pending],
+        pending: &[UnreadImage],
         tokens: &mut [u32],
         gone: &AtomicBool,
-    ) -> Result<Vec<Arc<Image>>, Unseen> {
+    ) -> Result<Vec<Arc<Image>>, ImageError> {
         let mut images = Vec::with_capacity(pending.len());
         for (i, pending) in pending.iter().enumerate() {
             if gone.load(Relaxed) {
-                return Err(Unseen::Gone);
+                return Err(ImageError::Gone);
             }
             let key = (scope, pending.hash);
             let known = self.kept().known(&key);
@@ -166,13 +166,13 @@ impl Vision {
             images.push(image);
         }
         let placed = image::place(tokens, &images);
-        placed.map_err(|error| Unseen::Tower(error.to_string()))?;
+        placed.map_err(|error| ImageError::Tower(error.to_string()))?;
         Ok(images)
     }
 
-    fn read(&self, name: &str, bytes: &[u8], gone: &AtomicBool) -> Result<Arc<Image>, Unseen> {
+    fn read(&self, name: &str, bytes: &[u8], gone: &AtomicBool) -> Result<Arc<Image>, ImageError> {
         let picture = Picture::decode_within(name, bytes, LIMITS);
-        let picture = picture.map_err(|error| Unseen::Picture(error.to_string()))?;
+        let picture = picture.map_err(|error| ImageError::Picture(error.to_string()))?;
         let pixels = self.tower.preprocess().apply(&picture).swap_remove(0);
         drop(picture);
         let watch = &mut |_, _| match gone.load(Relaxed) {
@@ -180,29 +180,29 @@ impl Vision {
             false => ControlFlow::Continue(()),
         };
         let encoded = self.tower.encode_where(&self.on, &self.cpu, &pixels, watch);
-        let encoded = encoded.map_err(|error| Unseen::Tower(error.to_string()))?;
-        encoded.map(|encoded| encoded.image).ok_or(Unseen::Gone)
+        let encoded = encoded.map_err(|error| ImageError::Tower(error.to_string()))?;
+        encoded.map(|encoded| encoded.image).ok_or(ImageError::Gone)
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, RecentImages> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Images read lately, the latest last.
 #[derive(Default)]
-struct Kept(VecDeque<(Key, Arc<Image>)>);
+struct RecentImages(VecDeque<(ImageKey, Arc<Image>)>);
 
-impl Kept {
+impl RecentImages {
     /// One that was read; it counts as read now.
-    fn known(&mut self, key: &Key) -> Option<Arc<Image>> {
+    fn known(&mut self, key: &ImageKey) -> Option<Arc<Image>> {
         let at = self.0.iter().position(|(known, _)| known == key)?;
         let (key, image) = self.0.remove(at)?;
         self.0.push_back((key, Arc::clone(&image)));
         Some(image)
     }
 
-    fn keep(&mut self, key: Key, image: Arc<Image>) {
+    fn keep(&mut self, key: ImageKey, image: Arc<Image>) {
         self.0.push_back((key, image));
         if self.0.len() > MAX_KEPT {
             self.0.pop_front();

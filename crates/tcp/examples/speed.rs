@@ -1,14 +1,14 @@
 //! How long the virtual chip computes for a layer of Llama 3.2 1B: one token, and a prompt of 128. Measured
 //! on this machine, of zeros (time does not depend on values).
 
-use millrace_model::synth::Geometry;
+use millrace_model::synth::ModelGeometry;
 use millrace_tcp::lower::{self, Call, Dims, Options, Target, Weights};
 use millrace_tcp::{Machine, execute};
 use std::time::Instant;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let machine = Machine::rngd();
-    let config = Geometry::named("llama-3.2-1b").map(|geometry| geometry.config(None));
+    let config = ModelGeometry::named("llama-3.2-1b").map(|geometry| geometry.config(None));
     let config = config.ok_or("the geometry is in the table")?;
     let dims = Dims::of(&config, 1)?;
     for n_tokens in [1, 128] {

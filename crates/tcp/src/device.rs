@@ -4,14 +4,14 @@
 use crate::execute::{self, Fault};
 use crate::program::TARGET;
 use crate::{Machine, Profile, Program, timing, verify};
-use millrace_npu::simulated::{Job, Simulated, Simulator, Stopped};
+use millrace_npu::simulated::{RunStop, SimulatedDevice, Simulator, SimulatorJob};
 use millrace_npu::{Completion, Container, DeviceInfo, Energy, ErrorPlace, Trace};
 
 /// How long a chip is waited for: assumed, since no published driver says.
 const TIMEOUT_NS: u64 = 10_000_000_000;
 
 /// A chip that is not there.
-pub type VirtualDevice = Simulated<Chip>;
+pub type VirtualDevice = SimulatedDevice<Chip>;
 
 /// What runs on a [`VirtualDevice`].
 pub struct Chip {
@@ -66,8 +66,8 @@ impl Chip {
     }
 }
 
-fn stopped(program: &Program, fault: Fault) -> Stopped {
-    Stopped {
+fn stopped(program: &Program, fault: Fault) -> RunStop {
+    RunStop {
         place: ErrorPlace {
             program: program.name.clone(),
             launch: Some(fault.command),
@@ -123,8 +123,8 @@ impl Simulator for Chip {
         &self,
         accepted: &Accepted,
         content: &mut [Vec<u8>],
-        job: &Job<'_>,
-    ) -> Result<Completion, Stopped> {
+        job: &SimulatorJob<'_>,
+    ) -> Result<Completion, RunStop> {
         let after = |slot: usize, content: &mut [Vec<u8>]| job.wrote(&[slot], content);
         let options = execute::Options {
             n_threads: self.n_threads,

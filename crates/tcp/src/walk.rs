@@ -4,7 +4,7 @@ use crate::lower::{self, Call, Dims, LowerError, Lowered, Options, Target, Weigh
 use crate::timing::{self, Timed};
 use crate::{Machine, Profile};
 use millrace_model::ModelConfig;
-use millrace_model::synth::Geometry;
+use millrace_model::synth::ModelGeometry;
 use std::fmt::Write;
 
 /// Llama 3.1 70B.
@@ -12,7 +12,7 @@ use std::fmt::Write;
 /// # Panics
 /// Never: the geometry is in the table.
 pub fn llama_3_1_70b() -> ModelConfig {
-    let geometry = Geometry::named("llama-3.1-70b").map(|geometry| geometry.config(None));
+    let geometry = ModelGeometry::named("llama-3.1-70b").map(|geometry| geometry.config(None));
     geometry.expect("the geometry is in the table")
 }
 

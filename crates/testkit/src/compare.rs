@@ -1,6 +1,6 @@
 //! How far two results are apart, and what is near enough.
 
-use crate::golden::Rows;
+use crate::golden::GoldenMatrix;
 
 /// Largest logit error, as a share of the logits' range, that a pass in float32 may have at any position.
 pub const F32_LOGIT_TOLERANCE: f32 = 1e-4;
@@ -31,7 +31,7 @@ impl Agreement {
     ///
     /// # Panics
     /// If the shapes differ or there are no elements.
-    pub fn of(found: &Rows, expected: &Rows) -> Agreement {
+    pub fn of(found: &GoldenMatrix, expected: &GoldenMatrix) -> Agreement {
         assert_eq!(
             (found.n(), found.width),
             (expected.n(), expected.width),
@@ -101,7 +101,7 @@ pub fn top_k(x: &[f32], k: usize) -> Vec<usize> {
 ///
 /// # Panics
 /// With the place and size of the largest difference if it is above the bound.
-pub fn assert_logits_close(found: &Rows, expected: &Rows, what: &str) {
+pub fn assert_logits_close(found: &GoldenMatrix, expected: &GoldenMatrix, what: &str) {
     assert_logits_within(F32_LOGIT_TOLERANCE, found, expected, what);
 }
 
@@ -109,7 +109,12 @@ pub fn assert_logits_close(found: &Rows, expected: &Rows, what: &str) {
 ///
 /// # Panics
 /// With the place and size of the largest difference if it is above the bound.
-pub fn assert_logits_within(tolerance: f32, found: &Rows, expected: &Rows, what: &str) {
+pub fn assert_logits_within(
+    tolerance: f32,
+    found: &GoldenMatrix,
+    expected: &GoldenMatrix,
+    what: &str,
+) {
     let agreement = Agreement::of(found, expected);
     let Agreement {
         worst_row,
@@ -129,7 +134,7 @@ pub fn assert_logits_within(tolerance: f32, found: &Rows, expected: &Rows, what:
 ///
 /// # Panics
 /// With the first position that fails.
-pub fn assert_top5(found: &Rows, expected: &Rows, what: &str) {
+pub fn assert_top5(found: &GoldenMatrix, expected: &GoldenMatrix, what: &str) {
     assert_eq!(
         (found.n(), found.width),
         (expected.n(), expected.width),
@@ -148,8 +153,8 @@ pub fn assert_top5(found: &Rows, expected: &Rows, what: &str) {
 mod tests {
     use super::*;
 
-    fn rows(data: &[f32]) -> Rows {
-        Rows {
+    fn rows(data: &[f32]) -> GoldenMatrix {
+        GoldenMatrix {
             width: 4,
             data: data.to_vec(),
         }
@@ -192,11 +197,11 @@ mod tests {
     #[test]
     #[should_panic(expected = "position 0")]
     fn top5_gate_fails_on_a_stranger() {
-        let expected = Rows {
+        let expected = GoldenMatrix {
             width: 8,
             data: (0..8).map(|i| i as f32).collect(),
         };
-        let found = Rows {
+        let found = GoldenMatrix {
             width: 8,
             data: (0..8).map(|i| -(i as f32)).collect(),
         };

@@ -8,14 +8,14 @@ use tempfile::TempDir;
 
 /// A matrix `[n, width]` f32, row-major.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rows {
+pub struct GoldenMatrix {
     /// Elements a row.
     pub width: usize,
     /// All rows.
     pub data: Vec<f32>,
 }
 
-impl Rows {
+impl GoldenMatrix {
     /// Number of rows.
     pub fn n(&self) -> usize {
         self.data.len() / self.width
@@ -29,14 +29,14 @@ impl Rows {
 
 /// What transformers computed.
 #[derive(Clone, Debug)]
-pub struct Expected {
+pub struct GoldenValues {
     /// The prompt.
     pub tokens: Vec<u32>,
     /// Logits after each token: `[n, vocab]`.
-    pub logits: Rows,
+    pub logits: GoldenMatrix,
     /// What enters each block, then what leaves the last one (before the final norm):
     /// `n_layers + 1` matrices `[n, d_model]`.
-    pub hidden: Vec<Rows>,
+    pub hidden: Vec<GoldenMatrix>,
 }
 
 /// One fixture.
@@ -107,20 +107,20 @@ impl Golden {
     }
 
     /// Tokens, logits and hidden states.
-    pub fn expected(&self) -> Expected {
+    pub fn expected(&self) -> GoldenValues {
         expected_of(&self.dir)
     }
 }
 
 /// What the `expected.safetensors` of a folder says.
-pub(crate) fn expected_of(dir: &Path) -> Expected {
+pub(crate) fn expected_of(dir: &Path) -> GoldenValues {
     let path = dir.join("expected.safetensors");
     let file = Checkpoint::open(&path).unwrap_or_else(|e| panic!("{e}"));
     let rows = |name: &str| file.tensor(name).map(|tensor| to_rows(&tensor));
     let tokens = file.tensor("tokens").expect("every fixture has tokens");
     let (ids, _) = tokens.bytes.as_chunks::<8>();
     let id = |bytes: &[u8; 8]| u32::try_from(i64::from_le_bytes(*bytes)).expect("a token id");
-    Expected {
+    GoldenValues {
         tokens: ids.iter().map(id).collect(),
         logits: rows("logits").expect("every fixture has logits"),
         hidden: (0..).map_while(|i| rows(&format!("hidden.{i}"))).collect(),
@@ -131,14 +131,14 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/goldens")
 }
 
-pub(crate) fn to_rows(tensor: &Tensor<'_>) -> Rows {
+pub(crate) fn to_rows(tensor: &Tensor<'_>) -> GoldenMatrix {
     let (numbers, rest) = tensor.bytes.as_chunks::<4>();
     assert!(rest.is_empty(), "{} is f32", tensor.info.name);
     let data = numbers
         .iter()
         .map(|bytes| f32::from_le_bytes(*bytes))
         .collect();
-    Rows {
+    GoldenMatrix {
         width: tensor.k(),
         data,
     }

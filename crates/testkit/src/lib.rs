@@ -12,4 +12,4 @@ pub mod rng;
 pub mod vision;
 
 pub use compare::{Agreement, assert_logits_close, assert_top5};
-pub use golden::{Expected, Golden, Rows};
+pub use golden::{Golden, GoldenMatrix, GoldenValues};

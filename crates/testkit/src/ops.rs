@@ -1,7 +1,8 @@
 //! An op that no crate knows: what a graph's contract promises to somebody else's.
 
 use millrace_graph::{
-    Extension, Graph, Memory, Node, Op, Operation, Real, Row, Shapes, StateShape, Value, ValueId,
+    Extension, Graph, Node, Op, Operation, Real, SequenceMemory, Shapes, StateShape, TokenContext,
+    Value, ValueId,
 };
 
 /// A leaky sum over the tokens: `s = s / 2 + x`, `out = x + s / 8`. Inputs: x.
@@ -12,7 +13,7 @@ pub struct LeakySum {
 }
 
 impl LeakySum {
-    fn compute<R: Real>(&self, row: &Row<'_, R>, state: &mut [R], out: &mut [R]) {
+    fn compute<R: Real>(&self, row: &TokenContext<'_, R>, state: &mut [R], out: &mut [R]) {
         let [half, eighth] = [0.5, 0.125].map(R::from_f64);
         for ((x, s), out) in row.inputs[0].iter().zip(state).zip(out) {
             *s = *s * half + *x;
@@ -41,15 +42,15 @@ impl Operation for LeakySum {
         }
     }
 
-    fn memory(&self) -> Memory {
-        Memory::State(self.state)
+    fn memory(&self) -> SequenceMemory {
+        SequenceMemory::State(self.state)
     }
 
-    fn row(&self, row: &Row<'_, f32>, state: &mut [f32], out: &mut [f32]) {
+    fn row(&self, row: &TokenContext<'_, f32>, state: &mut [f32], out: &mut [f32]) {
         self.compute(row, state, out);
     }
 
-    fn row_f64(&self, row: &Row<'_, f64>, state: &mut [f64], out: &mut [f64]) {
+    fn row_f64(&self, row: &TokenContext<'_, f64>, state: &mut [f64], out: &mut [f64]) {
         self.compute(row, state, out);
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use millrace_format::Checkpoint;
 
-use crate::golden::{Expected, Rows, expected_of, to_rows};
+use crate::golden::{GoldenMatrix, GoldenValues, expected_of, to_rows};
 
 /// What transformers makes of one picture.
 #[derive(Clone, Debug)]
@@ -17,11 +17,11 @@ pub struct ExpectedImage {
     /// `[height, width, 3]`.
     pub rgb: Vec<u8>,
     /// `[3 · size, size]`.
-    pub pixel_values: Rows,
+    pub pixel_values: GoldenMatrix,
     /// What leaves the tower: `[n_patches, d_model]`.
-    pub encoder: Rows,
+    pub encoder: GoldenMatrix,
     /// What the text model takes: `[n_tokens, d_text]`.
-    pub projected: Rows,
+    pub projected: GoldenMatrix,
 }
 
 /// One model.
@@ -57,7 +57,7 @@ impl VisionGolden {
     }
 
     /// Tokens with placeholders, logits and hidden states.
-    pub fn expected(&self) -> Expected {
+    pub fn expected(&self) -> GoldenValues {
         expected_of(&self.dir)
     }
 

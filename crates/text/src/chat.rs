@@ -17,7 +17,7 @@ mod tags;
 pub use adapt::IMAGE_TOKEN;
 pub use builtin::DefaultTemplate;
 pub use job::{MAX_TEMPLATE_BYTES, TemplateJob, TemplateReply, render_templates_with};
-pub use prompt::Prompt;
+pub use prompt::RenderedPrompt;
 
 use crate::{Error, Tokenizer};
 use adapt::{Adapt, Habits};
@@ -345,7 +345,7 @@ impl ChatTemplate {
         tokenizer: &Tokenizer,
         messages: &[Message],
         options: &RenderOptions,
-    ) -> Result<Prompt, Error> {
+    ) -> Result<RenderedPrompt, Error> {
         let mark = |value: &Value| prompt::marked(value, tokenizer);
         let options = RenderOptions {
             tools: options.tools.as_ref().map(mark),
@@ -357,7 +357,7 @@ impl ChatTemplate {
             ..options.clone()
         };
         let text = self.render_as(&mark(&to_json(messages)), &options, true)?;
-        Ok(Prompt::from_marked(&text))
+        Ok(RenderedPrompt::from_marked(&text))
     }
 
     fn choose<'o>(&self, options: &'o RenderOptions) -> Result<&'o str, Error> {

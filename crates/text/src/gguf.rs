@@ -2,13 +2,13 @@
 
 use crate::byte_alphabet;
 use crate::end_of_generation;
-use crate::model::bpe::{ByteBpe, Options, Unknown};
+use crate::model::bpe::{BpeOptions, ByteBpe, Unknown};
 use crate::model::merge::{Merges, check_count, halves, resolve};
 use crate::model::spm::Spm;
-use crate::model::{Model, byte_of_text};
-use crate::normalize::{Normalizer, Rule};
-use crate::pretokenize::profile::Profile;
-use crate::pretokenize::{PreTokenizer, Prepend, SPACE_MARK, Stage};
+use crate::model::{TokenModel, byte_of_text};
+use crate::normalize::{NormalizeRule, Normalizer};
+use crate::pretokenize::profile::PretokenizerProfile;
+use crate::pretokenize::{PreTokenizer, Prepend, PretokenizeStep, SPACE_MARK};
 use crate::special::{SpecialToken, Splitter};
 use crate::tokenizer::{LeadingSpace, SpecialIds};
 use crate::vocab::{Reach, TokenKind, Vocab};
@@ -103,7 +103,7 @@ impl GgufVocab<'_> {
     pub fn begins_by_default(model: &str, pre: Option<&str>) -> bool {
         match model {
             "llama" => true,
-            "gpt2" => Profile::named(pre).is_ok_and(|profile| profile.add_bos),
+            "gpt2" => PretokenizerProfile::named(pre).is_ok_and(|profile| profile.add_bos),
             _ => false,
         }
     }
@@ -178,7 +178,7 @@ fn byte_level(gguf: &GgufVocab<'_>) -> Result<Tokenizer, Error> {
     let Some(written) = &gguf.merges else {
         return Err(Error::Missing("tokenizer.ggml.merges"));
     };
-    let profile = Profile::named(gguf.pre)?;
+    let profile = PretokenizerProfile::named(gguf.pre)?;
     let mut vocab = Vocab::with_capacity(gguf.tokens.len());
     let mut bytes = Vec::new();
     for (text, kind) in gguf.tokens.iter().zip(gguf.kinds()) {
@@ -202,7 +202,7 @@ fn byte_level(gguf: &GgufVocab<'_>) -> Result<Tokenizer, Error> {
         ..Defaults::default()
     };
     let ids = gguf.special_ids(&vocab, defaults)?;
-    let options = Options {
+    let options = BpeOptions {
         ignore_merges: profile.ignore_merges,
         unknown: Unknown {
             id: plain(ids.unknown, &vocab),
@@ -213,11 +213,11 @@ fn byte_level(gguf: &GgufVocab<'_>) -> Result<Tokenizer, Error> {
     Ok(Tokenizer {
         special: splitter(&vocab)?,
         normalizer: Normalizer {
-            rules: profile.form.map(Rule::Form).into_iter().collect(),
+            rules: profile.form.map(NormalizeRule::Form).into_iter().collect(),
         },
         special_normalized: Splitter::default(),
         pre_tokenizer: profile.pre_tokenizer()?,
-        model: Model::ByteBpe(ByteBpe::new(&vocab, merges, options)),
+        model: TokenModel::ByteBpe(ByteBpe::new(&vocab, merges, options)),
         ids,
         leading_space: LeadingSpace::Keep,
         warnings: match gguf.pre {
@@ -271,7 +271,7 @@ fn sentencepiece(gguf: &GgufVocab<'_>) -> Result<Tokenizer, Error> {
         Some("always") if space_prefix => Some(Prepend::Always),
         _ => None,
     };
-    let metaspace = prepend.map(|prepend| Stage::Metaspace {
+    let metaspace = prepend.map(|prepend| PretokenizeStep::Metaspace {
         mark: SPACE_MARK,
         prepend,
         cut: false,
@@ -290,7 +290,7 @@ fn sentencepiece(gguf: &GgufVocab<'_>) -> Result<Tokenizer, Error> {
         pre_tokenizer: PreTokenizer {
             steps: metaspace.into_iter().collect(),
         },
-        model: Model::Spm(Spm::new(&vocab, &gguf.scores, plain(ids.unknown, &vocab))),
+        model: TokenModel::Spm(Spm::new(&vocab, &gguf.scores, plain(ids.unknown, &vocab))),
         ids,
         leading_space: if space_prefix {
             LeadingSpace::DropOne

@@ -7,16 +7,16 @@ mod parts;
 mod post;
 
 use crate::end_of_generation;
-use crate::model::bpe::{ByteBpe, CharBpe, Options, Unknown};
+use crate::model::bpe::{BpeOptions, ByteBpe, CharBpe, Unknown};
 use crate::model::merge::{Merges, check_count, halves, resolve};
-use crate::model::{Model, byte_of_text};
+use crate::model::{TokenModel, byte_of_text};
 use crate::normalize::Normalizer;
 use crate::special::{SpecialToken, Splitter};
 use crate::tokenizer::SpecialIds;
 use crate::vocab::{Reach, TokenKind, Vocab};
 use crate::{Error, Tokenizer};
 use decoder::PieceDecoder;
-use json::{Merge, TokenizerJson};
+use json::{JsonMerge, TokenizerJson};
 use parts::FILE;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -49,7 +49,7 @@ impl Tokenizer {
         check_model(&json.model)?;
         let pre = parts::pre_tokenizer(&json.pre_tokenizer)?;
         let decoder = PieceDecoder::new(&json.decoder, pre.byte_level)?;
-        let entries = Entries::new(&json, tokenizer_json.len().saturating_add(n_declared))?;
+        let entries = TokenTexts::new(&json, tokenizer_json.len().saturating_add(n_declared))?;
         let normalizer = parts::normalizer(&json.normalizer)?;
         let printing = Printing {
             decoder,
@@ -63,7 +63,7 @@ impl Tokenizer {
             .unk_token
             .as_deref()
             .and_then(|text| vocab.find(text));
-        let options = Options {
+        let options = BpeOptions {
             ignore_merges: json.model.ignore_merges,
             unknown: Unknown {
                 id: unknown,
@@ -72,9 +72,9 @@ impl Tokenizer {
             byte_fallback: json.model.byte_fallback,
         };
         let model = if pre.byte_level {
-            Model::ByteBpe(ByteBpe::new(&vocab, merges, options))
+            TokenModel::ByteBpe(ByteBpe::new(&vocab, merges, options))
         } else {
-            Model::CharBpe(CharBpe::new(&vocab, merges, options))
+            TokenModel::CharBpe(CharBpe::new(&vocab, merges, options))
         };
         let leading_space = printing.decoder.leading_space;
         let (mut raw, mut normalized) = (Vec::new(), Vec::new());
@@ -101,8 +101,8 @@ impl Tokenizer {
 }
 
 /// Refuses models and settings that are not implemented.
-fn check_model(model: &json::Model<'_>) -> Result<(), Error> {
-    let is_list = matches!(model.vocab, json::Vocab::List);
+fn check_model(model: &json::JsonModel<'_>) -> Result<(), Error> {
+    let is_list = matches!(model.vocab, json::JsonVocab::List);
     match model.kind.as_deref() {
         Some("BPE") => {}
         // Old files do not name the model; only BPE has merges.
@@ -140,15 +140,15 @@ fn check_model(model: &json::Model<'_>) -> Result<(), Error> {
 }
 
 /// The texts of all ids.
-struct Entries<'j> {
+struct TokenTexts<'j> {
     texts: Vec<Option<Cow<'j, str>>>,
     /// Ids below this one may be the model's own; the rest were only added.
     in_model: Vec<bool>,
 }
 
-impl<'j> Entries<'j> {
-    fn new(json: &'j TokenizerJson<'_>, file_bytes: usize) -> Result<Entries<'j>, Error> {
-        let json::Vocab::Map(map) = &json.model.vocab else {
+impl<'j> TokenTexts<'j> {
+    fn new(json: &'j TokenizerJson<'_>, file_bytes: usize) -> Result<TokenTexts<'j>, Error> {
+        let json::JsonVocab::Map(map) = &json.model.vocab else {
             return Err(Error::Missing("tokenizer.json: model.vocab"));
         };
         let added = json
@@ -172,7 +172,7 @@ impl<'j> Entries<'j> {
             });
         }
         let n = highest as usize + 1;
-        let mut entries = Entries {
+        let mut entries = TokenTexts {
             texts: vec![None; n],
             in_model: vec![false; n],
         };
@@ -271,14 +271,14 @@ impl Printing<'_> {
     }
 }
 
-fn merges(vocab: &Vocab, written: &[Merge<'_>]) -> Result<Merges, Error> {
+fn merges(vocab: &Vocab, written: &[JsonMerge<'_>]) -> Result<Merges, Error> {
     check_count(written.len())?;
     let mut merges = Merges::with_capacity(written.len());
     let mut joined = String::new();
     for (rank, merge) in written.iter().enumerate() {
         let (left, right) = match merge {
-            Merge::Pair(left, right) => (left.as_ref(), right.as_ref()),
-            Merge::Joined(text) => halves(rank, text)?,
+            JsonMerge::Pair(left, right) => (left.as_ref(), right.as_ref()),
+            JsonMerge::Joined(text) => halves(rank, text)?,
         };
         let ids = resolve(vocab, left, right, &mut joined).ok_or_else(|| Error::Merge {
             index: rank,

@@ -46,8 +46,8 @@ mod vocab;
 mod warning;
 
 pub use chat::{
-    ChatTemplate, DefaultTemplate, IMAGE_TOKEN, MAX_TEMPLATE_BYTES, Message, Prompt, RenderOptions,
-    TemplateJob, TemplateReply, render_templates_with,
+    ChatTemplate, DefaultTemplate, IMAGE_TOKEN, MAX_TEMPLATE_BYTES, Message, RenderOptions,
+    RenderedPrompt, TemplateJob, TemplateReply, render_templates_with,
 };
 pub use detokenize::{DecodeOptions, Detokenizer};
 pub use error::Error;

@@ -12,7 +12,7 @@ const MAX_PIECE_BYTES: usize = 1 << 30;
 
 /// What encodes the pieces that the pre-tokenizer leaves.
 #[derive(Debug)]
-pub(crate) enum Model {
+pub(crate) enum TokenModel {
     /// Byte-level BPE: pieces are bytes (GPT-2, Llama 3, Qwen, Tekken).
     ByteBpe(bpe::ByteBpe),
     /// BPE over characters, with bytes for the unknown ones (Llama 2, Mistral, Gemma in
@@ -22,13 +22,13 @@ pub(crate) enum Model {
     Spm(spm::Spm),
 }
 
-impl Model {
+impl TokenModel {
     /// Appends the ids of one piece.
     pub(crate) fn encode(
         &self,
         vocab: &Vocab,
         piece: &str,
-        scratch: &mut merge::Scratch,
+        scratch: &mut merge::MergeScratch,
         out: &mut Vec<u32>,
     ) {
         let mut rest = piece;
@@ -36,9 +36,9 @@ impl Model {
             let (part, tail) = rest.split_at(rest.floor_char_boundary(MAX_PIECE_BYTES));
             rest = tail;
             match self {
-                Model::ByteBpe(model) => model.encode(vocab, part, scratch, out),
-                Model::CharBpe(model) => model.encode(vocab, part, scratch, out),
-                Model::Spm(model) => model.encode(vocab, part, scratch, out),
+                TokenModel::ByteBpe(model) => model.encode(vocab, part, scratch, out),
+                TokenModel::CharBpe(model) => model.encode(vocab, part, scratch, out),
+                TokenModel::Spm(model) => model.encode(vocab, part, scratch, out),
             }
         }
     }

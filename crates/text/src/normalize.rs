@@ -8,7 +8,7 @@ use unicode_normalization::{is_nfkc_quick, is_nfkd_quick};
 
 /// A Unicode normal form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum NormalForm {
     Nfc,
     Nfd,
     Nfkc,
@@ -17,9 +17,9 @@ pub(crate) enum Form {
 
 /// One step of a normalizer.
 #[derive(Debug)]
-pub(crate) enum Rule {
+pub(crate) enum NormalizeRule {
     /// Brings the text into a normal form.
-    Form(Form),
+    Form(NormalForm),
     /// Replaces every match.
     Replace {
         /// What is looked for.
@@ -43,7 +43,7 @@ pub(crate) enum Rule {
 /// A list of rules.
 #[derive(Debug, Default)]
 pub(crate) struct Normalizer {
-    pub(crate) rules: Vec<Rule>,
+    pub(crate) rules: Vec<NormalizeRule>,
 }
 
 /// A normalizer may make a text this many times longer. Real ones write three bytes for a space.
@@ -57,17 +57,20 @@ impl Normalizer {
     ///
     /// # Errors
     /// Rules that could make a short text huge: replacements of replacements grow it exponentially.
-    pub(crate) fn new(rules: Vec<Rule>) -> Result<Normalizer, Error> {
+    pub(crate) fn new(rules: Vec<NormalizeRule>) -> Result<Normalizer, Error> {
         let mut growth = 1usize;
         let mut prefix_bytes = 0usize;
         for rule in &rules {
             match rule {
-                Rule::Replace { pattern, content } => {
+                NormalizeRule::Replace { pattern, content } => {
                     growth =
                         growth.saturating_mul(content.len().div_ceil(pattern.min_bytes()).max(1));
                 }
-                Rule::Prepend(prefix) => prefix_bytes = prefix_bytes.saturating_add(prefix.len()),
-                Rule::Form(_) | Rule::Lowercase | Rule::Strip { .. } => {}
+                NormalizeRule::Prepend(prefix) => {
+                    prefix_bytes = prefix_bytes.saturating_add(prefix.len())
+                }
+                NormalizeRule::Form(_) | NormalizeRule::Lowercase | NormalizeRule::Strip { .. } => {
+                }
             }
         }
         if growth > MAX_GROWTH || prefix_bytes > MAX_PREFIX_BYTES {
@@ -83,8 +86,8 @@ impl Normalizer {
     /// The normalizer that SentencePiece vocabularies of GGUF files imply.
     pub(crate) fn sentencepiece(space_prefix: bool) -> Normalizer {
         let mark = crate::pretokenize::SPACE_MARK.to_string();
-        let prepend = space_prefix.then(|| Rule::Prepend(mark.clone()));
-        let replace = Rule::Replace {
+        let prepend = space_prefix.then(|| NormalizeRule::Prepend(mark.clone()));
+        let replace = NormalizeRule::Replace {
             pattern: Pattern::Literal(" ".to_owned()),
             content: mark,
         };
@@ -104,15 +107,15 @@ impl Normalizer {
     }
 }
 
-impl Rule {
+impl NormalizeRule {
     fn apply<'t>(&self, text: &'t str) -> Cow<'t, str> {
         match self {
-            Rule::Form(form) => form.apply(text),
-            Rule::Replace { pattern, content } => replace(text, pattern, content),
-            Rule::Prepend(_) if text.is_empty() => Cow::Borrowed(text),
-            Rule::Prepend(prefix) => Cow::Owned(format!("{prefix}{text}")),
-            Rule::Lowercase => Cow::Owned(text.to_lowercase()),
-            Rule::Strip { left, right } => {
+            NormalizeRule::Form(form) => form.apply(text),
+            NormalizeRule::Replace { pattern, content } => replace(text, pattern, content),
+            NormalizeRule::Prepend(_) if text.is_empty() => Cow::Borrowed(text),
+            NormalizeRule::Prepend(prefix) => Cow::Owned(format!("{prefix}{text}")),
+            NormalizeRule::Lowercase => Cow::Owned(text.to_lowercase()),
+            NormalizeRule::Strip { left, right } => {
                 let text = if *left { text.trim_start() } else { text };
                 Cow::Borrowed(if *right { text.trim_end() } else { text })
             }
@@ -134,26 +137,26 @@ fn replace<'t>(text: &'t str, pattern: &Pattern, content: &str) -> Cow<'t, str> 
     Cow::Owned(out)
 }
 
-impl Form {
+impl NormalForm {
     fn apply(self, text: &str) -> Cow<'_, str> {
         // All four forms leave ASCII alone.
         if text.is_ascii() || self.holds(text) == IsNormalized::Yes {
             return Cow::Borrowed(text);
         }
         Cow::Owned(match self {
-            Form::Nfc => text.nfc().collect(),
-            Form::Nfd => text.nfd().collect(),
-            Form::Nfkc => text.nfkc().collect(),
-            Form::Nfkd => text.nfkd().collect(),
+            NormalForm::Nfc => text.nfc().collect(),
+            NormalForm::Nfd => text.nfd().collect(),
+            NormalForm::Nfkc => text.nfkc().collect(),
+            NormalForm::Nfkd => text.nfkd().collect(),
         })
     }
 
     fn holds(self, text: &str) -> IsNormalized {
         match self {
-            Form::Nfc => is_nfc_quick(text.chars()),
-            Form::Nfd => is_nfd_quick(text.chars()),
-            Form::Nfkc => is_nfkc_quick(text.chars()),
-            Form::Nfkd => is_nfkd_quick(text.chars()),
+            NormalForm::Nfc => is_nfc_quick(text.chars()),
+            NormalForm::Nfd => is_nfd_quick(text.chars()),
+            NormalForm::Nfkc => is_nfkc_quick(text.chars()),
+            NormalForm::Nfkd => is_nfkd_quick(text.chars()),
         }
     }
 }
@@ -165,15 +168,15 @@ mod tests {
     #[test]
     fn forms() {
         let cases = [
-            (Form::Nfc, "e\u{301}", "é"),
-            (Form::Nfd, "é", "e\u{301}"),
-            (Form::Nfkc, "ﬁ①", "fi1"),
-            (Form::Nfkd, "ﬁé", "fie\u{301}"),
-            (Form::Nfc, "ﬁ", "ﬁ"),
-            (Form::Nfc, "가", "가"),
+            (NormalForm::Nfc, "e\u{301}", "é"),
+            (NormalForm::Nfd, "é", "e\u{301}"),
+            (NormalForm::Nfkc, "ﬁ①", "fi1"),
+            (NormalForm::Nfkd, "ﬁé", "fie\u{301}"),
+            (NormalForm::Nfc, "ﬁ", "ﬁ"),
+            (NormalForm::Nfc, "가", "가"),
         ];
         for (form, text, want) in cases {
-            let rules = vec![Rule::Form(form)];
+            let rules = vec![NormalizeRule::Form(form)];
             assert_eq!(Normalizer { rules }.apply(text), want, "{form:?} {text}");
         }
     }
@@ -188,7 +191,7 @@ mod tests {
     #[test]
     fn replacement_by_expression_takes_the_content_literally() {
         let pattern = Pattern::regex(" {2,}").unwrap();
-        let rules = vec![Rule::Replace {
+        let rules = vec![NormalizeRule::Replace {
             pattern,
             content: "$0".to_owned(),
         }];
@@ -197,23 +200,23 @@ mod tests {
 
     #[test]
     fn replacements_that_explode_are_refused() {
-        let double = || Rule::Replace {
+        let double = || NormalizeRule::Replace {
             pattern: Pattern::Literal("a".to_owned()),
             content: "aa".to_owned(),
         };
         assert!(Normalizer::new((0..8).map(|_| double()).collect()).is_ok());
         assert!(Normalizer::new((0..100).map(|_| double()).collect()).is_err());
-        assert!(Normalizer::new(vec![Rule::Prepend("x".repeat(65))]).is_err());
+        assert!(Normalizer::new(vec![NormalizeRule::Prepend("x".repeat(65))]).is_err());
     }
 
     #[test]
     fn the_rest() {
         let rules = vec![
-            Rule::Strip {
+            NormalizeRule::Strip {
                 left: true,
                 right: false,
             },
-            Rule::Lowercase,
+            NormalizeRule::Lowercase,
         ];
         assert_eq!(Normalizer { rules }.apply("  AbÉ "), "abé ");
     }

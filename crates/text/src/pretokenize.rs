@@ -27,7 +27,7 @@ pub(crate) enum Prepend {
 
 /// One step of a pre-tokenizer.
 #[derive(Debug)]
-pub(crate) enum Stage {
+pub(crate) enum PretokenizeStep {
     /// One of the built-in expressions; its pieces are the matches.
     Scan(Scanner),
     /// Any expression or string, with one of the five behaviours.
@@ -53,7 +53,7 @@ pub(crate) enum Stage {
 /// A list of steps.
 #[derive(Debug, Default)]
 pub(crate) struct PreTokenizer {
-    pub(crate) steps: Vec<Stage>,
+    pub(crate) steps: Vec<PretokenizeStep>,
 }
 
 impl PreTokenizer {
@@ -64,7 +64,7 @@ impl PreTokenizer {
     }
 }
 
-fn run(steps: &[Stage], text: &str, first: bool, emit: &mut dyn FnMut(&str)) {
+fn run(steps: &[PretokenizeStep], text: &str, first: bool, emit: &mut dyn FnMut(&str)) {
     if text.is_empty() {
         return;
     }
@@ -81,15 +81,15 @@ fn run(steps: &[Stage], text: &str, first: bool, emit: &mut dyn FnMut(&str)) {
     }
 }
 
-impl Stage {
+impl PretokenizeStep {
     fn split(&self, text: &str, first: bool, emit: &mut dyn FnMut(&str)) {
         match self {
-            Stage::Scan(scanner) => scanner.split(text, emit),
-            Stage::Split(split) => split.run(text, emit),
-            Stage::SpacePrefix if text.starts_with(' ') => emit(text),
-            Stage::SpacePrefix => emit(&format!(" {text}")),
-            Stage::Digits { individual } => digits(text, *individual, emit),
-            Stage::Metaspace { mark, prepend, cut } => {
+            PretokenizeStep::Scan(scanner) => scanner.split(text, emit),
+            PretokenizeStep::Split(split) => split.run(text, emit),
+            PretokenizeStep::SpacePrefix if text.starts_with(' ') => emit(text),
+            PretokenizeStep::SpacePrefix => emit(&format!(" {text}")),
+            PretokenizeStep::Digits { individual } => digits(text, *individual, emit),
+            PretokenizeStep::Metaspace { mark, prepend, cut } => {
                 let text = marked(text, *mark, *prepend, first);
                 if *cut {
                     cut_before(&text, *mark, emit)

@@ -204,9 +204,9 @@ fn is_word_character(c: char) -> bool {
 mod tests {
     use super::*;
 
-    type Edit = fn(&mut SpecialToken);
+    type SpecialEdit = fn(&mut SpecialToken);
 
-    fn splitter(tokens: &[(&str, Edit)]) -> Splitter {
+    fn splitter(tokens: &[(&str, SpecialEdit)]) -> Splitter {
         let tokens = tokens.iter().enumerate().map(|(id, (content, set))| {
             let mut token = SpecialToken::plain(id as u32, content, content.starts_with("<|"));
             set(&mut token);

@@ -3,7 +3,7 @@
 //! Files say what stands around a text. In front of a prompt belongs what stands there, once; behind it
 //! nothing, because it has not ended. A chat template may write the begin token or leave it to the file.
 
-use crate::chat::Prompt;
+use crate::chat::RenderedPrompt;
 use crate::special::Control;
 use crate::warning::Warning;
 use crate::{EncodeOptions, Tokenizer};
@@ -15,7 +15,7 @@ impl Tokenizer {
     /// Where a GGUF file asks for a begin-of-sequence token, the prompt has exactly one in front,
     /// whether the template writes it or not, as in llama.cpp. From a Hugging Face folder the template
     /// alone decides, as in transformers.
-    pub fn encode_prompt(&self, prompt: &Prompt) -> Vec<u32> {
+    pub fn encode_prompt(&self, prompt: &RenderedPrompt) -> Vec<u32> {
         let prefix = &self.ids.chat_prefix;
         let mut out = Vec::with_capacity(prompt.text().len() / 3 + 4);
         out.extend_from_slice(prefix);
@@ -130,8 +130,8 @@ mod tests {
             (CONTENT, &["<|bos|>a"], &[2, 1, 0]),
             (LEFT_OUT, &[], &[2]),
         ];
-        type Edit = fn(&mut GgufVocab<'_>);
-        let files: [(GgufVocab<'_>, Edit); 4] = [
+        type SurroundingsEdit = fn(&mut GgufVocab<'_>);
+        let files: [(GgufVocab<'_>, SurroundingsEdit); 4] = [
             (bpe(), |v| v.add_bos = Some(true)),
             // By the default of the pre-tokenizer and of the kind.
             (bpe(), |v| v.pre = Some("llama-bpe")),

@@ -1,8 +1,8 @@
 //! The tokenizer: text to token ids and back.
 
 use crate::detokenize::{DecodeOptions, Decoder};
-use crate::model::Model;
-use crate::model::merge::Scratch;
+use crate::model::TokenModel;
+use crate::model::merge::MergeScratch;
 use crate::normalize::Normalizer;
 use crate::pretokenize::PreTokenizer;
 use crate::special::{Control, Segment, Splitter, touches};
@@ -24,7 +24,7 @@ pub struct Tokenizer {
     /// Special tokens looked for in the normalized text.
     pub(crate) special_normalized: Splitter,
     pub(crate) pre_tokenizer: PreTokenizer,
-    pub(crate) model: Model,
+    pub(crate) model: TokenModel,
     pub(crate) ids: SpecialIds,
     pub(crate) leading_space: LeadingSpace,
     /// Found while the files were read.
@@ -96,7 +96,7 @@ impl Tokenizer {
     }
 
     pub(crate) fn encode_text(&self, text: &str, control: Control<'_>, out: &mut Vec<u32>) {
-        let mut scratch = Scratch::default();
+        let mut scratch = MergeScratch::default();
         let mut first = true;
         self.special.split(text, control, &mut |segment| {
             match segment {
@@ -116,7 +116,7 @@ impl Tokenizer {
         text: &str,
         control: Control<'_>,
         mut first: bool,
-        scratch: &mut Scratch,
+        scratch: &mut MergeScratch,
         out: &mut Vec<u32>,
     ) {
         let text = self.normalizer.apply(text);

@@ -6,7 +6,7 @@ use crate::program::{Program, W, X, Y};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 use millrace_kernels::Cpu;
-use millrace_npu::simulated::{Job, Simulated, Simulator, Stopped};
+use millrace_npu::simulated::{RunStop, SimulatedDevice, Simulator, SimulatorJob};
 use millrace_npu::{Completion, Container, DeviceInfo, ErrorPlace, Provenance};
 
 const MEMORY_BYTES: u64 = 8 << 30;
@@ -14,7 +14,7 @@ const MEMORY_BYTES: u64 = 8 << 30;
 const TIMEOUT_NS: u64 = 1_000_000_000;
 
 /// A toy that is not there.
-pub type ToyDevice = Simulated<Toy>;
+pub type ToyDevice = SimulatedDevice<Toy>;
 
 /// What runs on a [`ToyDevice`].
 pub struct Toy {
@@ -85,11 +85,11 @@ impl Simulator for Toy {
         &self,
         (name, program): &Self::Program,
         content: &mut [Vec<u8>],
-        job: &Job<'_>,
-    ) -> Result<Completion, Stopped> {
+        job: &SimulatorJob<'_>,
+    ) -> Result<Completion, RunStop> {
         // A product is one unit of work.
         if job.stop_after() == Some(0) {
-            return Err(Stopped {
+            return Err(RunStop {
                 place: ErrorPlace::of(name),
                 reason: "it was stopped before its product".to_owned(),
             });

@@ -1,7 +1,7 @@
 //! The test of the checks themselves: devices that are wrong in one slot of one program.
 
 use crate::ops::{Mismatch, OpCheck};
-use crate::verification::{Baseline, Continuation, Step, follow, judge};
+use crate::verification::{Baseline, Continuation, PathStep, follow, judge};
 use millrace_npu::{Corruption, Inject, Injection};
 use millrace_runtime::npu::{NpuError, NpuModel, NpuSession};
 use std::collections::BTreeSet;
@@ -41,7 +41,7 @@ pub enum Detection {
 }
 
 /// Mutants of what ran, and the slots they are of.
-type Seen = (Vec<Mutant>, BTreeSet<(String, String)>);
+type MutantSet = (Vec<Mutant>, BTreeSet<(String, String)>);
 
 /// Mutants of a model on a device.
 pub struct MutationTest {
@@ -56,7 +56,7 @@ impl MutationTest {
     /// # Errors
     /// As [`follow`]; a device that does not fail on purpose.
     pub fn new(npu: Arc<NpuModel>, baselines: Vec<Baseline>) -> Result<MutationTest, NpuError> {
-        let seen: Arc<Mutex<Seen>> = Arc::default();
+        let seen: Arc<Mutex<MutantSet>> = Arc::default();
         let mut session = NpuSession::new(&npu)?;
         let to = seen.clone();
         session.observe(Some(Box::new(move |at| {
@@ -144,7 +144,7 @@ impl MutationTest {
     }
 
     fn logits(&self, session: &mut NpuSession) -> Option<Detection> {
-        let (mut found, mut rounding): (Vec<Step>, Vec<Step>) = Default::default();
+        let (mut found, mut rounding): (Vec<PathStep>, Vec<PathStep>) = Default::default();
         // One step may be so far off that no mean can save it.
         let all = self.baselines.iter().flat_map(Baseline::rounding);
         let most = 8.0 * all.map(|step| step.deviation.kl).fold(0.0, f64::max);

@@ -29,11 +29,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Looks at every dispatch of a session until something is wrong.
 pub struct OpCheck {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<OpsState>>,
 }
 
 #[derive(Default)]
-struct State {
+struct OpsState {
     summary: CheckSummary,
     /// What calls of this pass gave.
     given: HashMap<ValueId, (Element, Vec<u8>)>,
@@ -53,7 +53,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl OpCheck {
     /// A check of the model's sessions, and what to [observe](millrace_runtime::npu::NpuSession::observe) one with.
     pub fn new(npu: &Arc<NpuModel>) -> (OpCheck, Observer) {
-        let state = Arc::new(Mutex::new(State::default()));
+        let state = Arc::new(Mutex::new(OpsState::default()));
         let (shared, npu) = (state.clone(), npu.clone());
         let observer = Box::new(move |seen: &Observation<'_>| {
             let mut state = lock(&shared);
@@ -88,7 +88,7 @@ struct CallCheck<'a> {
 }
 
 impl CallCheck<'_> {
-    fn call(&self, state: &mut State) -> Result<(), NpuError> {
+    fn call(&self, state: &mut OpsState) -> Result<(), NpuError> {
         let (plan, call) = (self.seen.plan, self.seen.call);
         let steps = plan.steps.iter();
         let position = steps.enumerate().filter_map(|(step, s)| match s {
@@ -181,7 +181,7 @@ impl CallCheck<'_> {
     }
 
     /// Bytes that the program found: weights, tables, and values of earlier calls and of the host.
-    fn moved(&self, state: &mut State) -> Result<(), NpuError> {
+    fn moved(&self, state: &mut OpsState) -> Result<(), NpuError> {
         let (call, first) = (self.seen.call, self.seen.first);
         let slots = self.slots();
         let statics = state.static_seen.insert((self.seen.key.to_owned(), first));
@@ -278,7 +278,7 @@ impl CallCheck<'_> {
     }
 
     /// Keeps what this call gave, for the calls that take it.
-    fn keep_given(&self, state: &mut State) -> Result<(), NpuError> {
+    fn keep_given(&self, state: &mut OpsState) -> Result<(), NpuError> {
         let call = self.seen.call;
         let slots = self.slots();
         for (slot, binding) in call.bindings.iter().enumerate() {
@@ -298,7 +298,7 @@ impl CallCheck<'_> {
         launch: Option<&PlannedLaunch>,
         node: Option<usize>,
         what: Option<Mismatch>,
-        state: &mut State,
+        state: &mut OpsState,
     ) {
         let (Some(what), None) = (what, &state.summary.finding) else {
             return;

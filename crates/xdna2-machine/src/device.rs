@@ -1,15 +1,15 @@
 //! The virtual NPU2 as a [`Device`](millrace_npu::Device): programs are verified, run functionally, and
 //! timed by the model. Times and energies say `modelled(profile)`.
 
-use crate::functional::{self, Fault};
-use crate::profile::Scope;
+use crate::profile::ErrorScope;
 use crate::program::codec::TARGET;
+use crate::simulate::{self, SimulationFault};
 use crate::{Machine, Profile, Program, timing, verify};
 use millrace_kernels::Cpu;
-use millrace_npu::simulated::{Job, Simulated, Simulator, Stopped};
+use millrace_npu::simulated::{RunStop, SimulatedDevice, Simulator, SimulatorJob};
 use millrace_npu::{Completion, Container, DeviceInfo, ErrorPlace, Provenance};
 
-/// Memory that buffers can take together unless [`Simulated::with_memory`] says otherwise. An
+/// Memory that buffers can take together unless [`SimulatedDevice::with_memory`] says otherwise. An
 /// NPU has none of its own: buffers are the host's memory, pinned. Half of a laptop with 32 GiB.
 const MEMORY_BYTES: u64 = 16 << 30;
 
@@ -19,7 +19,7 @@ const MEMORY_BYTES: u64 = 16 << 30;
 const TIMEOUT_NS: u64 = 2_000_000_000;
 
 /// An NPU2 that is not there.
-pub type VirtualDevice = Simulated<Array>;
+pub type VirtualDevice = SimulatedDevice<Array>;
 
 /// The array of an NPU2: what runs on a [`VirtualDevice`].
 pub struct Array {
@@ -31,7 +31,7 @@ pub struct Array {
 }
 
 /// A verified program.
-pub struct Accepted {
+pub struct AcceptedProgram {
     program: Program,
     /// Predicted once: times do not depend on data.
     duration_ns: u64,
@@ -40,7 +40,7 @@ pub struct Accepted {
 impl Array {
     /// An array of that machine, timed by that profile, computing on that CPU.
     pub fn new(machine: Machine, profile: Profile, cpu: Cpu) -> Array {
-        let provenance = profile.provenance(Scope::Kernel, &machine);
+        let provenance = profile.provenance(ErrorScope::Kernel, &machine);
         Array {
             machine,
             profile,
@@ -52,18 +52,18 @@ impl Array {
 
 /// A device of that machine, timed by that profile, computing on that CPU.
 pub fn virtual_device(machine: Machine, profile: Profile, cpu: Cpu) -> VirtualDevice {
-    Simulated::new(Array::new(machine, profile, cpu))
+    SimulatedDevice::new(Array::new(machine, profile, cpu))
 }
 
 /// Where and why a program stopped. `asked` where it was to stop early.
-fn stopped(program: &Program, fault: &Fault, asked: bool) -> Stopped {
+fn stopped(program: &Program, fault: &SimulationFault, asked: bool) -> RunStop {
     let site = fault.site();
     let slot = site.slot.and_then(|slot| program.slots.get(slot as usize));
     let reason = match fault {
-        Fault::Budget { .. } if asked => format!("the array stopped; {}", fault.reason()),
+        SimulationFault::Budget { .. } if asked => format!("the array stopped; {}", fault.reason()),
         _ => fault.reason(),
     };
-    Stopped {
+    RunStop {
         place: ErrorPlace {
             program: program.name.clone(),
             launch: fault.launch().map(str::to_owned),
@@ -75,7 +75,7 @@ fn stopped(program: &Program, fault: &Fault, asked: bool) -> Stopped {
 }
 
 impl Simulator for Array {
-    type Program = Accepted;
+    type Program = AcceptedProgram;
 
     fn info(&self) -> DeviceInfo {
         let machine = &self.machine;
@@ -96,7 +96,7 @@ impl Simulator for Array {
         TIMEOUT_NS
     }
 
-    fn accept(&self, container: &Container) -> Result<Accepted, String> {
+    fn accept(&self, container: &Container) -> Result<AcceptedProgram, String> {
         let program = Program::from_container(container).map_err(|error| error.to_string())?;
         verify(&program, &self.machine).map_err(|refusals| {
             let reasons: Vec<String> = refusals.iter().map(ToString::to_string).collect();
@@ -104,7 +104,7 @@ impl Simulator for Array {
         })?;
         let timing = timing::predict(&program, &self.machine, &self.profile)
             .map_err(|error| error.to_string())?;
-        Ok(Accepted {
+        Ok(AcceptedProgram {
             program,
             duration_ns: timing.total_ns.round() as u64,
         })
@@ -112,17 +112,17 @@ impl Simulator for Array {
 
     fn run(
         &self,
-        accepted: &Accepted,
+        accepted: &AcceptedProgram,
         content: &mut [Vec<u8>],
-        job: &Job<'_>,
-    ) -> Result<Completion, Stopped> {
+        job: &SimulatorJob<'_>,
+    ) -> Result<Completion, RunStop> {
         let after = |written: &[usize], content: &mut [Vec<u8>]| job.wrote(written, content);
-        let mut options = functional::Options::new(&self.cpu);
+        let mut options = simulate::SimulateOptions::new(&self.cpu);
         options.stop_after = job.stop_after();
         if job.is_watching() {
             options.after_launch = Some(&after);
         }
-        functional::run(&accepted.program, content, &options)
+        simulate::run(&accepted.program, content, &options)
             .map_err(|fault| stopped(&accepted.program, &fault, options.stop_after.is_some()))?;
         Ok(Completion {
             duration_ns: accepted.duration_ns,

@@ -5,7 +5,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`device`] | the virtual NPU2 as a device: verified, run, timed |
-//! | [`functional`] | functional simulation: bytes move, tile kernels compute, deadlocks are found |
+//! | [`simulate`] | functional simulation: bytes move, tile kernels compute, deadlocks are found |
 //! | [`machine`] | facts about the NPU as data, with their sources; variants and overrides |
 //! | [`numerics`] | how matrix units multiply: exactly, or through block floating point |
 //! | [`profile`] | calibrated constants of a software stack on a box, apart from the facts |
@@ -18,11 +18,11 @@
 #![forbid(unsafe_code)]
 
 pub mod device;
-pub mod functional;
 pub mod machine;
 pub mod numerics;
 pub mod profile;
 pub mod program;
+pub mod simulate;
 pub mod tile;
 pub mod timing;
 pub mod verify;

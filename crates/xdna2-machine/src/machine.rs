@@ -27,11 +27,11 @@ pub struct Machine {
     /// Clock of the array in force, in Hz: the level's, unless set on its own.
     pub clock_hz: f64,
     /// Compute tiles.
-    pub core: Tile,
+    pub core: TileLimits,
     /// Memory tiles.
-    pub memory: Tile,
+    pub memory: TileLimits,
     /// Shim tiles; they hold no data.
-    pub shim: Tile,
+    pub shim: TileLimits,
     /// Program memory of a compute tile.
     pub program_bytes: u64,
     /// What the compiler sets aside in each core's L1 for its stack.
@@ -71,7 +71,7 @@ pub struct DpmLevel {
 
 /// Limits of one kind of tile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tile {
+pub struct TileLimits {
     /// Data memory; 0 for a shim.
     pub data_bytes: u64,
     /// Banks of the data memory; 0 for a shim.

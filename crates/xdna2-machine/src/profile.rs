@@ -12,10 +12,10 @@ mod keys;
 mod models;
 mod power;
 
-pub use errors::{Errors, Scope};
+pub use errors::{ErrorScope, Errors};
 pub use millrace_facts::{Fact, FactsError, Origin};
 pub use models::is_model_key;
-pub use models::{Decode, Host, Prefill, Stack};
+pub use models::{Decode, HostProfile, Prefill, Stack};
 pub use power::Power;
 
 use crate::numerics;
@@ -33,19 +33,19 @@ pub struct Profile {
     /// them the figures hold.
     pub errors: Errors,
     /// DDR as the array sees it.
-    pub ddr: Ddr,
+    pub ddr: DdrProfile,
     /// Shim DMA channels.
     pub shim: Shim,
     /// What a dispatch costs beside the launches themselves.
     pub dispatch: Dispatch,
     /// Cores.
-    pub core: Core,
+    pub core: CoreProfile,
     /// A token of fused decode.
     pub decode: Decode,
     /// A prompt under FastFlowLM's scheme.
     pub prefill: Prefill,
     /// The host's part in a stitched stack.
-    pub host: Host,
+    pub host: HostProfile,
     /// What the stack takes beside its launches.
     pub stack: Stack,
     /// Powers while the array works.
@@ -58,7 +58,7 @@ pub struct Profile {
 
 /// DDR: what all shims together get of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Ddr {
+pub struct DdrProfile {
     /// Reads in long bursts, in bytes per nanosecond (GB/s).
     pub read_gb_per_s: f64,
     /// Writes in long bursts.
@@ -119,7 +119,7 @@ impl Dispatch {
 
 /// Cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Core {
+pub struct CoreProfile {
     /// Acquiring and releasing one block.
     pub block_cycles: f64,
 }
@@ -138,7 +138,7 @@ pub struct Cycles {
 
 impl Cycles {
     /// Cycles of a call with that much work.
-    pub fn of(&self, work: crate::tile::Work) -> f64 {
+    pub fn of(&self, work: crate::tile::TileWork) -> f64 {
         let macs = if self.macs_per_cycle > 0.0 {
             work.macs as f64 / self.macs_per_cycle
         } else {

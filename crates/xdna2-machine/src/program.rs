@@ -35,14 +35,14 @@ pub mod text;
 mod walk;
 
 pub use affine::{Affine, Pattern, Var};
-pub use builder::{BuildError, build};
-pub use channel::{Channel, Link, Place, Span};
+pub use builder::{ProgramErrors, build};
+pub use channel::{Channel, ChannelLink, IndexRange, Place};
 pub use flat::{Flat, FlatChannel, FlatCore, FlatEnd, FlatError, FlatStage, FlatTransfer, Port};
 pub use herd::{Condition, Herd, Local, Op, Operand};
-pub use launch::{Launch, Order, Transfer};
+pub use launch::{GridOrder, Launch, Transfer};
 pub use stage::{Stage, StageEnd};
-pub use stitch::{Part, StitchError, stitch};
-pub use walk::{Env, Indices, Runs, Walk};
+pub use stitch::{StitchError, StitchPart, stitch};
+pub use walk::{Env, Indices, PatternWalk, Runs};
 
 use millrace_npu::Slot;
 

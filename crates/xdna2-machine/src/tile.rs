@@ -42,7 +42,7 @@ mod table;
 mod tests;
 mod token;
 
-pub use shape::{MAX_DIM, Shape};
+pub use shape::{CallShape, MAX_DIM};
 pub use table::TABLE;
 
 use millrace_kernels::Cpu;
@@ -59,17 +59,17 @@ pub struct TileKernel {
     /// Number of operands that are written, after the inputs.
     pub outputs: usize,
     /// Checks dimensions, types and sizes of operands, numbers of scalars and constants.
-    pub check: fn(&Shape<'_>) -> Result<(), String>,
+    pub check: fn(&CallShape<'_>) -> Result<(), String>,
     /// What the cost of a call is charged on. Takes any numbers; saturates.
-    pub work: fn(dims: &[u32], scalars: &[i64]) -> Work,
+    pub work: fn(dims: &[u32], scalars: &[i64]) -> TileWork,
     /// Computes. The call must have passed `check` and its buffers be aligned for their elements,
     /// as [`TileKernel::call`] ensures.
-    pub run: fn(&mut Call<'_>),
+    pub run: fn(&mut TileCall<'_>),
 }
 
 /// What a call costs, in units that a profile has rates for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Work {
+pub struct TileWork {
     /// Multiply-accumulates of the matrix or vector unit.
     pub macs: u64,
     /// Elements that pass through an element-wise loop (0 for pure products).
@@ -79,7 +79,7 @@ pub struct Work {
 }
 
 /// The arguments of one call.
-pub struct Call<'a> {
+pub struct TileCall<'a> {
     /// Threads and instruction set of the host. Kernels run on the calling thread.
     pub cpu: &'a Cpu,
     /// Dimensions.
@@ -100,7 +100,7 @@ impl TileKernel {
     /// # Errors
     /// What [`check`](TileKernel::check) refuses, and buffers that are not aligned for their
     /// elements.
-    pub fn call(&self, elements: &[Element], call: &mut Call<'_>) -> Result<(), String> {
+    pub fn call(&self, elements: &[Element], call: &mut TileCall<'_>) -> Result<(), String> {
         let lengths = (call.inputs.iter().map(|bytes| bytes.len()))
             .chain(call.outputs.iter().map(|bytes| bytes.len()));
         if lengths.clone().count() != elements.len() {
@@ -115,7 +115,7 @@ impl TileKernel {
             .zip(lengths)
             .map(|(&element, bytes)| (element, bytes as u64 / element.size_bytes()))
             .collect();
-        (self.check)(&Shape {
+        (self.check)(&CallShape {
             dims: call.dims,
             operands: &operands,
             n_scalars: call.scalars.len(),

@@ -32,12 +32,12 @@ mod summary;
 #[cfg(test)]
 mod tests;
 
-use crate::profile::Scope;
-use crate::program::{Flat, FlatError, Herd, Launch, Op, Order, Program};
+use crate::profile::ErrorScope;
+use crate::program::{Flat, FlatError, GridOrder, Herd, Launch, Op, Program};
 use crate::{Machine, Profile};
-use engine::{Engine, Run};
+use engine::{SimulationCounts, TimingEngine};
 use millrace_npu::Provenance;
-use network::Network;
+use network::TimingNetwork;
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -62,7 +62,7 @@ pub struct Timing {
     /// The same, not as text.
     pub provenance: Provenance,
     /// Spans, when they were asked for.
-    pub trace: Vec<Span>,
+    pub trace: Vec<TraceSpan>,
 }
 
 /// One launch of a prediction.
@@ -127,7 +127,7 @@ pub struct PortCounters {
 
 /// A stretch of time on one track of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Span {
+pub struct TraceSpan {
     /// Launch, by number.
     pub launch: usize,
     /// The core or the channel.
@@ -216,16 +216,16 @@ pub enum TimingError {
 
 /// How to simulate.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct TimingOptions {
     /// Most spans to record; 0 for no trace.
     pub trace_spans: usize,
     /// Most events a grid point may take before the rest is extrapolated from its bytes.
     pub max_events: u64,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for TimingOptions {
+    fn default() -> TimingOptions {
+        TimingOptions {
             trace_spans: 0,
             max_events: 400_000,
         }
@@ -251,7 +251,7 @@ pub fn predict(
     machine: &Machine,
     profile: &Profile,
 ) -> Result<Timing, TimingError> {
-    predict_with(program, machine, profile, &Options::default())
+    predict_with(program, machine, profile, &TimingOptions::default())
 }
 
 /// Predicts with options: a trace, a bound on events.
@@ -262,7 +262,7 @@ pub fn predict_with(
     program: &Program,
     machine: &Machine,
     profile: &Profile,
-    options: &Options,
+    options: &TimingOptions,
 ) -> Result<Timing, TimingError> {
     let mut launches = Vec::with_capacity(program.launches.len());
     let mut trace = Vec::new();
@@ -270,14 +270,14 @@ pub fn predict_with(
     for (number, launch) in program.launches.iter().enumerate() {
         let flat = Flat::new(launch)?;
         let spans_left = options.trace_spans.saturating_sub(trace.len());
-        let options = Options {
+        let options = TimingOptions {
             trace_spans: spans_left,
             ..*options
         };
         let (timing, spans) = predict_launch(&flat, machine, profile, &options)?;
         total_ns += timing.ns;
         launches.push(timing);
-        trace.extend(spans.into_iter().map(|span| Span {
+        trace.extend(spans.into_iter().map(|span| TraceSpan {
             launch: number,
             ..span
         }));
@@ -285,7 +285,7 @@ pub fn predict_with(
     let works_ns: Vec<f64> = launches.iter().map(|launch| launch.ns).collect();
     let loads_ns = exposed_loads_ns(&program.launches, &works_ns, (machine, profile))?;
     let dispatch_ns = profile.dispatch.call_ns + loads_ns.iter().sum::<f64>();
-    let provenance = profile.provenance(Scope::Kernel, machine);
+    let provenance = profile.provenance(ErrorScope::Kernel, machine);
     Ok(Timing {
         program: program.name.clone(),
         total_ns: total_ns + dispatch_ns,
@@ -336,16 +336,16 @@ fn predict_launch(
     flat: &Flat<'_>,
     machine: &Machine,
     profile: &Profile,
-    options: &Options,
-) -> Result<(LaunchTiming, Vec<Span>), TimingError> {
-    let network = Network::new(flat, machine, profile)?;
+    options: &TimingOptions,
+) -> Result<(LaunchTiming, Vec<TraceSpan>), TimingError> {
+    let network = TimingNetwork::new(flat, machine, profile)?;
     let launch = flat.launch;
     let groups = points::groups(launch);
-    let mut total = Run::new(flat);
+    let mut total = SimulationCounts::new(flat);
     let mut simulated = 0;
     let mut spans = Vec::new();
     let n_points = launch.n_grid_points().unwrap_or(u64::MAX);
-    if launch.order == Order::Sequential {
+    if launch.order == GridOrder::Sequential {
         let issue_ns = profile.dispatch.issue_ns;
         let folded = points::folded(launch);
         for (number, group) in groups.iter().enumerate() {
@@ -380,13 +380,13 @@ fn predict_launch(
 }
 
 fn simulate(
-    network: &Network<'_>,
+    network: &TimingNetwork<'_>,
     points: &[Vec<u32>],
     issue_ns: f64,
     spans: usize,
-    options: &Options,
-) -> Result<Run, TimingError> {
-    Engine::new(
+    options: &TimingOptions,
+) -> Result<SimulationCounts, TimingError> {
+    TimingEngine::new(
         network,
         points.to_vec(),
         issue_ns,
@@ -399,11 +399,11 @@ fn simulate(
 /// A streamed launch whose points differ, in stretches of the grid within which they hardly do. That the
 /// next stretch begins before the last has ended is left out.
 fn in_segments(
-    network: &Network<'_>,
+    network: &TimingNetwork<'_>,
     n_points: u64,
-    options: &Options,
-) -> Result<(Run, u64), TimingError> {
-    let mut total = Run::new(network.flat);
+    options: &TimingOptions,
+) -> Result<(SimulationCounts, u64), TimingError> {
+    let mut total = SimulationCounts::new(network.flat);
     let mut simulated = 0;
     for segment in 0..SEGMENTS {
         let start = segment * n_points / SEGMENTS;
@@ -418,11 +418,11 @@ fn in_segments(
 /// The first of `n_points` grid points of a streamed launch from `start`, the rest extrapolated from
 /// how the last of them follow each other. All of them where they are not alike.
 fn streamed(
-    network: &Network<'_>,
+    network: &TimingNetwork<'_>,
     (start, n_points): (u64, u64),
     alike: bool,
-    options: &Options,
-) -> Result<(Run, u64), TimingError> {
+    options: &TimingOptions,
+) -> Result<(SimulationCounts, u64), TimingError> {
     let launch: &Launch = network.flat.launch;
     let first = |n: u64| {
         let points = launch.grid_points().skip(start as usize);

@@ -30,11 +30,11 @@ pub use rule::{Refusal, Rule};
 
 use crate::Machine;
 use crate::program::{Flat, FlatError, Program, resident};
-use rule::{Finding, Findings};
+use rule::{Findings, RuleFinding};
 
 /// The most that any tile uses of each resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct ResourceReport {
     /// Bytes of L1 of a core, with its stack.
     pub l1_bytes: u64,
     /// Bytes of a memory tile.
@@ -60,9 +60,9 @@ pub struct Report {
 /// # Errors
 ///
 /// Every rule that the program breaks, as far as they could be examined: see the module.
-pub fn verify(program: &Program, machine: &Machine) -> Result<Report, Vec<Refusal>> {
+pub fn verify(program: &Program, machine: &Machine) -> Result<ResourceReport, Vec<Refusal>> {
     let mut findings = Findings::default();
-    let mut report = Report::default();
+    let mut report = ResourceReport::default();
     limits::check(program, &mut findings);
     findings.stop()?;
     names(program, &mut findings);
@@ -115,12 +115,12 @@ pub fn verify(program: &Program, machine: &Machine) -> Result<Report, Vec<Refusa
 fn side_by_side(
     program: &Program,
     machine: &Machine,
-    report: &mut Report,
+    report: &mut ResourceReport,
     findings: &mut Findings,
 ) {
     if let Some(first) = program.launches.first().filter(|l| l.resident) {
         findings.launch.clone_from(&first.name);
-        let finding = Finding::new(Rule::Malformed, "resident, and no launch is before it");
+        let finding = RuleFinding::new(Rule::Malformed, "resident, and no launch is before it");
         let fix = "Leave the word out of a program's first launch";
         findings.add("resident", "resident", finding.fix(fix));
     }
@@ -160,7 +160,7 @@ fn structure<'p>(
                 "argument {slot}, the program has {} slots",
                 program.slots.len()
             );
-            let finding = Finding::new(Rule::Malformed, message);
+            let finding = RuleFinding::new(Rule::Malformed, message);
             findings.add("args", "args", finding.fix("Name a slot of the program"));
             continue;
         }
@@ -183,7 +183,7 @@ fn names(program: &Program, findings: &mut Findings) {
     let launches = program.launches.iter().map(|l| ("launch", &l.name));
     for (kind, name) in slots.chain(launches) {
         if !seen.insert((kind, name)) {
-            let finding = Finding::new(Rule::Malformed, format!("two have the name {name}"));
+            let finding = RuleFinding::new(Rule::Malformed, format!("two have the name {name}"));
             findings.add(name, format!("{kind} {name}"), finding.fix("Rename one"));
         }
     }

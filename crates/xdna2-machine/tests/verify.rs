@@ -7,7 +7,7 @@
 
 use millrace_xdna2_machine::program::{Program, text};
 use millrace_xdna2_machine::verify::{Refusal, Rule, verify};
-use millrace_xdna2_machine::{Machine, functional};
+use millrace_xdna2_machine::{Machine, simulate};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -143,11 +143,11 @@ fn what_is_refused_as_a_hang_hangs_in_the_functional_simulation() {
             .iter()
             .map(|s| s.size_bytes().unwrap() as usize);
         let mut buffers: Vec<Vec<u8>> = sizes.map(|n| vec![0; n]).collect();
-        let options = functional::Options::new(&cpu);
-        let fault = functional::run(&fixture.program, &mut buffers, &options).unwrap_err();
+        let options = simulate::SimulateOptions::new(&cpu);
+        let fault = simulate::run(&fixture.program, &mut buffers, &options).unwrap_err();
         let hangs_there = matches!(
             fault,
-            functional::Fault::Deadlock { .. } | functional::Fault::Leftover { .. }
+            simulate::SimulationFault::Deadlock { .. } | simulate::SimulationFault::Leftover { .. }
         );
         assert!(hangs_there, "{}: {fault}", fixture.name);
         hangs += 1;

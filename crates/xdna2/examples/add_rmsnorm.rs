@@ -6,9 +6,9 @@ use half::bf16;
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_npu::Element::Bf16;
 use millrace_xdna2::mapping::{self, Tolerance, compare};
-use millrace_xdna2_machine::functional::{self, Options};
 use millrace_xdna2_machine::program::builder::prelude::*;
-use millrace_xdna2_machine::program::{Part, stitch, text};
+use millrace_xdna2_machine::program::{StitchPart, stitch, text};
+use millrace_xdna2_machine::simulate::{self, SimulateOptions};
 use millrace_xdna2_machine::timing::{self, Timing};
 use millrace_xdna2_machine::{Machine, Profile, verify};
 use std::error::Error;
@@ -16,7 +16,7 @@ use std::error::Error;
 // doc: build
 /// s = a + b and y = s / √(mean(s²) + ε) · γ by row of `d` elements, on 8 columns of `m` cores.
 /// A column takes `n_rows / 8` consecutive rows, `m` at a time through its memory tile, one a core.
-pub fn add_rmsnorm(n_rows: i64, d: i64, m: i64) -> Result<Program, BuildError> {
+pub fn add_rmsnorm(n_rows: i64, d: i64, m: i64) -> Result<Program, ProgramErrors> {
     let share = n_rows / 8;
     build("add_rmsnorm", |p| {
         p.input("a", Bf16, [n_rows, d]);
@@ -138,7 +138,7 @@ pub fn differences(
     let mut slots = vec![bytes(&a), bytes(&b), bytes(&gamma), empty.clone(), empty];
 
     let cpu = Cpu::new(CpuOptions::default())?;
-    functional::run(program, &mut slots, &Options::new(&cpu))?;
+    simulate::run(program, &mut slots, &SimulateOptions::new(&cpu))?;
 
     let one_ulp = Tolerance::Close {
         ulps: 1,
@@ -171,12 +171,12 @@ pub fn times(program: &Program, shape: &str) -> Result<[Timing; 2], Box<dyn Erro
     };
     let (add, norm) = (library("add-2d")?, library("rmsnorm")?);
     let parts = [
-        Part {
+        StitchPart {
             program: &add,
             prefix: "add",
             arg_map: &["a", "b", "s"],
         },
-        Part {
+        StitchPart {
             program: &norm,
             prefix: "norm",
             arg_map: &["s", "gamma", "y"],

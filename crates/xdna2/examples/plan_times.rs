@@ -9,7 +9,7 @@
 use millrace_format::Source;
 use millrace_model::Model;
 use millrace_model::recipe::Recipe;
-use millrace_model::synth::Geometry;
+use millrace_model::synth::ModelGeometry;
 use millrace_xdna2::lower::{self, Feature, Features, Mode, Options, Plan};
 use millrace_xdna2_machine::{Machine, Profile, timing};
 use std::collections::HashMap;
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             (None, _) => name = arg,
         }
     }
-    let geometry = Geometry::named(&name).ok_or("no such model")?;
+    let geometry = ModelGeometry::named(&name).ok_or("no such model")?;
     let recipe = Recipe::parse("bf16").ok_or("recipe")?;
     let graph = Model::without_weights(geometry, None, recipe, Source::HuggingFace)?.graph;
     let machine = Machine::npu2();

@@ -8,7 +8,7 @@
 use millrace_format::Source;
 use millrace_model::Model;
 use millrace_model::recipe::Recipe;
-use millrace_model::synth::Geometry;
+use millrace_model::synth::ModelGeometry;
 use millrace_plan::predict::{Work, with_settings};
 use millrace_plan::{Facts, Settings};
 use millrace_xdna2::target::Row;
@@ -43,7 +43,7 @@ fn row(
     name: &str,
     (prompt_tokens, context): (u64, u64),
 ) -> Result<(), Box<dyn Error>> {
-    let geometry = Geometry::named(name).ok_or("no such model")?;
+    let geometry = ModelGeometry::named(name).ok_or("no such model")?;
     let recipe = Recipe::parse("bf16").ok_or("recipe")?;
     let graph = Model::without_weights(geometry, None, recipe, Source::HuggingFace)?.graph;
     let settings = Settings {

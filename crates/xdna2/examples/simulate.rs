@@ -3,7 +3,7 @@
 
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_xdna2::mapping;
-use millrace_xdna2_machine::{Machine, functional};
+use millrace_xdna2_machine::{Machine, simulate};
 use std::error::Error;
 use std::time::Instant;
 
@@ -52,13 +52,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         n_threads: arguments.n_threads,
         level: None,
     })?;
-    let options = functional::Options::new(&cpu);
+    let options = simulate::SimulateOptions::new(&cpu);
     let inputs = mapping.inputs(&shape, 1);
     let mut slots = inputs.clone();
     println!("{} {shape} with {tiling}", mapping.name());
     for _ in 0..arguments.repeat {
         let start = Instant::now();
-        let counters = functional::run(&program, &mut slots, &options)?.total();
+        let counters = simulate::run(&program, &mut slots, &options)?.total();
         let seconds = start.elapsed().as_secs_f64();
         let flops = mapping.work(&shape).flops as f64;
         println!(

@@ -41,7 +41,7 @@ use millrace_plan::predict::{
     CallNs, Crossing, HostWork, MachineFacts, ModelError, PriceError, ProgramCost, ProgramDetail,
     ProgramSpan,
 };
-use millrace_xdna2_machine::profile::Scope;
+use millrace_xdna2_machine::profile::ErrorScope;
 use millrace_xdna2_machine::timing::{self, Track};
 use millrace_xdna2_machine::{Machine, Profile};
 
@@ -83,9 +83,9 @@ pub(crate) fn facts(machine: &Machine, profile: &Profile) -> MachineFacts {
 }
 
 /// `modelled(profile, ±error)`, the error being that of whole prompts: tokens, whose own is
-/// `Profile::error_of(Scope::Token)`, come out nearer.
+/// `Profile::error_of(ErrorScope::Token)`, come out nearer.
 pub fn provenance(profile: &Profile, machine: &Machine) -> Provenance {
-    profile.provenance(Scope::Prompt, machine)
+    profile.provenance(ErrorScope::Prompt, machine)
 }
 
 fn priced<T>(result: Result<T, timing::TimingError>) -> Result<T, PriceError> {
@@ -139,9 +139,9 @@ impl millrace_plan::Pricer for Prices<'_> {
         planned: &PlannedProgram,
         n_spans: usize,
     ) -> Result<ProgramDetail, PriceError> {
-        let options = timing::Options {
+        let options = timing::TimingOptions {
             trace_spans: n_spans,
-            ..timing::Options::default()
+            ..timing::TimingOptions::default()
         };
         let program = crate::lower::program_of(planned);
         let program = program.ok_or_else(|| PriceError(foreign(planned)))?;
@@ -161,7 +161,7 @@ fn foreign(planned: &PlannedProgram) -> String {
 
 /// The spans of a timing, cores shared by all programs and channels each program's own.
 fn detail(timing: &timing::Timing) -> ProgramDetail {
-    let span = |span: &timing::Span| {
+    let span = |span: &timing::TraceSpan| {
         let (group, track, lane) = match span.track {
             Track::Core(col, row) => ("cores", format!("core {col},{row}"), 0),
             Track::Channel(id) => {

@@ -5,7 +5,7 @@ use millrace_format::Source;
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_model::Model;
 use millrace_model::recipe::Recipe;
-use millrace_model::synth::Geometry;
+use millrace_model::synth::ModelGeometry;
 use millrace_npu::ProgramCache;
 use millrace_plan::{PassKind, Plan, PlannedProgram, compile};
 use millrace_xdna2::lower::{Features, Mode};
@@ -31,7 +31,7 @@ fn planner(mode: Mode) -> Xdna2 {
 }
 
 fn model(name: &str) -> Model {
-    let geometry = Geometry::named(name).unwrap();
+    let geometry = ModelGeometry::named(name).unwrap();
     let recipe = Recipe::parse("BF16").unwrap();
     Model::without_weights(geometry, None, recipe, Source::Gguf).unwrap()
 }

@@ -4,7 +4,8 @@
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_npu::conformance::{self, Sample, Subject};
 use millrace_npu::{
-    Buffer, Completion, Container, Device, DeviceError, Direction, Held, LoadedProgram, Role, Usage,
+    Buffer, Completion, Container, Device, DeviceError, DeviceUsage, Direction, LoadedProgram,
+    Role, Usage,
 };
 use millrace_npu::{Corruption, Inject, Injection};
 use millrace_xdna2::mapping;
@@ -201,7 +202,7 @@ fn refused_loads_and_allocations_hold_nothing() {
         (1, 64, 0)
     );
     drop(first);
-    assert_eq!(device.held(), Held::default());
+    assert_eq!(device.held(), DeviceUsage::default());
     let ready = Ready::new(&device, &sample);
     ready.run(&device).unwrap();
     assert!(ready.is_right());
@@ -243,7 +244,7 @@ fn a_lost_device_says_so_until_all_is_made_anew() {
     anew.run(&device).unwrap();
     assert!(anew.is_right());
     drop((bound, ready, anew));
-    assert_eq!(device.held(), Held::default());
+    assert_eq!(device.held(), DeviceUsage::default());
 }
 
 #[test]
@@ -303,5 +304,5 @@ fn every_flipped_byte_of_a_container_is_found() {
             Err(other) => panic!("byte {at}: {other}"),
         }
     }
-    assert_eq!(device.held(), Held::default());
+    assert_eq!(device.held(), DeviceUsage::default());
 }

@@ -5,7 +5,7 @@
 use millrace_xdna2::mapping;
 use millrace_xdna2_machine::profile::Cycles;
 use millrace_xdna2_machine::timing::closed::{self, GemmTile};
-use millrace_xdna2_machine::timing::{Options, predict, predict_with};
+use millrace_xdna2_machine::timing::{TimingOptions, predict, predict_with};
 use millrace_xdna2_machine::{Machine, Profile, Program};
 
 fn setup() -> (Machine, Profile) {
@@ -205,9 +205,9 @@ fn several_herds_load_their_cores() {
 fn a_trace_is_bounded_and_in_the_launch() {
     let (machine, profile) = setup();
     let program = program("gemm-f32", "512x512x512", "");
-    let options = Options {
+    let options = TimingOptions {
         trace_spans: 100,
-        ..Options::default()
+        ..TimingOptions::default()
     };
     let timing = predict_with(&program, &machine, &profile, &options).expect("runs");
     assert_eq!(timing.trace.len(), 100);
@@ -249,9 +249,9 @@ fn an_unknown_kernel_object_is_named() {
 fn an_early_stop_extrapolates_from_bytes() {
     let (machine, profile) = setup();
     let program = program("silu-mul", "1048576", "");
-    let options = Options {
+    let options = TimingOptions {
         max_events: 400,
-        ..Options::default()
+        ..TimingOptions::default()
     };
     let whole = predict(&program, &machine, &profile)
         .expect("runs")

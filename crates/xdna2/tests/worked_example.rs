@@ -9,8 +9,8 @@ mod example;
 
 use half::bf16;
 use millrace_kernels::{Cpu, CpuOptions};
-use millrace_xdna2_machine::functional::{self, Options};
 use millrace_xdna2_machine::program::text;
+use millrace_xdna2_machine::simulate::{self, SimulateOptions};
 use millrace_xdna2_machine::timing::Timing;
 use millrace_xdna2_machine::verify::Rule;
 use millrace_xdna2_machine::{Machine, Profile, verify};
@@ -135,6 +135,6 @@ fn the_text_form_program_of_the_page_runs() {
     let sum: Vec<f32> = a.iter().zip(&b).map(|(a, b)| a + b).collect();
     let mut slots = vec![bytes(&a), bytes(&b), vec![0; 2 * n]];
     let cpu = Cpu::new(CpuOptions::default()).unwrap();
-    functional::run(&program, &mut slots, &Options::new(&cpu)).unwrap();
+    simulate::run(&program, &mut slots, &SimulateOptions::new(&cpu)).unwrap();
     assert!(slots[2] == bytes(&sum));
 }

@@ -4,18 +4,18 @@ mod drafted;
 pub(crate) mod measure;
 mod report;
 
-use crate::describe::Summary;
+use crate::describe::CheckpointSummary;
 use crate::draft_args::DraftArgs;
 use crate::engine_args::{kv_type_parser, level_parser};
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::machine;
 use crate::model_arg::ModelArgs;
 use crate::output::{Out, Ui};
-use crate::progress::Progress;
+use crate::progress::ProgressDisplay;
 use crate::target_args::{DeviceArgs, examples};
-use measure::{Bench, Test};
+use measure::{BenchSession, Test};
 use millrace_runtime::{EngineOptions, KvType, Level, LoadedModel};
-use report::{Format, Reporter, Row};
+use report::{BenchRow, ReportFormat, Reporter};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ the tokens of all together; the test's name then ends in their number, as tg64 x
 /// Measure tokens a second
 #[derive(clap::Args, Debug)]
 #[command(after_help = examples(EXAMPLES))]
-pub(crate) struct Args {
+pub(crate) struct BenchArgs {
     #[command(flatten)]
     model: ModelArgs,
     /// Prompt lengths to test; 0 for none
@@ -99,8 +99,8 @@ pub(crate) struct Args {
     #[arg(long)]
     no_warmup: bool,
     /// How to print
-    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = Format::Md)]
-    output: Format,
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = ReportFormat::Md)]
+    output: ReportFormat,
     #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
@@ -124,7 +124,7 @@ fn parse_count(text: &str) -> Result<usize, String> {
 }
 
 /// The tests of one engine, in llama-bench's order.
-fn tests(args: &Args) -> Vec<Test> {
+fn tests(args: &BenchArgs) -> Vec<Test> {
     let mut tests = Vec::new();
     let depths = args.n_depth.iter();
     let settings = depths.flat_map(|&depth| args.sequences.iter().map(move |&n| (depth, n)));
@@ -143,15 +143,15 @@ fn tests(args: &Args) -> Vec<Test> {
     tests
 }
 
-pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+pub(crate) fn run(args: &BenchArgs, ui: Ui) -> CommandResult {
     let tests = tests(args);
     let Some(n_ctx) = tests.iter().map(Test::n_tokens).max() else {
-        return Err(Failure::usage(
+        return Err(CommandFailure::usage(
             "nothing to measure: -p and -n are 0 and there is no -pg",
         ));
     };
     if n_ctx >= 1 << 31 {
-        return Err(Failure::usage(format!(
+        return Err(CommandFailure::usage(format!(
             "-p, -n, --pg and -d ask for a context of {n_ctx} tokens; there can be 2^31 - 1"
         )));
     }
@@ -159,7 +159,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     if args.draft.draft.is_some() {
         return run_drafted(args, &model, ui);
     }
-    let summary = Summary::of(model.checkpoint());
+    let summary = CheckpointSummary::of(model.checkpoint());
     let cpu_name = machine::processor().name.unwrap_or_default();
     let threads = match args.threads.as_slice() {
         [] => vec![None],
@@ -169,7 +169,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         .iter()
         .flat_map(|n| args.kv_type.iter().map(move |kv_type| (*n, *kv_type)));
     let total = tests.len() * threads.len() * args.kv_type.len();
-    let progress = Progress::steps(ui, (total * args.repetitions as usize) as u64);
+    let progress = ProgressDisplay::steps(ui, (total * args.repetitions as usize) as u64);
     let mut reporter = Reporter::new(args.output, Out::new());
     for (n_threads, kv_type) in settings {
         let options = EngineOptions {
@@ -188,7 +188,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
                 ));
             });
         }
-        let mut bench = Bench::new(engine)?;
+        let mut bench = BenchSession::new(engine)?;
         for test in &tests {
             progress.message(test.name());
             if !args.no_warmup {
@@ -200,7 +200,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
                 samples_ns.push(bench.run(test)?);
                 progress.advance(1);
             }
-            let row = Row {
+            let row = BenchRow {
                 summary: &summary,
                 cpu_name: &cpu_name,
                 engine: bench.engine(),
@@ -217,17 +217,17 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
 }
 
 /// With and without drafts, at the first of the settings.
-fn run_drafted(args: &Args, model: &Arc<LoadedModel>, ui: Ui) -> Outcome {
+fn run_drafted(args: &BenchArgs, model: &Arc<LoadedModel>, ui: Ui) -> CommandResult {
     let several = args.threads.len() > 1 || args.kv_type.len() > 1;
     let others = args.sequences != [1] || args.n_depth != [0] || !args.pg.is_empty();
     if several || others {
-        return Err(Failure::usage(
+        return Err(CommandFailure::usage(
             "--draft measures one sequence at one setting: -t and --kv-type take one value, --pg, -d and \
              --sequences none",
         ));
     }
-    if args.output == Format::Csv || args.output == Format::Jsonl {
-        return Err(Failure::usage(
+    if args.output == ReportFormat::Csv || args.output == ReportFormat::Jsonl {
+        return Err(CommandFailure::usage(
             "--draft prints a table (-o md) or JSON (-o json)",
         ));
     }
@@ -251,15 +251,15 @@ mod cases {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Line {
+    struct BenchLine {
         #[command(flatten)]
-        args: Args,
+        args: BenchArgs,
     }
 
     #[test]
     fn tests_come_in_llama_benchs_order() {
         let line = "x m.gguf -p 16,32 -n 0 --pg 8,4 -d 0,64";
-        let args = Line::parse_from(line.split(' ')).args;
+        let args = BenchLine::parse_from(line.split(' ')).args;
         let names: Vec<String> = tests(&args).iter().map(Test::name).collect();
         assert_eq!(
             names,
@@ -277,11 +277,11 @@ mod cases {
     #[test]
     fn sequences_multiply_the_tests() {
         let line = "x m.gguf -p 16 -n 4 --sequences 1,8 -d 32";
-        let args = Line::parse_from(line.split(' ')).args;
+        let args = BenchLine::parse_from(line.split(' ')).args;
         let names: Vec<String> = tests(&args).iter().map(Test::name).collect();
         let expected = ["pp16 @ d32", "tg4 @ d32", "pp16 x8 @ d32", "tg4 x8 @ d32"];
         assert_eq!(names, expected);
-        assert!(Line::try_parse_from("x m.gguf --sequences 0".split(' ')).is_err());
+        assert!(BenchLine::try_parse_from("x m.gguf --sequences 0".split(' ')).is_err());
     }
 
     #[test]

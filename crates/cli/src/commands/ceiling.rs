@@ -1,9 +1,9 @@
 //! `millrace ceiling`: the tokens a second that no software can exceed, and what would move them.
 
 use crate::engine_args::{CpuArgs, kv_type_parser};
-use crate::exit::{Failure, Outcome};
-use crate::output::{Align, Out, Table, Ui, bytes, rate};
-use crate::plan_args::{Planned, SubjectArgs};
+use crate::exit::{CommandFailure, CommandResult};
+use crate::output::{Align, Out, TextTable, Ui, bytes, rate};
+use crate::plan_args::{PlanSubject, SubjectArgs};
 use crate::roofs::{Setting, element_bytes};
 use crate::target_args::{DeviceArgs, examples};
 use millrace_plan::bound::{Bound, Demand, Limit, Roofs, StepOf, expected_tokens};
@@ -26,7 +26,7 @@ were different.";
 /// Work out what no software can beat, and what would change it
 #[derive(clap::Args, Debug)]
 #[command(after_help = examples(EXAMPLES))]
-pub(crate) struct Args {
+pub(crate) struct CeilingArgs {
     #[command(flatten)]
     subject: SubjectArgs,
     /// Tokens in the context
@@ -79,7 +79,7 @@ fn parse_cost(text: &str) -> Result<f64, String> {
 
 /// The bound if something were different.
 #[derive(Clone, Debug, Serialize)]
-struct Row {
+struct CeilingRow {
     what: String,
     /// Of all sequences.
     tokens_per_s: f64,
@@ -107,10 +107,10 @@ const ONE: StepOf = StepOf {
 
 impl Question<'_> {
     /// The bound, and what would change it.
-    fn rows(&self) -> Vec<Row> {
+    fn rows(&self) -> Vec<CeilingRow> {
         let (demand, roofs) = (self.demand, self.roofs);
         let base = Bound::of(demand, roofs, ONE);
-        let row = |what: String, tokens: f64, ns: f64, limit: Limit| Row {
+        let row = |what: String, tokens: f64, ns: f64, limit: Limit| CeilingRow {
             what,
             tokens_per_s: tokens * 1e9 / ns,
             factor: tokens * base.ns() / ns,
@@ -185,7 +185,7 @@ impl Question<'_> {
     }
 
     /// The answer in words.
-    fn verdict(&self, rows: &[Row], reached: Option<f64>) -> String {
+    fn verdict(&self, rows: &[CeilingRow], reached: Option<f64>) -> String {
         let base = Bound::of(self.demand, self.roofs, ONE);
         let memory = base.weights_ns + base.cache_ns;
         let of_weights = 100.0 * base.weights_ns / memory.max(f64::MIN_POSITIVE);
@@ -220,7 +220,7 @@ impl Question<'_> {
     }
 }
 
-pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+pub(crate) fn run(args: &CeilingArgs, ui: Ui) -> CommandResult {
     let planned = args.subject.read(ui)?;
     if args.depth >= planned.model().config.context_length as u64 {
         ui.warn(format_args!(
@@ -236,7 +236,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let kv_type = match setting.token {
         Some(_) if args.kv_type != KvType::F16 => {
             let asked = args.kv_type.name();
-            return Err(Failure::usage(format!(
+            return Err(CommandFailure::usage(format!(
                 "--kv-type {asked} is the CPU's: devices keep keys and values in bf16"
             )));
         }
@@ -260,12 +260,12 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
 }
 
 fn print(
-    args: &Args,
-    planned: &Planned,
+    args: &CeilingArgs,
+    planned: &PlanSubject,
     (setting, kv_type): (&Setting, KvType),
-    rows: &[Row],
+    rows: &[CeilingRow],
     verdict: &str,
-) -> Outcome {
+) -> CommandResult {
     let mut out = Out::new();
     let (demand, roofs) = (&setting.demand, &setting.roofs);
     if args.json {
@@ -307,7 +307,7 @@ fn print(
     }
     out.line("")?;
     let right = Align::Right;
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         ("if", Align::Left),
         ("tokens/s at most", right),
         ("factor", right),
@@ -330,7 +330,7 @@ fn print(
 mod tests {
     use super::*;
 
-    fn rows(demand: Demand, roofs: Roofs) -> (Vec<Row>, String) {
+    fn rows(demand: Demand, roofs: Roofs) -> (Vec<CeilingRow>, String) {
         let question = Question {
             demand: &demand,
             roofs: &roofs,

@@ -8,7 +8,7 @@ mod saved;
 use crate::device_stats;
 use crate::draft_args::{self, DraftArgs};
 use crate::engine_args::{ContextArgs, CpuArgs, warn_beyond_training};
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult, Exit};
 use crate::image_args::VisionArgs;
 use crate::interrupt;
 use crate::model_arg::{ModelArgs, warn};
@@ -18,7 +18,7 @@ use crate::sampling_args::{LengthArgs, SamplingArgs, generate_params};
 use crate::stats;
 use crate::target_args::{DeviceArgs, examples};
 use conversation::Conversation;
-use input::{Input, Line};
+use input::{ChatInput, Input};
 use millrace::{Event, Finish, Session};
 use std::path::{Path, PathBuf};
 
@@ -43,7 +43,7 @@ In the conversation:
 /// Talk with a model
 #[derive(clap::Args, Debug)]
 #[command(after_help = examples(EXAMPLES))]
-pub(crate) struct Args {
+pub(crate) struct ChatArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
     #[command(flatten)]
@@ -70,7 +70,7 @@ pub(crate) struct Args {
     pub(crate) draft: DraftArgs,
 }
 
-pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+pub(crate) fn run(args: &ChatArgs, ui: Ui) -> CommandResult {
     if let Some(server) = args.server.open()? {
         return remote::run(args, server, ui);
     }
@@ -112,9 +112,11 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let mut out = Out::new();
     loop {
         match input.next()? {
-            Line::End => return Ok(()),
-            Line::Message(text) => say(&mut conversation, text, &mut out, ui, input.is_terminal())?,
-            Line::Command(name, rest) => {
+            ChatInput::End => return Ok(()),
+            ChatInput::Message(text) => {
+                say(&mut conversation, text, &mut out, ui, input.is_terminal())?
+            }
+            ChatInput::Command(name, rest) => {
                 if name == "exit" {
                     return Ok(());
                 }
@@ -134,7 +136,7 @@ fn say(
     out: &mut Out,
     ui: Ui,
     is_terminal: bool,
-) -> Outcome {
+) -> CommandResult {
     interrupt::clear();
     // On a terminal the conversation goes on after a stopped answer.
     let _patience = is_terminal.then(interrupt::patience);
@@ -174,7 +176,7 @@ fn say(
         ui.note(Paint::Dim.stderr(&format!("[{line}]")));
     }
     match answer.finish {
-        Finish::Cancelled if !is_terminal => Err(Failure::interrupted()),
+        Finish::Cancelled if !is_terminal => Err(CommandFailure::interrupted()),
         _ => {
             interrupt::clear();
             Ok(())
@@ -189,9 +191,9 @@ fn command(
     rest: &str,
     out: &mut Out,
     ui: Ui,
-) -> Outcome {
+) -> CommandResult {
     let path = || match rest {
-        "" => Err(Failure::usage(format!("/{name} needs a file name"))),
+        "" => Err(CommandFailure::usage(format!("/{name} needs a file name"))),
         path => Ok(Path::new(path)),
     };
     match name {
@@ -228,7 +230,7 @@ fn command(
         other => {
             let hint =
                 "/help lists the commands; to begin a message with a slash, put a space first";
-            return Err(Failure::usage(format!("no command /{other}")).hint(hint));
+            return Err(CommandFailure::usage(format!("no command /{other}")).hint(hint));
         }
     }
     out.flush()

@@ -2,18 +2,18 @@
 
 mod report;
 
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::interrupt;
 use crate::output::Ui;
 use crate::plan_args::{self, PlanArgs};
 use crate::program_cache;
-use crate::progress::Progress;
+use crate::progress::ProgressDisplay;
 use crate::target_args::examples;
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_model::graph::Graph;
 use millrace_npu::ProgramCache;
 use millrace_plan::{Compiled, LowerError, PassKind, Planner, compile};
-use report::Report;
+use report::CompileReport;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -35,7 +35,7 @@ itself makes other programs; the folder may be deleted at any time.";
 /// Compile a model's programs ahead of time, and list them
 #[derive(clap::Args, Debug)]
 #[command(after_help = examples(EXAMPLES))]
-pub(crate) struct Args {
+pub(crate) struct CompileArgs {
     #[command(flatten)]
     plan: PlanArgs,
     /// Prompt lengths to compile for [default: every length that prompts are padded to]
@@ -55,7 +55,7 @@ pub(crate) struct Args {
 /// Longest prompt: no model's context is longer.
 const MAX_PROMPT: u64 = 1 << 22;
 
-pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+pub(crate) fn run(args: &CompileArgs, ui: Ui) -> CommandResult {
     let planned = args.plan.read(ui)?;
     let planner = args.plan.target.planner(planned.graph())?;
     let sequences = planned.sequences(&*planner, &args.prompt_tokens);
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let start = Instant::now();
     let plans = compile_all(&cache, &*planner, planned.graph(), &kinds, ui)?;
     let elapsed = start.elapsed();
-    Report {
+    CompileReport {
         planned: &planned,
         planner: &*planner,
         dir: dir.as_deref(),
@@ -92,8 +92,8 @@ fn compile_all(
     graph: &Graph,
     kinds: &[PassKind],
     ui: Ui,
-) -> Outcome<Vec<(PassKind, Compiled)>> {
-    let progress = Progress::steps(ui, kinds.len() as u64);
+) -> CommandResult<Vec<(PassKind, Compiled)>> {
+    let progress = ProgressDisplay::steps(ui, kinds.len() as u64);
     progress.message("compiling");
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<Option<Result<Compiled, LowerError>>>> =
@@ -119,7 +119,7 @@ fn compile_all(
     let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     let mut plans = Vec::new();
     for (kind, compiled) in kinds.iter().zip(done) {
-        let compiled = compiled.ok_or_else(Failure::interrupted)?;
+        let compiled = compiled.ok_or_else(CommandFailure::interrupted)?;
         plans.push((*kind, compiled?));
     }
     Ok(plans)

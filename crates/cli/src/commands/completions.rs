@@ -1,7 +1,7 @@
 //! `millrace completions`: completion scripts for shells.
 
 use crate::cli::Cli;
-use crate::exit::Outcome;
+use crate::exit::CommandResult;
 use crate::output::{Out, Ui};
 use clap::CommandFactory;
 use clap_complete::Shell;
@@ -15,13 +15,13 @@ Examples:
 /// Print a completion script for a shell
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
+pub(crate) struct CompletionsArgs {
     /// The shell
     #[arg(value_enum)]
     shell: Shell,
 }
 
-pub(crate) fn run(args: &Args, _ui: Ui) -> Outcome {
+pub(crate) fn run(args: &CompletionsArgs, _ui: Ui) -> CommandResult {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "millrace", &mut script);
     let mut out = Out::new();

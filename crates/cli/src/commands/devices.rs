@@ -1,9 +1,9 @@
 //! `millrace devices`: what this machine can compute with.
 
-use crate::exit::Outcome;
-use crate::machine::{self, Accelerator, Memory, Processor};
-use crate::output::{Align, Out, Paint, Table, Ui, bytes};
-use crate::progress::Progress;
+use crate::exit::CommandResult;
+use crate::machine::{self, Accelerator, HostMemory, Processor};
+use crate::output::{Align, Out, Paint, TextTable, Ui, bytes};
+use crate::progress::ProgressDisplay;
 use crate::target_args::targets;
 use millrace_kernels::Level;
 use millrace_plan::{Choice, Hardware, Settings, Target};
@@ -21,7 +21,7 @@ Examples:
 /// Show what this machine can compute with
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
+pub(crate) struct DevicesArgs {
     /// Measure how fast memory can be read (a second or two)
     #[arg(long)]
     measure: bool,
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+pub(crate) fn run(args: &DevicesArgs, ui: Ui) -> CommandResult {
     let processor = machine::processor();
     let memory = machine::memory();
     let accelerators = machine::accelerators();
@@ -58,14 +58,14 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
 
 /// A level that the processor seems made for, and why it cannot be used.
 #[derive(serde::Serialize)]
-struct Refused {
+struct LevelRefusal {
     level: &'static str,
     reason: String,
 }
 
-fn refused_levels() -> Vec<Refused> {
+fn refused_levels() -> Vec<LevelRefusal> {
     let refused = |level: Level| {
-        Some(Refused {
+        Some(LevelRefusal {
             level: level.name(),
             reason: level.refusal()?,
         })
@@ -73,7 +73,7 @@ fn refused_levels() -> Vec<Refused> {
     Level::ALL.into_iter().filter_map(refused).collect()
 }
 
-fn print_processor(processor: &Processor, out: &mut Out) -> Outcome {
+fn print_processor(processor: &Processor, out: &mut Out) -> CommandResult {
     out.line(format!(
         "{}  {}",
         Paint::Bold.stdout("CPU"),
@@ -117,7 +117,11 @@ fn print_processor(processor: &Processor, out: &mut Out) -> Outcome {
     Ok(())
 }
 
-fn print_memory(memory: &Memory, read_bytes_per_s: Option<f64>, out: &mut Out) -> Outcome {
+fn print_memory(
+    memory: &HostMemory,
+    read_bytes_per_s: Option<f64>,
+    out: &mut Out,
+) -> CommandResult {
     out.line(format!("\n{}", Paint::Bold.stdout("Memory")))?;
     let text = |n: Option<u64>| n.map_or("?".to_owned(), bytes);
     out.line(format!("  total       {}", text(memory.total_bytes)))?;
@@ -135,7 +139,7 @@ fn print_memory(memory: &Memory, read_bytes_per_s: Option<f64>, out: &mut Out) -
 }
 
 /// Every kind of NPU; what can be set of it for who wants to know.
-fn print_targets(ui: Ui, out: &mut Out) -> Outcome {
+fn print_targets(ui: Ui, out: &mut Out) -> CommandResult {
     out.line(format!("\n{}", Paint::Bold.stdout("NPU")))?;
     for target in targets() {
         let machine = match target.planner(&Settings::default()) {
@@ -171,7 +175,7 @@ fn print_targets(ui: Ui, out: &mut Out) -> Outcome {
     Ok(())
 }
 
-fn print_options(target: &dyn Target, out: &mut Out) -> Outcome {
+fn print_options(target: &dyn Target, out: &mut Out) -> CommandResult {
     let options = target.options();
     for (option, choices) in [
         ("--machine", &options.machines),
@@ -209,11 +213,11 @@ fn target_json(target: &dyn Target) -> Value {
     })
 }
 
-fn print_accelerators(accelerators: &[Accelerator], out: &mut Out) -> Outcome {
+fn print_accelerators(accelerators: &[Accelerator], out: &mut Out) -> CommandResult {
     if accelerators.is_empty() {
         return out.line("  no hardware found (no device in /dev/accel)");
     }
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         ("device", Align::Left),
         ("driver", Align::Left),
         ("access", Align::Left),
@@ -239,7 +243,7 @@ fn measure_read(n_threads: usize, ui: Ui) -> f64 {
     /// Far beyond any cache.
     const THREAD_BYTES: usize = 256 << 20;
     const PASSES: usize = 4;
-    let _progress = Progress::spinner(ui, "measuring memory");
+    let _progress = ProgressDisplay::spinner(ui, "measuring memory");
     let buffers: Vec<Vec<u64>> = (0..n_threads)
         .map(|i| vec![i as u64 + 1; THREAD_BYTES / size_of::<u64>()])
         .collect();

@@ -6,11 +6,11 @@ mod reference;
 mod report;
 
 use crate::engine_args::CpuArgs;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::model_arg::ModelArgs;
 use crate::output::Ui;
-use crate::progress::Progress;
-use crate::target_args::{CorruptSlot, TargetArgs, Wanted, examples};
+use crate::progress::ProgressDisplay;
+use crate::target_args::{CorruptSlot, DevicePurpose, TargetArgs, examples};
 pub(crate) use bisect::{headline, to_json as ops_json};
 use millrace_runtime::npu::{NpuModel, NpuSession};
 use millrace_runtime::{LoadedModel, sampling::argmax};
@@ -34,7 +34,7 @@ mlir-air's `make diagnosis` prints for its Llama-3.2-1B.";
 /// Compare a device with f32, layer by layer, or find the op that is wrong
 #[derive(clap::Args, Debug)]
 #[command(after_help = examples(EXAMPLES))]
-pub(crate) struct Args {
+pub(crate) struct DiagnoseArgs {
     #[command(flatten)]
     model: ModelArgs,
     /// The prompt
@@ -65,7 +65,7 @@ pub(crate) struct Args {
 /// Tokens that the bisect goes on with after the prompt: decode has programs of its own.
 const N_DECODED: usize = 1;
 
-pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+pub(crate) fn run(args: &DiagnoseArgs, ui: Ui) -> CommandResult {
     let model = args.model.load(ui)?;
     let file = match args.reference.as_str() {
         "cpu" => None,
@@ -75,9 +75,9 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         Some(tokens) => tokens,
         None => encode(&model, &args.prompt)?,
     };
-    let wanted = Wanted {
+    let wanted = DevicePurpose {
         corrupt: args.corrupt.clone(),
-        ..Wanted::context(prompt.len() + N_DECODED)
+        ..DevicePurpose::context(prompt.len() + N_DECODED)
     };
     let npu = args.target.load(&model, &args.cpu, &wanted, ui)?;
     if args.bisect {
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let expected = match file {
         Some(states) => states,
         None => {
-            let _progress = Progress::spinner(ui, "running the reference");
+            let _progress = ProgressDisplay::spinner(ui, "running the reference");
             States::by_cpu(&model, &args.cpu, &prompt)?
         }
     };
@@ -95,10 +95,10 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     report::print(args.json, &model, &npu, &expected, &rows)
 }
 
-fn encode(model: &LoadedModel, text: &str) -> Outcome<Vec<u32>> {
+fn encode(model: &LoadedModel, text: &str) -> CommandResult<Vec<u32>> {
     let (tokens, _) = model.tokenizer()?.encode_continued(text, true);
     if tokens.is_empty() {
-        return Err(Failure::usage(
+        return Err(CommandFailure::usage(
             "the prompt is empty: give at least one token",
         ));
     }
@@ -106,11 +106,11 @@ fn encode(model: &LoadedModel, text: &str) -> Outcome<Vec<u32>> {
 }
 
 /// What the device computes for the prompt.
-fn on_device(npu: &Arc<NpuModel>, prompt: &[u32], ui: Ui) -> Outcome<States> {
+fn on_device(npu: &Arc<NpuModel>, prompt: &[u32], ui: Ui) -> CommandResult<States> {
     let mut session = NpuSession::new(npu)?;
     let (capture, observer) = layers::Capture::new(npu);
     session.observe(Some(observer));
-    let _progress = Progress::spinner(ui, "running the device");
+    let _progress = ProgressDisplay::spinner(ui, "running the device");
     let logits = session.prefill(prompt)?.to_vec();
     session.observe(None);
     Ok(States {

@@ -1,12 +1,12 @@
 //! `millrace doctor`: is this machine ready, and if not, what to do.
 //!
-//! Each check is a function from facts to a [`Finding`]; the facts are gathered once.
+//! Each check is a function from facts to a [`CheckResult`]; the facts are gathered once.
 
 mod checks;
 mod self_test;
 
 use crate::engine_args::CpuArgs;
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult, Exit};
 use crate::output::{Out, Paint, Ui};
 use serde::Serialize;
 use serde_json::json;
@@ -21,7 +21,7 @@ Exit code 0: ready, perhaps with warnings. Exit code 1: a check failed.";
 /// Check that this machine is ready, and say what to do if not
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
+pub(crate) struct DoctorArgs {
     #[command(flatten)]
     cpu: CpuArgs,
     /// Print as JSON
@@ -40,7 +40,7 @@ enum Status {
 
 /// What a check found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-struct Finding {
+struct CheckResult {
     check: &'static str,
     status: Status,
     /// What is, in a few words.
@@ -53,9 +53,9 @@ struct Finding {
     fix: Option<String>,
 }
 
-impl Finding {
-    fn ok(check: &'static str, found: impl Into<String>) -> Finding {
-        Finding {
+impl CheckResult {
+    fn ok(check: &'static str, found: impl Into<String>) -> CheckResult {
+        CheckResult {
             check,
             status: Status::Ok,
             found: found.into(),
@@ -64,32 +64,32 @@ impl Finding {
         }
     }
 
-    fn warn(check: &'static str, found: impl Into<String>) -> Finding {
-        Finding {
+    fn warn(check: &'static str, found: impl Into<String>) -> CheckResult {
+        CheckResult {
             status: Status::Warn,
-            ..Finding::ok(check, found)
+            ..CheckResult::ok(check, found)
         }
     }
 
-    fn fail(check: &'static str, found: impl Into<String>) -> Finding {
-        Finding {
+    fn fail(check: &'static str, found: impl Into<String>) -> CheckResult {
+        CheckResult {
             status: Status::Fail,
-            ..Finding::ok(check, found)
+            ..CheckResult::ok(check, found)
         }
     }
 
-    fn because(mut self, cause: impl Into<String>) -> Finding {
+    fn because(mut self, cause: impl Into<String>) -> CheckResult {
         self.cause = Some(cause.into());
         self
     }
 
-    fn fix(mut self, fix: impl Into<String>) -> Finding {
+    fn fix(mut self, fix: impl Into<String>) -> CheckResult {
         self.fix = Some(fix.into());
         self
     }
 }
 
-pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+pub(crate) fn run(args: &DoctorArgs, ui: Ui) -> CommandResult {
     let mut findings = checks::all(args.cpu.threads);
     findings.push(self_test::check(&args.cpu, ui)?);
     let failed = findings
@@ -105,12 +105,15 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     out.flush()?;
     match failed {
         0 => Ok(()),
-        1 => Err(Failure::new(Exit::Failed, "a check failed")),
-        n => Err(Failure::new(Exit::Failed, format!("{n} checks failed"))),
+        1 => Err(CommandFailure::new(Exit::Failed, "a check failed")),
+        n => Err(CommandFailure::new(
+            Exit::Failed,
+            format!("{n} checks failed"),
+        )),
     }
 }
 
-fn print(findings: &[Finding], out: &mut Out) -> Outcome {
+fn print(findings: &[CheckResult], out: &mut Out) -> CommandResult {
     for finding in findings {
         let mark = match finding.status {
             Status::Ok => Paint::Good.stdout("ok  "),

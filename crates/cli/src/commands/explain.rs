@@ -6,13 +6,13 @@ mod rows;
 mod summary;
 mod weights;
 
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::output::{Out, Paint, Ui};
-use crate::plan_args::{PlanArgs, Planned};
+use crate::plan_args::{PlanArgs, PlanSubject};
 use millrace_plan::{PassKind, Plan, Planner};
 use serde_json::{Value, json};
-use summary::Summary;
-use weights::Weights;
+use summary::ExplainSummary;
+use weights::WeightSummary;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -34,7 +34,7 @@ for Llama-3.2-1B (`programming_examples/llama32_1b`).";
 /// Explain where each op of a model runs, and why
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
+pub(crate) struct ExplainArgs {
     #[command(flatten)]
     plan: PlanArgs,
     /// Prompt lengths to explain
@@ -49,14 +49,14 @@ pub(crate) struct Args {
 }
 
 /// A plan to explain.
-struct Case<'a> {
-    planned: &'a Planned,
+struct PlanCase<'a> {
+    planned: &'a PlanSubject,
     planner: &'a dyn Planner,
     kind: PassKind,
     plan: Plan,
 }
 
-pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+pub(crate) fn run(args: &ExplainArgs, ui: Ui) -> CommandResult {
     let planned = args.plan.read(ui)?;
     let planner = args.plan.target.planner(planned.graph())?;
     let machine = planner.machine();
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let longest = args.prompt_tokens.iter().copied().max();
     kinds.push(sequences.decode(longest.unwrap_or(0)));
     for kind in kinds {
-        cases.push(Case {
+        cases.push(PlanCase {
             planned: &planned,
             planner: &*planner,
             kind,
@@ -78,11 +78,11 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     }
     let summary = match args.op {
         Some(_) => None,
-        None => Summary::of(&cases, &args.prompt_tokens)?,
+        None => ExplainSummary::of(&cases, &args.prompt_tokens)?,
     };
     let (target, graph) = (args.plan.target.device, planned.graph());
     let reason = args.plan.target.plans.reason(target, graph);
-    let weights = Weights::of(&cases);
+    let weights = WeightSummary::of(&cases);
     let mut out = Out::new();
     if args.json {
         let each = cases.iter().map(|case| match &args.op {
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     out.flush()
 }
 
-fn check_op(name: &str, planned: &Planned) -> Outcome {
+fn check_op(name: &str, planned: &PlanSubject) -> CommandResult {
     let mut labels: Vec<&str> = planned.graph().nodes.iter().map(|n| n.label).collect();
     if labels.contains(&name) {
         return Ok(());
@@ -133,7 +133,7 @@ fn check_op(name: &str, planned: &Planned) -> Outcome {
     labels.sort_unstable();
     labels.dedup();
     Err(
-        Failure::not_found(format!("{} has no op `{name}`", planned.name()))
+        CommandFailure::not_found(format!("{} has no op `{name}`", planned.name()))
             .hint(format!("its ops are {}", labels.join(", "))),
     )
 }

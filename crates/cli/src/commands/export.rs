@@ -1,6 +1,6 @@
 //! `millrace export`: a model's programs as source for a vendor's own toolchain.
 
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::output::{Out, Ui};
 use crate::plan_args::PlanArgs;
 use crate::target_args::{examples, targets};
@@ -20,7 +20,7 @@ Devices without such a form say so.";
 /// Write a model's programs as source for the vendor's own toolchain
 #[derive(clap::Args, Debug)]
 #[command(after_help = examples(EXAMPLES))]
-pub(crate) struct Args {
+pub(crate) struct ExportArgs {
     #[command(flatten)]
     plan: PlanArgs,
     /// The folder to write
@@ -37,7 +37,7 @@ pub(crate) struct Args {
 /// More tokens than any model's context has.
 const MOST: u64 = 1 << 22;
 
-pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+pub(crate) fn run(args: &ExportArgs, ui: Ui) -> CommandResult {
     let target = args.plan.target.device;
     let planned = args.plan.read(ui)?;
     let planner = args.plan.target.planner(planned.graph())?;
@@ -63,13 +63,15 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
             target.name(),
             forms.collect::<Vec<_>>().join(", ")
         );
-        Failure::usage(message)
+        CommandFailure::usage(message)
     })??;
     for file in &files {
         let path = args.out.join(&file.path);
         let folder = path.parent().unwrap_or(&args.out);
-        std::fs::create_dir_all(folder).map_err(|error| Failure::io(folder.display(), &error))?;
-        output::write(&path, file.text.as_bytes()).map_err(|error| Failure::writing(&error))?;
+        std::fs::create_dir_all(folder)
+            .map_err(|error| CommandFailure::io(folder.display(), &error))?;
+        output::write(&path, file.text.as_bytes())
+            .map_err(|error| CommandFailure::writing(&error))?;
     }
     let mut out = Out::new();
     let (n, dir) = (files.len(), args.out.display());

@@ -1,8 +1,8 @@
 //! `millrace fidelity`: predictions beside published measurements.
 
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult, Exit};
 use crate::output::{Out, Ui};
-use crate::progress::Progress;
+use crate::progress::ProgressDisplay;
 use crate::target_args::{KernelTargetArgs, evidence};
 use millrace_plan::FidelityOf;
 
@@ -18,7 +18,7 @@ Rows that a constant was fitted on are marked. Exit code 1 when a group leaves i
 /// Compare predicted times with published measurements
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
+pub(crate) struct FidelityArgs {
     #[command(flatten)]
     target: KernelTargetArgs,
     /// Rows of single kernels (the default)
@@ -36,11 +36,11 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+pub(crate) fn run(args: &FidelityArgs, ui: Ui) -> CommandResult {
     let target = args.target.device;
     let Some(evidence) = evidence(target) else {
         let message = format!("{} has no measurements to compare with", target.name());
-        return Err(Failure::usage(message));
+        return Err(CommandFailure::usage(message));
     };
     let (what, doing) = match (args.leave_out, args.model) {
         (true, _) => (FidelityOf::LeaveOut, "fitting"),
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         _ => (FidelityOf::Kernels, "predicting"),
     };
     let report = {
-        let _progress = Progress::spinner(ui, doing);
+        let _progress = ProgressDisplay::spinner(ui, doing);
         evidence.fidelity(what)?
     };
     let mut out = Out::new();
@@ -60,6 +60,9 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     out.flush()?;
     match report.failures.is_empty() {
         true => Ok(()),
-        false => Err(Failure::new(Exit::Failed, report.failures.join("; "))),
+        false => Err(CommandFailure::new(
+            Exit::Failed,
+            report.failures.join("; "),
+        )),
     }
 }

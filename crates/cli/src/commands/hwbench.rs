@@ -7,22 +7,22 @@ mod shape;
 mod weights;
 
 use crate::engine_args::level_parser;
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult, Exit};
 use crate::interrupt;
 use crate::machine;
 use crate::output::{Ui, bytes};
-use crate::progress::Progress;
+use crate::progress::ProgressDisplay;
 use check::Slower;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use measure::{Bench, Limits, Row};
+use measure::{HwbenchRow, MatmulBench, MeasureLimits};
 use millrace_kernels::roof::{self, Effort, Roof};
-use millrace_kernels::table::{Kernel, kernels};
+use millrace_kernels::table::{MatmulKernel, kernels};
 use millrace_kernels::{Cpu, CpuOptions, Level};
 use millrace_quant::DType;
-use report::{Report, Setting};
-use shape::{Case, Work};
+use report::{HwbenchReport, Setting};
+use shape::{HwbenchWork, MatrixCase};
 use std::time::Duration;
-use weights::Weights;
+use weights::MatrixCopies;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -40,7 +40,7 @@ the levels named after it; `*` a time taken on some of the rows of the matrix, t
 /// Measure every kernel against the machine's limits
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
+pub(crate) struct HwbenchArgs {
     /// N outputs and K inputs, M tokens before them, or a MODEL whose matrices to take
     #[arg(value_name = "N,K|M,N,K|MODEL", default_value = shape::DEFAULT, hide_default_value = true, value_hint = clap::ValueHint::AnyPath)]
     shape: String,
@@ -87,17 +87,17 @@ fn format_parser() -> impl TypedValueParser<Value = DType> {
         .map(|name| DType::from_name(&name).expect("one of the possible values"))
 }
 
-pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+pub(crate) fn run(args: &HwbenchArgs, ui: Ui) -> CommandResult {
     let load = warn_if_busy(ui);
-    let work = Work::of(args, ui)?;
+    let work = HwbenchWork::of(args, ui)?;
     let cpu = Cpu::new(CpuOptions {
         n_threads: args.threads,
         // All rows this CPU can run, whether or not it prefers their level.
         level: Some(Level::detect()),
     })
-    .map_err(|error| Failure::usage(error.to_string()))?;
+    .map_err(|error| CommandFailure::usage(error.to_string()))?;
     let plan = Trials::new(args, &work)?;
-    let progress = Progress::steps(ui, plan.n_rows as u64);
+    let progress = ProgressDisplay::steps(ui, plan.n_rows as u64);
     progress.message("limits of the machine");
     let effort = Effort {
         read_bytes: plan.stream_bytes,
@@ -111,15 +111,15 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         load,
         unfit: &work.unfit,
     };
-    let mut report = Report::new(args.json, &setting);
+    let mut report = HwbenchReport::new(args.json, &setting);
     progress.suspend(|| report.begin())?;
     let mut slower = Vec::new();
-    let mut weights = Weights::default();
+    let mut weights = MatrixCopies::default();
     for (case, rows) in &plan.cases {
         weights.fill(&cpu, case, plan.stream_bytes)?;
         let mut block = Vec::new();
         for &m in &work.tokens {
-            let mut bench = Bench::new(&cpu, &weights, m);
+            let mut bench = MatmulBench::new(&cpu, &weights, m);
             let measured = measure_rows(&mut bench, rows, &roofs, &plan.limits, &progress);
             let mut measured = measured?;
             if args.assert {
@@ -136,19 +136,19 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
 
 /// What is measured, and within which limits.
 struct Trials<'a> {
-    cases: Vec<(&'a Case, Vec<&'static Kernel>)>,
+    cases: Vec<(&'a MatrixCase, Vec<&'static MatmulKernel>)>,
     n_rows: usize,
-    limits: Limits,
+    limits: MeasureLimits,
     stream_bytes: usize,
 }
 
 impl<'a> Trials<'a> {
-    fn new(args: &Args, work: &'a Work) -> Outcome<Trials<'a>> {
-        let wanted = |kernel: &&Kernel| {
+    fn new(args: &HwbenchArgs, work: &'a HwbenchWork) -> CommandResult<Trials<'a>> {
+        let wanted = |kernel: &&MatmulKernel| {
             kernel.level.is_supported()
                 && (args.level.is_empty() || args.level.contains(&kernel.level))
         };
-        let cases: Vec<(&Case, Vec<&'static Kernel>)> = work
+        let cases: Vec<(&MatrixCase, Vec<&'static MatmulKernel>)> = work
             .cases
             .iter()
             .map(|case| {
@@ -160,7 +160,7 @@ impl<'a> Trials<'a> {
         let n_rows = cases.iter().map(|(_, rows)| rows.len()).sum::<usize>() * work.tokens.len();
         if n_rows == 0 {
             let best = Level::detect();
-            return Err(Failure::usage("no kernel to measure").hint(format!(
+            return Err(CommandFailure::usage("no kernel to measure").hint(format!(
                 "this CPU's level is {best}; a matrix has whole blocks of its format (256 columns fit all)"
             )));
         }
@@ -172,7 +172,7 @@ impl<'a> Trials<'a> {
         Ok(Trials {
             cases,
             n_rows,
-            limits: Limits {
+            limits: MeasureLimits {
                 time: Duration::from_secs(args.time) / n_parts,
                 most_samples: args.repetitions as usize,
             },
@@ -183,16 +183,16 @@ impl<'a> Trials<'a> {
 
 /// Measures one format for one number of tokens.
 fn measure_rows(
-    bench: &mut Bench<'_>,
-    kernels: &[&'static Kernel],
+    bench: &mut MatmulBench<'_>,
+    kernels: &[&'static MatmulKernel],
     roofs: &[(Level, Roof)],
-    limits: &Limits,
-    progress: &Progress,
-) -> Outcome<Vec<Row>> {
+    limits: &MeasureLimits,
+    progress: &ProgressDisplay,
+) -> CommandResult<Vec<HwbenchRow>> {
     let mut rows = Vec::with_capacity(kernels.len());
     for kernel in kernels {
         if interrupt::is_raised() {
-            return Err(Failure::interrupted());
+            return Err(CommandFailure::interrupted());
         }
         progress.message(kernel.name());
         let (_, roof) = roofs
@@ -230,7 +230,7 @@ fn default_stream_bytes() -> usize {
 }
 
 /// Refuses what does not fit this machine, before anything is allocated.
-fn check_memory(work: &Work, stream_bytes: usize) -> Outcome {
+fn check_memory(work: &HwbenchWork, stream_bytes: usize) -> CommandResult {
     let m = work.tokens.iter().copied().max().unwrap_or(0);
     let needed = work
         .cases
@@ -240,7 +240,7 @@ fn check_memory(work: &Work, stream_bytes: usize) -> Outcome {
     // Where the system does not tell, half of the address space is surely too much.
     let usable = machine::memory().usable_bytes().unwrap_or(u64::MAX / 2);
     if needed > usable {
-        return Err(Failure::usage(format!(
+        return Err(CommandFailure::usage(format!(
             "the largest shape needs {} of memory, and {} are free",
             bytes(needed),
             bytes(usable)
@@ -249,12 +249,12 @@ fn check_memory(work: &Work, stream_bytes: usize) -> Outcome {
     Ok(())
 }
 
-fn verdict(slower: &[Slower]) -> Outcome {
+fn verdict(slower: &[Slower]) -> CommandResult {
     if slower.is_empty() {
         return Ok(());
     }
     let lines: Vec<String> = slower.iter().map(ToString::to_string).collect();
-    Err(Failure::new(
+    Err(CommandFailure::new(
         Exit::Failed,
         format!(
             "the dispatcher's pick is not the fastest:\n  {}",

@@ -4,11 +4,11 @@ mod memory;
 mod metadata;
 mod vision;
 
-use crate::describe::{Summary, is_sized};
+use crate::describe::{CheckpointSummary, is_sized};
 use crate::engine_args::kv_type_parser;
-use crate::exit::Outcome;
+use crate::exit::CommandResult;
 use crate::model_arg::{ModelArgs, warn_of};
-use crate::output::{Align, Out, Paint, Table, Ui, bytes, count, printable};
+use crate::output::{Align, Out, Paint, TextTable, Ui, bytes, count, printable};
 use memory::MemoryPlan;
 use millrace_format::Checkpoint;
 use millrace_model::{Model, ModelConfig};
@@ -27,7 +27,7 @@ Examples:
 /// Show what is in a model, and the memory it takes
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
+pub(crate) struct InfoArgs {
     #[command(flatten)]
     model: ModelArgs,
     /// Context length to plan memory for [default: what the model was trained for, at most 8192]
@@ -53,9 +53,9 @@ struct Runnable {
     plan: MemoryPlan,
 }
 
-pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+pub(crate) fn run(args: &InfoArgs, ui: Ui) -> CommandResult {
     let checkpoint = args.model.open(ui)?;
-    let summary = Summary::of(&checkpoint);
+    let summary = CheckpointSummary::of(&checkpoint);
     let metadata = metadata::of(&checkpoint, args.full);
     let tensors = args.tensors.then(|| tensor_rows(&checkpoint));
     let vision = Vision::of(&checkpoint);
@@ -110,7 +110,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     out.flush()
 }
 
-fn print_summary(summary: &Summary, out: &mut Out) -> Outcome {
+fn print_summary(summary: &CheckpointSummary, out: &mut Out) -> CommandResult {
     let title = printable(summary.title.as_deref().unwrap_or(&summary.name));
     out.line(Paint::Bold.stdout(&title))?;
     let architecture = printable(summary.architecture.as_deref().unwrap_or("unknown"));
@@ -133,7 +133,7 @@ fn print_summary(summary: &Summary, out: &mut Out) -> Outcome {
     Ok(())
 }
 
-fn print_config(config: &ModelConfig, out: &mut Out) -> Outcome {
+fn print_config(config: &ModelConfig, out: &mut Out) -> CommandResult {
     let mut lines = vec![
         ("layers", config.n_layers.to_string()),
         (
@@ -167,9 +167,9 @@ fn print_config(config: &ModelConfig, out: &mut Out) -> Outcome {
     Ok(())
 }
 
-fn print_types(summary: &Summary, out: &mut Out) -> Outcome {
+fn print_types(summary: &CheckpointSummary, out: &mut Out) -> CommandResult {
     out.line(format!("\n{}", Paint::Bold.stdout("Sizes by type")))?;
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         ("type", Align::Left),
         ("tensors", Align::Right),
         ("elements", Align::Right),
@@ -192,12 +192,12 @@ fn print_types(summary: &Summary, out: &mut Out) -> Outcome {
     table.print(out)
 }
 
-fn print_metadata(metadata: &[(String, Value)], out: &mut Out) -> Outcome {
+fn print_metadata(metadata: &[(String, Value)], out: &mut Out) -> CommandResult {
     if metadata.is_empty() {
         return Ok(());
     }
     out.line(format!("\n{}", Paint::Bold.stdout("Metadata")))?;
-    let mut table = Table::new(&[("key", Align::Left), ("value", Align::Left)]);
+    let mut table = TextTable::new(&[("key", Align::Left), ("value", Align::Left)]);
     for (key, value) in metadata {
         table.row(vec![key.clone(), metadata::one_line(value)]);
     }
@@ -219,9 +219,9 @@ fn tensor_rows(checkpoint: &Checkpoint) -> Vec<TensorRow> {
     checkpoint.tensors().iter().map(row).collect()
 }
 
-fn print_tensors(tensors: &[TensorRow], out: &mut Out) -> Outcome {
+fn print_tensors(tensors: &[TensorRow], out: &mut Out) -> CommandResult {
     out.line(format!("\n{}", Paint::Bold.stdout("Tensors")))?;
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         ("name", Align::Left),
         ("shape", Align::Left),
         ("type", Align::Left),
@@ -236,7 +236,7 @@ fn print_tensors(tensors: &[TensorRow], out: &mut Out) -> Outcome {
 }
 
 fn to_json(
-    summary: &Summary,
+    summary: &CheckpointSummary,
     metadata: &[(String, Value)],
     tensors: Option<&[TensorRow]>,
     runnable: &Result<Runnable, String>,

@@ -4,9 +4,9 @@ mod print;
 mod slot_file;
 
 use crate::engine_args::CpuArgs;
-use crate::exit::{Exit, Failure, Outcome};
-use crate::output::{Align, Out, Table, Ui};
-use crate::progress::Progress;
+use crate::exit::{CommandFailure, CommandResult, Exit};
+use crate::output::{Align, Out, TextTable, Ui};
+use crate::progress::ProgressDisplay;
 use crate::prompt::read_file;
 use crate::target_args::KernelTargetArgs;
 use millrace_format::output::{self, AtomicFile};
@@ -37,7 +37,7 @@ measurements outside its calibration rows. `millrace fidelity` lists them all.";
 /// Run a kernel on the virtual NPU: its numbers, its limits, its time
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
+pub(crate) struct KernelArgs {
     /// The kernel; without one, all are listed
     #[arg(conflicts_with = "program")]
     name: Option<String>,
@@ -95,11 +95,11 @@ pub(crate) struct Args {
 /// Spans a trace may hold: more only slow the viewer down.
 const MOST_SPANS: usize = 200_000;
 
-pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+pub(crate) fn run(args: &KernelArgs, ui: Ui) -> CommandResult {
     let target = args.target.device;
     let Some(bench) = target.workbench() else {
         let message = format!("{} has no kernels to look at one by one", target.name());
-        return Err(Failure::usage(message));
+        return Err(CommandFailure::usage(message));
     };
     if args.name.is_none() && args.program.is_none() {
         return list(bench, args.json);
@@ -120,18 +120,18 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         return out.flush();
     }
     let report = {
-        let _progress = Progress::spinner(ui, "computing");
+        let _progress = ProgressDisplay::spinner(ui, "computing");
         bench.kernel(&request, &cpu(&args.cpu)?)?
     };
     for (file, bytes) in args.output.iter().zip(&report.outputs) {
-        output::write(&file.path, bytes).map_err(|error| Failure::writing(&error))?;
+        output::write(&file.path, bytes).map_err(|error| CommandFailure::writing(&error))?;
     }
     if let (Some(path), Some(trace)) = (&args.trace, &report.trace) {
         write_trace(path, trace)?;
     }
     print::report(&report, args.json)?;
     match &report.wrong {
-        Some(what) => Err(Failure::new(
+        Some(what) => Err(CommandFailure::new(
             Exit::Failed,
             format!("the result differs from the reference: {what}"),
         )),
@@ -140,12 +140,12 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
 }
 
 /// A kernel of the table with its shape, or a program of the user's own.
-fn subject(args: &Args, bench: &dyn Workbench) -> Outcome<KernelSubject> {
+fn subject(args: &KernelArgs, bench: &dyn Workbench) -> CommandResult<KernelSubject> {
     if let Some(path) = &args.program {
         let text = read_file(path)?;
         let slots = bench
             .slots(&text)
-            .map_err(|error| Failure::bad_input(format!("{}: {error}", path.display())))?;
+            .map_err(|error| CommandFailure::bad_input(format!("{}: {error}", path.display())))?;
         // Before any work: a wrong name or size should cost nothing.
         for file in args.input.iter().chain(&args.output) {
             file.slot(&slots, path)?;
@@ -153,7 +153,7 @@ fn subject(args: &Args, bench: &dyn Workbench) -> Outcome<KernelSubject> {
         let inputs = args.input.iter().map(|file| file.read(&slots, path));
         return Ok(KernelSubject::Program {
             text,
-            inputs: inputs.collect::<Outcome<_>>()?,
+            inputs: inputs.collect::<CommandResult<_>>()?,
             outputs: args.output.iter().map(|file| file.slot.clone()).collect(),
         });
     }
@@ -166,12 +166,14 @@ fn subject(args: &Args, bench: &dyn Workbench) -> Outcome<KernelSubject> {
             "is it `{}`? `millrace kernel` lists them",
             near.unwrap_or_default()
         );
-        return Err(Failure::not_found(format!("no kernel `{name}`")).hint(hint));
+        return Err(CommandFailure::not_found(format!("no kernel `{name}`")).hint(hint));
     };
     let Some(shape) = args.shape.clone() else {
         let summary = &kernel.summary;
-        return Err(Failure::usage(format!("{name} needs a shape: {summary}"))
-            .hint("see the examples of `millrace kernel --help`"));
+        return Err(
+            CommandFailure::usage(format!("{name} needs a shape: {summary}"))
+                .hint("see the examples of `millrace kernel --help`"),
+        );
     };
     Ok(KernelSubject::Kernel {
         name,
@@ -180,7 +182,7 @@ fn subject(args: &Args, bench: &dyn Workbench) -> Outcome<KernelSubject> {
     })
 }
 
-fn list(bench: &dyn Workbench, json: bool) -> Outcome {
+fn list(bench: &dyn Workbench, json: bool) -> CommandResult {
     let mut out = Out::new();
     let kernels = bench.kernels();
     if json {
@@ -188,7 +190,8 @@ fn list(bench: &dyn Workbench, json: bool) -> Outcome {
         let rows = rows.map(|k| json!({ "name": k.name, "summary": k.summary }));
         out.json(&rows.collect::<Vec<_>>())?;
     } else {
-        let mut table = Table::new(&[("kernel", Align::Left), ("computes; shape", Align::Left)]);
+        let mut table =
+            TextTable::new(&[("kernel", Align::Left), ("computes; shape", Align::Left)]);
         for kernel in kernels {
             table.row(vec![kernel.name, kernel.summary]);
         }
@@ -198,10 +201,15 @@ fn list(bench: &dyn Workbench, json: bool) -> Outcome {
 }
 
 /// All legal tilings, ranked by predicted time: an autotuner by model.
-fn sweep(args: &Args, bench: &dyn Workbench, request: &KernelRequest, ui: Ui) -> Outcome {
-    let mut progress: Option<Progress> = None;
+fn sweep(
+    args: &KernelArgs,
+    bench: &dyn Workbench,
+    request: &KernelRequest,
+    ui: Ui,
+) -> CommandResult {
+    let mut progress: Option<ProgressDisplay> = None;
     let found = bench.sweep(request, &mut |at, of, tiling| {
-        let progress = progress.get_or_insert_with(|| Progress::steps(ui, of as u64));
+        let progress = progress.get_or_insert_with(|| ProgressDisplay::steps(ui, of as u64));
         progress.message(tiling.to_owned());
         progress.set(at as u64);
     })?;
@@ -210,18 +218,19 @@ fn sweep(args: &Args, bench: &dyn Workbench, request: &KernelRequest, ui: Ui) ->
 }
 
 /// The threads of the simulation.
-fn cpu(args: &CpuArgs) -> Outcome<Cpu> {
+fn cpu(args: &CpuArgs) -> CommandResult<Cpu> {
     let options = CpuOptions {
         n_threads: args.threads,
         level: args.cpu_level,
     };
-    Cpu::new(options).map_err(|error| Failure::usage(error.to_string()))
+    Cpu::new(options).map_err(|error| CommandFailure::usage(error.to_string()))
 }
 
 /// Writes the spans in the Chrome trace-event format.
-fn write_trace(path: &Path, trace: &Trace) -> Outcome {
-    let failed = |error| Failure::io(format!("cannot write {}", path.display()), &error);
-    let mut file = AtomicFile::create(path).map_err(|error| Failure::writing(&error))?;
+fn write_trace(path: &Path, trace: &Trace) -> CommandResult {
+    let failed = |error| CommandFailure::io(format!("cannot write {}", path.display()), &error);
+    let mut file = AtomicFile::create(path).map_err(|error| CommandFailure::writing(&error))?;
     trace.write_chrome(&mut file).map_err(failed)?;
-    file.commit().map_err(|error| Failure::writing(&error))
+    file.commit()
+        .map_err(|error| CommandFailure::writing(&error))
 }

@@ -1,9 +1,9 @@
 //! `millrace list`: the models that are here.
 
-use crate::exit::Outcome;
-use crate::output::{Align, Out, Table, Ui, bytes};
+use crate::exit::CommandResult;
+use crate::output::{Align, Out, TextTable, Ui, bytes};
 use millrace::EmbeddedModel;
-use millrace_hub::{CachedModel, Hub, Settings};
+use millrace_hub::{CachedModel, Hub, HubSettings};
 use serde_json::json;
 
 const EXAMPLES: &str = "\
@@ -17,15 +17,15 @@ tools share; `millrace rm` takes them out.";
 /// List the models that are here: built in, and pulled
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
+pub(crate) struct ListArgs {
     /// Print a JSON array
     #[arg(long)]
     json: bool,
 }
 
-pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+pub(crate) fn run(args: &ListArgs, ui: Ui) -> CommandResult {
     // Nothing is asked of the network.
-    let held = Hub::new(Settings::from_env(true)?).held();
+    let held = Hub::new(HubSettings::from_env(true)?).held();
     let mut out = Out::new();
     if args.json {
         let built_in = EmbeddedModel::all().iter().map(|model| {
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         ("size", Align::Right),
         ("commit", Align::Left),
     ];
-    let mut table = Table::new(&columns);
+    let mut table = TextTable::new(&columns);
     for model in EmbeddedModel::all() {
         let size = bytes(model.size_bytes());
         table.row(vec![model.name().to_owned(), size, "built in".to_owned()]);

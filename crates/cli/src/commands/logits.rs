@@ -1,12 +1,12 @@
 //! `millrace logits`: a model's raw numbers, as a safetensors file.
 
 use crate::engine_args::{ContextArgs, CpuArgs, warn_beyond_training};
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::image_args::{ImageBar, VisionArgs, read_pictures};
 use crate::interrupt;
 use crate::model_arg::ModelArgs;
 use crate::output::{Out, Ui, bytes};
-use crate::progress::Progress;
+use crate::progress::ProgressDisplay;
 use crate::target_args::DeviceArgs;
 use crate::tokens::TokenList;
 use millrace::{Model, Options, Picture, Prompt, PromptTokens, Session};
@@ -36,7 +36,7 @@ image (Gemma 3: 262144), which becomes as many tokens as an image has; and the f
 /// Write a model's logits and hidden states to a file
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
+pub(crate) struct LogitsArgs {
     #[command(flatten)]
     model: ModelArgs,
     /// Token ids to feed, as 1,2,3; nothing is added to them
@@ -75,7 +75,7 @@ pub(crate) struct Args {
     device: DeviceArgs,
 }
 
-pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+pub(crate) fn run(args: &LogitsArgs, ui: Ui) -> CommandResult {
     let pictures = read_pictures(&args.images)?;
     let model = args.model.model(&args.vision, ui)?;
     let loaded = model.loaded();
@@ -102,21 +102,21 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     specs.extend(image_specs(&model, &prompt)?);
     // Before the work: an unwritable path should not cost minutes.
     let writer = safetensors::Writer::create(&args.out, &BTreeMap::new(), &specs)
-        .map_err(|error| Failure::writing(&error))?;
+        .map_err(|error| CommandFailure::writing(&error))?;
     let mut images = ImageBar::new(ui);
     let how = Options::new().cancel(interrupt::cancel());
     session.read_images(&mut prompt, &how, &mut |event| images.tell(&event))?;
     drop(images);
-    let progress = Progress::spinner(ui, "computing");
+    let progress = ProgressDisplay::spinner(ui, "computing");
     let output = session.with_engine(|engine| compute(args, engine, &prompt))?;
     drop(progress);
-    write(writer, &output, &prompt).map_err(|error| Failure::writing(&error))?;
+    write(writer, &output, &prompt).map_err(|error| CommandFailure::writing(&error))?;
     report(args, &specs, ui)
 }
 
 /// What the engine computes of the prompt.
 fn compute(
-    args: &Args,
+    args: &LogitsArgs,
     engine: &mut dyn Engine,
     prompt: &PromptTokens,
 ) -> Result<StepOutput, millrace_runtime::Error> {
@@ -137,7 +137,7 @@ fn compute(
 }
 
 /// The tokens to feed, and the images among them.
-fn prompt(args: &Args, model: &Model, pictures: Vec<Picture>) -> Outcome<PromptTokens> {
+fn prompt(args: &LogitsArgs, model: &Model, pictures: Vec<Picture>) -> CommandResult<PromptTokens> {
     let text = args.text.as_deref().unwrap_or_default();
     let prompt = match &args.tokens {
         Some(tokens) => {
@@ -156,7 +156,9 @@ fn prompt(args: &Args, model: &Model, pictures: Vec<Picture>) -> Outcome<PromptT
             };
             let tokens = model.loaded().tokenizer()?.encode(text, options);
             if tokens.is_empty() {
-                return Err(Failure::usage("--text is empty: give at least one token"));
+                return Err(CommandFailure::usage(
+                    "--text is empty: give at least one token",
+                ));
             }
             Prompt::tokens(tokens)
         }
@@ -171,7 +173,7 @@ fn image_name(i: usize, part: usize) -> String {
 }
 
 /// What the file will hold of images: pixel values, encoder output and projected rows of each.
-fn image_specs(model: &Model, prompt: &PromptTokens) -> Outcome<Vec<TensorSpec>> {
+fn image_specs(model: &Model, prompt: &PromptTokens) -> CommandResult<Vec<TensorSpec>> {
     let n_images: usize = prompt.pixels().iter().map(|p| p.all().len()).sum();
     if n_images == 0 {
         return Ok(Vec::new());
@@ -205,7 +207,7 @@ fn image_tensors(prompt: &PromptTokens) -> Vec<(String, &[f32])> {
 }
 
 /// What the file will hold.
-fn specs(args: &Args, config: &ModelConfig, n_tokens: usize) -> Vec<TensorSpec> {
+fn specs(args: &LogitsArgs, config: &ModelConfig, n_tokens: usize) -> Vec<TensorSpec> {
     let n_rows = if args.all { n_tokens } else { 1 };
     let mut specs = vec![TensorSpec::new(
         "logits",
@@ -248,7 +250,7 @@ fn le_bytes(numbers: &[f32]) -> Vec<u8> {
         .collect()
 }
 
-fn report(args: &Args, specs: &[TensorSpec], ui: Ui) -> Outcome {
+fn report(args: &LogitsArgs, specs: &[TensorSpec], ui: Ui) -> CommandResult {
     let size_bytes: u64 = specs
         .iter()
         .filter_map(TensorSpec::size_bytes)

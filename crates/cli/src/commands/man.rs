@@ -1,7 +1,7 @@
 //! `millrace man`: manual pages made from the command line's own definition.
 
 use crate::cli::Cli;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::output::Ui;
 use clap::CommandFactory;
 use clap_mangen::Man;
@@ -15,15 +15,16 @@ Examples:
 /// Write the manual pages into a folder
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
+pub(crate) struct ManArgs {
     /// Folder to write into; made if it is missing
     #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     dir: PathBuf,
 }
 
-pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
-    std::fs::create_dir_all(&args.dir)
-        .map_err(|error| Failure::io(format_args!("cannot make {}", args.dir.display()), &error))?;
+pub(crate) fn run(args: &ManArgs, ui: Ui) -> CommandResult {
+    std::fs::create_dir_all(&args.dir).map_err(|error| {
+        CommandFailure::io(format_args!("cannot make {}", args.dir.display()), &error)
+    })?;
     let mut root = Cli::command();
     // Gives each subcommand its full name, `millrace-run`.
     root.build();
@@ -40,10 +41,10 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     Ok(())
 }
 
-fn write_page(command: &clap::Command, dir: &Path) -> Outcome {
+fn write_page(command: &clap::Command, dir: &Path) -> CommandResult {
     let page = Man::new(command.clone());
     let path = dir.join(page.get_filename());
     let mut text = Vec::new();
     page.render(&mut text).expect("a vector takes every write");
-    output::write(&path, &text).map_err(|error| Failure::writing(&error))
+    output::write(&path, &text).map_err(|error| CommandFailure::writing(&error))
 }

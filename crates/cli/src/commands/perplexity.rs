@@ -6,11 +6,11 @@
 //! log-likelihood, carried over to its exponential.
 
 use crate::engine_args::{CpuArgs, kv_type_parser, warn_beyond_training};
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::interrupt;
 use crate::model_arg::{ModelArgs, warn};
 use crate::output::{Out, Paint, Ui};
-use crate::progress::Progress;
+use crate::progress::ProgressDisplay;
 use crate::prompt::read_file;
 use crate::target_args::{DeviceArgs, examples};
 use millrace_runtime::sampling::log_softmax;
@@ -31,7 +31,7 @@ Lower is better. Compare only numbers of the same text, context length and numbe
 /// Measure how well a model predicts a text
 #[derive(clap::Args, Debug)]
 #[command(after_help = examples(EXAMPLES))]
-pub(crate) struct Args {
+pub(crate) struct PerplexityArgs {
     #[command(flatten)]
     model: ModelArgs,
     /// Text to predict
@@ -59,7 +59,7 @@ pub(crate) struct Args {
 /// vocabulary's logits.
 const SCORED_TOKENS: usize = 128;
 
-pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+pub(crate) fn run(args: &PerplexityArgs, ui: Ui) -> CommandResult {
     let text = read_file(&args.file)?;
     let model = args.model.load(ui)?;
     let tokenizer = model.tokenizer()?;
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
             0..4 => "give a longer text".to_owned(),
             half => format!("give a longer text, or `-c {half}`"),
         };
-        return Err(Failure::usage(message).hint(hint));
+        return Err(CommandFailure::usage(message).hint(hint));
     }
     let n_chunks = args
         .chunks
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let seq = engine.create()?;
     let bos = tokenizer.bos().filter(|_| tokenizer.add_bos());
 
-    let progress = Progress::steps(ui, n_chunks as u64);
+    let progress = ProgressDisplay::steps(ui, n_chunks as u64);
     let mut score = Score::default();
     for (i, chunk) in tokens.chunks_exact(n_ctx).take(n_chunks).enumerate() {
         score_chunk(&mut *engine, seq, chunk, bos, &mut score)?;
@@ -111,7 +111,7 @@ fn score_chunk(
     chunk: &[u32],
     bos: Option<u32>,
     score: &mut Score,
-) -> Outcome {
+) -> CommandResult {
     let n_threads = engine.cpu().pool().n_threads();
     let mut tokens = chunk.to_vec();
     if let Some(bos) = bos {
@@ -123,7 +123,7 @@ fn score_chunk(
     let mut step =
         |engine: &mut dyn Engine, tokens: &[u32], logits, score: &mut dyn FnMut(&[f32])| {
             if interrupt::is_raised() {
-                return Err(Failure::interrupted());
+                return Err(CommandFailure::interrupted());
             }
             engine.step(&[BatchItem::new(seq, tokens, logits)], &mut output)?;
             score(output.logits(0));
@@ -195,7 +195,13 @@ impl Score {
     }
 }
 
-fn report(args: &Args, device: &str, n_chunks: usize, score: &Score, ui: Ui) -> Outcome {
+fn report(
+    args: &PerplexityArgs,
+    device: &str,
+    n_chunks: usize,
+    score: &Score,
+    ui: Ui,
+) -> CommandResult {
     let mut out = Out::new();
     if args.json {
         return out.json(&json!({

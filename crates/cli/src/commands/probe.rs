@@ -1,8 +1,8 @@
 //! `millrace probe`: whether an NPU is alive, step by step, before any model is tried.
 
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult, Exit};
 use crate::output::{Out, Paint, Ui};
-use crate::progress::Progress;
+use crate::progress::ProgressDisplay;
 use crate::target_args::ProbeTargetArgs;
 use millrace_plan::{ProbeOf, ProbeReport, ProbeStatus};
 use serde_json::json;
@@ -20,7 +20,7 @@ has no probe, or a fault is unknown. What to do stands below the step that faile
 /// Check that an NPU is alive: open it, run a small product on it, measure
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
+pub(crate) struct ProbeArgs {
     #[command(flatten)]
     target: ProbeTargetArgs,
     /// Probe a virtual device, with modelled times, instead of this computer's
@@ -34,11 +34,11 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+pub(crate) fn run(args: &ProbeArgs, ui: Ui) -> CommandResult {
     let target = args.target.device;
     let Some(prober) = target.prober() else {
         let message = format!("{} has no probe", target.name());
-        return Err(Failure::usage(message));
+        return Err(CommandFailure::usage(message));
     };
     let mut out = Out::new();
     if args.fault.as_deref() == Some("list") {
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         false => ProbeOf::Hardware,
     };
     let report = {
-        let _progress = Progress::spinner(ui, "probing");
+        let _progress = ProgressDisplay::spinner(ui, "probing");
         prober.probe(&args.target.settings()?, &of)?
     };
     match args.json {
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     match report.failure() {
         None => Ok(()),
         Some(step) => {
-            let failure = Failure::new(
+            let failure = CommandFailure::new(
                 Exit::Failed,
                 format!("step `{}` failed: {}", step.name, step.detail),
             );
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     }
 }
 
-fn print(report: &ProbeReport, out: &mut Out) -> Outcome {
+fn print(report: &ProbeReport, out: &mut Out) -> CommandResult {
     let times = match &report.provenance {
         Some(provenance) => format!(", times {provenance}"),
         None => String::new(),

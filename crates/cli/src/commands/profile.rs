@@ -11,19 +11,19 @@ mod tables;
 mod trace;
 
 use crate::engine_args::CpuArgs;
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult, Exit};
 use crate::output::{Out, Ui};
-use crate::progress::Progress;
+use crate::progress::ProgressDisplay;
 use crate::target_args::{TargetArgs, evidence};
-use document::{Document, Unchanged};
+use document::{Document, UnchangedPart};
 use image::Image;
-use millrace_model::synth::Geometry;
+use millrace_model::synth::ModelGeometry;
 use millrace_plan::predict::{
     self, PredictError, Prediction, Work, cells, variants, with_settings,
 };
 use millrace_plan::{Planner, Settings};
 use std::path::PathBuf;
-use subject::Subject;
+use subject::ProfileSubject;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -49,7 +49,7 @@ in bf16. Times of this computer are measured and printed apart; of an NPU they s
 /// Show where a model's time goes on an NPU: programs, launches, bytes, memory
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
+pub(crate) struct ProfileArgs {
     #[arg(help = crate::model_arg::MODEL_HELP, value_hint = clap::ValueHint::AnyPath, required_unless_present_any = ["geometry", "paper"])]
     model: Option<String>,
     /// The prompt [default: as many tokens as --prompt-tokens says]
@@ -57,7 +57,7 @@ pub(crate) struct Args {
     prompt: Option<String>,
     /// Take the shape of a published model instead of a file; only predicted
     #[arg(long, value_name = "NAME", value_parser = subject::geometry_parser(), conflicts_with = "model")]
-    geometry: Option<Geometry>,
+    geometry: Option<ModelGeometry>,
     /// Number of layers [default: the geometry's]
     #[arg(long, value_name = "N", requires = "geometry")]
     layers: Option<usize>,
@@ -119,11 +119,11 @@ pub(crate) struct Args {
     markdown: bool,
 }
 
-pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+pub(crate) fn run(args: &ProfileArgs, ui: Ui) -> CommandResult {
     if let Some(name) = &args.paper {
         return paper::run(args, name, ui);
     }
-    let subject = Subject::open(args, ui)?;
+    let subject = ProfileSubject::open(args, ui)?;
     let target = args.target.device;
     let settings = args.target.plans.settings(target, subject.graph())?;
     if let Some(n_devices) = args.chips {
@@ -135,13 +135,13 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     if args.markdown {
         return markdown(args, &subject, &settings, &work, ui);
     }
-    let progress = Progress::spinner(ui, "predicting");
+    let progress = ProgressDisplay::spinner(ui, "predicting");
     let Some(mut pricer) = planner.pricer() else {
         let message = format!(
             "nothing was ever measured of {}: it has no times",
             target.title()
         );
-        return Err(Failure::usage(message));
+        return Err(CommandFailure::usage(message));
     };
     let prediction = predict::model(subject.graph(), &*planner, &mut *pricer, &work);
     let prediction = prediction.map_err(failed)?;
@@ -191,7 +191,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
 }
 
 /// Says so where the model was not trained for what is predicted.
-fn warn_of_length(subject: &Subject, work: &Work, ui: Ui) {
+fn warn_of_length(subject: &ProfileSubject, work: &Work, ui: Ui) {
     let trained = subject.model().config.context_length as u64;
     let longest = work.prompt_tokens.max(work.context + 1);
     if longest > trained {
@@ -205,9 +205,15 @@ fn warn_of_length(subject: &Subject, work: &Work, ui: Ui) {
 }
 
 /// The page of what was published of the model, by whoever has the rows.
-fn markdown(args: &Args, subject: &Subject, settings: &Settings, work: &Work, ui: Ui) -> Outcome {
+fn markdown(
+    args: &ProfileArgs,
+    subject: &ProfileSubject,
+    settings: &Settings,
+    work: &Work,
+    ui: Ui,
+) -> CommandResult {
     let target = args.target.device;
-    let _progress = Progress::spinner(ui, "predicting");
+    let _progress = ProgressDisplay::spinner(ui, "predicting");
     let evidence = evidence(target);
     let page = evidence.and_then(|evidence| {
         evidence.published_page(subject.name(), subject.graph(), settings, work)
@@ -218,23 +224,27 @@ fn markdown(args: &Args, subject: &Subject, settings: &Settings, work: &Work, ui
             subject.name(),
             target.name()
         );
-        return Err(Failure::usage(message));
+        return Err(CommandFailure::usage(message));
     };
     let mut out = Out::new();
     out.text(page.map_err(failed)?)?;
     out.flush()
 }
 
-fn failed(error: PredictError) -> Failure {
+fn failed(error: PredictError) -> CommandFailure {
     match error {
         PredictError::Setting(error) => error.into(),
         PredictError::Lower(error) => error.into(),
-        other => Failure::new(Exit::Failed, other.to_string()),
+        other => CommandFailure::new(Exit::Failed, other.to_string()),
     }
 }
 
 /// What is predicted.
-fn work(args: &Args, subject: &Subject, planner: &dyn Planner) -> Outcome<Work> {
+fn work(
+    args: &ProfileArgs,
+    subject: &ProfileSubject,
+    planner: &dyn Planner,
+) -> CommandResult<Work> {
     let prompt_tokens = match (&args.prompt, args.prompt_tokens) {
         (Some(text), _) => subject.encode(text)?.len() as u64,
         (None, Some(n)) => n,
@@ -251,18 +261,18 @@ fn work(args: &Args, subject: &Subject, planner: &dyn Planner) -> Outcome<Work> 
 
 /// The machine without what was changed, where something was.
 fn unchanged(
-    args: &Args,
+    args: &ProfileArgs,
     settings: &Settings,
-    subject: &Subject,
+    subject: &ProfileSubject,
     work: &Work,
-) -> Outcome<Option<Unchanged>> {
+) -> CommandResult<Option<UnchangedPart>> {
     let Some(settings) = settings.unchanged() else {
         return Ok(None);
     };
     let target = args.target.device;
     let prediction: Prediction =
         with_settings(subject.graph(), target, &settings, work).map_err(failed)?;
-    Ok(Some(Unchanged {
+    Ok(Some(UnchangedPart {
         machine: target.planner(&settings)?.machine(),
         prediction,
     }))

@@ -1,10 +1,10 @@
 //! `millrace pull`: a model from the Hugging Face Hub into the shared cache.
 
 use crate::download::DownloadBar;
-use crate::exit::Outcome;
+use crate::exit::CommandResult;
 use crate::interrupt;
 use crate::output::{Out, Ui, bytes};
-use millrace_hub::{Hub, Reference, Settings, Snapshot, Watch};
+use millrace_hub::{Hub, HubSettings, Reference, Snapshot, Watch};
 use serde_json::json;
 
 const EXAMPLES: &str = "\
@@ -26,7 +26,7 @@ Environment:
 /// Download a model from the Hugging Face Hub
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
+pub(crate) struct PullArgs {
     /// Model to get: OWNER/REPO, with :QUANT or :FILE to choose one of several files
     #[arg(value_name = "REPO[:QUANT]", value_hint = clap::ValueHint::Other)]
     reference: String,
@@ -41,12 +41,12 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+pub(crate) fn run(args: &PullArgs, ui: Ui) -> CommandResult {
     let mut reference = Reference::parse(&args.reference)?;
     if let Some(revision) = &args.revision {
         reference = reference.at(revision)?;
     }
-    let hub = Hub::new(Settings::from_env(args.offline)?);
+    let hub = Hub::new(HubSettings::from_env(args.offline)?);
     let bar = DownloadBar::new(ui);
     let watch = Watch {
         tell: &|progress| bar.tell(progress),

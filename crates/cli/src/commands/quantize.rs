@@ -1,11 +1,11 @@
 //! `millrace quantize`: a model in another number format or kind of files.
 
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::interrupt;
 use crate::model_arg::ModelArgs;
-use crate::output::{Align, Out, Table, Ui, bytes};
-use crate::progress::Progress;
-use millrace_model::convert::{Container, Conversion, Summary, Target};
+use crate::output::{Align, Out, TextTable, Ui, bytes};
+use crate::progress::ProgressDisplay;
+use millrace_model::convert::{Conversion, ConversionSummary, ConversionTarget, OutputContainer};
 use millrace_model::recipe::Recipe;
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
@@ -32,7 +32,7 @@ fn help() -> String {
 /// Convert a model to another number format, or between GGUF, safetensors and Q4NX
 #[derive(clap::Args, Debug)]
 #[command(after_help = help())]
-pub(crate) struct Args {
+pub(crate) struct QuantizeArgs {
     #[command(flatten)]
     model: ModelArgs,
     /// File (.gguf) or folder to write
@@ -57,24 +57,24 @@ pub(crate) fn parse_recipe(name: &str) -> Result<Recipe, String> {
     Recipe::from_name(name).map_err(|error| error.to_string())
 }
 
-impl From<millrace_model::convert::Error> for Failure {
-    fn from(error: millrace_model::convert::Error) -> Failure {
+impl From<millrace_model::convert::Error> for CommandFailure {
+    fn from(error: millrace_model::convert::Error) -> CommandFailure {
         use millrace_model::convert::Error;
         match &error {
-            Error::Cancelled => Failure::interrupted(),
-            Error::Target { .. } | Error::Output { .. } => Failure::usage(error.to_string()),
-            Error::Format(_) | Error::Io { .. } => Failure::writing(&error),
-            _ => Failure::reading(&error),
+            Error::Cancelled => CommandFailure::interrupted(),
+            Error::Target { .. } | Error::Output { .. } => CommandFailure::usage(error.to_string()),
+            Error::Format(_) | Error::Io { .. } => CommandFailure::writing(&error),
+            _ => CommandFailure::reading(&error),
         }
     }
 }
 
-pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+pub(crate) fn run(args: &QuantizeArgs, ui: Ui) -> CommandResult {
     let checkpoint = args.model.open(ui)?;
-    let container = Container::of(&args.out, args.recipe);
+    let container = OutputContainer::of(&args.out, args.recipe);
     let plan = Conversion::new(
         &checkpoint,
-        Target {
+        ConversionTarget {
             container,
             recipe: args.recipe,
         },
@@ -103,7 +103,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         || std::thread::available_parallelism().map_or(1, |n| n.get()),
         usize::from,
     );
-    let progress = Progress::steps(ui, plan.tensors().len() as u64);
+    let progress = ProgressDisplay::steps(ui, plan.tensors().len() as u64);
     let summary = plan.write(&args.out, n_threads, &mut |step| {
         progress.message(step.tensor);
         progress.set(step.tensors_done as u64);
@@ -117,7 +117,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     report(args, &summary, plan.n_elems(), ui)
 }
 
-fn report_plan(args: &Args, plan: &Conversion<'_>, ui: Ui) -> Outcome {
+fn report_plan(args: &QuantizeArgs, plan: &Conversion<'_>, ui: Ui) -> CommandResult {
     let mut out = Out::new();
     if args.json {
         let tensor = |tensor: &millrace_model::convert::PlannedTensor| {
@@ -131,7 +131,7 @@ fn report_plan(args: &Args, plan: &Conversion<'_>, ui: Ui) -> Outcome {
         let tensors: Vec<Value> = plan.tensors().iter().map(tensor).collect();
         return out.json(&json!({ "size_bytes": plan.size_bytes(), "tensors": tensors }));
     }
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         ("tensor", Align::Left),
         ("shape", Align::Left),
         ("type", Align::Left),
@@ -157,7 +157,7 @@ fn report_plan(args: &Args, plan: &Conversion<'_>, ui: Ui) -> Outcome {
     Ok(())
 }
 
-fn report(args: &Args, summary: &Summary, n_elems: u64, ui: Ui) -> Outcome {
+fn report(args: &QuantizeArgs, summary: &ConversionSummary, n_elems: u64, ui: Ui) -> CommandResult {
     let bits = summary.written_bytes as f64 * 8.0 / n_elems.max(1) as f64;
     ui.note(format_args!(
         "{} tensors: {} to {}, {bits:.2} bits a weight",

@@ -1,9 +1,9 @@
 //! `millrace rm`: takes pulled models out of the cache.
 
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::output::{Ui, bytes};
 use millrace::EmbeddedModel;
-use millrace_hub::{Error, Hub, Reference, Settings};
+use millrace_hub::{Error, Hub, HubSettings, Reference};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -17,27 +17,26 @@ are read from a path of yours are files like any other.";
 /// Remove pulled models from the cache
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
+pub(crate) struct RmArgs {
     /// Models by the names that `millrace list` shows
     #[arg(value_name = "REPO[:QUANT]", required = true, value_hint = clap::ValueHint::Other)]
     models: Vec<String>,
 }
 
-pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
-    let hub = Hub::new(Settings::from_env(true)?);
+pub(crate) fn run(args: &RmArgs, ui: Ui) -> CommandResult {
+    let hub = Hub::new(HubSettings::from_env(true)?);
     let references = args.models.iter().map(|text| {
         if EmbeddedModel::find(text).is_some() {
             let message = format!("{text} is part of this program");
-            return Err(Failure::usage(message).hint("only pulled models can be removed"));
+            return Err(CommandFailure::usage(message).hint("only pulled models can be removed"));
         }
         Ok(Reference::parse(text)?)
     });
     // All are read before any is removed.
-    for reference in references.collect::<Outcome<Vec<_>>>()? {
+    for reference in references.collect::<CommandResult<Vec<_>>>()? {
         let removed = hub.remove(&reference).map_err(|error| match error {
-            Error::NotCached { .. } => {
-                Failure::not_found(error.to_string()).hint("`millrace list` shows what there is")
-            }
+            Error::NotCached { .. } => CommandFailure::not_found(error.to_string())
+                .hint("`millrace list` shows what there is"),
             other => other.into(),
         })?;
         let plural = if removed.n_files == 1 { "" } else { "s" };

@@ -6,12 +6,12 @@ use crate::commands::chat;
 use crate::device_stats;
 use crate::draft_args::{self, DraftArgs};
 use crate::engine_args::{ContextArgs, CpuArgs, warn_beyond_training};
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::image_args::{ImageBar, VisionArgs, read_pictures};
 use crate::interrupt;
 use crate::model_arg::{ModelArgs, warn};
 use crate::output::{Out, Paint, Ui, printable};
-use crate::progress::Progress;
+use crate::progress::ProgressDisplay;
 use crate::prompt::{TextArgs, check_not_empty};
 use crate::remote::ServerArgs;
 use crate::sampling_args::{LengthArgs, SamplingArgs, generate_params};
@@ -46,7 +46,7 @@ Only what the model writes goes to standard output (and, on a terminal, the prom
 /// Write text with a model: continue a prompt, or answer it
 #[derive(clap::Args, Debug)]
 #[command(after_help = examples(EXAMPLES), mut_arg("text", |text| text.value_name("PROMPT")))]
-pub(crate) struct Args {
+pub(crate) struct RunArgs {
     #[command(flatten)]
     model: ModelArgs,
     #[command(flatten)]
@@ -85,9 +85,9 @@ pub(crate) struct Args {
     draft: DraftArgs,
 }
 
-pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+pub(crate) fn run(args: &RunArgs, ui: Ui) -> CommandResult {
     if args.text.is_interactive() && !args.json {
-        let chat = chat::Args {
+        let chat = chat::ChatArgs {
             model: args.model.clone(),
             server: args.server.clone(),
             system: args.system.clone(),
@@ -146,7 +146,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
 }
 
 /// The model where it runs, with what drafts for it.
-fn session(args: &Args, model: &Model, ui: Ui) -> Outcome<Session> {
+fn session(args: &RunArgs, model: &Model, ui: Ui) -> CommandResult<Session> {
     let options = args.cpu.with_context(&args.context);
     let draft = args
         .draft
@@ -178,7 +178,7 @@ fn about(engine: &dyn Engine, generation: &Generation) -> (Value, Vec<String>) {
     (details, lines)
 }
 
-impl Args {
+impl RunArgs {
     /// Whether images are to be put before the text, which has no places for them.
     fn shows_images(&self, text: &str) -> bool {
         !self.images.is_empty() && !text.contains(IMAGE_TOKEN)
@@ -190,7 +190,7 @@ impl Args {
 }
 
 /// What reading the images took.
-fn image_line(args: &Args, seen: &ImageReading) -> String {
+fn image_line(args: &RunArgs, seen: &ImageReading) -> String {
     let (n, n_rows) = (args.images.len(), seen.images[0].n_rows());
     let images = if n == 1 { "image" } else { "images" };
     let seconds = seen.time.as_secs_f64();
@@ -204,12 +204,12 @@ fn image_line(args: &Args, seen: &ImageReading) -> String {
 
 /// The prompt as the model wants it, with placeholders for the rows of images.
 fn prompt(
-    args: &Args,
+    args: &RunArgs,
     model: &Model,
     text: &str,
     pictures: Vec<Picture>,
     ui: Ui,
-) -> Outcome<PromptTokens> {
+) -> CommandResult<PromptTokens> {
     // What is wrong with a tower is told before what is strange about a vocabulary.
     if !pictures.is_empty() {
         model.image_reader()?;
@@ -230,14 +230,14 @@ fn prompt(
 /// Streams a generation: a progress bar while the prompt is read, then the text.
 struct Printer {
     out: Out,
-    progress: Option<Progress>,
-    failure: Option<Failure>,
+    progress: Option<ProgressDisplay>,
+    failure: Option<CommandFailure>,
     silent: bool,
 }
 
 impl Printer {
     /// Prints the prompt, if it is to be seen.
-    fn new(args: &Args, text: &str) -> Outcome<Printer> {
+    fn new(args: &RunArgs, text: &str) -> CommandResult<Printer> {
         let mut out = Out::new();
         if !args.json && (args.echo || std::io::stdout().is_terminal()) {
             out.text(Paint::Bold.stdout(&printable(text)))?;
@@ -258,12 +258,12 @@ impl Printer {
     fn stream(
         &mut self,
         ui: Ui,
-        work: impl FnOnce(&mut dyn FnMut(Event<'_>)) -> Outcome<Generation>,
-    ) -> Outcome<Generation> {
+        work: impl FnOnce(&mut dyn FnMut(Event<'_>)) -> CommandResult<Generation>,
+    ) -> CommandResult<Generation> {
         let mut on_event = |event: Event<'_>| match event {
             Event::Prompt { done, total } if done < total => {
                 let progress = self.progress.get_or_insert_with(|| {
-                    let progress = Progress::steps(ui, total as u64);
+                    let progress = ProgressDisplay::steps(ui, total as u64);
                     progress.message("reading the prompt");
                     progress
                 });
@@ -290,13 +290,13 @@ impl Printer {
 
 /// The last line, the JSON object or the statistics, and the exit code of a stopped run.
 fn finish(
-    args: &Args,
+    args: &RunArgs,
     generation: &Generation,
     report: Value,
     lines: &[String],
     mut out: Out,
     ui: Ui,
-) -> Outcome {
+) -> CommandResult {
     if args.json {
         out.json(&report)?;
     } else if !generation.text.ends_with('\n') {
@@ -307,7 +307,7 @@ fn finish(
         ui.note(Paint::Dim.stderr(&format!("[{line}]")));
     }
     match generation.finish {
-        Finish::Cancelled => Err(Failure::interrupted()),
+        Finish::Cancelled => Err(CommandFailure::interrupted()),
         _ => Ok(()),
     }
 }

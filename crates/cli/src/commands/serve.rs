@@ -5,12 +5,12 @@ mod drafts;
 mod models;
 
 use crate::engine_args::{ContextArgs, CpuArgs};
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult, Exit};
 use crate::interrupt;
 use crate::machine;
 use crate::output::{Out, Ui};
 use crate::prompt::read_file;
-use crate::target_args::{DeviceArgs, Place, examples, place_parser};
+use crate::target_args::{DeviceArgs, ModelPlacement, examples, place_parser};
 use millrace_server::scheduler::{MAX_PASS_DRAFTS, SchedulerOptions};
 use millrace_server::{HttpOptions, ModelOptions, ServeError, ServerOptions, TlsError, TlsFiles};
 use serde_json::{Value, json};
@@ -44,7 +44,7 @@ Prints its address to standard output when it listens, and a JSON object a reque
 /// Serve models over HTTP, to many clients at once
 #[derive(clap::Args, Debug)]
 #[command(after_help = examples(EXAMPLES))]
-pub(crate) struct Args {
+pub(crate) struct ServeArgs {
     /// Models: `demo` (built in), a file or folder, hf:OWNER/REPO[:QUANT]; NAME=MODEL gives one a name
     #[arg(value_name = "MODEL", required = true, value_hint = clap::ValueHint::AnyPath)]
     models: Vec<String>,
@@ -91,7 +91,7 @@ pub(crate) struct Args {
     device: DeviceArgs,
     /// Serve every model on this device too, as NAME@DEVICE. May be repeated
     #[arg(long, value_name = "NAME", value_parser = place_parser(), help_heading = "Device")]
-    also_on: Vec<Place>,
+    also_on: Vec<ModelPlacement>,
 }
 
 /// Where it listens, and to whom.
@@ -161,7 +161,7 @@ fn at_least_one() -> impl clap::builder::TypedValueParser<Value = usize> {
         .map(|number| number as usize)
 }
 
-pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+pub(crate) fn run(args: &ServeArgs, ui: Ui) -> CommandResult {
     let options = ServerOptions {
         models: models::specs(args, ui)?,
         model_options: ModelOptions {
@@ -204,7 +204,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
 }
 
 impl NetworkArgs {
-    fn options(&self, ui: Ui) -> Outcome<HttpOptions> {
+    fn options(&self, ui: Ui) -> CommandResult<HttpOptions> {
         let mut api_keys = self.api_key.clone();
         if let Some(path) = &self.api_key_file {
             let text = read_file(path)?;
@@ -214,11 +214,11 @@ impl NetworkArgs {
             api_keys.extend(keys.map(str::to_owned));
             if api_keys.len() == n_before {
                 let message = format!("{} holds no key", path.display());
-                return Err(Failure::bad_input(message).hint("write one a line"));
+                return Err(CommandFailure::bad_input(message).hint("write one a line"));
             }
         }
         if api_keys.iter().any(String::is_empty) {
-            return Err(Failure::usage("--api-key: the key is empty"));
+            return Err(CommandFailure::usage("--api-key: the key is empty"));
         }
         Ok(HttpOptions {
             host: self.host,
@@ -262,21 +262,21 @@ fn system() -> Value {
     })
 }
 
-impl From<ServeError> for Failure {
-    fn from(error: ServeError) -> Failure {
+impl From<ServeError> for CommandFailure {
+    fn from(error: ServeError) -> CommandFailure {
         match &error {
-            ServeError::Open { .. } => Failure::usage(error.to_string())
+            ServeError::Open { .. } => CommandFailure::usage(error.to_string())
                 .hint("MILLRACE_API_KEY=… in the environment, or --api-key-file FILE"),
-            ServeError::TooLarge(_) => Failure::usage(error.to_string()),
+            ServeError::TooLarge(_) => CommandFailure::usage(error.to_string()),
             ServeError::Tls(tls) => match tls {
-                TlsError::Unreadable { .. } => Failure::bad_input(error.to_string()),
-                TlsError::Unusable { .. } => Failure::bad_input(error.to_string()).hint(
+                TlsError::Unreadable { .. } => CommandFailure::bad_input(error.to_string()),
+                TlsError::Unusable { .. } => CommandFailure::bad_input(error.to_string()).hint(
                     "--tls-key must be the key that the certificate of --tls-cert was made for",
                 ),
             },
-            ServeError::Twice(_) => Failure::usage(error.to_string()),
+            ServeError::Twice(_) => CommandFailure::usage(error.to_string()),
             ServeError::Listen { error: io, .. } => {
-                let failure = Failure::new(Exit::Io, error.to_string());
+                let failure = CommandFailure::new(Exit::Io, error.to_string());
                 match io.kind() {
                     std::io::ErrorKind::AddrInUse => {
                         failure.hint("take another --port, or 0 for one that is free")
@@ -284,7 +284,7 @@ impl From<ServeError> for Failure {
                     _ => failure,
                 }
             }
-            ServeError::Start(_) => Failure::new(Exit::Io, error.to_string()),
+            ServeError::Start(_) => CommandFailure::new(Exit::Io, error.to_string()),
         }
     }
 }

@@ -4,13 +4,13 @@ mod data;
 mod pipelines;
 
 use crate::engine_args::CpuArgs;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::model_arg::{MODEL_HELP, ModelArgs};
-use crate::output::{Align, Out, Table, Ui};
-use crate::progress::Progress;
-use data::Sample;
+use crate::output::{Align, Out, TextTable, Ui};
+use crate::progress::ProgressDisplay;
+use data::SnrSample;
 use millrace_quant::pipeline::{Noise, apply};
-use pipelines::{Pipeline, Reference};
+use pipelines::{Pipeline, SnrReference};
 use serde::Serialize;
 
 const EXAMPLES: &str = "\
@@ -27,7 +27,7 @@ token. A pipeline with `>` goes step by step; its reference is what `of` says.";
 /// Measure what quantisation pipelines leave of weights and outputs
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
+pub(crate) struct SnrArgs {
     #[arg(value_name = "MODEL", help = MODEL_HELP, required_unless_present = "gaussian", value_hint = clap::ValueHint::AnyPath)]
     model: Option<String>,
     /// Never use the network: hf: models must be in the cache
@@ -77,7 +77,7 @@ struct Ratio {
     outputs_int8_x_db: Option<f64>,
 }
 
-pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+pub(crate) fn run(args: &SnrArgs, ui: Ui) -> CommandResult {
     let (name, samples) = match args.gaussian {
         Some((n, k)) => ("normal numbers".to_owned(), vec![data::gaussian(n, k)]),
         None => {
@@ -91,13 +91,13 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         }
     };
     let pipelines = pipelines::all();
-    let progress = Progress::steps(ui, (samples.len() * pipelines.len()) as u64);
+    let progress = ProgressDisplay::steps(ui, (samples.len() * pipelines.len()) as u64);
     let mut results = Vec::new();
     for sample in &samples {
         progress.message(sample.name.clone());
         for pipeline in &pipelines {
             if crate::interrupt::is_raised() {
-                return Err(Failure::interrupted());
+                return Err(CommandFailure::interrupted());
             }
             results.extend(measure(sample, pipeline));
             progress.advance(1);
@@ -108,9 +108,9 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
 }
 
 /// `None` where a format does not take the shape.
-fn measure(sample: &Sample, pipeline: &Pipeline) -> Option<Ratio> {
+fn measure(sample: &SnrSample, pipeline: &Pipeline) -> Option<Ratio> {
     let (k, mut reference) = (sample.k, sample.weights.clone());
-    if let Reference::Q4K = pipeline.of {
+    if let SnrReference::Q4K = pipeline.of {
         apply(&pipelines::Q4K, &mut reference, k).ok()?;
     }
     let mut found = reference.clone();
@@ -141,12 +141,12 @@ fn summary(values: impl Iterator<Item = Option<f64>>) -> Option<(f64, f64)> {
 }
 
 fn print(
-    args: &Args,
+    args: &SnrArgs,
     name: &str,
-    samples: &[Sample],
+    samples: &[SnrSample],
     pipelines: &[Pipeline],
     results: &[Ratio],
-) -> Outcome {
+) -> CommandResult {
     let mut out = Out::new();
     if args.json {
         return out.json(&serde_json::json!({
@@ -163,7 +163,7 @@ fn print(
         samples.iter().map(|s| s.weights.len() / s.k).max().unwrap_or(0),
     ))?;
     let right = Align::Right;
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         ("pipeline", Align::Left),
         ("of", Align::Left),
         ("weights", right),

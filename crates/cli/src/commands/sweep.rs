@@ -2,14 +2,14 @@
 
 mod svg;
 
-use crate::commands::bench::measure::{Bench, Test};
+use crate::commands::bench::measure::{BenchSession, Test};
 use crate::engine_args::{CpuArgs, kv_type_parser};
-use crate::exit::{Failure, Outcome};
-use crate::output::{Align, Out, Table, Ui, rate};
-use crate::plan_args::{Planned, SubjectArgs};
-use crate::progress::Progress;
+use crate::exit::{CommandFailure, CommandResult};
+use crate::output::{Align, Out, TextTable, Ui, rate};
+use crate::plan_args::{PlanSubject, SubjectArgs};
+use crate::progress::ProgressDisplay;
 use crate::roofs::Setting;
-use crate::target_args::{DeviceArgs, Place, examples};
+use crate::target_args::{DeviceArgs, ModelPlacement, examples};
 use millrace_format::output;
 use millrace_plan::bound::{Bound, Limit, StepOf};
 use millrace_runtime::{EngineOptions, KvType};
@@ -30,7 +30,7 @@ bytes of cache, arithmetic, launches), the tokens a second at that bound, and ho
 /// Tokens a second by the number of sequences, and what bounds them
 #[derive(clap::Args, Debug)]
 #[command(after_help = examples(EXAMPLES))]
-pub(crate) struct Args {
+pub(crate) struct SweepArgs {
     #[command(flatten)]
     subject: SubjectArgs,
     /// Numbers of sequences that write together
@@ -89,7 +89,7 @@ impl Point {
     }
 }
 
-pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+pub(crate) fn run(args: &SweepArgs, ui: Ui) -> CommandResult {
     let planned = args.subject.read(ui)?;
     let mut sequences = args.sequences.clone();
     sequences.sort_unstable();
@@ -123,16 +123,21 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     if let Some(path) = &args.svg {
         let title = format!("{} on {}", planned.name(), setting.name);
         let picture = svg::picture(&title, &points);
-        output::write(path, picture.as_bytes()).map_err(|error| Failure::writing(&error))?;
+        output::write(path, picture.as_bytes()).map_err(|error| CommandFailure::writing(&error))?;
         ui.note(format_args!("wrote {}", path.display()));
     }
     print(args, &planned, &setting, &points, &verdict)
 }
 
 /// The median time of a step at each number of sequences.
-fn measure(args: &Args, planned: &Planned, sequences: &[u64], ui: Ui) -> Outcome<Vec<f64>> {
+fn measure(
+    args: &SweepArgs,
+    planned: &PlanSubject,
+    sequences: &[u64],
+    ui: Ui,
+) -> CommandResult<Vec<f64>> {
     let Some(model) = planned.files() else {
-        return Err(Failure::usage(
+        return Err(CommandFailure::usage(
             "measuring on the CPU takes a model's files; --geometry is for devices",
         )
         .hint("`millrace synth` writes a file of random weights with that shape"));
@@ -145,8 +150,8 @@ fn measure(args: &Args, planned: &Planned, sequences: &[u64], ui: Ui) -> Outcome
         ..args.cpu.options()
     };
     let engine = args.device.make(model, options, ui)?;
-    let mut bench = Bench::new(engine)?;
-    let progress = Progress::steps(ui, sequences.len() as u64 * args.steps);
+    let mut bench = BenchSession::new(engine)?;
+    let progress = ProgressDisplay::steps(ui, sequences.len() as u64 * args.steps);
     let mut times = Vec::new();
     for n in sequences {
         progress.message(format!("{n} sequences"));
@@ -198,12 +203,12 @@ fn verdict(points: &[Point], shares_passes: bool) -> String {
 }
 
 fn print(
-    args: &Args,
-    planned: &Planned,
+    args: &SweepArgs,
+    planned: &PlanSubject,
     setting: &Setting,
     points: &[Point],
     verdict: &str,
-) -> Outcome {
+) -> CommandResult {
     let mut out = Out::new();
     let times = match &setting.token {
         Some((_, provenance)) => provenance.as_str(),
@@ -213,7 +218,7 @@ fn print(
         return out.json(&serde_json::json!({
             "model": planned.name(),
             "device": setting.name,
-            "is_cpu": matches!(args.device.device, Place::Cpu),
+            "is_cpu": matches!(args.device.device, ModelPlacement::Cpu),
             "times": times,
             "limits_are": setting.source,
             "depth": args.depth,
@@ -230,7 +235,7 @@ fn print(
         args.depth
     ))?;
     let right = Align::Right;
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         ("sequences", right),
         ("tokens/s", right),
         ("each", right),

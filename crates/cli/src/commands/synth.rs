@@ -1,14 +1,14 @@
 //! `millrace synth`: a random-weight model at a real geometry.
 
 use crate::commands::quantize::parse_recipe;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::interrupt;
 use crate::output::{Out, Ui, bytes, count};
-use crate::progress::Progress;
+use crate::progress::ProgressDisplay;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use millrace_format::Checkpoint;
 use millrace_model::recipe::Recipe;
-use millrace_model::synth::{self, Geometry, SynthOptions};
+use millrace_model::synth::{self, ModelGeometry, SynthOptions};
 use serde_json::json;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -28,10 +28,10 @@ same options give the same bytes on every machine.";
 /// Write a random-weight model with the shape of a real one
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
+pub(crate) struct SynthArgs {
     /// Whose shape to take
     #[arg(value_name = "GEOMETRY", value_parser = geometry_parser())]
-    geometry: Geometry,
+    geometry: ModelGeometry,
     /// File (.gguf) or folder to write
     #[arg(value_name = "OUT", value_hint = clap::ValueHint::AnyPath)]
     out: PathBuf,
@@ -58,12 +58,12 @@ pub(crate) struct Args {
     json: bool,
 }
 
-fn geometry_parser() -> impl TypedValueParser<Value = Geometry> {
-    PossibleValuesParser::new(Geometry::all().map(Geometry::name))
-        .map(|name| Geometry::named(&name).expect("one of the possible values"))
+fn geometry_parser() -> impl TypedValueParser<Value = ModelGeometry> {
+    PossibleValuesParser::new(ModelGeometry::all().map(ModelGeometry::name))
+        .map(|name| ModelGeometry::named(&name).expect("one of the possible values"))
 }
 
-pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+pub(crate) fn run(args: &SynthArgs, ui: Ui) -> CommandResult {
     let is_gguf = args
         .out
         .extension()
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         .map(Checkpoint::open)
         .transpose()?;
     let metadata = vocab.as_ref().map(|file| {
-        let not_gguf = || Failure::bad_input(format!("{} is not a GGUF file", file.name()));
+        let not_gguf = || CommandFailure::bad_input(format!("{} is not a GGUF file", file.name()));
         file.gguf().ok_or_else(not_gguf)
     });
     let options = SynthOptions {
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         seed: args.seed,
         n_threads: args.threads.map(usize::from),
     };
-    let progress = Progress::bytes(ui, 0);
+    let progress = ProgressDisplay::bytes(ui, 0);
     progress.message(args.geometry.name());
     let written = synth::write(args.geometry, &args.out, &options, &mut |done, total| {
         progress.set_of(done, total);
@@ -102,9 +102,9 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     });
     drop(progress);
     let written = written.map_err(|error| match &error {
-        millrace_model::Error::Cancelled => Failure::interrupted(),
-        millrace_model::Error::Format(_) => Failure::writing(&error),
-        _ => Failure::usage(error.to_string()),
+        millrace_model::Error::Cancelled => CommandFailure::interrupted(),
+        millrace_model::Error::Format(_) => CommandFailure::writing(&error),
+        _ => CommandFailure::usage(error.to_string()),
     })?;
     let mut out = Out::new();
     if args.json {

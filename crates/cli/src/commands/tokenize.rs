@@ -1,8 +1,8 @@
 //! `millrace tokenize`: text to token ids and back.
 
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::model_arg::{ModelArgs, warn};
-use crate::output::{Align, Out, Table, Ui};
+use crate::output::{Align, Out, TextTable, Ui};
 use crate::prompt::TextArgs;
 use crate::tokens::TokenList;
 use millrace_text::{EncodeOptions, Tokenizer, Warning};
@@ -21,7 +21,7 @@ without weights.";
 /// Show how a model splits text into tokens
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
+pub(crate) struct TokenizeArgs {
     #[command(flatten)]
     model: ModelArgs,
     #[command(flatten)]
@@ -43,7 +43,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+pub(crate) fn run(args: &TokenizeArgs, ui: Ui) -> CommandResult {
     let tokenizer = args.model.tokenizer(ui)?;
     // What stands behind a text is shown here, not left out.
     let mut warnings = tokenizer.warnings();
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         return decode(args, &tokenizer, &ids.0);
     }
     if args.text.is_interactive() {
-        return Err(Failure::usage("no text to tokenize")
+        return Err(CommandFailure::usage("no text to tokenize")
             .hint("give a text, a file with -f FILE, or pipe one into standard input"));
     }
     let text = args.text.read()?;
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
         out.line(ids.join(","))?;
     } else {
-        let mut table = Table::new(&[("id", Align::Right), ("piece", Align::Left)]);
+        let mut table = TextTable::new(&[("id", Align::Right), ("piece", Align::Left)]);
         for id in &ids {
             table.row(vec![
                 id.to_string(),
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     out.flush()
 }
 
-fn decode(args: &Args, tokenizer: &Tokenizer, ids: &[u32]) -> Outcome {
+fn decode(args: &TokenizeArgs, tokenizer: &Tokenizer, ids: &[u32]) -> CommandResult {
     let text = tokenizer.decode(ids, args.no_special);
     let mut out = Out::new();
     if args.json {

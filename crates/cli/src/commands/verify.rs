@@ -8,19 +8,19 @@ mod reference;
 mod report;
 
 use crate::engine_args::CpuArgs;
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult, Exit};
 use crate::interrupt;
 use crate::model_arg::ModelArgs;
 use crate::output::Ui;
-use crate::progress::Progress;
-use crate::target_args::{CorruptSlot, TargetArgs, Wanted, examples};
+use crate::progress::ProgressDisplay;
+use crate::target_args::{CorruptSlot, DevicePurpose, TargetArgs, examples};
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_runtime::npu::{NpuModel, NpuSession};
 use millrace_runtime::{CpuEngine, Engine, EngineOptions, Level, LoadedModel};
 use millrace_verify::verification::{Baseline, Continuation, Verification, record};
 use mutants::Mutants;
 use prompts::PromptSet;
-use reference::{Case, Reference};
+use reference::{DeviceReference, PromptCase};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ f64. The exit code is 1 if a statistic or an op is beyond its bound.";
 /// Check a device against the model: probabilities at every step, and every op by itself
 #[derive(clap::Args, Debug)]
 #[command(after_help = examples(EXAMPLES))]
-pub(crate) struct Args {
+pub(crate) struct VerifyArgs {
     #[command(flatten)]
     model: ModelArgs,
     #[command(flatten)]
@@ -76,7 +76,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+pub(crate) fn run(args: &VerifyArgs, ui: Ui) -> CommandResult {
     let model = args.model.load(ui)?;
     if let Some(which) = args.mutants {
         return mutants::run(args, which, &model, ui);
@@ -92,16 +92,16 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
             let prompts = prompts::of(args.prompts, &model, n_tokens)?;
             hf::run(&model, path, prompts, n_tokens, ui)?
         }
-        path => Reference::read(Path::new(path), &model)?,
+        path => DeviceReference::read(Path::new(path), &model)?,
     };
     if let Some(path) = &args.save {
         reference.write(path)?;
     }
-    let longest = |case: &Case| case.prompt.len() + n_tokens.min(case.steps.len());
+    let longest = |case: &PromptCase| case.prompt.len() + n_tokens.min(case.steps.len());
     let n_ctx = reference.cases.iter().map(longest).max().unwrap_or(1);
-    let wanted = Wanted {
+    let wanted = DevicePurpose {
         corrupt: args.corrupt.clone(),
-        ..Wanted::context(n_ctx)
+        ..DevicePurpose::context(n_ctx)
     };
     let npu = args.target.load(&model, &args.cpu, &wanted, ui)?;
     let baselines = baselines(args, &npu, &reference, ui)?;
@@ -110,14 +110,19 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     report::print(args.json, &model, &reference, &found, &session)?;
     match found.failure() {
         None => Ok(()),
-        Some(failure) => Err(Failure::new(Exit::Failed, failure)),
+        Some(failure) => Err(CommandFailure::new(Exit::Failed, failure)),
     }
 }
 
 /// What the reference's continuations are held against.
-fn baselines(args: &Args, npu: &NpuModel, reference: &Reference, ui: Ui) -> Outcome<Vec<Baseline>> {
+fn baselines(
+    args: &VerifyArgs,
+    npu: &NpuModel,
+    reference: &DeviceReference,
+    ui: Ui,
+) -> CommandResult<Vec<Baseline>> {
     let cpu = exact_cpu(&args.cpu)?;
-    let progress = Progress::steps(ui, reference.cases.len() as u64);
+    let progress = ProgressDisplay::steps(ui, reference.cases.len() as u64);
     progress.message("computing in f32 and in bf16");
     let verification = Verification::new(&cpu, npu)?;
     let mut baselines = Vec::new();
@@ -134,7 +139,7 @@ fn baselines(args: &Args, npu: &NpuModel, reference: &Reference, ui: Ui) -> Outc
 }
 
 /// A CPU that rounds no operand to bf16.
-fn exact_cpu(cpu: &CpuArgs) -> Outcome<Cpu> {
+fn exact_cpu(cpu: &CpuArgs) -> CommandResult<Cpu> {
     let level = cpu.cpu_level.unwrap_or_else(Level::detect_exact);
     let options = CpuOptions {
         n_threads: cpu.threads,
@@ -145,11 +150,11 @@ fn exact_cpu(cpu: &CpuArgs) -> Outcome<Cpu> {
 
 /// What the CPU engine writes.
 fn by_cpu(
-    args: &Args,
+    args: &VerifyArgs,
     model: &Arc<LoadedModel>,
-    prompts: Vec<prompts::Prompt>,
+    prompts: Vec<prompts::VerifyPrompt>,
     ui: Ui,
-) -> Outcome<Reference> {
+) -> CommandResult<DeviceReference> {
     let tokenizer = model.tokenizer()?;
     let n_tokens = args.tokens as usize;
     let longest = prompts.iter().map(|p| p.tokens.len()).max().unwrap_or(0);
@@ -158,7 +163,7 @@ fn by_cpu(
         ..args.cpu.options()
     };
     let mut engine = CpuEngine::new(model.clone(), options)?;
-    let progress = Progress::steps(ui, prompts.len() as u64);
+    let progress = ProgressDisplay::steps(ui, prompts.len() as u64);
     progress.message("running the reference");
     let mut cases = Vec::new();
     for prompt in prompts {
@@ -166,23 +171,23 @@ fn by_cpu(
         let continuation = record(&mut engine, &prompt.tokens, n_tokens, &|token| {
             tokenizer.is_end_of_generation(token)
         })?;
-        cases.push(Case {
+        cases.push(PromptCase {
             text: prompt.text,
             prompt: continuation.prompt,
             steps: continuation.choices,
         });
         progress.advance(1);
     }
-    Ok(Reference {
+    Ok(DeviceReference {
         model: model.name().to_owned(),
         source: format!("cpu ({})", engine.cpu().level()),
         cases,
     })
 }
 
-fn check_interrupt() -> Outcome {
+fn check_interrupt() -> CommandResult {
     match interrupt::is_raised() {
-        true => Err(Failure::interrupted()),
+        true => Err(CommandFailure::interrupted()),
         false => Ok(()),
     }
 }

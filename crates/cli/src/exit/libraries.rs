@@ -1,24 +1,26 @@
 //! Which exit code each library's errors mean.
 
-use super::{Exit, Failure};
+use super::{CommandFailure, Exit};
 use crate::output::bytes;
 use millrace_npu::DeviceError;
 
-impl From<millrace_format::Error> for Failure {
-    fn from(error: millrace_format::Error) -> Failure {
+impl From<millrace_format::Error> for CommandFailure {
+    fn from(error: millrace_format::Error) -> CommandFailure {
         match error {
-            millrace_format::Error::DanglingLink { .. } => Failure::not_found(error.to_string()),
-            error => Failure::reading(&error),
+            millrace_format::Error::DanglingLink { .. } => {
+                CommandFailure::not_found(error.to_string())
+            }
+            error => CommandFailure::reading(&error),
         }
     }
 }
 
-impl From<millrace::Error> for Failure {
-    fn from(error: millrace::Error) -> Failure {
+impl From<millrace::Error> for CommandFailure {
+    fn from(error: millrace::Error) -> CommandFailure {
         use millrace::Error;
         let text = error.to_string();
         let advice = error.advice();
-        let advised = |failure: Failure| match advice {
+        let advised = |failure: CommandFailure| match advice {
             Some(advice) => failure.hint(advice),
             None => failure,
         };
@@ -27,26 +29,26 @@ impl From<millrace::Error> for Failure {
             Error::NoModel {
                 similar, reference, ..
             } => of_unknown_model(text, &similar, reference),
-            Error::NoWeights { .. } => Failure::bad_input(text).hint(
+            Error::NoWeights { .. } => CommandFailure::bad_input(text).hint(
                 "running takes the model's own file; `millrace tokenize` reads a vocabulary alone",
             ),
-            Error::KvType { .. } => Failure::usage(format!("--kv-type {text}"))
+            Error::KvType { .. } => CommandFailure::usage(format!("--kv-type {text}"))
                 .hint("leave --kv-type out, or take --device cpu"),
-            Error::BiasBeyond { token, vocab_size } => Failure::usage(format!(
+            Error::BiasBeyond { token, vocab_size } => CommandFailure::usage(format!(
                 "--logit-bias: token {token} is not in the vocabulary of {vocab_size}"
             )),
             Error::EmptyStop => {
-                Failure::usage("--stop: the text is empty, so it would stop at once")
+                CommandFailure::usage("--stop: the text is empty, so it would stop at once")
             }
             Error::DraftImages { .. } => {
-                Failure::usage(text).hint("take --draft ngram, or leave --draft out")
+                CommandFailure::usage(text).hint("take --draft ngram, or leave --draft out")
             }
-            Error::NoFacts { .. } => advised(Failure::not_found(text)),
+            Error::NoFacts { .. } => advised(CommandFailure::not_found(text)),
             Error::Facts { what, name, source } => {
-                Failure::io(format_args!("cannot read {what} {name}"), &source)
+                CommandFailure::io(format_args!("cannot read {what} {name}"), &source)
             }
-            Error::Read { path, source } => Failure::reading_file(&path, &source),
-            Error::Cancelled => Failure::interrupted(),
+            Error::Read { path, source } => CommandFailure::reading_file(&path, &source),
+            Error::Cancelled => CommandFailure::interrupted(),
             Error::File(error) => error.into(),
             Error::Model(error) => error.into(),
             Error::Text(error) => error.into(),
@@ -55,16 +57,16 @@ impl From<millrace::Error> for Failure {
             Error::Setting(error) => error.into(),
             Error::Lower(error) => error.into(),
             Error::Hub(error) => error.into(),
-            Error::Picture(_) => Failure::bad_input(text),
-            Error::Failed => Failure::new(Exit::Failed, text),
-            _ => advised(Failure::usage(text)),
+            Error::Picture(_) => CommandFailure::bad_input(text),
+            Error::Failed => CommandFailure::new(Exit::Failed, text),
+            _ => advised(CommandFailure::usage(text)),
         }
     }
 }
 
 /// Nothing has that name.
-fn of_unknown_model(text: String, similar: &[String], reference: Option<String>) -> Failure {
-    let failure = Failure::not_found(text);
+fn of_unknown_model(text: String, similar: &[String], reference: Option<String>) -> CommandFailure {
+    let failure = CommandFailure::not_found(text);
     match reference {
         _ if !similar.is_empty() => failure.hint(format!("did you mean {}?", similar.join(" or "))),
         Some(reference) => failure.hint(format!(
@@ -74,11 +76,11 @@ fn of_unknown_model(text: String, similar: &[String], reference: Option<String>)
     }
 }
 
-impl From<millrace_hub::Error> for Failure {
-    fn from(error: millrace_hub::Error) -> Failure {
+impl From<millrace_hub::Error> for CommandFailure {
+    fn from(error: millrace_hub::Error) -> CommandFailure {
         use millrace_hub::Error;
         let exit = match &error {
-            Error::Interrupted => return Failure::interrupted(),
+            Error::Interrupted => return CommandFailure::interrupted(),
             Error::BadReference { .. } | Error::Ambiguous { .. } => Exit::Usage,
             Error::NoSpace { .. }
             | Error::File { .. }
@@ -99,7 +101,7 @@ impl From<millrace_hub::Error> for Failure {
             ),
             error => error.to_string(),
         };
-        let failure = Failure::new(exit, message);
+        let failure = CommandFailure::new(exit, message);
         match hub_hint(&error).or_else(|| error.advice()) {
             Some(hint) => failure.hint(hint),
             None => failure,
@@ -130,20 +132,20 @@ fn hub_hint(error: &millrace_hub::Error) -> Option<String> {
     })
 }
 
-impl From<millrace_model::Error> for Failure {
-    fn from(error: millrace_model::Error) -> Failure {
-        Failure::reading(&error)
+impl From<millrace_model::Error> for CommandFailure {
+    fn from(error: millrace_model::Error) -> CommandFailure {
+        CommandFailure::reading(&error)
     }
 }
 
-impl From<millrace_text::Error> for Failure {
-    fn from(error: millrace_text::Error) -> Failure {
-        Failure::reading(&error)
+impl From<millrace_text::Error> for CommandFailure {
+    fn from(error: millrace_text::Error) -> CommandFailure {
+        CommandFailure::reading(&error)
     }
 }
 
-impl From<millrace_runtime::Error> for Failure {
-    fn from(error: millrace_runtime::Error) -> Failure {
+impl From<millrace_runtime::Error> for CommandFailure {
+    fn from(error: millrace_runtime::Error) -> CommandFailure {
         use millrace_runtime::Error;
         match &error {
             // What was asked for is wrong, not what was read.
@@ -158,15 +160,15 @@ impl From<millrace_runtime::Error> for Failure {
             | Error::NoVision { .. }
             | Error::OtherVocabulary { .. }
             | Error::LargerDraft { .. }
-            | Error::BadOption { .. } => Failure::new(Exit::Usage, error.to_string()),
+            | Error::BadOption { .. } => CommandFailure::new(Exit::Usage, error.to_string()),
             Error::Device(device) => of_npu(device),
-            _ => Failure::reading(&error),
+            _ => CommandFailure::reading(&error),
         }
     }
 }
 
-impl From<millrace_runtime::npu::NpuError> for Failure {
-    fn from(error: millrace_runtime::npu::NpuError) -> Failure {
+impl From<millrace_runtime::npu::NpuError> for CommandFailure {
+    fn from(error: millrace_runtime::npu::NpuError) -> CommandFailure {
         use millrace_runtime::npu::NpuError;
         match error {
             NpuError::Runtime(error) => error.into(),
@@ -175,12 +177,12 @@ impl From<millrace_runtime::npu::NpuError> for Failure {
     }
 }
 
-fn of_npu(error: &millrace_runtime::npu::NpuError) -> Failure {
+fn of_npu(error: &millrace_runtime::npu::NpuError) -> CommandFailure {
     let exit = match error {
         millrace_runtime::npu::NpuError::Lower(_) => Exit::BadInput,
         _ => error.device().map_or(Exit::Failed, of_device),
     };
-    Failure::new(exit, error.to_string())
+    CommandFailure::new(exit, error.to_string())
 }
 
 /// What a device's error means.
@@ -198,14 +200,14 @@ fn of_device(error: &DeviceError) -> Exit {
     }
 }
 
-impl From<millrace_plan::LowerError> for Failure {
-    fn from(error: millrace_plan::LowerError) -> Failure {
+impl From<millrace_plan::LowerError> for CommandFailure {
+    fn from(error: millrace_plan::LowerError) -> CommandFailure {
         use millrace_plan::LowerError;
         let exit = match &error {
             LowerError::Program { .. } => Exit::Failed,
             _ => Exit::BadInput,
         };
-        Failure::new(exit, format!("this model cannot run on the NPU: {error}"))
+        CommandFailure::new(exit, format!("this model cannot run on the NPU: {error}"))
     }
 }
 
@@ -227,7 +229,7 @@ mod tests {
                     error: Box::new(error),
                 },
             };
-            Failure::from(error).exit
+            CommandFailure::from(error).exit
         };
         let out_of_memory = DeviceError::OutOfMemory {
             asked_bytes: 2,
@@ -250,11 +252,11 @@ mod tests {
     #[test]
     fn what_was_asked_and_what_was_read_differ() {
         let asked = millrace_runtime::Error::EmptyPrompt;
-        assert_eq!(Failure::from(asked).exit, Exit::Usage);
+        assert_eq!(CommandFailure::from(asked).exit, Exit::Usage);
         let read = millrace_runtime::Error::NoTokenizer { model: "x".into() };
-        assert_eq!(Failure::from(read).exit, Exit::BadInput);
+        assert_eq!(CommandFailure::from(read).exit, Exit::BadInput);
         let missing = millrace_format::Checkpoint::open("/does/not/exist".as_ref());
         let missing = missing.expect_err("no such file");
-        assert_eq!(Failure::from(missing).exit, Exit::NotFound);
+        assert_eq!(CommandFailure::from(missing).exit, Exit::NotFound);
     }
 }

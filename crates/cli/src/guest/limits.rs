@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Limits of a process, before the caller's own are looked at.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct ProcessLimits {
     /// Memory, program and stacks included.
     pub(super) memory_bytes: u64,
     /// Processor time.
@@ -15,10 +15,10 @@ pub(super) struct Limits {
 }
 
 #[cfg(unix)]
-impl Limits {
+impl ProcessLimits {
     /// These, or what the caller of this program limits it to (`ulimit`) where that is less: nobody but root may
     /// raise that, and it was set to be kept. A process that this one starts finds the same.
-    pub(super) fn within_callers(self) -> Limits {
+    pub(super) fn within_callers(self) -> ProcessLimits {
         use rustix::process::{Resource, getrlimit};
         let callers = |resource| {
             let limit = getrlimit(resource);
@@ -26,7 +26,7 @@ impl Limits {
         };
         let least =
             |ours: u64, resource| callers(resource).map_or(ours, |callers| callers.min(ours));
-        Limits {
+        ProcessLimits {
             memory_bytes: least(self.memory_bytes, Resource::As),
             cpu_seconds: least(self.cpu_seconds, Resource::Cpu),
             time: self.time,
@@ -53,8 +53,8 @@ impl Limits {
 
 /// Elsewhere the time and the work's own bounds must do.
 #[cfg(not(unix))]
-impl Limits {
-    pub(super) fn within_callers(self) -> Limits {
+impl ProcessLimits {
+    pub(super) fn within_callers(self) -> ProcessLimits {
         self
     }
 

@@ -1,6 +1,6 @@
 //! A piece of work in a process of its own, and what became of it.
 
-use super::limits::Limits;
+use super::limits::ProcessLimits;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::ffi::OsString;
@@ -18,10 +18,10 @@ const REPLY_BYTES: u64 = 256 << 20;
 const TICK: Duration = Duration::from_millis(20);
 
 /// A kind of work that is done in processes.
-pub(super) struct Work {
+pub(super) struct GuestWork {
     /// The argument that starts such a process. Not a command: it is no part of the interface.
     pub(super) argument: &'static str,
-    pub(super) limits: Limits,
+    pub(super) limits: ProcessLimits,
     /// What the memory is for, as in "a template gets".
     pub(super) what: &'static str,
     /// What nests too deeply where the stack does not suffice.
@@ -44,7 +44,7 @@ pub(super) enum NoReply {
 
 /// Does `job` in a process of its own, which ends as soon as `is_given_up` says so.
 pub(super) fn ask<R: DeserializeOwned>(
-    work: &Work,
+    work: &GuestWork,
     job: &impl Serialize,
     is_given_up: &dyn Fn() -> bool,
 ) -> Result<R, NoReply> {
@@ -83,7 +83,7 @@ impl Drop for ChildGuard {
     }
 }
 
-fn start(work: &Work, request: Vec<u8>) -> io::Result<(Child, mpsc::Receiver<Vec<u8>>)> {
+fn start(work: &GuestWork, request: Vec<u8>) -> io::Result<(Child, mpsc::Receiver<Vec<u8>>)> {
     let mut command = Command::new(this_program()?);
     command
         .arg(work.argument)
@@ -164,7 +164,7 @@ fn is_out_of_time(_: ExitStatus) -> bool {
 }
 
 /// Why a process ended without a reply, by what the system or the program's last words say.
-fn why(work: &Work, child: &mut Child) -> io::Result<NoReply> {
+fn why(work: &GuestWork, child: &mut Child) -> io::Result<NoReply> {
     let mut words = String::new();
     if let Some(stderr) = child.stderr.take() {
         let _ = stderr.take(4096).read_to_string(&mut words);

@@ -1,6 +1,6 @@
 //! A streamed answer: server-sent events to text, on a thread that may wait.
 
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult, Exit};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -10,47 +10,49 @@ use std::time::{Duration, Instant};
 const MAX_LINE_BYTES: u64 = 1 << 20;
 
 /// What the reading thread tells.
-pub(super) enum Piece {
+pub(super) enum StreamPiece {
     Event(Value),
     End,
-    Failed(Failure),
+    Failed(CommandFailure),
 }
 
-pub(super) type Sender = std::sync::mpsc::Sender<Piece>;
+pub(super) type Sender = std::sync::mpsc::Sender<StreamPiece>;
 
 /// Pieces as they come.
-pub(super) struct Pieces(Receiver<Piece>);
+pub(super) struct Pieces(Receiver<StreamPiece>);
 
 impl Pieces {
     /// Reads on a thread of its own, which ends with its work or with the process.
-    pub(super) fn start(work: impl FnOnce(&Sender) -> Outcome + Send + 'static) -> Outcome<Pieces> {
+    pub(super) fn start(
+        work: impl FnOnce(&Sender) -> CommandResult + Send + 'static,
+    ) -> CommandResult<Pieces> {
         let (sender, receiver) = channel();
         let run = move || {
             let last = match work(&sender) {
-                Ok(()) => Piece::End,
-                Err(failure) => Piece::Failed(failure),
+                Ok(()) => StreamPiece::End,
+                Err(failure) => StreamPiece::Failed(failure),
             };
             // Whoever waited may have stopped waiting.
             let _ = sender.send(last);
         };
         let thread = std::thread::Builder::new().name("server".to_owned());
         let started = thread.spawn(run);
-        started.map_err(|error| Failure::io("cannot start a thread", &error))?;
+        started.map_err(|error| CommandFailure::io("cannot start a thread", &error))?;
         Ok(Pieces(receiver))
     }
 
     /// The next one, if it comes within the time.
-    pub(super) fn next(&self, time: Duration) -> Option<Piece> {
+    pub(super) fn next(&self, time: Duration) -> Option<StreamPiece> {
         match self.0.recv_timeout(time) {
             Ok(piece) => Some(piece),
             Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => Some(Piece::End),
+            Err(RecvTimeoutError::Disconnected) => Some(StreamPiece::End),
         }
     }
 }
 
 /// Sends the events of a stream on until `[DONE]`.
-pub(super) fn events(body: impl Read, sender: &Sender) -> Outcome {
+pub(super) fn events(body: impl Read, sender: &Sender) -> CommandResult {
     let mut reader = BufReader::new(body);
     loop {
         let mut line = Vec::new();
@@ -59,13 +61,13 @@ pub(super) fn events(body: impl Read, sender: &Sender) -> Outcome {
             .take(MAX_LINE_BYTES)
             .read_until(b'\n', &mut line);
         let n = read.map_err(|error| {
-            Failure::new(
+            CommandFailure::new(
                 Exit::NotFound,
                 format!("the server's answer broke off: {error}"),
             )
         })?;
         if n == 0 {
-            return Err(Failure::new(
+            return Err(CommandFailure::new(
                 Exit::NotFound,
                 "the server's answer ended before its end",
             ));
@@ -79,17 +81,17 @@ pub(super) fn events(body: impl Read, sender: &Sender) -> Outcome {
             return Ok(());
         }
         let event: Value = serde_json::from_slice(data).map_err(|error| {
-            Failure::bad_input(format!(
+            CommandFailure::bad_input(format!(
                 "the server's answer is not what its API promises: {error}"
             ))
         })?;
         if let Some(message) = event["error"]["message"].as_str() {
-            return Err(Failure::new(
+            return Err(CommandFailure::new(
                 Exit::Failed,
                 format!("the server gave up: {message}"),
             ));
         }
-        if sender.send(Piece::Event(event)).is_err() {
+        if sender.send(StreamPiece::Event(event)).is_err() {
             return Ok(());
         }
     }
@@ -113,7 +115,7 @@ impl Answer {
         event: &Value,
         start: Instant,
         on_text: &mut dyn FnMut(&str),
-    ) -> Outcome {
+    ) -> CommandResult {
         if event["usage"].is_object() {
             self.usage = event["usage"].clone();
         }
@@ -165,12 +167,12 @@ impl Answer {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> (Outcome, Vec<Value>) {
+    fn read(text: &str) -> (CommandResult, Vec<Value>) {
         let (sender, receiver) = channel();
         let outcome = events(text.as_bytes(), &sender);
         drop(sender);
         let events = receiver.into_iter().filter_map(|piece| match piece {
-            Piece::Event(event) => Some(event),
+            StreamPiece::Event(event) => Some(event),
             _ => None,
         });
         (outcome, events.collect())

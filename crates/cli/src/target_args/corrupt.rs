@@ -1,6 +1,6 @@
 //! A slot that a virtual device gets wrong on purpose.
 
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::plan_args;
 use millrace_npu::Corruption;
 use millrace_plan::Sequences;
@@ -8,7 +8,7 @@ use millrace_runtime::npu::NpuModel;
 
 /// Whether a short prompt or a token runs that program: a slot that is nobody's would let a check
 /// pass.
-pub(super) fn check(program: &str, slot: &str, npu: &NpuModel) -> Outcome {
+pub(super) fn check(program: &str, slot: &str, npu: &NpuModel) -> CommandResult {
     let graph = &npu.model().model().graph;
     let mut known: Vec<String> = Vec::new();
     let config = &npu.model().model().config;
@@ -27,16 +27,15 @@ pub(super) fn check(program: &str, slot: &str, npu: &NpuModel) -> Outcome {
                 }
                 let slots: Vec<&str> = slots.map(|s| s.name.as_str()).collect();
                 let message = format!("program `{program}` has no slot `{slot}`");
-                return Err(
-                    Failure::not_found(message).hint(format!("its slots are {}", slots.join(", ")))
-                );
+                return Err(CommandFailure::not_found(message)
+                    .hint(format!("its slots are {}", slots.join(", "))));
             }
             if !known.iter().any(|name| name == planned.name()) {
                 known.push(planned.name().to_owned());
             }
         }
     }
-    Err(Failure::not_found(format!("no program `{program}`"))
+    Err(CommandFailure::not_found(format!("no program `{program}`"))
         .hint(format!("there are {}", known.join(", "))))
 }
 

@@ -62,7 +62,7 @@ fn files_that_are_no_models() {
 fn an_architecture_that_is_not_supported_is_named() {
     let home = home();
     let mut metadata = gguf::Metadata::new();
-    metadata.insert("general.architecture", gguf::Value::Str("mamba".into()));
+    metadata.insert("general.architecture", gguf::GgufValue::Str("mamba".into()));
     let specs = [TensorSpec::new("token_embd.weight", DType::F32, &[4, 8])];
     let path = home.path().join("other.gguf");
     let mut writer = gguf::Writer::create(&path, &metadata, &specs).expect("create");

@@ -161,18 +161,19 @@ fn a_tokenizer_needs_no_model() {
 
 #[test]
 fn a_vocabulary_of_any_architecture_without_weights() {
-    use millrace_format::gguf::{Array, Metadata, Value, Writer};
+    use millrace_format::gguf::{GgufArray, GgufValue, Metadata, Writer};
     let home = home();
     let mut metadata = Metadata::new();
-    let strings =
-        |texts: &[&str]| Value::Array(Array::Str(texts.iter().map(|t| (*t).into()).collect()));
-    metadata.insert("general.architecture", Value::Str("mamba".into()));
-    metadata.insert("tokenizer.ggml.model", Value::Str("gpt2".into()));
-    metadata.insert("tokenizer.ggml.pre", Value::Str("gpt-2".into()));
+    let strings = |texts: &[&str]| {
+        GgufValue::Array(GgufArray::Str(texts.iter().map(|t| (*t).into()).collect()))
+    };
+    metadata.insert("general.architecture", GgufValue::Str("mamba".into()));
+    metadata.insert("tokenizer.ggml.model", GgufValue::Str("gpt2".into()));
+    metadata.insert("tokenizer.ggml.pre", GgufValue::Str("gpt-2".into()));
     metadata.insert("tokenizer.ggml.tokens", strings(&["a", "b", "ab"]));
     metadata.insert(
         "tokenizer.ggml.token_type",
-        Value::Array(Array::I32(vec![1, 1, 1])),
+        GgufValue::Array(GgufArray::I32(vec![1, 1, 1])),
     );
     metadata.insert("tokenizer.ggml.merges", strings(&["a b"]));
     let writer = Writer::create(&home.path().join("vocab.gguf"), &metadata, &[]);

@@ -4,7 +4,7 @@
 //! needed to predict it, the note says what was taken, or why there is no prediction.
 
 use millrace_model::ModelConfig;
-use millrace_model::synth::Geometry;
+use millrace_model::synth::ModelGeometry;
 use millrace_tcp::lower::{Options, Weights};
 use millrace_tcp::parallel::{Model, Plan, PlanError, Split};
 use millrace_tcp::timing::closed;
@@ -42,7 +42,7 @@ impl Row {
 const DATA: &str = include_str!("../../data/tcp/measured.csv");
 
 fn llama_3_1_8b() -> ModelConfig {
-    let geometry = Geometry::named("llama-3.1-8b").map(|geometry| geometry.config(None));
+    let geometry = ModelGeometry::named("llama-3.1-8b").map(|geometry| geometry.config(None));
     geometry.expect("the geometry is in the table")
 }
 

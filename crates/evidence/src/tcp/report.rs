@@ -1,7 +1,7 @@
 //! Tables of `docs/tcp.md`.
 
 use millrace_model::ModelConfig;
-use millrace_model::synth::Geometry;
+use millrace_model::synth::ModelGeometry;
 use millrace_tcp::lower::reduction::{Reduction, product};
 use millrace_tcp::lower::{self, Call, Dims, Options, Target, Weights};
 use millrace_tcp::parallel::{Model, Plan, PlanError, Split};
@@ -21,7 +21,7 @@ pub fn rules() -> String {
 }
 
 fn models() -> [(&'static str, ModelConfig); 2] {
-    let small = Geometry::named("llama-3.1-8b").map(|geometry| geometry.config(None));
+    let small = ModelGeometry::named("llama-3.1-8b").map(|geometry| geometry.config(None));
     [
         ("8B", small.expect("the geometry is in the table")),
         ("70B", llama_3_1_70b()),

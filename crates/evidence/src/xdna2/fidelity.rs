@@ -348,13 +348,13 @@ fn group(name: &str, bound: Option<Bound>, rows: &[Row]) -> Option<Group> {
 /// Which stated error the rows of a group stand behind; none for parts of the host's work, and for
 /// single programs of a stack, which are neither kernels of the report nor whole.
 #[cfg(test)]
-fn scope_of(group: &str) -> Option<millrace_xdna2_machine::profile::Scope> {
-    use millrace_xdna2_machine::profile::Scope;
+fn scope_of(group: &str) -> Option<millrace_xdna2_machine::profile::ErrorScope> {
+    use millrace_xdna2_machine::profile::ErrorScope;
     match group {
         models::PROGRAMS | models::BUFFERS => None,
-        models::PAPER_PREFILL | models::FLM_PREFILL | models::PROMPTS => Some(Scope::Prompt),
-        group if MODEL_GROUPS.iter().any(|known| known.0 == group) => Some(Scope::Token),
-        _ => Some(Scope::Kernel),
+        models::PAPER_PREFILL | models::FLM_PREFILL | models::PROMPTS => Some(ErrorScope::Prompt),
+        group if MODEL_GROUPS.iter().any(|known| known.0 == group) => Some(ErrorScope::Token),
+        _ => Some(ErrorScope::Kernel),
     }
 }
 

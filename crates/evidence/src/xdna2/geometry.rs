@@ -46,7 +46,7 @@ pub enum Extra {
     Bias,
 }
 
-/// The models. Dimensions are those of the [synthetic models](synth::Geometry) of the same name; of models that
+/// The models. Dimensions are those of the [synthetic models](synth::ModelGeometry) of the same name; of models that
 /// cannot be made up, from the `config.json` that each publisher put beside its weights.
 /// `head_rows` of Llama-3.2, Llama-3.1-8B, Gemma3-4B, Qwen3-8B and Qwen2.5-7B follow from the packed
 /// sizes in mlir-air `llms/bench/decode_geometry.py` (checked in the tests where the rows are public);
@@ -84,7 +84,7 @@ const OTHERS: &[Geometry] = &[
 ];
 
 fn of_synthetic(name: &'static str, head_rows: u64) -> Option<Geometry> {
-    let made = synth::Geometry::all().find(|made| plain(made.name()) == plain(name))?;
+    let made = synth::ModelGeometry::all().find(|made| plain(made.name()) == plain(name))?;
     let config = made.config(None);
     let dims = [
         config.d_model,
@@ -219,7 +219,7 @@ mod tests {
         );
         let qwen = find("Qwen2.5-0.5B").unwrap();
         assert_eq!((qwen.n_heads, qwen.extra), (14, Extra::Bias));
-        for made in synth::Geometry::all().filter(|made| !made.name().ends_with("-tiny")) {
+        for made in synth::ModelGeometry::all().filter(|made| !made.name().ends_with("-tiny")) {
             assert!(find(made.name()).is_some(), "{}", made.name());
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::value::{Array, Value};
+use super::value::{GgufArray, GgufValue};
 use crate::Error;
 
 /// Keys and values in file order; no key twice.
@@ -13,7 +13,7 @@ use crate::Error;
 /// differ in the width they choose.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metadata {
-    entries: Vec<(String, Value)>,
+    entries: Vec<(String, GgufValue)>,
     index: HashMap<String, usize>,
     file: PathBuf,
 }
@@ -33,7 +33,11 @@ impl Metadata {
     }
 
     /// Sets a key; one that exists keeps its place and gets the new value, and the old is returned.
-    pub fn insert(&mut self, key: impl Into<String>, value: impl Into<Value>) -> Option<Value> {
+    pub fn insert(
+        &mut self,
+        key: impl Into<String>,
+        value: impl Into<GgufValue>,
+    ) -> Option<GgufValue> {
         let (key, value) = (key.into(), value.into());
         match self.index.get(&key) {
             Some(&i) => Some(std::mem::replace(&mut self.entries[i].1, value)),
@@ -65,14 +69,14 @@ impl Metadata {
     }
 
     /// Keys and values in file order.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &GgufValue)> {
         self.entries
             .iter()
             .map(|(key, value)| (key.as_str(), value))
     }
 
     /// The value of a key, whatever its type.
-    pub fn get(&self, key: &str) -> Option<&Value> {
+    pub fn get(&self, key: &str) -> Option<&GgufValue> {
         self.index.get(key).map(|&i| &self.entries[i].1)
     }
 
@@ -89,7 +93,7 @@ impl Metadata {
         &'a self,
         key: &str,
         expected: &'static str,
-        convert: impl FnOnce(&'a Value) -> Option<T>,
+        convert: impl FnOnce(&'a GgufValue) -> Option<T>,
     ) -> Result<Option<T>, Error> {
         let Some(value) = self.get(key) else {
             return Ok(None);
@@ -151,8 +155,8 @@ impl Metadata {
     /// [`Error::KeyType`].
     pub fn get_f32(&self, key: &str) -> Result<Option<f32>, Error> {
         self.typed(key, "a float", |v| match *v {
-            Value::F32(v) => Some(v),
-            Value::F64(v) => Some(v as f32),
+            GgufValue::F32(v) => Some(v),
+            GgufValue::F64(v) => Some(v as f32),
             _ => None,
         })
     }
@@ -163,7 +167,7 @@ impl Metadata {
     /// [`Error::KeyType`].
     pub fn get_bool(&self, key: &str) -> Result<Option<bool>, Error> {
         self.typed(key, "a bool", |v| match *v {
-            Value::Bool(v) => Some(v),
+            GgufValue::Bool(v) => Some(v),
             _ => None,
         })
     }
@@ -174,7 +178,7 @@ impl Metadata {
     /// [`Error::KeyType`].
     pub fn get_str(&self, key: &str) -> Result<Option<&str>, Error> {
         self.typed(key, "a string", |v| match v {
-            Value::Str(v) => Some(v.as_str()),
+            GgufValue::Str(v) => Some(v.as_str()),
             _ => None,
         })
     }
@@ -183,9 +187,9 @@ impl Metadata {
     ///
     /// # Errors
     /// [`Error::KeyType`].
-    pub fn get_array(&self, key: &str) -> Result<Option<&Array>, Error> {
+    pub fn get_array(&self, key: &str) -> Result<Option<&GgufArray>, Error> {
         self.typed(key, "an array", |v| match v {
-            Value::Array(v) => Some(v),
+            GgufValue::Array(v) => Some(v),
             _ => None,
         })
     }
@@ -196,7 +200,7 @@ impl Metadata {
     /// [`Error::KeyType`].
     pub fn get_str_array(&self, key: &str) -> Result<Option<&[String]>, Error> {
         self.typed(key, "an array of strings", |v| match v {
-            Value::Array(Array::Str(v)) => Some(v.as_slice()),
+            GgufValue::Array(GgufArray::Str(v)) => Some(v.as_slice()),
             _ => None,
         })
     }
@@ -207,8 +211,8 @@ impl Metadata {
     /// [`Error::KeyType`].
     pub fn get_f32_array(&self, key: &str) -> Result<Option<Vec<f32>>, Error> {
         self.typed(key, "an array of floats", |v| match v {
-            Value::Array(Array::F32(v)) => Some(v.clone()),
-            Value::Array(Array::F64(v)) => Some(v.iter().map(|&v| v as f32).collect()),
+            GgufValue::Array(GgufArray::F32(v)) => Some(v.clone()),
+            GgufValue::Array(GgufArray::F64(v)) => Some(v.iter().map(|&v| v as f32).collect()),
             _ => None,
         })
     }
@@ -235,14 +239,14 @@ impl Metadata {
     /// [`Error::KeyType`].
     pub fn get_bool_array(&self, key: &str) -> Result<Option<&[bool]>, Error> {
         self.typed(key, "an array of bools", |v| match v {
-            Value::Array(Array::Bool(v)) => Some(v.as_slice()),
+            GgufValue::Array(GgufArray::Bool(v)) => Some(v.as_slice()),
             _ => None,
         })
     }
 }
 
 /// The items of an integer array, if all fit `T`.
-fn int_array<T>(value: &Value) -> Option<Vec<T>>
+fn int_array<T>(value: &GgufValue) -> Option<Vec<T>>
 where
     T: TryFrom<u8> + TryFrom<i8> + TryFrom<u16> + TryFrom<i16>,
     T: TryFrom<u32> + TryFrom<i32> + TryFrom<u64> + TryFrom<i64>,
@@ -250,18 +254,18 @@ where
     fn fit<S: Copy, T: TryFrom<S>>(items: &[S]) -> Option<Vec<T>> {
         items.iter().map(|&v| T::try_from(v).ok()).collect()
     }
-    let Value::Array(array) = value else {
+    let GgufValue::Array(array) = value else {
         return None;
     };
     match array {
-        Array::U8(v) => fit(v),
-        Array::I8(v) => fit(v),
-        Array::U16(v) => fit(v),
-        Array::I16(v) => fit(v),
-        Array::U32(v) => fit(v),
-        Array::I32(v) => fit(v),
-        Array::U64(v) => fit(v),
-        Array::I64(v) => fit(v),
+        GgufArray::U8(v) => fit(v),
+        GgufArray::I8(v) => fit(v),
+        GgufArray::U16(v) => fit(v),
+        GgufArray::I16(v) => fit(v),
+        GgufArray::U32(v) => fit(v),
+        GgufArray::I32(v) => fit(v),
+        GgufArray::U64(v) => fit(v),
+        GgufArray::I64(v) => fit(v),
         _ => None,
     }
 }

@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use super::value::type_id;
-use super::{ALIGNMENT_KEY, Array, DEFAULT_ALIGNMENT, MAGIC, MAX_DIMS, Metadata, Value, types};
+use super::{
+    ALIGNMENT_KEY, DEFAULT_ALIGNMENT, GgufArray, GgufValue, MAGIC, MAX_DIMS, Metadata, types,
+};
 use crate::bytes::Cursor;
 use crate::{Error, TensorInfo, extents};
 
@@ -119,21 +121,21 @@ fn read_name(cursor: &mut Cursor<'_>, what: &str) -> Result<String, Error> {
 }
 
 /// A text, or its bytes where they are not UTF-8: only who needs the key complains.
-fn read_text(cursor: &mut Cursor<'_>, what: &str) -> Result<Value, Error> {
+fn read_text(cursor: &mut Cursor<'_>, what: &str) -> Result<GgufValue, Error> {
     let bytes = read_bytes(cursor, u64::MAX, what)?;
     Ok(match std::str::from_utf8(bytes) {
-        Ok(text) => Value::Str(text.to_owned()),
-        Err(_) => Value::Bytes(bytes.to_owned()),
+        Ok(text) => GgufValue::Str(text.to_owned()),
+        Err(_) => GgufValue::Bytes(bytes.to_owned()),
     })
 }
 
 /// `n` texts; all as bytes if one of them is not UTF-8.
-fn read_texts(cursor: &mut Cursor<'_>, n: usize, what: &str) -> Result<Array, Error> {
+fn read_texts(cursor: &mut Cursor<'_>, n: usize, what: &str) -> Result<GgufArray, Error> {
     let items = repeat(n, || read_bytes(cursor, u64::MAX, what))?;
     let texts: Result<Vec<&str>, _> = items.iter().map(|item| std::str::from_utf8(item)).collect();
     Ok(match texts {
-        Ok(texts) => Array::Str(texts.into_iter().map(str::to_owned).collect()),
-        Err(_) => Array::Bytes(items.into_iter().map(<[u8]>::to_vec).collect()),
+        Ok(texts) => GgufArray::Str(texts.into_iter().map(str::to_owned).collect()),
+        Err(_) => GgufArray::Bytes(items.into_iter().map(<[u8]>::to_vec).collect()),
     })
 }
 
@@ -151,21 +153,21 @@ fn read_entry(cursor: &mut Cursor<'_>, metadata: &mut Metadata) -> Result<(), Er
     Ok(())
 }
 
-fn read_value(cursor: &mut Cursor<'_>, type_id: u32, what: &str) -> Result<Value, Error> {
+fn read_value(cursor: &mut Cursor<'_>, type_id: u32, what: &str) -> Result<GgufValue, Error> {
     Ok(match type_id {
-        type_id::U8 => Value::U8(cursor.u8(what)?),
-        type_id::I8 => Value::I8(cursor.i8(what)?),
-        type_id::U16 => Value::U16(cursor.u16(what)?),
-        type_id::I16 => Value::I16(cursor.i16(what)?),
-        type_id::U32 => Value::U32(cursor.u32(what)?),
-        type_id::I32 => Value::I32(cursor.i32(what)?),
-        type_id::U64 => Value::U64(cursor.u64(what)?),
-        type_id::I64 => Value::I64(cursor.i64(what)?),
-        type_id::F32 => Value::F32(cursor.f32(what)?),
-        type_id::F64 => Value::F64(cursor.f64(what)?),
-        type_id::BOOL => Value::Bool(read_bool(cursor, what)?),
+        type_id::U8 => GgufValue::U8(cursor.u8(what)?),
+        type_id::I8 => GgufValue::I8(cursor.i8(what)?),
+        type_id::U16 => GgufValue::U16(cursor.u16(what)?),
+        type_id::I16 => GgufValue::I16(cursor.i16(what)?),
+        type_id::U32 => GgufValue::U32(cursor.u32(what)?),
+        type_id::I32 => GgufValue::I32(cursor.i32(what)?),
+        type_id::U64 => GgufValue::U64(cursor.u64(what)?),
+        type_id::I64 => GgufValue::I64(cursor.i64(what)?),
+        type_id::F32 => GgufValue::F32(cursor.f32(what)?),
+        type_id::F64 => GgufValue::F64(cursor.f64(what)?),
+        type_id::BOOL => GgufValue::Bool(read_bool(cursor, what)?),
         type_id::STR => read_text(cursor, what)?,
-        type_id::ARRAY => Value::Array(read_array(cursor, what, 0)?),
+        type_id::ARRAY => GgufValue::Array(read_array(cursor, what, 0)?),
         _ => return Err(unknown_type(cursor, type_id, what)),
     })
 }
@@ -194,7 +196,7 @@ fn read_bool(cursor: &mut Cursor<'_>, what: &str) -> Result<bool, Error> {
     }
 }
 
-fn read_array(cursor: &mut Cursor<'_>, what: &str, depth: u32) -> Result<Array, Error> {
+fn read_array(cursor: &mut Cursor<'_>, what: &str, depth: u32) -> Result<GgufArray, Error> {
     if depth >= MAX_NESTING {
         return Err(Error::Limit {
             file: cursor.file().to_owned(),
@@ -217,19 +219,19 @@ fn read_array(cursor: &mut Cursor<'_>, what: &str, depth: u32) -> Result<Array, 
     let n = cursor.check_count(count, item_bytes, what)?;
     let c = cursor;
     Ok(match type_id {
-        type_id::U8 => Array::U8(c.take(count, what)?.to_vec()),
-        type_id::I8 => Array::I8(repeat(n, || c.i8(what))?),
-        type_id::U16 => Array::U16(repeat(n, || c.u16(what))?),
-        type_id::I16 => Array::I16(repeat(n, || c.i16(what))?),
-        type_id::U32 => Array::U32(repeat(n, || c.u32(what))?),
-        type_id::I32 => Array::I32(repeat(n, || c.i32(what))?),
-        type_id::U64 => Array::U64(repeat(n, || c.u64(what))?),
-        type_id::I64 => Array::I64(repeat(n, || c.i64(what))?),
-        type_id::F32 => Array::F32(repeat(n, || c.f32(what))?),
-        type_id::F64 => Array::F64(repeat(n, || c.f64(what))?),
-        type_id::BOOL => Array::Bool(repeat(n, || read_bool(c, what))?),
+        type_id::U8 => GgufArray::U8(c.take(count, what)?.to_vec()),
+        type_id::I8 => GgufArray::I8(repeat(n, || c.i8(what))?),
+        type_id::U16 => GgufArray::U16(repeat(n, || c.u16(what))?),
+        type_id::I16 => GgufArray::I16(repeat(n, || c.i16(what))?),
+        type_id::U32 => GgufArray::U32(repeat(n, || c.u32(what))?),
+        type_id::I32 => GgufArray::I32(repeat(n, || c.i32(what))?),
+        type_id::U64 => GgufArray::U64(repeat(n, || c.u64(what))?),
+        type_id::I64 => GgufArray::I64(repeat(n, || c.i64(what))?),
+        type_id::F32 => GgufArray::F32(repeat(n, || c.f32(what))?),
+        type_id::F64 => GgufArray::F64(repeat(n, || c.f64(what))?),
+        type_id::BOOL => GgufArray::Bool(repeat(n, || read_bool(c, what))?),
         type_id::STR => read_texts(c, n, what)?,
-        _ => Array::Array(repeat(n, || read_array(c, what, depth + 1))?),
+        _ => GgufArray::Array(repeat(n, || read_array(c, what, depth + 1))?),
     })
 }
 

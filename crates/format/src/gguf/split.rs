@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{Header, MAGIC, Metadata};
-use crate::mmap::Mapping;
+use crate::mmap::FileMapping;
 use crate::{Error, recognize};
 
 /// The metadata keys of a split.
@@ -70,13 +70,13 @@ fn five_digits(text: &str) -> Option<u32> {
 /// One opened file of a model.
 pub(crate) struct Shard {
     pub(crate) path: PathBuf,
-    pub(crate) mapping: Mapping,
+    pub(crate) mapping: FileMapping,
     pub(crate) header: Header,
 }
 
 impl Shard {
     pub(crate) fn open(path: &Path) -> Result<Shard, Error> {
-        let mapping = Mapping::open(path)?;
+        let mapping = FileMapping::open(path)?;
         recognize::check_weights(&mapping, path)?;
         let header = Header::parse(&mapping, path)?;
         check_not_joined(&mapping, &header, path)?;

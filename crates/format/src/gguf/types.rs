@@ -6,20 +6,20 @@ use millrace_quant::DType;
 use crate::{OpaqueType, PlainType, TensorType};
 
 /// Number, ggml's name, and what it is here.
-type Row = (u32, &'static str, TensorType);
+type TypeRow = (u32, &'static str, TensorType);
 
-const fn plain(id: u32, name: &'static str, plain: PlainType) -> Row {
+const fn plain(id: u32, name: &'static str, plain: PlainType) -> TypeRow {
     (id, name, TensorType::Plain(plain))
 }
 
 /// Blocks of `elems` elements in `bytes` bytes, as `GGML_QUANT_SIZES` of gguf-py has them.
-const fn opaque(id: u32, name: &'static str, elems: usize, bytes: usize) -> Row {
+const fn opaque(id: u32, name: &'static str, elems: usize, bytes: usize) -> TypeRow {
     let opaque = OpaqueType::ggml(name, id, Some((elems, bytes)));
     (id, name, TensorType::Opaque(opaque))
 }
 
 /// A type that ggml withdrew before it wrote down its size in gguf-py.
-const fn withdrawn(id: u32, name: &'static str) -> Row {
+const fn withdrawn(id: u32, name: &'static str) -> TypeRow {
     (
         id,
         name,
@@ -29,7 +29,7 @@ const fn withdrawn(id: u32, name: &'static str) -> Row {
 
 /// The rest of ggml's `enum ggml_type`. Numbers 4, 5, 31–33 and 36–38 were withdrawn by ggml itself. A row whose number a format
 /// of `quant` has is not asked.
-const TABLE: &[Row] = &[
+const TABLE: &[TypeRow] = &[
     withdrawn(4, "Q4_2"),
     withdrawn(5, "Q4_3"),
     opaque(16, "IQ2_XXS", 256, 66),

@@ -3,7 +3,7 @@
 /// A metadata value.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)] // The names are the documentation.
-pub enum Value {
+pub enum GgufValue {
     U8(u8),
     I8(i8),
     U16(u16),
@@ -18,13 +18,13 @@ pub enum Value {
     Str(String),
     /// A string that is not UTF-8, as its bytes.
     Bytes(Vec<u8>),
-    Array(Array),
+    Array(GgufArray),
 }
 
 /// A metadata array: every item of the same type.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)] // The names are the documentation.
-pub enum Array {
+pub enum GgufArray {
     U8(Vec<u8>),
     I8(Vec<i8>),
     U16(Vec<u16>),
@@ -39,7 +39,7 @@ pub enum Array {
     Str(Vec<String>),
     /// Strings some of which are not UTF-8, as their bytes.
     Bytes(Vec<Vec<u8>>),
-    Array(Vec<Array>),
+    Array(Vec<GgufArray>),
 }
 
 /// The number that names a value's type in the file.
@@ -59,38 +59,38 @@ pub(crate) mod type_id {
     pub(crate) const F64: u32 = 12;
 }
 
-impl Value {
+impl GgufValue {
     /// The type's name: `u32`, `str`, `array of str`.
     pub fn type_name(&self) -> &'static str {
         match self {
-            Value::U8(_) => "u8",
-            Value::I8(_) => "i8",
-            Value::U16(_) => "u16",
-            Value::I16(_) => "i16",
-            Value::U32(_) => "u32",
-            Value::I32(_) => "i32",
-            Value::U64(_) => "u64",
-            Value::I64(_) => "i64",
-            Value::F32(_) => "f32",
-            Value::F64(_) => "f64",
-            Value::Bool(_) => "bool",
-            Value::Str(_) => "str",
-            Value::Bytes(_) => "str (not UTF-8)",
-            Value::Array(array) => array.type_name(),
+            GgufValue::U8(_) => "u8",
+            GgufValue::I8(_) => "i8",
+            GgufValue::U16(_) => "u16",
+            GgufValue::I16(_) => "i16",
+            GgufValue::U32(_) => "u32",
+            GgufValue::I32(_) => "i32",
+            GgufValue::U64(_) => "u64",
+            GgufValue::I64(_) => "i64",
+            GgufValue::F32(_) => "f32",
+            GgufValue::F64(_) => "f64",
+            GgufValue::Bool(_) => "bool",
+            GgufValue::Str(_) => "str",
+            GgufValue::Bytes(_) => "str (not UTF-8)",
+            GgufValue::Array(array) => array.type_name(),
         }
     }
 
     /// Any integer type, widened.
     pub fn as_int(&self) -> Option<i128> {
         Some(match *self {
-            Value::U8(v) => v.into(),
-            Value::I8(v) => v.into(),
-            Value::U16(v) => v.into(),
-            Value::I16(v) => v.into(),
-            Value::U32(v) => v.into(),
-            Value::I32(v) => v.into(),
-            Value::U64(v) => v.into(),
-            Value::I64(v) => v.into(),
+            GgufValue::U8(v) => v.into(),
+            GgufValue::I8(v) => v.into(),
+            GgufValue::U16(v) => v.into(),
+            GgufValue::I16(v) => v.into(),
+            GgufValue::U32(v) => v.into(),
+            GgufValue::I32(v) => v.into(),
+            GgufValue::U64(v) => v.into(),
+            GgufValue::I64(v) => v.into(),
             _ => return None,
         })
     }
@@ -98,17 +98,17 @@ impl Value {
     /// Type and value for a message; long ones by type only.
     pub(crate) fn describe(&self) -> String {
         match self {
-            Value::Str(text) if text.len() <= 40 => format!("str {text:?}"),
-            Value::Bytes(bytes) => not_utf8(bytes),
-            Value::Array(Array::Bytes(items)) => {
+            GgufValue::Str(text) if text.len() <= 40 => format!("str {text:?}"),
+            GgufValue::Bytes(bytes) => not_utf8(bytes),
+            GgufValue::Array(GgufArray::Bytes(items)) => {
                 let bad = items.iter().position(|item| str::from_utf8(item).is_err());
                 let i = bad.unwrap_or_default();
                 format!("item {i}, {}", not_utf8(&items[i]))
             }
-            Value::F32(v) => format!("f32 {v}"),
-            Value::F64(v) => format!("f64 {v}"),
-            Value::Bool(v) => format!("bool {v}"),
-            Value::Array(array) => format!("{} ({} items)", array.type_name(), array.len()),
+            GgufValue::F32(v) => format!("f32 {v}"),
+            GgufValue::F64(v) => format!("f64 {v}"),
+            GgufValue::Bool(v) => format!("bool {v}"),
+            GgufValue::Array(array) => format!("{} ({} items)", array.type_name(), array.len()),
             other => match other.as_int() {
                 Some(v) => format!("{} {v}", other.type_name()),
                 None => other.type_name().to_owned(),
@@ -118,41 +118,41 @@ impl Value {
 
     pub(crate) fn type_id(&self) -> u32 {
         match self {
-            Value::U8(_) => type_id::U8,
-            Value::I8(_) => type_id::I8,
-            Value::U16(_) => type_id::U16,
-            Value::I16(_) => type_id::I16,
-            Value::U32(_) => type_id::U32,
-            Value::I32(_) => type_id::I32,
-            Value::U64(_) => type_id::U64,
-            Value::I64(_) => type_id::I64,
-            Value::F32(_) => type_id::F32,
-            Value::F64(_) => type_id::F64,
-            Value::Bool(_) => type_id::BOOL,
-            Value::Str(_) | Value::Bytes(_) => type_id::STR,
-            Value::Array(_) => type_id::ARRAY,
+            GgufValue::U8(_) => type_id::U8,
+            GgufValue::I8(_) => type_id::I8,
+            GgufValue::U16(_) => type_id::U16,
+            GgufValue::I16(_) => type_id::I16,
+            GgufValue::U32(_) => type_id::U32,
+            GgufValue::I32(_) => type_id::I32,
+            GgufValue::U64(_) => type_id::U64,
+            GgufValue::I64(_) => type_id::I64,
+            GgufValue::F32(_) => type_id::F32,
+            GgufValue::F64(_) => type_id::F64,
+            GgufValue::Bool(_) => type_id::BOOL,
+            GgufValue::Str(_) | GgufValue::Bytes(_) => type_id::STR,
+            GgufValue::Array(_) => type_id::ARRAY,
         }
     }
 }
 
-impl Array {
+impl GgufArray {
     /// Number of items.
     pub fn len(&self) -> usize {
         match self {
-            Array::U8(items) => items.len(),
-            Array::I8(items) => items.len(),
-            Array::U16(items) => items.len(),
-            Array::I16(items) => items.len(),
-            Array::U32(items) => items.len(),
-            Array::I32(items) => items.len(),
-            Array::U64(items) => items.len(),
-            Array::I64(items) => items.len(),
-            Array::F32(items) => items.len(),
-            Array::F64(items) => items.len(),
-            Array::Bool(items) => items.len(),
-            Array::Str(items) => items.len(),
-            Array::Bytes(items) => items.len(),
-            Array::Array(items) => items.len(),
+            GgufArray::U8(items) => items.len(),
+            GgufArray::I8(items) => items.len(),
+            GgufArray::U16(items) => items.len(),
+            GgufArray::I16(items) => items.len(),
+            GgufArray::U32(items) => items.len(),
+            GgufArray::I32(items) => items.len(),
+            GgufArray::U64(items) => items.len(),
+            GgufArray::I64(items) => items.len(),
+            GgufArray::F32(items) => items.len(),
+            GgufArray::F64(items) => items.len(),
+            GgufArray::Bool(items) => items.len(),
+            GgufArray::Str(items) => items.len(),
+            GgufArray::Bytes(items) => items.len(),
+            GgufArray::Array(items) => items.len(),
         }
     }
 
@@ -164,58 +164,58 @@ impl Array {
     /// The type's name: `array of u32`.
     pub fn type_name(&self) -> &'static str {
         match self {
-            Array::U8(_) => "array of u8",
-            Array::I8(_) => "array of i8",
-            Array::U16(_) => "array of u16",
-            Array::I16(_) => "array of i16",
-            Array::U32(_) => "array of u32",
-            Array::I32(_) => "array of i32",
-            Array::U64(_) => "array of u64",
-            Array::I64(_) => "array of i64",
-            Array::F32(_) => "array of f32",
-            Array::F64(_) => "array of f64",
-            Array::Bool(_) => "array of bool",
-            Array::Str(_) => "array of str",
-            Array::Bytes(_) => "array of str (not UTF-8)",
-            Array::Array(_) => "array of arrays",
+            GgufArray::U8(_) => "array of u8",
+            GgufArray::I8(_) => "array of i8",
+            GgufArray::U16(_) => "array of u16",
+            GgufArray::I16(_) => "array of i16",
+            GgufArray::U32(_) => "array of u32",
+            GgufArray::I32(_) => "array of i32",
+            GgufArray::U64(_) => "array of u64",
+            GgufArray::I64(_) => "array of i64",
+            GgufArray::F32(_) => "array of f32",
+            GgufArray::F64(_) => "array of f64",
+            GgufArray::Bool(_) => "array of bool",
+            GgufArray::Str(_) => "array of str",
+            GgufArray::Bytes(_) => "array of str (not UTF-8)",
+            GgufArray::Array(_) => "array of arrays",
         }
     }
 
     /// The item at `i`, copied out; `None` past the end.
-    pub fn get(&self, i: usize) -> Option<Value> {
+    pub fn get(&self, i: usize) -> Option<GgufValue> {
         Some(match self {
-            Array::U8(items) => Value::U8(*items.get(i)?),
-            Array::I8(items) => Value::I8(*items.get(i)?),
-            Array::U16(items) => Value::U16(*items.get(i)?),
-            Array::I16(items) => Value::I16(*items.get(i)?),
-            Array::U32(items) => Value::U32(*items.get(i)?),
-            Array::I32(items) => Value::I32(*items.get(i)?),
-            Array::U64(items) => Value::U64(*items.get(i)?),
-            Array::I64(items) => Value::I64(*items.get(i)?),
-            Array::F32(items) => Value::F32(*items.get(i)?),
-            Array::F64(items) => Value::F64(*items.get(i)?),
-            Array::Bool(items) => Value::Bool(*items.get(i)?),
-            Array::Str(items) => Value::Str(items.get(i)?.clone()),
-            Array::Bytes(items) => Value::Bytes(items.get(i)?.clone()),
-            Array::Array(items) => Value::Array(items.get(i)?.clone()),
+            GgufArray::U8(items) => GgufValue::U8(*items.get(i)?),
+            GgufArray::I8(items) => GgufValue::I8(*items.get(i)?),
+            GgufArray::U16(items) => GgufValue::U16(*items.get(i)?),
+            GgufArray::I16(items) => GgufValue::I16(*items.get(i)?),
+            GgufArray::U32(items) => GgufValue::U32(*items.get(i)?),
+            GgufArray::I32(items) => GgufValue::I32(*items.get(i)?),
+            GgufArray::U64(items) => GgufValue::U64(*items.get(i)?),
+            GgufArray::I64(items) => GgufValue::I64(*items.get(i)?),
+            GgufArray::F32(items) => GgufValue::F32(*items.get(i)?),
+            GgufArray::F64(items) => GgufValue::F64(*items.get(i)?),
+            GgufArray::Bool(items) => GgufValue::Bool(*items.get(i)?),
+            GgufArray::Str(items) => GgufValue::Str(items.get(i)?.clone()),
+            GgufArray::Bytes(items) => GgufValue::Bytes(items.get(i)?.clone()),
+            GgufArray::Array(items) => GgufValue::Array(items.get(i)?.clone()),
         })
     }
 
     pub(crate) fn type_id(&self) -> u32 {
         match self {
-            Array::U8(_) => type_id::U8,
-            Array::I8(_) => type_id::I8,
-            Array::U16(_) => type_id::U16,
-            Array::I16(_) => type_id::I16,
-            Array::U32(_) => type_id::U32,
-            Array::I32(_) => type_id::I32,
-            Array::U64(_) => type_id::U64,
-            Array::I64(_) => type_id::I64,
-            Array::F32(_) => type_id::F32,
-            Array::F64(_) => type_id::F64,
-            Array::Bool(_) => type_id::BOOL,
-            Array::Str(_) | Array::Bytes(_) => type_id::STR,
-            Array::Array(_) => type_id::ARRAY,
+            GgufArray::U8(_) => type_id::U8,
+            GgufArray::I8(_) => type_id::I8,
+            GgufArray::U16(_) => type_id::U16,
+            GgufArray::I16(_) => type_id::I16,
+            GgufArray::U32(_) => type_id::U32,
+            GgufArray::I32(_) => type_id::I32,
+            GgufArray::U64(_) => type_id::U64,
+            GgufArray::I64(_) => type_id::I64,
+            GgufArray::F32(_) => type_id::F32,
+            GgufArray::F64(_) => type_id::F64,
+            GgufArray::Bool(_) => type_id::BOOL,
+            GgufArray::Str(_) | GgufArray::Bytes(_) => type_id::STR,
+            GgufArray::Array(_) => type_id::ARRAY,
         }
     }
 }
@@ -232,14 +232,14 @@ fn not_utf8(bytes: &[u8]) -> String {
 
 macro_rules! from_number {
     ($($type:ty => $variant:ident),*) => {$(
-        impl From<$type> for Value {
-            fn from(v: $type) -> Value {
-                Value::$variant(v)
+        impl From<$type> for GgufValue {
+            fn from(v: $type) -> GgufValue {
+                GgufValue::$variant(v)
             }
         }
-        impl From<Vec<$type>> for Value {
-            fn from(v: Vec<$type>) -> Value {
-                Value::Array(Array::$variant(v))
+        impl From<Vec<$type>> for GgufValue {
+            fn from(v: Vec<$type>) -> GgufValue {
+                GgufValue::Array(GgufArray::$variant(v))
             }
         }
     )*};
@@ -248,8 +248,8 @@ macro_rules! from_number {
 from_number!(u8 => U8, i8 => I8, u16 => U16, i16 => I16, u32 => U32, i32 => I32, u64 => U64,
     i64 => I64, f32 => F32, f64 => F64, bool => Bool, String => Str);
 
-impl From<&str> for Value {
-    fn from(v: &str) -> Value {
-        Value::Str(v.to_owned())
+impl From<&str> for GgufValue {
+    fn from(v: &str) -> GgufValue {
+        GgufValue::Str(v.to_owned())
     }
 }

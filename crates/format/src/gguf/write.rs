@@ -3,8 +3,8 @@
 use std::io::{Seek, Write};
 use std::path::Path;
 
-use super::{Array, MAGIC, MAX_DIMS, Metadata, Value, read, types};
-use crate::output::{AtomicFile, Body, Place};
+use super::{GgufArray, GgufValue, MAGIC, MAX_DIMS, Metadata, read, types};
+use crate::output::{AtomicFile, Body, TensorExtent};
 use crate::{Error, TensorSpec, extents};
 
 /// ggml keeps tensor names in 64 bytes with a closing zero and refuses files with longer ones.
@@ -97,7 +97,7 @@ fn put_table(
     tensors: &[TensorSpec],
     alignment: u64,
     file: &Path,
-) -> Result<Vec<Place>, Error> {
+) -> Result<Vec<TensorExtent>, Error> {
     extents::check_unique(tensors.iter().map(|tensor| tensor.name.as_str()), file)?;
     let mut offset = 0u64;
     let mut slots = Vec::with_capacity(tensors.len());
@@ -114,7 +114,7 @@ fn put_table(
         head.extend(offset.to_le_bytes());
         let size_bytes = size_bytes as u64;
         let end = size_bytes.next_multiple_of(alignment);
-        slots.push(Place {
+        slots.push(TensorExtent {
             name: tensor.name.clone(),
             offset,
             size_bytes,
@@ -157,42 +157,42 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend(bytes);
 }
 
-fn put_value(out: &mut Vec<u8>, value: &Value) {
+fn put_value(out: &mut Vec<u8>, value: &GgufValue) {
     match value {
-        Value::U8(v) => out.extend(v.to_le_bytes()),
-        Value::I8(v) => out.extend(v.to_le_bytes()),
-        Value::U16(v) => out.extend(v.to_le_bytes()),
-        Value::I16(v) => out.extend(v.to_le_bytes()),
-        Value::U32(v) => out.extend(v.to_le_bytes()),
-        Value::I32(v) => out.extend(v.to_le_bytes()),
-        Value::U64(v) => out.extend(v.to_le_bytes()),
-        Value::I64(v) => out.extend(v.to_le_bytes()),
-        Value::F32(v) => out.extend(v.to_le_bytes()),
-        Value::F64(v) => out.extend(v.to_le_bytes()),
-        Value::Bool(v) => out.push(u8::from(*v)),
-        Value::Str(v) => put_str(out, v),
-        Value::Bytes(v) => put_bytes(out, v),
-        Value::Array(v) => put_array(out, v),
+        GgufValue::U8(v) => out.extend(v.to_le_bytes()),
+        GgufValue::I8(v) => out.extend(v.to_le_bytes()),
+        GgufValue::U16(v) => out.extend(v.to_le_bytes()),
+        GgufValue::I16(v) => out.extend(v.to_le_bytes()),
+        GgufValue::U32(v) => out.extend(v.to_le_bytes()),
+        GgufValue::I32(v) => out.extend(v.to_le_bytes()),
+        GgufValue::U64(v) => out.extend(v.to_le_bytes()),
+        GgufValue::I64(v) => out.extend(v.to_le_bytes()),
+        GgufValue::F32(v) => out.extend(v.to_le_bytes()),
+        GgufValue::F64(v) => out.extend(v.to_le_bytes()),
+        GgufValue::Bool(v) => out.push(u8::from(*v)),
+        GgufValue::Str(v) => put_str(out, v),
+        GgufValue::Bytes(v) => put_bytes(out, v),
+        GgufValue::Array(v) => put_array(out, v),
     }
 }
 
-fn put_array(out: &mut Vec<u8>, array: &Array) {
+fn put_array(out: &mut Vec<u8>, array: &GgufArray) {
     out.extend(array.type_id().to_le_bytes());
     out.extend((array.len() as u64).to_le_bytes());
     match array {
-        Array::U8(items) => out.extend(items),
-        Array::I8(items) => items.iter().for_each(|v| out.extend(v.to_le_bytes())),
-        Array::U16(items) => items.iter().for_each(|v| out.extend(v.to_le_bytes())),
-        Array::I16(items) => items.iter().for_each(|v| out.extend(v.to_le_bytes())),
-        Array::U32(items) => items.iter().for_each(|v| out.extend(v.to_le_bytes())),
-        Array::I32(items) => items.iter().for_each(|v| out.extend(v.to_le_bytes())),
-        Array::U64(items) => items.iter().for_each(|v| out.extend(v.to_le_bytes())),
-        Array::I64(items) => items.iter().for_each(|v| out.extend(v.to_le_bytes())),
-        Array::F32(items) => items.iter().for_each(|v| out.extend(v.to_le_bytes())),
-        Array::F64(items) => items.iter().for_each(|v| out.extend(v.to_le_bytes())),
-        Array::Bool(items) => out.extend(items.iter().map(|&v| u8::from(v))),
-        Array::Str(items) => items.iter().for_each(|v| put_str(out, v)),
-        Array::Bytes(items) => items.iter().for_each(|v| put_bytes(out, v)),
-        Array::Array(items) => items.iter().for_each(|v| put_array(out, v)),
+        GgufArray::U8(items) => out.extend(items),
+        GgufArray::I8(items) => items.iter().for_each(|v| out.extend(v.to_le_bytes())),
+        GgufArray::U16(items) => items.iter().for_each(|v| out.extend(v.to_le_bytes())),
+        GgufArray::I16(items) => items.iter().for_each(|v| out.extend(v.to_le_bytes())),
+        GgufArray::U32(items) => items.iter().for_each(|v| out.extend(v.to_le_bytes())),
+        GgufArray::I32(items) => items.iter().for_each(|v| out.extend(v.to_le_bytes())),
+        GgufArray::U64(items) => items.iter().for_each(|v| out.extend(v.to_le_bytes())),
+        GgufArray::I64(items) => items.iter().for_each(|v| out.extend(v.to_le_bytes())),
+        GgufArray::F32(items) => items.iter().for_each(|v| out.extend(v.to_le_bytes())),
+        GgufArray::F64(items) => items.iter().for_each(|v| out.extend(v.to_le_bytes())),
+        GgufArray::Bool(items) => out.extend(items.iter().map(|&v| u8::from(v))),
+        GgufArray::Str(items) => items.iter().for_each(|v| put_str(out, v)),
+        GgufArray::Bytes(items) => items.iter().for_each(|v| put_bytes(out, v)),
+        GgufArray::Array(items) => items.iter().for_each(|v| put_array(out, v)),
     }
 }

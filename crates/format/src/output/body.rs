@@ -9,7 +9,7 @@ use crate::Error;
 
 /// The place of a tensor in the file.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct TensorExtent {
     pub(crate) name: String,
     /// From the start of the sink.
     pub(crate) offset: u64,
@@ -24,7 +24,7 @@ pub(crate) struct Body<W> {
     sink: W,
     file: PathBuf,
     position: u64,
-    slots: Vec<Place>,
+    slots: Vec<TensorExtent>,
     /// Bytes that each slot has.
     filled_bytes: Vec<u64>,
     index: HashMap<String, usize>,
@@ -36,7 +36,7 @@ impl<W: Write + Seek> Body<W> {
         mut sink: W,
         file: PathBuf,
         head: &[u8],
-        slots: Vec<Place>,
+        slots: Vec<TensorExtent>,
     ) -> Result<Body<W>, Error> {
         sink.write_all(head).map_err(Error::io(&file, "write"))?;
         let names = slots.iter().enumerate();

@@ -56,7 +56,7 @@ impl Header {
         })?;
         let names = raw.tensors.iter().map(|(name, _)| name.as_str());
         extents::check_unique(names, file)?;
-        let context = Context {
+        let context = TensorContext {
             file,
             metadata: &raw.metadata,
             data_offset,
@@ -80,14 +80,14 @@ impl Header {
 }
 
 /// What is needed to judge one tensor of the header.
-struct Context<'a> {
+struct TensorContext<'a> {
     file: &'a Path,
     metadata: &'a BTreeMap<String, String>,
     data_offset: u64,
     is_bundle: bool,
 }
 
-impl Context<'_> {
+impl TensorContext<'_> {
     fn tensor(&self, name: String, raw: RawTensor) -> Result<TensorInfo, Error> {
         let file = self.file;
         if raw.shape.len() > MAX_DIMS {

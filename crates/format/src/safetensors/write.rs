@@ -8,7 +8,7 @@ use millrace_quant::DType;
 use serde_json::{Map, Value, json};
 
 use super::{MAX_HEADER_BYTES, SHAPE_KEY_PREFIX, types};
-use crate::output::{AtomicFile, Body, Place};
+use crate::output::{AtomicFile, Body, TensorExtent};
 use crate::{Error, TensorSpec, TensorType, extents};
 
 /// Tensor data starts at a multiple of this: a cache line. (The reference implementation pads to 8.)
@@ -71,13 +71,13 @@ impl<W: Write + Seek> Writer<W> {
         let mut slots = Vec::with_capacity(tensors.len());
         let mut offset = 0;
         for tensor in ordered {
-            let stored = Stored::of(tensor, file)?;
+            let stored = HeaderEntry::of(tensor, file)?;
             notes.extend(stored.note);
             let end = offset + stored.size_bytes;
             let entry = json!({ "dtype": stored.dtype, "shape": stored.shape,
                 "data_offsets": [offset, end] });
             entries.insert(tensor.name.clone(), entry);
-            slots.push(Place {
+            slots.push(TensorExtent {
                 name: tensor.name.clone(),
                 offset,
                 size_bytes: stored.size_bytes,
@@ -124,7 +124,7 @@ fn elem_align(tensor_type: TensorType) -> usize {
 }
 
 /// A tensor in the header's terms.
-struct Stored {
+struct HeaderEntry {
     dtype: &'static str,
     shape: Vec<usize>,
     size_bytes: u64,
@@ -132,8 +132,8 @@ struct Stored {
     note: Option<(String, String)>,
 }
 
-impl Stored {
-    fn of(tensor: &TensorSpec, file: &Path) -> Result<Stored, Error> {
+impl HeaderEntry {
+    fn of(tensor: &TensorSpec, file: &Path) -> Result<HeaderEntry, Error> {
         let TensorSpec {
             name,
             tensor_type,
@@ -162,7 +162,7 @@ impl Stored {
             }
             (_, dims) => (dims.to_vec(), None),
         };
-        Ok(Stored {
+        Ok(HeaderEntry {
             dtype,
             shape,
             size_bytes: size_bytes as u64,

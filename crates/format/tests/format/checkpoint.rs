@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use millrace_format::gguf::Value;
+use millrace_format::gguf::GgufValue;
 use millrace_format::{Advice, Checkpoint, Source};
 use millrace_quant::DType;
 use tempfile::TempDir;
@@ -81,7 +81,7 @@ fn any_shard_opens_the_split() {
         assert_eq!(model.files().len(), 3);
         assert_eq!(
             model.gguf().unwrap().get("general.architecture"),
-            Some(&Value::from("llama"))
+            Some(&GgufValue::from("llama"))
         );
         for (i, tensor) in (1..).zip(model.iter()) {
             assert_eq!(tensor.info.name, format!("t{i}"));

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use millrace_format::gguf::{Header, Value, Writer};
+use millrace_format::gguf::{GgufValue, Header, Writer};
 
 use crate::raw::{
     ARRAY, F32, Gguf, STR, U32, array, entry, entry_u32, is_error, string, tensor, variant,
@@ -247,7 +247,7 @@ fn metadata_that_is_not_utf8() {
     let metadata = &header.metadata;
     assert_eq!(
         metadata.get("general.author"),
-        Some(&Value::Bytes(latin.to_vec()))
+        Some(&GgufValue::Bytes(latin.to_vec()))
     );
     assert_eq!(metadata.get_u32(r"k\xc0").unwrap(), Some(7));
     let error = metadata.get_str("general.author").unwrap_err();

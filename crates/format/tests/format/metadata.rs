@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use millrace_format::gguf::{Header, Metadata, Value};
+use millrace_format::gguf::{GgufValue, Header, Metadata};
 
 use crate::raw::{Gguf, is_error};
 
@@ -50,7 +50,7 @@ fn any_width_that_fits_will_do() {
     let ids = metadata.get_array("ids").unwrap().unwrap();
     assert_eq!(
         (ids.len(), ids.get(1), ids.get(2)),
-        (2, Some(Value::I32(2)), None)
+        (2, Some(GgufValue::I32(2)), None)
     );
     assert_eq!(metadata.get_u32("absent").unwrap(), None);
 }
@@ -136,7 +136,7 @@ fn errors_of_arrays_say_what_they_hold() {
 fn keys_keep_their_place() {
     let mut metadata = metadata();
     let n = metadata.len();
-    assert_eq!(metadata.insert("small", 8u8), Some(Value::U8(7)));
+    assert_eq!(metadata.insert("small", 8u8), Some(GgufValue::U8(7)));
     assert_eq!(metadata.len(), n);
     metadata.retain(|key| key != "general.architecture");
     assert_eq!(metadata.get("general.architecture"), None);

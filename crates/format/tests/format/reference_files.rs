@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
-use millrace_format::gguf::{Array, Header, Value, Writer};
+use millrace_format::gguf::{GgufArray, GgufValue, Header, Writer};
 use millrace_format::{Checkpoint, TensorSpec, safetensors};
 use serde_json::Value as Json;
 
@@ -41,19 +41,19 @@ fn check_tensors(model: &Checkpoint, expected: &Json) {
     }
 }
 
-fn to_json(value: &Value) -> Json {
+fn to_json(value: &GgufValue) -> Json {
     match value {
-        Value::F32(v) => (*v).into(),
-        Value::F64(v) => (*v).into(),
-        Value::Bool(v) => (*v).into(),
-        Value::Str(v) => v.as_str().into(),
-        Value::Array(array) => array_to_json(array),
-        Value::U64(v) => (*v).into(),
+        GgufValue::F32(v) => (*v).into(),
+        GgufValue::F64(v) => (*v).into(),
+        GgufValue::Bool(v) => (*v).into(),
+        GgufValue::Str(v) => v.as_str().into(),
+        GgufValue::Array(array) => array_to_json(array),
+        GgufValue::U64(v) => (*v).into(),
         other => i64::try_from(other.as_int().unwrap()).unwrap().into(),
     }
 }
 
-fn array_to_json(array: &Array) -> Json {
+fn array_to_json(array: &GgufArray) -> Json {
     (0..array.len())
         .map(|i| to_json(&array.get(i).unwrap()))
         .collect()

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Cursor;
 use std::path::Path;
 
-use millrace_format::gguf::{self, Array, Metadata, Value};
+use millrace_format::gguf::{self, GgufArray, GgufValue, Metadata};
 use millrace_format::safetensors::{self, ShardedWriter};
 use millrace_format::{Checkpoint, Error, PlainType, TensorSpec, TensorType};
 use millrace_quant::DType;
@@ -320,39 +320,41 @@ fn an_incomplete_sharded_model_leaves_nothing() {
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
-fn any_array() -> impl Strategy<Value = Array> {
+fn any_array() -> impl Strategy<Value = GgufArray> {
     let flat = prop_oneof![
-        vec(any::<u8>(), 0..4).prop_map(Array::U8),
-        vec(any::<i8>(), 0..4).prop_map(Array::I8),
-        vec(any::<u16>(), 0..4).prop_map(Array::U16),
-        vec(any::<i16>(), 0..4).prop_map(Array::I16),
-        vec(any::<u32>(), 0..4).prop_map(Array::U32),
-        vec(any::<i32>(), 0..4).prop_map(Array::I32),
-        vec(any::<u64>(), 0..4).prop_map(Array::U64),
-        vec(any::<i64>(), 0..4).prop_map(Array::I64),
-        vec(any::<f32>(), 0..4).prop_map(Array::F32),
-        vec(any::<f64>(), 0..4).prop_map(Array::F64),
-        vec(any::<bool>(), 0..4).prop_map(Array::Bool),
-        vec(".{0,8}", 0..4).prop_map(Array::Str),
+        vec(any::<u8>(), 0..4).prop_map(GgufArray::U8),
+        vec(any::<i8>(), 0..4).prop_map(GgufArray::I8),
+        vec(any::<u16>(), 0..4).prop_map(GgufArray::U16),
+        vec(any::<i16>(), 0..4).prop_map(GgufArray::I16),
+        vec(any::<u32>(), 0..4).prop_map(GgufArray::U32),
+        vec(any::<i32>(), 0..4).prop_map(GgufArray::I32),
+        vec(any::<u64>(), 0..4).prop_map(GgufArray::U64),
+        vec(any::<i64>(), 0..4).prop_map(GgufArray::I64),
+        vec(any::<f32>(), 0..4).prop_map(GgufArray::F32),
+        vec(any::<f64>(), 0..4).prop_map(GgufArray::F64),
+        vec(any::<bool>(), 0..4).prop_map(GgufArray::Bool),
+        vec(".{0,8}", 0..4).prop_map(GgufArray::Str),
     ];
-    flat.prop_recursive(3, 16, 3, |inner| vec(inner, 0..3).prop_map(Array::Array))
+    flat.prop_recursive(3, 16, 3, |inner| {
+        vec(inner, 0..3).prop_map(GgufArray::Array)
+    })
 }
 
-fn any_value() -> impl Strategy<Value = Value> {
+fn any_value() -> impl Strategy<Value = GgufValue> {
     prop_oneof![
-        any::<u8>().prop_map(Value::U8),
-        any::<i8>().prop_map(Value::I8),
-        any::<u16>().prop_map(Value::U16),
-        any::<i16>().prop_map(Value::I16),
-        any::<u32>().prop_map(Value::U32),
-        any::<i32>().prop_map(Value::I32),
-        any::<u64>().prop_map(Value::U64),
-        any::<i64>().prop_map(Value::I64),
-        any::<f32>().prop_map(Value::F32),
-        any::<f64>().prop_map(Value::F64),
-        any::<bool>().prop_map(Value::Bool),
-        ".{0,16}".prop_map(Value::Str),
-        any_array().prop_map(Value::Array),
+        any::<u8>().prop_map(GgufValue::U8),
+        any::<i8>().prop_map(GgufValue::I8),
+        any::<u16>().prop_map(GgufValue::U16),
+        any::<i16>().prop_map(GgufValue::I16),
+        any::<u32>().prop_map(GgufValue::U32),
+        any::<i32>().prop_map(GgufValue::I32),
+        any::<u64>().prop_map(GgufValue::U64),
+        any::<i64>().prop_map(GgufValue::I64),
+        any::<f32>().prop_map(GgufValue::F32),
+        any::<f64>().prop_map(GgufValue::F64),
+        any::<bool>().prop_map(GgufValue::Bool),
+        ".{0,16}".prop_map(GgufValue::Str),
+        any_array().prop_map(GgufValue::Array),
     ]
 }
 

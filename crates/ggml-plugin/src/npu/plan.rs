@@ -1,6 +1,6 @@
 //! The plan of one product, as a target makes it of a graph with one linear layer.
 
-use millrace_kernels::matmul::Matrix;
+use millrace_kernels::matmul::WeightMatrix;
 use millrace_model::graph::{Embed, Graph, Linear, Node, Op, Value, ValueId, Weight, WeightId};
 use millrace_npu::{Device, LoadedProgram};
 use millrace_plan::predict::{Crossing, HostWork, SlotBytes};
@@ -14,24 +14,24 @@ use std::sync::Arc;
 
 /// A product: `[m, k] · [n, k]ᵀ`, with m a length that the target plans for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Shape {
+pub(super) struct ProductShape {
     pub(super) dtype: DType,
     pub(super) m: u64,
     pub(super) n: usize,
     pub(super) k: usize,
 }
 
-impl Shape {
+impl ProductShape {
     /// What a target that plans products by themselves has a plan for.
-    pub(super) const TRIED: Shape = Shape {
+    pub(super) const TRIED: ProductShape = ProductShape {
         dtype: DType::Q8_0,
         m: 32,
         n: 128,
         k: 256,
     };
 
-    pub(super) fn of(weight: &Matrix<'_>, m: u64) -> Shape {
-        Shape {
+    pub(super) fn of(weight: &WeightMatrix<'_>, m: u64) -> ProductShape {
+        ProductShape {
             dtype: weight.dtype(),
             m,
             n: weight.n(),
@@ -80,14 +80,14 @@ impl Shape {
 const LINEAR: usize = 1;
 
 /// A product's program on a device, and what its slots are.
-pub(super) struct Planned {
-    lowered: Lowered,
+pub(super) struct PlannedProduct {
+    lowered: ProductProgram,
     pub(super) loaded: Arc<dyn LoadedProgram>,
 }
 
 /// A product's program, and what its slots are.
-pub(super) struct Lowered {
-    pub(super) shape: Shape,
+pub(super) struct ProductProgram {
+    pub(super) shape: ProductShape,
     pub(super) program: PlannedProgram,
     /// Numbers of the slots of rows, weights and results, and their arrangements.
     pub(super) rows: (usize, u32),
@@ -97,27 +97,31 @@ pub(super) struct Lowered {
     plan: Plan,
 }
 
-impl Planned {
+impl PlannedProduct {
     /// Lowers, verifies and loads; `None` where the target does not.
-    pub(super) fn new(planner: &dyn Planner, device: &dyn Device, shape: Shape) -> Option<Planned> {
-        let lowered = Lowered::new(planner, shape)?;
+    pub(super) fn new(
+        planner: &dyn Planner,
+        device: &dyn Device,
+        shape: ProductShape,
+    ) -> Option<PlannedProduct> {
+        let lowered = ProductProgram::new(planner, shape)?;
         let loaded = device.load(&lowered.program.container).ok()?;
-        Some(Planned { lowered, loaded })
+        Some(PlannedProduct { lowered, loaded })
     }
 }
 
-impl Deref for Planned {
-    type Target = Lowered;
+impl Deref for PlannedProduct {
+    type Target = ProductProgram;
 
-    fn deref(&self) -> &Lowered {
+    fn deref(&self) -> &ProductProgram {
         &self.lowered
     }
 }
 
-impl Lowered {
+impl ProductProgram {
     /// `None` where the target leaves the product to the host, or gives it another form than rows, weights and results in arrangements
     /// of its own.
-    pub(super) fn new(planner: &dyn Planner, shape: Shape) -> Option<Lowered> {
+    pub(super) fn new(planner: &dyn Planner, shape: ProductShape) -> Option<ProductProgram> {
         let graph = shape.graph();
         let kind = match shape.m {
             1 => PassKind::decode(),
@@ -158,7 +162,7 @@ impl Lowered {
             *place = Some((slot, id));
         }
         let program = plan.programs.get(call.program)?.clone();
-        Some(Lowered {
+        Some(ProductProgram {
             shape,
             program,
             rows: rows?,

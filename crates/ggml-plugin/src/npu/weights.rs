@@ -1,10 +1,10 @@
 //! Weights in the device's buffer objects, and products with them.
 
-use super::plan::Planned;
-use super::{Unit, lock};
-use crate::device::{Memory, OpError};
-use millrace_kernels::matmul::Matrix;
-use millrace_npu::{Bound, Buffer, Completion, Direction, Usage};
+use super::plan::PlannedProduct;
+use super::{NpuUnit, lock};
+use crate::device::{DeviceMemory, OpError};
+use millrace_kernels::matmul::WeightMatrix;
+use millrace_npu::{BoundProgram, Buffer, Completion, Direction, Usage};
 use millrace_plan::{Scales, WeightSource};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,22 +13,22 @@ use std::sync::{Arc, Mutex};
 /// What is placed, by where the host has the original bytes from and to. An entry lives no longer than what it was made of: the memory is the plugin's
 /// own, which sees every write to it and its end.
 #[derive(Default)]
-pub(super) struct Weights {
-    placed: Mutex<BTreeMap<usize, (usize, Arc<Placed>)>>,
+pub(super) struct WeightStore {
+    placed: Mutex<BTreeMap<usize, (usize, Arc<WeightPlacement>)>>,
     regions: Mutex<Vec<Range<usize>>>,
 }
 
 /// A weight on the device, once for each arrangement that its programs ask for.
 #[derive(Default)]
-pub(super) struct Placed(Mutex<Vec<(u32, Arc<Buffer>, Scales)>>);
+pub(super) struct WeightPlacement(Mutex<Vec<(u32, Arc<Buffer>, Scales)>>);
 
 fn failed(error: impl ToString) -> OpError {
     OpError::Device(error.to_string())
 }
 
-impl Weights {
+impl WeightStore {
     /// What was placed of these bytes. Of bytes that are not in the device's memory nothing is kept.
-    pub(super) fn of(&self, weight: &Matrix<'_>) -> Arc<Placed> {
+    pub(super) fn of(&self, weight: &WeightMatrix<'_>) -> Arc<WeightPlacement> {
         let at = weight.bytes().as_ptr() as usize;
         let is_own = lock(&self.regions)
             .iter()
@@ -50,15 +50,15 @@ impl Weights {
     /// Writes a weight into a buffer object.
     pub(super) fn place(
         &self,
-        unit: &Unit,
-        planned: &Planned,
-        weight: &Matrix<'_>,
+        unit: &NpuUnit,
+        planned: &PlannedProduct,
+        weight: &WeightMatrix<'_>,
     ) -> Result<(), OpError> {
         self.of(weight).buffer(unit, planned, weight).map(|_| ())
     }
 }
 
-impl Memory for Weights {
+impl DeviceMemory for WeightStore {
     fn add(&self, region: Range<usize>) {
         lock(&self.regions).push(region);
     }
@@ -73,13 +73,13 @@ impl Memory for Weights {
     }
 }
 
-impl Placed {
+impl WeightPlacement {
     /// The buffer object that a program reads the weight from; filled at the first time.
     fn buffer(
         &self,
-        unit: &Unit,
-        planned: &Planned,
-        weight: &Matrix<'_>,
+        unit: &NpuUnit,
+        planned: &PlannedProduct,
+        weight: &WeightMatrix<'_>,
     ) -> Result<(Arc<Buffer>, Scales), OpError> {
         let (slot, id) = planned.weights;
         let size_bytes = planned.program.slots()[slot]
@@ -123,9 +123,9 @@ impl Placed {
     /// Multiplies rows with the weight; rows that the program has beyond them are zeros.
     pub(super) fn run(
         &self,
-        unit: &Unit,
-        planned: &Planned,
-        weight: &Matrix<'_>,
+        unit: &NpuUnit,
+        planned: &PlannedProduct,
+        weight: &WeightMatrix<'_>,
         x: &[f32],
         out: &mut [f32],
     ) -> Result<Completion, OpError> {
@@ -159,7 +159,7 @@ impl Placed {
         let mut buffers = vec![Arc::clone(&rows); slots.len()];
         buffers[planned.weights.0] = weights;
         buffers[planned.results.0] = Arc::clone(&results);
-        let bound: Bound = unit
+        let bound: BoundProgram = unit
             .device
             .bind(&planned.loaded, &buffers)
             .map_err(failed)?;

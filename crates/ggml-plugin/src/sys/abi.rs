@@ -1,7 +1,7 @@
 //! ggml's structures as C lays them out on 64-bit systems (`ggml-backend-impl.h`, `ggml.h`, API version 2).
 //!
 //! In April 2026 (llama.cpp ba70f8ed) two functions were put into the middle of the tables of buffers and backends, and the API's version
-//! stayed. [`Layout`] says which of the two a host has; [`super::probe`] finds it out. Everything else is the same in both.
+//! stayed. [`AbiLayout`] says which of the two a host has; [`super::probe`] finds it out. Everything else is the same in both.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -31,7 +31,7 @@ pub(crate) const MAX_DIMS: usize = 4;
 
 /// The tables of functions that a host expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Layout {
+pub(crate) enum AbiLayout {
     /// Up to March 2026.
     Before2d,
     /// Since April 2026: `set_tensor_2d` and `get_tensor_2d` behind `get_tensor`.
@@ -40,7 +40,7 @@ pub(crate) enum Layout {
 
 /// `struct ggml_tensor`.
 #[repr(C)]
-pub(crate) struct Tensor {
+pub(crate) struct AbiTensor {
     pub(crate) dtype: c_int,
     pub(crate) buffer: *mut c_void,
     /// Elements in each dimension, the innermost first.
@@ -50,8 +50,8 @@ pub(crate) struct Tensor {
     pub(crate) op: c_int,
     pub(crate) op_params: [i32; 16],
     pub(crate) flags: i32,
-    pub(crate) src: [*mut Tensor; 10],
-    pub(crate) view_src: *mut Tensor,
+    pub(crate) src: [*mut AbiTensor; 10],
+    pub(crate) view_src: *mut AbiTensor,
     pub(crate) view_offs: usize,
     pub(crate) data: *mut c_void,
     pub(crate) name: [c_char; 64],
@@ -74,9 +74,9 @@ pub(crate) struct BufferType {
     pub(crate) alloc_buffer: extern "C" fn(*mut BufferType, usize) -> *mut c_void,
     pub(crate) get_alignment: extern "C" fn(*mut BufferType) -> usize,
     pub(crate) get_max_size: Option<extern "C" fn(*mut BufferType) -> usize>,
-    pub(crate) get_alloc_size: Option<extern "C" fn(*mut BufferType, *const Tensor) -> usize>,
+    pub(crate) get_alloc_size: Option<extern "C" fn(*mut BufferType, *const AbiTensor) -> usize>,
     pub(crate) is_host: Option<extern "C" fn(*mut BufferType) -> bool>,
-    pub(crate) device: *mut Device,
+    pub(crate) device: *mut AbiDevice,
     pub(crate) context: *mut c_void,
 }
 
@@ -86,10 +86,10 @@ pub(crate) struct BufferTable<const N_2D: usize> {
     pub(crate) free_buffer: extern "C" fn(*mut c_void),
     pub(crate) get_base: extern "C" fn(*mut c_void) -> *mut c_void,
     pub(crate) init_tensor: Absent,
-    pub(crate) memset_tensor: extern "C" fn(*mut c_void, *mut Tensor, u8, usize, usize),
-    pub(crate) set_tensor: extern "C" fn(*mut c_void, *mut Tensor, *const c_void, usize, usize),
-    pub(crate) get_tensor: extern "C" fn(*mut c_void, *const Tensor, *mut c_void, usize, usize),
-    /// With [`Layout::With2d`] `set_tensor_2d` and `get_tensor_2d`.
+    pub(crate) memset_tensor: extern "C" fn(*mut c_void, *mut AbiTensor, u8, usize, usize),
+    pub(crate) set_tensor: extern "C" fn(*mut c_void, *mut AbiTensor, *const c_void, usize, usize),
+    pub(crate) get_tensor: extern "C" fn(*mut c_void, *const AbiTensor, *mut c_void, usize, usize),
+    /// With [`AbiLayout::With2d`] `set_tensor_2d` and `get_tensor_2d`.
     pub(crate) tensors_2d: [Absent; N_2D],
     pub(crate) cpy_tensor: Absent,
     pub(crate) clear: extern "C" fn(*mut c_void, u8),
@@ -99,12 +99,12 @@ pub(crate) struct BufferTable<const N_2D: usize> {
 /// A place in a table of functions for one that this plugin does not offer.
 pub(crate) type Absent = Option<extern "C" fn()>;
 
-/// `struct ggml_backend_i` of [`Layout::With2d`]; every other member than these is optional.
+/// `struct ggml_backend_i` of [`AbiLayout::With2d`]; every other member than these is optional.
 #[repr(C)]
 pub(crate) struct BackendTable<const N_COPIES: usize> {
     pub(crate) get_name: extern "C" fn(*mut c_void) -> *const c_char,
     pub(crate) free: extern "C" fn(*mut c_void),
-    /// `set_tensor_async`, `get_tensor_async`, with [`Layout::With2d`] two more, `cpy_tensor_async`.
+    /// `set_tensor_async`, `get_tensor_async`, with [`AbiLayout::With2d`] two more, `cpy_tensor_async`.
     pub(crate) copies: [Absent; N_COPIES],
     pub(crate) synchronize: Absent,
     /// `graph_plan_create`, `…_free`, `…_update`, `…_compute`.
@@ -120,14 +120,14 @@ pub(crate) struct BackendTable<const N_COPIES: usize> {
 pub(crate) struct Backend<const N_COPIES: usize> {
     pub(crate) guid: *const [u8; 16],
     pub(crate) table: BackendTable<N_COPIES>,
-    pub(crate) device: *mut Device,
+    pub(crate) device: *mut AbiDevice,
     pub(crate) context: *mut c_void,
 }
 
-/// `copies` of [`Layout::Before2d`].
+/// `copies` of [`AbiLayout::Before2d`].
 pub(crate) const COPIES_BEFORE_2D: usize = 3;
 
-/// `copies` of [`Layout::With2d`].
+/// `copies` of [`AbiLayout::With2d`].
 pub(crate) const COPIES_WITH_2D: usize = 5;
 
 /// `struct ggml_backend_dev_caps`. The last was added in August 2026, where hosts before it have padding.
@@ -154,19 +154,19 @@ pub(crate) struct Props {
 
 /// `struct ggml_backend_device`.
 #[repr(C)]
-pub(crate) struct Device {
-    pub(crate) get_name: extern "C" fn(*mut Device) -> *const c_char,
-    pub(crate) get_description: extern "C" fn(*mut Device) -> *const c_char,
-    pub(crate) get_memory: extern "C" fn(*mut Device, *mut usize, *mut usize),
-    pub(crate) get_type: extern "C" fn(*mut Device) -> c_int,
-    pub(crate) get_props: extern "C" fn(*mut Device, *mut Props),
-    pub(crate) init_backend: extern "C" fn(*mut Device, *const c_char) -> *mut c_void,
-    pub(crate) get_buffer_type: extern "C" fn(*mut Device) -> *mut BufferType,
+pub(crate) struct AbiDevice {
+    pub(crate) get_name: extern "C" fn(*mut AbiDevice) -> *const c_char,
+    pub(crate) get_description: extern "C" fn(*mut AbiDevice) -> *const c_char,
+    pub(crate) get_memory: extern "C" fn(*mut AbiDevice, *mut usize, *mut usize),
+    pub(crate) get_type: extern "C" fn(*mut AbiDevice) -> c_int,
+    pub(crate) get_props: extern "C" fn(*mut AbiDevice, *mut Props),
+    pub(crate) init_backend: extern "C" fn(*mut AbiDevice, *const c_char) -> *mut c_void,
+    pub(crate) get_buffer_type: extern "C" fn(*mut AbiDevice) -> *mut BufferType,
     pub(crate) get_host_buffer_type: Absent,
     pub(crate) buffer_from_host_ptr:
-        extern "C" fn(*mut Device, *mut c_void, usize, usize) -> *mut c_void,
-    pub(crate) supports_op: extern "C" fn(*mut Device, *const Tensor) -> bool,
-    pub(crate) supports_buft: extern "C" fn(*mut Device, *mut BufferType) -> bool,
+        extern "C" fn(*mut AbiDevice, *mut c_void, usize, usize) -> *mut c_void,
+    pub(crate) supports_op: extern "C" fn(*mut AbiDevice, *const AbiTensor) -> bool,
+    pub(crate) supports_buft: extern "C" fn(*mut AbiDevice, *mut BufferType) -> bool,
     pub(crate) offload_op: Absent,
     /// `event_new`, `event_free`, `event_synchronize`.
     pub(crate) events: [Absent; 3],
@@ -180,7 +180,7 @@ pub(crate) struct Registry {
     pub(crate) api_version: c_int,
     pub(crate) get_name: extern "C" fn(*mut Registry) -> *const c_char,
     pub(crate) get_device_count: extern "C" fn(*mut Registry) -> usize,
-    pub(crate) get_device: extern "C" fn(*mut Registry, usize) -> *mut Device,
+    pub(crate) get_device: extern "C" fn(*mut Registry, usize) -> *mut AbiDevice,
     pub(crate) get_proc_address: extern "C" fn(*mut Registry, *const c_char) -> *mut c_void,
     pub(crate) context: *mut c_void,
 }
@@ -189,14 +189,14 @@ pub(crate) struct Registry {
 const _: () = {
     use std::mem::offset_of;
     // The sizes and offsets that a C compiler gives.
-    assert!(size_of::<Tensor>() == 336);
-    assert!(offset_of!(Tensor, op) == 80 && offset_of!(Tensor, flags) == 148);
-    assert!(offset_of!(Tensor, src) == 152 && offset_of!(Tensor, data) == 248);
-    assert!(offset_of!(Tensor, name) == 256 && offset_of!(Tensor, extra) == 320);
+    assert!(size_of::<AbiTensor>() == 336);
+    assert!(offset_of!(AbiTensor, op) == 80 && offset_of!(AbiTensor, flags) == 148);
+    assert!(offset_of!(AbiTensor, src) == 152 && offset_of!(AbiTensor, data) == 248);
+    assert!(offset_of!(AbiTensor, name) == 256 && offset_of!(AbiTensor, extra) == 320);
     assert!(size_of::<BufferType>() == 64);
     assert!(size_of::<BufferTable<0>>() == 9 * 8 && size_of::<BufferTable<2>>() == 11 * 8);
     assert!(size_of::<Backend<COPIES_WITH_2D>>() == 152);
     assert!(size_of::<Backend<COPIES_BEFORE_2D>>() == 136);
-    assert!(size_of::<Device>() == 136 && offset_of!(Device, reg) == 120);
+    assert!(size_of::<AbiDevice>() == 136 && offset_of!(AbiDevice, reg) == 120);
     assert!(size_of::<Registry>() == 48 && size_of::<Props>() == 56);
 };

@@ -5,15 +5,15 @@ use super::border::guard;
 use super::host::Process;
 use super::objects::Plugin;
 use crate::load::load;
-use crate::report::Report;
-use crate::settings::Settings;
+use crate::report::DeviceReport;
+use crate::settings::PluginSettings;
 use std::ffi::c_int;
 use std::sync::{Arc, OnceLock};
 
 /// The plugin of this process, or nothing where it cannot be; the reason was printed then.
 static PLUGIN: OnceLock<Option<&'static Plugin>> = OnceLock::new();
 
-static REPORT: OnceLock<Arc<Report>> = OnceLock::new();
+static REPORT: OnceLock<Arc<DeviceReport>> = OnceLock::new();
 
 /// What the score is where the plugin works: there is one variant only.
 const SCORE: c_int = 1;
@@ -32,7 +32,7 @@ extern "C" fn print_report() {
 
 fn plugin() -> Option<&'static Plugin> {
     *PLUGIN.get_or_init(|| {
-        let made = Settings::read(&|name| std::env::var(name).ok())
+        let made = PluginSettings::read(&|name| std::env::var(name).ok())
             .map_err(Into::into)
             .and_then(|settings| {
                 let report = settings.report.then(|| REPORT.get_or_init(Arc::default));

@@ -1,17 +1,17 @@
 //! The nodes of a graph that the host wants computed.
 
 use super::host::Functions;
-use super::probe::Found;
-use super::tensor::{DataError, Tensor};
+use super::probe::HostProbe;
+use super::tensor::{DataError, HostTensor};
 use std::ffi::c_void;
 
 /// A node to be computed: a tensor whose result may be written.
 #[derive(Clone, Copy)]
-pub(crate) struct Node<'a>(Tensor<'a>);
+pub(crate) struct HostNode<'a>(HostTensor<'a>);
 
-impl<'a> Node<'a> {
+impl<'a> HostNode<'a> {
     /// The tensor.
-    pub(crate) fn tensor(&self) -> &Tensor<'a> {
+    pub(crate) fn tensor(&self) -> &HostTensor<'a> {
         &self.0
     }
 
@@ -20,7 +20,7 @@ impl<'a> Node<'a> {
     /// # Errors
     /// No memory, or a result that shares memory with another or with a source of any of them.
     pub(crate) fn write<R>(
-        nodes: &mut [Node<'a>],
+        nodes: &mut [HostNode<'a>],
         f: impl FnOnce(Vec<&mut [f32]>) -> R,
     ) -> Result<R, DataError> {
         for (i, node) in nodes.iter().enumerate() {
@@ -45,7 +45,7 @@ impl<'a> Node<'a> {
     /// No memory, or a result that shares some memory with a source and not all.
     pub(crate) fn update<R, const N: usize>(
         &mut self,
-        sources: [&Tensor<'_>; N],
+        sources: [&HostTensor<'_>; N],
         f: impl FnOnce(&mut [f32], [Option<&[f32]>; N]) -> R,
     ) -> Result<R, DataError> {
         let mut numbers = [None; N];
@@ -71,16 +71,16 @@ impl<'a> Node<'a> {
 pub(crate) unsafe fn nodes<'a>(
     graph: *mut c_void,
     host: &'a Functions,
-    found: Found,
-) -> Vec<Node<'a>> {
+    found: HostProbe,
+) -> Vec<HostNode<'a>> {
     // SAFETY: a graph of the host by the caller's promise, and numbers below the count.
     let n = unsafe { (host.graph_n_nodes)(graph) };
     let nodes = (0..n).filter_map(|i| {
         // SAFETY: as above.
-        unsafe { Tensor::new((host.graph_node)(graph, i), host) }
+        unsafe { HostTensor::new((host.graph_node)(graph, i), host) }
     });
     nodes
         .filter(|tensor| !found.marks_nodes || tensor.is_marked())
-        .map(Node)
+        .map(HostNode)
         .collect()
 }

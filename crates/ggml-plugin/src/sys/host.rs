@@ -2,11 +2,11 @@
 //!
 //! Nothing is linked: a host that lacks a function is told so by name, where the dynamic linker would only refuse the library.
 
-use super::abi::{BufferTable, BufferType, InitParams, Tensor};
+use super::abi::{AbiTensor, BufferTable, BufferType, InitParams};
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 /// Where functions are looked up.
-pub(crate) trait Lookup {
+pub(crate) trait FunctionLookup {
     /// The function's address; null where the host does not export it.
     fn find(&self, name: &CStr) -> *mut c_void;
 }
@@ -41,7 +41,7 @@ macro_rules! host {
             ///
             /// # Errors
             /// Those that are needed and missing.
-            pub(crate) fn find(lookup: &dyn Lookup) -> Result<Functions, Missing> {
+            pub(crate) fn find(lookup: &dyn FunctionLookup) -> Result<Functions, Missing> {
                 let mut names = Vec::new();
                 $(let $field = lookup.find($symbol);
                 let name = $symbol.to_str().unwrap_or_default();
@@ -69,21 +69,21 @@ macro_rules! host {
 
 host! {
     op_name c"ggml_op_name": fn(c_int) -> *const c_char;
-    op_desc c"ggml_op_desc": fn(*const Tensor) -> *const c_char;
+    op_desc c"ggml_op_desc": fn(*const AbiTensor) -> *const c_char;
     type_name c"ggml_type_name": fn(c_int) -> *const c_char;
     type_size c"ggml_type_size": fn(c_int) -> usize;
     block_elems c"ggml_blck_size": fn(c_int) -> i64;
     graph_n_nodes c"ggml_graph_n_nodes": fn(*mut c_void) -> c_int;
-    graph_node c"ggml_graph_node": fn(*mut c_void, c_int) -> *mut Tensor;
+    graph_node c"ggml_graph_node": fn(*mut c_void, c_int) -> *mut AbiTensor;
     init c"ggml_init": fn(InitParams) -> *mut c_void;
     free c"ggml_free": fn(*mut c_void);
     tensor_overhead c"ggml_tensor_overhead": fn() -> usize;
     graph_overhead c"ggml_graph_overhead": fn() -> usize;
-    new_tensor_2d c"ggml_new_tensor_2d": fn(*mut c_void, c_int, i64, i64) -> *mut Tensor;
-    get_name c"ggml_get_name": fn(*const Tensor) -> *const c_char;
-    mul_mat c"ggml_mul_mat": fn(*mut c_void, *mut Tensor, *mut Tensor) -> *mut Tensor;
+    new_tensor_2d c"ggml_new_tensor_2d": fn(*mut c_void, c_int, i64, i64) -> *mut AbiTensor;
+    get_name c"ggml_get_name": fn(*const AbiTensor) -> *const c_char;
+    mul_mat c"ggml_mul_mat": fn(*mut c_void, *mut AbiTensor, *mut AbiTensor) -> *mut AbiTensor;
     new_graph c"ggml_new_graph": fn(*mut c_void) -> *mut c_void;
-    build_forward_expand c"ggml_build_forward_expand": fn(*mut c_void, *mut Tensor);
+    build_forward_expand c"ggml_build_forward_expand": fn(*mut c_void, *mut AbiTensor);
     cpu_buffer_type c"ggml_backend_cpu_buffer_type": fn() -> *mut BufferType;
     cpu_buffer_from_ptr c"ggml_backend_cpu_buffer_from_ptr": fn(*mut c_void, usize) -> *mut c_void;
     buft_alloc_buffer c"ggml_backend_buft_alloc_buffer": fn(*mut BufferType, usize) -> *mut c_void;
@@ -105,7 +105,7 @@ pub(crate) struct Registries {
 }
 
 impl Registries {
-    fn find(lookup: &dyn Lookup) -> Option<Registries> {
+    fn find(lookup: &dyn FunctionLookup) -> Option<Registries> {
         let count = lookup.find(c"ggml_backend_reg_count");
         let get = lookup.find(c"ggml_backend_reg_get");
         if count.is_null() || get.is_null() {
@@ -160,7 +160,7 @@ impl Process {
     }
 }
 
-impl Lookup for Process {
+impl FunctionLookup for Process {
     fn find(&self, name: &CStr) -> *mut c_void {
         // SAFETY: null is RTLD_DEFAULT, the global scope; the name has its end.
         let mut found = unsafe { dlsym(std::ptr::null_mut(), name.as_ptr()) };

@@ -1,11 +1,11 @@
 //! Memory of a device's own: buffers of the plugin, in which weights lie as the file has them, while the device is told of every change.
 
-use super::abi::{BufferTable, BufferType, Layout, Tensor as RawTensor};
+use super::abi::{AbiLayout, AbiTensor, BufferTable, BufferType};
 use super::border::guard;
 use super::log;
-use super::objects::Object;
+use super::objects::DeviceObject;
 use super::probe::table_len;
-use super::tensor::Tensor;
+use super::tensor::HostTensor;
 use std::ffi::c_void;
 use std::ops::Range;
 
@@ -38,7 +38,7 @@ pub(crate) unsafe fn advise_huge_pages(base: *mut c_void, size: usize) {
 
 /// Memory that was given out.
 struct Region {
-    object: &'static Object,
+    object: &'static DeviceObject,
     layout: std::alloc::Layout,
     base: *mut u8,
 }
@@ -56,7 +56,11 @@ impl Region {
 }
 
 /// Gives out a buffer; null where there is no memory.
-pub(crate) fn alloc(object: &'static Object, buffers: *mut BufferType, size: usize) -> *mut c_void {
+pub(crate) fn alloc(
+    object: &'static DeviceObject,
+    buffers: *mut BufferType,
+    size: usize,
+) -> *mut c_void {
     let Ok(layout) = std::alloc::Layout::from_size_align(size.max(1), ALIGNMENT) else {
         return std::ptr::null_mut();
     };
@@ -77,10 +81,10 @@ pub(crate) fn alloc(object: &'static Object, buffers: *mut BufferType, size: usi
     // SAFETY: the host's own function, with the table of its layout.
     unsafe {
         match object.found.layout {
-            Layout::Before2d => {
+            AbiLayout::Before2d => {
                 (object.host.buffer_init_before_2d)(buffers, table(), context, size)
             }
-            Layout::With2d => (object.host.buffer_init_with_2d)(buffers, table(), context, size),
+            AbiLayout::With2d => (object.host.buffer_init_with_2d)(buffers, table(), context, size),
         }
     }
 }
@@ -103,8 +107,8 @@ fn table<const N_2D: usize>() -> BufferTable<N_2D> {
 /// The region behind a buffer.
 fn region<'a, const N_2D: usize>(buffer: *mut c_void) -> &'a Region {
     let layout = match N_2D {
-        0 => Layout::Before2d,
-        _ => Layout::With2d,
+        0 => AbiLayout::Before2d,
+        _ => AbiLayout::With2d,
     };
     // SAFETY: hosts call functions of a buffer with that buffer until they free it; behind its table are its type and its context, as the
     // probe saw.
@@ -133,7 +137,7 @@ extern "C" fn base<const N_2D: usize>(buffer: *mut c_void) -> *mut c_void {
 /// The bytes `offset .. offset + size` of a tensor; `None` where they are not all in the region.
 fn bytes(
     region: &Region,
-    tensor: *const RawTensor,
+    tensor: *const AbiTensor,
     offset: usize,
     size: usize,
 ) -> Option<Range<usize>> {
@@ -146,7 +150,7 @@ fn bytes(
 
 extern "C" fn set<const N_2D: usize>(
     buffer: *mut c_void,
-    tensor: *mut RawTensor,
+    tensor: *mut AbiTensor,
     data: *const c_void,
     offset: usize,
     size: usize,
@@ -161,7 +165,7 @@ extern "C" fn set<const N_2D: usize>(
         // SAFETY: inside the region, as was just seen; the host passes as many bytes, which are elsewhere.
         unsafe { std::ptr::copy(data.cast::<u8>(), range.start as *mut u8, size) };
         // SAFETY: the host's tensor, which it leaves alone during the call.
-        let Some(tensor) = (unsafe { Tensor::new(tensor, &object.host) }) else {
+        let Some(tensor) = (unsafe { HostTensor::new(tensor, &object.host) }) else {
             return;
         };
         let is_whole = offset == 0 && tensor.bytes().is_ok_and(|all| all.len() == size);
@@ -176,7 +180,7 @@ extern "C" fn set<const N_2D: usize>(
 
 extern "C" fn get<const N_2D: usize>(
     buffer: *mut c_void,
-    tensor: *const RawTensor,
+    tensor: *const AbiTensor,
     data: *mut c_void,
     offset: usize,
     size: usize,
@@ -198,7 +202,7 @@ extern "C" fn get<const N_2D: usize>(
 
 extern "C" fn memset<const N_2D: usize>(
     buffer: *mut c_void,
-    tensor: *mut RawTensor,
+    tensor: *mut AbiTensor,
     value: u8,
     offset: usize,
     size: usize,

@@ -1,19 +1,19 @@
 //! What the host gets to see: a registry, its devices, their buffer types and backends, and the functions behind them.
 
 use super::abi::{
-    API_VERSION, Backend, BackendTable, BufferType, COPIES_BEFORE_2D, COPIES_WITH_2D, Caps, Device,
-    Layout, Props, Registry, STATUS_FAILED, STATUS_SUCCESS, TYPE_ACCEL, TYPE_GPU,
-    Tensor as RawTensor,
+    API_VERSION, AbiDevice, AbiLayout, AbiTensor, Backend, BackendTable, BufferType,
+    COPIES_BEFORE_2D, COPIES_WITH_2D, Caps, Props, Registry, STATUS_FAILED, STATUS_SUCCESS,
+    TYPE_ACCEL, TYPE_GPU,
 };
 use super::border::{guard, words};
 use super::graph;
 use super::host::Functions;
 use super::log;
 use super::memory;
-use super::probe::Found;
-use super::tensor::Tensor;
-use crate::device::{self, Failed, Stream, WeightsIn, is_view};
-use crate::report::Report;
+use super::probe::HostProbe;
+use super::tensor::HostTensor;
+use crate::device::{self, ComputeError, DeviceStream, WeightsIn, is_view};
+use crate::report::DeviceReport;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,8 +24,8 @@ const NAME: &CStr = c"Millrace";
 /// A loaded plugin. It lives as long as the process: hosts keep pointers to what is in it.
 pub(crate) struct Plugin {
     registry: Registry,
-    layout: Layout,
-    devices: Vec<Object>,
+    layout: AbiLayout,
+    devices: Vec<DeviceObject>,
 }
 
 // SAFETY: pointers in it are to itself and to the host's functions, and nothing in it changes once it is made; devices are `Sync`.
@@ -34,8 +34,8 @@ unsafe impl Sync for Plugin {}
 unsafe impl Send for Plugin {}
 
 /// A device as the host sees it, and what is behind it.
-pub(crate) struct Object {
-    device: Device,
+pub(crate) struct DeviceObject {
+    device: AbiDevice,
     buffers: BufferType,
     /// Where the device has memory of its own: the type of that, and a list with it for the host.
     weights: BufferType,
@@ -44,9 +44,9 @@ pub(crate) struct Object {
     weights_name: CString,
     description: CString,
     pub(crate) host: Functions,
-    pub(crate) found: Found,
-    pub(crate) behind: Box<dyn device::Device>,
-    report: Option<Arc<Report>>,
+    pub(crate) found: HostProbe,
+    pub(crate) behind: Box<dyn device::PluginDevice>,
+    report: Option<Arc<DeviceReport>>,
     fail: Option<String>,
 }
 
@@ -54,9 +54,9 @@ impl Plugin {
     /// Makes what the host sees of devices.
     pub(crate) fn new(
         host: Functions,
-        found: Found,
-        devices: Vec<Box<dyn device::Device>>,
-        report: Option<&Arc<Report>>,
+        found: HostProbe,
+        devices: Vec<Box<dyn device::PluginDevice>>,
+        report: Option<&Arc<DeviceReport>>,
         fail: Option<&str>,
     ) -> &'static Plugin {
         let mut plugin = Box::new(Plugin {
@@ -72,7 +72,7 @@ impl Plugin {
             devices: Vec::new(),
         });
         for behind in devices {
-            plugin.devices.push(Object {
+            plugin.devices.push(DeviceObject {
                 device: device_table(),
                 buffers: buffer_table(),
                 weights: BufferType {
@@ -124,8 +124,8 @@ fn c_string(text: &str) -> CString {
     CString::new(text.replace('\0', "?")).unwrap_or_default()
 }
 
-fn device_table() -> Device {
-    Device {
+fn device_table() -> AbiDevice {
+    AbiDevice {
         get_name: device_name,
         get_description: device_description,
         get_memory: device_memory,
@@ -173,7 +173,7 @@ extern "C" fn registry_count(registry: *mut Registry) -> usize {
     plugin(registry).devices.len()
 }
 
-extern "C" fn registry_device(registry: *mut Registry, index: usize) -> *mut Device {
+extern "C" fn registry_device(registry: *mut Registry, index: usize) -> *mut AbiDevice {
     let object = plugin(registry).devices.get(index);
     object.map_or(std::ptr::null_mut(), |object| {
         (&raw const object.device).cast_mut()
@@ -193,8 +193,8 @@ extern "C" fn registry_function(registry: *mut Registry, name: *const c_char) ->
         return std::ptr::null_mut();
     }
     let function: extern "C" fn(*mut c_void, c_int) = match plugin(registry).layout {
-        Layout::Before2d => backend_threads::<COPIES_BEFORE_2D>,
-        Layout::With2d => backend_threads::<COPIES_WITH_2D>,
+        AbiLayout::Before2d => backend_threads::<COPIES_BEFORE_2D>,
+        AbiLayout::With2d => backend_threads::<COPIES_WITH_2D>,
     };
     function as *mut c_void
 }
@@ -202,20 +202,20 @@ extern "C" fn registry_function(registry: *mut Registry, name: *const c_char) ->
 // Devices.
 
 /// What is behind a device.
-fn object(device: *mut Device) -> &'static Object {
+fn object(device: *mut AbiDevice) -> &'static DeviceObject {
     // SAFETY: hosts call functions of a device with that device; its context is the object, which lives on.
-    unsafe { &*(*device).context.cast::<Object>() }
+    unsafe { &*(*device).context.cast::<DeviceObject>() }
 }
 
-extern "C" fn device_name(device: *mut Device) -> *const c_char {
+extern "C" fn device_name(device: *mut AbiDevice) -> *const c_char {
     object(device).name.as_ptr()
 }
 
-extern "C" fn device_description(device: *mut Device) -> *const c_char {
+extern "C" fn device_description(device: *mut AbiDevice) -> *const c_char {
     object(device).description.as_ptr()
 }
 
-extern "C" fn device_memory(device: *mut Device, free: *mut usize, total: *mut usize) {
+extern "C" fn device_memory(device: *mut AbiDevice, free: *mut usize, total: *mut usize) {
     let (n_free, n_total) = guard("get_memory", (0, 0), || object(device).behind.memory());
     // SAFETY: the host passes places for both numbers.
     unsafe {
@@ -225,7 +225,7 @@ extern "C" fn device_memory(device: *mut Device, free: *mut usize, total: *mut u
 }
 
 /// A device with memory of its own is what ggml calls a GPU, any other an accelerator beside the CPU.
-extern "C" fn device_type(device: *mut Device) -> c_int {
+extern "C" fn device_type(device: *mut AbiDevice) -> c_int {
     guard("get_type", TYPE_ACCEL, || {
         match object(device).behind.own_memory() {
             Some(_) => TYPE_GPU,
@@ -234,7 +234,7 @@ extern "C" fn device_type(device: *mut Device) -> c_int {
     })
 }
 
-extern "C" fn device_props(device: *mut Device, props: *mut Props) {
+extern "C" fn device_props(device: *mut AbiDevice, props: *mut Props) {
     let (memory_free, memory_total) = guard("get_props", (0, 0), || object(device).behind.memory());
     let object = object(device);
     let maps_files = guard("get_props", true, || object.behind.maps_files());
@@ -258,13 +258,13 @@ extern "C" fn device_props(device: *mut Device, props: *mut Props) {
     }
 }
 
-extern "C" fn device_buffers(device: *mut Device) -> *mut BufferType {
+extern "C" fn device_buffers(device: *mut AbiDevice) -> *mut BufferType {
     (&raw const object(device).buffers).cast_mut()
 }
 
 /// Memory that the host has already, such as a mapped file, as a buffer: the CPU's own kind.
 extern "C" fn device_wrap(
-    device: *mut Device,
+    device: *mut AbiDevice,
     memory: *mut c_void,
     size: usize,
     _largest: usize,
@@ -273,11 +273,11 @@ extern "C" fn device_wrap(
     unsafe { (object(device).host.cpu_buffer_from_ptr)(memory, size) }
 }
 
-extern "C" fn device_supports(device: *mut Device, op: *const RawTensor) -> bool {
+extern "C" fn device_supports(device: *mut AbiDevice, op: *const AbiTensor) -> bool {
     guard("supports_op", false, || {
         let object = object(device);
         // SAFETY: the host asks about a tensor of its own, which stays during the call.
-        let Some(op) = (unsafe { Tensor::new(op, &object.host) }) else {
+        let Some(op) = (unsafe { HostTensor::new(op, &object.host) }) else {
             return false;
         };
         if is_view(&op) {
@@ -304,7 +304,7 @@ extern "C" fn device_supports(device: *mut Device, op: *const RawTensor) -> bool
 }
 
 /// The device's own memory, for weights; null where it has none.
-extern "C" fn device_extra_buffers(device: *mut Device) -> *const *mut BufferType {
+extern "C" fn device_extra_buffers(device: *mut AbiDevice) -> *const *mut BufferType {
     guard("get_extra_bufts", std::ptr::null(), || {
         let object = object(device);
         match object.behind.own_memory() {
@@ -314,7 +314,7 @@ extern "C" fn device_extra_buffers(device: *mut Device) -> *const *mut BufferTyp
     })
 }
 
-extern "C" fn device_reaches(device: *mut Device, buffers: *mut BufferType) -> bool {
+extern "C" fn device_reaches(device: *mut AbiDevice, buffers: *mut BufferType) -> bool {
     // SAFETY: the host's own function, with a type of the host.
     unsafe { (object(device).host.buft_is_host)(buffers) }
 }
@@ -322,9 +322,9 @@ extern "C" fn device_reaches(device: *mut Device, buffers: *mut BufferType) -> b
 // Buffers: the CPU's, under this device's name, so that weights are not put into an arrangement of the CPU's own.
 
 /// The device that a type of buffers is of.
-fn object_of(buffers: *mut BufferType) -> &'static Object {
+fn object_of(buffers: *mut BufferType) -> &'static DeviceObject {
     // SAFETY: hosts call functions of a type with that type; its context is the object, which lives on.
-    unsafe { &*(*buffers).context.cast::<Object>() }
+    unsafe { &*(*buffers).context.cast::<DeviceObject>() }
 }
 
 extern "C" fn buffers_name(buffers: *mut BufferType) -> *const c_char {
@@ -375,12 +375,12 @@ static GUID: [u8; 16] = [
 ];
 
 /// What is behind a backend.
-struct Running {
-    object: &'static Object,
-    stream: Mutex<Box<dyn Stream>>,
+struct BackendContext {
+    object: &'static DeviceObject,
+    stream: Mutex<Box<dyn DeviceStream>>,
 }
 
-extern "C" fn device_open(device: *mut Device, _params: *const c_char) -> *mut c_void {
+extern "C" fn device_open(device: *mut AbiDevice, _params: *const c_char) -> *mut c_void {
     guard("init_backend", std::ptr::null_mut(), || {
         let object = object(device);
         let stream = match object.behind.open() {
@@ -395,16 +395,16 @@ extern "C" fn device_open(device: *mut Device, _params: *const c_char) -> *mut c
             }
         };
         let stream = Mutex::new(stream);
-        let running = Box::into_raw(Box::new(Running { object, stream })).cast();
+        let running = Box::into_raw(Box::new(BackendContext { object, stream })).cast();
         match object.found.layout {
-            Layout::Before2d => backend::<COPIES_BEFORE_2D>(device, running),
-            Layout::With2d => backend::<COPIES_WITH_2D>(device, running),
+            AbiLayout::Before2d => backend::<COPIES_BEFORE_2D>(device, running),
+            AbiLayout::With2d => backend::<COPIES_WITH_2D>(device, running),
         }
     })
 }
 
 /// A backend of either layout.
-fn backend<const N: usize>(device: *mut Device, context: *mut c_void) -> *mut c_void {
+fn backend<const N: usize>(device: *mut AbiDevice, context: *mut c_void) -> *mut c_void {
     let table = BackendTable::<N> {
         get_name: backend_name::<N>,
         free: backend_free::<N>,
@@ -426,9 +426,13 @@ fn backend<const N: usize>(device: *mut Device, context: *mut c_void) -> *mut c_
 }
 
 /// What is behind a backend of layout `N`.
-fn running<'a, const N: usize>(backend: *mut c_void) -> &'a Running {
+fn running<'a, const N: usize>(backend: *mut c_void) -> &'a BackendContext {
     // SAFETY: `backend` made the backend with this layout's functions, and hosts call them with it until they free it.
-    unsafe { &*(*backend.cast::<Backend<N>>()).context.cast::<Running>() }
+    unsafe {
+        &*(*backend.cast::<Backend<N>>())
+            .context
+            .cast::<BackendContext>()
+    }
 }
 
 extern "C" fn backend_name<const N: usize>(backend: *mut c_void) -> *const c_char {
@@ -440,7 +444,7 @@ extern "C" fn backend_free<const N: usize>(backend: *mut c_void) {
         // SAFETY: both were boxed in `device_open`, and a host frees a backend once, as the last thing it does with it.
         unsafe {
             let backend = Box::from_raw(backend.cast::<Backend<N>>());
-            drop(Box::from_raw(backend.context.cast::<Running>()));
+            drop(Box::from_raw(backend.context.cast::<BackendContext>()));
         }
     });
 }
@@ -469,12 +473,12 @@ extern "C" fn backend_compute<const N: usize>(backend: *mut c_void, graph: *mut 
 }
 
 /// Computes a graph; a panic is a failure of the node at which it happened.
-fn compute(running: &Running, graph: *mut c_void) -> Result<(), Failed> {
+fn compute(running: &BackendContext, graph: *mut c_void) -> Result<(), ComputeError> {
     let object = running.object;
     // SAFETY: the host passes a graph of its own, and leaves it and its memory alone during the call.
     let mut nodes = unsafe { graph::nodes(graph, &object.host, object.found) };
     nodes.retain(|node| !is_view(node.tensor()));
-    let failed = |at: usize, cause: String| Failed {
+    let failed = |at: usize, cause: String| ComputeError {
         op: nodes
             .get(at)
             .map_or("", |node| node.tensor().op())

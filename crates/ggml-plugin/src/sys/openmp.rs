@@ -4,7 +4,7 @@
 //! plugin would need. A parallel region that the same thread opens in the same runtime is computed by those very threads, at once.
 
 use super::border::guard;
-use super::host::Lookup;
+use super::host::FunctionLookup;
 use millrace_kernels::pool::Team;
 use std::ffi::{CStr, c_char, c_uint, c_void};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ struct OpenMp {
 }
 
 /// The threads that the host's CPU backend computes on; `None` where they are not OpenMP's, or not to be had.
-pub(crate) fn team(lookup: &dyn Lookup) -> Option<Arc<dyn Team>> {
+pub(crate) fn team(lookup: &dyn FunctionLookup) -> Option<Arc<dyn Team>> {
     if !is_openmp(lookup) {
         return None;
     }
@@ -40,7 +40,7 @@ pub(crate) fn team(lookup: &dyn Lookup) -> Option<Arc<dyn Team>> {
 }
 
 /// Whether the CPU backend says that it computes with OpenMP: the runtime may be in a process for others too.
-fn is_openmp(lookup: &dyn Lookup) -> bool {
+fn is_openmp(lookup: &dyn FunctionLookup) -> bool {
     let by_name = lookup.find(c"ggml_backend_reg_by_name");
     let function = lookup.find(c"ggml_backend_reg_get_proc_address");
     if by_name.is_null() || function.is_null() {

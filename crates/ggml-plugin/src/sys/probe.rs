@@ -1,6 +1,6 @@
 //! Which layout a host has, found by looking at objects that the host itself makes. Version numbers do not tell.
 
-use super::abi::{API_VERSION, InitParams, Layout, TYPE_F32, Tensor};
+use super::abi::{API_VERSION, AbiLayout, AbiTensor, InitParams, TYPE_F32};
 use super::host::{Functions, Missing};
 use std::ffi::{CStr, c_void};
 use std::mem::offset_of;
@@ -24,8 +24,8 @@ pub(crate) enum LoadError {
 
 /// What was found out about a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
-    pub(crate) layout: Layout,
+pub(crate) struct HostProbe {
+    pub(crate) layout: AbiLayout,
     /// Whether nodes to be computed carry [`super::abi::FLAG_COMPUTE`] (since January 2026).
     pub(crate) marks_nodes: bool,
 }
@@ -34,11 +34,11 @@ pub(crate) struct Found {
 ///
 /// # Errors
 /// What it has that is unknown here.
-pub(crate) fn probe(host: &Functions) -> Result<Found, LoadError> {
+pub(crate) fn probe(host: &Functions) -> Result<HostProbe, LoadError> {
     check_version(host)?;
     let marks_nodes = check_tensors(host)?;
     let layout = layout_of_buffers(host)?;
-    Ok(Found {
+    Ok(HostProbe {
         layout,
         marks_nodes,
     })
@@ -73,7 +73,7 @@ fn check_tensors(host: &Functions) -> Result<bool, LoadError> {
     // SAFETY: functions of the host, called as its header has them. The context has room for three tensors and a graph, and is freed
     // after the last use of what is in it. Members are read only if a tensor is as large as is thought here.
     unsafe {
-        if (host.tensor_overhead)() < size_of::<Tensor>() {
+        if (host.tensor_overhead)() < size_of::<AbiTensor>() {
             return Err(unknown());
         }
         let context = (host.init)(InitParams {
@@ -105,8 +105,12 @@ fn check_tensors(host: &Functions) -> Result<bool, LoadError> {
 /// Whether every member that this plugin reads holds what it must.
 ///
 /// # Safety
-/// `product` and `sources` are tensors of the host, at least as large as [`Tensor`].
-unsafe fn is_product(host: &Functions, product: *mut Tensor, sources: [*mut Tensor; 2]) -> bool {
+/// `product` and `sources` are tensors of the host, at least as large as [`AbiTensor`].
+unsafe fn is_product(
+    host: &Functions,
+    product: *mut AbiTensor,
+    sources: [*mut AbiTensor; 2],
+) -> bool {
     let is_named = |name: *const std::ffi::c_char, expected: &CStr| {
         // SAFETY: ggml's names are strings with their ends.
         !name.is_null() && unsafe { CStr::from_ptr(name) } == expected
@@ -125,7 +129,7 @@ unsafe fn is_product(host: &Functions, product: *mut Tensor, sources: [*mut Tens
             && tensor.src[..3] == [a, b, std::ptr::null_mut()]
             && is_named((host.op_name)(tensor.op), c"MUL_MAT")
             && is_named((host.op_name)(of_a.op), c"NONE")
-            && name == product.cast::<u8>().add(offset_of!(Tensor, name))
+            && name == product.cast::<u8>().add(offset_of!(AbiTensor, name))
     }
 }
 
@@ -136,19 +140,19 @@ const PROBE_BYTES: usize = 4096;
 struct Page([u8; PROBE_BYTES]);
 
 /// Functions of a buffer's table.
-pub(crate) const fn table_len(layout: Layout) -> usize {
+pub(crate) const fn table_len(layout: AbiLayout) -> usize {
     match layout {
-        Layout::Before2d => 9,
-        Layout::With2d => 11,
+        AbiLayout::Before2d => 9,
+        AbiLayout::With2d => 11,
     }
 }
 
 /// Makes a buffer and looks whether its type, its context and its size are where the layout has them that the host's functions speak of.
-fn layout_of_buffers(host: &Functions) -> Result<Layout, LoadError> {
+fn layout_of_buffers(host: &Functions) -> Result<AbiLayout, LoadError> {
     let unknown = LoadError::Layout { what: "buffers" };
     let layout = match host.has_2d {
-        true => Layout::With2d,
-        false => Layout::Before2d,
+        true => AbiLayout::With2d,
+        false => AbiLayout::Before2d,
     };
     let mut page = Box::new(Page([0; PROBE_BYTES]));
     let base: *mut c_void = page.0.as_mut_ptr().cast();

@@ -8,8 +8,8 @@ use std::ops::Range;
 
 /// A tensor of the host while one of its calls lasts.
 #[derive(Clone, Copy)]
-pub(crate) struct Tensor<'a> {
-    raw: &'a abi::Tensor,
+pub(crate) struct HostTensor<'a> {
+    raw: &'a abi::AbiTensor,
     host: &'a Functions,
 }
 
@@ -35,15 +35,18 @@ fn text<'a>(name: *const std::ffi::c_char) -> &'a str {
     unsafe { CStr::from_ptr(name) }.to_str().unwrap_or_default()
 }
 
-impl<'a> Tensor<'a> {
+impl<'a> HostTensor<'a> {
     /// A tensor that the host handed over; `None` for null.
     ///
     /// # Safety
     /// A pointer that is not null is to a tensor of the host whose functions these are; it, its sources, and their memory stay as they
-    /// are for `'a`, but for what is written through [`Tensor::write`].
-    pub(crate) unsafe fn new(raw: *const abi::Tensor, host: &'a Functions) -> Option<Tensor<'a>> {
+    /// are for `'a`, but for what is written through [`HostTensor::write`].
+    pub(crate) unsafe fn new(
+        raw: *const abi::AbiTensor,
+        host: &'a Functions,
+    ) -> Option<HostTensor<'a>> {
         // SAFETY: by the caller's promise.
-        unsafe { raw.as_ref() }.map(|raw| Tensor { raw, host })
+        unsafe { raw.as_ref() }.map(|raw| HostTensor { raw, host })
     }
 
     /// The operator's name (`MUL_MAT`).
@@ -136,13 +139,13 @@ impl<'a> Tensor<'a> {
     }
 
     /// Source number `index`.
-    pub(crate) fn source(&self, index: usize) -> Option<Tensor<'a>> {
-        // SAFETY: sources are tensors of the same host; `Tensor::new` was promised that they stay.
-        unsafe { Tensor::new(*self.raw.src.get(index)?, self.host) }
+    pub(crate) fn source(&self, index: usize) -> Option<HostTensor<'a>> {
+        // SAFETY: sources are tensors of the same host; `HostTensor::new` was promised that they stay.
+        unsafe { HostTensor::new(*self.raw.src.get(index)?, self.host) }
     }
 
     /// Whether both are the same tensor.
-    pub(crate) fn is(&self, other: &Tensor<'_>) -> bool {
+    pub(crate) fn is(&self, other: &HostTensor<'_>) -> bool {
         std::ptr::eq(self.raw, other.raw)
     }
 
@@ -192,14 +195,14 @@ impl<'a> Tensor<'a> {
         if extent.is_empty() {
             return Ok(&[]);
         }
-        // SAFETY: ggml allocates what shape and strides span, in memory of the host; `Tensor::new` was promised that it stays.
+        // SAFETY: ggml allocates what shape and strides span, in memory of the host; `HostTensor::new` was promised that it stays.
         Ok(unsafe { std::slice::from_raw_parts(self.raw.data.cast(), extent.len()) })
     }
 
     /// Its numbers where they are f32 without gaps.
     ///
     /// # Errors
-    /// As [`Tensor::bytes`], and other or unaligned numbers.
+    /// As [`HostTensor::bytes`], and other or unaligned numbers.
     pub(crate) fn floats(&self) -> Result<&'a [f32], DataError> {
         let bytes = self.bytes()?;
         // SAFETY: any bits are numbers.
@@ -212,8 +215,8 @@ impl<'a> Tensor<'a> {
     /// Whether the memory of both has a byte in common.
     ///
     /// # Errors
-    /// As [`Tensor::bytes`].
-    pub(crate) fn overlaps(&self, other: &Tensor<'_>) -> Result<bool, DataError> {
+    /// As [`HostTensor::bytes`].
+    pub(crate) fn overlaps(&self, other: &HostTensor<'_>) -> Result<bool, DataError> {
         let (a, b) = (self.extent()?, other.extent()?);
         Ok(a.start < b.end && b.start < a.end)
     }
@@ -221,16 +224,16 @@ impl<'a> Tensor<'a> {
     /// Whether both span the same bytes.
     ///
     /// # Errors
-    /// As [`Tensor::bytes`].
-    pub(crate) fn is_in_place_of(&self, other: &Tensor<'_>) -> Result<bool, DataError> {
+    /// As [`HostTensor::bytes`].
+    pub(crate) fn is_in_place_of(&self, other: &HostTensor<'_>) -> Result<bool, DataError> {
         Ok(self.extent()? == other.extent()?)
     }
 
     /// Whether a source of this tensor has a byte in common with `other`.
     ///
     /// # Errors
-    /// As [`Tensor::bytes`].
-    pub(crate) fn has_source_in(&self, other: &Tensor<'_>) -> Result<bool, DataError> {
+    /// As [`HostTensor::bytes`].
+    pub(crate) fn has_source_in(&self, other: &HostTensor<'_>) -> Result<bool, DataError> {
         for index in 0..self.raw.src.len() {
             if let Some(source) = self.source(index)
                 && source.overlaps(other)?
@@ -244,7 +247,7 @@ impl<'a> Tensor<'a> {
     /// The f32 numbers of a result, to be written.
     ///
     /// # Errors
-    /// As [`Tensor::floats`].
+    /// As [`HostTensor::floats`].
     ///
     /// # Safety
     /// Nobody else reads or writes the result's memory while the slice lives.

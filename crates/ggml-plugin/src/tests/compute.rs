@@ -1,23 +1,23 @@
 //! Products computed through the border, compared with the scalar reference.
 
-use super::host::{BEFORE_2D, Client, FAR_BUFFER, Graph, Host, WITH_2D, dtype, op, tensor};
+use super::host::{BEFORE_2D, Client, FAR_BUFFER, Graph, TestHost, WITH_2D, dtype, op, tensor};
 use crate::load::load;
-use crate::report::Report;
+use crate::report::DeviceReport;
 use crate::rows::least_rows;
-use crate::settings::Settings;
-use crate::sys::abi::{FLAG_COMPUTE, STATUS_SUCCESS, Tensor};
+use crate::settings::PluginSettings;
+use crate::sys::abi::{AbiTensor, FLAG_COMPUTE, STATUS_SUCCESS};
 use millrace_quant::{DType, decode_blocks, encode_blocks};
 use std::ffi::CStr;
 use std::sync::Arc;
 
 /// A tensor with its memory.
-pub(super) struct Owned {
-    pub(super) tensor: Box<Tensor>,
+pub(super) struct TestTensor {
+    pub(super) tensor: Box<AbiTensor>,
     pub(super) bytes: Vec<u64>,
 }
 
-impl Owned {
-    pub(super) fn new(name: &CStr, type_name: &CStr, ne: [i64; 4]) -> Owned {
+impl TestTensor {
+    pub(super) fn new(name: &CStr, type_name: &CStr, ne: [i64; 4]) -> TestTensor {
         let mut tensor = Box::new(tensor(dtype(type_name), ne));
         for (to, from) in tensor.name.iter_mut().zip(name.to_bytes()) {
             *to = *from as std::ffi::c_char;
@@ -25,7 +25,7 @@ impl Owned {
         let n_bytes = tensor.nb[3] * ne[3] as usize;
         let mut bytes = vec![0_u64; n_bytes.div_ceil(8)];
         tensor.data = bytes.as_mut_ptr().cast();
-        Owned { tensor, bytes }
+        TestTensor { tensor, bytes }
     }
 
     pub(super) fn fill(&mut self, bytes: &[u8]) {
@@ -36,7 +36,7 @@ impl Owned {
         }
     }
 
-    pub(super) fn raw(&mut self) -> *mut Tensor {
+    pub(super) fn raw(&mut self) -> *mut AbiTensor {
         &raw mut *self.tensor
     }
 
@@ -65,29 +65,29 @@ pub(super) fn to_bytes(numbers: &[f32]) -> Vec<u8> {
 }
 
 /// A product with its operands, random.
-pub(super) struct Case {
-    pub(super) weight: Owned,
-    pub(super) x: Owned,
-    pub(super) out: Owned,
+pub(super) struct ProductCase {
+    pub(super) weight: TestTensor,
+    pub(super) x: TestTensor,
+    pub(super) out: TestTensor,
     format: DType,
 }
 
-impl Case {
+impl ProductCase {
     pub(super) fn new(
         format: DType,
         type_name: &CStr,
         dims: [usize; 3],
         batch: [usize; 2],
-    ) -> Case {
+    ) -> ProductCase {
         let [m, n, k] = dims;
-        let mut weight = Owned::new(c"blk.0.w", type_name, [k as i64, n as i64, 1, 1]);
+        let mut weight = TestTensor::new(c"blk.0.w", type_name, [k as i64, n as i64, 1, 1]);
         let mut encoded = vec![0; format.size_bytes(n, k).expect("a size")];
         encode_blocks(format, &numbers(n * k, 1), &mut encoded).expect("weights");
         weight.fill(&encoded);
         let outer = batch.map(|n| n as i64);
-        let mut x = Owned::new(c"x", c"f32", [k as i64, m as i64, outer[0], outer[1]]);
+        let mut x = TestTensor::new(c"x", c"f32", [k as i64, m as i64, outer[0], outer[1]]);
         x.fill(&to_bytes(&numbers(m * k * batch[0] * batch[1], 2)));
-        let mut out = Owned::new(
+        let mut out = TestTensor::new(
             c"ffn_out-0",
             c"f32",
             [n as i64, m as i64, outer[0], outer[1]],
@@ -95,7 +95,7 @@ impl Case {
         out.tensor.op = op(c"MUL_MAT");
         out.tensor.flags = FLAG_COMPUTE;
         out.tensor.src[..2].copy_from_slice(&[weight.raw(), x.raw()]);
-        Case {
+        ProductCase {
             weight,
             x,
             out,
@@ -138,10 +138,10 @@ fn compare<'a>(rows: impl Iterator<Item = (&'a [f32], &'a [f32], &'a [f32])>) {
     assert!(error / power < 5e-4, "{error} of {power}");
 }
 
-pub(super) fn client(host: Host) -> Client {
-    let settings = Settings {
+pub(super) fn client(host: TestHost) -> Client {
+    let settings = PluginSettings {
         least_rows: Some(1),
-        ..Settings::default()
+        ..PluginSettings::default()
     };
     Client::new(
         load(&host, &settings, None).expect("a plugin").registry(),
@@ -167,7 +167,7 @@ fn products_are_as_the_reference_has_them() {
                 ([40, 33, 512], [1, 1]),
                 ([3, 16, 256], [2, 3]),
             ] {
-                let mut case = Case::new(format, type_name, dims, batch);
+                let mut case = ProductCase::new(format, type_name, dims, batch);
                 assert!(client.supports(&case.out.tensor));
                 let mut graph = Graph(vec![case.out.raw()]);
                 assert_eq!(stream.compute(&mut graph), STATUS_SUCCESS);
@@ -181,10 +181,10 @@ fn products_are_as_the_reference_has_them() {
 fn products_of_one_input_are_computed_together() {
     let client = client(WITH_2D);
     let stream = client.open();
-    let mut first = Case::new(DType::Q8_0, c"q8_0", [20, 48, 256], [1, 1]);
-    let mut second = Case::new(DType::Q4K, c"q4_K", [20, 30, 256], [1, 1]);
+    let mut first = ProductCase::new(DType::Q8_0, c"q8_0", [20, 48, 256], [1, 1]);
+    let mut second = ProductCase::new(DType::Q4K, c"q4_K", [20, 30, 256], [1, 1]);
     second.out.tensor.src[1] = first.x.raw();
-    let mut view = Owned::new(c"view", c"f32", [48, 20, 1, 1]);
+    let mut view = TestTensor::new(c"view", c"f32", [48, 20, 1, 1]);
     view.tensor.op = op(c"VIEW");
     view.tensor.flags = FLAG_COMPUTE;
     let mut graph = Graph(vec![first.out.raw(), view.raw(), second.out.raw()]);
@@ -208,11 +208,11 @@ pub(super) fn experts(client: &Client) {
     let [n, k, n_experts, n_used, n_tokens] = [9, 32, 5, 2, 11];
     let dims = |dims: [usize; 3]| [dims[0] as i64, dims[1] as i64, dims[2] as i64, 1];
     for x_rows in [1, n_used] {
-        let mut weight = Owned::new(c"experts", c"f32", dims([k, n, n_experts]));
+        let mut weight = TestTensor::new(c"experts", c"f32", dims([k, n, n_experts]));
         weight.fill(&to_bytes(&numbers(k * n * n_experts, 3)));
-        let mut x = Owned::new(c"x", c"f32", dims([k, x_rows, n_tokens]));
+        let mut x = TestTensor::new(c"x", c"f32", dims([k, x_rows, n_tokens]));
         x.fill(&to_bytes(&numbers(k * x_rows * n_tokens, 4)));
-        let mut ids = Owned::new(c"ids", c"i32", dims([n_used, n_tokens, 1]));
+        let mut ids = TestTensor::new(c"ids", c"i32", dims([n_used, n_tokens, 1]));
         let chosen: Vec<i32> = (0..n_used * n_tokens)
             .map(|i| (i * 7 % n_experts) as i32)
             .collect();
@@ -222,7 +222,7 @@ pub(super) fn experts(client: &Client) {
                 .flat_map(|id| id.to_ne_bytes())
                 .collect::<Vec<_>>(),
         );
-        let mut out = Owned::new(c"out", c"f32", dims([n, n_used, n_tokens]));
+        let mut out = TestTensor::new(c"out", c"f32", dims([n, n_used, n_tokens]));
         out.tensor.op = op(c"MUL_MAT_ID");
         out.tensor.flags = FLAG_COMPUTE;
         out.tensor.src[..3].copy_from_slice(&[weight.raw(), x.raw(), ids.raw()]);
@@ -245,8 +245,8 @@ pub(super) fn experts(client: &Client) {
 #[test]
 fn what_is_not_taken_is_refused() {
     let client = client(WITH_2D);
-    let plain = || Case::new(DType::Q8_0, c"q8_0", [4, 6, 64], [1, 1]);
-    let refuses = |change: &dyn Fn(&mut Case)| {
+    let plain = || ProductCase::new(DType::Q8_0, c"q8_0", [4, 6, 64], [1, 1]);
+    let refuses = |change: &dyn Fn(&mut ProductCase)| {
         let mut case = plain();
         change(&mut case);
         !client.supports(&case.out.tensor)
@@ -266,17 +266,17 @@ fn what_is_not_taken_is_refused() {
     // A format that nobody knows, and one of a known name with other blocks.
     assert!(refuses(&|case| case.weight.tensor.dtype = dtype(c"iq9_x")));
     assert!(refuses(&|case| case.weight.tensor.dtype = dtype(c"q4_0")));
-    let mut view = Owned::new(c"view", c"f32", [4, 4, 1, 1]);
+    let mut view = TestTensor::new(c"view", c"f32", [4, 4, 1, 1]);
     view.tensor.op = op(c"VIEW");
     assert!(client.supports(&view.tensor));
 }
 
 #[test]
 fn a_few_tokens_are_left_to_the_host() {
-    let plugin = load(&WITH_2D, &Settings::default(), None).expect("a plugin");
+    let plugin = load(&WITH_2D, &PluginSettings::default(), None).expect("a plugin");
     let client = Client::new(plugin.registry(), WITH_2D);
     let supports = |format, type_name, m| {
-        let case = Case::new(format, type_name, [m, 64, 256], [1, 1]);
+        let case = ProductCase::new(format, type_name, [m, 64, 256], [1, 1]);
         client.supports(&case.out.tensor)
     };
     // The portable kernels are not faster than llama.cpp's anywhere.
@@ -295,7 +295,7 @@ fn a_few_tokens_are_left_to_the_host() {
 fn nodes_that_are_not_marked_are_left_alone() {
     for (host, is_computed) in [(WITH_2D, false), (BEFORE_2D, true)] {
         let stream = client(host).open();
-        let mut case = Case::new(DType::F32, c"f32", [2, 3, 4], [1, 1]);
+        let mut case = ProductCase::new(DType::F32, c"f32", [2, 3, 4], [1, 1]);
         case.out.tensor.flags = 0;
         assert_eq!(
             stream.compute(&mut Graph(vec![case.out.raw()])),
@@ -307,19 +307,19 @@ fn nodes_that_are_not_marked_are_left_alone() {
 
 #[test]
 fn the_report_says_what_was_computed_and_what_not() {
-    let report = Arc::new(Report::default());
-    let settings = Settings {
+    let report = Arc::new(DeviceReport::default());
+    let settings = PluginSettings {
         least_rows: Some(2),
-        ..Settings::default()
+        ..PluginSettings::default()
     };
     let plugin = load(&WITH_2D, &settings, Some(&report)).expect("a plugin");
     let client = Client::new(plugin.registry(), WITH_2D);
-    let mut case = Case::new(DType::Q8_0, c"q8_0", [4, 6, 64], [1, 1]);
+    let mut case = ProductCase::new(DType::Q8_0, c"q8_0", [4, 6, 64], [1, 1]);
     assert_eq!(
         client.open().compute(&mut Graph(vec![case.out.raw()])),
         STATUS_SUCCESS
     );
-    let few = Case::new(DType::Q8_0, c"q8_0", [1, 6, 64], [1, 1]);
+    let few = ProductCase::new(DType::Q8_0, c"q8_0", [1, 6, 64], [1, 1]);
     assert!(!client.supports(&few.out.tensor) && !client.supports(&few.out.tensor));
     let text = report.text();
     assert!(
@@ -335,7 +335,7 @@ fn the_report_says_what_was_computed_and_what_not() {
 #[test]
 fn memory_that_is_not_the_hosts_is_an_error() {
     let stream = client(WITH_2D).open();
-    let mut case = Case::new(DType::F32, c"f32", [2, 3, 4], [1, 1]);
+    let mut case = ProductCase::new(DType::F32, c"f32", [2, 3, 4], [1, 1]);
     case.weight.tensor.buffer = (&raw const FAR_BUFFER).cast_mut().cast();
     assert_ne!(
         stream.compute(&mut Graph(vec![case.out.raw()])),

@@ -1,16 +1,16 @@
 //! What fails is reported to the host, and the next graph works.
 
-use super::compute::{Case, Owned, client, to_bytes};
-use super::host::{BEFORE_2D, Client, Graph, Host, LOG, WITH_2D, op};
-use crate::device::{Device, OpError, Refusal, Stream, WeightsIn};
+use super::compute::{ProductCase, TestTensor, client, to_bytes};
+use super::host::{BEFORE_2D, Client, Graph, LOG, TestHost, WITH_2D, op};
+use crate::device::{DeviceStream, OpError, OpRefusal, PluginDevice, WeightsIn};
 use crate::load::load;
-use crate::settings::Settings;
+use crate::settings::PluginSettings;
 use crate::sys::abi::{FLAG_COMPUTE, STATUS_FAILED, STATUS_SUCCESS};
-use crate::sys::graph::Node;
+use crate::sys::graph::HostNode;
 use crate::sys::host::Functions;
 use crate::sys::objects::Plugin;
 use crate::sys::probe::probe;
-use crate::sys::tensor::Tensor;
+use crate::sys::tensor::HostTensor;
 use millrace_quant::DType;
 
 pub(super) fn log_has(parts: &[&str]) -> bool {
@@ -21,14 +21,14 @@ pub(super) fn log_has(parts: &[&str]) -> bool {
 
 #[test]
 fn a_failure_names_op_tensor_device_and_cause() {
-    let settings = Settings {
+    let settings = PluginSettings {
         least_rows: Some(1),
         fail: Some("ffn_out-7".to_owned()),
-        ..Settings::default()
+        ..PluginSettings::default()
     };
     let plugin = load(&WITH_2D, &settings, None).expect("a plugin");
     let client = Client::new(plugin.registry(), WITH_2D);
-    let mut case = Case::new(DType::Q8_0, c"q8_0", [4, 6, 64], [1, 1]);
+    let mut case = ProductCase::new(DType::Q8_0, c"q8_0", [4, 6, 64], [1, 1]);
     let stream = client.open();
     case.out.tensor.name[8] = b'7' as std::ffi::c_char;
     assert_eq!(
@@ -48,11 +48,11 @@ fn a_failure_names_op_tensor_device_and_cause() {
 
 #[test]
 fn an_expert_that_is_not_there_is_an_error() {
-    let mut weight = Owned::new(c"experts", c"f32", [4, 3, 2, 1]);
-    let mut x = Owned::new(c"x", c"f32", [4, 1, 2, 1]);
+    let mut weight = TestTensor::new(c"experts", c"f32", [4, 3, 2, 1]);
+    let mut x = TestTensor::new(c"x", c"f32", [4, 1, 2, 1]);
     x.fill(&to_bytes(&[1.0; 8]));
-    let mut ids = Owned::new(c"ids", c"i32", [1, 2, 1, 1]);
-    let mut out = Owned::new(c"moe_out-3", c"f32", [3, 1, 2, 1]);
+    let mut ids = TestTensor::new(c"ids", c"i32", [1, 2, 1, 1]);
+    let mut out = TestTensor::new(c"moe_out-3", c"f32", [3, 1, 2, 1]);
     out.tensor.op = op(c"MUL_MAT_ID");
     out.tensor.flags = FLAG_COMPUTE;
     out.tensor.src[..3].copy_from_slice(&[weight.raw(), x.raw(), ids.raw()]);
@@ -69,7 +69,7 @@ fn an_expert_that_is_not_there_is_an_error() {
 
 #[test]
 fn an_op_that_was_never_taken_is_an_error() {
-    let mut case = Case::new(DType::Q8_0, c"q8_0", [4, 6, 64], [1, 1]);
+    let mut case = ProductCase::new(DType::Q8_0, c"q8_0", [4, 6, 64], [1, 1]);
     case.out.tensor.op = op(c"ADD");
     let stream = client(BEFORE_2D).open();
     assert_eq!(
@@ -93,7 +93,7 @@ impl Panics {
     }
 }
 
-impl Device for Panics {
+impl PluginDevice for Panics {
     fn name(&self) -> &'static str {
         "Panics"
     }
@@ -107,12 +107,12 @@ impl Device for Panics {
         (1, 2)
     }
 
-    fn supports(&self, _: &Tensor<'_>, _: WeightsIn) -> Result<(), Refusal> {
+    fn supports(&self, _: &HostTensor<'_>, _: WeightsIn) -> Result<(), OpRefusal> {
         self.reached("supports");
         Ok(())
     }
 
-    fn open(&self) -> Result<Box<dyn Stream>, String> {
+    fn open(&self) -> Result<Box<dyn DeviceStream>, String> {
         self.reached("open");
         Ok(Box::new(PanicsOnce(self.at)))
     }
@@ -121,19 +121,19 @@ impl Device for Panics {
 /// Panics in the place it is told, in `compute` only the first time.
 struct PanicsOnce(&'static str);
 
-impl Stream for PanicsOnce {
+impl DeviceStream for PanicsOnce {
     fn set_threads(&mut self, _: usize) {
         assert_ne!(self.0, "set_threads", "told to panic");
     }
 
-    fn compute(&mut self, _: &mut [Node<'_>]) -> Result<(), (usize, OpError)> {
+    fn compute(&mut self, _: &mut [HostNode<'_>]) -> Result<(), (usize, OpError)> {
         let told = std::mem::take(&mut self.0);
         assert_ne!(told, "compute", "told to panic in compute");
         Ok(())
     }
 }
 
-fn panics(at: &'static str, host: Host) -> Client {
+fn panics(at: &'static str, host: TestHost) -> Client {
     let functions = Functions::find(&host).expect("functions");
     let found = probe(&functions).expect("a known host");
     let plugin = Plugin::new(functions, found, vec![Box::new(Panics { at })], None, None);
@@ -143,7 +143,7 @@ fn panics(at: &'static str, host: Host) -> Client {
 #[test]
 fn no_panic_crosses_the_border() {
     for host in [BEFORE_2D, WITH_2D] {
-        let mut case = Case::new(DType::Q8_0, c"q8_0", [4, 6, 64], [1, 1]);
+        let mut case = ProductCase::new(DType::Q8_0, c"q8_0", [4, 6, 64], [1, 1]);
         assert!(panics("nowhere", host).supports(&case.out.tensor));
         assert!(!panics("supports", host).supports(&case.out.tensor));
         assert!(panics("open", host).try_open().is_none());

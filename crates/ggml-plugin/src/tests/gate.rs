@@ -1,38 +1,38 @@
 //! Gated activations, through the border.
 
-use super::compute::{Owned, client, numbers, to_bytes};
+use super::compute::{TestTensor, client, numbers, to_bytes};
 use super::failure::log_has;
 use super::host::{BEFORE_2D, Client, Graph, WITH_2D, gate, op};
 use crate::load::load;
-use crate::report::Report;
-use crate::settings::Settings;
+use crate::report::DeviceReport;
+use crate::settings::PluginSettings;
 use crate::sys::abi::{FLAG_COMPUTE, STATUS_FAILED, STATUS_SUCCESS};
 use std::ffi::CStr;
 use std::sync::Arc;
 
 /// A gate with its operands, random.
-struct Case {
-    gate: Owned,
-    up: Owned,
-    out: Owned,
+struct GateCase {
+    gate: TestTensor,
+    up: TestTensor,
+    out: TestTensor,
 }
 
-fn random(name: &CStr, ne: [i64; 4], seed: u32) -> Owned {
-    let mut owned = Owned::new(name, c"f32", ne);
+fn random(name: &CStr, ne: [i64; 4], seed: u32) -> TestTensor {
+    let mut owned = TestTensor::new(name, c"f32", ne);
     let n = ne.iter().product::<i64>() as usize;
     owned.fill(&to_bytes(&numbers(n, seed)));
     owned
 }
 
-impl Case {
-    fn new(kind: &CStr, ne: [i64; 4]) -> Case {
+impl GateCase {
+    fn new(kind: &CStr, ne: [i64; 4]) -> GateCase {
         let (mut gates, mut up) = (random(c"gate", ne, 1), random(c"up", ne, 2));
-        let mut out = Owned::new(c"ffn_swiglu-0", c"f32", ne);
+        let mut out = TestTensor::new(c"ffn_swiglu-0", c"f32", ne);
         out.tensor.op = op(c"GLU");
         out.tensor.op_params[0] = gate(kind);
         out.tensor.flags = FLAG_COMPUTE;
         out.tensor.src[..2].copy_from_slice(&[gates.raw(), up.raw()]);
-        Case {
+        GateCase {
             gate: gates,
             up,
             out,
@@ -54,10 +54,10 @@ impl Case {
     }
 }
 
-fn cases() -> Vec<Case> {
+fn cases() -> Vec<GateCase> {
     let shapes = [[1, 1, 1, 1], [7, 1, 1, 1], [64, 5, 3, 1], [2048, 40, 1, 1]];
     let kinds = [c"SWIGLU", c"GEGLU"];
-    let cases = shapes.map(|ne| kinds.map(|kind| Case::new(kind, ne)));
+    let cases = shapes.map(|ne| kinds.map(|kind| GateCase::new(kind, ne)));
     cases.into_iter().flatten().collect()
 }
 
@@ -104,7 +104,7 @@ fn results_may_lie_in_an_operand_s_place() {
         }
     }
     // Over both.
-    let mut case = Case::new(c"SWIGLU", [40, 2, 1, 1]);
+    let mut case = GateCase::new(c"SWIGLU", [40, 2, 1, 1]);
     case.up.fill(&to_bytes(&case.gate.floats()));
     let expected = case.expected();
     case.out.tensor.src[1] = case.gate.raw();
@@ -117,19 +117,19 @@ fn results_may_lie_in_an_operand_s_place() {
 /// Two products, their gate, and a product of that, as one graph.
 #[test]
 fn a_feed_forward_network_is_one_graph() {
-    use super::compute::Case as Product;
+    use super::compute::ProductCase;
     use millrace_quant::DType;
     let client = client(WITH_2D);
     let stream = client.open();
-    let product = |dims| Product::new(DType::F32, c"f32", dims, [1, 1]);
+    let product = |dims| ProductCase::new(DType::F32, c"f32", dims, [1, 1]);
     let (mut gates, mut up) = (product([3, 256, 64]), product([3, 256, 64]));
     up.out.tensor.src[1] = gates.x.raw();
-    let mut case = Case::new(c"SWIGLU", [256, 3, 1, 1]);
+    let mut case = GateCase::new(c"SWIGLU", [256, 3, 1, 1]);
     case.out.tensor.src[..2].copy_from_slice(&[gates.out.raw(), up.out.raw()]);
     let mut down = product([3, 16, 256]);
     down.out.tensor.src[1] = case.out.raw();
     let nodes = [&mut gates.out, &mut up.out, &mut case.out, &mut down.out];
-    let mut graph = Graph(nodes.map(Owned::raw).into());
+    let mut graph = Graph(nodes.map(TestTensor::raw).into());
     assert_eq!(stream.compute(&mut graph), STATUS_SUCCESS);
     gates.check();
     case.gate.fill(&to_bytes(&gates.out.floats()));
@@ -142,23 +142,24 @@ fn a_feed_forward_network_is_one_graph() {
 #[test]
 fn what_is_not_computed_is_not_taken() {
     let client = client(WITH_2D);
-    let refused = |what: &str, case: Case| assert!(!client.supports(&case.out.tensor), "{what}");
+    let refused =
+        |what: &str, case: GateCase| assert!(!client.supports(&case.out.tensor), "{what}");
     let ne = [64, 4, 1, 1];
-    refused("another gate", Case::new(c"REGLU", ne));
-    let mut merged = Case::new(c"SWIGLU", ne);
+    refused("another gate", GateCase::new(c"REGLU", ne));
+    let mut merged = GateCase::new(c"SWIGLU", ne);
     merged.out.tensor.src[1] = std::ptr::null_mut();
     refused("gate and values in one", merged);
-    let mut gaps = Case::new(c"SWIGLU", ne);
+    let mut gaps = GateCase::new(c"SWIGLU", ne);
     gaps.gate.tensor.nb[1] += 4;
     refused("rows with gaps", gaps);
-    let mut columns = Case::new(c"SWIGLU", ne);
+    let mut columns = GateCase::new(c"SWIGLU", ne);
     columns.up.tensor.nb[..2].copy_from_slice(&[256, 4]);
     refused("a transposed operand", columns);
-    let mut fewer = Case::new(c"SWIGLU", ne);
+    let mut fewer = GateCase::new(c"SWIGLU", ne);
     fewer.up.tensor.ne[1] = 2;
     refused("fewer values than gates", fewer);
-    let mut halves = Case::new(c"SWIGLU", ne);
-    halves.gate = Owned::new(c"gate", c"f16", ne);
+    let mut halves = GateCase::new(c"SWIGLU", ne);
+    halves.gate = TestTensor::new(c"gate", c"f16", ne);
     halves.out.tensor.src[0] = halves.gate.raw();
     refused("f16", halves);
 }
@@ -167,13 +168,13 @@ fn what_is_not_computed_is_not_taken() {
 #[test]
 fn where_products_are_left_to_the_host_gates_are_too() {
     for (least_rows, takes) in [(1, true), (2, false), (32, false)] {
-        let settings = Settings {
+        let settings = PluginSettings {
             least_rows: Some(least_rows),
-            ..Settings::default()
+            ..PluginSettings::default()
         };
         let plugin = load(&WITH_2D, &settings, None).expect("a plugin");
         let client = Client::new(plugin.registry(), WITH_2D);
-        let case = Case::new(c"SWIGLU", [64, 40, 1, 1]);
+        let case = GateCase::new(c"SWIGLU", [64, 40, 1, 1]);
         assert_eq!(client.supports(&case.out.tensor), takes);
     }
 }
@@ -182,7 +183,7 @@ fn where_products_are_left_to_the_host_gates_are_too() {
 fn a_result_across_an_operand_fails() {
     let client = client(WITH_2D);
     let stream = client.open();
-    let mut case = Case::new(c"SWIGLU", [64, 3, 1, 1]);
+    let mut case = GateCase::new(c"SWIGLU", [64, 3, 1, 1]);
     let before = case.gate.floats();
     // A row further than the operand.
     for tensor in [
@@ -205,14 +206,14 @@ fn a_result_across_an_operand_fails() {
 
 #[test]
 fn the_report_counts_gates() {
-    let report = Arc::new(Report::default());
-    let settings = Settings {
+    let report = Arc::new(DeviceReport::default());
+    let settings = PluginSettings {
         least_rows: Some(1),
-        ..Settings::default()
+        ..PluginSettings::default()
     };
     let plugin = load(&WITH_2D, &settings, Some(&report)).expect("a plugin");
     let client = Client::new(plugin.registry(), WITH_2D);
-    let mut case = Case::new(c"GEGLU", [64, 3, 1, 1]);
+    let mut case = GateCase::new(c"GEGLU", [64, 3, 1, 1]);
     let mut graph = Graph(vec![case.out.raw(), case.out.raw()]);
     assert_eq!(client.open().compute(&mut graph), STATUS_SUCCESS);
     let text = report.text();

@@ -1,7 +1,7 @@
 //! A host in Rust: the functions of ggml that the plugin looks up, in either layout, with numbers of operators of its own.
 
-use crate::sys::abi::{self, BufferTable, BufferType, Device, InitParams, Registry, Tensor};
-use crate::sys::host::Lookup;
+use crate::sys::abi::{self, AbiDevice, AbiTensor, BufferTable, BufferType, InitParams, Registry};
+use crate::sys::host::FunctionLookup;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Mutex;
 
@@ -50,7 +50,7 @@ extern "C" fn op_name(op: c_int) -> *const c_char {
     OPS[op as usize].as_ptr()
 }
 
-extern "C" fn op_desc(tensor: *const Tensor) -> *const c_char {
+extern "C" fn op_desc(tensor: *const AbiTensor) -> *const c_char {
     // SAFETY: a tensor of this host.
     let tensor = unsafe { &*tensor };
     match tensor.op == op(c"GLU") {
@@ -73,13 +73,13 @@ extern "C" fn block_elems(dtype: c_int) -> i64 {
 
 /// A context: what was made in it, freed with it.
 #[derive(Default)]
-struct Context {
-    tensors: Vec<*mut Tensor>,
+struct TestContext {
+    tensors: Vec<*mut AbiTensor>,
     graphs: Vec<*mut Graph>,
 }
 
 /// A graph.
-pub(super) struct Graph(pub(super) Vec<*mut Tensor>);
+pub(super) struct Graph(pub(super) Vec<*mut AbiTensor>);
 
 impl Graph {
     pub(super) fn raw(&mut self) -> *mut c_void {
@@ -92,19 +92,19 @@ extern "C" fn graph_n_nodes(graph: *mut c_void) -> c_int {
     unsafe { &*graph.cast::<Graph>() }.0.len() as c_int
 }
 
-extern "C" fn graph_node(graph: *mut c_void, index: c_int) -> *mut Tensor {
+extern "C" fn graph_node(graph: *mut c_void, index: c_int) -> *mut AbiTensor {
     // SAFETY: as above.
     unsafe { &*graph.cast::<Graph>() }.0[index as usize]
 }
 
 extern "C" fn init(_: InitParams) -> *mut c_void {
-    Box::into_raw(Box::<Context>::default()).cast()
+    Box::into_raw(Box::<TestContext>::default()).cast()
 }
 
 extern "C" fn free(context: *mut c_void) {
     // SAFETY: made by `init` and `keep`; what is in it is freed once.
     unsafe {
-        let context = Box::from_raw(context.cast::<Context>());
+        let context = Box::from_raw(context.cast::<TestContext>());
         for tensor in context.tensors {
             drop(Box::from_raw(tensor));
         }
@@ -114,17 +114,17 @@ extern "C" fn free(context: *mut c_void) {
     }
 }
 
-fn keep(context: *mut c_void, tensor: Tensor) -> *mut Tensor {
+fn keep(context: *mut c_void, tensor: AbiTensor) -> *mut AbiTensor {
     let tensor = Box::into_raw(Box::new(tensor));
     // SAFETY: made by `init`.
-    unsafe { &mut *context.cast::<Context>() }
+    unsafe { &mut *context.cast::<TestContext>() }
         .tensors
         .push(tensor);
     tensor
 }
 
 extern "C" fn tensor_overhead() -> usize {
-    32 + size_of::<Tensor>()
+    32 + size_of::<AbiTensor>()
 }
 
 /// A host with smaller tensors.
@@ -137,11 +137,11 @@ extern "C" fn graph_overhead() -> usize {
 }
 
 /// A tensor without gaps and without memory.
-pub(super) fn tensor(dtype: c_int, ne: [i64; 4]) -> Tensor {
+pub(super) fn tensor(dtype: c_int, ne: [i64; 4]) -> AbiTensor {
     let (_, bytes, elems) = TYPES[dtype as usize];
     let row = bytes * (ne[0] / elems) as usize;
     let matrix = row * ne[1] as usize;
-    Tensor {
+    AbiTensor {
         dtype,
         buffer: std::ptr::null_mut(),
         ne,
@@ -159,22 +159,26 @@ pub(super) fn tensor(dtype: c_int, ne: [i64; 4]) -> Tensor {
     }
 }
 
-extern "C" fn new_tensor_2d(context: *mut c_void, dtype: c_int, a: i64, b: i64) -> *mut Tensor {
+extern "C" fn new_tensor_2d(context: *mut c_void, dtype: c_int, a: i64, b: i64) -> *mut AbiTensor {
     keep(context, tensor(dtype, [a, b, 1, 1]))
 }
 
-extern "C" fn get_name(tensor: *const Tensor) -> *const c_char {
+extern "C" fn get_name(tensor: *const AbiTensor) -> *const c_char {
     // SAFETY: a tensor of this host.
     unsafe { (*tensor).name.as_ptr() }
 }
 
 /// A host whose tensors have their names elsewhere.
-extern "C" fn name_elsewhere(tensor: *const Tensor) -> *const c_char {
+extern "C" fn name_elsewhere(tensor: *const AbiTensor) -> *const c_char {
     // SAFETY: as above; 16 bytes into the name.
     unsafe { (*tensor).name.as_ptr().add(16) }
 }
 
-extern "C" fn mul_mat(context: *mut c_void, a: *mut Tensor, b: *mut Tensor) -> *mut Tensor {
+extern "C" fn mul_mat(
+    context: *mut c_void,
+    a: *mut AbiTensor,
+    b: *mut AbiTensor,
+) -> *mut AbiTensor {
     // SAFETY: tensors of this host.
     let [n, m] = unsafe { [(*a).ne[1], (*b).ne[1]] };
     let mut product = tensor(abi::TYPE_F32, [n, m, 1, 1]);
@@ -186,13 +190,13 @@ extern "C" fn mul_mat(context: *mut c_void, a: *mut Tensor, b: *mut Tensor) -> *
 extern "C" fn new_graph(context: *mut c_void) -> *mut c_void {
     let graph = Box::into_raw(Box::new(Graph(Vec::new())));
     // SAFETY: made by `init`.
-    unsafe { &mut *context.cast::<Context>() }
+    unsafe { &mut *context.cast::<TestContext>() }
         .graphs
         .push(graph);
     graph.cast()
 }
 
-extern "C" fn build_forward_expand<const MARKS: bool>(graph: *mut c_void, tensor: *mut Tensor) {
+extern "C" fn build_forward_expand<const MARKS: bool>(graph: *mut c_void, tensor: *mut AbiTensor) {
     // SAFETY: a graph and a tensor of this host.
     unsafe {
         if MARKS {
@@ -253,7 +257,7 @@ extern "C" fn buffer_init<const N_2D: usize>(
     context: *mut c_void,
     size: usize,
 ) -> *mut c_void {
-    Box::into_raw(Box::new(Buffer {
+    Box::into_raw(Box::new(TestBuffer {
         table,
         buffers,
         context,
@@ -265,7 +269,7 @@ extern "C" fn buffer_init<const N_2D: usize>(
 
 /// A buffer of a device's own.
 #[repr(C)]
-pub(super) struct Buffer<const N_2D: usize> {
+pub(super) struct TestBuffer<const N_2D: usize> {
     pub(super) table: BufferTable<N_2D>,
     buffers: *mut BufferType,
     context: *mut c_void,
@@ -296,7 +300,7 @@ extern "C" fn reg_get<const VERSION: usize>(_: usize) -> *const c_int {
 
 /// What a host is like.
 #[derive(Clone, Copy)]
-pub(super) struct Host {
+pub(super) struct TestHost {
     /// Functions in a buffer's table.
     pub(super) table: usize,
     /// Whether it exports `ggml_backend_tensor_set_2d`.
@@ -311,7 +315,7 @@ pub(super) struct Host {
 }
 
 /// Hosts of the two layouts.
-pub(super) const BEFORE_2D: Host = Host {
+pub(super) const BEFORE_2D: TestHost = TestHost {
     table: 9,
     has_2d: false,
     version: 2,
@@ -321,14 +325,14 @@ pub(super) const BEFORE_2D: Host = Host {
     lacks: c"",
 };
 
-pub(super) const WITH_2D: Host = Host {
+pub(super) const WITH_2D: TestHost = TestHost {
     table: 11,
     has_2d: true,
     marks_nodes: true,
     ..BEFORE_2D
 };
 
-impl Lookup for Host {
+impl FunctionLookup for TestHost {
     fn find(&self, name: &CStr) -> *mut c_void {
         if name == self.lacks {
             return std::ptr::null_mut();
@@ -385,16 +389,16 @@ impl Lookup for Host {
 /// A plugin's device, called as hosts do.
 pub(super) struct Client {
     pub(super) registry: *mut Registry,
-    pub(super) device: *mut Device,
+    pub(super) device: *mut AbiDevice,
     has_2d: bool,
 }
 
 /// A backend, called as hosts do, with the functions where the host's layout has them.
-pub(super) struct Stream(*mut c_void, bool);
+pub(super) struct TestBackend(*mut c_void, bool);
 
 impl Client {
     /// The first device of a registry.
-    pub(super) fn new(registry: *mut Registry, host: Host) -> Client {
+    pub(super) fn new(registry: *mut Registry, host: TestHost) -> Client {
         // SAFETY: the plugin's registry.
         let device = unsafe { ((*registry).get_device)(registry, 0) };
         assert!(!device.is_null());
@@ -406,24 +410,24 @@ impl Client {
         }
     }
 
-    pub(super) fn supports(&self, tensor: &Tensor) -> bool {
+    pub(super) fn supports(&self, tensor: &AbiTensor) -> bool {
         // SAFETY: the plugin's device and a tensor of this host.
         unsafe { ((*self.device).supports_op)(self.device, tensor) }
     }
 
     /// Opens a backend; `None` if the device gives none.
-    pub(super) fn try_open(&self) -> Option<Stream> {
+    pub(super) fn try_open(&self) -> Option<TestBackend> {
         // SAFETY: the plugin's device.
         let backend = unsafe { ((*self.device).init_backend)(self.device, std::ptr::null()) };
-        (!backend.is_null()).then(|| Stream(backend, self.has_2d))
+        (!backend.is_null()).then(|| TestBackend(backend, self.has_2d))
     }
 
-    pub(super) fn open(&self) -> Stream {
+    pub(super) fn open(&self) -> TestBackend {
         self.try_open().expect("a backend")
     }
 
     /// Sets a backend's threads, as hosts do.
-    pub(super) fn set_threads(&self, stream: &Stream, n: c_int) {
+    pub(super) fn set_threads(&self, stream: &TestBackend, n: c_int) {
         let name = c"ggml_backend_set_n_threads".as_ptr();
         // SAFETY: the plugin's registry; the function of that name has this signature.
         unsafe {
@@ -435,7 +439,7 @@ impl Client {
     }
 }
 
-impl Stream {
+impl TestBackend {
     /// Word number `index` of the backend, as a function's address.
     fn word(&self, index: usize) -> usize {
         // SAFETY: a backend has a guid, 14 or 16 functions, device and context.
@@ -455,7 +459,7 @@ impl Stream {
     }
 }
 
-impl Drop for Stream {
+impl Drop for TestBackend {
     fn drop(&mut self) {
         // SAFETY: the second function frees.
         unsafe {

@@ -1,33 +1,33 @@
 //! Hosts that the plugin goes with, and hosts that it refuses.
 
-use super::host::{BEFORE_2D, Client, Host, WITH_2D};
+use super::host::{BEFORE_2D, Client, TestHost, WITH_2D};
 use crate::cpu::CpuDevice;
-use crate::device::Device;
+use crate::device::PluginDevice;
 use crate::load::load;
-use crate::settings::Settings;
+use crate::settings::PluginSettings;
 use crate::sys::abi::{API_VERSION, TYPE_ACCEL};
 use millrace_kernels::Level;
 use std::ffi::CStr;
 
-fn refusal(host: Host) -> String {
-    match load(&host, &Settings::default(), None) {
+fn refusal(host: TestHost) -> String {
+    match load(&host, &PluginSettings::default(), None) {
         Ok(_) => panic!("the plugin took the host"),
         Err(refused) => refused.to_string(),
     }
 }
 
-fn settings(pairs: &[(&str, &str)]) -> Result<Settings, String> {
+fn settings(pairs: &[(&str, &str)]) -> Result<PluginSettings, String> {
     let get = |name: &str| {
         let pair = pairs.iter().find(|(variable, _)| *variable == name);
         pair.map(|(_, value)| (*value).to_owned())
     };
-    Settings::read(&get).map_err(|error| error.to_string())
+    PluginSettings::read(&get).map_err(|error| error.to_string())
 }
 
 #[test]
 fn both_layouts_are_loaded() {
     for host in [BEFORE_2D, WITH_2D] {
-        let plugin = load(&host, &Settings::default(), None).expect("a plugin");
+        let plugin = load(&host, &PluginSettings::default(), None).expect("a plugin");
         let client = Client::new(plugin.registry(), host);
         // SAFETY: the plugin's registry and device, called as hosts do.
         unsafe {
@@ -59,15 +59,15 @@ fn both_layouts_are_loaded() {
 fn an_unknown_layout_is_refused() {
     let hosts = [
         // A longer table, and tables that do not go with the functions.
-        Host {
+        TestHost {
             table: 13,
             ..WITH_2D
         },
-        Host {
+        TestHost {
             table: 9,
             ..WITH_2D
         },
-        Host {
+        TestHost {
             table: 11,
             ..BEFORE_2D
         },
@@ -80,11 +80,11 @@ fn an_unknown_layout_is_refused() {
         );
     }
     let tensors = [
-        Host {
+        TestHost {
             small_tensors: true,
             ..WITH_2D
         },
-        Host {
+        TestHost {
             moved_names: true,
             ..WITH_2D
         },
@@ -101,7 +101,7 @@ fn an_unknown_layout_is_refused() {
 #[test]
 fn another_version_of_the_api_is_refused() {
     for version in [1, 3] {
-        let message = refusal(Host { version, ..WITH_2D });
+        let message = refusal(TestHost { version, ..WITH_2D });
         assert!(
             message.contains(&format!("version {version}, the plugin is for version 2")),
             "{message}"
@@ -111,7 +111,7 @@ fn another_version_of_the_api_is_refused() {
 
 #[test]
 fn a_host_without_a_function_is_told_which() {
-    let message = refusal(Host {
+    let message = refusal(TestHost {
         lacks: c"ggml_graph_node",
         ..WITH_2D
     });
@@ -122,8 +122,8 @@ fn a_host_without_a_function_is_told_which() {
     assert!(message.contains("-DBUILD_SHARED_LIBS=ON"), "{message}");
     // Without a log and without the list of registries it works.
     for lacks in [c"ggml_log_internal", c"ggml_backend_reg_get"] {
-        let host = Host { lacks, ..WITH_2D };
-        assert!(load(&host, &Settings::default(), None).is_ok());
+        let host = TestHost { lacks, ..WITH_2D };
+        assert!(load(&host, &PluginSettings::default(), None).is_ok());
     }
 }
 

@@ -1,13 +1,13 @@
 //! A virtual NPU through the border: weights placed when they are written, products on the device, its own memory given back.
 
-use super::compute::{Case, experts, numbers};
+use super::compute::{ProductCase, experts, numbers};
 use super::failure::log_has;
-use super::host::{BEFORE_2D, Buffer, Client, Graph, Host, WITH_2D};
+use super::host::{BEFORE_2D, Client, Graph, TestBuffer, TestHost, WITH_2D};
 use crate::load::load;
 use crate::npu::NpuDevice;
-use crate::report::Report;
-use crate::settings::Settings;
-use crate::sys::abi::{BufferType, Device, STATUS_FAILED, STATUS_SUCCESS, TYPE_GPU, Tensor};
+use crate::report::DeviceReport;
+use crate::settings::PluginSettings;
+use crate::sys::abi::{AbiDevice, AbiTensor, BufferType, STATUS_FAILED, STATUS_SUCCESS, TYPE_GPU};
 use crate::sys::host::Functions;
 use crate::sys::objects::Plugin;
 use crate::sys::probe::probe;
@@ -21,14 +21,14 @@ const NPUS: [(&str, &CStr); 2] = [("RK3588", c"RK3588_Weights"), ("XDNA2", c"XDN
 
 fn client(
     name: &str,
-    host: Host,
+    host: TestHost,
     least_rows: Option<usize>,
-    report: Option<&Arc<Report>>,
+    report: Option<&Arc<DeviceReport>>,
 ) -> Client {
-    let settings = Settings {
+    let settings = PluginSettings {
         devices: Some(vec![name.to_lowercase()]),
         least_rows,
-        ..Settings::default()
+        ..PluginSettings::default()
     };
     let plugin = load(&host, &settings, report).expect("a plugin");
     Client::new(plugin.registry(), host)
@@ -40,7 +40,7 @@ fn own_type(client: &Client) -> *mut BufferType {
     unsafe {
         let name = c"ggml_backend_dev_get_extra_bufts".as_ptr();
         let function = ((*client.registry).get_proc_address)(client.registry, name);
-        let function: extern "C" fn(*mut Device) -> *const *mut BufferType =
+        let function: extern "C" fn(*mut AbiDevice) -> *const *mut BufferType =
             std::mem::transmute(function);
         let list = function(client.device);
         assert!((*list.add(1)).is_null());
@@ -49,11 +49,11 @@ fn own_type(client: &Client) -> *mut BufferType {
 }
 
 /// Computes a case with its weight in a buffer of the device.
-fn with_own_memory<const N_2D: usize>((npu, memory_name): (&str, &CStr), host: Host) {
-    let report = Arc::new(Report::default());
+fn with_own_memory<const N_2D: usize>((npu, memory_name): (&str, &CStr), host: TestHost) {
+    let report = Arc::new(DeviceReport::default());
     let client = client(npu, host, Some(1), Some(&report));
     let own = own_type(&client);
-    let mut case = Case::new(DType::Q8_0, c"q8_0", [5, 24, 64], [1, 1]);
+    let mut case = ProductCase::new(DType::Q8_0, c"q8_0", [5, 24, 64], [1, 1]);
     let n_bytes = 24 * 2 * 34;
     let memory = || {
         let (mut free, mut total) = (0, 0);
@@ -67,11 +67,11 @@ fn with_own_memory<const N_2D: usize>((npu, memory_name): (&str, &CStr), host: H
     unsafe {
         assert_eq!(CStr::from_ptr(((*own).get_name)(own)), memory_name);
         let buffer = ((*own).alloc_buffer)(own, 4096);
-        let table = &(*buffer.cast::<Buffer<N_2D>>()).table;
+        let table = &(*buffer.cast::<TestBuffer<N_2D>>()).table;
         let original = case.weight.tensor.data;
         case.weight.tensor.data = (table.get_base)(buffer).byte_add(128);
         case.weight.tensor.buffer = buffer;
-        let weight: *mut Tensor = case.weight.raw();
+        let weight: *mut AbiTensor = case.weight.raw();
         (table.set_tensor)(buffer, weight, original, 0, n_bytes);
         assert!(memory() < before, "the weight is placed when it is written");
         assert_eq!(
@@ -158,7 +158,7 @@ fn products_in_the_hosts_memory_are_computed_too() {
             ([1, 20, 96], [1, 1]),
             ([300, 16, 64], [1, 1]),
         ] {
-            let mut case = Case::new(DType::Q8_0, c"q8_0", dims, batch);
+            let mut case = ProductCase::new(DType::Q8_0, c"q8_0", dims, batch);
             assert!(client.supports(&case.out.tensor));
             assert_eq!(
                 client.open().compute(&mut Graph(vec![case.out.raw()])),
@@ -168,7 +168,7 @@ fn products_in_the_hosts_memory_are_computed_too() {
         }
         experts(&client);
         // In a model weights in others' memory stay with others.
-        let mut case = Case::new(DType::Q8_0, c"q8_0", [3, 20, 32], [1, 1]);
+        let mut case = ProductCase::new(DType::Q8_0, c"q8_0", [3, 20, 32], [1, 1]);
         case.weight.tensor.buffer = Box::leak(Box::new(0_u64)) as *mut u64 as *mut c_void;
         assert!(!client.supports(&case.out.tensor));
     }
@@ -179,7 +179,7 @@ fn few_tokens_are_left_to_the_host_as_predicted() {
     for (npu, least_k) in [("RK3588", 2048), ("XDNA2", 64)] {
         let client = client(npu, WITH_2D, None, None);
         let supports = |m, k| {
-            let case = Case::new(DType::Q8_0, c"q8_0", [m, k, k], [1, 1]);
+            let case = ProductCase::new(DType::Q8_0, c"q8_0", [m, k, k], [1, 1]);
             client.supports(&case.out.tensor)
         };
         assert!(!supports(1, least_k), "{npu}");
@@ -191,9 +191,9 @@ fn few_tokens_are_left_to_the_host_as_predicted() {
 #[test]
 fn a_device_that_fails_fails_the_graph_and_no_other() {
     for (npu, _) in NPUS {
-        let settings = Settings {
+        let settings = PluginSettings {
             least_rows: Some(1),
-            ..Settings::default()
+            ..PluginSettings::default()
         };
         let mut targets = millrace_targets::ALL.iter();
         let target = targets.find(|target| target.name().eq_ignore_ascii_case(npu));
@@ -204,7 +204,7 @@ fn a_device_that_fails_fails_the_graph_and_no_other() {
         let found = probe(&functions).expect("a known host");
         let plugin = Plugin::new(functions, found, vec![Box::new(opened)], None, None);
         let stream = Client::new(plugin.registry(), WITH_2D).open();
-        let mut case = Case::new(DType::Q8_0, c"q8_0", [5, 24, 64], [1, 1]);
+        let mut case = ProductCase::new(DType::Q8_0, c"q8_0", [5, 24, 64], [1, 1]);
         let injector = device.injector().expect("a virtual device");
         for injection in [Injection::Timeout, Injection::NotPinned] {
             injector.inject(injection);

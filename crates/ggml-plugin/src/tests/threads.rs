@@ -1,19 +1,19 @@
 //! The host's own threads, and its memory.
 
-use super::compute::{Case, client};
-use super::host::{BEFORE_2D, Client, Graph, Host, WITH_2D};
+use super::compute::{ProductCase, client};
+use super::host::{BEFORE_2D, Client, Graph, TestHost, WITH_2D};
 use crate::load::load;
-use crate::settings::Settings;
+use crate::settings::PluginSettings;
 use crate::sys::abi::{Props, STATUS_SUCCESS};
-use crate::sys::host::Lookup;
+use crate::sys::host::FunctionLookup;
 use millrace_quant::DType;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::MaybeUninit;
 use std::sync::Mutex;
 
 /// A host whose CPU backend has features.
-struct Featured {
-    host: Host,
+struct FeatureHost {
+    host: TestHost,
     /// Whether it says that it computes with OpenMP, and whether the runtime is there.
     says_openmp: bool,
     has_openmp: bool,
@@ -22,9 +22,9 @@ struct Featured {
 /// Regions that were asked for, by their number of threads.
 static REGIONS: Mutex<Vec<c_uint>> = Mutex::new(Vec::new());
 
-struct Shared(*mut c_void);
+struct ThreadData(*mut c_void);
 // SAFETY: what a region is given is for all of its threads.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for ThreadData {}
 
 /// A runtime of OpenMP with fresh threads.
 extern "C" fn parallel(
@@ -35,7 +35,7 @@ extern "C" fn parallel(
 ) {
     assert_eq!(flags, 0);
     REGIONS.lock().expect("regions").push(n);
-    let data = Shared(data);
+    let data = ThreadData(data);
     let data = &data;
     std::thread::scope(|scope| {
         for _ in 1..n {
@@ -67,7 +67,7 @@ extern "C" fn features<const OPENMP: bool>(_: *mut c_void) -> *const *const c_ch
     [&texts[..], &end].concat().leak().as_ptr()
 }
 
-impl Lookup for Featured {
+impl FunctionLookup for FeatureHost {
     fn find(&self, name: &CStr) -> *mut c_void {
         match name.to_str().expect("a name") {
             "GOMP_parallel" if self.has_openmp => parallel as *mut c_void,
@@ -86,14 +86,14 @@ impl Lookup for Featured {
 fn products_are_computed_on_the_hosts_threads() {
     for (says_openmp, has_openmp) in [(true, true), (false, true), (true, false)] {
         REGIONS.lock().expect("regions").clear();
-        let lookup = Featured {
+        let lookup = FeatureHost {
             host: WITH_2D,
             says_openmp,
             has_openmp,
         };
-        let settings = Settings {
+        let settings = PluginSettings {
             least_rows: Some(1),
-            ..Settings::default()
+            ..PluginSettings::default()
         };
         let plugin = load(&lookup, &settings, None).expect("a plugin");
         let client = Client::new(plugin.registry(), WITH_2D);
@@ -104,7 +104,7 @@ fn products_are_computed_on_the_hosts_threads() {
         for n_threads in [3, 1, 2] {
             client.set_threads(&stream, n_threads);
             for m in [1, 40] {
-                let mut case = Case::new(DType::Q8_0, c"q8_0", [m, 400, 256], [1, 1]);
+                let mut case = ProductCase::new(DType::Q8_0, c"q8_0", [m, 400, 256], [1, 1]);
                 let mut graph = Graph(vec![case.out.raw()]);
                 assert_eq!(stream.compute(&mut graph), STATUS_SUCCESS);
                 case.check();
@@ -156,12 +156,12 @@ fn has_advice(address: usize) -> bool {
 #[test]
 #[cfg(target_os = "linux")]
 fn weights_are_put_into_huge_pages() {
-    let lookup = Featured {
+    let lookup = FeatureHost {
         host: BEFORE_2D,
         says_openmp: false,
         has_openmp: false,
     };
-    let plugin = load(&lookup, &Settings::default(), None).expect("a plugin");
+    let plugin = load(&lookup, &PluginSettings::default(), None).expect("a plugin");
     let client = Client::new(plugin.registry(), BEFORE_2D);
     let size = 16 << 20;
     // SAFETY: the plugin's device and its type of buffers, called as hosts do.
@@ -177,9 +177,9 @@ fn weights_are_put_into_huge_pages() {
 #[test]
 fn files_are_mapped_only_where_that_is_asked_for() {
     for map in [false, true] {
-        let settings = Settings {
+        let settings = PluginSettings {
             map,
-            ..Settings::default()
+            ..PluginSettings::default()
         };
         let plugin = load(&WITH_2D, &settings, None).expect("a plugin");
         let client = Client::new(plugin.registry(), WITH_2D);
@@ -197,7 +197,7 @@ fn files_are_mapped_only_where_that_is_asked_for() {
 fn threads_may_be_set_to_anything() {
     let client = client(WITH_2D);
     let stream = client.open();
-    let mut case = Case::new(DType::Q8_0, c"q8_0", [2, 6, 64], [1, 1]);
+    let mut case = ProductCase::new(DType::Q8_0, c"q8_0", [2, 6, 64], [1, 1]);
     for n in [c_int::MIN, 0, 1] {
         client.set_threads(&stream, n);
         let mut graph = Graph(vec![case.out.raw()]);

@@ -2,14 +2,14 @@
 
 use super::{Operation, by_definition};
 use crate::check::{Shapes, fits};
-use crate::{Real, Row};
+use crate::{Real, TokenContext};
 
 /// `a + b`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Add;
 
 impl Add {
-    fn compute<R: Real>(&self, row: &Row<'_, R>, _state: &mut [R], out: &mut [R]) {
+    fn compute<R: Real>(&self, row: &TokenContext<'_, R>, _state: &mut [R], out: &mut [R]) {
         for (out, (a, b)) in out.iter_mut().zip(row.inputs[0].iter().zip(row.inputs[1])) {
             *out = *a + *b;
         }

@@ -3,7 +3,7 @@
 
 use super::{Operation, by_definition};
 use crate::check::{Shapes, fits};
-use crate::{Cost, Depth, Graph, KvShape, Memory, Real, Row};
+use crate::{Depth, Graph, KvShape, OpCost, Real, SequenceMemory, TokenContext};
 
 /// Causal grouped-query attention.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,7 +33,7 @@ impl Attention {
     }
 
     /// Softmax is taken of each head's scores over the keys; scores and probabilities are rounded.
-    fn compute<R: Real>(&self, row: &Row<'_, R>, _state: &mut [R], out: &mut [R]) {
+    fn compute<R: Real>(&self, row: &TokenContext<'_, R>, _state: &mut [R], out: &mut [R]) {
         let d = self.head_dim;
         let width = self.kv().width();
         let group = self.n_heads / self.n_kv_heads;
@@ -78,15 +78,15 @@ impl Operation for Attention {
         fits(inputs && divides && shapes.output() == shapes.input(0))
     }
 
-    fn memory(&self) -> Memory {
-        Memory::KvCache(self.kv())
+    fn memory(&self) -> SequenceMemory {
+        SequenceMemory::KvCache(self.kv())
     }
 
-    fn cost(&self, _graph: &Graph, depth: &Depth) -> Cost {
+    fn cost(&self, _graph: &Graph, depth: &Depth) -> OpCost {
         let all = depth.n_before + 1;
         let keys = self.window.map_or(all, |window| all.min(window as u64)) as f64;
         let kv_elems = 2.0 * self.n_kv_heads as f64 * self.head_dim as f64;
-        Cost {
+        OpCost {
             flops: 4.0 * keys * self.n_heads as f64 * self.head_dim as f64,
             weight_bytes: 0.0,
             memory_bytes: keys * kv_elems * depth.kv_elem_bytes,

@@ -2,7 +2,7 @@
 
 use super::{Operation, WeightKind, WeightUse, by_definition};
 use crate::check::{Shapes, fits};
-use crate::{Real, Row, WeightId};
+use crate::{Real, TokenContext, WeightId};
 
 /// `scale · table[token]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -14,7 +14,7 @@ pub struct Embed {
 }
 
 impl Embed {
-    fn compute<R: Real>(&self, row: &Row<'_, R>, _state: &mut [R], out: &mut [R]) {
+    fn compute<R: Real>(&self, row: &TokenContext<'_, R>, _state: &mut [R], out: &mut [R]) {
         row.weights.row(self.table, row.token as usize, out);
         let scale = R::from_f64(f64::from(self.scale));
         out.iter_mut().for_each(|x| *x = *x * scale);

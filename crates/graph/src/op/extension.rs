@@ -2,7 +2,7 @@
 
 use super::{Operation, WeightUse};
 use crate::check::Shapes;
-use crate::{Cost, Depth, Graph, Memory, Row};
+use crate::{Depth, Graph, OpCost, SequenceMemory, TokenContext};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl Operation for Extension {
         self.0.check(shapes)
     }
 
-    fn memory(&self) -> Memory {
+    fn memory(&self) -> SequenceMemory {
         self.0.memory()
     }
 
@@ -52,15 +52,15 @@ impl Operation for Extension {
         self.0.shares_input()
     }
 
-    fn cost(&self, graph: &Graph, depth: &Depth) -> Cost {
+    fn cost(&self, graph: &Graph, depth: &Depth) -> OpCost {
         self.0.cost(graph, depth)
     }
 
-    fn row(&self, row: &Row<'_, f32>, state: &mut [f32], out: &mut [f32]) {
+    fn row(&self, row: &TokenContext<'_, f32>, state: &mut [f32], out: &mut [f32]) {
         self.0.deref().row(row, state, out);
     }
 
-    fn row_f64(&self, row: &Row<'_, f64>, state: &mut [f64], out: &mut [f64]) {
+    fn row_f64(&self, row: &TokenContext<'_, f64>, state: &mut [f64], out: &mut [f64]) {
         self.0.deref().row_f64(row, state, out);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Operation, by_definition};
 use crate::check::{Shapes, fits};
-use crate::{Real, Row};
+use crate::{Real, TokenContext};
 
 /// The activation of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Activation {
 }
 
 impl Glu {
-    fn compute<R: Real>(&self, row: &Row<'_, R>, _state: &mut [R], out: &mut [R]) {
+    fn compute<R: Real>(&self, row: &TokenContext<'_, R>, _state: &mut [R], out: &mut [R]) {
         let pairs = row.inputs[0].iter().zip(row.inputs[1]);
         for (out, (gate, up)) in out.iter_mut().zip(pairs) {
             *out = self.activation.apply(*gate, row.round) * *up;

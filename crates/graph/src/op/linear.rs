@@ -2,7 +2,7 @@
 
 use super::{Companion, Operation, WeightKind, WeightUse, by_definition};
 use crate::check::{Shapes, fits};
-use crate::{Cost, Depth, Graph, Real, Row, WeightId};
+use crate::{Depth, Graph, OpCost, Real, TokenContext, WeightId};
 
 /// `weight · x (+ bias)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -14,7 +14,7 @@ pub struct Linear {
 }
 
 impl Linear {
-    fn compute<R: Real>(&self, row: &Row<'_, R>, _state: &mut [R], out: &mut [R]) {
+    fn compute<R: Real>(&self, row: &TokenContext<'_, R>, _state: &mut [R], out: &mut [R]) {
         let x = row.inputs[0];
         let bias = self.bias.map(|bias| row.weights.vector(bias));
         let mut w = vec![R::default(); x.len()];
@@ -54,11 +54,11 @@ impl Operation for Linear {
         true
     }
 
-    fn cost(&self, graph: &Graph, _depth: &Depth) -> Cost {
+    fn cost(&self, graph: &Graph, _depth: &Depth) -> OpCost {
         let Some(weight) = graph.weights.get(self.weight.0) else {
-            return Cost::default();
+            return OpCost::default();
         };
-        Cost {
+        OpCost {
             flops: 2.0 * weight.n as f64 * weight.k as f64,
             weight_bytes: weight.size_bytes() as f64,
             memory_bytes: 0.0,

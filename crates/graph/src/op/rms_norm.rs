@@ -3,7 +3,7 @@
 
 use super::{Operation, WeightKind, WeightUse, by_definition};
 use crate::check::{Shapes, fits};
-use crate::{Real, Row, WeightId};
+use crate::{Real, TokenContext, WeightId};
 
 /// `x / sqrt(mean(x²) + eps) · (weight + offset)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,7 +19,7 @@ pub struct RmsNorm {
 }
 
 impl RmsNorm {
-    fn compute<R: Real>(&self, row: &Row<'_, R>, _state: &mut [R], out: &mut [R]) {
+    fn compute<R: Real>(&self, row: &TokenContext<'_, R>, _state: &mut [R], out: &mut [R]) {
         let weight = row.weights.vector(self.weight);
         let [eps, offset] = [self.eps, self.offset].map(|x| R::from_f64(f64::from(x)));
         let groups = row.inputs[0].chunks(self.group);

@@ -4,7 +4,7 @@
 
 use super::{Operation, by_definition};
 use crate::check::{Shapes, fits};
-use crate::{Real, RopeId, RopeStyle, Row};
+use crate::{Real, RopeId, RopeStyle, TokenContext};
 
 /// Rotates each head of x by the token's position.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,7 +16,7 @@ pub struct RotateHeads {
 }
 
 impl RotateHeads {
-    fn compute<R: Real>(&self, row: &Row<'_, R>, _state: &mut [R], out: &mut [R]) {
+    fn compute<R: Real>(&self, row: &TokenContext<'_, R>, _state: &mut [R], out: &mut [R]) {
         let rope = &row.graph.ropes[self.rope.0];
         let half = rope.inv_freq.len();
         let real = |x: f32| R::from_f64(f64::from(x));

@@ -1,7 +1,7 @@
 use super::*;
 
-fn listing(names: &[&str]) -> Vec<Listed> {
-    let listed = |name: &&str| Listed {
+fn listing(names: &[&str]) -> Vec<RepoFile> {
+    let listed = |name: &&str| RepoFile {
         name: (*name).to_owned(),
         size_bytes: 1,
         hash: None,

@@ -4,7 +4,7 @@
 //! share one loop each for scores and sums, chosen by the constant `T`.
 
 use super::lines::map;
-use crate::attention::{NO_SCORE, PvTask, QkTask, SPAN_TOKENS, Strip, TileShape};
+use crate::attention::{NO_SCORE, PvTask, QkTask, SPAN_TOKENS, TileShape, TileStrip};
 use crate::kv::{KvType, Q8_DIMS, TILE_TOKENS};
 use crate::matmul::panel::prefetch;
 use std::arch::aarch64::*;
@@ -199,7 +199,7 @@ unsafe fn qk<const T: usize>(task: QkTask<'_>) {
 }
 
 /// Start of tile `index`, or null where the strip has none.
-fn tile_start(strip: &Strip<'_>, index: usize) -> *const u8 {
+fn tile_start(strip: &TileStrip<'_>, index: usize) -> *const u8 {
     strip
         .tiles()
         .get(index)

@@ -4,8 +4,8 @@ use super::block32_levels::*;
 use super::lines::{
     QUARTER_LINE, QUARTER_ROWS, QUARTERS, add_across, four_rows, map, store_sixteen, store_some,
 };
-use super::products::{DotProd, Products, Widening};
-use crate::matmul::Layout;
+use super::products::{ByteProducts, DotProd, Widening};
+use crate::matmul::PanelLayout;
 use crate::matmul::panel::{LINE_BYTES, PANEL_ROWS, PackArgs, RowsArgs, X32, lines_a_step};
 use std::arch::aarch64::*;
 
@@ -66,9 +66,9 @@ functions_of_format!(
 unsafe fn pack<const FORMAT: u8, const PAIRS: bool>(args: &PackArgs) {
     let source = &args.source;
     let layout = if has_min(FORMAT) {
-        Layout::Block32Min
+        PanelLayout::Block32Min
     } else {
-        Layout::Block32
+        PanelLayout::Block32
     };
     let mut ahead = source.ahead;
     for b in 0..source.k / 32 {
@@ -100,7 +100,7 @@ unsafe fn pack<const FORMAT: u8, const PAIRS: bool>(args: &PackArgs) {
 /// # Safety
 /// As [`crate::matmul::panel::RowsFn`].
 #[inline(always)]
-unsafe fn rows<P: Products, const FORMAT: u8>(args: &RowsArgs) {
+unsafe fn rows<P: ByteProducts, const FORMAT: u8>(args: &RowsArgs) {
     for row in (0..args.n).step_by(QUARTER_ROWS) {
         // SAFETY: forwarded: rows of whole blocks, a record for each.
         unsafe {

@@ -1,12 +1,12 @@
 //! The elementwise loops with fused multiply-add, which every AArch64 has.
 
 use crate::elementwise::{
-    Rows, add_body, glu_body, norm_body, rotate_halves_body, rotate_pairs_body, scale_body,
-    sum_exp_body,
+    ElementwiseKernels, add_body, glu_body, norm_body, rotate_halves_body, rotate_pairs_body,
+    scale_body, sum_exp_body,
 };
 
 /// The row of the table of all the levels here.
-pub(crate) static ROWS: Rows = Rows {
+pub(crate) static ROWS: ElementwiseKernels = ElementwiseKernels {
     norm: norm_body::<true>,
     glu: glu_body::<true>,
     add: add_body,

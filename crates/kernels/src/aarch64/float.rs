@@ -3,7 +3,7 @@
 use super::lines::{
     QUARTER_LINE, QUARTER_ROWS, QUARTERS, four_rows, map, store_some, transpose, widen_f16,
 };
-use crate::matmul::Layout;
+use crate::matmul::PanelLayout;
 use crate::matmul::panel::{LINE_BYTES, PANEL_ROWS, PackArgs, RowsArgs};
 use std::arch::aarch64::*;
 
@@ -151,8 +151,8 @@ unsafe fn rows<const FORMAT: u8>(args: &RowsArgs) {
             let rows: [_; QUARTERS] =
                 std::array::from_fn(|g| four_rows(base, args.row_bytes, g * QUARTER_ROWS, n));
             let mut acc = [vdupq_n_f32(0.0); QUARTERS];
-            for first in (0..args.k).step_by(Layout::F32.chunk_k()) {
-                let k = Layout::F32.chunk_k().min(args.k - first);
+            for first in (0..args.k).step_by(PanelLayout::F32.chunk_k()) {
+                let k = PanelLayout::F32.chunk_k().min(args.k - first);
                 let mut sums = [vdupq_n_f32(0.0); QUARTERS];
                 each_column::<FORMAT>(
                     map(rows, |rows| {

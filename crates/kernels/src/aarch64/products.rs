@@ -14,7 +14,7 @@ use std::arch::asm;
 
 /// How a level multiplies bytes. Pairs of products are added in i16 on the way: of two bytes one must be above −128, as quantised
 /// activations are.
-pub(super) trait Products {
+pub(super) trait ByteProducts {
     /// Lane `i`: `acc`'s, plus the dot product of bytes `4i..4i + 4` of `w` and `x`.
     ///
     /// # Safety
@@ -43,7 +43,7 @@ pub(super) struct DotProd;
 /// [`crate::Level::I8mm`].
 pub(super) struct I8mm;
 
-impl Products for Widening {
+impl ByteProducts for Widening {
     #[inline(always)]
     unsafe fn dot(acc: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
         // SAFETY: every AArch64 has these.
@@ -76,7 +76,7 @@ impl DotLane for Widening {
     }
 }
 
-impl Products for DotProd {
+impl ByteProducts for DotProd {
     #[inline(always)]
     unsafe fn dot(acc: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
         // SAFETY: forwarded.
@@ -102,7 +102,7 @@ impl DotLane for DotProd {
     }
 }
 
-impl Products for I8mm {
+impl ByteProducts for I8mm {
     #[inline(always)]
     unsafe fn dot(acc: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
         // SAFETY: the level includes FEAT_DotProd.
@@ -161,10 +161,10 @@ trait DotLane {
     unsafe fn dot_lane<const LANE: i32>(acc: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t;
 }
 
-/// [`Products::of_half`] by [`DotLane`].
+/// [`ByteProducts::of_half`] by [`DotLane`].
 ///
 /// # Safety
-/// As [`Products::of_half`].
+/// As [`ByteProducts::of_half`].
 #[inline(always)]
 unsafe fn by_lines<P: DotLane, const T: usize>(
     lines: *const u8,
@@ -190,7 +190,7 @@ unsafe fn by_lines<P: DotLane, const T: usize>(
 }
 
 /// # Safety
-/// As [`Products::of_half`], for one line and four columns of sixteen.
+/// As [`ByteProducts::of_half`], for one line and four columns of sixteen.
 #[inline(always)]
 unsafe fn by_line<P: DotLane, const T: usize, const LANE: i32>(
     sums: &mut [[int32x4_t; 2]; T],

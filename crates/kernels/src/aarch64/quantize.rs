@@ -90,7 +90,7 @@ fn largest(x: &[f32]) -> f32 {
 }
 
 /// What is noted of sixteen levels.
-struct Sums {
+struct LevelSums {
     /// Σ q.
     sum: i16,
     /// Σ |q|.
@@ -99,7 +99,7 @@ struct Sums {
 
 /// Sixteen numbers as bytes, halves to even.
 #[inline(always)]
-fn quantize(x: &[f32; 16], inverse: f32, q: &mut [i8; 16]) -> Sums {
+fn quantize(x: &[f32; 16], inverse: f32, q: &mut [i8; 16]) -> LevelSums {
     // SAFETY: loads of sixteen numbers, a store of sixteen bytes; every AArch64 has the instructions.
     unsafe {
         let at = |v: usize| vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x.as_ptr().add(4 * v)), inverse));
@@ -107,7 +107,7 @@ fn quantize(x: &[f32; 16], inverse: f32, q: &mut [i8; 16]) -> Sums {
         let high = vqmovn_high_s32(vqmovn_s32(at(2)), at(3));
         let v = vqmovn_high_s16(vqmovn_s16(low), high);
         vst1q_s8(q.as_mut_ptr(), v);
-        Sums {
+        LevelSums {
             sum: vaddlvq_s8(v),
             magnitude: vaddlvq_s8(vabsq_s8(v)),
         }

@@ -1,6 +1,6 @@
 //! Loops whose speed is a roof; see [`crate::roof`].
 
-use super::products::{DotProd, Products, Widening};
+use super::products::{ByteProducts, DotProd, Widening};
 use crate::level::Level;
 use crate::matmul::panel::{LINE_BYTES, prefetch};
 use crate::roof::{READ_STEP, ReadArgs, RegisterLoop};
@@ -62,7 +62,7 @@ unsafe fn dot_products(rounds: usize) {
 /// # Safety
 /// The CPU has the level.
 #[inline(always)]
-unsafe fn byte_products<P: Products>(rounds: usize) {
+unsafe fn byte_products<P: ByteProducts>(rounds: usize) {
     // SAFETY: forwarded.
     unsafe {
         let w = vdupq_n_s8(black_box(3));

@@ -1,13 +1,13 @@
 //! The k-quants: packed into panels, or multiplied with one token four rows at a time.
 //!
-//! In [`Layout::Super32Min`], the four lines of minimums hold eight times sixteen i16.
+//! In [`PanelLayout::Super32Min`], the four lines of minimums hold eight times sixteen i16.
 
 use super::lines::{
     QUARTER_LINE, QUARTER_ROWS, QUARTERS, add_across, four_rows, map, store_sixteen, store_some,
 };
-use super::products::{DotProd, Products, Widening};
+use super::products::{ByteProducts, DotProd, Widening};
 use super::superblock_levels::*;
-use crate::matmul::Layout;
+use crate::matmul::PanelLayout;
 use crate::matmul::panel::{LINE_BYTES, PANEL_ROWS, PackArgs, RowsArgs, X256, lines_a_step};
 use std::arch::aarch64::*;
 
@@ -66,9 +66,9 @@ functions_of_format!(
 unsafe fn pack<const FORMAT: u8, const PAIRS: bool>(args: &PackArgs) {
     let source = &args.source;
     let layout = if FORMAT == Q6_K {
-        Layout::Super16
+        PanelLayout::Super16
     } else {
-        Layout::Super32Min
+        PanelLayout::Super32Min
     };
     let mut ahead = source.ahead;
     for b in 0..source.k / 256 {
@@ -98,7 +98,7 @@ unsafe fn pack<const FORMAT: u8, const PAIRS: bool>(args: &PackArgs) {
 /// # Safety
 /// `unit` is one of the format's layout, `g` a quarter.
 #[inline(always)]
-unsafe fn store_header<const FORMAT: u8>(header: &Header, unit: *mut u8, g: usize) {
+unsafe fn store_header<const FORMAT: u8>(header: &SuperblockHeader, unit: *mut u8, g: usize) {
     let n_scales = 256 / sub_k(FORMAT);
     // SAFETY: forwarded.
     unsafe {
@@ -124,7 +124,7 @@ unsafe fn store_header<const FORMAT: u8>(header: &Header, unit: *mut u8, g: usiz
 /// # Safety
 /// As [`crate::matmul::panel::RowsFn`].
 #[inline(always)]
-unsafe fn rows<P: Products, const FORMAT: u8>(args: &RowsArgs) {
+unsafe fn rows<P: ByteProducts, const FORMAT: u8>(args: &RowsArgs) {
     for row in (0..args.n).step_by(QUARTER_ROWS) {
         // SAFETY: forwarded: rows of whole superblocks, a record for each.
         unsafe {
@@ -155,9 +155,9 @@ unsafe fn rows<P: Products, const FORMAT: u8>(args: &RowsArgs) {
 /// # Safety
 /// The CPU has the level; each of `blocks` is a superblock.
 #[inline(always)]
-unsafe fn products<P: Products, const FORMAT: u8>(
+unsafe fn products<P: ByteProducts, const FORMAT: u8>(
     blocks: [*const u8; 4],
-    header: &Header,
+    header: &SuperblockHeader,
     x: &X256,
 ) -> int32x4_t {
     // SAFETY: forwarded; 32 columns of the record.

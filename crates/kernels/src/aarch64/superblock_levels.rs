@@ -33,7 +33,7 @@ pub(super) const fn sub_k(format: u8) -> usize {
 }
 
 /// What a superblock of four rows has beside levels; a lane is a row.
-pub(super) struct Header {
+pub(super) struct SuperblockHeader {
     /// Integer scales, one for each [`sub_k`] columns.
     pub(super) scales: [int32x4_t; 16],
     /// Scale of the scales.
@@ -47,7 +47,7 @@ pub(super) struct Header {
 /// # Safety
 /// Each of `blocks` is a superblock.
 #[inline(always)]
-pub(super) unsafe fn header<const FORMAT: u8>(blocks: [*const u8; 4]) -> Header {
+pub(super) unsafe fn header<const FORMAT: u8>(blocks: [*const u8; 4]) -> SuperblockHeader {
     // SAFETY: forwarded.
     unsafe {
         if FORMAT == Q6_K {
@@ -84,11 +84,11 @@ fn byte(v: uint32x4_t, j: usize) -> int32x4_t {
 /// # Safety
 /// As [`header`].
 #[inline(always)]
-unsafe fn of_six_bits(blocks: [*const u8; 4]) -> Header {
+unsafe fn of_six_bits(blocks: [*const u8; 4]) -> SuperblockHeader {
     // SAFETY: within the superblock.
     unsafe {
         let words = transpose(map(blocks, |block| vld1q_u32(block.add(192).cast())));
-        Header {
+        SuperblockHeader {
             scales: each_byte(words),
             d: load_f16(map(blocks, |block| block.add(208))),
             mins: [vdupq_n_s32(0); 8],
@@ -103,7 +103,7 @@ unsafe fn of_six_bits(blocks: [*const u8; 4]) -> Header {
 /// # Safety
 /// As [`header`].
 #[inline(always)]
-unsafe fn with_minimums(blocks: [*const u8; 4]) -> Header {
+unsafe fn with_minimums(blocks: [*const u8; 4]) -> SuperblockHeader {
     // SAFETY: the header is 16 bytes.
     unsafe {
         let headers = map(blocks, |block| vld1q_u32(block.cast()));
@@ -119,7 +119,7 @@ unsafe fn with_minimums(blocks: [*const u8; 4]) -> Header {
             vorrq_u32(field(vshrq_n_u32::<4>(upper), 0x0F), top(mins)),
         ];
         let d_min = widen_f16(vshrn_n_u32::<16>(d_and_min));
-        Header {
+        SuperblockHeader {
             scales: each_byte([scales[0], scales[1], scales[0], scales[1]]),
             d: widen_f16(vmovn_u32(d_and_min)),
             mins: each_byte(mins),

@@ -7,7 +7,7 @@ use std::arch::aarch64::*;
 /// Most tokens of a register tile of eight rows: sixteen sums of 32 registers.
 const TOKENS: usize = 8;
 
-/// The tile of [`crate::matmul::Layout::F32`].
+/// The tile of [`crate::matmul::PanelLayout::F32`].
 ///
 /// # Safety
 /// As [`crate::matmul::panel::TileFn`].

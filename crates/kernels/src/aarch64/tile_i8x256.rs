@@ -1,8 +1,8 @@
 //! Tiles over panels of 256-column superblocks with integer scales.
 
 use super::lines::map;
-use super::products::{DotProd, I8mm, Products, Widening};
-use crate::matmul::Layout;
+use super::products::{ByteProducts, DotProd, I8mm, Widening};
+use crate::matmul::PanelLayout;
 use crate::matmul::panel::{GROUP_ROWS, LINE_BYTES, PANEL_ROWS, TileArgs, X256, slot, tile_tokens};
 use std::arch::aarch64::*;
 
@@ -44,7 +44,7 @@ tile_of_level!(
 /// # Safety
 /// As [`crate::matmul::panel::TileFn`].
 #[inline(always)]
-unsafe fn tile<P: Products, const SUB: usize>(args: &TileArgs) {
+unsafe fn tile<P: ByteProducts, const SUB: usize>(args: &TileArgs) {
     for p in 0..args.n_panels {
         for h in 0..2 {
             let mut t = 0;
@@ -67,7 +67,7 @@ unsafe fn tile<P: Products, const SUB: usize>(args: &TileArgs) {
 /// # Safety
 /// As [`tile`], with `tokens` of at most `T` from `t`, half `h` of panel `p`, and a scale for each `SUB` columns.
 #[inline(always)]
-unsafe fn tile_of<P: Products, const T: usize, const SUB: usize>(
+unsafe fn tile_of<P: ByteProducts, const T: usize, const SUB: usize>(
     args: &TileArgs,
     t: usize,
     tokens: usize,
@@ -75,9 +75,9 @@ unsafe fn tile_of<P: Products, const T: usize, const SUB: usize>(
     h: usize,
 ) {
     let layout = if SUB == 32 {
-        Layout::Super32Min
+        PanelLayout::Super32Min
     } else {
-        Layout::Super16
+        PanelLayout::Super16
     };
     // SAFETY: a panel has a unit for each 256 columns, a token a record; accumulators have a row for each token.
     unsafe {

@@ -1,8 +1,8 @@
 //! Tiles over panels of 32-column blocks.
 
 use super::lines::map;
-use super::products::{DotProd, I8mm, Products, Widening};
-use crate::matmul::Layout;
+use super::products::{ByteProducts, DotProd, I8mm, Widening};
+use crate::matmul::PanelLayout;
 use crate::matmul::panel::{GROUP_ROWS, LINE_BYTES, PANEL_ROWS, TileArgs, X32, slot, tile_tokens};
 use std::arch::aarch64::*;
 
@@ -41,7 +41,7 @@ tile_of_level!(
 /// # Safety
 /// As [`crate::matmul::panel::TileFn`].
 #[inline(always)]
-unsafe fn tile<P: Products, const MIN: bool>(args: &TileArgs) {
+unsafe fn tile<P: ByteProducts, const MIN: bool>(args: &TileArgs) {
     for p in 0..args.n_panels {
         for h in 0..2 {
             let mut t = 0;
@@ -66,7 +66,7 @@ unsafe fn tile<P: Products, const MIN: bool>(args: &TileArgs) {
 /// # Safety
 /// As [`tile`], with `tokens` of at most `T` from `t`, and half `h` of panel `p`.
 #[inline(always)]
-unsafe fn tile_of<P: Products, const T: usize, const MIN: bool>(
+unsafe fn tile_of<P: ByteProducts, const T: usize, const MIN: bool>(
     args: &TileArgs,
     t: usize,
     tokens: usize,
@@ -74,9 +74,9 @@ unsafe fn tile_of<P: Products, const T: usize, const MIN: bool>(
     h: usize,
 ) {
     let layout = if MIN {
-        Layout::Block32Min
+        PanelLayout::Block32Min
     } else {
-        Layout::Block32
+        PanelLayout::Block32
     };
     // SAFETY: a panel has a unit for each 32 columns, a token a record; accumulators have a row for each token.
     unsafe {

@@ -37,13 +37,13 @@ impl TileShape {
 
 /// One to four neighbouring tiles of K or of V, of `tile_bytes` each.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Strip<'a> {
+pub(crate) struct TileStrip<'a> {
     /// The first `n_tiles` are used.
     pub(crate) tiles: [&'a [u8]; 4],
     pub(crate) n_tiles: usize,
 }
 
-impl<'a> Strip<'a> {
+impl<'a> TileStrip<'a> {
     pub(crate) fn tiles(&self) -> &[&'a [u8]] {
         &self.tiles[..self.n_tiles]
     }
@@ -55,9 +55,9 @@ pub(crate) struct QkTask<'a> {
     /// `[n_rows, padded_dim]`.
     pub(crate) q: &'a [f32],
     pub(crate) n_rows: usize,
-    pub(crate) strip: Strip<'a>,
+    pub(crate) strip: TileStrip<'a>,
     /// What will be read next, to be prefetched meanwhile; may be empty.
-    pub(crate) ahead: Strip<'a>,
+    pub(crate) ahead: TileStrip<'a>,
     /// Rows are [`super::SPAN_TOKENS`] apart; element 0 is the first row's score of the strip's
     /// first position.
     pub(crate) scores: &'a mut [f32],
@@ -70,11 +70,11 @@ pub(crate) struct PvTask<'a> {
     /// first position.
     pub(crate) weights: &'a [f32],
     pub(crate) n_rows: usize,
-    pub(crate) strip: Strip<'a>,
+    pub(crate) strip: TileStrip<'a>,
     /// Positions to add, counted from the strip's first. Slots outside may hold anything.
     pub(crate) keys: Range<usize>,
     /// What will be read next; may be empty.
-    pub(crate) ahead: Strip<'a>,
+    pub(crate) ahead: TileStrip<'a>,
     /// `[n_rows, padded_dim]`.
     pub(crate) sums: &'a mut [f32],
 }
@@ -236,7 +236,7 @@ static AMX: Leaves = Leaves {
 /// [`AMX`] on the emulated unit, which any CPU with AVX-512 runs.
 #[cfg(all(test, target_arch = "x86_64"))]
 pub(super) static EMULATED: Leaves = Leaves {
-    pairs: Some(pairs::<crate::x86::amx::Emulated>()),
+    pairs: Some(pairs::<crate::x86::amx::EmulatedUnit>()),
     ..AVX512_LEAVES
 };
 

@@ -1,7 +1,7 @@
 //! How the work of a call is shared out: units, and spans of units.
 
-use super::scratch::{Buffers, Partial, Shared, partial_elems};
-use super::span::{Place, Road, Walk};
+use super::scratch::{Partial, RegionScratch, UnitBuffers, partial_elems};
+use super::span::{Road, SpanWalk, UnitSpan};
 use super::{AttentionInput, AttentionShape, SPAN_TOKENS, UNIT_ROWS};
 use crate::pool::DisjointMut;
 use std::ops::Range;
@@ -11,13 +11,13 @@ use std::sync::atomic::Ordering;
 const UNITS_PER_THREAD: usize = 8;
 
 /// Chunks for each thread that sharing out spans aims at: enough to even out a busy core, few enough
-/// that the start of each, which is fetched only if the guess of [`Shared::after`] is right, does
+/// that the start of each, which is fetched only if the guess of [`RegionScratch::after`] is right, does
 /// not count.
 const CHUNKS_PER_THREAD: usize = 8;
 
 /// A block of neighbouring tokens of one run, with all query heads of one KV head.
 #[derive(Debug, Clone)]
-pub(super) struct Unit {
+pub(super) struct TokenBlock {
     pub(super) run: usize,
     pub(super) kv_head: usize,
     /// Rows of the batch.
@@ -26,7 +26,7 @@ pub(super) struct Unit {
     pub(super) first_pos: usize,
     /// Spans that at least one row sees.
     pub(super) spans: Range<usize>,
-    /// Where this unit's results of spans start in [`Shared::partials`].
+    /// Where this unit's results of spans start in [`RegionScratch::partials`].
     pub(super) partials: usize,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Unit {
 pub(super) fn list_units(
     shape: &AttentionShape,
     input: &AttentionInput<'_>,
-    units: &mut Vec<Unit>,
+    units: &mut Vec<TokenBlock>,
 ) {
     units.clear();
     let block = (UNIT_ROWS / shape.group()).max(1);
@@ -48,7 +48,7 @@ pub(super) fn list_units(
                 let end_seen = input.end_seen(rows.end - 1) - run.rows.start + run.first_pos;
                 let end_span = end_seen.div_ceil(SPAN_TOKENS);
                 let spans = first_span..end_span;
-                units.push(Unit {
+                units.push(TokenBlock {
                     run: index,
                     kv_head,
                     rows,
@@ -62,7 +62,7 @@ pub(super) fn list_units(
 }
 
 /// Into how many chunks each unit is cut.
-pub(super) fn chunks_per_unit(units: &[Unit], n_threads: usize) -> usize {
+pub(super) fn chunks_per_unit(units: &[TokenBlock], n_threads: usize) -> usize {
     if n_threads == 1 || units.is_empty() || units.len() >= UNITS_PER_THREAD * n_threads {
         return 1;
     }
@@ -72,9 +72,9 @@ pub(super) fn chunks_per_unit(units: &[Unit], n_threads: usize) -> usize {
         .clamp(1, most_spans)
 }
 
-impl Shared<'_> {
+impl RegionScratch<'_> {
     /// The unit of a chunk, and its spans (none, where a unit has fewer than chunks).
-    fn chunk(&self, chunk: usize) -> (&Unit, Range<usize>) {
+    fn chunk(&self, chunk: usize) -> (&TokenBlock, Range<usize>) {
         let unit = &self.units[chunk / self.chunks_per_unit];
         let (part, n_parts) = (chunk % self.chunks_per_unit, self.chunks_per_unit);
         let (first, n_spans) = (unit.spans.start, unit.spans.len());
@@ -86,25 +86,25 @@ impl Shared<'_> {
 
     /// What the thread that computes `chunk` most likely computes after it, the other threads being
     /// as fast: it is fetched early.
-    fn after(&self, chunk: usize) -> Option<Place<'_>> {
+    fn after(&self, chunk: usize) -> Option<UnitSpan<'_>> {
         let next = chunk + self.buffers.len();
         let (unit, spans) = (next < self.n_chunks()).then(|| self.chunk(next))?;
         let span = spans.start;
-        (!spans.is_empty()).then_some(Place { unit, span })
+        (!spans.is_empty()).then_some(UnitSpan { unit, span })
     }
 }
 
 /// Computes one chunk: a unit, or some spans of one.
 pub(super) fn run_chunk(
-    walk: &Walk<'_>,
-    shared: &Shared<'_>,
+    walk: &SpanWalk<'_>,
+    shared: &RegionScratch<'_>,
     chunk: usize,
     out: &DisjointMut<'_, f32>,
 ) {
     let (unit, spans) = shared.chunk(chunk);
     let n_rows = walk.query_rows(unit);
     let mut lines = shared.buffer();
-    let mut buffers = Buffers::carve(lines.as_mut_slice(), n_rows, walk.padded_dim());
+    let mut buffers = UnitBuffers::carve(lines.as_mut_slice(), n_rows, walk.padded_dim());
     if !spans.is_empty() {
         walk.load_queries(unit, buffers.work.q);
     }
@@ -112,9 +112,9 @@ pub(super) fn run_chunk(
     let mut road = Road::default();
     buffers.total.clear();
     for span in spans.clone() {
-        let place = Place { unit, span };
+        let place = UnitSpan { unit, span };
         let next = if span + 1 < spans.end {
-            Some(Place {
+            Some(UnitSpan {
                 unit,
                 span: span + 1,
             })
@@ -149,7 +149,12 @@ pub(super) fn run_chunk(
 }
 
 /// The stored result of one span of a unit.
-fn stored<'a>(walk: &Walk<'_>, shared: &'a Shared<'_>, unit: &Unit, span: usize) -> Partial<'a> {
+fn stored<'a>(
+    walk: &SpanWalk<'_>,
+    shared: &'a RegionScratch<'_>,
+    unit: &TokenBlock,
+    span: usize,
+) -> Partial<'a> {
     let n_rows = walk.query_rows(unit);
     let n_elems = partial_elems(n_rows, walk.padded_dim());
     let start = unit.partials + (span - unit.spans.start) * n_elems;

@@ -1,6 +1,6 @@
 //! The memory of attention: the list of units, buffers of the threads, results of spans.
 
-use super::plan::{self, Unit};
+use super::plan::{self, TokenBlock};
 use super::{AttentionInput, AttentionShape, SPAN_TOKENS, STRIP_TOKENS};
 use crate::kv::KvLayout;
 use crate::pool::DisjointMut;
@@ -11,20 +11,20 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 /// largest call seen.
 #[derive(Default)]
 pub struct AttentionScratch {
-    units: Vec<Unit>,
+    units: Vec<TokenBlock>,
     pending: Vec<AtomicUsize>,
     partials: Lines,
     buffers: Vec<Mutex<Lines>>,
 }
 
 /// The scratch during a parallel region.
-pub(super) struct Shared<'a> {
-    pub(super) units: &'a [Unit],
+pub(super) struct RegionScratch<'a> {
+    pub(super) units: &'a [TokenBlock],
     /// Chunks that share one unit's spans; 1 where a unit is a chunk.
     pub(super) chunks_per_unit: usize,
     /// Chunks of each unit still to be computed; whoever brings it to zero merges.
     pub(super) pending: &'a [AtomicUsize],
-    /// Results of spans of units that several chunks share, from [`Unit::partials`] on.
+    /// Results of spans of units that several chunks share, from [`TokenBlock::partials`] on.
     pub(super) partials: DisjointMut<'a, f32>,
     /// One for each thread.
     pub(super) buffers: &'a [Mutex<Lines>],
@@ -38,7 +38,7 @@ impl AttentionScratch {
         layout: &KvLayout,
         input: &AttentionInput<'_>,
         n_threads: usize,
-    ) -> Shared<'_> {
+    ) -> RegionScratch<'_> {
         plan::list_units(shape, input, &mut self.units);
         let chunks_per_unit = plan::chunks_per_unit(&self.units, n_threads);
         let padded_dim = layout.padded_dim();
@@ -64,7 +64,7 @@ impl AttentionScratch {
             .map(|unit| unit.rows.len())
             .max()
             .unwrap_or(0);
-        let buffer_elems = Buffers::elems(most_rows * shape.group(), padded_dim);
+        let buffer_elems = UnitBuffers::elems(most_rows * shape.group(), padded_dim);
         self.buffers
             .resize_with(n_threads.max(self.buffers.len()), Mutex::default);
         for buffer in &mut self.buffers {
@@ -73,7 +73,7 @@ impl AttentionScratch {
                 .unwrap_or_else(PoisonError::into_inner)
                 .reserve(buffer_elems);
         }
-        Shared {
+        RegionScratch {
             units: &self.units,
             chunks_per_unit,
             pending: &self.pending,
@@ -83,7 +83,7 @@ impl AttentionScratch {
     }
 }
 
-impl Shared<'_> {
+impl RegionScratch<'_> {
     pub(super) fn n_chunks(&self) -> usize {
         self.units.len() * self.chunks_per_unit
     }
@@ -107,17 +107,17 @@ impl Shared<'_> {
 /// Sixteen floats on a cache line of their own.
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(64))]
-struct Line([f32; 16]);
+struct FloatLine([f32; 16]);
 
 /// Floats aligned to a cache line.
 #[derive(Default)]
-pub(super) struct Lines(Vec<Line>);
+pub(super) struct Lines(Vec<FloatLine>);
 
 impl Lines {
     fn reserve(&mut self, n_elems: usize) {
         let n_lines = n_elems.div_ceil(16);
         if self.0.len() < n_lines {
-            self.0.resize(n_lines, Line([0.0; 16]));
+            self.0.resize(n_lines, FloatLine([0.0; 16]));
         }
     }
 
@@ -127,7 +127,7 @@ impl Lines {
 }
 
 /// What one thread needs to compute a span for `n_rows` query rows.
-pub(super) struct Work<'a> {
+pub(super) struct SpanScratch<'a> {
     /// Scaled queries, `[n_rows, padded_dim]`.
     pub(super) q: &'a mut [f32],
     /// Scores, then weights, `[n_rows, SPAN_TOKENS]`.
@@ -137,15 +137,15 @@ pub(super) struct Work<'a> {
 }
 
 /// What one thread needs to work on a unit.
-pub(super) struct Buffers<'a> {
-    pub(super) work: Work<'a>,
+pub(super) struct UnitBuffers<'a> {
+    pub(super) work: SpanScratch<'a>,
     /// The current span's result.
     pub(super) span: Partial<'a>,
     /// The merged result of the spans so far.
     pub(super) total: Partial<'a>,
 }
 
-impl<'a> Buffers<'a> {
+impl<'a> UnitBuffers<'a> {
     fn elems(n_rows: usize, padded_dim: usize) -> usize {
         n_rows * (padded_dim + SPAN_TOKENS)
             + STRIP_TOKENS * padded_dim
@@ -153,15 +153,19 @@ impl<'a> Buffers<'a> {
     }
 
     /// Divides a thread's floats. Their contents are left from earlier work.
-    pub(super) fn carve(floats: &'a mut [f32], n_rows: usize, padded_dim: usize) -> Buffers<'a> {
+    pub(super) fn carve(
+        floats: &'a mut [f32],
+        n_rows: usize,
+        padded_dim: usize,
+    ) -> UnitBuffers<'a> {
         let (q, floats) = floats.split_at_mut(n_rows * padded_dim);
         let (scores, floats) = floats.split_at_mut(n_rows * SPAN_TOKENS);
         let (strip, floats) = floats.split_at_mut(STRIP_TOKENS * padded_dim);
         let (span, total) = floats.split_at_mut(partial_elems(n_rows, padded_dim));
         let span = Partial::carve(span, n_rows, padded_dim);
         let total = Partial::carve(total, n_rows, padded_dim);
-        Buffers {
-            work: Work { q, scores, strip },
+        UnitBuffers {
+            work: SpanScratch { q, scores, strip },
             span,
             total,
         }

@@ -1,10 +1,10 @@
 //! Walking the cache: one span of a unit, and merging spans.
 
-use super::plan::Unit;
-use super::scratch::{Partial, Work};
+use super::plan::TokenBlock;
+use super::scratch::{Partial, SpanScratch};
 use super::{
     AttentionInput, AttentionShape, Leaves, PairLeaves, PvTask, QkTask, SPAN_TOKENS, STRIP_TOKENS,
-    Strip, TileShape,
+    TileShape, TileStrip,
 };
 use crate::kv::{KvLayout, KvSide, KvType, TILE_TOKENS};
 use crate::pool::DisjointMut;
@@ -19,7 +19,7 @@ const STRIPS: usize = SPAN_TOKENS / STRIP_TOKENS;
 const AHEAD: usize = 3;
 
 /// What all units of a call share.
-pub(super) struct Walk<'a> {
+pub(super) struct SpanWalk<'a> {
     shape: &'a AttentionShape,
     layout: &'a KvLayout,
     input: &'a AttentionInput<'a>,
@@ -34,24 +34,24 @@ pub(super) struct Walk<'a> {
 
 /// A span of a unit.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
-    pub(super) unit: &'a Unit,
+pub(super) struct UnitSpan<'a> {
+    pub(super) unit: &'a TokenBlock,
     pub(super) span: usize,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> SpanWalk<'a> {
     pub(super) fn new(
         shape: &'a AttentionShape,
         layout: &'a KvLayout,
         input: &'a AttentionInput<'a>,
         leaves: &'a Leaves,
-    ) -> Walk<'a> {
+    ) -> SpanWalk<'a> {
         let unpacked = TileShape::new(&KvLayout {
             dtype: KvType::F32,
             ..*layout
         });
         let tile = TileShape::new(layout);
-        Walk {
+        SpanWalk {
             shape,
             layout,
             input,
@@ -68,12 +68,12 @@ impl<'a> Walk<'a> {
     }
 
     /// Query rows of a unit: one for each token and each head of the group.
-    pub(super) fn query_rows(&self, unit: &Unit) -> usize {
+    pub(super) fn query_rows(&self, unit: &TokenBlock) -> usize {
         unit.rows.len() * self.shape.group()
     }
 
     /// Copies a unit's queries, scaled such that a weight is a power of two of a score difference.
-    pub(super) fn load_queries(&self, unit: &Unit, q: &mut [f32]) {
+    pub(super) fn load_queries(&self, unit: &TokenBlock, q: &mut [f32]) {
         let (group, head_dim) = (self.shape.group(), self.shape.head_dim);
         let scale = self.shape.scale * LOG2_E;
         let padded_dim = self.padded_dim();
@@ -91,7 +91,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Positions that the `i`-th token of a unit sees.
-    fn seen(&self, unit: &Unit, i: usize) -> Range<usize> {
+    fn seen(&self, unit: &TokenBlock, i: usize) -> Range<usize> {
         let pos = unit.first_pos + i;
         let row = unit.rows.start + i;
         let ahead = self.input.end_seen(row) - row;
@@ -99,7 +99,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Positions of a span that at least one row of the unit sees.
-    fn seen_in(&self, Place { unit, span }: Place<'_>) -> Range<usize> {
+    fn seen_in(&self, UnitSpan { unit, span }: UnitSpan<'_>) -> Range<usize> {
         let start = span * SPAN_TOKENS;
         let all = self.seen(unit, 0).start..self.seen(unit, unit.rows.len() - 1).end;
         all.start.max(start)..all.end.min(start + SPAN_TOKENS)
@@ -109,12 +109,12 @@ impl<'a> Walk<'a> {
     /// meanwhile. `road` is memory for the span's strips.
     pub(super) fn span(
         &self,
-        (place, next): (Place<'_>, Option<Place<'_>>),
+        (place, next): (UnitSpan<'_>, Option<UnitSpan<'_>>),
         road: &mut Road<'a>,
-        work: &mut Work<'_>,
+        work: &mut SpanScratch<'_>,
         result: &mut Partial<'_>,
     ) {
-        let Place { unit, span } = place;
+        let UnitSpan { unit, span } = place;
         let start = span * SPAN_TOKENS;
         let seen = self.seen_in(place);
         (road.len, road.end) = (0, road.strips.len());
@@ -138,14 +138,14 @@ impl<'a> Walk<'a> {
     }
 
     /// Scores of all rows against the strips of a span that starts at `span_start`.
-    fn score(&self, n_rows: usize, span_start: usize, road: &Road<'_>, work: &mut Work<'_>) {
+    fn score(&self, n_rows: usize, span_start: usize, road: &Road<'_>, work: &mut SpanScratch<'_>) {
         for i in 0..road.n_strips {
             let (pos, packed) = road.strips[i];
             let (_, ahead) = road.strips[i + AHEAD];
             let scores = &mut work.scores[pos - span_start..];
             if let Some(pairs) = self.pairs {
                 let strip = self.unpack(KvSide::K, packed, work.strip);
-                let (shape, q, ahead) = (&self.unpacked, &*work.q, Strip::default());
+                let (shape, q, ahead) = (&self.unpacked, &*work.q, TileStrip::default());
                 pairs.qk(QkTask {
                     shape,
                     q,
@@ -167,7 +167,7 @@ impl<'a> Walk<'a> {
                 self.leaves.qk(self.layout.dtype, task);
             } else {
                 let strip = self.unpack(KvSide::K, packed, work.strip);
-                let (shape, q, ahead) = (&self.unpacked, &*work.q, Strip::default());
+                let (shape, q, ahead) = (&self.unpacked, &*work.q, TileStrip::default());
                 self.leaves.qk(
                     KvType::F32,
                     QkTask {
@@ -186,7 +186,7 @@ impl<'a> Walk<'a> {
     /// Turns scores into weights, row by row, and notes each row's maximum and sum.
     fn weigh(
         &self,
-        unit: &Unit,
+        unit: &TokenBlock,
         span_start: usize,
         seen: &Range<usize>,
         scores: &mut [f32],
@@ -214,7 +214,7 @@ impl<'a> Walk<'a> {
         n_rows: usize,
         seen: &Range<usize>,
         road: &Road<'_>,
-        work: &mut Work<'_>,
+        work: &mut SpanScratch<'_>,
         sums: &mut [f32],
     ) {
         let span_start = seen.start / SPAN_TOKENS * SPAN_TOKENS;
@@ -226,7 +226,7 @@ impl<'a> Walk<'a> {
             let weights = &work.scores[pos - span_start..];
             if let Some(pairs) = self.pairs {
                 let strip = self.unpack(KvSide::V, packed, work.strip);
-                let (shape, ahead) = (&self.unpacked, Strip::default());
+                let (shape, ahead) = (&self.unpacked, TileStrip::default());
                 pairs.pv(PvTask {
                     shape,
                     weights,
@@ -250,7 +250,7 @@ impl<'a> Walk<'a> {
                 self.leaves.pv(self.layout.dtype, task);
             } else {
                 let strip = self.unpack(KvSide::V, packed, work.strip);
-                let (shape, ahead) = (&self.unpacked, Strip::default());
+                let (shape, ahead) = (&self.unpacked, TileStrip::default());
                 let task = PvTask {
                     shape,
                     weights,
@@ -266,7 +266,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Converts the tiles of a strip to f32, or lays them out in pairs. A cache of f32 is used where it lies.
-    fn unpack<'s>(&self, side: KvSide, packed: Strip<'s>, out: &'s mut [f32]) -> Strip<'s> {
+    fn unpack<'s>(&self, side: KvSide, packed: TileStrip<'s>, out: &'s mut [f32]) -> TileStrip<'s> {
         if self.layout.dtype == KvType::F32 {
             return packed;
         }
@@ -285,9 +285,9 @@ impl<'a> Walk<'a> {
                     .unpack_v(self.layout.dtype, &self.tile, tile, out),
             }
         }
-        let mut strip = Strip {
+        let mut strip = TileStrip {
             n_tiles: packed.n_tiles,
-            ..Strip::default()
+            ..TileStrip::default()
         };
         let tiles = out.chunks_exact(n_elems).take(packed.n_tiles);
         for (slot, tile) in strip.tiles.iter_mut().zip(tiles) {
@@ -298,7 +298,13 @@ impl<'a> Walk<'a> {
 
     /// Adds the strips with positions that are `seen`, all in one span, up to the road's end. A strip's tiles end at a multiple of [`STRIP_TOKENS`]; tiles without a seen
     /// position are left out.
-    fn add_strips(&self, unit: &Unit, side: KvSide, seen: &Range<usize>, road: &mut Road<'a>) {
+    fn add_strips(
+        &self,
+        unit: &TokenBlock,
+        side: KvSide,
+        seen: &Range<usize>,
+        road: &mut Road<'a>,
+    ) {
         let run = &self.input.runs[unit.run];
         let pages = match side {
             KvSide::K => self.input.k_pages,
@@ -354,7 +360,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Writes a unit's finished rows.
-    pub(super) fn store(&self, unit: &Unit, total: &Partial<'_>, out: &DisjointMut<'_, f32>) {
+    pub(super) fn store(&self, unit: &TokenBlock, total: &Partial<'_>, out: &DisjointMut<'_, f32>) {
         let (group, head_dim) = (self.shape.group(), self.shape.head_dim);
         let padded_dim = self.padded_dim();
         for (i, values) in total.values.chunks_exact(padded_dim).enumerate() {
@@ -377,7 +383,7 @@ impl<'a> Walk<'a> {
 #[derive(Default)]
 pub(super) struct Road<'a> {
     /// Those from `len` to `end` are empty, those beyond are left from earlier spans.
-    strips: [(usize, Strip<'a>); 2 * STRIPS + AHEAD],
+    strips: [(usize, TileStrip<'a>); 2 * STRIPS + AHEAD],
     len: usize,
     /// Where the strips end that may be used or fetched.
     end: usize,

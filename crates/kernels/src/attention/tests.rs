@@ -41,18 +41,18 @@ impl Numbers {
 }
 
 /// The tokens of one sequence: all of q, k and v from position 0 on.
-pub(super) struct Sequence {
+pub(super) struct TestSequence {
     pub(super) n_tokens: usize,
     pub(super) q: Vec<f32>,
     pub(super) k: Vec<f32>,
     pub(super) v: Vec<f32>,
 }
 
-impl Sequence {
-    pub(super) fn new(shape: &AttentionShape, n_tokens: usize, seed: u64) -> Sequence {
+impl TestSequence {
+    pub(super) fn new(shape: &AttentionShape, n_tokens: usize, seed: u64) -> TestSequence {
         let mut numbers = Numbers::new(seed);
         let kv_elems = n_tokens * shape.n_kv_heads * shape.head_dim;
-        Sequence {
+        TestSequence {
             n_tokens,
             q: numbers.fill(n_tokens * shape.n_heads * shape.head_dim),
             k: numbers.fill(kv_elems),
@@ -62,7 +62,7 @@ impl Sequence {
 }
 
 /// Several sequences in one cache; fed step by step as an engine does.
-pub(super) struct Cache<'a> {
+pub(super) struct TestCache<'a> {
     pub(super) cpu: &'a Cpu,
     pub(super) leaves: &'static Leaves,
     pub(super) shape: AttentionShape,
@@ -76,15 +76,15 @@ pub(super) struct Cache<'a> {
 }
 
 /// A part of a step: sequence `0`, its tokens `1`.
-pub(super) type Part = (usize, std::ops::Range<usize>);
+pub(super) type StepPart = (usize, std::ops::Range<usize>);
 
-impl<'a> Cache<'a> {
+impl<'a> TestCache<'a> {
     pub(super) fn new(
         cpu: &'a Cpu,
         shape: AttentionShape,
         (dtype, page_tokens): (KvType, usize),
-        sequences: &[Sequence],
-    ) -> Cache<'a> {
+        sequences: &[TestSequence],
+    ) -> TestCache<'a> {
         let (n_kv_heads, head_dim) = (shape.n_kv_heads, shape.head_dim);
         let layout = KvLayout {
             dtype,
@@ -109,7 +109,7 @@ impl<'a> Cache<'a> {
         };
         let (k_pages, v_pages) = (buffer(), buffer());
         let scratch = AttentionScratch::default();
-        Cache {
+        TestCache {
             cpu,
             leaves: Leaves::for_level(cpu.level()),
             shape,
@@ -123,7 +123,7 @@ impl<'a> Cache<'a> {
     }
 
     /// Appends the parts' tokens and attends from them; returns the rows of out in order.
-    pub(super) fn step(&mut self, sequences: &[Sequence], parts: &[Part]) -> Vec<f32> {
+    pub(super) fn step(&mut self, sequences: &[TestSequence], parts: &[StepPart]) -> Vec<f32> {
         let (mut q, mut k, mut v, mut runs) = (vec![], vec![], vec![], vec![]);
         let q_elems = self.shape.n_heads * self.shape.head_dim;
         let kv_elems = self.shape.n_kv_heads * self.shape.head_dim;
@@ -167,7 +167,7 @@ impl<'a> Cache<'a> {
     }
 
     /// The rows of a step that are in blocks.
-    pub(super) fn block_rows(&self, parts: &[Part]) -> Vec<std::ops::Range<usize>> {
+    pub(super) fn block_rows(&self, parts: &[StepPart]) -> Vec<std::ops::Range<usize>> {
         let mut row = 0;
         let mut rows = Vec::new();
         for (index, tokens) in parts {

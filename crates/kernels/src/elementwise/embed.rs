@@ -1,9 +1,9 @@
 //! Rows of the embedding table.
 
-use super::{Rows, SERIAL_ELEMS};
+use super::{ElementwiseKernels, SERIAL_ELEMS};
 use crate::cpu::Cpu;
 use crate::error::Error;
-use crate::matmul::Matrix;
+use crate::matmul::WeightMatrix;
 use crate::pool::DisjointMut;
 use std::sync::OnceLock;
 
@@ -18,7 +18,7 @@ use std::sync::OnceLock;
 /// If `out` has another length.
 pub fn embed(
     cpu: &Cpu,
-    table: &Matrix<'_>,
+    table: &WeightMatrix<'_>,
     tokens: &[u32],
     scale: f32,
     out: &mut [f32],
@@ -33,7 +33,7 @@ pub fn embed(
     if let Some(&token) = tokens.iter().find(|&&token| token as usize >= n_vocab) {
         return Err(Error::Token { token, n_vocab });
     }
-    let rows = Rows::for_level(cpu.level());
+    let rows = ElementwiseKernels::for_level(cpu.level());
     let serial = out.len() < SERIAL_ELEMS;
     let out = DisjointMut::new(out);
     let failed = OnceLock::new();

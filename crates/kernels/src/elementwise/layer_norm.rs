@@ -1,7 +1,7 @@
 //! Layer norm, made of the levels' own loops: a row less its mean has the root mean square that is the
 //! row's deviation, so the norm of [`super::rms_norm`] does the rest.
 
-use super::{Norm, Rows, split};
+use super::{ElementwiseKernels, Norm, split};
 use crate::cpu::Cpu;
 
 /// Partial sums of a mean; the same at every level.
@@ -26,7 +26,7 @@ pub fn layer_norm(cpu: &Cpu, x: &[f32], weight: &[f32], bias: &[f32], eps: f32, 
         eps,
         offset: 0.0,
     };
-    let rows = Rows::for_level(cpu.level());
+    let rows = ElementwiseKernels::for_level(cpu.level());
     split(cpu, out, width, &|start, out| {
         let mut centred = vec![0.0; width];
         let x = &x[start..start + out.len()];

@@ -1,7 +1,7 @@
 //! Rotary position embedding and its table of angles.
 
 use super::body::Rotation;
-use super::{Rows, SERIAL_ELEMS};
+use super::{ElementwiseKernels, SERIAL_ELEMS};
 use crate::cpu::Cpu;
 use crate::pool::DisjointMut;
 use std::sync::OnceLock;
@@ -146,7 +146,7 @@ pub fn rope(cpu: &Cpu, x: &mut [f32], head_dim: usize, positions: &[u32], table:
         x.len(),
         positions.len()
     );
-    let rows = Rows::for_level(cpu.level());
+    let rows = ElementwiseKernels::for_level(cpu.level());
     let serial = x.len() < SERIAL_ELEMS;
     let x = DisjointMut::new(x);
     let rotate = |row: usize| {

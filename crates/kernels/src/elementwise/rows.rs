@@ -5,7 +5,7 @@ use super::body::{self, Norm, Rotation};
 use crate::level::Level;
 
 /// The kernels of a level. Calling one is sound where the CPU has the level.
-pub(crate) struct Rows {
+pub(crate) struct ElementwiseKernels {
     pub(crate) norm: unsafe fn(&Norm<'_>, &[f32], &mut [f32]),
     pub(crate) glu: unsafe fn(Activation, &mut [f32], &[f32]),
     pub(crate) add: unsafe fn(&mut [f32], &[f32]),
@@ -15,7 +15,7 @@ pub(crate) struct Rows {
     pub(crate) rotate_pairs: unsafe fn(&mut [f32], usize, Rotation<'_>),
 }
 
-static SCALAR: Rows = Rows {
+static SCALAR: ElementwiseKernels = ElementwiseKernels {
     norm: body::norm_body::<false>,
     glu: body::glu_body::<false>,
     add: body::add_body,
@@ -25,9 +25,9 @@ static SCALAR: Rows = Rows {
     rotate_pairs: body::rotate_pairs_body,
 };
 
-impl Rows {
+impl ElementwiseKernels {
     /// The kernels of `level`. Only for a level this CPU has: [`crate::Cpu`] is the proof.
-    pub(crate) fn for_level(level: Level) -> &'static Rows {
+    pub(crate) fn for_level(level: Level) -> &'static ElementwiseKernels {
         match level {
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 | Level::AvxVnni => &crate::x86::avx2::elementwise::ROWS,

@@ -3,7 +3,7 @@
 use super::*;
 use crate::cpu::CpuOptions;
 use crate::error::Error;
-use crate::matmul::Matrix;
+use crate::matmul::WeightMatrix;
 use crate::oracle::elementwise as oracle;
 use millrace_quant::DType;
 
@@ -23,7 +23,7 @@ fn numbers(n: usize, seed: u64, range: f32) -> Vec<f32> {
 fn for_each_cpu(f: impl Fn(&Cpu)) {
     // Once for each row of the table.
     let mut levels = Level::supported();
-    levels.dedup_by_key(|level| std::ptr::from_ref(Rows::for_level(*level)));
+    levels.dedup_by_key(|level| std::ptr::from_ref(ElementwiseKernels::for_level(*level)));
     for level in levels {
         for n_threads in [1, 2] {
             let options = CpuOptions {
@@ -76,7 +76,7 @@ fn exp_is_accurate() {
 #[test]
 fn sums_of_exponentials() {
     for_each_cpu(|cpu| {
-        let rows = Rows::for_level(cpu.level());
+        let rows = ElementwiseKernels::for_level(cpu.level());
         for n in LENGTHS {
             for range in [0.0, 1.0, 30.0, 3000.0] {
                 let mut x = numbers(n, 7, range);
@@ -239,7 +239,7 @@ fn embedding_rows() {
             let mut decoded = vec![0.0; n_vocab * k];
             millrace_quant::decode_rows(dtype, &bytes, n_vocab, k, 0..n_vocab, &mut decoded)
                 .expect("decoder");
-            let table = Matrix::new(dtype, n_vocab, k, &bytes).expect("sizes");
+            let table = WeightMatrix::new(dtype, n_vocab, k, &bytes).expect("sizes");
             for n_tokens in [0usize, 1, 3, 200] {
                 let tokens: Vec<u32> = (0..n_tokens as u32).map(|i| i * 11 % 40).collect();
                 let mut out = vec![f32::NAN; n_tokens * k];

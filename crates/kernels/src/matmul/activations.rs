@@ -35,7 +35,7 @@ pub struct Activations {
 
 /// One form of the input: where it lies and how far its tokens are apart.
 #[derive(Clone, Copy)]
-pub(crate) struct View {
+pub(crate) struct ActivationView {
     /// First token.
     pub(crate) start: *const u8,
     /// Bytes from a token to the next.
@@ -97,10 +97,10 @@ impl Activations {
     }
 
     /// The form that the last [`Activations::prepare`] made of `x`.
-    pub(crate) fn view(&self, x: &[f32], k: usize, input: Input) -> View {
+    pub(crate) fn view(&self, x: &[f32], k: usize, input: Input) -> ActivationView {
         let start = match input {
             Input::F32 => {
-                return View {
+                return ActivationView {
                     start: x.as_ptr().cast(),
                     stride: k * size_of::<f32>(),
                 };
@@ -109,7 +109,7 @@ impl Activations {
             Input::I8x32 => self.i8x32.as_ptr(),
             Input::I8x256 => self.i8x256.as_ptr(),
         };
-        View {
+        ActivationView {
             start,
             stride: row_bytes(input, k),
         }

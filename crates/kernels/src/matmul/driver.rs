@@ -1,17 +1,17 @@
 //! Splits products over the pool and walks each group of rows through pack and tile.
 
 use super::activations::{Activations, columns_bytes};
-use super::job::{Group, Job};
+use super::job::{MatmulJob, RowGroup};
 use super::panel::{
-    DirectArgs, GROUP_PANELS, GROUP_ROWS, Input, LINE_BYTES, PANEL_ROWS, PackArgs, RowsArgs,
-    RowsFn, Source, TileArgs,
+    DirectArgs, GROUP_PANELS, GROUP_ROWS, Input, LINE_BYTES, PANEL_ROWS, PackArgs, PanelSource,
+    RowsArgs, RowsFn, TileArgs,
 };
-use super::scratch::{Scratch, readable_rows, with_scratch};
-use super::{Matrix, Product};
+use super::scratch::{MatmulScratch, readable_rows, with_scratch};
+use super::{Multiplication, WeightMatrix};
 use crate::cpu::Cpu;
 #[cfg(target_arch = "x86_64")]
 use crate::level::Level;
-use crate::table::Kernel;
+use crate::table::MatmulKernel;
 use millrace_quant::DType;
 use std::ops::Range;
 
@@ -49,8 +49,8 @@ pub(super) fn run(
     x: &[f32],
     m: usize,
     scratch: &mut Activations,
-    products: &mut [Product<'_>],
-    choose: &dyn Fn(DType) -> &'static Kernel,
+    products: &mut [Multiplication<'_>],
+    choose: &dyn Fn(DType) -> &'static MatmulKernel,
 ) {
     if m == 0 {
         return;
@@ -58,19 +58,19 @@ pub(super) fn run(
     let kernels = prepare(cpu, x, scratch, products, choose);
     let mut n_groups = 0;
     let mut products = products.iter_mut();
-    let jobs: [Option<Job<'_>>; MAX_PRODUCTS] = kernels.map(|kernel| {
+    let jobs: [Option<MatmulJob<'_>>; MAX_PRODUCTS] = kernels.map(|kernel| {
         let (kernel, product) = (kernel?, products.next()?);
         let first_group = n_groups;
         n_groups += product.weight.n.div_ceil(GROUP_ROWS);
         let x = scratch.view(x, product.weight.k, kernel.layout.input());
-        Some(Job::new(kernel, product, x, m, first_group))
+        Some(MatmulJob::new(kernel, product, x, m, first_group))
     });
     let n_threads = cpu.pool().n_threads();
     let groups_a_chunk = if m >= MANY_TOKENS {
         1
     } else {
         let group_bytes =
-            |job: &Job<'_>| job.row_bytes * GROUP_ROWS / job.weight.dtype.block_rows();
+            |job: &MatmulJob<'_>| job.row_bytes * GROUP_ROWS / job.weight.dtype.block_rows();
         let most = jobs.iter().flatten().map(group_bytes).max().unwrap_or(1);
         n_groups
             .div_ceil(n_threads * CHUNKS_A_THREAD)
@@ -82,7 +82,9 @@ pub(super) fn run(
     let skip = (n_threads - 1) * groups_a_chunk;
     cpu.pool().run(cuts.n_chunks(), &|chunk| {
         let mut groups = cuts.groups(chunk);
-        while let Some(job) = Job::of_group(&jobs, groups.start).filter(|_| !groups.is_empty()) {
+        while let Some(job) =
+            MatmulJob::of_group(&jobs, groups.start).filter(|_| !groups.is_empty())
+        {
             let of_job = groups.start..groups.end.min(job.end_group());
             groups.start = of_job.end;
             match job.rows {
@@ -131,13 +133,13 @@ impl Cuts {
 }
 
 /// Computes the rows of some groups of a job for one token.
-fn run_rows(job: &Job<'_>, function: RowsFn, groups: Range<usize>) {
-    let Matrix { n, k, .. } = job.weight;
+fn run_rows(job: &MatmulJob<'_>, function: RowsFn, groups: Range<usize>) {
+    let WeightMatrix { n, k, .. } = job.weight;
     let start = (groups.start - job.first_group) * GROUP_ROWS;
     let rows = start..n.min((groups.end - job.first_group) * GROUP_ROWS);
     // SAFETY: groups have disjoint rows and each group runs once.
     let out = unsafe { job.out.slice(rows.clone()) };
-    // SAFETY: a `Cpu` proves its level; `Matrix` checked that each row has its columns; the view has a token.
+    // SAFETY: a `Cpu` proves its level; `WeightMatrix` checked that each row has its columns; the view has a token.
     unsafe {
         function(&RowsArgs {
             base: job.weight.bytes[start / job.weight.dtype.block_rows() * job.row_bytes..]
@@ -153,7 +155,7 @@ fn run_rows(job: &Job<'_>, function: RowsFn, groups: Range<usize>) {
 }
 
 /// Computes groups of a job for every token, each while the next comes from memory; `skip` more follow the last.
-fn run_groups(jobs: &[Option<Job<'_>>], groups: Range<usize>, skip: usize, m: usize) {
+fn run_groups(jobs: &[Option<MatmulJob<'_>>], groups: Range<usize>, skip: usize, m: usize) {
     with_scratch(|scratch| {
         let after = |group: usize| {
             if group + 1 < groups.end {
@@ -162,14 +164,14 @@ fn run_groups(jobs: &[Option<Job<'_>>], groups: Range<usize>, skip: usize, m: us
                 group + 1 + skip
             }
         };
-        let mut group = Group::find(jobs, groups.start);
+        let mut group = RowGroup::find(jobs, groups.start);
         if let Some(first) = &group {
             for piece in 0..first.job.pieces_ahead.min(first.n_pieces()) {
                 first.ahead(piece).fetch(first.job.piece_bytes / LINE_BYTES);
             }
         }
         for index in groups.clone() {
-            let next = Group::find(jobs, after(index));
+            let next = RowGroup::find(jobs, after(index));
             if let Some(group) = &group {
                 run_group(group, next.as_ref(), m, scratch);
             }
@@ -183,15 +185,15 @@ fn prepare(
     cpu: &Cpu,
     x: &[f32],
     scratch: &mut Activations,
-    products: &[Product<'_>],
-    choose: &dyn Fn(DType) -> &'static Kernel,
-) -> [Option<&'static Kernel>; MAX_PRODUCTS] {
+    products: &[Multiplication<'_>],
+    choose: &dyn Fn(DType) -> &'static MatmulKernel,
+) -> [Option<&'static MatmulKernel>; MAX_PRODUCTS] {
     let mut kernels = [None; MAX_PRODUCTS];
     for (kernel, product) in kernels.iter_mut().zip(products) {
         *kernel = Some(choose(product.weight.dtype));
     }
     for input in [Input::Bf16, Input::I8x32, Input::I8x256] {
-        let needs = |(kernel, _): &(&Option<&Kernel>, &Product<'_>)| {
+        let needs = |(kernel, _): &(&Option<&MatmulKernel>, &Multiplication<'_>)| {
             kernel.is_some_and(|kernel| kernel.layout.input() == input)
         };
         if let Some((_, product)) = kernels.iter().zip(products).find(needs)
@@ -204,16 +206,21 @@ fn prepare(
 }
 
 /// Computes one group of rows for every token, while `next` comes from memory.
-fn run_group(group: &Group<'_>, next: Option<&Group<'_>>, m: usize, scratch: &mut Scratch) {
+fn run_group(
+    group: &RowGroup<'_>,
+    next: Option<&RowGroup<'_>>,
+    m: usize,
+    scratch: &mut MatmulScratch,
+) {
     for first in (0..m).step_by(TOKENS_A_PASS) {
         let tokens = first..m.min(first + TOKENS_A_PASS);
         let acc_bytes = tokens.len() * GROUP_ROWS * size_of::<f32>();
         scratch.acc.at_least(acc_bytes)[..acc_bytes].fill(0);
         for index in (0..group.n_pieces()).step_by(group.n_panels) {
-            let sources: [Source; GROUP_PANELS] = std::array::from_fn(|p| {
+            let sources: [PanelSource; GROUP_PANELS] = std::array::from_fn(|p| {
                 let index = index + p.min(group.n_panels - 1);
                 let ahead = group.ahead_of(index + group.job.pieces_ahead, next);
-                Source {
+                PanelSource {
                     ahead,
                     ..group.piece(index)
                 }
@@ -231,11 +238,11 @@ fn run_group(group: &Group<'_>, next: Option<&Group<'_>>, m: usize, scratch: &mu
 
 /// Adds the products of one chunk of columns, from piece `index`, to the accumulators; those of panels are stored after the last.
 fn run_chunk(
-    group: &Group<'_>,
+    group: &RowGroup<'_>,
     index: usize,
-    sources: &[Source; GROUP_PANELS],
+    sources: &[PanelSource; GROUP_PANELS],
     tokens: &Range<usize>,
-    scratch: &mut Scratch,
+    scratch: &mut MatmulScratch,
 ) {
     let job = group.job;
     let layout = job.kernel.layout;
@@ -275,7 +282,7 @@ fn run_chunk(
     let k = sources.clone().next().map_or(0, |source| source.k);
     for (p, source) in sources.enumerate() {
         let source = readable_rows(&job.weight, source, &mut scratch.rows);
-        // SAFETY: a `Cpu` proves its level; sixteen rows exist (or were repeated), and `Matrix` checked that each has
+        // SAFETY: a `Cpu` proves its level; sixteen rows exist (or were repeated), and `WeightMatrix` checked that each has
         // its columns; panel `p` has the layout's bytes for a chunk.
         unsafe {
             let panel = panels.add(p * panel_stride);
@@ -316,8 +323,8 @@ fn run_chunk(
 }
 
 /// Writes the finished sums of a group's rows: `acc` has a row for each of the tokens.
-fn store(group: &Group<'_>, tokens: Range<usize>, acc: &[f32]) {
-    let Group {
+fn store(group: &RowGroup<'_>, tokens: Range<usize>, acc: &[f32]) {
+    let RowGroup {
         job, rows, starts, ..
     } = group;
     let n = job.weight.n;
@@ -347,7 +354,7 @@ fn store(group: &Group<'_>, tokens: Range<usize>, acc: &[f32]) {
 }
 
 /// Adds the bias of `rows` to a token's finished sums.
-fn add_bias(job: &Job<'_>, rows: &Range<usize>, out: &mut [f32]) {
+fn add_bias(job: &MatmulJob<'_>, rows: &Range<usize>, out: &mut [f32]) {
     if let Some(bias) = job.bias {
         for (out, bias) in out.iter_mut().zip(&bias[rows.clone()]) {
             *out += bias;

@@ -1,12 +1,13 @@
 //! Products ready to run, and the groups of rows they are cut into.
 
-use super::activations::View;
+use super::activations::ActivationView;
 use super::panel::{
-    Ahead, DIRECT_TOKENS, DirectFn, GROUP_PANELS, GROUP_ROWS, Input, PANEL_ROWS, RowsFn, Source,
+    Ahead, DIRECT_TOKENS, DirectFn, GROUP_PANELS, GROUP_ROWS, Input, PANEL_ROWS, PanelSource,
+    RowsFn,
 };
-use super::{Matrix, Product};
+use super::{Multiplication, WeightMatrix};
 use crate::pool::DisjointMut;
-use crate::table::Kernel;
+use crate::table::MatmulKernel;
 use std::ops::Range;
 
 /// Columns of a chunk that integer kernels multiply directly: no panel has to fit a cache.
@@ -20,12 +21,12 @@ const AHEAD_BYTES: usize = 16 * 1024;
 const ROWS_AHEAD_BYTES: usize = 8 * 1024;
 
 /// A product ready to run.
-pub(super) struct Job<'a> {
-    pub(super) kernel: &'static Kernel,
-    pub(super) weight: Matrix<'a>,
+pub(super) struct MatmulJob<'a> {
+    pub(super) kernel: &'static MatmulKernel,
+    pub(super) weight: WeightMatrix<'a>,
     pub(super) bias: Option<&'a [f32]>,
     pub(super) out: DisjointMut<'a, f32>,
-    pub(super) x: View,
+    pub(super) x: ActivationView,
     /// Number of its first group among the groups of all jobs.
     pub(super) first_group: usize,
     /// Set when so few tokens are multiplied directly.
@@ -44,14 +45,14 @@ pub(super) struct Job<'a> {
     pub(super) pieces_ahead: usize,
 }
 
-impl<'a> Job<'a> {
+impl<'a> MatmulJob<'a> {
     pub(super) fn new(
-        kernel: &'static Kernel,
-        product: &'a mut Product<'_>,
-        x: View,
+        kernel: &'static MatmulKernel,
+        product: &'a mut Multiplication<'_>,
+        x: ActivationView,
         m: usize,
         first_group: usize,
-    ) -> Job<'a> {
+    ) -> MatmulJob<'a> {
         let (dtype, layout) = (kernel.dtype, kernel.layout);
         let direct = kernel.direct.filter(|_| m <= DIRECT_TOKENS);
         let is_integer = matches!(layout.input(), Input::I8x32 | Input::I8x256);
@@ -67,7 +68,7 @@ impl<'a> Job<'a> {
         } else {
             AHEAD_BYTES
         };
-        Job {
+        MatmulJob {
             kernel,
             weight: product.weight,
             bias: product.bias,
@@ -85,7 +86,10 @@ impl<'a> Job<'a> {
     }
 
     /// The job that group `index` of all jobs' groups belongs to.
-    pub(super) fn of_group<'b>(jobs: &'b [Option<Job<'a>>], index: usize) -> Option<&'b Job<'a>> {
+    pub(super) fn of_group<'b>(
+        jobs: &'b [Option<MatmulJob<'a>>],
+        index: usize,
+    ) -> Option<&'b MatmulJob<'a>> {
         jobs.iter().flatten().rfind(|job| job.first_group <= index)
     }
 
@@ -96,11 +100,11 @@ impl<'a> Job<'a> {
 }
 
 // SAFETY: the view's pointer is only read, and what it points to is borrowed for as long as the job.
-unsafe impl Sync for Job<'_> {}
+unsafe impl Sync for MatmulJob<'_> {}
 
 /// A group of rows of one job.
-pub(super) struct Group<'a> {
-    pub(super) job: &'a Job<'a>,
+pub(super) struct RowGroup<'a> {
+    pub(super) job: &'a MatmulJob<'a>,
     pub(super) rows: Range<usize>,
     /// Where the panels start: the group's own rows, or the last sixteen of the matrix where fewer are
     /// left.
@@ -108,10 +112,10 @@ pub(super) struct Group<'a> {
     pub(super) n_panels: usize,
 }
 
-impl<'a> Group<'a> {
+impl<'a> RowGroup<'a> {
     /// Group `index` of all jobs' groups, if there are so many.
-    pub(super) fn find(jobs: &'a [Option<Job<'a>>], index: usize) -> Option<Group<'a>> {
-        let job = Job::of_group(jobs, index)?;
+    pub(super) fn find(jobs: &'a [Option<MatmulJob<'a>>], index: usize) -> Option<RowGroup<'a>> {
+        let job = MatmulJob::of_group(jobs, index)?;
         let n = job.weight.n;
         let first = (index - job.first_group) * GROUP_ROWS;
         if first >= n {
@@ -121,7 +125,7 @@ impl<'a> Group<'a> {
         let last = n.saturating_sub(PANEL_ROWS);
         let starts = [first.min(last), (first + PANEL_ROWS).min(last)];
         let n_panels = rows.len().div_ceil(PANEL_ROWS);
-        Some(Group {
+        Some(RowGroup {
             job,
             rows,
             starts,
@@ -135,7 +139,7 @@ impl<'a> Group<'a> {
     }
 
     /// Where piece `index` lies.
-    pub(super) fn piece(&self, index: usize) -> Source {
+    pub(super) fn piece(&self, index: usize) -> PanelSource {
         let job = self.job;
         let dtype = job.weight.dtype;
         // At most two panels: no division.
@@ -149,7 +153,7 @@ impl<'a> Group<'a> {
             1 => (start, 0, job.row_bytes),
             rows => (start / rows, start % rows, dtype.block_bytes()),
         };
-        Source {
+        PanelSource {
             dtype,
             base: job.weight.bytes[row * job.row_bytes + chunk * job.chunk_bytes..].as_ptr(),
             stride,
@@ -160,7 +164,7 @@ impl<'a> Group<'a> {
     }
 
     /// The bytes of piece `index`, counted on into the group that follows, to be fetched.
-    pub(super) fn ahead_of(&self, index: usize, next: Option<&Group<'_>>) -> Ahead {
+    pub(super) fn ahead_of(&self, index: usize, next: Option<&RowGroup<'_>>) -> Ahead {
         if index < self.n_pieces() {
             return self.ahead(index);
         }

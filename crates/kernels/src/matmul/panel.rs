@@ -4,7 +4,7 @@
 //! file's bytes into a panel in the thread's scratch; *tile* multiplies one or two panels with every
 //! token and adds to the accumulators. The same two functions serve one token and a thousand, so the
 //! order of additions behind an output element cannot depend on the batch: within a chunk it is the
-//! order of columns, and chunks are cut at fixed columns ([`Layout::chunk_k`]).
+//! order of columns, and chunks are cut at fixed columns ([`PanelLayout::chunk_k`]).
 
 use millrace_quant::DType;
 
@@ -25,12 +25,12 @@ pub(crate) const LINE_BYTES: usize = 64;
 /// A *line* is one 32-bit lane for each of the 16 rows. Offsets of bytes and the form of integer scales are those of AVX-512 VNNI;
 /// AVX2 and NEON have their own (see their tiles), with the same arithmetic on the whole numbers they stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Layout {
+pub enum PanelLayout {
     /// One f32 line a column; activations f32. Columns of a chunk are summed by fused
     /// multiply-adds from zero, chunk sums are added in order.
     F32,
     /// One line of bf16 pairs for every two columns; activations bf16 (nearest even). As
-    /// [`Layout::F32`], with the pairwise dot product of AVX512-BF16.
+    /// [`PanelLayout::F32`], with the pairwise dot product of AVX512-BF16.
     Bf16,
     /// Blocks of 32 columns: 8 lines of unsigned bytes (4 columns a lane) that stand for `byte − 128`,
     /// 1 line of f32 scales. Activations i8 with an f32 scale for each 32 columns; each block adds
@@ -39,7 +39,7 @@ pub enum Layout {
     /// Blocks of 32 columns: 8 lines of unsigned bytes, 1 line of f32 scales, 1 line of f32 minimums.
     /// Each block adds `fma(Σ w·q, d_w·d_x, acc)` and then `fma(m_w, d_x·Σ q, acc)`.
     Block32Min,
-    /// As [`Layout::Block32`] with 16 lines of i16 pairs: of 4 columns the even ones in the first 8 lines, the odd ones in the others.
+    /// As [`PanelLayout::Block32`] with 16 lines of i16 pairs: of 4 columns the even ones in the first 8 lines, the odd ones in the others.
     Block32Wide,
     /// Superblocks of 256 columns with integer scales for each 16: 64 lines of unsigned bytes that
     /// stand for `byte − 32`, 16 lines of i32 scales, 1 line of f32 scales. Activations i8 with an
@@ -49,36 +49,38 @@ pub enum Layout {
     /// lines of i32 scales, 1 line of f32 scales, 1 line of negated f32 scales of the minimums, 8 lines
     /// of i16 pairs of minimums. After the products, `fma(Σ m·Σ q, −d_min·d_x, acc)`.
     Super16Min,
-    /// As [`Layout::Super16Min`] with scales and minimums for each 32 columns (8 and 4 lines).
+    /// As [`PanelLayout::Super16Min`] with scales and minimums for each 32 columns (8 and 4 lines).
     Super32Min,
     /// Superblocks of 256 columns for AMX: each level times its integer scale is `64·h + l`; 64 lines of signed bytes `h`, 64 of `l`, 1
-    /// line of f32 scales. Sums and what they add are those of [`Layout::Super16`].
+    /// line of f32 scales. Sums and what they add are those of [`PanelLayout::Super16`].
     Planes,
-    /// The same of [`Layout::Super16Min`], whose lines from the f32 scales on follow.
+    /// The same of [`PanelLayout::Super16Min`], whose lines from the f32 scales on follow.
     Planes16Min,
-    /// The same of [`Layout::Super32Min`].
+    /// The same of [`PanelLayout::Super32Min`].
     Planes32Min,
     /// Groups of 32 columns for AMX: 16 lines of bf16 pairs. Products of a group's even columns and of its odd columns are each summed by
     /// fused multiply-adds from zero, and the sum of both is added to the output. Activations bf16.
     Bf16Tiles,
-    /// As [`Layout::Bf16Tiles`] with F16 weights as the sum of two bf16 numbers: 16 lines of the upper ones, which are added first, and
+    /// As [`PanelLayout::Bf16Tiles`] with F16 weights as the sum of two bf16 numbers: 16 lines of the upper ones, which are added first, and
     /// 16 of the lower.
     F16Tiles,
 }
 
-impl Layout {
+impl PanelLayout {
     /// The activations that multiply such panels.
     pub(crate) fn input(self) -> Input {
         match self {
-            Layout::F32 => Input::F32,
-            Layout::Bf16 | Layout::Bf16Tiles | Layout::F16Tiles => Input::Bf16,
-            Layout::Block32 | Layout::Block32Min | Layout::Block32Wide => Input::I8x32,
-            Layout::Super16
-            | Layout::Super16Min
-            | Layout::Super32Min
-            | Layout::Planes
-            | Layout::Planes16Min
-            | Layout::Planes32Min => Input::I8x256,
+            PanelLayout::F32 => Input::F32,
+            PanelLayout::Bf16 | PanelLayout::Bf16Tiles | PanelLayout::F16Tiles => Input::Bf16,
+            PanelLayout::Block32 | PanelLayout::Block32Min | PanelLayout::Block32Wide => {
+                Input::I8x32
+            }
+            PanelLayout::Super16
+            | PanelLayout::Super16Min
+            | PanelLayout::Super32Min
+            | PanelLayout::Planes
+            | PanelLayout::Planes16Min
+            | PanelLayout::Planes32Min => Input::I8x256,
         }
     }
 
@@ -86,7 +88,7 @@ impl Layout {
     /// that keep columns in buffers of their own size these by it; they take longer chunks all the same, part by part.
     pub(crate) const fn chunk_k(self) -> usize {
         match self {
-            Layout::F32 => 256,
+            PanelLayout::F32 => 256,
             _ => 512,
         }
     }
@@ -94,34 +96,34 @@ impl Layout {
     /// Columns that one unit of the panel covers; a chunk is a whole number of units.
     pub(crate) const fn unit_k(self) -> usize {
         match self {
-            Layout::F32 => 1,
-            Layout::Bf16 => 2,
-            Layout::Bf16Tiles | Layout::F16Tiles => 32,
-            Layout::Block32 | Layout::Block32Min | Layout::Block32Wide => 32,
-            Layout::Super16
-            | Layout::Super16Min
-            | Layout::Super32Min
-            | Layout::Planes
-            | Layout::Planes16Min
-            | Layout::Planes32Min => 256,
+            PanelLayout::F32 => 1,
+            PanelLayout::Bf16 => 2,
+            PanelLayout::Bf16Tiles | PanelLayout::F16Tiles => 32,
+            PanelLayout::Block32 | PanelLayout::Block32Min | PanelLayout::Block32Wide => 32,
+            PanelLayout::Super16
+            | PanelLayout::Super16Min
+            | PanelLayout::Super32Min
+            | PanelLayout::Planes
+            | PanelLayout::Planes16Min
+            | PanelLayout::Planes32Min => 256,
         }
     }
 
     /// Lines of one unit.
     pub(crate) const fn unit_lines(self) -> usize {
         match self {
-            Layout::F32 | Layout::Bf16 => 1,
-            Layout::Block32 => 8 + 1,
-            Layout::Block32Min => 8 + 1 + 1,
-            Layout::Block32Wide => 16 + 1,
-            Layout::Super16 => 64 + 16 + 1,
-            Layout::Super16Min => 64 + 16 + 1 + 1 + 8,
-            Layout::Super32Min => 64 + 8 + 1 + 1 + 4,
-            Layout::Planes => 2 * 64 + 1,
-            Layout::Planes16Min => 2 * 64 + 1 + 1 + 8,
-            Layout::Planes32Min => 2 * 64 + 1 + 1 + 4,
-            Layout::Bf16Tiles => 16,
-            Layout::F16Tiles => 2 * 16,
+            PanelLayout::F32 | PanelLayout::Bf16 => 1,
+            PanelLayout::Block32 => 8 + 1,
+            PanelLayout::Block32Min => 8 + 1 + 1,
+            PanelLayout::Block32Wide => 16 + 1,
+            PanelLayout::Super16 => 64 + 16 + 1,
+            PanelLayout::Super16Min => 64 + 16 + 1 + 1 + 8,
+            PanelLayout::Super32Min => 64 + 8 + 1 + 1 + 4,
+            PanelLayout::Planes => 2 * 64 + 1,
+            PanelLayout::Planes16Min => 2 * 64 + 1 + 1 + 8,
+            PanelLayout::Planes32Min => 2 * 64 + 1 + 1 + 4,
+            PanelLayout::Bf16Tiles => 16,
+            PanelLayout::F16Tiles => 2 * 16,
         }
     }
 
@@ -220,7 +222,7 @@ impl Wide {
 
 /// Sixteen rows of a weight matrix, one chunk of columns of each.
 #[derive(Clone, Copy)]
-pub(crate) struct Source {
+pub(crate) struct PanelSource {
     /// Format of the bytes.
     pub(crate) dtype: DType,
     /// First block of the chunk in the panel's first row; the tile of a tiled format.
@@ -235,9 +237,9 @@ pub(crate) struct Source {
     pub(crate) ahead: Ahead,
 }
 
-impl Source {
+impl PanelSource {
     /// `k` of the columns from column `first` on, both whole blocks; what is fetched meanwhile is the same part of its rows.
-    pub(crate) fn columns(&self, first: usize, k: usize) -> Source {
+    pub(crate) fn columns(&self, first: usize, k: usize) -> PanelSource {
         let bytes_of = |k: usize| k / self.dtype.block_elems() * self.dtype.block_bytes();
         let ahead = &self.ahead;
         let (at, ahead) = if self.dtype.block_rows() == 1 {
@@ -254,7 +256,7 @@ impl Source {
             let fetched = Ahead::new(row, ahead.stride, ahead.row_bytes);
             (at * self.stride, fetched)
         };
-        Source {
+        PanelSource {
             base: self.base.wrapping_add(at),
             k,
             ahead,
@@ -266,8 +268,8 @@ impl Source {
 /// What a pack function reads and writes.
 pub(crate) struct PackArgs {
     /// What to pack.
-    pub(crate) source: Source,
-    /// Where the panel goes, 64-byte aligned, [`Layout::panel_bytes`] long.
+    pub(crate) source: PanelSource,
+    /// Where the panel goes, 64-byte aligned, [`PanelLayout::panel_bytes`] long.
     pub(crate) panel: *mut u8,
 }
 
@@ -425,7 +427,7 @@ pub(crate) type TileFn = unsafe fn(args: &TileArgs);
 )]
 pub(crate) struct DirectArgs {
     /// What to multiply.
-    pub(crate) source: Source,
+    pub(crate) source: PanelSource,
     /// Activations of the first token at the first column of the chunk.
     pub(crate) x: *const u8,
     /// Bytes from a token to the next.

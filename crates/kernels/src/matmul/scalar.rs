@@ -1,10 +1,10 @@
 //! Portable halves of kernels: any format decoded into f32 panels, and the f32 tile.
 
-use super::panel::{GROUP_ROWS, Layout, PANEL_ROWS, PackArgs, Source, TileArgs};
+use super::panel::{GROUP_ROWS, PANEL_ROWS, PackArgs, PanelLayout, PanelSource, TileArgs};
 use millrace_quant::{decode_blocks, decode_rows};
 
 /// Columns of a row that are decoded at a time; whole blocks of every format.
-const ROW_K: usize = Layout::F32.chunk_k();
+const ROW_K: usize = PanelLayout::F32.chunk_k();
 
 /// Packs an f32 panel from any format through the reference decoder.
 ///
@@ -32,7 +32,7 @@ pub(crate) unsafe fn pack_f32(args: &PackArgs) {
 ///
 /// # Safety
 /// As [`super::panel::PackFn`].
-unsafe fn decode_row(source: &Source, r: usize, row: &mut [f32]) {
+unsafe fn decode_row(source: &PanelSource, r: usize, row: &mut [f32]) {
     let dtype = source.dtype;
     if dtype.block_rows() == 1 {
         let n_bytes = source.k / dtype.block_elems() * dtype.block_bytes();

@@ -1,24 +1,24 @@
 //! Memory that is grown once and then reused: cache-line aligned bytes.
 
-use super::Matrix;
-use super::panel::{PANEL_ROWS, Source};
+use super::WeightMatrix;
+use super::panel::{PANEL_ROWS, PanelSource};
 use std::cell::RefCell;
 
 /// One cache line.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-struct Line([u8; 64]);
+struct CacheLine([u8; 64]);
 
 /// A byte buffer that starts on a cache line and never shrinks.
 #[derive(Default)]
-pub(crate) struct AlignedBytes(Vec<Line>);
+pub(crate) struct AlignedBytes(Vec<CacheLine>);
 
 impl AlignedBytes {
     /// At least `n_bytes` bytes; what they hold is unspecified, but initialised.
     pub(crate) fn at_least(&mut self, n_bytes: usize) -> &mut [u8] {
         let n_lines = n_bytes.div_ceil(64);
         if self.0.len() < n_lines {
-            self.0.resize(n_lines, Line([0; 64]));
+            self.0.resize(n_lines, CacheLine([0; 64]));
         }
         // SAFETY: the vector's lines are initialised, contiguous and exclusively borrowed.
         unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), self.0.len() * 64) }
@@ -32,7 +32,7 @@ impl AlignedBytes {
 
 /// What one thread needs to multiply a group of rows.
 #[derive(Default)]
-pub(crate) struct Scratch {
+pub(crate) struct MatmulScratch {
     /// Panels of a group.
     pub(crate) panels: AlignedBytes,
     /// Accumulators `[tokens, GROUP_ROWS]` f32.
@@ -42,21 +42,21 @@ pub(crate) struct Scratch {
 }
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::default();
+    static SCRATCH: RefCell<MatmulScratch> = RefCell::default();
 }
 
 /// Runs `f` with this thread's scratch.
-pub(crate) fn with_scratch<R>(f: impl FnOnce(&mut Scratch) -> R) -> R {
+pub(crate) fn with_scratch<R>(f: impl FnOnce(&mut MatmulScratch) -> R) -> R {
     SCRATCH.with_borrow_mut(f)
 }
 
 /// The source, or where the matrix has fewer rows than a panel, a copy with the last one repeated.
 pub(super) fn readable_rows(
-    weight: &Matrix<'_>,
-    source: &Source,
+    weight: &WeightMatrix<'_>,
+    source: &PanelSource,
     repeated: &mut AlignedBytes,
-) -> Source {
-    let Matrix { dtype, n, .. } = *weight;
+) -> PanelSource {
+    let WeightMatrix { dtype, n, .. } = *weight;
     if n >= PANEL_ROWS {
         return *source;
     }
@@ -69,7 +69,7 @@ pub(super) fn readable_rows(
         };
         row.copy_from_slice(from);
     }
-    Source {
+    PanelSource {
         base: rows.as_ptr(),
         stride: row_bytes,
         ..*source

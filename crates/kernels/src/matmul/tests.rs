@@ -91,13 +91,13 @@ fn encoded(dtype: DType, n: usize, k: usize, w: &[f32]) -> Vec<u8> {
 
 fn run_row(
     cpu: &Cpu,
-    kernel: &'static Kernel,
+    kernel: &'static MatmulKernel,
     x: &[f32],
     m: usize,
-    weight: Matrix<'_>,
+    weight: WeightMatrix<'_>,
 ) -> Vec<f32> {
     let mut out = vec![f32::NAN; m * weight.n()];
-    let mut product = Product {
+    let mut product = Multiplication {
         weight,
         bias: None,
         out: &mut out,
@@ -106,9 +106,9 @@ fn run_row(
     out
 }
 
-fn run(cpu: &Cpu, x: &[f32], m: usize, weight: Matrix<'_>) -> Vec<f32> {
+fn run(cpu: &Cpu, x: &[f32], m: usize, weight: WeightMatrix<'_>) -> Vec<f32> {
     let mut out = vec![f32::NAN; m * weight.n()];
-    let mut products = [Product {
+    let mut products = [Multiplication {
         weight,
         bias: None,
         out: &mut out,
@@ -130,30 +130,33 @@ fn nmse(found: &[f32], expected: &[f32]) -> f64 {
 }
 
 /// Rows that this CPU can run, and AMX's with the emulated unit.
-fn rows() -> impl Iterator<Item = &'static Kernel> {
+fn rows() -> impl Iterator<Item = &'static MatmulKernel> {
     kernels()
         .chain(emulated())
         .filter(|row| row.level.is_supported())
 }
 
 /// AMX's rows with the emulated unit. They need AVX-512 beside it.
-fn emulated() -> &'static [Kernel] {
+fn emulated() -> &'static [MatmulKernel] {
     #[cfg(target_arch = "x86_64")]
     return crate::table::EMULATED;
     #[cfg(not(target_arch = "x86_64"))]
     &[]
 }
 
-fn is_emulated(kernel: &Kernel) -> bool {
+fn is_emulated(kernel: &MatmulKernel) -> bool {
     emulated().iter().any(|row| row.name() == kernel.name())
 }
 
-fn rounds_to_bf16(layout: Layout) -> bool {
-    matches!(layout, Layout::Bf16 | Layout::Bf16Tiles | Layout::F16Tiles)
+fn rounds_to_bf16(layout: PanelLayout) -> bool {
+    matches!(
+        layout,
+        PanelLayout::Bf16 | PanelLayout::Bf16Tiles | PanelLayout::F16Tiles
+    )
 }
 
-fn is_integer(kernel: &Kernel) -> bool {
-    kernel.layout != Layout::F32 && !rounds_to_bf16(kernel.layout)
+fn is_integer(kernel: &MatmulKernel) -> bool {
+    kernel.layout != PanelLayout::F32 && !rounds_to_bf16(kernel.layout)
 }
 
 #[test]
@@ -162,19 +165,19 @@ fn errors_stay_within_their_budgets() {
     for row in rows() {
         let cpu = cpu(row.level, 2);
         let bytes = encoded(row.dtype, n, k, &numbers(n * k, 1));
-        let weight = Matrix::new(row.dtype, n, k, &bytes).unwrap();
+        let weight = WeightMatrix::new(row.dtype, n, k, &bytes).unwrap();
         let x = numbers(m * k, 2);
         let expected = oracle::matmul::matmul(&x, m, &weight, None);
         let budget = match row.layout {
-            Layout::F32 => NMSE_F32,
-            Layout::Bf16 | Layout::Bf16Tiles | Layout::F16Tiles => NMSE_BF16,
-            Layout::Block32 | Layout::Block32Min | Layout::Block32Wide => NMSE_I8X32,
-            Layout::Super16
-            | Layout::Super16Min
-            | Layout::Super32Min
-            | Layout::Planes
-            | Layout::Planes16Min
-            | Layout::Planes32Min => NMSE_I8X256,
+            PanelLayout::F32 => NMSE_F32,
+            PanelLayout::Bf16 | PanelLayout::Bf16Tiles | PanelLayout::F16Tiles => NMSE_BF16,
+            PanelLayout::Block32 | PanelLayout::Block32Min | PanelLayout::Block32Wide => NMSE_I8X32,
+            PanelLayout::Super16
+            | PanelLayout::Super16Min
+            | PanelLayout::Super32Min
+            | PanelLayout::Planes
+            | PanelLayout::Planes16Min
+            | PanelLayout::Planes32Min => NMSE_I8X256,
         };
         let error = nmse(&run_row(&cpu, row, &x, m, weight), &expected);
         assert!(error < budget, "{}: {error:e}", row.name());
@@ -215,7 +218,7 @@ fn every_row_agrees_with_its_oracle() {
                 let data = Data::ALL[j];
                 let weights = Data::ALL[(i + j) % 6].make(n * k, 3);
                 let bytes = encoded(row.dtype, n, k, &weights);
-                let weight = Matrix::new(row.dtype, n, k, &bytes).unwrap();
+                let weight = WeightMatrix::new(row.dtype, n, k, &bytes).unwrap();
                 let x = data.make(m * k, 4);
                 let found = run_row(&cpu, row, &x, m, weight);
                 let case = format!("{} [{m}, {n}, {k}] {data:?}", row.name());
@@ -229,7 +232,7 @@ fn every_row_agrees_with_its_oracle() {
     }
 }
 
-fn agrees_exactly(case: &str, x: &[f32], m: usize, weight: &Matrix<'_>, found: &[f32]) {
+fn agrees_exactly(case: &str, x: &[f32], m: usize, weight: &WeightMatrix<'_>, found: &[f32]) {
     let expected = oracle::matmul::matmul_i8(x, m, weight).unwrap();
     for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
         // Scales moved by a power of two underflow elsewhere.
@@ -240,10 +243,10 @@ fn agrees_exactly(case: &str, x: &[f32], m: usize, weight: &Matrix<'_>, found: &
 
 fn agrees_closely(
     case: &str,
-    layout: Layout,
+    layout: PanelLayout,
     x: &[f32],
     m: usize,
-    weight: &Matrix<'_>,
+    weight: &WeightMatrix<'_>,
     found: &[f32],
 ) {
     let expected = oracle::matmul::matmul(x, m, weight, None);
@@ -278,7 +281,7 @@ fn outputs_do_not_depend_on_the_batch() {
             let (m, n) = (35, 96);
             let k = 768.max(2 * dtype.block_elems());
             let bytes = encoded(dtype, n, k, &numbers(n * k, 5));
-            let weight = Matrix::new(dtype, n, k, &bytes).unwrap();
+            let weight = WeightMatrix::new(dtype, n, k, &bytes).unwrap();
             let x = numbers(m * k, 6);
             let together = run(&one, &x, m, weight);
             assert_eq!(
@@ -296,7 +299,7 @@ fn outputs_do_not_depend_on_the_batch() {
             }
             let first = 32;
             let at = first / dtype.block_rows() * (k / dtype.block_elems()) * dtype.block_bytes();
-            let rows = Matrix::new(dtype, n - first, k, &bytes[at..]).unwrap();
+            let rows = WeightMatrix::new(dtype, n - first, k, &bytes[at..]).unwrap();
             for (t, out) in run(&two, &x, m, rows).chunks(n - first).enumerate() {
                 assert_eq!(
                     out,
@@ -318,7 +321,7 @@ fn one_token_of_plain_numbers_is_as_many_are() {
             for (n, k) in [(1, 2048), (3, 1024), (4, 4096), (39, 2048), (70, 6144)] {
                 let m = 17;
                 let bytes = encoded(dtype, n, k, &numbers(n * k, 7));
-                let weight = Matrix::new(dtype, n, k, &bytes).unwrap();
+                let weight = WeightMatrix::new(dtype, n, k, &bytes).unwrap();
                 let x = numbers(m * k, 8);
                 let together = run(&two, &x, m, weight);
                 for (t, x) in x.chunks(k).enumerate() {
@@ -345,7 +348,7 @@ fn outputs_of_emulated_tiles_do_not_depend_on_the_batch() {
             .max(row.dtype.block_rows())
             .next_multiple_of(row.dtype.block_rows());
         let bytes = encoded(row.dtype, n, k, &numbers(n * k, 5));
-        let weight = Matrix::new(row.dtype, n, k, &bytes).unwrap();
+        let weight = WeightMatrix::new(row.dtype, n, k, &bytes).unwrap();
         let x = numbers(m * k, 6);
         let together = run_row(&cpu, row, &x, m, weight);
         for part in [1, 2, 3, 8, 9, 16, 17, 32, 33] {
@@ -362,7 +365,7 @@ fn long_prompts_take_several_passes() {
         let cpu = cpu(level, 2);
         let (m, n, k) = (1030, 17, 64);
         let bytes = encoded(DType::Q8_0, n, k, &numbers(n * k, 7));
-        let weight = Matrix::new(DType::Q8_0, n, k, &bytes).unwrap();
+        let weight = WeightMatrix::new(DType::Q8_0, n, k, &bytes).unwrap();
         let x = numbers(m * k, 8);
         let together = run(&cpu, &x, m, weight);
         let last = run(&cpu, &x[(m - 1) * k..], 1, weight);
@@ -384,13 +387,13 @@ fn tiles_beyond_the_last_column_do_not_count() {
             for (to, x) in padded.chunks_mut(stored).zip(x.chunks(k)) {
                 to[..k].copy_from_slice(x);
             }
-            let tiled = Matrix::new(DType::Q4nx, n, k, &wide).unwrap();
-            let other = Matrix::new(DType::BF16, n, k, &plain).unwrap();
-            let expected = Matrix::new(DType::Q4nx, n, stored, &wide).unwrap();
+            let tiled = WeightMatrix::new(DType::Q4nx, n, k, &wide).unwrap();
+            let other = WeightMatrix::new(DType::BF16, n, k, &plain).unwrap();
+            let expected = WeightMatrix::new(DType::Q4nx, n, stored, &wide).unwrap();
             let expected = [run(&cpu, &padded, m, expected), run(&cpu, &x, m, other)];
             let mut found = [vec![0.0; m * n], vec![0.0; m * n]];
             let [a, b] = &mut found;
-            let product = |weight, out| Product {
+            let product = |weight, out| Multiplication {
                 weight,
                 bias: None,
                 out,
@@ -433,13 +436,13 @@ fn fused_products_are_those_of_single_ones() {
         let weights: Vec<_> = shapes
             .iter()
             .zip(&bytes)
-            .map(|((d, n), b)| Matrix::new(**d, *n, k, b).unwrap())
+            .map(|((d, n), b)| WeightMatrix::new(**d, *n, k, b).unwrap())
             .collect();
         let mut products: Vec<_> = weights
             .iter()
             .zip(&biases)
             .zip(&mut outs)
-            .map(|((weight, bias), out)| Product {
+            .map(|((weight, bias), out)| Multiplication {
                 weight: *weight,
                 bias: Some(bias),
                 out,
@@ -465,9 +468,9 @@ fn exact_precision_uses_f32_throughout() {
     let x = numbers(m * k, 11);
     for dtype in DType::all() {
         let bytes = encoded(dtype, n, k, &numbers(n * k, 12));
-        let weight = Matrix::new(dtype, n, k, &bytes).unwrap();
+        let weight = WeightMatrix::new(dtype, n, k, &bytes).unwrap();
         let mut out = vec![0.0; m * n];
-        let mut products = [Product {
+        let mut products = [Multiplication {
             weight,
             bias: None,
             out: &mut out,
@@ -508,19 +511,19 @@ fn activations_are_the_same_at_every_level() {
 #[test]
 fn empty_and_wrong_matrices() {
     let cpu = cpu(Level::detect(), 2);
-    let empty = Matrix::new(DType::Q4_0, 0, 64, &[]).unwrap();
+    let empty = WeightMatrix::new(DType::Q4_0, 0, 64, &[]).unwrap();
     assert!(run(&cpu, &[0.0; 64], 1, empty).is_empty());
     assert!(run(&cpu, &[], 0, empty).is_empty());
-    let no_columns = Matrix::new(DType::F32, 3, 0, &[]).unwrap();
+    let no_columns = WeightMatrix::new(DType::F32, 3, 0, &[]).unwrap();
     assert_eq!(run(&cpu, &[], 2, no_columns), [0.0; 6]);
-    let message = Matrix::new(DType::Q4K, 2, 100, &[0; 144])
+    let message = WeightMatrix::new(DType::Q4K, 2, 100, &[0; 144])
         .unwrap_err()
         .to_string();
     assert!(
         message.contains("[2, 100]") && message.contains("q4_k"),
         "{message}"
     );
-    let message = Matrix::new(DType::Q4K, 2, 256, &[0; 144])
+    let message = WeightMatrix::new(DType::Q4K, 2, 256, &[0; 144])
         .unwrap_err()
         .to_string();
     assert!(
@@ -540,7 +543,7 @@ fn sums_at_the_edge_of_sixteen_bits_are_exact() {
             .zip([1.0, -1.0])
         {
             let bytes = encoded(row.dtype, n, k, &data.make(n * k, 0));
-            let weight = Matrix::new(row.dtype, n, k, &bytes).unwrap();
+            let weight = WeightMatrix::new(row.dtype, n, k, &bytes).unwrap();
             for m in [1, 5, 8, 20] {
                 // One element sets the scale, so the others become codes from 8 to 127.
                 let code = |i: usize| ((i / k) % 16 + 1) as f32 / 16.0;

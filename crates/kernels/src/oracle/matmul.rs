@@ -2,7 +2,7 @@
 
 mod levels;
 
-use crate::matmul::Matrix;
+use crate::matmul::WeightMatrix;
 use levels::{Block32, Block256, block32, block256};
 use millrace_quant::decode_rows;
 
@@ -11,7 +11,7 @@ use millrace_quant::decode_rows;
 /// # Panics
 /// If the lengths contradict each other.
 #[must_use]
-pub fn matmul(x: &[f32], m: usize, weight: &Matrix<'_>, bias: Option<&[f32]>) -> Vec<f32> {
+pub fn matmul(x: &[f32], m: usize, weight: &WeightMatrix<'_>, bias: Option<&[f32]>) -> Vec<f32> {
     let (n, k) = (weight.n(), weight.k());
     assert_eq!(x.len(), m * k);
     let mut w = vec![0.0; n * k];
@@ -32,14 +32,14 @@ pub fn matmul(x: &[f32], m: usize, weight: &Matrix<'_>, bias: Option<&[f32]>) ->
     out
 }
 
-/// The same with activations quantised to i8, as the layouts of [`crate::matmul::Layout`] define it: sums of products of whole numbers
+/// The same with activations quantised to i8, as the layouts of [`crate::matmul::PanelLayout`] define it: sums of products of whole numbers
 /// are exact, and each block adds one fused multiply-add to its output (and one for its minimum).
 /// `None` for formats that no integer kernel multiplies.
 ///
 /// # Panics
 /// If the lengths contradict each other.
 #[must_use]
-pub fn matmul_i8(x: &[f32], m: usize, weight: &Matrix<'_>) -> Option<Vec<f32>> {
+pub fn matmul_i8(x: &[f32], m: usize, weight: &WeightMatrix<'_>) -> Option<Vec<f32>> {
     let (n, k) = (weight.n(), weight.k());
     let (dtype, bytes) = (weight.dtype(), weight.bytes());
     assert_eq!(x.len(), m * k);

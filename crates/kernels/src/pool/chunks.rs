@@ -1,6 +1,6 @@
 //! The chunks of the open region: handed out one by one.
 
-use super::Line;
+use super::CachePadded;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Default)]
 pub(super) struct Chunks {
     /// Next chunk to hand out; on its own cache line, since every thread writes it.
-    next: Line<AtomicUsize>,
+    next: CachePadded<AtomicUsize>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 

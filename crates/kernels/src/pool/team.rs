@@ -1,6 +1,6 @@
 //! Threads of somebody else, on which a pool runs its regions.
 
-use super::{MAX_THREADS, Pool, Shared};
+use super::{MAX_THREADS, Pool, PoolState};
 use crate::error::Error;
 use std::any::Any;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl Pool {
 ///
 /// All threads are asked for, however few the chunks: OpenMP ends threads that a region does without, and starts them again.
 pub(super) fn run_region(
-    shared: &Shared,
+    shared: &PoolState,
     team: &dyn Team,
     n_threads: usize,
     n_chunks: usize,

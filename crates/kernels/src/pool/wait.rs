@@ -29,13 +29,13 @@ pub(super) struct Waiter {
 
 /// What a thread remembers: how often in a row it spun, or did not even spin, in vain.
 #[derive(Default)]
-pub(super) struct Patience(AtomicU32);
+pub(super) struct SpinWait(AtomicU32);
 
 impl Waiter {
     /// Spins; true as soon as `ready`, false when it is time to sleep: later while `is_hot`.
     pub(super) fn spin_until(
         &self,
-        patience: &Patience,
+        patience: &SpinWait,
         ready: impl Fn() -> bool,
         is_hot: impl Fn() -> bool,
     ) -> bool {

@@ -1,20 +1,20 @@
 //! Rows of the AArch64 levels.
 
-use super::{Kernel, decoded_rows};
+use super::{MatmulKernel, decoded_rows};
 use crate::aarch64::{block32, float, superblock, tile_f32, tile_i8x32, tile_i8x256};
 use crate::level::Level;
-use crate::matmul::Layout;
+use crate::matmul::PanelLayout;
 use millrace_quant::DType;
 
 /// A level's rows: `format layout pack, tile, rows`.
 macro_rules! rows {
     ($level:expr, $stem:literal; $($dtype:ident $layout:ident $pack:path, $tile:path, $rows:path;)*) => {
-        &[$(Kernel {
+        &[$(MatmulKernel {
             stem: $stem,
             dtype: DType::$dtype,
             level: $level,
             least_tokens: 1,
-            layout: Layout::$layout,
+            layout: PanelLayout::$layout,
             pack: $pack,
             tile: $tile,
             direct: None,
@@ -24,7 +24,7 @@ macro_rules! rows {
 }
 
 #[rustfmt::skip]
-const I8MM: &[Kernel] = rows! {
+const I8MM: &[MatmulKernel] = rows! {
     Level::I8mm, "i8mm/matmul";
     Q4_0 Block32 block32::q4_0_pairs, tile_i8x32::i8mm, block32::dot_rows_q4_0;
     Q4_1 Block32Min block32::q4_1_pairs, tile_i8x32::i8mm_min, block32::dot_rows_q4_1;
@@ -40,7 +40,7 @@ const I8MM: &[Kernel] = rows! {
 };
 
 #[rustfmt::skip]
-const DOTPROD: &[Kernel] = rows! {
+const DOTPROD: &[MatmulKernel] = rows! {
     Level::DotProd, "dotprod/matmul";
     Q4_0 Block32 block32::q4_0, tile_i8x32::dotprod, block32::dot_rows_q4_0;
     Q4_1 Block32Min block32::q4_1, tile_i8x32::dotprod_min, block32::dot_rows_q4_1;
@@ -56,7 +56,7 @@ const DOTPROD: &[Kernel] = rows! {
 };
 
 #[rustfmt::skip]
-const NEON: &[Kernel] = rows! {
+const NEON: &[MatmulKernel] = rows! {
     Level::Neon, "neon/matmul";
     F32 F32 float::f32, tile_f32::tile, float::rows_f32;
     F16 F32 float::f16, tile_f32::tile, float::rows_f16;
@@ -74,7 +74,7 @@ const NEON: &[Kernel] = rows! {
     Q6K Super16 superblock::q6_k, tile_i8x256::neon, superblock::rows_q6_k;
 };
 
-const NEON_DECODED: &[Kernel] = &decoded_rows(Level::Neon, "neon/matmul_f32", tile_f32::tile);
+const NEON_DECODED: &[MatmulKernel] = &decoded_rows(Level::Neon, "neon/matmul_f32", tile_f32::tile);
 
 /// All rows, the preferred first.
-pub(super) const ROWS: [&[Kernel]; 4] = [I8MM, DOTPROD, NEON, NEON_DECODED];
+pub(super) const ROWS: [&[MatmulKernel]; 4] = [I8MM, DOTPROD, NEON, NEON_DECODED];

@@ -1,11 +1,11 @@
 //! Rows of AMX.
 
-use super::Kernel;
+use super::MatmulKernel;
 use crate::level::Level;
-use crate::matmul::Layout;
+use crate::matmul::PanelLayout;
 use crate::matmul::panel::{DirectFn, PackFn, TileFn};
 #[cfg(test)]
-use crate::x86::amx::Emulated;
+use crate::x86::amx::EmulatedUnit;
 use crate::x86::amx::{Amx, bf16, bytes, planes};
 use crate::x86::avx512::block32;
 use millrace_quant::DType;
@@ -41,22 +41,22 @@ macro_rules! rows_of_unit {
         $(($float_dtype:ident $float_layout:ident $float_pack:path, $float_module:ident::$float_tile:ident, $direct:path))*
     ) => {
         &[
-            $(Kernel {
+            $(MatmulKernel {
                 stem: $stem,
                 dtype: DType::$dtype,
                 level: $level,
-                layout: Layout::$layout,
+                layout: PanelLayout::$layout,
                 pack: $pack as PackFn,
                 tile: $module::$tile::<$unit> as TileFn,
                 direct: None,
                 rows: None,
                 least_tokens: LEAST_TOKENS,
             },)*
-            $(Kernel {
+            $(MatmulKernel {
                 stem: $stem,
                 dtype: DType::$float_dtype,
                 level: $level,
-                layout: Layout::$float_layout,
+                layout: PanelLayout::$float_layout,
                 pack: $float_pack as PackFn,
                 tile: $float_module::$float_tile::<$unit> as TileFn,
                 direct: Some($direct as DirectFn),
@@ -68,8 +68,9 @@ macro_rules! rows_of_unit {
 }
 
 /// Those of the processor's unit.
-pub(super) const AMX: &[Kernel] = rows_of_unit!(Amx Level::Amx, "amx/matmul");
+pub(super) const AMX: &[MatmulKernel] = rows_of_unit!(Amx Level::Amx, "amx/matmul");
 
 /// Those of the emulated unit, for tests: what they need beside it is AVX-512.
 #[cfg(test)]
-pub(crate) const EMULATED: &[Kernel] = rows_of_unit!(Emulated Level::Avx512, "emulated_amx/matmul");
+pub(crate) const EMULATED: &[MatmulKernel] =
+    rows_of_unit!(EmulatedUnit Level::Avx512, "emulated_amx/matmul");

@@ -1,9 +1,9 @@
 //! Rows of the x86-64 levels.
 
 use super::amx::AMX;
-use super::{Kernel, decoded_rows};
+use super::{MatmulKernel, decoded_rows};
 use crate::level::Level;
-use crate::matmul::Layout;
+use crate::matmul::PanelLayout;
 use crate::x86::avx512::{block32, float, superblock, tile_bf16, tile_i8x32, tile_i8x256};
 use crate::x86::{avx_vnni, avx2, avx512};
 use millrace_quant::DType;
@@ -11,11 +11,11 @@ use millrace_quant::DType;
 /// A level's rows: `format layout pack, tile` and, where there are, `, direct` and `, rows`.
 macro_rules! rows {
     ($level:expr, $stem:literal; $($dtype:ident $layout:ident $pack:path, $tile:path $(, $direct:path $(, $rows:path)?)?;)*) => {
-        &[$(Kernel {
+        &[$(MatmulKernel {
             stem: $stem,
             dtype: DType::$dtype,
             level: $level,
-            layout: Layout::$layout,
+            layout: PanelLayout::$layout,
             pack: $pack,
             tile: $tile,
             direct: rows!(@some $($direct)?),
@@ -27,13 +27,13 @@ macro_rules! rows {
     (@some $function:path) => { Some($function) };
 }
 
-const AVX512_BF16: &[Kernel] = rows! {
+const AVX512_BF16: &[MatmulKernel] = rows! {
     Level::Avx512Bf16, "avx512bf16/matmul";
     BF16 Bf16 float::bf16_pairs, tile_bf16::tile, float::direct_bf16_pairs, float::rows_bf16_pairs;
 };
 
 #[rustfmt::skip]
-const AVX512: &[Kernel] = rows! {
+const AVX512: &[MatmulKernel] = rows! {
     Level::Avx512, "avx512/matmul";
     F32 F32 float::f32, avx512::tile_f32::tile, float::direct_f32, float::rows_f32;
     F16 F32 float::f16, avx512::tile_f32::tile, float::direct_f16, float::rows_f16;
@@ -55,11 +55,11 @@ const AVX512: &[Kernel] = rows! {
     Q6K Super16 superblock::q6_k, tile_i8x256::tile_q6_k, superblock::direct_q6_k, superblock::rows_q6_k;
 };
 
-const AVX512_DECODED: &[Kernel] =
+const AVX512_DECODED: &[MatmulKernel] =
     &decoded_rows(Level::Avx512, "avx512/matmul_f32", avx512::tile_f32::tile);
 
 #[rustfmt::skip]
-const AVX_VNNI: &[Kernel] = rows! {
+const AVX_VNNI: &[MatmulKernel] = rows! {
     Level::AvxVnni, "avxvnni/matmul";
     Q4_0 Block32 avx2::block32::q4_0, avx_vnni::tile_i8x32::tile_8, avx_vnni::block32::direct_q4_0;
     Q4_1 Block32Min avx2::block32::q4_1, avx_vnni::tile_i8x32::tile_min, avx_vnni::block32::direct_q4_1;
@@ -77,7 +77,7 @@ const AVX_VNNI: &[Kernel] = rows! {
 };
 
 #[rustfmt::skip]
-const AVX2: &[Kernel] = rows! {
+const AVX2: &[MatmulKernel] = rows! {
     Level::Avx2, "avx2/matmul";
     F32 F32 avx2::float::f32, avx2::tile_f32::tile, avx2::float::direct_f32;
     F16 F32 avx2::float::f16, avx2::tile_f32::tile, avx2::float::direct_f16;
@@ -97,10 +97,11 @@ const AVX2: &[Kernel] = rows! {
     Q6K Super16 avx2::superblock::q6_k, avx2::tile_i8x256::tile_q6_k, avx2::superblock::direct_q6_k;
 };
 
-const AVX2_DECODED: &[Kernel] = &decoded_rows(Level::Avx2, "avx2/matmul_f32", avx2::tile_f32::tile);
+const AVX2_DECODED: &[MatmulKernel] =
+    &decoded_rows(Level::Avx2, "avx2/matmul_f32", avx2::tile_f32::tile);
 
 /// All rows, the preferred first.
-pub(super) const ROWS: [&[Kernel]; 7] = [
+pub(super) const ROWS: [&[MatmulKernel]; 7] = [
     AMX,
     AVX512_BF16,
     AVX512,

@@ -16,9 +16,9 @@ fn cpus() -> Vec<Cpu> {
 }
 
 /// Bits from a multiplicative generator.
-struct Random(u64);
+struct BitGenerator(u64);
 
-impl Random {
+impl BitGenerator {
     fn bits(&mut self) -> u32 {
         self.0 = self
             .0
@@ -90,7 +90,7 @@ fn compare(found: &[f32], expected: &[f32], shape: MatmulShape, level: Level) {
 
 #[test]
 fn products_are_the_same_bits_at_every_level() {
-    let mut random = Random(1);
+    let mut random = BitGenerator(1);
     for (m, n, k) in [
         (8, 8, 8),
         (16, 24, 32),
@@ -109,7 +109,7 @@ fn products_are_the_same_bits_at_every_level() {
 
 #[test]
 fn small_sums_among_ordinary_products_are_the_same_bits_at_every_level() {
-    let mut random = Random(4);
+    let mut random = BitGenerator(4);
     let shape = MatmulShape { m: 16, n: 40, k: 8 };
     let mut small = |n: usize| -> Vec<bf16> { (0..n).map(|_| random.small()).collect() };
     let (mut a, b) = (small(16 * 8), small(8 * 40));
@@ -125,7 +125,7 @@ fn small_sums_among_ordinary_products_are_the_same_bits_at_every_level() {
 
 #[test]
 fn wild_numbers_are_the_same_bits_at_every_level() {
-    let mut random = Random(2);
+    let mut random = BitGenerator(2);
     for round in 0..40 {
         let shape = MatmulShape {
             m: 16,
@@ -165,7 +165,7 @@ fn the_rule_flushes_as_documented() {
 
 #[test]
 fn matrix_times_vector_is_the_same_bits_at_every_level() {
-    let mut random = Random(3);
+    let mut random = BitGenerator(3);
     for (m, k) in [
         (1, 1),
         (3, 63),
@@ -199,7 +199,7 @@ fn this_processor_multiplies_pairs_by_the_rule_where_it_can() {
 }
 
 /// Blocks of scales, offsets and levels of all kinds; some not numbers.
-fn q4nx_blocks(random: &mut Random, wild: bool) -> Q4nxBlock {
+fn q4nx_blocks(random: &mut BitGenerator, wild: bool) -> Q4nxBlock {
     let mut block = [0; Q4NX_BYTES];
     for pair in block[..1024].chunks_exact_mut(2) {
         let value = if wild { random.any() } else { random.small() };
@@ -232,7 +232,7 @@ fn q4nx_product(block: &Q4nxBlock, x: &[bf16], y: &mut [f32]) {
 
 #[test]
 fn q4nx_blocks_are_multiplied_alike_at_every_level() {
-    let mut random = Random(17);
+    let mut random = BitGenerator(17);
     for case in 0..8 {
         let block = q4nx_blocks(&mut random, case % 4 == 3);
         let x: Vec<bf16> = (0..256).map(|_| random.small()).collect();
@@ -252,7 +252,7 @@ fn q4nx_blocks_are_multiplied_alike_at_every_level() {
 
 #[test]
 fn q4nx_blocks_expand_to_what_the_format_says() {
-    let mut random = Random(3);
+    let mut random = BitGenerator(3);
     let block = q4nx_blocks(&mut random, false);
     let mut w = vec![0.0; 32 * 256];
     let rows = 0..32;

@@ -99,11 +99,11 @@ pub(super) unsafe fn matvec_avx512(w: &[bf16], x: &[bf16], y: &mut [f32]) {
 }
 
 /// A register of sixteen bf16 pairs: pair (k, k + 1) of sixteen columns.
-type Line = __m512i;
+type PairRegister = __m512i;
 
 thread_local! {
     /// B of a group of columns, in pairs.
-    static PANEL: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
+    static PANEL: RefCell<Vec<PairRegister>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Blocks of columns of a register tile: two registers of sixteen columns.
@@ -148,7 +148,7 @@ unsafe fn group<const BT: bool, const R: usize, const N: usize>(
     a: &[bf16],
     b: &[bf16],
     c: &mut [f32],
-    panel: &mut Vec<Line>,
+    panel: &mut Vec<PairRegister>,
 ) {
     let (row_blocks, k_blocks) = (shape.m / BLOCK, shape.k / BLOCK);
     panel.resize(k_blocks * BLOCK / 2 * R, _mm512_setzero_si512());
@@ -181,7 +181,7 @@ unsafe fn pack<const R: usize, const N: usize>(
     first: usize,
     k_blocks: usize,
     b: &[bf16],
-    panel: &mut [Line],
+    panel: &mut [PairRegister],
 ) {
     for block in 0..2 * R {
         for i in 0..k_blocks {
@@ -219,7 +219,7 @@ unsafe fn pack_transposed<const R: usize, const N: usize>(
     first: usize,
     [k_blocks, col_blocks]: [usize; 2],
     b: &[bf16],
-    panel: &mut [Line],
+    panel: &mut [PairRegister],
 ) {
     // Pairs 0 and 1, then 2 and 3, of eight columns with four pairs each.
     let early = _mm512_set_epi32(29, 25, 21, 17, 13, 9, 5, 1, 28, 24, 20, 16, 12, 8, 4, 0);
@@ -262,7 +262,7 @@ unsafe fn tile<const R: usize, const N: usize>(
     k_blocks: usize,
     a: *const bf16,
     a_step: usize,
-    panel: &[Line],
+    panel: &[PairRegister],
     c: [*mut f32; N],
 ) {
     let mut sums = [[_mm512_setzero_ps(); R]; BLOCK];

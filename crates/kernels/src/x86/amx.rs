@@ -1,9 +1,9 @@
 //! AMX leaves: products of whole tiles, 16 tokens × 16 rows × 64 bytes an instruction.
 //!
 //! Whole numbers are exact, so tiles of bytes give the bits of every other level, and a few tokens take AVX-512's kernels. Tiles of bf16
-//! round in an order of their own, which the kernels for a few tokens repeat ([`crate::matmul::Layout::Bf16Tiles`]).
+//! round in an order of their own, which the kernels for a few tokens repeat ([`crate::matmul::PanelLayout::Bf16Tiles`]).
 //!
-//! Everything but the unit's eight instructions is generic over [`unit::TileUnit`]: tests run it with [`Emulated`] on processors without AMX.
+//! Everything but the unit's eight instructions is generic over [`unit::TileUnit`]: tests run it with [`EmulatedUnit`] on processors without AMX.
 
 pub(crate) mod attention;
 pub(crate) mod bf16;
@@ -17,5 +17,5 @@ mod tests;
 mod unit;
 
 #[cfg(test)]
-pub(crate) use emulated::Emulated;
+pub(crate) use emulated::EmulatedUnit;
 pub(crate) use unit::{Amx, TileUnit};

@@ -4,9 +4,9 @@
 use super::Family;
 use super::block::{self, attention, feed_forward, norm};
 use crate::Error;
-use crate::builder::Builder;
+use crate::builder::GraphBuilder;
 use crate::graph::Activation;
-use crate::names::Role;
+use crate::names::WeightRole;
 
 pub(super) static FAMILY: Family = Family {
     name: "dummy",
@@ -18,9 +18,9 @@ pub(super) static FAMILY: Family = Family {
     ..Family::PLAIN
 };
 
-fn build(b: &mut Builder<'_>) -> Result<(), Error> {
+fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
     block::decoder(b, |b, layer, x| {
-        let normed = norm::stream(b, "attn_norm", Role::AttnNorm, x)?;
+        let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
         let heads = attention::project(b, normed)?;
         let attended = attention::attend(b, layer, heads)?;
         let out = feed_forward::gated(b, normed)?;

@@ -5,10 +5,10 @@
 use super::Family;
 use super::block::{self, attention, feed_forward, norm};
 use crate::Error;
-use crate::builder::Builder;
+use crate::builder::GraphBuilder;
 use crate::config::hf::{HfDefaults, HfWindows};
 use crate::graph::Activation;
-use crate::names::{HfNorms, Role};
+use crate::names::{HfNorms, WeightRole};
 
 pub(super) static FAMILY: Family = Family {
     name: "gemma3",
@@ -46,17 +46,17 @@ pub(super) static FAMILY: Family = Family {
 };
 
 /// Blocks with norms of heads, and with norms before and behind both halves.
-fn build(b: &mut Builder<'_>) -> Result<(), Error> {
+fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
     block::decoder(b, |b, layer, x| {
-        let normed = norm::stream(b, "attn_norm", Role::AttnNorm, x)?;
+        let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
         let heads = attention::project(b, normed)?;
         let heads = attention::norm_heads(b, heads)?;
         let out = attention::attend(b, layer, heads)?;
-        let out = norm::stream(b, "attn_post_norm", Role::AttnPostNorm, out)?;
+        let out = norm::stream(b, "attn_post_norm", WeightRole::AttnPostNorm, out)?;
         let x = b.add("attn_residual", x, out);
-        let normed = norm::stream(b, "ffn_norm", Role::FfnNorm, x)?;
+        let normed = norm::stream(b, "ffn_norm", WeightRole::FfnNorm, x)?;
         let out = feed_forward::gated(b, normed)?;
-        let out = norm::stream(b, "ffn_post_norm", Role::FfnPostNorm, out)?;
+        let out = norm::stream(b, "ffn_post_norm", WeightRole::FfnPostNorm, out)?;
         Ok(b.add("ffn_residual", x, out))
     })
 }

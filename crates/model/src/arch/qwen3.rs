@@ -3,9 +3,9 @@
 use super::Family;
 use super::block::{self, attention, feed_forward, norm};
 use crate::Error;
-use crate::builder::Builder;
+use crate::builder::GraphBuilder;
 use crate::config::hf::{HfDefaults, HfWindows};
-use crate::names::Role;
+use crate::names::WeightRole;
 
 pub(super) static FAMILY: Family = Family {
     name: "qwen3",
@@ -34,14 +34,14 @@ pub(super) static FAMILY: Family = Family {
 };
 
 /// Llama's blocks with a norm of each head of queries and keys.
-fn build(b: &mut Builder<'_>) -> Result<(), Error> {
+fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
     block::decoder(b, |b, layer, x| {
-        let normed = norm::stream(b, "attn_norm", Role::AttnNorm, x)?;
+        let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
         let heads = attention::project(b, normed)?;
         let heads = attention::norm_heads(b, heads)?;
         let out = attention::attend(b, layer, heads)?;
         let x = b.add("attn_residual", x, out);
-        let normed = norm::stream(b, "ffn_norm", Role::FfnNorm, x)?;
+        let normed = norm::stream(b, "ffn_norm", WeightRole::FfnNorm, x)?;
         let out = feed_forward::gated(b, normed)?;
         Ok(b.add("ffn_residual", x, out))
     })

@@ -4,11 +4,11 @@
 //! table), a tied head (no `output.weight`), biases, and RoPE factors (`rope_freqs.weight`). Absent
 //! keys take llama.cpp's defaults.
 
-use millrace_format::gguf::{Array, Metadata, Value};
+use millrace_format::gguf::{GgufArray, GgufValue, Metadata};
 
 use super::{Biases, ModelConfig, RopeConfig, RopeScaling};
 use crate::arch::{self, Family};
-use crate::names::{Role, TensorName};
+use crate::names::{TensorName, WeightRole};
 use crate::{Error, catalog::Catalog};
 
 /// Metadata keys under the architecture's name.
@@ -57,7 +57,7 @@ impl<'a> Keys<'a> {
     /// A size that may be given once or once a layer; layers must agree.
     fn uniform(&self, key: &str) -> Result<Option<usize>, Error> {
         let name = self.key(key);
-        if !matches!(self.metadata.get(&name), Some(Value::Array(_))) {
+        if !matches!(self.metadata.get(&name), Some(GgufValue::Array(_))) {
             return self.usize(key);
         }
         let sizes = self.metadata.get_u32_array(&name)?.unwrap_or_default();
@@ -114,7 +114,7 @@ pub(crate) fn read(
         window: windows.0,
         layer_windowed: windows.1,
         // One matrix alone serves as both.
-        tied_head: [Role::TokenEmbedding, Role::Output]
+        tied_head: [WeightRole::TokenEmbedding, WeightRole::Output]
             .iter()
             .any(|role| !catalog.has(&TensorName::global(*role).gguf())),
         // Set below: the default depends on the sizes above.
@@ -221,8 +221,8 @@ fn head_dim(keys: &Keys<'_>, d_model: usize, n_heads: usize) -> Result<usize, Er
 }
 
 fn vocab_size(catalog: &Catalog<'_>) -> Result<usize, Error> {
-    let name = TensorName::global(Role::TokenEmbedding).gguf();
-    let head = TensorName::global(Role::Output).gguf();
+    let name = TensorName::global(WeightRole::TokenEmbedding).gguf();
+    let head = TensorName::global(WeightRole::Output).gguf();
     match catalog.shape(&name).or_else(|| catalog.shape(&head)) {
         Some(&[vocab_size, _]) => Ok(vocab_size),
         Some(shape) => Err(Error::BadValue {
@@ -245,9 +245,9 @@ fn vocab_size(catalog: &Catalog<'_>) -> Result<usize, Error> {
 fn biases(catalog: &Catalog<'_>) -> Biases {
     let has = |role| catalog.has(&TensorName::block(0, role).bias().gguf());
     Biases {
-        qkv: has(Role::AttnQ) || has(Role::AttnK) || has(Role::AttnV),
-        attn_output: has(Role::AttnOutput),
-        ffn: has(Role::FfnGate) || has(Role::FfnUp) || has(Role::FfnDown),
+        qkv: has(WeightRole::AttnQ) || has(WeightRole::AttnK) || has(WeightRole::AttnV),
+        attn_output: has(WeightRole::AttnOutput),
+        ffn: has(WeightRole::FfnGate) || has(WeightRole::FfnUp) || has(WeightRole::FfnDown),
     }
 }
 
@@ -274,8 +274,8 @@ fn windows(
     };
     let pattern = keys.key("attention.sliding_window_pattern");
     let layers = match keys.metadata.get(&pattern) {
-        Some(Value::Array(Array::Bool(layers))) => layers.clone(),
-        Some(Value::Array(_)) => {
+        Some(GgufValue::Array(GgufArray::Bool(layers))) => layers.clone(),
+        Some(GgufValue::Array(_)) => {
             let layers = keys.metadata.get_i32_array(&pattern)?.unwrap_or_default();
             layers.into_iter().map(|layer| layer != 0).collect()
         }
@@ -353,11 +353,14 @@ pub fn write(config: &ModelConfig) -> Result<Metadata, Error> {
     let family = arch::by_name(config.family);
     refuse_unwritable(config, family)?;
     let mut out = Metadata::new();
-    out.insert("general.architecture", Value::Str(family.gguf_arch.into()));
-    let mut set = |key: &str, value: Value| {
+    out.insert(
+        "general.architecture",
+        GgufValue::Str(family.gguf_arch.into()),
+    );
+    let mut set = |key: &str, value: GgufValue| {
         out.insert(format!("{}.{key}", family.gguf_arch), value);
     };
-    let size = |size: usize| Value::U32(u32::try_from(size).unwrap_or(u32::MAX));
+    let size = |size: usize| GgufValue::U32(u32::try_from(size).unwrap_or(u32::MAX));
     set("block_count", size(config.n_layers));
     set("context_length", size(config.context_length));
     set("embedding_length", size(config.d_model));
@@ -369,27 +372,27 @@ pub fn write(config: &ModelConfig) -> Result<Metadata, Error> {
     set("attention.value_length", size(config.head_dim));
     set(
         "attention.layer_norm_rms_epsilon",
-        Value::F32(config.norm_eps),
+        GgufValue::F32(config.norm_eps),
     );
     set("rope.dimension_count", size(config.head_dim));
-    set("rope.freq_base", Value::F32(config.rope.theta));
+    set("rope.freq_base", GgufValue::F32(config.rope.theta));
     if let RopeScaling::Linear { factor } = config.rope.scaling {
-        set("rope.scaling.type", Value::Str("linear".into()));
-        set("rope.scaling.factor", Value::F32(factor));
+        set("rope.scaling.type", GgufValue::Str("linear".into()));
+        set("rope.scaling.factor", GgufValue::F32(factor));
     }
     if let Some(local) = &config.rope_local {
-        set("rope.freq_base_swa", Value::F32(local.theta));
+        set("rope.freq_base_swa", GgufValue::F32(local.theta));
     }
     if let Some(window) = config.window {
         set("attention.sliding_window", size(window));
         if !follows_pattern(config, family.gguf_window_pattern) {
-            let layers = Array::Bool(config.layer_windowed.clone());
-            set("attention.sliding_window_pattern", Value::Array(layers));
+            let layers = GgufArray::Bool(config.layer_windowed.clone());
+            set("attention.sliding_window_pattern", GgufValue::Array(layers));
         }
     }
     let default_scale = family.gguf_attention_scale(config);
     if (config.attention_scale - default_scale).abs() > 1e-6 * default_scale {
-        set("attention.scale", Value::F32(config.attention_scale));
+        set("attention.scale", GgufValue::F32(config.attention_scale));
     }
     Ok(out)
 }

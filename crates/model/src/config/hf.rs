@@ -17,7 +17,7 @@ use crate::Error;
 use crate::arch::{self, Family};
 use crate::graph::Activation;
 
-pub(crate) use object::Object;
+pub(crate) use object::ConfigObject;
 pub(crate) use windows::HfWindows;
 pub use write::write;
 
@@ -50,7 +50,7 @@ pub fn read(file: &str, config: &Value) -> Result<ModelConfig, Error> {
         found: "not an object".into(),
         expected: "an object".into(),
     })?;
-    let outer = Object { file, map };
+    let outer = ConfigObject { file, map };
     let family = family_of(&outer)?;
     // Multimodal models keep the language model's hyperparameters in an inner object.
     let text = outer.object("text_config")?.unwrap_or(outer);
@@ -62,7 +62,7 @@ pub fn read(file: &str, config: &Value) -> Result<ModelConfig, Error> {
     Ok(config)
 }
 
-fn family_of(config: &Object<'_>) -> Result<&'static Family, Error> {
+fn family_of(config: &ConfigObject<'_>) -> Result<&'static Family, Error> {
     let unknown = |found: &str| Error::Architecture {
         file: config.file.into(),
         found: found.chars().take(80).collect(),
@@ -96,7 +96,7 @@ fn family_of(config: &Object<'_>) -> Result<&'static Family, Error> {
 }
 
 /// Features that change the function a model computes and that no family here has.
-fn refuse_features(config: &Object<'_>) -> Result<(), Error> {
+fn refuse_features(config: &ConfigObject<'_>) -> Result<(), Error> {
     let moe = [
         "num_local_experts",
         "num_experts",
@@ -142,8 +142,8 @@ fn refuse_features(config: &Object<'_>) -> Result<(), Error> {
 
 fn read_text(
     family: &'static Family,
-    outer: &Object<'_>,
-    text: &Object<'_>,
+    outer: &ConfigObject<'_>,
+    text: &ConfigObject<'_>,
 ) -> Result<ModelConfig, Error> {
     let defaults = &family.hf_defaults;
     let d_model = text.usize("hidden_size")?.unwrap_or(defaults.d_model);
@@ -192,7 +192,11 @@ fn read_text(
     })
 }
 
-fn derived_head_dim(text: &Object<'_>, d_model: usize, n_heads: usize) -> Result<usize, Error> {
+fn derived_head_dim(
+    text: &ConfigObject<'_>,
+    d_model: usize,
+    n_heads: usize,
+) -> Result<usize, Error> {
     if n_heads == 0 || !d_model.is_multiple_of(n_heads) {
         return Err(Error::BadValue {
             file: text.file.into(),
@@ -204,7 +208,11 @@ fn derived_head_dim(text: &Object<'_>, d_model: usize, n_heads: usize) -> Result
     Ok(d_model / n_heads)
 }
 
-fn attention_scale(family: &Family, text: &Object<'_>, head_dim: usize) -> Result<f32, Error> {
+fn attention_scale(
+    family: &Family,
+    text: &ConfigObject<'_>,
+    head_dim: usize,
+) -> Result<f32, Error> {
     let scalar = match family.query_pre_attn_scalar {
         // Only families that define the key read it; to the others it is a stray.
         Some(default) => text.f32("query_pre_attn_scalar")?.unwrap_or(default),
@@ -213,7 +221,7 @@ fn attention_scale(family: &Family, text: &Object<'_>, head_dim: usize) -> Resul
     Ok(1.0 / scalar.sqrt())
 }
 
-fn activation(text: &Object<'_>) -> Result<Option<Activation>, Error> {
+fn activation(text: &ConfigObject<'_>) -> Result<Option<Activation>, Error> {
     for key in ["hidden_activation", "hidden_act"] {
         if let Some(name) = text.str(key)? {
             return match name {
@@ -229,7 +237,7 @@ fn activation(text: &Object<'_>) -> Result<Option<Activation>, Error> {
     Ok(None)
 }
 
-fn biases(family: &Family, text: &Object<'_>) -> Result<Biases, Error> {
+fn biases(family: &Family, text: &ConfigObject<'_>) -> Result<Biases, Error> {
     if let Some(fixed) = family.hf_biases {
         return Ok(fixed);
     }

@@ -1,4 +1,4 @@
-use millrace_format::gguf::{Array, Metadata, Value as GgufValue};
+use millrace_format::gguf::{GgufArray, GgufValue, Metadata};
 use millrace_format::{Source, TensorInfo, TensorType};
 use millrace_quant::DType;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use super::*;
 use crate::arch;
 use crate::catalog::Catalog;
 use crate::names::TensorName;
-use crate::synth::Geometry;
+use crate::synth::ModelGeometry;
 
 mod hostile;
 
@@ -49,7 +49,7 @@ fn gemma_4b() -> Value {
 #[test]
 fn published_gemma_gets_the_defaults_of_its_class() {
     let config = read_hf(&gemma_4b()).unwrap();
-    let expected = Geometry::named("gemma-3-4b").unwrap().config(None);
+    let expected = ModelGeometry::named("gemma-3-4b").unwrap().config(None);
     assert_eq!(config, expected);
 }
 
@@ -237,7 +237,7 @@ fn senseless_values_are_errors() {
 
 /// Every configuration that the families here can have, from their geometries.
 fn configs() -> Vec<ModelConfig> {
-    let mut out: Vec<ModelConfig> = Geometry::all()
+    let mut out: Vec<ModelConfig> = ModelGeometry::all()
         .map(|geometry| geometry.config(None))
         .collect();
     let mut biased = read_hf(&with(&llama(), json!({"attention_bias": true}))).unwrap();
@@ -250,7 +250,7 @@ fn configs() -> Vec<ModelConfig> {
     out.push(read_hf(&with(&llama(), qwen)).unwrap());
     let mistral = json!({"architectures": ["MistralForCausalLM"], "model_type": "mistral"});
     out.push(read_hf(&with(&llama(), mistral)).unwrap());
-    let mut gemma = Geometry::named("gemma-tiny").unwrap().config(None);
+    let mut gemma = ModelGeometry::named("gemma-tiny").unwrap().config(None);
     gemma.attention_scale = 1.0 / 168f32.sqrt();
     gemma.layer_windowed[0] = false;
     out.push(gemma);
@@ -276,7 +276,7 @@ fn through_gguf(config: &ModelConfig) -> Result<ModelConfig, Error> {
         offset: 0,
         size_bytes: 0,
     };
-    let names = config.tensors(arch::Layout::Gguf);
+    let names = config.tensors(arch::WeightConvention::Gguf);
     let tensors: Vec<TensorInfo> = names.into_iter().map(info).collect();
     let catalog = Catalog::new("test", Source::Gguf, &tensors);
     gguf::read(
@@ -302,10 +302,10 @@ fn gguf_metadata_read_back() {
 }
 
 fn read_gguf(change: impl FnOnce(&mut Metadata)) -> Result<ModelConfig, Error> {
-    let config = Geometry::named("llama-tiny").unwrap().config(None);
+    let config = ModelGeometry::named("llama-tiny").unwrap().config(None);
     let mut metadata = gguf::write(&config).unwrap();
     change(&mut metadata);
-    let name = TensorName::global(crate::names::Role::TokenEmbedding);
+    let name = TensorName::global(crate::names::WeightRole::TokenEmbedding);
     let tensors = [TensorInfo {
         name: name.gguf(),
         tensor_type: TensorType::Weights(DType::F32),
@@ -336,7 +336,7 @@ fn gguf_refusals_name_the_key() {
         ("llama.rope.dimension_count", GgufValue::U32(32)),
         (
             "llama.attention.head_count",
-            GgufValue::Array(Array::U32(vec![4, 8])),
+            GgufValue::Array(GgufArray::U32(vec![4, 8])),
         ),
         ("llama.block_count", GgufValue::Str("four".into())),
         ("llama.rope.scaling.attn_factor", GgufValue::F32(1.2)),
@@ -359,7 +359,7 @@ fn gguf_refusals_name_the_key() {
         let error = read_gguf(|metadata| metadata.retain(|other| other != key)).unwrap_err();
         assert!(error.to_string().contains(key), "{error}");
     }
-    let uniform = GgufValue::Array(Array::U32(vec![4; 4]));
+    let uniform = GgufValue::Array(GgufArray::U32(vec![4; 4]));
     let config = read_gguf(|metadata| {
         metadata.insert("llama.attention.head_count", uniform);
     });

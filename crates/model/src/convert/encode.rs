@@ -14,7 +14,7 @@ const PIECE_ELEMS: usize = 1 << 20;
 pub(super) type Out<'a> = dyn FnMut(&[u8], usize) -> Result<(), Error> + 'a;
 
 /// What is to be done to a tensor.
-pub(super) struct Job<'a> {
+pub(super) struct EncodeJob<'a> {
     /// The tensor's name in the source, for messages.
     pub(super) tensor: &'a str,
     pub(super) bytes: &'a [u8],
@@ -25,7 +25,7 @@ pub(super) struct Job<'a> {
     pub(super) transform: Transform,
 }
 
-impl Job<'_> {
+impl EncodeJob<'_> {
     /// Writes the tensor to `out` in row order.
     pub(super) fn run(&self, n_threads: usize, out: &mut Out<'_>) -> Result<(), Error> {
         if self.from == self.to && self.transform == Transform::NONE {
@@ -170,7 +170,7 @@ mod tests {
         numbers.iter().flat_map(|v| v.to_le_bytes()).collect()
     }
 
-    fn run(job: &Job<'_>, n_threads: usize) -> Result<(Vec<u8>, usize), Error> {
+    fn run(job: &EncodeJob<'_>, n_threads: usize) -> Result<(Vec<u8>, usize), Error> {
         let (mut bytes, mut n_elems) = (Vec::new(), 0);
         job.run(n_threads, &mut |piece, elems| {
             bytes.extend_from_slice(piece);
@@ -190,7 +190,7 @@ mod tests {
             head_dim: 80,
             order: RowOrder::Interleave,
         });
-        let job = Job {
+        let job = EncodeJob {
             tensor: "t",
             bytes: &bytes,
             from: DType::F32,
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn equal_formats_are_copied_byte_by_byte() {
         let bytes: Vec<u8> = (0..144 * 6).map(|i| i as u8).collect();
-        let job = Job {
+        let job = EncodeJob {
             tensor: "t",
             bytes: &bytes,
             from: DType::Q4K,
@@ -233,7 +233,7 @@ mod tests {
         let mut numbers = vec![0.5f32; 8 * 32];
         numbers[5 * 32 + 7] = 70000.0;
         let bytes = bytes_of(&numbers);
-        let job = |bytes, to| Job {
+        let job = |bytes, to| EncodeJob {
             tensor: "t",
             bytes,
             from: DType::F32,

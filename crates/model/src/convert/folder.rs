@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use millrace_format::safetensors::{INDEX_FILE, MODEL_FILE};
 
-use super::{Container, Error};
+use super::{Error, OutputContainer};
 
 /// An output folder. One that had to be made is removed again unless [`Folder::keep`] is called.
 pub(super) struct Folder {
@@ -17,7 +17,7 @@ impl Folder {
     /// # Errors
     /// [`Error::Output`] if the path is a file or looks like one, or if the folder holds weights of
     /// another kind, which a reader would take for the model; [`Error::Io`] if it cannot be made.
-    pub(super) fn open_or_make(path: &Path, container: Container) -> Result<Folder, Error> {
+    pub(super) fn open_or_make(path: &Path, container: OutputContainer) -> Result<Folder, Error> {
         if path.is_dir() {
             refuse_other_weights(path, container)?;
             return Ok(Folder {
@@ -68,7 +68,7 @@ impl Folder {
     }
 }
 
-fn refuse_other_weights(path: &Path, container: Container) -> Result<(), Error> {
+fn refuse_other_weights(path: &Path, container: OutputContainer) -> Result<(), Error> {
     let io = |source| Error::Io {
         path: path.to_owned(),
         action: "read the folder",
@@ -79,7 +79,7 @@ fn refuse_other_weights(path: &Path, container: Container) -> Result<(), Error> 
         let Some(name) = name.to_str() else { continue };
         let other = match container {
             // The writer of safetensors looks for other safetensors itself.
-            Container::Safetensors => name.ends_with(".q4nx") || name.ends_with(".gguf"),
+            OutputContainer::Safetensors => name.ends_with(".q4nx") || name.ends_with(".gguf"),
             _ => name == INDEX_FILE || name == MODEL_FILE || name.ends_with(".gguf"),
         };
         if other {

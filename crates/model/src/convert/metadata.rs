@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use millrace_format::gguf::{Metadata, Value};
+use millrace_format::gguf::{GgufValue, Metadata};
 use millrace_format::{Checkpoint, hf};
 use serde_json::{Map, json};
 
@@ -71,7 +71,7 @@ pub(super) fn from_hf(
     }
     match &files.tokenizer_json {
         Some(json) => {
-            let source = tokenizer::Source {
+            let source = tokenizer::TokenizerFolder {
                 file: checkpoint.name(),
                 json,
                 files,
@@ -182,4 +182,4 @@ pub(super) fn generation_config(
 }
 
 /// Keys and values to be added to GGUF metadata.
-pub(super) type Entries = Vec<(&'static str, Value)>;
+pub(super) type MetadataEntries = Vec<(&'static str, GgufValue)>;

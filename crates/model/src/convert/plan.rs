@@ -3,19 +3,19 @@
 use millrace_format::{Checkpoint, TensorInfo, TensorSpec, TensorType};
 use millrace_quant::DType;
 
-use super::side::{Side, SideFiles};
+use super::side::{SideFiles, SideOutput};
 use super::transform::{Permutation, RowOrder, Transform};
-use super::{Container, Error, Target};
-use crate::arch::{self, Conventions, Family, Layout};
+use super::{ConversionTarget, Error, OutputContainer};
+use crate::arch::{self, Conventions, Family, WeightConvention};
 use crate::catalog::Catalog;
 use crate::graph::RopeStyle;
-use crate::names::{HF_PREFIXES, Part, Role, TensorName};
+use crate::names::{HF_PREFIXES, ParameterKind, TensorName, WeightRole};
 use crate::recipe::fitting;
 use crate::{Model, ModelConfig};
 
 /// Where a tensor's numbers come from.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Origin {
+pub enum TensorOrigin {
     /// The tensor of this name.
     Tensor(String),
     /// The configuration: RoPE factors that only the target keeps as a tensor.
@@ -39,7 +39,7 @@ pub struct Fallback {
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlannedTensor {
     /// Where the numbers come from.
-    pub origin: Origin,
+    pub origin: TensorOrigin,
     /// Name in the result.
     pub name: String,
     /// Slowest dimension first.
@@ -66,11 +66,11 @@ impl PlannedTensor {
 #[derive(Debug)]
 pub struct Conversion<'a> {
     pub(super) checkpoint: &'a Checkpoint,
-    pub(super) target: Target,
+    pub(super) target: ConversionTarget,
     pub(super) tensors: Vec<PlannedTensor>,
     pub(super) fallbacks: Vec<Fallback>,
     pub(super) skipped: Vec<String>,
-    pub(super) side: Side,
+    pub(super) side: SideOutput,
 }
 
 impl<'a> Conversion<'a> {
@@ -80,20 +80,23 @@ impl<'a> Conversion<'a> {
     /// [`Error::Target`] for a recipe that the container cannot hold, [`Error::Model`] for a
     /// checkpoint that is not a supported model or whose configuration the target cannot express,
     /// [`Error::Tokenizer`] for a tokenizer that the target cannot express.
-    pub fn new(checkpoint: &'a Checkpoint, target: Target) -> Result<Conversion<'a>, Error> {
+    pub fn new(
+        checkpoint: &'a Checkpoint,
+        target: ConversionTarget,
+    ) -> Result<Conversion<'a>, Error> {
         target.check()?;
         // Whoever builds the graph has checked that every weight is there and has its shape.
         Model::from_checkpoint(checkpoint)?;
         let catalog = Catalog::of(checkpoint);
         let config = crate::read_config(checkpoint, &catalog)?;
         let to = match target.container {
-            Container::Gguf => Layout::Gguf,
-            Container::Safetensors => Layout::HuggingFace,
-            Container::Q4nx => Layout::Q4nx,
+            OutputContainer::Gguf => WeightConvention::Gguf,
+            OutputContainer::Safetensors => WeightConvention::HuggingFace,
+            OutputContainer::Q4nx => WeightConvention::Q4nx,
         };
         let mut mapper = Mapper::new(&config, &catalog, to, target);
         // Between files of one layout everything is kept, known or not.
-        let keeps = catalog.layout() == to && to != Layout::Q4nx;
+        let keeps = catalog.layout() == to && to != WeightConvention::Q4nx;
         let tensors = match keeps {
             true => mapper.kept(checkpoint)?,
             false => mapper.translated()?,
@@ -118,7 +121,7 @@ impl<'a> Conversion<'a> {
     }
 
     /// What is to be written.
-    pub fn target(&self) -> Target {
+    pub fn target(&self) -> ConversionTarget {
         self.target
     }
 
@@ -162,13 +165,13 @@ fn unused(checkpoint: &Checkpoint, tensors: &[PlannedTensor]) -> Vec<String> {
     let used: std::collections::HashSet<&str> = tensors
         .iter()
         .filter_map(|tensor| match &tensor.origin {
-            Origin::Tensor(name) => Some(name.as_str()),
-            Origin::Values(_) => None,
+            TensorOrigin::Tensor(name) => Some(name.as_str()),
+            TensorOrigin::Values(_) => None,
         })
         .collect();
     let names = checkpoint.tensors().iter().map(|info| info.name.as_str());
     // The configuration holds what the factors say.
-    let factors = TensorName::global(Role::RopeFactors).gguf();
+    let factors = TensorName::global(WeightRole::RopeFactors).gguf();
     names
         .filter(|name| !used.contains(name) && *name != factors)
         .map(str::to_owned)
@@ -182,8 +185,8 @@ struct Mapper<'a> {
     family: &'static Family,
     from: Conventions,
     to: Conventions,
-    layout: Layout,
-    target: Target,
+    layout: WeightConvention,
+    target: ConversionTarget,
     fallbacks: Vec<Fallback>,
 }
 
@@ -191,8 +194,8 @@ impl<'a> Mapper<'a> {
     fn new(
         config: &'a ModelConfig,
         catalog: &'a Catalog<'a>,
-        layout: Layout,
-        target: Target,
+        layout: WeightConvention,
+        target: ConversionTarget,
     ) -> Mapper<'a> {
         let family = arch::by_name(config.family);
         Mapper {
@@ -212,8 +215,8 @@ impl<'a> Mapper<'a> {
     fn kept(&mut self, checkpoint: &Checkpoint) -> Result<Vec<PlannedTensor>, Error> {
         let plan = |info: &TensorInfo| {
             let parsed = match self.layout {
-                Layout::Gguf => TensorName::parse_gguf(&info.name),
-                Layout::HuggingFace | Layout::Q4nx => None,
+                WeightConvention::Gguf => TensorName::parse_gguf(&info.name),
+                WeightConvention::HuggingFace | WeightConvention::Q4nx => None,
             };
             let tensor_type = match (info.tensor_type, parsed) {
                 (TensorType::Plain(_) | TensorType::Opaque(_), _) => info.tensor_type,
@@ -221,12 +224,12 @@ impl<'a> Mapper<'a> {
                     TensorType::Weights(self.dtype(name, &info.name, &info.shape))
                 }
                 // Folders keep vectors and what belongs to other models in the same format.
-                (TensorType::Weights(_), None) if self.layout == Layout::HuggingFace => {
+                (TensorType::Weights(_), None) if self.layout == WeightConvention::HuggingFace => {
                     TensorType::Weights(self.target.recipe.base())
                 }
                 (TensorType::Weights(dtype), None) => TensorType::Weights(dtype),
             };
-            let origin = Origin::Tensor(info.name.clone());
+            let origin = TensorOrigin::Tensor(info.name.clone());
             planned(
                 origin,
                 info.name.clone(),
@@ -254,35 +257,38 @@ impl<'a> Mapper<'a> {
         let shape = self.config.shape_of(name);
         let dtype = self.dtype(name, &target_name, &shape);
         let source_name = self.spell(self.catalog.layout(), self.catalog.hf_prefix(), name);
-        let (origin, transform) = if name.role == Role::RopeFactors {
+        let (origin, transform) = if name.role == WeightRole::RopeFactors {
             let factors = self.config.rope.gguf_factors(self.config.head_dim);
-            (Origin::Values(factors.unwrap_or_default()), Transform::NONE)
-        } else if name.role == Role::Output && !self.catalog.has(&source_name) {
+            (
+                TensorOrigin::Values(factors.unwrap_or_default()),
+                Transform::NONE,
+            )
+        } else if name.role == WeightRole::Output && !self.catalog.has(&source_name) {
             // A tied head that the target keeps apart.
-            let table = TensorName::global(Role::TokenEmbedding);
+            let table = TensorName::global(WeightRole::TokenEmbedding);
             let table = self.spell(self.catalog.layout(), self.catalog.hf_prefix(), table);
             let scale = self.unscaled(self.from);
             (
-                Origin::Tensor(table),
+                TensorOrigin::Tensor(table),
                 Transform {
                     scale,
                     ..Transform::NONE
                 },
             )
-        } else if name.role == Role::TokenEmbedding && !self.catalog.has(&source_name) {
+        } else if name.role == WeightRole::TokenEmbedding && !self.catalog.has(&source_name) {
             // A head that serves as the table, and is not scaled.
-            let head = TensorName::global(Role::Output);
+            let head = TensorName::global(WeightRole::Output);
             let head = self.spell(self.catalog.layout(), self.catalog.hf_prefix(), head);
             let scale = 1.0 / self.unscaled(self.to);
             (
-                Origin::Tensor(head),
+                TensorOrigin::Tensor(head),
                 Transform {
                     scale,
                     ..Transform::NONE
                 },
             )
         } else {
-            (Origin::Tensor(source_name), self.transform(name))
+            (TensorOrigin::Tensor(source_name), self.transform(name))
         };
         planned(
             origin,
@@ -293,10 +299,10 @@ impl<'a> Mapper<'a> {
         )
     }
 
-    fn spell(&self, layout: Layout, prefix: &str, name: TensorName) -> String {
+    fn spell(&self, layout: WeightConvention, prefix: &str, name: TensorName) -> String {
         match layout {
-            Layout::Gguf => name.gguf(),
-            Layout::HuggingFace | Layout::Q4nx => {
+            WeightConvention::Gguf => name.gguf(),
+            WeightConvention::HuggingFace | WeightConvention::Q4nx => {
                 // Only the RoPE factors have no Hugging Face name, and they are never looked up.
                 name.hf(prefix, self.family.hf_norms).unwrap_or_default()
             }
@@ -327,10 +333,10 @@ impl<'a> Mapper<'a> {
                 order,
             });
         }
-        if name.role.is_norm() && name.part == Part::Weight {
+        if name.role.is_norm() && name.part == ParameterKind::Weight {
             transform.offset = from.norm_offset - to.norm_offset;
         }
-        if name.role == Role::TokenEmbedding {
+        if name.role == WeightRole::TokenEmbedding {
             transform.scale = self.unscaled(from) / self.unscaled(to);
         }
         transform
@@ -341,11 +347,13 @@ impl<'a> Mapper<'a> {
         let recipe = self.target.recipe;
         let chosen = recipe.choose(name, self.config);
         let (wanted, given) = match (self.target.container, shape) {
-            (Container::Safetensors, _) => return recipe.base(),
-            (Container::Gguf | Container::Q4nx, &[n, k]) => (chosen, fitting(chosen, n, k)),
-            (Container::Gguf, _) => return DType::F32,
+            (OutputContainer::Safetensors, _) => return recipe.base(),
+            (OutputContainer::Gguf | OutputContainer::Q4nx, &[n, k]) => {
+                (chosen, fitting(chosen, n, k))
+            }
+            (OutputContainer::Gguf, _) => return DType::F32,
             // Bundles are made for devices that compute in BF16.
-            (Container::Q4nx, _) => return DType::BF16,
+            (OutputContainer::Q4nx, _) => return DType::BF16,
         };
         if given != wanted {
             let (tensor, shape) = (spelled.to_owned(), shape.to_vec());
@@ -361,7 +369,7 @@ impl<'a> Mapper<'a> {
 }
 
 fn planned(
-    origin: Origin,
+    origin: TensorOrigin,
     name: String,
     shape: Vec<usize>,
     tensor_type: TensorType,

@@ -8,7 +8,7 @@ use millrace_quant::DType;
 use serde_json::{Map, Value, json};
 
 use super::tokenizer::to_hf;
-use super::{Container, Error, Target, metadata};
+use super::{ConversionTarget, Error, OutputContainer, metadata};
 use crate::ModelConfig;
 use crate::config::hf;
 
@@ -40,7 +40,7 @@ pub(super) enum Contents {
 
 /// The result's metadata and side files.
 #[derive(Debug, Default)]
-pub(super) struct Side {
+pub(super) struct SideOutput {
     /// Of a GGUF file.
     pub(super) metadata: Option<Metadata>,
     /// Of a folder: name and contents.
@@ -49,7 +49,7 @@ pub(super) struct Side {
     pub(super) notes: Vec<String>,
 }
 
-impl Side {
+impl SideOutput {
     fn put(&mut self, name: &str, text: String) {
         let contents = Contents::Bytes(text.into_bytes());
         self.files.push((name.to_owned(), contents));
@@ -64,19 +64,19 @@ impl Side {
 pub(super) struct SideFiles<'a> {
     pub(super) checkpoint: &'a Checkpoint,
     pub(super) config: &'a ModelConfig,
-    pub(super) target: Target,
+    pub(super) target: ConversionTarget,
     /// Source and result follow the same conventions, so that `config.json` stays true.
     pub(super) same_layout: bool,
 }
 
 impl SideFiles<'_> {
-    pub(super) fn plan(&self) -> Result<Side, Error> {
-        let mut side = Side::default();
+    pub(super) fn plan(&self) -> Result<SideOutput, Error> {
+        let mut side = SideOutput::default();
         match (self.target.container, self.checkpoint.gguf()) {
-            (Container::Gguf, Some(source)) => {
+            (OutputContainer::Gguf, Some(source)) => {
                 side.metadata = Some(metadata::requantised(source, self.target.recipe));
             }
-            (Container::Gguf, None) => {
+            (OutputContainer::Gguf, None) => {
                 let metadata = metadata::from_hf(self.checkpoint, self.config, self.target.recipe);
                 let (metadata, notes) = metadata?;
                 side.metadata = Some(metadata);
@@ -88,7 +88,7 @@ impl SideFiles<'_> {
         Ok(side)
     }
 
-    fn folder_from_folder(&self, side: &mut Side) -> Result<(), Error> {
+    fn folder_from_folder(&self, side: &mut SideOutput) -> Result<(), Error> {
         let source = self.checkpoint.hf().and_then(|files| files.config.as_ref());
         let config = match (source, self.same_layout) {
             (Some(source), true) => self.with_dtype(source.clone()),
@@ -106,7 +106,7 @@ impl SideFiles<'_> {
         Ok(())
     }
 
-    fn folder_from_gguf(&self, source: &Metadata, side: &mut Side) -> Result<(), Error> {
+    fn folder_from_gguf(&self, source: &Metadata, side: &mut SideOutput) -> Result<(), Error> {
         let parts = to_hf::build(source, self.checkpoint.name())?;
         let mut config = self.new_config(None)?;
         merge(&mut config, parts.token_ids.clone());

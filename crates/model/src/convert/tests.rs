@@ -12,21 +12,21 @@ use millrace_format::safetensors::ShardedWriter;
 use millrace_format::{Checkpoint, TensorSpec};
 use millrace_quant::{DType, decode_rows};
 
-use super::{Container, Conversion, Error, Recipe, Summary, Target};
+use super::{Conversion, ConversionSummary, ConversionTarget, Error, OutputContainer, Recipe};
 use crate::ModelConfig;
-use crate::arch::{self, Layout};
+use crate::arch::{self, WeightConvention};
 use crate::config::hf;
-use crate::synth::{self, Geometry, SynthOptions};
+use crate::synth::{self, ModelGeometry, SynthOptions};
 
 /// A temporary folder with a model in it.
-struct Model {
+struct ModelFolder {
     dir: tempfile::TempDir,
     path: PathBuf,
 }
 
-impl Model {
+impl ModelFolder {
     /// Three layers of random weights.
-    fn random(geometry: &str, recipe: &str, file: &str) -> Model {
+    fn random(geometry: &str, recipe: &str, file: &str) -> ModelFolder {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(file);
         let recipe = Recipe::from_name(recipe).unwrap();
@@ -39,22 +39,22 @@ impl Model {
             n_threads: Some(1),
         };
         synth::write(
-            Geometry::named(geometry).unwrap(),
+            ModelGeometry::named(geometry).unwrap(),
             &path,
             &options,
             &mut |_, _| ControlFlow::Continue(()),
         )
         .unwrap();
-        Model { dir, path }
+        ModelFolder { dir, path }
     }
 
     /// A Hugging Face folder of a configuration; every weight is a half.
-    fn flat(config: &ModelConfig) -> Model {
+    fn flat(config: &ModelConfig) -> ModelFolder {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("flat");
         std::fs::create_dir(&path).unwrap();
         let norms = arch::by_name(config.family).hf_norms;
-        let names = config.tensors(Layout::HuggingFace);
+        let names = config.tensors(WeightConvention::HuggingFace);
         let specs: Vec<TensorSpec> = names
             .iter()
             .map(|name| {
@@ -72,7 +72,7 @@ impl Model {
         writer.commit().unwrap();
         let json = hf::write(config).unwrap().to_string();
         std::fs::write(path.join("config.json"), json).unwrap();
-        Model { dir, path }
+        ModelFolder { dir, path }
     }
 
     fn open(&self) -> Checkpoint {
@@ -92,7 +92,7 @@ impl Model {
 
 /// A configuration of two layers that the test then changes.
 fn config_of(geometry: &str) -> ModelConfig {
-    Geometry::named(geometry).unwrap().config(Some(2))
+    ModelGeometry::named(geometry).unwrap().config(Some(2))
 }
 
 fn names_in(dir: &Path) -> Vec<String> {
@@ -104,15 +104,15 @@ fn names_in(dir: &Path) -> Vec<String> {
     names
 }
 
-fn target(out: &Path, recipe: &str) -> Target {
+fn target(out: &Path, recipe: &str) -> ConversionTarget {
     let recipe = Recipe::from_name(recipe).unwrap();
-    Target {
-        container: Container::of(out, recipe),
+    ConversionTarget {
+        container: OutputContainer::of(out, recipe),
         recipe,
     }
 }
 
-fn convert(source: &Checkpoint, out: &Path, recipe: &str) -> Result<Summary, Error> {
+fn convert(source: &Checkpoint, out: &Path, recipe: &str) -> Result<ConversionSummary, Error> {
     let plan = Conversion::new(source, target(out, recipe))?;
     plan.write(out, 2, &mut |_| ControlFlow::Continue(()))
 }

@@ -9,18 +9,18 @@ use millrace_format::safetensors::{self, Q4NX_FILE, ShardedWriter};
 use millrace_format::{Advice, TensorSpec, TensorType};
 use millrace_quant::DType;
 
-use super::encode::{Job, Out};
+use super::encode::{EncodeJob, Out};
 use super::folder::Folder;
-use super::plan::{Conversion, Origin, PlannedTensor};
+use super::plan::{Conversion, PlannedTensor, TensorOrigin};
 use super::side::Contents;
-use super::{Container, Error};
+use super::{Error, OutputContainer};
 
 /// Weights of a folder are split into files of up to this size, as the Hugging Face hub advises.
 const MAX_SHARD_BYTES: u64 = 5_000_000_000;
 
 /// How far a conversion is.
 #[derive(Clone, Copy, Debug)]
-pub struct Progress<'a> {
+pub struct ConversionProgress<'a> {
     /// The tensor being written, by its name in the result.
     pub tensor: &'a str,
     /// Tensors written completely.
@@ -32,11 +32,11 @@ pub struct Progress<'a> {
 }
 
 /// Sees the progress and says whether to go on.
-type Observer<'a> = dyn FnMut(Progress<'_>) -> ControlFlow<()> + 'a;
+type ConversionObserver<'a> = dyn FnMut(ConversionProgress<'_>) -> ControlFlow<()> + 'a;
 
 /// What a conversion wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Summary {
+pub struct ConversionSummary {
     /// The files, weights first.
     pub files: Vec<PathBuf>,
     /// Tensors written.
@@ -64,16 +64,16 @@ impl Conversion<'_> {
         &self,
         out: &Path,
         n_threads: usize,
-        progress: &mut dyn FnMut(Progress<'_>) -> ControlFlow<()>,
-    ) -> Result<Summary, Error> {
+        progress: &mut dyn FnMut(ConversionProgress<'_>) -> ControlFlow<()>,
+    ) -> Result<ConversionSummary, Error> {
         self.checkpoint.advise(Advice::Sequential);
         let files = match self.target.container {
-            Container::Gguf => self.write_gguf(out, n_threads, progress)?,
-            Container::Safetensors | Container::Q4nx => {
+            OutputContainer::Gguf => self.write_gguf(out, n_threads, progress)?,
+            OutputContainer::Safetensors | OutputContainer::Q4nx => {
                 self.write_folder(out, n_threads, progress)?
             }
         };
-        Ok(Summary {
+        Ok(ConversionSummary {
             files,
             n_tensors: self.tensors.len(),
             source_bytes: self.checkpoint.size_bytes(),
@@ -105,11 +105,11 @@ impl Conversion<'_> {
         &self,
         out: &Path,
         n_threads: usize,
-        progress: &mut Observer<'_>,
+        progress: &mut ConversionObserver<'_>,
     ) -> Result<Vec<PathBuf>, Error> {
         let empty = Metadata::new();
         let metadata = self.side.metadata.as_ref().unwrap_or(&empty);
-        let mut sink = Sink::Gguf(gguf::Writer::create(out, metadata, &self.specs())?);
+        let mut sink = TensorSink::Gguf(gguf::Writer::create(out, metadata, &self.specs())?);
         self.stream(&mut sink, n_threads, progress)?;
         sink.commit(out)
     }
@@ -118,20 +118,20 @@ impl Conversion<'_> {
         &self,
         out: &Path,
         n_threads: usize,
-        progress: &mut Observer<'_>,
+        progress: &mut ConversionObserver<'_>,
     ) -> Result<Vec<PathBuf>, Error> {
         let folder = Folder::open_or_make(out, self.target.container)?;
         let dir = folder.path();
         let notes = Default::default();
         let (weights, mut sink) = match self.target.container {
-            Container::Q4nx => {
+            OutputContainer::Q4nx => {
                 let path = dir.join(Q4NX_FILE);
                 let writer = safetensors::Writer::create(&path, &notes, &self.specs())?;
-                (path, Sink::Bundle(writer))
+                (path, TensorSink::Bundle(writer))
             }
             _ => {
                 let writer = ShardedWriter::create(dir, &notes, &self.specs(), MAX_SHARD_BYTES)?;
-                (dir.to_owned(), Sink::Shards(writer))
+                (dir.to_owned(), TensorSink::Shards(writer))
             }
         };
         // Side files wait on the disk under temporary names: what can fail about them fails before
@@ -152,9 +152,9 @@ impl Conversion<'_> {
 
     fn stream(
         &self,
-        sink: &mut Sink,
+        sink: &mut TensorSink,
         n_threads: usize,
-        progress: &mut Observer<'_>,
+        progress: &mut ConversionObserver<'_>,
     ) -> Result<(), Error> {
         let elems_total = self.n_elems();
         let mut elems_done = 0;
@@ -163,7 +163,7 @@ impl Conversion<'_> {
             self.stream_tensor(tensor, n_threads, &mut |bytes, elems| {
                 sink.write(name, bytes)?;
                 elems_done += elems as u64;
-                let at = Progress {
+                let at = ConversionProgress {
                     tensor: name,
                     tensors_done,
                     elems_done,
@@ -192,7 +192,7 @@ impl Conversion<'_> {
         };
         let job = |tensor, bytes, from, to| {
             let transform = planned.transform;
-            Job {
+            EncodeJob {
                 tensor,
                 bytes,
                 from,
@@ -203,16 +203,16 @@ impl Conversion<'_> {
             }
         };
         match (&planned.origin, planned.tensor_type) {
-            (Origin::Values(values), TensorType::Weights(to)) => {
+            (TensorOrigin::Values(values), TensorType::Weights(to)) => {
                 let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
                 job(&planned.name, &bytes, DType::F32, to).run(n_threads, out)
             }
-            (Origin::Values(_), TensorType::Plain(_) | TensorType::Opaque(_)) => Ok(()),
-            (Origin::Tensor(source), TensorType::Weights(to)) => {
+            (TensorOrigin::Values(_), TensorType::Plain(_) | TensorType::Opaque(_)) => Ok(()),
+            (TensorOrigin::Tensor(source), TensorType::Weights(to)) => {
                 let tensor = self.checkpoint.require(source)?;
                 job(source, tensor.bytes, tensor.dtype()?, to).run(n_threads, out)
             }
-            (Origin::Tensor(source), TensorType::Plain(_) | TensorType::Opaque(_)) => {
+            (TensorOrigin::Tensor(source), TensorType::Plain(_) | TensorType::Opaque(_)) => {
                 out(self.checkpoint.require(source)?.bytes, n * k)
             }
         }
@@ -248,18 +248,18 @@ fn stage(path: &Path, contents: &Contents) -> Result<AtomicFile, Error> {
 }
 
 /// Where the tensors go.
-enum Sink {
+enum TensorSink {
     Gguf(gguf::Writer<AtomicFile>),
     Shards(ShardedWriter),
     Bundle(safetensors::Writer<AtomicFile>),
 }
 
-impl Sink {
+impl TensorSink {
     fn write(&mut self, tensor: &str, bytes: &[u8]) -> Result<(), Error> {
         match self {
-            Sink::Gguf(writer) => writer.write(tensor, bytes)?,
-            Sink::Shards(writer) => writer.write(tensor, bytes)?,
-            Sink::Bundle(writer) => writer.write(tensor, bytes)?,
+            TensorSink::Gguf(writer) => writer.write(tensor, bytes)?,
+            TensorSink::Shards(writer) => writer.write(tensor, bytes)?,
+            TensorSink::Bundle(writer) => writer.write(tensor, bytes)?,
         }
         Ok(())
     }
@@ -267,9 +267,9 @@ impl Sink {
     /// Gives the files their names; `path` is the file that a single-file writer was made for.
     fn commit(self, path: &Path) -> Result<Vec<PathBuf>, Error> {
         match self {
-            Sink::Gguf(writer) => writer.commit()?,
-            Sink::Bundle(writer) => writer.commit()?,
-            Sink::Shards(writer) => return Ok(writer.commit()?),
+            TensorSink::Gguf(writer) => writer.commit()?,
+            TensorSink::Bundle(writer) => writer.commit()?,
+            TensorSink::Shards(writer) => return Ok(writer.commit()?),
         }
         Ok(vec![path.to_owned()])
     }

@@ -8,7 +8,7 @@ fn all() -> impl Iterator<Item = TensorName> {
             &[None]
         };
         layers.iter().flat_map(|&layer| {
-            [Part::Weight, Part::Bias].map(|part| TensorName {
+            [ParameterKind::Weight, ParameterKind::Bias].map(|part| TensorName {
                 layer,
                 role: row.role,
                 part,
@@ -40,7 +40,7 @@ fn every_name_parses_back() {
 
 #[test]
 fn known_spellings() {
-    let q = TensorName::block(3, Role::AttnQ);
+    let q = TensorName::block(3, WeightRole::AttnQ);
     assert_eq!(q.gguf(), "blk.3.attn_q.weight");
     assert_eq!(q.bias().gguf(), "blk.3.attn_q.bias");
     let hf = |name: TensorName, prefix, norms| name.hf(prefix, norms).unwrap();
@@ -48,7 +48,7 @@ fn known_spellings() {
         hf(q, "model.", HfNorms::Pre),
         "model.layers.3.self_attn.q_proj.weight"
     );
-    let head = TensorName::global(Role::Output);
+    let head = TensorName::global(WeightRole::Output);
     assert_eq!(hf(head, "model.", HfNorms::Pre), "lm_head.weight");
     let multimodal = "language_model.model.";
     assert_eq!(
@@ -59,7 +59,7 @@ fn known_spellings() {
         hf(head, "model.language_model.", HfNorms::Pre),
         "lm_head.weight"
     );
-    let norm = TensorName::block(0, Role::FfnNorm);
+    let norm = TensorName::block(0, WeightRole::FfnNorm);
     assert_eq!(
         hf(norm, "model.", HfNorms::Pre),
         "model.layers.0.post_attention_layernorm.weight"

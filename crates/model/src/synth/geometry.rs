@@ -6,13 +6,13 @@ use crate::vision::VisionConfig;
 
 /// A model's sizes without its weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Geometry {
-    row: &'static Row,
+pub struct ModelGeometry {
+    row: &'static GeometryRow,
     vocab_size: usize,
 }
 
 #[derive(Debug, PartialEq)]
-struct Row {
+struct GeometryRow {
     name: &'static str,
     family: &'static str,
     n_layers: usize,
@@ -53,8 +53,8 @@ const fn llama3(factor: f32) -> RopeScaling {
 }
 
 /// Sizes of the published models are those of their `config.json`.
-static TABLE: [Row; 13] = [
-    Row {
+static TABLE: [GeometryRow; 13] = [
+    GeometryRow {
         name: "llama-3.2-1b",
         family: "llama",
         n_layers: 16,
@@ -70,7 +70,7 @@ static TABLE: [Row; 13] = [
         tied_head: true,
         vision: None,
     },
-    Row {
+    GeometryRow {
         name: "llama-3.2-3b",
         family: "llama",
         n_layers: 28,
@@ -86,7 +86,7 @@ static TABLE: [Row; 13] = [
         tied_head: true,
         vision: None,
     },
-    Row {
+    GeometryRow {
         name: "llama-3.1-8b",
         family: "llama",
         n_layers: 32,
@@ -102,7 +102,7 @@ static TABLE: [Row; 13] = [
         tied_head: false,
         vision: None,
     },
-    Row {
+    GeometryRow {
         name: "llama-3.1-70b",
         family: "llama",
         n_layers: 80,
@@ -118,7 +118,7 @@ static TABLE: [Row; 13] = [
         tied_head: false,
         vision: None,
     },
-    Row {
+    GeometryRow {
         name: "gemma-3-1b",
         family: "gemma3",
         n_layers: 26,
@@ -134,7 +134,7 @@ static TABLE: [Row; 13] = [
         tied_head: true,
         vision: None,
     },
-    Row {
+    GeometryRow {
         name: "gemma-3-4b",
         family: "gemma3",
         n_layers: 34,
@@ -158,7 +158,7 @@ static TABLE: [Row; 13] = [
             n_tokens: 256,
         }),
     },
-    Row {
+    GeometryRow {
         name: "qwen3-0.6b",
         family: "qwen3",
         n_layers: 28,
@@ -174,7 +174,7 @@ static TABLE: [Row; 13] = [
         tied_head: true,
         vision: None,
     },
-    Row {
+    GeometryRow {
         name: "qwen2.5-0.5b",
         family: "qwen2",
         n_layers: 24,
@@ -190,7 +190,7 @@ static TABLE: [Row; 13] = [
         tied_head: true,
         vision: None,
     },
-    Row {
+    GeometryRow {
         name: "qwen2.5-1.5b",
         family: "qwen2",
         n_layers: 28,
@@ -206,7 +206,7 @@ static TABLE: [Row; 13] = [
         tied_head: true,
         vision: None,
     },
-    Row {
+    GeometryRow {
         name: "qwen2.5-3b",
         family: "qwen2",
         n_layers: 36,
@@ -222,7 +222,7 @@ static TABLE: [Row; 13] = [
         tied_head: true,
         vision: None,
     },
-    Row {
+    GeometryRow {
         name: "llama-tiny",
         family: "llama",
         n_layers: 4,
@@ -238,7 +238,7 @@ static TABLE: [Row; 13] = [
         tied_head: true,
         vision: None,
     },
-    Row {
+    GeometryRow {
         name: "gemma-tiny",
         family: "gemma3",
         n_layers: 7,
@@ -262,7 +262,7 @@ static TABLE: [Row; 13] = [
             n_tokens: 16,
         }),
     },
-    Row {
+    GeometryRow {
         name: "qwen-tiny",
         family: "qwen3",
         n_layers: 4,
@@ -280,17 +280,17 @@ static TABLE: [Row; 13] = [
     },
 ];
 
-impl Geometry {
+impl ModelGeometry {
     /// The geometry of that name, in any case.
-    pub fn named(name: &str) -> Option<Geometry> {
+    pub fn named(name: &str) -> Option<ModelGeometry> {
         TABLE
             .iter()
             .find(|row| row.name.eq_ignore_ascii_case(name))
-            .map(Geometry::of)
+            .map(ModelGeometry::of)
     }
 
-    fn of(row: &'static Row) -> Geometry {
-        Geometry {
+    fn of(row: &'static GeometryRow) -> ModelGeometry {
+        ModelGeometry {
             row,
             vocab_size: row.vocab_size,
         }
@@ -298,13 +298,13 @@ impl Geometry {
 
     /// The same with another number of tokens: blocks of real sizes beside a small table and head.
     #[must_use]
-    pub fn with_vocab_size(self, vocab_size: usize) -> Geometry {
-        Geometry { vocab_size, ..self }
+    pub fn with_vocab_size(self, vocab_size: usize) -> ModelGeometry {
+        ModelGeometry { vocab_size, ..self }
     }
 
     /// All geometries.
-    pub fn all() -> impl Iterator<Item = Geometry> {
-        TABLE.iter().map(Geometry::of)
+    pub fn all() -> impl Iterator<Item = ModelGeometry> {
+        TABLE.iter().map(ModelGeometry::of)
     }
 
     /// Its name: `llama-3.2-1b`.

@@ -19,11 +19,11 @@ fn options(recipe: &str) -> SynthOptions<'static> {
     }
 }
 
-fn tiny(name: &str) -> Geometry {
-    Geometry::named(name).unwrap()
+fn tiny(name: &str) -> ModelGeometry {
+    ModelGeometry::named(name).unwrap()
 }
 
-fn make(geometry: &str, out: &Path, options: &SynthOptions<'_>) -> Written {
+fn make(geometry: &str, out: &Path, options: &SynthOptions<'_>) -> SynthSummary {
     write(tiny(geometry), out, options, &mut |_, _| {
         ControlFlow::Continue(())
     })
@@ -233,11 +233,11 @@ fn progress_ends_at_the_total() {
 
 #[test]
 fn geometries_are_consistent_and_named() {
-    for geometry in Geometry::all() {
+    for geometry in ModelGeometry::all() {
         let config = geometry.config(None);
         config.validate(geometry.name()).unwrap();
         assert_eq!(
-            Geometry::named(&geometry.name().to_uppercase()),
+            ModelGeometry::named(&geometry.name().to_uppercase()),
             Some(geometry)
         );
     }
@@ -245,7 +245,7 @@ fn geometries_are_consistent_and_named() {
         let config = tiny(name).config(None);
         let n_elems = |name| config.shape_of(name).into_iter().product::<usize>() as u64;
         config
-            .tensors(Layout::HuggingFace)
+            .tensors(WeightConvention::HuggingFace)
             .into_iter()
             .map(n_elems)
             .sum::<u64>()

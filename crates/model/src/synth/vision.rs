@@ -3,12 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
-use millrace_format::gguf::{Array, Metadata, Value};
+use millrace_format::gguf::{GgufArray, GgufValue, Metadata};
 use millrace_format::{TensorSpec, TensorType, output};
 use millrace_quant::DType;
 use serde_json::json;
 
-use super::{Planned, PlannedName};
+use super::{PlannedName, SynthTensor};
 use crate::Error;
 use crate::config::{self, ModelConfig};
 use crate::vision::{HfSpelling, VisionConfig, VisionName, VisionRole};
@@ -27,13 +27,13 @@ pub(super) const TOKENS: [&str; 5] = [
 pub(super) const TEXT_PREFIX: &str = "language_model.model.";
 
 /// The tower's tensors in a folder whose weights are of this type.
-pub(super) fn plan_folder(config: &VisionConfig, dtype: DType) -> Vec<Planned> {
+pub(super) fn plan_folder(config: &VisionConfig, dtype: DType) -> Vec<SynthTensor> {
     let planned = |name: VisionName| planned(config, name, name.hf(HfSpelling::Hub), dtype);
     config.names().into_iter().map(planned).collect()
 }
 
 /// The tensors of an `mmproj` file: what llama.cpp's converter keeps in F32 is, the rest is F16.
-pub(super) fn plan_mmproj(config: &VisionConfig) -> Vec<Planned> {
+pub(super) fn plan_mmproj(config: &VisionConfig) -> Vec<SynthTensor> {
     let planned = |name: VisionName| {
         let is_exact = matches!(name.role, VisionRole::Patches | VisionRole::Positions);
         let is_vector = config.shape_of(name).len() == 1;
@@ -46,8 +46,8 @@ pub(super) fn plan_mmproj(config: &VisionConfig) -> Vec<Planned> {
     config.names().into_iter().map(planned).collect()
 }
 
-fn planned(config: &VisionConfig, name: VisionName, spelled: String, dtype: DType) -> Planned {
-    Planned {
+fn planned(config: &VisionConfig, name: VisionName, spelled: String, dtype: DType) -> SynthTensor {
+    SynthTensor {
         name: PlannedName::Vision(name),
         dtype,
         spec: TensorSpec {
@@ -67,14 +67,14 @@ pub(super) fn mmproj_path(model: &Path) -> PathBuf {
 /// The metadata of an `mmproj` file (llama.cpp, `conversion/gemma.py`).
 pub(super) fn mmproj_metadata(name: &str, config: &VisionConfig) -> Metadata {
     let mut out = Metadata::new();
-    let mut set = |key: &str, value: Value| out.insert(key, value);
-    let text = |text: &str| Value::Str(text.into());
+    let mut set = |key: &str, value: GgufValue| out.insert(key, value);
+    let text = |text: &str| GgufValue::Str(text.into());
     set("general.architecture", text("clip"));
     set("general.type", text("mmproj"));
     set("general.name", text(&format!("{name} with random weights")));
-    set("clip.has_vision_encoder", Value::Bool(true));
+    set("clip.has_vision_encoder", GgufValue::Bool(true));
     set("clip.projector_type", text("gemma3"));
-    set("clip.use_gelu", Value::Bool(true));
+    set("clip.use_gelu", GgufValue::Bool(true));
     let sizes = [
         ("image_size", config.image_size),
         ("patch_size", config.patch_size),
@@ -87,12 +87,12 @@ pub(super) fn mmproj_metadata(name: &str, config: &VisionConfig) -> Metadata {
     ];
     for (key, size) in sizes {
         let size = u32::try_from(size).unwrap_or(u32::MAX);
-        set(&format!("clip.vision.{key}"), Value::U32(size));
+        set(&format!("clip.vision.{key}"), GgufValue::U32(size));
     }
-    let eps = Value::F32(config.norm_eps);
+    let eps = GgufValue::F32(config.norm_eps);
     set("clip.vision.attention.layer_norm_epsilon", eps);
     for key in ["clip.vision.image_mean", "clip.vision.image_std"] {
-        set(key, Value::Array(Array::F32(vec![0.5; 3])));
+        set(key, GgufValue::Array(GgufArray::F32(vec![0.5; 3])));
     }
     out
 }

@@ -1,6 +1,6 @@
 //! Vocabularies for models that mean nothing: the 256 bytes, or another file's.
 
-use millrace_format::gguf::{Array, Metadata, Value};
+use millrace_format::gguf::{GgufArray, GgufValue, Metadata};
 use serde_json::{Map, json};
 
 use crate::Error;
@@ -44,18 +44,24 @@ pub(super) fn bytes(n: usize, control: &[&str], out: &mut Metadata) {
         _ => UNUSED,
     };
     let types = (0..n).map(kind).collect();
-    out.insert("tokenizer.ggml.model", Value::Str("gpt2".into()));
-    out.insert("tokenizer.ggml.pre", Value::Str("gpt-2".into()));
-    out.insert("tokenizer.ggml.token_type", Value::Array(Array::I32(types)));
+    out.insert("tokenizer.ggml.model", GgufValue::Str("gpt2".into()));
+    out.insert("tokenizer.ggml.pre", GgufValue::Str("gpt-2".into()));
+    out.insert(
+        "tokenizer.ggml.token_type",
+        GgufValue::Array(GgufArray::I32(types)),
+    );
     out.insert(
         "tokenizer.ggml.merges",
-        Value::Array(Array::Str(vec![MERGE.join(" ")])),
+        GgufValue::Array(GgufArray::Str(vec![MERGE.join(" ")])),
     );
     let end = u32::try_from(END.min(n - 1)).unwrap_or(0);
-    out.insert("tokenizer.ggml.bos_token_id", Value::U32(end));
-    out.insert("tokenizer.ggml.eos_token_id", Value::U32(end));
-    out.insert("tokenizer.ggml.add_bos_token", Value::Bool(false));
-    out.insert("tokenizer.ggml.tokens", Value::Array(Array::Str(tokens)));
+    out.insert("tokenizer.ggml.bos_token_id", GgufValue::U32(end));
+    out.insert("tokenizer.ggml.eos_token_id", GgufValue::U32(end));
+    out.insert("tokenizer.ggml.add_bos_token", GgufValue::Bool(false));
+    out.insert(
+        "tokenizer.ggml.tokens",
+        GgufValue::Array(GgufArray::Str(tokens)),
+    );
 }
 
 /// The same as a `tokenizer.json`.

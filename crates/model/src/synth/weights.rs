@@ -5,11 +5,11 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use millrace_quant::{DType, encode_matrix};
 
-use super::{Planned, PlannedName, Sink};
+use super::{ByteSink, PlannedName, SynthTensor};
 use crate::Error;
-use crate::arch::{self, Layout};
+use crate::arch::{self, WeightConvention};
 use crate::config::ModelConfig;
-use crate::names::{Part, Role};
+use crate::names::{ParameterKind, WeightRole};
 
 /// Blocks a pool holds at most: enough that rows differ, few enough to encode in an instant.
 const POOL_BLOCKS: usize = 2048;
@@ -23,7 +23,7 @@ const VECTOR_STD: f32 = 0.1;
 /// How to fill tensors.
 pub(super) struct Fill<'a> {
     pub(super) config: &'a ModelConfig,
-    pub(super) layout: Layout,
+    pub(super) layout: WeightConvention,
     pub(super) seed: u64,
     pub(super) n_threads: usize,
 }
@@ -36,7 +36,7 @@ struct Pool {
 }
 
 /// A piece of a tensor.
-enum Chunk<'a> {
+enum WeightChunk<'a> {
     /// Bytes that are ready.
     Ready { name: &'a str, bytes: Vec<u8> },
     /// `len_bytes` to be picked from a pool.
@@ -52,7 +52,7 @@ type PoolKey = (DType, usize);
 
 impl Fill<'_> {
     /// Fills all tensors of the plan, in its order, through `sink`.
-    pub(super) fn run(&self, plan: &[Planned], sink: &mut Sink<'_>) -> Result<(), Error> {
+    pub(super) fn run(&self, plan: &[SynthTensor], sink: &mut ByteSink<'_>) -> Result<(), Error> {
         let pools = self.pools(plan)?;
         let mut chunks = Vec::new();
         for (i, tensor) in plan.iter().enumerate() {
@@ -83,15 +83,15 @@ impl Fill<'_> {
     fn push_chunks<'p>(
         &self,
         index: usize,
-        tensor: &'p Planned,
+        tensor: &'p SynthTensor,
         pools: &'p HashMap<PoolKey, Pool>,
-        chunks: &mut Vec<Chunk<'p>>,
+        chunks: &mut Vec<WeightChunk<'p>>,
     ) -> Result<(), Error> {
         let name = tensor.spec.name.as_str();
         let seed = |chunk: usize| mix(self.seed, ((index as u64) << 32) | chunk as u64);
         let &[n, k] = tensor.spec.shape.as_slice() else {
             let values = self.vector(tensor, seed(0));
-            chunks.push(Chunk::Ready {
+            chunks.push(WeightChunk::Ready {
                 name,
                 bytes: encode(tensor, 1, &values)?,
             });
@@ -105,7 +105,7 @@ impl Fill<'_> {
         let whole = CHUNK_BYTES / pool.block_bytes * pool.block_bytes;
         for chunk in 0.. {
             let len_bytes = rest.min(whole.max(pool.block_bytes));
-            chunks.push(Chunk::Picked {
+            chunks.push(WeightChunk::Picked {
                 name,
                 pool,
                 len_bytes,
@@ -120,43 +120,50 @@ impl Fill<'_> {
     }
 
     /// Norms near 1 (less what the layout adds), small biases, RoPE divisors.
-    fn vector(&self, tensor: &Planned, seed: u64) -> Vec<f32> {
-        let mut rng = Rng::new(seed);
+    fn vector(&self, tensor: &SynthTensor, seed: u64) -> Vec<f32> {
+        let mut rng = SynthRng::new(seed);
         let n = tensor.spec.shape.iter().product();
         let mut around = |mean: f32| (0..n).map(|_| mean + VECTOR_STD * rng.normal()).collect();
         let name = match tensor.name {
             PlannedName::Text(name) => name,
-            PlannedName::Vision(name) => return around(name.usual(self.layout == Layout::Gguf)),
+            PlannedName::Vision(name) => {
+                return around(name.usual(self.layout == WeightConvention::Gguf));
+            }
         };
         let config = self.config;
-        if name.role == Role::RopeFactors {
+        if name.role == WeightRole::RopeFactors {
             let factors = config.rope.gguf_factors(config.head_dim);
             return factors.expect("the plan lists the tensor only where there are factors");
         }
         let family = arch::by_name(config.family);
         let mean = match (name.role.is_norm(), name.part) {
-            (true, Part::Weight) => 1.0 - family.conventions(self.layout).norm_offset,
+            (true, ParameterKind::Weight) => 1.0 - family.conventions(self.layout).norm_offset,
             _ => 0.0,
         };
         around(mean)
     }
 
     /// One pool for each format and number of inputs.
-    fn pools(&self, plan: &[Planned]) -> Result<HashMap<PoolKey, Pool>, Error> {
-        let mut needed: HashMap<PoolKey, (&Planned, usize)> = HashMap::new();
+    fn pools(&self, plan: &[SynthTensor]) -> Result<HashMap<PoolKey, Pool>, Error> {
+        let mut needed: HashMap<PoolKey, (&SynthTensor, usize)> = HashMap::new();
         for tensor in plan {
             if let [n, k] = tensor.spec.shape[..] {
                 let entry = needed.entry((tensor.dtype, k)).or_insert((tensor, 0));
                 entry.1 += n * k;
             }
         }
-        let pool = |(key, (tensor, n_elems)): (PoolKey, (&Planned, usize))| {
+        let pool = |(key, (tensor, n_elems)): (PoolKey, (&SynthTensor, usize))| {
             Ok((key, self.pool(key, tensor, n_elems)?))
         };
         needed.into_iter().map(pool).collect()
     }
 
-    fn pool(&self, (dtype, k): PoolKey, first: &Planned, n_elems: usize) -> Result<Pool, Error> {
+    fn pool(
+        &self,
+        (dtype, k): PoolKey,
+        first: &SynthTensor,
+        n_elems: usize,
+    ) -> Result<Pool, Error> {
         // Plain numbers are picked in runs: one at a time would be slow.
         let width = if dtype.is_float() {
             run_of(k)
@@ -166,7 +173,7 @@ impl Fill<'_> {
         let block_elems = width * dtype.block_rows();
         let n_blocks = n_elems.div_ceil(block_elems).min(POOL_BLOCKS);
         let scale = 1.0 / (k as f32).sqrt();
-        let mut rng = Rng::new(mix(self.seed, mix(dtype as u64, k as u64)));
+        let mut rng = SynthRng::new(mix(self.seed, mix(dtype as u64, k as u64)));
         let values: Vec<f32> = (0..n_blocks * block_elems)
             .map(|_| scale * rng.normal())
             .collect();
@@ -183,12 +190,12 @@ fn run_of(k: usize) -> usize {
     1 << k.trailing_zeros().min(6)
 }
 
-fn encode(tensor: &Planned, n_rows: usize, values: &[f32]) -> Result<Vec<u8>, Error> {
+fn encode(tensor: &SynthTensor, n_rows: usize, values: &[f32]) -> Result<Vec<u8>, Error> {
     encode_rows(tensor, tensor.dtype, values, n_rows, values.len() / n_rows)
 }
 
 fn encode_rows(
-    tensor: &Planned,
+    tensor: &SynthTensor,
     dtype: DType,
     values: &[f32],
     n_rows: usize,
@@ -203,7 +210,7 @@ fn encode_rows(
     Ok(bytes)
 }
 
-fn unwritable(tensor: &Planned, reason: &str) -> Error {
+fn unwritable(tensor: &SynthTensor, reason: &str) -> Error {
     Error::Unwritable {
         tensor: tensor.spec.name.clone(),
         shape: tensor.spec.shape.clone(),
@@ -212,17 +219,17 @@ fn unwritable(tensor: &Planned, reason: &str) -> Error {
     }
 }
 
-impl<'a> Chunk<'a> {
+impl<'a> WeightChunk<'a> {
     fn name(&self) -> &'a str {
         match self {
-            Chunk::Ready { name, .. } | Chunk::Picked { name, .. } => name,
+            WeightChunk::Ready { name, .. } | WeightChunk::Picked { name, .. } => name,
         }
     }
 
     fn bytes(&self) -> Vec<u8> {
         match self {
-            Chunk::Ready { bytes, .. } => bytes.clone(),
-            Chunk::Picked {
+            WeightChunk::Ready { bytes, .. } => bytes.clone(),
+            WeightChunk::Picked {
                 pool,
                 len_bytes,
                 seed,
@@ -235,7 +242,7 @@ impl<'a> Chunk<'a> {
 impl Pool {
     fn pick(&self, len_bytes: usize, seed: u64) -> Vec<u8> {
         let n_blocks = (self.bytes.len() / self.block_bytes) as u64;
-        let mut rng = Rng::new(seed);
+        let mut rng = SynthRng::new(seed);
         let mut out = Vec::with_capacity(len_bytes);
         while out.len() < len_bytes {
             let block = ((u128::from(rng.bits()) * u128::from(n_blocks)) >> 64) as usize;
@@ -246,7 +253,7 @@ impl Pool {
     }
 }
 
-fn draw<'c>(chunks: impl Iterator<Item = &'c Chunk<'c>>, sender: &SyncSender<Vec<u8>>) {
+fn draw<'c>(chunks: impl Iterator<Item = &'c WeightChunk<'c>>, sender: &SyncSender<Vec<u8>>) {
     for chunk in chunks {
         // The writer gave up: it has an error to report.
         if sender.send(chunk.bytes()).is_err() {
@@ -256,11 +263,11 @@ fn draw<'c>(chunks: impl Iterator<Item = &'c Chunk<'c>>, sender: &SyncSender<Vec
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014): small, fast, the same everywhere.
-struct Rng(u64);
+struct SynthRng(u64);
 
-impl Rng {
-    fn new(seed: u64) -> Rng {
-        Rng(seed)
+impl SynthRng {
+    fn new(seed: u64) -> SynthRng {
+        SynthRng(seed)
     }
 
     fn bits(&mut self) -> u64 {

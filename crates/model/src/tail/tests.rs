@@ -4,7 +4,7 @@ use std::path::Path;
 use millrace_format::{Checkpoint, TensorSpec, gguf};
 
 use crate::recipe::Recipe;
-use crate::synth::{self, Geometry, SynthOptions};
+use crate::synth::{self, ModelGeometry, SynthOptions};
 use crate::{Error, Model};
 
 /// Two layers, with a head of its own.
@@ -18,7 +18,7 @@ fn plain(dir: &Path, recipe: &str) -> Checkpoint {
         seed: 1,
         n_threads: Some(1),
     };
-    let geometry = Geometry::named("qwen-tiny").unwrap();
+    let geometry = ModelGeometry::named("qwen-tiny").unwrap();
     synth::write(geometry, &path, &options, &mut |_, _| {
         ControlFlow::Continue(())
     })
@@ -56,7 +56,7 @@ fn zero(bytes: &mut [Vec<u8>], numerator: usize, more: usize) {
 }
 
 /// Name of the case, the file's last tensors, what is zeroed, and the tensor that is then damaged.
-type Case = (
+type TailCase = (
     &'static str,
     &'static [&'static str],
     fn(&mut [Vec<u8>]),
@@ -69,7 +69,7 @@ const DOWN: &str = "blk.1.ffn_down.weight";
 const UP: &str = "blk.1.ffn_up.weight";
 const OUT: &str = "blk.1.attn_output.weight";
 
-const CASES: [Case; 13] = [
+const CASES: [TailCase; 13] = [
     ("a sound file", &[HEAD], |_| (), None),
     ("padded rows", &[HEAD], |b| zero(b, 3, 0), None),
     (

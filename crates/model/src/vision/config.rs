@@ -3,7 +3,7 @@
 use millrace_format::{Checkpoint, Source, gguf};
 
 use crate::Error;
-use crate::config::hf::Object;
+use crate::config::hf::ConfigObject;
 
 /// A tower's and projector's hyperparameters.
 #[derive(Clone, Debug, PartialEq)]
@@ -142,7 +142,7 @@ pub(super) fn read(checkpoint: &Checkpoint) -> Result<Option<VisionConfig>, Erro
         Source::HuggingFace => {
             let config = checkpoint.hf().and_then(|files| files.config.as_ref());
             match config.and_then(serde_json::Value::as_object) {
-                Some(map) => of_hf(&Object { file, map })?,
+                Some(map) => of_hf(&ConfigObject { file, map })?,
                 None => None,
             }
         }
@@ -154,7 +154,7 @@ pub(super) fn read(checkpoint: &Checkpoint) -> Result<Option<VisionConfig>, Erro
 }
 
 /// Absent keys take the defaults of transformers' classes, which files leave out.
-fn of_hf(config: &Object<'_>) -> Result<Option<VisionConfig>, Error> {
+fn of_hf(config: &ConfigObject<'_>) -> Result<Option<VisionConfig>, Error> {
     let Some(vision) = config.object("vision_config")? else {
         return Ok(None);
     };

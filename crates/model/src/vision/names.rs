@@ -2,7 +2,7 @@
 
 use super::VisionConfig;
 use crate::catalog::Catalog;
-use crate::names::Part;
+use crate::names::ParameterKind;
 
 /// The purpose of a weight of a tower or projector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -100,7 +100,7 @@ impl HfSpelling {
 pub(crate) struct VisionName {
     pub(crate) layer: Option<usize>,
     pub(crate) role: VisionRole,
-    pub(crate) part: Part,
+    pub(crate) part: ParameterKind,
 }
 
 impl VisionName {
@@ -108,13 +108,13 @@ impl VisionName {
         VisionName {
             layer,
             role,
-            part: Part::Weight,
+            part: ParameterKind::Weight,
         }
     }
 
     pub(crate) fn bias(self) -> VisionName {
         VisionName {
-            part: Part::Bias,
+            part: ParameterKind::Bias,
             ..self
         }
     }
@@ -123,7 +123,7 @@ impl VisionName {
     pub(crate) fn usual(self, is_gguf: bool) -> f32 {
         use VisionRole::*;
         match (self.role, self.part) {
-            (Norm1 | Norm2 | PostNorm, Part::Weight) => 1.0,
+            (Norm1 | Norm2 | PostNorm, ParameterKind::Weight) => 1.0,
             // Hugging Face files hold it less one.
             (PooledNorm, _) if is_gguf => 1.0,
             _ => 0.0,
@@ -143,8 +143,8 @@ impl VisionName {
 
     fn suffix(self) -> &'static str {
         match self.part {
-            Part::Weight => "weight",
-            Part::Bias => "bias",
+            ParameterKind::Weight => "weight",
+            ParameterKind::Bias => "bias",
         }
     }
 
@@ -176,8 +176,8 @@ impl VisionConfig {
         let (d, ff) = (self.d_model, self.d_ff);
         let patch = self.patch_size;
         match (name.role, name.part) {
-            (FfnUp, Part::Bias) => vec![ff],
-            (_, Part::Bias) | (Norm1 | Norm2 | PostNorm | PooledNorm, _) => vec![d],
+            (FfnUp, ParameterKind::Bias) => vec![ff],
+            (_, ParameterKind::Bias) | (Norm1 | Norm2 | PostNorm | PooledNorm, _) => vec![d],
             (Patches, _) => vec![d, VisionConfig::CHANNELS, patch, patch],
             (Positions, _) => vec![self.n_patches(), d],
             (AttnQ | AttnK | AttnV | AttnOutput, _) => vec![d, d],

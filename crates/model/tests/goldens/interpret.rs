@@ -1,20 +1,20 @@
 //! Runs a graph by its ops' definitions, in double precision, with no cache and no shortcuts.
 
 use millrace_format::Checkpoint;
-use millrace_model::graph::{Graph, Sequence, ValueId, Weight, WeightId, Weights, exact};
+use millrace_model::graph::{Graph, Sequence, ValueId, Weight, WeightId, WeightValues, exact};
 use millrace_quant::decode_rows;
-use millrace_testkit::Rows;
+use millrace_testkit::GoldenMatrix;
 
 /// What the tests compare.
 pub(crate) struct Output {
-    pub(crate) logits: Rows,
-    pub(crate) hidden: Vec<Rows>,
+    pub(crate) logits: GoldenMatrix,
+    pub(crate) hidden: Vec<GoldenMatrix>,
 }
 
 /// Every weight of a graph in double precision, `[n, k]`.
 struct Numbers(Vec<(usize, Vec<f64>)>);
 
-impl Weights<f64> for Numbers {
+impl WeightValues<f64> for Numbers {
     fn row(&self, id: WeightId, row: usize, out: &mut [f64]) {
         let (k, values) = &self.0[id.0];
         out.copy_from_slice(&values[row * k..][..*k]);
@@ -36,7 +36,7 @@ pub(crate) fn run(graph: &Graph, checkpoint: &Checkpoint, tokens: &[u32]) -> Out
         round: exact,
     };
     let values = sequence.values();
-    let rows = |value: &ValueId| Rows {
+    let rows = |value: &ValueId| GoldenMatrix {
         width: graph.width(*value),
         data: values[value.0].iter().map(|x| *x as f32).collect(),
     };

@@ -26,7 +26,7 @@ pub(super) struct Disk {
 }
 
 /// What is known of a key.
-pub(super) enum Lookup {
+pub(super) enum DiskLookup {
     /// The program.
     Hit(Container),
     /// Nothing.
@@ -39,11 +39,11 @@ pub(super) enum Lookup {
 struct Manifest {
     version: u32,
     #[serde(default)]
-    programs: BTreeMap<String, Entry>,
+    programs: BTreeMap<String, DiskEntry>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Entry {
+struct DiskEntry {
     name: String,
     target: String,
     container_version: u32,
@@ -84,18 +84,23 @@ impl Disk {
         }
     }
 
-    pub(super) fn get(&self, key: ContentHash, target: &str, notify: &dyn Fn(&Notice)) -> Lookup {
+    pub(super) fn get(
+        &self,
+        key: ContentHash,
+        target: &str,
+        notify: &dyn Fn(&Notice),
+    ) -> DiskLookup {
         let manifest = self.manifest(notify);
         let Some(entry) = manifest.programs.get(&key.to_string()) else {
-            return Lookup::Miss;
+            return DiskLookup::Miss;
         };
         match self.read(key, entry, target) {
-            Ok(container) => Lookup::Hit(container),
-            Err(reason) => Lookup::Bad(reason),
+            Ok(container) => DiskLookup::Hit(container),
+            Err(reason) => DiskLookup::Bad(reason),
         }
     }
 
-    fn read(&self, key: ContentHash, entry: &Entry, target: &str) -> Result<Container, String> {
+    fn read(&self, key: ContentHash, entry: &DiskEntry, target: &str) -> Result<Container, String> {
         if entry.container_version != container::VERSION {
             return Err(format!(
                 "it is stale: container version {}, not {}",
@@ -134,7 +139,7 @@ impl Disk {
         let bytes = container.encode();
         self.replace(&self.artifact(key), &bytes)?;
         let mut manifest = self.manifest(notify);
-        let entry = Entry {
+        let entry = DiskEntry {
             name: container.name().to_owned(),
             target: container.target().to_owned(),
             container_version: container::VERSION,

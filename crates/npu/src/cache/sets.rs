@@ -1,20 +1,20 @@
 //! Buffer sets: one buffer a slot, and what moves around a call.
 
 use super::CacheError;
-use super::shared::{Names, Shared};
+use super::shared::{SharedBuffers, SharedNames};
 use crate::{
-    Bound, Buffer, Completion, Container, ContentHash, Device, DeviceError, Direction,
+    BoundProgram, Buffer, Completion, Container, ContentHash, Device, DeviceError, Direction,
     LoadedProgram, Role, Slot, Traffic,
 };
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 /// A set behind its `bo_key`; `None` until it could be allocated.
-pub(super) type Set = Arc<Mutex<Option<BufferSet>>>;
+pub(super) type CacheSlot = Arc<Mutex<Option<BufferSet>>>;
 
 /// What a call gave and moved.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Call {
+pub struct CallResult {
     /// An entry a slot: the bytes of `output` slots, nothing for the others.
     pub outputs: Vec<Vec<u8>>,
     /// Bytes that crossed.
@@ -35,7 +35,7 @@ pub(super) struct BufferSet {
     /// Bytes of the buffers that were allocated for this set.
     allocated_bytes: u64,
     /// The program on these buffers, once it has run.
-    bound: Option<Bound>,
+    bound: Option<BoundProgram>,
 }
 
 /// Fills a static slot, by number, in place.
@@ -90,8 +90,8 @@ impl BufferSet {
     pub(super) fn alloc(
         device: &dyn Device,
         container: &Container,
-        name: Names<'_>,
-        shared: &Shared,
+        name: SharedNames<'_>,
+        shared: &SharedBuffers,
     ) -> Result<BufferSet, CacheError> {
         let slots = container.slots();
         let mut set = BufferSet {
@@ -127,7 +127,7 @@ impl BufferSet {
         &mut self,
         device: &dyn Device,
         program: &Arc<dyn LoadedProgram>,
-    ) -> Result<&Bound, DeviceError> {
+    ) -> Result<&BoundProgram, DeviceError> {
         let bound = match self.bound.take() {
             Some(bound) if Arc::ptr_eq(&bound.program, program) => bound,
             _ => device.bind(program, &self.buffers)?,
@@ -153,7 +153,7 @@ impl BufferSet {
         device: &dyn Device,
         slot: &Slot,
         name: String,
-        shared: &Shared,
+        shared: &SharedBuffers,
     ) -> Result<Arc<Buffer>, CacheError> {
         let buffer = shared.find_or_make(&name, || self.make(device, slot))?;
         if self.can_bind(&buffer, slot) {
@@ -338,7 +338,7 @@ impl BufferSet {
         container: &Container,
         moves: &[Move<'_>],
         mut output: impl FnMut(usize, &[u8]),
-    ) -> Result<Call, CacheError> {
+    ) -> Result<CallResult, CacheError> {
         let before = self.traffic();
         self.write_static(container, moves)?;
         for (number, (slot, wanted)) in container.slots().iter().zip(moves).enumerate() {
@@ -355,7 +355,7 @@ impl BufferSet {
                 buffer.read_range_with(range.clone(), |bytes| output(number, bytes))?;
             }
         }
-        Ok(Call {
+        Ok(CallResult {
             outputs: Vec::new(),
             traffic: self.traffic() - before,
             completion,

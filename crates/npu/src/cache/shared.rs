@@ -6,13 +6,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 
 /// Says what a slot, by number, shares with slots of other sets; nothing for one of its own.
-pub(super) type Names<'a> = &'a dyn Fn(usize) -> Option<String>;
+pub(super) type SharedNames<'a> = &'a dyn Fn(usize) -> Option<String>;
 
 /// By name: filled static buffers, and others from their first use on. Sets keep them alive.
 #[derive(Default)]
-pub(super) struct Shared(Mutex<HashMap<String, Weak<Buffer>>>);
+pub(super) struct SharedBuffers(Mutex<HashMap<String, Weak<Buffer>>>);
 
-impl Shared {
+impl SharedBuffers {
     pub(super) fn find(&self, name: &str) -> Option<Arc<Buffer>> {
         lock(&self.0).get(name).and_then(Weak::upgrade)
     }

@@ -1,7 +1,7 @@
 //! Checks of buffers.
 
 use super::{Factory, ensure, text};
-use crate::{DeviceError, Direction, Held, Traffic, Usage};
+use crate::{DeviceError, DeviceUsage, Direction, Traffic, Usage};
 
 pub(super) fn alloc(factory: Factory<'_>) -> Result<(), String> {
     let subject = factory();
@@ -129,7 +129,7 @@ pub(super) fn memory(factory: Factory<'_>) -> Result<(), String> {
         next
     };
     let held_bytes = buffers.iter().map(|buffer| buffer.size_bytes()).sum();
-    let expected = Held {
+    let expected = DeviceUsage {
         n_programs: 0,
         n_buffers: buffers.len() as u64,
         buffer_bytes: held_bytes,
@@ -150,7 +150,7 @@ pub(super) fn memory(factory: Factory<'_>) -> Result<(), String> {
     }
     drop(buffers);
     let found = device.held();
-    ensure(found == Held::default(), || {
+    ensure(found == DeviceUsage::default(), || {
         format!("it still holds {found:?}")
     })?;
     text(device.alloc(10, Usage::DeviceOnly)).map(|_| ())

@@ -1,7 +1,7 @@
 //! Checks of programs: loading, submitting, waiting.
 
 use super::{Factory, Ready, Sample, Subject, ensure, text};
-use crate::{Container, DeviceError, Direction, Held, Role, Usage};
+use crate::{Container, DeviceError, DeviceUsage, Direction, Role, Usage};
 
 fn each(
     factory: Factory<'_>,
@@ -273,12 +273,12 @@ pub(super) fn fault(factory: Factory<'_>) -> Result<(), String> {
 pub(super) fn held(factory: Factory<'_>) -> Result<(), String> {
     let subject = factory();
     let device = &*subject.device;
-    ensure(device.held() == Held::default(), || {
+    ensure(device.held() == DeviceUsage::default(), || {
         "a fresh device holds something".to_owned()
     })?;
     for sample in subject.samples.iter().chain(&subject.faulty) {
         let ready = Ready::new(device, sample)?;
-        let expected = Held {
+        let expected = DeviceUsage {
             n_programs: 1,
             n_buffers: ready.buffers.len() as u64,
             buffer_bytes: ready.buffers.iter().map(|b| b.size_bytes()).sum(),
@@ -308,7 +308,7 @@ pub(super) fn held(factory: Factory<'_>) -> Result<(), String> {
         })?;
         drop(ready);
         let found = device.held();
-        ensure(found == Held::default(), || {
+        ensure(found == DeviceUsage::default(), || {
             format!("it still holds {found:?}")
         })?;
     }

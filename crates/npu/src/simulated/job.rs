@@ -1,27 +1,27 @@
 //! One submission, with what is to go wrong in it.
 
 use super::lock;
-use crate::inject::{self, Corrupted, Corruption, Injection};
+use crate::inject::{self, Corruption, CorruptionCounts, Injection};
 use crate::{Role, Slot};
 use std::sync::Mutex;
 
 /// One submission to a [`Simulator`](super::Simulator).
-pub struct Job<'a> {
+pub struct SimulatorJob<'a> {
     slots: &'a [Slot],
     /// Slots whose content is to be wrong.
     wrong: Vec<(usize, Corruption)>,
-    corrupted: &'a Mutex<Corrupted>,
+    corrupted: &'a Mutex<CorruptionCounts>,
     stop_after: Option<u64>,
 }
 
-impl<'a> Job<'a> {
+impl<'a> SimulatorJob<'a> {
     pub(super) fn new(
         slots: &'a [Slot],
         wrong: Vec<(usize, Corruption)>,
-        corrupted: &'a Mutex<Corrupted>,
+        corrupted: &'a Mutex<CorruptionCounts>,
         injected: Option<&Injection>,
-    ) -> Job<'a> {
-        Job {
+    ) -> SimulatorJob<'a> {
+        SimulatorJob {
             slots,
             wrong,
             corrupted,
@@ -38,7 +38,7 @@ impl<'a> Job<'a> {
         self.stop_after
     }
 
-    /// Whether [`wrote`](Job::wrote) does anything: a simulator need not find out what was written
+    /// Whether [`wrote`](SimulatorJob::wrote) does anything: a simulator need not find out what was written
     /// where it does not.
     pub fn is_watching(&self) -> bool {
         !self.wrong.is_empty()

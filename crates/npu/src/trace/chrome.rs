@@ -1,7 +1,7 @@
 //! The Chrome trace-event format (JSON object form), as documented in "Trace Event Format"
 //! (Google, the catapult project), which chrome://tracing and Perfetto read.
 
-use super::{Arg, Event, Trace};
+use super::{Arg, Trace, TraceEvent};
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
@@ -77,7 +77,7 @@ fn metadata(name: &str, pid: u64, tid: u64, args: Value) -> Value {
     json!({ "ph": "M", "name": name, "pid": pid, "tid": tid, "args": args })
 }
 
-fn complete(event: &Event, pid: u64, tid: u64) -> Value {
+fn complete(event: &TraceEvent, pid: u64, tid: u64) -> Value {
     let mut value = json!({
         "ph": "X",
         "name": event.name,
@@ -140,7 +140,7 @@ pub fn check_chrome(text: &str) -> Result<ChromeSummary, String> {
     let events = value.get("traceEvents").and_then(Value::as_array);
     let events = events.ok_or("`traceEvents` is not an array")?;
     let mut summary = ChromeSummary::default();
-    let mut names = Names::default();
+    let mut names = TrackNames::default();
     let mut spans: HashMap<(u64, u64), Vec<(f64, f64)>> = HashMap::new();
     for (number, event) in events.iter().enumerate() {
         let at = |problem: String| format!("event {number}: {problem}");
@@ -169,7 +169,7 @@ pub fn check_chrome(text: &str) -> Result<ChromeSummary, String> {
 }
 
 #[derive(Default)]
-struct Names {
+struct TrackNames {
     processes: HashMap<u64, String>,
     threads: HashMap<(u64, u64), String>,
 }
@@ -183,7 +183,7 @@ const METADATA: [&str; 5] = [
 ];
 
 /// The fields that every event has, and metadata; gives process and thread.
-fn fields(event: &Value, names: &mut Names) -> Result<(u64, u64), String> {
+fn fields(event: &Value, names: &mut TrackNames) -> Result<(u64, u64), String> {
     let event = event.as_object().ok_or("not an object")?;
     let id = |key: &str| {
         let id = event.get(key).and_then(Value::as_u64);

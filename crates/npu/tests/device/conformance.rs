@@ -1,10 +1,10 @@
 //! The conformance suite passes a right device and finds every wrong one.
 use crate::ram_device::{Defect, subject};
 use millrace_npu::conformance::{Subject, run, run_virtual};
-use millrace_npu::held::Held;
+use millrace_npu::held::DeviceUsage;
 use millrace_npu::{
-    Bound, Buffer, Completion, Container, Corrupted, Device, DeviceError, DeviceInfo, Fence,
-    Inject, Injection, LoadedProgram, Usage,
+    BoundProgram, Buffer, Completion, Container, CorruptionCounts, Device, DeviceError, DeviceInfo,
+    Fence, Inject, Injection, LoadedProgram, Usage,
 };
 use std::sync::Arc;
 
@@ -56,8 +56,8 @@ impl Inject for Deaf {
 
     fn clear(&self) {}
 
-    fn corrupted(&self) -> Corrupted {
-        Corrupted::default()
+    fn corrupted(&self) -> CorruptionCounts {
+        CorruptionCounts::default()
     }
 
     fn revive(&self) {}
@@ -68,7 +68,7 @@ impl Device for Deaf {
         self.0.info()
     }
 
-    fn held(&self) -> Held {
+    fn held(&self) -> DeviceUsage {
         self.0.held()
     }
 
@@ -84,11 +84,11 @@ impl Device for Deaf {
         &self,
         program: &Arc<dyn LoadedProgram>,
         buffers: &[Arc<Buffer>],
-    ) -> Result<Bound, DeviceError> {
+    ) -> Result<BoundProgram, DeviceError> {
         self.0.bind(program, buffers)
     }
 
-    fn submit(&self, bound: &Bound) -> Result<Fence, DeviceError> {
+    fn submit(&self, bound: &BoundProgram) -> Result<Fence, DeviceError> {
         self.0.submit(bound)
     }
 

@@ -2,11 +2,11 @@
 
 use millrace_npu::conformance::{Sample, Subject};
 use millrace_npu::device::{check_bindings, unique_number};
-use millrace_npu::held::{Held, Holdings, Lease};
+use millrace_npu::held::{DeviceUsage, Holdings, Lease};
 use millrace_npu::ram::RamBuffer;
 use millrace_npu::{
-    Bound, Buffer, Completion, Container, Device, DeviceError, DeviceInfo, Element, ErrorPlace,
-    Fence, LoadedProgram, Provenance, Role, Slot, Usage,
+    BoundProgram, Buffer, Completion, Container, Device, DeviceError, DeviceInfo, Element,
+    ErrorPlace, Fence, LoadedProgram, Provenance, Role, Slot, Usage,
 };
 use std::any::Any;
 use std::collections::HashMap;
@@ -177,7 +177,7 @@ impl Device for RamDevice {
         &self.info
     }
 
-    fn held(&self) -> Held {
+    fn held(&self) -> DeviceUsage {
         self.holdings.held()
     }
 
@@ -238,7 +238,7 @@ impl Device for RamDevice {
         &self,
         program: &Arc<dyn LoadedProgram>,
         buffers: &[Arc<Buffer>],
-    ) -> Result<Bound, DeviceError> {
+    ) -> Result<BoundProgram, DeviceError> {
         let own = program.as_any().downcast_ref::<Program>();
         let own = own.filter(|p| p.owner == self.number);
         if own.is_none() && self.defect != Defect::TakesForeignPrograms {
@@ -250,14 +250,14 @@ impl Device for RamDevice {
         for buffer in buffers {
             RamBuffer::of(buffer, self.number)?;
         }
-        Ok(Bound {
+        Ok(BoundProgram {
             program: program.clone(),
             buffers: buffers.to_vec(),
             stream: None,
         })
     }
 
-    fn submit(&self, bound: &Bound) -> Result<Fence, DeviceError> {
+    fn submit(&self, bound: &BoundProgram) -> Result<Fence, DeviceError> {
         let own = bound.program.as_any().downcast_ref::<Program>();
         let own = own.filter(|p| p.owner == self.number);
         if own.is_none() && self.defect != Defect::TakesForeignPrograms {

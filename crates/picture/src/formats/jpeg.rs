@@ -4,10 +4,10 @@ use zune_jpeg::zune_core::bytestream::ZCursor;
 use zune_jpeg::zune_core::colorspace::ColorSpace;
 use zune_jpeg::zune_core::options::DecoderOptions;
 
-use super::{Fault, Stored, broken, check, rgb_bytes};
+use super::{FilePicture, PictureFault, broken, check, rgb_bytes};
 use crate::Limits;
 
-pub(super) fn read(bytes: &[u8], limits: Limits) -> Result<Stored, Fault> {
+pub(super) fn read(bytes: &[u8], limits: Limits) -> Result<FilePicture, PictureFault> {
     // Sizes are held to `limits` below; files that break rules as cameras do are read.
     let options = DecoderOptions::default()
         .set_strict_mode(false)
@@ -38,7 +38,7 @@ pub(super) fn read(bytes: &[u8], limits: Limits) -> Result<Stored, Fault> {
         ColorSpace::Luma => data.iter().flat_map(|grey| [*grey; 3]).collect(),
         _ => data,
     };
-    Ok(Stored {
+    Ok(FilePicture {
         width,
         height,
         rgb,

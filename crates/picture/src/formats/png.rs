@@ -4,7 +4,7 @@ use std::io::Cursor;
 
 use png::{BitDepth, ColorType, Reader};
 
-use super::{Fault, Stored, broken, check, over_white, rgb_bytes};
+use super::{FilePicture, PictureFault, broken, check, over_white, rgb_bytes};
 use crate::Limits;
 
 /// Where the pixels of a pass of Adam7 lie: the first column, every how many columns, the first row, every how many rows (PNG
@@ -19,7 +19,7 @@ const PASSES: [[usize; 4]; 7] = [
     [0, 1, 1, 2],
 ];
 
-pub(super) fn read(bytes: &[u8], limits: Limits) -> Result<Stored, Fault> {
+pub(super) fn read(bytes: &[u8], limits: Limits) -> Result<FilePicture, PictureFault> {
     // It counts lines and metadata by it; what all takes is checked below. A line has 8 bytes a pixel at most. Metadata grow in a buffer
     // that is there twice, then half as long: three bytes for two that are counted.
     let of_decoder = png::Limits {
@@ -33,14 +33,14 @@ pub(super) fn read(bytes: &[u8], limits: Limits) -> Result<Stored, Fault> {
     decoder.set_ignore_iccp_chunk(true);
     let mut reader = decoder.read_info().map_err(broken)?;
     if reader.info().animation_control.is_some() {
-        return Err(Fault::Animated);
+        return Err(PictureFault::Animated);
     }
     let (width, height) = reader.info().size();
     check(width, height, decode_bytes(&reader), limits)?;
     let (width, height) = (width as usize, height as usize);
     let mut rgb = vec![0; width * height * 3];
     rows(&mut reader, width, &mut rgb)?;
-    Ok(Stored {
+    Ok(FilePicture {
         width,
         height,
         rgb,
@@ -80,7 +80,7 @@ fn rows<R: std::io::BufRead + std::io::Seek>(
     reader: &mut Reader<R>,
     width: usize,
     rgb: &mut [u8],
-) -> Result<(), Fault> {
+) -> Result<(), PictureFault> {
     if direct(reader) {
         for row in rgb.chunks_exact_mut(width * 3) {
             reader.read_row(row).map_err(broken)?;

@@ -18,14 +18,14 @@ fn sixteen_bits_become_the_nearest_of_eight() {
     let mut writer = encoder.write_header().expect("a header");
     writer.write_image_data(&stored).expect("a row");
     drop(writer);
-    let read = |pixels| Format::Png.read(&file, Limits::of_pixels(pixels));
+    let read = |pixels| PictureFormat::Png.read(&file, Limits::of_pixels(pixels));
     let found = read(6).expect("a picture of six pixels");
     let expected: Vec<u8> = levels.iter().flat_map(|(_, level)| [*level; 3]).collect();
     assert_eq!(found.rgb, expected);
     let refused = read(5).expect_err("one pixel more than five");
     assert!(matches!(
         refused,
-        Fault::TooLarge {
+        PictureFault::TooLarge {
             width: 6,
             height: 1
         }

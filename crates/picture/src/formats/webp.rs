@@ -10,14 +10,14 @@ mod prefix;
 
 use std::io::Cursor;
 
-use super::{Fault, Stored, broken, check, over_white};
+use super::{FilePicture, PictureFault, broken, check, over_white};
 use crate::Limits;
 
-pub(super) fn read(bytes: &[u8], limits: Limits) -> Result<Stored, Fault> {
+pub(super) fn read(bytes: &[u8], limits: Limits) -> Result<FilePicture, PictureFault> {
     let mut decoder = image_webp::WebPDecoder::new(Cursor::new(bytes)).map_err(broken)?;
     // Frames without the flag are the decoder's to choose from, in a way of its own.
     if decoder.is_animated() || decoder.num_frames() > 0 {
-        return Err(Fault::Animated);
+        return Err(PictureFault::Animated);
     }
     let (width, height) = decoder.dimensions();
     let kind = (decoder.is_lossy(), decoder.has_alpha());
@@ -33,7 +33,7 @@ pub(super) fn read(bytes: &[u8], limits: Limits) -> Result<Stored, Fault> {
     if decoder.has_alpha() {
         on_white(&mut data);
     }
-    Ok(Stored {
+    Ok(FilePicture {
         width: width as usize,
         height: height as usize,
         rgb: data,
@@ -49,7 +49,7 @@ fn code_bytes(
     width: u32,
     height: u32,
     (is_lossy, has_alpha): (bool, bool),
-) -> Result<u64, Fault> {
+) -> Result<u64, PictureFault> {
     let chunk = |kind: &[u8; 4]| {
         let missing = || broken(format!("it has no chunk {}", kind.escape_ascii()));
         chunks::find(file, kind).ok_or_else(missing)
@@ -69,7 +69,7 @@ fn code_bytes(
 }
 
 /// Whether a lossy picture begins with a key frame of this size (RFC 6386, 9.1).
-fn key_frame(data: &[u8], width: u32, height: u32) -> Result<(), Fault> {
+fn key_frame(data: &[u8], width: u32, height: u32) -> Result<(), PictureFault> {
     let Some([first, _, _, 0x9d, 0x01, 0x2a, size @ ..]) = data.first_chunk::<10>() else {
         return Err(broken("its lossy data do not begin with a key frame"));
     };

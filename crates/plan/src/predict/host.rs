@@ -2,7 +2,7 @@
 
 use crate::attended;
 use crate::{Call, Chunk, HostStep, Phase, Plan};
-use millrace_model::graph::{Attention, Graph, Linear, Memory, Node, Op, ValueId};
+use millrace_model::graph::{Attention, Graph, Linear, Node, Op, SequenceMemory, ValueId};
 
 /// A pass as the host sees it.
 pub struct HostWork<'a> {
@@ -117,7 +117,7 @@ impl HostWork<'_> {
             return 0;
         };
         let inputs = match node.op.memory() {
-            Memory::KvCache(_) => &node.inputs[..node.inputs.len().min(1)],
+            SequenceMemory::KvCache(_) => &node.inputs[..node.inputs.len().min(1)],
             _ => &node.inputs[..],
         };
         let values = inputs.iter().chain([&node.output]);

@@ -104,7 +104,7 @@ fn span<'t>(
     name: &str,
     start_ns: f64,
     ns: f64,
-) -> &'t mut millrace_npu::trace::Event {
+) -> &'t mut millrace_npu::trace::TraceEvent {
     let from = start_ns.round() as u64;
     let to = (start_ns + ns).round() as u64;
     trace.event(track, name, from, to.saturating_sub(from))

@@ -5,7 +5,9 @@ use super::link::Files;
 use super::loaded::Loaded;
 use crate::board::{Board, TaskAt};
 use crate::program;
-use millrace_npu::inject::{self, Corrupted, Corruption, Event, Inject, Injection, Injections};
+use millrace_npu::inject::{
+    self, Corruption, CorruptionCounts, Inject, Injection, InjectionEvent, Injections,
+};
 use millrace_npu::{Buffer, DeviceError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Default)]
 pub(super) struct Asked {
     waiting: Mutex<Injections>,
-    corrupted: Arc<Mutex<Corrupted>>,
+    corrupted: Arc<Mutex<CorruptionCounts>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -26,18 +28,18 @@ pub(super) struct Wrong {
     before: Vec<(Arc<Buffer>, Vec<u8>)>,
     /// How the result shall be wrong.
     result: Vec<Corruption>,
-    corrupted: Arc<Mutex<Corrupted>>,
+    corrupted: Arc<Mutex<CorruptionCounts>>,
 }
 
 impl Asked {
-    pub(super) fn take(&self, event: Event) -> Option<Injection> {
+    pub(super) fn take(&self, event: InjectionEvent) -> Option<Injection> {
         lock(&self.waiting).take(event)
     }
 
     /// Has the board do what was asked for, at the next submission.
     pub(super) fn plan(&self, board: &Board, loaded: &Loaded) {
         let first = board.n_jobs();
-        match self.take(Event::Submission) {
+        match self.take(InjectionEvent::Submission) {
             Some(Injection::Timeout) => board.change_faults(|faults| faults.hung.push(first)),
             Some(Injection::Lose) => board.change_faults(|faults| faults.gone_at = Some(first)),
             // A task is a unit of work.
@@ -120,10 +122,10 @@ impl Inject for RkDevice {
 
     fn clear(&self) {
         lock(&self.asked.waiting).clear();
-        *lock(&self.asked.corrupted) = Corrupted::default();
+        *lock(&self.asked.corrupted) = CorruptionCounts::default();
     }
 
-    fn corrupted(&self) -> Corrupted {
+    fn corrupted(&self) -> CorruptionCounts {
         *lock(&self.asked.corrupted)
     }
 

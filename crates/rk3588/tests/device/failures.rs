@@ -2,7 +2,7 @@
 
 use crate::data::{case, tiling};
 use crate::{Ready, board, device_on};
-use millrace_npu::{Device, DeviceError, Held};
+use millrace_npu::{Device, DeviceError, DeviceUsage};
 use millrace_rk3588::Machine;
 use millrace_rk3588::board::{Board, BoardOptions, Faults, Mode, TaskAt};
 use millrace_rk3588::matmul::Kind;
@@ -168,7 +168,7 @@ fn a_thousand_failing_runs_leave_nothing() {
         assert!(ready.run(&device).is_err(), "round {round}");
         drop(ready);
         board.set_faults(Faults::default());
-        assert_eq!(device.held(), Held::default(), "round {round}");
+        assert_eq!(device.held(), DeviceUsage::default(), "round {round}");
         assert_eq!(board.n_bos(), bos, "round {round}");
     }
     let ready = ready(&device);

@@ -7,7 +7,7 @@ use millrace_format::Source;
 use millrace_model::Model;
 use millrace_model::graph::{Graph, Op};
 use millrace_model::recipe::Recipe;
-use millrace_model::synth::Geometry;
+use millrace_model::synth::ModelGeometry;
 use millrace_npu::{Corruption, Inject, Injection};
 use millrace_plan::predict::{self, Work};
 use millrace_plan::{
@@ -18,7 +18,7 @@ use millrace_rk3588::target::Row;
 use millrace_rk3588::{Machine, RkDevice};
 use millrace_runtime::npu::{NpuModel, NpuOptions, NpuSession, PlannedEngine};
 use millrace_runtime::{
-    BatchItem, Engine, LoadedModel, LogitsFor, Rows, SeqId, StepShape, StepSink,
+    BatchItem, Engine, ItemRows, LoadedModel, LogitsFor, SeqId, StepShape, StepSink,
 };
 use millrace_testkit::golden::Golden;
 use millrace_verify::ops::{CheckSummary, Mismatch, OpCheck};
@@ -115,7 +115,7 @@ impl StepSink for Logits {
         self.0 = vec![Vec::new(); shape.n_items];
     }
 
-    fn logits(&mut self, rows: Rows<'_>) {
+    fn logits(&mut self, rows: ItemRows<'_>) {
         self.0[rows.item].extend_from_slice(rows.data);
     }
 }
@@ -370,7 +370,7 @@ fn it_is_where_the_prediction_says() {
 /// The choice is worth it as a whole: a prompt of 4,096 tokens in passes of 256, two layers of Llama-3.2-1B's shape.
 #[test]
 fn the_prediction_of_a_long_prompt_is_no_worse_for_it() {
-    let geometry = Geometry::named("llama-3.2-1b").unwrap();
+    let geometry = ModelGeometry::named("llama-3.2-1b").unwrap();
     let recipe = Recipe::parse("BF16").unwrap();
     let model = Model::without_weights(geometry, Some(2), recipe, Source::HuggingFace).unwrap();
     let predicted = |by: &dyn Planner| {

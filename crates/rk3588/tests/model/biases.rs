@@ -4,7 +4,7 @@
 use crate::planner;
 use millrace_format::Checkpoint;
 use millrace_kernels::{Cpu, CpuOptions};
-use millrace_model::convert::{Container, Conversion, Recipe, Target};
+use millrace_model::convert::{Conversion, ConversionTarget, OutputContainer, Recipe};
 use millrace_model::graph::{Graph, Linear, Op};
 use millrace_npu::{self as npu, Device, DeviceError};
 use millrace_plan::{
@@ -252,8 +252,8 @@ fn a_bias_goes_where_the_rows_of_its_weight_go() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("model.gguf");
     let golden = Checkpoint::open(Golden::named("llama-linear-bias").hf()).unwrap();
-    let target = Target {
-        container: Container::Gguf,
+    let target = ConversionTarget {
+        container: OutputContainer::Gguf,
         recipe: Recipe::parse("F32").unwrap(),
     };
     let conversion = Conversion::new(&golden, target).unwrap();

@@ -5,7 +5,7 @@ mod attention;
 mod biases;
 
 use millrace_model::graph::{Linear, Op};
-use millrace_npu::{Device, DeviceError, Held, Inject, Injection};
+use millrace_npu::{Device, DeviceError, DeviceUsage, Inject, Injection};
 use millrace_plan::predict::{self, Work};
 use millrace_plan::{Planner, Settings, Target, WeightLayout};
 use millrace_rk3588::board::{Board, BoardOptions, Faults};
@@ -32,7 +32,7 @@ struct Setup {
     after_token: Vec<f32>,
     /// Calls of a prompt and of a token.
     n_calls: [u64; 2],
-    held: Held,
+    held: DeviceUsage,
     n_bos: u64,
 }
 
@@ -81,7 +81,7 @@ impl Setup {
             let again = step(&mut session).unwrap_err();
             let lost = matches!(again.device(), Some(DeviceError::Lost { .. }));
             assert!(lost, "{again}");
-            assert_eq!(self.device.held(), Held::default());
+            assert_eq!(self.device.held(), DeviceUsage::default());
             self.device.revive();
             let mut other = NpuSession::new(&self.npu).unwrap();
             other.prefill(&PROMPT).unwrap();

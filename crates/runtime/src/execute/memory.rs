@@ -3,13 +3,13 @@
 use super::ops::{Ops, Tokens};
 use crate::kv::{CacheParts, LayerCache, PAGE_TOKENS, StateSlab};
 use crate::sequences::SeqId;
-use millrace_graph::{Keys, KvShape, Memory, Node, StateShape};
+use millrace_graph::{Keys, KvShape, Node, SequenceMemory, StateShape};
 use millrace_kernels::{self as kernels, KvRun, KvSide, kv_read};
 use std::ops::Range;
 
 /// Neighbouring tokens of one sequence.
 #[derive(Clone, Debug)]
-pub(crate) struct Span {
+pub(crate) struct SequenceSpan {
     /// Their rows.
     pub(crate) rows: Range<usize>,
     /// Position of the first.
@@ -42,15 +42,19 @@ impl Ops<'_> {
     pub(crate) fn over_memory(
         &self,
         node: &Node,
-        (tokens, span): (Tokens<'_>, Span),
+        (tokens, span): (Tokens<'_>, SequenceSpan),
         inputs: &[&[f32]],
         past: Past<'_>,
         out: &mut [f32],
     ) {
         match node.op.memory() {
-            Memory::None => self.by_definition(node, tokens, inputs, out),
-            Memory::KvCache(kv) => self.over_cache(node, kv, (tokens, span), inputs, past, out),
-            Memory::State(state) => self.over_state(node, state, (tokens, span), inputs, past, out),
+            SequenceMemory::None => self.by_definition(node, tokens, inputs, out),
+            SequenceMemory::KvCache(kv) => {
+                self.over_cache(node, kv, (tokens, span), inputs, past, out)
+            }
+            SequenceMemory::State(state) => {
+                self.over_state(node, state, (tokens, span), inputs, past, out)
+            }
         }
     }
 
@@ -58,7 +62,7 @@ impl Ops<'_> {
         &self,
         node: &Node,
         kv: KvShape,
-        (tokens, span): (Tokens<'_>, Span),
+        (tokens, span): (Tokens<'_>, SequenceSpan),
         inputs: &[&[f32]],
         past: Past<'_>,
         out: &mut [f32],
@@ -108,7 +112,7 @@ impl Ops<'_> {
         &self,
         node: &Node,
         state: StateShape,
-        (tokens, span): (Tokens<'_>, Span),
+        (tokens, span): (Tokens<'_>, SequenceSpan),
         inputs: &[&[f32]],
         past: Past<'_>,
         out: &mut [f32],

@@ -3,10 +3,10 @@
 use crate::Error;
 use crate::load::LoadedModel;
 use millrace_graph::{
-    self as graph, Graph, Node, Op, RmsNorm, RopeStyle, RotateHeads, Row, WeightId, WeightKind,
-    Weights, exact,
+    self as graph, Graph, Node, Op, RmsNorm, RopeStyle, RotateHeads, TokenContext, WeightId,
+    WeightKind, WeightValues, exact,
 };
-use millrace_kernels::matmul::Matrix;
+use millrace_kernels::matmul::WeightMatrix;
 use millrace_kernels::{self as kernels, Cpu, RopeTable};
 use millrace_quant as quant;
 
@@ -18,7 +18,7 @@ pub struct Numbers<'a> {
     pub vectors: &'a [Vec<f32>],
 }
 
-impl Weights<f32> for Numbers<'_> {
+impl WeightValues<f32> for Numbers<'_> {
     fn row(&self, id: WeightId, row: usize, out: &mut [f32]) {
         let spec = &self.model.model().graph.weights[id.0];
         let (n, k) = (spec.n_experts * spec.n, spec.k);
@@ -116,8 +116,8 @@ impl<'a> Ops<'a> {
         tokens: Tokens<'_>,
         index: usize,
         inputs: &'r [&'r [f32]],
-    ) -> Row<'r, f32> {
-        Row {
+    ) -> TokenContext<'r, f32> {
+        TokenContext {
             graph: self.graph(),
             weights: self,
             token: tokens.ids[index],
@@ -132,7 +132,7 @@ impl<'a> Ops<'a> {
     ///
     /// # Errors
     /// A shape or a format that kernels do not take.
-    pub(crate) fn matrix(&self, weight: WeightId) -> Result<Matrix<'a>, Error> {
+    pub(crate) fn matrix(&self, weight: WeightId) -> Result<WeightMatrix<'a>, Error> {
         matrix(self.model, weight)
     }
 
@@ -141,7 +141,7 @@ impl<'a> Ops<'a> {
     }
 }
 
-impl Weights<f32> for Ops<'_> {
+impl WeightValues<f32> for Ops<'_> {
     fn row(&self, id: WeightId, row: usize, out: &mut [f32]) {
         let Ops { model, vectors, .. } = *self;
         Numbers { model, vectors }.row(id, row, out);
@@ -166,10 +166,10 @@ pub(crate) fn rope_table(rope: &graph::Rope) -> RopeTable {
 }
 
 /// The weight as a matrix over the checkpoint's own bytes.
-pub(super) fn matrix(model: &LoadedModel, weight: WeightId) -> Result<Matrix<'_>, Error> {
+pub(super) fn matrix(model: &LoadedModel, weight: WeightId) -> Result<WeightMatrix<'_>, Error> {
     let spec = &model.model().graph.weights[weight.0];
     let bytes = model.weight_bytes(weight);
-    Ok(Matrix::new(spec.dtype, spec.n, spec.k, bytes)?)
+    Ok(WeightMatrix::new(spec.dtype, spec.n, spec.k, bytes)?)
 }
 
 /// Tries every matrix once, so that steps need not fail.

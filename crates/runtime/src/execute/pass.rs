@@ -3,16 +3,16 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use millrace_graph::{self as graph, Attention, Embed, Memory, Node, Op};
+use millrace_graph::{self as graph, Attention, Embed, Node, Op, SequenceMemory};
 use millrace_kernels as kernels;
-use millrace_kernels::matmul::{Activations, Matrix, Product, matmul};
+use millrace_kernels::matmul::{Activations, Multiplication, WeightMatrix, matmul};
 use millrace_kernels::{AttentionInput, AttentionScratch, Cpu, KvRun, RopeTable};
 
-use super::memory::{Past, Span};
+use super::memory::{Past, SequenceSpan};
 use super::ops::{self, Ops, Tokens, decode_vectors, has_kernel, rope_table};
 use super::plan::{CpuPlan, Head, LinearPart, PlanError, Register, StepKind};
 use crate::Error;
-use crate::image::{self, Image, Placed};
+use crate::image::{self, Image, ImageRows};
 use crate::kv::{CacheParts, LayerCache, PageTables};
 use crate::load::LoadedModel;
 use crate::sequences::SeqId;
@@ -32,7 +32,7 @@ pub(crate) struct RunSpan {
 pub(crate) struct Chunk {
     pub(crate) tokens: Vec<u32>,
     /// The images that some rows are of, in order.
-    pub(crate) images: Vec<Placed>,
+    pub(crate) images: Vec<ImageRows>,
     /// Those rows alone: they see each other.
     blocks: Vec<Range<usize>>,
     /// The tokens with something of the vocabulary in place of images' rows.
@@ -72,7 +72,7 @@ impl Chunk {
 }
 
 /// Takes what a pass hands back.
-pub(crate) trait Sink {
+pub(crate) trait PassSink {
     /// Rows `[m, d_model]` of hidden state `index` (see [`Graph::hidden`]).
     fn hidden(&mut self, index: usize, rows: &[f32]);
     /// Some of the wanted logit rows `[_, vocab]`, of `width` elements; calls come in the order of the
@@ -81,9 +81,9 @@ pub(crate) trait Sink {
 }
 
 /// Scratch buffers, each `max_chunk` rows of the widest value it ever holds.
-struct Buffers(Vec<Vec<f32>>);
+struct PassBuffers(Vec<Vec<f32>>);
 
-impl Buffers {
+impl PassBuffers {
     fn rows(&self, slot: Register, m: usize) -> &[f32] {
         &self.0[slot.buffer][..m * slot.width]
     }
@@ -93,7 +93,7 @@ impl Buffers {
     }
 
     /// Writes `out` while the other buffers can be read. A plan never reads a step's own output.
-    fn write(&mut self, out: Register, m: usize, f: impl FnOnce(&Buffers, &mut [f32])) {
+    fn write(&mut self, out: Register, m: usize, f: impl FnOnce(&PassBuffers, &mut [f32])) {
         let mut taken = std::mem::take(&mut self.0[out.buffer]);
         f(self, &mut taken[..m * out.width]);
         self.0[out.buffer] = taken;
@@ -114,7 +114,7 @@ pub(crate) struct Executor {
     /// Norm weights and biases as f32, by weight; empty for matrices.
     vectors: Vec<Vec<f32>>,
     ropes: Vec<RopeTable>,
-    buffers: Buffers,
+    buffers: PassBuffers,
     activations: Activations,
     attention: AttentionScratch,
     /// Empty between steps; kept for its memory.
@@ -140,7 +140,7 @@ impl Executor {
             .map(|width| vec![0.0; width * max_chunk])
             .collect();
         Ok(Executor {
-            buffers: Buffers(buffers),
+            buffers: PassBuffers(buffers),
             vectors: decode_vectors(model, graph)?,
             ropes: graph.ropes.iter().map(rope_table).collect(),
             activations: Activations::default(),
@@ -170,7 +170,7 @@ impl Executor {
         model: &LoadedModel,
         mut cache: CacheParts<'_>,
         chunk: &Chunk,
-        sink: &mut dyn Sink,
+        sink: &mut dyn PassSink,
     ) -> Result<(), Error> {
         let mut m = chunk.tokens.len();
         let drop_rows = !chunk.hidden && chunk.logit_rows.len() < m;
@@ -249,14 +249,14 @@ impl Executor {
     }
 
     /// Computes the logits of the first `m` rows of the head's input, some rows at a time.
-    fn head(&mut self, cpu: &Cpu, model: &LoadedModel, m: usize, sink: &mut dyn Sink) {
+    fn head(&mut self, cpu: &Cpu, model: &LoadedModel, m: usize, sink: &mut dyn PassSink) {
         let Head { x, weight, bias } = self.plan.head;
         let weight = known_matrix(model, weight);
         let bias = bias.map(|bias| &self.vectors[bias.0][..]);
         for x in self.buffers.rows(x, m).chunks(HEAD_ROWS * x.width) {
             let rows = x.len() / weight.k();
             let out = &mut self.logits[..rows * weight.n()];
-            let product = Product {
+            let product = Multiplication {
                 weight,
                 bias,
                 out: &mut *out,
@@ -275,7 +275,7 @@ fn plan_of(model: &LoadedModel) -> Result<CpuPlan, PlanError> {
 }
 
 /// The weight as a matrix, of those that [`Executor::new`] has tried.
-fn known_matrix(model: &LoadedModel, weight: graph::WeightId) -> Matrix<'_> {
+fn known_matrix(model: &LoadedModel, weight: graph::WeightId) -> WeightMatrix<'_> {
     ops::matrix(model, weight).expect("every matrix was checked when the executor was made")
 }
 
@@ -293,7 +293,7 @@ struct Compute<'a> {
 impl Compute<'_> {
     fn run(
         &self,
-        buffers: &mut Buffers,
+        buffers: &mut PassBuffers,
         cache: &mut CacheParts<'_>,
         scratch: (&mut AttentionScratch, &mut Vec<KvRun<'static>>),
     ) -> Result<(), Error> {
@@ -322,7 +322,7 @@ impl Compute<'_> {
         Ok(())
     }
 
-    fn embed(&self, embed: &Embed, buffers: &mut Buffers) -> Result<(), Error> {
+    fn embed(&self, embed: &Embed, buffers: &mut PassBuffers) -> Result<(), Error> {
         let table = known_matrix(self.ops.model, embed.table);
         let out = buffers.rows_mut(self.out, self.m);
         kernels::embed(self.ops.cpu, &table, &self.chunk.ids, embed.scale, out)?;
@@ -333,17 +333,17 @@ impl Compute<'_> {
         Ok(())
     }
 
-    fn by_definition(&self, buffers: &mut Buffers, cache: &mut CacheParts<'_>) {
+    fn by_definition(&self, buffers: &mut PassBuffers, cache: &mut CacheParts<'_>) {
         let tokens = self.tokens;
         buffers.write(self.out, self.m, |buffers, out| {
             let rows = |input: &Register| buffers.rows(*input, self.m);
             let inputs: Vec<&[f32]> = self.inputs.iter().map(rows).collect();
-            if self.node.op.memory() == Memory::None {
+            if self.node.op.memory() == SequenceMemory::None {
                 return self.ops.by_definition(self.node, tokens, &inputs, out);
             }
             for span in &self.chunk.spans {
                 let past = Past::of(cache, span.seq);
-                let span = Span {
+                let span = SequenceSpan {
                     rows: span.rows.clone(),
                     first_pos: span.first_pos,
                 };
@@ -363,7 +363,13 @@ struct Linears<'a> {
 }
 
 impl Linears<'_> {
-    fn run(&self, cpu: &Cpu, parts: &[LinearPart], buffers: &mut Buffers, act: &mut Activations) {
+    fn run(
+        &self,
+        cpu: &Cpu,
+        parts: &[LinearPart],
+        buffers: &mut PassBuffers,
+        act: &mut Activations,
+    ) {
         // Arrays, not a vector: a decode step allocates nothing.
         match parts {
             [a] => self.run_parts(cpu, [a], buffers, act),
@@ -379,7 +385,7 @@ impl Linears<'_> {
         &self,
         cpu: &Cpu,
         parts: [&LinearPart; N],
-        buffers: &mut Buffers,
+        buffers: &mut PassBuffers,
         activations: &mut Activations,
     ) {
         let mut outs = parts.map(|part| std::mem::take(&mut buffers.0[part.out.buffer]));
@@ -387,7 +393,7 @@ impl Linears<'_> {
         let mut products = outs.each_mut().map(|out| {
             let part = parts[i];
             i += 1;
-            Product {
+            Multiplication {
                 weight: known_matrix(self.model, part.weight),
                 bias: part.bias.map(|bias| &self.vectors[bias.0][..]),
                 out: &mut out[..self.m * part.out.width],
@@ -414,7 +420,7 @@ struct AttendArgs<'a> {
 
 fn attend(
     cpu: &Cpu,
-    buffers: &mut Buffers,
+    buffers: &mut PassBuffers,
     (scratch, memory): (&mut AttentionScratch, &mut Vec<KvRun<'static>>),
     layer: &mut LayerCache,
     tables: PageTables<'_>,

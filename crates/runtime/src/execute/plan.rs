@@ -45,7 +45,7 @@ pub(crate) enum StepKind {
 
 /// One step, and the hidden states its outputs are.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Step {
+pub(crate) struct ExecutionStep {
     pub(crate) kind: StepKind,
     /// `(index into Graph::hidden, place)` to capture when asked for.
     pub(crate) hidden: Vec<(usize, Register)>,
@@ -62,7 +62,7 @@ pub(crate) struct Head {
 /// A CPU execution plan.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CpuPlan {
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<ExecutionStep>,
     /// Elements a token of each buffer.
     pub(crate) buffer_widths: Vec<usize>,
     /// Steps from here on are independent by token: rows without logits may be dropped first.
@@ -93,17 +93,17 @@ impl CpuPlan {
         // All but the head, which is no step.
         let (_, body) = graph.nodes.split_last().ok_or(PlanError::NoHead)?;
         let groups = group_linears(body);
-        Builder::new(graph, &groups).build()
+        PlanBuilder::new(graph, &groups).build()
     }
 }
 
 /// Nodes that run as one step, in execution order; more than one only for linears.
-type Group = Vec<usize>;
+type FusionGroup = Vec<usize>;
 
 /// Hoists every op that is computed better beside others of its input to the first of them. It depends on nothing
 /// but its input, so the order stays valid.
-fn group_linears(nodes: &[Node]) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
+fn group_linears(nodes: &[Node]) -> Vec<FusionGroup> {
+    let mut groups: Vec<FusionGroup> = Vec::new();
     let mut taken = vec![false; nodes.len()];
     for (i, node) in nodes.iter().enumerate() {
         if taken[i] {
@@ -124,19 +124,19 @@ fn group_linears(nodes: &[Node]) -> Vec<Group> {
     groups
 }
 
-struct Builder<'g> {
+struct PlanBuilder<'g> {
     graph: &'g Graph,
-    groups: &'g [Group],
+    groups: &'g [FusionGroup],
     /// For each value, the last group that reads it (`usize::MAX` for the head).
     last_use: Vec<usize>,
     slot_of: Vec<Option<Register>>,
     widths: Vec<usize>,
     free: Vec<usize>,
-    steps: Vec<Step>,
+    steps: Vec<ExecutionStep>,
 }
 
-impl<'g> Builder<'g> {
-    fn new(graph: &'g Graph, groups: &'g [Group]) -> Self {
+impl<'g> PlanBuilder<'g> {
+    fn new(graph: &'g Graph, groups: &'g [FusionGroup]) -> Self {
         let mut last_use = vec![0; graph.values.len()];
         for (g, group) in groups.iter().enumerate() {
             for &i in group {
@@ -148,7 +148,7 @@ impl<'g> Builder<'g> {
         for input in graph.nodes.last().iter().flat_map(|head| &head.inputs) {
             last_use[input.0] = usize::MAX;
         }
-        Builder {
+        PlanBuilder {
             graph,
             groups,
             last_use,
@@ -215,7 +215,7 @@ impl<'g> Builder<'g> {
         };
         let outputs = group.iter().map(|&i| self.graph.nodes[i].output);
         let hidden = outputs.flat_map(|value| self.hidden_of(value)).collect();
-        self.steps.push(Step { kind, hidden });
+        self.steps.push(ExecutionStep { kind, hidden });
     }
 
     /// The input that an op overwrites, one that dies here where there is one. A definition reads rows while it
@@ -293,7 +293,7 @@ impl<'g> Builder<'g> {
             return x;
         }
         let out = self.allocate(output);
-        self.steps.push(Step {
+        self.steps.push(ExecutionStep {
             kind: StepKind::Copy { x, out },
             hidden: Vec::new(),
         });

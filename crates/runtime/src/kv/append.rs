@@ -1,7 +1,7 @@
 //! Appending to sequences: whether there is room, pages to write, and what becomes of full ones.
 
-use super::pages::Group;
-use super::{KvCache, PAGE_TOKENS, Sequence};
+use super::pages::LayerGroup;
+use super::{KvCache, KvSequence, PAGE_TOKENS};
 use crate::Error;
 use crate::sequences::SeqId;
 
@@ -57,7 +57,7 @@ impl KvCache {
     }
 
     /// The most pages of a group that the sequence takes at a time while it grows by `n_tokens`.
-    fn pages_wanted(&self, g: usize, sequence: Option<&Sequence>, n_tokens: usize) -> usize {
+    fn pages_wanted(&self, g: usize, sequence: Option<&KvSequence>, n_tokens: usize) -> usize {
         if n_tokens == 0 {
             return 0;
         }
@@ -87,7 +87,7 @@ impl KvCache {
     }
 
     /// The place in the table of a page that is both shared and about to be written, and the page.
-    fn shared_tail(&self, sequence: &Sequence, g: usize) -> Option<(usize, u32)> {
+    fn shared_tail(&self, sequence: &KvSequence, g: usize) -> Option<(usize, u32)> {
         let len = sequence.tokens.len();
         if len.is_multiple_of(PAGE_TOKENS) {
             return None;
@@ -98,7 +98,7 @@ impl KvCache {
         self.groups[g].is_shared(page).then_some((slot, page))
     }
 
-    fn pages_needed(&self, sequence: &Sequence, g: usize, n_tokens: usize) -> usize {
+    fn pages_needed(&self, sequence: &KvSequence, g: usize, n_tokens: usize) -> usize {
         let end = sequence.tokens.len().saturating_add(n_tokens);
         let end = end.div_ceil(PAGE_TOKENS);
         let fresh = end.saturating_sub(sequence.tables[g].end());
@@ -173,9 +173,9 @@ impl KvCache {
 /// Enters the pages that became full into the index. Where the index has one of the same tokens, the
 /// sequence goes on with that one: both hold the same bits.
 fn keep_full_pages(
-    sequence: &mut Sequence,
+    sequence: &mut KvSequence,
     prefixes: Option<&mut super::PrefixIndex>,
-    groups: &mut [Group],
+    groups: &mut [LayerGroup],
     now: u64,
 ) {
     let Some(prefixes) = prefixes else {

@@ -4,7 +4,7 @@ use crate::kv::prefix::NodeId;
 
 /// Layers that share a window, and their page allocator.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct LayerGroup {
     pub(super) window: Option<usize>,
     pub(super) layers: Vec<usize>,
     pub(super) n_pages: usize,
@@ -25,10 +25,10 @@ struct Page {
     stamp: u64,
 }
 
-impl Group {
+impl LayerGroup {
     /// A group whose pages are not laid out yet.
-    pub(super) fn new(window: Option<usize>, n_pages: usize) -> Group {
-        Group {
+    pub(super) fn new(window: Option<usize>, n_pages: usize) -> LayerGroup {
+        LayerGroup {
             window,
             layers: vec![],
             n_pages,
@@ -44,7 +44,7 @@ impl Group {
         self.free = (0..self.n_pages as u32).rev().collect();
     }
 
-    /// Pages that [`Group::take`] can give once the prefix index has let go of the idle ones.
+    /// Pages that [`LayerGroup::take`] can give once the prefix index has let go of the idle ones.
     pub(super) fn available(&self) -> usize {
         self.free.len() + self.n_idle
     }

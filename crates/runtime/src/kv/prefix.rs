@@ -13,7 +13,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU32;
 
 use super::PAGE_TOKENS;
-use super::pages::Group;
+use super::pages::LayerGroup;
 
 /// A node of the index; nodes are numbered from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -31,7 +31,7 @@ impl NodeId {
 }
 
 #[derive(Clone, Debug)]
-struct Node {
+struct PrefixNode {
     parent: Option<NodeId>,
     /// Pages from the root to here, this one included.
     n_pages: usize,
@@ -42,7 +42,7 @@ struct Node {
     tokens: [u32; PAGE_TOKENS],
 }
 
-impl Node {
+impl PrefixNode {
     fn is(&self, scope: u64, tokens: &[u32]) -> bool {
         self.scope == scope && self.tokens[..] == *tokens
     }
@@ -65,7 +65,7 @@ pub struct PrefixCounters {
 
 /// A beginning of a prompt whose pages are there.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct PrefixMatch {
     /// Tokens.
     pub(super) len: usize,
     /// The nodes from the first page on, as many as `len` touches.
@@ -75,7 +75,7 @@ pub(super) struct Found {
 /// The index. Its memory is taken at the start: a step that fills a page allocates nothing.
 #[derive(Debug)]
 pub(super) struct PrefixIndex {
-    nodes: Vec<Option<Node>>,
+    nodes: Vec<Option<PrefixNode>>,
     free: Vec<NodeId>,
     /// By parent and hash of scope and tokens.
     children: HashMap<(Option<NodeId>, u64), NodeId>,
@@ -101,12 +101,12 @@ impl PrefixIndex {
         }
     }
 
-    fn node(&self, id: NodeId) -> &Node {
+    fn node(&self, id: NodeId) -> &PrefixNode {
         let node = self.nodes[id.index()].as_ref();
         node.expect("whoever names a node holds a use or a page of it")
     }
 
-    fn node_mut(&mut self, id: NodeId) -> &mut Node {
+    fn node_mut(&mut self, id: NodeId) -> &mut PrefixNode {
         let node = self.nodes[id.index()].as_mut();
         node.expect("whoever names a node holds a use or a page of it")
     }
@@ -145,7 +145,7 @@ impl PrefixIndex {
         scope: u64,
         parent: Option<NodeId>,
         tokens: &[u32],
-        groups: &mut [Group],
+        groups: &mut [LayerGroup],
     ) -> Option<NodeId> {
         let hash = self.hasher.hash_one((scope, tokens));
         if let Some(&node) = self.children.get(&(parent, hash)) {
@@ -157,7 +157,7 @@ impl PrefixIndex {
             all.find(|&group| self.evict(groups, group))?;
         }
         let id = self.free.pop()?;
-        self.nodes[id.index()] = Some(Node {
+        self.nodes[id.index()] = Some(PrefixNode {
             parent,
             n_pages: self.depth(parent) + 1,
             uses: 0,
@@ -218,7 +218,7 @@ impl PrefixIndex {
     }
 
     /// Gives up the kept page of `group` that was used longest ago; false if there is none.
-    pub(super) fn evict(&mut self, groups: &mut [Group], group: usize) -> bool {
+    pub(super) fn evict(&mut self, groups: &mut [LayerGroup], group: usize) -> bool {
         let depth = |node| self.depth(Some(node));
         let Some((page, node)) = groups[group].least_recent(depth) else {
             return false;
@@ -236,7 +236,7 @@ impl PrefixIndex {
         true
     }
 
-    fn forget(&mut self, groups: &mut [Group], group: usize, node: NodeId, page: u32) {
+    fn forget(&mut self, groups: &mut [LayerGroup], group: usize, node: NodeId, page: u32) {
         groups[group].forget(page);
         self.set_page(node, group, None);
         self.counters.n_evicted_pages += 1;
@@ -248,8 +248,8 @@ impl PrefixIndex {
         scope: u64,
         prompt: &[u32],
         most: usize,
-        (groups, state_group): (&[Group], Option<usize>),
-    ) -> Found {
+        (groups, state_group): (&[LayerGroup], Option<usize>),
+    ) -> PrefixMatch {
         let mut nodes = Vec::new();
         let mut len = 0;
         // By group, how many nodes up to this one have a page without a gap.
@@ -278,7 +278,7 @@ impl PrefixIndex {
             }
         }
         nodes.truncate(len.div_ceil(PAGE_TOKENS));
-        Found { len, nodes }
+        PrefixMatch { len, nodes }
     }
 
     /// The pages of each node, by group, for tests that look for useless ones.

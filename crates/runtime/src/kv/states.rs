@@ -9,7 +9,7 @@ use super::{KvCache, PAGE_TOKENS};
 use crate::Error;
 use crate::sequences::SeqId;
 use bytemuck::cast_slice_mut;
-use millrace_graph::{Graph, Memory, StateShape};
+use millrace_graph::{Graph, SequenceMemory, StateShape};
 use millrace_kernels::KvBuffer;
 use std::ops::Range;
 
@@ -87,7 +87,7 @@ fn ranges(graph: &Graph) -> Vec<Range<usize>> {
         .nodes
         .iter()
         .filter_map(|node| match node.op.memory() {
-            Memory::State(state) => Some(state.n_elems),
+            SequenceMemory::State(state) => Some(state.n_elems),
             _ => None,
         });
     states

@@ -1,6 +1,6 @@
 //! Slabs, and where a sequence's pages are in them.
 
-use super::{KvCache, LayerCache, PAGE_TOKENS, Sequence, StateSlab};
+use super::{KvCache, KvSequence, LayerCache, PAGE_TOKENS, StateSlab};
 use crate::sequences::{SeqId, Sequences};
 
 /// What sequences keep, to be read and added to.
@@ -43,7 +43,7 @@ impl KvCache {
 pub(crate) struct PageTables<'a> {
     group_of: &'a [usize],
     state_group: Option<usize>,
-    sequences: &'a Sequences<Sequence>,
+    sequences: &'a Sequences<KvSequence>,
 }
 
 impl<'a> PageTables<'a> {

@@ -1,6 +1,8 @@
 use std::collections::BTreeMap;
 
-use millrace_graph::{Attention, Extension, Node, Op, Operation, Row, Shapes, StateShape, ValueId};
+use millrace_graph::{
+    Attention, Extension, Node, Op, Operation, Shapes, StateShape, TokenContext, ValueId,
+};
 use proptest::prelude::*;
 
 use super::*;
@@ -33,13 +35,13 @@ impl Operation for Remember {
         Ok(())
     }
 
-    fn memory(&self) -> Memory {
-        Memory::State(STATE)
+    fn memory(&self) -> SequenceMemory {
+        SequenceMemory::State(STATE)
     }
 
-    fn row(&self, _: &Row<'_, f32>, _: &mut [f32], _: &mut [f32]) {}
+    fn row(&self, _: &TokenContext<'_, f32>, _: &mut [f32], _: &mut [f32]) {}
 
-    fn row_f64(&self, _: &Row<'_, f64>, _: &mut [f64], _: &mut [f64]) {}
+    fn row_f64(&self, _: &TokenContext<'_, f64>, _: &mut [f64], _: &mut [f64]) {}
 }
 
 /// A graph of attention layers with these windows, and with a state or without.

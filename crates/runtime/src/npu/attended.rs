@@ -2,7 +2,7 @@
 //! ([`millrace_plan::attended`] says what goes where).
 
 use super::NpuError;
-use super::cached::Cached;
+use super::cached::SequencePages;
 use super::pass::Pass;
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
@@ -61,7 +61,7 @@ pub(super) fn heads(attention: &Attention, token: usize, kv_head: usize) -> Rang
 }
 
 impl Pass<'_> {
-    fn attended(&self, call: &Call, number: usize) -> Result<Attended<'_>, String> {
+    fn attended(&self, call: &Call, number: usize) -> Result<AttentionSlot<'_>, String> {
         let graph = &self.npu.model.model().graph;
         let Binding::Attended {
             node,
@@ -79,7 +79,7 @@ impl Pass<'_> {
             let found = keys.positions.len();
             return Err(format!("{found} keys for a product of {n_keys}"));
         }
-        Ok(Attended {
+        Ok(AttentionSlot {
             attention,
             kv_head,
             of,
@@ -124,7 +124,7 @@ impl Pass<'_> {
         planner.pack(cpu, &own, &rows, width, out)
     }
 
-    fn queries(&self, at: &Attended<'_>, q: ValueId, rows: &mut [f32]) -> Result<(), String> {
+    fn queries(&self, at: &AttentionSlot<'_>, q: ValueId, rows: &mut [f32]) -> Result<(), String> {
         let q = self.values.get(q);
         let elems = attended::group(at.attention) * at.attention.head_dim;
         for (token, rows) in rows.chunks_exact_mut(elems.max(1)).enumerate() {
@@ -137,12 +137,12 @@ impl Pass<'_> {
 
     fn cached_row(
         &self,
-        at: &Attended<'_>,
+        at: &AttentionSlot<'_>,
         side: KvSide,
         position: usize,
         row: &mut [f32],
     ) -> Result<(), String> {
-        let read = Cached::of(self.cache, self.seq).read(
+        let read = SequencePages::of(self.cache, self.seq).read(
             at.attention.layer,
             side,
             (at.kv_head, position),
@@ -204,7 +204,7 @@ impl Pass<'_> {
 }
 
 /// A slot of one of the two products.
-struct Attended<'a> {
+struct AttentionSlot<'a> {
     attention: &'a Attention,
     kv_head: usize,
     of: AttendedPart,

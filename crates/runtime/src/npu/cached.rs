@@ -16,23 +16,23 @@ use std::fmt;
 
 /// A sequence's pages, to read.
 #[derive(Clone, Copy)]
-pub(super) struct Cached<'a> {
+pub(super) struct SequencePages<'a> {
     layers: &'a [LayerCache],
     tables: PageTables<'a>,
     seq: SeqId,
 }
 
-impl fmt::Debug for Cached<'_> {
+impl fmt::Debug for SequencePages<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} layers of {:?}", self.layers.len(), self.seq)
     }
 }
 
-impl<'a> Cached<'a> {
+impl<'a> SequencePages<'a> {
     /// Of that sequence.
-    pub(super) fn of(cache: &'a KvCache, seq: SeqId) -> Cached<'a> {
+    pub(super) fn of(cache: &'a KvCache, seq: SeqId) -> SequencePages<'a> {
         let (layers, tables) = cache.shared();
-        Cached {
+        SequencePages {
             layers,
             tables,
             seq,

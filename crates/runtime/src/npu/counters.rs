@@ -28,7 +28,7 @@ pub struct PhaseCounters {
 
 /// Counters by phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct DeviceCounters {
     /// Prompts.
     pub prefill: PhaseCounters,
     /// Behind a prompt, several tokens with the logits of all: drafts that are checked, a text that is

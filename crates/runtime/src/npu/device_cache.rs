@@ -8,7 +8,7 @@
 
 use super::NpuError;
 use super::model::{NpuModel, lock};
-use super::prepared::Prepared;
+use super::prepared::PreparedPlan;
 use super::weights;
 use crate::kv::LayerCache;
 use crate::sequences::SeqId;
@@ -20,10 +20,10 @@ use std::sync::Mutex;
 
 /// Whose rows the device has.
 #[derive(Default)]
-pub(super) struct DeviceCache(Mutex<Copied>);
+pub(super) struct DeviceCache(Mutex<CacheCopy>);
 
 #[derive(Default)]
-struct Copied {
+struct CacheCopy {
     owner: Option<SeqId>,
     /// By layer.
     layers: Vec<LayerCopy>,
@@ -50,7 +50,7 @@ pub(super) struct LayerRows<'a> {
 impl DeviceCache {
     /// The device lost everything.
     pub(super) fn reset(&self) {
-        *lock(&self.0) = Copied::default();
+        *lock(&self.0) = CacheCopy::default();
     }
 
     /// Before a pass: what another sequence left on the device is none of this one's, and of its own only
@@ -99,7 +99,7 @@ impl NpuModel {
     /// window has left behind are nobody's to read.
     pub(super) fn sync_cache(
         &self,
-        prepared: &Prepared,
+        prepared: &PreparedPlan,
         rows: &LayerRows<'_>,
         n_rows: usize,
     ) -> Result<Traffic, NpuError> {
@@ -132,7 +132,11 @@ impl NpuModel {
 impl NpuModel {
     /// Fills the caches that call number `index` appends to itself with zeros, where they hold nothing yet: rows that
     /// were never written are read, too, and hidden by what is added to their scores.
-    pub(super) fn empty_caches(&self, prepared: &Prepared, index: usize) -> Result<(), NpuError> {
+    pub(super) fn empty_caches(
+        &self,
+        prepared: &PreparedPlan,
+        index: usize,
+    ) -> Result<(), NpuError> {
         let Some(call) = prepared.plan.calls().nth(index) else {
             return Ok(());
         };

@@ -1,14 +1,14 @@
 //! The engine on a device that runs plans.
 
-use super::counters::{Counters as PhaseCounters, PhaseCounters as Phase};
-use super::host::Values;
+use super::counters::{DeviceCounters, PhaseCounters};
+use super::host::HostValues;
 use super::observe::Observer;
 use super::pass::Pass;
-use super::prepared::Prepared;
+use super::prepared::PreparedPlan;
 use super::{NpuError, NpuModel};
 use crate::Error;
-use crate::engine::{BatchItem, Engine, Limits, LogitsFor, Rows, StepSink};
-use crate::image::{self, Image, Placed};
+use crate::engine::{BatchItem, Engine, EngineLimits, ItemRows, LogitsFor, StepSink};
+use crate::image::{self, Image, ImageRows};
 use crate::kv::{KvCache, KvSizes, ROLLBACK_TOKENS};
 use crate::sequences::SeqId;
 use crate::shell::{Compute, EngineOf, Shell};
@@ -29,11 +29,11 @@ pub type PlannedEngine = EngineOf<DeviceCompute>;
 /// What a device's engine needs beside model and cache.
 pub struct DeviceCompute {
     npu: Arc<NpuModel>,
-    values: Values,
+    values: HostValues,
     scratch: AttentionScratch,
     /// `[n_rows, vocab]` of the last pass.
     logits: Vec<f32>,
-    phases: PhaseCounters,
+    phases: DeviceCounters,
     observer: Option<Observer>,
 }
 
@@ -52,7 +52,7 @@ pub(super) enum Purpose {
 }
 
 /// A pass, and what it is for.
-struct Part<'t> {
+struct EnginePass<'t> {
     seq: SeqId,
     tokens: &'t [u32],
     images: &'t [Arc<Image>],
@@ -80,7 +80,7 @@ impl PlannedEngine {
             rollback_tokens: ROLLBACK_TOKENS,
         };
         let cache = KvCache::new(graph, sizes)?;
-        let limits = Limits {
+        let limits = EngineLimits {
             n_ctx: sizes.n_ctx,
             max_sequences,
             max_chunk: longest,
@@ -89,10 +89,10 @@ impl PlannedEngine {
         Ok(EngineOf {
             shell: Shell::new(npu.model().clone(), cache, limits),
             compute: DeviceCompute {
-                values: Values::new(graph),
+                values: HostValues::new(graph),
                 scratch: AttentionScratch::default(),
                 logits: Vec::new(),
-                phases: PhaseCounters::default(),
+                phases: DeviceCounters::default(),
                 observer: None,
                 npu: npu.clone(),
             },
@@ -105,7 +105,7 @@ impl PlannedEngine {
     }
 
     /// What was done so far, by phase.
-    pub fn phases(&self) -> &PhaseCounters {
+    pub fn phases(&self) -> &DeviceCounters {
         &self.compute.phases
     }
 
@@ -144,7 +144,7 @@ impl PlannedEngine {
                 false => self.next_chunk(first, &tokens[done..], head),
             };
             let end = done + chunk.n_tokens as usize;
-            let part = Part {
+            let part = EnginePass {
                 seq,
                 tokens: &tokens[done..end],
                 images: item.images,
@@ -191,7 +191,7 @@ impl PlannedEngine {
         self.compute.npu.model().model().config.vocab_size
     }
 
-    fn run(&mut self, part: &Part<'_>) -> Result<(), NpuError> {
+    fn run(&mut self, part: &EnginePass<'_>) -> Result<(), NpuError> {
         let ran = self.pass(part);
         if ran.is_err() {
             self.shell.cache.unreserve(part.seq)?;
@@ -199,11 +199,11 @@ impl PlannedEngine {
         ran
     }
 
-    fn pass(&mut self, part: &Part<'_>) -> Result<(), NpuError> {
+    fn pass(&mut self, part: &EnginePass<'_>) -> Result<(), NpuError> {
         let npu = self.compute.npu.clone();
         let _turn = npu.turn();
         let first = part.chunk.first as usize;
-        let images: Vec<Placed> = image::placed(part.tokens, part.images, 0).collect();
+        let images: Vec<ImageRows> = image::placed(part.tokens, part.images, 0).collect();
         let kind = self.kind(part, images.len());
         let prepared = npu.prepared(part.chunk.first, &kind, self.compute.observer.is_some())?;
         let graph = &npu.model().model().graph;
@@ -215,7 +215,7 @@ impl PlannedEngine {
         let mut padded: Vec<u32> = tokens.collect();
         padded.resize(part.chunk.n_padded as usize, npu.pad());
         self.shell.cache.reserve(part.seq, part.tokens.len())?;
-        let phase: &mut Phase = match part.purpose {
+        let phase: &mut PhaseCounters = match part.purpose {
             Purpose::Token => &mut self.compute.phases.decode,
             Purpose::Prompt => &mut self.compute.phases.prefill,
             Purpose::Check => &mut self.compute.phases.check,
@@ -249,7 +249,7 @@ impl PlannedEngine {
 
     /// The kind of its pass. Rows of an image look forward: of a prompt's first pass with one image the device may know,
     /// any other pass with images has attention on the host.
-    fn kind(&self, part: &Part<'_>, n_images: usize) -> PassKind {
+    fn kind(&self, part: &EnginePass<'_>, n_images: usize) -> PassKind {
         let (first, sequences) = (part.chunk.first, self.compute.npu.sequences());
         if part.purpose == Purpose::Token {
             return sequences.decode(first);
@@ -265,8 +265,8 @@ impl PlannedEngine {
     /// The pass is complete when its logits are read: of the last token that is no padding, or of all.
     fn read_logits(
         &mut self,
-        prepared: &Prepared,
-        part: &Part<'_>,
+        prepared: &PreparedPlan,
+        part: &EnginePass<'_>,
         first: usize,
     ) -> Result<(), NpuError> {
         let logits = self.compute.npu.model().model().graph.logits;
@@ -326,7 +326,7 @@ impl Compute for DeviceCompute {
                 _ => Purpose::Prompt,
             };
             let done = engine.append(wanted, purpose, &mut |first_token, data| {
-                sink.logits(Rows {
+                sink.logits(ItemRows {
                     item,
                     first_token,
                     data,
@@ -341,7 +341,7 @@ impl Compute for DeviceCompute {
         Some(&self.npu)
     }
 
-    fn device_counters(&self) -> Option<&PhaseCounters> {
+    fn device_counters(&self) -> Option<&DeviceCounters> {
         Some(&self.phases)
     }
 }

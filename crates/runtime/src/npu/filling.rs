@@ -2,7 +2,7 @@
 
 use super::NpuError;
 use super::model::{NpuModel, lock};
-use super::prepared::Prepared;
+use super::prepared::PreparedPlan;
 use super::weights;
 use millrace_model::graph::WeightId;
 use millrace_npu::Role;
@@ -18,7 +18,7 @@ impl NpuModel {
     /// What a slot of weights or a static one holds, from the checkpoint.
     pub(super) fn fill_slot(
         &self,
-        prepared: &Prepared,
+        prepared: &PreparedPlan,
         call: &Call,
         number: usize,
         first: usize,

@@ -1,13 +1,13 @@
 //! The host's own steps. Each reads values in bf16, computes in f32 and rounds its result once.
 
 use super::NpuError;
-use crate::execute::{Ops, Past, Span, Tokens, has_kernel};
-use crate::image::Placed;
+use crate::execute::{Ops, Past, SequenceSpan, Tokens, has_kernel};
+use crate::image::ImageRows;
 use crate::load::LoadedModel;
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
 use millrace_graph::{Embed, Graph, Linear, Node, Op, ValueId};
-use millrace_kernels::matmul::{Activations, Product, matmul};
+use millrace_kernels::matmul::{Activations, Multiplication, matmul};
 use millrace_kernels::{self as kernels, Cpu, RopeTable};
 use millrace_plan::WeightLayout;
 use std::ops::Range;
@@ -15,15 +15,15 @@ use std::ops::Range;
 /// The host's copies of a graph's values, bf16 `[n_rows, width]` each. Memory of dropped ones serves
 /// those that come later.
 #[derive(Debug)]
-pub(super) struct Values {
+pub(super) struct HostValues {
     widths: Vec<usize>,
     rows: Vec<Vec<bf16>>,
     spare: Vec<Vec<bf16>>,
 }
 
-impl Values {
-    pub(super) fn new(graph: &Graph) -> Values {
-        Values {
+impl HostValues {
+    pub(super) fn new(graph: &Graph) -> HostValues {
+        HostValues {
             widths: graph.values.iter().map(|value| value.width).collect(),
             rows: vec![Vec::new(); graph.values.len()],
             spare: Vec::new(),
@@ -123,7 +123,7 @@ fn wrong(node: &Node, problem: &str) -> NpuError {
 }
 
 /// What host steps need besides values.
-pub(super) struct Host<'a> {
+pub(super) struct HostContext<'a> {
     pub(super) cpu: &'a Cpu,
     pub(super) model: &'a LoadedModel,
     /// Norm weights and biases as f32, by weight; empty for matrices.
@@ -132,13 +132,13 @@ pub(super) struct Host<'a> {
     pub(super) ropes: &'a [RopeTable],
 }
 
-impl Host<'_> {
+impl HostContext<'_> {
     /// Rows of the embedding table, and those of images.
     pub(super) fn embed(
         &self,
         node: &Node,
-        (tokens, images): (&[u32], &[Placed]),
-        values: &mut Values,
+        (tokens, images): (&[u32], &[ImageRows]),
+        values: &mut HostValues,
     ) -> Result<(), NpuError> {
         let Op::Embed(Embed { table, scale }) = node.op else {
             return Err(wrong(node, "no embedding"));
@@ -170,7 +170,7 @@ impl Host<'_> {
         &self,
         node: &Node,
         half_split: Option<usize>,
-        values: &mut Values,
+        values: &mut HostValues,
     ) -> Result<(), NpuError> {
         let Op::Linear(Linear { weight, bias }) = node.op else {
             return Err(wrong(node, "no projection"));
@@ -180,7 +180,7 @@ impl Host<'_> {
         let (n, m) = (weight.n(), x.len() / weight.k());
         let bias = bias.map(|bias| &self.vectors[bias.0][..]);
         let mut out = vec![0.0; m * n];
-        let product = Product {
+        let product = Multiplication {
             weight,
             bias,
             out: &mut out,
@@ -208,7 +208,7 @@ impl Host<'_> {
         node: &Node,
         (first, rows): (usize, Option<Range<usize>>),
         tokens: &[u32],
-        values: &mut Values,
+        values: &mut HostValues,
     ) -> Result<(), NpuError> {
         let mut inputs = Vec::new();
         for index in 0..node.inputs.len() {
@@ -254,7 +254,7 @@ impl Host<'_> {
         node: &Node,
         (first, tokens): (usize, &[u32]),
         past: Past<'_>,
-        values: &mut Values,
+        values: &mut HostValues,
     ) -> Result<(), NpuError> {
         let n_real = tokens.len();
         let mut inputs = Vec::new();
@@ -275,7 +275,7 @@ impl Host<'_> {
             ids: tokens,
             positions: &positions,
         };
-        let span = Span {
+        let span = SequenceSpan {
             rows: 0..n_real,
             first_pos: first,
         };

@@ -2,7 +2,7 @@
 
 use super::NpuError;
 use super::device_cache::DeviceCache;
-use super::prepared::{Prepared, suffix};
+use super::prepared::{PreparedPlan, suffix};
 use super::progress::LoadProgress;
 use crate::EngineOptions;
 use crate::execute::decode_vectors;
@@ -82,7 +82,7 @@ pub struct NpuModel {
     pub(super) vectors: Vec<Vec<f32>>,
     pub(super) ropes: Vec<RopeTable>,
     /// By kind of pass, and whether it is observed.
-    pub(super) plans: Mutex<HashMap<(PassKind, bool), Arc<Prepared>>>,
+    pub(super) plans: Mutex<HashMap<(PassKind, bool), Arc<PreparedPlan>>>,
     /// Plans that have buffers only until others need the room, the last used last.
     pub(super) recent: Mutex<Vec<(PassKind, bool)>>,
     pub(super) device_cache: DeviceCache,
@@ -298,7 +298,7 @@ impl NpuModel {
         &self,
         first: usize,
         is_observed: bool,
-    ) -> Result<Arc<Prepared>, NpuError> {
+    ) -> Result<Arc<PreparedPlan>, NpuError> {
         let first = first as u64;
         self.prepared(first, &self.sequences().decode(first), is_observed)
     }
@@ -309,7 +309,7 @@ impl NpuModel {
         first: u64,
         kind: &PassKind,
         is_observed: bool,
-    ) -> Result<Arc<Prepared>, NpuError> {
+    ) -> Result<Arc<PreparedPlan>, NpuError> {
         // One plan where the planner hides nothing.
         let is_observed = is_observed && self.observed.is_some();
         let known = lock(&self.plans).get(&(*kind, is_observed)).cloned();
@@ -324,7 +324,7 @@ impl NpuModel {
 
     /// Keys of buffer sets tell plans apart. Without aliasing a prompt's head is decode's, buffers
     /// included, where those hold nothing else.
-    fn make(&self, kind: &PassKind, is_observed: bool) -> Result<Arc<Prepared>, NpuError> {
+    fn make(&self, kind: &PassKind, is_observed: bool) -> Result<Arc<PreparedPlan>, NpuError> {
         let graph = &self.model.model().graph;
         let observed = self.observed.as_ref().filter(|_| is_observed);
         let planner = observed.unwrap_or(&self.planner);
@@ -345,7 +345,7 @@ impl NpuModel {
                 Phase::Decode => format!("{}{suffix}", call.set),
             }
         };
-        let prepared = Arc::new(Prepared::new(compiled, graph, key)?);
+        let prepared = Arc::new(PreparedPlan::new(compiled, graph, key)?);
         Ok(plans
             .entry((*kind, is_observed))
             .or_insert(prepared)
@@ -353,7 +353,7 @@ impl NpuModel {
     }
 
     /// Makes a plan's buffers and fills static slots: once, and tables again for other positions.
-    pub(super) fn fill(&self, prepared: &Prepared, first: usize) -> Result<(), NpuError> {
+    pub(super) fn fill(&self, prepared: &PreparedPlan, first: usize) -> Result<(), NpuError> {
         let mut filled = lock(&prepared.filled);
         if *filled && !prepared.has_tables() {
             return Ok(());

@@ -1,7 +1,7 @@
 //! A look at a pass while it runs.
 
-use super::cached::Cached;
-use super::host::Values;
+use super::cached::SequencePages;
+use super::host::HostValues;
 use half::bf16;
 use millrace_kernels::KvSide;
 use millrace_model::graph::ValueId;
@@ -33,8 +33,8 @@ pub struct Observation<'a> {
     /// The pass's tokens, padding behind them.
     pub tokens: &'a [u32],
     pub(super) uses: &'a [SlotUse],
-    pub(super) values: &'a Values,
-    pub(super) cached: Cached<'a>,
+    pub(super) values: &'a HostValues,
+    pub(super) cached: SequencePages<'a>,
 }
 
 impl Observation<'_> {

@@ -1,15 +1,15 @@
 //! One pass of a plan: its calls and the host's steps between them.
 
 use super::NpuError;
-use super::cached::Cached;
+use super::cached::SequencePages;
 use super::counters::{PhaseCounters, ns};
-use super::host::{Host, Values};
+use super::host::{HostContext, HostValues};
 use super::model::NpuModel;
 use super::observe::{Observation, Observer};
-use super::prepared::Prepared;
+use super::prepared::PreparedPlan;
 use super::weights;
 use crate::execute::Past;
-use crate::image::Placed;
+use crate::image::ImageRows;
 use crate::kv::KvCache;
 use crate::sequences::SeqId;
 use bytemuck::cast_slice;
@@ -26,16 +26,16 @@ use std::ops::Range;
 use std::time::Instant;
 
 /// An input's bytes, where they are not a value's as it lies on the host, and what is kept of them.
-type Made = Option<(Vec<u8>, Scales)>;
+type InputBytes = Option<(Vec<u8>, Scales)>;
 
 /// A pass about to run.
 pub(super) struct Pass<'a> {
     pub(super) npu: &'a NpuModel,
-    pub(super) prepared: &'a Prepared,
+    pub(super) prepared: &'a PreparedPlan,
     /// As many as the plan takes, padding included.
     pub(super) tokens: &'a [u32],
     /// The images that some of them are rows of, in order.
-    pub(super) images: &'a [Placed],
+    pub(super) images: &'a [ImageRows],
     /// Tokens that are no padding.
     pub(super) n_real: usize,
     /// Position of the first.
@@ -43,7 +43,7 @@ pub(super) struct Pass<'a> {
     pub(super) seq: SeqId,
     /// By buffer, what the planner keeps of what the host wrote in this pass.
     pub(super) scales: Vec<Scales>,
-    pub(super) values: &'a mut Values,
+    pub(super) values: &'a mut HostValues,
     /// Of the key-value head at work: its scores, then their probabilities.
     pub(super) scores: Vec<f32>,
     /// With room for the pass's tokens.
@@ -218,7 +218,7 @@ impl Pass<'_> {
             Some(_) => self.scales(self.prepared.container(call), index),
             None => Vec::new(),
         };
-        let cached = Cached::of(self.cache, self.seq);
+        let cached = SequencePages::of(self.cache, self.seq);
         if let Some(observer) = &mut self.observer {
             observer(&Observation {
                 plan: &self.prepared.plan,
@@ -238,7 +238,7 @@ impl Pass<'_> {
 
     /// Inputs that are no value as it lies on the host: tables of one position, parts of a row, other
     /// element types, arrangements of the target's own, weights.
-    fn made_inputs(&self, call: &Call, uses: &[SlotUse]) -> Result<Vec<Made>, NpuError> {
+    fn made_inputs(&self, call: &Call, uses: &[SlotUse]) -> Result<Vec<InputBytes>, NpuError> {
         let made = uses.iter().enumerate().map(|(slot, used)| match used.host {
             HostMove::Write => self.made_input(call, slot),
             _ => Ok(None),
@@ -255,7 +255,7 @@ impl Pass<'_> {
         }
     }
 
-    fn made_input(&self, call: &Call, number: usize) -> Result<Made, NpuError> {
+    fn made_input(&self, call: &Call, number: usize) -> Result<InputBytes, NpuError> {
         let slot = &self.prepared.container(call).slots()[number];
         let binding = &call.bindings[number];
         let n_elems = slot.n_elements().unwrap_or(0) as usize;
@@ -378,7 +378,7 @@ impl Pass<'_> {
 
     fn host(&mut self, step: HostStep) -> Result<(), NpuError> {
         let (npu, first) = (self.npu, self.first);
-        let host = Host {
+        let host = HostContext {
             cpu: &npu.cpu,
             model: &npu.model,
             vectors: &npu.vectors,

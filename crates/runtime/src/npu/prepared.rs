@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 /// A plan with its programs packed, its buffers assigned and its buffer sets named.
-pub(super) struct Prepared {
+pub(super) struct PreparedPlan {
     pub(super) plan: Arc<Plan>,
     buffers: Buffers,
     /// By call, in order.
@@ -24,13 +24,13 @@ pub(super) struct Prepared {
     pub(super) filled: Mutex<bool>,
 }
 
-impl Prepared {
+impl PreparedPlan {
     /// `key` names the buffer set of a call of that program.
     pub(super) fn new(
         compiled: Compiled,
         graph: &Graph,
         key: impl Fn(&Call, &Container) -> String,
-    ) -> Result<Prepared, NpuError> {
+    ) -> Result<PreparedPlan, NpuError> {
         let plan = compiled.plan;
         let mut keys = Vec::new();
         for call in plan.calls() {
@@ -43,7 +43,7 @@ impl Prepared {
             keys.push(key(call, container));
         }
         let buffers = Buffers::of(&plan, graph);
-        Ok(Prepared {
+        Ok(PreparedPlan {
             spent: spent(&plan, graph, &buffers),
             caches: caches(&plan),
             plan: Arc::new(plan),

@@ -2,7 +2,7 @@
 
 use super::NpuModel;
 use super::model::lock;
-use super::prepared::Prepared;
+use super::prepared::PreparedPlan;
 use millrace_plan::{PassKind, Phase};
 
 /// Plans of prompts that keep their buffers.
@@ -12,7 +12,7 @@ impl NpuModel {
     /// Frees buffers of prompts' plans that were not used for the longest time. Those of a length are like no other's, so that
     /// otherwise every length that ever came would keep its own. Plans that read the device's cache keep theirs:
     /// the cache is nowhere else.
-    pub(super) fn make_room(&self, used: (PassKind, bool), prepared: &Prepared) {
+    pub(super) fn make_room(&self, used: (PassKind, bool), prepared: &PreparedPlan) {
         if used.0.phase != Phase::Prefill || prepared.reads_cache() {
             return;
         }

@@ -1,7 +1,7 @@
 //! One sequence on an NPU.
 
 use super::NpuError;
-use super::counters::Counters;
+use super::counters::DeviceCounters;
 use super::engine::{PlannedEngine, Purpose};
 use super::model::NpuModel;
 use super::observe::Observer;
@@ -56,7 +56,7 @@ impl NpuSession {
     }
 
     /// What was done so far.
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &DeviceCounters {
         self.engine.phases()
     }
 

@@ -19,30 +19,30 @@ use std::sync::{Mutex, PoisonError};
 const BLOCK_ROWS: usize = 32;
 
 /// A number that slots hold.
-trait Number: Pod + Send + Sync {
+trait SlotNumber: Pod + Send + Sync {
     fn of(x: f32) -> Self;
 }
 
-impl Number for bf16 {
+impl SlotNumber for bf16 {
     fn of(x: f32) -> bf16 {
         bf16::from_f32(x)
     }
 }
 
-impl Number for f16 {
+impl SlotNumber for f16 {
     fn of(x: f32) -> f16 {
         f16::from_f32(x)
     }
 }
 
-impl Number for f32 {
+impl SlotNumber for f32 {
     fn of(x: f32) -> f32 {
         x
     }
 }
 
 /// Calls `fill` with a buffer's bytes as numbers, through a copy only where they are misaligned.
-fn as_numbers<T: Number, R>(bytes: &mut [u8], fill: impl FnOnce(&mut [T]) -> R) -> R {
+fn as_numbers<T: SlotNumber, R>(bytes: &mut [u8], fill: impl FnOnce(&mut [T]) -> R) -> R {
     if let Ok(values) = try_cast_slice_mut(bytes) {
         return fill(values);
     }
@@ -55,7 +55,7 @@ fn as_numbers<T: Number, R>(bytes: &mut [u8], fill: impl FnOnce(&mut [T]) -> R) 
 
 /// Writes numbers in an element type, each rounded to nearest.
 pub(super) fn write_f32(values: &[f32], element: Element, bytes: &mut [u8]) -> Result<(), String> {
-    fn all<T: Number>(values: &[f32], bytes: &mut [u8]) {
+    fn all<T: SlotNumber>(values: &[f32], bytes: &mut [u8]) {
         as_numbers(bytes, |out: &mut [T]| {
             out.iter_mut()
                 .zip(values)
@@ -151,7 +151,7 @@ pub(super) fn fill(
             "{expected:?} elements for a slot of {found}"
         )));
     }
-    let source = Source {
+    let source = SlotSource {
         layout,
         dtype: spec.dtype,
         bytes: model.weight_bytes(weight),
@@ -173,7 +173,7 @@ pub(super) fn fill(
     Ok(filled?)
 }
 
-struct Source<'a> {
+struct SlotSource<'a> {
     layout: &'a WeightLayout,
     dtype: quant::DType,
     bytes: &'a [u8],
@@ -181,9 +181,9 @@ struct Source<'a> {
     k: usize,
 }
 
-impl Source<'_> {
+impl SlotSource<'_> {
     /// All of it, on all threads.
-    fn fill<T: Number>(&self, cpu: &Cpu, out: &mut [T]) -> Result<(), quant::Error> {
+    fn fill<T: SlotNumber>(&self, cpu: &Cpu, out: &mut [T]) -> Result<(), quant::Error> {
         let failed = Mutex::new(Ok(()));
         let keep = |result: Result<(), quant::Error>| {
             if result.is_err() {
@@ -220,7 +220,7 @@ impl Source<'_> {
     }
 
     /// Whole rows from `first` on.
-    fn rows<T: Number>(&self, first: usize, out: &mut [T]) -> Result<(), quant::Error> {
+    fn rows<T: SlotNumber>(&self, first: usize, out: &mut [T]) -> Result<(), quant::Error> {
         let mut values = vec![0.0; self.k];
         for (i, out) in out.chunks_exact_mut(self.k).enumerate() {
             self.row(first + i, &mut values)?;
@@ -231,7 +231,11 @@ impl Source<'_> {
     }
 
     /// Elements `columns` of every row, as rows of `out: [columns.len(), n]`.
-    fn columns<T: Number>(&self, columns: Range<usize>, out: &mut [T]) -> Result<(), quant::Error> {
+    fn columns<T: SlotNumber>(
+        &self,
+        columns: Range<usize>,
+        out: &mut [T],
+    ) -> Result<(), quant::Error> {
         let mut block = vec![0.0; BLOCK_ROWS * self.k];
         for first in (0..self.n).step_by(BLOCK_ROWS) {
             let rows = BLOCK_ROWS.min(self.n - first);

@@ -9,7 +9,7 @@ use super::Rng;
 
 /// A token that may still be drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Candidate {
+pub struct TokenCandidate {
     /// The token.
     pub token: u32,
     /// Its logit, as the stages so far have left it.
@@ -18,7 +18,7 @@ pub struct Candidate {
 
 /// One stage of a chain: changes logits or drops candidates; at least one candidate is always left.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Stage {
+pub enum BuiltinStage {
     /// Adds to the logits of single tokens.
     LogitBias(Vec<(u32, f32)>),
     /// Penalises the last `last_n` tokens (Keskar et al. 2019 for `repetition`, the OpenAI API for
@@ -50,7 +50,7 @@ pub enum Stage {
 /// What a stage of one's own does.
 pub trait SamplerStage: fmt::Debug + Send + Sync {
     /// Changes logits or drops candidates, and leaves at least one. `history` holds every token so far, oldest first.
-    fn apply(&self, candidates: &mut Vec<Candidate>, history: &[u32]);
+    fn apply(&self, candidates: &mut Vec<TokenCandidate>, history: &[u32]);
 }
 
 /// Somebody's own stage. Two are equal if they are the same object.
@@ -70,12 +70,12 @@ impl PartialEq for OwnStage {
     }
 }
 
-impl Stage {
+impl BuiltinStage {
     /// Applies the stage; `history` holds every token so far, oldest first.
-    pub fn apply(&self, candidates: &mut Vec<Candidate>, history: &[u32]) {
+    pub fn apply(&self, candidates: &mut Vec<TokenCandidate>, history: &[u32]) {
         match self {
-            Stage::LogitBias(bias) => logit_bias(candidates, bias),
-            Stage::Penalties {
+            BuiltinStage::LogitBias(bias) => logit_bias(candidates, bias),
+            BuiltinStage::Penalties {
                 repetition,
                 presence,
                 frequency,
@@ -84,22 +84,22 @@ impl Stage {
                 let recent = &history[history.len().saturating_sub(*last_n)..];
                 penalties(candidates, recent, [*repetition, *presence, *frequency]);
             }
-            Stage::Own(own) => own.0.apply(candidates, history),
-            Stage::TopK(k) => top_k(candidates, (*k).max(1)),
-            Stage::Typical(p) => typical(candidates, *p),
-            Stage::TopP(p) => top_p(candidates, *p),
-            Stage::MinP(p) => min_p(candidates, *p),
-            Stage::Temperature(t) => candidates.iter_mut().for_each(|c| c.logit /= t),
+            BuiltinStage::Own(own) => own.0.apply(candidates, history),
+            BuiltinStage::TopK(k) => top_k(candidates, (*k).max(1)),
+            BuiltinStage::Typical(p) => typical(candidates, *p),
+            BuiltinStage::TopP(p) => top_p(candidates, *p),
+            BuiltinStage::MinP(p) => min_p(candidates, *p),
+            BuiltinStage::Temperature(t) => candidates.iter_mut().for_each(|c| c.logit /= t),
         }
     }
 }
 
 /// Larger logit first; the smaller id wins a tie, so that every chain is deterministic.
-fn by_logit(a: &Candidate, b: &Candidate) -> Ordering {
+fn by_logit(a: &TokenCandidate, b: &TokenCandidate) -> Ordering {
     b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token))
 }
 
-fn logit_bias(candidates: &mut [Candidate], bias: &[(u32, f32)]) {
+fn logit_bias(candidates: &mut [TokenCandidate], bias: &[(u32, f32)]) {
     let bias: HashMap<u32, f32> = bias.iter().copied().collect();
     for candidate in candidates {
         if let Some(bias) = bias.get(&candidate.token) {
@@ -108,7 +108,7 @@ fn logit_bias(candidates: &mut [Candidate], bias: &[(u32, f32)]) {
     }
 }
 
-fn penalties(candidates: &mut [Candidate], recent: &[u32], factors: [f32; 3]) {
+fn penalties(candidates: &mut [TokenCandidate], recent: &[u32], factors: [f32; 3]) {
     let [repetition, presence, frequency] = factors;
     let mut counts: HashMap<u32, u32> = HashMap::new();
     for token in recent {
@@ -131,8 +131,8 @@ fn penalties(candidates: &mut [Candidate], recent: &[u32], factors: [f32; 3]) {
 /// Up to so many are found without sorting all.
 pub(super) const FEW: usize = 256;
 
-/// As [`Stage::TopK`] of all, the largest first.
-pub(super) fn largest(logits: &[f32], k: usize, out: &mut Vec<Candidate>) {
+/// As [`BuiltinStage::TopK`] of all, the largest first.
+pub(super) fn largest(logits: &[f32], k: usize, out: &mut Vec<TokenCandidate>) {
     // What is kept grows to twice what is wanted before the smaller half goes.
     let mut least = f32::NEG_INFINITY;
     for (i, chunk) in logits.chunks(64).enumerate() {
@@ -148,7 +148,7 @@ pub(super) fn largest(logits: &[f32], k: usize, out: &mut Vec<Candidate>) {
             .iter()
             .enumerate()
             .filter(|(_, logit)| **logit > least);
-        out.extend(kept.map(|(j, logit)| Candidate {
+        out.extend(kept.map(|(j, logit)| TokenCandidate {
             token: (i * 64 + j) as u32,
             logit: *logit,
         }));
@@ -168,7 +168,7 @@ pub(super) fn largest(logits: &[f32], k: usize, out: &mut Vec<Candidate>) {
     out.truncate(k);
 }
 
-fn top_k(candidates: &mut Vec<Candidate>, k: usize) {
+fn top_k(candidates: &mut Vec<TokenCandidate>, k: usize) {
     if k < candidates.len() {
         candidates.select_nth_unstable_by(k - 1, by_logit);
         candidates.truncate(k);
@@ -176,7 +176,7 @@ fn top_k(candidates: &mut Vec<Candidate>, k: usize) {
 }
 
 /// Probabilities of the candidates, largest first; sorts them.
-fn sorted_probabilities(candidates: &mut [Candidate]) -> Vec<f64> {
+fn sorted_probabilities(candidates: &mut [TokenCandidate]) -> Vec<f64> {
     candidates.sort_unstable_by(by_logit);
     let max = candidates.first().map_or(0.0, |c| c.logit as f64);
     let mut p: Vec<f64> = candidates
@@ -202,12 +202,12 @@ fn prefix_reaching(p: impl Iterator<Item = f64>, mass: f32) -> usize {
     count.max(1)
 }
 
-fn top_p(candidates: &mut Vec<Candidate>, mass: f32) {
+fn top_p(candidates: &mut Vec<TokenCandidate>, mass: f32) {
     let p = sorted_probabilities(candidates);
     candidates.truncate(prefix_reaching(p.into_iter(), mass));
 }
 
-fn min_p(candidates: &mut Vec<Candidate>, fraction: f32) {
+fn min_p(candidates: &mut Vec<TokenCandidate>, fraction: f32) {
     let max = candidates
         .iter()
         .map(|c| c.logit)
@@ -217,7 +217,7 @@ fn min_p(candidates: &mut Vec<Candidate>, fraction: f32) {
     candidates.retain(|c| c.logit >= threshold);
 }
 
-fn typical(candidates: &mut Vec<Candidate>, mass: f32) {
+fn typical(candidates: &mut Vec<TokenCandidate>, mass: f32) {
     let p = sorted_probabilities(candidates);
     let surprise = |p: f64| if p > 0.0 { -p.ln() } else { f64::INFINITY };
     let entropy: f64 = p
@@ -234,12 +234,12 @@ fn typical(candidates: &mut Vec<Candidate>, mass: f32) {
 }
 
 /// Draws in proportion to the softmax of what is left.
-pub(super) fn draw(candidates: &[Candidate], rng: &mut Rng) -> u32 {
+pub(super) fn draw(candidates: &[TokenCandidate], rng: &mut Rng) -> u32 {
     let max = candidates
         .iter()
         .map(|c| c.logit)
         .fold(f32::NEG_INFINITY, f32::max) as f64;
-    let weight = |c: &Candidate| (c.logit as f64 - max).exp();
+    let weight = |c: &TokenCandidate| (c.logit as f64 - max).exp();
     let total: f64 = candidates.iter().map(weight).sum();
     let mut left = rng.unit() * total;
     for candidate in candidates {

@@ -2,22 +2,22 @@ use std::collections::HashMap;
 
 use super::*;
 
-fn candidates(logits: &[f32]) -> Vec<Candidate> {
+fn candidates(logits: &[f32]) -> Vec<TokenCandidate> {
     let all = logits.iter().enumerate();
-    all.map(|(i, &logit)| Candidate {
+    all.map(|(i, &logit)| TokenCandidate {
         token: i as u32,
         logit,
     })
     .collect()
 }
 
-fn apply(stage: Stage, logits: &[f32], history: &[u32]) -> Vec<Candidate> {
+fn apply(stage: BuiltinStage, logits: &[f32], history: &[u32]) -> Vec<TokenCandidate> {
     let mut list = candidates(logits);
     stage.apply(&mut list, history);
     list
 }
 
-fn tokens(stage: Stage, probabilities: &[f32]) -> Vec<u32> {
+fn tokens(stage: BuiltinStage, probabilities: &[f32]) -> Vec<u32> {
     let logits: Vec<f32> = probabilities.iter().map(|p| p.ln()).collect();
     let mut tokens: Vec<u32> = apply(stage, &logits, &[]).iter().map(|c| c.token).collect();
     tokens.sort();
@@ -28,20 +28,20 @@ fn tokens(stage: Stage, probabilities: &[f32]) -> Vec<u32> {
 fn stages_keep_what_their_definitions_say() {
     let p = [0.05, 0.5, 0.15, 0.3];
     let cases = [
-        (Stage::TopK(2), vec![1, 3]),
-        (Stage::TopK(9), vec![0, 1, 2, 3]),
-        (Stage::TopK(0), vec![1]),
-        (Stage::TopP(0.79), vec![1, 3]),
-        (Stage::TopP(0.81), vec![1, 2, 3]),
-        (Stage::TopP(0.01), vec![1]),
-        (Stage::TopP(1.0), vec![0, 1, 2, 3]),
-        (Stage::MinP(0.59), vec![1, 3]),
-        (Stage::MinP(0.61), vec![1]),
-        (Stage::MinP(1.0), vec![1]),
+        (BuiltinStage::TopK(2), vec![1, 3]),
+        (BuiltinStage::TopK(9), vec![0, 1, 2, 3]),
+        (BuiltinStage::TopK(0), vec![1]),
+        (BuiltinStage::TopP(0.79), vec![1, 3]),
+        (BuiltinStage::TopP(0.81), vec![1, 2, 3]),
+        (BuiltinStage::TopP(0.01), vec![1]),
+        (BuiltinStage::TopP(1.0), vec![0, 1, 2, 3]),
+        (BuiltinStage::MinP(0.59), vec![1, 3]),
+        (BuiltinStage::MinP(0.61), vec![1]),
+        (BuiltinStage::MinP(1.0), vec![1]),
         // Entropy 1.142; surprises 2.996, 0.693, 1.897, 1.204: nearest first 3, 1, 2, 0.
-        (Stage::Typical(0.2), vec![3]),
-        (Stage::Typical(0.5), vec![1, 3]),
-        (Stage::Typical(0.85), vec![1, 2, 3]),
+        (BuiltinStage::Typical(0.2), vec![3]),
+        (BuiltinStage::Typical(0.5), vec![1, 3]),
+        (BuiltinStage::Typical(0.85), vec![1, 2, 3]),
     ];
     for (stage, expected) in cases {
         assert_eq!(tokens(stage.clone(), &p), expected, "{stage:?}");
@@ -50,7 +50,7 @@ fn stages_keep_what_their_definitions_say() {
 
 #[test]
 fn penalties_follow_their_formulas() {
-    let stage = Stage::Penalties {
+    let stage = BuiltinStage::Penalties {
         repetition: 2.0,
         presence: 0.5,
         frequency: 0.25,
@@ -235,7 +235,7 @@ fn the_largest_are_found_without_sorting_all() {
             .collect();
         for logits in [coarse, signed, fine, masked] {
             for k in [1, 2, 40, 256, 3000] {
-                let mut expected = apply(Stage::TopK(k), &logits, &[]);
+                let mut expected = apply(BuiltinStage::TopK(k), &logits, &[]);
                 expected.sort_unstable_by(|a, b| {
                     b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token))
                 });

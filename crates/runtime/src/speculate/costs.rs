@@ -44,7 +44,7 @@ impl Mean {
 
 /// Tokens that were drawn lately, and the time of it; both fade.
 #[derive(Clone, Copy, Debug, Default)]
-struct Reached {
+struct RecentDraws {
     tokens: f64,
     ns: f64,
 }
@@ -60,7 +60,7 @@ pub(super) struct Pace {
     /// Of one drafted token.
     draft: Mean,
     /// By rows without drafts: many sequences together reach more tokens than one alone.
-    reached: Vec<Reached>,
+    reached: Vec<RecentDraws>,
     /// Drafts that the step under way has already, for other sequences.
     n_drafted: usize,
     /// Time that may be spent on a probe; less than nothing after one that took more.
@@ -214,7 +214,7 @@ impl Pace {
         self.n_drafted = 0;
         let all_ns = ns + std::mem::take(&mut self.drafting_ns);
         if self.reached.len() <= n_rows {
-            self.reached.resize(n_rows + 1, Reached::default());
+            self.reached.resize(n_rows + 1, RecentDraws::default());
         }
         let lately = &mut self.reached[n_rows];
         let fade = 1.0 - 1.0 / RATE_MEMORY;

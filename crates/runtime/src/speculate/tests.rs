@@ -30,10 +30,10 @@ fn sampler(seed: u64) -> Sampler {
 }
 
 /// Whether a draft that was not drawn is taken all the same; the right rule says never.
-type Rule = fn(p: f64, q: f64) -> bool;
+type AcceptanceRule = fn(p: f64, q: f64) -> bool;
 
 /// A text that begins behind token 0, written with drafts, and how many of them were drawn.
-fn write(seed: u64, rule: Rule) -> (Vec<u32>, usize) {
+fn write(seed: u64, rule: AcceptanceRule) -> (Vec<u32>, usize) {
     let [target, draft] = models();
     let mut sampler = sampler(seed);
     let (mut text, mut n_accepted) = (vec![0], 0);
@@ -67,7 +67,7 @@ fn write(seed: u64, rule: Rule) -> (Vec<u32>, usize) {
 }
 
 /// Pearson's statistic of the texts' frequencies against the model's probabilities; 215 degrees of freedom.
-fn chi_square(rule: Rule) -> f64 {
+fn chi_square(rule: AcceptanceRule) -> f64 {
     let [target, _] = models();
     let mut counts = [0u32; N_VOCAB.pow(N_TEXT as u32)];
     let index = |text: &[u32]| text[1..].iter().fold(0, |i, t| i * N_VOCAB + *t as usize);
@@ -108,7 +108,7 @@ fn drafts_keep_the_distribution() {
 #[test]
 fn wrong_rules_are_found() {
     for (what, rule) in [
-        ("takes any draft", (|_, _| true) as Rule),
+        ("takes any draft", (|_, _| true) as AcceptanceRule),
         ("takes likely drafts", |p, _| p > 0.25),
         (
             "takes drafts by the ratio and then draws from all",

@@ -7,7 +7,7 @@
 
 use std::ops::ControlFlow;
 
-use millrace_kernels::matmul::{Activations, Matrix, Product, matmul};
+use millrace_kernels::matmul::{Activations, Multiplication, WeightMatrix, matmul};
 use millrace_kernels::{
     Activation, AttentionInput, AttentionScratch, AttentionShape, Cpu, KvBuffer, KvLayout, KvRun,
     KvType, activate, add, attention, kv_append, layer_norm, rms_norm,
@@ -18,7 +18,7 @@ use millrace_model::vision::VisionLayer;
 use millrace_picture::PixelValues;
 
 use super::heads::{copy_heads, padded};
-use super::{Encoded, LayerVectors, VisionTower};
+use super::{LayerVectors, PictureRows, VisionTower};
 use crate::kv::PAGE_TOKENS;
 use crate::{Error, Image};
 
@@ -31,13 +31,13 @@ pub(super) trait Stages<E> {
     fn attends_on_pages(&self) -> bool;
 
     /// Rows of patches `[n_patches, patch_elems]` through the patch matrix, into the residual stream.
-    fn embed(&mut self, pass: &mut Pass<'_>, patches: &[f32]) -> Result<(), E>;
+    fn embed(&mut self, pass: &mut EncodePass<'_>, patches: &[f32]) -> Result<(), E>;
 
     /// A block.
-    fn block(&mut self, pass: &mut Pass<'_>, index: usize) -> Result<(), E>;
+    fn block(&mut self, pass: &mut EncodePass<'_>, index: usize) -> Result<(), E>;
 
     /// Pooled rows `[n_tokens, d_model]` into the text model's width, `[n_tokens, d_text]`.
-    fn project(&mut self, pass: &mut Pass<'_>, pooled: &[f32]) -> Result<Vec<f32>, E>;
+    fn project(&mut self, pass: &mut EncodePass<'_>, pooled: &[f32]) -> Result<Vec<f32>, E>;
 }
 
 /// The kernels that text has.
@@ -48,24 +48,24 @@ impl Stages<Error> for OnCpu {
         true
     }
 
-    fn embed(&mut self, pass: &mut Pass<'_>, patches: &[f32]) -> Result<(), Error> {
+    fn embed(&mut self, pass: &mut EncodePass<'_>, patches: &[f32]) -> Result<(), Error> {
         pass.embed(patches)
     }
 
-    fn block(&mut self, pass: &mut Pass<'_>, index: usize) -> Result<(), Error> {
+    fn block(&mut self, pass: &mut EncodePass<'_>, index: usize) -> Result<(), Error> {
         let tower = pass.tower;
         let (layer, vectors) = (&tower.model.layers[index], &tower.vectors.layers[index]);
         pass.attend(layer, vectors)?;
         pass.feed_forward(layer, vectors)
     }
 
-    fn project(&mut self, pass: &mut Pass<'_>, pooled: &[f32]) -> Result<Vec<f32>, Error> {
+    fn project(&mut self, pass: &mut EncodePass<'_>, pooled: &[f32]) -> Result<Vec<f32>, Error> {
         pass.project(pooled)
     }
 }
 
 /// The values of a picture under way.
-pub(super) struct Pass<'a> {
+pub(super) struct EncodePass<'a> {
     pub(super) tower: &'a VisionTower,
     cpu: &'a Cpu,
     /// The residual stream, `[n_patches, d_model]`.
@@ -98,7 +98,7 @@ impl VisionTower {
         cpu: &Cpu,
         pixels: &PixelValues,
         watch: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
-    ) -> Result<Option<Encoded>, Error> {
+    ) -> Result<Option<PictureRows>, Error> {
         self.encode_by(cpu, &mut OnCpu, pixels, watch)
     }
 
@@ -109,7 +109,7 @@ impl VisionTower {
         stages: &mut dyn Stages<E>,
         pixels: &PixelValues,
         watch: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
-    ) -> Result<Option<Encoded>, E> {
+    ) -> Result<Option<PictureRows>, E> {
         let config = &self.model.config;
         if pixels.size != config.image_size {
             let (found, expected) = (pixels.size, config.image_size);
@@ -117,7 +117,7 @@ impl VisionTower {
             return Err(Error::BadImage { reason }.into());
         }
         let _hot = cpu.pool().enter();
-        let mut pass = Pass::new(self, cpu, stages.attends_on_pages())?;
+        let mut pass = EncodePass::new(self, cpu, stages.attends_on_pages())?;
         let patches = patch_rows(config, &pixels.data);
         stages.embed(&mut pass, &patches)?;
         add(cpu, &mut pass.x, &self.vectors.positions);
@@ -131,7 +131,7 @@ impl VisionTower {
         let pooled = pass.pooled(&encoder);
         let rows = stages.project(&mut pass, &pooled)?;
         let image = Image::new(config.d_text, rows)?;
-        Ok(Some(Encoded {
+        Ok(Some(PictureRows {
             encoder,
             image,
             on_device: None,
@@ -144,9 +144,9 @@ impl VisionTower {
         weight: &Weight,
         bias: &'a [f32],
         out: &'a mut [f32],
-    ) -> Result<Product<'a>, Error> {
-        let weight = Matrix::new(weight.dtype, weight.n, weight.k, self.bytes(weight))?;
-        Ok(Product {
+    ) -> Result<Multiplication<'a>, Error> {
+        let weight = WeightMatrix::new(weight.dtype, weight.n, weight.k, self.bytes(weight))?;
+        Ok(Multiplication {
             weight,
             bias: Some(bias),
             out,
@@ -154,8 +154,8 @@ impl VisionTower {
     }
 }
 
-impl<'a> Pass<'a> {
-    fn new(tower: &'a VisionTower, cpu: &'a Cpu, attends: bool) -> Result<Pass<'a>, Error> {
+impl<'a> EncodePass<'a> {
+    fn new(tower: &'a VisionTower, cpu: &'a Cpu, attends: bool) -> Result<EncodePass<'a>, Error> {
         let config = tower.config();
         let (n, d_model) = (config.n_patches(), config.d_model);
         let head_dim = padded(config.head_dim());
@@ -177,7 +177,7 @@ impl<'a> Pass<'a> {
             let all = vec![0.0; n * width];
             [all.clone(), all, rows(width), rows(width)]
         });
-        Ok(Pass {
+        Ok(EncodePass {
             tower,
             cpu,
             x: vec![0.0; n * d_model],
@@ -379,8 +379,8 @@ impl<'a> Pass<'a> {
         let projection = &tower.model.projection;
         // Stored by input; transposed when the tower was opened.
         let (dtype, k) = (projection.dtype, config.d_model);
-        let weight = Matrix::new(dtype, config.d_text, k, &tower.projection)?;
-        let product = Product {
+        let weight = WeightMatrix::new(dtype, config.d_text, k, &tower.projection)?;
+        let product = Multiplication {
             weight,
             bias: None,
             out: &mut rows,

@@ -17,8 +17,8 @@ use millrace_plan::{
 };
 use millrace_quant::decode_blocks;
 
-use super::encode::{Pass, Stages};
-use super::{Encoded, LayerVectors, VisionTower};
+use super::encode::{EncodePass, Stages};
+use super::{LayerVectors, PictureRows, VisionTower};
 use crate::Error;
 use crate::npu::{NpuError, NpuModel};
 
@@ -67,14 +67,14 @@ struct OnDevice<'b> {
 }
 
 /// A matrix of the tower and its bias, of which a slot may have that too.
-struct Stored<'a> {
+struct TowerProduct<'a> {
     weight: &'a Weight,
     bytes: &'a [u8],
     bias: &'a [f32],
 }
 
 /// The tower's matrix of that kind; of block `index`, where blocks have it.
-fn stored(tower: &VisionTower, matrix: TowerMatrix, index: usize) -> Stored<'_> {
+fn stored(tower: &VisionTower, matrix: TowerMatrix, index: usize) -> TowerProduct<'_> {
     let (model, all) = (&tower.model, &tower.vectors);
     let of = |linear: fn(&VisionLayer) -> &BiasedLinear, bias: fn(&LayerVectors) -> &Vec<f32>| {
         (
@@ -92,14 +92,14 @@ fn stored(tower: &VisionTower, matrix: TowerMatrix, index: usize) -> Stored<'_> 
         TowerMatrix::Patches => (&model.patches.weight, &all.patches_bias),
         // Rows are its inputs in the file; it was transposed when the tower was opened.
         TowerMatrix::Projection => {
-            return Stored {
+            return TowerProduct {
                 weight: &model.projection,
                 bytes: &tower.projection,
                 bias: &[],
             };
         }
     };
-    Stored {
+    TowerProduct {
         bytes: tower.bytes(weight),
         weight,
         bias,
@@ -195,7 +195,7 @@ impl OnDevice<'_> {
     /// `x += half(norm(x)) + bias`.
     fn half(
         &mut self,
-        pass: &mut Pass<'_>,
+        pass: &mut EncodePass<'_>,
         program: &TowerProgram,
         index: usize,
         (norm, bias): (&[Vec<f32>; 2], &[f32]),
@@ -231,7 +231,7 @@ impl Stages<NpuError> for OnDevice<'_> {
         false
     }
 
-    fn embed(&mut self, pass: &mut Pass<'_>, patches: &[f32]) -> Result<(), NpuError> {
+    fn embed(&mut self, pass: &mut EncodePass<'_>, patches: &[f32]) -> Result<(), NpuError> {
         let tower = pass.tower;
         let width = tower.model.patches.weight.k;
         let rows = self.run(tower, &self.blocks.plan.patches, 0, (patches, width))?;
@@ -239,7 +239,7 @@ impl Stages<NpuError> for OnDevice<'_> {
         Ok(())
     }
 
-    fn block(&mut self, pass: &mut Pass<'_>, index: usize) -> Result<(), NpuError> {
+    fn block(&mut self, pass: &mut EncodePass<'_>, index: usize) -> Result<(), NpuError> {
         let (plan, vectors) = (&self.blocks.plan, &pass.tower.vectors.layers[index]);
         let of = (&vectors.norm1, &vectors.out_bias[..]);
         self.half(pass, &plan.attention, index, of)?;
@@ -247,7 +247,7 @@ impl Stages<NpuError> for OnDevice<'_> {
         self.half(pass, &plan.feed_forward, index, of)
     }
 
-    fn project(&mut self, pass: &mut Pass<'_>, pooled: &[f32]) -> Result<Vec<f32>, NpuError> {
+    fn project(&mut self, pass: &mut EncodePass<'_>, pooled: &[f32]) -> Result<Vec<f32>, NpuError> {
         let (tower, d_model) = (pass.tower, pass.tower.config().d_model);
         let rows = self.run(tower, &self.blocks.plan.projection, 0, (pooled, d_model))?;
         Ok(rows.to_f32_vec())
@@ -271,14 +271,14 @@ fn with_ones(program: &TowerProgram, rows: &[f32], width: usize) -> Vec<bf16> {
     out
 }
 
-impl Stored<'_> {
+impl TowerProduct<'_> {
     /// Into its slot `[n, k]`: its bias behind each row where the slot has it there, zeros in the rest.
     fn write(
         &self,
         (n, k, has_bias): (usize, usize, bool),
         out: &mut [u8],
     ) -> Result<(), NpuError> {
-        let Stored {
+        let TowerProduct {
             weight,
             bytes,
             bias,
@@ -323,7 +323,7 @@ impl VisionTower {
         cpu: &Cpu,
         pixels: &PixelValues,
         watch: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
-    ) -> Result<Option<Encoded>, Error> {
+    ) -> Result<Option<PictureRows>, Error> {
         match on {
             TowerOn::Cpu(_) => self.encode(cpu, pixels, watch),
             TowerOn::Device(blocks) => Ok(self.encode_on(blocks, pixels, watch)?),
@@ -339,7 +339,7 @@ impl VisionTower {
         blocks: &TowerBlocks,
         pixels: &PixelValues,
         watch: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
-    ) -> Result<Option<Encoded>, NpuError> {
+    ) -> Result<Option<PictureRows>, NpuError> {
         let mut stages = OnDevice {
             blocks,
             run: TowerRun {
@@ -351,7 +351,7 @@ impl VisionTower {
         };
         let encoded = self.encode_by(blocks.npu.cpu(), &mut stages, pixels, watch)?;
         let run = stages.run;
-        Ok(encoded.map(|encoded| Encoded {
+        Ok(encoded.map(|encoded| PictureRows {
             on_device: Some(run),
             ..encoded
         }))

@@ -1,6 +1,6 @@
 //! Pictures in prompts: what stands around them, and a place for each of their rows.
 
-use millrace_text::{Prompt, Tokenizer};
+use millrace_text::{RenderedPrompt, Tokenizer};
 
 use super::VisionTower;
 use crate::Error;
@@ -27,7 +27,7 @@ pub enum ImageStyle {
 #[derive(Clone, Copy, Debug)]
 pub enum ImageText<'a> {
     /// A rendered conversation.
-    Chat(&'a Prompt),
+    Chat(&'a RenderedPrompt),
     /// A text to continue, with the tokens that begin every text.
     Plain(&'a str),
 }
@@ -58,7 +58,7 @@ impl VisionTower {
                 (tokenizer.encode_prompt(&prompt), n_found)
             }
             ImageText::Plain(text) => {
-                let (prompt, n_found) = Prompt::from(text).replaced(IMAGE_TOKEN, &with);
+                let (prompt, n_found) = RenderedPrompt::from(text).replaced(IMAGE_TOKEN, &with);
                 let (tokens, _) = tokenizer.encode_continued(prompt.text(), true);
                 (tokens, n_found)
             }

@@ -8,7 +8,7 @@ use millrace_kernels::Cpu;
 use millrace_picture::{Fit, PanAndScan, Picture, PixelValues};
 use millrace_text::Tokenizer;
 
-use super::{Encoded, ImageStyle, ImageText, TowerOn, VisionTower};
+use super::{ImageStyle, ImageText, PictureRows, TowerOn, VisionTower};
 use crate::{Engine, Error, LoadedModel};
 
 /// How pictures are read.
@@ -103,7 +103,7 @@ impl ImageReader {
         cpu: &Cpu,
         pixels: &[&Pixels],
         watch: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
-    ) -> Result<Option<Vec<Encoded>>, Error> {
+    ) -> Result<Option<Vec<PictureRows>>, Error> {
         let all: Vec<&PixelValues> = pixels.iter().flat_map(|pixels| pixels.all()).collect();
         let n_layers = self.tower.config().n_layers;
         let total = all.len() * n_layers;

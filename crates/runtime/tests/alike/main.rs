@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use millrace_format::safetensors::ShardedWriter;
 use millrace_format::{Checkpoint, TensorSpec};
-use millrace_model::convert::{Container, Conversion, Recipe, Target};
+use millrace_model::convert::{Conversion, ConversionTarget, OutputContainer, Recipe};
 use millrace_runtime::LoadedModel;
 use millrace_testkit::golden::Golden;
 use millrace_text::{EncodeOptions, Message, RenderOptions, Tokenizer};
@@ -19,14 +19,14 @@ use serde_json::{Value, json};
 
 /// Converts a folder to `model.gguf` beside it, or a file to `folder`. Returns the result and what it
 /// lacks.
-fn convert(from: &Path, container: Container) -> Result<(PathBuf, Vec<String>), String> {
+fn convert(from: &Path, container: OutputContainer) -> Result<(PathBuf, Vec<String>), String> {
     let out = from.parent().unwrap().join(match container {
-        Container::Gguf => "model.gguf",
-        Container::Safetensors | Container::Q4nx => "back",
+        OutputContainer::Gguf => "model.gguf",
+        OutputContainer::Safetensors | OutputContainer::Q4nx => "back",
     });
     let checkpoint = Checkpoint::open(from).unwrap();
     let recipe = Recipe::parse("F32").unwrap();
-    let plan = Conversion::new(&checkpoint, Target { container, recipe });
+    let plan = Conversion::new(&checkpoint, ConversionTarget { container, recipe });
     let plan = plan.map_err(|error| error.to_string())?;
     plan.write(&out, 1, &mut |_| ControlFlow::Continue(()))
         .unwrap();
@@ -161,7 +161,7 @@ fn every_family_and_every_source_of_what_a_folder_says() {
                 put(&path, name, value);
             }
             let what = format!("{} {variant}", golden.name);
-            let (gguf, notes) = convert(&path, Container::Gguf).unwrap();
+            let (gguf, notes) = convert(&path, OutputContainer::Gguf).unwrap();
             assert_eq!(notes, Vec::<String>::new(), "{what}");
             let (a, b) = (
                 LoadedModel::open(&path).unwrap(),
@@ -210,7 +210,7 @@ fn every_kind_of_tokenizer_or_a_refusal() {
         let config = json!({"chat_template": TEMPLATE, "bos_token": tokenizer.bos_text().or(known("<s>")),
                             "eos_token": known("</s>")});
         put(&path, "tokenizer_config.json", &config);
-        let converted = convert(&path, Container::Gguf);
+        let converted = convert(&path, OutputContainer::Gguf);
         if let Some((_, word)) = REFUSED.iter().find(|(refused, _)| *refused == name) {
             let error = converted.unwrap_err();
             assert!(error.contains(word), "{name}: {error}");
@@ -248,7 +248,7 @@ fn every_kind_of_tokenizer_or_a_refusal() {
         );
         assert_alike(name, &a, &b, &texts);
         // And back: a folder again.
-        let (back, notes) = convert(&gguf, Container::Safetensors).unwrap();
+        let (back, notes) = convert(&gguf, OutputContainer::Safetensors).unwrap();
         assert_eq!(notes, Vec::<String>::new(), "{name}");
         assert_alike(
             &format!("{name} and back"),
@@ -300,7 +300,7 @@ fn what_gguf_cannot_hold_is_told() {
             "tokenizer_config.json",
             &json!({"bos_token": "<s>", "eos_token": "</s>"}),
         );
-        let (_, notes) = convert(&path, Container::Gguf).unwrap();
+        let (_, notes) = convert(&path, OutputContainer::Gguf).unwrap();
         assert!(
             notes.len() == 1 && words.iter().all(|word| notes[0].contains(word)),
             "{notes:?}"

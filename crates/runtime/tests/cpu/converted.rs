@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use millrace_format::Checkpoint;
-use millrace_model::convert::{Container, Conversion, Recipe, Target};
-use millrace_model::synth::{self, Geometry, SynthOptions};
+use millrace_model::convert::{Conversion, ConversionTarget, OutputContainer, Recipe};
+use millrace_model::synth::{self, ModelGeometry, SynthOptions};
 use millrace_runtime::{
     BatchItem, CpuEngine, Engine, EngineOptions, KvType, Level, LoadedModel, LogitsFor,
 };
@@ -15,13 +15,13 @@ use millrace_testkit::compare::{
     Agreement, BF16_LOGIT_TOLERANCE, F32_LOGIT_TOLERANCE, assert_logits_close,
     assert_logits_within, assert_top5,
 };
-use millrace_testkit::golden::{Golden, Rows};
+use millrace_testkit::golden::{Golden, GoldenMatrix};
 
-fn logits(path: &Path, tokens: &[u32]) -> Rows {
+fn logits(path: &Path, tokens: &[u32]) -> GoldenMatrix {
     logits_at(None, path, tokens)
 }
 
-fn logits_at(level: Option<Level>, path: &Path, tokens: &[u32]) -> Rows {
+fn logits_at(level: Option<Level>, path: &Path, tokens: &[u32]) -> GoldenMatrix {
     let model = LoadedModel::open(path).unwrap_or_else(|error| panic!("{error}"));
     let width = model.model().config.vocab_size;
     let options = EngineOptions {
@@ -38,21 +38,21 @@ fn logits_at(level: Option<Level>, path: &Path, tokens: &[u32]) -> Rows {
         hidden: false,
         images: &[],
     };
-    Rows {
+    GoldenMatrix {
         width,
         data: engine.compute(&[item]).unwrap().logits(0).to_vec(),
     }
 }
 
 /// Converts `from` into `dir` and returns the result.
-fn convert(from: &Path, dir: &Path, container: Container, recipe: &str) -> PathBuf {
+fn convert(from: &Path, dir: &Path, container: OutputContainer, recipe: &str) -> PathBuf {
     let recipe = Recipe::parse(recipe).unwrap();
     let out = match container {
-        Container::Gguf => dir.join("model.gguf"),
-        Container::Safetensors | Container::Q4nx => dir.join("folder"),
+        OutputContainer::Gguf => dir.join("model.gguf"),
+        OutputContainer::Safetensors | OutputContainer::Q4nx => dir.join("folder"),
     };
     let checkpoint = Checkpoint::open(from).unwrap();
-    let plan = Conversion::new(&checkpoint, Target { container, recipe }).unwrap();
+    let plan = Conversion::new(&checkpoint, ConversionTarget { container, recipe }).unwrap();
     plan.write(&out, 2, &mut |_| ControlFlow::Continue(()))
         .unwrap();
     out
@@ -63,7 +63,7 @@ fn float_conversions_there_and_back_compute_the_same() {
     for golden in Golden::all() {
         let expected = golden.expected();
         let dir = tempfile::tempdir().unwrap();
-        let gguf = convert(golden.hf(), dir.path(), Container::Gguf, "F32");
+        let gguf = convert(golden.hf(), dir.path(), OutputContainer::Gguf, "F32");
         let found = logits(&gguf, &expected.tokens);
         assert_logits_close(
             &found,
@@ -71,7 +71,7 @@ fn float_conversions_there_and_back_compute_the_same() {
             &format!("{} as GGUF", golden.name),
         );
 
-        let folder = convert(&gguf, dir.path(), Container::Safetensors, "F32");
+        let folder = convert(&gguf, dir.path(), OutputContainer::Safetensors, "F32");
         let found = logits(&folder, &expected.tokens);
         assert_logits_close(
             &found,
@@ -86,10 +86,10 @@ fn sixteen_bit_files_pass_the_top_five_gate() {
     for golden in Golden::all() {
         let expected = golden.expected();
         for (container, recipe) in [
-            (Container::Gguf, "F16"),
-            (Container::Gguf, "BF16"),
-            (Container::Safetensors, "F16"),
-            (Container::Safetensors, "BF16"),
+            (OutputContainer::Gguf, "F16"),
+            (OutputContainer::Gguf, "BF16"),
+            (OutputContainer::Safetensors, "F16"),
+            (OutputContainer::Safetensors, "BF16"),
         ] {
             let dir = tempfile::tempdir().unwrap();
             let path = convert(golden.hf(), dir.path(), container, recipe);
@@ -111,7 +111,7 @@ fn bf16_files_keep_each_levels_own_bound() {
     for golden in Golden::all() {
         let float = golden.expected();
         let dir = tempfile::tempdir().unwrap();
-        let path = convert(golden.hf(), dir.path(), Container::Gguf, "BF16");
+        let path = convert(golden.hf(), dir.path(), OutputContainer::Gguf, "BF16");
         let expected = logits_at(Some(Level::Scalar), &path, &float.tokens);
         let of_weights = Agreement::of(&expected, &float.logits);
         for level in Level::supported() {
@@ -161,7 +161,7 @@ fn quantised_files_stay_within_their_budgets_of_the_float_model() {
             seed: 1,
             n_threads: Some(2),
         };
-        let geometry = Geometry::named(name).unwrap();
+        let geometry = ModelGeometry::named(name).unwrap();
         synth::write(geometry, &float, &options, &mut |_, _| {
             ControlFlow::Continue(())
         })
@@ -169,7 +169,7 @@ fn quantised_files_stay_within_their_budgets_of_the_float_model() {
         let tokens: Vec<u32> = (0..48).map(|i| i * 5 % 200).collect();
         let expected = logits(&float, &tokens);
         for (recipe, bound) in LOGIT_NMSE {
-            let path = convert(&float, dir.path(), Container::Gguf, recipe);
+            let path = convert(&float, dir.path(), OutputContainer::Gguf, recipe);
             let nmse = Agreement::of(&logits(&path, &tokens), &expected).nmse;
             assert!(
                 nmse <= bound,
@@ -177,7 +177,7 @@ fn quantised_files_stay_within_their_budgets_of_the_float_model() {
             );
             assert!(nmse > bound / 100.0, "{name} in {recipe}: {nmse:.2e}");
         }
-        let folder = convert(&float, dir.path(), Container::Q4nx, "Q4NX");
+        let folder = convert(&float, dir.path(), OutputContainer::Q4nx, "Q4NX");
         let nmse = Agreement::of(&logits(&folder, &tokens), &expected).nmse;
         assert!(nmse <= 1.5e-1, "{name} in Q4NX: {nmse:.2e}");
     }

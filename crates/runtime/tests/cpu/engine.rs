@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use millrace_runtime::{
-    BatchItem, CpuEngine, Engine, EngineOptions, Error, Finish, GenerateParams, LoadedModel,
-    LogitsFor, Rows, SamplingParams, SeqId, StepOutput, Turn, generate,
+    BatchItem, CpuEngine, Engine, EngineOptions, Error, Finish, GenerateParams, ItemRows,
+    LoadedModel, LogitsFor, SamplingParams, SeqId, StepOutput, Turn, generate,
 };
 use millrace_testkit::golden::Golden;
 use millrace_text::EncodeOptions;
@@ -72,7 +72,7 @@ fn rows_come_in_order_and_some_at_a_time() {
         expected.extend((0..11).map(|token| (3, token)));
         let mut found = Vec::new();
         let mut data = Vec::new();
-        let mut sink = |rows: Rows<'_>| {
+        let mut sink = |rows: ItemRows<'_>| {
             let n_rows = rows.data.len() / width;
             assert!((1..=128).contains(&n_rows));
             found.extend((0..n_rows).map(|row| (rows.item, rows.first_token + row)));
@@ -172,7 +172,7 @@ fn alone(engine: &mut dyn Engine, prompt: &[u32], params: &GenerateParams) -> (V
     let never = AtomicBool::new(false);
     let mut streamed = String::new();
     let done = generate(engine, seq, prompt, params, &never, &mut |event| {
-        if let millrace_runtime::Event::Text(text) = event {
+        if let millrace_runtime::GenerationEvent::Text(text) = event {
             streamed += text;
         }
     });

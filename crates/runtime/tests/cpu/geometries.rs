@@ -9,16 +9,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use millrace_format::{TensorInfo, TensorType};
-use millrace_kernels::matmul::Layout;
+use millrace_kernels::matmul::PanelLayout;
 use millrace_kernels::table;
 use millrace_model::convert::Recipe;
-use millrace_model::synth::{self, Geometry, SynthOptions};
+use millrace_model::synth::{self, ModelGeometry, SynthOptions};
 use millrace_quant::DType;
 use millrace_runtime::{
     BatchItem, CpuEngine, Engine, EngineOptions, KvType, Level, LoadedModel, LogitsFor,
 };
 use millrace_testkit::compare::Agreement;
-use millrace_testkit::golden::Rows;
+use millrace_testkit::golden::GoldenMatrix;
 
 /// Small, so that files are: the head is as wide as its model all the same.
 const VOCAB_SIZE: usize = 288;
@@ -35,15 +35,15 @@ const POSITION: f64 = 4.0;
 /// format, on deeper models.
 fn budget(dtype: DType, level: Level) -> f64 {
     match table::pick(dtype, level, 1, false).layout {
-        Layout::F32 => 1e-11,
-        Layout::Bf16 | Layout::Bf16Tiles | Layout::F16Tiles => 8e-5,
-        Layout::Block32 | Layout::Block32Min | Layout::Block32Wide => 1e-3,
-        Layout::Super16
-        | Layout::Super16Min
-        | Layout::Super32Min
-        | Layout::Planes
-        | Layout::Planes16Min
-        | Layout::Planes32Min => 2e-3,
+        PanelLayout::F32 => 1e-11,
+        PanelLayout::Bf16 | PanelLayout::Bf16Tiles | PanelLayout::F16Tiles => 8e-5,
+        PanelLayout::Block32 | PanelLayout::Block32Min | PanelLayout::Block32Wide => 1e-3,
+        PanelLayout::Super16
+        | PanelLayout::Super16Min
+        | PanelLayout::Super32Min
+        | PanelLayout::Planes
+        | PanelLayout::Planes16Min
+        | PanelLayout::Planes32Min => 2e-3,
     }
 }
 
@@ -62,7 +62,7 @@ fn write(case: &Case<'_>, dir: &Path) -> Arc<LoadedModel> {
     } else {
         "model.gguf"
     };
-    let (path, geometry) = (dir.join(name), Geometry::named(case.geometry).unwrap());
+    let (path, geometry) = (dir.join(name), ModelGeometry::named(case.geometry).unwrap());
     let options = SynthOptions {
         recipe: case.recipe,
         vocab: None,
@@ -90,7 +90,7 @@ fn engine(model: &Arc<LoadedModel>, level: Level) -> CpuEngine {
     CpuEngine::new(Arc::clone(model), options).unwrap()
 }
 
-fn logits(engine: &mut CpuEngine, tokens: &[u32]) -> Rows {
+fn logits(engine: &mut CpuEngine, tokens: &[u32]) -> GoldenMatrix {
     let seq = engine.create().unwrap();
     let item = BatchItem {
         seq,
@@ -101,15 +101,15 @@ fn logits(engine: &mut CpuEngine, tokens: &[u32]) -> Rows {
     };
     let data = engine.compute(&[item]).unwrap().logits(0).to_vec();
     engine.release(seq).unwrap();
-    Rows {
+    GoldenMatrix {
         width: VOCAB_SIZE,
         data,
     }
 }
 
 /// The first `n` rows.
-fn first(rows: &Rows, n: usize) -> Rows {
-    Rows {
+fn first(rows: &GoldenMatrix, n: usize) -> GoldenMatrix {
+    GoldenMatrix {
         width: rows.width,
         data: rows.data[..n * rows.width].to_vec(),
     }
@@ -147,7 +147,7 @@ fn check(case: &Case<'_>, exceeded: &mut Vec<String>) {
             let found = logits(&mut engine, &tokens[..n]);
             let nmse = Agreement::of(&found, &first(&scalar, n)).nmse;
             let of_position = |i: usize| {
-                let row = |rows: &Rows| Rows {
+                let row = |rows: &GoldenMatrix| GoldenMatrix {
                     width: VOCAB_SIZE,
                     data: rows.row(i).to_vec(),
                 };

@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use millrace_format::Checkpoint;
-use millrace_model::convert::{Container, Conversion, Recipe, Target};
-use millrace_model::synth::{self, Geometry, SynthOptions};
+use millrace_model::convert::{Conversion, ConversionTarget, OutputContainer, Recipe};
+use millrace_model::synth::{self, ModelGeometry, SynthOptions};
 use millrace_runtime::sampling::log_softmax;
 use millrace_runtime::{
     BatchItem, CpuEngine, Engine, EngineOptions, KvType, Level, LoadedModel, LogitsFor,
 };
 use millrace_testkit::compare::Agreement;
-use millrace_testkit::golden::Rows;
+use millrace_testkit::golden::GoldenMatrix;
 use millrace_text::EncodeOptions;
 
 /// What a faster level may lose with one format.
@@ -73,7 +73,7 @@ fn levels() -> impl Iterator<Item = Level> {
         .filter(|level| *level != Level::Scalar)
 }
 
-fn logits(model: &Arc<LoadedModel>, level: Level, tokens: &[u32]) -> Rows {
+fn logits(model: &Arc<LoadedModel>, level: Level, tokens: &[u32]) -> GoldenMatrix {
     let options = EngineOptions {
         level: Some(level),
         kv_type: KvType::F32,
@@ -89,7 +89,7 @@ fn logits(model: &Arc<LoadedModel>, level: Level, tokens: &[u32]) -> Rows {
         hidden: false,
         images: &[],
     };
-    Rows {
+    GoldenMatrix {
         width: model.model().config.vocab_size,
         data: engine.compute(&[item]).unwrap().logits(0).to_vec(),
     }
@@ -99,20 +99,20 @@ fn logits(model: &Arc<LoadedModel>, level: Level, tokens: &[u32]) -> Rows {
 fn converted(from: &Path, dir: &Path, recipe: &str) -> Arc<LoadedModel> {
     let is_q4nx = recipe == "Q4NX";
     let (container, out) = if is_q4nx {
-        (Container::Q4nx, dir.join("bundle"))
+        (OutputContainer::Q4nx, dir.join("bundle"))
     } else {
-        (Container::Gguf, dir.join(format!("{recipe}.gguf")))
+        (OutputContainer::Gguf, dir.join(format!("{recipe}.gguf")))
     };
     let recipe = Recipe::parse(recipe).unwrap();
     let checkpoint = Checkpoint::open(from).unwrap();
-    let plan = Conversion::new(&checkpoint, Target { container, recipe }).unwrap();
+    let plan = Conversion::new(&checkpoint, ConversionTarget { container, recipe }).unwrap();
     plan.write(&out, 2, &mut |_| ControlFlow::Continue(()))
         .unwrap();
     Arc::new(LoadedModel::open(&out).unwrap())
 }
 
 /// Mean negative log-likelihood of each token after those before it.
-fn nats(logits: &Rows, tokens: &[u32]) -> f64 {
+fn nats(logits: &GoldenMatrix, tokens: &[u32]) -> f64 {
     let each = tokens[1..].iter().enumerate();
     let sum: f64 = each
         .map(|(i, next)| -log_softmax(logits.row(i))(*next))
@@ -174,7 +174,7 @@ fn random_models_logits_stay_within_their_budgets() {
             seed: 1,
             n_threads: Some(2),
         };
-        let geometry = Geometry::named(name).unwrap();
+        let geometry = ModelGeometry::named(name).unwrap();
         synth::write(geometry, &float, &options, &mut |_, _| {
             ControlFlow::Continue(())
         })

@@ -1,7 +1,7 @@
 //! A sampler stage from outside.
 
 use millrace_runtime::sampling::{
-    Candidate, OwnStage, Sampler, SamplerStage, SamplingParams, Stage,
+    BuiltinStage, OwnStage, Sampler, SamplerStage, SamplingParams, TokenCandidate,
 };
 
 /// Leaves tokens that differ from the last one, if there are some.
@@ -9,7 +9,7 @@ use millrace_runtime::sampling::{
 struct NeverTwice;
 
 impl SamplerStage for NeverTwice {
-    fn apply(&self, candidates: &mut Vec<Candidate>, history: &[u32]) {
+    fn apply(&self, candidates: &mut Vec<TokenCandidate>, history: &[u32]) {
         let last = history.last().copied();
         if candidates.iter().any(|c| Some(c.token) != last) {
             candidates.retain(|c| Some(c.token) != last);
@@ -24,7 +24,7 @@ fn a_stage_of_ones_own_takes_part_in_the_chain() {
         seed: 3,
         ..SamplingParams::default()
     };
-    let own = Stage::Own(OwnStage::new(NeverTwice));
+    let own = BuiltinStage::Own(OwnStage::new(NeverTwice));
     let stages = [own].into_iter().chain(params.chain()).collect();
     let mut sampler = Sampler::with_stages(stages, params.seed);
     let mut plain = Sampler::new(&params).unwrap();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use millrace_model::recipe::Recipe;
-use millrace_model::synth::{self, Geometry, SynthOptions};
+use millrace_model::synth::{self, ModelGeometry, SynthOptions};
 use millrace_runtime::speculate::check_draft;
 use millrace_runtime::{
     CpuEngine, Engine, EngineOptions, Error, Finish, GenerateParams, Generation, Level,
@@ -30,7 +30,7 @@ fn synthetic(geometry: &str, n_layers: usize) -> Arc<LoadedModel> {
         seed: 3,
         n_threads: Some(2),
     };
-    let geometry = Geometry::named(geometry).unwrap();
+    let geometry = ModelGeometry::named(geometry).unwrap();
     let go_on = &mut |_, _| ControlFlow::Continue(());
     synth::write(geometry, &folder, &options, go_on).unwrap();
     Arc::new(LoadedModel::open(&folder).unwrap())

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use millrace_graph::{Sequence, Weight, WeightId, Weights, exact};
+use millrace_graph::{Sequence, Weight, WeightId, WeightValues, exact};
 use millrace_runtime::{
     BatchItem, CpuEngine, Engine, EngineOptions, KvType, LoadedModel, LogitsFor,
 };
@@ -32,7 +32,7 @@ fn tokens(n: usize) -> Vec<u32> {
 
 struct Numbers(Vec<(usize, Vec<f64>)>);
 
-impl Weights<f64> for Numbers {
+impl WeightValues<f64> for Numbers {
     fn row(&self, id: WeightId, row: usize, out: &mut [f64]) {
         let (k, values) = &self.0[id.0];
         out.copy_from_slice(&values[row * k..][..*k]);

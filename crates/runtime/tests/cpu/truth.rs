@@ -10,7 +10,7 @@ use millrace_runtime::{
     Pooling,
 };
 use millrace_testkit::compare::{assert_logits_close, assert_top5};
-use millrace_testkit::golden::{Golden, Rows};
+use millrace_testkit::golden::{Golden, GoldenMatrix};
 
 fn open(path: &Path) -> Arc<LoadedModel> {
     Arc::new(LoadedModel::open(path).unwrap_or_else(|error| panic!("{error}")))
@@ -30,9 +30,9 @@ fn engine(model: &Arc<LoadedModel>, level: Option<Level>, max_chunk: usize) -> C
 }
 
 /// Logits of every token, computed in steps of the given sizes (the last one repeats).
-fn logits(engine: &mut CpuEngine, tokens: &[u32], sizes: &[usize]) -> Rows {
+fn logits(engine: &mut CpuEngine, tokens: &[u32], sizes: &[usize]) -> GoldenMatrix {
     let seq = engine.create().unwrap();
-    let mut rows = Rows {
+    let mut rows = GoldenMatrix {
         width: engine.model().model().config.vocab_size,
         data: Vec::new(),
     };
@@ -76,7 +76,7 @@ fn logits_and_hidden_states_are_those_of_transformers() {
             assert_eq!(output.hidden(0).len(), expected.hidden.len());
             for (i, (found, expected)) in output.hidden(0).iter().zip(&expected.hidden).enumerate()
             {
-                let found = Rows {
+                let found = GoldenMatrix {
                     width: output.d_model(),
                     data: found.clone(),
                 };
@@ -190,9 +190,9 @@ fn chunks_single_tokens_and_batches_change_no_bit() {
 }
 
 /// The tokens in uneven steps, sharing every step with two other sequences.
-fn ragged(name: &str, engine: &mut CpuEngine, tokens: &[u32], expected: &Rows) {
+fn ragged(name: &str, engine: &mut CpuEngine, tokens: &[u32], expected: &GoldenMatrix) {
     let [seq, other, third] = [0; 3].map(|_| engine.create().unwrap());
-    let mut found = Rows {
+    let mut found = GoldenMatrix {
         width: expected.width,
         data: Vec::new(),
     };

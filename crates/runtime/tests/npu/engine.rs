@@ -4,8 +4,8 @@ use crate::support::{apart, append, demo, noise};
 use millrace_npu::Provenance;
 use millrace_runtime::npu::{NpuModel, NpuOptions, PlannedEngine};
 use millrace_runtime::{
-    BatchItem, CpuEngine, Engine, EngineOptions, Error, Finish, GenerateParams, KvType,
-    LoadedModel, LogitsFor, Rows, generate,
+    BatchItem, CpuEngine, Engine, EngineOptions, Error, Finish, GenerateParams, ItemRows, KvType,
+    LoadedModel, LogitsFor, generate,
 };
 use millrace_text::EncodeOptions;
 use millrace_xdna2::lower::{Features, Mode};
@@ -152,7 +152,7 @@ fn rows_come_in_order_and_some_at_a_time() {
     expected.extend((0..150).map(|token| (1, token)));
     expected.push((3, 0));
     let (mut found, mut data) = (Vec::new(), Vec::new());
-    let mut sink = |rows: Rows<'_>| {
+    let mut sink = |rows: ItemRows<'_>| {
         let n_rows = rows.data.len() / width;
         assert!((1..=128).contains(&n_rows), "{n_rows}");
         found.extend((0..n_rows).map(|row| (rows.item, rows.first_token + row)));

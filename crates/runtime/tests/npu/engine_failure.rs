@@ -3,7 +3,7 @@
 use crate::support::{append, demo, noise};
 use millrace_npu::{Inject, Injection};
 use millrace_runtime::npu::{NpuOptions, PlannedEngine};
-use millrace_runtime::{BatchItem, Engine, Error, LoadedModel, PAGE_TOKENS, Rows};
+use millrace_runtime::{BatchItem, Engine, Error, ItemRows, LoadedModel, PAGE_TOKENS};
 use millrace_xdna2::lower::{Features, Mode};
 use millrace_xdna2_machine::device::VirtualDevice;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ fn a_failure_amid_a_step_leaves_sequences_at_their_last_complete_pass() {
         device.inject_after(2 * n_calls + 2, injection.clone());
         let batch = [BatchItem::last(a, &short), BatchItem::last(b, &long)];
         let mut n_rows = 0;
-        let mut sink = |_: Rows<'_>| n_rows += 1;
+        let mut sink = |_: ItemRows<'_>| n_rows += 1;
         let error = engine.step(&batch, &mut sink).unwrap_err();
         assert!(matches!(error, Error::Device(_)), "{error}");
         assert_eq!(n_rows, 1, "the first item was complete");

@@ -2,7 +2,7 @@
 
 use crate::support::{demo, device, padded_to, planner};
 use millrace_kernels::{Cpu, CpuOptions};
-use millrace_npu::{Device, DeviceError, ErrorPlace, Held, Inject, Injection};
+use millrace_npu::{Device, DeviceError, DeviceUsage, ErrorPlace, Inject, Injection};
 use millrace_runtime::LoadedModel;
 use millrace_runtime::npu::{NpuError, NpuModel, NpuSession};
 use millrace_xdna2::lower::{Features, Mode};
@@ -27,7 +27,7 @@ struct Setup {
     after_token: Vec<f32>,
     /// Calls of a prompt and of a token.
     n_calls: [u64; 2],
-    held: Held,
+    held: DeviceUsage,
 }
 
 impl Setup {
@@ -87,7 +87,7 @@ impl Setup {
             matches!(lost.device(), Some(DeviceError::Lost { .. })),
             "{lost}"
         );
-        assert_eq!(self.device.held(), Held::default());
+        assert_eq!(self.device.held(), DeviceUsage::default());
         self.device.revive();
         // Both plans are on it again.
         let mut other = NpuSession::new(&self.npu).unwrap();
@@ -160,7 +160,7 @@ fn refused_buffers_and_programs_leave_nothing_behind() {
             device.inject_after(n_passed, injection.clone());
             let error = on(&model, &device, Mode::Best).err().unwrap();
             check_refusal(&error, &injection);
-            assert_eq!(device.held(), Held::default(), "{error}");
+            assert_eq!(device.held(), DeviceUsage::default(), "{error}");
         }
         let npu = on(&model, &device, Mode::Best).unwrap();
         assert_eq!(device.held(), loaded);
@@ -174,7 +174,7 @@ fn refused_buffers_and_programs_leave_nothing_behind() {
         assert!(session.prefill(&PROMPT).unwrap() == logits);
         assert_eq!(device.held(), prepared);
         drop((session, npu));
-        assert_eq!(device.held(), Held::default());
+        assert_eq!(device.held(), DeviceUsage::default());
     }
 }
 
@@ -223,7 +223,7 @@ fn too_little_memory_is_said_in_bytes() {
         asked_bytes > available_bytes && *available_bytes < needed,
         "{error}"
     );
-    assert_eq!(small.held(), Held::default());
+    assert_eq!(small.held(), DeviceUsage::default());
 }
 
 /// A device that was away between two calls.

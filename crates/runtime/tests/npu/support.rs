@@ -2,7 +2,7 @@
 
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_model::recipe::Recipe;
-use millrace_model::synth::{self, Geometry, SynthOptions};
+use millrace_model::synth::{self, ModelGeometry, SynthOptions};
 use millrace_runtime::npu::{NpuError, NpuModel, NpuOptions};
 use millrace_runtime::{BatchItem, Engine, LoadedModel, SeqId};
 use millrace_xdna2::lower::Features;
@@ -31,7 +31,7 @@ pub(crate) fn random(name: &str, n_layers: Option<usize>) -> Arc<LoadedModel> {
         seed: 3,
         n_threads: Some(2),
     };
-    let geometry = Geometry::named(name).unwrap();
+    let geometry = ModelGeometry::named(name).unwrap();
     let go_on = &mut |_, _| ControlFlow::Continue(());
     synth::write(geometry, &folder, &options, go_on).unwrap();
     Arc::new(LoadedModel::open(&folder).unwrap())

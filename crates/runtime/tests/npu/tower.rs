@@ -5,7 +5,7 @@ use millrace_npu::{Corruption, Inject, Injection};
 use millrace_plan::TowerSlot;
 use millrace_runtime::npu::{NpuModel, NpuOptions};
 use millrace_runtime::vision::picture::{Picture, PixelValues};
-use millrace_runtime::vision::{Encoded, TowerBlocks};
+use millrace_runtime::vision::{PictureRows, TowerBlocks};
 use millrace_runtime::{LoadedModel, VisionTower};
 use millrace_testkit::vision::VisionGolden;
 use millrace_xdna2::lower::{Features, Mode};
@@ -22,7 +22,7 @@ fn open(folder: &Path) -> (Arc<NpuModel>, VisionTower) {
     (load(&model, features, NpuOptions::default()), tower)
 }
 
-fn encode(tower: &VisionTower, blocks: &TowerBlocks, pixels: &PixelValues) -> Encoded {
+fn encode(tower: &VisionTower, blocks: &TowerBlocks, pixels: &PixelValues) -> PictureRows {
     let watch = &mut |_, _| ControlFlow::Continue(());
     let encoded = tower.encode_on(blocks, pixels, watch);
     encoded.unwrap().unwrap()
@@ -129,7 +129,7 @@ impl Bench {
         }
     }
 
-    fn encode(&self) -> Encoded {
+    fn encode(&self) -> PictureRows {
         encode(&self.tower, &self.blocks, &self.pixels)
     }
 }

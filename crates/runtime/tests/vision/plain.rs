@@ -4,7 +4,7 @@ use millrace_format::Checkpoint;
 use millrace_model::graph::Weight;
 use millrace_model::vision::{BiasedLinear, LayerNorm};
 use millrace_runtime::VisionTower;
-use millrace_testkit::golden::Rows;
+use millrace_testkit::golden::GoldenMatrix;
 
 type Matrix = Vec<Vec<f64>>;
 
@@ -73,7 +73,7 @@ fn add(x: &mut Matrix, y: Matrix) {
 }
 
 /// What leaves the last norm, of pixels `[3, size, size]`.
-pub(crate) fn encoder(tower: &VisionTower, file: &Checkpoint, pixels: &[f32]) -> Rows {
+pub(crate) fn encoder(tower: &VisionTower, file: &Checkpoint, pixels: &[f32]) -> GoldenMatrix {
     let (model, config, of) = (tower.model(), tower.config(), Tower(file));
     let (size, patch) = (config.image_size, config.patch_size);
     let (side, eps) = (config.patches_per_side(), f64::from(config.norm_eps));
@@ -104,7 +104,7 @@ pub(crate) fn encoder(tower: &VisionTower, file: &Checkpoint, pixels: &[f32]) ->
     }
     let x = of.norm(&x, &model.norm, eps);
     let data = x.into_iter().flatten().map(|x| x as f32).collect();
-    Rows {
+    GoldenMatrix {
         width: config.d_model,
         data,
     }

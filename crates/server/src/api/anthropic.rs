@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 
 use super::error::ApiError;
 use super::fields::Fields;
-use super::generation::{Answer, Generation, Piece, Reason, placement};
+use super::generation::{Answer, AnswerPiece, Generation, Reason, placement};
 use super::unique;
 use crate::app::{App, Dialect, Incoming, json as json_response, with_left_out};
-use crate::http::stream::{Gone, Writer, events};
+use crate::http::stream::{ClientGone, StreamWriter, events};
 use crate::scheduler::{Job, Receipt};
 
 pub(crate) async fn handle(State(app): State<Arc<App>>, request: Request) -> Response {
@@ -135,13 +135,13 @@ impl MessageContext {
 
 /// Content blocks, opened and closed as text and calls come.
 struct Blocks {
-    writer: Writer,
+    writer: StreamWriter,
     index: usize,
     is_text_open: bool,
 }
 
 impl Blocks {
-    async fn event(&self, kind: &str, fields: Value) -> Result<(), Gone> {
+    async fn event(&self, kind: &str, fields: Value) -> Result<(), ClientGone> {
         let mut event = json!({"type": kind, "index": self.index});
         if let (Some(event), Value::Object(fields)) = (event.as_object_mut(), fields) {
             event.extend(fields);
@@ -149,7 +149,7 @@ impl Blocks {
         self.writer.event(kind, &event).await
     }
 
-    async fn text(&mut self, text: &str) -> Result<(), Gone> {
+    async fn text(&mut self, text: &str) -> Result<(), ClientGone> {
         if text.is_empty() {
             return Ok(());
         }
@@ -161,7 +161,7 @@ impl Blocks {
         self.event("content_block_delta", delta).await
     }
 
-    async fn close_text(&mut self) -> Result<(), Gone> {
+    async fn close_text(&mut self) -> Result<(), ClientGone> {
         if std::mem::replace(&mut self.is_text_open, false) {
             self.event("content_block_stop", json!({})).await?;
             self.index += 1;
@@ -169,7 +169,7 @@ impl Blocks {
         Ok(())
     }
 
-    async fn call(&mut self, call: &super::generation::Call) -> Result<(), Gone> {
+    async fn call(&mut self, call: &super::generation::FunctionCall) -> Result<(), ClientGone> {
         self.close_text().await?;
         let block = json!({"content_block": {
             "type": "tool_use", "id": call_id(&call.id), "name": call.name, "input": {},
@@ -185,10 +185,10 @@ impl Blocks {
 }
 
 async fn stream(
-    writer: Writer,
+    writer: StreamWriter,
     mut generation: Generation,
     context: MessageContext,
-) -> Result<(), Gone> {
+) -> Result<(), ClientGone> {
     writer.event("message_start", &context.start()).await?;
     writer.event("ping", &json!({"type": "ping"})).await?;
     let mut blocks = Blocks {
@@ -200,13 +200,13 @@ async fn stream(
     loop {
         match generation.next().await {
             Err(error) => return blocks.writer.event("error", &error.anthropic()).await,
-            Ok(None | Some(Piece::Progress { .. })) => {}
-            Ok(Some(Piece::Delta { text, .. })) => blocks.text(&text).await?,
-            Ok(Some(Piece::Call { call, .. })) => blocks.call(&call).await?,
-            Ok(Some(Piece::Finish {
+            Ok(None | Some(AnswerPiece::Progress { .. })) => {}
+            Ok(Some(AnswerPiece::Delta { text, .. })) => blocks.text(&text).await?,
+            Ok(Some(AnswerPiece::Call { call, .. })) => blocks.call(&call).await?,
+            Ok(Some(AnswerPiece::Finish {
                 reason, stop_text, ..
             })) => ended = (Some(stop_reason(reason)), stop_text),
-            Ok(Some(Piece::End(receipt))) => {
+            Ok(Some(AnswerPiece::End(receipt))) => {
                 blocks.close_text().await?;
                 let delta = json!({
                     "type": "message_delta",

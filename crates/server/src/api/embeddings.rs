@@ -8,8 +8,8 @@ use super::error::ApiError;
 use super::fields::Fields;
 use super::generation::Generation;
 use super::params::Caller;
-use super::shape::Shape;
-use crate::models::Served;
+use super::shape::AnswerShape;
+use crate::models::ServedModel;
 use crate::scheduler::{Job, Receipt};
 
 /// Texts of a request at most, as in OpenAI's API.
@@ -19,7 +19,7 @@ pub(crate) const MAX_INPUTS: usize = 2048;
 ///
 /// # Errors
 /// A model or a device that makes no embeddings; a wrong field; a length other than the model's.
-pub(crate) fn pooling(fields: &Fields<'_>, served: &Served) -> Result<Pooling, ApiError> {
+pub(crate) fn pooling(fields: &Fields<'_>, served: &ServedModel) -> Result<Pooling, ApiError> {
     let wrong = |reason: &String| ApiError::field("model", reason);
     let (embedder, of_model) = served.loaded.embedder.as_ref().map_err(wrong)?;
     let d_model = embedder.d_model();
@@ -48,7 +48,7 @@ pub(crate) fn pooling(fields: &Fields<'_>, served: &Served) -> Result<Pooling, A
 /// # Errors
 /// Those of the first input that has one.
 pub(crate) async fn embed(
-    served: &Served,
+    served: &ServedModel,
     caller: &Caller,
     inputs: Vec<Vec<u32>>,
     pooling: Pooling,
@@ -66,7 +66,7 @@ pub(crate) async fn embed(
             embed: Some(pooling),
             ..caller.job(input, params.clone())
         };
-        Generation::start(served, job, Shape::default(), caller.log.clone())
+        Generation::start(served, job, AnswerShape::default(), caller.log.clone())
     };
     let mut done = Vec::with_capacity(inputs.len());
     let mut inputs = inputs.into_iter();

@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::grammar::GrammarError;
-use crate::scheduler::{Failure, Refusal};
+use crate::scheduler::{JobFailure, SubmitError};
 
 /// Why a request is not fulfilled.
 #[derive(Clone, Debug)]
@@ -132,38 +132,38 @@ impl ApiError {
     }
 }
 
-impl From<Refusal> for ApiError {
-    fn from(refusal: Refusal) -> ApiError {
+impl From<SubmitError> for ApiError {
+    fn from(refusal: SubmitError) -> ApiError {
         let message = refusal.to_string();
         let with = |status| ApiError::new(status, message.clone());
         match refusal {
-            Refusal::QueueFull { retry_after, .. } => ApiError {
+            SubmitError::QueueFull { retry_after, .. } => ApiError {
                 retry_after: Some(retry_after.as_secs()),
                 ..with(StatusCode::TOO_MANY_REQUESTS).code("queue_full")
             },
-            Refusal::Draining | Refusal::Unloading | Refusal::Loading => ApiError {
+            SubmitError::Draining | SubmitError::Unloading | SubmitError::Loading => ApiError {
                 retry_after: Some(5),
                 ..with(StatusCode::SERVICE_UNAVAILABLE).code("unavailable")
             },
-            Refusal::Deadline => with(StatusCode::GATEWAY_TIMEOUT).code("deadline"),
-            Refusal::Grammar(GrammarError::Untried { .. }) => ApiError {
+            SubmitError::Deadline => with(StatusCode::GATEWAY_TIMEOUT).code("deadline"),
+            SubmitError::Grammar(GrammarError::Untried { .. }) => ApiError {
                 retry_after: Some(5),
                 ..with(StatusCode::SERVICE_UNAVAILABLE).code("unavailable")
             },
-            Refusal::NotRunning(_) => {
+            SubmitError::NotRunning(_) => {
                 with(StatusCode::SERVICE_UNAVAILABLE).code("model_not_running")
             }
-            Refusal::TooLong { n_prompt, capacity } => {
+            SubmitError::TooLong { n_prompt, capacity } => {
                 let error = ApiError::overflow(n_prompt, 1, capacity);
                 error.advice("that is what the cache holds")
             }
-            Refusal::Bad(millrace_runtime::Error::ContextOverflow {
+            SubmitError::Bad(millrace_runtime::Error::ContextOverflow {
                 n_prompt,
                 n_new,
                 n_ctx,
                 ..
             }) => ApiError::overflow(n_prompt, n_new, n_ctx),
-            Refusal::Bad(millrace_runtime::Error::BadOption {
+            SubmitError::Bad(millrace_runtime::Error::BadOption {
                 option,
                 found,
                 expected,
@@ -171,26 +171,26 @@ impl From<Refusal> for ApiError {
                 &option.replace('-', "_"),
                 format!("found {found}; it must be {expected}"),
             ),
-            Refusal::Bad(_) | Refusal::Grammar(_) | Refusal::NoEmbeddings(_) => {
+            SubmitError::Bad(_) | SubmitError::Grammar(_) | SubmitError::NoEmbeddings(_) => {
                 with(StatusCode::BAD_REQUEST)
             }
         }
     }
 }
 
-impl From<Failure> for ApiError {
-    fn from(failure: Failure) -> ApiError {
+impl From<JobFailure> for ApiError {
+    fn from(failure: JobFailure) -> ApiError {
         let message = failure.to_string();
         match failure {
-            Failure::Deadline => {
+            JobFailure::Deadline => {
                 ApiError::new(StatusCode::GATEWAY_TIMEOUT, message).code("deadline")
             }
-            Failure::ShuttingDown => {
+            JobFailure::ShuttingDown => {
                 ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message).code("unavailable")
             }
             // It came with the request.
-            Failure::Grammar(_) => ApiError::bad(message).code("grammar"),
-            Failure::Engine(_) => {
+            JobFailure::Grammar(_) => ApiError::bad(message).code("grammar"),
+            JobFailure::Engine(_) => {
                 ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message).code("engine")
             }
         }

@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::error::ApiError;
-use super::shape::Shape;
+use super::shape::AnswerShape;
 use super::submit::submit_shaped;
-use super::tools::{CallKind, CallParser, Parsed};
+use super::tools::{AnswerPart, CallKind, CallParser};
 use super::unique;
-use crate::models::Served;
-use crate::scheduler::{Event, Job, PassRecord, Receipt, TokenLogprob};
+use crate::models::ServedModel;
+use crate::scheduler::{Job, JobEvent, PassRecord, Receipt, TokenLogprob};
 
 /// Why an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(crate) enum Reason {
 
 /// A call of a function.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Call {
+pub(crate) struct FunctionCall {
     pub(crate) id: String,
     /// As the model writes it.
     pub(crate) name: String,
@@ -41,7 +41,7 @@ pub(crate) struct Call {
     pub(crate) kind: CallKind,
 }
 
-impl Call {
+impl FunctionCall {
     /// The text that a custom tool is called with.
     pub(crate) fn input(&self) -> &str {
         self.arguments["input"].as_str().unwrap_or_default()
@@ -50,7 +50,7 @@ impl Call {
 
 /// Part of what a job gives.
 #[derive(Clone, Debug)]
-pub(crate) enum Piece {
+pub(crate) enum AnswerPiece {
     Progress {
         done: usize,
         total: usize,
@@ -64,7 +64,7 @@ pub(crate) enum Piece {
         choice: usize,
         /// Its place among the calls of the answer.
         index: usize,
-        call: Call,
+        call: FunctionCall,
     },
     Finish {
         choice: usize,
@@ -76,14 +76,14 @@ pub(crate) enum Piece {
 
 /// The answers of a job on their way. Dropping it cancels the job.
 pub(crate) struct Generation {
-    events: UnboundedReceiver<Event>,
+    events: UnboundedReceiver<JobEvent>,
     /// By answer, if functions are offered.
     parsers: Vec<CallParser>,
     /// How calls of each function are told.
     kinds: Vec<(String, CallKind)>,
     /// What of the request this server goes without, in words.
     left_out: Vec<String>,
-    ready: VecDeque<Piece>,
+    ready: VecDeque<AnswerPiece>,
     has_ended: bool,
     /// Of a job that makes one.
     embedding: Option<Vec<f32>>,
@@ -124,9 +124,9 @@ impl Drop for Generation {
 impl Generation {
     /// Submits a job whose answers have some shape.
     pub(crate) async fn start(
-        served: &Served,
+        served: &ServedModel,
         job: Job,
-        shape: Shape,
+        shape: AnswerShape,
         log: Option<Arc<str>>,
     ) -> Result<Generation, ApiError> {
         let n = job.n;
@@ -152,18 +152,18 @@ impl Generation {
         self.left_out.clone()
     }
 
-    /// The next piece; `None` after [`Piece::End`].
-    pub(crate) async fn next(&mut self) -> Result<Option<Piece>, ApiError> {
+    /// The next piece; `None` after [`AnswerPiece::End`].
+    pub(crate) async fn next(&mut self) -> Result<Option<AnswerPiece>, ApiError> {
         std::future::poll_fn(|context| self.poll_next(context)).await
     }
 
     pub(crate) fn poll_next(
         &mut self,
         context: &mut Context<'_>,
-    ) -> Poll<Result<Option<Piece>, ApiError>> {
+    ) -> Poll<Result<Option<AnswerPiece>, ApiError>> {
         loop {
             if let Some(piece) = self.ready.pop_front() {
-                self.has_ended |= matches!(piece, Piece::End(_));
+                self.has_ended |= matches!(piece, AnswerPiece::End(_));
                 return Poll::Ready(Ok(Some(piece)));
             }
             if self.has_ended {
@@ -173,11 +173,12 @@ impl Generation {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(None) => {
                     let message = "the model's thread has ended";
-                    return Poll::Ready(Err(
-                        crate::scheduler::Failure::Engine(message.to_owned()).into()
-                    ));
+                    return Poll::Ready(Err(crate::scheduler::JobFailure::Engine(
+                        message.to_owned(),
+                    )
+                    .into()));
                 }
-                Poll::Ready(Some(Event::Failed(failure))) => {
+                Poll::Ready(Some(JobEvent::Failed(failure))) => {
                     if let Some(log) = self.log.take() {
                         log.write(&failure.to_string(), None);
                     }
@@ -188,14 +189,16 @@ impl Generation {
         }
     }
 
-    fn take(&mut self, event: Event) {
+    fn take(&mut self, event: JobEvent) {
         match event {
-            Event::Prefill { done, total } => self.ready.push_back(Piece::Progress { done, total }),
-            Event::Delta(delta) => {
+            JobEvent::Prefill { done, total } => {
+                self.ready.push_back(AnswerPiece::Progress { done, total })
+            }
+            JobEvent::Delta(delta) => {
                 let choice = delta.choice;
                 let tokens = delta.tokens;
                 match self.parsers.get_mut(choice) {
-                    None => self.ready.push_back(Piece::Delta {
+                    None => self.ready.push_back(AnswerPiece::Delta {
                         choice,
                         text: delta.text,
                         tokens,
@@ -203,7 +206,7 @@ impl Generation {
                     Some(parser) => {
                         if !tokens.is_empty() {
                             let text = String::new();
-                            self.ready.push_back(Piece::Delta {
+                            self.ready.push_back(AnswerPiece::Delta {
                                 choice,
                                 text,
                                 tokens,
@@ -215,22 +218,22 @@ impl Generation {
                     }
                 }
             }
-            Event::Finished {
+            JobEvent::Finished {
                 choice,
                 finish,
                 stop_text,
             } => {
                 self.finished(choice, finish, stop_text);
             }
-            Event::Ended(receipt) => {
+            JobEvent::Ended(receipt) => {
                 if let Some(log) = self.log.take() {
                     log.write("complete", Some(&receipt));
                 }
-                self.ready.push_back(Piece::End(Box::new(receipt)));
+                self.ready.push_back(AnswerPiece::End(Box::new(receipt)));
             }
-            Event::Embedding(vector) => self.embedding = Some(vector),
+            JobEvent::Embedding(vector) => self.embedding = Some(vector),
             // Taken before.
-            Event::Failed(_) => {}
+            JobEvent::Failed(_) => {}
         }
     }
 
@@ -248,29 +251,29 @@ impl Generation {
             }
             self.parsed(choice, n_before, parsed);
         }
-        self.ready.push_back(Piece::Finish {
+        self.ready.push_back(AnswerPiece::Finish {
             choice,
             reason,
             stop_text,
         });
     }
 
-    fn parsed(&mut self, choice: usize, mut index: usize, parsed: Vec<Parsed>) {
+    fn parsed(&mut self, choice: usize, mut index: usize, parsed: Vec<AnswerPart>) {
         for part in parsed {
             let piece = match part {
-                Parsed::Text(text) => Piece::Delta {
+                AnswerPart::Text(text) => AnswerPiece::Delta {
                     choice,
                     text,
                     tokens: Vec::new(),
                 },
-                Parsed::Call { name, arguments } => {
+                AnswerPart::Call { name, arguments } => {
                     index += 1;
                     let kind = self.kinds.iter().find(|(known, _)| *known == name);
                     let kind = kind.map(|(_, kind)| kind.clone()).unwrap_or_default();
-                    Piece::Call {
+                    AnswerPiece::Call {
                         choice,
                         index: index - 1,
-                        call: Call {
+                        call: FunctionCall {
                             id: unique("call_"),
                             name,
                             arguments,
@@ -286,13 +289,13 @@ impl Generation {
     /// Waits for the embedding of a job that makes one.
     pub(crate) async fn embedding(mut self) -> Result<(Vec<f32>, Receipt), ApiError> {
         while let Some(piece) = self.next().await? {
-            if let Piece::End(receipt) = piece
+            if let AnswerPiece::End(receipt) = piece
                 && let Some(vector) = self.embedding.take()
             {
                 return Ok((vector, *receipt));
             }
         }
-        Err(crate::scheduler::Failure::Engine("there is no embedding".to_owned()).into())
+        Err(crate::scheduler::JobFailure::Engine("there is no embedding".to_owned()).into())
     }
 
     /// Waits for all of it.
@@ -305,8 +308,8 @@ impl Generation {
         };
         while let Some(piece) = self.next().await? {
             match piece {
-                Piece::Progress { .. } => {}
-                Piece::Delta {
+                AnswerPiece::Progress { .. } => {}
+                AnswerPiece::Delta {
                     choice,
                     text,
                     tokens,
@@ -315,11 +318,11 @@ impl Generation {
                     answers[choice].text += &text;
                     answers[choice].tokens.extend(tokens);
                 }
-                Piece::Call { choice, call, .. } => {
+                AnswerPiece::Call { choice, call, .. } => {
                     grow(&mut answers, choice);
                     answers[choice].calls.push(call);
                 }
-                Piece::Finish {
+                AnswerPiece::Finish {
                     choice,
                     reason,
                     stop_text,
@@ -328,10 +331,10 @@ impl Generation {
                     answers[choice].reason = Some(reason);
                     answers[choice].stop_text = stop_text;
                 }
-                Piece::End(receipt) => return Ok((answers, *receipt)),
+                AnswerPiece::End(receipt) => return Ok((answers, *receipt)),
             }
         }
-        Err(crate::scheduler::Failure::Engine("the answer has no end".to_owned()).into())
+        Err(crate::scheduler::JobFailure::Engine("the answer has no end".to_owned()).into())
     }
 }
 
@@ -340,7 +343,7 @@ impl Generation {
 pub(crate) struct Answer {
     pub(crate) text: String,
     pub(crate) tokens: Vec<TokenLogprob>,
-    pub(crate) calls: Vec<Call>,
+    pub(crate) calls: Vec<FunctionCall>,
     pub(crate) reason: Option<Reason>,
     pub(crate) stop_text: Option<String>,
 }

@@ -15,37 +15,37 @@ use serde_json::{Value, json};
 
 use super::error::ApiError;
 use super::fields::Fields;
-use super::generation::{Answer, Call, Generation, Piece, Reason, placement};
+use super::generation::{Answer, AnswerPiece, FunctionCall, Generation, Reason, placement};
 use super::params::Caller;
 use super::prompt;
-use super::shape::Shape;
+use super::shape::AnswerShape;
 use crate::app::{App, Dialect, Incoming, json as json_response, with_left_out};
-use crate::http::stream::{Gone, Writer, lines};
-use crate::models::Served;
+use crate::http::stream::{ClientGone, StreamWriter, lines};
+use crate::models::ServedModel;
 use crate::scheduler::{Job, Receipt};
 
 /// Which of the two calls: they differ in where the text stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum OllamaCall {
     Chat,
     Generate,
 }
 
 pub(crate) async fn chat(State(app): State<Arc<App>>, request: Request) -> Response {
-    Dialect::Ollama.answer(answer(app, request, Kind::Chat).await)
+    Dialect::Ollama.answer(answer(app, request, OllamaCall::Chat).await)
 }
 
 pub(crate) async fn generate(State(app): State<Arc<App>>, request: Request) -> Response {
-    Dialect::Ollama.answer(answer(app, request, Kind::Generate).await)
+    Dialect::Ollama.answer(answer(app, request, OllamaCall::Generate).await)
 }
 
 struct OllamaContext {
-    kind: Kind,
+    kind: OllamaCall,
     model: String,
     with_placement: bool,
 }
 
-async fn answer(app: Arc<App>, request: Request, kind: Kind) -> Result<Response, ApiError> {
+async fn answer(app: Arc<App>, request: Request, kind: OllamaCall) -> Result<Response, ApiError> {
     let Incoming { body, caller } = app.read(request).await?;
     let fields = Fields::of(&body)?;
     let name = fields.need("model", fields.text("model")?)?;
@@ -55,8 +55,8 @@ async fn answer(app: Arc<App>, request: Request, kind: Kind) -> Result<Response,
         with_placement: fields.bool("placement")?.unwrap_or(false),
     };
     let is_empty = match kind {
-        Kind::Chat => fields.list("messages")?.is_none_or(<[Value]>::is_empty),
-        Kind::Generate => fields.text("prompt")?.is_none_or(str::is_empty),
+        OllamaCall::Chat => fields.list("messages")?.is_none_or(<[Value]>::is_empty),
+        OllamaCall::Generate => fields.text("prompt")?.is_none_or(str::is_empty),
     };
     if is_empty {
         return load_or_unload(&app, &fields, &context).await;
@@ -110,19 +110,19 @@ async fn load_or_unload(
 
 async fn prompted(
     fields: &Fields<'_>,
-    served: &Served,
-    kind: Kind,
+    served: &ServedModel,
+    kind: OllamaCall,
     caller: &Caller,
-) -> Result<(Vec<u32>, Vec<Arc<millrace_runtime::Image>>, Shape), ApiError> {
-    if kind == Kind::Generate && fields.bool("raw")?.unwrap_or(false) {
+) -> Result<(Vec<u32>, Vec<Arc<millrace_runtime::Image>>, AnswerShape), ApiError> {
+    if kind == OllamaCall::Generate && fields.bool("raw")?.unwrap_or(false) {
         let text = fields.need("prompt", fields.text("prompt")?)?.to_owned();
         let tokens = caller.within(prompt::encode(&served.loaded, text)).await?;
-        let shape = Shape::of_form(request::form(fields)?);
+        let shape = AnswerShape::of_form(request::form(fields)?);
         return Ok((tokens, Vec::new(), shape));
     }
     let conversation = match kind {
-        Kind::Chat => request::chat(fields)?,
-        Kind::Generate => request::generate(fields)?,
+        OllamaCall::Chat => request::chat(fields)?,
+        OllamaCall::Generate => request::generate(fields)?,
     };
     let mut prompted = caller.within(conversation.prompt(served)).await?;
     let images = prompted.see(served, caller).await?;
@@ -138,13 +138,13 @@ fn done_reason(reason: Option<Reason>) -> &'static str {
 }
 
 impl OllamaContext {
-    fn part(&self, text: &str, calls: &[Call]) -> Value {
+    fn part(&self, text: &str, calls: &[FunctionCall]) -> Value {
         let mut part = json!({"model": self.model, "created_at": super::time::now()});
         match self.kind {
-            Kind::Chat => {
+            OllamaCall::Chat => {
                 let mut message = json!({"role": "assistant", "content": text});
                 if !calls.is_empty() {
-                    let call = |call: &Call| {
+                    let call = |call: &FunctionCall| {
                         json!({"function": {
                             "name": call.name, "arguments": call.arguments,
                         }})
@@ -153,14 +153,20 @@ impl OllamaContext {
                 }
                 part["message"] = message;
             }
-            Kind::Generate => part["response"] = text.into(),
+            OllamaCall::Generate => part["response"] = text.into(),
         }
         part["done"] = false.into();
         part
     }
 
     /// The last part: counts, and times in nanoseconds, measured.
-    fn last(&self, text: &str, calls: &[Call], reason: Option<Reason>, receipt: &Receipt) -> Value {
+    fn last(
+        &self,
+        text: &str,
+        calls: &[FunctionCall],
+        reason: Option<Reason>,
+        receipt: &Receipt,
+    ) -> Value {
         let mut last = self.part(text, calls);
         last["done"] = true.into();
         last["done_reason"] = done_reason(reason).into();
@@ -181,20 +187,24 @@ impl OllamaContext {
 }
 
 async fn stream(
-    writer: Writer,
+    writer: StreamWriter,
     mut generation: Generation,
     context: OllamaContext,
-) -> Result<(), Gone> {
+) -> Result<(), ClientGone> {
     let mut ended = Answer::default();
     loop {
         match generation.next().await {
             Err(error) => return writer.line(&error.ollama()).await,
-            Ok(None | Some(Piece::Progress { .. })) => {}
-            Ok(Some(Piece::Delta { text, .. })) if text.is_empty() => {}
-            Ok(Some(Piece::Delta { text, .. })) => writer.line(&context.part(&text, &[])).await?,
-            Ok(Some(Piece::Call { call, .. })) => writer.line(&context.part("", &[call])).await?,
-            Ok(Some(Piece::Finish { reason, .. })) => ended.reason = Some(reason),
-            Ok(Some(Piece::End(receipt))) => {
+            Ok(None | Some(AnswerPiece::Progress { .. })) => {}
+            Ok(Some(AnswerPiece::Delta { text, .. })) if text.is_empty() => {}
+            Ok(Some(AnswerPiece::Delta { text, .. })) => {
+                writer.line(&context.part(&text, &[])).await?
+            }
+            Ok(Some(AnswerPiece::Call { call, .. })) => {
+                writer.line(&context.part("", &[call])).await?
+            }
+            Ok(Some(AnswerPiece::Finish { reason, .. })) => ended.reason = Some(reason),
+            Ok(Some(AnswerPiece::End(receipt))) => {
                 let last = context.last("", &[], ended.reason, &receipt);
                 return writer.line(&last).await;
             }

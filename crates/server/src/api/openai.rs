@@ -13,7 +13,7 @@ pub(crate) mod tools;
 use millrace_text::Tokenizer;
 use serde_json::{Value, json};
 
-use super::generation::{Call, Reason, placement};
+use super::generation::{FunctionCall, Reason, placement};
 use super::tools::CallKind;
 use crate::scheduler::{Receipt, TokenLogprob};
 
@@ -62,7 +62,7 @@ fn total(receipts: &[Receipt]) -> Option<Receipt> {
 }
 
 /// A call as part of a message.
-fn tool_call(call: &Call) -> Value {
+fn tool_call(call: &FunctionCall) -> Value {
     match &call.kind {
         CallKind::Function => json!({"id": call.id, "type": "function", "function": {
             "name": call.name, "arguments": call.arguments.to_string(),

@@ -9,9 +9,9 @@ use millrace_runtime::{GenerateParams, SamplingParams};
 use super::error::ApiError;
 use super::fields::{Fields, wrong};
 use super::random;
-use super::shape::Form;
+use super::shape::OutputForm;
 use crate::grammar::Grammar;
-use crate::scheduler::{Job, Loaded, Refusal};
+use crate::scheduler::{Job, ModelInfo, SubmitError};
 
 /// Stop texts of a request at most, and bytes of each.
 const MAX_STOPS: usize = 16;
@@ -77,7 +77,7 @@ impl Caller {
             None => work.await,
             Some(deadline) => {
                 let work = tokio::time::timeout_at(deadline.into(), work);
-                let passed = |_| Err(Refusal::Deadline.into());
+                let passed = |_| Err(SubmitError::Deadline.into());
                 work.await.unwrap_or_else(passed)
             }
         }
@@ -96,7 +96,7 @@ impl Caller {
 
 /// What a model is sampled with unless a request says otherwise: its authors' recommendation, else what the
 /// command line takes.
-pub(crate) fn default_sampling(loaded: &Loaded) -> SamplingParams {
+pub(crate) fn default_sampling(loaded: &ModelInfo) -> SamplingParams {
     // A file whose recommendation cannot be read has none.
     let recommended = loaded.model.recommended_sampling().ok().flatten();
     recommended.unwrap_or(SamplingParams {
@@ -109,7 +109,10 @@ pub(crate) fn default_sampling(loaded: &Loaded) -> SamplingParams {
 }
 
 /// Sampling by the names of OpenAI's API, and those that other servers have added to it.
-pub(crate) fn sampling(fields: &Fields<'_>, loaded: &Loaded) -> Result<SamplingParams, ApiError> {
+pub(crate) fn sampling(
+    fields: &Fields<'_>,
+    loaded: &ModelInfo,
+) -> Result<SamplingParams, ApiError> {
     let mut params = default_sampling(loaded);
     set(
         &mut params.temperature,
@@ -168,7 +171,7 @@ pub(crate) fn token_ids(
     value: &serde_json::Value,
     path: &str,
     expected: &str,
-    loaded: &Loaded,
+    loaded: &ModelInfo,
 ) -> Result<Vec<u32>, ApiError> {
     let list = value
         .as_array()
@@ -188,7 +191,7 @@ pub(crate) fn token_ids(
 }
 
 /// Tokens that end an answer, by vLLM's name.
-pub(crate) fn stop_tokens(fields: &Fields<'_>, loaded: &Loaded) -> Result<Vec<u32>, ApiError> {
+pub(crate) fn stop_tokens(fields: &Fields<'_>, loaded: &ModelInfo) -> Result<Vec<u32>, ApiError> {
     const NAME: &str = "stop_token_ids";
     let Some(value) = fields.get(NAME) else {
         return Ok(Vec::new());
@@ -201,7 +204,7 @@ pub(crate) fn stop_tokens(fields: &Fields<'_>, loaded: &Loaded) -> Result<Vec<u3
     Ok(tokens)
 }
 
-fn logit_bias(fields: &Fields<'_>, loaded: &Loaded) -> Result<Vec<(u32, f32)>, ApiError> {
+fn logit_bias(fields: &Fields<'_>, loaded: &ModelInfo) -> Result<Vec<(u32, f32)>, ApiError> {
     let Some(bias) = fields.object("logit_bias")? else {
         return Ok(Vec::new());
     };
@@ -253,13 +256,13 @@ pub(crate) fn stop_texts(fields: &Fields<'_>, name: &str) -> Result<Vec<String>,
 }
 
 /// `response_format` of OpenAI's chat completions, or the `format` inside `text` of its responses.
-pub(crate) fn response_format(format: Option<Fields<'_>>) -> Result<Option<Form>, ApiError> {
+pub(crate) fn response_format(format: Option<Fields<'_>>) -> Result<Option<OutputForm>, ApiError> {
     let Some(format) = format else {
         return Ok(None);
     };
     match format.need("type", format.text("type")?)? {
         "text" => Ok(None),
-        "json_object" => Ok(Some(Form {
+        "json_object" => Ok(Some(OutputForm {
             grammar: Grammar::JsonObject,
             path: format.path("type"),
         })),
@@ -271,7 +274,7 @@ pub(crate) fn response_format(format: Option<Fields<'_>>) -> Result<Option<Form>
             if !schema.is_object() && !schema.is_boolean() {
                 return Err(wrong(&inner.path("schema"), "a JSON schema", schema));
             }
-            Ok(Some(Form {
+            Ok(Some(OutputForm {
                 grammar: Grammar::JsonSchema(schema.clone()),
                 path: inner.path("schema"),
             }))
@@ -285,13 +288,13 @@ pub(crate) fn response_format(format: Option<Fields<'_>>) -> Result<Option<Form>
 
 /// Forms beyond JSON, by vLLM's name: `structured_outputs` with one of `json`, `regex`, `choice`, `grammar` (here
 /// llguidance's Lark).
-pub(crate) fn structured_outputs(fields: &Fields<'_>) -> Result<Option<Form>, ApiError> {
+pub(crate) fn structured_outputs(fields: &Fields<'_>) -> Result<Option<OutputForm>, ApiError> {
     let Some(outputs) = fields.object("structured_outputs")? else {
         return Ok(None);
     };
     let form = |name: &str, grammar| {
         let path = outputs.path(name);
-        Ok(Some(Form { grammar, path }))
+        Ok(Some(OutputForm { grammar, path }))
     };
     if let Some(schema) = outputs.get("json") {
         return form("json", Grammar::JsonSchema(schema.clone()));

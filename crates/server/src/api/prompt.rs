@@ -6,18 +6,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use axum::http::StatusCode;
 use millrace_runtime::Image;
 use millrace_runtime::image::PLACEHOLDER;
-use millrace_text::{EncodeOptions, Message, Prompt, RenderOptions, Tokenizer};
+use millrace_text::{EncodeOptions, Message, RenderOptions, RenderedPrompt, Tokenizer};
 use serde_json::{Map, Value};
 
 use super::error::ApiError;
 use super::fields::Fields;
 use super::params::Caller;
-use super::shape::{Form, Shape};
+use super::shape::{AnswerShape, OutputForm};
 use super::tools::{Syntax, Tools, as_plain_messages};
 use super::turns::{ARRANGEMENTS, images_after_results, later_systems};
-use crate::models::Served;
-use crate::scheduler::Loaded;
-use crate::vision::{MAX_IMAGES, Pending, Unseen, Vision};
+use crate::models::ServedModel;
+use crate::scheduler::ModelInfo;
+use crate::vision::{ImageError, MAX_IMAGES, UnreadImage, Vision};
 
 /// A conversation, in no API's words.
 #[derive(Clone, Debug, Default)]
@@ -25,7 +25,7 @@ pub(crate) struct Conversation {
     pub(crate) messages: Vec<Message>,
     pub(crate) tools: Tools,
     /// What the answer must look like.
-    pub(crate) form: Option<Form>,
+    pub(crate) form: Option<OutputForm>,
     /// Further variables of the template.
     pub(crate) variables: Map<String, Value>,
     /// What of the messages this server goes without, in words.
@@ -33,20 +33,20 @@ pub(crate) struct Conversation {
 }
 
 /// A conversation as the model reads it.
-pub(crate) struct Prompted {
+pub(crate) struct EncodedPrompt {
     pub(crate) text: String,
-    /// With placeholders for the rows of images, until they are [seen](Prompted::see).
+    /// With placeholders for the rows of images, until they are [seen](EncodedPrompt::see).
     pub(crate) tokens: Vec<u32>,
     /// The images, in order.
-    pending: Vec<Pending>,
+    pending: Vec<UnreadImage>,
     /// What answers look like.
-    pub(crate) shape: Shape,
+    pub(crate) shape: AnswerShape,
 }
 
 impl Conversation {
     /// Renders and encodes. Templates are programs of strangers that may take their time: not on a thread that
     /// serves others.
-    pub(crate) async fn prompt(self, served: &Served) -> Result<Prompted, ApiError> {
+    pub(crate) async fn prompt(self, served: &ServedModel) -> Result<EncodedPrompt, ApiError> {
         let served = served.clone();
         let work = move || self.prompt_now(&served);
         match tokio::task::spawn_blocking(work).await {
@@ -58,7 +58,7 @@ impl Conversation {
         }
     }
 
-    fn prompt_now(mut self, served: &Served) -> Result<Prompted, ApiError> {
+    fn prompt_now(mut self, served: &ServedModel) -> Result<EncodedPrompt, ApiError> {
         if self.messages.is_empty() {
             return Err(ApiError::field(
                 "messages",
@@ -92,7 +92,7 @@ impl Conversation {
         };
         let mut left_out = self.left_out;
         left_out.append(&mut self.tools.left_out);
-        let shape = Shape {
+        let shape = AnswerShape {
             form: self.form,
             calls: is_offered.then_some((syntax, self.tools)),
             left_out,
@@ -100,7 +100,7 @@ impl Conversation {
         shape.check()?;
         let (messages, prompt) = arranged(loaded, messages, &options)?;
         let (tokens, pending) = with_images(loaded, &messages, &prompt)?;
-        Ok(Prompted {
+        Ok(EncodedPrompt {
             tokens,
             pending,
             text: prompt.text().to_owned(),
@@ -112,12 +112,12 @@ impl Conversation {
 /// The conversation as it came, if the template takes it, and else in the first arrangement that it takes. A system message that
 /// the template leaves out is not taken.
 fn arranged(
-    loaded: &Loaded,
+    loaded: &ModelInfo,
     messages: Vec<Message>,
     options: &RenderOptions,
-) -> Result<(Vec<Message>, Prompt), ApiError> {
+) -> Result<(Vec<Message>, RenderedPrompt), ApiError> {
     let systems = later_systems(&messages);
-    let shows = |prompt: &Prompt| systems.iter().all(|text| prompt.text().contains(text));
+    let shows = |prompt: &RenderedPrompt| systems.iter().all(|text| prompt.text().contains(text));
     let first = render(loaded, &messages, options);
     if !first.as_ref().is_ok_and(shows) {
         let mut tried = messages.clone();
@@ -137,9 +137,9 @@ fn arranged(
     Ok((messages, first?))
 }
 
-impl Prompted {
+impl EncodedPrompt {
     /// The tokens before images are seen, as people write them: with the vocabulary's own placeholder.
-    pub(crate) fn shown_tokens(&self, served: &Served) -> Vec<u32> {
+    pub(crate) fn shown_tokens(&self, served: &ServedModel) -> Vec<u32> {
         let own = served.loaded.vision().map(Vision::placeholder);
         let shown = |token: &u32| match &own {
             Ok(own) if *token == PLACEHOLDER => *own,
@@ -152,13 +152,17 @@ impl Prompted {
     /// stops it, and so does the caller's deadline.
     pub(crate) async fn see(
         &mut self,
-        served: &Served,
+        served: &ServedModel,
         caller: &Caller,
     ) -> Result<Vec<Arc<Image>>, ApiError> {
         caller.within(self.see_for(served, caller.scope)).await
     }
 
-    async fn see_for(&mut self, served: &Served, scope: u64) -> Result<Vec<Arc<Image>>, ApiError> {
+    async fn see_for(
+        &mut self,
+        served: &ServedModel,
+        scope: u64,
+    ) -> Result<Vec<Arc<Image>>, ApiError> {
         if self.pending.is_empty() {
             return Ok(Vec::new());
         }
@@ -169,7 +173,7 @@ impl Prompted {
             let error = ApiError::overflow(n_prompt, 1, most);
             return Err(error.advice("or send fewer images"));
         }
-        let gone = Gone(Arc::default());
+        let gone = CancelGuard(Arc::default());
         let vision = served.loaded.vision();
         let vision = vision.map_err(|reason| ApiError::field("messages", reason))?;
         let turn = vision.turn().await;
@@ -178,34 +182,34 @@ impl Prompted {
         let work = move || {
             // Until the work ends, which is later than the wait for it if the client goes away.
             let _turn = turn;
-            let vision = loaded.vision().map_err(Unseen::Tower)?;
+            let vision = loaded.vision().map_err(ImageError::Tower)?;
             let images = vision.see(scope, &pending, &mut tokens, &stop)?;
             Ok((tokens, images))
         };
         let seen = tokio::task::spawn_blocking(work).await;
-        let seen = seen.unwrap_or_else(|error| Err(Unseen::Tower(error.to_string())));
+        let seen = seen.unwrap_or_else(|error| Err(ImageError::Tower(error.to_string())));
         let (tokens, images) = seen.map_err(unseen)?;
         self.tokens = tokens;
         Ok(images)
     }
 }
 
-fn unseen(reason: Unseen) -> ApiError {
+fn unseen(reason: ImageError) -> ApiError {
     match reason {
-        Unseen::Picture(reason) => ApiError::field("messages", reason),
-        Unseen::Tower(reason) => {
+        ImageError::Picture(reason) => ApiError::field("messages", reason),
+        ImageError::Tower(reason) => {
             let message = format!("reading the images failed: {reason}");
             ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
         }
         // Nobody reads it.
-        Unseen::Gone => ApiError::bad("the request was given up"),
+        ImageError::Gone => ApiError::bad("the request was given up"),
     }
 }
 
 /// Tells the tower's thread that nobody waits any more.
-struct Gone(Arc<AtomicBool>);
+struct CancelGuard(Arc<AtomicBool>);
 
-impl Drop for Gone {
+impl Drop for CancelGuard {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -213,10 +217,10 @@ impl Drop for Gone {
 
 /// The tokens of a prompt, and the images of its messages, as they came.
 fn with_images(
-    loaded: &Loaded,
+    loaded: &ModelInfo,
     messages: &[Message],
-    prompt: &Prompt,
-) -> Result<(Vec<u32>, Vec<Pending>), ApiError> {
+    prompt: &RenderedPrompt,
+) -> Result<(Vec<u32>, Vec<UnreadImage>), ApiError> {
     let images: Vec<&String> = messages
         .iter()
         .flat_map(|message| &message.images)
@@ -232,8 +236,8 @@ fn with_images(
         )));
     }
     let vision = loaded.vision().map_err(wrong)?;
-    let pending = images.into_iter().map(|data| Pending::new(data));
-    let pending: Vec<Pending> = pending.collect::<Result<_, _>>().map_err(wrong)?;
+    let pending = images.into_iter().map(|data| UnreadImage::new(data));
+    let pending: Vec<UnreadImage> = pending.collect::<Result<_, _>>().map_err(wrong)?;
     let tokens = vision.tokens(&loaded.tokenizer, prompt, pending.len());
     Ok((tokens.map_err(wrong)?, pending))
 }
@@ -243,7 +247,7 @@ fn is_about_calls(message: &Message) -> bool {
 }
 
 /// Whether the model's template shows functions, in a way of writing that is known here.
-fn native_calls(served: &Served) -> Result<Option<Syntax>, ApiError> {
+fn native_calls(served: &ServedModel) -> Result<Option<Syntax>, ApiError> {
     if let Some(known) = served.entry.native_calls.get() {
         return Ok(*known);
     }
@@ -270,10 +274,10 @@ fn native_calls(served: &Served) -> Result<Option<Syntax>, ApiError> {
 }
 
 fn render(
-    loaded: &Loaded,
+    loaded: &ModelInfo,
     messages: &[Message],
     options: &RenderOptions,
-) -> Result<Prompt, ApiError> {
+) -> Result<RenderedPrompt, ApiError> {
     let template = loaded.template.as_ref();
     let template = template.map_err(|reason| ApiError::bad(reason.clone()))?;
     template
@@ -310,7 +314,7 @@ pub(crate) fn variables(fields: &Fields<'_>) -> Result<Map<String, Value>, ApiEr
 
 /// The tokens of a plain prompt: control tokens in it are text, and what the model expects in front of a text is
 /// added. What it expects behind one is not, because the text is to go on.
-pub(crate) async fn encode(loaded: &Arc<Loaded>, text: String) -> Result<Vec<u32>, ApiError> {
+pub(crate) async fn encode(loaded: &Arc<ModelInfo>, text: String) -> Result<Vec<u32>, ApiError> {
     encode_with(loaded, move |tokenizer| {
         tokenizer.encode_continued(&text, false).0
     })
@@ -318,7 +322,10 @@ pub(crate) async fn encode(loaded: &Arc<Loaded>, text: String) -> Result<Vec<u32
 }
 
 /// The tokens of a text that is whole, such as one to embed, with what the model expects around it.
-pub(crate) async fn encode_whole(loaded: &Arc<Loaded>, text: String) -> Result<Vec<u32>, ApiError> {
+pub(crate) async fn encode_whole(
+    loaded: &Arc<ModelInfo>,
+    text: String,
+) -> Result<Vec<u32>, ApiError> {
     let options = EncodeOptions {
         add_special: true,
         parse_special: false,
@@ -327,7 +334,7 @@ pub(crate) async fn encode_whole(loaded: &Arc<Loaded>, text: String) -> Result<V
 }
 
 async fn encode_with(
-    loaded: &Arc<Loaded>,
+    loaded: &Arc<ModelInfo>,
     encode: impl FnOnce(&Tokenizer) -> Vec<u32> + Send + 'static,
 ) -> Result<Vec<u32>, ApiError> {
     let tokenizer = Arc::clone(&loaded.tokenizer);

@@ -10,12 +10,12 @@ use crate::grammar::{Grammar, GrammarError};
 
 /// A form, and the field of the request that asks for it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Form {
+pub(crate) struct OutputForm {
     pub(crate) grammar: Grammar,
     pub(crate) path: String,
 }
 
-impl Form {
+impl OutputForm {
     /// The schema, if it is JSON's: other forms cannot stand beside calls.
     fn schema(&self) -> Option<Value> {
         match &self.grammar {
@@ -30,20 +30,20 @@ impl Form {
 
 /// What the answers to a request look like.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Shape {
-    pub(crate) form: Option<Form>,
+pub(crate) struct AnswerShape {
+    pub(crate) form: Option<OutputForm>,
     /// How calls are written, if functions are offered, and which.
     pub(crate) calls: Option<(Syntax, Tools)>,
     /// What of the request this server goes without, in words.
     pub(crate) left_out: Vec<String>,
 }
 
-impl Shape {
+impl AnswerShape {
     /// Of answers without calls.
-    pub(crate) fn of_form(form: Option<Form>) -> Shape {
-        Shape {
+    pub(crate) fn of_form(form: Option<OutputForm>) -> AnswerShape {
+        AnswerShape {
             form,
-            ..Shape::default()
+            ..AnswerShape::default()
         }
     }
 
@@ -65,7 +65,7 @@ impl Shape {
         let form = self.form.as_ref();
         match &self.calls {
             Some((syntax, tools)) => {
-                let schema = form.and_then(Form::schema);
+                let schema = form.and_then(OutputForm::schema);
                 Some(syntax.grammar(tools, schema.as_ref()))
             }
             None => form.map(|form| form.grammar.clone()),
@@ -100,7 +100,7 @@ impl Shape {
         parts
     }
 
-    /// The shape without the [parts](Shape::parts) that made its grammar fail. The author of a function's schema is not
+    /// The shape without the [parts](AnswerShape::parts) that made its grammar fail. The author of a function's schema is not
     /// whoever sends it, so the arguments of one that contradicts itself are any object, unless the request says that it
     /// is strict.
     ///
@@ -110,7 +110,7 @@ impl Shape {
         mut self,
         error: &GrammarError,
         failed: Vec<(usize, GrammarError)>,
-    ) -> Result<Shape, ApiError> {
+    ) -> Result<AnswerShape, ApiError> {
         let n_forms = usize::from(self.form.is_some());
         let n_before = self.left_out.len();
         for (part, error) in failed {

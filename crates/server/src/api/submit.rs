@@ -5,27 +5,27 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::error::ApiError;
-use super::shape::Shape;
+use super::shape::AnswerShape;
 use crate::grammar::Requester;
-use crate::models::Served;
-use crate::scheduler::{Event, Job, Refusal};
+use crate::models::ServedModel;
+use crate::scheduler::{Job, JobEvent, SubmitError};
 
 /// How long it may take to find out which of several schemas is at fault.
 const SEARCH_TIME: Duration = Duration::from_secs(2);
 
 /// Gives the scheduler a job of some shape, or, if that cannot be held, of what remains of it.
 pub(super) async fn submit_shaped(
-    served: &Served,
+    served: &ServedModel,
     job: Job,
-    mut shape: Shape,
-) -> Result<(UnboundedReceiver<Event>, Shape), ApiError> {
+    mut shape: AnswerShape,
+) -> Result<(UnboundedReceiver<JobEvent>, AnswerShape), ApiError> {
     let mut job = Job {
         grammar: shape.grammar(),
         ..job
     };
     let error = match served.scheduler.submit_in_turn(job.clone()).await {
         Ok(events) => return Ok((events, shape)),
-        Err(Refusal::Grammar(error)) if error.may_be_relaxed() => error,
+        Err(SubmitError::Grammar(error)) if error.may_be_relaxed() => error,
         Err(refusal) => return Err(refusal.into()),
     };
     // Which of the parts it was.
@@ -38,7 +38,7 @@ pub(super) async fn submit_shaped(
         }
         match served.loaded.grammars.prepare(&grammar, &requester).await {
             Ok(_) => {}
-            Err(Refusal::Grammar(error)) => failed.push((i, error)),
+            Err(SubmitError::Grammar(error)) => failed.push((i, error)),
             Err(refusal) => return Err(refusal.into()),
         }
     }

@@ -13,10 +13,10 @@ use super::fields::Fields;
 use super::openai::chat::conversation;
 use super::params::token_ids;
 use crate::app::{App, Dialect, Incoming, json as json_response, with_left_out};
-use crate::models::Served;
+use crate::models::ServedModel;
 
 /// The model named, or the only one.
-async fn served(app: &App, fields: &Fields<'_>) -> Result<Served, ApiError> {
+async fn served(app: &App, fields: &Fields<'_>) -> Result<ServedModel, ApiError> {
     match (fields.text("model")?, app.registry.entries()) {
         (Some(name), _) => app.served_by_name(name).await,
         (None, [only]) => Ok(app.registry.serve(only).await?),

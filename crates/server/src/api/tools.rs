@@ -9,7 +9,7 @@ mod parser;
 mod plain;
 mod schema;
 
-pub(crate) use parser::{CallParser, Parsed};
+pub(crate) use parser::{AnswerPart, CallParser};
 pub(crate) use plain::as_plain_messages;
 use schema::Patterns;
 

@@ -15,13 +15,13 @@ const MAX_ENTRIES: usize = 64;
 const MAX_BYTES: usize = 128 << 20;
 
 /// What tells grammars apart: a hash of who may share it and of its source.
-pub(super) type Key = [u8; 32];
+pub(super) type GrammarKey = [u8; 32];
 
 /// What came of a grammar that is kept.
 pub(super) type Compilation = Result<Arc<Constraint>, GrammarError>;
 
 /// A grammar's key, among those of one scope.
-pub(super) fn key(scope: u64, grammar: &Grammar) -> Key {
+pub(super) fn key(scope: u64, grammar: &Grammar) -> GrammarKey {
     let mut hasher = Sha256::new();
     hasher.update(scope.to_le_bytes());
     // A grammar is JSON or text, so it can be written.
@@ -29,31 +29,31 @@ pub(super) fn key(scope: u64, grammar: &Grammar) -> Key {
     hasher.finalize().into()
 }
 
-struct Entry {
-    key: Key,
+struct GrammarEntry {
+    key: GrammarKey,
     kept: Compilation,
     n_bytes: usize,
 }
 
 #[derive(Default)]
-struct Entries {
+struct GrammarEntries {
     /// The one used last is the last.
-    list: VecDeque<Entry>,
+    list: VecDeque<GrammarEntry>,
     n_bytes: usize,
 }
 
 /// The cache. Those used longest ago go.
 #[derive(Default)]
-pub(super) struct Cache {
-    entries: Mutex<Entries>,
+pub(super) struct GrammarCache {
+    entries: Mutex<GrammarEntries>,
 }
 
-impl Cache {
-    fn entries(&self) -> MutexGuard<'_, Entries> {
+impl GrammarCache {
+    fn entries(&self) -> MutexGuard<'_, GrammarEntries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn get(&self, key: &Key) -> Option<Compilation> {
+    pub(super) fn get(&self, key: &GrammarKey) -> Option<Compilation> {
         let mut entries = self.entries();
         let at = entries.list.iter().position(|entry| entry.key == *key)?;
         let entry = entries.list.remove(at)?;
@@ -63,7 +63,7 @@ impl Cache {
     }
 
     /// Keeps what came of a grammar, if it is not too large by itself.
-    pub(super) fn put(&self, key: Key, kept: Compilation, n_bytes: usize) {
+    pub(super) fn put(&self, key: GrammarKey, kept: Compilation, n_bytes: usize) {
         if n_bytes > MAX_BYTES {
             return;
         }
@@ -74,7 +74,7 @@ impl Cache {
             entries.n_bytes -= old.n_bytes;
         }
         entries.n_bytes += n_bytes;
-        entries.list.push_back(Entry { key, kept, n_bytes });
+        entries.list.push_back(GrammarEntry { key, kept, n_bytes });
         while entries.list.len() > MAX_ENTRIES || entries.n_bytes > MAX_BYTES {
             let Some(oldest) = entries.list.pop_front() else {
                 return;
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn it_is_bounded_by_number_and_by_bytes() {
-        let cache = Cache::default();
+        let cache = GrammarCache::default();
         let key = |n: u64| key(n, &Grammar::JsonObject);
         let count = |most| (0..most).filter(|n| cache.get(&key(*n)).is_some()).count();
         (0..MAX_ENTRIES as u64 + 9).for_each(|n| cache.put(key(n), refused(), 1));
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn scopes_share_nothing() {
-        let cache = Cache::default();
+        let cache = GrammarCache::default();
         cache.put(key(1, &Grammar::JsonObject), refused(), 1);
         assert!(cache.get(&key(1, &Grammar::JsonObject)).is_some());
         assert!(cache.get(&key(2, &Grammar::JsonObject)).is_none());

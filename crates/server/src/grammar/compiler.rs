@@ -6,7 +6,7 @@ use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{Matcher, ParserFactory};
 use millrace_text::Tokenizer;
 
-use super::cache::{Cache, Key};
+use super::cache::{GrammarCache, GrammarKey};
 use super::constraint::Constraint;
 use super::trial::{TrialReply, try_elsewhere};
 use super::{Grammar, GrammarError};
@@ -31,7 +31,7 @@ pub(super) struct Compiler {
     vocab_size: usize,
     /// Made at the first grammar: a tree of the whole vocabulary.
     parsers: OnceLock<Result<ParserFactory, String>>,
-    pub(super) cache: Cache,
+    pub(super) cache: GrammarCache,
 }
 
 /// What a thread that compiles tells.
@@ -48,7 +48,7 @@ impl Compiler {
             tokenizer,
             vocab_size,
             parsers: OnceLock::new(),
-            cache: Cache::default(),
+            cache: GrammarCache::default(),
         }
     }
 
@@ -58,7 +58,7 @@ impl Compiler {
     /// The system gives no thread.
     pub(super) fn start(
         self: &Arc<Self>,
-        key: Key,
+        key: GrammarKey,
         grammar: Grammar,
         is_given_up: impl Fn() -> bool + Send + 'static,
         tell: impl Fn(Message) + Send + 'static,

@@ -113,12 +113,12 @@ fn too_hard(error: impl ToString) -> String {
     )
 }
 
-type Step = Box<dyn FnOnce() + Send>;
+type ConstraintStep = Box<dyn FnOnce() + Send>;
 
 /// The thread that works at grammars for a scheduler: its stack is large, and if a step does not end, it is another's
 /// turn: the thread is left behind, and with it that one answer.
 pub(crate) struct Follower {
-    steps: Option<mpsc::Sender<Step>>,
+    steps: Option<mpsc::Sender<ConstraintStep>>,
     step_time: Duration,
 }
 
@@ -221,7 +221,7 @@ impl Follower {
         Err(error)
     }
 
-    fn send(&mut self, step: Step) -> Result<(), String> {
+    fn send(&mut self, step: ConstraintStep) -> Result<(), String> {
         let mut step = step;
         if let Some(steps) = &self.steps {
             match steps.send(step) {
@@ -230,7 +230,7 @@ impl Follower {
                 Err(unsent) => step = unsent.0,
             }
         }
-        let (sender, inbox) = mpsc::channel::<Step>();
+        let (sender, inbox) = mpsc::channel::<ConstraintStep>();
         std::thread::Builder::new()
             .name("grammar follower".to_owned())
             .stack_size(STACK_BYTES)

@@ -9,12 +9,12 @@ use serde_json::json;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::oneshot;
 
-use super::cache::{Key, key};
+use super::cache::{GrammarKey, key};
 use super::compiler::{Compiler, Message};
 use super::constraint::Constraint;
 use super::semaphore::{FairSemaphore, Permit};
 use super::{Grammar, GrammarError};
-use crate::scheduler::{Job, Refusal};
+use crate::scheduler::{Job, SubmitError};
 
 /// Grammars compiled at a time, for each model. More than there are processors: hard ones slow down whoever comes
 /// beside them, but do not stop him.
@@ -97,18 +97,18 @@ impl GrammarFactory {
         &self,
         grammar: &Grammar,
         requester: &Requester,
-    ) -> Result<Constraint, Refusal> {
+    ) -> Result<Constraint, SubmitError> {
         let work = async {
             tokio::select! {
                 constraint = self.in_turn(grammar, requester) => constraint,
-                () = self.semaphore.closed() => Err(Refusal::Unloading),
+                () = self.semaphore.closed() => Err(SubmitError::Unloading),
             }
         };
         match requester.deadline {
             None => work.await,
             Some(deadline) => {
                 let work = tokio::time::timeout_at(deadline.into(), work);
-                work.await.unwrap_or(Err(Refusal::Deadline))
+                work.await.unwrap_or(Err(SubmitError::Deadline))
             }
         }
     }
@@ -117,7 +117,7 @@ impl GrammarFactory {
         &self,
         grammar: &Grammar,
         requester: &Requester,
-    ) -> Result<Constraint, Refusal> {
+    ) -> Result<Constraint, SubmitError> {
         grammar.check_length()?;
         let key = key(requester.scope, grammar);
         if let Some(kept) = self.compiler.cache.get(&key) {
@@ -170,7 +170,7 @@ impl Drop for GiveUp {
 /// Looks after a thread that compiles, whoever waits for it.
 struct Watch {
     compiler: Arc<Compiler>,
-    key: Key,
+    key: GrammarKey,
     what: &'static str,
     compile_time: Duration,
     /// Until the thread ends, or is known not to.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{oneshot, watch};
 
-use crate::scheduler::Refusal;
+use crate::scheduler::SubmitError;
 
 /// Grammars of one client that may wait; more are refused.
 const MAX_WAITING: usize = 64;
@@ -40,7 +40,7 @@ struct Waiting {
 }
 
 #[derive(Default)]
-struct State {
+struct SemaphoreState {
     /// In the order in which they came.
     waiting: Vec<Waiting>,
     /// Clients at work.
@@ -51,7 +51,7 @@ struct State {
 
 /// Where grammars wait for their turn.
 pub(super) struct FairSemaphore {
-    state: Mutex<State>,
+    state: Mutex<SemaphoreState>,
     n_places: usize,
     is_closed: watch::Sender<bool>,
 }
@@ -83,7 +83,7 @@ impl FairSemaphore {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SemaphoreState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -91,12 +91,12 @@ impl FairSemaphore {
     ///
     /// # Errors
     /// The client has too many waiting; or the semaphore was closed.
-    pub(super) async fn place(self: &Arc<Self>, client: &Arc<str>) -> Result<Permit, Refusal> {
+    pub(super) async fn place(self: &Arc<Self>, client: &Arc<str>) -> Result<Permit, SubmitError> {
         let (go, called) = oneshot::channel();
         {
             let mut state = self.state();
             if *self.is_closed.borrow() {
-                return Err(Refusal::Unloading);
+                return Err(SubmitError::Unloading);
             }
             state.waiting.retain(|one| !one.go.is_closed());
             let n_waiting = state
@@ -105,7 +105,7 @@ impl FairSemaphore {
                 .filter(|one| one.client == *client)
                 .count();
             if n_waiting >= MAX_WAITING {
-                return Err(Refusal::QueueFull {
+                return Err(SubmitError::QueueFull {
                     n_waiting,
                     retry_after: Duration::from_secs(1),
                 });
@@ -121,10 +121,10 @@ impl FairSemaphore {
         };
         let called = match &mut wait.called {
             Some(called) => called.await,
-            None => return Err(Refusal::Unloading),
+            None => return Err(SubmitError::Unloading),
         };
         wait.called = None;
-        called.map_err(|_| Refusal::Unloading)?;
+        called.map_err(|_| SubmitError::Unloading)?;
         Ok(Permit {
             semaphore: Arc::clone(self),
             client: Arc::clone(client),
@@ -174,7 +174,7 @@ impl Drop for Wait<'_> {
     }
 }
 
-impl State {
+impl SemaphoreState {
     fn charge(&mut self, client: &Arc<str>, took: Duration) {
         if self.spent.len() >= MAX_KNOWN {
             // Those who spent little lose least by it.

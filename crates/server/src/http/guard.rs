@@ -303,7 +303,7 @@ fn allow_origin(headers: &mut HeaderMap, origin: HeaderValue, asked: Preflight) 
 /// New requests are told to come back later while the server goes down.
 pub(crate) fn refuse_while_draining(app: &App) -> Result<(), ApiError> {
     if app.is_draining.load(Relaxed) {
-        return Err(crate::scheduler::Refusal::Draining.into());
+        return Err(crate::scheduler::SubmitError::Draining.into());
     }
     Ok(())
 }

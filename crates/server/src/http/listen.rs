@@ -94,7 +94,7 @@ struct Shares {
 }
 
 /// A connection of an address, until it is dropped.
-struct Share {
+struct ConnectionSlot {
     shares: Arc<Shares>,
     address: IpAddr,
 }
@@ -115,7 +115,7 @@ impl Shares {
     }
 
     /// One more connection of this address; `None` if that would be too many.
-    fn take(shares: &Arc<Shares>, address: IpAddr) -> Option<Share> {
+    fn take(shares: &Arc<Shares>, address: IpAddr) -> Option<ConnectionSlot> {
         let address = network(address);
         let mut by_address = shares.by_address();
         let n = by_address.entry(address).or_default();
@@ -124,14 +124,14 @@ impl Shares {
         }
         *n += 1;
         drop(by_address);
-        Some(Share {
+        Some(ConnectionSlot {
             shares: Arc::clone(shares),
             address,
         })
     }
 }
 
-impl Drop for Share {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut by_address = self.shares.by_address();
         if let Some(n) = by_address.get_mut(&self.address) {

@@ -18,36 +18,36 @@ const N_PIECES: usize = 16;
 
 /// The client went away.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Gone;
+pub(crate) struct ClientGone;
 
 /// Writes a stream.
-pub(crate) struct Writer {
+pub(crate) struct StreamWriter {
     sender: mpsc::Sender<Bytes>,
 }
 
-impl Writer {
-    async fn bytes(&self, bytes: String) -> Result<(), Gone> {
-        self.sender.send(bytes.into()).await.map_err(|_| Gone)
+impl StreamWriter {
+    async fn bytes(&self, bytes: String) -> Result<(), ClientGone> {
+        self.sender.send(bytes.into()).await.map_err(|_| ClientGone)
     }
 
     /// A server-sent event without a name.
-    pub(crate) async fn data(&self, value: &Value) -> Result<(), Gone> {
+    pub(crate) async fn data(&self, value: &Value) -> Result<(), ClientGone> {
         self.bytes(format!("data: {value}\n\n")).await
     }
 
     /// A server-sent event with a name.
-    pub(crate) async fn event(&self, name: &str, value: &Value) -> Result<(), Gone> {
+    pub(crate) async fn event(&self, name: &str, value: &Value) -> Result<(), ClientGone> {
         self.bytes(format!("event: {name}\ndata: {value}\n\n"))
             .await
     }
 
     /// What ends the streams of OpenAI's API.
-    pub(crate) async fn done(&self) -> Result<(), Gone> {
+    pub(crate) async fn done(&self) -> Result<(), ClientGone> {
         self.bytes("data: [DONE]\n\n".to_owned()).await
     }
 
     /// A JSON object on a line of its own.
-    pub(crate) async fn line(&self, value: &Value) -> Result<(), Gone> {
+    pub(crate) async fn line(&self, value: &Value) -> Result<(), ClientGone> {
         self.bytes(format!("{value}\n")).await
     }
 }
@@ -55,9 +55,9 @@ impl Writer {
 /// Server-sent events that `work` writes. Headers and a first comment go out at once, and a comment whenever
 /// there was nothing to say for a while, so that neither clients nor proxies take a long prompt
 /// for a dead server. When the client goes away, `work` is dropped.
-pub(crate) fn events<F>(keep_alive: Duration, work: impl FnOnce(Writer) -> F) -> Response
+pub(crate) fn events<F>(keep_alive: Duration, work: impl FnOnce(StreamWriter) -> F) -> Response
 where
-    F: Future<Output = Result<(), Gone>> + Send + 'static,
+    F: Future<Output = Result<(), ClientGone>> + Send + 'static,
 {
     let mut response = start("text/event-stream", Some(keep_alive), work);
     let headers = response.headers_mut();
@@ -68,9 +68,9 @@ where
 }
 
 /// A JSON object a line, as Ollama has it; there is no comment in this format, so only news are written.
-pub(crate) fn lines<F>(work: impl FnOnce(Writer) -> F) -> Response
+pub(crate) fn lines<F>(work: impl FnOnce(StreamWriter) -> F) -> Response
 where
-    F: Future<Output = Result<(), Gone>> + Send + 'static,
+    F: Future<Output = Result<(), ClientGone>> + Send + 'static,
 {
     start("application/x-ndjson", None, work)
 }
@@ -78,14 +78,14 @@ where
 fn start<F>(
     content_type: &'static str,
     keep_alive: Option<Duration>,
-    work: impl FnOnce(Writer) -> F,
+    work: impl FnOnce(StreamWriter) -> F,
 ) -> Response
 where
-    F: Future<Output = Result<(), Gone>> + Send + 'static,
+    F: Future<Output = Result<(), ClientGone>> + Send + 'static,
 {
     let (sender, receiver) = mpsc::channel(N_PIECES);
     let closed = sender.clone();
-    let work = work(Writer { sender });
+    let work = work(StreamWriter { sender });
     tokio::spawn(async move {
         tokio::select! {
             // The body was dropped: so is the work, and with it the job.

@@ -12,13 +12,13 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
 use crate::app::App;
-use crate::models::Entry;
+use crate::models::ModelEntry;
 use crate::scheduler::{Histogram, Snapshot};
 
-type Number = fn(&Snapshot) -> f64;
+type MetricNumber = fn(&Snapshot) -> f64;
 
 /// Name, kind, help, value.
-const NUMBERS: &[(&str, &str, &str, Number)] = &[
+const NUMBERS: &[(&str, &str, &str, MetricNumber)] = &[
     (
         "vllm:num_requests_running",
         "gauge",
@@ -157,7 +157,7 @@ fn usage(snapshot: &Snapshot) -> f64 {
     snapshot.kv_used_bytes as f64 / (snapshot.kv_capacity_bytes as f64).max(1.0)
 }
 
-type Histograms = fn(&Entry) -> &Histogram;
+type Histograms = fn(&ModelEntry) -> &Histogram;
 
 const HISTOGRAMS: &[(&str, &str, Histograms)] = &[
     (

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::pace::Pace;
-use super::task::Task;
+use super::task::AnswerTask;
 
 /// A task's part of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct BatchPart {
     /// Index among the running tasks.
     pub(super) task: usize,
     /// Tokens to feed.
@@ -18,7 +18,7 @@ pub(super) struct Part {
     pub(super) n_drafts: usize,
 }
 
-impl Part {
+impl BatchPart {
     /// Tokens that the engine computes.
     pub(super) fn n_rows(&self) -> usize {
         self.n_tokens + self.n_drafts
@@ -32,17 +32,17 @@ impl Part {
 ///
 /// While a task is suspected of a fault, it runs alone.
 pub(super) fn compose(
-    tasks: &[Task],
+    tasks: &[AnswerTask],
     pace: &Pace,
     max_delay: Duration,
     max_chunk: usize,
-) -> Vec<Part> {
+) -> Vec<BatchPart> {
     if let Some(suspect) = tasks.iter().position(|task| task.is_suspect) {
         return part(tasks, suspect, max_chunk).into_iter().collect();
     }
     let (mut readers, writers): (Vec<usize>, Vec<usize>) =
         (0..tasks.len()).partition(|i| tasks[*i].reads());
-    let mut parts: Vec<Part> = writers.iter().filter_map(|i| part(tasks, *i, 1)).collect();
+    let mut parts: Vec<BatchPart> = writers.iter().filter_map(|i| part(tasks, *i, 1)).collect();
     let mut left = match parts.len() {
         0 => max_chunk,
         n => pace.prompt_tokens(max_delay, max_chunk.saturating_sub(n).max(1)),
@@ -69,16 +69,16 @@ pub(super) fn compose(
 }
 
 /// Tokens a task has to feed.
-fn rest(task: &Task) -> usize {
+fn rest(task: &AnswerTask) -> usize {
     task.turn
         .feed(usize::MAX)
         .map_or(0, |feed| feed.tokens.len())
 }
 
-fn part(tasks: &[Task], i: usize, most: usize) -> Option<Part> {
+fn part(tasks: &[AnswerTask], i: usize, most: usize) -> Option<BatchPart> {
     let task = &tasks[i];
     let feed = task.turn.feed(most)?;
-    Some(Part {
+    Some(BatchPart {
         task: i,
         n_tokens: feed.tokens.len(),
         reads: task.reads(),
@@ -87,6 +87,6 @@ fn part(tasks: &[Task], i: usize, most: usize) -> Option<Part> {
 }
 
 /// Tokens that all running tasks have still to read before they write.
-pub(super) fn unread(tasks: &[Task]) -> usize {
+pub(super) fn unread(tasks: &[AnswerTask]) -> usize {
     tasks.iter().filter(|task| task.reads()).map(rest).sum()
 }

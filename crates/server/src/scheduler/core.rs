@@ -15,13 +15,13 @@ use millrace_runtime::{Engine, Finish, Speculator, Turn};
 use tokio::sync::mpsc::UnboundedSender;
 
 pub use self::drafting::MAX_PASS_DRAFTS;
-use super::job::{DraftCounts, Event, Failure, Job, Receipt};
-use super::loaded::Opened;
+use super::job::{DraftCounts, Job, JobEvent, JobFailure, Receipt};
+use super::loaded::EngineSetup;
 use super::metrics::ModelMetrics;
 use super::pace::Pace;
-use super::pooled::{PassOutput, Pooled};
+use super::pooled::{EmbeddingTask, PassOutput};
 use super::queue::Queue;
-use super::task::{Accepted, Scratch, Task};
+use super::task::{AcceptedJob, AnswerTask, SamplingScratch};
 use crate::grammar::Constraint;
 
 /// How a scheduler works.
@@ -49,13 +49,13 @@ pub(super) struct Submission {
     /// One for each answer.
     pub(super) turns: Vec<(Turn, Option<Constraint>)>,
     /// Instead of the answer of the only turn.
-    pub(super) pooled: Option<Pooled>,
-    pub(super) sender: UnboundedSender<Event>,
+    pub(super) pooled: Option<EmbeddingTask>,
+    pub(super) sender: UnboundedSender<JobEvent>,
     pub(super) submitted: Instant,
 }
 
 /// Queue, running answers, and the engine that computes them.
-pub struct Core {
+pub struct SchedulerCore {
     engine: Box<dyn Engine>,
     speculator: Option<Speculator>,
     /// The draft model's engine failed: nothing is drafted any more.
@@ -63,26 +63,30 @@ pub struct Core {
     options: SchedulerOptions,
     metrics: Arc<ModelMetrics>,
     queue: Queue,
-    running: Vec<Task>,
+    running: Vec<AnswerTask>,
     pace: Pace,
     shares: Option<Arc<Shares>>,
     output: PassOutput,
     /// By part of the pass under way: the answer's token and what was drafted behind it; empty without drafts.
     drafted: Vec<Vec<u32>>,
-    scratch: Scratch,
+    scratch: SamplingScratch,
     n_arrivals: u64,
     n_admissions: u64,
 }
 
-impl Core {
+impl SchedulerCore {
     /// Nothing to do yet.
-    pub fn new(opened: Opened, options: SchedulerOptions, metrics: Arc<ModelMetrics>) -> Core {
-        let Opened {
+    pub fn new(
+        opened: EngineSetup,
+        options: SchedulerOptions,
+        metrics: Arc<ModelMetrics>,
+    ) -> SchedulerCore {
+        let EngineSetup {
             engine, speculator, ..
         } = opened;
         let shares = engine.device_model().map(|npu| Arc::new(npu.shares()));
         let n_layers = engine.model().model().config.n_layers;
-        Core {
+        SchedulerCore {
             engine,
             speculator,
             drafts_failed: false,
@@ -94,7 +98,7 @@ impl Core {
             shares,
             output: PassOutput::new(n_layers),
             drafted: Vec::new(),
-            scratch: Scratch::default(),
+            scratch: SamplingScratch::default(),
             n_arrivals: 0,
             n_admissions: 0,
         }
@@ -126,7 +130,7 @@ impl Core {
         } = submission;
         self.n_arrivals += 1;
         let receipt = self.blank_receipt(job.prompt.len());
-        let accepted = Rc::new(Accepted {
+        let accepted = Rc::new(AcceptedJob {
             sender,
             client: job.client,
             scope: job.scope,
@@ -145,20 +149,23 @@ impl Core {
         });
         self.metrics
             .add(&self.metrics.prompt_tokens, accepted.prompt.len());
-        let mut tasks = turns.into_iter().enumerate().map(|(choice, turn)| Task {
-            job: Rc::clone(&accepted),
-            choice,
-            turn: turn.0,
-            is_constrained: turn.1.is_some(),
-            constraint: turn.1,
-            pooled: pooled.take(),
-            seq: None,
-            siblings: Vec::new(),
-            admission: 0,
-            is_suspect: false,
-            last_token: None,
-            n_told: 0,
-        });
+        let mut tasks = turns
+            .into_iter()
+            .enumerate()
+            .map(|(choice, turn)| AnswerTask {
+                job: Rc::clone(&accepted),
+                choice,
+                turn: turn.0,
+                is_constrained: turn.1.is_some(),
+                constraint: turn.1,
+                pooled: pooled.take(),
+                seq: None,
+                siblings: Vec::new(),
+                admission: 0,
+                is_suspect: false,
+                last_token: None,
+                n_told: 0,
+            });
         let Some(mut first) = tasks.next() else {
             return;
         };
@@ -207,7 +214,7 @@ impl Core {
     }
 
     /// Ends every job with this.
-    pub fn fail_all(&mut self, failure: &Failure) {
+    pub fn fail_all(&mut self, failure: &JobFailure) {
         for task in self.queue.drain_if(|_| true) {
             self.fail(&task, failure.clone());
         }
@@ -220,7 +227,7 @@ impl Core {
 
     /// Answers whose clients are gone, and jobs whose time is up.
     fn drop_gone(&mut self, now: Instant) {
-        let is_late = |task: &Task| task.job.deadline.is_some_and(|deadline| now >= deadline);
+        let is_late = |task: &AnswerTask| task.job.deadline.is_some_and(|deadline| now >= deadline);
         let mut gone = self
             .queue
             .drain_if(|task| task.job.is_abandoned() || is_late(task));
@@ -232,7 +239,7 @@ impl Core {
             let failure = if task.job.is_abandoned() {
                 None
             } else {
-                Some(Failure::Deadline)
+                Some(JobFailure::Deadline)
             };
             match failure {
                 Some(failure) => self.fail(&task, failure),
@@ -247,7 +254,7 @@ impl Core {
 
     /// Takes out the answers that are complete.
     fn sweep(&mut self) {
-        let done: Vec<Task> = self
+        let done: Vec<AnswerTask> = self
             .running
             .extract_if(.., |task| task.turn.finish().is_some())
             .collect();
@@ -259,7 +266,7 @@ impl Core {
 
     /// Tells that an answer is complete, and the job if it was the last. Siblings that never began are
     /// complete too: they had nothing to write.
-    fn finish(&mut self, mut task: Task) {
+    fn finish(&mut self, mut task: AnswerTask) {
         let finish = task.turn.finish().unwrap_or(Finish::Cancelled);
         let job = Rc::clone(&task.job);
         self.metrics.count_finish(finish);
@@ -269,7 +276,7 @@ impl Core {
             receipt.n_generated += task.turn.drawn().len();
             receipt.total = total;
         }
-        job.tell(Event::Finished {
+        job.tell(JobEvent::Finished {
             choice: task.choice,
             finish,
             stop_text: self
@@ -285,19 +292,19 @@ impl Core {
         }
         if job.n_open.get() == 0 && !job.is_dead.replace(true) {
             self.metrics.total.observe_time(total);
-            job.tell(Event::Ended(job.receipt.borrow().clone()));
+            job.tell(JobEvent::Ended(job.receipt.borrow().clone()));
         }
     }
 
     /// Ends a task's job with an error; its other answers are dropped before the next pass.
-    fn fail(&self, task: &Task, failure: Failure) {
+    fn fail(&self, task: &AnswerTask, failure: JobFailure) {
         if !task.job.is_dead.replace(true) {
             self.metrics.failed.fetch_add(1, Relaxed);
-            task.job.tell(Event::Failed(failure));
+            task.job.tell(JobEvent::Failed(failure));
         }
     }
 
-    fn release(&mut self, task: &Task) {
+    fn release(&mut self, task: &AnswerTask) {
         if let Some(seq) = task.seq {
             // A sequence that the engine has lost needs no release.
             let _ = self.engine.release(seq);

@@ -9,11 +9,11 @@ use millrace_runtime::Turn;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 
-use super::core::{Core, SchedulerOptions, Submission};
-use super::job::{Event, Failure, Job};
-use super::loaded::{EngineFactory, Loaded};
+use super::core::{SchedulerCore, SchedulerOptions, Submission};
+use super::job::{Job, JobEvent, JobFailure};
+use super::loaded::{EngineFactory, ModelInfo};
 use super::metrics::ModelMetrics;
-use super::pooled::Pooled;
+use super::pooled::EmbeddingTask;
 use crate::grammar::{Constraint, GrammarError, Requester};
 
 /// How far a model is.
@@ -22,7 +22,7 @@ pub enum LoadState {
     /// The file is being opened and the device set up.
     Loading,
     /// It takes jobs.
-    Ready(Arc<Loaded>),
+    Ready(Arc<ModelInfo>),
     /// It could not be opened.
     Failed(String),
     /// It was unloaded, or its thread ended by a fault.
@@ -31,7 +31,7 @@ pub enum LoadState {
 
 /// Why a job was not accepted.
 #[derive(Debug, thiserror::Error)]
-pub enum Refusal {
+pub enum SubmitError {
     /// The queue is at its limit.
     #[error("{n_waiting} requests are waiting already; try again in {} s", retry_after.as_secs())]
     QueueFull {
@@ -80,7 +80,7 @@ pub enum Refusal {
 /// Patience that is as good as endless.
 const MAX_GRACE: Duration = Duration::from_secs(u32::MAX as u64);
 
-enum Command {
+enum SchedulerCommand {
     Submit(Box<Submission>),
     /// Accept no more, complete what there is within the time, and end.
     Drain(Duration),
@@ -89,7 +89,7 @@ enum Command {
 /// A model's scheduler. Clones are the same scheduler; the thread ends after [`Scheduler::drain`].
 #[derive(Clone)]
 pub struct Scheduler {
-    commands: mpsc::Sender<Command>,
+    commands: mpsc::Sender<SchedulerCommand>,
     state: watch::Receiver<LoadState>,
     metrics: Arc<ModelMetrics>,
     /// Jobs sent to the thread that it has not seen.
@@ -155,13 +155,13 @@ impl Scheduler {
     /// The model, if it runs.
     ///
     /// # Errors
-    /// [`Refusal::Loading`], [`Refusal::NotRunning`].
-    pub fn loaded(&self) -> Result<Arc<Loaded>, Refusal> {
+    /// [`SubmitError::Loading`], [`SubmitError::NotRunning`].
+    pub fn loaded(&self) -> Result<Arc<ModelInfo>, SubmitError> {
         match self.state() {
             LoadState::Ready(loaded) => Ok(loaded),
-            LoadState::Loading => Err(Refusal::Loading),
-            LoadState::Failed(reason) => Err(Refusal::NotRunning(reason)),
-            LoadState::Stopped => Err(Refusal::NotRunning("it was stopped".to_owned())),
+            LoadState::Loading => Err(SubmitError::Loading),
+            LoadState::Failed(reason) => Err(SubmitError::NotRunning(reason)),
+            LoadState::Stopped => Err(SubmitError::NotRunning("it was stopped".to_owned())),
         }
     }
 
@@ -175,7 +175,7 @@ impl Scheduler {
     ///
     /// # Errors
     /// A full queue, a request that cannot be fulfilled, a model that does not run.
-    pub fn submit(&self, job: Job) -> Result<UnboundedReceiver<Event>, Refusal> {
+    pub fn submit(&self, job: Job) -> Result<UnboundedReceiver<JobEvent>, SubmitError> {
         let loaded = self.accepting()?;
         check_length(&loaded, &job)?;
         let constraint = match &job.grammar {
@@ -189,7 +189,7 @@ impl Scheduler {
     pub(crate) async fn submit_in_turn(
         &self,
         job: Job,
-    ) -> Result<UnboundedReceiver<Event>, Refusal> {
+    ) -> Result<UnboundedReceiver<JobEvent>, SubmitError> {
         let loaded = self.accepting()?;
         check_length(&loaded, &job)?;
         let constraint = match &job.grammar {
@@ -205,9 +205,9 @@ impl Scheduler {
     }
 
     /// The model, if new jobs are accepted.
-    fn accepting(&self) -> Result<Arc<Loaded>, Refusal> {
+    fn accepting(&self) -> Result<Arc<ModelInfo>, SubmitError> {
         if self.is_draining() {
-            return Err(Refusal::Unloading);
+            return Err(SubmitError::Unloading);
         }
         self.loaded()
     }
@@ -216,20 +216,22 @@ impl Scheduler {
         &self,
         job: Job,
         constraint: Option<Constraint>,
-    ) -> Result<UnboundedReceiver<Event>, Refusal> {
+    ) -> Result<UnboundedReceiver<JobEvent>, SubmitError> {
         let submitted = Instant::now();
         let loaded = self.accepting()?;
         let turns = turns(&loaded, &job, constraint.as_ref())?;
         let pooled = match (job.embed, &loaded.embedder) {
             (None, _) => None,
-            (Some(pooling), Ok((embedder, _))) => Some(Pooled::new(Arc::clone(embedder), pooling)),
-            (Some(_), Err(reason)) => return Err(Refusal::NoEmbeddings(reason.clone())),
+            (Some(pooling), Ok((embedder, _))) => {
+                Some(EmbeddingTask::new(Arc::clone(embedder), pooling))
+            }
+            (Some(_), Err(reason)) => return Err(SubmitError::NoEmbeddings(reason.clone())),
         };
         let n_waiting = self.metrics.snapshot().n_waiting as usize + self.n_sent.load(SeqCst);
         if n_waiting >= self.options.max_queue {
             self.metrics.add(&self.metrics.refused, 1);
             let retry_after = self.retry_after(n_waiting);
-            return Err(Refusal::QueueFull {
+            return Err(SubmitError::QueueFull {
                 n_waiting,
                 retry_after,
             });
@@ -243,9 +245,13 @@ impl Scheduler {
             submitted,
         });
         self.n_sent.fetch_add(1, SeqCst);
-        if self.commands.send(Command::Submit(submission)).is_err() {
+        if self
+            .commands
+            .send(SchedulerCommand::Submit(submission))
+            .is_err()
+        {
             self.n_sent.fetch_sub(1, SeqCst);
-            return Err(Refusal::NotRunning("its thread has ended".to_owned()));
+            return Err(SubmitError::NotRunning("its thread has ended".to_owned()));
         }
         Ok(receiver)
     }
@@ -272,7 +278,7 @@ impl Scheduler {
             loaded.grammars.close();
         }
         // If the thread has ended already, all is done.
-        let _ = self.commands.send(Command::Drain(grace));
+        let _ = self.commands.send(SchedulerCommand::Drain(grace));
     }
 
     /// Whether it accepts no more jobs.
@@ -293,13 +299,13 @@ impl Scheduler {
 }
 
 /// Refuses a prompt that can never be computed, before its grammar is compiled.
-fn check_length(loaded: &Loaded, job: &Job) -> Result<(), Refusal> {
+fn check_length(loaded: &ModelInfo, job: &Job) -> Result<(), SubmitError> {
     let n_prompt = job.prompt.len();
     let (capacity, n_ctx) = (loaded.capacity_tokens, loaded.limits.n_ctx);
     let n_least = job.params.least_tokens();
     // A context that is too long is told in the context's words.
     if n_prompt + n_least > capacity && n_prompt + n_least <= n_ctx {
-        return Err(Refusal::TooLong { n_prompt, capacity });
+        return Err(SubmitError::TooLong { n_prompt, capacity });
     }
     Ok(())
 }
@@ -307,12 +313,12 @@ fn check_length(loaded: &Loaded, job: &Job) -> Result<(), Refusal> {
 /// A turn and a constraint for each answer: what can be wrong with a job is found here, where it is
 /// submitted, and not on the thread that others wait for.
 fn turns(
-    loaded: &Loaded,
+    loaded: &ModelInfo,
     job: &Job,
     constraint: Option<&Constraint>,
-) -> Result<Vec<(Turn, Option<Constraint>)>, Refusal> {
+) -> Result<Vec<(Turn, Option<Constraint>)>, SubmitError> {
     let most = loaded.limits.n_ctx.min(loaded.capacity_tokens);
-    let turn = |choice: usize| -> Result<_, Refusal> {
+    let turn = |choice: usize| -> Result<_, SubmitError> {
         let mut params = job.params.clone();
         params.sampling.seed = params.sampling.seed.wrapping_add(choice as u64);
         let turn = Turn::new(&loaded.model, &job.prompt, &params, most)?;
@@ -324,7 +330,7 @@ fn turns(
 
 /// What the thread owns.
 struct Thread {
-    inbox: mpsc::Receiver<Command>,
+    inbox: mpsc::Receiver<SchedulerCommand>,
     state: watch::Sender<LoadState>,
     n_sent: Arc<AtomicUsize>,
     metrics: Arc<ModelMetrics>,
@@ -334,7 +340,7 @@ struct Thread {
 impl Thread {
     fn run(self, factory: &EngineFactory) {
         let opened = factory().and_then(|opened| {
-            let loaded = Loaded::of(&opened)?;
+            let loaded = ModelInfo::of(&opened)?;
             Ok((opened, loaded))
         });
         let (opened, loaded) = match opened {
@@ -344,14 +350,14 @@ impl Thread {
                 return;
             }
         };
-        let mut core = Core::new(opened, self.options.clone(), Arc::clone(&self.metrics));
+        let mut core = SchedulerCore::new(opened, self.options.clone(), Arc::clone(&self.metrics));
         // What a thread before this one left, if it ended by a fault, is no more.
         core.publish();
         self.state.send_replace(LoadState::Ready(Arc::new(loaded)));
         let work = AssertUnwindSafe(|| self.work(&mut core));
         match catch_unwind(work) {
             Ok(()) => {
-                core.fail_all(&Failure::ShuttingDown);
+                core.fail_all(&JobFailure::ShuttingDown);
                 self.state.send_replace(LoadState::Stopped);
             }
             Err(_) => {
@@ -363,7 +369,7 @@ impl Thread {
         }
     }
 
-    fn work(&self, core: &mut Core) {
+    fn work(&self, core: &mut SchedulerCore) {
         let mut drain_until: Option<Instant> = None;
         loop {
             if core.is_idle() {
@@ -388,14 +394,21 @@ impl Thread {
         }
     }
 
-    fn take(&self, core: &mut Core, command: Command, drain_until: &mut Option<Instant>) {
+    fn take(
+        &self,
+        core: &mut SchedulerCore,
+        command: SchedulerCommand,
+        drain_until: &mut Option<Instant>,
+    ) {
         match command {
-            Command::Submit(submission) => {
+            SchedulerCommand::Submit(submission) => {
                 core.submit(*submission);
                 self.n_sent.fetch_sub(1, SeqCst);
             }
             // As long as a clock can hold.
-            Command::Drain(grace) => *drain_until = Some(Instant::now() + grace.min(MAX_GRACE)),
+            SchedulerCommand::Drain(grace) => {
+                *drain_until = Some(Instant::now() + grace.min(MAX_GRACE))
+            }
         }
     }
 }

@@ -149,7 +149,7 @@ pub struct PassRecord {
 /// What a job's receiver hears, in order: any number of the first two or one embedding, one `Finished` for each answer,
 /// then `Ended`; or at any point `Failed`, after which nothing comes.
 #[derive(Clone, Debug)]
-pub enum Event {
+pub enum JobEvent {
     /// Prompt tokens held by the engine, of how many; those found in the cache count as held.
     Prefill {
         /// Held.
@@ -173,12 +173,12 @@ pub enum Event {
     /// All answers are.
     Ended(Receipt),
     /// The job will not be completed.
-    Failed(Failure),
+    Failed(JobFailure),
 }
 
 /// Why a job was given up after it was accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
+pub enum JobFailure {
     /// Its deadline passed.
     #[error("the request's deadline passed before it was complete")]
     Deadline,

@@ -4,17 +4,19 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use millrace_runtime::npu::NpuModel;
-use millrace_runtime::{CpuOptions, Embedder, Engine, Limits, LoadedModel, Pooling, Speculator};
+use millrace_runtime::{
+    CpuOptions, Embedder, Engine, EngineLimits, LoadedModel, Pooling, Speculator,
+};
 use millrace_text::{ChatTemplate, Tokenizer};
 
 use crate::grammar::GrammarFactory;
 use crate::vision::Vision;
 
 /// Opens a model on a device. It is called on the scheduler's own thread, again at each loading.
-pub type EngineFactory = Arc<dyn Fn() -> Result<Opened, String> + Send + Sync>;
+pub type EngineFactory = Arc<dyn Fn() -> Result<EngineSetup, String> + Send + Sync>;
 
 /// What an [`EngineFactory`] opens.
-pub struct Opened {
+pub struct EngineSetup {
     /// What computes.
     pub engine: Box<dyn Engine>,
     /// What guesses tokens ahead for it, if anything does.
@@ -23,9 +25,9 @@ pub struct Opened {
     pub mmproj: Option<PathBuf>,
 }
 
-impl From<Box<dyn Engine>> for Opened {
-    fn from(engine: Box<dyn Engine>) -> Opened {
-        Opened {
+impl From<Box<dyn Engine>> for EngineSetup {
+    fn from(engine: Box<dyn Engine>) -> EngineSetup {
+        EngineSetup {
             engine,
             speculator: None,
             mmproj: None,
@@ -34,7 +36,7 @@ impl From<Box<dyn Engine>> for Opened {
 }
 
 /// What everyone may know of a model that runs.
-pub struct Loaded {
+pub struct ModelInfo {
     /// The model.
     pub model: Arc<LoadedModel>,
     /// Its tokenizer.
@@ -42,7 +44,7 @@ pub struct Loaded {
     /// Its chat template; or why there is none.
     pub template: Result<ChatTemplate, String>,
     /// What the engine was set up for.
-    pub limits: Limits,
+    pub limits: EngineLimits,
     /// Tokens that a sequence can hold when it is alone.
     pub capacity_tokens: usize,
     /// The engine's name, such as `cpu (avx512)`.
@@ -59,19 +61,19 @@ pub struct Loaded {
     npu: Option<Arc<NpuModel>>,
 }
 
-impl Loaded {
+impl ModelInfo {
     /// What is known of a model once it is open.
     ///
     /// # Errors
     /// A model without a tokenizer, or an engine without room.
-    pub(super) fn of(opened: &Opened) -> Result<Loaded, String> {
+    pub(super) fn of(opened: &EngineSetup) -> Result<ModelInfo, String> {
         let engine = &*opened.engine;
         let model = Arc::clone(engine.model());
         let tokenizer = model.tokenizer().map_err(|error| error.to_string())?;
         let limits = engine.limits();
         let capacity_tokens = engine.room(&[], 1).map_err(|error| error.to_string())?;
         let vocab_size = model.model().config.vocab_size;
-        Ok(Loaded {
+        Ok(ModelInfo {
             template: model.chat_template().map_err(|error| error.to_string()),
             grammars: GrammarFactory::new(Arc::clone(&tokenizer), vocab_size),
             tokenizer,

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use millrace_runtime::{Embedder, Embedding, Pooling, Rows, StepOutput, StepShape, StepSink};
+use millrace_runtime::{Embedder, Embedding, ItemRows, Pooling, StepOutput, StepShape, StepSink};
 
 /// An embedding that a task makes instead of an answer.
-pub(super) struct Pooled {
+pub(super) struct EmbeddingTask {
     embedder: Arc<Embedder>,
     pooling: Pooling,
     so_far: Embedding,
 }
 
-impl Pooled {
-    pub(super) fn new(embedder: Arc<Embedder>, pooling: Pooling) -> Pooled {
-        Pooled {
+impl EmbeddingTask {
+    pub(super) fn new(embedder: Arc<Embedder>, pooling: Pooling) -> EmbeddingTask {
+        EmbeddingTask {
             so_far: embedder.begin(pooling),
             embedder,
             pooling,
@@ -71,11 +71,11 @@ impl StepSink for PassOutput {
         self.states.resize(shape.n_items, Vec::new());
     }
 
-    fn logits(&mut self, rows: Rows<'_>) {
+    fn logits(&mut self, rows: ItemRows<'_>) {
         StepSink::logits(&mut self.logits, rows);
     }
 
-    fn hidden(&mut self, index: usize, rows: Rows<'_>) {
+    fn hidden(&mut self, index: usize, rows: ItemRows<'_>) {
         if index == self.last_state {
             self.states[rows.item].extend_from_slice(rows.data);
         }

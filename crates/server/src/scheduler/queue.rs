@@ -4,19 +4,19 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::task::Task;
+use super::task::AnswerTask;
 
 /// Tasks that wait for a sequence.
 #[derive(Default)]
 pub(super) struct Queue {
-    tasks: Vec<Task>,
+    tasks: Vec<AnswerTask>,
     /// By client, when one of its tasks was last admitted. Only clients with tasks here are kept.
     last_served: HashMap<Arc<str>, u64>,
     n_served: u64,
 }
 
 impl Queue {
-    pub(super) fn push(&mut self, task: Task) {
+    pub(super) fn push(&mut self, task: AnswerTask) {
         self.tasks.push(task);
     }
 
@@ -24,19 +24,23 @@ impl Queue {
         self.tasks.is_empty()
     }
 
-    pub(super) fn tasks(&self) -> &[Task] {
+    pub(super) fn tasks(&self) -> &[AnswerTask] {
         &self.tasks
     }
 
     /// The index of the task to admit next, of those that may go, if any: of the lowest priority number; then what ran before and
     /// had to give way; then of the client with the fewest running tasks, and of those the one that was
     /// served longest ago; then the oldest.
-    pub(super) fn next(&self, running: &[Task], may_go: impl Fn(&Task) -> bool) -> Option<usize> {
+    pub(super) fn next(
+        &self,
+        running: &[AnswerTask],
+        may_go: impl Fn(&AnswerTask) -> bool,
+    ) -> Option<usize> {
         let mut n_running: HashMap<&str, usize> = HashMap::new();
         for task in running {
             *n_running.entry(&task.job.client).or_default() += 1;
         }
-        let rank = |task: &Task| {
+        let rank = |task: &AnswerTask| {
             let client: &str = &task.job.client;
             (
                 task.job.priority,
@@ -53,7 +57,7 @@ impl Queue {
     }
 
     /// Takes a task out to run it.
-    pub(super) fn take(&mut self, index: usize) -> Task {
+    pub(super) fn take(&mut self, index: usize) -> AnswerTask {
         let task = self.tasks.remove(index);
         self.n_served += 1;
         self.last_served
@@ -66,7 +70,7 @@ impl Queue {
     }
 
     /// Takes out all tasks for which `gone` holds.
-    pub(super) fn drain_if(&mut self, gone: impl Fn(&Task) -> bool) -> Vec<Task> {
+    pub(super) fn drain_if(&mut self, gone: impl Fn(&AnswerTask) -> bool) -> Vec<AnswerTask> {
         self.tasks.extract_if(.., |task| gone(task)).collect()
     }
 }

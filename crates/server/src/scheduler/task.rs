@@ -10,13 +10,13 @@ use millrace_runtime::{Finish, SeqId, Turn};
 use millrace_text::{DecodeOptions, Detokenizer, Tokenizer};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::job::{Delta, Event, Failure, MAX_PASSES, PassRecord, Receipt, TokenLogprob};
-use super::pooled::Pooled;
+use super::job::{Delta, JobEvent, JobFailure, MAX_PASSES, PassRecord, Receipt, TokenLogprob};
+use super::pooled::EmbeddingTask;
 use crate::grammar::{Constraint, Follower};
 
 /// A job that was accepted, shared by its answers.
-pub(super) struct Accepted {
-    pub(super) sender: UnboundedSender<Event>,
+pub(super) struct AcceptedJob {
+    pub(super) sender: UnboundedSender<JobEvent>,
     pub(super) client: Arc<str>,
     pub(super) scope: u64,
     pub(super) priority: i32,
@@ -36,29 +36,29 @@ pub(super) struct Accepted {
     pub(super) receipt: RefCell<Receipt>,
 }
 
-impl Accepted {
+impl AcceptedJob {
     /// Nobody waits for it any more.
     pub(super) fn is_abandoned(&self) -> bool {
         self.is_dead.get() || self.sender.is_closed()
     }
 
     /// Tells the receiver; that it may be gone is seen before the next pass.
-    pub(super) fn tell(&self, event: Event) {
+    pub(super) fn tell(&self, event: JobEvent) {
         let _ = self.sender.send(event);
     }
 }
 
 /// What drawing tokens needs, for all answers in turn.
 #[derive(Default)]
-pub(super) struct Scratch {
+pub(super) struct SamplingScratch {
     /// A row of logits under a grammar.
     row: Vec<f32>,
     pub(super) follower: Follower,
 }
 
 /// One answer: waiting in the queue, or running on a sequence.
-pub(super) struct Task {
-    pub(super) job: Rc<Accepted>,
+pub(super) struct AnswerTask {
+    pub(super) job: Rc<AcceptedJob>,
     pub(super) choice: usize,
     pub(super) turn: Turn,
     /// Whether it has a grammar.
@@ -66,10 +66,10 @@ pub(super) struct Task {
     /// Where it is in its grammar; nothing if a step there did not end.
     pub(super) constraint: Option<Constraint>,
     /// It makes an embedding, and no answer.
-    pub(super) pooled: Option<Pooled>,
+    pub(super) pooled: Option<EmbeddingTask>,
     pub(super) seq: Option<SeqId>,
     /// Other answers of the job, which begin from this one's sequence once the prompt is read.
-    pub(super) siblings: Vec<Task>,
+    pub(super) siblings: Vec<AnswerTask>,
     /// In what order it was admitted; 0 if it never was.
     pub(super) admission: u64,
     /// A step with it failed: it runs alone until one succeeds.
@@ -79,7 +79,7 @@ pub(super) struct Task {
     pub(super) n_told: usize,
 }
 
-impl Task {
+impl AnswerTask {
     pub(super) fn was_admitted(&self) -> bool {
         self.admission > 0
     }
@@ -93,8 +93,8 @@ impl Task {
     pub(super) fn take_logits(
         &mut self,
         row: &[f32],
-        scratch: &mut Scratch,
-    ) -> Result<Option<u32>, Failure> {
+        scratch: &mut SamplingScratch,
+    ) -> Result<Option<u32>, JobFailure> {
         if self.turn.finish().is_some() {
             return Ok(None);
         }
@@ -105,7 +105,7 @@ impl Task {
                 let masked = scratch
                     .follower
                     .mask(&mut self.constraint, &mut scratch.row);
-                masked.map_err(Failure::Grammar)?;
+                masked.map_err(JobFailure::Grammar)?;
                 &scratch.row[..]
             }
             false => row,
@@ -114,14 +114,14 @@ impl Task {
         let token = match self.turn.push_logits(masked) {
             Ok(Some(token)) => token,
             Ok(None) => return Ok(None),
-            Err(error) => return Err(Failure::Engine(error.to_string())),
+            Err(error) => return Err(JobFailure::Engine(error.to_string())),
         };
         let was_kept = self.turn.drawn().len() > n_before;
         let logprob = self.job.top_logprobs.filter(|_| was_kept);
         let tokens = logprob.map(|n| token_logprob(row, token, n));
         if self.is_constrained && was_kept {
             let accepted = scratch.follower.accept(&mut self.constraint, token);
-            if accepted.map_err(Failure::Grammar)? {
+            if accepted.map_err(JobFailure::Grammar)? {
                 self.turn.end(Finish::Stop);
             }
         }
@@ -132,7 +132,7 @@ impl Task {
         };
         self.n_told += delta.text.len();
         if !delta.text.is_empty() || !delta.tokens.is_empty() {
-            self.job.tell(Event::Delta(delta));
+            self.job.tell(JobEvent::Delta(delta));
         }
         Ok(Some(token))
     }

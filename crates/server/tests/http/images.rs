@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use millrace_model::recipe::Recipe;
-use millrace_model::synth::{self, Geometry, SynthOptions};
+use millrace_model::synth::{self, ModelGeometry, SynthOptions};
 use millrace_runtime::{CpuEngine, Engine, EngineOptions, LoadedModel};
-use millrace_server::scheduler::Opened;
+use millrace_server::scheduler::EngineSetup;
 use millrace_server::{ModelSpec, ServerOptions};
 use serde_json::{Value, json};
 
@@ -75,7 +75,7 @@ fn serve(out: &Path, model: &Path, mmproj: Option<PathBuf>) -> Running {
         seed: 1,
         n_threads: Some(1),
     };
-    let geometry = Geometry::named("gemma-tiny").unwrap();
+    let geometry = ModelGeometry::named("gemma-tiny").unwrap();
     let go_on = &mut |_, _| ControlFlow::Continue(());
     let written = synth::write(geometry, out, &options_of, go_on).unwrap();
     if let (Some(to), Some(from)) = (&mmproj, written.mmproj) {
@@ -90,9 +90,9 @@ fn serve(out: &Path, model: &Path, mmproj: Option<PathBuf>) -> Running {
         let model = LoadedModel::open(&path).map_err(|error| error.to_string())?;
         let engine = CpuEngine::new(Arc::new(model), engine_options.clone());
         let engine: Box<dyn Engine> = Box::new(engine.map_err(|error| error.to_string())?);
-        Ok(Opened {
+        Ok(EngineSetup {
             mmproj: mmproj.clone(),
-            ..Opened::from(engine)
+            ..EngineSetup::from(engine)
         })
     };
     let spec = ModelSpec {

@@ -28,7 +28,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use millrace_runtime::{CpuEngine, Engine, EngineOptions};
-use millrace_server::scheduler::Opened;
+use millrace_server::scheduler::EngineSetup;
 use millrace_server::{HttpOptions, ModelOptions, ModelSpec, Server, ServerOptions};
 use serde_json::{Value, json};
 
@@ -55,7 +55,7 @@ fn spec(id: &str, options: EngineOptions) -> ModelSpec {
         memory_bytes: 20_000_000,
         open: Arc::new(move || {
             let engine = CpuEngine::new(model(), options.clone()).map_err(|e| e.to_string())?;
-            Ok(Opened::from(Box::new(engine) as Box<dyn Engine>))
+            Ok(EngineSetup::from(Box::new(engine) as Box<dyn Engine>))
         }),
     }
 }

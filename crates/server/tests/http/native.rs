@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use millrace_format::Checkpoint;
 use millrace_runtime::{CpuEngine, Engine, LoadedModel};
-use millrace_server::scheduler::Opened;
+use millrace_server::scheduler::EngineSetup;
 use serde_json::{Value, json};
 
 use crate::{Running, engine_options, options, question, with};
@@ -54,7 +54,7 @@ fn serve(bytes: &[u8]) -> Running {
     let mut options = options();
     options.models[0].open = Arc::new(move || {
         let engine = CpuEngine::new(Arc::clone(&model), engine_options()).unwrap();
-        Ok(Opened::from(Box::new(engine) as Box<dyn Engine>))
+        Ok(EngineSetup::from(Box::new(engine) as Box<dyn Engine>))
     });
     Running::start(options)
 }

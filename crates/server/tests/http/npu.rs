@@ -7,7 +7,7 @@ use millrace_kernels::{Cpu, CpuOptions};
 use millrace_npu::{Inject, Injection};
 use millrace_runtime::npu::{NpuModel, NpuOptions, PlannedEngine};
 use millrace_runtime::{Engine, LoadedModel};
-use millrace_server::scheduler::Opened;
+use millrace_server::scheduler::EngineSetup;
 use millrace_server::{ModelSpec, ServerOptions};
 use millrace_xdna2::lower::{Features, Mode};
 use millrace_xdna2::target::Xdna2;
@@ -41,7 +41,7 @@ fn server() -> (Running, Arc<VirtualDevice>) {
         let npu = NpuModel::on(model, Arc::new(planner()), on.clone(), options);
         let npu = Arc::new(npu.map_err(|error| error.to_string())?);
         let engine = PlannedEngine::new(&npu).map_err(|error| error.to_string())?;
-        Ok(Opened::from(Box::new(engine) as Box<dyn Engine>))
+        Ok(EngineSetup::from(Box::new(engine) as Box<dyn Engine>))
     };
     let options = ServerOptions {
         models: vec![ModelSpec {

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use millrace_runtime::{
-    BatchItem, Counters, Cpu, CpuEngine, Engine, EngineOptions, Error, KvUsage, Limits,
+    BatchItem, Cpu, CpuEngine, Engine, EngineCounters, EngineLimits, EngineOptions, Error, KvUsage,
     LoadedModel, SeqId, Speculator, StepSink,
 };
-use millrace_server::scheduler::Opened;
+use millrace_server::scheduler::EngineSetup;
 
 pub(crate) fn model() -> Arc<LoadedModel> {
     static MODEL: OnceLock<Arc<LoadedModel>> = OnceLock::new();
@@ -151,9 +151,9 @@ impl Watched {
         }
     }
 
-    pub(crate) fn open(&self) -> Opened {
+    pub(crate) fn open(&self) -> EngineSetup {
         let drafter = self.drafter.as_ref();
-        Opened {
+        EngineSetup {
             engine: self.engine(),
             speculator: drafter.map(|drafter| drafter(self.options.clone())),
             mmproj: None,
@@ -275,7 +275,7 @@ impl Engine for WatchedEngine {
         Ok(())
     }
 
-    fn limits(&self) -> Limits {
+    fn limits(&self) -> EngineLimits {
         self.inner.limits()
     }
 
@@ -287,7 +287,7 @@ impl Engine for WatchedEngine {
         self.inner.kv_usage()
     }
 
-    fn counters(&self) -> Counters {
+    fn counters(&self) -> EngineCounters {
         self.inner.counters()
     }
 }

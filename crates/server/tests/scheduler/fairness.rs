@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use millrace_runtime::EngineOptions;
-use millrace_server::scheduler::{Event, Failure, Job, Refusal, Scheduler, SchedulerOptions};
+use millrace_server::scheduler::{
+    Job, JobEvent, JobFailure, Scheduler, SchedulerOptions, SubmitError,
+};
 
 use crate::engines::{Watched, options};
 use crate::{chat, job, start, start_watched, wait};
@@ -103,9 +105,9 @@ fn a_client_with_many_requests_does_not_hold_up_another() {
     let mut other = scheduler.submit(with_client("other")).unwrap();
     wait(&mut other).unwrap();
     // Two were running, and one may have been admitted beside it.
-    let is_done = |receiver: &mut tokio::sync::mpsc::UnboundedReceiver<Event>| {
+    let is_done = |receiver: &mut tokio::sync::mpsc::UnboundedReceiver<JobEvent>| {
         std::iter::from_fn(|| receiver.try_recv().ok())
-            .any(|event| matches!(event, Event::Ended(_)))
+            .any(|event| matches!(event, JobEvent::Ended(_)))
     };
     let n_done = busy
         .iter_mut()
@@ -156,7 +158,7 @@ fn a_full_queue_refuses_and_says_when_to_come_back() {
         .map(|_| scheduler.submit(endless(chat("Hello!"), 400)).unwrap())
         .collect();
     match scheduler.submit(job(chat("Hello!"), 1)) {
-        Err(Refusal::QueueFull {
+        Err(SubmitError::QueueFull {
             n_waiting,
             retry_after,
         }) => {
@@ -179,8 +181,8 @@ fn deadlines_end_what_waits_and_what_runs() {
     late.deadline = Some(Instant::now() + Duration::from_millis(60));
     let mut running = scheduler.submit(late.clone()).unwrap();
     let mut waiting = scheduler.submit(late).unwrap();
-    assert_eq!(wait(&mut running).unwrap_err(), Failure::Deadline);
-    assert_eq!(wait(&mut waiting).unwrap_err(), Failure::Deadline);
+    assert_eq!(wait(&mut running).unwrap_err(), JobFailure::Deadline);
+    assert_eq!(wait(&mut waiting).unwrap_err(), JobFailure::Deadline);
     until_running(&scheduler, 0);
     wait(&mut scheduler.submit(job(chat("Hello!"), 2)).unwrap()).unwrap();
 }
@@ -225,7 +227,7 @@ fn draining_completes_what_was_accepted_and_refuses_what_was_not() {
         .collect();
     scheduler.drain(Duration::from_secs(60));
     let refused = scheduler.submit(job(chat("Hello!"), 1));
-    assert!(matches!(refused, Err(Refusal::Unloading)));
+    assert!(matches!(refused, Err(SubmitError::Unloading)));
     for receiver in &mut accepted {
         wait(receiver).unwrap();
     }
@@ -235,5 +237,5 @@ fn draining_completes_what_was_accepted_and_refuses_what_was_not() {
     let scheduler = start_slow(options(), SchedulerOptions::default());
     let mut receiver = scheduler.submit(endless(chat("Hello!"), 450)).unwrap();
     scheduler.drain(Duration::ZERO);
-    assert_eq!(wait(&mut receiver).unwrap_err(), Failure::ShuttingDown);
+    assert_eq!(wait(&mut receiver).unwrap_err(), JobFailure::ShuttingDown);
 }

@@ -1,6 +1,6 @@
 //! A device that fails takes down the request that made it fail, and no other.
 
-use millrace_server::scheduler::{Failure, SchedulerOptions};
+use millrace_server::scheduler::{JobFailure, SchedulerOptions};
 
 use crate::engines::{Fault, Watched, options};
 use crate::{alone, chat, sampled, start_watched, wait};
@@ -26,7 +26,7 @@ pub(crate) fn poisoned(watched: &Watched, fault: Fault) {
         .collect();
     let mut bad_receiver = scheduler.submit(bad).unwrap();
     match wait(&mut bad_receiver) {
-        Err(Failure::Engine(reason)) => assert!(reason.contains("NaN"), "{reason}"),
+        Err(JobFailure::Engine(reason)) => assert!(reason.contains("NaN"), "{reason}"),
         other => panic!("{other:?}"),
     }
     for (job, receiver) in good.iter().zip(&mut receivers) {

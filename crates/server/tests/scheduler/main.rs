@@ -17,7 +17,7 @@ use millrace_runtime::{
     CpuEngine, Engine, EngineOptions, Finish, GenerateParams, SamplingParams, Turn,
 };
 use millrace_server::scheduler::{
-    Event, Failure, Job, LoadState, ModelMetrics, Receipt, Scheduler, SchedulerOptions,
+    Job, JobEvent, JobFailure, LoadState, ModelMetrics, Receipt, Scheduler, SchedulerOptions,
     TokenLogprob,
 };
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -60,7 +60,7 @@ fn start_watched(watched: &Watched, options: SchedulerOptions) -> Scheduler {
 }
 
 /// Waits for the end of a job.
-fn wait(receiver: &mut UnboundedReceiver<Event>) -> Result<Outcome, Failure> {
+fn wait(receiver: &mut UnboundedReceiver<JobEvent>) -> Result<Outcome, JobFailure> {
     let mut answers: Vec<(Answer, bool)> = Vec::new();
     let empty = Answer {
         text: String::new(),
@@ -72,26 +72,26 @@ fn wait(receiver: &mut UnboundedReceiver<Event>) -> Result<Outcome, Failure> {
             .blocking_recv()
             .expect("an end before the channel's")
         {
-            Event::Prefill { done, total } => assert!(done <= total),
-            Event::Delta(delta) => {
+            JobEvent::Prefill { done, total } => assert!(done <= total),
+            JobEvent::Delta(delta) => {
                 answers.resize(answers.len().max(delta.choice + 1), (empty.clone(), false));
                 let (answer, is_finished) = &mut answers[delta.choice];
                 assert!(!*is_finished);
                 answer.text += &delta.text;
                 answer.tokens.extend(delta.tokens);
             }
-            Event::Finished { choice, finish, .. } => {
+            JobEvent::Finished { choice, finish, .. } => {
                 answers.resize(answers.len().max(choice + 1), (empty.clone(), false));
                 answers[choice].0.finish = finish;
                 answers[choice].1 = true;
             }
-            Event::Ended(receipt) => {
+            JobEvent::Ended(receipt) => {
                 assert!(answers.iter().all(|(_, is_finished)| *is_finished));
                 let answers = answers.into_iter().map(|(answer, _)| answer).collect();
                 return Ok(Outcome { answers, receipt });
             }
-            Event::Embedding(_) => panic!("no embedding was wanted"),
-            Event::Failed(failure) => return Err(failure),
+            JobEvent::Embedding(_) => panic!("no embedding was wanted"),
+            JobEvent::Failed(failure) => return Err(failure),
         }
     }
 }

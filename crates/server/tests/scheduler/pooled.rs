@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use millrace_runtime::{BatchItem, CpuEngine, Embedder, Engine, EngineOptions, LogitsFor, Pooling};
-use millrace_server::scheduler::{Event, Job, SchedulerOptions};
+use millrace_server::scheduler::{Job, JobEvent, SchedulerOptions};
 
 use crate::engines::{Watched, model, options};
 use crate::{chat, job, start_watched, wait};
@@ -52,9 +52,9 @@ fn one_that_gives_way_amid_its_text_is_the_same() {
         let mut vector = None;
         let receipt = loop {
             match receiver.blocking_recv().unwrap() {
-                Event::Embedding(found) => vector = Some(found),
-                Event::Ended(receipt) => break receipt,
-                Event::Failed(failure) => panic!("{failure}"),
+                JobEvent::Embedding(found) => vector = Some(found),
+                JobEvent::Ended(receipt) => break receipt,
+                JobEvent::Failed(failure) => panic!("{failure}"),
                 _ => {}
             }
         };

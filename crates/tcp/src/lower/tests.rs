@@ -3,11 +3,11 @@ mod parts;
 mod reduction;
 
 use super::*;
-use millrace_model::synth::Geometry;
+use millrace_model::synth::ModelGeometry;
 
 fn lower_all(name: &str, call: Call, options: Options) -> Vec<Lowered> {
     let machine = Machine::rngd();
-    let config = Geometry::named(name).unwrap().config(None);
+    let config = ModelGeometry::named(name).unwrap().config(None);
     let dims = Dims::of(&config, options.n_shards).unwrap();
     let target = Target {
         machine: &machine,
@@ -174,7 +174,7 @@ fn long_caches_come_in_chunks() {
 #[test]
 fn what_is_not_llama_is_refused() {
     let dims = |name: &str, n| {
-        let config = Geometry::named(name).unwrap().config(None);
+        let config = ModelGeometry::named(name).unwrap().config(None);
         Dims::of(&config, n).map(|_| ()).unwrap_err().to_string()
     };
     assert_eq!(
@@ -183,7 +183,7 @@ fn what_is_not_llama_is_refused() {
     );
     assert!(dims("llama-3.2-1b", 16).contains("is 8; expected a multiple of the 16 chips"));
     let machine = Machine::rngd();
-    let config = Geometry::named("llama-3.1-8b").unwrap().config(None);
+    let config = ModelGeometry::named("llama-3.1-8b").unwrap().config(None);
     let dims = Dims::of(&config, 1).unwrap();
     let target = Target {
         machine: &machine,

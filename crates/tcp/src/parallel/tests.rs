@@ -1,7 +1,7 @@
 use super::*;
 use crate::lower::Weights;
 use crate::walk::llama_3_1_70b;
-use millrace_model::synth::Geometry;
+use millrace_model::synth::ModelGeometry;
 
 struct Setup {
     machine: Machine,
@@ -18,7 +18,7 @@ fn setup(config: ModelConfig) -> Setup {
 }
 
 fn llama_8b() -> ModelConfig {
-    Geometry::named("llama-3.1-8b").unwrap().config(None)
+    ModelGeometry::named("llama-3.1-8b").unwrap().config(None)
 }
 
 impl Setup {
@@ -79,7 +79,11 @@ fn plans_that_cannot_be_are_refused_with_the_numbers() {
         memory.contains("of each of 2 chips, which have 51002736640"),
         "{memory}"
     );
-    let short = setup(Geometry::named("llama-3.1-8b").unwrap().config(Some(2)));
+    let short = setup(
+        ModelGeometry::named("llama-3.1-8b")
+            .unwrap()
+            .config(Some(2)),
+    );
     let model = short.model(Options::plain(Weights::Bf16));
     let error = model.token(plan(Split::Pipeline, 4), 1, 64).unwrap_err();
     assert_eq!(

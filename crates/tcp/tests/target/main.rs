@@ -9,7 +9,7 @@ use millrace_format::Source;
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_model::Model;
 use millrace_model::recipe::Recipe;
-use millrace_model::synth::{self, Geometry, SynthOptions};
+use millrace_model::synth::{self, ModelGeometry, SynthOptions};
 use millrace_npu::{Corruption, Injection, Role};
 use millrace_plan::predict::{self, Work};
 use millrace_plan::{Place, ProbeOf, Sequences, Settings, Shared, Target};
@@ -44,7 +44,13 @@ fn random(name: &str) -> Arc<LoadedModel> {
         n_threads: Some(2),
     };
     let go_on = &mut |_, _| ControlFlow::Continue(());
-    synth::write(Geometry::named(name).unwrap(), &folder, &options, go_on).unwrap();
+    synth::write(
+        ModelGeometry::named(name).unwrap(),
+        &folder,
+        &options,
+        go_on,
+    )
+    .unwrap();
     Arc::new(LoadedModel::open(&folder).unwrap())
 }
 
@@ -219,7 +225,7 @@ fn verification_passes() {
 /// In int8 the chip takes every op of a large model too.
 #[test]
 fn int8_takes_large_models() {
-    let geometry = Geometry::named("llama-3.1-8b").unwrap();
+    let geometry = ModelGeometry::named("llama-3.1-8b").unwrap();
     let recipe = Recipe::parse("bf16").unwrap();
     let model = Model::without_weights(geometry, None, recipe, Source::HuggingFace).unwrap();
     for settings in [settings("int8"), best("int8")] {
@@ -301,7 +307,7 @@ fn models_are_priced() {
         (small, "fp8", Weights::Fp8),
         (large, "fp8", Weights::Fp8),
     ] {
-        let geometry = Geometry::named(name).unwrap();
+        let geometry = ModelGeometry::named(name).unwrap();
         let recipe = Recipe::parse("bf16").unwrap();
         let model = Model::without_weights(geometry, None, recipe, Source::HuggingFace).unwrap();
         let predicted = |settings: &Settings| {

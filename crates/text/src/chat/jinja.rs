@@ -35,7 +35,7 @@ mod suffix;
 mod targets;
 mod value;
 
-pub(super) use fault::{Fault, Kind, STEPS};
+pub(super) use fault::{FaultKind, STEPS, TemplateFault};
 
 use super::strftime::Moment;
 use serde_json::{Map, Value as Json};
@@ -58,7 +58,7 @@ impl Template {
         variables: &Map<String, Json>,
         now: Moment,
         steps: u64,
-    ) -> Result<String, Fault> {
+    ) -> Result<String, TemplateFault> {
         fault::start(steps);
         let scope = Rc::new(scope::Scope::default());
         for (name, value) in variables {

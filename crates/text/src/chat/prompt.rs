@@ -13,13 +13,13 @@ const END: char = '\u{FDD1}';
 
 /// A rendered conversation, to be encoded with [`Tokenizer::encode_prompt`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Prompt {
+pub struct RenderedPrompt {
     text: String,
     /// Control tokens that are text, in ascending order.
     literal: Vec<Range<usize>>,
 }
 
-impl Prompt {
+impl RenderedPrompt {
     /// The prompt as text.
     pub fn text(&self) -> &str {
         &self.text
@@ -33,11 +33,11 @@ impl Prompt {
 
     /// The prompt with `with(i)` in the place of the `i`-th `token`, but for those that came from the
     /// conversation; and how many there were.
-    pub fn replaced(&self, token: &str, with: &dyn Fn(usize) -> String) -> (Prompt, usize) {
-        let mut out = Prompt::default();
+    pub fn replaced(&self, token: &str, with: &dyn Fn(usize) -> String) -> (RenderedPrompt, usize) {
+        let mut out = RenderedPrompt::default();
         let mut literal = self.literal.iter().peekable();
         let (mut done, mut n_replaced) = (0, 0);
-        let keep = |out: &mut Prompt, from: usize, to: usize| {
+        let keep = |out: &mut RenderedPrompt, from: usize, to: usize| {
             let shift = |at: usize| at - from + out.text.len();
             let kept = self.literal.iter();
             let kept = kept.filter(|range| from <= range.start && range.end <= to);
@@ -63,8 +63,8 @@ impl Prompt {
     }
 
     /// Takes the marks out of a rendered text.
-    pub(super) fn from_marked(marked: &str) -> Prompt {
-        let mut prompt = Prompt {
+    pub(super) fn from_marked(marked: &str) -> RenderedPrompt {
+        let mut prompt = RenderedPrompt {
             text: String::with_capacity(marked.len()),
             literal: Vec::new(),
         };
@@ -85,9 +85,9 @@ impl Prompt {
 }
 
 /// A text whose control tokens are all meant.
-impl From<&str> for Prompt {
-    fn from(text: &str) -> Prompt {
-        Prompt {
+impl From<&str> for RenderedPrompt {
+    fn from(text: &str) -> RenderedPrompt {
+        RenderedPrompt {
             text: text.to_owned(),
             literal: Vec::new(),
         }
@@ -216,14 +216,16 @@ mod tests {
         let literal: Vec<_> = literal.map(|r| &replaced.text()[r.clone()]).collect();
         assert_eq!(literal, ["<|end|>", "<s>"]);
         assert_eq!(
-            Prompt::from("<|end|>").replaced("x", &|_| String::new()).1,
+            RenderedPrompt::from("<|end|>")
+                .replaced("x", &|_| String::new())
+                .1,
             0
         );
     }
 
     #[test]
     fn lone_marks_vanish() {
-        let prompt = Prompt::from_marked("a\u{FDD1}b\u{FDD0}c\u{FDD0}d\u{FDD1}e\u{FDD0}");
+        let prompt = RenderedPrompt::from_marked("a\u{FDD1}b\u{FDD0}c\u{FDD0}d\u{FDD1}e\u{FDD0}");
         assert_eq!(
             (prompt.text(), prompt.literal()),
             ("abcde", std::slice::from_ref(&(3..4)))

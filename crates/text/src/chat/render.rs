@@ -1,7 +1,7 @@
 //! A job done: templates read, and one of them rendered.
 
 use super::adapt::{self, Adapt};
-use super::jinja::{Fault, Kind, STEPS, Template};
+use super::jinja::{FaultKind, STEPS, Template, TemplateFault};
 use super::job::{Reply, TemplateJob};
 
 /// Reads the templates of a job and renders the one that it names.
@@ -53,10 +53,10 @@ pub(super) fn run(job: &TemplateJob) -> Reply {
 }
 
 /// What a failed rendering means.
-fn explain(name: &str, fault: Fault) -> Reply {
+fn explain(name: &str, fault: TemplateFault) -> Reply {
     match fault.kind {
-        Kind::Refused => Reply::Refused(fault.message),
-        Kind::Limit => Reply::Limit(fault.message),
+        FaultKind::Refused => Reply::Refused(fault.message),
+        FaultKind::Limit => Reply::Limit(fault.message),
         _ => Reply::Render {
             name: name.to_owned(),
             line: fault.line as usize,

@@ -4,7 +4,7 @@
 //! keys, then every special token that has a name (`eos_token` and the like) or is listed. A token that is
 //! known keeps its number; a new one gets the next (transformers 5.24, `TokenizersBackend.__init__`).
 
-use super::json::{AddedToken, TokenizerJson, Vocab};
+use super::json::{AddedToken, JsonVocab, TokenizerJson};
 use super::parts::FILE;
 use crate::Error;
 use serde::Deserialize;
@@ -74,11 +74,11 @@ struct List {
 impl List {
     fn new(json: &mut TokenizerJson<'_>) -> List {
         let of_model: HashMap<String, u32> = match &json.model.vocab {
-            Vocab::Map(map) => map
+            JsonVocab::Map(map) => map
                 .iter()
                 .map(|(text, id)| (text.to_string(), *id))
                 .collect(),
-            Vocab::Absent | Vocab::List => HashMap::new(),
+            JsonVocab::Absent | JsonVocab::List => HashMap::new(),
         };
         let tokens = std::mem::take(&mut json.added_tokens);
         let places = tokens.iter().enumerate();

@@ -16,12 +16,12 @@ use serde_json::Value;
 /// What turns token texts into bytes.
 #[derive(Debug)]
 pub(crate) struct PieceDecoder {
-    rules: Vec<Rule>,
+    rules: Vec<DecoderRule>,
     pub(crate) leading_space: LeadingSpace,
 }
 
 #[derive(Debug)]
-enum Rule {
+enum DecoderRule {
     /// Characters of the byte alphabet are bytes.
     ByteLevel,
     /// `<0x0A>` is a byte.
@@ -38,7 +38,7 @@ const MAX_GROWTH: usize = 256;
 const DECODERS: &str = "ByteLevel, ByteFallback, Fuse, Metaspace, Replace, Strip, Sequence";
 
 #[derive(Deserialize)]
-struct Strip {
+struct DecoderStrip {
     content: char,
     start: usize,
     stop: usize,
@@ -54,14 +54,14 @@ impl PieceDecoder {
         };
         let parts = flatten(value, "decoders");
         if parts.is_empty() && byte_level {
-            decoder.rules.push(Rule::ByteLevel);
+            decoder.rules.push(DecoderRule::ByteLevel);
         }
         let mut fused = false;
         let mut growth = 1usize;
         for part in parts {
             match kind_of(part) {
-                Some("ByteLevel") => decoder.rules.push(Rule::ByteLevel),
-                Some("ByteFallback") => decoder.rules.push(Rule::ByteFallback),
+                Some("ByteLevel") => decoder.rules.push(DecoderRule::ByteLevel),
+                Some("ByteFallback") => decoder.rules.push(DecoderRule::ByteFallback),
                 Some("Fuse") => fused = true,
                 Some("Replace") if !fused => {
                     let (pattern, content) = replace_decoder(part)?;
@@ -73,12 +73,14 @@ impl PieceDecoder {
                             hint: "supported: 256 times",
                         });
                     }
-                    decoder.rules.push(Rule::Replace(pattern, content));
+                    decoder.rules.push(DecoderRule::Replace(pattern, content));
                 }
                 Some("Metaspace") if !fused => {
                     let (mark, drops) = metaspace_decoder(part)?;
                     let pattern = Pattern::Literal(mark.to_string());
-                    decoder.rules.push(Rule::Replace(pattern, " ".to_owned()));
+                    decoder
+                        .rules
+                        .push(DecoderRule::Replace(pattern, " ".to_owned()));
                     if drops {
                         decoder.leading_space = LeadingSpace::DropInFirstToken;
                     }
@@ -91,7 +93,7 @@ impl PieceDecoder {
     }
 
     fn strip(&mut self, value: &Value, fused: bool) -> Result<(), Error> {
-        let Strip {
+        let DecoderStrip {
             content,
             start,
             stop,
@@ -99,7 +101,7 @@ impl PieceDecoder {
         match (fused, content, start, stop) {
             (_, _, 0, 0) => {}
             (true, ' ', 1, 0) => self.leading_space = LeadingSpace::DropOne,
-            (false, _, _, 0) => self.rules.push(Rule::StripStart(content, start)),
+            (false, _, _, 0) => self.rules.push(DecoderRule::StripStart(content, start)),
             _ => {
                 return Err(Error::UnsupportedSetting {
                     part: "decoder Strip",
@@ -116,24 +118,24 @@ impl PieceDecoder {
         let mut text = std::borrow::Cow::Borrowed(text);
         for rule in &self.rules {
             match rule {
-                Rule::ByteLevel => {
+                DecoderRule::ByteLevel => {
                     if byte_alphabet::decode_into(&text, out) {
                         return;
                     }
                 }
-                Rule::ByteFallback => {
+                DecoderRule::ByteFallback => {
                     if let Some(byte) = byte_of_text(&text) {
                         return out.push(byte);
                     }
                 }
-                Rule::Replace(pattern, content) => {
+                DecoderRule::Replace(pattern, content) => {
                     let mut replaced = String::with_capacity(text.len());
                     pattern.parts(&text, &mut |part, is_match| {
                         replaced.push_str(if is_match { content } else { part });
                     });
                     text = replaced.into();
                 }
-                Rule::StripStart(c, limit) => {
+                DecoderRule::StripStart(c, limit) => {
                     let n = text
                         .chars()
                         .take(*limit)

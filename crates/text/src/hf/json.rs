@@ -23,7 +23,7 @@ pub(crate) struct TokenizerJson<'a> {
     #[serde(default)]
     pub(crate) decoder: Value,
     #[serde(borrow)]
-    pub(crate) model: Model<'a>,
+    pub(crate) model: JsonModel<'a>,
 }
 
 /// A token that is searched for in a text before the model sees it, as `added_tokens` has them.
@@ -59,7 +59,7 @@ impl AddedToken {
 
 /// The `model` of a file.
 #[derive(Deserialize)]
-pub(crate) struct Model<'a> {
+pub(crate) struct JsonModel<'a> {
     #[serde(rename = "type")]
     pub(crate) kind: Option<String>,
     pub(crate) dropout: Option<f32>,
@@ -73,14 +73,14 @@ pub(crate) struct Model<'a> {
     #[serde(default)]
     pub(crate) ignore_merges: bool,
     #[serde(borrow, default)]
-    pub(crate) vocab: Vocab<'a>,
+    pub(crate) vocab: JsonVocab<'a>,
     #[serde(borrow, default)]
     pub(crate) merges: Merges<'a>,
 }
 
 /// A vocabulary: a map from texts to ids, or Unigram's list of texts and scores.
 #[derive(Default)]
-pub(crate) enum Vocab<'a> {
+pub(crate) enum JsonVocab<'a> {
     /// Nothing.
     #[default]
     Absent,
@@ -92,10 +92,10 @@ pub(crate) enum Vocab<'a> {
 
 /// Merges, written as pairs or as `left right`.
 #[derive(Default)]
-pub(crate) struct Merges<'a>(pub(crate) Vec<Merge<'a>>);
+pub(crate) struct Merges<'a>(pub(crate) Vec<JsonMerge<'a>>);
 
 /// One merge.
-pub(crate) enum Merge<'a> {
+pub(crate) enum JsonMerge<'a> {
     /// `"left right"`
     Joined(Cow<'a, str>),
     /// `["left", "right"]`
@@ -103,51 +103,51 @@ pub(crate) enum Merge<'a> {
 }
 
 /// A string that is borrowed where the file spells it without escapes.
-struct Text<'a>(Cow<'a, str>);
+struct JsonText<'a>(Cow<'a, str>);
 
-impl<'de> Deserialize<'de> for Text<'de> {
+impl<'de> Deserialize<'de> for JsonText<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct TextVisitor;
         impl<'de> Visitor<'de> for TextVisitor {
-            type Value = Text<'de>;
+            type Value = JsonText<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a string")
             }
 
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Borrowed(text)))
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<JsonText<'de>, E> {
+                Ok(JsonText(Cow::Borrowed(text)))
             }
 
-            fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Owned(text.to_owned())))
+            fn visit_str<E>(self, text: &str) -> Result<JsonText<'de>, E> {
+                Ok(JsonText(Cow::Owned(text.to_owned())))
             }
         }
         deserializer.deserialize_str(TextVisitor)
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Vocab<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for JsonVocab<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct VocabVisitor;
         impl<'de> Visitor<'de> for VocabVisitor {
-            type Value = Vocab<'de>;
+            type Value = JsonVocab<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a map from tokens to ids")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Vocab<'de>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<JsonVocab<'de>, A::Error> {
                 let mut entries = Vec::new();
-                while let Some((Text(text), id)) = map.next_entry()? {
+                while let Some((JsonText(text), id)) = map.next_entry()? {
                     entries.push((text, id));
                 }
-                Ok(Vocab::Map(entries))
+                Ok(JsonVocab::Map(entries))
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vocab<'de>, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<JsonVocab<'de>, A::Error> {
                 while seq.next_element::<serde::de::IgnoredAny>()?.is_some() {}
-                Ok(Vocab::List)
+                Ok(JsonVocab::List)
             }
         }
         deserializer.deserialize_any(VocabVisitor)
@@ -160,32 +160,32 @@ impl<'de: 'a, 'a> Deserialize<'de> for Merges<'a> {
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Merge<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for JsonMerge<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct MergeVisitor;
         impl<'de> Visitor<'de> for MergeVisitor {
-            type Value = Merge<'de>;
+            type Value = JsonMerge<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a merge, as \"left right\" or [\"left\", \"right\"]")
             }
 
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Merge<'de>, E> {
-                Ok(Merge::Joined(Cow::Borrowed(text)))
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<JsonMerge<'de>, E> {
+                Ok(JsonMerge::Joined(Cow::Borrowed(text)))
             }
 
-            fn visit_str<E>(self, text: &str) -> Result<Merge<'de>, E> {
-                Ok(Merge::Joined(Cow::Owned(text.to_owned())))
+            fn visit_str<E>(self, text: &str) -> Result<JsonMerge<'de>, E> {
+                Ok(JsonMerge::Joined(Cow::Owned(text.to_owned())))
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Merge<'de>, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<JsonMerge<'de>, A::Error> {
                 let missing = |n| serde::de::Error::invalid_length(n, &"two tokens");
-                let Text(left) = seq.next_element()?.ok_or_else(|| missing(0))?;
-                let Text(right) = seq.next_element()?.ok_or_else(|| missing(1))?;
+                let JsonText(left) = seq.next_element()?.ok_or_else(|| missing(0))?;
+                let JsonText(right) = seq.next_element()?.ok_or_else(|| missing(1))?;
                 if seq.next_element::<serde::de::IgnoredAny>()?.is_some() {
                     return Err(missing(3));
                 }
-                Ok(Merge::Pair(left, right))
+                Ok(JsonMerge::Pair(left, right))
             }
         }
         deserializer.deserialize_any(MergeVisitor)

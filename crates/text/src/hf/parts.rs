@@ -1,9 +1,9 @@
 //! Normalizers, pre-tokenizers, post-processors and decoders of `tokenizer.json`, kind by kind.
 
 use crate::Error;
-use crate::normalize::{Form, Normalizer, Rule};
+use crate::normalize::{NormalForm, NormalizeRule, Normalizer};
 use crate::pretokenize::{
-    Behavior, Pattern, PreTokenizer, Prepend, SPACE_MARK, Scanner, Split, Stage,
+    Behavior, Pattern, PreTokenizer, Prepend, PretokenizeStep, SPACE_MARK, Scanner, Split,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -86,22 +86,22 @@ pub(crate) fn normalizer(value: &Value) -> Result<Normalizer, Error> {
     }
     let rule = |value: &&Value| {
         Ok(match kind_of(value) {
-            Some("NFC") => Rule::Form(Form::Nfc),
-            Some("NFD") => Rule::Form(Form::Nfd),
-            Some("NFKC") => Rule::Form(Form::Nfkc),
-            Some("NFKD") => Rule::Form(Form::Nfkd),
-            Some("Lowercase") => Rule::Lowercase,
-            Some("Prepend") => Rule::Prepend(fields::<Prefix>(value)?.prepend),
+            Some("NFC") => NormalizeRule::Form(NormalForm::Nfc),
+            Some("NFD") => NormalizeRule::Form(NormalForm::Nfd),
+            Some("NFKC") => NormalizeRule::Form(NormalForm::Nfkc),
+            Some("NFKD") => NormalizeRule::Form(NormalForm::Nfkd),
+            Some("Lowercase") => NormalizeRule::Lowercase,
+            Some("Prepend") => NormalizeRule::Prepend(fields::<Prefix>(value)?.prepend),
             Some("Strip") => {
                 let Strip {
                     strip_left: left,
                     strip_right: right,
                 } = fields(value)?;
-                Rule::Strip { left, right }
+                NormalizeRule::Strip { left, right }
             }
             Some("Replace") => {
                 let Replace { pattern, content } = fields(value)?;
-                Rule::Replace {
+                NormalizeRule::Replace {
                     pattern: pattern.compile()?,
                     content,
                 }
@@ -149,7 +149,7 @@ pub(crate) fn pre_tokenizer(value: &Value) -> Result<PreTokenizerParts, Error> {
     })
 }
 
-fn byte_level_steps(value: &Value) -> Result<impl Iterator<Item = Stage>, Error> {
+fn byte_level_steps(value: &Value) -> Result<impl Iterator<Item = PretokenizeStep>, Error> {
     #[derive(Deserialize)]
     struct ByteLevel {
         add_prefix_space: bool,
@@ -160,10 +160,10 @@ fn byte_level_steps(value: &Value) -> Result<impl Iterator<Item = Stage>, Error>
         add_prefix_space,
         use_regex,
     } = fields(value)?;
-    let prefix = add_prefix_space.then_some(Stage::SpacePrefix);
+    let prefix = add_prefix_space.then_some(PretokenizeStep::SpacePrefix);
     Ok(prefix
         .into_iter()
-        .chain(use_regex.then_some(Stage::Scan(Scanner::GPT2))))
+        .chain(use_regex.then_some(PretokenizeStep::Scan(Scanner::GPT2))))
 }
 
 fn yes() -> bool {
@@ -192,7 +192,7 @@ impl From<BehaviorJson> for Behavior {
     }
 }
 
-fn pre_tokenizer_step(value: &Value) -> Result<Stage, Error> {
+fn pre_tokenizer_step(value: &Value) -> Result<PretokenizeStep, Error> {
     #[derive(Deserialize)]
     struct SplitJson {
         pattern: PatternJson,
@@ -214,7 +214,7 @@ fn pre_tokenizer_step(value: &Value) -> Result<Stage, Error> {
     }
     let removed = |pattern: &str, invert| {
         let pattern = Pattern::regex(pattern)?;
-        Ok::<_, Error>(Stage::Split(Split {
+        Ok::<_, Error>(PretokenizeStep::Split(Split {
             pattern,
             behavior: Behavior::Removed,
             invert,
@@ -229,13 +229,13 @@ fn pre_tokenizer_step(value: &Value) -> Result<Stage, Error> {
             } = fields(value)?;
             Ok(split_step(pattern.compile()?, behavior.into(), invert))
         }
-        Some("Digits") => Ok(Stage::Digits {
+        Some("Digits") => Ok(PretokenizeStep::Digits {
             individual: fields::<Digits>(value)?.individual_digits,
         }),
         Some("Punctuation") => {
             let behavior = fields::<Punctuation>(value)?.behavior.into();
             let pattern = Pattern::regex(r"[!-/:-@\[-`{-~\p{P}]")?;
-            Ok(Stage::Split(Split {
+            Ok(PretokenizeStep::Split(Split {
                 pattern,
                 behavior,
                 invert: false,
@@ -250,11 +250,11 @@ fn pre_tokenizer_step(value: &Value) -> Result<Stage, Error> {
 
 /// A scanner's matches are the whole text, so that most behaviours are the same: each match is a
 /// piece.
-fn split_step(pattern: Pattern, behavior: Behavior, invert: bool) -> Stage {
+fn split_step(pattern: Pattern, behavior: Behavior, invert: bool) -> PretokenizeStep {
     match (&pattern, behavior, invert) {
         (Pattern::Scanner(scanner), Behavior::Isolated, _)
-        | (Pattern::Scanner(scanner), Behavior::Removed, true) => Stage::Scan(*scanner),
-        _ => Stage::Split(Split {
+        | (Pattern::Scanner(scanner), Behavior::Removed, true) => PretokenizeStep::Scan(*scanner),
+        _ => PretokenizeStep::Split(Split {
             pattern,
             behavior,
             invert,
@@ -292,10 +292,10 @@ impl MetaspaceJson {
     }
 }
 
-fn metaspace(value: &Value) -> Result<Stage, Error> {
+fn metaspace(value: &Value) -> Result<PretokenizeStep, Error> {
     let json: MetaspaceJson = fields(value)?;
     let prepend = json.prepend()?;
-    Ok(Stage::Metaspace {
+    Ok(PretokenizeStep::Metaspace {
         mark: json.replacement,
         prepend,
         cut: json.split,

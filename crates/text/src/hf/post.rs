@@ -18,14 +18,14 @@ const POST_PROCESSORS: &str =
 
 /// One element of a template.
 #[derive(Deserialize)]
-enum Piece {
+enum TemplatePiece {
     SpecialToken { id: String },
     Sequence { id: String },
 }
 
 #[derive(Deserialize)]
 struct Template {
-    single: Vec<Piece>,
+    single: Vec<TemplatePiece>,
     #[serde(default)]
     special_tokens: serde_json::Map<String, Value>,
 }
@@ -78,15 +78,15 @@ fn template(template: &Template, vocab: &Vocab) -> Result<Around, Error> {
     let mut behind = false;
     for piece in &template.single {
         match piece {
-            Piece::Sequence { id } if id == "A" && !behind => behind = true,
-            Piece::Sequence { id } => {
+            TemplatePiece::Sequence { id } if id == "A" && !behind => behind = true,
+            TemplatePiece::Sequence { id } => {
                 return Err(Error::UnsupportedSetting {
                     part: "post_processor",
                     found: format!("sequence \"{id}\" in a template for one text"),
                     hint: "expected the sequence \"A\" once",
                 });
             }
-            Piece::SpecialToken { id } => {
+            TemplatePiece::SpecialToken { id } => {
                 let list = if behind {
                     &mut around.suffix
                 } else {

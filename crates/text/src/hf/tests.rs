@@ -98,9 +98,9 @@ fn a_token_of_the_model_keeps_its_id() {
 }
 
 /// Each edit of a good file, and a word that the refusal must contain.
-type Refusal = (fn(&mut Value), &'static str);
+type RefusalCase = (fn(&mut Value), &'static str);
 
-fn assert_refused(cases: &[Refusal]) {
+fn assert_refused(cases: &[RefusalCase]) {
     for (edit, word) in cases {
         let mut json = byte_level();
         edit(&mut json);

@@ -1,6 +1,6 @@
 //! Byte-pair encoding, over bytes and over characters.
 
-use super::merge::{Merges, NO_TOKEN, Scratch};
+use super::merge::{MergeScratch, Merges, NO_TOKEN};
 use super::{ByteTokens, WholeWords, has_inner_mark, words};
 use crate::pretokenize::SPACE_MARK;
 use crate::vocab::{TokenKind, Vocab};
@@ -29,7 +29,7 @@ pub(crate) struct Unknown {
 
 /// Settings that a model may have.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Options {
+pub(crate) struct BpeOptions {
     pub(crate) ignore_merges: bool,
     pub(crate) unknown: Unknown,
     /// Whether characters without a token are written as bytes.
@@ -37,7 +37,7 @@ pub(crate) struct Options {
 }
 
 impl ByteBpe {
-    pub(crate) fn new(vocab: &Vocab, merges: Merges, options: Options) -> ByteBpe {
+    pub(crate) fn new(vocab: &Vocab, merges: Merges, options: BpeOptions) -> ByteBpe {
         let mut symbols = Box::new([NO_TOKEN; 256]);
         for (byte, symbol) in (0..=255u8).zip(symbols.iter_mut()) {
             *symbol = vocab.word(&[byte]).unwrap_or(NO_TOKEN);
@@ -55,7 +55,7 @@ impl ByteBpe {
         &self,
         vocab: &Vocab,
         piece: &str,
-        scratch: &mut Scratch,
+        scratch: &mut MergeScratch,
         out: &mut Vec<u32>,
     ) {
         let whole = vocab.word(piece.as_bytes());
@@ -66,7 +66,7 @@ impl ByteBpe {
             return;
         }
         scratch.symbols.clear();
-        let mut pending = Pending::new(self.unknown);
+        let mut pending = UnknownRun::new(self.unknown);
         for byte in piece.bytes() {
             match self.symbols[usize::from(byte)] {
                 NO_TOKEN => pending.unknown(&mut scratch.symbols),
@@ -98,7 +98,7 @@ pub(crate) struct CharBpe {
 }
 
 impl CharBpe {
-    pub(crate) fn new(vocab: &Vocab, merges: Merges, options: Options) -> CharBpe {
+    pub(crate) fn new(vocab: &Vocab, merges: Merges, options: BpeOptions) -> CharBpe {
         let mut ascii = Box::new([NO_TOKEN; 128]);
         let mut buffer = [0; 4];
         for (byte, symbol) in (0..128u8).zip(ascii.iter_mut()) {
@@ -126,7 +126,7 @@ impl CharBpe {
         &self,
         vocab: &Vocab,
         piece: &str,
-        scratch: &mut Scratch,
+        scratch: &mut MergeScratch,
         out: &mut Vec<u32>,
     ) {
         if self.by_words && !self.ignore_merges {
@@ -136,7 +136,13 @@ impl CharBpe {
         }
     }
 
-    fn encode_word(&self, vocab: &Vocab, word: &str, scratch: &mut Scratch, out: &mut Vec<u32>) {
+    fn encode_word(
+        &self,
+        vocab: &Vocab,
+        word: &str,
+        scratch: &mut MergeScratch,
+        out: &mut Vec<u32>,
+    ) {
         let ordinary =
             |id: &u32| matches!(vocab.kind(*id), TokenKind::Normal | TokenKind::UserDefined);
         let whole = vocab.find_in_text(word).filter(ordinary);
@@ -157,7 +163,7 @@ impl CharBpe {
     /// The characters of a word as tokens.
     fn symbols(&self, vocab: &Vocab, word: &str, symbols: &mut Vec<u32>) {
         symbols.clear();
-        let mut pending = Pending::new(self.unknown);
+        let mut pending = UnknownRun::new(self.unknown);
         let mut buffer = [0; 4];
         for c in word.chars() {
             let known = match self.ascii.get(c as usize) {
@@ -191,14 +197,14 @@ impl CharBpe {
 }
 
 /// Unknown symbols that wait for the next known one, so that a run of them can be one token.
-struct Pending {
+struct UnknownRun {
     unknown: Unknown,
     waiting: Option<u32>,
 }
 
-impl Pending {
-    fn new(unknown: Unknown) -> Pending {
-        Pending {
+impl UnknownRun {
+    fn new(unknown: Unknown) -> UnknownRun {
+        UnknownRun {
             unknown,
             waiting: None,
         }

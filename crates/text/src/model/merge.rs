@@ -39,18 +39,18 @@ pub(crate) struct Merges {
 
 /// Space for encoding one word, kept between words.
 #[derive(Debug, Default)]
-pub(crate) struct Scratch {
+pub(crate) struct MergeScratch {
     /// The symbols of the word; after merging, its tokens.
     pub(crate) symbols: Vec<u32>,
     pairs: Vec<Merge>,
-    links: Vec<Link>,
+    links: Vec<SymbolLink>,
     heap: BinaryHeap<Reverse<(u32, u32)>>,
-    pub(crate) spm: super::spm::Scratch,
+    pub(crate) spm: super::spm::SpmScratch,
 }
 
 /// Neighbours of a symbol in the heap algorithm.
 #[derive(Clone, Copy, Debug)]
-struct Link {
+struct SymbolLink {
     prev: u32,
     next: u32,
 }
@@ -95,7 +95,7 @@ impl Merges {
     }
 
     /// Merges `scratch.symbols` in place, lowest rank first, until no pair merges any more.
-    pub(crate) fn apply(&self, scratch: &mut Scratch) {
+    pub(crate) fn apply(&self, scratch: &mut MergeScratch) {
         match scratch.symbols.len() {
             0 | 1 => {}
             n if n <= SHORT => self.apply_short(&mut scratch.symbols, &mut scratch.pairs),
@@ -129,8 +129,8 @@ impl Merges {
         }
     }
 
-    fn apply_long(&self, scratch: &mut Scratch) {
-        let Scratch {
+    fn apply_long(&self, scratch: &mut MergeScratch) {
+        let MergeScratch {
             symbols,
             pairs,
             links,
@@ -142,7 +142,7 @@ impl Merges {
         pairs.extend(symbols.windows(2).map(|pair| self.of(pair[0], pair[1])));
         pairs.push(NEVER);
         links.clear();
-        links.extend((0..n as u32).map(|i| Link {
+        links.extend((0..n as u32).map(|i| SymbolLink {
             prev: i.wrapping_sub(1),
             next: if i as usize + 1 < n { i + 1 } else { END },
         }));
@@ -268,10 +268,10 @@ mod tests {
                 merges.insert(rank as u32, rule, false);
             }
             let want = oracle(&merges, word.clone());
-            let mut scratch = Scratch { symbols: word.clone(), ..Default::default() };
+            let mut scratch = MergeScratch { symbols: word.clone(), ..Default::default() };
             merges.apply(&mut scratch);
             prop_assert_eq!(&scratch.symbols, &want);
-            let mut scratch = Scratch { symbols: word, ..Default::default() };
+            let mut scratch = MergeScratch { symbols: word, ..Default::default() };
             if !scratch.symbols.is_empty() {
                 merges.apply_long(&mut scratch);
                 prop_assert_eq!(&scratch.symbols, &want);
@@ -286,7 +286,7 @@ mod tests {
         for rank in 0..20 {
             merges.insert(rank, (rank, rank, rank + 1), false);
         }
-        let mut scratch = Scratch {
+        let mut scratch = MergeScratch {
             symbols: vec![0; 1 << 18],
             ..Default::default()
         };

@@ -24,9 +24,9 @@ pub(crate) struct Spm {
 
 /// Space for encoding one word.
 #[derive(Debug, Default)]
-pub(crate) struct Scratch {
+pub(crate) struct SpmScratch {
     symbols: Vec<Symbol>,
-    heap: BinaryHeap<Candidate>,
+    heap: BinaryHeap<MergeCandidate>,
 }
 
 /// A part of the text, linked to its neighbours.
@@ -43,7 +43,7 @@ const END: u32 = u32::MAX;
 
 /// A pair that could be merged. The order of the fields is the order of merging.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Candidate {
+struct MergeCandidate {
     priority: u32,
     /// Complement of the left symbol's index: of equal scores the leftmost goes first.
     left_from_end: u32,
@@ -111,7 +111,7 @@ impl Spm {
         &self,
         vocab: &Vocab,
         piece: &str,
-        scratch: &mut merge::Scratch,
+        scratch: &mut merge::MergeScratch,
         out: &mut Vec<u32>,
     ) {
         if self.by_words {
@@ -121,7 +121,7 @@ impl Spm {
         }
     }
 
-    fn encode_word(&self, vocab: &Vocab, word: &str, scratch: &mut Scratch, out: &mut Vec<u32>) {
+    fn encode_word(&self, vocab: &Vocab, word: &str, scratch: &mut SpmScratch, out: &mut Vec<u32>) {
         let whole = self.find(vocab, word).map(|(id, _)| id);
         if let Some(id) = whole
             && self.whole.is_itself(id) == Some(true)
@@ -137,8 +137,8 @@ impl Spm {
         }
     }
 
-    fn merge(&self, vocab: &Vocab, word: &str, scratch: &mut Scratch) {
-        let Scratch { symbols, heap } = scratch;
+    fn merge(&self, vocab: &Vocab, word: &str, scratch: &mut SpmScratch) {
+        let SpmScratch { symbols, heap } = scratch;
         symbols.clear();
         heap.clear();
         for (start, c) in word.char_indices() {
@@ -189,7 +189,7 @@ impl Spm {
         word: &str,
         symbols: &[Symbol],
         left: u32,
-        heap: &mut BinaryHeap<Candidate>,
+        heap: &mut BinaryHeap<MergeCandidate>,
     ) {
         let Symbol { start, next, .. } = symbols[left as usize];
         if next == END {
@@ -197,7 +197,7 @@ impl Spm {
         }
         let end = symbols[next as usize].end;
         if let Some((_, priority)) = self.find(vocab, &word[start as usize..end as usize]) {
-            heap.push(Candidate {
+            heap.push(MergeCandidate {
                 priority,
                 left_from_end: !left,
                 len: end - start,

@@ -4,13 +4,13 @@
 //! `tokenizer.json` files that the names were given for.
 
 use super::scan::GPT2_PATTERN;
-use super::{PreTokenizer, Scanner, Split, Stage};
+use super::{PreTokenizer, PretokenizeStep, Scanner, Split};
 use crate::Error;
-use crate::normalize::Form;
+use crate::normalize::NormalForm;
 
 /// What a name stands for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Profile {
+pub(crate) struct PretokenizerProfile {
     names: &'static [&'static str],
     rules: Rules,
     /// A piece that is a token is not merged from its parts.
@@ -18,7 +18,7 @@ pub(crate) struct Profile {
     /// Whether a begin-of-sequence token is added where the file does not say.
     pub(crate) add_bos: bool,
     /// Normal form that text is brought into.
-    pub(crate) form: Option<Form>,
+    pub(crate) form: Option<NormalForm>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +31,7 @@ enum Rules {
     Regexes(&'static [&'static str]),
 }
 
-const PLAIN: Profile = Profile {
+const PLAIN: PretokenizerProfile = PretokenizerProfile {
     names: &[],
     rules: Rules::Scan(Scanner::GPT2),
     ignore_merges: false,
@@ -100,20 +100,20 @@ const SEED_CODER: &[&str] = &[
 /// Viking: what stands between white space and the usual punctuation, as BLOOM's; single digits.
 const VIKING: &[&str] = &[r" ?[^(\s|.,!?…。，、।۔،)]+", r"\p{N}"];
 
-const TABLE: &[Profile] = &[
-    Profile {
+const TABLE: &[PretokenizerProfile] = &[
+    PretokenizerProfile {
         names: &["default"],
         rules: Rules::Regexes(DEFAULT),
         ..PLAIN
     },
-    Profile {
+    PretokenizerProfile {
         names: &[
             "gpt-2", "phi-2", "olmo", "mpt", "jais", "exaone4", "gigachat", "a.x-4.0", "mellum",
             "trillion",
         ],
         ..PLAIN
     },
-    Profile {
+    PretokenizerProfile {
         names: &[
             "llama-bpe",
             "llama3",
@@ -129,25 +129,25 @@ const TABLE: &[Profile] = &[
         add_bos: true,
         ..PLAIN
     },
-    Profile {
+    PretokenizerProfile {
         names: &["dbrx", "smaug-bpe", "glm4", "chatglm-bpe"],
         rules: Rules::Scan(Scanner::LLAMA3),
         ..PLAIN
     },
     // The tokenizer of Qwen composes its input; the files do not say so.
-    Profile {
+    PretokenizerProfile {
         names: &["qwen2"],
         rules: Rules::Scan(Scanner::QWEN2),
-        form: Some(Form::Nfc),
+        form: Some(NormalForm::Nfc),
         ..PLAIN
     },
-    Profile {
+    PretokenizerProfile {
         names: &["qwen35"],
         rules: Rules::Scan(Scanner::QWEN35),
-        form: Some(Form::Nfc),
+        form: Some(NormalForm::Nfc),
         ..PLAIN
     },
-    Profile {
+    PretokenizerProfile {
         names: &[
             "deepseek-r1-qwen",
             "kormo",
@@ -160,7 +160,7 @@ const TABLE: &[Profile] = &[
         rules: Rules::Scan(Scanner::QWEN2),
         ..PLAIN
     },
-    Profile {
+    PretokenizerProfile {
         names: &[
             "smollm",
             "starcoder",
@@ -174,58 +174,58 @@ const TABLE: &[Profile] = &[
         rules: Rules::DigitsThenGpt2,
         ..PLAIN
     },
-    Profile {
+    PretokenizerProfile {
         names: &["tekken"],
         rules: Rules::Scan(Scanner::TEKKEN),
         ignore_merges: true,
         add_bos: true,
         ..PLAIN
     },
-    Profile {
+    PretokenizerProfile {
         names: &["gpt-4o", "llama4", "kanana2"],
         rules: Rules::Scan(Scanner::O200K),
         ..PLAIN
     },
-    Profile {
+    PretokenizerProfile {
         names: &["falcon"],
         rules: Rules::Regexes(FALCON),
         ..PLAIN
     },
-    Profile {
+    PretokenizerProfile {
         names: &["deepseek-coder"],
         rules: Rules::Regexes(DEEPSEEK_CODER),
         ..PLAIN
     },
-    Profile {
+    PretokenizerProfile {
         names: &["deepseek-v3"],
         rules: Rules::Regexes(DEEPSEEK_V3),
         ..PLAIN
     },
     // These three: `tokenizer.json` of DeepSeek LLM 7B, Seed-Coder 8B and Viking 7B, as llama.cpp's
     // `llama-vocab.cpp` quotes them.
-    Profile {
+    PretokenizerProfile {
         names: &["deepseek-llm"],
         rules: Rules::Regexes(DEEPSEEK_LLM),
         ..PLAIN
     },
-    Profile {
+    PretokenizerProfile {
         names: &["seed-coder"],
         rules: Rules::Regexes(SEED_CODER),
         ..PLAIN
     },
-    Profile {
+    PretokenizerProfile {
         names: &["viking"],
         rules: Rules::Regexes(VIKING),
         ..PLAIN
     },
 ];
 
-impl Profile {
+impl PretokenizerProfile {
     /// The profile with a name; a file without one gets `default`.
     ///
     /// # Errors
     /// [`Error::UnknownPreTokenizer`], which lists the known names.
-    pub(crate) fn named(name: Option<&str>) -> Result<Profile, Error> {
+    pub(crate) fn named(name: Option<&str>) -> Result<PretokenizerProfile, Error> {
         let name = name.filter(|name| !name.is_empty()).unwrap_or("default");
         TABLE
             .iter()
@@ -240,16 +240,16 @@ impl Profile {
     /// The steps of the pre-tokenizer.
     pub(crate) fn pre_tokenizer(&self) -> Result<PreTokenizer, Error> {
         let steps = match self.rules {
-            Rules::Scan(scanner) => vec![Stage::Scan(scanner)],
+            Rules::Scan(scanner) => vec![PretokenizeStep::Scan(scanner)],
             Rules::DigitsThenGpt2 => {
                 vec![
-                    Stage::Digits { individual: true },
-                    Stage::Scan(Scanner::GPT2),
+                    PretokenizeStep::Digits { individual: true },
+                    PretokenizeStep::Scan(Scanner::GPT2),
                 ]
             }
             Rules::Regexes(patterns) => patterns
                 .iter()
-                .map(|pattern| Split::isolated(pattern).map(Stage::Split))
+                .map(|pattern| Split::isolated(pattern).map(PretokenizeStep::Split))
                 .collect::<Result<_, _>>()?,
         };
         Ok(PreTokenizer { steps })

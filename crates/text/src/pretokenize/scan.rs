@@ -8,7 +8,7 @@ use crate::unicode::{ANY, CAPITAL, Classes, LETTER, MARK, NEWLINE, NUMBER, SMALL
 
 /// How a scanner tells words apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Words {
+enum WordRule {
     /// ` ?\p{L}+`, numbers likewise, lower-case contractions (GPT-2).
     Spaced,
     /// `[^\r\n\p{L}\p{N}]?\p{L}+` (cl100k, Llama 3, Qwen 2).
@@ -26,7 +26,7 @@ enum Words {
 /// The rules of one pre-tokenizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scanner {
-    words: Words,
+    words: WordRule,
     /// Digits a piece may hold; GPT-2's rule has no limit and ignores this.
     max_digits: usize,
     /// Whether a slash, too, may follow punctuation: `[\r\n/]*`.
@@ -36,31 +36,31 @@ pub(crate) struct Scanner {
 impl Scanner {
     /// GPT-2 and the many that reuse its expression.
     pub(crate) const GPT2: Scanner = Scanner {
-        words: Words::Spaced,
+        words: WordRule::Spaced,
         max_digits: 0,
         slash: false,
     };
     /// Llama 3: cl100k's expression with at most three digits a piece.
     pub(crate) const LLAMA3: Scanner = Scanner {
-        words: Words::Led,
+        words: WordRule::Led,
         max_digits: 3,
         slash: false,
     };
     /// Qwen 2, 2.5 and 3: the same with single digits.
     pub(crate) const QWEN2: Scanner = Scanner {
-        words: Words::Led,
+        words: WordRule::Led,
         max_digits: 1,
         slash: false,
     };
     /// Qwen 3.5: marks belong to words.
     pub(crate) const QWEN35: Scanner = Scanner {
-        words: Words::LedWithMarks,
+        words: WordRule::LedWithMarks,
         max_digits: 1,
         slash: false,
     };
     /// Mistral's Tekken.
     pub(crate) const TEKKEN: Scanner = Scanner {
-        words: Words::Cased {
+        words: WordRule::Cased {
             contractions: false,
         },
         max_digits: 1,
@@ -68,7 +68,7 @@ impl Scanner {
     };
     /// GPT-4o's o200k, also of Llama 4.
     pub(crate) const O200K: Scanner = Scanner {
-        words: Words::Cased { contractions: true },
+        words: WordRule::Cased { contractions: true },
         max_digits: 3,
         slash: true,
     };
@@ -92,7 +92,7 @@ impl Scanner {
         let mut at = 0;
         while at < text.len() {
             let end = match self.words {
-                Words::Spaced => spaced_piece(&cursor, at),
+                WordRule::Spaced => spaced_piece(&cursor, at),
                 _ => self.led_piece(&cursor, at),
             };
             emit(&text[at..end]);
@@ -111,7 +111,7 @@ impl Scanner {
         }
         // ` ?[^\s\p{L}\p{N}]+[\r\n]*`
         let not_other = match self.words {
-            Words::LedWithMarks => SPACE | LETTER | NUMBER | MARK,
+            WordRule::LedWithMarks => SPACE | LETTER | NUMBER | MARK,
             _ => SPACE | LETTER | NUMBER,
         };
         let start = if cursor.bytes[at] == b' ' { at + 1 } else { at };
@@ -133,7 +133,7 @@ impl Scanner {
     /// The alternatives of the expression that match words and contractions.
     fn word(&self, cursor: &Cursor<'_>, at: usize, class: u8, len: usize) -> Option<usize> {
         let letters = match self.words {
-            Words::Cased { contractions } => {
+            WordRule::Cased { contractions } => {
                 let end = cased_word(cursor, at, class, len)?;
                 let tail = if contractions {
                     contraction(cursor, end, true)
@@ -142,7 +142,7 @@ impl Scanner {
                 };
                 return Some(tail.unwrap_or(end));
             }
-            Words::LedWithMarks => LETTER | MARK,
+            WordRule::LedWithMarks => LETTER | MARK,
             _ => LETTER,
         };
         if let Some(end) = contraction(cursor, at, true) {

@@ -1,16 +1,16 @@
 //! Steps, behaviours and profiles.
 
-use super::profile::{Profile, known_names};
+use super::profile::{PretokenizerProfile, known_names};
 use super::*;
 
-fn pieces(steps: Vec<Stage>, text: &str) -> Vec<String> {
+fn pieces(steps: Vec<PretokenizeStep>, text: &str) -> Vec<String> {
     let mut out = Vec::new();
     PreTokenizer { steps }.split(text, true, &mut |piece| out.push(piece.to_owned()));
     out
 }
 
-fn split(behavior: Behavior, invert: bool) -> Stage {
-    Stage::Split(Split {
+fn split(behavior: Behavior, invert: bool) -> PretokenizeStep {
+    PretokenizeStep::Split(Split {
         pattern: Pattern::regex("-").unwrap(),
         behavior,
         invert,
@@ -69,7 +69,10 @@ fn literal_patterns_are_not_expressions() {
         behavior: Behavior::Isolated,
         invert: false,
     };
-    assert_eq!(pieces(vec![Stage::Split(step)], "a.b"), ["a", ".", "b"]);
+    assert_eq!(
+        pieces(vec![PretokenizeStep::Split(step)], "a.b"),
+        ["a", ".", "b"]
+    );
 }
 
 #[test]
@@ -77,20 +80,23 @@ fn an_expression_that_backtracks_too_far_loses_no_text() {
     // A lookahead forces the backtracking engine, which gives up on this one.
     let step = Split::isolated(r"(?:a|a|a)*(?=b)c").unwrap();
     let text = "a".repeat(5000);
-    assert_eq!(pieces(vec![Stage::Split(step)], &text).concat(), text);
+    assert_eq!(
+        pieces(vec![PretokenizeStep::Split(step)], &text).concat(),
+        text
+    );
 }
 
 #[test]
 fn digits_and_metaspace() {
-    let single = || vec![Stage::Digits { individual: true }];
+    let single = || vec![PretokenizeStep::Digits { individual: true }];
     assert_eq!(pieces(single(), "a12b"), ["a", "1", "2", "b"]);
     assert_eq!(
-        pieces(vec![Stage::Digits { individual: false }], "a12b3"),
+        pieces(vec![PretokenizeStep::Digits { individual: false }], "a12b3"),
         ["a", "12", "b", "3"]
     );
     assert_eq!(pieces(single(), "½²"), ["½", "²"]);
     let metaspace = |prepend, cut| {
-        vec![Stage::Metaspace {
+        vec![PretokenizeStep::Metaspace {
             mark: '▁',
             prepend,
             cut,
@@ -110,7 +116,12 @@ fn digits_and_metaspace() {
 
 #[test]
 fn a_piece_gets_one_space_in_front() {
-    let steps = || vec![Stage::SpacePrefix, Stage::Scan(Scanner::GPT2)];
+    let steps = || {
+        vec![
+            PretokenizeStep::SpacePrefix,
+            PretokenizeStep::Scan(Scanner::GPT2),
+        ]
+    };
     assert_eq!(pieces(steps(), "a b"), [" a", " b"]);
     assert_eq!(pieces(steps(), " a b"), [" a", " b"]);
 }
@@ -119,7 +130,7 @@ fn a_piece_gets_one_space_in_front() {
 fn every_profile_compiles_and_keeps_all_text() {
     let text = "Hello, World's  1234 \n\n\tπ=3.14 我想 e\u{301}!? <|x|> \u{A0}";
     for name in known_names() {
-        let profile = Profile::named(Some(name)).unwrap();
+        let profile = PretokenizerProfile::named(Some(name)).unwrap();
         let steps = profile.pre_tokenizer().unwrap().steps;
         assert_eq!(pieces(steps, text).concat(), text, "{name}");
     }
@@ -127,17 +138,19 @@ fn every_profile_compiles_and_keeps_all_text() {
 
 #[test]
 fn an_unknown_name_is_refused_with_the_known_ones() {
-    let error = Profile::named(Some("gpt-99")).unwrap_err().to_string();
+    let error = PretokenizerProfile::named(Some("gpt-99"))
+        .unwrap_err()
+        .to_string();
     assert!(
         error.contains("gpt-99") && error.contains("llama-bpe") && error.contains("qwen2"),
         "{error}"
     );
-    assert!(Profile::named(None).is_ok());
+    assert!(PretokenizerProfile::named(None).is_ok());
 }
 
 #[test]
 fn smollm_isolates_digits_before_words() {
-    let steps = Profile::named(Some("smollm"))
+    let steps = PretokenizerProfile::named(Some("smollm"))
         .unwrap()
         .pre_tokenizer()
         .unwrap()
@@ -258,7 +271,7 @@ fn profiles_of_many_expressions_cut_as_tokenizers_does() {
     ];
     for (name, wants) in cases {
         for (text, want) in TEXTS.iter().zip(wants) {
-            let steps = Profile::named(Some(name))
+            let steps = PretokenizerProfile::named(Some(name))
                 .unwrap()
                 .pre_tokenizer()
                 .unwrap()

@@ -13,8 +13,8 @@
 //! With v = 2⁻²⁴: s·scale·log₂e and its difference to the maximum are rounded, and the sum is of n terms.
 //! Which keys a token sees is worked out from the graph's words alone.
 
-use super::rule::{Rule, half_unit};
-use super::{CallCheck, Mismatch, State};
+use super::rule::{OpRule, half_unit};
+use super::{CallCheck, Mismatch, OpsState};
 use millrace_kernels::KvSide;
 use millrace_model::graph::{Attention, Graph, Op};
 use millrace_plan::{AttendedPart, Binding, OwnSlot, attended};
@@ -64,7 +64,7 @@ impl CallCheck<'_> {
     pub(super) fn attended_call(
         &self,
         at: &HeadProduct<'_>,
-        state: &mut State,
+        state: &mut OpsState,
     ) -> Result<(), NpuError> {
         let [x, w, y] = [0, 1, 2].map(|slot| self.numbers(at, slot));
         let (x, w, y) = (x?, w?, y?);
@@ -96,7 +96,7 @@ impl CallCheck<'_> {
         let [n_rows, n] = self.shape(at, 2);
         let k = self.shape(at, 0)[1];
         state.summary.n_ops += 1;
-        let (worst, n_wrong) = Rule::product(x, w, k).compare(self.npu.cpu(), n_rows, n, &y);
+        let (worst, n_wrong) = OpRule::product(x, w, k).compare(self.npu.cpu(), n_rows, n, &y);
         let launch = self.seen.plan.programs[self.seen.call.program]
             .launches
             .first();
@@ -118,7 +118,7 @@ impl CallCheck<'_> {
         Ok(())
     }
 
-    fn note(&self, at: &HeadProduct<'_>, share: f64, state: &mut State) {
+    fn note(&self, at: &HeadProduct<'_>, share: f64, state: &mut OpsState) {
         let label = self.graph().nodes[at.node].label;
         let worst = state.summary.worst.entry(label).or_default();
         *worst = worst.max(share);
@@ -195,7 +195,7 @@ impl CallCheck<'_> {
     }
 
     /// Softmax in f64 of the scores that left the device.
-    fn probabilities(&self, at: &HeadProduct<'_>, found: &[f32], state: &mut State) {
+    fn probabilities(&self, at: &HeadProduct<'_>, found: &[f32], state: &mut OpsState) {
         let (a, seen) = (at.attention, self.seen);
         let (group, scale) = (attended::group(a), f64::from(a.scale));
         let half_unit = half_unit(self.slots()[0].element);
@@ -255,7 +255,7 @@ impl CallCheck<'_> {
     }
 
     /// The host's rows of a result are the numbers that left the device, rounded once.
-    fn sums(&self, at: &HeadProduct<'_>, found: &[f32], state: &mut State) {
+    fn sums(&self, at: &HeadProduct<'_>, found: &[f32], state: &mut OpsState) {
         let a = at.attention;
         let output = self.graph().nodes[at.node].output;
         let rows = self.seen.value(output);

@@ -1,7 +1,7 @@
 //! Biases, which the host adds to products that leave the device without: what it made of them is held
 //! against the graph, whatever the plan says.
 
-use super::{CallCheck, Mismatch, State, differs, statics};
+use super::{CallCheck, Mismatch, OpsState, differs, statics};
 use bytemuck::cast_slice;
 use millrace_model::graph::{Linear, Node, Op};
 use millrace_npu::{Element, Role};
@@ -22,7 +22,7 @@ pub(super) fn is_bare(node: &Node, result: &Binding) -> Result<(), String> {
 impl CallCheck<'_> {
     /// Values that the host has of the call's products with a bias: the slot's numbers with the bias added in
     /// f32, rounded to bf16 once.
-    pub(super) fn biases(&self, state: &mut State) -> Result<(), NpuError> {
+    pub(super) fn biases(&self, state: &mut OpsState) -> Result<(), NpuError> {
         let call = self.seen.call;
         let layout = call.bindings.iter().find_map(|binding| match binding {
             Binding::Weight { layout, .. } => Some(layout),

@@ -1,6 +1,6 @@
 //! Rows of the cache in a device's slots against the pages of the sequence.
 
-use super::{CallCheck, Mismatch, State, statics};
+use super::{CallCheck, Mismatch, OpsState, statics};
 use millrace_kernels::KvSide;
 use millrace_model::graph::Op;
 use millrace_npu::Role;
@@ -29,7 +29,7 @@ impl CallCheck<'_> {
         &self,
         caches: &mut Vec<CacheAppend>,
         layer: Option<usize>,
-        state: &mut State,
+        state: &mut OpsState,
     ) -> Result<(), NpuError> {
         let is_wanted = |(_, of, _): &CacheAppend| layer.is_none_or(|layer| layer == *of);
         for (slot, layer, part) in caches.iter().filter(|cache| is_wanted(cache)) {
@@ -75,7 +75,7 @@ impl CallCheck<'_> {
         &self,
         slot: usize,
         rows: (usize, CachePart, Option<i64>),
-        state: &mut State,
+        state: &mut OpsState,
     ) -> Result<(), NpuError> {
         let (node, wrong) = self.cache_rows(slot, rows)?;
         state.summary.n_moved += 1;

@@ -1,7 +1,7 @@
 //! Results of launches: each held against its op on what the op's slots hold.
 
-use super::rule::{Operation, Rule};
-use super::{CallCheck, Mismatch, State, bias};
+use super::rule::{OpRule, Operation};
+use super::{CallCheck, Mismatch, OpsState, bias};
 use millrace_graph::{Node, Op, RotateHeads, ValueId};
 use millrace_plan::{Binding, CachePart, PlannedLaunch};
 use millrace_runtime::npu::NpuError;
@@ -14,7 +14,7 @@ impl CallCheck<'_> {
         launch: &PlannedLaunch,
         part: usize,
         values: &[Option<ValueId>],
-        state: &mut State,
+        state: &mut OpsState,
     ) -> Result<(), NpuError> {
         let (node, slot) = (self.graph().nodes.get(number), launch.results().get(part));
         let (Some(node), Some(&slot)) = (node, slot) else {
@@ -68,7 +68,7 @@ impl CallCheck<'_> {
         launch: &PlannedLaunch,
         (part, result): (usize, usize),
         values: &[Option<ValueId>],
-    ) -> Result<Result<Rule, String>, NpuError> {
+    ) -> Result<Result<OpRule, String>, NpuError> {
         let bindings = &self.seen.call.bindings;
         if let Err(reason) = bias::is_bare(node, &bindings[result]) {
             return Ok(Err(reason));
@@ -87,7 +87,7 @@ impl CallCheck<'_> {
         let parameter = slots().filter(is_parameter).nth(part);
         if let (Op::Embed(_), Some(table)) = (&node.op, parameter) {
             let rows = self.embedded(table, self.n_rows(node.output))?;
-            return Ok(Ok(Rule::embed(&node.op, rows)));
+            return Ok(Ok(OpRule::embed(&node.op, rows)));
         }
         let packed = match parameter {
             Some(slot) => self.packed(node, launch, slot)?,
@@ -117,7 +117,7 @@ impl CallCheck<'_> {
             _ => None,
         }))
         .unwrap_or((first, 0));
-        Ok(Rule::new(&Operation {
+        Ok(OpRule::new(&Operation {
             arithmetic: self.npu.planner().arithmetic(launch),
             result: self.slots()[result].element,
             node,

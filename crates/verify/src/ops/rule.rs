@@ -16,7 +16,7 @@
 //! | add | u·∣y∣ | one rounding |
 //! | SwiGLU | (½∣t∣ + 3σ)·u·∣gate·up∣ | tanh t, 1 + t, and two products: each rounded; σ = ½(1 + t) |
 //! | GeGLU (tanh) | ½∣x·up∣·((1 − t²)·7u·∣i∣ + u·∣t∣ + 3u·(1 + t)) | seven in tanh's argument i, then as above |
-//! | attention | see [`Attention`] | scores, probabilities, maxima, sums and output in bf16 |
+//! | attention | see [`AttentionRule`] | scores, probabilities, maxima, sums and output in bf16 |
 //!
 //! Where matrix units convert operands to blocks of eight values with one exponent, y and A are those of
 //! the converted operands, which are bf16 numbers; attention's probabilities are not known exactly, so its
@@ -31,7 +31,7 @@ mod elementwise;
 mod largest;
 
 use crate::reference::{blocks, narrow};
-use attention::Attention;
+use attention::AttentionRule;
 use elementwise::{geglu, norm, pairs, rope, scaled, swiglu};
 pub(super) use largest::LargestError;
 use millrace_kernels::Cpu;
@@ -79,7 +79,7 @@ pub(super) struct Operation<'a> {
 }
 
 /// A formula with its operands.
-pub(super) enum Rule {
+pub(super) enum OpRule {
     Linear {
         x: Vec<f32>,
         w: Vec<f32>,
@@ -119,7 +119,7 @@ pub(super) enum Rule {
         a: Vec<f32>,
         b: Vec<f32>,
     },
-    Attention(Attention),
+    Attention(AttentionRule),
 }
 
 /// An element's exact value and tolerance.
@@ -133,9 +133,9 @@ fn f(x: f32) -> f64 {
     f64::from(x)
 }
 
-impl Rule {
+impl OpRule {
     /// The rule of an op, or why there is none.
-    pub(super) fn new(op: &Operation<'_>) -> Result<Rule, String> {
+    pub(super) fn new(op: &Operation<'_>) -> Result<OpRule, String> {
         let (n_rows, widths, weights) = (op.n_rows, &op.widths, &op.weights);
         let steps = op.arithmetic.attention;
         let from_cache = steps.is_some_and(|steps| steps.cache_rows.is_some());
@@ -161,46 +161,46 @@ impl Rule {
                 linear(op, layout, x, w, k)
             }
             (Op::RmsNorm(RmsNorm { eps, group, .. }), _) if weights.len() == *group => {
-                Ok(Rule::Norm {
+                Ok(OpRule::Norm {
                     x: operand(0),
                     weight: weights.clone(),
                     eps: f64::from(*eps),
                 })
             }
             (Op::Rope(RotateHeads { head_dim, .. }), _) if weights.len() >= n_rows * widths[0] => {
-                Ok(Rule::Rope {
+                Ok(OpRule::Rope {
                     x: operand(0),
                     table: weights.clone(),
                     head_dim: *head_dim,
                     table_off: if op.parameter.is_some() { 0.0 } else { U },
                 })
             }
-            (Op::Glu(Glu { activation }), _) => Ok(Rule::Glu {
+            (Op::Glu(Glu { activation }), _) => Ok(OpRule::Glu {
                 activation: *activation,
                 gate: operand(0),
                 up: operand(1),
             }),
-            (Op::Add(_), _) => Ok(Rule::Add {
+            (Op::Add(_), _) => Ok(OpRule::Add {
                 a: operand(0),
                 b: operand(1),
             }),
-            (Op::Attention(a), _) => Attention::new(a, op).map(Rule::Attention),
+            (Op::Attention(a), _) => AttentionRule::new(a, op).map(OpRule::Attention),
             _ => Err(format!("no rule for `{}`", op.launch.kernel)),
         }
     }
 
     /// The rule of an embedding, from its rows of the table.
-    pub(super) fn embed(op: &Op, rows: Vec<f32>) -> Rule {
+    pub(super) fn embed(op: &Op, rows: Vec<f32>) -> OpRule {
         let scale = match op {
             Op::Embed(Embed { scale, .. }) => f64::from(*scale),
             _ => 1.0,
         };
-        Rule::Embed { rows, scale }
+        OpRule::Embed { rows, scale }
     }
 
     /// `x [n_rows, k] · w [n, k]ᵀ` with f32 sums.
-    pub(super) fn product(x: Vec<f32>, w: Vec<f32>, k: usize) -> Rule {
-        Rule::Linear {
+    pub(super) fn product(x: Vec<f32>, w: Vec<f32>, k: usize) -> OpRule {
+        OpRule::Linear {
             x,
             w,
             k,
@@ -241,11 +241,11 @@ impl Rule {
     /// Columns to compute together.
     fn piece(&self, n_cols: usize) -> usize {
         match self {
-            Rule::Linear { .. } => COLUMNS,
-            Rule::Norm { weight, .. } => weight.len(),
-            Rule::Rope { head_dim, .. } => *head_dim,
-            Rule::Embed { .. } | Rule::Glu { .. } | Rule::Add { .. } => n_cols,
-            Rule::Attention(attention) => attention.head_dim,
+            OpRule::Linear { .. } => COLUMNS,
+            OpRule::Norm { weight, .. } => weight.len(),
+            OpRule::Rope { head_dim, .. } => *head_dim,
+            OpRule::Embed { .. } | OpRule::Glu { .. } | OpRule::Add { .. } => n_cols,
+            OpRule::Attention(attention) => attention.head_dim,
         }
     }
 
@@ -253,16 +253,18 @@ impl Rule {
     fn exact(&self, row: usize, n_cols: usize, cols: Range<usize>) -> Vec<Exact> {
         let at = row * n_cols + cols.start..row * n_cols + cols.end;
         let mut exact = match self {
-            Rule::Linear { x, k, .. } => self.products(&x[row * k..][..*k], cols),
-            Rule::Norm { x, weight, eps } => norm(&x[at], weight, *eps),
-            Rule::Embed { rows, scale } => rows[at].iter().map(|x| scaled(f(*x) * scale)).collect(),
-            Rule::Rope {
+            OpRule::Linear { x, k, .. } => self.products(&x[row * k..][..*k], cols),
+            OpRule::Norm { x, weight, eps } => norm(&x[at], weight, *eps),
+            OpRule::Embed { rows, scale } => {
+                rows[at].iter().map(|x| scaled(f(*x) * scale)).collect()
+            }
+            OpRule::Rope {
                 x,
                 table,
                 table_off,
                 ..
             } => rope(&x[at.clone()], &table[at], *table_off),
-            Rule::Glu {
+            OpRule::Glu {
                 activation,
                 gate,
                 up,
@@ -270,11 +272,11 @@ impl Rule {
                 Activation::Silu => swiglu(gate, up),
                 Activation::GeluTanh => geglu(gate, up),
             }),
-            Rule::Add { a, b } => pairs(&a[at.clone()], &b[at], |a, b| Exact {
+            OpRule::Add { a, b } => pairs(&a[at.clone()], &b[at], |a, b| Exact {
                 y: a + b,
                 tolerance: U * (a + b).abs(),
             }),
-            Rule::Attention(attention) => attention.head(row, cols.start / attention.head_dim),
+            OpRule::Attention(attention) => attention.head(row, cols.start / attention.head_dim),
         };
         for e in &mut exact {
             e.tolerance = e.tolerance * SECOND_ORDER + TINY;
@@ -284,7 +286,7 @@ impl Rule {
 
     /// Columns of `x · W`.
     fn products(&self, x: &[f32], cols: Range<usize>) -> Vec<Exact> {
-        let Rule::Linear {
+        let OpRule::Linear {
             w,
             k,
             stride,
@@ -372,13 +374,13 @@ fn linear(
     x: Vec<f32>,
     w: Vec<f32>,
     k: usize,
-) -> Result<Rule, String> {
+) -> Result<OpRule, String> {
     let transposed = matches!(layout, WeightLayout::Transposed { .. });
     let k = k.max(1);
     if !w.len().is_multiple_of(k) {
         return Err("a weight of another size".to_owned());
     }
-    Ok(Rule::Linear {
+    Ok(OpRule::Linear {
         stride: if transposed { w.len() / k } else { k },
         x,
         w,

@@ -8,8 +8,10 @@ use super::{Products, blocks};
 use bytemuck::cast_slice;
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
-use millrace_graph::{Embed, Graph, Linear, Memory, Node, Op, RmsNorm, Sequence, WeightId, exact};
-use millrace_kernels::matmul::{Activations, Matrix, Precision, Product, matmul};
+use millrace_graph::{
+    Embed, Graph, Linear, Node, Op, RmsNorm, Sequence, SequenceMemory, WeightId, exact,
+};
+use millrace_kernels::matmul::{Activations, Multiplication, Precision, WeightMatrix, matmul};
 use millrace_kernels::{self as kernels, Cpu};
 use millrace_quant::{self as quant, DType};
 use millrace_runtime::{Error, LoadedModel, Numbers, decode_vectors};
@@ -21,7 +23,7 @@ mod operands;
 
 /// The arithmetic of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Numerics {
+pub enum PassArithmetic {
     /// f32 throughout, weights as the checkpoint gives them.
     F32,
     /// What an array of bf16 has to round, to nearest: weights, tables and every value of the graph;
@@ -30,17 +32,17 @@ pub enum Numerics {
     Bf16,
 }
 
-impl Numerics {
+impl PassArithmetic {
     fn round(self, x: &mut [f32]) {
-        if self == Numerics::Bf16 {
+        if self == PassArithmetic::Bf16 {
             x.iter_mut().for_each(|x| *x = self.one(*x));
         }
     }
 
     fn one(self, x: f32) -> f32 {
         match self {
-            Numerics::F32 => x,
-            Numerics::Bf16 => bf16::from_f32(x).to_f32(),
+            PassArithmetic::F32 => x,
+            PassArithmetic::Bf16 => bf16::from_f32(x).to_f32(),
         }
     }
 }
@@ -54,7 +56,7 @@ pub fn logits(
     model: &LoadedModel,
     tokens: &[u32],
     rows: Range<usize>,
-    numerics: Numerics,
+    numerics: PassArithmetic,
     products: &Products,
 ) -> Result<Vec<f32>, Error> {
     let vocab_size = model.model().config.vocab_size;
@@ -93,7 +95,7 @@ pub fn visit_products(
         return Err(Error::EmptyPrompt);
     }
     let rows = tokens.len() - 1..tokens.len();
-    let how = (Numerics::F32, &Products::default());
+    let how = (PassArithmetic::F32, &Products::default());
     run(cpu, model, tokens, rows, how, visit)?;
     Ok(())
 }
@@ -103,11 +105,11 @@ fn run(
     model: &LoadedModel,
     tokens: &[u32],
     rows: Range<usize>,
-    (numerics, products): (Numerics, &Products),
+    (numerics, products): (PassArithmetic, &Products),
     visit: &mut dyn FnMut(&Node, &[f32]),
 ) -> Result<Vec<f32>, Error> {
     let graph = &model.model().graph;
-    let mut pass = Pass {
+    let mut pass = ForwardPass {
         cpu,
         model,
         graph,
@@ -144,11 +146,11 @@ fn last_uses(graph: &Graph) -> Vec<usize> {
     last
 }
 
-struct Pass<'a> {
+struct ForwardPass<'a> {
     cpu: &'a Cpu,
     model: &'a LoadedModel,
     graph: &'a Graph,
-    numerics: Numerics,
+    numerics: PassArithmetic,
     products: &'a Products,
     /// Norm weights and biases, by weight.
     vectors: Vec<Vec<f32>>,
@@ -160,7 +162,7 @@ struct Pass<'a> {
     is_cut: bool,
 }
 
-impl Pass<'_> {
+impl ForwardPass<'_> {
     fn node(&mut self, index: usize, node: &Node) -> Result<(), Error> {
         let input = |i: usize| -> &[f32] { &self.values[node.inputs[i].0] };
         let width = self.graph.values[node.output.0].width;
@@ -168,7 +170,7 @@ impl Pass<'_> {
             Op::Embed(Embed { table, scale }) => {
                 let spec = &self.graph.weights[table.0];
                 let bytes = self.model.weight_bytes(*table);
-                let table = Matrix::new(spec.dtype, spec.n, spec.k, bytes)?;
+                let table = WeightMatrix::new(spec.dtype, spec.n, spec.k, bytes)?;
                 let mut out = vec![0.0; self.tokens.len() * spec.k];
                 kernels::embed(self.cpu, &table, self.tokens, *scale, &mut out)?;
                 out
@@ -197,7 +199,7 @@ impl Pass<'_> {
             }
             Op::Attention(attention) => {
                 let mut out = self.defined(node);
-                if self.numerics == Numerics::Bf16 && self.in_blocks(index) {
+                if self.numerics == PassArithmetic::Bf16 && self.in_blocks(index) {
                     let qkv = [input(0), input(1), input(2)];
                     self.attention_in_blocks(attention, qkv, &mut out);
                 }
@@ -227,11 +229,11 @@ impl Pass<'_> {
             },
             tokens: &self.tokens[..n_rows],
             round: match self.numerics {
-                Numerics::F32 => exact,
-                Numerics::Bf16 => |x| Numerics::Bf16.one(x),
+                PassArithmetic::F32 => exact,
+                PassArithmetic::Bf16 => |x| PassArithmetic::Bf16.one(x),
             },
         };
-        if let Memory::State(_) = node.op.memory() {
+        if let SequenceMemory::State(_) = node.op.memory() {
             return sequence.value(node, &inputs);
         }
         let mut out = vec![0.0; n_rows * width];
@@ -250,16 +252,16 @@ impl Pass<'_> {
         x: &[f32],
     ) -> Result<Vec<f32>, Error> {
         let quantised = self.products.quantised.get(node).copied().flatten();
-        if let (Numerics::Bf16, Some(rule)) = (self.numerics, quantised) {
+        if let (PassArithmetic::Bf16, Some(rule)) = (self.numerics, quantised) {
             return self.quantised(weight, bias, &rule, x);
         }
         let narrowed = self.products.narrowed.get(node).copied().flatten();
-        if let (Numerics::Bf16, Some(rule)) = (self.numerics, narrowed) {
+        if let (PassArithmetic::Bf16, Some(rule)) = (self.numerics, narrowed) {
             return self.narrowed(weight, bias, &rule, x);
         }
         let spec = &self.graph.weights[weight.0];
         let (n, k, bytes) = (spec.n, spec.k, self.model.weight_bytes(weight));
-        let is_prompts = self.numerics == Numerics::Bf16 && !self.is_cut;
+        let is_prompts = self.numerics == PassArithmetic::Bf16 && !self.is_cut;
         let truncated = self.products.truncated_every.get(node).copied().flatten();
         let truncated = truncated.filter(|_| is_prompts);
         let in_blocks = is_prompts && self.in_blocks(node);
@@ -267,15 +269,17 @@ impl Pass<'_> {
         let own = own.and_then(|weights| weights.matrix(weight, [n, k]));
         let is_as_it_is = spec.dtype == DType::BF16 && own.is_none();
         let rounded = match (self.numerics, &own) {
-            (Numerics::F32, _) => None,
-            (Numerics::Bf16, _) if is_as_it_is && truncated.is_none() && !in_blocks => None,
-            (Numerics::Bf16, Some(own)) => Some(own.iter().map(|w| bf16::from_f32(*w)).collect()),
-            (Numerics::Bf16, None) => Some(self.rounded(weight)?),
+            (PassArithmetic::F32, _) => None,
+            (PassArithmetic::Bf16, _) if is_as_it_is && truncated.is_none() && !in_blocks => None,
+            (PassArithmetic::Bf16, Some(own)) => {
+                Some(own.iter().map(|w| bf16::from_f32(*w)).collect())
+            }
+            (PassArithmetic::Bf16, None) => Some(self.rounded(weight)?),
         };
         let matrix = match (&rounded, &own) {
-            (Some(rows), _) => Matrix::new(DType::BF16, n, k, cast_slice(rows))?,
-            (None, Some(own)) => Matrix::new(DType::F32, n, k, cast_slice(own))?,
-            (None, None) => Matrix::new(spec.dtype, n, k, bytes)?,
+            (Some(rows), _) => WeightMatrix::new(DType::BF16, n, k, cast_slice(rows))?,
+            (None, Some(own)) => WeightMatrix::new(DType::F32, n, k, cast_slice(own))?,
+            (None, None) => WeightMatrix::new(spec.dtype, n, k, bytes)?,
         };
         let bias = bias.map(|bias| &self.vectors[bias.0][..]);
         let mut out = vec![0.0; x.len() / k * n];
@@ -295,12 +299,12 @@ impl Pass<'_> {
             match truncated {
                 Some(every) => self.truncated((&w, k), &x, every.max(1), out)?,
                 None => {
-                    let w = Matrix::new(DType::BF16, n, k, cast_slice(&w))?;
+                    let w = WeightMatrix::new(DType::BF16, n, k, cast_slice(&w))?;
                     self.multiply(w, bias, &x, out);
                 }
             }
         }
-        if self.numerics == Numerics::Bf16 {
+        if self.numerics == PassArithmetic::Bf16 {
             self.in_groups(weight, bias, x, &mut out);
         }
         Ok(out)
@@ -334,7 +338,7 @@ impl Pass<'_> {
         Ok(rounded)
     }
 
-    fn multiply(&self, weight: Matrix<'_>, bias: Option<&[f32]>, x: &[f32], out: &mut [f32]) {
+    fn multiply(&self, weight: WeightMatrix<'_>, bias: Option<&[f32]>, x: &[f32], out: &mut [f32]) {
         let m = x.len() / weight.k();
         let mut activations = Activations::new(Precision::Exact);
         matmul(
@@ -342,7 +346,7 @@ impl Pass<'_> {
             x,
             m,
             &mut activations,
-            &mut [Product { weight, bias, out }],
+            &mut [Multiplication { weight, bias, out }],
         );
     }
 
@@ -361,7 +365,7 @@ impl Pass<'_> {
             let end = (start + every).min(k);
             let x: Vec<f32> = x.chunks(k).flat_map(|x| &x[start..end]).copied().collect();
             let w: Vec<bf16> = w.chunks(k).flat_map(|w| &w[start..end]).copied().collect();
-            let w = Matrix::new(DType::BF16, n, end - start, cast_slice(&w))?;
+            let w = WeightMatrix::new(DType::BF16, n, end - start, cast_slice(&w))?;
             self.multiply(w, None, &x, &mut part);
             for (sum, part) in out.iter_mut().zip(&part) {
                 *sum = f32::from_bits((*sum + part).to_bits() & 0xffff_0000);

@@ -2,8 +2,8 @@
 
 use super::continuation::{Choice, Continuation};
 use super::deviation::Deviation;
-use super::verdict::Step;
-use crate::reference::{DeviceWeights, Numerics, Products, logits};
+use super::verdict::PathStep;
+use crate::reference::{DeviceWeights, PassArithmetic, Products, logits};
 use millrace_kernels::Cpu;
 use millrace_plan::Phase;
 use millrace_runtime::LoadedModel;
@@ -47,20 +47,27 @@ impl<'a> Verification<'a> {
         let weights = self.weights.clone();
         let products = Products::of_prompt(npu, weights, continuation.prompt.len())?;
         let of = |numerics| logits(cpu, model, &tokens, rows.clone(), numerics, &products);
-        let (reference, rounded) = (of(Numerics::F32)?, of(Numerics::Bf16)?);
+        let (reference, rounded) = (of(PassArithmetic::F32)?, of(PassArithmetic::Bf16)?);
         let stored = match self.weights.is_exact() {
             false => {
                 let plain = Products::default();
-                Some(logits(cpu, model, &tokens, rows, Numerics::F32, &plain)?)
+                Some(logits(
+                    cpu,
+                    model,
+                    &tokens,
+                    rows,
+                    PassArithmetic::F32,
+                    &plain,
+                )?)
             }
             true => None,
         };
-        let compared = |exact: &[f32], found: &[f32]| -> Vec<Step> {
+        let compared = |exact: &[f32], found: &[f32]| -> Vec<PathStep> {
             let rows = exact.chunks_exact(vocab_size);
             let rows = rows.zip(found.chunks_exact(vocab_size));
             let mut steps = Vec::new();
             for ((exact, found), choice) in rows.zip(&continuation.choices) {
-                steps.push(Step {
+                steps.push(PathStep {
                     phase: phase(steps.len()),
                     deviation: Deviation::of(exact, found, choice),
                 });
@@ -95,9 +102,9 @@ pub struct Baseline {
     vocab_size: usize,
     /// `[n_steps, vocab]`.
     reference: Vec<f32>,
-    rounding: Vec<Step>,
+    rounding: Vec<PathStep>,
     /// Of the model with the device's matrices from the one with the checkpoint's; none where they are the same.
-    conversion: Vec<Step>,
+    conversion: Vec<PathStep>,
     n_strange: usize,
 }
 
@@ -116,13 +123,13 @@ impl Baseline {
     }
 
     /// What rounding does, a step each.
-    pub fn rounding(&self) -> &[Step] {
+    pub fn rounding(&self) -> &[PathStep] {
         &self.rounding
     }
 
     /// What the device's own format of matrices does, a step each: the model with these beside the model as
     /// it is stored. Empty where the format is exact.
-    pub fn conversion(&self) -> &[Step] {
+    pub fn conversion(&self) -> &[PathStep] {
         &self.conversion
     }
 
@@ -146,7 +153,7 @@ impl Baseline {
 pub fn follow(
     session: &mut NpuSession,
     baseline: &Baseline,
-    each: &mut dyn FnMut(Step) -> bool,
+    each: &mut dyn FnMut(PathStep) -> bool,
 ) -> Result<(), NpuError> {
     session.truncate(0)?;
     for step in 0..baseline.continuation.choices.len() {
@@ -156,7 +163,7 @@ pub fn follow(
         };
         let deviation = baseline.deviation(step, found);
         let phase = phase(step);
-        if !each(Step { phase, deviation }) {
+        if !each(PathStep { phase, deviation }) {
             break;
         }
     }

@@ -26,7 +26,7 @@ pub const FACTOR: f64 = 1.5;
 
 /// A step of a path.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Step {
+pub struct PathStep {
     /// Whether a prompt's pass or a token's gave the logits.
     pub phase: Phase,
     /// How far they are off.
@@ -81,7 +81,7 @@ impl Verdict {
 const MANY: usize = 40;
 
 /// The device's steps beside those of rounding, one for one.
-pub fn judge(device: &[Step], rounding: &[Step]) -> Verdict {
+pub fn judge(device: &[PathStep], rounding: &[PathStep]) -> Verdict {
     let mut verdict = Verdict::default();
     let n = device.len().min(rounding.len());
     let (device, rounding) = (&device[..n], &rounding[..n]);
@@ -91,7 +91,7 @@ pub fn judge(device: &[Step], rounding: &[Step]) -> Verdict {
     for phase in [Phase::Prefill, Phase::Decode] {
         of_phase(phase, device, rounding, &mut verdict.statistics);
     }
-    let mut over_all = |name, of: &dyn Fn(&[Step]) -> f64, bound: &dyn Fn(f64) -> f64| {
+    let mut over_all = |name, of: &dyn Fn(&[PathStep]) -> f64, bound: &dyn Fn(f64) -> f64| {
         let rounding = of(rounding);
         verdict.statistics.push(Statistic {
             name,
@@ -102,9 +102,9 @@ pub fn judge(device: &[Step], rounding: &[Step]) -> Verdict {
             bound: bound(rounding),
         });
     };
-    let largest = |steps: &[Step]| largest(steps.iter().map(|s| s.deviation.kl));
+    let largest = |steps: &[PathStep]| largest(steps.iter().map(|s| s.deviation.kl));
     over_all("largest KL", &largest, &|x| 8.0 * x);
-    let far = |steps: &[Step]| count(steps, |d| usize::from(d.rank > TOP));
+    let far = |steps: &[PathStep]| count(steps, |d| usize::from(d.rank > TOP));
     over_all("choices beyond the first five", &far, &|n| {
         FACTOR * n + 3.0 * (2.0 * n).sqrt()
     });
@@ -114,8 +114,8 @@ pub fn judge(device: &[Step], rounding: &[Step]) -> Verdict {
 type Size = fn(&Deviation) -> f64;
 type Count = fn(&Deviation) -> usize;
 
-fn of_phase(phase: Phase, device: &[Step], rounding: &[Step], out: &mut Vec<Statistic>) {
-    let of = |steps: &[Step]| -> Vec<Step> {
+fn of_phase(phase: Phase, device: &[PathStep], rounding: &[PathStep], out: &mut Vec<Statistic>) {
+    let of = |steps: &[PathStep]| -> Vec<PathStep> {
         let steps = steps.iter().filter(|step| step.phase == phase);
         steps.copied().collect()
     };
@@ -163,14 +163,14 @@ fn of_phase(phase: Phase, device: &[Step], rounding: &[Step], out: &mut Vec<Stat
     }
 }
 
-fn mean(steps: &[Step], of: Size) -> f64 {
+fn mean(steps: &[PathStep], of: Size) -> f64 {
     steps.iter().map(|s| of(&s.deviation)).sum::<f64>() / steps.len() as f64
 }
 
 /// Standard deviation as a share of the mean.
-fn variation(steps: &[Step], of: Size) -> f64 {
+fn variation(steps: &[PathStep], of: Size) -> f64 {
     let mu = mean(steps, of);
-    let square = |s: &Step| (of(&s.deviation) - mu).powi(2);
+    let square = |s: &PathStep| (of(&s.deviation) - mu).powi(2);
     let variance = steps.iter().map(square).sum::<f64>() / steps.len() as f64;
     if mu > 0.0 { variance.sqrt() / mu } else { 0.0 }
 }
@@ -182,7 +182,7 @@ fn standard_errors(n_rows: usize) -> f64 {
     3.0 + 7.5 / freedom + 17.25 / (freedom * freedom)
 }
 
-fn quantile(steps: &[Step], share: f64) -> f64 {
+fn quantile(steps: &[PathStep], share: f64) -> f64 {
     let mut values: Vec<f64> = steps.iter().map(|s| s.deviation.kl).collect();
     values.sort_by(f64::total_cmp);
     let at = (share * values.len() as f64) as usize;
@@ -198,7 +198,7 @@ fn largest(values: impl Iterator<Item = f64>) -> f64 {
     values.fold(0.0, |a, b| if b.is_nan() || b > a { b } else { a })
 }
 
-fn count(steps: &[Step], of: impl Fn(&Deviation) -> usize) -> f64 {
+fn count(steps: &[PathStep], of: impl Fn(&Deviation) -> usize) -> f64 {
     steps.iter().map(|s| of(&s.deviation)).sum::<usize>() as f64
 }
 
@@ -207,10 +207,10 @@ mod tests {
     use super::*;
 
     /// Deviations of a given size, with some spread; the first of every eight is a prompt's.
-    fn steps(n: usize, size: f64, salt: usize) -> Vec<Step> {
+    fn steps(n: usize, size: f64, salt: usize) -> Vec<PathStep> {
         let step = |i: usize| {
             let x = size * (0.5 + ((i * 7919 + salt * 31) % 101) as f64 / 100.0);
-            Step {
+            PathStep {
                 phase: if i.is_multiple_of(8) {
                     Phase::Prefill
                 } else {
@@ -228,7 +228,7 @@ mod tests {
         (0..n).map(step).collect()
     }
 
-    fn name(found: &[Step], rounding: &[Step]) -> Option<&'static str> {
+    fn name(found: &[PathStep], rounding: &[PathStep]) -> Option<&'static str> {
         judge(found, rounding).failure().map(|s| s.name)
     }
 

@@ -7,9 +7,9 @@ use millrace_runtime::{
     BatchItem, CpuEngine, Engine, EngineOptions, KvType, Level, LoadedModel, LogitsFor,
 };
 use millrace_verify::mutants::{Detection, MutationTest, sample};
-use millrace_verify::reference::{Numerics, Products, logits};
+use millrace_verify::reference::{PassArithmetic, Products, logits};
 use millrace_verify::verification::{
-    Baseline, Continuation, Step, Verification, follow, judge, record,
+    Baseline, Continuation, PathStep, Verification, follow, judge, record,
 };
 use millrace_xdna2::lower::{Feature, Features, Mode};
 use std::sync::Arc;
@@ -90,7 +90,7 @@ fn the_graph_in_f32_is_what_the_engine_computes() {
             &model,
             &sequence,
             60..80,
-            Numerics::F32,
+            PassArithmetic::F32,
             &Products::default(),
         )
         .unwrap();
@@ -125,7 +125,7 @@ fn bad_sequences_are_refused() {
             &model,
             tokens,
             rows,
-            Numerics::Bf16,
+            PassArithmetic::Bf16,
             &Products::default(),
         )
     };
@@ -135,7 +135,7 @@ fn bad_sequences_are_refused() {
     assert!(ask(&[1, 2], 0..1).is_ok());
 }
 
-fn steps(npu: &Arc<NpuModel>, baselines: &[Baseline]) -> (Vec<Step>, Vec<Step>) {
+fn steps(npu: &Arc<NpuModel>, baselines: &[Baseline]) -> (Vec<PathStep>, Vec<PathStep>) {
     let mut session = NpuSession::new(npu).unwrap();
     let (mut found, mut rounding) = (Vec::new(), Vec::new());
     for baseline in baselines {
@@ -200,7 +200,7 @@ fn right_devices_pass_and_bounds_are_sharp() {
 /// loses is said apart, and wrong devices fail.
 #[test]
 fn bounds_follow_matrices_in_another_format() {
-    let mean = |steps: &[Step]| -> f64 {
+    let mean = |steps: &[PathStep]| -> f64 {
         let kl: f64 = steps.iter().map(|step| step.deviation.kl).sum();
         kl / steps.len() as f64
     };
@@ -218,7 +218,7 @@ fn bounds_follow_matrices_in_another_format() {
         // Nor is attention as the paper lays it out worse: f32 states in every pass.
         let verdict = judge(&of(Features::of(Mode::Paper)), &rounding);
         assert!(verdict.passes(), "{}: {verdict:#?}", model.name());
-        let conversion: Vec<Step> = baselines
+        let conversion: Vec<PathStep> = baselines
             .iter()
             .flat_map(|baseline| baseline.conversion().to_vec())
             .collect();

@@ -6,7 +6,7 @@ use millrace_npu::Provenance;
 
 /// What a predicted time is the time of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum ErrorScope {
     /// A kernel, a launch or a program on the NPU.
     Kernel,
     /// A prompt of a whole model, the host's part included.
@@ -30,11 +30,11 @@ pub struct Errors {
 
 impl Errors {
     /// Of a scope.
-    pub fn of(&self, scope: Scope) -> f64 {
+    pub fn of(&self, scope: ErrorScope) -> f64 {
         match scope {
-            Scope::Kernel => self.kernel_percent,
-            Scope::Prompt => self.prompt_percent,
-            Scope::Token => self.token_percent,
+            ErrorScope::Kernel => self.kernel_percent,
+            ErrorScope::Prompt => self.prompt_percent,
+            ErrorScope::Token => self.token_percent,
         }
     }
 }
@@ -43,7 +43,7 @@ impl Profile {
     /// The stated error of a prediction, in percent: the median |error| over held-out measurements of
     /// that scope. `None` where no such row was measured under this profile, or where a constant was
     /// set by hand: nobody knows then.
-    pub fn error_of(&self, scope: Scope) -> Option<f64> {
+    pub fn error_of(&self, scope: ErrorScope) -> Option<f64> {
         let percent = self.errors.of(scope);
         (percent > 0.0 && !self.is_changed()).then_some(percent)
     }
@@ -60,7 +60,7 @@ impl Profile {
 
     /// Where a time predicted under this profile on that machine comes from: `modelled(profile,
     /// ±error)`. A machine that is not one of those that were measured has no error either.
-    pub fn provenance(&self, scope: Scope, machine: &Machine) -> Provenance {
+    pub fn provenance(&self, scope: ErrorScope, machine: &Machine) -> Provenance {
         let error = self
             .error_of(scope)
             .filter(|_| self.is_measured_on(machine));

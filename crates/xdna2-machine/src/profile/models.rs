@@ -36,7 +36,7 @@ pub struct Prefill {
 
 /// The host's part in a stitched bf16 stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Host {
+pub struct HostProfile {
     /// A call beside its buffers and its run.
     pub call_ns: f64,
     /// Filling and syncing what a call reads, in bytes per nanosecond.
@@ -52,7 +52,7 @@ pub struct Host {
     pub token_layer_ns: f64,
 }
 
-impl Host {
+impl HostProfile {
     /// Python and moving K and V in a layer of a prompt of so many rows.
     pub fn prompt_layer_ns(&self, n_tokens: u64, d_ff: u64) -> f64 {
         self.prompt_byte_ns * 2.0 * (n_tokens * d_ff) as f64

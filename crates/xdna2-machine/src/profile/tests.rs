@@ -1,12 +1,12 @@
 use super::*;
-use crate::tile::Work;
+use crate::tile::TileWork;
 
 #[test]
 fn builtin_profiles_parse_and_cite() {
     for name in Profile::builtin_names() {
         let profile = Profile::builtin(name).expect(name);
         assert_eq!(profile.name, name);
-        let scopes = [Scope::Kernel, Scope::Prompt, Scope::Token];
+        let scopes = [ErrorScope::Kernel, ErrorScope::Prompt, ErrorScope::Token];
         let stated = scopes.map(|scope| profile.error_of(scope));
         assert!(stated.iter().any(Option::is_some), "{name} states no error");
         for constant in &profile.constants {
@@ -37,7 +37,7 @@ fn cycles_add_up() {
         macs_per_cycle: 4.0,
         cycles_per_element: 0.5,
     };
-    let work = Work {
+    let work = TileWork {
         macs: 8,
         elements: 6,
         bytes: 99,
@@ -138,14 +138,14 @@ fn what_is_changed_by_hand_states_no_error() {
     let machine = crate::Machine::npu2();
     let mut profile = Profile::builtin(Profile::DEFAULT).expect("built in");
     let label = |profile: &Profile, machine: &crate::Machine| {
-        profile.provenance(Scope::Kernel, machine).to_string()
+        profile.provenance(ErrorScope::Kernel, machine).to_string()
     };
-    assert!(profile.error_of(Scope::Prompt) > profile.error_of(Scope::Kernel));
+    assert!(profile.error_of(ErrorScope::Prompt) > profile.error_of(ErrorScope::Kernel));
     assert!(label(&profile, &machine).contains('±'));
     let mut other = machine.clone();
     other.set("cols=4").expect("known");
     assert!(label(&profile, &other).contains("error unknown"));
     profile.set("ddr.read_gb_per_s=60").expect("known");
     assert!(label(&profile, &machine).contains("error unknown"));
-    assert_eq!(profile.error_of(Scope::Prompt), None);
+    assert_eq!(profile.error_of(ErrorScope::Prompt), None);
 }

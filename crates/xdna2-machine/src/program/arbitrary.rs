@@ -48,10 +48,10 @@ fn element() -> impl Strategy<Value = Element> {
     prop::sample::select(Element::ALL.to_vec())
 }
 
-fn span() -> impl Strategy<Value = Span> {
+fn span() -> impl Strategy<Value = IndexRange> {
     prop_oneof![
-        affine().prop_map(Span::At),
-        (size(), size()).prop_map(|(start, len)| Span::Range { start, len }),
+        affine().prop_map(IndexRange::At),
+        (size(), size()).prop_map(|(start, len)| IndexRange::Range { start, len }),
     ]
 }
 
@@ -64,7 +64,11 @@ fn place() -> impl Strategy<Value = Place> {
 }
 
 fn channel() -> impl Strategy<Value = Channel> {
-    let link = prop::sample::select(vec![Link::Stream, Link::Cascade, Link::Neighbour]);
+    let link = prop::sample::select(vec![
+        ChannelLink::Stream,
+        ChannelLink::Cascade,
+        ChannelLink::Neighbour,
+    ]);
     let patterns = (prop::option::of(pattern()), prop::option::of(pattern()));
     let block = (element(), vec(size(), 0..3));
     (
@@ -236,7 +240,7 @@ fn herd() -> impl Strategy<Value = Herd> {
 }
 
 fn launch() -> impl Strategy<Value = Launch> {
-    let order = prop::sample::select(vec![Order::Sequential, Order::Streamed]);
+    let order = prop::sample::select(vec![GridOrder::Sequential, GridOrder::Streamed]);
     (
         (
             name(),

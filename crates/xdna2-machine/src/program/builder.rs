@@ -41,24 +41,26 @@
 mod core;
 mod parts;
 
-pub use core::{Buffer, CoreBuilder};
+pub use core::{CoreBuffer, CoreBuilder};
 pub use parts::{ChannelBuilder, StageBuilder, TransferBuilder};
 
-use super::{Flat, Launch, Order, Program};
+use super::{Flat, GridOrder, Launch, Program};
 use millrace_npu::{Element, Role, Slot};
 use std::collections::{HashMap, HashSet};
 
 /// Everything a builder needs: `use millrace_xdna2_machine::program::builder::prelude::*`.
 pub mod prelude {
     pub use super::super::expr::{core, e, g, i, l, linear, memory, shim, walk, x, y};
-    pub use super::super::{Affine, Condition, Link, Order, Pattern, Place, Program, Span};
-    pub use super::{Buffer, BuildError, CoreBuilder, LaunchBuilder, ProgramBuilder, build};
+    pub use super::super::{
+        Affine, ChannelLink, Condition, GridOrder, IndexRange, Pattern, Place, Program,
+    };
+    pub use super::{CoreBuffer, CoreBuilder, LaunchBuilder, ProgramBuilder, ProgramErrors, build};
 }
 
 /// Why a program could not be built: every problem found, each naming its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("program `{program}` cannot be built: {}", problems.join("; "))]
-pub struct BuildError {
+pub struct ProgramErrors {
     /// The program's name.
     pub program: String,
     /// What is wrong, at least one.
@@ -67,7 +69,10 @@ pub struct BuildError {
 
 /// Builds a program. What comes back is well formed: names are unique and resolve, and every
 /// launch [flattens](Flat::new). Whether the machine can hold it is the verifier's question.
-pub fn build(name: &str, declare: impl FnOnce(&mut ProgramBuilder)) -> Result<Program, BuildError> {
+pub fn build(
+    name: &str,
+    declare: impl FnOnce(&mut ProgramBuilder),
+) -> Result<Program, ProgramErrors> {
     let mut builder = ProgramBuilder {
         program: Program {
             name: name.to_owned(),
@@ -144,7 +149,7 @@ impl ProgramBuilder {
         self.program.launches.push(launch);
     }
 
-    fn finish(mut self) -> Result<Program, BuildError> {
+    fn finish(mut self) -> Result<Program, ProgramErrors> {
         let program = self.program;
         let problems = &mut self.problems;
         let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -173,7 +178,7 @@ impl ProgramBuilder {
         if problems.is_empty() {
             Ok(program)
         } else {
-            Err(BuildError {
+            Err(ProgramErrors {
                 program: program.name,
                 problems: self.problems,
             })
@@ -212,8 +217,8 @@ impl LaunchBuilder {
         self.grid = grid.into_iter().collect();
     }
 
-    /// How grid points follow each other; [`Order::Sequential`] unless set.
-    pub fn order(&mut self, order: Order) {
+    /// How grid points follow each other; [`GridOrder::Sequential`] unless set.
+    pub fn order(&mut self, order: GridOrder) {
         self.launch.order = order;
     }
 

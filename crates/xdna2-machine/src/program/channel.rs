@@ -25,7 +25,7 @@ pub struct Channel {
     /// stage's `copies` count; at a shim there is no buffer.)
     pub depth: u32,
     /// How the two ends are joined.
-    pub link: Link,
+    pub link: ChannelLink,
     /// How the core end walks its block when sending: block elements in stream order. `None`: in
     /// order. Core descriptors have three dimensions.
     pub from_pattern: Option<Pattern>,
@@ -35,7 +35,7 @@ pub struct Channel {
 
 /// How the ends of a channel are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Link {
+pub enum ChannelLink {
     /// DMA channels and the stream switches.
     Stream,
     /// The 512-bit accumulator cascade, to the core south or east of it.
@@ -55,15 +55,15 @@ pub enum Place {
     /// being the row of cores next to the memory tiles.
     Core {
         /// Columns.
-        col: Span,
+        col: IndexRange,
         /// Rows.
-        row: Span,
+        row: IndexRange,
     },
 }
 
 /// One coordinate or a range of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Span {
+pub enum IndexRange {
     /// One.
     At(Affine),
     /// All of `start .. start + len`.

@@ -1,6 +1,6 @@
 //! Expressions written as one writes them: `i(0) * 64 + l(1) - 3`.
 
-use super::{Affine, Pattern, Place, Span, Var};
+use super::{Affine, IndexRange, Pattern, Place, Var};
 use std::ops::{Add, Mul, Neg, Sub};
 
 /// Coordinate `d` of the grid point.
@@ -44,7 +44,7 @@ pub fn memory(col: impl Into<Affine>) -> Place {
 }
 
 /// A core of the array, or cores: a coordinate is an expression or a range (`0..8`).
-pub fn core(col: impl Into<Span>, row: impl Into<Span>) -> Place {
+pub fn core(col: impl Into<IndexRange>, row: impl Into<IndexRange>) -> Place {
     Place::Core {
         col: col.into(),
         row: row.into(),
@@ -76,21 +76,21 @@ impl From<&Affine> for Affine {
     }
 }
 
-impl From<i64> for Span {
-    fn from(at: i64) -> Span {
-        Span::At(Affine::new(at))
+impl From<i64> for IndexRange {
+    fn from(at: i64) -> IndexRange {
+        IndexRange::At(Affine::new(at))
     }
 }
 
-impl From<Affine> for Span {
-    fn from(at: Affine) -> Span {
-        Span::At(at)
+impl From<Affine> for IndexRange {
+    fn from(at: Affine) -> IndexRange {
+        IndexRange::At(at)
     }
 }
 
-impl From<std::ops::Range<u32>> for Span {
-    fn from(range: std::ops::Range<u32>) -> Span {
-        Span::Range {
+impl From<std::ops::Range<u32>> for IndexRange {
+    fn from(range: std::ops::Range<u32>) -> IndexRange {
+        IndexRange::Range {
             start: range.start,
             len: range.end.saturating_sub(range.start),
         }

@@ -4,7 +4,7 @@ mod check;
 mod cores;
 mod ports;
 
-pub use check::{FlatError, Problem};
+pub use check::{FlatError, LaunchProblem};
 
 use super::{Channel, Env, Herd, Indices, Launch, Place, Program, Stage, StageEnd, Transfer};
 use check::fail;
@@ -144,7 +144,7 @@ impl Program {
             .map(|launch| {
                 if let Some(&slot) = launch.args.iter().find(|&&s| s >= self.slots.len()) {
                     let count = self.slots.len();
-                    return fail(launch, "args", Problem::NoSuch("slot", slot, count));
+                    return fail(launch, "args", LaunchProblem::NoSuch("slot", slot, count));
                 }
                 Flat::new(launch)
             })
@@ -234,11 +234,19 @@ impl<'p> Flat<'p> {
             for at in Indices::new(&[herd.cols, herd.rows]) {
                 let (col, row) = (herd.col.checked_add(at[0]), herd.row.checked_add(at[1]));
                 let (Some(col), Some(row)) = (col, row) else {
-                    return fail(launch, &herd.name, Problem::Place(i64::from(u32::MAX) + 1));
+                    return fail(
+                        launch,
+                        &herd.name,
+                        LaunchProblem::Place(i64::from(u32::MAX) + 1),
+                    );
                 };
                 if let Some(other) = self.core_at(col, row) {
                     let other = self.cores[other].decl.name.clone();
-                    return fail(launch, &herd.name, Problem::CoreTaken { col, row, other });
+                    return fail(
+                        launch,
+                        &herd.name,
+                        LaunchProblem::CoreTaken { col, row, other },
+                    );
                 }
                 self.at.insert((col, row), self.cores.len());
                 self.cores.push(FlatCore {
@@ -320,7 +328,7 @@ impl<'p> Flat<'p> {
                 let bundle = &launch.channels[decl.channel];
                 let reads = matches!(bundle.from, Place::Shim(_));
                 if !reads && !matches!(bundle.to, Place::Shim(_)) {
-                    let problem = Problem::NotAtShim(indexed(&bundle.name, &[]));
+                    let problem = LaunchProblem::NotAtShim(indexed(&bundle.name, &[]));
                     return fail(launch, &place(), problem);
                 }
                 self.transfers.push(FlatTransfer {
@@ -340,7 +348,7 @@ impl<'p> Flat<'p> {
         bundle: usize,
         index: &[super::Affine],
         env: &Env<'_>,
-    ) -> Result<usize, Problem> {
+    ) -> Result<usize, LaunchProblem> {
         let values: Vec<i64> = index.iter().map(|i| i.at(env)).collect();
         self.channel_id(bundle, &values)
             .ok_or_else(|| check::bad_index(self.launch, bundle, &values))

@@ -13,7 +13,7 @@ pub struct Launch {
     /// Iterations per dimension, the last fastest; empty for one.
     pub grid: Vec<u32>,
     /// How grid points follow each other.
-    pub order: Order,
+    pub order: GridOrder,
     /// Whether its configuration stands beside that of the launch before it, so that the array is not
     /// configured anew ([`resident`](super::resident)).
     pub resident: bool,
@@ -29,7 +29,7 @@ pub struct Launch {
 
 /// How the grid points of a launch follow each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Order {
+pub enum GridOrder {
     /// A point begins when the one before has written its last byte to DDR and its tokens were
     /// awaited (MLIR-AIR's launches).
     #[default]

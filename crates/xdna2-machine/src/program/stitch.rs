@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 
 /// One program to stitch.
 #[derive(Clone, Copy, Debug)]
-pub struct Part<'a> {
+pub struct StitchPart<'a> {
     /// The program.
     pub program: &'a Program,
     /// What its launches' names are prefixed with (`q` makes `gemm` into `q_gemm`); empty for
@@ -119,12 +119,16 @@ pub enum StitchError {
 ///
 /// # Errors
 /// [`StitchError`]: every conflict, by name.
-pub fn stitch(name: &str, parts: &[Part<'_>], outputs: &[&str]) -> Result<Program, StitchError> {
-    let mut stitched = Stitched::default();
+pub fn stitch(
+    name: &str,
+    parts: &[StitchPart<'_>],
+    outputs: &[&str],
+) -> Result<Program, StitchError> {
+    let mut stitched = StitchBuilder::default();
     for (number, part) in parts.iter().enumerate() {
         stitched.add(number, part)?;
     }
-    let Stitched { launches, uses, .. } = stitched;
+    let StitchBuilder { launches, uses, .. } = stitched;
     let mut slots = Vec::with_capacity(uses.len());
     for slot in uses {
         let role = slot.role(outputs.contains(&slot.name.as_str()))?;
@@ -149,23 +153,23 @@ pub fn stitch(name: &str, parts: &[Part<'_>], outputs: &[&str]) -> Result<Progra
 }
 
 #[derive(Default)]
-struct Stitched {
+struct StitchBuilder {
     launches: Vec<Launch>,
     launch_names: HashSet<String>,
-    uses: Vec<Uses>,
+    uses: Vec<SlotUses>,
     by_name: HashMap<String, usize>,
 }
 
 /// A stitched slot and how the parts use it, in their order.
-struct Uses {
+struct SlotUses {
     name: String,
     slot: Slot,
     first_part: usize,
     uses: Vec<(usize, Role)>,
 }
 
-impl Stitched {
-    fn add(&mut self, number: usize, part: &Part<'_>) -> Result<(), StitchError> {
+impl StitchBuilder {
+    fn add(&mut self, number: usize, part: &StitchPart<'_>) -> Result<(), StitchError> {
         let program = part.program;
         if program.slots.len() != part.arg_map.len() {
             return Err(StitchError::ArgMap {
@@ -205,7 +209,7 @@ impl Stitched {
     fn wire(&mut self, part: usize, slot: &Slot, name: &str) -> Result<usize, StitchError> {
         let Some(&at) = self.by_name.get(name) else {
             self.by_name.insert(name.to_owned(), self.uses.len());
-            self.uses.push(Uses {
+            self.uses.push(SlotUses {
                 name: name.to_owned(),
                 slot: slot.clone(),
                 first_part: part,
@@ -241,7 +245,7 @@ fn writes(role: Role) -> bool {
     matches!(role, Role::Output | Role::Intermediate)
 }
 
-fn refuse_aliases(number: usize, part: &Part<'_>) -> Result<(), StitchError> {
+fn refuse_aliases(number: usize, part: &StitchPart<'_>) -> Result<(), StitchError> {
     let program = part.program;
     let mut seen: HashMap<&str, usize> = HashMap::new();
     for (at, &name) in part.arg_map.iter().enumerate() {
@@ -263,7 +267,7 @@ fn refuse_aliases(number: usize, part: &Part<'_>) -> Result<(), StitchError> {
     Ok(())
 }
 
-impl Uses {
+impl SlotUses {
     fn role(&self, asked: bool) -> Result<Role, StitchError> {
         let writer = self.uses.iter().find(|(_, role)| writes(*role));
         let (Some(&(first, role)), Some(&(writer, _))) = (self.uses.first(), writer) else {

@@ -44,8 +44,8 @@ impl Affine {
 
 impl Pattern {
     /// The walk at a point.
-    pub fn walk(&self, env: &Env<'_>) -> Walk {
-        Walk {
+    pub fn walk(&self, env: &Env<'_>) -> PatternWalk {
+        PatternWalk {
             offset: self.offset.at(env),
             dims: self
                 .dims
@@ -60,14 +60,14 @@ impl Pattern {
 /// dimension fastest. A dimension of size zero or less makes it empty; no dimension at all visits
 /// `offset` alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Walk {
+pub struct PatternWalk {
     /// The first element.
     pub offset: i64,
     /// (size, stride) per dimension, the outermost first, in elements.
     pub dims: Vec<(i64, i64)>,
 }
 
-impl Walk {
+impl PatternWalk {
     /// Number of elements visited; saturates.
     pub fn n_elements(&self) -> i64 {
         if self.is_empty() {
@@ -101,9 +101,9 @@ impl Walk {
     /// The same walk with the fewest dimensions: sizes of one dropped, and two neighbours joined
     /// where the outer stride continues the inner one.
     #[must_use]
-    pub fn canonical(&self) -> Walk {
+    pub fn canonical(&self) -> PatternWalk {
         if self.is_empty() {
-            return Walk {
+            return PatternWalk {
                 offset: self.offset,
                 dims: vec![(0, 1)],
             };
@@ -120,7 +120,7 @@ impl Walk {
                 _ => dims.push((size, stride)),
             }
         }
-        Walk {
+        PatternWalk {
             offset: self.offset,
             dims,
         }
@@ -157,7 +157,7 @@ impl Walk {
     }
 }
 
-/// Iterator of [`Walk::runs`].
+/// Iterator of [`PatternWalk::runs`].
 #[derive(Clone, Debug)]
 pub struct Runs {
     dims: Vec<(i64, i64)>,
@@ -256,14 +256,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn walk(offset: i64, dims: &[(i64, i64)]) -> Walk {
-        Walk {
+    fn walk(offset: i64, dims: &[(i64, i64)]) -> PatternWalk {
+        PatternWalk {
             offset,
             dims: dims.to_vec(),
         }
     }
 
-    fn elements(walk: &Walk) -> Vec<i64> {
+    fn elements(walk: &PatternWalk) -> Vec<i64> {
         let dims: Vec<u32> = walk.dims.iter().map(|d| d.0.max(0) as u32).collect();
         Indices::new(&dims)
             .map(|index| {
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn runs_of_common_walks() {
-        let runs = |w: &Walk| w.runs().collect::<Vec<_>>();
+        let runs = |w: &PatternWalk| w.runs().collect::<Vec<_>>();
         assert_eq!(runs(&walk(5, &[])), [(5, 1)]);
         assert_eq!(runs(&walk(5, &[(7, 1)])), [(5, 7)]);
         assert_eq!(runs(&walk(0, &[(2, 4), (4, 1)])), [(0, 8)]);

@@ -18,7 +18,7 @@
 use super::math::{Exp2, LOWEST, add, bf16s, bf16s_mut, mul, round, widen};
 use super::matmul::matmul_shape;
 use super::shape::{dim, multiple_of_8, work};
-use super::{Call, Shape, Work};
+use super::{CallShape, TileCall, TileWork};
 use half::bf16;
 use millrace_kernels::tile::matmul_bf16;
 use millrace_npu::Element::Bf16;
@@ -28,7 +28,7 @@ fn state_elements(tq: u64, dv: u64) -> u64 {
     tq * dv + 2 * tq
 }
 
-pub(super) fn check_take(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_take(shape: &CallShape<'_>) -> Result<(), String> {
     let [tq, total, d] = shape.dims(["tq", "total", "d"])?;
     multiple_of_8(&["tq", "total", "d"], &[tq, total, d])?;
     if tq > total {
@@ -38,14 +38,14 @@ pub(super) fn check_take(shape: &Shape<'_>) -> Result<(), String> {
     shape.operands(&[("block", Bf16, total * d), ("Q", Bf16, tq * d)])
 }
 
-pub(super) fn check_init(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_init(shape: &CallShape<'_>) -> Result<(), String> {
     let [tq, dv] = shape.dims(["tq", "dv"])?;
     multiple_of_8(&["tq", "dv"], &[tq, dv])?;
     shape.extras(0, 0)?;
     shape.operands(&[("state", Bf16, state_elements(tq, dv))])
 }
 
-pub(super) fn check_scores(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_scores(shape: &CallShape<'_>) -> Result<(), String> {
     let [tq, tk, d] = shape.dims(["tq", "tk", "d"])?;
     multiple_of_8(&["tq", "tk", "d"], &[tq, tk, d])?;
     // The first query, the first key, and with local attention the window.
@@ -57,7 +57,7 @@ pub(super) fn check_scores(shape: &Shape<'_>) -> Result<(), String> {
     ])
 }
 
-pub(super) fn check_softmax(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_softmax(shape: &CallShape<'_>) -> Result<(), String> {
     let [tq, tk, dv] = shape.dims(["tq", "tk", "dv"])?;
     multiple_of_8(&["tq", "tk", "dv"], &[tq, tk, dv])?;
     shape.extras(0, 1)?;
@@ -68,7 +68,7 @@ pub(super) fn check_softmax(shape: &Shape<'_>) -> Result<(), String> {
     ])
 }
 
-pub(super) fn check_values(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_values(shape: &CallShape<'_>) -> Result<(), String> {
     let [tq, tk, dv] = shape.dims(["tq", "tk", "dv"])?;
     multiple_of_8(&["tq", "tk", "dv"], &[tq, tk, dv])?;
     shape.extras(0, 0)?;
@@ -80,7 +80,7 @@ pub(super) fn check_values(shape: &Shape<'_>) -> Result<(), String> {
     ])
 }
 
-pub(super) fn check_merge(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_merge(shape: &CallShape<'_>) -> Result<(), String> {
     let [tq, dv] = shape.dims(["tq", "dv"])?;
     multiple_of_8(&["tq", "dv"], &[tq, dv])?;
     shape.extras(0, 1)?;
@@ -88,7 +88,7 @@ pub(super) fn check_merge(shape: &Shape<'_>) -> Result<(), String> {
     shape.operands(&[("a", Bf16, n), ("b", Bf16, n), ("c", Bf16, n)])
 }
 
-pub(super) fn check_join(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_join(shape: &CallShape<'_>) -> Result<(), String> {
     let [tq, dv] = shape.dims(["tq", "dv"])?;
     multiple_of_8(&["tq", "dv"], &[tq, dv])?;
     shape.extras(0, 1)?;
@@ -96,7 +96,7 @@ pub(super) fn check_join(shape: &Shape<'_>) -> Result<(), String> {
     shape.operands(&[("a", Bf16, n), ("b", Bf16, n)])
 }
 
-pub(super) fn check_finish(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_finish(shape: &CallShape<'_>) -> Result<(), String> {
     let [tq, dv] = shape.dims(["tq", "dv"])?;
     multiple_of_8(&["tq", "dv"], &[tq, dv])?;
     shape.extras(0, 0)?;
@@ -106,27 +106,27 @@ pub(super) fn check_finish(shape: &Shape<'_>) -> Result<(), String> {
     ])
 }
 
-pub(super) fn work_take(dims: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_take(dims: &[u32], _: &[i64]) -> TileWork {
     let (tq, d) = (dim(dims, 0), dim(dims, 2));
     work(&[], &[tq, d], &[&[tq, d, 4]])
 }
 
-pub(super) fn work_init(dims: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_init(dims: &[u32], _: &[i64]) -> TileWork {
     let (tq, dv) = (dim(dims, 0), dim(dims, 1));
     work(&[], &[tq, dv], &[&[tq, dv, 2], &[tq, 4]])
 }
 
-pub(super) fn work_scores(dims: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_scores(dims: &[u32], _: &[i64]) -> TileWork {
     let [tq, tk, d] = [0, 1, 2].map(|i| dim(dims, i));
     work(&[tq, tk, d], &[], &[&[tq, d, 2], &[tk, d, 2], &[tq, tk, 2]])
 }
 
-pub(super) fn work_softmax(dims: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_softmax(dims: &[u32], _: &[i64]) -> TileWork {
     let (tq, tk) = (dim(dims, 0), dim(dims, 1));
     work(&[], &[tq, tk], &[&[tq, tk, 4], &[tq, 10]])
 }
 
-pub(super) fn work_values(dims: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_values(dims: &[u32], _: &[i64]) -> TileWork {
     let [tq, tk, dv] = [0, 1, 2].map(|i| dim(dims, i));
     work(
         &[tq, tk, dv],
@@ -135,12 +135,12 @@ pub(super) fn work_values(dims: &[u32], _: &[i64]) -> Work {
     )
 }
 
-pub(super) fn work_merge(dims: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_merge(dims: &[u32], _: &[i64]) -> TileWork {
     let (tq, dv) = (dim(dims, 0), dim(dims, 1));
     work(&[], &[tq, dv], &[&[tq, dv, 6], &[tq, 12]])
 }
 
-pub(super) fn work_finish(dims: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_finish(dims: &[u32], _: &[i64]) -> TileWork {
     let (tq, dv) = (dim(dims, 0), dim(dims, 1));
     work(&[], &[tq, dv], &[&[tq, dv, 4], &[tq, 2]])
 }
@@ -180,7 +180,7 @@ pub(super) fn difference(a: bf16, b: bf16) -> bf16 {
 }
 
 /// The first query is drawn into range and to whole vectors, as addresses are on the hardware.
-pub(super) fn take(call: &mut Call<'_>) {
+pub(super) fn take(call: &mut TileCall<'_>) {
     let (tq, total) = (call.dims[0] as usize, call.dims[1] as usize);
     let first = usize::try_from(call.scalars[0]).unwrap_or(0);
     let first = first.min(total - tq) / 8 * 8;
@@ -191,7 +191,7 @@ pub(super) fn take(call: &mut Call<'_>) {
     }
 }
 
-pub(super) fn init(call: &mut Call<'_>) {
+pub(super) fn init(call: &mut TileCall<'_>) {
     let tq = call.dims[0] as usize;
     let (o, max, sum) = split_mut(bf16s_mut(call.outputs[0]), tq);
     o.fill(bf16::ZERO);
@@ -200,18 +200,18 @@ pub(super) fn init(call: &mut Call<'_>) {
 }
 
 /// Without a mask, pass a `q0` beyond every key.
-pub(super) fn scores(call: &mut Call<'_>) {
+pub(super) fn scores(call: &mut TileCall<'_>) {
     let sums = vec![0.0; bf16s(call.outputs[0]).len()];
     add_scores(call, sums);
 }
 
 /// The same on top of the S there is: another part of the head dimension.
-pub(super) fn scores_add(call: &mut Call<'_>) {
+pub(super) fn scores_add(call: &mut TileCall<'_>) {
     let sums = bf16s(call.outputs[0]).iter().map(|&s| widen(s)).collect();
     add_scores(call, sums);
 }
 
-fn add_scores(call: &mut Call<'_>, mut sums: Vec<f32>) {
+fn add_scores(call: &mut TileCall<'_>, mut sums: Vec<f32>) {
     let (tq, tk, d) = (call.dims[0], call.dims[1], call.dims[2]);
     let (q, k) = (bf16s(call.inputs[0]), bf16s(call.inputs[1]));
     let by_key = keys_as_b(k, tk as usize, d as usize);
@@ -221,7 +221,7 @@ fn add_scores(call: &mut Call<'_>, mut sums: Vec<f32>) {
 }
 
 /// S from the sums of products. With a window a query sees that many keys, its own the last.
-pub(super) fn mask_and_round(call: &mut Call<'_>, sums: &[f32]) {
+pub(super) fn mask_and_round(call: &mut TileCall<'_>, sums: &[f32]) {
     let (q0, k0) = (call.scalars[0], call.scalars[1]);
     let window = call.scalars.get(2).copied().unwrap_or(i64::MAX);
     let tq = call.dims[0] as usize;
@@ -254,7 +254,7 @@ pub(super) fn keys_as_b(k: &[bf16], tk: usize, d: usize) -> Vec<bf16> {
     b
 }
 
-pub(super) fn softmax(call: &mut Call<'_>) {
+pub(super) fn softmax(call: &mut TileCall<'_>) {
     let (tq, tk) = (call.dims[0] as usize, call.dims[1] as usize);
     let (exp2, scale) = (Exp2::new(), exponent_scale(call.constants));
     let [s, state, r] = &mut call.outputs[..] else {
@@ -296,7 +296,7 @@ pub(super) fn halves(lanes: &mut [f32; 8]) -> f32 {
     lanes[0]
 }
 
-pub(super) fn values(call: &mut Call<'_>) {
+pub(super) fn values(call: &mut TileCall<'_>) {
     let (tq, tk, dv) = (call.dims[0], call.dims[1], call.dims[2]);
     let cpu = call.cpu;
     add_values(call, |p, v, sums| {
@@ -305,7 +305,10 @@ pub(super) fn values(call: &mut Call<'_>) {
 }
 
 /// O = O·r + P·V with that product.
-pub(super) fn add_values(call: &mut Call<'_>, multiply: impl FnOnce(&[bf16], &[bf16], &mut [f32])) {
+pub(super) fn add_values(
+    call: &mut TileCall<'_>,
+    multiply: impl FnOnce(&[bf16], &[bf16], &mut [f32]),
+) {
     let tq = call.dims[0];
     let [p, v, r] = [0, 1, 2].map(|i| bf16s(call.inputs[i]));
     let (o, _, _) = split_mut(bf16s_mut(call.outputs[0]), tq as usize);
@@ -317,13 +320,13 @@ pub(super) fn add_values(call: &mut Call<'_>, multiply: impl FnOnce(&[bf16], &[b
     }
 }
 
-pub(super) fn merge(call: &mut Call<'_>) {
+pub(super) fn merge(call: &mut TileCall<'_>) {
     let (a, b) = (bf16s(call.inputs[0]), bf16s(call.inputs[1]));
     merge_states(call.dims, call.constants, a, b, bf16s_mut(call.outputs[0]));
 }
 
 /// The same with the sum in the place of `b`.
-pub(super) fn join(call: &mut Call<'_>) {
+pub(super) fn join(call: &mut TileCall<'_>) {
     let c = bf16s_mut(call.outputs[0]);
     let b = c.to_vec();
     merge_states(call.dims, call.constants, bf16s(call.inputs[0]), &b, c);
@@ -350,7 +353,7 @@ fn merge_states(dims: &[u32], constants: &[u32], a: &[bf16], b: &[bf16], c: &mut
     }
 }
 
-pub(super) fn finish(call: &mut Call<'_>) {
+pub(super) fn finish(call: &mut TileCall<'_>) {
     let tq = call.dims[0] as usize;
     let (o, _, sum) = split(bf16s(call.inputs[0]), tq);
     let inverses: Vec<bf16> = sum.iter().map(|&sum| round(1.0 / widen(sum))).collect();

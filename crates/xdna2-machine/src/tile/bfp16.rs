@@ -2,7 +2,7 @@
 //! known of the conversion.
 
 use super::math::{bf16s, bf16s_mut, f32s_mut, truncate, widen};
-use super::{Call, attention};
+use super::{TileCall, attention};
 use half::bf16;
 
 /// Values that share an exponent.
@@ -10,7 +10,7 @@ const BLOCK: usize = 8;
 
 /// Mantissas of eight values, and the bits of an f32 exponent that they are steps of.
 #[derive(Clone, Copy)]
-struct Block {
+struct BfpBlock {
     mantissas: [i32; BLOCK],
     /// Exponent of a step, unbiased; `None` where a value is infinite or not a number.
     step: Option<i32>,
@@ -45,12 +45,12 @@ fn rounded(x: i32, shift: u32) -> i32 {
     floor + i32::from(up)
 }
 
-impl Block {
-    fn new(values: [bf16; BLOCK]) -> Block {
+impl BfpBlock {
+    fn new(values: [bf16; BLOCK]) -> BfpBlock {
         let exponents = values.map(exponent);
         let largest = exponents.into_iter().fold(0, i32::max);
         if largest == 0xff {
-            return Block {
+            return BfpBlock {
                 mantissas: [0; BLOCK],
                 step: None,
             };
@@ -72,7 +72,7 @@ impl Block {
             raised = 1;
             mantissas = at(raised);
         }
-        Block {
+        BfpBlock {
             mantissas,
             step: Some(largest + raised - 127 - 6),
         }
@@ -85,11 +85,16 @@ fn power_of_two(exponent: i32) -> f64 {
 }
 
 /// One operand: for each block of k, the blocks of its rows (columns of B).
-fn blocks(matrix: &[bf16], edge: usize, at: impl Fn(usize, usize, usize) -> usize) -> Vec<Block> {
+fn blocks(
+    matrix: &[bf16],
+    edge: usize,
+    at: impl Fn(usize, usize, usize) -> usize,
+) -> Vec<BfpBlock> {
     let k_blocks = matrix.len() / edge / BLOCK;
     let of = |k_block: usize| {
         let at = &at;
-        (0..edge).map(move |row| Block::new(std::array::from_fn(|i| matrix[at(k_block, row, i)])))
+        (0..edge)
+            .map(move |row| BfpBlock::new(std::array::from_fn(|i| matrix[at(k_block, row, i)])))
     };
     (0..k_blocks).flat_map(of).collect()
 }
@@ -125,7 +130,7 @@ fn multiply([m, n, k]: [usize; 3], a: &[bf16], b: &[bf16], transposed: bool, c: 
 }
 
 /// The sum with eight more products.
-fn add_block(sum: f32, a: &Block, b: &Block) -> f32 {
+fn add_block(sum: f32, a: &BfpBlock, b: &BfpBlock) -> f32 {
     let (Some(a_step), Some(b_step)) = (a.step, b.step) else {
         return f32::NAN;
     };
@@ -136,24 +141,24 @@ fn add_block(sum: f32, a: &Block, b: &Block) -> f32 {
     flushed(flushed(sum) + flushed(products))
 }
 
-fn sizes(call: &Call<'_>) -> [usize; 3] {
+fn sizes(call: &TileCall<'_>) -> [usize; 3] {
     [0, 1, 2].map(|i| call.dims[i] as usize)
 }
 
-pub(super) fn run_f32(call: &mut Call<'_>) {
+pub(super) fn run_f32(call: &mut TileCall<'_>) {
     let (a, b) = (bf16s(call.inputs[0]), bf16s(call.inputs[1]));
     let sizes = sizes(call);
     multiply(sizes, a, b, false, f32s_mut(call.outputs[0]));
 }
 
 /// [`run_f32`] with the transpose of B.
-pub(super) fn run_bt_f32(call: &mut Call<'_>) {
+pub(super) fn run_bt_f32(call: &mut TileCall<'_>) {
     let (a, bt) = (bf16s(call.inputs[0]), bf16s(call.inputs[1]));
     let sizes = sizes(call);
     multiply(sizes, a, bt, true, f32s_mut(call.outputs[0]));
 }
 
-pub(super) fn run_bf16(call: &mut Call<'_>) {
+pub(super) fn run_bf16(call: &mut TileCall<'_>) {
     let sizes = sizes(call);
     let (a, b) = (bf16s(call.inputs[0]), bf16s(call.inputs[1]));
     let c = bf16s_mut(call.outputs[0]);
@@ -165,25 +170,25 @@ pub(super) fn run_bf16(call: &mut Call<'_>) {
 }
 
 /// S = Q · Kᵀ: K is blocked as A, so its rows are columns of B.
-pub(super) fn scores(call: &mut Call<'_>) {
+pub(super) fn scores(call: &mut TileCall<'_>) {
     let sums = vec![0.0; bf16s(call.outputs[0]).len()];
     add_scores(call, sums);
 }
 
 /// The same on top of the S there is.
-pub(super) fn scores_add(call: &mut Call<'_>) {
+pub(super) fn scores_add(call: &mut TileCall<'_>) {
     let sums = bf16s(call.outputs[0]).iter().map(|&s| widen(s)).collect();
     add_scores(call, sums);
 }
 
-fn add_scores(call: &mut Call<'_>, mut sums: Vec<f32>) {
+fn add_scores(call: &mut TileCall<'_>, mut sums: Vec<f32>) {
     let (q, k) = (bf16s(call.inputs[0]), bf16s(call.inputs[1]));
     multiply(sizes(call), q, k, true, &mut sums);
     attention::mask_and_round(call, &sums);
 }
 
 /// O = O·r + P · V.
-pub(super) fn values(call: &mut Call<'_>) {
+pub(super) fn values(call: &mut TileCall<'_>) {
     let [tq, tk, dv] = sizes(call);
     attention::add_values(call, |p, v, sums| multiply([tq, dv, tk], p, v, false, sums));
 }

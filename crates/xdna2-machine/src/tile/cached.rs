@@ -20,7 +20,7 @@ use super::attention::{difference, exponent_scale, halves, keys_as_b};
 use super::math::{Exp2, LOWEST, bf16s, bf16s_mut, f32s, f32s_mut, round, widen};
 use super::matmul::matmul_shape;
 use super::shape::{dim, multiple_of_8, work};
-use super::{Call, Shape, Work};
+use super::{CallShape, TileCall, TileWork};
 use half::bf16;
 use millrace_kernels::tile::matmul_bf16;
 use millrace_npu::Element::{Bf16, F32};
@@ -43,7 +43,7 @@ fn state_elements(tq: u64, d: u64) -> u64 {
     tq / SLICE as u64 * slice_elements(d)
 }
 
-pub(super) fn check_take(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_take(shape: &CallShape<'_>) -> Result<(), String> {
     let [tq, tk, d] = shape.dims(["tq", "tk", "d"])?;
     multiple_of_8(&["tq", "tk", "d"], &[tq, tk, d])?;
     shape.extras(1, 0)?;
@@ -54,7 +54,7 @@ pub(super) fn check_take(shape: &Shape<'_>) -> Result<(), String> {
     ])
 }
 
-pub(super) fn check_take_apart(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_take_apart(shape: &CallShape<'_>) -> Result<(), String> {
     let [tq, tk, d] = shape.dims(["tq", "tk", "d"])?;
     multiple_of_8(&["tq", "tk", "d"], &[tq, tk, d])?;
     shape.extras(1, 0)?;
@@ -66,14 +66,14 @@ pub(super) fn check_take_apart(shape: &Shape<'_>) -> Result<(), String> {
     ])
 }
 
-pub(super) fn check_init(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_init(shape: &CallShape<'_>) -> Result<(), String> {
     let [tq, d] = shape.dims(["tq", "d"])?;
     multiple_of_8(&["tq", "d"], &[tq, d])?;
     shape.extras(0, 0)?;
     shape.operands(&[("state", F32, state_elements(tq, d))])
 }
 
-pub(super) fn check_attend(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_attend(shape: &CallShape<'_>) -> Result<(), String> {
     let [tq, tk, d, _, _] = shape.dims(["tq", "tk", "d", "group", "span"])?;
     multiple_of_8(&["tq", "tk", "d"], &[tq, tk, d])?;
     shape.extras(4, 1)?;
@@ -86,7 +86,7 @@ pub(super) fn check_attend(shape: &Shape<'_>) -> Result<(), String> {
     ])
 }
 
-pub(super) fn check_attend_apart(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_attend_apart(shape: &CallShape<'_>) -> Result<(), String> {
     let [tq, tk, d, _, _] = shape.dims(["tq", "tk", "d", "group", "span"])?;
     multiple_of_8(&["tq", "tk", "d"], &[tq, tk, d])?;
     shape.extras(4, 1)?;
@@ -100,7 +100,7 @@ pub(super) fn check_attend_apart(shape: &Shape<'_>) -> Result<(), String> {
     ])
 }
 
-pub(super) fn check_send(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_send(shape: &CallShape<'_>) -> Result<(), String> {
     let [tq, d] = shape.dims(["tq", "d"])?;
     multiple_of_8(&["tq", "d"], &[tq, d])?;
     shape.extras(1, 0)?;
@@ -110,7 +110,7 @@ pub(super) fn check_send(shape: &Shape<'_>) -> Result<(), String> {
     ])
 }
 
-pub(super) fn check_join(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_join(shape: &CallShape<'_>) -> Result<(), String> {
     let [tq, d] = shape.dims(["tq", "d"])?;
     multiple_of_8(&["tq", "d"], &[tq, d])?;
     shape.extras(1, 1)?;
@@ -120,7 +120,7 @@ pub(super) fn check_join(shape: &Shape<'_>) -> Result<(), String> {
     ])
 }
 
-pub(super) fn check_finish(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_finish(shape: &CallShape<'_>) -> Result<(), String> {
     let [rows, tq, d] = shape.dims(["rows", "tq", "d"])?;
     multiple_of_8(&["tq", "d"], &[tq, d])?;
     if rows > tq {
@@ -131,17 +131,17 @@ pub(super) fn check_finish(shape: &Shape<'_>) -> Result<(), String> {
     shape.operands(&[("state", F32, state_elements(tq, d)), ("y", Bf16, rows * d)])
 }
 
-pub(super) fn work_take(dims: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_take(dims: &[u32], _: &[i64]) -> TileWork {
     let (tq, d) = (dim(dims, 0), dim(dims, 2));
     work(&[], &[tq, d], &[&[tq, d, 4]])
 }
 
-pub(super) fn work_init(dims: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_init(dims: &[u32], _: &[i64]) -> TileWork {
     let (tq, d) = (dim(dims, 0), dim(dims, 1));
     work(&[], &[tq, d], &[&[tq, d, 4], &[tq, 8]])
 }
 
-pub(super) fn work_attend(dims: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_attend(dims: &[u32], _: &[i64]) -> TileWork {
     let [tq, tk, d] = [0, 1, 2].map(|i| dim(dims, i));
     work(
         &[2, tq, tk, d],
@@ -153,21 +153,21 @@ pub(super) fn work_attend(dims: &[u32], _: &[i64]) -> Work {
 /// With rescaling O, which the fitted rates of wide tiles do not show: few keys against a wide head bring as many
 /// multiplications of an f32 by its factor as products. One of a vector's 16 takes as long as eight
 /// multiply-accumulates at the rate of products (133 a cycle).
-pub(super) fn work_attend_chunk(dims: &[u32], scalars: &[i64]) -> Work {
+pub(super) fn work_attend_chunk(dims: &[u32], scalars: &[i64]) -> TileWork {
     let rescaled = work(&[8, dim(dims, 0), dim(dims, 2)], &[], &[]).macs;
     let attend = work_attend(dims, scalars);
-    Work {
+    TileWork {
         macs: attend.macs.saturating_add(rescaled),
         ..attend
     }
 }
 
-pub(super) fn work_slice(dims: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_slice(dims: &[u32], _: &[i64]) -> TileWork {
     let d = dim(dims, 1);
     work(&[], &[SLICE as u64, d], &[&[SLICE as u64, d, 12]])
 }
 
-pub(super) fn work_finish(dims: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_finish(dims: &[u32], _: &[i64]) -> TileWork {
     let (rows, d) = (dim(dims, 0), dim(dims, 2));
     work(&[], &[rows, d], &[&[rows, d, 6], &[rows, 4]])
 }
@@ -192,19 +192,19 @@ pub(super) fn query_of(i: usize) -> usize {
 
 /// A block of the stream's size that holds queries in the place of keys and the position in the
 /// place of values. The scalar, drawn into range, is the first query that it gives.
-pub(super) fn take(call: &mut Call<'_>) {
+pub(super) fn take(call: &mut TileCall<'_>) {
     let n_keys = (call.dims[1] * call.dims[2]) as usize;
     let (queries, at) = bf16s(call.inputs[0]).split_at(n_keys);
     take_from(call, queries, at);
 }
 
 /// The same with a block of keys and one of values.
-pub(super) fn take_apart(call: &mut Call<'_>) {
+pub(super) fn take_apart(call: &mut TileCall<'_>) {
     let (queries, at) = (bf16s(call.inputs[0]), bf16s(call.inputs[1]));
     take_from(call, queries, at);
 }
 
-fn take_from(call: &mut Call<'_>, queries: &[bf16], values: &[bf16]) {
+fn take_from(call: &mut TileCall<'_>, queries: &[bf16], values: &[bf16]) {
     let [tq, tk, d] = [0, 1, 2].map(|i| call.dims[i] as usize);
     let [q, at] = &mut call.outputs[..] else {
         return;
@@ -242,7 +242,7 @@ pub(super) fn take_at(block: &[bf16], at: &mut [bf16], [tk, d]: [usize; 2]) {
     }
 }
 
-pub(super) fn init(call: &mut Call<'_>) {
+pub(super) fn init(call: &mut TileCall<'_>) {
     let d = call.dims[1] as usize;
     for slice in f32s_mut(call.outputs[0]).chunks_exact_mut(SLICE * (d + 2)) {
         let (o, max, sum) = split_mut(slice);
@@ -280,7 +280,7 @@ struct Mask {
 
 impl Mask {
     /// With the position as that input.
-    fn of(call: &Call<'_>, at: usize) -> Mask {
+    fn of(call: &TileCall<'_>, at: usize) -> Mask {
         let [k0, part, q0, window] = [0, 1, 2, 3].map(|i| call.scalars[i]);
         let span = i64::from(call.dims[4]);
         let mut at = bf16s(call.inputs[at]).chunks_exact(DIGITS).map(position);
@@ -305,19 +305,19 @@ impl Mask {
     }
 }
 
-pub(super) fn attend(call: &mut Call<'_>) {
+pub(super) fn attend(call: &mut TileCall<'_>) {
     let n_keys = (call.dims[1] * call.dims[2]) as usize;
     let (keys, values) = bf16s(call.inputs[1]).split_at(n_keys);
     attend_to(call, keys, values, &Mask::of(call, 2));
 }
 
 /// The same with keys and values in blocks of their own.
-pub(super) fn attend_apart(call: &mut Call<'_>) {
+pub(super) fn attend_apart(call: &mut TileCall<'_>) {
     let (keys, values) = (bf16s(call.inputs[1]), bf16s(call.inputs[2]));
     attend_to(call, keys, values, &Mask::of(call, 3));
 }
 
-fn attend_to(call: &mut Call<'_>, keys: &[bf16], values: &[bf16], mask: &Mask) {
+fn attend_to(call: &mut TileCall<'_>, keys: &[bf16], values: &[bf16], mask: &Mask) {
     let [tk, d] = [1, 2].map(|i| call.dims[i]);
     let (exp2, scale) = (Exp2::new(), exponent_scale(call.constants));
     let q = bf16s(call.inputs[0]);
@@ -379,7 +379,7 @@ pub(super) fn softmax(
 }
 
 /// The slice that a scalar names, drawn into range.
-fn slice_range(call: &Call<'_>) -> std::ops::Range<usize> {
+fn slice_range(call: &TileCall<'_>) -> std::ops::Range<usize> {
     let n = SLICE * (call.dims[1] as usize + 2);
     let slices = call.dims[0] as usize / SLICE;
     let slice = usize::try_from(call.scalars[0])
@@ -388,12 +388,12 @@ fn slice_range(call: &Call<'_>) -> std::ops::Range<usize> {
     slice * n..(slice + 1) * n
 }
 
-pub(super) fn send(call: &mut Call<'_>) {
+pub(super) fn send(call: &mut TileCall<'_>) {
     let range = slice_range(call);
     f32s_mut(call.outputs[0]).copy_from_slice(&f32s(call.inputs[0])[range]);
 }
 
-pub(super) fn join(call: &mut Call<'_>) {
+pub(super) fn join(call: &mut TileCall<'_>) {
     let (exp2, scale) = (Exp2::new(), exponent_scale(call.constants));
     let range = slice_range(call);
     let (a_o, a_max, a_sum) = split(f32s(call.inputs[0]));
@@ -414,7 +414,7 @@ pub(super) fn join(call: &mut Call<'_>) {
 }
 
 /// Rows from the one that the scalar names on, drawn into range, or from the state's first.
-pub(super) fn finish(call: &mut Call<'_>) {
+pub(super) fn finish(call: &mut TileCall<'_>) {
     let [rows, tq, d] = [0, 1, 2].map(|i| call.dims[i] as usize);
     let first = call.scalars.first().copied().unwrap_or(0);
     let first = usize::try_from(first).unwrap_or(0).min(tq - rows);

@@ -19,7 +19,7 @@ use super::cached::{AT, DIGITS, position, query_of, softmax, take_at, take_rows}
 use super::math::{Exp2, LOWEST, bf16s, bf16s_mut, f32s, f32s_mut, round, widen};
 use super::matmul::matmul_shape;
 use super::shape::{dim, multiple_of_8, work};
-use super::{Call, Shape, Work};
+use super::{CallShape, TileCall, TileWork};
 use half::bf16;
 use millrace_kernels::tile::matmul_bf16;
 use millrace_npu::Element::{Bf16, F32};
@@ -32,7 +32,7 @@ fn pairs(tq: u64) -> u64 {
     2 * tq
 }
 
-pub(super) fn check_take(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_take(shape: &CallShape<'_>) -> Result<(), String> {
     let [tq, lc, d] = shape.dims(["tq", "lc", "d"])?;
     multiple_of_8(&["tq", "lc", "d"], &[tq, lc, d])?;
     if tq > lc {
@@ -42,21 +42,21 @@ pub(super) fn check_take(shape: &Shape<'_>) -> Result<(), String> {
     shape.operands(&[("K", Bf16, lc * d), ("Q", Bf16, tq * d)])
 }
 
-pub(super) fn check_at(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_at(shape: &CallShape<'_>) -> Result<(), String> {
     let [lc, d] = shape.dims(["lc", "d"])?;
     multiple_of_8(&["lc", "d"], &[lc, d])?;
     shape.extras(0, 0)?;
     shape.operands(&[("K", Bf16, lc * d), ("at", Bf16, AT as u64)])
 }
 
-pub(super) fn check_init(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_init(shape: &CallShape<'_>) -> Result<(), String> {
     let [tq] = shape.dims(["tq"])?;
     multiple_of_8(&["tq"], &[tq])?;
     shape.extras(0, 0)?;
     shape.operands(&[("state", F32, pairs(tq))])
 }
 
-pub(super) fn check_scores(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_scores(shape: &CallShape<'_>) -> Result<(), String> {
     let [tq, lc, d] = shape.dims(["tq", "lc", "d"])?;
     multiple_of_8(&["tq", "lc", "d"], &[tq, lc, d])?;
     shape.extras(3, 1)?;
@@ -70,7 +70,7 @@ pub(super) fn check_scores(shape: &Shape<'_>) -> Result<(), String> {
     ])
 }
 
-pub(super) fn check_values(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_values(shape: &CallShape<'_>) -> Result<(), String> {
     let [tq, lc, d] = shape.dims(["tq", "lc", "d"])?;
     multiple_of_8(&["tq", "lc", "d"], &[tq, lc, d])?;
     shape.extras(0, 0)?;
@@ -83,7 +83,7 @@ pub(super) fn check_values(shape: &Shape<'_>) -> Result<(), String> {
     ])
 }
 
-pub(super) fn check_finish(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_finish(shape: &CallShape<'_>) -> Result<(), String> {
     let [rows, tq, d] = shape.dims(["rows", "tq", "d"])?;
     multiple_of_8(&["tq", "d"], &[tq, d])?;
     if rows > tq {
@@ -93,21 +93,21 @@ pub(super) fn check_finish(shape: &Shape<'_>) -> Result<(), String> {
     shape.operands(&[("Y", F32, tq * d), ("l", F32, tq), ("y", Bf16, rows * d)])
 }
 
-pub(super) fn work_take(dims: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_take(dims: &[u32], _: &[i64]) -> TileWork {
     let (tq, d) = (dim(dims, 0), dim(dims, 2));
     work(&[], &[tq, d], &[&[tq, d, 4]])
 }
 
-pub(super) fn work_at(_: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_at(_: &[u32], _: &[i64]) -> TileWork {
     work(&[], &[AT as u64], &[&[AT as u64, 4]])
 }
 
-pub(super) fn work_init(dims: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_init(dims: &[u32], _: &[i64]) -> TileWork {
     let tq = dim(dims, 0);
     work(&[], &[pairs(tq)], &[&[pairs(tq), 4]])
 }
 
-pub(super) fn work_scores(dims: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_scores(dims: &[u32], _: &[i64]) -> TileWork {
     let [tq, lc, d] = [0, 1, 2].map(|i| dim(dims, i));
     work(
         &[tq, lc, d],
@@ -116,32 +116,32 @@ pub(super) fn work_scores(dims: &[u32], _: &[i64]) -> Work {
     )
 }
 
-pub(super) fn work_values(dims: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_values(dims: &[u32], _: &[i64]) -> TileWork {
     let [tq, lc, d] = [0, 1, 2].map(|i| dim(dims, i));
     work(&[tq, lc, d], &[], &[&[lc, d, 2], &[tq, lc, 2], &[tq, d, 8]])
 }
 
-pub(super) fn work_finish(dims: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_finish(dims: &[u32], _: &[i64]) -> TileWork {
     let (rows, d) = (dim(dims, 0), dim(dims, 2));
     work(&[], &[rows, d], &[&[rows, d, 6], &[rows, 4]])
 }
 
 /// The first queries of a chunk that holds them in the places of keys.
-pub(super) fn take(call: &mut Call<'_>) {
+pub(super) fn take(call: &mut TileCall<'_>) {
     let [tq, lc, d] = [0, 1, 2].map(|i| call.dims[i] as usize);
     let block = bf16s(call.inputs[0]);
     take_rows(block, bf16s_mut(call.outputs[0]), [lc, d], 0, tq);
 }
 
 /// The position, out of a chunk that begins with it.
-pub(super) fn at(call: &mut Call<'_>) {
+pub(super) fn at(call: &mut TileCall<'_>) {
     let [lc, d] = [0, 1].map(|i| call.dims[i] as usize);
     let block = bf16s(call.inputs[0]);
     take_at(block, bf16s_mut(call.outputs[0]), [lc, d]);
 }
 
 /// No key seen yet.
-pub(super) fn init(call: &mut Call<'_>) {
+pub(super) fn init(call: &mut TileCall<'_>) {
     for slice in f32s_mut(call.outputs[0]).chunks_exact_mut(2 * SLICE) {
         let (max, sum) = slice.split_at_mut(SLICE);
         max.fill(widen(LOWEST));
@@ -150,7 +150,7 @@ pub(super) fn init(call: &mut Call<'_>) {
 }
 
 /// Equations 6 to 10 for a chunk: scores, maxima, exponentials, correction, denominators.
-pub(super) fn scores(call: &mut Call<'_>) {
+pub(super) fn scores(call: &mut TileCall<'_>) {
     let [lc, d] = [1, 2].map(|i| call.dims[i]);
     let (exp2, scale) = (Exp2::new(), exponent_scale(call.constants));
     let [first_row, window, n_rows] = [0, 1, 2].map(|i| call.scalars[i]);
@@ -189,7 +189,7 @@ pub(super) fn scores(call: &mut Call<'_>) {
 }
 
 /// Equation 11 for a chunk: numerators.
-pub(super) fn values(call: &mut Call<'_>) {
+pub(super) fn values(call: &mut TileCall<'_>) {
     let [lc, d] = [1, 2].map(|i| call.dims[i]);
     let (f, c, v) = (
         bf16s(call.inputs[0]),
@@ -214,7 +214,7 @@ pub(super) fn values(call: &mut Call<'_>) {
 }
 
 /// Equation 12: numerators over denominators.
-pub(super) fn finish(call: &mut Call<'_>) {
+pub(super) fn finish(call: &mut TileCall<'_>) {
     let d = call.dims[2] as usize;
     let (numerators, l) = (f32s(call.inputs[0]), f32s(call.inputs[1]));
     for (row, y) in bf16s_mut(call.outputs[0]).chunks_exact_mut(d).enumerate() {

@@ -6,7 +6,7 @@
 
 use super::part::{start, within};
 use super::shape::{dim, multiple_of_8, work};
-use super::{Call, Shape, Work};
+use super::{CallShape, TileCall, TileWork};
 use bytemuck::{cast_slice, cast_slice_mut};
 use millrace_kernels::tile::products_i16;
 use millrace_npu::Element::{I8, I32};
@@ -20,7 +20,7 @@ const STEP: usize = 32;
 /// Rows of B that are multiplied at a time: they stay in a near cache while rows of A pass.
 const ROWS_AT_A_TIME: usize = 16;
 
-pub(super) fn check_matmul(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_matmul(shape: &CallShape<'_>) -> Result<(), String> {
     let [m, n, k] = shape.dims(["m", "n", "k"])?;
     multiple_of_8(&["m", "n", "k"], &[m, n, k])?;
     shape.extras(0, 0)?;
@@ -28,7 +28,7 @@ pub(super) fn check_matmul(shape: &Shape<'_>) -> Result<(), String> {
 }
 
 /// Beside products every element of C is loaded and stored once a call.
-pub(super) fn work_matmul(dims: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_matmul(dims: &[u32], _: &[i64]) -> TileWork {
     let [m, n, k] = [0, 1, 2].map(|i| dim(dims, i));
     work(&[m, n, k], &[m, n], &[&[m, k], &[k, n], &[m, n, 8]])
 }
@@ -50,7 +50,7 @@ fn rows_of(tile: &[u8], rows: usize, k: usize, depth: usize) -> Vec<i16> {
 }
 
 /// `C += A · B` with Bᵀ given.
-pub(super) fn matmul_bt(call: &mut Call<'_>) {
+pub(super) fn matmul_bt(call: &mut TileCall<'_>) {
     let [m, n, k] = [0, 1, 2].map(|i| call.dims[i] as usize);
     let depth = k.next_multiple_of(STEP);
     let a = rows_of(call.inputs[0], m, k, depth);
@@ -74,20 +74,20 @@ pub(super) fn matmul_bt(call: &mut Call<'_>) {
     }
 }
 
-pub(super) fn check_matvec(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_matvec(shape: &CallShape<'_>) -> Result<(), String> {
     let [m, k, total] = shape.dims(["m", "k", "total"])?;
     within(("m", m), ("total", total))?;
     shape.extras(1, 0)?;
     shape.operands(&[("W", I8, m * k), ("x", I8, k), ("y", I32, total)])
 }
 
-pub(super) fn work_matvec(dims: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_matvec(dims: &[u32], _: &[i64]) -> TileWork {
     let (m, k) = (dim(dims, 0), dim(dims, 1));
     work(&[m, k], &[], &[&[m, k], &[k], &[m, 4]])
 }
 
 /// `y[first ..] = W · x`.
-pub(super) fn matvec_part(call: &mut Call<'_>) {
+pub(super) fn matvec_part(call: &mut TileCall<'_>) {
     let [m, k, total] = [0, 1, 2].map(|i| call.dims[i] as usize);
     let first = start(call, m, total);
     let (w, x) = (call.inputs[0], call.inputs[1]);
@@ -99,37 +99,37 @@ pub(super) fn matvec_part(call: &mut Call<'_>) {
     }
 }
 
-pub(super) fn check_zero(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_zero(shape: &CallShape<'_>) -> Result<(), String> {
     let [n] = shape.dims(["n"])?;
     shape.extras(0, 0)?;
     shape.operands(&[("y", I32, n)])
 }
 
-pub(super) fn check_copy(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_copy(shape: &CallShape<'_>) -> Result<(), String> {
     let [n] = shape.dims(["n"])?;
     shape.extras(0, 0)?;
     shape.operands(&[("x", I8, n), ("y", I8, n)])
 }
 
-pub(super) fn work_copy(dims: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_copy(dims: &[u32], _: &[i64]) -> TileWork {
     let n = dim(dims, 0);
     work(&[], &[n], &[&[n, 2]])
 }
 
-pub(super) fn check_copy_part(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_copy_part(shape: &CallShape<'_>) -> Result<(), String> {
     let [n, total] = shape.dims(["n", "total"])?;
     within(("n", n), ("total", total))?;
     shape.extras(1, 0)?;
     shape.operands(&[("x", I32, total), ("y", I32, n)])
 }
 
-pub(super) fn work_copy_part(dims: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_copy_part(dims: &[u32], _: &[i64]) -> TileWork {
     let n = dim(dims, 0);
     work(&[], &[n], &[&[n, 8]])
 }
 
 /// `y = x[first ..]`.
-pub(super) fn copy_part(call: &mut Call<'_>) {
+pub(super) fn copy_part(call: &mut TileCall<'_>) {
     let (n, total) = (call.dims[0] as usize, call.dims[1] as usize);
     let first = start(call, n, total);
     let x: &[i32] = cast_slice(call.inputs[0]);

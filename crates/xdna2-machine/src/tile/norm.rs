@@ -2,20 +2,20 @@
 
 use super::math::{bf16s, bf16s_mut, round, widen};
 use super::shape::{dim, work};
-use super::{Call, Shape, Work};
+use super::{CallShape, TileCall, TileWork};
 use half::bf16;
 use millrace_npu::Element::Bf16;
 
 const LANES: usize = 16;
 
-pub(super) fn check_rms(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_rms(shape: &CallShape<'_>) -> Result<(), String> {
     let [rows, cols] = shape.dims(["rows", "cols"])?;
     shape.extras(0, 1)?;
     let n = rows * cols;
     shape.operands(&[("x", Bf16, n), ("gamma", Bf16, cols), ("y", Bf16, n)])
 }
 
-pub(super) fn check_layer(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_layer(shape: &CallShape<'_>) -> Result<(), String> {
     let [rows, cols] = shape.dims(["rows", "cols"])?;
     shape.extras(0, 1)?;
     let n = rows * cols;
@@ -27,12 +27,12 @@ pub(super) fn check_layer(shape: &Shape<'_>) -> Result<(), String> {
     ])
 }
 
-pub(super) fn work_rms(dims: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_rms(dims: &[u32], _: &[i64]) -> TileWork {
     let (rows, cols) = (dim(dims, 0), dim(dims, 1));
     work(&[], &[rows, cols], &[&[rows, cols, 4], &[cols, 2]])
 }
 
-pub(super) fn work_layer(dims: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_layer(dims: &[u32], _: &[i64]) -> TileWork {
     let (rows, cols) = (dim(dims, 0), dim(dims, 1));
     work(&[], &[rows, cols], &[&[rows, cols, 4], &[cols, 4]])
 }
@@ -55,7 +55,7 @@ fn sum(row: &[bf16], f: impl Fn(f32) -> f32) -> f32 {
     lanes[0]
 }
 
-pub(super) fn rms(call: &mut Call<'_>) {
+pub(super) fn rms(call: &mut TileCall<'_>) {
     let cols = call.dims[1] as usize;
     let epsilon = f32::from_bits(call.constants[0]);
     let (x, gamma) = (bf16s(call.inputs[0]), bf16s(call.inputs[1]));
@@ -69,7 +69,7 @@ pub(super) fn rms(call: &mut Call<'_>) {
     }
 }
 
-pub(super) fn layer(call: &mut Call<'_>) {
+pub(super) fn layer(call: &mut TileCall<'_>) {
     let cols = call.dims[1] as usize;
     let epsilon = f32::from_bits(call.constants[0]);
     let [x, gamma, beta] = [0, 1, 2].map(|i| bf16s(call.inputs[i]));

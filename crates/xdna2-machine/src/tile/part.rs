@@ -3,7 +3,7 @@
 
 use super::math::{bf16s, bf16s_mut, f32s, f32s_mut, round, truncate, widen};
 use super::shape::{dim, work};
-use super::{Call, Shape, Work};
+use super::{CallShape, TileCall, TileWork};
 use millrace_kernels::tile::matvec_bf16;
 use millrace_npu::Element::{Bf16, F32};
 
@@ -23,41 +23,41 @@ pub(super) fn within(part: (&str, u64), whole: (&str, u64)) -> Result<(), String
 
 /// Where a part of `n` of `total` begins: the scalar, drawn into range. A program that passes one
 /// beyond computes the wrong part, as on the hardware.
-pub(super) fn start(call: &Call<'_>, n: usize, total: usize) -> usize {
+pub(super) fn start(call: &TileCall<'_>, n: usize, total: usize) -> usize {
     let scalar = usize::try_from(call.scalars[0]).unwrap_or(0);
     scalar.min(total - n)
 }
 
-pub(super) fn check_truncate(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_truncate(shape: &CallShape<'_>) -> Result<(), String> {
     let [n] = shape.dims(["n"])?;
     shape.extras(0, 0)?;
     shape.operands(&[("x", F32, n)])
 }
 
-pub(super) fn work_truncate(dims: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_truncate(dims: &[u32], _: &[i64]) -> TileWork {
     let n = dim(dims, 0);
     work(&[], &[n], &[&[n, 8]])
 }
 
-pub(super) fn truncate_f32(call: &mut Call<'_>) {
+pub(super) fn truncate_f32(call: &mut TileCall<'_>) {
     for x in f32s_mut(call.outputs[0]) {
         *x = widen(truncate(*x));
     }
 }
 
-pub(super) fn check_cast(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_cast(shape: &CallShape<'_>) -> Result<(), String> {
     let [n, total] = shape.dims(["n", "total"])?;
     within(("n", n), ("total", total))?;
     shape.extras(1, 0)?;
     shape.operands(&[("x", F32, total), ("y", Bf16, n)])
 }
 
-pub(super) fn work_cast(dims: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_cast(dims: &[u32], _: &[i64]) -> TileWork {
     let n = dim(dims, 0);
     work(&[], &[n], &[&[n, 6]])
 }
 
-pub(super) fn cast(call: &mut Call<'_>) {
+pub(super) fn cast(call: &mut TileCall<'_>) {
     let (n, total) = (call.dims[0] as usize, call.dims[1] as usize);
     let first = start(call, n, total);
     let x = &f32s(call.inputs[0])[first..][..n];
@@ -66,19 +66,19 @@ pub(super) fn cast(call: &mut Call<'_>) {
     }
 }
 
-pub(super) fn check_matvec(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_matvec(shape: &CallShape<'_>) -> Result<(), String> {
     let [m, k, total] = shape.dims(["m", "k", "total"])?;
     within(("m", m), ("total", total))?;
     shape.extras(1, 0)?;
     shape.operands(&[("W", Bf16, m * k), ("x", Bf16, k), ("y", Bf16, total)])
 }
 
-pub(super) fn work_matvec(dims: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_matvec(dims: &[u32], _: &[i64]) -> TileWork {
     let (m, k) = (dim(dims, 0), dim(dims, 1));
     work(&[m, k], &[], &[&[m, k, 2], &[k, 2], &[m, 2]])
 }
 
-pub(super) fn matvec(call: &mut Call<'_>) {
+pub(super) fn matvec(call: &mut TileCall<'_>) {
     let (m, total) = (call.dims[0] as usize, call.dims[2] as usize);
     let first = start(call, m, total);
     let (w, x) = (bf16s(call.inputs[0]), bf16s(call.inputs[1]));

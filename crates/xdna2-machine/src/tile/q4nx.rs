@@ -6,7 +6,7 @@
 
 use super::math::{bf16s, bf16s_mut, f32s_mut, round};
 use super::shape::{dim, work};
-use super::{Call, Shape, Work};
+use super::{CallShape, TileCall, TileWork};
 use half::bf16;
 use millrace_kernels::tile::{
     Q4NX_BYTES, Q4NX_COLS, Q4NX_GROUP, Q4NX_ROWS, Q4nxBlock, q4nx_expand, q4nx_matvec, q4nx_sums,
@@ -36,19 +36,19 @@ fn vector(n: u64, total: u64) -> Result<(), String> {
     Ok(())
 }
 
-pub(super) fn check_take(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_take(shape: &CallShape<'_>) -> Result<(), String> {
     let [n, total] = shape.dims(["n", "total"])?;
     vector(n, total)?;
     shape.extras(1, 0)?;
     shape.operands(&[("x", Bf16, n), ("v", Bf16, with_sums(total))])
 }
 
-pub(super) fn work_take(dims: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_take(dims: &[u32], _: &[i64]) -> TileWork {
     let n = dim(dims, 0);
     work(&[], &[n], &[&[n, 4]])
 }
 
-pub(super) fn take(call: &mut Call<'_>) {
+pub(super) fn take(call: &mut TileCall<'_>) {
     let (n, total) = (call.dims[0] as usize, call.dims[1] as usize);
     let first = usize::try_from(call.scalars[0]).unwrap_or(0);
     // A program that passes a part beyond the end writes the wrong one, as on the hardware.
@@ -63,7 +63,7 @@ pub(super) fn take(call: &mut Call<'_>) {
     q4nx_sums(x, &mut sums[first / Q4NX_GROUP..][..n / Q4NX_GROUP]);
 }
 
-pub(super) fn check_project(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_project(shape: &CallShape<'_>) -> Result<(), String> {
     let [total] = shape.dims(["total"])?;
     vector(GROUP, total)?;
     shape.extras(1, 0)?;
@@ -75,7 +75,7 @@ pub(super) fn check_project(shape: &Shape<'_>) -> Result<(), String> {
     ])
 }
 
-pub(super) fn work_project(_: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_project(_: &[u32], _: &[i64]) -> TileWork {
     work(&[ROWS, COLS], &[], &[&[BYTES], &[COLS, 2], &[ROWS, 10]])
 }
 
@@ -86,7 +86,7 @@ fn q4nx(bytes: &[u8]) -> &Q4nxBlock {
     }
 }
 
-pub(super) fn project(call: &mut Call<'_>) {
+pub(super) fn project(call: &mut TileCall<'_>) {
     let total = call.dims[0] as usize;
     let step = usize::try_from(call.scalars[0]).unwrap_or(0);
     let step = step.min(total / Q4NX_COLS - 1);
@@ -111,7 +111,7 @@ pub(super) fn project(call: &mut Call<'_>) {
     }
 }
 
-pub(super) fn check_expand(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_expand(shape: &CallShape<'_>) -> Result<(), String> {
     let [n] = shape.dims(["columns"])?;
     if !n.is_multiple_of(8) || n > COLS {
         return Err(format!(
@@ -122,13 +122,13 @@ pub(super) fn check_expand(shape: &Shape<'_>) -> Result<(), String> {
     shape.operands(&[("W", U8, BYTES), ("B", Bf16, n * ROWS)])
 }
 
-pub(super) fn work_expand(dims: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_expand(dims: &[u32], _: &[i64]) -> TileWork {
     let n = dim(dims, 0);
     // A column's share of the block's bytes.
     work(&[], &[n, ROWS], &[&[n, BYTES / COLS], &[n, ROWS, 2]])
 }
 
-pub(super) fn expand(call: &mut Call<'_>) {
+pub(super) fn expand(call: &mut TileCall<'_>) {
     let n = call.dims[0] as usize;
     let first = usize::try_from(call.scalars[0]).unwrap_or(0);
     let first = (first / 8 * 8).min(Q4NX_COLS - n);

@@ -1,6 +1,6 @@
 //! What a kernel is called with, before there is data, and the checks all rows share.
 
-use super::Work;
+use super::TileWork;
 use millrace_npu::Element;
 
 /// Largest dimension of a tile kernel: far above what fits L1, so that products of two dimensions
@@ -9,7 +9,7 @@ pub const MAX_DIM: u32 = 1 << 24;
 
 /// Dimensions and operands of a call.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape<'a> {
+pub struct CallShape<'a> {
     /// Dimensions fixed at compile time.
     pub dims: &'a [u32],
     /// Element type and number of elements of each operand, inputs first.
@@ -20,7 +20,7 @@ pub struct Shape<'a> {
     pub constants: &'a [u32],
 }
 
-impl Shape<'_> {
+impl CallShape<'_> {
     /// The dimensions, each from 1 to [`MAX_DIM`].
     pub(super) fn dims<const N: usize>(&self, names: [&str; N]) -> Result<[u64; N], String> {
         let Ok(dims) = <[u32; N]>::try_from(self.dims) else {
@@ -95,7 +95,7 @@ pub(super) fn product(factors: &[u64]) -> u64 {
 }
 
 /// Work from its parts; `bytes` is a sum of products.
-pub(super) fn work(macs: &[u64], elements: &[u64], bytes: &[&[u64]]) -> Work {
+pub(super) fn work(macs: &[u64], elements: &[u64], bytes: &[&[u64]]) -> TileWork {
     let part = |factors: &[u64]| {
         if factors.is_empty() {
             0
@@ -103,7 +103,7 @@ pub(super) fn work(macs: &[u64], elements: &[u64], bytes: &[&[u64]]) -> Work {
             product(factors)
         }
     };
-    Work {
+    TileWork {
         macs: part(macs),
         elements: part(elements),
         bytes: bytes

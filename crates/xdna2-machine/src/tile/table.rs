@@ -1,17 +1,17 @@
 //! The rows: every kernel object, a line each.
 
 use super::{
-    Call, Shape, TileKernel, Work, attention, bfp16, cached, elementwise, flow, integer, matmul,
-    norm, part, q4nx, rope, token,
+    CallShape, TileCall, TileKernel, TileWork, attention, bfp16, cached, elementwise, flow,
+    integer, matmul, norm, part, q4nx, rope, token,
 };
 
 const fn row(
     name: &'static str,
     summary: &'static str,
     (inputs, outputs): (usize, usize),
-    check: fn(&Shape<'_>) -> Result<(), String>,
-    work: fn(&[u32], &[i64]) -> Work,
-    run: fn(&mut Call<'_>),
+    check: fn(&CallShape<'_>) -> Result<(), String>,
+    work: fn(&[u32], &[i64]) -> TileWork,
+    run: fn(&mut TileCall<'_>),
 ) -> TileKernel {
     TileKernel {
         name,

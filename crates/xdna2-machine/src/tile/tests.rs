@@ -37,7 +37,7 @@ fn call(
     let constants: Vec<u32> = constants.iter().map(|c| c.to_bits()).collect();
     kernel.call(
         &elements,
-        &mut Call {
+        &mut TileCall {
             cpu: &cpu(),
             dims,
             inputs: inputs.iter().map(|i| bytemuck::cast_slice(i)).collect(),
@@ -86,7 +86,7 @@ fn the_table_is_consistent() {
         assert!(kernel.outputs > 0, "{}", kernel.name);
         // Nothing is accepted with no or absurd dimensions, and work takes anything.
         for dims in [&[][..], &[0, 0, 0], &[u32::MAX; 3], &[8; 9]] {
-            let shape = Shape {
+            let shape = CallShape {
                 dims,
                 operands: &[],
                 n_scalars: 0,
@@ -334,7 +334,7 @@ fn a_product_truncated_and_a_call_that_does_not_fit() {
     let kernel = find("cast_f32_bf16").expect("a kernel");
     let (x, mut y) = (vec![0_u8; 68], vec![0_u8; 34]);
     let odd = usize::from((x.as_ptr() as usize).is_multiple_of(4));
-    let mut call = Call {
+    let mut call = TileCall {
         cpu: &cpu(),
         dims: &[16],
         inputs: vec![&x[odd..odd + 64]],
@@ -366,7 +366,7 @@ fn products_of_integers_add_to_what_is_there() {
     let mut c = vec![7_i32; m * n];
     let elements = [Element::I8, Element::I8, Element::I32];
     let (a_tile, b_tile) = (blocked(&a, m), blocked(&bt, n));
-    let mut given = Call {
+    let mut given = TileCall {
         cpu: &cpu,
         dims: &[m as u32, n as u32, k as u32],
         inputs: vec![bytemuck::cast_slice(&a_tile), bytemuck::cast_slice(&b_tile)],

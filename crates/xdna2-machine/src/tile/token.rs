@@ -23,7 +23,7 @@ use super::cached::{AT, DIGITS, position};
 use super::math::{Exp2, LOWEST, bf16s, bf16s_mut, f32s, f32s_mut, round, widen};
 use super::q4nx::{BYTES, with_sums};
 use super::shape::{dim, work};
-use super::{Call, Shape, Work};
+use super::{CallShape, TileCall, TileWork};
 use half::bf16;
 use millrace_npu::Element::{Bf16, F32, U8};
 
@@ -61,11 +61,11 @@ impl Sizes {
     }
 
     /// Of a call that was checked.
-    fn of_call(call: &Call<'_>) -> Sizes {
+    fn of_call(call: &TileCall<'_>) -> Sizes {
         Sizes::of(std::array::from_fn(|i| dim(call.dims, i)))
     }
 
-    fn check(shape: &Shape<'_>) -> Result<Sizes, String> {
+    fn check(shape: &CallShape<'_>) -> Result<Sizes, String> {
         let s = Sizes::of(shape.dims(NAMES)?);
         heads((s.head_dim, s.n_heads, s.n_kv_heads))?;
         if !s.keys.is_multiple_of(s.rows()) {
@@ -155,7 +155,7 @@ fn index(scalar: i64, n: usize) -> usize {
     usize::try_from(scalar).unwrap_or(0).min(n.max(1) - 1)
 }
 
-pub(super) fn check_scores(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_scores(shape: &CallShape<'_>) -> Result<(), String> {
     let s = Sizes::check(shape)?;
     shape.extras(6, 0)?;
     shape.operands(&[
@@ -165,7 +165,7 @@ pub(super) fn check_scores(shape: &Shape<'_>) -> Result<(), String> {
     ])
 }
 
-pub(super) fn check_soften(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_soften(shape: &CallShape<'_>) -> Result<(), String> {
     let s = Sizes::check(shape)?;
     shape.extras(4, 1)?;
     shape.operands(&[
@@ -175,7 +175,7 @@ pub(super) fn check_soften(shape: &Shape<'_>) -> Result<(), String> {
     ])
 }
 
-pub(super) fn check_values(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_values(shape: &CallShape<'_>) -> Result<(), String> {
     let s = Sizes::check(shape)?;
     shape.extras(1, 0)?;
     shape.operands(&[
@@ -185,19 +185,19 @@ pub(super) fn check_values(shape: &Shape<'_>) -> Result<(), String> {
     ])
 }
 
-pub(super) fn check_give(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_give(shape: &CallShape<'_>) -> Result<(), String> {
     let s = Sizes::check(shape)?;
     shape.extras(1, 0)?;
     shape.operands(&[("state", F32, s.state()), ("y", Bf16, PIECE as u64)])
 }
 
-fn joining(shape: &Shape<'_>) -> Result<[u64; 3], String> {
+fn joining(shape: &CallShape<'_>) -> Result<[u64; 3], String> {
     let [d, group, unit] = shape.dims(["d", "group", "unit"])?;
     heads((d as usize, group as usize, 1))?;
     Ok([d, group, unit])
 }
 
-pub(super) fn check_join(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_join(shape: &CallShape<'_>) -> Result<(), String> {
     let [d, group, unit] = joining(shape)?;
     shape.extras(1, 1)?;
     shape.operands(&[
@@ -206,7 +206,7 @@ pub(super) fn check_join(shape: &Shape<'_>) -> Result<(), String> {
     ])
 }
 
-pub(super) fn check_finish(shape: &Shape<'_>) -> Result<(), String> {
+pub(super) fn check_finish(shape: &CallShape<'_>) -> Result<(), String> {
     let [d, group, _] = joining(shape)?;
     shape.extras(0, 0)?;
     shape.operands(&[
@@ -216,7 +216,7 @@ pub(super) fn check_finish(shape: &Shape<'_>) -> Result<(), String> {
 }
 
 /// Heads of a group by the elements of a block.
-fn work_of_block(dims: &[u32]) -> Work {
+fn work_of_block(dims: &[u32]) -> TileWork {
     let group = dim(dims, 2) / dim(dims, 3).max(1);
     work(
         &[group, BYTES / 2],
@@ -225,15 +225,15 @@ fn work_of_block(dims: &[u32]) -> Work {
     )
 }
 
-pub(super) fn work_scores(dims: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_scores(dims: &[u32], _: &[i64]) -> TileWork {
     work_of_block(dims)
 }
 
-pub(super) fn work_values(dims: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_values(dims: &[u32], _: &[i64]) -> TileWork {
     work_of_block(dims)
 }
 
-pub(super) fn work_soften(dims: &[u32], scalars: &[i64]) -> Work {
+pub(super) fn work_soften(dims: &[u32], scalars: &[i64]) -> TileWork {
     let group = dim(dims, 2) / dim(dims, 3).max(1);
     let rows = BYTES / (2 * dim(dims, 1)).max(1);
     let rounds = scalars.first().copied().unwrap_or(0).max(0) as u64;
@@ -241,16 +241,16 @@ pub(super) fn work_soften(dims: &[u32], scalars: &[i64]) -> Work {
     work(&[], &[group, keys], &[&[group, keys, 8]])
 }
 
-pub(super) fn work_give(_: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_give(_: &[u32], _: &[i64]) -> TileWork {
     work(&[], &[PIECE as u64], &[&[PIECE as u64, 6]])
 }
 
-pub(super) fn work_join(dims: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_join(dims: &[u32], _: &[i64]) -> TileWork {
     let [d, group, unit] = [0, 1, 2].map(|i| dim(dims, i));
     work(&[], &[2, d, group, unit], &[&[d, group, unit, 12]])
 }
 
-pub(super) fn work_finish(dims: &[u32], _: &[i64]) -> Work {
+pub(super) fn work_finish(dims: &[u32], _: &[i64]) -> TileWork {
     let [d, group] = [0, 1].map(|i| dim(dims, i));
     work(&[], &[d, group], &[&[d, group, 6]])
 }
@@ -273,7 +273,7 @@ fn query<'v>(s: &Sizes, v: &'v [bf16], kv_head: usize, head: usize) -> &'v [bf16
 }
 
 /// Scalars: which of the core's blocks it is, from which first one, x, y, the window (0 for none), the cache's rows.
-pub(super) fn scores(call: &mut Call<'_>) {
+pub(super) fn scores(call: &mut TileCall<'_>) {
     let s = Sizes::of_call(call);
     let [_, first, x, y, window, n_rows] = std::array::from_fn(|i| call.scalars[i]);
     let block = index(call.scalars[0], s.keys / s.rows());
@@ -310,7 +310,7 @@ fn exponent_scale(constants: &[u32]) -> f32 {
 }
 
 /// Scalars: blocks that scores came of, the first of them, x, y.
-pub(super) fn soften(call: &mut Call<'_>) {
+pub(super) fn soften(call: &mut TileCall<'_>) {
     let s = Sizes::of_call(call);
     let scale = exponent_scale(call.constants);
     let blocks = usize::try_from(call.scalars[0]).unwrap_or(0);
@@ -357,7 +357,7 @@ pub(super) fn soften(call: &mut Call<'_>) {
 }
 
 /// Scalar: which of the core's blocks it is.
-pub(super) fn values(call: &mut Call<'_>) {
+pub(super) fn values(call: &mut TileCall<'_>) {
     let s = Sizes::of_call(call);
     let block = index(call.scalars[0], s.keys / s.rows());
     let (rows, p) = (bf16s(call.inputs[0]), f32s(call.inputs[1]));
@@ -387,7 +387,7 @@ fn terms<const N: usize>(x: f32) -> [bf16; N] {
 }
 
 /// Scalar: which piece of the part.
-pub(super) fn give(call: &mut Call<'_>) {
+pub(super) fn give(call: &mut TileCall<'_>) {
     let s = Sizes::of_call(call);
     let pieces = pieces(s.head_dim);
     let at = index(call.scalars[0], s.group() * pieces);
@@ -411,7 +411,7 @@ pub(super) fn give(call: &mut Call<'_>) {
 }
 
 /// Scalar: which part of the head; the first one begins the state.
-pub(super) fn join(call: &mut Call<'_>) {
+pub(super) fn join(call: &mut TileCall<'_>) {
     let [d, group, unit] = [0, 1, 2].map(|i| call.dims[i] as usize);
     let (exp2, scale) = (Exp2::new(), exponent_scale(call.constants));
     let part = bf16s(call.inputs[0]);
@@ -449,7 +449,7 @@ pub(super) fn join(call: &mut Call<'_>) {
     }
 }
 
-pub(super) fn finish(call: &mut Call<'_>) {
+pub(super) fn finish(call: &mut TileCall<'_>) {
     let [d, group] = [0, 1].map(|i| call.dims[i] as usize);
     let (o, rest) = f32s(call.inputs[0]).split_at(group * d);
     let sums = &rest[group..];

@@ -6,7 +6,7 @@
 //! any. What the second reads of a slot that the dispatch itself writes is pushed when that is there. Both launches'
 //! descriptors must be there at once.
 
-use crate::program::{Flat, FlatError, Launch, Order, Port, resident};
+use crate::program::{Flat, FlatError, GridOrder, Launch, Port, resident};
 use crate::{Machine, Profile};
 use std::collections::HashMap;
 
@@ -59,7 +59,7 @@ fn ahead(
         .collect();
     let of_launch = |at: usize| -> Option<Ahead> {
         let behind = (0..at).rev().find(|&other| same[other] == same[at])?;
-        if group[at].order != Order::Streamed {
+        if group[at].order != GridOrder::Streamed {
             return None;
         }
         let fits = |(col, n): (&u32, &u32)| {
@@ -119,14 +119,16 @@ impl Tasks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::program::{Affine, Channel, Herd, Link, Op, Pattern, Place, Span, Transfer};
+    use crate::program::{
+        Affine, Channel, ChannelLink, Herd, IndexRange, Op, Pattern, Place, Transfer,
+    };
     use millrace_npu::Element;
 
     /// One core that `n` tasks bring a slot each, the last one what it writes itself.
     fn launch(n: usize, args: &[usize]) -> Launch {
         let core = || Place::Core {
-            col: Span::At(Affine::new(0)),
-            row: Span::At(Affine::new(0)),
+            col: IndexRange::At(Affine::new(0)),
+            row: IndexRange::At(Affine::new(0)),
         };
         let shim = || Place::Shim(Affine::new(0));
         let channel = |name: &str, from, to| Channel {
@@ -137,7 +139,7 @@ mod tests {
             from,
             to,
             depth: 2,
-            link: Link::Stream,
+            link: ChannelLink::Stream,
             from_pattern: None,
             to_pattern: None,
         };
@@ -154,7 +156,7 @@ mod tests {
         Launch {
             name: "a".to_owned(),
             args: args.to_vec(),
-            order: Order::Streamed,
+            order: GridOrder::Streamed,
             channels: vec![channel("x", shim(), core()), channel("y", core(), shim())],
             transfers,
             herds: vec![Herd {

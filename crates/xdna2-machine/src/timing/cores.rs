@@ -5,10 +5,10 @@ use super::points::work_needs_scalars;
 use crate::Profile;
 use crate::profile::Cycles;
 use crate::program::{Affine, Condition, Env, Launch, Op};
-use crate::tile::{self, TileKernel, Work};
+use crate::tile::{self, TileKernel, TileWork};
 
 /// One step.
-pub(super) enum Instruction {
+pub(super) enum TimingInstruction {
     /// Begins a loop, or goes past its `Next` when it runs no times.
     Loop {
         count: Affine,
@@ -38,11 +38,11 @@ pub(super) enum Instruction {
     },
     Free(u8),
     Put(u8),
-    Call(Box<Cost>),
+    Call(Box<CallCycles>),
 }
 
 /// What a call costs.
-pub(super) struct Cost {
+pub(super) struct CallCycles {
     pub(super) name: String,
     kernel: &'static TileKernel,
     cycles: Cycles,
@@ -54,7 +54,7 @@ pub(super) struct Cost {
     pub(super) merged: u64,
 }
 
-impl Cost {
+impl CallCycles {
     pub(super) fn cycles(&self, env: &Env<'_>) -> f64 {
         let one = self.fixed.unwrap_or_else(|| {
             let scalars: Vec<i64> = self.scalars.iter().map(|s| s.at(env)).collect();
@@ -67,7 +67,7 @@ impl Cost {
 struct Compiler<'a> {
     launch: &'a Launch,
     profile: &'a Profile,
-    steps: Vec<Instruction>,
+    steps: Vec<TimingInstruction>,
 }
 
 /// Compiles a herd's body; loops at the top level have that many iterations merged.
@@ -76,7 +76,7 @@ pub(super) fn compile(
     launch: &Launch,
     profile: &Profile,
     merged: u64,
-) -> Result<Vec<Instruction>, TimingError> {
+) -> Result<Vec<TimingInstruction>, TimingError> {
     let mut compiler = Compiler {
         launch,
         profile,
@@ -107,14 +107,14 @@ impl Compiler<'_> {
                 ..
             } => {
                 let cost = self.cost(kernel, dims, scalars, merged)?;
-                self.steps.push(Instruction::Call(Box::new(cost)));
+                self.steps.push(TimingInstruction::Call(Box::new(cost)));
                 Ok(())
             }
             Op::Get {
                 channel,
                 index,
                 block,
-            } => self.push(Instruction::Get {
+            } => self.push(TimingInstruction::Get {
                 bundle: *channel,
                 index: index.clone(),
                 block: *block,
@@ -123,17 +123,17 @@ impl Compiler<'_> {
                 channel,
                 index,
                 block,
-            } => self.push(Instruction::New {
+            } => self.push(TimingInstruction::New {
                 bundle: *channel,
                 index: index.clone(),
                 block: *block,
             }),
-            Op::Free { block } => self.push(Instruction::Free(*block)),
-            Op::Put { block } => self.push(Instruction::Put(*block)),
+            Op::Free { block } => self.push(TimingInstruction::Free(*block)),
+            Op::Put { block } => self.push(TimingInstruction::Put(*block)),
         }
     }
 
-    fn push(&mut self, step: Instruction) -> Result<(), TimingError> {
+    fn push(&mut self, step: TimingInstruction) -> Result<(), TimingError> {
         self.steps.push(step);
         Ok(())
     }
@@ -146,33 +146,33 @@ impl Compiler<'_> {
         merged: u64,
     ) -> Result<(), TimingError> {
         let branch = self.steps.len();
-        self.steps.push(Instruction::Branch {
+        self.steps.push(TimingInstruction::Branch {
             value: value.clone(),
             condition,
             otherwise: 0,
         });
         self.ops(then, 1, merged)?;
         let jump = self.steps.len();
-        self.steps.push(Instruction::Jump(0));
-        if let Instruction::Branch { otherwise, .. } = &mut self.steps[branch] {
+        self.steps.push(TimingInstruction::Jump(0));
+        if let TimingInstruction::Branch { otherwise, .. } = &mut self.steps[branch] {
             *otherwise = jump + 1;
         }
         self.ops(otherwise, 1, merged)?;
-        self.steps[jump] = Instruction::Jump(self.steps.len());
+        self.steps[jump] = TimingInstruction::Jump(self.steps.len());
         Ok(())
     }
 
     fn repeat(&mut self, count: &Affine, body: &[Op], merge: u64) -> Result<(), TimingError> {
         let begin = self.steps.len();
-        self.steps.push(Instruction::Loop {
+        self.steps.push(TimingInstruction::Loop {
             count: count.clone(),
             after: 0,
             merged: merge,
         });
         self.ops(body, 1, merge)?;
-        self.steps.push(Instruction::Next { body: begin + 1 });
+        self.steps.push(TimingInstruction::Next { body: begin + 1 });
         let end = self.steps.len();
-        if let Instruction::Loop { after, .. } = &mut self.steps[begin] {
+        if let TimingInstruction::Loop { after, .. } = &mut self.steps[begin] {
             *after = end;
         }
         Ok(())
@@ -184,7 +184,7 @@ impl Compiler<'_> {
         dims: &[u32],
         scalars: &[Affine],
         merged: u64,
-    ) -> Result<Cost, TimingError> {
+    ) -> Result<CallCycles, TimingError> {
         let kernel = tile::find(name).ok_or_else(|| TimingError::NoKernel {
             launch: self.launch.name.clone(),
             kernel: name.to_owned(),
@@ -198,10 +198,10 @@ impl Compiler<'_> {
                 kernel: name.to_owned(),
             })?;
         let fixed = (!work_needs_scalars(name, dims, scalars.len())).then(|| {
-            let work: Work = (kernel.work)(dims, &vec![0; scalars.len()]);
+            let work: TileWork = (kernel.work)(dims, &vec![0; scalars.len()]);
             cycles.of(work)
         });
-        Ok(Cost {
+        Ok(CallCycles {
             name: name.to_owned(),
             kernel,
             cycles,

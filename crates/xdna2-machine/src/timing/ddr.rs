@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 /// What kind of stream a shim channel carries.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Stream {
+pub(super) struct StreamKind {
     /// Into DDR rather than from it.
     pub(super) writes: bool,
     /// Column of the shim.
@@ -19,24 +19,24 @@ pub(super) struct Stream {
     pub(super) weight: f64,
 }
 
-struct Flow {
+struct DdrFlow {
     channel: usize,
     left: f64,
     rate: f64,
-    stream: Stream,
+    stream: StreamKind,
 }
 
 /// The state of all transfers under way.
-pub(super) struct Ddr<'p> {
+pub(super) struct DdrState<'p> {
     profile: &'p Profile,
     port_gb_per_s: f64,
-    flows: Vec<Flow>,
+    flows: Vec<DdrFlow>,
     now: f64,
     changed: bool,
     /// Rates by set of active channels, as long as no stream changes its kind.
     memo: HashMap<u128, Vec<(usize, f64)>>,
     /// Bit of each channel in the memo's sets, and the kind of stream seen there.
-    seen: Vec<(usize, Stream)>,
+    seen: Vec<(usize, StreamKind)>,
     /// Time for which the full rate was used, summed over memory channels and divided by them.
     pub(super) busy_ns: f64,
     /// Longest such time of one memory channel.
@@ -46,9 +46,9 @@ pub(super) struct Ddr<'p> {
 /// Bytes that count as none.
 const DUST: f64 = 1e-6;
 
-impl<'p> Ddr<'p> {
-    pub(super) fn new(profile: &'p Profile, stream_gb_per_s: f64) -> Ddr<'p> {
-        Ddr {
+impl<'p> DdrState<'p> {
+    pub(super) fn new(profile: &'p Profile, stream_gb_per_s: f64) -> DdrState<'p> {
+        DdrState {
             profile,
             port_gb_per_s: profile.shim.port_gb_per_s.min(stream_gb_per_s),
             flows: Vec::new(),
@@ -62,8 +62,8 @@ impl<'p> Ddr<'p> {
     }
 
     /// Starts a block.
-    pub(super) fn start(&mut self, channel: usize, bytes: f64, stream: Stream) {
-        self.flows.push(Flow {
+    pub(super) fn start(&mut self, channel: usize, bytes: f64, stream: StreamKind) {
+        self.flows.push(DdrFlow {
             channel,
             left: bytes.max(DUST),
             rate: 0.0,
@@ -108,7 +108,7 @@ impl<'p> Ddr<'p> {
         self.advance(now);
         self.changed = false;
         self.share();
-        let end = |f: &Flow| now + f.left / f.rate;
+        let end = |f: &DdrFlow| now + f.left / f.rate;
         self.flows.iter().map(end).min_by(f64::total_cmp)
     }
 
@@ -142,7 +142,7 @@ impl<'p> Ddr<'p> {
             }
             return;
         }
-        let streams: Vec<Stream> = self.flows.iter().map(|f| f.stream).collect();
+        let streams: Vec<StreamKind> = self.flows.iter().map(|f| f.stream).collect();
         let rates = fair_rates(&streams, self.profile, self.port_gb_per_s);
         for (flow, &rate) in self.flows.iter_mut().zip(&rates) {
             flow.rate = rate;
@@ -154,7 +154,7 @@ impl<'p> Ddr<'p> {
     }
 
     /// Counts what a finished block used.
-    pub(super) fn count(&mut self, bytes: f64, stream: Stream) {
+    pub(super) fn count(&mut self, bytes: f64, stream: StreamKind) {
         if stream.writes {
             return;
         }
@@ -170,7 +170,7 @@ impl<'p> Ddr<'p> {
 
 /// Weighted max-min fair rates in bytes per nanosecond: all rise together, in proportion to their
 /// weights, until something is full; what uses that stays, the others rise on.
-pub(super) fn fair_rates(streams: &[Stream], profile: &Profile, port: f64) -> Vec<f64> {
+pub(super) fn fair_rates(streams: &[StreamKind], profile: &Profile, port: f64) -> Vec<f64> {
     let limits = limits(streams, profile);
     let mut rates = vec![0.0; streams.len()];
     let mut fixed = vec![false; streams.len()];
@@ -215,9 +215,9 @@ impl Limit {
     }
 }
 
-fn limits(streams: &[Stream], profile: &Profile) -> Vec<Limit> {
+fn limits(streams: &[StreamKind], profile: &Profile) -> Vec<Limit> {
     let ddr = &profile.ddr;
-    let limit = |capacity: f64, weight: &dyn Fn(&Stream) -> f64| Limit {
+    let limit = |capacity: f64, weight: &dyn Fn(&StreamKind) -> f64| Limit {
         capacity,
         weights: streams.iter().map(weight).collect(),
     };

@@ -6,12 +6,12 @@ mod run;
 mod stage;
 
 use self::core::CoreState;
-use super::ddr::{Ddr, Stream};
-use super::network::{Network, Task, Via};
-use super::{Span, TimingError, Track};
-use crate::program::{Order, Port};
-use event::{Event, Kind};
-pub(super) use run::Run;
+use super::ddr::{DdrState, StreamKind};
+use super::network::{ChannelTasks, TimingNetwork, Via};
+use super::{TimingError, TraceSpan, Track};
+use crate::program::{GridOrder, Port};
+use event::{EventKind, ScheduledEvent};
+pub(super) use run::SimulationCounts;
 use stage::StageState;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -25,22 +25,22 @@ struct Channel {
     ready: u32,
     held: u32,
     /// Core sinks: blocks there or coming, and blocks there that are not yet taken.
-    sinks: Vec<Sink>,
+    sinks: Vec<SinkSpace>,
     /// Shim: tasks, and whether the first has started up.
-    tasks: VecDeque<Queued>,
+    tasks: VecDeque<QueueEntry>,
     started: bool,
     starting: bool,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Sink {
+struct SinkSpace {
     reserved: u32,
     full: u32,
 }
 
 /// A task on its channel.
-struct Queued {
-    task: Task,
+struct QueueEntry {
+    task: ChannelTasks,
     /// The grid point it belongs to.
     point: usize,
     /// When the command processor has written its descriptor and pushed it.
@@ -56,17 +56,17 @@ struct Open {
     cores: usize,
 }
 
-pub(super) struct Engine<'n, 'p> {
-    net: &'n Network<'p>,
+pub(super) struct TimingEngine<'n, 'p> {
+    net: &'n TimingNetwork<'p>,
     now: f64,
-    heap: BinaryHeap<Reverse<Event>>,
+    heap: BinaryHeap<Reverse<ScheduledEvent>>,
     order: u64,
     events: u64,
     max_events: u64,
     channels: Vec<Channel>,
     stages: Vec<StageState>,
     cores: Vec<CoreState>,
-    ddr: Ddr<'n>,
+    ddr: DdrState<'n>,
     ddr_version: u64,
     points: Vec<Vec<u32>>,
     open: Vec<Open>,
@@ -81,24 +81,24 @@ pub(super) struct Engine<'n, 'p> {
     /// Channels that may be able to send, cores that may be able to go on.
     try_send: Vec<usize>,
     wake: Vec<usize>,
-    run: Run,
+    run: SimulationCounts,
     spans_wanted: usize,
     bytes_total: f64,
 }
 
-impl<'n, 'p> Engine<'n, 'p> {
+impl<'n, 'p> TimingEngine<'n, 'p> {
     /// Points that are issued together, each task taking the command processor `issue_ns`.
     pub(super) fn new(
-        net: &'n Network<'p>,
+        net: &'n TimingNetwork<'p>,
         points: Vec<Vec<u32>>,
         issue_ns: f64,
         spans_wanted: usize,
         max_events: u64,
-    ) -> Result<Engine<'n, 'p>, TimingError> {
+    ) -> Result<TimingEngine<'n, 'p>, TimingError> {
         let flat = net.flat;
         let channels = (net.wires.iter())
             .map(|wire| Channel {
-                sinks: vec![Sink::default(); wire.to.len()],
+                sinks: vec![SinkSpace::default(); wire.to.len()],
                 ..Channel::default()
             })
             .collect();
@@ -106,7 +106,7 @@ impl<'n, 'p> Engine<'n, 'p> {
         let stages = (0..flat.stages.len())
             .map(|stage| StageState::new(net, stage, grid))
             .collect::<Result<_, _>>()?;
-        Ok(Engine {
+        Ok(TimingEngine {
             net,
             now: 0.0,
             heap: BinaryHeap::new(),
@@ -116,7 +116,7 @@ impl<'n, 'p> Engine<'n, 'p> {
             channels,
             stages,
             cores: flat.cores.iter().map(|_| CoreState::default()).collect(),
-            ddr: Ddr::new(net.profile, net.machine.stream_bytes_per_s() / 1e9),
+            ddr: DdrState::new(net.profile, net.machine.stream_bytes_per_s() / 1e9),
             ddr_version: 0,
             open: vec![Open::default(); points.len()],
             points,
@@ -127,17 +127,17 @@ impl<'n, 'p> Engine<'n, 'p> {
             finished: 0,
             try_send: Vec::new(),
             wake: Vec::new(),
-            run: Run::new(flat),
+            run: SimulationCounts::new(flat),
             spans_wanted,
             bytes_total: 0.0,
         })
     }
 
     /// Runs to the end.
-    pub(super) fn run(mut self) -> Result<Run, TimingError> {
+    pub(super) fn run(mut self) -> Result<SimulationCounts, TimingError> {
         // A point of a sequential launch is issued when those before it have been read: its
         // descriptors and queue places are theirs. The writes are not waited for.
-        let sequential = self.net.flat.launch.order == Order::Sequential;
+        let sequential = self.net.flat.launch.order == GridOrder::Sequential;
         let first = if sequential { 1 } else { self.points.len() };
         for _ in 0..first.min(self.points.len()) {
             self.release()?;
@@ -163,29 +163,29 @@ impl<'n, 'p> Engine<'n, 'p> {
         Ok(self.run)
     }
 
-    fn schedule(&mut self, at: f64, kind: Kind) {
+    fn schedule(&mut self, at: f64, kind: EventKind) {
         self.order += 1;
         let order = self.order;
-        self.heap.push(Reverse(Event { at, order, kind }));
+        self.heap.push(Reverse(ScheduledEvent { at, order, kind }));
     }
 
-    fn handle(&mut self, kind: Kind) -> Result<(), TimingError> {
+    fn handle(&mut self, kind: EventKind) -> Result<(), TimingError> {
         match kind {
-            Kind::Arrived(channel) => self.arrived(channel),
-            Kind::TaskReady(channel) => {
+            EventKind::Arrived(channel) => self.arrived(channel),
+            EventKind::TaskReady(channel) => {
                 self.channels[channel].started = true;
                 self.channels[channel].starting = false;
                 self.try_send.push(channel);
             }
-            Kind::Called(core) => self.called(core),
-            Kind::Ddr(version) if version == self.ddr_version => {
+            EventKind::Called(core) => self.called(core),
+            EventKind::Ddr(version) if version == self.ddr_version => {
                 for channel in self.ddr.finished(self.now) {
                     self.arrived(channel);
                 }
             }
-            Kind::Ddr(_) => {}
-            Kind::Read if self.released < self.points.len() => self.release()?,
-            Kind::Read => {}
+            EventKind::Ddr(_) => {}
+            EventKind::Read if self.released < self.points.len() => self.release()?,
+            EventKind::Read => {}
         }
         Ok(())
     }
@@ -203,7 +203,7 @@ impl<'n, 'p> Engine<'n, 'p> {
         }
         if let Some(at) = self.ddr.next(self.now) {
             self.ddr_version += 1;
-            self.schedule(at, Kind::Ddr(self.ddr_version));
+            self.schedule(at, EventKind::Ddr(self.ddr_version));
         }
         Ok(())
     }
@@ -214,7 +214,7 @@ impl<'n, 'p> Engine<'n, 'p> {
         self.released += 1;
         self.issuing_until = self.issuing_until.max(self.now);
         let mut tasks = self.net.tasks(&self.points[point])?;
-        if self.net.flat.launch.order == Order::Sequential {
+        if self.net.flat.launch.order == GridOrder::Sequential {
             // What is written is issued first. The order of a channel's own tasks stays.
             tasks.sort_by_key(|task| !task.stream.writes);
         }
@@ -227,7 +227,7 @@ impl<'n, 'p> Engine<'n, 'p> {
             let channel = task.channel;
             self.bytes_total += task.blocks as f64 * self.net.wires[channel].bytes;
             self.issuing_until += self.issue_ns;
-            self.channels[channel].tasks.push_back(Queued {
+            self.channels[channel].tasks.push_back(QueueEntry {
                 task,
                 point,
                 issued_at: self.issuing_until,
@@ -250,13 +250,13 @@ impl<'n, 'p> Engine<'n, 'p> {
         state.starting = true;
         let task_ns = self.net.profile.shim.task_ns;
         let mut at = self.now.max(next.issued_at) + task_ns;
-        if self.net.flat.launch.order == Order::Streamed {
+        if self.net.flat.launch.order == GridOrder::Streamed {
             // One channel after another: nothing brings them back into step, where the end of each
             // point of a sequential launch does.
             at = at.max(self.starting_until + task_ns);
             self.starting_until = at;
         }
-        self.schedule(at, Kind::TaskReady(channel));
+        self.schedule(at, EventKind::TaskReady(channel));
     }
 
     /// Notes the end of a grid point.
@@ -289,7 +289,7 @@ impl<'n, 'p> Engine<'n, 'p> {
                     self.ddr.start(id, wire.bytes, stream);
                 }
             }
-            Via::Tiles => self.schedule(self.now + wire.ns, Kind::Arrived(id)),
+            Via::Tiles => self.schedule(self.now + wire.ns, EventKind::Arrived(id)),
             Via::Shared => self.arrived(id),
         }
     }
@@ -368,7 +368,7 @@ impl<'n, 'p> Engine<'n, 'p> {
     /// A block of a shim channel's task is through.
     fn task_block(&mut self, id: usize) {
         let bytes = self.net.wires[id].bytes;
-        let Some(Queued { task, point, .. }) = self.channels[id].tasks.front_mut() else {
+        let Some(QueueEntry { task, point, .. }) = self.channels[id].tasks.front_mut() else {
             return;
         };
         task.blocks -= 1;
@@ -383,13 +383,13 @@ impl<'n, 'p> Engine<'n, 'p> {
             self.open[point].tasks -= 1;
             self.open[point].reads -= usize::from(!stream.writes);
             if self.open[point].reads == 0 && !stream.writes {
-                self.schedule(self.now, Kind::Read);
+                self.schedule(self.now, EventKind::Read);
             }
             self.close(point);
         }
     }
 
-    fn count(&mut self, bytes: f64, stream: Stream) {
+    fn count(&mut self, bytes: f64, stream: StreamKind) {
         self.ddr.count(bytes, stream);
         if stream.writes {
             self.run.write_bytes += bytes;
@@ -400,7 +400,7 @@ impl<'n, 'p> Engine<'n, 'p> {
 
     fn span(&mut self, track: Track, since: f64, name: impl Fn() -> String) {
         if self.run.spans.len() < self.spans_wanted {
-            self.run.spans.push(Span {
+            self.run.spans.push(TraceSpan {
                 launch: 0,
                 track,
                 name: name(),
@@ -438,7 +438,7 @@ impl<'n, 'p> Engine<'n, 'p> {
             })
             .collect();
         for (id, channel) in self.channels.iter().enumerate() {
-            if let Some(Queued { task, .. }) = channel.tasks.front() {
+            if let Some(QueueEntry { task, .. }) = channel.tasks.front() {
                 let name = flat.channel_name(id);
                 waiting.push(format!("a task has {} blocks of {name} left", task.blocks));
             }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 impl Timing {
     /// The recorded spans, launches one after the other, on a track for every core and channel.
-    /// Empty unless the prediction was made with [`trace_spans`](super::Options::trace_spans).
+    /// Empty unless the prediction was made with [`trace_spans`](super::TimingOptions::trace_spans).
     pub fn to_trace(&self) -> Trace {
         let mut trace = Trace::new(&self.program, self.provenance.clone());
         let mut starts = vec![self.dispatch_ns];

@@ -2,7 +2,7 @@
 
 use super::n_objects;
 use crate::Profile;
-use crate::program::{Launch, Order, Transfer, resident};
+use crate::program::{GridOrder, Launch, Transfer, resident};
 
 /// What comes before each launch of a dispatch: configuring the array, or, where it stands already, writing the
 /// constants that differ and pushing the tasks.
@@ -34,8 +34,8 @@ pub fn loads_ns(launches: &[Launch], profile: &Profile) -> Vec<f64> {
             let tasks = |t: &Transfer| -> u64 { t.dims.iter().map(|&d| u64::from(d)).product() };
             let n_tasks: u64 = match launch.order {
                 // Counted with the launch's points.
-                Order::Sequential => 0,
-                Order::Streamed => launch.transfers.iter().map(tasks).sum(),
+                GridOrder::Sequential => 0,
+                GridOrder::Streamed => launch.transfers.iter().map(tasks).sum(),
             };
             let words = (n_new[at] * n_cores(launch)) as f64;
             loads.push(words * dispatch.parameter_ns + n_tasks as f64 * dispatch.issue_ns);

@@ -7,7 +7,7 @@ use crate::program::{Affine, Flat, Indices, Op, Var};
 const ITERATIONS: u64 = 256;
 
 /// How many blocks and iterations are taken as one.
-pub(super) struct Merge {
+pub(super) struct BlockMerge {
     /// By channel.
     pub(super) channels: Vec<u64>,
     /// By herd.
@@ -16,9 +16,9 @@ pub(super) struct Merge {
 
 /// The factors for a launch; all 1 unless every herd is one flat loop over channels that lead
 /// straight to the shims.
-pub(super) fn find(flat: &Flat<'_>) -> Merge {
+pub(super) fn find(flat: &Flat<'_>) -> BlockMerge {
     let launch = flat.launch;
-    let none = || Merge {
+    let none = || BlockMerge {
         channels: vec![1; flat.channels.len()],
         loops: vec![1; launch.herds.len()],
     };
@@ -46,7 +46,7 @@ pub(super) fn find(flat: &Flat<'_>) -> Merge {
             }
         })
         .collect();
-    Merge {
+    BlockMerge {
         channels,
         loops: vec![factor],
     }

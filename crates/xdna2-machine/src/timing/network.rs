@@ -1,10 +1,12 @@
 //! A launch as the simulation sees it: wires, stages, tasks and compiled core programs.
 
 use super::TimingError;
-use super::cores::{self, Instruction};
-use super::ddr::Stream;
-use super::merge::{self, Merge};
-use crate::program::{Env, Flat, FlatTransfer, Indices, Link, Order, Pattern, Port, Var, Walk};
+use super::cores::{self, TimingInstruction};
+use super::ddr::StreamKind;
+use super::merge::{self, BlockMerge};
+use crate::program::{
+    ChannelLink, Env, Flat, FlatTransfer, GridOrder, Indices, Pattern, PatternWalk, Port, Var,
+};
 use crate::{Machine, Profile};
 
 /// Weight of a byte that a streamed launch writes beside one that is read: memory controllers serve
@@ -26,7 +28,7 @@ pub(super) enum Via {
 }
 
 /// A channel.
-pub(super) struct Wire {
+pub(super) struct TimingChannel {
     /// Bytes of a block (of several, where blocks are merged).
     pub(super) bytes: f64,
     /// Time of a block between tiles.
@@ -40,30 +42,30 @@ pub(super) struct Wire {
 
 /// Tasks of one shim channel and one grid point, in order.
 #[derive(Clone, Debug)]
-pub(super) struct Task {
+pub(super) struct ChannelTasks {
     pub(super) channel: usize,
     /// Blocks of the channel.
     pub(super) blocks: u64,
-    pub(super) stream: Stream,
+    pub(super) stream: StreamKind,
 }
 
 /// A launch ready to be simulated.
-pub(super) struct Network<'p> {
+pub(super) struct TimingNetwork<'p> {
     pub(super) flat: &'p Flat<'p>,
     pub(super) machine: &'p Machine,
     pub(super) profile: &'p Profile,
-    pub(super) wires: Vec<Wire>,
+    pub(super) wires: Vec<TimingChannel>,
     /// Compiled programs by herd.
-    pub(super) programs: Vec<Vec<Instruction>>,
-    pub(super) merge: Merge,
+    pub(super) programs: Vec<Vec<TimingInstruction>>,
+    pub(super) merge: BlockMerge,
 }
 
-impl<'p> Network<'p> {
+impl<'p> TimingNetwork<'p> {
     pub(super) fn new(
         flat: &'p Flat<'p>,
         machine: &'p Machine,
         profile: &'p Profile,
-    ) -> Result<Network<'p>, TimingError> {
+    ) -> Result<TimingNetwork<'p>, TimingError> {
         let merge = merge::find(flat);
         let wires = (0..flat.channels.len())
             .map(|id| wire(flat, machine, &merge, id))
@@ -71,7 +73,7 @@ impl<'p> Network<'p> {
         let programs = (flat.launch.herds.iter().enumerate())
             .map(|(herd, decl)| cores::compile(&decl.body, flat.launch, profile, merge.loops[herd]))
             .collect::<Result<_, _>>()?;
-        Ok(Network {
+        Ok(TimingNetwork {
             flat,
             machine,
             profile,
@@ -82,7 +84,7 @@ impl<'p> Network<'p> {
     }
 
     /// The shim tasks of a grid point.
-    pub(super) fn tasks(&self, grid: &[u32]) -> Result<Vec<Task>, TimingError> {
+    pub(super) fn tasks(&self, grid: &[u32]) -> Result<Vec<ChannelTasks>, TimingError> {
         let mut tasks = Vec::new();
         for transfer in &self.flat.transfers {
             let counts: Vec<u32> = (transfer.decl.loops.iter())
@@ -109,7 +111,7 @@ impl<'p> Network<'p> {
         transfer: &FlatTransfer<'_>,
         grid: &[u32],
         loops: &[i64],
-    ) -> Result<Task, TimingError> {
+    ) -> Result<ChannelTasks, TimingError> {
         let env = Env {
             grid,
             index: &transfer.index,
@@ -128,10 +130,10 @@ impl<'p> Network<'p> {
         let element = decl.element.size_bytes() as i64;
         let spread = spread(transfer, element, self.profile);
         let (burst, memory_channel) = bursts(&walk, element, spread, self.profile);
-        Ok(Task {
+        Ok(ChannelTasks {
             channel,
             blocks: blocks / self.merge.channels[channel],
-            stream: Stream {
+            stream: StreamKind {
                 writes: !transfer.reads,
                 col,
                 cost: 1.0 / self.profile.burst_efficiency(burst),
@@ -144,7 +146,7 @@ impl<'p> Network<'p> {
     /// Weight of a byte: what a streamed launch writes is waited for by nobody, so reads go first.
     fn weight(&self, reads: bool) -> f64 {
         match (reads, self.flat.launch.order) {
-            (false, Order::Streamed) => WRITTEN_BEHIND,
+            (false, GridOrder::Streamed) => WRITTEN_BEHIND,
             _ => 1.0,
         }
     }
@@ -200,21 +202,21 @@ fn n_elements(pattern: &Pattern, env: &Env<'_>) -> i64 {
     pattern.dims.iter().map(size).fold(1, i64::saturating_mul)
 }
 
-fn wire(flat: &Flat<'_>, machine: &Machine, merge: &Merge, id: usize) -> Wire {
+fn wire(flat: &Flat<'_>, machine: &Machine, merge: &BlockMerge, id: usize) -> TimingChannel {
     let channel = &flat.channels[id];
     let bytes = (channel.decl.block_bytes() * merge.channels[id]) as f64;
     let shim = |port: &Port| matches!(port, Port::Shim { .. });
     let via = match channel.decl.link {
-        Link::Neighbour => Via::Shared,
+        ChannelLink::Neighbour => Via::Shared,
         _ if shim(&channel.from) => Via::Read,
         _ if channel.to.iter().any(shim) => Via::Write,
         _ => Via::Tiles,
     };
     let bytes_per_cycle = match channel.decl.link {
-        Link::Cascade => machine.cascade_bytes_per_cycle,
+        ChannelLink::Cascade => machine.cascade_bytes_per_cycle,
         _ => machine.stream_bytes_per_cycle,
     };
-    Wire {
+    TimingChannel {
         bytes,
         ns: bytes / f64::from(bytes_per_cycle.max(1)) / machine.clock_hz * 1e9,
         via,
@@ -229,7 +231,12 @@ fn wire(flat: &Flat<'_>, machine: &Machine, merge: &Merge, id: usize) -> Wire {
 /// Addresses are interleaved over the memory channels in pieces of `interleave_bytes`. A burst of at
 /// most one piece uses one channel; so do all bursts of a walk whose rows lie a whole number of
 /// rounds apart, unless the other copies of the transfer read the rest of each round (`spread`).
-fn bursts(walk: &Walk, element_bytes: i64, spread: bool, profile: &Profile) -> (f64, Option<u32>) {
+fn bursts(
+    walk: &PatternWalk,
+    element_bytes: i64,
+    spread: bool,
+    profile: &Profile,
+) -> (f64, Option<u32>) {
     let burst = (walk.burst_elements() * element_bytes).max(1);
     let (piece, round) = pieces(profile);
     let rows = walk.canonical();

@@ -1,11 +1,11 @@
 //! Which grid points take the same time.
 
-use crate::program::{Affine, Env, Herd, Indices, Launch, Op, Order, Pattern, Place, Var};
+use crate::program::{Affine, Env, GridOrder, Herd, Indices, Launch, Op, Pattern, Place, Var};
 use crate::tile;
 use std::collections::HashMap;
 
 /// Grid points that are issued together, of which others only differ in where their bytes lie.
-pub(super) struct Group {
+pub(super) struct PointGroup {
     /// The points of the first of them.
     pub(super) points: Vec<Vec<u32>>,
     /// How many there are.
@@ -31,7 +31,7 @@ fn together(launch: &Launch) -> Vec<u32> {
         .filter(|stage| stage.fills.iter().any(|end| reads(end.channel)))
         .map(|stage| stage.copies > 1);
     let ping_pong: Vec<bool> = ping_pong.collect();
-    let sequential = launch.order == Order::Sequential;
+    let sequential = launch.order == GridOrder::Sequential;
     let ahead = sequential
         && launch.grid.len() == 2
         && !ping_pong.is_empty()
@@ -40,21 +40,21 @@ fn together(launch: &Launch) -> Vec<u32> {
 }
 
 /// Groups of grid points, in the order of their first.
-pub(super) fn groups(launch: &Launch) -> Vec<Group> {
+pub(super) fn groups(launch: &Launch) -> Vec<PointGroup> {
     let n = launch.n_grid_points().unwrap_or(u64::MAX);
     let sizes = grid_sizes(launch);
     let together = together(launch);
     let alone = together.iter().all(|&t| t == 1);
     if (alone && sizes.is_empty()) || n > MAX_POINTS {
         return match launch.grid_points().next() {
-            Some(first) => vec![Group {
+            Some(first) => vec![PointGroup {
                 points: vec![first],
                 count: n,
             }],
             None => Vec::new(),
         };
     }
-    let mut groups: Vec<Group> = Vec::new();
+    let mut groups: Vec<PointGroup> = Vec::new();
     let mut by_signature: HashMap<Vec<i64>, usize> = HashMap::new();
     let tiles: Vec<u32> = (launch.grid.iter().zip(&together))
         .map(|(&size, &t)| size.div_ceil(t))
@@ -72,7 +72,7 @@ pub(super) fn groups(launch: &Launch) -> Vec<Group> {
         let at = *by_signature.entry(signature).or_insert(groups.len());
         match groups.get_mut(at) {
             Some(group) => group.count += 1,
-            None => groups.push(Group { points, count: 1 }),
+            None => groups.push(PointGroup { points, count: 1 }),
         }
     }
     groups

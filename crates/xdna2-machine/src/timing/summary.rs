@@ -1,9 +1,9 @@
 //! From counters to a launch's report: ports by name, and what bounds it.
 
-use super::engine::Run;
-use super::network::{Network, Via};
+use super::engine::SimulationCounts;
+use super::network::{TimingNetwork, Via};
 use super::{CoreCounters, LaunchTiming, PortCounters};
-use crate::program::{Flat, Order, Port};
+use crate::program::{Flat, GridOrder, Port};
 use crate::{Machine, Profile};
 use millrace_plan::predict::Bottleneck;
 
@@ -12,8 +12,8 @@ pub(super) fn launch(
     flat: &Flat<'_>,
     machine: &Machine,
     profile: &Profile,
-    network: &Network<'_>,
-    run: Run,
+    network: &TimingNetwork<'_>,
+    run: SimulationCounts,
     points: u64,
     points_simulated: u64,
 ) -> LaunchTiming {
@@ -33,7 +33,7 @@ pub(super) fn launch(
     }
 }
 
-fn cores(flat: &Flat<'_>, run: &Run) -> Vec<CoreCounters> {
+fn cores(flat: &Flat<'_>, run: &SimulationCounts) -> Vec<CoreCounters> {
     (flat.cores.iter().zip(&run.cores))
         .map(|(core, time)| CoreCounters {
             herd: core.decl.name.clone(),
@@ -47,7 +47,7 @@ fn cores(flat: &Flat<'_>, run: &Run) -> Vec<CoreCounters> {
         .collect()
 }
 
-fn ports(flat: &Flat<'_>, run: &Run) -> Vec<PortCounters> {
+fn ports(flat: &Flat<'_>, run: &SimulationCounts) -> Vec<PortCounters> {
     (run.channels.iter().enumerate())
         .map(|(id, &(bytes, busy_ns))| PortCounters {
             channel: flat.channel_name(id),
@@ -79,8 +79,8 @@ fn bottleneck(
     flat: &Flat<'_>,
     machine: &Machine,
     profile: &Profile,
-    network: &Network<'_>,
-    run: &Run,
+    network: &TimingNetwork<'_>,
+    run: &SimulationCounts,
     points: u64,
 ) -> Bottleneck {
     let stream = machine.stream_bytes_per_s() / 1e9;
@@ -114,7 +114,7 @@ fn bottleneck(
             Via::Shared => {}
         }
     }
-    if flat.launch.order == Order::Sequential {
+    if flat.launch.order == GridOrder::Sequential {
         let ns = points as f64 * profile.dispatch.point_ns;
         found.push((ns, "the wait between grid points".into()));
     }

@@ -1,4 +1,4 @@
-use super::ddr::{Stream, fair_rates};
+use super::ddr::{StreamKind, fair_rates};
 use super::*;
 use crate::program::text;
 
@@ -19,24 +19,24 @@ fn shares_of_the_ddr_are_fair() {
     ] {
         profile.set(set).expect("known");
     }
-    let stream = |col: u32, writes: bool, memory_channel: Option<u32>| Stream {
+    let stream = |col: u32, writes: bool, memory_channel: Option<u32>| StreamKind {
         writes,
         col,
         cost: 1.0,
         memory_channel,
         weight: 1.0,
     };
-    let rates = |streams: &[Stream]| fair_rates(streams, &profile, 10.0);
+    let rates = |streams: &[StreamKind]| fair_rates(streams, &profile, 10.0);
     assert_eq!(rates(&[stream(0, false, None)]), [10.0]);
     let column = rates(&[stream(0, false, None), stream(0, false, None)]);
     assert_eq!(column, [7.5, 7.5]);
-    let reads: Vec<Stream> = (0..8).map(|col| stream(col, false, None)).collect();
+    let reads: Vec<StreamKind> = (0..8).map(|col| stream(col, false, None)).collect();
     assert!(rates(&reads).iter().all(|r| (r - 5.0).abs() < 1e-9));
     // Confined to one of two memory channels, all together get half.
-    let confined: Vec<Stream> = (0..8).map(|col| stream(col, false, Some(1))).collect();
+    let confined: Vec<StreamKind> = (0..8).map(|col| stream(col, false, Some(1))).collect();
     assert!(rates(&confined).iter().all(|r| (r - 2.5).abs() < 1e-9));
     // What writes leave of the total, reads share.
-    let mixed: Vec<Stream> = (0..8).map(|col| stream(col, col < 4, None)).collect();
+    let mixed: Vec<StreamKind> = (0..8).map(|col| stream(col, col < 4, None)).collect();
     assert!((rates(&mixed).iter().sum::<f64>() - 50.0).abs() < 1e-9);
 }
 

@@ -1,16 +1,16 @@
 //! What each core does to its channels at a grid point, and whether it holds and releases blocks
 //! properly. Control flow does not depend on data, so a core's program has one trace per point.
 
-use super::rule::{Finding, Rule, group};
+use super::rule::{Rule, RuleFinding, group};
 use crate::program::{Affine, Condition, Env, Flat, FlatCore, Herd, Op, Operand, Port, Var};
 
 /// A core's dealings with channels, packed: the channel's id and what happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Event(u32);
+pub(super) struct ChannelEvent(u32);
 
 /// What happens to a channel at a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ChannelAction {
     /// Waits for a full block.
     Get,
     /// Gives it back.
@@ -21,28 +21,28 @@ pub(super) enum Kind {
     Put,
 }
 
-impl Event {
-    fn new(kind: Kind, channel: usize) -> Event {
+impl ChannelEvent {
+    fn new(kind: ChannelAction, channel: usize) -> ChannelEvent {
         // Expansion bounds channels far below 2^30.
-        Event((channel as u32) << 2 | kind as u32)
+        ChannelEvent((channel as u32) << 2 | kind as u32)
     }
 
     pub(super) fn channel(self) -> usize {
         (self.0 >> 2) as usize
     }
 
-    pub(super) fn kind(self) -> Kind {
+    pub(super) fn kind(self) -> ChannelAction {
         match self.0 & 3 {
-            0 => Kind::Get,
-            1 => Kind::Free,
-            2 => Kind::New,
-            _ => Kind::Put,
+            0 => ChannelAction::Get,
+            1 => ChannelAction::Free,
+            2 => ChannelAction::New,
+            _ => ChannelAction::Put,
         }
     }
 }
 
 /// One instruction of a body laid flat.
-enum Instruction<'p> {
+enum FlatInstruction<'p> {
     /// Begins a loop, or goes past its end.
     Loop {
         count: &'p Affine,
@@ -68,15 +68,15 @@ enum Instruction<'p> {
 }
 
 /// A herd's body, ready to be traced.
-pub(super) struct Code<'p> {
-    steps: Vec<Instruction<'p>>,
+pub(super) struct HerdBody<'p> {
+    steps: Vec<FlatInstruction<'p>>,
     /// Whether the trace can differ between grid points.
     pub grid_dependent: bool,
 }
 
-impl<'p> Code<'p> {
-    pub(super) fn new(herd: &'p Herd) -> Code<'p> {
-        let mut code = Code {
+impl<'p> HerdBody<'p> {
+    pub(super) fn new(herd: &'p Herd) -> HerdBody<'p> {
+        let mut code = HerdBody {
             steps: Vec::new(),
             grid_dependent: depends_on_grid(&herd.body),
         };
@@ -89,14 +89,14 @@ impl<'p> Code<'p> {
             match op {
                 Op::Loop { count, body } => {
                     let begin = self.steps.len();
-                    self.steps.push(Instruction::Jump(0));
+                    self.steps.push(FlatInstruction::Jump(0));
                     self.lay(body);
                     let end = self.steps.len() + 1;
-                    self.steps.push(Instruction::End { begin });
+                    self.steps.push(FlatInstruction::End { begin });
                     self.steps[begin] = if body.iter().all(|op| matches!(op, Op::Call { .. })) {
-                        Instruction::Calls { count, end }
+                        FlatInstruction::Calls { count, end }
                     } else {
-                        Instruction::Loop { count, end }
+                        FlatInstruction::Loop { count, end }
                     };
                 }
                 Op::If {
@@ -106,19 +106,19 @@ impl<'p> Code<'p> {
                     otherwise,
                 } => {
                     let at = self.steps.len();
-                    self.steps.push(Instruction::Jump(0));
+                    self.steps.push(FlatInstruction::Jump(0));
                     self.lay(then);
                     let jump = self.steps.len();
-                    self.steps.push(Instruction::Jump(0));
-                    self.steps[at] = Instruction::If {
+                    self.steps.push(FlatInstruction::Jump(0));
+                    self.steps[at] = FlatInstruction::If {
                         value,
                         condition: *condition,
                         otherwise: self.steps.len(),
                     };
                     self.lay(otherwise);
-                    self.steps[jump] = Instruction::Jump(self.steps.len());
+                    self.steps[jump] = FlatInstruction::Jump(self.steps.len());
                 }
-                _ => self.steps.push(Instruction::Op(op)),
+                _ => self.steps.push(FlatInstruction::Op(op)),
             }
         }
     }
@@ -141,7 +141,7 @@ fn depends_on_grid(ops: &[Op]) -> bool {
 
 /// A block a core holds.
 #[derive(Clone, Copy)]
-struct Held {
+struct BlockHold {
     name: u8,
     channel: usize,
     new: bool,
@@ -152,12 +152,12 @@ pub(super) struct Tracer<'a, 'p> {
     flat: &'a Flat<'p>,
     core: &'a FlatCore<'p>,
     /// Blocks held, in the order in which they were acquired.
-    held: Vec<Held>,
+    held: Vec<BlockHold>,
     /// Steps left for the whole launch.
     budget: &'a mut u64,
     /// Calls already examined, by step: the channels of their block operands.
     calls: Vec<(usize, Vec<usize>)>,
-    events: Vec<Event>,
+    events: Vec<ChannelEvent>,
 }
 
 /// Steps of all cores at all examined grid points of a launch.
@@ -168,10 +168,10 @@ impl<'a, 'p> Tracer<'a, 'p> {
     pub(super) fn run(
         flat: &'a Flat<'p>,
         core: &'a FlatCore<'p>,
-        code: &Code<'p>,
+        code: &HerdBody<'p>,
         grid: &[u32],
         budget: &'a mut u64,
-    ) -> Result<Vec<Event>, Finding> {
+    ) -> Result<Vec<ChannelEvent>, RuleFinding> {
         let mut tracer = Tracer {
             flat,
             core,
@@ -181,15 +181,15 @@ impl<'a, 'p> Tracer<'a, 'p> {
             events: Vec::new(),
         };
         tracer.steps(code, grid)?;
-        if let Some(&Held { name, .. }) = tracer.held.first() {
+        if let Some(&BlockHold { name, .. }) = tracer.held.first() {
             let message = format!("block b{name} is still held when the program ends");
             let fix = format!("Free or put b{name} on every path");
-            return Err(Finding::new(Rule::NotReleased, message).fix(fix));
+            return Err(RuleFinding::new(Rule::NotReleased, message).fix(fix));
         }
         Ok(tracer.events)
     }
 
-    fn steps(&mut self, code: &Code<'p>, grid: &[u32]) -> Result<(), Finding> {
+    fn steps(&mut self, code: &HerdBody<'p>, grid: &[u32]) -> Result<(), RuleFinding> {
         // Loop variables, and the counts they run to.
         let (mut loops, mut counts): (Vec<i64>, Vec<i64>) = (Vec::new(), Vec::new());
         let mut pc = 0;
@@ -204,8 +204,8 @@ impl<'a, 'p> Tracer<'a, 'p> {
             self.charge(1)?;
             pc += 1;
             match step {
-                Instruction::Jump(to) => pc = *to,
-                Instruction::If {
+                FlatInstruction::Jump(to) => pc = *to,
+                FlatInstruction::If {
                     value,
                     condition,
                     otherwise,
@@ -214,13 +214,13 @@ impl<'a, 'p> Tracer<'a, 'p> {
                         pc = *otherwise;
                     }
                 }
-                Instruction::Loop { count, end } | Instruction::Calls { count, end } => {
+                FlatInstruction::Loop { count, end } | FlatInstruction::Calls { count, end } => {
                     let times = count.at(&env);
                     if times <= 0 {
                         pc = *end;
                         continue;
                     }
-                    let once = matches!(step, Instruction::Calls { .. });
+                    let once = matches!(step, FlatInstruction::Calls { .. });
                     if once {
                         // A thousand calls weigh as one step: they need no tracing.
                         self.charge(times.unsigned_abs() / 1024)?;
@@ -228,7 +228,7 @@ impl<'a, 'p> Tracer<'a, 'p> {
                     loops.push(0);
                     counts.push(if once { 1 } else { times });
                 }
-                Instruction::End { begin } => {
+                FlatInstruction::End { begin } => {
                     let (Some(i), Some(count)) = (loops.last_mut(), counts.last()) else {
                         continue;
                     };
@@ -240,13 +240,13 @@ impl<'a, 'p> Tracer<'a, 'p> {
                         counts.pop();
                     }
                 }
-                Instruction::Op(op) => self.op(op, pc, &env)?,
+                FlatInstruction::Op(op) => self.op(op, pc, &env)?,
             }
         }
         Ok(())
     }
 
-    fn charge(&mut self, steps: u64) -> Result<(), Finding> {
+    fn charge(&mut self, steps: u64) -> Result<(), RuleFinding> {
         match self.budget.checked_sub(steps) {
             Some(left) => {
                 *self.budget = left;
@@ -257,13 +257,13 @@ impl<'a, 'p> Tracer<'a, 'p> {
                     "the core programs run more than {} steps at the grid points examined",
                     group(MAX_STEPS)
                 );
-                Err(Finding::new(Rule::TooLarge, message)
+                Err(RuleFinding::new(Rule::TooLarge, message)
                     .fix("Move the work of outer loops to the grid"))
             }
         }
     }
 
-    fn op(&mut self, op: &'p Op, pc: usize, env: &Env<'_>) -> Result<(), Finding> {
+    fn op(&mut self, op: &'p Op, pc: usize, env: &Env<'_>) -> Result<(), RuleFinding> {
         match op {
             Op::Get {
                 channel,
@@ -291,7 +291,7 @@ impl<'a, 'p> Tracer<'a, 'p> {
         block: u8,
         new: bool,
         env: &Env<'_>,
-    ) -> Result<(), Finding> {
+    ) -> Result<(), RuleFinding> {
         let verb = if new { "new" } else { "get" };
         let mut values = [0i64; 32];
         for (value, affine) in values.iter_mut().zip(index) {
@@ -303,12 +303,12 @@ impl<'a, 'p> Tracer<'a, 'p> {
             let name = &self.flat.launch.channels[bundle].name;
             let way = if new { "begin" } else { "end" };
             let message = format!("{verb} of channel {name}{values:?}, which does not {way} there");
-            return Err(Finding::new(Rule::ChannelUse, message).fix("Use the core's own index"));
+            return Err(RuleFinding::new(Rule::ChannelUse, message).fix("Use the core's own index"));
         };
         if self.holds(block).is_some() {
             let message = format!("{verb} into b{block}, which holds another block");
             let fix = "Release it first, or use another name";
-            return Err(Finding::new(Rule::BlockName, message).fix(fix));
+            return Err(RuleFinding::new(Rule::BlockName, message).fix(fix));
         }
         let decl = self.flat.channels[id].decl;
         let held = self.held.iter().filter(|h| h.channel == id).count() as u64;
@@ -320,21 +320,25 @@ impl<'a, 'p> Tracer<'a, 'p> {
                 decl.depth
             );
             let fix = format!("Release a block first, or set the depth to {}", held + 1);
-            let finding = Finding::new(Rule::OverAcquired, message);
+            let finding = RuleFinding::new(Rule::OverAcquired, message);
             return Err(finding.numbers(held + 1, decl.depth.into()).fix(fix));
         }
-        self.held.push(Held {
+        self.held.push(BlockHold {
             name: block,
             channel: id,
             new,
         });
-        let kind = if new { Kind::New } else { Kind::Get };
-        self.events.push(Event::new(kind, id));
+        let kind = if new {
+            ChannelAction::New
+        } else {
+            ChannelAction::Get
+        };
+        self.events.push(ChannelEvent::new(kind, id));
         Ok(())
     }
 
     /// The block of that name and its position among those held.
-    fn holds(&self, name: u8) -> Option<(usize, Held)> {
+    fn holds(&self, name: u8) -> Option<(usize, BlockHold)> {
         let at = self.held.iter().position(|h| h.name == name)?;
         Some((at, self.held[at]))
     }
@@ -348,26 +352,32 @@ impl<'a, 'p> Tracer<'a, 'p> {
         ends.binary_search(&id).is_ok()
     }
 
-    fn release(&mut self, block: u8, put: bool) -> Result<(), Finding> {
+    fn release(&mut self, block: u8, put: bool) -> Result<(), RuleFinding> {
         let verb = if put { "put" } else { "free" };
         let Some((at, held)) = self.holds(block) else {
             let message = format!("{verb} of b{block}, which holds no block");
             let fix = "Get or new it first, and release it once";
-            return Err(Finding::new(Rule::NotHeld, message).fix(fix));
+            return Err(RuleFinding::new(Rule::NotHeld, message).fix(fix));
         };
         if held.new != put {
             let right = if held.new { "put" } else { "free" };
             let message = format!("{verb} of b{block}, whose block is released by {right}");
-            return Err(Finding::new(Rule::BlockName, message).fix(format!("Use {right}")));
+            return Err(RuleFinding::new(Rule::BlockName, message).fix(format!("Use {right}")));
         }
         if self.held[..at].iter().any(|h| h.channel == held.channel) {
             let name = &self.flat.channels[held.channel].decl.name;
             let message = format!("{verb} of b{block} before an older block of channel {name}");
-            return Err(Finding::new(Rule::ReleaseOrder, message).fix("Release the oldest first"));
+            return Err(
+                RuleFinding::new(Rule::ReleaseOrder, message).fix("Release the oldest first")
+            );
         }
         self.held.remove(at);
-        let kind = if put { Kind::Put } else { Kind::Free };
-        self.events.push(Event::new(kind, held.channel));
+        let kind = if put {
+            ChannelAction::Put
+        } else {
+            ChannelAction::Free
+        };
+        self.events.push(ChannelEvent::new(kind, held.channel));
         Ok(())
     }
 
@@ -377,7 +387,7 @@ impl<'a, 'p> Tracer<'a, 'p> {
         kernel: &str,
         operands: &[Operand],
         pc: usize,
-    ) -> Result<(), Finding> {
+    ) -> Result<(), RuleFinding> {
         let channel_of = |operand: &Operand| match *operand {
             Operand::Local(_) => Some(usize::MAX),
             Operand::Block(b) => {
@@ -398,7 +408,7 @@ impl<'a, 'p> Tracer<'a, 'p> {
         if let Some(Operand::Block(b)) = operands.iter().find(|o| channel_of(o).is_none()) {
             let message = format!("call of {kernel} with b{b}, which holds no block");
             let fix = format!("Get or new b{b} before, and release it after");
-            return Err(Finding::new(Rule::NotHeld, message).fix(fix));
+            return Err(RuleFinding::new(Rule::NotHeld, message).fix(fix));
         }
         let channels = operands.iter().filter_map(channel_of).collect();
         super::kernels::check(self.flat, self.core.decl, op, &|b| {

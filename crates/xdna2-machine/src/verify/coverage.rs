@@ -4,11 +4,11 @@
 //! A slot is examined in units: the largest number of elements that divides every offset, stride
 //! and run of the transfers on it. Each unit remembers when it was last written.
 
-use super::rule::{Finding, Findings, Rule, group};
+use super::rule::{Findings, Rule, RuleFinding, group};
 use super::tasks::each_task;
 use crate::program::{
-    Affine, Env, Flat, FlatEnd, FlatStage, FlatTransfer, Indices, Order, Pattern, Program, Var,
-    Walk,
+    Affine, Env, Flat, FlatEnd, FlatStage, FlatTransfer, GridOrder, Indices, Pattern, PatternWalk,
+    Program, Var,
 };
 use millrace_npu::Role;
 
@@ -50,7 +50,7 @@ fn stage_block(
     stage: &FlatStage<'_>,
     grid: &[u32],
     budget: &mut u64,
-) -> Option<Finding> {
+) -> Option<RuleFinding> {
     let n = stage.decl.block_elements();
     let walk = |end: &FlatEnd<'_>| {
         end.decl.pattern.walk(&Env {
@@ -76,7 +76,7 @@ fn stage_block(
                     group((start as usize + at) as u64),
                     flat.channel_name(end.channel)
                 );
-                let finding = Finding::new(Rule::StageOverlap, message);
+                let finding = RuleFinding::new(Rule::StageOverlap, message);
                 return Some(finding.fix("Give each fill its own part of the block"));
             }
             run.fill(true);
@@ -94,7 +94,7 @@ fn stage_block(
                     group(holes),
                     group(n)
                 );
-                let finding = Finding::new(Rule::StageHole, message).numbers(n - holes, n);
+                let finding = RuleFinding::new(Rule::StageHole, message).numbers(n - holes, n);
                 return Some(finding.fix("Fill the whole block, or drain less of it"));
             }
         }
@@ -103,7 +103,7 @@ fn stage_block(
 }
 
 /// What is known of one slot's content.
-struct Covered {
+struct SlotCoverage {
     /// Elements of a unit; 0 where the slot is not examined.
     unit: u64,
     /// When each unit was last written: 0 never, else the epoch.
@@ -113,7 +113,7 @@ struct Covered {
 /// Writes and reads of slots, in the order of launches and grid points.
 pub(super) struct Coverage<'p> {
     program: &'p Program,
-    slots: Vec<Covered>,
+    slots: Vec<SlotCoverage>,
     epoch: u32,
     budget: u64,
     /// Names of slots passed over.
@@ -151,7 +151,7 @@ impl<'p> Coverage<'p> {
                 }
                 let examined = examined && count <= room;
                 room -= if examined { count } else { 0 };
-                Covered {
+                SlotCoverage {
                     unit: if examined { unit } else { 0 },
                     written: vec![0; if examined { count as usize } else { 0 }],
                 }
@@ -168,7 +168,7 @@ impl<'p> Coverage<'p> {
 
     /// Follows one launch.
     pub(super) fn launch(&mut self, flat: &Flat<'p>, findings: &mut Findings) {
-        let streamed = flat.launch.order == Order::Streamed;
+        let streamed = flat.launch.order == GridOrder::Streamed;
         self.epoch += 1;
         for grid in Indices::new(&flat.launch.grid) {
             if !streamed {
@@ -196,12 +196,12 @@ impl<'p> Coverage<'p> {
         flat: &Flat<'p>,
         transfer: &FlatTransfer<'p>,
         grid: &[u32],
-    ) -> Option<Finding> {
+    ) -> Option<RuleFinding> {
         let number = flat.launch.args[transfer.decl.arg];
         let role = self.program.slots[number].role;
         if !transfer.reads && role == Role::Static {
             let message = "the launch writes it, its role is static";
-            let finding = Finding::new(Rule::StaticWritten, message);
+            let finding = RuleFinding::new(Rule::StaticWritten, message);
             return Some(finding.fix("Make its role output or intermediate"));
         }
         let host_writes = matches!(role, Role::Static | Role::Input);
@@ -264,7 +264,7 @@ impl<'p> Coverage<'p> {
                     place(first, &decl.shape)
                 )
             };
-            let finding = Finding::new(Rule::OutputUnwritten, message).numbers(n - holes, n);
+            let finding = RuleFinding::new(Rule::OutputUnwritten, message).numbers(n - holes, n);
             let fix = "Let the grid cover the slot: pad its shape to whole tiles, or take a tile \
                        that divides it";
             findings.add(&decl.name, format!("slot {}", decl.name), finding.fix(fix));
@@ -282,7 +282,7 @@ fn place(mut element: u64, shape: &[u64]) -> String {
     format!("{at:?}")
 }
 
-impl Covered {
+impl SlotCoverage {
     fn units(&self, run: (i64, i64)) -> std::ops::Range<usize> {
         // Bounds and divisibility by the unit are known.
         let start = run.0.unsigned_abs() / self.unit;
@@ -290,7 +290,7 @@ impl Covered {
         start as usize..((start + len) as usize).min(self.written.len())
     }
 
-    fn write(&mut self, walk: &Walk, epoch: u32) -> Option<Finding> {
+    fn write(&mut self, walk: &PatternWalk, epoch: u32) -> Option<RuleFinding> {
         for run in walk.runs() {
             let units = self.units(run);
             let first = units.start;
@@ -301,7 +301,7 @@ impl Covered {
                         "element {} is written by two tasks that nothing orders",
                         group(element)
                     );
-                    let finding = Finding::new(Rule::WrittenTwice, message);
+                    let finding = RuleFinding::new(Rule::WrittenTwice, message);
                     return Some(
                         finding.fix("Give each task its own part, or order them by the grid"),
                     );
@@ -312,7 +312,7 @@ impl Covered {
         None
     }
 
-    fn read(&self, walk: &Walk, epoch: u32) -> Option<Finding> {
+    fn read(&self, walk: &PatternWalk, epoch: u32) -> Option<RuleFinding> {
         for run in walk.runs() {
             let units = self.units(run);
             let first = units.start;
@@ -323,7 +323,7 @@ impl Covered {
                     "element {} is read, and nothing wrote it before",
                     group(element)
                 );
-                let finding = Finding::new(Rule::ReadUnwritten, message);
+                let finding = RuleFinding::new(Rule::ReadUnwritten, message);
                 return Some(finding.fix(
                     "Write it in an earlier launch or grid point, or make the slot an input",
                 ));

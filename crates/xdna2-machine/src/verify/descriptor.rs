@@ -6,10 +6,10 @@
 //! top. Where a size is too large for its field it is split in two factors, if a dimension is left:
 //! what a compiler does.
 
-use super::rule::{Finding, Rule, group};
+use super::rule::{Rule, RuleFinding, group};
 use crate::Machine;
-use crate::machine::Tile;
-use crate::program::Walk;
+use crate::machine::TileLimits;
+use crate::program::PatternWalk;
 
 /// The kind of DMA that walks a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(super) enum Dma {
 }
 
 impl Dma {
-    fn limits(self, machine: &Machine) -> &Tile {
+    fn limits(self, machine: &Machine) -> &TileLimits {
         match self {
             Dma::Core => &machine.core,
             Dma::Memory => &machine.memory,
@@ -39,7 +39,12 @@ impl Dma {
 
 /// Whether that walk, of elements of `size_bytes`, is one buffer descriptor of that DMA. An empty
 /// walk is no task at all.
-pub(super) fn check(walk: &Walk, size_bytes: u64, dma: Dma, machine: &Machine) -> Option<Finding> {
+pub(super) fn check(
+    walk: &PatternWalk,
+    size_bytes: u64,
+    dma: Dma,
+    machine: &Machine,
+) -> Option<RuleFinding> {
     if walk.is_empty() {
         return None;
     }
@@ -49,10 +54,10 @@ pub(super) fn check(walk: &Walk, size_bytes: u64, dma: Dma, machine: &Machine) -
         .or_else(|| fields(&canonical, size_bytes, dma, machine))
 }
 
-fn strides(walk: &Walk, dma: Dma) -> Option<Finding> {
+fn strides(walk: &PatternWalk, dma: Dma) -> Option<RuleFinding> {
     for (d, &(size, stride)) in walk.dims.iter().enumerate() {
         let finding = |message: String, fix: &str| {
-            Some(Finding::new(Rule::StrideSign, message).fix(fix.to_string()))
+            Some(RuleFinding::new(Rule::StrideSign, message).fix(fix.to_string()))
         };
         if stride < 0 {
             let message = format!("dimension {d} has stride {stride}");
@@ -71,7 +76,7 @@ fn strides(walk: &Walk, dma: Dma) -> Option<Finding> {
     None
 }
 
-fn granularity(walk: &Walk, size_bytes: u64, machine: &Machine) -> Option<Finding> {
+fn granularity(walk: &PatternWalk, size_bytes: u64, machine: &Machine) -> Option<RuleFinding> {
     let unit = i128::from(machine.granularity_bytes);
     let size = i128::from(size_bytes);
     let (n, stride) = walk.dims.last().copied().unwrap_or((1, 1));
@@ -83,7 +88,7 @@ fn granularity(walk: &Walk, size_bytes: u64, machine: &Machine) -> Option<Findin
             "inner stride {stride} of a {size_bytes}-byte type: DMA moves {unit}-byte words"
         );
         let fix = "Keep the inner dimension contiguous; transpose on the host or in a core";
-        let finding = Finding::new(Rule::InnerStride, message);
+        let finding = RuleFinding::new(Rule::InnerStride, message);
         return Some(finding.numbers(stride.unsigned_abs(), 1).fix(fix));
     }
     let per_unit = (unit / size).max(1);
@@ -99,16 +104,16 @@ fn granularity(walk: &Walk, size_bytes: u64, machine: &Machine) -> Option<Findin
     };
     let message = format!("{what} of {size_bytes} bytes: not whole {unit}-byte words");
     let fix = format!("Use multiples of {per_unit} elements");
-    Some(Finding::new(Rule::Granularity, message).fix(fix))
+    Some(RuleFinding::new(Rule::Granularity, message).fix(fix))
 }
 
 /// Dimensions in address units, outermost first, without a leading repeat.
-struct Words {
+struct DescriptorWords {
     dims: Vec<(u64, u64)>,
     repeat: u64,
 }
 
-fn words(walk: &Walk, size_bytes: u64, unit: u64) -> Words {
+fn words(walk: &PatternWalk, size_bytes: u64, unit: u64) -> DescriptorWords {
     let mut dims: Vec<(u64, u64)> = Vec::with_capacity(walk.dims.len() + 1);
     let mut repeat = 1;
     for (d, &(size, stride)) in walk.dims.iter().enumerate() {
@@ -123,19 +128,20 @@ fn words(walk: &Walk, size_bytes: u64, unit: u64) -> Words {
         }
     }
     dims.retain(|d| d.0 != 1);
-    Words { dims, repeat }
+    DescriptorWords { dims, repeat }
 }
 
-fn fields(walk: &Walk, size_bytes: u64, dma: Dma, machine: &Machine) -> Option<Finding> {
+fn fields(walk: &PatternWalk, size_bytes: u64, dma: Dma, machine: &Machine) -> Option<RuleFinding> {
     let limits = dma.limits(machine);
-    let Words { dims, repeat } = words(walk, size_bytes, machine.granularity_bytes.into());
+    let DescriptorWords { dims, repeat } =
+        words(walk, size_bytes, machine.granularity_bytes.into());
     let max_repeat = u64::from(machine.repeat_max);
     if repeat > max_repeat {
         let message = format!(
             "the task repeats {} times, {max_repeat} at most",
             group(repeat)
         );
-        let finding = Finding::new(Rule::Repeat, message).numbers(repeat, max_repeat);
+        let finding = RuleFinding::new(Rule::Repeat, message).numbers(repeat, max_repeat);
         return Some(finding.fix(format!("Loop over tasks of at most {max_repeat} repeats")));
     }
     let length = dims.iter().map(|d| d.0).fold(1, u64::saturating_mul);
@@ -143,7 +149,7 @@ fn fields(walk: &Walk, size_bytes: u64, dma: Dma, machine: &Machine) -> Option<F
     if let [] | [(_, 1)] = dims[..] {
         return length_finding(length, max_length, dma);
     }
-    let mut at_most = Layout {
+    let mut at_most = DescriptorLayout {
         dims,
         iterations: 1,
     };
@@ -166,7 +172,7 @@ fn fields(walk: &Walk, size_bytes: u64, dma: Dma, machine: &Machine) -> Option<F
             group(max_step * unit)
         );
         return Some(
-            Finding::new(Rule::Instruction, message)
+            RuleFinding::new(Rule::Instruction, message)
                 .numbers(steepest, max_step)
                 .fix(fix),
         );
@@ -174,7 +180,7 @@ fn fields(walk: &Walk, size_bytes: u64, dma: Dma, machine: &Machine) -> Option<F
     length_finding(length / at_most.iterations, max_length, dma)
 }
 
-fn length_finding(length: u64, limit: u64, dma: Dma) -> Option<Finding> {
+fn length_finding(length: u64, limit: u64, dma: Dma) -> Option<RuleFinding> {
     (length > limit).then(|| {
         let message = format!(
             "{} words of at most {} in {}",
@@ -183,21 +189,21 @@ fn length_finding(length: u64, limit: u64, dma: Dma) -> Option<Finding> {
             dma.name()
         );
         let fix = "Move less at once: several blocks, or a loop of tasks";
-        Finding::new(Rule::Length, message)
+        RuleFinding::new(Rule::Length, message)
             .numbers(length, limit)
             .fix(fix)
     })
 }
 
 /// Dimensions as they are laid into a descriptor.
-struct Layout {
+struct DescriptorLayout {
     dims: Vec<(u64, u64)>,
     iterations: u64,
 }
 
-impl Layout {
+impl DescriptorLayout {
     /// Splits sizes beyond their fields and puts a dimension too many into the iteration.
-    fn fit(&mut self, dma: Dma, limits: &Tile) -> Option<Finding> {
+    fn fit(&mut self, dma: Dma, limits: &TileLimits) -> Option<RuleFinding> {
         let room = limits.bd_dims as usize;
         let n = self.dims.len();
         let iteration = dma == Dma::Shim && limits.iteration_bits > 0;
@@ -230,7 +236,7 @@ impl Layout {
                     n,
                     group(iterations.0)
                 );
-                let finding = Finding::new(Rule::Repeat, message);
+                let finding = RuleFinding::new(Rule::Repeat, message);
                 let fix = format!("Loop over tasks of at most {max_iterations}");
                 Some(finding.numbers(iterations.0, max_iterations).fix(fix))
             }
@@ -239,17 +245,17 @@ impl Layout {
     }
 }
 
-fn too_many(n: usize, room: usize, dma: Dma, iteration: bool) -> Finding {
+fn too_many(n: usize, room: usize, dma: Dma, iteration: bool) -> RuleFinding {
     let top = if iteration { " and an iteration" } else { "" };
     let message = format!("{n} dimensions, {} has {room}{top}", dma.name());
     let limit = room + usize::from(iteration);
     let fix = "Rearrange in two steps (shim, memory tile, core), or loop over tasks";
-    Finding::new(Rule::Dimensions, message)
+    RuleFinding::new(Rule::Dimensions, message)
         .numbers(n as u64, limit as u64)
         .fix(fix)
 }
 
-fn too_wide(dims: &[(u64, u64)], max_wrap: u64, room: usize, dma: Dma) -> Finding {
+fn too_wide(dims: &[(u64, u64)], max_wrap: u64, room: usize, dma: Dma) -> RuleFinding {
     let widest = dims.iter().skip(1).map(|d| d.0).max().unwrap_or(0);
     let message = format!(
         "a dimension of {} words or rows, {} counts to {max_wrap}, and no dimension of its {room} \
@@ -260,7 +266,7 @@ fn too_wide(dims: &[(u64, u64)], max_wrap: u64, room: usize, dma: Dma) -> Findin
     let fix = format!(
         "Use sizes of at most {max_wrap}, or ones with a divisor below that and fewer dimensions"
     );
-    Finding::new(Rule::Wrap, message)
+    RuleFinding::new(Rule::Wrap, message)
         .numbers(widest, max_wrap)
         .fix(fix)
 }
@@ -296,7 +302,7 @@ mod tests {
     use super::*;
 
     fn rule(dims: &[(i64, i64)], bytes: u64, dma: Dma) -> Option<Rule> {
-        let walk = Walk {
+        let walk = PatternWalk {
             offset: 0,
             dims: dims.to_vec(),
         };

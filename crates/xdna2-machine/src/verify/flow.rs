@@ -3,9 +3,11 @@
 //! their traces, stages count blocks, transfers count tasks. Such networks (Kahn's, with bounded
 //! channels) end the same way in whatever order actors run, so one run decides.
 
-use super::cores::{Code, Event, Kind, MAX_STEPS, Tracer, core_words, from_core};
-use super::rule::{Finding, Findings, Rule, group};
-use super::run::{Network, Stuck};
+use super::cores::{
+    ChannelAction, ChannelEvent, HerdBody, MAX_STEPS, Tracer, core_words, from_core,
+};
+use super::rule::{Findings, Rule, RuleFinding, group};
+use super::run::{LaunchNetwork, Stuck};
 use super::tasks::each_task;
 use crate::program::{Env, Flat, FlatEnd, FlatStage, Pattern, Port, Var};
 
@@ -16,7 +18,7 @@ const MAX_BLOCKS: u64 = 1 << 24;
 
 /// Traces, balances and runs a launch, at one grid point or, where flow varies, at several.
 pub(super) fn check(flat: &Flat<'_>, findings: &mut Findings) {
-    let codes: Vec<Code<'_>> = flat.launch.herds.iter().map(Code::new).collect();
+    let codes: Vec<HerdBody<'_>> = flat.launch.herds.iter().map(HerdBody::new).collect();
     let n = flat.launch.n_grid_points().unwrap_or(u64::MAX);
     let points = if codes.iter().any(|c| c.grid_dependent) || transport_varies(flat) {
         n.min(MAX_POINTS)
@@ -66,7 +68,7 @@ pub(super) fn transport_varies(flat: &Flat<'_>) -> bool {
 
 fn check_point(
     flat: &Flat<'_>,
-    codes: &[Code<'_>],
+    codes: &[HerdBody<'_>],
     grid: &[u32],
     budget: &mut u64,
     blocks: &mut u64,
@@ -101,10 +103,10 @@ fn check_point(
             return;
         }
     };
-    let network = Network::new(flat, &traces, &balance.sent, &balance.per_stage_block);
+    let network = LaunchNetwork::new(flat, &traces, &balance.sent, &balance.per_stage_block);
     if let Err(stuck) = network.run(&|id| flat.channels[id].decl.depth) {
         let fix = remedy(flat, &network, &stuck);
-        let finding = Finding::new(Rule::Deadlock, stuck.words()).fix(fix);
+        let finding = RuleFinding::new(Rule::Deadlock, stuck.words()).fix(fix);
         findings.add("deadlock", format!("grid point{}", at_point(grid)), finding);
     }
 }
@@ -117,7 +119,7 @@ fn at_point(grid: &[u32]) -> String {
 }
 
 /// The smallest depth of one channel among those waited for with which everything finishes.
-fn remedy(flat: &Flat<'_>, network: &Network<'_, '_>, stuck: &Stuck) -> String {
+fn remedy(flat: &Flat<'_>, network: &LaunchNetwork<'_, '_>, stuck: &Stuck) -> String {
     let order = "take blocks in the order in which they are sent, or split the stream by row";
     for &id in stuck.channels.iter().take(6) {
         let bundle = flat.channels[id].bundle;
@@ -149,15 +151,15 @@ pub(super) struct Balance {
 }
 
 /// Family, place and what is found there.
-pub(super) type Found = Box<(String, String, Finding)>;
+pub(super) type FlowFinding = Box<(String, String, RuleFinding)>;
 
 impl Balance {
     fn new(
         flat: &Flat<'_>,
-        traces: &[Vec<Event>],
+        traces: &[Vec<ChannelEvent>],
         grid: &[u32],
         budget: &mut u64,
-    ) -> Result<Balance, Found> {
+    ) -> Result<Balance, FlowFinding> {
         let n = flat.channels.len();
         let mut sent: Vec<Option<u64>> = vec![None; n];
         let mut taken: Vec<Vec<(usize, u64)>> = vec![Vec::new(); n];
@@ -173,12 +175,12 @@ impl Balance {
             let mut gets = std::collections::BTreeMap::new();
             for event in events {
                 match event.kind() {
-                    Kind::Put => {
+                    ChannelAction::Put => {
                         if let Some(n) = &mut sent[event.channel()] {
                             *n += 1;
                         }
                     }
-                    Kind::Get => *gets.entry(event.channel()).or_insert(0u64) += 1,
+                    ChannelAction::Get => *gets.entry(event.channel()).or_insert(0u64) += 1,
                     _ => {}
                 }
             }
@@ -207,12 +209,13 @@ impl Balance {
     }
 }
 
-fn too_many_blocks() -> Found {
+fn too_many_blocks() -> FlowFinding {
     let message = format!(
         "more than {} blocks pass at the grid points examined",
         group(MAX_BLOCKS)
     );
-    let finding = Finding::new(Rule::TooLarge, message).fix("Use larger blocks, or a larger grid");
+    let finding =
+        RuleFinding::new(Rule::TooLarge, message).fix("Use larger blocks, or a larger grid");
     Box::new(("blocks".into(), "channels".into(), finding))
 }
 
@@ -239,7 +242,7 @@ pub(super) fn shim_counts(
     flat: &Flat<'_>,
     grid: &[u32],
     budget: &mut u64,
-) -> Result<Vec<u64>, Found> {
+) -> Result<Vec<u64>, FlowFinding> {
     let mut counts = vec![0u64; flat.channels.len()];
     for transfer in &flat.transfers {
         let env = Env {
@@ -262,7 +265,11 @@ pub(super) fn shim_counts(
 }
 
 /// Follows blocks through stages: all fills of a stage bring the same whole number of its blocks.
-fn stages(flat: &Flat<'_>, sent: &mut [Option<u64>], per: &[(u64, u64)]) -> Result<(), Found> {
+fn stages(
+    flat: &Flat<'_>,
+    sent: &mut [Option<u64>],
+    per: &[(u64, u64)],
+) -> Result<(), FlowFinding> {
     let mut left: Vec<usize> = (0..flat.stages.len()).collect();
     while !left.is_empty() {
         let before = left.len();
@@ -288,7 +295,7 @@ fn stages(flat: &Flat<'_>, sent: &mut [Option<u64>], per: &[(u64, u64)]) -> Resu
             let name = flat.stage_name(left[0]);
             let message = "stages fill each other in a ring, and nothing outside begins it";
             let finding =
-                Finding::new(Rule::Deadlock, message).fix("Fill one from a shim or a core");
+                RuleFinding::new(Rule::Deadlock, message).fix("Fill one from a shim or a core");
             return Err(Box::new((name.clone(), format!("stage {name}"), finding)));
         }
     }
@@ -301,14 +308,14 @@ fn stage_blocks(
     id: usize,
     fills: &[u64],
     per: &[(u64, u64)],
-) -> Result<u64, Found> {
+) -> Result<u64, FlowFinding> {
     let stage = &flat.stages[id];
     let mut blocks: Option<(u64, usize)> = None;
     for (end, &n) in stage.fills.iter().zip(fills) {
         let per_block = per[end.channel].1;
         let name = flat.channel_name(end.channel);
         let unbalanced = |message: String| {
-            let finding = Finding::new(Rule::Unbalanced, message);
+            let finding = RuleFinding::new(Rule::Unbalanced, message);
             let finding = finding.fix("Send whole stage blocks, the same number on every fill");
             let place = format!("stage {}", flat.stage_name(id));
             Err(Box::new((stage.decl.name.clone(), place, finding)))
@@ -346,7 +353,7 @@ fn agree(
     sent: &[u64],
     taken: &[Vec<(usize, u64)>],
     shim: &[u64],
-) -> Result<(), Found> {
+) -> Result<(), FlowFinding> {
     for (id, channel) in flat.channels.iter().enumerate() {
         let source = match channel.from {
             Port::Shim { col } => format!("shim {col}"),
@@ -370,7 +377,7 @@ fn agree(
                 group(sent[id]),
                 group(n)
             );
-            let finding = Finding::new(Rule::Unbalanced, message).numbers(n, sent[id]);
+            let finding = RuleFinding::new(Rule::Unbalanced, message).numbers(n, sent[id]);
             let finding = finding.fix("Make loop counts, transfers and stage patterns agree");
             return Err(Box::new((
                 channel.decl.name.clone(),

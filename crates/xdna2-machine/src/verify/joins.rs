@@ -16,11 +16,11 @@
 
 mod pieces;
 
-use super::Report;
+use super::ResourceReport;
 use super::resources::TileAt;
-use super::rule::{Finding, Findings, Rule, group};
+use super::rule::{Findings, Rule, RuleFinding, group};
 use crate::Machine;
-use crate::program::{Affine, Env, Flat, FlatEnd, FlatStage, Indices, Stage, Var, Walk};
+use crate::program::{Affine, Env, Flat, FlatEnd, FlatStage, Indices, PatternWalk, Stage, Var};
 use pieces::{Cutter, Pieces};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +33,7 @@ const MAX_VISITS: u64 = 1 << 26;
 pub(super) fn check(
     flat: &Flat<'_>,
     machine: &Machine,
-    report: &mut Report,
+    report: &mut ResourceReport,
     findings: &mut Findings,
 ) {
     let before = findings.list.len();
@@ -70,7 +70,7 @@ pub(super) fn check(
         let limit = machine.memory.locks.into();
         if needs.locks > limit {
             let message = format!("{} locks of {limit}, two a part of a stage", needs.locks);
-            let finding = Finding::new(Rule::Locks, message).numbers(needs.locks, limit);
+            let finding = RuleFinding::new(Rule::Locks, message).numbers(needs.locks, limit);
             let finding = finding.fix("Let fewer fills and drains meet in its stages");
             findings.add("locks", tile.to_string(), finding);
         }
@@ -95,12 +95,12 @@ impl Needs {
     }
 
     /// A memory tile's descriptors fall in two banks, for even and for odd channels: the best split.
-    fn descriptors_finding(&self, machine: &Machine) -> Option<Finding> {
+    fn descriptors_finding(&self, machine: &Machine) -> Option<RuleFinding> {
         let limits = &machine.memory;
         let fix =
             "Hold fewer copies of its stages' blocks, cut them into fewer parts, or repeat less";
         let finding = |message: String, n: u64, limit: u64| {
-            let finding = Finding::new(Rule::Descriptors, message).numbers(n, limit);
+            let finding = RuleFinding::new(Rule::Descriptors, message).numbers(n, limit);
             Some(finding.fix(fix))
         };
         let (total, limit) = (self.total(), u64::from(limits.bds));
@@ -149,7 +149,7 @@ fn even_sums(needs: &[u64], channels: u32) -> BTreeSet<u64> {
 
 /// Descriptors of each end of a stage, and its locks.
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
-struct Cost {
+struct StageCost {
     fills: Vec<u64>,
     drains: Vec<u64>,
     locks: u64,
@@ -159,12 +159,12 @@ struct Joins<'a, 'p> {
     cutter: Cutter<'a, 'p>,
     /// The stage examined last with its walks, and what it costs: those of a bundle's copies are
     /// mostly equal.
-    known: Option<(&'p Stage, [Vec<Walk>; 2], Cost)>,
+    known: Option<(&'p Stage, [Vec<PatternWalk>; 2], StageCost)>,
 }
 
 impl<'p> Joins<'_, 'p> {
     /// What a stage costs, at the grid point where it costs most.
-    fn stage(&mut self, stage: &FlatStage<'p>) -> Result<Cost, Finding> {
+    fn stage(&mut self, stage: &FlatStage<'p>) -> Result<StageCost, RuleFinding> {
         let varies = |e: &&FlatEnd<'_>| {
             let grid = |a: &Affine| a.terms.iter().any(|(v, _)| matches!(v, Var::Grid(_)));
             let pattern = &e.decl.pattern;
@@ -179,7 +179,7 @@ impl<'p> Joins<'_, 'p> {
         if n_points > MAX_POINTS {
             return Err(too_large());
         }
-        let mut most = Cost::default();
+        let mut most = StageCost::default();
         for grid in Indices::new(&self.cutter.flat.launch.grid) {
             let cost = self.at(stage, &grid)?;
             let larger = |into: &mut Vec<u64>, new: Vec<u64>| {
@@ -193,7 +193,7 @@ impl<'p> Joins<'_, 'p> {
         Ok(most)
     }
 
-    fn at(&mut self, stage: &FlatStage<'p>, grid: &[u32]) -> Result<Cost, Finding> {
+    fn at(&mut self, stage: &FlatStage<'p>, grid: &[u32]) -> Result<StageCost, RuleFinding> {
         let walks = [&stage.fills, &stage.drains].map(|ends| {
             let walk = |end: &FlatEnd<'_>| {
                 end.decl.pattern.walk(&Env {
@@ -229,7 +229,7 @@ impl<'p> Joins<'_, 'p> {
 
     /// Descriptors and locks of the pieces. A drain repeats for as many descriptors as it has
     /// copies to go through, or, with one copy, with those it has.
-    fn cost(&self, stage: &FlatStage<'p>, pieces: &Pieces) -> Result<Cost, Finding> {
+    fn cost(&self, stage: &FlatStage<'p>, pieces: &Pieces) -> Result<StageCost, RuleFinding> {
         let copies = u64::from(stage.decl.copies);
         let limit = u64::from(self.cutter.machine.lock_value_max);
         let parts = if pieces.is_counted {
@@ -248,7 +248,7 @@ impl<'p> Joins<'_, 'p> {
                 self.cutter.flat.channel_name(end.channel),
                 group(repeat)
             );
-            let finding = Finding::new(Rule::LockValue, message).numbers(value, limit);
+            let finding = RuleFinding::new(Rule::LockValue, message).numbers(value, limit);
             return Err(finding.fix(match limit / copies.max(1) {
                 0 => format!("Hold at most {limit} blocks"),
                 most => format!("Hold fewer blocks, or send each at most {most} times"),
@@ -266,7 +266,7 @@ impl<'p> Joins<'_, 'p> {
         } else {
             pieces.drains.iter().sum()
         };
-        Ok(Cost {
+        Ok(StageCost {
             fills,
             drains: drains.collect(),
             locks: 2 * n_pairs,
@@ -274,13 +274,13 @@ impl<'p> Joins<'_, 'p> {
     }
 }
 
-fn too_large() -> Finding {
+fn too_large() -> RuleFinding {
     let message = format!(
         "stages of several fills or drains with more than {} elements at all grid points, or varying \
          over more than {MAX_POINTS} points",
         group(MAX_VISITS)
     );
-    Finding::new(Rule::TooLarge, message).fix("Let the patterns be the same at all grid points")
+    RuleFinding::new(Rule::TooLarge, message).fix("Let the patterns be the same at all grid points")
 }
 
 #[cfg(test)]

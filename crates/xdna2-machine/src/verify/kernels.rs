@@ -1,8 +1,8 @@
 //! Calls of tile kernels against the table of tile kernels.
 
-use super::rule::{Finding, Rule};
+use super::rule::{Rule, RuleFinding};
 use crate::program::{Channel, Flat, Herd, Op, Operand};
-use crate::tile::{self, Shape};
+use crate::tile::{self, CallShape};
 use millrace_npu::Element;
 
 /// Refuses a call of an unknown kernel, of operands it does not take, of an output that is a
@@ -13,7 +13,7 @@ pub(super) fn check<'p>(
     herd: &Herd,
     op: &Op,
     block: &dyn Fn(u8) -> Option<(&'p Channel, bool)>,
-) -> Result<(), Finding> {
+) -> Result<(), RuleFinding> {
     let Op::Call {
         kernel,
         dims,
@@ -26,7 +26,7 @@ pub(super) fn check<'p>(
     };
     let refuse = |message: String, fix: &str| {
         let message = format!("call of {kernel}{dims:?}: {message}");
-        Err(Finding::new(Rule::Kernel, message).fix(fix.to_string()))
+        Err(RuleFinding::new(Rule::Kernel, message).fix(fix.to_string()))
     };
     let Some(row) = tile::find(kernel) else {
         return refuse("no such tile kernel".into(), &nearest(kernel));
@@ -35,7 +35,7 @@ pub(super) fn check<'p>(
         Ok(found) => found,
         Err((message, fix)) => return refuse(message, fix),
     };
-    let shape = Shape {
+    let shape = CallShape {
         dims,
         operands: &found,
         n_scalars: scalars.len(),

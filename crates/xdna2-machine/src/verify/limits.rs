@@ -3,8 +3,10 @@
 
 mod ops;
 
-use super::rule::{Finding, Findings, Rule, group};
-use crate::program::{Affine, Channel, Herd, Launch, Pattern, Place, Program, Span, Stage, Var};
+use super::rule::{Findings, Rule, RuleFinding, group};
+use crate::program::{
+    Affine, Channel, Herd, IndexRange, Launch, Pattern, Place, Program, Stage, Var,
+};
 
 /// Declarations of one kind.
 const MAX_DECLARATIONS: usize = 4096;
@@ -53,17 +55,17 @@ pub(super) fn check(program: &Program, findings: &mut Findings) {
     findings.launch.clear();
 }
 
-fn large(what: &str, limit: usize) -> Finding {
-    Finding::new(Rule::TooLarge, format!("more than {limit} {what}"))
+fn large(what: &str, limit: usize) -> RuleFinding {
+    RuleFinding::new(Rule::TooLarge, format!("more than {limit} {what}"))
         .fix("Split the program into launches or loops")
 }
 
-fn zero(what: &str) -> Finding {
-    Finding::new(Rule::ZeroSize, format!("{what} is 0")).fix("Give it a size of at least 1")
+fn zero(what: &str) -> RuleFinding {
+    RuleFinding::new(Rule::ZeroSize, format!("{what} is 0")).fix("Give it a size of at least 1")
 }
 
-fn overflow(what: &str) -> Finding {
-    Finding::new(Rule::Overflow, format!("{what} reaches beyond 2^48"))
+fn overflow(what: &str) -> RuleFinding {
+    RuleFinding::new(Rule::Overflow, format!("{what} reaches beyond 2^48"))
         .fix("Make its factors or ranges smaller")
 }
 
@@ -193,9 +195,9 @@ impl Ranges<'_> {
     }
 
     fn place_ok(&self, place: &Place) -> bool {
-        let span = |s: &Span| match s {
-            Span::At(at) => self.ok(at),
-            Span::Range { .. } => true,
+        let span = |s: &IndexRange| match s {
+            IndexRange::At(at) => self.ok(at),
+            IndexRange::Range { .. } => true,
         };
         match place {
             Place::Shim(col) | Place::Memory(col) => self.ok(col),
@@ -349,7 +351,7 @@ fn check_copies(launch: &Launch, findings: &mut Findings) {
         .map(|h| cores(h) * ops::count_ops(&h.body))
         .fold(0, u64::saturating_add);
     if steps.saturating_mul(channels.max(1)) > MAX_STEPS_TIMES_CHANNELS {
-        let finding = Finding::new(
+        let finding = RuleFinding::new(
             Rule::TooLarge,
             format!(
                 "{} steps in all core programs and {} channels",

@@ -1,21 +1,21 @@
 //! What must fit a tile's memories: L1, L2, program memory.
 
-use super::Report;
+use super::ResourceReport;
 use super::place::at;
 use super::resources::TileAt;
-use super::rule::{Finding, Findings, Rule, group};
+use super::rule::{Findings, Rule, RuleFinding, group};
 use crate::Machine;
-use crate::program::{Flat, Herd, Link, Op, Port};
+use crate::program::{ChannelLink, Flat, Herd, Op, Port};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One buffer in a memory: name, copies, bytes of one copy.
-struct Part {
+struct MemoryBuffer {
     name: String,
     copies: u64,
     bytes: u64,
 }
 
-impl Part {
+impl MemoryBuffer {
     fn total(&self) -> u64 {
         self.copies.saturating_mul(self.bytes)
     }
@@ -25,7 +25,7 @@ impl Part {
 pub(super) fn check(
     flat: &Flat<'_>,
     machine: &Machine,
-    report: &mut Report,
+    report: &mut ResourceReport,
     findings: &mut Findings,
 ) {
     l1(flat, machine, report, findings);
@@ -38,12 +38,12 @@ pub(super) fn check(
 /// Locals, the blocks of channel ends, and shared blocks once. Blocks shared with a neighbour lie
 /// with whoever the other can reach: the lower column for an east–west pair (a core reaches its
 /// west neighbour's memory, mlir-aie isMemWest), either core of a north–south pair.
-fn l1(flat: &Flat<'_>, machine: &Machine, report: &mut Report, findings: &mut Findings) {
-    let mut parts: Vec<Vec<Part>> = Vec::with_capacity(flat.cores.len());
+fn l1(flat: &Flat<'_>, machine: &Machine, report: &mut ResourceReport, findings: &mut Findings) {
+    let mut parts: Vec<Vec<MemoryBuffer>> = Vec::with_capacity(flat.cores.len());
     for core in &flat.cores {
         parts.push(
             (core.decl.locals.iter())
-                .map(|local| Part {
+                .map(|local| MemoryBuffer {
                     name: local.name.clone(),
                     copies: 1,
                     bytes: local.size_bytes(),
@@ -53,7 +53,7 @@ fn l1(flat: &Flat<'_>, machine: &Machine, report: &mut Report, findings: &mut Fi
     }
     let mut shared = Vec::new();
     for channel in &flat.channels {
-        let part = || Part {
+        let part = || MemoryBuffer {
             name: channel.decl.name.clone(),
             copies: channel.decl.depth.into(),
             bytes: channel.decl.block_bytes(),
@@ -66,11 +66,16 @@ fn l1(flat: &Flat<'_>, machine: &Machine, report: &mut Report, findings: &mut Fi
             })
             .collect();
         match (channel.decl.link, &cores[..]) {
-            (Link::Neighbour, &[from, to]) => shared.push((from, to, part())),
+            (ChannelLink::Neighbour, &[from, to]) => shared.push((from, to, part())),
             _ => cores.iter().for_each(|&core| parts[core].push(part())),
         }
     }
-    let used = |parts: &[Part]| parts.iter().map(Part::total).fold(0, u64::saturating_add);
+    let used = |parts: &[MemoryBuffer]| {
+        parts
+            .iter()
+            .map(MemoryBuffer::total)
+            .fold(0, u64::saturating_add)
+    };
     for (from, to, part) in shared {
         let ((from_col, _), (to_col, _)) = (at(flat, from), at(flat, to));
         let roomy = used(&parts[from]) <= used(&parts[to]);
@@ -96,17 +101,20 @@ fn l1(flat: &Flat<'_>, machine: &Machine, report: &mut Report, findings: &mut Fi
     }
 }
 
-fn l2(flat: &Flat<'_>, machine: &Machine, report: &mut Report, findings: &mut Findings) {
-    let mut tiles: BTreeMap<u32, Vec<Part>> = BTreeMap::new();
+fn l2(flat: &Flat<'_>, machine: &Machine, report: &mut ResourceReport, findings: &mut Findings) {
+    let mut tiles: BTreeMap<u32, Vec<MemoryBuffer>> = BTreeMap::new();
     for (id, stage) in flat.stages.iter().enumerate() {
-        tiles.entry(stage.col).or_default().push(Part {
+        tiles.entry(stage.col).or_default().push(MemoryBuffer {
             name: flat.stage_name(id),
             copies: stage.decl.copies.into(),
             bytes: stage.decl.block_bytes(),
         });
     }
     for (col, parts) in tiles {
-        let bytes = parts.iter().map(Part::total).fold(0, u64::saturating_add);
+        let bytes = parts
+            .iter()
+            .map(MemoryBuffer::total)
+            .fold(0, u64::saturating_add);
         report.l2_bytes = report.l2_bytes.max(bytes);
         let limit = machine.memory.data_bytes;
         if bytes > limit {
@@ -120,15 +128,15 @@ fn l2(flat: &Flat<'_>, machine: &Machine, report: &mut Report, findings: &mut Fi
 fn overfull(
     rule: Rule,
     memory: &str,
-    parts: &[Part],
+    parts: &[MemoryBuffer],
     bytes: u64,
     limit: u64,
     rest: &str,
     knob: &str,
-) -> Finding {
-    let mut sorted: Vec<&Part> = parts.iter().collect();
+) -> RuleFinding {
+    let mut sorted: Vec<&MemoryBuffer> = parts.iter().collect();
     sorted.sort_by_key(|p| std::cmp::Reverse(p.total()));
-    let words = |p: &&Part| match p.copies {
+    let words = |p: &&MemoryBuffer| match p.copies {
         1 => format!("{} {}", p.name, group(p.bytes)),
         n => format!("{} {n}×{}", p.name, group(p.bytes)),
     };
@@ -155,13 +163,15 @@ fn overfull(
         ),
         _ => format!("Shrink the blocks by {} B in all", group(over)),
     });
-    Finding::new(rule, message).numbers(bytes, limit).fix(fix)
+    RuleFinding::new(rule, message)
+        .numbers(bytes, limit)
+        .fix(fix)
 }
 
 /// How many copies fewer save that many bytes, from the part that saves most; `None` where one copy
 /// of each is still too much.
-fn fewer_copies(parts: &[&Part], over: u64, knob: &str) -> Option<String> {
-    let mut spare: Vec<&&Part> = parts.iter().filter(|p| p.copies > 1).collect();
+fn fewer_copies(parts: &[&MemoryBuffer], over: u64, knob: &str) -> Option<String> {
+    let mut spare: Vec<&&MemoryBuffer> = parts.iter().filter(|p| p.copies > 1).collect();
     spare.sort_by_key(|p| std::cmp::Reverse(p.total() - p.bytes));
     let (mut left, mut steps) = (over, Vec::new());
     for part in spare {
@@ -185,7 +195,12 @@ const CALL_BYTES: u64 = 32;
 const ARGUMENT_BYTES: u64 = 16;
 const KERNEL_BYTES: u64 = 512;
 
-fn program_memory(herd: &Herd, machine: &Machine, report: &mut Report, findings: &mut Findings) {
+fn program_memory(
+    herd: &Herd,
+    machine: &Machine,
+    report: &mut ResourceReport,
+    findings: &mut Findings,
+) {
     let mut kernels = BTreeSet::new();
     let steps = steps_bytes(&herd.body, &mut kernels);
     let objects = kernels.len() as u64 * KERNEL_BYTES;
@@ -201,7 +216,7 @@ fn program_memory(herd: &Herd, machine: &Machine, report: &mut Report, findings:
             group(objects),
             kernels.len()
         );
-        let finding = Finding::new(Rule::ProgramMemory, message).numbers(bytes, limit);
+        let finding = RuleFinding::new(Rule::ProgramMemory, message).numbers(bytes, limit);
         let finding =
             finding.fix("Write repeated steps as a loop, or split the herd's work into launches");
         findings.add(&herd.name, format!("herd {}", herd.name), finding);
@@ -209,9 +224,9 @@ fn program_memory(herd: &Herd, machine: &Machine, report: &mut Report, findings:
 }
 
 /// A kernel object: a name compiled for some dimensions.
-type Object<'p> = (&'p str, &'p [u32]);
+type KernelObject<'p> = (&'p str, &'p [u32]);
 
-fn steps_bytes<'p>(ops: &'p [Op], kernels: &mut BTreeSet<Object<'p>>) -> u64 {
+fn steps_bytes<'p>(ops: &'p [Op], kernels: &mut BTreeSet<KernelObject<'p>>) -> u64 {
     let mut bytes = 0;
     for op in ops {
         bytes += match op {

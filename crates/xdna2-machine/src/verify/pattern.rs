@@ -2,12 +2,12 @@
 //! blocks, and one buffer descriptor each.
 
 use super::descriptor::{self, Dma};
-use super::rule::{Finding, Findings, Rule, group};
+use super::rule::{Findings, Rule, RuleFinding, group};
 use super::tasks::each_task;
 use crate::Machine;
 use crate::program::{
-    Affine, Channel, Env, Flat, FlatEnd, FlatStage, FlatTransfer, Indices, Link, Pattern, Port,
-    Program, Var, Walk,
+    Affine, Channel, ChannelLink, Env, Flat, FlatEnd, FlatStage, FlatTransfer, Indices, Pattern,
+    PatternWalk, Port, Program, Var,
 };
 use millrace_npu::Slot;
 
@@ -15,7 +15,7 @@ use millrace_npu::Slot;
 const MAX_WALKS: u64 = 1 << 20;
 
 /// A buffer that patterns walk, and what one block of the channel is.
-struct Buffer {
+struct PatternBuffer {
     elements: u64,
     block: u64,
     size_bytes: u64,
@@ -82,7 +82,7 @@ fn transfer_walks(
         slot.name,
         flat.channel_name(transfer.channel)
     );
-    let mut add = |finding: Finding| findings.add(&family, &place, finding);
+    let mut add = |finding: RuleFinding| findings.add(&family, &place, finding);
     let buffer = match transfer_buffer(slot, channel, machine) {
         Ok(buffer) => buffer,
         Err(finding) => return add(finding),
@@ -129,13 +129,17 @@ fn transfer_walks(
 }
 
 /// The slot as a buffer of that channel's blocks.
-fn transfer_buffer(slot: &Slot, channel: &Channel, machine: &Machine) -> Result<Buffer, Finding> {
+fn transfer_buffer(
+    slot: &Slot,
+    channel: &Channel,
+    machine: &Machine,
+) -> Result<PatternBuffer, RuleFinding> {
     if slot.element != channel.element {
         let message = format!(
             "slot {} holds {}, the channel carries {}",
             slot.name, slot.element, channel.element
         );
-        let finding = Finding::new(Rule::ElementType, message);
+        let finding = RuleFinding::new(Rule::ElementType, message);
         return Err(finding.fix("Use one type; a core converts"));
     }
     let bytes = slot.size_bytes().unwrap_or(u64::MAX);
@@ -148,10 +152,10 @@ fn transfer_buffer(slot: &Slot, channel: &Channel, machine: &Machine) -> Result<
             group(limit)
         );
         let fix = format!("Split the slot into {}", bytes.div_ceil(limit));
-        let finding = Finding::new(Rule::BufferSize, message);
+        let finding = RuleFinding::new(Rule::BufferSize, message);
         return Err(finding.numbers(bytes, limit).fix(fix));
     }
-    Ok(Buffer {
+    Ok(PatternBuffer {
         elements: slot.n_elements().unwrap_or(u64::MAX),
         block: channel.block_elements(),
         size_bytes: slot.element.size_bytes(),
@@ -160,9 +164,9 @@ fn transfer_buffer(slot: &Slot, channel: &Channel, machine: &Machine) -> Result<
     })
 }
 
-fn out_of_budget() -> Finding {
+fn out_of_budget() -> RuleFinding {
     let message = format!("more than {} tasks whose sizes vary", group(MAX_WALKS));
-    Finding::new(Rule::TooLarge, message).fix("Let sizes depend on fewer points")
+    RuleFinding::new(Rule::TooLarge, message).fix("Let sizes depend on fewer points")
 }
 
 fn stage_walks(
@@ -199,7 +203,7 @@ fn stage_end(
     side: &str,
     machine: &Machine,
     budget: &mut u64,
-) -> Option<Finding> {
+) -> Option<RuleFinding> {
     let limit = if side == "fill" {
         1
     } else {
@@ -210,14 +214,14 @@ fn stage_end(
             "the {side} repeats {} times, {limit} at most",
             end.decl.repeat
         );
-        let finding = Finding::new(Rule::Repeat, message);
+        let finding = RuleFinding::new(Rule::Repeat, message);
         return Some(
             finding
                 .numbers(end.decl.repeat.into(), limit.into())
                 .fix("Send the panel again from DDR, or use smaller blocks"),
         );
     }
-    let buffer = Buffer {
+    let buffer = PatternBuffer {
         elements: stage.decl.block_elements(),
         block: flat.channels[end.channel].decl.block_elements(),
         size_bytes: stage.decl.element.size_bytes(),
@@ -263,10 +267,10 @@ fn core_walks(flat: &Flat<'_>, machine: &Machine, findings: &mut Findings) {
             let finding = if !at_core {
                 pattern.as_ref().map(|_| {
                     let finding =
-                        Finding::new(Rule::Malformed, "a pattern at an end that is no core");
+                        RuleFinding::new(Rule::Malformed, "a pattern at an end that is no core");
                     finding.fix("Give it to the transfer or the stage")
                 })
-            } else if decl.link == Link::Stream {
+            } else if decl.link == ChannelLink::Stream {
                 core_end(decl, pattern.as_ref(), &env, machine)
             } else {
                 None
@@ -285,7 +289,7 @@ fn core_end(
     pattern: Option<&Pattern>,
     env: &Env<'_>,
     machine: &Machine,
-) -> Option<Finding> {
+) -> Option<RuleFinding> {
     let n = decl.block_elements();
     let whole = Pattern::linear(0, n as i64);
     let walk = pattern.unwrap_or(&whole).walk(env);
@@ -296,10 +300,10 @@ fn core_end(
             group(walked),
             group(n)
         );
-        let finding = Finding::new(Rule::WholeBlocks, message).numbers(walked, n);
+        let finding = RuleFinding::new(Rule::WholeBlocks, message).numbers(walked, n);
         return Some(finding.fix("Walk the whole block"));
     }
-    let buffer = Buffer {
+    let buffer = PatternBuffer {
         elements: n,
         block: n,
         size_bytes: decl.element.size_bytes(),
@@ -316,9 +320,9 @@ fn corners(
     env: Env<'_>,
     grid: &[u32],
     loops: &[i64],
-    buffer: &Buffer,
+    buffer: &PatternBuffer,
     machine: &Machine,
-) -> Option<Finding> {
+) -> Option<RuleFinding> {
     let ranges = |var: Var| match var {
         Var::Grid(d) => grid.get(usize::from(d)).map_or(0, |&n| i64::from(n) - 1),
         Var::Loop(d) => loops.get(usize::from(d)).map_or(0, |&n| n - 1),
@@ -340,7 +344,7 @@ fn corners(
             odd = Some(factor);
         }
     }
-    let at = |offset| Walk {
+    let at = |offset| PatternWalk {
         offset,
         ..walk.clone()
     };
@@ -357,11 +361,11 @@ fn corners(
                 "offsets step by {} elements of {} bytes: not whole {}-byte words",
                 odd?, buffer.size_bytes, machine.granularity_bytes
             );
-            Some(Finding::new(Rule::Granularity, message).fix("Instruction by whole words"))
+            Some(RuleFinding::new(Rule::Granularity, message).fix("Instruction by whole words"))
         })
 }
 
-fn examine(walk: &Walk, buffer: &Buffer, machine: &Machine) -> Option<Finding> {
+fn examine(walk: &PatternWalk, buffer: &PatternBuffer, machine: &Machine) -> Option<RuleFinding> {
     if walk.is_empty() {
         return None;
     }
@@ -370,7 +374,7 @@ fn examine(walk: &Walk, buffer: &Buffer, machine: &Machine) -> Option<Finding> {
         .or_else(|| descriptor::check(walk, buffer.size_bytes, buffer.dma, machine))
 }
 
-fn bounds(walk: &Walk, buffer: &Buffer) -> Option<Finding> {
+fn bounds(walk: &PatternWalk, buffer: &PatternBuffer) -> Option<RuleFinding> {
     let (low, high) = walk.bounds()?;
     let n = buffer.elements;
     if low >= 0 && high.unsigned_abs() < n {
@@ -384,13 +388,13 @@ fn bounds(walk: &Walk, buffer: &Buffer) -> Option<Finding> {
     let fix = "Lower the offset, a size or a stride, or pad the buffer";
     let asked = if low < 0 { low } else { high };
     Some(
-        Finding::new(Rule::OutOfBounds, message)
+        RuleFinding::new(Rule::OutOfBounds, message)
             .numbers(asked.unsigned_abs(), n - 1)
             .fix(fix),
     )
 }
 
-fn blocks(walk: &Walk, buffer: &Buffer) -> Option<Finding> {
+fn blocks(walk: &PatternWalk, buffer: &PatternBuffer) -> Option<RuleFinding> {
     let n = walk.n_elements().unsigned_abs();
     if n.is_multiple_of(buffer.block) {
         return None;
@@ -410,7 +414,7 @@ fn blocks(walk: &Walk, buffer: &Buffer) -> Option<Finding> {
         format!("Walk {} elements, or make the block a divisor", group(down))
     };
     Some(
-        Finding::new(Rule::WholeBlocks, message)
+        RuleFinding::new(Rule::WholeBlocks, message)
             .numbers(n, buffer.block)
             .fix(fix),
     )

@@ -1,9 +1,9 @@
 //! Where things lie: herds and columns within the array, kinds and directions of links.
 
-use super::rule::{Finding, Findings, Rule};
+use super::rule::{Findings, Rule, RuleFinding};
 use crate::Machine;
-use crate::program::flat::Problem;
-use crate::program::{Flat, FlatError, Launch, Link, Port};
+use crate::program::flat::LaunchProblem;
+use crate::program::{ChannelLink, Flat, FlatError, Launch, Port};
 use std::collections::BTreeMap;
 
 /// Herds within the array; needs no expansion.
@@ -22,7 +22,7 @@ pub(super) fn herds(launch: &Launch, machine: &Machine, findings: &mut Findings)
                 } else {
                     format!("Begin at {} at most", limit - len)
                 };
-                let finding = Finding::new(Rule::HerdOutside, message);
+                let finding = RuleFinding::new(Rule::HerdOutside, message);
                 let finding = finding.numbers(end, limit.into()).fix(fix);
                 findings.add(&herd.name, format!("herd {}", herd.name), finding);
             }
@@ -33,28 +33,28 @@ pub(super) fn herds(launch: &Launch, machine: &Machine, findings: &mut Findings)
 /// What [`Flat::new`] refuses, as a rule.
 pub(super) fn flat_error(error: &FlatError, findings: &mut Findings) {
     let (rule, fix) = match &error.problem {
-        Problem::CoreTaken { .. } => (Rule::HerdsOverlap, "Move one of the herds"),
-        Problem::NoCore { .. } => (
+        LaunchProblem::CoreTaken { .. } => (Rule::HerdsOverlap, "Move one of the herds"),
+        LaunchProblem::NoCore { .. } => (
             Rule::NoCore,
             "Let the channel end where a herd is, or enlarge the herd",
         ),
-        Problem::Empty(_) => (Rule::ZeroSize, "Give it a size of at least 1"),
-        Problem::Copies(..) => (Rule::TooLarge, "Use fewer copies"),
-        Problem::Sources(_)
-        | Problem::Unused { .. }
-        | Problem::Shared(_)
-        | Problem::Column { .. }
-        | Problem::NotAtShim(_)
-        | Problem::NotAtMemory { .. }
-        | Problem::NotAtCore { .. }
-        | Problem::Ignored { .. } => (
+        LaunchProblem::Empty(_) => (Rule::ZeroSize, "Give it a size of at least 1"),
+        LaunchProblem::Copies(..) => (Rule::TooLarge, "Use fewer copies"),
+        LaunchProblem::Sources(_)
+        | LaunchProblem::Unused { .. }
+        | LaunchProblem::Shared(_)
+        | LaunchProblem::Column { .. }
+        | LaunchProblem::NotAtShim(_)
+        | LaunchProblem::NotAtMemory { .. }
+        | LaunchProblem::NotAtCore { .. }
+        | LaunchProblem::Ignored { .. } => (
             Rule::ChannelUse,
             "Give each end one transfer, stage end or core program that uses it",
         ),
         _ => (Rule::Malformed, ""),
     };
     findings.launch.clone_from(&error.launch);
-    let finding = Finding::new(rule, error.problem.to_string()).fix(fix);
+    let finding = RuleFinding::new(rule, error.problem.to_string()).fix(fix);
     findings.add(&error.place, error.place.clone(), finding);
 }
 
@@ -79,7 +79,7 @@ fn links(flat: &Flat<'_>, machine: &Machine, findings: &mut Findings) {
             if let Port::Shim { col } | Port::Memory { col, .. } = *port
                 && col >= machine.cols
             {
-                let finding = Finding::new(
+                let finding = RuleFinding::new(
                     Rule::ColumnOutside,
                     format!("column {col}, the array has {}", machine.cols),
                 );
@@ -93,14 +93,14 @@ fn links(flat: &Flat<'_>, machine: &Machine, findings: &mut Findings) {
                 );
             }
         }
-        if channel.decl.link == Link::Stream {
+        if channel.decl.link == ChannelLink::Stream {
             continue;
         }
         let patterns = channel.decl.from_pattern.is_some() || channel.decl.to_pattern.is_some();
         let (Port::Core { core: from }, [Port::Core { core: to }], false) =
             (channel.from, &channel.to[..], patterns)
         else {
-            let finding = Finding::new(
+            let finding = RuleFinding::new(
                 Rule::LinkEnds,
                 "a cascade or shared L1 joins one core to one core, in block order",
             );
@@ -115,14 +115,14 @@ fn links(flat: &Flat<'_>, machine: &Machine, findings: &mut Findings) {
         if let Some(finding) = link_direction(channel.decl.link, from, to) {
             findings.add(family, &place, finding);
         }
-        if channel.decl.link == Link::Cascade {
+        if channel.decl.link == ChannelLink::Cascade {
             for (end, sends) in [(from, true), (to, false)] {
                 let count = cascades.entry((end.0, end.1, sends)).or_default();
                 *count += 1;
                 if *count == 2 {
                     let way = if sends { "out of" } else { "into" };
                     let message = format!("a second cascade {way} core ({}, {})", end.0, end.1);
-                    let finding = Finding::new(Rule::Cascade, message).numbers(2, 1);
+                    let finding = RuleFinding::new(Rule::Cascade, message).numbers(2, 1);
                     findings.add(family, &place, finding.fix("Send the second by stream"));
                 }
             }
@@ -131,7 +131,7 @@ fn links(flat: &Flat<'_>, machine: &Machine, findings: &mut Findings) {
 }
 
 /// Whether a cascade or shared L1 can join these two cores.
-fn link_direction(link: Link, from: (u32, u32), to: (u32, u32)) -> Option<Finding> {
+fn link_direction(link: ChannelLink, from: (u32, u32), to: (u32, u32)) -> Option<RuleFinding> {
     let (dx, dy) = (
         i64::from(to.0) - i64::from(from.0),
         i64::from(to.1) - i64::from(from.1),
@@ -141,16 +141,16 @@ fn link_direction(link: Link, from: (u32, u32), to: (u32, u32)) -> Option<Findin
         from.0, from.1, to.0, to.1
     );
     match link {
-        Link::Stream => None,
+        ChannelLink::Stream => None,
         // Row 0 is the southernmost.
-        Link::Cascade if matches!((dx, dy), (1, 0) | (0, -1)) => None,
-        Link::Neighbour if dx.abs() + dy.abs() == 1 => None,
-        Link::Cascade => Some(
-            Finding::new(Rule::Cascade, format!("a cascade {words}"))
+        ChannelLink::Cascade if matches!((dx, dy), (1, 0) | (0, -1)) => None,
+        ChannelLink::Neighbour if dx.abs() + dy.abs() == 1 => None,
+        ChannelLink::Cascade => Some(
+            RuleFinding::new(Rule::Cascade, format!("a cascade {words}"))
                 .fix("Cascade to the next lower row or the next higher column, or use a stream"),
         ),
-        Link::Neighbour => Some(
-            Finding::new(
+        ChannelLink::Neighbour => Some(
+            RuleFinding::new(
                 Rule::Neighbour,
                 format!("shared L1 {words}, which are not adjacent"),
             )
@@ -168,7 +168,7 @@ fn element_types(flat: &Flat<'_>, findings: &mut Findings) {
             } else {
                 "drains"
             };
-            let finding = Finding::new(Rule::StageEnds, format!("nothing {what} it"));
+            let finding = RuleFinding::new(Rule::StageEnds, format!("nothing {what} it"));
             findings.add(
                 name,
                 format!("stage {name}"),
@@ -182,7 +182,7 @@ fn element_types(flat: &Flat<'_>, findings: &mut Findings) {
                     "the stage holds {}, channel {} carries {}",
                     stage.decl.element, channel.name, channel.element
                 );
-                let finding = Finding::new(Rule::ElementType, message);
+                let finding = RuleFinding::new(Rule::ElementType, message);
                 findings.add(
                     name,
                     format!("stage {name}"),

@@ -1,18 +1,18 @@
 //! What each tile has a number of: DMA channels, buffer descriptors, locks, places in task queues.
 //! Descriptors and locks of memory tiles are in [`joins`](super::joins).
 
-use super::Report;
+use super::ResourceReport;
 use super::place::at;
-use super::rule::{Finding, Findings, Rule, group};
+use super::rule::{Findings, Rule, RuleFinding, group};
 use crate::Machine;
-use crate::program::{Flat, Link, Port};
+use crate::program::{ChannelLink, Flat, Port};
 use std::collections::BTreeMap;
 
 /// Refuses what exceeds a tile's numbers, and reports the most that is used.
 pub(super) fn check(
     flat: &Flat<'_>,
     machine: &Machine,
-    report: &mut Report,
+    report: &mut ResourceReport,
     findings: &mut Findings,
 ) {
     let before = findings.list.len();
@@ -51,7 +51,7 @@ fn dma_ends(flat: &Flat<'_>) -> BTreeMap<TileAt, [Vec<usize>; 2]> {
         Port::Core { core } => TileAt::Core(flat.cores[core].col, flat.cores[core].row),
     };
     for (id, channel) in flat.channels.iter().enumerate() {
-        if channel.decl.link != Link::Stream {
+        if channel.decl.link != ChannelLink::Stream {
             continue;
         }
         ends.entry(tile(&channel.from)).or_default()[0].push(id);
@@ -62,7 +62,12 @@ fn dma_ends(flat: &Flat<'_>) -> BTreeMap<TileAt, [Vec<usize>; 2]> {
     ends
 }
 
-fn dma_channels(flat: &Flat<'_>, machine: &Machine, report: &mut Report, findings: &mut Findings) {
+fn dma_channels(
+    flat: &Flat<'_>,
+    machine: &Machine,
+    report: &mut ResourceReport,
+    findings: &mut Findings,
+) {
     for (tile, ends) in dma_ends(flat) {
         let (rule, limits) = match tile {
             TileAt::Shim(_) => (Rule::ShimChannels, &machine.shim),
@@ -99,14 +104,19 @@ fn dma_channels(flat: &Flat<'_>, machine: &Machine, report: &mut Report, finding
                     .to_string(),
             };
             let family = format!("{rule} {direction}");
-            let finding = Finding::new(rule, message).numbers(n as u64, limit.into());
+            let finding = RuleFinding::new(rule, message).numbers(n as u64, limit.into());
             findings.add(&family, tile.to_string(), finding.fix(fix));
         }
     }
 }
 
 /// Descriptors: one a block of a core end, one a task in flight on a shim channel.
-fn descriptors(flat: &Flat<'_>, machine: &Machine, report: &mut Report, findings: &mut Findings) {
+fn descriptors(
+    flat: &Flat<'_>,
+    machine: &Machine,
+    report: &mut ResourceReport,
+    findings: &mut Findings,
+) {
     for (tile, [sends, takes]) in dma_ends(flat) {
         let depth = |ids: &[usize]| {
             ids.iter()
@@ -145,7 +155,7 @@ fn descriptors(flat: &Flat<'_>, machine: &Machine, report: &mut Report, findings
 fn too_many_bds(tile: TileAt, n: u64, limit: u64, fix: &str, findings: &mut Findings) {
     if n > limit {
         let message = format!("{n} buffer descriptors of {limit}");
-        let finding = Finding::new(Rule::Descriptors, message)
+        let finding = RuleFinding::new(Rule::Descriptors, message)
             .numbers(n, limit)
             .fix(fix);
         findings.add("descriptors", tile.to_string(), finding);
@@ -153,13 +163,13 @@ fn too_many_bds(tile: TileAt, n: u64, limit: u64, fix: &str, findings: &mut Find
 }
 
 /// Two semaphores (empty, full) a core end and a neighbour channel, as mlir-aie lowers object FIFOs.
-fn locks(flat: &Flat<'_>, machine: &Machine, report: &mut Report, findings: &mut Findings) {
+fn locks(flat: &Flat<'_>, machine: &Machine, report: &mut ResourceReport, findings: &mut Findings) {
     let mut used: BTreeMap<TileAt, u64> = BTreeMap::new();
     let limit = u64::from(machine.lock_value_max);
     let value = |name: &str, place: String, blocks: u32, findings: &mut Findings| {
         if u64::from(blocks) > limit {
             let message = format!("{blocks} blocks; a lock counts to {limit}");
-            let finding = Finding::new(Rule::LockValue, message).numbers(blocks.into(), limit);
+            let finding = RuleFinding::new(Rule::LockValue, message).numbers(blocks.into(), limit);
             findings.add(
                 name,
                 place,
@@ -173,8 +183,8 @@ fn locks(flat: &Flat<'_>, machine: &Machine, report: &mut Report, findings: &mut
         for port in cores {
             let Port::Core { core } = *port else { continue };
             let (col, row) = at(flat, core);
-            let shares = channel.decl.link == Link::Neighbour && *port != channel.from;
-            if channel.decl.link != Link::Cascade && !shares {
+            let shares = channel.decl.link == ChannelLink::Neighbour && *port != channel.from;
+            if channel.decl.link != ChannelLink::Cascade && !shares {
                 *used.entry(TileAt::Core(col, row)).or_default() += 2;
             }
             value(
@@ -190,7 +200,7 @@ fn locks(flat: &Flat<'_>, machine: &Machine, report: &mut Report, findings: &mut
         report.locks = report.locks.max(n);
         if n > limit.into() {
             let message = format!("{n} locks of {limit}, two a channel end");
-            let finding = Finding::new(Rule::Locks, message).numbers(n, limit.into());
+            let finding = RuleFinding::new(Rule::Locks, message).numbers(n, limit.into());
             findings.add("locks", tile.to_string(), finding.fix("Join channels"));
         }
     }
@@ -217,7 +227,7 @@ fn task_queues(flat: &Flat<'_>, machine: &Machine, findings: &mut Findings) {
                 group(n),
                 flat.channel_name(channel)
             );
-            let finding = Finding::new(Rule::TaskQueue, message).numbers(n, limit);
+            let finding = RuleFinding::new(Rule::TaskQueue, message).numbers(n, limit);
             let place = format!("transfer {number}");
             findings.add(
                 &place,

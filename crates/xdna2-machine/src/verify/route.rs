@@ -5,11 +5,11 @@
 //! route every stream by the cheapest tree, make links in excess dearer, repeat. A refusal says
 //! that this found no routes, which for arrays of this size means that there are none or hardly any.
 
-use super::Report;
+use super::ResourceReport;
 use super::resources::TileAt;
-use super::rule::{Finding, Findings, Rule};
+use super::rule::{Findings, Rule, RuleFinding};
 use crate::Machine;
-use crate::program::{Flat, Link, Port};
+use crate::program::{ChannelLink, Flat, Port};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -29,7 +29,7 @@ struct Edge {
 }
 
 /// The array's switches and links.
-struct Grid {
+struct RouteGrid {
     cols: u32,
     rows: u32,
     edges: Vec<Edge>,
@@ -48,12 +48,12 @@ struct Net {
 pub(super) fn check(
     flat: &Flat<'_>,
     machine: &Machine,
-    report: &mut Report,
+    report: &mut ResourceReport,
     findings: &mut Findings,
 ) {
-    let mut grid = Grid::new(machine);
+    let mut grid = RouteGrid::new(machine);
     let mut nets: Vec<Net> = (flat.channels.iter())
-        .filter(|c| c.decl.link == Link::Stream)
+        .filter(|c| c.decl.link == ChannelLink::Stream)
         .map(|c| {
             let from = grid.switch(flat, &c.from);
             let mut to: Vec<usize> = c.to.iter().map(|p| grid.switch(flat, p)).collect();
@@ -92,23 +92,23 @@ pub(super) fn check(
         let place = format!("{} to {}", grid.tile(edge.from), grid.tile(edge.to));
         let message = format!("{} streams over {} ports", edge.used, edge.ports);
         let finding =
-            Finding::new(Rule::Routes, message).numbers(edge.used.into(), edge.ports.into());
+            RuleFinding::new(Rule::Routes, message).numbers(edge.used.into(), edge.ports.into());
         let fix =
             "Broadcast instead of sending copies, or place users nearer to their memory tiles";
         findings.add("routes", place, finding.fix(fix));
     }
 }
 
-fn unreachable_sink(grid: &Grid, net: &Net, findings: &mut Findings) {
+fn unreachable_sink(grid: &RouteGrid, net: &Net, findings: &mut Findings) {
     let place = format!("a stream from {}", grid.tile(net.from));
-    let finding = Finding::new(Rule::Routes, "no ports lead to all of its sinks");
+    let finding = RuleFinding::new(Rule::Routes, "no ports lead to all of its sinks");
     findings.add("routes", place, finding.fix("Move its source or its sinks"));
 }
 
-impl Grid {
-    fn new(machine: &Machine) -> Grid {
+impl RouteGrid {
+    fn new(machine: &Machine) -> RouteGrid {
         let levels = machine.rows as usize + 2;
-        let mut grid = Grid {
+        let mut grid = RouteGrid {
             cols: machine.cols,
             rows: machine.rows,
             edges: Vec::new(),

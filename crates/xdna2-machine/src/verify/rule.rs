@@ -105,16 +105,16 @@ impl fmt::Display for Refusal {
 impl std::error::Error for Refusal {}
 
 /// What is found at one place, before it is entered.
-pub(super) struct Finding {
+pub(super) struct RuleFinding {
     pub rule: Rule,
     pub message: String,
     pub numbers: Option<(u64, u64)>,
     pub suggestion: String,
 }
 
-impl Finding {
-    pub(super) fn new(rule: Rule, message: impl Into<String>) -> Finding {
-        Finding {
+impl RuleFinding {
+    pub(super) fn new(rule: Rule, message: impl Into<String>) -> RuleFinding {
+        RuleFinding {
             rule,
             message: message.into(),
             numbers: None,
@@ -123,12 +123,12 @@ impl Finding {
     }
 
     /// What was asked, and the limit.
-    pub(super) fn numbers(mut self, asked: u64, limit: u64) -> Finding {
+    pub(super) fn numbers(mut self, asked: u64, limit: u64) -> RuleFinding {
         self.numbers = Some((asked, limit));
         self
     }
 
-    pub(super) fn fix(mut self, suggestion: impl Into<String>) -> Finding {
+    pub(super) fn fix(mut self, suggestion: impl Into<String>) -> RuleFinding {
         self.suggestion = suggestion.into();
         self
     }
@@ -147,7 +147,7 @@ const MAX_LISTED: usize = 64;
 
 impl Findings {
     /// Enters a finding; `family` names the declaration that its copies share.
-    pub(super) fn add(&mut self, family: &str, place: impl Into<String>, finding: Finding) {
+    pub(super) fn add(&mut self, family: &str, place: impl Into<String>, finding: RuleFinding) {
         let key = (finding.rule, self.launch.clone(), family.to_owned());
         if let Some(&at) = self.seen.get(&key) {
             self.list[at].others += 1;
@@ -217,11 +217,11 @@ mod tests {
     fn copies_are_counted_and_lists_end() {
         let mut findings = Findings::default();
         for copy in 0..3 {
-            let finding = Finding::new(Rule::L1, "too much").numbers(2, 1);
+            let finding = RuleFinding::new(Rule::L1, "too much").numbers(2, 1);
             findings.add("herd", format!("core ({copy}, 0)"), finding);
         }
         for other in 0..1000 {
-            findings.add(&other.to_string(), "here", Finding::new(Rule::L2, "x"));
+            findings.add(&other.to_string(), "here", RuleFinding::new(Rule::L2, "x"));
         }
         let list = findings.stop().unwrap_err();
         assert_eq!(

@@ -1,12 +1,12 @@
 //! The run without data: who can go on goes on, until all have finished or none can.
 
-use super::cores::{Event, Kind, core_words};
-use crate::program::{Flat, Link, Port};
+use super::cores::{ChannelAction, ChannelEvent, core_words};
+use crate::program::{ChannelLink, Flat, Port};
 
 /// A launch's actors with the blocks they are to move at one grid point.
-pub(super) struct Network<'a, 'p> {
+pub(super) struct LaunchNetwork<'a, 'p> {
     flat: &'a Flat<'p>,
-    traces: &'a [Vec<Event>],
+    traces: &'a [Vec<ChannelEvent>],
     /// Blocks each channel carries in all.
     totals: &'a [u64],
     /// Blocks of a channel for one of the stage: (drain, fill).
@@ -24,7 +24,7 @@ pub(super) struct Stuck {
 }
 
 /// Progress of one run.
-struct State {
+struct RunState {
     /// Next event of each core.
     at: Vec<usize>,
     /// Blocks that have left their source and arrived at every sink.
@@ -36,14 +36,14 @@ struct State {
     got: Vec<Vec<(u64, u64)>>,
 }
 
-impl<'a, 'p> Network<'a, 'p> {
+impl<'a, 'p> LaunchNetwork<'a, 'p> {
     pub(super) fn new(
         flat: &'a Flat<'p>,
-        traces: &'a [Vec<Event>],
+        traces: &'a [Vec<ChannelEvent>],
         totals: &'a [u64],
         per: &'a [(u64, u64)],
-    ) -> Network<'a, 'p> {
-        Network {
+    ) -> LaunchNetwork<'a, 'p> {
+        LaunchNetwork {
             flat,
             traces,
             totals,
@@ -56,7 +56,7 @@ impl<'a, 'p> Network<'a, 'p> {
         let flat = self.flat;
         let n = flat.channels.len();
         let depths: Vec<u64> = (0..n).map(|id| depth(id).into()).collect();
-        let mut state = State {
+        let mut state = RunState {
             at: vec![0; flat.cores.len()],
             sent: vec![0; n],
             taken: vec![0; n],
@@ -100,7 +100,7 @@ impl<'a, 'p> Network<'a, 'p> {
     }
 
     /// Lets a core go on until it waits.
-    fn core(&self, core: usize, state: &mut State, depths: &[u64], woken: &mut Vec<usize>) {
+    fn core(&self, core: usize, state: &mut RunState, depths: &[u64], woken: &mut Vec<usize>) {
         let base = self.flat.cores.len();
         while let Some(event) = self.traces[core].get(state.at[core]) {
             if self.blocked(core, state, depths).is_some() {
@@ -108,16 +108,16 @@ impl<'a, 'p> Network<'a, 'p> {
             }
             let id = event.channel();
             match event.kind() {
-                Kind::New => state.taken[id] += 1,
-                Kind::Put => {
+                ChannelAction::New => state.taken[id] += 1,
+                ChannelAction::Put => {
                     state.put[id] += 1;
                     woken.push(base + id);
                 }
-                Kind::Get => {
+                ChannelAction::Get => {
                     let sink = self.sink(id, core);
                     state.got[id][sink].0 += 1;
                 }
-                Kind::Free => {
+                ChannelAction::Free => {
                     let sink = self.sink(id, core);
                     state.got[id][sink].1 += 1;
                     woken.push(base + id);
@@ -132,28 +132,28 @@ impl<'a, 'p> Network<'a, 'p> {
     }
 
     /// The channel a core waits for, and whether for a full block.
-    fn blocked(&self, core: usize, state: &State, depths: &[u64]) -> Option<(usize, bool)> {
+    fn blocked(&self, core: usize, state: &RunState, depths: &[u64]) -> Option<(usize, bool)> {
         let event = self.traces[core].get(state.at[core])?;
         let id = event.channel();
         match event.kind() {
-            Kind::Get => {
+            ChannelAction::Get => {
                 let got = state.got[id][self.sink(id, core)].0;
                 (state.sent[id] <= got).then_some((id, true))
             }
-            Kind::New => {
+            ChannelAction::New => {
                 // A shared block is one buffer for both sides; a stream has buffers at each.
                 let returned = match self.flat.channels[id].decl.link {
-                    Link::Neighbour => state.got[id].first().map_or(0, |g| g.1),
-                    Link::Stream | Link::Cascade => state.sent[id],
+                    ChannelLink::Neighbour => state.got[id].first().map_or(0, |g| g.1),
+                    ChannelLink::Stream | ChannelLink::Cascade => state.sent[id],
                 };
                 (state.taken[id] - returned >= depths[id]).then_some((id, false))
             }
-            Kind::Free | Kind::Put => None,
+            ChannelAction::Free | ChannelAction::Put => None,
         }
     }
 
     /// Moves blocks through a channel as far as they go.
-    fn channel(&self, id: usize, state: &mut State, depths: &[u64], woken: &mut Vec<usize>) {
+    fn channel(&self, id: usize, state: &mut RunState, depths: &[u64], woken: &mut Vec<usize>) {
         let before = state.sent[id];
         loop {
             if state.sent[id] >= self.totals[id] || !self.ready(id, state) {
@@ -184,7 +184,7 @@ impl<'a, 'p> Network<'a, 'p> {
     }
 
     /// Whether the source has the next block.
-    fn ready(&self, id: usize, state: &State) -> bool {
+    fn ready(&self, id: usize, state: &RunState) -> bool {
         match self.flat.channels[id].from {
             Port::Shim { .. } => true,
             Port::Core { .. } => state.put[id] > state.sent[id],
@@ -196,7 +196,7 @@ impl<'a, 'p> Network<'a, 'p> {
     }
 
     /// Blocks of a stage that every fill has completed.
-    fn filled(&self, stage: usize, state: &State) -> u64 {
+    fn filled(&self, stage: usize, state: &RunState) -> u64 {
         let fills = &self.flat.stages[stage].fills;
         let done = |id: usize| match self.per[id].1 {
             0 => u64::MAX,
@@ -206,7 +206,7 @@ impl<'a, 'p> Network<'a, 'p> {
     }
 
     /// Blocks of a stage that every drain has sent.
-    fn drained(&self, stage: usize, state: &State) -> u64 {
+    fn drained(&self, stage: usize, state: &RunState) -> u64 {
         let drains = &self.flat.stages[stage].drains;
         let done = |id: usize| match self.per[id].0 {
             0 => u64::MAX,
@@ -216,7 +216,7 @@ impl<'a, 'p> Network<'a, 'p> {
     }
 
     /// Whether a sink has room for the next block.
-    fn room(&self, id: usize, sink: usize, state: &State, depths: &[u64]) -> bool {
+    fn room(&self, id: usize, sink: usize, state: &RunState, depths: &[u64]) -> bool {
         match self.flat.channels[id].to[sink] {
             Port::Shim { .. } => true,
             Port::Core { .. } => state.sent[id] - state.got[id][sink].1 < depths[id],
@@ -230,7 +230,7 @@ impl<'a, 'p> Network<'a, 'p> {
     }
 
     /// Who waits for whom, from the first blocked core on, until someone comes up again.
-    fn stuck(&self, state: &State, depths: &[u64]) -> Stuck {
+    fn stuck(&self, state: &RunState, depths: &[u64]) -> Stuck {
         let cores = 0..self.flat.cores.len();
         let start = cores
             .into_iter()
@@ -269,7 +269,7 @@ impl<'a, 'p> Network<'a, 'p> {
     fn waits(
         &self,
         party: Party,
-        state: &State,
+        state: &RunState,
         depths: &[u64],
     ) -> Option<(usize, String, Option<Party>)> {
         match party {
@@ -310,7 +310,7 @@ impl<'a, 'p> Network<'a, 'p> {
     }
 
     /// A sink without room for the next block.
-    fn full_sink(&self, id: usize, state: &State, depths: &[u64]) -> Option<(String, Party)> {
+    fn full_sink(&self, id: usize, state: &RunState, depths: &[u64]) -> Option<(String, Party)> {
         let to = &self.flat.channels[id].to;
         let sink = (0..to.len()).find(|&s| !self.room(id, s, state, depths))?;
         Some(match to[sink] {
@@ -327,7 +327,7 @@ impl<'a, 'p> Network<'a, 'p> {
     fn stage_waits(
         &self,
         stage: usize,
-        state: &State,
+        state: &RunState,
         depths: &[u64],
     ) -> Option<(usize, String, Option<Party>)> {
         let name = self.flat.stage_name(stage);

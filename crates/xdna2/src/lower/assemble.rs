@@ -7,7 +7,7 @@ use crate::mapping::Shape;
 use crate::mapping::joined::{GEMM_PARTS, GEMV_PARTS};
 use millrace_model::graph::{Op, ValueId};
 use millrace_npu::Role;
-use millrace_xdna2_machine::program::{Part, Program, stitch};
+use millrace_xdna2_machine::program::{Program, StitchPart, stitch};
 
 /// A slot of the program to be.
 #[derive(Clone, Debug)]
@@ -164,8 +164,8 @@ impl<'g> Wired<'g> {
             .map(|names| names.iter().map(String::as_str).collect())
             .collect();
         let prefixes = self.prefixes();
-        let parts: Vec<Part<'_>> = (parts.iter().zip(&maps).zip(&prefixes))
-            .map(|((program, arg_map), prefix)| Part {
+        let parts: Vec<StitchPart<'_>> = (parts.iter().zip(&maps).zip(&prefixes))
+            .map(|((program, arg_map), prefix)| StitchPart {
                 program,
                 prefix,
                 arg_map,

@@ -10,7 +10,7 @@ use super::group::Group;
 use super::kernel::{Kernel, Kernels};
 use crate::mapping::{Named, Shape, Tiling, q4nx};
 use millrace_xdna2_machine::program::{
-    Affine, Flat, FlatError, Launch, Place, Port, Program, Span, resident,
+    Affine, Flat, FlatError, IndexRange, Launch, Place, Port, Program, resident,
 };
 use millrace_xdna2_machine::verify::Refusal;
 use millrace_xdna2_machine::{Machine, verify};
@@ -261,7 +261,7 @@ impl Free {
                     Place::Shim(shim) => *shim = at(nearest(left, fixed, col)?),
                     Place::Memory(memory) => *memory = at(col),
                     Place::Core { col: x, row: y } => {
-                        (*x, *y) = (Span::At(at(col)), Span::At(at(row)));
+                        (*x, *y) = (IndexRange::At(at(col)), IndexRange::At(at(row)));
                     }
                 }
             }

@@ -18,7 +18,7 @@ use millrace_npu::Role;
 use millrace_plan::{
     Annex, MAX_TOKENS, PlannedLaunch, TowerMatrix, TowerPlan, TowerProgram, TowerShape, TowerSlot,
 };
-use millrace_xdna2_machine::program::{Part, stitch};
+use millrace_xdna2_machine::program::{StitchPart, stitch};
 use millrace_xdna2_machine::{Machine, Program, verify};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -218,8 +218,8 @@ fn program(
         built.push(launched.built(kernels)?);
     }
     let programs: Vec<Program> = built.iter().map(|built| in_rows(built, d_model)).collect();
-    let parts: Vec<Part<'_>> = (programs.iter().zip(launches))
-        .map(|(program, launched)| Part {
+    let parts: Vec<StitchPart<'_>> = (programs.iter().zip(launches))
+        .map(|(program, launched)| StitchPart {
             program,
             prefix: launched.label,
             arg_map: launched.slots,

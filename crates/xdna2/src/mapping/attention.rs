@@ -49,7 +49,7 @@ use super::{BuildError, Mapping, Shape, ShapeError, Tiling, Tolerance, Work};
 pub(super) use balance::balanced;
 use millrace_npu::{Element, Role};
 use millrace_xdna2_machine::program::{
-    Affine, Channel, Launch, Link, Order, Pattern, Place, Span, Transfer, Var,
+    Affine, Channel, ChannelLink, GridOrder, IndexRange, Launch, Pattern, Place, Transfer, Var,
 };
 use millrace_xdna2_machine::{Machine, Numerics, Program};
 use shape::Tiled;
@@ -74,9 +74,9 @@ impl Tiled {
             args: vec![0, 1, 2, 3],
             grid: self.grid().map(small).to_vec(),
             order: if self.streamed {
-                Order::Streamed
+                GridOrder::Streamed
             } else {
-                Order::Sequential
+                GridOrder::Sequential
             },
             ..Launch::default()
         };
@@ -117,7 +117,7 @@ impl Tiled {
         let shim = || Place::Shim(stage_col());
         let memory = || Place::Memory(stage_col());
         let row = || Place::Core {
-            col: Span::Range {
+            col: IndexRange::Range {
                 start: small(self.col0(head)),
                 len: small(self.width()),
             },
@@ -191,7 +191,7 @@ impl Tiled {
         let block = [self.state_elements()];
         Channel {
             depth: 1,
-            link: Link::Cascade,
+            link: ChannelLink::Cascade,
             ..stream(name, &bundle, Element::Bf16, &block, from, to)
         }
     }
@@ -361,7 +361,7 @@ impl Mapping for Attention {
         p.check(machine)?;
         let mut launch = p.launch();
         if p.stages == 1 {
-            launch.channels.retain(|c| c.link != Link::Cascade);
+            launch.channels.retain(|c| c.link != ChannelLink::Cascade);
         }
         let q_shape = p.slot_shape(p.n_queries, p.n_heads);
         let kv_shape = p.slot_shape(p.n_keys, p.n_kv_heads);

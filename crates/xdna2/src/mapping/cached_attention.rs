@@ -37,7 +37,7 @@ use super::parts::{
 use super::{BuildError, Mapping, Named, Shape, ShapeError, Tiling, Tolerance, Work};
 use millrace_npu::{Element, Role, Slot};
 use millrace_xdna2_machine::program::{
-    Affine, Channel, Herd, Launch, Link, Order, Place, Stage, Transfer, Var,
+    Affine, Channel, ChannelLink, GridOrder, Herd, Launch, Place, Stage, Transfer, Var,
 };
 use millrace_xdna2_machine::{Machine, Numerics, Program};
 use shape::Tiled;
@@ -173,7 +173,7 @@ impl Tiled {
             deep(y, 1),
         ];
         let slice = [self.slice_elements()];
-        let link = |link: Link, channel: Channel| Channel {
+        let link = |link: ChannelLink, channel: Channel| Channel {
             link,
             ..deep(channel, 1)
         };
@@ -181,14 +181,14 @@ impl Tiled {
             let above = core(at(i(0, 1)), at(i(1, 1) + 1));
             let dims = [self.cols(), self.rows - 1];
             let down = stream("cascade", &dims, f32, &slice, above, here());
-            channels.push(link(Link::Cascade, down));
+            channels.push(link(ChannelLink::Cascade, down));
         }
         if self.spread > 1 {
             let bottom = |col: Affine| core(at(col), at(constant(0)));
             let dims = [self.heads, self.spread - 1];
             let (from, to) = (bottom(self.col()), bottom(self.col() + 1));
             let east = stream("east", &dims, f32, &slice, from, to);
-            channels.push(link(Link::Neighbour, east));
+            channels.push(link(ChannelLink::Neighbour, east));
         }
         channels
     }
@@ -276,7 +276,12 @@ impl Tiled {
             stages: vec![self.stage()],
             transfers: self.transfers(),
             herds: vec![herd],
-            ..launch("attention", &[0, 1, 2, 3, 4], &self.grid(), Order::Streamed)
+            ..launch(
+                "attention",
+                &[0, 1, 2, 3, 4],
+                &self.grid(),
+                GridOrder::Streamed,
+            )
         }
     }
 }

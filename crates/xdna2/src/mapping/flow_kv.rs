@@ -37,7 +37,7 @@ use super::parts::{
 use super::{BuildError, Mapping, Shape, ShapeError, Tiling, Tolerance, Work};
 use millrace_npu::Element;
 use millrace_xdna2_machine::program::{
-    Affine, Channel, Launch, Link, Order, Place, Stage, Transfer, Var,
+    Affine, Channel, ChannelLink, GridOrder, Launch, Place, Stage, Transfer, Var,
 };
 use millrace_xdna2_machine::{Machine, Numerics, Program};
 use shape::Tiled;
@@ -87,7 +87,7 @@ impl Tiled {
         ];
         let blocks = [d / 8, lc / 8, 8, 8];
         let neighbour = |channel: Channel| Channel {
-            link: Link::Neighbour,
+            link: ChannelLink::Neighbour,
             ..channel
         };
         for head in 0..self.col_heads {
@@ -184,7 +184,7 @@ impl Tiled {
             ],
             transfers: self.transfers(),
             herds: vec![self.herd()],
-            ..launch("attention", &[0, 1, 2, 3, 4], &grid, Order::Streamed)
+            ..launch("attention", &[0, 1, 2, 3, 4], &grid, GridOrder::Streamed)
         }
     }
 }

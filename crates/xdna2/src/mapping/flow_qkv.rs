@@ -44,7 +44,7 @@ use super::prompt_attention::{parse, reference, resident, work};
 use super::{BuildError, Mapping, Shape, ShapeError, Tiling, Tolerance, Work};
 use millrace_npu::Element;
 use millrace_xdna2_machine::program::{
-    Affine, Channel, Launch, Order, Pattern, Place, Span, Stage, Transfer, Var,
+    Affine, Channel, GridOrder, IndexRange, Launch, Pattern, Place, Stage, Transfer, Var,
 };
 use millrace_xdna2_machine::{Machine, Numerics, Program};
 use shape::Tiled;
@@ -98,7 +98,7 @@ impl Tiled {
         ];
         let blocks = [d / 8, tk / 8, 8, 8];
         for head in 0..self.col_heads {
-            let of_head = Span::Range {
+            let of_head = IndexRange::Range {
                 start: small(head * self.cores()),
                 len: small(self.cores()),
             };
@@ -249,7 +249,7 @@ impl Tiled {
             ],
             transfers: self.transfers(),
             herds: vec![self.herd()],
-            ..launch("attention", &[0, 1, 2, 3, 4], &grid, Order::Streamed)
+            ..launch("attention", &[0, 1, 2, 3, 4], &grid, GridOrder::Streamed)
         }
     }
 }

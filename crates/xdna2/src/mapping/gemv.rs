@@ -21,7 +21,7 @@ use super::{
 };
 use millrace_npu::{Element, Role};
 use millrace_xdna2_machine::program::{
-    Affine, Channel, Launch, Op, Order, Place, Stage, Transfer, Var,
+    Affine, Channel, GridOrder, Launch, Op, Place, Stage, Transfer, Var,
 };
 use millrace_xdna2_machine::{Machine, Numerics, Program};
 
@@ -317,8 +317,8 @@ impl Mapping for Gemv {
         p.check(machine)?;
         let grid = [p.m / (p.cols * p.tile_m)];
         let order = match p.streamed {
-            0 => Order::Sequential,
-            _ => Order::Streamed,
+            0 => GridOrder::Sequential,
+            _ => GridOrder::Streamed,
         };
         let gemv = Launch {
             channels: p.channels(),

@@ -20,7 +20,8 @@ use super::{
 };
 use millrace_npu::{Element, Role};
 use millrace_xdna2_machine::program::{
-    Affine, Channel, Condition, Launch, Link, Op, Operand, Order, Place, Stage, Transfer, Var,
+    Affine, Channel, ChannelLink, Condition, GridOrder, Launch, Op, Operand, Place, Stage,
+    Transfer, Var,
 };
 use millrace_xdna2_machine::{Machine, Numerics, Program};
 use std::ops::Range;
@@ -133,7 +134,7 @@ impl Tiled {
             stream("w", &each, bf16, &part, memory(), here()),
             stream("x", &[self.rows], bf16, &[self.part()], shim(), row),
             Channel {
-                link: Link::Cascade,
+                link: ChannelLink::Cascade,
                 ..deep(
                     stream("cascade", &down, f32, &[self.tile_m], above, here()),
                     1,
@@ -308,7 +309,7 @@ impl Mapping for GemvCascade {
             stages: p.stages(),
             transfers: p.transfers(),
             herds: vec![herd("cores", p.cols, p.rows, locals, p.body())],
-            ..launch("gemv", &[0, 1, 2], &grid, Order::Streamed)
+            ..launch("gemv", &[0, 1, 2], &grid, GridOrder::Streamed)
         };
         Ok(Program {
             name: "gemv_cascade".to_owned(),

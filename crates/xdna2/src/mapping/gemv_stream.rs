@@ -24,7 +24,7 @@ use super::{
 };
 use millrace_npu::Role;
 use millrace_xdna2_machine::program::{
-    Affine, Channel, Launch, Op, Operand, Order, Place, Transfer, Var,
+    Affine, Channel, GridOrder, Launch, Op, Operand, Place, Transfer, Var,
 };
 use millrace_xdna2_machine::{Machine, Numerics, Profile, Program};
 
@@ -290,7 +290,7 @@ impl Mapping for GemvStream {
             channels: p.channels(),
             transfers: p.transfers(),
             herds: vec![herd("cores", p.cols, 1, vec![vector], p.body())],
-            ..launch("gemv", &args, &[], Order::Streamed)
+            ..launch("gemv", &args, &[], GridOrder::Streamed)
         };
         let (element, result) = (self.of.element, self.of.result);
         let rows = || p.rows.iter().enumerate();

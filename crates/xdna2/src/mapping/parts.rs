@@ -4,8 +4,8 @@ use super::{BuildError, DIM_MAX, Rule, Shape, Tiling};
 use millrace_npu::{Element, Role, Slot};
 use millrace_xdna2_machine::Machine;
 use millrace_xdna2_machine::program::{
-    Affine, Channel, Herd, Launch, Link, Local, Op, Operand, Order, Pattern, Place, Span, Stage,
-    StageEnd, Transfer, Var,
+    Affine, Channel, ChannelLink, GridOrder, Herd, IndexRange, Launch, Local, Op, Operand, Pattern,
+    Place, Stage, StageEnd, Transfer, Var,
 };
 
 /// `g0`, `g1`, … times a factor.
@@ -63,18 +63,18 @@ pub(super) fn pattern(offset: Affine, dims: &[(u64, u64)]) -> Pattern {
 }
 
 /// A core end.
-pub(super) fn core(col: Span, row: Span) -> Place {
+pub(super) fn core(col: IndexRange, row: IndexRange) -> Place {
     Place::Core { col, row }
 }
 
 /// One coordinate.
-pub(super) fn at(value: Affine) -> Span {
-    Span::At(value)
+pub(super) fn at(value: Affine) -> IndexRange {
+    IndexRange::At(value)
 }
 
 /// Coordinates from 0.
-pub(super) fn upto(len: u64) -> Span {
-    Span::Range {
+pub(super) fn upto(len: u64) -> IndexRange {
+    IndexRange::Range {
         start: 0,
         len: small(len),
     }
@@ -97,7 +97,7 @@ pub(super) fn stream(
         from,
         to,
         depth: 2,
-        link: Link::Stream,
+        link: ChannelLink::Stream,
         from_pattern: None,
         to_pattern: None,
     }
@@ -252,7 +252,7 @@ pub(super) fn slot(name: &str, element: Element, shape: &[u64], role: Role) -> S
 }
 
 /// A launch with everything empty but its name, arguments and grid.
-pub(super) fn launch(name: &str, args: &[usize], grid: &[u64], order: Order) -> Launch {
+pub(super) fn launch(name: &str, args: &[usize], grid: &[u64], order: GridOrder) -> Launch {
     Launch {
         name: name.to_owned(),
         args: args.to_vec(),

@@ -54,7 +54,7 @@ pub(crate) use core_tile::tile_kv;
 pub(in crate::mapping) use core_tile::{AT, CoreTile, P, Q, STATE};
 use millrace_npu::Element;
 use millrace_xdna2_machine::program::{
-    Affine, Channel, Launch, Order, Pattern, Place, Span, Stage, Transfer, Var,
+    Affine, Channel, GridOrder, IndexRange, Launch, Pattern, Place, Stage, Transfer, Var,
 };
 use millrace_xdna2_machine::{Machine, Numerics, Program};
 pub(in crate::mapping) use problem::{Problem, parse, reference, work};
@@ -91,7 +91,7 @@ impl Tiled {
             || Place::Shim(constant(first)),
             || Place::Memory(constant(first)),
         );
-        let range = |start: u64, len: u64| Span::Range {
+        let range = |start: u64, len: u64| IndexRange::Range {
             start: small(start),
             len: small(len),
         };
@@ -246,7 +246,7 @@ impl Tiled {
             stages: heads().flat_map(|head| self.stages(head)).collect(),
             transfers: heads().flat_map(|head| self.transfers(head)).collect(),
             herds: vec![self.herd()],
-            ..launch("attention", &[0, 1, 2, 3, 4], &grid, Order::Streamed)
+            ..launch("attention", &[0, 1, 2, 3, 4], &grid, GridOrder::Streamed)
         }
     }
 }

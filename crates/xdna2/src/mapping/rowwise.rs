@@ -19,7 +19,9 @@ use super::{
     BuildError, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work, parse_dims,
 };
 use millrace_npu::{Element, Role};
-use millrace_xdna2_machine::program::{Launch, Op, Operand, Order, Pattern, Place, Transfer, Var};
+use millrace_xdna2_machine::program::{
+    GridOrder, Launch, Op, Operand, Pattern, Place, Transfer, Var,
+};
 use millrace_xdna2_machine::{Machine, Numerics, Profile, Program};
 
 /// What is done with a row.
@@ -200,7 +202,7 @@ impl Rowwise {
         };
         let n_args = 2 + parameters.len().max(1);
         let args: Vec<usize> = (0..n_args).collect();
-        let mut launch = launch(self.name, &args, &[], Order::Sequential);
+        let mut launch = launch(self.name, &args, &[], GridOrder::Sequential);
         for &(name, arg, reads) in streams {
             self.add_stream(&mut launch, p, machine, (name, arg, reads));
         }
@@ -231,7 +233,7 @@ impl Rowwise {
     /// One core that reads a single stream: its scales, which it copies, then its rows. A launch that stands
     /// beside others leaves a shim channel to them.
     fn launch_of_one_stream(&self, p: &Tiled, machine: &Machine) -> Launch {
-        let mut launch = launch(self.name, &[0, 1, 2], &[], Order::Sequential);
+        let mut launch = launch(self.name, &[0, 1, 2], &[], GridOrder::Sequential);
         self.add_stream(&mut launch, p, machine, ("x", 0, true));
         self.add_stream(&mut launch, p, machine, ("y", 2, false));
         let scales = Transfer {

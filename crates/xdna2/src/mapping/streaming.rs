@@ -8,7 +8,7 @@ use super::parts::{
 };
 use millrace_npu::Element;
 use millrace_xdna2_machine::program::{
-    Affine, Launch, Op, Order, Place, Stage, StageEnd, Transfer, Var,
+    Affine, GridOrder, Launch, Op, Place, Stage, StageEnd, Transfer, Var,
 };
 use millrace_xdna2_machine::{Machine, Profile};
 
@@ -50,7 +50,7 @@ impl Streaming<'_> {
 
     /// The launch.
     pub(super) fn launch(&self, machine: &Machine) -> Launch {
-        let mut launch = launch(self.name, self.args, &[], Order::Sequential);
+        let mut launch = launch(self.name, self.args, &[], GridOrder::Sequential);
         let bundle = [self.cols, self.rows];
         let here = || core(at(i(0, 1)), at(i(1, 1)));
         let shim = || Place::Shim(self.shim_col(machine));
@@ -85,7 +85,7 @@ impl Streaming<'_> {
     pub(super) fn launch_through_memory_tiles(&self, copies: u64) -> Launch {
         let (cols, rows, tile, element) = (self.cols, self.rows, self.tile, self.output.element);
         let points = self.share / tile;
-        let mut launch = launch(self.name, self.args, &[points], Order::Streamed);
+        let mut launch = launch(self.name, self.args, &[points], GridOrder::Streamed);
         let here = || core(at(i(0, 1)), at(i(1, 1)));
         let shim = || Place::Shim(i(0, 1));
         let memory = || Place::Memory(i(0, 1));

@@ -1,7 +1,7 @@
 //! How far whole models are off: what stands beside the total of a pass.
 
 use millrace_plan::predict::ModelError;
-use millrace_xdna2_machine::profile::Scope;
+use millrace_xdna2_machine::profile::ErrorScope;
 use millrace_xdna2_machine::{Machine, Profile};
 
 /// The error of whole models under a profile ([`Profile::error_of`]); `None` where none was measured,
@@ -11,13 +11,13 @@ pub fn model_error(profile: &Profile, machine: &Machine) -> Option<ModelError> {
         return None;
     }
     Some(ModelError {
-        prompt_percent: profile.error_of(Scope::Prompt)?,
-        token_percent: profile.error_of(Scope::Token)?,
+        prompt_percent: profile.error_of(ErrorScope::Prompt)?,
+        token_percent: profile.error_of(ErrorScope::Token)?,
     })
 }
 
 /// The error of single kernels likewise.
 pub fn kernel_error_percent(profile: &Profile, machine: &Machine) -> Option<f64> {
-    let error = profile.error_of(Scope::Kernel);
+    let error = profile.error_of(ErrorScope::Kernel);
     error.filter(|_| profile.is_measured_on(machine))
 }

@@ -11,10 +11,10 @@ use millrace_plan::{
     BenchError, Choice, KernelReport, KernelRequest, KernelSubject, RankedTiling, SettingError,
     Sweep, Workbench,
 };
-use millrace_xdna2_machine::functional;
 use millrace_xdna2_machine::program::text;
+use millrace_xdna2_machine::simulate;
 use millrace_xdna2_machine::timing::{self, Timing};
-use millrace_xdna2_machine::verify::{self, Report as Resources};
+use millrace_xdna2_machine::verify::{self, ResourceReport as Resources};
 use millrace_xdna2_machine::{Machine, Numerics, Profile, Program};
 use report::Report;
 use serde::Serialize;
@@ -263,9 +263,9 @@ impl Case {
     }
 
     fn predict(&self, trace_spans: usize) -> Result<Timing, BenchError> {
-        let options = timing::Options {
+        let options = timing::TimingOptions {
             trace_spans,
-            ..timing::Options::default()
+            ..timing::TimingOptions::default()
         };
         let timing = timing::predict_with(&self.program, &self.machine, &self.profile, &options);
         timing.map_err(|error| BenchError::Failed(error.to_string()))
@@ -281,7 +281,11 @@ impl Case {
             Numerics::Bfp16 => Some(mapping.reference(shape, tiling, &slots)),
         };
         let start = Instant::now();
-        let counters = functional::run(&self.program, &mut slots, &functional::Options::new(cpu));
+        let counters = simulate::run(
+            &self.program,
+            &mut slots,
+            &simulate::SimulateOptions::new(cpu),
+        );
         let counters = counters.map_err(|fault| BenchError::Failed(fault.to_string()))?;
         let host_s = start.elapsed().as_secs_f64();
         let tolerance = mapping.tolerance();
@@ -322,7 +326,7 @@ impl Case {
         let program = &self.program;
         let mut contents = contents(&program.slots, inputs, request.seed)?;
         let start = Instant::now();
-        functional::run(program, &mut contents, &functional::Options::new(cpu))
+        simulate::run(program, &mut contents, &simulate::SimulateOptions::new(cpu))
             .map_err(|fault| BenchError::Failed(fault.to_string()))?;
         let host_s = start.elapsed().as_secs_f64();
         let shown = |slot: &Slot| slot.role == Role::Output || outputs.contains(&slot.name);

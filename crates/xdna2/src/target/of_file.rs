@@ -43,7 +43,7 @@ mod tests {
     use millrace_format::Source;
     use millrace_model::Model;
     use millrace_model::recipe::Recipe;
-    use millrace_model::synth::Geometry;
+    use millrace_model::synth::ModelGeometry;
 
     #[test]
     fn files_of_mostly_four_bits_keep_them() {
@@ -63,7 +63,7 @@ mod tests {
             ("Q5_0", None),
         ];
         for geometry in ["llama-3.2-1b", "llama-tiny"] {
-            let geometry = Geometry::named(geometry).expect("a geometry");
+            let geometry = ModelGeometry::named(geometry).expect("a geometry");
             for (recipe, expected) in recipes {
                 let parsed = Recipe::parse(recipe).expect(recipe);
                 let model = Model::without_weights(geometry, None, parsed, Source::Gguf);

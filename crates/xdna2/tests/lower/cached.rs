@@ -133,7 +133,7 @@ fn a_later_chunk_of_a_prompt_sees_the_cache() {
 fn every_geometry_has_times_and_programs() {
     let machine = Machine::npu2();
     let profile = Profile::builtin(Profile::DEFAULT).unwrap();
-    for geometry in millrace_model::synth::Geometry::all() {
+    for geometry in millrace_model::synth::ModelGeometry::all() {
         let graph = graph_from(geometry.name(), Some(7), Source::HuggingFace);
         let max_tokens = cache_rows(&graph, &machine, Features::of(Mode::Best), 5000);
         assert!((5000..5000 + 8192).contains(&max_tokens));

@@ -15,7 +15,7 @@ use millrace_format::{Checkpoint, Source};
 use millrace_model::Model;
 use millrace_model::graph::{Graph, Linear, Op, ValueId, WeightId};
 use millrace_model::recipe::Recipe;
-use millrace_model::synth::Geometry;
+use millrace_model::synth::ModelGeometry;
 use millrace_xdna2::lower::{
     self, ATTENTION_ALONE, AttentionOn, Binding, Feature, Features, HostStep, IndexSets,
     LowerError, Mode, Options, Place, Plan, PlannedProgram, Step, TableRows, WeightLayout,
@@ -39,7 +39,7 @@ fn plain(mode: Mode, n_tokens: u64) -> Options {
 }
 
 fn graph_from(name: &str, n_layers: Option<usize>, source: Source) -> Graph {
-    let geometry = Geometry::named(name).unwrap();
+    let geometry = ModelGeometry::named(name).unwrap();
     let recipe = Recipe::parse("bf16").unwrap();
     let model = Model::without_weights(geometry, n_layers, recipe, source);
     model.unwrap().graph
@@ -328,7 +328,7 @@ fn what_a_mapping_refuses_is_the_hosts_with_the_rule() {
 #[test]
 fn every_geometry_lowers_to_programs_the_verifier_accepts() {
     let machine = Machine::npu2();
-    for geometry in Geometry::all() {
+    for geometry in ModelGeometry::all() {
         for source in [Source::Gguf, Source::HuggingFace] {
             let graph = graph_from(geometry.name(), Some(2), source);
             let plans = [

@@ -5,7 +5,7 @@ use millrace_kernels::{Cpu, CpuOptions};
 use millrace_npu::Role;
 use millrace_xdna2::lower::{Options, PlannedProgram};
 use millrace_xdna2::mapping;
-use millrace_xdna2_machine::functional;
+use millrace_xdna2_machine::simulate;
 
 /// bf16 values in [-1, 1) of a generator with a fixed seed.
 fn random_bytes(n_bytes: usize, state: &mut u64) -> Vec<u8> {
@@ -41,8 +41,8 @@ fn check_numbers(planned: &PlannedProgram) {
         }
     }
     let cpu = Cpu::new(CpuOptions::default()).unwrap();
-    let options = functional::Options::new(&cpu);
-    functional::run(
+    let options = simulate::SimulateOptions::new(&cpu);
+    simulate::run(
         millrace_xdna2::lower::program_of(planned).unwrap(),
         &mut run,
         &options,

@@ -6,7 +6,7 @@ use millrace_npu::Role;
 use millrace_xdna2::lower::{
     self, AttentionOn, Binding, Feature, Features, Mode, Options, Plan, WeightLayout, program_of,
 };
-use millrace_xdna2_machine::program::{Affine, Place, Span, resident};
+use millrace_xdna2_machine::program::{Affine, IndexRange, Place, resident};
 use millrace_xdna2_machine::verify::verify;
 use millrace_xdna2_machine::{Machine, Profile, timing};
 use std::collections::BTreeSet;
@@ -305,7 +305,10 @@ fn a_tokens_kernels_stand_side_by_side() {
                 (launch.herds[0].col, launch.herds[0].row) = (0, 0);
                 let core = |place: &mut Place| {
                     if let Place::Core { col, row } = place {
-                        (*col, *row) = (Span::At(Affine::new(0)), Span::At(Affine::new(0)));
+                        (*col, *row) = (
+                            IndexRange::At(Affine::new(0)),
+                            IndexRange::At(Affine::new(0)),
+                        );
                     }
                 };
                 for channel in &mut launch.channels {

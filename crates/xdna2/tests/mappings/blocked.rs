@@ -2,7 +2,7 @@
 
 use crate::{build, case};
 use millrace_kernels::{Cpu, CpuOptions};
-use millrace_xdna2_machine::functional::{self, Options};
+use millrace_xdna2_machine::simulate::{self, SimulateOptions};
 use millrace_xdna2_machine::{Machine, Numerics};
 
 /// A program's outputs and those of both references, as numbers.
@@ -16,7 +16,7 @@ fn results(name: &str, shape: &str, overrides: &str) -> [Vec<u8>; 3] {
     let exact = mapping.reference(&shape, &tiling, &slots);
     let emulated = mapping.reference_in(Numerics::Bfp16, &shape, &tiling, &slots);
     let cpu = Cpu::new(CpuOptions::default()).unwrap();
-    functional::run(&program, &mut slots, &Options::new(&cpu)).unwrap();
+    simulate::run(&program, &mut slots, &SimulateOptions::new(&cpu)).unwrap();
     let (slot, emulated) = emulated.into_iter().next_back().unwrap();
     let (_, exact) = exact.into_iter().next_back().unwrap();
     [slots.swap_remove(slot), emulated, exact]

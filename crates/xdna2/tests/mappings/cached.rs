@@ -6,7 +6,7 @@ use half::bf16;
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_xdna2::mapping::Rule;
 use millrace_xdna2_machine::Machine;
-use millrace_xdna2_machine::functional::{self, Options};
+use millrace_xdna2_machine::simulate::{self, SimulateOptions};
 use millrace_xdna2_machine::{Profile, timing};
 
 const NAME: &str = "cached-attention";
@@ -26,7 +26,7 @@ fn run_on(shape: &str, overrides: &str, mut slots: Vec<Vec<u8>>) -> Vec<u8> {
     let program = build(mapping, &shape, &tiling, &Machine::npu2());
     let expected = mapping.reference(&shape, &tiling, &slots).swap_remove(0);
     let cpu = Cpu::new(CpuOptions::default()).unwrap();
-    functional::run(&program, &mut slots, &Options::new(&cpu)).unwrap();
+    simulate::run(&program, &mut slots, &SimulateOptions::new(&cpu)).unwrap();
     assert!(slots[expected.0] == expected.1, "{shape}");
     slots.swap_remove(4)
 }

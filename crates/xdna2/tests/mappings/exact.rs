@@ -3,7 +3,7 @@
 use crate::{GEMMS, build, case, check};
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_xdna2_machine::Machine;
-use millrace_xdna2_machine::functional::{self, Options};
+use millrace_xdna2_machine::simulate::{self, SimulateOptions};
 
 #[test]
 fn gemm_on_every_output_path() {
@@ -308,7 +308,7 @@ fn first_rows(length: usize, tiling: &str, n: usize) -> Vec<u8> {
         slot.truncate(length * row);
     }
     let cpu = Cpu::new(CpuOptions::default()).unwrap();
-    functional::run(&program, &mut slots, &Options::new(&cpu)).unwrap();
+    simulate::run(&program, &mut slots, &SimulateOptions::new(&cpu)).unwrap();
     slots[3].truncate(n * Q_ROW);
     slots.swap_remove(3)
 }

@@ -4,8 +4,8 @@
 use crate::{build, case, check, find, fits, refused};
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_xdna2::mapping::{Rule, moved_bytes};
-use millrace_xdna2_machine::functional::{self, Options};
-use millrace_xdna2_machine::program::{Link, resident};
+use millrace_xdna2_machine::program::{ChannelLink, resident};
+use millrace_xdna2_machine::simulate::{self, SimulateOptions};
 use millrace_xdna2_machine::verify::verify;
 use millrace_xdna2_machine::{Machine, Profile, timing};
 
@@ -126,7 +126,7 @@ fn its_bits_are_those_of_broadcast_keys() {
             let (mapping, shape, tiling) = case(name, shape, "");
             let program = build(mapping, &shape, &tiling, &machine);
             let mut slots = find(NAME).inputs(&shape, 3);
-            functional::run(&program, &mut slots, &Options::new(&cpu)).unwrap();
+            simulate::run(&program, &mut slots, &SimulateOptions::new(&cpu)).unwrap();
             slots.swap_remove(4)
         };
         assert!(run(NAME) == run("prompt-attention"), "{shape}");
@@ -282,7 +282,10 @@ mod pairs {
         let program = build(mapping, &shape, &tiling, &Machine::npu2());
         let launch = &program.launches[0];
         assert_eq!((launch.herds[0].cols, launch.herds[0].rows), (2, 4));
-        let shared = launch.channels.iter().filter(|c| c.link == Link::Neighbour);
+        let shared = launch
+            .channels
+            .iter()
+            .filter(|c| c.link == ChannelLink::Neighbour);
         let shared: Vec<&str> = shared.map(|c| c.name.as_str()).collect();
         assert_eq!(shared, ["f0", "c0", "f1", "c1"]);
         // With a window it is the same configuration, but for constants.
@@ -305,7 +308,7 @@ mod pairs {
             let (mapping, shape, tiling) = case(NAME, text, "");
             let program = build(mapping, &shape, &tiling, &machine);
             let mut slots = slots.to_vec();
-            functional::run(&program, &mut slots, &Options::new(&cpu)).unwrap();
+            simulate::run(&program, &mut slots, &SimulateOptions::new(&cpu)).unwrap();
             let y = slots.swap_remove(4);
             let values = y
                 .chunks_exact(2)

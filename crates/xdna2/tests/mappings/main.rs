@@ -17,7 +17,7 @@ mod traffic;
 
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_xdna2::mapping::{self, Mapping, Shape, Tiling};
-use millrace_xdna2_machine::functional::{self, Options};
+use millrace_xdna2_machine::simulate::{self, SimulateOptions};
 use millrace_xdna2_machine::verify::verify;
 use millrace_xdna2_machine::{Machine, Program};
 
@@ -61,7 +61,7 @@ fn build(mapping: &dyn Mapping, shape: &Shape, tiling: &Tiling, machine: &Machin
 fn execute(mapping: &dyn Mapping, shape: &Shape, tiling: &Tiling, slots: &mut [Vec<u8>]) {
     let program = build(mapping, shape, tiling, &Machine::npu2());
     let cpu = Cpu::new(CpuOptions::default()).unwrap();
-    functional::run(&program, slots, &Options::new(&cpu)).unwrap();
+    simulate::run(&program, slots, &SimulateOptions::new(&cpu)).unwrap();
 }
 
 /// Runs a program on the mapping's inputs; what differs from the reference, if anything.
@@ -70,7 +70,7 @@ fn run(mapping: &dyn Mapping, shape: &Shape, tiling: &Tiling, program: &Program)
     let expected = mapping.reference(shape, tiling, &slots);
     assert!(!expected.is_empty());
     let cpu = Cpu::new(CpuOptions::default()).unwrap();
-    if let Err(fault) = functional::run(program, &mut slots, &Options::new(&cpu)) {
+    if let Err(fault) = simulate::run(program, &mut slots, &SimulateOptions::new(&cpu)) {
         return Some(fault.to_string());
     }
     expected.into_iter().find_map(|(slot, expected)| {

@@ -6,8 +6,8 @@ use half::bf16;
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_plan::Reach;
 use millrace_xdna2::mapping::{Rule, Shape, Tiling};
-use millrace_xdna2_machine::functional::{self, Options};
 use millrace_xdna2_machine::program::resident;
+use millrace_xdna2_machine::simulate::{self, SimulateOptions};
 use millrace_xdna2_machine::{Machine, Profile, timing};
 
 const NAME: &str = "prompt-attention";
@@ -17,7 +17,7 @@ fn run(shape: &Shape, tiling: &Tiling, slots: &[Vec<u8>]) -> Vec<u8> {
     let program = build(find(NAME), shape, tiling, &Machine::npu2());
     let cpu = Cpu::new(CpuOptions::default()).unwrap();
     let mut slots = slots.to_vec();
-    functional::run(&program, &mut slots, &Options::new(&cpu)).unwrap();
+    simulate::run(&program, &mut slots, &SimulateOptions::new(&cpu)).unwrap();
     slots.swap_remove(4)
 }
 

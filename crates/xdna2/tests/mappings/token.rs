@@ -5,8 +5,8 @@ use half::bf16;
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_xdna2::mapping::Rule;
 use millrace_xdna2_machine::Machine;
-use millrace_xdna2_machine::functional::{self, Options};
 use millrace_xdna2_machine::program::resident;
+use millrace_xdna2_machine::simulate::{self, SimulateOptions};
 
 const NAME: &str = "token-attention";
 
@@ -47,7 +47,7 @@ fn run_at(shape: &str, (position, oldest): (u32, u32)) -> Vec<u8> {
     let program = build(mapping, &shape, &tiling, &Machine::npu2());
     let expected = mapping.reference(&shape, &tiling, &slots).swap_remove(0);
     let cpu = Cpu::new(CpuOptions::default()).unwrap();
-    functional::run(&program, &mut slots, &Options::new(&cpu)).unwrap();
+    simulate::run(&program, &mut slots, &SimulateOptions::new(&cpu)).unwrap();
     assert!(slots[expected.0] == expected.1, "{shape} at {position}");
     slots.swap_remove(expected.0)
 }

@@ -5,7 +5,7 @@ use millrace_format::Source;
 use millrace_model::Model;
 use millrace_model::graph::Graph;
 use millrace_model::recipe::Recipe;
-use millrace_model::synth::Geometry;
+use millrace_model::synth::ModelGeometry;
 use millrace_npu::trace::check_chrome;
 use millrace_plan::Planner;
 use millrace_plan::predict::{self, PassCost, PredictError, Prediction, Work};
@@ -17,7 +17,7 @@ use millrace_xdna2_machine::{Machine, Profile, timing};
 const MIB: u64 = 1 << 20;
 
 fn graph(name: &str) -> Graph {
-    let geometry = Geometry::named(name).unwrap();
+    let geometry = ModelGeometry::named(name).unwrap();
     let recipe = Recipe::parse("bf16").unwrap();
     let model = Model::without_weights(geometry, None, recipe, Source::HuggingFace);
     model.unwrap().graph

@@ -6,7 +6,7 @@ mod mutated;
 
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_xdna2::mapping;
-use millrace_xdna2_machine::functional::{self, Options};
+use millrace_xdna2_machine::simulate::{self, SimulateOptions};
 use millrace_xdna2_machine::verify::{Refusal, verify};
 use millrace_xdna2_machine::{Machine, Numerics, Program};
 
@@ -269,7 +269,8 @@ fn results_do_not_depend_on_threads() {
         let mut results = [1, 2, 3].map(|n_threads| {
             let mut slots = inputs.clone();
             let cpu = cpu(n_threads);
-            let counters = functional::run(&program, &mut slots, &Options::new(&cpu)).unwrap();
+            let counters =
+                simulate::run(&program, &mut slots, &SimulateOptions::new(&cpu)).unwrap();
             (slots, counters)
         });
         assert!(results[0].0 != inputs, "{name} wrote nothing");

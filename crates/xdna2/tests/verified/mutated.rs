@@ -2,7 +2,7 @@
 
 use super::programs;
 use millrace_xdna2_machine::program::{Program, text};
-use millrace_xdna2_machine::{Machine, functional, verify};
+use millrace_xdna2_machine::{Machine, simulate, verify};
 use std::path::Path;
 
 /// The programs of the verifier's own tests: one that is accepted or rejected each.
@@ -119,12 +119,12 @@ fn runs(program: &Program, cpu: &millrace_kernels::Cpu) -> Result<(), String> {
         .iter()
         .map(|s| s.size_bytes().unwrap_or(0) as usize);
     let mut buffers: Vec<Vec<u8>> = sizes.map(|n| vec![0; n]).collect();
-    let options = functional::Options {
+    let options = simulate::SimulateOptions {
         max_units: 1 << 22,
-        ..functional::Options::new(cpu)
+        ..simulate::SimulateOptions::new(cpu)
     };
-    match functional::run(program, &mut buffers, &options) {
-        Ok(_) | Err(functional::Fault::Budget { .. }) => Ok(()),
+    match simulate::run(program, &mut buffers, &options) {
+        Ok(_) | Err(simulate::SimulationFault::Budget { .. }) => Ok(()),
         Err(fault) => Err(fault.to_string()),
     }
 }

@@ -1,15 +1,15 @@
 //! `bench --draft`: speed with and without drafts, in turn, on texts that repeat themselves and texts that do not.
 
-use super::Args;
-use super::report::Format;
+use super::BenchArgs;
+use super::report::ReportFormat;
 use crate::draft_args::{self, Draft};
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::interrupt;
-use crate::output::{Align, Out, Table, Ui, rate};
-use crate::progress::Progress;
+use crate::output::{Align, Out, TextTable, Ui, rate};
+use crate::progress::ProgressDisplay;
 use crate::target_args::DeviceArgs;
 use millrace_runtime::{
-    BatchItem, Engine, EngineOptions, Event, GenerateParams, LoadedModel, LogitsFor,
+    BatchItem, Engine, EngineOptions, GenerateParams, GenerationEvent, LoadedModel, LogitsFor,
     SpeculationStats, Speculator, StepOutput, Turn, speculate_turn,
 };
 use serde_json::json;
@@ -33,35 +33,35 @@ struct Workload {
 
 /// Times of one writing.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sample {
+struct WritingTimes {
     n_tokens: usize,
     ns: u64,
 }
 
 /// A workload's result.
-struct Row {
+struct SpeculationRow {
     name: &'static str,
     what: &'static str,
     n_gen: usize,
-    plain: Vec<Sample>,
-    drafted: Vec<Sample>,
+    plain: Vec<WritingTimes>,
+    drafted: Vec<WritingTimes>,
     stats: SpeculationStats,
 }
 
-fn tokens_per_s(samples: &[Sample]) -> f64 {
+fn tokens_per_s(samples: &[WritingTimes]) -> f64 {
     let n: usize = samples.iter().map(|s| s.n_tokens).sum();
     let ns: u64 = samples.iter().map(|s| s.ns).sum();
     n as f64 * 1e9 / ns.max(1) as f64
 }
 
-impl Row {
+impl SpeculationRow {
     fn speed_up(&self) -> f64 {
         tokens_per_s(&self.drafted) / tokens_per_s(&self.plain).max(f64::MIN_POSITIVE)
     }
 }
 
 /// The texts, of `n_gen` tokens each.
-fn workloads(model: &LoadedModel, n_gen: usize, own: Option<&str>) -> Outcome<Vec<Workload>> {
+fn workloads(model: &LoadedModel, n_gen: usize, own: Option<&str>) -> CommandResult<Vec<Workload>> {
     let tokenizer = model.tokenizer()?;
     let encode = |text: &str| tokenizer.encode_continued(text, false).0;
     let prose = encode(own.unwrap_or(PROSE));
@@ -70,7 +70,7 @@ fn workloads(model: &LoadedModel, n_gen: usize, own: Option<&str>) -> Outcome<Ve
     let n_before = (prose.len() / 4).clamp(1, 64).min(prose.len());
     let n_behind = n_gen.min(prose.len() - n_before);
     if n_behind < 16 {
-        return Err(Failure::usage(format!(
+        return Err(CommandFailure::usage(format!(
             "the text has {} tokens: too few to measure on",
             prose.len()
         ))
@@ -121,7 +121,7 @@ impl Pair {
         workload: &Workload,
         n_gen: usize,
         with_drafts: bool,
-    ) -> Outcome<(Sample, Vec<u32>)> {
+    ) -> CommandResult<(WritingTimes, Vec<u32>)> {
         let start = Instant::now();
         let seq = self.engine.create()?;
         let params = GenerateParams {
@@ -137,8 +137,8 @@ impl Pair {
         let turn = turn.forcing(&workload.forced);
         let first = &mut None;
         let is_measured_here = self.engine.device_time().is_none();
-        let mut on_event = |event: Event<'_>| {
-            if let Event::Prefill { done, total } = event
+        let mut on_event = |event: GenerationEvent<'_>| {
+            if let GenerationEvent::Prefill { done, total } = event
                 && done == total
             {
                 *first = Some(Instant::now());
@@ -171,25 +171,25 @@ impl Pair {
             _ => self.clock(start) - before_ns,
         };
         if interrupt::is_raised() {
-            return Err(Failure::interrupted());
+            return Err(CommandFailure::interrupted());
         }
         self.engine.release(seq)?;
         self.speculator.forget(seq)?;
         // On a device the first token is a step like the others.
         let n_tokens = done.timings.n_decode - usize::from(is_measured_here);
-        Ok((Sample { n_tokens, ns }, done.tokens))
+        Ok((WritingTimes { n_tokens, ns }, done.tokens))
     }
 }
 
 /// Where and with what to measure.
 pub(super) struct Setup<'a> {
-    pub(super) args: &'a Args,
+    pub(super) args: &'a BenchArgs,
     pub(super) device: &'a DeviceArgs,
     pub(super) options: EngineOptions,
 }
 
 /// Measures a model with a drafter.
-pub(super) fn run(setup: Setup<'_>, model: &Arc<LoadedModel>, ui: Ui) -> Outcome {
+pub(super) fn run(setup: Setup<'_>, model: &Arc<LoadedModel>, ui: Ui) -> CommandResult {
     let Setup {
         args,
         device,
@@ -211,18 +211,18 @@ pub(super) fn run(setup: Setup<'_>, model: &Arc<LoadedModel>, ui: Ui) -> Outcome
         .iter()
         .map(|(n, w)| w.prompt.len() + n.max(&w.forced.len()) + 1);
     let Some(n_ctx) = most.max() else {
-        return Err(Failure::usage("nothing to measure: -n is 0"));
+        return Err(CommandFailure::usage("nothing to measure: -n is 0"));
     };
     let options = EngineOptions {
         n_ctx: Some(n_ctx),
         ..options
     };
     let opened = args.draft.open(model, &args.model, device, &options, ui)?;
-    let draft: Draft = opened.ok_or_else(|| Failure::usage("--draft is missing"))?;
+    let draft: Draft = opened.ok_or_else(|| CommandFailure::usage("--draft is missing"))?;
     let engine = device.make(model, options.clone(), ui)?;
     let speculator = draft.speculator(&*engine, device, &options, ui)?;
     let mut pair = Pair { engine, speculator };
-    let progress = Progress::steps(ui, (all.len() * args.repetitions as usize) as u64);
+    let progress = ProgressDisplay::steps(ui, (all.len() * args.repetitions as usize) as u64);
     let mut rows = Vec::new();
     for (n_gen, workload) in &all {
         progress.message(workload.name);
@@ -237,9 +237,9 @@ fn measure(
     pair: &mut Pair,
     workload: &Workload,
     n_gen: usize,
-    args: &Args,
-    progress: &Progress,
-) -> Outcome<Row> {
+    args: &BenchArgs,
+    progress: &ProgressDisplay,
+) -> CommandResult<SpeculationRow> {
     if !args.no_warmup {
         pair.write(workload, n_gen.min(16), false)?;
         pair.write(workload, n_gen, true)?;
@@ -256,14 +256,14 @@ fn measure(
                 "{}: drafts changed the text; please report this",
                 workload.name
             );
-            return Err(Failure::new(crate::exit::Exit::Failed, message));
+            return Err(CommandFailure::new(crate::exit::Exit::Failed, message));
         }
         let (of_plain, of_drafted) = if drafts_first { (b, a) } else { (a, b) };
         plain.push(of_plain);
         drafted.push(of_drafted);
         progress.advance(1);
     }
-    Ok(Row {
+    Ok(SpeculationRow {
         name: workload.name,
         what: workload.what,
         n_gen: plain[0].n_tokens,
@@ -273,12 +273,12 @@ fn measure(
     })
 }
 
-fn print(args: &Args, pair: &Pair, rows: &[Row]) -> Outcome {
+fn print(args: &BenchArgs, pair: &Pair, rows: &[SpeculationRow]) -> CommandResult {
     let mut out = Out::new();
     let times = pair.engine.device_time();
     let times = times.map_or_else(|| "measured".to_owned(), |times| times.to_string());
     let draft = args.draft.draft.as_deref().unwrap_or_default();
-    if args.output != Format::Md {
+    if args.output != ReportFormat::Md {
         let rows: Vec<_> = rows
             .iter()
             .map(|row| {
@@ -306,7 +306,7 @@ fn print(args: &Args, pair: &Pair, rows: &[Row]) -> Outcome {
         pair.engine.name()
     ))?;
     let right = Align::Right;
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         ("text", Align::Left),
         ("tokens", right),
         ("plain t/s", right),

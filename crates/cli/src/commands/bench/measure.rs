@@ -1,6 +1,6 @@
 //! Running a test and taking its time.
 
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::interrupt;
 use millrace_runtime::{BatchItem, Engine, Error, LogitsFor, SeqId, StepOutput};
 use std::time::Instant;
@@ -53,15 +53,15 @@ impl Test {
 }
 
 /// An engine and the sequences that tests run in.
-pub(crate) struct Bench {
+pub(crate) struct BenchSession {
     engine: Box<dyn Engine>,
     output: StepOutput,
     sequences: Vec<SeqId>,
     tokens: TokenSource,
 }
 
-impl Bench {
-    pub(crate) fn new(mut engine: Box<dyn Engine>) -> Outcome<Bench> {
+impl BenchSession {
+    pub(crate) fn new(mut engine: Box<dyn Engine>) -> CommandResult<BenchSession> {
         let tokens = TokenSource {
             state: 1,
             vocab_size: engine.model().model().config.vocab_size,
@@ -70,7 +70,7 @@ impl Bench {
         let sequences = (0..n_sequences)
             .map(|_| engine.create())
             .collect::<Result<_, _>>()?;
-        Ok(Bench {
+        Ok(BenchSession {
             engine,
             output: StepOutput::default(),
             sequences,
@@ -84,7 +84,7 @@ impl Bench {
 
     /// Nanoseconds that the test takes, as the device says where there is one and measured here
     /// otherwise; filling the contexts up to their depth does not count.
-    pub(crate) fn run(&mut self, test: &Test) -> Outcome<u64> {
+    pub(crate) fn run(&mut self, test: &Test) -> CommandResult<u64> {
         for index in 0..test.n_sequences {
             self.go_to(index, test.n_depth)?;
         }
@@ -105,7 +105,7 @@ impl Bench {
     }
 
     /// Leaves exactly `depth` tokens in a context, keeping what is there if it can be kept.
-    fn go_to(&mut self, index: usize, depth: usize) -> Outcome {
+    fn go_to(&mut self, index: usize, depth: usize) -> CommandResult {
         let seq = self.sequences[index];
         match self.engine.truncate(seq, depth) {
             Ok(()) => {}
@@ -123,7 +123,7 @@ impl Bench {
     }
 
     /// Appends the first `n_each` tokens to the first sequence, the next to the next, and so on.
-    fn step(&mut self, tokens: &[u32], n_each: usize, logits: LogitsFor) -> Outcome {
+    fn step(&mut self, tokens: &[u32], n_each: usize, logits: LogitsFor) -> CommandResult {
         refuse_if_interrupted()?;
         let parts = self.sequences.iter().zip(tokens.chunks(n_each));
         let batch: Vec<BatchItem<'_>> = parts
@@ -134,9 +134,9 @@ impl Bench {
     }
 }
 
-fn refuse_if_interrupted() -> Outcome {
+fn refuse_if_interrupted() -> CommandResult {
     if interrupt::is_raised() {
-        return Err(Failure::interrupted());
+        return Err(CommandFailure::interrupted());
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! Results as Markdown, CSV, JSON or JSON lines, a row at a time.
 
 use super::measure::Test;
-use crate::describe::Summary;
-use crate::exit::Outcome;
+use crate::describe::CheckpointSummary;
+use crate::exit::CommandResult;
 use crate::output::Out;
 use millrace_runtime::{Engine, KvType};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How results are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Format {
+pub(super) enum ReportFormat {
     /// A Markdown table
     Md,
     /// Comma-separated values, with headings
@@ -22,8 +22,8 @@ pub(super) enum Format {
 }
 
 /// A measured test.
-pub(super) struct Row<'a> {
-    pub(super) summary: &'a Summary,
+pub(super) struct BenchRow<'a> {
+    pub(super) summary: &'a CheckpointSummary,
     pub(super) cpu_name: &'a str,
     pub(super) engine: &'a dyn Engine,
     pub(super) kv_type: KvType,
@@ -34,7 +34,7 @@ pub(super) struct Row<'a> {
     pub(super) samples_ns: Vec<u64>,
 }
 
-impl Row<'_> {
+impl BenchRow<'_> {
     fn samples_ts(&self) -> Vec<f64> {
         let n = self.test.n_measured() as f64;
         self.samples_ns
@@ -147,14 +147,14 @@ const COLUMNS: [(&str, usize); 7] = [
 
 /// Prints rows as they come.
 pub(super) struct Reporter {
-    format: Format,
+    format: ReportFormat,
     out: Out,
     rows: Vec<Value>,
     is_first: bool,
 }
 
 impl Reporter {
-    pub(super) fn new(format: Format, out: Out) -> Reporter {
+    pub(super) fn new(format: ReportFormat, out: Out) -> Reporter {
         Reporter {
             format,
             out,
@@ -163,10 +163,10 @@ impl Reporter {
         }
     }
 
-    pub(super) fn row(&mut self, row: &Row<'_>) -> Outcome {
+    pub(super) fn row(&mut self, row: &BenchRow<'_>) -> CommandResult {
         let is_first = std::mem::take(&mut self.is_first);
         match self.format {
-            Format::Md => {
+            ReportFormat::Md => {
                 if is_first {
                     self.out
                         .line(markdown_line(COLUMNS.map(|(name, _)| name.to_owned())))?;
@@ -174,7 +174,7 @@ impl Reporter {
                 }
                 self.out.line(markdown_line(row.markdown()))?;
             }
-            Format::Csv => {
+            ReportFormat::Csv => {
                 let mut fields = row.fields();
                 fields.retain(|name, _| !name.starts_with("samples"));
                 if is_first {
@@ -189,14 +189,14 @@ impl Reporter {
                 self.out
                     .line(fields.values().map(csv_cell).collect::<Vec<_>>().join(","))?;
             }
-            Format::Jsonl => self.out.line(Value::Object(row.fields()))?,
-            Format::Json => self.rows.push(Value::Object(row.fields())),
+            ReportFormat::Jsonl => self.out.line(Value::Object(row.fields()))?,
+            ReportFormat::Json => self.rows.push(Value::Object(row.fields())),
         }
         self.out.flush()
     }
 
-    pub(super) fn finish(mut self) -> Outcome {
-        if self.format == Format::Json {
+    pub(super) fn finish(mut self) -> CommandResult {
+        if self.format == ReportFormat::Json {
             self.out.json(&self.rows)?;
         }
         self.out.flush()

@@ -2,7 +2,7 @@
 
 use super::saved;
 use crate::draft_args;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::image_args::ImageBar;
 use crate::output::{Ui, bytes};
 use crate::stats;
@@ -39,7 +39,7 @@ impl Conversation {
     }
 
     /// Takes an image that goes with the next message; returns its size in words.
-    pub(super) fn show(&mut self, path: &Path) -> Outcome<String> {
+    pub(super) fn show(&mut self, path: &Path) -> CommandResult<String> {
         let (width, height) = self.chat.show(path)?;
         Ok(format!("{width} × {height} pixels"))
     }
@@ -50,7 +50,7 @@ impl Conversation {
         text: String,
         ui: Ui,
         on_event: &mut dyn FnMut(Event<'_>),
-    ) -> Outcome<Generation> {
+    ) -> CommandResult<Generation> {
         self.drafted_before = self.session().speculation().unwrap_or_default();
         let mut images = ImageBar::new(ui);
         let answer = self.chat.say_events(text, &mut |event| {
@@ -63,25 +63,25 @@ impl Conversation {
     }
 
     /// Forgets what was said.
-    pub(super) fn clear(&mut self) -> Outcome {
+    pub(super) fn clear(&mut self) -> CommandResult {
         self.last = None;
         Ok(self.chat.clear()?)
     }
 
     /// Changes the instructions and starts over.
-    pub(super) fn set_system(&mut self, system: Option<String>) -> Outcome {
+    pub(super) fn set_system(&mut self, system: Option<String>) -> CommandResult {
         self.last = None;
         Ok(self.chat.set_system(system)?)
     }
 
     /// Writes the conversation as JSON.
-    pub(super) fn save(&self, path: &Path) -> Outcome {
+    pub(super) fn save(&self, path: &Path) -> CommandResult {
         let model = self.session().model().name();
         saved::write(path, model, self.chat.messages())
     }
 
     /// Replaces the conversation by a saved one; returns its number of messages.
-    pub(super) fn load(&mut self, path: &Path) -> Outcome<usize> {
+    pub(super) fn load(&mut self, path: &Path) -> CommandResult<usize> {
         let (system, messages) = saved::read(path)?;
         let n = messages.len();
         let system = system.map(Message::system);
@@ -111,12 +111,12 @@ impl Conversation {
 }
 
 /// A context that is full can be helped here.
-fn overflow(error: millrace::Error) -> Failure {
+fn overflow(error: millrace::Error) -> CommandFailure {
     use millrace::engine::Error as Inner;
     match error {
         error @ millrace::Error::Engine(Inner::ContextOverflow { .. }) => {
-            Failure::from(error).hint("/clear starts over; `--ctx` sets a longer context")
+            CommandFailure::from(error).hint("/clear starts over; `--ctx` sets a longer context")
         }
-        error => Failure::from(error),
+        error => CommandFailure::from(error),
     }
 }

@@ -1,6 +1,6 @@
 //! What the user types, a message or a command at a time.
 
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::output::{Paint, colours};
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
@@ -11,7 +11,7 @@ const FENCE: &str = "\"\"\"";
 
 /// Something to act on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum ChatInput {
     /// A message for the model.
     Message(String),
     /// `/name rest`.
@@ -28,10 +28,10 @@ pub(super) struct Input {
 }
 
 /// A line, or none at the end; `None` within `Some` is a line given up with Ctrl-C.
-type Typed = Option<Option<String>>;
+type TypedLine = Option<Option<String>>;
 
 impl Input {
-    pub(super) fn new() -> Outcome<Input> {
+    pub(super) fn new() -> CommandResult<Input> {
         let is_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
         let editor = is_terminal
             .then(DefaultEditor::new)
@@ -48,7 +48,7 @@ impl Input {
     }
 
     /// The next message or command; empty lines are passed over.
-    pub(super) fn next(&mut self) -> Outcome<Line> {
+    pub(super) fn next(&mut self) -> CommandResult<ChatInput> {
         loop {
             let prompt = if colours(self.is_terminal()) {
                 Paint::Good.stdout(">>> ")
@@ -57,7 +57,7 @@ impl Input {
             };
             let line = assemble(&mut |first| self.read(if first { &prompt } else { "... " }))?;
             let Some(text) = line else {
-                return Ok(Line::End);
+                return Ok(ChatInput::End);
             };
             if text.trim().is_empty() {
                 continue;
@@ -70,11 +70,11 @@ impl Input {
         }
     }
 
-    fn read(&mut self, prompt: &str) -> Outcome<Typed> {
+    fn read(&mut self, prompt: &str) -> CommandResult<TypedLine> {
         let Some(editor) = &mut self.editor else {
             let mut line = String::new();
             let n = std::io::stdin().lock().read_line(&mut line);
-            let n = n.map_err(|error| Failure::io("cannot read standard input", &error))?;
+            let n = n.map_err(|error| CommandFailure::io("cannot read standard input", &error))?;
             let mark = if self.at_start { "\u{feff}" } else { "" };
             self.at_start = false;
             let text = line.strip_prefix(mark).unwrap_or(&line);
@@ -89,8 +89,8 @@ impl Input {
     }
 }
 
-fn failure(error: &ReadlineError) -> Failure {
-    Failure::io(
+fn failure(error: &ReadlineError) -> CommandFailure {
+    CommandFailure::io(
         "cannot read from the terminal",
         &std::io::Error::other(error.to_string()),
     )
@@ -98,7 +98,9 @@ fn failure(error: &ReadlineError) -> Failure {
 
 /// Joins continued and fenced lines. `read` is told whether it is the first line; at the end of
 /// input what was begun counts.
-fn assemble(read: &mut dyn FnMut(bool) -> Outcome<Typed>) -> Outcome<Option<String>> {
+fn assemble(
+    read: &mut dyn FnMut(bool) -> CommandResult<TypedLine>,
+) -> CommandResult<Option<String>> {
     let Some(typed) = read(true)? else {
         return Ok(None);
     };
@@ -130,16 +132,16 @@ fn assemble(read: &mut dyn FnMut(bool) -> Outcome<Typed>) -> Outcome<Option<Stri
 }
 
 /// A slash in the first column makes a command.
-fn classify(text: String) -> Line {
+fn classify(text: String) -> ChatInput {
     let Some(command) = text.strip_prefix('/') else {
-        return Line::Message(text);
+        return ChatInput::Message(text);
     };
     let (name, rest) = command
         .split_once(char::is_whitespace)
         .unwrap_or((command, ""));
     match name {
-        "quit" | "bye" | "exit" => Line::Command("exit".to_owned(), String::new()),
-        name => Line::Command(name.to_owned(), rest.trim().to_owned()),
+        "quit" | "bye" | "exit" => ChatInput::Command("exit".to_owned(), String::new()),
+        name => ChatInput::Command(name.to_owned(), rest.trim().to_owned()),
     }
 }
 
@@ -180,10 +182,13 @@ mod tests {
         for (text, line) in [
             (
                 "/save  a b.json ",
-                Line::Command("save".into(), "a b.json".into()),
+                ChatInput::Command("save".into(), "a b.json".into()),
             ),
-            ("/quit", Line::Command("exit".into(), String::new())),
-            (" /not a command", Line::Message(" /not a command".into())),
+            ("/quit", ChatInput::Command("exit".into(), String::new())),
+            (
+                " /not a command",
+                ChatInput::Message(" /not a command".into()),
+            ),
         ] {
             assert_eq!(classify(text.to_owned()), line);
         }

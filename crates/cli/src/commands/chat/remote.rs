@@ -1,8 +1,8 @@
 //! `chat --server`: the conversation is kept here, and a running server answers.
 
-use super::input::{Input, Line};
-use super::{Args, help, saved};
-use crate::exit::{Exit, Failure, Outcome};
+use super::input::{ChatInput, Input};
+use super::{ChatArgs, help, saved};
+use crate::exit::{CommandFailure, CommandResult, Exit};
 use crate::interrupt;
 use crate::output::{Out, Paint, Ui};
 use crate::remote::{Server, user_message};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// A conversation with a model of a server, which is sent all of it each time and caches what it knows.
 struct Remote<'a> {
-    args: &'a Args,
+    args: &'a ChatArgs,
     server: Server,
     system: Option<String>,
     messages: Vec<Message>,
@@ -21,7 +21,7 @@ struct Remote<'a> {
     last: Option<String>,
 }
 
-pub(super) fn run(args: &Args, server: Server, ui: Ui) -> Outcome {
+pub(super) fn run(args: &ChatArgs, server: Server, ui: Ui) -> CommandResult {
     let described = server.describe(&args.model.model)?;
     if let Some(device) = described["device"].as_str() {
         ui.detail(format_args!(
@@ -53,10 +53,10 @@ pub(super) fn run(args: &Args, server: Server, ui: Ui) -> Outcome {
     let mut out = Out::new();
     loop {
         match input.next()? {
-            Line::End => return Ok(()),
-            Line::Message(text) => remote.say(text, &mut out, ui, input.is_terminal())?,
-            Line::Command(name, _) if name == "exit" => return Ok(()),
-            Line::Command(name, rest) => {
+            ChatInput::End => return Ok(()),
+            ChatInput::Message(text) => remote.say(text, &mut out, ui, input.is_terminal())?,
+            ChatInput::Command(name, _) if name == "exit" => return Ok(()),
+            ChatInput::Command(name, rest) => {
                 // A mistyped command must not end a conversation.
                 if let Err(failure) = remote.command(&name, &rest, &mut out, ui) {
                     crate::output::report(&failure);
@@ -69,7 +69,7 @@ pub(super) fn run(args: &Args, server: Server, ui: Ui) -> Outcome {
 impl Remote<'_> {
     /// One message and its answer. If that fails, nothing was said; an answer that was stopped stays as far as it
     /// came.
-    fn say(&mut self, text: String, out: &mut Out, ui: Ui, is_terminal: bool) -> Outcome {
+    fn say(&mut self, text: String, out: &mut Out, ui: Ui, is_terminal: bool) -> CommandResult {
         interrupt::clear();
         // On a terminal the conversation goes on after a stopped answer.
         let _patience = is_terminal.then(interrupt::patience);
@@ -108,7 +108,7 @@ impl Remote<'_> {
         ui.note(Paint::Dim.stderr(&format!("[{line}]")));
         self.last = Some(line);
         match answer.was_stopped && !is_terminal {
-            true => Err(Failure::interrupted()),
+            true => Err(CommandFailure::interrupted()),
             false => {
                 interrupt::clear();
                 Ok(())
@@ -116,7 +116,7 @@ impl Remote<'_> {
         }
     }
 
-    fn body(&self) -> Outcome<Value> {
+    fn body(&self) -> CommandResult<Value> {
         let mut messages = Vec::new();
         let system = self.system.as_ref();
         messages.extend(system.map(|text| json!({"role": "system", "content": text})));
@@ -135,7 +135,7 @@ impl Remote<'_> {
         Ok(body)
     }
 
-    fn show(&mut self, path: &Path) -> Outcome {
+    fn show(&mut self, path: &Path) -> CommandResult {
         // Read now, so that what is wrong with it is told before it is sent.
         user_message("", &[path.to_owned()])?;
         self.shown.push(path.display().to_string());
@@ -148,9 +148,9 @@ impl Remote<'_> {
         self.last = None;
     }
 
-    fn command(&mut self, name: &str, rest: &str, out: &mut Out, ui: Ui) -> Outcome {
+    fn command(&mut self, name: &str, rest: &str, out: &mut Out, ui: Ui) -> CommandResult {
         let path = || match rest {
-            "" => Err(Failure::usage(format!("/{name} needs a file name"))),
+            "" => Err(CommandFailure::usage(format!("/{name} needs a file name"))),
             path => Ok(Path::new(path)),
         };
         match name {
@@ -195,7 +195,7 @@ impl Remote<'_> {
             other => {
                 let hint =
                     "/help lists the commands; to begin a message with a slash, put a space first";
-                return Err(Failure::usage(format!("no command /{other}")).hint(hint));
+                return Err(CommandFailure::usage(format!("no command /{other}")).hint(hint));
             }
         }
         out.flush()

@@ -1,6 +1,6 @@
 //! Conversations on disk.
 
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::prompt::read_file;
 use millrace_format::output;
 use millrace_text::Message;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 #[derive(Serialize, Deserialize)]
-struct Saved {
+struct SavedChat {
     model: String,
     messages: Vec<Message>,
     /// Files of images, by the message that they go with.
@@ -18,24 +18,24 @@ struct Saved {
 }
 
 /// Writes messages, the instructions first if there are any, as JSON.
-pub(super) fn write(path: &Path, model: &str, messages: Vec<Message>) -> Outcome {
+pub(super) fn write(path: &Path, model: &str, messages: Vec<Message>) -> CommandResult {
     let images = messages.iter().map(|message| message.images.clone());
     let images = images.enumerate().filter(|(_, names)| !names.is_empty());
-    let saved = Saved {
+    let saved = SavedChat {
         model: model.to_owned(),
         images: images.collect(),
         messages,
     };
     let text = serde_json::to_vec_pretty(&saved).expect("text serialises");
-    output::write(path, &text).map_err(|error| Failure::writing(&error))
+    output::write(path, &text).map_err(|error| CommandFailure::writing(&error))
 }
 
 /// The instructions, if there are any, and the messages after them.
-pub(super) fn read(path: &Path) -> Outcome<(Option<String>, Vec<Message>)> {
+pub(super) fn read(path: &Path) -> CommandResult<(Option<String>, Vec<Message>)> {
     let text = read_file(path)?;
-    let saved: Saved = serde_json::from_str(&text).map_err(|error| {
+    let saved: SavedChat = serde_json::from_str(&text).map_err(|error| {
         let what = format!("{} is not a saved conversation: {error}", path.display());
-        Failure::bad_input(what)
+        CommandFailure::bad_input(what)
     })?;
     let mut messages = saved.messages;
     for (i, names) in saved.images {

@@ -1,8 +1,8 @@
 //! What was compiled, as tables or JSON.
 
-use crate::exit::Outcome;
-use crate::output::{Align, Out, Paint, Table, bytes};
-use crate::plan_args::Planned;
+use crate::exit::CommandResult;
+use crate::output::{Align, Out, Paint, TextTable, bytes};
+use crate::plan_args::PlanSubject;
 use crate::plan_text::{
     herds_text, launch_table, launches_json, sets_text, slot_bytes, slot_table, slots_json,
 };
@@ -12,8 +12,8 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Everything that was compiled.
-pub(super) struct Report<'a> {
-    pub(super) planned: &'a Planned,
+pub(super) struct CompileReport<'a> {
+    pub(super) planned: &'a PlanSubject,
     pub(super) planner: &'a dyn Planner,
     /// Where it is kept, if it is.
     pub(super) dir: Option<&'a Path>,
@@ -24,8 +24,8 @@ pub(super) struct Report<'a> {
 /// Digits of a hash that tell programs apart.
 const HASH_DIGITS: usize = 12;
 
-impl Report<'_> {
-    pub(super) fn print(&self, list: bool, as_json: bool) -> Outcome {
+impl CompileReport<'_> {
+    pub(super) fn print(&self, list: bool, as_json: bool) -> CommandResult {
         let mut out = Out::new();
         if as_json {
             return out.json(&self.json());
@@ -56,7 +56,7 @@ impl Report<'_> {
         out.flush()
     }
 
-    fn plan(&self, out: &mut Out, kind: &PassKind, compiled: &Compiled) -> Outcome {
+    fn plan(&self, out: &mut Out, kind: &PassKind, compiled: &Compiled) -> CommandResult {
         let plan = &compiled.plan;
         let n_calls = plan.calls().count();
         out.line(format!(
@@ -65,7 +65,7 @@ impl Report<'_> {
             plan.steps.len() - n_calls,
             state(compiled),
         ))?;
-        let mut table = Table::new(&[
+        let mut table = TextTable::new(&[
             ("program", Align::Left),
             ("calls", Align::Right),
             ("launches", Align::Right),
@@ -97,7 +97,7 @@ impl Report<'_> {
         table.print(out)
     }
 
-    fn programs(&self, out: &mut Out, compiled: &Compiled) -> Outcome {
+    fn programs(&self, out: &mut Out, compiled: &Compiled) -> CommandResult {
         for (index, planned) in compiled.plan.programs.iter().enumerate() {
             out.line("")?;
             out.line(format!(

@@ -1,8 +1,8 @@
 //! `--bisect`: the first op whose own result is wrong.
 
-use crate::exit::{Exit, Failure, Outcome};
-use crate::output::{Align, Out, Paint, Table, Ui};
-use crate::progress::Progress;
+use crate::exit::{CommandFailure, CommandResult, Exit};
+use crate::output::{Align, Out, Paint, TextTable, Ui};
+use crate::progress::ProgressDisplay;
 use millrace_plan::Phase;
 use millrace_runtime::npu::{NpuModel, NpuSession};
 use millrace_runtime::sampling::argmax;
@@ -10,7 +10,7 @@ use millrace_verify::ops::{CheckSummary, Finding, Mismatch, OpCheck};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-pub(super) fn run(npu: &Arc<NpuModel>, prompt: &[u32], as_json: bool, ui: Ui) -> Outcome {
+pub(super) fn run(npu: &Arc<NpuModel>, prompt: &[u32], as_json: bool, ui: Ui) -> CommandResult {
     let found = check(npu, prompt, ui)?;
     let mut out = Out::new();
     if as_json {
@@ -23,16 +23,16 @@ pub(super) fn run(npu: &Arc<NpuModel>, prompt: &[u32], as_json: bool, ui: Ui) ->
     }
     match &found.finding {
         None => Ok(()),
-        Some(finding) => Err(Failure::new(Exit::Failed, headline(finding))),
+        Some(finding) => Err(CommandFailure::new(Exit::Failed, headline(finding))),
     }
 }
 
 /// The prompt and a token after it, every dispatch looked at.
-fn check(npu: &Arc<NpuModel>, prompt: &[u32], ui: Ui) -> Outcome<CheckSummary> {
+fn check(npu: &Arc<NpuModel>, prompt: &[u32], ui: Ui) -> CommandResult<CheckSummary> {
     let mut session = NpuSession::new(npu)?;
     let (check, observer) = OpCheck::new(npu);
     session.observe(Some(observer));
-    let _progress = Progress::spinner(ui, "checking every op");
+    let _progress = ProgressDisplay::spinner(ui, "checking every op");
     // A device that is wrong enough gives no logits at all: what was found comes first.
     let passes = session.prefill(prompt).map(argmax);
     let passes = passes.and_then(|token| session.decode(token).map(|_| ()));
@@ -43,7 +43,7 @@ fn check(npu: &Arc<NpuModel>, prompt: &[u32], ui: Ui) -> Outcome<CheckSummary> {
     }
 }
 
-fn print(npu: &NpuModel, found: &CheckSummary, out: &mut Out) -> Outcome {
+fn print(npu: &NpuModel, found: &CheckSummary, out: &mut Out) -> CommandResult {
     out.line(format!(
         "{} on {}: {} ops computed again in f64, {} slots compared with where their bytes came from",
         npu.model().name(),
@@ -51,7 +51,7 @@ fn print(npu: &NpuModel, found: &CheckSummary, out: &mut Out) -> Outcome {
         found.n_ops,
         found.n_moved
     ))?;
-    let mut table = Table::new(&[("op", Align::Left), ("error, % of tolerance", Align::Right)]);
+    let mut table = TextTable::new(&[("op", Align::Left), ("error, % of tolerance", Align::Right)]);
     for (op, share) in &found.worst {
         table.row(vec![(*op).to_owned(), format!("{:.0}", 100.0 * share)]);
     }

@@ -1,7 +1,7 @@
 //! Hidden states on the device, and how far they are from others.
 
 use super::reference::States;
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult, Exit};
 use millrace_npu::CacheError;
 use millrace_plan::Step;
 use millrace_runtime::LoadedModel;
@@ -13,24 +13,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Collects hidden states where they lie on the device, between launches of a program too.
 pub(super) struct Capture {
     n_states: usize,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<LayerStates>>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct LayerStates {
     /// By hidden state, then by position of the chunk's first token.
     states: BTreeMap<usize, BTreeMap<usize, Vec<f32>>>,
     failed: Option<CacheError>,
 }
 
-fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+fn lock(seen: &Mutex<LayerStates>) -> MutexGuard<'_, LayerStates> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Capture {
     /// A collection, and what to observe a session with.
     pub(super) fn new(npu: &Arc<NpuModel>) -> (Capture, Observer) {
-        let seen = Arc::new(Mutex::new(Seen::default()));
+        let seen = Arc::new(Mutex::new(LayerStates::default()));
         let shared = seen.clone();
         let model = npu.model().clone();
         let n_states = model.model().graph.hidden.len();
@@ -44,10 +44,10 @@ impl Capture {
     }
 
     /// What was seen: each state with all its rows.
-    pub(super) fn take(&self) -> Outcome<Vec<Option<Vec<f32>>>> {
+    pub(super) fn take(&self) -> CommandResult<Vec<Option<Vec<f32>>>> {
         let mut seen = lock(&self.seen);
         if let Some(error) = seen.failed.take() {
-            return Err(Failure::new(Exit::Failed, error.to_string()));
+            return Err(CommandFailure::new(Exit::Failed, error.to_string()));
         }
         let state = |index| {
             let chunks = seen.states.get(&index)?;
@@ -57,7 +57,7 @@ impl Capture {
     }
 }
 
-impl Seen {
+impl LayerStates {
     fn look(&mut self, model: &LoadedModel, seen: &Observation<'_>) -> Result<(), CacheError> {
         let graph = &model.model().graph;
         let is_this = |step: &Step| matches!(step, Step::Call(call) if call.set == seen.call.set);
@@ -85,7 +85,7 @@ impl Seen {
 
 /// How a state of the device compares.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Row {
+pub(super) struct LayerRow {
     /// `embeddings`, `block 0`, …, `logits`.
     pub(super) state: String,
     /// Cosines over positions; none where the device does not have the state.
@@ -106,7 +106,11 @@ pub(super) struct Cosines {
 }
 
 /// Every state, and the logits if both have them.
-pub(super) fn compare(model: &LoadedModel, expected: &States, found: &States) -> Outcome<Vec<Row>> {
+pub(super) fn compare(
+    model: &LoadedModel,
+    expected: &States,
+    found: &States,
+) -> CommandResult<Vec<LayerRow>> {
     let config = &model.model().config;
     let name = |index: usize| match index.checked_sub(1) {
         None => "embeddings".to_owned(),
@@ -129,13 +133,18 @@ pub(super) fn compare(model: &LoadedModel, expected: &States, found: &States) ->
     Ok(rows)
 }
 
-fn row(state: String, expected: &[f32], found: Option<&[f32]>, width: usize) -> Outcome<Row> {
+fn row(
+    state: String,
+    expected: &[f32],
+    found: Option<&[f32]>,
+    width: usize,
+) -> CommandResult<LayerRow> {
     let largest = expected
         .iter()
         .map(|x| f64::from(x.abs()))
         .fold(0.0, f64::max);
     let Some(found) = found else {
-        return Ok(Row {
+        return Ok(LayerRow {
             state,
             cosine: None,
             max_abs: None,
@@ -143,7 +152,7 @@ fn row(state: String, expected: &[f32], found: Option<&[f32]>, width: usize) -> 
         });
     };
     if found.len() != expected.len() {
-        return Err(Failure::bad_input(format!(
+        return Err(CommandFailure::bad_input(format!(
             "{state}: {} numbers of the device, {} of the reference",
             found.len(),
             expected.len()
@@ -154,7 +163,7 @@ fn row(state: String, expected: &[f32], found: Option<&[f32]>, width: usize) -> 
     cosines.sort_by(f64::total_cmp);
     let differences = expected.iter().zip(found);
     let differences = differences.map(|(a, b)| f64::from(a - b).abs());
-    Ok(Row {
+    Ok(LayerRow {
         state,
         cosine: Some(Cosines {
             p5: at_share(&cosines, 0.05),

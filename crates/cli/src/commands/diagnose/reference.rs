@@ -1,7 +1,7 @@
 //! What to compare with: hidden states of the CPU engine in f32, or of a file.
 
 use crate::engine_args::CpuArgs;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult};
 use millrace_format::{Checkpoint, PlainType, Tensor, TensorType};
 use millrace_quant as quant;
 use millrace_runtime::{
@@ -30,7 +30,7 @@ impl States {
         model: &Arc<LoadedModel>,
         cpu: &CpuArgs,
         prompt: &[u32],
-    ) -> Outcome<States> {
+    ) -> CommandResult<States> {
         let level = cpu.cpu_level.unwrap_or_else(Level::detect_exact);
         let options = EngineOptions {
             n_ctx: Some(prompt.len()),
@@ -59,9 +59,10 @@ impl States {
     /// From safetensors: `tokens` (or `input_ids`) i32 or i64, and `hidden.<i>` `[n, d_model]` in f32,
     /// f16 or bf16, a batch of one before them or not. Of `hidden_states.<i>`, as transformers'
     /// `output_hidden_states` gives them, the last is after the final norm and left out.
-    pub(super) fn read(path: &Path, model: &LoadedModel) -> Outcome<States> {
+    pub(super) fn read(path: &Path, model: &LoadedModel) -> CommandResult<States> {
         let file = Checkpoint::open(path)?;
-        let bad = |problem: String| Failure::bad_input(format!("{}: {problem}", path.display()));
+        let bad =
+            |problem: String| CommandFailure::bad_input(format!("{}: {problem}", path.display()));
         let config = &model.model().config;
         let tokens = file.tensor("tokens").or_else(|| file.tensor("input_ids"));
         let tokens = tokens.map(|tensor| token_ids(&tensor)).transpose();

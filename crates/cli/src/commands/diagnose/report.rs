@@ -1,9 +1,9 @@
 //! The table of layers.
 
-use super::layers::Row;
+use super::layers::LayerRow;
 use super::reference::States;
-use crate::exit::Outcome;
-use crate::output::{Align, Out, Table};
+use crate::exit::CommandResult;
+use crate::output::{Align, Out, TextTable};
 use millrace_runtime::LoadedModel;
 use millrace_runtime::npu::NpuModel;
 use serde_json::json;
@@ -13,8 +13,8 @@ pub(super) fn print(
     model: &LoadedModel,
     npu: &NpuModel,
     expected: &States,
-    rows: &[Row],
-) -> Outcome {
+    rows: &[LayerRow],
+) -> CommandResult {
     let mut out = Out::new();
     if as_json {
         return out.json(&json!({
@@ -31,7 +31,7 @@ pub(super) fn print(
         npu.device_name(),
         expected.source
     ))?;
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         ("state after", Align::Left),
         ("cosine p5", Align::Right),
         ("min", Align::Right),

@@ -1,16 +1,16 @@
 //! The checks that look at the machine and its settings.
 
-use super::Finding;
-use crate::machine::{self, Accelerator, Memory, Processor};
+use super::CheckResult;
+use crate::machine::{self, Accelerator, HostMemory, Processor};
 use crate::output::bytes;
-use millrace_hub::{Settings, free_bytes};
+use millrace_hub::{HubSettings, free_bytes};
 use millrace_kernels::Level;
 use std::io::IsTerminal;
 
 const GIB: u64 = 1 << 30;
 
 /// Runs them all. `n_threads` is what the user asked for, if anything.
-pub(super) fn all(n_threads: Option<usize>) -> Vec<Finding> {
+pub(super) fn all(n_threads: Option<usize>) -> Vec<CheckResult> {
     let processor = machine::processor();
     let threads = Threads {
         used: n_threads.unwrap_or_else(millrace_kernels::pool::default_threads),
@@ -18,7 +18,7 @@ pub(super) fn all(n_threads: Option<usize>) -> Vec<Finding> {
         quota: machine::cpu_quota(),
         load: machine::load_average(),
     };
-    let settings = Settings::from_env(false);
+    let settings = HubSettings::from_env(false);
     vec![
         cpu(&processor, Level::preferred(), Level::Amx.refusal()),
         self::threads(&threads),
@@ -30,20 +30,20 @@ pub(super) fn all(n_threads: Option<usize>) -> Vec<Finding> {
     ]
 }
 
-fn cpu(processor: &Processor, level: Level, refusal: Option<String>) -> Finding {
+fn cpu(processor: &Processor, level: Level, refusal: Option<String>) -> CheckResult {
     let name = processor.name.as_deref().unwrap_or("unknown processor");
     let found = format!("{name}, level {level}");
     if level == Level::Scalar {
-        return Finding::warn("cpu", found)
+        return CheckResult::warn("cpu", found)
             .because("it has none of the vector instructions the fast kernels need (AVX2 and FMA)")
             .fix("in a virtual machine, pass the host's processor through (`-cpu host`)");
     }
     if let Some(refusal) = refusal {
-        return Finding::warn("cpu", found).because(refusal).fix(
+        return CheckResult::warn("cpu", found).because(refusal).fix(
             "prompts are slower without: use Linux 5.16 or newer, and in a virtual machine pass AMX through",
         );
     }
-    Finding::ok("cpu", found)
+    CheckResult::ok("cpu", found)
 }
 
 /// What decides how many threads make sense.
@@ -54,7 +54,7 @@ struct Threads {
     load: Option<f64>,
 }
 
-fn threads(threads: &Threads) -> Finding {
+fn threads(threads: &Threads) -> CheckResult {
     let Threads {
         used,
         available,
@@ -64,7 +64,7 @@ fn threads(threads: &Threads) -> Finding {
     let found = format!("{used} used of {available}");
     if let Some(quota) = quota.filter(|quota| *quota < used as f64) {
         let n = (quota.floor() as usize).max(1);
-        return Finding::warn(
+        return CheckResult::warn(
             "threads",
             format!("{found}, limited to {quota:.1} processors"),
         )
@@ -74,79 +74,79 @@ fn threads(threads: &Threads) -> Finding {
         ));
     }
     if used > available {
-        return Finding::warn("threads", found)
+        return CheckResult::warn("threads", found)
             .because("more threads than processors wait for each other")
             .fix(format!("use `--threads {available}` or fewer"));
     }
     if let Some(load) = load.filter(|load| *load > available as f64 * 0.75) {
-        return Finding::warn("threads", format!("{found}, load {load:.1}"))
+        return CheckResult::warn("threads", format!("{found}, load {load:.1}"))
             .because("other programs keep the processor busy: expect fewer tokens a second")
             .fix("wait until they are done, or use fewer --threads");
     }
-    Finding::ok("threads", found)
+    CheckResult::ok("threads", found)
 }
 
-fn memory(memory: &Memory) -> Finding {
+fn memory(memory: &HostMemory) -> CheckResult {
     let Some(usable) = memory.usable_bytes() else {
-        return Finding::ok("memory", "the system does not say how much is free");
+        return CheckResult::ok("memory", "the system does not say how much is free");
     };
     let mut found = format!("{} free", bytes(usable));
     if let Some(limit) = memory.limit_bytes {
         found.push_str(&format!(", limited to {}", bytes(limit)));
     }
     if usable < GIB {
-        return Finding::warn("memory", found)
+        return CheckResult::warn("memory", found)
             .because(
                 "most models need more: weights that do not fit are read from disk for each token",
             )
             .fix("close other programs, raise the container's limit, or take a smaller model");
     }
-    Finding::ok("memory", found)
+    CheckResult::ok("memory", found)
 }
 
-fn npu(accelerators: &[Accelerator]) -> Finding {
+fn npu(accelerators: &[Accelerator]) -> CheckResult {
     match accelerators
         .iter()
         .find(|accelerator| !accelerator.accessible)
     {
         Some(accelerator) => {
             let node = accelerator.node.display();
-            Finding::warn("npu", format!("{node}: no permission"))
+            CheckResult::warn("npu", format!("{node}: no permission"))
                 .because("it belongs to a group this user is not in (often `render`)")
                 .fix(
                     "`sudo usermod -aG render $USER`, then log in again; the CPU is used meanwhile",
                 )
         }
-        None if accelerators.is_empty() => Finding::ok("npu", "none: the CPU is used"),
-        None => Finding::ok(
+        None if accelerators.is_empty() => CheckResult::ok("npu", "none: the CPU is used"),
+        None => CheckResult::ok(
             "npu",
             format!("{} found: this version uses the CPU", accelerators.len()),
         ),
     }
 }
 
-fn cache(settings: Result<&Settings, String>) -> Finding {
+fn cache(settings: Result<&HubSettings, String>) -> CheckResult {
     let settings = match settings {
         Ok(settings) => settings,
         Err(why) => {
-            return Finding::fail("cache", why)
+            return CheckResult::fail("cache", why)
                 .fix("set HF_HOME to a folder with space for models");
         }
     };
     let dir = &settings.cache_dir;
     if let Err(error) = try_write(dir) {
-        return Finding::fail("cache", format!("{}: {error}", dir.display()))
+        return CheckResult::fail("cache", format!("{}: {error}", dir.display()))
             .because("downloaded models cannot be stored")
             .fix("set HF_HOME to a folder you may write to, or correct its permissions");
     }
     let free = free_bytes(dir);
     let found = format!("{}, {} free", dir.display(), free.map_or("?".into(), bytes));
     if free.is_some_and(|free| free < 2 * GIB) {
-        return Finding::warn("cache", found)
+        return CheckResult::warn("cache", found)
             .because("a model of a billion parameters takes about a gigabyte")
             .fix("free some space, or set HF_HOME to a folder on another disk");
     }
-    Finding::ok("cache", found)
+    CheckResult::ok("cache", found)
 }
 
 /// Writes and removes a file where `dir` is, or in the nearest folder above that exists, so that a
@@ -159,8 +159,8 @@ fn try_write(dir: &std::path::Path) -> std::io::Result<()> {
     tempfile::tempfile_in(existing).map(|_| ())
 }
 
-fn token(has_token: bool) -> Finding {
-    Finding::ok(
+fn token(has_token: bool) -> CheckResult {
+    CheckResult::ok(
         "token",
         if has_token {
             "set"
@@ -170,7 +170,7 @@ fn token(has_token: bool) -> Finding {
     )
 }
 
-fn terminal() -> Finding {
+fn terminal() -> CheckResult {
     let is_terminal = std::io::stdout().is_terminal();
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
         .into_iter()
@@ -180,11 +180,11 @@ fn terminal() -> Finding {
         locale.contains("utf-8") || locale.contains("utf8")
     });
     if is_terminal && !utf8 {
-        return Finding::warn("terminal", format!("locale {}", locale.unwrap_or_default()))
+        return CheckResult::warn("terminal", format!("locale {}", locale.unwrap_or_default()))
             .because("letters beyond ASCII may show as garbage")
             .fix("set LANG to a UTF-8 locale, such as C.UTF-8");
     }
-    Finding::ok(
+    CheckResult::ok(
         "terminal",
         if is_terminal {
             "a terminal, UTF-8"
@@ -234,9 +234,9 @@ mod tests {
             features: vec![],
             caches: vec![],
         };
-        let low = Memory {
+        let low = HostMemory {
             available_bytes: Some(GIB / 2),
-            ..Memory::default()
+            ..HostMemory::default()
         };
         let node = "/dev/accel/accel0".into();
         let locked = Accelerator {

@@ -5,12 +5,12 @@
 //! either way. The gate is that of vLLM's tests: both write greedily, and where they first part,
 //! each one's token must be among the other's likeliest five.
 
-use super::Finding;
+use super::CheckResult;
 use crate::engine_args::CpuArgs;
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult, Exit};
 use crate::interrupt;
 use crate::output::{Ui, rate};
-use crate::progress::Progress;
+use crate::progress::ProgressDisplay;
 use millrace::Model;
 use millrace_runtime::{
     BatchItem, CpuEngine, Engine, EngineOptions, GenerateParams, Generation, Level, LoadedModel,
@@ -24,24 +24,24 @@ const N_TOKENS: usize = 24;
 const TOP: usize = 5;
 
 /// Runs the test.
-pub(super) fn check(cpu: &CpuArgs, ui: Ui) -> Outcome<Finding> {
-    let _progress = Progress::spinner(ui, "running the built-in model");
+pub(super) fn check(cpu: &CpuArgs, ui: Ui) -> CommandResult<CheckResult> {
+    let _progress = ProgressDisplay::spinner(ui, "running the built-in model");
     let finding = match compare(cpu) {
         Ok((fast, _, true)) => {
             let rate = rate(fast.timings.decode_per_s());
-            Finding::ok(
+            CheckResult::ok(
                 "self-test",
                 format!("the built-in model answers correctly, {rate} tokens/s"),
             )
         }
         Ok((fast, reference, false)) => {
             let found = format!("wrote {:?}, expected {:?}", fast.text, reference.text);
-            Finding::fail("self-test", found)
+            CheckResult::fail("self-test", found)
                 .because("the fast kernels and the reference disagree on this processor")
                 .fix("use `--cpu-level scalar` (or MILLRACE_CPU_LEVEL) and report this output")
         }
         Err(failure) if failure.exit == Exit::Interrupted => return Err(failure),
-        Err(failure) => Finding::fail("self-test", failure.message)
+        Err(failure) => CheckResult::fail("self-test", failure.message)
             .because("the built-in model does not run")
             .fix("report this output; the binary may be damaged"),
     };
@@ -49,7 +49,7 @@ pub(super) fn check(cpu: &CpuArgs, ui: Ui) -> Outcome<Finding> {
 }
 
 /// Both answers, and whether the gate lets them pass.
-fn compare(cpu: &CpuArgs) -> Outcome<(Generation, Generation, bool)> {
+fn compare(cpu: &CpuArgs) -> CommandResult<(Generation, Generation, bool)> {
     let model = Model::open(BUILT_IN)?;
     let model = Arc::clone(model.loaded());
     let (prompt, _) = model.tokenizer()?.encode_continued(PROMPT, false);
@@ -87,7 +87,7 @@ struct Runner {
 }
 
 impl Runner {
-    fn new(model: &Arc<LoadedModel>, cpu: &CpuArgs) -> Outcome<Runner> {
+    fn new(model: &Arc<LoadedModel>, cpu: &CpuArgs) -> CommandResult<Runner> {
         let options = EngineOptions {
             n_ctx: Some(64),
             max_sequences: 2,
@@ -99,7 +99,7 @@ impl Runner {
     }
 
     /// Continues a prompt, always with the likeliest token.
-    fn write(&mut self, prompt: &[u32]) -> Outcome<Generation> {
+    fn write(&mut self, prompt: &[u32]) -> CommandResult<Generation> {
         let params = GenerateParams {
             max_tokens: Some(N_TOKENS),
             ..GenerateParams::default()
@@ -107,14 +107,14 @@ impl Runner {
         let (engine, flag) = (&mut self.engine, interrupt::flag());
         let generation = generate(engine, self.seq, prompt, &params, flag, &mut |_| {})?;
         if interrupt::is_raised() {
-            Err(Failure::interrupted())
+            Err(CommandFailure::interrupted())
         } else {
             Ok(generation)
         }
     }
 
     /// The tokens it finds likeliest after `tokens`.
-    fn likeliest(&mut self, tokens: &[u32]) -> Outcome<Vec<u32>> {
+    fn likeliest(&mut self, tokens: &[u32]) -> CommandResult<Vec<u32>> {
         let seq = self.engine.create()?;
         let output = self.engine.compute(&[BatchItem::last(seq, tokens)])?;
         let logits = output.logits(0);

@@ -1,22 +1,22 @@
 //! One op in detail.
 
-use super::Case;
+use super::PlanCase;
 use super::report::op_json;
 use super::rows::folded;
-use crate::exit::Outcome;
-use crate::output::{Align, Out, Paint, Table, bytes};
+use crate::exit::CommandResult;
+use crate::output::{Align, Out, Paint, TextTable, bytes};
 use crate::plan_text::{herds_text, holds, layout, shape};
 use millrace_plan::{Place, Placement, PlannedLaunch, PlannedProgram};
 use serde_json::{Value, json};
 
 /// The op in every layer, by the graph's order.
-fn placements<'c>(case: &'c Case<'_>, name: &str) -> impl Iterator<Item = &'c Placement> {
+fn placements<'c>(case: &'c PlanCase<'_>, name: &str) -> impl Iterator<Item = &'c Placement> {
     let graph = case.planned.graph();
     let placements = case.plan.placement.iter();
     placements.filter(move |p| graph.nodes[p.node].label == name)
 }
 
-pub(super) fn print(case: &Case<'_>, name: &str, out: &mut Out) -> Outcome {
+pub(super) fn print(case: &PlanCase<'_>, name: &str, out: &mut Out) -> CommandResult {
     out.line("")?;
     out.line(format!(
         "{}: {}",
@@ -55,12 +55,12 @@ pub(super) fn print(case: &Case<'_>, name: &str, out: &mut Out) -> Outcome {
 }
 
 fn print_launch(
-    case: &Case<'_>,
+    case: &PlanCase<'_>,
     step: usize,
     planned: &PlannedProgram,
     launch: &PlannedLaunch,
     out: &mut Out,
-) -> Outcome {
+) -> CommandResult {
     let occupied = case.planner.occupied(planned, launch.physical.clone());
     let kernel = case.planner.kernel(launch);
     let machine = case.planner.machine();
@@ -88,7 +88,7 @@ fn print_launch(
     ] {
         out.line(format!("    {what:<9} {text}"))?;
     }
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         ("slot", Align::Right),
         ("name", Align::Left),
         ("role", Align::Left),
@@ -114,7 +114,7 @@ fn print_launch(
     table.print(out)
 }
 
-pub(super) fn json(case: &Case<'_>, name: &str) -> Value {
+pub(super) fn json(case: &PlanCase<'_>, name: &str) -> Value {
     let each = placements(case, name).map(|placement| {
         let mut op = op_json(case, placement);
         if let Place::Device(device) = &placement.place {
@@ -134,7 +134,7 @@ pub(super) fn json(case: &Case<'_>, name: &str) -> Value {
     })
 }
 
-fn launch_json(case: &Case<'_>, planned: &PlannedProgram, launch: &PlannedLaunch) -> Value {
+fn launch_json(case: &PlanCase<'_>, planned: &PlannedProgram, launch: &PlannedLaunch) -> Value {
     let occupied = case.planner.occupied(planned, launch.physical.clone());
     json!({
         "name": launch.name,

@@ -1,14 +1,14 @@
 //! A whole plan: ops, programs, slots.
 
-use super::Case;
-use super::rows::{Row, folded};
-use crate::exit::Outcome;
-use crate::output::{Align, Out, Paint, Table};
+use super::PlanCase;
+use super::rows::{OpRow, folded};
+use crate::exit::CommandResult;
+use crate::output::{Align, Out, Paint, TextTable};
 use crate::plan_text::{launches_json, sets_text, slot_table, slots_json};
 use millrace_plan::{Place, Placement};
 use serde_json::{Value, json};
 
-pub(super) fn print(case: &Case<'_>, out: &mut Out) -> Outcome {
+pub(super) fn print(case: &PlanCase<'_>, out: &mut Out) -> CommandResult {
     let plan = &case.plan;
     let n_calls = plan.calls().count();
     let on_host = plan.placement.iter().filter(|p| p.place == Place::Host);
@@ -20,7 +20,7 @@ pub(super) fn print(case: &Case<'_>, out: &mut Out) -> Outcome {
         on_host.count(),
         plan.placement.len(),
     ))?;
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         ("layers", Align::Right),
         ("op", Align::Left),
         ("device", Align::Left),
@@ -69,7 +69,7 @@ fn buffer_sets(names: &[&str]) -> String {
     }
 }
 
-pub(super) fn json(case: &Case<'_>) -> Value {
+pub(super) fn json(case: &PlanCase<'_>) -> Value {
     let (plan, graph) = (&case.plan, case.planned.graph());
     let ops = plan.placement.iter().map(|p| op_json(case, p));
     let programs = plan.programs.iter().enumerate().map(|(index, planned)| {
@@ -91,7 +91,7 @@ pub(super) fn json(case: &Case<'_>) -> Value {
     })
 }
 
-fn row_json(row: &Row) -> Value {
+fn row_json(row: &OpRow) -> Value {
     json!({
         "first_layer": row.layers.map(|(first, _)| first),
         "last_layer": row.layers.map(|(_, last)| last),
@@ -103,7 +103,7 @@ fn row_json(row: &Row) -> Value {
 }
 
 /// One op of the graph.
-pub(super) fn op_json(case: &Case<'_>, placement: &Placement) -> Value {
+pub(super) fn op_json(case: &PlanCase<'_>, placement: &Placement) -> Value {
     let node = &case.planned.graph().nodes[placement.node];
     let (device, program, launches, set) = match &placement.place {
         Place::Host => ("CPU", None, None, None),

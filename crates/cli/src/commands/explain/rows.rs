@@ -1,11 +1,11 @@
 //! A row an op, equal layers folded.
 
-use super::Case;
+use super::PlanCase;
 use millrace_plan::{Place, Placement};
 
 /// Where an op runs, the same in one layer or several.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Row {
+pub(super) struct OpRow {
     /// First and last layer; none for ops outside of blocks.
     pub(super) layers: Option<(usize, usize)>,
     /// The op's label.
@@ -24,8 +24,8 @@ pub(super) fn range_text((first, last): (usize, usize)) -> String {
     }
 }
 
-impl Row {
-    fn of(case: &Case<'_>, placement: &Placement) -> Row {
+impl OpRow {
+    fn of(case: &PlanCase<'_>, placement: &Placement) -> OpRow {
         let node = &case.planned.graph().nodes[placement.node];
         let program = match &placement.place {
             Place::Host => None,
@@ -36,7 +36,7 @@ impl Row {
                 Some((name, launches.start, launches.len(), planned.launches.len()))
             }
         };
-        Row {
+        OpRow {
             layers: node.layer.map(|layer| (layer, layer)),
             op: node.label,
             program,
@@ -69,8 +69,8 @@ impl Row {
         }
     }
 
-    fn same(&self, other: &Row) -> bool {
-        let Row {
+    fn same(&self, other: &OpRow) -> bool {
+        let OpRow {
             layers: _,
             op,
             program,
@@ -81,16 +81,16 @@ impl Row {
 }
 
 /// Every op of a plan in the graph's order, layers that are alike as one.
-pub(super) fn folded(case: &Case<'_>) -> Vec<Row> {
-    let mut blocks: Vec<Vec<Row>> = Vec::new();
+pub(super) fn folded(case: &PlanCase<'_>) -> Vec<OpRow> {
+    let mut blocks: Vec<Vec<OpRow>> = Vec::new();
     for placement in &case.plan.placement {
-        let row = Row::of(case, placement);
+        let row = OpRow::of(case, placement);
         match blocks.last_mut() {
             Some(block) if block[0].layers == row.layers => block.push(row),
             _ => blocks.push(vec![row]),
         }
     }
-    let mut folded: Vec<Vec<Row>> = Vec::new();
+    let mut folded: Vec<Vec<OpRow>> = Vec::new();
     for block in blocks {
         match folded.last_mut() {
             Some(last) if is_next(last, &block) => {
@@ -105,7 +105,7 @@ pub(super) fn folded(case: &Case<'_>) -> Vec<Row> {
 }
 
 /// Whether a layer runs as the ones before it did.
-fn is_next(before: &[Row], block: &[Row]) -> bool {
+fn is_next(before: &[OpRow], block: &[OpRow]) -> bool {
     let consecutive = match (before[0].layers, block[0].layers) {
         (Some((_, last)), Some((first, _))) => last + 1 == first,
         _ => false,

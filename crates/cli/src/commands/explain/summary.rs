@@ -1,8 +1,8 @@
 //! What a model becomes on the array, before the details.
 
-use super::Case;
-use super::rows::{Row, folded, range_text};
-use crate::exit::{Exit, Failure, Outcome};
+use super::PlanCase;
+use super::rows::{OpRow, folded, range_text};
+use crate::exit::{CommandFailure, CommandResult, Exit};
 use crate::output::{Out, bytes, count};
 use millrace_plan::Place;
 use millrace_plan::predict::{self, Memory, Work};
@@ -13,7 +13,7 @@ const LONGEST: u64 = 16_384;
 
 /// An op that the host computes, in some of the plans.
 #[derive(PartialEq)]
-struct Left {
+struct HostOp {
     op: &'static str,
     layers: String,
     reason: String,
@@ -21,23 +21,23 @@ struct Left {
     plans: Vec<String>,
 }
 
-pub(super) struct Summary {
-    left: Vec<Left>,
+pub(super) struct ExplainSummary {
+    left: Vec<HostOp>,
     memory: Memory,
 }
 
 /// Ops of a plan that run on the array, and all.
-fn on_array(case: &Case<'_>) -> (usize, usize) {
+fn on_array(case: &PlanCase<'_>) -> (usize, usize) {
     let all = case.plan.placement.iter();
     let host = all.clone().filter(|p| p.place == Place::Host).count();
     (all.count() - host, case.plan.placement.len())
 }
 
 /// What a plan leaves to the host: an entry for each op and reason, with all the layers.
-fn left_by(case: &Case<'_>) -> Vec<Left> {
-    let mut all: Vec<(Row, Vec<(usize, usize)>)> = Vec::new();
+fn left_by(case: &PlanCase<'_>) -> Vec<HostOp> {
+    let mut all: Vec<(OpRow, Vec<(usize, usize)>)> = Vec::new();
     for row in folded(case).into_iter().filter(|row| row.program.is_none()) {
-        let same = |(known, _): &&mut (Row, Vec<_>)| {
+        let same = |(known, _): &&mut (OpRow, Vec<_>)| {
             (known.op, &known.reason) == (row.op, &row.reason)
                 && known.layers.is_some() == row.layers.is_some()
         };
@@ -56,7 +56,7 @@ fn left_by(case: &Case<'_>) -> Vec<Left> {
             (_, None) => {}
         }
     }
-    let entry = |(row, ranges): (Row, Vec<(usize, usize)>)| Left {
+    let entry = |(row, ranges): (OpRow, Vec<(usize, usize)>)| HostOp {
         op: row.op,
         layers: ranges
             .into_iter()
@@ -69,13 +69,16 @@ fn left_by(case: &Case<'_>) -> Vec<Left> {
     all.into_iter().map(entry).collect()
 }
 
-impl Summary {
+impl ExplainSummary {
     /// Of plans for prompts of these lengths.
-    pub(super) fn of(cases: &[Case<'_>], prompts: &[u64]) -> Outcome<Option<Summary>> {
+    pub(super) fn of(
+        cases: &[PlanCase<'_>],
+        prompts: &[u64],
+    ) -> CommandResult<Option<ExplainSummary>> {
         let Some(first) = cases.first() else {
             return Ok(None);
         };
-        let mut left: Vec<Left> = Vec::new();
+        let mut left: Vec<HostOp> = Vec::new();
         for case in cases {
             for found in left_by(case) {
                 let known = left.iter_mut().find(|known| {
@@ -91,11 +94,11 @@ impl Summary {
         let longest = prompts.iter().copied().max().unwrap_or(1).clamp(1, LONGEST);
         let work = Work::new(longest);
         let memory = predict::memory(first.planned.graph(), first.planner, &work)
-            .map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
-        Ok(Some(Summary { left, memory }))
+            .map_err(|error| CommandFailure::new(Exit::Failed, error.to_string()))?;
+        Ok(Some(ExplainSummary { left, memory }))
     }
 
-    pub(super) fn print(&self, cases: &[Case<'_>], out: &mut Out) -> Outcome {
+    pub(super) fn print(&self, cases: &[PlanCase<'_>], out: &mut Out) -> CommandResult {
         for case in cases {
             let (array, all) = on_array(case);
             out.line(format!(
@@ -136,8 +139,8 @@ impl Summary {
         )
     }
 
-    pub(super) fn json(&self, cases: &[Case<'_>]) -> Value {
-        let plan = |case: &Case<'_>| {
+    pub(super) fn json(&self, cases: &[PlanCase<'_>]) -> Value {
+        let plan = |case: &PlanCase<'_>| {
             let (array, all) = on_array(case);
             json!({
                 "name": case.kind.name(),
@@ -147,7 +150,7 @@ impl Summary {
                 "n_dispatches": case.plan.calls().count(),
             })
         };
-        let left = |left: &Left| {
+        let left = |left: &HostOp| {
             json!({
                 "op": left.op,
                 "layers": left.layers,

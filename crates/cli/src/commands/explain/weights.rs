@@ -1,7 +1,7 @@
 //! What becomes of a file's quantised weights on the device.
 
-use super::Case;
-use crate::exit::Outcome;
+use super::PlanCase;
+use crate::exit::CommandResult;
 use crate::output::{Out, count};
 use millrace_model::graph::WeightId;
 use millrace_plan::Binding;
@@ -9,7 +9,7 @@ use millrace_quant::DType;
 use serde_json::{Value, json};
 
 /// Weights of a format of which the same becomes.
-struct Group {
+struct FormatGroup {
     dtype: DType,
     becomes: &'static str,
     weights: Vec<WeightId>,
@@ -17,12 +17,12 @@ struct Group {
 }
 
 /// By format and by what becomes of it, in the order of the plans.
-pub(super) struct Weights(Vec<Group>);
+pub(super) struct WeightSummary(Vec<FormatGroup>);
 
-impl Weights {
+impl WeightSummary {
     /// Of what plans bind to slots: matrices in blocks of fewer bits than numbers have.
-    pub(super) fn of(cases: &[Case<'_>]) -> Weights {
-        let mut groups: Vec<Group> = Vec::new();
+    pub(super) fn of(cases: &[PlanCase<'_>]) -> WeightSummary {
+        let mut groups: Vec<FormatGroup> = Vec::new();
         for case in cases {
             let bindings = case.plan.calls().flat_map(|call| &call.bindings);
             for binding in bindings {
@@ -34,10 +34,11 @@ impl Weights {
                 let Some(becomes) = becomes.filter(|_| of.dtype.block_elems() > 1) else {
                     continue;
                 };
-                let same = |group: &Group| (group.dtype, group.becomes) == (of.dtype, becomes);
+                let same =
+                    |group: &FormatGroup| (group.dtype, group.becomes) == (of.dtype, becomes);
                 let at = groups.iter().position(same).unwrap_or(groups.len());
                 if at == groups.len() {
-                    groups.push(Group {
+                    groups.push(FormatGroup {
                         dtype: of.dtype,
                         becomes,
                         weights: Vec::new(),
@@ -51,10 +52,10 @@ impl Weights {
                 }
             }
         }
-        Weights(groups)
+        WeightSummary(groups)
     }
 
-    pub(super) fn print(&self, out: &mut Out) -> Outcome {
+    pub(super) fn print(&self, out: &mut Out) -> CommandResult {
         for group in &self.0 {
             out.line(format!(
                 "  weights: {} of {} ({} numbers): {}",
@@ -68,7 +69,7 @@ impl Weights {
     }
 
     pub(super) fn json(&self) -> Vec<Value> {
-        let group = |group: &Group| {
+        let group = |group: &FormatGroup| {
             json!({
                 "format": group.dtype.name(),
                 "n_weights": group.weights.len(),

@@ -1,8 +1,8 @@
 //! Whether the dispatcher's pick is the fastest.
 
-use super::measure::{Bench, Limits, Row};
-use super::shape::Case;
-use crate::exit::{Failure, Outcome};
+use super::measure::{HwbenchRow, MatmulBench, MeasureLimits};
+use super::shape::MatrixCase;
+use crate::exit::{CommandFailure, CommandResult};
 use crate::interrupt;
 use millrace_kernels::Level;
 use std::fmt;
@@ -19,7 +19,7 @@ const FEWEST_SAMPLES: usize = 5;
 
 /// A pick that another row beats.
 pub(super) struct Slower {
-    pub(super) case: Case,
+    pub(super) case: MatrixCase,
     pub(super) m: usize,
     /// Levels whose pick it is.
     pub(super) levels: Vec<Level>,
@@ -31,7 +31,7 @@ pub(super) struct Slower {
 
 impl fmt::Display for Slower {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Case { dtype, n, k, .. } = self.case;
+        let MatrixCase { dtype, n, k, .. } = self.case;
         let levels: Vec<&str> = self.levels.iter().map(|level| level.name()).collect();
         write!(
             f,
@@ -50,10 +50,10 @@ impl fmt::Display for Slower {
 /// Times that another process disturbed are as likely as picks that are wrong, so a pair that
 /// disagrees is measured again in turn, and the rows keep the best times.
 pub(super) fn check(
-    bench: &mut Bench<'_>,
-    rows: &mut [Row],
-    limits: &Limits,
-) -> Outcome<Vec<Slower>> {
+    bench: &mut MatmulBench<'_>,
+    rows: &mut [HwbenchRow],
+    limits: &MeasureLimits,
+) -> CommandResult<Vec<Slower>> {
     let mut found = Vec::new();
     for pick in 0..rows.len() {
         // A level that this CPU does not prefer is taken only when asked for.
@@ -80,11 +80,11 @@ pub(super) fn check(
     Ok(found)
 }
 
-fn is_slower(rows: &[Row], pick: usize, rival: usize) -> bool {
+fn is_slower(rows: &[HwbenchRow], pick: usize, rival: usize) -> bool {
     rows[pick].min_s > TOLERANCE * rows[rival].min_s
 }
 
-fn slower(rows: &[Row], pick: usize, rival: usize) -> Slower {
+fn slower(rows: &[HwbenchRow], pick: usize, rival: usize) -> Slower {
     let (pick, faster) = (&rows[pick], &rows[rival]);
     let could = |level: &&Level| level.includes(faster.kernel.level);
     Slower {
@@ -99,17 +99,17 @@ fn slower(rows: &[Row], pick: usize, rival: usize) -> Slower {
 
 /// Measures a pair in turn until the pick is fast enough or the rounds are over.
 fn remains_slower(
-    bench: &mut Bench<'_>,
-    rows: &mut [Row],
+    bench: &mut MatmulBench<'_>,
+    rows: &mut [HwbenchRow],
     pair: (usize, usize),
-    limits: &Limits,
-) -> Outcome<bool> {
+    limits: &MeasureLimits,
+) -> CommandResult<bool> {
     for _ in 0..ROUNDS {
         let started = Instant::now();
         let mut n = 0;
         while n < FEWEST_SAMPLES || started.elapsed() < limits.time {
             if interrupt::is_raised() {
-                return Err(Failure::interrupted());
+                return Err(CommandFailure::interrupted());
             }
             for index in [pair.0, pair.1] {
                 let row = &mut rows[index];

@@ -1,16 +1,16 @@
 //! Taking a kernel's time.
 
-use super::shape::Case;
-use super::weights::{Weights, random};
-use millrace_kernels::matmul::{Activations, Product, matmul_with};
+use super::shape::MatrixCase;
+use super::weights::{MatrixCopies, random};
+use millrace_kernels::matmul::{Activations, Multiplication, matmul_with};
 use millrace_kernels::roof::Roof;
-use millrace_kernels::table::{Kernel, pick};
+use millrace_kernels::table::{MatmulKernel, pick};
 use millrace_kernels::{Cpu, Level};
 use std::time::{Duration, Instant};
 
 /// What one row may cost.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct MeasureLimits {
     pub(super) time: Duration,
     pub(super) most_samples: usize,
 }
@@ -37,21 +37,21 @@ pub(super) struct Sampling {
 }
 
 /// A measured kernel.
-pub(super) struct Row {
-    pub(super) kernel: &'static Kernel,
-    pub(super) case: Case,
+pub(super) struct HwbenchRow {
+    pub(super) kernel: &'static MatmulKernel,
+    pub(super) case: MatrixCase,
     pub(super) m: usize,
     pub(super) sampling: Sampling,
     pub(super) n_samples: usize,
     /// Of one multiplication with all rows.
     pub(super) min_s: f64,
     pub(super) median_s: f64,
-    pub(super) bound: Bound,
+    pub(super) bound: RoofLimit,
     /// Levels at which the dispatcher takes this row, of those the CPU has.
     pub(super) picked_at: Vec<Level>,
 }
 
-impl Row {
+impl HwbenchRow {
     pub(super) fn bytes_per_s(&self) -> f64 {
         self.case.size_bytes as f64 / self.min_s
     }
@@ -72,25 +72,25 @@ impl Row {
 }
 
 /// Multiplications and additions.
-fn ops(case: &Case, m: usize) -> f64 {
+fn ops(case: &MatrixCase, m: usize) -> f64 {
     2.0 * m as f64 * case.n as f64 * case.k as f64
 }
 
 /// The limit that is met first.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Bound {
+pub(super) struct RoofLimit {
     pub(super) name: &'static str,
     /// The least time that it allows.
     pub(super) seconds: f64,
 }
 
-impl Bound {
-    fn new(roof: &Roof, kernel: &Kernel, case: &Case, m: usize) -> Bound {
-        let memory = Bound {
+impl RoofLimit {
+    fn new(roof: &Roof, kernel: &MatmulKernel, case: &MatrixCase, m: usize) -> RoofLimit {
+        let memory = RoofLimit {
             name: "memory",
             seconds: case.size_bytes as f64 / roof.read_bytes_per_s,
         };
-        let arithmetic = roof.ops_per_s(kernel.layout).map(|ops_per_s| Bound {
+        let arithmetic = roof.ops_per_s(kernel.layout).map(|ops_per_s| RoofLimit {
             name: "compute",
             seconds: ops(case, m) / ops_per_s,
         });
@@ -101,9 +101,9 @@ impl Bound {
 }
 
 /// Multiplies one matrix with one number of tokens.
-pub(super) struct Bench<'a> {
+pub(super) struct MatmulBench<'a> {
     cpu: &'a Cpu,
-    weights: &'a Weights,
+    weights: &'a MatrixCopies,
     m: usize,
     x: Vec<f32>,
     out: Vec<f32>,
@@ -112,10 +112,10 @@ pub(super) struct Bench<'a> {
     next: usize,
 }
 
-impl<'a> Bench<'a> {
-    pub(super) fn new(cpu: &'a Cpu, weights: &'a Weights, m: usize) -> Bench<'a> {
-        let Case { n, k, .. } = *weights.case();
-        Bench {
+impl<'a> MatmulBench<'a> {
+    pub(super) fn new(cpu: &'a Cpu, weights: &'a MatrixCopies, m: usize) -> MatmulBench<'a> {
+        let MatrixCase { n, k, .. } = *weights.case();
+        MatmulBench {
             cpu,
             weights,
             m,
@@ -127,7 +127,12 @@ impl<'a> Bench<'a> {
     }
 
     /// Measures a kernel.
-    pub(super) fn row(&mut self, kernel: &'static Kernel, roof: &Roof, limits: &Limits) -> Row {
+    pub(super) fn row(
+        &mut self,
+        kernel: &'static MatmulKernel,
+        roof: &Roof,
+        limits: &MeasureLimits,
+    ) -> HwbenchRow {
         let started = Instant::now();
         let sampling = self.sampling(kernel, limits);
         let mut samples = Vec::new();
@@ -139,7 +144,7 @@ impl<'a> Bench<'a> {
         let case = *self.weights.case();
         samples.sort_by(f64::total_cmp);
         let levels = Level::ALL.into_iter().filter(|level| level.is_supported());
-        Row {
+        HwbenchRow {
             kernel,
             case,
             m: self.m,
@@ -147,7 +152,7 @@ impl<'a> Bench<'a> {
             n_samples: samples.len(),
             min_s: samples[0],
             median_s: median(&samples),
-            bound: Bound::new(roof, kernel, &case, self.m),
+            bound: RoofLimit::new(roof, kernel, &case, self.m),
             picked_at: levels
                 .filter(|level| std::ptr::eq(pick(case.dtype, *level, self.m, false), kernel))
                 .collect(),
@@ -155,14 +160,14 @@ impl<'a> Bench<'a> {
     }
 
     /// Seconds of a multiplication with all rows.
-    pub(super) fn sample(&mut self, kernel: &'static Kernel, sampling: &Sampling) -> f64 {
+    pub(super) fn sample(&mut self, kernel: &'static MatmulKernel, sampling: &Sampling) -> f64 {
         let seconds = self.run(kernel, sampling.n_timed, sampling.repeats);
         let part = sampling.n_timed as f64 / self.weights.case().n as f64;
         seconds / sampling.repeats as f64 / part
     }
 
     /// Tries the kernel on a few rows and decides how to time it.
-    fn sampling(&mut self, kernel: &'static Kernel, limits: &Limits) -> Sampling {
+    fn sampling(&mut self, kernel: &'static MatmulKernel, limits: &MeasureLimits) -> Sampling {
         let n = self.weights.case().n;
         let few = n.min(GROUP_ROWS * self.cpu.pool().n_threads());
         // The first time also brings in code, the input and the threads' scratch.
@@ -172,13 +177,13 @@ impl<'a> Bench<'a> {
     }
 
     /// Seconds of so many multiplications with `n` rows, each of another copy.
-    fn run(&mut self, kernel: &'static Kernel, n: usize, repeats: usize) -> f64 {
+    fn run(&mut self, kernel: &'static MatmulKernel, n: usize, repeats: usize) -> f64 {
         let (cpu, weights, m) = (self.cpu, self.weights, self.m);
         let _hot = cpu.pool().enter();
         let started = Instant::now();
         for _ in 0..repeats {
             self.next = (self.next + 1) % weights.n_matrices(n);
-            let mut product = Product {
+            let mut product = Multiplication {
                 weight: weights.matrix(n, self.next),
                 bias: None,
                 out: &mut self.out[..m * n],

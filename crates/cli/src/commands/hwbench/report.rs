@@ -1,11 +1,11 @@
 //! The machine's limits and the kernels' times, as tables or as JSON.
 
 use super::check::Slower;
-use super::measure::Row;
-use super::shape::Case;
-use crate::exit::Outcome;
+use super::measure::HwbenchRow;
+use super::shape::MatrixCase;
+use crate::exit::CommandResult;
 use crate::machine;
-use crate::output::{Align, Out, Paint, Table, bytes, rate};
+use crate::output::{Align, Out, Paint, TextTable, bytes, rate};
 use millrace_kernels::roof::Roof;
 use millrace_kernels::{Cpu, Level};
 use millrace_quant::DType;
@@ -22,16 +22,16 @@ pub(super) struct Setting<'a> {
 }
 
 /// Prints blocks as they come, or everything at the end as one JSON object.
-pub(super) struct Report<'a> {
+pub(super) struct HwbenchReport<'a> {
     setting: &'a Setting<'a>,
     out: Out,
     /// Rows so far, where JSON is asked for.
     rows: Option<Vec<Value>>,
 }
 
-impl<'a> Report<'a> {
-    pub(super) fn new(json: bool, setting: &'a Setting<'a>) -> Report<'a> {
-        Report {
+impl<'a> HwbenchReport<'a> {
+    pub(super) fn new(json: bool, setting: &'a Setting<'a>) -> HwbenchReport<'a> {
+        HwbenchReport {
             setting,
             out: Out::new(),
             rows: json.then(Vec::new),
@@ -39,7 +39,7 @@ impl<'a> Report<'a> {
     }
 
     /// The machine and its limits.
-    pub(super) fn begin(&mut self) -> Outcome {
+    pub(super) fn begin(&mut self) -> CommandResult {
         if self.rows.is_some() {
             return Ok(());
         }
@@ -59,7 +59,7 @@ impl<'a> Report<'a> {
             rate(read / 1e9)
         ))?;
         let columns = ["f32", "bf16", "int8"].map(|name| (name, Align::Right));
-        let mut table = Table::new(&[&[("level", Align::Left)], &columns[..]].concat());
+        let mut table = TextTable::new(&[&[("level", Align::Left)], &columns[..]].concat());
         for (level, roof) in *roofs {
             let cell = |n: Option<f64>| n.map_or("-".to_owned(), |n| rate(n / 1e9));
             table.row(vec![
@@ -74,18 +74,18 @@ impl<'a> Report<'a> {
     }
 
     /// The rows of one matrix.
-    pub(super) fn block(&mut self, case: &Case, block: Vec<Row>) -> Outcome {
+    pub(super) fn block(&mut self, case: &MatrixCase, block: Vec<HwbenchRow>) -> CommandResult {
         if let Some(rows) = &mut self.rows {
             rows.extend(block.iter().map(row_json));
             return Ok(());
         }
-        let Case { dtype, n, k, .. } = case;
+        let MatrixCase { dtype, n, k, .. } = case;
         self.out.line(format!(
             "\n{}  {n} x {k}, {}",
             Paint::Bold.stdout(dtype.name()),
             bytes(case.size_bytes as u64)
         ))?;
-        let mut table = Table::new(&[
+        let mut table = TextTable::new(&[
             ("kernel", Align::Left),
             ("level", Align::Left),
             ("m", Align::Right),
@@ -104,7 +104,7 @@ impl<'a> Report<'a> {
     }
 
     /// What is left to say; `slower` if the picks were checked.
-    pub(super) fn finish(mut self, slower: Option<&[Slower]>) -> Outcome {
+    pub(super) fn finish(mut self, slower: Option<&[Slower]>) -> CommandResult {
         let Setting {
             cpu,
             roofs,
@@ -135,7 +135,7 @@ impl<'a> Report<'a> {
     }
 }
 
-fn cells(row: &Row) -> Vec<String> {
+fn cells(row: &HwbenchRow) -> Vec<String> {
     let partial = if row.is_partial() { "*" } else { "" };
     let mark = if row.picked_at.is_empty() {
         String::new()
@@ -178,7 +178,7 @@ fn roof_json((level, roof): &(Level, Roof)) -> Value {
     })
 }
 
-fn row_json(row: &Row) -> Value {
+fn row_json(row: &HwbenchRow) -> Value {
     json!({
         "kernel": row.kernel.name(),
         "dtype": row.case.dtype.name(),

@@ -1,7 +1,7 @@
 //! What to multiply: the SHAPE argument as a list of matrices and numbers of tokens.
 
-use super::Args;
-use crate::exit::{Failure, Outcome};
+use super::HwbenchArgs;
+use crate::exit::{CommandFailure, CommandResult};
 use crate::model_arg::ModelArgs;
 use crate::output::Ui;
 use millrace_model::Model;
@@ -16,7 +16,7 @@ const DEFAULT_TOKENS: [usize; 2] = [1, 512];
 
 /// A matrix `[n, k]` in a format that can hold it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Case {
+pub(super) struct MatrixCase {
     pub(super) dtype: DType,
     pub(super) n: usize,
     pub(super) k: usize,
@@ -24,10 +24,10 @@ pub(super) struct Case {
     pub(super) size_bytes: usize,
 }
 
-impl Case {
-    fn new(dtype: DType, n: usize, k: usize) -> Option<Case> {
+impl MatrixCase {
+    fn new(dtype: DType, n: usize, k: usize) -> Option<MatrixCase> {
         let size_bytes = dtype.size_bytes(n, k)?;
-        Some(Case {
+        Some(MatrixCase {
             dtype,
             n,
             k,
@@ -50,8 +50,8 @@ impl Case {
 
 /// All that is to be measured.
 #[derive(Debug)]
-pub(super) struct Work {
-    pub(super) cases: Vec<Case>,
+pub(super) struct HwbenchWork {
+    pub(super) cases: Vec<MatrixCase>,
     pub(super) tokens: Vec<usize>,
     /// Formats whose blocks do not fit the shape.
     pub(super) unfit: Vec<DType>,
@@ -59,7 +59,7 @@ pub(super) struct Work {
 
 /// The SHAPE argument.
 #[derive(Debug, PartialEq, Eq)]
-enum Shape<'a> {
+enum ShapeArg<'a> {
     Numbers {
         m: Option<usize>,
         n: usize,
@@ -68,50 +68,52 @@ enum Shape<'a> {
     Model(&'a str),
 }
 
-impl Shape<'_> {
-    fn parse(text: &str) -> Outcome<Shape<'_>> {
+impl ShapeArg<'_> {
+    fn parse(text: &str) -> CommandResult<ShapeArg<'_>> {
         // A path may hold digits and commas too, but nobody names a model with nothing else.
         if !text.chars().all(|c| c.is_ascii_digit() || c == ',') {
-            return Ok(Shape::Model(text));
+            return Ok(ShapeArg::Model(text));
         }
         let numbers: Result<Vec<usize>, _> = text.split(',').map(str::parse).collect();
         match numbers.as_deref() {
-            Ok([n, k]) if *n > 0 && *k > 0 => Ok(Shape::Numbers {
+            Ok([n, k]) if *n > 0 && *k > 0 => Ok(ShapeArg::Numbers {
                 m: None,
                 n: *n,
                 k: *k,
             }),
-            Ok([m, n, k]) if *m > 0 && *n > 0 && *k > 0 => Ok(Shape::Numbers {
+            Ok([m, n, k]) if *m > 0 && *n > 0 && *k > 0 => Ok(ShapeArg::Numbers {
                 m: Some(*m),
                 n: *n,
                 k: *k,
             }),
-            _ => Err(Failure::usage(format!("`{text}` is no shape"))
+            _ => Err(CommandFailure::usage(format!("`{text}` is no shape"))
                 .hint("write N,K or M,N,K, as 8192,2048 or 512,8192,2048")),
         }
     }
 }
 
-impl Work {
-    pub(super) fn of(args: &Args, ui: Ui) -> Outcome<Work> {
+impl HwbenchWork {
+    pub(super) fn of(args: &HwbenchArgs, ui: Ui) -> CommandResult<HwbenchWork> {
         let wanted = |dtype: &DType| args.format.is_empty() || args.format.contains(dtype);
-        let shape = Shape::parse(&args.shape)?;
+        let shape = ShapeArg::parse(&args.shape)?;
         let tokens = tokens(&shape, &args.tokens)?;
         let (cases, unfit) = match shape {
-            Shape::Model(model) => {
+            ShapeArg::Model(model) => {
                 let mut cases = matrices(model, args.offline, ui)?;
                 cases.retain(|case| wanted(&case.dtype));
                 (cases, Vec::new())
             }
-            Shape::Numbers { n, k, .. } => {
+            ShapeArg::Numbers { n, k, .. } => {
                 let formats = DType::all().filter(wanted);
                 let (fit, unfit) =
                     formats.partition::<Vec<_>, _>(|dtype| dtype.size_bytes(n, k).is_some());
-                let cases = fit.into_iter().filter_map(|dtype| Case::new(dtype, n, k));
+                let cases = fit
+                    .into_iter()
+                    .filter_map(|dtype| MatrixCase::new(dtype, n, k));
                 (cases.collect(), unfit)
             }
         };
-        Ok(Work {
+        Ok(HwbenchWork {
             cases,
             tokens,
             unfit,
@@ -119,13 +121,13 @@ impl Work {
     }
 }
 
-fn tokens(shape: &Shape<'_>, given: &[usize]) -> Outcome<Vec<usize>> {
+fn tokens(shape: &ShapeArg<'_>, given: &[usize]) -> CommandResult<Vec<usize>> {
     if given.contains(&0) {
-        return Err(Failure::usage("-m 0 multiplies nothing"));
+        return Err(CommandFailure::usage("-m 0 multiplies nothing"));
     }
     match (shape, given) {
-        (Shape::Numbers { m: Some(m), .. }, []) => Ok(vec![*m]),
-        (Shape::Numbers { m: Some(_), .. }, _) => Err(Failure::usage(
+        (ShapeArg::Numbers { m: Some(m), .. }, []) => Ok(vec![*m]),
+        (ShapeArg::Numbers { m: Some(_), .. }, _) => Err(CommandFailure::usage(
             "the number of tokens is given twice: M,N,K and -m",
         )),
         (_, []) => Ok(DEFAULT_TOKENS.to_vec()),
@@ -134,7 +136,7 @@ fn tokens(shape: &Shape<'_>, given: &[usize]) -> Outcome<Vec<usize>> {
 }
 
 /// The matrices that a model multiplies with, each shape and format once, in order of first use.
-fn matrices(model: &str, offline: bool, ui: Ui) -> Outcome<Vec<Case>> {
+fn matrices(model: &str, offline: bool, ui: Ui) -> CommandResult<Vec<MatrixCase>> {
     let model = ModelArgs {
         model: model.to_owned(),
         offline,
@@ -144,7 +146,7 @@ fn matrices(model: &str, offline: bool, ui: Ui) -> Outcome<Vec<Case>> {
     for node in &graph.nodes {
         if let Op::Linear(Linear { weight, .. }) = node.op {
             let weight = &graph.weights[weight.0];
-            let case = Case::new(weight.dtype, weight.n, weight.k);
+            let case = MatrixCase::new(weight.dtype, weight.n, weight.k);
             cases.extend(case.filter(|case| !cases.contains(case)));
         }
     }
@@ -157,15 +159,15 @@ mod tests {
 
     #[test]
     fn shapes_are_two_or_three_positive_numbers_or_a_model() {
-        let numbers = |m, n, k| Shape::Numbers { m, n, k };
+        let numbers = |m, n, k| ShapeArg::Numbers { m, n, k };
         for (text, shape) in [
             ("8192,2048", numbers(None, 8192, 2048)),
             ("512,8192,2048", numbers(Some(512), 8192, 2048)),
-            ("demo", Shape::Model("demo")),
-            ("hf:a/b:Q4_0", Shape::Model("hf:a/b:Q4_0")),
-            ("8192x2048", Shape::Model("8192x2048")),
+            ("demo", ShapeArg::Model("demo")),
+            ("hf:a/b:Q4_0", ShapeArg::Model("hf:a/b:Q4_0")),
+            ("8192x2048", ShapeArg::Model("8192x2048")),
         ] {
-            assert_eq!(Shape::parse(text).expect(text), shape);
+            assert_eq!(ShapeArg::parse(text).expect(text), shape);
         }
         for bad in [
             "",
@@ -176,14 +178,14 @@ mod tests {
             "1,,2",
             "1,99999999999999999999",
         ] {
-            assert!(Shape::parse(bad).is_err(), "{bad}");
+            assert!(ShapeArg::parse(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn tokens_are_given_once() {
         let (pair, triple) = ("8,8", "4,8,8");
-        let of = |text, given: &[usize]| tokens(&Shape::parse(text).expect(text), given).ok();
+        let of = |text, given: &[usize]| tokens(&ShapeArg::parse(text).expect(text), given).ok();
         assert_eq!(of(pair, &[]), Some(vec![1, 512]));
         assert_eq!(of(pair, &[7]), Some(vec![7]));
         assert_eq!(of(triple, &[]), Some(vec![4]));
@@ -193,7 +195,7 @@ mod tests {
 
     #[test]
     fn memory_counts_everything_and_does_not_overflow() {
-        let case = Case::new(DType::F32, 10, 20).expect("any shape");
+        let case = MatrixCase::new(DType::F32, 10, 20).expect("any shape");
         assert_eq!(case.memory_bytes(3, 1000), 1000 + 800 + 3 * 4 * (10 + 40));
         assert_eq!(case.memory_bytes(usize::MAX, 0), u64::MAX);
     }

@@ -1,9 +1,9 @@
 //! Weights to multiply: valid blocks of random numbers, more of them than the caches hold.
 
-use super::shape::Case;
-use crate::exit::{Failure, Outcome};
+use super::shape::MatrixCase;
+use crate::exit::{CommandFailure, CommandResult};
 use millrace_kernels::Cpu;
-use millrace_kernels::matmul::Matrix;
+use millrace_kernels::matmul::WeightMatrix;
 use millrace_quant::{DType, encode_matrix};
 
 /// Rows that are encoded, a whole tile of every format; all others repeat them.
@@ -14,20 +14,25 @@ const LINE_BYTES: usize = 64;
 
 /// Copies of a matrix, one after the other.
 #[derive(Default)]
-pub(super) struct Weights {
+pub(super) struct MatrixCopies {
     /// Kept from format to format: its pages stay mapped.
     buffer: Vec<u8>,
     start: usize,
-    case: Option<Case>,
+    case: Option<MatrixCase>,
     n_copies: usize,
 }
 
-impl Weights {
+impl MatrixCopies {
     /// Writes as many copies of a case's matrix as `stream_bytes` hold, and at least one.
     ///
     /// Each thread writes its part first, so that on machines with several memories all of them are
     /// used.
-    pub(super) fn fill(&mut self, cpu: &Cpu, case: &Case, stream_bytes: usize) -> Outcome {
+    pub(super) fn fill(
+        &mut self,
+        cpu: &Cpu,
+        case: &MatrixCase,
+        stream_bytes: usize,
+    ) -> CommandResult {
         let strip = strip(case.dtype, case.k)?;
         self.n_copies = (stream_bytes / case.size_bytes).max(1);
         let len = self.n_copies * case.size_bytes;
@@ -46,7 +51,7 @@ impl Weights {
     }
 
     /// What the copies are copies of.
-    pub(super) fn case(&self) -> &Case {
+    pub(super) fn case(&self) -> &MatrixCase {
         self.case.as_ref().expect("weights are filled before use")
     }
 
@@ -56,24 +61,24 @@ impl Weights {
     }
 
     /// The `index`-th of them.
-    pub(super) fn matrix(&self, n: usize, index: usize) -> Matrix<'_> {
-        let Case { dtype, k, .. } = *self.case();
+    pub(super) fn matrix(&self, n: usize, index: usize) -> WeightMatrix<'_> {
+        let MatrixCase { dtype, k, .. } = *self.case();
         let bytes = dtype
             .size_bytes(n, k)
             .expect("whole tiles of the case's columns");
         let start = self.start + index * bytes;
-        Matrix::new(dtype, n, k, &self.buffer[start..start + bytes]).expect("that many bytes")
+        WeightMatrix::new(dtype, n, k, &self.buffer[start..start + bytes]).expect("that many bytes")
     }
 }
 
 /// [`ENCODED_ROWS`] random rows.
-fn strip(dtype: DType, k: usize) -> Outcome<Vec<u8>> {
-    let misfit = || Failure::usage(format!("rows of {k} columns do not fit {dtype}"));
+fn strip(dtype: DType, k: usize) -> CommandResult<Vec<u8>> {
+    let misfit = || CommandFailure::usage(format!("rows of {k} columns do not fit {dtype}"));
     let n_bytes = dtype.size_bytes(ENCODED_ROWS, k).ok_or_else(misfit)?;
     let rows = random(ENCODED_ROWS * k);
     let mut strip = vec![0; n_bytes];
     encode_matrix(dtype, &rows, ENCODED_ROWS, k, &mut strip)
-        .map_err(|error| Failure::usage(error.to_string()))?;
+        .map_err(|error| CommandFailure::usage(error.to_string()))?;
     Ok(strip)
 }
 

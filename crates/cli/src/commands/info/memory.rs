@@ -1,6 +1,6 @@
 //! The memory a model takes at a context length, as the engine would lay it out.
 
-use crate::exit::Outcome;
+use crate::exit::CommandResult;
 use crate::machine;
 use crate::output::{Out, Paint, bytes};
 use millrace_runtime::{CpuEngine, EngineMemory, EngineOptions, KvType, LoadedModel};
@@ -29,7 +29,7 @@ impl MemoryPlan {
         model: &LoadedModel,
         n_ctx: Option<usize>,
         kv_type: KvType,
-    ) -> Outcome<MemoryPlan> {
+    ) -> CommandResult<MemoryPlan> {
         let memory = |n_ctx| {
             let options = EngineOptions {
                 n_ctx,
@@ -68,7 +68,7 @@ impl MemoryPlan {
         })
     }
 
-    pub(super) fn print(&self, out: &mut Out) -> Outcome {
+    pub(super) fn print(&self, out: &mut Out) -> CommandResult {
         let title = format!("Memory for a context of {} tokens", self.n_ctx);
         out.line(format!("\n{}", Paint::Bold.stdout(&title)))?;
         let cache = format!("cache ({})", self.kv_type);

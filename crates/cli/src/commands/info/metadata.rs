@@ -46,16 +46,18 @@ pub(super) fn one_line(value: &Value) -> String {
     }
 }
 
-fn gguf_value(value: &gguf::Value, full: bool) -> Value {
+fn gguf_value(value: &gguf::GgufValue, full: bool) -> Value {
     match value {
         // By way of its shortest digits: 1e-5 is not 9.999999747378752e-6 to a reader.
-        gguf::Value::F32(number) => float(number.to_string().parse().unwrap_or(f64::from(*number))),
-        gguf::Value::F64(number) => float(*number),
-        gguf::Value::Bool(yes) => json!(yes),
-        gguf::Value::Str(text) => json!(text),
+        gguf::GgufValue::F32(number) => {
+            float(number.to_string().parse().unwrap_or(f64::from(*number)))
+        }
+        gguf::GgufValue::F64(number) => float(*number),
+        gguf::GgufValue::Bool(yes) => json!(yes),
+        gguf::GgufValue::Str(text) => json!(text),
         // What can be read of it, with a mark for each byte that cannot.
-        gguf::Value::Bytes(bytes) => json!(String::from_utf8_lossy(bytes)),
-        gguf::Value::Array(items) => {
+        gguf::GgufValue::Bytes(bytes) => json!(String::from_utf8_lossy(bytes)),
+        gguf::GgufValue::Array(items) => {
             let n = if full {
                 items.len()
             } else {
@@ -107,7 +109,7 @@ mod tests {
 
     #[test]
     fn long_lists_are_cut_unless_asked_for() {
-        let items = gguf::Value::Array(gguf::Array::I32((0..100).collect()));
+        let items = gguf::GgufValue::Array(gguf::GgufArray::I32((0..100).collect()));
         let short = gguf_value(&items, false);
         assert_eq!(short["length"], 100);
         assert_eq!(one_line(&short), "[0,1,2,3,4,5,6,7, … 100 in all]");
@@ -116,9 +118,12 @@ mod tests {
 
     #[test]
     fn odd_numbers_stay_printable() {
-        assert_eq!(gguf_value(&gguf::Value::F32(f32::NAN), false), json!("NaN"));
         assert_eq!(
-            gguf_value(&gguf::Value::U64(u64::MAX), false),
+            gguf_value(&gguf::GgufValue::F32(f32::NAN), false),
+            json!("NaN")
+        );
+        assert_eq!(
+            gguf_value(&gguf::GgufValue::U64(u64::MAX), false),
             json!(u64::MAX.to_string())
         );
         assert_eq!(one_line(&json!("a\nb")), "a\\nb");

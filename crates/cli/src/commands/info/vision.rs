@@ -1,6 +1,6 @@
 //! What `info` says of a vision tower.
 
-use crate::exit::Outcome;
+use crate::exit::CommandResult;
 use crate::output::{Out, printable};
 use millrace_format::Checkpoint;
 use millrace_model::{VisionConfig, VisionModel};
@@ -23,7 +23,7 @@ impl Vision {
         }
     }
 
-    pub(super) fn print(&self, out: &mut Out) -> Outcome {
+    pub(super) fn print(&self, out: &mut Out) -> CommandResult {
         let line = match self {
             Vision::None => return Ok(()),
             Vision::Tower(config) => format!(

@@ -1,14 +1,14 @@
 //! What `millrace kernel` prints.
 
-use crate::exit::Outcome;
-use crate::output::{Align, Out, Paint, Table, duration};
+use crate::exit::CommandResult;
+use crate::output::{Align, Out, Paint, TextTable, duration};
 use millrace_plan::{KernelReport, Sweep, Tone};
 use serde_json::json;
 
 /// Width of a line's label.
 const LABEL: usize = 11;
 
-pub(super) fn report(report: &KernelReport, as_json: bool) -> Outcome {
+pub(super) fn report(report: &KernelReport, as_json: bool) -> CommandResult {
     let mut out = Out::new();
     if as_json {
         out.json(&report.json)?;
@@ -29,7 +29,7 @@ pub(super) fn report(report: &KernelReport, as_json: bool) -> Outcome {
     out.flush()
 }
 
-pub(super) fn sweep(sweep: &Sweep, top: usize, as_json: bool) -> Outcome {
+pub(super) fn sweep(sweep: &Sweep, top: usize, as_json: bool) -> CommandResult {
     let mut out = Out::new();
     let shown = &sweep.tilings[..sweep.tilings.len().min(top)];
     if as_json {
@@ -43,7 +43,7 @@ pub(super) fn sweep(sweep: &Sweep, top: usize, as_json: bool) -> Outcome {
         }))?;
         return out.flush();
     }
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         ("predicted", Align::Right),
         ("TFLOP/s", Align::Right),
         ("tiling", Align::Left),

@@ -1,6 +1,6 @@
 //! Slots of a program and the files with their bytes.
 
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult};
 use millrace_npu::Slot;
 use millrace_plan::workbench::described;
 use std::path::{Path, PathBuf};
@@ -28,19 +28,19 @@ impl std::str::FromStr for SlotFile {
 
 impl SlotFile {
     /// The slot of that name of a program's.
-    pub(super) fn slot<'s>(&self, slots: &'s [Slot], program: &Path) -> Outcome<&'s Slot> {
+    pub(super) fn slot<'s>(&self, slots: &'s [Slot], program: &Path) -> CommandResult<&'s Slot> {
         let found = slots.iter().find(|slot| slot.name == self.slot);
         found.ok_or_else(|| {
             let known: Vec<String> = slots.iter().map(described).collect();
             let message = format!("{} has no slot `{}`", program.display(), self.slot);
-            Failure::usage(message).hint(format!("its slots: {}", known.join("; ")))
+            CommandFailure::usage(message).hint(format!("its slots: {}", known.join("; ")))
         })
     }
 
     /// The slot's name and its bytes.
-    pub(super) fn read(&self, slots: &[Slot], program: &Path) -> Outcome<(String, Vec<u8>)> {
+    pub(super) fn read(&self, slots: &[Slot], program: &Path) -> CommandResult<(String, Vec<u8>)> {
         let slot = self.slot(slots, program)?;
-        let cannot = |error| Failure::reading_file(&self.path, &error);
+        let cannot = |error| CommandFailure::reading_file(&self.path, &error);
         let found = std::fs::metadata(&self.path).map_err(cannot)?.len();
         if Some(found) != slot.size_bytes() {
             let message = format!(
@@ -48,7 +48,7 @@ impl SlotFile {
                 self.path.display(),
                 described(slot)
             );
-            return Err(Failure::bad_input(message));
+            return Err(CommandFailure::bad_input(message));
         }
         let bytes = std::fs::read(&self.path).map_err(cannot)?;
         Ok((self.slot.clone(), bytes))

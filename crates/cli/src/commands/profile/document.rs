@@ -1,7 +1,7 @@
 //! Everything that was found out, as all forms of output show it.
 
 use super::image::Image;
-use super::measured::Measured;
+use super::measured::RunTimes;
 use millrace_plan::predict::{MachineFacts, ModelError, Prediction, Variant, times};
 use serde::Serialize;
 
@@ -21,15 +21,15 @@ pub(super) struct Document {
     /// The prompt with an image at its beginning.
     pub(super) image: Option<Image>,
     /// The same on the machine without `--set`.
-    pub(super) unchanged: Option<Unchanged>,
+    pub(super) unchanged: Option<UnchangedPart>,
     /// Each feature left out.
     pub(super) without: Option<Vec<Variant>>,
     /// What this computer measured.
-    pub(super) measured: Option<Measured>,
+    pub(super) measured: Option<RunTimes>,
 }
 
 #[derive(Serialize)]
-pub(super) struct Unchanged {
+pub(super) struct UnchangedPart {
     pub(super) machine: MachineFacts,
     pub(super) prediction: Prediction,
 }

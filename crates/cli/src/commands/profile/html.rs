@@ -2,7 +2,7 @@
 //! the page's own script from the same JSON that `--json` prints.
 
 use super::document::Document;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::output::{bytes, rate};
 use millrace_format::output;
 use millrace_plan::predict::cells::{self, Line, count, ms};
@@ -14,8 +14,8 @@ const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-pub(super) fn write(path: &Path, document: &Document) -> Outcome {
-    output::write(path, page(document).as_bytes()).map_err(|error| Failure::writing(&error))
+pub(super) fn write(path: &Path, document: &Document) -> CommandResult {
+    output::write(path, page(document).as_bytes()).map_err(|error| CommandFailure::writing(&error))
 }
 
 /// The whole page.
@@ -200,13 +200,13 @@ fn bar(out: &mut String, title: &str, pass: &PassCost) {
 }
 
 /// A table; the first `n_left` columns are text.
-struct Grid {
+struct HtmlTable {
     out: String,
     n_left: usize,
 }
 
-impl Grid {
-    fn new(title: &str, headings: &[&str], n_left: usize) -> Grid {
+impl HtmlTable {
+    fn new(title: &str, headings: &[&str], n_left: usize) -> HtmlTable {
         let mut out = format!(
             "<h2>{}</h2>\n<div class=\"scroll\"><table>\n<tr>",
             escaped(title)
@@ -216,7 +216,7 @@ impl Grid {
             let _ = write!(out, "<th{class}>{}</th>", escaped(heading));
         }
         out.push_str("</tr>\n");
-        Grid { out, n_left }
+        HtmlTable { out, n_left }
     }
 
     fn row(&mut self, class: &str, cells: &[String]) {
@@ -244,7 +244,7 @@ impl Grid {
 fn tables(document: &Document) -> String {
     let mut out = String::new();
     if let Some(unchanged) = &document.unchanged {
-        let mut grid = Grid::new(
+        let mut grid = HtmlTable::new(
             "What the change does",
             &["", "as it is", "changed", "ratio"],
             1,
@@ -273,7 +273,7 @@ fn tables(document: &Document) -> String {
             "memory MB",
             "what it is",
         ];
-        let mut grid = Grid::new("What each improvement buys", &headings, 1);
+        let mut grid = HtmlTable::new("What each improvement buys", &headings, 1);
         cells::variant_cells(rows)
             .iter()
             .for_each(|cells| grid.row("", cells));
@@ -281,14 +281,14 @@ fn tables(document: &Document) -> String {
     }
     let memory = &document.prediction.memory;
     let title = format!("Memory, {} tokens cached", count(memory.n_cached));
-    let mut grid = Grid::new(&title, &["", "bytes"], 1);
+    let mut grid = HtmlTable::new(&title, &["", "bytes"], 1);
     for (name, n) in cells::memory_rows(memory) {
         grid.row("", &[name.to_owned(), bytes(n)]);
     }
     grid.end(&mut out);
     if let Some(measured) = &document.measured {
         let title = "Measured on this computer, which simulates the NPU";
-        let mut grid = Grid::new(title, &["", "seconds"], 1);
+        let mut grid = HtmlTable::new(title, &["", "seconds"], 1);
         for (name, s) in [
             ("loading: plans, buffers, weights", measured.load_s),
             ("the prompt", measured.prompt_s),
@@ -318,7 +318,7 @@ fn programs(out: &mut String, title: &str, pass: &PassCost) {
         "GFLOP/s",
         "% of peak",
     ];
-    let mut grid = Grid::new(title, &headings, 1);
+    let mut grid = HtmlTable::new(title, &headings, 1);
     let total = pass.totals.total_ns / 1e6;
     for line in cells::lines(pass) {
         grid.row("", &program_cells(&line, total));
@@ -349,7 +349,7 @@ fn programs(out: &mut String, title: &str, pass: &PassCost) {
 
 /// What the parts of the model take.
 fn parts(out: &mut String, pass: &PassCost, peak: f64) {
-    let mut grid = Grid::new("By part of the model", &cells::PART_HEADINGS, 1);
+    let mut grid = HtmlTable::new("By part of the model", &cells::PART_HEADINGS, 1);
     for cells in cells::part_rows(pass) {
         grid.row("", &cells);
     }
@@ -395,7 +395,7 @@ fn launches(out: &mut String, document: &Document) {
         "write GB/s",
         "bound by",
     ];
-    let mut grid = Grid::new("Launches", &headings, 4);
+    let mut grid = HtmlTable::new("Launches", &headings, 4);
     for cells in cells::launch_rows(&document.prediction) {
         let class = if cells[0].is_empty() { "" } else { "first" };
         grid.row(class, &cells);

@@ -1,8 +1,8 @@
 //! An image at the beginning of the prompt.
 
-use super::subject::Subject;
-use super::{Args, failed};
-use crate::exit::{Failure, Outcome};
+use super::subject::ProfileSubject;
+use super::{ProfileArgs, failed};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::output::{Out, Paint, duration};
 use millrace_model::VisionConfig;
 use millrace_plan::predict::{self, Prediction, cells};
@@ -26,12 +26,12 @@ pub(super) struct Image {
 impl Image {
     /// Predicts it, where it was asked for.
     pub(super) fn of(
-        args: &Args,
-        subject: &Subject,
+        args: &ProfileArgs,
+        subject: &ProfileSubject,
         planner: &dyn Planner,
         pricer: &mut dyn Pricer,
         prediction: &Prediction,
-    ) -> Outcome<Option<Image>> {
+    ) -> CommandResult<Option<Image>> {
         if !args.with_image {
             return Ok(None);
         }
@@ -51,7 +51,7 @@ impl Image {
         }))
     }
 
-    pub(super) fn print(&self, out: &mut Out) -> Outcome {
+    pub(super) fn print(&self, out: &mut Out) -> CommandResult {
         let TowerCost {
             work_ns,
             products_ns,
@@ -85,11 +85,11 @@ impl Image {
 }
 
 /// The tower of the shape or of the files.
-fn vision(args: &Args, subject: &Subject) -> Outcome<VisionConfig> {
-    if let Subject::Files(model) = subject {
+fn vision(args: &ProfileArgs, subject: &ProfileSubject) -> CommandResult<VisionConfig> {
+    if let ProfileSubject::Files(model) = subject {
         let tower = VisionTower::open(model, args.mmproj.as_deref())?;
         return Ok(tower.config().clone());
     }
     let vision = args.geometry.and_then(|geometry| geometry.vision());
-    vision.ok_or_else(|| Failure::usage(format!("{} sees no images", subject.name())))
+    vision.ok_or_else(|| CommandFailure::usage(format!("{} sees no images", subject.name())))
 }

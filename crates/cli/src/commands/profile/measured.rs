@@ -1,11 +1,11 @@
 //! The same prompt on the virtual device: what this computer measured, which is not an NPU's time.
 
-use super::Args;
-use super::subject::Subject;
+use super::ProfileArgs;
+use super::subject::ProfileSubject;
 use crate::device_stats;
-use crate::exit::Outcome;
+use crate::exit::CommandResult;
 use crate::output::Ui;
-use crate::target_args::Wanted;
+use crate::target_args::DevicePurpose;
 use millrace_plan::predict::Work;
 use millrace_runtime::npu::NpuSession;
 use serde::Serialize;
@@ -17,7 +17,7 @@ pub(super) const PROMPT_TOKENS: u64 = 32;
 
 /// What a run on the virtual device took here.
 #[derive(Serialize)]
-pub(super) struct Measured {
+pub(super) struct RunTimes {
     /// Making plans and buffers, decoding weights into them.
     pub(super) load_s: f64,
     /// The prompt, simulation included.
@@ -31,12 +31,12 @@ pub(super) struct Measured {
 
 /// Runs the prompt and writes tokens greedily, unless only times are wanted.
 pub(super) fn run(
-    args: &Args,
-    subject: &Subject,
+    args: &ProfileArgs,
+    subject: &ProfileSubject,
     work: &Work,
     ui: Ui,
-) -> Outcome<Option<Measured>> {
-    let Subject::Files(model) = subject else {
+) -> CommandResult<Option<RunTimes>> {
+    let ProfileSubject::Files(model) = subject else {
         return Ok(None);
     };
     if subject.only_predicted(args) {
@@ -54,7 +54,7 @@ pub(super) fn run(
     let start = Instant::now();
     let npu = args
         .target
-        .load(model, &args.cpu, &Wanted::context(n_ctx), ui)?;
+        .load(model, &args.cpu, &DevicePurpose::context(n_ctx), ui)?;
     let load_s = start.elapsed().as_secs_f64();
     let mut session = NpuSession::new(&npu)?;
     let start = Instant::now();
@@ -64,7 +64,7 @@ pub(super) fn run(
     for _ in 0..args.n_tokens {
         token = likeliest(session.decode(token)?);
     }
-    Ok(Some(Measured {
+    Ok(Some(RunTimes {
         load_s,
         prompt_s,
         tokens_s: start.elapsed().as_secs_f64(),

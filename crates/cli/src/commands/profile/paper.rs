@@ -1,14 +1,14 @@
 //! A publication's tables beside predictions.
 
-use super::Args;
-use crate::exit::Outcome;
+use super::ProfileArgs;
+use crate::exit::CommandResult;
 use crate::output::{Out, Ui};
-use crate::progress::Progress;
+use crate::progress::ProgressDisplay;
 use crate::target_args::evidence;
 use millrace_plan::SettingError;
 
 /// Prints them. What misses a target says so in the tables: that is what was found, not a failure.
-pub(super) fn run(args: &Args, name: &str, ui: Ui) -> Outcome {
+pub(super) fn run(args: &ProfileArgs, name: &str, ui: Ui) -> CommandResult {
     let target = args.target.device;
     let evidence = evidence(target);
     let papers = evidence.map(|evidence| evidence.papers());
@@ -18,7 +18,7 @@ pub(super) fn run(args: &Args, name: &str, ui: Ui) -> Outcome {
         return Err(SettingError::unknown(target.name(), "paper", name, &papers).into());
     };
     let report = {
-        let _progress = Progress::spinner(ui, "predicting");
+        let _progress = ProgressDisplay::spinner(ui, "predicting");
         evidence.paper(name, args.up_to.unwrap_or(u64::MAX))?
     };
     let mut out = Out::new();

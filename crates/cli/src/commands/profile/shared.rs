@@ -1,8 +1,8 @@
 //! A model on several devices of a kind.
 
-use super::subject::Subject;
-use super::{Args, failed};
-use crate::exit::{Failure, Outcome};
+use super::subject::ProfileSubject;
+use super::{ProfileArgs, failed};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::output::{Out, Paint};
 use millrace_plan::predict::{Work, cells};
 use millrace_plan::units::{bytes, duration};
@@ -11,7 +11,12 @@ use millrace_plan::{Settings, Shared, SharedCost};
 /// Prompt of a shape, where nothing is said.
 const PROMPT_TOKENS: u64 = 512;
 
-pub(super) fn run(args: &Args, subject: &Subject, settings: &Settings, n_devices: u64) -> Outcome {
+pub(super) fn run(
+    args: &ProfileArgs,
+    subject: &ProfileSubject,
+    settings: &Settings,
+    n_devices: u64,
+) -> CommandResult {
     let target = args.target.device;
     let prompt_tokens = args.prompt_tokens.unwrap_or(PROMPT_TOKENS);
     let work = Work {
@@ -27,7 +32,7 @@ pub(super) fn run(args: &Args, subject: &Subject, settings: &Settings, n_devices
     };
     let Some(cost) = target.shared(&request) else {
         let message = format!("{} works on a model alone", target.title());
-        return Err(Failure::usage(message).hint("leave --chips out"));
+        return Err(CommandFailure::usage(message).hint("leave --chips out"));
     };
     let cost = cost.map_err(failed)?;
     let mut out = Out::new();
@@ -43,7 +48,7 @@ pub(super) fn run(args: &Args, subject: &Subject, settings: &Settings, n_devices
     out.flush()
 }
 
-fn print(model: &str, work: &Work, cost: &SharedCost, out: &mut Out) -> Outcome {
+fn print(model: &str, work: &Work, cost: &SharedCost, out: &mut Out) -> CommandResult {
     out.line(format!(
         "{} on {} × {}, {}",
         Paint::Bold.stdout(model),

@@ -1,16 +1,16 @@
 //! The tables, as text.
 
 use super::document::Document;
-use super::measured::Measured;
-use crate::exit::Outcome;
-use crate::output::{Align, Out, Paint, Table, bytes};
+use super::measured::RunTimes;
+use crate::exit::CommandResult;
+use crate::output::{Align, Out, Paint, TextTable, bytes};
 use millrace_plan::predict::cells::{self, FIGURES, count, lines, ms, title};
 use millrace_plan::predict::{Memory, PassCost, Prediction, Totals, Variant};
 
 const LEFT: Align = Align::Left;
 const RIGHT: Align = Align::Right;
 
-pub(super) fn print(document: &Document, out: &mut Out) -> Outcome {
+pub(super) fn print(document: &Document, out: &mut Out) -> CommandResult {
     let prediction = &document.prediction;
     heading(document, out)?;
     totals(document, out)?;
@@ -38,7 +38,7 @@ pub(super) fn print(document: &Document, out: &mut Out) -> Outcome {
     Ok(())
 }
 
-fn heading(document: &Document, out: &mut Out) -> Outcome {
+fn heading(document: &Document, out: &mut Out) -> CommandResult {
     let name = Paint::Bold.stdout(&document.model);
     let machine = &document.machine;
     out.line(format!(
@@ -53,19 +53,19 @@ fn heading(document: &Document, out: &mut Out) -> Outcome {
 }
 
 /// One column, or two and their ratio.
-fn totals(document: &Document, out: &mut Out) -> Outcome {
+fn totals(document: &Document, out: &mut Out) -> CommandResult {
     out.line("")?;
     let prediction = &document.prediction;
     let prompt = count(prediction.prompt_tokens);
     let Some(unchanged) = &document.unchanged else {
-        let mut table = Table::new(&[("", LEFT), ("predicted", RIGHT)]);
+        let mut table = TextTable::new(&[("", LEFT), ("predicted", RIGHT)]);
         table.row(vec!["prompt, tokens".to_owned(), prompt]);
         for (name, of, show) in FIGURES {
             table.row(vec![name.to_owned(), show(of(prediction))]);
         }
         return table.print(out);
     };
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         ("", LEFT),
         ("as it is", RIGHT),
         ("changed", RIGHT),
@@ -77,10 +77,10 @@ fn totals(document: &Document, out: &mut Out) -> Outcome {
     table.print(out)
 }
 
-fn print_pass(pass: &PassCost, peak: f64, title: &str, out: &mut Out) -> Outcome {
+fn print_pass(pass: &PassCost, peak: f64, title: &str, out: &mut Out) -> CommandResult {
     out.line("")?;
     out.line(Paint::Bold.stdout(title))?;
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         ("program", LEFT),
         ("calls", RIGHT),
         ("launches", RIGHT),
@@ -120,7 +120,7 @@ fn print_pass(pass: &PassCost, peak: f64, title: &str, out: &mut Out) -> Outcome
     table.print(out)?;
     let aligned = |(number, name)| (name, if number == 0 { LEFT } else { RIGHT });
     let headings = cells::PART_HEADINGS.into_iter().enumerate().map(aligned);
-    let mut table = Table::new(&headings.collect::<Vec<_>>());
+    let mut table = TextTable::new(&headings.collect::<Vec<_>>());
     for cells in cells::part_rows(pass) {
         table.row(cells);
     }
@@ -161,10 +161,10 @@ fn ddr(t: &Totals) -> String {
 }
 
 /// Every launch of every program, once.
-fn launches(prediction: &Prediction, out: &mut Out) -> Outcome {
+fn launches(prediction: &Prediction, out: &mut Out) -> CommandResult {
     out.line("")?;
     out.line(Paint::Bold.stdout("Launches"))?;
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         ("program", LEFT),
         ("launch", LEFT),
         ("mapping", LEFT),
@@ -183,7 +183,7 @@ fn launches(prediction: &Prediction, out: &mut Out) -> Outcome {
     table.print(out)
 }
 
-fn memory(memory: &Memory, out: &mut Out) -> Outcome {
+fn memory(memory: &Memory, out: &mut Out) -> CommandResult {
     out.line("")?;
     out.line(Paint::Bold.stdout("Memory"))?;
     for (name, n) in cells::memory_rows(memory) {
@@ -192,10 +192,10 @@ fn memory(memory: &Memory, out: &mut Out) -> Outcome {
     out.line(format!("  for {} tokens cached", count(memory.n_cached)))
 }
 
-fn without(rows: &[Variant], out: &mut Out) -> Outcome {
+fn without(rows: &[Variant], out: &mut Out) -> CommandResult {
     out.line("")?;
     out.line(Paint::Bold.stdout("What each improvement buys"))?;
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         ("", LEFT),
         ("first token ms", RIGHT),
         ("", RIGHT),
@@ -212,7 +212,7 @@ fn without(rows: &[Variant], out: &mut Out) -> Outcome {
     table.print(out)
 }
 
-fn print_measured(measured: &Measured, out: &mut Out) -> Outcome {
+fn print_measured(measured: &RunTimes, out: &mut Out) -> CommandResult {
     let at = |path: &str| measured.counters.as_ref()?.pointer(path)?.as_u64();
     let ms_of = |path: &str| ms(at(path).unwrap_or(0) as f64 / 1e6);
     out.line("")?;

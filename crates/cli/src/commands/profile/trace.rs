@@ -1,8 +1,8 @@
 //! The prompt and a token as a trace.
 
 use super::document::Document;
-use super::subject::Subject;
-use crate::exit::{Exit, Failure, Outcome};
+use super::subject::ProfileSubject;
+use crate::exit::{CommandFailure, CommandResult, Exit};
 use millrace_format::output::AtomicFile;
 use millrace_plan::Planner;
 use millrace_plan::predict::{self, Pricer, ProgramDetail, Work};
@@ -17,29 +17,31 @@ type Plans<'a> = (&'a dyn Planner, &'a dyn Pricer);
 pub(super) fn write(
     path: &Path,
     cores: bool,
-    subject: &Subject,
+    subject: &ProfileSubject,
     work: &Work,
     plans: Plans<'_>,
     document: &Document,
-) -> Outcome {
+) -> CommandResult {
     let detail = match cores {
         true => detail(subject, work, plans)?,
         false => Vec::new(),
     };
     let trace = predict::trace(&document.model, &document.prediction, &detail);
-    let failed = |error| Failure::io(format!("cannot write {}", path.display()), &error);
-    let mut file = AtomicFile::create(path).map_err(|error| Failure::writing(&error))?;
+    let failed = |error| CommandFailure::io(format!("cannot write {}", path.display()), &error);
+    let mut file = AtomicFile::create(path).map_err(|error| CommandFailure::writing(&error))?;
     trace.write_chrome(&mut file).map_err(failed)?;
-    file.commit().map_err(|error| Failure::writing(&error))
+    file.commit()
+        .map_err(|error| CommandFailure::writing(&error))
 }
 
 /// Every program with the spans of its cores and channels.
 fn detail(
-    subject: &Subject,
+    subject: &ProfileSubject,
     work: &Work,
     (planner, pricer): Plans<'_>,
-) -> Outcome<Vec<ProgramDetail>> {
-    let failed = |error: &dyn std::fmt::Display| Failure::new(Exit::Failed, error.to_string());
+) -> CommandResult<Vec<ProgramDetail>> {
+    let failed =
+        |error: &dyn std::fmt::Display| CommandFailure::new(Exit::Failed, error.to_string());
     let programs = predict::programs(subject.graph(), planner, work);
     let programs = programs.map_err(|error| failed(&error))?;
     let detail = |program: &_| {

@@ -1,13 +1,13 @@
 //! `run --server`: the prompt goes to a running server.
 
-use super::{Args, Printer};
-use crate::exit::{Failure, Outcome};
+use super::{Printer, RunArgs};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::interrupt;
 use crate::output::{Paint, Ui};
 use crate::remote::{Server, user_message};
 use serde_json::{Value, json};
 
-pub(super) fn run(args: &Args, server: &Server, text: &str, ui: Ui) -> Outcome {
+pub(super) fn run(args: &RunArgs, server: &Server, text: &str, ui: Ui) -> CommandResult {
     let model = &args.model.model;
     let described = server.describe(model)?;
     let n_ctx = described["max_model_len"].as_u64();
@@ -53,12 +53,12 @@ pub(super) fn run(args: &Args, server: &Server, text: &str, ui: Ui) -> Outcome {
     out.flush()?;
     ui.note(Paint::Dim.stderr(&format!("[{}]", answer.line())));
     match answer.was_stopped {
-        true => Err(Failure::interrupted()),
+        true => Err(CommandFailure::interrupted()),
         false => Ok(()),
     }
 }
 
-fn chat(args: &Args, text: &str) -> Outcome<Value> {
+fn chat(args: &RunArgs, text: &str) -> CommandResult<Value> {
     let system = args.system.as_ref();
     let system = system.map(|text| json!({"role": "system", "content": text}));
     let messages = system

@@ -1,7 +1,7 @@
 //! Options of `serve` that belong to one of its models: the whole value where one model is served, else NAME=VALUE.
 
-use super::models::Named;
-use crate::exit::{Failure, Outcome};
+use super::models::NamedModel;
+use crate::exit::{CommandFailure, CommandResult};
 use std::path::Path;
 
 /// What an option is called, and what its value does for its model, in words.
@@ -30,21 +30,21 @@ impl PerModel {
     pub(super) fn assign(
         self,
         values: &[String],
-        models: &[Named],
-    ) -> Outcome<Vec<Option<String>>> {
+        models: &[NamedModel],
+    ) -> CommandResult<Vec<Option<String>>> {
         let mut assigned: Vec<Option<String>> = vec![None; models.len()];
         for value in values {
             let (at, value) = self.one(value, models)?;
             if assigned[at].replace(value.to_owned()).is_some() {
                 let message = format!("{} is given twice for {}", self.flag, models[at].name);
-                return Err(Failure::usage(message).hint(self.limit));
+                return Err(CommandFailure::usage(message).hint(self.limit));
             }
         }
         Ok(assigned)
     }
 
     /// Whose a value is, and the value without its name.
-    fn one<'a>(self, value: &'a str, models: &[Named]) -> Outcome<(usize, &'a str)> {
+    fn one<'a>(self, value: &'a str, models: &[NamedModel]) -> CommandResult<(usize, &'a str)> {
         let PerModel { flag, does, .. } = self;
         let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
         let named = value.split_once('=').filter(|_| !Path::new(value).exists());
@@ -53,14 +53,14 @@ impl PerModel {
                 let at = names.iter().position(|served| *served == name);
                 let message = || format!("{flag} {value}: no model called {name} is served");
                 let hint = || format!("served are: {}", names.join(", "));
-                let at = at.ok_or_else(|| Failure::usage(message()).hint(hint()))?;
+                let at = at.ok_or_else(|| CommandFailure::usage(message()).hint(hint()))?;
                 Ok((at, value))
             }
             (None, [_]) => Ok((0, value)),
             (None, _) => {
                 let message = format!("{flag} {value}: which of {} it {does}", names.join(", "));
                 let hint = format!("name it: {flag} {}={value}", names[0]);
-                Err(Failure::usage(message).hint(hint))
+                Err(CommandFailure::usage(message).hint(hint))
             }
         }
     }
@@ -68,12 +68,12 @@ impl PerModel {
 
 #[cfg(test)]
 mod tests {
-    use super::{DRAFT, MMPROJ, Named};
+    use super::{DRAFT, MMPROJ, NamedModel};
 
     #[test]
     fn a_drafter_belongs_to_one_model() {
-        let models = |names: &[&str]| -> Vec<Named> {
-            let named = |name: &&str| Named {
+        let models = |names: &[&str]| -> Vec<NamedModel> {
+            let named = |name: &&str| NamedModel {
                 name: (*name).to_owned(),
                 model: "demo".to_owned(),
             };

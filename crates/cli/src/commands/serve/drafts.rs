@@ -1,9 +1,9 @@
 //! `--draft` of `serve`: which drafter belongs to which model.
 
 use super::models::{engine_bytes, engine_options};
-use super::{Args, MAX_PASS_DRAFTS};
+use super::{MAX_PASS_DRAFTS, ServeArgs};
 use crate::draft_args::{Draft, DraftArgs, NGRAM, with_context_of};
-use crate::exit::Outcome;
+use crate::exit::CommandResult;
 use crate::model_arg::ModelArgs;
 use crate::output::{Ui, bytes};
 use crate::target_args::DeviceArgs;
@@ -20,11 +20,11 @@ impl Drafter {
     /// Opens what drafts for `target` and refuses what cannot, as `run --draft` does.
     pub(super) fn open(
         name: String,
-        args: &Args,
+        args: &ServeArgs,
         target: &LoadedModel,
         device: &DeviceArgs,
         ui: Ui,
-    ) -> Outcome<Option<Drafter>> {
+    ) -> CommandResult<Option<Drafter>> {
         let model = ModelArgs {
             model: name.clone(),
             offline: args.offline,
@@ -36,7 +36,12 @@ impl Drafter {
 
     /// Bytes that it takes beside its target while that is loaded: weights, caches, scratch, and the rows of logits of
     /// what a pass checks. Says so.
-    pub(super) fn memory_bytes(&self, args: &Args, target: &LoadedModel, ui: Ui) -> Outcome<u64> {
+    pub(super) fn memory_bytes(
+        &self,
+        args: &ServeArgs,
+        target: &LoadedModel,
+        ui: Ui,
+    ) -> CommandResult<u64> {
         let vocab_size = target.model().config.vocab_size;
         let rows = (MAX_PASS_DRAFTS * vocab_size * size_of::<f32>()) as u64;
         let model = match &self.draft {
@@ -64,7 +69,7 @@ impl Drafter {
     }
 
     /// The same again: its model was unloaded, and is wanted.
-    pub(super) fn reopen(args: &ModelArgs, ui: Ui) -> Outcome<Drafter> {
+    pub(super) fn reopen(args: &ModelArgs, ui: Ui) -> CommandResult<Drafter> {
         let draft = match args.model == NGRAM {
             true => Draft::Ngram,
             false => Draft::Model(args.load(ui)?),

@@ -1,33 +1,34 @@
 //! The models of `serve`: names, and what opens them.
 
-use super::Args;
+use super::ServeArgs;
 use super::assign::{DRAFT, MMPROJ};
 use super::drafts::Drafter;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::model_arg::{ModelArgs, warn};
 use crate::output::Ui;
 use crate::target_args::DeviceArgs;
 use millrace_runtime::{
     BatchItem, CpuEngine, Engine, EngineOptions, LoadedModel, LogitsFor, VisionTower,
 };
-use millrace_server::scheduler::{EngineFactory, Opened};
+use millrace_server::scheduler::{EngineFactory, EngineSetup};
 use millrace_server::{ModelSpec, image_memory_bytes};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A model by the name that clients call it.
-pub(super) struct Named {
+pub(super) struct NamedModel {
     pub(super) name: String,
     pub(super) model: String,
 }
 
 /// Opens every model once, so that what is wrong with one is told before anyone asks; then each on every device.
-pub(super) fn specs(args: &Args, ui: Ui) -> Outcome<Vec<ModelSpec>> {
-    let models: Vec<Named> = args.models.iter().map(|text| named(text)).collect();
+pub(super) fn specs(args: &ServeArgs, ui: Ui) -> CommandResult<Vec<ModelSpec>> {
+    let models: Vec<NamedModel> = args.models.iter().map(|text| named(text)).collect();
     let drafts = DRAFT.assign(&args.draft, &models)?;
     let towers = MMPROJ.assign(&args.mmproj, &models)?;
     let mut specs = Vec::new();
-    for ((Named { name, model }, draft), mmproj) in models.into_iter().zip(drafts).zip(towers) {
+    for ((NamedModel { name, model }, draft), mmproj) in models.into_iter().zip(drafts).zip(towers)
+    {
         let model = ModelArgs {
             model,
             offline: args.offline,
@@ -75,12 +76,12 @@ pub(super) fn specs(args: &Args, ui: Ui) -> Outcome<Vec<ModelSpec>> {
 }
 
 /// The name by which clients call a model, and the model. A path that exists is no name with a model behind it.
-fn named(text: &str) -> Named {
+fn named(text: &str) -> NamedModel {
     if let Some((name, model)) = text.split_once('=')
         && !Path::new(text).exists()
         && !name.is_empty()
     {
-        return Named {
+        return NamedModel {
             name: name.to_owned(),
             model: model.to_owned(),
         };
@@ -93,7 +94,7 @@ fn named(text: &str) -> Named {
         false => None,
     };
     let name = name.unwrap_or_else(|| text.strip_prefix("hf:").unwrap_or(text).to_owned());
-    Named {
+    NamedModel {
         name,
         model: text.to_owned(),
     }
@@ -101,7 +102,7 @@ fn named(text: &str) -> Named {
 
 /// The model's vision tower, if it has one. One that was named is refused here, before anyone sends an image; why another cannot be
 /// opened is told to whoever sends one.
-fn tower(loaded: &Arc<LoadedModel>, mmproj: Option<&Path>) -> Outcome<Option<VisionTower>> {
+fn tower(loaded: &Arc<LoadedModel>, mmproj: Option<&Path>) -> CommandResult<Option<VisionTower>> {
     match (VisionTower::open(loaded, mmproj), mmproj) {
         (Ok(tower), _) => Ok(Some(tower)),
         (Err(error), Some(_)) => Err(error.into()),
@@ -110,12 +111,12 @@ fn tower(loaded: &Arc<LoadedModel>, mmproj: Option<&Path>) -> Outcome<Option<Vis
 }
 
 /// What the engine takes beside the weights. A device's own copies of them are not known before it is set up.
-pub(super) fn engine_bytes(loaded: &LoadedModel, options: &EngineOptions) -> Outcome<u64> {
+pub(super) fn engine_bytes(loaded: &LoadedModel, options: &EngineOptions) -> CommandResult<u64> {
     let memory = CpuEngine::memory(loaded, options)?;
     Ok(memory.kv_bytes.saturating_add(memory.scratch_bytes) as u64)
 }
 
-pub(super) fn engine_options(args: &Args) -> EngineOptions {
+pub(super) fn engine_options(args: &ServeArgs) -> EngineOptions {
     EngineOptions {
         n_ctx: args.context.ctx,
         kv_type: args.context.kv_type,
@@ -128,7 +129,7 @@ pub(super) fn engine_options(args: &Args) -> EngineOptions {
 
 /// Sets the device up for a model and what drafts for it; opens the files again if the model was unloaded.
 fn factory(
-    args: &Args,
+    args: &ServeArgs,
     device: DeviceArgs,
     (model, mmproj): (ModelArgs, Option<PathBuf>),
     first: (Arc<LoadedModel>, Option<Drafter>),
@@ -137,7 +138,7 @@ fn factory(
     let again = first.1.as_ref().map(Drafter::source);
     let first = Mutex::new(Some(first));
     let options = engine_options(args);
-    let open = move || -> Outcome<Opened> {
+    let open = move || -> CommandResult<EngineSetup> {
         let opened = first.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (loaded, drafter) = match opened {
             Some(opened) => opened,
@@ -156,17 +157,17 @@ fn factory(
             draft.speculator(&*engine, &device, &options, ui)
         };
         let speculator = drafter.map(lay_out).transpose()?;
-        Ok(Opened {
+        Ok(EngineSetup {
             engine,
             speculator,
             mmproj: mmproj.clone(),
         })
     };
-    Arc::new(move || open().map_err(|failure: Failure| failure.message))
+    Arc::new(move || open().map_err(|failure: CommandFailure| failure.message))
 }
 
 /// Computes one token and forgets it. A file is mapped, so whoever comes first waits for its pages to be read; let that be nobody's request.
-fn warm_up(engine: &mut dyn Engine) -> Outcome<()> {
+fn warm_up(engine: &mut dyn Engine) -> CommandResult<()> {
     let seq = engine.create()?;
     engine.compute(&[BatchItem::new(seq, &[0], LogitsFor::Last)])?;
     Ok(engine.release(seq)?)

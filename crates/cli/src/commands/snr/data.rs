@@ -1,9 +1,9 @@
 //! Weights to quantise, and the activations that they meet.
 
-use super::Args;
-use crate::exit::{Failure, Outcome};
+use super::SnrArgs;
+use crate::exit::{CommandFailure, CommandResult};
 use crate::output::Ui;
-use crate::progress::Progress;
+use crate::progress::ProgressDisplay;
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_model::graph::{Linear, Node, Op};
 use millrace_quant::{DType, decode_rows};
@@ -14,7 +14,7 @@ use millrace_verify::reference::visit_products;
 use std::collections::HashMap;
 
 /// Rows of a matrix, and activations.
-pub(super) struct Sample {
+pub(super) struct SnrSample {
     pub(super) name: String,
     /// Elements of a row.
     pub(super) k: usize,
@@ -33,7 +33,7 @@ const MOST_TOKENS: usize = 64;
 const TEXT: &str = "Once upon a time, there was a little fox who lived near the old mill. Every morning the water \
                     turned the wheel, and the miller ground the corn of the whole village. What did the fox see?";
 
-impl Sample {
+impl SnrSample {
     /// `x · wᵀ`, `[n_tokens, n_rows]`.
     pub(super) fn outputs(&self, x: &[f32], weights: &[f32]) -> Vec<f32> {
         let dot = |x: &[f32], w: &[f32]| x.iter().zip(w).map(|(x, w)| x * w).sum::<f32>();
@@ -45,7 +45,7 @@ impl Sample {
 }
 
 /// Normal numbers (Box and Muller), 16 rows of them as activations.
-pub(super) fn gaussian(n: usize, k: usize) -> Sample {
+pub(super) fn gaussian(n: usize, k: usize) -> SnrSample {
     let mut rng = Rng::new(1);
     let mut normal = |n: usize| -> Vec<f32> {
         let mut one = || {
@@ -54,7 +54,7 @@ pub(super) fn gaussian(n: usize, k: usize) -> Sample {
         };
         (0..n).map(|_| one()).collect()
     };
-    Sample {
+    SnrSample {
         name: "normal".to_owned(),
         k,
         weights: normal(n * k),
@@ -63,7 +63,11 @@ pub(super) fn gaussian(n: usize, k: usize) -> Sample {
 }
 
 /// The matrices that are asked for, or those of three blocks, with what they multiply on a text.
-pub(super) fn of_model(model: &LoadedModel, args: &Args, ui: Ui) -> Outcome<Vec<Sample>> {
+pub(super) fn of_model(
+    model: &LoadedModel,
+    args: &SnrArgs,
+    ui: Ui,
+) -> CommandResult<Vec<SnrSample>> {
     let graph = &model.model().graph;
     let name_of = |node: &Node| match &node.op {
         Op::Linear(Linear { weight, .. }) => Some(graph.weights[weight.0].name.clone()),
@@ -88,10 +92,11 @@ pub(super) fn of_model(model: &LoadedModel, args: &Args, ui: Ui) -> Outcome<Vec<
             .any(|node| name_of(node).as_deref() == Some(name))
         {
             let known: Vec<String> = graph.nodes.iter().filter_map(name_of).take(8).collect();
-            return Err(
-                Failure::not_found(format!("{} has no matrix `{name}`", model.name()))
-                    .hint(format!("its matrices are {}, …", known.join(", "))),
-            );
+            return Err(CommandFailure::not_found(format!(
+                "{} has no matrix `{name}`",
+                model.name()
+            ))
+            .hint(format!("its matrices are {}, …", known.join(", "))));
         }
     }
     let mut activations = activations(model, args, &wanted, ui)?;
@@ -103,7 +108,7 @@ pub(super) fn of_model(model: &LoadedModel, args: &Args, ui: Ui) -> Outcome<Vec<
         let Some(spec) = graph.weights.iter().find(|w| w.name == name) else {
             continue;
         };
-        samples.push(Sample {
+        samples.push(SnrSample {
             weights: rows(model, &name, (spec.n, spec.k), args.rows as usize)?,
             name,
             k: spec.k,
@@ -114,17 +119,22 @@ pub(super) fn of_model(model: &LoadedModel, args: &Args, ui: Ui) -> Outcome<Vec<
 }
 
 /// The format of a matrix.
-fn spec_dtype(model: &LoadedModel, name: &str) -> Outcome<DType> {
+fn spec_dtype(model: &LoadedModel, name: &str) -> CommandResult<DType> {
     let mut weights = model.model().graph.weights.iter();
     let spec = weights.find(|weight| weight.name == name);
     spec.map(|spec| spec.dtype)
-        .ok_or_else(|| Failure::bad_input(format!("no tensor {name}")))
+        .ok_or_else(|| CommandFailure::bad_input(format!("no tensor {name}")))
 }
 
 /// Runs of rows, spread over a matrix.
-fn rows(model: &LoadedModel, name: &str, (n, k): (usize, usize), most: usize) -> Outcome<Vec<f32>> {
+fn rows(
+    model: &LoadedModel,
+    name: &str,
+    (n, k): (usize, usize),
+    most: usize,
+) -> CommandResult<Vec<f32>> {
     let tensor = model.checkpoint().tensor(name);
-    let tensor = tensor.ok_or_else(|| Failure::bad_input(format!("no tensor {name}")))?;
+    let tensor = tensor.ok_or_else(|| CommandFailure::bad_input(format!("no tensor {name}")))?;
     let dtype = spec_dtype(model, name)?;
     let run = TILE_ROWS.min(n);
     let n_runs = (most.div_ceil(run)).clamp(1, (n / run).max(1));
@@ -133,7 +143,7 @@ fn rows(model: &LoadedModel, name: &str, (n, k): (usize, usize), most: usize) ->
         let first = (n / run * i / n_runs) * run;
         let mut part = vec![0.0; run * k];
         decode_rows(dtype, tensor.bytes, n, k, first..first + run, &mut part)
-            .map_err(|error| Failure::bad_input(format!("{name}: {error}")))?;
+            .map_err(|error| CommandFailure::bad_input(format!("{name}: {error}")))?;
         all.extend(part);
     }
     Ok(all)
@@ -142,10 +152,10 @@ fn rows(model: &LoadedModel, name: &str, (n, k): (usize, usize), most: usize) ->
 /// What the named matrices multiply.
 fn activations(
     model: &LoadedModel,
-    args: &Args,
+    args: &SnrArgs,
     names: &[String],
     ui: Ui,
-) -> Outcome<HashMap<String, Vec<f32>>> {
+) -> CommandResult<HashMap<String, Vec<f32>>> {
     let own = args
         .text
         .as_deref()
@@ -162,8 +172,8 @@ fn activations(
         n_threads: args.cpu.threads,
         level: args.cpu.cpu_level,
     })
-    .map_err(|error| Failure::usage(error.to_string()))?;
-    let _progress = Progress::spinner(ui, "running the model for its activations");
+    .map_err(|error| CommandFailure::usage(error.to_string()))?;
+    let _progress = ProgressDisplay::spinner(ui, "running the model for its activations");
     let graph = &model.model().graph;
     let mut found = HashMap::new();
     visit_products(&cpu, model, &tokens, &mut |node, x| {

@@ -5,18 +5,18 @@ use millrace_quant::pipeline::{Step, hadamard_block};
 
 /// What a result is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reference {
+pub(super) enum SnrReference {
     /// The weights as the file has them.
     File,
     /// Those after Q4_K.
     Q4K,
 }
 
-impl Reference {
+impl SnrReference {
     pub(super) fn words(self) -> &'static str {
         match self {
-            Reference::File => "the weights",
-            Reference::Q4K => "their q4_k",
+            SnrReference::File => "the weights",
+            SnrReference::Q4K => "their q4_k",
         }
     }
 }
@@ -28,7 +28,7 @@ pub(super) const Q4K: [Step; 1] = [Step::Format(DType::Q4K)];
 #[derive(Clone, Debug)]
 pub(super) struct Pipeline {
     pub(super) name: String,
-    pub(super) of: Reference,
+    pub(super) of: SnrReference,
     steps: Vec<Step>,
     is_rotated: bool,
 }
@@ -38,7 +38,7 @@ const fn int(bits: u32, group: Option<usize>) -> Step {
 }
 
 impl Pipeline {
-    fn new(name: &str, of: Reference, steps: &[Step]) -> Pipeline {
+    fn new(name: &str, of: SnrReference, steps: &[Step]) -> Pipeline {
         Pipeline {
             name: name.to_owned(),
             of,
@@ -76,7 +76,7 @@ impl Pipeline {
 
 /// Every format, integers a channel and a group, with a rotation and without, and integers on top of Q4_K.
 pub(super) fn all() -> Vec<Pipeline> {
-    let (file, q4k) = (Reference::File, Reference::Q4K);
+    let (file, q4k) = (SnrReference::File, SnrReference::Q4K);
     let formats = DType::all().filter(|dtype| *dtype != DType::F32);
     let mut all: Vec<Pipeline> = formats
         .map(|dtype| Pipeline::new(dtype.name(), file, &[Step::Format(dtype)]))

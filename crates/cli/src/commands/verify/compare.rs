@@ -1,19 +1,21 @@
 //! The device along the reference's tokens, and its ops by themselves.
 
 use super::check_interrupt;
-use crate::exit::Outcome;
+use crate::exit::CommandResult;
 use crate::output::Ui;
-use crate::progress::Progress;
+use crate::progress::ProgressDisplay;
 use millrace_runtime::npu::NpuSession;
 use millrace_verify::ops::{CheckSummary, OpCheck};
-use millrace_verify::verification::{Baseline, Choice, Continuation, Step, Verdict, follow, judge};
+use millrace_verify::verification::{
+    Baseline, Choice, Continuation, PathStep, Verdict, follow, judge,
+};
 use serde::Serialize;
 
 /// Tokens that the check of ops goes on with after its prompt.
 const N_DECODED: usize = 2;
 
 /// What was found.
-pub(super) struct Report {
+pub(super) struct CompareReport {
     /// A prompt each.
     pub(super) prompts: Vec<PromptReport>,
     /// Over the whole set.
@@ -29,7 +31,7 @@ pub(super) struct Report {
 
 /// A prompt's steps.
 pub(super) struct PromptReport {
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<PathStep>,
     /// Tokens on which both agree, from the first on.
     pub(super) n_equal: usize,
     /// Where they first choose different tokens.
@@ -53,7 +55,7 @@ pub(super) struct Divergence {
     pub(super) device_rank: Option<usize>,
 }
 
-impl Report {
+impl CompareReport {
     /// What does not pass, in a line.
     pub(super) fn failure(&self) -> Option<String> {
         let n_steps: usize = self.prompts.iter().map(|p| p.steps.len()).sum();
@@ -84,8 +86,12 @@ fn strange_allowed(n_steps: usize) -> usize {
 }
 
 /// Has the session go along all continuations, and checks the ops of the shortest.
-pub(super) fn run(session: &mut NpuSession, baselines: &[Baseline], ui: Ui) -> Outcome<Report> {
-    let progress = Progress::steps(ui, baselines.len() as u64);
+pub(super) fn run(
+    session: &mut NpuSession,
+    baselines: &[Baseline],
+    ui: Ui,
+) -> CommandResult<CompareReport> {
+    let progress = ProgressDisplay::steps(ui, baselines.len() as u64);
     progress.message("checking prompts");
     let (mut prompts, mut all, mut rounding) = (Vec::new(), Vec::new(), Vec::new());
     for baseline in baselines {
@@ -104,7 +110,7 @@ pub(super) fn run(session: &mut NpuSession, baselines: &[Baseline], ui: Ui) -> O
     progress.message("checking every op");
     let shortest = baselines.iter().map(Baseline::continuation);
     let shortest = shortest.min_by_key(|continuation| continuation.prompt.len());
-    Ok(Report {
+    Ok(CompareReport {
         prompts,
         verdict: judge(&all, &rounding),
         conversion: conversion(baselines),
@@ -125,11 +131,11 @@ fn conversion(baselines: &[Baseline]) -> Option<(f64, usize)> {
     (n_steps > 0).then(|| (kl / n_steps as f64, n_lost))
 }
 
-fn prompt_report(baseline: &Baseline, steps: Vec<Step>) -> PromptReport {
+fn prompt_report(baseline: &Baseline, steps: Vec<PathStep>) -> PromptReport {
     let choices = &baseline.continuation().choices;
-    let differs = |(step, choice): (&Step, &Choice)| step.deviation.token != choice.token;
+    let differs = |(step, choice): (&PathStep, &Choice)| step.deviation.token != choice.token;
     let at = steps.iter().zip(choices).position(differs);
-    let mean = |steps: &[Step]| {
+    let mean = |steps: &[PathStep]| {
         let sum: f64 = steps.iter().map(|step| step.deviation.kl).sum();
         sum / steps.len().max(1) as f64
     };
@@ -148,7 +154,7 @@ fn prompt_report(baseline: &Baseline, steps: Vec<Step>) -> PromptReport {
 }
 
 /// The prompt and some tokens, every dispatch looked at.
-fn check_ops(session: &mut NpuSession, continuation: &Continuation) -> Outcome<CheckSummary> {
+fn check_ops(session: &mut NpuSession, continuation: &Continuation) -> CommandResult<CheckSummary> {
     let (check, observer) = OpCheck::new(session.model());
     session.observe(Some(observer));
     session.truncate(0)?;

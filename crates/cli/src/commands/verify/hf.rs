@@ -1,10 +1,10 @@
 //! `--reference hf`: what transformers chooses, through the script in `tools/`.
 
-use super::prompts::Prompt;
-use super::reference::{Case, Reference};
-use crate::exit::{Exit, Failure, Outcome};
+use super::prompts::VerifyPrompt;
+use super::reference::{DeviceReference, PromptCase};
+use crate::exit::{CommandFailure, CommandResult, Exit};
 use crate::output::Ui;
-use crate::progress::Progress;
+use crate::progress::ProgressDisplay;
 use millrace_runtime::LoadedModel;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -18,35 +18,35 @@ const VARIABLE: &str = "MILLRACE_PYTHON";
 pub(super) fn run(
     model: &LoadedModel,
     path: &Path,
-    prompts: Vec<Prompt>,
+    prompts: Vec<VerifyPrompt>,
     n_tokens: usize,
     ui: Ui,
-) -> Outcome<Reference> {
+) -> CommandResult<DeviceReference> {
     if !path.exists() {
         return Err(
-            Failure::usage("`--reference hf` reads the model's own files")
+            CommandFailure::usage("`--reference hf` reads the model's own files")
                 .hint("name a Hugging Face folder or a GGUF file as the model"),
         );
     }
     let python = std::env::var(VARIABLE).unwrap_or_else(|_| "python3".to_owned());
     check_python(&python)?;
-    let io = |error| Failure::io("cannot make a temporary folder", &error);
+    let io = |error| CommandFailure::io("cannot make a temporary folder", &error);
     let folder = tempfile::tempdir().map_err(io)?;
     let file = |name: &str| folder.path().join(name);
     let (script, asked, answer) = (file("hf.py"), file("prompts.json"), file("reference.json"));
     std::fs::write(&script, SCRIPT).map_err(io)?;
-    let case = |prompt: Prompt| Case {
+    let case = |prompt: VerifyPrompt| PromptCase {
         text: prompt.text,
         prompt: prompt.tokens,
         steps: Vec::new(),
     };
-    let asked_for = Reference {
+    let asked_for = DeviceReference {
         model: model.name().to_owned(),
         source: String::new(),
         cases: prompts.into_iter().map(case).collect(),
     };
     asked_for.write(&asked)?;
-    let progress = Progress::spinner(ui, "running transformers");
+    let progress = ProgressDisplay::spinner(ui, "running transformers");
     let done = Command::new(&python)
         .arg(&script)
         .arg(path)
@@ -57,7 +57,7 @@ pub(super) fn run(
         .args(["--tokens", &n_tokens.to_string(), "--name", model.name()])
         .stdin(Stdio::null())
         .output()
-        .map_err(|error| Failure::io(format_args!("cannot run {python}"), &error))?;
+        .map_err(|error| CommandFailure::io(format_args!("cannot run {python}"), &error))?;
     drop(progress);
     if !done.status.success() {
         let said = String::from_utf8_lossy(&done.stderr);
@@ -66,13 +66,13 @@ pub(super) fn run(
             "transformers gave no reference: {}",
             last.unwrap_or("no word")
         );
-        return Err(Failure::new(Exit::Failed, message));
+        return Err(CommandFailure::new(Exit::Failed, message));
     }
-    Reference::read(&answer, model)
+    DeviceReference::read(&answer, model)
 }
 
 /// Whether there is a Python with what the script needs.
-fn check_python(python: &str) -> Outcome {
+fn check_python(python: &str) -> CommandResult {
     let found = Command::new(python)
         .args(["-c", "import torch, transformers"])
         .stdin(Stdio::null())
@@ -84,7 +84,7 @@ fn check_python(python: &str) -> Outcome {
     }
     let message =
         format!("`--reference hf` needs torch and transformers, and {python} has not both");
-    Err(Failure::not_found(message).hint(format!(
+    Err(CommandFailure::not_found(message).hint(format!(
         "`python3 -m venv hf && hf/bin/pip install torch transformers accelerate gguf`, \
          then {VARIABLE}=hf/bin/python"
     )))

@@ -1,10 +1,10 @@
 //! `--mutants`: how many wrong devices fail.
 
-use super::{Args, by_cpu, check_interrupt, exact_cpu, prompts};
-use crate::exit::{Exit, Failure, Outcome};
-use crate::output::{Align, Out, Paint, Table, Ui};
-use crate::progress::Progress;
-use crate::target_args::Wanted;
+use super::{VerifyArgs, by_cpu, check_interrupt, exact_cpu, prompts};
+use crate::exit::{CommandFailure, CommandResult, Exit};
+use crate::output::{Align, Out, Paint, TextTable, Ui};
+use crate::progress::ProgressDisplay;
+use crate::target_args::DevicePurpose;
 use millrace_runtime::LoadedModel;
 use millrace_verify::mutants::{Detection, Mutant, MutationTest, sample};
 use millrace_verify::verification::{Continuation, Verification};
@@ -38,15 +38,20 @@ const N_SHORT: usize = 4;
 /// Steps after a prompt.
 const N_STEPS: usize = 4;
 
-type Row = (Mutant, Detection);
+type MutantRow = (Mutant, Detection);
 
-pub(super) fn run(args: &Args, which: Mutants, model: &Arc<LoadedModel>, ui: Ui) -> Outcome {
+pub(super) fn run(
+    args: &VerifyArgs,
+    which: Mutants,
+    model: &Arc<LoadedModel>,
+    ui: Ui,
+) -> CommandResult {
     let continuations = continuations(args, model, ui)?;
     let longest = continuations.iter().map(|c| c.prompt.len()).max();
     let n_ctx = longest.unwrap_or(1) + N_STEPS;
-    let wanted = Wanted {
+    let wanted = DevicePurpose {
         prefill_tokens: Some(CHUNK as u64),
-        ..Wanted::context(n_ctx)
+        ..DevicePurpose::context(n_ctx)
     };
     let npu = args.target.load(model, &args.cpu, &wanted, ui)?;
     let cpu = exact_cpu(&args.cpu)?;
@@ -59,15 +64,15 @@ pub(super) fn run(args: &Args, which: Mutants, model: &Arc<LoadedModel>, ui: Ui)
     let honest = mutation.honest()?;
     if !matches!(honest, Detection::Missed { .. }) {
         let message = format!("the device fails without a mutant: {}", words(&honest));
-        return Err(Failure::new(Exit::Failed, message));
+        return Err(CommandFailure::new(Exit::Failed, message));
     }
     let chosen = match which {
         Mutants::All => mutation.mutants().to_vec(),
         Mutants::Sample => sample(mutation.mutants(), SAMPLE),
     };
-    let progress = Progress::steps(ui, chosen.len() as u64);
+    let progress = ProgressDisplay::steps(ui, chosen.len() as u64);
     progress.message("making slots wrong");
-    let mut rows: Vec<Row> = Vec::new();
+    let mut rows: Vec<MutantRow> = Vec::new();
     for mutant in chosen {
         check_interrupt()?;
         let detection = mutation.test(&mutant)?;
@@ -76,10 +81,10 @@ pub(super) fn run(args: &Args, which: Mutants, model: &Arc<LoadedModel>, ui: Ui)
     }
     drop(progress);
     print(args.json, model, mutation.mutants().len(), &rows)?;
-    let share = Share::of(&rows);
+    let share = DetectionCounts::of(&rows);
     match share.detected() >= LEAST && !rows.is_empty() {
         true => Ok(()),
-        false => Err(Failure::new(
+        false => Err(CommandFailure::new(
             Exit::Failed,
             format!(
                 "{} of {} wrong devices pass; at least {:.0} % must fail",
@@ -92,12 +97,16 @@ pub(super) fn run(args: &Args, which: Mutants, model: &Arc<LoadedModel>, ui: Ui)
 }
 
 /// Short prompts, and at last one of two chunks.
-fn continuations(args: &Args, model: &Arc<LoadedModel>, ui: Ui) -> Outcome<Vec<Continuation>> {
+fn continuations(
+    args: &VerifyArgs,
+    model: &Arc<LoadedModel>,
+    ui: Ui,
+) -> CommandResult<Vec<Continuation>> {
     let mut short = prompts::of(prompts::PromptSet::Full, model, N_STEPS)?;
     short.truncate(N_SHORT);
     short.extend(prompts::long_prompt(model, TWO_CHUNKS, N_STEPS)?);
     let cases = by_cpu(args, model, short, ui)?.cases;
-    let continuation = |case: super::Case| Continuation {
+    let continuation = |case: super::PromptCase| Continuation {
         prompt: case.prompt,
         choices: case.steps,
     };
@@ -109,16 +118,16 @@ fn continuations(args: &Args, model: &Arc<LoadedModel>, ui: Ui) -> Outcome<Vec<C
 
 /// How many of them what detected.
 #[derive(Default)]
-struct Share {
+struct DetectionCounts {
     n_logits: usize,
     n_ops: usize,
     n_missed: usize,
     n_equal: usize,
 }
 
-impl Share {
-    fn of<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Share {
-        let mut share = Share::default();
+impl DetectionCounts {
+    fn of<'a>(rows: impl IntoIterator<Item = &'a MutantRow>) -> DetectionCounts {
+        let mut share = DetectionCounts::default();
         for (_, detection) in rows {
             match detection {
                 Detection::Logits(_) | Detection::Error(_) => share.n_logits += 1,
@@ -156,11 +165,11 @@ fn words(detection: &Detection) -> String {
     }
 }
 
-fn print(as_json: bool, model: &LoadedModel, n_all: usize, rows: &[Row]) -> Outcome {
+fn print(as_json: bool, model: &LoadedModel, n_all: usize, rows: &[MutantRow]) -> CommandResult {
     let mut out = Out::new();
-    let share = Share::of(rows);
+    let share = DetectionCounts::of(rows);
     if as_json {
-        let row = |(mutant, detection): &Row| json!({ "mutant": mutant.to_string(), "by": words(detection) });
+        let row = |(mutant, detection): &MutantRow| json!({ "mutant": mutant.to_string(), "by": words(detection) });
         return out.json(&json!({
             "model": model.name(),
             "n_all": n_all,
@@ -203,8 +212,8 @@ fn print(as_json: bool, model: &LoadedModel, n_all: usize, rows: &[Row]) -> Outc
 }
 
 /// By program and way of being wrong.
-fn table(rows: &[Row]) -> Table {
-    let mut table = Table::new(&[
+fn table(rows: &[MutantRow]) -> TextTable {
+    let mut table = TextTable::new(&[
         ("program", Align::Left),
         ("slot is made", Align::Left),
         ("mutants", Align::Right),
@@ -212,13 +221,13 @@ fn table(rows: &[Row]) -> Table {
         ("only by an op", Align::Right),
         ("pass", Align::Right),
     ]);
-    let mut groups: BTreeMap<(&str, &str), Vec<&Row>> = BTreeMap::new();
+    let mut groups: BTreeMap<(&str, &str), Vec<&MutantRow>> = BTreeMap::new();
     for row in rows {
         let key = (row.0.program.as_str(), row.0.how.name());
         groups.entry(key).or_default().push(row);
     }
     for ((program, how), rows) in groups {
-        let share = Share::of(rows);
+        let share = DetectionCounts::of(rows);
         table.row(vec![
             program.to_owned(),
             how.to_owned(),

@@ -1,7 +1,7 @@
 //! The prompts: two kinds of text at once in the quick set; more topics, lengths and shapes in the full
 //! one.
 
-use crate::exit::Outcome;
+use crate::exit::CommandResult;
 use millrace_runtime::LoadedModel;
 use millrace_text::{EncodeOptions, Message, RenderOptions, Tokenizer};
 
@@ -16,7 +16,7 @@ pub(crate) enum PromptSet {
 }
 
 /// A prompt for a model.
-pub(super) struct Prompt {
+pub(super) struct VerifyPrompt {
     /// For people.
     pub(super) text: String,
     pub(super) tokens: Vec<u32>,
@@ -49,13 +49,17 @@ const CHATS: [(Option<&str>, &str); 2] = [
 const LONG: [usize; 2] = [700, 2500];
 
 /// The prompts of a set, as a model takes them; each leaves room for `n_tokens` more in its context.
-pub(super) fn of(set: PromptSet, model: &LoadedModel, n_tokens: usize) -> Outcome<Vec<Prompt>> {
+pub(super) fn of(
+    set: PromptSet,
+    model: &LoadedModel,
+    n_tokens: usize,
+) -> CommandResult<Vec<VerifyPrompt>> {
     let tokenizer = model.tokenizer()?;
-    let text = |text: &&str| Prompt {
+    let text = |text: &&str| VerifyPrompt {
         text: (*text).to_owned(),
         tokens: encode(&tokenizer, text, true),
     };
-    let mut prompts: Vec<Prompt> = match set {
+    let mut prompts: Vec<VerifyPrompt> = match set {
         PromptSet::Quick => return Ok(PROMPTS[..2].iter().map(text).collect()),
         PromptSet::Full => PROMPTS.iter().map(text).collect(),
     };
@@ -79,7 +83,7 @@ pub(super) fn long_prompt(
     model: &LoadedModel,
     n: usize,
     n_tokens: usize,
-) -> Outcome<Option<Prompt>> {
+) -> CommandResult<Option<VerifyPrompt>> {
     let tokenizer = model.tokenizer()?;
     let room = model.model().config.context_length.saturating_sub(n_tokens);
     Ok((n <= room).then(|| long(&tokenizer, n)))
@@ -98,7 +102,7 @@ fn encode(tokenizer: &Tokenizer, text: &str, begins: bool) -> Vec<u32> {
 }
 
 /// Through the model's own template; none where it has none.
-fn chats(model: &LoadedModel, tokenizer: &Tokenizer) -> Outcome<Vec<Prompt>> {
+fn chats(model: &LoadedModel, tokenizer: &Tokenizer) -> CommandResult<Vec<VerifyPrompt>> {
     let template = match model.chat_template() {
         Ok(template) => template,
         Err(millrace_runtime::Error::NoTemplate { .. }) => return Ok(Vec::new()),
@@ -118,7 +122,7 @@ fn chats(model: &LoadedModel, tokenizer: &Tokenizer) -> Outcome<Vec<Prompt>> {
             Err(_) if system.is_some() => continue,
             rendered => rendered?,
         };
-        chats.push(Prompt {
+        chats.push(VerifyPrompt {
             text: format!("chat: {user}"),
             tokens: tokenizer.encode_prompt(&rendered),
         });
@@ -127,20 +131,20 @@ fn chats(model: &LoadedModel, tokenizer: &Tokenizer) -> Outcome<Vec<Prompt>> {
 }
 
 /// Two texts with the token between them that ends one: it must stop nothing.
-fn with_end(tokenizer: &Tokenizer) -> Option<Prompt> {
+fn with_end(tokenizer: &Tokenizer) -> Option<VerifyPrompt> {
     let ends = tokenizer.end_of_generation();
     let end = tokenizer.eos().or_else(|| ends.first().copied())?;
     let mut tokens = encode(tokenizer, PROMPTS[3], true);
     tokens.push(end);
     tokens.extend(encode(tokenizer, PROMPTS[1], false));
-    Some(Prompt {
+    Some(VerifyPrompt {
         text: format!("{} (end token) {}", PROMPTS[3], PROMPTS[1]),
         tokens,
     })
 }
 
 /// So many tokens of all texts over and over, each time from another place on.
-fn long(tokenizer: &Tokenizer, n: usize) -> Prompt {
+fn long(tokenizer: &Tokenizer, n: usize) -> VerifyPrompt {
     let mut tokens = encode(tokenizer, PROMPTS[7], true);
     let rest: Vec<Vec<u32>> = PROMPTS
         .iter()
@@ -154,7 +158,7 @@ fn long(tokenizer: &Tokenizer, n: usize) -> Prompt {
         round += 1;
     }
     tokens.truncate(n);
-    Prompt {
+    VerifyPrompt {
         text: format!("{n} tokens of stories"),
         tokens,
     }

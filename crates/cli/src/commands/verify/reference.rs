@@ -1,6 +1,6 @@
 //! A reference: prompts and what was written after them. Its file is JSON.
 
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::prompt::read_file;
 use millrace_runtime::LoadedModel;
 use millrace_verify::verification::{Choice, TOP};
@@ -12,7 +12,7 @@ const FORMAT: &str = "millrace-reference-1";
 
 /// A prompt and its continuation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Case {
+pub(super) struct PromptCase {
     /// The prompt, for people.
     pub(super) text: String,
     /// Its tokens.
@@ -23,46 +23,47 @@ pub(super) struct Case {
 
 /// What a device is compared with.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Reference {
+pub(super) struct DeviceReference {
     /// The model that wrote it.
     pub(super) model: String,
     /// Who ran it.
     pub(super) source: String,
     /// The prompts.
-    pub(super) cases: Vec<Case>,
+    pub(super) cases: Vec<PromptCase>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Form {
+struct ReferenceForm {
     format: String,
     model: String,
     source: String,
-    prompts: Vec<Case>,
+    prompts: Vec<PromptCase>,
 }
 
-impl Reference {
+impl DeviceReference {
     /// Writes it to a file.
-    pub(super) fn write(&self, path: &Path) -> Outcome {
-        let form = Form {
+    pub(super) fn write(&self, path: &Path) -> CommandResult {
+        let form = ReferenceForm {
             format: FORMAT.to_owned(),
             model: self.model.clone(),
             source: self.source.clone(),
             prompts: self.cases.clone(),
         };
-        let io = |error| Failure::io(format_args!("cannot write {}", path.display()), &error);
+        let io =
+            |error| CommandFailure::io(format_args!("cannot write {}", path.display()), &error);
         let text = serde_json::to_string(&form).map_err(|error| io(error.into()))?;
         std::fs::write(path, text + "\n").map_err(io)
     }
 
     /// Reads one that fits the model.
-    pub(super) fn read(path: &Path, model: &LoadedModel) -> Outcome<Reference> {
+    pub(super) fn read(path: &Path, model: &LoadedModel) -> CommandResult<DeviceReference> {
         let text = read_file(path)?;
-        Reference::parse(&text, model.model().config.vocab_size)
-            .map_err(|problem| Failure::bad_input(format!("{}: {problem}", path.display())))
+        DeviceReference::parse(&text, model.model().config.vocab_size)
+            .map_err(|problem| CommandFailure::bad_input(format!("{}: {problem}", path.display())))
     }
 
-    fn parse(text: &str, vocab_size: usize) -> Result<Reference, String> {
-        let form: Form = serde_json::from_str(text)
+    fn parse(text: &str, vocab_size: usize) -> Result<DeviceReference, String> {
+        let form: ReferenceForm = serde_json::from_str(text)
             .map_err(|error| format!("not a reference of `millrace verify --save`: {error}"))?;
         if form.format != FORMAT {
             return Err(format!(
@@ -76,7 +77,7 @@ impl Reference {
         for (i, case) in form.prompts.iter().enumerate() {
             check(case, vocab_size).map_err(|problem| format!("prompt {i}: {problem}"))?;
         }
-        Ok(Reference {
+        Ok(DeviceReference {
             model: form.model,
             source: form.source,
             cases: form.prompts,
@@ -84,7 +85,7 @@ impl Reference {
     }
 }
 
-fn check(case: &Case, vocab_size: usize) -> Result<(), String> {
+fn check(case: &PromptCase, vocab_size: usize) -> Result<(), String> {
     if case.prompt.is_empty() || case.steps.is_empty() {
         return Err("it needs tokens and steps".to_owned());
     }
@@ -123,7 +124,7 @@ mod tests {
     #[test]
     fn files_that_check_nothing_are_refused() {
         let good = text(FORMAT, 3, "[3,4,5,6,7]");
-        assert!(Reference::parse(&good, 10).is_ok());
+        assert!(DeviceReference::parse(&good, 10).is_ok());
         for (bad, mentions) in [
             (text("other", 3, "[3,4,5,6,7]"), "format"),
             (text(FORMAT, 3, "[3,4,5,6,10]"), "vocabulary"),
@@ -132,7 +133,7 @@ mod tests {
             ("{}".to_owned(), "--save"),
             (good.replace("[1]", "[]"), "needs tokens"),
         ] {
-            let problem = Reference::parse(&bad, 10).expect_err(&bad);
+            let problem = DeviceReference::parse(&bad, 10).expect_err(&bad);
             assert!(problem.contains(mentions), "{problem}");
         }
     }

@@ -1,10 +1,10 @@
 //! What was found, as tables or JSON.
 
-use super::compare::{Divergence, PromptReport, Report};
-use super::reference::{Case, Reference};
+use super::compare::{CompareReport, Divergence, PromptReport};
+use super::reference::{DeviceReference, PromptCase};
 use crate::device_stats;
-use crate::exit::Outcome;
-use crate::output::{Align, Out, Paint, Table};
+use crate::exit::CommandResult;
+use crate::output::{Align, Out, Paint, TextTable};
 use millrace_plan::Phase;
 use millrace_runtime::LoadedModel;
 use millrace_runtime::npu::NpuSession;
@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 pub(super) fn print(
     as_json: bool,
     model: &LoadedModel,
-    reference: &Reference,
-    found: &Report,
+    reference: &DeviceReference,
+    found: &CompareReport,
     session: &NpuSession,
-) -> Outcome {
+) -> CommandResult {
     let mut out = Out::new();
     let failure = found.failure();
     if as_json {
@@ -103,8 +103,8 @@ fn statistic(statistic: &Statistic) -> Value {
     })
 }
 
-fn statistics(statistics: &[Statistic]) -> Table {
-    let mut table = Table::new(&[
+fn statistics(statistics: &[Statistic]) -> TextTable {
+    let mut table = TextTable::new(&[
         ("after a", Align::Left),
         ("statistic", Align::Left),
         ("steps", Align::Right),
@@ -136,9 +136,9 @@ fn statistics(statistics: &[Statistic]) -> Table {
     table
 }
 
-fn rows(reference: &Reference, prompts: &[PromptReport]) -> Vec<Value> {
+fn rows(reference: &DeviceReference, prompts: &[PromptReport]) -> Vec<Value> {
     let cases = reference.cases.iter().zip(prompts);
-    let row = |(case, prompt): (&Case, &PromptReport)| {
+    let row = |(case, prompt): (&PromptCase, &PromptReport)| {
         json!({
             "prompt": case.text,
             "n_prompt_tokens": case.prompt.len(),
@@ -152,8 +152,8 @@ fn rows(reference: &Reference, prompts: &[PromptReport]) -> Vec<Value> {
     cases.map(row).collect()
 }
 
-fn table(model: &LoadedModel, reference: &Reference, prompts: &[PromptReport]) -> Table {
-    let mut table = Table::new(&[
+fn table(model: &LoadedModel, reference: &DeviceReference, prompts: &[PromptReport]) -> TextTable {
+    let mut table = TextTable::new(&[
         ("prompt", Align::Left),
         ("tokens", Align::Right),
         ("mean KL", Align::Right),

@@ -2,7 +2,7 @@
 //! own writers.
 
 use millrace_format::Checkpoint;
-use millrace_format::gguf::{Array, Value};
+use millrace_format::gguf::{GgufArray, GgufValue};
 use serde_json::{Map, json};
 use std::fs;
 use std::path::Path;
@@ -42,27 +42,27 @@ fn string(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// The bytes of the values that synthetic models have, behind their types.
-fn value(value: &Value) -> Vec<u8> {
+fn value(value: &GgufValue) -> Vec<u8> {
     let with = |id: u32, bytes: &[u8]| [&id.to_le_bytes(), bytes].concat();
     match value {
-        Value::U32(v) => with(4, &v.to_le_bytes()),
-        Value::I32(v) => with(5, &v.to_le_bytes()),
-        Value::F32(v) => with(6, &v.to_le_bytes()),
-        Value::Bool(v) => with(7, &[u8::from(*v)]),
-        Value::Str(text) => str_value(text.as_bytes()),
-        Value::Array(Array::Str(items)) => {
+        GgufValue::U32(v) => with(4, &v.to_le_bytes()),
+        GgufValue::I32(v) => with(5, &v.to_le_bytes()),
+        GgufValue::F32(v) => with(6, &v.to_le_bytes()),
+        GgufValue::Bool(v) => with(7, &[u8::from(*v)]),
+        GgufValue::Str(text) => str_value(text.as_bytes()),
+        GgufValue::Array(GgufArray::Str(items)) => {
             let mut out = array_head(8, items.len());
             items
                 .iter()
                 .for_each(|item| string(&mut out, item.as_bytes()));
             out
         }
-        Value::Array(Array::I32(items)) => {
+        GgufValue::Array(GgufArray::I32(items)) => {
             let mut out = array_head(5, items.len());
             items.iter().for_each(|item| out.extend(item.to_le_bytes()));
             out
         }
-        Value::Array(Array::F32(items)) => {
+        GgufValue::Array(GgufArray::F32(items)) => {
             let mut out = array_head(6, items.len());
             items.iter().for_each(|item| out.extend(item.to_le_bytes()));
             out

@@ -5,7 +5,7 @@ use super::stack::Program;
 use millrace_format::Source;
 use millrace_model::Model;
 use millrace_model::recipe::Recipe;
-use millrace_model::synth::Geometry;
+use millrace_model::synth::ModelGeometry;
 use millrace_xdna2::lower::{self, Mode, Options, PlannedProgram};
 use millrace_xdna2_machine::{Machine, Profile, timing};
 use std::collections::HashMap;
@@ -26,7 +26,8 @@ impl Lowered {
         profile: &Profile,
     ) -> Result<Lowered, String> {
         let name = model.to_lowercase();
-        let geometry = Geometry::named(&name).ok_or_else(|| format!("no geometry `{name}`"))?;
+        let geometry =
+            ModelGeometry::named(&name).ok_or_else(|| format!("no geometry `{name}`"))?;
         let recipe = Recipe::parse("bf16").ok_or("no recipe `bf16`")?;
         let model = Model::without_weights(geometry, Some(1), recipe, Source::HuggingFace);
         let graph = model.map_err(|e| e.to_string())?.graph;

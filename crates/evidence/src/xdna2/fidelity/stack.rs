@@ -7,7 +7,7 @@ use super::lowered::Lowered;
 use crate::xdna2::geometry::{Extra, Geometry};
 use millrace_xdna2::lower::{self, Phase};
 use millrace_xdna2::mapping;
-use millrace_xdna2_machine::profile::Host;
+use millrace_xdna2_machine::profile::HostProfile;
 use millrace_xdna2_machine::{Machine, Profile, timing};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -67,7 +67,7 @@ pub(super) struct Work {
     /// Tokens of the prompt.
     pub(super) length: u64,
     /// The host between the calls.
-    pub(super) host: Host,
+    pub(super) host: HostProfile,
 }
 
 /// A kernel and its shape.

@@ -1,5 +1,5 @@
 use super::*;
-use millrace_xdna2_machine::profile::Scope;
+use millrace_xdna2_machine::profile::ErrorScope;
 use std::collections::BTreeSet;
 
 #[test]
@@ -227,7 +227,7 @@ fn reasons_say_what_a_row_is() {
 fn stated_errors_are_those_of_the_report() {
     let reports = [Kind::Kernels, Kind::Models].map(report);
     for profile in Profile::builtin_names().filter_map(Profile::builtin) {
-        for scope in [Scope::Kernel, Scope::Prompt, Scope::Token] {
+        for scope in [ErrorScope::Kernel, ErrorScope::Prompt, ErrorScope::Token] {
             let rows = reports.iter().flat_map(|r| &r.rows);
             let mut sizes: Vec<f64> = rows
                 .filter(|row| row.profile == profile.name && !row.calibration)

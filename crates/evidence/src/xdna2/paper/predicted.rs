@@ -5,7 +5,7 @@ use millrace_format::Source;
 use millrace_model::Model;
 use millrace_model::graph::{Graph, Node, Op};
 use millrace_model::recipe::Recipe;
-use millrace_model::synth::Geometry;
+use millrace_model::synth::ModelGeometry;
 use millrace_plan::predict::{self, ModelPart, PassCost, PredictError, PriceError, Work};
 use millrace_plan::{Facts, Planner, Pricer, Settings, TowerCost};
 use millrace_xdna2::target::{Xdna2, planner};
@@ -164,7 +164,7 @@ impl Predictor {
         tokens: u64,
     ) -> Result<ImageCost, PredictError> {
         let failed = |problem: String| PriceError(format!("{geometry}: {problem}"));
-        let vision = Geometry::named(geometry).and_then(Geometry::vision);
+        let vision = ModelGeometry::named(geometry).and_then(ModelGeometry::vision);
         let vision = vision.ok_or_else(|| failed("no vision tower".to_owned()))?;
         let (stack, n_layers) = self.stack((geometry, profile, mode))?;
         let (graph, planner) = self.of((geometry, profile, mode))?;
@@ -212,7 +212,8 @@ fn pricer(planner: &Xdna2) -> Result<Box<dyn Pricer + '_>, PriceError> {
 /// A published shape; its weights are none that are read.
 fn shape(name: &str) -> Result<Graph, PredictError> {
     let failed = |problem: String| PriceError(format!("{name}: {problem}"));
-    let geometry = Geometry::named(name).ok_or_else(|| failed("no such geometry".to_owned()))?;
+    let geometry =
+        ModelGeometry::named(name).ok_or_else(|| failed("no such geometry".to_owned()))?;
     let recipe = Recipe::parse("bf16").ok_or_else(|| failed("no recipe `bf16`".to_owned()))?;
     let model = Model::without_weights(geometry, None, recipe, Source::HuggingFace);
     Ok(model.map_err(|error| failed(error.to_string()))?.graph)

@@ -10,7 +10,7 @@ const TOLERANCE: f64 = 2e-6;
 const PAIRS_TOLERANCE: f64 = 6e-3;
 
 /// Runs `parts` one after another (one step each) and compares every row with the oracle.
-fn compare(cpu: &Cpu, shape: AttentionShape, kv: (KvType, usize), steps: &[Vec<Part>]) {
+fn compare(cpu: &Cpu, shape: AttentionShape, kv: (KvType, usize), steps: &[Vec<StepPart>]) {
     compare_blocks(cpu, shape, kv, steps, &[]);
 }
 
@@ -18,7 +18,7 @@ fn compare_blocks(
     cpu: &Cpu,
     shape: AttentionShape,
     kv: (KvType, usize),
-    steps: &[Vec<Part>],
+    steps: &[Vec<StepPart>],
     blocks: &[std::ops::Range<usize>],
 ) {
     compare_by(
@@ -37,7 +37,7 @@ pub(super) fn compare_by(
     cpu: &Cpu,
     shape: AttentionShape,
     kv: (KvType, usize),
-    steps: &[Vec<Part>],
+    steps: &[Vec<StepPart>],
     blocks: &[std::ops::Range<usize>],
 ) {
     let n_sequences = 1 + steps
@@ -50,10 +50,10 @@ pub(super) fn compare_by(
         let parts = steps.iter().flatten().filter(|(part, _)| *part == index);
         parts.map(|(_, tokens)| tokens.end).max().unwrap_or(0)
     };
-    let sequences: Vec<Sequence> = (0..n_sequences)
-        .map(|index| Sequence::new(&shape, length(index), index as u64))
+    let sequences: Vec<TestSequence> = (0..n_sequences)
+        .map(|index| TestSequence::new(&shape, length(index), index as u64))
         .collect();
-    let mut cache = Cache::new(cpu, shape, kv, &sequences);
+    let mut cache = TestCache::new(cpu, shape, kv, &sequences);
     cache.blocks = blocks.to_vec();
     cache.leaves = leaves;
     let tolerance = match leaves.pairs(kv.0) {
@@ -195,8 +195,8 @@ fn extreme_scores() {
         };
         // Rounding a score of several thousand moves its weight, so only finiteness and the range
         // of the values are certain.
-        let sequences = [Sequence::new(&shape, 300, 3)];
-        let mut cache = Cache::new(&cpu, shape, (KvType::F32, 32), &sequences);
+        let sequences = [TestSequence::new(&shape, 300, 3)];
+        let mut cache = TestCache::new(&cpu, shape, (KvType::F32, 32), &sequences);
         let out = cache.step(&sequences, &[(0, 0..300)]);
         let largest = sequences[0]
             .v

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Rows of `index` in the out of a step with `parts`.
-fn rows_of(shape: &AttentionShape, parts: &[Part], index: usize, out: &[f32]) -> Vec<u32> {
+fn rows_of(shape: &AttentionShape, parts: &[StepPart], index: usize, out: &[f32]) -> Vec<u32> {
     let row_elems = shape.n_heads * shape.head_dim;
     let mut start = 0;
     for (part, tokens) in parts {
@@ -24,11 +24,11 @@ pub(super) fn bits(
     (leaves, cpu): (&'static Leaves, &Cpu),
     shape: AttentionShape,
     dtype: KvType,
-    sequences: &[Sequence],
-    steps: &[Vec<Part>],
+    sequences: &[TestSequence],
+    steps: &[Vec<StepPart>],
     blocks: &[std::ops::Range<usize>],
 ) -> Vec<u32> {
-    let mut cache = Cache::new(cpu, shape, (dtype, 32), sequences);
+    let mut cache = TestCache::new(cpu, shape, (dtype, 32), sequences);
     (cache.blocks, cache.leaves) = (blocks.to_vec(), leaves);
     let mut rows = Vec::new();
     for parts in steps {
@@ -73,10 +73,10 @@ pub(super) fn unchanged(level: Level, leaves: &'static Leaves, types: &[KvType])
     let (one, two) = (cpu(level, 1), cpu(level, 2));
     for shape in shapes {
         for &dtype in types {
-            let sequences: Vec<Sequence> = [LENGTH, 60, 65]
+            let sequences: Vec<TestSequence> = [LENGTH, 60, 65]
                 .into_iter()
                 .zip(0..)
-                .map(|(length, seed)| Sequence::new(&shape, length, seed))
+                .map(|(length, seed)| TestSequence::new(&shape, length, seed))
                 .collect();
             // Blocks that no way of cutting cuts.
             let with_blocks = usize::from(dtype == KvType::F16);

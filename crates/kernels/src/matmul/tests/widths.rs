@@ -88,21 +88,21 @@ fn matrix_bytes(dtype: DType, n: usize, k: usize, pool: &[u8]) -> Vec<u8> {
 }
 
 /// What outputs must be, and how far off they may be, for each of the [`TOKENS`].
-struct Expected {
+struct WidthExpectation {
     out: Vec<f32>,
     allowed: Vec<f32>,
 }
 
 /// Of layouts that multiply whole numbers.
-fn of_integers(x: &[f32], weight: &Matrix<'_>) -> Option<Expected> {
+fn of_integers(x: &[f32], weight: &WeightMatrix<'_>) -> Option<WidthExpectation> {
     let out = oracle::matmul::matmul_i8(x, TOKENS, weight)?;
     // Scales moved by a power of two underflow elsewhere.
     let allowed = vec![1e-36; out.len()];
-    Some(Expected { out, allowed })
+    Some(WidthExpectation { out, allowed })
 }
 
 /// Of layouts that multiply numbers, with what rounding may move them in units of Σ |x·w|.
-fn of_numbers(x: &[f32], weight: &Matrix<'_>) -> Expected {
+fn of_numbers(x: &[f32], weight: &WeightMatrix<'_>) -> WidthExpectation {
     let (n, k) = (weight.n(), weight.k());
     let out = oracle::matmul::matmul(x, TOKENS, weight, None);
     let mut w = vec![0.0; n * k];
@@ -112,17 +112,17 @@ fn of_numbers(x: &[f32], weight: &Matrix<'_>) -> Expected {
         x.iter().zip(w).map(|(x, w)| (x * w).abs()).sum::<f32>()
     };
     let allowed = (0..out.len()).map(size).collect();
-    Expected { out, allowed }
+    WidthExpectation { out, allowed }
 }
 
 /// Runs a row with `m` of the tokens and compares each output.
 fn check(
     cpu: &Cpu,
-    row: &'static Kernel,
+    row: &'static MatmulKernel,
     m: usize,
     x: &[f32],
-    weight: Matrix<'_>,
-    expected: &Expected,
+    weight: WeightMatrix<'_>,
+    expected: &WidthExpectation,
 ) {
     let (n, k) = (weight.n(), weight.k());
     let token = |t: usize| (t * 3 + m) % TOKENS;
@@ -132,7 +132,7 @@ fn check(
         .collect();
     let found = run_row(cpu, row, &prompt, m, weight);
     let unit = match row.layout {
-        Layout::F32 => ROUNDING_F32 as f32,
+        PanelLayout::F32 => ROUNDING_F32 as f32,
         layout if rounds_to_bf16(layout) => ROUNDING_BF16 as f32,
         _ => 1.0,
     };
@@ -159,7 +159,7 @@ fn check_format(dtype: DType, first_row: usize, all: bool) -> (usize, usize) {
     let values = numbers(dtype.block_rows() * block, 21);
     let pool = encoded(dtype, dtype.block_rows(), block, &values);
     let widths = widths(dtype);
-    let few = |row: &Kernel| match row.direct {
+    let few = |row: &MatmulKernel| match row.direct {
         _ if all => MOST_TOKENS,
         Some(_) => FEW_TOKENS,
         None => 0,
@@ -175,7 +175,7 @@ fn check_format(dtype: DType, first_row: usize, all: bool) -> (usize, usize) {
     let mut n_cases = 0;
     for (w, &k) in widths.iter().enumerate() {
         let bytes = matrix_bytes(dtype, n, k, &pool);
-        let weight = Matrix::new(dtype, n, k, &bytes).unwrap();
+        let weight = WeightMatrix::new(dtype, n, k, &bytes).unwrap();
         let kinds = [Data::Normal, Data::OneHot, Data::Alternating, Data::Normal];
         let x: Vec<f32> = (0..TOKENS as u64)
             .zip(kinds)
@@ -273,7 +273,7 @@ fn the_sample_meets_every_width_and_number_of_tokens() {
 #[test]
 fn functions_take_chunks_of_any_length() {
     use crate::matmul::panel::{
-        Ahead, DirectArgs, GROUP_ROWS, PANEL_ROWS, PackArgs, Source, TileArgs,
+        Ahead, DirectArgs, GROUP_ROWS, PANEL_ROWS, PackArgs, PanelSource, TileArgs,
     };
     use crate::matmul::scratch::AlignedBytes;
     let (m, k) = (DIRECT_TOKENS, 5 * 2048 + 256);
@@ -283,14 +283,14 @@ fn functions_take_chunks_of_any_length() {
         let n = PANEL_ROWS.next_multiple_of(row.dtype.block_rows());
         let pool = encoded(row.dtype, n, 2048, &numbers(n * 2048, 32));
         let bytes = matrix_bytes(row.dtype, n, k, &pool);
-        let weight = Matrix::new(row.dtype, n, k, &bytes).unwrap();
+        let weight = WeightMatrix::new(row.dtype, n, k, &bytes).unwrap();
         let expected = run_row(&cpu, row, &x, m, weight);
         let mut scratch = Activations::default();
         scratch.prepare(&cpu, &x, k, row.layout.input());
         let view = scratch.view(&x, k, row.layout.input());
         let row_bytes = k / row.dtype.block_elems() * row.dtype.block_bytes();
         let is_tiled = row.dtype.block_rows() > 1;
-        let source = Source {
+        let source = PanelSource {
             dtype: row.dtype,
             base: bytes.as_ptr(),
             stride: if is_tiled {

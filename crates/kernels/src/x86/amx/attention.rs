@@ -134,7 +134,7 @@ fn blocks_of_rows(n_rows: usize) -> impl Iterator<Item = (usize, usize, usize)> 
 }
 
 /// Where the four registers of sums lie in memory.
-struct Sums {
+struct SumOffsets {
     at: *mut u8,
     stride: usize,
     /// Bytes from the first columns to the second.
@@ -143,7 +143,7 @@ struct Sums {
     has_second_columns: bool,
 }
 
-impl Sums {
+impl SumOffsets {
     /// # Safety
     /// Shapes are set, and the sums' rows are there.
     #[inline(always)]
@@ -165,7 +165,7 @@ impl Sums {
     }
 
     /// # Safety
-    /// As [`Sums::load`].
+    /// As [`SumOffsets::load`].
     #[inline(always)]
     unsafe fn store<U: TileUnit>(&self, unit: &mut U) {
         let below = self.at.wrapping_add(TILE_ROWS * self.stride);
@@ -187,7 +187,7 @@ impl Sums {
     /// Adds the products of rows `x`, `x_stride` bytes apart, with lines of one or two tiles, `stride` bytes apart.
     ///
     /// # Safety
-    /// As [`Sums::load`], for what is read.
+    /// As [`SumOffsets::load`], for what is read.
     #[inline(always)]
     unsafe fn add<U: TileUnit>(
         &self,
@@ -239,7 +239,7 @@ pub(crate) unsafe fn qk<U: TileUnit>(task: QkTask<'_>) {
                 for tile in (0..task.strip.n_tiles).step_by(2) {
                     let at = scores.add(first * SPAN_TOKENS + tile * TILE_TOKENS);
                     let has_second_columns = tile + 1 < task.strip.n_tiles;
-                    let sums = Sums {
+                    let sums = SumOffsets {
                         at: at.cast(),
                         stride: SCORES_STRIDE,
                         next: TILE_TOKENS * size_of::<f32>(),
@@ -273,15 +273,15 @@ pub(crate) unsafe fn qk<U: TileUnit>(task: QkTask<'_>) {
 
 /// Lines of a tile of values of which some positions may be anything.
 #[repr(C, align(64))]
-struct Masked([[u32; 16]; TILE_PAIRS]);
+struct TileMask([[u32; 16]; TILE_PAIRS]);
 
-impl Masked {
+impl TileMask {
     /// Copies a block's lines, `stride` bytes apart, with zeros for positions outside `keys`.
     ///
     /// # Safety
     /// The lines are readable.
-    unsafe fn copy(lines: *const u8, stride: usize, keys: &Range<usize>) -> Masked {
-        let mut masked = Masked([[0; 16]; TILE_PAIRS]);
+    unsafe fn copy(lines: *const u8, stride: usize, keys: &Range<usize>) -> TileMask {
+        let mut masked = TileMask([[0; 16]; TILE_PAIRS]);
         for (pair, to) in masked.0.iter_mut().enumerate() {
             let low = if keys.contains(&(2 * pair)) {
                 0xffff
@@ -326,7 +326,7 @@ pub(crate) unsafe fn pv<U: TileUnit>(task: PvTask<'_>) {
         unsafe {
             unit.set_shapes(&Shapes::new(n_first, n_second, 4 * TILE_PAIRS));
             for block in (0..n_blocks).step_by(2) {
-                let sums = Sums {
+                let sums = SumOffsets {
                     at: sums.add(first * sums_stride + block * LINE),
                     stride: sums_stride,
                     next: LINE,
@@ -345,7 +345,7 @@ pub(crate) unsafe fn pv<U: TileUnit>(task: PvTask<'_>) {
                     if keys == (0..TILE_TOKENS) {
                         sums.add(&mut unit, (x, SCORES_STRIDE), (lines, stride));
                     } else {
-                        let masked = lines.map(|lines| Masked::copy(lines, stride, &keys));
+                        let masked = lines.map(|lines| TileMask::copy(lines, stride, &keys));
                         let lines = [&masked[0], &masked[1]].map(|m| m.0.as_ptr().cast::<u8>());
                         sums.add(&mut unit, (x, SCORES_STRIDE), (lines, LINE));
                     }

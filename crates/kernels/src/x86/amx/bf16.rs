@@ -7,7 +7,7 @@ use super::unit::{
     SUMS_00, SUMS_01, SUMS_10, SUMS_11, Shapes, TILE_ROW_BYTES, TILE_ROWS, TOKENS_0, TOKENS_1,
     TileUnit, WEIGHTS_0, WEIGHTS_1,
 };
-use crate::matmul::Layout;
+use crate::matmul::PanelLayout;
 use crate::matmul::panel::{
     DirectArgs, GROUP_ROWS, LINE_BYTES, PANEL_ROWS, PackArgs, TileArgs, slot,
 };
@@ -94,7 +94,7 @@ fn parts<const FORMAT: u8, const PLANES: usize>(v: __m512i) -> [[__m512i; 2]; PL
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn pack<const FORMAT: u8>(args: &PackArgs) {
-    const { assert!(Layout::F16Tiles.unit_lines() == 2 * GROUP_PAIRS) };
+    const { assert!(PanelLayout::F16Tiles.unit_lines() == 2 * GROUP_PAIRS) };
     // SAFETY: forwarded; vector `i` is pair `i` of the columns, and the panel has lines for each.
     unsafe {
         each_vector(&args.source, 2, |i, v| {

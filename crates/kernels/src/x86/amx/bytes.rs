@@ -3,7 +3,7 @@
 use super::unit::{
     SUMS_00, SUMS_01, Shapes, TILE_ROWS, TOKENS_0, TOKENS_1, TileUnit, WEIGHTS_0, WEIGHTS_1,
 };
-use crate::matmul::Layout;
+use crate::matmul::PanelLayout;
 use crate::matmul::panel::{GROUP_ROWS, LINE_BYTES, PANEL_ROWS, TileArgs, X32, slot};
 use std::arch::x86_64::*;
 
@@ -12,9 +12,9 @@ const BLOCK: usize = 32;
 
 /// Sums of a tile of tokens with a panel.
 #[repr(align(64))]
-struct Sums([[i32; PANEL_ROWS]; TILE_ROWS]);
+struct PanelSums([[i32; PANEL_ROWS]; TILE_ROWS]);
 
-/// The tile of [`Layout::Block32`].
+/// The tile of [`PanelLayout::Block32`].
 ///
 /// # Safety
 /// As [`crate::matmul::panel::TileFn`], and the unit is there.
@@ -24,7 +24,7 @@ pub(crate) unsafe fn tile<U: TileUnit>(args: &TileArgs) {
     unsafe { tile_all::<U, false>(args) }
 }
 
-/// The tile of [`Layout::Block32Min`].
+/// The tile of [`PanelLayout::Block32Min`].
 ///
 /// # Safety
 /// As [`tile`].
@@ -70,7 +70,7 @@ unsafe fn panel<U: TileUnit, const MIN: bool>(
     p: usize,
 ) {
     let n_blocks = args.k / BLOCK;
-    let mut sums = [const { Sums([[0; PANEL_ROWS]; TILE_ROWS]) }; 2];
+    let mut sums = [const { PanelSums([[0; PANEL_ROWS]; TILE_ROWS]) }; 2];
     // SAFETY: forwarded; blocks are below `n_blocks`.
     unsafe {
         let x = args.x.add(first * args.x_stride);
@@ -78,7 +78,7 @@ unsafe fn panel<U: TileUnit, const MIN: bool>(
         let acc = args.acc.add(first * GROUP_ROWS + p * PANEL_ROWS);
         let mut accs: [__m512; TILE_ROWS] =
             std::array::from_fn(|i| _mm512_load_ps(acc.add(slot(i, n_tokens) * GROUP_ROWS)));
-        let at = |b: usize| Block {
+        let at = |b: usize| TileBlock {
             unit: panel.add(b * layout::<MIN>().unit_bytes()),
             x: x.add(b * size_of::<X32>()),
             x_stride: args.x_stride,
@@ -106,22 +106,22 @@ unsafe fn panel<U: TileUnit, const MIN: bool>(
     }
 }
 
-const fn layout<const MIN: bool>() -> Layout {
+const fn layout<const MIN: bool>() -> PanelLayout {
     if MIN {
-        Layout::Block32Min
+        PanelLayout::Block32Min
     } else {
-        Layout::Block32
+        PanelLayout::Block32
     }
 }
 
 /// A block of a panel and of the first token.
-struct Block {
+struct TileBlock {
     unit: *const u8,
     x: *const u8,
     x_stride: usize,
 }
 
-impl Block {
+impl TileBlock {
     /// # Safety
     /// The block exists, and shapes are set for as many tokens as there are.
     #[inline(always)]
@@ -134,7 +134,7 @@ impl Block {
     >(
         &self,
         unit: &mut U,
-        sums: &mut Sums,
+        sums: &mut PanelSums,
     ) {
         const { assert!(std::mem::offset_of!(X32, q) == 0) };
         // SAFETY: forwarded; `sums` has a row for each token.
@@ -155,7 +155,7 @@ impl Block {
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     unsafe fn add<const MIN: bool>(
         &self,
-        sums: &Sums,
+        sums: &PanelSums,
         accs: &mut [__m512; TILE_ROWS],
         n_tokens: usize,
     ) {

@@ -1,6 +1,6 @@
 //! Whether this process may use the tile unit.
 
-use super::emulated::Emulated;
+use super::emulated::EmulatedUnit;
 use super::unit::Amx;
 use super::unit::{
     SUMS_00, Shapes, TILE_ROW_BYTES, TILE_ROWS, TILES, TOKENS_0, TileUnit, WEIGHTS_0,
@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 
 /// Why the tile unit cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum AmxUnavailable {
     /// The processor has no AMX, or not of bytes and bf16.
     NoInstructions,
     /// The system does not save the registers of tiles (XCR0).
@@ -27,26 +27,26 @@ pub(crate) enum Refusal {
     WrongProduct,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for AmxUnavailable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::NoInstructions => f.write_str("the processor has no AMX"),
-            Refusal::NotEnabled => f.write_str(
+            AmxUnavailable::NoInstructions => f.write_str("the processor has no AMX"),
+            AmxUnavailable::NotEnabled => f.write_str(
                 "the processor has AMX, but the system (or the virtual machine) has not enabled its registers",
             ),
-            Refusal::Refused(errno) => write!(
+            AmxUnavailable::Refused(errno) => write!(
                 f,
                 "the processor has AMX, but Linux refused the use of its registers (arch_prctl ARCH_REQ_XCOMP_PERM, error {errno}); \
                  kernels before 5.16 cannot grant it"
             ),
             #[cfg(not(target_os = "linux"))]
-            Refusal::UnknownSystem => {
+            AmxUnavailable::UnknownSystem => {
                 f.write_str("the processor has AMX; on this system there is no code yet that asks for its use")
             }
-            Refusal::OtherShapes => {
+            AmxUnavailable::OtherShapes => {
                 f.write_str("the processor's AMX has registers of other sizes than these kernels know")
             }
-            Refusal::WrongProduct => {
+            AmxUnavailable::WrongProduct => {
                 f.write_str("the processor has AMX, but a test product came out wrong: please report this machine")
             }
         }
@@ -54,16 +54,16 @@ impl fmt::Display for Refusal {
 }
 
 /// Asks once for the process.
-pub(crate) fn support() -> Result<(), Refusal> {
-    static SUPPORT: OnceLock<Result<(), Refusal>> = OnceLock::new();
+pub(crate) fn support() -> Result<(), AmxUnavailable> {
+    static SUPPORT: OnceLock<Result<(), AmxUnavailable>> = OnceLock::new();
     *SUPPORT.get_or_init(|| {
         instructions()?;
         permission()?;
         // SAFETY: the unit is there and may be used.
-        if unsafe { products::<Amx>() == products::<Emulated>() } {
+        if unsafe { products::<Amx>() == products::<EmulatedUnit>() } {
             Ok(())
         } else {
-            Err(Refusal::WrongProduct)
+            Err(AmxUnavailable::WrongProduct)
         }
     })
 }
@@ -77,14 +77,14 @@ const OSXSAVE: u32 = 1 << 27;
 /// XCR0: TILECFG and TILEDATA.
 const TILE_STATE: u64 = 1 << 17 | 1 << 18;
 
-fn instructions() -> Result<(), Refusal> {
+fn instructions() -> Result<(), AmxUnavailable> {
     let last_leaf = __cpuid(0).eax;
     if last_leaf < 0x1E || __cpuid_count(7, 0).edx & AMX_FEATURES != AMX_FEATURES {
-        return Err(Refusal::NoInstructions);
+        return Err(AmxUnavailable::NoInstructions);
     }
     // SAFETY: OSXSAVE says that the instruction is there.
     if __cpuid(1).ecx & OSXSAVE == 0 || unsafe { xcr0() } & TILE_STATE != TILE_STATE {
-        return Err(Refusal::NotEnabled);
+        return Err(AmxUnavailable::NotEnabled);
     }
     // Leaf 1DH describes palette 1: bytes of a register, of a row, registers, rows. Leaf 1EH: rows and bytes that a product takes.
     let (palette, products) = (__cpuid_count(0x1D, 1), __cpuid_count(0x1E, 0));
@@ -111,7 +111,7 @@ fn instructions() -> Result<(), Refusal> {
     if is_enough {
         Ok(())
     } else {
-        Err(Refusal::OtherShapes)
+        Err(AmxUnavailable::OtherShapes)
     }
 }
 
@@ -125,7 +125,7 @@ unsafe fn xcr0() -> u64 {
 
 /// Linux makes room for the registers, 8 KiB a thread, only in processes that ask.
 #[cfg(target_os = "linux")]
-fn permission() -> Result<(), Refusal> {
+fn permission() -> Result<(), AmxUnavailable> {
     /// `arch_prctl` on x86-64.
     const SYS_ARCH_PRCTL: isize = 158;
     /// `asm/prctl.h`.
@@ -147,13 +147,13 @@ fn permission() -> Result<(), Refusal> {
     }
     match result {
         0 => Ok(()),
-        error => Err(Refusal::Refused(-error as i32)),
+        error => Err(AmxUnavailable::Refused(-error as i32)),
     }
 }
 
 #[cfg(not(target_os = "linux"))]
-fn permission() -> Result<(), Refusal> {
-    Err(Refusal::UnknownSystem)
+fn permission() -> Result<(), AmxUnavailable> {
+    Err(AmxUnavailable::UnknownSystem)
 }
 
 /// A tile of 16 rows of 64 bytes or 16 lanes.

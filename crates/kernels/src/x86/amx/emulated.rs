@@ -4,7 +4,7 @@ use super::unit::{Shapes, TILE_ROW_BYTES, TILE_ROWS, TILES, TileUnit};
 
 /// The products that kernels take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Product {
+pub(super) enum TileProduct {
     /// `TDPBSUD`.
     SignedUnsigned,
     /// `TDPBSSD`.
@@ -14,15 +14,15 @@ pub(super) enum Product {
 }
 
 /// A tile register.
-type Tile = [[u8; TILE_ROW_BYTES]; TILE_ROWS];
+type TileRegister = [[u8; TILE_ROW_BYTES]; TILE_ROWS];
 
 /// A unit whose registers are memory. Panics where the processor would raise an exception.
-pub(crate) struct Emulated {
+pub(crate) struct EmulatedUnit {
     shapes: Option<Shapes>,
-    tiles: Box<[Tile; TILES]>,
+    tiles: Box<[TileRegister; TILES]>,
 }
 
-impl Emulated {
+impl EmulatedUnit {
     fn shape(&self, tile: usize) -> (usize, usize) {
         let shapes = self.shapes.expect("shapes are set");
         let shape = (
@@ -63,11 +63,11 @@ impl Emulated {
     }
 
     /// `C += A · B`, of the registers named in this order.
-    pub(super) fn product(&mut self, product: Product, tiles: [usize; 3]) {
+    pub(super) fn product(&mut self, product: TileProduct, tiles: [usize; 3]) {
         match product {
-            Product::SignedUnsigned => self.dot(tiles, signed, unsigned, add_bytes),
-            Product::Signed => self.dot(tiles, signed, signed, add_bytes),
-            Product::Bf16 => self.dot(tiles, pair, pair, add_pairs),
+            TileProduct::SignedUnsigned => self.dot(tiles, signed, unsigned, add_bytes),
+            TileProduct::Signed => self.dot(tiles, signed, signed, add_bytes),
+            TileProduct::Bf16 => self.dot(tiles, pair, pair, add_pairs),
         }
     }
 
@@ -154,9 +154,9 @@ fn pair(bytes: [u8; 4]) -> [f32; 2] {
     [bits << 16, bits & 0xFFFF_0000].map(|bits| flush(f32::from_bits(bits)))
 }
 
-impl TileUnit for Emulated {
-    fn new() -> Emulated {
-        Emulated {
+impl TileUnit for EmulatedUnit {
+    fn new() -> EmulatedUnit {
+        EmulatedUnit {
             shapes: None,
             tiles: Box::new([[[0; TILE_ROW_BYTES]; TILE_ROWS]; TILES]),
         }
@@ -195,14 +195,14 @@ impl TileUnit for Emulated {
     }
 
     unsafe fn dot_signed_unsigned<const C: usize, const A: usize, const B: usize>(&mut self) {
-        self.product(Product::SignedUnsigned, [C, A, B]);
+        self.product(TileProduct::SignedUnsigned, [C, A, B]);
     }
 
     unsafe fn dot_signed<const C: usize, const A: usize, const B: usize>(&mut self) {
-        self.product(Product::Signed, [C, A, B]);
+        self.product(TileProduct::Signed, [C, A, B]);
     }
 
     unsafe fn dot_bf16<const C: usize, const A: usize, const B: usize>(&mut self) {
-        self.product(Product::Bf16, [C, A, B]);
+        self.product(TileProduct::Bf16, [C, A, B]);
     }
 }

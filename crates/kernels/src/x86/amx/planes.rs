@@ -7,7 +7,7 @@ use super::unit::{
     SUMS_00, SUMS_01, SUMS_10, SUMS_11, Shapes, TILE_ROW_BYTES, TILE_ROWS, TOKENS_0, TileUnit,
     WEIGHTS_0, WEIGHTS_1,
 };
-use crate::matmul::Layout;
+use crate::matmul::PanelLayout;
 use crate::matmul::panel::{
     GROUP_PANELS, GROUP_ROWS, LINE_BYTES, PANEL_ROWS, PackArgs, PackFn, TileArgs, X256,
 };
@@ -20,7 +20,7 @@ use std::mem::MaybeUninit;
 const PLANE_LINES: usize = 64;
 
 /// Lines of the largest unit of AVX-512's panels.
-const MOST_LINES: usize = Layout::Super16Min.unit_lines();
+const MOST_LINES: usize = PanelLayout::Super16Min.unit_lines();
 
 macro_rules! pack_of_format {
     ($($pack:ident $format:literal $sub:literal $offset:literal $from:ident;)*) => {$(
@@ -31,7 +31,7 @@ macro_rules! pack_of_format {
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
         pub(crate) unsafe fn $pack(args: &PackArgs) {
             // SAFETY: forwarded.
-            unsafe { pack::<$sub, $offset>(args, superblock::$pack, Layout::$from) }
+            unsafe { pack::<$sub, $offset>(args, superblock::$pack, PanelLayout::$from) }
         }
     )*};
 }
@@ -44,24 +44,28 @@ pack_of_format!(
 );
 
 /// The layout of planes for a panel of AVX-512's.
-const fn layout(from: Layout) -> Layout {
+const fn layout(from: PanelLayout) -> PanelLayout {
     match from {
-        Layout::Super16Min => Layout::Planes16Min,
-        Layout::Super32Min => Layout::Planes32Min,
-        _ => Layout::Planes,
+        PanelLayout::Super16Min => PanelLayout::Planes16Min,
+        PanelLayout::Super32Min => PanelLayout::Planes32Min,
+        _ => PanelLayout::Planes,
     }
 }
 
 /// Where AVX-512's panel of one superblock lies meanwhile.
 #[repr(align(64))]
-struct Panel(MaybeUninit<[u8; MOST_LINES * LINE_BYTES]>);
+struct SuperblockPanel(MaybeUninit<[u8; MOST_LINES * LINE_BYTES]>);
 
 /// # Safety
 /// As [`PackFn`]; `levels` packs the format into layout `from`, which has a scale for each `SUB` columns and levels less `OFFSET`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn pack<const SUB: usize, const OFFSET: i16>(args: &PackArgs, levels: PackFn, from: Layout) {
-    let mut panel = Panel(MaybeUninit::uninit());
+unsafe fn pack<const SUB: usize, const OFFSET: i16>(
+    args: &PackArgs,
+    levels: PackFn,
+    from: PanelLayout,
+) {
+    let mut panel = SuperblockPanel(MaybeUninit::uninit());
     let panel = panel.0.as_mut_ptr().cast::<u8>();
     for b in 0..args.source.k / 256 {
         // SAFETY: forwarded, for a superblock; `panel` is long enough for one unit of any layout.
@@ -136,7 +140,7 @@ macro_rules! tile_of_layout {
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
         pub(crate) unsafe fn $name<U: TileUnit>(args: &TileArgs) {
             // SAFETY: forwarded.
-            unsafe { tile_all::<U, $sub, $min>(args, Layout::$layout) }
+            unsafe { tile_all::<U, $sub, $min>(args, PanelLayout::$layout) }
         }
     )*};
 }
@@ -147,11 +151,11 @@ tile_of_layout!(
 );
 
 /// Sums of a tile of tokens with a plane of a panel.
-type Sums = [[i32; PANEL_ROWS]; TILE_ROWS];
+type PlaneTotals = [[i32; PANEL_ROWS]; TILE_ROWS];
 
 /// Those of both planes of each panel.
 #[repr(align(64))]
-struct PlaneSums([[Sums; 2]; GROUP_PANELS]);
+struct PlaneSums([[PlaneTotals; 2]; GROUP_PANELS]);
 
 /// # Safety
 /// As the tiles; the layout has minimums for each `SUB` columns if `MIN`.
@@ -159,7 +163,7 @@ struct PlaneSums([[Sums; 2]; GROUP_PANELS]);
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn tile_all<U: TileUnit, const SUB: usize, const MIN: bool>(
     args: &TileArgs,
-    layout: Layout,
+    layout: PanelLayout,
 ) {
     let mut unit = U::new();
     let mut sums = PlaneSums([[[[0; PANEL_ROWS]; TILE_ROWS]; 2]; GROUP_PANELS]);

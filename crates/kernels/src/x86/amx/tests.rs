@@ -3,7 +3,7 @@
 #[cfg(target_os = "linux")]
 mod trap;
 
-use super::emulated::Emulated;
+use super::emulated::EmulatedUnit;
 use super::unit::*;
 
 /// Writes bf16 numbers, two to a lane, to the rows of a tile.
@@ -24,7 +24,7 @@ fn weights(w: &[[f32; 32]; 16]) -> Vec<[f32; 32]> {
 fn product(x: &[[f32; 32]], w: &[[f32; 32]; 16], sums: &[[f32; 16]]) -> Vec<[f32; 16]> {
     let mut found = sums.to_vec();
     let (x, w) = (pairs(x), pairs(&weights(w)));
-    let mut unit = Emulated::new();
+    let mut unit = EmulatedUnit::new();
     // SAFETY: tiles have rows of 64 bytes, as many as the shapes say.
     unsafe {
         unit.set_shapes(&Shapes::new(sums.len(), 0, TILE_ROW_BYTES));
@@ -69,7 +69,7 @@ fn products_of_bytes_are_signed_as_the_instructions_say() {
     let x = [[-128_i8; 64]; 3];
     let w = [[255_u8; 64]; 16];
     let mut sums = [[[7_i32; 16]; 3]; 2];
-    let mut unit = Emulated::new();
+    let mut unit = EmulatedUnit::new();
     // SAFETY: as above.
     unsafe {
         unit.set_shapes(&Shapes::new(3, 0, TILE_ROW_BYTES));

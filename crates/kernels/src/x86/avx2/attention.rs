@@ -3,7 +3,7 @@
 //! Cache elements are widened to f32 as they are loaded (every widening is exact), so the types
 //! share one loop each for scores and sums, chosen by the constant `T`.
 
-use crate::attention::{NO_SCORE, PvTask, QkTask, SPAN_TOKENS, Strip, TileShape};
+use crate::attention::{NO_SCORE, PvTask, QkTask, SPAN_TOKENS, TileShape, TileStrip};
 use crate::kv::{KvType, Q8_DIMS, TILE_TOKENS};
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -151,7 +151,7 @@ unsafe fn qk<const T: usize>(task: QkTask<'_>) {
 }
 
 /// Start of tile `index`, or null where the strip has none.
-fn tile_start(strip: &Strip<'_>, index: usize) -> *const u8 {
+fn tile_start(strip: &TileStrip<'_>, index: usize) -> *const u8 {
     strip
         .tiles()
         .get(index)

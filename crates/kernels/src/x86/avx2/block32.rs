@@ -5,7 +5,7 @@ use super::direct::through_panel;
 use super::lines::{HALF_LINE, HALF_ROWS, store, store_ps};
 use super::reduce::{sum_i16, sum_i32};
 use super::{tile_i8x32, tile_wide};
-use crate::matmul::Layout;
+use crate::matmul::PanelLayout;
 use crate::matmul::panel::{DirectArgs, LINE_BYTES, PANEL_ROWS, PackArgs, X32, lines_a_step};
 use std::arch::x86_64::*;
 
@@ -18,7 +18,7 @@ macro_rules! functions_of_format {
         #[target_feature(enable = "avx2,fma,f16c")]
         pub(crate) unsafe fn $pack(args: &PackArgs) {
             // SAFETY: forwarded.
-            unsafe { pack::<$format>(args, Layout::$layout) }
+            unsafe { pack::<$format>(args, PanelLayout::$layout) }
         }
 
         #[doc = concat!("Multiplies ", stringify!($format), ".")]
@@ -31,7 +31,7 @@ macro_rules! functions_of_format {
             unsafe {
                 match args.m {
                     1 => direct_row::<$format>(args),
-                    _ => through_panel(args, Layout::$layout, $pack, $tile),
+                    _ => through_panel(args, PanelLayout::$layout, $pack, $tile),
                 }
             }
         }
@@ -52,7 +52,7 @@ functions_of_format!(
 /// As [`crate::matmul::panel::PackFn`].
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn pack<const FORMAT: u8>(args: &PackArgs, layout: Layout) {
+unsafe fn pack<const FORMAT: u8>(args: &PackArgs, layout: PanelLayout) {
     let source = &args.source;
     let lines = layout.unit_lines() - if has_min(FORMAT) { 2 } else { 1 };
     let mut ahead = source.ahead;

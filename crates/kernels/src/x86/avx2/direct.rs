@@ -1,19 +1,19 @@
 //! A few tokens at once: panels are packed and multiplied one after the other, each while it is still in the nearest cache.
 
-use crate::matmul::Layout;
+use crate::matmul::PanelLayout;
 use crate::matmul::activations::columns_bytes;
 use crate::matmul::panel::{DirectArgs, PackArgs, PackFn, TileArgs, TileFn};
 use std::mem::MaybeUninit;
 
 /// The layouts that this may pack.
-const LAYOUTS: [Layout; 7] = [
-    Layout::F32,
-    Layout::Block32,
-    Layout::Block32Min,
-    Layout::Block32Wide,
-    Layout::Super16,
-    Layout::Super16Min,
-    Layout::Super32Min,
+const LAYOUTS: [PanelLayout; 7] = [
+    PanelLayout::F32,
+    PanelLayout::Block32,
+    PanelLayout::Block32Min,
+    PanelLayout::Block32Wide,
+    PanelLayout::Super16,
+    PanelLayout::Super16Min,
+    PanelLayout::Super32Min,
 ];
 
 /// Bytes of the largest panel of [`LAYOUTS`].
@@ -29,9 +29,9 @@ const PANEL_BYTES: usize = {
 
 /// Where a panel is packed.
 #[repr(align(64))]
-struct Panel(MaybeUninit<[u8; PANEL_BYTES]>);
+struct PackPanel(MaybeUninit<[u8; PANEL_BYTES]>);
 
-/// Multiplies through panels of [`Layout::chunk_k`] columns, however long the chunk is. That is where sums of plain numbers are cut
+/// Multiplies through panels of [`PanelLayout::chunk_k`] columns, however long the chunk is. That is where sums of plain numbers are cut
 /// anyway; tiles of blocks add block by block, wherever they are cut.
 ///
 /// # Safety
@@ -39,12 +39,12 @@ struct Panel(MaybeUninit<[u8; PANEL_BYTES]>);
 #[inline]
 pub(in crate::x86) unsafe fn through_panel(
     args: &DirectArgs,
-    layout: Layout,
+    layout: PanelLayout,
     pack: PackFn,
     tile: TileFn,
 ) {
     debug_assert!(LAYOUTS.contains(&layout), "{layout:?}");
-    let mut panel = Panel(MaybeUninit::uninit());
+    let mut panel = PackPanel(MaybeUninit::uninit());
     let panel = panel.0.as_mut_ptr().cast::<u8>();
     let most = layout.chunk_k();
     for first in (0..args.source.k).step_by(most) {

@@ -1,12 +1,12 @@
 //! The elementwise loops compiled with AVX2 and FMA.
 
 use crate::elementwise::{
-    Activation, Norm, Rotation, Rows, add_body, glu_body, norm_body, rotate_halves_body,
-    rotate_pairs_body, scale_body, sum_exp_body,
+    Activation, ElementwiseKernels, Norm, Rotation, add_body, glu_body, norm_body,
+    rotate_halves_body, rotate_pairs_body, scale_body, sum_exp_body,
 };
 
 /// This level's row of the table. Its functions need the features named on them, no more.
-pub(crate) static ROWS: Rows = Rows {
+pub(crate) static ROWS: ElementwiseKernels = ElementwiseKernels {
     norm,
     glu,
     add,

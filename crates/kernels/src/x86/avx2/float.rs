@@ -3,8 +3,8 @@
 use super::direct::through_panel;
 use super::lines::{HALF_LINE, HALF_ROWS, load_rows, store, widen_f16};
 use super::tile_f32;
-use crate::matmul::Layout;
-use crate::matmul::panel::{DirectArgs, LINE_BYTES, PANEL_ROWS, PackArgs, Source};
+use crate::matmul::PanelLayout;
+use crate::matmul::panel::{DirectArgs, LINE_BYTES, PANEL_ROWS, PackArgs, PanelSource};
 use std::arch::x86_64::*;
 
 /// Bytes that [`load_rows`] takes from each row.
@@ -37,7 +37,7 @@ macro_rules! functions_of_format {
             unsafe {
                 match args.m {
                     1 => direct_row::<$format>(args),
-                    _ => through_panel(args, Layout::F32, $pack, tile_f32::tile),
+                    _ => through_panel(args, PanelLayout::F32, $pack, tile_f32::tile),
                 }
             }
         }
@@ -131,7 +131,7 @@ unsafe fn direct_row<const FORMAT: u8>(args: &DirectArgs) {
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn each_vector(
-    source: &Source,
+    source: &PanelSource,
     elem_bytes: usize,
     mut use_vector: impl FnMut(usize, [__m256i; 2]),
 ) {

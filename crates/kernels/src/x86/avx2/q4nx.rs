@@ -3,8 +3,8 @@
 use super::direct::through_panel;
 use super::lines::{HALF_LINE, HALF_ROWS, store, store_ps};
 use super::tile_i8x32::tile_four_min;
-use crate::matmul::Layout;
-use crate::matmul::panel::{DirectArgs, LINE_BYTES, PackArgs, Source, X32};
+use crate::matmul::PanelLayout;
+use crate::matmul::panel::{DirectArgs, LINE_BYTES, PackArgs, PanelSource, X32};
 use std::arch::x86_64::*;
 
 /// Groups of 32 columns in a tile.
@@ -41,7 +41,7 @@ macro_rules! functions_of_reading {
             unsafe {
                 match args.m {
                     1 => direct_row::<$is_zero_point>(args),
-                    _ => through_panel(args, Layout::Block32Min, $pack, tile_four_min),
+                    _ => through_panel(args, PanelLayout::Block32Min, $pack, tile_four_min),
                 }
             }
         }
@@ -64,7 +64,7 @@ unsafe fn pack<const IS_ZERO_POINT: bool>(args: &PackArgs) {
         for half in 0..2 {
             // SAFETY: the chunk's tiles and the panel's unit `b` exist.
             unsafe {
-                let at = b * Layout::Block32Min.unit_bytes() + half * HALF_LINE;
+                let at = b * PanelLayout::Block32Min.unit_bytes() + half * HALF_LINE;
                 let unit = args.panel.add(at);
                 let (d, min) = scales::<IS_ZERO_POINT>(source, b, half);
                 store_ps(unit.add(8 * LINE_BYTES), d);
@@ -126,7 +126,7 @@ unsafe fn direct_row<const IS_ZERO_POINT: bool>(args: &DirectArgs) {
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn scales<const IS_ZERO_POINT: bool>(
-    source: &Source,
+    source: &PanelSource,
     b: usize,
     half: usize,
 ) -> (__m256, __m256) {
@@ -150,7 +150,7 @@ unsafe fn scales<const IS_ZERO_POINT: bool>(
 /// # Safety
 /// As [`scales`].
 #[inline]
-unsafe fn columns(source: &Source, b: usize) -> *const u8 {
+unsafe fn columns(source: &PanelSource, b: usize) -> *const u8 {
     // SAFETY: within the tile.
     unsafe {
         let tile = source.base.add(b / GROUPS * source.stride);

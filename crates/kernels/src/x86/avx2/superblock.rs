@@ -6,7 +6,7 @@ use super::direct::through_panel;
 use super::lines::{HALF_LINE, HALF_ROWS, field, load_f16, load_rows, store, store_ps, widen_f16};
 use super::superblock_rows::{Q4_K, Q5_K, Q6_K, direct_row};
 use super::tile_i8x256;
-use crate::matmul::Layout;
+use crate::matmul::PanelLayout;
 use crate::matmul::panel::{DirectArgs, LINE_BYTES, PackArgs, lines_a_step};
 use millrace_quant::DType;
 use std::arch::x86_64::*;
@@ -31,8 +31,8 @@ macro_rules! functions_of_format {
                     unsafe {
                         let rows = source.base.add(half * HALF_ROWS * source.stride);
                         let block = rows.add(b * const { DType::$dtype.block_bytes() });
-                        let unit = args.panel.add(b * Layout::$layout.unit_bytes());
-                        $half(block, source.stride, Unit(unit.add(half * HALF_LINE)));
+                        let unit = args.panel.add(b * PanelLayout::$layout.unit_bytes());
+                        $half(block, source.stride, HalfSuperblock(unit.add(half * HALF_LINE)));
                     }
                 }
             }
@@ -48,7 +48,7 @@ macro_rules! functions_of_format {
             unsafe {
                 match args.m {
                     1 => direct_row::<$format>(args),
-                    _ => through_panel(args, Layout::$layout, $name, tile_i8x256::$tile),
+                    _ => through_panel(args, PanelLayout::$layout, $name, tile_i8x256::$tile),
                 }
             }
         }
@@ -62,9 +62,9 @@ functions_of_format!(
 
 /// Half of the lines of one superblock in a panel.
 #[derive(Clone, Copy)]
-struct Unit(*mut u8);
+struct HalfSuperblock(*mut u8);
 
-impl Unit {
+impl HalfSuperblock {
     /// # Safety
     /// The unit has a line `i`.
     #[inline]
@@ -94,10 +94,10 @@ fn twice<const SIGNED: bool>(v: __m256i, j: usize) -> __m256i {
 /// split between the third word and the top bits of the first two.
 ///
 /// # Safety
-/// `block` reaches eight rows; `unit` is half a unit of [`Layout::Super32Min`].
+/// `block` reaches eight rows; `unit` is half a unit of [`PanelLayout::Super32Min`].
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-unsafe fn header(block: *const u8, stride: usize, unit: Unit) {
+unsafe fn header(block: *const u8, stride: usize, unit: HalfSuperblock) {
     // SAFETY: the header is 16 bytes; lines as the layout has them.
     unsafe {
         let [d_and_min, scales, mins, upper] = load_rows(block, stride);
@@ -134,7 +134,7 @@ unsafe fn header(block: *const u8, stride: usize, unit: Unit) {
 /// As [`header`].
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-unsafe fn half_q4_k(block: *const u8, stride: usize, unit: Unit) {
+unsafe fn half_q4_k(block: *const u8, stride: usize, unit: HalfSuperblock) {
     // SAFETY: forwarded; 32 bytes hold two groups of 32 columns, in low and high nibbles.
     unsafe {
         header(block, stride, unit);
@@ -153,7 +153,7 @@ unsafe fn half_q4_k(block: *const u8, stride: usize, unit: Unit) {
 /// As [`header`].
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-unsafe fn half_q5_k(block: *const u8, stride: usize, unit: Unit) {
+unsafe fn half_q5_k(block: *const u8, stride: usize, unit: HalfSuperblock) {
     let bit = _mm256_set1_epi8(0x10);
     // SAFETY: forwarded; bit `g` of a byte of the upper bits is that of the column in group `g`.
     unsafe {
@@ -179,10 +179,10 @@ unsafe fn half_q5_k(block: *const u8, stride: usize, unit: Unit) {
 }
 
 /// # Safety
-/// As [`header`], of [`Layout::Super16`].
+/// As [`header`], of [`PanelLayout::Super16`].
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-unsafe fn half_q6_k(block: *const u8, stride: usize, unit: Unit) {
+unsafe fn half_q6_k(block: *const u8, stride: usize, unit: HalfSuperblock) {
     let upper = |v| _mm256_and_si256(v, _mm256_set1_epi8(0x30));
     // SAFETY: forwarded; a part is 16 columns of each of the four groups in half a superblock.
     unsafe {

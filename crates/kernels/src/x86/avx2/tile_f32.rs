@@ -14,7 +14,7 @@ const TOKENS: usize = 6;
 /// Vectors of a panel line.
 const VECTORS: usize = 2;
 
-/// The tile of [`crate::matmul::Layout::F32`].
+/// The tile of [`crate::matmul::PanelLayout::F32`].
 ///
 /// # Safety
 /// As [`crate::matmul::panel::TileFn`].

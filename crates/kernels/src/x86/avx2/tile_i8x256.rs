@@ -9,7 +9,7 @@
 )]
 
 use super::lines::HALF_LINE;
-use crate::matmul::Layout;
+use crate::matmul::PanelLayout;
 use crate::matmul::panel::{GROUP_ROWS, LINE_BYTES, PANEL_ROWS, TileArgs, X256, tile_tokens};
 use std::arch::x86_64::*;
 
@@ -52,8 +52,8 @@ tile_of_format!(
 );
 
 /// # Safety
-/// As the tiles, with `T` tokens from `t` and panel `p`, a scale for each `SUB` columns: [`Layout::Super32Min`] or
-/// [`Layout::Super16`].
+/// As the tiles, with `T` tokens from `t` and panel `p`, a scale for each `SUB` columns: [`PanelLayout::Super32Min`] or
+/// [`PanelLayout::Super16`].
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 unsafe fn tile_of<const T: usize, const RUN: usize, const SUB: usize>(
@@ -62,9 +62,9 @@ unsafe fn tile_of<const T: usize, const RUN: usize, const SUB: usize>(
     p: usize,
 ) {
     let layout = if SUB == 32 {
-        Layout::Super32Min
+        PanelLayout::Super32Min
     } else {
-        Layout::Super16
+        PanelLayout::Super16
     };
     // SAFETY: a panel has a unit for each 256 columns, a token a record; accumulators have a row for each token.
     unsafe {

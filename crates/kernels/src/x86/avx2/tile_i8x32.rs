@@ -9,7 +9,7 @@
 )]
 
 use super::lines::HALF_LINE;
-use crate::matmul::Layout;
+use crate::matmul::PanelLayout;
 use crate::matmul::panel::{GROUP_ROWS, LINE_BYTES, PANEL_ROWS, TileArgs, X32, tile_tokens};
 use std::arch::x86_64::*;
 
@@ -61,9 +61,9 @@ unsafe fn tile_of<const T: usize, const RUN: usize, const OFFSET: i32, const MIN
     p: usize,
 ) {
     let layout = if MIN {
-        Layout::Block32Min
+        PanelLayout::Block32Min
     } else {
-        Layout::Block32
+        PanelLayout::Block32
     };
     let ones = _mm256_set1_epi16(1);
     // SAFETY: a panel has a unit for each 32 columns, a token a record; accumulators have a row for each token.

@@ -9,7 +9,7 @@
 )]
 
 use super::lines::HALF_LINE;
-use crate::matmul::Layout;
+use crate::matmul::PanelLayout;
 use crate::matmul::panel::{GROUP_ROWS, LINE_BYTES, PANEL_ROWS, TileArgs, X32, tile_tokens};
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use std::ops::Range;
 const TOKENS: usize = 6;
 
 /// Blocks whose activations are widened at a time.
-const BLOCKS: usize = Layout::Block32Wide.chunk_k() / 32;
+const BLOCKS: usize = PanelLayout::Block32Wide.chunk_k() / 32;
 
 /// Lines of levels in a unit; the scales follow.
 const LEVEL_LINES: usize = 16;
@@ -37,7 +37,7 @@ pub(super) fn widen(v: __m256i) -> [__m256i; 2] {
     ]
 }
 
-/// The tile of [`Layout::Block32Wide`].
+/// The tile of [`PanelLayout::Block32Wide`].
 ///
 /// # Safety
 /// As [`crate::matmul::panel::TileFn`].
@@ -110,7 +110,7 @@ unsafe fn tile_of<const T: usize>(
         for b in blocks {
             let unit = args
                 .panels
-                .add(p * args.panel_stride + b * Layout::Block32Wide.unit_bytes());
+                .add(p * args.panel_stride + b * PanelLayout::Block32Wide.unit_bytes());
             let line = |i: usize, h: usize| unit.add(i * LINE_BYTES + h * HALF_LINE);
             let mut dot = [[_mm256_setzero_si256(); 2]; T];
             for j in 0..LEVEL_LINES {

@@ -3,7 +3,7 @@
 //! Cache elements are widened to f32 as they are loaded (every widening is exact), so the types
 //! share one loop each for scores and sums, chosen by the constant `T`.
 
-use crate::attention::{NO_SCORE, PvTask, QkTask, SPAN_TOKENS, Strip, TileShape};
+use crate::attention::{NO_SCORE, PvTask, QkTask, SPAN_TOKENS, TileShape, TileStrip};
 use crate::kv::{KvType, Q8_DIMS, TILE_TOKENS};
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -175,13 +175,13 @@ unsafe fn qk<const T: usize>(task: QkTask<'_>) {
             }
         }
         row += n;
-        ahead = tiles_ahead(&task.strip, &Strip::default());
+        ahead = tiles_ahead(&task.strip, &TileStrip::default());
     }
 }
 
 /// Where to prefetch from while tile `i` of `strip` is used: tile `i` of `ahead`, or, where there is
 /// none, the tile itself, which costs less than an address without a page.
-fn tiles_ahead(strip: &Strip<'_>, ahead: &Strip<'_>) -> [*const u8; 4] {
+fn tiles_ahead(strip: &TileStrip<'_>, ahead: &TileStrip<'_>) -> [*const u8; 4] {
     std::array::from_fn(|i| {
         ahead
             .tiles()
@@ -311,7 +311,7 @@ unsafe fn pv<const T: usize>(task: PvTask<'_>) {
             }
         }
         row += n;
-        ahead = tiles_ahead(&task.strip, &Strip::default());
+        ahead = tiles_ahead(&task.strip, &TileStrip::default());
     }
 }
 

@@ -4,7 +4,7 @@ use super::block32_lines::*;
 use super::block32_rows;
 use super::q4nx;
 use super::tile_i8x32::add_block;
-use crate::matmul::Layout;
+use crate::matmul::PanelLayout;
 use crate::matmul::panel::{
     DIRECT_TOKENS, DirectArgs, GROUP_ROWS, LINE_BYTES, PackArgs, RowsArgs, X32, slot,
 };
@@ -100,9 +100,9 @@ pub(crate) unsafe fn rows_q4nx_sub(args: &RowsArgs) {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")]
 unsafe fn pack<const FORMAT: u8>(args: &PackArgs) {
     let layout = if has_min(FORMAT) {
-        Layout::Block32Min
+        PanelLayout::Block32Min
     } else {
-        Layout::Block32
+        PanelLayout::Block32
     };
     let mut ahead = args.source.ahead;
     for b in 0..args.source.k / 32 {

@@ -5,7 +5,7 @@
 
 use super::q4nx;
 use super::transpose::{load_f16, load_rows};
-use crate::matmul::panel::Source;
+use crate::matmul::panel::PanelSource;
 use millrace_quant::DType;
 use std::arch::x86_64::*;
 
@@ -21,7 +21,7 @@ pub(super) const MXFP4: u8 = 7;
 pub(super) const Q4NX: u8 = 8;
 pub(super) const Q4NX_SUB: u8 = 9;
 
-/// Whether a block has a minimum ([`crate::matmul::Layout::Block32Min`]) or an offset of 128.
+/// Whether a block has a minimum ([`crate::matmul::PanelLayout::Block32Min`]) or an offset of 128.
 pub(super) const fn has_min(format: u8) -> bool {
     matches!(format, Q4_1 | Q5_1 | Q4NX | Q4NX_SUB)
 }
@@ -65,7 +65,7 @@ const MXFP4_BYTES: [u8; 16] = [
 /// The source reaches the block in sixteen rows.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")]
-pub(super) unsafe fn scales<const FORMAT: u8>(source: &Source, b: usize) -> (__m512, __m512) {
+pub(super) unsafe fn scales<const FORMAT: u8>(source: &PanelSource, b: usize) -> (__m512, __m512) {
     // SAFETY: forwarded.
     unsafe {
         if matches!(FORMAT, Q4NX | Q4NX_SUB) {
@@ -90,7 +90,7 @@ pub(super) unsafe fn scales<const FORMAT: u8>(source: &Source, b: usize) -> (__m
 /// # Safety
 /// As [`scales`].
 #[inline]
-unsafe fn block(source: &Source, b: usize, format: u8) -> *const u8 {
+unsafe fn block(source: &PanelSource, b: usize, format: u8) -> *const u8 {
     // SAFETY: forwarded.
     unsafe { source.base.add(b * dtype(format).block_bytes()) }
 }
@@ -101,7 +101,7 @@ unsafe fn block(source: &Source, b: usize, format: u8) -> *const u8 {
 /// As [`scales`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")]
-pub(super) unsafe fn lines<const FORMAT: u8>(source: &Source, b: usize) -> [__m512i; 8] {
+pub(super) unsafe fn lines<const FORMAT: u8>(source: &PanelSource, b: usize) -> [__m512i; 8] {
     // SAFETY: forwarded; fields are where ggml's `block_*` structures have them.
     unsafe {
         if matches!(FORMAT, Q4NX | Q4NX_SUB) {

@@ -16,7 +16,7 @@ const MOST: usize = 4;
 const SEGMENT: usize = 64;
 
 /// What all rows need of the activations of [`MOST`] blocks.
-struct Set {
+struct ActivationBlocks {
     /// A lane for each block: columns 0–15 and 16–31.
     q: [__m512i; 2],
     /// In each lane four times: what the offset of the weights' bytes adds.
@@ -34,7 +34,7 @@ struct Set {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(super) unsafe fn rows<const FORMAT: u8>(args: &RowsArgs) {
-    let mut sets = [const { MaybeUninit::<Set>::uninit() }; SEGMENT];
+    let mut sets = [const { MaybeUninit::<ActivationBlocks>::uninit() }; SEGMENT];
     let block_bytes = const { dtype(FORMAT).block_bytes() };
     let blocks = args.k / 32;
     let mut first = 0;
@@ -47,7 +47,7 @@ pub(super) unsafe fn rows<const FORMAT: u8>(args: &RowsArgs) {
             for (i, set) in sets[..full].iter_mut().enumerate() {
                 set.write(prepare::<MOST>(x.add(i * MOST)));
             }
-            let left: [Set; MOST - 1] = std::array::from_fn(|i| {
+            let left: [ActivationBlocks; MOST - 1] = std::array::from_fn(|i| {
                 let i = first + full * MOST + i;
                 prepare::<1>(args.x.cast::<X32>().add(i.min(blocks - 1)))
             });
@@ -75,7 +75,7 @@ pub(super) unsafe fn rows<const FORMAT: u8>(args: &RowsArgs) {
 /// There are as many records.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn prepare<const N: usize>(x: *const X32) -> Set {
+unsafe fn prepare<const N: usize>(x: *const X32) -> ActivationBlocks {
     // SAFETY: forwarded.
     unsafe {
         let bytes = (&raw const (*x).q).cast::<u8>();
@@ -83,7 +83,7 @@ unsafe fn prepare<const N: usize>(x: *const X32) -> Set {
         let d: [f32; 4] = std::array::from_fn(|i| of(i).d);
         let scaled_sum: [f32; 4] = std::array::from_fn(|i| of(i).scaled_sum);
         let offset: [i32; 4] = std::array::from_fn(|i| of(i).offset_128);
-        Set {
+        ActivationBlocks {
             q: [
                 lanes::<N>(bytes, size_of::<X32>()),
                 lanes::<N>(bytes.add(16), size_of::<X32>()),
@@ -103,7 +103,7 @@ unsafe fn prepare<const N: usize>(x: *const X32) -> Set {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn some<const FORMAT: u8, const N: usize>(
     (at, fetch): ([*const u8; STREAMS], Fetch),
-    set: &Set,
+    set: &ActivationBlocks,
     mut acc: __m128,
 ) -> __m128 {
     let mut dots = [_mm512_setzero_si512(); STREAMS];

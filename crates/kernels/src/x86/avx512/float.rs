@@ -4,7 +4,8 @@
 use super::float_rows;
 use super::transpose::load_lines;
 use crate::matmul::panel::{
-    DIRECT_TOKENS, DirectArgs, GROUP_ROWS, LINE_BYTES, PANEL_ROWS, PackArgs, RowsArgs, Source, slot,
+    DIRECT_TOKENS, DirectArgs, GROUP_ROWS, LINE_BYTES, PANEL_ROWS, PackArgs, PanelSource, RowsArgs,
+    slot,
 };
 use std::arch::x86_64::*;
 
@@ -171,7 +172,7 @@ unsafe fn direct<const FORMAT: u8, const T: usize>(args: &DirectArgs) {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(in crate::x86) unsafe fn each_vector(
-    source: &Source,
+    source: &PanelSource,
     elem_bytes: usize,
     mut use_vector: impl FnMut(usize, __m512i),
 ) {

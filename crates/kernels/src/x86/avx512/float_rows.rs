@@ -9,7 +9,7 @@ use super::float::{BF16, BF16_PAIRS, F16, F32, STEP_BYTES, elem_bytes, lines_a_v
 use super::streams::{Fetch, STREAMS, each_four_rows, quarters_of};
 use super::tile_bf16::dot_pairs;
 use super::transpose::load_lines_of;
-use crate::matmul::Layout;
+use crate::matmul::PanelLayout;
 use crate::matmul::panel::{PANEL_ROWS, RowsArgs};
 use std::arch::x86_64::*;
 
@@ -28,11 +28,11 @@ const BLOCK_CHUNKS: usize = PANEL_ROWS / STREAMS;
 /// Words of 4 bytes of activations that a chunk is multiplied with: 256 numbers, or pairs of bf16.
 const CHUNK_WORDS: usize = 256;
 
-const fn layout(format: u8) -> Layout {
+const fn layout(format: u8) -> PanelLayout {
     if format == BF16_PAIRS {
-        Layout::Bf16
+        PanelLayout::Bf16
     } else {
-        Layout::F32
+        PanelLayout::F32
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::streams::Fetch;
 use super::tile_i8x32::add_block;
-use crate::matmul::panel::{Ahead, LINE_BYTES, PANEL_ROWS, RowsArgs, Source, X32};
+use crate::matmul::panel::{Ahead, LINE_BYTES, PANEL_ROWS, PanelSource, RowsArgs, X32};
 use millrace_quant::DType;
 use std::arch::x86_64::*;
 
@@ -47,7 +47,11 @@ const ORDER: [u8; 64] = {
 /// The source's tiles reach the group; its rows start at 0 or 16 of the tile.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(super) unsafe fn scales(source: &Source, b: usize, is_zero_point: bool) -> (__m512, __m512) {
+pub(super) unsafe fn scales(
+    source: &PanelSource,
+    b: usize,
+    is_zero_point: bool,
+) -> (__m512, __m512) {
     // SAFETY: within the tile.
     unsafe {
         let tile = source.base.add(b / GROUPS * source.stride);
@@ -71,7 +75,7 @@ pub(super) unsafe fn scales(source: &Source, b: usize, is_zero_point: bool) -> (
 /// As [`scales`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")]
-pub(super) unsafe fn lines(source: &Source, b: usize) -> [__m512i; 8] {
+pub(super) unsafe fn lines(source: &PanelSource, b: usize) -> [__m512i; 8] {
     // Odd rows are the high nibbles.
     let shifts = _mm512_set1_epi64(0x0000_0004_0000_0000);
     let low_mask = _mm512_set1_epi8(0x0F);
@@ -118,7 +122,7 @@ pub(super) unsafe fn rows(args: &RowsArgs, is_zero_point: bool) {
                     let at = base.add(b * (TILE_BYTES / GROUPS) + AHEAD_BYTES);
                     fetch.lines(at, TILE_BYTES / GROUPS);
                     for (p, acc) in acc.iter_mut().enumerate() {
-                        let source = Source {
+                        let source = PanelSource {
                             dtype: DType::Q4nx,
                             base,
                             stride: TILE_BYTES,

@@ -3,7 +3,7 @@
 use super::superblock_lines::*;
 use super::superblock_rows;
 use super::tile_i8x256::add_superblock;
-use crate::matmul::Layout;
+use crate::matmul::PanelLayout;
 use crate::matmul::panel::{
     Ahead, DIRECT_TOKENS, DirectArgs, GROUP_ROWS, LINE_BYTES, PackArgs, RowsArgs, X256, slot,
 };
@@ -14,8 +14,8 @@ const _: () = assert!(DIRECT_TOKENS == 8, "as many as `products` writes out");
 /// Lines of levels in a unit; scales follow.
 const BYTE_LINES: usize = 64;
 
-/// Most lines from the scales on, those of [`Layout::Super16Min`].
-const TAIL_LINES: usize = Layout::Super16Min.unit_lines() - BYTE_LINES;
+/// Most lines from the scales on, those of [`PanelLayout::Super16Min`].
+const TAIL_LINES: usize = PanelLayout::Super16Min.unit_lines() - BYTE_LINES;
 
 macro_rules! functions_of_format {
     ($($pack:ident $direct:ident $format:ident $layout:ident $sub:literal $min:literal;)*) => {$(
@@ -26,7 +26,7 @@ macro_rules! functions_of_format {
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
         pub(crate) unsafe fn $pack(args: &PackArgs) {
             // SAFETY: forwarded.
-            unsafe { pack::<$format>(args, Layout::$layout.unit_bytes()) }
+            unsafe { pack::<$format>(args, PanelLayout::$layout.unit_bytes()) }
         }
 
         #[doc = concat!("Multiplies ", stringify!($format), ".")]

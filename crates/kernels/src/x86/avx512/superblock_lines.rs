@@ -23,7 +23,7 @@ pub(super) const fn dtype(format: u8) -> DType {
     }
 }
 
-/// Lines of a unit from the scales on ([`crate::matmul::Layout`]).
+/// Lines of a unit from the scales on ([`crate::matmul::PanelLayout`]).
 #[derive(Clone, Copy)]
 struct Tail(*mut u8);
 

@@ -26,7 +26,7 @@ const SETS: usize = SEGMENT / MOST + 1;
 
 /// What all rows need of the activations of [`MOST`] superblocks.
 #[repr(align(64))]
-struct Set {
+struct ActivationSuperblocks {
     /// Bytes in the order in which a format's nibbles come.
     q: [[[u8; LINE_BYTES]; 4]; MOST],
     /// A lane for each superblock: sums of its groups of 32 columns.
@@ -57,7 +57,7 @@ pub(super) unsafe fn rows<const FORMAT: u8>(args: &RowsArgs) {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn segment<const FORMAT: u8>(args: &RowsArgs, first: usize, end: usize) {
-    let mut sets = [const { MaybeUninit::<Set>::uninit() }; SETS];
+    let mut sets = [const { MaybeUninit::<ActivationSuperblocks>::uninit() }; SETS];
     let full = (end - first) / MOST;
     let left = (end - first) % MOST;
     // SAFETY: forwarded: records and superblocks up to `end`; each set is written before it is read.
@@ -67,7 +67,7 @@ unsafe fn segment<const FORMAT: u8>(args: &RowsArgs, first: usize, end: usize) {
             prepare::<FORMAT, MOST>(x.add(i * MOST), sets[i].as_mut_ptr());
         }
         let x_left = x.add(full * MOST);
-        let mut two = MaybeUninit::<Set>::uninit();
+        let mut two = MaybeUninit::<ActivationSuperblocks>::uninit();
         if left & 2 > 0 {
             prepare::<FORMAT, 2>(x_left, two.as_mut_ptr());
         }
@@ -103,7 +103,10 @@ unsafe fn segment<const FORMAT: u8>(args: &RowsArgs, first: usize, end: usize) {
 /// There are as many records; `set` may be written.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn prepare<const FORMAT: u8, const N: usize>(x: *const X256, set: *mut Set) {
+unsafe fn prepare<const FORMAT: u8, const N: usize>(
+    x: *const X256,
+    set: *mut ActivationSuperblocks,
+) {
     // SAFETY: forwarded; fields are written through pointers, the set as a whole is not there yet.
     unsafe {
         let d: [f32; 4] = std::array::from_fn(|i| if i < N { (*x.add(i)).d } else { 0.0 });
@@ -129,7 +132,7 @@ unsafe fn prepare<const FORMAT: u8, const N: usize>(x: *const X256, set: *mut Se
 unsafe fn some<const FORMAT: u8, const N: usize>(
     (at, fetch): ([*const u8; STREAMS], Fetch),
     x: *const X256,
-    set: *const Set,
+    set: *const ActivationSuperblocks,
     acc: __m128,
 ) -> __m128 {
     // SAFETY: forwarded.
@@ -150,7 +153,7 @@ unsafe fn some<const FORMAT: u8, const N: usize>(
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn with_minimums<const FORMAT: u8, const N: usize>(
     (at, fetch): ([*const u8; STREAMS], Fetch),
-    set: *const Set,
+    set: *const ActivationSuperblocks,
     mut acc: __m128,
 ) -> __m128 {
     let zero = _mm512_setzero_si512();
@@ -201,7 +204,7 @@ unsafe fn with_minimums<const FORMAT: u8, const N: usize>(
 unsafe fn six_bits<const N: usize>(
     (at, fetch): ([*const u8; STREAMS], Fetch),
     x: *const X256,
-    set: *const Set,
+    set: *const ActivationSuperblocks,
     mut acc: __m128,
 ) -> __m128 {
     let zero = _mm512_setzero_si512();

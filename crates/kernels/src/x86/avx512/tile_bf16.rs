@@ -11,7 +11,7 @@ use std::arch::x86_64::*;
 /// Most tokens of a register tile: sixteen sums cover the latency of two dot products a cycle.
 const TOKENS: usize = 8;
 
-/// The tile of [`crate::matmul::Layout::Bf16`].
+/// The tile of [`crate::matmul::PanelLayout::Bf16`].
 ///
 /// # Safety
 /// As [`crate::matmul::panel::TileFn`].

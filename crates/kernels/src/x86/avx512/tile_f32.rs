@@ -14,7 +14,7 @@ use std::arch::x86_64::*;
 /// Most tokens of a register tile.
 const TOKENS: usize = 8;
 
-/// The f32 tile ([`crate::matmul::Layout::F32`]).
+/// The f32 tile ([`crate::matmul::PanelLayout::F32`]).
 ///
 /// # Safety
 /// As [`crate::matmul::panel::TileFn`].

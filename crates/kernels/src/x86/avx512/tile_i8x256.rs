@@ -10,7 +10,7 @@
 )]
 
 use super::superblock::dot_pairs;
-use crate::matmul::Layout;
+use crate::matmul::PanelLayout;
 use crate::matmul::panel::{GROUP_ROWS, LINE_BYTES, PANEL_ROWS, TileArgs, X256, tile_tokens};
 use std::arch::x86_64::*;
 
@@ -79,9 +79,9 @@ unsafe fn tile_of<const T: usize, const P: usize, const SUB: usize, const BITS: 
     t: usize,
 ) {
     let layout = match (SUB, BITS) {
-        (16, 2) => Layout::Super16Min,
-        (16, _) => Layout::Super16,
-        _ => Layout::Super32Min,
+        (16, 2) => PanelLayout::Super16Min,
+        (16, _) => PanelLayout::Super16,
+        _ => PanelLayout::Super32Min,
     };
     // SAFETY: a panel has a unit for each 256 columns, a token a record; accumulators have a row for each token.
     unsafe {

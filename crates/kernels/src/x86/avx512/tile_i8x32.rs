@@ -8,14 +8,14 @@
     reason = "several arrays of registers are indexed together"
 )]
 
-use crate::matmul::Layout;
+use crate::matmul::PanelLayout;
 use crate::matmul::panel::{GROUP_ROWS, LINE_BYTES, PANEL_ROWS, TileArgs, X32, tile_tokens};
 use std::arch::x86_64::*;
 
 /// Most tokens of a register tile: twelve dot products and twelve sums stay in registers.
 const TOKENS: usize = 6;
 
-/// The tile of [`Layout::Block32`].
+/// The tile of [`PanelLayout::Block32`].
 ///
 /// # Safety
 /// As [`crate::matmul::panel::TileFn`].
@@ -25,7 +25,7 @@ pub(crate) unsafe fn tile(args: &TileArgs) {
     unsafe { tile_all::<false>(args) }
 }
 
-/// The tile of [`Layout::Block32Min`].
+/// The tile of [`PanelLayout::Block32Min`].
 ///
 /// # Safety
 /// As [`crate::matmul::panel::TileFn`].
@@ -67,9 +67,9 @@ unsafe fn tile_all<const MIN: bool>(args: &TileArgs) {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn tile_of<const T: usize, const P: usize, const MIN: bool>(args: &TileArgs, t: usize) {
     let layout = if MIN {
-        Layout::Block32Min
+        PanelLayout::Block32Min
     } else {
-        Layout::Block32
+        PanelLayout::Block32
     };
     // SAFETY: a panel has a unit for each 32 columns, a token a record; accumulators have a row for each token.
     unsafe {

@@ -1,7 +1,7 @@
 //! Formats of 32-column blocks: packed into panels, or multiplied with one token row by row.
 
 use super::tile_i8x32::{tile_8, tile_12, tile_16, tile_128, tile_min};
-use crate::matmul::Layout;
+use crate::matmul::PanelLayout;
 use crate::matmul::panel::{
     DirectArgs, LINE_BYTES, PANEL_ROWS, PackArgs, PackFn, X32, lines_a_step,
 };
@@ -44,7 +44,7 @@ macro_rules! direct_of_format {
             unsafe {
                 match args.m {
                     1 => direct_row::<$format>(args),
-                    _ => through_panel(args, Layout::$layout, $pack, $tile),
+                    _ => through_panel(args, PanelLayout::$layout, $pack, $tile),
                 }
             }
         }
@@ -92,7 +92,7 @@ unsafe fn direct_tiled(args: &DirectArgs, one: unsafe fn(&DirectArgs), pack: Pac
     unsafe {
         match args.m {
             1 => one(args),
-            _ => through_panel(args, Layout::Block32Min, pack, tile_min),
+            _ => through_panel(args, PanelLayout::Block32Min, pack, tile_min),
         }
     }
 }
@@ -104,7 +104,7 @@ unsafe fn direct_tiled(args: &DirectArgs, one: unsafe fn(&DirectArgs), pack: Pac
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn pack_signed<const FORMAT: u8>(args: &PackArgs) {
-    const LAYOUT: Layout = Layout::Block32;
+    const LAYOUT: PanelLayout = PanelLayout::Block32;
     let source = &args.source;
     let top_bit = _mm256_set1_epi8(i8::MIN);
     let mut ahead = source.ahead;

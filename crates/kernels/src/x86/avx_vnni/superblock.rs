@@ -1,7 +1,7 @@
 //! The k-quants Q4_K, Q5_K and Q6_K: AVX2's panels, and its walk along rows for one token.
 
 use super::tile_i8x256;
-use crate::matmul::Layout;
+use crate::matmul::PanelLayout;
 use crate::matmul::panel::DirectArgs;
 use crate::x86::avx2::direct::through_panel;
 use crate::x86::avx2::superblock as panels;
@@ -19,7 +19,7 @@ macro_rules! functions_of_format {
             unsafe {
                 match args.m {
                     1 => direct_row::<$format>(args),
-                    _ => through_panel(args, Layout::$layout, panels::$pack, tile_i8x256::$tile),
+                    _ => through_panel(args, PanelLayout::$layout, panels::$pack, tile_i8x256::$tile),
                 }
             }
         }

@@ -5,7 +5,7 @@
     reason = "several arrays of registers are indexed together"
 )]
 
-use crate::matmul::Layout;
+use crate::matmul::PanelLayout;
 use crate::matmul::panel::{GROUP_ROWS, LINE_BYTES, PANEL_ROWS, TileArgs, X256, tile_tokens};
 use crate::x86::avx2::lines::{HALF_LINE, HALF_ROWS};
 use std::arch::x86_64::*;
@@ -48,15 +48,15 @@ tile_of_format!(
 );
 
 /// # Safety
-/// As the tiles, with `T` tokens from `t` and panel `p`, a scale for each `SUB` columns: [`Layout::Super32Min`] or
-/// [`Layout::Super16`].
+/// As the tiles, with `T` tokens from `t` and panel `p`, a scale for each `SUB` columns: [`PanelLayout::Super32Min`] or
+/// [`PanelLayout::Super16`].
 #[inline]
 #[target_feature(enable = "avx2,fma,avxvnni")]
 unsafe fn tile_of<const T: usize, const SUB: usize>(args: &TileArgs, t: usize, p: usize) {
     let layout = if SUB == 32 {
-        Layout::Super32Min
+        PanelLayout::Super32Min
     } else {
-        Layout::Super16
+        PanelLayout::Super16
     };
     // SAFETY: a panel has a unit for each 256 columns, a token a record; accumulators have a row for each token.
     unsafe {

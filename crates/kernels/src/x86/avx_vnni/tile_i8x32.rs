@@ -7,7 +7,7 @@
     reason = "several arrays of registers are indexed together"
 )]
 
-use crate::matmul::Layout;
+use crate::matmul::PanelLayout;
 use crate::matmul::panel::{GROUP_ROWS, LINE_BYTES, PANEL_ROWS, TileArgs, X32, tile_tokens};
 use crate::x86::avx2::lines::{HALF_LINE, HALF_ROWS};
 use std::arch::x86_64::*;
@@ -60,9 +60,9 @@ unsafe fn tile_of<const T: usize, const OFFSET: i32, const MIN: bool>(
     p: usize,
 ) {
     let layout = if MIN {
-        Layout::Block32Min
+        PanelLayout::Block32Min
     } else {
-        Layout::Block32
+        PanelLayout::Block32
     };
     // SAFETY: a panel has a unit for each 32 columns, a token a record; accumulators have a row for each token.
     unsafe {

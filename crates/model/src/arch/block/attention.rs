@@ -2,9 +2,9 @@
 
 use super::norm;
 use crate::Error;
-use crate::builder::Builder;
+use crate::builder::GraphBuilder;
 use crate::graph::{Attention, ValueId};
-use crate::names::Role;
+use crate::names::WeightRole;
 
 /// Queries, keys and values of a token, heads side by side.
 #[derive(Clone, Copy)]
@@ -15,29 +15,29 @@ pub(in crate::arch) struct Heads {
 }
 
 /// The three projections of a normed stream.
-pub(in crate::arch) fn project(b: &mut Builder<'_>, x: ValueId) -> Result<Heads, Error> {
+pub(in crate::arch) fn project(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<Heads, Error> {
     let (q_width, kv_width) = (b.config().q_width(), b.config().kv_width());
     let biased = b.config().biases.qkv;
     Ok(Heads {
-        q: b.linear("attn_q", Role::AttnQ, (q_width, biased), x)?,
-        k: b.linear("attn_k", Role::AttnK, (kv_width, biased), x)?,
-        v: b.linear("attn_v", Role::AttnV, (kv_width, biased), x)?,
+        q: b.linear("attn_q", WeightRole::AttnQ, (q_width, biased), x)?,
+        k: b.linear("attn_k", WeightRole::AttnK, (kv_width, biased), x)?,
+        v: b.linear("attn_v", WeightRole::AttnV, (kv_width, biased), x)?,
     })
 }
 
 /// A norm of each head of queries and keys.
-pub(in crate::arch) fn norm_heads(b: &mut Builder<'_>, heads: Heads) -> Result<Heads, Error> {
+pub(in crate::arch) fn norm_heads(b: &mut GraphBuilder<'_>, heads: Heads) -> Result<Heads, Error> {
     let head_dim = b.config().head_dim;
     Ok(Heads {
-        q: norm::rms(b, "attn_q_norm", (Role::AttnQNorm, head_dim), heads.q)?,
-        k: norm::rms(b, "attn_k_norm", (Role::AttnKNorm, head_dim), heads.k)?,
+        q: norm::rms(b, "attn_q_norm", (WeightRole::AttnQNorm, head_dim), heads.q)?,
+        k: norm::rms(b, "attn_k_norm", (WeightRole::AttnKNorm, head_dim), heads.k)?,
         ..heads
     })
 }
 
 /// Rotates queries and keys as the layer does, attends within its window, and projects the heads back.
 pub(in crate::arch) fn attend(
-    b: &mut Builder<'_>,
+    b: &mut GraphBuilder<'_>,
     layer: usize,
     heads: Heads,
 ) -> Result<ValueId, Error> {
@@ -56,7 +56,7 @@ pub(in crate::arch) fn attend(
     let out = b.push("attn", attention.into(), vec![q, k, heads.v], width);
     b.linear(
         "attn_output",
-        Role::AttnOutput,
+        WeightRole::AttnOutput,
         (config.d_model, biased),
         out,
     )

@@ -1,15 +1,15 @@
 //! Norms.
 
 use crate::Error;
-use crate::builder::Builder;
+use crate::builder::GraphBuilder;
 use crate::graph::{RmsNorm, ValueId};
-use crate::names::Role;
+use crate::names::WeightRole;
 
 /// RMSNorm of the stream.
 pub(crate) fn stream(
-    b: &mut Builder<'_>,
+    b: &mut GraphBuilder<'_>,
     label: &'static str,
-    role: Role,
+    role: WeightRole,
     x: ValueId,
 ) -> Result<ValueId, Error> {
     let d_model = b.config().d_model;
@@ -18,9 +18,9 @@ pub(crate) fn stream(
 
 /// RMSNorm of x over groups of so many elements.
 pub(crate) fn rms(
-    b: &mut Builder<'_>,
+    b: &mut GraphBuilder<'_>,
     label: &'static str,
-    (role, group): (Role, usize),
+    (role, group): (WeightRole, usize),
     x: ValueId,
 ) -> Result<ValueId, Error> {
     let weight = b.vector(role, group)?;

@@ -6,12 +6,12 @@ use crate::Error;
 
 /// A JSON object of hyperparameters, with typed reads that name file and key when they fail.
 #[derive(Clone, Copy)]
-pub(crate) struct Object<'a> {
+pub(crate) struct ConfigObject<'a> {
     pub(crate) file: &'a str,
     pub(crate) map: &'a Map<String, Value>,
 }
 
-impl<'a> Object<'a> {
+impl<'a> ConfigObject<'a> {
     /// The value of `key`; `null` counts as absent.
     pub(crate) fn get(&self, key: &str) -> Option<&'a Value> {
         self.map.get(key).filter(|value| !value.is_null())
@@ -51,10 +51,10 @@ impl<'a> Object<'a> {
         self.typed(key, "a list", Value::as_array)
     }
 
-    pub(crate) fn object(&self, key: &str) -> Result<Option<Object<'a>>, Error> {
+    pub(crate) fn object(&self, key: &str) -> Result<Option<ConfigObject<'a>>, Error> {
         let file = self.file;
         self.typed(key, "an object", |value| {
-            value.as_object().map(|map| Object { file, map })
+            value.as_object().map(|map| ConfigObject { file, map })
         })
     }
 

@@ -1,6 +1,6 @@
 //! RoPE parameters in the spellings of transformers 4 and 5.
 
-use super::Object;
+use super::ConfigObject;
 use crate::Error;
 use crate::arch::Family;
 use crate::config::{RopeConfig, RopeScaling};
@@ -8,7 +8,7 @@ use crate::config::{RopeConfig, RopeScaling};
 /// RoPE of global layers and, where the family distinguishes them, of sliding layers.
 pub(super) fn read(
     family: &Family,
-    text: &Object<'_>,
+    text: &ConfigObject<'_>,
     context_length: usize,
 ) -> Result<(RopeConfig, Option<RopeConfig>), Error> {
     let theta = text
@@ -48,13 +48,13 @@ pub(super) fn read(
 }
 
 struct RopeReader<'a> {
-    text: &'a Object<'a>,
+    text: &'a ConfigObject<'a>,
     context_length: usize,
 }
 
 impl RopeReader<'_> {
     /// One RoPE dictionary; `theta` is the base if the dictionary has none.
-    fn read(&self, rope: Option<&Object<'_>>, theta: f32) -> Result<RopeConfig, Error> {
+    fn read(&self, rope: Option<&ConfigObject<'_>>, theta: f32) -> Result<RopeConfig, Error> {
         let partial = "partial_rotary_factor";
         for object in [Some(self.text), rope].into_iter().flatten() {
             if let Some(factor) = object.f32(partial)?.filter(|factor| *factor != 1.0) {

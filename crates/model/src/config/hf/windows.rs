@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::Object;
+use super::ConfigObject;
 use crate::Error;
 use crate::config::MAX_LAYERS;
 
@@ -36,7 +36,7 @@ pub(super) struct Windows {
 }
 
 impl HfWindows {
-    pub(super) fn read(self, text: &Object<'_>, n_layers: usize) -> Result<Windows, Error> {
+    pub(super) fn read(self, text: &ConfigObject<'_>, n_layers: usize) -> Result<Windows, Error> {
         // Bounds the lists below; `validate` repeats it with the other sizes.
         if n_layers > MAX_LAYERS {
             let found = json!(n_layers);
@@ -98,7 +98,7 @@ impl HfWindows {
     }
 }
 
-fn layer_types(text: &Object<'_>) -> Result<Option<Vec<bool>>, Error> {
+fn layer_types(text: &ConfigObject<'_>) -> Result<Option<Vec<bool>>, Error> {
     let Some(types) = text.array("layer_types")? else {
         return Ok(None);
     };

@@ -4,16 +4,16 @@ use super::*;
 
 #[test]
 fn containers_refuse_formats_they_cannot_hold() {
-    let model = Model::random("llama-tiny", "F16", "in.gguf");
+    let model = ModelFolder::random("llama-tiny", "F16", "in.gguf");
     let source = model.open();
     let cases = [
-        (Container::Gguf, "Q4NX", "every type but Q4NX"),
-        (Container::Safetensors, "Q4_K_M", "F32, F16, BF16"),
-        (Container::Q4nx, "BF16", "Q4NX"),
+        (OutputContainer::Gguf, "Q4NX", "every type but Q4NX"),
+        (OutputContainer::Safetensors, "Q4_K_M", "F32, F16, BF16"),
+        (OutputContainer::Q4nx, "BF16", "Q4NX"),
     ];
     for (container, recipe, possible) in cases {
         let recipe = Recipe::from_name(recipe).unwrap();
-        let error = Conversion::new(&source, Target { container, recipe })
+        let error = Conversion::new(&source, ConversionTarget { container, recipe })
             .unwrap_err()
             .to_string();
         assert!(
@@ -26,15 +26,15 @@ fn containers_refuse_formats_they_cannot_hold() {
 #[test]
 fn the_path_and_the_recipe_name_the_container() {
     let cases = [
-        ("a.gguf", "Q8_0", Container::Gguf),
-        ("a.GGUF", "Q4NX", Container::Gguf),
-        ("folder", "F16", Container::Safetensors),
-        ("folder", "Q4NX", Container::Q4nx),
+        ("a.gguf", "Q8_0", OutputContainer::Gguf),
+        ("a.GGUF", "Q4NX", OutputContainer::Gguf),
+        ("folder", "F16", OutputContainer::Safetensors),
+        ("folder", "Q4NX", OutputContainer::Q4nx),
     ];
     for (path, recipe, expected) in cases {
         let recipe = Recipe::from_name(recipe).unwrap();
         assert_eq!(
-            Container::of(Path::new(path), recipe),
+            OutputContainer::of(Path::new(path), recipe),
             expected,
             "{path} {recipe}"
         );
@@ -43,7 +43,7 @@ fn the_path_and_the_recipe_name_the_container() {
 
 #[test]
 fn stopping_leaves_nothing() {
-    let model = Model::random("llama-tiny", "F32", "in");
+    let model = ModelFolder::random("llama-tiny", "F32", "in");
     let source = model.open();
     for (out, recipe) in [("out.gguf", "Q4_0"), ("out", "F16"), ("bundle", "Q4NX")] {
         let out = model.beside(out);
@@ -65,7 +65,7 @@ fn stopping_leaves_nothing() {
 
 #[test]
 fn progress_ends_at_the_total() {
-    let model = Model::random("llama-tiny", "Q4_K_M", "in.gguf");
+    let model = ModelFolder::random("llama-tiny", "Q4_K_M", "in.gguf");
     let source = model.open();
     let out = model.beside("out.gguf");
     let plan = Conversion::new(&source, target(&out, "Q8_0")).unwrap();
@@ -80,7 +80,7 @@ fn progress_ends_at_the_total() {
 
 #[test]
 fn a_damaged_weight_is_named_and_the_old_file_stays() {
-    let model = Model::random("llama-tiny", "F32", "in.gguf");
+    let model = ModelFolder::random("llama-tiny", "F32", "in.gguf");
     let tensor = model
         .open()
         .require("blk.1.ffn_up.weight")
@@ -105,7 +105,7 @@ fn a_damaged_weight_is_named_and_the_old_file_stays() {
 
 #[test]
 fn output_paths_that_cannot_be_are_refused_before_any_work() {
-    let model = Model::random("llama-tiny", "F16", "in.gguf");
+    let model = ModelFolder::random("llama-tiny", "F16", "in.gguf");
     let source = model.open();
     let full = model.beside("full");
     std::fs::create_dir(&full).unwrap();
@@ -126,7 +126,7 @@ fn output_paths_that_cannot_be_are_refused_before_any_work() {
 
 #[test]
 fn a_folder_without_a_configuration_is_refused() {
-    let model = Model::flat(&config_of("llama-tiny"));
+    let model = ModelFolder::flat(&config_of("llama-tiny"));
     std::fs::remove_file(model.path.join("config.json")).unwrap();
     let error = convert(&model.open(), &model.beside("out.gguf"), "F16").unwrap_err();
     assert!(error.to_string().contains("config.json"), "{error}");

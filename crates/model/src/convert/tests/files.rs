@@ -1,6 +1,6 @@
 //! Metadata and side files.
 
-use millrace_format::gguf::{self, Value};
+use millrace_format::gguf::{self, GgufValue};
 use millrace_format::{TensorType, hf};
 use serde_json::json;
 
@@ -18,7 +18,7 @@ fn text(checkpoint: &Checkpoint, key: &str) -> String {
 
 #[test]
 fn requantising_keeps_metadata_and_unknown_tensors() {
-    let model = Model::random("llama-tiny", "F16", "in.gguf");
+    let model = ModelFolder::random("llama-tiny", "F16", "in.gguf");
     // The same file with a note and a tensor that no family knows.
     let source = model.open();
     let mut metadata = source.gguf().unwrap().clone();
@@ -75,7 +75,7 @@ fn requantising_keeps_metadata_and_unknown_tensors() {
 
 #[test]
 fn a_folder_gives_a_gguf_file_its_metadata() {
-    let model = Model::random("gemma-tiny", "BF16", "my-model");
+    let model = ModelFolder::random("gemma-tiny", "BF16", "my-model");
     let template = "{{ bos_token }}{{ messages[0].content }}";
     std::fs::write(model.path.join("chat_template.jinja"), template).unwrap();
     let generation = json!({ "do_sample": true, "top_k": 64, "top_p": 0.95 });
@@ -130,7 +130,7 @@ fn a_folder_gives_a_gguf_file_its_metadata() {
 
 #[test]
 fn a_folder_without_a_tokenizer_is_converted_with_a_note() {
-    let model = Model::flat(&config_of("llama-tiny"));
+    let model = ModelFolder::flat(&config_of("llama-tiny"));
     let source = model.open();
     let out = model.beside("out.gguf");
     let plan = Conversion::new(&source, target(&out, "Q4_0")).unwrap();
@@ -150,7 +150,7 @@ fn a_folder_without_a_tokenizer_is_converted_with_a_note() {
 
 #[test]
 fn between_folders_everything_else_stays_as_it_is() {
-    let model = Model::random("llama-tiny", "F32", "in");
+    let model = ModelFolder::random("llama-tiny", "F32", "in");
     let config = std::fs::read_to_string(model.path.join("config.json")).unwrap();
     let mut config: serde_json::Value = serde_json::from_str(&config).unwrap();
     config["made_by"] = json!("a test");
@@ -184,7 +184,7 @@ fn between_folders_everything_else_stays_as_it_is() {
 fn rows_that_do_not_divide_are_reported() {
     let mut config = config_of("qwen-tiny");
     (config.d_model, config.d_ff) = (288, 1000);
-    let model = Model::flat(&config);
+    let model = ModelFolder::flat(&config);
     let source = model.open();
     let plan = Conversion::new(&source, target(Path::new("x.gguf"), "Q4_K_M")).unwrap();
     let found: Vec<(&str, DType, DType)> = plan
@@ -212,14 +212,14 @@ fn rows_that_do_not_divide_are_reported() {
     let metadata = result.gguf().unwrap();
     assert_eq!(
         metadata.get("general.quantization_version"),
-        Some(&Value::U32(2))
+        Some(&GgufValue::U32(2))
     );
 }
 
 #[test]
 fn tensors_of_other_models_are_skipped_and_named() {
     let config = config_of("qwen-tiny");
-    let model = Model::flat(&config);
+    let model = ModelFolder::flat(&config);
     // The folder's weights once more, with a vision tower beside them.
     let source = model.open();
     let path = model.beside("tower");

@@ -21,7 +21,7 @@ fn relative_rms(expected: &[f32], found: &[f32]) -> f64 {
 #[test]
 fn a_folder_through_gguf_and_back_keeps_every_number() {
     for geometry in ["llama-tiny", "qwen-tiny", "gemma-tiny"] {
-        let model = Model::random(geometry, "F32", "in");
+        let model = ModelFolder::random(geometry, "F32", "in");
         let source = model.open();
         let gguf = model.convert("middle.gguf", "F32");
         convert(&gguf, &model.beside("out"), "F32").unwrap();
@@ -51,7 +51,7 @@ fn a_folder_through_gguf_and_back_keeps_every_number() {
 
 #[test]
 fn llama_gguf_files_pair_the_rows_that_rotate_together() {
-    let model = Model::random("llama-tiny", "F32", "in");
+    let model = ModelFolder::random("llama-tiny", "F32", "in");
     let (source, gguf) = (model.open(), model.convert("out.gguf", "F32"));
     let (k, head_dim) = (256, 64);
     for (hf_name, gguf_name, n_heads) in [("q_proj", "attn_q", 4), ("k_proj", "attn_k", 2)] {
@@ -95,7 +95,7 @@ fn biases_are_permuted_with_their_rows() {
     let mut config = config_of("llama-tiny");
     config.biases.qkv = true;
     config.biases.attn_output = true;
-    let model = Model::flat(&config);
+    let model = ModelFolder::flat(&config);
     let path = model.path.join("model.safetensors");
     let mut bytes = std::fs::read(&path).unwrap();
     let source = model.open();
@@ -118,7 +118,7 @@ fn biases_are_permuted_with_their_rows() {
 
 #[test]
 fn gemma_norms_and_embeddings_follow_the_layout() {
-    let model = Model::random("gemma-tiny", "F32", "in");
+    let model = ModelFolder::random("gemma-tiny", "F32", "in");
     let (source, gguf, bundle) = (
         model.open(),
         model.convert("out.gguf", "F32"),
@@ -181,7 +181,7 @@ fn gemma_norms_and_embeddings_follow_the_layout() {
 fn a_bundles_tiles_reach_beyond_the_last_column() {
     let mut config = config_of("gemma-tiny");
     config.d_ff = 288;
-    let model = Model::flat(&config);
+    let model = ModelFolder::flat(&config);
     let (source, bundle) = (model.open(), model.convert("bundle", "Q4NX"));
     let name = "model.layers.1.mlp.down_proj.weight";
     let tensor = bundle.require(name).unwrap();
@@ -204,7 +204,7 @@ fn a_bundles_tiles_reach_beyond_the_last_column() {
 
 #[test]
 fn a_bundle_holds_projections_in_tiles_and_the_rest_in_bf16() {
-    let model = Model::random("llama-tiny", "BF16", "in");
+    let model = ModelFolder::random("llama-tiny", "BF16", "in");
     let (source, bundle) = (model.open(), model.convert("bundle", "Q4NX"));
     for tensor in bundle.iter() {
         // The table is the head, too.
@@ -231,7 +231,7 @@ fn a_bundle_holds_projections_in_tiles_and_the_rest_in_bf16() {
 
 #[test]
 fn bundles_of_both_readings_and_without_shapes_are_read() {
-    let model = Model::random("llama-tiny", "BF16", "in");
+    let model = ModelFolder::random("llama-tiny", "BF16", "in");
     let old = model.convert("old", "Q4NX_SUB");
     let name = "model.layers.2.self_attn.q_proj.weight";
     assert_eq!(old.require(name).unwrap().dtype().unwrap(), DType::Q4nxSub);
@@ -287,7 +287,7 @@ fn every_family_arrives_as_itself() {
         config_of("qwen-tiny"),
         config_of("gemma-tiny"),
     ] {
-        let model = Model::flat(&config);
+        let model = ModelFolder::flat(&config);
         let gguf = model.convert("out.gguf", "Q8_0");
         let biased = |checkpoint: &Checkpoint| {
             let nodes = model_of(checkpoint).graph.nodes;

@@ -10,10 +10,10 @@ use super::pre::SpacePrefix;
 use super::special::{flags_lost, marks_lost};
 use super::{BYTE_LEVEL, SENTENCE_PIECE, SPACE_MARK, is_byte_token, kind, pre};
 use crate::convert::Error;
-use crate::convert::metadata::Entries;
+use crate::convert::metadata::MetadataEntries;
 
 /// A tokenizer as a folder has it.
-pub(in crate::convert) struct Source<'a> {
+pub(in crate::convert) struct TokenizerFolder<'a> {
     /// The checkpoint's name, for messages.
     pub(in crate::convert) file: &'a str,
     /// `tokenizer.json`.
@@ -30,7 +30,7 @@ pub(super) struct Tokens {
     pub(super) ids: HashMap<String, u32>,
 }
 
-impl Source<'_> {
+impl TokenizerFolder<'_> {
     /// Keys and values of the tokenizer, and what of it GGUF cannot hold. The list of tokens is filled
     /// up to `n_vocab`, the rows of the embedding table, with unused ones.
     ///
@@ -40,7 +40,7 @@ impl Source<'_> {
     pub(in crate::convert) fn to_gguf(
         &self,
         n_vocab: usize,
-    ) -> Result<(Entries, Vec<String>), Error> {
+    ) -> Result<(MetadataEntries, Vec<String>), Error> {
         let json: Value = serde_json::from_slice(self.json)
             .map_err(|error| self.error(format!("tokenizer.json is not valid JSON: {error}")))?;
         let model = &json["model"];
@@ -59,7 +59,7 @@ impl Source<'_> {
         let added =
             added_tokens(self.json, config).map_err(|error| self.error(error.to_string()))?;
         let mut tokens = self.tokens(&json, &added, n_vocab)?;
-        let mut out: Entries = Vec::new();
+        let mut out: MetadataEntries = Vec::new();
         let mut notes = Vec::new();
         if is_byte_level(&json) {
             out.push(("tokenizer.ggml.model", BYTE_LEVEL.into()));

@@ -4,18 +4,18 @@ use millrace_text::{AddedToken, Tokenizer};
 use serde_json::Value;
 
 use super::SPACE_MARK;
-use super::from_hf::{Source, Tokens};
+use super::from_hf::{TokenizerFolder, Tokens};
 use crate::convert::Error;
-use crate::convert::metadata::Entries;
+use crate::convert::metadata::MetadataEntries;
 
-impl Source<'_> {
+impl TokenizerFolder<'_> {
     /// Numbers of special tokens, which of them are put around every text, and all that end one.
     ///
     /// The tokenizer that reads the folder says it, so that both answer alike.
     pub(super) fn put_special(
         &self,
         tokens: &Tokens,
-        out: &mut Entries,
+        out: &mut MetadataEntries,
         notes: &mut Vec<String>,
     ) -> Result<(), Error> {
         let config = self.files.tokenizer_config.as_ref();
@@ -66,7 +66,7 @@ impl Source<'_> {
 
 /// Tokens that end a text beside the one that has the name and those that are known by their texts.
 /// Other programs read two keys, this one a list as well.
-fn put_ends(ends: Vec<u32>, out: &mut Entries) {
+fn put_ends(ends: Vec<u32>, out: &mut MetadataEntries) {
     let keys = ["tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
     for (key, id) in keys.into_iter().zip(&ends) {
         out.push((key, (*id).into()));

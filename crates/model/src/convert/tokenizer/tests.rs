@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use millrace_format::gguf::{Array, Metadata, Value as GgufValue};
+use millrace_format::gguf::{GgufArray, GgufValue, Metadata};
 use millrace_format::hf;
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::convert::Error;
 
 fn to_gguf(json: &Value, files: &hf::Files, n_vocab: usize) -> Result<Metadata, Error> {
     let bytes = serde_json::to_vec(json).unwrap();
-    let source = from_hf::Source {
+    let source = from_hf::TokenizerFolder {
         file: "test",
         json: &bytes,
         files,
@@ -201,7 +201,7 @@ fn what_gguf_cannot_hold_is_an_error() {
             .to_string();
         assert!(error.contains(part) && error.contains("test"), "{error}");
     }
-    let source = from_hf::Source {
+    let source = from_hf::TokenizerFolder {
         file: "test",
         json: b"{",
         files: &hf::Files::default(),
@@ -233,12 +233,12 @@ fn metadata_that_contradict_each_other_are_refused_or_noted() {
     );
     metadata.insert(
         "tokenizer.ggml.token_type",
-        GgufValue::Array(Array::I32(vec![1])),
+        GgufValue::Array(GgufArray::I32(vec![1])),
     );
     assert!(to_hf::build(&metadata, "test").is_err());
     metadata.insert(
         "tokenizer.ggml.token_type",
-        GgufValue::Array(Array::I32(vec![1, 1])),
+        GgufValue::Array(GgufArray::I32(vec![1, 1])),
     );
     metadata.insert("tokenizer.ggml.model", "llama");
     assert!(to_hf::build(&metadata, "test").is_err(), "no scores");

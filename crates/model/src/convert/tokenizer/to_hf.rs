@@ -11,7 +11,7 @@ use crate::convert::Error;
 
 /// What a folder says about its tokenizer.
 #[derive(Debug, Default)]
-pub(in crate::convert) struct Parts {
+pub(in crate::convert) struct TokenizerParts {
     /// `tokenizer.json`; `None` if it cannot be rebuilt, which a note then says.
     pub(in crate::convert) tokenizer: Option<Value>,
     /// `tokenizer_config.json`.
@@ -25,7 +25,7 @@ pub(in crate::convert) struct Parts {
 }
 
 /// A vocabulary as GGUF has it.
-struct Vocab<'a> {
+struct VocabEntries<'a> {
     tokens: &'a [String],
     kinds: Vec<i32>,
     bos: Option<usize>,
@@ -38,12 +38,12 @@ struct Vocab<'a> {
 ///
 /// # Errors
 /// [`Error::Format`] for keys of a wrong type, [`Error::Tokenizer`] for lists of different lengths.
-pub(in crate::convert) fn build(metadata: &Metadata, file: &str) -> Result<Parts, Error> {
-    let mut parts = Parts {
+pub(in crate::convert) fn build(metadata: &Metadata, file: &str) -> Result<TokenizerParts, Error> {
+    let mut parts = TokenizerParts {
         chat_template: metadata
             .get_str("tokenizer.chat_template")?
             .map(str::to_owned),
-        ..Parts::default()
+        ..TokenizerParts::default()
     };
     let model = metadata.get_str("tokenizer.ggml.model")?;
     let tokens = metadata
@@ -71,7 +71,7 @@ pub(in crate::convert) fn build(metadata: &Metadata, file: &str) -> Result<Parts
     let pre = metadata.get_str("tokenizer.ggml.pre")?;
     // Numbers that hold in SentencePiece models where a file names none.
     let usual = |id: usize| (model == Some(SENTENCE_PIECE) && id < tokens.len()).then_some(id);
-    let vocab = Vocab {
+    let vocab = VocabEntries {
         tokens,
         kinds,
         bos: id("tokenizer.ggml.bos_token_id")?.or(usual(1)),
@@ -112,8 +112,13 @@ pub(in crate::convert) fn build(metadata: &Metadata, file: &str) -> Result<Parts
     Ok(parts)
 }
 
-impl Parts {
-    fn describe(&mut self, vocab: &Vocab<'_>, unknown: Option<usize>, padding: Option<usize>) {
+impl TokenizerParts {
+    fn describe(
+        &mut self,
+        vocab: &VocabEntries<'_>,
+        unknown: Option<usize>,
+        padding: Option<usize>,
+    ) {
         let mut config = Map::new();
         config.insert("tokenizer_class".into(), json!("PreTrainedTokenizerFast"));
         let named = [
@@ -136,7 +141,7 @@ impl Parts {
     }
 }
 
-impl Vocab<'_> {
+impl VocabEntries<'_> {
     fn entries(&self) -> Map<String, Value> {
         let mut vocab = Map::new();
         for id in 0..self.tokens.len() {
@@ -191,7 +196,10 @@ impl Vocab<'_> {
 }
 
 /// `Err` says in words why the pre-tokenizer cannot be spelled out.
-fn byte_level(metadata: &Metadata, vocab: &Vocab<'_>) -> Result<Result<Value, String>, Error> {
+fn byte_level(
+    metadata: &Metadata,
+    vocab: &VocabEntries<'_>,
+) -> Result<Result<Value, String>, Error> {
     let name = metadata.get_str("tokenizer.ggml.pre")?.unwrap_or("default");
     let Some((normalizer, pre_tokenizer, ignore_merges)) = pre::spelled_out(name) else {
         return Ok(Err(format!("the pre-tokenizer `{name}` is not")));
@@ -232,7 +240,7 @@ fn byte_level(metadata: &Metadata, vocab: &Vocab<'_>) -> Result<Result<Value, St
 
 fn sentence_piece(
     metadata: &Metadata,
-    vocab: &Vocab<'_>,
+    vocab: &VocabEntries<'_>,
     unknown: Option<usize>,
     file: &str,
 ) -> Result<Value, Error> {
@@ -289,7 +297,7 @@ fn sentence_piece(
 
 /// The merges that merging by score performs: every way to cut a token into two tokens, tokens of
 /// higher score first.
-fn merges_of(vocab: &Vocab<'_>, scores: &[f32]) -> Vec<Value> {
+fn merges_of(vocab: &VocabEntries<'_>, scores: &[f32]) -> Vec<Value> {
     let mut ids: HashMap<&str, usize> = HashMap::new();
     for (id, text) in vocab.tokens.iter().enumerate() {
         ids.entry(text).or_insert(id);

@@ -1,6 +1,6 @@
 //! Bits of a lossless stream, the least significant of each byte first.
 
-use super::super::{Fault, broken};
+use super::super::{PictureFault, broken};
 
 /// Where a stream is read.
 pub(super) struct Bits<'a> {
@@ -28,7 +28,7 @@ impl<'a> Bits<'a> {
     ///
     /// # Errors
     /// If the stream is shorter.
-    pub(super) fn skip(&mut self, n: u32) -> Result<(), Fault> {
+    pub(super) fn skip(&mut self, n: u32) -> Result<(), PictureFault> {
         let end_bit = self.at_bit + n as usize;
         if end_bit > 8 * self.bytes.len() {
             return Err(broken(format!(
@@ -44,18 +44,18 @@ impl<'a> Bits<'a> {
     ///
     /// # Errors
     /// If the stream is shorter.
-    pub(super) fn read(&mut self, n: u32) -> Result<u32, Fault> {
+    pub(super) fn read(&mut self, n: u32) -> Result<u32, PictureFault> {
         let value = self.peek(n);
         self.skip(n)?;
         Ok(value)
     }
 
-    pub(super) fn flag(&mut self) -> Result<bool, Fault> {
+    pub(super) fn flag(&mut self) -> Result<bool, PictureFault> {
         Ok(self.read(1)? == 1)
     }
 
     /// That something in the stream is not as it must be.
-    pub(super) fn fault(&self, what: &str) -> Fault {
+    pub(super) fn fault(&self, what: &str) -> PictureFault {
         broken(format!(
             "{what} at bit {} of its lossless data",
             self.at_bit

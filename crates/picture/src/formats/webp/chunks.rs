@@ -6,14 +6,14 @@
 /// (`WebPDecoder::read_data` of image-webp 0.2.4).
 pub(super) fn find<'a>(file: &'a [u8], kind: &[u8; 4]) -> Option<&'a [u8]> {
     let riff_bytes = u64::from(number(file, 4)?);
-    let first = Chunk::at(file, 12)?;
+    let first = RiffChunk::at(file, 12)?;
     if first.kind != b"VP8X" {
         return (first.kind == kind).then_some(first.data);
     }
     let mut at = first.end;
     let end = at + riff_bytes.saturating_sub(12);
     while at < end {
-        let chunk = Chunk::at(file, at)?;
+        let chunk = RiffChunk::at(file, at)?;
         if chunk.kind == kind {
             return Some(chunk.data);
         }
@@ -22,7 +22,7 @@ pub(super) fn find<'a>(file: &'a [u8], kind: &[u8; 4]) -> Option<&'a [u8]> {
     None
 }
 
-struct Chunk<'a> {
+struct RiffChunk<'a> {
     kind: &'a [u8],
     /// Cut off where the file ends.
     data: &'a [u8],
@@ -30,14 +30,14 @@ struct Chunk<'a> {
     end: u64,
 }
 
-impl Chunk<'_> {
-    fn at(file: &[u8], at: u64) -> Option<Chunk<'_>> {
+impl RiffChunk<'_> {
+    fn at(file: &[u8], at: u64) -> Option<RiffChunk<'_>> {
         let start = usize::try_from(at).ok()?;
         let kind = file.get(start..)?.get(..4)?;
         let n_bytes = number(file, start + 4)?;
         let rest = &file[start + 8..];
         let padded_bytes = n_bytes.saturating_add(n_bytes & 1);
-        Some(Chunk {
+        Some(RiffChunk {
             kind,
             data: &rest[..rest.len().min(n_bytes as usize)],
             end: at + 8 + u64::from(padded_bytes),

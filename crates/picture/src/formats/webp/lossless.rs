@@ -5,9 +5,9 @@
 //! can be read without these. Small images stand before them and are read, too: what transforms need and which group a pixel has. No pixel
 //! is kept.
 
-use super::super::{Fault, broken};
+use super::super::{PictureFault, broken};
 use super::bits::Bits;
-use super::prefix::Code;
+use super::prefix::PrefixCode;
 
 /// Symbols of green that are values, and those that are lengths of copies. Indices of the colour cache follow.
 const N_VALUES: usize = 256;
@@ -21,7 +21,7 @@ const N_DISTANCES: usize = 40;
 const GROUP_BYTES: u64 = 3 * 5 * 56;
 
 /// Reads a stream up to its pixels.
-struct Reader<'a> {
+struct LosslessReader<'a> {
     bits: Bits<'a>,
 }
 
@@ -35,19 +35,19 @@ pub(super) fn code_bytes(
     width: u32,
     height: u32,
     has_head: bool,
-) -> Result<u64, Fault> {
+) -> Result<u64, PictureFault> {
     let mut bits = Bits::new(data);
     if has_head {
         head(&mut bits, width, height)?;
     }
-    let mut reader = Reader { bits };
+    let mut reader = LosslessReader { bits };
     let (width, height) = (width as usize, height as usize);
     let width = reader.transforms(width, height)?;
     reader.groups(width, height)
 }
 
 /// Signature, size and version.
-fn head(bits: &mut Bits, width: u32, height: u32) -> Result<(), Fault> {
+fn head(bits: &mut Bits, width: u32, height: u32) -> Result<(), PictureFault> {
     if bits.read(8)? != 0x2f {
         return Err(broken("its lossless data do not begin with 0x2f"));
     }
@@ -71,9 +71,9 @@ fn blocks(side: usize, bits: u32) -> usize {
     side.div_ceil(1 << bits)
 }
 
-impl Reader<'_> {
+impl LosslessReader<'_> {
     /// Reads past the transforms, and returns how many pixels a row of what is transformed has (3).
-    fn transforms(&mut self, mut width: usize, height: usize) -> Result<usize, Fault> {
+    fn transforms(&mut self, mut width: usize, height: usize) -> Result<usize, PictureFault> {
         let mut seen = [false; 4];
         while self.bits.flag()? {
             let kind = self.bits.read(2)?;
@@ -106,7 +106,7 @@ impl Reader<'_> {
     }
 
     /// Bytes of all groups of the picture itself.
-    fn groups(&mut self, width: usize, height: usize) -> Result<u64, Fault> {
+    fn groups(&mut self, width: usize, height: usize) -> Result<u64, PictureFault> {
         let cache_bits = self.cache_bits()?;
         let mut n_groups = 1;
         if self.bits.flag()? {
@@ -117,13 +117,13 @@ impl Reader<'_> {
         let mut bytes = n_groups * GROUP_BYTES;
         for _ in 0..n_groups {
             let codes = self.group(cache_bits)?;
-            bytes += codes.iter().map(Code::decoder_bytes).sum::<u64>();
+            bytes += codes.iter().map(PrefixCode::decoder_bytes).sum::<u64>();
         }
         Ok(bytes)
     }
 
     /// Bits of an index of the colour cache, 0 if there is none.
-    fn cache_bits(&mut self) -> Result<u32, Fault> {
+    fn cache_bits(&mut self) -> Result<u32, PictureFault> {
         if !self.bits.flag()? {
             return Ok(0);
         }
@@ -134,9 +134,9 @@ impl Reader<'_> {
     }
 
     /// The codes of green, red, blue, alpha and distances.
-    fn group(&mut self, cache_bits: u32) -> Result<[Code; 5], Fault> {
+    fn group(&mut self, cache_bits: u32) -> Result<[PrefixCode; 5], PictureFault> {
         let n_indices = if cache_bits > 0 { 1 << cache_bits } else { 0 };
-        let mut read = |n_symbols| Code::read(&mut self.bits, n_symbols);
+        let mut read = |n_symbols| PrefixCode::read(&mut self.bits, n_symbols);
         Ok([
             read(N_VALUES + N_COPY_LENGTHS + n_indices)?,
             read(N_VALUES)?,
@@ -149,7 +149,7 @@ impl Reader<'_> {
     /// Reads past an image of one group (5), and returns the greatest of its pixels' red and green, as a number of 16 bits. Copies and
     /// indices of the colour cache repeat pixels that were read, or are 0; so those with values of their own are all that count, and
     /// where a copy begins is the decoder's to check.
-    fn image(&mut self, width: usize, height: usize) -> Result<u16, Fault> {
+    fn image(&mut self, width: usize, height: usize) -> Result<u16, PictureFault> {
         let cache_bits = self.cache_bits()?;
         let codes = self.group(cache_bits)?.map(|code| code.lookup());
         let [green, red, blue, alpha, distance] = &codes;
@@ -176,7 +176,7 @@ impl Reader<'_> {
     }
 
     /// A length or a distance, of which a symbol has the leading bits (4.2.2).
-    fn number(&mut self, symbol: usize) -> Result<usize, Fault> {
+    fn number(&mut self, symbol: usize) -> Result<usize, PictureFault> {
         if symbol < 4 {
             return Ok(symbol + 1);
         }

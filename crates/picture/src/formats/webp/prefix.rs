@@ -1,6 +1,6 @@
 //! Prefix codes of a lossless stream (WebP lossless bitstream specification, 6.2).
 
-use super::super::Fault;
+use super::super::PictureFault;
 use super::bits::Bits;
 
 /// Bits of a symbol at most.
@@ -25,7 +25,7 @@ const NODE_BYTES: u64 = 16;
 const BLOCK_BYTES: u64 = 24;
 
 /// A code as a stream has it.
-pub(super) enum Code {
+pub(super) enum PrefixCode {
     /// One symbol, of no bits.
     One(u16),
     /// Two symbols of one bit: that of a zero, and that of a one.
@@ -43,31 +43,34 @@ pub(super) struct Lengths {
 }
 
 /// A code to look symbols up in, by as many bits as its longest symbol has.
-pub(super) struct Lookup {
+pub(super) struct PrefixLookup {
     /// Symbol and length.
     entries: Vec<(u16, u8)>,
     max_bits: u32,
 }
 
-impl Code {
+impl PrefixCode {
     /// Reads the next code, of an alphabet of `n_symbols`.
     ///
     /// # Errors
     /// If it is none: a symbol beyond the alphabet, or bits that stand for no symbol or for two.
-    pub(super) fn read(bits: &mut Bits, n_symbols: usize) -> Result<Code, Fault> {
+    pub(super) fn read(bits: &mut Bits, n_symbols: usize) -> Result<PrefixCode, PictureFault> {
         if !bits.flag()? {
-            return Code::read_lengths(bits, n_symbols);
+            return PrefixCode::read_lengths(bits, n_symbols);
         }
         let is_two = bits.flag()?;
         let n_bits = if bits.flag()? { 8 } else { 1 };
-        let first = Code::symbol(bits, n_bits, n_symbols)?;
+        let first = PrefixCode::symbol(bits, n_bits, n_symbols)?;
         match is_two {
-            false => Ok(Code::One(first)),
-            true => Ok(Code::Two([first, Code::symbol(bits, 8, n_symbols)?])),
+            false => Ok(PrefixCode::One(first)),
+            true => Ok(PrefixCode::Two([
+                first,
+                PrefixCode::symbol(bits, 8, n_symbols)?,
+            ])),
         }
     }
 
-    fn symbol(bits: &mut Bits, n_bits: u32, n_symbols: usize) -> Result<u16, Fault> {
+    fn symbol(bits: &mut Bits, n_bits: u32, n_symbols: usize) -> Result<u16, PictureFault> {
         let symbol = bits.read(n_bits)?;
         match (symbol as usize) < n_symbols {
             true => Ok(symbol as u16),
@@ -76,13 +79,13 @@ impl Code {
     }
 
     /// A code by the lengths of its symbols, which are in a code of their own.
-    fn read_lengths(bits: &mut Bits, n_symbols: usize) -> Result<Code, Fault> {
+    fn read_lengths(bits: &mut Bits, n_symbols: usize) -> Result<PrefixCode, PictureFault> {
         let mut of_lengths = vec![0; N_LENGTH_SYMBOLS];
         let n_given = 4 + bits.read(4)? as usize;
         for symbol in &LENGTH_ORDER[..n_given] {
             of_lengths[*symbol] = bits.read(3)? as u8;
         }
-        let lookup = Code::of_lengths(of_lengths, bits)?.lookup();
+        let lookup = PrefixCode::of_lengths(of_lengths, bits)?.lookup();
         let mut n_left = n_symbols;
         if bits.flag()? {
             let n_bits = 2 + 2 * bits.read(3)?;
@@ -110,11 +113,11 @@ impl Code {
                 last = length;
             }
         }
-        Code::of_lengths(of_symbols, bits)
+        PrefixCode::of_lengths(of_symbols, bits)
     }
 
     /// The code of these lengths. One symbol alone has no bits, whatever its length is.
-    fn of_lengths(of_symbols: Vec<u8>, bits: &Bits) -> Result<Code, Fault> {
+    fn of_lengths(of_symbols: Vec<u8>, bits: &Bits) -> Result<PrefixCode, PictureFault> {
         let mut counts = [0; MAX_LENGTH + 1];
         for length in &of_symbols {
             counts[usize::from(*length)] += 1;
@@ -122,12 +125,12 @@ impl Code {
         counts[0] = 0;
         if counts.iter().sum::<u32>() == 1 {
             let symbol = of_symbols.iter().position(|length| *length != 0);
-            return Ok(Code::One(symbol.unwrap_or_default() as u16));
+            return Ok(PrefixCode::One(symbol.unwrap_or_default() as u16));
         }
         // A symbol of `length` bits takes this part of all bits that there are.
         let shares = (1..=MAX_LENGTH).map(|length| counts[length] << (MAX_LENGTH - length));
         match shares.sum::<u32>() == 1 << MAX_LENGTH {
-            true => Ok(Code::Many(Lengths { of_symbols, counts })),
+            true => Ok(PrefixCode::Many(Lengths { of_symbols, counts })),
             false => Err(bits.fault("a code is not complete")),
         }
     }
@@ -137,9 +140,9 @@ impl Code {
     /// most, and two nodes for each longer symbol.
     pub(super) fn decoder_bytes(&self) -> u64 {
         match self {
-            Code::One(_) => 0,
-            Code::Two(_) => 2 * ENTRY_BYTES + 3 * NODE_BYTES + 2 * BLOCK_BYTES,
-            Code::Many(lengths) => {
+            PrefixCode::One(_) => 0,
+            PrefixCode::Two(_) => 2 * ENTRY_BYTES + 3 * NODE_BYTES + 2 * BLOCK_BYTES,
+            PrefixCode::Many(lengths) => {
                 let table = ENTRY_BYTES << lengths.max_bits().min(MAX_TABLE_BITS);
                 let n_longer: u32 = lengths.counts[MAX_TABLE_BITS + 1..].iter().sum();
                 table + 2 * NODE_BYTES * u64::from(n_longer) + 2 * BLOCK_BYTES
@@ -148,17 +151,17 @@ impl Code {
     }
 
     /// The code to read symbols with.
-    pub(super) fn lookup(&self) -> Lookup {
+    pub(super) fn lookup(&self) -> PrefixLookup {
         match self {
-            Code::One(symbol) => Lookup {
+            PrefixCode::One(symbol) => PrefixLookup {
                 entries: vec![(*symbol, 0)],
                 max_bits: 0,
             },
-            Code::Two([zero, one]) => Lookup {
+            PrefixCode::Two([zero, one]) => PrefixLookup {
                 entries: vec![(*zero, 1), (*one, 1)],
                 max_bits: 1,
             },
-            Code::Many(lengths) => lengths.lookup(),
+            PrefixCode::Many(lengths) => lengths.lookup(),
         }
     }
 }
@@ -169,7 +172,7 @@ impl Lengths {
     }
 
     /// Bits of a canonical code: shorter symbols first, those of a length in their order, the most significant bit first.
-    fn lookup(&self) -> Lookup {
+    fn lookup(&self) -> PrefixLookup {
         let max_bits = self.max_bits();
         let mut next = [0u32; MAX_LENGTH + 2];
         for length in 1..=MAX_LENGTH {
@@ -188,19 +191,19 @@ impl Lengths {
                 entries[i] = (symbol as u16, *length);
             }
         }
-        Lookup {
+        PrefixLookup {
             entries,
             max_bits: max_bits as u32,
         }
     }
 }
 
-impl Lookup {
+impl PrefixLookup {
     /// The next symbol.
     ///
     /// # Errors
     /// If the stream ends within it.
-    pub(super) fn read(&self, bits: &mut Bits) -> Result<u16, Fault> {
+    pub(super) fn read(&self, bits: &mut Bits) -> Result<u16, PictureFault> {
         let (symbol, n_bits) = self.entries[bits.peek(self.max_bits) as usize];
         bits.skip(u32::from(n_bits))?;
         Ok(symbol)

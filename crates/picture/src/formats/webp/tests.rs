@@ -41,7 +41,7 @@ fn a_file_that_ends_within_its_codes_is_broken() {
     for n in 0..file.len() {
         match counted(n) {
             Ok(bytes) => assert!(n >= first && bytes == whole, "{n}: {bytes}"),
-            Err(Fault::Broken(reason)) => assert!(n < first, "{n}: {reason}"),
+            Err(PictureFault::Broken(reason)) => assert!(n < first, "{n}: {reason}"),
             Err(other) => panic!("{n}: {other:?}"),
         }
     }
@@ -50,7 +50,7 @@ fn a_file_that_ends_within_its_codes_is_broken() {
 #[test]
 fn a_head_that_differs_from_the_files_is_broken() {
     let reason = |data: &[u8], width| match lossless::code_bytes(data, width, 2, true) {
-        Err(Fault::Broken(reason)) => reason,
+        Err(PictureFault::Broken(reason)) => reason,
         other => panic!("{other:?}"),
     };
     // 3 × 2 pixels: 14 bits of 2, 14 of 1, then transparency and version.

@@ -234,7 +234,7 @@ fn a_transformer_computes_what_its_graph_says() {
 #[test]
 fn linears_of_one_input_share_a_step_and_buffers_are_reused() {
     let plan = CpuPlan::new(&transformer()).unwrap();
-    let parts = |step: &Step| match &step.kind {
+    let parts = |step: &ExecutionStep| match &step.kind {
         StepKind::Linear { parts, .. } => Some(parts.len()),
         _ => None,
     };
@@ -253,7 +253,7 @@ fn linears_of_one_input_share_a_step_and_buffers_are_reused() {
 fn rows_may_be_dropped_after_the_last_attention_only() {
     let plan = CpuPlan::new(&transformer()).unwrap();
     let graph = transformer();
-    let is_attention = |step: &Step| match step.kind {
+    let is_attention = |step: &ExecutionStep| match step.kind {
         StepKind::Op { node, .. } => matches!(graph.nodes[node].op, Op::Attention(_)),
         _ => false,
     };

@@ -23,8 +23,8 @@ pub(super) fn system(value: &Value, path: &str) -> Result<String, ApiError> {
                 let block = Fields::at(block, format!("{path}[{i}]"))?;
                 let read = content_of(&block, block.need("type", block.text("type")?)?)?;
                 match read {
-                    Part::Text(text) => texts.add(without_billing(&text)),
-                    Part::Image(_) => return Err(not_read(&block, "image")),
+                    TextOrImage::Text(text) => texts.add(without_billing(&text)),
+                    TextOrImage::Image(_) => return Err(not_read(&block, "image")),
                 }
             }
             Ok(texts.joined())
@@ -86,8 +86,8 @@ pub(super) fn message(value: &Value, path: &str, out: &mut Vec<Message>) -> Resu
                 return Err(not_read(&block, kind));
             }
             (kind, _) => match content_of(&block, kind)? {
-                Part::Text(part) => text.add(&part),
-                Part::Image(image) => images.push(image),
+                TextOrImage::Text(part) => text.add(&part),
+                TextOrImage::Image(image) => images.push(image),
             },
         }
     }
@@ -143,39 +143,39 @@ fn contents(value: &Value, path: &str) -> Result<(String, Vec<String>), ApiError
     for (i, block) in blocks.iter().enumerate() {
         let block = Fields::at(block, format!("{path}[{i}]"))?;
         match content_of(&block, block.need("type", block.text("type")?)?)? {
-            Part::Text(part) => text.add(&part),
-            Part::Image(image) => images.push(image),
+            TextOrImage::Text(part) => text.add(&part),
+            TextOrImage::Image(image) => images.push(image),
         }
     }
     Ok((text.joined(), images))
 }
 
 /// A block that says something.
-enum Part {
+enum TextOrImage {
     Text(String),
     /// Base64.
     Image(String),
 }
 
-fn content_of(block: &Fields<'_>, kind: &str) -> Result<Part, ApiError> {
+fn content_of(block: &Fields<'_>, kind: &str) -> Result<TextOrImage, ApiError> {
     let text = |name: &str| block.need(name, block.text(name)?);
     match kind {
-        "text" => Ok(Part::Text(text("text")?.to_owned())),
-        "image" => image(block).map(Part::Image),
-        "document" => document(block).map(Part::Text),
+        "text" => Ok(TextOrImage::Text(text("text")?.to_owned())),
+        "image" => image(block).map(TextOrImage::Image),
+        "document" => document(block).map(TextOrImage::Text),
         "search_result" => {
             let (found, _) = contents(
                 block.need("content", block.get("content"))?,
                 &block.path("content"),
             )?;
-            Ok(Part::Text(lines(&[
+            Ok(TextOrImage::Text(lines(&[
                 Some(text("title")?),
                 Some(text("source")?),
                 Some(&found),
             ])))
         }
         // A tool that was found: the request has its description.
-        "tool_reference" => Ok(Part::Text(text("tool_name")?.to_owned())),
+        "tool_reference" => Ok(TextOrImage::Text(text("tool_name")?.to_owned())),
         other => Err(not_read(block, other)),
     }
 }

@@ -12,9 +12,9 @@ use crate::api::openai::tools::MAX_TOOLS;
 use crate::api::params::{default_sampling, response_format, seed, set, stop_texts, top_k};
 use crate::api::prompt::Conversation;
 use crate::api::tools::{Tool, ToolChoice, Tools};
-use crate::scheduler::Loaded;
+use crate::scheduler::ModelInfo;
 
-pub(super) fn params(fields: &Fields<'_>, loaded: &Loaded) -> Result<GenerateParams, ApiError> {
+pub(super) fn params(fields: &Fields<'_>, loaded: &ModelInfo) -> Result<GenerateParams, ApiError> {
     let mut sampling = default_sampling(loaded);
     set(
         &mut sampling.temperature,

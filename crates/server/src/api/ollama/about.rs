@@ -12,13 +12,13 @@ use crate::api::error::ApiError;
 use crate::api::fields::Fields;
 use crate::api::time::rfc3339;
 use crate::app::{App, Dialect, json as json_response};
-use crate::models::{Entry, Served};
+use crate::models::{ModelEntry, ServedModel};
 use crate::scheduler::LoadState;
 
 /// The version of Ollama's API that these answers follow; clients read it to know what they may ask.
 const API_VERSION: &str = "0.12.0";
 
-fn details(entry: &Entry) -> Value {
+fn details(entry: &ModelEntry) -> Value {
     let mut details = json!({
         "parent_model": "", "format": "", "family": "", "families": [], "parameter_size": "",
         "quantization_level": "",
@@ -37,13 +37,13 @@ fn details(entry: &Entry) -> Value {
 }
 
 /// A name for what the model was made of: not of its bytes, which would take long to read.
-fn digest(entry: &Entry) -> String {
+fn digest(entry: &ModelEntry) -> String {
     let text = format!("{}\n{}", entry.spec.source, entry.spec.weight_bytes);
     let digest = Sha256::digest(text.as_bytes());
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn describe(entry: &Entry) -> Value {
+fn describe(entry: &ModelEntry) -> Value {
     json!({
         "name": entry.spec.id, "model": entry.spec.id,
         "modified_at": rfc3339(entry.created_unix_s, 0), "size": entry.spec.weight_bytes,
@@ -99,7 +99,7 @@ pub(crate) async fn show(State(app): State<Arc<App>>, request: Request) -> Respo
     Dialect::Ollama.answer(work.await)
 }
 
-fn capabilities(served: &Served) -> Vec<&'static str> {
+fn capabilities(served: &ServedModel) -> Vec<&'static str> {
     let mut list = vec!["completion", "tools"];
     if served.loaded.embedder.is_ok() {
         list.push("embedding");

@@ -10,13 +10,13 @@ use crate::api::openai::messages::MAX_MESSAGES;
 use crate::api::openai::tools::tools;
 use crate::api::params::{default_sampling, seed, set, stop_texts, top_k};
 use crate::api::prompt::Conversation;
-use crate::api::shape::Form;
+use crate::api::shape::OutputForm;
 use crate::api::turns::arguments;
 use crate::grammar::Grammar;
-use crate::scheduler::Loaded;
+use crate::scheduler::ModelInfo;
 
 /// The `options` of a request. `num_ctx` and what concerns memory is the server's affair and left alone.
-pub(super) fn params(fields: &Fields<'_>, loaded: &Loaded) -> Result<GenerateParams, ApiError> {
+pub(super) fn params(fields: &Fields<'_>, loaded: &ModelInfo) -> Result<GenerateParams, ApiError> {
     let mut params = GenerateParams {
         sampling: default_sampling(loaded),
         ..GenerateParams::default()
@@ -61,7 +61,7 @@ pub(super) fn params(fields: &Fields<'_>, loaded: &Loaded) -> Result<GeneratePar
 }
 
 /// `"json"`, or a schema.
-pub(super) fn form(fields: &Fields<'_>) -> Result<Option<Form>, ApiError> {
+pub(super) fn form(fields: &Fields<'_>) -> Result<Option<OutputForm>, ApiError> {
     let grammar = match fields.get("format") {
         None => return Ok(None),
         Some(Value::String(text)) if text.is_empty() => return Ok(None),
@@ -70,7 +70,7 @@ pub(super) fn form(fields: &Fields<'_>) -> Result<Option<Form>, ApiError> {
         Some(other) => return Err(wrong("format", "\"json\" or a JSON schema", other)),
     };
     let path = fields.path("format");
-    Ok(Some(Form { grammar, path }))
+    Ok(Some(OutputForm { grammar, path }))
 }
 
 /// Whether `keep_alive` is no time: a number of seconds, or a text as Go has durations. Negative ones are for ever.

@@ -13,7 +13,7 @@ use super::tools::tools;
 use super::{chat_logprobs, finish_reason, tool_call, usage};
 use crate::api::error::ApiError;
 use crate::api::fields::Fields;
-use crate::api::generation::{Answer, Generation, Piece};
+use crate::api::generation::{Answer, AnswerPiece, Generation};
 use crate::api::params::{
     MAX_ANSWERS, response_format, sampling, stop_texts, stop_tokens, structured_outputs,
 };
@@ -21,8 +21,8 @@ use crate::api::prompt::{Conversation, variables};
 use crate::api::time::unix_s;
 use crate::api::unique;
 use crate::app::{App, Dialect, Incoming, json as json_response, with_left_out};
-use crate::http::stream::{Gone, Writer, events};
-use crate::models::Served;
+use crate::http::stream::{ClientGone, StreamWriter, events};
+use crate::models::ServedModel;
 use crate::scheduler::Job;
 
 /// What the API has and this server has not.
@@ -43,7 +43,7 @@ struct ChatContext {
     id: String,
     created: u64,
     model: String,
-    served: Served,
+    served: ServedModel,
     with_logprobs: bool,
     with_usage: bool,
     with_placement: bool,
@@ -114,7 +114,7 @@ pub(crate) fn conversation(fields: &Fields<'_>) -> Result<Conversation, ApiError
 }
 
 /// How an answer is generated.
-fn params(fields: &Fields<'_>, served: &Served) -> Result<GenerateParams, ApiError> {
+fn params(fields: &Fields<'_>, served: &ServedModel) -> Result<GenerateParams, ApiError> {
     let newer = fields.limit("max_completion_tokens")?;
     Ok(GenerateParams {
         sampling: sampling(fields, &served.loaded)?,
@@ -193,11 +193,11 @@ impl ChatContext {
 }
 
 async fn stream(
-    writer: Writer,
+    writer: StreamWriter,
     mut generation: Generation,
     context: ChatContext,
     n: usize,
-) -> Result<(), Gone> {
+) -> Result<(), ClientGone> {
     for index in 0..n {
         let delta = json!({"role": "assistant", "content": ""});
         let chunk = context.chunk(index, delta, None, Value::Null);
@@ -210,13 +210,13 @@ async fn stream(
             Err(error) => return writer.data(&error.openai()).await,
         };
         let chunk = match piece {
-            Piece::Progress { done, total } => {
+            AnswerPiece::Progress { done, total } => {
                 let mut chunk = context.head("chat.completion.chunk");
                 chunk["choices"] = json!([]);
                 chunk["prompt_progress"] = json!({"processed": done, "total": total});
                 chunk
             }
-            Piece::Delta {
+            AnswerPiece::Delta {
                 choice,
                 text,
                 tokens,
@@ -227,7 +227,7 @@ async fn stream(
                 };
                 context.chunk(choice, json!({"content": text}), None, logprobs)
             }
-            Piece::Call {
+            AnswerPiece::Call {
                 choice,
                 index,
                 call,
@@ -236,16 +236,16 @@ async fn stream(
                 call["index"] = index.into();
                 context.chunk(choice, json!({"tool_calls": [call]}), None, Value::Null)
             }
-            Piece::Finish { choice, reason, .. } => {
+            AnswerPiece::Finish { choice, reason, .. } => {
                 context.chunk(choice, json!({}), Some(finish_reason(reason)), Value::Null)
             }
-            Piece::End(receipt) if context.with_usage => {
+            AnswerPiece::End(receipt) if context.with_usage => {
                 let mut chunk = context.head("chat.completion.chunk");
                 chunk["choices"] = json!([]);
                 chunk["usage"] = usage(&receipt, context.with_placement);
                 chunk
             }
-            Piece::End(_) => continue,
+            AnswerPiece::End(_) => continue,
         };
         writer.data(&chunk).await?;
     }

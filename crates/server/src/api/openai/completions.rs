@@ -13,17 +13,17 @@ use super::chat::priority;
 use super::{finish_reason, finite, total, usage};
 use crate::api::error::ApiError;
 use crate::api::fields::Fields;
-use crate::api::generation::{Answer, Generation, Piece};
+use crate::api::generation::{Answer, AnswerPiece, Generation};
 use crate::api::params::{
     Caller, MAX_ANSWERS, response_format, sampling, stop_texts, stop_tokens, structured_outputs,
     token_ids,
 };
-use crate::api::shape::Shape;
+use crate::api::shape::AnswerShape;
 use crate::api::time::unix_s;
 use crate::api::{prompt, unique};
 use crate::app::{App, Dialect, Incoming, json as json_response};
-use crate::http::stream::{Gone, Writer, events};
-use crate::models::Served;
+use crate::http::stream::{ClientGone, StreamWriter, events};
+use crate::models::ServedModel;
 use crate::scheduler::{Job, Receipt, TokenLogprob};
 
 /// Prompts of a request at most.
@@ -44,7 +44,7 @@ pub(crate) async fn handle(State(app): State<Arc<App>>, request: Request) -> Res
 struct CompletionContext {
     id: String,
     created: u64,
-    served: Served,
+    served: ServedModel,
     /// Answers to each prompt.
     n: usize,
     top_logprobs: Option<usize>,
@@ -57,10 +57,10 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     let fields = Fields::of(&body)?;
     fields.refuse(REFUSED)?;
     let served = caller.within(app.served(&fields)).await?;
-    let prompts = texts_or_tokens(&fields, &served, "prompt", MAX_PROMPTS, Text::Prompt).await?;
+    let prompts = texts_or_tokens(&fields, &served, "prompt", MAX_PROMPTS, TextUse::Prompt).await?;
     let jobs = jobs(&fields, &served, &caller, prompts)?;
     let form = response_format(fields.object("response_format")?)?;
-    let shape = Shape::of_form(form.or(structured_outputs(&fields)?));
+    let shape = AnswerShape::of_form(form.or(structured_outputs(&fields)?));
     let include_usage = match fields.object("stream_options")? {
         Some(options) => options.bool("include_usage")?.unwrap_or(false),
         None => false,
@@ -102,7 +102,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
 
 /// What becomes of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Text {
+pub(super) enum TextUse {
     /// The model goes on with it.
     Prompt,
     /// It is whole.
@@ -112,10 +112,10 @@ pub(super) enum Text {
 /// A text, tokens, or a list of either, of which there may be `most`.
 pub(super) async fn texts_or_tokens(
     fields: &Fields<'_>,
-    served: &Served,
+    served: &ServedModel,
     name: &str,
     most: usize,
-    kind: Text,
+    kind: TextUse,
 ) -> Result<Vec<Vec<u32>>, ApiError> {
     let value = fields.need(name, fields.get(name))?;
     let one = std::slice::from_ref(value);
@@ -133,7 +133,7 @@ pub(super) async fn texts_or_tokens(
     let mut inputs = Vec::with_capacity(list.len());
     for value in list {
         let tokens = match value {
-            Value::String(text) if kind == Text::Whole => {
+            Value::String(text) if kind == TextUse::Whole => {
                 prompt::encode_whole(&served.loaded, text.clone()).await?
             }
             Value::String(text) => prompt::encode(&served.loaded, text.clone()).await?,
@@ -149,7 +149,7 @@ pub(super) async fn texts_or_tokens(
 
 fn jobs(
     fields: &Fields<'_>,
-    served: &Served,
+    served: &ServedModel,
     caller: &Caller,
     prompts: Vec<Vec<u32>>,
 ) -> Result<Vec<Job>, ApiError> {
@@ -233,7 +233,7 @@ impl CompletionContext {
 /// The next piece of any of them, with its place.
 async fn next_of(
     generations: &mut [(Generation, bool)],
-) -> Result<Option<(usize, Piece)>, ApiError> {
+) -> Result<Option<(usize, AnswerPiece)>, ApiError> {
     std::future::poll_fn(|context| {
         for (i, (generation, is_done)) in generations.iter_mut().enumerate() {
             if *is_done {
@@ -255,10 +255,10 @@ async fn next_of(
 }
 
 async fn stream(
-    writer: Writer,
+    writer: StreamWriter,
     generations: Vec<Generation>,
     context: CompletionContext,
-) -> Result<(), Gone> {
+) -> Result<(), ClientGone> {
     let mut generations: Vec<_> = generations.into_iter().map(|one| (one, false)).collect();
     let mut receipts = Vec::new();
     loop {
@@ -268,22 +268,22 @@ async fn stream(
             Err(error) => return writer.data(&error.openai()).await,
         };
         let (choice, text, tokens, reason) = match piece {
-            Piece::Delta {
+            AnswerPiece::Delta {
                 choice,
                 text,
                 tokens,
             } => (choice, text, tokens, None),
-            Piece::Finish { choice, reason, .. } => (
+            AnswerPiece::Finish { choice, reason, .. } => (
                 choice,
                 String::new(),
                 Vec::new(),
                 Some(finish_reason(reason)),
             ),
-            Piece::End(receipt) => {
+            AnswerPiece::End(receipt) => {
                 receipts.push(*receipt);
                 continue;
             }
-            Piece::Progress { .. } | Piece::Call { .. } => continue,
+            AnswerPiece::Progress { .. } | AnswerPiece::Call { .. } => continue,
         };
         let mut chunk = context.head();
         let logprobs = match tokens.is_empty() {

@@ -8,7 +8,7 @@ use axum::response::Response;
 use millrace_runtime::Pooling;
 use serde_json::{Value, json};
 
-use super::completions::{Text, texts_or_tokens};
+use super::completions::{TextUse, texts_or_tokens};
 use super::total;
 use crate::api::base64;
 use crate::api::embeddings::{MAX_INPUTS, embed, pooling};
@@ -35,7 +35,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
             return Err(ApiError::field("encoding_format", message));
         }
     };
-    let inputs = texts_or_tokens(&fields, &served, "input", MAX_INPUTS, Text::Whole).await?;
+    let inputs = texts_or_tokens(&fields, &served, "input", MAX_INPUTS, TextUse::Whole).await?;
     let embedded = embed(&served, &caller, inputs, pooling).await?;
     let (vectors, receipts): (Vec<Vec<f32>>, Vec<Receipt>) = embedded.into_iter().unzip();
     let data = vectors.iter().enumerate().map(|(index, vector)| {

@@ -12,11 +12,11 @@ use crate::api::error::ApiError;
 use crate::api::fields::Fields;
 use crate::api::time::rfc3339;
 use crate::app::{App, Dialect, json as json_response};
-use crate::models::Entry;
+use crate::models::ModelEntry;
 use crate::scheduler::LoadState;
 
 /// How far a model is, in a word.
-pub(crate) fn status(entry: &Entry) -> (&'static str, Option<String>) {
+pub(crate) fn status(entry: &ModelEntry) -> (&'static str, Option<String>) {
     match entry.state() {
         Some(LoadState::Ready(_)) => ("ready", None),
         Some(LoadState::Loading) => ("loading", None),
@@ -25,7 +25,7 @@ pub(crate) fn status(entry: &Entry) -> (&'static str, Option<String>) {
     }
 }
 
-fn describe(entry: &Entry) -> Value {
+fn describe(entry: &ModelEntry) -> Value {
     let (status, reason) = status(entry);
     let mut value = json!({
         "id": entry.spec.id, "object": "model", "created": entry.created_unix_s, "owned_by": "millrace",

@@ -7,7 +7,7 @@ use super::messages::parts;
 use super::tools::qualified;
 use crate::api::error::ApiError;
 use crate::api::fields::Fields;
-use crate::api::generation::Call;
+use crate::api::generation::FunctionCall;
 use crate::api::tools::CallKind;
 use crate::api::turns::arguments;
 
@@ -122,7 +122,7 @@ impl Items {
 }
 
 /// A call as an item.
-pub(super) fn call_item(call: &Call, status: &str) -> Value {
+pub(super) fn call_item(call: &FunctionCall, status: &str) -> Value {
     let item = |kind: &str, id: &str| {
         json!({
             "id": format!("{id}_{}", call.id), "type": kind, "status": status, "call_id": call.id,

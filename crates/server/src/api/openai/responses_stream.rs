@@ -4,13 +4,13 @@ use serde_json::{Value, json};
 
 use super::responses::ResponseContext;
 use super::responses_items::call_item;
-use crate::api::generation::{Answer, Call, Generation, Piece};
+use crate::api::generation::{Answer, AnswerPiece, FunctionCall, Generation};
 use crate::api::tools::CallKind;
-use crate::http::stream::{Gone, Writer};
+use crate::http::stream::{ClientGone, StreamWriter};
 
 /// Numbers the events, and remembers which item is open.
 struct Items {
-    writer: Writer,
+    writer: StreamWriter,
     sequence: usize,
     /// Items that are complete.
     n_done: usize,
@@ -19,10 +19,10 @@ struct Items {
 }
 
 pub(super) async fn stream(
-    writer: Writer,
+    writer: StreamWriter,
     mut generation: Generation,
     context: ResponseContext,
-) -> Result<(), Gone> {
+) -> Result<(), ClientGone> {
     let mut items = Items {
         writer,
         sequence: 0,
@@ -43,11 +43,11 @@ pub(super) async fn stream(
                     .event("response.failed", json!({"response": response}))
                     .await;
             }
-            Ok(None | Some(Piece::Progress { .. })) => {}
-            Ok(Some(Piece::Delta { text, .. })) => items.text(&context, &text).await?,
-            Ok(Some(Piece::Call { call, .. })) => items.call(&context, call).await?,
-            Ok(Some(Piece::Finish { reason, .. })) => items.answer.reason = Some(reason),
-            Ok(Some(Piece::End(receipt))) => {
+            Ok(None | Some(AnswerPiece::Progress { .. })) => {}
+            Ok(Some(AnswerPiece::Delta { text, .. })) => items.text(&context, &text).await?,
+            Ok(Some(AnswerPiece::Call { call, .. })) => items.call(&context, call).await?,
+            Ok(Some(AnswerPiece::Finish { reason, .. })) => items.answer.reason = Some(reason),
+            Ok(Some(AnswerPiece::End(receipt))) => {
                 if items.answer.calls.is_empty() {
                     // An empty answer is a message too.
                     items.open(&context).await?;
@@ -65,7 +65,7 @@ pub(super) async fn stream(
 }
 
 impl Items {
-    async fn event(&mut self, kind: &str, fields: Value) -> Result<(), Gone> {
+    async fn event(&mut self, kind: &str, fields: Value) -> Result<(), ClientGone> {
         let mut event = json!({"type": kind, "sequence_number": self.sequence});
         if let (Some(event), Value::Object(fields)) = (event.as_object_mut(), fields) {
             event.extend(fields);
@@ -75,7 +75,7 @@ impl Items {
     }
 
     /// Begins the message, if it is not begun.
-    async fn open(&mut self, context: &ResponseContext) -> Result<(), Gone> {
+    async fn open(&mut self, context: &ResponseContext) -> Result<(), ClientGone> {
         if self.is_message_open {
             return Ok(());
         }
@@ -91,7 +91,7 @@ impl Items {
         self.event("response.content_part.added", part).await
     }
 
-    async fn text(&mut self, context: &ResponseContext, text: &str) -> Result<(), Gone> {
+    async fn text(&mut self, context: &ResponseContext, text: &str) -> Result<(), ClientGone> {
         if text.is_empty() {
             return Ok(());
         }
@@ -104,7 +104,7 @@ impl Items {
         self.event("response.output_text.delta", delta).await
     }
 
-    async fn close(&mut self, context: &ResponseContext) -> Result<(), Gone> {
+    async fn close(&mut self, context: &ResponseContext) -> Result<(), ClientGone> {
         if !std::mem::replace(&mut self.is_message_open, false) {
             return Ok(());
         }
@@ -125,7 +125,11 @@ impl Items {
         Ok(())
     }
 
-    async fn call(&mut self, context: &ResponseContext, call: Call) -> Result<(), Gone> {
+    async fn call(
+        &mut self,
+        context: &ResponseContext,
+        call: FunctionCall,
+    ) -> Result<(), ClientGone> {
         self.close(context).await?;
         // What the call is about, and the events that tell it.
         let (field, events) = match call.kind {

@@ -11,7 +11,7 @@ const CLOSE: &str = "</tool_call>";
 
 /// Part of an answer.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Parsed {
+pub(crate) enum AnswerPart {
     Text(String),
     /// A complete call.
     Call {
@@ -53,7 +53,7 @@ impl CallParser {
     }
 
     /// Takes more of the answer.
-    pub(crate) fn push(&mut self, text: &str) -> Vec<Parsed> {
+    pub(crate) fn push(&mut self, text: &str) -> Vec<AnswerPart> {
         self.held.push_str(text);
         match self.syntax {
             Syntax::Llama => self.llama(),
@@ -61,7 +61,7 @@ impl CallParser {
         }
     }
 
-    fn llama(&mut self) -> Vec<Parsed> {
+    fn llama(&mut self) -> Vec<AnswerPart> {
         if !self.has_begun {
             let begun = self.held.trim_start();
             if begun.is_empty() {
@@ -73,10 +73,10 @@ impl CallParser {
         if self.is_inside {
             return Vec::new();
         }
-        vec![Parsed::Text(std::mem::take(&mut self.held))]
+        vec![AnswerPart::Text(std::mem::take(&mut self.held))]
     }
 
-    fn hermes(&mut self) -> Vec<Parsed> {
+    fn hermes(&mut self) -> Vec<AnswerPart> {
         let mut out = Vec::new();
         loop {
             if self.is_inside {
@@ -87,13 +87,13 @@ impl CallParser {
                 self.is_inside = false;
                 match self.call(&inner[OPEN.len()..end]) {
                     Some(call) => out.push(call),
-                    None => out.push(Parsed::Text(inner)),
+                    None => out.push(AnswerPart::Text(inner)),
                 }
             } else if let Some(start) = self.held.find(OPEN) {
                 let before: String = self.held.drain(..start).collect();
                 // White space between calls belongs to their writing.
                 if !before.trim().is_empty() {
-                    out.push(Parsed::Text(before));
+                    out.push(AnswerPart::Text(before));
                 }
                 self.is_inside = true;
             } else {
@@ -101,14 +101,14 @@ impl CallParser {
                 let safe = &self.held[..n_safe];
                 // It may be that between calls.
                 if !safe.trim().is_empty() || (self.n_calls == 0 && !safe.is_empty()) {
-                    out.push(Parsed::Text(self.held.drain(..n_safe).collect()));
+                    out.push(AnswerPart::Text(self.held.drain(..n_safe).collect()));
                 }
                 return out;
             }
         }
     }
 
-    fn call(&mut self, json: &str) -> Option<Parsed> {
+    fn call(&mut self, json: &str) -> Option<AnswerPart> {
         let mut value: Value = serde_json::from_str(json.trim()).ok()?;
         let name = value.get("name")?.as_str()?.to_owned();
         if !self.names.contains(&name) {
@@ -118,11 +118,11 @@ impl CallParser {
         let keys = ["arguments", "parameters"];
         let arguments = keys.iter().find_map(|key| object.remove(*key))?;
         self.n_calls += 1;
-        Some(Parsed::Call { name, arguments })
+        Some(AnswerPart::Call { name, arguments })
     }
 
     /// The answer has ended. A call that is not complete is text.
-    pub(crate) fn finish(&mut self) -> Vec<Parsed> {
+    pub(crate) fn finish(&mut self) -> Vec<AnswerPart> {
         let held = std::mem::take(&mut self.held);
         if self.syntax == Syntax::Llama
             && self.is_inside
@@ -134,7 +134,7 @@ impl CallParser {
         if held.is_empty() || is_space {
             return Vec::new();
         }
-        vec![Parsed::Text(held)]
+        vec![AnswerPart::Text(held)]
     }
 }
 

@@ -45,7 +45,7 @@ impl fmt::Display for LeftOut {
 
 /// A schema that a grammar can hold.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Relaxed {
+pub(crate) struct GrammarSchema {
     /// It allows whatever the given one allows.
     pub(crate) schema: Value,
     /// In the order of the given one.
@@ -54,8 +54,8 @@ pub(crate) struct Relaxed {
 
 /// The schema of a function's arguments without what a grammar cannot say. Arguments are an object, whether the schema says
 /// so or not.
-pub(crate) fn relaxed(schema: &Value, patterns: &mut Patterns) -> Relaxed {
-    let mut walk = Walk::new(schema, patterns);
+pub(crate) fn relaxed(schema: &Value, patterns: &mut Patterns) -> GrammarSchema {
+    let mut walk = SchemaWalk::new(schema, patterns);
     let root = match walk.schema(schema, "") {
         Value::Object(root) => root,
         Value::Bool(false) => {
@@ -74,7 +74,7 @@ pub(crate) fn relaxed(schema: &Value, patterns: &mut Patterns) -> Relaxed {
     if schema.to_string().len() <= MAX_GRAMMAR_BYTES {
         walk.break_loops(&mut schema);
     }
-    Relaxed {
+    GrammarSchema {
         schema,
         left_out: walk.left_out,
     }
@@ -94,7 +94,7 @@ fn with_type(mut root: Map<String, Value>) -> Map<String, Value> {
 }
 
 /// A walk over a schema.
-struct Walk<'a, 'p> {
+struct SchemaWalk<'a, 'p> {
     root: &'a Value,
     left_out: Vec<LeftOut>,
     /// What references lead to: each with its pointer, in the order of their numbers.
@@ -104,12 +104,12 @@ struct Walk<'a, 'p> {
     n_schemas: usize,
     patterns: &'p mut Patterns,
     /// What has an identifier or an anchor, once it was asked for.
-    names: Option<refs::Names<'a>>,
+    names: Option<refs::SchemaNames<'a>>,
 }
 
-impl<'a, 'p> Walk<'a, 'p> {
-    fn new(root: &'a Value, patterns: &'p mut Patterns) -> Walk<'a, 'p> {
-        Walk {
+impl<'a, 'p> SchemaWalk<'a, 'p> {
+    fn new(root: &'a Value, patterns: &'p mut Patterns) -> SchemaWalk<'a, 'p> {
+        SchemaWalk {
             root,
             left_out: Vec::new(),
             targets: Vec::new(),
@@ -131,7 +131,7 @@ impl<'a, 'p> Walk<'a, 'p> {
     }
 
     /// A schema anywhere. Documents nest 128 deep at most, by `serde_json`; references are followed by
-    /// [`Walk::definitions`], not from here.
+    /// [`SchemaWalk::definitions`], not from here.
     fn schema(&mut self, value: &'a Value, at: &str) -> Value {
         self.n_schemas += 1;
         let object = match value {

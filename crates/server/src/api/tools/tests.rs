@@ -16,8 +16,8 @@ fn parse(syntax: Syntax, answer: &str) -> (String, Vec<(String, Value)>) {
     let (mut text, mut calls) = (String::new(), Vec::new());
     for part in parts {
         match part {
-            Parsed::Text(more) => text += &more,
-            Parsed::Call { name, arguments } => calls.push((name, arguments)),
+            AnswerPart::Text(more) => text += &more,
+            AnswerPart::Call { name, arguments } => calls.push((name, arguments)),
         }
     }
     assert_eq!(parser.n_calls(), calls.len());

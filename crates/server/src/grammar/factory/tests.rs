@@ -82,7 +82,7 @@ fn what_was_compiled_is_not_tried_again_in_its_scope() {
             let refused = factory.prepare(&bad, &wish("a", None)).await;
             assert!(matches!(
                 refused,
-                Err(Refusal::Grammar(GrammarError::Bad { .. }))
+                Err(SubmitError::Grammar(GrammarError::Bad { .. }))
             ));
         }
         assert_eq!(n_tried(&bad), 1);
@@ -161,7 +161,7 @@ fn a_deadline_and_leaving_end_the_trial() {
         let late = wish("late", Some(Duration::from_millis(100)));
         let start = Instant::now();
         let refused = factory.prepare(&regex("endless late"), &late).await;
-        assert!(matches!(refused, Err(Refusal::Deadline)));
+        assert!(matches!(refused, Err(SubmitError::Deadline)));
         assert!(start.elapsed() < Duration::from_secs(5));
         let leaving = wish("leaving", None);
         let grammar = regex("endless leaving");
@@ -205,7 +205,7 @@ fn a_compilation_that_does_not_end_gives_its_place_back() {
         let again = factory.prepare(&grammar, &wish("a", None)).await;
         assert!(matches!(
             again,
-            Err(Refusal::Grammar(GrammarError::TooHard { .. }))
+            Err(SubmitError::Grammar(GrammarError::TooHard { .. }))
         ));
         assert_eq!(n_tried(&grammar), 0, "once was enough");
         drop(sender);

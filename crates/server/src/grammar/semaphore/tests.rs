@@ -118,17 +118,17 @@ fn too_many_of_one_client_are_refused_and_a_closed_desk_serves_nobody() {
         .iter_mut()
         .for_each(|wait| assert!(once(wait.as_mut()).is_none()));
     let refused = once(pin!(semaphore.place(&a))).expect("at once");
-    assert!(matches!(refused, Err(Refusal::QueueFull { .. })));
+    assert!(matches!(refused, Err(SubmitError::QueueFull { .. })));
     let mut other = Box::pin(semaphore.place(&b));
     assert!(once(other.as_mut()).is_none(), "others may wait");
     semaphore.close();
     assert!(matches!(
         once(other.as_mut()),
-        Some(Err(Refusal::Unloading))
+        Some(Err(SubmitError::Unloading))
     ));
     assert!(matches!(
         once(pin!(semaphore.place(&b))),
-        Some(Err(Refusal::Unloading))
+        Some(Err(SubmitError::Unloading))
     ));
     assert!(once(pin!(semaphore.closed())).is_some());
     drop(held);

@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use millrace_runtime::speculate::MAX_DRAFTS;
 use millrace_runtime::{Error, PAGE_TOKENS};
 
-use super::Core;
+use super::SchedulerCore;
 use crate::scheduler::batch::unread;
-use crate::scheduler::job::{Event, Failure};
-use crate::scheduler::pooled::Pooled;
-use crate::scheduler::task::Task;
+use crate::scheduler::job::{JobEvent, JobFailure};
+use crate::scheduler::pooled::EmbeddingTask;
+use crate::scheduler::task::AnswerTask;
 
-impl Core {
+impl SchedulerCore {
     /// Admits from the queue, in its order, as long as the next fits.
     pub(super) fn admit(&mut self) {
         while let Some(next) = self.next() {
@@ -37,7 +37,7 @@ impl Core {
     }
 
     /// Whether a running answer, no less urgent, has still to read pages that this one's prompt begins with too.
-    fn is_being_read(&self, task: &Task) -> bool {
+    fn is_being_read(&self, task: &AnswerTask) -> bool {
         let prompt = &task.job.prompt;
         // No cache has the hidden states that an embedding needs; the last token of a prompt is always computed.
         let most = match task.pooled {
@@ -121,7 +121,7 @@ impl Core {
         true
     }
 
-    fn note_admission(&self, task: &Task, n_cached: usize) {
+    fn note_admission(&self, task: &AnswerTask, n_cached: usize) {
         let job = &task.job;
         let queued = job.submitted.elapsed();
         {
@@ -132,7 +132,7 @@ impl Core {
         self.metrics.queued.observe_time(queued);
         self.metrics.add(&self.metrics.cached_tokens, n_cached);
         if job.progress {
-            job.tell(Event::Prefill {
+            job.tell(JobEvent::Prefill {
                 done: n_cached,
                 total: job.prompt.len(),
             });
@@ -144,7 +144,7 @@ impl Core {
         let mut task = self.running.remove(index);
         self.release(&task);
         task.seq = None;
-        task.pooled.iter_mut().for_each(Pooled::restart);
+        task.pooled.iter_mut().for_each(EmbeddingTask::restart);
         task.job.receipt.borrow_mut().n_preempted += 1;
         self.metrics.preemptions.fetch_add(1, Relaxed);
         self.queue.push(task);
@@ -160,7 +160,7 @@ impl Core {
             return self.preempt(victim);
         }
         let task = self.running.remove(victim);
-        self.fail(&task, Failure::Engine(error.to_string()));
+        self.fail(&task, JobFailure::Engine(error.to_string()));
         self.release(&task);
     }
 }

@@ -3,23 +3,23 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use millrace_runtime::speculate::{Walk, follow};
+use millrace_runtime::speculate::{DraftOutcome, follow};
 use millrace_runtime::{Error, SeqId};
 
-use super::Core;
+use super::SchedulerCore;
 use super::pass::settle;
-use crate::scheduler::batch::Part;
-use crate::scheduler::job::{DraftCounts, Failure};
+use crate::scheduler::batch::BatchPart;
+use crate::scheduler::job::{DraftCounts, JobFailure};
 
 /// Drafts that a pass checks at most, for all its answers together: every one takes a row of logits, and a pass that
 /// wide is bound by its work and not by the reading of weights.
 pub const MAX_PASS_DRAFTS: usize = 64;
 
-impl Core {
+impl SchedulerCore {
     /// Drafts behind the tokens of a pass. None beside prompts, whose rows make the pass wide anyway and whose time
     /// would tell nothing about drafts; none for a suspect; and no more than there is room for besides what the
     /// answers need, so that nobody gives way to a draft.
-    pub(super) fn draft(&mut self, parts: &mut [Part]) {
+    pub(super) fn draft(&mut self, parts: &mut [BatchPart]) {
         self.drafted.clear();
         self.drafted.resize(parts.len(), Vec::new());
         if self.speculator.is_none() || self.drafts_failed || !self.decodes(parts) {
@@ -42,12 +42,12 @@ impl Core {
     }
 
     /// Whether all that a pass does is to write.
-    pub(super) fn decodes(&self, parts: &[Part]) -> bool {
-        let writes = |part: &Part| !part.reads && !self.running[part.task].is_suspect;
+    pub(super) fn decodes(&self, parts: &[BatchPart]) -> bool {
+        let writes = |part: &BatchPart| !part.reads && !self.running[part.task].is_suspect;
         parts.iter().all(writes)
     }
 
-    fn draft_for(&mut self, parts: &mut [Part], i: usize, most: usize) -> Result<(), Error> {
+    fn draft_for(&mut self, parts: &mut [BatchPart], i: usize, most: usize) -> Result<(), Error> {
         let before = self.engines_ns();
         let task = &self.running[parts[i].task];
         let (Some(speculator), Some(seq)) = (&mut self.speculator, task.seq) else {
@@ -72,7 +72,7 @@ impl Core {
     }
 
     /// A draft model that fails must not fail the answers it was to speed up: they go on without, and it is said.
-    fn give_drafts_up(&mut self, parts: &mut [Part], error: &Error) {
+    fn give_drafts_up(&mut self, parts: &mut [BatchPart], error: &Error) {
         self.drafts_failed = true;
         self.metrics.draft_failures.fetch_add(1, Relaxed);
         let model = self.engine.model().name();
@@ -89,7 +89,7 @@ impl Core {
 
     /// Has an answer draw from the rows of its token and its drafts, which are those of item `i` of the pass, as long
     /// as it draws what was drafted. Returns how many tokens it drew.
-    pub(super) fn check_drafts(&mut self, part: &Part, i: usize) -> usize {
+    pub(super) fn check_drafts(&mut self, part: &BatchPart, i: usize) -> usize {
         let task = &mut self.running[part.task];
         let (Some(speculator), Some(seq)) = (&mut self.speculator, task.seq) else {
             return 0;
@@ -104,14 +104,18 @@ impl Core {
         });
         // One whose row could not be used has failed and is dropped before the next pass.
         let n_accepted = followed.unwrap_or(0);
-        let walk = Walk {
+        let walk = DraftOutcome {
             n_before,
             n_drawn,
             n_accepted,
         };
         let cut = speculator.settle(&mut *self.engine, seq, &mut task.turn, walk);
         if let Err(error) = cut {
-            let _ = settle(&self.metrics, task, Err(Failure::Engine(error.to_string())));
+            let _ = settle(
+                &self.metrics,
+                task,
+                Err(JobFailure::Engine(error.to_string())),
+            );
         }
         let counted = DraftCounts {
             n_drafted: part.n_drafts,

@@ -4,15 +4,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use millrace_runtime::speculate::clock_ns;
-use millrace_runtime::{BatchItem, Counters, Error, Finish, LogitsFor};
+use millrace_runtime::{BatchItem, EngineCounters, Error, Finish, LogitsFor};
 
-use super::Core;
+use super::SchedulerCore;
 use crate::scheduler::ModelMetrics;
-use crate::scheduler::batch::{Part, compose};
-use crate::scheduler::job::{Event, Failure, PassRecord};
-use crate::scheduler::task::Task;
+use crate::scheduler::batch::{BatchPart, compose};
+use crate::scheduler::job::{JobEvent, JobFailure, PassRecord};
+use crate::scheduler::task::AnswerTask;
 
-impl Core {
+impl SchedulerCore {
     /// Runs a pass; false if there is nothing to run.
     pub(super) fn pass(&mut self) -> bool {
         loop {
@@ -46,12 +46,12 @@ impl Core {
         }
     }
 
-    fn n_held(&self, part: &Part) -> usize {
+    fn n_held(&self, part: &BatchPart) -> usize {
         let seq = self.running[part.task].seq;
         seq.and_then(|seq| self.engine.len(seq).ok()).unwrap_or(0)
     }
 
-    fn run(&mut self, parts: &[Part]) -> Result<(), Error> {
+    fn run(&mut self, parts: &[BatchPart]) -> Result<(), Error> {
         let items = parts
             .iter()
             .zip(&self.drafted)
@@ -76,8 +76,8 @@ impl Core {
     }
 
     /// Counts a pass, and shares its time out by tokens.
-    fn account(&mut self, parts: &[Part], before: Counters, took: Duration) {
-        let n_tokens: usize = parts.iter().map(Part::n_rows).sum();
+    fn account(&mut self, parts: &[BatchPart], before: EngineCounters, took: Duration) {
+        let n_tokens: usize = parts.iter().map(BatchPart::n_rows).sum();
         let n_read: usize = parts
             .iter()
             .filter(|part| part.reads)
@@ -103,7 +103,7 @@ impl Core {
 
     /// Gives every task its rows of logits, and begins the siblings of those that have read their prompt. Returns how
     /// many tokens were drawn.
-    fn hand_out(&mut self, parts: &[Part]) -> usize {
+    fn hand_out(&mut self, parts: &[BatchPart]) -> usize {
         let (mut begun, mut n_drawn) = (Vec::new(), 0);
         for (i, part) in parts.iter().enumerate() {
             let task = &mut self.running[part.task];
@@ -113,7 +113,7 @@ impl Core {
             let read_prompt = task.turn.reads_prompt();
             task.turn.fed(part.n_tokens);
             if read_prompt && task.job.progress && task.choice == 0 {
-                task.job.tell(Event::Prefill {
+                task.job.tell(JobEvent::Prefill {
                     done: task
                         .job
                         .prompt
@@ -126,10 +126,10 @@ impl Core {
                 pooled.push(self.output.state(i));
                 if wants_logits {
                     let taken = pooled.finish().map(|vector| {
-                        task.job.tell(Event::Embedding(vector));
+                        task.job.tell(JobEvent::Embedding(vector));
                         task.turn.end(Finish::Stop);
                     });
-                    let taken = taken.map_err(Failure::Engine);
+                    let taken = taken.map_err(JobFailure::Engine);
                     usable(&self.metrics, task, taken);
                 }
                 continue;
@@ -169,10 +169,10 @@ impl Core {
 
     /// A step failed amid its work. One task alone is its cause, and ends; of several, each must show by
     /// itself that it is not. Sequences go back to where they were.
-    fn isolate(&mut self, parts: &[Part], lengths: &[usize], error: &Error) {
+    fn isolate(&mut self, parts: &[BatchPart], lengths: &[usize], error: &Error) {
         if let [only] = parts {
             let task = self.running.remove(only.task);
-            self.fail(&task, Failure::Engine(error.to_string()));
+            self.fail(&task, JobFailure::Engine(error.to_string()));
             return self.release(&task);
         }
         let mut lost = Vec::new();
@@ -193,14 +193,14 @@ impl Core {
 }
 
 /// Ends the job of a task whose row could not be used; what was taken if it could.
-fn usable<T>(metrics: &ModelMetrics, task: &Task, taken: Result<T, Failure>) -> Option<T> {
+fn usable<T>(metrics: &ModelMetrics, task: &AnswerTask, taken: Result<T, JobFailure>) -> Option<T> {
     let failure = match taken {
         Ok(taken) => return Some(taken),
         Err(failure) => failure,
     };
     if !task.job.is_dead.replace(true) {
         metrics.failed.fetch_add(1, Relaxed);
-        task.job.tell(Event::Failed(failure));
+        task.job.tell(JobEvent::Failed(failure));
     }
     None
 }
@@ -208,8 +208,8 @@ fn usable<T>(metrics: &ModelMetrics, task: &Task, taken: Result<T, Failure>) -> 
 /// What follows a token: times, or the end of the job if the row could not be used, and then `None`.
 pub(super) fn settle(
     metrics: &ModelMetrics,
-    task: &mut Task,
-    taken: Result<Option<u32>, Failure>,
+    task: &mut AnswerTask,
+    taken: Result<Option<u32>, JobFailure>,
 ) -> Option<Option<u32>> {
     let now = Instant::now();
     let drawn = usable(metrics, task, taken)?;

@@ -1,6 +1,6 @@
 //! `value.name`, `value[key]` and `value[from:to:step]`.
 
-use super::fault::{self, Fault, Res};
+use super::fault::{self, Res, TemplateFault};
 use super::methods;
 use super::value::{Object, Value};
 use std::rc::Rc;
@@ -166,7 +166,9 @@ pub(crate) fn slice(value: &Value, parts: [Option<Value>; 3]) -> Res<Value> {
         Some(value) => match value.as_int() {
             Some(n) => Ok(Some(n)),
             None if value.is_undefined() => Err(value.undefined_fault()),
-            None => Err(Fault::type_error("slice indices must be integers or None")),
+            None => Err(TemplateFault::type_error(
+                "slice indices must be integers or None",
+            )),
         },
     };
     if value.is_undefined() {
@@ -175,7 +177,7 @@ pub(crate) fn slice(value: &Value, parts: [Option<Value>; 3]) -> Res<Value> {
     let (from, to, step) = (number(&from)?, number(&to)?, number(&step)?);
     let step = step.unwrap_or(1);
     if step == 0 {
-        return Err(Fault::value_error("slice step cannot be zero"));
+        return Err(TemplateFault::value_error("slice step cannot be zero"));
     }
     match value {
         Value::Str(text) => {
@@ -195,7 +197,7 @@ pub(crate) fn slice(value: &Value, parts: [Option<Value>; 3]) -> Res<Value> {
                 step: range.step * step,
             }))
         }
-        other => Err(Fault::type_error(format!(
+        other => Err(TemplateFault::type_error(format!(
             "'{}' object has no slices",
             other.type_name()
         ))),

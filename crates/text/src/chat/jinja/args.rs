@@ -1,6 +1,6 @@
 //! Arguments of calls.
 
-use super::fault::{Fault, Res};
+use super::fault::{Res, TemplateFault};
 use super::value::Value;
 use std::rc::Rc;
 
@@ -12,7 +12,7 @@ pub(crate) struct Args {
 }
 
 /// Arguments by the place of their parameter.
-pub(crate) struct Bound {
+pub(crate) struct BoundArgs {
     function: &'static str,
     values: Vec<Option<Value>>,
 }
@@ -26,10 +26,10 @@ impl Args {
         names: &[&str],
         n_needed: usize,
         n_unnamed: usize,
-    ) -> Res<Bound> {
+    ) -> Res<BoundArgs> {
         let n = self.positional.len();
         if n > names.len() {
-            return Err(Fault::type_error(format!(
+            return Err(TemplateFault::type_error(format!(
                 "{function} takes at most {} arguments, and {n} were given",
                 names.len()
             )));
@@ -41,24 +41,24 @@ impl Args {
             match place.filter(|at| *at >= n_unnamed) {
                 Some(at) if values[at].is_none() => values[at] = Some(value),
                 Some(_) => {
-                    return Err(Fault::type_error(format!(
+                    return Err(TemplateFault::type_error(format!(
                         "{function} got two values for the argument '{name}'"
                     )));
                 }
                 None => {
-                    return Err(Fault::type_error(format!(
+                    return Err(TemplateFault::type_error(format!(
                         "{function} takes no argument called '{name}'"
                     )));
                 }
             }
         }
         if let Some(at) = values[..n_needed].iter().position(Option::is_none) {
-            return Err(Fault::type_error(format!(
+            return Err(TemplateFault::type_error(format!(
                 "{function} needs the argument '{}'",
                 names[at]
             )));
         }
-        Ok(Bound { function, values })
+        Ok(BoundArgs { function, values })
     }
 
     /// The arguments of a method that takes none but by their place.
@@ -67,7 +67,7 @@ impl Args {
         function: &'static str,
         names: &[&str],
         n_needed: usize,
-    ) -> Res<Bound> {
+    ) -> Res<BoundArgs> {
         self.bind(function, names, n_needed, names.len())
     }
 
@@ -77,7 +77,7 @@ impl Args {
     }
 }
 
-impl Bound {
+impl BoundArgs {
     pub(crate) fn get(&self, at: usize) -> Option<&Value> {
         self.values[at].as_ref()
     }
@@ -91,11 +91,11 @@ impl Bound {
         self.values[at].take()
     }
 
-    fn wrong(&self, expected: &str, found: &Value) -> Fault {
+    fn wrong(&self, expected: &str, found: &Value) -> TemplateFault {
         if found.is_undefined() {
             return found.undefined_fault();
         }
-        Fault::type_error(format!(
+        TemplateFault::type_error(format!(
             "{} expected {expected}, found {}",
             self.function,
             found.type_name()

@@ -71,11 +71,11 @@ pub(crate) struct CallArgs {
 
 /// What is assigned to.
 #[derive(Debug)]
-pub(crate) enum Target {
+pub(crate) enum AssignTarget {
     Name(Rc<str>),
     /// `namespace.attribute`
     Attr(Rc<str>, Rc<str>),
-    Tuple(Vec<Target>),
+    Tuple(Vec<AssignTarget>),
 }
 
 #[derive(Debug)]
@@ -92,15 +92,15 @@ pub(crate) enum StmtKind {
     Print(Vec<Expr>),
     If(Vec<(Expr, Body)>, Body),
     For(Rc<ForLoop>),
-    Set(Target, Expr),
-    SetBlock(Target, Option<Expr>, Body),
+    Set(AssignTarget, Expr),
+    SetBlock(AssignTarget, Option<Expr>, Body),
     Macro(Rc<MacroDef>),
     /// A macro called with another one as its `caller`.
     CallBlock(Rc<MacroDef>, Expr),
     /// `generation`: a function of no arguments that is called at once.
     Generation(Rc<MacroDef>),
     FilterBlock(Expr, Body),
-    With(Vec<(Target, Expr)>, Body),
+    With(Vec<(AssignTarget, Expr)>, Body),
     AutoEscape(Expr, Body),
     Block(Rc<BlockDef>),
     Break,
@@ -111,7 +111,7 @@ pub(crate) enum StmtKind {
 
 #[derive(Debug)]
 pub(crate) struct ForLoop {
-    pub(crate) target: Target,
+    pub(crate) target: AssignTarget,
     pub(crate) iter: Expr,
     pub(crate) test: Option<Expr>,
     pub(crate) is_recursive: bool,

@@ -3,7 +3,7 @@
 use super::args::Args;
 use super::ast::{ForLoop, MacroDef};
 use super::dict::Dict;
-use super::fault::{self, Fault, Kind, Res};
+use super::fault::{self, FaultKind, Res, TemplateFault};
 use super::interp::Interp;
 use super::scope::Scope;
 use super::value::{Namespace, Object, Range, Value, depth_around};
@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 /// Functions that every template has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Function {
+pub(crate) enum BuiltinFunction {
     Range,
     Dict,
     DictFromKeys,
@@ -28,76 +28,78 @@ pub(crate) enum Function {
 /// What `range` may count: Jinja2's own bound.
 const MAX_RANGE: usize = 100_000;
 
-impl Function {
-    pub(crate) fn named(name: &str) -> Option<Function> {
+impl BuiltinFunction {
+    pub(crate) fn named(name: &str) -> Option<BuiltinFunction> {
         Some(match name {
-            "range" => Function::Range,
-            "dict" => Function::Dict,
-            "namespace" => Function::Namespace,
-            "cycler" => Function::Cycler,
-            "joiner" => Function::Joiner,
-            "lipsum" => Function::Lipsum,
-            "raise_exception" => Function::RaiseException,
-            "strftime_now" => Function::StrftimeNow,
+            "range" => BuiltinFunction::Range,
+            "dict" => BuiltinFunction::Dict,
+            "namespace" => BuiltinFunction::Namespace,
+            "cycler" => BuiltinFunction::Cycler,
+            "joiner" => BuiltinFunction::Joiner,
+            "lipsum" => BuiltinFunction::Lipsum,
+            "raise_exception" => BuiltinFunction::RaiseException,
+            "strftime_now" => BuiltinFunction::StrftimeNow,
             _ => return None,
         })
     }
 
     pub(crate) fn attribute(self, name: &str) -> Option<Value> {
-        (self == Function::Dict && name == "fromkeys")
-            .then(|| Value::object(Object::Function(Function::DictFromKeys)))
+        (self == BuiltinFunction::Dict && name == "fromkeys")
+            .then(|| Value::object(Object::Function(BuiltinFunction::DictFromKeys)))
     }
 
     fn call(self, interp: &Interp, mut args: Args) -> Res<Value> {
         match self {
-            Function::Range => range(args),
-            Function::Dict => Ok(Value::Dict(Rc::new(dict(args)?))),
-            Function::DictFromKeys => {
+            BuiltinFunction::Range => range(args),
+            BuiltinFunction::Dict => Ok(Value::Dict(Rc::new(dict(args)?))),
+            BuiltinFunction::DictFromKeys => {
                 let bound = args.bind_unnamed("fromkeys", &["keys", "value"], 1)?;
                 let keys = bound.get(0).map_or(Ok(Vec::new()), Value::iterate)?;
                 let value = bound.get(1).cloned().unwrap_or(Value::None);
                 let pairs = keys.into_iter().map(|key| (key, value.clone()));
                 Ok(Value::Dict(Rc::new(Dict::new(pairs)?)))
             }
-            Function::Namespace => {
+            BuiltinFunction::Namespace => {
                 let namespace = Namespace::default();
                 for (name, value) in dict(args)?.iter() {
                     let Value::Str(name) = name else {
-                        return Err(Fault::type_error("names in a namespace are strings"));
+                        return Err(TemplateFault::type_error(
+                            "names in a namespace are strings",
+                        ));
                     };
                     namespace.set(Rc::clone(&name.text), value.clone())?;
                 }
                 Ok(Value::object(Object::Namespace(namespace)))
             }
-            Function::Cycler => {
+            BuiltinFunction::Cycler => {
                 let items = std::mem::take(&mut args.positional);
                 args.none("cycler")?;
                 match items.is_empty() {
-                    true => Err(Fault::new(
-                        Kind::Template,
+                    true => Err(TemplateFault::new(
+                        FaultKind::Template,
                         "cycler needs at least one value",
                     )),
                     false => Ok(Value::object(Object::Cycler(items, Cell::new(0)))),
                 }
             }
-            Function::Joiner => {
+            BuiltinFunction::Joiner => {
                 let mut bound = args.bind("joiner", &["sep"], 0, 0)?;
                 let separator = bound.take(0).unwrap_or_else(|| Value::from(", "));
                 Ok(Value::object(Object::Joiner(separator, Cell::new(false))))
             }
-            Function::Lipsum => Err(Fault::new(
-                Kind::Template,
+            BuiltinFunction::Lipsum => Err(TemplateFault::new(
+                FaultKind::Template,
                 "lipsum writes another text each time, which no prompt should",
             )),
-            Function::RaiseException => {
+            BuiltinFunction::RaiseException => {
                 let bound = args.bind("raise_exception", &["message"], 1, 0)?;
                 let message = bound.get(0).map_or(Ok(String::new()), repr::to_str)?;
-                Err(Fault::new(Kind::Refused, message))
+                Err(TemplateFault::new(FaultKind::Refused, message))
             }
-            Function::StrftimeNow => {
+            BuiltinFunction::StrftimeNow => {
                 let bound = args.bind("strftime_now", &["format"], 1, 0)?;
                 let text = crate::chat::strftime::format(bound.str(0)?, interp.now);
-                text.map(Value::from).map_err(Fault::limit)
+                text.map(Value::from).map_err(TemplateFault::limit)
             }
         }
     }
@@ -114,12 +116,12 @@ fn range(args: Args) -> Res<Value> {
     // Nothing here comes near what 128 bits hold.
     let is_near = |n: i128| n.unsigned_abs() < 1 << 100;
     if step == 0 || ![start, stop, step].into_iter().all(is_near) {
-        return Err(Fault::value_error("range() arg 3 must not be zero"));
+        return Err(TemplateFault::value_error("range() arg 3 must not be zero"));
     }
     let range = Range { start, stop, step };
     if range.len() > MAX_RANGE {
-        return Err(Fault::new(
-            Kind::Arithmetic,
+        return Err(TemplateFault::new(
+            FaultKind::Arithmetic,
             format!("range too big: more than {MAX_RANGE} numbers"),
         ));
     }
@@ -129,7 +131,9 @@ fn range(args: Args) -> Res<Value> {
 /// `dict(values, **named)`: of a dictionary, or of pairs.
 fn dict(args: Args) -> Res<Dict> {
     if args.positional.len() > 1 {
-        return Err(Fault::type_error("dict expected at most 1 argument"));
+        return Err(TemplateFault::type_error(
+            "dict expected at most 1 argument",
+        ));
     }
     let mut pairs = Vec::new();
     match args.positional.first() {
@@ -138,7 +142,7 @@ fn dict(args: Args) -> Res<Dict> {
             for pair in other.iterate()? {
                 match <[Value; 2]>::try_from(pair.iterate()?) {
                     Ok([key, value]) => pairs.push((key, value)),
-                    Err(_) => return Err(Fault::value_error("dict needs pairs")),
+                    Err(_) => return Err(TemplateFault::value_error("dict needs pairs")),
                 }
             }
         }
@@ -243,7 +247,7 @@ impl Interp {
                 return Err(callee.undefined_fault());
             }
             let name = callee.type_name();
-            return Err(Fault::type_error(format!(
+            return Err(TemplateFault::type_error(format!(
                 "'{name}' object is not callable"
             )));
         };
@@ -261,7 +265,7 @@ impl Interp {
             Object::Loop(state) => {
                 let bound = args.bind("loop", &["iterable"], 1, 0)?;
                 if !state.def.is_recursive {
-                    return Err(Fault::type_error(
+                    return Err(TemplateFault::type_error(
                         "the loop must have the 'recursive' marker to be called recursively",
                     ));
                 }
@@ -276,7 +280,7 @@ impl Interp {
             }
             Object::Namespace(_) | Object::Cycler(..) | Object::Template(_) => {
                 let name = callee.type_name();
-                Err(Fault::type_error(format!(
+                Err(TemplateFault::type_error(format!(
                     "'{name}' object is not callable"
                 )))
             }
@@ -292,7 +296,7 @@ impl Interp {
                 let values = std::mem::take(&mut args.positional);
                 args.none("cycle")?;
                 match values.len() {
-                    0 => Err(Fault::type_error("no items for cycling given")),
+                    0 => Err(TemplateFault::type_error("no items for cycling given")),
                     n => Ok(values[state.at.get() % n].clone()),
                 }
             }
@@ -312,7 +316,9 @@ impl Interp {
                 at.set(0);
                 Ok(Value::None)
             }
-            _ => Err(Fault::type_error(format!("it has no method '{name}'"))),
+            _ => Err(TemplateFault::type_error(format!(
+                "it has no method '{name}'"
+            ))),
         }
     }
 
@@ -353,7 +359,7 @@ impl Interp {
             let kwargs = Value::Dict(Rc::new(Dict::new(pairs)?));
             scope.set(&Rc::from("kwargs"), kwargs);
         } else if let Some((name, _)) = named.first() {
-            return Err(Fault::type_error(format!(
+            return Err(TemplateFault::type_error(format!(
                 "macro '{title}' takes no keyword argument '{name}'"
             )));
         }
@@ -361,7 +367,7 @@ impl Interp {
         if def.takes_more {
             scope.set(&Rc::from("varargs"), Value::tuple(more)?);
         } else if !more.is_empty() {
-            return Err(Fault::type_error(format!(
+            return Err(TemplateFault::type_error(format!(
                 "macro '{title}' takes not more than {} argument(s)",
                 def.params.len()
             )));

@@ -1,7 +1,7 @@
 //! What is seen in a tree before it runs: filters and tests that are not there, and the special names
 //! that the body of a macro uses.
 
-use super::ast::{Body, CallArgs, Expr, ExprKind, MacroDef, Stmt, StmtKind, Target};
+use super::ast::{AssignTarget, Body, CallArgs, Expr, ExprKind, MacroDef, Stmt, StmtKind};
 use super::lexer::SyntaxFault;
 use super::{filters, predicates};
 use std::rc::Rc;
@@ -148,7 +148,7 @@ pub(super) fn macro_def(
     defaults: Vec<Expr>,
     body: Body,
 ) -> Result<MacroDef, &'static str> {
-    let mut uses = Uses {
+    let mut uses = SpecialNames {
         wanted: vec!["caller", "kwargs", "varargs"],
         read: Vec::new(),
     };
@@ -170,12 +170,12 @@ pub(super) fn macro_def(
 }
 
 /// Special names that are read before anything is assigned to them.
-struct Uses {
+struct SpecialNames {
     wanted: Vec<&'static str>,
     read: Vec<&'static str>,
 }
 
-impl Uses {
+impl SpecialNames {
     fn body(&mut self, body: &Body) {
         body.iter().for_each(|stmt| self.stmt(stmt));
     }
@@ -188,11 +188,11 @@ impl Uses {
         expr.each_child(&mut |child| self.expr(child));
     }
 
-    fn assign(&mut self, target: &Target) {
+    fn assign(&mut self, target: &AssignTarget) {
         match target {
-            Target::Name(name) => self.wanted.retain(|wanted| *wanted != &**name),
-            Target::Attr(..) => {}
-            Target::Tuple(all) => all.iter().for_each(|target| self.assign(target)),
+            AssignTarget::Name(name) => self.wanted.retain(|wanted| *wanted != &**name),
+            AssignTarget::Attr(..) => {}
+            AssignTarget::Tuple(all) => all.iter().for_each(|target| self.assign(target)),
         }
     }
 

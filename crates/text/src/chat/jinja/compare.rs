@@ -1,6 +1,6 @@
 //! Equality, order and hashes of values, as Python has them.
 
-use super::fault::{self, Fault, Res};
+use super::fault::{self, Res, TemplateFault};
 use super::value::{Object, Value, ViewKind};
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
@@ -109,7 +109,7 @@ pub(crate) fn order(a: &Value, b: &Value, op: &str) -> Res<Option<Ordering>> {
         }
         (Value::Undefined(_), _) => Err(a.undefined_fault()),
         (_, Value::Undefined(_)) => Err(b.undefined_fault()),
-        _ => Err(Fault::type_error(format!(
+        _ => Err(TemplateFault::type_error(format!(
             "'{op}' not supported between instances of '{}' and '{}'",
             a.type_name(),
             b.type_name()
@@ -146,10 +146,10 @@ pub(crate) fn contains(container: &Value, item: &Value) -> Res<bool> {
                 fault::spend(text.text.len() / 64)?;
                 Ok(text.text.contains(&*part.text))
             }
-            Value::Undefined(_) => Err(Fault::type_error(
+            Value::Undefined(_) => Err(TemplateFault::type_error(
                 "'in <string>' requires string as left operand, not Undefined",
             )),
-            other => Err(Fault::type_error(format!(
+            other => Err(TemplateFault::type_error(format!(
                 "'in <string>' requires string as left operand, not {}",
                 other.type_name()
             ))),
@@ -167,7 +167,7 @@ pub(crate) fn contains(container: &Value, item: &Value) -> Res<bool> {
                 .any(|known| is_same(known, item) || equal(known, item)))
         }
         Value::None | Value::Bool(_) | Value::Int(_) | Value::Float(_) => {
-            Err(Fault::type_error(format!(
+            Err(TemplateFault::type_error(format!(
                 "argument of type '{}' is not iterable",
                 container.type_name()
             )))
@@ -189,25 +189,25 @@ pub(crate) fn contains(container: &Value, item: &Value) -> Res<bool> {
 
 /// A value that can be the key of a dictionary.
 #[derive(Clone, Debug)]
-pub(crate) struct Key(Value);
+pub(crate) struct DictKey(Value);
 
-impl Key {
-    pub(crate) fn new(value: Value) -> Res<Key> {
+impl DictKey {
+    pub(crate) fn new(value: Value) -> Res<DictKey> {
         fault::spend(1)?;
         let is_hashable = match &value {
             Value::List(_) | Value::Dict(_) => false,
             Value::View(kind, _) => *kind == ViewKind::Values,
             Value::Tuple(list) => {
                 for item in &list.items {
-                    Key::new(item.clone())?;
+                    DictKey::new(item.clone())?;
                 }
                 true
             }
             _ => true,
         };
         match is_hashable {
-            true => Ok(Key(value)),
-            false => Err(Fault::type_error(format!(
+            true => Ok(DictKey(value)),
+            false => Err(TemplateFault::type_error(format!(
                 "unhashable type: '{}'",
                 value.type_name()
             ))),
@@ -219,15 +219,15 @@ impl Key {
     }
 }
 
-impl PartialEq for Key {
-    fn eq(&self, other: &Key) -> bool {
+impl PartialEq for DictKey {
+    fn eq(&self, other: &DictKey) -> bool {
         equal(&self.0, &other.0)
     }
 }
 
-impl Eq for Key {}
+impl Eq for DictKey {}
 
-impl Hash for Key {
+impl Hash for DictKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         hash(&self.0, state);
     }

@@ -1,6 +1,6 @@
 //! Dictionaries, in the order of insertion.
 
-use super::compare::{Key, equal};
+use super::compare::{DictKey, equal};
 use super::fault::Res;
 use super::value::{Value, depth_around};
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ const INDEX_FROM: usize = 9;
 #[derive(Default)]
 pub(crate) struct Dict {
     entries: Vec<(Value, Value)>,
-    index: HashMap<Key, usize>,
+    index: HashMap<DictKey, usize>,
     depth: u32,
 }
 
@@ -28,7 +28,7 @@ impl Dict {
     }
 
     fn insert(&mut self, key: Value, value: Value) -> Res<()> {
-        let hashed = Key::new(key.clone())?;
+        let hashed = DictKey::new(key.clone())?;
         match self.place(&hashed) {
             Some(at) => self.entries[at].1 = value,
             None => {
@@ -37,7 +37,7 @@ impl Dict {
                 let n = self.entries.len();
                 if n == INDEX_FROM {
                     let keys = self.entries.iter().enumerate();
-                    let keys = keys.map(|(at, (key, _))| Ok((Key::new(key.clone())?, at)));
+                    let keys = keys.map(|(at, (key, _))| Ok((DictKey::new(key.clone())?, at)));
                     self.index = keys.collect::<Res<_>>()?;
                 } else if n > INDEX_FROM {
                     self.index.insert(hashed, n - 1);
@@ -47,7 +47,7 @@ impl Dict {
         Ok(())
     }
 
-    fn place(&self, key: &Key) -> Option<usize> {
+    fn place(&self, key: &DictKey) -> Option<usize> {
         match self.index.is_empty() {
             true => self
                 .entries
@@ -59,7 +59,7 @@ impl Dict {
 
     /// The value of a key; an error if nothing like it can be a key.
     pub(crate) fn get(&self, key: &Value) -> Res<Option<&Value>> {
-        let key = Key::new(key.clone())?;
+        let key = DictKey::new(key.clone())?;
         Ok(self.place(&key).map(|at| &self.entries[at].1))
     }
 

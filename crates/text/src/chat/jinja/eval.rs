@@ -2,9 +2,9 @@
 
 use super::args::Args;
 use super::ast::{CallArgs, CompareOp, Expr, ExprKind};
-use super::call::Function;
+use super::call::BuiltinFunction;
 use super::dict::Dict;
-use super::fault::{self, Fault, Kind, Res};
+use super::fault::{self, FaultKind, Res, TemplateFault};
 use super::interp::Interp;
 use super::markup::escaped;
 use super::scope::Scope;
@@ -97,8 +97,8 @@ impl Interp {
                 }
                 Ok(Value::Dict(Rc::new(Dict::new(values)?)))
             }
-            _ => Err(Fault::new(
-                Kind::Template,
+            _ => Err(TemplateFault::new(
+                FaultKind::Template,
                 "a slice stands only in brackets",
             )),
         }
@@ -112,7 +112,7 @@ impl Interp {
         if let Some(value) = scope.get(name) {
             return value;
         }
-        if let Some(function) = Function::named(name) {
+        if let Some(function) = BuiltinFunction::named(name) {
             return Value::object(Object::Function(function));
         }
         match &**name {
@@ -185,14 +185,16 @@ impl Interp {
         }
         if let Some(more) = &args.more_named {
             let Value::Dict(dict) = self.eval(more, scope)? else {
-                return Err(Fault::type_error("argument after ** must be a mapping"));
+                return Err(TemplateFault::type_error(
+                    "argument after ** must be a mapping",
+                ));
             };
             for (name, value) in dict.iter() {
                 let Value::Str(name) = name else {
-                    return Err(Fault::type_error("keywords must be strings"));
+                    return Err(TemplateFault::type_error("keywords must be strings"));
                 };
                 if values.named.iter().any(|(known, _)| *known == name.text) {
-                    return Err(Fault::type_error(format!(
+                    return Err(TemplateFault::type_error(format!(
                         "got multiple values for keyword argument '{}'",
                         name.text
                     )));
@@ -211,7 +213,10 @@ impl Interp {
         scope: &Rc<Scope>,
     ) -> Res<Value> {
         let ExprKind::Call(callee, args) = &call.kind else {
-            return Err(Fault::new(Kind::Template, "a call block needs a call"));
+            return Err(TemplateFault::new(
+                FaultKind::Template,
+                "a call block needs a call",
+            ));
         };
         let callee = self.eval(callee, scope)?;
         let mut args = self.eval_args(args, scope)?;

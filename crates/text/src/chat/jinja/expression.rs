@@ -2,7 +2,7 @@
 
 use super::ast::{BinaryOp, CompareOp, Expr, ExprKind};
 use super::lexer::Token;
-use super::parser::{Parsed, Parser};
+use super::parser::{ParseResult, TemplateParser};
 use super::value::Value;
 
 /// Names that end a tuple where a value might follow.
@@ -14,18 +14,22 @@ fn ends_tuple(token: &Token, words: &[&str]) -> bool {
     }
 }
 
-impl Parser {
+impl TemplateParser {
     pub(super) fn expr(&self, kind: ExprKind, line: u32) -> Expr {
         Expr { kind, line }
     }
 
     /// An expression, or several with commas between, which are a tuple.
-    pub(super) fn tuple(&mut self, with_condition: bool) -> Parsed<Expr> {
+    pub(super) fn tuple(&mut self, with_condition: bool) -> ParseResult<Expr> {
         self.tuple_before(with_condition, &[])
     }
 
     /// The same, up to one of some words.
-    pub(super) fn tuple_before(&mut self, with_condition: bool, words: &[&str]) -> Parsed<Expr> {
+    pub(super) fn tuple_before(
+        &mut self,
+        with_condition: bool,
+        words: &[&str],
+    ) -> ParseResult<Expr> {
         let line = self.line();
         let mut items = Vec::new();
         let mut is_tuple = false;
@@ -38,7 +42,7 @@ impl Parser {
             }
             items.push(match with_condition {
                 true => self.expression()?,
-                false => self.deeper(Parser::or)?,
+                false => self.deeper(TemplateParser::or)?,
             });
             if !self.is_op(",") {
                 break;
@@ -56,18 +60,18 @@ impl Parser {
     }
 
     /// One expression.
-    pub(super) fn expression(&mut self) -> Parsed<Expr> {
-        self.deeper(Parser::condition)
+    pub(super) fn expression(&mut self) -> ParseResult<Expr> {
+        self.deeper(TemplateParser::condition)
     }
 
-    fn condition(&mut self) -> Parsed<Expr> {
+    fn condition(&mut self) -> ParseResult<Expr> {
         let mut value = self.or()?;
         while self.is_name("if") {
             let line = self.line();
             self.next();
             let test = self.or()?;
             let otherwise = match self.skip_name("else") {
-                true => Some(Box::new(self.deeper(Parser::condition)?)),
+                true => Some(Box::new(self.deeper(TemplateParser::condition)?)),
                 false => None,
             };
             value = self.expr(ExprKind::Cond(Box::new([test, value]), otherwise), line);
@@ -75,7 +79,7 @@ impl Parser {
         Ok(value)
     }
 
-    fn or(&mut self) -> Parsed<Expr> {
+    fn or(&mut self) -> ParseResult<Expr> {
         let mut left = self.and()?;
         while self.is_name("or") {
             let line = self.line();
@@ -86,7 +90,7 @@ impl Parser {
         Ok(left)
     }
 
-    fn and(&mut self) -> Parsed<Expr> {
+    fn and(&mut self) -> ParseResult<Expr> {
         let mut left = self.not()?;
         while self.is_name("and") {
             let line = self.line();
@@ -97,13 +101,13 @@ impl Parser {
         Ok(left)
     }
 
-    fn not(&mut self) -> Parsed<Expr> {
+    fn not(&mut self) -> ParseResult<Expr> {
         if !self.is_name("not") {
             return self.compare();
         }
         let line = self.line();
         self.next();
-        let value = self.deeper(Parser::not)?;
+        let value = self.deeper(TemplateParser::not)?;
         Ok(self.expr(ExprKind::Not(Box::new(value)), line))
     }
 
@@ -129,7 +133,7 @@ impl Parser {
         Some(op)
     }
 
-    fn compare(&mut self) -> Parsed<Expr> {
+    fn compare(&mut self) -> ParseResult<Expr> {
         let line = self.line();
         let first = self.sum()?;
         let mut rest = Vec::new();
@@ -145,8 +149,8 @@ impl Parser {
     fn binary(
         &mut self,
         ops: &[(&str, BinaryOp)],
-        operand: fn(&mut Parser) -> Parsed<Expr>,
-    ) -> Parsed<Expr> {
+        operand: fn(&mut TemplateParser) -> ParseResult<Expr>,
+    ) -> ParseResult<Expr> {
         let mut left = operand(self)?;
         while let Some((_, op)) = ops.iter().find(|(text, _)| self.is_op(text)) {
             let line = self.line();
@@ -157,12 +161,12 @@ impl Parser {
         Ok(left)
     }
 
-    fn sum(&mut self) -> Parsed<Expr> {
+    fn sum(&mut self) -> ParseResult<Expr> {
         let ops = [("+", BinaryOp::Add), ("-", BinaryOp::Sub)];
-        self.binary(&ops, Parser::concat)
+        self.binary(&ops, TemplateParser::concat)
     }
 
-    fn concat(&mut self) -> Parsed<Expr> {
+    fn concat(&mut self) -> ParseResult<Expr> {
         let line = self.line();
         let first = self.product()?;
         if !self.is_op("~") {
@@ -175,21 +179,21 @@ impl Parser {
         Ok(self.expr(ExprKind::Concat(all), line))
     }
 
-    fn product(&mut self) -> Parsed<Expr> {
+    fn product(&mut self) -> ParseResult<Expr> {
         let ops = [
             ("*", BinaryOp::Mul),
             ("/", BinaryOp::Div),
             ("//", BinaryOp::FloorDiv),
             ("%", BinaryOp::Mod),
         ];
-        self.binary(&ops, Parser::power)
+        self.binary(&ops, TemplateParser::power)
     }
 
-    fn power(&mut self) -> Parsed<Expr> {
+    fn power(&mut self) -> ParseResult<Expr> {
         self.binary(&[("**", BinaryOp::Pow)], |parser| parser.unary(true))
     }
 
-    fn unary(&mut self, with_filter: bool) -> Parsed<Expr> {
+    fn unary(&mut self, with_filter: bool) -> ParseResult<Expr> {
         let line = self.line();
         let is_neg = self.is_op("-");
         let value = if is_neg || self.is_op("+") {
@@ -211,7 +215,7 @@ impl Parser {
         }
     }
 
-    pub(super) fn primary(&mut self) -> Parsed<Expr> {
+    pub(super) fn primary(&mut self) -> ParseResult<Expr> {
         let line = self.line();
         let token = self.peek().clone();
         let kind = match token {
@@ -242,7 +246,7 @@ impl Parser {
         Ok(self.expr(kind, line))
     }
 
-    fn parenthesized(&mut self) -> Parsed<Expr> {
+    fn parenthesized(&mut self) -> ParseResult<Expr> {
         let line = self.line();
         self.next();
         if self.skip_op(")") {
@@ -253,7 +257,7 @@ impl Parser {
         Ok(inside)
     }
 
-    fn list(&mut self) -> Parsed<Expr> {
+    fn list(&mut self) -> ParseResult<Expr> {
         let line = self.line();
         self.next();
         let mut items = Vec::new();
@@ -270,7 +274,7 @@ impl Parser {
         Ok(self.expr(ExprKind::List(items), line))
     }
 
-    fn dict(&mut self) -> Parsed<Expr> {
+    fn dict(&mut self) -> ParseResult<Expr> {
         let line = self.line();
         self.next();
         let mut items = Vec::new();
@@ -289,7 +293,7 @@ impl Parser {
         Ok(self.expr(ExprKind::Dict(items), line))
     }
 
-    pub(super) fn postfix(&mut self, mut value: Expr) -> Parsed<Expr> {
+    pub(super) fn postfix(&mut self, mut value: Expr) -> ParseResult<Expr> {
         loop {
             value = match self.peek() {
                 Token::Op(".") => self.field(value)?,
@@ -300,7 +304,7 @@ impl Parser {
         }
     }
 
-    fn filter_expr(&mut self, mut value: Expr) -> Parsed<Expr> {
+    fn filter_expr(&mut self, mut value: Expr) -> ParseResult<Expr> {
         loop {
             value = match self.peek() {
                 Token::Op("|") => {
@@ -314,13 +318,13 @@ impl Parser {
         }
     }
 
-    fn call(&mut self, callee: Expr) -> Parsed<Expr> {
+    fn call(&mut self, callee: Expr) -> ParseResult<Expr> {
         let line = self.line();
         let args = self.call_args()?;
         Ok(self.expr(ExprKind::Call(Box::new(callee), Box::new(args)), line))
     }
 
-    fn field(&mut self, object: Expr) -> Parsed<Expr> {
+    fn field(&mut self, object: Expr) -> ParseResult<Expr> {
         let line = self.line();
         self.next();
         match self.peek().clone() {
@@ -337,7 +341,7 @@ impl Parser {
         }
     }
 
-    fn item(&mut self, object: Expr) -> Parsed<Expr> {
+    fn item(&mut self, object: Expr) -> ParseResult<Expr> {
         let line = self.line();
         self.next();
         let mut keys = Vec::new();
@@ -355,7 +359,7 @@ impl Parser {
         Ok(self.expr(ExprKind::Item(Box::new([object, key])), line))
     }
 
-    fn subscript(&mut self) -> Parsed<Expr> {
+    fn subscript(&mut self) -> ParseResult<Expr> {
         let line = self.line();
         let mut parts: [Option<Expr>; 3] = [None, None, None];
         if !self.is_op(":") {

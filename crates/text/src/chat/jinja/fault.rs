@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 /// What kind of failure it is. Some filters answer to some of them, as Python's do to exceptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FaultKind {
     /// `TypeError`
     Type,
     /// `ValueError`
@@ -25,39 +25,39 @@ pub(crate) enum Kind {
 
 /// A failure with the line it happened in.
 #[derive(Clone, Debug)]
-pub(crate) struct Fault {
-    pub(crate) kind: Kind,
+pub(crate) struct TemplateFault {
+    pub(crate) kind: FaultKind,
     pub(crate) message: String,
     /// From 1; 0 until a node of the template has been left.
     pub(crate) line: u32,
 }
 
 /// What nearly everything here returns.
-pub(crate) type Res<T> = Result<T, Fault>;
+pub(crate) type Res<T> = Result<T, TemplateFault>;
 
-impl Fault {
-    pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Fault {
-        Fault {
+impl TemplateFault {
+    pub(crate) fn new(kind: FaultKind, message: impl Into<String>) -> TemplateFault {
+        TemplateFault {
             kind,
             message: message.into(),
             line: 0,
         }
     }
 
-    pub(crate) fn type_error(message: impl Into<String>) -> Fault {
-        Fault::new(Kind::Type, message)
+    pub(crate) fn type_error(message: impl Into<String>) -> TemplateFault {
+        TemplateFault::new(FaultKind::Type, message)
     }
 
-    pub(crate) fn value_error(message: impl Into<String>) -> Fault {
-        Fault::new(Kind::Value, message)
+    pub(crate) fn value_error(message: impl Into<String>) -> TemplateFault {
+        TemplateFault::new(FaultKind::Value, message)
     }
 
-    pub(crate) fn limit(message: impl Into<String>) -> Fault {
-        Fault::new(Kind::Limit, message)
+    pub(crate) fn limit(message: impl Into<String>) -> TemplateFault {
+        TemplateFault::new(FaultKind::Limit, message)
     }
 
     /// The failure with a line, unless a node further inside has given it one.
-    pub(crate) fn at(mut self, line: u32) -> Fault {
+    pub(crate) fn at(mut self, line: u32) -> TemplateFault {
         if self.line == 0 {
             self.line = line;
         }
@@ -66,7 +66,7 @@ impl Fault {
 
     /// Whether Python code would take it for `TypeError` or `ValueError`.
     pub(crate) fn is_type_or_value(&self) -> bool {
-        matches!(self.kind, Kind::Type | Kind::Value)
+        matches!(self.kind, FaultKind::Type | FaultKind::Value)
     }
 }
 
@@ -110,7 +110,7 @@ pub(crate) fn spend_quietly(steps: u64) -> bool {
 pub(crate) fn spend(steps: usize) -> Res<()> {
     match spend_quietly(steps as u64) {
         true => Ok(()),
-        false => Err(Fault::limit(format!(
+        false => Err(TemplateFault::limit(format!(
             "it does not come to an end within {} steps",
             ALLOWED.get()
         ))),
@@ -120,7 +120,7 @@ pub(crate) fn spend(steps: usize) -> Res<()> {
 /// Asks for a text of so many bytes, before it is made.
 pub(crate) fn text(n_bytes: usize) -> Res<()> {
     if n_bytes > TEXT_BYTES {
-        return Err(Fault::limit(format!(
+        return Err(TemplateFault::limit(format!(
             "it makes a text of {n_bytes} bytes, and at most {TEXT_BYTES} are allowed"
         )));
     }
@@ -130,7 +130,7 @@ pub(crate) fn text(n_bytes: usize) -> Res<()> {
 /// Asks for a list of so many values, before it is made.
 pub(crate) fn items(n: usize) -> Res<()> {
     if n > ITEMS {
-        return Err(Fault::limit(format!(
+        return Err(TemplateFault::limit(format!(
             "it makes a list of {n} values, and at most {ITEMS} are allowed"
         )));
     }
@@ -144,7 +144,7 @@ pub(crate) fn width(n: i128) -> Res<usize> {
             text(n)?;
             Ok(n)
         }
-        _ => Err(Fault::limit(format!(
+        _ => Err(TemplateFault::limit(format!(
             "it asks for {n} characters, and at most {TEXT_BYTES} are allowed"
         ))),
     }

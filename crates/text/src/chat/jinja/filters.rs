@@ -8,7 +8,7 @@ mod text;
 mod wrap;
 
 use super::args::Args;
-use super::fault::{Fault, Kind, Res};
+use super::fault::{FaultKind, Res, TemplateFault};
 use super::interp::Interp;
 use super::value::Value;
 use super::{json, repr};
@@ -97,17 +97,17 @@ pub(crate) fn call(interp: &mut Interp, name: &str, value: Value, args: Args) ->
             select::ordered(name, &value, args)
         }
         "join" => text::join(interp, &value, args),
-        "random" => Err(Fault::new(
-            Kind::Template,
+        "random" => Err(TemplateFault::new(
+            FaultKind::Template,
             "random picks another value each time, which no prompt should",
         )),
-        "urlize" => Err(Fault::new(
-            Kind::Template,
+        "urlize" => Err(TemplateFault::new(
+            FaultKind::Template,
             "urlize makes links of HTML, which is not known here",
         )),
         _ if is_known(name) => text::call(interp, name, &value, args),
-        other => Err(Fault::new(
-            Kind::Template,
+        other => Err(TemplateFault::new(
+            FaultKind::Template,
             format!("no filter is called \"{other}\""),
         )),
     }

@@ -1,8 +1,8 @@
 //! Statements.
 
-use super::ast::{BlockDef, Body, Expr, ForLoop, Stmt, StmtKind, Target};
+use super::ast::{AssignTarget, BlockDef, Body, Expr, ForLoop, Stmt, StmtKind};
 use super::call::{LoopState, Macro};
-use super::fault::{self, Fault, Kind, Res};
+use super::fault::{self, FaultKind, Res, TemplateFault};
 use super::markup::escaped;
 use super::repr;
 use super::scope::Scope;
@@ -16,7 +16,7 @@ const LEVELS: u32 = 2000;
 
 /// Where a statement leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flow {
+pub(crate) enum StatementFlow {
     Next,
     Break,
     Continue,
@@ -84,7 +84,7 @@ impl Interp {
     pub(super) fn enter(&mut self) -> Res<()> {
         fault::spend(1)?;
         if self.level == LEVELS {
-            return Err(Fault::limit(format!(
+            return Err(TemplateFault::limit(format!(
                 "its recursion goes deeper than {LEVELS} levels"
             )));
         }
@@ -98,7 +98,7 @@ impl Interp {
 
     fn write(&mut self, text: &str) -> Res<()> {
         if self.out.len() + text.len() > fault::TEXT_BYTES {
-            return Err(Fault::limit(format!(
+            return Err(TemplateFault::limit(format!(
                 "it writes more than {} bytes",
                 fault::TEXT_BYTES
             )));
@@ -126,7 +126,7 @@ impl Interp {
     fn print_text(&mut self, value: &Value) -> Res<()> {
         match value {
             Value::Str(text) => self.write(&text.text),
-            other => Err(Fault::type_error(format!(
+            other => Err(TemplateFault::type_error(format!(
                 "the block makes a value of type {}, and needs a text",
                 other.type_name()
             ))),
@@ -141,20 +141,20 @@ impl Interp {
         result.map(|()| Value::text(text, self.is_escaping))
     }
 
-    pub(crate) fn run(&mut self, body: &[Stmt], scope: &Rc<Scope>) -> Res<Flow> {
+    pub(crate) fn run(&mut self, body: &[Stmt], scope: &Rc<Scope>) -> Res<StatementFlow> {
         for stmt in body {
             self.enter()?;
             let flow = self.statement(stmt, scope);
             self.leave();
             match flow.map_err(|fault| fault.at(stmt.line))? {
-                Flow::Next => {}
+                StatementFlow::Next => {}
                 other => return Ok(other),
             }
         }
-        Ok(Flow::Next)
+        Ok(StatementFlow::Next)
     }
 
-    fn statement(&mut self, stmt: &Stmt, scope: &Rc<Scope>) -> Res<Flow> {
+    fn statement(&mut self, stmt: &Stmt, scope: &Rc<Scope>) -> Res<StatementFlow> {
         match &stmt.kind {
             StmtKind::Data(text) => self.write(text)?,
             StmtKind::Print(all) => {
@@ -195,20 +195,20 @@ impl Interp {
                 self.print_text(&value)?;
             }
             StmtKind::Load(what) => {
-                return Err(Fault::new(
-                    Kind::Template,
+                return Err(TemplateFault::new(
+                    FaultKind::Template,
                     format!("{what}: there are no other templates to load"),
                 ));
             }
-            StmtKind::Break => return Ok(Flow::Break),
-            StmtKind::Continue => return Ok(Flow::Continue),
+            StmtKind::Break => return Ok(StatementFlow::Break),
+            StmtKind::Continue => return Ok(StatementFlow::Continue),
             _ => return self.framed(stmt, scope),
         }
-        Ok(Flow::Next)
+        Ok(StatementFlow::Next)
     }
 
     /// Statements with variables of their own inside.
-    fn framed(&mut self, stmt: &Stmt, scope: &Rc<Scope>) -> Res<Flow> {
+    fn framed(&mut self, stmt: &Stmt, scope: &Rc<Scope>) -> Res<StatementFlow> {
         match &stmt.kind {
             StmtKind::With(values, body) => {
                 let inner = Scope::inside(scope);
@@ -227,19 +227,19 @@ impl Interp {
             }
             StmtKind::Generation(def) => {
                 self.run(&def.body, &Scope::inside(scope))?;
-                Ok(Flow::Next)
+                Ok(StatementFlow::Next)
             }
             StmtKind::CallBlock(def, call) => {
                 let (def, around) = (Rc::clone(def), Rc::clone(scope));
                 let caller = Value::object(Object::Macro(Macro { def, scope: around }));
                 let value = self.eval_call_block(call, caller, scope)?;
                 self.print_text(&value)?;
-                Ok(Flow::Next)
+                Ok(StatementFlow::Next)
             }
             StmtKind::Block(def) => {
                 if def.is_required {
                     let reason = format!("the block \"{}\" is required", def.name);
-                    return Err(Fault::new(Kind::Template, reason));
+                    return Err(TemplateFault::new(FaultKind::Template, reason));
                 }
                 // A block sees the template's variables, and those around it only if it says so.
                 let around = match def.is_scoped {
@@ -247,17 +247,17 @@ impl Interp {
                     false => scope.outermost(),
                 };
                 self.run(&def.body, &Scope::inside(&around))?;
-                Ok(Flow::Next)
+                Ok(StatementFlow::Next)
             }
-            _ => Ok(Flow::Next),
+            _ => Ok(StatementFlow::Next),
         }
     }
 
     /// The text of a block of the template.
     pub(super) fn block_text(&mut self, name: &str, scope: &Rc<Scope>) -> Res<Value> {
         let Some(def) = self.blocks.get(name).cloned() else {
-            return Err(Fault::new(
-                Kind::Undefined,
+            return Err(TemplateFault::new(
+                FaultKind::Undefined,
                 format!("there is no block called \"{name}\""),
             ));
         };
@@ -314,9 +314,9 @@ impl Interp {
             }
             inner.set(&Rc::from("loop"), state.clone());
             match self.run(&def.body, &inner)? {
-                Flow::Next => has_run = true,
-                Flow::Continue => {}
-                Flow::Break => break,
+                StatementFlow::Next => has_run = true,
+                StatementFlow::Continue => {}
+                StatementFlow::Break => break,
             }
         }
         if !has_run {
@@ -327,29 +327,29 @@ impl Interp {
 }
 
 /// Assigns to a name, to several, or to an attribute of a namespace.
-fn assign(target: &Target, value: Value, scope: &Rc<Scope>) -> Res<()> {
+fn assign(target: &AssignTarget, value: Value, scope: &Rc<Scope>) -> Res<()> {
     match target {
-        Target::Name(name) => scope.set(name, value),
-        Target::Attr(name, attr) => {
+        AssignTarget::Name(name) => scope.set(name, value),
+        AssignTarget::Attr(name, attr) => {
             let found = scope.get(name);
             let Some(Value::Object(object)) = found else {
-                return Err(Fault::new(
-                    Kind::Template,
+                return Err(TemplateFault::new(
+                    FaultKind::Template,
                     format!("cannot assign an attribute of '{name}': it is no namespace"),
                 ));
             };
             let Object::Namespace(namespace) = &*object else {
-                return Err(Fault::new(
-                    Kind::Template,
+                return Err(TemplateFault::new(
+                    FaultKind::Template,
                     format!("cannot assign an attribute of '{name}': it is no namespace"),
                 ));
             };
             namespace.set(Rc::clone(attr), value)?;
         }
-        Target::Tuple(targets) => {
+        AssignTarget::Tuple(targets) => {
             let values = value.iterate()?;
             if values.len() != targets.len() {
-                return Err(Fault::value_error(format!(
+                return Err(TemplateFault::value_error(format!(
                     "{} values for {} names",
                     values.len(),
                     targets.len()

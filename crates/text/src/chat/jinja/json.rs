@@ -1,15 +1,15 @@
 //! `tojson`: Python's `json.dumps`.
 
-use super::args::{Args, Bound};
+use super::args::{Args, BoundArgs};
 use super::compare::sorted;
-use super::fault::{self, Fault, Res};
+use super::fault::{self, Res, TemplateFault};
 use super::repr;
 use super::value::Value;
 use crate::chat::prompt::is_mark;
 use std::fmt::Write;
 
 /// The arguments of `json.dumps`.
-struct Style {
+struct JsonStyle {
     ensure_ascii: bool,
     /// What a level of nesting is indented by; `None` keeps everything on one line.
     indent: Option<String>,
@@ -21,21 +21,21 @@ struct Style {
 /// `tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`
 pub(crate) fn filter(value: &Value, args: Args) -> Res<Value> {
     let names = ["ensure_ascii", "indent", "separators", "sort_keys"];
-    let style = Style::new(&args.bind("tojson", &names, 0, 0)?)?;
+    let style = JsonStyle::new(&args.bind("tojson", &names, 0, 0)?)?;
     let mut out = String::new();
     style.write(value, 0, &mut out)?;
     Ok(Value::from(out))
 }
 
-fn not_json(value: &Value) -> Fault {
-    Fault::type_error(format!(
+fn not_json(value: &Value) -> TemplateFault {
+    TemplateFault::type_error(format!(
         "Object of type {} is not JSON serializable",
         value.type_name()
     ))
 }
 
-impl Style {
-    fn new(bound: &Bound) -> Res<Style> {
+impl JsonStyle {
+    fn new(bound: &BoundArgs) -> Res<JsonStyle> {
         let indent = match bound.given(1) {
             None => None,
             Some(Value::Str(text)) => Some(text.text.to_string()),
@@ -47,13 +47,13 @@ impl Style {
                 [Value::Str(item), Value::Str(key)] => {
                     Some((item.text.to_string(), key.text.to_string()))
                 }
-                _ => return Err(Fault::type_error("separators must be two strings")),
+                _ => return Err(TemplateFault::type_error("separators must be two strings")),
             },
         };
         let item = if indent.is_some() { "," } else { ", " };
         let (item_separator, key_separator) =
             separators.unwrap_or_else(|| (item.to_owned(), ": ".to_owned()));
-        Ok(Style {
+        Ok(JsonStyle {
             ensure_ascii: bound.is_true(0, false),
             indent,
             item_separator,
@@ -131,7 +131,7 @@ impl Style {
             Value::Str(text) => self.string(&text.text, out),
             other => {
                 let text = scalar(other).map_err(|_| {
-                    Fault::type_error(format!(
+                    TemplateFault::type_error(format!(
                         "keys must be str, int, float, bool or None, not {}",
                         key.type_name()
                     ))

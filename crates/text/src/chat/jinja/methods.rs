@@ -8,13 +8,13 @@ mod split;
 mod text;
 
 use super::args::Args;
-use super::fault::{Fault, Res};
+use super::fault::{Res, TemplateFault};
 use super::value::{Object, Value};
 
 pub(crate) use case::{capitalized, lowered};
 pub(crate) use search::replaced;
 pub(crate) use split::{lines, stripped};
-pub(crate) use text::{Side, is_lower, is_upper, padded};
+pub(crate) use text::{PadSide, is_lower, is_upper, padded};
 
 const STR: [&str; 47] = [
     "capitalize",
@@ -134,7 +134,7 @@ pub(crate) fn call(value: &Value, name: &str, args: Args) -> Res<Value> {
             containers::call(value, name, args)
         }
         Value::Bool(_) | Value::Int(_) | Value::Float(_) => numbers::call(value, name, args),
-        other => Err(Fault::type_error(format!(
+        other => Err(TemplateFault::type_error(format!(
             "'{}' object has no method '{name}'",
             other.type_name()
         ))),

@@ -1,7 +1,7 @@
 //! Arithmetic as Python has it.
 
 use super::ast::BinaryOp;
-use super::fault::{self, Fault, Kind, Res};
+use super::fault::{self, FaultKind, Res, TemplateFault};
 use super::markup::escaped;
 use super::printf;
 use super::value::{Text, Value};
@@ -21,12 +21,12 @@ impl BinaryOp {
     }
 }
 
-fn unsupported(op: BinaryOp, a: &Value, b: &Value) -> Fault {
+fn unsupported(op: BinaryOp, a: &Value, b: &Value) -> TemplateFault {
     let undefined = [a, b].into_iter().find(|value| value.is_undefined());
     if let Some(undefined) = undefined {
         return undefined.undefined_fault();
     }
-    Fault::type_error(format!(
+    TemplateFault::type_error(format!(
         "unsupported operand type(s) for {}: '{}' and '{}'",
         op.symbol(),
         a.type_name(),
@@ -34,12 +34,12 @@ fn unsupported(op: BinaryOp, a: &Value, b: &Value) -> Fault {
     ))
 }
 
-pub(crate) fn beyond_128_bits() -> Fault {
-    Fault::limit("it computes an integer of more than 128 bits")
+pub(crate) fn beyond_128_bits() -> TemplateFault {
+    TemplateFault::limit("it computes an integer of more than 128 bits")
 }
 
-fn by_zero() -> Fault {
-    Fault::new(Kind::Arithmetic, "division by zero")
+fn by_zero() -> TemplateFault {
+    TemplateFault::new(FaultKind::Arithmetic, "division by zero")
 }
 
 /// `a op b`
@@ -118,8 +118,8 @@ fn integers(op: BinaryOp, x: i128, y: i128) -> Res<Value> {
         BinaryOp::Div if y == 0 => return Err(by_zero()),
         BinaryOp::Div => return Ok(Value::Float(x as f64 / y as f64)),
         BinaryOp::FloorDiv | BinaryOp::Mod if y == 0 => {
-            return Err(Fault::new(
-                Kind::Arithmetic,
+            return Err(TemplateFault::new(
+                FaultKind::Arithmetic,
                 "integer division or modulo by zero",
             ));
         }
@@ -158,15 +158,18 @@ fn floats(op: BinaryOp, x: f64, y: f64) -> Res<Value> {
         BinaryOp::Mod => divided(x, y).1,
         BinaryOp::Pow if x == 0.0 && y < 0.0 => {
             let reason = "0.0 cannot be raised to a negative power";
-            return Err(Fault::new(Kind::Arithmetic, reason));
+            return Err(TemplateFault::new(FaultKind::Arithmetic, reason));
         }
         BinaryOp::Pow if x < 0.0 && x.is_finite() && y.is_finite() && y.fract() != 0.0 => {
-            return Err(Fault::value_error("the power is a complex number"));
+            return Err(TemplateFault::value_error("the power is a complex number"));
         }
         BinaryOp::Pow => {
             let value = x.powf(y);
             if value.is_infinite() && x.is_finite() && y.is_finite() {
-                return Err(Fault::new(Kind::Arithmetic, "the power is too large"));
+                return Err(TemplateFault::new(
+                    FaultKind::Arithmetic,
+                    "the power is too large",
+                ));
             }
             value
         }
@@ -206,7 +209,7 @@ pub(crate) fn signed(value: &Value, is_negative: bool) -> Res<Value> {
         other => match (other.as_int(), is_negative) {
             (Some(n), true) => n.checked_neg().map(Value::Int).ok_or_else(beyond_128_bits),
             (Some(n), false) => Ok(Value::Int(n)),
-            (None, _) => Err(Fault::type_error(format!(
+            (None, _) => Err(TemplateFault::type_error(format!(
                 "bad operand type for unary {}: '{}'",
                 if is_negative { "-" } else { "+" },
                 other.type_name()

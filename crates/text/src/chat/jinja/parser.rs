@@ -11,10 +11,10 @@ const MAX_BLOCKS: u32 = 100;
 /// Levels of expressions in expressions.
 const MAX_LEVELS: u32 = 200;
 
-pub(crate) type Parsed<T> = Result<T, SyntaxFault>;
+pub(crate) type ParseResult<T> = Result<T, SyntaxFault>;
 
 /// Reads tokens. A statement's parts are in this file, an expression's in `expression.rs`.
-pub(crate) struct Parser {
+pub(crate) struct TemplateParser {
     tokens: Vec<(Token, u32)>,
     pub(super) at: usize,
     blocks: u32,
@@ -25,8 +25,8 @@ pub(crate) struct Parser {
 }
 
 /// The statements of a source.
-pub(crate) fn parse(source: &str) -> Parsed<Body> {
-    let mut parser = Parser {
+pub(crate) fn parse(source: &str) -> ParseResult<Body> {
+    let mut parser = TemplateParser {
         tokens: tokens(source)?,
         at: 0,
         blocks: 0,
@@ -39,7 +39,7 @@ pub(crate) fn parse(source: &str) -> Parsed<Body> {
     Ok(body)
 }
 
-impl Parser {
+impl TemplateParser {
     pub(super) fn peek(&self) -> &Token {
         &self.tokens[self.at.min(self.tokens.len() - 1)].0
     }
@@ -58,7 +58,7 @@ impl Parser {
         token
     }
 
-    pub(super) fn fault<T>(&self, message: impl Into<String>) -> Parsed<T> {
+    pub(super) fn fault<T>(&self, message: impl Into<String>) -> ParseResult<T> {
         Err(SyntaxFault {
             message: message.into(),
             line: self.line(),
@@ -85,21 +85,21 @@ impl Parser {
         is
     }
 
-    pub(super) fn expect_op(&mut self, op: &str) -> Parsed<()> {
+    pub(super) fn expect_op(&mut self, op: &str) -> ParseResult<()> {
         match self.skip_op(op) {
             true => Ok(()),
             false => self.unexpected(&format!("\"{op}\"")),
         }
     }
 
-    fn expect_name(&mut self, name: &str) -> Parsed<()> {
+    fn expect_name(&mut self, name: &str) -> ParseResult<()> {
         match self.skip_name(name) {
             true => Ok(()),
             false => self.unexpected(&format!("\"{name}\"")),
         }
     }
 
-    fn expect(&mut self, token: &Token, what: &str) -> Parsed<()> {
+    fn expect(&mut self, token: &Token, what: &str) -> ParseResult<()> {
         if self.peek() == token {
             self.at += 1;
             return Ok(());
@@ -107,7 +107,7 @@ impl Parser {
         self.unexpected(what)
     }
 
-    pub(super) fn unexpected<T>(&self, expected: &str) -> Parsed<T> {
+    pub(super) fn unexpected<T>(&self, expected: &str) -> ParseResult<T> {
         let found = match self.peek() {
             Token::Data(_) => "text".to_owned(),
             Token::Name(name) => format!("\"{name}\""),
@@ -124,7 +124,7 @@ impl Parser {
         self.fault(format!("expected {expected}, found {found}"))
     }
 
-    pub(super) fn name(&mut self) -> Parsed<Rc<str>> {
+    pub(super) fn name(&mut self) -> ParseResult<Rc<str>> {
         match self.peek().clone() {
             Token::Name(name) if !name.starts_with(|c: char| c.is_numeric()) => {
                 self.at += 1;
@@ -135,7 +135,10 @@ impl Parser {
     }
 
     /// One level deeper, up to a bound.
-    pub(super) fn deeper<T>(&mut self, inside: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
+    pub(super) fn deeper<T>(
+        &mut self,
+        inside: impl FnOnce(&mut Self) -> ParseResult<T>,
+    ) -> ParseResult<T> {
         if self.levels == MAX_LEVELS {
             return self.fault(format!("more than {MAX_LEVELS} expressions in one another"));
         }
@@ -146,7 +149,7 @@ impl Parser {
     }
 
     /// Statements up to a tag of one of some names, which is not read; to the end if there are none.
-    fn body(&mut self, ends: &[&str]) -> Parsed<Body> {
+    fn body(&mut self, ends: &[&str]) -> ParseResult<Body> {
         if self.blocks == MAX_BLOCKS {
             return self.fault(format!("more than {MAX_BLOCKS} blocks in one another"));
         }
@@ -186,7 +189,7 @@ impl Parser {
     }
 
     /// The rest of an opening tag, and the statements up to the closing one, which is read up to the name.
-    fn block(&mut self, ends: &[&str]) -> Parsed<Body> {
+    fn block(&mut self, ends: &[&str]) -> ParseResult<Body> {
         self.skip_op(":");
         self.expect(&Token::BlockEnd, "the end of the tag")?;
         let body = self.body(ends)?;
@@ -194,21 +197,21 @@ impl Parser {
     }
 
     /// A block with one closing tag.
-    fn closed(&mut self, end: &str) -> Parsed<Body> {
+    fn closed(&mut self, end: &str) -> ParseResult<Body> {
         let body = self.block(&[end])?;
         self.at += 1;
         Ok(body)
     }
 
     /// A block that is compiled to a function: loops around it are none inside.
-    fn function(&mut self, end: &str) -> Parsed<Body> {
+    fn function(&mut self, end: &str) -> ParseResult<Body> {
         let loops = std::mem::take(&mut self.loops);
         let body = self.closed(end);
         self.loops = loops;
         body
     }
 
-    fn statement(&mut self) -> Parsed<Stmt> {
+    fn statement(&mut self) -> ParseResult<Stmt> {
         let line = self.line();
         let Token::Name(name) = self.peek().clone() else {
             return self.unexpected("the name of a tag");
@@ -252,7 +255,7 @@ impl Parser {
         Ok(Stmt { kind, line })
     }
 
-    fn if_statement(&mut self) -> Parsed<StmtKind> {
+    fn if_statement(&mut self) -> ParseResult<StmtKind> {
         let mut branches = Vec::new();
         loop {
             let test = self.tuple(false)?;
@@ -270,7 +273,7 @@ impl Parser {
         Ok(StmtKind::If(branches, otherwise))
     }
 
-    fn for_loop(&mut self) -> Parsed<StmtKind> {
+    fn for_loop(&mut self) -> ParseResult<StmtKind> {
         let target = self.target(&["in"])?;
         if targets::assigns(&target, "loop") {
             return self.fault("a loop cannot assign to \"loop\"");
@@ -300,7 +303,7 @@ impl Parser {
         })))
     }
 
-    fn set(&mut self) -> Parsed<StmtKind> {
+    fn set(&mut self) -> ParseResult<StmtKind> {
         let target = match (self.peek().clone(), self.peek_second()) {
             (Token::Name(_), Token::Op(".")) => self.attr_target()?,
             _ => self.target(&[])?,
@@ -318,7 +321,7 @@ impl Parser {
         Ok(StmtKind::SetBlock(target, filter, self.closed("endset")?))
     }
 
-    fn macro_def(&mut self, name: Option<Rc<str>>, end: &str) -> Parsed<MacroDef> {
+    fn macro_def(&mut self, name: Option<Rc<str>>, end: &str) -> ParseResult<MacroDef> {
         let (params, defaults) = self.signature()?;
         self.finish_macro(name, params, defaults, end)
     }
@@ -329,12 +332,12 @@ impl Parser {
         params: Vec<Rc<str>>,
         defaults: Vec<Expr>,
         end: &str,
-    ) -> Parsed<MacroDef> {
+    ) -> ParseResult<MacroDef> {
         let body = self.function(end)?;
         check::macro_def(name, params, defaults, body).or_else(|reason| self.fault(reason))
     }
 
-    fn call_block(&mut self) -> Parsed<StmtKind> {
+    fn call_block(&mut self) -> ParseResult<StmtKind> {
         let (params, defaults) = match self.is_op("(") {
             true => self.signature()?,
             false => Default::default(),
@@ -347,7 +350,7 @@ impl Parser {
         Ok(StmtKind::CallBlock(Rc::new(caller), call))
     }
 
-    fn print(&mut self) -> Parsed<StmtKind> {
+    fn print(&mut self) -> ParseResult<StmtKind> {
         let mut all = Vec::new();
         while *self.peek() != Token::BlockEnd {
             if !all.is_empty() {
@@ -358,7 +361,7 @@ impl Parser {
         Ok(StmtKind::Print(all))
     }
 
-    fn with(&mut self) -> Parsed<StmtKind> {
+    fn with(&mut self) -> ParseResult<StmtKind> {
         let mut all = Vec::new();
         while *self.peek() != Token::BlockEnd {
             if !all.is_empty() {
@@ -371,7 +374,7 @@ impl Parser {
         Ok(StmtKind::With(all, self.closed("endwith")?))
     }
 
-    fn named_block(&mut self) -> Parsed<StmtKind> {
+    fn named_block(&mut self) -> ParseResult<StmtKind> {
         let name = self.name()?;
         if self.block_names.contains(&name) {
             return self.fault(format!("two blocks are called \"{name}\""));
@@ -390,7 +393,7 @@ impl Parser {
     }
 
     /// What would load another template: it parses, and fails when it is reached.
-    fn load(&mut self, name: &str) -> Parsed<StmtKind> {
+    fn load(&mut self, name: &str) -> ParseResult<StmtKind> {
         self.expression()?;
         while *self.peek() != Token::BlockEnd {
             if *self.peek() == Token::End {

@@ -4,7 +4,7 @@ use super::args::Args;
 use super::ast::{BinaryOp, CompareOp};
 use super::compare::{equal, is_same};
 use super::eval::compared;
-use super::fault::{Fault, Kind, Res};
+use super::fault::{FaultKind, Res, TemplateFault};
 use super::methods::{is_lower, is_upper};
 use super::value::{Object, Value};
 use super::{filters, ops, repr};
@@ -143,13 +143,13 @@ fn unary(name: &str, value: &Value) -> Res<bool> {
         "test" => name_of(value)?.is_some_and(is_known),
         other => {
             let reason = format!("no test is called \"{other}\"");
-            return Err(Fault::new(Kind::Template, reason));
+            return Err(TemplateFault::new(FaultKind::Template, reason));
         }
     })
 }
 
 /// A text that may name something; other values that can be keys name nothing.
 fn name_of(value: &Value) -> Res<Option<&str>> {
-    super::compare::Key::new(value.clone())?;
+    super::compare::DictKey::new(value.clone())?;
     Ok(value.as_str())
 }

@@ -1,9 +1,9 @@
 //! `"…" % values`
 
 use super::digits::Digits;
-use super::fault::{self, Fault, Kind, Res};
+use super::fault::{self, FaultKind, Res, TemplateFault};
 use super::markup::escaped;
-use super::methods::Side;
+use super::methods::PadSide;
 use super::methods::padded;
 use super::repr;
 use super::value::{Text, Value};
@@ -23,24 +23,24 @@ struct Directive {
 }
 
 /// The values that directives take, one after another.
-struct Values<'v> {
+struct PrintfValues<'v> {
     all: Vec<Value>,
     taken: usize,
     /// What keys in parentheses are looked up in.
     mapping: Option<&'v Value>,
 }
 
-impl Values<'_> {
+impl PrintfValues<'_> {
     fn next(&mut self) -> Res<Value> {
         let value = self.all.get(self.taken).cloned();
         self.taken += 1;
-        value.ok_or_else(|| Fault::type_error("not enough arguments for format string"))
+        value.ok_or_else(|| TemplateFault::type_error("not enough arguments for format string"))
     }
 
     fn next_int(&mut self) -> Res<i128> {
         match self.next()? {
             Value::Int(n) => Ok(n),
-            _ => Err(Fault::type_error("* wants int")),
+            _ => Err(TemplateFault::type_error("* wants int")),
         }
     }
 }
@@ -51,7 +51,7 @@ pub(crate) fn format(pattern: &Text, values: &Value) -> Res<Value> {
         values,
         Value::Dict(_) | Value::List(_) | Value::Range(_) | Value::Undefined(_)
     );
-    let mut values = Values {
+    let mut values = PrintfValues {
         all: match values {
             Value::Tuple(list) => list.items.clone(),
             other => vec![other.clone()],
@@ -73,7 +73,7 @@ pub(crate) fn format(pattern: &Text, values: &Value) -> Res<Value> {
         }
     }
     if values.taken < values.all.len() && values.mapping.is_none() {
-        return Err(Fault::type_error(
+        return Err(TemplateFault::type_error(
             "not all arguments converted during string formatting",
         ));
     }
@@ -104,13 +104,13 @@ fn key(chars: &mut Peekable<Chars<'_>>) -> Res<String> {
         }
         key.push(c);
     }
-    Err(Fault::value_error("incomplete format key"))
+    Err(TemplateFault::value_error("incomplete format key"))
 }
 
 /// The text of one directive, from behind the `%`.
 fn directive(
     chars: &mut Peekable<Chars<'_>>,
-    values: &mut Values<'_>,
+    values: &mut PrintfValues<'_>,
     is_markup: bool,
 ) -> Res<String> {
     if chars.next_if_eq(&'%').is_some() {
@@ -119,10 +119,13 @@ fn directive(
     if chars.next_if_eq(&'(').is_some() {
         let key = key(chars)?;
         let Some(Value::Dict(dict)) = values.mapping else {
-            return Err(Fault::type_error("format requires a mapping"));
+            return Err(TemplateFault::type_error("format requires a mapping"));
         };
         let Some(value) = dict.get_str(&key) else {
-            return Err(Fault::new(Kind::Lookup, format!("no key '{key}'")));
+            return Err(TemplateFault::new(
+                FaultKind::Lookup,
+                format!("no key '{key}'"),
+            ));
         };
         (values.all, values.taken) = (vec![value.clone()], 0);
     }
@@ -152,7 +155,7 @@ fn directive(
     }
     chars.next_if(|c| "hlL".contains(*c));
     let Some(kind) = chars.next() else {
-        return Err(Fault::value_error("incomplete format"));
+        return Err(TemplateFault::value_error("incomplete format"));
     };
     let value = values.next()?;
     how.write(kind, &value, is_markup)
@@ -182,7 +185,10 @@ impl Directive {
                         Digits::split(format!("{:.0}", x.abs().trunc()), *x <= -1.0)
                     }
                     (Value::Float(_), None) => {
-                        return Err(Fault::new(Kind::Arithmetic, "cannot convert it to integer"));
+                        return Err(TemplateFault::new(
+                            FaultKind::Arithmetic,
+                            "cannot convert it to integer",
+                        ));
                     }
                     _ => return Err(not_a_number("a number is required", value)),
                 };
@@ -200,7 +206,7 @@ impl Directive {
                 let digits = Digits::float(x, kind, precision, self.is_alternate)?;
                 self.pad_number(&digits, x.is_finite())
             }
-            other => Err(Fault::value_error(format!(
+            other => Err(TemplateFault::value_error(format!(
                 "unsupported format character '{other}'"
             ))),
         }
@@ -208,16 +214,16 @@ impl Directive {
 
     fn integer(&self, mut digits: Digits) -> Res<String> {
         if let Some(precision) = self.precision {
-            digits.whole = padded(&digits.whole, precision as i128, '0', Side::Left)?;
+            digits.whole = padded(&digits.whole, precision as i128, '0', PadSide::Left)?;
         }
         self.pad_number(&digits, true)
     }
 
     fn pad(&self, text: &str) -> Res<String> {
         let side = if self.is_left {
-            Side::Right
+            PadSide::Right
         } else {
-            Side::Left
+            PadSide::Left
         };
         padded(text, self.width, ' ', side)
     }
@@ -232,17 +238,17 @@ impl Directive {
         let number = format!("{}{}", digits.whole, digits.rest);
         if self.has_zeros && !self.is_left && is_finite {
             let width = self.width - head.len() as i128;
-            return Ok(head + &padded(&number, width, '0', Side::Left)?);
+            return Ok(head + &padded(&number, width, '0', PadSide::Left)?);
         }
         self.pad(&(head + &number))
     }
 }
 
-fn not_a_number(what: &str, value: &Value) -> Fault {
+fn not_a_number(what: &str, value: &Value) -> TemplateFault {
     if value.is_undefined() {
         return value.undefined_fault();
     }
-    Fault::type_error(format!("{what}, not {}", value.type_name()))
+    TemplateFault::type_error(format!("{what}, not {}", value.type_name()))
 }
 
 fn character(value: &Value) -> Res<String> {
@@ -253,8 +259,10 @@ fn character(value: &Value) -> Res<String> {
     }
     let code = value
         .as_int()
-        .ok_or_else(|| Fault::type_error("%c requires int or char"))?;
+        .ok_or_else(|| TemplateFault::type_error("%c requires int or char"))?;
     let code = u32::try_from(code).ok().and_then(char::from_u32);
-    let c = code.ok_or_else(|| Fault::new(Kind::Arithmetic, "%c arg not in range(0x110000)"))?;
+    let c = code.ok_or_else(|| {
+        TemplateFault::new(FaultKind::Arithmetic, "%c arg not in range(0x110000)")
+    })?;
     Ok(c.to_string())
 }

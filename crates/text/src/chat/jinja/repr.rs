@@ -1,8 +1,8 @@
 //! Values as texts: `str`, `repr` and `ascii`.
 
-use super::call::Function;
+use super::call::BuiltinFunction;
 use super::chars::is_printable;
-use super::fault::{self, Fault, Res};
+use super::fault::{self, Res, TemplateFault};
 use super::value::{Object, Value, ViewKind};
 use std::fmt::Write;
 
@@ -40,7 +40,7 @@ pub(crate) fn to_ascii(value: &Value) -> Res<String> {
 fn write_repr(value: &Value, out: &mut String, level: u32) -> Res<()> {
     fault::spend(1)?;
     if level > MAX_LEVELS {
-        return Err(Fault::limit("it writes a value that holds itself"));
+        return Err(TemplateFault::limit("it writes a value that holds itself"));
     }
     match value {
         Value::Undefined(_) => out.push_str("Undefined"),
@@ -123,8 +123,8 @@ fn write_object(object: &Object, out: &mut String, level: u32) -> Res<()> {
         }
         Object::Cycler(..) => out.push_str("<Cycler object>"),
         Object::Joiner(..) => out.push_str("<Joiner object>"),
-        Object::Function(Function::Dict) => out.push_str("<TemplateDict object>"),
-        Object::Function(Function::Namespace) => out.push_str("<class 'TemplateNamespace'>"),
+        Object::Function(BuiltinFunction::Dict) => out.push_str("<TemplateDict object>"),
+        Object::Function(BuiltinFunction::Namespace) => out.push_str("<class 'TemplateNamespace'>"),
         Object::Function(_) => out.push_str("<function>"),
         Object::Method(value, name) => {
             let of = value.type_name();

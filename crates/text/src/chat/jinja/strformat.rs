@@ -2,9 +2,9 @@
 
 use super::access;
 use super::digits::{self, Digits};
-use super::fault::{self, Fault, Kind, Res};
+use super::fault::{self, FaultKind, Res, TemplateFault};
 use super::markup::escaped;
-use super::methods::{Side, padded};
+use super::methods::{PadSide, padded};
 use super::repr;
 use super::value::{Text, Value};
 use std::rc::Rc;
@@ -36,7 +36,7 @@ pub(crate) fn format(pattern: &Text, positional: &[Value], named: &Value) -> Res
 impl Fields<'_> {
     fn expand(&mut self, pattern: &str, levels: u32) -> Res<String> {
         if levels == 0 {
-            return Err(Fault::value_error("max string recursion exceeded"));
+            return Err(TemplateFault::value_error("max string recursion exceeded"));
         }
         let mut out = String::new();
         let mut rest = pattern;
@@ -51,12 +51,14 @@ impl Fields<'_> {
                 continue;
             }
             if brace == "}" {
-                return Err(Fault::value_error(
+                return Err(TemplateFault::value_error(
                     "single '}' encountered in format string",
                 ));
             }
             let Some(end) = end_of_field(rest) else {
-                return Err(Fault::value_error("expected '}' before end of string"));
+                return Err(TemplateFault::value_error(
+                    "expected '}' before end of string",
+                ));
             };
             let piece = self.field(&rest[..end], levels)?;
             fault::text(out.len() + piece.len())?;
@@ -87,7 +89,7 @@ impl Fields<'_> {
                     Some(spec) => (conversion, spec),
                     None if chars.as_str().is_empty() => (conversion, ""),
                     None => {
-                        return Err(Fault::value_error(
+                        return Err(TemplateFault::value_error(
                             "expected ':' after conversion specifier",
                         ));
                     }
@@ -102,7 +104,7 @@ impl Fields<'_> {
             Some('r') => Value::from(repr::to_repr(&value)?),
             Some('a') => Value::from(repr::to_ascii(&value)?),
             Some(other) => {
-                return Err(Fault::value_error(format!(
+                return Err(TemplateFault::value_error(format!(
                     "unknown conversion specifier {other}"
                 )));
             }
@@ -124,7 +126,9 @@ impl Fields<'_> {
             if let Some(after) = rest.strip_prefix('.') {
                 let end = after.find(['.', '[']).unwrap_or(after.len());
                 if end == 0 {
-                    return Err(Fault::value_error("empty attribute in format string"));
+                    return Err(TemplateFault::value_error(
+                        "empty attribute in format string",
+                    ));
                 }
                 value = access::attribute(&value, &Rc::from(&after[..end]))?;
                 rest = &after[end..];
@@ -139,7 +143,7 @@ impl Fields<'_> {
                 value = access::item(&value, &key)?;
                 rest = after;
             } else {
-                return Err(Fault::value_error("missing ']' in format string"));
+                return Err(TemplateFault::value_error("missing ']' in format string"));
             }
         }
         Ok(value)
@@ -152,7 +156,9 @@ impl Fields<'_> {
                 Value::Dict(dict) => dict.get_str(name).cloned(),
                 other => Some(access::item(other, &Value::from(name))?),
             };
-            return found.ok_or_else(|| Fault::new(Kind::Lookup, format!("no value '{name}'")));
+            return found.ok_or_else(|| {
+                TemplateFault::new(FaultKind::Lookup, format!("no value '{name}'"))
+            });
         }
         let at = match name.is_empty() {
             true => {
@@ -166,12 +172,12 @@ impl Fields<'_> {
             }
         };
         if self.is_counted && self.is_numbered {
-            return Err(Fault::value_error(
+            return Err(TemplateFault::value_error(
                 "cannot switch between manual field specification and automatic field numbering",
             ));
         }
         let value = self.positional.get(at).cloned();
-        value.ok_or_else(|| Fault::new(Kind::Lookup, "replacement index out of range"))
+        value.ok_or_else(|| TemplateFault::new(FaultKind::Lookup, "replacement index out of range"))
     }
 }
 
@@ -242,24 +248,26 @@ impl Spec {
         spec.grouping = next_if(",_");
         if next_if(".").is_some() {
             let Some(precision) = number(&mut next_if) else {
-                return Err(Fault::value_error("format specifier missing precision"));
+                return Err(TemplateFault::value_error(
+                    "format specifier missing precision",
+                ));
             };
             spec.precision = Some(fault::width(precision)?);
         }
         spec.kind = next_if("bcdeEfFgGnosxX%");
         match at == chars.len() {
             true => Ok(spec),
-            false => Err(Fault::value_error("invalid format specifier")),
+            false => Err(TemplateFault::value_error("invalid format specifier")),
         }
     }
 
     fn pad(&self, text: &str, default: char) -> Res<String> {
         let side = match self.align.unwrap_or(default) {
-            '<' => Side::Right,
+            '<' => PadSide::Right,
             '^' => return centred(text, self.width, self.fill.unwrap_or(' ')),
             // Zeros without an alignment go behind a text.
-            '0' if default == '<' => Side::Right,
-            _ => Side::Left,
+            '0' if default == '<' => PadSide::Right,
+            _ => PadSide::Left,
         };
         padded(text, self.width, self.fill.unwrap_or(' '), side)
     }
@@ -294,7 +302,7 @@ impl Spec {
         let number = format!("{whole}{}", digits.rest);
         if is_inside {
             let width = self.width - head.len() as i128;
-            return Ok(head + &padded(&number, width, self.fill.unwrap_or(' '), Side::Left)?);
+            return Ok(head + &padded(&number, width, self.fill.unwrap_or(' '), PadSide::Left)?);
         }
         self.pad(&(head + &number), '>')
     }
@@ -304,8 +312,8 @@ impl Spec {
 fn centred(text: &str, width: i128, fill: char) -> Res<String> {
     let n = text.chars().count();
     let missing = fault::width(width)?.saturating_sub(n);
-    let left = padded(text, (n + missing / 2) as i128, fill, Side::Left)?;
-    padded(&left, width, fill, Side::Right)
+    let left = padded(text, (n + missing / 2) as i128, fill, PadSide::Left)?;
+    padded(&left, width, fill, PadSide::Right)
 }
 
 /// Digits in groups; with zeros before them up to a width.
@@ -331,7 +339,7 @@ fn formatted(value: &Value, spec: &str) -> Res<String> {
         return repr::to_str(value);
     }
     let wrong = |kind: char| {
-        Err(Fault::value_error(format!(
+        Err(TemplateFault::value_error(format!(
             "unknown format code '{kind}' for object of type '{}'",
             value.type_name()
         )))
@@ -347,7 +355,9 @@ fn formatted(value: &Value, spec: &str) -> Res<String> {
                 || how.grouping.is_some()
                 || how.align == Some('=')
             {
-                return Err(Fault::value_error("not allowed in string format specifier"));
+                return Err(TemplateFault::value_error(
+                    "not allowed in string format specifier",
+                ));
             }
             let n = how.precision.unwrap_or(usize::MAX);
             how.pad(&text.text.chars().take(n).collect::<String>(), '<')
@@ -357,17 +367,17 @@ fn formatted(value: &Value, spec: &str) -> Res<String> {
             match how.kind {
                 Some('s') => wrong('s'),
                 Some('e' | 'E' | 'f' | 'F' | 'g' | 'G' | '%') => float(n as f64, &how),
-                _ if how.precision.is_some() => Err(Fault::value_error(
+                _ if how.precision.is_some() => Err(TemplateFault::value_error(
                     "precision not allowed in integer format specifier",
                 )),
                 Some('c') => {
                     let c = u32::try_from(n).ok().and_then(char::from_u32);
-                    let c = c.ok_or_else(|| Fault::value_error("%c arg not in range"))?;
+                    let c = c.ok_or_else(|| TemplateFault::value_error("%c arg not in range"))?;
                     how.pad(&c.to_string(), '<')
                 }
-                Some('b' | 'o' | 'x' | 'X') if how.grouping == Some(',') => {
-                    Err(Fault::value_error("cannot specify ',' with this kind"))
-                }
+                Some('b' | 'o' | 'x' | 'X') if how.grouping == Some(',') => Err(
+                    TemplateFault::value_error("cannot specify ',' with this kind"),
+                ),
                 kind => how.pad_number(&Digits::integer(n, kind.unwrap_or('d'), how.is_alternate)),
             }
         }
@@ -375,7 +385,7 @@ fn formatted(value: &Value, spec: &str) -> Res<String> {
             Some(kind @ ('b' | 'c' | 'd' | 'o' | 'x' | 'X' | 's')) => wrong(kind),
             _ => float(*x, &how),
         },
-        other => Err(Fault::type_error(format!(
+        other => Err(TemplateFault::type_error(format!(
             "unsupported format string passed to {}.__format__",
             other.type_name()
         ))),

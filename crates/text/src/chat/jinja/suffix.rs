@@ -2,11 +2,11 @@
 
 use super::ast::{CallArgs, Expr, ExprKind};
 use super::lexer::Token;
-use super::parser::{Parsed, Parser};
+use super::parser::{ParseResult, TemplateParser};
 use std::rc::Rc;
 
-impl Parser {
-    pub(super) fn call_args(&mut self) -> Parsed<CallArgs> {
+impl TemplateParser {
+    pub(super) fn call_args(&mut self) -> ParseResult<CallArgs> {
         self.expect_op("(")?;
         let mut args = CallArgs::default();
         let mut is_first = true;
@@ -24,8 +24,8 @@ impl Parser {
         Ok(args)
     }
 
-    fn argument(&mut self, args: &mut CallArgs) -> Parsed<()> {
-        let in_order = |is_in_order: bool, parser: &Parser| match is_in_order {
+    fn argument(&mut self, args: &mut CallArgs) -> ParseResult<()> {
+        let in_order = |is_in_order: bool, parser: &TemplateParser| match is_in_order {
             true => Ok(()),
             false => parser.fault("arguments in a wrong order"),
         };
@@ -55,7 +55,7 @@ impl Parser {
     }
 
     /// A name with dots.
-    fn dotted(&mut self) -> Parsed<Rc<str>> {
+    fn dotted(&mut self) -> ParseResult<Rc<str>> {
         let mut name = self.name()?.to_string();
         while self.skip_op(".") {
             name.push('.');
@@ -64,7 +64,7 @@ impl Parser {
         Ok(name.into())
     }
 
-    pub(super) fn one_filter(&mut self, value: Option<Expr>) -> Parsed<Expr> {
+    pub(super) fn one_filter(&mut self, value: Option<Expr>) -> ParseResult<Expr> {
         let line = self.line();
         let name = self.dotted()?;
         let args = match self.is_op("(") {
@@ -76,7 +76,7 @@ impl Parser {
     }
 
     /// Filters one after another, without a value before the first.
-    pub(super) fn filters(&mut self, value: Option<Expr>) -> Parsed<Option<Expr>> {
+    pub(super) fn filters(&mut self, value: Option<Expr>) -> ParseResult<Option<Expr>> {
         let mut filter = self.one_filter(value)?;
         while self.skip_op("|") {
             filter = self.one_filter(Some(filter))?;
@@ -84,7 +84,7 @@ impl Parser {
         Ok(Some(filter))
     }
 
-    pub(super) fn test(&mut self, value: Expr) -> Parsed<Expr> {
+    pub(super) fn test(&mut self, value: Expr) -> ParseResult<Expr> {
         let line = self.line();
         self.next();
         let is_negated = self.skip_name("not");

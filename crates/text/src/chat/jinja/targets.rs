@@ -1,23 +1,23 @@
 //! Tokens to trees: what is assigned to, and the parameters of macros.
 
-use super::ast::{Expr, Target};
+use super::ast::{AssignTarget, Expr};
 use super::lexer::Token;
-use super::parser::{Parsed, Parser};
+use super::parser::{ParseResult, TemplateParser};
 use std::rc::Rc;
 
-impl Parser {
-    pub(super) fn attr_target(&mut self) -> Parsed<Target> {
+impl TemplateParser {
+    pub(super) fn attr_target(&mut self) -> ParseResult<AssignTarget> {
         let name = self.name()?;
         self.expect_op(".")?;
         let attr = self.name()?;
         match self.is_op(",") {
-            true => self.more_targets(Target::Attr(name, attr), &[]),
-            false => Ok(Target::Attr(name, attr)),
+            true => self.more_targets(AssignTarget::Attr(name, attr), &[]),
+            false => Ok(AssignTarget::Attr(name, attr)),
         }
     }
 
     /// A name or several, up to a word.
-    pub(super) fn target(&mut self, ends: &[&str]) -> Parsed<Target> {
+    pub(super) fn target(&mut self, ends: &[&str]) -> ParseResult<AssignTarget> {
         let first = self.one_target()?;
         match self.is_op(",") {
             true => self.more_targets(first, ends),
@@ -25,7 +25,7 @@ impl Parser {
         }
     }
 
-    fn more_targets(&mut self, first: Target, ends: &[&str]) -> Parsed<Target> {
+    fn more_targets(&mut self, first: AssignTarget, ends: &[&str]) -> ParseResult<AssignTarget> {
         let mut all = vec![first];
         while self.skip_op(",") {
             let is_end = matches!(self.peek(), Token::Name(name) if ends.contains(&&**name));
@@ -34,10 +34,10 @@ impl Parser {
             }
             all.push(self.one_target()?);
         }
-        Ok(Target::Tuple(all))
+        Ok(AssignTarget::Tuple(all))
     }
 
-    pub(super) fn one_target(&mut self) -> Parsed<Target> {
+    pub(super) fn one_target(&mut self) -> ParseResult<AssignTarget> {
         if self.skip_op("(") {
             let inside = self.deeper(|parser| parser.target(&[]))?;
             self.expect_op(")")?;
@@ -52,13 +52,13 @@ impl Parser {
         }
         if self.is_op(".") {
             self.at += 1;
-            return Ok(Target::Attr(name, self.name()?));
+            return Ok(AssignTarget::Attr(name, self.name()?));
         }
-        Ok(Target::Name(name))
+        Ok(AssignTarget::Name(name))
     }
 
     /// Parameters with the defaults of the last ones.
-    pub(super) fn signature(&mut self) -> Parsed<(Vec<Rc<str>>, Vec<Expr>)> {
+    pub(super) fn signature(&mut self) -> ParseResult<(Vec<Rc<str>>, Vec<Expr>)> {
         let (mut params, mut defaults) = (Vec::new(), Vec::new());
         self.expect_op("(")?;
         while !self.is_op(")") {
@@ -82,10 +82,10 @@ impl Parser {
 }
 
 /// Whether a target holds a name.
-pub(super) fn assigns(target: &Target, name: &str) -> bool {
+pub(super) fn assigns(target: &AssignTarget, name: &str) -> bool {
     match target {
-        Target::Name(found) => &**found == name,
-        Target::Attr(..) => false,
-        Target::Tuple(all) => all.iter().any(|target| assigns(target, name)),
+        AssignTarget::Name(found) => &**found == name,
+        AssignTarget::Attr(..) => false,
+        AssignTarget::Tuple(all) => all.iter().any(|target| assigns(target, name)),
     }
 }

@@ -1,8 +1,8 @@
 //! Values of templates: Python's.
 
-use super::call::{Function, LoopState, Macro};
+use super::call::{BuiltinFunction, LoopState, Macro};
 use super::dict::Dict;
-use super::fault::{self, Fault, Res};
+use super::fault::{self, Res, TemplateFault};
 use super::scope::Scope;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -74,7 +74,7 @@ pub(crate) enum Object {
     Cycler(Vec<Value>, Cell<usize>),
     /// A separator, and whether it was asked for.
     Joiner(Value, Cell<bool>),
-    Function(Function),
+    Function(BuiltinFunction),
     /// A method of a value.
     Method(Value, Rc<str>),
     /// The template itself: its blocks.
@@ -297,7 +297,7 @@ impl Value {
             },
             other => {
                 let name = other.type_name();
-                return Err(Fault::type_error(format!(
+                return Err(TemplateFault::type_error(format!(
                     "object of type '{name}' has no len()"
                 )));
             }
@@ -338,17 +338,17 @@ impl Value {
         Ok(items)
     }
 
-    fn not_iterable(&self) -> Fault {
-        Fault::type_error(format!("'{}' object is not iterable", self.type_name()))
+    fn not_iterable(&self) -> TemplateFault {
+        TemplateFault::type_error(format!("'{}' object is not iterable", self.type_name()))
     }
 
     /// What doing something with an undefined value fails with.
-    pub(crate) fn undefined_fault(&self) -> Fault {
+    pub(crate) fn undefined_fault(&self) -> TemplateFault {
         let reason = match self {
             Value::Undefined(missing) => missing.reason.clone(),
             other => format!("'{}' is not undefined", other.type_name()),
         };
-        Fault::new(fault::Kind::Undefined, reason)
+        TemplateFault::new(fault::FaultKind::Undefined, reason)
     }
 
     /// Levels of containers in the value.
@@ -379,7 +379,7 @@ fn deepest<'v>(items: impl Iterator<Item = &'v Value>) -> u32 {
 pub(crate) fn depth_around<'v>(items: impl Iterator<Item = &'v Value>) -> Res<u32> {
     let depth = 1 + deepest(items);
     if depth > fault::NESTING {
-        return Err(Fault::limit(format!(
+        return Err(TemplateFault::limit(format!(
             "the values it makes nest more than {} levels deep",
             fault::NESTING
         )));
@@ -408,8 +408,8 @@ impl Namespace {
     /// Sets an attribute. Those with an underscore first are not for templates.
     pub(crate) fn set(&self, name: Rc<str>, value: Value) -> Res<()> {
         if name.starts_with('_') {
-            return Err(Fault::new(
-                fault::Kind::Undefined,
+            return Err(TemplateFault::new(
+                fault::FaultKind::Undefined,
                 format!("a namespace takes no attribute that starts with an underscore ('{name}')"),
             ));
         }

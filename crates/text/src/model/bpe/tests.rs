@@ -44,7 +44,7 @@ fn a_token_that_merges_do_not_reach_needs_ignore_merges() {
     let vocab = vocab(&["a", "b", "c", "ab", "bc", "abc"], true);
     let pairs = [("b", "c"), ("a", "b")];
     for (ignore_merges, want) in [(false, vec!["a", "bc"]), (true, vec!["abc"])] {
-        let options = Options {
+        let options = BpeOptions {
             ignore_merges,
             ..Default::default()
         };
@@ -52,7 +52,7 @@ fn a_token_that_merges_do_not_reach_needs_ignore_merges() {
         // Twice: the second time the answer is remembered.
         for _ in 0..2 {
             let mut out = Vec::new();
-            model.encode(&vocab, "abc", &mut Scratch::default(), &mut out);
+            model.encode(&vocab, "abc", &mut MergeScratch::default(), &mut out);
             assert_eq!(texts(&vocab, &out), want);
         }
     }
@@ -66,13 +66,13 @@ fn bytes_without_a_token_become_unknown_or_nothing() {
         (Some(2), false, vec!["a", "<unk>", "<unk>", "b", "<unk>"]),
         (Some(2), true, vec!["a", "<unk>", "b", "<unk>"]),
     ] {
-        let options = Options {
+        let options = BpeOptions {
             unknown: Unknown { id, fuse },
             ..Default::default()
         };
         let model = ByteBpe::new(&vocab, merges(&vocab, &[]), options);
         let mut out = Vec::new();
-        model.encode(&vocab, "axxbx", &mut Scratch::default(), &mut out);
+        model.encode(&vocab, "axxbx", &mut MergeScratch::default(), &mut out);
         assert_eq!(texts(&vocab, &out), want);
     }
 }
@@ -80,7 +80,7 @@ fn bytes_without_a_token_become_unknown_or_nothing() {
 #[test]
 fn characters_fall_back_to_bytes() {
     let vocab = vocab(&["<unk>", "<0xC3>", "<0xA9>", "▁", "a", "▁a", "é́"], false);
-    let options = Options {
+    let options = BpeOptions {
         unknown: Unknown {
             id: Some(0),
             fuse: true,
@@ -91,7 +91,7 @@ fn characters_fall_back_to_bytes() {
     let model = CharBpe::new(&vocab, merges(&vocab, &[("▁", "a")]), options);
     assert!(model.by_words);
     let mut out = Vec::new();
-    model.encode(&vocab, "▁aé▁我们a", &mut Scratch::default(), &mut out);
+    model.encode(&vocab, "▁aé▁我们a", &mut MergeScratch::default(), &mut out);
     assert_eq!(
         texts(&vocab, &out),
         ["▁a", "<0xC3>", "<0xA9>", "▁", "<unk>", "a"]
@@ -105,10 +105,10 @@ fn a_token_across_words_keeps_the_text_whole() {
     let model = CharBpe::new(
         &vocab,
         merges(&vocab, &[("a", "▁"), ("a▁", "b")]),
-        Options::default(),
+        BpeOptions::default(),
     );
     assert!(!model.by_words);
     let mut out = Vec::new();
-    model.encode(&vocab, "a▁b", &mut Scratch::default(), &mut out);
+    model.encode(&vocab, "a▁b", &mut MergeScratch::default(), &mut out);
     assert_eq!(texts(&vocab, &out), ["a▁b"]);
 }

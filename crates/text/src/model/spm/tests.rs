@@ -25,7 +25,7 @@ fn fixture(tokens: &[(&str, f32, TokenKind)]) -> Fixture {
 impl Fixture {
     fn encode(&self, text: &str) -> Vec<String> {
         let model = Spm::new(&self.vocab, &self.scores, Some(0));
-        let (mut out, mut scratch) = (Vec::new(), merge::Scratch::default());
+        let (mut out, mut scratch) = (Vec::new(), merge::MergeScratch::default());
         model.encode(&self.vocab, text, &mut scratch, &mut out);
         // What was learnt must not change the answer.
         let first = out.len();

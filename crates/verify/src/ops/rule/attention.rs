@@ -17,7 +17,7 @@ use millrace_model::graph;
 ///
 /// Together: (Σp·∣v∣·(eᵋ − 1) + ∣y∣·Σp·(eᵋ − 1) + (3T + 1)·u·(M + ∣y∣·L)) / L + 2u·∣y∣, and what
 /// f32 sums add.
-pub(in super::super) struct Attention {
+pub(in super::super) struct AttentionRule {
     pub(super) head_dim: usize,
     n_heads: usize,
     n_kv_heads: usize,
@@ -41,8 +41,8 @@ pub(in super::super) struct Attention {
     in_blocks: bool,
 }
 
-impl Attention {
-    pub(super) fn new(a: &graph::Attention, op: &Operation<'_>) -> Result<Attention, String> {
+impl AttentionRule {
+    pub(super) fn new(a: &graph::Attention, op: &Operation<'_>) -> Result<AttentionRule, String> {
         let steps = op.arithmetic.attention;
         let steps = steps.ok_or_else(|| format!("no rule for `{}`", op.launch.kernel))?;
         let (key_stride, head_stride) = match steps.cache_rows {
@@ -66,7 +66,7 @@ impl Attention {
             }
             x
         };
-        Ok(Attention {
+        Ok(AttentionRule {
             head_dim: a.head_dim,
             n_heads: a.n_heads,
             n_kv_heads: a.n_kv_heads,

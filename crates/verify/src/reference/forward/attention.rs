@@ -1,11 +1,11 @@
 //! Attention with its products in blocks.
 
-use super::Pass;
+use super::ForwardPass;
 use crate::reference::blocks;
 use millrace_graph::Attention;
 use std::ops::Range;
 
-impl Pass<'_> {
+impl ForwardPass<'_> {
     /// The prompt's rows of attention with its two products in blocks: along a head's elements, and
     /// along the keys, a block of which has the same exponent for a column of V. Probabilities of keys
     /// that a token does not see are zero.

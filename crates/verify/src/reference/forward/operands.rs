@@ -1,16 +1,16 @@
 //! Products of operands that a device quantises or narrows.
 
-use super::Pass;
+use super::ForwardPass;
 use crate::reference::{narrow, rotation};
 use bytemuck::cast_slice;
-use millrace_kernels::matmul::Matrix;
+use millrace_kernels::matmul::WeightMatrix;
 use millrace_model::graph::WeightId;
 use millrace_plan::{Narrowed, PackedWeight, Quantised};
 use millrace_quant::{self as quant, DType};
 use millrace_runtime::Error;
 use std::ops::Range;
 
-impl Pass<'_> {
+impl ForwardPass<'_> {
     /// A product of quantised rows, some rows of the weight at a time.
     pub(super) fn quantised(
         &self,
@@ -97,7 +97,7 @@ impl Pass<'_> {
             let rows = start..n.min(start + ROWS);
             let mut w = self.decoded(weight, rows.clone())?;
             (self.cpu.pool()).run_pieces(&mut w, k, &|_, row| of_weight(row));
-            let w = Matrix::new(DType::F32, rows.len(), k, cast_slice(&w))?;
+            let w = WeightMatrix::new(DType::F32, rows.len(), k, cast_slice(&w))?;
             let mut part = vec![0.0; x.len() / k * rows.len()];
             self.multiply(w, bias.map(|bias| &bias[rows.clone()]), &x, &mut part);
             let parts = part.chunks_exact(rows.len());

@@ -9,10 +9,10 @@ const MAX_BLOCKS: usize = 256;
 
 /// A buffer of a core program: a local, or a block borrowed from a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Buffer(Kind);
+pub struct CoreBuffer(CoreBufferKind);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum CoreBufferKind {
     Local(usize),
     /// Number in [`CoreBuilder::blocks`].
     Block(usize),
@@ -20,7 +20,7 @@ enum Kind {
 
 /// A block that `get` or `new` gave.
 #[derive(Clone, Debug)]
-struct Block {
+struct CoreBlock {
     channel: String,
     name: u8,
     outgoing: bool,
@@ -32,7 +32,7 @@ pub struct CoreBuilder {
     name: String,
     locals: Vec<(String, Element, Vec<i64>)>,
     /// Every block ever named, and which of them are held.
-    blocks: Vec<Block>,
+    blocks: Vec<CoreBlock>,
     held: Vec<usize>,
     ops: Vec<Op>,
     /// Names of channels, which `Op`s hold as positions here until they are resolved.
@@ -61,14 +61,14 @@ impl CoreBuilder {
         name: &str,
         element: Element,
         shape: impl IntoIterator<Item = i64>,
-    ) -> Buffer {
+    ) -> CoreBuffer {
         self.locals
             .push((name.to_owned(), element, shape.into_iter().collect()));
-        Buffer(Kind::Local(self.locals.len() - 1))
+        CoreBuffer(CoreBufferKind::Local(self.locals.len() - 1))
     }
 
     /// Waits for a full block of an incoming channel.
-    pub fn get(&mut self, channel: &str, index: impl IntoIterator<Item = Affine>) -> Buffer {
+    pub fn get(&mut self, channel: &str, index: impl IntoIterator<Item = Affine>) -> CoreBuffer {
         let (number, block) = self.block(channel, false);
         let channel = self.channel(channel);
         let index = index.into_iter().collect();
@@ -81,7 +81,11 @@ impl CoreBuilder {
     }
 
     /// Waits for an empty block of an outgoing channel.
-    pub fn new_block(&mut self, channel: &str, index: impl IntoIterator<Item = Affine>) -> Buffer {
+    pub fn new_block(
+        &mut self,
+        channel: &str,
+        index: impl IntoIterator<Item = Affine>,
+    ) -> CoreBuffer {
         let (number, block) = self.block(channel, true);
         let channel = self.channel(channel);
         let index = index.into_iter().collect();
@@ -94,14 +98,14 @@ impl CoreBuilder {
     }
 
     /// Gives a block from [`get`](CoreBuilder::get) back.
-    pub fn free(&mut self, block: Buffer) {
+    pub fn free(&mut self, block: CoreBuffer) {
         if let Some(block) = self.release(block, false) {
             self.ops.push(Op::Free { block });
         }
     }
 
     /// Sends a block from [`new_block`](CoreBuilder::new_block).
-    pub fn put(&mut self, block: Buffer) {
+    pub fn put(&mut self, block: CoreBuffer) {
         if let Some(block) = self.release(block, true) {
             self.ops.push(Op::Put { block });
         }
@@ -155,7 +159,7 @@ impl CoreBuilder {
         &mut self,
         kernel: &str,
         dims: impl IntoIterator<Item = i64>,
-        operands: impl IntoIterator<Item = Buffer>,
+        operands: impl IntoIterator<Item = CoreBuffer>,
     ) {
         self.call_with(kernel, dims, operands, [], []);
     }
@@ -165,16 +169,16 @@ impl CoreBuilder {
         &mut self,
         kernel: &str,
         dims: impl IntoIterator<Item = i64>,
-        operands: impl IntoIterator<Item = Buffer>,
+        operands: impl IntoIterator<Item = CoreBuffer>,
         scalars: impl IntoIterator<Item = Affine>,
         constants: impl IntoIterator<Item = f32>,
     ) {
-        let operands: Vec<Buffer> = operands.into_iter().collect();
+        let operands: Vec<CoreBuffer> = operands.into_iter().collect();
         let operands = operands
             .into_iter()
             .filter_map(|operand| match operand.0 {
-                Kind::Local(local) => Some(Operand::Local(local)),
-                Kind::Block(_) => self.name_of(operand, kernel).map(Operand::Block),
+                CoreBufferKind::Local(local) => Some(Operand::Local(local)),
+                CoreBufferKind::Block(_) => self.name_of(operand, kernel).map(Operand::Block),
             })
             .collect();
         let dims: Vec<i64> = dims.into_iter().collect();
@@ -200,7 +204,7 @@ impl CoreBuilder {
     }
 
     /// A block under the smallest name that no held block has.
-    fn block(&mut self, channel: &str, outgoing: bool) -> (Buffer, u8) {
+    fn block(&mut self, channel: &str, outgoing: bool) -> (CoreBuffer, u8) {
         let taken = |name: u8| self.held.iter().any(|&b| self.blocks[b].name == name);
         let name = (0..=u8::MAX).find(|&name| !taken(name)).unwrap_or_else(|| {
             let problem = format!("more than {MAX_BLOCKS} blocks are held at once");
@@ -208,19 +212,19 @@ impl CoreBuilder {
             0
         });
         let number = self.blocks.len();
-        self.blocks.push(Block {
+        self.blocks.push(CoreBlock {
             channel: channel.to_owned(),
             name,
             outgoing,
         });
         self.held.push(number);
-        (Buffer(Kind::Block(number)), name)
+        (CoreBuffer(CoreBufferKind::Block(number)), name)
     }
 
-    fn release(&mut self, buffer: Buffer, put: bool) -> Option<u8> {
+    fn release(&mut self, buffer: CoreBuffer, put: bool) -> Option<u8> {
         let verb = if put { "put" } else { "free" };
         let name = self.name_of(buffer, verb)?;
-        let Kind::Block(number) = buffer.0 else {
+        let CoreBufferKind::Block(number) = buffer.0 else {
             return None;
         };
         let block = &self.blocks[number];
@@ -239,13 +243,13 @@ impl CoreBuilder {
         Some(name)
     }
 
-    fn name_of(&mut self, buffer: Buffer, what: &str) -> Option<u8> {
+    fn name_of(&mut self, buffer: CoreBuffer, what: &str) -> Option<u8> {
         let problem = match buffer.0 {
-            Kind::Local(local) => match self.locals.get(local) {
+            CoreBufferKind::Local(local) => match self.locals.get(local) {
                 Some((name, ..)) => format!("{what}: `{name}` is a local buffer, not a block"),
                 None => format!("{what}: a local buffer of another herd"),
             },
-            Kind::Block(number) => match self.blocks.get(number) {
+            CoreBufferKind::Block(number) => match self.blocks.get(number) {
                 Some(block) if self.held.contains(&number) => return Some(block.name),
                 Some(block) => format!(
                     "{what}: a block of channel `{}` is used after it was given back",

@@ -1,7 +1,7 @@
 //! Builders of channels, stages and transfers.
 
 use super::Resolver;
-use crate::program::{Affine, Channel, Link, Pattern, Place, Stage, StageEnd, Transfer};
+use crate::program::{Affine, Channel, ChannelLink, Pattern, Place, Stage, StageEnd, Transfer};
 use millrace_npu::Element;
 
 /// Declares a channel. Without [`depth`](ChannelBuilder::depth) it is double-buffered at its core
@@ -13,7 +13,7 @@ pub struct ChannelBuilder {
     block: Option<(Element, Vec<i64>)>,
     ends: [Option<Place>; 2],
     depth: i64,
-    link: Link,
+    link: ChannelLink,
     patterns: [Option<Pattern>; 2],
 }
 
@@ -25,7 +25,7 @@ impl ChannelBuilder {
             block: None,
             ends: [None, None],
             depth: 2,
-            link: Link::Stream,
+            link: ChannelLink::Stream,
             patterns: [None, None],
         }
     }
@@ -65,7 +65,7 @@ impl ChannelBuilder {
     }
 
     /// How the ends are joined.
-    pub fn link(&mut self, link: Link) -> &mut Self {
+    pub fn link(&mut self, link: ChannelLink) -> &mut Self {
         self.link = link;
         self
     }
@@ -139,11 +139,11 @@ pub struct StageBuilder {
     col: Affine,
     block: Option<(Element, Vec<i64>)>,
     copies: i64,
-    ends: [Vec<End>; 2],
+    ends: [Vec<ChannelEnd>; 2],
 }
 
 #[derive(Debug)]
-struct End {
+struct ChannelEnd {
     each: i64,
     channel: String,
     index: Vec<Affine>,
@@ -245,7 +245,7 @@ impl StageBuilder {
         index: Vec<Affine>,
         pattern: Pattern,
     ) -> &mut Self {
-        self.ends[side].push(End {
+        self.ends[side].push(ChannelEnd {
             each,
             channel: channel.to_owned(),
             index,

@@ -1,7 +1,9 @@
 //! What `Flat::new` refuses, and the checks that need no expansion.
 
 use super::{Flat, MAX_COPIES, indexed};
-use crate::program::{Affine, Env, Launch, MAX_NESTING, Op, Operand, Pattern, Place, Span, Var};
+use crate::program::{
+    Affine, Env, IndexRange, Launch, MAX_NESTING, Op, Operand, Pattern, Place, Var,
+};
 use std::collections::HashSet;
 
 /// A launch that does not make sense on any machine.
@@ -13,12 +15,12 @@ pub struct FlatError {
     /// Which channel, stage, transfer or herd.
     pub place: String,
     /// What is wrong.
-    pub problem: Problem,
+    pub problem: LaunchProblem,
 }
 
 /// What is wrong with a launch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum LaunchProblem {
     /// Two of a kind have the same name.
     #[error("the name is used twice")]
     Twice,
@@ -142,7 +144,11 @@ pub enum Problem {
 }
 
 /// The error at a place.
-pub(super) fn fail<T>(launch: &Launch, place: &str, problem: Problem) -> Result<T, FlatError> {
+pub(super) fn fail<T>(
+    launch: &Launch,
+    place: &str,
+    problem: LaunchProblem,
+) -> Result<T, FlatError> {
     Err(FlatError {
         launch: launch.name.clone(),
         place: place.to_owned(),
@@ -151,7 +157,7 @@ pub(super) fn fail<T>(launch: &Launch, place: &str, problem: Problem) -> Result<
 }
 
 /// What [`Flat::ports`](super::Flat) looks ends up in.
-pub(super) struct Scope<'a> {
+pub(super) struct PortScope<'a> {
     pub env: Env<'a>,
     pub id: usize,
     pub ends: &'a Ends,
@@ -191,7 +197,7 @@ pub(super) fn ends_by_channel(flat: &Flat<'_>) -> Result<Ends, FlatError> {
                 let decl = &launch.channels[bundle_of(end.channel)];
                 let place = if is_drain { &decl.from } else { &decl.to };
                 if !matches!(place, Place::Memory(_)) {
-                    let problem = Problem::NotAtMemory {
+                    let problem = LaunchProblem::NotAtMemory {
                         channel: decl.name.clone(),
                         drain: is_drain,
                     };
@@ -203,7 +209,7 @@ pub(super) fn ends_by_channel(flat: &Flat<'_>) -> Result<Ends, FlatError> {
                     &mut ends.fills
                 };
                 if users[end.channel].replace((number, position)).is_some() {
-                    return fail(launch, &name, Problem::Shared(decl.name.clone()));
+                    return fail(launch, &name, LaunchProblem::Shared(decl.name.clone()));
                 }
             }
         }
@@ -222,21 +228,21 @@ pub(super) fn copies(
     so_far: usize,
 ) -> Result<usize, FlatError> {
     if dims.contains(&0) {
-        return fail(launch, place, Problem::Empty(dims.to_vec()));
+        return fail(launch, place, LaunchProblem::Empty(dims.to_vec()));
     }
     let product = |n: u64, &d: &u32| n.saturating_mul(u64::from(d));
     let n = dims.iter().fold(1u64, product);
     let total = n.saturating_add(so_far as u64);
     if total > MAX_COPIES as u64 {
-        return fail(launch, place, Problem::Copies(n, total));
+        return fail(launch, place, LaunchProblem::Copies(n, total));
     }
     Ok(n as usize)
 }
 
-pub(super) fn bad_index(launch: &Launch, bundle: usize, index: &[i64]) -> Problem {
+pub(super) fn bad_index(launch: &Launch, bundle: usize, index: &[i64]) -> LaunchProblem {
     match launch.channels.get(bundle) {
-        None => Problem::NoSuch("channel", bundle, launch.channels.len()),
-        Some(channel) => Problem::Index {
+        None => LaunchProblem::NoSuch("channel", bundle, launch.channels.len()),
+        Some(channel) => LaunchProblem::Index {
             channel: channel.name.clone(),
             index: index.to_vec(),
             dims: channel.dims.clone(),
@@ -256,7 +262,7 @@ pub(super) fn names(launch: &Launch) -> Result<(), FlatError> {
         let mut seen = HashSet::new();
         for name in list {
             if !seen.insert(name) {
-                return fail(launch, name, Problem::Twice);
+                return fail(launch, name, LaunchProblem::Twice);
             }
         }
     }
@@ -276,15 +282,15 @@ struct Vars {
 }
 
 impl Vars {
-    fn deeper(mut self) -> Result<Vars, Problem> {
+    fn deeper(mut self) -> Result<Vars, LaunchProblem> {
         self.nesting += 1;
         match self.nesting > MAX_NESTING {
-            true => Err(Problem::Nesting),
+            true => Err(LaunchProblem::Nesting),
             false => Ok(self),
         }
     }
 
-    fn affine(&self, affine: &Affine) -> Result<(), Problem> {
+    fn affine(&self, affine: &Affine) -> Result<(), LaunchProblem> {
         for &(var, _) in &affine.terms {
             let known = match var {
                 Var::Grid(d) => usize::from(d) < self.grid,
@@ -294,27 +300,27 @@ impl Vars {
                 Var::X | Var::Y => self.core,
             };
             if !known {
-                return Err(Problem::Variable(var));
+                return Err(LaunchProblem::Variable(var));
             }
         }
         Ok(())
     }
 
-    fn all(&self, list: &[Affine]) -> Result<(), Problem> {
+    fn all(&self, list: &[Affine]) -> Result<(), LaunchProblem> {
         list.iter().try_for_each(|affine| self.affine(affine))
     }
 
-    fn pattern(&self, pattern: &Pattern) -> Result<(), Problem> {
+    fn pattern(&self, pattern: &Pattern) -> Result<(), LaunchProblem> {
         self.affine(&pattern.offset)?;
         pattern.dims.iter().try_for_each(|d| self.affine(&d.0))
     }
 
-    fn place(&self, place: &Place) -> Result<(), Problem> {
+    fn place(&self, place: &Place) -> Result<(), LaunchProblem> {
         match place {
             Place::Shim(col) | Place::Memory(col) => self.affine(col),
             Place::Core { col, row } => [col, row].into_iter().try_for_each(|span| match span {
-                Span::At(at) => self.affine(at),
-                Span::Range { .. } => Ok(()),
+                IndexRange::At(at) => self.affine(at),
+                IndexRange::Range { .. } => Ok(()),
             }),
         }
     }
@@ -324,7 +330,7 @@ impl Vars {
 pub(super) fn scopes(launch: &Launch) -> Result<(), FlatError> {
     let grid = launch.grid.len();
     if launch.grid.contains(&0) {
-        return fail(launch, "grid", Problem::Empty(launch.grid.clone()));
+        return fail(launch, "grid", LaunchProblem::Empty(launch.grid.clone()));
     }
     let index = |dims: &[u32]| Vars {
         index: dims.len(),
@@ -377,9 +383,13 @@ fn transfer_scope(
     launch: &Launch,
     transfer: &crate::program::Transfer,
     grid: usize,
-) -> Result<(), Problem> {
+) -> Result<(), LaunchProblem> {
     if transfer.arg >= launch.args.len() {
-        return Err(Problem::NoSuch("argument", transfer.arg, launch.args.len()));
+        return Err(LaunchProblem::NoSuch(
+            "argument",
+            transfer.arg,
+            launch.args.len(),
+        ));
     }
     let mut vars = Vars {
         index: transfer.dims.len(),
@@ -394,7 +404,12 @@ fn transfer_scope(
     vars.pattern(&transfer.pattern)
 }
 
-fn ops_scope(launch: &Launch, n_locals: usize, ops: &[Op], vars: Vars) -> Result<(), Problem> {
+fn ops_scope(
+    launch: &Launch,
+    n_locals: usize,
+    ops: &[Op],
+    vars: Vars,
+) -> Result<(), LaunchProblem> {
     for op in ops {
         match op {
             Op::Loop { count, body } => {
@@ -431,7 +446,7 @@ fn ops_scope(launch: &Launch, n_locals: usize, ops: &[Op], vars: Vars) -> Result
                     if let Operand::Local(local) = *operand
                         && local >= n_locals
                     {
-                        return Err(Problem::NoSuch("local buffer", local, n_locals));
+                        return Err(LaunchProblem::NoSuch("local buffer", local, n_locals));
                     }
                 }
             }

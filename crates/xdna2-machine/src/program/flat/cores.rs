@@ -1,6 +1,6 @@
 //! Which channels a core's program uses, as far as that can be told without running it.
 
-use super::check::{FlatError, Problem, fail};
+use super::check::{FlatError, LaunchProblem, fail};
 use super::{Flat, FlatCore, Port};
 use crate::program::{Affine, Condition, Op, Var};
 use std::collections::HashSet;
@@ -15,7 +15,7 @@ type Interval = (i64, i64);
 /// taken to go both ways; what remains undecided is found when the program runs.
 pub(super) fn check_uses(flat: &Flat<'_>) -> Result<(), FlatError> {
     for core in &flat.cores {
-        let mut uses = Uses {
+        let mut uses = CoreUses {
             flat,
             core,
             loops: Vec::new(),
@@ -31,7 +31,7 @@ pub(super) fn check_uses(flat: &Flat<'_>) -> Result<(), FlatError> {
     Ok(())
 }
 
-struct Uses<'a, 'p> {
+struct CoreUses<'a, 'p> {
     flat: &'a Flat<'p>,
     core: &'a FlatCore<'p>,
     loops: Vec<Interval>,
@@ -41,7 +41,7 @@ struct Uses<'a, 'p> {
     news: HashSet<usize>,
 }
 
-impl Uses<'_, '_> {
+impl CoreUses<'_, '_> {
     fn interval(&self, affine: &Affine) -> Interval {
         let start = i128::from(affine.constant);
         let (mut low, mut high) = (start, start);
@@ -65,11 +65,11 @@ impl Uses<'_, '_> {
         (clamp(low), clamp(high))
     }
 
-    fn ops(&mut self, ops: &[Op]) -> Result<(), Problem> {
+    fn ops(&mut self, ops: &[Op]) -> Result<(), LaunchProblem> {
         ops.iter().try_for_each(|op| self.op(op))
     }
 
-    fn op(&mut self, op: &Op) -> Result<(), Problem> {
+    fn op(&mut self, op: &Op) -> Result<(), LaunchProblem> {
         match op {
             Op::Loop { count, body } => {
                 let (low, high) = self.interval(count);
@@ -105,7 +105,12 @@ impl Uses<'_, '_> {
         }
     }
 
-    fn access(&mut self, bundle: usize, index: &[Affine], sends: bool) -> Result<(), Problem> {
+    fn access(
+        &mut self,
+        bundle: usize,
+        index: &[Affine],
+        sends: bool,
+    ) -> Result<(), LaunchProblem> {
         let intervals: Vec<Interval> = index.iter().map(|i| self.interval(i)).collect();
         let exact = intervals.iter().all(|(low, high)| low == high);
         let lows: Vec<i64> = intervals.iter().map(|i| i.0).collect();
@@ -114,7 +119,7 @@ impl Uses<'_, '_> {
                 return Err(super::check::bad_index(self.flat.launch, bundle, &lows));
             };
             if !self.ends_here(id, sends) {
-                return Err(Problem::NotAtCore {
+                return Err(LaunchProblem::NotAtCore {
                     x: self.core.x,
                     y: self.core.y,
                     channel: self.flat.channel_name(id),
@@ -155,14 +160,14 @@ impl Uses<'_, '_> {
         }
     }
 
-    fn finish(&self) -> Result<(), Problem> {
+    fn finish(&self) -> Result<(), LaunchProblem> {
         let sides = [
             (&self.core.inputs, &self.gets, false),
             (&self.core.outputs, &self.news, true),
         ];
         for (ends, used, sends) in sides {
             if let Some(&id) = ends.iter().find(|&id| !used.contains(id)) {
-                return Err(Problem::Ignored {
+                return Err(LaunchProblem::Ignored {
                     x: self.core.x,
                     y: self.core.y,
                     channel: self.flat.channel_name(id),

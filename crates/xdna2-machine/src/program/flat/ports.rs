@@ -1,8 +1,8 @@
 //! The ends of channels.
 
-use super::check::{self, FlatError, Problem, Scope, fail};
+use super::check::{self, FlatError, LaunchProblem, PortScope, fail};
 use super::{Flat, FlatChannel, MAX_COPIES, Port, indexed};
-use crate::program::{Env, Indices, Place, Span};
+use crate::program::{Env, IndexRange, Indices, Place};
 
 impl Flat<'_> {
     pub(super) fn expand_channels(&mut self) -> Result<(), FlatError> {
@@ -16,7 +16,7 @@ impl Flat<'_> {
                     index: &index,
                     ..Env::default()
                 };
-                let scope = Scope {
+                let scope = PortScope {
                     env,
                     id: self.channels.len(),
                     ends: &ends,
@@ -29,7 +29,7 @@ impl Flat<'_> {
                     .or_else(|p| fail(launch, &name(), p))?;
                 n_sinks += check::copies(launch, &decl.name, &[to.len() as u32], n_sinks)?;
                 let [from] = from[..] else {
-                    return fail(launch, &name(), Problem::Sources(from.len()));
+                    return fail(launch, &name(), LaunchProblem::Sources(from.len()));
                 };
                 self.channels.push(FlatChannel {
                     bundle,
@@ -43,11 +43,16 @@ impl Flat<'_> {
         Ok(())
     }
 
-    fn ports(&self, place: &Place, scope: &Scope<'_>, sink: bool) -> Result<Vec<Port>, Problem> {
+    fn ports(
+        &self,
+        place: &Place,
+        scope: &PortScope<'_>,
+        sink: bool,
+    ) -> Result<Vec<Port>, LaunchProblem> {
         match place {
             Place::Shim(col) => {
                 if !scope.ends.shim[scope.id] {
-                    return Err(Problem::Unused {
+                    return Err(LaunchProblem::Unused {
                         user: "transfer",
                         sink,
                     });
@@ -58,14 +63,14 @@ impl Flat<'_> {
             Place::Memory(col) => {
                 let col = column(col.at(&scope.env))?;
                 let Some((stage, end)) = scope.ends.of(scope.id, sink) else {
-                    return Err(Problem::Unused {
+                    return Err(LaunchProblem::Unused {
                         user: "stage",
                         sink,
                     });
                 };
                 if self.stages[stage].col != col {
                     let (stage, at) = (self.stage_name(stage), self.stages[stage].col);
-                    return Err(Problem::Column { stage, at, col });
+                    return Err(LaunchProblem::Column { stage, at, col });
                 }
                 Ok(vec![Port::Memory { col, stage, end }])
             }
@@ -76,7 +81,7 @@ impl Flat<'_> {
                 for col in cols {
                     for row in rows.clone() {
                         let core = self.core_at(col, row);
-                        let core = core.ok_or(Problem::NoCore { col, row })?;
+                        let core = core.ok_or(LaunchProblem::NoCore { col, row })?;
                         ports.push(Port::Core { core });
                     }
                 }
@@ -99,17 +104,17 @@ impl Flat<'_> {
     }
 }
 
-pub(super) fn column(value: i64) -> Result<u32, Problem> {
-    u32::try_from(value).map_err(|_| Problem::Place(value))
+pub(super) fn column(value: i64) -> Result<u32, LaunchProblem> {
+    u32::try_from(value).map_err(|_| LaunchProblem::Place(value))
 }
 
-fn span(span: &Span, env: &Env<'_>) -> Result<std::ops::Range<u32>, Problem> {
+fn span(span: &IndexRange, env: &Env<'_>) -> Result<std::ops::Range<u32>, LaunchProblem> {
     let (start, len) = match span {
-        Span::At(at) => (column(at.at(env))?, 1),
-        Span::Range { start, len } => (*start, *len),
+        IndexRange::At(at) => (column(at.at(env))?, 1),
+        IndexRange::Range { start, len } => (*start, *len),
     };
     match start.checked_add(len) {
         Some(end) if len > 0 && len as usize <= MAX_COPIES => Ok(start..end),
-        _ => Err(Problem::Span { start, len }),
+        _ => Err(LaunchProblem::Span { start, len }),
     }
 }

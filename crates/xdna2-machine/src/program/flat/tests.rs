@@ -23,7 +23,7 @@ fn sample() -> Program {
             l.channel("down")
                 .dims([2])
                 .block(Bf16, [32])
-                .link(Link::Cascade)
+                .link(ChannelLink::Cascade)
                 .from(core(i(0), 0))
                 .to(core(i(0), 1));
             l.channel("out")
@@ -114,7 +114,7 @@ fn bundles_expand_in_order() {
 }
 
 /// The problem that one change to the sample causes.
-fn broken(change: impl FnOnce(&mut Launch)) -> Problem {
+fn broken(change: impl FnOnce(&mut Launch)) -> LaunchProblem {
     let mut program = sample();
     change(&mut program.launches[0]);
     program.flatten().unwrap_err().problem
@@ -122,48 +122,57 @@ fn broken(change: impl FnOnce(&mut Launch)) -> Problem {
 
 #[test]
 fn what_makes_no_sense_is_refused_by_name() {
-    assert_eq!(broken(|l| l.channels[1].name = "in".into()), Problem::Twice);
-    assert_eq!(broken(|l| l.args[1] = 2), Problem::NoSuch("slot", 2, 2));
+    assert_eq!(
+        broken(|l| l.channels[1].name = "in".into()),
+        LaunchProblem::Twice
+    );
+    assert_eq!(
+        broken(|l| l.args[1] = 2),
+        LaunchProblem::NoSuch("slot", 2, 2)
+    );
     assert_eq!(
         broken(|l| l.transfers[0].arg = 5),
-        Problem::NoSuch("argument", 5, 2)
+        LaunchProblem::NoSuch("argument", 5, 2)
     );
     assert_eq!(
         broken(|l| l.transfers[0].channel = 7),
-        Problem::NoSuch("channel", 7, 4)
+        LaunchProblem::NoSuch("channel", 7, 4)
     );
     assert!(matches!(
         broken(|l| l.transfers[0].dims = vec![3]),
-        Problem::Index { index, .. } if index == [2]
+        LaunchProblem::Index { index, .. } if index == [2]
     ));
     assert!(matches!(
         broken(|l| l.transfers[0].index.clear()),
-        Problem::Index { .. }
+        LaunchProblem::Index { .. }
     ));
     assert_eq!(
         broken(|l| l.stages[0].col = Affine::of(Var::X, 1)),
-        Problem::Variable(Var::X)
+        LaunchProblem::Variable(Var::X)
     );
-    assert_eq!(broken(|l| l.grid = vec![2, 0]), Problem::Empty(vec![2, 0]));
+    assert_eq!(
+        broken(|l| l.grid = vec![2, 0]),
+        LaunchProblem::Empty(vec![2, 0])
+    );
     assert!(matches!(
         broken(|l| l.channels[0].dims = vec![u32::MAX, u32::MAX]),
-        Problem::Copies(..)
+        LaunchProblem::Copies(..)
     ));
     assert!(matches!(
         broken(|l| l.herds[0].cols = u32::MAX),
-        Problem::Copies(..)
+        LaunchProblem::Copies(..)
     ));
     assert_eq!(
         broken(|l| l.stages[0].col = Affine::new(-1)),
-        Problem::Place(-1)
+        LaunchProblem::Place(-1)
     );
     assert!(matches!(
         broken(|l| l.stages[0].col = Affine::new(0)),
-        Problem::Column { .. }
+        LaunchProblem::Column { .. }
     ));
     assert!(matches!(
         broken(|l| l.herds[0].rows = 1),
-        Problem::NoCore { row: 1, .. }
+        LaunchProblem::NoCore { row: 1, .. }
     ));
     assert!(matches!(
         broken(|l| {
@@ -171,13 +180,13 @@ fn what_makes_no_sense_is_refused_by_name() {
             twin.name = "twin".into();
             l.herds.push(twin);
         }),
-        Problem::CoreTaken { col: 0, row: 0, .. }
+        LaunchProblem::CoreTaken { col: 0, row: 0, .. }
     ));
     assert_eq!(
         broken(|l| {
             l.transfers.pop();
         }),
-        Problem::Unused {
+        LaunchProblem::Unused {
             user: "transfer",
             sink: true
         }
@@ -187,19 +196,19 @@ fn what_makes_no_sense_is_refused_by_name() {
             let fill = l.stages[0].fills[0].clone();
             l.stages[0].fills.push(fill);
         }),
-        Problem::Shared(_)
+        LaunchProblem::Shared(_)
     ));
     assert!(matches!(
         broken(|l| l.transfers[1].channel = 2),
-        Problem::NotAtShim(_)
+        LaunchProblem::NotAtShim(_)
     ));
     assert!(matches!(
         broken(|l| l.channels[3].from = memory(i(0))),
-        Problem::Unused { user: "stage", .. }
+        LaunchProblem::Unused { user: "stage", .. }
     ));
     assert_eq!(
         broken(|l| l.channels[3].from = core(0..2, 0)),
-        Problem::Sources(2)
+        LaunchProblem::Sources(2)
     );
 }
 
@@ -217,7 +226,7 @@ fn core_programs_are_checked_against_their_channels() {
     });
     assert!(matches!(
         problem,
-        Problem::NotAtCore {
+        LaunchProblem::NotAtCore {
             x: 0,
             sends: false,
             ..
@@ -226,7 +235,10 @@ fn core_programs_are_checked_against_their_channels() {
     let problem = broken(|l| {
         l.herds[0].body.remove(0);
     });
-    assert!(matches!(problem, Problem::Ignored { sends: false, .. }));
+    assert!(matches!(
+        problem,
+        LaunchProblem::Ignored { sends: false, .. }
+    ));
     let problem = broken(|l| {
         let Op::If { then, .. } = &mut l.herds[0].body[1] else {
             unreachable!()
@@ -236,7 +248,7 @@ fn core_programs_are_checked_against_their_channels() {
         };
         *index = vec![Affine::new(2)];
     });
-    assert!(matches!(problem, Problem::Index { .. }));
+    assert!(matches!(problem, LaunchProblem::Index { .. }));
     // A loop that may run not at all and an index that depends on it decide nothing.
     let mut program = sample();
     let Op::Loop { count, .. } = &mut program.launches[0].herds[0].body[0] else {

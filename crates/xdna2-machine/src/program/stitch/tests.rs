@@ -62,8 +62,8 @@ fn add() -> Program {
     )
 }
 
-fn part<'a>(program: &'a Program, prefix: &'a str, arg_map: &'a [&'a str]) -> Part<'a> {
-    Part {
+fn part<'a>(program: &'a Program, prefix: &'a str, arg_map: &'a [&'a str]) -> StitchPart<'a> {
+    StitchPart {
         program,
         prefix,
         arg_map,
@@ -166,8 +166,9 @@ fn role_rules() {
 #[test]
 fn conflicts_are_refused_by_name() {
     let (gemm, add) = (gemm(), add());
-    let error =
-        |parts: &[Part<'_>], outputs: &[&str]| stitch("p", parts, outputs).unwrap_err().to_string();
+    let error = |parts: &[StitchPart<'_>], outputs: &[&str]| {
+        stitch("p", parts, outputs).unwrap_err().to_string()
+    };
     assert_eq!(
         error(&[part(&gemm, "", &["x", "w"])], &[]),
         "part 0: `gemm` has 3 slots, its arg_map names 2"

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 /// Where the text is not in the grammar, a name is not declared or a number is too large: line,
 /// column, what was expected and found.
 pub fn parse(text: &str) -> Result<Program, ParseError> {
-    let mut parser = Parser::new(text)?;
+    let mut parser = ProgramParser::new(text)?;
     parser.word("xdna2")?;
     let at = parser.at;
     let version: u32 = parser.number("a version")?;
@@ -31,7 +31,7 @@ pub fn parse(text: &str) -> Result<Program, ParseError> {
         slots: Vec::new(),
         launches: Vec::new(),
     };
-    let mut slots = Names::new("slot");
+    let mut slots = NameTable::new("slot");
     parser.mark("{")?;
     while !parser.take_mark("}")? {
         if parser.take_word("slot")? {
@@ -59,16 +59,16 @@ impl std::str::FromStr for Program {
 }
 
 /// Declared names of one kind.
-pub(super) struct Names {
+pub(super) struct NameTable {
     kind: &'static str,
     count: usize,
     /// Position by name; `None` where two have it.
     by_name: HashMap<String, Option<usize>>,
 }
 
-impl Names {
-    pub(super) fn new(kind: &'static str) -> Names {
-        Names {
+impl NameTable {
+    pub(super) fn new(kind: &'static str) -> NameTable {
+        NameTable {
             kind,
             count: 0,
             by_name: HashMap::new(),
@@ -85,14 +85,14 @@ impl Names {
     }
 
     /// The names of a launch's arguments: those of its slots.
-    pub(super) fn of_arguments(&self, args: &[usize]) -> Names {
+    pub(super) fn of_arguments(&self, args: &[usize]) -> NameTable {
         let mut names: Vec<Option<&str>> = vec![None; self.count];
         for (name, position) in &self.by_name {
             if let Some(position) = *position {
                 names[position] = Some(name);
             }
         }
-        let mut arguments = Names::new("argument");
+        let mut arguments = NameTable::new("argument");
         for &slot in args {
             match names.get(slot).copied().flatten() {
                 Some(name) => arguments.declare(name),
@@ -114,17 +114,17 @@ impl Names {
     }
 }
 
-pub(super) struct Parser<'t> {
+pub(super) struct ProgramParser<'t> {
     lexer: Lexer<'t>,
     pub token: Token<'t>,
     pub at: Position,
 }
 
-impl<'t> Parser<'t> {
-    fn new(text: &'t str) -> Result<Parser<'t>, ParseError> {
+impl<'t> ProgramParser<'t> {
+    fn new(text: &'t str) -> Result<ProgramParser<'t>, ParseError> {
         let mut lexer = Lexer::new(text);
         let (token, at) = lexer.next()?;
-        Ok(Parser { lexer, token, at })
+        Ok(ProgramParser { lexer, token, at })
     }
 
     /// Takes the token.
@@ -207,7 +207,7 @@ impl<'t> Parser<'t> {
     }
 
     /// `name` or `#number`, as a position among the names.
-    pub(super) fn reference(&mut self, names: &Names) -> Result<usize, ParseError> {
+    pub(super) fn reference(&mut self, names: &NameTable) -> Result<usize, ParseError> {
         let at = self.at;
         if self.take_mark("#")? {
             return self.number("a number");
@@ -220,7 +220,7 @@ impl<'t> Parser<'t> {
     pub(super) fn list<T>(
         &mut self,
         (open, close): (&str, &str),
-        item: impl Fn(&mut Parser<'t>) -> Result<T, ParseError>,
+        item: impl Fn(&mut ProgramParser<'t>) -> Result<T, ParseError>,
     ) -> Result<Vec<T>, ParseError> {
         self.mark(open)?;
         let mut items = Vec::new();

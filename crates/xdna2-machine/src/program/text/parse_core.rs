@@ -2,8 +2,10 @@
 
 use super::ParseError;
 use super::lexer::Token;
-use super::parse::{Names, Parser};
-use crate::program::{Affine, Condition, MAX_NESTING, Op, Operand, Pattern, Place, Span, Var};
+use super::parse::{NameTable, ProgramParser};
+use crate::program::{
+    Affine, Condition, IndexRange, MAX_NESTING, Op, Operand, Pattern, Place, Var,
+};
 use std::collections::BTreeMap;
 
 /// The block that a word names: `b0` to `b255`.
@@ -32,7 +34,7 @@ fn variable(word: &str) -> Option<Var> {
     }
 }
 
-impl<'t> Parser<'t> {
+impl<'t> ProgramParser<'t> {
     /// A sum of terms.
     pub(super) fn affine(&mut self) -> Result<Affine, ParseError> {
         let at = self.at;
@@ -135,11 +137,11 @@ impl<'t> Parser<'t> {
         })
     }
 
-    fn span(&mut self) -> Result<Span, ParseError> {
+    fn span(&mut self) -> Result<IndexRange, ParseError> {
         let at = self.at;
         let first = self.affine()?;
         if !self.take_mark("..")? {
-            return Ok(Span::At(first));
+            return Ok(IndexRange::At(first));
         }
         let end: u64 = self.number("the end of a range")?;
         let start = first.as_constant().and_then(|s| u32::try_from(s).ok());
@@ -148,7 +150,7 @@ impl<'t> Parser<'t> {
             Some((start, u32::try_from(len).ok()?))
         });
         match range {
-            Some((start, len)) => Ok(Span::Range { start, len }),
+            Some((start, len)) => Ok(IndexRange::Range { start, len }),
             None => Err(at.error("a range is two numbers in order, such as 0..8")),
         }
     }
@@ -156,8 +158,8 @@ impl<'t> Parser<'t> {
     /// The steps of a core program up to and with the closing brace.
     pub(super) fn body(
         &mut self,
-        channels: &Names,
-        locals: &Names,
+        channels: &NameTable,
+        locals: &NameTable,
         loops: usize,
         nesting: usize,
     ) -> Result<Vec<Op>, ParseError> {
@@ -170,8 +172,8 @@ impl<'t> Parser<'t> {
 
     fn op(
         &mut self,
-        channels: &Names,
-        locals: &Names,
+        channels: &NameTable,
+        locals: &NameTable,
         loops: usize,
         nesting: usize,
     ) -> Result<Op, ParseError> {
@@ -238,7 +240,7 @@ impl<'t> Parser<'t> {
     }
 
     /// `b0 = get A[x]` or `b0 = new A[x]`.
-    fn take_block(&mut self, channels: &Names) -> Result<Op, ParseError> {
+    fn take_block(&mut self, channels: &NameTable) -> Result<Op, ParseError> {
         let block = self.block()?;
         self.mark("=")?;
         let get = self.take_word("get")?;
@@ -277,7 +279,7 @@ impl<'t> Parser<'t> {
         Ok(condition)
     }
 
-    fn call(&mut self, locals: &Names) -> Result<Op, ParseError> {
+    fn call(&mut self, locals: &NameTable) -> Result<Op, ParseError> {
         let kernel = self.name()?;
         let dims = self.sizes()?;
         let operands = self.list(("(", ")"), |p| {

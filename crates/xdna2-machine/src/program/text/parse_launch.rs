@@ -2,11 +2,13 @@
 
 use super::ParseError;
 use super::lexer::Token;
-use super::parse::{Names, Parser};
-use crate::program::{Channel, Herd, Launch, Link, Local, Order, Place, Stage, StageEnd, Transfer};
+use super::parse::{NameTable, ProgramParser};
+use crate::program::{
+    Channel, ChannelLink, GridOrder, Herd, Launch, Local, Place, Stage, StageEnd, Transfer,
+};
 use millrace_npu::{Element, Role, Slot};
 
-impl Parser<'_> {
+impl ProgramParser<'_> {
     fn element(&mut self) -> Result<Element, ParseError> {
         let element = match self.token {
             Token::Word(word) => Element::from_name(word),
@@ -38,7 +40,7 @@ impl Parser<'_> {
         })
     }
 
-    pub(super) fn launch(&mut self, slots: &Names) -> Result<Launch, ParseError> {
+    pub(super) fn launch(&mut self, slots: &NameTable) -> Result<Launch, ParseError> {
         let name = self.name()?;
         let args = self.list(("(", ")"), |p| p.reference(slots))?;
         let mut launch = Launch {
@@ -46,7 +48,7 @@ impl Parser<'_> {
             args,
             ..Launch::default()
         };
-        let mut channels = Names::new("channel");
+        let mut channels = NameTable::new("channel");
         let arguments = slots.of_arguments(&launch.args);
         self.mark("{")?;
         if self.take_word("grid")? {
@@ -54,8 +56,8 @@ impl Parser<'_> {
         }
         if self.take_word("order")? {
             launch.order = match self.take_word("streamed")? {
-                true => Order::Streamed,
-                false => self.word("sequential").map(|()| Order::Sequential)?,
+                true => GridOrder::Streamed,
+                false => self.word("sequential").map(|()| GridOrder::Sequential)?,
             };
         }
         launch.resident = self.take_word("resident")?;
@@ -90,14 +92,14 @@ impl Parser<'_> {
         let to = self.place()?;
         self.word("depth")?;
         let depth = self.number("a depth")?;
-        let mut link = Link::Stream;
+        let mut link = ChannelLink::Stream;
         if self.take_word("link")? {
             link = if self.take_word("cascade")? {
-                Link::Cascade
+                ChannelLink::Cascade
             } else if self.take_word("neighbour")? {
-                Link::Neighbour
+                ChannelLink::Neighbour
             } else {
-                self.word("stream").map(|()| Link::Stream)?
+                self.word("stream").map(|()| ChannelLink::Stream)?
             };
         }
         let mut patterns = [None, None];
@@ -121,7 +123,7 @@ impl Parser<'_> {
         })
     }
 
-    fn stage(&mut self, channels: &Names) -> Result<Stage, ParseError> {
+    fn stage(&mut self, channels: &NameTable) -> Result<Stage, ParseError> {
         let name = self.name()?;
         let dims = self.optional_sizes()?;
         self.word("at")?;
@@ -155,7 +157,7 @@ impl Parser<'_> {
         Ok(stage)
     }
 
-    fn stage_end(&mut self, channels: &Names) -> Result<StageEnd, ParseError> {
+    fn stage_end(&mut self, channels: &NameTable) -> Result<StageEnd, ParseError> {
         let channel = self.reference(channels)?;
         let index = self.index()?;
         let each = match self.take_word("each")? {
@@ -180,8 +182,8 @@ impl Parser<'_> {
     fn transfer(
         &mut self,
         decls: &[Channel],
-        channels: &Names,
-        arguments: &Names,
+        channels: &NameTable,
+        arguments: &NameTable,
     ) -> Result<Transfer, ParseError> {
         let arg = self.reference(arguments)?;
         let at = self.at;
@@ -214,7 +216,7 @@ impl Parser<'_> {
         })
     }
 
-    fn herd(&mut self, channels: &Names) -> Result<Herd, ParseError> {
+    fn herd(&mut self, channels: &NameTable) -> Result<Herd, ParseError> {
         let name = self.name()?;
         let mut pairs = [(0, 0); 2];
         for (word, pair) in ["at", "size"].into_iter().zip(&mut pairs) {
@@ -228,7 +230,7 @@ impl Parser<'_> {
         let [(col, row), (cols, rows)] = pairs;
         self.mark("{")?;
         let mut locals = Vec::new();
-        let mut names = Names::new("local");
+        let mut names = NameTable::new("local");
         while self.take_word("local")? {
             let name = self.name()?;
             self.mark(":")?;

@@ -1,8 +1,8 @@
 //! Printing.
 
 use crate::program::{
-    Affine, Channel, Condition, Herd, Launch, Link, Op, Operand, Order, Pattern, Place, Program,
-    Span, Stage, StageEnd, Transfer, Var,
+    Affine, Channel, ChannelLink, Condition, GridOrder, Herd, IndexRange, Launch, Op, Operand,
+    Pattern, Place, Program, Stage, StageEnd, Transfer, Var,
 };
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -97,7 +97,7 @@ impl Printer {
         if !launch.grid.is_empty() {
             self.line(&format!("grid {}", list(&launch.grid)));
         }
-        if launch.order == Order::Streamed {
+        if launch.order == GridOrder::Streamed {
             self.line("order streamed");
         }
         if launch.resident {
@@ -265,9 +265,9 @@ fn channel(decl: &Channel) -> String {
         decl.depth,
     );
     match decl.link {
-        Link::Stream => {}
-        Link::Cascade => out += " link cascade",
-        Link::Neighbour => out += " link neighbour",
+        ChannelLink::Stream => {}
+        ChannelLink::Cascade => out += " link cascade",
+        ChannelLink::Neighbour => out += " link neighbour",
     }
     for (word, walk) in [("send", &decl.from_pattern), ("receive", &decl.to_pattern)] {
         if let Some(walk) = walk {
@@ -315,10 +315,10 @@ fn place(place: &Place) -> String {
     }
 }
 
-fn span(span: &Span) -> String {
+fn span(span: &IndexRange) -> String {
     match span {
-        Span::At(at) => affine(at),
-        Span::Range { start, len } => {
+        IndexRange::At(at) => affine(at),
+        IndexRange::Range { start, len } => {
             format!("{start}..{}", u64::from(*start) + u64::from(*len))
         }
     }

@@ -30,7 +30,7 @@ pub(super) fn call_bytes(
     let constants: Vec<u32> = constants.iter().map(|c| c.to_bits()).collect();
     kernel.call(
         &elements,
-        &mut Call {
+        &mut TileCall {
             cpu: &cpu(),
             dims,
             inputs: slices.into_iter().map(|s| &*s).collect(),

@@ -27,10 +27,10 @@ const DIMS: [u32; 7] = [
     KEYS as u32,
 ];
 
-type Operand = (millrace_npu::Element, Vec<u8>);
+type TokenOperand = (millrace_npu::Element, Vec<u8>);
 
 /// What the cores are given, exact in bf16.
-struct Problem {
+struct TokenProblem {
     query: Vec<f32>,
     new: [Vec<f32>; 2],
     /// Keys and values, head-major.
@@ -40,8 +40,8 @@ struct Problem {
     window: usize,
 }
 
-impl Problem {
-    fn vector(&self) -> Operand {
+impl TokenProblem {
+    fn vector(&self) -> TokenOperand {
         let mut v = [&self.query[..], &self.new[0], &self.new[1]].concat();
         for n in [self.position, self.oldest] {
             v.extend(n.to_le_bytes()[..4].iter().map(|&digit| f32::from(digit)));
@@ -51,7 +51,7 @@ impl Problem {
     }
 
     /// Block `i` of a core, of keys or values.
-    fn block(&self, of: usize, [x, y, i]: [usize; 3]) -> Operand {
+    fn block(&self, of: usize, [x, y, i]: [usize; 3]) -> TokenOperand {
         let first = ((i * SPREAD + x % SPREAD) * UNIT + y) * ROWS;
         let at = (x / SPREAD * N_KEYS + first) * D;
         (U8, narrow(&self.cache[of][at..at + ROWS * D]).1)
@@ -72,7 +72,7 @@ impl Problem {
         part
     }
 
-    fn state(&self, x: usize, y: usize) -> Operand {
+    fn state(&self, x: usize, y: usize) -> TokenOperand {
         let place = [x as i64, y as i64];
         let mut scores = (F32, vec![0; 4 * GROUP * KEYS]);
         for i in 0..2 {
@@ -163,9 +163,9 @@ impl Problem {
     }
 }
 
-fn problem(position: usize, oldest: usize, window: usize) -> Problem {
+fn problem(position: usize, oldest: usize, window: usize) -> TokenProblem {
     let n = KV_HEADS * D;
-    Problem {
+    TokenProblem {
         query: numbers(HEADS * D, 1),
         new: [numbers(n, 2), numbers(n, 3)],
         cache: [numbers(N_KEYS * n, 4), numbers(N_KEYS * n, 5)],
@@ -202,7 +202,7 @@ fn the_parts_of_cores_are_attention() {
 fn a_wrong_row_shows() {
     let right = problem(100, 0, 0);
     let expected = right.found();
-    let changed = |change: fn(&mut Problem)| {
+    let changed = |change: fn(&mut TokenProblem)| {
         let mut wrong = problem(100, 0, 0);
         change(&mut wrong);
         wrong.found() != expected

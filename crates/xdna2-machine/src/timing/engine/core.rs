@@ -1,8 +1,8 @@
 //! Cores: in-order programs of gets, puts and calls.
 
-use super::{Engine, Kind};
+use super::{EventKind, TimingEngine};
 use crate::program::{Affine, Env, Port};
-use crate::timing::cores::{Cost, Instruction};
+use crate::timing::cores::{CallCycles, TimingInstruction};
 use crate::timing::network::Via;
 use crate::timing::{TimingError, Track};
 
@@ -52,7 +52,7 @@ impl CoreState {
     }
 }
 
-impl Engine<'_, '_> {
+impl TimingEngine<'_, '_> {
     /// A call has ended.
     pub(super) fn called(&mut self, core: usize) {
         let since = self.cores[core].since;
@@ -62,7 +62,7 @@ impl Engine<'_, '_> {
         let track = Track::Core(flat.col, flat.row);
         let net = self.net;
         self.span(track, since, || match &net.programs[flat.herd][at] {
-            Instruction::Call(cost) => cost.name.clone(),
+            TimingInstruction::Call(cost) => cost.name.clone(),
             _ => String::new(),
         });
         self.cores[core].wait = Wait::No;
@@ -91,17 +91,17 @@ impl Engine<'_, '_> {
                 return Ok(());
             };
             let goes_on = match step {
-                Instruction::Get {
+                TimingInstruction::Get {
                     bundle,
                     index,
                     block,
                 } => self.get(core, *bundle, index, *block)?,
-                Instruction::New {
+                TimingInstruction::New {
                     bundle,
                     index,
                     block,
                 } => self.new_block(core, *bundle, index, *block)?,
-                Instruction::Call(cost) => self.call(core, cost),
+                TimingInstruction::Call(cost) => self.call(core, cost),
                 _ => self.control(core, step)?,
             };
             if !goes_on {
@@ -149,10 +149,10 @@ impl Engine<'_, '_> {
     }
 
     /// Steps that take no time.
-    fn control(&mut self, core: usize, step: &Instruction) -> Result<bool, TimingError> {
+    fn control(&mut self, core: usize, step: &TimingInstruction) -> Result<bool, TimingError> {
         let at = self.cores[core].at;
         let next = match step {
-            Instruction::Loop {
+            TimingInstruction::Loop {
                 count,
                 after,
                 merged,
@@ -166,7 +166,7 @@ impl Engine<'_, '_> {
                     *after
                 }
             }
-            Instruction::Next { body } => {
+            TimingInstruction::Next { body } => {
                 let state = &mut self.cores[core];
                 match (state.loops.last_mut(), state.ends.last()) {
                     (Some(value), Some(&end)) if *value + 1 < end => {
@@ -180,7 +180,7 @@ impl Engine<'_, '_> {
                     }
                 }
             }
-            Instruction::Branch {
+            TimingInstruction::Branch {
                 value,
                 condition,
                 otherwise,
@@ -191,22 +191,24 @@ impl Engine<'_, '_> {
                     *otherwise
                 }
             }
-            Instruction::Jump(to) => *to,
-            Instruction::Free(block) => {
+            TimingInstruction::Jump(to) => *to,
+            TimingInstruction::Free(block) => {
                 self.free(core, *block)?;
                 at + 1
             }
-            Instruction::Put(block) => {
+            TimingInstruction::Put(block) => {
                 self.put(core, *block)?;
                 at + 1
             }
-            Instruction::Get { .. } | Instruction::New { .. } | Instruction::Call(_) => at + 1,
+            TimingInstruction::Get { .. }
+            | TimingInstruction::New { .. }
+            | TimingInstruction::Call(_) => at + 1,
         };
         self.cores[core].at = next;
         Ok(true)
     }
 
-    fn call(&mut self, core: usize, cost: &Cost) -> bool {
+    fn call(&mut self, core: usize, cost: &CallCycles) -> bool {
         let cycles = cost.cycles(&self.env(core)) + std::mem::take(&mut self.cores[core].handling);
         let ns = cycles / self.net.machine.clock_hz * 1e9;
         self.run.cores[core].calls += cost.merged as f64;
@@ -214,7 +216,7 @@ impl Engine<'_, '_> {
         state.at += 1;
         state.wait = Wait::Call;
         state.since = self.now;
-        self.schedule(self.now + ns, Kind::Called(core));
+        self.schedule(self.now + ns, EventKind::Called(core));
         false
     }
 

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 /// What happens.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
+pub(super) enum EventKind {
     /// A block has crossed a wire between tiles.
     Arrived(usize),
     /// A shim channel's next task has started up.
@@ -18,28 +18,28 @@ pub(super) enum Kind {
 }
 
 /// When it happens; what is scheduled first goes first.
-pub(super) struct Event {
+pub(super) struct ScheduledEvent {
     pub(super) at: f64,
     pub(super) order: u64,
-    pub(super) kind: Kind,
+    pub(super) kind: EventKind,
 }
 
-impl PartialEq for Event {
-    fn eq(&self, other: &Event) -> bool {
+impl PartialEq for ScheduledEvent {
+    fn eq(&self, other: &ScheduledEvent) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Event {}
+impl Eq for ScheduledEvent {}
 
-impl PartialOrd for Event {
-    fn partial_cmp(&self, other: &Event) -> Option<Ordering> {
+impl PartialOrd for ScheduledEvent {
+    fn partial_cmp(&self, other: &ScheduledEvent) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Event {
-    fn cmp(&self, other: &Event) -> Ordering {
+impl Ord for ScheduledEvent {
+    fn cmp(&self, other: &ScheduledEvent) -> Ordering {
         let key = self.at.total_cmp(&other.at);
         key.then(self.order.cmp(&other.order))
     }

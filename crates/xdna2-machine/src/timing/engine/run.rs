@@ -1,11 +1,11 @@
 //! What a simulation counts.
 
 use crate::program::Flat;
-use crate::timing::Span;
+use crate::timing::TraceSpan;
 
 /// What a simulation counted.
 #[derive(Clone, Debug, Default)]
-pub(in crate::timing) struct Run {
+pub(in crate::timing) struct SimulationCounts {
     /// To the last token.
     pub(in crate::timing) ns: f64,
     pub(in crate::timing) cores: Vec<CoreTime>,
@@ -18,7 +18,7 @@ pub(in crate::timing) struct Run {
     pub(in crate::timing) memory_channel_ns: f64,
     /// Stopped at the bound on events, the rest extrapolated.
     pub(in crate::timing) extrapolated: bool,
-    pub(in crate::timing) spans: Vec<Span>,
+    pub(in crate::timing) spans: Vec<TraceSpan>,
 }
 
 /// Counters of a core.
@@ -30,17 +30,17 @@ pub(in crate::timing) struct CoreTime {
     pub(in crate::timing) calls: f64,
 }
 
-impl Run {
-    pub(in crate::timing) fn new(flat: &Flat<'_>) -> Run {
-        Run {
+impl SimulationCounts {
+    pub(in crate::timing) fn new(flat: &Flat<'_>) -> SimulationCounts {
+        SimulationCounts {
             cores: vec![CoreTime::default(); flat.cores.len()],
             channels: vec![(0.0, 0.0); flat.channels.len()],
-            ..Run::default()
+            ..SimulationCounts::default()
         }
     }
 
     /// Adds a run that happens that many times.
-    pub(in crate::timing) fn add(&mut self, run: &Run, times: f64) {
+    pub(in crate::timing) fn add(&mut self, run: &SimulationCounts, times: f64) {
         self.ns += run.ns * times;
         self.read_bytes += run.read_bytes * times;
         self.write_bytes += run.write_bytes * times;

@@ -1,11 +1,11 @@
 //! Buffers on memory tiles: blocks filled by all fills together, then read by all drains together.
 
 use crate::timing::TimingError;
-use crate::timing::network::Network;
+use crate::timing::network::TimingNetwork;
 
 /// Progress of one end, in blocks of the stage.
 #[derive(Clone, Copy, Default)]
-struct End {
+struct StageProgress {
     /// Stage blocks it is done with.
     done: u64,
     /// Channel blocks of the current stage block.
@@ -14,7 +14,7 @@ struct End {
     of: u64,
 }
 
-impl End {
+impl StageProgress {
     /// Counts a channel block; whether that ended a stage block.
     fn step(&mut self) -> bool {
         self.at += 1;
@@ -30,19 +30,19 @@ impl End {
 /// A stage's state.
 pub(super) struct StageState {
     copies: u64,
-    fills: Vec<End>,
-    drains: Vec<End>,
+    fills: Vec<StageProgress>,
+    drains: Vec<StageProgress>,
 }
 
 /// Blocks that all of these ends are done with. Ends that move nothing hold nobody up.
-fn done(ends: &[End]) -> u64 {
+fn done(ends: &[StageProgress]) -> u64 {
     let moving = ends.iter().filter(|end| end.of > 0);
     moving.map(|end| end.done).min().unwrap_or(u64::MAX)
 }
 
 impl StageState {
     pub(super) fn new(
-        net: &Network<'_>,
+        net: &TimingNetwork<'_>,
         stage: usize,
         grid: &[u32],
     ) -> Result<StageState, TimingError> {
@@ -51,9 +51,9 @@ impl StageState {
             (0..n)
                 .map(|end| {
                     let of = net.stage_blocks(stage, fills, end, grid)?;
-                    Ok(End {
+                    Ok(StageProgress {
                         of,
-                        ..End::default()
+                        ..StageProgress::default()
                     })
                 })
                 .collect::<Result<Vec<_>, TimingError>>()

@@ -2,10 +2,10 @@
 
 use super::super::descriptor::{self, Dma};
 use super::super::flow::{end_blocks, shim_counts, transport_varies};
-use super::super::rule::{Finding, Rule, group};
+use super::super::rule::{Rule, RuleFinding, group};
 use super::{MAX_POINTS, too_large};
 use crate::Machine;
-use crate::program::{Flat, FlatEnd, FlatStage, Indices, Order, Port, Walk};
+use crate::program::{Flat, FlatEnd, FlatStage, GridOrder, Indices, PatternWalk, Port};
 
 /// The parts of a block that go from a fill to a drain, at a grid point.
 pub(super) struct Pieces {
@@ -29,8 +29,8 @@ impl<'p> Cutter<'_, 'p> {
     pub(super) fn pieces(
         &mut self,
         stage: &FlatStage<'p>,
-        walks: &[Vec<Walk>; 2],
-    ) -> Result<Pieces, Finding> {
+        walks: &[Vec<PatternWalk>; 2],
+    ) -> Result<Pieces, RuleFinding> {
         let [fills, drains] = walks;
         let n = stage.decl.block_elements();
         let visits = walks
@@ -52,15 +52,16 @@ impl<'p> Cutter<'_, 'p> {
                     name(end),
                     group(element)
                 );
-                let finding = Finding::new(Rule::StageShared, message);
+                let finding = RuleFinding::new(Rule::StageShared, message);
                 return Err(finding.fix("Broadcast one drain to both, or fill two stages"));
             }
         }
         let of_drain = |(end, walk)| self.cut(stage, false, end, walk, &writer);
-        let in_drains: Result<Vec<u64>, Finding> =
+        let in_drains: Result<Vec<u64>, RuleFinding> =
             drains.iter().enumerate().map(of_drain).collect();
         let of_fill = |(end, walk)| self.cut(stage, true, end, walk, &reader);
-        let in_fills: Result<Vec<u64>, Finding> = fills.iter().enumerate().map(of_fill).collect();
+        let in_fills: Result<Vec<u64>, RuleFinding> =
+            fills.iter().enumerate().map(of_fill).collect();
         match (in_fills, in_drains) {
             (Ok(fills), Ok(drains)) => Ok(Pieces {
                 fills,
@@ -83,9 +84,9 @@ impl<'p> Cutter<'_, 'p> {
         stage: &FlatStage<'p>,
         is_fill: bool,
         end: usize,
-        walk: &Walk,
+        walk: &PatternWalk,
         owners: &Owners,
-    ) -> Result<u64, Finding> {
+    ) -> Result<u64, RuleFinding> {
         let stretches = owners.along(walk);
         let (own, other) = if is_fill {
             (&stage.fills, &stage.drains)
@@ -118,7 +119,7 @@ impl<'p> Cutter<'_, 'p> {
                     name(own, end),
                     name(other, stretch.owner)
                 );
-                let finding = Finding::new(Rule::StagePieces, message);
+                let finding = RuleFinding::new(Rule::StagePieces, message);
                 let fix = "Cut the block along a dimension of the walk";
                 return Err(finding.fix(fix));
             };
@@ -135,8 +136,8 @@ impl<'p> Cutter<'_, 'p> {
     fn may_count(
         &mut self,
         stage: &FlatStage<'p>,
-        walks: &[Vec<Walk>; 2],
-    ) -> Result<bool, Finding> {
+        walks: &[Vec<PatternWalk>; 2],
+    ) -> Result<bool, RuleFinding> {
         let flat = self.flat;
         let mut active = stage
             .drains
@@ -149,7 +150,7 @@ impl<'p> Cutter<'_, 'p> {
         let to = &flat.channels[drain.channel].to;
         let to_shim = to.iter().all(|port| matches!(port, Port::Shim { .. }));
         let n_points = flat.launch.n_grid_points().unwrap_or(u64::MAX);
-        let ordered = n_points == 1 || flat.launch.order == Order::Sequential;
+        let ordered = n_points == 1 || flat.launch.order == GridOrder::Sequential;
         if drain.decl.repeat > 1 || !to_shim || !ordered {
             return Ok(false);
         }
@@ -168,7 +169,7 @@ impl<'p> Cutter<'_, 'p> {
     }
 }
 
-fn interleaved(is_fill: bool, own: &str, other: &str, n: usize) -> Finding {
+fn interleaved(is_fill: bool, own: &str, other: &str, n: usize) -> RuleFinding {
     let n = group(n as u64);
     let (message, fix) = if is_fill {
         (
@@ -189,7 +190,7 @@ fn interleaved(is_fill: bool, own: &str, other: &str, n: usize) -> Finding {
              block to DDR at each point of a sequential grid",
         )
     };
-    Finding::new(Rule::StagePieces, message).fix(fix)
+    RuleFinding::new(Rule::StagePieces, message).fix(fix)
 }
 
 /// Part of an end's stream.
@@ -209,7 +210,7 @@ impl Owners {
     }
 
     /// Gives the walk's elements to an end; says whose one of them was, and which.
-    fn mark(&mut self, walk: &Walk, end: usize) -> Option<(usize, u64)> {
+    fn mark(&mut self, walk: &PatternWalk, end: usize) -> Option<(usize, u64)> {
         let own = u16::try_from(end).ok();
         for (start, len) in walk.runs() {
             let run = self.0.get_mut(start as usize..(start + len) as usize)?;
@@ -224,7 +225,7 @@ impl Owners {
     }
 
     /// The owners along a walk.
-    fn along(&self, walk: &Walk) -> Vec<Stretch> {
+    fn along(&self, walk: &PatternWalk) -> Vec<Stretch> {
         let mut stretches: Vec<Stretch> = Vec::new();
         let (mut at, mut unowned) = (0, 0);
         for (start, len) in walk.runs() {
@@ -254,7 +255,7 @@ impl Owners {
 }
 
 /// That part of a walk's stream as a walk: whole steps of one of its dimensions.
-fn part(walk: &Walk, start: u64, len: u64) -> Option<Walk> {
+fn part(walk: &PatternWalk, start: u64, len: u64) -> Option<PatternWalk> {
     let walk = walk.canonical();
     let mut inner = walk.n_elements().unsigned_abs();
     let mut offset = walk.offset;
@@ -266,7 +267,7 @@ fn part(walk: &Walk, start: u64, len: u64) -> Option<Walk> {
             offset += i64::try_from(first).ok()? * stride;
             let mut dims = walk.dims[d..].to_vec();
             dims[0].0 = i64::try_from(len / inner).ok()?;
-            return Some(Walk { offset, dims });
+            return Some(PatternWalk { offset, dims });
         }
         // Within one step of this dimension, or nowhere.
         offset += i64::try_from(first).ok()? * stride;
@@ -275,7 +276,7 @@ fn part(walk: &Walk, start: u64, len: u64) -> Option<Walk> {
             return None;
         }
     }
-    (len == 1).then_some(Walk {
+    (len == 1).then_some(PatternWalk {
         offset,
         dims: Vec::new(),
     })
@@ -285,8 +286,8 @@ fn part(walk: &Walk, start: u64, len: u64) -> Option<Walk> {
 mod tests {
     use super::*;
 
-    fn walk(dims: &[(i64, i64)]) -> Walk {
-        Walk {
+    fn walk(dims: &[(i64, i64)]) -> PatternWalk {
+        PatternWalk {
             offset: 100,
             dims: dims.to_vec(),
         }
@@ -296,7 +297,7 @@ mod tests {
     fn parts_of_a_walk_are_whole_steps_of_a_dimension() {
         let rows = walk(&[(4, 64), (8, 1)]);
         let at = |offset, dims: &[(i64, i64)]| {
-            Some(Walk {
+            Some(PatternWalk {
                 offset,
                 dims: dims.to_vec(),
             })
@@ -313,8 +314,9 @@ mod tests {
     /// Each part walks the elements that the whole walks there.
     #[test]
     fn parts_walk_what_the_whole_does() {
-        let elements =
-            |walk: &Walk| -> Vec<i64> { walk.runs().flat_map(|(at, len)| at..at + len).collect() };
+        let elements = |walk: &PatternWalk| -> Vec<i64> {
+            walk.runs().flat_map(|(at, len)| at..at + len).collect()
+        };
         let walks = [
             walk(&[(2, 50), (3, 10), (4, 1)]),
             walk(&[(3, 7), (2, 3)]),
@@ -339,7 +341,7 @@ mod tests {
     #[test]
     fn what_nobody_owns_goes_with_its_neighbour() {
         let mut owners = Owners::new(12);
-        let linear = |offset, n| Walk {
+        let linear = |offset, n| PatternWalk {
             offset,
             dims: vec![(n, 1)],
         };

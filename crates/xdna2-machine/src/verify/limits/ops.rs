@@ -1,7 +1,7 @@
 //! Bounds of herds and their programs.
 
 use super::{
-    Finding, Findings, MAX_DECLARATIONS, MAX_NAME, MAX_RANK, MAX_VALUE, Ranges, dims_ok, large,
+    Findings, MAX_DECLARATIONS, MAX_NAME, MAX_RANK, MAX_VALUE, Ranges, RuleFinding, dims_ok, large,
     name_ok, overflow, zero,
 };
 use crate::program::{Herd, Launch, MAX_NESTING, Op};
@@ -49,7 +49,7 @@ pub(super) fn check_herd(herd: &Herd, launch: &Launch, findings: &mut Findings) 
 }
 
 /// Checks the steps of a body whose nesting is known to be bounded.
-fn check_ops(ops: &[Op], ranges: &mut Ranges<'_>, count: &mut usize) -> Result<(), Finding> {
+fn check_ops(ops: &[Op], ranges: &mut Ranges<'_>, count: &mut usize) -> Result<(), RuleFinding> {
     *count += ops.len();
     if *count > MAX_OPS {
         return Err(large("steps in a core program", MAX_OPS));

@@ -8,7 +8,7 @@ use crate::mapping::parts::{
 use millrace_npu::Element;
 use millrace_xdna2_machine::Machine;
 use millrace_xdna2_machine::program::{
-    Affine, Channel, Launch, Op, Operand, Order, Pattern, Place, Stage, StageEnd, Transfer, Var,
+    Affine, Channel, GridOrder, Launch, Op, Operand, Pattern, Place, Stage, StageEnd, Transfer, Var,
 };
 
 // Channels of the launch, in this order.
@@ -60,7 +60,7 @@ impl Gemm {
     /// Computes C, or its f32 scratch.
     pub(super) fn gemm_launch(&self, p: &Tiled, machine: &Machine) -> Launch {
         let grid = [p.m / (p.cols * p.tm), p.n / (p.rows * p.tn)];
-        let mut launch = launch("gemm", &[0, 1, 2], &grid, Order::Sequential);
+        let mut launch = launch("gemm", &[0, 1, 2], &grid, GridOrder::Sequential);
         launch.channels = self.channels(p, machine);
         launch.stages = self.stages(p, machine);
         launch.transfers = self.transfers(p);

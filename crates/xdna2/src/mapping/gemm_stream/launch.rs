@@ -7,7 +7,7 @@ use crate::mapping::parts::{
 };
 use millrace_xdna2_machine::Machine;
 use millrace_xdna2_machine::program::{
-    Affine, Channel, Launch, Op, Operand, Order, Place, Stage, StageEnd, Transfer, Var,
+    Affine, Channel, GridOrder, Launch, Op, Operand, Place, Stage, StageEnd, Transfer, Var,
 };
 
 // Channels of the launch, in this order.
@@ -29,7 +29,12 @@ impl Tiled {
             stages: self.stages(machine),
             transfers: self.transfers(),
             herds: vec![herd("cores", self.cols, self.rows, vec![sums], self.body())],
-            ..launch("gemm", &args, &[self.m / self.m_step()], Order::Streamed)
+            ..launch(
+                "gemm",
+                &args,
+                &[self.m / self.m_step()],
+                GridOrder::Streamed,
+            )
         }
     }
 

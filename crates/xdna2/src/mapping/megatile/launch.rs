@@ -8,7 +8,7 @@ use crate::mapping::parts::{
 use millrace_npu::Element;
 use millrace_xdna2_machine::Machine;
 use millrace_xdna2_machine::program::{
-    Affine, Channel, Launch, Op, Operand, Order, Place, Stage, StageEnd, Transfer, Var,
+    Affine, Channel, GridOrder, Launch, Op, Operand, Place, Stage, StageEnd, Transfer, Var,
 };
 
 // Channels of the launch, in this order.
@@ -46,7 +46,7 @@ impl Part<'_> {
                 sums.collect(),
                 self.body(),
             )],
-            ..launch(self.name, &args, &[self.n_down], Order::Streamed)
+            ..launch(self.name, &args, &[self.n_down], GridOrder::Streamed)
         }
     }
 

@@ -25,7 +25,7 @@ use super::{
 };
 use millrace_npu::{Element, Role};
 use millrace_xdna2_machine::program::{
-    Affine, Channel, Condition, Launch, Local, Op, Operand, Order, Place, Stage, StageEnd,
+    Affine, Channel, Condition, GridOrder, Launch, Local, Op, Operand, Place, Stage, StageEnd,
     Transfer, Var,
 };
 use millrace_xdna2_machine::{Machine, Numerics, Profile, Program};
@@ -391,7 +391,7 @@ impl Mapping for FusedDqp {
                 p.locals(),
                 p.body(Attend::default()),
             )],
-            ..launch("dqp", &args, &[], Order::Streamed)
+            ..launch("dqp", &args, &[], GridOrder::Streamed)
         };
         let rows = || p.rows.iter().enumerate();
         let mut slots = vec![slot("x", Element::Bf16, &[p.k], Role::Input)];

@@ -18,7 +18,7 @@ use crate::mapping::{BuildError, Rule};
 use millrace_npu::Element;
 use millrace_xdna2_machine::Machine;
 use millrace_xdna2_machine::program::{
-    Affine, Channel, Condition, Launch, Op, Order, Place, Stage, Transfer, Var,
+    Affine, Channel, Condition, GridOrder, Launch, Op, Place, Stage, Transfer, Var,
 };
 
 // Channels of the launch, in this order.
@@ -101,7 +101,7 @@ impl Expand {
             stages: vec![self.stage()],
             transfers: self.transfers(),
             herds: vec![herd("expanders", self.cols, 1, Vec::new(), self.body())],
-            ..launch("expand", args, &[], Order::Streamed)
+            ..launch("expand", args, &[], GridOrder::Streamed)
         }
     }
 

@@ -28,7 +28,7 @@ use super::super::{BuildError, Mapping, Named, Rule, Shape, ShapeError, Tiling, 
 use super::dqp::{self, Tiled, W_IN, X, Y_OUT};
 use super::{BYTES, COLS, GROUP, ROWS};
 use millrace_npu::{Element, Role};
-use millrace_xdna2_machine::program::{Affine, Launch, Operand, Order, Place, Transfer, Var};
+use millrace_xdna2_machine::program::{Affine, GridOrder, Launch, Operand, Place, Transfer, Var};
 use millrace_xdna2_machine::{Machine, Numerics, Program};
 
 pub(super) use cores::{Attend, Heads};
@@ -195,7 +195,7 @@ impl Attention {
             herds: vec![cores],
             // The cores of the one before.
             resident: number > 0,
-            ..launch(&name, &[0, 1, 2, 3, 4, 5, 6], &[], Order::Streamed)
+            ..launch(&name, &[0, 1, 2, 3, 4, 5, 6], &[], GridOrder::Streamed)
         }
     }
 
@@ -257,7 +257,7 @@ impl Attention {
             ],
             transfers: vec![task(0, &parts), task(1, &[(h.n_heads * d, 1)])],
             herds: vec![herd("join", 1, 1, locals, body)],
-            ..launch("join", &[6, 7], &[], Order::Sequential)
+            ..launch("join", &[6, 7], &[], GridOrder::Sequential)
         }
     }
 }

@@ -7,7 +7,7 @@ use millrace_plan::units::{bytes, duration};
 use millrace_plan::{KernelReport, Line, Span, Tone};
 use millrace_xdna2_machine::Machine;
 use millrace_xdna2_machine::timing::Timing;
-use millrace_xdna2_machine::verify::Report as Resources;
+use millrace_xdna2_machine::verify::ResourceReport as Resources;
 use serde_json::{Value, json};
 
 /// Everything known about one kernel.

@@ -2,21 +2,21 @@
 //! handler decodes it and has the emulated unit execute it. So registers, addresses and strides of the assembly are tested too.
 
 use super::super::detect::products;
-use super::super::emulated::{Emulated, Product};
+use super::super::emulated::{EmulatedUnit, TileProduct};
 use super::super::roof;
 use super::super::unit::{Amx, Shapes, TileUnit};
 use crate::level::Level;
 use crate::matmul::activations::Activations;
-use crate::matmul::panel::{Ahead, GROUP_ROWS, PANEL_ROWS, PackArgs, Source, TileArgs};
+use crate::matmul::panel::{Ahead, GROUP_ROWS, PANEL_ROWS, PackArgs, PanelSource, TileArgs};
 use crate::matmul::scratch::AlignedBytes;
-use crate::table::{EMULATED, Kernel, kernels};
+use crate::table::{EMULATED, MatmulKernel, kernels};
 use crate::{Cpu, CpuOptions};
 use millrace_quant::encode_matrix;
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
 
 thread_local! {
-    static UNIT: RefCell<Emulated> = RefCell::new(Emulated::new());
+    static UNIT: RefCell<EmulatedUnit> = RefCell::new(EmulatedUnit::new());
     static EXECUTED: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -136,9 +136,9 @@ unsafe extern "C" fn execute(_: c_int, _: *mut c_void, context: *mut c_void) {
             (0x49, 3) => unit.zero_tile(reg),
             (0x4B, 3) => unit.load_tile(reg, address as *const u8, stride),
             (0x4B, 2) => unit.store_tile(reg, address as *mut u8, stride),
-            (0x5E, 2) => unit.product(Product::SignedUnsigned, tiles()),
-            (0x5E, 3) => unit.product(Product::Signed, tiles()),
-            (0x5C, 2) => unit.product(Product::Bf16, tiles()),
+            (0x5E, 2) => unit.product(TileProduct::SignedUnsigned, tiles()),
+            (0x5E, 3) => unit.product(TileProduct::Signed, tiles()),
+            (0x5C, 2) => unit.product(TileProduct::Bf16, tiles()),
             _ => std::process::abort(),
         });
         EXECUTED.set(EXECUTED.get() + 1);
@@ -172,7 +172,7 @@ fn trapped<R>(f: impl FnOnce() -> R) -> (R, usize) {
 }
 
 /// Sums of `m` tokens with sixteen or thirty-two rows by a row of the table.
-fn sums(row: &Kernel, n_panels: usize, m: usize, k: usize) -> Vec<u32> {
+fn sums(row: &MatmulKernel, n_panels: usize, m: usize, k: usize) -> Vec<u32> {
     let n = (n_panels * PANEL_ROWS).next_multiple_of(row.dtype.block_rows());
     let number = |i: usize| ((i * i) as f32 * 0.37).sin();
     let weights: Vec<f32> = (0..n * k).map(number).collect();
@@ -197,7 +197,7 @@ fn sums(row: &Kernel, n_panels: usize, m: usize, k: usize) -> Vec<u32> {
     // SAFETY: the level is supported but for tiles, which the caller sees to; rows, tokens, panels and sums exist.
     unsafe {
         for p in 0..n_panels {
-            let source = Source {
+            let source = PanelSource {
                 dtype: row.dtype,
                 base: if is_tiled {
                     bytes.as_ptr()
@@ -266,7 +266,7 @@ fn assembled_instructions_do_what_the_emulated_unit_does() {
     // SAFETY: instructions are executed by the handler.
     unsafe {
         let (found, executed) = trapped(|| products::<Amx>());
-        assert_eq!((found, executed), (products::<Emulated>(), 14));
+        assert_eq!((found, executed), (products::<EmulatedUnit>(), 14));
         for roof in [roof::INT8, roof::BF16] {
             let ((), executed) = trapped(|| (roof.run)(2));
             assert_eq!(executed, 1 + 2 * 4 + 1);

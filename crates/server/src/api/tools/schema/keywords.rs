@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Walk;
+use super::SchemaWalk;
 use super::options::are_disjoint;
 
 /// Formats that llguidance has expressions for.
@@ -46,7 +46,7 @@ const NARROWING: [&str; 17] = [
     "divisibleBy",
 ];
 
-impl<'a> Walk<'a, '_> {
+impl<'a> SchemaWalk<'a, '_> {
     /// What `key` becomes in `out`, of the schema `of` at `at`.
     pub(super) fn keyword(
         &mut self,

@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value, json};
 
-use super::Walk;
+use super::SchemaWalk;
 
-impl<'a> Walk<'a, '_> {
+impl<'a> SchemaWalk<'a, '_> {
     /// A reference within the schema, by pointer, anchor or identifier, leads to a numbered definition. One that leads
     /// elsewhere is left out: nothing is fetched.
     pub(super) fn reference(&mut self, value: &'a Value, at: &str, out: &mut Map<String, Value>) {
@@ -112,9 +112,9 @@ impl<'a> Walk<'a, '_> {
 }
 
 /// Identifiers and anchors, each with its schema and that one's pointer.
-pub(super) type Names<'a> = HashMap<String, (&'a Value, String)>;
+pub(super) type SchemaNames<'a> = HashMap<String, (&'a Value, String)>;
 
-fn collect_names<'a>(value: &'a Value, at: &str, names: &mut Names<'a>) {
+fn collect_names<'a>(value: &'a Value, at: &str, names: &mut SchemaNames<'a>) {
     match value {
         Value::Object(map) => {
             for (key, mark) in [

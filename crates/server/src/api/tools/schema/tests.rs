@@ -1,10 +1,10 @@
 use serde_json::{Value, json};
 
-use super::{Patterns, Relaxed};
+use super::{GrammarSchema, Patterns};
 use crate::api::tools::tests::accepts;
 use crate::grammar::{Grammar, compact};
 
-fn relaxed(schema: &Value) -> Relaxed {
+fn relaxed(schema: &Value) -> GrammarSchema {
     super::relaxed(schema, &mut Patterns::default())
 }
 

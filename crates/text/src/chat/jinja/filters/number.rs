@@ -4,7 +4,7 @@ use crate::chat::jinja::args::Args;
 use crate::chat::jinja::ast::BinaryOp;
 use crate::chat::jinja::chars::is_space;
 use crate::chat::jinja::compare::as_whole;
-use crate::chat::jinja::fault::{Fault, Kind, Res};
+use crate::chat::jinja::fault::{FaultKind, Res, TemplateFault};
 use crate::chat::jinja::ops;
 use crate::chat::jinja::value::Value;
 
@@ -41,18 +41,18 @@ pub(super) fn call(name: &str, value: &Value, args: Args) -> Res<Value> {
     }
 }
 
-fn wrong(what: &str, value: &Value) -> Fault {
+fn wrong(what: &str, value: &Value) -> TemplateFault {
     if value.is_undefined() {
         return value.undefined_fault();
     }
-    Fault::type_error(format!("{what}: '{}'", value.type_name()))
+    TemplateFault::type_error(format!("{what}: '{}'", value.type_name()))
 }
 
 /// `float(value)`
 fn to_float(value: &Value) -> Res<f64> {
     match value {
         Value::Str(text) => parsed_float(&text.text).ok_or_else(|| {
-            Fault::value_error(format!(
+            TemplateFault::value_error(format!(
                 "could not convert string to float: '{}'",
                 text.text
             ))
@@ -141,8 +141,8 @@ fn to_int(value: &Value, base: i128, default: Value) -> Res<Value> {
             // "42.23" is 42.
             parsed_float(&text.text).map_or(Ok(default.clone()), whole)
         }
-        Value::Float(x) if x.is_infinite() => Err(Fault::new(
-            Kind::Arithmetic,
+        Value::Float(x) if x.is_infinite() => Err(TemplateFault::new(
+            FaultKind::Arithmetic,
             "cannot convert float infinity to integer",
         )),
         Value::Float(x) => whole(*x),
@@ -165,7 +165,10 @@ fn round(value: &Value, args: Args) -> Res<Value> {
             let scaled = ops::binary(BinaryOp::Mul, value, &power)?;
             let whole = match scaled {
                 Value::Float(x) if !x.is_finite() => {
-                    return Err(Fault::new(Kind::Arithmetic, "no integer is near it"));
+                    return Err(TemplateFault::new(
+                        FaultKind::Arithmetic,
+                        "no integer is near it",
+                    ));
                 }
                 Value::Float(x) => {
                     let x = if method == "ceil" {
@@ -180,8 +183,8 @@ fn round(value: &Value, args: Args) -> Res<Value> {
             };
             ops::binary(BinaryOp::Div, &whole, &power)
         }
-        _ => Err(Fault::new(
-            Kind::Template,
+        _ => Err(TemplateFault::new(
+            FaultKind::Template,
             "method must be common, ceil or floor",
         )),
     }
@@ -204,8 +207,8 @@ fn rounded(x: f64, precision: i128) -> Res<f64> {
     };
     match rounded.is_finite() {
         true => Ok(rounded),
-        false => Err(Fault::new(
-            Kind::Arithmetic,
+        false => Err(TemplateFault::new(
+            FaultKind::Arithmetic,
             "rounded value too large to represent",
         )),
     }
@@ -237,7 +240,9 @@ fn file_size(value: &Value, args: Args) -> Res<Value> {
     if n_bytes < base {
         return match as_whole(n_bytes.trunc()) {
             Some(n) => Ok(Value::from(format!("{n} Bytes"))),
-            None => Err(Fault::value_error("cannot convert float NaN to integer")),
+            None => Err(TemplateFault::value_error(
+                "cannot convert float NaN to integer",
+            )),
         };
     }
     let prefixes = ["k", "M", "G", "T", "P", "E", "Z", "Y"];

@@ -1,10 +1,10 @@
 //! Filters of sequences by attributes, by other filters and by tests.
 
 use crate::chat::jinja::access::{Path, without_case};
-use crate::chat::jinja::args::{Args, Bound};
+use crate::chat::jinja::args::{Args, BoundArgs};
 use crate::chat::jinja::ast::BinaryOp;
-use crate::chat::jinja::compare::{Key, equal, order, sorted};
-use crate::chat::jinja::fault::{Fault, Kind, Res};
+use crate::chat::jinja::compare::{DictKey, equal, order, sorted};
+use crate::chat::jinja::fault::{FaultKind, Res, TemplateFault};
 use crate::chat::jinja::interp::Interp;
 use crate::chat::jinja::value::Value;
 use crate::chat::jinja::{ops, predicates};
@@ -12,8 +12,8 @@ use std::collections::HashSet;
 use std::rc::Rc;
 
 /// A wrong use of a filter.
-fn misuse(reason: &str) -> Fault {
-    Fault::new(Kind::Template, reason)
+fn misuse(reason: &str) -> TemplateFault {
+    TemplateFault::new(FaultKind::Template, reason)
 }
 
 /// `map(attribute=…, default=…)` or `map("filter", …)`
@@ -121,7 +121,7 @@ pub(super) fn ordered(name: &str, value: &Value, args: Args) -> Res<Value> {
             let (mut seen, mut out) = (HashSet::new(), Vec::new());
             for item in value.iterate()? {
                 let key = with_case(path.of(&item, None)?, bound.is_true(0, false));
-                if seen.insert(Key::new(key)?) {
+                if seen.insert(DictKey::new(key)?) {
                     out.push(item);
                 }
             }
@@ -140,7 +140,7 @@ fn with_case(value: Value, is_case_sensitive: bool) -> Value {
     }
 }
 
-fn extreme(value: &Value, bound: &Bound, is_max: bool) -> Res<Value> {
+fn extreme(value: &Value, bound: &BoundArgs, is_max: bool) -> Res<Value> {
     let path = Path::new(bound.get(1).unwrap_or(&Value::None));
     let mut best: Option<(Value, Value)> = None;
     for item in value.iterate()? {
@@ -172,7 +172,7 @@ fn sum(value: &Value, args: Args) -> Res<Value> {
     let path = Path::new(bound.get(0).unwrap_or(&Value::None));
     let mut total = bound.get(1).cloned().unwrap_or(Value::Int(0));
     if matches!(total, Value::Str(_)) {
-        return Err(Fault::type_error("sum() can't sum strings"));
+        return Err(TemplateFault::type_error("sum() can't sum strings"));
     }
     for item in value.iterate()? {
         total = ops::binary(BinaryOp::Add, &total, &path.of(&item, None)?)?;

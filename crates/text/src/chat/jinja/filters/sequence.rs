@@ -3,7 +3,7 @@
 use crate::chat::jinja::access::{own_attribute, without_case};
 use crate::chat::jinja::args::Args;
 use crate::chat::jinja::compare::{as_whole, sorted};
-use crate::chat::jinja::fault::{self, Fault, Kind, Res};
+use crate::chat::jinja::fault::{self, FaultKind, Res, TemplateFault};
 use crate::chat::jinja::value::{Value, ViewKind};
 use std::rc::Rc;
 
@@ -45,7 +45,9 @@ fn plain(name: &str, value: Value) -> Res<Value> {
                 let view = Value::View(ViewKind::Items, Rc::clone(dict));
                 Ok(Value::iter(view.iterate()?))
             }
-            _ => Err(Fault::type_error("can only get item pairs from a mapping")),
+            _ => Err(TemplateFault::type_error(
+                "can only get item pairs from a mapping",
+            )),
         },
         "first" => {
             let first = match &value {
@@ -56,7 +58,9 @@ fn plain(name: &str, value: Value) -> Res<Value> {
         }
         "last" => {
             if matches!(value, Value::Iter(_)) {
-                return Err(Fault::type_error("'generator' object is not reversible"));
+                return Err(TemplateFault::type_error(
+                    "'generator' object is not reversible",
+                ));
             }
             let last = value.iterate()?.pop();
             Ok(last.unwrap_or_else(|| Value::undefined("no last item, sequence was empty")))
@@ -78,7 +82,9 @@ fn reversed(value: &Value) -> Res<Value> {
         }
         other => {
             let mut items = other.iterate().map_err(|fault| match fault.kind {
-                Kind::Type => Fault::new(Kind::Template, "argument must be iterable"),
+                FaultKind::Type => {
+                    TemplateFault::new(FaultKind::Template, "argument must be iterable")
+                }
                 _ => fault,
             })?;
             items.reverse();
@@ -117,7 +123,7 @@ fn batches(items: Vec<Value>, n: Option<i128>, fill: Option<&Value>) -> Res<Vec<
     }
     if !part.is_empty() {
         if let Some(fill) = fill {
-            let n = n.ok_or_else(|| Fault::type_error("batch expected an integer"))?;
+            let n = n.ok_or_else(|| TemplateFault::type_error("batch expected an integer"))?;
             let n = usize::try_from(n.max(0)).unwrap_or(usize::MAX);
             fault::items(n)?;
             part.resize(part.len().max(n), fill.clone());
@@ -130,7 +136,7 @@ fn batches(items: Vec<Value>, n: Option<i128>, fill: Option<&Value>) -> Res<Vec<
 fn slices(items: &[Value], n: i128, fill: Option<&Value>) -> Res<Vec<Vec<Value>>> {
     if n == 0 {
         let reason = "integer division or modulo by zero";
-        return Err(Fault::new(Kind::Arithmetic, reason));
+        return Err(TemplateFault::new(FaultKind::Arithmetic, reason));
     }
     let n = usize::try_from(n.max(0)).unwrap_or(usize::MAX);
     if n == 0 {
@@ -160,14 +166,14 @@ fn dictsort(value: &Value, args: Args) -> Res<Value> {
         Some(Some("value")) => true,
         _ => {
             let reason = "you can only sort by either \"key\" or \"value\"";
-            return Err(Fault::new(Kind::Template, reason));
+            return Err(TemplateFault::new(FaultKind::Template, reason));
         }
     };
     let Value::Dict(dict) = value else {
         if value.is_undefined() {
             return Err(value.undefined_fault());
         }
-        return Err(Fault::type_error(format!(
+        return Err(TemplateFault::type_error(format!(
             "'{}' object has no attribute 'items'",
             value.type_name()
         )));

@@ -5,10 +5,10 @@ use crate::chat::jinja::access::Path;
 use crate::chat::jinja::args::Args;
 use crate::chat::jinja::chars;
 use crate::chat::jinja::dict::Dict;
-use crate::chat::jinja::fault::{self, Fault, Kind, Res};
+use crate::chat::jinja::fault::{self, FaultKind, Res, TemplateFault};
 use crate::chat::jinja::interp::Interp;
 use crate::chat::jinja::markup::{escaped, stripped_of_tags};
-use crate::chat::jinja::methods::{self, Side, lines, padded};
+use crate::chat::jinja::methods::{self, PadSide, lines, padded};
 use crate::chat::jinja::value::{Text, Value};
 use crate::chat::jinja::{printf, repr};
 use std::rc::Rc;
@@ -27,7 +27,7 @@ pub(super) fn call(interp: &mut Interp, name: &str, value: &Value, args: Args) -
         "center" => {
             let bound = args.bind("center", &["width"], 0, 0)?;
             of_text(value, |text| {
-                padded(text, bound.int(0, 80)?, ' ', Side::Both)
+                padded(text, bound.int(0, 80)?, ' ', PadSide::Both)
             })
         }
         "trim" => {
@@ -103,7 +103,7 @@ fn needs_text(value: &Value) -> Res<&Text> {
     match value {
         Value::Str(text) => Ok(text),
         Value::Undefined(_) => Err(value.undefined_fault()),
-        other => Err(Fault::type_error(format!(
+        other => Err(TemplateFault::type_error(format!(
             "expected a string, found {}",
             other.type_name()
         ))),
@@ -149,8 +149,8 @@ fn truncate(value: &Value, args: Args) -> Res<Value> {
     let leeway = bound.some_int(3)?.unwrap_or(5);
     let n_end = end.chars().count() as i128;
     if length < n_end || leeway < 0 {
-        return Err(Fault::new(
-            Kind::Template,
+        return Err(TemplateFault::new(
+            FaultKind::Template,
             "expected a length of at least that of the end, and no negative leeway",
         ));
     }
@@ -228,8 +228,8 @@ pub(super) fn join(interp: &Interp, value: &Value, args: Args) -> Res<Value> {
 
 fn format(value: &Value, args: Args) -> Res<Value> {
     if !args.positional.is_empty() && !args.named.is_empty() {
-        return Err(Fault::new(
-            Kind::Template,
+        return Err(TemplateFault::new(
+            FaultKind::Template,
             "can't handle positional and keyword arguments at the same time",
         ));
     }
@@ -281,7 +281,7 @@ fn urlencode(value: &Value) -> Res<Value> {
     let mut out = Vec::new();
     for pair in pairs {
         let [key, value] = <[Value; 2]>::try_from(pair.iterate()?)
-            .map_err(|_| Fault::value_error("urlencode needs pairs"))?;
+            .map_err(|_| TemplateFault::value_error("urlencode needs pairs"))?;
         out.push(format!("{}={}", quoted(&key, true)?, quoted(&value, true)?));
     }
     Ok(Value::from(out.join("&")))
@@ -293,7 +293,7 @@ fn xmlattr(interp: &Interp, value: &Value, args: Args) -> Res<Value> {
         if value.is_undefined() {
             return Err(value.undefined_fault());
         }
-        return Err(Fault::type_error(format!(
+        return Err(TemplateFault::type_error(format!(
             "'{}' object has no attribute 'items'",
             value.type_name()
         )));
@@ -314,7 +314,9 @@ fn xmlattr(interp: &Interp, value: &Value, args: Args) -> Res<Value> {
         let name = needs_text(key)?;
         let is_wrong = |c: char| " \t\n\r\x0c\x0b/>=".contains(c);
         if name.text.contains(is_wrong) {
-            return Err(Fault::value_error("invalid character in attribute name"));
+            return Err(TemplateFault::value_error(
+                "invalid character in attribute name",
+            ));
         }
         out.push(format!("{}=\"{}\"", part(key)?, part(value)?));
     }

@@ -2,7 +2,7 @@
 
 use crate::chat::jinja::args::Args;
 use crate::chat::jinja::chars::is_word;
-use crate::chat::jinja::fault::{self, Fault, Res};
+use crate::chat::jinja::fault::{self, Res, TemplateFault};
 use crate::chat::jinja::methods::lines;
 use crate::chat::jinja::value::Value;
 
@@ -24,7 +24,7 @@ pub(super) fn filter(value: &Value, args: Args) -> Res<Value> {
         if value.is_undefined() {
             return Err(value.undefined_fault());
         }
-        return Err(Fault::type_error("wordwrap needs a string"));
+        return Err(TemplateFault::type_error("wordwrap needs a string"));
     };
     let width = bound.int(0, 79)?;
     let between = bound.some_str(2)?.unwrap_or("\n");
@@ -35,7 +35,7 @@ pub(super) fn filter(value: &Value, args: Args) -> Res<Value> {
     };
     let lines = lines(&text.text, false);
     if wrap.width == 0 && !lines.is_empty() {
-        return Err(Fault::value_error(format!(
+        return Err(TemplateFault::value_error(format!(
             "invalid width {width} (must be > 0)"
         )));
     }

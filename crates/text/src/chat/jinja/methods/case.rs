@@ -2,7 +2,7 @@
 
 use crate::chat::jinja::args::Args;
 use crate::chat::jinja::chars;
-use crate::chat::jinja::fault::{self, Fault, Res};
+use crate::chat::jinja::fault::{self, Res, TemplateFault};
 use crate::chat::jinja::value::{Text, Value};
 
 pub(super) fn call(text: &Text, name: &str, args: Args) -> Res<Value> {
@@ -20,7 +20,11 @@ pub(super) fn call(text: &Text, name: &str, args: Args) -> Res<Value> {
         }
         "swapcase" => swapped(t),
         "title" => titled(t),
-        other => return Err(Fault::type_error(format!("str has no method '{other}'"))),
+        other => {
+            return Err(TemplateFault::type_error(format!(
+                "str has no method '{other}'"
+            )));
+        }
     };
     Ok(Value::text(changed, text.is_markup))
 }

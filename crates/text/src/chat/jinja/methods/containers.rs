@@ -4,7 +4,7 @@ use crate::chat::jinja::access::bounds;
 use crate::chat::jinja::args::Args;
 use crate::chat::jinja::compare::{contains, equal};
 use crate::chat::jinja::dict::Dict;
-use crate::chat::jinja::fault::{Fault, Res};
+use crate::chat::jinja::fault::{Res, TemplateFault};
 use crate::chat::jinja::value::{Value, ViewKind};
 use std::rc::Rc;
 
@@ -53,7 +53,7 @@ fn index(value: &Value, args: Args) -> Res<Value> {
     let found = (from..to).find(|at| equal(&items[*at as usize], &wanted));
     found
         .map(Value::Int)
-        .ok_or_else(|| Fault::value_error("the value is not in the list"))
+        .ok_or_else(|| TemplateFault::value_error("the value is not in the list"))
 }
 
 fn of_dict(value: &Value, dict: &Rc<Dict>, name: &str, args: Args) -> Res<Value> {

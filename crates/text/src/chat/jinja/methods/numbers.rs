@@ -1,7 +1,7 @@
 //! Methods of numbers.
 
 use crate::chat::jinja::args::Args;
-use crate::chat::jinja::fault::{Fault, Kind, Res};
+use crate::chat::jinja::fault::{FaultKind, Res, TemplateFault};
 use crate::chat::jinja::value::Value;
 
 pub(super) fn call(value: &Value, name: &str, args: Args) -> Res<Value> {
@@ -24,8 +24,8 @@ pub(super) fn call(value: &Value, name: &str, args: Args) -> Res<Value> {
             let n = value.as_int().unwrap_or(0);
             Value::tuple(vec![Value::Int(n), Value::Int(1)])
         }
-        _ => Err(Fault::new(
-            Kind::Template,
+        _ => Err(TemplateFault::new(
+            FaultKind::Template,
             format!("the method '{name}' of numbers is not known here"),
         )),
     }
@@ -34,18 +34,24 @@ pub(super) fn call(value: &Value, name: &str, args: Args) -> Res<Value> {
 /// A float as a fraction in lowest terms.
 fn ratio(x: f64) -> Res<Value> {
     if !x.is_finite() {
-        return Err(Fault::value_error("cannot convert it to an integer ratio"));
+        return Err(TemplateFault::value_error(
+            "cannot convert it to an integer ratio",
+        ));
     }
     let (mut numerator, mut denominator) = (x, 1_i128);
     while numerator.fract() != 0.0 {
         if denominator > i128::MAX / 4 {
-            return Err(Fault::limit("it computes an integer of more than 128 bits"));
+            return Err(TemplateFault::limit(
+                "it computes an integer of more than 128 bits",
+            ));
         }
         numerator *= 2.0;
         denominator *= 2;
     }
     match super::super::compare::as_whole(numerator) {
         Some(n) => Value::tuple(vec![Value::Int(n), Value::Int(denominator)]),
-        None => Err(Fault::limit("it computes an integer of more than 128 bits")),
+        None => Err(TemplateFault::limit(
+            "it computes an integer of more than 128 bits",
+        )),
     }
 }

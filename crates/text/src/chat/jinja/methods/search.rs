@@ -1,8 +1,8 @@
 //! Methods of strings that look for parts.
 
 use crate::chat::jinja::access::bounds;
-use crate::chat::jinja::args::{Args, Bound};
-use crate::chat::jinja::fault::{self, Fault, Res};
+use crate::chat::jinja::args::{Args, BoundArgs};
+use crate::chat::jinja::fault::{self, Res, TemplateFault};
 use crate::chat::jinja::markup::escaped;
 use crate::chat::jinja::value::{Text, Value};
 
@@ -17,7 +17,7 @@ pub(super) fn call(text: &Text, name: &str, args: Args) -> Res<Value> {
 
 /// The part of a text between two places, and the characters before it. `None` if the first is behind
 /// the end.
-fn range<'t>(text: &'t str, bound: &Bound) -> Res<Option<(&'t str, usize)>> {
+fn range<'t>(text: &'t str, bound: &BoundArgs) -> Res<Option<(&'t str, usize)>> {
     let (from, to) = (bound.some_int(1)?, bound.some_int(2)?);
     if from.is_none() && to.is_none() {
         return Ok(Some((text, 0)));
@@ -55,7 +55,7 @@ fn find(text: &Text, name: &str, args: Args) -> Res<Value> {
     });
     match found {
         Some(at) => Ok(Value::from(at)),
-        None if name.ends_with("index") => Err(Fault::value_error("substring not found")),
+        None if name.ends_with("index") => Err(TemplateFault::value_error("substring not found")),
         None => Ok(Value::Int(-1)),
     }
 }
@@ -73,7 +73,7 @@ fn affix(text: &Text, args: Args, is_start: bool) -> Res<Value> {
     };
     for part in parts {
         let Value::Str(part) = part else {
-            return Err(Fault::type_error(
+            return Err(TemplateFault::type_error(
                 "a tuple of parts must contain only strings",
             ));
         };

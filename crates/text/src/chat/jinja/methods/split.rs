@@ -1,8 +1,8 @@
 //! Methods of strings that cut and join.
 
-use crate::chat::jinja::args::{Args, Bound};
+use crate::chat::jinja::args::{Args, BoundArgs};
 use crate::chat::jinja::chars::{is_line_end, is_space};
-use crate::chat::jinja::fault::{self, Fault, Res};
+use crate::chat::jinja::fault::{self, Res, TemplateFault};
 use crate::chat::jinja::markup::escaped;
 use crate::chat::jinja::value::{Text, Value};
 
@@ -19,7 +19,7 @@ pub(super) fn call(text: &Text, name: &str, args: Args) -> Res<Value> {
             let bound = args.bind("split", &["sep", "maxsplit"], 0, 0)?;
             let n = usize::try_from(bound.int(1, -1)?).ok();
             let parts = match bound.some_str(0)? {
-                Some("") => return Err(Fault::value_error("empty separator")),
+                Some("") => return Err(TemplateFault::value_error("empty separator")),
                 Some(separator) => by_separator(t, separator, n, name == "rsplit"),
                 None if name == "rsplit" => words_from_the_end(t, n),
                 None => words(t, n),
@@ -34,7 +34,7 @@ pub(super) fn call(text: &Text, name: &str, args: Args) -> Res<Value> {
             let bound = args.bind_unnamed("partition", &["sep"], 1)?;
             let separator = bound.str(0)?;
             if separator.is_empty() {
-                return Err(Fault::value_error("empty separator"));
+                return Err(TemplateFault::value_error("empty separator"));
             }
             let parts = match name {
                 "partition" => t
@@ -154,7 +154,7 @@ fn join(text: &Text, args: Args) -> Res<Value> {
     let mut out = String::new();
     for (i, item) in items.iter().enumerate() {
         let Value::Str(item) = item else {
-            return Err(Fault::type_error(format!(
+            return Err(TemplateFault::type_error(format!(
                 "sequence item {i}: expected str instance, {} found",
                 item.type_name()
             )));
@@ -171,7 +171,7 @@ fn join(text: &Text, args: Args) -> Res<Value> {
     Ok(Value::text(out, text.is_markup))
 }
 
-fn expand_tabs(text: &Text, bound: &Bound) -> Res<Value> {
+fn expand_tabs(text: &Text, bound: &BoundArgs) -> Res<Value> {
     let size = bound.int(0, 8)?;
     let n_tabs = text.text.matches('\t').count();
     let size = match n_tabs {

@@ -3,7 +3,7 @@
 use crate::chat::jinja::args::Args;
 use crate::chat::jinja::chars;
 use crate::chat::jinja::dict::Dict;
-use crate::chat::jinja::fault::{self, Fault, Kind, Res};
+use crate::chat::jinja::fault::{self, FaultKind, Res, TemplateFault};
 use crate::chat::jinja::markup;
 use crate::chat::jinja::strformat;
 use crate::chat::jinja::value::{Text, Value};
@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 /// On which sides padding goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum PadSide {
     Left,
     Right,
     Both,
@@ -21,9 +21,9 @@ pub(super) fn call(text: &Text, name: &str, args: Args) -> Res<Value> {
     fault::spend(text.text.len() / 64)?;
     let t = &*text.text;
     match name {
-        "center" => pad(text, args, Side::Both),
-        "ljust" => pad(text, args, Side::Right),
-        "rjust" => pad(text, args, Side::Left),
+        "center" => pad(text, args, PadSide::Both),
+        "ljust" => pad(text, args, PadSide::Right),
+        "rjust" => pad(text, args, PadSide::Left),
         "zfill" => zero_fill(text, args),
         "format" => {
             let values = Value::Dict(Rc::new(Dict::new(
@@ -46,11 +46,14 @@ pub(super) fn call(text: &Text, name: &str, args: Args) -> Res<Value> {
         "striptags" => args
             .none("striptags")
             .map(|()| Value::from(markup::stripped_of_tags(t))),
-        "encode" => Err(Fault::new(
-            Kind::Template,
+        "encode" => Err(TemplateFault::new(
+            FaultKind::Template,
             "encode makes bytes, which are no text for a prompt",
         )),
-        "escape" => Err(Fault::new(Kind::Template, "use the filter escape")),
+        "escape" => Err(TemplateFault::new(
+            FaultKind::Template,
+            "use the filter escape",
+        )),
         _ => {
             args.none("a method that asks about a string")?;
             Ok(Value::Bool(is(t, name)))
@@ -107,14 +110,14 @@ fn is_title(t: &str) -> bool {
     has_cased
 }
 
-fn pad(text: &Text, args: Args, side: Side) -> Res<Value> {
+fn pad(text: &Text, args: Args, side: PadSide) -> Res<Value> {
     let bound = args.bind_unnamed("padding", &["width", "fillchar"], 1)?;
     let mut fill = match bound.get(1) {
         Some(_) => bound.str(1)?.chars(),
         None => " ".chars(),
     };
     let (Some(fill), None) = (fill.next(), fill.next()) else {
-        return Err(Fault::type_error(
+        return Err(TemplateFault::type_error(
             "the fill character must be exactly one character long",
         ));
     };
@@ -123,14 +126,14 @@ fn pad(text: &Text, args: Args, side: Side) -> Res<Value> {
 }
 
 /// A text of at least a width.
-pub(crate) fn padded(text: &str, width: i128, fill: char, side: Side) -> Res<String> {
+pub(crate) fn padded(text: &str, width: i128, fill: char, side: PadSide) -> Res<String> {
     let n = text.chars().count();
     let missing = fault::width(width)?.saturating_sub(n);
     let left = match side {
-        Side::Left => missing,
-        Side::Right => 0,
+        PadSide::Left => missing,
+        PadSide::Right => 0,
         // The odd one goes to the left where the width is odd.
-        Side::Both => missing / 2 + (missing & (n + missing) & 1),
+        PadSide::Both => missing / 2 + (missing & (n + missing) & 1),
     };
     let mut out = String::with_capacity(text.len() + missing);
     out.extend(std::iter::repeat_n(fill, left));
@@ -146,14 +149,14 @@ fn zero_fill(text: &Text, args: Args) -> Res<Value> {
         Some('+' | '-') => text.text.split_at(1),
         _ => ("", &*text.text),
     };
-    let digits = padded(digits, width - sign.len() as i128, '0', Side::Left)?;
+    let digits = padded(digits, width - sign.len() as i128, '0', PadSide::Left)?;
     Ok(Value::text(format!("{sign}{digits}"), text.is_markup))
 }
 
 fn translate(text: &Text, args: Args) -> Res<Value> {
     let bound = args.bind_unnamed("translate", &["table"], 1)?;
     let Some(Value::Dict(table)) = bound.get(0) else {
-        return Err(Fault::type_error("translate needs a dictionary"));
+        return Err(TemplateFault::type_error("translate needs a dictionary"));
     };
     let mut out = String::new();
     for c in text.text.chars() {
@@ -164,7 +167,7 @@ fn translate(text: &Text, args: Args) -> Res<Value> {
             Some(other) => {
                 let code = other.as_int().and_then(|n| u32::try_from(n).ok());
                 let Some(c) = code.and_then(char::from_u32) else {
-                    return Err(Fault::type_error(
+                    return Err(TemplateFault::type_error(
                         "character mapping must return integer, None or str",
                     ));
                 };
@@ -183,7 +186,7 @@ fn make_translation(args: Args) -> Res<Value> {
     let mut pairs = Vec::new();
     if n == 1 {
         let Some(Value::Dict(dict)) = bound.get(0) else {
-            return Err(Fault::type_error(
+            return Err(TemplateFault::type_error(
                 "if you give only one argument to maketrans it must be a dict",
             ));
         };
@@ -191,17 +194,21 @@ fn make_translation(args: Args) -> Res<Value> {
             let key = match key {
                 Value::Str(text) => match &*text.text.chars().collect::<Vec<_>>() {
                     [c] => code(*c),
-                    _ => return Err(Fault::value_error("keys must be of length 1")),
+                    _ => return Err(TemplateFault::value_error("keys must be of length 1")),
                 },
                 other if other.as_int().is_some() => other.clone(),
-                _ => return Err(Fault::type_error("keys must be strings or integers")),
+                _ => {
+                    return Err(TemplateFault::type_error(
+                        "keys must be strings or integers",
+                    ));
+                }
             };
             pairs.push((key, value.clone()));
         }
     } else {
         let (from, to) = (bound.str(0)?, bound.str(1)?);
         if from.chars().count() != to.chars().count() {
-            return Err(Fault::value_error(
+            return Err(TemplateFault::value_error(
                 "the first two maketrans arguments must have equal length",
             ));
         }

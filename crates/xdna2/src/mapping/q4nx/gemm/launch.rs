@@ -8,8 +8,8 @@ use crate::mapping::parts::{
 use millrace_npu::Element;
 use millrace_xdna2_machine::Machine;
 use millrace_xdna2_machine::program::{
-    Affine, Channel, Launch, Local, Op, Operand, Order, Pattern, Place, Stage, StageEnd, Transfer,
-    Var,
+    Affine, Channel, GridOrder, Launch, Local, Op, Operand, Pattern, Place, Stage, StageEnd,
+    Transfer, Var,
 };
 
 // Channels of the launch, in this order; the last where rows have weights of their own.
@@ -38,7 +38,12 @@ impl Tiled {
             stages: self.stages(machine),
             transfers: self.transfers(),
             herds: vec![herd],
-            ..launch("gemm", &args, &[self.m / self.m_step()], Order::Streamed)
+            ..launch(
+                "gemm",
+                &args,
+                &[self.m / self.m_step()],
+                GridOrder::Streamed,
+            )
         }
     }
 

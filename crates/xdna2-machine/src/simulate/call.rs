@@ -1,27 +1,27 @@
 //! A core's calls of tile kernels: operands found, checked and lent.
 
-use super::block::{Block, Content};
+use super::block::{BlockContent, ByteBlock};
 use super::code::{CallStep, Signature};
-use super::context::{Context, Trouble};
-use super::core::{Core, Held};
+use super::context::{LaunchContext, Trouble};
+use super::core::{BlockBinding, CoreActor};
 use super::counters::Tally;
 use super::ends::{Receiver, Sender};
 use crate::program::Operand;
-use crate::tile::{Call, Shape};
+use crate::tile::{CallShape, TileCall};
 use millrace_npu::Element;
 use std::sync::Arc;
 
 /// Scalars of a call that need no memory of their own.
 const FEW_SCALARS: usize = 8;
 
-impl<'p> Core<'p> {
+impl<'p> CoreActor<'p> {
     /// Element type of an operand.
     fn element(
         &self,
         operand: Operand,
         senders: &[Sender<'p>],
         receivers: &[Receiver<'p>],
-        ctx: &Context<'_>,
+        ctx: &LaunchContext<'_>,
     ) -> Option<(Element, usize)> {
         let of_channel = |channel: usize| ctx.flat.channels[channel].decl.element;
         match operand {
@@ -30,11 +30,13 @@ impl<'p> Core<'p> {
                 Some((decl.element, self.locals[local].len()))
             }
             Operand::Block(block) => match &self.held[usize::from(block)] {
-                Held::Nothing => None,
-                Held::Taken(at, parcel) => {
+                BlockBinding::Nothing => None,
+                BlockBinding::Taken(at, parcel) => {
                     Some((of_channel(receivers[*at].channel), parcel.block.len()))
                 }
-                Held::New(at, block) => Some((of_channel(senders[*at].channel), block.len())),
+                BlockBinding::New(at, block) => {
+                    Some((of_channel(senders[*at].channel), block.len()))
+                }
             },
         }
     }
@@ -44,7 +46,7 @@ impl<'p> Core<'p> {
         call: &CallStep<'_>,
         senders: &[Sender<'p>],
         receivers: &[Receiver<'p>],
-        ctx: &Context<'_>,
+        ctx: &LaunchContext<'_>,
         tally: &mut Tally,
     ) -> Result<(), Trouble> {
         let kernel = call.kernel;
@@ -65,7 +67,7 @@ impl<'p> Core<'p> {
                 };
                 signature.push(found);
             }
-            let shape = Shape {
+            let shape = CallShape {
                 dims: call.dims,
                 operands: &signature,
                 n_scalars: call.scalars.len(),
@@ -97,7 +99,7 @@ impl<'p> Core<'p> {
         &mut self,
         call: &CallStep<'_>,
         scalars: &[i64],
-        ctx: &Context<'_>,
+        ctx: &LaunchContext<'_>,
     ) -> Result<(), Trouble> {
         let (inputs, outputs) = call.operands.split_at(call.kernel.inputs);
         if let Some(twice) = (1..outputs.len()).find(|&i| outputs[..i].contains(&outputs[i])) {
@@ -105,13 +107,13 @@ impl<'p> Core<'p> {
             return Err(self.trouble(problem, ctx));
         }
         // An operand both read and written is read as it was before the call.
-        let copies: Vec<(Operand, Block)> = (inputs.iter())
+        let copies: Vec<(Operand, ByteBlock)> = (inputs.iter())
             .filter(|input| outputs.contains(input))
-            .map(|input| (*input, Block::copy_of(self.content(*input))))
+            .map(|input| (*input, ByteBlock::copy_of(self.content(*input))))
             .collect();
         let mut lent = std::mem::take(&mut self.lent);
         lent.extend(outputs.iter().map(|output| self.lend(*output)));
-        (call.kernel.run)(&mut Call {
+        (call.kernel.run)(&mut TileCall {
             cpu: ctx.cpu,
             dims: call.dims,
             inputs: (inputs.iter())
@@ -120,7 +122,7 @@ impl<'p> Core<'p> {
                     copy.map_or_else(|| self.content(*input), |(_, copy)| copy.bytes())
                 })
                 .collect(),
-            outputs: lent.iter_mut().map(Block::bytes_mut).collect(),
+            outputs: lent.iter_mut().map(ByteBlock::bytes_mut).collect(),
             scalars,
             constants: call.constants,
         });
@@ -136,33 +138,35 @@ impl<'p> Core<'p> {
         match operand {
             Operand::Local(local) => self.locals[local].bytes(),
             Operand::Block(block) => match &self.held[usize::from(block)] {
-                Held::Taken(_, parcel) => parcel.block.bytes(),
-                Held::New(_, block) => block.bytes(),
-                Held::Nothing => unreachable!("operands were looked up before"),
+                BlockBinding::Taken(_, parcel) => parcel.block.bytes(),
+                BlockBinding::New(_, block) => block.bytes(),
+                BlockBinding::Nothing => unreachable!("operands were looked up before"),
             },
         }
     }
 
     /// Takes the buffer of an operand out, to write. A block shared with other cores is copied:
     /// each has its own in L1.
-    fn lend(&mut self, operand: Operand) -> Block {
+    fn lend(&mut self, operand: Operand) -> ByteBlock {
         match operand {
             Operand::Local(local) => std::mem::take(&mut self.locals[local]),
             Operand::Block(block) => match &mut self.held[usize::from(block)] {
-                Held::Taken(_, parcel) => std::mem::take(parcel.block.own_mut()),
-                Held::New(_, block) => std::mem::take(block),
-                Held::Nothing => Block::default(),
+                BlockBinding::Taken(_, parcel) => std::mem::take(parcel.block.own_mut()),
+                BlockBinding::New(_, block) => std::mem::take(block),
+                BlockBinding::Nothing => ByteBlock::default(),
             },
         }
     }
 
-    fn give_back(&mut self, operand: Operand, content: Block) {
+    fn give_back(&mut self, operand: Operand, content: ByteBlock) {
         match operand {
             Operand::Local(local) => self.locals[local] = content,
             Operand::Block(block) => match &mut self.held[usize::from(block)] {
-                Held::Taken(_, parcel) => parcel.block = Content::Own(Arc::new(content)),
-                Held::New(_, block) => *block = content,
-                Held::Nothing => {}
+                BlockBinding::Taken(_, parcel) => {
+                    parcel.block = BlockContent::Own(Arc::new(content))
+                }
+                BlockBinding::New(_, block) => *block = content,
+                BlockBinding::Nothing => {}
             },
         }
     }

@@ -1,10 +1,10 @@
 //! What a run did.
 
-use crate::tile::Work;
+use crate::tile::TileWork;
 
 /// What a run did, launch by launch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct RunCounters {
     /// One for each launch, in order.
     pub launches: Vec<LaunchCounters>,
 }
@@ -23,14 +23,14 @@ pub struct LaunchCounters {
     /// Calls of tile kernels.
     pub n_calls: u64,
     /// Work of those calls.
-    pub work: Work,
+    pub work: TileWork,
     /// Rounds of the simulation.
     pub n_rounds: u64,
-    /// Units of work, as `Options::max_units` counts them.
+    /// Units of work, as `SimulateOptions::max_units` counts them.
     pub n_units: u64,
 }
 
-impl Counters {
+impl RunCounters {
     /// The sum over all launches.
     pub fn total(&self) -> LaunchCounters {
         let mut total = LaunchCounters::default();
@@ -64,7 +64,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    pub(super) fn add_call(&mut self, work: Work) {
+    pub(super) fn add_call(&mut self, work: TileWork) {
         self.spent = self
             .spent
             .saturating_add(16 + work.macs / 256 + work.elements / 16);

@@ -5,7 +5,7 @@ use crate::tile::{self, TileKernel};
 use millrace_npu::Element;
 
 /// One step.
-pub(super) enum Instruction<'p> {
+pub(super) enum CoreStep<'p> {
     /// Begins a loop, or goes to `end` if it runs not once.
     Begin {
         count: &'p Affine,
@@ -50,8 +50,8 @@ pub(super) struct CallStep<'p> {
 }
 
 /// A herd's program.
-pub(super) struct Code<'p> {
-    pub(super) steps: Vec<Instruction<'p>>,
+pub(super) struct HerdCode<'p> {
+    pub(super) steps: Vec<CoreStep<'p>>,
     pub(super) n_calls: usize,
     /// Block names are below this.
     pub(super) n_names: usize,
@@ -60,9 +60,9 @@ pub(super) struct Code<'p> {
 /// Element type and number of elements, as kernels check them.
 pub(super) type Signature = Vec<(Element, u64)>;
 
-impl<'p> Code<'p> {
-    pub(super) fn new(herd: &'p Herd) -> Result<Code<'p>, String> {
-        let mut code = Code {
+impl<'p> HerdCode<'p> {
+    pub(super) fn new(herd: &'p Herd) -> Result<HerdCode<'p>, String> {
+        let mut code = HerdCode {
             steps: Vec::new(),
             n_calls: 0,
             n_names: 0,
@@ -87,11 +87,11 @@ impl<'p> Code<'p> {
         match op {
             Op::Loop { count, body } => {
                 let begin = self.steps.len();
-                self.steps.push(Instruction::Begin { count, end: 0 });
+                self.steps.push(CoreStep::Begin { count, end: 0 });
                 self.body(body, herd)?;
-                self.steps.push(Instruction::End { begin });
+                self.steps.push(CoreStep::End { begin });
                 let end = self.steps.len();
-                self.steps[begin] = Instruction::Begin { count, end };
+                self.steps[begin] = CoreStep::Begin { count, end };
             }
             Op::If {
                 value,
@@ -105,7 +105,7 @@ impl<'p> Code<'p> {
                 block,
             } => {
                 let block = self.name(*block);
-                self.steps.push(Instruction::Get {
+                self.steps.push(CoreStep::Get {
                     channel: *channel,
                     index,
                     block,
@@ -117,7 +117,7 @@ impl<'p> Code<'p> {
                 block,
             } => {
                 let block = self.name(*block);
-                self.steps.push(Instruction::New {
+                self.steps.push(CoreStep::New {
                     channel: *channel,
                     index,
                     block,
@@ -125,11 +125,11 @@ impl<'p> Code<'p> {
             }
             Op::Free { block } => {
                 let block = self.name(*block);
-                self.steps.push(Instruction::Free(block));
+                self.steps.push(CoreStep::Free(block));
             }
             Op::Put { block } => {
                 let block = self.name(*block);
-                self.steps.push(Instruction::Put(block));
+                self.steps.push(CoreStep::Put(block));
             }
             Op::Call {
                 kernel,
@@ -144,7 +144,7 @@ impl<'p> Code<'p> {
                         self.name(*block);
                     }
                 }
-                self.steps.push(Instruction::Call(Box::new(CallStep {
+                self.steps.push(CoreStep::Call(Box::new(CallStep {
                     kernel,
                     dims,
                     operands,
@@ -167,17 +167,17 @@ impl<'p> Code<'p> {
         herd: &'p Herd,
     ) -> Result<(), String> {
         let at = self.steps.len();
-        self.steps.push(Instruction::Jump(0));
+        self.steps.push(CoreStep::Jump(0));
         self.body(then, herd)?;
         let jump = self.steps.len();
-        self.steps.push(Instruction::Jump(0));
-        self.steps[at] = Instruction::Unless {
+        self.steps.push(CoreStep::Jump(0));
+        self.steps[at] = CoreStep::Unless {
             value,
             condition,
             otherwise: self.steps.len(),
         };
         self.body(otherwise, herd)?;
-        self.steps[jump] = Instruction::Jump(self.steps.len());
+        self.steps[jump] = CoreStep::Jump(self.steps.len());
         Ok(())
     }
 }

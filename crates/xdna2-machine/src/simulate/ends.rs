@@ -1,7 +1,7 @@
 //! The two ends of a channel, each owned by one actor, so that actors run in parallel without
 //! sharing. Blocks and room travel between them at the end of a round.
 
-use super::block::{Block, Content, Parcel};
+use super::block::{BlockContent, ByteBlock, Parcel};
 use super::motion::Motion;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(super) struct Sender<'p> {
     pub(super) sent: u64,
     /// How sinks that are cores store the stream, unless in order.
     pub(super) reorder: Option<Motion>,
-    pub(super) spare: Vec<Block>,
+    pub(super) spare: Vec<ByteBlock>,
 }
 
 impl<'p> Sender<'p> {
@@ -76,22 +76,23 @@ impl<'p> Sender<'p> {
     }
 
     /// A buffer for a block, with undefined content.
-    pub(super) fn buffer(&mut self) -> Block {
+    pub(super) fn buffer(&mut self) -> ByteBlock {
         self.spare
             .pop()
-            .unwrap_or_else(|| Block::new(self.block_bytes))
+            .unwrap_or_else(|| ByteBlock::new(self.block_bytes))
     }
 
     /// Sends a block whose content is in stream order.
-    pub(super) fn send(&mut self, block: Content<'p>, point: u64) {
+    pub(super) fn send(&mut self, block: BlockContent<'p>, point: u64) {
         let block = match &self.reorder {
             None => block,
             Some(motion) => {
-                let mut stored = (self.spare.pop()).unwrap_or_else(|| Block::new(self.block_bytes));
+                let mut stored =
+                    (self.spare.pop()).unwrap_or_else(|| ByteBlock::new(self.block_bytes));
                 stored.poison();
                 motion.scatter(0, stored.bytes_mut(), 0, block.bytes());
                 self.recycle(block);
-                Content::Own(Arc::new(stored))
+                BlockContent::Own(Arc::new(stored))
             }
         };
         self.outbox.push_back(Parcel { block, point });
@@ -99,13 +100,13 @@ impl<'p> Sender<'p> {
     }
 
     /// Sends a buffer whose content is in stream order.
-    pub(super) fn send_own(&mut self, block: Block, point: u64) {
-        self.send(Content::Own(Arc::new(block)), point);
+    pub(super) fn send_own(&mut self, block: ByteBlock, point: u64) {
+        self.send(BlockContent::Own(Arc::new(block)), point);
     }
 
     /// Takes a buffer back once nobody else reads it.
-    pub(super) fn recycle(&mut self, block: Content<'_>) {
-        if let Content::Own(block) = block
+    pub(super) fn recycle(&mut self, block: BlockContent<'_>) {
+        if let BlockContent::Own(block) = block
             && let Ok(block) = Arc::try_unwrap(block)
             && block.len() == self.block_bytes
         {
@@ -128,7 +129,7 @@ pub(super) struct Receiver<'p> {
     /// Blocks received so far.
     pub(super) received: u64,
     /// Blocks done with, for the sender to use again.
-    pub(super) freed: Vec<Content<'p>>,
+    pub(super) freed: Vec<BlockContent<'p>>,
 }
 
 impl<'p> Receiver<'p> {

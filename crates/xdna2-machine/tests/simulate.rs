@@ -3,8 +3,8 @@
 
 use half::bf16;
 use millrace_kernels::{Cpu, CpuOptions};
-use millrace_xdna2_machine::functional::{self, Counters, Fault, Options};
 use millrace_xdna2_machine::program::{Program, text};
+use millrace_xdna2_machine::simulate::{self, RunCounters, SimulateOptions, SimulationFault};
 
 fn cpu(n_threads: usize) -> Cpu {
     Cpu::new(CpuOptions {
@@ -18,8 +18,8 @@ fn parse(body: &str) -> Program {
     text::parse(&format!("xdna2 1\nprogram p {{ {body} }}\n")).unwrap()
 }
 
-fn run(program: &Program, slots: &mut [Vec<u8>]) -> Result<Counters, Fault> {
-    functional::run(program, slots, &Options::new(&cpu(2)))
+fn run(program: &Program, slots: &mut [Vec<u8>]) -> Result<RunCounters, SimulationFault> {
+    simulate::run(program, slots, &SimulateOptions::new(&cpu(2)))
 }
 
 /// Slots of a program, zeroed.

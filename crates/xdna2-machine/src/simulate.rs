@@ -7,24 +7,24 @@
 //! none, or no room. Actors run in *rounds*: each that can go on does so until it blocks, on any
 //! thread; then blocks and room cross the channels, writes reach DDR, and the next round begins. So
 //! the result does not depend on the number of threads. When nobody can go on, either all is
-//! done or the program is deadlocked, and [`Fault::Deadlock`] says who waits for what.
+//! done or the program is deadlocked, and [`SimulationFault::Deadlock`] says who waits for what.
 //!
 //! # What is modelled
-//! - Buffers: a channel holds `depth` blocks at each core end (in common for [`Link::Neighbour`]),
+//! - Buffers: a channel holds `depth` blocks at each core end (in common for [`ChannelLink::Neighbour`]),
 //!   a stage `copies` blocks; a DMA engine holds none, so it moves a block only when the other side
 //!   has a place for it. A broadcast block moves when every sink has.
 //! - A stage's block belongs to the grid point of the first channel block that reaches it; its
 //!   patterns are evaluated there.
-//! - [`Order::Sequential`]: the shim tasks of a grid point begin when all of the one before have
+//! - [`GridOrder::Sequential`]: the shim tasks of a grid point begin when all of the one before have
 //!   ended.
 //! - Fresh L1 and L2 memory is poison (not-a-number as bf16 and f32), in every block that `new`
 //!   gives and every stage block that its fills do not wholly write.
 //!
 //! Time is the business of the timing model. What a program may ask for is bounded by
-//! [`Options`], so a hostile one ends with an error.
+//! [`SimulateOptions`], so a hostile one ends with an error.
 //!
-//! [`Link::Neighbour`]: crate::program::Link::Neighbour
-//! [`Order::Sequential`]: crate::program::Order::Sequential
+//! [`ChannelLink::Neighbour`]: crate::program::ChannelLink::Neighbour
+//! [`GridOrder::Sequential`]: crate::program::GridOrder::Sequential
 
 mod actor;
 mod block;
@@ -42,19 +42,19 @@ mod shim;
 mod stage;
 mod wire;
 
-pub use counters::{Counters, LaunchCounters};
-pub use fault::{Fault, Site, Waiting};
+pub use counters::{LaunchCounters, RunCounters};
+pub use fault::{SimulationFault, Site, Waiting};
 
-use crate::program::{Flat, Order, Program};
-use actor::{Actor, Kind};
-use context::{Context, Trouble};
+use crate::program::{Flat, GridOrder, Program};
+use actor::{Actor, ActorKind};
+use context::{LaunchContext, Trouble};
 use millrace_kernels::Cpu;
-use network::{Network, own};
+use network::{ActorNetwork, own};
 use std::sync::{Mutex, PoisonError};
 
 /// How to run.
 #[derive(Clone, Copy)]
-pub struct Options<'a> {
+pub struct SimulateOptions<'a> {
     /// Threads and instruction set of the host; they do not change the result.
     pub cpu: &'a Cpu,
     /// Most units of work a launch may take, about 20 ns each: a step of a core, 64 bytes moved,
@@ -71,7 +71,7 @@ pub struct Options<'a> {
 /// Gets the slots that a launch wrote, ascending, and the bytes of all.
 pub type AfterLaunch<'a> = &'a (dyn Fn(&[usize], &mut [Vec<u8>]) + Sync);
 
-impl<'a> Options<'a> {
+impl<'a> SimulateOptions<'a> {
     /// Most units that the launch at hand may take.
     fn max_units(&self) -> u64 {
         self.stop_after
@@ -79,8 +79,8 @@ impl<'a> Options<'a> {
     }
 
     /// Limits that no program for a real array reaches.
-    pub fn new(cpu: &'a Cpu) -> Options<'a> {
-        Options {
+    pub fn new(cpu: &'a Cpu) -> SimulateOptions<'a> {
+        SimulateOptions {
             cpu,
             max_units: 1 << 36,
             stop_after: None,
@@ -93,14 +93,14 @@ impl<'a> Options<'a> {
 /// Runs every launch on the buffers, one for each slot, in the slots' sizes.
 ///
 /// # Errors
-/// A [`Fault`] says what went wrong and where. Slots that the program writes are undefined then.
+/// A [`SimulationFault`] says what went wrong and where. Slots that the program writes are undefined then.
 pub fn run(
     program: &Program,
     buffers: &mut [Vec<u8>],
-    options: &Options<'_>,
-) -> Result<Counters, Fault> {
+    options: &SimulateOptions<'_>,
+) -> Result<RunCounters, SimulationFault> {
     check_buffers(program, buffers)?;
-    let mut counters = Counters::default();
+    let mut counters = RunCounters::default();
     let mut options = *options;
     for flat in program.flatten()? {
         let launch = run_launch(program, &flat, buffers, &options)?;
@@ -115,9 +115,9 @@ pub fn run(
     Ok(counters)
 }
 
-fn check_buffers(program: &Program, buffers: &[Vec<u8>]) -> Result<(), Fault> {
+fn check_buffers(program: &Program, buffers: &[Vec<u8>]) -> Result<(), SimulationFault> {
     if program.slots.len() != buffers.len() {
-        return Err(Fault::Buffers(format!(
+        return Err(SimulationFault::Buffers(format!(
             "program `{}` has {} slots, {} buffers were given",
             program.name,
             program.slots.len(),
@@ -126,7 +126,7 @@ fn check_buffers(program: &Program, buffers: &[Vec<u8>]) -> Result<(), Fault> {
     }
     for (slot, buffer) in program.slots.iter().zip(buffers) {
         if slot.size_bytes() != Some(buffer.len() as u64) {
-            return Err(Fault::Buffers(format!(
+            return Err(SimulationFault::Buffers(format!(
                 "slot `{}` of shape {:?} of {} was given {} bytes",
                 slot.name,
                 slot.shape,
@@ -142,10 +142,10 @@ fn see<'a>(
     program: &'a Program,
     flat: &'a Flat<'a>,
     ddr: &'a [&'a [u8]],
-    options: &Options<'a>,
+    options: &SimulateOptions<'a>,
     last_point: u64,
-) -> Context<'a> {
-    Context {
+) -> LaunchContext<'a> {
+    LaunchContext {
         flat,
         slots: &program.slots,
         ddr,
@@ -156,13 +156,13 @@ fn see<'a>(
 }
 
 /// The slots of a launch: those that it writes, and those that stay as they are and can be lent.
-struct Ddr<'a> {
+struct SlotMemory<'a> {
     lent: Vec<Option<&'a [u8]>>,
     written: Vec<Option<&'a mut [u8]>>,
 }
 
-impl<'a> Ddr<'a> {
-    fn new(flat: &Flat<'_>, buffers: &'a mut [Vec<u8>]) -> Ddr<'a> {
+impl<'a> SlotMemory<'a> {
+    fn new(flat: &Flat<'_>, buffers: &'a mut [Vec<u8>]) -> SlotMemory<'a> {
         let is_written = written_slots(flat, buffers.len());
         let (mut lent, mut written) = (Vec::new(), Vec::new());
         for (buffer, is_written) in buffers.iter_mut().zip(is_written) {
@@ -174,7 +174,7 @@ impl<'a> Ddr<'a> {
                 written.push(None);
             }
         }
-        Ddr { lent, written }
+        SlotMemory { lent, written }
     }
 }
 
@@ -202,12 +202,12 @@ fn run_launch(
     program: &Program,
     flat: &Flat<'_>,
     buffers: &mut [Vec<u8>],
-    options: &Options<'_>,
-) -> Result<LaunchCounters, Fault> {
+    options: &SimulateOptions<'_>,
+) -> Result<LaunchCounters, SimulationFault> {
     let launch = &flat.launch.name;
     let needed = limits::memory_bytes(flat);
     if needed > u128::from(options.max_bytes) {
-        return Err(Fault::Cannot {
+        return Err(SimulationFault::Cannot {
             launch: launch.clone(),
             place: "its memory".to_owned(),
             site: Box::default(),
@@ -221,17 +221,17 @@ fn run_launch(
     if limits::is_empty(flat) {
         return Ok(LaunchCounters::default());
     }
-    let sequential = flat.launch.order == Order::Sequential;
+    let sequential = flat.launch.order == GridOrder::Sequential;
     let mut last_point = if sequential { 0 } else { u64::MAX };
-    let cannot = |trouble: Trouble| Fault::Cannot {
+    let cannot = |trouble: Trouble| SimulationFault::Cannot {
         launch: launch.clone(),
         place: trouble.place,
         site: Box::new(trouble.site),
         point: trouble.point,
         problem: trouble.problem,
     };
-    let Ddr { lent, mut written } = Ddr::new(flat, buffers);
-    let mut network = Network::new(flat, &lent).map_err(cannot)?;
+    let SlotMemory { lent, mut written } = SlotMemory::new(flat, buffers);
+    let mut network = ActorNetwork::new(flat, &lent).map_err(cannot)?;
     let mut n_rounds = 0;
     let mut ran = Vec::new();
     loop {
@@ -262,7 +262,7 @@ fn run_launch(
         let max_units = options.max_units();
         if network.spent() > max_units {
             let slots = now(&lent, &written);
-            return Err(Fault::Budget {
+            return Err(SimulationFault::Budget {
                 launch: launch.clone(),
                 max_units,
                 running: network.running(&see(program, flat, &slots, options, last_point)),
@@ -278,7 +278,7 @@ fn run_launch(
 }
 
 /// Runs the clusters that can go on, on all threads.
-fn one_round(network: &Network<'_>, ran: &[usize], ctx: &Context<'_>) {
+fn one_round(network: &ActorNetwork<'_>, ran: &[usize], ctx: &LaunchContext<'_>) {
     ctx.cpu.pool().run(ran.len(), &|i| {
         let mut cluster = network.clusters[ran[i]]
             .lock()
@@ -299,11 +299,11 @@ const FEW_BYTES: usize = 64 << 10;
 
 /// Writes what has arrived at the shims to DDR: in parallel where the targets do not overlap and
 /// there is much, else in order.
-fn write_back(network: &mut Network<'_>, slots: &mut [Option<&mut [u8]>], cpu: &Cpu) {
+fn write_back(network: &mut ActorNetwork<'_>, slots: &mut [Option<&mut [u8]>], cpu: &Cpu) {
     let mut writers: Vec<(usize, std::ops::Range<usize>, &mut Actor<'_>)> = Vec::new();
     let mut n_bytes = 0;
     for actor in network.clusters.iter_mut().flat_map(|c| &mut own(c).actors) {
-        if let Kind::Writer(shim) = &actor.kind
+        if let ActorKind::Writer(shim) = &actor.kind
             && let Some(from) = actor.receivers.first()
             && let Some((slot, range)) = shim.target(from)
         {
@@ -350,7 +350,7 @@ fn write_back(network: &mut Network<'_>, slots: &mut [Option<&mut [u8]>], cpu: &
 
 fn write(job: Write<'_, '_>) {
     let actor = job.actor;
-    if let (Kind::Writer(shim), [from]) = (&mut actor.kind, &mut actor.receivers[..]) {
+    if let (ActorKind::Writer(shim), [from]) = (&mut actor.kind, &mut actor.receivers[..]) {
         let spent = &mut actor.tally.spent;
         let bytes = shim.write(from, job.to, job.base, spent);
         actor.tally.counters.ddr_written_bytes += bytes;

@@ -1,14 +1,14 @@
 //! Channels between actors: their ends are made here, and blocks and room cross them.
 
-use super::actor::{Actor, Kind};
-use super::code::Code;
+use super::actor::{Actor, ActorKind};
+use super::code::HerdCode;
 use super::context::{Trouble, elements, motion};
 use super::ends::{Receiver, Sender, max_in_flight};
 use super::shim::Shim;
-use crate::program::{Env, Flat, FlatChannel, Herd, Link, Port};
+use crate::program::{ChannelLink, Env, Flat, FlatChannel, Herd, Port};
 
 /// By slot: its bytes, where nobody writes them while the launch runs.
-pub(super) type Lent<'p> = &'p [Option<&'p [u8]>];
+pub(super) type ReadOnlySlots<'p> = &'p [Option<&'p [u8]>];
 
 /// An end of a channel.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ impl At {
 
 /// A channel's ends.
 #[derive(Clone, Debug)]
-pub(super) struct Wire {
+pub(super) struct ChannelWire {
     pub(super) from: At,
     pub(super) to: Vec<At>,
     /// Whether both ends use the same buffers.
@@ -45,7 +45,7 @@ pub(super) trait Actors<'p> {
     fn actor(&mut self, at: At) -> &mut Actor<'p>;
 }
 
-impl Wire {
+impl ChannelWire {
     /// Moves blocks from the outbox while every sink has room, and tells the source how much more.
     /// Whoever gets something becomes runnable.
     pub(super) fn deliver<'p>(&self, actors: &mut (impl Actors<'p> + ?Sized)) {
@@ -96,8 +96,8 @@ impl Wire {
     }
 }
 
-pub(super) fn compile(herd: &Herd) -> Result<Code<'_>, Trouble> {
-    Code::new(herd).map_err(|problem| Trouble::at(format!("herd {}", herd.name), problem))
+pub(super) fn compile(herd: &Herd) -> Result<HerdCode<'_>, Trouble> {
+    HerdCode::new(herd).map_err(|problem| Trouble::at(format!("herd {}", herd.name), problem))
 }
 
 /// The actor of a port; shims get one of their own for each channel.
@@ -106,7 +106,7 @@ fn actor_of<'p>(
     id: usize,
     reads: bool,
     actors: &mut Vec<Actor<'p>>,
-    (flat, lent): (&'p Flat<'p>, Lent<'p>),
+    (flat, lent): (&'p Flat<'p>, ReadOnlySlots<'p>),
 ) -> usize {
     match port {
         Port::Memory { stage, .. } => stage,
@@ -118,9 +118,9 @@ fn actor_of<'p>(
                 .collect();
             let shim = Shim::new(id, transfers, flat, lent);
             actors.push(Actor::new(if reads {
-                Kind::Reader(shim)
+                ActorKind::Reader(shim)
             } else {
-                Kind::Writer(shim)
+                ActorKind::Writer(shim)
             }));
             actors.len() - 1
         }
@@ -132,8 +132,8 @@ pub(super) fn connect<'p>(
     id: usize,
     channel: &FlatChannel<'p>,
     actors: &mut Vec<Actor<'p>>,
-    (flat, lent): (&'p Flat<'p>, Lent<'p>),
-) -> Result<Wire, Trouble> {
+    (flat, lent): (&'p Flat<'p>, ReadOnlySlots<'p>),
+) -> Result<ChannelWire, Trouble> {
     let decl = channel.decl;
     let buffers = |port: Port| matches!(port, Port::Core { .. }).then_some(decl.depth as usize);
     let mut sender = Sender::new(id, decl.block_bytes() as usize, buffers(channel.from));
@@ -175,15 +175,15 @@ pub(super) fn connect<'p>(
             place(&mut actors[actor].receivers, receiver, port),
         ));
     }
-    Ok(Wire {
+    Ok(ChannelWire {
         from,
         to,
-        is_shared: decl.link == Link::Neighbour,
+        is_shared: decl.link == ChannelLink::Neighbour,
     })
 }
 
 /// Adds an end. A stage's ends stand in the order of its fills and drains.
-fn place<E: Placed>(ends: &mut Vec<E>, end: E, port: Port) -> usize {
+fn place<E: ChannelSide>(ends: &mut Vec<E>, end: E, port: Port) -> usize {
     let Port::Memory { end: position, .. } = port else {
         ends.push(end);
         return ends.len() - 1;
@@ -195,18 +195,18 @@ fn place<E: Placed>(ends: &mut Vec<E>, end: E, port: Port) -> usize {
     position
 }
 
-trait Placed {
+trait ChannelSide {
     /// An end to be replaced.
     fn nobody() -> Self;
 }
 
-impl Placed for Sender<'_> {
+impl ChannelSide for Sender<'_> {
     fn nobody() -> Self {
         Sender::new(usize::MAX, 0, None)
     }
 }
 
-impl Placed for Receiver<'_> {
+impl ChannelSide for Receiver<'_> {
     fn nobody() -> Self {
         Receiver::new(usize::MAX, None)
     }

@@ -1,7 +1,7 @@
 //! A stage: blocks of L2 that are filled together, drained together, and free again.
 
-use super::block::{Block, Content};
-use super::context::{Context, QUANTUM, Trouble, coordinates, elements, motion, move_units};
+use super::block::{BlockContent, ByteBlock};
+use super::context::{LaunchContext, QUANTUM, Trouble, coordinates, elements, motion, move_units};
 use super::ends::{Receiver, Sender, max_in_flight};
 use super::fault::{Site, Waiting};
 use super::motion::{Motion, cover};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// A stage.
 #[derive(Debug)]
-pub(super) struct Stage<'p> {
+pub(super) struct StageActor<'p> {
     /// Index in the launch's flat stages.
     pub(super) number: usize,
     n_elements: u64,
@@ -19,19 +19,19 @@ pub(super) struct Stage<'p> {
     copies: u64,
     /// Number of the oldest block in `blocks`.
     oldest: u64,
-    blocks: VecDeque<Stored<'p>>,
-    fills: Vec<End>,
-    drains: Vec<End>,
+    blocks: VecDeque<StageBlock<'p>>,
+    fills: Vec<StageChannel>,
+    drains: Vec<StageChannel>,
     /// Whether the fills write every element, for the motions they had when it was found out.
     covered: Option<bool>,
-    spare: Vec<Block>,
+    spare: Vec<ByteBlock>,
 }
 
 /// A block in the memory tile.
 #[derive(Debug)]
-struct Stored<'p> {
+struct StageBlock<'p> {
     point: u64,
-    content: Content<'p>,
+    content: BlockContent<'p>,
     /// Whether the content is the channel's block itself.
     is_shared: bool,
     /// Ends that have filled it.
@@ -42,7 +42,7 @@ struct Stored<'p> {
 
 /// A fill or a drain: one DMA channel.
 #[derive(Debug)]
-struct End {
+struct StageChannel {
     /// Number of the stage block it is at.
     at: u64,
     /// Channel blocks moved of it.
@@ -62,9 +62,9 @@ fn depends_on_grid(pattern: &Pattern) -> bool {
     expressions.any(|e| e.terms.iter().any(|(var, _)| matches!(var, Var::Grid(_))))
 }
 
-impl End {
-    fn new(end: &FlatEnd<'_>) -> End {
-        End {
+impl StageChannel {
+    fn new(end: &FlatEnd<'_>) -> StageChannel {
+        StageChannel {
             at: 0,
             moved: 0,
             motion: None,
@@ -83,9 +83,9 @@ impl End {
     fn motion_at(
         &mut self,
         point: u64,
-        stage: &Geometry,
+        stage: &StageGeometry,
         end: &FlatEnd<'_>,
-        ctx: &Context<'_>,
+        ctx: &LaunchContext<'_>,
     ) -> Result<&Motion, Trouble> {
         if self.motion.is_none() || (self.depends_on_grid && self.point != Some(point)) {
             let grid = coordinates(ctx.flat.launch, point);
@@ -118,31 +118,31 @@ impl End {
 
 /// What motions need of a stage.
 #[derive(Clone, Copy)]
-struct Geometry {
+struct StageGeometry {
     number: usize,
     element_bytes: u64,
     n_elements: u64,
 }
 
-impl<'p> Stage<'p> {
-    pub(super) fn new(number: usize, flat: &Flat<'_>) -> Stage<'p> {
+impl<'p> StageActor<'p> {
+    pub(super) fn new(number: usize, flat: &Flat<'_>) -> StageActor<'p> {
         let flat = &flat.stages[number];
-        Stage {
+        StageActor {
             number,
             n_elements: elements(&flat.decl.block).unwrap_or(u64::MAX),
             element_bytes: flat.decl.element.size_bytes(),
             copies: u64::from(flat.decl.copies),
             oldest: 0,
             blocks: VecDeque::new(),
-            fills: flat.fills.iter().map(End::new).collect(),
-            drains: flat.drains.iter().map(End::new).collect(),
+            fills: flat.fills.iter().map(StageChannel::new).collect(),
+            drains: flat.drains.iter().map(StageChannel::new).collect(),
             covered: None,
             spare: Vec::new(),
         }
     }
 
-    fn geometry(&self) -> Geometry {
-        Geometry {
+    fn geometry(&self) -> StageGeometry {
+        StageGeometry {
             number: self.number,
             element_bytes: self.element_bytes,
             n_elements: self.n_elements,
@@ -158,7 +158,7 @@ impl<'p> Stage<'p> {
         &mut self,
         senders: &mut [Sender<'p>],
         receivers: &mut [Receiver<'p>],
-        ctx: &Context<'_>,
+        ctx: &LaunchContext<'_>,
         spent: &mut u64,
     ) -> Result<(u64, u64), Trouble> {
         let (mut filled, mut drained) = (0, 0);
@@ -196,7 +196,7 @@ impl<'p> Stage<'p> {
         &mut self,
         i: usize,
         from: &mut Receiver<'p>,
-        ctx: &Context<'_>,
+        ctx: &LaunchContext<'_>,
         spent: &mut u64,
         bytes: &mut u64,
     ) -> Result<bool, Trouble> {
@@ -242,7 +242,7 @@ impl<'p> Stage<'p> {
         i: usize,
         at: usize,
         point: u64,
-        block: Content<'p>,
+        block: BlockContent<'p>,
         from: &mut Receiver<'p>,
     ) {
         let whole_bytes = self.block_bytes();
@@ -254,9 +254,9 @@ impl<'p> Stage<'p> {
                 // The stage block is the channel block: shared, not copied.
                 block.clone()
             } else {
-                Content::Own(Arc::new(self.empty_block()))
+                BlockContent::Own(Arc::new(self.empty_block()))
             };
-            self.blocks.push_back(Stored {
+            self.blocks.push_back(StageBlock {
                 point,
                 content,
                 is_shared: alone,
@@ -276,8 +276,8 @@ impl<'p> Stage<'p> {
     }
 
     /// A block, poisoned where the fills leave something out.
-    fn empty_block(&mut self) -> Block {
-        let mut block = (self.spare.pop()).unwrap_or_else(|| Block::new(self.block_bytes()));
+    fn empty_block(&mut self) -> ByteBlock {
+        let mut block = (self.spare.pop()).unwrap_or_else(|| ByteBlock::new(self.block_bytes()));
         let varies = self.fills.iter().any(|end| end.depends_on_grid);
         let covered = match self.covered {
             Some(covered) => covered,
@@ -305,7 +305,7 @@ impl<'p> Stage<'p> {
         &mut self,
         i: usize,
         to: &mut Sender<'p>,
-        ctx: &Context<'_>,
+        ctx: &LaunchContext<'_>,
         spent: &mut u64,
         bytes: &mut u64,
     ) -> Result<bool, Trouble> {
@@ -376,7 +376,7 @@ impl<'p> Stage<'p> {
             match receivers {
                 [from] if stored.is_shared => from.freed.push(stored.content),
                 _ => {
-                    if let Content::Own(block) = stored.content {
+                    if let BlockContent::Own(block) = stored.content {
                         self.spare.extend(Arc::try_unwrap(block));
                     }
                 }
@@ -388,7 +388,7 @@ impl<'p> Stage<'p> {
     }
 
     /// Channel blocks that a fill is ready to take.
-    fn demand(&self, i: usize, ctx: &Context<'_>) -> usize {
+    fn demand(&self, i: usize, ctx: &LaunchContext<'_>) -> usize {
         let end = &self.fills[i];
         let free = self.oldest + self.copies - end.at;
         if free == 0 {
@@ -408,7 +408,7 @@ impl<'p> Stage<'p> {
     }
 
     /// Ends that wait in the middle of something.
-    pub(super) fn waiting(&self, senders: &[Sender<'_>], ctx: &Context<'_>) -> Vec<Waiting> {
+    pub(super) fn waiting(&self, senders: &[Sender<'_>], ctx: &LaunchContext<'_>) -> Vec<Waiting> {
         let flat = &ctx.flat.stages[self.number];
         let name = ctx.flat.stage_name(self.number);
         let mut waiting = Vec::new();

@@ -14,18 +14,18 @@ const POISON: u8 = 0xff;
 
 /// Bytes, aligned for every element type.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Block {
+pub(super) struct ByteBlock {
     words: Vec<u64>,
     start: usize,
     len: usize,
 }
 
-impl Block {
+impl ByteBlock {
     /// A buffer of `len` bytes with undefined content.
-    pub(super) fn new(len: usize) -> Block {
+    pub(super) fn new(len: usize) -> ByteBlock {
         let words = vec![0_u64; (len + ALIGN_BYTES).div_ceil(8)];
         let misaligned = words.as_ptr() as usize % ALIGN_BYTES;
-        Block {
+        ByteBlock {
             start: (ALIGN_BYTES - misaligned) % ALIGN_BYTES,
             words,
             len,
@@ -33,15 +33,15 @@ impl Block {
     }
 
     /// A buffer with that content.
-    pub(super) fn copy_of(bytes: &[u8]) -> Block {
-        let mut block = Block::new(bytes.len());
+    pub(super) fn copy_of(bytes: &[u8]) -> ByteBlock {
+        let mut block = ByteBlock::new(bytes.len());
         block.bytes_mut().copy_from_slice(bytes);
         block
     }
 
     /// A buffer of poison.
-    pub(super) fn poisoned(len: usize) -> Block {
-        let mut block = Block::new(len);
+    pub(super) fn poisoned(len: usize) -> ByteBlock {
+        let mut block = ByteBlock::new(len);
         block.poison();
         block
     }
@@ -69,39 +69,39 @@ impl Block {
 /// What a block holds: a buffer of its own, or a part of a slot that nobody writes while the launch
 /// runs, lent by DDR instead of copied.
 #[derive(Clone, Debug)]
-pub(super) enum Content<'p> {
-    Own(Arc<Block>),
+pub(super) enum BlockContent<'p> {
+    Own(Arc<ByteBlock>),
     Lent(&'p [u8]),
 }
 
-impl<'p> Content<'p> {
+impl<'p> BlockContent<'p> {
     pub(super) fn len(&self) -> usize {
         self.bytes().len()
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
-            Content::Own(block) => block.bytes(),
-            Content::Lent(bytes) => bytes,
+            BlockContent::Own(block) => block.bytes(),
+            BlockContent::Lent(bytes) => bytes,
         }
     }
 
     /// A part of it without a copy, where it is lent and the part aligned.
-    pub(super) fn lent(&self, part: Range<usize>) -> Option<Content<'p>> {
+    pub(super) fn lent(&self, part: Range<usize>) -> Option<BlockContent<'p>> {
         match self {
-            Content::Own(_) => None,
-            Content::Lent(bytes) => lend(bytes, part).map(Content::Lent),
+            BlockContent::Own(_) => None,
+            BlockContent::Lent(bytes) => lend(bytes, part).map(BlockContent::Lent),
         }
     }
 
     /// The buffer, to be written; a copy where others read it.
-    pub(super) fn own_mut(&mut self) -> &mut Block {
-        if let Content::Lent(bytes) = self {
-            *self = Content::Own(Arc::new(Block::copy_of(bytes)));
+    pub(super) fn own_mut(&mut self) -> &mut ByteBlock {
+        if let BlockContent::Lent(bytes) = self {
+            *self = BlockContent::Own(Arc::new(ByteBlock::copy_of(bytes)));
         }
         match self {
-            Content::Own(block) => Arc::make_mut(block),
-            Content::Lent(_) => unreachable!("it was copied"),
+            BlockContent::Own(block) => Arc::make_mut(block),
+            BlockContent::Lent(_) => unreachable!("it was copied"),
         }
     }
 }
@@ -118,7 +118,7 @@ pub(super) fn lend(bytes: &[u8], part: Range<usize>) -> Option<&[u8]> {
 /// A block on its way, shared by the sinks of a broadcast.
 #[derive(Clone, Debug)]
 pub(super) struct Parcel<'p> {
-    pub(super) block: Content<'p>,
+    pub(super) block: BlockContent<'p>,
     /// Number of the grid point it belongs to.
     pub(super) point: u64,
 }

@@ -1,13 +1,13 @@
 //! The network of a launch's actors, and the rounds in which they run.
 
-use super::actor::{Actor, Kind};
-use super::code::Code;
-use super::context::{Context, QUANTUM, Trouble, core_site};
-use super::core::Core;
+use super::actor::{Actor, ActorKind};
+use super::code::HerdCode;
+use super::context::{LaunchContext, QUANTUM, Trouble, core_site};
+use super::core::CoreActor;
 use super::counters::LaunchCounters;
-use super::fault::{Fault, Site, Waiting};
-use super::stage::Stage;
-use super::wire::{Actors, At, Lent, Wire, compile, connect};
+use super::fault::{SimulationFault, Site, Waiting};
+use super::stage::StageActor;
+use super::wire::{Actors, At, ChannelWire, ReadOnlySlots, compile, connect};
 use crate::program::Flat;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Default)]
 pub(super) struct Cluster<'p> {
     pub(super) actors: Vec<Actor<'p>>,
-    wires: Vec<Wire>,
+    wires: Vec<ChannelWire>,
     /// By actor: its wires among `wires`.
     wires_of: Vec<Vec<usize>>,
     pub(super) trouble: Option<Trouble>,
@@ -44,7 +44,7 @@ impl Cluster<'_> {
     }
 
     /// Runs until all actors wait for others, or the round's units are spent.
-    pub(super) fn step(&mut self, ctx: &Context<'_>) {
+    pub(super) fn step(&mut self, ctx: &LaunchContext<'_>) {
         let (mut spent, mut ran) = (0, true);
         while ran && spent <= QUANTUM.min(ctx.max_units) {
             ran = false;
@@ -70,13 +70,13 @@ impl Cluster<'_> {
 }
 
 /// A launch at work.
-pub(super) struct Network<'p> {
+pub(super) struct ActorNetwork<'p> {
     pub(super) clusters: Vec<Mutex<Cluster<'p>>>,
     /// Between clusters.
-    wires: Vec<Wire>,
+    wires: Vec<ChannelWire>,
     /// By cluster: its wires among `wires`.
     wires_of: Vec<Vec<usize>>,
-    /// Of [`exchange`](Network::exchange).
+    /// Of [`exchange`](ActorNetwork::exchange).
     touched: Vec<bool>,
 }
 
@@ -85,14 +85,17 @@ pub(super) fn own<'a, 'p>(cluster: &'a mut Mutex<Cluster<'p>>) -> &'a mut Cluste
     cluster.get_mut().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<'p> Network<'p> {
+impl<'p> ActorNetwork<'p> {
     /// The actors of a launch.
-    pub(super) fn new(flat: &'p Flat<'p>, lent: Lent<'p>) -> Result<Network<'p>, Trouble> {
+    pub(super) fn new(
+        flat: &'p Flat<'p>,
+        lent: ReadOnlySlots<'p>,
+    ) -> Result<ActorNetwork<'p>, Trouble> {
         let mut actors: Vec<Actor<'p>> = Vec::new();
         for number in 0..flat.stages.len() {
-            actors.push(Actor::new(Kind::Stage(Stage::new(number, flat))));
+            actors.push(Actor::new(ActorKind::Stage(StageActor::new(number, flat))));
         }
-        let mut codes: HashMap<usize, Arc<Code<'p>>> = HashMap::new();
+        let mut codes: HashMap<usize, Arc<HerdCode<'p>>> = HashMap::new();
         for (number, core) in flat.cores.iter().enumerate() {
             let code = match codes.get(&core.herd) {
                 Some(code) => Arc::clone(code),
@@ -102,20 +105,22 @@ impl<'p> Network<'p> {
                     code
                 }
             };
-            actors.push(Actor::new(Kind::Core(Core::new(number, code, flat))));
+            actors.push(Actor::new(ActorKind::Core(CoreActor::new(
+                number, code, flat,
+            ))));
         }
         let mut wires = Vec::with_capacity(flat.channels.len());
         for (id, channel) in flat.channels.iter().enumerate() {
             wires.push(connect(id, channel, &mut actors, (flat, lent))?);
         }
-        Ok(Network::clustered(actors, wires))
+        Ok(ActorNetwork::clustered(actors, wires))
     }
 
     /// Puts actors into clusters: those with cores first, as they take longest, then by number.
-    fn clustered(actors: Vec<Actor<'p>>, wires: Vec<Wire>) -> Network<'p> {
+    fn clustered(actors: Vec<Actor<'p>>, wires: Vec<ChannelWire>) -> ActorNetwork<'p> {
         let root = join(&actors, &wires);
         let mut roots: Vec<usize> = (0..actors.len()).filter(|&i| root[i] == i).collect();
-        let is_core = |i: usize| matches!(actors[i].kind, Kind::Core(_));
+        let is_core = |i: usize| matches!(actors[i].kind, ActorKind::Core(_));
         let has_core: Vec<bool> = (roots.iter())
             .map(|&r| (0..actors.len()).any(|i| root[i] == r && is_core(i)))
             .collect();
@@ -132,7 +137,7 @@ impl<'p> Network<'p> {
             clusters[cluster].actors.push(actor);
             clusters[cluster].wires_of.push(Vec::new());
         }
-        let mut network = Network {
+        let mut network = ActorNetwork {
             wires: Vec::new(),
             wires_of: vec![Vec::new(); clusters.len()],
             touched: Vec::new(),
@@ -148,7 +153,7 @@ impl<'p> Network<'p> {
         network
     }
 
-    fn add(&mut self, wire: Wire, clusters: &mut [Cluster<'p>]) {
+    fn add(&mut self, wire: ChannelWire, clusters: &mut [Cluster<'p>]) {
         let home = wire.from.cluster;
         let ends = std::iter::once(&wire.from).chain(&wire.to);
         if wire.to.iter().all(|to| to.cluster == home) {
@@ -189,8 +194,8 @@ impl<'p> Network<'p> {
         let mut clusters = self.clusters.iter_mut().map(own);
         clusters.all(|cluster| {
             cluster.actors.iter().all(|actor| match &actor.kind {
-                Kind::Reader(shim) | Kind::Writer(shim) => shim.is_past(point),
-                Kind::Stage(_) | Kind::Core(_) => true,
+                ActorKind::Reader(shim) | ActorKind::Writer(shim) => shim.is_past(point),
+                ActorKind::Stage(_) | ActorKind::Core(_) => true,
             })
         })
     }
@@ -198,14 +203,14 @@ impl<'p> Network<'p> {
     /// Lets the shims look for work again.
     pub(super) fn wake_shims(&mut self) {
         for actor in self.clusters.iter_mut().flat_map(|c| &mut own(c).actors) {
-            if matches!(actor.kind, Kind::Reader(_) | Kind::Writer(_)) {
+            if matches!(actor.kind, ActorKind::Reader(_) | ActorKind::Writer(_)) {
                 actor.is_runnable = true;
             }
         }
     }
 
     /// Everyone who has not ended, in the middle of a run.
-    pub(super) fn running(&mut self, ctx: &Context<'_>) -> Vec<Waiting> {
+    pub(super) fn running(&mut self, ctx: &LaunchContext<'_>) -> Vec<Waiting> {
         let parties = self.actors().into_iter().flat_map(|a| a.waiting(ctx));
         parties
             .map(|party| Waiting {
@@ -216,27 +221,27 @@ impl<'p> Network<'p> {
     }
 
     /// When nobody can go on: whether all is done, and how not.
-    pub(super) fn verdict(&mut self, ctx: &Context<'_>) -> Result<(), Fault> {
+    pub(super) fn verdict(&mut self, ctx: &LaunchContext<'_>) -> Result<(), SimulationFault> {
         let launch = ctx.flat.launch.name.clone();
         let actors = self.actors();
         if !actors.iter().all(|actor| actor.is_done()) {
             let waiting = actors.iter().flat_map(|actor| actor.waiting(ctx)).collect();
-            return Err(Fault::Deadlock { launch, waiting });
+            return Err(SimulationFault::Deadlock { launch, waiting });
         }
         let mut left = Vec::new();
         for actor in &actors {
             let (who, site, n) = match &actor.kind {
-                Kind::Stage(stage) => {
+                ActorKind::Stage(stage) => {
                     let name = ctx.flat.stage_name(stage.number);
                     let who = format!("stage `{name}`");
                     (who, Site::default(), stage.n_blocks())
                 }
-                Kind::Core(core) => {
+                ActorKind::Core(core) => {
                     let name = ctx.flat.core_name(core.number);
                     let site = core_site(ctx.flat, core.number);
                     (format!("core {name}"), site, core.n_held())
                 }
-                Kind::Reader(_) | Kind::Writer(_) => continue,
+                ActorKind::Reader(_) | ActorKind::Writer(_) => continue,
             };
             if n > 0 {
                 left.push(Waiting {
@@ -262,7 +267,7 @@ impl<'p> Network<'p> {
         if left.is_empty() {
             return Ok(());
         }
-        Err(Fault::Leftover { launch, left })
+        Err(SimulationFault::Leftover { launch, left })
     }
 
     /// Units that all actors have spent.
@@ -286,10 +291,10 @@ impl<'p> Network<'p> {
 
 /// By actor: the least of its cluster. A channel with one sink joins its ends unless that would
 /// put two cores together, which are to run on two threads.
-fn join(actors: &[Actor<'_>], wires: &[Wire]) -> Vec<usize> {
+fn join(actors: &[Actor<'_>], wires: &[ChannelWire]) -> Vec<usize> {
     let mut root: Vec<usize> = (0..actors.len()).collect();
     let mut has_core: Vec<bool> = (actors.iter())
-        .map(|actor| matches!(actor.kind, Kind::Core(_)))
+        .map(|actor| matches!(actor.kind, ActorKind::Core(_)))
         .collect();
     for wire in wires {
         let [to] = &wire.to[..] else { continue };

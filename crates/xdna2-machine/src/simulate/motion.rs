@@ -1,13 +1,13 @@
 //! Copies along access patterns: a walk over a buffer on one side, blocks in stream order on the
 //! other.
 
-use crate::program::Walk;
+use crate::program::PatternWalk;
 use std::ops::Range;
 
 /// A walk over a buffer, cut into blocks of one length.
 #[derive(Clone, Debug)]
 pub(super) struct Motion {
-    walk: Walk,
+    walk: PatternWalk,
     n_blocks: i64,
     block: i64,
     element_bytes: usize,
@@ -31,7 +31,7 @@ struct Nest {
 impl Motion {
     /// Cuts `walk`, over a buffer of `buffer` elements, into blocks of `block` elements.
     pub(super) fn new(
-        walk: &Walk,
+        walk: &PatternWalk,
         block: u64,
         element_bytes: u64,
         buffer: u64,
@@ -101,7 +101,7 @@ impl Motion {
     }
 
     /// The walk, with the fewest dimensions.
-    pub(super) fn walk(&self) -> &Walk {
+    pub(super) fn walk(&self) -> &PatternWalk {
         &self.walk
     }
 
@@ -239,7 +239,7 @@ fn step(counters: &mut [i64], dims: &[(i64, i64)], at: &mut i64) -> bool {
 }
 
 /// Splits the loops of a walk at the blocks; `None` where a block ends within a loop's step.
-fn nest(walk: &Walk, block: i64, element_bytes: usize) -> Option<Nest> {
+fn nest(walk: &PatternWalk, block: i64, element_bytes: usize) -> Option<Nest> {
     let (mut outer, mut inner, mut rest) = (Vec::new(), Vec::new(), block);
     for &(size, stride) in walk.dims.iter().rev() {
         if rest == 1 {

@@ -1,9 +1,9 @@
 //! A core: runs its herd's program for every grid point.
 
-use super::block::{Block, Parcel};
-use super::code::{Code, Instruction, Signature};
+use super::block::{ByteBlock, Parcel};
+use super::code::{CoreStep, HerdCode, Signature};
 use super::context::{
-    Context, QUANTUM, Trouble, coordinates, core_site, elements, motion, n_points,
+    LaunchContext, QUANTUM, Trouble, coordinates, core_site, elements, motion, n_points,
 };
 use super::counters::Tally;
 use super::ends::{Receiver, Sender};
@@ -12,19 +12,19 @@ use crate::program::{Affine, Env, Flat};
 use std::sync::Arc;
 
 /// A core.
-pub(super) struct Core<'p> {
+pub(super) struct CoreActor<'p> {
     /// Index in the launch's flat cores.
     pub(super) number: usize,
-    code: Arc<Code<'p>>,
+    code: Arc<HerdCode<'p>>,
     point: u64,
     grid: Vec<u32>,
     next: usize,
     loops: Vec<i64>,
     counts: Vec<i64>,
-    pub(super) held: Vec<Held<'p>>,
-    pub(super) locals: Vec<Block>,
+    pub(super) held: Vec<BlockBinding<'p>>,
+    pub(super) locals: Vec<ByteBlock>,
     /// Buffers that a running call writes; empty between calls.
-    pub(super) lent: Vec<Block>,
+    pub(super) lent: Vec<ByteBlock>,
     /// Operands that each call was last found to accept.
     pub(super) accepted: Vec<Signature>,
     done: bool,
@@ -32,28 +32,28 @@ pub(super) struct Core<'p> {
 
 /// What a block name stands for.
 #[derive(Default)]
-pub(super) enum Held<'p> {
+pub(super) enum BlockBinding<'p> {
     #[default]
     Nothing,
     /// A block of the receiver at this position.
     Taken(usize, Parcel<'p>),
     /// A block for the sender at this position.
-    New(usize, Block),
+    New(usize, ByteBlock),
 }
 
 /// How a step ended.
-enum Outcome {
+enum StepOutcome {
     Next,
     Goto(usize),
     Blocked,
 }
 
-impl<'p> Core<'p> {
-    pub(super) fn new(number: usize, code: Arc<Code<'p>>, flat: &Flat<'_>) -> Core<'p> {
+impl<'p> CoreActor<'p> {
+    pub(super) fn new(number: usize, code: Arc<HerdCode<'p>>, flat: &Flat<'_>) -> CoreActor<'p> {
         let decl = flat.cores[number].decl;
         let mut held = Vec::new();
-        held.resize_with(code.n_names, Held::default);
-        Core {
+        held.resize_with(code.n_names, BlockBinding::default);
+        CoreActor {
             number,
             point: 0,
             grid: coordinates(flat.launch, 0),
@@ -62,7 +62,7 @@ impl<'p> Core<'p> {
             counts: Vec::new(),
             held,
             locals: (decl.locals.iter())
-                .map(|local| Block::poisoned(local.size_bytes() as usize))
+                .map(|local| ByteBlock::poisoned(local.size_bytes() as usize))
                 .collect(),
             lent: Vec::new(),
             accepted: vec![Signature::new(); code.n_calls],
@@ -77,11 +77,11 @@ impl<'p> Core<'p> {
 
     /// Blocks still held.
     pub(super) fn n_held(&self) -> usize {
-        let held = |held: &&Held| !matches!(held, Held::Nothing);
+        let held = |held: &&BlockBinding| !matches!(held, BlockBinding::Nothing);
         self.held.iter().filter(held).count()
     }
 
-    pub(super) fn env<'a>(&'a self, ctx: &Context<'_>) -> Env<'a> {
+    pub(super) fn env<'a>(&'a self, ctx: &LaunchContext<'_>) -> Env<'a> {
         let core = &ctx.flat.cores[self.number];
         Env {
             grid: &self.grid,
@@ -92,7 +92,7 @@ impl<'p> Core<'p> {
         }
     }
 
-    pub(super) fn trouble(&self, problem: String, ctx: &Context<'_>) -> Trouble {
+    pub(super) fn trouble(&self, problem: String, ctx: &LaunchContext<'_>) -> Trouble {
         Trouble {
             place: format!("core {}", ctx.flat.core_name(self.number)),
             site: core_site(ctx.flat, self.number),
@@ -106,7 +106,7 @@ impl<'p> Core<'p> {
         &mut self,
         senders: &mut [Sender<'p>],
         receivers: &mut [Receiver<'p>],
-        ctx: &Context<'_>,
+        ctx: &LaunchContext<'_>,
         tally: &mut Tally,
     ) -> Result<bool, Trouble> {
         let code = Arc::clone(&self.code);
@@ -123,9 +123,9 @@ impl<'p> Core<'p> {
                 continue;
             };
             match self.run(step, senders, receivers, ctx, tally)? {
-                Outcome::Next => self.next += 1,
-                Outcome::Goto(next) => self.next = next,
-                Outcome::Blocked => return Ok(false),
+                StepOutcome::Next => self.next += 1,
+                StepOutcome::Goto(next) => self.next = next,
+                StepOutcome::Blocked => return Ok(false),
             }
         }
         Ok(false)
@@ -133,63 +133,63 @@ impl<'p> Core<'p> {
 
     fn run(
         &mut self,
-        step: &Instruction<'_>,
+        step: &CoreStep<'_>,
         senders: &mut [Sender<'p>],
         receivers: &mut [Receiver<'p>],
-        ctx: &Context<'_>,
+        ctx: &LaunchContext<'_>,
         tally: &mut Tally,
-    ) -> Result<Outcome, Trouble> {
+    ) -> Result<StepOutcome, Trouble> {
         match step {
-            Instruction::Begin { count, end } => {
+            CoreStep::Begin { count, end } => {
                 let count = count.at(&self.env(ctx));
                 if count <= 0 {
-                    return Ok(Outcome::Goto(*end));
+                    return Ok(StepOutcome::Goto(*end));
                 }
                 self.loops.push(0);
                 self.counts.push(count);
             }
-            Instruction::End { begin } => {
+            CoreStep::End { begin } => {
                 if let (Some(value), Some(&count)) = (self.loops.last_mut(), self.counts.last()) {
                     *value += 1;
                     if *value < count {
-                        return Ok(Outcome::Goto(begin + 1));
+                        return Ok(StepOutcome::Goto(begin + 1));
                     }
                 }
                 self.loops.pop();
                 self.counts.pop();
             }
-            Instruction::Unless {
+            CoreStep::Unless {
                 value,
                 condition,
                 otherwise,
             } => {
                 if !condition.holds(value.at(&self.env(ctx))) {
-                    return Ok(Outcome::Goto(*otherwise));
+                    return Ok(StepOutcome::Goto(*otherwise));
                 }
             }
-            Instruction::Jump(to) => return Ok(Outcome::Goto(*to)),
-            Instruction::Get {
+            CoreStep::Jump(to) => return Ok(StepOutcome::Goto(*to)),
+            CoreStep::Get {
                 channel,
                 index,
                 block,
             } => return self.get((*channel, *index), *block, receivers, ctx),
-            Instruction::New {
+            CoreStep::New {
                 channel,
                 index,
                 block,
             } => return self.begin((*channel, *index), *block, senders, ctx),
-            Instruction::Free(block) => self.free(*block, receivers, ctx)?,
-            Instruction::Put(block) => self.put(*block, senders, ctx)?,
-            Instruction::Call(call) => self.call(call, senders, receivers, ctx, tally)?,
+            CoreStep::Free(block) => self.free(*block, receivers, ctx)?,
+            CoreStep::Put(block) => self.put(*block, senders, ctx)?,
+            CoreStep::Call(call) => self.call(call, senders, receivers, ctx, tally)?,
         }
-        Ok(Outcome::Next)
+        Ok(StepOutcome::Next)
     }
 
     /// The id of a channel that a step names.
     fn channel(
         &self,
         (bundle, index): (usize, &[Affine]),
-        ctx: &Context<'_>,
+        ctx: &LaunchContext<'_>,
     ) -> Result<usize, Trouble> {
         let env = self.env(ctx);
         // At every block: without memory of its own for the few dimensions that bundles have.
@@ -211,9 +211,9 @@ impl<'p> Core<'p> {
         })
     }
 
-    fn check_unused(&self, block: u8, ctx: &Context<'_>) -> Result<(), Trouble> {
+    fn check_unused(&self, block: u8, ctx: &LaunchContext<'_>) -> Result<(), Trouble> {
         match self.held[usize::from(block)] {
-            Held::Nothing => Ok(()),
+            BlockBinding::Nothing => Ok(()),
             _ => Err(self.trouble(format!("b{block} still names a block"), ctx)),
         }
     }
@@ -223,8 +223,8 @@ impl<'p> Core<'p> {
         named: (usize, &[Affine]),
         block: u8,
         receivers: &mut [Receiver<'p>],
-        ctx: &Context<'_>,
-    ) -> Result<Outcome, Trouble> {
+        ctx: &LaunchContext<'_>,
+    ) -> Result<StepOutcome, Trouble> {
         let channel = self.channel(named, ctx)?;
         self.check_unused(block, ctx)?;
         let Some(at) = receivers.iter().position(|r| r.channel == channel) else {
@@ -232,11 +232,11 @@ impl<'p> Core<'p> {
             return Err(self.trouble(format!("channel `{name}` does not end at this core"), ctx));
         };
         let Some(parcel) = receivers[at].inbox.pop_front() else {
-            return Ok(Outcome::Blocked);
+            return Ok(StepOutcome::Blocked);
         };
         receivers[at].borrowed += 1;
-        self.held[usize::from(block)] = Held::Taken(at, parcel);
-        Ok(Outcome::Next)
+        self.held[usize::from(block)] = BlockBinding::Taken(at, parcel);
+        Ok(StepOutcome::Next)
     }
 
     fn begin(
@@ -244,8 +244,8 @@ impl<'p> Core<'p> {
         named: (usize, &[Affine]),
         block: u8,
         senders: &mut [Sender<'p>],
-        ctx: &Context<'_>,
-    ) -> Result<Outcome, Trouble> {
+        ctx: &LaunchContext<'_>,
+    ) -> Result<StepOutcome, Trouble> {
         let channel = self.channel(named, ctx)?;
         self.check_unused(block, ctx)?;
         let Some(at) = senders.iter().position(|s| s.channel == channel) else {
@@ -254,23 +254,23 @@ impl<'p> Core<'p> {
             return Err(self.trouble(problem, ctx));
         };
         if !senders[at].has_room() {
-            return Ok(Outcome::Blocked);
+            return Ok(StepOutcome::Blocked);
         }
         let mut buffer = senders[at].buffer();
         buffer.poison();
         senders[at].held += 1;
-        self.held[usize::from(block)] = Held::New(at, buffer);
-        Ok(Outcome::Next)
+        self.held[usize::from(block)] = BlockBinding::New(at, buffer);
+        Ok(StepOutcome::Next)
     }
 
     fn free(
         &mut self,
         block: u8,
         receivers: &mut [Receiver<'p>],
-        ctx: &Context<'_>,
+        ctx: &LaunchContext<'_>,
     ) -> Result<(), Trouble> {
         match std::mem::take(&mut self.held[usize::from(block)]) {
-            Held::Taken(at, parcel) => {
+            BlockBinding::Taken(at, parcel) => {
                 receivers[at].borrowed -= 1;
                 receivers[at].received += 1;
                 receivers[at].freed.push(parcel.block);
@@ -284,9 +284,10 @@ impl<'p> Core<'p> {
         &mut self,
         block: u8,
         senders: &mut [Sender<'p>],
-        ctx: &Context<'_>,
+        ctx: &LaunchContext<'_>,
     ) -> Result<(), Trouble> {
-        let Held::New(at, mut buffer) = std::mem::take(&mut self.held[usize::from(block)]) else {
+        let BlockBinding::New(at, mut buffer) = std::mem::take(&mut self.held[usize::from(block)])
+        else {
             return Err(self.trouble(format!("b{block} names no block that `new` gave"), ctx));
         };
         let channel = &ctx.flat.channels[senders[at].channel];
@@ -322,7 +323,7 @@ impl<'p> Core<'p> {
         &self,
         senders: &[Sender<'_>],
         receivers: &[Receiver<'_>],
-        ctx: &Context<'_>,
+        ctx: &LaunchContext<'_>,
     ) -> Option<Waiting> {
         if self.done {
             return None;
@@ -333,7 +334,7 @@ impl<'p> Core<'p> {
             self.grid
         );
         let what = match self.code.steps.get(self.next) {
-            Some(Instruction::Get { channel, index, .. }) => {
+            Some(CoreStep::Get { channel, index, .. }) => {
                 let id = self.channel((*channel, *index), ctx).ok()?;
                 let receiver = receivers.iter().find(|r| r.channel == id)?;
                 format!(
@@ -343,7 +344,7 @@ impl<'p> Core<'p> {
                     receiver.borrowed
                 )
             }
-            Some(Instruction::New { channel, index, .. }) => {
+            Some(CoreStep::New { channel, index, .. }) => {
                 let id = self.channel((*channel, *index), ctx).ok()?;
                 let sender = senders.iter().find(|s| s.channel == id)?;
                 format!(

@@ -15,7 +15,7 @@ pub struct Site {
 /// Why a program did not run to its end. Slots that the program writes are then undefined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum SimulationFault {
     /// A launch that makes no sense on any machine.
     Flat(FlatError),
     /// Buffers that do not match the program's slots.
@@ -47,7 +47,7 @@ pub enum Fault {
         /// Where, and how many.
         left: Vec<Waiting>,
     },
-    /// The program did more than [`Options::max_units`](super::Options) allow.
+    /// The program did more than [`SimulateOptions::max_units`](super::SimulateOptions) allow.
     Budget {
         /// The launch's name.
         launch: String,
@@ -72,27 +72,27 @@ pub struct Waiting {
 /// Parties named in a message; a launch may have hundreds.
 const MAX_NAMED: usize = 32;
 
-impl Fault {
+impl SimulationFault {
     /// The launch's name; `None` where none had begun.
     pub fn launch(&self) -> Option<&str> {
         match self {
-            Fault::Flat(error) => Some(&error.launch),
-            Fault::Buffers(_) => None,
-            Fault::Cannot { launch, .. }
-            | Fault::Deadlock { launch, .. }
-            | Fault::Leftover { launch, .. }
-            | Fault::Budget { launch, .. } => Some(launch),
+            SimulationFault::Flat(error) => Some(&error.launch),
+            SimulationFault::Buffers(_) => None,
+            SimulationFault::Cannot { launch, .. }
+            | SimulationFault::Deadlock { launch, .. }
+            | SimulationFault::Leftover { launch, .. }
+            | SimulationFault::Budget { launch, .. } => Some(launch),
         }
     }
 
     /// The first core and the first slot that it is about.
     pub fn site(&self) -> Site {
         let parties = match self {
-            Fault::Flat(_) | Fault::Buffers(_) => &[][..],
-            Fault::Cannot { site, .. } => return **site,
-            Fault::Deadlock { waiting, .. } => waiting,
-            Fault::Leftover { left, .. } => left,
-            Fault::Budget { running, .. } => running,
+            SimulationFault::Flat(_) | SimulationFault::Buffers(_) => &[][..],
+            SimulationFault::Cannot { site, .. } => return **site,
+            SimulationFault::Deadlock { waiting, .. } => waiting,
+            SimulationFault::Leftover { left, .. } => left,
+            SimulationFault::Budget { running, .. } => running,
         };
         Site {
             core: parties.iter().find_map(|party| party.site.core),
@@ -120,12 +120,12 @@ impl fmt::Display for Waiting {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for SimulationFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Flat(error) => error.fmt(f),
-            Fault::Buffers(problem) => f.write_str(problem),
-            Fault::Cannot {
+            SimulationFault::Flat(error) => error.fmt(f),
+            SimulationFault::Buffers(problem) => f.write_str(problem),
+            SimulationFault::Cannot {
                 launch,
                 place,
                 point,
@@ -140,15 +140,15 @@ impl fmt::Display for Fault {
                 }
                 write!(f, ": {problem}")
             }
-            Fault::Deadlock { launch, waiting } => {
+            SimulationFault::Deadlock { launch, waiting } => {
                 write!(f, "launch `{launch}` is deadlocked")?;
                 list(f, waiting)
             }
-            Fault::Leftover { launch, left } => {
+            SimulationFault::Leftover { launch, left } => {
                 write!(f, "launch `{launch}` ended with blocks left over")?;
                 list(f, left)
             }
-            Fault::Budget {
+            SimulationFault::Budget {
                 launch,
                 max_units,
                 running,
@@ -173,10 +173,10 @@ fn list(f: &mut fmt::Formatter<'_>, parties: &[Waiting]) -> fmt::Result {
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for SimulationFault {}
 
-impl From<FlatError> for Fault {
-    fn from(error: FlatError) -> Fault {
-        Fault::Flat(error)
+impl From<FlatError> for SimulationFault {
+    fn from(error: FlatError) -> SimulationFault {
+        SimulationFault::Flat(error)
     }
 }

@@ -10,7 +10,7 @@ use millrace_npu::Slot;
 pub(super) const QUANTUM: u64 = 1 << 22;
 
 /// What all actors of a launch see while a round runs.
-pub(super) struct Context<'a> {
+pub(super) struct LaunchContext<'a> {
     pub(super) flat: &'a Flat<'a>,
     pub(super) slots: &'a [Slot],
     pub(super) ddr: &'a [&'a [u8]],

@@ -1,8 +1,8 @@
 //! A shim DMA channel: the tasks of its transfers, one after the other.
 
-use super::block::{Content, lend};
+use super::block::{BlockContent, lend};
 use super::context::{
-    Context, QUANTUM, Trouble, coordinates, core_site, motion, move_units, n_points,
+    LaunchContext, QUANTUM, Trouble, coordinates, core_site, motion, move_units, n_points,
 };
 use super::ends::{Receiver, Sender, max_in_flight};
 use super::fault::{Site, Waiting};
@@ -23,14 +23,14 @@ pub(super) struct Shim<'p> {
     /// Index in `transfers`.
     next: usize,
     loops: Loops,
-    task: Option<Task>,
+    task: Option<DescriptorTask>,
     n_tasks: u64,
     done: bool,
 }
 
 /// A buffer descriptor at work.
 #[derive(Debug)]
-struct Task {
+struct DescriptorTask {
     motion: Motion,
     slot: usize,
     transfer: usize,
@@ -141,7 +141,7 @@ impl<'p> Shim<'p> {
 
     /// Finds the next task that is not empty, if it may begin. `false`: none, or the round's units
     /// are spent.
-    fn next_task(&mut self, ctx: &Context<'_>, spent: &mut u64) -> Result<bool, Trouble> {
+    fn next_task(&mut self, ctx: &LaunchContext<'_>, spent: &mut u64) -> Result<bool, Trouble> {
         let launch = ctx.flat.launch;
         while !self.done && self.point <= ctx.last_point {
             if *spent > QUANTUM {
@@ -174,7 +174,7 @@ impl<'p> Shim<'p> {
     }
 
     /// Makes the task of the iteration at hand; `false` if it moves nothing.
-    fn begin(&mut self, number: usize, ctx: &Context<'_>) -> Result<bool, Trouble> {
+    fn begin(&mut self, number: usize, ctx: &LaunchContext<'_>) -> Result<bool, Trouble> {
         let transfer = &ctx.flat.transfers[number];
         let env = Env {
             grid: &self.grid,
@@ -208,7 +208,7 @@ impl<'p> Shim<'p> {
             return Ok(false);
         }
         self.n_tasks += 1;
-        self.task = Some(Task {
+        self.task = Some(DescriptorTask {
             motion,
             slot,
             transfer: number,
@@ -217,7 +217,7 @@ impl<'p> Shim<'p> {
         Ok(true)
     }
 
-    fn name(&self, transfer: usize, ctx: &Context<'_>) -> String {
+    fn name(&self, transfer: usize, ctx: &LaunchContext<'_>) -> String {
         let index = &ctx.flat.transfers[transfer].index;
         let decls = &ctx.flat.launch.transfers;
         let number = decls
@@ -227,7 +227,7 @@ impl<'p> Shim<'p> {
     }
 
     /// The slot that a transfer moves, and the first core that it serves.
-    fn site(&self, transfer: usize, ctx: &Context<'_>) -> Site {
+    fn site(&self, transfer: usize, ctx: &LaunchContext<'_>) -> Site {
         let flat = ctx.flat;
         let slot = flat.launch.args.get(flat.transfers[transfer].decl.arg);
         let reads = flat.transfers[transfer].reads;
@@ -243,7 +243,7 @@ impl<'p> Shim<'p> {
     pub(super) fn read(
         &mut self,
         to: &mut Sender<'p>,
-        ctx: &Context<'_>,
+        ctx: &LaunchContext<'_>,
         spent: &mut u64,
     ) -> Result<u64, Trouble> {
         let mut bytes = 0;
@@ -263,7 +263,7 @@ impl<'p> Shim<'p> {
                 let slot = self.lent.get(task.slot).copied().flatten();
                 let part = slot.and_then(|slot| lend(slot, task.motion.contiguous(task.moved)?));
                 match part {
-                    Some(part) => to.send(Content::Lent(part), self.point),
+                    Some(part) => to.send(BlockContent::Lent(part), self.point),
                     None => {
                         let mut block = to.buffer();
                         let from = ctx.ddr[task.slot];
@@ -281,7 +281,7 @@ impl<'p> Shim<'p> {
     pub(super) fn prepare(
         &mut self,
         from: &mut Receiver<'_>,
-        ctx: &Context<'_>,
+        ctx: &LaunchContext<'_>,
         spent: &mut u64,
     ) -> Result<(), Trouble> {
         if self.task.is_none() {
@@ -325,7 +325,7 @@ impl<'p> Shim<'p> {
     }
 
     /// What it waits for, if it has work left.
-    pub(super) fn waiting(&self, reads: bool, ctx: &Context<'_>) -> Option<Waiting> {
+    pub(super) fn waiting(&self, reads: bool, ctx: &LaunchContext<'_>) -> Option<Waiting> {
         let channel = ctx.flat.channel_name(self.channel);
         if self.done {
             return None;

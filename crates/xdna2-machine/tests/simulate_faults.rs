@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use millrace_kernels::{Cpu, CpuOptions};
-use millrace_xdna2_machine::functional::{self, Counters, Fault, Options};
 use millrace_xdna2_machine::program::{Program, text};
+use millrace_xdna2_machine::simulate::{self, RunCounters, SimulateOptions, SimulationFault};
 use std::path::Path;
 
 fn cpu(n_threads: usize) -> Cpu {
@@ -18,8 +18,8 @@ fn parse(body: &str) -> Program {
     text::parse(&format!("xdna2 1\nprogram p {{ {body} }}\n")).unwrap()
 }
 
-fn run(program: &Program, slots: &mut [Vec<u8>]) -> Result<Counters, Fault> {
-    functional::run(program, slots, &Options::new(&cpu(2)))
+fn run(program: &Program, slots: &mut [Vec<u8>]) -> Result<RunCounters, SimulationFault> {
+    simulate::run(program, slots, &SimulateOptions::new(&cpu(2)))
 }
 
 /// Slots of a program, zeroed.
@@ -29,7 +29,7 @@ fn zeros(program: &Program) -> Vec<Vec<u8>> {
 }
 
 /// The message of a run that must fail.
-fn fault(body: &str) -> Fault {
+fn fault(body: &str) -> SimulationFault {
     let program = parse(body);
     let mut slots = zeros(&program);
     run(&program, &mut slots).unwrap_err()
@@ -65,7 +65,7 @@ fn a_missing_block_is_a_deadlock_that_names_who_waits() {
         fault.reason().starts_with("it is deadlocked: "),
         "{message}"
     );
-    let Fault::Deadlock { waiting, .. } = fault else {
+    let SimulationFault::Deadlock { waiting, .. } = fault else {
         panic!("{message}");
     };
     let who: Vec<&str> = waiting.iter().map(|w| w.who.as_str()).collect();
@@ -102,7 +102,10 @@ fn cores_that_wait_for_each_other_are_named() {
         }",
     );
     let message = fault.to_string();
-    assert!(matches!(fault, Fault::Deadlock { .. }), "{message}");
+    assert!(
+        matches!(fault, SimulationFault::Deadlock { .. }),
+        "{message}"
+    );
     for part in ["core t(0, 0)", "core t(1, 0)", "`L[0]`", "`L[1]`", "`Y`"] {
         assert!(message.contains(part), "{part} in: {message}");
     }
@@ -124,7 +127,10 @@ fn a_block_nobody_takes_is_left_over() {
         }}"
     ));
     let message = fault.to_string();
-    assert!(matches!(fault, Fault::Leftover { .. }), "{message}");
+    assert!(
+        matches!(fault, SimulationFault::Leftover { .. }),
+        "{message}"
+    );
     assert!(message.contains("channel `X` holds 1 blocks"), "{message}");
 }
 
@@ -182,7 +188,7 @@ fn what_cannot_be_done_is_said_with_place_and_limit() {
     ] {
         let fault = fault(&program(walk, call));
         let message = fault.to_string();
-        assert!(matches!(fault, Fault::Cannot { .. }), "{message}");
+        assert!(matches!(fault, SimulationFault::Cannot { .. }), "{message}");
         assert!(message.contains(words), "{words} in: {message}");
     }
 }
@@ -199,9 +205,9 @@ fn endless_programs_end() {
         ))
     };
     let cpu = cpu(1);
-    let options = Options {
+    let options = SimulateOptions {
         max_units: 1 << 16,
-        ..Options::new(&cpu)
+        ..SimulateOptions::new(&cpu)
     };
     for body in [
         "for l0 in 9223372036854775807 { }",
@@ -209,11 +215,11 @@ fn endless_programs_end() {
         "for l0 in 1000000 { for l1 in 1000000 { if l0 == 0 { } else { } } }",
     ] {
         let program = endless(body);
-        let found = functional::run(&program, &mut zeros(&program), &options);
+        let found = simulate::run(&program, &mut zeros(&program), &options);
         assert!(
             matches!(
                 found,
-                Err(Fault::Budget {
+                Err(SimulationFault::Budget {
                     max_units: 65_536,
                     ..
                 })
@@ -254,16 +260,16 @@ fn memory_and_buffers_are_checked_first() {
 fn refused_programs_run_into_a_fault_or_to_an_end_but_never_panic() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rejected");
     let cpu = cpu(2);
-    let options = Options {
+    let options = SimulateOptions {
         max_units: 1 << 20,
-        ..Options::new(&cpu)
+        ..SimulateOptions::new(&cpu)
     };
     let mut n_deadlocks = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let program = text::parse(&std::fs::read_to_string(&path).unwrap()).unwrap();
-        let result = functional::run(&program, &mut zeros(&program), &options);
-        n_deadlocks += u32::from(matches!(result, Err(Fault::Deadlock { .. })));
+        let result = simulate::run(&program, &mut zeros(&program), &options);
+        n_deadlocks += u32::from(matches!(result, Err(SimulationFault::Deadlock { .. })));
     }
     assert!(n_deadlocks >= 2, "{n_deadlocks}");
 }
