@@ -16,7 +16,8 @@ use crate::predict::HostKind;
 use millrace_model::graph::Graph;
 use millrace_plan::predict::{PredictError, Work};
 use millrace_plan::{
-    Choice, Facts, ModeChoice, Planner, SettingError, Settings, Target, TargetOptions, Workbench,
+    Choice, Evidence, Facts, ModeChoice, Planner, SettingError, Settings, Target, TargetOptions,
+    Workbench,
 };
 use millrace_xdna2_machine::program::codec::TARGET as NAME;
 use millrace_xdna2_machine::{Machine, Numerics, Profile};
@@ -75,6 +76,12 @@ impl Target for Row {
         Some(&bench::Bench)
     }
 
+    fn evidence(&self) -> Option<&dyn Evidence> {
+        Some(self)
+    }
+}
+
+impl Evidence for Row {
     fn published_page(
         &self,
         model: &str,

@@ -53,9 +53,9 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         settings: &settings,
         kinds: &kinds,
     };
-    let files = target.export(&request).ok_or_else(|| {
+    let exporter = target.exporter().ok_or_else(|| {
         let forms = targets().iter().filter_map(|target| {
-            let form = target.export_form()?;
+            let form = target.exporter()?.form();
             Some(format!("--device {} writes {form}", target.name()))
         });
         let message = format!(
@@ -64,7 +64,8 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
             forms.collect::<Vec<_>>().join(", ")
         );
         Failure::usage(message)
-    })??;
+    })?;
+    let files = exporter.export(&request)?;
     for file in &files {
         let path = args.out.join(&file.path);
         let folder = path.parent().unwrap_or(&args.out);

@@ -1,11 +1,11 @@
 //! `millrace profile`: what a model costs on an NPU, predicted; what it moves and where the time goes.
 
+mod cluster;
 mod document;
 mod html;
 mod image;
 mod measured;
 mod paper;
-mod shared;
 mod subject;
 mod tables;
 mod trace;
@@ -21,7 +21,7 @@ use millrace_model::synth::Geometry;
 use millrace_plan::predict::{
     self, PredictError, Prediction, Work, cells, variants, with_settings,
 };
-use millrace_plan::{Planner, Settings};
+use millrace_plan::{Lowering, Settings};
 use std::path::PathBuf;
 use subject::Subject;
 
@@ -127,7 +127,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let target = args.target.device;
     let settings = args.target.plans.settings(target, subject.graph())?;
     if let Some(n_devices) = args.chips {
-        return shared::run(args, &subject, &settings, n_devices);
+        return cluster::run(args, &subject, &settings, n_devices);
     }
     let planner = args.target.planner(subject.graph())?;
     let work = work(args, &subject, &*planner)?;
@@ -166,7 +166,8 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         measured: None,
     };
     if let Some(path) = &args.trace {
-        let plans = (&*planner, &*pricer);
+        let lowering: &dyn Lowering = &*planner;
+        let plans = (lowering, &*pricer);
         trace::write(path, args.trace_cores, &subject, &work, plans, &document)?;
     }
     drop(progress);
@@ -205,7 +206,9 @@ fn warn_of_length(subject: &Subject, work: &Work, ui: Ui) {
 fn markdown(args: &Args, subject: &Subject, settings: &Settings, work: &Work, ui: Ui) -> Outcome {
     let target = args.target.device;
     let _progress = Progress::spinner(ui, "predicting");
-    let page = target.published_page(subject.name(), subject.graph(), settings, work);
+    let evidence = target.evidence();
+    let page =
+        evidence.and_then(|e| e.published_page(subject.name(), subject.graph(), settings, work));
     let Some(page) = page else {
         let message = format!(
             "nothing was published of {} on {}",
@@ -228,7 +231,7 @@ fn failed(error: PredictError) -> Failure {
 }
 
 /// What is predicted.
-fn work(args: &Args, subject: &Subject, planner: &dyn Planner) -> Outcome<Work> {
+fn work(args: &Args, subject: &Subject, planner: &dyn Lowering) -> Outcome<Work> {
     let prompt_tokens = match (&args.prompt, args.prompt_tokens) {
         (Some(text), _) => subject.encode(text)?.len() as u64,
         (None, Some(n)) => n,

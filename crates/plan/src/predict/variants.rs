@@ -1,7 +1,7 @@
 //! What each improvement buys, and what others published: the same work with other settings.
 
 use super::{PassCost, PredictError, Prediction, PriceError, Work, model};
-use crate::{SettingError, Settings, Target};
+use crate::{Evidence, SettingError, Settings, Target};
 use millrace_model::graph::Graph;
 use serde::Serialize;
 
@@ -67,7 +67,7 @@ pub fn with_settings(
 }
 
 /// The prediction asked for, then each improvement in force left out in turn, then what the target
-/// [compares](Target::comparisons) with, on the same machine.
+/// [compares](crate::Evidence::comparisons) with, on the same machine.
 ///
 /// # Errors
 /// As [`with_settings`].
@@ -91,7 +91,8 @@ pub fn variants(
         let name = format!("without {}", feature.name);
         rows.push(Variant::of(&name, &feature.summary, &found));
     }
-    for (name, other) in target.comparisons() {
+    let comparisons = target.evidence().map(Evidence::comparisons);
+    for (name, other) in comparisons.unwrap_or_default() {
         let other = Settings {
             machine: settings.machine.clone(),
             profile: settings.profile.clone(),
