@@ -11,7 +11,7 @@ use millrace_model::Model;
 use millrace_model::graph::Graph;
 use millrace_model::recipe::Recipe;
 use millrace_model::synth::ModelGeometry;
-use millrace_plan::{PassKind, Planner, Sequences};
+use millrace_plan::{Lowering, PassKind, Sequences};
 use millrace_runtime::{EngineOptions, LoadedModel};
 use std::sync::Arc;
 
@@ -165,7 +165,7 @@ impl PlanSubject {
     /// longest of the prompts and a token.
     pub(crate) fn sequences<'a>(
         &'a self,
-        planner: &'a dyn Planner,
+        planner: &'a dyn Lowering,
         prompts: &[u64],
     ) -> Sequences<'a> {
         let trained = self.model().config.context_length;

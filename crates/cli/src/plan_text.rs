@@ -4,7 +4,7 @@ use crate::output::{Align, TextTable, bytes};
 use millrace_model::graph::Graph;
 use millrace_npu::{Role, Slot};
 use millrace_plan::{
-    AttendedPart, Binding, CachePart, IndexSets, Plan, PlannedLaunch, PlannedProgram, Planner,
+    AttendedPart, Binding, CachePart, Explain, IndexSets, Plan, PlannedLaunch, PlannedProgram,
     WeightLayout,
 };
 use serde_json::{Value, json};
@@ -193,7 +193,7 @@ pub(crate) fn slots_json(plan: &Plan, program: usize, graph: &Graph) -> Vec<Valu
 }
 
 /// The logical launches of a program.
-pub(crate) fn launch_table(planner: &dyn Planner, planned: &PlannedProgram) -> TextTable {
+pub(crate) fn launch_table(explain: &dyn Explain, planned: &PlannedProgram) -> TextTable {
     let mut table = TextTable::new(&[
         ("launch", Align::Right),
         ("name", Align::Left),
@@ -206,7 +206,7 @@ pub(crate) fn launch_table(planner: &dyn Planner, planned: &PlannedProgram) -> T
         ("slots", Align::Left),
     ]);
     for (number, launch) in planned.launches.iter().enumerate() {
-        let occupied = planner.occupied(planned, launch.physical.clone());
+        let occupied = explain.occupied(planned, launch.physical.clone());
         table.row(vec![
             number.to_string(),
             launch.name.clone(),
@@ -228,9 +228,9 @@ fn slot_list(launch: &PlannedLaunch) -> String {
 }
 
 /// The same as JSON.
-pub(crate) fn launches_json(planner: &dyn Planner, planned: &PlannedProgram) -> Vec<Value> {
+pub(crate) fn launches_json(explain: &dyn Explain, planned: &PlannedProgram) -> Vec<Value> {
     let row = |launch: &PlannedLaunch| {
-        let occupied = planner.occupied(planned, launch.physical.clone());
+        let occupied = explain.occupied(planned, launch.physical.clone());
         json!({
             "name": launch.name,
             "kernel": launch.kernel,

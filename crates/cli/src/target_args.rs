@@ -50,9 +50,7 @@ pub(crate) fn targets() -> &'static [&'static dyn Target] {
 /// Examples of a help text, in which `{npu}` stands for the first target's name and `{exporter}` for that of
 /// the first whose programs can be exported.
 pub(crate) fn examples(text: &str) -> String {
-    let exporter = targets()
-        .iter()
-        .find(|target| target.export_form().is_some());
+    let exporter = targets().iter().find(|target| target.exporter().is_some());
     text.replace("{npu}", default_target()).replace(
         "{exporter}",
         exporter.map_or("NAME", |target| target.name()),

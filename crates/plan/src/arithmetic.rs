@@ -1,6 +1,16 @@
 //! How a launch computes: what a check of its results has to allow for.
 
+use crate::PlannedLaunch;
 use millrace_npu::Element;
+
+/// Tells how launches compute, for who checks their results.
+pub trait Numerics: Send + Sync {
+    /// How a launch of one of the target's plans computes.
+    fn arithmetic(&self, launch: &PlannedLaunch) -> Arithmetic {
+        let _ = launch;
+        Arithmetic::default()
+    }
+}
 
 /// How a launch computes, as far as an exact computation from the same operands can tell. The default
 /// is the plainest: operands as they lie, sums in f32, one rounding to the slot's element at the end.

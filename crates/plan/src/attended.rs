@@ -15,6 +15,7 @@
 use crate::offload::append_kv;
 use crate::{
     Binding, Call, Device, HostStep, LowerError, Place, Placement, Plan, PlannedProgram, Step,
+    ValueArrangement,
 };
 use millrace_model::graph::{Attention, Graph, Node, Op, ValueId};
 use serde::{Deserialize, Serialize};
@@ -68,9 +69,9 @@ pub fn group(attention: &Attention) -> usize {
 pub struct Attended {
     /// Queries times keys, of one launch whose slots are the two operands and the result, with the
     /// arrangements of all three.
-    pub scores: (PlannedProgram, [u32; 3]),
+    pub scores: (PlannedProgram, [ValueArrangement; 3]),
     /// Probabilities times values, likewise.
-    pub sums: (PlannedProgram, [u32; 3]),
+    pub sums: (PlannedProgram, [ValueArrangement; 3]),
     /// Keys of both.
     pub n_keys: usize,
     /// Why the device computes them.
@@ -110,23 +111,24 @@ pub(crate) fn add(
         (known, ids)
     });
     for kv_head in 0..attention.n_kv_heads {
-        let call = |(program, ids): (usize, [u32; 3]), what: &str, of: [AttendedPart; 3]| {
-            let bound = of.into_iter().zip(ids);
-            Step::Call(Call {
-                program,
-                set: set(node, what, kv_head),
-                bindings: bound
-                    .map(|(of, id)| Binding::Attended {
-                        node: number,
-                        kv_head,
-                        of,
-                        n_keys,
-                        id,
-                    })
-                    .collect(),
-                nodes: vec![number],
-            })
-        };
+        let call =
+            |(program, ids): (usize, [ValueArrangement; 3]), what: &str, of: [AttendedPart; 3]| {
+                let bound = of.into_iter().zip(ids);
+                Step::Call(Call {
+                    program,
+                    set: set(node, what, kv_head),
+                    bindings: bound
+                        .map(|(of, id)| Binding::Attended {
+                            node: number,
+                            kv_head,
+                            of,
+                            n_keys,
+                            id,
+                        })
+                        .collect(),
+                    nodes: vec![number],
+                })
+            };
         use AttendedPart::{Keys, Probabilities, Queries, Scores, Sums, Values};
         plan.steps
             .push(call(scores, "scores", [Queries(*q), Keys, Scores]));

@@ -2,13 +2,13 @@
 //!
 //! A plan is an artifact as a program is: a container whose payload is JSON, found by the hash of
 //! everything that lowering depends on (graph, kind of pass, and the planner's
-//! [identity](Planner::identity), its compiler's included). It names its programs by their content
+//! [identity](Lowering::identity), its compiler's included). It names its programs by their content
 //! hashes, which are their keys, so that plans share the programs they have in common. What comes from
 //! the cache was verified by this very compiler before it was put there, and the container's hash guards
 //! the bytes; so nothing is lowered or verified again. A device verifies what it loads all the same: it
 //! trusts no cache.
 
-use crate::{LowerError, PassKind, Plan, PlannedLaunch, PlannedProgram, Planner};
+use crate::{LowerError, Lowering, PassKind, Plan, PlannedLaunch, PlannedProgram};
 use millrace_model::graph::Graph;
 use millrace_npu::{Container, ContentHash, ProgramCache};
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,7 @@ pub struct Compiled {
 /// of it.
 pub fn compile(
     cache: &ProgramCache,
-    planner: &dyn Planner,
+    planner: &dyn Lowering,
     graph: &Graph,
     kind: &PassKind,
 ) -> Result<Compiled, LowerError> {
@@ -66,7 +66,7 @@ pub fn compile(
 /// What a plan is made from.
 struct Job<'a> {
     graph: &'a Graph,
-    planner: &'a dyn Planner,
+    planner: &'a dyn Lowering,
     kind: &'a PassKind,
 }
 

@@ -1,7 +1,19 @@
 //! A model's programs as source for a vendor's own toolchain.
 
-use crate::{PassKind, Settings};
+use crate::{BenchError, PassKind, Settings};
 use millrace_model::graph::Graph;
+
+/// Writes a target's programs as source for the vendor's own toolchain.
+pub trait Exporter: Sync {
+    /// What it writes, in words.
+    fn form(&self) -> &'static str;
+
+    /// A model's programs as files of a package.
+    ///
+    /// # Errors
+    /// A setting; a pass that is not lowered; a program that the vendor's interface has no words for.
+    fn export(&self, request: &Export<'_>) -> Result<Vec<SourceFile>, BenchError>;
+}
 
 /// What is to be exported.
 #[derive(Clone, Copy, Debug)]

@@ -1,5 +1,6 @@
 //! How weights and RoPE tables lie in their slots.
 
+use crate::WeightArrangement;
 use half::bf16;
 use millrace_model::graph::{Rope, WeightId};
 use millrace_npu::{Element, Slot};
@@ -33,11 +34,11 @@ pub enum WeightLayout {
         /// Added.
         offset: f32,
     },
-    /// An arrangement of the target's own, by a number that only it knows:
-    /// [`Planner::fill`](crate::Planner::fill) makes it from the checkpoint's bytes.
+    /// An arrangement of the target's own:
+    /// [`Arrangement::fill`](crate::Arrangement::fill) makes it from the checkpoint's bytes.
     Own {
         /// The arrangement.
-        id: u32,
+        id: WeightArrangement,
         /// As above.
         half_split: Option<usize>,
     },

@@ -7,7 +7,13 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`target`], [`settings`] | the contract of targets: registry row, planner, options |
+//! | [`target`], [`settings`] | a target's row in the registry, and what can be set |
+//! | [`planner`] | what a target does for one machine: the sum of the four traits that follow, devices, prices |
+//! | [`lowering`] | which plan a kind of pass has |
+//! | [`arrangement`] | slots whose content only the target can write and read |
+//! | [`arithmetic`] | how a launch computes, for who checks it |
+//! | [`explain`] | what plans take of a machine |
+//! | [`workbench`], [`probe`], [`export`], [`cluster`], [`evidence`] | what only some targets have: kernels one by one, a check whether a device is alive, source for a vendor's toolchain, several devices, what was published |
 //! | [`passes`] | how sequences are cut into passes: the one rule |
 //! | [`plan`] | plan, programs, launches, calls, bindings, host steps, placement |
 //! | [`layout`] | how weights, rotation tables and positions lie in slots |
@@ -17,30 +23,31 @@
 //! | [`offload`] | plans in which each op is the device's or the host's |
 //! | [`mod@compile`] | plans and programs from a cache, or lowered and put there |
 //! | [`quantise`] | 8-bit activations and weights, rotated, for targets with arrays of integers |
-//! | [`arithmetic`] | how a launch computes, for who checks it |
 //! | [`tower`] | a vision tower's blocks on a device |
 //! | [`predict`] | what a plan costs |
-//! | [`probe`] | whether a device is alive |
-//! | [`workbench`] | kernels one by one |
-//! | [`evidence`] | what others published, beside predictions |
 //! | [`named`], [`units`] | shapes and tilings; bytes and times as people read them |
 #![forbid(unsafe_code)]
 
 pub mod arithmetic;
+pub mod arrangement;
 pub mod attended;
 pub mod bound;
 pub mod buffers;
+pub mod cluster;
 pub mod compile;
 pub mod error;
 pub mod evidence;
+pub mod explain;
 pub mod export;
 pub mod graph;
 pub mod inspect;
 pub mod layout;
+pub mod lowering;
 pub mod named;
 pub mod offload;
 pub mod passes;
 pub mod plan;
+pub mod planner;
 pub mod predict;
 pub mod probe;
 pub mod quantise;
@@ -51,30 +58,35 @@ pub mod tower;
 pub mod units;
 pub mod workbench;
 
-pub use arithmetic::{Arithmetic, AttentionSteps, Factor, Narrowed, Quantised};
+pub use arithmetic::{Arithmetic, AttentionSteps, Factor, Narrowed, Numerics, Quantised};
+pub use arrangement::{
+    Arrangement, InputId, OperandArrangement, OwnSlot, PackedWeight, PassPosition, Scales,
+    ValueArrangement, WeightArrangement, WeightSource,
+};
 pub use attended::{Attended, AttendedPart};
 pub use buffers::{BufferKind, Buffers, HostMove, PlannedBuffer, Rows, SlotUse};
+pub use cluster::{Cluster, ClusterCost, ClusterRequest};
 pub use compile::{Compiled, compile};
 pub use error::{LowerError, MAX_TOKENS};
 pub use evidence::{Evidence, FidelityOf, FidelityReport};
-pub use export::{Export, SourceFile};
+pub use explain::{Explain, KernelFacts, Occupied};
+pub use export::{Export, Exporter, SourceFile};
 pub use layout::{
     Bias, Reach, TableRows, WeightLayout, cache_element, position_and_image, position_slot,
     rope_table,
 };
+pub use lowering::{Lowering, Reason};
 pub use named::{Named, Shape, ShapeError, Tiling};
 pub use passes::{AttentionOn, Chunk, HeadRows, Lengths, PassKind, Sequences};
 pub use plan::{
     Annex, Binding, CachePart, Call, Device, Edge, End, HostStep, IndexSets, Phase, Place,
     Placement, Plan, PlannedLaunch, PlannedProgram, Step,
 };
+pub use planner::Planner;
 pub use predict::{MachineFacts, Pricer};
 pub use probe::{ProbeFigure, ProbeOf, ProbeReport, ProbeStatus, ProbeStep, Prober};
 pub use settings::{Facts, SettingError, Settings};
-pub use target::{
-    Choice, Hardware, KernelFacts, ModeChoice, Occupied, OwnSlot, PackedWeight, Planner, Reason,
-    Scales, Shared, SharedCost, Standing, Target, TargetOptions, WeightSource,
-};
+pub use target::{Choice, Hardware, ModeChoice, Target, TargetOptions};
 pub use tower::{TowerCost, TowerMatrix, TowerPlan, TowerProgram, TowerShape, TowerSlot};
 pub use workbench::{
     BenchError, KernelReport, KernelRequest, KernelSubject, Line, RankedTiling, Span, Sweep, Tone,

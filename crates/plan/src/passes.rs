@@ -2,7 +2,7 @@
 //! sessions follow it, predictions and explanations tell it, and what is compiled ahead of time is what
 //! it will ask for.
 
-use crate::{Phase, Planner};
+use crate::{Lowering, Phase};
 use millrace_model::graph::Graph;
 use serde::{Deserialize, Serialize};
 
@@ -95,7 +95,7 @@ pub enum AttentionOn {
     Cached {
         /// Keys that a pass reads at least, its own among them.
         n_keys: u64,
-        /// Rows of the cache: [`Planner::cache_rows`].
+        /// Rows of the cache: [`Lowering::cache_rows`].
         max_tokens: u64,
     },
     /// As [`Device`](AttentionOn::Device) for a prompt's first chunk that has one image in it, whose tokens see each other
@@ -191,7 +191,7 @@ pub struct Sequences<'a> {
     /// The model.
     pub graph: &'a Graph,
     /// Who makes plans.
-    pub planner: &'a dyn Planner,
+    pub planner: &'a dyn Lowering,
     /// Tokens that a sequence may hold.
     pub n_ctx: u64,
 }

@@ -1,6 +1,9 @@
 //! The result of lowering: a pass as calls of programs and steps of the host.
 
-use crate::{AttendedPart, Bias, HeadRows, Reach, Shape, TableRows, Tiling, WeightLayout};
+use crate::{
+    AttendedPart, Bias, HeadRows, InputId, Reach, Shape, TableRows, Tiling, ValueArrangement,
+    WeightLayout,
+};
 use millrace_model::graph::{Graph, RopeId, SequenceMemory, ValueId, WeightId};
 use millrace_npu::{Container, Role, Slot};
 use serde::{Deserialize, Serialize};
@@ -206,14 +209,14 @@ pub enum Binding {
         /// Which rows.
         reach: Reach,
     },
-    /// A value in an arrangement of the target's own, by a number that only the target knows: it
-    /// [packs](crate::Planner::pack) what the host writes and [unpacks](crate::Planner::unpack) what the
+    /// A value in an arrangement of the target's own: it [packs](crate::Arrangement::pack)
+    /// what the host writes and [unpacks](crate::Arrangement::unpack) what the
     /// host reads.
     Packed {
         /// Which.
         value: ValueId,
         /// The arrangement.
-        id: u32,
+        id: ValueArrangement,
         /// Of a product that leaves the device without its bias: what the host adds to what it unpacks, in
         /// f32, before it rounds to bf16.
         bias: Option<Bias>,
@@ -230,15 +233,15 @@ pub enum Binding {
         /// Keys of the product.
         n_keys: usize,
         /// The arrangement.
-        id: u32,
+        id: ValueArrangement,
     },
     /// Position of the pass's first token ([`position_slot`](crate::position_slot)). `input`.
     Position,
-    /// What follows from where the pass stands, by a number that only the target knows:
-    /// [`Planner::make`](crate::Planner::make) makes it (masks, positions, tokens). `input`.
+    /// What follows from the pass's position:
+    /// [`Arrangement::make`](crate::Arrangement::make) makes it (masks, positions, tokens). `input`.
     Made {
         /// What it is.
-        id: u32,
+        id: InputId,
     },
     /// Overwritten by the program, of no interest afterwards. `intermediate`.
     Scratch,

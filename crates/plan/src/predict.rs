@@ -35,7 +35,7 @@ pub use variants::{Variant, variants, with_settings};
 pub use work::{PartCost, Rate};
 
 use crate::{
-    Chunk, HostStep, LowerError, PassKind, Plan, PlannedProgram, Planner, Sequences, SettingError,
+    Chunk, HostStep, LowerError, Lowering, PassKind, Plan, PlannedProgram, Sequences, SettingError,
 };
 use millrace_model::graph::Graph;
 use millrace_npu::{Energy, Provenance};
@@ -238,7 +238,7 @@ pub const MAX_PROMPT: u64 = 1 << 20;
 /// See [`PredictError`].
 pub fn model(
     graph: &Graph,
-    planner: &dyn Planner,
+    planner: &dyn Lowering,
     pricer: &mut dyn Pricer,
     work: &Work,
 ) -> Result<Prediction, PredictError> {
@@ -276,7 +276,7 @@ pub fn model(
 /// See [`PredictError`].
 pub fn one_pass(
     graph: &Graph,
-    planner: &dyn Planner,
+    planner: &dyn Lowering,
     pricer: &mut dyn Pricer,
     (kind, chunk): (&PassKind, Chunk),
 ) -> Result<PassCost, PredictError> {
@@ -291,7 +291,7 @@ pub fn one_pass(
 /// There is no plan.
 pub fn programs(
     graph: &Graph,
-    planner: &dyn Planner,
+    planner: &dyn Lowering,
     work: &Work,
 ) -> Result<Vec<PlannedProgram>, PredictError> {
     let plans = Plans::new(graph, planner, work)?;
@@ -308,7 +308,7 @@ pub fn programs(
 ///
 /// # Errors
 /// There is no plan.
-pub fn memory(graph: &Graph, planner: &dyn Planner, work: &Work) -> Result<Memory, PredictError> {
+pub fn memory(graph: &Graph, planner: &dyn Lowering, work: &Work) -> Result<Memory, PredictError> {
     Ok(memory::of(&Plans::new(graph, planner, work)?, graph, work))
 }
 
@@ -321,7 +321,7 @@ struct Plans {
 }
 
 impl Plans {
-    fn new(graph: &Graph, planner: &dyn Planner, work: &Work) -> Result<Plans, LowerError> {
+    fn new(graph: &Graph, planner: &dyn Lowering, work: &Work) -> Result<Plans, LowerError> {
         let chunks = planner.lengths().chunks(work.prompt_tokens);
         let passes = chunks.iter().map(|c| c.first + c.n_padded);
         let last = passes.fold(work.context + 1, u64::max);

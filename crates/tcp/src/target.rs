@@ -2,13 +2,13 @@
 
 mod bench;
 mod blocks;
+mod cluster;
 mod export;
 mod inputs;
 mod nodes;
 mod planner;
 mod price;
 mod probe;
-mod shared;
 mod weights;
 
 pub use planner::{Style, Tcp};
@@ -19,8 +19,8 @@ use crate::{Machine, Profile};
 use millrace_plan::predict::PredictError;
 use millrace_plan::settings::machine_and_profile;
 use millrace_plan::{
-    BenchError, Choice, Export, Planner, Prober, SettingError, Settings, Shared, SharedCost,
-    SourceFile, Target, TargetOptions, Workbench,
+    BenchError, Choice, Cluster, ClusterCost, ClusterRequest, Export, Exporter, Planner, Prober,
+    SettingError, Settings, SourceFile, Target, TargetOptions, Workbench,
 };
 use std::sync::Arc;
 
@@ -63,16 +63,28 @@ impl Target for Row {
         Some(self)
     }
 
-    fn shared(&self, request: &Shared<'_>) -> Option<Result<SharedCost, PredictError>> {
-        Some(shared::cost(request))
+    fn exporter(&self) -> Option<&dyn Exporter> {
+        Some(self)
     }
 
-    fn export_form(&self) -> Option<&'static str> {
-        Some("a Rust crate of device functions for furiosa-opt-std 0.10.0")
+    fn cluster(&self) -> Option<&dyn Cluster> {
+        Some(self)
+    }
+}
+
+impl Exporter for Row {
+    fn form(&self) -> &'static str {
+        "a Rust crate of device functions for furiosa-opt-std 0.10.0"
     }
 
-    fn export(&self, request: &Export<'_>) -> Option<Result<Vec<SourceFile>, BenchError>> {
-        Some(export::files(request))
+    fn export(&self, request: &Export<'_>) -> Result<Vec<SourceFile>, BenchError> {
+        export::files(request)
+    }
+}
+
+impl Cluster for Row {
+    fn cost(&self, request: &ClusterRequest<'_>) -> Result<ClusterCost, PredictError> {
+        cluster::cost(request)
     }
 }
 

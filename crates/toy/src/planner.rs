@@ -11,8 +11,9 @@ use millrace_plan::predict::{
     CallNs, Crossing, HostWork, LaunchCost, ModelPart, PriceError, ProgramCost, Rate, SlotBytes,
 };
 use millrace_plan::{
-    Annex, Binding, Call, HostStep, Lengths, LowerError, MachineFacts, Named, PassKind, Plan,
-    PlannedLaunch, PlannedProgram, Planner, Pricer, Reason, WeightLayout,
+    Annex, Arrangement, Binding, Call, Explain, HostStep, Lengths, LowerError, Lowering,
+    MachineFacts, Named, Numerics, PassKind, Plan, PlannedLaunch, PlannedProgram, Planner, Pricer,
+    Reason, WeightLayout,
 };
 use std::sync::Arc;
 
@@ -75,7 +76,7 @@ fn take(product: &Product) -> Result<Taken, Reason> {
     })
 }
 
-impl Planner for Products {
+impl Lowering for Products {
     fn target(&self) -> &'static str {
         NAME
     }
@@ -104,23 +105,18 @@ impl Planner for Products {
         Lengths::new(&[16, MAX_ROWS])
     }
 
-    fn supports(&self, graph: &Graph, kind: &PassKind, node: usize) -> Result<(), Reason> {
-        let mut refused = Err(Reason("the device takes products of matrices".to_owned()));
-        let plan = offload::products(graph, kind, &mut |product| {
-            let taken = take(product);
-            if product.node == node {
-                refused = taken.as_ref().map(|_| ()).map_err(Clone::clone);
-            }
-            taken
-        });
-        plan.map_err(|error| Reason(error.to_string()))?;
-        refused
-    }
-
     fn lower(&self, graph: &Graph, kind: &PassKind) -> Result<Plan, LowerError> {
         offload::products(graph, kind, &mut take)
     }
+}
 
+impl Arrangement for Products {}
+
+impl Numerics for Products {}
+
+impl Explain for Products {}
+
+impl Planner for Products {
     fn open(&self, cpu: Cpu) -> Result<Arc<dyn Device>, DeviceError> {
         Ok(Arc::new(ToyDevice::new(Toy::new(cpu))))
     }

@@ -12,7 +12,7 @@ use crate::target_args::examples;
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_model::graph::Graph;
 use millrace_npu::ProgramCache;
-use millrace_plan::{Compiled, LowerError, PassKind, Planner, compile};
+use millrace_plan::{Compiled, LowerError, Lowering, PassKind, compile};
 use report::CompileReport;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &CompileArgs, ui: Ui) -> CommandResult {
 /// Every plan in the order of the kinds, as many at once as there are processors.
 fn compile_all(
     cache: &ProgramCache,
-    planner: &dyn Planner,
+    planner: &dyn Lowering,
     graph: &Graph,
     kinds: &[PassKind],
     ui: Ui,

@@ -53,9 +53,9 @@ pub(crate) fn run(args: &ExportArgs, ui: Ui) -> CommandResult {
         settings: &settings,
         kinds: &kinds,
     };
-    let files = target.export(&request).ok_or_else(|| {
+    let exporter = target.exporter().ok_or_else(|| {
         let forms = targets().iter().filter_map(|target| {
-            let form = target.export_form()?;
+            let form = target.exporter()?.form();
             Some(format!("--device {} writes {form}", target.name()))
         });
         let message = format!(
@@ -64,7 +64,8 @@ pub(crate) fn run(args: &ExportArgs, ui: Ui) -> CommandResult {
             forms.collect::<Vec<_>>().join(", ")
         );
         CommandFailure::usage(message)
-    })??;
+    })?;
+    let files = exporter.export(&request)?;
     for file in &files {
         let path = args.out.join(&file.path);
         let folder = path.parent().unwrap_or(&args.out);

@@ -1,11 +1,11 @@
 //! `millrace profile`: what a model costs on an NPU, predicted; what it moves and where the time goes.
 
+mod cluster;
 mod document;
 mod html;
 mod image;
 mod measured;
 mod paper;
-mod shared;
 mod subject;
 mod tables;
 mod trace;
@@ -21,7 +21,7 @@ use millrace_model::synth::ModelGeometry;
 use millrace_plan::predict::{
     self, PredictError, Prediction, Work, cells, variants, with_settings,
 };
-use millrace_plan::{Planner, Settings};
+use millrace_plan::{Lowering, Settings};
 use std::path::PathBuf;
 use subject::ProfileSubject;
 
@@ -127,7 +127,7 @@ pub(crate) fn run(args: &ProfileArgs, ui: Ui) -> CommandResult {
     let target = args.target.device;
     let settings = args.target.plans.settings(target, subject.graph())?;
     if let Some(n_devices) = args.chips {
-        return shared::run(args, &subject, &settings, n_devices);
+        return cluster::run(args, &subject, &settings, n_devices);
     }
     let planner = args.target.planner(subject.graph())?;
     let work = work(args, &subject, &*planner)?;
@@ -169,7 +169,8 @@ pub(crate) fn run(args: &ProfileArgs, ui: Ui) -> CommandResult {
         measured: None,
     };
     if let Some(path) = &args.trace {
-        let plans = (&*planner, &*pricer);
+        let lowering: &dyn Lowering = &*planner;
+        let plans = (lowering, &*pricer);
         trace::write(path, args.trace_cores, &subject, &work, plans, &document)?;
     }
     drop(progress);
@@ -243,7 +244,7 @@ fn failed(error: PredictError) -> CommandFailure {
 fn work(
     args: &ProfileArgs,
     subject: &ProfileSubject,
-    planner: &dyn Planner,
+    planner: &dyn Lowering,
 ) -> CommandResult<Work> {
     let prompt_tokens = match (&args.prompt, args.prompt_tokens) {
         (Some(text), _) => subject.encode(text)?.len() as u64,

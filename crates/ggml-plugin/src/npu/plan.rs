@@ -5,8 +5,8 @@ use millrace_model::graph::{Embed, Graph, Linear, Node, Op, Value, ValueId, Weig
 use millrace_npu::{Device, LoadedProgram};
 use millrace_plan::predict::{Crossing, HostWork, SlotBytes};
 use millrace_plan::{
-    Binding, Call, Chunk, HeadRows, HostStep, OwnSlot, PassKind, Plan, PlannedProgram, Planner,
-    Step, WeightLayout,
+    Binding, Call, Chunk, HeadRows, HostStep, Lowering, OwnSlot, PassKind, Plan, PlannedProgram,
+    Planner, Step, ValueArrangement, WeightArrangement, WeightLayout,
 };
 use millrace_quant::DType;
 use std::ops::Deref;
@@ -90,9 +90,9 @@ pub(super) struct ProductProgram {
     pub(super) shape: ProductShape,
     pub(super) program: PlannedProgram,
     /// Numbers of the slots of rows, weights and results, and their arrangements.
-    pub(super) rows: (usize, u32),
-    pub(super) weights: (usize, u32),
-    pub(super) results: (usize, u32),
+    pub(super) rows: (usize, ValueArrangement),
+    pub(super) weights: (usize, WeightArrangement),
+    pub(super) results: (usize, ValueArrangement),
     graph: Graph,
     plan: Plan,
 }
@@ -121,13 +121,13 @@ impl Deref for PlannedProduct {
 impl ProductProgram {
     /// `None` where the target leaves the product to the host, or gives it another form than rows, weights and results in arrangements
     /// of its own.
-    pub(super) fn new(planner: &dyn Planner, shape: ProductShape) -> Option<ProductProgram> {
+    pub(super) fn new(lowering: &dyn Lowering, shape: ProductShape) -> Option<ProductProgram> {
         let graph = shape.graph();
         let kind = match shape.m {
             1 => PassKind::decode(),
             m => PassKind::prefill(m).with_head(HeadRows::All),
         };
-        let plan = planner.lower(&graph, &kind).ok()?;
+        let plan = lowering.lower(&graph, &kind).ok()?;
         let mut calls = plan.steps.iter().filter_map(|step| match step {
             Step::Call(call) => Some(call),
             Step::Host(_) => None,
@@ -135,19 +135,20 @@ impl ProductProgram {
         let (Some(call), None) = (calls.next(), calls.next()) else {
             return None;
         };
-        let [mut rows, mut weights, mut results] = [None; 3];
+        let [mut rows, mut results] = [None; 2];
+        let mut weights = None;
         for (slot, binding) in call.bindings.iter().enumerate() {
-            let place = match binding {
+            match binding {
                 Binding::Packed {
                     value: ValueId(0),
                     id,
                     bias: None,
-                } => Some((&mut rows, *id)),
+                } => rows = Some((slot, *id)),
                 Binding::Packed {
                     value: ValueId(1),
                     id,
                     bias: None,
-                } => Some((&mut results, *id)),
+                } => results = Some((slot, *id)),
                 Binding::Weight {
                     weight: WeightId(1),
                     layout:
@@ -155,11 +156,9 @@ impl ProductProgram {
                             id,
                             half_split: None,
                         },
-                } => Some((&mut weights, *id)),
-                _ => None,
-            };
-            let (place, id) = place?;
-            *place = Some((slot, id));
+                } => weights = Some((slot, *id)),
+                _ => return None,
+            }
         }
         let program = plan.programs.get(call.program)?.clone();
         Some(ProductProgram {
@@ -174,7 +173,7 @@ impl ProductProgram {
     }
 
     /// A slot as the planner is told of it.
-    pub(super) fn own_slot(&self, (slot, id): (usize, u32)) -> OwnSlot<'_> {
+    pub(super) fn own_slot<I>(&self, (slot, id): (usize, I)) -> OwnSlot<'_, I> {
         OwnSlot {
             program: &self.program,
             slot,

@@ -5,7 +5,7 @@ use super::{NpuUnit, lock};
 use crate::device::{DeviceMemory, OpError};
 use millrace_kernels::matmul::WeightMatrix;
 use millrace_npu::{BoundProgram, Buffer, Completion, Direction, Usage};
-use millrace_plan::{Scales, WeightSource};
+use millrace_plan::{Scales, WeightArrangement, WeightSource};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ pub(super) struct WeightStore {
 
 /// A weight on the device, once for each arrangement that its programs ask for.
 #[derive(Default)]
-pub(super) struct WeightPlacement(Mutex<Vec<(u32, Arc<Buffer>, Scales)>>);
+pub(super) struct WeightPlacement(Mutex<Vec<(WeightArrangement, Arc<Buffer>, Scales)>>);
 
 fn failed(error: impl ToString) -> OpError {
     OpError::Device(error.to_string())

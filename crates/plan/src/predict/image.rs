@@ -1,7 +1,7 @@
 //! What an image at the beginning of a prompt costs.
 
 use super::{PassCost, PredictError, PriceError, Pricer, one_pass};
-use crate::{AttentionOn, PassKind, Planner, TowerCost, TowerShape};
+use crate::{AttentionOn, Lowering, PassKind, TowerCost, TowerShape};
 use millrace_model::VisionConfig;
 use millrace_model::graph::Graph;
 
@@ -22,7 +22,7 @@ pub struct ImagePass {
 pub fn image(
     graph: &Graph,
     vision: &VisionConfig,
-    planner: &dyn Planner,
+    planner: &dyn Lowering,
     pricer: &mut dyn Pricer,
     prompt_tokens: u64,
 ) -> Result<ImagePass, PredictError> {

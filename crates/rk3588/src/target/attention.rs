@@ -6,7 +6,9 @@ use crate::kv::{self, Attention, KIND};
 use crate::program::Program;
 use crate::tiling::{Matmul, Tiling};
 use millrace_model::graph::{self, Graph, Op};
-use millrace_plan::{Annex, Attended, AttentionOn, Chunk, PassKind, Phase, PlannedProgram, Reason};
+use millrace_plan::{
+    Annex, Attended, AttentionOn, Chunk, PassKind, Phase, PlannedProgram, Reason, ValueArrangement,
+};
 use std::sync::{Arc, PoisonError};
 
 /// Who computes attention.
@@ -192,7 +194,7 @@ impl Rk3588 {
         &self,
         shape: Matmul,
         tiling: Tiling,
-    ) -> Result<(PlannedProgram, [u32; 3]), Reason> {
+    ) -> Result<(PlannedProgram, [ValueArrangement; 3]), Reason> {
         let Matmul { m, n, k, .. } = shape;
         let machine = &self.machine;
         let wrong = |error: &dyn std::fmt::Display| Reason(error.to_string());
@@ -210,7 +212,7 @@ impl Rk3588 {
             id::weights(KIND, false, tiling),
             id::result(KIND),
         ];
-        Ok((planned, ids))
+        Ok((planned, ids.map(ValueArrangement)))
     }
 }
 

@@ -8,7 +8,10 @@ use crate::quantise::Rotation;
 use crate::tiling::{Grid, WeightSplit};
 use half::f16;
 use millrace_kernels::Cpu;
-use millrace_plan::{OwnSlot, Scales, WeightLayout, WeightSource};
+use millrace_plan::{
+    OperandArrangement, OwnSlot, Scales, ValueArrangement, WeightArrangement, WeightLayout,
+    WeightSource,
+};
 use millrace_quant as quant;
 use std::sync::{Mutex, PoisonError};
 
@@ -41,7 +44,7 @@ pub(super) mod id {
 }
 
 /// The tiles of the slot's program.
-fn grid<'a>(at: &OwnSlot<'a>) -> Result<&'a Grid, String> {
+fn grid<'a, I>(at: &OwnSlot<'a, I>) -> Result<&'a Grid, String> {
     let grid = at.program.annex.get::<Grid>();
     grid.ok_or_else(|| format!("the form of `{}` is not there", at.program.name()))
 }
@@ -72,7 +75,7 @@ impl Rk3588 {
 
     pub(super) fn fill_slot(
         &self,
-        at: &OwnSlot<'_>,
+        at: &OwnSlot<'_, WeightArrangement>,
         weight: &WeightSource<'_>,
         out: &mut [u8],
     ) -> Result<Scales, String> {
@@ -108,7 +111,7 @@ impl Rk3588 {
     pub(super) fn pack_slot(
         &self,
         cpu: &Cpu,
-        at: &OwnSlot<'_>,
+        at: &OwnSlot<'_, ValueArrangement>,
         rows: &[f32],
         out: &mut [u8],
     ) -> Result<Scales, String> {
@@ -129,7 +132,7 @@ impl Rk3588 {
 
     pub(super) fn unpack_slot(
         &self,
-        at: &OwnSlot<'_>,
+        at: &OwnSlot<'_, ValueArrangement>,
         bytes: &[u8],
         scales: &[Scales],
         rows: &mut [f32],
@@ -144,7 +147,7 @@ impl Rk3588 {
 
     pub(super) fn operand_of(
         &self,
-        at: &OwnSlot<'_>,
+        at: &OwnSlot<'_, OperandArrangement>,
         bytes: &[u8],
         scales: &Scales,
         rows: &mut [f32],

@@ -17,9 +17,10 @@ use millrace_model::graph::Graph;
 use millrace_npu::{Container, Device, DeviceError};
 use millrace_plan::offload::{self, Product, Taken};
 use millrace_plan::{
-    Annex, Arithmetic, Binding, Chunk, HeadRows, KernelFacts, Lengths, LowerError, MachineFacts,
-    Named, Occupied, OwnSlot, PassKind, Phase, Place, Plan, PlannedLaunch, PlannedProgram, Planner,
-    Pricer, Quantised, Reason, Scales, WeightLayout, WeightSource,
+    Annex, Arithmetic, Arrangement, Binding, Chunk, Explain, HeadRows, KernelFacts, Lengths,
+    LowerError, Lowering, MachineFacts, Named, Numerics, Occupied, OperandArrangement, OwnSlot,
+    PassKind, Phase, Plan, PlannedLaunch, PlannedProgram, Planner, Pricer, Quantised, Reason,
+    Scales, ValueArrangement, WeightArrangement, WeightLayout, WeightSource,
 };
 use std::collections::HashMap;
 use std::ops::Range;
@@ -218,7 +219,11 @@ impl Rk3588 {
         };
         let made = self.made(shape)?;
         let (tiling, rotates) = (made.tiling, self.rotates(kind));
-        let packed = |value, id, bias| Binding::Packed { value, id, bias };
+        let packed = |value, id, bias| Binding::Packed {
+            value,
+            id: ValueArrangement(id),
+            bias,
+        };
         Ok(Taken {
             program: PlannedProgram {
                 container: made.container,
@@ -230,7 +235,7 @@ impl Rk3588 {
                 Binding::Weight {
                     weight: product.weight,
                     layout: WeightLayout::Own {
-                        id: id::weights(kind, rotates, tiling),
+                        id: WeightArrangement(id::weights(kind, rotates, tiling)),
                         half_split: product.half_split,
                     },
                 },
@@ -286,7 +291,7 @@ pub(super) fn facts(machine: &Machine, profile: &Profile) -> MachineFacts {
     }
 }
 
-impl Planner for Rk3588 {
+impl Lowering for Rk3588 {
     fn target(&self) -> &'static str {
         TARGET
     }
@@ -344,16 +349,6 @@ impl Planner for Rk3588 {
         self.attention_until(first)
     }
 
-    fn supports(&self, graph: &Graph, kind: &PassKind, node: usize) -> Result<(), Reason> {
-        let plan = self.lower(graph, kind);
-        let plan = plan.map_err(|error| Reason(error.to_string()))?;
-        match plan.placement.into_iter().find(|p| p.node == node) {
-            Some(placed) if placed.place == Place::Host => Err(Reason(placed.reason)),
-            Some(_) => Ok(()),
-            None => Err(Reason(format!("the graph has no node {node}"))),
-        }
-    }
-
     fn lower(&self, graph: &Graph, kind: &PassKind) -> Result<Plan, LowerError> {
         offload::products_and_attention(
             graph,
@@ -367,11 +362,13 @@ impl Planner for Rk3588 {
         let program = Program::decode(container.name(), container.payload()).ok()?;
         Some(Annex::new(program.grid(&self.machine).ok()?))
     }
+}
 
+impl Arrangement for Rk3588 {
     fn fill(
         &self,
         _cpu: &Cpu,
-        at: &OwnSlot<'_>,
+        at: &OwnSlot<'_, WeightArrangement>,
         weight: &WeightSource<'_>,
         out: &mut [u8],
     ) -> Result<Scales, String> {
@@ -381,7 +378,7 @@ impl Planner for Rk3588 {
     fn pack(
         &self,
         cpu: &Cpu,
-        at: &OwnSlot<'_>,
+        at: &OwnSlot<'_, ValueArrangement>,
         rows: &[f32],
         _width: usize,
         out: &mut [u8],
@@ -392,7 +389,7 @@ impl Planner for Rk3588 {
     fn unpack(
         &self,
         _cpu: &Cpu,
-        at: &OwnSlot<'_>,
+        at: &OwnSlot<'_, ValueArrangement>,
         bytes: &[u8],
         scales: &[Scales],
         _width: usize,
@@ -404,14 +401,16 @@ impl Planner for Rk3588 {
     fn operand(
         &self,
         _cpu: &Cpu,
-        at: &OwnSlot<'_>,
+        at: &OwnSlot<'_, OperandArrangement>,
         bytes: &[u8],
         scales: &Scales,
         rows: &mut [f32],
     ) -> Result<(), String> {
         self.operand_of(at, bytes, scales, rows)
     }
+}
 
+impl Numerics for Rk3588 {
     fn arithmetic(&self, launch: &PlannedLaunch) -> Arithmetic {
         let kind = Kind::from_name(&launch.kernel).unwrap_or(self.kind);
         let k = launch.shape.get("k").and_then(|k| u32::try_from(k).ok());
@@ -424,7 +423,9 @@ impl Planner for Rk3588 {
             ..Arithmetic::default()
         }
     }
+}
 
+impl Explain for Rk3588 {
     fn occupied(&self, planned: &PlannedProgram, physical: Range<usize>) -> Occupied {
         let grid = planned.annex.get::<Grid>();
         let busy = grid.map_or(0, |grid| {
@@ -452,7 +453,9 @@ impl Planner for Rk3588 {
             ),
         }
     }
+}
 
+impl Planner for Rk3588 {
     fn open(&self, _cpu: Cpu) -> Result<Arc<dyn Device>, DeviceError> {
         let opened = RkDevice::open_as(&self.machine, &self.profile, self.workers() as usize);
         let device = opened.map_err(|error| DeviceError::Driver(error.to_string()))?;

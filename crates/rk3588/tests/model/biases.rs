@@ -8,8 +8,10 @@ use millrace_model::convert::{Conversion, ConversionTarget, OutputContainer, Rec
 use millrace_model::graph::{Graph, Linear, Op};
 use millrace_npu::{self as npu, Device, DeviceError};
 use millrace_plan::{
-    Annex, Arithmetic, Bias, Binding, Chunk, Lengths, LowerError, MachineFacts, OwnSlot, PassKind,
-    Phase, Place, Plan, PlannedLaunch, Planner, Reason, Scales, Step, WeightSource,
+    Annex, Arithmetic, Arrangement, Bias, Binding, Chunk, Explain, Lengths, LowerError, Lowering,
+    MachineFacts, Numerics, OperandArrangement, OwnSlot, PassKind, Phase, Place, Plan,
+    PlannedLaunch, Planner, Reason, Scales, Step, ValueArrangement, WeightArrangement,
+    WeightSource,
 };
 use millrace_runtime::npu::{NpuModel, NpuOptions, NpuSession};
 use millrace_runtime::{CpuEngine, EngineOptions, LoadedModel};
@@ -35,7 +37,7 @@ fn mistaken(planner: Arc<dyn Planner>, change: fn(Bias) -> Option<Bias>) -> Arc<
 /// Makes a mistake in every step of a plan.
 pub(super) struct Changed<F>(pub(super) Arc<dyn Planner>, pub(super) F);
 
-impl<F: Fn(&mut Step) + Send + Sync> Planner for Changed<F> {
+impl<F: Fn(&mut Step) + Send + Sync> Lowering for Changed<F> {
     fn lower(&self, graph: &Graph, kind: &PassKind) -> Result<Plan, LowerError> {
         let mut plan = self.0.lower(graph, kind)?;
         plan.steps.iter_mut().for_each(&self.1);
@@ -77,11 +79,13 @@ impl<F: Fn(&mut Step) + Send + Sync> Planner for Changed<F> {
     fn annex(&self, container: &npu::Container, launches: &[PlannedLaunch]) -> Option<Annex> {
         self.0.annex(container, launches)
     }
+}
 
+impl<F: Fn(&mut Step) + Send + Sync> Arrangement for Changed<F> {
     fn fill(
         &self,
         cpu: &Cpu,
-        at: &OwnSlot<'_>,
+        at: &OwnSlot<'_, WeightArrangement>,
         weight: &WeightSource<'_>,
         out: &mut [u8],
     ) -> Result<Scales, String> {
@@ -91,7 +95,7 @@ impl<F: Fn(&mut Step) + Send + Sync> Planner for Changed<F> {
     fn pack(
         &self,
         cpu: &Cpu,
-        at: &OwnSlot<'_>,
+        at: &OwnSlot<'_, ValueArrangement>,
         rows: &[f32],
         width: usize,
         out: &mut [u8],
@@ -102,7 +106,7 @@ impl<F: Fn(&mut Step) + Send + Sync> Planner for Changed<F> {
     fn unpack(
         &self,
         cpu: &Cpu,
-        at: &OwnSlot<'_>,
+        at: &OwnSlot<'_, ValueArrangement>,
         bytes: &[u8],
         scales: &[Scales],
         width: usize,
@@ -114,18 +118,24 @@ impl<F: Fn(&mut Step) + Send + Sync> Planner for Changed<F> {
     fn operand(
         &self,
         cpu: &Cpu,
-        at: &OwnSlot<'_>,
+        at: &OwnSlot<'_, OperandArrangement>,
         bytes: &[u8],
         scales: &Scales,
         rows: &mut [f32],
     ) -> Result<(), String> {
         self.0.operand(cpu, at, bytes, scales, rows)
     }
+}
 
+impl<F: Fn(&mut Step) + Send + Sync> Numerics for Changed<F> {
     fn arithmetic(&self, launch: &PlannedLaunch) -> Arithmetic {
         self.0.arithmetic(launch)
     }
+}
 
+impl<F: Fn(&mut Step) + Send + Sync> Explain for Changed<F> {}
+
+impl<F: Fn(&mut Step) + Send + Sync> Planner for Changed<F> {
     fn open(&self, cpu: Cpu) -> Result<Arc<dyn Device>, DeviceError> {
         self.0.open(cpu)
     }

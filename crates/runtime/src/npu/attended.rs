@@ -8,7 +8,7 @@ use half::bf16;
 use half::slice::HalfFloatSliceExt;
 use millrace_kernels::{self as kernels, KvSide};
 use millrace_model::graph::{Attention, Graph, Op, ValueId};
-use millrace_plan::{AttendedPart, Binding, Call, Scales, attended};
+use millrace_plan::{AttendedPart, Binding, Call, Scales, ValueArrangement, attended};
 use std::ops::Range;
 
 /// The keys that a pass reads of a layer.
@@ -120,8 +120,8 @@ impl Pass<'_> {
             _ => return Err("no scores before it".to_owned()),
         }
         let own = self.prepared.own_slot(call, number, at.id);
-        let (planner, cpu) = (self.npu.planner(), &self.npu.cpu);
-        planner.pack(cpu, &own, &rows, width, out)
+        let (arrangement, cpu) = (self.npu.arrangement(), &self.npu.cpu);
+        arrangement.pack(cpu, &own, &rows, width, out)
     }
 
     fn queries(&self, at: &AttentionSlot<'_>, q: ValueId, rows: &mut [f32]) -> Result<(), String> {
@@ -165,8 +165,8 @@ impl Pass<'_> {
         let [n_rows, width] = at.shape;
         let mut rows = vec![0.0; n_rows * width];
         let own = self.prepared.own_slot(call, number, at.id);
-        let (planner, cpu) = (self.npu.planner(), &self.npu.cpu);
-        planner.unpack(cpu, &own, bytes, slots, width, &mut rows)?;
+        let (arrangement, cpu) = (self.npu.arrangement(), &self.npu.cpu);
+        arrangement.unpack(cpu, &own, bytes, slots, width, &mut rows)?;
         let Some(value) = at.of.value() else {
             *scores = rows;
             return Ok(());
@@ -208,7 +208,7 @@ struct AttentionSlot<'a> {
     attention: &'a Attention,
     kv_head: usize,
     of: AttendedPart,
-    id: u32,
+    id: ValueArrangement,
     keys: KeyRows,
     /// Rows, and elements of a row.
     shape: [usize; 2],

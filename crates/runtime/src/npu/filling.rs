@@ -6,7 +6,9 @@ use super::prepared::PreparedPlan;
 use super::weights;
 use millrace_model::graph::WeightId;
 use millrace_npu::Role;
-use millrace_plan::{Binding, Call, OwnSlot, Scales, WeightLayout, WeightSource, rope_table};
+use millrace_plan::{
+    Binding, Call, OwnSlot, Scales, WeightArrangement, WeightLayout, WeightSource, rope_table,
+};
 
 impl NpuModel {
     /// What is kept of what a static buffer was filled with.
@@ -74,7 +76,7 @@ impl NpuModel {
         &self,
         weight: WeightId,
         half_split: Option<usize>,
-        at: &OwnSlot<'_>,
+        at: &OwnSlot<'_, WeightArrangement>,
         bytes: &mut [u8],
     ) -> Result<Scales, NpuError> {
         let spec = &self.model.model().graph.weights[weight.0];
@@ -85,7 +87,7 @@ impl NpuModel {
             k: spec.k,
             half_split,
         };
-        let filled = self.planner.fill(&self.cpu, at, &source, bytes);
+        let filled = self.arrangement().fill(&self.cpu, at, &source, bytes);
         filled.map_err(|problem| NpuError::plan(format!("weight `{}`", spec.name), problem))
     }
 }

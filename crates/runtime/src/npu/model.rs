@@ -11,8 +11,8 @@ use millrace_kernels::{Cpu, CpuOptions, Level, RopeTable};
 use millrace_npu::cache::CacheStats;
 use millrace_npu::{Container, Device, DeviceError, ProgramCache, Provenance, Role, Traffic};
 use millrace_plan::{
-    Binding, Call, Lengths, PassKind, Phase, Plan, Planner, Scales, Sequences, WeightLayout,
-    compile,
+    Arrangement, Binding, Call, Lengths, PassKind, Phase, Plan, Planner, Scales, Sequences,
+    WeightLayout, compile,
 };
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ pub struct NpuOptions {
     /// where it cannot be made, and with `None`, they are kept in memory.
     pub programs: Option<PathBuf>,
     /// Tokens that every prefill is padded to; `None` takes the lengths that the planner has
-    /// ([`Planner::lengths`]). Longer prompts go in chunks.
+    /// ([`Lowering::lengths`](millrace_plan::Lowering::lengths)). Longer prompts go in chunks.
     pub prefill_tokens: Option<u64>,
     /// A mistake on purpose, for testing what finds it: the layout that weights are written in instead
     /// of the one that programs ask for. It must have as many elements.
@@ -178,6 +178,11 @@ impl NpuModel {
     /// Who makes its plans.
     pub fn planner(&self) -> &Arc<dyn Planner> {
         &self.planner
+    }
+
+    /// What writes and reads slots in arrangements of the target's own.
+    pub(super) fn arrangement(&self) -> &dyn Arrangement {
+        &*self.planner
     }
 
     /// The CPU of the host's steps.

@@ -19,8 +19,8 @@ use millrace_kernels::AttentionScratch;
 use millrace_model::graph::{Node, ValueId};
 use millrace_npu::{Container, Element, Move, Role, Slot};
 use millrace_plan::{
-    Binding, Call, HostMove, HostStep, Rows, Scales, SlotUse, Standing, Step, position_and_image,
-    rope_table,
+    Binding, Call, HostMove, HostStep, PassPosition, Rows, Scales, SlotUse, Step,
+    position_and_image, rope_table,
 };
 use std::ops::Range;
 use std::time::Instant;
@@ -246,8 +246,8 @@ impl Pass<'_> {
         made.collect()
     }
 
-    fn standing(&self) -> Standing<'_> {
-        Standing {
+    fn position(&self) -> PassPosition<'_> {
+        PassPosition {
             graph: &self.npu.model.model().graph,
             tokens: self.tokens,
             n_real: self.n_real,
@@ -291,7 +291,9 @@ impl Pass<'_> {
             }
             Binding::Made { id } => {
                 let at = self.prepared.own_slot(call, number, *id);
-                self.npu.planner().make(&at, &self.standing(), &mut bytes)
+                self.npu
+                    .arrangement()
+                    .make(&at, &self.position(), &mut bytes)
             }
             Binding::Part { value, start, len } => {
                 match self.values.get(*value).get(*start..start + len) {
@@ -306,9 +308,9 @@ impl Pass<'_> {
             Binding::Packed { value, id, .. } => {
                 let rows = self.values.get(*value).to_f32_vec();
                 let width = self.values.width(*value);
-                let (planner, cpu) = (self.npu.planner(), &self.npu.cpu);
+                let (arrangement, cpu) = (self.npu.arrangement(), &self.npu.cpu);
                 let at = self.prepared.own_slot(call, number, *id);
-                let packed = planner.pack(cpu, &at, &rows, width, &mut bytes);
+                let packed = arrangement.pack(cpu, &at, &rows, width, &mut bytes);
                 packed.map(|kept| scales = kept)
             }
             Binding::Attended { .. } => {
@@ -350,9 +352,9 @@ impl Pass<'_> {
             Binding::Packed { id, bias, .. } => {
                 let width = self.values.width(value);
                 let mut read = vec![0.0; rows.len()];
-                let (planner, cpu) = (self.npu.planner(), &self.npu.cpu);
+                let (arrangement, cpu) = (self.npu.arrangement(), &self.npu.cpu);
                 let at = self.prepared.own_slot(call, number, *id);
-                planner.unpack(cpu, &at, bytes, scales, width, &mut read)?;
+                arrangement.unpack(cpu, &at, bytes, scales, width, &mut read)?;
                 if let Some(bias) = bias {
                     let stored = self.npu.vectors.get(bias.weight.0);
                     let stored = stored.filter(|stored| stored.len() == width);

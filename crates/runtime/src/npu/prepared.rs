@@ -106,7 +106,7 @@ impl PreparedPlan {
     }
 
     /// A slot of a call whose content lies in an arrangement of the target's own.
-    pub(super) fn own_slot(&self, call: &Call, slot: usize, id: u32) -> OwnSlot<'_> {
+    pub(super) fn own_slot<I>(&self, call: &Call, slot: usize, id: I) -> OwnSlot<'_, I> {
         OwnSlot {
             program: &self.plan.programs[call.program],
             slot,

@@ -5,7 +5,7 @@ use crate::Program;
 use crate::export::{Call, Pass, package};
 use crate::lower::Weights;
 use millrace_plan::{
-    AttentionOn, BenchError, Export, Phase, Place, Plan, Planner, SourceFile, Step,
+    AttentionOn, BenchError, Export, Lowering, Phase, Place, Plan, SourceFile, Step,
 };
 
 /// The crate of a model's passes.

@@ -3,7 +3,7 @@
 use crate::Element;
 use crate::host::{self, MASKED, Part};
 use crate::lower::Call;
-use millrace_plan::Standing;
+use millrace_plan::{InputId, PassPosition};
 
 /// What a slot gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,18 +25,18 @@ const N_KINDS: u32 = 5;
 
 impl Made {
     /// As a plan's number.
-    pub(super) fn id(self) -> u32 {
-        match self {
+    pub(super) fn id(self) -> InputId {
+        InputId(match self {
             Made::Tokens => 0,
             Made::Last => 1,
             Made::Mask { window } => 2 + N_KINDS * window,
             Made::Rotations { rope } => 3 + N_KINDS * rope,
             Made::Positions { rows } => 4 + N_KINDS * rows,
-        }
+        })
     }
 
     /// What a plan's number says.
-    pub(super) fn of(id: u32) -> Made {
+    pub(super) fn of(InputId(id): InputId) -> Made {
         let of = id / N_KINDS;
         match id % N_KINDS {
             0 => Made::Tokens,
@@ -51,31 +51,31 @@ impl Made {
     ///
     /// # Errors
     /// A slot of another size, a rotation that the graph has not.
-    pub(super) fn make(self, standing: &Standing<'_>, out: &mut [u8]) -> Result<(), String> {
+    pub(super) fn make(self, position: &PassPosition<'_>, out: &mut [u8]) -> Result<(), String> {
         let bytes = match self {
             Made::Tokens => {
-                let tokens = standing.tokens.iter();
+                let tokens = position.tokens.iter();
                 tokens.flat_map(|token| token.to_le_bytes()).collect()
             }
             Made::Last => {
-                let last = standing.n_real.saturating_sub(1) as i32;
+                let last = position.n_real.saturating_sub(1) as i32;
                 last.to_le_bytes().to_vec()
             }
-            Made::Mask { window } => mask(standing, window as usize, out.len()),
+            Made::Mask { window } => mask(position, window as usize, out.len()),
             Made::Rotations { rope } => {
-                let rope = standing.graph.ropes.get(rope as usize);
+                let rope = position.graph.ropes.get(rope as usize);
                 let rope = rope.ok_or_else(|| "the model has no such rotation".to_owned())?;
-                let (first, n) = (standing.first as u64, standing.tokens.len() as u64);
+                let (first, n) = (position.first as u64, position.tokens.len() as u64);
                 host::rotations(rope, first..first + n)
             }
             Made::Positions { rows } => {
                 let call = Call {
                     batch: 1,
-                    n_tokens: standing.tokens.len() as u64,
+                    n_tokens: position.tokens.len() as u64,
                     n_keys: 0,
                     n_cache: u64::from(rows),
                 };
-                host::positions(call, &[part(standing)])
+                host::positions(call, &[part(position)])
             }
         };
         if bytes.len() != out.len() {
@@ -86,27 +86,27 @@ impl Made {
     }
 }
 
-fn part(standing: &Standing<'_>) -> Part {
+fn part(position: &PassPosition<'_>) -> Part {
     Part {
-        n_past: standing.first as u64,
-        n_new: standing.n_real as u64,
+        n_past: position.first as u64,
+        n_new: position.n_real as u64,
     }
 }
 
 /// A token sees itself and what came before, within the window. Padding sees what the last token sees.
-fn mask(standing: &Standing<'_>, window: usize, n_bytes: usize) -> Vec<u8> {
-    let n_tokens = standing.tokens.len().max(1);
+fn mask(position: &PassPosition<'_>, window: usize, n_bytes: usize) -> Vec<u8> {
+    let n_tokens = position.tokens.len().max(1);
     let call = Call {
         batch: 1,
         n_tokens: n_tokens as u64,
         n_keys: (n_bytes / 4 / n_tokens) as u64,
         n_cache: 0,
     };
-    let mut mask = host::mask(call, &[part(standing)]);
+    let mut mask = host::mask(call, &[part(position)]);
     if window > 0 {
         let rows = mask.chunks_exact_mut(4 * call.n_keys.max(1) as usize);
         for (token, row) in rows.enumerate() {
-            let last = standing.first + token.min(standing.n_real.saturating_sub(1));
+            let last = position.first + token.min(position.n_real.saturating_sub(1));
             let hidden = (last + 1).saturating_sub(window);
             for key in row
                 .chunks_exact_mut(Element::F32.bytes(1) as usize)
@@ -134,7 +134,7 @@ mod tests {
             }],
             ..Graph::default()
         };
-        let standing = Standing {
+        let position = PassPosition {
             graph: &graph,
             tokens: &[7, 8, 0],
             n_real: 2,
@@ -142,11 +142,11 @@ mod tests {
         };
         let mut out = vec![0; element.bytes(n as u64) as usize];
         assert_eq!(Made::of(made.id()), made);
-        made.make(&standing, &mut out).unwrap();
+        made.make(&position, &mut out).unwrap();
         let mut values = vec![0.0; n];
         element.decode(&out, 0, &mut values);
         let mut short = vec![0; 1];
-        assert!(made.make(&standing, &mut short).is_err());
+        assert!(made.make(&position, &mut short).is_err());
         values
     }
 

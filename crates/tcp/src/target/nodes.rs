@@ -10,7 +10,8 @@ use millrace_model::graph::{
 };
 use millrace_plan::offload::OpOf;
 use millrace_plan::{
-    AttentionOn, Binding, CachePart, Named, PassKind, PlannedLaunch, Reason, WeightLayout,
+    AttentionOn, Binding, CachePart, Named, PassKind, PlannedLaunch, Reason, WeightArrangement,
+    WeightLayout,
 };
 
 /// What an op becomes: the kernel, and what its slots hold but for the last, which is its result.
@@ -98,7 +99,7 @@ impl Tcp {
                     Role::Head => Weights::Bf16,
                     _ => self.weights,
                 };
-                let own = |id: u32| WeightLayout::Own {
+                let own = |id: WeightArrangement| WeightLayout::Own {
                     id,
                     half_split: of.half_split,
                 };

@@ -16,9 +16,10 @@ use millrace_npu::{Container, Device, DeviceError};
 use millrace_plan::offload::{self, OpOf, Taken};
 use millrace_plan::units::bytes;
 use millrace_plan::{
-    Annex, Arithmetic, AttentionOn, AttentionSteps, Binding, Chunk, HeadRows, KernelFacts, Lengths,
-    LowerError, MachineFacts, OwnSlot, PassKind, Phase, Place as On, Plan, PlannedLaunch,
-    PlannedProgram, Planner, Pricer, Reason, Scales, Standing, WeightSource,
+    Annex, Arithmetic, Arrangement, AttentionOn, AttentionSteps, Binding, Chunk, Explain, HeadRows,
+    InputId, KernelFacts, Lengths, LowerError, Lowering, MachineFacts, Numerics,
+    OperandArrangement, OwnSlot, PassKind, PassPosition, Phase, Plan, PlannedLaunch,
+    PlannedProgram, Planner, Pricer, Reason, Scales, WeightArrangement, WeightSource,
 };
 use std::collections::HashMap;
 use std::fmt;
@@ -182,7 +183,7 @@ impl Tcp {
     }
 }
 
-impl Planner for Tcp {
+impl Lowering for Tcp {
     fn target(&self) -> &'static str {
         TARGET
     }
@@ -236,18 +237,6 @@ impl Planner for Tcp {
             .collect()
     }
 
-    fn observed(&self) -> Option<Arc<dyn Planner>> {
-        if !self.style.blocks || self.style.shows {
-            return None;
-        }
-        let style = Style {
-            shows: true,
-            ..self.style
-        };
-        let (machine, profile) = (self.machine.clone(), self.profile.clone());
-        Some(Arc::new(Tcp::new(machine, profile, self.weights, style)))
-    }
-
     fn lengths(&self) -> Lengths {
         let most = match self.weights {
             Weights::Int8 => MAX_INT8,
@@ -282,17 +271,6 @@ impl Planner for Tcp {
         }
     }
 
-    fn supports(&self, graph: &Graph, kind: &PassKind, node: usize) -> Result<(), Reason> {
-        let plan = self.lower(graph, kind);
-        let plan = plan.map_err(|error| Reason(error.to_string()))?;
-        let placed = plan.placement.into_iter().find(|p| p.node == node);
-        match placed {
-            Some(placed) if placed.place == On::Host => no(placed.reason),
-            Some(_) => Ok(()),
-            None => no(format!("the graph has no node {node}")),
-        }
-    }
-
     fn lower(&self, graph: &Graph, kind: &PassKind) -> Result<Plan, LowerError> {
         match self.style.blocks {
             true => self.lower_blocks(graph, kind),
@@ -305,11 +283,13 @@ impl Planner for Tcp {
         let known = |launch: &PlannedLaunch| Kernel::named(&launch.kernel).is_some();
         launches.iter().all(known).then(|| Annex::new(program))
     }
+}
 
+impl Arrangement for Tcp {
     fn fill(
         &self,
         cpu: &Cpu,
-        at: &OwnSlot<'_>,
+        at: &OwnSlot<'_, WeightArrangement>,
         weight: &WeightSource<'_>,
         out: &mut [u8],
     ) -> Result<Scales, String> {
@@ -318,24 +298,26 @@ impl Planner for Tcp {
 
     fn make(
         &self,
-        at: &OwnSlot<'_>,
-        standing: &Standing<'_>,
+        at: &OwnSlot<'_, InputId>,
+        position: &PassPosition<'_>,
         out: &mut [u8],
     ) -> Result<(), String> {
-        Made::of(at.id).make(standing, out)
+        Made::of(at.id).make(position, out)
     }
 
     fn operand(
         &self,
         _cpu: &Cpu,
-        at: &OwnSlot<'_>,
+        at: &OwnSlot<'_, OperandArrangement>,
         bytes: &[u8],
         scales: &Scales,
         rows: &mut [f32],
     ) -> Result<(), String> {
         weights::operand(at.id, self.weights, bytes, scales, rows)
     }
+}
 
+impl Numerics for Tcp {
     fn arithmetic(&self, launch: &PlannedLaunch) -> Arithmetic {
         let kernel = Kernel::named(&launch.kernel).map(|kernel| kernel.kind);
         let attention = match kernel {
@@ -359,7 +341,9 @@ impl Planner for Tcp {
             ..Arithmetic::default()
         }
     }
+}
 
+impl Explain for Tcp {
     fn kernel(&self, launch: &PlannedLaunch) -> KernelFacts {
         let Some(kernel) = Kernel::named(&launch.kernel) else {
             return KernelFacts::default();
@@ -393,6 +377,20 @@ impl Planner for Tcp {
                 Some(program) => limits(program, &self.machine),
             },
         }
+    }
+}
+
+impl Planner for Tcp {
+    fn observed(&self) -> Option<Arc<dyn Planner>> {
+        if !self.style.blocks || self.style.shows {
+            return None;
+        }
+        let style = Style {
+            shows: true,
+            ..self.style
+        };
+        let (machine, profile) = (self.machine.clone(), self.profile.clone());
+        Some(Arc::new(Tcp::new(machine, profile, self.weights, style)))
     }
 
     fn open(&self, cpu: Cpu) -> Result<Arc<dyn Device>, DeviceError> {

@@ -11,7 +11,9 @@ use millrace_plan::predict::{
     Bottleneck, CallNs, Crossing, HostWork, LaunchCost, ModelPart, PriceError, ProgramCost, Rate,
     SlotBytes,
 };
-use millrace_plan::{Call, HostStep, MachineFacts, PlannedLaunch, PlannedProgram, Planner, Pricer};
+use millrace_plan::{
+    Call, HostStep, Lowering, MachineFacts, PlannedLaunch, PlannedProgram, Pricer,
+};
 use std::collections::HashMap;
 
 /// Prices of a machine under a profile.

@@ -4,14 +4,17 @@ use crate::Element;
 use crate::host::store_weight;
 use crate::lower::{LARGEST_I8, Weights};
 use millrace_kernels::Cpu;
-use millrace_plan::{Factor, Narrowed, PlannedLaunch, Scales, WeightLayout, WeightSource};
+use millrace_plan::{
+    Factor, Narrowed, OperandArrangement, PlannedLaunch, Scales, WeightArrangement, WeightLayout,
+    WeightSource,
+};
 use millrace_quant as quant;
 use std::sync::{Mutex, PoisonError};
 
 /// Layouts of the target's own.
-pub(super) const ELEMENTS: u32 = 0;
+pub(super) const ELEMENTS: WeightArrangement = WeightArrangement(0);
 /// Scales of the rows, f32.
-pub(super) const ROW_SCALES: u32 = 1;
+pub(super) const ROW_SCALES: WeightArrangement = WeightArrangement(1);
 
 /// Whether a product's weights are stored in less than bf16.
 pub(super) fn is_narrowed(launch: &PlannedLaunch) -> bool {
@@ -49,7 +52,7 @@ const ROWS: usize = 64;
 /// Bytes that do not decode, a slot of another size.
 pub(super) fn fill(
     cpu: &Cpu,
-    id: u32,
+    id: WeightArrangement,
     weights: Weights,
     source: &WeightSource<'_>,
     out: &mut [u8],
@@ -104,14 +107,16 @@ pub(super) fn fill(
 /// # Errors
 /// A slot of scales, or of another size.
 pub(super) fn operand(
-    id: u32,
+    id: OperandArrangement,
     weights: Weights,
     bytes: &[u8],
     scales: &Scales,
     rows: &mut [f32],
 ) -> Result<(), String> {
     let k = rows.len() / scales.len().max(1);
-    if id != ELEMENTS || weights.stored().bytes(rows.len() as u64) != bytes.len() as u64 {
+    if id != OperandArrangement::Weight(ELEMENTS)
+        || weights.stored().bytes(rows.len() as u64) != bytes.len() as u64
+    {
         return Err("scales of rows are no operand".to_owned());
     }
     weights.stored().decode(bytes, 0, rows);

@@ -5,9 +5,10 @@ use millrace_kernels::Cpu;
 use millrace_model::graph::Graph;
 use millrace_npu::{Container, Device, DeviceError, Role};
 use millrace_plan::{
-    Annex, Arithmetic, Binding, CachePart, Call, Chunk, HostStep, Lengths, LowerError,
-    MachineFacts, OwnSlot, PassKind, Phase, Plan, PlannedLaunch, Planner, Reason, Scales, Standing,
-    Step, Target, WeightSource,
+    Annex, Arithmetic, Arrangement, Binding, CachePart, Call, Chunk, Explain, HostStep, InputId,
+    Lengths, LowerError, Lowering, MachineFacts, Numerics, OperandArrangement, OwnSlot, PassKind,
+    PassPosition, Phase, Plan, PlannedLaunch, Planner, Reason, Scales, Step, Target,
+    WeightArrangement, WeightSource,
 };
 use millrace_runtime::npu::{NpuModel, NpuOptions, NpuSession};
 use millrace_tcp::target::Row;
@@ -59,7 +60,7 @@ impl Mistaken {
     }
 }
 
-impl Planner for Mistaken {
+impl Lowering for Mistaken {
     fn lower(&self, graph: &Graph, kind: &PassKind) -> Result<Plan, LowerError> {
         let mut plan = self.0.lower(graph, kind)?;
         for step in &mut plan.steps {
@@ -68,23 +69,6 @@ impl Planner for Mistaken {
             }
         }
         Ok(plan)
-    }
-
-    fn make(&self, at: &OwnSlot<'_>, now: &Standing<'_>, out: &mut [u8]) -> Result<(), String> {
-        self.0.make(at, now, out)?;
-        let name = &at.program.slots()[at.slot].name;
-        if self.1 == Mistake::Position && name.ends_with("position") {
-            // Padding stays in its row.
-            for position in out.chunks_exact_mut(4).take(now.n_real) {
-                position[0] += 1;
-            }
-        }
-        Ok(())
-    }
-
-    fn observed(&self) -> Option<Arc<dyn Planner>> {
-        let observed = self.0.observed()?;
-        Some(Arc::new(Mistaken(observed, self.1)))
     }
 
     fn identity(&self) -> String {
@@ -126,11 +110,30 @@ impl Planner for Mistaken {
     fn annex(&self, container: &Container, launches: &[PlannedLaunch]) -> Option<Annex> {
         self.0.annex(container, launches)
     }
+}
+
+impl Arrangement for Mistaken {
+    fn make(
+        &self,
+        at: &OwnSlot<'_, InputId>,
+        now: &PassPosition<'_>,
+        out: &mut [u8],
+    ) -> Result<(), String> {
+        self.0.make(at, now, out)?;
+        let name = &at.program.slots()[at.slot].name;
+        if self.1 == Mistake::Position && name.ends_with("position") {
+            // Padding stays in its row.
+            for position in out.chunks_exact_mut(4).take(now.n_real) {
+                position[0] += 1;
+            }
+        }
+        Ok(())
+    }
 
     fn fill(
         &self,
         cpu: &Cpu,
-        at: &OwnSlot<'_>,
+        at: &OwnSlot<'_, WeightArrangement>,
         weight: &WeightSource<'_>,
         out: &mut [u8],
     ) -> Result<Scales, String> {
@@ -140,16 +143,27 @@ impl Planner for Mistaken {
     fn operand(
         &self,
         cpu: &Cpu,
-        at: &OwnSlot<'_>,
+        at: &OwnSlot<'_, OperandArrangement>,
         bytes: &[u8],
         scales: &Scales,
         rows: &mut [f32],
     ) -> Result<(), String> {
         self.0.operand(cpu, at, bytes, scales, rows)
     }
+}
 
+impl Numerics for Mistaken {
     fn arithmetic(&self, launch: &PlannedLaunch) -> Arithmetic {
         self.0.arithmetic(launch)
+    }
+}
+
+impl Explain for Mistaken {}
+
+impl Planner for Mistaken {
+    fn observed(&self) -> Option<Arc<dyn Planner>> {
+        let observed = self.0.observed()?;
+        Some(Arc::new(Mistaken(observed, self.1)))
     }
 
     fn open(&self, cpu: Cpu) -> Result<Arc<dyn Device>, DeviceError> {

@@ -12,7 +12,7 @@ use millrace_model::recipe::Recipe;
 use millrace_model::synth::{self, ModelGeometry, SynthOptions};
 use millrace_npu::{Corruption, Injection, Role};
 use millrace_plan::predict::{self, Work};
-use millrace_plan::{Place, ProbeOf, Sequences, Settings, Shared, Target};
+use millrace_plan::{ClusterRequest, Place, ProbeOf, Sequences, Settings, Target};
 use millrace_runtime::npu::{NpuModel, NpuOptions, NpuSession};
 use millrace_runtime::{
     BatchItem, CpuEngine, Engine, EngineOptions, KvType, LoadedModel, LogitsFor, StepOutput,
@@ -362,14 +362,14 @@ fn chips_share_a_model_or_say_why_not() {
     let config = millrace_tcp::walk::llama_3_1_70b();
     let fp8 = settings("fp8");
     let cost = |n_devices, parallel| {
-        let request = Shared {
+        let request = ClusterRequest {
             config: &config,
             settings: &fp8,
             n_devices,
             parallel,
             work: Work::new(512),
         };
-        Row.shared(&request).unwrap()
+        Row.cluster().unwrap().cost(&request)
     };
     let pipeline = cost(4, "pp").unwrap();
     let tensor = cost(4, "tp").unwrap();

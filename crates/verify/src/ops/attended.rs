@@ -17,7 +17,7 @@ use super::rule::{OpRule, half_unit};
 use super::{CallCheck, Mismatch, OpsState};
 use millrace_kernels::KvSide;
 use millrace_model::graph::{Attention, Graph, Op};
-use millrace_plan::{AttendedPart, Binding, OwnSlot, attended};
+use millrace_plan::{AttendedPart, Binding, OperandArrangement, ValueArrangement, attended};
 use millrace_runtime::npu::NpuError;
 
 /// Half a unit in the last place of f32, relative.
@@ -33,7 +33,7 @@ pub(super) struct HeadProduct<'a> {
     kv_head: usize,
     n_keys: usize,
     /// What its slots hold: two operands and the result.
-    parts: [(AttendedPart, u32); 3],
+    parts: [(AttendedPart, ValueArrangement); 3],
 }
 
 impl CallCheck<'_> {
@@ -134,16 +134,20 @@ impl CallCheck<'_> {
         let [n_rows, width] = self.shape(at, slot);
         let mut rows = vec![0.0; n_rows * width];
         let bytes = self.bytes(slot)?;
-        let own = OwnSlot {
-            program: &self.seen.plan.programs[self.seen.call.program],
-            slot,
-            id: at.parts[slot].1,
-        };
+        let id = at.parts[slot].1;
         let (planner, cpu, scales) = (self.npu.planner(), self.npu.cpu(), self.seen.scales);
         let read = match slot {
-            2 => planner.unpack(cpu, &own, &bytes, scales, width, &mut rows),
+            2 => planner.unpack(
+                cpu,
+                &self.own_slot(slot, id),
+                &bytes,
+                scales,
+                width,
+                &mut rows,
+            ),
             _ => {
                 let scales = scales.get(slot).cloned().unwrap_or_default();
+                let own = self.own_slot(slot, OperandArrangement::Value(id));
                 planner.operand(cpu, &own, &bytes, &scales, &mut rows)
             }
         };

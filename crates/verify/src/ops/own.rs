@@ -5,7 +5,9 @@ use super::rule::half_unit;
 use super::{CallCheck, Mismatch, differs, statics};
 use crate::reference::{narrow, rotation};
 use millrace_model::graph::Node;
-use millrace_plan::{Binding, OwnSlot, PackedWeight, PlannedLaunch, WeightLayout};
+use millrace_plan::{
+    Binding, OperandArrangement, OwnSlot, PackedWeight, PlannedLaunch, WeightLayout,
+};
 use millrace_runtime::npu::NpuError;
 
 /// How far from the nearest level a number may be for the rounding of the rotation in f32, in steps.
@@ -15,7 +17,7 @@ const SLACK: f64 = 1e-2;
 const TINY: f64 = 3e-8;
 
 impl CallCheck<'_> {
-    fn own_slot(&self, slot: usize, id: u32) -> OwnSlot<'_> {
+    pub(super) fn own_slot<I>(&self, slot: usize, id: I) -> OwnSlot<'_, I> {
         OwnSlot {
             program: &self.seen.plan.programs[self.seen.call.program],
             slot,
@@ -29,14 +31,17 @@ impl CallCheck<'_> {
         let (id, n_elems) = match &self.seen.call.bindings[slot] {
             Binding::Packed { value, id, .. } => {
                 let n_rows = self.seen.plan.n_rows(*value) as usize;
-                (*id, n_rows * graph.values[value.0].width)
+                (
+                    OperandArrangement::Value(*id),
+                    n_rows * graph.values[value.0].width,
+                )
             }
             Binding::Weight {
                 weight,
                 layout: WeightLayout::Own { id, .. },
             } => {
                 let spec = &graph.weights[weight.0];
-                (*id, spec.n * spec.k)
+                (OperandArrangement::Weight(*id), spec.n * spec.k)
             }
             _ => return Ok(Ok(self.values(slot)?)),
         };

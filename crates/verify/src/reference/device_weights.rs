@@ -7,7 +7,8 @@
 
 use millrace_model::graph::WeightId;
 use millrace_plan::{
-    Binding, Call, OwnSlot, PackedWeight, Plan, PlannedLaunch, Planner, WeightLayout,
+    Arrangement, Binding, Call, OwnSlot, PackedWeight, Plan, PlannedLaunch, WeightArrangement,
+    WeightLayout,
 };
 use millrace_quant as quant;
 use millrace_runtime::LoadedModel;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 struct WeightSlot {
     program: usize,
     launch: usize,
-    id: u32,
+    id: WeightArrangement,
     half_split: Option<usize>,
     bytes: Vec<u8>,
     /// Whether its numbers are not the checkpoint's.
@@ -28,7 +29,7 @@ struct WeightSlot {
 /// The matrices of a token's plan that lie in a layout of the target's own.
 pub struct DeviceWeights {
     plan: Arc<Plan>,
-    planner: Arc<dyn Planner>,
+    arrangement: Arc<dyn Arrangement>,
     /// By weight of the graph.
     slots: Vec<Option<WeightSlot>>,
 }
@@ -42,7 +43,7 @@ impl DeviceWeights {
         let plan = npu.plan(0, &npu.sequences().decode(0))?;
         let mut weights = DeviceWeights {
             slots: Vec::new(),
-            planner: npu.planner().clone(),
+            arrangement: npu.planner().clone(),
             plan: plan.clone(),
         };
         let n_weights = npu.model().model().graph.weights.len();
@@ -77,7 +78,9 @@ impl DeviceWeights {
     /// In the checkpoint's order; `None` where the target does not tell.
     fn read(&self, slot: &WeightSlot, [n, k]: [usize; 2]) -> Option<PackedWeight> {
         let launch = &self.plan.programs[slot.program].launches[slot.launch];
-        let read = self.planner.read_weight(launch, slot.id, &slot.bytes, k)?;
+        let read = self
+            .arrangement
+            .read_weight(launch, slot.id, &slot.bytes, k)?;
         let layout = WeightLayout::Own {
             id: slot.id,
             half_split: slot.half_split,

@@ -7,18 +7,19 @@ use crate::mapping::joined::{GEMM_PARTS, GEMV_PARTS, MAX_PARTS, shape};
 use crate::mapping::{Shape, q4nx};
 use crate::predict::Timer;
 use millrace_model::graph::{Node, WeightId};
+use millrace_plan::WeightArrangement;
 
 /// Rows that a packed head's come in multiples of: a pair of row blocks for each column of the array.
 const HEAD_ROWS: usize = 512;
 
 /// Row blocks side by side of a layout that this target names so; `None` where it names none.
-pub(crate) fn layout_unit(id: u32) -> Option<u64> {
-    (1..=2).contains(&id).then_some(u64::from(id))
+pub(crate) fn layout_unit(id: WeightArrangement) -> Option<u64> {
+    (1..=2).contains(&id.0).then_some(u64::from(id.0))
 }
 
 /// The layout of a matrix with so many row blocks side by side, the inverse of [`layout_unit`].
 fn layout(unit: u64, half_split: Option<usize>) -> WeightLayout {
-    let id = if unit == 2 { 2 } else { 1 };
+    let id = WeightArrangement(if unit == 2 { 2 } else { 1 });
     WeightLayout::Own { id, half_split }
 }
 

@@ -7,7 +7,7 @@
 mod slots;
 
 use super::modes::INT8;
-use super::planner::{Xdna2, placed};
+use super::planner::Xdna2;
 use crate::mapping::{self, GEMM_I8, GEMV_I8, Named, Shape, Tiling};
 use millrace_kernels::Cpu;
 use millrace_model::graph::Graph;
@@ -16,8 +16,9 @@ use millrace_plan::offload::{self, Product, Taken};
 use millrace_plan::predict::MachineFacts;
 use millrace_plan::quantise::MAX;
 use millrace_plan::{
-    Annex, Arithmetic, Binding, KernelFacts, Lengths, LowerError, Occupied, OwnSlot, PassKind,
-    Plan, PlannedLaunch, PlannedProgram, Planner, Pricer, Quantised, Reason, Scales, WeightLayout,
+    Annex, Arithmetic, Arrangement, Binding, Explain, KernelFacts, Lengths, LowerError, Lowering,
+    Numerics, Occupied, OperandArrangement, OwnSlot, PassKind, Plan, PlannedLaunch, PlannedProgram,
+    Planner, Pricer, Quantised, Reason, Scales, ValueArrangement, WeightArrangement, WeightLayout,
     WeightSource,
 };
 use millrace_xdna2_machine::program::codec::TARGET;
@@ -156,7 +157,7 @@ fn problem(dims: Dims) -> (&'static str, Shape) {
     }
 }
 
-impl Planner for Int8 {
+impl Lowering for Int8 {
     fn target(&self) -> &'static str {
         TARGET
     }
@@ -168,7 +169,7 @@ impl Planner for Int8 {
     fn machine(&self) -> MachineFacts {
         MachineFacts {
             peak_flops_per_s: Xdna2::machine(&self.base).int8_ops_per_s(),
-            ..Planner::machine(&self.base)
+            ..Lowering::machine(&self.base)
         }
     }
 
@@ -180,10 +181,6 @@ impl Planner for Int8 {
         Lengths::new(&LENGTHS)
     }
 
-    fn supports(&self, graph: &Graph, kind: &PassKind, node: usize) -> Result<(), Reason> {
-        placed(self.lower(graph, kind), node)
-    }
-
     fn lower(&self, graph: &Graph, kind: &PassKind) -> Result<Plan, LowerError> {
         offload::products(graph, kind, &mut |product| self.take(product))
     }
@@ -191,11 +188,13 @@ impl Planner for Int8 {
     fn annex(&self, container: &Container, launches: &[PlannedLaunch]) -> Option<Annex> {
         self.base.annex(container, launches)
     }
+}
 
+impl Arrangement for Int8 {
     fn fill(
         &self,
         cpu: &Cpu,
-        at: &OwnSlot<'_>,
+        at: &OwnSlot<'_, WeightArrangement>,
         weight: &WeightSource<'_>,
         out: &mut [u8],
     ) -> Result<Scales, String> {
@@ -205,7 +204,7 @@ impl Planner for Int8 {
     fn pack(
         &self,
         cpu: &Cpu,
-        at: &OwnSlot<'_>,
+        at: &OwnSlot<'_, ValueArrangement>,
         rows: &[f32],
         _width: usize,
         out: &mut [u8],
@@ -216,7 +215,7 @@ impl Planner for Int8 {
     fn unpack(
         &self,
         cpu: &Cpu,
-        at: &OwnSlot<'_>,
+        at: &OwnSlot<'_, ValueArrangement>,
         bytes: &[u8],
         scales: &[Scales],
         _width: usize,
@@ -228,14 +227,16 @@ impl Planner for Int8 {
     fn operand(
         &self,
         _cpu: &Cpu,
-        at: &OwnSlot<'_>,
+        at: &OwnSlot<'_, OperandArrangement>,
         bytes: &[u8],
         scales: &Scales,
         rows: &mut [f32],
     ) -> Result<(), String> {
         slots::operand(Dims::of(at)?, bytes, scales, rows)
     }
+}
 
+impl Numerics for Int8 {
     fn arithmetic(&self, launch: &PlannedLaunch) -> Arithmetic {
         let k = launch.shape.get("k").unwrap_or(0);
         Arithmetic {
@@ -246,7 +247,9 @@ impl Planner for Int8 {
             ..Arithmetic::default()
         }
     }
+}
 
+impl Explain for Int8 {
     fn occupied(&self, planned: &PlannedProgram, physical: Range<usize>) -> Occupied {
         self.base.occupied(planned, physical)
     }
@@ -261,7 +264,9 @@ impl Planner for Int8 {
             ..launch.clone()
         })
     }
+}
 
+impl Planner for Int8 {
     fn open(&self, cpu: Cpu) -> Result<Arc<dyn Device>, DeviceError> {
         self.base.open(cpu)
     }

@@ -18,7 +18,7 @@ use crate::mapping::q4nx::{BYTES, COLS, ROWS};
 use half::{bf16, f16};
 use millrace_kernels::Cpu;
 use millrace_npu::Slot;
-use millrace_plan::{PackedWeight, WeightLayout, WeightSource};
+use millrace_plan::{PackedWeight, WeightArrangement, WeightLayout, WeightSource};
 use millrace_quant::{DType, decode_rows, encode_matrix};
 use std::sync::Mutex;
 
@@ -159,7 +159,7 @@ impl Rows<'_> {
     /// The checkpoint's row that is a row of the block; `None` beyond the matrix.
     fn source(&self, row: usize) -> Option<usize> {
         let layout = WeightLayout::Own {
-            id: 0,
+            id: WeightArrangement(0),
             half_split: self.weight.half_split,
         };
         match self.first + row {

@@ -14,10 +14,10 @@ use millrace_npu::{Container, Device, DeviceError};
 use millrace_plan::predict::MachineFacts;
 use millrace_plan::units::bytes;
 use millrace_plan::{
-    Annex, Arithmetic, AttentionOn, AttentionSteps, Chunk, HeadRows, KernelFacts, Lengths,
-    LowerError, Occupied, OwnSlot, PackedWeight, PassKind, Phase, Place, Plan, PlannedLaunch,
-    PlannedProgram, Planner, Pricer, Reason, Scales, TowerPlan, TowerShape, WeightLayout,
-    WeightSource,
+    Annex, Arithmetic, Arrangement, AttentionOn, AttentionSteps, Chunk, Explain, HeadRows,
+    KernelFacts, Lengths, LowerError, Lowering, Occupied, OwnSlot, PackedWeight, PassKind, Phase,
+    Plan, PlannedLaunch, PlannedProgram, Planner, Pricer, Reason, Scales, TowerPlan, TowerShape,
+    WeightArrangement, WeightLayout, WeightSource,
 };
 use millrace_quant::DType;
 use millrace_xdna2_machine::device::{VirtualDevice, virtual_device};
@@ -149,7 +149,7 @@ impl Xdna2 {
     }
 }
 
-impl Planner for Xdna2 {
+impl Lowering for Xdna2 {
     fn target(&self) -> &'static str {
         TARGET
     }
@@ -204,10 +204,6 @@ impl Planner for Xdna2 {
         self.keys_of_a_token(first)
     }
 
-    fn supports(&self, graph: &Graph, kind: &PassKind, node: usize) -> Result<(), Reason> {
-        placed(self.lower(graph, kind), node)
-    }
-
     fn lower(&self, graph: &Graph, kind: &PassKind) -> Result<Plan, LowerError> {
         let lower = match kind.phase {
             Phase::Prefill => lower::prefill,
@@ -220,10 +216,22 @@ impl Planner for Xdna2 {
         lower::tower(shape, &self.machine, self.features).map_err(Reason)
     }
 
+    fn annex(&self, container: &Container, launches: &[PlannedLaunch]) -> Option<Annex> {
+        let program = Program::from_container(container).ok()?;
+        let n_launches = program.launches.len();
+        let fits = |launch: &PlannedLaunch| {
+            launch.physical.start <= launch.physical.end && launch.physical.end <= n_launches
+        };
+        let known = |launch: &PlannedLaunch| crate::mapping::find(&launch.kernel).is_some();
+        (launches.iter().all(|l| fits(l) && known(l))).then(|| Annex::new(program))
+    }
+}
+
+impl Arrangement for Xdna2 {
     fn fill(
         &self,
         cpu: &Cpu,
-        at: &OwnSlot<'_>,
+        at: &OwnSlot<'_, WeightArrangement>,
         weight: &WeightSource<'_>,
         out: &mut [u8],
     ) -> Result<Scales, String> {
@@ -247,23 +255,15 @@ impl Planner for Xdna2 {
     fn read_weight(
         &self,
         launch: &PlannedLaunch,
-        id: u32,
+        id: WeightArrangement,
         bytes: &[u8],
         k: usize,
     ) -> Option<PackedWeight> {
         packed::read(layout_unit(id)?, bytes, k, launch.kernel == q4nx::dqp::NAME)
     }
+}
 
-    fn annex(&self, container: &Container, launches: &[PlannedLaunch]) -> Option<Annex> {
-        let program = Program::from_container(container).ok()?;
-        let n_launches = program.launches.len();
-        let fits = |launch: &PlannedLaunch| {
-            launch.physical.start <= launch.physical.end && launch.physical.end <= n_launches
-        };
-        let known = |launch: &PlannedLaunch| crate::mapping::find(&launch.kernel).is_some();
-        (launches.iter().all(|l| fits(l) && known(l))).then(|| Annex::new(program))
-    }
-
+impl millrace_plan::Numerics for Xdna2 {
     fn arithmetic(&self, launch: &PlannedLaunch) -> Arithmetic {
         let kernel = launch.kernel.as_str();
         let emulates = self.features.numerics() == Numerics::Bfp16;
@@ -277,7 +277,9 @@ impl Planner for Xdna2 {
             ..Arithmetic::default()
         }
     }
+}
 
+impl Explain for Xdna2 {
     fn occupied(&self, planned: &PlannedProgram, physical: Range<usize>) -> Occupied {
         let launches = program_of(planned).and_then(|p| p.launches.get(physical));
         let launches = launches.unwrap_or_default();
@@ -322,7 +324,9 @@ impl Planner for Xdna2 {
             limits,
         }
     }
+}
 
+impl Planner for Xdna2 {
     fn open(&self, cpu: Cpu) -> Result<Arc<dyn Device>, DeviceError> {
         Ok(Arc::new(self.device(cpu)))
     }
@@ -330,17 +334,6 @@ impl Planner for Xdna2 {
     fn pricer(&self) -> Option<Box<dyn Pricer + '_>> {
         let prices = Prices::new(&self.machine, &self.profile, self.host);
         Some(Box::new(prices))
-    }
-}
-
-/// Whether a plan has a node on the device, or why not.
-pub(super) fn placed(plan: Result<Plan, LowerError>, node: usize) -> Result<(), Reason> {
-    let plan = plan.map_err(|error| Reason(error.to_string()))?;
-    let placed = plan.placement.into_iter().find(|p| p.node == node);
-    let placed = placed.ok_or_else(|| Reason(format!("the graph has no node {node}")))?;
-    match placed.place {
-        Place::Device(_) => Ok(()),
-        Place::Host => Err(Reason(placed.reason)),
     }
 }
 

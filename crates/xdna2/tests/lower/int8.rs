@@ -5,7 +5,8 @@ use millrace_kernels::{Cpu, CpuOptions};
 use millrace_model::graph::{Embed, Graph, Linear, Node, Op, Value, ValueId, Weight, WeightId};
 use millrace_npu::{Direction, Usage};
 use millrace_plan::{
-    Binding, HeadRows, OwnSlot, PassKind, Planner, Settings, Target, WeightLayout, WeightSource,
+    Binding, HeadRows, OperandArrangement, OwnSlot, PassKind, PlannedProgram, Planner, Settings,
+    Target, ValueArrangement, WeightArrangement, WeightLayout, WeightSource,
 };
 use millrace_quant::DType;
 use millrace_xdna2::lower::{Plan, program_of};
@@ -120,18 +121,20 @@ fn product([m, n, k]: [usize; 3], x: &[f32], w: &[f32]) -> [Vec<f32>; 3] {
     let cpu = Cpu::new(CpuOptions::default()).unwrap();
     let device = planner.open(Cpu::new(CpuOptions::default()).unwrap());
     let device = device.unwrap();
-    let id = |slot: usize| match &call.bindings[slot] {
-        Binding::Packed { id, .. } => *id,
+    let value = |slot: usize| match &call.bindings[slot] {
+        Binding::Packed { id, .. } => at(program, slot, *id),
+        other => panic!("{other:?}"),
+    };
+    let weight = |slot: usize| match &call.bindings[slot] {
         Binding::Weight {
             layout: WeightLayout::Own { id, .. },
             ..
-        } => *id,
+        } => at(program, slot, *id),
         other => panic!("{other:?}"),
     };
-    let at = |slot| OwnSlot {
-        program,
-        slot,
-        id: id(slot),
+    let operand = |slot: usize| match slot {
+        0 => at(program, slot, OperandArrangement::Value(value(slot).id)),
+        _ => at(program, slot, OperandArrangement::Weight(weight(slot).id)),
     };
     let usages = [
         Usage::HostToDevice,
@@ -160,14 +163,14 @@ fn product([m, n, k]: [usize; 3], x: &[f32], w: &[f32]) -> [Vec<f32>; 3] {
         buffers[slot]
             .write_with(|out| {
                 scales[slot] = match slot {
-                    0 => planner.pack(&cpu, &at(0), x, k, out).unwrap(),
-                    _ => planner.fill(&cpu, &at(1), &source, out).unwrap(),
+                    0 => planner.pack(&cpu, &value(0), x, k, out).unwrap(),
+                    _ => planner.fill(&cpu, &weight(1), &source, out).unwrap(),
                 };
                 let into = &mut operands[slot];
                 planner
-                    .operand(&cpu, &at(slot), out, &scales[slot], into)
+                    .operand(&cpu, &operand(slot), out, &scales[slot], into)
                     .unwrap();
-                let short = planner.operand(&cpu, &at(slot), &out[..8], &scales[slot], into);
+                let short = planner.operand(&cpu, &operand(slot), &out[..8], &scales[slot], into);
                 assert!(short.is_err());
             })
             .unwrap();
@@ -181,14 +184,18 @@ fn product([m, n, k]: [usize; 3], x: &[f32], w: &[f32]) -> [Vec<f32>; 3] {
     let mut out = vec![0.0; m * n];
     let read = buffers[2].read_with(|bytes| {
         planner
-            .unpack(&cpu, &at(2), bytes, &scales, n, &mut out)
+            .unpack(&cpu, &value(2), bytes, &scales, n, &mut out)
             .unwrap();
-        let wrong = planner.unpack(&cpu, &at(2), bytes, &scales[..1], n, &mut out.clone());
+        let wrong = planner.unpack(&cpu, &value(2), bytes, &scales[..1], n, &mut out.clone());
         assert!(wrong.is_err());
     });
     read.unwrap();
     let [x, w] = operands;
     [out, x, w]
+}
+
+fn at<I>(program: &PlannedProgram, slot: usize, id: I) -> OwnSlot<'_, I> {
+    OwnSlot { program, slot, id }
 }
 
 /// Sums of integers are exact: results are those of the operands in f64, but for the roundings of three scales; and the operands are
@@ -244,13 +251,14 @@ fn what_does_not_fit_is_an_error() {
         .unwrap();
     let program = &plan.programs[0];
     let cpu = Cpu::new(CpuOptions::default()).unwrap();
-    let at = |slot| OwnSlot {
-        program,
-        slot,
-        id: 1,
-    };
     let mut out = vec![0; 64 * 128];
-    let rows = planner.pack(&cpu, &at(0), &[0.0; 96], 96, &mut out);
+    let rows = planner.pack(
+        &cpu,
+        &at(program, 0, ValueArrangement(1)),
+        &[0.0; 96],
+        96,
+        &mut out,
+    );
     assert!(rows.unwrap_err().contains("expected 768"));
     let bytes = vec![0; 20 * 95 * 4];
     let weight = WeightSource {
@@ -260,6 +268,11 @@ fn what_does_not_fit_is_an_error() {
         k: 95,
         half_split: None,
     };
-    let filled = planner.fill(&cpu, &at(1), &weight, &mut out);
+    let filled = planner.fill(
+        &cpu,
+        &at(program, 1, WeightArrangement(2)),
+        &weight,
+        &mut out,
+    );
     assert!(filled.unwrap_err().contains("expected 96"));
 }

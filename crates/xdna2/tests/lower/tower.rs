@@ -1,7 +1,7 @@
 //! Vision towers: the programs of blocks, what their slots hold, and what they are predicted to take.
 
 use millrace_npu::Role;
-use millrace_plan::{Planner, TowerMatrix, TowerPlan, TowerShape, TowerSlot};
+use millrace_plan::{Lowering, Planner, TowerMatrix, TowerPlan, TowerShape, TowerSlot};
 use millrace_xdna2::lower::{Features, Mode, tower};
 use millrace_xdna2::target::Xdna2;
 use millrace_xdna2_machine::{Machine, Profile};

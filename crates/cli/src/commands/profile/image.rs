@@ -6,7 +6,7 @@ use crate::exit::{CommandFailure, CommandResult};
 use crate::output::{Out, Paint, duration};
 use millrace_model::VisionConfig;
 use millrace_plan::predict::{self, Prediction, cells};
-use millrace_plan::{Planner, Pricer, TowerCost};
+use millrace_plan::{Lowering, Pricer, TowerCost};
 use millrace_runtime::vision::VisionTower;
 use serde::Serialize;
 
@@ -28,7 +28,7 @@ impl Image {
     pub(super) fn of(
         args: &ProfileArgs,
         subject: &ProfileSubject,
-        planner: &dyn Planner,
+        planner: &dyn Lowering,
         pricer: &mut dyn Pricer,
         prediction: &Prediction,
     ) -> CommandResult<Option<Image>> {

@@ -4,7 +4,7 @@ use super::document::Document;
 use super::subject::ProfileSubject;
 use crate::exit::{CommandFailure, CommandResult, Exit};
 use millrace_format::output::AtomicFile;
-use millrace_plan::Planner;
+use millrace_plan::Lowering;
 use millrace_plan::predict::{self, Pricer, ProgramDetail, Work};
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use std::path::Path;
 const SPANS_A_PROGRAM: usize = 40_000;
 
 /// Who makes plans, and what they cost.
-type Plans<'a> = (&'a dyn Planner, &'a dyn Pricer);
+type Plans<'a> = (&'a dyn Lowering, &'a dyn Pricer);
 
 pub(super) fn write(
     path: &Path,

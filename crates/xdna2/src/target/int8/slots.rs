@@ -10,12 +10,14 @@ use std::sync::{Mutex, PoisonError};
 
 /// Numbers of arrangements: rows and weights are row-major with their k padded, so that programs of all lengths read the same.
 pub(super) mod id {
+    use millrace_plan::{ValueArrangement, WeightArrangement};
+
     /// Of activations.
-    pub(crate) const ROWS: u32 = 1;
+    pub(crate) const ROWS: ValueArrangement = ValueArrangement(1);
     /// Of weights.
-    pub(crate) const WEIGHTS: u32 = 2;
+    pub(crate) const WEIGHTS: WeightArrangement = WeightArrangement(2);
     /// Of sums.
-    pub(crate) const RESULTS: u32 = 3;
+    pub(crate) const RESULTS: ValueArrangement = ValueArrangement(3);
 }
 
 /// Largest m, n or k.
@@ -31,7 +33,7 @@ pub(super) struct Dims {
 
 impl Dims {
     /// Of the slot's program.
-    pub(super) fn of(at: &OwnSlot<'_>) -> Result<Dims, String> {
+    pub(super) fn of<I>(at: &OwnSlot<'_, I>) -> Result<Dims, String> {
         let launch = at.program.launches.first();
         let shape = launch.map(|launch| &launch.shape);
         let get = |name| shape.and_then(|shape| shape.get(name));

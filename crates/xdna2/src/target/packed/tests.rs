@@ -71,7 +71,10 @@ fn loss(dtype: DType, n: usize, k: usize, half_split: Option<usize>) -> f64 {
     for unit in [1, 2] {
         let slot = packed(&source, unit).expect("fills");
         let found = unpacked(&slot, k, unit as usize);
-        let layout = WeightLayout::Own { id: 0, half_split };
+        let layout = WeightLayout::Own {
+            id: WeightArrangement(0),
+            half_split,
+        };
         let (mut off, mut all) = (0.0, 0.0);
         for (row, found) in found.iter().enumerate() {
             let expected =

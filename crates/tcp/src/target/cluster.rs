@@ -4,13 +4,13 @@ use super::{machine, weights};
 use crate::lower::Options;
 use crate::parallel::{Model, Plan, Split};
 use millrace_plan::predict::{PredictError, PriceError};
-use millrace_plan::{Choice, SettingError, Shared, SharedCost};
+use millrace_plan::{Choice, ClusterCost, ClusterRequest, SettingError};
 
 /// What `request` costs.
 ///
 /// # Errors
 /// A setting; chips that do not divide heads or layers, weights that do not fit.
-pub(super) fn cost(request: &Shared<'_>) -> Result<SharedCost, PredictError> {
+pub(super) fn cost(request: &ClusterRequest<'_>) -> Result<ClusterCost, PredictError> {
     let setting = |error: SettingError| PredictError::Setting(error);
     let (machine, profile) = machine(request.settings).map_err(setting)?;
     let weights = weights(request.settings).map_err(setting)?;
@@ -53,7 +53,7 @@ pub(super) fn cost(request: &Shared<'_>) -> Result<SharedCost, PredictError> {
         return Err(PriceError(problem).into());
     }
     let read = fit.weight_bytes + fit.token_bytes * (request.work.context + 1);
-    Ok(SharedCost {
+    Ok(ClusterCost {
         machine: machine.name.clone(),
         n_devices: request.n_devices,
         parallel: words.to_owned(),

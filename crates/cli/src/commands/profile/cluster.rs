@@ -6,7 +6,7 @@ use crate::exit::{CommandFailure, CommandResult};
 use crate::output::{Out, Paint};
 use millrace_plan::predict::{Work, cells};
 use millrace_plan::units::{bytes, duration};
-use millrace_plan::{Settings, Shared, SharedCost};
+use millrace_plan::{ClusterCost, ClusterRequest, Settings};
 
 /// Prompt of a shape, where nothing is said.
 const PROMPT_TOKENS: u64 = 512;
@@ -23,18 +23,18 @@ pub(super) fn run(
         context: args.context.unwrap_or(prompt_tokens),
         ..Work::new(prompt_tokens)
     };
-    let request = Shared {
+    let request = ClusterRequest {
         config: &subject.model().config,
         settings,
         n_devices,
         parallel: &args.parallel,
         work,
     };
-    let Some(cost) = target.shared(&request) else {
+    let Some(cluster) = target.cluster() else {
         let message = format!("{} works on a model alone", target.title());
         return Err(CommandFailure::usage(message).hint("leave --chips out"));
     };
-    let cost = cost.map_err(failed)?;
+    let cost = cluster.cost(&request).map_err(failed)?;
     let mut out = Out::new();
     match args.json {
         true => out.json(&serde_json::json!({
@@ -48,7 +48,7 @@ pub(super) fn run(
     out.flush()
 }
 
-fn print(model: &str, work: &Work, cost: &SharedCost, out: &mut Out) -> CommandResult {
+fn print(model: &str, work: &Work, cost: &ClusterCost, out: &mut Out) -> CommandResult {
     out.line(format!(
         "{} on {} × {}, {}",
         Paint::Bold.stdout(model),
