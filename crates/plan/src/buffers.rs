@@ -220,17 +220,21 @@ impl<'p> Lives<'p> {
         let mut lives: Vec<Life<'p>> = Vec::new();
         let mut calls = Vec::new();
         for (index, call) in plan.calls().enumerate() {
-            let mut of_call = Vec::with_capacity(call.bindings.len());
+            let mut of_call: Vec<(Option<usize>, bool)> = Vec::with_capacity(call.bindings.len());
             for (slot, binding) in slots(plan, call.program, &call.bindings) {
                 let size_bytes = size_bytes(slot);
                 let content = match slot.role {
                     Role::Intermediate => Content::Scratch,
                     _ => Content::Bound(binding),
                 };
-                let there =
-                    |life: &Life<'_>| life.content == content && life.size_bytes == size_bytes;
+                // A device refuses one buffer in two slots of a call, equal as their content may be.
+                let there = |number: &usize| {
+                    let life = &lives[*number];
+                    let is_same = life.content == content && life.size_bytes == size_bytes;
+                    is_same && !of_call.iter().any(|(other, _)| *other == Some(*number))
+                };
                 let known = match slot.role {
-                    Role::Input if alias => lives.iter().position(there),
+                    Role::Input if alias => (0..lives.len()).find(there),
                     _ => None,
                 };
                 of_call.push(match (known, slot.role) {

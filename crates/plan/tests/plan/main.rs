@@ -1,0 +1,16 @@
+//! What holds of every plan, whatever the target: properties over random models and random targets.
+#![allow(clippy::unwrap_used)] // A test may panic.
+
+mod attended;
+mod bound;
+mod buffers;
+mod contract;
+mod device;
+mod layout;
+mod model;
+mod offload;
+mod passes;
+mod products;
+mod quantise;
+mod run;
+mod stored;
