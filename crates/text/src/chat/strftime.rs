@@ -83,7 +83,7 @@ pub(super) struct Moment {
 
 /// Flags and width between the `%` and the directive, as the C library takes them.
 #[derive(Clone, Copy, Debug, Default)]
-struct DirectiveStyle {
+struct PadFlags {
     /// `-` for none, `_` for spaces, `0` for zeros.
     padding: Option<char>,
     is_upper: bool,
@@ -96,9 +96,9 @@ const MAX_WIDTH: usize = 1024;
 
 type Chars<'s> = std::iter::Peekable<std::str::Chars<'s>>;
 
-impl DirectiveStyle {
-    fn new(chars: &mut Chars<'_>) -> Result<DirectiveStyle, String> {
-        let mut style = DirectiveStyle::default();
+impl PadFlags {
+    fn new(chars: &mut Chars<'_>) -> Result<PadFlags, String> {
+        let mut style = PadFlags::default();
         while let Some(flag) = chars.next_if(|c| "_-0^#".contains(*c)) {
             match flag {
                 '^' => style.is_upper = true,
@@ -194,7 +194,7 @@ impl Time {
     fn directive(
         &self,
         directive: char,
-        style: DirectiveStyle,
+        style: PadFlags,
         out: &mut String,
     ) -> Result<bool, String> {
         let hour12 = (self.hour + 11) % 12 + 1;
@@ -235,7 +235,7 @@ impl Time {
     fn text_directive(
         &self,
         directive: char,
-        style: DirectiveStyle,
+        style: PadFlags,
         out: &mut String,
     ) -> Result<bool, String> {
         let (day, month) = (DAYS[self.weekday], MONTHS[self.month - 1]);
@@ -263,12 +263,7 @@ impl Time {
         Ok(true)
     }
 
-    fn composed(
-        &self,
-        format: &str,
-        style: DirectiveStyle,
-        out: &mut String,
-    ) -> Result<(), String> {
+    fn composed(&self, format: &str, style: PadFlags, out: &mut String) -> Result<(), String> {
         let mut text = String::new();
         self.write(format, &mut text)?;
         style.text(&text, false, out);
@@ -280,7 +275,7 @@ impl Time {
         while let Some(at) = rest.find('%') {
             out.push_str(&rest[..at]);
             let mut chars = rest[at + 1..].chars().peekable();
-            let style = DirectiveStyle::new(&mut chars)?;
+            let style = PadFlags::new(&mut chars)?;
             let directive = chars.next();
             let after: usize = chars.map(char::len_utf8).sum();
             let end = rest.len() - after;

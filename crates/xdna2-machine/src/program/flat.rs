@@ -4,7 +4,7 @@ mod check;
 mod cores;
 mod ports;
 
-pub use check::{FlatError, LaunchProblem};
+pub use check::{FlatDefect, FlatError};
 
 use super::{Channel, Env, Herd, Indices, Launch, Place, Program, Stage, StageEnd, Transfer};
 use check::fail;
@@ -144,7 +144,7 @@ impl Program {
             .map(|launch| {
                 if let Some(&slot) = launch.args.iter().find(|&&s| s >= self.slots.len()) {
                     let count = self.slots.len();
-                    return fail(launch, "args", LaunchProblem::NoSuch("slot", slot, count));
+                    return fail(launch, "args", FlatDefect::NoSuch("slot", slot, count));
                 }
                 Flat::new(launch)
             })
@@ -237,7 +237,7 @@ impl<'p> Flat<'p> {
                     return fail(
                         launch,
                         &herd.name,
-                        LaunchProblem::Place(i64::from(u32::MAX) + 1),
+                        FlatDefect::Place(i64::from(u32::MAX) + 1),
                     );
                 };
                 if let Some(other) = self.core_at(col, row) {
@@ -245,7 +245,7 @@ impl<'p> Flat<'p> {
                     return fail(
                         launch,
                         &herd.name,
-                        LaunchProblem::CoreTaken { col, row, other },
+                        FlatDefect::CoreTaken { col, row, other },
                     );
                 }
                 self.at.insert((col, row), self.cores.len());
@@ -328,7 +328,7 @@ impl<'p> Flat<'p> {
                 let bundle = &launch.channels[decl.channel];
                 let reads = matches!(bundle.from, Place::Shim(_));
                 if !reads && !matches!(bundle.to, Place::Shim(_)) {
-                    let problem = LaunchProblem::NotAtShim(indexed(&bundle.name, &[]));
+                    let problem = FlatDefect::NotAtShim(indexed(&bundle.name, &[]));
                     return fail(launch, &place(), problem);
                 }
                 self.transfers.push(FlatTransfer {
@@ -348,7 +348,7 @@ impl<'p> Flat<'p> {
         bundle: usize,
         index: &[super::Affine],
         env: &Env<'_>,
-    ) -> Result<usize, LaunchProblem> {
+    ) -> Result<usize, FlatDefect> {
         let values: Vec<i64> = index.iter().map(|i| i.at(env)).collect();
         self.channel_id(bundle, &values)
             .ok_or_else(|| check::bad_index(self.launch, bundle, &values))

@@ -19,9 +19,9 @@ pub(super) struct StageActor<'p> {
     copies: u64,
     /// Number of the oldest block in `blocks`.
     oldest: u64,
-    blocks: VecDeque<StageBlock<'p>>,
-    fills: Vec<StageChannel>,
-    drains: Vec<StageChannel>,
+    blocks: VecDeque<L2Block<'p>>,
+    fills: Vec<DmaEnd>,
+    drains: Vec<DmaEnd>,
     /// Whether the fills write every element, for the motions they had when it was found out.
     covered: Option<bool>,
     spare: Vec<ByteBlock>,
@@ -29,7 +29,7 @@ pub(super) struct StageActor<'p> {
 
 /// A block in the memory tile.
 #[derive(Debug)]
-struct StageBlock<'p> {
+struct L2Block<'p> {
     point: u64,
     content: BlockContent<'p>,
     /// Whether the content is the channel's block itself.
@@ -42,7 +42,7 @@ struct StageBlock<'p> {
 
 /// A fill or a drain: one DMA channel.
 #[derive(Debug)]
-struct StageChannel {
+struct DmaEnd {
     /// Number of the stage block it is at.
     at: u64,
     /// Channel blocks moved of it.
@@ -62,9 +62,9 @@ fn depends_on_grid(pattern: &Pattern) -> bool {
     expressions.any(|e| e.terms.iter().any(|(var, _)| matches!(var, Var::Grid(_))))
 }
 
-impl StageChannel {
-    fn new(end: &FlatEnd<'_>) -> StageChannel {
-        StageChannel {
+impl DmaEnd {
+    fn new(end: &FlatEnd<'_>) -> DmaEnd {
+        DmaEnd {
             at: 0,
             moved: 0,
             motion: None,
@@ -134,8 +134,8 @@ impl<'p> StageActor<'p> {
             copies: u64::from(flat.decl.copies),
             oldest: 0,
             blocks: VecDeque::new(),
-            fills: flat.fills.iter().map(StageChannel::new).collect(),
-            drains: flat.drains.iter().map(StageChannel::new).collect(),
+            fills: flat.fills.iter().map(DmaEnd::new).collect(),
+            drains: flat.drains.iter().map(DmaEnd::new).collect(),
             covered: None,
             spare: Vec::new(),
         }
@@ -256,7 +256,7 @@ impl<'p> StageActor<'p> {
             } else {
                 BlockContent::Own(Arc::new(self.empty_block()))
             };
-            self.blocks.push_back(StageBlock {
+            self.blocks.push_back(L2Block {
                 point,
                 content,
                 is_shared: alone,

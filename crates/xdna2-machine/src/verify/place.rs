@@ -2,7 +2,7 @@
 
 use super::rule::{Findings, Rule, RuleFinding};
 use crate::Machine;
-use crate::program::flat::LaunchProblem;
+use crate::program::flat::FlatDefect;
 use crate::program::{ChannelLink, Flat, FlatError, Launch, Port};
 use std::collections::BTreeMap;
 
@@ -33,21 +33,21 @@ pub(super) fn herds(launch: &Launch, machine: &Machine, findings: &mut Findings)
 /// What [`Flat::new`] refuses, as a rule.
 pub(super) fn flat_error(error: &FlatError, findings: &mut Findings) {
     let (rule, fix) = match &error.problem {
-        LaunchProblem::CoreTaken { .. } => (Rule::HerdsOverlap, "Move one of the herds"),
-        LaunchProblem::NoCore { .. } => (
+        FlatDefect::CoreTaken { .. } => (Rule::HerdsOverlap, "Move one of the herds"),
+        FlatDefect::NoCore { .. } => (
             Rule::NoCore,
             "Let the channel end where a herd is, or enlarge the herd",
         ),
-        LaunchProblem::Empty(_) => (Rule::ZeroSize, "Give it a size of at least 1"),
-        LaunchProblem::Copies(..) => (Rule::TooLarge, "Use fewer copies"),
-        LaunchProblem::Sources(_)
-        | LaunchProblem::Unused { .. }
-        | LaunchProblem::Shared(_)
-        | LaunchProblem::Column { .. }
-        | LaunchProblem::NotAtShim(_)
-        | LaunchProblem::NotAtMemory { .. }
-        | LaunchProblem::NotAtCore { .. }
-        | LaunchProblem::Ignored { .. } => (
+        FlatDefect::Empty(_) => (Rule::ZeroSize, "Give it a size of at least 1"),
+        FlatDefect::Copies(..) => (Rule::TooLarge, "Use fewer copies"),
+        FlatDefect::Sources(_)
+        | FlatDefect::Unused { .. }
+        | FlatDefect::Shared(_)
+        | FlatDefect::Column { .. }
+        | FlatDefect::NotAtShim(_)
+        | FlatDefect::NotAtMemory { .. }
+        | FlatDefect::NotAtCore { .. }
+        | FlatDefect::Ignored { .. } => (
             Rule::ChannelUse,
             "Give each end one transfer, stage end or core program that uses it",
         ),

@@ -15,12 +15,12 @@ pub struct FlatError {
     /// Which channel, stage, transfer or herd.
     pub place: String,
     /// What is wrong.
-    pub problem: LaunchProblem,
+    pub problem: FlatDefect,
 }
 
 /// What is wrong with a launch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LaunchProblem {
+pub enum FlatDefect {
     /// Two of a kind have the same name.
     #[error("the name is used twice")]
     Twice,
@@ -144,11 +144,7 @@ pub enum LaunchProblem {
 }
 
 /// The error at a place.
-pub(super) fn fail<T>(
-    launch: &Launch,
-    place: &str,
-    problem: LaunchProblem,
-) -> Result<T, FlatError> {
+pub(super) fn fail<T>(launch: &Launch, place: &str, problem: FlatDefect) -> Result<T, FlatError> {
     Err(FlatError {
         launch: launch.name.clone(),
         place: place.to_owned(),
@@ -197,7 +193,7 @@ pub(super) fn ends_by_channel(flat: &Flat<'_>) -> Result<Ends, FlatError> {
                 let decl = &launch.channels[bundle_of(end.channel)];
                 let place = if is_drain { &decl.from } else { &decl.to };
                 if !matches!(place, Place::Memory(_)) {
-                    let problem = LaunchProblem::NotAtMemory {
+                    let problem = FlatDefect::NotAtMemory {
                         channel: decl.name.clone(),
                         drain: is_drain,
                     };
@@ -209,7 +205,7 @@ pub(super) fn ends_by_channel(flat: &Flat<'_>) -> Result<Ends, FlatError> {
                     &mut ends.fills
                 };
                 if users[end.channel].replace((number, position)).is_some() {
-                    return fail(launch, &name, LaunchProblem::Shared(decl.name.clone()));
+                    return fail(launch, &name, FlatDefect::Shared(decl.name.clone()));
                 }
             }
         }
@@ -228,21 +224,21 @@ pub(super) fn copies(
     so_far: usize,
 ) -> Result<usize, FlatError> {
     if dims.contains(&0) {
-        return fail(launch, place, LaunchProblem::Empty(dims.to_vec()));
+        return fail(launch, place, FlatDefect::Empty(dims.to_vec()));
     }
     let product = |n: u64, &d: &u32| n.saturating_mul(u64::from(d));
     let n = dims.iter().fold(1u64, product);
     let total = n.saturating_add(so_far as u64);
     if total > MAX_COPIES as u64 {
-        return fail(launch, place, LaunchProblem::Copies(n, total));
+        return fail(launch, place, FlatDefect::Copies(n, total));
     }
     Ok(n as usize)
 }
 
-pub(super) fn bad_index(launch: &Launch, bundle: usize, index: &[i64]) -> LaunchProblem {
+pub(super) fn bad_index(launch: &Launch, bundle: usize, index: &[i64]) -> FlatDefect {
     match launch.channels.get(bundle) {
-        None => LaunchProblem::NoSuch("channel", bundle, launch.channels.len()),
-        Some(channel) => LaunchProblem::Index {
+        None => FlatDefect::NoSuch("channel", bundle, launch.channels.len()),
+        Some(channel) => FlatDefect::Index {
             channel: channel.name.clone(),
             index: index.to_vec(),
             dims: channel.dims.clone(),
@@ -262,7 +258,7 @@ pub(super) fn names(launch: &Launch) -> Result<(), FlatError> {
         let mut seen = HashSet::new();
         for name in list {
             if !seen.insert(name) {
-                return fail(launch, name, LaunchProblem::Twice);
+                return fail(launch, name, FlatDefect::Twice);
             }
         }
     }
@@ -282,15 +278,15 @@ struct Vars {
 }
 
 impl Vars {
-    fn deeper(mut self) -> Result<Vars, LaunchProblem> {
+    fn deeper(mut self) -> Result<Vars, FlatDefect> {
         self.nesting += 1;
         match self.nesting > MAX_NESTING {
-            true => Err(LaunchProblem::Nesting),
+            true => Err(FlatDefect::Nesting),
             false => Ok(self),
         }
     }
 
-    fn affine(&self, affine: &Affine) -> Result<(), LaunchProblem> {
+    fn affine(&self, affine: &Affine) -> Result<(), FlatDefect> {
         for &(var, _) in &affine.terms {
             let known = match var {
                 Var::Grid(d) => usize::from(d) < self.grid,
@@ -300,22 +296,22 @@ impl Vars {
                 Var::X | Var::Y => self.core,
             };
             if !known {
-                return Err(LaunchProblem::Variable(var));
+                return Err(FlatDefect::Variable(var));
             }
         }
         Ok(())
     }
 
-    fn all(&self, list: &[Affine]) -> Result<(), LaunchProblem> {
+    fn all(&self, list: &[Affine]) -> Result<(), FlatDefect> {
         list.iter().try_for_each(|affine| self.affine(affine))
     }
 
-    fn pattern(&self, pattern: &Pattern) -> Result<(), LaunchProblem> {
+    fn pattern(&self, pattern: &Pattern) -> Result<(), FlatDefect> {
         self.affine(&pattern.offset)?;
         pattern.dims.iter().try_for_each(|d| self.affine(&d.0))
     }
 
-    fn place(&self, place: &Place) -> Result<(), LaunchProblem> {
+    fn place(&self, place: &Place) -> Result<(), FlatDefect> {
         match place {
             Place::Shim(col) | Place::Memory(col) => self.affine(col),
             Place::Core { col, row } => [col, row].into_iter().try_for_each(|span| match span {
@@ -330,7 +326,7 @@ impl Vars {
 pub(super) fn scopes(launch: &Launch) -> Result<(), FlatError> {
     let grid = launch.grid.len();
     if launch.grid.contains(&0) {
-        return fail(launch, "grid", LaunchProblem::Empty(launch.grid.clone()));
+        return fail(launch, "grid", FlatDefect::Empty(launch.grid.clone()));
     }
     let index = |dims: &[u32]| Vars {
         index: dims.len(),
@@ -383,9 +379,9 @@ fn transfer_scope(
     launch: &Launch,
     transfer: &crate::program::Transfer,
     grid: usize,
-) -> Result<(), LaunchProblem> {
+) -> Result<(), FlatDefect> {
     if transfer.arg >= launch.args.len() {
-        return Err(LaunchProblem::NoSuch(
+        return Err(FlatDefect::NoSuch(
             "argument",
             transfer.arg,
             launch.args.len(),
@@ -404,12 +400,7 @@ fn transfer_scope(
     vars.pattern(&transfer.pattern)
 }
 
-fn ops_scope(
-    launch: &Launch,
-    n_locals: usize,
-    ops: &[Op],
-    vars: Vars,
-) -> Result<(), LaunchProblem> {
+fn ops_scope(launch: &Launch, n_locals: usize, ops: &[Op], vars: Vars) -> Result<(), FlatDefect> {
     for op in ops {
         match op {
             Op::Loop { count, body } => {
@@ -446,7 +437,7 @@ fn ops_scope(
                     if let Operand::Local(local) = *operand
                         && local >= n_locals
                     {
-                        return Err(LaunchProblem::NoSuch("local buffer", local, n_locals));
+                        return Err(FlatDefect::NoSuch("local buffer", local, n_locals));
                     }
                 }
             }

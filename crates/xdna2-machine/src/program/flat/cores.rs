@@ -1,6 +1,6 @@
 //! Which channels a core's program uses, as far as that can be told without running it.
 
-use super::check::{FlatError, LaunchProblem, fail};
+use super::check::{FlatDefect, FlatError, fail};
 use super::{Flat, FlatCore, Port};
 use crate::program::{Affine, Condition, Op, Var};
 use std::collections::HashSet;
@@ -65,11 +65,11 @@ impl CoreUses<'_, '_> {
         (clamp(low), clamp(high))
     }
 
-    fn ops(&mut self, ops: &[Op]) -> Result<(), LaunchProblem> {
+    fn ops(&mut self, ops: &[Op]) -> Result<(), FlatDefect> {
         ops.iter().try_for_each(|op| self.op(op))
     }
 
-    fn op(&mut self, op: &Op) -> Result<(), LaunchProblem> {
+    fn op(&mut self, op: &Op) -> Result<(), FlatDefect> {
         match op {
             Op::Loop { count, body } => {
                 let (low, high) = self.interval(count);
@@ -105,12 +105,7 @@ impl CoreUses<'_, '_> {
         }
     }
 
-    fn access(
-        &mut self,
-        bundle: usize,
-        index: &[Affine],
-        sends: bool,
-    ) -> Result<(), LaunchProblem> {
+    fn access(&mut self, bundle: usize, index: &[Affine], sends: bool) -> Result<(), FlatDefect> {
         let intervals: Vec<Interval> = index.iter().map(|i| self.interval(i)).collect();
         let exact = intervals.iter().all(|(low, high)| low == high);
         let lows: Vec<i64> = intervals.iter().map(|i| i.0).collect();
@@ -119,7 +114,7 @@ impl CoreUses<'_, '_> {
                 return Err(super::check::bad_index(self.flat.launch, bundle, &lows));
             };
             if !self.ends_here(id, sends) {
-                return Err(LaunchProblem::NotAtCore {
+                return Err(FlatDefect::NotAtCore {
                     x: self.core.x,
                     y: self.core.y,
                     channel: self.flat.channel_name(id),
@@ -160,14 +155,14 @@ impl CoreUses<'_, '_> {
         }
     }
 
-    fn finish(&self) -> Result<(), LaunchProblem> {
+    fn finish(&self) -> Result<(), FlatDefect> {
         let sides = [
             (&self.core.inputs, &self.gets, false),
             (&self.core.outputs, &self.news, true),
         ];
         for (ends, used, sends) in sides {
             if let Some(&id) = ends.iter().find(|&id| !used.contains(id)) {
-                return Err(LaunchProblem::Ignored {
+                return Err(FlatDefect::Ignored {
                     x: self.core.x,
                     y: self.core.y,
                     channel: self.flat.channel_name(id),

@@ -1,6 +1,6 @@
 //! The ends of channels.
 
-use super::check::{self, FlatError, LaunchProblem, PortScope, fail};
+use super::check::{self, FlatDefect, FlatError, PortScope, fail};
 use super::{Flat, FlatChannel, MAX_COPIES, Port, indexed};
 use crate::program::{Env, IndexRange, Indices, Place};
 
@@ -29,7 +29,7 @@ impl Flat<'_> {
                     .or_else(|p| fail(launch, &name(), p))?;
                 n_sinks += check::copies(launch, &decl.name, &[to.len() as u32], n_sinks)?;
                 let [from] = from[..] else {
-                    return fail(launch, &name(), LaunchProblem::Sources(from.len()));
+                    return fail(launch, &name(), FlatDefect::Sources(from.len()));
                 };
                 self.channels.push(FlatChannel {
                     bundle,
@@ -48,11 +48,11 @@ impl Flat<'_> {
         place: &Place,
         scope: &PortScope<'_>,
         sink: bool,
-    ) -> Result<Vec<Port>, LaunchProblem> {
+    ) -> Result<Vec<Port>, FlatDefect> {
         match place {
             Place::Shim(col) => {
                 if !scope.ends.shim[scope.id] {
-                    return Err(LaunchProblem::Unused {
+                    return Err(FlatDefect::Unused {
                         user: "transfer",
                         sink,
                     });
@@ -63,14 +63,14 @@ impl Flat<'_> {
             Place::Memory(col) => {
                 let col = column(col.at(&scope.env))?;
                 let Some((stage, end)) = scope.ends.of(scope.id, sink) else {
-                    return Err(LaunchProblem::Unused {
+                    return Err(FlatDefect::Unused {
                         user: "stage",
                         sink,
                     });
                 };
                 if self.stages[stage].col != col {
                     let (stage, at) = (self.stage_name(stage), self.stages[stage].col);
-                    return Err(LaunchProblem::Column { stage, at, col });
+                    return Err(FlatDefect::Column { stage, at, col });
                 }
                 Ok(vec![Port::Memory { col, stage, end }])
             }
@@ -81,7 +81,7 @@ impl Flat<'_> {
                 for col in cols {
                     for row in rows.clone() {
                         let core = self.core_at(col, row);
-                        let core = core.ok_or(LaunchProblem::NoCore { col, row })?;
+                        let core = core.ok_or(FlatDefect::NoCore { col, row })?;
                         ports.push(Port::Core { core });
                     }
                 }
@@ -104,17 +104,17 @@ impl Flat<'_> {
     }
 }
 
-pub(super) fn column(value: i64) -> Result<u32, LaunchProblem> {
-    u32::try_from(value).map_err(|_| LaunchProblem::Place(value))
+pub(super) fn column(value: i64) -> Result<u32, FlatDefect> {
+    u32::try_from(value).map_err(|_| FlatDefect::Place(value))
 }
 
-fn span(span: &IndexRange, env: &Env<'_>) -> Result<std::ops::Range<u32>, LaunchProblem> {
+fn span(span: &IndexRange, env: &Env<'_>) -> Result<std::ops::Range<u32>, FlatDefect> {
     let (start, len) = match span {
         IndexRange::At(at) => (column(at.at(env))?, 1),
         IndexRange::Range { start, len } => (*start, *len),
     };
     match start.checked_add(len) {
         Some(end) if len > 0 && len as usize <= MAX_COPIES => Ok(start..end),
-        _ => Err(LaunchProblem::Span { start, len }),
+        _ => Err(FlatDefect::Span { start, len }),
     }
 }

@@ -114,7 +114,7 @@ fn bundles_expand_in_order() {
 }
 
 /// The problem that one change to the sample causes.
-fn broken(change: impl FnOnce(&mut Launch)) -> LaunchProblem {
+fn broken(change: impl FnOnce(&mut Launch)) -> FlatDefect {
     let mut program = sample();
     change(&mut program.launches[0]);
     program.flatten().unwrap_err().problem
@@ -124,55 +124,52 @@ fn broken(change: impl FnOnce(&mut Launch)) -> LaunchProblem {
 fn what_makes_no_sense_is_refused_by_name() {
     assert_eq!(
         broken(|l| l.channels[1].name = "in".into()),
-        LaunchProblem::Twice
+        FlatDefect::Twice
     );
-    assert_eq!(
-        broken(|l| l.args[1] = 2),
-        LaunchProblem::NoSuch("slot", 2, 2)
-    );
+    assert_eq!(broken(|l| l.args[1] = 2), FlatDefect::NoSuch("slot", 2, 2));
     assert_eq!(
         broken(|l| l.transfers[0].arg = 5),
-        LaunchProblem::NoSuch("argument", 5, 2)
+        FlatDefect::NoSuch("argument", 5, 2)
     );
     assert_eq!(
         broken(|l| l.transfers[0].channel = 7),
-        LaunchProblem::NoSuch("channel", 7, 4)
+        FlatDefect::NoSuch("channel", 7, 4)
     );
     assert!(matches!(
         broken(|l| l.transfers[0].dims = vec![3]),
-        LaunchProblem::Index { index, .. } if index == [2]
+        FlatDefect::Index { index, .. } if index == [2]
     ));
     assert!(matches!(
         broken(|l| l.transfers[0].index.clear()),
-        LaunchProblem::Index { .. }
+        FlatDefect::Index { .. }
     ));
     assert_eq!(
         broken(|l| l.stages[0].col = Affine::of(Var::X, 1)),
-        LaunchProblem::Variable(Var::X)
+        FlatDefect::Variable(Var::X)
     );
     assert_eq!(
         broken(|l| l.grid = vec![2, 0]),
-        LaunchProblem::Empty(vec![2, 0])
+        FlatDefect::Empty(vec![2, 0])
     );
     assert!(matches!(
         broken(|l| l.channels[0].dims = vec![u32::MAX, u32::MAX]),
-        LaunchProblem::Copies(..)
+        FlatDefect::Copies(..)
     ));
     assert!(matches!(
         broken(|l| l.herds[0].cols = u32::MAX),
-        LaunchProblem::Copies(..)
+        FlatDefect::Copies(..)
     ));
     assert_eq!(
         broken(|l| l.stages[0].col = Affine::new(-1)),
-        LaunchProblem::Place(-1)
+        FlatDefect::Place(-1)
     );
     assert!(matches!(
         broken(|l| l.stages[0].col = Affine::new(0)),
-        LaunchProblem::Column { .. }
+        FlatDefect::Column { .. }
     ));
     assert!(matches!(
         broken(|l| l.herds[0].rows = 1),
-        LaunchProblem::NoCore { row: 1, .. }
+        FlatDefect::NoCore { row: 1, .. }
     ));
     assert!(matches!(
         broken(|l| {
@@ -180,13 +177,13 @@ fn what_makes_no_sense_is_refused_by_name() {
             twin.name = "twin".into();
             l.herds.push(twin);
         }),
-        LaunchProblem::CoreTaken { col: 0, row: 0, .. }
+        FlatDefect::CoreTaken { col: 0, row: 0, .. }
     ));
     assert_eq!(
         broken(|l| {
             l.transfers.pop();
         }),
-        LaunchProblem::Unused {
+        FlatDefect::Unused {
             user: "transfer",
             sink: true
         }
@@ -196,19 +193,19 @@ fn what_makes_no_sense_is_refused_by_name() {
             let fill = l.stages[0].fills[0].clone();
             l.stages[0].fills.push(fill);
         }),
-        LaunchProblem::Shared(_)
+        FlatDefect::Shared(_)
     ));
     assert!(matches!(
         broken(|l| l.transfers[1].channel = 2),
-        LaunchProblem::NotAtShim(_)
+        FlatDefect::NotAtShim(_)
     ));
     assert!(matches!(
         broken(|l| l.channels[3].from = memory(i(0))),
-        LaunchProblem::Unused { user: "stage", .. }
+        FlatDefect::Unused { user: "stage", .. }
     ));
     assert_eq!(
         broken(|l| l.channels[3].from = core(0..2, 0)),
-        LaunchProblem::Sources(2)
+        FlatDefect::Sources(2)
     );
 }
 
@@ -226,7 +223,7 @@ fn core_programs_are_checked_against_their_channels() {
     });
     assert!(matches!(
         problem,
-        LaunchProblem::NotAtCore {
+        FlatDefect::NotAtCore {
             x: 0,
             sends: false,
             ..
@@ -235,10 +232,7 @@ fn core_programs_are_checked_against_their_channels() {
     let problem = broken(|l| {
         l.herds[0].body.remove(0);
     });
-    assert!(matches!(
-        problem,
-        LaunchProblem::Ignored { sends: false, .. }
-    ));
+    assert!(matches!(problem, FlatDefect::Ignored { sends: false, .. }));
     let problem = broken(|l| {
         let Op::If { then, .. } = &mut l.herds[0].body[1] else {
             unreachable!()
@@ -248,7 +242,7 @@ fn core_programs_are_checked_against_their_channels() {
         };
         *index = vec![Affine::new(2)];
     });
-    assert!(matches!(problem, LaunchProblem::Index { .. }));
+    assert!(matches!(problem, FlatDefect::Index { .. }));
     // A loop that may run not at all and an index that depends on it decide nothing.
     let mut program = sample();
     let Op::Loop { count, .. } = &mut program.launches[0].herds[0].body[0] else {
