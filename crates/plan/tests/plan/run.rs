@@ -3,7 +3,7 @@
 //! It shares no code with [`Buffers`]: a buffer that loses a value before its last reader, a step before what it
 //! reads, or a row that the host needs and does not read, is an error with the step.
 
-use millrace_graph::{Graph, Memory, Op, ValueId};
+use millrace_graph::{Graph, Op, SequenceMemory, ValueId};
 use millrace_npu::Role;
 use millrace_plan::{
     AttendedPart, Binding, BufferKind, Buffers, Call, HeadRows, HostMove, HostStep, Phase, Plan,
@@ -187,7 +187,7 @@ impl State<'_> {
     }
 
     fn operand(&self, at: (usize, usize), of: AttendedPart) -> Result<(), String> {
-        let Memory::KvCache(kv) = self.graph.nodes[at.0].op.memory() else {
+        let SequenceMemory::KvCache(kv) = self.graph.nodes[at.0].op.memory() else {
             return Err("no attention".to_owned());
         };
         match of {
@@ -257,7 +257,7 @@ impl State<'_> {
                 return Ok(());
             }
             HostStep::Attention { node } => {
-                let Memory::KvCache(kv) = self.graph.nodes[node].op.memory() else {
+                let SequenceMemory::KvCache(kv) = self.graph.nodes[node].op.memory() else {
                     return Err("no attention".to_owned());
                 };
                 is(self.appended.contains(&kv.layer), || {
