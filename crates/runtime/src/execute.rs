@@ -5,6 +5,7 @@
 //! CPU engine ([`pass`]) and the host's part of a device's plan call it alike, so an op that exists for one exists for
 //! both. [`memory`] is for ops that read what a sequence keeps.
 
+mod attend;
 mod memory;
 mod ops;
 mod pass;

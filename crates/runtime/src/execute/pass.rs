@@ -3,17 +3,18 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use millrace_graph::{self as graph, Attention, Embed, Node, Op, SequenceMemory};
+use millrace_graph::{self as graph, Embed, Node, Op, SequenceMemory};
 use millrace_kernels as kernels;
 use millrace_kernels::matmul::{Activations, Multiplication, WeightMatrix, matmul};
-use millrace_kernels::{AttentionInput, AttentionScratch, Cpu, KvRun, RopeTable};
+use millrace_kernels::{AttentionScratch, Cpu, KvRun, RopeTable};
 
+use super::attend::{AttendArgs, attend};
 use super::memory::{Past, SequenceSpan};
 use super::ops::{self, Ops, Tokens, decode_vectors, has_kernel, rope_table};
 use super::plan::{CpuPlan, Head, LinearPart, PlanError, Register, StepKind};
 use crate::Error;
 use crate::image::{self, Image, ImageRows};
-use crate::kv::{CacheParts, LayerCache, PageTables};
+use crate::kv::CacheParts;
 use crate::load::LoadedModel;
 use crate::sequences::SeqId;
 
@@ -34,7 +35,7 @@ pub(crate) struct Chunk {
     /// The images that some rows are of, in order.
     pub(crate) images: Vec<ImageRows>,
     /// Those rows alone: they see each other.
-    blocks: Vec<Range<usize>>,
+    pub(super) blocks: Vec<Range<usize>>,
     /// The tokens with something of the vocabulary in place of images' rows.
     ids: Vec<u32>,
     pub(crate) positions: Vec<u32>,
@@ -81,10 +82,10 @@ pub(crate) trait PassSink {
 }
 
 /// Scratch buffers, each `max_chunk` rows of the widest value it ever holds.
-struct PassBuffers(Vec<Vec<f32>>);
+pub(super) struct PassBuffers(Vec<Vec<f32>>);
 
 impl PassBuffers {
-    fn rows(&self, slot: Register, m: usize) -> &[f32] {
+    pub(super) fn rows(&self, slot: Register, m: usize) -> &[f32] {
         &self.0[slot.buffer][..m * slot.width]
     }
 
@@ -93,7 +94,12 @@ impl PassBuffers {
     }
 
     /// Writes `out` while the other buffers can be read. A plan never reads a step's own output.
-    fn write(&mut self, out: Register, m: usize, f: impl FnOnce(&PassBuffers, &mut [f32])) {
+    pub(super) fn write(
+        &mut self,
+        out: Register,
+        m: usize,
+        f: impl FnOnce(&PassBuffers, &mut [f32]),
+    ) {
         let mut taken = std::mem::take(&mut self.0[out.buffer]);
         f(self, &mut taken[..m * out.width]);
         self.0[out.buffer] = taken;
@@ -410,68 +416,4 @@ impl Linears<'_> {
             buffers.0[part.out.buffer] = out;
         }
     }
-}
-
-struct AttendArgs<'a> {
-    attention: &'a Attention,
-    slots: [Register; 3],
-    out: Register,
-}
-
-fn attend(
-    cpu: &Cpu,
-    buffers: &mut PassBuffers,
-    (scratch, memory): (&mut AttentionScratch, &mut Vec<KvRun<'static>>),
-    layer: &mut LayerCache,
-    tables: PageTables<'_>,
-    chunk: &Chunk,
-    args: AttendArgs<'_>,
-) {
-    let AttendArgs {
-        attention,
-        slots: [q, k, v],
-        out,
-    } = args;
-    let m = chunk.tokens.len();
-    let run = |span: &RunSpan| {
-        let (pages, pages_first_pos) = tables.pages(span.seq, attention.layer);
-        KvRun {
-            rows: span.rows.clone(),
-            first_pos: span.first_pos,
-            pages,
-            pages_first_pos,
-        }
-    };
-    let mut runs = recycle(std::mem::take(memory));
-    runs.extend(chunk.spans.iter().map(run));
-    let (k, v) = (buffers.rows(k, m), buffers.rows(v, m));
-    kernels::kv_append(cpu, &layer.layout, k, v, &mut layer.k, &mut layer.v, &runs);
-    let shape = kernels::AttentionShape {
-        n_heads: attention.n_heads,
-        n_kv_heads: attention.n_kv_heads,
-        head_dim: attention.head_dim,
-        scale: attention.scale,
-        window: attention.window,
-    };
-    buffers.write(out, m, |buffers, out| {
-        let q = buffers.rows(q, m);
-        let input = AttentionInput {
-            q,
-            k_pages: &layer.k,
-            v_pages: &layer.v,
-            runs: &runs,
-            blocks: &chunk.blocks,
-        };
-        kernels::attention(cpu, &shape, &layer.layout, &input, scratch, out);
-    });
-    *memory = recycle(runs);
-}
-
-/// The memory of a list of runs, for runs of another lifetime. Collecting from a vector's own iterator
-/// reuses its memory, though the library does not promise it; `tests/allocation.rs` watches.
-fn recycle<'to>(mut runs: Vec<KvRun<'_>>) -> Vec<KvRun<'to>> {
-    runs.clear();
-    runs.into_iter()
-        .map(|_| unreachable!("the list is empty"))
-        .collect()
 }

@@ -1,0 +1,72 @@
+//! Attention of a chunk over the pages of its sequences.
+
+use super::pass::{Chunk, PassBuffers, RunSpan};
+use super::plan::Register;
+use crate::kv::{LayerCache, PageTables};
+use millrace_graph::Attention;
+use millrace_kernels::{self as kernels, AttentionInput, AttentionScratch, Cpu, KvRun};
+
+pub(super) struct AttendArgs<'a> {
+    pub(super) attention: &'a Attention,
+    pub(super) slots: [Register; 3],
+    pub(super) out: Register,
+}
+
+/// Appends the chunk's keys and values, and attends.
+pub(super) fn attend(
+    cpu: &Cpu,
+    buffers: &mut PassBuffers,
+    (scratch, memory): (&mut AttentionScratch, &mut Vec<KvRun<'static>>),
+    layer: &mut LayerCache,
+    tables: PageTables<'_>,
+    chunk: &Chunk,
+    args: AttendArgs<'_>,
+) {
+    let AttendArgs {
+        attention,
+        slots: [q, k, v],
+        out,
+    } = args;
+    let m = chunk.tokens.len();
+    let run = |span: &RunSpan| {
+        let (pages, pages_first_pos) = tables.pages(span.seq, attention.layer);
+        KvRun {
+            rows: span.rows.clone(),
+            first_pos: span.first_pos,
+            pages,
+            pages_first_pos,
+        }
+    };
+    let mut runs = recycle(std::mem::take(memory));
+    runs.extend(chunk.spans.iter().map(run));
+    let (k, v) = (buffers.rows(k, m), buffers.rows(v, m));
+    kernels::kv_append(cpu, &layer.layout, k, v, &mut layer.k, &mut layer.v, &runs);
+    let shape = kernels::AttentionShape {
+        n_heads: attention.n_heads,
+        n_kv_heads: attention.n_kv_heads,
+        head_dim: attention.head_dim,
+        scale: attention.scale,
+        window: attention.window,
+    };
+    buffers.write(out, m, |buffers, out| {
+        let q = buffers.rows(q, m);
+        let input = AttentionInput {
+            q,
+            k_pages: &layer.k,
+            v_pages: &layer.v,
+            runs: &runs,
+            blocks: &chunk.blocks,
+        };
+        kernels::attention(cpu, &shape, &layer.layout, &input, scratch, out);
+    });
+    *memory = recycle(runs);
+}
+
+/// The memory of a list of runs, for runs of another lifetime. Collecting from a vector's own iterator
+/// reuses its memory, though the library does not promise it; `tests/allocation.rs` watches.
+fn recycle<'to>(mut runs: Vec<KvRun<'_>>) -> Vec<KvRun<'to>> {
+    runs.clear();
+    runs.into_iter()
+        .map(|_| unreachable!("the list is empty"))
+        .collect()
+}
