@@ -3,10 +3,10 @@
 //! End results tell that a device is wrong, not where: an error in one op is in everything after it.
 //! So after every dispatch each of its ops is computed again on the host in f64, from the very bytes
 //! the device had in the op's slots (intermediate ones too), and the device's result must lie within
-//! the tolerance that the op's rounding points allow ([`rule`] states the formulas). An op that
+//! the tolerance that the op's rounding points allow (`ops/rule.rs` states the formulas). An op that
 //! passes is right whatever its operands were; the first that fails is the defect. Bytes that are
 //! only moved must not change at all: weights and tables from the checkpoint into their slots, whose
-//! content is worked out by [`statics`] and not by what fills them, values from the call or host step that
+//! content is worked out by `ops/statics.rs` and not by what fills them, values from the call or host step that
 //! gave them to the call that takes them, rows of the cache from the sequence's pages.
 
 mod attended;
