@@ -47,7 +47,10 @@ fuzz_target!(|source: &str| {
     match simulate::run(&program, &mut buffers, &options) {
         Ok(_) => {}
         // An index that the data hold, or the bound set above.
-        Err(fault @ (simulate::SimulationFault::Deadlock { .. } | simulate::SimulationFault::Leftover { .. })) => {
+        Err(
+            fault @ (simulate::SimulationFault::Deadlock { .. }
+            | simulate::SimulationFault::Leftover { .. }),
+        ) => {
             panic!("accepted, and then: {fault}")
         }
         Err(_) => return,
