@@ -6,11 +6,11 @@
 //! the same time.
 //!
 //! ```no_run
-//! use millrace_hub::{Hub, Progress, Reference, Settings, Watch};
+//! use millrace_hub::{Hub, HubSettings, Progress, Reference, Watch};
 //! use std::sync::atomic::AtomicBool;
 //!
 //! # fn main() -> Result<(), millrace_hub::Error> {
-//! let hub = Hub::new(Settings::from_env(false)?);
+//! let hub = Hub::new(HubSettings::from_env(false)?);
 //! let reference = Reference::parse("Qwen/Qwen3-0.6B")?;
 //! let tell = |progress: Progress<'_>| {
 //!     if let Progress::Bytes { done, total } = progress {
