@@ -35,7 +35,7 @@
 //!     });
 //! })?;
 //! assert_eq!(program.launches[0].herds[0].cols, 8);
-//! # Ok::<(), millrace_xdna2_machine::program::BuildError>(())
+//! # Ok::<(), millrace_xdna2_machine::program::ProgramErrors>(())
 //! ```
 
 mod core;
