@@ -5,7 +5,6 @@ use super::Family;
 use super::block::{self, attention, feed_forward, norm};
 use crate::Error;
 use crate::builder::GraphBuilder;
-use crate::config::hf::HfDefaults;
 use crate::names::WeightRole;
 
 pub(super) static FAMILY: Family = Family {
@@ -16,18 +15,6 @@ pub(super) static FAMILY: Family = Family {
     models: "Llama 2, 3, 3.1, 3.2; SmolLM2; TinyLlama",
     permuted_in_gguf: true,
     hf_mlp_bias: true,
-    hf_defaults: HfDefaults {
-        vocab_size: 32_000,
-        d_model: 4096,
-        d_ff: 11_008,
-        n_layers: 32,
-        n_heads: 32,
-        n_kv_heads: None,
-        head_dim: None,
-        context_length: 2048,
-        tied_head: false,
-        rope_theta: 10_000.0,
-    },
     // Mistral's window covers every layer.
     gguf_window_pattern: Some(0),
     build,
