@@ -42,6 +42,22 @@ fn pages_outlive_their_sequence_and_are_shared_by_those_that_follow() {
     assert_eq!(counters.n_evicted_pages, 0);
 }
 
+/// A state stands at the end of a page. Where a prompt is whole pages and its last token must be computed, the page before
+/// is the last that serves.
+#[test]
+fn states_are_found_at_the_ends_of_pages_alone() {
+    let mut cache = cache_of(&graph(&[None], true), 2000, 3, true);
+    let tokens = text(0, 200);
+    assert_eq!(reused(&mut cache, &tokens), 0);
+    assert_eq!(reused(&mut cache, &tokens), 192);
+    assert_eq!(reused(&mut cache, &tokens[..192]), 128);
+    assert_eq!(reused(&mut cache, &tokens[..64]), 0);
+    // A sequence's own past, cut back within a page.
+    let seq = cache.create().unwrap();
+    append(&mut cache, seq, &tokens).unwrap();
+    assert_eq!(cache.reuse_prefix(seq, &text(1, 200)).unwrap(), 64);
+}
+
 #[test]
 fn two_that_compute_the_same_end_up_with_one_copy() {
     let mut cache = cache_with(&[None], 2000, 2, true);
