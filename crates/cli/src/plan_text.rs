@@ -1,7 +1,7 @@
 //! Plans in words: slots, herds, index sets. What `compile` and `explain` print alike.
 
 use crate::output::{Align, TextTable, bytes};
-use millrace_model::graph::Graph;
+use millrace_graph::Graph;
 use millrace_npu::{Role, Slot};
 use millrace_plan::{
     AttendedPart, Binding, CachePart, Explain, IndexSets, Plan, PlannedLaunch, PlannedProgram,
@@ -44,7 +44,7 @@ pub(crate) fn sets_text(slots: &[Slot]) -> String {
 
 /// What a slot holds in a call: the weight's name in the checkpoint, a table, a value.
 pub(crate) fn holds(binding: &Binding, graph: &Graph) -> String {
-    let label = |value: &millrace_model::graph::ValueId| {
+    let label = |value: &millrace_graph::ValueId| {
         let mut nodes = graph.nodes.iter();
         nodes
             .find(|node| node.output == *value)

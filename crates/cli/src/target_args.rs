@@ -7,7 +7,7 @@ use crate::output::{Ui, bytes};
 use crate::progress::ProgressDisplay;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use millrace::{CPU, Device, TargetSettings};
-use millrace_model::graph::Graph;
+use millrace_graph::Graph;
 use millrace_npu::Injection;
 use millrace_plan::{Evidence, Planner, SettingError, Settings, Target};
 use millrace_runtime::npu::NpuModel;

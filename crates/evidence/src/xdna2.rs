@@ -13,7 +13,7 @@ mod page;
 mod paper;
 
 use fidelity::{Kind, leave_out};
-use millrace_model::graph::Graph;
+use millrace_graph::Graph;
 use millrace_plan::predict::{PredictError, Work};
 use millrace_plan::{BenchError, Choice, Evidence, FidelityOf, FidelityReport, Settings};
 use millrace_xdna2::target::is_int8;

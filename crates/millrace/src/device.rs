@@ -1,7 +1,7 @@
 //! Where a model runs, and how it is set up there.
 
 use crate::{Error, Model, Result, programs_folder};
-use millrace_model::graph::Graph;
+use millrace_graph::Graph;
 use millrace_plan::{Choice, Facts, Planner, Settings, Target};
 use millrace_runtime::npu::{LoadProgress, NpuModel, NpuOptions, PlannedEngine};
 use millrace_runtime::speculate::check_draft;

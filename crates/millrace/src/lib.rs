@@ -218,8 +218,8 @@ pub use millrace_hub as hub;
 /// What lies below a [`Session`]: for who drives an engine himself, or puts a model on a kind of NPU of his own.
 pub mod engine {
     pub use millrace_format::{Checkpoint, Error as FileError};
+    pub use millrace_graph::Graph;
     pub use millrace_model::Error as ModelError;
-    pub use millrace_model::graph::Graph;
     pub use millrace_plan::{LowerError, Planner, SettingError, Settings, Target};
     pub use millrace_runtime::npu::{NpuError, NpuModel, PlannedEngine};
     pub use millrace_runtime::vision::picture::Error as PictureError;

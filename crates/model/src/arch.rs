@@ -18,8 +18,8 @@ use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::config::hf::{HfDefaults, HfWindows};
 use crate::config::{Biases, ModelConfig};
-use crate::graph::{Activation, RopeStyle};
 use crate::names::{HfNorms, WeightRole};
+use millrace_graph::{Activation, RopeStyle};
 
 /// Where a checkpoint's weights follow whose conventions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

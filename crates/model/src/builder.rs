@@ -7,12 +7,12 @@ use crate::Error;
 use crate::arch::{self, Conventions, Family, WeightConvention, norm};
 use crate::catalog::Catalog;
 use crate::config::ModelConfig;
-use crate::graph::{
+use crate::names::{TensorName, WeightRole};
+use crate::warnings;
+use millrace_graph::{
     Add, Embed, Graph, Linear, Node, Op, Rope, RopeId, RotateHeads, Value, ValueId, Weight,
     WeightId,
 };
-use crate::names::{TensorName, WeightRole};
-use crate::warnings;
 use millrace_quant::DType;
 
 /// A graph under construction.

@@ -8,7 +8,7 @@ pub mod hf;
 mod rope;
 
 use crate::Error;
-use crate::graph::Activation;
+use millrace_graph::Activation;
 
 /// RoPE of one kind of layer.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,7 +1,7 @@
 //! From a checkpoint to an op graph with shapes: configuration, weight names, one file a family.
 //!
 //! [`Model::from_checkpoint`] reads the [`config`]uration in either spelling, finds the family in
-//! the table of [`arch`], and builds its [`graph`], checking every weight's presence, shape and
+//! the table of [`arch`], and builds its [graph](millrace_graph), checking every weight's presence, shape and
 //! format. Weights stay in the checkpoint: nothing here reads them, but for GGUF's table of RoPE
 //! divisors.
 #![forbid(unsafe_code)]
@@ -12,7 +12,6 @@ mod catalog;
 pub mod config;
 pub mod convert;
 mod error;
-pub use millrace_graph as graph;
 mod head;
 mod kind;
 mod memory;
@@ -31,9 +30,9 @@ use builder::GraphBuilder;
 use catalog::Catalog;
 pub use config::ModelConfig;
 pub use error::Error;
-use graph::Graph;
 pub use kind::check_kind;
 pub use memory::{MemoryPlan, WeightGroup};
+use millrace_graph::Graph;
 use names::{TensorName, WeightRole};
 pub use vision::{VisionConfig, VisionModel};
 pub use warnings::warnings;

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use millrace_format::{Checkpoint, Tensor};
 
 use crate::Error;
-use crate::graph::{Embed, Graph, Linear, Op};
+use millrace_graph::{Embed, Graph, Linear, Op};
 
 /// Zeros at the end of a row that chance does not explain.
 const MIN_ROW_BYTES: usize = 32;

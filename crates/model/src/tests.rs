@@ -9,9 +9,9 @@ use millrace_testkit::Golden;
 use crate::arch::WeightConvention;
 use crate::catalog::Catalog;
 use crate::config::{RopeScaling, hf};
-use crate::graph::{Embed, Op, RmsNorm, RopeStyle};
 use crate::names::{TensorName, WeightRole};
 use crate::{Error, Model, ModelConfig};
+use millrace_graph::{Embed, Op, RmsNorm, RopeStyle};
 
 fn open(path: &Path) -> Model {
     let checkpoint = Checkpoint::open(path).unwrap();
@@ -25,7 +25,7 @@ fn every_fixture_builds_with_the_expected_shapes() {
         let graph = &model.graph;
         assert_eq!(graph.hidden.len(), expected.hidden.len(), "{}", golden.name);
         assert_eq!(model.config.n_layers + 1, graph.hidden.len());
-        let width = |value: crate::graph::ValueId| graph.values[value.0].width;
+        let width = |value: millrace_graph::ValueId| graph.values[value.0].width;
         assert_eq!(width(graph.hidden[0]), expected.hidden[0].width);
         assert_eq!(width(graph.logits.unwrap()), expected.logits.width);
     }
@@ -179,7 +179,7 @@ fn a_dummy_family_is_whole() {
     for source in [Source::Gguf, Source::HuggingFace] {
         let tensors = complete(&config, source);
         let graph = build(config.clone(), source, &tensors).unwrap().graph;
-        assert_eq!(crate::graph::check(&graph), Ok(()));
+        assert_eq!(millrace_graph::check(&graph), Ok(()));
         // Of a block: no norm before the feed-forward, so eight weights.
         assert_eq!(tensors.len(), 3 + 2 * 8);
         let of_block = graph.nodes.iter().filter(|node| node.layer == Some(1));

@@ -18,8 +18,8 @@ use millrace_format::{Checkpoint, Source};
 
 use crate::Error;
 use crate::catalog::Catalog;
-use crate::graph::Weight;
 pub use config::VisionConfig;
+use millrace_graph::Weight;
 pub(crate) use names::VisionName;
 pub use names::{HfSpelling, VisionRole};
 

@@ -1,8 +1,8 @@
 //! Slots whose content only the target can write and read: arrangements of its own, by typed numbers.
 
 use crate::{PlannedLaunch, PlannedProgram, WeightLayout};
+use millrace_graph::Graph;
 use millrace_kernels::Cpu;
-use millrace_model::graph::Graph;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;

@@ -17,7 +17,7 @@ use crate::{
     Binding, Call, Device, HostStep, LowerError, Place, Placement, Plan, PlannedProgram, Step,
     ValueArrangement,
 };
-use millrace_model::graph::{Attention, Graph, Node, Op, ValueId};
+use millrace_graph::{Attention, Graph, Node, Op, ValueId};
 use serde::{Deserialize, Serialize};
 
 /// What a slot of one of the two products holds ([`Binding::Attended`]).

@@ -12,7 +12,7 @@
 //! them.
 
 use crate::{Binding, HeadRows, HostStep, Phase, Plan, PlannedProgram, Step};
-use millrace_model::graph::{Graph, ValueId};
+use millrace_graph::{Graph, ValueId};
 use millrace_npu::{Role, Slot, Traffic};
 use std::collections::HashMap;
 use std::ops::Range;

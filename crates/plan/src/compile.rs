@@ -9,7 +9,7 @@
 //! trusts no cache.
 
 use crate::{LowerError, Lowering, PassKind, Plan, PlannedLaunch, PlannedProgram};
-use millrace_model::graph::Graph;
+use millrace_graph::Graph;
 use millrace_npu::{Container, ContentHash, ProgramCache};
 use serde::{Deserialize, Serialize};
 

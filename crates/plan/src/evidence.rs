@@ -5,7 +5,7 @@
 
 use crate::predict::{PredictError, Work};
 use crate::{BenchError, Choice, SettingError, Settings};
-use millrace_model::graph::Graph;
+use millrace_graph::Graph;
 use serde_json::Value;
 
 /// What others published of one kind of NPU: one static row in the registry of evidence.

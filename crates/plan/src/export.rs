@@ -1,7 +1,7 @@
 //! A model's programs as source for a vendor's own toolchain.
 
 use crate::{BenchError, PassKind, Settings};
-use millrace_model::graph::Graph;
+use millrace_graph::Graph;
 
 /// Writes a target's programs as source for the vendor's own toolchain.
 pub trait Exporter: Sync {

@@ -1,7 +1,7 @@
 //! Looking into a plan: which node a launch computes, which value a slot holds.
 
 use crate::{Binding, Call, Device, Place, Plan, PlannedLaunch, Step};
-use millrace_model::graph::{Graph, ValueId};
+use millrace_graph::{Graph, ValueId};
 use std::ops::Range;
 
 impl Plan {

@@ -2,7 +2,7 @@
 
 use crate::WeightArrangement;
 use half::bf16;
-use millrace_model::graph::{Rope, WeightId};
+use millrace_graph::{Rope, WeightId};
 use millrace_npu::{Element, Slot};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -252,7 +252,7 @@ impl Reach {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use millrace_model::graph::RopeStyle;
+    use millrace_graph::RopeStyle;
 
     fn arranged(layout: WeightLayout, [n, k]: [usize; 2]) -> Vec<f32> {
         let mut out = vec![bf16::NAN; layout.n_elements([n, k]).unwrap_or(0)];

@@ -4,7 +4,7 @@ use crate::{
     Annex, AttentionOn, Chunk, HeadRows, Lengths, LowerError, MachineFacts, PassKind, Phase, Place,
     Plan, PlannedLaunch, TowerPlan, TowerShape,
 };
-use millrace_model::graph::Graph;
+use millrace_graph::Graph;
 use millrace_npu::Container;
 use std::fmt;
 

@@ -3,7 +3,7 @@
 //! it will ask for.
 
 use crate::{Lowering, Phase};
-use millrace_model::graph::Graph;
+use millrace_graph::Graph;
 use serde::{Deserialize, Serialize};
 
 /// Lengths that prefill plans are made for: ascending, at least one, of at least one token each.

@@ -4,7 +4,7 @@ use crate::{
     AttendedPart, Bias, HeadRows, InputId, Reach, Shape, TableRows, Tiling, ValueArrangement,
     WeightLayout,
 };
-use millrace_model::graph::{Graph, RopeId, SequenceMemory, ValueId, WeightId};
+use millrace_graph::{Graph, RopeId, SequenceMemory, ValueId, WeightId};
 use millrace_npu::{Container, Role, Slot};
 use serde::{Deserialize, Serialize};
 use std::any::Any;

@@ -37,7 +37,7 @@ pub use work::{PartCost, Rate};
 use crate::{
     Chunk, HostStep, LowerError, Lowering, PassKind, Plan, PlannedProgram, Sequences, SettingError,
 };
-use millrace_model::graph::Graph;
+use millrace_graph::Graph;
 use millrace_npu::{Energy, Provenance};
 use serde::Serialize;
 

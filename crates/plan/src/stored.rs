@@ -1,7 +1,7 @@
 //! What a plan that was read from somewhere must keep to.
 
 use crate::{AttendedPart, Binding, Call, HostStep, Place, Plan, Step};
-use millrace_model::graph::{Graph, Node, Op, ValueId};
+use millrace_graph::{Graph, Node, Op, ValueId};
 
 impl Plan {
     /// Whether every index in a plan that was read from somewhere is one of its own or the graph's.

@@ -1,7 +1,7 @@
 //! What a kind of NPU is to everything above it: a row in the registry of targets.
 
 use crate::{Cluster, Exporter, Planner, Prober, SettingError, Settings, Workbench};
-use millrace_model::graph::Graph;
+use millrace_graph::Graph;
 use std::fmt;
 use std::sync::Arc;
 

@@ -13,8 +13,8 @@
 
 use crate::predict::{Crossing, HostWork, ModelPart, PriceError, SlotBytes};
 use crate::{Call, Chunk, HeadRows, Phase, Plan, PlannedProgram, Pricer};
+use millrace_graph::Graph;
 use millrace_model::VisionConfig;
-use millrace_model::graph::Graph;
 use serde::Serialize;
 
 /// Sizes of a tower.

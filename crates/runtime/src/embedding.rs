@@ -4,7 +4,7 @@
 //! calls `last_hidden_state`, and what llama.cpp pools. An engine hands the output over where an item asks
 //! for [`hidden`](crate::BatchItem::hidden) states; [`Embedder`] applies the norm.
 
-use millrace_model::graph::{Op, RmsNorm};
+use millrace_graph::{Op, RmsNorm};
 
 use crate::engine::{BatchItem, Engine, ItemRows, LogitsFor, StepSink};
 use crate::execute::decode_vector;

@@ -19,7 +19,7 @@ mod reader;
 use std::sync::Arc;
 
 use millrace_format::Checkpoint;
-use millrace_model::graph::Weight;
+use millrace_graph::Weight;
 use millrace_model::{VisionConfig, VisionModel};
 use millrace_picture::Preprocess;
 

@@ -2,7 +2,7 @@
 
 use crate::Element;
 use crate::lower::{Call, Weights};
-use millrace_model::graph::Rope;
+use millrace_graph::Rope;
 use std::ops::Range;
 
 /// Added to scores of keys that a query does not see. Finite, so that a chunk without a single key gives

@@ -28,8 +28,8 @@ pub use blocks::{attention, embed, exchange, feed_forward, head, reduce};
 
 use crate::axes::AxesError;
 use crate::{Element, Machine, Program};
+use millrace_graph::{Activation, RopeStyle};
 use millrace_model::ModelConfig;
-use millrace_model::graph::{Activation, RopeStyle};
 
 /// How weights of layers are stored, and what they are multiplied as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -3,8 +3,8 @@
 use crate::NAME;
 use crate::device::{Toy, ToyDevice, provenance};
 use crate::program::{MAX_ROWS, Program};
+use millrace_graph::Graph;
 use millrace_kernels::Cpu;
-use millrace_model::graph::Graph;
 use millrace_npu::{Device, DeviceError, Provenance};
 use millrace_plan::offload::{self, Product, Taken};
 use millrace_plan::predict::{

@@ -20,7 +20,7 @@ mod rule;
 mod statics;
 
 pub use finding::{CheckSummary, Finding, Mismatch};
-use millrace_model::graph::{Graph, Op, ValueId};
+use millrace_graph::{Graph, Op, ValueId};
 use millrace_npu::{Element, Role, Slot};
 use millrace_plan::{Binding, PlannedLaunch, Step, WeightLayout, cache_element};
 use millrace_runtime::npu::{NpuError, NpuModel, Observation, Observer};

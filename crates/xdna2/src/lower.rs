@@ -48,7 +48,7 @@
 //!   in GGUF files), rows of the weights before it are put in half-split order when they are
 //!   loaded; scores do not change, as Q and K are permuted alike. This holds for host steps too.
 //!
-//! [`RopeStyle::Interleaved`]: millrace_model::graph::RopeStyle::Interleaved
+//! [`RopeStyle::Interleaved`]: millrace_graph::RopeStyle::Interleaved
 
 mod all_rows;
 mod assemble;
@@ -78,7 +78,7 @@ pub use millrace_plan::{
 };
 
 use kernel::Kernels;
-use millrace_model::graph::Graph;
+use millrace_graph::Graph;
 use millrace_plan::{MAX_TOKENS, graph as check};
 use millrace_xdna2_machine::{Machine, Program};
 pub(crate) use packed::layout_unit;

@@ -11,7 +11,7 @@ pub use planner::Xdna2;
 
 use crate::lower::{Feature, Features};
 use crate::predict::HostKind;
-use millrace_model::graph::Graph;
+use millrace_graph::Graph;
 use millrace_plan::settings::machine_and_profile;
 use millrace_plan::{
     Choice, ModeChoice, Planner, SettingError, Settings, Target, TargetOptions, Workbench,

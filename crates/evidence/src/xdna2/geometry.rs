@@ -1,6 +1,6 @@
 //! Dimensions of published models, as data.
 
-use millrace_model::graph::Activation;
+use millrace_graph::Activation;
 use millrace_model::synth;
 use std::sync::LazyLock;
 

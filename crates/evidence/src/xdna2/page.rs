@@ -3,7 +3,7 @@
 mod published;
 
 use super::fidelity;
-use millrace_model::graph::Graph;
+use millrace_graph::Graph;
 use millrace_plan::predict::cells::{self, count, ms, whole};
 use millrace_plan::predict::{
     CallCost, PassCost, PredictError, Prediction, Totals, Work, times, variants, with_settings,

@@ -1,7 +1,7 @@
 //! The plan of one product, as a target makes it of a graph with one linear layer.
 
+use millrace_graph::{Embed, Graph, Linear, Node, Op, Value, ValueId, Weight, WeightId};
 use millrace_kernels::matmul::WeightMatrix;
-use millrace_model::graph::{Embed, Graph, Linear, Node, Op, Value, ValueId, Weight, WeightId};
 use millrace_npu::{Device, LoadedProgram};
 use millrace_plan::predict::{Crossing, HostWork, SlotBytes};
 use millrace_plan::{

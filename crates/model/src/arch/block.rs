@@ -6,7 +6,7 @@ pub(crate) mod norm;
 
 use crate::Error;
 use crate::builder::GraphBuilder;
-use crate::graph::ValueId;
+use millrace_graph::ValueId;
 
 /// A decoder: embeddings, blocks over a residual stream, the last norm and the head. `block` takes the
 /// stream that enters a block, with the block's number, and gives what leaves it.

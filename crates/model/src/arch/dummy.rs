@@ -5,8 +5,8 @@ use super::Family;
 use super::block::{self, attention, feed_forward, norm};
 use crate::Error;
 use crate::builder::GraphBuilder;
-use crate::graph::Activation;
 use crate::names::WeightRole;
+use millrace_graph::Activation;
 
 pub(super) static FAMILY: Family = Family {
     name: "dummy",

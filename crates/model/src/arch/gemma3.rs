@@ -7,8 +7,8 @@ use super::block::{self, attention, feed_forward, norm};
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::config::hf::{HfDefaults, HfWindows};
-use crate::graph::Activation;
 use crate::names::{HfNorms, WeightRole};
+use millrace_graph::Activation;
 
 pub(super) static FAMILY: Family = Family {
     name: "gemma3",

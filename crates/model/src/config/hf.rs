@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::{Biases, ModelConfig};
 use crate::Error;
 use crate::arch::{self, Family};
-use crate::graph::Activation;
+use millrace_graph::Activation;
 
 pub(crate) use object::ConfigObject;
 pub(crate) use windows::HfWindows;

@@ -8,10 +8,10 @@ use super::transform::{Permutation, RowOrder, Transform};
 use super::{ConversionTarget, Error, OutputContainer};
 use crate::arch::{self, Conventions, Family, WeightConvention};
 use crate::catalog::Catalog;
-use crate::graph::RopeStyle;
 use crate::names::{HF_PREFIXES, ParameterKind, TensorName, WeightRole};
 use crate::recipe::fitting;
 use crate::{Model, ModelConfig};
+use millrace_graph::RopeStyle;
 
 /// Where a tensor's numbers come from.
 #[derive(Clone, Debug, PartialEq)]

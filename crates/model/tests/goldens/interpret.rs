@@ -1,7 +1,7 @@
 //! Runs a graph by its ops' definitions, in double precision, with no cache and no shortcuts.
 
 use millrace_format::Checkpoint;
-use millrace_model::graph::{Graph, Sequence, ValueId, Weight, WeightId, WeightValues, exact};
+use millrace_graph::{Graph, Sequence, ValueId, Weight, WeightId, WeightValues, exact};
 use millrace_quant::decode_rows;
 use millrace_testkit::GoldenMatrix;
 
@@ -27,7 +27,7 @@ impl WeightValues<f64> for Numbers {
 
 /// Runs the whole prompt in one pass.
 pub(crate) fn run(graph: &Graph, checkpoint: &Checkpoint, tokens: &[u32]) -> Output {
-    millrace_model::graph::check(graph).expect("a graph that makes sense");
+    millrace_graph::check(graph).expect("a graph that makes sense");
     let load = |weight: &Weight| (weight.k, load(weight, checkpoint));
     let sequence = Sequence {
         graph,

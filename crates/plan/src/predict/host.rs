@@ -2,7 +2,7 @@
 
 use crate::attended;
 use crate::{Call, Chunk, HostStep, Phase, Plan};
-use millrace_model::graph::{Attention, Graph, Linear, Node, Op, SequenceMemory, ValueId};
+use millrace_graph::{Attention, Graph, Linear, Node, Op, SequenceMemory, ValueId};
 
 /// A pass as the host sees it.
 pub struct HostWork<'a> {

@@ -2,8 +2,8 @@
 
 use super::{PassCost, PredictError, PriceError, Pricer, one_pass};
 use crate::{AttentionOn, Lowering, PassKind, TowerCost, TowerShape};
+use millrace_graph::Graph;
 use millrace_model::VisionConfig;
-use millrace_model::graph::Graph;
 
 /// An image's tower, and the first pass of a prompt of so many tokens that has its rows, as the engine runs it.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use super::{HostWork, PriceError, Pricer, ProgramCost};
 use crate::{
     Binding, Buffers, Call, Chunk, Edge, End, HostMove, HostStep, Phase, Plan, PlannedProgram, Step,
 };
-use millrace_model::graph::Graph;
+use millrace_graph::Graph;
 use millrace_npu::{Energy, Role};
 use serde::Serialize;
 

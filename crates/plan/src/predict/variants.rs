@@ -2,7 +2,7 @@
 
 use super::{PassCost, PredictError, Prediction, PriceError, Work, model};
 use crate::{SettingError, Settings, Target};
-use millrace_model::graph::Graph;
+use millrace_graph::Graph;
 use serde::Serialize;
 
 /// Totals of a prediction with other settings.

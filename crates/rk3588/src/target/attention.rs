@@ -5,7 +5,7 @@ use super::planner::{Rk3588, launch};
 use crate::kv::{self, Attention, KIND};
 use crate::program::Program;
 use crate::tiling::{Matmul, Tiling};
-use millrace_model::graph::{self, Graph, Op};
+use millrace_graph::{self as graph, Graph, Op};
 use millrace_plan::{
     Annex, Attended, AttentionOn, Chunk, PassKind, Phase, PlannedProgram, Reason, ValueArrangement,
 };

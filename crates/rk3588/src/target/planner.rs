@@ -12,8 +12,8 @@ use crate::profile::Profile;
 use crate::program::{Program, TARGET};
 use crate::quantise::MAX;
 use crate::tiling::{Grid, Matmul, Tiling};
+use millrace_graph::Graph;
 use millrace_kernels::Cpu;
-use millrace_model::graph::Graph;
 use millrace_npu::{Container, Device, DeviceError};
 use millrace_plan::offload::{self, Product, Taken};
 use millrace_plan::{

@@ -4,7 +4,7 @@ use super::planner::{Mode, facts};
 use crate::machine::Machine;
 use crate::profile::Profile;
 use crate::tiling::{Grid, price};
-use millrace_model::graph::Op;
+use millrace_graph::Op;
 use millrace_npu::Provenance;
 use millrace_plan::predict::{
     Bottleneck, CallNs, Crossing, HostWork, LaunchCost, ModelPart, PriceError, ProgramCost, Rate,

@@ -4,8 +4,8 @@
 use crate::biases::{Changed, on_board, tokens, verified};
 use crate::planner;
 use millrace_format::Source;
+use millrace_graph::{Graph, Op};
 use millrace_model::Model;
-use millrace_model::graph::{Graph, Op};
 use millrace_model::recipe::Recipe;
 use millrace_model::synth::ModelGeometry;
 use millrace_npu::{Corruption, Inject, Injection};

@@ -3,9 +3,9 @@
 
 use crate::planner;
 use millrace_format::Checkpoint;
+use millrace_graph::{Graph, Linear, Op};
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_model::convert::{Conversion, ConversionTarget, OutputContainer, Recipe};
-use millrace_model::graph::{Graph, Linear, Op};
 use millrace_npu::{self as npu, Device, DeviceError};
 use millrace_plan::{
     Annex, Arithmetic, Arrangement, Bias, Binding, Chunk, Explain, Lengths, LowerError, Lowering,

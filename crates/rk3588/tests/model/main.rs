@@ -4,7 +4,7 @@
 mod attention;
 mod biases;
 
-use millrace_model::graph::{Linear, Op};
+use millrace_graph::{Linear, Op};
 use millrace_npu::{Device, DeviceError, DeviceUsage, Inject, Injection};
 use millrace_plan::predict::{self, Work};
 use millrace_plan::{Planner, Settings, Target, WeightLayout};

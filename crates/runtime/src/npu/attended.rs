@@ -6,8 +6,8 @@ use super::cached::SequencePages;
 use super::pass::Pass;
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
+use millrace_graph::{Attention, Graph, Op, ValueId};
 use millrace_kernels::{self as kernels, KvSide};
-use millrace_model::graph::{Attention, Graph, Op, ValueId};
 use millrace_plan::{AttendedPart, Binding, Call, Scales, ValueArrangement, attended};
 use std::ops::Range;
 

@@ -4,7 +4,7 @@ use super::NpuError;
 use super::model::{NpuModel, lock};
 use super::prepared::PreparedPlan;
 use super::weights;
-use millrace_model::graph::WeightId;
+use millrace_graph::WeightId;
 use millrace_npu::Role;
 use millrace_plan::{
     Binding, Call, OwnSlot, Scales, WeightArrangement, WeightLayout, WeightSource, rope_table,

@@ -418,7 +418,7 @@ impl NpuModel {
 }
 
 /// Plans have rows of Q and K in half-split order, whatever the checkpoint's.
-fn half_split_rope(rope: &millrace_model::graph::Rope) -> RopeTable {
+fn half_split_rope(rope: &millrace_graph::Rope) -> RopeTable {
     RopeTable::new(false, rope.inv_freq.clone(), rope.attention_factor)
 }
 

@@ -3,8 +3,8 @@
 use super::cached::SequencePages;
 use super::host::HostValues;
 use half::bf16;
+use millrace_graph::ValueId;
 use millrace_kernels::KvSide;
-use millrace_model::graph::ValueId;
 use millrace_npu::ProgramCache;
 use millrace_plan::{Binding, Call, HostMove, Plan, Scales, SlotUse};
 

@@ -15,8 +15,8 @@ use crate::sequences::SeqId;
 use bytemuck::cast_slice;
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
+use millrace_graph::{Node, ValueId};
 use millrace_kernels::AttentionScratch;
-use millrace_model::graph::{Node, ValueId};
 use millrace_npu::{Container, Element, Move, Role, Slot};
 use millrace_plan::{
     Binding, Call, HostMove, HostStep, PassPosition, Rows, Scales, SlotUse, Step,

@@ -1,7 +1,7 @@
 //! A plan ready to run.
 
 use super::NpuError;
-use millrace_model::graph::{Graph, Op, ValueId};
+use millrace_graph::{Graph, Op, ValueId};
 use millrace_npu::Container;
 use millrace_plan::{
     AttentionOn, Binding, BufferKind, Buffers, CachePart, Call, Compiled, HeadRows, HostMove,

@@ -6,8 +6,8 @@ use crate::load::LoadedModel;
 use bytemuck::{Pod, cast_slice, try_cast_slice_mut};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
+use millrace_graph::WeightId;
 use millrace_kernels::Cpu;
-use millrace_model::graph::WeightId;
 use millrace_npu::{Element, Slot};
 use millrace_plan::WeightLayout;
 use millrace_quant as quant;
@@ -255,8 +255,8 @@ impl SlotSource<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use millrace_graph::Weight;
     use millrace_kernels::CpuOptions;
-    use millrace_model::graph::Weight;
     use std::path::Path;
 
     /// Every layout of every matrix, against the layout's own arrangement.

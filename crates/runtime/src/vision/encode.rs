@@ -7,13 +7,13 @@
 
 use std::ops::ControlFlow;
 
+use millrace_graph::Weight;
 use millrace_kernels::matmul::{Activations, Multiplication, WeightMatrix, matmul};
 use millrace_kernels::{
     Activation, AttentionInput, AttentionScratch, AttentionShape, Cpu, KvBuffer, KvLayout, KvRun,
     KvType, activate, add, attention, kv_append, layer_norm, rms_norm,
 };
 use millrace_model::VisionConfig;
-use millrace_model::graph::Weight;
 use millrace_model::vision::VisionLayer;
 use millrace_picture::PixelValues;
 

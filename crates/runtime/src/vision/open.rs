@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use millrace_format::{Checkpoint, Source};
-use millrace_model::graph::Weight;
+use millrace_graph::Weight;
 use millrace_model::vision::{LayerNorm, VisionLayer};
 use millrace_model::{Error as ModelError, VisionModel};
 use millrace_picture::{Filter, Preprocess};

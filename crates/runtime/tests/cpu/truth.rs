@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use millrace_model::graph::{Linear, Op};
+use millrace_graph::{Linear, Op};
 use millrace_runtime::{
     BatchItem, CpuEngine, Embedder, Engine, EngineOptions, KvType, Level, LoadedModel, LogitsFor,
     Pooling,

@@ -2,7 +2,7 @@
 //! crosses for it.
 
 use crate::support::{OneLayer, apart, demo, noise};
-use millrace_model::graph::Op;
+use millrace_graph::Op;
 use millrace_runtime::LoadedModel;
 use millrace_runtime::npu::{NpuModel, NpuOptions, NpuSession};
 use millrace_verify::ops::OpCheck;

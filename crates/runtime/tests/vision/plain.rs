@@ -1,7 +1,7 @@
 //! A tower as its formulas say, in f64 and without kernels.
 
 use millrace_format::Checkpoint;
-use millrace_model::graph::Weight;
+use millrace_graph::Weight;
 use millrace_model::vision::{BiasedLinear, LayerNorm};
 use millrace_runtime::VisionTower;
 use millrace_testkit::golden::GoldenMatrix;

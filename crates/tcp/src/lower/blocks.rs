@@ -15,7 +15,7 @@ use crate::Element;
 use crate::axes::Mapping;
 use crate::einsum::Einsum;
 use crate::program::{Side, View};
-use millrace_model::graph::RopeStyle;
+use millrace_graph::RopeStyle;
 use millrace_npu::Role;
 
 impl Builder<'_> {

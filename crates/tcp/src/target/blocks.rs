@@ -10,7 +10,7 @@ use super::nodes::{Wanted, launch, line};
 use super::planner::Tcp;
 use crate::lower::chain::{Chain, Link, LoweredChain, Operand, SlotOf};
 use crate::lower::ops::Kind;
-use millrace_model::graph::{Graph, Op as GraphOp, ValueId};
+use millrace_graph::{Graph, Op as GraphOp, ValueId};
 use millrace_plan::offload::{self, Group, OpOf, Taken};
 use millrace_plan::{
     Annex, AttentionOn, Binding, LowerError, PassKind, Plan, PlannedLaunch, PlannedProgram, Reason,

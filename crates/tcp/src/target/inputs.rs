@@ -122,7 +122,7 @@ fn mask(position: &PassPosition<'_>, window: usize, n_bytes: usize) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use millrace_model::graph::{Graph, Rope, RopeStyle};
+    use millrace_graph::{Graph, Rope, RopeStyle};
 
     fn made(made: Made, element: Element, n: usize) -> Vec<f32> {
         let graph = Graph {

@@ -5,8 +5,8 @@ use super::planner::Tcp;
 use super::weights::{ELEMENTS, ROW_SCALES};
 use crate::lower::ops::{Kernel, Kind, Op, Role};
 use crate::lower::{Note, Weights};
-use millrace_model::graph::{
-    self, Activation, Attention, Graph, Node, Op as GraphOp, ValueId, WeightId,
+use millrace_graph::{
+    self as graph, Activation, Attention, Graph, Node, Op as GraphOp, ValueId, WeightId,
 };
 use millrace_plan::offload::OpOf;
 use millrace_plan::{

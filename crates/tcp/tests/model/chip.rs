@@ -1,7 +1,7 @@
 //! A model on virtual chips: layers over stages, each layer over shards.
 
 use crate::reference::{Layer, Weights as Model};
-use millrace_model::graph::{Rope, RopeStyle};
+use millrace_graph::{Rope, RopeStyle};
 use millrace_tcp::host::{Part, mask, positions, rope_table, store, store_weight};
 use millrace_tcp::lower::{self, Call, Dims, Lowered, Options, Target};
 use millrace_tcp::parallel::{Plan, Split};

@@ -1,8 +1,8 @@
 //! Blocks append keys and values to the chip's cache themselves.
 
 use super::{best, demo, load, random, settings, tokens, verdict};
+use millrace_graph::Graph;
 use millrace_kernels::Cpu;
-use millrace_model::graph::Graph;
 use millrace_npu::{Container, Device, DeviceError, Role};
 use millrace_plan::{
     Annex, Arithmetic, Arrangement, Binding, CachePart, Call, Chunk, Explain, HostStep, InputId,

@@ -15,8 +15,8 @@
 
 use super::rule::{OpRule, half_unit};
 use super::{CallCheck, Mismatch, OpsState};
+use millrace_graph::{Attention, Graph, Op};
 use millrace_kernels::KvSide;
-use millrace_model::graph::{Attention, Graph, Op};
 use millrace_plan::{AttendedPart, Binding, OperandArrangement, ValueArrangement, attended};
 use millrace_runtime::npu::NpuError;
 

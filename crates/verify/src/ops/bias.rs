@@ -3,7 +3,7 @@
 
 use super::{CallCheck, Mismatch, OpsState, differs, statics};
 use bytemuck::cast_slice;
-use millrace_model::graph::{Linear, Node, Op};
+use millrace_graph::{Linear, Node, Op};
 use millrace_npu::{Element, Role};
 use millrace_plan::Binding;
 use millrace_runtime::npu::NpuError;

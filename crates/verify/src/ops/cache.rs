@@ -1,8 +1,8 @@
 //! Rows of the cache in a device's slots against the pages of the sequence.
 
 use super::{CallCheck, Mismatch, OpsState, statics};
+use millrace_graph::Op;
 use millrace_kernels::KvSide;
-use millrace_model::graph::Op;
 use millrace_npu::Role;
 use millrace_plan::{Binding, CachePart, cache_element};
 use millrace_runtime::npu::NpuError;

@@ -4,7 +4,7 @@
 use super::rule::half_unit;
 use super::{CallCheck, Mismatch, differs, statics};
 use crate::reference::{narrow, rotation};
-use millrace_model::graph::Node;
+use millrace_graph::Node;
 use millrace_plan::{
     Binding, OperandArrangement, OwnSlot, PackedWeight, PlannedLaunch, WeightLayout,
 };

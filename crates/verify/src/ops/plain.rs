@@ -1,7 +1,7 @@
 //! Operands that no slot has as an op takes them: one row of a prompt's, rows of a table by token, rotations.
 
 use super::{CallCheck, statics};
-use millrace_model::graph::{Node, Op, RopeId, ValueId};
+use millrace_graph::{Node, Op, RopeId, ValueId};
 use millrace_plan::{Binding, TableRows};
 use millrace_runtime::npu::NpuError;
 

@@ -14,7 +14,7 @@
 //! r = h·D + 2i + p: s = h·D + p·D/2 + i. Rounding to bf16 is to nearest, ties to even. A table's row
 //! for token t and head h is number t·n_heads + h: the cosines of all frequencies, then their sines.
 
-use millrace_model::graph::{Rope, WeightId};
+use millrace_graph::{Rope, WeightId};
 use millrace_npu::Element;
 use millrace_plan::{TableRows, WeightLayout};
 use millrace_quant as quant;
@@ -143,7 +143,7 @@ pub(super) fn table(rope: &Rope, rows: TableRows, first: usize, found: &[f64]) -
 mod tests {
     use super::*;
     use half::bf16;
-    use millrace_model::graph::RopeStyle;
+    use millrace_graph::RopeStyle;
 
     #[test]
     fn rounding_is_to_nearest_even() {

@@ -5,7 +5,7 @@
 //! how far they are from the file's is said apart. How a token's launches round within a product is asked here, too.
 //! That slots hold these numbers is for the check of ops to find.
 
-use millrace_model::graph::WeightId;
+use millrace_graph::WeightId;
 use millrace_plan::{
     Arrangement, Binding, Call, OwnSlot, PackedWeight, Plan, PlannedLaunch, WeightArrangement,
     WeightLayout,

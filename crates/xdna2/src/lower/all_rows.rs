@@ -5,7 +5,7 @@ use super::kernel::{Arg, Kernel, Kernels, PARTITION_ROWS};
 use super::{Feature, LM_HEAD_PARTITIONS, WeightLayout};
 use crate::mapping::Named;
 use crate::mapping::joined::{GEMM_PARTS, shape};
-use millrace_model::graph::{Linear, Node, Op};
+use millrace_graph::{Linear, Node, Op};
 
 impl Kernels<'_> {
     /// GEMMs over parts of the vocabulary, which read the head's weights as a token's GEMVs do.

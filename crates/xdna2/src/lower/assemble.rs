@@ -5,7 +5,7 @@ use super::kernel::{Arg, Kernel, Kernels};
 use super::{Binding, LowerError, Phase, PlannedLaunch, name};
 use crate::mapping::Shape;
 use crate::mapping::joined::{GEMM_PARTS, GEMV_PARTS};
-use millrace_model::graph::{Op, ValueId};
+use millrace_graph::{Op, ValueId};
 use millrace_npu::Role;
 use millrace_xdna2_machine::program::{Program, StitchPart, stitch};
 

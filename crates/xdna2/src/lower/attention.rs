@@ -6,7 +6,7 @@ use super::{AttentionOn, CachePart, Feature, Features, Phase};
 use crate::mapping::prompt_attention;
 use crate::mapping::q4nx::token;
 use crate::mapping::{self, Named, Shape, flow_kv, flow_qkv};
-use millrace_model::graph::{Attention, Graph, Node, Op};
+use millrace_graph::{Attention, Graph, Node, Op};
 use millrace_xdna2_machine::timing::{self, TimingError};
 use millrace_xdna2_machine::{Machine, Profile, Program};
 use std::fmt;

@@ -5,7 +5,7 @@ use super::{
     ATTENTION_ALONE, Feature, HEAD_ALONE, HEAD_OF_ALL_ROWS, HostStep, Options, WITHIN_BLOCK,
 };
 use crate::mapping::q4nx::token;
-use millrace_model::graph::{Node, Op, ValueId};
+use millrace_graph::{Node, Op, ValueId};
 use millrace_plan::offload;
 
 /// Nodes that become one program.

@@ -4,7 +4,7 @@
 use super::kernel::{Arg, Kernel, Kernels};
 use super::{Feature, Phase, WeightLayout};
 use crate::mapping::joined::{GEMM_PARTS, GEMV_PARTS, MAX_PARTS, shape};
-use millrace_model::graph::{Linear, Node, Op, WeightId};
+use millrace_graph::{Linear, Node, Op, WeightId};
 
 impl Kernels<'_> {
     /// One kernel for a projection and those that follow it and read the same input, if tilings are

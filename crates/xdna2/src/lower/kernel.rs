@@ -5,7 +5,7 @@ use super::{
     TableRows, WeightLayout, check, tiling,
 };
 use crate::mapping::{self, Mapping, Named, Shape, Tiling};
-use millrace_model::graph::{
+use millrace_graph::{
     Activation, Glu, Graph, Linear, Node, Op, RmsNorm, RopeId, RotateHeads, ValueId, WeightId,
 };
 use millrace_xdna2_machine::program::{Op as CoreOp, Program};

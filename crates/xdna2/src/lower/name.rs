@@ -4,7 +4,7 @@ use super::assemble::is_norm;
 use super::group::Group;
 use super::kernel::{Arg, Kernel, Kernels};
 use super::{CachePart, Phase};
-use millrace_model::graph::{self, Node, Op, ValueId, WeightId};
+use millrace_graph::{self as graph, Node, Op, ValueId, WeightId};
 
 /// A launch in a program's name.
 #[derive(Clone, Copy, PartialEq, Eq)]

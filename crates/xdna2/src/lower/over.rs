@@ -4,7 +4,7 @@ use super::attention::shape;
 use super::{Feature, Features, Reach};
 use crate::mapping::prompt_attention::{self, tile_kv};
 use crate::mapping::{self, Shape, flow_kv, flow_qkv};
-use millrace_model::graph::Attention;
+use millrace_graph::Attention;
 use millrace_xdna2_machine::Machine;
 
 /// The mapping for a token, or where that for many takes no such heads.

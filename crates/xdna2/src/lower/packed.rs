@@ -6,7 +6,7 @@ use super::{Feature, Features, Phase, WeightLayout};
 use crate::mapping::joined::{GEMM_PARTS, GEMV_PARTS, MAX_PARTS, shape};
 use crate::mapping::{Shape, q4nx};
 use crate::predict::Timer;
-use millrace_model::graph::{Node, WeightId};
+use millrace_graph::{Node, WeightId};
 use millrace_plan::WeightArrangement;
 
 /// Rows that a packed head's come in multiples of: a pair of row blocks for each column of the array.

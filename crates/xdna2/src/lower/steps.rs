@@ -36,7 +36,7 @@ impl<'a> Assembly<'a> {
                 steps: Vec::new(),
                 placement: Vec::new(),
                 single_row: match kernels.is_single_row() {
-                    true => millrace_model::graph::single_row(kernels.graph),
+                    true => millrace_graph::single_row(kernels.graph),
                     false => Vec::new(),
                 },
             },

@@ -13,7 +13,7 @@ use super::kernel::{Built, DIM_MAX, Kernels};
 use super::{Features, Options, PassKind, Phase, PlannedProgram};
 use crate::mapping::joined::{GEMM_PARTS, shape as joined};
 use crate::mapping::{Named, Shape, prompt_attention};
-use millrace_model::graph::Graph;
+use millrace_graph::Graph;
 use millrace_npu::Role;
 use millrace_plan::{
     Annex, MAX_TOKENS, PlannedLaunch, TowerMatrix, TowerPlan, TowerProgram, TowerShape, TowerSlot,

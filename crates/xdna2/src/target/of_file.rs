@@ -1,7 +1,7 @@
 //! The mode that a file's weights decide.
 
 use super::modes::{FAST, INT4};
-use millrace_model::graph::{Graph, Linear, Op, WeightId};
+use millrace_graph::{Graph, Linear, Op, WeightId};
 use millrace_plan::ModeChoice;
 use millrace_quant::DType;
 

@@ -8,8 +8,8 @@ use crate::lower::{
 };
 use crate::mapping::{self, q4nx};
 use crate::predict::{HostKind, Prices, facts};
+use millrace_graph::{Attention, Graph, Op};
 use millrace_kernels::Cpu;
-use millrace_model::graph::{Attention, Graph, Op};
 use millrace_npu::{Container, Device, DeviceError};
 use millrace_plan::predict::MachineFacts;
 use millrace_plan::units::bytes;
@@ -427,7 +427,7 @@ mod tests {
 
     /// A graph that attends once, with two heads of 64 on one of keys.
     fn one_layer() -> Graph {
-        use millrace_model::graph::{Node, Value, ValueId};
+        use millrace_graph::{Node, Value, ValueId};
         let mut graph = Graph::default();
         let value = |width| Value { width };
         graph.values = vec![value(128), value(64), value(64), value(128)];

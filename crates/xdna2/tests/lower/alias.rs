@@ -2,7 +2,7 @@
 //! crosses in a pass of Llama-3.2-1B.
 
 use crate::{MODES, graph, llama_1b};
-use millrace_model::graph::{Add, Graph, Node, Op, Value, ValueId, WeightId};
+use millrace_graph::{Add, Graph, Node, Op, Value, ValueId, WeightId};
 use millrace_npu::{Container, Element, Role, Slot};
 use millrace_plan::Annex;
 use millrace_xdna2::lower::{

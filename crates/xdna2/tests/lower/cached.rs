@@ -2,7 +2,7 @@
 
 use crate::{graph, graph_from, llama_1b, program};
 use millrace_format::Source;
-use millrace_model::graph::{Graph, Op};
+use millrace_graph::{Graph, Op};
 use millrace_xdna2::lower::{
     self, AttentionOn, Binding, CachePart, Feature, Features, HostStep, Mode, Options, Place, Plan,
     Step, attention_times, cache_rows, key_bucket,

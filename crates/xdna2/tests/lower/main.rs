@@ -12,8 +12,8 @@ mod tower;
 mod vocab;
 
 use millrace_format::{Checkpoint, Source};
+use millrace_graph::{Graph, Linear, Op, ValueId, WeightId};
 use millrace_model::Model;
-use millrace_model::graph::{Graph, Linear, Op, ValueId, WeightId};
 use millrace_model::recipe::Recipe;
 use millrace_model::synth::ModelGeometry;
 use millrace_xdna2::lower::{

@@ -1,7 +1,7 @@
 //! Plans whose weights stay in blocks of 4 bits.
 
 use crate::{decode, graph, on_host, prefill};
-use millrace_model::graph::Graph;
+use millrace_graph::Graph;
 use millrace_npu::Role;
 use millrace_xdna2::lower::{
     self, AttentionOn, Binding, Feature, Features, Mode, Options, Plan, WeightLayout, program_of,

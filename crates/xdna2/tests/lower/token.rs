@@ -1,7 +1,7 @@
 //! A token whose attention is on the cores of its projections: few programs, and when it is not.
 
 use crate::{graph, llama_1b};
-use millrace_model::graph::{Graph, Op, RmsNorm};
+use millrace_graph::{Graph, Op, RmsNorm};
 use millrace_npu::Role;
 use millrace_xdna2::lower::{
     self, AttentionOn, Binding, Feature, Features, HEAD_BESIDE_LAYERS, HostStep, Mode, Options,

@@ -1,7 +1,7 @@
 //! The head over vocabularies of every size: parts of equal length, each with something in it.
 
 use crate::{MODES, graph};
-use millrace_model::graph::{Graph, Linear, Op};
+use millrace_graph::{Graph, Linear, Op};
 use millrace_xdna2::lower::{self, Binding, Mode, Options, Plan, WeightLayout};
 use millrace_xdna2_machine::{Machine, verify};
 

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use millrace_format::Source;
+use millrace_graph::Graph;
 use millrace_model::Model;
-use millrace_model::graph::Graph;
 use millrace_model::recipe::Recipe;
 use millrace_model::synth::ModelGeometry;
 use millrace_npu::trace::check_chrome;

@@ -3,7 +3,7 @@
 use super::PlanCase;
 use crate::exit::CommandResult;
 use crate::output::{Out, count};
-use millrace_model::graph::WeightId;
+use millrace_graph::WeightId;
 use millrace_plan::Binding;
 use millrace_quant::DType;
 use serde_json::{Value, json};

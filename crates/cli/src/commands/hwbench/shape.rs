@@ -4,8 +4,8 @@ use super::HwbenchArgs;
 use crate::exit::{CommandFailure, CommandResult};
 use crate::model_arg::ModelArgs;
 use crate::output::Ui;
+use millrace_graph::{Linear, Op};
 use millrace_model::Model;
-use millrace_model::graph::{Linear, Op};
 use millrace_quant::DType;
 
 /// Gate and up projections of Llama 3.2 1B.

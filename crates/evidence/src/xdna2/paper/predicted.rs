@@ -2,8 +2,8 @@
 
 use super::rows::{MODE, Series, What};
 use millrace_format::Source;
+use millrace_graph::{Graph, Node, Op};
 use millrace_model::Model;
-use millrace_model::graph::{Graph, Node, Op};
 use millrace_model::recipe::Recipe;
 use millrace_model::synth::ModelGeometry;
 use millrace_plan::predict::{self, ModelPart, PassCost, PredictError, PriceError, Work};

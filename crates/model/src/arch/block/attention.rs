@@ -3,8 +3,8 @@
 use super::norm;
 use crate::Error;
 use crate::builder::GraphBuilder;
-use crate::graph::{Attention, ValueId};
 use crate::names::WeightRole;
+use millrace_graph::{Attention, ValueId};
 
 /// Queries, keys and values of a token, heads side by side.
 #[derive(Clone, Copy)]

@@ -2,8 +2,8 @@
 
 use crate::Error;
 use crate::builder::GraphBuilder;
-use crate::graph::{Glu, ValueId};
 use crate::names::WeightRole;
+use millrace_graph::{Glu, ValueId};
 
 /// A gated one: `down · (act(gate · x) · (up · x))`.
 pub(in crate::arch) fn gated(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<ValueId, Error> {

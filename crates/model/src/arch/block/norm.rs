@@ -2,8 +2,8 @@
 
 use crate::Error;
 use crate::builder::GraphBuilder;
-use crate::graph::{RmsNorm, ValueId};
 use crate::names::WeightRole;
+use millrace_graph::{RmsNorm, ValueId};
 
 /// RMSNorm of the stream.
 pub(crate) fn stream(

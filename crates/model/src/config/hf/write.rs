@@ -6,7 +6,7 @@ use super::HfWindows;
 use crate::Error;
 use crate::arch::{self, Family};
 use crate::config::{Biases, ModelConfig, RopeConfig, RopeScaling};
-use crate::graph::Activation;
+use millrace_graph::Activation;
 
 /// Writes the `config.json` of a causal language model, as transformers 5 spells it.
 ///

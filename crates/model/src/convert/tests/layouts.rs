@@ -4,7 +4,7 @@ use millrace_format::{PlainType, TensorType, safetensors};
 use millrace_quant::DType;
 
 use super::*;
-use crate::graph::{Embed, Linear, Op, RopeStyle};
+use millrace_graph::{Embed, Linear, Op, RopeStyle};
 
 fn model_of(checkpoint: &Checkpoint) -> crate::Model {
     crate::Model::from_checkpoint(checkpoint).unwrap()

@@ -2,7 +2,7 @@
 
 use super::{Exact, LAMBDA, Operation, U, V, f};
 use crate::reference::blocks::{BLOCK, HALF_STEP};
-use millrace_model::graph;
+use millrace_graph as graph;
 
 /// Causal attention over keys of the same tokens, or over a cache.
 ///

@@ -3,8 +3,8 @@
 use super::ForwardPass;
 use crate::reference::{narrow, rotation};
 use bytemuck::cast_slice;
+use millrace_graph::WeightId;
 use millrace_kernels::matmul::WeightMatrix;
-use millrace_model::graph::WeightId;
 use millrace_plan::{Narrowed, PackedWeight, Quantised};
 use millrace_quant::{self as quant, DType};
 use millrace_runtime::Error;
