@@ -32,37 +32,16 @@ import torch
 import transformers
 from safetensors.numpy import save_file
 
+from goldens import Fixture, common, rope
+from goldens import attention, dense, experts
+
 # Standard deviations, relative to 1/sqrt(inputs) for matrices. Large enough that logits spread over
 # several units and attention is far from uniform: a wrong mask, scale or rotation must show.
-GAIN = {"q_proj": 2.0, "k_proj": 2.0, "lm_head": 3.0}
+GAIN = {"q_proj": 2.0, "k_proj": 2.0, "lm_head": 3.0, "mlp.gate.": 3.0, "router": 3.0}
 EMBED_STD = 0.4
 NORM_STD = 0.25
 BIAS_STD = 0.5
-
-
-def common(**sizes):
-    """Arguments all families share, with sizes that no lane width divides."""
-    out = dict(
-        vocab_size=263,
-        hidden_size=72,
-        intermediate_size=104,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=1,
-        head_dim=64,
-        max_position_embeddings=512,
-        rms_norm_eps=1e-5,
-        tie_word_embeddings=False,
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=None,
-    )
-    out.update(sizes)
-    return out
-
-
-def rope(theta=10000.0, kind="default", **more):
-    return {"rope_type": kind, "rope_theta": theta, **more}
+CHOICE_STD = 0.1
 
 
 LLAMA3 = dict(
@@ -92,12 +71,6 @@ def v4_gemma(config, pattern):
     out["torch_dtype"] = "float32"
     out["transformers_version"] = "4.51.3"
     return out
-
-
-class Fixture:
-    def __init__(self, family, n_tokens, config, v4=None, gguf=False, multimodal=False):
-        self.family, self.n_tokens, self.config = family, n_tokens, config
-        self.v4, self.gguf, self.multimodal = v4, gguf, multimodal
 
 
 FIXTURES = {
@@ -283,7 +256,14 @@ FIXTURES = {
 }
 
 
+for more in (experts, dense, attention):
+    FIXTURES.update(more.FIXTURES)
+
+
 def make_config(fixture):
+    if fixture.config_class:
+        arguments = {k: v for k, v in fixture.config.items() if v is not None}
+        return getattr(transformers, fixture.config_class)(**arguments)
     classes = {
         "llama": transformers.LlamaConfig,
         "mistral": transformers.MistralConfig,
@@ -317,6 +297,8 @@ def make_model(fixture, config):
         )
     else:
         model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+        # The plain loop over experts: the others do not compute in float64.
+        model.config._experts_implementation = "eager"
     return model.to(torch.float32).eval()
 
 
@@ -338,9 +320,17 @@ def fill(model, fixture_name, unit_norms):
                 values = values * EMBED_STD
             else:
                 gain = next((g for part, g in GAIN.items() if part in name), 1.0)
-                values = values * gain / np.sqrt(np.prod(parameter.shape[1:]))
+                # Matrices of experts are stacked: a sum is as long as the last dimension.
+                n_terms = parameter.shape[-1] if parameter.ndim == 3 else np.prod(parameter.shape[1:])
+                values = values * gain / np.sqrt(n_terms)
             values = values.astype(np.float16).astype(np.float32)
             parameter.copy_(torch.from_numpy(values))
+        # What transformers keeps as a buffer, though it is learned.
+        for name, buffer in model.named_buffers():
+            if "e_score_correction_bias" in name or "moe_statics" in name:
+                values = generator(fixture_name, name).standard_normal(tuple(buffer.shape))
+                values = (values * CHOICE_STD).astype(np.float16).astype(np.float32)
+                buffer.copy_(torch.from_numpy(values))
 
 
 def text_model(model):
@@ -438,10 +428,28 @@ def byte_symbols():
     return [symbols[byte] for byte in range(256)]
 
 
+class Lenient:
+    """An enumeration in which an unknown name is itself."""
+
+    def __init__(self, table):
+        self.table = table if not isinstance(table, Lenient) else table.table
+
+    def __getattr__(self, name):
+        return getattr(self.table, name, name)
+
+    def __iter__(self):
+        return iter(self.table)
+
+
 def convert(folder, vocab_size, llama_cpp):
     """Runs llama.cpp's converter, with a byte-level vocabulary in place of a tokenizer."""
     sys.path[:0] = [str(llama_cpp), str(llama_cpp / "gguf-py")]
     import gguf
+    for table in ("MODEL_ARCH", "MODEL_TENSOR", "VisionProjectorType"):
+        # The package may lag behind the converter, which names all it knows while it is imported.
+        setattr(gguf, table, Lenient(getattr(gguf, table)))
+    if not hasattr(gguf, "LazyChunkedTensor"):
+        gguf.LazyChunkedTensor = type("LazyChunkedTensor", (), {})
     from conversion import get_model_class
 
     tokens = byte_symbols() + ["<|end|>"]

@@ -3,6 +3,7 @@
 use crate::Op;
 use millrace_quant::DType;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// Index of a value (an activation) in [`Graph::values`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -23,11 +24,74 @@ pub struct Value {
     pub width: usize,
 }
 
+/// Where the numbers of a weight are in a checkpoint.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum WeightSource {
+    /// The tensor of the weight's name, all of it.
+    #[default]
+    Whole,
+    /// Neighbouring rows of every matrix of that tensor, as where queries, keys and values are one.
+    Rows {
+        /// The first of them.
+        first: usize,
+        /// Rows that a matrix of the tensor has.
+        n_rows: usize,
+    },
+    /// A tensor for each expert, by name, in their order.
+    Experts(Vec<String>),
+    /// Computed from tensors when the checkpoint is loaded.
+    Derived(Derivation),
+}
+
+/// How a weight is computed from tensors. Its numbers keep the tensor's format, but for those that say another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Derivation {
+    /// Rows `first, first + step, ...` of each matrix of the tensor of that name.
+    EveryRow {
+        /// The first row.
+        first: usize,
+        /// Rows from one to the next.
+        step: usize,
+        /// Rows that a matrix of the tensor has.
+        n_rows: usize,
+    },
+    /// Each matrix `[k, n]` of the tensor turned to `[n, k]`, of the rows `first..first + n` of the turned one.
+    /// A format of blocks becomes bf16.
+    Transposed {
+        /// The first row of the turned matrix.
+        first: usize,
+        /// Rows of the turned matrix.
+        n_rows: usize,
+        /// Rows from one that is taken to the next.
+        step: usize,
+    },
+    /// Of each of `n_experts` heads, whose rows stand one after the other in the tensor, `k` rows from `first` on
+    /// turned to columns. A format of blocks becomes bf16.
+    TransposedHeads {
+        /// The first row of a head.
+        first: usize,
+        /// Rows that a head has in the tensor.
+        n_rows: usize,
+    },
+    /// Blocks of MXFP4 whose nibbles and scales are two tensors, as transformers stores them: this name's
+    /// `_blocks` and `_scales`; of every matrix the rows `first, first + step, ...`.
+    Mxfp4Parts {
+        /// The first row.
+        first: usize,
+        /// Rows from one to the next.
+        step: usize,
+        /// Rows that a matrix of the tensors has.
+        n_rows: usize,
+    },
+}
+
 /// A weight that the graph reads, checked against the checkpoint when the graph is built.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Weight {
-    /// The tensor's name in the checkpoint.
+    /// The tensor's name in the checkpoint; of several tensors, what they have in common.
     pub name: String,
+    /// What of it, or of which others.
+    pub source: WeightSource,
     /// Matrices stacked in it, one an expert: `[n_experts, n, k]`; 1 for a plain weight.
     pub n_experts: usize,
     /// Rows (outputs) of a matrix; 1 for a vector.
@@ -39,6 +103,18 @@ pub struct Weight {
 }
 
 impl Weight {
+    /// Names of the tensors that it is of.
+    pub fn tensors(&self) -> Vec<Cow<'_, str>> {
+        match &self.source {
+            WeightSource::Experts(names) => names.iter().map(|name| name.as_str().into()).collect(),
+            WeightSource::Derived(Derivation::Mxfp4Parts { .. }) => {
+                let part = |part: &str| Cow::Owned(format!("{}_{part}", self.name));
+                vec![part("blocks"), part("scales")]
+            }
+            _ => vec![self.name.as_str().into()],
+        }
+    }
+
     /// Its elements, all experts together.
     pub fn n_elems(&self) -> u64 {
         self.n_experts as u64 * self.n as u64 * self.k as u64

@@ -33,12 +33,14 @@ pub use check::{Error, Shapes, WIDTH_MAX, check};
 pub use cost::{Depth, OpCost};
 pub use definition::Sequence;
 pub use graph::{
-    Graph, Node, Rope, RopeId, RopeStyle, Value, ValueId, Weight, WeightId, last_readers,
-    single_row,
+    Derivation, Graph, Node, Rope, RopeId, RopeStyle, Value, ValueId, Weight, WeightId,
+    WeightSource, last_readers, single_row,
 };
 pub use memory::{KvShape, SequenceMemory, StateShape};
 pub use op::{
-    Activation, Add, Attention, Companion, Embed, Extension, Glu, Linear, Op, Operation, RmsNorm,
-    RotateHeads, WeightKind, WeightUse,
+    Activate, Activation, Add, Attention, CombineExperts, Companion, ConcatHeads, EXPERTS_MAX,
+    Embed, ExpertLinear, Extension, Gating, Glu, GluClamp, HeadLinear, LayerNorm, Linear, Op,
+    Operation, RmsNorm, RotateHeads, Route, RouteGroups, Scale, ScaleByGate, Softcap, Temperature,
+    WeightKind, WeightUse, choice_weights, chosen_experts,
 };
 pub use reference::{Keys, Real, TokenContext, WeightValues, exact};

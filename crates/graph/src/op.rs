@@ -1,22 +1,44 @@
 //! The table of ops, and what generic code asks of each.
 
+mod activate;
 mod add;
 mod attention;
+mod combine_experts;
+mod concat_heads;
 mod embed;
+mod expert_linear;
 mod extension;
 mod glu;
+mod head_linear;
+mod layer_norm;
 mod linear;
 mod rms_norm;
 mod rope;
+mod route;
+mod scale;
+mod scale_by_gate;
+mod softcap;
+mod temperature;
 
+pub use activate::Activate;
 pub use add::Add;
 pub use attention::Attention;
+pub use combine_experts::CombineExperts;
+pub use concat_heads::ConcatHeads;
 pub use embed::Embed;
+pub use expert_linear::ExpertLinear;
 pub use extension::Extension;
-pub use glu::{Activation, Glu};
+pub use glu::{Activation, Glu, GluClamp};
+pub use head_linear::HeadLinear;
+pub use layer_norm::LayerNorm;
 pub use linear::Linear;
 pub use rms_norm::RmsNorm;
 pub use rope::RotateHeads;
+pub use route::{EXPERTS_MAX, Gating, Route, RouteGroups, choice_weights, chosen_experts};
+pub use scale::Scale;
+pub use scale_by_gate::ScaleByGate;
+pub use softcap::Softcap;
+pub use temperature::Temperature;
 
 use crate::check::Shapes;
 use crate::{Depth, Graph, OpCost, SequenceMemory, TokenContext, WeightId};
@@ -169,6 +191,28 @@ ops! {
     Glu(Glu),
     /// A sum.
     Add(Add),
+    /// An activation without a gate.
+    Activate(Activate),
+    /// A product with a number.
+    Scale(Scale),
+    /// A soft bound.
+    Softcap(Softcap),
+    /// A factor that grows with the position.
+    Temperature(Temperature),
+    /// A product with the sigmoid of one number a token.
+    ScaleByGate(ScaleByGate),
+    /// Norm over groups of elements, by mean and variance.
+    LayerNorm(LayerNorm),
+    /// A choice of experts.
+    Route(Route),
+    /// Products with the matrices of the chosen experts.
+    ExpertLinear(ExpertLinear),
+    /// The weighted sum of what the chosen experts give.
+    CombineExperts(CombineExperts),
+    /// Products of heads, each with a matrix of its own.
+    HeadLinear(HeadLinear),
+    /// Heads of two values, side by side.
+    ConcatHeads(ConcatHeads),
     /// An op that is defined outside of this crate.
     Extension(Extension),
 }

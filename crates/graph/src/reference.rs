@@ -27,11 +27,20 @@ pub trait Real:
     /// The nearest element.
     fn from_f64(x: f64) -> Self;
 
+    /// The same number in f64.
+    fn to_f64(self) -> f64;
+
     /// `e` to this power.
     fn exp(self) -> Self;
 
     /// The larger; the other where one is not a number.
     fn max(self, other: Self) -> Self;
+
+    /// The error function.
+    fn erf(self) -> Self;
+
+    /// The natural logarithm.
+    fn ln(self) -> Self;
 
     /// Sine and cosine.
     fn sin_cos(self) -> (Self, Self);
@@ -60,12 +69,24 @@ macro_rules! real {
                 x as $real
             }
 
+            fn to_f64(self) -> f64 {
+                f64::from(self)
+            }
+
             fn exp(self) -> $real {
                 self.exp()
             }
 
             fn max(self, other: $real) -> $real {
                 self.max(other)
+            }
+
+            fn erf(self) -> $real {
+                erf(f64::from(self)) as $real
+            }
+
+            fn ln(self) -> $real {
+                self.ln()
             }
 
             fn sin_cos(self) -> ($real, $real) {
@@ -93,6 +114,30 @@ macro_rules! real {
 }
 real!(f32, row);
 real!(f64, row_f64);
+
+/// The error function, within 1e-15 where `|x| < 3`: its series, and beyond the continued fraction of `erfc`
+/// (Abramowitz and Stegun 1964, 7.1.5 and 7.1.14).
+fn erf(x: f64) -> f64 {
+    let a = x.abs();
+    let magnitude = if a < 3.0 {
+        let (mut term, mut sum) = (a, a);
+        for n in 1..200 {
+            term *= -a * a / f64::from(n);
+            let part = term / f64::from(2 * n + 1);
+            sum += part;
+            if part.abs() < 1e-17 * sum.abs() {
+                break;
+            }
+        }
+        sum * std::f64::consts::FRAC_2_SQRT_PI
+    } else {
+        let fraction = (1..=60)
+            .rev()
+            .fold(0.0, |f, n| f64::from(n) / 2.0 / (a + f));
+        1.0 - (-a * a).exp() / (a + fraction) / std::f64::consts::PI.sqrt()
+    };
+    magnitude.copysign(x)
+}
 
 /// Rounds nothing.
 pub fn exact<R>(x: R) -> R {

@@ -14,7 +14,7 @@ mod tests;
 
 pub use embed::embed;
 pub use layer_norm::layer_norm;
-pub use rope::{RopeTable, rope};
+pub use rope::{RopeTable, rope, rope_from};
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) use body::Rotation;
@@ -143,6 +143,15 @@ pub fn add(cpu: &Cpu, acc: &mut [f32], x: &[f32]) {
 pub fn scale(cpu: &Cpu, x: &mut [f32], factor: f32) {
     let rows = ElementwiseKernels::for_level(cpu.level());
     split(cpu, x, 1, &|_, x| rows.scale(x, factor));
+}
+
+/// Soft bound: `x = cap · tanh(x / cap)`.
+pub fn softcap(cpu: &Cpu, x: &mut [f32], cap: f32) {
+    split(cpu, x, 1, &|_, x| {
+        for x in x {
+            *x = cap * (*x / cap).tanh();
+        }
+    });
 }
 
 /// The sum of `e^(x - max)`, in f64, on the calling thread; within 3e-14 of exact.

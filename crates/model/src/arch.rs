@@ -10,16 +10,19 @@ mod gemma3;
 mod llama;
 mod mistral;
 mod qwen2;
+mod qwen2moe;
 mod qwen3;
+mod qwen3moe;
 
 pub(crate) use block::norm;
 
 use crate::Error;
 use crate::builder::GraphBuilder;
-use crate::config::hf::{HfDefaults, HfWindows};
-use crate::config::{Biases, ModelConfig};
-use crate::names::{HfNorms, WeightRole};
-use millrace_graph::{Activation, RopeStyle};
+use crate::config::gguf::Keys as GgufKeys;
+use crate::config::hf::{ConfigObject, HfDefaults, HfExperts, HfWindows};
+use crate::config::{Biases, ExpertConfig, ModelConfig};
+use crate::names::{HfNames, HfNorms, WeightRole};
+use millrace_graph::{Activation, Gating, GluClamp, RopeStyle};
 
 /// Where a checkpoint's weights follow whose conventions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,6 +47,16 @@ pub struct Conventions {
     pub norm_offset: f32,
     /// Whether the embedding table already contains the factor [`ModelConfig::embed_scale`].
     pub embed_prescaled: bool,
+}
+
+/// How a family chooses experts, where its files leave it unsaid.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ExpertDefaults {
+    pub(crate) gating: Gating,
+    /// With `Some(eps)`, weights are divided by their sum plus `eps`.
+    pub(crate) normalized: Option<f32>,
+    /// Experts of a group whose sum is its score.
+    pub(crate) group_best: usize,
 }
 
 /// One row of the table.
@@ -82,6 +95,28 @@ pub struct Family {
     /// Size at which GGUF readers take `d_model / n_heads` for the attention scale, not the head
     /// size: the key is not in the file, llama.cpp goes by the number of layers.
     pub(crate) gguf_scale_by_width_at_layers: Option<usize>,
+    /// Names of its own in Hugging Face files.
+    pub(crate) hf_names: &'static [(WeightRole, &'static str)],
+    /// Its words for experts in `config.json`; `None` where the class has none.
+    pub(crate) hf_experts: Option<HfExperts>,
+    /// How experts are chosen where its files leave it unsaid.
+    pub(crate) experts: ExpertDefaults,
+    /// Whether its class knows layers whose heads do not rotate.
+    pub(crate) hf_unrotated: bool,
+    /// Whether its norms take mean and variance.
+    pub(crate) layer_norms: bool,
+    /// What the class adds under the norms' root, where the configuration says nothing.
+    pub(crate) hf_norm_eps: f32,
+    /// Bounds of its gated activation.
+    pub(crate) glu_clamp: Option<GluClamp>,
+    /// Roles that its checkpoints have beside, or in place of, those that every family has.
+    pub(crate) own_roles: &'static [WeightRole],
+    /// What its GGUF files say in words of their own, or leave unsaid.
+    pub(crate) gguf: fn(&GgufKeys<'_>, &mut ModelConfig) -> Result<(), Error>,
+    /// What its `config.json` says in words of its own.
+    pub(crate) hf: fn(&ConfigObject<'_>, &mut ModelConfig) -> Result<(), Error>,
+    /// Writes those words.
+    pub(crate) write_hf: fn(&ModelConfig, &mut serde_json::Value),
     /// Builds its graph, weights asked for in the order in which llama.cpp's converter writes those of a block.
     pub(crate) build: fn(&mut GraphBuilder<'_>) -> Result<(), Error>,
 }
@@ -91,6 +126,8 @@ static FAMILIES: &[&Family] = &[
     &mistral::FAMILY,
     &qwen2::FAMILY,
     &qwen3::FAMILY,
+    &qwen3moe::FAMILY,
+    &qwen2moe::FAMILY,
     &gemma3::FAMILY,
     #[cfg(test)]
     &dummy::FAMILY,
@@ -168,8 +205,31 @@ impl Family {
         },
         gguf_window_pattern: None,
         gguf_scale_by_width_at_layers: None,
+        hf_names: &[],
+        hf_experts: None,
+        experts: ExpertDefaults {
+            gating: Gating::Softmax,
+            normalized: Some(0.0),
+            group_best: 2,
+        },
+        hf_unrotated: false,
+        layer_norms: false,
+        hf_norm_eps: 1e-6,
+        glu_clamp: None,
+        own_roles: &[],
+        gguf: |_, _| Ok(()),
+        hf: |_, _| Ok(()),
+        write_hf: |_, _| {},
         build: llama::build,
     };
+
+    /// How its Hugging Face files name modules.
+    pub fn hf_names(&self) -> HfNames {
+        HfNames {
+            norms: self.hf_norms,
+            own: self.hf_names,
+        }
+    }
 
     /// How weights stored in `layout` are to be read.
     pub fn conventions(&self, layout: WeightConvention) -> Conventions {
@@ -194,6 +254,26 @@ impl Family {
             WeightRole::AttnQ if self.permuted_in_gguf => Some(config.n_heads),
             WeightRole::AttnK if self.permuted_in_gguf => Some(config.n_kv_heads),
             _ => None,
+        }
+    }
+
+    /// Experts of these sizes (how many, how many a token uses, their width), chosen as the family does.
+    pub(crate) fn expert_config(&self, [n_experts, n_used, d_ff]: [usize; 3]) -> ExpertConfig {
+        ExpertConfig {
+            n_experts,
+            n_used,
+            d_ff,
+            gating: self.experts.gating,
+            normalized: self.experts.normalized,
+            scale: 1.0,
+            groups: None,
+            choice_bias: self.hf_experts.is_some_and(|keys| keys.choice_bias),
+            shared_d_ff: 0,
+            shared_gate: false,
+            n_dense_layers: 0,
+            every: 1,
+            dense_layers: Vec::new(),
+            biases: self.hf_experts.is_some_and(|keys| keys.biases),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Builds a graph step by step, checking every weight against the checkpoint as it is named.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -7,11 +8,12 @@ use crate::Error;
 use crate::arch::{self, Conventions, Family, WeightConvention, norm};
 use crate::catalog::Catalog;
 use crate::config::ModelConfig;
+use crate::derive;
 use crate::names::{TensorName, WeightRole};
 use crate::warnings;
 use millrace_graph::{
-    Add, Embed, Graph, Linear, Node, Op, Rope, RopeId, RotateHeads, Value, ValueId, Weight,
-    WeightId,
+    Add, Embed, Graph, Linear, Node, Op, Rope, RopeId, RotateHeads, Scale, Softcap, Value, ValueId,
+    Weight, WeightId, WeightSource,
 };
 use millrace_quant::DType;
 
@@ -142,25 +144,57 @@ impl<'a> GraphBuilder<'a> {
     }
 
     fn weight(&mut self, name: TensorName, shape: &[usize]) -> Result<WeightId, Error> {
+        self.weight_from(name, name, shape, WeightSource::Whole)
+    }
+
+    /// The weight that is known as `name` and of this shape, some rows of the matrices of another one.
+    pub(crate) fn rows_of(
+        &mut self,
+        (name, shape): (TensorName, &[usize]),
+        fused: (TensorName, usize),
+        first: usize,
+    ) -> Result<WeightId, Error> {
+        let (fused, n_rows) = fused;
+        self.weight_from(name, fused, shape, WeightSource::Rows { first, n_rows })
+    }
+
+    /// The weight that is known as `name`, from a tensor.
+    pub(crate) fn weight_from(
+        &mut self,
+        name: TensorName,
+        tensor: TensorName,
+        shape: &[usize],
+        source: WeightSource,
+    ) -> Result<WeightId, Error> {
         if let Some(&id) = self.weights.get(&name) {
             return Ok(id);
         }
-        let spelled = self.spell(name);
-        let dtype = match &mut self.tensors {
-            Tensors::Checkpoint(catalog) => catalog.check(&spelled, shape)?,
-            Tensors::Any(asked) => {
-                asked.push((name, shape.to_vec()));
-                DType::F32
-            }
+        let (n_experts, n, k) = match *shape {
+            [n_experts, n, k] => (n_experts, n, k),
+            [n, k] => (1, n, k),
+            _ => (1, 1, shape[0]),
         };
-        let (n, k) = match *shape {
-            [n, k] => (n, k),
-            _ => (1, shape[0]),
+        // What the tensor as a whole is.
+        let mut stored = shape.to_vec();
+        if let WeightSource::Rows { n_rows, .. } = source {
+            let rows = stored.len().saturating_sub(2);
+            stored[rows] = n_rows;
+        }
+        let spelled = self.spell(tensor);
+        let (source, dtype) = match &mut self.tensors {
+            Tensors::Checkpoint(catalog) => locate(catalog, &spelled, &stored, source)?,
+            Tensors::Any(asked) => {
+                if !asked.iter().any(|(known, _)| *known == tensor) {
+                    asked.push((tensor, stored));
+                }
+                (source, DType::F32)
+            }
         };
         let id = WeightId(self.graph.weights.len());
         self.graph.weights.push(Weight {
-            n_experts: 1,
+            n_experts,
             name: spelled,
+            source,
             n,
             k,
             dtype,
@@ -174,11 +208,55 @@ impl<'a> GraphBuilder<'a> {
         self.weight(self.name(role), &[n_elems])
     }
 
+    /// The bias beside the weight of this role, of this shape.
+    pub(crate) fn bias(&mut self, role: WeightRole, shape: &[usize]) -> Result<WeightId, Error> {
+        self.weight(self.name(role).bias(), shape)
+    }
+
+    /// A matrix of this role for each expert: `[n_experts, n, k]`.
+    pub(crate) fn experts(
+        &mut self,
+        role: WeightRole,
+        shape: [usize; 3],
+    ) -> Result<WeightId, Error> {
+        self.weight(self.name(role), &shape)
+    }
+
+    /// The name of this role here.
+    pub(crate) fn name_of(&self, role: WeightRole) -> TensorName {
+        self.name(role)
+    }
+
+    /// The family whose graph this is.
+    pub(crate) fn family(&self) -> &'static Family {
+        self.family
+    }
+
+    /// Dimensions of the tensor of this name; `None` where there is none.
+    pub(crate) fn rank_of(&self, name: TensorName) -> Option<usize> {
+        match &self.tensors {
+            Tensors::Checkpoint(catalog) => catalog.shape(&self.spell(name)).map(<[usize]>::len),
+            Tensors::Any(_) => None,
+        }
+    }
+
+    /// Whether the checkpoint has this weight, which not all of its family have.
+    pub(crate) fn has_own(&self, name: TensorName) -> bool {
+        match &self.tensors {
+            Tensors::Checkpoint(catalog) => {
+                let spelled = self.spell(name);
+                catalog.has(&spelled) || catalog.has(&spelled.replacen("{}", "0", 1))
+            }
+            Tensors::Any(_) => self.family.own_roles.contains(&name.role),
+        }
+    }
+
     fn spell(&self, name: TensorName) -> String {
         match self.tensors {
             Tensors::Checkpoint(catalog) if catalog.layout() != WeightConvention::Gguf => {
-                let hf = name.hf(catalog.hf_prefix(), self.family.hf_norms);
-                hf.expect("families use only roles that their own naming table has")
+                let hf = name.hf(catalog.hf_prefix(), self.family.hf_names());
+                // A role that these files have no name for is one that they lack.
+                hf.unwrap_or_else(|| name.gguf())
             }
             _ => name.gguf(),
         }
@@ -240,26 +318,66 @@ impl<'a> GraphBuilder<'a> {
         Ok(self.push(label, Op::Linear(Linear { weight, bias }), vec![x], n))
     }
 
-    /// Rotates the heads of x as layer `layer` does.
+    /// As [`linear`](GraphBuilder::linear), of weights that stand in the graph already.
+    pub(crate) fn product(
+        &mut self,
+        label: &'static str,
+        (weight, bias): (WeightId, Option<WeightId>),
+        x: ValueId,
+    ) -> ValueId {
+        let n = self.graph.weights[weight.0].n;
+        self.push(label, Op::Linear(Linear { weight, bias }), vec![x], n)
+    }
+
+    /// Rotates the heads of x as layer `layer` does; leaves them where it does not.
     pub(crate) fn rope(&mut self, label: &'static str, layer: usize, x: ValueId) -> ValueId {
-        let head_dim = self.config.head_dim;
+        if !self.config.rotates(layer) {
+            return x;
+        }
+        self.rotate(label, layer, (self.config.head_dim, 0), x)
+    }
+
+    /// Rotates heads of `head_dim` elements from the element `first` on, as layer `layer` does.
+    pub(crate) fn rotate(
+        &mut self,
+        label: &'static str,
+        layer: usize,
+        (head_dim, first): (usize, usize),
+        x: ValueId,
+    ) -> ValueId {
+        let n_rot = self.config.n_rot;
+        let config = self.config.rope_of(layer);
         let rope = Rope {
             style: self.conventions.rope_style,
-            n_rot: head_dim,
-            inv_freq: self.config.rope_of(layer).inv_freq(head_dim),
-            attention_factor: 1.0,
+            n_rot,
+            inv_freq: config.inv_freq(n_rot),
+            attention_factor: config.attention_factor(),
         };
         let known = self.graph.ropes.iter().position(|other| *other == rope);
-        let id = RopeId(known.unwrap_or_else(|| {
+        let rope = RopeId(known.unwrap_or_else(|| {
             self.graph.ropes.push(rope);
             self.graph.ropes.len() - 1
         }));
-        self.push(
-            label,
-            Op::Rope(RotateHeads { rope: id, head_dim }),
-            vec![x],
-            self.width(x),
-        )
+        let op = RotateHeads {
+            rope,
+            head_dim,
+            first,
+        };
+        self.push(label, op.into(), vec![x], self.width(x))
+    }
+
+    /// What a half of a block adds to the stream `x`.
+    pub(crate) fn residual(&mut self, label: &'static str, x: ValueId, out: ValueId) -> ValueId {
+        let out = self.scale("residual_scale", self.config.residual_scale, out);
+        self.add(label, x, out)
+    }
+
+    /// `factor · x`; x itself where the factor is 1.
+    pub(crate) fn scale(&mut self, label: &'static str, factor: f32, x: ValueId) -> ValueId {
+        match factor == 1.0 {
+            true => x,
+            false => self.push(label, Scale { factor }.into(), vec![x], self.width(x)),
+        }
     }
 
     /// `a + b`.
@@ -279,7 +397,17 @@ impl<'a> GraphBuilder<'a> {
             false => WeightRole::Output,
         };
         let vocab_size = self.config.vocab_size;
-        let logits = self.linear("lm_head", role, (vocab_size, false), normed)?;
+        let scaled = self.scale("logit_scale", self.config.logit_scale, normed);
+        let biased = self.has_own(TensorName::global(role).bias());
+        let mut logits = self.linear("lm_head", role, (vocab_size, biased), scaled)?;
+        if let Some(cap) = self.config.logit_softcap {
+            logits = self.push(
+                "logit_softcap",
+                Softcap { cap }.into(),
+                vec![logits],
+                vocab_size,
+            );
+        }
         self.graph.head_input = Some(normed);
         self.graph.logits = Some(logits);
         Ok(())
@@ -293,15 +421,15 @@ impl<'a> GraphBuilder<'a> {
         let Tensors::Checkpoint(catalog) = self.tensors else {
             return Ok(self.graph);
         };
-        let used: std::collections::HashSet<&str> = self
+        let used: std::collections::HashSet<Cow<'_, str>> = self
             .graph
             .weights
             .iter()
-            .map(|weight| weight.name.as_str())
+            .flat_map(Weight::tensors)
             .collect();
         let mut unknown: Vec<&str> = catalog
             .names()
-            .filter(|name| !used.contains(name) && is_of_a_block(catalog, name))
+            .filter(|name| !used.contains(*name) && is_of_a_block(catalog, name))
             .collect();
         unknown.sort_unstable();
         match unknown.first() {
@@ -313,6 +441,38 @@ impl<'a> GraphBuilder<'a> {
             }),
         }
     }
+}
+
+/// A weight's format, and where it is: where each expert has a tensor of its own, their names.
+fn locate(
+    catalog: &Catalog<'_>,
+    name: &str,
+    shape: &[usize],
+    source: WeightSource,
+) -> Result<(WeightSource, DType), Error> {
+    if let WeightSource::Derived(derivation) = &source {
+        let dtype = derive::check(catalog, name, derivation, shape)?;
+        return Ok((source, dtype));
+    }
+    let (&[n_experts, n, k], true) = (shape, name.contains("{}")) else {
+        return Ok((source, catalog.check(name, shape)?));
+    };
+    let names = (0..n_experts).map(|expert| name.replacen("{}", &expert.to_string(), 1));
+    let names: Vec<String> = names.collect();
+    let mut dtype = DType::F32;
+    for (expert, name) in names.iter().enumerate() {
+        let found = catalog.check(name, &[n, k])?;
+        if expert > 0 && found != dtype {
+            return Err(Error::TensorType {
+                file: catalog.file().into(),
+                tensor: name.clone(),
+                found: found.name().into(),
+                expected: format!("{}, as of the experts before", dtype.name()),
+            });
+        }
+        dtype = found;
+    }
+    Ok((WeightSource::Experts(names), dtype))
 }
 
 /// Whether a tensor is a parameter of one of the text model's blocks. Tensors elsewhere do not

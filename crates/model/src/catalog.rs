@@ -73,6 +73,10 @@ impl<'a> Catalog<'a> {
         self.by_name.get(name).map(|info| info.shape.as_slice())
     }
 
+    pub(crate) fn info(&self, name: &str) -> Option<&'a TensorInfo> {
+        self.by_name.get(name).copied()
+    }
+
     pub(crate) fn names(&self) -> impl Iterator<Item = &'a str> {
         self.by_name.keys().copied()
     }

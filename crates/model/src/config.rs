@@ -3,12 +3,17 @@
 //! [`gguf`] and [`hf`] read and write the two spellings; [`ModelConfig::validate`] is the gate both
 //! pass, so everything built on a configuration may rely on what it checks.
 
+mod experts;
 pub mod gguf;
 pub mod hf;
+mod latent;
 mod rope;
 
+pub use experts::ExpertConfig;
+pub use latent::LatentConfig;
+
 use crate::Error;
-use millrace_graph::Activation;
+use millrace_graph::{Activation, Temperature};
 
 /// RoPE of one kind of layer.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,12 +101,30 @@ pub struct ModelConfig {
     pub activation: Activation,
     /// Which projections have biases.
     pub biases: Biases,
+    /// Elements of a head that RoPE rotates, from the first on.
+    pub n_rot: usize,
+    /// Layers whose heads do not rotate, by number.
+    pub unrotated_layers: Vec<usize>,
+    /// Factor on what a half of a block adds to the stream, 1 otherwise.
+    pub residual_scale: f32,
+    /// Factor on the logits, 1 otherwise.
+    pub logit_scale: f32,
+    /// Soft bound of attention scores.
+    pub attention_softcap: Option<f32>,
+    /// Soft bound of logits.
+    pub logit_softcap: Option<f32>,
+    /// Factor on queries that grows with the position.
+    pub temperature: Option<Temperature>,
+    /// Experts, in models that have them.
+    pub experts: Option<ExpertConfig>,
+    /// Attention over a latent, in models that have it; sizes of heads are then its own.
+    pub latent: Option<LatentConfig>,
 }
 
 /// Largest sizes accepted: far above any model, low enough that no product of two overflows and no
 /// list of them exhausts memory before a tensor is looked at.
 pub(crate) const MAX_LAYERS: usize = 4096;
-const MAX_WIDTH: usize = 1 << 22;
+pub(crate) const MAX_WIDTH: usize = 1 << 22;
 const MAX_HEAD_DIM: usize = 4096;
 const MAX_VOCAB: usize = 1 << 26;
 const MAX_CONTEXT: usize = 1 << 31;
@@ -131,6 +154,16 @@ impl ModelConfig {
         }
     }
 
+    /// Whether heads of `layer` rotate.
+    pub fn rotates(&self, layer: usize) -> bool {
+        !self.unrotated_layers.contains(&layer)
+    }
+
+    /// The experts of `layer`, if it has them.
+    pub fn experts_of(&self, layer: usize) -> Option<&ExpertConfig> {
+        self.experts.as_ref().filter(|experts| experts.has(layer))
+    }
+
     /// Refuses sizes that are zero, absurd or do not fit each other.
     ///
     /// # Errors
@@ -153,11 +186,12 @@ impl ModelConfig {
                 expected,
             );
         }
-        if !self.head_dim.is_multiple_of(2) {
+        if !self.n_rot.is_multiple_of(2) || self.n_rot > self.head_dim {
+            let expected = format!("even, and at most the head size {}", self.head_dim);
             return bad(
-                "head size",
-                self.head_dim.to_string(),
-                "even, for RoPE".into(),
+                "elements that RoPE rotates",
+                self.n_rot.to_string(),
+                expected,
             );
         }
         if self.layer_windowed.len() != self.n_layers {
@@ -182,6 +216,13 @@ impl ModelConfig {
             ("RMSNorm epsilon", self.norm_eps),
             ("attention scale", self.attention_scale),
             ("embedding scale", self.embed_scale),
+            ("residual scale", self.residual_scale),
+            ("logit scale", self.logit_scale),
+            (
+                "softcap of attention",
+                self.attention_softcap.unwrap_or(1.0),
+            ),
+            ("softcap of logits", self.logit_softcap.unwrap_or(1.0)),
         ];
         for (key, value) in positive {
             if !(value.is_finite() && value > 0.0) {
@@ -189,7 +230,13 @@ impl ModelConfig {
             }
         }
         for rope in std::iter::once(&self.rope).chain(&self.rope_local) {
-            rope.validate(file, self.head_dim)?;
+            rope.validate(file, self.n_rot)?;
+        }
+        if let Some(experts) = &self.experts {
+            experts.validate(file)?;
+        }
+        if let Some(latent) = &self.latent {
+            latent.validate(file)?;
         }
         Ok(())
     }

@@ -13,14 +13,14 @@ use crate::names::{TensorName, WeightRole};
 
 /// The names of the embeddings and of the head, as the catalog's layout spells them.
 pub(crate) fn names(config: &ModelConfig, catalog: &Catalog<'_>) -> [String; 2] {
-    let norms = arch::by_name(config.family).hf_norms;
+    let names = arch::by_name(config.family).hf_names();
     [WeightRole::TokenEmbedding, WeightRole::Output].map(|role| {
         let name = TensorName::global(role);
         match catalog.layout() {
             WeightConvention::Gguf => name.gguf(),
             // Both roles have Hugging Face names in every family.
             WeightConvention::HuggingFace | WeightConvention::Q4nx => {
-                name.hf(catalog.hf_prefix(), norms).unwrap_or_default()
+                name.hf(catalog.hf_prefix(), names).unwrap_or_default()
             }
         }
     })

@@ -11,6 +11,7 @@ mod builder;
 mod catalog;
 pub mod config;
 pub mod convert;
+pub mod derive;
 mod error;
 mod head;
 mod kind;

@@ -1,7 +1,7 @@
 //! What each weight is for, and its name in GGUF and in Hugging Face files.
 //!
 //! A [`TensorName`] says which weight is meant; [`TensorName::gguf`] and [`TensorName::hf`] spell
-//! it, and the two `parse` functions read it back. The roles and the GGUF spellings are ggml's; the
+//! it, and [`TensorName::parse_gguf`] reads one back. The roles and the GGUF spellings are ggml's; the
 //! Hugging Face ones follow the module names of transformers' `*ForCausalLM` classes, where one
 //! module name means different things in different families (see [`HfNorms`]).
 
@@ -12,8 +12,12 @@ use std::fmt;
 pub enum WeightRole {
     /// `[vocab, d_model]`: the embedding table.
     TokenEmbedding,
-    /// `[head_dim/2]`: divisors of the RoPE frequencies (GGUF only).
+    /// `[n_rot/2]`: divisors of the RoPE frequencies (GGUF only).
     RopeFactors,
+    /// `[n_rot/2]`: divisors of the RoPE frequencies in long contexts (GGUF only).
+    RopeFactorsLong,
+    /// `[n_rot/2]`: divisors of the RoPE frequencies in short contexts (GGUF only).
+    RopeFactorsShort,
     /// `[d_model]`: norm before attention.
     AttnNorm,
     /// `[n_heads·head_dim, d_model]`: query projection.
@@ -22,10 +26,34 @@ pub enum WeightRole {
     AttnK,
     /// `[n_kv_heads·head_dim, d_model]`: value projection.
     AttnV,
-    /// `[head_dim]`: norm of each query head.
+    /// `[(n_heads + 2·n_kv_heads)·head_dim, d_model]`: the three projections in one.
+    AttnQkv,
+    /// `[head_dim]`, or as many as all heads have: norm of queries.
     AttnQNorm,
-    /// `[head_dim]`: norm of each key head.
+    /// `[head_dim]`, or as many as all heads have: norm of keys.
     AttnKNorm,
+    /// `[n_heads]`: a score of each head that takes part in softmax and has no value.
+    AttnSinks,
+    /// `[n_heads·head_dim, d_model]`: gate of the attention's output.
+    AttnGate,
+    /// `[n_heads·head_dim]`: norm of the attention's output, before its projection.
+    AttnSubNorm,
+    /// `[q_rank, d_model]`: queries of latent attention, down.
+    AttnQA,
+    /// `[q_rank]`: norm between the two.
+    AttnQANorm,
+    /// `[n_heads·(nope + rope), q_rank]`: queries of latent attention, up.
+    AttnQB,
+    /// `[kv_rank + rope, d_model]`: keys and values of latent attention, down, and the rotated part of keys.
+    AttnKvA,
+    /// `[kv_rank]`: norm of the latent.
+    AttnKvANorm,
+    /// `[n_heads·(nope + v), kv_rank]`: keys and values of each head from the latent.
+    AttnKvB,
+    /// `[n_heads, kv_rank, nope]`: queries of each head to the latent's space.
+    AttnKB,
+    /// `[n_heads, v, kv_rank]`: values of each head from the latent.
+    AttnVB,
     /// `[d_model, n_heads·head_dim]`: projection of the attention's output.
     AttnOutput,
     /// `[d_model]`: norm after attention, before the residual addition.
@@ -36,8 +64,32 @@ pub enum WeightRole {
     FfnGate,
     /// `[d_ff, d_model]`: up projection of the feed-forward.
     FfnUp,
+    /// `[2·d_ff, d_model]`: gate and up projection in one, the gate first.
+    FfnGateUp,
+    /// `[d_ff]`: norm of the gated activation, before the down projection.
+    FfnSubNorm,
     /// `[d_model, d_ff]`: down projection of the feed-forward.
     FfnDown,
+    /// `[n_experts, d_model]`: scores of experts.
+    Router,
+    /// `[n_experts]`: added to scores for the choice alone.
+    RouterBias,
+    /// `[n_experts, d_ff, d_model]`: gates of experts.
+    ExpertsGate,
+    /// `[n_experts, d_ff, d_model]`: up projections of experts.
+    ExpertsUp,
+    /// `[n_experts, 2·d_ff, d_model]`: gates and up projections of experts in one, the gate first.
+    ExpertsGateUp,
+    /// `[n_experts, d_model, d_ff]`: down projections of experts.
+    ExpertsDown,
+    /// `[1, d_model]`: gate of the shared expert as a whole.
+    SharedRouter,
+    /// `[shared_d_ff, d_model]`: gate of the shared expert's activation.
+    SharedGate,
+    /// `[shared_d_ff, d_model]`: up projection of the shared expert.
+    SharedUp,
+    /// `[d_model, shared_d_ff]`: down projection of the shared expert.
+    SharedDown,
     /// `[d_model]`: norm after the feed-forward, before the residual addition.
     FfnPostNorm,
     /// `[d_model]`: norm before the head.
@@ -57,8 +109,24 @@ impl WeightRole {
         use WeightRole::*;
         matches!(
             self,
-            AttnNorm | AttnQNorm | AttnKNorm | AttnPostNorm | FfnNorm | FfnPostNorm | OutputNorm
+            AttnNorm
+                | AttnQNorm
+                | AttnKNorm
+                | AttnPostNorm
+                | AttnSubNorm
+                | AttnQANorm
+                | AttnKvANorm
+                | FfnNorm
+                | FfnPostNorm
+                | FfnSubNorm
+                | OutputNorm
         )
+    }
+
+    /// Whether it is a matrix for each of a layer's experts.
+    pub fn is_of_experts(self) -> bool {
+        use WeightRole::*;
+        matches!(self, ExpertsGate | ExpertsUp | ExpertsGateUp | ExpertsDown)
     }
 }
 
@@ -101,6 +169,23 @@ pub enum HfNorms {
     PreAndPost,
 }
 
+/// How a family's Hugging Face files name modules.
+#[derive(Clone, Copy, Debug)]
+pub struct HfNames {
+    /// What the shared names of norms mean.
+    pub norms: HfNorms,
+    /// Names of its own. `{}` stands for an expert's number; a name that ends with `!` has no `.weight` behind it.
+    pub own: &'static [(WeightRole, &'static str)],
+}
+
+impl HfNames {
+    fn of(&self, role: WeightRole) -> Option<&'static str> {
+        let own = self.own.iter().find(|(known, _)| *known == role);
+        own.map(|(_, name)| *name)
+            .or(row(role).hf[self.norms as usize])
+    }
+}
+
 struct NameRow {
     role: WeightRole,
     per_layer: bool,
@@ -128,69 +213,56 @@ const fn both(name: &'static str) -> [Option<&'static str>; 2] {
 }
 
 /// One row a role, in the order of the enum. Sources: ggml's `gguf-py` constants, transformers'
-/// `modeling_llama.py` and `modeling_gemma3.py`.
-const TABLE: [NameRow; 17] = [
-    row_of(
-        WeightRole::TokenEmbedding,
-        false,
-        "token_embd",
-        both("embed_tokens"),
-    ),
-    row_of(WeightRole::RopeFactors, false, "rope_freqs", [None, None]),
-    row_of(
-        WeightRole::AttnNorm,
-        true,
-        "attn_norm",
-        both("input_layernorm"),
-    ),
-    row_of(WeightRole::AttnQ, true, "attn_q", both("self_attn.q_proj")),
-    row_of(WeightRole::AttnK, true, "attn_k", both("self_attn.k_proj")),
-    row_of(WeightRole::AttnV, true, "attn_v", both("self_attn.v_proj")),
-    row_of(
-        WeightRole::AttnQNorm,
-        true,
-        "attn_q_norm",
-        both("self_attn.q_norm"),
-    ),
-    row_of(
-        WeightRole::AttnKNorm,
-        true,
-        "attn_k_norm",
-        both("self_attn.k_norm"),
-    ),
-    row_of(
-        WeightRole::AttnOutput,
-        true,
-        "attn_output",
-        both("self_attn.o_proj"),
-    ),
-    row_of(
-        WeightRole::AttnPostNorm,
-        true,
-        "post_attention_norm",
-        [None, Some("post_attention_layernorm")],
-    ),
-    row_of(
-        WeightRole::FfnNorm,
-        true,
-        "ffn_norm",
-        [
-            Some("post_attention_layernorm"),
-            Some("pre_feedforward_layernorm"),
-        ],
-    ),
-    row_of(WeightRole::FfnGate, true, "ffn_gate", both("mlp.gate_proj")),
-    row_of(WeightRole::FfnUp, true, "ffn_up", both("mlp.up_proj")),
-    row_of(WeightRole::FfnDown, true, "ffn_down", both("mlp.down_proj")),
-    row_of(
-        WeightRole::FfnPostNorm,
-        true,
-        "post_ffw_norm",
-        [None, Some("post_feedforward_layernorm")],
-    ),
-    row_of(WeightRole::OutputNorm, false, "output_norm", both("norm")),
-    row_of(WeightRole::Output, false, "output", both("lm_head")),
-];
+/// `modeling_llama.py`, `modeling_gemma3.py`, `modeling_qwen3_moe.py` and `modeling_deepseek_v3.py`.
+#[rustfmt::skip]
+const TABLE: [NameRow; 43] = {
+    use WeightRole as R;
+    [
+        row_of(R::TokenEmbedding, false, "token_embd", both("embed_tokens")),
+        row_of(R::RopeFactors, false, "rope_freqs", [None, None]),
+        row_of(R::RopeFactorsLong, false, "rope_factors_long", [None, None]),
+        row_of(R::RopeFactorsShort, false, "rope_factors_short", [None, None]),
+        row_of(R::AttnNorm, true, "attn_norm", both("input_layernorm")),
+        row_of(R::AttnQ, true, "attn_q", both("self_attn.q_proj")),
+        row_of(R::AttnK, true, "attn_k", both("self_attn.k_proj")),
+        row_of(R::AttnV, true, "attn_v", both("self_attn.v_proj")),
+        row_of(R::AttnQkv, true, "attn_qkv", both("self_attn.qkv_proj")),
+        row_of(R::AttnQNorm, true, "attn_q_norm", both("self_attn.q_norm")),
+        row_of(R::AttnKNorm, true, "attn_k_norm", both("self_attn.k_norm")),
+        row_of(R::AttnSinks, true, "attn_sinks", both("self_attn.sinks!")),
+        row_of(R::AttnGate, true, "attn_gate", [None, None]),
+        row_of(R::AttnSubNorm, true, "attn_sub_norm", both("self_attn.attn_sub_norm")),
+        row_of(R::AttnQA, true, "attn_q_a", both("self_attn.q_a_proj")),
+        row_of(R::AttnQANorm, true, "attn_q_a_norm", both("self_attn.q_a_layernorm")),
+        row_of(R::AttnQB, true, "attn_q_b", both("self_attn.q_b_proj")),
+        row_of(R::AttnKvA, true, "attn_kv_a_mqa", both("self_attn.kv_a_proj_with_mqa")),
+        row_of(R::AttnKvANorm, true, "attn_kv_a_norm", both("self_attn.kv_a_layernorm")),
+        row_of(R::AttnKvB, true, "attn_kv_b", both("self_attn.kv_b_proj")),
+        row_of(R::AttnKB, true, "attn_k_b", [None, None]),
+        row_of(R::AttnVB, true, "attn_v_b", [None, None]),
+        row_of(R::AttnOutput, true, "attn_output", both("self_attn.o_proj")),
+        row_of(R::AttnPostNorm, true, "post_attention_norm", [None, Some("post_attention_layernorm")]),
+        row_of(R::FfnNorm, true, "ffn_norm", [Some("post_attention_layernorm"), Some("pre_feedforward_layernorm")]),
+        row_of(R::FfnGate, true, "ffn_gate", both("mlp.gate_proj")),
+        row_of(R::FfnUp, true, "ffn_up", both("mlp.up_proj")),
+        row_of(R::FfnGateUp, true, "ffn_up", both("mlp.gate_up_proj")),
+        row_of(R::FfnSubNorm, true, "ffn_sub_norm", both("mlp.ffn_sub_norm")),
+        row_of(R::FfnDown, true, "ffn_down", both("mlp.down_proj")),
+        row_of(R::Router, true, "ffn_gate_inp", both("mlp.gate")),
+        row_of(R::RouterBias, true, "exp_probs_b", both("mlp.gate.e_score_correction_bias!")),
+        row_of(R::ExpertsGate, true, "ffn_gate_exps", both("mlp.experts.{}.gate_proj")),
+        row_of(R::ExpertsUp, true, "ffn_up_exps", both("mlp.experts.{}.up_proj")),
+        row_of(R::ExpertsGateUp, true, "ffn_gate_up_exps", both("mlp.experts.gate_up_proj!")),
+        row_of(R::ExpertsDown, true, "ffn_down_exps", both("mlp.experts.{}.down_proj")),
+        row_of(R::SharedRouter, true, "ffn_gate_inp_shexp", both("mlp.shared_expert_gate")),
+        row_of(R::SharedGate, true, "ffn_gate_shexp", both("mlp.shared_expert.gate_proj")),
+        row_of(R::SharedUp, true, "ffn_up_shexp", both("mlp.shared_expert.up_proj")),
+        row_of(R::SharedDown, true, "ffn_down_shexp", both("mlp.shared_expert.down_proj")),
+        row_of(R::FfnPostNorm, true, "post_ffw_norm", [None, Some("post_feedforward_layernorm")]),
+        row_of(R::OutputNorm, false, "output_norm", both("norm")),
+        row_of(R::Output, false, "output", both("lm_head")),
+    ]
+};
 
 fn row(role: WeightRole) -> &'static NameRow {
     &TABLE[role as usize]
@@ -224,6 +296,11 @@ impl TensorName {
         }
     }
 
+    /// What is added to scores of experts for their choice: its files call it a bias, of no weight.
+    pub fn router_bias(layer: usize) -> TensorName {
+        TensorName::block(layer, WeightRole::RouterBias).bias()
+    }
+
     /// The bias that goes with this weight.
     pub fn bias(self) -> TensorName {
         TensorName {
@@ -242,10 +319,19 @@ impl TensorName {
     }
 
     /// The name in Hugging Face files with one of [`HF_PREFIXES`]:
-    /// `model.layers.3.self_attn.q_proj.weight`. `None` if these files have no such tensor.
-    pub fn hf(&self, prefix: &str, norms: HfNorms) -> Option<String> {
-        let (name, suffix) = (row(self.role).hf[norms as usize]?, self.part.suffix());
+    /// `model.layers.3.self_attn.q_proj.weight`. `None` if these files have no such tensor. Where each expert has
+    /// a tensor, `{}` stands for its number.
+    pub fn hf(&self, prefix: &str, names: HfNames) -> Option<String> {
+        let (name, suffix) = (names.of(self.role)?, self.part.suffix());
         Some(match (self.layer, self.role) {
+            (Some(layer), _) if name.ends_with('!') => {
+                let name = name.trim_end_matches('!');
+                let bias = match self.part {
+                    ParameterKind::Bias if self.role != WeightRole::RouterBias => "_bias",
+                    _ => "",
+                };
+                format!("{prefix}layers.{layer}.{name}{bias}")
+            }
             (Some(layer), _) => format!("{prefix}layers.{layer}.{name}.{suffix}"),
             // The head belongs to the causal model that wraps the text model.
             (None, WeightRole::Output) => {
@@ -274,33 +360,6 @@ impl TensorName {
             role: row.role,
             part,
         })
-    }
-
-    /// Reads a Hugging Face name with any of [`HF_PREFIXES`]; `None` if it is not one of this table.
-    pub fn parse_hf(name: &str, norms: HfNorms) -> Option<TensorName> {
-        let (stem, part) = split_part(name)?;
-        HF_PREFIXES
-            .iter()
-            .filter_map(|prefix| stem.strip_prefix(prefix))
-            .chain(stem.strip_prefix("language_model."))
-            .find_map(|stem| {
-                let (layer, stem) = match stem.strip_prefix("layers.") {
-                    Some(rest) => {
-                        let (layer, stem) = rest.split_once('.')?;
-                        (Some(parse_layer(layer)?), stem)
-                    }
-                    None => (None, stem),
-                };
-                let row = TABLE
-                    .iter()
-                    .find(|row| row.hf[norms as usize] == Some(stem))?;
-                let fits = row.per_layer == layer.is_some();
-                fits.then_some(TensorName {
-                    layer,
-                    role: row.role,
-                    part,
-                })
-            })
     }
 }
 

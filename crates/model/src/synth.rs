@@ -384,7 +384,7 @@ fn plan(
         true => vision::TEXT_PREFIX,
         false => HF_PREFIXES[0],
     };
-    let norms = arch::by_name(config.family).hf_norms;
+    let names = arch::by_name(config.family).hf_names();
     let planned = |name: TensorName| {
         let shape = config.shape_of(name);
         let dtype = match layout {
@@ -395,7 +395,7 @@ fn plan(
         let spelled = match layout {
             WeightConvention::Gguf => name.gguf(),
             WeightConvention::HuggingFace | WeightConvention::Q4nx => name
-                .hf(prefix, norms)
+                .hf(prefix, names)
                 .expect("the list for this layout has only names it can spell"),
         };
         let tensor_type = TensorType::Weights(dtype);

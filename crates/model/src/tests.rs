@@ -114,11 +114,11 @@ fn complete(config: &ModelConfig, source: Source) -> Vec<TensorInfo> {
         Source::Gguf => WeightConvention::Gguf,
         Source::HuggingFace => WeightConvention::HuggingFace,
     };
-    let norms = crate::arch::by_name(config.family).hf_norms;
+    let names = crate::arch::by_name(config.family).hf_names();
     let info = |name: TensorName| TensorInfo {
         name: match layout {
             WeightConvention::Gguf => name.gguf(),
-            _ => name.hf("model.", norms).unwrap(),
+            _ => name.hf("model.", names).unwrap(),
         },
         tensor_type: TensorType::Weights(DType::F32),
         shape: config.shape_of(name),

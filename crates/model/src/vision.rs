@@ -200,6 +200,7 @@ impl<'a> Finder<'a> {
         };
         Ok(Weight {
             n_experts: 1,
+            source: millrace_graph::WeightSource::Whole,
             name: spelled,
             n,
             k,

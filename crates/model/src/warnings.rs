@@ -1,8 +1,10 @@
 //! What of a checkpoint the model leaves aside or overrules, in sentences for the user.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use millrace_format::{Checkpoint, Source};
+use millrace_graph::Weight;
 
 use crate::arch::{self, WeightConvention};
 use crate::catalog::Catalog;
@@ -45,11 +47,11 @@ fn overruled_flag(checkpoint: &Checkpoint, model: &Model, catalog: &Catalog<'_>)
 }
 
 fn unused(checkpoint: &Checkpoint, model: &Model, catalog: &Catalog<'_>) -> Option<String> {
-    let used: HashSet<&str> = model
+    let used: HashSet<Cow<'_, str>> = model
         .graph
         .weights
         .iter()
-        .map(|weight| weight.name.as_str())
+        .flat_map(Weight::tensors)
         .collect();
     let [_, head] = head::names(&model.config, catalog);
     let is_needless = |name: &str| {
@@ -59,7 +61,7 @@ fn unused(checkpoint: &Checkpoint, model: &Model, catalog: &Catalog<'_>) -> Opti
         .tensors()
         .iter()
         .map(|info| info.name.as_str())
-        .filter(|name| !used.contains(name) && !is_needless(name))
+        .filter(|name| !used.contains(*name) && !is_needless(name))
         .collect();
     if names.is_empty() {
         return None;

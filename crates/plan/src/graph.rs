@@ -32,7 +32,7 @@ pub fn half_split(graph: &Graph) -> Result<HashMap<usize, usize>, LowerError> {
     let producer = |value| graph.nodes.iter().position(|n| n.output == value);
     let mut found = HashMap::new();
     for (number, node) in graph.nodes.iter().enumerate() {
-        let Op::Rope(RotateHeads { rope, head_dim }) = node.op else {
+        let Op::Rope(RotateHeads { rope, head_dim, .. }) = node.op else {
             continue;
         };
         if graph.ropes[rope.0].style == RopeStyle::HalfSplit {

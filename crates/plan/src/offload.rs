@@ -118,7 +118,12 @@ pub fn products_and_attention(
                 let more = Vec::new();
                 taken.map(|taken| Share::Group(Group { taken, more }))
             }
-            Op::Attention(attention) => attend(op, attention).map(Share::Attended),
+            Op::Attention(attention) if attention.is_plain() => {
+                attend(op, attention).map(Share::Attended)
+            }
+            Op::Attention(_) => Err(Reason(
+                "the host's softmax between products has no sinks and no soft bound".to_owned(),
+            )),
             _ => Err(Reason("the device takes products of matrices".to_owned())),
         }
     })

@@ -6,6 +6,7 @@
 //! both. [`memory`] is for ops that read what a sequence keeps.
 
 mod attend;
+mod experts;
 mod memory;
 mod ops;
 mod pass;

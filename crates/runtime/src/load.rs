@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use millrace_format::hf::Files;
 use millrace_format::{Checkpoint, gguf};
-use millrace_graph::{Graph, WeightId};
+use millrace_graph::{Graph, WeightId, WeightSource};
 use millrace_model::Model;
+use millrace_model::derive::derive;
 use millrace_text::{ChatTemplate, GgufVocab, Tokenizer};
 use serde_json::{Value, json};
 
@@ -18,6 +19,8 @@ use crate::execute::PlanError;
 pub struct LoadedModel {
     checkpoint: Checkpoint,
     model: Model,
+    /// Bytes of weights that no tensor holds as the graph reads them, by weight.
+    derived: Vec<Option<Vec<u8>>>,
     /// Built when first asked for: token ids alone need none.
     tokenizer: Mutex<Option<Arc<Tokenizer>>>,
 }
@@ -37,7 +40,11 @@ impl LoadedModel {
     /// An architecture this build does not run; missing or misshapen tensors.
     pub fn from_checkpoint(checkpoint: Checkpoint) -> Result<LoadedModel, Error> {
         let model = Model::from_checkpoint(&checkpoint)?;
+        let weights = model.graph.weights.iter();
+        let derived = weights.map(|weight| derive(&checkpoint, weight));
+        let derived = derived.collect::<Result<Vec<_>, _>>()?;
         Ok(LoadedModel {
+            derived,
             checkpoint,
             model,
             tokenizer: Mutex::new(None),
@@ -51,9 +58,13 @@ impl LoadedModel {
     pub fn with_graph(mut self, change: impl FnOnce(&mut Graph)) -> Result<LoadedModel, Error> {
         change(&mut self.model.graph);
         millrace_graph::check(&self.model.graph).map_err(PlanError::from)?;
-        for weight in &self.model.graph.weights {
-            let tensor = self.checkpoint.tensor(&weight.name);
-            let n_bytes = tensor.map_or(0, |tensor| tensor.bytes.len());
+        let weights = self.model.graph.weights.iter().skip(self.derived.len());
+        let derived = weights.map(|weight| derive(&self.checkpoint, weight));
+        let derived = derived.collect::<Result<Vec<_>, _>>()?;
+        self.derived.extend(derived);
+        for (id, weight) in self.model.graph.weights.iter().enumerate() {
+            let matrices = (0..weight.n_experts).map(|expert| self.find(WeightId(id), expert));
+            let n_bytes: usize = matrices.map(|found| found.map_or(0, <[u8]>::len)).sum();
             if n_bytes as u64 != weight.size_bytes() {
                 let problem = format!(
                     "{}: {n_bytes} bytes in {}, the graph reads {}",
@@ -82,19 +93,62 @@ impl LoadedModel {
         self.checkpoint.name()
     }
 
-    /// The bytes of a weight, where they lie in the file.
+    /// The bytes of a weight of one matrix or vector, where they lie in the file.
+    ///
+    /// # Panics
+    /// As [`matrix_bytes`](LoadedModel::matrix_bytes).
     pub fn weight_bytes(&self, weight: WeightId) -> &[u8] {
-        let name = &self.model.graph.weights[weight.0].name;
-        let tensor = self.checkpoint.tensor(name);
-        tensor
-            .expect("the model was built from this checkpoint's tensors")
-            .bytes
+        self.matrix_bytes(weight, 0)
+    }
+
+    /// The bytes of one matrix of a weight, where they lie in the file. `expert` counts its matrices.
+    ///
+    /// # Panics
+    /// If the weight has fewer.
+    pub fn matrix_bytes(&self, weight: WeightId, expert: usize) -> &[u8] {
+        let found = self.find(weight, expert);
+        found.expect("the model was built from this checkpoint's tensors")
+    }
+
+    fn find(&self, id: WeightId, expert: usize) -> Option<&[u8]> {
+        let weight = self.model.graph.weights.get(id.0)?;
+        let of = |rows: usize, k: usize| weight.dtype.size_bytes(rows, k);
+        let matrix_bytes = of(weight.n, weight.k)?;
+        let (bytes, at) = match &weight.source {
+            WeightSource::Experts(names) => (self.checkpoint.tensor(names.get(expert)?)?.bytes, 0),
+            WeightSource::Derived(_) => {
+                (self.derived.get(id.0)?.as_deref()?, expert * matrix_bytes)
+            }
+            WeightSource::Whole => {
+                let bytes = self.checkpoint.tensor(&weight.name)?.bytes;
+                (bytes, expert * matrix_bytes)
+            }
+            WeightSource::Rows { first, n_rows } => {
+                let tensor = self.checkpoint.tensor(&weight.name)?;
+                let at = match tensor.info.shape.len() {
+                    // Of a vector, elements.
+                    1 => of(1, *first)?,
+                    _ => of(expert * n_rows + first, weight.k)?,
+                };
+                (tensor.bytes, at)
+            }
+        };
+        bytes.get(at..at.checked_add(matrix_bytes)?)
     }
 
     /// Gives back memory that reading these bytes of a weight took; they can be read again.
-    pub(crate) fn release_weight(&self, weight: WeightId, bytes: Range<usize>) {
-        let name = &self.model.graph.weights[weight.0].name;
-        self.checkpoint.release(name, bytes);
+    pub(crate) fn release_weight(&self, id: WeightId, bytes: Range<usize>) {
+        let weight = &self.model.graph.weights[id.0];
+        let first = match &weight.source {
+            WeightSource::Whole => 0,
+            WeightSource::Rows { first, .. } => {
+                weight.dtype.size_bytes(*first, weight.k).unwrap_or(0)
+            }
+            // Of several tensors, or of none.
+            WeightSource::Experts(_) | WeightSource::Derived(_) => return,
+        };
+        let bytes = first + bytes.start..first + bytes.end;
+        self.checkpoint.release(&weight.name, bytes);
     }
 
     /// The tokenizer; built at the first call.

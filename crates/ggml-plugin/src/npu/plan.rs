@@ -43,6 +43,7 @@ impl ProductShape {
     fn graph(self) -> Graph {
         let weight = |name: &str, n| Weight {
             n_experts: 1,
+            source: millrace_graph::WeightSource::Whole,
             name: name.to_owned(),
             n,
             k: self.k,

@@ -6,6 +6,7 @@ fn graph() -> Graph {
     let weight = |name: &str, n, k| Weight {
         name: name.to_owned(),
         n_experts: 1,
+        source: WeightSource::Whole,
         n,
         k,
         dtype: DType::F32,
@@ -90,6 +91,8 @@ fn a_layer_has_one_cache() {
         head_dim: 2,
         scale: 1.0,
         window: None,
+        softcap: None,
+        sinks: None,
     };
     for output in [3, 4] {
         graph.values.push(Value { width: 4 });
@@ -122,6 +125,8 @@ fn costs_and_last_readers_follow_the_graph() {
         head_dim: 8,
         scale: 1.0,
         window: Some(4),
+        softcap: None,
+        sinks: None,
     };
     let cost = attention.cost(&graph, &depth);
     assert_eq!(cost.memory_bytes, 4.0 * 2.0 * 16.0 * 2.0);

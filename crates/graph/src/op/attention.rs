@@ -1,9 +1,10 @@
 //! Attention of one layer: causal, grouped-query, optionally windowed. Appends k and v to the layer's
 //! cache, then attends. Inputs: q, k, v.
 
-use super::{Operation, by_definition};
+use super::softcap::softcap;
+use super::{Operation, WeightKind, WeightUse, by_definition};
 use crate::check::{Shapes, fits};
-use crate::{Depth, Graph, KvShape, OpCost, Real, SequenceMemory, TokenContext};
+use crate::{Depth, Graph, KvShape, OpCost, Real, SequenceMemory, TokenContext, WeightId};
 
 /// Causal grouped-query attention.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,9 +21,18 @@ pub struct Attention {
     pub scale: f32,
     /// With `Some(w)`, a query at position `p` sees keys at positions `p-w+1 ..= p`.
     pub window: Option<usize>,
+    /// With `Some(c)`, a score `s` becomes `c · tanh(s / c)` before softmax.
+    pub softcap: Option<f32>,
+    /// `[n_heads]`: a score of each head that takes part in softmax and has no value.
+    pub sinks: Option<WeightId>,
 }
 
 impl Attention {
+    /// Whether it is scaled scores, softmax and values, and nothing else.
+    pub fn is_plain(&self) -> bool {
+        self.softcap.is_none() && self.sinks.is_none()
+    }
+
     fn kv(&self) -> KvShape {
         KvShape {
             layer: self.layer,
@@ -43,11 +53,14 @@ impl Attention {
             let at = head / group * d;
             let score = |k: &[R]| {
                 let products = q.iter().zip(&k[at..][..d]).map(|(q, k)| *q * *k);
-                (row.round)(products.sum::<R>()) * scale
+                let score = (row.round)(products.sum::<R>()) * scale;
+                self.softcap.map_or(score, |cap| softcap(score, cap))
             };
             let scores: Vec<R> = row.keys.k.chunks_exact(width).map(score).collect();
-            let max = scores.iter().copied().fold(R::NEG_INFINITY, R::max);
-            let mut sum = R::default();
+            let sink = self.sinks.map(|sinks| row.weights.vector(sinks)[head]);
+            let max = scores.iter().copied().chain(sink);
+            let max = max.fold(R::NEG_INFINITY, R::max);
+            let mut sum = sink.map_or(R::default(), |sink| (row.round)((sink - max).exp()));
             out.fill(R::default());
             for (score, v) in scores.into_iter().zip(row.keys.v.chunks_exact(width)) {
                 let p = (row.round)((score - max).exp());
@@ -70,10 +83,18 @@ impl Operation for Attention {
         3
     }
 
+    fn weights(&self) -> Vec<WeightUse> {
+        let sinks = |id| WeightUse::new(id, WeightKind::Vector);
+        self.sinks.map(sinks).into_iter().collect()
+    }
+
     fn check(&self, shapes: &Shapes<'_>) -> Result<(), String> {
         let heads = [self.n_heads, self.n_kv_heads, self.n_kv_heads];
         let widths = heads.map(|heads| heads.checked_mul(self.head_dim));
         let inputs = (0..3).all(|i| widths[i] == Some(shapes.input(i)));
+        if let Some(sinks) = self.sinks {
+            fits(shapes.weight(sinks)? == [1, 1, self.n_heads])?;
+        }
         let divides = self.n_kv_heads > 0 && self.n_heads.is_multiple_of(self.n_kv_heads);
         fits(inputs && divides && shapes.output() == shapes.input(0))
     }

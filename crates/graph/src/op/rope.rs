@@ -13,6 +13,8 @@ pub struct RotateHeads {
     pub rope: RopeId,
     /// Elements a head.
     pub head_dim: usize,
+    /// The first element of a head that rotates; those before it and behind the table's pass through.
+    pub first: usize,
 }
 
 impl RotateHeads {
@@ -31,6 +33,7 @@ impl RotateHeads {
                 RopeStyle::Interleaved => (2 * i, 2 * i + 1),
             };
             for head in out.chunks_exact_mut(self.head_dim) {
+                let head = &mut head[self.first..];
                 let (a, b) = (head[i], head[j]);
                 (head[i], head[j]) = (a * cos - b * sin, b * cos + a * sin);
             }
@@ -51,7 +54,9 @@ impl Operation for RotateHeads {
         let rope = shapes.graph().ropes.get(self.rope.0);
         let rope = rope.ok_or_else(|| format!("RoPE table {} is not there", self.rope.0))?;
         let out = shapes.output();
-        let rotates = rope.n_rot <= self.head_dim && rope.inv_freq.len() == rope.n_rot / 2;
+        let end = self.first.checked_add(rope.n_rot);
+        let inside = end.is_some_and(|end| end <= self.head_dim);
+        let rotates = inside && rope.inv_freq.len() == rope.n_rot / 2;
         let divides = self.head_dim > 0 && out.is_multiple_of(self.head_dim);
         fits(divides && shapes.input(0) == out && rotates)
     }

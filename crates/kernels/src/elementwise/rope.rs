@@ -130,10 +130,24 @@ impl RopeTable {
 /// # Panics
 /// If `x` is not whole heads in every row, or the table turns more dimensions than a head has.
 pub fn rope(cpu: &Cpu, x: &mut [f32], head_dim: usize, positions: &[u32], table: &RopeTable) {
+    rope_from(cpu, x, (head_dim, 0), positions, table);
+}
+
+/// As [`rope`], where the dimensions that turn are those from `first` on; those before it are left.
+///
+/// # Panics
+/// As [`rope`], also if the table turns dimensions beyond the head.
+pub fn rope_from(
+    cpu: &Cpu,
+    x: &mut [f32],
+    (head_dim, first): (usize, usize),
+    positions: &[u32],
+    table: &RopeTable,
+) {
+    let n_rot = table.n_rot();
     assert!(
-        table.n_rot() <= head_dim,
-        "{} of {head_dim} dimensions turn",
-        table.n_rot()
+        first.checked_add(n_rot).is_some_and(|end| end <= head_dim),
+        "{n_rot} of {head_dim} dimensions turn, from {first} on"
     );
     if positions.is_empty() {
         assert!(x.is_empty(), "rows without positions");
@@ -154,7 +168,14 @@ pub fn rope(cpu: &Cpu, x: &mut [f32], head_dim: usize, positions: &[u32], table:
         let rotation = table.rotation(positions[row] as usize, &mut spare);
         // SAFETY: rows do not overlap, and each is visited once.
         let x = unsafe { x.slice(row * row_elems..(row + 1) * row_elems) };
-        rows.rotate(table.interleaved, x, head_dim, rotation);
+        if first == 0 {
+            rows.rotate(table.interleaved, x, head_dim, rotation);
+            return;
+        }
+        for head in x.chunks_exact_mut(head_dim) {
+            let part = &mut head[first..first + n_rot];
+            rows.rotate(table.interleaved, part, n_rot, rotation);
+        }
     };
     if serial {
         (0..positions.len()).for_each(rotate);

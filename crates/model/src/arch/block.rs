@@ -1,6 +1,7 @@
 //! What blocks are built of. A family's function takes these, or [`GraphBuilder`]'s ops where it differs.
 
 pub(super) mod attention;
+pub(super) mod experts;
 pub(super) mod feed_forward;
 pub(crate) mod norm;
 

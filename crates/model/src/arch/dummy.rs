@@ -23,8 +23,8 @@ fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
         let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
         let heads = attention::project(b, normed)?;
         let attended = attention::attend(b, layer, heads)?;
-        let out = feed_forward::gated(b, normed)?;
+        let out = feed_forward::network(b, layer, normed)?;
         let both = b.add("attn_ffn", attended, out);
-        Ok(b.add("residual", x, both))
+        Ok(b.residual("residual", x, both))
     })
 }

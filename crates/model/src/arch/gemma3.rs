@@ -53,10 +53,10 @@ fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
         let heads = attention::norm_heads(b, heads)?;
         let out = attention::attend(b, layer, heads)?;
         let out = norm::stream(b, "attn_post_norm", WeightRole::AttnPostNorm, out)?;
-        let x = b.add("attn_residual", x, out);
+        let x = b.residual("attn_residual", x, out);
         let normed = norm::stream(b, "ffn_norm", WeightRole::FfnNorm, x)?;
-        let out = feed_forward::gated(b, normed)?;
+        let out = feed_forward::network(b, layer, normed)?;
         let out = norm::stream(b, "ffn_post_norm", WeightRole::FfnPostNorm, out)?;
-        Ok(b.add("ffn_residual", x, out))
+        Ok(b.residual("ffn_residual", x, out))
     })
 }

@@ -27,9 +27,9 @@ pub(super) fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
         let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
         let heads = attention::project(b, normed)?;
         let out = attention::attend(b, layer, heads)?;
-        let x = b.add("attn_residual", x, out);
+        let x = b.residual("attn_residual", x, out);
         let normed = norm::stream(b, "ffn_norm", WeightRole::FfnNorm, x)?;
-        let out = feed_forward::gated(b, normed)?;
-        Ok(b.add("ffn_residual", x, out))
+        let out = feed_forward::network(b, layer, normed)?;
+        Ok(b.residual("ffn_residual", x, out))
     })
 }

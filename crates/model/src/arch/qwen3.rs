@@ -34,15 +34,15 @@ pub(super) static FAMILY: Family = Family {
 };
 
 /// Llama's blocks with a norm of each head of queries and keys.
-fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
+pub(super) fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
     block::decoder(b, |b, layer, x| {
         let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
         let heads = attention::project(b, normed)?;
         let heads = attention::norm_heads(b, heads)?;
         let out = attention::attend(b, layer, heads)?;
-        let x = b.add("attn_residual", x, out);
+        let x = b.residual("attn_residual", x, out);
         let normed = norm::stream(b, "ffn_norm", WeightRole::FfnNorm, x)?;
-        let out = feed_forward::gated(b, normed)?;
-        Ok(b.add("ffn_residual", x, out))
+        let out = feed_forward::network(b, layer, normed)?;
+        Ok(b.residual("ffn_residual", x, out))
     })
 }

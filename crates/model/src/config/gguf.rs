@@ -5,14 +5,15 @@
 //! keys take llama.cpp's defaults.
 
 use millrace_format::gguf::{GgufArray, GgufValue, Metadata};
+use millrace_graph::{Gating, RouteGroups};
 
-use super::{Biases, ModelConfig, RopeConfig, RopeScaling};
+use super::{Biases, ExpertConfig, LatentConfig, ModelConfig, RopeConfig, RopeScaling};
 use crate::arch::{self, Family};
 use crate::names::{TensorName, WeightRole};
 use crate::{Error, catalog::Catalog};
 
 /// Metadata keys under the architecture's name.
-struct Keys<'a> {
+pub(crate) struct Keys<'a> {
     file: &'a str,
     arch: &'static str,
     metadata: &'a Metadata,
@@ -23,7 +24,7 @@ impl<'a> Keys<'a> {
         format!("{}.{key}", self.arch)
     }
 
-    fn usize(&self, key: &str) -> Result<Option<usize>, Error> {
+    pub(crate) fn usize(&self, key: &str) -> Result<Option<usize>, Error> {
         Ok(self.metadata.get_usize(&self.key(key))?)
     }
 
@@ -46,16 +47,16 @@ impl<'a> Keys<'a> {
         }
     }
 
-    fn f32(&self, key: &str) -> Result<Option<f32>, Error> {
+    pub(crate) fn f32(&self, key: &str) -> Result<Option<f32>, Error> {
         Ok(self.metadata.get_f32(&self.key(key))?)
     }
 
-    fn str(&self, key: &str) -> Result<Option<&'a str>, Error> {
+    pub(crate) fn str(&self, key: &str) -> Result<Option<&'a str>, Error> {
         Ok(self.metadata.get_str(&self.key(key))?)
     }
 
     /// A size that may be given once or once a layer; layers must agree.
-    fn uniform(&self, key: &str) -> Result<Option<usize>, Error> {
+    pub(crate) fn uniform(&self, key: &str) -> Result<Option<usize>, Error> {
         let name = self.key(key);
         if !matches!(self.metadata.get(&name), Some(GgufValue::Array(_))) {
             return self.usize(key);
@@ -69,7 +70,11 @@ impl<'a> Keys<'a> {
         }
     }
 
-    fn unsupported(&self, feature: String, supported: &str) -> Error {
+    pub(crate) fn bool(&self, key: &str) -> Result<Option<bool>, Error> {
+        Ok(self.metadata.get_bool(&self.key(key))?)
+    }
+
+    pub(crate) fn unsupported(&self, feature: String, supported: &str) -> Error {
         Error::Unsupported {
             file: self.file.into(),
             feature,
@@ -95,20 +100,32 @@ pub(crate) fn read(
     let n_layers = keys.required("block_count")?;
     let d_model = keys.required("embedding_length")?;
     let n_heads = keys.required_uniform("attention.head_count")?;
-    let head_dim = head_dim(&keys, d_model, n_heads)?;
+    let latent = latent(&keys)?;
+    let head_dim = match latent {
+        Some(latent) => latent.q_dim(),
+        None => head_dim(&keys, d_model, n_heads)?,
+    };
     let windows = windows(family, &keys, n_layers)?;
+    let experts = experts(family, &keys, catalog, n_layers)?;
     let (rope, rope_local) = ropes(family, &keys, windows.0.is_some(), factors)?;
     let mut config = ModelConfig {
         family: family.name,
         n_layers,
         d_model,
-        d_ff: keys.required_uniform("feed_forward_length")?,
+        d_ff: match (keys.uniform("feed_forward_length")?, &experts) {
+            (Some(d_ff), _) if d_ff > 0 => d_ff,
+            (_, Some(experts)) => experts.d_ff,
+            _ => keys.required_uniform("feed_forward_length")?,
+        },
         n_heads,
         n_kv_heads: keys.uniform("attention.head_count_kv")?.unwrap_or(n_heads),
         head_dim,
         vocab_size: vocab_size(catalog)?,
         context_length: keys.required("context_length")?,
-        norm_eps: keys.required_f32("attention.layer_norm_rms_epsilon")?,
+        norm_eps: match keys.f32("attention.layer_norm_epsilon")? {
+            Some(eps) if family.layer_norms => eps,
+            _ => keys.required_f32("attention.layer_norm_rms_epsilon")?,
+        },
         rope,
         rope_local,
         window: windows.0,
@@ -119,16 +136,145 @@ pub(crate) fn read(
             .any(|role| !catalog.has(&TensorName::global(*role).gguf())),
         // Set below: the default depends on the sizes above.
         attention_scale: 1.0,
-        embed_scale: family.embed_scale(d_model),
+        embed_scale: factor(&keys, "embedding_scale")?
+            .unwrap_or_else(|| family.embed_scale(d_model)),
         activation: family.activation,
         biases: biases(catalog),
+        n_rot: match latent {
+            Some(latent) => latent.rope_dim,
+            None => keys.usize("rope.dimension_count")?.unwrap_or(head_dim),
+        },
+        unrotated_layers: Vec::new(),
+        residual_scale: factor(&keys, "residual_scale")?.unwrap_or(1.0),
+        logit_scale: factor(&keys, "logit_scale")?.unwrap_or(1.0),
+        attention_softcap: factor(&keys, "attn_logit_softcapping")?,
+        logit_softcap: factor(&keys, "final_logit_softcapping")?,
+        temperature: None,
+        experts,
+        latent,
     };
     config.attention_scale = match keys.f32("attention.scale")? {
         Some(scale) => scale,
         None => family.gguf_attention_scale(&config),
     };
+    (family.gguf)(&keys, &mut config)?;
     config.validate(file)?;
     Ok(config)
+}
+
+/// A number that 0 leaves unsaid.
+fn factor(keys: &Keys<'_>, key: &str) -> Result<Option<f32>, Error> {
+    Ok(keys.f32(key)?.filter(|factor| *factor != 0.0))
+}
+
+/// Sizes of latent attention. Files of today have the two matrices of a head; older ones have them as one.
+fn latent(keys: &Keys<'_>) -> Result<Option<LatentConfig>, Error> {
+    let Some(kv_rank) = keys.usize("attention.kv_lora_rank")?.filter(|n| *n > 0) else {
+        return Ok(None);
+    };
+    let rope_dim = keys.required("rope.dimension_count")?;
+    // Since heads are absorbed, the plain keys hold the cache's sizes.
+    let key = keys.usize("attention.key_length_mla")?;
+    let value = keys.usize("attention.value_length_mla")?;
+    let size = |mla: Option<usize>, plain: &str| match mla.filter(|n| *n > 0) {
+        Some(size) => Ok(size),
+        None => keys.required(plain),
+    };
+    let q_dim = size(key, "attention.key_length")?;
+    Ok(Some(LatentConfig {
+        q_rank: keys.usize("attention.q_lora_rank")?.filter(|n| *n > 0),
+        kv_rank,
+        nope_dim: q_dim.saturating_sub(rope_dim),
+        rope_dim,
+        v_dim: size(value, "attention.value_length")?,
+    }))
+}
+
+fn experts(
+    family: &Family,
+    keys: &Keys<'_>,
+    catalog: &Catalog<'_>,
+    n_layers: usize,
+) -> Result<Option<ExpertConfig>, Error> {
+    let Some(n_experts) = keys.usize("expert_count")?.filter(|n| *n > 0) else {
+        return Ok(None);
+    };
+    let has = |name: TensorName| catalog.has(&name.gguf());
+    let layers = 0..n_layers.min(super::MAX_LAYERS);
+    // The first layer that has experts says what all have.
+    let first = layers
+        .clone()
+        .find(|layer| has(TensorName::block(*layer, WeightRole::Router)));
+    let first = first.unwrap_or(0);
+    let defaults = &family.experts;
+    let d_ff = match keys.usize("expert_feed_forward_length")?.filter(|n| *n > 0) {
+        Some(d_ff) => d_ff,
+        None => keys.required_uniform("feed_forward_length")?,
+    };
+    let n_shared = keys.usize("expert_shared_count")?.unwrap_or(0);
+    let shared_name = TensorName::block(first, WeightRole::SharedUp);
+    let shared_d_ff = match keys
+        .usize("expert_shared_feed_forward_length")?
+        .filter(|n| *n > 0)
+    {
+        Some(d_ff) => d_ff,
+        // The tensor knows where the key is absent.
+        None => match catalog.shape(&shared_name.gguf()) {
+            Some(&[d_ff, _]) => d_ff,
+            _ => n_shared.saturating_mul(d_ff),
+        },
+    };
+    let gating = match keys.usize("expert_gating_func")?.unwrap_or(0) {
+        0 => defaults.gating,
+        1 => Gating::Softmax,
+        2 => Gating::Sigmoid,
+        3 => Gating::SoftmaxChosen,
+        other => {
+            let feature = format!("`{}` = {other}", keys.key("expert_gating_func"));
+            return Err(keys.unsupported(
+                feature,
+                "1 (softmax), 2 (sigmoid), 3 (softmax of the chosen)",
+            ));
+        }
+    };
+    let normalized = match keys.bool("expert_weights_norm")? {
+        Some(true) => Some(defaults.normalized.unwrap_or(0.0)),
+        Some(false) => None,
+        None => defaults.normalized,
+    };
+    let groups = match (
+        keys.usize("expert_group_count")?,
+        keys.usize("expert_group_used_count")?,
+    ) {
+        (Some(n_groups), Some(n_used)) if n_groups > 1 => Some(RouteGroups {
+            n_groups,
+            n_used,
+            n_best: defaults.group_best,
+        }),
+        _ => None,
+    };
+    let leading = keys.usize("leading_dense_block_count")?.unwrap_or(0);
+    let is_dense = |layer: &usize| !has(TensorName::block(*layer, WeightRole::Router));
+    Ok(Some(ExpertConfig {
+        n_experts,
+        n_used: keys.required("expert_used_count")?,
+        d_ff,
+        gating,
+        normalized,
+        scale: factor(keys, "expert_weights_scale")?.unwrap_or(1.0),
+        groups,
+        choice_bias: has(TensorName::router_bias(first)),
+        shared_d_ff,
+        shared_gate: has(TensorName::block(first, WeightRole::SharedRouter)),
+        n_dense_layers: leading,
+        every: 1,
+        // Whatever the keys say, a layer without a router has none; where all lack it, the graph names it.
+        dense_layers: match layers.clone().all(|layer| is_dense(&layer)) {
+            true => Vec::new(),
+            false => layers.filter(|l| *l >= leading && is_dense(l)).collect(),
+        },
+        biases: has(TensorName::block(first, WeightRole::ExpertsDown).bias()),
+    }))
 }
 
 fn family_of(file: &str, metadata: &Metadata) -> Result<&'static Family, Error> {
@@ -147,19 +293,9 @@ fn family_of(file: &str, metadata: &Metadata) -> Result<&'static Family, Error> 
 
 /// Features that change the function a model computes and that no family here has.
 fn refuse_features(keys: &Keys<'_>) -> Result<(), Error> {
-    if let Some(n) = keys.usize("expert_count")?.filter(|n| *n > 0) {
-        let feature = format!("mixture of experts (`{}` = {n})", keys.key("expert_count"));
-        return Err(keys.unsupported(feature, "dense models"));
-    }
     let neutral = [
-        ("attn_logit_softcapping", 0.0, "logit softcapping"),
-        ("final_logit_softcapping", 0.0, "logit softcapping"),
         ("attention.clamp_kqv", 0.0, "clamped projections"),
         ("attention.max_alibi_bias", 0.0, "ALiBi"),
-        ("attention.temperature_scale", 0.0, "attention temperature"),
-        ("logit_scale", 1.0, "a logit scale"),
-        ("residual_scale", 1.0, "a residual scale"),
-        ("embedding_scale", 1.0, "an embedding scale"),
         ("rope.scaling.attn_factor", 1.0, "a RoPE attention factor"),
         ("rope.scaling.yarn_log_multiplier", 0.0, "YaRN"),
     ];
@@ -208,8 +344,6 @@ fn head_dim(keys: &Keys<'_>, d_model: usize, n_heads: usize) -> Result<usize, Er
             "attention.value_length_swa",
             "another head size in sliding layers",
         ),
-        ("rope.dimension_count", "RoPE over a part of the head"),
-        ("rope.dimension_count_swa", "RoPE over a part of the head"),
     ];
     for (key, what) in same {
         if let Some(found) = keys.usize(key)?.filter(|found| *found != head_dim) {
@@ -245,7 +379,14 @@ fn vocab_size(catalog: &Catalog<'_>) -> Result<usize, Error> {
 fn biases(catalog: &Catalog<'_>) -> Biases {
     let has = |role| catalog.has(&TensorName::block(0, role).bias().gguf());
     Biases {
-        qkv: has(WeightRole::AttnQ) || has(WeightRole::AttnK) || has(WeightRole::AttnV),
+        qkv: [
+            WeightRole::AttnQ,
+            WeightRole::AttnK,
+            WeightRole::AttnV,
+            WeightRole::AttnQkv,
+        ]
+        .into_iter()
+        .any(has),
         attn_output: has(WeightRole::AttnOutput),
         ffn: has(WeightRole::FfnGate) || has(WeightRole::FfnUp) || has(WeightRole::FfnDown),
     }
@@ -370,11 +511,12 @@ pub fn write(config: &ModelConfig) -> Result<Metadata, Error> {
     set("attention.head_count_kv", size(config.n_kv_heads));
     set("attention.key_length", size(config.head_dim));
     set("attention.value_length", size(config.head_dim));
-    set(
-        "attention.layer_norm_rms_epsilon",
-        GgufValue::F32(config.norm_eps),
-    );
-    set("rope.dimension_count", size(config.head_dim));
+    let eps = match family.layer_norms {
+        true => "attention.layer_norm_epsilon",
+        false => "attention.layer_norm_rms_epsilon",
+    };
+    set(eps, GgufValue::F32(config.norm_eps));
+    set("rope.dimension_count", size(config.n_rot));
     set("rope.freq_base", GgufValue::F32(config.rope.theta));
     if let RopeScaling::Linear { factor } = config.rope.scaling {
         set("rope.scaling.type", GgufValue::Str("linear".into()));
@@ -390,11 +532,97 @@ pub fn write(config: &ModelConfig) -> Result<Metadata, Error> {
             set("attention.sliding_window_pattern", GgufValue::Array(layers));
         }
     }
+    let factors = [
+        ("residual_scale", config.residual_scale, 1.0),
+        ("logit_scale", config.logit_scale, 1.0),
+        (
+            "attn_logit_softcapping",
+            config.attention_softcap.unwrap_or(0.0),
+            0.0,
+        ),
+        (
+            "final_logit_softcapping",
+            config.logit_softcap.unwrap_or(0.0),
+            0.0,
+        ),
+        (
+            "embedding_scale",
+            config.embed_scale,
+            family.embed_scale(config.d_model),
+        ),
+    ];
+    for (key, factor, neutral) in factors {
+        if factor != neutral {
+            set(key, GgufValue::F32(factor));
+        }
+    }
+    if let Some(temperature) = config.temperature {
+        set(
+            "attention.temperature_scale",
+            GgufValue::F32(temperature.scale),
+        );
+        set("attention.temperature_length", size(temperature.length));
+    }
+    if let Some(experts) = &config.experts {
+        write_experts(experts, &mut set);
+    }
+    if let Some(latent) = &config.latent {
+        write_latent(latent, &mut set);
+    }
     let default_scale = family.gguf_attention_scale(config);
     if (config.attention_scale - default_scale).abs() > 1e-6 * default_scale {
         set("attention.scale", GgufValue::F32(config.attention_scale));
     }
     Ok(out)
+}
+
+fn write_experts(experts: &ExpertConfig, set: &mut dyn FnMut(&str, GgufValue)) {
+    let size = |size: usize| GgufValue::U32(u32::try_from(size).unwrap_or(u32::MAX));
+    set("expert_count", size(experts.n_experts));
+    set("expert_used_count", size(experts.n_used));
+    set("expert_feed_forward_length", size(experts.d_ff));
+    if experts.shared_d_ff > 0 {
+        set(
+            "expert_shared_feed_forward_length",
+            size(experts.shared_d_ff),
+        );
+        set(
+            "expert_shared_count",
+            size(experts.shared_d_ff.div_ceil(experts.d_ff)),
+        );
+    }
+    let gating = match experts.gating {
+        Gating::Softmax => 1,
+        Gating::Sigmoid => 2,
+        Gating::SoftmaxChosen => 3,
+    };
+    set("expert_gating_func", GgufValue::U32(gating));
+    set(
+        "expert_weights_norm",
+        GgufValue::Bool(experts.normalized.is_some()),
+    );
+    if experts.scale != 1.0 {
+        set("expert_weights_scale", GgufValue::F32(experts.scale));
+    }
+    if let Some(groups) = experts.groups {
+        set("expert_group_count", size(groups.n_groups));
+        set("expert_group_used_count", size(groups.n_used));
+    }
+    if experts.n_dense_layers > 0 {
+        set("leading_dense_block_count", size(experts.n_dense_layers));
+    }
+}
+
+fn write_latent(latent: &LatentConfig, set: &mut dyn FnMut(&str, GgufValue)) {
+    let size = |size: usize| GgufValue::U32(u32::try_from(size).unwrap_or(u32::MAX));
+    if let Some(q_rank) = latent.q_rank {
+        set("attention.q_lora_rank", size(q_rank));
+    }
+    set("attention.kv_lora_rank", size(latent.kv_rank));
+    set("attention.key_length", size(latent.cache_dim()));
+    set("attention.value_length", size(latent.kv_rank));
+    set("attention.key_length_mla", size(latent.q_dim()));
+    set("attention.value_length_mla", size(latent.v_dim));
 }
 
 fn follows_pattern(config: &ModelConfig, pattern: Option<usize>) -> bool {

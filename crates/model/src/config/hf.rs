@@ -5,6 +5,7 @@
 //! Absent keys take the defaults of the family's transformers class (`HfDefaults`), because
 //! `save_pretrained` leaves out values of nested configurations that equal them.
 
+mod experts;
 mod object;
 mod rope;
 mod windows;
@@ -17,6 +18,7 @@ use crate::Error;
 use crate::arch::{self, Family};
 use millrace_graph::Activation;
 
+pub(crate) use experts::{HfExperts, HfShared};
 pub(crate) use object::ConfigObject;
 pub(crate) use windows::HfWindows;
 pub use write::write;
@@ -55,7 +57,7 @@ pub fn read(file: &str, config: &Value) -> Result<ModelConfig, Error> {
     // Multimodal models keep the language model's hyperparameters in an inner object.
     let text = outer.object("text_config")?.unwrap_or(outer);
     for object in [&outer, &text] {
-        refuse_features(object)?;
+        refuse_features(family, object)?;
     }
     let config = read_text(family, &outer, &text)?;
     config.validate(file)?;
@@ -96,27 +98,17 @@ fn family_of(config: &ConfigObject<'_>) -> Result<&'static Family, Error> {
 }
 
 /// Features that change the function a model computes and that no family here has.
-fn refuse_features(config: &ConfigObject<'_>) -> Result<(), Error> {
-    let moe = [
-        "num_local_experts",
-        "num_experts",
-        "n_routed_experts",
-        "num_experts_per_tok",
-        "moe_intermediate_size",
-    ];
-    for key in moe {
+fn refuse_features(family: &Family, config: &ConfigObject<'_>) -> Result<(), Error> {
+    for key in experts::COUNTS
+        .iter()
+        .filter(|_| family.hf_experts.is_none())
+    {
         if config
             .get(key)
             .is_some_and(|value| value.as_u64() != Some(0))
         {
-            let feature = format!("mixture of experts (`{key}`)");
-            return Err(config.unsupported(feature, "dense models"));
-        }
-    }
-    for key in ["attn_logit_softcapping", "final_logit_softcapping"] {
-        if let Some(value) = config.get(key) {
-            let feature = format!("logit softcapping (`{key}` = {value})");
-            return Err(config.unsupported(feature, "models without it (Gemma 3, not Gemma 2)"));
+            let feature = format!("mixture of experts (`{key}`) in {}", family.name);
+            return Err(config.unsupported(feature, "dense models of this family"));
         }
     }
     if config.bool("use_bidirectional_attention")? == Some(true) {
@@ -131,7 +123,8 @@ fn refuse_features(config: &ConfigObject<'_>) -> Result<(), Error> {
         let feature = format!("`quantization_config` with method `{method}`");
         return Err(config.unsupported(feature, "unquantised safetensors, GGUF, Q4NX"));
     }
-    for key in ["no_rope_layers", "no_rope_layer_interval"] {
+    let unrotated = ["no_rope_layers", "no_rope_layer_interval"];
+    for key in unrotated.iter().filter(|_| !family.hf_unrotated) {
         if config.get(key).is_some() {
             let feature = format!("layers without RoPE (`{key}`)");
             return Err(config.unsupported(feature, "RoPE in every layer"));
@@ -166,7 +159,8 @@ fn read_text(
     };
     let windows = family.hf_windows.read(text, n_layers)?;
     let (rope, rope_local) = rope::read(family, text, context_length)?;
-    Ok(ModelConfig {
+    let n_rot = rope::n_rot(text, head_dim)?;
+    let mut config = ModelConfig {
         family: family.name,
         n_layers,
         d_model,
@@ -179,7 +173,11 @@ fn read_text(
         head_dim,
         vocab_size: text.usize("vocab_size")?.unwrap_or(defaults.vocab_size),
         context_length,
-        norm_eps: text.f32("rms_norm_eps")?.unwrap_or(1e-6),
+        norm_eps: match family.layer_norms {
+            true => text.f32("layer_norm_eps")?.or(text.f32("norm_epsilon")?),
+            false => text.f32("rms_norm_eps")?,
+        }
+        .unwrap_or(family.hf_norm_eps),
         rope,
         rope_local: rope_local.filter(|_| windows.window.is_some()),
         window: windows.window,
@@ -189,7 +187,21 @@ fn read_text(
         embed_scale: family.embed_scale(d_model),
         activation: activation(text)?.unwrap_or(family.activation),
         biases: biases(family, text)?,
-    })
+        n_rot,
+        unrotated_layers: Vec::new(),
+        residual_scale: text.f32("residual_multiplier")?.unwrap_or(1.0),
+        logit_scale: 1.0,
+        attention_softcap: text.f32("attn_logit_softcapping")?,
+        logit_softcap: text.f32("final_logit_softcapping")?,
+        temperature: None,
+        experts: match &family.hf_experts {
+            Some(keys) => keys.read(family, text)?,
+            None => None,
+        },
+        latent: None,
+    };
+    (family.hf)(text, &mut config)?;
+    Ok(config)
 }
 
 fn derived_head_dim(
@@ -226,10 +238,14 @@ fn activation(text: &ConfigObject<'_>) -> Result<Option<Activation>, Error> {
         if let Some(name) = text.str(key)? {
             return match name {
                 "silu" | "swish" => Ok(Some(Activation::Silu)),
-                "gelu_pytorch_tanh" => Ok(Some(Activation::GeluTanh)),
+                "gelu_pytorch_tanh" | "gelu_new" | "gelu_fast" => Ok(Some(Activation::GeluTanh)),
+                "gelu" | "gelu_python" => Ok(Some(Activation::Gelu)),
+                "relu" => Ok(Some(Activation::Relu)),
+                "relu2" => Ok(Some(Activation::ReluSquared)),
                 _ => {
                     let feature = format!("activation `{name}` (`{key}`)");
-                    Err(text.unsupported(feature, "silu, gelu_pytorch_tanh"))
+                    let known = "silu, gelu_pytorch_tanh, gelu, relu, relu2";
+                    Err(text.unsupported(feature, known))
                 }
             };
         }

@@ -23,6 +23,11 @@ impl RopeConfig {
             .collect()
     }
 
+    /// Factor on cosines and sines.
+    pub fn attention_factor(&self) -> f32 {
+        1.0
+    }
+
     /// Divisors of the unscaled frequencies, one a pair, as GGUF's `rope_freqs.weight` holds them;
     /// `None` if the scaling is not of the kind that needs the tensor.
     pub fn gguf_factors(&self, head_dim: usize) -> Option<Vec<f32>> {

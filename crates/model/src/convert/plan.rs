@@ -304,7 +304,7 @@ impl<'a> Mapper<'a> {
             WeightConvention::Gguf => name.gguf(),
             WeightConvention::HuggingFace | WeightConvention::Q4nx => {
                 // Only the RoPE factors have no Hugging Face name, and they are never looked up.
-                name.hf(prefix, self.family.hf_norms).unwrap_or_default()
+                name.hf(prefix, self.family.hf_names()).unwrap_or_default()
             }
         }
     }

@@ -53,13 +53,13 @@ impl ModelFolder {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("flat");
         std::fs::create_dir(&path).unwrap();
-        let norms = arch::by_name(config.family).hf_norms;
+        let spelling = arch::by_name(config.family).hf_names();
         let names = config.tensors(WeightConvention::HuggingFace);
         let specs: Vec<TensorSpec> = names
             .iter()
             .map(|name| {
                 let shape = config.shape_of(*name);
-                TensorSpec::new(name.hf("model.", norms).unwrap(), DType::F32, &shape)
+                TensorSpec::new(name.hf("model.", spelling).unwrap(), DType::F32, &shape)
             })
             .collect();
         let mut writer = ShardedWriter::create(&path, &BTreeMap::new(), &specs, 1 << 30).unwrap();

@@ -29,6 +29,10 @@ struct GeometryRow {
     window: Option<usize>,
     tied_head: bool,
     vision: Option<Tower>,
+    /// Elements of a head that rotate, where not all do.
+    n_rot: Option<usize>,
+    /// Experts, those that a token uses, the width of one.
+    experts: Option<[usize; 3]>,
 }
 
 /// A vision tower's sizes.
@@ -69,6 +73,8 @@ static TABLE: [GeometryRow; 13] = [
         window: None,
         tied_head: true,
         vision: None,
+        n_rot: None,
+        experts: None,
     },
     GeometryRow {
         name: "llama-3.2-3b",
@@ -85,6 +91,8 @@ static TABLE: [GeometryRow; 13] = [
         window: None,
         tied_head: true,
         vision: None,
+        n_rot: None,
+        experts: None,
     },
     GeometryRow {
         name: "llama-3.1-8b",
@@ -101,6 +109,8 @@ static TABLE: [GeometryRow; 13] = [
         window: None,
         tied_head: false,
         vision: None,
+        n_rot: None,
+        experts: None,
     },
     GeometryRow {
         name: "llama-3.1-70b",
@@ -117,6 +127,8 @@ static TABLE: [GeometryRow; 13] = [
         window: None,
         tied_head: false,
         vision: None,
+        n_rot: None,
+        experts: None,
     },
     GeometryRow {
         name: "gemma-3-1b",
@@ -133,6 +145,8 @@ static TABLE: [GeometryRow; 13] = [
         window: Some(512),
         tied_head: true,
         vision: None,
+        n_rot: None,
+        experts: None,
     },
     GeometryRow {
         name: "gemma-3-4b",
@@ -157,6 +171,8 @@ static TABLE: [GeometryRow; 13] = [
             patch_size: 14,
             n_tokens: 256,
         }),
+        n_rot: None,
+        experts: None,
     },
     GeometryRow {
         name: "qwen3-0.6b",
@@ -173,6 +189,8 @@ static TABLE: [GeometryRow; 13] = [
         window: None,
         tied_head: true,
         vision: None,
+        n_rot: None,
+        experts: None,
     },
     GeometryRow {
         name: "qwen2.5-0.5b",
@@ -189,6 +207,8 @@ static TABLE: [GeometryRow; 13] = [
         window: None,
         tied_head: true,
         vision: None,
+        n_rot: None,
+        experts: None,
     },
     GeometryRow {
         name: "qwen2.5-1.5b",
@@ -205,6 +225,8 @@ static TABLE: [GeometryRow; 13] = [
         window: None,
         tied_head: true,
         vision: None,
+        n_rot: None,
+        experts: None,
     },
     GeometryRow {
         name: "qwen2.5-3b",
@@ -221,6 +243,8 @@ static TABLE: [GeometryRow; 13] = [
         window: None,
         tied_head: true,
         vision: None,
+        n_rot: None,
+        experts: None,
     },
     GeometryRow {
         name: "llama-tiny",
@@ -237,6 +261,8 @@ static TABLE: [GeometryRow; 13] = [
         window: None,
         tied_head: true,
         vision: None,
+        n_rot: None,
+        experts: None,
     },
     GeometryRow {
         name: "gemma-tiny",
@@ -261,6 +287,8 @@ static TABLE: [GeometryRow; 13] = [
             patch_size: 14,
             n_tokens: 16,
         }),
+        n_rot: None,
+        experts: None,
     },
     GeometryRow {
         name: "qwen-tiny",
@@ -277,6 +305,8 @@ static TABLE: [GeometryRow; 13] = [
         window: None,
         tied_head: false,
         vision: None,
+        n_rot: None,
+        experts: None,
     },
 ];
 
@@ -360,6 +390,15 @@ impl ModelGeometry {
             embed_scale: family.embed_scale(row.d_model),
             activation: family.activation,
             biases: family.hf_biases.unwrap_or_default(),
+            n_rot: row.n_rot.unwrap_or(head_dim),
+            unrotated_layers: Vec::new(),
+            residual_scale: 1.0,
+            logit_scale: 1.0,
+            attention_softcap: None,
+            logit_softcap: None,
+            temperature: None,
+            experts: row.experts.map(|sizes| family.expert_config(sizes)),
+            latent: None,
         }
     }
 }

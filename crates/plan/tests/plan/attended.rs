@@ -88,6 +88,8 @@ fn shapes_of_parts_multiply() {
         head_dim: 8,
         scale: 1.0,
         window: None,
+        softcap: None,
+        sinks: None,
     };
     assert_eq!(group(&attention), 3);
     use AttendedPart::{Keys, Probabilities, Queries, Scores, Sums, Values};

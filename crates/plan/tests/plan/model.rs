@@ -93,6 +93,7 @@ impl Builder {
         self.graph.weights.push(Weight {
             name,
             n_experts: 1,
+            source: millrace_graph::WeightSource::Whole,
             n,
             k,
             dtype: DType::F32,
@@ -165,6 +166,7 @@ impl Builder {
         let rope = Op::Rope(RotateHeads {
             rope: RopeId(0),
             head_dim,
+            first: 0,
         });
         let normed = self.norm("attn_norm", x, d);
         let q = self.linear("attn_q", normed, d, bias);
@@ -179,6 +181,8 @@ impl Builder {
             head_dim,
             scale: 0.5,
             window: sizes.window,
+            softcap: None,
+            sinks: None,
         });
         let sums = self.node("attn", attention, &[q, k, v], d);
         let out = self.linear("attn_out", sums, d, false);
@@ -188,6 +192,7 @@ impl Builder {
         let up = self.linear("ffn_up", normed, sizes.d_ff, false);
         let glu = Op::Glu(Glu {
             activation: Activation::Silu,
+            clamp: None,
         });
         let both = self.node("ffn_act", glu, &[gate, up], sizes.d_ff);
         let down = self.linear("ffn_down", both, d, false);

@@ -244,6 +244,8 @@ mod tests {
             head_dim: 256,
             scale: 1.0,
             window,
+            softcap: None,
+            sinks: None,
         };
         // 128 queries with 512 keys each see 639.
         assert_eq!(layer_keys(&attention(Some(512)), 128, 4096), 640);

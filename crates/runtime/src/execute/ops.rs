@@ -3,8 +3,8 @@
 use crate::Error;
 use crate::load::LoadedModel;
 use millrace_graph::{
-    self as graph, Graph, Node, Op, RmsNorm, RopeStyle, RotateHeads, TokenContext, WeightId,
-    WeightKind, WeightValues, exact,
+    self as graph, Glu, Graph, LayerNorm, Node, Op, RmsNorm, RopeStyle, RotateHeads, TokenContext,
+    WeightId, WeightKind, WeightValues, exact,
 };
 use millrace_kernels::matmul::WeightMatrix;
 use millrace_kernels::{self as kernels, Cpu, RopeTable};
@@ -21,8 +21,9 @@ pub struct Numbers<'a> {
 impl WeightValues<f32> for Numbers<'_> {
     fn row(&self, id: WeightId, row: usize, out: &mut [f32]) {
         let spec = &self.model.model().graph.weights[id.0];
-        let (n, k) = (spec.n_experts * spec.n, spec.k);
-        let bytes = self.model.weight_bytes(id);
+        let (n, k) = (spec.n, spec.k);
+        let (expert, row) = (row / n, row % n);
+        let bytes = self.model.matrix_bytes(id, expert);
         let decoded = quant::decode_rows(spec.dtype, bytes, n, k, row..row + 1, out);
         decoded.expect("the graph's weights were checked against the checkpoint");
     }
@@ -34,7 +35,15 @@ impl WeightValues<f32> for Numbers<'_> {
 
 /// Whether a kernel computes the op, row by row, where its definition says it may lie in place.
 pub(crate) fn has_kernel(op: &Op) -> bool {
-    matches!(op, Op::RmsNorm(_) | Op::Rope(_) | Op::Glu(_) | Op::Add(_))
+    match op {
+        Op::RmsNorm(_) | Op::Rope(_) | Op::Add(_) | Op::Scale(_) => true,
+        Op::Glu(glu) => glu.clamp.is_none() && activation(glu.activation).is_some(),
+        Op::Activate(op) => activation(op.activation).is_some(),
+        // Its kernel takes a weight and a bias.
+        Op::LayerNorm(norm) => norm.weight.is_some() && norm.bias.is_some(),
+        Op::Softcap(_) => true,
+        _ => false,
+    }
 }
 
 /// What ops compute with beside values.
@@ -70,11 +79,40 @@ impl<'a> Ops<'a> {
                 let weight = &self.vectors[weight.0];
                 kernels::rms_norm(cpu, other, *group, weight, *eps, *offset, out);
             }
-            Op::Rope(RotateHeads { rope, head_dim }) => {
-                kernels::rope(cpu, out, *head_dim, positions, &self.ropes[rope.0]);
+            Op::LayerNorm(LayerNorm {
+                weight: Some(weight),
+                bias: Some(bias),
+                eps,
+                ..
+            }) => {
+                let vectors = (&self.vectors[weight.0], &self.vectors[bias.0]);
+                kernels::layer_norm(cpu, other, vectors.0, vectors.1, *eps, out);
             }
-            Op::Glu(glu) => kernels::glu(cpu, activation(glu.activation), out, other),
+            Op::Rope(RotateHeads {
+                rope,
+                head_dim,
+                first,
+            }) => kernels::rope_from(
+                cpu,
+                out,
+                (*head_dim, *first),
+                positions,
+                &self.ropes[rope.0],
+            ),
+            Op::Glu(Glu {
+                activation: function,
+                ..
+            }) => {
+                let function = activation(*function).expect("has_kernel() was asked first");
+                kernels::glu(cpu, function, out, other);
+            }
+            Op::Activate(op) => {
+                let function = activation(op.activation).expect("has_kernel() was asked first");
+                kernels::activate(cpu, function, out);
+            }
             Op::Add(_) => kernels::add(cpu, out, other),
+            Op::Scale(op) => kernels::scale(cpu, out, op.factor),
+            Op::Softcap(op) => kernels::softcap(cpu, out, op.cap),
             _ => unreachable!("has_kernel() was asked first"),
         }
     }
@@ -87,6 +125,9 @@ impl<'a> Ops<'a> {
         inputs: &[&[f32]],
         out: &mut [f32],
     ) {
+        if self.by_products(node, inputs, out) {
+            return;
+        }
         let width = self.graph().width(node.output);
         self.cpu.pool().run_pieces(out, width, &|index, out| {
             let rows = self.rows_of(node, index, inputs);
@@ -152,10 +193,12 @@ impl WeightValues<f32> for Ops<'_> {
     }
 }
 
-fn activation(activation: graph::Activation) -> kernels::Activation {
+/// The kernels' form of an activation; `None` for one without a kernel.
+fn activation(activation: graph::Activation) -> Option<kernels::Activation> {
     match activation {
-        graph::Activation::Silu => kernels::Activation::Silu,
-        graph::Activation::GeluTanh => kernels::Activation::GeluTanh,
+        graph::Activation::Silu => Some(kernels::Activation::Silu),
+        graph::Activation::GeluTanh => Some(kernels::Activation::GeluTanh),
+        _ => None,
     }
 }
 
@@ -167,8 +210,17 @@ pub(crate) fn rope_table(rope: &graph::Rope) -> RopeTable {
 
 /// The weight as a matrix over the checkpoint's own bytes.
 pub(super) fn matrix(model: &LoadedModel, weight: WeightId) -> Result<WeightMatrix<'_>, Error> {
+    expert_matrix(model, weight, 0)
+}
+
+/// One matrix of a weight that has several.
+pub(super) fn expert_matrix(
+    model: &LoadedModel,
+    weight: WeightId,
+    expert: usize,
+) -> Result<WeightMatrix<'_>, Error> {
     let spec = &model.model().graph.weights[weight.0];
-    let bytes = model.weight_bytes(weight);
+    let bytes = model.matrix_bytes(weight, expert);
     Ok(WeightMatrix::new(spec.dtype, spec.n, spec.k, bytes)?)
 }
 
@@ -176,7 +228,9 @@ pub(super) fn matrix(model: &LoadedModel, weight: WeightId) -> Result<WeightMatr
 pub(super) fn check_matrices(model: &LoadedModel, graph: &Graph) -> Result<(), Error> {
     let used = graph.nodes.iter().flat_map(|node| node.op.weights());
     for used in used.filter(|used| used.kind != WeightKind::Vector) {
-        matrix(model, used.id)?;
+        for expert in 0..graph.weights[used.id.0].n_experts {
+            expert_matrix(model, used.id, expert)?;
+        }
     }
     Ok(())
 }

@@ -256,7 +256,12 @@ impl Executor {
 
     /// Computes the logits of the first `m` rows of the head's input, some rows at a time.
     fn head(&mut self, cpu: &Cpu, model: &LoadedModel, m: usize, sink: &mut dyn PassSink) {
-        let Head { x, weight, bias } = self.plan.head;
+        let Head {
+            x,
+            weight,
+            bias,
+            ref tail,
+        } = self.plan.head;
         let weight = known_matrix(model, weight);
         let bias = bias.map(|bias| &self.vectors[bias.0][..]);
         for x in self.buffers.rows(x, m).chunks(HEAD_ROWS * x.width) {
@@ -268,6 +273,15 @@ impl Executor {
                 out: &mut *out,
             };
             matmul(cpu, x, rows, &mut self.activations, &mut [product]);
+            let ops = Ops {
+                cpu,
+                model,
+                vectors: &self.vectors,
+                ropes: &self.ropes,
+            };
+            for node in tail {
+                ops.by_kernel(&model.model().graph.nodes[*node].op, &[], &[], out);
+            }
             sink.logits(out, weight.n());
         }
     }
@@ -305,7 +319,7 @@ impl Compute<'_> {
     ) -> Result<(), Error> {
         match (&self.node.op, self.inputs) {
             (Op::Embed(embed), _) => self.embed(embed, buffers)?,
-            (Op::Attention(attention), &[q, k, v]) => {
+            (Op::Attention(attention), &[q, k, v]) if attention.is_plain() => {
                 let args = AttendArgs {
                     attention,
                     slots: [q, k, v],

@@ -52,11 +52,13 @@ pub(crate) struct ExecutionStep {
 }
 
 /// The linear layer that writes the logits.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Head {
     pub(crate) x: Register,
     pub(crate) weight: WeightId,
     pub(crate) bias: Option<WeightId>,
+    /// Nodes behind it that change logits in place, by number.
+    pub(crate) tail: Vec<usize>,
 }
 
 /// A CPU execution plan.
@@ -79,7 +81,7 @@ pub enum PlanError {
     /// A graph that makes no sense.
     #[error(transparent)]
     Graph(#[from] millrace_graph::Error),
-    /// The graph's last node is not the linear layer that writes its logits.
+    /// The graph does not end with the linear layer that writes its logits, and ops in place on them.
     #[error("the graph does not end with the linear layer that writes its logits")]
     NoHead,
     /// A weight that the checkpoint does not have so.
@@ -90,11 +92,26 @@ pub enum PlanError {
 impl CpuPlan {
     /// Plans a graph that was [checked](millrace_graph::check()). Pure: the same graph gives the same plan.
     pub(crate) fn new(graph: &Graph) -> Result<CpuPlan, PlanError> {
-        // All but the head, which is no step.
-        let (_, body) = graph.nodes.split_last().ok_or(PlanError::NoHead)?;
-        let groups = group_linears(body);
-        PlanBuilder::new(graph, &groups).build()
+        let head = head_of(graph).ok_or(PlanError::NoHead)?;
+        // The head is no step.
+        let groups = group_linears(&graph.nodes[..head]);
+        PlanBuilder::new(graph, head, &groups).build()
     }
+}
+
+/// The linear layer behind which nothing but ops in place makes the logits, by number.
+fn head_of(graph: &Graph) -> Option<usize> {
+    let is_linear = |node: &Node| matches!(node.op, Op::Linear(_));
+    let head = graph.nodes.iter().rposition(is_linear)?;
+    let mut logits = graph.nodes[head].output;
+    for node in &graph.nodes[head + 1..] {
+        let is_in_place = node.inputs == [logits] && node.op.in_place() == [0];
+        if !(is_in_place && has_kernel(&node.op)) {
+            return None;
+        }
+        logits = node.output;
+    }
+    (graph.logits == Some(logits)).then_some(head)
 }
 
 /// Nodes that run as one step, in execution order; more than one only for linears.
@@ -126,6 +143,8 @@ fn group_linears(nodes: &[Node]) -> Vec<FusionGroup> {
 
 struct PlanBuilder<'g> {
     graph: &'g Graph,
+    /// The head's number.
+    head: usize,
     groups: &'g [FusionGroup],
     /// For each value, the last group that reads it (`usize::MAX` for the head).
     last_use: Vec<usize>,
@@ -136,7 +155,7 @@ struct PlanBuilder<'g> {
 }
 
 impl<'g> PlanBuilder<'g> {
-    fn new(graph: &'g Graph, groups: &'g [FusionGroup]) -> Self {
+    fn new(graph: &'g Graph, head: usize, groups: &'g [FusionGroup]) -> Self {
         let mut last_use = vec![0; graph.values.len()];
         for (g, group) in groups.iter().enumerate() {
             for &i in group {
@@ -145,11 +164,12 @@ impl<'g> PlanBuilder<'g> {
                 }
             }
         }
-        for input in graph.nodes.last().iter().flat_map(|head| &head.inputs) {
+        for input in &graph.nodes[head].inputs {
             last_use[input.0] = usize::MAX;
         }
         PlanBuilder {
             graph,
+            head,
             groups,
             last_use,
             slot_of: vec![None; graph.values.len()],
@@ -171,18 +191,15 @@ impl<'g> PlanBuilder<'g> {
                 gather = self.live();
             }
         }
-        let head = match self.graph.nodes.last() {
-            Some(Node {
-                op: Op::Linear(Linear { weight, bias }),
-                inputs,
-                output,
-                ..
-            }) if self.graph.logits == Some(*output) => Head {
-                x: self.slot(inputs[0]),
-                weight: *weight,
-                bias: *bias,
-            },
-            _ => return Err(PlanError::NoHead),
+        let head = &self.graph.nodes[self.head];
+        let Op::Linear(Linear { weight, bias }) = head.op else {
+            return Err(PlanError::NoHead);
+        };
+        let head = Head {
+            x: self.slot(head.inputs[0]),
+            weight,
+            bias,
+            tail: (self.head + 1..self.graph.nodes.len()).collect(),
         };
         Ok(CpuPlan {
             head,

@@ -54,6 +54,8 @@ fn graph(windows: &[Option<usize>], has_state: bool) -> Graph {
             head_dim: HEAD_DIM,
             scale: 1.0,
             window: *window,
+            softcap: None,
+            sinks: None,
         }),
         inputs: vec![],
         output: ValueId(0),

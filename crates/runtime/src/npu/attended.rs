@@ -226,6 +226,8 @@ mod tests {
             head_dim: 8,
             scale: 1.0,
             window,
+            softcap: None,
+            sinks: None,
         };
         KeyRows::of(&attention, first, n_real)
     }

@@ -119,7 +119,7 @@ impl Tcp {
                     bindings,
                 })
             }
-            GraphOp::Rope(graph::RotateHeads { rope, head_dim }) => {
+            GraphOp::Rope(graph::RotateHeads { rope, head_dim, .. }) => {
                 let n_rot = graph.ropes[rope.0].n_rot;
                 if n_rot != *head_dim {
                     return no(format!("{n_rot} of {head_dim} elements of a head rotate"));
@@ -140,6 +140,9 @@ impl Tcp {
                     op,
                     bindings: vec![input(0), made],
                 })
+            }
+            GraphOp::Attention(a) if !a.is_plain() => {
+                no("attention here has no sinks and no soft bound")
             }
             GraphOp::Attention(a) => {
                 let AttentionOn::Cached { n_keys, max_tokens } = kind.attention else {
@@ -165,6 +168,7 @@ impl Tcp {
             }
             GraphOp::Glu(graph::Glu {
                 activation: Activation::Silu,
+                clamp: None,
             }) => Ok(both(Kind::Gate)),
             GraphOp::Glu(_) => no("the gate's activation is SiLU here"),
             GraphOp::Add(_) => Ok(both(Kind::Add)),

@@ -100,7 +100,7 @@ impl CallCheck<'_> {
                 Err(reason) => return Ok(Err(reason)),
             },
             (None, None) => match &node.op {
-                Op::Rope(RotateHeads { rope, head_dim }) => {
+                Op::Rope(RotateHeads { rope, head_dim, .. }) => {
                     (Some(self.rotation(*rope, *head_dim, node)), None)
                 }
                 _ => (None, None),

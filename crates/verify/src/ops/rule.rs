@@ -111,7 +111,7 @@ pub(super) enum OpRule {
         table_off: f64,
     },
     Glu {
-        activation: Activation,
+        activation: GateFunction,
         gate: Vec<f32>,
         up: Vec<f32>,
     },
@@ -127,6 +127,23 @@ pub(super) enum OpRule {
 struct Exact {
     y: f64,
     tolerance: f64,
+}
+
+/// The functions of gates that devices compute.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum GateFunction {
+    Silu,
+    GeluTanh,
+}
+
+impl GateFunction {
+    fn of(glu: &Glu) -> Result<GateFunction, String> {
+        match (glu.activation, glu.clamp) {
+            (Activation::Silu, None) => Ok(GateFunction::Silu),
+            (Activation::GeluTanh, None) => Ok(GateFunction::GeluTanh),
+            _ => Err("no device computes this gate".to_owned()),
+        }
+    }
 }
 
 fn f(x: f32) -> f64 {
@@ -175,8 +192,8 @@ impl OpRule {
                     table_off: if op.parameter.is_some() { 0.0 } else { U },
                 })
             }
-            (Op::Glu(Glu { activation }), _) => Ok(OpRule::Glu {
-                activation: *activation,
+            (Op::Glu(glu), _) => Ok(OpRule::Glu {
+                activation: GateFunction::of(glu)?,
                 gate: operand(0),
                 up: operand(1),
             }),
@@ -269,8 +286,8 @@ impl OpRule {
                 gate,
                 up,
             } => pairs(&gate[at.clone()], &up[at], |gate, up| match activation {
-                Activation::Silu => swiglu(gate, up),
-                Activation::GeluTanh => geglu(gate, up),
+                GateFunction::Silu => swiglu(gate, up),
+                GateFunction::GeluTanh => geglu(gate, up),
             }),
             OpRule::Add { a, b } => pairs(&a[at.clone()], &b[at], |a, b| Exact {
                 y: a + b,

@@ -466,6 +466,8 @@ mod tests {
                     head_dim,
                     scale: 1.0,
                     window: Some(window),
+                    softcap: None,
+                    sinks: None,
                 };
                 let n_rows = rows(&a, &Machine::npu2(), features, 1 << 20);
                 assert!(n_rows > window as u64);

@@ -195,12 +195,19 @@ impl<'a> Kernels<'a> {
                     None => self.linear(number, *weight)?,
                 }
             }
-            Op::Rope(RotateHeads { rope, head_dim }) => self.rope(node, *rope, *head_dim)?,
+            Op::Rope(RotateHeads { first: 1.., .. }) => {
+                return Err("a tile program rotates heads from their first element on".to_owned());
+            }
+            Op::Rope(RotateHeads { rope, head_dim, .. }) => self.rope(node, *rope, *head_dim)?,
+            Op::Attention(attention) if !attention.is_plain() => {
+                return Err("no tile program has sinks or a soft bound of scores".to_owned());
+            }
             Op::Attention(attention) => self.attention(number, attention)?,
-            Op::Glu(Glu { activation }) => {
-                let name = match activation {
-                    Activation::Silu => "silu-mul",
-                    Activation::GeluTanh => "gelu-mul",
+            Op::Glu(Glu { activation, clamp }) => {
+                let name = match (activation, clamp) {
+                    (Activation::Silu, None) => "silu-mul",
+                    (Activation::GeluTanh, None) => "gelu-mul",
+                    _ => return Err("no tile program has this gate".to_owned()),
                 };
                 let n = self.n_tokens() * dim(self.width(output));
                 self.elementwise(node, name, &[("n", n)])?

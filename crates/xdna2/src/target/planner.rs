@@ -441,6 +441,8 @@ mod tests {
                 head_dim: 64,
                 scale: 0.125,
                 window: None,
+                softcap: None,
+                sinks: None,
             }),
             inputs: vec![ValueId(0), ValueId(1), ValueId(2)],
             output: ValueId(3),

@@ -76,6 +76,7 @@ fn numbers(n: usize, k: usize, seed: u32) -> Vec<f32> {
 fn linear(n: usize, k: usize) -> Graph {
     let weight = |name: &str, n| Weight {
         n_experts: 1,
+        source: millrace_graph::WeightSource::Whole,
         name: name.to_owned(),
         n,
         k,

@@ -1,24 +1,116 @@
 //! Feed-forward networks.
 
+use super::experts;
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::names::WeightRole;
-use millrace_graph::{Glu, ValueId};
+use millrace_graph::{Activate, Glu, ValueId};
+
+/// The weights of a gated network, and the labels of their products and of the gate.
+#[derive(Clone, Copy)]
+pub(in crate::arch) struct GatedRoles {
+    gate: (&'static str, WeightRole),
+    up: (&'static str, WeightRole),
+    down: (&'static str, WeightRole),
+    glu: &'static str,
+}
+
+/// That of a dense block.
+pub(in crate::arch) const DENSE: GatedRoles = GatedRoles {
+    gate: ("ffn_gate", WeightRole::FfnGate),
+    up: ("ffn_up", WeightRole::FfnUp),
+    down: ("ffn_down", WeightRole::FfnDown),
+    glu: "ffn_glu",
+};
+
+/// That of the expert that every token uses.
+pub(in crate::arch) const SHARED: GatedRoles = GatedRoles {
+    gate: ("ffn_gate_shexp", WeightRole::SharedGate),
+    up: ("ffn_up_shexp", WeightRole::SharedUp),
+    down: ("ffn_down_shexp", WeightRole::SharedDown),
+    glu: "ffn_glu_shexp",
+};
+
+/// What the layer has: experts, or one gated network.
+pub(in crate::arch) fn network(
+    b: &mut GraphBuilder<'_>,
+    layer: usize,
+    x: ValueId,
+) -> Result<ValueId, Error> {
+    match b.config().experts_of(layer) {
+        Some(config) => experts::mixture(b, config, x),
+        None => gated(b, x),
+    }
+}
 
 /// A gated one: `down · (act(gate · x) · (up · x))`.
 pub(in crate::arch) fn gated(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<ValueId, Error> {
     let config = b.config();
+    gated_of(b, DENSE, (config.d_ff, config.biases.ffn), x)
+}
+
+/// A gated one of these weights.
+pub(in crate::arch) fn gated_of(
+    b: &mut GraphBuilder<'_>,
+    roles: GatedRoles,
+    (d_ff, biased): (usize, bool),
+    x: ValueId,
+) -> Result<ValueId, Error> {
+    let d_model = b.config().d_model;
+    let gate = b.linear(roles.gate.0, roles.gate.1, (d_ff, biased), x)?;
+    let up = b.linear(roles.up.0, roles.up.1, (d_ff, biased), x)?;
+    let out = glu(b, roles.glu, gate, up);
+    b.linear(roles.down.0, roles.down.1, (d_model, biased), out)
+}
+
+/// A gated one whose gate and up projection are one matrix, the gate first.
+pub(in crate::arch) fn gated_in_one(
+    b: &mut GraphBuilder<'_>,
+    x: ValueId,
+) -> Result<ValueId, Error> {
+    let (d_ff, d_model) = (b.config().d_ff, b.config().d_model);
+    let fused = (b.name_of(WeightRole::FfnGateUp), 2 * d_ff);
+    let parts = [(WeightRole::FfnGate, 0), (WeightRole::FfnUp, d_ff)];
+    let mut values = [x; 2];
+    for (value, (role, first)) in values.iter_mut().zip(parts) {
+        let label = if first == 0 { "ffn_gate" } else { "ffn_up" };
+        let shape = [d_ff, d_model];
+        let weight = b.rows_of((b.name_of(role), &shape), fused, first)?;
+        *value = b.product(label, (weight, None), x);
+    }
+    let out = glu(b, "ffn_glu", values[0], values[1]);
+    let biased = b.config().biases.ffn;
+    b.linear("ffn_down", WeightRole::FfnDown, (d_model, biased), out)
+}
+
+/// One without a gate: `down · act(up · x)`.
+pub(in crate::arch) fn plain(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<ValueId, Error> {
+    let config = b.config();
     let (d_ff, biased) = (config.d_ff, config.biases.ffn);
-    let gate = b.linear("ffn_gate", WeightRole::FfnGate, (d_ff, biased), x)?;
     let up = b.linear("ffn_up", WeightRole::FfnUp, (d_ff, biased), x)?;
-    let glu = Glu {
+    let activate = Activate {
         activation: config.activation,
     };
-    let out = b.push("ffn_glu", glu.into(), vec![gate, up], d_ff);
+    let out = b.push("ffn_act", activate.into(), vec![up], d_ff);
     b.linear(
         "ffn_down",
         WeightRole::FfnDown,
         (config.d_model, biased),
         out,
     )
+}
+
+/// The family's gated activation.
+pub(in crate::arch) fn glu(
+    b: &mut GraphBuilder<'_>,
+    label: &'static str,
+    gate: ValueId,
+    up: ValueId,
+) -> ValueId {
+    let glu = Glu {
+        activation: b.config().activation,
+        clamp: b.family().glu_clamp,
+    };
+    let width = b.width(gate);
+    b.push(label, glu.into(), vec![gate, up], width)
 }

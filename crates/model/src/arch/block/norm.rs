@@ -3,9 +3,9 @@
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::names::WeightRole;
-use millrace_graph::{RmsNorm, ValueId};
+use millrace_graph::{LayerNorm, RmsNorm, ValueId};
 
-/// RMSNorm of the stream.
+/// The family's norm of the stream.
 pub(crate) fn stream(
     b: &mut GraphBuilder<'_>,
     label: &'static str,
@@ -13,7 +13,33 @@ pub(crate) fn stream(
     x: ValueId,
 ) -> Result<ValueId, Error> {
     let d_model = b.config().d_model;
-    rms(b, label, (role, d_model), x)
+    match b.family().layer_norms {
+        true => layer(b, label, (role, d_model), x),
+        false => rms(b, label, (role, d_model), x),
+    }
+}
+
+/// LayerNorm of x over groups of so many elements, with a bias where the files have one.
+pub(crate) fn layer(
+    b: &mut GraphBuilder<'_>,
+    label: &'static str,
+    (role, group): (WeightRole, usize),
+    x: ValueId,
+) -> Result<ValueId, Error> {
+    let name = b.name_of(role);
+    let weight = Some(b.vector(role, group)?);
+    let bias = match b.has_own(name.bias()) {
+        true => Some(b.bias(role, &[group])?),
+        false => None,
+    };
+    let norm = LayerNorm {
+        weight,
+        bias,
+        eps: b.config().norm_eps,
+        group,
+    };
+    let width = b.width(x);
+    Ok(b.push(label, norm.into(), vec![x], width))
 }
 
 /// RMSNorm of x over groups of so many elements.

@@ -27,10 +27,7 @@ pub(super) fn read(
     } else {
         version4.or(parameters)
     };
-    let reader = RopeReader {
-        text,
-        context_length,
-    };
+    let reader = RopeReader { context_length };
     let rope = reader.read(global.as_ref(), theta)?;
     let Some(local_theta) = family.local_rope_theta else {
         // A family with one RoPE: what sliding layers are given must be the same.
@@ -47,21 +44,25 @@ pub(super) fn read(
     Ok((rope, Some(local)))
 }
 
-struct RopeReader<'a> {
-    text: &'a ConfigObject<'a>,
+/// Elements of a head that rotate.
+pub(super) fn n_rot(text: &ConfigObject<'_>, head_dim: usize) -> Result<usize, Error> {
+    let key = "partial_rotary_factor";
+    let nested = match text.object("rope_parameters")? {
+        Some(rope) => rope.f32(key)?,
+        None => None,
+    };
+    let factor = nested.or(text.f32(key)?).unwrap_or(1.0);
+    // As transformers: `int(head_dim * factor)`.
+    Ok((head_dim as f64 * f64::from(factor)) as usize)
+}
+
+struct RopeReader {
     context_length: usize,
 }
 
-impl RopeReader<'_> {
+impl RopeReader {
     /// One RoPE dictionary; `theta` is the base if the dictionary has none.
     fn read(&self, rope: Option<&ConfigObject<'_>>, theta: f32) -> Result<RopeConfig, Error> {
-        let partial = "partial_rotary_factor";
-        for object in [Some(self.text), rope].into_iter().flatten() {
-            if let Some(factor) = object.f32(partial)?.filter(|factor| *factor != 1.0) {
-                let feature = format!("partial RoPE (`{partial}` = {factor})");
-                return Err(object.unsupported(feature, "RoPE over the whole head"));
-            }
-        }
         let Some(rope) = rope else {
             return Ok(RopeConfig::plain(theta));
         };

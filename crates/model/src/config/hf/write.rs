@@ -34,6 +34,10 @@ pub fn write(config: &ModelConfig) -> Result<Value, Error> {
     let act = match config.activation {
         Activation::Silu => "silu",
         Activation::GeluTanh => "gelu_pytorch_tanh",
+        Activation::Gelu => "gelu",
+        Activation::Relu => "relu",
+        Activation::ReluSquared => "relu2",
+        Activation::Sigmoid => "sigmoid",
     };
     let mut set = |key: &str, value: Value| out[key] = value;
     if family.query_pre_attn_scalar.is_some() {
@@ -49,6 +53,13 @@ pub fn write(config: &ModelConfig) -> Result<Value, Error> {
         if config.biases.ffn {
             set("mlp_bias", json!(true));
         }
+    }
+    if config.n_rot != config.head_dim && config.latent.is_none() {
+        let factor = config.n_rot as f64 / config.head_dim as f64;
+        set("partial_rotary_factor", json!(factor));
+    }
+    if let (Some(keys), Some(experts)) = (&family.hf_experts, &config.experts) {
+        keys.write(experts, &mut set);
     }
     match family.hf_windows {
         HfWindows::Never => {}
@@ -68,6 +79,7 @@ pub fn write(config: &ModelConfig) -> Result<Value, Error> {
             );
         }
     }
+    (family.write_hf)(config, &mut out);
     Ok(out)
 }
 

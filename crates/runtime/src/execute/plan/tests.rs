@@ -18,6 +18,7 @@ impl G {
         let name = format!("w{}", self.0.weights.len());
         self.0.weights.push(Weight {
             n_experts: 1,
+            source: millrace_graph::WeightSource::Whole,
             name,
             n,
             k,
@@ -70,6 +71,7 @@ impl G {
             Op::Rope(RotateHeads {
                 rope: RopeId(0),
                 head_dim: 4,
+                first: 0,
             }),
             &[x],
             width,
@@ -86,6 +88,7 @@ impl G {
         self.node(
             Op::Glu(Glu {
                 activation: Activation::Silu,
+                clamp: None,
             }),
             &[gate, up],
             width,
@@ -100,6 +103,8 @@ impl G {
             head_dim: 4,
             scale: 1.0,
             window: None,
+            softcap: None,
+            sinks: None,
         };
         let width = self.0.values[q.0].width;
         self.node(Op::Attention(attention), &[q, k, v], width)
@@ -169,7 +174,7 @@ fn expression(op: &Op, inputs: &[String]) -> String {
         Op::Attention(a) => format!("attn{}({},{},{})", a.layer, x(0), x(1), x(2)),
         Op::Glu(_) => format!("glu({},{})", x(0), x(1)),
         Op::Add(_) => sum(x(0), x(1)),
-        Op::Extension(op) => format!("{}({})", op.name(), inputs.join(",")),
+        op => format!("{}({})", op.name(), inputs.join(",")),
     }
 }
 

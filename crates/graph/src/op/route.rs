@@ -1,0 +1,197 @@
+//! A choice of experts: of `n_experts` scores the `n_used` best, with their weights. Inputs: the scores.
+//!
+//! The result of a token is its *choice*, `3 · n_used` elements: of each expert, the best first, the number modulo 256;
+//! then of each the number divided by 256; then the weights. So a choice survives rounding to bf16.
+
+use super::{Operation, WeightKind, WeightUse, by_definition};
+use crate::check::{Shapes, fits};
+use crate::op::glu::sigmoid;
+use crate::{Real, TokenContext, WeightId};
+
+/// The most experts of a layer: a choice names each in two numbers below 256.
+pub const EXPERTS_MAX: usize = 1 << 16;
+
+/// The experts of a choice, the best first. Of a row that no [`Route`] wrote any numbers.
+pub fn chosen_experts<R: Real>(choice: &[R]) -> impl Iterator<Item = usize> {
+    let n_used = choice.len() / 3;
+    let parts = choice[..n_used].iter().zip(&choice[n_used..]);
+    parts.map(|(low, high)| low.to_f64() as usize + 256 * high.to_f64() as usize)
+}
+
+/// The weights of a choice, in its order.
+pub fn choice_weights<R: Real>(choice: &[R]) -> &[R] {
+    &choice[choice.len() / 3 * 2..]
+}
+
+/// From scores to what experts are chosen by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gating {
+    /// Softmax over all experts.
+    Softmax,
+    /// Sigmoid of each.
+    Sigmoid,
+    /// The scores themselves; the weights are the softmax over the chosen.
+    SoftmaxChosen,
+}
+
+/// Groups of experts of which only some are chosen from (DeepSeek-AI 2024, DeepSeek-V3, section 2.1.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RouteGroups {
+    /// Groups of neighbouring experts; divides `n_experts`.
+    pub n_groups: usize,
+    /// Groups that are chosen from.
+    pub n_used: usize,
+    /// Best experts of a group whose sum is its score: 2 in DeepSeek V3, 1 in V2.
+    pub n_best: usize,
+}
+
+/// A choice of experts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Route {
+    /// Experts that there are.
+    pub n_experts: usize,
+    /// Experts that a token uses.
+    pub n_used: usize,
+    /// From scores to what experts are chosen by.
+    pub gating: Gating,
+    /// `[n_experts]`: added for the choice alone, not to the weights.
+    pub bias: Option<WeightId>,
+    /// Groups, where experts have them.
+    pub groups: Option<RouteGroups>,
+    /// With `Some(eps)`, weights are divided by their sum plus `eps`.
+    pub normalized: Option<f32>,
+    /// Factor on the weights.
+    pub scale: f32,
+}
+
+impl Route {
+    fn compute<R: Real>(&self, row: &TokenContext<'_, R>, _state: &mut [R], out: &mut [R]) {
+        let bias = self.bias.map(|bias| row.weights.vector(bias));
+        self.choose(row.inputs[0], bias, row.round, out);
+    }
+
+    /// The choice of one token: `scores` and `bias` are `[n_experts]`, `out` is `[3 · n_used]`. Of equal
+    /// scores the expert of the lower number is the better one; a score that is not a number is the worst.
+    pub fn choose<R: Real>(
+        &self,
+        scores: &[R],
+        bias: Option<&[R]>,
+        round: fn(R) -> R,
+        out: &mut [R],
+    ) {
+        let gates = self.gates(scores, round);
+        let biased = |expert: usize| match bias {
+            Some(bias) => gates[expert] + bias[expert],
+            None => gates[expert],
+        };
+        let mut for_choice: Vec<R> = (0..self.n_experts).map(biased).collect();
+        if let Some(groups) = self.groups {
+            groups.keep_best(&mut for_choice);
+        }
+        let chosen = best(&for_choice, self.n_used);
+        let (numbers, weights) = out.split_at_mut(2 * self.n_used);
+        let (low, high) = numbers.split_at_mut(self.n_used);
+        for (rank, expert) in chosen.into_iter().enumerate() {
+            low[rank] = R::from_f64((expert % 256) as f64);
+            high[rank] = R::from_f64((expert / 256) as f64);
+            weights[rank] = gates[expert];
+        }
+        if self.gating == Gating::SoftmaxChosen {
+            softmax(weights, round);
+        }
+        if let Some(eps) = self.normalized {
+            let sum: R = weights.iter().copied().sum();
+            let sum = sum + R::from_f64(f64::from(eps));
+            weights.iter_mut().for_each(|weight| *weight /= sum);
+        }
+        let scale = R::from_f64(f64::from(self.scale));
+        weights
+            .iter_mut()
+            .for_each(|weight| *weight = *weight * scale);
+    }
+
+    fn gates<R: Real>(&self, scores: &[R], round: fn(R) -> R) -> Vec<R> {
+        let mut gates = scores.to_vec();
+        match self.gating {
+            Gating::Softmax => softmax(&mut gates, round),
+            Gating::Sigmoid => gates.iter_mut().for_each(|x| *x = sigmoid(*x, round)),
+            Gating::SoftmaxChosen => {}
+        }
+        gates
+    }
+}
+
+impl RouteGroups {
+    /// Puts the experts of all but the best groups out of reach.
+    fn keep_best<R: Real>(&self, scores: &mut [R]) {
+        let size = scores.len() / self.n_groups;
+        let score = |group: &[R]| {
+            let experts = best(group, self.n_best.min(size));
+            experts.into_iter().map(|expert| group[expert]).sum::<R>()
+        };
+        let of_groups: Vec<R> = scores.chunks_exact(size).map(score).collect();
+        let kept = best(&of_groups, self.n_used);
+        for (group, scores) in scores.chunks_exact_mut(size).enumerate() {
+            if !kept.contains(&group) {
+                scores.fill(R::NEG_INFINITY);
+            }
+        }
+    }
+}
+
+fn softmax<R: Real>(x: &mut [R], round: fn(R) -> R) {
+    let max = x.iter().copied().fold(R::NEG_INFINITY, R::max);
+    x.iter_mut().for_each(|x| *x = round((*x - max).exp()));
+    let sum: R = x.iter().copied().sum();
+    x.iter_mut().for_each(|x| *x /= sum);
+}
+
+/// The places of the `n` largest, the largest first.
+fn best<R: Real>(x: &[R], n: usize) -> Vec<usize> {
+    let mut places: Vec<usize> = (0..x.len()).collect();
+    let rank = |place: &usize| match x[*place].partial_cmp(&x[*place]) {
+        Some(_) => x[*place],
+        None => R::NEG_INFINITY,
+    };
+    // Stable: of equals the first stays first.
+    places.sort_by(|a, b| {
+        rank(b)
+            .partial_cmp(&rank(a))
+            .unwrap_or(std::cmp::Ordering::Equal)
+    });
+    places.truncate(n);
+    places
+}
+
+impl Operation for Route {
+    fn name(&self) -> &'static str {
+        "route"
+    }
+
+    fn arity(&self) -> usize {
+        1
+    }
+
+    fn weights(&self) -> Vec<WeightUse> {
+        let bias = |id| WeightUse::new(id, WeightKind::Vector);
+        self.bias.map(bias).into_iter().collect()
+    }
+
+    fn check(&self, shapes: &Shapes<'_>) -> Result<(), String> {
+        let n = self.n_experts;
+        if let Some(bias) = self.bias {
+            fits(shapes.weight(bias)? == [1, 1, n])?;
+        }
+        let chosen = (1..=n).contains(&self.n_used) && n <= EXPERTS_MAX;
+        let mut in_groups = true;
+        if let Some(groups) = self.groups {
+            let divides = groups.n_groups > 0 && n.is_multiple_of(groups.n_groups);
+            let size = n / groups.n_groups.max(1);
+            let some = (1..=groups.n_groups).contains(&groups.n_used) && groups.n_best > 0;
+            in_groups = divides && some && self.n_used <= groups.n_used * size;
+        }
+        fits(chosen && in_groups && shapes.input(0) == n && shapes.output() == 3 * self.n_used)
+    }
+
+    by_definition!();
+}

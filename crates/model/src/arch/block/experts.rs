@@ -1,0 +1,157 @@
+//! Mixtures of experts: a router, the chosen experts' gated networks, their weighted sum, and the shared expert.
+
+use super::feed_forward::{self, SHARED};
+use crate::Error;
+use crate::builder::GraphBuilder;
+use crate::config::ExpertConfig;
+use crate::names::WeightRole;
+use millrace_graph::{CombineExperts, ExpertLinear, Route, ScaleByGate, ValueId, WeightId};
+
+/// All of it.
+pub(in crate::arch) fn mixture(
+    b: &mut GraphBuilder<'_>,
+    experts: &ExpertConfig,
+    x: ValueId,
+) -> Result<ValueId, Error> {
+    let routed = routed(b, experts, x)?;
+    if experts.shared_d_ff == 0 {
+        return Ok(routed);
+    }
+    let shared = shared(b, experts, x)?;
+    Ok(b.add("ffn_shexp_add", routed, shared))
+}
+
+/// What the chosen experts give.
+pub(in crate::arch) fn routed(
+    b: &mut GraphBuilder<'_>,
+    experts: &ExpertConfig,
+    x: ValueId,
+) -> Result<ValueId, Error> {
+    let choice = route(b, experts, x)?;
+    let (d_model, n_used) = (b.config().d_model, experts.n_used);
+    let [gate, up] = gates(b, experts)?;
+    let inner = n_used * experts.d_ff;
+    let gate = product(
+        b,
+        ("ffn_gate_exps", n_used, false),
+        gate,
+        [x, choice],
+        inner,
+    );
+    let up = product(b, ("ffn_up_exps", n_used, false), up, [x, choice], inner);
+    let out = feed_forward::glu(b, "ffn_glu_exps", gate, up);
+    let shape = [experts.n_experts, d_model, experts.d_ff];
+    let down = b.experts(WeightRole::ExpertsDown, shape)?;
+    let bias = bias(b, experts, WeightRole::ExpertsDown, d_model)?;
+    let outer = n_used * d_model;
+    let down = (down, bias);
+    let out = product(
+        b,
+        ("ffn_down_exps", n_used, true),
+        down,
+        [out, choice],
+        outer,
+    );
+    let combine = CombineExperts { n_used };
+    Ok(b.push("ffn_exps_sum", combine.into(), vec![out, choice], d_model))
+}
+
+/// Scores, and the choice by them.
+pub(in crate::arch) fn route(
+    b: &mut GraphBuilder<'_>,
+    experts: &ExpertConfig,
+    x: ValueId,
+) -> Result<ValueId, Error> {
+    let n_experts = experts.n_experts;
+    let size = (n_experts, experts.biases);
+    let scores = b.linear("ffn_router", WeightRole::Router, size, x)?;
+    let bias = match experts.choice_bias {
+        true => Some(b.bias(WeightRole::RouterBias, &[n_experts])?),
+        false => None,
+    };
+    let route = Route {
+        n_experts,
+        n_used: experts.n_used,
+        gating: experts.gating,
+        bias,
+        groups: experts.groups,
+        normalized: experts.normalized,
+        scale: experts.scale,
+    };
+    Ok(b.push("ffn_route", route.into(), vec![scores], 3 * experts.n_used))
+}
+
+type Projection = (WeightId, Option<WeightId>);
+
+/// Gate and up projections, of one tensor or of two.
+fn gates(b: &mut GraphBuilder<'_>, experts: &ExpertConfig) -> Result<[Projection; 2], Error> {
+    let (n_experts, d_ff) = (experts.n_experts, experts.d_ff);
+    let shape = [n_experts, d_ff, b.config().d_model];
+    let roles = [WeightRole::ExpertsGate, WeightRole::ExpertsUp];
+    let fused = b.name_of(WeightRole::ExpertsGateUp);
+    let mut out = Vec::with_capacity(2);
+    for (index, role) in roles.into_iter().enumerate() {
+        let weight = match b.has_own(fused) {
+            true => b.rows_of((b.name_of(role), &shape), (fused, 2 * d_ff), index * d_ff)?,
+            false => b.experts(role, shape)?,
+        };
+        out.push((weight, bias(b, experts, role, d_ff)?));
+    }
+    Ok([out[0], out[1]])
+}
+
+fn bias(
+    b: &mut GraphBuilder<'_>,
+    experts: &ExpertConfig,
+    role: WeightRole,
+    n: usize,
+) -> Result<Option<WeightId>, Error> {
+    match experts.biases {
+        true => Ok(Some(b.bias(role, &[experts.n_experts, n])?)),
+        false => Ok(None),
+    }
+}
+
+fn product(
+    b: &mut GraphBuilder<'_>,
+    (label, n_used, own_rows): (&'static str, usize, bool),
+    (weight, bias): Projection,
+    inputs: [ValueId; 2],
+    width: usize,
+) -> ValueId {
+    let op = ExpertLinear {
+        weight,
+        bias,
+        scale: None,
+        n_used,
+        own_rows,
+    };
+    b.push(label, op.into(), inputs.to_vec(), width)
+}
+
+/// The expert that every token uses, behind its gate if it has one.
+pub(in crate::arch) fn shared(
+    b: &mut GraphBuilder<'_>,
+    experts: &ExpertConfig,
+    x: ValueId,
+) -> Result<ValueId, Error> {
+    let out = feed_forward::gated_of(b, SHARED, (experts.shared_d_ff, false), x)?;
+    if !experts.shared_gate {
+        return Ok(out);
+    }
+    let d_model = b.config().d_model;
+    let name = b.name_of(WeightRole::SharedRouter);
+    // Older files of llama.cpp have the one row as a vector.
+    let shape = match b.rank_of(name) {
+        Some(1) => vec![d_model],
+        _ => vec![1, d_model],
+    };
+    let weight = b.weight_from(name, name, &shape, Default::default())?;
+    let gate = b.product("ffn_shexp_gate", (weight, None), x);
+    Ok(b.push(
+        "ffn_shexp_gated",
+        ScaleByGate.into(),
+        vec![out, gate],
+        d_model,
+    ))
+}

@@ -1,0 +1,106 @@
+//! Mixtures of experts: how many, how they are chosen, which layers have them.
+
+use crate::Error;
+use crate::config::MAX_WIDTH;
+use millrace_graph::{EXPERTS_MAX, Gating, RouteGroups};
+
+/// The experts of a model's layers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExpertConfig {
+    /// Experts a layer.
+    pub n_experts: usize,
+    /// Experts that a token uses.
+    pub n_used: usize,
+    /// Width of an expert's gated feed-forward.
+    pub d_ff: usize,
+    /// From scores to what experts are chosen by.
+    pub gating: Gating,
+    /// With `Some(eps)`, weights of the chosen are divided by their sum plus `eps`.
+    pub normalized: Option<f32>,
+    /// Factor on the weights.
+    pub scale: f32,
+    /// Groups that experts are chosen from.
+    pub groups: Option<RouteGroups>,
+    /// Whether scores have a bias for the choice alone.
+    pub choice_bias: bool,
+    /// Width of the feed-forward that every token uses beside its experts; 0 for none.
+    pub shared_d_ff: usize,
+    /// Whether that one has a gate of its own.
+    pub shared_gate: bool,
+    /// Leading layers that have one dense feed-forward instead.
+    pub n_dense_layers: usize,
+    /// Of the layers behind those every n-th has experts, beginning with the n-th; 1: all.
+    pub every: usize,
+    /// Layers with a dense feed-forward instead, by number, beside those.
+    pub dense_layers: Vec<usize>,
+    /// Whether routers, experts' gates, up and down projections have biases.
+    pub biases: bool,
+}
+
+impl ExpertConfig {
+    /// Whether that layer has experts.
+    pub fn has(&self, layer: usize) -> bool {
+        layer >= self.n_dense_layers
+            && (layer + 1).is_multiple_of(self.every.max(1))
+            && !self.dense_layers.contains(&layer)
+    }
+
+    /// Refuses numbers that are zero, absurd or do not fit each other.
+    pub(super) fn validate(&self, file: &str) -> Result<(), Error> {
+        let bad = |key: &str, found: String, expected: String| Error::BadValue {
+            file: file.into(),
+            key: key.into(),
+            found,
+            expected,
+        };
+        let sizes = [
+            ("number of experts", self.n_experts, EXPERTS_MAX),
+            (
+                "number of experts that a token uses",
+                self.n_used,
+                self.n_experts,
+            ),
+            ("width of an expert", self.d_ff, MAX_WIDTH),
+            ("layers from experts to experts", self.every, MAX_WIDTH),
+        ];
+        for (key, found, max) in sizes {
+            if found == 0 || found > max {
+                return Err(bad(key, found.to_string(), format!("between 1 and {max}")));
+            }
+        }
+        if self.shared_d_ff > MAX_WIDTH {
+            let found = self.shared_d_ff.to_string();
+            return Err(bad(
+                "width of the shared expert",
+                found,
+                format!("at most {MAX_WIDTH}"),
+            ));
+        }
+        let factors = [self.scale, 1.0 + self.normalized.unwrap_or(0.0)];
+        if !factors
+            .iter()
+            .all(|factor| factor.is_finite() && *factor > 0.0)
+        {
+            let found = format!("{} and {:?}", self.scale, self.normalized);
+            return Err(bad(
+                "factor on experts' weights",
+                found,
+                "positive numbers".into(),
+            ));
+        }
+        if let Some(groups) = self.groups {
+            let divides = groups.n_groups > 0 && self.n_experts.is_multiple_of(groups.n_groups);
+            let enough = |size: usize| groups.n_used * size >= self.n_used;
+            let some = (1..=groups.n_groups).contains(&groups.n_used) && groups.n_best > 0;
+            if !(divides && some && enough(self.n_experts / groups.n_groups)) {
+                let expected = "groups that divide the experts and hold as many as a token uses";
+                return Err(bad(
+                    "groups of experts",
+                    format!("{groups:?}"),
+                    expected.into(),
+                ));
+            }
+        }
+        Ok(())
+    }
+}

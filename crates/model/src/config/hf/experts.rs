@@ -1,0 +1,183 @@
+//! Experts in `config.json`: every family has its own words.
+
+use super::ConfigObject;
+use crate::Error;
+use crate::arch::Family;
+use crate::config::ExpertConfig;
+use millrace_graph::RouteGroups;
+use serde_json::Value;
+
+/// Words for the number of experts that transformers takes for each other.
+pub(super) const COUNTS: [&str; 4] = [
+    "num_local_experts",
+    "num_experts",
+    "n_routed_experts",
+    "moe_num_experts",
+];
+
+/// The keys of a family's `config.json`, with what its transformers class takes where a key is absent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HfExperts {
+    /// Number of experts. Where it is absent or 0 the model is dense.
+    pub(crate) n_experts: (&'static str, usize),
+    /// Experts that a token uses.
+    pub(crate) n_used: (&'static str, usize),
+    /// Width of an expert.
+    pub(crate) d_ff: (&'static str, usize),
+    /// Whether weights are normalised; without a key, the family's way.
+    pub(crate) normalized: Option<(&'static str, bool)>,
+    /// Factor on the weights.
+    pub(crate) scale: Option<(&'static str, f32)>,
+    /// Groups, and groups that are chosen from.
+    pub(crate) groups: Option<[(&'static str, usize); 2]>,
+    /// Whether scores have a bias for the choice.
+    pub(crate) choice_bias: bool,
+    /// How the shared feed-forward's width is said.
+    pub(crate) shared: HfShared,
+    /// Whether the shared feed-forward has a gate.
+    pub(crate) shared_gate: bool,
+    /// Leading dense layers.
+    pub(crate) n_dense_layers: Option<(&'static str, usize)>,
+    /// Every n-th layer has experts.
+    pub(crate) every: Option<(&'static str, usize)>,
+    /// A list of dense layers.
+    pub(crate) dense_layers: Option<&'static str>,
+    /// Whether routers and experts have biases.
+    pub(crate) biases: bool,
+}
+
+/// How a family says the width of its shared feed-forward.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum HfShared {
+    /// It has none.
+    Absent,
+    /// The width itself.
+    Width(&'static str, usize),
+    /// How many times an expert's width.
+    Count(&'static str, usize),
+}
+
+impl HfExperts {
+    /// Plain words, as Qwen 3's; a family says how it differs.
+    pub(crate) const PLAIN: HfExperts = HfExperts {
+        n_experts: ("num_experts", 128),
+        n_used: ("num_experts_per_tok", 8),
+        d_ff: ("moe_intermediate_size", 768),
+        normalized: None,
+        scale: None,
+        groups: None,
+        choice_bias: false,
+        shared: HfShared::Absent,
+        shared_gate: false,
+        n_dense_layers: None,
+        every: None,
+        dense_layers: None,
+        biases: false,
+    };
+
+    pub(super) fn read(
+        &self,
+        family: &Family,
+        text: &ConfigObject<'_>,
+    ) -> Result<Option<ExpertConfig>, Error> {
+        let size = |(key, default): (&str, usize)| -> Result<usize, Error> {
+            Ok(text.usize(key)?.unwrap_or(default))
+        };
+        let optional = |key: Option<(&str, usize)>, default| key.map_or(Ok(default), size);
+        let mut n_experts = text.usize(self.n_experts.0)?;
+        for key in COUNTS {
+            n_experts = n_experts.or(text.usize(key)?);
+        }
+        let n_experts = n_experts.unwrap_or(self.n_experts.1);
+        if n_experts == 0 {
+            return Ok(None);
+        }
+        let d_ff = size(self.d_ff)?;
+        let normalized = match self.normalized {
+            Some((key, default)) => match text.bool(key)?.unwrap_or(default) {
+                true => Some(family.experts.normalized.unwrap_or(0.0)),
+                false => None,
+            },
+            None => family.experts.normalized,
+        };
+        let groups = match self.groups {
+            Some([n_groups, n_used]) => Some((size(n_groups)?, size(n_used)?)),
+            None => None,
+        };
+        let shared_d_ff = match self.shared {
+            HfShared::Absent => 0,
+            HfShared::Width(key, default) => size((key, default))?,
+            HfShared::Count(key, default) => size((key, default))?.saturating_mul(d_ff),
+        };
+        Ok(Some(ExpertConfig {
+            n_experts,
+            n_used: size(self.n_used)?,
+            d_ff,
+            gating: family.experts.gating,
+            normalized,
+            scale: match self.scale {
+                Some((key, default)) => text.f32(key)?.unwrap_or(default),
+                None => 1.0,
+            },
+            groups: groups
+                .filter(|(n_groups, _)| *n_groups > 1)
+                .map(|(n_groups, n_used)| RouteGroups {
+                    n_groups,
+                    n_used,
+                    n_best: family.experts.group_best,
+                }),
+            choice_bias: self.choice_bias,
+            shared_d_ff,
+            shared_gate: self.shared_gate,
+            n_dense_layers: optional(self.n_dense_layers, 0)?,
+            every: optional(self.every, 1)?,
+            dense_layers: self
+                .dense_layers
+                .map_or(Ok(Vec::new()), |key| layers(text, key))?,
+            biases: self.biases,
+        }))
+    }
+
+    /// Writes what [`read`](HfExperts::read) reads.
+    pub(super) fn write(&self, experts: &ExpertConfig, set: &mut dyn FnMut(&str, Value)) {
+        set(self.n_experts.0, experts.n_experts.into());
+        set(self.n_used.0, experts.n_used.into());
+        set(self.d_ff.0, experts.d_ff.into());
+        if let Some((key, _)) = self.normalized {
+            set(key, experts.normalized.is_some().into());
+        }
+        if let Some((key, _)) = self.scale {
+            set(key, experts.scale.into());
+        }
+        if let Some([n_groups, n_used]) = self.groups {
+            let groups = experts.groups.map_or((1, 1), |g| (g.n_groups, g.n_used));
+            set(n_groups.0, groups.0.into());
+            set(n_used.0, groups.1.into());
+        }
+        match self.shared {
+            HfShared::Absent => {}
+            HfShared::Width(key, _) => set(key, experts.shared_d_ff.into()),
+            HfShared::Count(key, _) => set(key, (experts.shared_d_ff / experts.d_ff).into()),
+        }
+        if let Some((key, _)) = self.n_dense_layers {
+            set(key, experts.n_dense_layers.into());
+        }
+        if let Some((key, _)) = self.every {
+            set(key, experts.every.into());
+        }
+        if let Some(key) = self.dense_layers {
+            set(key, experts.dense_layers.clone().into());
+        }
+    }
+}
+
+fn layers(text: &ConfigObject<'_>, key: &str) -> Result<Vec<usize>, Error> {
+    let Some(list) = text.array(key)? else {
+        return Ok(Vec::new());
+    };
+    let layer = |value: &Value| {
+        let layer = value.as_u64().and_then(|layer| usize::try_from(layer).ok());
+        layer.ok_or_else(|| text.bad(key, value, "numbers of layers"))
+    };
+    list.iter().map(layer).collect()
+}

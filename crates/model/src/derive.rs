@@ -1,0 +1,235 @@
+//! Weights that no tensor holds as the graph reads them: computed once, when a checkpoint is loaded.
+
+use crate::Error;
+use crate::catalog::Catalog;
+use millrace_format::{Checkpoint, TensorInfo, TensorType};
+use millrace_graph::{Derivation, Weight, WeightSource};
+use millrace_quant::{DType, decode_blocks, encode_matrix};
+
+/// Bytes of an MXFP4 block's nibbles, for 32 elements.
+const NIBBLE_BYTES: usize = 16;
+
+/// The format of a derived weight of this shape, after a look at its tensors.
+pub(crate) fn check(
+    catalog: &Catalog<'_>,
+    name: &str,
+    derivation: &Derivation,
+    shape: &[usize],
+) -> Result<DType, Error> {
+    if let Derivation::Mxfp4Parts { n_rows, .. } = *derivation {
+        let &[n_experts, _, k] = shape else {
+            return Err(missing(catalog, name, shape));
+        };
+        let n_blocks = k / 32;
+        let scales = [n_experts, n_rows, n_blocks];
+        check_bytes(catalog, &format!("{name}_scales"), &scales)?;
+        let blocks = [n_experts, n_rows, n_blocks, NIBBLE_BYTES];
+        check_bytes(catalog, &format!("{name}_blocks"), &blocks)?;
+        return Ok(DType::Mxfp4);
+    }
+    let dtype = catalog.check(name, &stored_shape(derivation, shape))?;
+    Ok(match derivation {
+        Derivation::EveryRow { .. } => dtype,
+        _ if dtype.is_float() => dtype,
+        _ => DType::BF16,
+    })
+}
+
+/// The shape of the tensor that a weight of this shape is computed from.
+fn stored_shape(derivation: &Derivation, shape: &[usize]) -> Vec<usize> {
+    match (*derivation, shape) {
+        (Derivation::EveryRow { n_rows, .. }, &[n_experts, _, k]) => vec![n_experts, n_rows, k],
+        (Derivation::EveryRow { n_rows, .. }, &[n_experts, _]) => vec![n_experts, n_rows],
+        (Derivation::Transposed { n_rows, .. }, &[n_experts, _, k]) => vec![n_experts, k, n_rows],
+        (Derivation::TransposedHeads { n_rows, .. }, &[n_heads, n, _]) => vec![n_heads * n_rows, n],
+        _ => shape.to_vec(),
+    }
+}
+
+fn missing(catalog: &Catalog<'_>, name: &str, shape: &[usize]) -> Error {
+    Error::MissingTensor {
+        file: catalog.file().into(),
+        tensor: name.into(),
+        expected: shape.into(),
+    }
+}
+
+fn check_bytes(catalog: &Catalog<'_>, name: &str, shape: &[usize]) -> Result<(), Error> {
+    let info: &TensorInfo = catalog
+        .info(name)
+        .ok_or_else(|| missing(catalog, name, shape))?;
+    if !info.has_shape(shape) {
+        return Err(Error::TensorShape {
+            file: catalog.file().into(),
+            tensor: name.into(),
+            expected: shape.into(),
+            found: info.shape.clone(),
+        });
+    }
+    match info.tensor_type {
+        TensorType::Plain(plain) if plain.size_bytes() == 1 => Ok(()),
+        other => Err(Error::TensorType {
+            file: catalog.file().into(),
+            tensor: name.into(),
+            found: other.name().into(),
+            expected: "U8, a byte an element".into(),
+        }),
+    }
+}
+
+/// The bytes of a weight that is derived; `None` for one that lies in the checkpoint as it is.
+///
+/// # Errors
+/// A tensor that the graph's checks did not meet, or whose bytes are not of its format.
+pub fn derive(checkpoint: &Checkpoint, weight: &Weight) -> Result<Option<Vec<u8>>, Error> {
+    let WeightSource::Derived(derivation) = &weight.source else {
+        return Ok(None);
+    };
+    let job = DeriveJob { checkpoint, weight };
+    Ok(Some(match *derivation {
+        Derivation::EveryRow {
+            first,
+            step,
+            n_rows,
+        } => job.every_row(first, step, n_rows)?,
+        Derivation::Transposed {
+            first,
+            n_rows,
+            step,
+        } => job.turned(weight.k, n_rows, &|i| first + i * step)?,
+        Derivation::TransposedHeads { first, n_rows } => job.turned_heads(first, n_rows)?,
+        Derivation::Mxfp4Parts {
+            first,
+            step,
+            n_rows,
+        } => job.mxfp4(first, step, n_rows)?,
+    }))
+}
+
+struct DeriveJob<'a> {
+    checkpoint: &'a Checkpoint,
+    weight: &'a Weight,
+}
+
+impl DeriveJob<'_> {
+    fn bytes(&self, name: &str) -> Result<(&TensorInfo, &[u8]), Error> {
+        let tensor = self.checkpoint.tensor(name);
+        let tensor = tensor.ok_or_else(|| Error::MissingTensor {
+            file: self.checkpoint.name().into(),
+            tensor: name.into(),
+            expected: vec![self.weight.n_experts, self.weight.n, self.weight.k],
+        })?;
+        Ok((tensor.info, tensor.bytes))
+    }
+
+    /// Rows keep their bytes. Of a weight that is a vector an expert, elements are its rows.
+    fn every_row(&self, first: usize, step: usize, n_rows: usize) -> Result<Vec<u8>, Error> {
+        let (_, bytes) = self.bytes(&self.weight.name)?;
+        let Weight {
+            n, k, n_experts, ..
+        } = *self.weight;
+        // A bias is `[n_experts, n]`: one matrix whose rows are experts.
+        let (n_matrices, n) = if n_experts == 1 {
+            (n, k)
+        } else {
+            (n_experts, n)
+        };
+        let row_bytes = bytes.len() / (n_matrices * n_rows).max(1);
+        let mut out = Vec::with_capacity(n_matrices * n * row_bytes);
+        for matrix in bytes.chunks_exact((n_rows * row_bytes).max(1)) {
+            for row in 0..n {
+                out.extend_from_slice(&matrix[(first + row * step) * row_bytes..][..row_bytes]);
+            }
+        }
+        Ok(out)
+    }
+
+    fn numbers(&self) -> Result<Vec<f32>, Error> {
+        let (info, bytes) = self.bytes(&self.weight.name)?;
+        let TensorType::Weights(dtype) = info.tensor_type else {
+            return Err(self.unusable(info.tensor_type.name()));
+        };
+        let mut numbers = vec![0.0; info.shape.iter().product()];
+        let decoded = decode_blocks(dtype, bytes, &mut numbers);
+        decoded.map_err(|problem| self.unusable(&problem.to_string()))?;
+        Ok(numbers)
+    }
+
+    fn unusable(&self, found: &str) -> Error {
+        Error::TensorType {
+            file: self.checkpoint.name().into(),
+            tensor: self.weight.name.clone(),
+            found: found.into(),
+            expected: "numbers of a weight format".into(),
+        }
+    }
+
+    fn encode(&self, numbers: &[f32]) -> Result<Vec<u8>, Error> {
+        let Weight {
+            n,
+            k,
+            n_experts,
+            dtype,
+            ..
+        } = *self.weight;
+        let mut out = vec![0; self.weight.size_bytes() as usize];
+        let encoded = encode_matrix(dtype, numbers, n_experts * n, k, &mut out);
+        encoded.map_err(|problem| self.unusable(&problem.to_string()))?;
+        Ok(out)
+    }
+
+    /// Stored `[k, n_stored]` each; row `i` of the result is column `column(i)`.
+    fn turned(
+        &self,
+        k: usize,
+        n_stored: usize,
+        column: &dyn Fn(usize) -> usize,
+    ) -> Result<Vec<u8>, Error> {
+        let numbers = self.numbers()?;
+        let mut out = Vec::with_capacity(self.weight.n_elems() as usize);
+        for matrix in numbers.chunks_exact((k * n_stored).max(1)) {
+            for row in 0..self.weight.n {
+                let column = column(row);
+                out.extend(matrix.chunks_exact(n_stored).map(|stored| stored[column]));
+            }
+        }
+        self.encode(&out)
+    }
+
+    /// Stored `n_rows` rows a head, of `n` elements; of them `k` from `first` on become columns.
+    fn turned_heads(&self, first: usize, n_rows: usize) -> Result<Vec<u8>, Error> {
+        let numbers = self.numbers()?;
+        let Weight { n, k, .. } = *self.weight;
+        let mut out = Vec::with_capacity(self.weight.n_elems() as usize);
+        for head in numbers.chunks_exact((n_rows * n).max(1)) {
+            let rows = &head[first * n..][..k * n];
+            for row in 0..n {
+                out.extend(rows.chunks_exact(n).map(|stored| stored[row]));
+            }
+        }
+        self.encode(&out)
+    }
+
+    /// transformers packs neighbours into a byte, the first low; GGUF packs element `i` low and `i + 16` high.
+    fn mxfp4(&self, first: usize, step: usize, n_rows: usize) -> Result<Vec<u8>, Error> {
+        let (_, blocks) = self.bytes(&format!("{}_blocks", self.weight.name))?;
+        let (_, scales) = self.bytes(&format!("{}_scales", self.weight.name))?;
+        let Weight {
+            n, k, n_experts, ..
+        } = *self.weight;
+        let n_blocks = k / 32;
+        let mut out = Vec::with_capacity(n_experts * n * n_blocks * (NIBBLE_BYTES + 1));
+        for expert in 0..n_experts {
+            for row in 0..n {
+                let at = (expert * n_rows + first + row * step) * n_blocks;
+                for block in at..at + n_blocks {
+                    out.push(scales[block]);
+                    let packed = &blocks[block * NIBBLE_BYTES..][..NIBBLE_BYTES];
+                    let nibble = |i: usize| packed[i / 2] >> (4 * (i % 2)) & 15;
+                    out.extend((0..NIBBLE_BYTES).map(|i| nibble(i) | nibble(i + 16) << 4));
+                }
+            }
+        }
+        Ok(out)
+    }
+}

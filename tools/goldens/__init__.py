@@ -1,0 +1,41 @@
+"""What fixtures of model families have in common."""
+
+
+def common(**sizes):
+    """Arguments all families share, with sizes that no lane width divides."""
+    out = dict(
+        vocab_size=263,
+        hidden_size=72,
+        intermediate_size=104,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=1,
+        head_dim=64,
+        max_position_embeddings=512,
+        rms_norm_eps=1e-5,
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=None,
+    )
+    out.update(sizes)
+    return out
+
+
+def rope(theta=10000.0, kind="default", **more):
+    return {"rope_type": kind, "rope_theta": theta, **more}
+
+
+def tiny(**sizes):
+    """Smaller sizes: goldens of many families stay small."""
+    out = common(hidden_size=40, intermediate_size=24, num_attention_heads=4, num_key_value_heads=2, head_dim=16)
+    out.update(sizes)
+    return out
+
+
+class Fixture:
+    def __init__(self, family, n_tokens, config, v4=None, gguf=False, multimodal=False, config_class=None):
+        self.family, self.n_tokens, self.config = family, n_tokens, config
+        self.v4, self.gguf, self.multimodal = v4, gguf, multimodal
+        # A class of transformers, for families whose arguments go to it as they are.
+        self.config_class = config_class

@@ -1,0 +1,5 @@
+"""Dense families beside Llama."""
+
+from . import Fixture, rope, tiny
+
+FIXTURES = {}
