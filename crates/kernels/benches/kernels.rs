@@ -104,6 +104,7 @@ const SHAPE: AttentionShape = AttentionShape {
     head_dim: 64,
     scale: 0.125,
     window: None,
+    softcap: None,
 };
 
 const PAGE_TOKENS: usize = 64;
@@ -151,6 +152,7 @@ fn bench_attention(criterion: &mut Criterion) {
                     v_pages: &v_pages,
                     runs: &[run(0..n_new, first)],
                     blocks: &[],
+                    sinks: None,
                 };
                 bencher.iter(|| attention(&cpu, &SHAPE, &layout, &input, &mut scratch, &mut out));
             });

@@ -20,6 +20,7 @@ const SHAPE: AttentionShape = AttentionShape {
     head_dim: 64,
     scale: 0.125,
     window: None,
+    softcap: None,
 };
 const PAGE_TOKENS: usize = 64;
 const LAYERS: usize = 16;
@@ -99,6 +100,7 @@ fn shortest(
                 v_pages,
                 runs: &runs,
                 blocks: &[],
+                sinks: None,
             };
             attention(cpu, &SHAPE, layout, &input, &mut scratch, &mut out);
         }

@@ -31,6 +31,7 @@ pub use softmax::softmax;
 pub(crate) use leaves::{Leaves, PairLeaves, PvTask, QkTask, TileShape, TileStrip};
 
 use crate::cpu::Cpu;
+use crate::elementwise::ElementwiseKernels;
 use crate::error::Error;
 use crate::kv::{KvLayout, KvRun};
 use crate::pool::DisjointMut;
@@ -64,6 +65,8 @@ pub struct AttentionShape {
     pub scale: f32,
     /// Positions a token sees, itself included; `None` for all.
     pub window: Option<usize>,
+    /// With `Some(c)`, a scaled score `s` becomes `c · tanh(s / c)`.
+    pub softcap: Option<f32>,
 }
 
 impl AttentionShape {
@@ -125,6 +128,8 @@ pub struct AttentionInput<'a> {
     /// overlap and lie within one run each. All of a run that began earlier may have been left out:
     /// only the end of a block matters.
     pub blocks: &'a [Range<usize>],
+    /// `[n_heads]`: a score of each head that takes part in softmax and has no value.
+    pub sinks: Option<&'a [f32]>,
 }
 
 impl AttentionInput<'_> {
@@ -140,14 +145,15 @@ impl AttentionInput<'_> {
 
 /// For each row of each run, the softmax-weighted mean of the values it sees:
 /// `out[row, head] = Σ_t softmax_t(scale · q[row, head] · k[t]) v[t]` over the positions `t` from
-/// `pos - window + 1` to `pos`, or to the end of the row's block. `out` is `[n_rows, n_heads * head_dim]`; rows of no run are left
+/// `pos - window + 1` to `pos`, or to the end of the row's block, with the shape's soft bound of scores and the heads'
+/// sinks where there are some. `out` is `[n_rows, n_heads * head_dim]`; rows of no run are left
 /// alone. All arithmetic is f32 whatever the cache's type, but for a cache of bf16 at [`crate::Level::Amx`]: there queries, scaled, and weights are
 /// rounded to bf16, and sums are f32. After the first calls of the largest
 /// size nothing is allocated.
 ///
 /// # Panics
 /// If the shape does not fit the layout ([`AttentionShape::check`]), `q` and `out` differ in
-/// length, runs or blocks overlap, or a run's pages do not cover what its rows see or lie outside the pages
+/// length, sinks are not one a head, runs or blocks overlap, or a run's pages do not cover what its rows see or lie outside the pages
 /// given.
 pub fn attention(
     cpu: &Cpu,
@@ -181,9 +187,15 @@ fn attention_by(
         "{} elements in rows of {row_elems}",
         out.len()
     );
+    assert!(
+        input.sinks.is_none_or(|sinks| sinks.len() == shape.n_heads),
+        "a sink for each of {} heads",
+        shape.n_heads
+    );
     check_runs(shape, layout, input.runs, out.len() / row_elems);
     check_blocks(input);
-    let walk = span::SpanWalk::new(shape, layout, input, leaves);
+    let elementwise = ElementwiseKernels::for_level(cpu.level());
+    let walk = span::SpanWalk::new(shape, layout, input, (leaves, elementwise));
     let n_threads = cpu.pool().n_threads();
     let shared = scratch.prepare(shape, layout, input, n_threads);
     let out = DisjointMut::new(out);

@@ -21,7 +21,8 @@ pub(crate) use body::Rotation;
 pub(crate) use body::{EXP2_POLY, Norm};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) use body::{
-    add_body, glu_body, norm_body, rotate_halves_body, rotate_pairs_body, scale_body, sum_exp_body,
+    add_body, glu_body, norm_body, rotate_halves_body, rotate_pairs_body, scale_body, softcap_body,
+    sum_exp_body,
 };
 pub(crate) use rows::ElementwiseKernels;
 
@@ -147,11 +148,8 @@ pub fn scale(cpu: &Cpu, x: &mut [f32], factor: f32) {
 
 /// Soft bound: `x = cap · tanh(x / cap)`.
 pub fn softcap(cpu: &Cpu, x: &mut [f32], cap: f32) {
-    split(cpu, x, 1, &|_, x| {
-        for x in x {
-            *x = cap * (*x / cap).tanh();
-        }
-    });
+    let rows = ElementwiseKernels::for_level(cpu.level());
+    split(cpu, x, 1, &|_, x| rows.softcap(x, cap));
 }
 
 /// The sum of `e^(x - max)`, in f64, on the calling thread; within 3e-14 of exact.

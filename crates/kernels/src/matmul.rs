@@ -9,6 +9,7 @@
 
 pub(crate) mod activations;
 mod driver;
+mod experts;
 mod job;
 pub(crate) mod panel;
 pub(crate) mod quantize;
@@ -18,6 +19,7 @@ pub(crate) mod scratch;
 mod tests;
 
 pub use activations::{Activations, Precision};
+pub use experts::{ChosenProduct, GatherScratch, RowUse, matmul_chosen};
 pub use panel::PanelLayout;
 
 use crate::cpu::Cpu;

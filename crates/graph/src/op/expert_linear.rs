@@ -83,6 +83,10 @@ impl Operation for ExpertLinear {
         fits(widths == found && shapes.input(1) == 3 * self.n_used && self.n_used <= n_experts)
     }
 
+    fn shares_input(&self) -> bool {
+        true
+    }
+
     /// Of the chosen experts alone.
     fn cost(&self, graph: &Graph, _depth: &Depth) -> OpCost {
         let Some(weight) = graph.weights.get(self.weight.0) else {

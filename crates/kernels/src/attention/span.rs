@@ -6,6 +6,7 @@ use super::{
     AttentionInput, AttentionShape, Leaves, PairLeaves, PvTask, QkTask, SPAN_TOKENS, STRIP_TOKENS,
     TileShape, TileStrip,
 };
+use crate::elementwise::ElementwiseKernels;
 use crate::kv::{KvLayout, KvSide, KvType, TILE_TOKENS};
 use crate::pool::DisjointMut;
 use std::f32::consts::LOG2_E;
@@ -24,6 +25,7 @@ pub(super) struct SpanWalk<'a> {
     layout: &'a KvLayout,
     input: &'a AttentionInput<'a>,
     leaves: &'a Leaves,
+    elementwise: &'static ElementwiseKernels,
     /// The kernels on pairs of bf16, where the cache takes them.
     pairs: Option<&'a PairLeaves>,
     tile: TileShape,
@@ -44,7 +46,7 @@ impl<'a> SpanWalk<'a> {
         shape: &'a AttentionShape,
         layout: &'a KvLayout,
         input: &'a AttentionInput<'a>,
-        leaves: &'a Leaves,
+        (leaves, elementwise): (&'a Leaves, &'static ElementwiseKernels),
     ) -> SpanWalk<'a> {
         let unpacked = TileShape::new(&KvLayout {
             dtype: KvType::F32,
@@ -56,6 +58,7 @@ impl<'a> SpanWalk<'a> {
             layout,
             input,
             leaves,
+            elementwise,
             pairs: leaves.pairs(layout.dtype),
             tile,
             unpacked,
@@ -199,6 +202,11 @@ impl<'a> SpanWalk<'a> {
             let row_sees = self.seen(unit, row / self.shape.group());
             let from = row_sees.start.clamp(seen.start, seen.end) - span_start - first;
             let to = row_sees.end.clamp(seen.start, seen.end) - span_start - first;
+            if let Some(cap) = self.shape.softcap {
+                // Scores are in units of powers of two.
+                self.elementwise
+                    .softcap(&mut scores[first + from..first + to], cap * LOG2_E);
+            }
             let (max, sum) = self.leaves.softmax(&mut scores[first..end], from..to);
             result.max[row] = max;
             result.sum[row] = sum;
@@ -370,12 +378,22 @@ impl<'a> SpanWalk<'a> {
             // SAFETY: runs do not share rows and units of a run share no (row, head); one thread
             // finishes a unit.
             let out = unsafe { out.slice(start..start + head_dim) };
-            let inverse = 1.0 / total.sum[i];
+            let factor = match self.input.sinks {
+                None => 1.0 / total.sum[i],
+                Some(sinks) => with_sink(total.max[i], total.sum[i], sinks[head] * LOG2_E),
+            };
             for (out, value) in out.iter_mut().zip(values) {
-                *out = value * inverse;
+                *out = value * factor;
             }
         }
     }
+}
+
+/// Factor on the weighted sum of values where a score without a value takes part; scores are in units of powers of two.
+fn with_sink(max: f32, sum: f32, sink: f32) -> f32 {
+    let top = max.max(sink);
+    let old = (max - top).exp2();
+    old / (sum * old + (sink - top).exp2())
 }
 
 /// The strips of a span in the order in which they are used: those of K, those of V, and the first

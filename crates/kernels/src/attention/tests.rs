@@ -63,6 +63,7 @@ impl TestSequence {
 
 /// Several sequences in one cache; fed step by step as an engine does.
 pub(super) struct TestCache<'a> {
+    pub(super) sinks: Option<Vec<f32>>,
     pub(super) cpu: &'a Cpu,
     pub(super) leaves: &'static Leaves,
     pub(super) shape: AttentionShape,
@@ -118,6 +119,7 @@ impl<'a> TestCache<'a> {
             v_pages,
             pages,
             blocks: Vec::new(),
+            sinks: None,
             scratch,
         }
     }
@@ -153,6 +155,7 @@ impl<'a> TestCache<'a> {
             v_pages,
             runs: &runs,
             blocks: &blocks,
+            sinks: self.sinks.as_deref(),
         };
         attention_by(
             self.leaves,
@@ -205,5 +208,6 @@ pub(super) fn shape(
         head_dim,
         scale,
         window,
+        softcap: None,
     }
 }

@@ -79,6 +79,15 @@ pub(super) fn exp<const FMA: bool>(x: f32) -> f32 {
     power * factor(half) * factor(exponent - half)
 }
 
+/// `x = cap · tanh(x / cap)`, tanh by `1 - 2 / (e^2x + 1)`.
+#[inline(always)]
+pub(crate) fn softcap_body<const FMA: bool>(x: &mut [f32], cap: f32) {
+    for x in x {
+        let power = exp::<FMA>(*x * (2.0 / cap));
+        *x = cap * (1.0 - 2.0 / (power + 1.0));
+    }
+}
+
 /// Partial sums of [`sum_exp_body`]: four vectors of eight lanes.
 const SUM_EXP_LANES: usize = 32;
 

@@ -10,6 +10,7 @@ pub(crate) struct ElementwiseKernels {
     pub(crate) glu: unsafe fn(Activation, &mut [f32], &[f32]),
     pub(crate) add: unsafe fn(&mut [f32], &[f32]),
     pub(crate) scale: unsafe fn(&mut [f32], f32),
+    pub(crate) softcap: unsafe fn(&mut [f32], f32),
     pub(crate) sum_exp: unsafe fn(&[f32], f32) -> f64,
     pub(crate) rotate_halves: unsafe fn(&mut [f32], usize, Rotation<'_>),
     pub(crate) rotate_pairs: unsafe fn(&mut [f32], usize, Rotation<'_>),
@@ -20,6 +21,7 @@ static SCALAR: ElementwiseKernels = ElementwiseKernels {
     glu: body::glu_body::<false>,
     add: body::add_body,
     scale: body::scale_body,
+    softcap: body::softcap_body::<false>,
     sum_exp: body::sum_exp_body::<false>,
     rotate_halves: body::rotate_halves_body,
     rotate_pairs: body::rotate_pairs_body,
@@ -59,6 +61,11 @@ impl ElementwiseKernels {
     pub(crate) fn scale(&self, x: &mut [f32], factor: f32) {
         // SAFETY: the table was chosen for a level this CPU has.
         unsafe { (self.scale)(x, factor) }
+    }
+
+    pub(crate) fn softcap(&self, x: &mut [f32], cap: f32) {
+        // SAFETY: the table was chosen for a level this CPU has.
+        unsafe { (self.softcap)(x, cap) }
     }
 
     pub(crate) fn sum_exp(&self, x: &[f32], max: f32) -> f64 {

@@ -42,6 +42,16 @@ pub(crate) struct ActivationView {
     pub(crate) stride: usize,
 }
 
+impl ActivationView {
+    /// The view that begins with a token of this one.
+    pub(super) fn row(self, index: usize) -> ActivationView {
+        ActivationView {
+            start: self.start.wrapping_add(index * self.stride),
+            ..self
+        }
+    }
+}
+
 impl Activations {
     /// An empty scratch that converts with `precision`.
     #[must_use]
@@ -128,7 +138,7 @@ pub(crate) fn columns_bytes(input: Input, k: usize) -> usize {
 
 /// Bytes from a converted token to the next: an odd number of cache lines, so that the tokens of a
 /// tile do not fall into the same cache sets.
-fn row_bytes(input: Input, k: usize) -> usize {
+pub(super) fn row_bytes(input: Input, k: usize) -> usize {
     let lines = columns_bytes(input, k.next_multiple_of(2)).div_ceil(64);
     (lines | 1) * 64
 }

@@ -1,7 +1,7 @@
 //! Splits products over the pool and walks each group of rows through pack and tile.
 
 use super::activations::{Activations, columns_bytes};
-use super::job::{MatmulJob, RowGroup};
+use super::job::{MatmulJob, Operands, RowGroup};
 use super::panel::{
     DirectArgs, GROUP_PANELS, GROUP_ROWS, Input, LINE_BYTES, PANEL_ROWS, PackArgs, PanelSource,
     RowsArgs, RowsFn, TileArgs,
@@ -63,8 +63,15 @@ pub(super) fn run(
         let first_group = n_groups;
         n_groups += product.weight.n.div_ceil(GROUP_ROWS);
         let x = scratch.view(x, product.weight.k, kernel.layout.input());
-        Some(MatmulJob::new(kernel, product, x, m, first_group))
+        let operands = Operands::of(product, x, m);
+        Some(MatmulJob::new(kernel, operands, first_group))
     });
+    run_jobs(cpu, &jobs, n_groups, m);
+}
+
+/// Runs jobs of `n_groups` groups in all and `m` tokens together, in one parallel region. Jobs are in the order of
+/// their groups, `None` behind them.
+pub(super) fn run_jobs(cpu: &Cpu, jobs: &[Option<MatmulJob<'_>>], n_groups: usize, m: usize) {
     let n_threads = cpu.pool().n_threads();
     let groups_a_chunk = if m >= MANY_TOKENS {
         1
@@ -82,14 +89,13 @@ pub(super) fn run(
     let skip = (n_threads - 1) * groups_a_chunk;
     cpu.pool().run(cuts.n_chunks(), &|chunk| {
         let mut groups = cuts.groups(chunk);
-        while let Some(job) =
-            MatmulJob::of_group(&jobs, groups.start).filter(|_| !groups.is_empty())
+        while let Some(job) = MatmulJob::of_group(jobs, groups.start).filter(|_| !groups.is_empty())
         {
             let of_job = groups.start..groups.end.min(job.end_group());
             groups.start = of_job.end;
             match job.rows {
                 Some(rows) => run_rows(job, rows, of_job),
-                None => run_groups(&jobs, of_job, skip, m),
+                None => run_groups(jobs, of_job, skip),
             }
         }
     });
@@ -137,8 +143,9 @@ fn run_rows(job: &MatmulJob<'_>, function: RowsFn, groups: Range<usize>) {
     let WeightMatrix { n, k, .. } = job.weight;
     let start = (groups.start - job.first_group) * GROUP_ROWS;
     let rows = start..n.min((groups.end - job.first_group) * GROUP_ROWS);
+    let at = job.out_row(0) * n;
     // SAFETY: groups have disjoint rows and each group runs once.
-    let out = unsafe { job.out.slice(rows.clone()) };
+    let out = unsafe { job.out.slice(at + rows.start..at + rows.end) };
     // SAFETY: a `Cpu` proves its level; `WeightMatrix` checked that each row has its columns; the view has a token.
     unsafe {
         function(&RowsArgs {
@@ -155,7 +162,7 @@ fn run_rows(job: &MatmulJob<'_>, function: RowsFn, groups: Range<usize>) {
 }
 
 /// Computes groups of a job for every token, each while the next comes from memory; `skip` more follow the last.
-fn run_groups(jobs: &[Option<MatmulJob<'_>>], groups: Range<usize>, skip: usize, m: usize) {
+fn run_groups(jobs: &[Option<MatmulJob<'_>>], groups: Range<usize>, skip: usize) {
     with_scratch(|scratch| {
         let after = |group: usize| {
             if group + 1 < groups.end {
@@ -173,7 +180,7 @@ fn run_groups(jobs: &[Option<MatmulJob<'_>>], groups: Range<usize>, skip: usize,
         for index in groups.clone() {
             let next = RowGroup::find(jobs, after(index));
             if let Some(group) = &group {
-                run_group(group, next.as_ref(), m, scratch);
+                run_group(group, next.as_ref(), group.job.m, scratch);
             }
             group = next;
         }
@@ -329,7 +336,9 @@ fn store(group: &RowGroup<'_>, tokens: Range<usize>, acc: &[f32]) {
     } = group;
     let n = job.weight.n;
     #[cfg(target_arch = "x86_64")]
-    if job.kernel.level >= Level::Avx512 && rows.len() == GROUP_ROWS && job.bias.is_none() {
+    let is_block = job.bias.is_none() && job.out_rows.is_none();
+    #[cfg(target_arch = "x86_64")]
+    if job.kernel.level >= Level::Avx512 && rows.len() == GROUP_ROWS && is_block {
         let last_end = (tokens.end - 1) * n + rows.end;
         let out = job.out.start_of(tokens.start * n + rows.start..last_end);
         // SAFETY: a `Cpu` proves its level; groups have disjoint rows, whole ones all of them in order, and each group runs once.
@@ -337,8 +346,9 @@ fn store(group: &RowGroup<'_>, tokens: Range<usize>, acc: &[f32]) {
         return;
     }
     for (t, acc) in tokens.zip(acc.chunks_exact(GROUP_ROWS)) {
-        // SAFETY: groups have disjoint rows and each group runs once.
-        let out = unsafe { job.out.slice(t * n + rows.start..t * n + rows.end) };
+        let at = job.out_row(t) * n;
+        // SAFETY: groups have disjoint rows, tokens rows of the result of their own, and each group runs once.
+        let out = unsafe { job.out.slice(at + rows.start..at + rows.end) };
         for (p, out) in out.chunks_mut(PANEL_ROWS).enumerate() {
             // A panel that was moved back to fit holds the group's rows at its end.
             let skip = rows.start + p * PANEL_ROWS - starts[p];

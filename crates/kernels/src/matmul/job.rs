@@ -1,6 +1,7 @@
 //! Products ready to run, and the groups of rows they are cut into.
 
 use super::activations::ActivationView;
+use super::experts::RowUse;
 use super::panel::{
     Ahead, DIRECT_TOKENS, DirectFn, GROUP_PANELS, GROUP_ROWS, Input, PANEL_ROWS, PanelSource,
     RowsFn,
@@ -27,6 +28,10 @@ pub(super) struct MatmulJob<'a> {
     pub(super) bias: Option<&'a [f32]>,
     pub(super) out: DisjointMut<'a, f32>,
     pub(super) x: ActivationView,
+    /// Tokens.
+    pub(super) m: usize,
+    /// The row of the result of each token; `None`: they follow one another.
+    pub(super) out_rows: Option<&'a [RowUse]>,
     /// Number of its first group among the groups of all jobs.
     pub(super) first_group: usize,
     /// Set when so few tokens are multiplied directly.
@@ -45,14 +50,48 @@ pub(super) struct MatmulJob<'a> {
     pub(super) pieces_ahead: usize,
 }
 
-impl<'a> MatmulJob<'a> {
-    pub(super) fn new(
-        kernel: &'static MatmulKernel,
+/// What a job multiplies, and where its result goes.
+pub(super) struct Operands<'a> {
+    pub(super) weight: WeightMatrix<'a>,
+    pub(super) bias: Option<&'a [f32]>,
+    pub(super) out: DisjointMut<'a, f32>,
+    pub(super) out_rows: Option<&'a [RowUse]>,
+    pub(super) x: ActivationView,
+    pub(super) m: usize,
+}
+
+impl<'a> Operands<'a> {
+    /// Of a product whose result is `[m, n]`.
+    pub(super) fn of(
         product: &'a mut Multiplication<'_>,
         x: ActivationView,
         m: usize,
+    ) -> Operands<'a> {
+        Operands {
+            weight: product.weight,
+            bias: product.bias,
+            out: DisjointMut::new(product.out),
+            out_rows: None,
+            x,
+            m,
+        }
+    }
+}
+
+impl<'a> MatmulJob<'a> {
+    pub(super) fn new(
+        kernel: &'static MatmulKernel,
+        operands: Operands<'a>,
         first_group: usize,
     ) -> MatmulJob<'a> {
+        let Operands {
+            weight,
+            bias,
+            out,
+            out_rows,
+            x,
+            m,
+        } = operands;
         let (dtype, layout) = (kernel.dtype, kernel.layout);
         let direct = kernel.direct.filter(|_| m <= DIRECT_TOKENS);
         let is_integer = matches!(layout.input(), Input::I8x32 | Input::I8x256);
@@ -70,15 +109,17 @@ impl<'a> MatmulJob<'a> {
         };
         MatmulJob {
             kernel,
-            weight: product.weight,
-            bias: product.bias,
-            out: DisjointMut::new(product.out),
+            weight,
+            bias,
+            out,
+            out_rows,
             x,
+            m,
             first_group,
             direct,
-            rows: kernel.rows.filter(|_| m == 1 && product.weight.k > 0),
+            rows: kernel.rows.filter(|_| m == 1 && weight.k > 0),
             chunk_k,
-            row_bytes: to_bytes(product.weight.k),
+            row_bytes: to_bytes(weight.k),
             chunk_bytes: to_bytes(chunk_k),
             piece_bytes,
             pieces_ahead: ahead_bytes.div_ceil(piece_bytes),
@@ -90,7 +131,15 @@ impl<'a> MatmulJob<'a> {
         jobs: &'b [Option<MatmulJob<'a>>],
         index: usize,
     ) -> Option<&'b MatmulJob<'a>> {
-        jobs.iter().flatten().rfind(|job| job.first_group <= index)
+        // Jobs come first, in the order of their groups.
+        let begins =
+            |job: &Option<MatmulJob<'_>>| job.as_ref().is_some_and(|job| job.first_group <= index);
+        jobs[..jobs.partition_point(begins)].last()?.as_ref()
+    }
+
+    /// The row of the result of a token.
+    pub(super) fn out_row(&self, token: usize) -> usize {
+        self.out_rows.map_or(token, |rows| rows[token].out_row)
     }
 
     /// Number after that of its last group.

@@ -56,7 +56,6 @@ pub fn attention(
     input: &AttentionInput<'_>,
 ) -> Vec<f64> {
     let mut out = vec![0.0; input.q.len()];
-    let group = shape.n_heads / shape.n_kv_heads;
     for run in input.runs {
         for (row, pos) in run.rows.clone().zip(run.first_pos..) {
             for head in 0..shape.n_heads {
@@ -66,7 +65,7 @@ pub fn attention(
                     shape,
                     layout,
                     input,
-                    (run, head / group, pos, pos + input.end_seen(row) - row),
+                    (run, head, pos, pos + input.end_seen(row) - row),
                     &input.q[range.clone()],
                 );
                 out[range].copy_from_slice(&values);
@@ -81,9 +80,10 @@ fn head_row(
     shape: &AttentionShape,
     layout: &KvLayout,
     input: &AttentionInput<'_>,
-    (run, kv_head, pos, end): (&KvRun<'_>, usize, usize, usize),
+    (run, head, pos, end): (&KvRun<'_>, usize, usize, usize),
     q: &[f32],
 ) -> Vec<f64> {
+    let kv_head = head / (shape.n_heads / shape.n_kv_heads);
     let first = shape
         .window
         .map_or(0, |window| (pos + 1).saturating_sub(window));
@@ -96,11 +96,18 @@ fn head_row(
         let dot: f64 = products
             .map(|(dim, &q)| f64::from(q) * read(KvSide::K, input.k_pages, key, dim))
             .sum();
-        scores.push(dot * f64::from(shape.scale));
+        let score = dot * f64::from(shape.scale);
+        scores.push(shape.softcap.map_or(score, |cap| {
+            let cap = f64::from(cap);
+            cap * (score / cap).tanh()
+        }));
     }
-    let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sink = input.sinks.map(|sinks| f64::from(sinks[head]));
+    let max = scores.iter().copied().chain(sink);
+    let max = max.fold(f64::NEG_INFINITY, f64::max);
     let weights: Vec<f64> = scores.iter().map(|score| (score - max).exp()).collect();
     let sum: f64 = weights.iter().sum();
+    let sum = sum + sink.map_or(0.0, |sink| (sink - max).exp());
     (0..shape.head_dim)
         .map(|dim| {
             let weighted = weights

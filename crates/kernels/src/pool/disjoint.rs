@@ -25,6 +25,11 @@ impl<'a, T> DisjointMut<'a, T> {
         }
     }
 
+    /// The same slice once more, under the same promise.
+    pub(crate) fn share(&self) -> DisjointMut<'a, T> {
+        DisjointMut { ..*self }
+    }
+
     /// The elements of `range`.
     ///
     /// # Panics

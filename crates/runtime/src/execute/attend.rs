@@ -10,6 +10,8 @@ pub(super) struct AttendArgs<'a> {
     pub(super) attention: &'a Attention,
     pub(super) slots: [Register; 3],
     pub(super) out: Register,
+    /// A sink of each head.
+    pub(super) sinks: Option<&'a [f32]>,
 }
 
 /// Appends the chunk's keys and values, and attends.
@@ -26,6 +28,7 @@ pub(super) fn attend(
         attention,
         slots: [q, k, v],
         out,
+        sinks,
     } = args;
     let m = chunk.tokens.len();
     let run = |span: &RunSpan| {
@@ -47,6 +50,7 @@ pub(super) fn attend(
         head_dim: attention.head_dim,
         scale: attention.scale,
         window: attention.window,
+        softcap: attention.softcap,
     };
     buffers.write(out, m, |buffers, out| {
         let q = buffers.rows(q, m);
@@ -56,6 +60,7 @@ pub(super) fn attend(
             v_pages: &layer.v,
             runs: &runs,
             blocks: &chunk.blocks,
+            sinks,
         };
         kernels::attention(cpu, &shape, &layer.layout, &input, scratch, out);
     });

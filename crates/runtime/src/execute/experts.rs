@@ -1,126 +1,160 @@
-//! Products of which each token chooses the matrices, or each head has its own: rows are gathered by matrix and
-//! multiplied by the kernels of plain products.
+//! Products of which each token chooses the matrices, or each head has its own.
 
 use super::ops::{Ops, expert_matrix};
-use millrace_graph::{ExpertLinear, HeadLinear, Node, Op, chosen_experts};
-use millrace_kernels::matmul::{Activations, Multiplication, matmul};
+use millrace_graph::{ExpertLinear, HeadLinear, Node, Op, WeightId, chosen_experts};
+use millrace_kernels::matmul::{
+    Activations, ChosenProduct, GatherScratch, RowUse, WeightMatrix, matmul_chosen,
+};
+use std::ops::Range;
 
-/// Rows of x and of the result that one matrix multiplies.
-struct MatrixRows<'a> {
-    /// Where each row of x begins.
-    from: &'a [usize],
-    /// Where each row of the result begins.
-    to: &'a [usize],
-}
-
-/// Memory of gathered rows.
+/// What products of experts reuse from step to step.
 #[derive(Default)]
-struct GatherScratch {
+pub(crate) struct ExpertScratch {
     activations: Activations,
-    x: Vec<f32>,
-    out: Vec<f32>,
+    gathered: GatherScratch,
+    /// Uses by expert, then by row.
+    uses: Vec<(usize, RowUse)>,
+    rows: Vec<RowUse>,
+    /// Experts that are used, and their part of `rows`.
+    experts: Vec<usize>,
+    by_expert: Vec<Range<usize>>,
 }
 
-impl Ops<'_> {
+impl ExpertScratch {
+    /// Sorts uses by matrix.
+    fn sort(&mut self) {
+        self.uses
+            .sort_unstable_by_key(|(expert, row)| (*expert, row.out_row));
+        self.rows.clear();
+        self.experts.clear();
+        self.by_expert.clear();
+        for (index, (expert, row)) in self.uses.iter().enumerate() {
+            self.rows.push(*row);
+            match self.by_expert.last_mut() {
+                Some(range) if self.experts.last() == Some(expert) => range.end = index + 1,
+                _ => {
+                    self.experts.push(*expert);
+                    self.by_expert.push(index..index + 1);
+                }
+            }
+        }
+    }
+}
+
+impl<'a> Ops<'a> {
     /// Computes the op if it is one of these, over all rows; says whether it is.
     pub(super) fn by_products(&self, node: &Node, inputs: &[&[f32]], out: &mut [f32]) -> bool {
+        let mut scratch = ExpertScratch::default();
         match &node.op {
-            Op::ExpertLinear(op) => self.expert_linear(op, inputs, out),
-            Op::HeadLinear(op) => self.head_linear(op, node, inputs[0], out),
+            Op::ExpertLinear(op) => {
+                let mut products = [(op, out)];
+                self.expert_linears((inputs[0], inputs[1]), &mut scratch, &mut products);
+            }
+            Op::HeadLinear(op) => self.head_linear(op, node, inputs[0], &mut scratch, out),
             _ => return false,
         }
         true
     }
 
-    /// Tokens are gathered by expert. What a token gets does not depend on who shares its expert: a row of a product
-    /// depends on that row alone.
-    fn expert_linear(&self, op: &ExpertLinear, inputs: &[&[f32]], out: &mut [f32]) {
-        let spec = &self.model.model().graph.weights[op.weight.0];
-        let (n, k, n_used) = (spec.n, spec.k, op.n_used);
-        let choices = inputs[1].chunks_exact(3 * n_used);
-        let mut uses: Vec<(usize, usize)> = Vec::with_capacity(choices.len() * n_used);
-        for (row, choice) in choices.enumerate() {
-            let experts = chosen_experts(choice).enumerate();
-            uses.extend(experts.map(|(rank, expert)| (expert, row * n_used + rank)));
+    /// Products of one input and one choice. What a token gets does not depend on who shares its experts.
+    pub(super) fn expert_linears(
+        &self,
+        (x, choices): (&[f32], &[f32]),
+        scratch: &mut ExpertScratch,
+        products: &mut [(&ExpertLinear, &mut [f32])],
+    ) {
+        let Some((first, _)) = products.first() else {
+            return;
+        };
+        let (n_used, own_rows) = (first.n_used, first.own_rows);
+        scratch.uses.clear();
+        for (row, choice) in choices.chunks_exact(3 * n_used).enumerate() {
+            for (rank, expert) in chosen_experts(choice).enumerate() {
+                let out_row = row * n_used + rank;
+                let x_row = if own_rows { out_row } else { row };
+                scratch.uses.push((expert, RowUse { x_row, out_row }));
+            }
         }
-        uses.sort_unstable();
-        let mut scratch = GatherScratch::default();
-        for uses in uses.chunk_by(|a, b| a.0 == b.0) {
-            let expert = uses[0].0;
-            let x_row = |place: usize| if op.own_rows { place } else { place / n_used };
-            let from: Vec<usize> = uses.iter().map(|(_, place)| x_row(*place) * k).collect();
-            let to: Vec<usize> = uses.iter().map(|(_, place)| place * n).collect();
-            let rows = MatrixRows {
-                from: &from,
-                to: &to,
-            };
-            let scale = op.scale.map(|scale| self.vectors[scale.0][expert]);
-            let bias = op.bias.map(|bias| &self.vectors[bias.0][expert * n..][..n]);
+        scratch.sort();
+        let mut chosen = Vec::with_capacity(products.len());
+        for (op, out) in products.iter_mut() {
+            let n = self.model.model().graph.weights[op.weight.0].n;
             // A scale comes before the bias.
-            let in_product = bias.filter(|_| scale.is_none());
-            let weight = (op.weight, expert);
-            self.gathered(weight, in_product, rows, inputs[0], &mut scratch, out);
-            if let Some(scale) = scale {
-                for at in to {
-                    for (i, out) in out[at..][..n].iter_mut().enumerate() {
-                        *out = *out * scale + bias.map_or(0.0, |bias| bias[i]);
-                    }
-                }
+            let bias = op.bias.filter(|_| op.scale.is_none());
+            let bias = bias.map(|bias| &self.vectors[bias.0][..]);
+            let matrices = scratch.experts.iter().map(|expert| {
+                let bias = bias.map(|bias| &bias[expert * n..][..n]);
+                (self.known_matrix(op.weight, *expert), bias)
+            });
+            chosen.push(ChosenProduct {
+                matrices: matrices.collect(),
+                out,
+            });
+        }
+        let rows = (&scratch.rows[..], &scratch.by_expert[..]);
+        let (activations, gathered) = (&mut scratch.activations, &mut scratch.gathered);
+        matmul_chosen(self.cpu, x, activations, gathered, rows, &mut chosen);
+        drop(chosen);
+        for (op, out) in products {
+            self.scale(op, &scratch.uses, out);
+        }
+    }
+
+    /// Applies experts' scales, and the biases behind them.
+    fn scale(&self, op: &ExpertLinear, uses: &[(usize, RowUse)], out: &mut [f32]) {
+        let Some(scales) = op.scale.map(|scale| &self.vectors[scale.0]) else {
+            return;
+        };
+        let n = self.model.model().graph.weights[op.weight.0].n;
+        let bias = op.bias.map(|bias| &self.vectors[bias.0][..]);
+        for (expert, row) in uses {
+            let bias = bias.map(|bias| &bias[expert * n..][..n]);
+            for (i, out) in out[row.out_row * n..][..n].iter_mut().enumerate() {
+                *out = *out * scales[*expert] + bias.map_or(0.0, |bias| bias[i]);
             }
         }
     }
 
-    fn head_linear(&self, op: &HeadLinear, node: &Node, x: &[f32], out: &mut [f32]) {
-        let graph = &self.model.model().graph;
-        let n = graph.weights[op.weight.0].n;
-        let (width, out_width) = (graph.width(node.inputs[0]), graph.width(node.output));
-        let n_rows = x.len() / width;
-        let head_dim = width / op.n_heads;
-        let mut scratch = GatherScratch::default();
-        for head in 0..op.n_heads {
-            let first = head * head_dim + op.first;
-            let from: Vec<usize> = (0..n_rows).map(|row| row * width + first).collect();
-            let to: Vec<usize> = (0..n_rows).map(|row| row * out_width + head * n).collect();
-            let rows = MatrixRows {
-                from: &from,
-                to: &to,
-            };
-            self.gathered((op.weight, head), None, rows, x, &mut scratch, out);
-        }
-    }
-
-    /// Gathers rows of x, multiplies them with one matrix, and puts the rows of the result where they belong.
-    fn gathered(
+    fn head_linear(
         &self,
-        (weight, expert): (millrace_graph::WeightId, usize),
-        bias: Option<&[f32]>,
-        rows: MatrixRows<'_>,
+        op: &HeadLinear,
+        node: &Node,
         x: &[f32],
-        scratch: &mut GatherScratch,
+        scratch: &mut ExpertScratch,
         out: &mut [f32],
     ) {
-        let matrix = expert_matrix(self.model, weight, expert)
-            .expect("every matrix was checked when the executor was made");
-        let (n, k, m) = (matrix.n(), matrix.k(), rows.from.len());
-        scratch.x.clear();
-        for from in rows.from {
-            scratch.x.extend_from_slice(&x[*from..][..k]);
-        }
-        scratch.out.resize(m * n, 0.0);
-        let product = Multiplication {
-            weight: matrix,
-            bias,
-            out: &mut scratch.out[..m * n],
-        };
-        matmul(
-            self.cpu,
-            &scratch.x,
-            m,
-            &mut scratch.activations,
-            &mut [product],
-        );
-        for (to, row) in rows.to.iter().zip(scratch.out.chunks_exact(n)) {
-            out[*to..][..n].copy_from_slice(row);
-        }
+        let graph = &self.model.model().graph;
+        let k = graph.weights[op.weight.0].k;
+        let (n_heads, head_dim) = (op.n_heads, graph.width(node.inputs[0]) / op.n_heads);
+        let heads = x.chunks_exact(head_dim);
+        // The part of each head that is read.
+        let parts: Vec<f32> = heads
+            .flat_map(|head| &head[op.first..][..k])
+            .copied()
+            .collect();
+        scratch.uses.clear();
+        let uses = (0..parts.len() / k).map(|row| {
+            let same = RowUse {
+                x_row: row,
+                out_row: row,
+            };
+            (row % n_heads, same)
+        });
+        scratch.uses.extend(uses);
+        scratch.sort();
+        let matrices = (0..n_heads).map(|head| (self.known_matrix(op.weight, head), None));
+        let mut product = [ChosenProduct {
+            matrices: matrices.collect(),
+            out,
+        }];
+        let rows = (&scratch.rows[..], &scratch.by_expert[..]);
+        let (activations, gathered) = (&mut scratch.activations, &mut scratch.gathered);
+        matmul_chosen(self.cpu, &parts, activations, gathered, rows, &mut product);
+    }
+
+    /// A matrix of those that the executor has tried.
+    fn known_matrix(&self, weight: WeightId, expert: usize) -> WeightMatrix<'a> {
+        expert_matrix(self.model, weight, expert)
+            .expect("every matrix was checked when the executor was made")
     }
 }

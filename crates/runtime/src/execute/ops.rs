@@ -1,5 +1,6 @@
 //! One op over rows of f32: its kernel, or its definition.
 
+use super::plan::PlanError;
 use crate::Error;
 use crate::load::LoadedModel;
 use millrace_graph::{
@@ -228,7 +229,13 @@ pub(super) fn expert_matrix(
 pub(super) fn check_matrices(model: &LoadedModel, graph: &Graph) -> Result<(), Error> {
     let used = graph.nodes.iter().flat_map(|node| node.op.weights());
     for used in used.filter(|used| used.kind != WeightKind::Vector) {
-        for expert in 0..graph.weights[used.id.0].n_experts {
+        let weight = &graph.weights[used.id.0];
+        if weight.n_experts > 1 && weight.dtype.block_rows() > 1 {
+            let format = weight.dtype.name();
+            let problem = format!("{}: matrices of experts in {format} tiles", weight.name);
+            return Err(PlanError::Weight(problem).into());
+        }
+        for expert in 0..weight.n_experts {
             expert_matrix(model, used.id, expert)?;
         }
     }

@@ -3,15 +3,16 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use millrace_graph::{self as graph, Embed, Node, Op, SequenceMemory};
+use millrace_graph::{self as graph, Embed, ExpertLinear, Node, Op, SequenceMemory};
 use millrace_kernels as kernels;
 use millrace_kernels::matmul::{Activations, Multiplication, WeightMatrix, matmul};
 use millrace_kernels::{AttentionScratch, Cpu, KvRun, RopeTable};
 
 use super::attend::{AttendArgs, attend};
+use super::experts::ExpertScratch;
 use super::memory::{Past, SequenceSpan};
 use super::ops::{self, Ops, Tokens, decode_vectors, has_kernel, rope_table};
-use super::plan::{CpuPlan, Head, LinearPart, PlanError, Register, StepKind};
+use super::plan::{CpuPlan, ExpertPart, Head, LinearPart, PlanError, Register, StepKind};
 use crate::Error;
 use crate::image::{self, Image, ImageRows};
 use crate::kv::CacheParts;
@@ -122,6 +123,7 @@ pub(crate) struct Executor {
     ropes: Vec<RopeTable>,
     buffers: PassBuffers,
     activations: Activations,
+    experts: ExpertScratch,
     attention: AttentionScratch,
     /// Empty between steps; kept for its memory.
     runs: Vec<KvRun<'static>>,
@@ -150,6 +152,7 @@ impl Executor {
             vectors: decode_vectors(model, graph)?,
             ropes: graph.ropes.iter().map(rope_table).collect(),
             activations: Activations::default(),
+            experts: ExpertScratch::default(),
             attention: AttentionScratch::default(),
             runs: Vec::new(),
             logits: vec![0.0; model.model().config.vocab_size * HEAD_ROWS.min(max_chunk)],
@@ -228,6 +231,22 @@ impl Executor {
                         m,
                     };
                     linears.run(cpu, parts, &mut self.buffers, &mut self.activations);
+                }
+                StepKind::Experts { x, choice, parts } => {
+                    let ops = Ops {
+                        cpu,
+                        model,
+                        vectors: &self.vectors,
+                        ropes: &self.ropes,
+                    };
+                    let (x, choice) = (*x, *choice);
+                    experts(
+                        ops,
+                        parts,
+                        (x, choice, m),
+                        &mut self.buffers,
+                        &mut self.experts,
+                    );
                 }
                 StepKind::Copy { x, out } => self.buffers.write(*out, m, |buffers, out| {
                     out.copy_from_slice(buffers.rows(*x, m));
@@ -319,11 +338,12 @@ impl Compute<'_> {
     ) -> Result<(), Error> {
         match (&self.node.op, self.inputs) {
             (Op::Embed(embed), _) => self.embed(embed, buffers)?,
-            (Op::Attention(attention), &[q, k, v]) if attention.is_plain() => {
+            (Op::Attention(attention), &[q, k, v]) => {
                 let args = AttendArgs {
                     attention,
                     slots: [q, k, v],
                     out: self.out,
+                    sinks: attention.sinks.map(|sinks| &self.ops.vectors[sinks.0][..]),
                 };
                 let layer = &mut cache.layers[attention.layer];
                 let (cpu, tables) = (self.ops.cpu, cache.tables);
@@ -371,6 +391,33 @@ impl Compute<'_> {
                     .over_memory(self.node, (tokens, span), &inputs, past, out);
             }
         });
+    }
+}
+
+/// The products of one step of experts.
+fn experts(
+    ops: Ops<'_>,
+    parts: &[ExpertPart],
+    (x, choice, m): (Register, Register, usize),
+    buffers: &mut PassBuffers,
+    scratch: &mut ExpertScratch,
+) {
+    let nodes = &ops.model.model().graph.nodes;
+    let taken = parts
+        .iter()
+        .map(|part| std::mem::take(&mut buffers.0[part.out.buffer]));
+    let mut taken: Vec<Vec<f32>> = taken.collect();
+    let outs = taken.iter_mut().zip(parts);
+    let mut products: Vec<(&ExpertLinear, &mut [f32])> = outs
+        .filter_map(|(out, part)| match &nodes[part.node].op {
+            Op::ExpertLinear(op) => Some((op, &mut out[..m * part.out.width])),
+            _ => None,
+        })
+        .collect();
+    let inputs = (buffers.rows(x, m), buffers.rows(choice, m));
+    ops.expert_linears(inputs, scratch, &mut products);
+    for (part, out) in parts.iter().zip(taken) {
+        buffers.0[part.out.buffer] = out;
     }
 }
 

@@ -26,6 +26,14 @@ pub(crate) struct LinearPart {
     pub(crate) out: Register,
 }
 
+/// One product of a [`StepKind::Experts`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ExpertPart {
+    /// Index in the graph's nodes.
+    pub(crate) node: usize,
+    pub(crate) out: Register,
+}
+
 /// What a step does.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum StepKind {
@@ -39,6 +47,12 @@ pub(crate) enum StepKind {
     },
     /// Linear layers of one input.
     Linear { x: Register, parts: Vec<LinearPart> },
+    /// Products of chosen experts' matrices, of one input and one choice.
+    Experts {
+        x: Register,
+        choice: Register,
+        parts: Vec<ExpertPart>,
+    },
     /// Copies a value that an in-place step is about to overwrite but a later step still reads.
     Copy { x: Register, out: Register },
 }
@@ -94,7 +108,7 @@ impl CpuPlan {
     pub(crate) fn new(graph: &Graph) -> Result<CpuPlan, PlanError> {
         let head = head_of(graph).ok_or(PlanError::NoHead)?;
         // The head is no step.
-        let groups = group_linears(&graph.nodes[..head]);
+        let groups = group_products(&graph.nodes[..head]);
         PlanBuilder::new(graph, head, &groups).build()
     }
 }
@@ -114,12 +128,12 @@ fn head_of(graph: &Graph) -> Option<usize> {
     (graph.logits == Some(logits)).then_some(head)
 }
 
-/// Nodes that run as one step, in execution order; more than one only for linears.
+/// Nodes that run as one step, in execution order; more than one only for products that share their input.
 type FusionGroup = Vec<usize>;
 
 /// Hoists every op that is computed better beside others of its input to the first of them. It depends on nothing
 /// but its input, so the order stays valid.
-fn group_linears(nodes: &[Node]) -> Vec<FusionGroup> {
+fn group_products(nodes: &[Node]) -> Vec<FusionGroup> {
     let mut groups: Vec<FusionGroup> = Vec::new();
     let mut taken = vec![false; nodes.len()];
     for (i, node) in nodes.iter().enumerate() {
@@ -127,9 +141,11 @@ fn group_linears(nodes: &[Node]) -> Vec<FusionGroup> {
             continue;
         }
         let mut group = vec![i];
-        if node.op.shares_input() && matches!(node.op, Op::Linear(_)) {
-            let same =
-                |other: &Node| matches!(other.op, Op::Linear(_)) && other.inputs == node.inputs;
+        if node.op.shares_input() {
+            let kind = std::mem::discriminant(&node.op);
+            let same = |other: &Node| {
+                std::mem::discriminant(&other.op) == kind && other.inputs == node.inputs
+            };
             let later = (i + 1..nodes.len()).filter(|&j| !taken[j] && same(&nodes[j]));
             group.extend(later.take(MAX_PARTS - 1));
         }
@@ -215,6 +231,7 @@ impl<'g> PlanBuilder<'g> {
         let node = &self.graph.nodes[group[0]];
         let kind = match &node.op {
             Op::Linear(_) => self.linear_step(g),
+            Op::ExpertLinear(_) => self.expert_step(g),
             op => {
                 let mut inputs: Vec<Register> =
                     node.inputs.iter().map(|input| self.slot(*input)).collect();
@@ -262,6 +279,21 @@ impl<'g> PlanBuilder<'g> {
             }
         }
         StepKind::Linear { x, parts }
+    }
+
+    fn expert_step(&mut self, g: usize) -> StepKind {
+        let (graph, groups) = (self.graph, self.groups);
+        let inputs = &graph.nodes[groups[g][0]].inputs;
+        let (x, choice) = (self.slot(inputs[0]), self.slot(inputs[1]));
+        let parts = groups[g].iter().map(|&node| ExpertPart {
+            node,
+            out: self.allocate(graph.nodes[node].output),
+        });
+        StepKind::Experts {
+            x,
+            choice,
+            parts: parts.collect(),
+        }
     }
 
     fn hidden_of(&self, value: ValueId) -> Vec<(usize, Register)> {

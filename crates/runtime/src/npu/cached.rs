@@ -130,6 +130,7 @@ impl Pass<'_> {
         let (Op::Attention(attention), Some(q)) = (&node.op, node.inputs.first()) else {
             return Err(NpuError::plan(node.label, "no attention"));
         };
+        let sinks = attention.sinks;
         let n_elems = self.n_real * attention.n_heads * attention.head_dim;
         let mut rows = self.values.take(node.output, self.n_rows(node.output));
         let CacheParts { layers, tables, .. } = self.cache.parts();
@@ -145,6 +146,7 @@ impl Pass<'_> {
             head_dim: attention.head_dim,
             scale: attention.scale,
             window: attention.window,
+            softcap: attention.softcap,
         };
         let (pages, pages_first_pos) = tables.pages(self.seq, attention.layer);
         let runs = [KvRun {
@@ -164,6 +166,7 @@ impl Pass<'_> {
             v_pages: &cache.v,
             runs: &runs,
             blocks: &blocks,
+            sinks: sinks.map(|sinks| &self.npu.vectors[sinks.0][..]),
         };
         let mut out = vec![0.0; n_elems];
         let cpu = &self.npu.cpu;

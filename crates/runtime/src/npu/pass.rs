@@ -15,7 +15,7 @@ use crate::sequences::SeqId;
 use bytemuck::cast_slice;
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
-use millrace_graph::{Node, Op, ValueId};
+use millrace_graph::{Node, ValueId};
 use millrace_kernels::AttentionScratch;
 use millrace_npu::{Container, Element, Move, Role, Slot};
 use millrace_plan::{
@@ -395,7 +395,7 @@ impl Pass<'_> {
                 host.embed(node(n)?, (self.tokens, self.images), self.values)
             }
             HostStep::AppendKv { layer, k, v } => self.append(layer, k, v),
-            HostStep::Attention { node: n } if is_plain(node(n)?) => self.attention(node(n)?),
+            HostStep::Attention { node: n } => self.attention(node(n)?),
             HostStep::Softmax { node, n_keys, .. } => self.softmax(node, n_keys),
             HostStep::FinalNorm { node: n } => {
                 // Where the host has a single row, that one.
@@ -412,7 +412,7 @@ impl Pass<'_> {
                 node: n,
                 half_split,
             } => host.linear(node(n)?, half_split, self.values),
-            HostStep::Op { node: n } | HostStep::Attention { node: n } => {
+            HostStep::Op { node: n } => {
                 let node = node(n)?;
                 if node.op.memory().is_none() {
                     return host.op(node, (first, None), self.tokens, self.values);
@@ -427,11 +427,6 @@ impl Pass<'_> {
 }
 
 /// The step, where it takes over into the host's pages what a call gave out for those layers.
-/// Whether kernels of this computer compute the node's attention.
-fn is_plain(node: &Node) -> bool {
-    matches!(&node.op, Op::Attention(attention) if attention.is_plain())
-}
-
 fn own_append(step: Option<&Step>, layers: &[usize]) -> Option<HostStep> {
     match step? {
         Step::Host(step @ HostStep::AppendKv { layer, .. }) if layers.contains(layer) => {

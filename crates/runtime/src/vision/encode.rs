@@ -299,6 +299,7 @@ impl<'a> EncodePass<'a> {
             head_dim: self.layout.head_dim,
             scale: 1.0 / (head_dim as f32).sqrt(),
             window: None,
+            softcap: None,
         };
         let run = KvRun {
             rows: 0..n,
@@ -317,6 +318,7 @@ impl<'a> EncodePass<'a> {
             v_pages: &self.v_pages,
             runs: &[run],
             blocks: &[block],
+            sinks: None,
         };
         let scratch = &mut self.scratch;
         attention(self.cpu, &shape, &self.layout, &input, scratch, found);

@@ -50,12 +50,17 @@ pub(super) fn compare_by(
         let parts = steps.iter().flatten().filter(|(part, _)| *part == index);
         parts.map(|(_, tokens)| tokens.end).max().unwrap_or(0)
     };
+    let sinks: Option<Vec<f32>> = shape.softcap.map(|_| {
+        let sink = |head: usize| 0.7 * head as f32 - 1.0;
+        (0..shape.n_heads).map(sink).collect()
+    });
     let sequences: Vec<TestSequence> = (0..n_sequences)
         .map(|index| TestSequence::new(&shape, length(index), index as u64))
         .collect();
     let mut cache = TestCache::new(cpu, shape, kv, &sequences);
     cache.blocks = blocks.to_vec();
     cache.leaves = leaves;
+    cache.sinks = sinks;
     let tolerance = match leaves.pairs(kv.0) {
         Some(_) => PAIRS_TOLERANCE,
         None => TOLERANCE,
@@ -86,6 +91,7 @@ pub(super) fn compare_by(
             v_pages,
             runs: &runs,
             blocks: &cache.block_rows(parts),
+            sinks: cache.sinks.as_deref(),
         };
         let expected = oracle::attention::attention(&shape, &cache.layout, &input);
         let largest = expected
@@ -122,6 +128,30 @@ fn shapes_windows_and_types() {
                 let steps = [vec![(0, 0..37)], vec![(0, 37..38)], vec![(0, 38..75)]];
                 compare(&cpu, shape, (dtype, page_tokens), &steps);
             }
+        }
+    }
+}
+
+/// Scores with a soft bound, beside sinks of very different weight.
+#[test]
+fn sinks_and_softcaps() {
+    for level in levels() {
+        let cpu = cpu(level, 2);
+        for (dtype, window) in [
+            (KvType::F32, None),
+            (KvType::Q8_0, Some(33)),
+            (KvType::BF16, Some(270)),
+        ] {
+            let shape = AttentionShape {
+                softcap: Some(0.75),
+                scale: 1.0,
+                ..shape(8, 2, 64, window)
+            };
+            let steps = [
+                vec![(0, 0..70), (1, 0..1), (2, 0..33)],
+                vec![(2, 33..34), (0, 70..300), (1, 1..2)],
+            ];
+            compare(&cpu, shape, (dtype, 16), &steps);
         }
     }
 }

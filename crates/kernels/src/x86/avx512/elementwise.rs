@@ -2,7 +2,7 @@
 
 use crate::elementwise::{
     Activation, ElementwiseKernels, Norm, Rotation, add_body, glu_body, norm_body,
-    rotate_halves_body, rotate_pairs_body, scale_body, sum_exp_body,
+    rotate_halves_body, rotate_pairs_body, scale_body, softcap_body, sum_exp_body,
 };
 
 /// This level's row of the table. Its functions need the features named on them, no more.
@@ -11,6 +11,7 @@ pub(crate) static ROWS: ElementwiseKernels = ElementwiseKernels {
     glu,
     add,
     scale,
+    softcap,
     sum_exp,
     rotate_halves,
     rotate_pairs,
@@ -34,6 +35,11 @@ fn add(acc: &mut [f32], x: &[f32]) {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 fn scale(x: &mut [f32], factor: f32) {
     scale_body(x, factor)
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+fn softcap(x: &mut [f32], cap: f32) {
+    softcap_body::<true>(x, cap)
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]

@@ -1,8 +1,8 @@
 use std::collections::HashMap;
 
 use millrace_graph::{
-    Activation, Add, Attention, Embed, Glu, Operation, RmsNorm, Rope, RopeId, RopeStyle,
-    RotateHeads, Value, Weight,
+    Activation, Add, Attention, Embed, Glu, RmsNorm, Rope, RopeId, RopeStyle, RotateHeads, Value,
+    Weight,
 };
 use millrace_quant::DType;
 use proptest::prelude::*;
@@ -206,6 +206,13 @@ fn run(graph: &Graph, plan: &CpuPlan) -> (String, HashMap<usize, String>) {
                 for part in parts {
                     assert_ne!(x.buffer, part.out.buffer);
                     buffers[part.out.buffer] = format!("lin{}({})", part.weight.0, x_text);
+                }
+            }
+            StepKind::Experts { x, choice, parts } => {
+                let inputs = [at(x), at(choice)];
+                for part in parts {
+                    assert!(part.out.buffer != x.buffer && part.out.buffer != choice.buffer);
+                    buffers[part.out.buffer] = expression(&graph.nodes[part.node].op, &inputs);
                 }
             }
             StepKind::Copy { x, out } => buffers[out.buffer] = at(x),
