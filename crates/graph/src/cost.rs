@@ -20,6 +20,10 @@ pub struct OpCost {
     pub weight_bytes: f64,
     /// Bytes of the sequence's memory that it reads.
     pub memory_bytes: f64,
+    /// Bytes of matrices that tokens choose from, all of them; a token's own are among `weight_bytes`.
+    pub expert_bytes: f64,
+    /// The part of those that a token chooses, below 1.
+    pub expert_share: f64,
 }
 
 impl AddAssign for OpCost {
@@ -27,5 +31,8 @@ impl AddAssign for OpCost {
         self.flops += other.flops;
         self.weight_bytes += other.weight_bytes;
         self.memory_bytes += other.memory_bytes;
+        self.expert_bytes += other.expert_bytes;
+        // Layers of a model choose alike.
+        self.expert_share = self.expert_share.max(other.expert_share);
     }
 }

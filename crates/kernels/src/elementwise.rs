@@ -21,8 +21,8 @@ pub(crate) use body::Rotation;
 pub(crate) use body::{EXP2_POLY, Norm};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) use body::{
-    add_body, glu_body, norm_body, rotate_halves_body, rotate_pairs_body, scale_body, softcap_body,
-    sum_exp_body,
+    add_body, glu_body, glu_clamped_body, norm_body, rotate_halves_body, rotate_pairs_body,
+    scale_body, softcap_body, sum_exp_body,
 };
 pub(crate) use rows::ElementwiseKernels;
 
@@ -44,6 +44,12 @@ pub enum Activation {
     Silu,
     /// The tanh form of GELU: `x / 2 · (1 + tanh(√(2/π) (x + 0.044715 x³)))`.
     GeluTanh,
+    /// `1 / (1 + e^-x)`.
+    Sigmoid,
+    /// `max(x, 0)`.
+    Relu,
+    /// `max(x, 0)²`.
+    ReluSquared,
 }
 
 /// Root-mean-square norm of each `group` of neighbouring elements:
@@ -94,6 +100,19 @@ pub fn glu(cpu: &Cpu, activation: Activation, gate: &mut [f32], up: &[f32]) {
     let rows = ElementwiseKernels::for_level(cpu.level());
     split(cpu, gate, 1, &|start, gate| {
         rows.glu(activation, gate, &up[start..start + gate.len()])
+    });
+}
+
+/// Bounded gated activation in place: `gate = g · sigmoid(alpha · g) · (u + 1)` with `g = min(gate, limit)` and `u` as
+/// `up` within `-limit..=limit`.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn glu_clamped(cpu: &Cpu, (alpha, limit): (f32, f32), gate: &mut [f32], up: &[f32]) {
+    assert_eq!(gate.len(), up.len(), "as many gates as ups");
+    let rows = ElementwiseKernels::for_level(cpu.level());
+    split(cpu, gate, 1, &|start, gate| {
+        rows.glu_clamped((alpha, limit), gate, &up[start..start + gate.len()])
     });
 }
 

@@ -30,8 +30,8 @@ mod x86;
 pub use attention::{AttentionInput, AttentionScratch, AttentionShape, attention, softmax};
 pub use cpu::{Cpu, CpuOptions};
 pub use elementwise::{
-    Activation, RopeTable, activate, add, embed, glu, layer_norm, rms_norm, rope, rope_from, scale,
-    softcap,
+    Activation, RopeTable, activate, add, embed, glu, glu_clamped, layer_norm, rms_norm, rope,
+    rope_from, scale, softcap,
 };
 pub use error::Error;
 pub use kv::{KvBuffer, KvLayout, KvRun, KvSide, KvType, kv_append, kv_read};

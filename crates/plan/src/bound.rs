@@ -17,6 +17,10 @@ pub struct Demand {
     pub cache_bytes: f64,
     /// Operations, a multiplication and an addition being two.
     pub flops: f64,
+    /// Bytes of all experts' matrices; those that a token chooses are among `weight_bytes`.
+    pub expert_bytes: f64,
+    /// The part of experts that a token chooses.
+    pub expert_share: f64,
 }
 
 impl Demand {
@@ -35,7 +39,16 @@ impl Demand {
             weight_bytes: cost.weight_bytes,
             cache_bytes: cost.memory_bytes,
             flops: cost.flops,
+            expert_bytes: cost.expert_bytes,
+            expert_share: cost.expert_share,
         }
+    }
+
+    /// Bytes of matrices that a pass over so many tokens reads, on average where tokens choose their experts
+    /// independently: of `expert_bytes` the part `1 - (1 - expert_share)^n_tokens`.
+    pub fn pass_weight_bytes(&self, n_tokens: f64) -> f64 {
+        let distinct = 1.0 - (1.0 - self.expert_share).powf(n_tokens.max(1.0));
+        self.weight_bytes + self.expert_bytes * (distinct - self.expert_share)
     }
 }
 
@@ -105,8 +118,10 @@ impl Bound {
     pub fn of(demand: &Demand, roofs: &Roofs, step: StepOf) -> Bound {
         let ns = |amount: f64, per_s: f64| amount / per_s.max(1.0) * 1e9;
         let (n, passes) = (step.n_sequences as f64, step.n_passes as f64);
+        let tokens_a_pass = n * step.n_rows as f64 / passes.max(1.0);
+        let weight_bytes = demand.pass_weight_bytes(tokens_a_pass);
         Bound {
-            weights_ns: ns(passes * demand.weight_bytes, roofs.bytes_per_s),
+            weights_ns: ns(passes * weight_bytes, roofs.bytes_per_s),
             cache_ns: ns(n * demand.cache_bytes, roofs.bytes_per_s),
             arithmetic_ns: ns(n * step.n_rows as f64 * demand.flops, roofs.flops_per_s),
             launches_ns: passes * roofs.launch_ns,
@@ -146,6 +161,8 @@ mod tests {
         weight_bytes: 1e9,
         cache_bytes: 1e7,
         flops: 2e9,
+        expert_bytes: 0.0,
+        expert_share: 0.0,
     };
 
     const ROOFS: Roofs = Roofs {
@@ -161,6 +178,20 @@ mod tests {
             n_passes,
         };
         Bound::of(&DEMAND, &ROOFS, of)
+    }
+
+    /// Of four experts a token reads one; a crowd reads all of them once.
+    #[test]
+    fn a_batch_reads_the_experts_that_anyone_chose() {
+        let demand = Demand {
+            weight_bytes: 1e9 + 1e9,
+            expert_bytes: 4e9,
+            expert_share: 0.25,
+            ..DEMAND
+        };
+        assert_eq!(demand.pass_weight_bytes(1.0), 2e9);
+        assert!((demand.pass_weight_bytes(2.0) - (1e9 + 4e9 * 0.4375)).abs() < 1.0);
+        assert!((demand.pass_weight_bytes(1000.0) - 5e9).abs() < 1.0);
     }
 
     #[test]

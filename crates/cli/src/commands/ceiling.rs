@@ -351,6 +351,7 @@ mod tests {
             weight_bytes: 4.92e9,
             cache_bytes: 131_072.0 * 512.0,
             flops: 16e9,
+            ..Demand::default()
         };
         let roofs = Roofs {
             bytes_per_s: 43.7 * (4.92e9 + 131_072.0 * 512.0),
@@ -376,6 +377,7 @@ mod tests {
             weight_bytes: 1e9,
             cache_bytes: 9e9,
             flops: 1e9,
+            ..Demand::default()
         };
         let roofs = Roofs {
             bytes_per_s: 1e11,

@@ -271,6 +271,7 @@ mod tests {
             weight_bytes: 1e9,
             cache_bytes: 1e6,
             flops: 2e9,
+            ..Demand::default()
         };
         let roofs = Roofs {
             bytes_per_s: 1e11,

@@ -111,6 +111,7 @@ impl Operation for Attention {
             flops: 4.0 * keys * self.n_heads as f64 * self.head_dim as f64,
             weight_bytes: 0.0,
             memory_bytes: keys * kv_elems * depth.kv_elem_bytes,
+            ..OpCost::default()
         }
     }
 

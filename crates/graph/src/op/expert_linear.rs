@@ -97,6 +97,8 @@ impl Operation for ExpertLinear {
             flops: 2.0 * self.n_used as f64 * weight.n as f64 * weight.k as f64,
             weight_bytes: weight.size_bytes() as f64 * part,
             memory_bytes: 0.0,
+            expert_bytes: weight.size_bytes() as f64,
+            expert_share: part,
         }
     }
 

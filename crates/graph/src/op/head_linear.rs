@@ -62,7 +62,7 @@ impl Operation for HeadLinear {
         OpCost {
             flops: 2.0 * weight.n_elems() as f64,
             weight_bytes: weight.size_bytes() as f64,
-            memory_bytes: 0.0,
+            ..OpCost::default()
         }
     }
 

@@ -61,7 +61,7 @@ impl Operation for Linear {
         OpCost {
             flops: 2.0 * weight.n as f64 * weight.k as f64,
             weight_bytes: weight.size_bytes() as f64,
-            memory_bytes: 0.0,
+            ..OpCost::default()
         }
     }
 

@@ -79,6 +79,21 @@ pub(super) fn exp<const FMA: bool>(x: f32) -> f32 {
     power * factor(half) * factor(exponent - half)
 }
 
+/// `gate = g · sigmoid(alpha · g) · (u + 1)` of the bounded `g` and `u`.
+#[inline(always)]
+pub(crate) fn glu_clamped_body<const FMA: bool>(
+    (alpha, limit): (f32, f32),
+    gate: &mut [f32],
+    up: &[f32],
+) {
+    for (gate, up) in gate.iter_mut().zip(up) {
+        let g = if *gate < limit { *gate } else { limit };
+        let u = if *up < limit { *up } else { limit };
+        let u = if u > -limit { u } else { -limit };
+        *gate = g / (1.0 + exp::<FMA>(-alpha * g)) * (u + 1.0);
+    }
+}
+
 /// `x = cap · tanh(x / cap)`, tanh by `1 - 2 / (e^2x + 1)`.
 #[inline(always)]
 pub(crate) fn softcap_body<const FMA: bool>(x: &mut [f32], cap: f32) {
@@ -187,6 +202,21 @@ pub(crate) fn glu_body<const FMA: bool>(activation: Activation, gate: &mut [f32]
                 let x = *gate;
                 let inner = fma::<FMA>(0.044_715 * x * x, x, x);
                 *gate = x / (1.0 + exp::<FMA>(-TWICE_SQRT_2_OVER_PI * inner)) * up;
+            }
+        }
+        Activation::Sigmoid => {
+            for (gate, up) in gate.iter_mut().zip(up) {
+                *gate = 1.0 / (1.0 + exp::<FMA>(-*gate)) * up;
+            }
+        }
+        Activation::Relu => {
+            for (gate, up) in gate.iter_mut().zip(up) {
+                *gate = gate.max(0.0) * up;
+            }
+        }
+        Activation::ReluSquared => {
+            for (gate, up) in gate.iter_mut().zip(up) {
+                *gate = gate.max(0.0) * gate.max(0.0) * up;
             }
         }
     }

@@ -11,6 +11,7 @@ pub(crate) struct ElementwiseKernels {
     pub(crate) add: unsafe fn(&mut [f32], &[f32]),
     pub(crate) scale: unsafe fn(&mut [f32], f32),
     pub(crate) softcap: unsafe fn(&mut [f32], f32),
+    pub(crate) glu_clamped: unsafe fn((f32, f32), &mut [f32], &[f32]),
     pub(crate) sum_exp: unsafe fn(&[f32], f32) -> f64,
     pub(crate) rotate_halves: unsafe fn(&mut [f32], usize, Rotation<'_>),
     pub(crate) rotate_pairs: unsafe fn(&mut [f32], usize, Rotation<'_>),
@@ -22,6 +23,7 @@ static SCALAR: ElementwiseKernels = ElementwiseKernels {
     add: body::add_body,
     scale: body::scale_body,
     softcap: body::softcap_body::<false>,
+    glu_clamped: body::glu_clamped_body::<false>,
     sum_exp: body::sum_exp_body::<false>,
     rotate_halves: body::rotate_halves_body,
     rotate_pairs: body::rotate_pairs_body,
@@ -61,6 +63,11 @@ impl ElementwiseKernels {
     pub(crate) fn scale(&self, x: &mut [f32], factor: f32) {
         // SAFETY: the table was chosen for a level this CPU has.
         unsafe { (self.scale)(x, factor) }
+    }
+
+    pub(crate) fn glu_clamped(&self, clamp: (f32, f32), gate: &mut [f32], up: &[f32]) {
+        // SAFETY: the table was chosen for a level this CPU has.
+        unsafe { (self.glu_clamped)(clamp, gate, up) }
     }
 
     pub(crate) fn softcap(&self, x: &mut [f32], cap: f32) {

@@ -146,7 +146,13 @@ fn norm_of_zeros_is_zero() {
 fn gated_activations() {
     for_each_cpu(|cpu| {
         for n in LENGTHS {
-            for activation in [Activation::Silu, Activation::GeluTanh] {
+            for activation in [
+                Activation::Silu,
+                Activation::GeluTanh,
+                Activation::Sigmoid,
+                Activation::Relu,
+                Activation::ReluSquared,
+            ] {
                 let (mut gate, up) = (numbers(n, 1, 12.0), numbers(n, 2, 2.0));
                 let expected = oracle::glu(activation, &gate, &up);
                 let mut out = vec![f32::NAN; n];
@@ -170,6 +176,38 @@ fn gated_activations() {
         let mut gate = [-1e30, -200.0, 0.0, 200.0, 1e30];
         glu(cpu, Activation::GeluTanh, &mut gate, &[1.0; 5]);
         assert_eq!(gate, [0.0, 0.0, 0.0, 200.0, 1e30]);
+    });
+}
+
+#[test]
+fn bounded_gates_and_soft_bounds() {
+    for_each_cpu(|cpu| {
+        for n in LENGTHS {
+            let (mut gate, up) = (numbers(n, 1, 12.0), numbers(n, 2, 12.0));
+            let expected: Vec<f64> = (gate.iter().zip(&up))
+                .map(|(gate, up)| {
+                    let (gate, up) = (f64::from(*gate).min(7.0), f64::from(*up).clamp(-7.0, 7.0));
+                    gate / (1.0 + (-1.702 * gate).exp()) * (up + 1.0)
+                })
+                .collect();
+            glu_clamped(cpu, (1.702, 7.0), &mut gate, &up);
+            assert_close(&gate, &expected, 40.0, 1e-3, "clamped glu");
+            let mut x = numbers(n, 3, 90.0);
+            let expected: Vec<f64> = x
+                .iter()
+                .map(|x| 30.0 * (f64::from(*x) / 30.0).tanh())
+                .collect();
+            softcap(cpu, &mut x, 30.0);
+            for (x, expected) in x.iter().zip(&expected) {
+                assert!(
+                    (f64::from(*x) - expected).abs() < 30.0 * 4e-7,
+                    "{x} for {expected}"
+                );
+            }
+        }
+        let mut x = [-1e30, 0.0, 1e30];
+        softcap(cpu, &mut x, 5.0);
+        assert_eq!(x, [-5.0, 0.0, 5.0]);
     });
 }
 

@@ -41,6 +41,9 @@ pub fn glu(activation: Activation, gate: &[f32], up: &[f32]) -> Vec<f64> {
             let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x * x * x);
             0.5 * x * (1.0 + inner.tanh())
         }
+        Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+        Activation::Relu => x.max(0.0),
+        Activation::ReluSquared => x.max(0.0) * x.max(0.0),
     };
     gate.iter()
         .zip(up)

@@ -10,6 +10,7 @@ fn demand() -> impl Strategy<Value = Demand> {
             weight_bytes,
             cache_bytes,
             flops,
+            ..Demand::default()
         }
     })
 }
@@ -143,6 +144,7 @@ fn a_machine_of_nothing_gives_no_nonsense() {
         weight_bytes: 1.0,
         cache_bytes: 1.0,
         flops: 1.0,
+        ..Demand::default()
     };
     assert!(Bound::of(&demand, &nothing, step).ns().is_finite());
     let idle = Bound::of(&Demand::default(), &nothing, step);

@@ -38,7 +38,7 @@ impl WeightValues<f32> for Numbers<'_> {
 pub(crate) fn has_kernel(op: &Op) -> bool {
     match op {
         Op::RmsNorm(_) | Op::Rope(_) | Op::Add(_) | Op::Scale(_) => true,
-        Op::Glu(glu) => glu.clamp.is_none() && activation(glu.activation).is_some(),
+        Op::Glu(glu) => glu.clamp.is_some() || activation(glu.activation).is_some(),
         Op::Activate(op) => activation(op.activation).is_some(),
         // Its kernel takes a weight and a bias.
         Op::LayerNorm(norm) => norm.weight.is_some() && norm.bias.is_some(),
@@ -100,6 +100,9 @@ impl<'a> Ops<'a> {
                 positions,
                 &self.ropes[rope.0],
             ),
+            Op::Glu(Glu {
+                clamp: Some(clamp), ..
+            }) => kernels::glu_clamped(cpu, (clamp.alpha, clamp.limit), out, other),
             Op::Glu(Glu {
                 activation: function,
                 ..
@@ -199,7 +202,10 @@ fn activation(activation: graph::Activation) -> Option<kernels::Activation> {
     match activation {
         graph::Activation::Silu => Some(kernels::Activation::Silu),
         graph::Activation::GeluTanh => Some(kernels::Activation::GeluTanh),
-        _ => None,
+        graph::Activation::Sigmoid => Some(kernels::Activation::Sigmoid),
+        graph::Activation::Relu => Some(kernels::Activation::Relu),
+        graph::Activation::ReluSquared => Some(kernels::Activation::ReluSquared),
+        graph::Activation::Gelu => None,
     }
 }
 

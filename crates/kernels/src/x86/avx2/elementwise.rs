@@ -1,8 +1,8 @@
 //! The elementwise loops compiled with AVX2 and FMA.
 
 use crate::elementwise::{
-    Activation, ElementwiseKernels, Norm, Rotation, add_body, glu_body, norm_body,
-    rotate_halves_body, rotate_pairs_body, scale_body, softcap_body, sum_exp_body,
+    Activation, ElementwiseKernels, Norm, Rotation, add_body, glu_body, glu_clamped_body,
+    norm_body, rotate_halves_body, rotate_pairs_body, scale_body, softcap_body, sum_exp_body,
 };
 
 /// This level's row of the table. Its functions need the features named on them, no more.
@@ -12,6 +12,7 @@ pub(crate) static ROWS: ElementwiseKernels = ElementwiseKernels {
     add,
     scale,
     softcap,
+    glu_clamped,
     sum_exp,
     rotate_halves,
     rotate_pairs,
@@ -40,6 +41,11 @@ fn scale(x: &mut [f32], factor: f32) {
 #[target_feature(enable = "avx2,fma,f16c")]
 fn softcap(x: &mut [f32], cap: f32) {
     softcap_body::<true>(x, cap)
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn glu_clamped(clamp: (f32, f32), gate: &mut [f32], up: &[f32]) {
+    glu_clamped_body::<true>(clamp, gate, up)
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
