@@ -5,7 +5,7 @@ A file is a little-endian u32 (the number of bytes of encoded data), the encoded
 that belong to them: what the data decode to, or what was encoded.
 
 The reference is the PyPI package `gguf` (`pip install gguf`, written with 0.19.0). Formats it does not
-know (Q8_1, Q8_K, Q4NX) are decoded here by their definition. Run from anywhere; output is deterministic.
+know (Q8_1, Q8_K, Q1_0, Q2_0, Q4NX) are decoded here by their definition. Run from anywhere; output is deterministic.
 """
 
 from pathlib import Path
@@ -31,6 +31,20 @@ DECODED_BY_GGUF = {
     "Q6_K": ([208], 3),
     "IQ4_NL": ([0], 8),
     "MXFP4": ([], 8),
+}
+# The same, of formats that were added later: they come last, so that those before keep their bytes.
+ADDED = {
+    "IQ4_XS": ([0], 3),
+    "IQ3_XXS": ([0], 3),
+    "IQ3_S": ([0], 3),
+    "IQ2_XXS": ([0], 3),
+    "IQ2_XS": ([0], 3),
+    "IQ2_S": ([0], 3),
+    "IQ1_S": ([0], 3),
+    "IQ1_M": ([], 3),
+    "TQ1_0": ([52], 3),
+    "TQ2_0": ([64], 3),
+    "NVFP4": ([], 64),
 }
 ENCODED_BY_GGUF = ["F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "MXFP4"]
 
@@ -67,6 +81,30 @@ def decode_by_gguf(rng: np.random.Generator) -> None:
             # Every interesting exponent: the two subnormal scales, the smallest normal, one, a large one.
             blocks[:6, 0] = [0, 1, 2, 127, 128, 250]
         write("decode", name, blocks, quants.dequantize(blocks, kind))
+
+
+def decode_added(rng: np.random.Generator) -> None:
+    for name, (halves, n) in ADDED.items():
+        kind = GGMLQuantizationType[name]
+        blocks = random_blocks(rng, GGML_QUANT_SIZES[kind][1], halves, n)
+        if name == "IQ1_M":
+            # The nibbles of an f16 are the upper ones of four u16, the lowest first.
+            d = finite_halves(rng, (n, 1))
+            words = blocks[:, 48:].copy().view("<u2")
+            words = words & 0x0FFF | (d >> np.array([0, 4, 8, 12], np.uint16) & 15) << 12
+            blocks[:, 48:] = words.astype("<u2").view(np.uint8)
+        if name == "NVFP4":
+            # Every scale.
+            blocks[:, :4] = np.arange(256, dtype=np.uint8).reshape(64, 4)
+        write("decode", name, blocks, quants.dequantize(blocks, kind))
+
+    # ggml's block_q1_0 and block_q2_0 (ggml-common.h): f16 d, then bits from the lowest of a byte on.
+    for name, bits, elems in (("q1_0", 1, 128), ("q2_0", 2, 64)):
+        blocks = random_blocks(rng, 18, [0], 8)
+        d = blocks[:, :2].copy().view("<f2").astype(np.float32)
+        shifts = np.arange(0, 8, bits, dtype=np.uint8)
+        q = (blocks[:, 2:, None] >> shifts & (1 << bits) - 1).reshape(8, elems).astype(np.float32)
+        write("decode", name, blocks, d * (2 * q - 1 if bits == 1 else q - 1))
 
 
 def decode_by_definition(rng: np.random.Generator) -> None:
@@ -121,6 +159,7 @@ def main() -> None:
     x = encode_inputs(rng)
     for name in ENCODED_BY_GGUF:
         write("encode", name, quants.quantize(x, GGMLQuantizationType[name]), x)
+    decode_added(rng)
 
 
 if __name__ == "__main__":

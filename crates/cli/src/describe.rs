@@ -38,17 +38,10 @@ pub(crate) struct TypeShare {
     pub(crate) is_sized: bool,
 }
 
-/// Kinds of files that this program reads or names but does not write, as llama.cpp numbers them (`llama_ftype` in llama.h).
-const OTHER_FILE_TYPES: [(u32, &str); 2] = [(21, "Q2_K_S"), (30, "IQ4_XS")];
-
 /// llama.cpp's name of a `general.file_type`.
 fn file_type_name(number: u32) -> Option<&'static str> {
-    let mut written = Recipe::all();
-    let of_recipe = written.find(|recipe| recipe.file_type() == Some(number));
-    let other = || OTHER_FILE_TYPES.iter().find(|other| other.0 == number);
-    of_recipe
-        .map(Recipe::name)
-        .or_else(|| other().map(|(_, name)| *name))
+    let of_number = Recipe::all().find(|recipe| recipe.file_type() == Some(number));
+    of_number.map(Recipe::name)
 }
 
 impl CheckpointSummary {

@@ -2,7 +2,8 @@
 //!
 //! The names and the choices are llama.cpp's (`llama_tensor_get_type_impl` without an importance
 //! matrix), for the roles the families here have: a mix spends more bits on the head, on V and on
-//! the down projection, in the first and last eighth of the layers and every third between.
+//! the down projection, in the first and last eighth of the layers and every third between. One choice differs: Q and K of
+//! IQ3_XXS stay in it, where llama.cpp takes IQ2_S, which needs an importance matrix.
 
 use millrace_quant::{DType, FileType};
 
@@ -30,12 +31,26 @@ enum Mix {
     /// A wider head, nothing else.
     Head,
     Q2K,
+    Q2KS,
     Q3KM,
     Q3KL,
     Q4KS,
     /// Q4_K_M and Q5_K_M.
     MoreBits,
-    Iq4Nl,
+    /// IQ4_NL and IQ4_XS.
+    Iq4,
+    Iq3Xxs,
+    Iq3Xs,
+    Iq3S,
+    Iq3M,
+    /// IQ2_S and IQ2_M.
+    Iq2Wide,
+    /// IQ2_XXS and IQ2_XS.
+    Iq2,
+    /// IQ1_S and IQ1_M.
+    Iq1,
+    /// A table in Q4_K: formats that little but trained weights suit.
+    Ternary,
     /// Head and table in Q8_0.
     Mxfp4,
     /// The embedding table in BF16, unless it is the head too.
@@ -43,14 +58,29 @@ enum Mix {
 }
 
 /// Recipes that follow rules of their own, by name. Others widen the head, if it is the wider for it.
-const MIXES: [(&str, Mix); 10] = [
+const MIXES: [(&str, Mix); 25] = [
     ("Q2_K", Mix::Q2K),
+    ("Q2_K_S", Mix::Q2KS),
     ("Q3_K_M", Mix::Q3KM),
     ("Q3_K_L", Mix::Q3KL),
     ("Q4_K_S", Mix::Q4KS),
     ("Q4_K_M", Mix::MoreBits),
     ("Q5_K_M", Mix::MoreBits),
-    ("IQ4_NL", Mix::Iq4Nl),
+    ("IQ4_NL", Mix::Iq4),
+    ("IQ4_XS", Mix::Iq4),
+    ("IQ3_XXS", Mix::Iq3Xxs),
+    ("IQ3_XS", Mix::Iq3Xs),
+    ("IQ3_S", Mix::Iq3S),
+    ("IQ3_M", Mix::Iq3M),
+    ("IQ2_XXS", Mix::Iq2),
+    ("IQ2_XS", Mix::Iq2),
+    ("IQ2_S", Mix::Iq2Wide),
+    ("IQ2_M", Mix::Iq2Wide),
+    ("IQ1_S", Mix::Iq1),
+    ("IQ1_M", Mix::Iq1),
+    ("TQ1_0", Mix::Ternary),
+    ("TQ2_0", Mix::Ternary),
+    ("Q2_0", Mix::Ternary),
     ("MXFP4", Mix::Mxfp4),
     ("Q4NX", Mix::Q4nx),
     ("Q4NX_SUB", Mix::Q4nx),
@@ -59,8 +89,14 @@ const MIXES: [(&str, Mix); 10] = [
 /// What the head gets where its rows divide into the base format's blocks.
 const HEAD: DType = DType::Q6K;
 
+/// What it gets of the formats that spend fewer than three bits, and of IQ3_XXS.
+const SMALL_HEAD: DType = DType::Q5K;
+
 /// A name without a size stands for the middle one, as in llama.cpp: Q4_K for Q4_K_M.
 const MIDDLE_SUFFIX: &str = "_M";
+
+/// llama.cpp's name of MXFP4, whose experts alone are in it there. Dense models would have none.
+const MXFP4_ALIAS: &str = "MXFP4_MOE";
 
 /// Ends the name of a recipe without its rules.
 const PURE_SUFFIX: &str = "_PURE";
@@ -74,6 +110,10 @@ impl Recipe {
         let (stem, pure) = match upper.strip_suffix(PURE_SUFFIX) {
             Some(stem) => (stem, true),
             None => (upper.as_str(), false),
+        };
+        let stem = match stem {
+            MXFP4_ALIAS => stem.split('_').next().unwrap_or_default(),
+            _ => stem,
         };
         let named = |name: &str| Recipe::all().find(|recipe| recipe.name() == name);
         let recipe = named(stem).or_else(|| named(&format!("{stem}{MIDDLE_SUFFIX}")))?;
@@ -164,8 +204,12 @@ impl Recipe {
             Mix::Q4nx if is_table && !config.tied_head => return DType::BF16,
             Mix::Q4nx => return base,
             Mix::Mxfp4 if is_table || is_head => return DType::Q8_0,
-            _ if is_head && k.is_multiple_of(base.block_elems()) => return HEAD,
-            _ if is_head => return DType::Q8_0,
+            _ if is_head && !k.is_multiple_of(base.block_elems()) => return DType::Q8_0,
+            Mix::Iq1 | Mix::Iq2 | Mix::Iq2Wide | Mix::Iq3Xxs if is_head => return SMALL_HEAD,
+            _ if is_head => return HEAD,
+            Mix::Iq1 | Mix::Iq2 if is_table => return DType::Q2K,
+            Mix::Iq2Wide | Mix::Iq3Xxs if is_table => return DType::Iq3S,
+            Mix::Ternary if is_table => return DType::Q4K,
             _ => {}
         }
         let Some(layer) = name.layer else {
@@ -176,10 +220,18 @@ impl Recipe {
             WeightRole::FfnDown => down_projection(base, mix, layer, config.n_layers),
             WeightRole::AttnOutput => match mix {
                 Mix::Q2K => DType::Q3K,
-                Mix::Q3KM => DType::Q4K,
+                Mix::Q3KM | Mix::Iq3M => DType::Q4K,
                 Mix::Q3KL => DType::Q5K,
+                Mix::Iq3Xxs | Mix::Iq2Wide => DType::Iq3S,
+                Mix::Iq1 => DType::Iq2Xxs,
                 _ => base,
             },
+            WeightRole::AttnQ | WeightRole::AttnK if mix == Mix::Iq3Xs => DType::Iq3Xxs,
+            WeightRole::FfnGate | WeightRole::FfnUp if mix == Mix::Iq3Xs => {
+                let eighth = config.n_layers / 8;
+                let is_outer = layer < eighth || layer >= 7 * config.n_layers / 8;
+                if is_outer { base } else { DType::Iq3Xxs }
+            }
             _ => base,
         }
     }
@@ -193,7 +245,12 @@ fn value_projection(base: DType, mix: Mix, layer: usize, config: &ModelConfig) -
         Mix::Q3KM if layer < 2 => DType::Q5K,
         Mix::Q3KM => DType::Q4K,
         Mix::Q3KL => DType::Q5K,
-        Mix::Iq4Nl if shared_by_four => DType::Q5K,
+        Mix::Iq4 if shared_by_four => DType::Q5K,
+        Mix::Iq3M => DType::Q4K,
+        Mix::Q2KS | Mix::Iq3S | Mix::Iq3Xs | Mix::Iq3Xxs if shared_by_four => DType::Q4K,
+        Mix::Iq1 | Mix::Iq2 | Mix::Iq2Wide if shared_by_four => DType::Q4K,
+        Mix::Iq3Xxs | Mix::Iq2Wide => DType::Iq3S,
+        Mix::Iq1 | Mix::Iq2 => DType::Q2K,
         Mix::MoreBits if more_bits(layer, config.n_layers) => DType::Q6K,
         Mix::Q4KS if layer < 4 => DType::Q5K,
         _ => base,
@@ -214,7 +271,11 @@ fn down_projection(base: DType, mix: Mix, layer: usize, n_layers: usize) -> DTyp
         Mix::Q3KM => DType::Q4K,
         Mix::Q3KL => DType::Q5K,
         Mix::MoreBits if more_bits(layer, n_layers) => DType::Q6K,
-        Mix::Q4KS | Mix::Iq4Nl if first_eighth => DType::Q5K,
+        Mix::Q4KS | Mix::Iq4 if first_eighth => DType::Q5K,
+        Mix::Q2KS | Mix::Iq3M | Mix::Iq3Xxs if first_eighth => DType::Q4K,
+        Mix::Iq3Xxs => DType::Q3K,
+        Mix::Iq2Wide if first_eighth => DType::Iq3S,
+        Mix::Iq1 | Mix::Iq2 if first_eighth => DType::Q2K,
         _ => base,
     }
 }
@@ -273,6 +334,7 @@ mod tests {
         for no_recipe in ["Q8_1", "Q8_K", "Q6", "Q4", "M", "_M", "", "_PURE"] {
             assert_eq!(Recipe::parse(no_recipe), None, "{no_recipe}");
         }
+        assert_eq!(Recipe::parse("mxfp4_moe").unwrap().name(), "MXFP4");
         let pure = Recipe::parse("q6_k_pure").unwrap();
         assert_eq!(
             (pure.to_string().as_str(), pure.base()),
@@ -310,6 +372,10 @@ mod tests {
             ("Q4_K_M", Some(15)),
             ("Q5_K_S", Some(16)),
             ("IQ4_NL", Some(25)),
+            ("IQ4_XS", Some(30)),
+            ("Q2_K_S", Some(21)),
+            ("IQ2_S", Some(28)),
+            ("Q1_0", Some(40)),
             ("BF16", Some(32)),
             ("MXFP4", Some(38)),
             ("Q4NX", None),
@@ -345,6 +411,25 @@ mod tests {
             ("Q2_K", 9, WeightRole::AttnOutput, DType::Q3K),
             ("Q3_K_M", 0, WeightRole::FfnDown, DType::Q5K),
             ("Q3_K_M", 1, WeightRole::FfnDown, DType::Q4K),
+            ("Q2_K_S", 1, WeightRole::FfnDown, DType::Q4K),
+            ("Q2_K_S", 2, WeightRole::FfnDown, DType::Q2K),
+            ("IQ4_XS", 0, WeightRole::AttnV, DType::Q5K),
+            ("IQ4_XS", 1, WeightRole::FfnDown, DType::Q5K),
+            ("IQ4_XS", 2, WeightRole::FfnDown, DType::Iq4Xs),
+            ("IQ3_XXS", 0, WeightRole::TokenEmbedding, DType::Q5K),
+            ("IQ3_XXS", 2, WeightRole::FfnDown, DType::Q3K),
+            ("IQ3_XXS", 0, WeightRole::AttnOutput, DType::Iq3S),
+            ("IQ3_XXS", 0, WeightRole::AttnK, DType::Iq3Xxs),
+            ("IQ3_XS", 0, WeightRole::FfnUp, DType::Iq3S),
+            ("IQ3_XS", 2, WeightRole::FfnUp, DType::Iq3Xxs),
+            ("IQ3_XS", 0, WeightRole::AttnQ, DType::Iq3Xxs),
+            ("IQ3_M", 2, WeightRole::AttnV, DType::Q4K),
+            ("IQ2_XS", 0, WeightRole::AttnV, DType::Q4K),
+            ("IQ2_XS", 0, WeightRole::FfnDown, DType::Q2K),
+            ("IQ2_S", 2, WeightRole::FfnDown, DType::Iq2Xs),
+            ("IQ2_M", 0, WeightRole::FfnDown, DType::Iq3S),
+            ("IQ1_M", 2, WeightRole::AttnOutput, DType::Iq2Xxs),
+            ("TQ2_0", 0, WeightRole::TokenEmbedding, DType::Q6K),
             ("Q4NX", 0, WeightRole::TokenEmbedding, DType::Q4nx),
             ("Q4NX", 0, WeightRole::FfnDown, DType::Q4nx),
         ];

@@ -26,7 +26,7 @@ pub fn decode_blocks(dtype: DType, bytes: &[u8], out: &mut [f32]) -> Result<(), 
 /// for Q4NX.
 pub fn encode_blocks(dtype: DType, src: &[f32], out: &mut [u8]) -> Result<(), Error> {
     check_flat(dtype, out.len(), src.len(), Given::Elements)?;
-    (dtype.format().encode)(src, out);
+    (dtype.format().encode)(src, None, out);
     Ok(())
 }
 
@@ -80,17 +80,69 @@ pub fn encode_matrix(
     k: usize,
     out: &mut [u8],
 ) -> Result<(), Error> {
+    encode_rows(dtype, src, n_rows, k, None, out)
+}
+
+/// As [`encode_matrix`], with the importance of columns: by how much an error in each counts.
+///
+/// `importance`: k numbers of any size, such as the mean squares of what the matrix is multiplied with (llama.cpp's
+/// "importance matrix"). The k-quants, IQ*, TQ*, Q1_0, Q2_0 and NVFP4 search with it; other formats ignore it.
+///
+/// # Errors
+/// As [`encode_matrix`]; [`Error::Importance`] for another length, negative numbers, infinities and NaN.
+pub fn encode_rows(
+    dtype: DType,
+    src: &[f32],
+    n_rows: usize,
+    k: usize,
+    importance: Option<&[f32]>,
+    out: &mut [u8],
+) -> Result<(), Error> {
     check_matrix(dtype, out.len(), n_rows, k)?;
     let expected = n_rows
         .checked_mul(k)
         .ok_or(Error::Shape { dtype, n_rows, k })?;
     check_elements(dtype, expected, src.len())?;
-    if dtype.is_tiled() {
-        encode_tiled(dtype, src, k, out);
-    } else {
-        (dtype.format().encode)(src, out);
+    let encode = dtype.format().encode;
+    let weights = match importance {
+        Some(importance) => weights_of(importance, k)?,
+        None => None,
+    };
+    match weights {
+        _ if dtype.is_tiled() => encode_tiled(dtype, src, k, out),
+        None => encode(src, None, out),
+        Some(weights) => {
+            let row_bytes = out.len() / n_rows.max(1);
+            let rows = src.chunks_exact(k).zip(out.chunks_exact_mut(row_bytes));
+            rows.for_each(|(row, out)| encode(row, Some(&weights), out));
+        }
     }
     Ok(())
+}
+
+/// Importances as searches need them: around one, and far enough above zero that squares of sums are too. `None` if there
+/// are none above zero, which tells columns apart no more than no importance does.
+fn weights_of(importance: &[f32], k: usize) -> Result<Option<Vec<f32>>, Error> {
+    const LEAST: f64 = 1e-4;
+    const MOST: f64 = 1e6;
+    let is_wrong = |v: &f32| !(v.is_finite() && *v >= 0.0);
+    let wrong = importance.iter().position(is_wrong);
+    if importance.len() != k || wrong.is_some() {
+        let at = wrong.unwrap_or(importance.len().saturating_sub(1));
+        return Err(Error::Importance {
+            k,
+            found: importance.len(),
+            at,
+            value: importance.get(at).map(f32::to_string).unwrap_or_default(),
+        });
+    }
+    let sum: f64 = importance.iter().map(|v| f64::from(*v)).sum();
+    if sum <= 0.0 {
+        return Ok(None);
+    }
+    let scale = k as f64 / sum;
+    let weight = |v: &f32| (f64::from(*v) * scale).clamp(LEAST, MOST) as f32;
+    Ok(Some(importance.iter().map(weight).collect()))
 }
 
 fn decode_tiled(dtype: DType, bytes: &[u8], k: usize, rows: Range<usize>, out: &mut [f32]) {
@@ -127,7 +179,7 @@ fn encode_tiled(dtype: DType, src: &[f32], k: usize, out: &mut [u8]) {
             to[..cols].copy_from_slice(&src[from..from + cols]);
             to[cols..].fill(0.0);
         }
-        (dtype.format().encode)(&tile, block);
+        (dtype.format().encode)(&tile, None, block);
     }
 }
 

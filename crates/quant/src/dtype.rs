@@ -68,9 +68,16 @@ impl DType {
         self.format().narrower
     }
 
-    /// Whether scales are powers of two, so that the error depends on where between two of them the numbers lie.
-    pub fn has_power_of_two_scales(self) -> bool {
-        self.format().has_power_of_two_scales
+    /// Whether scales are so coarse, powers of two or with three bits of mantissa, that the error depends on the size of the
+    /// numbers.
+    pub fn has_coarse_scales(self) -> bool {
+        self.format().has_coarse_scales
+    }
+
+    /// Whether models become useless in this format unless [`crate::encode_rows`] gets the importance of columns. ggml
+    /// refuses to encode without it; here whoever quantises a model does.
+    pub fn needs_importance(self) -> bool {
+        self.format().needs_importance
     }
 
     /// Rows of the matrix that share a block: 1, or 32 for Q4NX.

@@ -39,6 +39,21 @@ pub enum Error {
         /// Elements given.
         found: usize,
     },
+    /// The importance of columns is of another length, or has a number that is none.
+    #[error(
+        "the importance of {k} columns has {found} numbers, number {at} being {value}: one finite number not below zero \
+         is needed for each column"
+    )]
+    Importance {
+        /// Columns of the matrix.
+        k: usize,
+        /// Numbers given.
+        found: usize,
+        /// The first number that is wrong, or the last one.
+        at: usize,
+        /// That number, as text; empty if none is given.
+        value: String,
+    },
     /// Rows outside the matrix were asked for.
     #[error("rows {start}..{end} were asked of a matrix of {n_rows} rows")]
     Rows {

@@ -9,6 +9,7 @@ use half::f16 as Half;
 
 use crate::MAX_MAGNITUDE;
 
+mod codebook;
 mod k_scales;
 
 /// Declares the formats' files, [`DType`] and [`TABLE`] of rows `file: Variant = CONSTANT`; a file may hold several.
@@ -58,6 +59,19 @@ formats! {
     q6_k: Q6K = FORMAT;
     q8_k: Q8K = FORMAT;
     iq4_nl: Iq4Nl = FORMAT;
+    iq4_xs: Iq4Xs = FORMAT;
+    iq3_xxs: Iq3Xxs = FORMAT;
+    iq3_s: Iq3S = FORMAT;
+    iq2_xxs: Iq2Xxs = FORMAT;
+    iq2_xs: Iq2Xs = FORMAT;
+    iq2_s: Iq2S = FORMAT;
+    iq1_s: Iq1S = FORMAT;
+    iq1_m: Iq1M = FORMAT;
+    tq1_0: Tq1_0 = FORMAT;
+    tq2_0: Tq2_0 = FORMAT;
+    q1_0: Q1_0 = FORMAT;
+    q2_0: Q2_0 = FORMAT;
+    nvfp4: Nvfp4 = FORMAT;
     mxfp4: Mxfp4 = FORMAT;
     q4nx:
         /// Q4NX, additive reading: `w = scale·q + min`.
@@ -78,8 +92,9 @@ pub(crate) struct Format {
     pub(crate) block_bytes: usize,
     /// Decodes n blocks. A block of several rows decodes to its rows one after the other.
     pub(crate) decode: fn(&[u8], &mut [f32]),
-    /// Encodes n blocks, elements in the order that `decode` gives.
-    pub(crate) encode: fn(&[f32], &mut [u8]),
+    /// Encodes n blocks, elements in the order that `decode` gives. An importance, one weight of positive size an element, is
+    /// used by the formats whose encoders search.
+    pub(crate) encode: fn(&[f32], Option<&[f32]>, &mut [u8]),
     /// See [`DType::error_budget`].
     pub(crate) error_budget: f64,
     /// See [`DType::gguf_type`].
@@ -90,8 +105,10 @@ pub(crate) struct Format {
     pub(crate) file_types: &'static [FileType],
     /// See [`DType::narrower`].
     pub(crate) narrower: DType,
-    /// See [`DType::has_power_of_two_scales`].
-    pub(crate) has_power_of_two_scales: bool,
+    /// See [`DType::has_coarse_scales`].
+    pub(crate) has_coarse_scales: bool,
+    /// See [`DType::needs_importance`].
+    pub(crate) needs_importance: bool,
 }
 
 /// A kind of file whose matrices are mostly of one format, as llama.cpp names and numbers it.
@@ -129,13 +146,25 @@ fn encode_each<const BYTES: usize, const ELEMS: usize>(
     out: &mut [u8],
     encode: impl Fn(&[f32; ELEMS], &mut [u8; BYTES]),
 ) {
+    encode_weighted(src, None, out, |x, _, block| encode(x, block));
+}
+
+/// As [`encode_each`], with the importance of each element.
+fn encode_weighted<const BYTES: usize, const ELEMS: usize>(
+    src: &[f32],
+    importance: Option<&[f32]>,
+    out: &mut [u8],
+    encode: impl Fn(&[f32; ELEMS], Option<&[f32; ELEMS]>, &mut [u8; BYTES]),
+) {
     let (sources, _) = src.as_chunks::<ELEMS>();
     let (blocks, _) = out.as_chunks_mut();
-    for (x, block) in sources.iter().zip(blocks) {
+    let importance = importance.map(|of| of.as_chunks::<ELEMS>().0);
+    for (i, (x, block)) in sources.iter().zip(blocks).enumerate() {
+        let importance = importance.and_then(|of| of.get(i));
         if x.iter().fold(true, |ok, v| ok & (v.abs() <= MAX_MAGNITUDE)) {
-            encode(x, block);
+            encode(x, importance, block);
         } else {
-            encode(&x.map(to_storable), block);
+            encode(&x.map(to_storable), importance, block);
         }
     }
 }

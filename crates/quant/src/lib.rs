@@ -2,7 +2,7 @@
 //!
 //! [`DType`] is the table of formats. Bytes enter and numbers leave through [`decode_blocks`] (a
 //! flat run of blocks) and [`decode_rows`] (some rows of a matrix); the way back is
-//! [`encode_blocks`] and [`encode_matrix`]. These functions are the oracle that faster kernels are
+//! [`encode_blocks`] and [`encode_matrix`], or [`encode_rows`] with the importance of columns. These functions are the oracle that faster kernels are
 //! tested against, and what writes quantised files.
 //!
 //! ```
@@ -31,7 +31,7 @@ mod formats;
 pub mod pipeline;
 mod search;
 
-pub use codec::{decode_blocks, decode_rows, encode_blocks, encode_matrix};
+pub use codec::{decode_blocks, decode_rows, encode_blocks, encode_matrix, encode_rows};
 pub use dtype::TILE_GROUP;
 pub use error::Error;
 pub use formats::{DType, FileType};

@@ -1,12 +1,15 @@
 //! What the encoders that search for scales share: weights, weighted sums, and the fit of one
 //! group.
 //!
-//! All of them minimise `Σ w·(decoded − x)²` with `w = rms + |x|`: large weights, which large
-//! products come from, are kept a little better than small ones. Sums run in eight fixed lanes, so
+//! All of them minimise `Σ w·(decoded − x)²` with `w = rms + |x|`, times the importance of the column where one is given:
+//! large weights, which large products come from, are kept a little better than small ones. Sums run in eight fixed lanes, so
 //! that they vectorise and give the same bits on every machine.
 
 pub(crate) mod affine;
+pub(crate) mod codebook;
+pub(crate) mod points;
 pub(crate) mod symmetric;
+pub(crate) mod ternary;
 
 /// Groups whose largest magnitude is below this are stored as zeros: in f16 their scales would
 /// round to zero, and squares of smaller numbers leave the range of f32.
@@ -15,9 +18,13 @@ pub(crate) const TINY: f32 = 1e-10;
 const LANES: usize = 8;
 
 /// The weight of each element's squared error.
-pub(crate) fn weights<const N: usize>(x: &[f32; N]) -> [f32; N] {
+pub(crate) fn weights<const N: usize>(x: &[f32; N], importance: Option<&[f32; N]>) -> [f32; N] {
     let rms = (sum_of(x, x, |x, y| x * y) / N as f32).sqrt();
-    x.map(|v| rms + v.abs())
+    let w = x.map(|v| rms + v.abs());
+    match importance {
+        Some(importance) => std::array::from_fn(|i| w[i] * importance[i]),
+        None => w,
+    }
 }
 
 /// The largest magnitude.
@@ -78,6 +85,26 @@ fn moments<const N: usize>(x: &[f32; N], w: &[f32; N], q: &[f32; N]) -> Moments 
     }
     let [q, qq, xq] = lanes.map(|lanes| lanes.iter().sum());
     Moments { q, qq, xq }
+}
+
+/// Σ w·(factor·q − x)²
+#[inline(always)]
+pub(crate) fn error_of<const N: usize>(
+    x: &[f32; N],
+    w: &[f32; N],
+    q: &[f32; N],
+    factor: f32,
+) -> f32 {
+    let mut lanes = [0.0; LANES];
+    let x = x.as_chunks::<LANES>().0;
+    let w = w.as_chunks::<LANES>().0;
+    for ((x, w), q) in x.iter().zip(w).zip(q.as_chunks::<LANES>().0) {
+        for l in 0..LANES {
+            let off = factor * q[l] - x[l];
+            lanes[l] += w[l] * off * off;
+        }
+    }
+    lanes.iter().sum()
 }
 
 /// The best scale seen so far of `x ≈ scale·q`, over choices of levels.

@@ -62,7 +62,9 @@ impl From<millrace_model::convert::Error> for CommandFailure {
         use millrace_model::convert::Error;
         match &error {
             Error::Cancelled => CommandFailure::interrupted(),
-            Error::Target { .. } | Error::Output { .. } => CommandFailure::usage(error.to_string()),
+            Error::Target { .. } | Error::Output { .. } | Error::NeedsImportance { .. } => {
+                CommandFailure::usage(error.to_string())
+            }
             Error::Format(_) | Error::Io { .. } => CommandFailure::writing(&error),
             _ => CommandFailure::reading(&error),
         }

@@ -30,6 +30,19 @@ pub enum Error {
         /// What it can hold.
         possible: &'static str,
     },
+    /// Formats of so few bits are useless unless the encoder knows how much each column counts.
+    #[error(
+        "{recipe} puts tensor `{tensor}` in {dtype}, which needs an importance matrix (the mean squares of what each \
+         weight is multiplied with); without one choose IQ3_S, Q2_K or a larger type"
+    )]
+    NeedsImportance {
+        /// The recipe's name.
+        recipe: String,
+        /// The tensor's name in the result.
+        tensor: String,
+        /// Its format.
+        dtype: millrace_quant::DType,
+    },
     /// A weight is infinite or not a number: no format keeps it, and no model computes with it.
     #[error("tensor `{tensor}`: element {column} of row {row} is {found}; the file is damaged")]
     NotFinite {

@@ -77,7 +77,8 @@ impl<'a> Conversion<'a> {
     /// Plans the conversion of a checkpoint.
     ///
     /// # Errors
-    /// [`Error::Target`] for a recipe that the container cannot hold, [`Error::Model`] for a
+    /// [`Error::Target`] for a recipe that the container cannot hold, [`Error::NeedsImportance`] for one whose formats
+    /// are useless without an importance matrix, [`Error::Model`] for a
     /// checkpoint that is not a supported model or whose configuration the target cannot express,
     /// [`Error::Tokenizer`] for a tokenizer that the target cannot express.
     pub fn new(
@@ -102,6 +103,7 @@ impl<'a> Conversion<'a> {
             false => mapper.translated()?,
         };
         let fallbacks = mapper.fallbacks;
+        check_importance(checkpoint, target, &tensors)?;
         let skipped = unused(checkpoint, &tensors);
         let files = SideFiles {
             checkpoint,
@@ -158,6 +160,36 @@ impl<'a> Conversion<'a> {
             .map(|tensor| tensor.shape.iter().product::<usize>() as u64)
             .sum()
     }
+}
+
+/// Refuses formats that need the importance of columns. Matrices that are in them already are copied.
+fn check_importance(
+    checkpoint: &Checkpoint,
+    target: ConversionTarget,
+    tensors: &[PlannedTensor],
+) -> Result<(), Error> {
+    for tensor in tensors {
+        let (TensorType::Weights(dtype), TensorOrigin::Tensor(source)) =
+            (tensor.tensor_type, &tensor.origin)
+        else {
+            continue;
+        };
+        let is_copied = || {
+            let found = checkpoint
+                .tensors()
+                .iter()
+                .find(|info| info.name == *source);
+            found.is_some_and(|info| info.tensor_type == tensor.tensor_type)
+        };
+        if dtype.needs_importance() && !is_copied() {
+            return Err(Error::NeedsImportance {
+                recipe: target.recipe.to_string(),
+                tensor: tensor.name.clone(),
+                dtype,
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Tensors that the result does not hold in any form.

@@ -10,14 +10,15 @@ pub(crate) const FORMAT: Format = Format {
     block_elems: 1,
     block_bytes: 2,
     decode,
-    encode,
+    encode: |src, _, out| encode(src, out),
     // 8 significant bits.
     error_budget: 0.00169,
     gguf_type: Some(30),
     safetensors_name: Some("BF16"),
     file_types: &[FileType::new("BF16", Some(32))],
     narrower: DType::F16,
-    has_power_of_two_scales: false,
+    has_coarse_scales: false,
+    needs_importance: false,
 };
 
 fn decode(bytes: &[u8], out: &mut [f32]) {

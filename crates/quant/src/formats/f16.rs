@@ -11,14 +11,15 @@ pub(crate) const FORMAT: Format = Format {
     block_elems: 1,
     block_bytes: 2,
     decode,
-    encode,
+    encode: |src, _, out| encode(src, out),
     // 11 significant bits.
     error_budget: 0.000211,
     gguf_type: Some(1),
     safetensors_name: Some("F16"),
     file_types: &[FileType::new("F16", Some(1))],
     narrower: DType::F16,
-    has_power_of_two_scales: false,
+    has_coarse_scales: false,
+    needs_importance: false,
 };
 
 /// Numbers converted at a time: `half` looks for the CPU's conversion instruction once a slice.

@@ -8,14 +8,15 @@ pub(crate) const FORMAT: Format = Format {
     block_elems: 1,
     block_bytes: 4,
     decode,
-    encode,
+    encode: |src, _, out| encode(src, out),
     // Exact.
     error_budget: 0.0,
     gguf_type: Some(0),
     safetensors_name: Some("F32"),
     file_types: &[FileType::new("F32", Some(0))],
     narrower: DType::F16,
-    has_power_of_two_scales: false,
+    has_coarse_scales: false,
+    needs_importance: false,
 };
 
 fn decode(bytes: &[u8], out: &mut [f32]) {

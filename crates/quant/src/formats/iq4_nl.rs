@@ -1,6 +1,6 @@
 //! IQ4_NL: 32 elements, `w = d·LEVELS[q]` with 16 uneven levels. Bytes: f16 d, 16 of nibbles.
 
-use super::{DType, FileType, Format, decode_each, encode_each, extreme, get_f16, put_f16};
+use super::{DType, FileType, Format, decode_each, encode_weighted, extreme, get_f16, put_f16};
 use super::{pack_nibbles, unpack_nibbles};
 use crate::search::{Weighted, weights};
 
@@ -8,7 +8,7 @@ const BYTES: usize = 18;
 const ELEMS: usize = 32;
 
 /// ggml's `kvalues_iq4nl`: denser around zero, where normal data lie.
-const LEVELS: [f32; 16] = [
+pub(super) const LEVELS: [f32; 16] = [
     -127., -104., -83., -65., -49., -35., -22., -10., 1., 13., 25., 38., 53., 69., 89., 113.,
 ];
 
@@ -18,14 +18,15 @@ pub(crate) const FORMAT: Format = Format {
     block_elems: ELEMS,
     block_bytes: BYTES,
     decode: |bytes, out| decode_each(bytes, out, decode),
-    encode: |src, out| encode_each(src, out, encode),
+    encode: |src, importance, out| encode_weighted(src, importance, out, encode),
     // 16 uneven levels, one scale in 32.
     error_budget: 0.0745,
     gguf_type: Some(20),
     safetensors_name: None,
     file_types: &[FileType::new("IQ4_NL", Some(25))],
     narrower: DType::F16,
-    has_power_of_two_scales: false,
+    has_coarse_scales: false,
+    needs_importance: false,
 };
 
 fn decode(block: &[u8; BYTES], out: &mut [f32; ELEMS]) {
@@ -36,14 +37,14 @@ fn decode(block: &[u8; BYTES], out: &mut [f32; ELEMS]) {
 }
 
 /// The level nearest to `v`.
-fn nearest(v: f32) -> u8 {
+pub(super) fn nearest(v: f32) -> u8 {
     LEVELS
         .windows(2)
         .fold(0, |n, pair| n + u8::from(v > 0.5 * (pair[0] + pair[1])))
 }
 
-fn encode(x: &[f32; ELEMS], block: &mut [u8; BYTES]) {
-    let d = search_scale(x);
+fn encode(x: &[f32; ELEMS], importance: Option<&[f32; ELEMS]>, block: &mut [u8; BYTES]) {
+    let d = search_scale(x, importance);
     put_f16(block, 0, d);
     // Levels are chosen for the scale as stored.
     let d = get_f16(block, 0);
@@ -57,12 +58,12 @@ fn encode(x: &[f32; ELEMS], block: &mut [u8; BYTES]) {
 
 /// The scale of least weighted squared error: of both signs, the extreme is tried around the level
 /// that ends its side, and each choice of levels is given its least-squares scale.
-fn search_scale(x: &[f32; ELEMS]) -> f32 {
+fn search_scale(x: &[f32; ELEMS], importance: Option<&[f32; ELEMS]>) -> f32 {
     let extreme = extreme(x);
     if extreme == 0.0 {
         return 0.0;
     }
-    let weights = weights(x);
+    let weights = weights(x, importance);
     let mut best = Weighted::default();
     for end in [LEVELS[0], LEVELS[15]] {
         for step in -8..=8 {

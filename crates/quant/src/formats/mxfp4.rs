@@ -7,7 +7,7 @@ const BYTES: usize = 17;
 const ELEMS: usize = 32;
 
 /// The values of E2M1, doubled so that they are whole; the scale is halved in turn.
-const DOUBLED: [f32; 16] = [
+pub(super) const DOUBLED: [f32; 16] = [
     0., 1., 2., 3., 4., 6., 8., 12., 0., -1., -2., -3., -4., -6., -8., -12.,
 ];
 
@@ -20,14 +20,15 @@ pub(crate) const FORMAT: Format = Format {
     block_elems: ELEMS,
     block_bytes: BYTES,
     decode: |bytes, out| decode_each(bytes, out, decode),
-    encode: |src, out| encode_each(src, out, encode),
+    encode: |src, _, out| encode_each(src, out, encode),
     // 15 floating-point levels, a power of two as scale in 32.
     error_budget: 0.1165,
     gguf_type: Some(39),
     safetensors_name: None,
     file_types: &[FileType::new("MXFP4", Some(38))],
     narrower: DType::F16,
-    has_power_of_two_scales: true,
+    has_coarse_scales: true,
+    needs_importance: false,
 };
 
 /// 2^(exponent − 128), half of what E8M0 means; 2⁻¹²⁸ and 2⁻¹²⁷ are subnormal. The bit pattern 255
@@ -53,13 +54,15 @@ fn encode(x: &[f32; ELEMS], block: &mut [u8; BYTES]) {
     let exponent = (amax.to_bits() >> 23).saturating_sub(2) as u8;
     block[0] = exponent;
     let scale = half_scale(exponent);
-    let q = x.map(|v| {
-        // Ties go to the smaller magnitude, and what rounds to zero is +0.
-        let magnitude = MIDPOINTS
-            .iter()
-            .fold(0, |n, mid| n + u8::from(v.abs() > mid * scale));
-        let sign = u8::from(v < 0.0 && magnitude > 0) << 3;
-        sign | magnitude
-    });
+    let q = x.map(|v| nearest(v, scale));
     pack_nibbles(&q, &mut block[1..]);
+}
+
+/// The level nearest to `v` with a scale that is halved. Ties go to the smaller magnitude, and what rounds to zero is +0.
+pub(super) fn nearest(v: f32, scale: f32) -> u8 {
+    let magnitude = MIDPOINTS
+        .iter()
+        .fold(0, |n, mid| n + u8::from(v.abs() > mid * scale));
+    let sign = u8::from(v < 0.0 && magnitude > 0) << 3;
+    sign | magnitude
 }

@@ -3,7 +3,7 @@
 //! Bytes: 16 of scale (low nibble) and minimum (high nibble), 64 of two-bit levels (each 32 bytes
 //! hold 128 elements: bits 2s and 2s+1 are the s-th run of 32), f16 d, f16 dmin.
 
-use super::{DType, FileType, Format, decode_each, encode_each, get_f16, put_f16};
+use super::{DType, FileType, Format, decode_each, encode_weighted, get_f16, put_f16};
 use crate::search::affine::{self, Affine};
 
 const BYTES: usize = 84;
@@ -16,14 +16,18 @@ pub(crate) const FORMAT: Format = Format {
     block_elems: ELEMS,
     block_bytes: BYTES,
     decode: |bytes, out| decode_each(bytes, out, decode),
-    encode: |src, out| encode_each(src, out, encode),
+    encode: |src, importance, out| encode_weighted(src, importance, out, encode),
     // 4 levels, 4-bit scale and minimum in 16.
     error_budget: 0.2705,
     gguf_type: Some(10),
     safetensors_name: None,
-    file_types: &[FileType::new("Q2_K", Some(10))],
+    file_types: &[
+        FileType::new("Q2_K", Some(10)),
+        FileType::new("Q2_K_S", Some(21)),
+    ],
     narrower: DType::Q4_0,
-    has_power_of_two_scales: false,
+    has_coarse_scales: false,
+    needs_importance: false,
 };
 
 fn decode(block: &[u8; BYTES], out: &mut [f32; ELEMS]) {
@@ -38,8 +42,8 @@ fn decode(block: &[u8; BYTES], out: &mut [f32; ELEMS]) {
     }
 }
 
-fn encode(x: &[f32; ELEMS], block: &mut [u8; BYTES]) {
-    let fit: Affine<16> = affine::fit::<16, 16>(x, affine::LEVELS_4);
+fn encode(x: &[f32; ELEMS], importance: Option<&[f32; ELEMS]>, block: &mut [u8; BYTES]) {
+    let fit: Affine<16> = affine::fit::<16, 16>(x, importance, affine::LEVELS_4);
     for (j, byte) in block[..16].iter_mut().enumerate() {
         *byte = fit.scales[j] | fit.mins[j] << 4;
     }

@@ -4,7 +4,7 @@
 //! as in Q2_K, 12 of 6-bit scales (low nibbles of scales 0–7 and 8–15 in the nibbles of bytes 0–7,
 //! upper two bits in bytes 8–11), f16 d.
 
-use super::{DType, FileType, Format, decode_each, encode_each, get_f16, put_f16};
+use super::{DType, FileType, Format, decode_each, encode_weighted, get_f16, put_f16};
 use crate::search::symmetric::{self, Symmetric};
 
 const BYTES: usize = 110;
@@ -19,7 +19,7 @@ pub(crate) const FORMAT: Format = Format {
     block_elems: ELEMS,
     block_bytes: BYTES,
     decode: |bytes, out| decode_each(bytes, out, decode),
-    encode: |src, out| encode_each(src, out, encode),
+    encode: |src, importance, out| encode_weighted(src, importance, out, encode),
     // 8 levels, 6-bit scale in 16.
     error_budget: 0.1465,
     gguf_type: Some(11),
@@ -30,7 +30,8 @@ pub(crate) const FORMAT: Format = Format {
         FileType::new("Q3_K_L", Some(13)),
     ],
     narrower: DType::Q4_0,
-    has_power_of_two_scales: false,
+    has_coarse_scales: false,
+    needs_importance: false,
 };
 
 fn scale(packed: &[u8], j: usize) -> i8 {
@@ -52,8 +53,8 @@ fn decode(block: &[u8; BYTES], out: &mut [f32; ELEMS]) {
     }
 }
 
-fn encode(x: &[f32; ELEMS], block: &mut [u8; BYTES]) {
-    let fit: Symmetric = symmetric::fit(x, symmetric::LEVELS_8);
+fn encode(x: &[f32; ELEMS], importance: Option<&[f32; ELEMS]>, block: &mut [u8; BYTES]) {
+    let fit: Symmetric = symmetric::fit(x, importance, symmetric::LEVELS_8);
     let q = fit.q.map(|q| (q + 4) as u8);
     for (i, byte) in block[..LOW].iter_mut().enumerate() {
         *byte = (0..8).fold(0, |bits, b| bits | (q[32 * b + i] >> 2) << b);

@@ -14,14 +14,15 @@ pub(crate) const FORMAT: Format = Format {
     block_elems: ELEMS,
     block_bytes: BYTES,
     decode: |bytes, out| decode_each(bytes, out, decode),
-    encode: |src, out| encode_each(src, out, encode),
+    encode: |src, _, out| encode_each(src, out, encode),
     // 16 levels, one scale in 32.
     error_budget: 0.0868,
     gguf_type: Some(2),
     safetensors_name: None,
     file_types: &[FileType::new("Q4_0", Some(2))],
     narrower: DType::F16,
-    has_power_of_two_scales: false,
+    has_coarse_scales: false,
+    needs_importance: false,
 };
 
 fn decode(block: &[u8; BYTES], out: &mut [f32; ELEMS]) {

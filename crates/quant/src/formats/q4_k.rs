@@ -3,7 +3,7 @@
 //! Bytes: f16 d, f16 dmin, 12 of 6-bit scales and minimums, 128 of nibbles (each 32 bytes: the low
 //! nibbles are one sub-block, the high nibbles the next).
 
-use super::{DType, FileType, Format, decode_each, encode_each, get_f16, k_scales, put_f16};
+use super::{DType, FileType, Format, decode_each, encode_weighted, get_f16, k_scales, put_f16};
 use crate::search::affine::{self, Affine};
 
 const BYTES: usize = 144;
@@ -15,7 +15,7 @@ pub(crate) const FORMAT: Format = Format {
     block_elems: ELEMS,
     block_bytes: BYTES,
     decode: |bytes, out| decode_each(bytes, out, decode),
-    encode: |src, out| encode_each(src, out, encode),
+    encode: |src, importance, out| encode_weighted(src, importance, out, encode),
     // 16 levels, 6-bit scale and minimum in 32.
     error_budget: 0.0712,
     gguf_type: Some(12),
@@ -25,7 +25,8 @@ pub(crate) const FORMAT: Format = Format {
         FileType::new("Q4_K_M", Some(15)),
     ],
     narrower: DType::Q5_0,
-    has_power_of_two_scales: false,
+    has_coarse_scales: false,
+    needs_importance: false,
 };
 
 fn decode(block: &[u8; BYTES], out: &mut [f32; ELEMS]) {
@@ -40,8 +41,8 @@ fn decode(block: &[u8; BYTES], out: &mut [f32; ELEMS]) {
     }
 }
 
-fn encode(x: &[f32; ELEMS], block: &mut [u8; BYTES]) {
-    let fit: Affine<8> = affine::fit::<8, 32>(x, affine::LEVELS_16);
+fn encode(x: &[f32; ELEMS], importance: Option<&[f32; ELEMS]>, block: &mut [u8; BYTES]) {
+    let fit: Affine<8> = affine::fit::<8, 32>(x, importance, affine::LEVELS_16);
     put_f16(block, 0, fit.d);
     put_f16(block, 2, fit.dmin);
     k_scales::pack(&fit.scales, &fit.mins, &mut block[4..16]);

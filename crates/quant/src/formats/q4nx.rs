@@ -27,14 +27,15 @@ pub(crate) const ADDITIVE: Format = Format {
     block_elems: COLS,
     block_bytes: BYTES,
     decode: |bytes, out| decode_each(bytes, out, |b, o| decode(b, o, |s, q, m| s * q + m)),
-    encode: |src, out| encode_each(src, out, |x, b| encode(x, b, additive)),
+    encode: |src, _, out| encode_each(src, out, |x, b| encode(x, b, additive)),
     // 16 levels, bf16 scale and minimum in 32.
     error_budget: 0.0708,
     gguf_type: None,
     safetensors_name: None,
     file_types: &[FileType::new("Q4NX", None)],
     narrower: DType::BF16,
-    has_power_of_two_scales: false,
+    has_coarse_scales: false,
+    needs_importance: false,
 };
 
 pub(crate) const SUBTRACTIVE: Format = Format {
@@ -43,14 +44,15 @@ pub(crate) const SUBTRACTIVE: Format = Format {
     block_elems: COLS,
     block_bytes: BYTES,
     decode: |bytes, out| decode_each(bytes, out, |b, o| decode(b, o, |s, q, z| s * (q - z))),
-    encode: |src, out| encode_each(src, out, |x, b| encode(x, b, subtractive)),
+    encode: |src, _, out| encode_each(src, out, |x, b| encode(x, b, subtractive)),
     // 16 levels, bf16 scale and zero point in 32.
     error_budget: 0.0708,
     gguf_type: None,
     safetensors_name: Some("Q4NX"),
     file_types: &[FileType::new("Q4NX_SUB", None)],
     narrower: DType::BF16,
-    has_power_of_two_scales: false,
+    has_coarse_scales: false,
+    needs_importance: false,
 };
 
 /// What one group stores: scale and offset are exact in bf16.

@@ -3,7 +3,7 @@
 //! Bytes: 128 of low nibbles (each 64 bytes: low nibbles are one run of 64 elements, high nibbles
 //! the next), 64 of the upper two bits as in Q2_K, 16 of i8 scales, f16 d.
 
-use super::{DType, FileType, Format, decode_each, encode_each, get_f16, put_f16};
+use super::{DType, FileType, Format, decode_each, encode_weighted, get_f16, put_f16};
 use crate::search::symmetric::{self, Symmetric};
 
 const BYTES: usize = 210;
@@ -18,14 +18,15 @@ pub(crate) const FORMAT: Format = Format {
     block_elems: ELEMS,
     block_bytes: BYTES,
     decode: |bytes, out| decode_each(bytes, out, decode),
-    encode: |src, out| encode_each(src, out, encode),
+    encode: |src, importance, out| encode_weighted(src, importance, out, encode),
     // 64 levels, 8-bit scale in 16.
     error_budget: 0.0175,
     gguf_type: Some(14),
     safetensors_name: None,
     file_types: &[FileType::new("Q6_K", Some(18))],
     narrower: DType::Q8_0,
-    has_power_of_two_scales: false,
+    has_coarse_scales: false,
+    needs_importance: false,
 };
 
 fn decode(block: &[u8; BYTES], out: &mut [f32; ELEMS]) {
@@ -42,8 +43,8 @@ fn decode(block: &[u8; BYTES], out: &mut [f32; ELEMS]) {
     }
 }
 
-fn encode(x: &[f32; ELEMS], block: &mut [u8; BYTES]) {
-    let fit: Symmetric = symmetric::fit(x, symmetric::LEVELS_64);
+fn encode(x: &[f32; ELEMS], importance: Option<&[f32; ELEMS]>, block: &mut [u8; BYTES]) {
+    let fit: Symmetric = symmetric::fit(x, importance, symmetric::LEVELS_64);
     let q = fit.q.map(|q| (q + 32) as u8);
     for (i, byte) in block[..HIGH].iter_mut().enumerate() {
         let first = i / 64 * 128 + i % 64;

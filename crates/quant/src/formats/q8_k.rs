@@ -15,14 +15,15 @@ pub(crate) const FORMAT: Format = Format {
     block_elems: ELEMS,
     block_bytes: BYTES,
     decode: |bytes, out| decode_each(bytes, out, decode),
-    encode: |src, out| encode_each(src, out, encode),
+    encode: |src, _, out| encode_each(src, out, encode),
     // 255 levels, one f32 scale in 256.
     error_budget: 0.00708,
     gguf_type: Some(15),
     safetensors_name: None,
     file_types: &[],
     narrower: DType::F16,
-    has_power_of_two_scales: false,
+    has_coarse_scales: false,
+    needs_importance: false,
 };
 
 fn decode(block: &[u8; BYTES], out: &mut [f32; ELEMS]) {

@@ -58,8 +58,8 @@ struct Group<'a, const N: usize> {
 }
 
 impl<'a, const N: usize> Group<'a, N> {
-    fn new(x: &'a [f32; N]) -> Self {
-        let w = weights(x);
+    fn new(x: &'a [f32; N], importance: Option<&[f32; N]>) -> Self {
+        let w = weights(x, importance);
         Group {
             x,
             sum_w: sum_of(&w, &w, |w, _| w),
@@ -181,10 +181,13 @@ struct Stored<const N: usize> {
 /// as that helps.
 pub(crate) fn fit<const SUBS: usize, const SUB: usize>(
     x: &[f32; 256],
+    importance: Option<&[f32; 256]>,
     levels: Levels,
 ) -> Affine<SUBS> {
     let (subs, _) = x.as_chunks::<SUB>();
-    let groups: [Group<'_, SUB>; SUBS] = std::array::from_fn(|j| Group::new(&subs[j]));
+    let importance = importance.map(|of| of.as_chunks::<SUB>().0);
+    let groups: [Group<'_, SUB>; SUBS] =
+        std::array::from_fn(|j| Group::new(&subs[j], importance.map(|of| &of[j])));
     let lines = groups
         .each_ref()
         .map(|group| group.fit(levels, Min::NotAboveZero));
@@ -311,7 +314,7 @@ pub(crate) fn fit_stored<const N: usize, T: Copy>(
     x: &[f32; N],
     candidates: impl FnOnce(Line, &mut dyn FnMut(T, Line)),
 ) -> Option<(T, [u8; N])> {
-    let group = Group::new(x);
+    let group = Group::new(x, None);
     let free = group.fit(LEVELS_16, Min::Any);
     let mut best = None;
     let mut best_error = f32::INFINITY;

@@ -1,6 +1,8 @@
 //! Fits of a block of 256 whose 16 sub-blocks share an f16 factor: `w ≈ d·scale·q` (Q3_K, Q6_K).
 
-use super::{LANES, Moments, TINY, Weighted, f16_covering, f16_nearest, moments, round, weights};
+use super::{
+    Moments, TINY, Weighted, error_of, f16_covering, f16_nearest, moments, round, weights,
+};
 use crate::formats::extreme;
 
 const SUBS: usize = 16;
@@ -46,10 +48,12 @@ struct Stored {
 
 /// Fits a block: free scales of the sub-blocks first, then the shared factor, then stored scales
 /// next to where the free ones fall, and the factor again as long as that helps.
-pub(crate) fn fit(x: &[f32; 256], levels: Levels) -> Symmetric {
+pub(crate) fn fit(x: &[f32; 256], importance: Option<&[f32; 256]>, levels: Levels) -> Symmetric {
     let (subs, _) = x.as_chunks::<SUB>();
     let subs: [&[f32; SUB]; SUBS] = std::array::from_fn(|j| &subs[j]);
-    let weights = subs.map(weights);
+    let importance = importance.map(|of| of.as_chunks::<SUB>().0);
+    let weights: [[f32; SUB]; SUBS] =
+        std::array::from_fn(|j| weights(subs[j], importance.map(|of| &of[j])));
     let free: [f32; SUBS] = std::array::from_fn(|j| free_scale(subs[j], &weights[j], levels));
     let mut d = f16_covering(extreme(&free) / levels.scale_min);
     let store = |d: f32| -> [Stored; SUBS] {
@@ -131,19 +135,4 @@ fn store(x: &[f32; SUB], w: &[f32; SUB], free: f32, d: f32, levels: Levels) -> S
         }
     }
     best
-}
-
-/// Σ w·(factor·q − x)²
-#[inline(always)]
-fn error_of(x: &[f32; SUB], w: &[f32; SUB], q: &[f32; SUB], factor: f32) -> f32 {
-    let mut lanes = [0.0; LANES];
-    let x = x.as_chunks::<LANES>().0;
-    let w = w.as_chunks::<LANES>().0;
-    for ((x, w), q) in x.iter().zip(w).zip(q.as_chunks::<LANES>().0) {
-        for l in 0..LANES {
-            let off = factor * q[l] - x[l];
-            lanes[l] += w[l] * off * off;
-        }
-    }
-    lanes.iter().sum()
 }

@@ -3,6 +3,7 @@
 
 mod budgets;
 mod data;
+mod importance;
 mod known_answers;
 mod lists;
 mod matrices;

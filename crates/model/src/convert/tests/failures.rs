@@ -23,6 +23,22 @@ fn containers_refuse_formats_they_cannot_hold() {
     }
 }
 
+/// As llama-quantize does for its formats of one and two bits. What is in them already is copied.
+#[test]
+fn formats_of_two_bits_ask_for_an_importance_matrix() {
+    let model = ModelFolder::random("llama-tiny", "IQ2_XS", "in.gguf");
+    let source = model.open();
+    let plan = |recipe: &str| Conversion::new(&source, target(&model.beside("out.gguf"), recipe));
+    for recipe in ["IQ2_XXS", "IQ2_M", "IQ1_S", "IQ1_M", "IQ1_M_PURE"] {
+        let error = plan(recipe).unwrap_err().to_string();
+        let says = error.contains(recipe) && error.contains("needs an importance matrix");
+        assert!(says && error.contains("choose IQ3_S"), "{error}");
+    }
+    for recipe in ["IQ2_XS", "IQ3_XXS", "IQ3_XS", "IQ4_XS", "Q2_K_S", "TQ1_0"] {
+        plan(recipe).unwrap();
+    }
+}
+
 #[test]
 fn the_path_and_the_recipe_name_the_container() {
     let cases = [
