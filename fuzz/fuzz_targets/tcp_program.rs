@@ -22,10 +22,10 @@ fuzz_target!(|source: &str| {
         return;
     }
     let mut buffers: Vec<Vec<u8>> = sizes.iter().map(|n| vec![0; *n as usize]).collect();
-    let options = execute::Options {
+    let options = execute::SimulationOptions {
         n_threads: 1,
         stop_after: Some(1000),
-        ..execute::Options::default()
+        ..execute::SimulationOptions::default()
     };
     let _ = execute::run(&program, &mut buffers, &options);
 });

@@ -14,7 +14,7 @@
 
 use crate::offload::append_kv;
 use crate::{
-    Binding, Call, Device, HostStep, LowerError, Place, Placement, Plan, PlannedProgram, Step,
+    Binding, Call, Device, HostStep, LowerError, NodePlace, Placement, Plan, PlannedProgram, Step,
     ValueArrangement,
 };
 use millrace_graph::{Attention, Graph, Node, Op, ValueId};
@@ -66,7 +66,7 @@ pub fn group(attention: &Attention) -> usize {
 
 /// A node's attention as a target computes it: both programs serve every key-value head.
 #[derive(Clone, Debug)]
-pub struct Attended {
+pub struct AttentionProducts {
     /// Queries times keys, of one launch whose slots are the two operands and the result, with the
     /// arrangements of all three.
     pub scores: (PlannedProgram, [ValueArrangement; 3]),
@@ -87,7 +87,7 @@ pub(crate) fn add(
     plan: &mut Plan,
     graph: &Graph,
     number: usize,
-    attended: Attended,
+    attended: AttentionProducts,
 ) -> Result<(), LowerError> {
     let node = &graph.nodes[number];
     let (Op::Attention(attention), Some(q), Some(append)) =
@@ -142,7 +142,7 @@ pub(crate) fn add(
     }
     plan.placement.push(Placement {
         node: number,
-        place: Place::Device(Device {
+        place: NodePlace::Device(Device {
             step: first,
             program: scores.0,
             launches: 0..1,

@@ -89,7 +89,7 @@ impl Limit {
 
 /// Least times of a step, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Bound {
+pub struct StepBound {
     /// Reading the weights.
     pub weights_ns: f64,
     /// Reading the caches.
@@ -100,12 +100,12 @@ pub struct Bound {
     pub launches_ns: f64,
 }
 
-impl Bound {
+impl StepBound {
     /// Of a step.
-    pub fn of(demand: &Demand, roofs: &Roofs, step: StepOf) -> Bound {
+    pub fn of(demand: &Demand, roofs: &Roofs, step: StepOf) -> StepBound {
         let ns = |amount: f64, per_s: f64| amount / per_s.max(1.0) * 1e9;
         let (n, passes) = (step.n_sequences as f64, step.n_passes as f64);
-        Bound {
+        StepBound {
             weights_ns: ns(passes * demand.weight_bytes, roofs.bytes_per_s),
             cache_ns: ns(n * demand.cache_bytes, roofs.bytes_per_s),
             arithmetic_ns: ns(n * step.n_rows as f64 * demand.flops, roofs.flops_per_s),
@@ -154,13 +154,13 @@ mod tests {
         launch_ns: 1e5,
     };
 
-    fn step(n_sequences: u64, n_passes: u64) -> Bound {
+    fn step(n_sequences: u64, n_passes: u64) -> StepBound {
         let of = StepOf {
             n_sequences,
             n_rows: 1,
             n_passes,
         };
-        Bound::of(&DEMAND, &ROOFS, of)
+        StepBound::of(&DEMAND, &ROOFS, of)
     }
 
     #[test]
@@ -186,7 +186,7 @@ mod tests {
             n_rows: 1,
             n_passes: 1,
         };
-        assert_eq!(Bound::of(&deep, &ROOFS, of).limit(), Limit::Cache);
+        assert_eq!(StepBound::of(&deep, &ROOFS, of).limit(), Limit::Cache);
     }
 
     /// Sequences in passes of their own gain nothing from each other: the flat line.

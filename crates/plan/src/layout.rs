@@ -212,14 +212,14 @@ pub fn position_and_image(position: u32, image: Range<u32>, n_elems: usize) -> V
 /// The rows of a cache that a pass reaches where its layer has a window: from the first key that its first token
 /// sees, or some before it, so that they begin at a whole number of `unit` positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Reach {
+pub struct KeyRange {
     /// Keys that a token sees, its own the last; at least 1.
     pub window: u64,
     /// What the position of the first row is a multiple of; at least 1.
     pub unit: u64,
 }
 
-impl Reach {
+impl KeyRange {
     /// Position of the first row for a pass whose first token is at `first`: negative where the window is longer than
     /// what there is, and then the first rows are no tokens'.
     pub fn start(&self, first: usize) -> i64 {
@@ -372,7 +372,7 @@ mod tests {
 
     #[test]
     fn a_pass_reaches_its_window_from_a_whole_unit_on() {
-        let reach = Reach {
+        let reach = KeyRange {
             window: 512,
             unit: 16,
         };

@@ -1,7 +1,7 @@
 //! The result of lowering: a pass as calls of programs and steps of the host.
 
 use crate::{
-    AttendedPart, Bias, HeadRows, InputId, Reach, Shape, TableRows, Tiling, ValueArrangement,
+    AttendedPart, Bias, HeadRows, InputId, KeyRange, Shape, TableRows, Tiling, ValueArrangement,
     WeightLayout,
 };
 use millrace_graph::{Graph, RopeId, SequenceMemory, ValueId, WeightId};
@@ -194,7 +194,7 @@ pub enum Binding {
         /// Which of its two arrays.
         of: CachePart,
     },
-    /// The rows of a layer's cached keys or values that the pass [reaches](Reach), its own among them, `[n_kv_heads, n_rows,
+    /// The rows of a layer's cached keys or values that the pass [reaches](KeyRange), its own among them, `[n_kv_heads, n_rows,
     /// head_dim]`, written by the host after [`HostStep::AppendKv`]; zeros where there is no token. `input`.
     Reached {
         /// The cache's layer.
@@ -202,12 +202,12 @@ pub enum Binding {
         /// Which of its two arrays.
         of: CachePart,
         /// Which rows.
-        reach: Reach,
+        reach: KeyRange,
     },
-    /// Where the pass stands among such rows ([`Reach::slot`]). `input`.
+    /// Where the pass stands among such rows ([`KeyRange::slot`]). `input`.
     ReachedFrom {
         /// Which rows.
-        reach: Reach,
+        reach: KeyRange,
     },
     /// A value in an arrangement of the target's own: it [packs](crate::Arrangement::pack)
     /// what the host writes and [unpacks](crate::Arrangement::unpack) what the
@@ -329,14 +329,14 @@ pub struct Placement {
     /// Index in the graph's nodes.
     pub node: usize,
     /// Where.
-    pub place: Place,
+    pub place: NodePlace,
     /// The rule that decided, in words.
     pub reason: String,
 }
 
 /// Where a node runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Place {
+pub enum NodePlace {
     /// On the device.
     Device(Device),
     /// On the CPU.

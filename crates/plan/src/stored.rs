@@ -1,6 +1,6 @@
 //! What a plan that was read from somewhere must keep to.
 
-use crate::{AttendedPart, Binding, Call, HostStep, Place, Plan, Step};
+use crate::{AttendedPart, Binding, Call, HostStep, NodePlace, Plan, Step};
 use millrace_graph::{Graph, Node, Op, ValueId};
 
 impl Plan {
@@ -32,7 +32,7 @@ impl Plan {
         }
         for placement in &self.placement {
             here("node", placement.node, graph.nodes.len())?;
-            if let Place::Device(device) = &placement.place {
+            if let NodePlace::Device(device) = &placement.place {
                 here("step", device.step, self.steps.len())?;
                 here("program", device.program, self.programs.len())?;
                 let n_launches = self.programs[device.program].launches.len();

@@ -432,7 +432,7 @@ fn long_kernels_are_not_examined() {
 /// What the verifier accepts runs, whatever became of the text.
 #[test]
 fn changed_programs_are_refused_or_run() {
-    let options = millrace_tcp::execute::Options {
+    let options = millrace_tcp::execute::SimulationOptions {
         n_threads: 1,
         stop_after: None,
         after_write: None,

@@ -6,7 +6,7 @@ use super::products::products;
 use super::run::run;
 use millrace_graph::{Attention, Op, ValueId};
 use millrace_plan::attended::group;
-use millrace_plan::{AttendedPart, Binding, Buffers, HostStep, PassKind, Place, Step};
+use millrace_plan::{AttendedPart, Binding, Buffers, HostStep, NodePlace, PassKind, Step};
 use proptest::prelude::*;
 
 proptest! {
@@ -26,7 +26,7 @@ proptest! {
                 Op::Attention(_) => n_keys.is_some(),
                 _ => false,
             };
-            prop_assert_eq!(placement.place != Place::Host, on_device);
+            prop_assert_eq!(placement.place != NodePlace::Host, on_device);
         }
     }
 
@@ -56,7 +56,7 @@ proptest! {
             prop_assert_eq!(&plan.steps[at + 1], &softmax);
         }
         let placed = plan.placement.iter().find(|p| p.node == node).expect("a place");
-        let is_first = matches!(&placed.place, Place::Device(d) if d.step == first + 1);
+        let is_first = matches!(&placed.place, NodePlace::Device(d) if d.step == first + 1);
         prop_assert!(is_first, "{:?}", placed);
     }
 

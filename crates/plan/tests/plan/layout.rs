@@ -3,7 +3,7 @@
 use half::bf16;
 use millrace_graph::WeightId;
 use millrace_plan::{
-    Bias, Reach, WeightArrangement, WeightLayout, position_and_image, position_slot,
+    Bias, KeyRange, WeightArrangement, WeightLayout, position_and_image, position_slot,
 };
 use proptest::prelude::*;
 
@@ -139,7 +139,7 @@ proptest! {
     /// that allows.
     #[test]
     fn a_window_is_reached_whole(window in 1..5000_u64, unit in 1..600_u64, first in positions()) {
-        let reach = Reach { window, unit };
+        let reach = KeyRange { window, unit };
         let start = reach.start(first);
         let oldest_seen = first as i64 + 1 - window as i64;
         prop_assert_eq!(start.rem_euclid(unit as i64), 0);
@@ -156,7 +156,7 @@ proptest! {
     /// Passes that follow each other reach rows that never go back.
     #[test]
     fn a_window_moves_forward(window in 1..500_u64, unit in 1..60_u64, first in 0..10_000_usize) {
-        let reach = Reach { window, unit };
+        let reach = KeyRange { window, unit };
         let (here, next) = (reach.start(first), reach.start(first + 1));
         prop_assert!(next == here || next == here + unit as i64);
     }
@@ -191,7 +191,7 @@ fn only_the_target_knows_the_size_of_its_own_layout() {
 #[test]
 fn windows_without_end_do_not_overflow() {
     for (window, unit) in [(u64::MAX, 1), (u64::MAX, u64::MAX), (1, u64::MAX), (0, 0)] {
-        let reach = Reach { window, unit };
+        let reach = KeyRange { window, unit };
         for first in [0, 1, u32::MAX as usize] {
             assert!(reach.start(first) <= first as i64 + 1, "{reach:?} {first}");
             assert_eq!(reach.slot(first, 8).len(), 8);

@@ -4,7 +4,9 @@ use super::device::{Manner, Toy, kinds};
 use super::model::Sizes;
 use super::products::products;
 use millrace_graph::{Graph, RopeId, ValueId, WeightId};
-use millrace_plan::{AttendedPart, Binding, Call, HostStep, Lowering, PassKind, Place, Plan, Step};
+use millrace_plan::{
+    AttendedPart, Binding, Call, HostStep, Lowering, NodePlace, PassKind, Plan, Step,
+};
 use proptest::prelude::*;
 
 /// What is spoilt, and how; `None` where the plan has no such thing.
@@ -172,8 +174,8 @@ fn bindings(plan: &mut Plan) -> impl Iterator<Item = &mut Binding> {
 
 fn device(plan: &mut Plan) -> Option<&mut millrace_plan::Device> {
     plan.placement.iter_mut().find_map(|p| match &mut p.place {
-        Place::Device(device) => Some(device),
-        Place::Host => None,
+        NodePlace::Device(device) => Some(device),
+        NodePlace::Host => None,
     })
 }
 

@@ -9,12 +9,13 @@ use millrace_model::Model;
 use millrace_model::recipe::Recipe;
 use millrace_model::synth::ModelGeometry;
 use millrace_npu::{Corruption, Inject, Injection};
-use millrace_plan::predict::{self, Work};
+use millrace_plan::predict::{self, PromptWorkload};
 use millrace_plan::{
-    AttendedPart, AttentionOn, Binding, HostStep, PassKind, Place, Planner, Settings, Step, Target,
+    AttendedPart, AttentionOn, Binding, HostStep, NodePlace, PassKind, Planner, Settings, Step,
+    Target,
 };
 use millrace_rk3588::board::{Board, BoardOptions};
-use millrace_rk3588::target::Row;
+use millrace_rk3588::target::Rk3588Target;
 use millrace_rk3588::{Machine, RkDevice};
 use millrace_runtime::npu::{NpuModel, NpuOptions, NpuSession, PlannedEngine};
 use millrace_runtime::{
@@ -32,7 +33,7 @@ fn by(attention: &str) -> Arc<dyn Planner> {
         set: vec![format!("attention={attention}")],
         ..Settings::default()
     };
-    Row.planner(&settings).unwrap()
+    Rk3588Target.planner(&settings).unwrap()
 }
 
 /// With windows of 13 and 17 tokens, eight query heads that share a key-value head, two key-value heads.
@@ -340,7 +341,7 @@ fn it_is_where_the_prediction_says() {
             .unwrap();
         let softmax = |step: &Step| matches!(step, Step::Host(HostStep::Softmax { .. }));
         let is_split = plan.steps.iter().any(softmax);
-        assert_eq!(is_split, matches!(placed.place, Place::Device(_)));
+        assert_eq!(is_split, matches!(placed.place, NodePlace::Device(_)));
         (is_split, placed.reason)
     };
     let (predicted, npu, host) = (planner(), by("npu"), by("host"));
@@ -363,7 +364,7 @@ fn it_is_where_the_prediction_says() {
         set: vec!["attention=gpu".to_owned()],
         ..Settings::default()
     };
-    let error = Row.planner(&wrong).unwrap_err().to_string();
+    let error = Rk3588Target.planner(&wrong).unwrap_err().to_string();
     assert!(error.contains("predicted, host, npu"), "{error}");
 }
 
@@ -375,14 +376,14 @@ fn the_prediction_of_a_long_prompt_is_no_worse_for_it() {
     let model = Model::without_weights(geometry, Some(2), recipe, Source::HuggingFace).unwrap();
     let predicted = |by: &dyn Planner| {
         let mut pricer = by.pricer().unwrap();
-        predict::model(&model.graph, by, &mut *pricer, &Work::new(4096)).unwrap()
+        predict::model(&model.graph, by, &mut *pricer, &PromptWorkload::new(4096)).unwrap()
     };
     let settings = |by: &str| Settings {
         set: vec![format!("attention={by}")],
         ..Settings::default()
     };
     let [best, host, npu] = ["predicted", "host", "npu"].map(|by| {
-        let planner = Row.planner(&settings(by)).unwrap();
+        let planner = Rk3588Target.planner(&settings(by)).unwrap();
         predicted(&*planner)
     });
     let total = |found: &predict::Prediction| {
@@ -422,7 +423,7 @@ fn its_time_is_in_the_prediction() {
     let graph: &Graph = &model.model().graph;
     let token = |by: &dyn Planner| {
         let mut pricer = by.pricer().unwrap();
-        let found = predict::model(graph, by, &mut *pricer, &Work::new(100)).unwrap();
+        let found = predict::model(graph, by, &mut *pricer, &PromptWorkload::new(100)).unwrap();
         found.token
     };
     let (npu, host) = (token(&*by("npu")), token(&*by("host")));

@@ -11,7 +11,7 @@ use half::slice::HalfFloatSliceExt;
 use millrace_graph::{Node, Op, ValueId};
 use millrace_kernels::{self as kernels, AttentionInput, AttentionShape, KvRun, KvSide, kv_read};
 use millrace_npu::Slot;
-use millrace_plan::{CachePart, Reach};
+use millrace_plan::{CachePart, KeyRange};
 use std::fmt;
 
 /// A sequence's pages, to read.
@@ -178,7 +178,7 @@ impl Pass<'_> {
     /// The rows of a layer's cache that the pass reaches, the pass's own among them.
     pub(super) fn reached(
         &self,
-        (index, of, reach): (usize, CachePart, Reach),
+        (index, of, reach): (usize, CachePart, KeyRange),
         slot: &Slot,
         bytes: &mut [u8],
     ) -> Result<(), NpuError> {

@@ -14,7 +14,7 @@ use crate::kv::LayerCache;
 use crate::sequences::SeqId;
 use millrace_kernels::{KvSide, kv_read};
 use millrace_npu::{Role, Slot, Traffic};
-use millrace_plan::{Binding, CachePart, Reach, cache_element};
+use millrace_plan::{Binding, CachePart, KeyRange, cache_element};
 use std::ops::Range;
 use std::sync::Mutex;
 
@@ -209,7 +209,7 @@ impl LayerRows<'_> {
     pub(super) fn write_reached(
         &self,
         of: CachePart,
-        (reach, first, n_rows): (Reach, usize, usize),
+        (reach, first, n_rows): (KeyRange, usize, usize),
         slot: &Slot,
         bytes: &mut [u8],
     ) -> Result<(), NpuError> {

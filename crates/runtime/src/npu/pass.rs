@@ -19,7 +19,7 @@ use millrace_graph::{Node, ValueId};
 use millrace_kernels::AttentionScratch;
 use millrace_npu::{Container, Element, Move, Role, Slot};
 use millrace_plan::{
-    Binding, Call, HostMove, HostStep, PassPosition, Rows, Scales, SlotUse, Step,
+    Binding, Call, HostMove, HostRows, HostStep, PassPosition, Scales, SlotUse, Step,
     position_and_image, rope_table,
 };
 use std::ops::Range;
@@ -98,13 +98,13 @@ impl Pass<'_> {
     }
 
     /// Bytes of a slot that the host reads, and how many rows that is.
-    fn rows_read(&self, binding: &Binding, size_bytes: u64, rows: Rows) -> (Range<u64>, usize) {
+    fn rows_read(&self, binding: &Binding, size_bytes: u64, rows: HostRows) -> (Range<u64>, usize) {
         let n_rows = self.prepared.plan.rows_bound(binding) as usize;
         let bytes = rows.bytes(size_bytes, n_rows as u64, self.n_real as u64);
         let n_rows = match rows {
-            Rows::Last => 1,
-            Rows::Real => self.n_real.min(n_rows),
-            Rows::All => n_rows,
+            HostRows::Last => 1,
+            HostRows::Real => self.n_real.min(n_rows),
+            HostRows::All => n_rows,
         };
         (bytes, n_rows)
     }

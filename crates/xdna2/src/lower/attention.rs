@@ -1,11 +1,11 @@
 //! Attention: by itself or over a cache, the cache's lengths, and whether the array or the host is faster.
 
-use super::kernel::{Arg, Kernel, Kernels};
+use super::kernel::{Arg, Kernels, LoweredKernel};
 use super::over::{Over, Prompt, fitted};
 use super::{AttentionOn, CachePart, Feature, Features, Phase};
 use crate::mapping::prompt_attention;
 use crate::mapping::q4nx::token;
-use crate::mapping::{self, Named, Shape, flow_kv, flow_qkv};
+use crate::mapping::{self, NamedNumbers, Shape, flow_kv, flow_qkv};
 use millrace_graph::{Attention, Graph, Node, Op};
 use millrace_xdna2_machine::timing::{self, TimingError};
 use millrace_xdna2_machine::{Machine, Profile, Program};
@@ -145,7 +145,7 @@ fn common_multiple(a: u64, b: u64) -> u64 {
 
 pub(super) fn shape(a: &Attention, n_tokens: u64, (n_keys, max_tokens): (u64, u64)) -> Shape {
     let window = a.window.map(|window| window as u64);
-    Named::new(&[
+    NamedNumbers::new(&[
         ("n_queries", n_tokens),
         ("n_keys", n_keys),
         ("max_tokens", max_tokens),
@@ -247,7 +247,11 @@ impl Features {
 
 impl Kernels<'_> {
     /// Attention of a pass by itself, or over the cache.
-    pub(super) fn attention(&mut self, number: usize, a: &Attention) -> Result<Kernel, String> {
+    pub(super) fn attention(
+        &mut self,
+        number: usize,
+        a: &Attention,
+    ) -> Result<LoweredKernel, String> {
         let node = &self.graph.nodes[number];
         let on = self.options.attention;
         if self.phase == Phase::Decode && !matches!(on, AttentionOn::Cached { .. }) {
@@ -298,7 +302,7 @@ impl Kernels<'_> {
             ("seq_first", 1),
         ];
         dims.extend(window.map(|window| ("window", window as u64)));
-        let shape = Named::new(&dims);
+        let shape = NamedNumbers::new(&dims);
         let values = node.inputs.iter().chain([&node.output]);
         let args = values.map(|&v| Arg::Value(v)).collect();
         self.kernel(node, "flash-attention", shape, None, args)
@@ -324,7 +328,7 @@ impl Kernels<'_> {
 
     /// Attention of a first pass on cores that have tokens of their own: as the Gemma 3 paper has it, or of heads so wide that flash attention
     /// computes scores anew for every part of the values.
-    fn over_own_keys(&mut self, number: usize, a: &Attention) -> Option<Kernel> {
+    fn over_own_keys(&mut self, number: usize, a: &Attention) -> Option<LoweredKernel> {
         let features = self.options.features;
         let is_wide = a.head_dim > WIDEST_OF_FLASH && features.has(Feature::BalancedAttention);
         let graph = self.graph;
@@ -367,7 +371,7 @@ impl Kernels<'_> {
         number: usize,
         a: &Attention,
         cached: (u64, u64),
-    ) -> Result<Kernel, String> {
+    ) -> Result<LoweredKernel, String> {
         let graph = self.graph;
         let node: &Node = &graph.nodes[number];
         let &[q, k, v] = &node.inputs[..] else {
@@ -392,7 +396,7 @@ impl Kernels<'_> {
         number: usize,
         a: &Attention,
         cached: (u64, u64),
-    ) -> Result<Kernel, String> {
+    ) -> Result<LoweredKernel, String> {
         if !self.options.features.has(Feature::CachedAttention) {
             return Err(format!(
                 "attention over the cache is the host's without {}",

@@ -1,7 +1,7 @@
 //! Which kernel attends over a cache, or over a pass's own keys.
 
 use super::attention::shape;
-use super::{Feature, Features, Reach};
+use super::{Feature, Features, KeyRange};
 use crate::mapping::prompt_attention::{self, tile_kv};
 use crate::mapping::{self, Shape, flow_kv, flow_qkv};
 use millrace_graph::Attention;
@@ -19,7 +19,7 @@ pub(super) struct Over {
     /// Rows that the host writes before it.
     pub(super) n_written: u64,
     /// The rows, where they are not the cache's from its first on.
-    pub(super) reach: Option<Reach>,
+    pub(super) reach: Option<KeyRange>,
 }
 
 /// The kernel for as many keys as a mapping reads, of `n_rows` that the device has of the layer.
@@ -84,7 +84,7 @@ fn for_a_prompt(
                     shape: shape(a, n_tokens, (reached, reached)),
                     n_keys: reached,
                     n_written: reached,
-                    reach: Some(Reach { window, unit }),
+                    reach: Some(KeyRange { window, unit }),
                 }
             }
             None => {

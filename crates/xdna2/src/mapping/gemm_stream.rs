@@ -26,7 +26,9 @@ use super::gemm::{accumulate, transposed};
 use super::joined::{self, GEMM_PARTS};
 use super::operands::{self, Operands, integer_product};
 use super::parts::{Checks, slot};
-use super::{BuildError, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work};
+use super::{
+    BuildError, LeastWork, Mapping, NamedNumbers, Rule, Shape, ShapeError, Tiling, Tolerance,
+};
 use millrace_npu::Role;
 use millrace_xdna2_machine::{Machine, Numerics, Program};
 
@@ -85,7 +87,7 @@ const HELD_DESCRIPTORS: u64 = 20;
 
 /// Shape and tiling as plain numbers.
 #[derive(Clone, Debug)]
-struct Tiled {
+struct GemmStreamDims {
     m: u64,
     k: u64,
     /// Columns of each product.
@@ -106,9 +108,9 @@ struct Tiled {
     of: &'static Operands,
 }
 
-impl Tiled {
-    fn new(gemm: &GemmStream, shape: &Shape, tiling: &Tiling) -> Tiled {
-        Tiled {
+impl GemmStreamDims {
+    fn new(gemm: &GemmStream, shape: &Shape, tiling: &Tiling) -> GemmStreamDims {
+        GemmStreamDims {
             m: shape["m"],
             k: shape["k"],
             n: joined::sizes(shape, GEMM_PARTS),
@@ -129,9 +131,9 @@ impl Tiled {
     }
 
     /// A problem without a tiling yet: every size is 0.
-    fn untiled(gemm: &GemmStream, shape: &Shape) -> Tiled {
-        let none = Named::new(&TILING.map(|name| (name, 0)));
-        Tiled::new(gemm, shape, &none)
+    fn untiled(gemm: &GemmStream, shape: &Shape) -> GemmStreamDims {
+        let none = NamedNumbers::new(&TILING.map(|name| (name, 0)));
+        GemmStreamDims::new(gemm, shape, &none)
     }
 
     /// Streams of A, each a tile's rows.
@@ -214,7 +216,7 @@ impl Mapping for GemmStream {
         tiling: &Tiling,
         machine: &Machine,
     ) -> Result<Program, BuildError> {
-        let p = Tiled::new(self, shape, tiling);
+        let p = GemmStreamDims::new(self, shape, tiling);
         let checks = Checks { mapping: self.name };
         checks.bounded(shape, tiling)?;
         for flag in ["n_over_cols", "hold_a"] {
@@ -284,10 +286,10 @@ impl Mapping for GemmStream {
         Tolerance::Exact
     }
 
-    fn work(&self, shape: &Shape) -> Work {
+    fn work(&self, shape: &Shape) -> LeastWork {
         let (m, k) = (shape["m"], shape["k"]);
         let n: u64 = joined::sizes(shape, GEMM_PARTS).iter().sum();
-        Work {
+        LeastWork {
             flops: 2 * m * k * n,
             ddr_bytes: self.of.size() * (m * k + k * n) + self.of.result_size() * m * n,
         }

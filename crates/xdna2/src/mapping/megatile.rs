@@ -21,12 +21,12 @@ use super::data::{Random, bf16_bytes, floats};
 use super::gemm::accumulate;
 use super::joined::{self, GEMM_PARTS};
 use super::parts::{Checks, slot};
-use super::{BuildError, Mapping, Shape, ShapeError, Tiling, Tolerance, Work};
-use launch::Part;
+use super::{BuildError, LeastWork, Mapping, Shape, ShapeError, Tiling, Tolerance};
+use launch::MegatileLaunch;
 use millrace_npu::{Element, Role};
 use millrace_xdna2_machine::program::Launch;
 use millrace_xdna2_machine::{Machine, Numerics, Program};
-use tiling::Tiled;
+use tiling::MegatileDims;
 
 pub(super) use tiling::{TILING, all, default, ranked};
 
@@ -65,16 +65,16 @@ pub(super) fn launches(
     (shape, tiling): (&Shape, &Tiling),
     machine: &Machine,
 ) -> Result<Vec<Launch>, BuildError> {
-    let p = Tiled::new(layout, shape, tiling);
+    let p = MegatileDims::new(layout, shape, tiling);
     checks.bounded(shape, tiling)?;
     tiling::check(&p, checks, machine)?;
     let parts = p.parts().into_iter();
     Ok(parts.map(|part| part.launch(machine)).collect())
 }
 
-impl Tiled {
+impl MegatileDims {
     /// Whole megatiles, then the rows that remain.
-    fn parts(&self) -> Vec<Part<'_>> {
+    fn parts(&self) -> Vec<MegatileLaunch<'_>> {
         let whole = self.m / self.mega_m();
         let first_row = whole * self.mega_m();
         let rest = (self.m - first_row) / self.height();
@@ -83,7 +83,7 @@ impl Tiled {
             ("rest", first_row, 1, rest),
         ];
         let parts = parts.into_iter().filter(|part| part.2 * part.3 > 0);
-        let parts = parts.map(|(name, first_row, n_down, cols)| Part {
+        let parts = parts.map(|(name, first_row, n_down, cols)| MegatileLaunch {
             tiled: self,
             name,
             first_row,
@@ -174,10 +174,10 @@ impl Mapping for Megatile {
         Tolerance::Exact
     }
 
-    fn work(&self, shape: &Shape) -> Work {
+    fn work(&self, shape: &Shape) -> LeastWork {
         let (m, k) = (shape["m"], shape["k"]);
         let n: u64 = joined::sizes(shape, GEMM_PARTS).iter().sum();
-        Work {
+        LeastWork {
             flops: 2 * m * k * n,
             ddr_bytes: 2 * (m * k + k * n + m * n),
         }

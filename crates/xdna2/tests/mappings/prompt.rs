@@ -4,7 +4,7 @@
 use crate::{build, case, check, find, fits, refused};
 use half::bf16;
 use millrace_kernels::{Cpu, CpuOptions};
-use millrace_plan::Reach;
+use millrace_plan::KeyRange;
 use millrace_xdna2::mapping::{Rule, Shape, Tiling};
 use millrace_xdna2_machine::program::resident;
 use millrace_xdna2_machine::simulate::{self, SimulateOptions};
@@ -115,7 +115,7 @@ fn windows_are_those_of_the_whole_cache() {
         let (mapping, shape, tiling) =
             case(NAME, &format!("{new}x{n_keys} {HEADS} window {window}"), "");
         let unit = tiling["tile_kv"];
-        let reach = Reach { window, unit };
+        let reach = KeyRange { window, unit };
         let mut slots = mapping.inputs(&whole, 5);
         for first in [0, 3, window as usize - 1, 200, MAX - new as usize] {
             slots[3] = bytes(&millrace_plan::position_slot(first as u32, 64));
