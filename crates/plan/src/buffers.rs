@@ -300,7 +300,7 @@ impl WantedRows {
 
     fn by(&self, plan: &Plan, binding: &Binding, slot: &Slot, alias: bool) -> HostMove {
         // Scores, and a head's share of a value, go to the host whoever takes them then.
-        if let Binding::Attended { .. } = binding {
+        if let Binding::AttentionProduct { .. } = binding {
             return HostMove::Read(HostRows::All);
         }
         let Some(value) = binding.value() else {

@@ -30,7 +30,7 @@
 
 pub mod arithmetic;
 pub mod arrangement;
-pub mod attended;
+pub mod attention_products;
 pub mod bound;
 pub mod buffers;
 pub mod cluster;
@@ -63,7 +63,7 @@ pub use arrangement::{
     Arrangement, InputId, OperandArrangement, OwnSlot, PackedWeight, PassPosition, Scales,
     ValueArrangement, WeightArrangement, WeightSource,
 };
-pub use attended::{AttendedPart, AttentionProducts};
+pub use attention_products::{AttentionPart, AttentionProducts};
 pub use buffers::{BufferKind, Buffers, HostMove, HostRows, PlannedBuffer, SlotUse};
 pub use cluster::{Cluster, ClusterCost, ClusterRequest};
 pub use compile::{CompiledPlan, compile};

@@ -3,7 +3,7 @@
 //! [`ops`] is for any op; [`products`] for targets that take products of matrices and leave everything else
 //! to the host, [`products_and_attention`] where those of attention are among them.
 
-use crate::attended::{self, AttentionProducts};
+use crate::attention_products::{self, AttentionProducts};
 use crate::graph::{check, half_split};
 use crate::{
     Bias, Binding, Call, Device, HeadRows, HostStep, LowerError, MAX_TOKENS, NodePlace, PassKind,
@@ -118,7 +118,7 @@ pub fn products_and_attention(
                 let more = Vec::new();
                 taken.map(|taken| DeviceShare::Group(OpGroup { taken, more }))
             }
-            Op::Attention(attention) => attend(op, attention).map(DeviceShare::Attended),
+            Op::Attention(attention) => attend(op, attention).map(DeviceShare::AttentionProducts),
             _ => Err(Reason("the device takes products of matrices".to_owned())),
         }
     })
@@ -170,7 +170,7 @@ pub fn groups(
 /// What a device computes of a graph from a node on.
 enum DeviceShare {
     Group(OpGroup),
-    Attended(AttentionProducts),
+    AttentionProducts(AttentionProducts),
 }
 
 fn shares(
@@ -212,8 +212,8 @@ fn shares(
         let first = next;
         next += 1;
         match take(&ops[first..]) {
-            Ok(DeviceShare::Attended(attended)) => {
-                attended::add(&mut plan, graph, first, attended)?
+            Ok(DeviceShare::AttentionProducts(products)) => {
+                attention_products::add(&mut plan, graph, first, products)?
             }
             Ok(DeviceShare::Group(group)) => {
                 next = (next + group.more.len()).min(graph.nodes.len());

@@ -5,10 +5,10 @@
 
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_npu::{Device, Direction};
-use millrace_rk3588::board::{Board, BoardOptions};
 use millrace_rk3588::linear::LayerLinear;
 use millrace_rk3588::matmul::MatmulKind;
 use millrace_rk3588::quantise::Rotation;
+use millrace_rk3588::simulate::{Board, BoardOptions};
 use millrace_rk3588::tiling::{Matmul, choose, choose_weights};
 use millrace_rk3588::{Machine, Profile, Program, RkDevice};
 use std::time::Instant;

@@ -12,13 +12,13 @@ mod link;
 mod loaded;
 mod pending;
 
-use crate::board::{Board, BoardOptions};
 use crate::driver::{self, Driver, DriverError, OpenError};
-use crate::kernel::Host;
-use crate::kernel::sys::Linux;
 use crate::machine::Machine;
 use crate::profile::Profile;
 use crate::program::{self, Program, TARGET};
+use crate::rocket::Host;
+use crate::rocket::sys::Linux;
+use crate::simulate::{Board, BoardOptions};
 use crate::verify;
 use buffer::RkBuffer;
 use inject::InjectionRequest;

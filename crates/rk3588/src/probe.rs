@@ -7,8 +7,8 @@
 mod bench;
 
 use crate::driver::{self, Driver, DriverError, OpenError};
-use crate::kernel::Host;
 use crate::machine::Machine;
+use crate::rocket::Host;
 use bench::{RunError, TaskBench};
 use millrace_npu::Provenance;
 use serde::Serialize;

@@ -12,10 +12,10 @@ pub use attention::AttentionBy;
 pub use planner::{Rk3588, WeightMode};
 
 use crate::driver::OpenError;
-use crate::kernel::Host;
-use crate::kernel::sys::Linux;
 use crate::profile::Profile;
 use crate::program::TARGET as NAME;
+use crate::rocket::Host;
+use crate::rocket::sys::Linux;
 use millrace_plan::{
     Choice, Hardware, Planner, Prober, SettingError, Settings, Target, TargetOptions, Workbench,
 };

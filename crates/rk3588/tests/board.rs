@@ -1,10 +1,10 @@
 //! The virtual kernel behaves as Linux does, traps included.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
-use millrace_rk3588::board::{Board, BoardMode, BoardOptions, PATH};
 use millrace_rk3588::command;
-use millrace_rk3588::kernel::{CreatedBo, Host, JobArgs, Node, TaskArgs};
 use millrace_rk3588::matmul::{Banks, Emit, MatmulKind, Task};
+use millrace_rk3588::rocket::{CreatedBo, Host, JobArgs, Node, TaskArgs};
+use millrace_rk3588::simulate::{Board, BoardMode, BoardOptions, PATH};
 use rustix::io::Errno;
 use std::sync::Arc;
 

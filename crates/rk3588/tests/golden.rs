@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use millrace_rk3588::Machine;
-use millrace_rk3588::board::{Board, BoardMode, BoardOptions, PATH};
 use millrace_rk3588::command::{self, text};
-use millrace_rk3588::kernel::{CreatedBo, Host, JobArgs, TaskArgs};
 use millrace_rk3588::matmul::{Banks, Emit, MatmulKind, Precision, Task};
+use millrace_rk3588::rocket::{CreatedBo, Host, JobArgs, TaskArgs};
+use millrace_rk3588::simulate::{Board, BoardMode, BoardOptions, PATH};
 use millrace_rk3588::verify::{self, Rule};
 use std::collections::HashMap;
 use std::path::PathBuf;

@@ -3,10 +3,10 @@
 
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_npu::{Device, Direction};
-use millrace_rk3588::board::{Board, BoardOptions};
 use millrace_rk3588::linear::LayerLinear;
 use millrace_rk3588::matmul::MatmulKind;
 use millrace_rk3588::quantise::{Rotation, snr_db};
+use millrace_rk3588::simulate::{Board, BoardOptions};
 use millrace_rk3588::{Machine, Profile, RkDevice};
 
 fn normal(seed: u64, n: usize) -> Vec<f32> {

@@ -1,8 +1,8 @@
 //! The probe on a virtual board, whole and with each fault.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
-use millrace_rk3588::board::{Board, BoardOptions, Faults, TaskAt};
 use millrace_rk3588::probe::{self, BoardProbeReport, STEPS, Status};
+use millrace_rk3588::simulate::{Board, BoardOptions, Faults, TaskAt};
 use millrace_rk3588::{Machine, Profile};
 use rustix::io::Errno;
 

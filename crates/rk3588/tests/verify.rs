@@ -2,10 +2,10 @@
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use millrace_npu::{Container, Device, Direction};
-use millrace_rk3588::board::{Board, BoardOptions};
 use millrace_rk3588::command::Command;
 use millrace_rk3588::matmul::{Banks, Emit, MatmulKind, Task};
 use millrace_rk3588::regs::{Field, Reg, cna, core, dpu, dpu_rdma, pc, ppu};
+use millrace_rk3588::simulate::{Board, BoardOptions};
 use millrace_rk3588::tiling::{Matmul, Order, Tiling};
 use millrace_rk3588::verify::{self, Rule};
 use millrace_rk3588::{Machine, Program, RkDevice};

@@ -3,7 +3,7 @@
 
 use millrace_model::synth::ModelGeometry;
 use millrace_tcp::lower::{self, Dims, PassSizes, Target, TcpLowerOptions, Weights};
-use millrace_tcp::{Machine, execute};
+use millrace_tcp::{Machine, simulate};
 use std::time::Instant;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -34,10 +34,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let slots = program.slots()?;
             let sizes = slots.iter().map(|slot| slot.size_bytes().unwrap_or(0));
             let mut content: Vec<Vec<u8>> = sizes.map(|size| vec![0; size as usize]).collect();
-            let options = execute::SimulationOptions::default();
-            execute::run(&program, &mut content, &options)?;
+            let options = simulate::SimulationOptions::default();
+            simulate::run(&program, &mut content, &options)?;
             let start = Instant::now();
-            execute::run(&program, &mut content, &options)?;
+            simulate::run(&program, &mut content, &options)?;
             let seconds = start.elapsed().as_secs_f64();
             println!("{n_tokens} tokens, {}: {seconds:.3} s", program.name);
             total += seconds * times as f64;

@@ -1,8 +1,8 @@
 //! The virtual chip as a [`Device`](millrace_npu::Device): programs are verified, computed, and timed by
 //! the model. Times say `modelled(profile)`.
 
-use crate::execute::{self, CommandFault};
 use crate::program::TARGET;
+use crate::simulate::{self, CommandFault};
 use crate::{Machine, Profile, Program, timing, verify};
 use millrace_npu::simulated::{RunStop, SimulatedDevice, Simulator, SimulatorJob};
 use millrace_npu::{Completion, Container, DeviceInfo, Energy, ErrorPlace, Trace};
@@ -126,12 +126,12 @@ impl Simulator for Chip {
         job: &SimulatorJob<'_>,
     ) -> Result<Completion, RunStop> {
         let after = |slot: usize, content: &mut [Vec<u8>]| job.wrote(&[slot], content);
-        let options = execute::SimulationOptions {
+        let options = simulate::SimulationOptions {
             n_threads: self.n_threads,
             stop_after: job.stop_after(),
             after_write: job.is_watching().then_some(&after),
         };
-        execute::run(&accepted.program, content, &options)
+        simulate::run(&accepted.program, content, &options)
             .map_err(|fault| stopped(&accepted.program, fault))?;
         Ok(self.completion(accepted))
     }

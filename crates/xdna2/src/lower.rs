@@ -50,15 +50,15 @@
 //!
 //! [`RopeStyle::Interleaved`]: millrace_graph::RopeStyle::Interleaved
 
-mod all_rows;
 mod assemble;
 mod attention;
+mod cached;
 mod feature;
+mod full_head;
+mod fused;
 mod group;
-mod joined;
 mod kernel;
 mod name;
-mod over;
 mod packed;
 mod resident;
 mod steps;
@@ -285,7 +285,7 @@ fn lowered(
         kernels.head_apart = among.head_apart;
     }
     if phase == Phase::Prefill && !options.is_single_row() {
-        kernels.all_rows = kernels.head_of_all_rows();
+        kernels.full_head = kernels.full_head();
     }
     let items = group::items(&mut kernels, options);
     if kernels.resident_fails {

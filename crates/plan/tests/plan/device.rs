@@ -271,7 +271,7 @@ impl CallBuilder<'_, '_> {
         let node = op.node;
         match &node.op {
             Op::Embed(_) => {
-                let made = Binding::Made { id: InputId(7) };
+                let made = Binding::PassInput { id: InputId(7) };
                 self.slot(Role::Input, [op.n_rows, 2], made);
             }
             Op::Attention(attention) => self.cache(node, attention),

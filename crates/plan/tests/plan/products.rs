@@ -2,7 +2,7 @@
 
 use millrace_graph::Graph;
 use millrace_npu::{Container, Element, Role, Slot};
-use millrace_plan::attended::{AttentionProducts, group};
+use millrace_plan::attention_products::{AttentionProducts, group};
 use millrace_plan::offload::{self, OffloadedOp, Product};
 use millrace_plan::{
     Annex, Binding, LowerError, NamedNumbers, PassKind, Plan, PlannedLaunch, PlannedProgram,

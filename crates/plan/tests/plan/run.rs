@@ -6,7 +6,7 @@
 use millrace_graph::{Graph, Op, SequenceMemory, ValueId};
 use millrace_npu::Role;
 use millrace_plan::{
-    AttendedPart, Binding, BufferKind, Buffers, Call, HeadRows, HostMove, HostRows, HostStep,
+    AttentionPart, Binding, BufferKind, Buffers, Call, HeadRows, HostMove, HostRows, HostStep,
     Phase, Plan, Step,
 };
 use std::collections::{HashMap, HashSet};
@@ -132,7 +132,7 @@ impl State<'_> {
                 self.read(binding, rows);
             }
         }
-        let attends = |b: &Binding| matches!(b, Binding::Attended { .. });
+        let attends = |b: &Binding| matches!(b, Binding::AttentionProduct { .. });
         if !call.bindings.iter().any(attends) {
             for &node in &call.nodes {
                 self.n_computed[node] += 1;
@@ -171,7 +171,7 @@ impl State<'_> {
                 Binding::Value(value) | Binding::Packed { value, .. } => {
                     self.needs(*value, HostRows::All)?;
                 }
-                Binding::Attended {
+                Binding::AttentionProduct {
                     node, kv_head, of, ..
                 } => self.operand((*node, *kv_head), *of)?,
                 _ => {}
@@ -186,33 +186,33 @@ impl State<'_> {
         })
     }
 
-    fn operand(&self, at: (usize, usize), of: AttendedPart) -> Result<(), String> {
+    fn operand(&self, at: (usize, usize), of: AttentionPart) -> Result<(), String> {
         let SequenceMemory::KvCache(kv) = self.graph.nodes[at.0].op.memory() else {
             return Err("no attention".to_owned());
         };
         match of {
-            AttendedPart::Queries(value) => self.needs(value, HostRows::All),
-            AttendedPart::Keys | AttendedPart::Values => {
+            AttentionPart::Queries(value) => self.needs(value, HostRows::All),
+            AttentionPart::Keys | AttentionPart::Values => {
                 is(self.appended.contains(&kv.layer), || {
                     "no rows in the cache".to_owned()
                 })
             }
-            AttendedPart::Probabilities => is(self.probabilities.contains(&at), || {
+            AttentionPart::Probabilities => is(self.probabilities.contains(&at), || {
                 "no softmax before".to_owned()
             }),
-            AttendedPart::Scores | AttendedPart::Sums(_) => Err("a result as operand".to_owned()),
+            AttentionPart::Scores | AttentionPart::Sums(_) => Err("a result as operand".to_owned()),
         }
     }
 
     fn read(&mut self, binding: &Binding, rows: HostRows) {
         match binding {
-            Binding::Attended {
+            Binding::AttentionProduct {
                 node, kv_head, of, ..
             } => match of {
-                AttendedPart::Scores => {
+                AttentionPart::Scores => {
                     self.scores.insert((*node, *kv_head));
                 }
-                AttendedPart::Sums(value) => {
+                AttentionPart::Sums(value) => {
                     let Op::Attention(attention) = &self.graph.nodes[*node].op else {
                         return;
                     };

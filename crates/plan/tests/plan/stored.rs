@@ -5,7 +5,7 @@ use super::model::Sizes;
 use super::products::products;
 use millrace_graph::{Graph, RopeId, ValueId, WeightId};
 use millrace_plan::{
-    AttendedPart, Binding, Call, HostStep, Lowering, NodePlace, PassKind, Plan, Step,
+    AttentionPart, Binding, Call, HostStep, Lowering, NodePlace, PassKind, Plan, Step,
 };
 use proptest::prelude::*;
 
@@ -238,10 +238,10 @@ fn heads_that_are_not_there_are_refused() {
     let graph = Sizes::LEAST.graph();
     let plan = products(&graph, &PassKind::prefill(3), Some(64)).unwrap();
     assert_eq!(plan.check(&graph), Ok(()));
-    let with = |change: fn(&mut usize, &mut usize, &mut AttendedPart)| {
+    let with = |change: fn(&mut usize, &mut usize, &mut AttentionPart)| {
         let mut plan = plan.clone();
         let attended = bindings(&mut plan).find_map(|b| match b {
-            Binding::Attended {
+            Binding::AttentionProduct {
                 node, kv_head, of, ..
             } => Some((node, kv_head, of)),
             _ => None,
@@ -254,8 +254,8 @@ fn heads_that_are_not_there_are_refused() {
     assert!(with(|node, _, _| *node = 0).is_err());
     assert!(with(|node, _, _| *node = 999).is_err());
     assert!(with(|_, kv_head, _| *kv_head = 1).is_err());
-    assert!(with(|_, _, of| *of = AttendedPart::Queries(ValueId(0))).is_err());
-    assert!(with(|_, _, of| *of = AttendedPart::Sums(ValueId(0))).is_err());
+    assert!(with(|_, _, of| *of = AttentionPart::Queries(ValueId(0))).is_err());
+    assert!(with(|_, _, of| *of = AttentionPart::Sums(ValueId(0))).is_err());
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use super::RkDevice;
 use super::link::Files;
 use super::loaded::BoardProgram;
-use crate::board::{Board, TaskAt};
 use crate::program;
+use crate::simulate::{Board, TaskAt};
 use millrace_npu::inject::{
     self, Corruption, CorruptionCounts, Inject, Injection, InjectionEvent, Injections,
 };

@@ -2,7 +2,7 @@
 //! before is gone: buffers and programs carry the number of the link that they were made on.
 
 use crate::driver::Driver;
-use crate::kernel::Host;
+use crate::rocket::Host;
 use millrace_npu::DeviceError;
 use millrace_npu::device::unique_number;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -3,8 +3,8 @@
 use super::buffer::{ObjectPart, PartRange};
 use crate::command::Command;
 use crate::driver::{Bo, Driver, DriverError};
-use crate::kernel::{JobArgs, TaskArgs};
 use crate::program::{self, Program};
+use crate::rocket::{JobArgs, TaskArgs};
 use crate::verify::VerifiedProgram;
 use millrace_npu::held::Lease;
 use millrace_npu::{LoadedProgram, Slot};

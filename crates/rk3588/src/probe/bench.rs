@@ -2,9 +2,9 @@
 
 use crate::command;
 use crate::driver::{self, Bo, DriverError};
-use crate::kernel::{JobArgs, Node, TaskArgs};
 use crate::machine::Machine;
 use crate::matmul::{Banks, Emit, MatmulKind, Task};
+use crate::rocket::{JobArgs, Node, TaskArgs};
 use crate::tiling::{Grid, Matmul, Order, Tiling};
 use crate::timing::mac_cycles;
 use std::sync::Arc;

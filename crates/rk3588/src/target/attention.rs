@@ -180,8 +180,8 @@ impl Rk3588 {
         let [scores, sums] = sizes.products();
         let [by_scores, by_sums] = cut.map(|chosen| chosen.tiling);
         Ok(AttentionProducts {
-            scores: self.attended_product(scores, by_scores)?,
-            sums: self.attended_product(sums, by_sums)?,
+            scores: self.attention_product(scores, by_scores)?,
+            sums: self.attention_product(sums, by_sums)?,
             n_keys: n_keys as usize,
             reason: format!(
                 "two products a key-value head, in fp16, keys and values packed for every pass, softmax on the \
@@ -191,7 +191,7 @@ impl Rk3588 {
     }
 
     /// The program of one of the products, with the arrangements of its slots.
-    fn attended_product(
+    fn attention_product(
         &self,
         shape: Matmul,
         tiling: Tiling,

@@ -2,10 +2,10 @@
 
 use super::settings::machine;
 use super::{NAME, Rk3588Target};
-use crate::board::{Board, BoardOptions, Faults, TaskAt};
-use crate::kernel::Host;
-use crate::kernel::sys::Linux;
 use crate::probe::{self, BoardProbeReport, Status};
+use crate::rocket::Host;
+use crate::rocket::sys::Linux;
+use crate::simulate::{Board, BoardOptions, Faults, TaskAt};
 use millrace_plan::{
     Choice, ProbeFigure, ProbeOf, ProbeReport, ProbeStatus, ProbeStep, Prober, SettingError,
     Settings,

@@ -4,8 +4,8 @@ use crate::data::{case, tiling};
 use crate::{Ready, board, device_on};
 use millrace_npu::{Device, DeviceError, DeviceUsage};
 use millrace_rk3588::Machine;
-use millrace_rk3588::board::{Board, BoardMode, BoardOptions, Faults, TaskAt};
 use millrace_rk3588::matmul::MatmulKind;
+use millrace_rk3588::simulate::{Board, BoardMode, BoardOptions, Faults, TaskAt};
 use rustix::io::Errno;
 
 /// Two jobs a worker, of two tasks and one; with three workers six jobs.

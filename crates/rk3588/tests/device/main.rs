@@ -7,8 +7,8 @@ mod numbers;
 
 use millrace_npu::conformance::{self, Subject};
 use millrace_npu::{Buffer, Device, DeviceError, Direction, LoadedProgram};
-use millrace_rk3588::board::{Board, BoardOptions};
 use millrace_rk3588::matmul::MatmulKind;
+use millrace_rk3588::simulate::{Board, BoardOptions};
 use millrace_rk3588::{Machine, RkDevice};
 use std::sync::Arc;
 

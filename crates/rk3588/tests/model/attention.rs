@@ -11,10 +11,10 @@ use millrace_model::synth::ModelGeometry;
 use millrace_npu::{Corruption, Inject, Injection};
 use millrace_plan::predict::{self, PromptWorkload};
 use millrace_plan::{
-    AttendedPart, AttentionOn, Binding, HostStep, NodePlace, PassKind, Planner, Settings, Step,
+    AttentionOn, AttentionPart, Binding, HostStep, NodePlace, PassKind, Planner, Settings, Step,
     Target,
 };
-use millrace_rk3588::board::{Board, BoardOptions};
+use millrace_rk3588::simulate::{Board, BoardOptions};
 use millrace_rk3588::target::Rk3588Target;
 use millrace_rk3588::{Machine, RkDevice};
 use millrace_runtime::npu::{NpuModel, NpuOptions, NpuSession, PlannedEngine};
@@ -176,7 +176,7 @@ fn a_bucket_too_small_is_refused() {
     let planner = Changed(by("npu"), |step: &mut Step| match step {
         Step::Call(call) => {
             for binding in &mut call.bindings {
-                if let Binding::Attended { n_keys, .. } = binding {
+                if let Binding::AttentionProduct { n_keys, .. } = binding {
                     *n_keys = 64;
                 }
             }
@@ -253,23 +253,23 @@ fn mistaken_plans_are_found() {
         checked(&on_board(&model, Arc::new(planner)))
     };
     assert_eq!(found(|_| {}).finding, None);
-    fn to_head(step: &mut Step, is_it: fn(AttendedPart) -> bool) {
+    fn to_head(step: &mut Step, is_it: fn(AttentionPart) -> bool) {
         let Step::Call(call) = step else { return };
         for binding in &mut call.bindings {
-            if let Binding::Attended { of, kv_head, .. } = binding
+            if let Binding::AttentionProduct { of, kv_head, .. } = binding
                 && is_it(*of)
             {
                 *kv_head = 0;
             }
         }
     }
-    let of_keys = |step: &mut Step| to_head(step, |of| of == AttendedPart::Keys);
-    let of_values = |step: &mut Step| to_head(step, |of| of == AttendedPart::Values);
+    let of_keys = |step: &mut Step| to_head(step, |of| of == AttentionPart::Keys);
+    let of_values = |step: &mut Step| to_head(step, |of| of == AttentionPart::Values);
     for (change, slot) in [
         (of_keys as fn(&mut Step), "b"),
         (of_values, "b"),
         (
-            |step| to_head(step, |of| matches!(of, AttendedPart::Sums(_))),
+            |step| to_head(step, |of| matches!(of, AttentionPart::Sums(_))),
             "c",
         ),
     ] {
@@ -295,18 +295,20 @@ fn stored_plans_are_looked_at() {
     plan.check(graph).unwrap();
     let changes: [fn(&mut Binding); 3] = [
         |binding| {
-            if let Binding::Attended { kv_head, .. } = binding {
+            if let Binding::AttentionProduct { kv_head, .. } = binding {
                 *kv_head += 2;
             }
         },
         |binding| {
-            if let Binding::Attended { node, .. } = binding {
+            if let Binding::AttentionProduct { node, .. } = binding {
                 *node += 1;
             }
         },
         |binding| {
-            if let Binding::Attended { of, .. } = binding {
-                let AttendedPart::Queries(q) = of else { return };
+            if let Binding::AttentionProduct { of, .. } = binding {
+                let AttentionPart::Queries(q) = of else {
+                    return;
+                };
                 q.0 += 1;
             }
         },
@@ -318,7 +320,7 @@ fn stored_plans_are_looked_at() {
             call.bindings.iter_mut().for_each(change);
         }
         let error = wrong.check(graph).unwrap_err();
-        assert!(error.contains("Attended"), "{error}");
+        assert!(error.contains("AttentionProduct"), "{error}");
     }
 }
 

@@ -8,7 +8,7 @@ use millrace_graph::{Linear, Op};
 use millrace_npu::{Device, DeviceError, DeviceUsage, Inject, Injection};
 use millrace_plan::predict::{self, PromptWorkload};
 use millrace_plan::{Planner, Settings, Target, WeightLayout};
-use millrace_rk3588::board::{Board, BoardOptions, Faults};
+use millrace_rk3588::simulate::{Board, BoardOptions, Faults};
 use millrace_rk3588::target::Rk3588Target;
 use millrace_rk3588::{Machine, Profile, RkDevice};
 use millrace_runtime::LoadedModel;

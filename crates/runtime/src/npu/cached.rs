@@ -176,9 +176,9 @@ impl Pass<'_> {
     }
 
     /// The rows of a layer's cache that the pass reaches, the pass's own among them.
-    pub(super) fn reached(
+    pub(super) fn cache_range(
         &self,
-        (index, of, reach): (usize, CachePart, KeyRange),
+        (index, of, range): (usize, CachePart, KeyRange),
         slot: &Slot,
         bytes: &mut [u8],
     ) -> Result<(), NpuError> {
@@ -194,6 +194,6 @@ impl Pass<'_> {
             pages_first_pos,
         };
         let n_rows = self.first + self.n_real;
-        rows.write_reached(of, (reach, self.first, n_rows), slot, bytes)
+        rows.write_range(of, (range, self.first, n_rows), slot, bytes)
     }
 }

@@ -292,10 +292,10 @@ fn queries_at_a_time_change_nothing() {
                 _ => (0..n / 2).flat_map(value).collect(),
             });
         }
-        crate::execute::run(
+        crate::simulate::run(
             &program,
             &mut content,
-            &crate::execute::SimulationOptions::default(),
+            &crate::simulate::SimulationOptions::default(),
         )
         .unwrap();
         content.pop().unwrap()

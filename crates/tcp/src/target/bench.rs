@@ -6,7 +6,7 @@ use crate::lower::{TcpLowerOptions, Weights};
 use crate::program::{parse, print};
 use crate::target::planner::limits;
 use crate::timing::{self, TimedProgram};
-use crate::{Machine, Profile, Program, execute, verify};
+use crate::{Machine, Profile, Program, simulate, verify};
 use millrace_kernels::Cpu;
 use millrace_npu::{Role, Slot};
 use millrace_plan::units::{bytes, duration};
@@ -249,12 +249,12 @@ impl ProgramCase {
             KernelSubject::Kernel { .. } => (&[][..], &[][..]),
         };
         let mut content = contents(&slots, given, request.seed)?;
-        let options = execute::SimulationOptions {
+        let options = simulate::SimulationOptions {
             n_threads: cpu.pool().n_threads(),
-            ..execute::SimulationOptions::default()
+            ..simulate::SimulationOptions::default()
         };
         let start = Instant::now();
-        execute::run(&self.program, &mut content, &options)
+        simulate::run(&self.program, &mut content, &options)
             .map_err(|fault| BenchError::Failed(fault.to_string()))?;
         let host_ns = start.elapsed().as_nanos() as f64;
         let text = format!(

@@ -58,7 +58,7 @@ impl Candidate {
             let rows = u32::try_from(wanted.op.size("s_max")).unwrap_or(u32::MAX);
             let new = of.node.inputs.iter().skip(1).copied().map(Binding::Value);
             wanted.bindings.extend(new);
-            wanted.bindings.push(Binding::Made {
+            wanted.bindings.push(Binding::PassInput {
                 id: SlotInput::Positions { rows }.id(),
             });
         }

@@ -198,7 +198,7 @@ pub(super) fn line(notes: &[Note]) -> String {
 }
 
 fn made(made: SlotInput) -> Binding {
-    Binding::Made { id: made.id() }
+    Binding::PassInput { id: made.id() }
 }
 
 fn weight(weight: WeightId, layout: WeightLayout) -> Binding {

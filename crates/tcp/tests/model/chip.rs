@@ -5,7 +5,7 @@ use millrace_graph::{Rope, RopeStyle};
 use millrace_tcp::host::{SequencePart, mask, positions, rope_table, store, store_weight};
 use millrace_tcp::lower::{self, Dims, PassSizes, Target, TcpLowerOptions, TcpLowering};
 use millrace_tcp::parallel::{Plan, Split};
-use millrace_tcp::{Element, Machine, Program, execute};
+use millrace_tcp::{Element, Machine, Program, simulate};
 use std::collections::HashMap;
 
 /// Slots by the layer and the half of it that have them.
@@ -281,10 +281,10 @@ impl<'m> Chips<'m> {
             assert_eq!(given.len(), size, "slot {}", slot.name);
             content.push(given);
         }
-        execute::run(
+        simulate::run(
             program,
             &mut content,
-            &execute::SimulationOptions::default(),
+            &simulate::SimulationOptions::default(),
         )
         .unwrap();
         let mut found = Vec::new();

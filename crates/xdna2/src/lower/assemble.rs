@@ -4,7 +4,7 @@ use super::group::NodeGroup;
 use super::kernel::{Arg, Kernels, LoweredKernel};
 use super::{Binding, LowerError, Phase, PlannedLaunch, name};
 use crate::mapping::Shape;
-use crate::mapping::joined::{GEMM_PARTS, GEMV_PARTS};
+use crate::mapping::fused::{GEMM_PARTS, GEMV_PARTS};
 use millrace_graph::{Op, ValueId};
 use millrace_npu::Role;
 use millrace_xdna2_machine::program::{Program, StitchPart, stitch};
@@ -72,8 +72,8 @@ impl<'g> GroupSlots<'g> {
                 | Arg::Table(..)
                 | Arg::Cache(..)
                 | Arg::Position
-                | Arg::Reached(..)
-                | Arg::ReachedFrom(..) => false,
+                | Arg::CacheRange(..)
+                | Arg::RangePosition(..) => false,
             };
             let is_value = |arg: &Arg| matches!(arg, Arg::Value(_) | Arg::Part { .. });
             let inputs = kernel.args.iter().filter(|a| is_value(a) && !is_output(a));
@@ -114,7 +114,7 @@ impl<'g> GroupSlots<'g> {
         };
         let role = match arg {
             Arg::Weight(..) | Arg::Cache(..) => Role::Static,
-            Arg::Position | Arg::Reached(..) | Arg::ReachedFrom(..) => Role::Input,
+            Arg::Position | Arg::CacheRange(..) | Arg::RangePosition(..) => Role::Input,
             Arg::Table(..) if kernels.phase == Phase::Prefill => Role::Static,
             Arg::Table(..) => Role::Input,
             Arg::Part { .. } => Role::Output,
@@ -141,8 +141,8 @@ impl<'g> GroupSlots<'g> {
             Arg::Table(rope, rows) => Binding::RopeTable { rope, rows },
             Arg::Cache(layer, of) => Binding::Cache { layer, of },
             Arg::Position => Binding::Position,
-            Arg::Reached(layer, of, reach) => Binding::Reached { layer, of, reach },
-            Arg::ReachedFrom(reach) => Binding::ReachedFrom { reach },
+            Arg::CacheRange(layer, of, range) => Binding::CacheRange { layer, of, range },
+            Arg::RangePosition(range) => Binding::RangePosition { range },
         };
         self.wires.iter().map(binding).collect()
     }

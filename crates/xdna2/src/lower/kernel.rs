@@ -43,8 +43,8 @@ pub(super) enum Arg {
     Table(RopeId, TableRows),
     Cache(usize, CachePart),
     Position,
-    Reached(usize, CachePart, KeyRange),
-    ReachedFrom(KeyRange),
+    CacheRange(usize, CachePart, KeyRange),
+    RangePosition(KeyRange),
 }
 
 /// A kernel and its operands, in the mapping's order.
@@ -57,7 +57,7 @@ pub(super) struct LoweredKernel {
 
 impl LoweredKernel {
     /// Whether it computes several nodes.
-    pub(super) fn is_joined(&self) -> bool {
+    pub(super) fn is_fused(&self) -> bool {
         let is_weight = |arg: &&Arg| matches!(arg, Arg::Weight(..));
         self.args.iter().filter(is_weight).count() > 1
     }
@@ -80,7 +80,7 @@ pub(super) struct Kernels<'a> {
     /// Nodes that the kernel of an earlier one computes too.
     pub(super) computed: HashSet<usize>,
     /// The head's kernels where every row of a prompt goes through it.
-    pub(super) all_rows: Option<Vec<LoweredKernel>>,
+    pub(super) full_head: Option<Vec<LoweredKernel>>,
     /// Keys that a token's attention on its projections' cores reads, where every layer's can be there.
     pub(super) resident_keys: Option<u64>,
     /// Whether no cores were found for one of them.
@@ -121,7 +121,7 @@ impl<'a> Kernels<'a> {
             phase,
             half_split: check::half_split(graph)?,
             computed: HashSet::new(),
-            all_rows: None,
+            full_head: None,
             resident_keys: None,
             resident_fails: false,
             head_apart: None,
@@ -131,7 +131,7 @@ impl<'a> Kernels<'a> {
 
     /// Whether only the row whose logits are wanted goes through the last norm and the head.
     pub(super) fn is_single_row(&self) -> bool {
-        self.all_rows.is_none()
+        self.full_head.is_none()
     }
 
     pub(super) fn n_tokens(&self) -> u64 {
@@ -182,15 +182,15 @@ impl<'a> Kernels<'a> {
                 return Err("no tile program adds a bias to a projection".to_owned());
             }
             Op::Linear(Linear { weight, .. }) if self.is_head(node) => {
-                return match &self.all_rows {
+                return match &self.full_head {
                     Some(kernels) => Ok(kernels.clone()),
                     None => self.head(node, *weight),
                 };
             }
             Op::Linear(_) if self.computed.contains(&number) => return Ok(Vec::new()),
             Op::Linear(Linear { weight, .. }) => {
-                let joined = self.packed(number).or_else(|| self.joined(number));
-                match joined {
+                let fused = self.packed(number).or_else(|| self.fused(number));
+                match fused {
                     Some(kernel) => kernel,
                     None => self.linear(number, *weight)?,
                 }
@@ -286,8 +286,8 @@ impl<'a> Kernels<'a> {
             [Arg::Weight(weight, layout), Arg::Part { value, start, len }]
         };
         let parts: Vec<[Arg; 2]> = (0..vocab).step_by(padded_to).map(part).collect();
-        if let Some(joined) = self.joined_head(node, &parts, padded_to, k) {
-            return Ok(vec![joined]);
+        if let Some(fused) = self.fused_head(node, &parts, padded_to, k) {
+            return Ok(vec![fused]);
         }
         let mut kernels = Vec::new();
         for (i, [weight, logits]) in parts.into_iter().enumerate() {

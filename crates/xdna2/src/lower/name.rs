@@ -44,7 +44,7 @@ pub(super) fn program(group: &NodeGroup, kernels: &Kernels<'_>) -> String {
     }
     let kind = |(number, members): &(usize, Vec<LoweredKernel>)| {
         let node = &kernels.graph.nodes[*number];
-        let cached = |arg: &Arg| matches!(arg, Arg::Cache(..) | Arg::Reached(..));
+        let cached = |arg: &Arg| matches!(arg, Arg::Cache(..) | Arg::CacheRange(..));
         let over_cache = |k: &LoweredKernel| k.args.iter().any(cached);
         match node.op {
             _ if kernels.is_head(node) && kernels.is_single_row() => LaunchKind::Head,
@@ -114,9 +114,9 @@ pub(super) fn slot(
         Arg::Table(..) => format!("{}_lut", kernel.name),
         Arg::Cache(_, CachePart::Keys) => "k_cache".to_owned(),
         Arg::Cache(_, CachePart::Values) => "v_cache".to_owned(),
-        Arg::Reached(_, CachePart::Keys, _) => "k_reached".to_owned(),
-        Arg::Reached(_, CachePart::Values, _) => "v_reached".to_owned(),
-        Arg::Position | Arg::ReachedFrom(_) => "position".to_owned(),
+        Arg::CacheRange(_, CachePart::Keys, _) => "k_reached".to_owned(),
+        Arg::CacheRange(_, CachePart::Values, _) => "v_reached".to_owned(),
+        Arg::Position | Arg::RangePosition(_) => "position".to_owned(),
     }
 }
 
@@ -127,7 +127,7 @@ fn label<'n>(
     group: &NodeGroup,
     kernels: &'n Kernels<'_>,
 ) -> &'n str {
-    if !kernel.is_joined() {
+    if !kernel.is_fused() {
         return &kernel.name;
     }
     let graph = kernels.graph;

@@ -1,9 +1,9 @@
 //! Projections whose weights stay in blocks of 4 bits.
 
-use super::joined::weight;
+use super::fused::weight;
 use super::kernel::{Arg, Kernels, LoweredKernel};
 use super::{Feature, Features, Phase, WeightLayout};
-use crate::mapping::joined::{GEMM_PARTS, GEMV_PARTS, MAX_PARTS, shape};
+use crate::mapping::fused::{GEMM_PARTS, GEMV_PARTS, MAX_PARTS, shape};
 use crate::mapping::{Shape, q4nx};
 use crate::predict::Timer;
 use millrace_graph::{Node, WeightId};

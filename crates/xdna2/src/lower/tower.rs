@@ -11,7 +11,7 @@
 
 use super::kernel::{DIM_MAX, KernelBuild, Kernels};
 use super::{Features, LowerOptions, PassKind, Phase, PlannedProgram};
-use crate::mapping::joined::{GEMM_PARTS, shape as joined};
+use crate::mapping::fused::{GEMM_PARTS, shape as fused};
 use crate::mapping::{NamedNumbers, Shape, prompt_attention};
 use millrace_graph::Graph;
 use millrace_npu::Role;
@@ -79,7 +79,7 @@ pub fn tower(
     let with_bias = |width: u64| (width + 1).next_multiple_of(ROW_UNIT);
     let width = with_bias(d_model);
     let d_ff = d_ff.next_multiple_of(FF_UNIT);
-    let product = |k: u64, n: &[u64]| joined(&[("m", m), ("k", k)], GEMM_PARTS, n);
+    let product = |k: u64, n: &[u64]| fused(&[("m", m), ("k", k)], GEMM_PARTS, n);
     let attention = NamedNumbers::new(&[
         ("n_queries", m),
         ("n_keys", m),
@@ -155,7 +155,7 @@ pub fn tower(
     ];
     let feed_forward = program("tower_ffn", &feed_forward, &slots, d_model, &mut kernels)?;
     let mut alone = |name: &str, label, of, (m, k, n): (u64, u64, u64), bias| {
-        let product = joined(&[("m", m), ("k", k)], GEMM_PARTS, &[n]);
+        let product = fused(&[("m", m), ("k", k)], GEMM_PARTS, &[n]);
         let launched = [TowerLaunch::product(label, product, &["rows", "w", "sum"])];
         let slots = [
             ("rows", TowerSlot::Rows { width: k, bias }),

@@ -22,8 +22,8 @@ mod launch;
 mod tiling;
 
 use super::data::{Random, bf16_bytes, floats};
+use super::fused::{self, GEMM_PARTS};
 use super::gemm::{accumulate, transposed};
-use super::joined::{self, GEMM_PARTS};
 use super::operands::{self, Operands, integer_product};
 use super::parts::{Checks, slot};
 use super::{
@@ -113,7 +113,7 @@ impl GemmStreamDims {
         GemmStreamDims {
             m: shape["m"],
             k: shape["k"],
-            n: joined::sizes(shape, GEMM_PARTS),
+            n: fused::sizes(shape, GEMM_PARTS),
             tm: tiling["tile_m"],
             kl2: tiling["tile_k_l2"],
             tk: tiling["tile_k_l1"],
@@ -197,7 +197,7 @@ impl Mapping for GemmStream {
     }
 
     fn parse_shape(&self, text: &str) -> Result<Shape, ShapeError> {
-        joined::parse_gemm(text)
+        fused::parse_gemm(text)
     }
 
     fn default_tiling(&self, shape: &Shape, machine: &Machine) -> Tiling {
@@ -244,7 +244,7 @@ impl Mapping for GemmStream {
     }
 
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
-        let (m, k, n) = (shape["m"], shape["k"], joined::sizes(shape, GEMM_PARTS));
+        let (m, k, n) = (shape["m"], shape["k"], fused::sizes(shape, GEMM_PARTS));
         let mut random = Random::new(seed);
         let mut slots = vec![random.bytes(self.of.element, m * k)];
         slots.extend(n.iter().map(|n| random.bytes(self.of.element, k * n)));
@@ -262,7 +262,7 @@ impl Mapping for GemmStream {
         slots: &[Vec<u8>],
     ) -> Vec<(usize, Vec<u8>)> {
         let (m, k) = (shape["m"] as usize, shape["k"] as usize);
-        let n = joined::sizes(shape, GEMM_PARTS);
+        let n = fused::sizes(shape, GEMM_PARTS);
         if self.of.element.precision().is_none() {
             let c = |part: usize| integer_product(&slots[0], &slots[1 + part], k);
             let parts = 0..n.len();
@@ -288,7 +288,7 @@ impl Mapping for GemmStream {
 
     fn work(&self, shape: &Shape) -> LeastWork {
         let (m, k) = (shape["m"], shape["k"]);
-        let n: u64 = joined::sizes(shape, GEMM_PARTS).iter().sum();
+        let n: u64 = fused::sizes(shape, GEMM_PARTS).iter().sum();
         LeastWork {
             flops: 2 * m * k * n,
             ddr_bytes: self.of.size() * (m * k + k * n) + self.of.result_size() * m * n,

@@ -13,7 +13,7 @@
 //! [`Gemv`](super::gemv) is the published kernel.
 
 use super::data::{Random, bf16_bytes};
-use super::joined::{self, GEMV_PARTS};
+use super::fused::{self, GEMV_PARTS};
 use super::operands::{self, Operands, integer_product};
 use super::parts::{
     Checks, at, block, call, call_with, constant, core, deep, divisors, free, get, herd, i, int,
@@ -69,7 +69,7 @@ const Y: usize = 1;
 impl GemvStreamDims {
     fn new(gemv: &GemvStream, shape: &Shape, tiling: &Tiling) -> GemvStreamDims {
         GemvStreamDims {
-            rows: joined::sizes(shape, GEMV_PARTS),
+            rows: fused::sizes(shape, GEMV_PARTS),
             k: shape["k"],
             tile_m: tiling["tile_m"],
             cols: tiling["cols"],
@@ -220,7 +220,7 @@ impl Mapping for GemvStream {
             [rows, k] => (rows, k.trim().parse().unwrap_or(0)),
             _ => (text, 0),
         };
-        let mut pairs = joined::parse(text, rows, GEMV_PARTS, form)?;
+        let mut pairs = fused::parse(text, rows, GEMV_PARTS, form)?;
         if !(1..=DIM_MAX).contains(&k) {
             return Err(ShapeError::new(text, &format!("the shape is {form}")));
         }
@@ -251,7 +251,7 @@ impl Mapping for GemvStream {
         let fewer = (1..cols).rev().flat_map(|c| [(c, 2), (c, 1)]);
         let mut tilings = Vec::new();
         let checks = Checks { mapping: self.name };
-        let rows = joined::sizes(shape, GEMV_PARTS);
+        let rows = fused::sizes(shape, GEMV_PARTS);
         for (cols, streams) in herds.into_iter().chain(fewer).filter(|h| h.0 > 0) {
             let shares = rows.iter().map(|m| m / (cols * streams));
             let common = shares.fold(0, gcd);
@@ -309,7 +309,7 @@ impl Mapping for GemvStream {
     }
 
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
-        let (rows, k) = (joined::sizes(shape, GEMV_PARTS), shape["k"]);
+        let (rows, k) = (fused::sizes(shape, GEMV_PARTS), shape["k"]);
         let mut random = Random::new(seed);
         let mut slots = vec![random.bytes(self.of.element, k)];
         slots.extend(rows.iter().map(|m| random.bytes(self.of.element, m * k)));
@@ -325,7 +325,7 @@ impl Mapping for GemvStream {
         _tiling: &Tiling,
         slots: &[Vec<u8>],
     ) -> Vec<(usize, Vec<u8>)> {
-        let n = joined::sizes(shape, GEMV_PARTS).len();
+        let n = fused::sizes(shape, GEMV_PARTS).len();
         let product = |part: usize| {
             let (w, k) = (&slots[1 + part], shape["k"] as usize);
             let y = match self.of.element.precision() {
@@ -343,7 +343,7 @@ impl Mapping for GemvStream {
 
     fn work(&self, shape: &Shape) -> LeastWork {
         let (m, k) = (
-            joined::sizes(shape, GEMV_PARTS).iter().sum::<u64>(),
+            fused::sizes(shape, GEMV_PARTS).iter().sum::<u64>(),
             shape["k"],
         );
         LeastWork {

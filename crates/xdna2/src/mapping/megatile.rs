@@ -18,8 +18,8 @@ mod launch;
 mod tiling;
 
 use super::data::{Random, bf16_bytes, floats};
+use super::fused::{self, GEMM_PARTS};
 use super::gemm::accumulate;
-use super::joined::{self, GEMM_PARTS};
 use super::parts::{Checks, slot};
 use super::{BuildError, LeastWork, Mapping, Shape, ShapeError, Tiling, Tolerance};
 use launch::MegatileLaunch;
@@ -104,7 +104,7 @@ impl Mapping for Megatile {
     }
 
     fn parse_shape(&self, text: &str) -> Result<Shape, ShapeError> {
-        joined::parse_gemm(text)
+        fused::parse_gemm(text)
     }
 
     fn default_tiling(&self, shape: &Shape, machine: &Machine) -> Tiling {
@@ -126,7 +126,7 @@ impl Mapping for Megatile {
         };
         let layout = Layout::Rows;
         let launches = launches(checks, layout, (shape, tiling), machine)?;
-        let (m, k, n) = (shape["m"], shape["k"], joined::sizes(shape, GEMM_PARTS));
+        let (m, k, n) = (shape["m"], shape["k"], fused::sizes(shape, GEMM_PARTS));
         let bf16 = Element::Bf16;
         let columns = || n.iter().enumerate();
         let b = |(i, &n)| slot(&format!("b{i}"), bf16, &layout.shape(k, n), Role::Static);
@@ -142,7 +142,7 @@ impl Mapping for Megatile {
     }
 
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
-        let (m, k, n) = (shape["m"], shape["k"], joined::sizes(shape, GEMM_PARTS));
+        let (m, k, n) = (shape["m"], shape["k"], fused::sizes(shape, GEMM_PARTS));
         let mut random = Random::new(seed);
         let mut slots = vec![random.bf16_bytes(m * k, 1.0)];
         slots.extend(n.iter().map(|n| random.bf16_bytes(k * n, 1.0)));
@@ -159,7 +159,7 @@ impl Mapping for Megatile {
         slots: &[Vec<u8>],
     ) -> Vec<(usize, Vec<u8>)> {
         let (m, k) = (shape["m"] as usize, shape["k"] as usize);
-        let n = joined::sizes(shape, GEMM_PARTS);
+        let n = fused::sizes(shape, GEMM_PARTS);
         let a = floats(&slots[0]);
         let product = |part: usize| {
             let (b, columns) = (floats(&slots[1 + part]), n[part] as usize);
@@ -176,7 +176,7 @@ impl Mapping for Megatile {
 
     fn work(&self, shape: &Shape) -> LeastWork {
         let (m, k) = (shape["m"], shape["k"]);
-        let n: u64 = joined::sizes(shape, GEMM_PARTS).iter().sum();
+        let n: u64 = fused::sizes(shape, GEMM_PARTS).iter().sum();
         LeastWork {
             flops: 2 * m * k * n,
             ddr_bytes: 2 * (m * k + k * n + m * n),

@@ -249,7 +249,7 @@ fn a_local_layer_reads_what_its_window_reaches() {
         let mut found = Vec::new();
         for call in plan.calls().filter(|c| c.set.starts_with("cached_attn")) {
             let planned = &plan.programs[call.program];
-            let reached = |binding: &Binding| matches!(binding, Binding::Reached { .. });
+            let reached = |binding: &Binding| matches!(binding, Binding::CacheRange { .. });
             assert!(verify(lower::program_of(planned).unwrap(), &Machine::npu2()).is_ok());
             if call.bindings.iter().any(reached) {
                 found.push(planned.container.content_hash().0);
@@ -303,7 +303,7 @@ fn a_window_bounds_what_a_device_holds_of_a_layer() {
                 for call in plan.calls() {
                     let slots = plan.programs[call.program].slots();
                     for (slot, binding) in slots.iter().zip(&call.bindings) {
-                        let (Binding::Cache { layer, .. } | Binding::Reached { layer, .. }) =
+                        let (Binding::Cache { layer, .. } | Binding::CacheRange { layer, .. }) =
                             binding
                         else {
                             continue;

@@ -1,10 +1,10 @@
 //! A product on the virtual board, beside a reference that knows nothing of it.
 
 use super::{BenchError, BoardCase, usage};
-use crate::board::{Board, BoardOptions};
 use crate::device::RkDevice;
 use crate::matmul::{MatmulKind, Precision};
 use crate::program::{A, B, C};
+use crate::simulate::{Board, BoardOptions};
 use crate::tiling::Grid;
 use half::{bf16, f16};
 use millrace_kernels::Cpu;

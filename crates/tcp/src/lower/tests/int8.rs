@@ -4,7 +4,7 @@ use crate::host::store_weight;
 use crate::lower::ops::{Op, OpKind, Role};
 use crate::lower::{TcpLowerOptions, Weights};
 use crate::program::{Command, Stage, VectorOp};
-use crate::{Machine, Program, execute, verify};
+use crate::{Machine, Program, simulate, verify};
 use half::bf16;
 
 const K: usize = 256;
@@ -78,7 +78,7 @@ fn worst(case: &Int8Case, program: &Program) -> f64 {
     let refusals = verify(program, &Machine::rngd()).err();
     assert!(refusals.is_none(), "{refusals:?}");
     let mut slots = case.slots.clone();
-    execute::run(program, &mut slots, &execute::SimulationOptions::default()).unwrap();
+    simulate::run(program, &mut slots, &simulate::SimulationOptions::default()).unwrap();
     let found = slots[3].chunks_exact(2);
     let found = found.map(|y| f64::from(bf16::from_le_bytes([y[0], y[1]]).to_f32()));
     let shares = found.zip(&case.expected).map(|(y, exact)| {

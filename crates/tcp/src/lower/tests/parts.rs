@@ -3,7 +3,7 @@
 use super::attention_op;
 use crate::lower::{TcpLowerOptions, Weights};
 use crate::program::{Command, Place, Stage, View};
-use crate::{Machine, Program, execute, verify};
+use crate::{Machine, Program, simulate, verify};
 use half::bf16;
 
 const HEADS: [u64; 3] = [2, 2, 64];
@@ -98,7 +98,7 @@ fn case() -> PartsCase {
 fn worst(case: &PartsCase, program: &Program) -> Option<f64> {
     verify(program, &machine()).ok()?;
     let mut slots = case.slots.clone();
-    execute::run(program, &mut slots, &execute::SimulationOptions::default()).unwrap();
+    simulate::run(program, &mut slots, &simulate::SimulationOptions::default()).unwrap();
     let found = slots.last().unwrap().chunks_exact(2);
     let found = found.map(|x| f64::from(bf16::from_le_bytes([x[0], x[1]]).to_f32()));
     let shares = found.zip(&case.expected).map(|(y, (exact, far))| {

@@ -3,7 +3,7 @@
 use crate::lower::reduction::{Reduction, product};
 use crate::lower::{LowerError, TcpLowerOptions, Weights};
 use crate::program::Command;
-use crate::{Machine, Program, execute, verify};
+use crate::{Machine, Program, simulate, verify};
 use half::bf16;
 
 const K: usize = 512;
@@ -29,7 +29,7 @@ fn worst(program: &Program, n_tokens: usize) -> f64 {
     assert!(refusals.is_none(), "{refusals:?}");
     let (x, w) = (numbers(n_tokens * K, 7), numbers(N * K, 11));
     let mut slots = vec![bytes(&x), bytes(&w), vec![0; 2 * n_tokens * N]];
-    execute::run(program, &mut slots, &execute::SimulationOptions::default()).unwrap();
+    simulate::run(program, &mut slots, &simulate::SimulationOptions::default()).unwrap();
     let mut worst = 0f64;
     for (at, y) in slots[2].chunks_exact(2).enumerate() {
         let (x, w) = (&x[at / N * K..][..K], &w[at % N * K..][..K]);

@@ -1,7 +1,7 @@
 //! Which tilings are legal, and which are fast.
 
 use super::{GEMM_PARTS, GemmStream, GemmStreamDims};
-use crate::mapping::joined;
+use crate::mapping::fused;
 use crate::mapping::parts::{Checks, divisors};
 use crate::mapping::{BuildError, Mapping, NamedNumbers, Rule, Shape, Tiling};
 use millrace_xdna2_machine::{Machine, Profile};
@@ -150,7 +150,7 @@ fn tiles(
         let fits = |&&s: &&u64| total.is_multiple_of(streams) && share.is_multiple_of(s);
         limits.iter().filter(fits).copied().collect()
     };
-    let n = herd.n.iter().copied().fold(0, joined::gcd);
+    let n = herd.n.iter().copied().fold(0, fused::gcd);
     let tall = sizes(herd.of.tall, herd.m, herd.a_streams());
     let wide = sizes(
         &[256, 192, 128, 96, 80, 64, 56, 48, 40, 32, 24, 16, 8],

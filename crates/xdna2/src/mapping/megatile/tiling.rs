@@ -2,7 +2,7 @@
 
 use super::launch::MegatileLaunch;
 use super::{Layout, MATMUL, PANEL};
-use crate::mapping::joined::{self, GEMM_PARTS};
+use crate::mapping::fused::{self, GEMM_PARTS};
 use crate::mapping::parts::{Checks, divisors, largest_divisor};
 use crate::mapping::{BuildError, NamedNumbers, Rule, Shape, Tiling};
 use millrace_xdna2_machine::{Machine, Profile};
@@ -49,7 +49,7 @@ impl MegatileDims {
             layout,
             m: shape["m"],
             k: shape["k"],
-            n: joined::sizes(shape, GEMM_PARTS),
+            n: fused::sizes(shape, GEMM_PARTS),
             tm,
             tn,
             e_y,
@@ -163,8 +163,8 @@ pub(super) fn check(p: &MegatileDims, checks: Checks, machine: &Machine) -> Resu
 /// The largest megatile that fits: 512 × 512 where M is long; where it is short, tiles so low that
 /// all columns have rows, and padding in steps of 8.
 fn start(layout: Layout, shape: &Shape, machine: &Machine) -> MegatileDims {
-    let (m, k, all) = (shape["m"], shape["k"], joined::sizes(shape, GEMM_PARTS));
-    let n = all.iter().copied().fold(0, joined::gcd);
+    let (m, k, all) = (shape["m"], shape["k"], fused::sizes(shape, GEMM_PARTS));
+    let n = all.iter().copied().fold(0, fused::gcd);
     let (cols, rows) = (u64::from(machine.cols), u64::from(machine.rows));
     let rows = (1..=rows)
         .rev()
@@ -213,7 +213,7 @@ fn plans(layout: Layout, shape: &Shape, machine: &Machine) -> Vec<MegatileDims> 
         let all = divisors(total).into_iter();
         all.filter(move |size| size.is_multiple_of(8) && *size <= limit)
     };
-    let share = base.n.iter().copied().fold(0, joined::gcd) / base.rows;
+    let share = base.n.iter().copied().fold(0, fused::gcd) / base.rows;
     for (e_y, e_x) in EXPANSIONS.iter().flat_map(|y| EXPANSIONS.map(|x| (*y, x))) {
         if !base.m.is_multiple_of(e_y) || !share.is_multiple_of(e_x) {
             continue;

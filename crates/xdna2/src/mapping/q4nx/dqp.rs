@@ -11,7 +11,7 @@
 //! [`gemv-stream`](super::super::gemv_stream), its twin for bf16.
 
 use super::super::data::{Random, bf16_bytes, floats};
-use super::super::joined::{self, GEMV_PARTS};
+use super::super::fused::{self, GEMV_PARTS};
 use super::super::parts::{
     Checks, at, block, call_with, constant, core, end, free, get, herd, i, int, largest_divisor,
     launch, local, new, pattern, put, repeat, slot, small, stage, stream, upto, x, y,
@@ -90,7 +90,7 @@ pub(crate) fn tiling(cols: u64, total: u64, piece: u64) -> Tiling {
 
 impl DqpDims {
     fn new(shape: &Shape, tiling: &Tiling) -> DqpDims {
-        let rows = joined::sizes(shape, GEMV_PARTS);
+        let rows = fused::sizes(shape, GEMV_PARTS);
         DqpDims {
             unit: unit(&rows),
             rows,
@@ -349,7 +349,7 @@ impl Mapping for FusedDqp {
             [rows, k] => (rows, k.trim().parse().unwrap_or(0)),
             _ => (text, 0),
         };
-        let mut pairs = joined::parse(text, rows, GEMV_PARTS, form)?;
+        let mut pairs = fused::parse(text, rows, GEMV_PARTS, form)?;
         if !(1..=DIM_MAX).contains(&k) {
             return Err(ShapeError::new(text, &format!("the shape is {form}")));
         }
@@ -408,7 +408,7 @@ impl Mapping for FusedDqp {
     }
 
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
-        let (rows, k) = (joined::sizes(shape, GEMV_PARTS), shape["k"]);
+        let (rows, k) = (fused::sizes(shape, GEMV_PARTS), shape["k"]);
         let mut random = Random::new(seed);
         let mut slots = vec![random.bf16_bytes(k, 1.0)];
         slots.extend(rows.iter().map(|&m| random_blocks(&mut random, [m, k])));
@@ -423,7 +423,7 @@ impl Mapping for FusedDqp {
         _tiling: &Tiling,
         slots: &[Vec<u8>],
     ) -> Vec<(usize, Vec<u8>)> {
-        let (rows, k) = (joined::sizes(shape, GEMV_PARTS), shape["k"]);
+        let (rows, k) = (fused::sizes(shape, GEMV_PARTS), shape["k"]);
         let unit = unit(&rows);
         let x = floats(&slots[0]);
         let product = |(part, &m): (usize, &u64)| {
@@ -441,7 +441,7 @@ impl Mapping for FusedDqp {
     }
 
     fn work(&self, shape: &Shape) -> LeastWork {
-        let m: u64 = joined::sizes(shape, GEMV_PARTS).iter().sum();
+        let m: u64 = fused::sizes(shape, GEMV_PARTS).iter().sum();
         let k = shape["k"];
         LeastWork {
             flops: 2 * m * k,

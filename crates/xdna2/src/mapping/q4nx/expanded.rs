@@ -5,7 +5,7 @@
 //! The first launch is [`Expand`]'s, what follows [`gemm-megatile`](super::super::megatile)'s, with the expanded
 //! weights in intermediate slots between them, as panels `[n / 8][k][8]`. Numbers are `gemm-q4nx`'s bit for bit.
 
-use super::super::joined::{self, GEMM_PARTS};
+use super::super::fused::{self, GEMM_PARTS};
 use super::super::megatile::{self, Layout, TILING};
 use super::super::parts::{Checks, slot};
 use super::super::{
@@ -147,7 +147,7 @@ impl Mapping for ExpandedGemm {
 
 /// Columns of each product.
 fn n_of(shape: &Shape) -> Vec<u64> {
-    joined::sizes(shape, GEMM_PARTS)
+    fused::sizes(shape, GEMM_PARTS)
 }
 
 /// Legal tilings, those first whose product is estimated to take least: expanding takes the same time in all.

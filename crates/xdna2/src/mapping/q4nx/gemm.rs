@@ -13,8 +13,8 @@ mod launch;
 mod tiling;
 
 use super::super::data::{Random, bf16_bytes, floats};
+use super::super::fused::{self, GEMM_PARTS};
 use super::super::gemm::accumulate;
-use super::super::joined::{self, GEMM_PARTS};
 use super::super::parts::{Checks, slot};
 use super::super::{BuildError, LeastWork, Mapping, Rule, Shape, ShapeError, Tiling, Tolerance};
 use super::{BYTES, COLS, Matrix, ROWS, across, random_blocks, unit, weight_slot};
@@ -71,7 +71,7 @@ impl Q4nxGemmDims {
 
     /// A problem without a tiling yet: every size is 0.
     fn untiled(shape: &Shape) -> Q4nxGemmDims {
-        let n = joined::sizes(shape, GEMM_PARTS);
+        let n = fused::sizes(shape, GEMM_PARTS);
         Q4nxGemmDims {
             m: shape["m"],
             k: shape["k"],
@@ -149,7 +149,7 @@ impl Mapping for GemmQ4nx {
     }
 
     fn parse_shape(&self, text: &str) -> Result<Shape, ShapeError> {
-        joined::parse_gemm(text)
+        fused::parse_gemm(text)
     }
 
     fn default_tiling(&self, shape: &Shape, machine: &Machine) -> Tiling {
@@ -192,7 +192,7 @@ impl Mapping for GemmQ4nx {
     }
 
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
-        let (m, k, n) = (shape["m"], shape["k"], joined::sizes(shape, GEMM_PARTS));
+        let (m, k, n) = (shape["m"], shape["k"], fused::sizes(shape, GEMM_PARTS));
         let mut random = Random::new(seed);
         let mut slots = vec![random.bf16_bytes(m * k, 1.0)];
         slots.extend(n.iter().map(|&n| random_blocks(&mut random, [n, k])));
@@ -209,7 +209,7 @@ impl Mapping for GemmQ4nx {
         slots: &[Vec<u8>],
     ) -> Vec<(usize, Vec<u8>)> {
         let (m, k) = (shape["m"] as usize, shape["k"] as usize);
-        let n = joined::sizes(shape, GEMM_PARTS);
+        let n = fused::sizes(shape, GEMM_PARTS);
         let (a, unit) = (floats(&slots[0]), unit(&n));
         let product = |part: usize| {
             let columns = n[part] as usize;
@@ -227,7 +227,7 @@ impl Mapping for GemmQ4nx {
 
     fn work(&self, shape: &Shape) -> LeastWork {
         let (m, k) = (shape["m"], shape["k"]);
-        let n: u64 = joined::sizes(shape, GEMM_PARTS).iter().sum();
+        let n: u64 = fused::sizes(shape, GEMM_PARTS).iter().sum();
         LeastWork {
             flops: 2 * m * k * n,
             ddr_bytes: 2 * (m * k + m * n) + n / ROWS * across(k) * BYTES,

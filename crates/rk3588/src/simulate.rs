@@ -23,9 +23,9 @@ mod memory;
 
 pub use faults::{Faults, TaskAt};
 
-use crate::kernel::{DRIVER_NAME, Host, Node};
 use crate::machine::Machine;
 use crate::profile::Profile;
+use crate::rocket::{DRIVER_NAME, Host, Node};
 use crate::timing::Schedule;
 use descriptor::Descriptor;
 use rustix::io::Errno;

@@ -3,7 +3,7 @@
 use super::job::{self, BoardJob, TaskStep};
 use super::memory::{Bo, Fence, Space};
 use super::{BoardMode, BoardState, Inner};
-use crate::kernel::{CreatedBo, JobArgs, Node, Version};
+use crate::rocket::{CreatedBo, JobArgs, Node, Version};
 use millrace_npu::Provenance;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};

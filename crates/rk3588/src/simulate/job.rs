@@ -4,8 +4,8 @@
 use super::memory::{Bo, Fence, Space};
 use super::{Inner, TaskAt, compute};
 use crate::command;
-use crate::kernel::{JobArgs, TaskArgs};
 use crate::matmul::Task;
+use crate::rocket::{JobArgs, TaskArgs};
 use crate::timing::TaskCost;
 use crate::verify::{self, Effect};
 use std::ops::Range;

@@ -4,14 +4,14 @@
 use super::kernel::{Arg, Kernels, LoweredKernel, PARTITION_ROWS};
 use super::{Feature, LM_HEAD_PARTITIONS, WeightLayout};
 use crate::mapping::NamedNumbers;
-use crate::mapping::joined::{GEMM_PARTS, shape};
+use crate::mapping::fused::{GEMM_PARTS, shape};
 use millrace_graph::{Linear, Node, Op};
 
 impl Kernels<'_> {
     /// GEMMs over parts of the vocabulary, which read the head's weights as a token's GEMVs do.
     /// `None` where the array does not take them: a single row then goes through the head, as with
     /// the feature.
-    pub(super) fn head_of_all_rows(&mut self) -> Option<Vec<LoweredKernel>> {
+    pub(super) fn full_head(&mut self) -> Option<Vec<LoweredKernel>> {
         let graph = self.graph;
         let node = graph.nodes.iter().find(|node| self.is_head(node))?;
         let Op::Linear(Linear { weight, bias: None }) = node.op else {

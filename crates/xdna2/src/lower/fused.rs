@@ -3,13 +3,13 @@
 
 use super::kernel::{Arg, Kernels, LoweredKernel};
 use super::{Feature, Phase, WeightLayout};
-use crate::mapping::joined::{GEMM_PARTS, GEMV_PARTS, MAX_PARTS, shape};
+use crate::mapping::fused::{GEMM_PARTS, GEMV_PARTS, MAX_PARTS, shape};
 use millrace_graph::{Linear, Node, Op, WeightId};
 
 impl Kernels<'_> {
     /// One kernel for a projection and those that follow it and read the same input, if tilings are
     /// to be fast and a mapping takes them. The others then have no kernel of their own.
-    pub(super) fn joined(&mut self, number: usize) -> Option<LoweredKernel> {
+    pub(super) fn fused(&mut self, number: usize) -> Option<LoweredKernel> {
         let features = self.options.features;
         let streams = self.phase == Phase::Decode || features.has(Feature::FloatSums);
         if !features.has(Feature::FastTilings) || !streams {
@@ -74,7 +74,7 @@ impl Kernels<'_> {
     }
 
     /// The head's parts as one launch, under the same condition.
-    pub(super) fn joined_head(
+    pub(super) fn fused_head(
         &mut self,
         node: &Node,
         parts: &[[Arg; 2]],
