@@ -6,8 +6,8 @@ use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use millrace_fuzz::edits;
 use millrace_npu::{Container, Device, DeviceError, Direction};
-use millrace_rk3588::simulate::{Board, BoardOptions};
 use millrace_rk3588::matmul::MatmulKind;
+use millrace_rk3588::simulate::{Board, BoardOptions};
 use millrace_rk3588::tiling::{Matmul, Order, Tiling};
 use millrace_rk3588::{Machine, Program, RkDevice, verify};
 

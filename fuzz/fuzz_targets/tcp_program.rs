@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use millrace_tcp::{Machine, simulate, program, verify};
+use millrace_tcp::{Machine, program, simulate, verify};
 
 /// A program that moves more is right, and would hold up the fuzzer.
 const MAX_SLOT_BYTES: u64 = 4 << 20;

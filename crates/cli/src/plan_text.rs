@@ -100,7 +100,9 @@ pub(crate) fn holds(binding: &Binding, graph: &Graph) -> String {
         }
         Binding::Position => "position of the first token".to_owned(),
         Binding::RangePosition { .. } => "row of the first token among those".to_owned(),
-        Binding::PassInput { .. } => "made by the host for where the pass stands".to_owned(),
+        Binding::PassInput { .. } => {
+            "computed by the host from the position of the pass".to_owned()
+        }
         Binding::Scratch => "between launches".to_owned(),
     }
 }

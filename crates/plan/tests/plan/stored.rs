@@ -240,13 +240,13 @@ fn heads_that_are_not_there_are_refused() {
     assert_eq!(plan.check(&graph), Ok(()));
     let with = |change: fn(&mut usize, &mut usize, &mut AttentionPart)| {
         let mut plan = plan.clone();
-        let attended = bindings(&mut plan).find_map(|b| match b {
+        let product = bindings(&mut plan).find_map(|b| match b {
             Binding::AttentionProduct {
                 node, kv_head, of, ..
             } => Some((node, kv_head, of)),
             _ => None,
         });
-        let (node, kv_head, of) = attended.expect("attention");
+        let (node, kv_head, of) = product.expect("attention");
         change(node, kv_head, of);
         plan.check(&graph)
     };

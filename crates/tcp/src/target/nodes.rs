@@ -59,7 +59,7 @@ impl Tcp {
                 let layout = WeightLayout::AsStored { half_split: None };
                 Ok(NodeLowering {
                     op: op(OpKind::Embed, vec![of.n_rows, spec.n as u64, n]),
-                    bindings: vec![made(SlotInput::Tokens), weight(*table, layout)],
+                    bindings: vec![pass_input(SlotInput::Tokens), weight(*table, layout)],
                 })
             }
             GraphOp::RmsNorm(graph::RmsNorm {
@@ -75,7 +75,7 @@ impl Tcp {
                     true if group != n => return no("a norm of heads takes all rows"),
                     true => (
                         op(OpKind::LastNorm, vec![of.n_rows_in, n]),
-                        vec![input(0), made(SlotInput::Last), w],
+                        vec![input(0), pass_input(SlotInput::Last), w],
                     ),
                     false => (
                         op(OpKind::Norm, vec![of.n_rows * n / group, group]),
@@ -125,7 +125,7 @@ impl Tcp {
                     return no(format!("{n_rot} of {head_dim} elements of a head rotate"));
                 }
                 let (heads, pairs) = (n / *head_dim as u64, *head_dim as u64 / 2);
-                let made = made(SlotInput::Rotations {
+                let made = pass_input(SlotInput::Rotations {
                     rope: rope.0 as u32,
                 });
                 let op = match attended(graph, node.output) {
@@ -159,7 +159,7 @@ impl Tcp {
                         input(0),
                         cache(CachePart::Keys),
                         cache(CachePart::Values),
-                        made(SlotInput::Mask { window }),
+                        pass_input(SlotInput::Mask { window }),
                     ],
                 })
             }
@@ -197,8 +197,8 @@ pub(super) fn line(notes: &[Note]) -> String {
     lines.collect::<Vec<_>>().join(" · ")
 }
 
-fn made(made: SlotInput) -> Binding {
-    Binding::PassInput { id: made.id() }
+fn pass_input(input: SlotInput) -> Binding {
+    Binding::PassInput { id: input.id() }
 }
 
 fn weight(weight: WeightId, layout: WeightLayout) -> Binding {
