@@ -231,12 +231,8 @@ fn int8_takes_large_models() {
     for settings in [settings("int8"), best("int8")] {
         let planner = TcpTarget.planner(&settings).unwrap();
         let mut pricer = planner.pricer().unwrap();
-        let found = predict::model(
-            &model.graph,
-            &*planner,
-            &mut *pricer,
-            &PromptWorkload::new(512),
-        );
+        let work = PromptWorkload::new(512);
+        let found = predict::model(&model.graph, &*planner, &mut *pricer, &work);
         let found = found.unwrap();
         let (token, prompt) = (found.token.totals.total_ns, found.ttft_ns);
         println!(
@@ -318,13 +314,8 @@ fn models_are_priced() {
         let predicted = |settings: &Settings| {
             let planner = TcpTarget.planner(settings).unwrap();
             let mut pricer = planner.pricer().unwrap();
-            predict::model(
-                &model.graph,
-                &*planner,
-                &mut *pricer,
-                &PromptWorkload::new(512),
-            )
-            .unwrap()
+            let work = PromptWorkload::new(512);
+            predict::model(&model.graph, &*planner, &mut *pricer, &work).unwrap()
         };
         let ops = predicted(&settings(format));
         let best = predicted(&best(format));
