@@ -6,14 +6,14 @@ use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use millrace_fuzz::edits;
 use millrace_npu::{Container, Device, DeviceError, Direction};
-use millrace_rk3588::board::{Board, BoardOptions};
-use millrace_rk3588::matmul::Kind;
+use millrace_rk3588::matmul::MatmulKind;
+use millrace_rk3588::simulate::{Board, BoardOptions};
 use millrace_rk3588::tiling::{Matmul, Order, Tiling};
 use millrace_rk3588::{Machine, Program, RkDevice, verify};
 
 fn right(input: &mut Unstructured<'_>) -> Result<Program> {
     let shape = Matmul {
-        kind: *input.choose(&[Kind::Int8Int32, Kind::Fp16F32])?,
+        kind: *input.choose(&[MatmulKind::Int8Int32, MatmulKind::Fp16F32])?,
         m: 16,
         n: 128,
         k: 64,

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use millrace_tcp::{Machine, execute, program, verify};
+use millrace_tcp::{Machine, program, simulate, verify};
 
 /// A program that moves more is right, and would hold up the fuzzer.
 const MAX_SLOT_BYTES: u64 = 4 << 20;
@@ -22,10 +22,10 @@ fuzz_target!(|source: &str| {
         return;
     }
     let mut buffers: Vec<Vec<u8>> = sizes.iter().map(|n| vec![0; *n as usize]).collect();
-    let options = execute::Options {
+    let options = simulate::SimulationOptions {
         n_threads: 1,
         stop_after: Some(1000),
-        ..execute::Options::default()
+        ..simulate::SimulationOptions::default()
     };
-    let _ = execute::run(&program, &mut buffers, &options);
+    let _ = simulate::run(&program, &mut buffers, &options);
 });

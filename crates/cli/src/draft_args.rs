@@ -5,7 +5,7 @@ use crate::machine;
 use crate::model_arg::ModelArgs;
 use crate::output::{Ui, bytes};
 use crate::target_args::{DeviceArgs, ModelPlacement};
-use millrace_plan::predict::{self, Work};
+use millrace_plan::predict::{self, PromptWorkload};
 use millrace_runtime::speculate::check_draft;
 use millrace_runtime::{
     CpuEngine, Engine, EngineOptions, LoadedModel, SpeculationStats, Speculator,
@@ -128,7 +128,7 @@ fn need(model: &LoadedModel, device: &DeviceArgs, options: &EngineOptions) -> Co
     let planner = device.plans.planner(target, graph)?;
     let n_ctx = options.n_ctx.unwrap_or(1) as u64;
     let longest = planner.lengths().all().last().copied().unwrap_or(1);
-    let work = Work {
+    let work = PromptWorkload {
         prompt_tokens: longest.min(n_ctx).max(1),
         context: n_ctx.saturating_sub(1),
     };

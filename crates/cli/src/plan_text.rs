@@ -4,7 +4,7 @@ use crate::output::{Align, TextTable, bytes};
 use millrace_graph::Graph;
 use millrace_npu::{Role, Slot};
 use millrace_plan::{
-    AttendedPart, Binding, CachePart, Explain, IndexSets, Plan, PlannedLaunch, PlannedProgram,
+    AttentionPart, Binding, CachePart, Explain, IndexSets, Plan, PlannedLaunch, PlannedProgram,
     WeightLayout,
 };
 use serde_json::{Value, json};
@@ -79,28 +79,30 @@ pub(crate) fn holds(binding: &Binding, graph: &Graph) -> String {
             CachePart::Keys => format!("cached keys of layer {layer}"),
             CachePart::Values => format!("cached values of layer {layer}"),
         },
-        Binding::Attended { kv_head, of, .. } => {
+        Binding::AttentionProduct { kv_head, of, .. } => {
             let what = match of {
-                AttendedPart::Queries(_) => "queries",
-                AttendedPart::Keys => "cached keys",
-                AttendedPart::Scores => "scores",
-                AttendedPart::Probabilities => "probabilities",
-                AttendedPart::Values => "cached values",
-                AttendedPart::Sums(_) => "weighted sums",
+                AttentionPart::Queries(_) => "queries",
+                AttentionPart::Keys => "cached keys",
+                AttentionPart::Scores => "scores",
+                AttentionPart::Probabilities => "probabilities",
+                AttentionPart::Values => "cached values",
+                AttentionPart::Sums(_) => "weighted sums",
             };
             format!("{what} of key-value head {kv_head}")
         }
-        Binding::Reached { layer, of, reach } => {
+        Binding::CacheRange { layer, of, range } => {
             let what = match of {
                 CachePart::Keys => "keys",
                 CachePart::Values => "values",
             };
-            let window = reach.window;
+            let window = range.window;
             format!("cached {what} of layer {layer} that a window of {window} reaches")
         }
         Binding::Position => "position of the first token".to_owned(),
-        Binding::ReachedFrom { .. } => "row of the first token among those".to_owned(),
-        Binding::Made { .. } => "made by the host for where the pass stands".to_owned(),
+        Binding::RangePosition { .. } => "row of the first token among those".to_owned(),
+        Binding::PassInput { .. } => {
+            "computed by the host from the position of the pass".to_owned()
+        }
         Binding::Scratch => "between launches".to_owned(),
     }
 }

@@ -12,7 +12,7 @@ use millrace_kernels::roof::{self, Effort};
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_plan::Target;
 use millrace_plan::bound::{Demand, Roofs};
-use millrace_plan::predict::{self, PassCost, PredictError, Work};
+use millrace_plan::predict::{self, PassCost, PredictError, PromptWorkload};
 use millrace_quant::DType;
 use millrace_runtime::KvType;
 use std::collections::HashMap;
@@ -148,7 +148,7 @@ fn on_target(
         )));
     };
     let progress = ProgressDisplay::spinner(ui, "predicting");
-    let work = Work {
+    let work = PromptWorkload {
         prompt_tokens: 1,
         context: depth,
     };

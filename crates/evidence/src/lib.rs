@@ -17,4 +17,8 @@ pub mod xdna2;
 use millrace_plan::Evidence;
 
 /// What there is of every target.
-pub static ALL: &[&dyn Evidence] = &[&xdna2::Row, &rk3588::Row, &tcp::Row];
+pub static ALL: &[&dyn Evidence] = &[
+    &xdna2::Xdna2Evidence,
+    &rk3588::Rk3588Evidence,
+    &tcp::TcpEvidence,
+];

@@ -2,16 +2,16 @@
 
 pub mod fidelity;
 
-use fidelity::{Bound, Group, Row as Prediction, What};
+use fidelity::{RknnFidelityRow as Prediction, RknnGroupBound, RknnGroupStats, RowSubject};
 use millrace_plan::{BenchError, Evidence, FidelityOf, FidelityReport};
 use millrace_rk3588::Machine;
 use serde_json::json;
 use std::fmt::Write;
 
 /// The registry's row.
-pub struct Row;
+pub struct Rk3588Evidence;
 
-impl Evidence for Row {
+impl Evidence for Rk3588Evidence {
     fn target(&self) -> &'static str {
         millrace_rk3588::program::TARGET
     }
@@ -23,7 +23,7 @@ impl Evidence for Row {
 
 /// Whether a row is of a whole model.
 fn is_model(row: &Prediction) -> bool {
-    matches!(row.measured.what, What::Prefill | What::Decode)
+    matches!(row.measured.what, RowSubject::Prefill | RowSubject::Decode)
 }
 
 fn report(what: FidelityOf) -> Result<FidelityReport, BenchError> {
@@ -43,8 +43,8 @@ fn report(what: FidelityOf) -> Result<FidelityReport, BenchError> {
     let rows: Vec<&Prediction> = (all.rows.iter())
         .filter(|row| is_model(row) == models)
         .collect();
-    let names = |group: &&Group| rows.iter().any(|row| row.measured.group == group.name);
-    let groups: Vec<&Group> = all.groups.iter().filter(names).collect();
+    let names = |group: &&RknnGroupStats| rows.iter().any(|row| row.measured.group == group.name);
+    let groups: Vec<&RknnGroupStats> = all.groups.iter().filter(names).collect();
     let outside = groups.iter().filter(|group| !group.pass);
     let outside: Vec<&str> = outside.map(|group| group.name.as_str()).collect();
     let failures = match (rows.is_empty(), outside.is_empty()) {
@@ -59,13 +59,13 @@ fn report(what: FidelityOf) -> Result<FidelityReport, BenchError> {
     })
 }
 
-fn text(groups: &[&Group], rows: &[&Prediction]) -> String {
+fn text(groups: &[&RknnGroupStats], rows: &[&Prediction]) -> String {
     let mut out = String::new();
     for group in groups {
         let bound = match group.bound {
-            Bound::Median(percent) => format!("median within {percent} %"),
-            Bound::Every(percent) => format!("every row within {percent} %"),
-            Bound::None => "no bound: every row was fitted on".to_owned(),
+            RknnGroupBound::Median(percent) => format!("median within {percent} %"),
+            RknnGroupBound::Every(percent) => format!("every row within {percent} %"),
+            RknnGroupBound::None => "no bound: every row was fitted on".to_owned(),
         };
         let found = match (group.median_percent, group.max_percent) {
             (Some(median), Some(max)) => format!("median {median:.1} %, at most {max:.1} %; "),

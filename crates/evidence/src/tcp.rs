@@ -8,18 +8,18 @@ use millrace_tcp::{Machine, Profile};
 use serde_json::json;
 
 /// The registry's row.
-pub struct Row;
+pub struct TcpEvidence;
 
 /// Rows of single kernels.
 const KERNEL_ROWS: [u32; 2] = [16, 17];
 
-impl Evidence for Row {
+impl Evidence for TcpEvidence {
     fn target(&self) -> &'static str {
         millrace_tcp::program::TARGET
     }
 
     fn fidelity(&self, what: FidelityOf) -> Result<FidelityReport, BenchError> {
-        let is_kernel = |row: &fidelity::Row| KERNEL_ROWS.contains(&row.id);
+        let is_kernel = |row: &fidelity::TcpFidelityRow| KERNEL_ROWS.contains(&row.id);
         let rows = fidelity::rows(&Machine::rngd(), &Profile::furiosa_llm());
         let mut rows = rows.map_err(|error| BenchError::Failed(error.to_string()))?;
         match what {
@@ -34,7 +34,7 @@ impl Evidence for Row {
                 });
             }
         }
-        let row = |row: &fidelity::Row| {
+        let row = |row: &fidelity::TcpFidelityRow| {
             json!({
                 "id": row.id,
                 "what": row.what,

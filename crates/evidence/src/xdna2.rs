@@ -12,26 +12,26 @@ pub mod geometry;
 mod page;
 mod paper;
 
-use fidelity::{Kind, leave_out};
+use fidelity::{ReportKind, leave_out};
 use millrace_graph::Graph;
-use millrace_plan::predict::{PredictError, Work};
+use millrace_plan::predict::{PredictError, PromptWorkload};
 use millrace_plan::{BenchError, Choice, Evidence, FidelityOf, FidelityReport, Settings};
 use millrace_xdna2::target::is_int8;
 use millrace_xdna2_machine::program::codec::TARGET;
 use serde_json::json;
 
 /// The registry's row.
-pub struct Row;
+pub struct Xdna2Evidence;
 
-impl Evidence for Row {
+impl Evidence for Xdna2Evidence {
     fn target(&self) -> &'static str {
         TARGET
     }
 
     fn fidelity(&self, what: FidelityOf) -> Result<FidelityReport, BenchError> {
         let kind = match what {
-            FidelityOf::Kernels => Kind::Kernels,
-            FidelityOf::Models => Kind::Models,
+            FidelityOf::Kernels => ReportKind::Kernels,
+            FidelityOf::Models => ReportKind::Models,
             FidelityOf::LeaveOut => return Ok(left_out()),
         };
         let report = fidelity::report(kind);
@@ -70,7 +70,7 @@ impl Evidence for Row {
         model: &str,
         graph: &Graph,
         settings: &Settings,
-        work: &Work,
+        work: &PromptWorkload,
     ) -> Option<Result<String, PredictError>> {
         // Nothing was published of a model in 8-bit integers.
         (!is_int8(settings)).then(|| page::page(model, graph, settings, work))

@@ -34,7 +34,7 @@ fn papers_are_listed_or_refused_by_name() {
 /// What is compared with does what `--mode` and `--host` could ask for.
 #[test]
 fn comparisons_are_settings_that_the_target_takes() {
-    let row = &millrace_evidence::xdna2::Row;
+    let row = &millrace_evidence::xdna2::Xdna2Evidence;
     let names: Vec<&str> = row.comparisons().iter().map(|(name, _)| *name).collect();
     assert_eq!(names.len(), 3, "{names:?}");
     for evidence in millrace_evidence::ALL {
@@ -51,8 +51,8 @@ fn comparisons_are_settings_that_the_target_takes() {
 #[test]
 fn a_report_that_there_is_not_says_so() {
     for evidence in [
-        &millrace_evidence::rk3588::Row as &dyn Evidence,
-        &millrace_evidence::tcp::Row,
+        &millrace_evidence::rk3588::Rk3588Evidence as &dyn Evidence,
+        &millrace_evidence::tcp::TcpEvidence,
     ] {
         let error = evidence.fidelity(FidelityOf::LeaveOut).unwrap_err();
         let text = error.to_string();

@@ -19,7 +19,7 @@ fn the_table_of_groups_is_that_of_the_report() {
     for group in &report.groups {
         let Some(median) = group
             .median_percent
-            .filter(|_| group.bound != fidelity::Bound::None)
+            .filter(|_| group.bound != fidelity::RknnGroupBound::None)
         else {
             continue;
         };

@@ -2,7 +2,7 @@
 
 use crate::{Error, Model, Result, programs_folder};
 use millrace_graph::Graph;
-use millrace_plan::{Choice, Facts, Planner, Settings, Target};
+use millrace_plan::{Choice, FactSource, Planner, Settings, Target};
 use millrace_runtime::npu::{LoadProgress, NpuModel, NpuOptions, PlannedEngine};
 use millrace_runtime::speculate::check_draft;
 use millrace_runtime::{CpuEngine, Engine, EngineOptions, KvType, Level, LoadedModel, Speculator};
@@ -84,10 +84,10 @@ impl TargetSettings {
 }
 
 /// Built-in facts, or those of a file.
-fn facts(name: Option<&str>, what: &'static str, builtin: &[Choice]) -> Result<Option<Facts>> {
+fn facts(name: Option<&str>, what: &'static str, builtin: &[Choice]) -> Result<Option<FactSource>> {
     let Some(name) = name else { return Ok(None) };
     if builtin.iter().any(|choice| choice.name == name) {
-        return Ok(Some(Facts::Named(name.to_owned())));
+        return Ok(Some(FactSource::Named(name.to_owned())));
     }
     let path = Path::new(name);
     if !path.exists() {
@@ -102,7 +102,7 @@ fn facts(name: Option<&str>, what: &'static str, builtin: &[Choice]) -> Result<O
         name: name.to_owned(),
         source,
     })?;
-    Ok(Some(Facts::Text {
+    Ok(Some(FactSource::Text {
         name: name.to_owned(),
         text,
     }))

@@ -21,10 +21,10 @@ pub struct Arithmetic {
     /// Whether matrix units convert operands to blocks of eight values with one exponent.
     pub in_blocks: bool,
     /// How rows of both operands of a product are quantised before it, whatever the pass.
-    pub quantised: Option<Quantised>,
+    pub quantised: Option<QuantisedRows>,
     /// How a weight and activations are narrowed before a product, each by a rule of its own, whatever the
     /// pass.
-    pub narrowed: Option<Narrowed>,
+    pub narrowed: Option<NarrowOperands>,
     /// Of attention.
     pub attention: Option<AttentionSteps>,
 }
@@ -32,11 +32,11 @@ pub struct Arithmetic {
 /// Operands of a product that are stored in few bits.
 ///
 /// With s = max∣w∣ / largest over a row of the weight, each of its elements becomes s·r(w / s); an activation
-/// x becomes q(x·f) / f, with the [factor](Narrowed::factor) f. r rounds to the [weights'](Narrowed::weights) element type and q to the
-/// [activations'](Narrowed::activations): to nearest, ties to even; what is beyond the largest number becomes
+/// x becomes q(x·f) / f, with the [factor](NarrowOperands::factor) f. r rounds to the [weights'](NarrowOperands::weights) element type and q to the
+/// [activations'](NarrowOperands::activations): to nearest, ties to even; what is beyond the largest number becomes
 /// it. Sums are in f32.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Narrowed {
+pub struct NarrowOperands {
     /// Of weights.
     pub weights: Element,
     /// What the largest of a row becomes.
@@ -71,12 +71,12 @@ pub struct AttentionSteps {
 
 /// Rows of k numbers as integers with a scale a row, one rule for both operands of a product.
 ///
-/// A row x is rotated first: cut into blocks of [`block`](Quantised::block) elements, each multiplied by the
+/// A row x is rotated first: cut into blocks of [`block`](QuantisedRows::block) elements, each multiplied by the
 /// Walsh–Hadamard matrix H\[i\]\[j\] = (−1)^popcount(i & j) / √block. With s = max∣x∣ / levels over the row,
 /// each element becomes s·round(x / s), ties to even. H is its own inverse, so the product of two rotated
 /// rows is that of the rows, and sums of integers are exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quantised {
+pub struct QuantisedRows {
     /// The largest magnitude: 127 of 8 bits.
     pub levels: u32,
     /// Elements of a block, a power of two that divides k; 1 rotates nothing.

@@ -12,11 +12,11 @@ use std::sync::Arc;
 pub struct WeightArrangement(pub u32);
 
 /// An arrangement of a value's rows ([`Binding::Packed`](crate::Binding::Packed),
-/// [`Binding::Attended`](crate::Binding::Attended)), by a number that only the target knows.
+/// [`Binding::AttentionProduct`](crate::Binding::AttentionProduct)), by a number that only the target knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ValueArrangement(pub u32);
 
-/// An input that follows from a pass's position ([`Binding::Made`](crate::Binding::Made)), by a number that only
+/// An input that follows from a pass's position ([`Binding::PassInput`](crate::Binding::PassInput)), by a number that only
 /// the target knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct InputId(pub u32);

@@ -102,7 +102,7 @@ impl Limit {
 
 /// Least times of a step, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Bound {
+pub struct StepBound {
     /// Reading the weights.
     pub weights_ns: f64,
     /// Reading the caches.
@@ -113,14 +113,14 @@ pub struct Bound {
     pub launches_ns: f64,
 }
 
-impl Bound {
+impl StepBound {
     /// Of a step.
-    pub fn of(demand: &Demand, roofs: &Roofs, step: StepOf) -> Bound {
+    pub fn of(demand: &Demand, roofs: &Roofs, step: StepOf) -> StepBound {
         let ns = |amount: f64, per_s: f64| amount / per_s.max(1.0) * 1e9;
         let (n, passes) = (step.n_sequences as f64, step.n_passes as f64);
         let tokens_a_pass = n * step.n_rows as f64 / passes.max(1.0);
         let weight_bytes = demand.pass_weight_bytes(tokens_a_pass);
-        Bound {
+        StepBound {
             weights_ns: ns(passes * weight_bytes, roofs.bytes_per_s),
             cache_ns: ns(n * demand.cache_bytes, roofs.bytes_per_s),
             arithmetic_ns: ns(n * step.n_rows as f64 * demand.flops, roofs.flops_per_s),
@@ -171,13 +171,13 @@ mod tests {
         launch_ns: 1e5,
     };
 
-    fn step(n_sequences: u64, n_passes: u64) -> Bound {
+    fn step(n_sequences: u64, n_passes: u64) -> StepBound {
         let of = StepOf {
             n_sequences,
             n_rows: 1,
             n_passes,
         };
-        Bound::of(&DEMAND, &ROOFS, of)
+        StepBound::of(&DEMAND, &ROOFS, of)
     }
 
     /// Of four experts a token reads one; a crowd reads all of them once.
@@ -217,7 +217,7 @@ mod tests {
             n_rows: 1,
             n_passes: 1,
         };
-        assert_eq!(Bound::of(&deep, &ROOFS, of).limit(), Limit::Cache);
+        assert_eq!(StepBound::of(&deep, &ROOFS, of).limit(), Limit::Cache);
     }
 
     /// Sequences in passes of their own gain nothing from each other: the flat line.

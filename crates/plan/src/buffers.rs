@@ -66,12 +66,12 @@ pub enum HostMove {
     /// Writes it, whole, before the call.
     Write,
     /// Reads rows of it after the call.
-    Read(Rows),
+    Read(HostRows),
 }
 
 /// Rows of a value that the host reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Rows {
+pub enum HostRows {
     /// The last that is no padding.
     Last,
     /// Those that are no padding.
@@ -80,15 +80,15 @@ pub enum Rows {
     All,
 }
 
-impl Rows {
+impl HostRows {
     /// Bytes of a buffer that are these rows, of `n_rows` of which the first `n_real` are no padding.
     pub fn bytes(self, size_bytes: u64, n_rows: u64, n_real: u64) -> Range<u64> {
         let row_bytes = size_bytes / n_rows.max(1);
         let n_real = n_real.min(n_rows);
         match self {
-            Rows::Last => row_bytes * n_real.saturating_sub(1)..row_bytes * n_real,
-            Rows::Real => 0..row_bytes * n_real,
-            Rows::All => 0..size_bytes,
+            HostRows::Last => row_bytes * n_real.saturating_sub(1)..row_bytes * n_real,
+            HostRows::Real => 0..row_bytes * n_real,
+            HostRows::All => 0..size_bytes,
         }
     }
 }
@@ -114,7 +114,7 @@ impl Buffers {
     pub fn of(plan: &Plan, graph: &Graph) -> Buffers {
         let alias = plan.alias;
         let lives = Lives::of(plan, alias);
-        let wanted = Wanted::of(plan, graph, &lives);
+        let wanted = WantedRows::of(plan, graph, &lives);
         let mut made = Maker {
             alias,
             buffers: Vec::new(),
@@ -260,11 +260,11 @@ impl<'p> Lives<'p> {
 }
 
 /// Rows of values that the host needs, where programs compute them.
-struct Wanted(HashMap<ValueId, Rows>);
+struct WantedRows(HashMap<ValueId, HostRows>);
 
-impl Wanted {
-    fn of(plan: &Plan, graph: &Graph, lives: &Lives<'_>) -> Wanted {
-        let mut wanted = Wanted(HashMap::new());
+impl WantedRows {
+    fn of(plan: &Plan, graph: &Graph, lives: &Lives<'_>) -> WantedRows {
+        let mut wanted = WantedRows(HashMap::new());
         for step in &plan.steps {
             if let Step::Host(host) = step {
                 for value in host.reads(graph) {
@@ -277,8 +277,8 @@ impl Wanted {
                 logits,
                 match plan.head {
                     // Of one token, however many rows the head computed.
-                    HeadRows::Last => Rows::Last,
-                    HeadRows::All => Rows::Real,
+                    HeadRows::Last => HostRows::Last,
+                    HeadRows::All => HostRows::Real,
                 },
             );
         }
@@ -286,22 +286,22 @@ impl Wanted {
         for (call, of_call) in plan.calls().zip(&lives.calls) {
             for (binding, (_, written)) in call.bindings.iter().zip(of_call) {
                 if let (Some(value), true) = (binding.value(), *written) {
-                    wanted.add(value, Rows::All);
+                    wanted.add(value, HostRows::All);
                 }
             }
         }
         wanted
     }
 
-    fn add(&mut self, value: ValueId, rows: Rows) {
+    fn add(&mut self, value: ValueId, rows: HostRows) {
         let wanted = self.0.entry(value).or_insert(rows);
         *wanted = rows.max(*wanted);
     }
 
     fn by(&self, plan: &Plan, binding: &Binding, slot: &Slot, alias: bool) -> HostMove {
         // Scores, and a head's share of a value, go to the host whoever takes them then.
-        if let Binding::Attended { .. } = binding {
-            return HostMove::Read(Rows::All);
+        if let Binding::AttentionProduct { .. } = binding {
+            return HostMove::Read(HostRows::All);
         }
         let Some(value) = binding.value() else {
             return HostMove::None;
@@ -312,29 +312,29 @@ impl Wanted {
             // A packed value is whole or nothing.
             rows if matches!(binding, Binding::Packed { .. }) => match (rows, alias) {
                 (None, true) => HostMove::None,
-                _ => HostMove::Read(Rows::All),
+                _ => HostMove::Read(HostRows::All),
             },
             // Parts are the head's: of many rows of logits the published host, too, takes one.
-            _ if !(alias || is_part && n_rows > 1) => HostMove::Read(Rows::All),
+            _ if !(alias || is_part && n_rows > 1) => HostMove::Read(HostRows::All),
             None => HostMove::None,
             Some(rows) if n_rows > 1 && size_bytes(slot).is_multiple_of(n_rows) => {
                 HostMove::Read(*rows)
             }
-            Some(_) => HostMove::Read(Rows::All),
+            Some(_) => HostMove::Read(HostRows::All),
         }
     }
 }
 
 /// Rows of its operands that a host step looks at.
-fn rows_read(phase: Phase, step: HostStep) -> Rows {
+fn rows_read(phase: Phase, step: HostStep) -> HostRows {
     match step {
-        _ if phase == Phase::Decode => Rows::All,
-        HostStep::FinalNorm { .. } => Rows::Last,
-        HostStep::AppendKv { .. } | HostStep::Attention { .. } => Rows::Real,
+        _ if phase == Phase::Decode => HostRows::All,
+        HostStep::FinalNorm { .. } => HostRows::Last,
+        HostStep::AppendKv { .. } | HostStep::Attention { .. } => HostRows::Real,
         HostStep::Softmax { .. }
         | HostStep::Embed { .. }
         | HostStep::Linear { .. }
-        | HostStep::Op { .. } => Rows::All,
+        | HostStep::Op { .. } => HostRows::All,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Several devices of a kind that share a model.
 
 use crate::Settings;
-use crate::predict::{PredictError, Work};
+use crate::predict::{PredictError, PromptWorkload};
 use millrace_model::ModelConfig;
 use millrace_npu::Provenance;
 
@@ -26,7 +26,7 @@ pub struct ClusterRequest<'a> {
     /// How: `pp`, each has some of the layers; `tp`, each a share of every layer.
     pub parallel: &'a str,
     /// A prompt, and a token behind as many as its context says.
-    pub work: Work,
+    pub work: PromptWorkload,
 }
 
 /// What a model costs on several devices.

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 /// A plan that is ready to be loaded.
 #[derive(Clone, Debug)]
-pub struct Compiled {
+pub struct CompiledPlan {
     /// The plan.
     pub plan: Plan,
     /// Whether it was lowered for this; otherwise the cache had it.
@@ -32,8 +32,8 @@ pub fn compile(
     planner: &dyn Lowering,
     graph: &Graph,
     kind: &PassKind,
-) -> Result<Compiled, LowerError> {
-    let job = Job {
+) -> Result<CompiledPlan, LowerError> {
+    let job = CompileJob {
         graph,
         planner,
         kind,
@@ -48,7 +48,7 @@ pub fn compile(
     if made.is_none()
         && let Some(plan) = job.restore(cache, &stored)
     {
-        return Ok(Compiled {
+        return Ok(CompiledPlan {
             plan,
             lowered: false,
         });
@@ -57,14 +57,14 @@ pub fn compile(
         Some(plan) => plan,
         None => planner.lower(graph, kind)?,
     };
-    Ok(Compiled {
+    Ok(CompiledPlan {
         plan: keep(cache, plan)?,
         lowered: true,
     })
 }
 
 /// What a plan is made from.
-struct Job<'a> {
+struct CompileJob<'a> {
     graph: &'a Graph,
     planner: &'a dyn Lowering,
     kind: &'a PassKind,
@@ -74,19 +74,19 @@ struct Job<'a> {
 #[derive(Serialize, Deserialize)]
 struct Form<P, L> {
     plan: P,
-    programs: Vec<Program<L>>,
+    programs: Vec<ProgramEntry<L>>,
 }
 
 /// A program of it.
 #[derive(Serialize, Deserialize)]
-struct Program<L> {
+struct ProgramEntry<L> {
     name: String,
     /// Its content hash.
     hash: String,
     launches: L,
 }
 
-impl Job<'_> {
+impl CompileJob<'_> {
     fn key(&self) -> ContentHash {
         ContentHash::of(&[
             self.planner.target().as_bytes(),
@@ -101,7 +101,7 @@ impl Job<'_> {
     }
 
     fn store(&self, plan: &Plan) -> Result<Container, LowerError> {
-        let program = |planned: &PlannedProgram| Program {
+        let program = |planned: &PlannedProgram| ProgramEntry {
             name: planned.name().to_owned(),
             hash: planned.container.content_hash().to_string(),
             launches: planned.launches.clone(),
@@ -123,7 +123,7 @@ impl Job<'_> {
     fn restore(&self, cache: &ProgramCache, stored: &Container) -> Option<Plan> {
         let form: Form<Plan, Vec<PlannedLaunch>> = serde_json::from_slice(stored.payload()).ok()?;
         let mut plan = form.plan;
-        for Program {
+        for ProgramEntry {
             name,
             hash,
             launches,

@@ -3,7 +3,7 @@
 //! Nothing that runs a model needs it, so it is no part of a [`Target`](crate::Target): whoever has rows of a kind of NPU
 //! gives a command line an [`Evidence`] beside the target's own row.
 
-use crate::predict::{PredictError, Work};
+use crate::predict::{PredictError, PromptWorkload};
 use crate::{BenchError, Choice, SettingError, Settings};
 use millrace_graph::Graph;
 use serde_json::Value;
@@ -41,7 +41,7 @@ pub trait Evidence: Sync {
         model: &str,
         graph: &Graph,
         settings: &Settings,
-        work: &Work,
+        work: &PromptWorkload,
     ) -> Option<Result<String, PredictError>> {
         let _ = (model, graph, settings, work);
         None

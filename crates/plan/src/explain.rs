@@ -6,11 +6,11 @@ use std::ops::Range;
 /// Explains the programs of a target's plans.
 pub trait Explain: Send + Sync {
     /// What physical launches of a program take of the machine.
-    fn occupied(&self, planned: &PlannedProgram, physical: Range<usize>) -> Occupied {
+    fn occupied(&self, planned: &PlannedProgram, physical: Range<usize>) -> CoreOccupancy {
         let _ = planned;
-        Occupied {
+        CoreOccupancy {
             n_launches: physical.len(),
-            ..Occupied::default()
+            ..CoreOccupancy::default()
         }
     }
 
@@ -23,7 +23,7 @@ pub trait Explain: Send + Sync {
 
 /// What launches take of a machine's cores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Occupied {
+pub struct CoreOccupancy {
     /// Launches that there are.
     pub n_launches: usize,
     /// Columns and rows of their herds, each size once.

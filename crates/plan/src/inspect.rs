@@ -1,6 +1,6 @@
 //! Looking into a plan: which node a launch computes, which value a slot holds.
 
-use crate::{Binding, Call, Device, Place, Plan, PlannedLaunch, Step};
+use crate::{Binding, Call, Device, NodePlace, Plan, PlannedLaunch, Step};
 use millrace_graph::{Graph, ValueId};
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ impl Plan {
     pub fn launches_at(&self, step: usize) -> Vec<(usize, Vec<usize>)> {
         let placed = self.placement.iter();
         let here = placed.filter_map(|placement| match &placement.place {
-            Place::Device(device) if device.step == step => Some((device, placement.node)),
+            NodePlace::Device(device) if device.step == step => Some((device, placement.node)),
             _ => None,
         });
         let mut launches: Vec<(usize, Vec<usize>)> = Vec::new();

@@ -212,14 +212,14 @@ pub fn position_and_image(position: u32, image: Range<u32>, n_elems: usize) -> V
 /// The rows of a cache that a pass reaches where its layer has a window: from the first key that its first token
 /// sees, or some before it, so that they begin at a whole number of `unit` positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Reach {
+pub struct KeyRange {
     /// Keys that a token sees, its own the last; at least 1.
     pub window: u64,
     /// What the position of the first row is a multiple of; at least 1.
     pub unit: u64,
 }
 
-impl Reach {
+impl KeyRange {
     /// Position of the first row for a pass whose first token is at `first`: negative where the window is longer than
     /// what there is, and then the first rows are no tokens'.
     pub fn start(&self, first: usize) -> i64 {
@@ -238,7 +238,7 @@ impl Reach {
         self.start(first).min(0).unsigned_abs() as usize
     }
 
-    /// Where a pass stands among its rows, as a slot of [`Binding::ReachedFrom`](crate::Binding::ReachedFrom) holds it:
+    /// Where a pass stands among its rows, as a slot of [`Binding::RangePosition`](crate::Binding::RangePosition) holds it:
     /// its first token's row and the first row that is a token's, four digits each as [`position_slot`] has them, then zeros.
     pub fn slot(&self, first: usize, n_elems: usize) -> Vec<bf16> {
         let digits = [self.row(first), self.oldest(first)];
@@ -372,20 +372,20 @@ mod tests {
 
     #[test]
     fn a_pass_reaches_its_window_from_a_whole_unit_on() {
-        let reach = Reach {
+        let range = KeyRange {
             window: 512,
             unit: 16,
         };
         for first in [0, 1, 510, 511, 512, 2047, 2048, 100_003] {
-            let start = reach.start(first);
+            let start = range.start(first);
             assert_eq!(start.rem_euclid(16), 0);
-            assert!((511..=526).contains(&reach.row(first)), "{first}");
-            assert_eq!(start + reach.row(first) as i64, first as i64);
-            assert_eq!(reach.oldest(first) as i64, (-start).max(0));
+            assert!((511..=526).contains(&range.row(first)), "{first}");
+            assert_eq!(start + range.row(first) as i64, first as i64);
+            assert_eq!(range.oldest(first) as i64, (-start).max(0));
         }
-        assert_eq!((reach.start(0), reach.oldest(0)), (-512, 512));
-        assert_eq!((reach.start(600), reach.oldest(600)), (80, 0));
-        let slot: Vec<f32> = reach.slot(0, 10).into_iter().map(f32::from).collect();
+        assert_eq!((range.start(0), range.oldest(0)), (-512, 512));
+        assert_eq!((range.start(600), range.oldest(600)), (80, 0));
+        let slot: Vec<f32> = range.slot(0, 10).into_iter().map(f32::from).collect();
         assert_eq!(slot, [0.0, 2.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0, 0.0]);
     }
 }

@@ -30,7 +30,7 @@
 
 pub mod arithmetic;
 pub mod arrangement;
-pub mod attended;
+pub mod attention_products;
 pub mod bound;
 pub mod buffers;
 pub mod cluster;
@@ -58,37 +58,37 @@ pub mod tower;
 pub mod units;
 pub mod workbench;
 
-pub use arithmetic::{Arithmetic, AttentionSteps, Factor, Narrowed, Numerics, Quantised};
+pub use arithmetic::{Arithmetic, AttentionSteps, Factor, NarrowOperands, Numerics, QuantisedRows};
 pub use arrangement::{
     Arrangement, InputId, OperandArrangement, OwnSlot, PackedWeight, PassPosition, Scales,
     ValueArrangement, WeightArrangement, WeightSource,
 };
-pub use attended::{Attended, AttendedPart};
-pub use buffers::{BufferKind, Buffers, HostMove, PlannedBuffer, Rows, SlotUse};
+pub use attention_products::{AttentionPart, AttentionProducts};
+pub use buffers::{BufferKind, Buffers, HostMove, HostRows, PlannedBuffer, SlotUse};
 pub use cluster::{Cluster, ClusterCost, ClusterRequest};
-pub use compile::{Compiled, compile};
+pub use compile::{CompiledPlan, compile};
 pub use error::{LowerError, MAX_TOKENS};
 pub use evidence::{Evidence, FidelityOf, FidelityReport};
-pub use explain::{Explain, KernelFacts, Occupied};
+pub use explain::{CoreOccupancy, Explain, KernelFacts};
 pub use export::{Export, Exporter, SourceFile};
 pub use layout::{
-    Bias, Reach, TableRows, WeightLayout, cache_element, position_and_image, position_slot,
+    Bias, KeyRange, TableRows, WeightLayout, cache_element, position_and_image, position_slot,
     rope_table,
 };
 pub use lowering::{Lowering, Reason};
-pub use named::{Named, Shape, ShapeError, Tiling};
+pub use named::{NamedNumbers, Shape, ShapeError, Tiling};
 pub use passes::{AttentionOn, Chunk, HeadRows, Lengths, PassKind, Sequences};
 pub use plan::{
-    Annex, Binding, CachePart, Call, Device, Edge, End, HostStep, IndexSets, Phase, Place,
+    Annex, Binding, CachePart, Call, Device, Edge, End, HostStep, IndexSets, NodePlace, Phase,
     Placement, Plan, PlannedLaunch, PlannedProgram, Step,
 };
 pub use planner::Planner;
 pub use predict::{MachineFacts, Pricer};
 pub use probe::{ProbeFigure, ProbeOf, ProbeReport, ProbeStatus, ProbeStep, Prober};
-pub use settings::{Facts, SettingError, Settings};
+pub use settings::{FactSource, SettingError, Settings};
 pub use target::{Choice, Hardware, ModeChoice, Target, TargetOptions};
 pub use tower::{TowerCost, TowerMatrix, TowerPlan, TowerProgram, TowerShape, TowerSlot};
 pub use workbench::{
-    BenchError, KernelReport, KernelRequest, KernelSubject, Line, RankedTiling, Span, Sweep, Tone,
-    Workbench,
+    BenchError, KernelReport, KernelRequest, KernelSubject, LineSpan, RankedTiling, ReportLine,
+    Sweep, Tone, Workbench,
 };

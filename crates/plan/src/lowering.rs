@@ -1,8 +1,8 @@
 //! From a model's graph to a plan: which plan a kind of pass has, and what it depends on.
 
 use crate::{
-    Annex, AttentionOn, Chunk, HeadRows, Lengths, LowerError, MachineFacts, PassKind, Phase, Place,
-    Plan, PlannedLaunch, TowerPlan, TowerShape,
+    Annex, AttentionOn, Chunk, HeadRows, Lengths, LowerError, MachineFacts, NodePlace, PassKind,
+    Phase, Plan, PlannedLaunch, TowerPlan, TowerShape,
 };
 use millrace_graph::Graph;
 use millrace_npu::Container;
@@ -76,7 +76,7 @@ pub trait Lowering: Send + Sync {
         let plan = self.lower(graph, kind);
         let plan = plan.map_err(|error| Reason(error.to_string()))?;
         match plan.placement.into_iter().find(|p| p.node == node) {
-            Some(placed) if placed.place == Place::Host => Err(Reason(placed.reason)),
+            Some(placed) if placed.place == NodePlace::Host => Err(Reason(placed.reason)),
             Some(_) => Ok(()),
             None => Err(Reason(format!("the graph has no node {node}"))),
         }

@@ -10,21 +10,21 @@ use std::ops::Index;
 ///
 /// `named["m"]` is the number of a name that is known to be there; a name that is not is a mistake of
 /// the code that asks, and panics as any other index does. What comes from outside is asked with
-/// [`get`](Named::get).
+/// [`get`](NamedNumbers::get).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Named(Vec<(Cow<'static, str>, u64)>);
+pub struct NamedNumbers(Vec<(Cow<'static, str>, u64)>);
 
 /// Dimensions of a problem.
-pub type Shape = Named;
+pub type Shape = NamedNumbers;
 
 /// Tile sizes and herd of a kernel.
-pub type Tiling = Named;
+pub type Tiling = NamedNumbers;
 
-impl Named {
+impl NamedNumbers {
     /// From names and numbers, in order.
-    pub fn new(pairs: &[(&'static str, u64)]) -> Named {
+    pub fn new(pairs: &[(&'static str, u64)]) -> NamedNumbers {
         let owned = |&(name, value): &(&'static str, u64)| (Cow::Borrowed(name), value);
-        Named(pairs.iter().map(owned).collect())
+        NamedNumbers(pairs.iter().map(owned).collect())
     }
 
     /// The number of that name.
@@ -35,7 +35,7 @@ impl Named {
 
     /// The same with one number replaced; unknown names change nothing.
     #[must_use]
-    pub fn with(mut self, name: &str, value: u64) -> Named {
+    pub fn with(mut self, name: &str, value: u64) -> NamedNumbers {
         if let Some(pair) = self.0.iter_mut().find(|(n, _)| n == name) {
             pair.1 = value;
         }
@@ -51,7 +51,7 @@ impl Named {
     ///
     /// # Errors
     /// Names the pair that is no pair, no number or no known name, and lists the known ones.
-    pub fn overridden(mut self, text: &str) -> Result<Named, ShapeError> {
+    pub fn overridden(mut self, text: &str) -> Result<NamedNumbers, ShapeError> {
         for pair in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
             let (name, value) = pair.split_once('=').ok_or_else(|| {
                 ShapeError::new(
@@ -73,7 +73,7 @@ impl Named {
     }
 }
 
-impl Index<&str> for Named {
+impl Index<&str> for NamedNumbers {
     type Output = u64;
 
     fn index(&self, name: &str) -> &u64 {
@@ -84,7 +84,7 @@ impl Index<&str> for Named {
     }
 }
 
-impl fmt::Display for Named {
+impl fmt::Display for NamedNumbers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, (name, value)) in self.0.iter().enumerate() {
             let comma = if i == 0 { "" } else { "," };
@@ -94,28 +94,28 @@ impl fmt::Display for Named {
     }
 }
 
-impl Serialize for Named {
+impl Serialize for NamedNumbers {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_map(self.iter())
     }
 }
 
-impl<'de> Deserialize<'de> for Named {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Named, D::Error> {
+impl<'de> Deserialize<'de> for NamedNumbers {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<NamedNumbers, D::Error> {
         struct Pairs;
         impl<'de> Visitor<'de> for Pairs {
-            type Value = Named;
+            type Value = NamedNumbers;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("names with numbers")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Named, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<NamedNumbers, A::Error> {
                 let mut pairs = Vec::new();
                 while let Some((name, value)) = map.next_entry::<String, u64>()? {
                     pairs.push((Cow::Owned(name), value));
                 }
-                Ok(Named(pairs))
+                Ok(NamedNumbers(pairs))
             }
         }
         from.deserialize_map(Pairs)
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn names_are_looked_up_replaced_and_written() {
-        let named = Named::new(&[("m", 3), ("k", 4)]);
+        let named = NamedNumbers::new(&[("m", 3), ("k", 4)]);
         assert_eq!((named["k"], named.get("n")), (4, None));
         assert_eq!(named.clone().with("m", 7).to_string(), "m=7,k=4");
         assert_eq!(
@@ -158,12 +158,12 @@ mod tests {
         assert!(named.clone().overridden("n=1").is_err());
         let json = serde_json::to_string(&named).unwrap();
         assert_eq!(json, r#"{"m":3,"k":4}"#);
-        assert_eq!(serde_json::from_str::<Named>(&json).unwrap(), named);
+        assert_eq!(serde_json::from_str::<NamedNumbers>(&json).unwrap(), named);
     }
 
     #[test]
     #[should_panic(expected = "no `n` in m=3")]
     fn a_name_that_is_not_there_is_no_zero() {
-        let _ = Named::new(&[("m", 3)])["n"];
+        let _ = NamedNumbers::new(&[("m", 3)])["n"];
     }
 }

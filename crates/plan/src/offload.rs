@@ -3,11 +3,11 @@
 //! [`ops`] is for any op; [`products`] for targets that take products of matrices and leave everything else
 //! to the host, [`products_and_attention`] where those of attention are among them.
 
-use crate::attended::{self, Attended};
+use crate::attention_products::{self, AttentionProducts};
 use crate::graph::{check, half_split};
 use crate::{
-    Bias, Binding, Call, Device, HeadRows, HostStep, LowerError, MAX_TOKENS, PassKind, Phase,
-    Place, Placement, Plan, PlannedProgram, Reason, Step,
+    Bias, Binding, Call, Device, HeadRows, HostStep, LowerError, MAX_TOKENS, NodePlace, PassKind,
+    Phase, Placement, Plan, PlannedProgram, Reason, Step,
 };
 use millrace_graph::{Attention, Graph, Linear, Node, Op, ValueId, WeightId, single_row};
 use std::ops::Range;
@@ -58,7 +58,7 @@ pub struct OpOf<'g> {
 
 /// An op as a target computes it: one call of a program with one launch.
 #[derive(Clone, Debug)]
-pub struct Taken {
+pub struct OffloadedOp {
     /// The program. Ops that are the same program but for their weights give equal ones.
     pub program: PlannedProgram,
     /// What its slots hold.
@@ -75,7 +75,7 @@ pub struct Taken {
 pub fn products(
     graph: &Graph,
     kind: &PassKind,
-    take: &mut dyn FnMut(&Product) -> Result<Taken, Reason>,
+    take: &mut dyn FnMut(&Product) -> Result<OffloadedOp, Reason>,
 ) -> Result<Plan, LowerError> {
     let attend: Attend<'_> =
         &mut |_, _| Err(Reason("the device takes products of matrices".to_owned()));
@@ -83,7 +83,7 @@ pub fn products(
 }
 
 /// What decides whether the device computes the products of a node's attention.
-pub type Attend<'a> = &'a mut dyn FnMut(&OpOf<'_>, &Attention) -> Result<Attended, Reason>;
+pub type Attend<'a> = &'a mut dyn FnMut(&OpOf<'_>, &Attention) -> Result<AttentionProducts, Reason>;
 
 /// The same for a target that also takes the products of attention, where `attend` says so.
 ///
@@ -92,7 +92,7 @@ pub type Attend<'a> = &'a mut dyn FnMut(&OpOf<'_>, &Attention) -> Result<Attende
 pub fn products_and_attention(
     graph: &Graph,
     kind: &PassKind,
-    take: &mut dyn FnMut(&Product) -> Result<Taken, Reason>,
+    take: &mut dyn FnMut(&Product) -> Result<OffloadedOp, Reason>,
     attend: Attend<'_>,
 ) -> Result<Plan, LowerError> {
     shares(graph, kind, &mut |ops| {
@@ -116,10 +116,10 @@ pub fn products_and_attention(
                     half_split: op.half_split,
                 });
                 let more = Vec::new();
-                taken.map(|taken| Share::Group(Group { taken, more }))
+                taken.map(|taken| DeviceShare::Group(OpGroup { taken, more }))
             }
             Op::Attention(attention) if attention.is_plain() => {
-                attend(op, attention).map(Share::Attended)
+                attend(op, attention).map(DeviceShare::AttentionProducts)
             }
             Op::Attention(_) => Err(Reason(
                 "the host's softmax between products has no sinks and no soft bound".to_owned(),
@@ -131,10 +131,10 @@ pub fn products_and_attention(
 
 /// A call that computes several ops: each in a launch of its own, or all in one.
 #[derive(Clone, Debug)]
-pub struct Group {
+pub struct OpGroup {
     /// The call; its reason is that of the first op. A program with as many launches as there are ops has one
     /// for each, in their order; any other computes all in its first.
-    pub taken: Taken,
+    pub taken: OffloadedOp,
     /// Why it computes the ops behind the first, one each.
     pub more: Vec<String>,
 }
@@ -148,12 +148,12 @@ pub struct Group {
 pub fn ops(
     graph: &Graph,
     kind: &PassKind,
-    take: &mut dyn FnMut(&OpOf<'_>) -> Result<Taken, Reason>,
+    take: &mut dyn FnMut(&OpOf<'_>) -> Result<OffloadedOp, Reason>,
 ) -> Result<Plan, LowerError> {
     groups(graph, kind, &mut |ops| {
         let more = Vec::new();
         let op = ops.first().ok_or_else(|| Reason("no op".to_owned()))?;
-        take(op).map(|taken| Group { taken, more })
+        take(op).map(|taken| OpGroup { taken, more })
     })
 }
 
@@ -167,21 +167,21 @@ pub fn ops(
 pub fn groups(
     graph: &Graph,
     kind: &PassKind,
-    take: &mut dyn FnMut(&[OpOf<'_>]) -> Result<Group, Reason>,
+    take: &mut dyn FnMut(&[OpOf<'_>]) -> Result<OpGroup, Reason>,
 ) -> Result<Plan, LowerError> {
-    shares(graph, kind, &mut |ops| take(ops).map(Share::Group))
+    shares(graph, kind, &mut |ops| take(ops).map(DeviceShare::Group))
 }
 
 /// What a device computes of a graph from a node on.
-enum Share {
-    Group(Group),
-    Attended(Attended),
+enum DeviceShare {
+    Group(OpGroup),
+    AttentionProducts(AttentionProducts),
 }
 
 fn shares(
     graph: &Graph,
     kind: &PassKind,
-    take: &mut dyn FnMut(&[OpOf<'_>]) -> Result<Share, Reason>,
+    take: &mut dyn FnMut(&[OpOf<'_>]) -> Result<DeviceShare, Reason>,
 ) -> Result<Plan, LowerError> {
     check(graph)?;
     if !(1..=MAX_TOKENS).contains(&kind.n_tokens) {
@@ -217,8 +217,10 @@ fn shares(
         let first = next;
         next += 1;
         match take(&ops[first..]) {
-            Ok(Share::Attended(attended)) => attended::add(&mut plan, graph, first, attended)?,
-            Ok(Share::Group(group)) => {
+            Ok(DeviceShare::AttentionProducts(products)) => {
+                attention_products::add(&mut plan, graph, first, products)?
+            }
+            Ok(DeviceShare::Group(group)) => {
                 next = (next + group.more.len()).min(graph.nodes.len());
                 add_call(&mut plan, graph, first..next, group);
             }
@@ -236,13 +238,13 @@ fn add_host(plan: &mut Plan, op: &OpOf<'_>, is_last_norm: bool, reason: Reason) 
     plan.steps.extend(steps.into_iter().map(Step::Host));
     plan.placement.push(Placement {
         node: op.number,
-        place: Place::Host,
+        place: NodePlace::Host,
         reason: reason.0,
     });
 }
 
-fn add_call(plan: &mut Plan, graph: &Graph, nodes: Range<usize>, group: Group) {
-    let Group { taken, more } = group;
+fn add_call(plan: &mut Plan, graph: &Graph, nodes: Range<usize>, group: OpGroup) {
+    let OpGroup { taken, more } = group;
     let same = |p: &PlannedProgram| {
         Arc::ptr_eq(&p.container, &taken.program.container) && p.launches == taken.program.launches
             || *p == taken.program
@@ -283,7 +285,7 @@ fn add_call(plan: &mut Plan, graph: &Graph, nodes: Range<usize>, group: Group) {
         };
         plan.placement.push(Placement {
             node,
-            place: Place::Device(device),
+            place: NodePlace::Device(device),
             reason,
         });
     }

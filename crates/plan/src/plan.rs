@@ -1,7 +1,7 @@
 //! The result of lowering: a pass as calls of programs and steps of the host.
 
 use crate::{
-    AttendedPart, Bias, HeadRows, InputId, Reach, Shape, TableRows, Tiling, ValueArrangement,
+    AttentionPart, Bias, HeadRows, InputId, KeyRange, Shape, TableRows, Tiling, ValueArrangement,
     WeightLayout,
 };
 use millrace_graph::{Graph, RopeId, SequenceMemory, ValueId, WeightId};
@@ -194,20 +194,20 @@ pub enum Binding {
         /// Which of its two arrays.
         of: CachePart,
     },
-    /// The rows of a layer's cached keys or values that the pass [reaches](Reach), its own among them, `[n_kv_heads, n_rows,
+    /// The rows of a layer's cached keys or values that the pass [reaches](KeyRange), its own among them, `[n_kv_heads, n_rows,
     /// head_dim]`, written by the host after [`HostStep::AppendKv`]; zeros where there is no token. `input`.
-    Reached {
+    CacheRange {
         /// The cache's layer.
         layer: usize,
         /// Which of its two arrays.
         of: CachePart,
         /// Which rows.
-        reach: Reach,
+        range: KeyRange,
     },
-    /// Where the pass stands among such rows ([`Reach::slot`]). `input`.
-    ReachedFrom {
+    /// Where the pass stands among such rows ([`KeyRange::slot`]). `input`.
+    RangePosition {
         /// Which rows.
-        reach: Reach,
+        range: KeyRange,
     },
     /// A value in an arrangement of the target's own: it [packs](crate::Arrangement::pack)
     /// what the host writes and [unpacks](crate::Arrangement::unpack) what the
@@ -223,13 +223,13 @@ pub enum Binding {
     },
     /// An operand or a result of the products that are a node's attention, of one key-value head; arranged and
     /// moved as [`Packed`](Binding::Packed) is.
-    Attended {
+    AttentionProduct {
         /// The node.
         node: usize,
         /// The key-value head.
         kv_head: usize,
         /// Which.
-        of: AttendedPart,
+        of: AttentionPart,
         /// Keys of the product.
         n_keys: usize,
         /// The arrangement.
@@ -239,7 +239,7 @@ pub enum Binding {
     Position,
     /// What follows from the pass's position:
     /// [`Arrangement::make`](crate::Arrangement::make) makes it (masks, positions, tokens). `input`.
-    Made {
+    PassInput {
         /// What it is.
         id: InputId,
     },
@@ -254,7 +254,7 @@ impl Binding {
             Binding::Value(value) | Binding::Part { value, .. } | Binding::Packed { value, .. } => {
                 Some(*value)
             }
-            Binding::Attended { of, .. } => of.value(),
+            Binding::AttentionProduct { of, .. } => of.value(),
             _ => None,
         }
     }
@@ -294,7 +294,7 @@ pub enum HostStep {
         node: usize,
     },
     /// Probabilities of the scores that the call before gave, for the call that follows: of the queries that
-    /// share a key-value head ([`AttendedPart`]).
+    /// share a key-value head ([`AttentionPart`]).
     Softmax {
         /// The node.
         node: usize,
@@ -329,14 +329,14 @@ pub struct Placement {
     /// Index in the graph's nodes.
     pub node: usize,
     /// Where.
-    pub place: Place,
+    pub place: NodePlace,
     /// The rule that decided, in words.
     pub reason: String,
 }
 
 /// Where a node runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Place {
+pub enum NodePlace {
     /// On the device.
     Device(Device),
     /// On the CPU.
@@ -489,7 +489,7 @@ impl Plan {
         };
         for (slot, binding) in call.bindings.iter().enumerate() {
             // The host takes a head's part of it.
-            if let Binding::Attended { of, .. } = binding
+            if let Binding::AttentionProduct { of, .. } = binding
                 && let Some(edge) = of.value().and_then(|value| edges.get_mut(&value))
             {
                 edge.host_reads = true;

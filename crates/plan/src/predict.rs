@@ -163,17 +163,17 @@ pub struct PriceError(pub String);
 
 /// What to predict: a prompt, then one token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Work {
+pub struct PromptWorkload {
     /// Tokens of the prompt.
     pub prompt_tokens: u64,
     /// Tokens in the cache when the token is computed.
     pub context: u64,
 }
 
-impl Work {
+impl PromptWorkload {
     /// A prompt and the token after it.
-    pub fn new(prompt_tokens: u64) -> Work {
-        Work {
+    pub fn new(prompt_tokens: u64) -> PromptWorkload {
+        PromptWorkload {
             prompt_tokens,
             context: prompt_tokens,
         }
@@ -240,7 +240,7 @@ pub fn model(
     graph: &Graph,
     planner: &dyn Lowering,
     pricer: &mut dyn Pricer,
-    work: &Work,
+    work: &PromptWorkload,
 ) -> Result<Prediction, PredictError> {
     if !(1..=MAX_PROMPT).contains(&work.prompt_tokens) {
         return Err(PredictError::Prompt(work.prompt_tokens));
@@ -292,7 +292,7 @@ pub fn one_pass(
 pub fn programs(
     graph: &Graph,
     planner: &dyn Lowering,
-    work: &Work,
+    work: &PromptWorkload,
 ) -> Result<Vec<PlannedProgram>, PredictError> {
     let plans = Plans::new(graph, planner, work)?;
     let mut programs: Vec<PlannedProgram> = Vec::new();
@@ -308,7 +308,11 @@ pub fn programs(
 ///
 /// # Errors
 /// There is no plan.
-pub fn memory(graph: &Graph, planner: &dyn Lowering, work: &Work) -> Result<Memory, PredictError> {
+pub fn memory(
+    graph: &Graph,
+    planner: &dyn Lowering,
+    work: &PromptWorkload,
+) -> Result<Memory, PredictError> {
     Ok(memory::of(&Plans::new(graph, planner, work)?, graph, work))
 }
 
@@ -321,7 +325,11 @@ struct Plans {
 }
 
 impl Plans {
-    fn new(graph: &Graph, planner: &dyn Lowering, work: &Work) -> Result<Plans, LowerError> {
+    fn new(
+        graph: &Graph,
+        planner: &dyn Lowering,
+        work: &PromptWorkload,
+    ) -> Result<Plans, LowerError> {
         let chunks = planner.lengths().chunks(work.prompt_tokens);
         let passes = chunks.iter().map(|c| c.first + c.n_padded);
         let last = passes.fold(work.context + 1, u64::max);

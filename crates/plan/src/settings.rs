@@ -7,9 +7,9 @@ use millrace_facts::Record;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// Facts of the machine.
-    pub machine: Option<Facts>,
+    pub machine: Option<FactSource>,
     /// Calibrated constants of the software stack.
-    pub profile: Option<Facts>,
+    pub profile: Option<FactSource>,
     /// Changes of both, `key=value`; those of the profile begin with `profile.`.
     pub set: Vec<String>,
     /// How plans are made.
@@ -25,7 +25,7 @@ pub struct Settings {
 impl Settings {
     /// The same without changes of the machine and its constants; `None` where there are none.
     pub fn unchanged(&self) -> Option<Settings> {
-        let own = |facts: &Option<Facts>| matches!(facts, Some(Facts::Text { .. }));
+        let own = |facts: &Option<FactSource>| matches!(facts, Some(FactSource::Text { .. }));
         if self.set.is_empty() && !own(&self.machine) {
             return None;
         }
@@ -75,14 +75,14 @@ pub fn machine_and_profile<'s, M: Record, P: Record>(
 fn record<S: Record>(
     target: &'static str,
     what: &'static str,
-    asked: Option<&Facts>,
+    asked: Option<&FactSource>,
 ) -> Result<S, SettingError> {
     let name = match asked {
-        Some(Facts::Text { name, text }) => {
+        Some(FactSource::Text { name, text }) => {
             let read = millrace_facts::from_toml(text, name);
             return read.map_err(|error| SettingError::Facts(error.to_string()));
         }
-        Some(Facts::Named(name)) => Some(name.as_str()),
+        Some(FactSource::Named(name)) => Some(name.as_str()),
         None => None,
     };
     let default = millrace_facts::names::<S>().next();
@@ -97,7 +97,7 @@ fn record<S: Record>(
 
 /// Facts or constants: built in, or somebody's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Facts {
+pub enum FactSource {
     /// The built-in ones of that name.
     Named(String),
     /// The text of a TOML file, and what to call it.

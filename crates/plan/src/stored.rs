@@ -1,6 +1,6 @@
 //! What a plan that was read from somewhere must keep to.
 
-use crate::{AttendedPart, Binding, Call, HostStep, Place, Plan, Step};
+use crate::{AttentionPart, Binding, Call, HostStep, NodePlace, Plan, Step};
 use millrace_graph::{Graph, Node, Op, ValueId};
 
 impl Plan {
@@ -32,7 +32,7 @@ impl Plan {
         }
         for placement in &self.placement {
             here("node", placement.node, graph.nodes.len())?;
-            if let Place::Device(device) = &placement.place {
+            if let NodePlace::Device(device) = &placement.place {
                 here("step", device.step, self.steps.len())?;
                 here("program", device.program, self.programs.len())?;
                 let n_launches = self.programs[device.program].launches.len();
@@ -73,17 +73,17 @@ impl Plan {
                     let width = graph.values.get(value.0).map_or(0, |v| v.width);
                     start.checked_add(*len).is_some_and(|end| end <= width)
                 }
-                Binding::Cache { layer, .. } | Binding::Reached { layer, .. } => {
+                Binding::Cache { layer, .. } | Binding::CacheRange { layer, .. } => {
                     let attends =
                         |node: &Node| matches!(&node.op, Op::Attention(a) if a.layer == *layer);
                     graph.nodes.iter().any(attends)
                 }
-                Binding::Attended {
+                Binding::AttentionProduct {
                     node, kv_head, of, ..
                 } => attends_head(graph, (*node, *kv_head), *of),
                 Binding::Position
-                | Binding::ReachedFrom { .. }
-                | Binding::Made { .. }
+                | Binding::RangePosition { .. }
+                | Binding::PassInput { .. }
                 | Binding::Scratch => true,
             };
             if !fits {
@@ -95,13 +95,13 @@ impl Plan {
 }
 
 /// Whether a node is attention, has that key-value head, and takes or gives that value.
-fn attends_head(graph: &Graph, (node, kv_head): (usize, usize), of: AttendedPart) -> bool {
+fn attends_head(graph: &Graph, (node, kv_head): (usize, usize), of: AttentionPart) -> bool {
     let Some(node) = graph.nodes.get(node) else {
         return false;
     };
     let value = match of {
-        AttendedPart::Queries(q) => node.inputs.first() == Some(&q),
-        AttendedPart::Sums(output) => node.output == output,
+        AttentionPart::Queries(q) => node.inputs.first() == Some(&q),
+        AttentionPart::Sums(output) => node.output == output,
         _ => true,
     };
     value && matches!(&node.op, Op::Attention(a) if kv_head < a.n_kv_heads)

@@ -2,7 +2,7 @@
 
 mod data;
 
-pub use data::{Produced, contents, described};
+pub use data::{SlotOutput, contents, described};
 
 use crate::{Choice, SettingError, Settings};
 use millrace_kernels::Cpu;
@@ -100,7 +100,7 @@ pub struct KernelReport {
     /// Shape and machine, behind the name.
     pub heading: String,
     /// Lines of the report.
-    pub lines: Vec<Line>,
+    pub lines: Vec<ReportLine>,
     /// All of it for programs.
     pub json: Value,
     /// What ran when, if asked for.
@@ -113,16 +113,16 @@ pub struct KernelReport {
 
 /// A line of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct ReportLine {
     /// What it tells of; empty in lines that go on.
     pub label: &'static str,
     /// The text, in parts.
-    pub text: Vec<Span>,
+    pub text: Vec<LineSpan>,
 }
 
 /// A part of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Span {
+pub struct LineSpan {
     /// The text.
     pub text: String,
     /// How it is shown where that can be.
@@ -140,20 +140,20 @@ pub enum Tone {
     Wrong,
 }
 
-impl Line {
+impl ReportLine {
     /// A line of plain text.
-    pub fn plain(label: &'static str, text: impl Into<String>) -> Line {
-        Line {
+    pub fn plain(label: &'static str, text: impl Into<String>) -> ReportLine {
+        ReportLine {
             label,
-            text: vec![Span::new(text, Tone::Plain)],
+            text: vec![LineSpan::new(text, Tone::Plain)],
         }
     }
 }
 
-impl Span {
+impl LineSpan {
     /// A text and how it is shown.
-    pub fn new(text: impl Into<String>, tone: Tone) -> Span {
-        Span {
+    pub fn new(text: impl Into<String>, tone: Tone) -> LineSpan {
+        LineSpan {
             text: text.into(),
             tone,
         }

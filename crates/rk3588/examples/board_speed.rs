@@ -5,10 +5,10 @@
 
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_npu::{Device, Direction};
-use millrace_rk3588::board::{Board, BoardOptions};
-use millrace_rk3588::linear::Linear;
-use millrace_rk3588::matmul::Kind;
+use millrace_rk3588::linear::LayerLinear;
+use millrace_rk3588::matmul::MatmulKind;
 use millrace_rk3588::quantise::Rotation;
+use millrace_rk3588::simulate::{Board, BoardOptions};
 use millrace_rk3588::tiling::{Matmul, choose, choose_weights};
 use millrace_rk3588::{Machine, Profile, Program, RkDevice};
 use std::time::Instant;
@@ -28,7 +28,7 @@ fn main() {
     let (mut host, mut modelled) = (0.0, 0.0);
     println!("product        host ms   GOP/s  modelled ms  times");
     for (name, m, n, k, times) in products {
-        let kind = Kind::Int8Int32;
+        let kind = MatmulKind::Int8Int32;
         let shape = |m| Matmul { kind, m, n, k };
         let (split, _) = choose_weights(shape(128), 3, &machine, &profile).unwrap();
         let chosen = choose(shape(m), split, &machine, &profile).unwrap();
@@ -89,7 +89,8 @@ fn host_side(machine: &Machine, profile: &Profile) {
     let (m, n, k) = (128, 8192, 2048);
     let shape = [m, n, k];
     let rotation = Rotation::of(k);
-    let linear = Linear::new(Kind::Int8Int32, shape, 3, rotation, machine, profile).unwrap();
+    let linear =
+        LayerLinear::new(MatmulKind::Int8Int32, shape, 3, rotation, machine, profile).unwrap();
     let program = linear.program("host", m, machine, profile).unwrap();
     let grid = program.grid(machine).unwrap();
     let mut b = vec![0; grid.b_bytes() as usize];

@@ -7,7 +7,7 @@ use millrace_kernels::{Cpu, CpuOptions};
 use millrace_npu::Role;
 use millrace_plan::{Binding, OwnSlot, Settings, Step, Target};
 use millrace_rk3588::quantise::snr_db;
-use millrace_rk3588::target::Row;
+use millrace_rk3588::target::Rk3588Target;
 use millrace_runtime::LoadedModel;
 use millrace_runtime::npu::{NpuModel, NpuOptions, NpuSession, Observation};
 use millrace_runtime::{BatchItem, CpuEngine, Engine, EngineOptions, LogitsFor};
@@ -34,7 +34,7 @@ type Results = BTreeMap<(Option<usize>, &'static str), Vec<f32>>;
 
 /// Logits of every token, and the results of all products.
 fn on_board(model: &Arc<LoadedModel>, settings: &Settings, tokens: &[u32]) -> (Vec<f32>, Results) {
-    let planner = Row.planner(settings).unwrap();
+    let planner = Rk3588Target.planner(settings).unwrap();
     let npu = NpuModel::load(model.clone(), planner, NpuOptions::default()).unwrap();
     let npu = Arc::new(npu);
     let mut session = NpuSession::new(&npu).unwrap();

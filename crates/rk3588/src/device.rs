@@ -12,18 +12,18 @@ mod link;
 mod loaded;
 mod pending;
 
-use crate::board::{Board, BoardOptions};
 use crate::driver::{self, Driver, DriverError, OpenError};
-use crate::kernel::Host;
-use crate::kernel::sys::Linux;
 use crate::machine::Machine;
 use crate::profile::Profile;
 use crate::program::{self, Program, TARGET};
+use crate::rocket::Host;
+use crate::rocket::sys::Linux;
+use crate::simulate::{Board, BoardOptions};
 use crate::verify;
 use buffer::RkBuffer;
-use inject::Asked;
+use inject::InjectionRequest;
 use link::{Files, Link};
-use loaded::Loaded;
+use loaded::BoardProgram;
 use millrace_npu::device::unique_number;
 use millrace_npu::held::{DeviceUsage, Holdings};
 use millrace_npu::inject::{Inject, InjectionEvent};
@@ -31,7 +31,7 @@ use millrace_npu::{
     BoundProgram, Buffer, Completion, Container, Device, DeviceError, DeviceInfo, Fence,
     LoadedProgram, Role, Usage,
 };
-use pending::{Pending, Work};
+use pending::{Pending, PendingWork};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -43,13 +43,13 @@ pub struct RkDevice {
     machine: Machine,
     holdings: Arc<Holdings>,
     link: Link,
-    asked: Asked,
+    asked: InjectionRequest,
     /// Work whose fence still exists, by fence. Also the order of submissions.
-    pending: Arc<Mutex<Submitted>>,
+    pending: Arc<Mutex<DeviceSubmission>>,
 }
 
 #[derive(Default)]
-struct Submitted {
+struct DeviceSubmission {
     next: u64,
     work: BTreeMap<u64, Arc<Pending>>,
 }
@@ -57,7 +57,7 @@ struct Submitted {
 /// Work in flight at most; older is then waited for, its outcome kept for its fence.
 const MAX_PENDING: usize = 64;
 
-fn lock(submitted: &Mutex<Submitted>) -> MutexGuard<'_, Submitted> {
+fn lock(submitted: &Mutex<DeviceSubmission>) -> MutexGuard<'_, DeviceSubmission> {
     submitted.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -118,7 +118,7 @@ impl RkDevice {
             number: unique_number(),
             info,
             link: Link::new(host.shared(), driver, name.as_str().into()),
-            asked: Asked::default(),
+            asked: InjectionRequest::default(),
             name: name.into(),
             machine,
             holdings: Holdings::new(MEMORY_BYTES),
@@ -144,9 +144,9 @@ impl RkDevice {
         &self,
         program: &'p dyn LoadedProgram,
         files: &Files,
-    ) -> Result<&'p Loaded, DeviceError> {
+    ) -> Result<&'p BoardProgram, DeviceError> {
         let foreign = || DeviceError::ForeignProgram(program.name().to_owned());
-        let loaded = program.as_any().downcast_ref::<Loaded>();
+        let loaded = program.as_any().downcast_ref::<BoardProgram>();
         let loaded = loaded.ok_or_else(foreign)?;
         match loaded.owner == files.owner {
             true => Ok(loaded),
@@ -176,7 +176,7 @@ impl RkDevice {
     }
 
     /// Ends work that uses one of the buffers, and the oldest where too much is in flight.
-    fn settle(&self, submitted: &Submitted, buffers: &[Arc<Buffer>]) {
+    fn settle(&self, submitted: &DeviceSubmission, buffers: &[Arc<Buffer>]) {
         let too_many = submitted.work.len().saturating_sub(MAX_PENDING);
         for (at, pending) in submitted.work.values().enumerate() {
             if at < too_many || pending.uses(buffers) {
@@ -187,7 +187,7 @@ impl RkDevice {
     }
 
     /// Marks the outputs and submits; what was submitted is given even where a later job fails. Commands
-    /// are written for addresses once ([`Loaded::bind`]): a buffer may have moved since it was bound, as
+    /// are written for addresses once ([`BoardProgram::bind`]): a buffer may have moved since it was bound, as
     /// programs split buffers over workers differently.
     fn start(
         &self,
@@ -195,7 +195,7 @@ impl RkDevice {
             program, buffers, ..
         }: &BoundProgram,
         files: Files,
-    ) -> Result<Work, DeviceError> {
+    ) -> Result<PendingWork, DeviceError> {
         let loaded = self.loaded(&**program, &files)?;
         let driver = files.driver.clone();
         let place = |slot: usize| {
@@ -211,7 +211,7 @@ impl RkDevice {
         if let Some(board) = self.link.host().board() {
             self.asked.plan(board, loaded);
         }
-        let mut work = Work {
+        let mut work = PendingWork {
             program: program.clone(),
             buffers: buffers.clone(),
             c: parts[program::C].clone(),
@@ -307,7 +307,7 @@ impl Device for RkDevice {
             )));
         }
         let lease = self.holdings.program();
-        Ok(Arc::new(Loaded::new(
+        Ok(Arc::new(BoardProgram::new(
             files.owner,
             &program,
             slots,

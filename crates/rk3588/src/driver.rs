@@ -4,7 +4,7 @@
 //! Each open file (*worker*) has an address space of its own and is kept on one core by the kernel, so
 //! three workers keep three cores busy.
 
-use crate::kernel::{CreatedBo, DRIVER_NAME, Host, JobArgs, Node, Version};
+use crate::rocket::{CreatedBo, DRIVER_NAME, Host, JobArgs, Node, Version};
 use millrace_npu::DeviceError;
 use rustix::io::Errno;
 use std::sync::Arc;

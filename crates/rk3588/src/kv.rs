@@ -13,12 +13,12 @@
 //! Prices are modelled; [`price`] is what placement asks. `docs/rk3588.md` has the table.
 
 use crate::machine::Machine;
-use crate::matmul::Kind;
+use crate::matmul::MatmulKind;
 use crate::profile::Profile;
-use crate::tiling::{Chosen, Grid, Matmul, TilingError, choose_weights};
+use crate::tiling::{Grid, Matmul, TilingChoice, TilingError, choose_weights};
 
 /// Types of both products: f32 sums of fp16 operands.
-pub const KIND: Kind = Kind::Fp16F32;
+pub const KIND: MatmulKind = MatmulKind::Fp16F32;
 
 /// Tokens whose elements share a block of the weighted sum's `b`: k that lie together
 /// ([`crate::layout`]).
@@ -26,7 +26,7 @@ const BLOCK_TOKENS: u32 = 32;
 
 /// Attention of one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Attention {
+pub struct LayerAttention {
     /// Tokens of the pass.
     pub n_tokens: u32,
     /// Tokens of the cache, those of the pass included.
@@ -90,7 +90,7 @@ impl Price {
     }
 }
 
-impl Attention {
+impl LayerAttention {
     /// Query heads that share a key-value head.
     pub fn group(&self) -> u32 {
         self.n_heads.div_ceil(self.n_kv_heads.max(1))
@@ -126,7 +126,11 @@ impl Attention {
     ///
     /// # Errors
     /// Where they do not fit.
-    pub fn cut(&self, machine: &Machine, profile: &Profile) -> Result<[Chosen; 2], TilingError> {
+    pub fn cut(
+        &self,
+        machine: &Machine,
+        profile: &Profile,
+    ) -> Result<[TilingChoice; 2], TilingError> {
         let [scores, sums] = self.products();
         let cut = |shape| choose_weights(shape, machine.n_cores, machine, profile);
         Ok([cut(scores)?.1, cut(sums)?.1])
@@ -138,7 +142,7 @@ impl Attention {
 /// # Errors
 /// Where the NPU's products do not fit.
 pub fn price(
-    attention: &Attention,
+    attention: &LayerAttention,
     machine: &Machine,
     profile: &Profile,
 ) -> Result<Price, TilingError> {
@@ -178,7 +182,7 @@ pub fn price(
 
 /// What a layer's attention costs on the host, in nanoseconds, modelled: its products, or reading the cache,
 /// whichever takes longer, and softmax.
-pub fn host_ns(attention: &Attention, profile: &Profile) -> f64 {
+pub fn host_ns(attention: &LayerAttention, profile: &Profile) -> f64 {
     let threads = profile.host_threads;
     let read = (profile.host_read_bytes_per_s * threads).min(profile.ddr_bytes_per_s);
     let pairs = attention.pairs() * f64::from(attention.n_heads);
@@ -194,7 +198,7 @@ fn softmax_ns(n_scores: f64, profile: &Profile) -> f64 {
 }
 
 /// Bytes that packing a pass's tokens moves where the cache lies packed, of one key-value head.
-fn new_bytes(attention: &Attention) -> f64 {
+fn new_bytes(attention: &LayerAttention) -> f64 {
     let (n_tokens, head_dim) = (attention.n_tokens, attention.head_dim);
     let keys = f64::from(n_tokens) * KIND.row_bytes(head_dim) as f64;
     let blocks = f64::from(head_dim) * f64::from(n_tokens.div_ceil(BLOCK_TOKENS));
@@ -207,8 +211,8 @@ mod tests {
     use super::*;
 
     /// Llama-3.2-1B.
-    fn llama(n_tokens: u32, context: u32) -> Attention {
-        Attention {
+    fn llama(n_tokens: u32, context: u32) -> LayerAttention {
+        LayerAttention {
             n_tokens,
             context,
             n_heads: 32,

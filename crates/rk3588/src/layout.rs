@@ -4,7 +4,7 @@
 //! C, blocks of 32 k of B. [`Grid`] says where tiles begin.
 
 use crate::matmul::Precision;
-use crate::tiling::{Grid, Span};
+use crate::tiling::{Grid, TileSpan};
 use half::{bf16, f16};
 use std::ops::Range;
 
@@ -298,7 +298,7 @@ fn number(precision: Precision, bytes: &[u8]) -> f32 {
 }
 
 /// The same 16 bytes of every row of a tile; zeros beyond the matrix.
-fn pack_atoms(rows: &[u8], row_bytes: usize, span: &Span, from: usize, out: &mut [u8]) {
+fn pack_atoms(rows: &[u8], row_bytes: usize, span: &TileSpan, from: usize, out: &mut [u8]) {
     let len = row_bytes.saturating_sub(from).min(ATOM);
     for (m, atom) in out.chunks_exact_mut(ATOM).enumerate() {
         if m >= span.len as usize || len == 0 {

@@ -10,8 +10,8 @@
 //! | [`program`] | all jobs of a product, in binary, in text, in a container |
 //! | [`verify`] | what is refused before anything runs |
 //! | [`timing`] | modelled time |
-//! | [`kernel`], [`driver`] | the rocket driver's interface; open files, buffer objects, waiting |
-//! | [`board`] | a virtual kernel and board, with faults on request |
+//! | [`rocket`], [`driver`] | the rocket driver's interface; open files, buffer objects, waiting |
+//! | [`simulate`] | a virtual kernel and board, with faults on request |
 //! | [`device`] | the NPU behind the contract of all devices |
 //! | [`probe`] | is it alive, step by step |
 //! | [`quantise`] | 8-bit activations and weights, rotated |
@@ -23,11 +23,9 @@
 
 #![deny(unsafe_code)]
 
-pub mod board;
 pub mod command;
 pub mod device;
 pub mod driver;
-pub mod kernel;
 pub mod kv;
 pub mod layout;
 pub mod linear;
@@ -37,6 +35,8 @@ pub mod probe;
 pub mod profile;
 pub mod program;
 pub mod regs;
+pub mod rocket;
+pub mod simulate;
 pub mod target;
 pub mod tiling;
 pub mod timing;

@@ -6,16 +6,16 @@
 //! f32 rows    [m, k] ─ rotate ─ quantise per row ─ pack ─► a (input)   ─ NPU ─► c ─ add parts ─ rescale ─► f32 [m, n]
 //! ```
 //!
-//! The weights' place depends on (n, k) and the [`WeightSplit`] alone; [`Linear::program`] gives the
+//! The weights' place depends on (n, k) and the [`WeightSplit`] alone; [`LayerLinear::program`] gives the
 //! program for any number of rows over the same `b`.
 
 use crate::layout::SizeError;
 use crate::machine::Machine;
-use crate::matmul::{Kind, Precision};
+use crate::matmul::{MatmulKind, Precision};
 use crate::profile::Profile;
 use crate::program::{BuildError, Program};
 use crate::quantise::{Rotation, quantise_row, rescale};
-use crate::tiling::{Chosen, Grid, Matmul, TilingError, WeightSplit, choose, choose_weights};
+use crate::tiling::{Grid, Matmul, TilingChoice, TilingError, WeightSplit, choose, choose_weights};
 use half::{bf16, f16};
 use millrace_kernels::Pool;
 
@@ -24,8 +24,8 @@ const SCALE_BYTES: usize = size_of::<f32>();
 
 /// A layer's weights as they are cut, and how operands are prepared.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Linear {
-    kind: Kind,
+pub struct LayerLinear {
+    kind: MatmulKind,
     n: u32,
     k: u32,
     split: WeightSplit,
@@ -40,21 +40,21 @@ pub struct RowScales(pub Vec<f32>);
 #[derive(Clone, Debug, PartialEq)]
 pub struct WeightScales(pub Vec<f32>);
 
-impl Linear {
+impl LayerLinear {
     /// A layer of n × k weights, cut as is cheapest for passes of `m` rows, over so many workers.
     ///
     /// # Errors
     /// Where no way to cut it fits.
     pub fn new(
-        kind: Kind,
+        kind: MatmulKind,
         [m, n, k]: [u32; 3],
         workers: u32,
         rotation: Rotation,
         machine: &Machine,
         profile: &Profile,
-    ) -> Result<Linear, TilingError> {
+    ) -> Result<LayerLinear, TilingError> {
         let (split, _) = choose_weights(Matmul { kind, m, n, k }, workers, machine, profile)?;
-        Ok(Linear {
+        Ok(LayerLinear {
             kind,
             n,
             k,
@@ -65,12 +65,12 @@ impl Linear {
 
     /// The layer whose weights are cut so.
     pub fn with_split(
-        kind: Kind,
+        kind: MatmulKind,
         [n, k]: [u32; 2],
         split: WeightSplit,
         rotation: Rotation,
-    ) -> Linear {
-        Linear {
+    ) -> LayerLinear {
+        LayerLinear {
             kind,
             n,
             k,
@@ -80,7 +80,7 @@ impl Linear {
     }
 
     /// Operand and result types.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> MatmulKind {
         self.kind
     }
 
@@ -107,7 +107,7 @@ impl Linear {
         m: u32,
         machine: &Machine,
         profile: &Profile,
-    ) -> Result<Chosen, TilingError> {
+    ) -> Result<TilingChoice, TilingError> {
         choose(self.shape(m), self.split, machine, profile)
     }
 

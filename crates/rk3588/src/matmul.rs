@@ -8,7 +8,7 @@ mod emit;
 mod kind;
 
 pub use emit::{Emit, Form};
-pub use kind::{Kind, Precision};
+pub use kind::{MatmulKind, Precision};
 
 use crate::machine::Machine;
 
@@ -25,7 +25,7 @@ pub struct Banks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
     /// Operand and result types.
-    pub kind: Kind,
+    pub kind: MatmulKind,
     /// Rows of A and C.
     pub m: u32,
     /// Rows of B, columns of C.
@@ -48,26 +48,26 @@ pub struct Task {
 }
 
 /// Banks that m rows of k elements take: each row in whole units of 64 bytes.
-pub fn data_banks(m: u32, k: u32, kind: Kind, machine: &Machine) -> u32 {
+pub fn data_banks(m: u32, k: u32, kind: MatmulKind, machine: &Machine) -> u32 {
     let row_bytes = kind.row_bytes(k).next_multiple_of(machine.cbuf_row_bytes);
     let bytes = u64::from(m) * row_bytes;
     u32::try_from(bytes.div_ceil(machine.cbuf_bank_bytes)).unwrap_or(u32::MAX)
 }
 
 /// Banks that one group of kernels takes; fewer cannot compute.
-pub fn kernel_group_banks(k: u32, kind: Kind, machine: &Machine) -> u32 {
+pub fn kernel_group_banks(k: u32, kind: MatmulKind, machine: &Machine) -> u32 {
     let bytes = u64::from(kind.n_group()) * kind.row_bytes(k);
     u32::try_from(bytes.div_ceil(machine.cbuf_bank_bytes)).unwrap_or(u32::MAX)
 }
 
 /// Banks that all n kernels take.
-pub fn weight_banks(n: u32, k: u32, kind: Kind, machine: &Machine) -> u32 {
+pub fn weight_banks(n: u32, k: u32, kind: MatmulKind, machine: &Machine) -> u32 {
     let bytes = u64::from(n) * kind.row_bytes(k);
     u32::try_from(bytes.div_ceil(machine.cbuf_bank_bytes)).unwrap_or(u32::MAX)
 }
 
 /// Most rows whose features fit beside one kernel group, by the CBUF alone; 0 where k is too long.
-pub fn rows_max(k: u32, kind: Kind, machine: &Machine) -> u32 {
+pub fn rows_max(k: u32, kind: MatmulKind, machine: &Machine) -> u32 {
     let free = machine
         .cbuf_banks
         .saturating_sub(kernel_group_banks(k, kind, machine));
@@ -79,7 +79,7 @@ pub fn rows_max(k: u32, kind: Kind, machine: &Machine) -> u32 {
 impl Banks {
     /// The division that gives A what it needs and B the rest; `None` where no kernel group fits
     /// beside A.
-    pub fn of(m: u32, k: u32, kind: Kind, machine: &Machine) -> Option<Banks> {
+    pub fn of(m: u32, k: u32, kind: MatmulKind, machine: &Machine) -> Option<Banks> {
         let data = data_banks(m, k, kind, machine);
         let weight = machine.cbuf_banks.checked_sub(data)?;
         let fits = data > 0 && weight >= kernel_group_banks(k, kind, machine).max(1);

@@ -7,9 +7,9 @@
 mod bench;
 
 use crate::driver::{self, Driver, DriverError, OpenError};
-use crate::kernel::Host;
 use crate::machine::Machine;
-use bench::{Bench, RunError};
+use crate::rocket::Host;
+use bench::{RunError, TaskBench};
 use millrace_npu::Provenance;
 use serde::Serialize;
 
@@ -29,7 +29,7 @@ pub enum Status {
 
 /// One step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Step {
+pub struct BoardProbeStep {
     /// Its name (`open`).
     pub name: &'static str,
     /// How it went.
@@ -42,13 +42,13 @@ pub struct Step {
 
 /// What the probe found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
+pub struct BoardProbeReport {
     /// Where it looked (`Linux 6.18.2`, `virtual board, kernel 6.18.0`).
     pub host: String,
     /// Whether the times are measured or modelled; `None` where no device was opened.
     pub provenance: Option<Provenance>,
     /// The steps in order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<BoardProbeStep>,
     /// Clock that the array seems to run at, in Hz.
     pub clock_hz: Option<f64>,
     /// Bytes of weights that one core reads in a second.
@@ -59,10 +59,10 @@ pub struct Report {
     pub second_core_gain: Option<f64>,
 }
 
-impl Report {
+impl BoardProbeReport {
     /// Whether every step went well.
     pub fn passed(&self) -> bool {
-        let bad = |step: &Step| matches!(step.status, Status::Failed | Status::Skipped);
+        let bad = |step: &BoardProbeStep| matches!(step.status, Status::Failed | Status::Skipped);
         !self.steps.iter().any(bad)
     }
 }
@@ -83,8 +83,8 @@ pub const STEPS: [&str; 8] = [
 type Failure = (String, Option<String>);
 
 /// Probes a host's NPU.
-pub fn run(host: &dyn Host, machine: &Machine) -> Report {
-    let mut report = Report {
+pub fn run(host: &dyn Host, machine: &Machine) -> BoardProbeReport {
+    let mut report = BoardProbeReport {
         host: host.describe(),
         provenance: None,
         steps: Vec::new(),
@@ -102,10 +102,10 @@ pub fn run(host: &dyn Host, machine: &Machine) -> Report {
     report
 }
 
-impl Report {
+impl BoardProbeReport {
     fn push(&mut self, status: Status, detail: String, advice: Option<String>) {
         let name = STEPS.get(self.steps.len()).copied().unwrap_or("more");
-        self.steps.push(Step {
+        self.steps.push(BoardProbeStep {
             name,
             status,
             detail,
@@ -118,7 +118,7 @@ impl Report {
     }
 }
 
-fn steps(host: &dyn Host, machine: &Machine, report: &mut Report) -> Result<(), Failure> {
+fn steps(host: &dyn Host, machine: &Machine, report: &mut BoardProbeReport) -> Result<(), Failure> {
     let driver = Driver::open(host, 2).map_err(|error| opening(&error))?;
     let node = driver.node(0);
     report.provenance = Some(node.provenance());
@@ -128,7 +128,7 @@ fn steps(host: &dyn Host, machine: &Machine, report: &mut Report) -> Result<(), 
         "{}: driver {} {major}.{minor}.{patch} ({})",
         driver.path, version.name, version.description
     ));
-    let bench = Bench::small(node, machine).map_err(calling)?;
+    let bench = TaskBench::small(node, machine).map_err(calling)?;
     report.ok(bench.describe());
     let submitted = bench.submit().map_err(calling)?;
     report.ok("64 x 64 x 64 of 8-bit integers, one task on one core".into());
@@ -141,9 +141,9 @@ fn steps(host: &dyn Host, machine: &Machine, report: &mut Report) -> Result<(), 
     second_core(&driver, machine, report)
 }
 
-fn clock(driver: &Driver, machine: &Machine, report: &mut Report) -> Result<(), Failure> {
+fn clock(driver: &Driver, machine: &Machine, report: &mut BoardProbeReport) -> Result<(), Failure> {
     // The difference of two lengths is free of what a job costs whatever its length.
-    let make = |n_tasks| Bench::array_bound(driver.node(0), n_tasks, machine).map_err(calling);
+    let make = |n_tasks| TaskBench::array_bound(driver.node(0), n_tasks, machine).map_err(calling);
     let (short, long) = (make(1)?, make(3)?);
     let ns = long.best_of(2).map_err(running)? - short.best_of(2).map_err(running)?;
     let cycles = long.mac_cycles(machine) - short.mac_cycles(machine);
@@ -169,8 +169,12 @@ fn clock(driver: &Driver, machine: &Machine, report: &mut Report) -> Result<(), 
 /// Between the stock clock and the next.
 const STOCK_BELOW_HZ: f64 = 300e6;
 
-fn bandwidth(driver: &Driver, machine: &Machine, report: &mut Report) -> Result<(), Failure> {
-    let bench = Bench::memory_bound(driver.node(0), machine).map_err(calling)?;
+fn bandwidth(
+    driver: &Driver,
+    machine: &Machine,
+    report: &mut BoardProbeReport,
+) -> Result<(), Failure> {
+    let bench = TaskBench::memory_bound(driver.node(0), machine).map_err(calling)?;
     let ns = bench.best_of(3).map_err(running)?;
     let rate = bench.weight_bytes() as f64 * 1e9 / ns;
     report.weight_bytes_per_s = Some(rate);
@@ -187,8 +191,13 @@ fn bandwidth(driver: &Driver, machine: &Machine, report: &mut Report) -> Result<
     Ok(())
 }
 
-fn second_core(driver: &Driver, machine: &Machine, report: &mut Report) -> Result<(), Failure> {
-    let make = |worker: usize| Bench::array_bound(driver.node(worker), 3, machine).map_err(calling);
+fn second_core(
+    driver: &Driver,
+    machine: &Machine,
+    report: &mut BoardProbeReport,
+) -> Result<(), Failure> {
+    let make =
+        |worker: usize| TaskBench::array_bound(driver.node(worker), 3, machine).map_err(calling);
     let (one, two) = (make(0)?, make(1)?);
     let alone = one.best_of(2).map_err(running)?;
     let started = driver.node(0).now_ns();

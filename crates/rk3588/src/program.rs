@@ -38,12 +38,12 @@ pub struct Program {
     /// How it is cut; says where rows, columns and parts lie in the slots.
     pub tiling: Tiling,
     /// The jobs, those of one worker in order.
-    pub jobs: Vec<Job>,
+    pub jobs: Vec<CoreJob>,
 }
 
 /// Tasks that one core runs in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Job {
+pub struct CoreJob {
     /// The worker.
     pub worker: u32,
     /// The commands of each task.
@@ -132,7 +132,7 @@ impl Program {
             let tasks = tasks(&grid, worker, tiling.job_tasks, machine);
             for tasks in tasks.chunks(tiling.job_tasks as usize) {
                 let commands = tasks.iter().map(|task| task.commands(Emit::MILLRACE));
-                jobs.push(Job {
+                jobs.push(CoreJob {
                     worker: worker as u32,
                     tasks: commands.collect(),
                 });

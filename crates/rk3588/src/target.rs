@@ -9,22 +9,22 @@ mod probe;
 mod settings;
 
 pub use attention::AttentionBy;
-pub use planner::{Mode, Rk3588};
+pub use planner::{Rk3588, WeightMode};
 
 use crate::driver::OpenError;
-use crate::kernel::Host;
-use crate::kernel::sys::Linux;
 use crate::profile::Profile;
 use crate::program::TARGET as NAME;
+use crate::rocket::Host;
+use crate::rocket::sys::Linux;
 use millrace_plan::{
     Choice, Hardware, Planner, Prober, SettingError, Settings, Target, TargetOptions, Workbench,
 };
 use std::sync::Arc;
 
 /// The registry's row.
-pub struct Row;
+pub struct Rk3588Target;
 
-impl Target for Row {
+impl Target for Rk3588Target {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -37,7 +37,7 @@ impl Target for Row {
         TargetOptions {
             machines: vec![Choice::new("rk3588", "three cores, 6 TOPS at 1 GHz")],
             profiles: profiles(),
-            modes: Mode::ALL
+            modes: WeightMode::ALL
                 .map(|m| Choice::new(m.name(), m.summary()))
                 .to_vec(),
             features: vec![Choice::new(
@@ -53,7 +53,7 @@ impl Target for Row {
     }
 
     fn workbench(&self) -> Option<&dyn Workbench> {
-        Some(&bench::Bench)
+        Some(&bench::Rk3588Bench)
     }
 
     fn prober(&self) -> Option<&dyn Prober> {

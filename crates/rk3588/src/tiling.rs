@@ -8,17 +8,17 @@
 mod choose;
 mod grid;
 
-pub use choose::{Candidate, Chosen, Price, WeightSplit, choose, choose_weights, price};
-pub use grid::{Grid, Span, Tile};
+pub use choose::{Candidate, Price, TilingChoice, WeightSplit, choose, choose_weights, price};
+pub use grid::{Grid, TaskTile, TileSpan};
 
 use crate::machine::Machine;
-use crate::matmul::{Kind, rows_max};
+use crate::matmul::{MatmulKind, rows_max};
 
 /// A product: C[m, n] = A[m, k] · B[n, k]ᵀ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Matmul {
     /// Types.
-    pub kind: Kind,
+    pub kind: MatmulKind,
     /// Rows of A and C.
     pub m: u32,
     /// Rows of B.
@@ -139,7 +139,7 @@ pub enum TilingError {
         /// The depth asked for.
         depth: u32,
         /// The kind.
-        kind: Kind,
+        kind: MatmulKind,
     },
     /// A buffer that 32-bit offsets do not reach.
     #[error("buffer `{slot}` would take {bytes} bytes; addresses reach {max}")]

@@ -15,7 +15,7 @@ mod schedule;
 pub use schedule::{JobId, Schedule};
 
 use crate::machine::Machine;
-use crate::matmul::{Kind, Precision, Task};
+use crate::matmul::{MatmulKind, Precision, Task};
 use crate::profile::Profile;
 
 /// What one task costs.
@@ -30,7 +30,7 @@ pub struct TaskCost {
 }
 
 /// Cycles of the array for a product of m × n × k.
-pub fn mac_cycles(m: u32, n: u32, k: u32, kind: Kind, machine: &Machine) -> f64 {
+pub fn mac_cycles(m: u32, n: u32, k: u32, kind: MatmulKind, machine: &Machine) -> f64 {
     let macs = match kind.input() {
         Precision::Int4 => machine.macs.int4,
         Precision::Int8 => machine.macs.int8,
@@ -80,7 +80,13 @@ pub struct VendorCycles {
 const VENDOR_PART_BYTES: u64 = 3072;
 
 /// The converter's estimate of each part of k of a layer with results of the operands' type.
-pub fn vendor_cycles(m: u32, n: u32, k: u32, kind: Kind, machine: &Machine) -> Vec<VendorCycles> {
+pub fn vendor_cycles(
+    m: u32,
+    n: u32,
+    k: u32,
+    kind: MatmulKind,
+    machine: &Machine,
+) -> Vec<VendorCycles> {
     let row_bytes = kind.row_bytes(k);
     let n_parts = row_bytes.div_ceil(VENDOR_PART_BYTES);
     // Parts are whole multiples of 1,024 bytes; a layer of one part is as it is.

@@ -9,8 +9,8 @@ mod rule;
 mod task;
 
 pub(crate) use place::reuse;
-pub use rule::{Effect, Refusal, Rule};
-pub use task::{Broken, task};
+pub use rule::{Effect, Rk3588Violation, Rule};
+pub use task::{TaskViolation, task};
 
 use crate::machine::Machine;
 use crate::matmul::Task;
@@ -22,7 +22,7 @@ const MAX_REFUSALS: usize = 20;
 
 /// A program that was accepted, read back.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Verified {
+pub struct VerifiedProgram {
     /// Its tiles.
     pub grid: Grid,
     /// The tasks of each job.
@@ -33,12 +33,15 @@ pub struct Verified {
 ///
 /// # Errors
 /// Every refusal, at most 20.
-pub fn program(program: &Program, machine: &Machine) -> Result<Verified, Vec<Refusal>> {
+pub fn program(
+    program: &Program,
+    machine: &Machine,
+) -> Result<VerifiedProgram, Vec<Rk3588Violation>> {
     let mut refusals = Vec::new();
     let grid = match program.grid(machine) {
         Ok(grid) => grid,
         Err(error) => {
-            return Err(vec![Refusal {
+            return Err(vec![Rk3588Violation {
                 rule: Rule::Head,
                 place: None,
                 detail: error.to_string(),
@@ -61,7 +64,7 @@ pub fn program(program: &Program, machine: &Machine) -> Result<Verified, Vec<Ref
             unreadable = found.is_err();
             if let Ok(task) = found {
                 if task.kind != program.shape.kind {
-                    broken.push(Broken {
+                    broken.push(TaskViolation {
                         rule: Rule::Precision,
                         detail: format!(
                             "The task computes {}, the program {}.",
@@ -71,7 +74,7 @@ pub fn program(program: &Program, machine: &Machine) -> Result<Verified, Vec<Ref
                 }
                 tasks.push(task);
             }
-            refusals.extend(broken.into_iter().map(|broken| Refusal {
+            refusals.extend(broken.into_iter().map(|broken| Rk3588Violation {
                 rule: broken.rule,
                 place,
                 detail: broken.detail,
@@ -84,7 +87,7 @@ pub fn program(program: &Program, machine: &Machine) -> Result<Verified, Vec<Ref
         jobs.push(tasks);
     }
     if refusals.is_empty() {
-        let verified = Verified { grid, jobs };
+        let verified = VerifiedProgram { grid, jobs };
         refusals = place::program(program, &verified, machine);
         if refusals.is_empty() {
             return Ok(verified);

@@ -1,16 +1,16 @@
 //! The virtual kernel behaves as Linux does, traps included.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
-use millrace_rk3588::board::{Board, BoardOptions, Mode, PATH};
 use millrace_rk3588::command;
-use millrace_rk3588::kernel::{CreatedBo, Host, JobArgs, Node, TaskArgs};
-use millrace_rk3588::matmul::{Banks, Emit, Kind, Task};
+use millrace_rk3588::matmul::{Banks, Emit, MatmulKind, Task};
+use millrace_rk3588::rocket::{CreatedBo, Host, JobArgs, Node, TaskArgs};
+use millrace_rk3588::simulate::{Board, BoardMode, BoardOptions, PATH};
 use rustix::io::Errno;
 use std::sync::Arc;
 
 const FAR: i64 = i64::MAX / 2;
 
-fn board(mode: Mode) -> Board {
+fn board(mode: BoardMode) -> Board {
     Board::new(BoardOptions {
         mode,
         ..BoardOptions::default()
@@ -54,7 +54,7 @@ impl Bench {
 
     fn task(&self) -> Task {
         Task {
-            kind: Kind::Int8Int32,
+            kind: MatmulKind::Int8Int32,
             m: 4,
             n: 32,
             k: 64,
@@ -98,7 +98,7 @@ impl Bench {
 
 #[test]
 fn a_task_runs_and_addresses_begin_at_zero() {
-    let bench = Bench::new(&board(Mode::Faithful));
+    let bench = Bench::new(&board(BoardMode::Faithful));
     assert_eq!(bench.regcmd.dma_address, 0);
     assert_eq!(bench.a.dma_address, 4096);
     let job = bench.job(&bench.task(), Emit::MILLRACE);
@@ -130,14 +130,14 @@ fn bad_jobs(bench: &Bench) -> Vec<(JobArgs, &'static str)> {
 
 #[test]
 fn submit_succeeds_for_jobs_that_it_ignores() {
-    let bench = Bench::new(&board(Mode::Faithful));
+    let bench = Bench::new(&board(BoardMode::Faithful));
     for (job, words) in bad_jobs(&bench) {
         assert_eq!(bench.node.submit(&[job]), Ok(()));
         assert_eq!(bench.output(), [0xee; 512]);
         let log = bench.node.log().join("\n");
         assert!(log.contains(words), "{log}");
     }
-    let bench = Bench::new(&board(Mode::Strict));
+    let bench = Bench::new(&board(BoardMode::Strict));
     for (job, _) in bad_jobs(&bench) {
         assert_eq!(bench.node.submit(&[job]), Err(Errno::INVAL));
     }
@@ -162,7 +162,7 @@ fn a_reset_job_is_waited_for_with_success_and_leaves_the_output() {
         }),
     ];
     for (words, make) in cases {
-        let bench = Bench::new(&board(Mode::Faithful));
+        let bench = Bench::new(&board(BoardMode::Faithful));
         let job = make(&bench);
         let before = bench.node.now_ns();
         bench.node.submit(&[job]).unwrap();
@@ -175,7 +175,7 @@ fn a_reset_job_is_waited_for_with_success_and_leaves_the_output() {
         let job = bench.job(&bench.task(), Emit::MILLRACE);
         bench.node.submit(&[job]).unwrap();
         assert_ne!(bench.output(), [0xee; 512]);
-        let strict = Bench::new(&board(Mode::Strict));
+        let strict = Bench::new(&board(BoardMode::Strict));
         let job = make(&strict);
         assert_eq!(strict.node.submit(&[job]), Err(Errno::INVAL), "{words}");
     }
@@ -183,7 +183,7 @@ fn a_reset_job_is_waited_for_with_success_and_leaves_the_output() {
 
 #[test]
 fn deadlines_are_absolute_and_only_outputs_wait() {
-    let bench = Bench::new(&board(Mode::Faithful));
+    let bench = Bench::new(&board(BoardMode::Faithful));
     let job = bench.job(&bench.task(), Emit::MILLRACE);
     bench.node.submit(&[job]).unwrap();
     let now = bench.node.now_ns();
@@ -217,7 +217,7 @@ fn waiting_answers_in_both_styles() {
 
 #[test]
 fn objects_belong_to_one_file_and_one_side_at_a_time() {
-    let board = board(Mode::Faithful);
+    let board = board(BoardMode::Faithful);
     let (bench, other) = (Bench::new(&board), board.open(PATH).unwrap());
     assert_eq!(other.prep_bo(bench.c.handle, FAR), Err(Errno::INVAL));
     assert_eq!(other.close_bo(bench.c.handle), Err(Errno::INVAL));
@@ -234,7 +234,7 @@ fn objects_belong_to_one_file_and_one_side_at_a_time() {
 
 #[test]
 fn addresses_are_given_again_and_end() {
-    let node = board(Mode::Faithful).open(PATH).unwrap();
+    let node = board(BoardMode::Faithful).open(PATH).unwrap();
     let first = node.create_bo(5000).unwrap();
     let second = node.create_bo(1).unwrap();
     assert_eq!((first.dma_address, second.dma_address), (0, 8192));
@@ -249,7 +249,7 @@ fn addresses_are_given_again_and_end() {
 
 #[test]
 fn stale_tiles_give_garbage() {
-    let bench = Bench::new(&board(Mode::Faithful));
+    let bench = Bench::new(&board(BoardMode::Faithful));
     let task = Task {
         data_reuse: true,
         ..bench.task()

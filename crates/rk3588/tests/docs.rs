@@ -1,7 +1,7 @@
 //! `docs/rk3588.md` says what the code says.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
-use millrace_rk3588::kv::{self, Attention};
+use millrace_rk3588::kv::{self, LayerAttention};
 use millrace_rk3588::verify::Rule;
 use millrace_rk3588::{Machine, Profile};
 
@@ -26,7 +26,7 @@ fn the_prices_of_the_cache_are_those_of_the_model() {
         (128, 4096),
         (256, 4096),
     ] {
-        let attention = Attention {
+        let attention = LayerAttention {
             n_tokens,
             context,
             n_heads: 32,

@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use millrace_rk3588::Machine;
-use millrace_rk3588::board::{Board, BoardOptions, Mode, PATH};
 use millrace_rk3588::command::{self, text};
-use millrace_rk3588::kernel::{CreatedBo, Host, JobArgs, TaskArgs};
-use millrace_rk3588::matmul::{Banks, Emit, Kind, Precision, Task};
+use millrace_rk3588::matmul::{Banks, Emit, MatmulKind, Precision, Task};
+use millrace_rk3588::rocket::{CreatedBo, Host, JobArgs, TaskArgs};
+use millrace_rk3588::simulate::{Board, BoardMode, BoardOptions, PATH};
 use millrace_rk3588::verify::{self, Rule};
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ struct Golden {
     m: u32,
     n: u32,
     k: u32,
-    kind: Kind,
+    kind: MatmulKind,
     words: Vec<u64>,
 }
 
@@ -61,7 +61,7 @@ fn read(path: &std::path::Path) -> Golden {
         m: value("M=").parse().unwrap(),
         n: value("N=").parse().unwrap(),
         k: value("K=").parse().unwrap(),
-        kind: Kind::of(
+        kind: MatmulKind::of(
             precision(&value("dtype_in=")),
             precision(&value("dtype_out=")),
         )
@@ -142,8 +142,8 @@ fn shapes_that_mtx512_refuses_are_refused() {
         let words: Vec<&str> = line.split_whitespace().collect();
         let number = |at: usize| words[at][2..].parse::<u32>().unwrap();
         let kind = match words[0] {
-            "int8" => Kind::Int8Int32,
-            _ => Kind::Fp16F32,
+            "int8" => MatmulKind::Int8Int32,
+            _ => MatmulKind::Fp16F32,
         };
         assert_eq!(
             Emit::MTX512.banks(number(1), number(2), kind, &machine),
@@ -186,11 +186,11 @@ fn streams_of_the_mainline_form_are_accepted() {
 fn shapes_beyond_the_buffer_are_refused() {
     let machine = Machine::rk3588();
     let shapes = [
-        (Kind::Int8Int32, 1, 14_336, 4096),
-        (Kind::Int8Int32, 16, 14_336, 256),
-        (Kind::Int8Int32, 88, 4096, 32),
-        (Kind::Int8Int32, 32, 8192, 256),
-        (Kind::Fp16F32, 16, 8192, 512),
+        (MatmulKind::Int8Int32, 1, 14_336, 4096),
+        (MatmulKind::Int8Int32, 16, 14_336, 256),
+        (MatmulKind::Int8Int32, 88, 4096, 32),
+        (MatmulKind::Int8Int32, 32, 8192, 256),
+        (MatmulKind::Fp16F32, 16, 8192, 512),
     ];
     for (kind, m, k, n) in shapes {
         let banks = Emit::MTX512.banks(m, k, kind, &machine).unwrap();
@@ -236,14 +236,24 @@ fn sections(text: &str) -> HashMap<String, Vec<u8>> {
 fn the_board_computes_the_vectors() {
     let Some(folder) = folder() else { return };
     let cases = [
-        ("compute_int8_int32_m1_k32_n32.txt", Kind::Int8Int32, 32, 32),
-        ("compute_fp16_fp32_m1_k32_n16.txt", Kind::Fp16F32, 32, 16),
+        (
+            "compute_int8_int32_m1_k32_n32.txt",
+            MatmulKind::Int8Int32,
+            32,
+            32,
+        ),
+        (
+            "compute_fp16_fp32_m1_k32_n16.txt",
+            MatmulKind::Fp16F32,
+            32,
+            16,
+        ),
     ];
     let machine = Machine::rk3588();
     for (file, kind, k, n) in cases {
         let vectors = sections(&std::fs::read_to_string(folder.join(file)).unwrap());
         let board = Board::new(BoardOptions {
-            mode: Mode::Strict,
+            mode: BoardMode::Strict,
             ..BoardOptions::default()
         });
         let node = board.open(PATH).unwrap();

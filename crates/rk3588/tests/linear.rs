@@ -3,10 +3,10 @@
 
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_npu::{Device, Direction};
-use millrace_rk3588::board::{Board, BoardOptions};
-use millrace_rk3588::linear::Linear;
-use millrace_rk3588::matmul::Kind;
+use millrace_rk3588::linear::LayerLinear;
+use millrace_rk3588::matmul::MatmulKind;
 use millrace_rk3588::quantise::{Rotation, snr_db};
+use millrace_rk3588::simulate::{Board, BoardOptions};
 use millrace_rk3588::{Machine, Profile, RkDevice};
 
 fn normal(seed: u64, n: usize) -> Vec<f32> {
@@ -23,11 +23,11 @@ fn normal(seed: u64, n: usize) -> Vec<f32> {
 }
 
 /// SNR of a layer of n × k over passes of each m, which share packed weights.
-fn snr(kind: Kind, n: u32, k: u32, rotation: Rotation) -> f64 {
+fn snr(kind: MatmulKind, n: u32, k: u32, rotation: Rotation) -> f64 {
     let (machine, profile) = (Machine::rk3588(), Profile::rocket_200());
     let board = Board::new(BoardOptions::default());
     let device = RkDevice::with_host(&board, machine.clone(), 3).unwrap();
-    let linear = Linear::new(kind, [64, n, k], 3, rotation, &machine, &profile).unwrap();
+    let linear = LayerLinear::new(kind, [64, n, k], 3, rotation, &machine, &profile).unwrap();
     let weights = normal(1, (n * k) as usize);
     let weight_bytes = linear.weight_bytes(&machine, &profile).unwrap();
     let options = CpuOptions {
@@ -105,12 +105,12 @@ fn layers_keep_the_quality_of_their_types() {
     let (n, k) = (200, 1152);
     let rotated = Rotation::of(k);
     let cases = [
-        (Kind::Int8Int32, Rotation::NONE, 15.0..32.0),
-        (Kind::Int8Int32, rotated, 36.0..45.0),
-        (Kind::Int8F32, rotated, 36.0..45.0),
-        (Kind::Fp16F32, Rotation::NONE, 60.0..90.0),
-        (Kind::Bf16F32, Rotation::NONE, 45.0..60.0),
-        (Kind::Int4Int16, rotated, 10.0..20.0),
+        (MatmulKind::Int8Int32, Rotation::NONE, 15.0..32.0),
+        (MatmulKind::Int8Int32, rotated, 36.0..45.0),
+        (MatmulKind::Int8F32, rotated, 36.0..45.0),
+        (MatmulKind::Fp16F32, Rotation::NONE, 60.0..90.0),
+        (MatmulKind::Bf16F32, Rotation::NONE, 45.0..60.0),
+        (MatmulKind::Int4Int16, rotated, 10.0..20.0),
     ];
     for (kind, rotation, range) in cases {
         let found = snr(kind, n, k, rotation);
@@ -125,6 +125,6 @@ fn layers_keep_the_quality_of_their_types() {
 #[test]
 fn parts_of_k_lose_nothing() {
     // 14,336 of k are several parts; the SNR is that of one.
-    let found = snr(Kind::Int8Int32, 33, 14_336, Rotation::of(14_336));
+    let found = snr(MatmulKind::Int8Int32, 33, 14_336, Rotation::of(14_336));
     assert!((36.0..45.0).contains(&found), "{found}");
 }

@@ -1,12 +1,12 @@
 //! The probe on a virtual board, whole and with each fault.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
-use millrace_rk3588::board::{Board, BoardOptions, Faults, TaskAt};
-use millrace_rk3588::probe::{self, Report, STEPS, Status};
+use millrace_rk3588::probe::{self, BoardProbeReport, STEPS, Status};
+use millrace_rk3588::simulate::{Board, BoardOptions, Faults, TaskAt};
 use millrace_rk3588::{Machine, Profile};
 use rustix::io::Errno;
 
-fn probe(options: BoardOptions, faults: Faults) -> Report {
+fn probe(options: BoardOptions, faults: Faults) -> BoardProbeReport {
     let board = Board::new(options);
     board.set_faults(faults);
     let report = probe::run(&board, &Machine::rk3588());

@@ -2,16 +2,16 @@
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use millrace_npu::{Container, Device, Direction};
-use millrace_rk3588::board::{Board, BoardOptions};
 use millrace_rk3588::command::Command;
-use millrace_rk3588::matmul::{Banks, Emit, Kind, Task};
+use millrace_rk3588::matmul::{Banks, Emit, MatmulKind, Task};
 use millrace_rk3588::regs::{Field, Reg, cna, core, dpu, dpu_rdma, pc, ppu};
+use millrace_rk3588::simulate::{Board, BoardOptions};
 use millrace_rk3588::tiling::{Matmul, Order, Tiling};
 use millrace_rk3588::verify::{self, Rule};
 use millrace_rk3588::{Machine, Program, RkDevice};
 use proptest::prelude::*;
 
-fn build(kind: Kind, m: u32, n: u32, k: u32, tiling: Tiling) -> Program {
+fn build(kind: MatmulKind, m: u32, n: u32, k: u32, tiling: Tiling) -> Program {
     let shape = Matmul { kind, m, n, k };
     Program::build("subject", shape, tiling, &Machine::rk3588()).unwrap()
 }
@@ -27,7 +27,7 @@ const TILING: Tiling = Tiling {
 
 /// Two workers with a job of four tasks each, which reuse nothing.
 fn base() -> Program {
-    let mut program = build(Kind::Int8Int32, 16, 128, 64, TILING);
+    let mut program = build(MatmulKind::Int8Int32, 16, 128, 64, TILING);
     for job in 0..2 {
         for task in 0..4 {
             set(
@@ -48,7 +48,7 @@ fn full() -> Program {
         workers: 1,
         ..TILING
     };
-    build(Kind::Int8Int32, 160, 32, 2048, tiling)
+    build(MatmulKind::Int8Int32, 160, 32, 2048, tiling)
 }
 
 /// Sets fields of a register in one task, which writes it.
@@ -119,7 +119,7 @@ fn tiny_tasks(job_tasks: u32) -> Program {
         job_tasks,
         ..TILING
     };
-    build(Kind::Int8Int32, 48_000, 32, 32, tiling)
+    build(MatmulKind::Int8Int32, 48_000, 32, 32, tiling)
 }
 
 /// A program that breaks the rule, and one that nearly does.
@@ -131,7 +131,7 @@ fn pair(rule: Rule) -> (Program, Program) {
             order: Order::Rows,
             ..TILING
         };
-        build(Kind::Int8Int32, 16, 128, 64, tiling)
+        build(MatmulKind::Int8Int32, 16, 128, 64, tiling)
     };
     let banks = |data, weight| {
         [
@@ -156,7 +156,13 @@ fn pair(rule: Rule) -> (Program, Program) {
         ),
         Rule::OperandReaders => (
             with(base(), &[(r::RDMA_FEATURE_MODE_CFG::MRDMA_DISABLE, 0)]),
-            build(Kind::Fp16Fp16, 16, 32, 64, Tiling { cols: 16, ..TILING }),
+            build(
+                MatmulKind::Fp16Fp16,
+                16,
+                32,
+                64,
+                Tiling { cols: 16, ..TILING },
+            ),
         ),
         Rule::Partial => (
             without(base(), dpu::BS_CFG::REG),
@@ -179,7 +185,7 @@ fn pair(rule: Rule) -> (Program, Program) {
         ),
         Rule::Precision => (
             with(base(), &[(dpu::DATA_FORMAT::OUT_PRECISION, 2)]),
-            build(Kind::Int8F32, 16, 128, 64, TILING),
+            build(MatmulKind::Int8F32, 16, 128, 64, TILING),
         ),
         Rule::Sizes => (
             with(base(), &[(dpu::DATA_CUBE_HEIGHT::HEIGHT, 6)]),
@@ -191,7 +197,13 @@ fn pair(rule: Rule) -> (Program, Program) {
         ),
         Rule::Shape => (
             with_task(base(), |task| task.m = 6),
-            build(Kind::Int8Int32, 1, 128, 64, Tiling { rows: 1, ..TILING }),
+            build(
+                MatmulKind::Int8Int32,
+                1,
+                128,
+                64,
+                Tiling { rows: 1, ..TILING },
+            ),
         ),
         Rule::Alignment => (
             with_task(base(), |task| task.a = 8),
@@ -199,7 +211,13 @@ fn pair(rule: Rule) -> (Program, Program) {
         ),
         Rule::ReaderStride => (
             with(base(), &[(cna::DMA_CON2::SURF_STRIDE, 5)]),
-            build(Kind::Int8Int32, 1, 64, 64, Tiling { rows: 1, ..TILING }),
+            build(
+                MatmulKind::Int8Int32,
+                1,
+                64,
+                64,
+                Tiling { rows: 1, ..TILING },
+            ),
         ),
         Rule::CbufSplit => (with(base(), &banks(2, 11)), with(base(), &banks(1, 1))),
         Rule::CbufFeature => (with(full(), &banks(9, 3)), full()),
@@ -210,7 +228,7 @@ fn pair(rule: Rule) -> (Program, Program) {
         ),
         Rule::Entries => (
             with(base(), &[(cna::CBUF_CON1::DATA_ENTRIES, 2)]),
-            build(Kind::Int8Int32, 16, 128, 32, TILING),
+            build(MatmulKind::Int8Int32, 16, 128, 32, TILING),
         ),
         Rule::StaleReuse => (
             with(base(), &[(cna::CBUF_CON0::WEIGHT_REUSE, 1)]),
@@ -218,7 +236,7 @@ fn pair(rule: Rule) -> (Program, Program) {
         ),
         Rule::Writer => (
             with(base(), &[(dpu::BS_OW_CFG::SIZE_E_0, 3)]),
-            build(Kind::Bf16F32, 16, 128, 64, TILING),
+            build(MatmulKind::Bf16F32, 16, 128, 64, TILING),
         ),
         Rule::Head => (
             edited(base(), |p| p.tiling.rows = 6),

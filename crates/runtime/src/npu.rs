@@ -10,7 +10,7 @@
 //! the end token. Attention is causal and everything else goes by rows, so what the padding holds changes
 //! no bit at a real position; its keys and values are not kept.
 
-mod attended;
+mod attention_products;
 mod cached;
 mod counters;
 mod device_cache;

@@ -5,9 +5,9 @@ use millrace_plan::Target;
 
 /// Every target, the one that NPU commands take if none is said first.
 pub static ALL: &[&dyn Target] = &[
-    &millrace_xdna2::target::Row,
-    &millrace_rk3588::target::Row,
-    &millrace_tcp::target::Row,
+    &millrace_xdna2::target::Xdna2Target,
+    &millrace_rk3588::target::Rk3588Target,
+    &millrace_tcp::target::TcpTarget,
 ];
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //! on this machine, of zeros (time does not depend on values).
 
 use millrace_model::synth::ModelGeometry;
-use millrace_tcp::lower::{self, Call, Dims, Options, Target, Weights};
-use millrace_tcp::{Machine, execute};
+use millrace_tcp::lower::{self, Dims, PassSizes, Target, TcpLowerOptions, Weights};
+use millrace_tcp::{Machine, simulate};
 use std::time::Instant;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let config = config.ok_or("the geometry is in the table")?;
     let dims = Dims::of(&config, 1)?;
     for n_tokens in [1, 128] {
-        let call = Call {
+        let call = PassSizes {
             batch: 1,
             n_tokens,
             n_keys: 128,
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let target = Target {
             machine: &machine,
             dims: &dims,
-            options: Options::plain(Weights::Bf16),
+            options: TcpLowerOptions::plain(Weights::Bf16),
             call,
         };
         let mut total = 0.0;
@@ -34,10 +34,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let slots = program.slots()?;
             let sizes = slots.iter().map(|slot| slot.size_bytes().unwrap_or(0));
             let mut content: Vec<Vec<u8>> = sizes.map(|size| vec![0; size as usize]).collect();
-            let options = execute::Options::default();
-            execute::run(&program, &mut content, &options)?;
+            let options = simulate::SimulationOptions::default();
+            simulate::run(&program, &mut content, &options)?;
             let start = Instant::now();
-            execute::run(&program, &mut content, &options)?;
+            simulate::run(&program, &mut content, &options)?;
             let seconds = start.elapsed().as_secs_f64();
             println!("{n_tokens} tokens, {}: {seconds:.3} s", program.name);
             total += seconds * times as f64;

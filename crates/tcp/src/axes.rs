@@ -7,14 +7,14 @@
 //! skewed and sliding axes are left out, and padding is always behind the values. An axis that is resized
 //! (`B = 300`) ends there for every factor of it in the same tensor.
 //!
-//! [`Mapping::at`] is the definition, position by position. [`Layout`] is the same as a list of
+//! [`Mapping::at`] is the definition, position by position. [`DigitLayout`] is the same as a list of
 //! [`Digit`]s, which is what the verifier and the simulators use; a property test holds one to the other.
 
 mod digits;
 mod merge;
 mod parse;
 
-pub use digits::{Digit, Layout, Shape, Source, cover};
+pub use digits::{Digit, DigitLayout, Shape, Source, cover};
 pub use parse::{AxesParseError, is_name, parse_mapping};
 
 use std::collections::BTreeMap;
@@ -255,7 +255,7 @@ impl Mapping {
     /// # Errors
     /// Where the expression makes no sense over these axes.
     pub fn size(&self, axes: &Axes) -> Result<u64, AxesError> {
-        Ok(Layout::of(self, axes)?.size())
+        Ok(DigitLayout::of(self, axes)?.size())
     }
 
     /// The index at a position by definition; `None` for padding and beyond the end.

@@ -1,8 +1,8 @@
 //! The virtual chip as a [`Device`](millrace_npu::Device): programs are verified, computed, and timed by
 //! the model. Times say `modelled(profile)`.
 
-use crate::execute::{self, Fault};
 use crate::program::TARGET;
+use crate::simulate::{self, CommandFault};
 use crate::{Machine, Profile, Program, timing, verify};
 use millrace_npu::simulated::{RunStop, SimulatedDevice, Simulator, SimulatorJob};
 use millrace_npu::{Completion, Container, DeviceInfo, Energy, ErrorPlace, Trace};
@@ -22,7 +22,7 @@ pub struct Chip {
 }
 
 /// A verified program.
-pub struct Accepted {
+pub struct TcpProgram {
     program: Program,
     /// Predicted once: times do not depend on data.
     duration_ns: u64,
@@ -47,7 +47,7 @@ impl Chip {
         self
     }
 
-    fn completion(&self, accepted: &Accepted) -> Completion {
+    fn completion(&self, accepted: &TcpProgram) -> Completion {
         let provenance = self.profile.provenance();
         let mut energy = Energy::default();
         // The board's limit, not what it draws: nobody has published a measured power by program.
@@ -66,7 +66,7 @@ impl Chip {
     }
 }
 
-fn stopped(program: &Program, fault: Fault) -> RunStop {
+fn stopped(program: &Program, fault: CommandFault) -> RunStop {
     RunStop {
         place: ErrorPlace {
             program: program.name.clone(),
@@ -79,7 +79,7 @@ fn stopped(program: &Program, fault: Fault) -> RunStop {
 }
 
 impl Simulator for Chip {
-    type Program = Accepted;
+    type Program = TcpProgram;
 
     fn info(&self) -> DeviceInfo {
         let machine = &self.machine;
@@ -102,17 +102,17 @@ impl Simulator for Chip {
         TIMEOUT_NS
     }
 
-    fn accept(&self, container: &Container) -> Result<Accepted, String> {
+    fn accept(&self, container: &Container) -> Result<TcpProgram, String> {
         let program = Program::from_container(container).map_err(|error| error.to_string())?;
         verify(&program, &self.machine).map_err(|refusals| {
             let reasons: Vec<String> = refusals.iter().map(ToString::to_string).collect();
             reasons.join("; ")
         })?;
-        let timed = timing::Timed::new(&program, &self.machine, &self.profile);
+        let timed = timing::TimedProgram::new(&program, &self.machine, &self.profile);
         let timed = timed.map_err(|broken| broken.message)?;
         let duration_ns = timing::predict(&timed, &self.machine, &self.profile).total_ns;
         let trace = || timing::trace(&timed, &self.machine, &self.profile);
-        Ok(Accepted {
+        Ok(TcpProgram {
             duration_ns: duration_ns.round() as u64,
             trace: self.traces.then(trace),
             program,
@@ -121,17 +121,17 @@ impl Simulator for Chip {
 
     fn run(
         &self,
-        accepted: &Accepted,
+        accepted: &TcpProgram,
         content: &mut [Vec<u8>],
         job: &SimulatorJob<'_>,
     ) -> Result<Completion, RunStop> {
         let after = |slot: usize, content: &mut [Vec<u8>]| job.wrote(&[slot], content);
-        let options = execute::Options {
+        let options = simulate::SimulationOptions {
             n_threads: self.n_threads,
             stop_after: job.stop_after(),
             after_write: job.is_watching().then_some(&after),
         };
-        execute::run(&accepted.program, content, &options)
+        simulate::run(&accepted.program, content, &options)
             .map_err(|fault| stopped(&accepted.program, fault))?;
         Ok(self.completion(accepted))
     }

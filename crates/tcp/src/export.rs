@@ -16,7 +16,7 @@ mod vector;
 mod views;
 
 use crate::Program;
-pub use package::{Call, Pass, package};
+pub use package::{PackageCall, Pass, package};
 
 /// The vendor's crate that printed functions are written against.
 pub const VENDOR_CRATE: (&str, &str) = ("furiosa-opt-std", "0.10.0");

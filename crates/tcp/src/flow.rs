@@ -5,17 +5,17 @@ mod contract;
 mod ends;
 mod stream;
 
-pub use stream::Stream;
+pub use stream::FlowStream;
 pub(crate) use stream::renamed_shape as stream_renamed_shape;
 
 use crate::Element;
-use crate::axes::{Axes, AxesError, Layout, Mapping, Shape};
-use crate::program::{Kernel, Place, Program, Stage, Tensor, VectorOp, View};
+use crate::axes::{Axes, AxesError, DigitLayout, Mapping, Shape};
+use crate::program::{Place, Program, SliceKernel, Stage, Tensor, VectorOp, View};
 use crate::verify::Rule;
 
 /// What a stage breaks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Broken {
+pub struct FlowViolation {
     /// Which rule.
     pub rule: Rule,
     /// Which stage.
@@ -28,10 +28,10 @@ pub struct Broken {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
     /// After each stage.
-    pub streams: Vec<Stream>,
+    pub streams: Vec<FlowStream>,
 }
 
-type Outcome<T> = Result<T, (Rule, String)>;
+type FlowResult<T> = Result<T, (Rule, String)>;
 
 fn axes_broken(error: AxesError) -> (Rule, String) {
     let rule = match error {
@@ -71,18 +71,18 @@ pub(crate) fn rank(stage: &Stage) -> (u8, u8) {
 ///
 /// # Errors
 /// The first stage that makes no sense.
-pub fn walk(program: &Program, kernel: &Kernel) -> Result<Flow, Broken> {
+pub fn walk(program: &Program, kernel: &SliceKernel) -> Result<Flow, FlowViolation> {
     let mut walker = Walker {
         program,
         axes: &program.axes,
-        stream: Stream::default(),
+        stream: FlowStream::default(),
     };
     let mut streams = Vec::with_capacity(kernel.stages.len());
     for (number, stage) in kernel.stages.iter().enumerate() {
         let before = &kernel.stages[..number];
         let step = order(before, stage).and_then(|()| walker.partial(stage));
         let step = step.and_then(|()| walker.step(stage));
-        step.map_err(|(rule, message)| Broken {
+        step.map_err(|(rule, message)| FlowViolation {
             rule,
             stage: number,
             message,
@@ -95,7 +95,7 @@ pub fn walk(program: &Program, kernel: &Kernel) -> Result<Flow, Broken> {
     );
     match ends {
         true => Ok(Flow { streams }),
-        false => Err(Broken {
+        false => Err(FlowViolation {
             rule: Rule::StageOrder,
             stage: kernel.stages.len(),
             message: "the kernel ends without `commit` or `registers`".into(),
@@ -104,7 +104,7 @@ pub fn walk(program: &Program, kernel: &Kernel) -> Result<Flow, Broken> {
 }
 
 /// Whether a stage may follow another.
-fn order(earlier: &[Stage], stage: &Stage) -> Outcome<()> {
+fn order(earlier: &[Stage], stage: &Stage) -> FlowResult<()> {
     let wrong = |message: &str| Err((Rule::StageOrder, message.to_owned()));
     let Some(before) = earlier.last() else {
         return match stage {
@@ -139,16 +139,16 @@ fn order(earlier: &[Stage], stage: &Stage) -> Outcome<()> {
 struct Walker<'p> {
     program: &'p Program,
     axes: &'p Axes,
-    stream: Stream,
+    stream: FlowStream,
 }
 
 impl Walker<'_> {
-    fn layout(&self, mapping: &Mapping) -> Outcome<Layout> {
-        Layout::of(mapping, self.axes).map_err(axes_broken)
+    fn layout(&self, mapping: &Mapping) -> FlowResult<DigitLayout> {
+        DigitLayout::of(mapping, self.axes).map_err(axes_broken)
     }
 
     /// Partial results over slices meet in the ring before anything else is done with them.
-    fn partial(&self, stage: &Stage) -> Outcome<()> {
+    fn partial(&self, stage: &Stage) -> FlowResult<()> {
         let goes_on = matches!(
             stage,
             Stage::Ring { .. } | Stage::Time { .. } | Stage::Lane { .. }
@@ -166,7 +166,7 @@ impl Walker<'_> {
         }
     }
 
-    fn step(&mut self, stage: &Stage) -> Outcome<()> {
+    fn step(&mut self, stage: &Stage) -> FlowResult<()> {
         match stage {
             Stage::Fetch {
                 view,
@@ -219,7 +219,7 @@ impl Walker<'_> {
         }
     }
 
-    fn needs(&self, elements: &[Element], what: &str) -> Outcome<()> {
+    fn needs(&self, elements: &[Element], what: &str) -> FlowResult<()> {
         match elements.contains(&self.stream.element) {
             true => Ok(()),
             false => Err((
@@ -232,7 +232,7 @@ impl Walker<'_> {
         }
     }
 
-    fn left_of_time(&mut self, time: Layout) -> Outcome<()> {
+    fn left_of_time(&mut self, time: DigitLayout) -> FlowResult<()> {
         contract::within(&self.stream.time, &time, "time")?;
         let before = std::mem::replace(&mut self.stream.time, time.clone());
         self.stream.reduced(&before, &time);
@@ -240,12 +240,12 @@ impl Walker<'_> {
     }
 
     /// Whether the stream covers whole axes, and what is being reduced is left over slices alone.
-    fn complete(&self) -> Outcome<()> {
+    fn complete(&self) -> FlowResult<()> {
         self.reduced_in(&[&self.stream.lane, &self.stream.time, &self.stream.packet])?;
         self.stream.shape(self.axes).map(drop).map_err(axes_broken)
     }
 
-    fn reduced_in(&self, layouts: &[&Layout]) -> Outcome<()> {
+    fn reduced_in(&self, layouts: &[&DigitLayout]) -> FlowResult<()> {
         match self.stream.unreduced(layouts) {
             None => Ok(()),
             Some(axis) => {
@@ -263,7 +263,7 @@ impl Walker<'_> {
         number: usize,
         is_right: impl Fn(&Place) -> bool,
         what: &str,
-    ) -> Outcome<&Tensor> {
+    ) -> FlowResult<&Tensor> {
         let tensor = self.program.tensors.get(number);
         let tensor =
             tensor.ok_or_else(|| (Rule::Place, format!("tensor {number} is not there")))?;
@@ -280,7 +280,7 @@ impl Walker<'_> {
         cast: Option<Element>,
         time: &Mapping,
         packet: &Mapping,
-    ) -> Outcome<()> {
+    ) -> FlowResult<()> {
         let in_dm = |place: &Place| matches!(place, Place::Dm { .. });
         let tensor = self.tensor(view.tensor, in_dm, "data memory")?;
         let element = tensor.element;
@@ -298,7 +298,7 @@ impl Walker<'_> {
                 return Err((Rule::Place, message));
             }
         }
-        let rename = |layout: Layout| stream::renamed(layout, &view.renames, self.axes);
+        let rename = |layout: DigitLayout| stream::renamed(layout, &view.renames, self.axes);
         let layout = rename(self.layout(tensor.layout())?).map_err(axes_broken)?;
         let (cluster, slice) = (
             rename(cluster).map_err(axes_broken)?,
@@ -307,12 +307,12 @@ impl Walker<'_> {
         if !view.offsets.is_empty() || with.is_some_and(|with| !with.offsets.is_empty()) {
             return self.fetch_part(element, (cluster, slice), cast, time, packet);
         }
-        self.stream = Stream {
+        self.stream = FlowStream {
             element,
             cluster,
             slice,
             packet: layout,
-            ..Stream::default()
+            ..FlowStream::default()
         };
         self.cast_fetched(cast)?;
         let (time, packet) = (self.layout(time)?, self.layout(packet)?);
@@ -323,18 +323,18 @@ impl Walker<'_> {
     fn fetch_part(
         &mut self,
         element: Element,
-        (cluster, slice): (Layout, Layout),
+        (cluster, slice): (DigitLayout, DigitLayout),
         cast: Option<Element>,
         time: &Mapping,
         packet: &Mapping,
-    ) -> Outcome<()> {
-        self.stream = Stream {
+    ) -> FlowResult<()> {
+        self.stream = FlowStream {
             element,
             cluster,
             slice,
             time: self.layout(time)?,
             packet: self.layout(packet)?,
-            ..Stream::default()
+            ..FlowStream::default()
         };
         self.cast_fetched(cast)?;
         self.complete()
@@ -342,7 +342,7 @@ impl Walker<'_> {
 
     /// Conversions of the fetch adapter. Source: the book, computing-tensors/fetch-adapter; that a table
     /// widens `i4` to `f8e4m3` as it does `f4e2m1` is assumed.
-    fn cast_fetched(&mut self, cast: Option<Element>) -> Outcome<()> {
+    fn cast_fetched(&mut self, cast: Option<Element>) -> FlowResult<()> {
         use Element::{Bf16, E4m3, F32, I4, I8, I32};
         let Some(to) = cast else { return Ok(()) };
         let from = self.stream.element;
@@ -366,7 +366,7 @@ impl Walker<'_> {
     }
 
     /// The same values in another order.
-    fn relayout(&mut self, time: Layout, packet: Layout) -> Outcome<()> {
+    fn relayout(&mut self, time: DigitLayout, packet: DigitLayout) -> FlowResult<()> {
         let before = self.stream.shape(self.axes).map_err(axes_broken)?;
         self.stream.time = time;
         self.stream.packet = packet;
@@ -374,7 +374,7 @@ impl Walker<'_> {
     }
 
     /// As a fetch may: a leading part of what the tensor holds.
-    fn relayout_part(&mut self, time: Layout, packet: Layout) -> Outcome<()> {
+    fn relayout_part(&mut self, time: DigitLayout, packet: DigitLayout) -> FlowResult<()> {
         let before = self.stream.shape(self.axes).map_err(axes_broken)?;
         self.stream.time = time;
         self.stream.packet = packet;
@@ -389,7 +389,7 @@ impl Walker<'_> {
         }
     }
 
-    fn same_shape(&self, before: &Shape) -> Outcome<()> {
+    fn same_shape(&self, before: &Shape) -> FlowResult<()> {
         self.reduced_in(&[&self.stream.lane, &self.stream.time, &self.stream.packet])?;
         let after = self.stream.shape(self.axes).map_err(axes_broken)?;
         match after == *before {
@@ -404,7 +404,7 @@ impl Walker<'_> {
         (Rule::Values, message)
     }
 
-    fn switch(&mut self, slice: &Mapping, time: &Mapping) -> Outcome<()> {
+    fn switch(&mut self, slice: &Mapping, time: &Mapping) -> FlowResult<()> {
         let before = self.stream.shape(self.axes).map_err(axes_broken)?;
         self.stream.slice = self.layout(slice)?;
         self.stream.time = self.layout(time)?;

@@ -1,7 +1,7 @@
 //! What the host writes into slots: quantised weights, positions, masks, rotation matrices.
 
 use crate::Element;
-use crate::lower::{Call, Weights};
+use crate::lower::{PassSizes, Weights};
 use millrace_graph::Rope;
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ pub const MASKED: f32 = -1e30;
 
 /// A weight as its slot holds it, and its scales a row where it has them.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Stored {
+pub struct SlotWeight {
     /// The slot of the weight.
     pub bytes: Vec<u8>,
     /// The slot of its scales, f32: what the sum of stored weights times scaled activations is multiplied
@@ -20,7 +20,7 @@ pub struct Stored {
 }
 
 /// Stores a weight `[n, k]`, row-major.
-pub fn store_weight(values: &[f32], k: usize, weights: Weights) -> Stored {
+pub fn store_weight(values: &[f32], k: usize, weights: Weights) -> SlotWeight {
     let element = weights.stored();
     let largest = weights.largest();
     let mut bytes = vec![0; element.bytes(values.len() as u64) as usize];
@@ -36,7 +36,7 @@ pub fn store_weight(values: &[f32], k: usize, weights: Weights) -> Stored {
         }
         scales.extend((scale / weights.activation_scale()).to_le_bytes());
     }
-    Stored {
+    SlotWeight {
         bytes,
         scales: largest.map(|_| scales),
     }
@@ -73,7 +73,7 @@ pub fn rotations(rope: &Rope, positions: Range<u64>) -> Vec<u8> {
 
 /// The tokens of one sequence in a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct SequencePart {
     /// Tokens that are in the cache before.
     pub n_past: u64,
     /// Tokens of the pass; the bucket's others are padding.
@@ -82,7 +82,7 @@ pub struct Part {
 
 /// Positions of a pass, `[B, s_q]` i32: the first token's is the number of those before it. Padding gets the last
 /// row of the cache, which no token may have.
-pub fn positions(call: Call, parts: &[Part]) -> Vec<u8> {
+pub fn positions(call: PassSizes, parts: &[SequencePart]) -> Vec<u8> {
     let mut all = Vec::new();
     for sequence in 0..call.batch {
         let part = parts.get(sequence as usize);
@@ -101,7 +101,7 @@ pub fn positions(call: Call, parts: &[Part]) -> Vec<u8> {
 
 /// The mask of a pass, `[B, s_q, s_k]` f32: a token sees itself and what came before. Padding sees what
 /// the last token sees.
-pub fn mask(call: Call, parts: &[Part]) -> Vec<u8> {
+pub fn mask(call: PassSizes, parts: &[SequencePart]) -> Vec<u8> {
     let mut all = Vec::new();
     for sequence in 0..call.batch {
         let part = parts.get(sequence as usize);
@@ -123,13 +123,13 @@ mod tests {
 
     #[test]
     fn masks_are_causal_and_hide_padding() {
-        let call = Call {
+        let call = PassSizes {
             batch: 1,
             n_tokens: 4,
             n_keys: 8,
             n_cache: 8,
         };
-        let part = Part {
+        let part = SequencePart {
             n_past: 2,
             n_new: 3,
         };

@@ -9,7 +9,7 @@
 //! | [`einsum`] | checked contractions over named axes, and the scalar oracle |
 //! | [`program`] | tensors in memories, kernels of stages on contexts, DMA; text form and container |
 //! | [`mod@verify`] | rules by code |
-//! | [`execute`] | what a program computes |
+//! | [`simulate`] | what a program computes |
 //! | [`timing`] | when its commands run |
 //! | [`host`] | what the host writes into slots: quantised weights, masks, positions |
 //! | [`lower`] | Llama onto the machine, op by op |
@@ -24,7 +24,6 @@ pub mod axes;
 pub mod device;
 pub mod einsum;
 pub mod element;
-pub mod execute;
 pub mod export;
 pub mod flow;
 pub mod host;
@@ -33,6 +32,7 @@ pub mod machine;
 pub mod parallel;
 pub mod profile;
 pub mod program;
+pub mod simulate;
 pub mod target;
 pub mod timing;
 pub mod verify;

@@ -103,7 +103,7 @@ pub enum Buffering {
 
 /// How to lower.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Options {
+pub struct TcpLowerOptions {
     /// Weights of the layers; the head's are bf16.
     pub weights: Weights,
     /// How they wait.
@@ -116,10 +116,10 @@ pub struct Options {
     pub max_held: u64,
 }
 
-impl Options {
+impl TcpLowerOptions {
     /// One chip, one region of weights, rows as Hugging Face orders them.
-    pub fn plain(weights: Weights) -> Options {
-        Options {
+    pub fn plain(weights: Weights) -> TcpLowerOptions {
+        TcpLowerOptions {
             weights,
             buffering: Buffering::Single,
             rope: RopeStyle::HalfSplit,
@@ -130,19 +130,19 @@ impl Options {
 
     /// The same for all ops of a model whose layers have such weights.
     #[must_use]
-    pub fn of_model(self, weights: Weights) -> Options {
+    pub fn of_model(self, weights: Weights) -> TcpLowerOptions {
         let max_held = match weights {
             // Held tokens lie side by side in a flit, where their scales cannot be brought.
             Weights::Int8 => 1,
             _ => MAX_HELD,
         };
-        Options { max_held, ..self }
+        TcpLowerOptions { max_held, ..self }
     }
 
     /// The same with weights read ahead.
     #[must_use]
-    pub fn read_ahead(self) -> Options {
-        Options {
+    pub fn read_ahead(self) -> TcpLowerOptions {
+        TcpLowerOptions {
             buffering: Buffering::Double,
             ..self
         }
@@ -151,7 +151,7 @@ impl Options {
 
 /// The sizes of a pass: static buckets, with what is valid told by mask and positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Call {
+pub struct PassSizes {
     /// Sequences (`B`).
     pub batch: u64,
     /// Tokens of each (`s_q`).
@@ -162,7 +162,7 @@ pub struct Call {
     pub n_cache: u64,
 }
 
-impl Call {
+impl PassSizes {
     /// Tokens of all sequences.
     pub fn n_rows(&self) -> u64 {
         self.batch * self.n_tokens
@@ -189,7 +189,7 @@ pub fn key_bucket(n_keys: u64) -> u64 {
 
 /// A program and what its ops are.
 #[derive(Clone, Debug)]
-pub struct Lowered {
+pub struct TcpLowering {
     /// The program.
     pub program: Program,
     /// Its ops in order.
@@ -331,9 +331,9 @@ pub struct Target<'t> {
     /// The model's sizes on one chip.
     pub dims: &'t Dims,
     /// How to lower.
-    pub options: Options,
+    pub options: TcpLowerOptions,
     /// The pass.
-    pub call: Call,
+    pub call: PassSizes,
 }
 
 #[cfg(test)]

@@ -7,9 +7,10 @@
 
 use crate::Element;
 use crate::lower::{
-    self, Call, Dims, LowerError, Lowered, Options, Target, key_bucket, token_bucket,
+    self, Dims, LowerError, PassSizes, Target, TcpLowerOptions, TcpLowering, key_bucket,
+    token_bucket,
 };
-use crate::timing::{Dispatch, Timed, Timing, sequence};
+use crate::timing::{Dispatch, TimedProgram, Timing, sequence};
 use crate::{Machine, Profile};
 use millrace_model::ModelConfig;
 use std::collections::HashMap;
@@ -107,11 +108,11 @@ pub struct Fit {
 
 /// A model with how it is lowered.
 #[derive(Clone, Debug)]
-pub struct Model<'c> {
+pub struct ParallelModel<'c> {
     /// The hyperparameters.
     pub config: &'c ModelConfig,
     /// Weights, buffering, order of rows; `n_shards` is the plan's.
-    pub options: Options,
+    pub options: TcpLowerOptions,
     /// The machine.
     pub machine: &'c Machine,
     /// The profile.
@@ -131,15 +132,15 @@ pub struct PassTime {
 
 /// The programs of a pass on one chip.
 struct Programs {
-    embed: Timed,
-    attention: Timed,
-    feed_forward: Timed,
-    head: Timed,
+    embed: TimedProgram,
+    attention: TimedProgram,
+    feed_forward: TimedProgram,
+    head: TimedProgram,
     /// Exchange and sum, where layers are shared.
-    joint: Option<(Timed, Timed)>,
+    joint: Option<(TimedProgram, TimedProgram)>,
 }
 
-impl Model<'_> {
+impl ParallelModel<'_> {
     /// What a plan takes of each chip.
     ///
     /// # Errors
@@ -219,10 +220,10 @@ impl Model<'_> {
         }
     }
 
-    fn programs(&self, plan: Plan, call: Call) -> Result<Programs, PlanError> {
+    fn programs(&self, plan: Plan, call: PassSizes) -> Result<Programs, PlanError> {
         let n_shards = self.shards(plan);
         let dims = self.dims(plan)?;
-        let options = Options {
+        let options = TcpLowerOptions {
             n_shards,
             ..self.options
         };
@@ -232,9 +233,9 @@ impl Model<'_> {
             options,
             call,
         };
-        let timed = |lowered: Result<Lowered, LowerError>| -> Result<Timed, PlanError> {
+        let timed = |lowered: Result<TcpLowering, LowerError>| -> Result<TimedProgram, PlanError> {
             let program = lowered?.program;
-            let timed = Timed::new(&program, self.machine, self.profile);
+            let timed = TimedProgram::new(&program, self.machine, self.profile);
             timed.map_err(|broken| PlanError::Broken {
                 program: program.name.clone(),
                 message: broken.message,
@@ -269,7 +270,7 @@ impl Model<'_> {
     ///
     /// # Errors
     /// Where the plan does not fit, or the pass cannot be lowered.
-    pub fn pass(&self, plan: Plan, call: Call) -> Result<PassTime, PlanError> {
+    pub fn pass(&self, plan: Plan, call: PassSizes) -> Result<PassTime, PlanError> {
         self.fits(plan)?;
         let programs = self.programs(plan, call)?;
         let n_layers = self.config.n_layers as u64;
@@ -323,7 +324,7 @@ impl Model<'_> {
         (is_first, is_last): (bool, bool),
     ) -> (Timing, usize) {
         let mut next = 0;
-        let mut fresh = |timed: &Timed| -> Vec<usize> {
+        let mut fresh = |timed: &TimedProgram| -> Vec<usize> {
             let own = Dispatch::alone(timed, next).buffers;
             next += own.len();
             own
@@ -383,7 +384,7 @@ impl Model<'_> {
     /// Time to the first token of a prompt: as few passes as data memory allows.
     ///
     /// # Errors
-    /// As [`pass`](Model::pass).
+    /// As [`pass`](ParallelModel::pass).
     pub fn prompt(&self, plan: Plan, n_tokens: u64) -> Result<PassTime, PlanError> {
         let mut largest = token_bucket(n_tokens);
         loop {
@@ -403,7 +404,7 @@ impl Model<'_> {
             let part = (n_tokens - done).min(largest);
             let bucket = token_bucket(part);
             let n_keys = key_bucket(done + bucket);
-            let call = Call {
+            let call = PassSizes {
                 batch: 1,
                 n_tokens: bucket,
                 n_keys,
@@ -430,12 +431,12 @@ impl Model<'_> {
     /// Time of a token of each of `batch` sequences with so many tokens in the cache.
     ///
     /// # Errors
-    /// As [`pass`](Model::pass).
+    /// As [`pass`](ParallelModel::pass).
     pub fn token(&self, plan: Plan, batch: u64, n_keys: u64) -> Result<PassTime, PlanError> {
         let n_keys = key_bucket(n_keys);
         self.pass(
             plan,
-            Call {
+            PassSizes {
                 batch: batch.next_power_of_two(),
                 n_tokens: 1,
                 n_keys,

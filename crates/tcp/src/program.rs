@@ -20,10 +20,10 @@ mod words;
 pub use codec::{CodecError, TARGET};
 pub use parse::{TextError, parse};
 pub use print::print;
-pub use stage::{LaneMode, Operand, ReduceOp, Stage, Topology, VectorOp};
+pub use stage::{LaneMode, ReduceOp, Stage, Topology, VectorOp, VectorOperand};
 
 use crate::Element;
-use crate::axes::{Axes, AxesError, Layout, Mapping, Shape, cover};
+use crate::axes::{Axes, AxesError, DigitLayout, Mapping, Shape, cover};
 use millrace_npu::{Role, Slot};
 
 /// A program.
@@ -63,7 +63,7 @@ pub enum Place {
     /// Data memory of the slices.
     Dm {
         /// What lies in which cluster and slice.
-        spread: Spread,
+        spread: TensorSharding,
         /// Order of the elements in a slice.
         layout: Mapping,
         /// First byte in every slice.
@@ -72,7 +72,7 @@ pub enum Place {
     /// Tensor register files: the stationary operand of a contraction.
     Trf {
         /// What lies in which cluster and slice.
-        spread: Spread,
+        spread: TensorSharding,
         /// What lies in which lane.
         lane: Mapping,
         /// Order of the elements in a lane.
@@ -83,7 +83,7 @@ pub enum Place {
     /// Vector register files: operands of vector stages.
     Vrf {
         /// What lies in which cluster and slice.
-        spread: Spread,
+        spread: TensorSharding,
         /// Order of the elements in a slice.
         layout: Mapping,
         /// First byte in every slice.
@@ -93,7 +93,7 @@ pub enum Place {
 
 /// What of a tensor lies in which cluster and slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spread {
+pub struct TensorSharding {
     /// Over clusters.
     pub cluster: Mapping,
     /// Over the slices of a cluster.
@@ -112,7 +112,7 @@ impl Tensor {
     }
 
     /// Its spread over the chip; `None` in HBM.
-    pub fn spread(&self) -> Option<&Spread> {
+    pub fn spread(&self) -> Option<&TensorSharding> {
         match &self.place {
             Place::Hbm { .. } => None,
             Place::Dm { spread, .. } | Place::Trf { spread, .. } | Place::Vrf { spread, .. } => {
@@ -139,8 +139,11 @@ impl Tensor {
     /// # Errors
     /// Where its mappings make no sense, use a factor twice or leave one out.
     pub fn shape(&self, axes: &Axes) -> Result<Shape, AxesError> {
-        let layouts = self.mappings().into_iter().map(|m| Layout::of(m, axes));
-        let layouts: Vec<Layout> = layouts.collect::<Result<_, _>>()?;
+        let layouts = self
+            .mappings()
+            .into_iter()
+            .map(|m| DigitLayout::of(m, axes));
+        let layouts: Vec<DigitLayout> = layouts.collect::<Result<_, _>>()?;
         cover(&layouts.iter().collect::<Vec<_>>(), axes)
     }
 
@@ -197,7 +200,7 @@ pub enum Command {
     /// A DMA move.
     Dma(Dma),
     /// A pass through the slices.
-    Kernel(Kernel),
+    Kernel(SliceKernel),
 }
 
 impl Command {
@@ -222,7 +225,7 @@ pub struct Dma {
     /// Where to.
     pub to: View,
     /// Rows chosen by an index tensor.
-    pub indexed: Option<Indexed>,
+    pub indexed: Option<IndexedAxis>,
 }
 
 /// Who moves.
@@ -241,7 +244,7 @@ pub enum Engine {
 
 /// An axis whose index is read from a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Indexed {
+pub struct IndexedAxis {
     /// Whether the source is indexed (gather) or the destination (scatter).
     pub side: Side,
     /// The axis of that side.
@@ -270,7 +273,7 @@ pub enum Context {
 
 /// A pass through the slices.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Kernel {
+pub struct SliceKernel {
     /// Its name.
     pub name: String,
     /// Where it runs.

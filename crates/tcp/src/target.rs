@@ -25,9 +25,9 @@ use millrace_plan::{
 use std::sync::Arc;
 
 /// The registry's row.
-pub struct Row;
+pub struct TcpTarget;
 
-impl Target for Row {
+impl Target for TcpTarget {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -56,7 +56,7 @@ impl Target for Row {
     }
 
     fn workbench(&self) -> Option<&dyn Workbench> {
-        Some(&bench::Bench)
+        Some(&bench::TcpBench)
     }
 
     fn prober(&self) -> Option<&dyn Prober> {
@@ -72,7 +72,7 @@ impl Target for Row {
     }
 }
 
-impl Exporter for Row {
+impl Exporter for TcpTarget {
     fn form(&self) -> &'static str {
         "a Rust crate of device functions for furiosa-opt-std 0.10.0"
     }
@@ -82,7 +82,7 @@ impl Exporter for Row {
     }
 }
 
-impl Cluster for Row {
+impl Cluster for TcpTarget {
     fn cost(&self, request: &ClusterRequest<'_>) -> Result<ClusterCost, PredictError> {
         cluster::cost(request)
     }

@@ -12,10 +12,10 @@ pub mod cost;
 mod events;
 mod hazards;
 
-pub use cost::{Cost, Queue, Work};
-pub use events::Span;
+pub use cost::{CommandWork, Cost, Queue};
+pub use events::CommandSpan;
 
-use crate::flow::Broken;
+use crate::flow::FlowViolation;
 use crate::program::{Place, Program};
 use crate::{Machine, Profile};
 use millrace_npu::Trace;
@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 
 /// A program with the costs of its commands, ready to be timed any number of times.
 #[derive(Clone, Debug)]
-pub struct Timed {
+pub struct TimedProgram {
     name: String,
     n_slots: usize,
     commands: Vec<TimedCommand>,
@@ -51,12 +51,16 @@ pub struct Timing {
     pub ends_ns: Vec<f64>,
 }
 
-impl Timed {
+impl TimedProgram {
     /// Works out a program's costs.
     ///
     /// # Errors
     /// Where a command makes no sense; a verified program's do.
-    pub fn new(program: &Program, machine: &Machine, profile: &Profile) -> Result<Timed, Broken> {
+    pub fn new(
+        program: &Program,
+        machine: &Machine,
+        profile: &Profile,
+    ) -> Result<TimedProgram, FlowViolation> {
         let mut slot_of = Vec::new();
         let mut n_slots = 0;
         for tensor in &program.tensors {
@@ -71,7 +75,7 @@ impl Timed {
                 accesses: hazards::touches(program, command, &slot_of),
             })
         });
-        Ok(Timed {
+        Ok(TimedProgram {
             name: program.name.clone(),
             n_slots,
             commands: commands.collect::<Result<_, _>>()?,
@@ -109,14 +113,14 @@ impl Timed {
 #[derive(Clone, Debug)]
 pub struct Dispatch<'t> {
     /// The program.
-    pub program: &'t Timed,
+    pub program: &'t TimedProgram,
     /// A buffer a slot.
     pub buffers: Vec<usize>,
 }
 
 impl<'t> Dispatch<'t> {
     /// A program whose buffers begin at a number, each its own.
-    pub fn alone(program: &'t Timed, first: usize) -> Dispatch<'t> {
+    pub fn alone(program: &'t TimedProgram, first: usize) -> Dispatch<'t> {
         Dispatch {
             program,
             buffers: (first..first + program.n_slots).collect(),
@@ -125,7 +129,7 @@ impl<'t> Dispatch<'t> {
 }
 
 /// Times one program by itself.
-pub fn predict(program: &Timed, machine: &Machine, profile: &Profile) -> Timing {
+pub fn predict(program: &TimedProgram, machine: &Machine, profile: &Profile) -> Timing {
     sequence(&[Dispatch::alone(program, 0)], machine, profile).0
 }
 
@@ -134,13 +138,13 @@ pub fn sequence(
     programs: &[Dispatch<'_>],
     machine: &Machine,
     profile: &Profile,
-) -> (Timing, Vec<Span>) {
+) -> (Timing, Vec<CommandSpan>) {
     events::run(programs, machine, profile)
 }
 
 /// What a part of a program takes of its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Share {
+pub struct TimeShare {
     /// Time until one of its commands ended, from the end before that. The shares of all parts are all of the
     /// time.
     pub ns: f64,
@@ -152,13 +156,13 @@ pub struct Share {
 
 /// Times one program by itself, and what its parts take; `part_of` tells a command's part by its name.
 pub fn shares(
-    program: &Timed,
+    program: &TimedProgram,
     machine: &Machine,
     profile: &Profile,
     (n_parts, part_of): (usize, &dyn Fn(&str) -> usize),
-) -> (Timing, Vec<Share>) {
+) -> (Timing, Vec<TimeShare>) {
     let (timing, spans) = sequence(&[Dispatch::alone(program, 0)], machine, profile);
-    let mut shares = vec![Share::default(); n_parts.max(1)];
+    let mut shares = vec![TimeShare::default(); n_parts.max(1)];
     let mut before = 0.0;
     // Spans come in the order of their ends.
     for span in &spans {
@@ -168,7 +172,7 @@ pub fn shares(
         share.ns += span.end_ns - before;
         before = span.end_ns;
         share.n_macs += cost.n_macs;
-        if let Work::Flow {
+        if let CommandWork::Flow {
             bytes, hbm: true, ..
         } = cost.work
         {
@@ -179,7 +183,7 @@ pub fn shares(
 }
 
 /// The spans of one program as a trace.
-pub fn trace(program: &Timed, machine: &Machine, profile: &Profile) -> Trace {
+pub fn trace(program: &TimedProgram, machine: &Machine, profile: &Profile) -> Trace {
     let (_, spans) = sequence(&[Dispatch::alone(program, 0)], machine, profile);
     let mut trace = Trace::new(&program.name, profile.provenance());
     let mut tracks: BTreeMap<Queue, usize> = BTreeMap::new();

@@ -13,7 +13,7 @@ mod tensors;
 pub(crate) use order::{accesses, range};
 pub(crate) use region::start;
 pub use region::{DmaRegion, dma_region};
-pub use rule::{Refusal, Rule};
+pub use rule::{Rule, TcpViolation};
 
 use crate::Machine;
 use crate::flow::{Flow, walk};
@@ -21,7 +21,7 @@ use crate::program::{Command, Program};
 
 /// The most that a program takes of each memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct MemoryReport {
     /// Bytes of a slice's data memory.
     pub dm_bytes: u64,
     /// Bytes of a lane's register file.
@@ -41,7 +41,7 @@ const MAX_STAGES: usize = 64;
 ///
 /// # Errors
 /// Every rule that the program breaks, as far as they could be examined: see the module.
-pub fn verify(program: &Program, machine: &Machine) -> Result<Report, Vec<Refusal>> {
+pub fn verify(program: &Program, machine: &Machine) -> Result<MemoryReport, Vec<TcpViolation>> {
     let mut found = Findings::default();
     let too_many = program.tensors.len() > MAX_TENSORS || program.commands.len() > MAX_COMMANDS;
     let is_long = |command: &Command| match command {
@@ -91,14 +91,14 @@ fn check_command(program: &Program, machine: &Machine, command: &Command, found:
 /// What was found so far.
 #[derive(Default)]
 pub(crate) struct Findings {
-    refusals: Vec<Refusal>,
+    refusals: Vec<TcpViolation>,
 }
 
 impl Findings {
     fn add(&mut self, rule: Rule, place: &str, message: impl Into<String>) {
         // A thousand refusals help nobody.
         if self.refusals.len() < 100 {
-            self.refusals.push(Refusal {
+            self.refusals.push(TcpViolation {
                 rule,
                 place: place.to_owned(),
                 message: message.into(),
@@ -106,7 +106,7 @@ impl Findings {
         }
     }
 
-    fn stop(&mut self) -> Result<(), Vec<Refusal>> {
+    fn stop(&mut self) -> Result<(), Vec<TcpViolation>> {
         match self.refusals.is_empty() {
             true => Ok(()),
             false => Err(std::mem::take(&mut self.refusals)),

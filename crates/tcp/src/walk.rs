@@ -1,7 +1,9 @@
 //! One decode layer of Llama 3 70B, op by op: what `docs/tcp.md` shows.
 
-use crate::lower::{self, Call, Dims, LowerError, Lowered, Options, Target, Weights};
-use crate::timing::{self, Timed};
+use crate::lower::{
+    self, Dims, LowerError, PassSizes, Target, TcpLowerOptions, TcpLowering, Weights,
+};
+use crate::timing::{self, TimedProgram};
 use crate::{Machine, Profile};
 use millrace_model::ModelConfig;
 use millrace_model::synth::ModelGeometry;
@@ -32,8 +34,8 @@ pub fn decode_layer(
     let target = Target {
         machine,
         dims: &dims,
-        options: Options::plain(Weights::Fp8),
-        call: Call {
+        options: TcpLowerOptions::plain(Weights::Fp8),
+        call: PassSizes {
             batch: 1,
             n_tokens: 1,
             n_keys,
@@ -50,14 +52,14 @@ pub fn decode_layer(
         dims.head_dim / 2,
         dims.vocab_size,
     );
-    let parts: [(&str, Lowered); 4] = [
+    let parts: [(&str, TcpLowering); 4] = [
         ("embedding", lower::embed(target)?),
         ("attention", lower::attention(target)?),
         ("feed-forward", lower::feed_forward(target)?),
         ("head", lower::head(target)?),
     ];
     for (name, lowered) in parts {
-        let time = Timed::new(&lowered.program, machine, profile).ok();
+        let time = TimedProgram::new(&lowered.program, machine, profile).ok();
         let time = time.map(|timed| timing::predict(&timed, machine, profile).total_ns);
         // Writing to a String cannot fail.
         let _ = writeln!(

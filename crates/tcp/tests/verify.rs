@@ -432,7 +432,7 @@ fn long_kernels_are_not_examined() {
 /// What the verifier accepts runs, whatever became of the text.
 #[test]
 fn changed_programs_are_refused_or_run() {
-    let options = millrace_tcp::execute::Options {
+    let options = millrace_tcp::simulate::SimulationOptions {
         n_threads: 1,
         stop_after: None,
         after_write: None,
@@ -464,7 +464,7 @@ fn changed_programs_are_refused_or_run() {
                 let slots = program.slots().unwrap();
                 let size = |slot: &millrace_npu::Slot| slot.size_bytes().unwrap() as usize;
                 let mut content: Vec<Vec<u8>> = slots.iter().map(|s| vec![0; size(s)]).collect();
-                millrace_tcp::execute::run(&program, &mut content, &options).unwrap();
+                millrace_tcp::simulate::run(&program, &mut content, &options).unwrap();
                 ran += 1;
             }
         }

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 /// Names that this many types or more have are counted.
 const MANY: usize = 3;
 /// How many names have [`MANY`] definitions or more.
-const MAX_COMMON_NAMES: usize = 48;
+const MAX_COMMON_NAMES: usize = 8;
 /// How many types have a participle for a name.
-const MAX_PARTICIPLES: usize = 76;
+const MAX_PARTICIPLES: usize = 4;
 
 /// What the language's idiom asks for: a crate's `Error`.
 const IDIOMS: [&str; 1] = ["Error"];

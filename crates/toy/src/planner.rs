@@ -6,14 +6,14 @@ use crate::program::{MAX_ROWS, Program};
 use millrace_graph::Graph;
 use millrace_kernels::Cpu;
 use millrace_npu::{Device, DeviceError, Provenance};
-use millrace_plan::offload::{self, Product, Taken};
+use millrace_plan::offload::{self, OffloadedOp, Product};
 use millrace_plan::predict::{
     CallNs, Crossing, HostWork, LaunchCost, ModelPart, PriceError, ProgramCost, Rate, SlotBytes,
 };
 use millrace_plan::{
     Annex, Arrangement, Binding, Call, Explain, HostStep, Lengths, LowerError, Lowering,
-    MachineFacts, Named, Numerics, PassKind, Plan, PlannedLaunch, PlannedProgram, Planner, Pricer,
-    Reason, WeightLayout,
+    MachineFacts, NamedNumbers, Numerics, PassKind, Plan, PlannedLaunch, PlannedProgram, Planner,
+    Pricer, Reason, WeightLayout,
 };
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn flops(program: Program) -> u64 {
     2 * program.m * program.k * program.n
 }
 
-fn take(product: &Product) -> Result<Taken, Reason> {
+fn take(product: &Product) -> Result<OffloadedOp, Reason> {
     let &Product { m, k, n, .. } = product;
     if product.bias.is_some() {
         return Err(Reason("the toy adds no bias to a product".to_owned()));
@@ -50,14 +50,14 @@ fn take(product: &Product) -> Result<Taken, Reason> {
     let layout = WeightLayout::AsStored {
         half_split: product.half_split,
     };
-    Ok(Taken {
+    Ok(OffloadedOp {
         program: PlannedProgram {
             container: Arc::new(container),
             launches: vec![PlannedLaunch {
                 name: product.label.to_owned(),
                 kernel: "matmul".to_owned(),
-                shape: Named::new(&[("m", m), ("k", k), ("n", n)]),
-                tiling: Named::new(&[]),
+                shape: NamedNumbers::new(&[("m", m), ("k", k), ("n", n)]),
+                tiling: NamedNumbers::new(&[]),
                 slots: vec![0, 1, 2],
                 n_results: 1,
                 physical: 0..1,
@@ -122,14 +122,14 @@ impl Planner for Products {
     }
 
     fn pricer(&self) -> Option<Box<dyn Pricer + '_>> {
-        Some(Box::new(Prices(self.machine())))
+        Some(Box::new(ToyPrices(self.machine())))
     }
 }
 
 /// Imagined, all of them.
-struct Prices(MachineFacts);
+struct ToyPrices(MachineFacts);
 
-impl Pricer for Prices {
+impl Pricer for ToyPrices {
     fn machine(&self) -> &MachineFacts {
         &self.0
     }

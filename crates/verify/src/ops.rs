@@ -9,7 +9,7 @@
 //! content is worked out by `ops/statics.rs` and not by what fills them, values from the call or host step that
 //! gave them to the call that takes them, rows of the cache from the sequence's pages.
 
-mod attended;
+mod attention_products;
 mod bias;
 mod cache;
 mod finding;
@@ -103,8 +103,8 @@ impl CallCheck<'_> {
             state.given.clear();
         }
         state.n_calls = index;
-        if let Some(attended) = self.attended() {
-            return self.attended_call(&attended, state);
+        if let Some(product) = self.head_product() {
+            return self.head_product_call(&product, state);
         }
         self.moved(state)?;
         let graph = self.graph();
@@ -239,8 +239,8 @@ impl CallCheck<'_> {
                 Binding::Cache { layer, of } if role == Role::Static => {
                     self.report_cache(slot, (*layer, *of, None), state)?;
                 }
-                Binding::Reached { layer, of, reach } => {
-                    let start = reach.start(self.seen.first);
+                Binding::CacheRange { layer, of, range } => {
+                    let start = range.start(self.seen.first);
                     self.report_cache(slot, (*layer, *of, Some(start)), state)?;
                 }
                 _ => {}

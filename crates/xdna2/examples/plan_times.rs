@@ -10,7 +10,7 @@ use millrace_format::Source;
 use millrace_model::Model;
 use millrace_model::recipe::Recipe;
 use millrace_model::synth::ModelGeometry;
-use millrace_xdna2::lower::{self, Feature, Features, Mode, Options, Plan};
+use millrace_xdna2::lower::{self, Feature, Features, LowerOptions, Mode, Plan};
 use millrace_xdna2_machine::{Machine, Profile, timing};
 use std::collections::HashMap;
 use std::error::Error;
@@ -31,9 +31,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let recipe = Recipe::parse("bf16").ok_or("recipe")?;
     let graph = Model::without_weights(geometry, None, recipe, Source::HuggingFace)?.graph;
     let machine = Machine::npu2();
-    let options = |n_tokens| Options {
+    let options = |n_tokens| LowerOptions {
         features,
-        ..Options::new(Mode::Best, n_tokens)
+        ..LowerOptions::new(Mode::Best, n_tokens)
     };
     let start = Instant::now();
     let plan = match phase.parse() {

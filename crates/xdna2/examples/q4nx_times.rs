@@ -9,9 +9,9 @@ use millrace_format::Source;
 use millrace_model::Model;
 use millrace_model::recipe::Recipe;
 use millrace_model::synth::ModelGeometry;
-use millrace_plan::predict::{Work, with_settings};
-use millrace_plan::{Facts, Settings};
-use millrace_xdna2::target::Row;
+use millrace_plan::predict::{PromptWorkload, with_settings};
+use millrace_plan::{FactSource, Settings};
+use millrace_xdna2::target::Xdna2Target;
 use std::error::Error;
 
 /// Weights expanded within every product.
@@ -47,7 +47,7 @@ fn row(
     let recipe = Recipe::parse("bf16").ok_or("recipe")?;
     let graph = Model::without_weights(geometry, None, recipe, Source::HuggingFace)?.graph;
     let settings = Settings {
-        profile: Some(Facts::Named(profile.to_owned())),
+        profile: Some(FactSource::Named(profile.to_owned())),
         mode: Some(mode.split(' ').next().unwrap_or(mode).to_owned()),
         without: match mode {
             FUSED => vec!["faster-expansion".to_owned()],
@@ -55,11 +55,11 @@ fn row(
         },
         ..Settings::default()
     };
-    let work = Work {
+    let work = PromptWorkload {
         prompt_tokens,
         context,
     };
-    let p = with_settings(&graph, &Row, &settings, &work)?;
+    let p = with_settings(&graph, &Xdna2Target, &settings, &work)?;
     let ms = |ns: f64| ns / 1e6;
     let (mut work_ns, mut load_ns) = (0.0, 0.0);
     for program in &p.token.programs {

@@ -50,15 +50,15 @@
 //!
 //! [`RopeStyle::Interleaved`]: millrace_graph::RopeStyle::Interleaved
 
-mod all_rows;
 mod assemble;
 mod attention;
+mod cached;
 mod feature;
+mod full_head;
+mod fused;
 mod group;
-mod joined;
 mod kernel;
 mod name;
-mod over;
 mod packed;
 mod resident;
 mod steps;
@@ -72,9 +72,9 @@ pub use attention::{
 pub use feature::{Feature, Features};
 pub use millrace_plan::{
     AttentionOn, Binding, BufferKind, Buffers, CachePart, Call, Chunk, Device, Edge, End, HeadRows,
-    HostMove, HostStep, IndexSets, Lengths, LowerError, PassKind, Phase, Place, Placement, Plan,
-    PlannedBuffer, PlannedLaunch, PlannedProgram, Reach, Rows, Sequences, SlotUse, Step, TableRows,
-    WeightLayout, position_slot, rope_table,
+    HostMove, HostRows, HostStep, IndexSets, KeyRange, Lengths, LowerError, NodePlace, PassKind,
+    Phase, Placement, Plan, PlannedBuffer, PlannedLaunch, PlannedProgram, Sequences, SlotUse, Step,
+    TableRows, WeightLayout, position_slot, rope_table,
 };
 
 use kernel::Kernels;
@@ -148,7 +148,7 @@ pub enum Mode {
 
 /// What to lower for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Options {
+pub struct LowerOptions {
     /// What is better than the published stack's behaviour.
     pub features: Features,
     /// Tokens of a prefill; shorter prompts are padded to it. Decode takes one at a time.
@@ -159,10 +159,10 @@ pub struct Options {
     pub head: HeadRows,
 }
 
-impl Options {
+impl LowerOptions {
     /// A mode's features, attention on the array.
-    pub fn new(mode: Mode, n_tokens: u64) -> Options {
-        Options {
+    pub fn new(mode: Mode, n_tokens: u64) -> LowerOptions {
+        LowerOptions {
             features: Features::of(mode),
             n_tokens,
             attention: AttentionOn::Device,
@@ -171,8 +171,8 @@ impl Options {
     }
 
     /// For a kind of pass.
-    pub fn of(features: Features, kind: &PassKind) -> Options {
-        Options {
+    pub fn of(features: Features, kind: &PassKind) -> LowerOptions {
+        LowerOptions {
             features,
             n_tokens: kind.n_tokens,
             attention: kind.attention,
@@ -187,11 +187,15 @@ impl Options {
     }
 }
 
-/// The plan of a prefill of [`Options::n_tokens`] tokens.
+/// The plan of a prefill of [`LowerOptions::n_tokens`] tokens.
 ///
 /// # Errors
 /// A graph that makes no sense, a length beyond the limits, an op that plans cannot express.
-pub fn prefill(graph: &Graph, machine: &Machine, options: &Options) -> Result<Plan, LowerError> {
+pub fn prefill(
+    graph: &Graph,
+    machine: &Machine,
+    options: &LowerOptions,
+) -> Result<Plan, LowerError> {
     if !(1..=MAX_TOKENS).contains(&options.n_tokens) {
         return Err(LowerError::Tokens(options.n_tokens));
     }
@@ -202,14 +206,18 @@ pub fn prefill(graph: &Graph, machine: &Machine, options: &Options) -> Result<Pl
 ///
 /// # Errors
 /// As [`prefill`].
-pub fn decode(graph: &Graph, machine: &Machine, options: &Options) -> Result<Plan, LowerError> {
+pub fn decode(
+    graph: &Graph,
+    machine: &Machine,
+    options: &LowerOptions,
+) -> Result<Plan, LowerError> {
     lower(graph, machine, options, Phase::Decode)
 }
 
 fn lower(
     graph: &Graph,
     machine: &Machine,
-    options: &Options,
+    options: &LowerOptions,
     phase: Phase,
 ) -> Result<Plan, LowerError> {
     check::check(graph)?;
@@ -268,7 +276,7 @@ impl Among {
 fn lowered(
     graph: &Graph,
     machine: &Machine,
-    options: &Options,
+    options: &LowerOptions,
     (phase, among): (Phase, Option<Among>),
 ) -> Result<Result<Plan, Misfit>, LowerError> {
     let mut kernels = Kernels::new(graph, machine, options, phase)?;
@@ -277,7 +285,7 @@ fn lowered(
         kernels.head_apart = among.head_apart;
     }
     if phase == Phase::Prefill && !options.is_single_row() {
-        kernels.all_rows = kernels.head_of_all_rows();
+        kernels.full_head = kernels.full_head();
     }
     let items = group::items(&mut kernels, options);
     if kernels.resident_fails {

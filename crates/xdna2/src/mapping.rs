@@ -38,12 +38,12 @@ mod data;
 mod elementwise;
 pub(crate) mod flow_kv;
 pub(crate) mod flow_qkv;
+pub(crate) mod fused;
 mod gemm;
 mod gemm_stream;
 mod gemv;
 mod gemv_cascade;
 mod gemv_stream;
-pub(crate) mod joined;
 mod megatile;
 mod operands;
 mod parts;
@@ -54,7 +54,7 @@ mod streaming;
 
 pub(crate) use cached_attention::n_keys_unit;
 pub use compare::{Comparison, Difference, compare};
-pub use millrace_plan::{Named, Shape, ShapeError, Tiling};
+pub use millrace_plan::{NamedNumbers, Shape, ShapeError, Tiling};
 
 use millrace_xdna2_machine::program::Var;
 use millrace_xdna2_machine::{Machine, Numerics, Profile, Program};
@@ -128,7 +128,7 @@ pub enum Tolerance {
 
 /// What a problem costs at least.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Work {
+pub struct LeastWork {
     /// Floating-point operations, a multiplication and an addition being two.
     pub flops: u64,
     /// Bytes to and from DDR when everything is moved once.
@@ -198,7 +198,7 @@ pub trait Mapping: Sync {
     fn tolerance(&self) -> Tolerance;
 
     /// What the problem costs at least.
-    fn work(&self, shape: &Shape) -> Work;
+    fn work(&self, shape: &Shape) -> LeastWork;
 }
 
 /// Every mapping, in the order of the module's table.
@@ -220,7 +220,7 @@ pub const TABLE: &[&dyn Mapping] = &[
     &gemv_cascade::GemvCascade,
     &q4nx::dqp::FusedDqp,
     &q4nx::gemm::GemmQ4nx,
-    &q4nx::expanded::GemmExpanded,
+    &q4nx::expanded::ExpandedGemm,
     &q4nx::token::TokenAttention,
     &rowwise::RMSNORM,
     &rowwise::LAYERNORM,
@@ -231,7 +231,7 @@ pub const TABLE: &[&dyn Mapping] = &[
     &elementwise::ADD,
     &elementwise::ADD_2D,
     &elementwise::ADD_FLAT,
-    &attention::Attention,
+    &attention::AttentionMapping,
     &cached_attention::CachedAttention,
     &prompt_attention::PromptAttention,
     &flow_qkv::FlowQkv,
@@ -350,5 +350,5 @@ fn parse_dims<const N: usize>(text: &str, names: [&'static str; N]) -> Result<Sh
             _ => return Err(ShapeError::new(text, &expected)),
         }
     }
-    Ok(Named::new(&pairs))
+    Ok(NamedNumbers::new(&pairs))
 }

@@ -21,9 +21,9 @@ use millrace_xdna2_machine::{Machine, Numerics, Profile};
 use std::sync::Arc;
 
 /// The registry's row.
-pub struct Row;
+pub struct Xdna2Target;
 
-impl Target for Row {
+impl Target for Xdna2Target {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -64,7 +64,7 @@ impl Target for Row {
     }
 
     fn workbench(&self) -> Option<&dyn Workbench> {
-        Some(&bench::Bench)
+        Some(&bench::Xdna2Bench)
     }
 }
 
@@ -102,12 +102,14 @@ fn features(settings: &Settings) -> Result<Features, SettingError> {
         || SettingError::unknown(NAME, "mode", mode.unwrap_or_default(), &modes::choices());
     let mut features = (modes::find(mode).ok_or_else(unknown)?.features)();
     for name in &settings.without {
-        let unknown = || SettingError::unknown(NAME, "feature", name, &Row.options().features);
+        let unknown =
+            || SettingError::unknown(NAME, "feature", name, &Xdna2Target.options().features);
         let feature: Feature = name.parse().map_err(|_| unknown())?;
         features = features.without(feature);
     }
     if let Some(name) = &settings.numerics {
-        let unknown = || SettingError::unknown(NAME, "numerics", name, &Row.options().numerics);
+        let unknown =
+            || SettingError::unknown(NAME, "numerics", name, &Xdna2Target.options().numerics);
         let numerics: Numerics = name.parse().map_err(|_| unknown())?;
         features = features.with_numerics(numerics);
     }

@@ -6,7 +6,7 @@ use crate::output::{Align, Out, TextTable, Ui, bytes, rate};
 use crate::plan_args::{PlanSubject, SubjectArgs};
 use crate::roofs::{Setting, element_bytes};
 use crate::target_args::{DeviceArgs, examples};
-use millrace_plan::bound::{Bound, Demand, Limit, Roofs, StepOf, expected_tokens};
+use millrace_plan::bound::{Demand, Limit, Roofs, StepBound, StepOf, expected_tokens};
 use millrace_runtime::KvType;
 use serde::Serialize;
 
@@ -109,7 +109,7 @@ impl Question<'_> {
     /// The bound, and what would change it.
     fn rows(&self) -> Vec<CeilingRow> {
         let (demand, roofs) = (self.demand, self.roofs);
-        let base = Bound::of(demand, roofs, ONE);
+        let base = StepBound::of(demand, roofs, ONE);
         let row = |what: String, tokens: f64, ns: f64, limit: Limit| CeilingRow {
             what,
             tokens_per_s: tokens * 1e9 / ns,
@@ -117,7 +117,7 @@ impl Question<'_> {
             limit,
         };
         let of = |what: &str, demand: &Demand, roofs: &Roofs, step: StepOf| {
-            let bound = Bound::of(demand, roofs, step);
+            let bound = StepBound::of(demand, roofs, step);
             row(
                 what.to_owned(),
                 step.n_sequences as f64,
@@ -147,7 +147,7 @@ impl Question<'_> {
                 step,
             ));
         }
-        let checked = Bound::of(
+        let checked = StepBound::of(
             demand,
             roofs,
             StepOf {
@@ -186,7 +186,7 @@ impl Question<'_> {
 
     /// The answer in words.
     fn verdict(&self, rows: &[CeilingRow], reached: Option<f64>) -> String {
-        let base = Bound::of(self.demand, self.roofs, ONE);
+        let base = StepBound::of(self.demand, self.roofs, ONE);
         let memory = base.weights_ns + base.cache_ns;
         let of_weights = 100.0 * base.weights_ns / memory.max(f64::MIN_POSITIVE);
         let mut text = format!(
@@ -253,7 +253,7 @@ pub(crate) fn run(args: &CeilingArgs, ui: Ui) -> CommandResult {
     };
     let rows = question.rows();
     let reached = setting.token.as_ref().map(|(token, _)| {
-        Bound::of(&setting.demand, &setting.roofs, ONE).ns() / token.totals.total_ns
+        StepBound::of(&setting.demand, &setting.roofs, ONE).ns() / token.totals.total_ns
     });
     let verdict = question.verdict(&rows, reached);
     print(args, &planned, (&setting, kv_type), &rows, &verdict)
@@ -279,7 +279,7 @@ fn print(
             "limits_are": setting.source,
             "predicted_token_ns": setting.token.as_ref().map(|(t, _)| t.totals.total_ns),
             "predicted_by": setting.token.as_ref().map(|(_, by)| by),
-            "bound": Bound::of(demand, roofs, ONE),
+            "bound": StepBound::of(demand, roofs, ONE),
             "rows": rows,
             "verdict": verdict,
         }));

@@ -12,7 +12,7 @@ use crate::target_args::examples;
 use millrace_graph::Graph;
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_npu::ProgramCache;
-use millrace_plan::{Compiled, LowerError, Lowering, PassKind, compile};
+use millrace_plan::{CompiledPlan, LowerError, Lowering, PassKind, compile};
 use report::CompileReport;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -92,11 +92,11 @@ fn compile_all(
     graph: &Graph,
     kinds: &[PassKind],
     ui: Ui,
-) -> CommandResult<Vec<(PassKind, Compiled)>> {
+) -> CommandResult<Vec<(PassKind, CompiledPlan)>> {
     let progress = ProgressDisplay::steps(ui, kinds.len() as u64);
     progress.message("compiling");
     let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<Option<Result<Compiled, LowerError>>>> =
+    let done: Mutex<Vec<Option<Result<CompiledPlan, LowerError>>>> =
         Mutex::new(kinds.iter().map(|_| None).collect());
     let work = || {
         // The longest first: they take longest.

@@ -19,7 +19,7 @@ use document::{Document, UnchangedPart};
 use image::Image;
 use millrace_model::synth::ModelGeometry;
 use millrace_plan::predict::{
-    self, PredictError, Prediction, Work, cells, variants, with_settings,
+    self, PredictError, Prediction, PromptWorkload, cells, variants, with_settings,
 };
 use millrace_plan::{Lowering, Settings};
 use std::path::PathBuf;
@@ -192,7 +192,7 @@ pub(crate) fn run(args: &ProfileArgs, ui: Ui) -> CommandResult {
 }
 
 /// Says so where the model was not trained for what is predicted.
-fn warn_of_length(subject: &ProfileSubject, work: &Work, ui: Ui) {
+fn warn_of_length(subject: &ProfileSubject, work: &PromptWorkload, ui: Ui) {
     let trained = subject.model().config.context_length as u64;
     let longest = work.prompt_tokens.max(work.context + 1);
     if longest > trained {
@@ -210,7 +210,7 @@ fn markdown(
     args: &ProfileArgs,
     subject: &ProfileSubject,
     settings: &Settings,
-    work: &Work,
+    work: &PromptWorkload,
     ui: Ui,
 ) -> CommandResult {
     let target = args.target.device;
@@ -245,7 +245,7 @@ fn work(
     args: &ProfileArgs,
     subject: &ProfileSubject,
     planner: &dyn Lowering,
-) -> CommandResult<Work> {
+) -> CommandResult<PromptWorkload> {
     let prompt_tokens = match (&args.prompt, args.prompt_tokens) {
         (Some(text), _) => subject.encode(text)?.len() as u64,
         (None, Some(n)) => n,
@@ -254,9 +254,9 @@ fn work(
         }
         (None, None) => measured::PROMPT_TOKENS,
     };
-    Ok(Work {
+    Ok(PromptWorkload {
         context: args.context.unwrap_or(prompt_tokens),
-        ..Work::new(prompt_tokens)
+        ..PromptWorkload::new(prompt_tokens)
     })
 }
 
@@ -265,7 +265,7 @@ fn unchanged(
     args: &ProfileArgs,
     settings: &Settings,
     subject: &ProfileSubject,
-    work: &Work,
+    work: &PromptWorkload,
 ) -> CommandResult<Option<UnchangedPart>> {
     let Some(settings) = settings.unchanged() else {
         return Ok(None);

@@ -11,7 +11,7 @@ use crate::progress::ProgressDisplay;
 use crate::roofs::Setting;
 use crate::target_args::{DeviceArgs, ModelPlacement, examples};
 use millrace_format::output;
-use millrace_plan::bound::{Bound, Limit, StepOf};
+use millrace_plan::bound::{Limit, StepBound, StepOf};
 use millrace_runtime::{EngineOptions, KvType};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -70,11 +70,11 @@ struct Point {
     bound_tokens_per_s: f64,
     /// The share of the bound that is reached.
     reached: f64,
-    bound: Bound,
+    bound: StepBound,
 }
 
 impl Point {
-    fn new(n_sequences: u64, step_ns: f64, bound: Bound) -> Point {
+    fn new(n_sequences: u64, step_ns: f64, bound: StepBound) -> Point {
         let n = n_sequences as f64;
         Point {
             n_sequences,
@@ -115,7 +115,7 @@ pub(crate) fn run(args: &SweepArgs, ui: Ui) -> CommandResult {
         Point::new(
             *n,
             step_ns,
-            Bound::of(&setting.demand, &setting.roofs, step_of(*n)),
+            StepBound::of(&setting.demand, &setting.roofs, step_of(*n)),
         )
     });
     let points: Vec<Point> = points.collect();
@@ -285,7 +285,7 @@ mod tests {
                 n_rows: 1,
                 n_passes,
             };
-            let bound = Bound::of(&demand, &roofs, of);
+            let bound = StepBound::of(&demand, &roofs, of);
             Point::new(n, bound.ns() * 1.25, bound)
         };
         [1, 4, 64].map(point).into()

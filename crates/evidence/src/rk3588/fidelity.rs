@@ -8,7 +8,7 @@ mod models;
 mod rows;
 
 pub use models::Geometry;
-pub use rows::{Measured, What, measurements};
+pub use rows::{RknnFigure, RowSubject, measurements};
 
 use millrace_rk3588::machine::Machine;
 use millrace_rk3588::profile::Profile;
@@ -18,9 +18,9 @@ use serde::Serialize;
 
 /// A row with its prediction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
+pub struct RknnFidelityRow {
     /// The measurement.
-    pub measured: Measured,
+    pub measured: RknnFigure,
     /// Predicted, in the measurement's unit.
     pub predicted: f64,
     /// (predicted / measured − 1) · 100.
@@ -33,7 +33,7 @@ pub struct Row {
 
 /// Statistics of a group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Group {
+pub struct RknnGroupStats {
     /// Name.
     pub name: String,
     /// Rows, those of calibration included.
@@ -46,14 +46,14 @@ pub struct Group {
     /// The largest of them.
     pub max_percent: Option<f64>,
     /// What must hold.
-    pub bound: Bound,
+    pub bound: RknnGroupBound,
     /// Whether it does.
     pub pass: bool,
 }
 
 /// What a group must attain.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub enum Bound {
+pub enum RknnGroupBound {
     /// The median of |error| of rows that were not fitted on, in percent.
     Median(f64),
     /// |error| of every row.
@@ -64,14 +64,14 @@ pub enum Bound {
 
 /// The comparison.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
+pub struct RknnFidelityReport {
     /// Groups in order.
-    pub groups: Vec<Group>,
+    pub groups: Vec<RknnGroupStats>,
     /// Rows in order of the file.
-    pub rows: Vec<Row>,
+    pub rows: Vec<RknnFidelityRow>,
 }
 
-impl Report {
+impl RknnFidelityReport {
     /// Whether every group attains its bound.
     pub fn pass(&self) -> bool {
         !self.rows.is_empty() && self.groups.iter().all(|group| group.pass)
@@ -79,59 +79,67 @@ impl Report {
 }
 
 /// Groups in the order of the report.
-const GROUPS: &[(&str, Bound)] = &[
+const GROUPS: &[(&str, RknnGroupBound)] = &[
     (
         "cycle estimates of the vendor's converter",
-        Bound::Every(2.0),
+        RknnGroupBound::Every(2.0),
     ),
-    ("GEMM on rocket", Bound::Median(20.0)),
-    ("several open files", Bound::Median(20.0)),
-    ("submit of a tiny job", Bound::None),
-    ("prompts of 512 on rocket", Bound::Median(20.0)),
-    ("prompts of 512 on the vendor's stack", Bound::Median(20.0)),
-    ("prompts of 128 on RKLLM", Bound::Median(20.0)),
-    ("tokens on RKLLM", Bound::Median(20.0)),
-    ("tokens on rk-llama.cpp", Bound::Median(20.0)),
+    ("GEMM on rocket", RknnGroupBound::Median(20.0)),
+    ("several open files", RknnGroupBound::Median(20.0)),
+    ("submit of a tiny job", RknnGroupBound::None),
+    ("prompts of 512 on rocket", RknnGroupBound::Median(20.0)),
+    (
+        "prompts of 512 on the vendor's stack",
+        RknnGroupBound::Median(20.0),
+    ),
+    ("prompts of 128 on RKLLM", RknnGroupBound::Median(20.0)),
+    ("tokens on RKLLM", RknnGroupBound::Median(20.0)),
+    ("tokens on rk-llama.cpp", RknnGroupBound::Median(20.0)),
 ];
 
 /// Predicts every row.
-pub fn report(machine: &Machine) -> Report {
+pub fn report(machine: &Machine) -> RknnFidelityReport {
     let profiles: Vec<Profile> = (Profile::builtin_names().filter_map(Profile::builtin)).collect();
     report_with(&measurements(), machine, &profiles)
 }
 
 /// Predicts rows of one's own, each under the profile of the name it gives.
-pub fn report_with(measured: &[Measured], machine: &Machine, profiles: &[Profile]) -> Report {
-    let rows: Vec<Row> = (measured.iter())
+pub fn report_with(
+    measured: &[RknnFigure],
+    machine: &Machine,
+    profiles: &[Profile],
+) -> RknnFidelityReport {
+    let rows: Vec<RknnFidelityRow> = (measured.iter())
         .filter_map(|row| predict(row, measured, machine, profiles))
         .collect();
     let groups = GROUPS
         .iter()
         .filter_map(|(name, bound)| group(name, *bound, &rows))
         .collect();
-    Report { groups, rows }
+    RknnFidelityReport { groups, rows }
 }
 
 fn predict(
-    row: &Measured,
-    measured: &[Measured],
+    row: &RknnFigure,
+    measured: &[RknnFigure],
     machine: &Machine,
     profiles: &[Profile],
-) -> Option<Row> {
+) -> Option<RknnFidelityRow> {
     let profile = profiles.iter().find(|profile| profile.name == row.profile);
     let predicted = match (row.what, profile) {
-        (What::CyclesDdr | What::CyclesNpu, _) => cycles(row, machine),
-        (What::Gemm, Some(profile)) => gemm(row, machine, profile),
-        (What::Jobs, Some(profile)) => jobs(row, alone(measured)?, machine, profile),
-        (What::Submit, Some(profile)) => Some(profile.submit_ns / 1e3),
-        (What::Prefill | What::PrefillUnpacking | What::Decode, Some(profile)) => {
-            models::predict(row, machine, profile)
-        }
+        (RowSubject::CyclesDdr | RowSubject::CyclesNpu, _) => cycles(row, machine),
+        (RowSubject::Gemm, Some(profile)) => gemm(row, machine, profile),
+        (RowSubject::Jobs, Some(profile)) => jobs(row, alone(measured)?, machine, profile),
+        (RowSubject::Submit, Some(profile)) => Some(profile.submit_ns / 1e3),
+        (
+            RowSubject::Prefill | RowSubject::PrefillUnpacking | RowSubject::Decode,
+            Some(profile),
+        ) => models::predict(row, machine, profile),
         (_, None) => None,
     }?;
     let fitted = |p: &Profile| p.calibration_rows().contains(&row.id.as_str());
     let calibration = USED.contains(&row.id.as_str()) || profiles.iter().any(fitted);
-    Some(Row {
+    Some(RknnFidelityRow {
         predicted,
         error_percent: (predicted / row.value - 1.0) * 100.0,
         calibration,
@@ -140,19 +148,19 @@ fn predict(
     })
 }
 
-fn cycles(row: &Measured, machine: &Machine) -> Option<f64> {
+fn cycles(row: &RknnFigure, machine: &Machine) -> Option<f64> {
     let shape = row.shape?;
     let parts = vendor_cycles(shape.m, shape.n, shape.k, shape.kind, machine);
     let part = row.notes.strip_prefix("part ")?.parse::<usize>().ok()?;
     let part = parts.get(part)?;
     Some(match row.what {
-        What::CyclesDdr => part.ddr,
+        RowSubject::CyclesDdr => part.ddr,
         _ => part.npu,
     })
 }
 
 /// One product with weights in place: packing A, device, reading C back.
-fn gemm(row: &Measured, machine: &Machine, profile: &Profile) -> Option<f64> {
+fn gemm(row: &RknnFigure, machine: &Machine, profile: &Profile) -> Option<f64> {
     let shape = row.shape?;
     let ns = product_ns(shape, row.workers, machine, profile)?;
     let ops = 2.0 * f64::from(shape.m) * f64::from(shape.n) * f64::from(shape.k);
@@ -196,7 +204,7 @@ fn rocket_userspace(workers: u32) -> Tiling {
 
 /// Jobs of one length from so many open files, each with one in flight; the length is that of the
 /// first row.
-fn jobs(row: &Measured, alone_per_s: f64, machine: &Machine, profile: &Profile) -> Option<f64> {
+fn jobs(row: &RknnFigure, alone_per_s: f64, machine: &Machine, profile: &Profile) -> Option<f64> {
     const STEP_NS: f64 = 20e3;
     const END_NS: f64 = 3e9;
     let mut schedule = Schedule::new(machine, profile);
@@ -223,17 +231,18 @@ fn jobs(row: &Measured, alone_per_s: f64, machine: &Machine, profile: &Profile) 
 }
 
 /// The rate of one open file, by which alone the job of those rows is known.
-fn alone(measured: &[Measured]) -> Option<f64> {
+fn alone(measured: &[RknnFigure]) -> Option<f64> {
     let mut rows = measured.iter();
-    let first = rows.find(|row| row.what == What::Jobs && row.workers == 1);
+    let first = rows.find(|row| row.what == RowSubject::Jobs && row.workers == 1);
     first.map(|row| row.value)
 }
 
 /// Rows that are used as they are: the job's length, and the published constant itself.
 const USED: [&str; 2] = ["C01", "S01"];
 
-fn group(name: &str, bound: Bound, rows: &[Row]) -> Option<Group> {
-    let all: Vec<&Row> = (rows.iter().filter(|row| row.measured.group == name)).collect();
+fn group(name: &str, bound: RknnGroupBound, rows: &[RknnFidelityRow]) -> Option<RknnGroupStats> {
+    let all: Vec<&RknnFidelityRow> =
+        (rows.iter().filter(|row| row.measured.group == name)).collect();
     if all.is_empty() {
         return None;
     }
@@ -252,11 +261,11 @@ fn group(name: &str, bound: Bound, rows: &[Row]) -> Option<Group> {
         .map(|row| row.error_percent.abs())
         .fold(0.0, f64::max);
     let pass = match bound {
-        Bound::Median(limit) => median_percent.is_some_and(|median| median <= limit),
-        Bound::Every(limit) => worst <= limit,
-        Bound::None => true,
+        RknnGroupBound::Median(limit) => median_percent.is_some_and(|median| median <= limit),
+        RknnGroupBound::Every(limit) => worst <= limit,
+        RknnGroupBound::None => true,
     };
-    Some(Group {
+    Some(RknnGroupStats {
         name: name.to_owned(),
         rows: all.len(),
         calibration_rows: all.len() - held_out.len(),

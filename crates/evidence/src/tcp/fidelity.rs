@@ -5,15 +5,15 @@
 
 use millrace_model::ModelConfig;
 use millrace_model::synth::ModelGeometry;
-use millrace_tcp::lower::{Options, Weights};
-use millrace_tcp::parallel::{Model, Plan, PlanError, Split};
+use millrace_tcp::lower::{TcpLowerOptions, Weights};
+use millrace_tcp::parallel::{ParallelModel, Plan, PlanError, Split};
 use millrace_tcp::timing::closed;
 use millrace_tcp::walk::llama_3_1_70b;
 use millrace_tcp::{Element, Machine, Profile};
 
 /// A published row.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct TcpFidelityRow {
     /// Its number in the data.
     pub id: u32,
     /// Hardware, model, type and phase.
@@ -30,7 +30,7 @@ pub struct Row {
     pub note: String,
 }
 
-impl Row {
+impl TcpFidelityRow {
     /// Prediction over measurement, less one.
     pub fn error(&self) -> Option<f64> {
         let measured: f64 = self.measured.parse().ok()?;
@@ -64,8 +64,8 @@ fn fields(line: &str) -> Vec<String> {
 ///
 /// # Errors
 /// [`PlanError`], where a machine or profile changed by hand makes a plan impossible.
-pub fn rows(machine: &Machine, profile: &Profile) -> Result<Vec<Row>, PlanError> {
-    let predictor = Predictor {
+pub fn rows(machine: &Machine, profile: &Profile) -> Result<Vec<TcpFidelityRow>, PlanError> {
+    let predictor = TcpPredictor {
         machine,
         profile,
         small: llama_3_1_8b(),
@@ -78,7 +78,7 @@ pub fn rows(machine: &Machine, profile: &Profile) -> Result<Vec<Row>, PlanError>
         let field = |i: usize| fields.get(i).cloned().unwrap_or_default();
         let Ok(id) = field(0).parse() else { continue };
         let (predicted, note) = predictor.row(id)?;
-        rows.push(Row {
+        rows.push(TcpFidelityRow {
             id,
             what: format!("{}, {}, {}, {}", field(2), field(3), field(4), field(5)),
             metric: field(8),
@@ -91,7 +91,7 @@ pub fn rows(machine: &Machine, profile: &Profile) -> Result<Vec<Row>, PlanError>
     Ok(rows)
 }
 
-struct Predictor<'p> {
+struct TcpPredictor<'p> {
     machine: &'p Machine,
     profile: &'p Profile,
     small: ModelConfig,
@@ -107,13 +107,13 @@ const ONE: Plan = Plan {
     n_chips: 1,
 };
 
-type Predicted = (Option<f64>, &'static str);
+type PredictedTimes = (Option<f64>, &'static str);
 
-impl Predictor<'_> {
-    fn model<'c>(&'c self, config: &'c ModelConfig, weights: Weights) -> Model<'c> {
-        Model {
+impl TcpPredictor<'_> {
+    fn model<'c>(&'c self, config: &'c ModelConfig, weights: Weights) -> ParallelModel<'c> {
+        ParallelModel {
             config,
-            options: Options::plain(weights),
+            options: TcpLowerOptions::plain(weights),
             machine: self.machine,
             profile: self.profile,
         }
@@ -145,7 +145,7 @@ impl Predictor<'_> {
         Ok(time.total_ns * 1e-6)
     }
 
-    fn row(&self, id: u32) -> Result<Predicted, PlanError> {
+    fn row(&self, id: u32) -> Result<PredictedTimes, PlanError> {
         Ok(match id {
             1 => (Some(self.prompt(true, 474)?), "bucket of 512 tokens"),
             2 => (Some(self.prompt(true, 936)?), "bucket of 960 tokens"),
@@ -225,7 +225,7 @@ fn without(id: u32) -> &'static str {
 }
 
 /// The rows as a table in Markdown.
-pub fn markdown(rows: &[Row]) -> String {
+pub fn markdown(rows: &[TcpFidelityRow]) -> String {
     let mut text = String::from(
         "| row | what | figure | measured | modelled | error | |\n|---|---|---|---:|---:|---:|---|\n",
     );
@@ -280,9 +280,9 @@ mod tests {
     fn several_sequences_of_8b_are_within_a_fifth() {
         let (machine, profile) = (Machine::rngd(), Profile::furiosa_llm());
         let config = llama_3_1_8b();
-        let model = Model {
+        let model = ParallelModel {
             config: &config,
-            options: Options::plain(Weights::Bf16),
+            options: TcpLowerOptions::plain(Weights::Bf16),
             machine: &machine,
             profile: &profile,
         };

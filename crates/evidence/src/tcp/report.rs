@@ -3,10 +3,10 @@
 use millrace_model::ModelConfig;
 use millrace_model::synth::ModelGeometry;
 use millrace_tcp::lower::reduction::{Reduction, product};
-use millrace_tcp::lower::{self, Call, Dims, Options, Target, Weights};
-use millrace_tcp::parallel::{Model, Plan, PlanError, Split};
+use millrace_tcp::lower::{self, Dims, PassSizes, Target, TcpLowerOptions, Weights};
+use millrace_tcp::parallel::{ParallelModel, Plan, PlanError, Split};
 use millrace_tcp::program::{Command, Place, View};
-use millrace_tcp::timing::{self, Timed};
+use millrace_tcp::timing::{self, TimedProgram};
 use millrace_tcp::verify::Rule;
 use millrace_tcp::walk::llama_3_1_70b;
 use millrace_tcp::{Machine, Profile, Program};
@@ -45,9 +45,9 @@ pub fn fits(machine: &Machine, profile: &Profile) -> Result<String, PlanError> {
         for (format, weights) in FORMATS {
             text += &format!("| {name} | {format} |");
             for n_chips in [1, 2, 4, 8] {
-                let model = Model {
+                let model = ParallelModel {
                     config,
-                    options: Options::plain(weights),
+                    options: TcpLowerOptions::plain(weights),
                     machine,
                     profile,
                 };
@@ -88,9 +88,9 @@ pub fn times(machine: &Machine, profile: &Profile) -> Result<String, PlanError> 
         let plan = Plan { split, n_chips };
         let mut cells = [0.0; 4];
         let mut roof = 0.0;
-        let plain = Options::plain(weights);
+        let plain = TcpLowerOptions::plain(weights);
         for (i, options) in [plain, plain.read_ahead()].into_iter().enumerate() {
-            let model = Model {
+            let model = ParallelModel {
                 config,
                 options,
                 machine,
@@ -125,7 +125,7 @@ pub fn reductions(machine: &Machine, profile: &Profile) -> String {
     let mut text = String::from(
         "| product | K | N | tokens | ways | slice, µs | split, µs | ways | slice, µs | split, µs |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
     );
-    let options = Options::plain(Weights::Bf16).read_ahead();
+    let options = TcpLowerOptions::plain(Weights::Bf16).read_ahead();
     for (name, config) in &models() {
         let (d, f) = (config.d_model as u64, config.d_ff as u64);
         for (op, k, n) in [("queries", d, d), ("gate", d, f), ("down", f, d)] {
@@ -155,13 +155,13 @@ pub fn reductions(machine: &Machine, profile: &Profile) -> String {
 fn reduced_ns(
     machine: &Machine,
     profile: &Profile,
-    options: Options,
+    options: TcpLowerOptions,
     shape: [u64; 3],
     by: Reduction,
 ) -> Option<f64> {
     let program = product(machine, options, shape, by).ok()?.program;
     millrace_tcp::verify(&program, machine).ok()?;
-    let timed = Timed::new(&program, machine, profile).ok()?;
+    let timed = TimedProgram::new(&program, machine, profile).ok()?;
     Some(timing::predict(&timed, machine, profile).total_ns)
 }
 
@@ -180,8 +180,8 @@ pub fn moves(machine: &Machine, profile: &Profile) -> Result<String, PlanError> 
             let target = Target {
                 machine,
                 dims: &dims,
-                options: Options::plain(Weights::Fp8),
-                call: Call {
+                options: TcpLowerOptions::plain(Weights::Fp8),
+                call: PassSizes {
                     batch: 1,
                     n_tokens,
                     n_keys: 1024,
@@ -192,7 +192,7 @@ pub fn moves(machine: &Machine, profile: &Profile) -> Result<String, PlanError> 
             let mut total_ns = 0.0;
             for lowered in [lower::attention(target)?, lower::feed_forward(target)?] {
                 let program = lowered.program;
-                let timed = Timed::new(&program, machine, profile);
+                let timed = TimedProgram::new(&program, machine, profile);
                 let timed = timed.map_err(|broken| PlanError::Broken {
                     program: program.name.clone(),
                     message: broken.message,
@@ -233,9 +233,9 @@ pub fn scores(machine: &Machine, profile: &Profile) -> Result<String, PlanError>
     );
     let rate = machine.hbm_gb_per_s * profile.hbm_efficiency;
     for ((name, config), n_chips) in models().iter().zip([1, 2]) {
-        let model = Model {
+        let model = ParallelModel {
             config,
-            options: Options::plain(Weights::Fp8),
+            options: TcpLowerOptions::plain(Weights::Fp8),
             machine,
             profile,
         };

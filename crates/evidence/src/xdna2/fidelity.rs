@@ -20,7 +20,7 @@ use serde::Serialize;
 
 /// What to report on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Kind {
+pub enum ReportKind {
     /// Single kernels.
     Kernels,
     /// Whole models: prefill and decode.
@@ -29,7 +29,7 @@ pub enum Kind {
 
 /// A published measurement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Measured {
+pub struct Measurement {
     /// Id in `data/xdna2/measured.csv`.
     pub id: String,
     /// Where it was published.
@@ -56,11 +56,11 @@ pub struct Measured {
 
 /// A row with its prediction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
+pub struct FidelityRow {
     /// Its group.
     pub group: String,
     /// The measurement.
-    pub measured: Measured,
+    pub measured: Measurement,
     /// The mapping that was built.
     pub mapping: String,
     /// Its tiling.
@@ -81,16 +81,16 @@ pub struct Row {
 
 /// A row without a prediction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Excluded {
+pub struct ExcludedRow {
     /// The measurement.
-    pub measured: Measured,
+    pub measured: Measurement,
     /// Why there is none.
     pub reason: String,
 }
 
 /// What a group must attain over its held-out rows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Bound {
+pub struct GroupBound {
     /// Largest median of |error|, in percent.
     pub median_percent: Option<f64>,
     /// Largest 80th percentile of |error|.
@@ -101,7 +101,7 @@ pub struct Bound {
 
 /// Statistics of a group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Group {
+pub struct GroupStats {
     /// Name.
     pub name: String,
     /// Rows, calibration rows included.
@@ -117,25 +117,25 @@ pub struct Group {
     /// Median of the signed error: above 0 predicts too high a value.
     pub bias_percent: f64,
     /// What it must attain; none for groups reported for information.
-    pub bound: Option<Bound>,
+    pub bound: Option<GroupBound>,
     /// Whether it does.
     pub pass: bool,
 }
 
 /// The whole comparison.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
+pub struct MeasurementReport {
     /// What was compared.
-    pub kind: Kind,
+    pub kind: ReportKind,
     /// Groups in order.
-    pub groups: Vec<Group>,
+    pub groups: Vec<GroupStats>,
     /// Rows in order of the measurements.
-    pub rows: Vec<Row>,
+    pub rows: Vec<FidelityRow>,
     /// Rows left out.
-    pub excluded: Vec<Excluded>,
+    pub excluded: Vec<ExcludedRow>,
 }
 
-impl Report {
+impl MeasurementReport {
     /// Whether something was predicted and every group attains its bound.
     pub fn pass(&self) -> bool {
         !self.rows.is_empty() && self.groups.iter().all(|group| group.pass)
@@ -143,7 +143,7 @@ impl Report {
 }
 
 /// Groups of kernels in the order of the report, with their bounds.
-const GROUPS: &[(&str, Option<Bound>)] = &[
+const GROUPS: &[(&str, Option<GroupBound>)] = &[
     (
         "GEMM fused-cast and f32",
         Some(bound(Some(4.0), Some(8.0), None)),
@@ -160,7 +160,7 @@ const GROUPS: &[(&str, Option<Bound>)] = &[
 ];
 
 /// Groups of whole models, with bounds from what the forms attained in the study behind them.
-const MODEL_GROUPS: &[(&str, Option<Bound>)] = &[
+const MODEL_GROUPS: &[(&str, Option<GroupBound>)] = &[
     (models::PAPER_PREFILL, Some(bound(Some(4.0), None, None))),
     (models::PAPER_DECODE, Some(bound(Some(3.0), None, None))),
     (models::FLM_DECODE, Some(bound(Some(3.0), None, None))),
@@ -178,8 +178,8 @@ const MODEL_GROUPS: &[(&str, Option<Bound>)] = &[
     (models::BUFFERS, Some(bound(None, None, Some(10.0)))),
 ];
 
-const fn bound(median: Option<f64>, p80: Option<f64>, max: Option<f64>) -> Bound {
-    Bound {
+const fn bound(median: Option<f64>, p80: Option<f64>, max: Option<f64>) -> GroupBound {
+    GroupBound {
         median_percent: median,
         p80_percent: p80,
         max_percent: max,
@@ -187,19 +187,19 @@ const fn bound(median: Option<f64>, p80: Option<f64>, max: Option<f64>) -> Bound
 }
 
 /// All measurements that come with the crate.
-pub fn measurements() -> Vec<Measured> {
+pub fn measurements() -> Vec<Measurement> {
     read(include_str!("../../data/xdna2/measured.csv"))
 }
 
-/// Measurements from CSV text: a heading, then a row a line with the fields of [`Measured`] (and the
+/// Measurements from CSV text: a heading, then a row a line with the fields of [`Measurement`] (and the
 /// batch before the metric); quoted fields may hold commas. Lines that are no measurement are
 /// skipped.
-pub fn read(text: &str) -> Vec<Measured> {
+pub fn read(text: &str) -> Vec<Measurement> {
     cases::read(text)
 }
 
 /// Predicts every row of a kind and compares.
-pub fn report(kind: Kind) -> Report {
+pub fn report(kind: ReportKind) -> MeasurementReport {
     let profiles: Vec<Profile> = Profile::builtin_names()
         .filter_map(Profile::builtin)
         .collect();
@@ -209,41 +209,41 @@ pub fn report(kind: Kind) -> Report {
 /// Compares measurements of one's own, under any machine and profiles; a row is predicted under the
 /// profile of the name that its source calls for.
 pub fn report_with(
-    kind: Kind,
-    measurements: &[Measured],
+    kind: ReportKind,
+    measurements: &[Measurement],
     machine: &Machine,
     profiles: &[Profile],
-) -> Report {
+) -> MeasurementReport {
     let mut rows = Vec::new();
     let mut excluded = Vec::new();
-    let predictor = models::Predictor::new(machine, profiles);
+    let predictor = models::RowPredictor::new(machine, profiles);
     for measured in measurements {
         if cases::kind(measured) != kind {
             continue;
         }
         let predicted = match kind {
-            Kind::Kernels => {
+            ReportKind::Kernels => {
                 cases::case(measured).and_then(|case| row(measured, &case, machine, profiles))
             }
-            Kind::Models => predictor.row(measured),
+            ReportKind::Models => predictor.row(measured),
         };
         match predicted {
             Ok(row) => rows.push(row),
-            Err(reason) => excluded.push(Excluded {
+            Err(reason) => excluded.push(ExcludedRow {
                 measured: measured.clone(),
                 reason,
             }),
         }
     }
     let groups = match kind {
-        Kind::Kernels => GROUPS,
-        Kind::Models => MODEL_GROUPS,
+        ReportKind::Kernels => GROUPS,
+        ReportKind::Models => MODEL_GROUPS,
     };
     let groups = groups
         .iter()
         .filter_map(|(name, bound)| group(name, *bound, &rows))
         .collect();
-    Report {
+    MeasurementReport {
         kind,
         groups,
         rows,
@@ -252,14 +252,14 @@ pub fn report_with(
 }
 
 /// A measurement's kernel: its mapping, shape, tiling and program.
-struct Built {
+struct MappingBuild {
     mapping: &'static dyn Mapping,
     shape: mapping::Shape,
     tiling: mapping::Tiling,
     program: Program,
 }
 
-fn build(case: &cases::Case, machine: &Machine) -> Result<Built, String> {
+fn build(case: &cases::FidelityCase, machine: &Machine) -> Result<MappingBuild, String> {
     let mapping: &'static dyn Mapping =
         mapping::find(case.mapping).ok_or_else(|| format!("no mapping `{}`", case.mapping))?;
     let shape = mapping
@@ -272,7 +272,7 @@ fn build(case: &cases::Case, machine: &Machine) -> Result<Built, String> {
     let program = mapping
         .build(&shape, &tiling, machine)
         .map_err(|e| e.to_string())?;
-    Ok(Built {
+    Ok(MappingBuild {
         mapping,
         shape,
         tiling,
@@ -281,11 +281,11 @@ fn build(case: &cases::Case, machine: &Machine) -> Result<Built, String> {
 }
 
 fn row(
-    measured: &Measured,
-    case: &cases::Case,
+    measured: &Measurement,
+    case: &cases::FidelityCase,
     machine: &Machine,
     profiles: &[Profile],
-) -> Result<Row, String> {
+) -> Result<FidelityRow, String> {
     let profile = (profiles.iter().find(|profile| profile.name == case.profile))
         .ok_or_else(|| format!("no profile `{}`", case.profile))?;
     let built = build(case, machine)?;
@@ -293,7 +293,7 @@ fn row(
     let work = built.mapping.work(&built.shape);
     let predicted = cases::in_unit(measured, &work, timing.total_ns)?;
     let longest = timing.launches.iter().max_by(|a, b| a.ns.total_cmp(&b.ns));
-    Ok(Row {
+    Ok(FidelityRow {
         group: case.group.to_owned(),
         measured: measured.clone(),
         mapping: case.mapping.to_owned(),
@@ -309,8 +309,8 @@ fn row(
     })
 }
 
-fn group(name: &str, bound: Option<Bound>, rows: &[Row]) -> Option<Group> {
-    let all: Vec<&Row> = rows.iter().filter(|row| row.group == name).collect();
+fn group(name: &str, bound: Option<GroupBound>, rows: &[FidelityRow]) -> Option<GroupStats> {
+    let all: Vec<&FidelityRow> = rows.iter().filter(|row| row.group == name).collect();
     if all.is_empty() {
         return None;
     }
@@ -332,7 +332,7 @@ fn group(name: &str, bound: Option<Bound>, rows: &[Row]) -> Option<Group> {
             && within(b.p80_percent, p80)
             && within(b.max_percent, worst)
     });
-    Some(Group {
+    Some(GroupStats {
         name: name.to_owned(),
         rows: all.len(),
         calibration_rows: all.len() - held_out.len(),

@@ -77,9 +77,11 @@ pub fn decode_token_ns(
         }
         Weights::Bundles(bundles) => n_weights / (32.0 * 256.0) * bundles * cycle_ns,
     };
-    let blocks: u64 = (model.attended(context, decode.windows > 0.0).iter())
-        .map(|(layers, positions)| layers * positions.div_ceil(KEYS))
-        .sum();
+    let blocks: u64 = (model
+        .attention_lengths(context, decode.windows > 0.0)
+        .iter())
+    .map(|(layers, positions)| layers * positions.div_ceil(KEYS))
+    .sum();
     let cache_ns = blocks as f64 * block.call_cycles * cycle_ns;
     Ok(weights_ns + model.n_layers as f64 * decode.layer_ns + cache_ns)
 }

@@ -175,7 +175,7 @@ impl Geometry {
 
     /// Positions that each layer attends to from position `length`: layers without a window and
     /// their positions, layers with one and theirs.
-    pub fn attended(&self, length: u64, windows: bool) -> [(u64, u64); 2] {
+    pub fn attention_lengths(&self, length: u64, windows: bool) -> [(u64, u64); 2] {
         match self.window.filter(|_| windows) {
             Some((window, period)) => {
                 let global = self.n_layers / period;
@@ -192,7 +192,7 @@ impl Geometry {
             let full = length.min(window);
             layers * (full * (full + 1) / 2 + (length - full) * window)
         };
-        let [(global, all), (local, window)] = self.attended(length, true);
+        let [(global, all), (local, window)] = self.attention_lengths(length, true);
         pairs(global, all) + pairs(local, window)
     }
 }

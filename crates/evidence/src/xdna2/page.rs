@@ -6,13 +6,14 @@ use super::fidelity;
 use millrace_graph::Graph;
 use millrace_plan::predict::cells::{self, count, ms, whole};
 use millrace_plan::predict::{
-    CallCost, PassCost, PredictError, Prediction, Totals, Work, times, variants, with_settings,
+    CallCost, PassCost, PredictError, Prediction, PromptWorkload, Totals, times, variants,
+    with_settings,
 };
 use millrace_plan::{Planner, Settings};
 use millrace_xdna2::lower;
 use millrace_xdna2::predict::HostKind;
 use millrace_xdna2::target::modes::{FAST, MLIR_AIR, MLIR_AIR_FIRST};
-use millrace_xdna2::target::{self, Row, machine};
+use millrace_xdna2::target::{self, Xdna2Target, machine};
 use published::Modes;
 use std::fmt::Write;
 
@@ -34,8 +35,8 @@ impl Subject<'_> {
         }
     }
 
-    fn predict(&self, mode: &str, work: &Work) -> Result<Prediction, PredictError> {
-        with_settings(self.graph, &Row, &self.settings(mode), work)
+    fn predict(&self, mode: &str, work: &PromptWorkload) -> Result<Prediction, PredictError> {
+        with_settings(self.graph, &Xdna2Target, &self.settings(mode), work)
     }
 }
 
@@ -86,7 +87,7 @@ pub(super) fn page(
     name: &str,
     graph: &Graph,
     settings: &Settings,
-    work: &Work,
+    work: &PromptWorkload,
 ) -> Result<String, PredictError> {
     let subject = &Subject { graph, settings };
     let (_, profile) = machine(settings)?;
@@ -275,7 +276,7 @@ fn lengths(out: &mut String, subject: &Subject<'_>) -> Result<(), PredictError> 
          |---:|---:|---:|---:|---:|---:|---:|\n",
     );
     for prompt_tokens in [30, 128, 512, 2048, 4096, 8192] {
-        let of = |mode| subject.predict(mode, &Work::new(prompt_tokens));
+        let of = |mode| subject.predict(mode, &PromptWorkload::new(prompt_tokens));
         let fast = of(FAST)?;
         let mut cells = vec![count(prompt_tokens)];
         let fast_cells = [ms(fast.ttft_ns / 1e6), ms(fast.token.totals.total_ns / 1e6)];
@@ -301,16 +302,16 @@ fn lengths(out: &mut String, subject: &Subject<'_>) -> Result<(), PredictError> 
 fn bought(
     out: &mut String,
     subject: &Subject<'_>,
-    work: &Work,
+    work: &PromptWorkload,
     fast: &Prediction,
 ) -> Result<(), PredictError> {
     let settings = subject.settings(FAST);
-    let of = |work: &Work, all: &Prediction| {
+    let of = |work: &PromptWorkload, all: &Prediction| {
         let others = comparisons();
-        variants(subject.graph, &Row, &settings, work, all, &others)
+        variants(subject.graph, &Xdna2Target, &settings, work, all, &others)
     };
     let long = of(work, fast)?;
-    let short_work = Work {
+    let short_work = PromptWorkload {
         prompt_tokens: 30,
         ..*work
     };

@@ -8,14 +8,14 @@ mod predicted;
 mod rows;
 mod table;
 
-use crate::xdna2::fidelity::{self, Measured, median};
+use crate::xdna2::fidelity::{self, Measurement, median};
 use millrace_plan::predict::PredictError;
 use millrace_plan::{BenchError, Choice, SettingError};
 use millrace_xdna2::target::modes::FAST;
 use millrace_xdna2_machine::Profile;
 use millrace_xdna2_machine::program::codec::TARGET as NAME;
-use predicted::{Cost, ImageCost, Predictor};
-use rows::{BESIDE, MODE, OURS, OWN, PACKED, PROFILE, Series, What};
+use predicted::{Cost, ImageCost, PaperPredictor};
+use rows::{BESIDE, MODE, OURS, OWN, PACKED, PROFILE, PaperMetric, Series};
 use serde::Serialize;
 
 /// The name by which it is asked for.
@@ -51,7 +51,7 @@ pub(super) fn check(name: &str) -> Result<(), SettingError> {
 
 /// The paper's tables, and what others published of the same kernels.
 #[derive(Serialize)]
-pub(super) struct Report {
+pub(super) struct PaperReport {
     paper: String,
     /// Of all predictions that are compared.
     mode: &'static str,
@@ -99,14 +99,14 @@ struct Summary {
 struct Table {
     title: &'static str,
     model: &'static str,
-    what: What,
+    what: PaperMetric,
     summary: Summary,
-    rows: Vec<Row>,
+    rows: Vec<PaperRow>,
 }
 
 /// A published row with its prediction.
 #[derive(Serialize)]
-struct Row {
+struct PaperRow {
     id: String,
     source: String,
     tokens: u64,
@@ -135,7 +135,7 @@ struct Power {
     id: String,
     source: String,
     model: String,
-    what: What,
+    what: PaperMetric,
     cpu_w: f64,
     gpu_w: f64,
     npu_w: f64,
@@ -165,7 +165,7 @@ struct ImageRow {
 #[derive(Serialize)]
 struct BesideTable {
     title: &'static str,
-    what: What,
+    what: PaperMetric,
     profile: &'static str,
     rows: Vec<BesideRow>,
 }
@@ -186,9 +186,9 @@ struct BesideRow {
 }
 
 /// Predicts all rows of at most so many tokens.
-pub(super) fn report(longest_tokens: u64) -> Result<Report, BenchError> {
+pub(super) fn report(longest_tokens: u64) -> Result<PaperReport, BenchError> {
     let measured = fidelity::measurements();
-    let mut predictor = Predictor::default();
+    let mut predictor = PaperPredictor::default();
     let power = power(&measured);
     let failed = |error: PredictError| BenchError::Failed(error.to_string());
     let mut tables = Vec::new();
@@ -201,7 +201,7 @@ pub(super) fn report(longest_tokens: u64) -> Result<Report, BenchError> {
         let rows = series.rows(&measured, longest_tokens);
         beside.push(beside_table(series, &rows, &mut predictor).map_err(failed)?);
     }
-    Ok(Report {
+    Ok(PaperReport {
         paper: papers()
             .into_iter()
             .map(|paper| paper.summary)
@@ -224,9 +224,9 @@ pub(super) fn report(longest_tokens: u64) -> Result<Report, BenchError> {
 
 fn table(
     series: &Series,
-    rows: &[(&Measured, u64)],
+    rows: &[(&Measurement, u64)],
     power: &[Power],
-    predictor: &mut Predictor,
+    predictor: &mut PaperPredictor,
 ) -> Result<Table, PredictError> {
     let fitted = fitted(series.profile);
     let watts = (power.iter())
@@ -240,7 +240,7 @@ fn table(
         let error = |predicted: f64| (predicted / measured.value - 1.0) * 100.0;
         let error_percent = error(predicted);
         let per_w = |value: f64| watts.map(|watts| series.what.tokens_per_s(value, tokens) / watts);
-        found.push(Row {
+        found.push(PaperRow {
             id: measured.id.clone(),
             source: measured.source.clone(),
             tokens,
@@ -267,8 +267,8 @@ fn table(
 
 fn beside_table(
     series: &Series,
-    rows: &[(&Measured, u64)],
-    predictor: &mut Predictor,
+    rows: &[(&Measurement, u64)],
+    predictor: &mut PaperPredictor,
 ) -> Result<BesideTable, PredictError> {
     let fitted = fitted(series.profile);
     let mut found = Vec::new();
@@ -307,7 +307,7 @@ fn fitted(profile: &str) -> Vec<String> {
 
 /// Those of the profile that are fitted on rows of the paper's tables, without those of closed forms, which no launch
 /// is timed by.
-fn fitted_constants(measured: &[Measured]) -> Vec<FittedConstant> {
+fn fitted_constants(measured: &[Measurement]) -> Vec<FittedConstant> {
     let own: Vec<&str> = OWN
         .iter()
         .flat_map(|series| series.rows(measured, u64::MAX))
@@ -330,10 +330,10 @@ fn fitted_constants(measured: &[Measured]) -> Vec<FittedConstant> {
         .collect()
 }
 
-fn power(measured: &[Measured]) -> Vec<Power> {
+fn power(measured: &[Measurement]) -> Vec<Power> {
     let mut found = Vec::new();
     for total in measured.iter().filter(|row| rows::is_power(row)) {
-        let same = |row: &&Measured| (&row.model, &row.kernel) == (&total.model, &total.kernel);
+        let same = |row: &&Measurement| (&row.model, &row.kernel) == (&total.model, &total.kernel);
         let watts = |metric: &str| {
             let mut rows = measured.iter().filter(|row| row.phase == total.phase);
             let row =
@@ -345,8 +345,8 @@ fn power(measured: &[Measured]) -> Vec<Power> {
             source: total.source.clone(),
             model: total.model.clone(),
             what: match total.kernel.as_str() {
-                rows::PREFILL_POWER => What::Prompt,
-                _ => What::Token,
+                rows::PREFILL_POWER => PaperMetric::Prompt,
+                _ => PaperMetric::Token,
             },
             cpu_w: watts("CPU_W"),
             gpu_w: watts("GPU_W"),
@@ -357,7 +357,10 @@ fn power(measured: &[Measured]) -> Vec<Power> {
     found
 }
 
-fn images(measured: &[Measured], predictor: &mut Predictor) -> Result<Vec<ImageRow>, PredictError> {
+fn images(
+    measured: &[Measurement],
+    predictor: &mut PaperPredictor,
+) -> Result<Vec<ImageRow>, PredictError> {
     let mut found = Vec::new();
     for row in measured.iter().filter(|row| rows::is_vision(row)) {
         let mut of =
@@ -384,8 +387,8 @@ fn images(measured: &[Measured], predictor: &mut Predictor) -> Result<Vec<ImageR
 }
 
 impl Summary {
-    fn of<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Summary {
-        let rows: Vec<&Row> = rows.into_iter().collect();
+    fn of<'a>(rows: impl IntoIterator<Item = &'a PaperRow>) -> Summary {
+        let rows: Vec<&PaperRow> = rows.into_iter().collect();
         let others = rows.iter().filter(|row| !row.fitted);
         let mut errors: Vec<f64> = others.map(|row| row.error_percent.abs()).collect();
         errors.sort_by(f64::total_cmp);
@@ -402,7 +405,7 @@ impl Summary {
     }
 }
 
-impl Report {
+impl PaperReport {
     /// What misses the targets, each in words.
     pub(super) fn misses(&self) -> Vec<String> {
         let summary = &self.summary;

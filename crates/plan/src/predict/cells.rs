@@ -90,7 +90,7 @@ pub fn title(pass: &PassCost, number: usize, n_passes: usize) -> String {
 }
 
 /// A line of a pass: a program's calls or the host's steps of one kind, in milliseconds over the pass.
-pub struct Line {
+pub struct PassLine {
     /// The program, or the kind of step.
     pub name: String,
     /// How often.
@@ -110,9 +110,9 @@ pub struct Line {
 }
 
 /// Programs in order, then the host's steps by kind.
-pub fn lines(pass: &PassCost) -> Vec<Line> {
-    let mut lines: Vec<Line> = (pass.programs.iter())
-        .map(|program| Line {
+pub fn lines(pass: &PassCost) -> Vec<PassLine> {
+    let mut lines: Vec<PassLine> = (pass.programs.iter())
+        .map(|program| PassLine {
             name: program.name.clone(),
             calls: 0,
             launches: program.launches.len() as u64,
@@ -145,7 +145,7 @@ pub fn lines(pass: &PassCost) -> Vec<Line> {
         sums.0 += 1;
         sums.1 += step.ns / 1e6;
     }
-    lines.extend(host.into_iter().map(|(name, (calls, total))| Line {
+    lines.extend(host.into_iter().map(|(name, (calls, total))| PassLine {
         name: name.to_owned(),
         calls,
         launches: 0,

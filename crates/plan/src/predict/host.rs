@@ -1,6 +1,6 @@
 //! The host's part: what a step between calls touches.
 
-use crate::attended;
+use crate::attention_products;
 use crate::{Call, Chunk, HostStep, Phase, Plan};
 use millrace_graph::{Attention, Graph, Linear, Node, Op, SequenceMemory, ValueId};
 
@@ -96,7 +96,7 @@ impl HostWork<'_> {
     /// Query heads that share a key-value head.
     fn group(&self, node: usize) -> u64 {
         match self.graph.nodes.get(node).map(|n| &n.op) {
-            Some(Op::Attention(attention)) => attended::group(attention) as u64,
+            Some(Op::Attention(attention)) => attention_products::group(attention) as u64,
             _ => 0,
         }
     }

@@ -1,6 +1,6 @@
 //! Buffer objects and the cache.
 
-use super::{Plans, Work};
+use super::{Plans, PromptWorkload};
 use crate::{Binding, BufferKind, Buffers, Phase, WeightLayout};
 use millrace_graph::{self as graph, Graph};
 use serde::Serialize;
@@ -26,7 +26,7 @@ pub struct Memory {
 }
 
 /// Memory of the plans together. Buffers of one name are one, whichever plan has them.
-pub(super) fn of(plans: &Plans, graph: &Graph, work: &Work) -> Memory {
+pub(super) fn of(plans: &Plans, graph: &Graph, work: &PromptWorkload) -> Memory {
     let mut memory = Memory::default();
     let mut known: HashSet<String> = HashSet::new();
     let mut copies: HashMap<usize, Copies> = HashMap::new();

@@ -1,6 +1,6 @@
 //! What each improvement buys, and what others published: the same work with other settings.
 
-use super::{PassCost, PredictError, Prediction, PriceError, Work, model};
+use super::{PassCost, PredictError, Prediction, PriceError, PromptWorkload, model};
 use crate::{SettingError, Settings, Target};
 use millrace_graph::Graph;
 use serde::Serialize;
@@ -53,7 +53,7 @@ pub fn with_settings(
     graph: &Graph,
     target: &dyn Target,
     settings: &Settings,
-    work: &Work,
+    work: &PromptWorkload,
 ) -> Result<Prediction, PredictError> {
     let planner = target.planner(settings)?;
     let Some(mut pricer) = planner.pricer() else {
@@ -75,7 +75,7 @@ pub fn variants(
     graph: &Graph,
     target: &dyn Target,
     settings: &Settings,
-    work: &Work,
+    work: &PromptWorkload,
     all: &Prediction,
     comparisons: &[(&'static str, Settings)],
 ) -> Result<Vec<Variant>, PredictError> {

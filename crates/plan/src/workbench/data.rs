@@ -6,7 +6,7 @@ use serde::Serialize;
 
 /// What a program without a reference left in a slot.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Produced {
+pub struct SlotOutput {
     /// The slot.
     pub slot: String,
     /// Its element type.
@@ -23,10 +23,10 @@ pub struct Produced {
     pub n_not_finite: u64,
 }
 
-impl Produced {
+impl SlotOutput {
     /// What a slot holds.
-    pub fn of(slot: &Slot, bytes: &[u8]) -> Produced {
-        let mut found = Produced {
+    pub fn of(slot: &Slot, bytes: &[u8]) -> SlotOutput {
+        let mut found = SlotOutput {
             slot: slot.name.clone(),
             element: slot.element.name(),
             shape: slot.shape.clone(),
@@ -157,7 +157,7 @@ mod tests {
         for element in Element::ALL {
             let slots = [slot(element, Role::Input)];
             let bytes = contents(&slots, &[], 1).unwrap().remove(0);
-            let found = Produced::of(&slots[0], &bytes);
+            let found = SlotOutput::of(&slots[0], &bytes);
             assert_eq!(
                 bytes.len() as u64,
                 slots[0].size_bytes().unwrap(),

@@ -1,7 +1,7 @@
 //! What no software can beat.
 
 use super::model::Sizes;
-use millrace_plan::bound::{Bound, Demand, Limit, Roofs, StepOf, expected_tokens};
+use millrace_plan::bound::{Demand, Limit, Roofs, StepBound, StepOf, expected_tokens};
 use proptest::prelude::*;
 
 fn demand() -> impl Strategy<Value = Demand> {
@@ -37,7 +37,7 @@ proptest! {
     /// A step takes at least what memory takes and what arithmetic takes, and at most all of it one after the other.
     #[test]
     fn a_bound_lies_between_its_parts_and_their_sum(demand in demand(), roofs in roofs(), step in step()) {
-        let bound = Bound::of(&demand, &roofs, step);
+        let bound = StepBound::of(&demand, &roofs, step);
         let parts = [bound.weights_ns, bound.cache_ns, bound.arithmetic_ns, bound.launches_ns];
         let slack = 1.0 + 1e-12;
         prop_assert!(parts.iter().all(|part| *part <= bound.ns() * slack));
@@ -48,7 +48,7 @@ proptest! {
     /// What limits takes most.
     #[test]
     fn the_limit_takes_most(demand in demand(), roofs in roofs(), step in step()) {
-        let bound = Bound::of(&demand, &roofs, step);
+        let bound = StepBound::of(&demand, &roofs, step);
         let ns = |limit| match limit {
             Limit::Weights => bound.weights_ns,
             Limit::Cache => bound.cache_ns,
@@ -64,7 +64,7 @@ proptest! {
     #[test]
     fn bounds_grow_with_demand_and_shrink_with_roofs(demand in demand(), roofs in roofs(), step in step(), factor in 1.0..10.0_f64) {
         let slack = 1.0 + 1e-12;
-        let ns = |demand: &Demand, roofs: &Roofs, step| Bound::of(demand, roofs, step).ns();
+        let ns = |demand: &Demand, roofs: &Roofs, step| StepBound::of(demand, roofs, step).ns();
         let here = ns(&demand, &roofs, step);
         for more in [
             Demand { weight_bytes: factor * demand.weight_bytes, ..demand },
@@ -94,7 +94,7 @@ proptest! {
     fn sharing_a_pass_never_costs(demand in demand(), roofs in roofs(), n in 1..64_u64) {
         let ns = |n_sequences, n_passes| {
             let step = StepOf { n_sequences, n_rows: 1, n_passes };
-            Bound::of(&demand, &roofs, step).ns()
+            StepBound::of(&demand, &roofs, step).ns()
         };
         let slack = 1.0 + 1e-12;
         prop_assert!(ns(n, 1) <= ns(n, n) * slack);
@@ -146,8 +146,8 @@ fn a_machine_of_nothing_gives_no_nonsense() {
         flops: 1.0,
         ..Demand::default()
     };
-    assert!(Bound::of(&demand, &nothing, step).ns().is_finite());
-    let idle = Bound::of(&Demand::default(), &nothing, step);
+    assert!(StepBound::of(&demand, &nothing, step).ns().is_finite());
+    let idle = StepBound::of(&Demand::default(), &nothing, step);
     assert_eq!((idle.ns(), idle.limit()), (0.0, Limit::Weights));
 }
 

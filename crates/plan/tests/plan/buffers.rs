@@ -7,7 +7,7 @@ use super::run::run;
 use millrace_graph::Graph;
 use millrace_npu::Role;
 use millrace_plan::{
-    Binding, BufferKind, Buffers, Call, HostMove, Lowering, PassKind, Plan, PlannedBuffer, Rows,
+    Binding, BufferKind, Buffers, Call, HostMove, HostRows, Lowering, PassKind, Plan, PlannedBuffer,
 };
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
@@ -116,7 +116,7 @@ proptest! {
             match role {
                 Role::Input => prop_assert_eq!(used.host, HostMove::Write),
                 Role::Output => {
-                    let is_all = used.host == HostMove::Read(Rows::All);
+                    let is_all = used.host == HostMove::Read(HostRows::All);
                     prop_assert!(is_all, "{:?} of {:?}", used.host, binding);
                 }
                 _ => prop_assert_eq!(used.host, HostMove::None),
@@ -186,7 +186,7 @@ proptest! {
     fn rows_lie_within_each_other(row_bytes in 1..100_u64, n_rows in 1..50_u64, n_real in 0..60_u64) {
         let size = row_bytes * n_rows;
         let [last, real, all] =
-            [Rows::Last, Rows::Real, Rows::All].map(|rows| rows.bytes(size, n_rows, n_real));
+            [HostRows::Last, HostRows::Real, HostRows::All].map(|rows| rows.bytes(size, n_rows, n_real));
         prop_assert_eq!(all, 0..size);
         let n_real = n_real.min(n_rows);
         prop_assert_eq!(&real, &(0..row_bytes * n_real));
@@ -255,7 +255,7 @@ fn a_row_that_is_not_read_is_found() {
     let read = uses
         .iter_mut()
         .find(|used| matches!(used.host, HostMove::Read(_)));
-    read.expect("logits").host = HostMove::Read(Rows::Last);
+    read.expect("logits").host = HostMove::Read(HostRows::Last);
     assert!(run(&plan, &graph, &buffers).is_ok());
     let error = run(&plan, &graph, &wrong).expect_err("rows are missing");
     assert!(error.contains("needed Real"), "{error}");

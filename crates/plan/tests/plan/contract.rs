@@ -26,7 +26,7 @@ fn typed_numbers_are_stored_as_numbers() {
         id: ValueArrangement(7),
         bias: None,
     };
-    let made = Binding::Made { id: InputId(8) };
+    let made = Binding::PassInput { id: InputId(8) };
     let own = WeightLayout::Own {
         id: WeightArrangement(9),
         half_split: Some(64),
@@ -36,7 +36,7 @@ fn typed_numbers_are_stored_as_numbers() {
             serde_json::to_string(&packed),
             r#"{"Packed":{"value":3,"id":7,"bias":null}}"#,
         ),
-        (serde_json::to_string(&made), r#"{"Made":{"id":8}}"#),
+        (serde_json::to_string(&made), r#"{"PassInput":{"id":8}}"#),
         (
             serde_json::to_string(&own),
             r#"{"Own":{"id":9,"half_split":64}}"#,
@@ -44,7 +44,7 @@ fn typed_numbers_are_stored_as_numbers() {
     ] {
         assert_eq!(found.unwrap(), expected);
     }
-    let read: Binding = serde_json::from_str(r#"{"Made":{"id":8}}"#).unwrap();
+    let read: Binding = serde_json::from_str(r#"{"PassInput":{"id":8}}"#).unwrap();
     assert_eq!(read, made);
 }
 

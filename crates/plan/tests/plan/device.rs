@@ -3,10 +3,10 @@
 use millrace_graph::{Attention, Graph, Node, Op, RotateHeads, ValueId, single_row};
 use millrace_kernels::Cpu;
 use millrace_npu::{Container, Device, DeviceError, Element, Role, Slot};
-use millrace_plan::offload::{self, Group, OpOf, Taken};
+use millrace_plan::offload::{self, OffloadedOp, OpGroup, OpOf};
 use millrace_plan::{
     Annex, Arrangement, AttentionOn, Binding, CachePart, Chunk, Explain, HeadRows, InputId,
-    Lengths, LowerError, Lowering, MachineFacts, Named, Numerics, PassKind, Phase, Plan,
+    Lengths, LowerError, Lowering, MachineFacts, NamedNumbers, Numerics, PassKind, Phase, Plan,
     PlannedLaunch, PlannedProgram, Planner, Reason, TableRows, ValueArrangement, WeightArrangement,
     WeightLayout,
 };
@@ -193,7 +193,7 @@ impl Manner {
             .count()
     }
 
-    fn take(&self, graph: &Graph, rows: &RowCounts, ops: &[OpOf<'_>]) -> Result<Group, Reason> {
+    fn take(&self, graph: &Graph, rows: &RowCounts, ops: &[OpOf<'_>]) -> Result<OpGroup, Reason> {
         let n_ops = self.n_ops(ops);
         if n_ops == 0 {
             return Err(Reason(format!("op {} is left", ops[0].number)));
@@ -212,7 +212,7 @@ impl Manner {
         }
         // Programs of few ops have working space.
         call.slot(Role::Intermediate, [3, 16 * n_ops as u64], Binding::Scratch);
-        Ok(Group {
+        Ok(OpGroup {
             taken: call.finish(format!("op {} is taken", ops[0].number)),
             more: ops[1..n_ops]
                 .iter()
@@ -271,7 +271,7 @@ impl CallBuilder<'_, '_> {
         let node = op.node;
         match &node.op {
             Op::Embed(_) => {
-                let made = Binding::Made { id: InputId(7) };
+                let made = Binding::PassInput { id: InputId(7) };
                 self.slot(Role::Input, [op.n_rows, 2], made);
             }
             Op::Attention(attention) => self.cache(node, attention),
@@ -361,13 +361,13 @@ impl CallBuilder<'_, '_> {
         self.graph.logits == Some(node.output) || readers.next().is_some()
     }
 
-    fn finish(self, reason: String) -> Taken {
+    fn finish(self, reason: String) -> OffloadedOp {
         let all: Vec<usize> = (0..self.slots.len()).collect();
         let launch = |name: &str, slots: Vec<usize>, number: usize| PlannedLaunch {
             name: name.to_owned(),
             kernel: "any".to_owned(),
-            shape: Named::new(&[]),
-            tiling: Named::new(&[]),
+            shape: NamedNumbers::new(&[]),
+            tiling: NamedNumbers::new(&[]),
             slots,
             n_results: 1,
             physical: number..number + 1,
@@ -381,7 +381,7 @@ impl CallBuilder<'_, '_> {
         };
         let name = format!("{}_{}", self.ops[0].node.label, self.ops.len());
         let container = Container::new("toy", &name, self.slots, Vec::new());
-        Taken {
+        OffloadedOp {
             program: PlannedProgram {
                 container: Arc::new(container.expect("a container")),
                 launches,

@@ -3,7 +3,7 @@
 use half::bf16;
 use millrace_graph::WeightId;
 use millrace_plan::{
-    Bias, Reach, WeightArrangement, WeightLayout, position_and_image, position_slot,
+    Bias, KeyRange, WeightArrangement, WeightLayout, position_and_image, position_slot,
 };
 use proptest::prelude::*;
 
@@ -139,25 +139,25 @@ proptest! {
     /// that allows.
     #[test]
     fn a_window_is_reached_whole(window in 1..5000_u64, unit in 1..600_u64, first in positions()) {
-        let reach = Reach { window, unit };
-        let start = reach.start(first);
+        let range = KeyRange { window, unit };
+        let start = range.start(first);
         let oldest_seen = first as i64 + 1 - window as i64;
         prop_assert_eq!(start.rem_euclid(unit as i64), 0);
         prop_assert!(start <= oldest_seen && oldest_seen - start < unit as i64);
-        prop_assert_eq!(start + reach.row(first) as i64, first as i64);
+        prop_assert_eq!(start + range.row(first) as i64, first as i64);
         // Rows before position 0 are no token's.
-        prop_assert_eq!(start + reach.oldest(first) as i64, start.max(0));
-        let slot = reach.slot(first, 12);
-        prop_assert_eq!(spelled(&slot[..4]), reach.row(first) as u64);
-        prop_assert_eq!(spelled(&slot[4..8]), reach.oldest(first) as u64);
+        prop_assert_eq!(start + range.oldest(first) as i64, start.max(0));
+        let slot = range.slot(first, 12);
+        prop_assert_eq!(spelled(&slot[..4]), range.row(first) as u64);
+        prop_assert_eq!(spelled(&slot[4..8]), range.oldest(first) as u64);
         prop_assert!(slot[8..].iter().all(|digit| *digit == bf16::ZERO));
     }
 
     /// Passes that follow each other reach rows that never go back.
     #[test]
     fn a_window_moves_forward(window in 1..500_u64, unit in 1..60_u64, first in 0..10_000_usize) {
-        let reach = Reach { window, unit };
-        let (here, next) = (reach.start(first), reach.start(first + 1));
+        let range = KeyRange { window, unit };
+        let (here, next) = (range.start(first), range.start(first + 1));
         prop_assert!(next == here || next == here + unit as i64);
     }
 }
@@ -191,10 +191,10 @@ fn only_the_target_knows_the_size_of_its_own_layout() {
 #[test]
 fn windows_without_end_do_not_overflow() {
     for (window, unit) in [(u64::MAX, 1), (u64::MAX, u64::MAX), (1, u64::MAX), (0, 0)] {
-        let reach = Reach { window, unit };
+        let range = KeyRange { window, unit };
         for first in [0, 1, u32::MAX as usize] {
-            assert!(reach.start(first) <= first as i64 + 1, "{reach:?} {first}");
-            assert_eq!(reach.slot(first, 8).len(), 8);
+            assert!(range.start(first) <= first as i64 + 1, "{range:?} {first}");
+            assert_eq!(range.slot(first, 8).len(), 8);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What holds of every plan, whatever the target: properties over random models and random targets.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
-mod attended;
+mod attention_products;
 mod bound;
 mod buffers;
 mod contract;

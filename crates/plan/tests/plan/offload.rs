@@ -6,8 +6,8 @@ use super::run::run;
 use millrace_graph::{Op, ValueId};
 use millrace_plan::offload::{append_kv, host_steps};
 use millrace_plan::{
-    Binding, Buffers, HeadRows, HostStep, LowerError, Lowering, MAX_TOKENS, PassKind, Place, Plan,
-    Step, WeightLayout,
+    Binding, Buffers, HeadRows, HostStep, LowerError, Lowering, MAX_TOKENS, NodePlace, PassKind,
+    Plan, Step, WeightLayout,
 };
 use proptest::prelude::*;
 use std::collections::HashSet;
@@ -17,7 +17,7 @@ fn placed_where_computed(plan: &Plan) -> Result<(), TestCaseError> {
     for placement in &plan.placement {
         let node = placement.node;
         match &placement.place {
-            Place::Device(device) => {
+            NodePlace::Device(device) => {
                 let call = plan.call_at(device.step);
                 let call = call.ok_or_else(|| TestCaseError::fail(format!("{device:?}")))?;
                 prop_assert!(call.nodes.contains(&node), "{:?}", placement);
@@ -27,7 +27,7 @@ fn placed_where_computed(plan: &Plan) -> Result<(), TestCaseError> {
                 prop_assert!(!device.launches.is_empty());
                 prop_assert!(placement.reason.contains("is taken"));
             }
-            Place::Host => {
+            NodePlace::Host => {
                 let is_node = |step: &Step| matches!(step, Step::Host(h) if h.node() == Some(node));
                 prop_assert_eq!(plan.steps.iter().filter(|s| is_node(s)).count(), 1);
                 prop_assert_eq!(&placement.reason, &format!("op {node} is left"));
@@ -99,11 +99,11 @@ proptest! {
         for placement in &plan.placement {
             let supported = toy.supports(&graph, &kind, placement.node);
             match placement.place {
-                Place::Host => {
+                NodePlace::Host => {
                     let reason = supported.expect_err("the host's");
                     prop_assert_eq!(reason.to_string(), placement.reason.clone());
                 }
-                Place::Device(_) => prop_assert!(supported.is_ok()),
+                NodePlace::Device(_) => prop_assert!(supported.is_ok()),
             }
         }
         let beyond = toy.supports(&graph, &kind, graph.nodes.len());

@@ -2,11 +2,11 @@
 
 use millrace_graph::Graph;
 use millrace_npu::{Container, Element, Role, Slot};
-use millrace_plan::attended::{Attended, group};
-use millrace_plan::offload::{self, Product, Taken};
+use millrace_plan::attention_products::{AttentionProducts, group};
+use millrace_plan::offload::{self, OffloadedOp, Product};
 use millrace_plan::{
-    Annex, Binding, LowerError, Named, PassKind, Plan, PlannedLaunch, PlannedProgram, Reason,
-    ValueArrangement, WeightArrangement, WeightLayout,
+    Annex, Binding, LowerError, NamedNumbers, PassKind, Plan, PlannedLaunch, PlannedProgram,
+    Reason, ValueArrangement, WeightArrangement, WeightLayout,
 };
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ pub(crate) fn products(
             [product.n, product.k],
             [product.m, product.n],
         ];
-        Ok(Taken {
+        Ok(OffloadedOp {
             program: program("product", shapes, Role::Static),
             bindings,
             reason: "a product".to_owned(),
@@ -52,7 +52,7 @@ pub(crate) fn products(
         let m = op.n_rows * group(attention) as u64;
         let (n, k) = (n_keys as u64, attention.head_dim as u64);
         let ids = [4, 5, 6].map(ValueArrangement);
-        Ok(Attended {
+        Ok(AttentionProducts {
             scores: (
                 program("scores", [[m, k], [n, k], [m, n]], Role::Input),
                 ids,
@@ -80,8 +80,8 @@ fn program(name: &str, shapes: [[u64; 2]; 3], second: Role) -> PlannedProgram {
         launches: vec![PlannedLaunch {
             name: name.to_owned(),
             kernel: "matmul".to_owned(),
-            shape: Named::new(&[("m", shapes[0][0])]),
-            tiling: Named::new(&[]),
+            shape: NamedNumbers::new(&[("m", shapes[0][0])]),
+            tiling: NamedNumbers::new(&[]),
             slots: vec![0, 1, 2],
             n_results: 1,
             physical: 0..1,

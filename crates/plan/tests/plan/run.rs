@@ -6,8 +6,8 @@
 use millrace_graph::{Graph, Op, SequenceMemory, ValueId};
 use millrace_npu::Role;
 use millrace_plan::{
-    AttendedPart, Binding, BufferKind, Buffers, Call, HeadRows, HostMove, HostStep, Phase, Plan,
-    Rows, Step,
+    AttentionPart, Binding, BufferKind, Buffers, Call, HeadRows, HostMove, HostRows, HostStep,
+    Phase, Plan, Step,
 };
 use std::collections::{HashMap, HashSet};
 
@@ -27,7 +27,7 @@ struct State<'a> {
     buffers: &'a Buffers,
     content: Vec<Content>,
     /// Values that the host has, and which of their rows.
-    host: HashMap<ValueId, Rows>,
+    host: HashMap<ValueId, HostRows>,
     /// Layers whose cache has the pass's rows.
     appended: HashSet<usize>,
     /// By node, how often it was computed.
@@ -62,8 +62,8 @@ pub(crate) fn run(plan: &Plan, graph: &Graph, buffers: &Buffers) -> Result<(), S
         done.map_err(|problem| format!("step {number}, {step:?}: {problem}"))?;
     }
     let wanted = match plan.head {
-        HeadRows::Last => Rows::Last,
-        HeadRows::All => Rows::Real,
+        HeadRows::Last => HostRows::Last,
+        HeadRows::All => HostRows::Real,
     };
     let logits = graph.logits.ok_or("no logits")?;
     state.needs(logits, wanted)?;
@@ -84,7 +84,7 @@ fn is(what: bool, problem: impl FnOnce() -> String) -> Result<(), String> {
 }
 
 impl State<'_> {
-    fn needs(&self, value: ValueId, rows: Rows) -> Result<(), String> {
+    fn needs(&self, value: ValueId, rows: HostRows) -> Result<(), String> {
         let has = self.host.get(&value);
         is(has.is_some_and(|has| *has >= rows), || {
             format!("value {} on the host: {has:?}, needed {rows:?}", value.0)
@@ -132,7 +132,7 @@ impl State<'_> {
                 self.read(binding, rows);
             }
         }
-        let attends = |b: &Binding| matches!(b, Binding::Attended { .. });
+        let attends = |b: &Binding| matches!(b, Binding::AttentionProduct { .. });
         if !call.bindings.iter().any(attends) {
             for &node in &call.nodes {
                 self.n_computed[node] += 1;
@@ -169,9 +169,9 @@ impl State<'_> {
         if host == HostMove::Write {
             match binding {
                 Binding::Value(value) | Binding::Packed { value, .. } => {
-                    self.needs(*value, Rows::All)?;
+                    self.needs(*value, HostRows::All)?;
                 }
-                Binding::Attended {
+                Binding::AttentionProduct {
                     node, kv_head, of, ..
                 } => self.operand((*node, *kv_head), *of)?,
                 _ => {}
@@ -186,33 +186,33 @@ impl State<'_> {
         })
     }
 
-    fn operand(&self, at: (usize, usize), of: AttendedPart) -> Result<(), String> {
+    fn operand(&self, at: (usize, usize), of: AttentionPart) -> Result<(), String> {
         let SequenceMemory::KvCache(kv) = self.graph.nodes[at.0].op.memory() else {
             return Err("no attention".to_owned());
         };
         match of {
-            AttendedPart::Queries(value) => self.needs(value, Rows::All),
-            AttendedPart::Keys | AttendedPart::Values => {
+            AttentionPart::Queries(value) => self.needs(value, HostRows::All),
+            AttentionPart::Keys | AttentionPart::Values => {
                 is(self.appended.contains(&kv.layer), || {
                     "no rows in the cache".to_owned()
                 })
             }
-            AttendedPart::Probabilities => is(self.probabilities.contains(&at), || {
+            AttentionPart::Probabilities => is(self.probabilities.contains(&at), || {
                 "no softmax before".to_owned()
             }),
-            AttendedPart::Scores | AttendedPart::Sums(_) => Err("a result as operand".to_owned()),
+            AttentionPart::Scores | AttentionPart::Sums(_) => Err("a result as operand".to_owned()),
         }
     }
 
-    fn read(&mut self, binding: &Binding, rows: Rows) {
+    fn read(&mut self, binding: &Binding, rows: HostRows) {
         match binding {
-            Binding::Attended {
+            Binding::AttentionProduct {
                 node, kv_head, of, ..
             } => match of {
-                AttendedPart::Scores => {
+                AttentionPart::Scores => {
                     self.scores.insert((*node, *kv_head));
                 }
-                AttendedPart::Sums(value) => {
+                AttentionPart::Sums(value) => {
                     let Op::Attention(attention) = &self.graph.nodes[*node].op else {
                         return;
                     };
@@ -234,12 +234,12 @@ impl State<'_> {
 
     fn host(&mut self, step: HostStep) -> Result<(), String> {
         let needed = match step {
-            HostStep::FinalNorm { .. } => Rows::Last,
-            HostStep::AppendKv { .. } | HostStep::Attention { .. } => Rows::Real,
-            _ => Rows::All,
+            HostStep::FinalNorm { .. } => HostRows::Last,
+            HostStep::AppendKv { .. } | HostStep::Attention { .. } => HostRows::Real,
+            _ => HostRows::All,
         };
         let needed = match self.plan.phase {
-            Phase::Decode => Rows::All,
+            Phase::Decode => HostRows::All,
             Phase::Prefill => needed,
         };
         for value in step.reads(self.graph) {
@@ -268,7 +268,8 @@ impl State<'_> {
         }
         let node = step.node().ok_or("no node")?;
         self.n_computed[node] += 1;
-        self.host.insert(self.graph.nodes[node].output, Rows::All);
+        self.host
+            .insert(self.graph.nodes[node].output, HostRows::All);
         Ok(())
     }
 }

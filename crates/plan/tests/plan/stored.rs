@@ -4,7 +4,9 @@ use super::device::{Manner, Toy, kinds};
 use super::model::Sizes;
 use super::products::products;
 use millrace_graph::{Graph, RopeId, ValueId, WeightId};
-use millrace_plan::{AttendedPart, Binding, Call, HostStep, Lowering, PassKind, Place, Plan, Step};
+use millrace_plan::{
+    AttentionPart, Binding, Call, HostStep, Lowering, NodePlace, PassKind, Plan, Step,
+};
 use proptest::prelude::*;
 
 /// What is spoilt, and how; `None` where the plan has no such thing.
@@ -172,8 +174,8 @@ fn bindings(plan: &mut Plan) -> impl Iterator<Item = &mut Binding> {
 
 fn device(plan: &mut Plan) -> Option<&mut millrace_plan::Device> {
     plan.placement.iter_mut().find_map(|p| match &mut p.place {
-        Place::Device(device) => Some(device),
-        Place::Host => None,
+        NodePlace::Device(device) => Some(device),
+        NodePlace::Host => None,
     })
 }
 
@@ -236,15 +238,15 @@ fn heads_that_are_not_there_are_refused() {
     let graph = Sizes::LEAST.graph();
     let plan = products(&graph, &PassKind::prefill(3), Some(64)).unwrap();
     assert_eq!(plan.check(&graph), Ok(()));
-    let with = |change: fn(&mut usize, &mut usize, &mut AttendedPart)| {
+    let with = |change: fn(&mut usize, &mut usize, &mut AttentionPart)| {
         let mut plan = plan.clone();
-        let attended = bindings(&mut plan).find_map(|b| match b {
-            Binding::Attended {
+        let product = bindings(&mut plan).find_map(|b| match b {
+            Binding::AttentionProduct {
                 node, kv_head, of, ..
             } => Some((node, kv_head, of)),
             _ => None,
         });
-        let (node, kv_head, of) = attended.expect("attention");
+        let (node, kv_head, of) = product.expect("attention");
         change(node, kv_head, of);
         plan.check(&graph)
     };
@@ -252,8 +254,8 @@ fn heads_that_are_not_there_are_refused() {
     assert!(with(|node, _, _| *node = 0).is_err());
     assert!(with(|node, _, _| *node = 999).is_err());
     assert!(with(|_, kv_head, _| *kv_head = 1).is_err());
-    assert!(with(|_, _, of| *of = AttendedPart::Queries(ValueId(0))).is_err());
-    assert!(with(|_, _, of| *of = AttendedPart::Sums(ValueId(0))).is_err());
+    assert!(with(|_, _, of| *of = AttentionPart::Queries(ValueId(0))).is_err());
+    assert!(with(|_, _, of| *of = AttentionPart::Sums(ValueId(0))).is_err());
 }
 
 #[test]

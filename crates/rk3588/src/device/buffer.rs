@@ -20,18 +20,18 @@ pub(super) struct PartRange {
 }
 
 /// A part in an object.
-pub(super) struct Part {
+pub(super) struct ObjectPart {
     pub(super) at: PartRange,
     pub(super) bo: Bo,
 }
 
 /// Where the device's content is.
-enum Place {
+enum ContentPlace {
     Zeros,
     /// No program was bound yet.
     Memory(Vec<u8>),
     /// In objects, whose ranges cover the buffer.
-    Parts(Arc<Vec<Part>>),
+    Parts(Arc<Vec<ObjectPart>>),
 }
 
 /// What the host sees.
@@ -48,10 +48,10 @@ enum View {
 
 struct Sides {
     view: View,
-    place: Place,
+    place: ContentPlace,
     /// Objects of other cuts, whose content is old: programs that share a buffer and cut it differently
     /// find theirs again, at the addresses that their commands hold.
-    spare: Vec<Arc<Vec<Part>>>,
+    spare: Vec<Arc<Vec<ObjectPart>>>,
 }
 
 /// Cuts of a buffer that are kept beside the one in use.
@@ -74,13 +74,13 @@ fn span(range: &Range<u64>, base: u64) -> Range<usize> {
     (range.start - base) as usize..(range.end - base) as usize
 }
 
-impl Place {
+impl ContentPlace {
     /// Copies a range of the device's content to the front of `out`.
     fn read(&self, range: &Range<u64>, out: &mut [u8]) -> Result<(), DriverError> {
         match self {
-            Place::Zeros => out.fill(0),
-            Place::Memory(bytes) => out.copy_from_slice(&bytes[span(range, 0)]),
-            Place::Parts(parts) => {
+            ContentPlace::Zeros => out.fill(0),
+            ContentPlace::Memory(bytes) => out.copy_from_slice(&bytes[span(range, 0)]),
+            ContentPlace::Parts(parts) => {
                 for part in parts.iter() {
                     let both = overlap(&part.at.range, range);
                     if !both.is_empty() {
@@ -102,13 +102,13 @@ impl Place {
 
     /// Overwrites a range of the device's content.
     fn write(&mut self, range: &Range<u64>, bytes: &[u8], len: u64) -> Result<(), DriverError> {
-        if let Place::Zeros = self {
-            *self = Place::Memory(vec![0; len as usize]);
+        if let ContentPlace::Zeros = self {
+            *self = ContentPlace::Memory(vec![0; len as usize]);
         }
         match self {
-            Place::Zeros => {}
-            Place::Memory(memory) => memory[span(range, 0)].copy_from_slice(bytes),
-            Place::Parts(parts) => {
+            ContentPlace::Zeros => {}
+            ContentPlace::Memory(memory) => memory[span(range, 0)].copy_from_slice(bytes),
+            ContentPlace::Parts(parts) => {
                 for part in parts.iter() {
                     let both = overlap(&part.at.range, range);
                     if !both.is_empty() {
@@ -127,7 +127,7 @@ impl RkBuffer {
     pub(super) fn new(owner: u64, device: Arc<str>, size_bytes: u64) -> RkBuffer {
         let sides = Sides {
             view: View::Same,
-            place: Place::Zeros,
+            place: ContentPlace::Zeros,
             spare: Vec::new(),
         };
         RkBuffer {
@@ -152,14 +152,14 @@ impl RkBuffer {
         &self,
         driver: &Driver,
         ranges: &[PartRange],
-    ) -> Result<Arc<Vec<Part>>, DriverError> {
+    ) -> Result<Arc<Vec<ObjectPart>>, DriverError> {
         let mut sides = self.lock();
-        if let Place::Parts(parts) = &sides.place
+        if let ContentPlace::Parts(parts) = &sides.place
             && parts.iter().map(|part| &part.at).eq(ranges)
         {
             return Ok(parts.clone());
         }
-        let same = |parts: &Arc<Vec<Part>>| parts.iter().map(|part| &part.at).eq(ranges);
+        let same = |parts: &Arc<Vec<ObjectPart>>| parts.iter().map(|part| &part.at).eq(ranges);
         let spare = sides.spare.iter().position(same);
         let parts = match spare {
             Some(at) => sides.spare[at].clone(),
@@ -168,7 +168,7 @@ impl RkBuffer {
         let is_new = spare.is_none();
         for part in parts.iter() {
             // New objects are zeros already.
-            if is_new && matches!(sides.place, Place::Zeros) {
+            if is_new && matches!(sides.place, ContentPlace::Zeros) {
                 continue;
             }
             let range = &part.at.range;
@@ -181,7 +181,8 @@ impl RkBuffer {
         if let Some(at) = spare {
             sides.spare.remove(at);
         }
-        if let Place::Parts(old) = std::mem::replace(&mut sides.place, Place::Parts(parts.clone()))
+        if let ContentPlace::Parts(old) =
+            std::mem::replace(&mut sides.place, ContentPlace::Parts(parts.clone()))
         {
             if sides.spare.len() >= MAX_SPARE {
                 sides.spare.remove(0);
@@ -219,10 +220,10 @@ impl RkBuffer {
 }
 
 /// Objects for parts of a buffer.
-fn make(driver: &Driver, ranges: &[PartRange]) -> Result<Vec<Part>, DriverError> {
+fn make(driver: &Driver, ranges: &[PartRange]) -> Result<Vec<ObjectPart>, DriverError> {
     let make = |at: &PartRange| {
         let len = at.range.end - at.range.start;
-        Ok(Part {
+        Ok(ObjectPart {
             bo: Bo::create(driver.node(at.worker), len)?,
             at: at.clone(),
         })
@@ -257,8 +258,8 @@ impl Sides {
     fn send(&mut self, range: &Range<u64>, len: u64) -> Result<(), DriverError> {
         let whole = *range == (0..len);
         match std::mem::replace(&mut self.view, View::Same) {
-            View::Own(bytes) if whole && !matches!(self.place, Place::Parts(_)) => {
-                self.place = Place::Memory(bytes);
+            View::Own(bytes) if whole && !matches!(self.place, ContentPlace::Parts(_)) => {
+                self.place = ContentPlace::Memory(bytes);
             }
             View::Own(bytes) => {
                 let sent = self.place.write(range, &bytes[span(range, 0)], len);
@@ -302,7 +303,7 @@ impl BufferObject for RkBuffer {
 
     fn map(&self, access: &mut dyn FnMut(&[u8])) -> Result<(), DeviceError> {
         let mut sides = self.lock();
-        if let (View::Same, Place::Memory(bytes)) = (&sides.view, &sides.place) {
+        if let (View::Same, ContentPlace::Memory(bytes)) = (&sides.view, &sides.place) {
             access(bytes);
             return Ok(());
         }

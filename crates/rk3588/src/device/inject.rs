@@ -2,9 +2,9 @@
 
 use super::RkDevice;
 use super::link::Files;
-use super::loaded::Loaded;
-use crate::board::{Board, TaskAt};
+use super::loaded::BoardProgram;
 use crate::program;
+use crate::simulate::{Board, TaskAt};
 use millrace_npu::inject::{
     self, Corruption, CorruptionCounts, Inject, Injection, InjectionEvent, Injections,
 };
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What was asked for.
 #[derive(Default)]
-pub(super) struct Asked {
+pub(super) struct InjectionRequest {
     waiting: Mutex<Injections>,
     corrupted: Arc<Mutex<CorruptionCounts>>,
 }
@@ -31,13 +31,13 @@ pub(super) struct Wrong {
     corrupted: Arc<Mutex<CorruptionCounts>>,
 }
 
-impl Asked {
+impl InjectionRequest {
     pub(super) fn take(&self, event: InjectionEvent) -> Option<Injection> {
         lock(&self.waiting).take(event)
     }
 
     /// Has the board do what was asked for, at the next submission.
-    pub(super) fn plan(&self, board: &Board, loaded: &Loaded) {
+    pub(super) fn plan(&self, board: &Board, loaded: &BoardProgram) {
         let first = board.n_jobs();
         match self.take(InjectionEvent::Submission) {
             Some(Injection::Timeout) => board.change_faults(|faults| faults.hung.push(first)),
@@ -59,7 +59,7 @@ impl Asked {
     pub(super) fn corrupt(
         &self,
         device: &RkDevice,
-        loaded: &Loaded,
+        loaded: &BoardProgram,
         (buffers, files): (&[Arc<Buffer>], &Files),
     ) -> Result<Option<Wrong>, DeviceError> {
         let asked = lock(&self.waiting).corrupted(&loaded.name, &loaded.slots);
@@ -95,7 +95,7 @@ impl Wrong {
     }
 
     /// After the run: what was read is as it was, and the result is wrong.
-    pub(super) fn settle(&self, loaded: &Loaded, c: &Buffer) -> Result<(), DeviceError> {
+    pub(super) fn settle(&self, loaded: &BoardProgram, c: &Buffer) -> Result<(), DeviceError> {
         use super::buffer::RkBuffer;
         for (buffer, before) in self.before.iter().rev() {
             if let Some(object) = buffer.object::<RkBuffer>() {

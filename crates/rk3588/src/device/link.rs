@@ -2,7 +2,7 @@
 //! before is gone: buffers and programs carry the number of the link that they were made on.
 
 use crate::driver::Driver;
-use crate::kernel::Host;
+use crate::rocket::Host;
 use millrace_npu::DeviceError;
 use millrace_npu::device::unique_number;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,10 +12,10 @@ pub(super) struct Link {
     host: Arc<dyn Host>,
     n_workers: usize,
     device: Arc<str>,
-    state: Mutex<State>,
+    state: Mutex<LinkState>,
 }
 
-struct State {
+struct LinkState {
     driver: Arc<Driver>,
     /// Numbers of links so far, this one's last.
     owners: Vec<u64>,
@@ -34,7 +34,7 @@ impl Link {
             host,
             n_workers: driver.n_workers(),
             device,
-            state: Mutex::new(State {
+            state: Mutex::new(LinkState {
                 driver: Arc::new(driver),
                 owners: vec![unique_number()],
                 is_lost: false,
@@ -42,7 +42,7 @@ impl Link {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LinkState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,11 +1,11 @@
 //! Programs that a device holds: verified, and ready to be bound to addresses.
 
-use super::buffer::{Part, PartRange};
+use super::buffer::{ObjectPart, PartRange};
 use crate::command::Command;
 use crate::driver::{Bo, Driver, DriverError};
-use crate::kernel::{JobArgs, TaskArgs};
 use crate::program::{self, Program};
-use crate::verify::Verified;
+use crate::rocket::{JobArgs, TaskArgs};
+use crate::verify::VerifiedProgram;
 use millrace_npu::held::Lease;
 use millrace_npu::{LoadedProgram, Slot};
 use std::any::Any;
@@ -29,7 +29,7 @@ pub(super) struct LoadedJob {
 }
 
 /// A loaded program.
-pub(super) struct Loaded {
+pub(super) struct BoardProgram {
     pub(super) owner: u64,
     pub(super) name: String,
     pub(super) slots: Vec<Slot>,
@@ -49,7 +49,7 @@ pub(super) struct Commands {
 }
 
 /// A program with the addresses of its buffers.
-pub(super) struct Bound {
+pub(super) struct ProgramBinding {
     pub(super) commands: Arc<Commands>,
     /// The jobs to submit, each with its worker.
     pub(super) jobs: Vec<(usize, JobArgs)>,
@@ -58,14 +58,14 @@ pub(super) struct Bound {
 /// Sets of commands that one program keeps; a model binds one for each of its layers.
 const MAX_BOUND: usize = 128;
 
-impl Loaded {
+impl BoardProgram {
     pub(super) fn new(
         owner: u64,
         program: &Program,
         slots: Vec<Slot>,
-        verified: &Verified,
+        verified: &VerifiedProgram,
         lease: Lease,
-    ) -> Loaded {
+    ) -> BoardProgram {
         let mut jobs = Vec::new();
         for (job, tasks) in program.jobs.iter().zip(&verified.jobs) {
             jobs.push(LoadedJob {
@@ -76,7 +76,7 @@ impl Loaded {
         }
         let grid = &verified.grid;
         let sizes = [grid.a_bytes(), grid.b_bytes(), grid.c_bytes()];
-        Loaded {
+        BoardProgram {
             owner,
             name: program.name.clone(),
             slots,
@@ -91,8 +91,8 @@ impl Loaded {
     pub(super) fn bind(
         &self,
         driver: &Driver,
-        parts: &[Arc<Vec<Part>>; 3],
-    ) -> Result<Bound, DriverError> {
+        parts: &[Arc<Vec<ObjectPart>>; 3],
+    ) -> Result<ProgramBinding, DriverError> {
         let addresses = parts.iter().flat_map(|parts| parts.iter());
         let key: Vec<u32> = addresses.map(|part| part.bo.address()).collect();
         let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
@@ -124,11 +124,15 @@ impl Loaded {
             (job.worker, args)
         });
         let jobs = args.collect();
-        Ok(Bound { commands, jobs })
+        Ok(ProgramBinding { commands, jobs })
     }
 
     /// Writes the commands into objects.
-    fn write(&self, driver: &Driver, parts: &[Arc<Vec<Part>>; 3]) -> Result<Commands, DriverError> {
+    fn write(
+        &self,
+        driver: &Driver,
+        parts: &[Arc<Vec<ObjectPart>>; 3],
+    ) -> Result<Commands, DriverError> {
         let address = |worker: usize, slot: usize, offset: u64| {
             let mine = parts[slot].iter().find(|part| part.at.worker == worker);
             // Parts hold every byte that the worker's tasks use.
@@ -187,7 +191,7 @@ fn words(commands: &[Command]) -> Words {
 }
 
 /// The bytes of each slot that each worker uses. What nobody uses goes to the first.
-fn parts(program: &Program, verified: &Verified, sizes: [u64; 3]) -> [Vec<PartRange>; 3] {
+fn parts(program: &Program, verified: &VerifiedProgram, sizes: [u64; 3]) -> [Vec<PartRange>; 3] {
     let mut used: [BTreeMap<usize, Range<u64>>; 3] = Default::default();
     for (job, tasks) in program.jobs.iter().zip(&verified.jobs) {
         for task in tasks {
@@ -223,7 +227,7 @@ fn cover(parts: &mut [PartRange], size: u64) {
     }
 }
 
-impl LoadedProgram for Loaded {
+impl LoadedProgram for BoardProgram {
     fn name(&self) -> &str {
         &self.name
     }

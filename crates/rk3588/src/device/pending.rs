@@ -1,8 +1,8 @@
 //! Work in flight, and what became of it.
 
-use super::buffer::Part;
+use super::buffer::ObjectPart;
 use super::inject::Wrong;
-use super::loaded::{Commands, Loaded};
+use super::loaded::{BoardProgram, Commands};
 use crate::driver::{Driver, DriverError};
 use crate::program;
 use millrace_npu::{Buffer, Completion, DeviceError, ErrorPlace, LoadedProgram};
@@ -22,14 +22,14 @@ const RESET_NS: i64 = 450_000_000;
 /// How long a job may take before waiting for it is given up: reset included, and those before it.
 const JOB_WAIT_NS: i64 = 2_000_000_000;
 
-type Outcome = Result<Completion, DeviceError>;
+type JobResult = Result<Completion, DeviceError>;
 
 /// Submitted work with all it needs.
-pub(super) struct Work {
+pub(super) struct PendingWork {
     pub(super) program: Arc<dyn LoadedProgram>,
     pub(super) buffers: Vec<Arc<Buffer>>,
     pub(super) driver: Arc<Driver>,
-    pub(super) c: Arc<Vec<Part>>,
+    pub(super) c: Arc<Vec<ObjectPart>>,
     /// Jobs that were submitted, by worker.
     pub(super) n_jobs: BTreeMap<usize, i64>,
     pub(super) started_ns: i64,
@@ -38,51 +38,51 @@ pub(super) struct Work {
     /// What is wrong with it on purpose.
     pub(super) wrong: Option<Wrong>,
     pub(super) _commands: Arc<Commands>,
-    pub(super) _parts: [Arc<Vec<Part>>; 3],
+    pub(super) _parts: [Arc<Vec<ObjectPart>>; 3],
 }
 
-enum State {
-    Running(Box<Work>),
-    Ended(Outcome),
+enum PendingState {
+    Running(Box<PendingWork>),
+    Ended(JobResult),
 }
 
 /// Work by its fence.
-pub(super) struct Pending(Mutex<State>);
+pub(super) struct Pending(Mutex<PendingState>);
 
 impl Pending {
-    pub(super) fn new(work: Work) -> Pending {
-        Pending(Mutex::new(State::Running(Box::new(work))))
+    pub(super) fn new(work: PendingWork) -> Pending {
+        Pending(Mutex::new(PendingState::Running(Box::new(work))))
     }
 
     /// Whether it is unfinished and works on one of the buffers.
     pub(super) fn uses(&self, buffers: &[Arc<Buffer>]) -> bool {
         let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &*state {
-            State::Running(work) => {
+            PendingState::Running(work) => {
                 let mut own = work.buffers.iter();
                 own.any(|own| buffers.iter().any(|other| Arc::ptr_eq(own, other)))
             }
-            State::Ended(_) => false,
+            PendingState::Ended(_) => false,
         }
     }
 
     /// Waits for its end, looks at what it wrote, and lets go of all it held.
-    pub(super) fn finish(&self, device: &str) -> Outcome {
+    pub(super) fn finish(&self, device: &str) -> JobResult {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let State::Running(work) = &*state {
+        if let PendingState::Running(work) = &*state {
             let outcome = work.outcome(device);
             let settled = work.settle_wrong();
-            *state = State::Ended(outcome.and_then(|done| settled.map(|()| done)));
+            *state = PendingState::Ended(outcome.and_then(|done| settled.map(|()| done)));
         }
         match &*state {
-            State::Ended(outcome) => outcome.clone(),
-            State::Running(_) => Err(DeviceError::UnknownFence),
+            PendingState::Ended(outcome) => outcome.clone(),
+            PendingState::Running(_) => Err(DeviceError::UnknownFence),
         }
     }
 }
 
 /// Overwrites the end of every task's output.
-pub(super) fn mark(program: &Loaded, c: &[Part]) -> Result<(), DriverError> {
+pub(super) fn mark(program: &BoardProgram, c: &[ObjectPart]) -> Result<(), DriverError> {
     for part in c {
         part.bo.touch(|bytes| {
             for end in ends(program, part) {
@@ -94,12 +94,12 @@ pub(super) fn mark(program: &Loaded, c: &[Part]) -> Result<(), DriverError> {
 }
 
 /// Where the last bytes of the outputs of the part's worker lie in its object.
-fn ends<'p>(program: &'p Loaded, part: &'p Part) -> impl Iterator<Item = usize> + 'p {
+fn ends<'p>(program: &'p BoardProgram, part: &'p ObjectPart) -> impl Iterator<Item = usize> + 'p {
     tasks(program, part.at.worker).map(|(_, _, end)| (end - part.at.range.start) as usize)
 }
 
 /// Job, task and first marked byte of slot `c` for all tasks of a worker.
-fn tasks(program: &Loaded, worker: usize) -> impl Iterator<Item = (usize, usize, u64)> + '_ {
+fn tasks(program: &BoardProgram, worker: usize) -> impl Iterator<Item = (usize, usize, u64)> + '_ {
     let jobs = program.jobs.iter().enumerate();
     let jobs = jobs.filter(move |(_, job)| job.worker == worker);
     jobs.flat_map(|(at, job)| {
@@ -109,10 +109,10 @@ fn tasks(program: &Loaded, worker: usize) -> impl Iterator<Item = (usize, usize,
     })
 }
 
-impl Work {
+impl PendingWork {
     /// Ends what was wrong on purpose.
     fn settle_wrong(&self) -> Result<(), DeviceError> {
-        let loaded = self.program.as_any().downcast_ref::<Loaded>();
+        let loaded = self.program.as_any().downcast_ref::<BoardProgram>();
         match (&self.wrong, loaded) {
             (Some(wrong), Some(loaded)) => wrong.settle(loaded, &self.buffers[program::C]),
             _ => Ok(()),
@@ -120,7 +120,7 @@ impl Work {
     }
 
     /// Waits for all workers. What is wrong first, in order of jobs, is the outcome.
-    fn outcome(&self, device: &str) -> Outcome {
+    fn outcome(&self, device: &str) -> JobResult {
         let mut unwritten = None;
         let mut error = self.failed;
         for part in self.c.iter() {
@@ -155,10 +155,10 @@ impl Work {
     /// The first task of the part's worker that left its mark.
     fn unwritten(
         &self,
-        part: &Part,
+        part: &ObjectPart,
         n_jobs: i64,
     ) -> Result<Option<(usize, usize, usize)>, DriverError> {
-        let Some(program) = self.program.as_any().downcast_ref::<Loaded>() else {
+        let Some(program) = self.program.as_any().downcast_ref::<BoardProgram>() else {
             return Ok(None);
         };
         let worker = part.at.worker;

@@ -1,11 +1,11 @@
 use crate::machine::Machine;
-use crate::matmul::Kind;
+use crate::matmul::MatmulKind;
 use crate::tiling::{Grid, Matmul, Order, Tiling};
 use proptest::prelude::*;
 
 /// A product with a tiling that is likely to fit.
 pub(crate) fn any_grid() -> impl Strategy<Value = Grid> {
-    let kind = (0..Kind::ALL.len()).prop_map(|kind| Kind::ALL[kind]);
+    let kind = (0..MatmulKind::ALL.len()).prop_map(|kind| MatmulKind::ALL[kind]);
     let dims = (1u32..70, 1u32..300, 1u32..300);
     let cut = (0u32..6, 1u32..6, 1u32..12, 1u32..5, any::<bool>());
     (kind, dims, cut).prop_filter_map("does not fit", |(kind, dims, cut)| {
@@ -99,7 +99,7 @@ proptest! {
             }
         }
         prop_assert!(seen.iter().all(|&times| times == 1));
-        if grid.shape.kind != Kind::Int8Int32 {
+        if grid.shape.kind != MatmulKind::Int8Int32 {
             return Ok(());
         }
         // C holds m * n + column at (row, column), in every part.
@@ -160,7 +160,7 @@ fn offsets_are_those_of_the_samples() {
 #[test]
 fn wrong_sizes_are_refused() {
     let shape = Matmul {
-        kind: Kind::Int8Int32,
+        kind: MatmulKind::Int8Int32,
         m: 4,
         n: 32,
         k: 64,

@@ -1,6 +1,6 @@
 //! The register commands of a task.
 
-use super::{Banks, Kind, Precision, Task, data_banks};
+use super::{Banks, MatmulKind, Precision, Task, data_banks};
 use crate::command::Command;
 use crate::machine::Machine;
 use crate::regs::{Block, Field, Reg, cna, core, dpu, dpu_rdma, pc};
@@ -44,7 +44,7 @@ impl Emit {
     /// The CBUF's division as that implementation makes it; `None` where it refuses. The exact rule
     /// is [`Banks::of`]: mtx512 counts rows without their granule and asks that one kernel fits a
     /// bank, rocket-userspace gives 8-bit features a bank to spare.
-    pub fn banks(self, m: u32, k: u32, kind: Kind, machine: &Machine) -> Option<Banks> {
+    pub fn banks(self, m: u32, k: u32, kind: MatmulKind, machine: &Machine) -> Option<Banks> {
         let data = match self {
             Emit::MTX512 => {
                 if kind.row_bytes(k) > machine.cbuf_bank_bytes {

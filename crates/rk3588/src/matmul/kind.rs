@@ -60,7 +60,7 @@ impl Precision {
 
 /// What a product takes and gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum MatmulKind {
     /// 8-bit integers, exact sums in 32-bit integers.
     Int8Int32,
     /// 8-bit integers, exact sums converted to binary32.
@@ -76,57 +76,57 @@ pub enum Kind {
     Int4Int16,
 }
 
-impl Kind {
+impl MatmulKind {
     /// Every kind.
-    pub const ALL: [Kind; 6] = [
-        Kind::Int8Int32,
-        Kind::Int8F32,
-        Kind::Fp16F32,
-        Kind::Fp16Fp16,
-        Kind::Bf16F32,
-        Kind::Int4Int16,
+    pub const ALL: [MatmulKind; 6] = [
+        MatmulKind::Int8Int32,
+        MatmulKind::Int8F32,
+        MatmulKind::Fp16F32,
+        MatmulKind::Fp16Fp16,
+        MatmulKind::Bf16F32,
+        MatmulKind::Int4Int16,
     ];
 
     /// Name (`int8-int32`).
     pub const fn name(self) -> &'static str {
         match self {
-            Kind::Int8Int32 => "int8-int32",
-            Kind::Int8F32 => "int8-f32",
-            Kind::Fp16F32 => "fp16-f32",
-            Kind::Fp16Fp16 => "fp16-fp16",
-            Kind::Bf16F32 => "bf16-f32",
-            Kind::Int4Int16 => "int4-int16",
+            MatmulKind::Int8Int32 => "int8-int32",
+            MatmulKind::Int8F32 => "int8-f32",
+            MatmulKind::Fp16F32 => "fp16-f32",
+            MatmulKind::Fp16Fp16 => "fp16-fp16",
+            MatmulKind::Bf16F32 => "bf16-f32",
+            MatmulKind::Int4Int16 => "int4-int16",
         }
     }
 
-    /// The kind of that [`name`](Kind::name).
-    pub fn from_name(name: &str) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| kind.name() == name)
+    /// The kind of that [`name`](MatmulKind::name).
+    pub fn from_name(name: &str) -> Option<MatmulKind> {
+        MatmulKind::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
     /// Type of A's and B's elements.
     pub const fn input(self) -> Precision {
         match self {
-            Kind::Int8Int32 | Kind::Int8F32 => Precision::Int8,
-            Kind::Fp16F32 | Kind::Fp16Fp16 => Precision::Fp16,
-            Kind::Bf16F32 => Precision::Bf16,
-            Kind::Int4Int16 => Precision::Int4,
+            MatmulKind::Int8Int32 | MatmulKind::Int8F32 => Precision::Int8,
+            MatmulKind::Fp16F32 | MatmulKind::Fp16Fp16 => Precision::Fp16,
+            MatmulKind::Bf16F32 => Precision::Bf16,
+            MatmulKind::Int4Int16 => Precision::Int4,
         }
     }
 
     /// Type of C's elements.
     pub const fn output(self) -> Precision {
         match self {
-            Kind::Int8Int32 => Precision::Int32,
-            Kind::Int8F32 | Kind::Fp16F32 | Kind::Bf16F32 => Precision::Fp32,
-            Kind::Fp16Fp16 => Precision::Fp16,
-            Kind::Int4Int16 => Precision::Int16,
+            MatmulKind::Int8Int32 => Precision::Int32,
+            MatmulKind::Int8F32 | MatmulKind::Fp16F32 | MatmulKind::Bf16F32 => Precision::Fp32,
+            MatmulKind::Fp16Fp16 => Precision::Fp16,
+            MatmulKind::Int4Int16 => Precision::Int16,
         }
     }
 
     /// The kind of those types.
-    pub fn of(input: Precision, output: Precision) -> Option<Kind> {
-        let mut all = Kind::ALL.into_iter();
+    pub fn of(input: Precision, output: Precision) -> Option<MatmulKind> {
+        let mut all = MatmulKind::ALL.into_iter();
         all.find(|kind| kind.input() == input && kind.output() == output)
     }
 
@@ -166,7 +166,10 @@ impl Kind {
 
     /// Whether results are exact whatever the order of additions.
     pub const fn is_integer(self) -> bool {
-        matches!(self, Kind::Int8Int32 | Kind::Int8F32 | Kind::Int4Int16)
+        matches!(
+            self,
+            MatmulKind::Int8Int32 | MatmulKind::Int8F32 | MatmulKind::Int4Int16
+        )
     }
 
     /// Whether results of parts of k of that depth can be added on the host: they are not rounded to
@@ -179,7 +182,7 @@ impl Kind {
     }
 }
 
-impl std::fmt::Display for Kind {
+impl std::fmt::Display for MatmulKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
     }

@@ -16,7 +16,7 @@ fn the_cbuf_rule_predicts_what_silicon_refused() {
             .filter(|&groups| {
                 let k = groups * 32;
                 let plain = (u64::from(m) * u64::from(k)).div_ceil(machine.cbuf_bank_bytes);
-                u64::from(data_banks(m, k, Kind::Int8Int32, &machine)) > plain && plain < 12
+                u64::from(data_banks(m, k, MatmulKind::Int8Int32, &machine)) > plain && plain < 12
             })
             .collect();
         for k in failing {
@@ -32,34 +32,34 @@ fn published_limits_of_rows_follow() {
     // happyme531/rknpu2_matmul_open: rows that fit by k.
     let machine = Machine::rk3588();
     for (k, rows) in [(4096, 64), (6144, 32), (8192, 16)] {
-        let most = rows_max(k, Kind::Int8Int32, &machine);
+        let most = rows_max(k, MatmulKind::Int8Int32, &machine);
         assert!(most >= rows && most < rows + 32, "k {k}: {most}");
     }
-    assert_eq!(rows_max(2048, Kind::Int8Int32, &machine), 160);
+    assert_eq!(rows_max(2048, MatmulKind::Int8Int32, &machine), 160);
     // The vendor's limit on k is 10,240.
-    assert!(rows_max(10_240, Kind::Int8Int32, &machine) >= 4);
-    assert_eq!(rows_max(16_384, Kind::Fp16F32, &machine), 0);
+    assert!(rows_max(10_240, MatmulKind::Int8Int32, &machine) >= 4);
+    assert_eq!(rows_max(16_384, MatmulKind::Fp16F32, &machine), 0);
     // Types of equal bytes a kernel group have equal limits.
     assert_eq!(
-        kernel_group_banks(4096, Kind::Int8Int32, &machine),
-        kernel_group_banks(4096, Kind::Fp16F32, &machine)
+        kernel_group_banks(4096, MatmulKind::Int8Int32, &machine),
+        kernel_group_banks(4096, MatmulKind::Fp16F32, &machine)
     );
 }
 
 #[test]
 fn kinds_have_names_and_the_geometry_of_the_drivers() {
-    for kind in Kind::ALL {
-        assert_eq!(Kind::from_name(kind.name()), Some(kind));
-        assert_eq!(Kind::of(kind.input(), kind.output()), Some(kind));
+    for kind in MatmulKind::ALL {
+        assert_eq!(MatmulKind::from_name(kind.name()), Some(kind));
+        assert_eq!(MatmulKind::of(kind.input(), kind.output()), Some(kind));
     }
     // Size - 1 of the drivers: 7, 3, 1 (mtx512), 7 for 4-bit (rocket-userspace).
     let surfaces = [
-        (Kind::Int8Int32, 8),
-        (Kind::Int8F32, 8),
-        (Kind::Fp16F32, 4),
-        (Kind::Fp16Fp16, 2),
-        (Kind::Bf16F32, 4),
-        (Kind::Int4Int16, 8),
+        (MatmulKind::Int8Int32, 8),
+        (MatmulKind::Int8F32, 8),
+        (MatmulKind::Fp16F32, 4),
+        (MatmulKind::Fp16Fp16, 2),
+        (MatmulKind::Bf16F32, 4),
+        (MatmulKind::Int4Int16, 8),
     ];
     for (kind, expected) in surfaces {
         assert_eq!(kind.surfaces(), expected, "{kind}");
@@ -68,8 +68,8 @@ fn kinds_have_names_and_the_geometry_of_the_drivers() {
 
 proptest! {
     #[test]
-    fn a_division_fits_or_there_is_none(m in 1u32..2048, k_groups in 1u32..512, kind in 0..Kind::ALL.len()) {
-        let (machine, kind, k) = (Machine::rk3588(), Kind::ALL[kind], k_groups * 32);
+    fn a_division_fits_or_there_is_none(m in 1u32..2048, k_groups in 1u32..512, kind in 0..MatmulKind::ALL.len()) {
+        let (machine, kind, k) = (Machine::rk3588(), MatmulKind::ALL[kind], k_groups * 32);
         let banks = Banks::of(m, k, kind, &machine);
         prop_assert_eq!(banks.is_some(), m <= rows_max(k, kind, &machine));
         if let Some(banks) = banks {

@@ -2,9 +2,9 @@
 
 use crate::command;
 use crate::driver::{self, Bo, DriverError};
-use crate::kernel::{JobArgs, Node, TaskArgs};
 use crate::machine::Machine;
-use crate::matmul::{Banks, Emit, Kind, Task};
+use crate::matmul::{Banks, Emit, MatmulKind, Task};
+use crate::rocket::{JobArgs, Node, TaskArgs};
 use crate::tiling::{Grid, Matmul, Order, Tiling};
 use crate::timing::mac_cycles;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl From<DriverError> for RunError {
 }
 
 /// A job of equal tasks over the same operands.
-pub(super) struct Bench {
+pub(super) struct TaskBench {
     node: Arc<dyn Node>,
     grid: Grid,
     n_tasks: u32,
@@ -55,10 +55,10 @@ fn element(row: usize, col: usize, seed: usize) -> i8 {
     ((row * 37 + col * 11 + seed * 101 + row * col) % 255) as i8
 }
 
-impl Bench {
+impl TaskBench {
     /// 64 × 64 × 64.
-    pub(super) fn small(node: &Arc<dyn Node>, machine: &Machine) -> Result<Bench, DriverError> {
-        Bench::new(node, machine, [64, 64, 64], 1)
+    pub(super) fn small(node: &Arc<dyn Node>, machine: &Machine) -> Result<TaskBench, DriverError> {
+        TaskBench::new(node, machine, [64, 64, 64], 1)
     }
 
     /// So many tasks whose time is the array's: 128 rows for every weight.
@@ -66,16 +66,16 @@ impl Bench {
         node: &Arc<dyn Node>,
         n_tasks: u32,
         machine: &Machine,
-    ) -> Result<Bench, DriverError> {
-        Bench::new(node, machine, [128, 512, 2048], n_tasks)
+    ) -> Result<TaskBench, DriverError> {
+        TaskBench::new(node, machine, [128, 512, 2048], n_tasks)
     }
 
     /// Tasks whose time is that of reading weights: one row.
     pub(super) fn memory_bound(
         node: &Arc<dyn Node>,
         machine: &Machine,
-    ) -> Result<Bench, DriverError> {
-        Bench::new(node, machine, [1, 8192, 2048], 4)
+    ) -> Result<TaskBench, DriverError> {
+        TaskBench::new(node, machine, [1, 8192, 2048], 4)
     }
 
     fn new(
@@ -83,8 +83,8 @@ impl Bench {
         machine: &Machine,
         [m, n, k]: [u32; 3],
         n_tasks: u32,
-    ) -> Result<Bench, DriverError> {
-        let kind = Kind::Int8Int32;
+    ) -> Result<TaskBench, DriverError> {
+        let kind = MatmulKind::Int8Int32;
         let tiling = Tiling {
             rows: m,
             cols: n,
@@ -121,7 +121,7 @@ impl Bench {
                 *bytes = word.to_le_bytes();
             }
         })?;
-        let bench = Bench {
+        let bench = TaskBench {
             node: node.clone(),
             grid,
             n_tasks,

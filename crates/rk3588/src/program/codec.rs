@@ -1,12 +1,12 @@
 //! The binary form of programs: the payload of containers.
 //!
-//! Little-endian. `RK88PROG`; `u32` version, kind (its position in [`Kind::ALL`]), m, n, k, rows, cols,
+//! Little-endian. `RK88PROG`; `u32` version, kind (its position in [`MatmulKind::ALL`]), m, n, k, rows, cols,
 //! depth, workers, order (columns 0, rows 1), tasks a job, number of jobs; for each job `u32` worker
 //! and number of tasks; for each task `u32` number of words and the words, `u64` each.
 
-use super::{Job, Program};
+use super::{CoreJob, Program};
 use crate::command::{self, DecodeError};
-use crate::matmul::Kind;
+use crate::matmul::MatmulKind;
 use crate::tiling::{Matmul, Order, Tiling};
 
 const MAGIC: [u8; 8] = *b"RK88PROG";
@@ -69,7 +69,9 @@ pub enum ProgramError {
 impl Program {
     /// The bytes of the program, without its name.
     pub fn encode(&self) -> Vec<u8> {
-        let kind = Kind::ALL.iter().position(|&kind| kind == self.shape.kind);
+        let kind = MatmulKind::ALL
+            .iter()
+            .position(|&kind| kind == self.shape.kind);
         let (shape, tiling) = (&self.shape, &self.tiling);
         let head = [
             VERSION,
@@ -111,9 +113,9 @@ impl Program {
             return Err(ProgramError::Magic);
         }
         reader.one_of("version", VERSION..=VERSION, "1")?;
-        let kind = reader.one_of("kind", 0..=Kind::ALL.len() as u32 - 1, "0 to 5")?;
+        let kind = reader.one_of("kind", 0..=MatmulKind::ALL.len() as u32 - 1, "0 to 5")?;
         let shape = Matmul {
-            kind: Kind::ALL[kind as usize],
+            kind: MatmulKind::ALL[kind as usize],
             m: reader.u32("m")?,
             n: reader.u32("n")?,
             k: reader.u32("k")?,
@@ -195,7 +197,7 @@ impl<'b> Reader<'b> {
         }
     }
 
-    fn job(&mut self, job: usize) -> Result<Job, ProgramError> {
+    fn job(&mut self, job: usize) -> Result<CoreJob, ProgramError> {
         let worker = self.u32("worker")?;
         let n_tasks = self.u32("number of tasks")?;
         let mut tasks = Vec::new();
@@ -214,6 +216,6 @@ impl<'b> Reader<'b> {
             })?;
             tasks.push(commands);
         }
-        Ok(Job { worker, tasks })
+        Ok(CoreJob { worker, tasks })
     }
 }

@@ -1,11 +1,11 @@
 use super::*;
 use crate::Profile;
 use crate::layout::tests::any_grid;
-use crate::matmul::Kind;
+use crate::matmul::MatmulKind;
 use crate::tiling::{Order, choose_weights};
 use proptest::prelude::*;
 
-fn program(kind: Kind, m: u32, n: u32, k: u32) -> Program {
+fn program(kind: MatmulKind, m: u32, n: u32, k: u32) -> Program {
     let machine = Machine::rk3588();
     let shape = Matmul { kind, m, n, k };
     let (_, chosen) = choose_weights(shape, 3, &machine, &Profile::rocket_200()).unwrap();
@@ -27,7 +27,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_refused_or_come_back(cut in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(), bits in 1u8..) {
-        let good = program(Kind::Int8Int32, 4, 64, 64).encode();
+        let good = program(MatmulKind::Int8Int32, 4, 64, 64).encode();
         let at = at.index(good.len());
         let mut bytes = good.clone();
         bytes[at] ^= bits;
@@ -40,7 +40,7 @@ proptest! {
 
 #[test]
 fn errors_name_byte_or_line() {
-    let good = program(Kind::Int8Int32, 4, 64, 64);
+    let good = program(MatmulKind::Int8Int32, 4, 64, 64);
     let mut bytes = good.encode();
     bytes.push(0);
     let error = Program::decode("x", &bytes).unwrap_err();
@@ -86,7 +86,7 @@ fn errors_name_byte_or_line() {
 fn reuse_is_claimed_where_the_tile_is_the_one_before() {
     let machine = Machine::rk3588();
     let shape = Matmul {
-        kind: Kind::Int8Int32,
+        kind: MatmulKind::Int8Int32,
         m: 16,
         n: 128,
         k: 128,
@@ -119,7 +119,7 @@ fn reuse_is_claimed_where_the_tile_is_the_one_before() {
 
 #[test]
 fn names_that_no_text_carries_are_refused() {
-    let good = program(Kind::Int8Int32, 4, 64, 64);
+    let good = program(MatmulKind::Int8Int32, 4, 64, 64);
     for name in ["", " x", "a\nb", "a#b"] {
         let built = Program::build(name, good.shape, good.tiling, &Machine::rk3588());
         assert!(matches!(built, Err(BuildError::Name(_))), "{name:?}");

@@ -11,9 +11,9 @@
 //! …
 //! ```
 
-use super::{Job, Program};
+use super::{CoreJob, Program};
 use crate::command::text;
-use crate::matmul::Kind;
+use crate::matmul::MatmulKind;
 use crate::tiling::{Matmul, Order, Tiling};
 use std::fmt::Write;
 
@@ -71,12 +71,12 @@ impl Program {
         let shape = matmul(shape).map_err(|problem| lines.error(problem))?;
         let tiling_text = lines.head("tiling")?;
         let tiling = tiling(tiling_text).map_err(|problem| lines.error(problem))?;
-        let mut jobs: Vec<Job> = Vec::new();
+        let mut jobs: Vec<CoreJob> = Vec::new();
         while let Some(line) = lines.next() {
             let (first, rest) = line.split_once(' ').unwrap_or((line, ""));
             let result = match (first, jobs.last_mut()) {
                 ("job", _) => keyed(rest, ["worker"]).map(|[worker]| {
-                    jobs.push(Job {
+                    jobs.push(CoreJob {
                         worker,
                         tasks: Vec::new(),
                     });
@@ -157,8 +157,8 @@ fn keyed<const N: usize>(text: &str, keys: [&str; N]) -> Result<[u32; N], String
 
 fn matmul(text: &str) -> Result<Matmul, String> {
     let (kind, rest) = text.split_once(' ').unwrap_or((text, ""));
-    let kind = Kind::from_name(kind).ok_or_else(|| {
-        let names = Kind::ALL.map(Kind::name).join(", ");
+    let kind = MatmulKind::from_name(kind).ok_or_else(|| {
+        let names = MatmulKind::ALL.map(MatmulKind::name).join(", ");
         format!("no kind is named `{kind}`; there are {names}")
     })?;
     let [m, n, k] = keyed(rest, ["m", "n", "k"])?;

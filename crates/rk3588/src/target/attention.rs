@@ -2,12 +2,13 @@
 
 use super::own::id;
 use super::planner::{Rk3588, launch};
-use crate::kv::{self, Attention, KIND};
+use crate::kv::{self, KIND, LayerAttention};
 use crate::program::Program;
 use crate::tiling::{Matmul, Tiling};
 use millrace_graph::{self as graph, Graph, Op};
 use millrace_plan::{
-    Annex, Attended, AttentionOn, Chunk, PassKind, Phase, PlannedProgram, Reason, ValueArrangement,
+    Annex, AttentionOn, AttentionProducts, Chunk, PassKind, Phase, PlannedProgram, Reason,
+    ValueArrangement,
 };
 use std::sync::{Arc, PoisonError};
 
@@ -65,8 +66,8 @@ fn layer_keys(attention: &graph::Attention, n_tokens: u64, n_keys: u64) -> u64 {
 }
 
 /// A layer's attention as it is priced; `None` where a size is beyond 32 bits.
-fn sizes(attention: &graph::Attention, n_tokens: u64, n_keys: u64) -> Option<Attention> {
-    Some(Attention {
+fn sizes(attention: &graph::Attention, n_tokens: u64, n_keys: u64) -> Option<LayerAttention> {
+    Some(LayerAttention {
         n_tokens: n_tokens.try_into().ok()?,
         context: n_keys.try_into().ok()?,
         n_heads: attention.n_heads.try_into().ok()?,
@@ -121,7 +122,7 @@ impl Rk3588 {
     ///
     /// # Errors
     /// Why they are the host's.
-    fn on_npu(&self, sizes: Attention, on_host: Attention) -> Result<String, Reason> {
+    fn on_npu(&self, sizes: LayerAttention, on_host: LayerAttention) -> Result<String, Reason> {
         if self.attention == AttentionBy::Host {
             return Err(Reason("the host's by attention=host".to_owned()));
         }
@@ -142,7 +143,7 @@ impl Rk3588 {
     }
 
     /// What attention with its products on the NPU costs.
-    fn attention_ns(&self, sizes: Attention) -> Result<f64, String> {
+    fn attention_ns(&self, sizes: LayerAttention) -> Result<f64, String> {
         let lock = || (self.prices.lock()).unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = lock().get(&sizes) {
             return known.clone();
@@ -159,7 +160,7 @@ impl Rk3588 {
         &self,
         kind: &PassKind,
         attention: &graph::Attention,
-    ) -> Result<Attended, Reason> {
+    ) -> Result<AttentionProducts, Reason> {
         let n_keys = match kind.attention {
             AttentionOn::Cached { n_keys, .. } => n_keys,
             // No layer's are worth it in such passes; the shortest says why.
@@ -178,9 +179,9 @@ impl Rk3588 {
         let cut = cut.map_err(|error| Reason(error.to_string()))?;
         let [scores, sums] = sizes.products();
         let [by_scores, by_sums] = cut.map(|chosen| chosen.tiling);
-        Ok(Attended {
-            scores: self.attended_product(scores, by_scores)?,
-            sums: self.attended_product(sums, by_sums)?,
+        Ok(AttentionProducts {
+            scores: self.attention_product(scores, by_scores)?,
+            sums: self.attention_product(sums, by_sums)?,
             n_keys: n_keys as usize,
             reason: format!(
                 "two products a key-value head, in fp16, keys and values packed for every pass, softmax on the \
@@ -190,7 +191,7 @@ impl Rk3588 {
     }
 
     /// The program of one of the products, with the arrangements of its slots.
-    fn attended_product(
+    fn attention_product(
         &self,
         shape: Matmul,
         tiling: Tiling,

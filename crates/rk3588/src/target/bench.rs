@@ -4,28 +4,28 @@ mod compute;
 
 use super::planner::{LENGTHS_FOR_WEIGHTS, named};
 use super::settings::machine;
-use crate::linear::Linear;
+use crate::linear::LayerLinear;
 use crate::machine::Machine;
-use crate::matmul::Kind;
+use crate::matmul::MatmulKind;
 use crate::profile::Profile;
 use crate::program::Program;
 use crate::quantise::Rotation;
-use crate::tiling::{Chosen, Grid, Matmul, Order, Price, Tiling, choose_weights, price};
+use crate::tiling::{Grid, Matmul, Order, Price, Tiling, TilingChoice, choose_weights, price};
 use crate::verify;
-use compute::Computed;
+use compute::BoardResult;
 use millrace_kernels::Cpu;
 use millrace_npu::{Provenance, Slot};
-use millrace_plan::workbench::Produced;
+use millrace_plan::workbench::SlotOutput;
 use millrace_plan::{
-    BenchError, Choice, KernelReport, KernelRequest, KernelSubject, Line, Named, RankedTiling,
-    Span, Sweep, Tone, Workbench, units,
+    BenchError, Choice, KernelReport, KernelRequest, KernelSubject, LineSpan, NamedNumbers,
+    RankedTiling, ReportLine, Sweep, Tone, Workbench, units,
 };
 use serde_json::json;
 
-pub(super) struct Bench;
+pub(super) struct Rk3588Bench;
 
 /// What is looked at.
-struct Case {
+struct BoardCase {
     machine: Machine,
     profile: Profile,
     program: Program,
@@ -41,7 +41,7 @@ fn usage(message: impl Into<String>, hint: impl Into<String>) -> BenchError {
 }
 
 /// `128x2048x8192`: rows, columns, and what is summed over.
-fn shape(kind: Kind, text: &str) -> Result<Matmul, BenchError> {
+fn shape(kind: MatmulKind, text: &str) -> Result<Matmul, BenchError> {
     let dims: Vec<u32> = text.split('x').filter_map(|n| n.parse().ok()).collect();
     match (&dims[..], text.split('x').count()) {
         (&[m, n, k], 3) => Ok(Matmul { kind, m, n, k }),
@@ -52,25 +52,25 @@ fn shape(kind: Kind, text: &str) -> Result<Matmul, BenchError> {
     }
 }
 
-fn kind(name: &str) -> Result<Kind, BenchError> {
-    let all: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
-    Kind::from_name(name).ok_or_else(|| BenchError::NotFound {
+fn kind(name: &str) -> Result<MatmulKind, BenchError> {
+    let all: Vec<&str> = MatmulKind::ALL.iter().map(|kind| kind.name()).collect();
+    MatmulKind::from_name(name).ok_or_else(|| BenchError::NotFound {
         message: format!("no kernel `{name}`"),
         hint: format!("there are {}", all.join(", ")),
     })
 }
 
 /// The way that plans take: weights cut for prompts, by the constants that decide tilings.
-fn chosen(shape: Matmul, machine: &Machine) -> Result<Chosen, BenchError> {
+fn chosen(shape: Matmul, machine: &Machine) -> Result<TilingChoice, BenchError> {
     let choices = Profile::rocket_200();
     let dims = [LENGTHS_FOR_WEIGHTS, shape.n, shape.k];
     let workers = machine.n_cores;
-    Linear::new(shape.kind, dims, workers, Rotation::NONE, machine, &choices)
+    LayerLinear::new(shape.kind, dims, workers, Rotation::NONE, machine, &choices)
         .and_then(|linear| linear.choose(shape.m, machine, &choices))
         .map_err(|error| usage(error.to_string(), ""))
 }
 
-fn tiling_of(named: &Named) -> Tiling {
+fn tiling_of(named: &NamedNumbers) -> Tiling {
     let get = |name| u32::try_from(named.get(name).unwrap_or(0)).unwrap_or(u32::MAX);
     Tiling {
         rows: get("rows"),
@@ -85,8 +85,8 @@ fn tiling_of(named: &Named) -> Tiling {
     }
 }
 
-impl Case {
-    fn new(request: &KernelRequest) -> Result<Case, BenchError> {
+impl BoardCase {
+    fn new(request: &KernelRequest) -> Result<BoardCase, BenchError> {
         let (machine, profile) = machine(&request.settings)?;
         if let Some(numerics) = &request.settings.numerics {
             let message =
@@ -99,7 +99,7 @@ impl Case {
         let (name, dims, tile) = match &request.subject {
             KernelSubject::Program { text, .. } => {
                 let program = parsed(text)?;
-                return Ok(Case {
+                return Ok(BoardCase {
                     machine,
                     profile,
                     program,
@@ -132,7 +132,7 @@ impl Case {
             let hint = "`--sweep` in place of `--tile` lists the legal tilings";
             usage(error.to_string(), hint)
         })?;
-        Ok(Case {
+        Ok(BoardCase {
             machine,
             profile,
             program,
@@ -150,7 +150,7 @@ impl Case {
         Ok(verified.grid)
     }
 
-    fn report(&self, grid: &Grid, computed: Option<&Computed>) -> KernelReport {
+    fn report(&self, grid: &Grid, computed: Option<&BoardResult>) -> KernelReport {
         let (program, shape) = (&self.program, self.program.shape);
         let cost = price(grid, program.tiling.job_tasks, &self.machine, &self.profile);
         let label = Provenance::Modelled {
@@ -159,17 +159,17 @@ impl Case {
         };
         let ops = 2.0 * f64::from(shape.m) * f64::from(shape.n) * f64::from(shape.k);
         let mut lines = vec![
-            Line::plain("tiling", named(program.tiling).to_string()),
-            Line::plain("", self.reason.clone().unwrap_or_default()),
-            Line::plain("verified", verified_text(program, grid, &self.machine)),
+            ReportLine::plain("tiling", named(program.tiling).to_string()),
+            ReportLine::plain("", self.reason.clone().unwrap_or_default()),
+            ReportLine::plain("verified", verified_text(program, grid, &self.machine)),
         ];
         lines.retain(|line| line.text.iter().any(|span| !span.text.is_empty()));
-        lines.extend(computed.map(Computed::line));
-        lines.push(Line {
+        lines.extend(computed.map(BoardResult::line));
+        lines.push(ReportLine {
             label: "predicted",
             text: vec![
-                Span::new(units::duration(cost.total_ns()), Tone::Strong),
-                Span::new(
+                LineSpan::new(units::duration(cost.total_ns()), Tone::Strong),
+                LineSpan::new(
                     format!(
                         ": {} on the NPU ({} of it the array), {} of the host; {:.1} GOP/s; {label}",
                         units::duration(cost.device_ns),
@@ -192,7 +192,7 @@ impl Case {
                 "kernel": shape.kind.name(), "m": shape.m, "n": shape.n, "k": shape.k,
                 "machine": self.machine.name, "tiling": named(program.tiling),
                 "reason": self.reason, "n_jobs": program.jobs.len(), "n_tasks": program.n_tasks(),
-                "computed": computed.map(Computed::json),
+                "computed": computed.map(BoardResult::json),
                 "predicted": {
                     "label": label.to_string(), "total_ns": cost.total_ns(),
                     "device_ns": cost.device_ns, "array_ns": cost.mac_ns, "host_ns": cost.host_ns,
@@ -235,26 +235,26 @@ fn bound(price: &Price) -> &'static str {
     }
 }
 
-impl Workbench for Bench {
+impl Workbench for Rk3588Bench {
     fn kernels(&self) -> Vec<Choice> {
-        let words = |kind: &Kind| {
+        let words = |kind: &MatmulKind| {
             let what = match kind {
-                Kind::Int8Int32 => "8-bit integers, exact sums in 32 bits",
-                Kind::Int8F32 => "8-bit integers, sums as binary32",
-                Kind::Fp16F32 => "binary16, sums in binary32",
-                Kind::Fp16Fp16 => "binary16, sums rounded to binary16",
-                Kind::Bf16F32 => "bf16, sums in binary32 (nobody has shown it on silicon)",
-                Kind::Int4Int16 => {
+                MatmulKind::Int8Int32 => "8-bit integers, exact sums in 32 bits",
+                MatmulKind::Int8F32 => "8-bit integers, sums as binary32",
+                MatmulKind::Fp16F32 => "binary16, sums in binary32",
+                MatmulKind::Fp16Fp16 => "binary16, sums rounded to binary16",
+                MatmulKind::Bf16F32 => "bf16, sums in binary32 (nobody has shown it on silicon)",
+                MatmulKind::Int4Int16 => {
                     "4-bit integers, sums in 16 bits (nobody has shown it on silicon)"
                 }
             };
             Choice::new(kind.name(), &format!("C = A·Bᵀ of {what}; MxNxK"))
         };
-        Kind::ALL.iter().map(words).collect()
+        MatmulKind::ALL.iter().map(words).collect()
     }
 
     fn kernel(&self, request: &KernelRequest, cpu: &Cpu) -> Result<KernelReport, BenchError> {
-        let case = Case::new(request)?;
+        let case = BoardCase::new(request)?;
         let grid = case.verify()?;
         let own = match &request.subject {
             KernelSubject::Program {
@@ -265,20 +265,20 @@ impl Workbench for Bench {
         if request.time_only {
             return Ok(case.report(&grid, None));
         }
-        let board = compute::Bench::new(&case)?;
+        let board = compute::BoardBench::new(&case)?;
         let Some((inputs, outputs)) = own else {
             let computed = board.compare(&grid, request.seed, cpu)?;
             return Ok(case.report(&grid, Some(&computed)));
         };
         let ran = board.run(inputs, request.seed)?;
         let mut report = case.report(&grid, None);
-        let produced = Produced::of(
+        let produced = SlotOutput::of(
             &ran.slots[crate::program::C],
             &ran.contents[crate::program::C],
         );
         report
             .lines
-            .insert(2, Line::plain("computed", ran.words(&produced)));
+            .insert(2, ReportLine::plain("computed", ran.words(&produced)));
         report.json["computed"] = json!({ "outputs": [produced], "seed": request.seed });
         for name in outputs {
             let at = ran.slots.iter().position(|slot| slot.name == *name);
@@ -294,7 +294,7 @@ impl Workbench for Bench {
     }
 
     fn program_text(&self, request: &KernelRequest) -> Result<String, BenchError> {
-        Ok(Case::new(request)?.program.to_text())
+        Ok(BoardCase::new(request)?.program.to_text())
     }
 
     fn sweep(

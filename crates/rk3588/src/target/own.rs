@@ -1,8 +1,8 @@
 //! Packed slots: written from the checkpoint and from rows of the host, and read back.
 
 use super::planner::Rk3588;
-use crate::linear::Linear;
-use crate::matmul::{Kind, Precision};
+use crate::linear::LayerLinear;
+use crate::matmul::{MatmulKind, Precision};
 use crate::program::{A, B, C};
 use crate::quantise::Rotation;
 use crate::tiling::{Grid, WeightSplit};
@@ -17,28 +17,28 @@ use std::sync::{Mutex, PoisonError};
 
 /// Numbers of layouts: what tells two arrangements apart, packed into bits. Only equality counts.
 pub(super) mod id {
-    use crate::matmul::Kind;
+    use crate::matmul::MatmulKind;
     use crate::tiling::Tiling;
 
     /// Of results.
     const RESULT: u32 = 1 << 31;
 
-    fn common(kind: Kind, rotates: bool, depth: u32) -> u32 {
+    fn common(kind: MatmulKind, rotates: bool, depth: u32) -> u32 {
         kind as u32 | (u32::from(rotates) << 3) | ((depth / 32) << 4)
     }
 
     /// Of activations: rows and depth of a task.
-    pub(crate) fn rows(kind: Kind, rotates: bool, tiling: Tiling) -> u32 {
+    pub(crate) fn rows(kind: MatmulKind, rotates: bool, tiling: Tiling) -> u32 {
         common(kind, rotates, tiling.depth) | (tiling.rows << 14)
     }
 
     /// Of weights: depth of a task, and workers.
-    pub(crate) fn weights(kind: Kind, rotates: bool, tiling: Tiling) -> u32 {
+    pub(crate) fn weights(kind: MatmulKind, rotates: bool, tiling: Tiling) -> u32 {
         common(kind, rotates, tiling.depth) | (tiling.workers << 14)
     }
 
     /// Of results, which no other program reads.
-    pub(crate) fn result(kind: Kind) -> u32 {
+    pub(crate) fn result(kind: MatmulKind) -> u32 {
         RESULT | kind as u32
     }
 }
@@ -51,7 +51,7 @@ fn grid<'a, I>(at: &OwnSlot<'a, I>) -> Result<&'a Grid, String> {
 
 impl Rk3588 {
     /// How k is rotated for products of that kind.
-    pub(super) fn rotation(&self, kind: Kind, k: u32) -> Rotation {
+    pub(super) fn rotation(&self, kind: MatmulKind, k: u32) -> Rotation {
         match self.rotates(kind) {
             true => Rotation::of(k),
             false => Rotation::NONE,
@@ -59,18 +59,18 @@ impl Rk3588 {
     }
 
     /// Whether k is rotated at all: floats have no steps that an outlier could make coarse.
-    pub(super) fn rotates(&self, kind: Kind) -> bool {
+    pub(super) fn rotates(&self, kind: MatmulKind) -> bool {
         self.has_rotation && kind.is_integer()
     }
 
-    fn linear(&self, grid: &Grid) -> Linear {
+    fn linear(&self, grid: &Grid) -> LayerLinear {
         let (shape, tiling) = (grid.shape, grid.tiling);
         let split = WeightSplit {
             depth: tiling.depth,
             workers: tiling.workers,
         };
         let rotation = self.rotation(shape.kind, shape.k);
-        Linear::with_split(shape.kind, [shape.n, shape.k], split, rotation)
+        LayerLinear::with_split(shape.kind, [shape.n, shape.k], split, rotation)
     }
 
     pub(super) fn fill_slot(

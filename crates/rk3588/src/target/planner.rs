@@ -2,12 +2,12 @@
 
 use super::attention::AttentionBy;
 use super::own::id;
-use super::price::Prices;
+use super::price::Rk3588Prices;
 use crate::device::RkDevice;
 use crate::kv;
-use crate::linear::Linear;
+use crate::linear::LayerLinear;
 use crate::machine::Machine;
-use crate::matmul::{Kind, rows_max};
+use crate::matmul::{MatmulKind, rows_max};
 use crate::profile::Profile;
 use crate::program::{Program, TARGET};
 use crate::quantise::MAX;
@@ -15,12 +15,12 @@ use crate::tiling::{Grid, Matmul, Tiling};
 use millrace_graph::Graph;
 use millrace_kernels::Cpu;
 use millrace_npu::{Container, Device, DeviceError};
-use millrace_plan::offload::{self, Product, Taken};
+use millrace_plan::offload::{self, OffloadedOp, Product};
 use millrace_plan::{
-    Annex, Arithmetic, Arrangement, Binding, Chunk, Explain, HeadRows, KernelFacts, Lengths,
-    LowerError, Lowering, MachineFacts, Named, Numerics, Occupied, OperandArrangement, OwnSlot,
-    PassKind, Phase, Plan, PlannedLaunch, PlannedProgram, Planner, Pricer, Quantised, Reason,
-    Scales, ValueArrangement, WeightArrangement, WeightLayout, WeightSource,
+    Annex, Arithmetic, Arrangement, Binding, Chunk, CoreOccupancy, Explain, HeadRows, KernelFacts,
+    Lengths, LowerError, Lowering, MachineFacts, NamedNumbers, Numerics, OperandArrangement,
+    OwnSlot, PassKind, Phase, Plan, PlannedLaunch, PlannedProgram, Planner, Pricer, QuantisedRows,
+    Reason, Scales, ValueArrangement, WeightArrangement, WeightLayout, WeightSource,
 };
 use std::collections::HashMap;
 use std::ops::Range;
@@ -37,30 +37,32 @@ pub(super) const LENGTHS_FOR_WEIGHTS: u32 = 128;
 
 /// When weights are made what the array multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum WeightMode {
     /// Once, at load: a byte a weight stays in memory.
     AtLoad,
     /// Before every call, from the file's own blocks: only the file's bytes stay.
     PerCall,
 }
 
-impl Mode {
+impl WeightMode {
     /// All, the default first.
-    pub const ALL: [Mode; 2] = [Mode::AtLoad, Mode::PerCall];
+    pub const ALL: [WeightMode; 2] = [WeightMode::AtLoad, WeightMode::PerCall];
 
     /// Its name as a value of `--mode`.
     pub const fn name(self) -> &'static str {
         match self {
-            Mode::AtLoad => "at-load",
-            Mode::PerCall => "per-call",
+            WeightMode::AtLoad => "at-load",
+            WeightMode::PerCall => "per-call",
         }
     }
 
     /// What it means.
     pub const fn summary(self) -> &'static str {
         match self {
-            Mode::AtLoad => "weights are unpacked once: a byte each in memory (two of fp16)",
-            Mode::PerCall => "weights are unpacked before every product: the file's memory, slow",
+            WeightMode::AtLoad => "weights are unpacked once: a byte each in memory (two of fp16)",
+            WeightMode::PerCall => {
+                "weights are unpacked before every product: the file's memory, slow"
+            }
         }
     }
 }
@@ -72,20 +74,20 @@ pub struct Rk3588 {
     pub(super) profile: Profile,
     /// By what products are cut, whatever the profile.
     pub(super) choices: Profile,
-    mode: Mode,
-    kind: Kind,
+    mode: WeightMode,
+    kind: MatmulKind,
     /// Nodes that are multiplied in fp16: labels, or `label@layer`.
     fp16: Vec<String>,
     pub(super) has_rotation: bool,
     pub(super) attention: AttentionBy,
     /// What attention of a size costs with its products on the NPU, or why they do not fit.
-    pub(super) prices: Mutex<HashMap<kv::Attention, Result<f64, String>>>,
-    made: Mutex<HashMap<Matmul, Made>>,
+    pub(super) prices: Mutex<HashMap<kv::LayerAttention, Result<f64, String>>>,
+    made: Mutex<HashMap<Matmul, ProductChoice>>,
 }
 
 /// A product's program, and why it is cut so.
 #[derive(Clone)]
-struct Made {
+struct ProductChoice {
     container: Arc<Container>,
     annex: Annex,
     tiling: Tiling,
@@ -97,7 +99,12 @@ pub(super) const ROTATION: &str = "rotation";
 
 impl Rk3588 {
     /// A planner of those settings.
-    pub(super) fn new(machine: Machine, profile: Profile, mode: Mode, kind: Kind) -> Rk3588 {
+    pub(super) fn new(
+        machine: Machine,
+        profile: Profile,
+        mode: WeightMode,
+        kind: MatmulKind,
+    ) -> Rk3588 {
         Rk3588 {
             machine,
             profile,
@@ -138,19 +145,19 @@ impl Rk3588 {
     }
 
     /// Types that a node is multiplied in.
-    fn kind_of(&self, label: &str, layer: Option<usize>) -> Kind {
+    fn kind_of(&self, label: &str, layer: Option<usize>) -> MatmulKind {
         let asks = |name: &String| match (name.split_once('@'), layer) {
             (Some((of, at)), Some(layer)) => of == label && at == layer.to_string(),
             (Some(_), None) => false,
             (None, _) => name == label,
         };
         match self.fp16.iter().any(asks) {
-            true => Kind::Fp16F32,
+            true => MatmulKind::Fp16F32,
             false => self.kind,
         }
     }
 
-    fn made(&self, shape: Matmul) -> Result<Made, Reason> {
+    fn made(&self, shape: Matmul) -> Result<ProductChoice, Reason> {
         let lock = || self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(made) = lock().get(&shape) {
             return Ok(made.clone());
@@ -160,11 +167,11 @@ impl Rk3588 {
         Ok(made)
     }
 
-    fn make(&self, shape: Matmul) -> Result<Made, String> {
+    fn make(&self, shape: Matmul) -> Result<ProductChoice, String> {
         let Matmul { kind, m, n, k } = shape;
         let (machine, choices) = (&self.machine, &self.choices);
         let rotation = self.rotation(kind, k);
-        let linear = Linear::new(
+        let linear = LayerLinear::new(
             kind,
             [LENGTHS_FOR_WEIGHTS, n, k],
             self.workers(),
@@ -179,11 +186,11 @@ impl Rk3588 {
         let program = Program::build(&name, shape, chosen.tiling, machine);
         let program = program.map_err(|error| error.to_string())?;
         let container = match self.mode {
-            Mode::AtLoad => program.to_container(machine),
-            Mode::PerCall => program.to_container_for_each_call(machine),
+            WeightMode::AtLoad => program.to_container(machine),
+            WeightMode::PerCall => program.to_container_for_each_call(machine),
         };
         let grid = program.grid(machine).map_err(|error| error.to_string())?;
-        Ok(Made {
+        Ok(ProductChoice {
             container: Arc::new(container.map_err(|error| error.to_string())?),
             annex: Annex::new(grid),
             tiling: chosen.tiling,
@@ -197,7 +204,7 @@ impl Rk3588 {
     }
 
     /// How operands are given, in words.
-    fn words(&self, kind: Kind) -> &'static str {
+    fn words(&self, kind: MatmulKind) -> &'static str {
         match (kind.is_integer(), self.has_rotation) {
             (true, true) => "8-bit with a scale a row, k rotated",
             (true, false) => "8-bit with a scale a row",
@@ -205,7 +212,7 @@ impl Rk3588 {
         }
     }
 
-    fn take(&self, graph: &Graph, product: &Product) -> Result<Taken, Reason> {
+    fn take(&self, graph: &Graph, product: &Product) -> Result<OffloadedOp, Reason> {
         let node = graph.nodes.get(product.node);
         let kind = self.kind_of(product.label, node.and_then(|node| node.layer));
         let dim = |name, x: u64| {
@@ -224,7 +231,7 @@ impl Rk3588 {
             id: ValueArrangement(id),
             bias,
         };
-        Ok(Taken {
+        Ok(OffloadedOp {
             program: PlannedProgram {
                 container: made.container,
                 launches: vec![launch(product.label, shape, tiling)],
@@ -254,7 +261,7 @@ pub(super) fn launch(label: &str, shape: Matmul, tiling: Tiling) -> PlannedLaunc
     PlannedLaunch {
         name: label.to_owned(),
         kernel: kind.name().to_owned(),
-        shape: Named::new(&[("m", m.into()), ("n", n.into()), ("k", k.into())]),
+        shape: NamedNumbers::new(&[("m", m.into()), ("n", n.into()), ("k", k.into())]),
         tiling: named(tiling),
         slots: vec![0, 1, 2],
         n_results: 1,
@@ -263,8 +270,8 @@ pub(super) fn launch(label: &str, shape: Matmul, tiling: Tiling) -> PlannedLaunc
 }
 
 /// A tiling's sizes by name; the inner loop as 1 where it is the rows'.
-pub(super) fn named(tiling: Tiling) -> Named {
-    Named::new(&[
+pub(super) fn named(tiling: Tiling) -> NamedNumbers {
+    NamedNumbers::new(&[
         ("rows", tiling.rows.into()),
         ("cols", tiling.cols.into()),
         ("depth", tiling.depth.into()),
@@ -412,9 +419,9 @@ impl Arrangement for Rk3588 {
 
 impl Numerics for Rk3588 {
     fn arithmetic(&self, launch: &PlannedLaunch) -> Arithmetic {
-        let kind = Kind::from_name(&launch.kernel).unwrap_or(self.kind);
+        let kind = MatmulKind::from_name(&launch.kernel).unwrap_or(self.kind);
         let k = launch.shape.get("k").and_then(|k| u32::try_from(k).ok());
-        let quantised = k.filter(|_| kind.is_integer()).map(|k| Quantised {
+        let quantised = k.filter(|_| kind.is_integer()).map(|k| QuantisedRows {
             levels: MAX as u32,
             block: self.rotation(kind, k).block() as usize,
         });
@@ -426,13 +433,13 @@ impl Numerics for Rk3588 {
 }
 
 impl Explain for Rk3588 {
-    fn occupied(&self, planned: &PlannedProgram, physical: Range<usize>) -> Occupied {
+    fn occupied(&self, planned: &PlannedProgram, physical: Range<usize>) -> CoreOccupancy {
         let grid = planned.annex.get::<Grid>();
         let busy = grid.map_or(0, |grid| {
             grid.workers.iter().filter(|w| !w.is_empty()).count()
         });
         let n_cores = (busy as u32).min(self.machine.n_cores);
-        Occupied {
+        CoreOccupancy {
             n_launches: physical.len(),
             herds: vec![(n_cores, 1)],
             n_cores,
@@ -440,7 +447,7 @@ impl Explain for Rk3588 {
     }
 
     fn kernel(&self, launch: &PlannedLaunch) -> KernelFacts {
-        let kind = Kind::from_name(&launch.kernel).unwrap_or(self.kind);
+        let kind = MatmulKind::from_name(&launch.kernel).unwrap_or(self.kind);
         let get = |name| launch.tiling.get(name).unwrap_or(0) as u32;
         let (rows, depth) = (get("rows"), get("depth"));
         let banks = crate::matmul::data_banks(rows, depth, kind, &self.machine);
@@ -463,7 +470,7 @@ impl Planner for Rk3588 {
     }
 
     fn pricer(&self) -> Option<Box<dyn Pricer + '_>> {
-        Some(Box::new(Prices::new(
+        Some(Box::new(Rk3588Prices::new(
             &self.machine,
             &self.profile,
             self.mode,

@@ -1,6 +1,6 @@
 //! What plans cost: products by the timing model, the host's work by its rates.
 
-use super::planner::{Mode, facts};
+use super::planner::{WeightMode, facts};
 use crate::machine::Machine;
 use crate::profile::Profile;
 use crate::tiling::{Grid, price};
@@ -12,16 +12,20 @@ use millrace_plan::predict::{
 };
 use millrace_plan::{Binding, Call, HostStep, MachineFacts, PlannedLaunch, PlannedProgram, Pricer};
 
-pub(super) struct Prices<'a> {
+pub(super) struct Rk3588Prices<'a> {
     facts: MachineFacts,
     machine: &'a Machine,
     profile: &'a Profile,
-    mode: Mode,
+    mode: WeightMode,
 }
 
-impl Prices<'_> {
-    pub(super) fn new<'a>(machine: &'a Machine, profile: &'a Profile, mode: Mode) -> Prices<'a> {
-        Prices {
+impl Rk3588Prices<'_> {
+    pub(super) fn new<'a>(
+        machine: &'a Machine,
+        profile: &'a Profile,
+        mode: WeightMode,
+    ) -> Rk3588Prices<'a> {
+        Rk3588Prices {
             facts: facts(machine, profile),
             machine,
             profile,
@@ -31,7 +35,7 @@ impl Prices<'_> {
 
     /// Unpacking a call's weights, where that is done before every call.
     fn fill_ns(&self, work: &HostWork<'_>, call: &Call) -> f64 {
-        if self.mode == Mode::AtLoad {
+        if self.mode == WeightMode::AtLoad {
             return 0.0;
         }
         let weights = call.bindings.iter().filter_map(|binding| match binding {
@@ -83,7 +87,7 @@ impl Prices<'_> {
     }
 }
 
-impl Pricer for Prices<'_> {
+impl Pricer for Rk3588Prices<'_> {
     fn machine(&self) -> &MachineFacts {
         &self.facts
     }

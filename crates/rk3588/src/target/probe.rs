@@ -1,11 +1,11 @@
 //! The probe for the command line, on Linux or on a virtual board with a fault.
 
 use super::settings::machine;
-use super::{NAME, Row};
-use crate::board::{Board, BoardOptions, Faults, TaskAt};
-use crate::kernel::Host;
-use crate::kernel::sys::Linux;
-use crate::probe::{self, Report, Status};
+use super::{NAME, Rk3588Target};
+use crate::probe::{self, BoardProbeReport, Status};
+use crate::rocket::Host;
+use crate::rocket::sys::Linux;
+use crate::simulate::{Board, BoardOptions, Faults, TaskAt};
 use millrace_plan::{
     Choice, ProbeFigure, ProbeOf, ProbeReport, ProbeStatus, ProbeStep, Prober, SettingError,
     Settings,
@@ -13,7 +13,7 @@ use millrace_plan::{
 use rustix::io::Errno;
 
 /// A fault: its name, what happens, and how the board comes to it.
-struct Fault(
+struct BoardFault(
     &'static str,
     &'static str,
     fn(&mut BoardOptions, &mut Faults),
@@ -24,11 +24,11 @@ const LONG_NS: u64 = 700_000_000;
 
 const FIRST: TaskAt = TaskAt { job: 0, task: 0 };
 
-const FAULTS: &[Fault] = &[
-    Fault("no-node", "there is no node in /dev/accel", |o, _| {
+const FAULTS: &[BoardFault] = &[
+    BoardFault("no-node", "there is no node in /dev/accel", |o, _| {
         o.has_node = false;
     }),
-    Fault(
+    BoardFault(
         "old-kernel",
         "the kernel is older than the driver",
         |o, _| {
@@ -36,49 +36,49 @@ const FAULTS: &[Fault] = &[
             o.kernel_release = "6.12.30".into();
         },
     ),
-    Fault("vendor-driver", "the vendor's kernel runs", |o, _| {
+    BoardFault("vendor-driver", "the vendor's kernel runs", |o, _| {
         o.has_node = false;
         o.has_vendor_driver = true;
     }),
-    Fault(
+    BoardFault(
         "other-driver",
         "the node belongs to another driver",
         |o, _| {
             o.driver_name = "amdxdna".into();
         },
     ),
-    Fault("permission", "the node cannot be opened", |_, f| {
+    BoardFault("permission", "the node cannot be opened", |_, f| {
         f.open = Some(Errno::ACCESS);
     }),
-    Fault("full", "the address space is full", |_, f| {
+    BoardFault("full", "the address space is full", |_, f| {
         f.domain_bytes = Some(2 * 4096);
     }),
-    Fault("gone", "the device disappears at the first job", |_, f| {
+    BoardFault("gone", "the device disappears at the first job", |_, f| {
         f.gone_at = Some(0);
     }),
-    Fault("dropped", "the first task does nothing", |_, f| {
+    BoardFault("dropped", "the first task does nothing", |_, f| {
         f.dropped.push(FIRST);
     }),
-    Fault("hung", "the first job hangs and is reset", |_, f| {
+    BoardFault("hung", "the first job hangs and is reset", |_, f| {
         f.hung.push(0);
     }),
-    Fault("delayed", "the first job takes too long", |_, f| {
+    BoardFault("delayed", "the first job takes too long", |_, f| {
         f.delayed.push((0, LONG_NS));
     }),
-    Fault(
+    BoardFault(
         "wrong-word",
         "a word of the first result is wrong",
         |_, f| {
             f.wrong.push((FIRST, 70, 1));
         },
     ),
-    Fault("hung-later", "a larger product hangs", |_, f| {
+    BoardFault("hung-later", "a larger product hangs", |_, f| {
         f.hung.push(2);
     }),
-    Fault("gone-later", "the device disappears later", |_, f| {
+    BoardFault("gone-later", "the device disappears later", |_, f| {
         f.gone_at = Some(5);
     }),
-    Fault(
+    BoardFault(
         "interrupted",
         "every wait is interrupted once, which is no failure",
         |_, f| {
@@ -87,9 +87,9 @@ const FAULTS: &[Fault] = &[
     ),
 ];
 
-impl Prober for Row {
+impl Prober for Rk3588Target {
     fn faults(&self) -> Vec<Choice> {
-        let choice = |Fault(name, summary, _): &Fault| Choice::new(name, summary);
+        let choice = |BoardFault(name, summary, _): &BoardFault| Choice::new(name, summary);
         FAULTS.iter().map(choice).collect()
     }
 
@@ -118,7 +118,7 @@ impl Prober for Row {
     }
 }
 
-fn told(report: Report, of: &ProbeOf) -> ProbeReport {
+fn told(report: BoardProbeReport, of: &ProbeOf) -> ProbeReport {
     let status = |status| match status {
         Status::Ok => ProbeStatus::Ok,
         Status::Note => ProbeStatus::Note,

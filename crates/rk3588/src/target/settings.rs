@@ -1,10 +1,10 @@
 //! A planner from what was asked for.
 
 use super::attention::AttentionBy;
-use super::planner::{Mode, ROTATION, Rk3588};
-use super::{NAME, Row};
+use super::planner::{ROTATION, Rk3588, WeightMode};
+use super::{NAME, Rk3588Target};
 use crate::machine::Machine;
-use crate::matmul::Kind;
+use crate::matmul::MatmulKind;
 use crate::profile::Profile;
 use millrace_plan::settings::machine_and_profile;
 use millrace_plan::{Choice, SettingError, Settings, Target};
@@ -55,15 +55,15 @@ pub(super) fn numerics() -> Vec<Choice> {
 
 /// A planner set up so.
 pub(super) fn planner(settings: &Settings) -> Result<Rk3588, SettingError> {
-    let options = Row.options();
+    let options = Rk3588Target.options();
     let mode = match settings.mode.as_deref() {
-        None => Mode::AtLoad,
-        Some(name) => (Mode::ALL.into_iter().find(|mode| mode.name() == name))
+        None => WeightMode::AtLoad,
+        Some(name) => (WeightMode::ALL.into_iter().find(|mode| mode.name() == name))
             .ok_or_else(|| SettingError::unknown(NAME, "mode", name, &options.modes))?,
     };
     let kind = match settings.numerics.as_deref() {
-        None | Some("int8") => Kind::Int8Int32,
-        Some("fp16") => Kind::Fp16F32,
+        None | Some("int8") => MatmulKind::Int8Int32,
+        Some("fp16") => MatmulKind::Fp16F32,
         Some(name) => {
             return Err(SettingError::unknown(
                 NAME,

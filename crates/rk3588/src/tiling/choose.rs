@@ -2,7 +2,7 @@
 
 use super::{Grid, Matmul, Order, Tiling, TilingError, padded_rows};
 use crate::machine::Machine;
-use crate::matmul::{self, Banks, Kind, Task, rows_max};
+use crate::matmul::{self, Banks, MatmulKind, Task, rows_max};
 use crate::profile::Profile;
 use crate::timing::TaskCost;
 
@@ -48,7 +48,7 @@ impl Price {
 
 /// The choice and what it was chosen from.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Chosen {
+pub struct TilingChoice {
     /// The best way.
     pub tiling: Tiling,
     /// Its price.
@@ -57,7 +57,7 @@ pub struct Chosen {
     pub candidates: Vec<Candidate>,
 }
 
-impl Chosen {
+impl TilingChoice {
     /// Why, in a sentence.
     pub fn reason(&self) -> String {
         let price = &self.price;
@@ -85,7 +85,7 @@ impl Chosen {
 const DEPTHS: [u32; 8] = [512, 1024, 1536, 2048, 2560, 3072, 4096, 8192];
 
 /// Depths for k: equal parts, multiples of 64, none above the machine's limit.
-fn depths(k: u32, kind: Kind, machine: &Machine) -> Vec<u32> {
+fn depths(k: u32, kind: MatmulKind, machine: &Machine) -> Vec<u32> {
     let padded = k.next_multiple_of(machine.k_group);
     let mut depths: Vec<u32> = (DEPTHS.iter())
         .map(|&depth| {
@@ -109,7 +109,7 @@ fn depths(k: u32, kind: Kind, machine: &Machine) -> Vec<u32> {
 }
 
 /// Row tiles that are tried for m rows.
-fn row_tiles(m: u32, depth: u32, kind: Kind, machine: &Machine) -> Vec<u32> {
+fn row_tiles(m: u32, depth: u32, kind: MatmulKind, machine: &Machine) -> Vec<u32> {
     let most = rows_max(depth, kind, machine)
         .min(machine.m_max)
         .min(machine.grains_max - 1);
@@ -162,7 +162,7 @@ pub fn choose(
     split: WeightSplit,
     machine: &Machine,
     profile: &Profile,
-) -> Result<Chosen, TilingError> {
+) -> Result<TilingChoice, TilingError> {
     let mut candidates = Vec::new();
     for rows in row_tiles(shape.m, split.depth, shape.kind, machine) {
         for (cols, order) in column_tiles(&shape, rows, split, machine) {
@@ -190,7 +190,7 @@ pub fn choose_weights(
     workers: u32,
     machine: &Machine,
     profile: &Profile,
-) -> Result<(WeightSplit, Chosen), TilingError> {
+) -> Result<(WeightSplit, TilingChoice), TilingError> {
     let mut candidates = Vec::new();
     let mut last = None;
     for depth in depths(shape.k, shape.kind, machine) {
@@ -209,7 +209,7 @@ pub fn choose_weights(
     }
 }
 
-fn pick(mut candidates: Vec<Candidate>, shape: Matmul) -> Result<Chosen, TilingError> {
+fn pick(mut candidates: Vec<Candidate>, shape: Matmul) -> Result<TilingChoice, TilingError> {
     let total = |c: &Candidate| (c.price.as_ref()).map_or(f64::INFINITY, Price::total_ns);
     candidates.sort_by(|a, b| total(a).total_cmp(&total(b)));
     candidates.dedup_by(|a, b| a.tiling == b.tiling);
@@ -218,7 +218,7 @@ fn pick(mut candidates: Vec<Candidate>, shape: Matmul) -> Result<Chosen, TilingE
         max: super::DIM_MAX,
     })?;
     let (tiling, price) = (first.tiling, first.price.clone()?);
-    Ok(Chosen {
+    Ok(TilingChoice {
         tiling,
         price,
         candidates,

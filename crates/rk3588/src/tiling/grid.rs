@@ -14,7 +14,7 @@ use std::ops::Range;
 
 /// A tile's extent in one dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
+pub struct TileSpan {
     /// First index.
     pub start: u32,
     /// Indices of the product; the rest is padding.
@@ -25,7 +25,7 @@ pub struct Span {
 
 /// One task's tiles, as indices into the grid's spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tile {
+pub struct TaskTile {
     /// The worker.
     pub worker: usize,
     /// The part of k.
@@ -44,11 +44,11 @@ pub struct Grid {
     /// The sizes.
     pub tiling: Tiling,
     /// Tiles of rows.
-    pub rows: Vec<Span>,
+    pub rows: Vec<TileSpan>,
     /// Parts of k.
-    pub parts: Vec<Span>,
+    pub parts: Vec<TileSpan>,
     /// Each worker's tiles of columns; a worker may have none.
-    pub workers: Vec<Vec<Span>>,
+    pub workers: Vec<Vec<TileSpan>>,
     /// Offsets of row tiles in `a`.
     a: Vec<u64>,
     /// Offsets of workers in `b`.
@@ -61,12 +61,12 @@ pub struct Grid {
 }
 
 /// Cuts `0..len` into steps, each padded to a multiple.
-fn spans(start: u32, len: u32, step: u32, padded: impl Fn(u32) -> u32) -> Vec<Span> {
+fn spans(start: u32, len: u32, step: u32, padded: impl Fn(u32) -> u32) -> Vec<TileSpan> {
     (0..len)
         .step_by(step as usize)
         .map(|at| {
             let len = step.min(len - at);
-            Span {
+            TileSpan {
                 start: start + at,
                 len,
                 padded: padded(len),
@@ -76,7 +76,7 @@ fn spans(start: u32, len: u32, step: u32, padded: impl Fn(u32) -> u32) -> Vec<Sp
 }
 
 /// Indices with padding. Only a last span has padding, since steps are multiples of what is padded to.
-fn padded_sum(spans: &[Span]) -> u64 {
+fn padded_sum(spans: &[TileSpan]) -> u64 {
     match (spans.first(), spans.last()) {
         (Some(first), Some(last)) => u64::from(last.start - first.start + last.padded),
         _ => 0,
@@ -96,7 +96,7 @@ impl Grid {
             len.next_multiple_of(machine.k_group)
         });
         let n_groups = shape.n.div_ceil(group);
-        let workers: Vec<Vec<Span>> = (0..tiling.workers)
+        let workers: Vec<Vec<TileSpan>> = (0..tiling.workers)
             .map(|w| {
                 let border = |w: u32| {
                     let groups = u64::from(n_groups) * u64::from(w) / u64::from(tiling.workers);
@@ -176,12 +176,12 @@ impl Grid {
     }
 
     /// The worker's tasks in the order they run.
-    pub fn tiles(&self, worker: usize) -> Vec<Tile> {
+    pub fn tiles(&self, worker: usize) -> Vec<TaskTile> {
         let (n_rows, n_cols) = (self.rows.len(), self.workers[worker].len());
         let mut tiles = Vec::with_capacity(n_rows * n_cols * self.parts.len());
         for part in 0..self.parts.len() {
             let mut push = |row, col| {
-                tiles.push(Tile {
+                tiles.push(TaskTile {
                     worker,
                     part,
                     col,
@@ -225,7 +225,7 @@ impl Grid {
     }
 
     /// Where a task's B lies in `b`.
-    pub fn b_range(&self, tile: Tile) -> Range<u64> {
+    pub fn b_range(&self, tile: TaskTile) -> Range<u64> {
         let cols = &self.workers[tile.worker];
         let bytes = self.part_bytes(tile.part);
         let before = padded_sum(&cols[..tile.col]);
@@ -234,7 +234,7 @@ impl Grid {
     }
 
     /// Where a task's C lies in `c`.
-    pub fn c_range(&self, tile: Tile) -> Range<u64> {
+    pub fn c_range(&self, tile: TaskTile) -> Range<u64> {
         let cols = &self.workers[tile.worker];
         let element = u64::from(self.shape.kind.output_bytes());
         let rows = padded_sum(&self.rows);

@@ -40,7 +40,7 @@ const MODELS: &[(&str, &[(u32, u32)])] = &[
     ),
 ];
 
-fn shape(kind: Kind, m: u32, n: u32, k: u32) -> Matmul {
+fn shape(kind: MatmulKind, m: u32, n: u32, k: u32) -> Matmul {
     Matmul { kind, m, n, k }
 }
 
@@ -49,7 +49,11 @@ fn every_product_of_the_models_is_cut() {
     let (machine, profile) = (Machine::rk3588(), Profile::rocket_200());
     for (model, products) in MODELS {
         for &(n, k) in *products {
-            for kind in [Kind::Int8Int32, Kind::Fp16F32, Kind::Bf16F32] {
+            for kind in [
+                MatmulKind::Int8Int32,
+                MatmulKind::Fp16F32,
+                MatmulKind::Bf16F32,
+            ] {
                 let most = shape(kind, 128, n, k);
                 let (split, _) = choose_weights(most, 3, &machine, &profile)
                     .unwrap_or_else(|e| panic!("{model} {most}: {e}"));
@@ -75,7 +79,7 @@ fn every_product_of_the_models_is_cut() {
 #[test]
 fn long_k_is_taken_in_parts_that_fit() {
     let (machine, profile) = (Machine::rk3588(), Profile::rocket_200());
-    let long = shape(Kind::Int8Int32, 128, 4096, 14_336);
+    let long = shape(MatmulKind::Int8Int32, 128, 4096, 14_336);
     let (split, chosen) = choose_weights(long, 3, &machine, &profile).unwrap();
     assert!(split.depth <= 3072 || split.depth >= 4096);
     assert!(rows_max(split.depth, long.kind, &machine) >= chosen.tiling.rows);
@@ -89,7 +93,7 @@ fn long_k_is_taken_in_parts_that_fit() {
 #[test]
 fn a_choice_is_the_cheapest_of_what_was_looked_at() {
     let (machine, profile) = (Machine::rk3588(), Profile::rocket_200());
-    let product = shape(Kind::Int8Int32, 512, 4096, 3840);
+    let product = shape(MatmulKind::Int8Int32, 512, 4096, 3840);
     let (_, chosen) = choose_weights(product, 3, &machine, &profile).unwrap();
     assert!(chosen.candidates.len() > 4);
     for candidate in &chosen.candidates {
@@ -110,7 +114,7 @@ fn what_does_not_fit_is_refused_with_what_would() {
         order: Order::Columns,
         job_tasks: 4,
     };
-    let product = shape(Kind::Int8Int32, 64, 4096, 4096);
+    let product = shape(MatmulKind::Int8Int32, 64, 4096, 4096);
     assert_eq!(good.check(&product, &machine), Ok(()));
     let refused = [
         (Tiling { rows: 68, ..good }, "at most 64 rows"),
@@ -131,7 +135,7 @@ fn what_does_not_fit_is_refused_with_what_would() {
         let error = tiling.check(&product, &machine).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
-    let half = shape(Kind::Fp16Fp16, 4, 64, 4096);
+    let half = shape(MatmulKind::Fp16Fp16, 4, 64, 4096);
     let error = Tiling {
         depth: 2048,
         rows: 4,
@@ -139,12 +143,12 @@ fn what_does_not_fit_is_refused_with_what_would() {
     }
     .check(&half, &machine);
     assert!(matches!(error, Err(TilingError::Parts { .. })));
-    let zero = shape(Kind::Int8Int32, 0, 1, 1);
+    let zero = shape(MatmulKind::Int8Int32, 0, 1, 1);
     assert!(matches!(
         good.check(&zero, &machine),
         Err(TilingError::Shape { .. })
     ));
-    let huge = shape(Kind::Int8Int32, 4, DIM_MAX, DIM_MAX);
+    let huge = shape(MatmulKind::Int8Int32, 4, DIM_MAX, DIM_MAX);
     let error = Grid::new(huge, Tiling { rows: 4, ..good }, &machine);
     assert!(matches!(error, Err(TilingError::Buffer { .. })));
 }

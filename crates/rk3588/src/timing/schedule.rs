@@ -27,7 +27,7 @@ pub struct Ran {
 }
 
 #[derive(Debug)]
-struct Job {
+struct ScheduleJob {
     id: JobId,
     worker: u64,
     ready_ns: f64,
@@ -38,7 +38,7 @@ struct Job {
 
 #[derive(Debug)]
 struct Running {
-    job: Job,
+    job: ScheduleJob,
     start_ns: f64,
     /// What is left of the task at hand.
     left: TaskCost,
@@ -46,7 +46,7 @@ struct Running {
 
 #[derive(Debug, Default)]
 struct Core {
-    queue: VecDeque<Job>,
+    queue: VecDeque<ScheduleJob>,
     running: Option<Running>,
 }
 
@@ -90,7 +90,7 @@ impl Schedule {
         let waiting = |core: &Core| core.queue.len() + usize::from(core.running.is_some());
         let least = (0..self.cores.len()).min_by_key(|&core| waiting(&self.cores[core]));
         let core = busy.or(least).unwrap_or(0);
-        self.cores[core].queue.push_back(Job {
+        self.cores[core].queue.push_back(ScheduleJob {
             id,
             worker,
             ready_ns,

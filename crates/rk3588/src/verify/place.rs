@@ -1,6 +1,6 @@
 //! What tasks do to each other and to the slots.
 
-use super::{Broken, Refusal, Rule, Verified};
+use super::{Rk3588Violation, Rule, TaskViolation, VerifiedProgram};
 use crate::machine::Machine;
 use crate::matmul::{Task, weight_banks};
 use crate::profile::Profile;
@@ -30,12 +30,12 @@ impl Task {
 }
 
 /// Whether a task's reuse bits are what the task before it left.
-pub(crate) fn reuse(before: Option<&Task>, task: &Task, machine: &Machine) -> Vec<Broken> {
+pub(crate) fn reuse(before: Option<&Task>, task: &Task, machine: &Machine) -> Vec<TaskViolation> {
     let mut found = Vec::new();
     let same = before.filter(|before| before.banks == task.banks && before.k == task.k);
     let data = same.is_some_and(|b| b.a == task.a && b.m == task.m && b.kind == task.kind);
     if task.data_reuse && !data {
-        found.push(Broken {
+        found.push(TaskViolation {
             rule: Rule::StaleReuse,
             detail:
                 "DATA_REUSE is set, but the task before read another A or had another division."
@@ -55,7 +55,7 @@ pub(crate) fn reuse(before: Option<&Task>, task: &Task, machine: &Machine) -> Ve
                     .into()
             }
         };
-        found.push(Broken {
+        found.push(TaskViolation {
             rule: Rule::StaleReuse,
             detail,
         });
@@ -64,7 +64,11 @@ pub(crate) fn reuse(before: Option<&Task>, task: &Task, machine: &Machine) -> Ve
 }
 
 /// Slots, overlaps, jobs.
-pub(super) fn program(program: &Program, verified: &Verified, machine: &Machine) -> Vec<Refusal> {
+pub(super) fn program(
+    program: &Program,
+    verified: &VerifiedProgram,
+    machine: &Machine,
+) -> Vec<Rk3588Violation> {
     let mut found = jobs(program, verified, machine);
     found.extend(outside(verified));
     if found.is_empty() {
@@ -73,15 +77,15 @@ pub(super) fn program(program: &Program, verified: &Verified, machine: &Machine)
     found
 }
 
-fn refusal(rule: Rule, place: Option<(usize, usize)>, detail: String) -> Refusal {
-    Refusal {
+fn refusal(rule: Rule, place: Option<(usize, usize)>, detail: String) -> Rk3588Violation {
+    Rk3588Violation {
         rule,
         place,
         detail,
     }
 }
 
-fn jobs(program: &Program, verified: &Verified, machine: &Machine) -> Vec<Refusal> {
+fn jobs(program: &Program, verified: &VerifiedProgram, machine: &Machine) -> Vec<Rk3588Violation> {
     let mut found = Vec::new();
     let slow = Profile::rocket_200();
     let rate = slow.core_bytes_per_ns();
@@ -105,7 +109,7 @@ fn jobs(program: &Program, verified: &Verified, machine: &Machine) -> Vec<Refusa
     found
 }
 
-fn outside(verified: &Verified) -> Vec<Refusal> {
+fn outside(verified: &VerifiedProgram) -> Vec<Rk3588Violation> {
     let grid = &verified.grid;
     let mut found = Vec::new();
     for (job, tasks) in verified.jobs.iter().enumerate() {
@@ -130,7 +134,7 @@ fn outside(verified: &Verified) -> Vec<Refusal> {
 }
 
 /// Each byte of the output is written once, and workers write apart.
-fn output(program: &Program, verified: &Verified) -> Vec<Refusal> {
+fn output(program: &Program, verified: &VerifiedProgram) -> Vec<Rk3588Violation> {
     let mut written: Vec<(Range<u64>, u32, (usize, usize))> = Vec::new();
     for (job, tasks) in verified.jobs.iter().enumerate() {
         let worker = program.jobs[job].worker;

@@ -61,7 +61,7 @@ rules! {
 
 /// A rule that a program breaks, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct Rk3588Violation {
     /// The rule.
     pub rule: Rule,
     /// The job and the task in it, where it is about one.
@@ -70,7 +70,7 @@ pub struct Refusal {
     pub detail: String,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for Rk3588Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.rule.code())?;
         if let Some((job, task)) = self.place {

@@ -3,21 +3,21 @@
 use super::Rule;
 use crate::command::Command;
 use crate::machine::Machine;
-use crate::matmul::{Banks, Emit, Kind, Precision, Task, data_banks, kernel_group_banks};
+use crate::matmul::{Banks, Emit, MatmulKind, Precision, Task, data_banks, kernel_group_banks};
 use crate::regs::{Block, Reg, cna, core, dpu, dpu_rdma, pc};
 use std::collections::BTreeMap;
 
 /// A rule that a task breaks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Broken {
+pub struct TaskViolation {
     /// The rule.
     pub rule: Rule,
     /// What was found and what would do.
     pub detail: String,
 }
 
-fn broken(rule: Rule, detail: String) -> Broken {
-    Broken { rule, detail }
+fn broken(rule: Rule, detail: String) -> TaskViolation {
+    TaskViolation { rule, detail }
 }
 
 /// Register values by place; the last write counts.
@@ -27,14 +27,14 @@ type Values = BTreeMap<Reg, u32>;
 ///
 /// # Errors
 /// Every rule that the task breaks by itself; reuse of tiles, slots and other tasks are not its own.
-pub fn task(commands: &[Command], machine: &Machine) -> Result<Task, Vec<Broken>> {
+pub fn task(commands: &[Command], machine: &Machine) -> Result<Task, Vec<TaskViolation>> {
     let mut found = structure(commands);
     let values = values(commands);
     let get = |reg: Reg| values.get(&reg).copied().unwrap_or(0);
     let Some(kind) = kind(&values) else {
         let input = cna::CONV_CON1::IN_PRECISION.get(get(cna::CONV_CON1::REG));
         let output = dpu::DATA_FORMAT::OUT_PRECISION.get(get(dpu::DATA_FORMAT::REG));
-        let kinds = Kind::ALL.map(Kind::name).join(", ");
+        let kinds = MatmulKind::ALL.map(MatmulKind::name).join(", ");
         found.push(broken(
             Rule::Precision,
             format!("Codes {input} to {output} are no known kind; there are {kinds}."),
@@ -74,15 +74,15 @@ fn values(commands: &[Command]) -> Values {
     writes.collect()
 }
 
-fn kind(values: &Values) -> Option<Kind> {
+fn kind(values: &Values) -> Option<MatmulKind> {
     let field = |field: crate::regs::Field| field.get(*values.get(&field.reg).unwrap_or(&0));
     let input = Precision::from_code(field(cna::CONV_CON1::IN_PRECISION))?;
     let output = Precision::from_code(field(dpu::DATA_FORMAT::OUT_PRECISION))?;
-    Kind::of(input, output)
+    MatmulKind::of(input, output)
 }
 
 /// Marker, enable, mask.
-fn structure(commands: &[Command]) -> Vec<Broken> {
+fn structure(commands: &[Command]) -> Vec<TaskViolation> {
     let mut found = Vec::new();
     let enables = commands
         .iter()
@@ -112,7 +112,7 @@ fn structure(commands: &[Command]) -> Vec<Broken> {
 }
 
 /// Compares every register with that of the same product as this crate emits it.
-fn registers(values: &Values, task: &Task) -> Vec<Broken> {
+fn registers(values: &Values, task: &Task) -> Vec<TaskViolation> {
     let mut found = Vec::new();
     let expected = self::values(&task.commands(Emit::MILLRACE));
     for (reg, expected) in &expected {
@@ -198,7 +198,7 @@ fn rule_of(reg: Reg) -> Rule {
     }
 }
 
-fn shape(task: &Task, values: &Values, machine: &Machine) -> Vec<Broken> {
+fn shape(task: &Task, values: &Values, machine: &Machine) -> Vec<TaskViolation> {
     let mut found = Vec::new();
     let limits = [
         ("m", task.m, machine.m_max),
@@ -248,7 +248,7 @@ fn shape(task: &Task, values: &Values, machine: &Machine) -> Vec<Broken> {
     found
 }
 
-fn banks(task: &Task, cbuf: u32, machine: &Machine) -> Vec<Broken> {
+fn banks(task: &Task, cbuf: u32, machine: &Machine) -> Vec<TaskViolation> {
     let mut found = Vec::new();
     let Banks { data, weight } = task.banks;
     let fc_bank = cna::CBUF_CON0::FC_DATA_BANK.get(cbuf);

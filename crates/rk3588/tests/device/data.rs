@@ -2,8 +2,8 @@
 
 use half::{bf16, f16};
 use millrace_npu::conformance::Sample;
-use millrace_rk3588::matmul::{Kind, Precision};
-use millrace_rk3588::tiling::{Grid, Matmul, Order, Tile, Tiling};
+use millrace_rk3588::matmul::{MatmulKind, Precision};
+use millrace_rk3588::tiling::{Grid, Matmul, Order, TaskTile, Tiling};
 use millrace_rk3588::{Machine, Program};
 
 /// A product with plain operands and its plain result.
@@ -99,7 +99,7 @@ pub(crate) fn tiling(rows: u32, cols: u32, depth: u32, workers: u32) -> Tiling {
     }
 }
 
-pub(crate) fn case(kind: Kind, m: u32, n: u32, k: u32, tiling: Tiling) -> Case {
+pub(crate) fn case(kind: MatmulKind, m: u32, n: u32, k: u32, tiling: Tiling) -> Case {
     case_with(Matmul { kind, m, n, k }, tiling, 7)
 }
 
@@ -135,7 +135,7 @@ impl Case {
     /// As the conformance suite takes it; only products whose one part and padding give one packed result.
     pub(crate) fn sample(&self) -> Sample {
         let shape = self.grid.shape;
-        assert_eq!(shape.kind, Kind::Int8Int32);
+        assert_eq!(shape.kind, MatmulKind::Int8Int32);
         let mut c = vec![0u8; self.grid.c_bytes() as usize];
         assert_eq!(self.grid.parts.len(), 1);
         for worker in 0..self.grid.workers.len() {
@@ -151,7 +151,7 @@ impl Case {
         }
     }
 
-    fn put(&self, tile: Tile, c: &mut [u8]) {
+    fn put(&self, tile: TaskTile, c: &mut [u8]) {
         let n = self.grid.shape.n as usize;
         let (rows, cols) = (
             &self.grid.rows[tile.row],

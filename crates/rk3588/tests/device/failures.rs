@@ -4,14 +4,14 @@ use crate::data::{case, tiling};
 use crate::{Ready, board, device_on};
 use millrace_npu::{Device, DeviceError, DeviceUsage};
 use millrace_rk3588::Machine;
-use millrace_rk3588::board::{Board, BoardOptions, Faults, Mode, TaskAt};
-use millrace_rk3588::matmul::Kind;
+use millrace_rk3588::matmul::MatmulKind;
+use millrace_rk3588::simulate::{Board, BoardMode, BoardOptions, Faults, TaskAt};
 use rustix::io::Errno;
 
 /// Two jobs a worker, of two tasks and one; with three workers six jobs.
 fn ready(device: &millrace_rk3588::RkDevice) -> Ready {
     let cut = tiling(8, 32, 64, 3);
-    Ready::new(device, case(Kind::Int8Int32, 24, 96, 64, cut))
+    Ready::new(device, case(MatmulKind::Int8Int32, 24, 96, 64, cut))
 }
 
 const N_JOBS: u64 = 6;
@@ -155,7 +155,7 @@ fn a_thousand_failing_runs_leave_nothing() {
     let bos = board.n_bos();
     for round in 0..1000 {
         let cut = tiling(4, 32, 64, 3);
-        let ready = Ready::new(&device, case(Kind::Int8Int32, 4, 96, 64, cut));
+        let ready = Ready::new(&device, case(MatmulKind::Int8Int32, 4, 96, 64, cut));
         let job = board.n_jobs() + round % 3;
         let mut faults = Faults::default();
         match round % 4 {
@@ -181,7 +181,7 @@ fn a_thousand_failing_runs_leave_nothing() {
 #[test]
 fn programs_for_more_workers_than_there_are_are_refused() {
     let device = device_on(&board(), 2);
-    let case = case(Kind::Int8Int32, 4, 96, 64, tiling(4, 32, 64, 3));
+    let case = case(MatmulKind::Int8Int32, 4, 96, 64, tiling(4, 32, 64, 3));
     let container = case.program.to_container(&Machine::rk3588()).unwrap();
     let error = device.load(&container).map(|_| ()).unwrap_err();
     assert!(error.to_string().contains("for 3 workers"), "{error}");
@@ -247,7 +247,7 @@ fn a_board_that_cannot_be_opened_says_what_to_do() {
 #[test]
 fn strict_and_faithful_boards_run_the_same_programs() {
     let board = Board::new(BoardOptions {
-        mode: Mode::Strict,
+        mode: BoardMode::Strict,
         ..BoardOptions::default()
     });
     let device = device_on(&board, 3);

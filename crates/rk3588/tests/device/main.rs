@@ -7,8 +7,8 @@ mod numbers;
 
 use millrace_npu::conformance::{self, Subject};
 use millrace_npu::{Buffer, Device, DeviceError, Direction, LoadedProgram};
-use millrace_rk3588::board::{Board, BoardOptions};
-use millrace_rk3588::matmul::Kind;
+use millrace_rk3588::matmul::MatmulKind;
+use millrace_rk3588::simulate::{Board, BoardOptions};
 use millrace_rk3588::{Machine, RkDevice};
 use std::sync::Arc;
 
@@ -69,8 +69,8 @@ impl Ready {
 #[test]
 fn it_keeps_the_contract_of_devices() {
     let cases = [
-        data::case(Kind::Int8Int32, 4, 96, 64, data::tiling(4, 32, 64, 3)),
-        data::case(Kind::Int8Int32, 8, 64, 32, data::tiling(4, 32, 32, 1)),
+        data::case(MatmulKind::Int8Int32, 4, 96, 64, data::tiling(4, 32, 64, 3)),
+        data::case(MatmulKind::Int8Int32, 8, 64, 32, data::tiling(4, 32, 32, 1)),
     ];
     for answers_time_left in [true, false] {
         let failures = conformance::run_virtual(&|| {

@@ -4,8 +4,8 @@ use crate::data::{self, case, tiling};
 use crate::{Ready, board, device_on};
 use millrace_npu::Device;
 use millrace_npu::{Direction, Provenance};
-use millrace_rk3588::board::{Board, BoardOptions};
-use millrace_rk3588::matmul::Kind;
+use millrace_rk3588::matmul::MatmulKind;
+use millrace_rk3588::simulate::{Board, BoardOptions};
 use millrace_rk3588::tiling::{Matmul, Order, Tiling, choose_weights};
 use millrace_rk3588::{Machine, Profile};
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 #[test]
 fn every_kind_computes_its_product() {
     let device = device_on(&board(), 3);
-    for kind in Kind::ALL {
+    for kind in MatmulKind::ALL {
         let group = kind.n_group();
         for (m, n, k, cut) in [
             (1, 1, 1, tiling(1, group, 32, 1)),
@@ -32,7 +32,12 @@ fn every_kind_computes_its_product() {
 #[test]
 fn parts_of_k_add_up() {
     let device = device_on(&board(), 3);
-    for kind in [Kind::Int8Int32, Kind::Int8F32, Kind::Fp16F32, Kind::Bf16F32] {
+    for kind in [
+        MatmulKind::Int8Int32,
+        MatmulKind::Int8F32,
+        MatmulKind::Fp16F32,
+        MatmulKind::Bf16F32,
+    ] {
         for order in [Order::Columns, Order::Rows] {
             let cut = Tiling {
                 order,
@@ -56,7 +61,7 @@ fn chosen_tilings_compute_their_products() {
         (70, 640, 1152),
     ] {
         let shape = Matmul {
-            kind: Kind::Int8Int32,
+            kind: MatmulKind::Int8Int32,
             m,
             n,
             k,
@@ -71,8 +76,8 @@ fn chosen_tilings_compute_their_products() {
 #[test]
 fn one_packed_copy_of_weights_serves_every_m() {
     let device = device_on(&board(), 3);
-    let many = case(Kind::Int8Int32, 40, 200, 300, tiling(20, 64, 128, 3));
-    let one = case(Kind::Int8Int32, 1, 200, 300, tiling(1, 96, 128, 3));
+    let many = case(MatmulKind::Int8Int32, 40, 200, 300, tiling(20, 64, 128, 3));
+    let one = case(MatmulKind::Int8Int32, 1, 200, 300, tiling(1, 96, 128, 3));
     assert_eq!(many.packed_b(), one.packed_b());
     let (mut many, one) = (Ready::new(&device, many), Ready::new(&device, one));
     many.run(&device).unwrap();
@@ -95,7 +100,7 @@ fn times_are_modelled_and_do_not_depend_on_data() {
         .map(|seed| {
             let device = device_on(&board(), 3);
             let shape = Matmul {
-                kind: Kind::Int8Int32,
+                kind: MatmulKind::Int8Int32,
                 m: 16,
                 n: 192,
                 k: 128,
@@ -132,7 +137,7 @@ fn more_workers_end_sooner_up_to_the_cores() {
             job_tasks: 64,
             ..tiling(64, 576, 512, workers)
         };
-        let ready = Ready::new(&device, case(Kind::Int8Int32, 64, 3456, 512, cut));
+        let ready = Ready::new(&device, case(MatmulKind::Int8Int32, 64, 3456, 512, cut));
         let ns = ready.run(&device).unwrap();
         ready.check();
         ns as f64
@@ -154,7 +159,7 @@ fn the_price_of_a_product_is_the_time_it_takes() {
         let device = device_on(&board, 3);
         for (m, n, k) in [(1, 6144, 1024), (64, 1536, 1024), (24, 768, 6144)] {
             let shape = Matmul {
-                kind: Kind::Int8Int32,
+                kind: MatmulKind::Int8Int32,
                 m,
                 n,
                 k,
@@ -179,7 +184,7 @@ proptest! {
     /// Any way to cut any product is accepted and gives its numbers, in any order of loops.
     #[test]
     fn every_cut_gives_the_product(
-        kind in prop::sample::select(Kind::ALL.to_vec()),
+        kind in prop::sample::select(MatmulKind::ALL.to_vec()),
         (m, n, k) in (1u32..60, 1u32..260, 1u32..260),
         (rows, cols, depth) in (0u32..7, 1u32..5, 1u32..9),
         (workers, job_tasks, inner_rows) in (1u32..5, 1u32..6, any::<bool>()),

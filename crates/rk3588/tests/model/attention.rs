@@ -9,12 +9,13 @@ use millrace_model::Model;
 use millrace_model::recipe::Recipe;
 use millrace_model::synth::ModelGeometry;
 use millrace_npu::{Corruption, Inject, Injection};
-use millrace_plan::predict::{self, Work};
+use millrace_plan::predict::{self, PromptWorkload};
 use millrace_plan::{
-    AttendedPart, AttentionOn, Binding, HostStep, PassKind, Place, Planner, Settings, Step, Target,
+    AttentionOn, AttentionPart, Binding, HostStep, NodePlace, PassKind, Planner, Settings, Step,
+    Target,
 };
-use millrace_rk3588::board::{Board, BoardOptions};
-use millrace_rk3588::target::Row;
+use millrace_rk3588::simulate::{Board, BoardOptions};
+use millrace_rk3588::target::Rk3588Target;
 use millrace_rk3588::{Machine, RkDevice};
 use millrace_runtime::npu::{NpuModel, NpuOptions, NpuSession, PlannedEngine};
 use millrace_runtime::{
@@ -32,7 +33,7 @@ fn by(attention: &str) -> Arc<dyn Planner> {
         set: vec![format!("attention={attention}")],
         ..Settings::default()
     };
-    Row.planner(&settings).unwrap()
+    Rk3588Target.planner(&settings).unwrap()
 }
 
 /// With windows of 13 and 17 tokens, eight query heads that share a key-value head, two key-value heads.
@@ -175,7 +176,7 @@ fn a_bucket_too_small_is_refused() {
     let planner = Changed(by("npu"), |step: &mut Step| match step {
         Step::Call(call) => {
             for binding in &mut call.bindings {
-                if let Binding::Attended { n_keys, .. } = binding {
+                if let Binding::AttentionProduct { n_keys, .. } = binding {
                     *n_keys = 64;
                 }
             }
@@ -252,23 +253,23 @@ fn mistaken_plans_are_found() {
         checked(&on_board(&model, Arc::new(planner)))
     };
     assert_eq!(found(|_| {}).finding, None);
-    fn to_head(step: &mut Step, is_it: fn(AttendedPart) -> bool) {
+    fn to_head(step: &mut Step, is_it: fn(AttentionPart) -> bool) {
         let Step::Call(call) = step else { return };
         for binding in &mut call.bindings {
-            if let Binding::Attended { of, kv_head, .. } = binding
+            if let Binding::AttentionProduct { of, kv_head, .. } = binding
                 && is_it(*of)
             {
                 *kv_head = 0;
             }
         }
     }
-    let of_keys = |step: &mut Step| to_head(step, |of| of == AttendedPart::Keys);
-    let of_values = |step: &mut Step| to_head(step, |of| of == AttendedPart::Values);
+    let of_keys = |step: &mut Step| to_head(step, |of| of == AttentionPart::Keys);
+    let of_values = |step: &mut Step| to_head(step, |of| of == AttentionPart::Values);
     for (change, slot) in [
         (of_keys as fn(&mut Step), "b"),
         (of_values, "b"),
         (
-            |step| to_head(step, |of| matches!(of, AttendedPart::Sums(_))),
+            |step| to_head(step, |of| matches!(of, AttentionPart::Sums(_))),
             "c",
         ),
     ] {
@@ -294,18 +295,20 @@ fn stored_plans_are_looked_at() {
     plan.check(graph).unwrap();
     let changes: [fn(&mut Binding); 3] = [
         |binding| {
-            if let Binding::Attended { kv_head, .. } = binding {
+            if let Binding::AttentionProduct { kv_head, .. } = binding {
                 *kv_head += 2;
             }
         },
         |binding| {
-            if let Binding::Attended { node, .. } = binding {
+            if let Binding::AttentionProduct { node, .. } = binding {
                 *node += 1;
             }
         },
         |binding| {
-            if let Binding::Attended { of, .. } = binding {
-                let AttendedPart::Queries(q) = of else { return };
+            if let Binding::AttentionProduct { of, .. } = binding {
+                let AttentionPart::Queries(q) = of else {
+                    return;
+                };
                 q.0 += 1;
             }
         },
@@ -317,7 +320,7 @@ fn stored_plans_are_looked_at() {
             call.bindings.iter_mut().for_each(change);
         }
         let error = wrong.check(graph).unwrap_err();
-        assert!(error.contains("Attended"), "{error}");
+        assert!(error.contains("AttentionProduct"), "{error}");
     }
 }
 
@@ -340,7 +343,7 @@ fn it_is_where_the_prediction_says() {
             .unwrap();
         let softmax = |step: &Step| matches!(step, Step::Host(HostStep::Softmax { .. }));
         let is_split = plan.steps.iter().any(softmax);
-        assert_eq!(is_split, matches!(placed.place, Place::Device(_)));
+        assert_eq!(is_split, matches!(placed.place, NodePlace::Device(_)));
         (is_split, placed.reason)
     };
     let (predicted, npu, host) = (planner(), by("npu"), by("host"));
@@ -363,7 +366,7 @@ fn it_is_where_the_prediction_says() {
         set: vec!["attention=gpu".to_owned()],
         ..Settings::default()
     };
-    let error = Row.planner(&wrong).unwrap_err().to_string();
+    let error = Rk3588Target.planner(&wrong).unwrap_err().to_string();
     assert!(error.contains("predicted, host, npu"), "{error}");
 }
 
@@ -375,14 +378,14 @@ fn the_prediction_of_a_long_prompt_is_no_worse_for_it() {
     let model = Model::without_weights(geometry, Some(2), recipe, Source::HuggingFace).unwrap();
     let predicted = |by: &dyn Planner| {
         let mut pricer = by.pricer().unwrap();
-        predict::model(&model.graph, by, &mut *pricer, &Work::new(4096)).unwrap()
+        predict::model(&model.graph, by, &mut *pricer, &PromptWorkload::new(4096)).unwrap()
     };
     let settings = |by: &str| Settings {
         set: vec![format!("attention={by}")],
         ..Settings::default()
     };
     let [best, host, npu] = ["predicted", "host", "npu"].map(|by| {
-        let planner = Row.planner(&settings(by)).unwrap();
+        let planner = Rk3588Target.planner(&settings(by)).unwrap();
         predicted(&*planner)
     });
     let total = |found: &predict::Prediction| {
@@ -422,7 +425,7 @@ fn its_time_is_in_the_prediction() {
     let graph: &Graph = &model.model().graph;
     let token = |by: &dyn Planner| {
         let mut pricer = by.pricer().unwrap();
-        let found = predict::model(graph, by, &mut *pricer, &Work::new(100)).unwrap();
+        let found = predict::model(graph, by, &mut *pricer, &PromptWorkload::new(100)).unwrap();
         found.token
     };
     let (npu, host) = (token(&*by("npu")), token(&*by("host")));

@@ -9,7 +9,7 @@ use millrace_model::convert::{Conversion, ConversionTarget, OutputContainer, Rec
 use millrace_npu::{self as npu, Device, DeviceError};
 use millrace_plan::{
     Annex, Arithmetic, Arrangement, Bias, Binding, Chunk, Explain, Lengths, LowerError, Lowering,
-    MachineFacts, Numerics, OperandArrangement, OwnSlot, PassKind, Phase, Place, Plan,
+    MachineFacts, NodePlace, Numerics, OperandArrangement, OwnSlot, PassKind, Phase, Plan,
     PlannedLaunch, Planner, Reason, Scales, Step, ValueArrangement, WeightArrangement,
     WeightSource,
 };
@@ -211,7 +211,11 @@ fn they_are_multiplied_on_the_npu() {
             let Op::Linear(Linear { bias, .. }) = node.op else {
                 continue;
             };
-            assert!(matches!(placed.place, Place::Device(_)), "{}", node.label);
+            assert!(
+                matches!(placed.place, NodePlace::Device(_)),
+                "{}",
+                node.label
+            );
             assert_eq!(
                 placed.reason.contains("the host adds the bias"),
                 bias.is_some(),

@@ -6,10 +6,10 @@ mod biases;
 
 use millrace_graph::{Linear, Op};
 use millrace_npu::{Device, DeviceError, DeviceUsage, Inject, Injection};
-use millrace_plan::predict::{self, Work};
+use millrace_plan::predict::{self, PromptWorkload};
 use millrace_plan::{Planner, Settings, Target, WeightLayout};
-use millrace_rk3588::board::{Board, BoardOptions, Faults};
-use millrace_rk3588::target::Row;
+use millrace_rk3588::simulate::{Board, BoardOptions, Faults};
+use millrace_rk3588::target::Rk3588Target;
 use millrace_rk3588::{Machine, Profile, RkDevice};
 use millrace_runtime::LoadedModel;
 use millrace_runtime::npu::{NpuError, NpuModel, NpuOptions, NpuSession};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 const PROMPT: [u32; 5] = [3, 141, 59, 26, 535];
 
 fn planner() -> Arc<dyn Planner> {
-    Row.planner(&Settings::default()).unwrap()
+    Rk3588Target.planner(&Settings::default()).unwrap()
 }
 
 /// A model whose plans are made, what it computes undisturbed, and its board.
@@ -228,9 +228,15 @@ fn unpacking_at_every_call_is_priced() {
             mode: Some(mode.to_owned()),
             ..Settings::default()
         };
-        let planner = Row.planner(&settings).unwrap();
+        let planner = Rk3588Target.planner(&settings).unwrap();
         let mut pricer = planner.pricer().unwrap();
-        let found = predict::model(&model.graph, &*planner, &mut *pricer, &Work::new(16)).unwrap();
+        let found = predict::model(
+            &model.graph,
+            &*planner,
+            &mut *pricer,
+            &PromptWorkload::new(16),
+        )
+        .unwrap();
         found.token.totals.total_ns
     };
     let profile = Profile::rocket_200();

@@ -11,7 +11,7 @@ use half::slice::HalfFloatSliceExt;
 use millrace_graph::{Node, Op, ValueId};
 use millrace_kernels::{self as kernels, AttentionInput, AttentionShape, KvRun, KvSide, kv_read};
 use millrace_npu::Slot;
-use millrace_plan::{CachePart, Reach};
+use millrace_plan::{CachePart, KeyRange};
 use std::fmt;
 
 /// A sequence's pages, to read.
@@ -179,9 +179,9 @@ impl Pass<'_> {
     }
 
     /// The rows of a layer's cache that the pass reaches, the pass's own among them.
-    pub(super) fn reached(
+    pub(super) fn cache_range(
         &self,
-        (index, of, reach): (usize, CachePart, Reach),
+        (index, of, range): (usize, CachePart, KeyRange),
         slot: &Slot,
         bytes: &mut [u8],
     ) -> Result<(), NpuError> {
@@ -197,6 +197,6 @@ impl Pass<'_> {
             pages_first_pos,
         };
         let n_rows = self.first + self.n_real;
-        rows.write_reached(of, (reach, self.first, n_rows), slot, bytes)
+        rows.write_range(of, (range, self.first, n_rows), slot, bytes)
     }
 }

@@ -14,7 +14,7 @@ use crate::kv::LayerCache;
 use crate::sequences::SeqId;
 use millrace_kernels::{KvSide, kv_read};
 use millrace_npu::{Role, Slot, Traffic};
-use millrace_plan::{Binding, CachePart, Reach, cache_element};
+use millrace_plan::{Binding, CachePart, KeyRange, cache_element};
 use std::ops::Range;
 use std::sync::Mutex;
 
@@ -206,10 +206,10 @@ impl LayerRows<'_> {
 
     /// Writes the rows up to `n_rows` that a pass from `first` on reaches into a slot of them, as far as the sequence has
     /// them.
-    pub(super) fn write_reached(
+    pub(super) fn write_range(
         &self,
         of: CachePart,
-        (reach, first, n_rows): (Reach, usize, usize),
+        (range, first, n_rows): (KeyRange, usize, usize),
         slot: &Slot,
         bytes: &mut [u8],
     ) -> Result<(), NpuError> {
@@ -217,7 +217,7 @@ impl LayerRows<'_> {
             CachePart::Keys => KvSide::K,
             CachePart::Values => KvSide::V,
         };
-        let start = reach.start(first);
+        let start = range.start(first);
         let rows = (start.max(0) as usize).max(self.pages_first_pos)..n_rows;
         for (at, part) in self.parts(side, &rows, slot, start)? {
             bytes[at as usize..][..part.len()].copy_from_slice(&part);

@@ -19,7 +19,7 @@ use millrace_graph::{Node, ValueId};
 use millrace_kernels::AttentionScratch;
 use millrace_npu::{Container, Element, Move, Role, Slot};
 use millrace_plan::{
-    Binding, Call, HostMove, HostStep, PassPosition, Rows, Scales, SlotUse, Step,
+    Binding, Call, HostMove, HostRows, HostStep, PassPosition, Scales, SlotUse, Step,
     position_and_image, rope_table,
 };
 use std::ops::Range;
@@ -98,13 +98,13 @@ impl Pass<'_> {
     }
 
     /// Bytes of a slot that the host reads, and how many rows that is.
-    fn rows_read(&self, binding: &Binding, size_bytes: u64, rows: Rows) -> (Range<u64>, usize) {
+    fn rows_read(&self, binding: &Binding, size_bytes: u64, rows: HostRows) -> (Range<u64>, usize) {
         let n_rows = self.prepared.plan.rows_bound(binding) as usize;
         let bytes = rows.bytes(size_bytes, n_rows as u64, self.n_real as u64);
         let n_rows = match rows {
-            Rows::Last => 1,
-            Rows::Real => self.n_real.min(n_rows),
-            Rows::All => n_rows,
+            HostRows::Last => 1,
+            HostRows::Real => self.n_real.min(n_rows),
+            HostRows::All => n_rows,
         };
         (bytes, n_rows)
     }
@@ -136,7 +136,7 @@ impl Pass<'_> {
             if !outputs.iter().any(|(other, _)| *other == value) {
                 let rows = match binding {
                     // Other heads' parts are there.
-                    Binding::Attended { .. } => self.values.keep(value, n_rows),
+                    Binding::AttentionProduct { .. } => self.values.keep(value, n_rows),
                     _ => self.values.take(value, n_rows),
                 };
                 outputs.push((value, rows));
@@ -167,9 +167,9 @@ impl Pass<'_> {
             &moves,
             |slot, bytes| {
                 let read = match call.bindings[slot] {
-                    Binding::Attended { .. } => {
+                    Binding::AttentionProduct { .. } => {
                         let from = (bytes, &scales[..]);
-                        self.attended_output(call, slot, from, &mut outputs, &mut scores)
+                        self.attention_output(call, slot, from, &mut outputs, &mut scores)
                     }
                     _ => self.read_output(call, slot, bytes, &scales, &mut outputs),
                 };
@@ -282,14 +282,14 @@ impl Pass<'_> {
                 }
                 Err(_) => Err("a position beyond 2^32".to_owned()),
             },
-            Binding::ReachedFrom { reach } => {
-                weights::write(&reach.slot(self.first, n_elems), slot, &mut bytes)
+            Binding::RangePosition { range } => {
+                weights::write(&range.slot(self.first, n_elems), slot, &mut bytes)
             }
-            Binding::Reached { layer, of, reach } => {
-                self.reached((*layer, *of, *reach), slot, &mut bytes)?;
+            Binding::CacheRange { layer, of, range } => {
+                self.cache_range((*layer, *of, *range), slot, &mut bytes)?;
                 Ok(())
             }
-            Binding::Made { id } => {
+            Binding::PassInput { id } => {
                 let at = self.prepared.own_slot(call, number, *id);
                 self.npu
                     .arrangement()
@@ -313,8 +313,8 @@ impl Pass<'_> {
                 let packed = arrangement.pack(cpu, &at, &rows, width, &mut bytes);
                 packed.map(|kept| scales = kept)
             }
-            Binding::Attended { .. } => {
-                let packed = self.attended_input(call, number, &mut bytes);
+            Binding::AttentionProduct { .. } => {
+                let packed = self.attention_input(call, number, &mut bytes);
                 packed.map(|kept| scales = kept)
             }
             Binding::Value(value) if slot.element != Element::Bf16 => {

@@ -4,8 +4,8 @@ use super::NpuError;
 use millrace_graph::{Graph, Op, ValueId};
 use millrace_npu::Container;
 use millrace_plan::{
-    AttentionOn, Binding, BufferKind, Buffers, CachePart, Call, Compiled, HeadRows, HostMove,
-    OwnSlot, PassKind, Place, Plan, PlannedBuffer, SlotUse, Step,
+    AttentionOn, Binding, BufferKind, Buffers, CachePart, Call, CompiledPlan, HeadRows, HostMove,
+    NodePlace, OwnSlot, PassKind, Plan, PlannedBuffer, SlotUse, Step,
 };
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -27,7 +27,7 @@ pub(super) struct PreparedPlan {
 impl PreparedPlan {
     /// `key` names the buffer set of a call of that program.
     pub(super) fn new(
-        compiled: Compiled,
+        compiled: CompiledPlan,
         graph: &Graph,
         key: impl Fn(&Call, &Container) -> String,
     ) -> Result<PreparedPlan, NpuError> {
@@ -82,7 +82,7 @@ impl PreparedPlan {
             _ => false,
         };
         let mut placed = self.plan.placement.iter().filter(|p| is_other(p.node));
-        placed.all(|p| p.place == Place::Host)
+        placed.all(|p| p.place == NodePlace::Host)
     }
 
     /// Whether a program reads the device's copy of the cache.

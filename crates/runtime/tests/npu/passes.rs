@@ -3,7 +3,7 @@
 
 use crate::support::{demo, device, load, planner};
 use millrace_npu::ProgramCache;
-use millrace_plan::predict::{self, Work};
+use millrace_plan::predict::{self, PromptWorkload};
 use millrace_plan::{Planner, Sequences, compile};
 use millrace_runtime::LoadedModel;
 use millrace_runtime::npu::{NpuOptions, NpuSession};
@@ -52,7 +52,7 @@ fn sessions_run_what_was_compiled_and_predicted() {
     assert_eq!(npu.cache_stats().built, 0);
 
     let mut pricer = planner.pricer().unwrap();
-    let work = Work::new(N_PROMPT as u64);
+    let work = PromptWorkload::new(N_PROMPT as u64);
     let graph = &model.model().graph;
     let predicted = predict::model(graph, &*planner, &mut *pricer, &work).unwrap();
     let (prefill, decode) = (&session.counters().prefill, &session.counters().decode);

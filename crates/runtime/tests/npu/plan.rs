@@ -1,7 +1,7 @@
 //! The plans of Llama-3.2-1B, sixteen layers, without its data: dispatches as MLIR-AIR's Llama-3.2-1B example counts them.
 
 use millrace_runtime::LoadedModel;
-use millrace_xdna2::lower::{self, Mode, Options, Plan};
+use millrace_xdna2::lower::{self, LowerOptions, Mode, Plan};
 use millrace_xdna2_machine::Machine;
 use serde_json::{Map, json};
 use std::collections::BTreeMap;
@@ -82,7 +82,7 @@ fn dispatches_are_the_seeds() {
     let model = LoadedModel::open(dir.path()).unwrap();
     let graph = &model.model().graph;
     let machine = Machine::npu2();
-    let options = Options::new(Mode::Reference, 2048);
+    let options = LowerOptions::new(Mode::Reference, 2048);
     let prefill = lower::prefill(graph, &machine, &options).unwrap();
     assert_eq!(prefill.calls().count(), 49);
     let expected = |rows: &[(&str, usize, usize)]| -> BTreeMap<String, (usize, usize)> {
@@ -98,7 +98,7 @@ fn dispatches_are_the_seeds() {
         head,
     ];
     assert_eq!(calls(&prefill), expected(&rows));
-    let decode = lower::decode(graph, &machine, &Options::new(Mode::Reference, 1)).unwrap();
+    let decode = lower::decode(graph, &machine, &LowerOptions::new(Mode::Reference, 1)).unwrap();
     assert_eq!(decode.calls().count(), 33);
     let rows = [("rms_gemv_rope", 16, 6), ("o_gemv_ffn", 16, 8), head];
     assert_eq!(calls(&decode), expected(&rows));

@@ -1,7 +1,7 @@
 //! An op from outside, with a state, in a plan: the host computes it between the device's programs.
 
 use crate::support::{append, load, padded_to};
-use millrace_plan::{PassKind, Place};
+use millrace_plan::{NodePlace, PassKind};
 use millrace_runtime::npu::{NpuOptions, PlannedEngine};
 use millrace_runtime::{CpuEngine, Engine, EngineOptions, KvType, LoadedModel};
 use millrace_testkit::Golden;
@@ -75,6 +75,6 @@ fn a_plan_leaves_it_to_the_host_and_computes_what_the_cpu_does() {
     let plan = npu.plan(0, &PassKind::prefill(64)).unwrap();
     let leaky = number("leaky_sum");
     let placed = plan.placement.iter().find(|p| p.node == leaky).unwrap();
-    assert!(matches!(placed.place, Place::Host));
+    assert!(matches!(placed.place, NodePlace::Host));
     assert!(placed.reason.contains("leaky_sum"), "{}", placed.reason);
 }

@@ -49,7 +49,7 @@ impl Digit {
 
 /// A mapping over given axes: its digits, the outermost first, none of size 1.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Layout {
+pub struct DigitLayout {
     /// The digits.
     pub digits: Vec<Digit>,
 }
@@ -57,15 +57,15 @@ pub struct Layout {
 /// Axes and how far each is covered, by number of the axis; those of extent 1 are left out.
 pub type Shape = Vec<(usize, u64)>;
 
-impl Layout {
+impl DigitLayout {
     /// The layout of an expression.
     ///
     /// # Errors
     /// Where it makes no sense over these axes.
-    pub fn of(mapping: &Mapping, axes: &Axes) -> Result<Layout, AxesError> {
+    pub fn of(mapping: &Mapping, axes: &Axes) -> Result<DigitLayout, AxesError> {
         let mut digits = digits(mapping, axes)?;
         digits.retain(|digit| digit.size > 1);
-        let layout = Layout { digits };
+        let layout = DigitLayout { digits };
         let size = layout
             .digits
             .iter()
@@ -279,7 +279,7 @@ fn size_of(digits: &[Digit]) -> u64 {
 ///
 /// # Errors
 /// [`AxesError::Overlap`] where a factor is used twice, [`AxesError::Hole`] where one is missing.
-pub fn cover(layouts: &[&Layout], axes: &Axes) -> Result<Shape, AxesError> {
+pub fn cover(layouts: &[&DigitLayout], axes: &Axes) -> Result<Shape, AxesError> {
     let mut digits: Vec<(usize, Digit)> = Vec::new();
     for digit in layouts.iter().flat_map(|layout| &layout.digits) {
         if let Some(axis) = digit.axis() {
@@ -317,7 +317,7 @@ pub fn cover(layouts: &[&Layout], axes: &Axes) -> Result<Shape, AxesError> {
 }
 
 /// Where layouts say that an axis ends.
-fn limit_of(layouts: &[&Layout], axis: usize) -> u64 {
+fn limit_of(layouts: &[&DigitLayout], axis: usize) -> u64 {
     let digits = layouts.iter().flat_map(|layout| &layout.digits);
     let own = digits.filter(|digit| digit.axis() == Some(axis));
     own.map(|digit| digit.limit).min().unwrap_or(u64::MAX)

@@ -1,12 +1,12 @@
 //! Layouts of two operands brought together, and their canonical form.
 
-use super::{Digit, Layout, Source};
+use super::{Digit, DigitLayout, Source};
 
-impl Layout {
+impl DigitLayout {
     /// The same digits without what orders nothing: steps along no axis, and where axes end, which is a
     /// tensor's matter.
     #[must_use]
-    pub fn plain(&self) -> Layout {
+    pub fn plain(&self) -> DigitLayout {
         let own = |digit: &Digit| Digit {
             stride: match digit.source {
                 Source::Axis(_) => digit.stride,
@@ -16,7 +16,7 @@ impl Layout {
             ..*digit
         };
         let digits = self.digits.iter().filter(|digit| digit.size > 1);
-        Layout {
+        DigitLayout {
             digits: digits.map(own).collect(),
         }
     }
@@ -24,7 +24,7 @@ impl Layout {
     /// The same positions with neighbours of one axis joined: two layouts order their elements alike
     /// exactly where these are equal.
     #[must_use]
-    pub fn canonical(&self) -> Layout {
+    pub fn canonical(&self) -> DigitLayout {
         let mut digits: Vec<Digit> = Vec::new();
         for digit in self.plain().digits {
             let joins = |outer: &Digit| {
@@ -42,19 +42,19 @@ impl Layout {
                 None => digits.push(digit),
             }
         }
-        Layout { digits }
+        DigitLayout { digits }
     }
 
     /// This layout followed by another.
     #[must_use]
-    pub fn followed_by(&self, inner: &Layout) -> Layout {
+    pub fn followed_by(&self, inner: &DigitLayout) -> DigitLayout {
         let digits = [&self.digits[..], &inner.digits[..]].concat();
-        Layout { digits }
+        DigitLayout { digits }
     }
 
     /// What lies at each position where one operand is laid out so and the other as `other`: copies of
     /// one take the axis of the other. `None` where the two contradict each other or differ in size.
-    pub fn merge(&self, other: &Layout) -> Option<Layout> {
+    pub fn merge(&self, other: &DigitLayout) -> Option<DigitLayout> {
         if self.size() != other.size() {
             return None;
         }
@@ -76,7 +76,7 @@ impl Layout {
             };
             merged.insert(0, join(a, b)?);
         }
-        Some(Layout { digits: merged })
+        Some(DigitLayout { digits: merged })
     }
 }
 
@@ -116,11 +116,11 @@ fn join(a: Digit, b: Digit) -> Option<Digit> {
 
 #[cfg(test)]
 mod tests {
-    use crate::axes::{Axes, Layout, parse_mapping};
+    use crate::axes::{Axes, DigitLayout, parse_mapping};
 
-    fn layout(text: &str) -> Layout {
+    fn layout(text: &str) -> DigitLayout {
         let axes = Axes::of(&[("A", 8), ("B", 512)]).unwrap();
-        Layout::of(&parse_mapping(text).unwrap(), &axes).unwrap()
+        DigitLayout::of(&parse_mapping(text).unwrap(), &axes).unwrap()
     }
 
     #[test]

@@ -5,13 +5,13 @@ fn axes() -> Axes {
     Axes::of(&[("A", 8), ("B", 512), ("V", 13), ("K", 48)]).unwrap()
 }
 
-fn layout(text: &str) -> Layout {
-    Layout::of(&parse_mapping(text).unwrap(), &axes()).unwrap()
+fn layout(text: &str) -> DigitLayout {
+    DigitLayout::of(&parse_mapping(text).unwrap(), &axes()).unwrap()
 }
 
 fn refused(text: &str) -> String {
     let mapping = parse_mapping(text).unwrap();
-    Layout::of(&mapping, &axes()).unwrap_err().to_string()
+    DigitLayout::of(&mapping, &axes()).unwrap_err().to_string()
 }
 
 /// The index at a position as text.
@@ -79,7 +79,7 @@ fn what_makes_no_sense_is_refused() {
 fn covers_find_overlaps_and_holes() {
     let axes = axes();
     let shape = |texts: &[&str]| {
-        let layouts: Vec<Layout> = texts.iter().map(|text| layout(text)).collect();
+        let layouts: Vec<DigitLayout> = texts.iter().map(|text| layout(text)).collect();
         cover(&layouts.iter().collect::<Vec<_>>(), &axes)
     };
     assert_eq!(
@@ -155,7 +155,7 @@ proptest! {
     #[test]
     fn digits_agree_with_the_definition(mapping in mapping()) {
         let axes = axes();
-        let Ok(layout) = Layout::of(&mapping, &axes) else { return Ok(()) };
+        let Ok(layout) = DigitLayout::of(&mapping, &axes) else { return Ok(()) };
         prop_assume!(layout.size() <= 1 << 16);
         // An axis that ends in two places is no tensor's.
         let mut all = Vec::new();

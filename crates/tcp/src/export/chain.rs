@@ -1,12 +1,14 @@
 //! Kernels: a chain of stages from `begin` to `commit` or a register file.
 
-use super::module::{Module, Outcome};
+use super::module::{ExportResult, Module};
 use super::spelling::{INTERLEAVED, padded_to, scalar, size};
-use super::vector::{Stream, Way};
+use super::vector::{VectorStream, Way};
 use super::views::Extents;
 use crate::Element;
-use crate::axes::{Layout, Mapping, cover};
-use crate::program::{Context, Kernel, LaneMode, Operand, Place, Spread, Stage, Topology, View};
+use crate::axes::{DigitLayout, Mapping, cover};
+use crate::program::{
+    Context, LaneMode, Place, SliceKernel, Stage, TensorSharding, Topology, VectorOperand, View,
+};
 
 /// Bits of a flit.
 const FLIT_BITS: u64 = 256;
@@ -14,19 +16,19 @@ const FLIT_BITS: u64 = 256;
 /// A kernel in the printing.
 struct Chain {
     calls: Vec<String>,
-    stream: Stream,
+    stream: VectorStream,
     element: Element,
     /// The packet that is committed: without what a flit is padded with.
     packet: Mapping,
 }
 
 impl Module<'_> {
-    pub(super) fn kernel(&mut self, kernel: &Kernel) -> Outcome<()> {
+    pub(super) fn kernel(&mut self, kernel: &SliceKernel) -> ExportResult<()> {
         let second = kernel.stages.iter().position(|stage| {
             matches!(
                 stage,
                 Stage::Vector {
-                    operand: Operand::Second,
+                    operand: VectorOperand::Second,
                     ..
                 }
             )
@@ -43,7 +45,7 @@ impl Module<'_> {
 
     /// A kernel that stashes before it takes the second of two interleaved tensors: the vendor's groups do
     /// not stash, so the first tensor has a pass of its own, rounded to the element of the second.
-    fn in_two(&mut self, kernel: &Kernel, second: usize) -> Outcome<()> {
+    fn in_two(&mut self, kernel: &SliceKernel, second: usize) -> ExportResult<()> {
         let Stage::Fetch {
             view,
             with: Some(with),
@@ -85,7 +87,7 @@ impl Module<'_> {
     }
 
     /// One pass. With a name, `is_result` says whether that is what it commits or what it fetches.
-    fn one(&mut self, kernel: &Kernel, part: Option<(&str, bool)>) -> Outcome<()> {
+    fn one(&mut self, kernel: &SliceKernel, part: Option<(&str, bool)>) -> ExportResult<()> {
         let mut chain = self.begin(kernel, part)?;
         for stage in &kernel.stages[1..] {
             self.stage(stage, &mut chain)?;
@@ -114,7 +116,7 @@ impl Module<'_> {
         Ok(())
     }
 
-    fn commit(&mut self, to: &View, chain: &Chain, calls: &str) -> Outcome<String> {
+    fn commit(&mut self, to: &View, chain: &Chain, calls: &str) -> ExportResult<String> {
         let tensor = &self.program.tensors[to.tensor];
         let Place::Dm { spread, layout, .. } = &tensor.place else {
             return Err(format!("`{}` is not in data memory", tensor.name));
@@ -137,7 +139,7 @@ impl Module<'_> {
         }
         self.declare(to.tensor);
         let extents = self.stream_extents(chain)?;
-        let named = Spread {
+        let named = TensorSharding {
             cluster: chain.stream.spread.cluster.clone(),
             slice: spread.slice.clone(),
         };
@@ -149,12 +151,12 @@ impl Module<'_> {
     }
 
     /// Extents of the values in a stream.
-    fn stream_extents(&self, chain: &Chain) -> Outcome<Extents> {
-        let Stream { spread, time, .. } = &chain.stream;
+    fn stream_extents(&self, chain: &Chain) -> ExportResult<Extents> {
+        let VectorStream { spread, time, .. } = &chain.stream;
         let axes = &self.program.axes;
         let all = [&spread.cluster, &spread.slice, time, &chain.packet];
-        let layouts = all.map(|mapping| Layout::of(mapping, axes));
-        let layouts: Result<Vec<Layout>, _> = layouts.into_iter().collect();
+        let layouts = all.map(|mapping| DigitLayout::of(mapping, axes));
+        let layouts: Result<Vec<DigitLayout>, _> = layouts.into_iter().collect();
         let layouts = layouts.map_err(|error| error.to_string())?;
         let shape = cover(&layouts.iter().collect::<Vec<_>>(), axes);
         let shape = shape.map_err(|error| error.to_string())?;
@@ -163,7 +165,7 @@ impl Module<'_> {
     }
 
     /// `begin` and `fetch`.
-    fn begin(&self, kernel: &Kernel, part: Option<(&str, bool)>) -> Outcome<Chain> {
+    fn begin(&self, kernel: &SliceKernel, part: Option<(&str, bool)>) -> ExportResult<Chain> {
         let Stage::Fetch {
             view,
             with,
@@ -181,7 +183,7 @@ impl Module<'_> {
             .stages
             .iter()
             .any(|stage| matches!(stage, Stage::Switch { .. }));
-        let fetched = Spread {
+        let fetched = TensorSharding {
             cluster: named.cluster.clone(),
             slice: if is_switched {
                 own.slice.clone()
@@ -191,7 +193,7 @@ impl Module<'_> {
         };
         let mut chain = Chain {
             calls: Vec::new(),
-            stream: Stream {
+            stream: VectorStream {
                 spread: own,
                 time: time.clone(),
                 packet: packet.clone(),
@@ -235,7 +237,7 @@ impl Module<'_> {
     }
 
     /// Clusters and slices behind the switch, under the names of the register file that is met.
-    fn names(&self, kernel: &Kernel) -> Outcome<Spread> {
+    fn names(&self, kernel: &SliceKernel) -> ExportResult<TensorSharding> {
         let met = kernel.stages.iter().find_map(|stage| match stage {
             Stage::Outer { trf: tensor, .. } | Stage::ToRegisters { tensor } => {
                 self.held.get(tensor)
@@ -245,7 +247,7 @@ impl Module<'_> {
         met.cloned().map_or_else(|| self.streamed(kernel), Ok)
     }
 
-    fn stage(&self, stage: &Stage, chain: &mut Chain) -> Outcome<()> {
+    fn stage(&self, stage: &Stage, chain: &mut Chain) -> ExportResult<()> {
         let axes = &self.program.axes;
         match stage {
             Stage::Switch { topology, time, .. } => {
@@ -316,7 +318,7 @@ impl Module<'_> {
         Ok(())
     }
 
-    fn registers(&self, tensor: usize, chain: &mut Chain) -> Outcome<()> {
+    fn registers(&self, tensor: usize, chain: &mut Chain) -> ExportResult<()> {
         let call = match &self.program.tensors[tensor].place {
             Place::Trf { lane, layout, .. } => format!("to_trf::<{lane}, {layout}>()"),
             Place::Vrf { layout, .. } => format!("to_vrf::<{layout}>()"),
@@ -329,7 +331,7 @@ impl Module<'_> {
 
 impl Chain {
     /// A packet padded to a flit of the stream's element.
-    fn flit(&self, packet: &Mapping, axes: &crate::axes::Axes) -> Outcome<Mapping> {
+    fn flit(&self, packet: &Mapping, axes: &crate::axes::Axes) -> ExportResult<Mapping> {
         Ok(padded_to(
             packet,
             size(packet, axes)?,
@@ -356,7 +358,7 @@ impl Chain {
 }
 
 /// What the fetch adapter calls a change of elements.
-fn fetch_cast(from: Element, to: Element) -> Outcome<String> {
+fn fetch_cast(from: Element, to: Element) -> ExportResult<String> {
     match (from, to) {
         (Element::Bf16 | Element::E4m3, Element::F32)
         | (Element::I4 | Element::I8, Element::I32) => {

@@ -3,11 +3,11 @@
 use super::spelling::{INTERLEAVED, identifier, scalar};
 use crate::Program;
 use crate::flow::walk;
-use crate::program::{Command, Kernel, Place, Spread, Stage, View};
+use crate::program::{Command, Place, SliceKernel, Stage, TensorSharding, View};
 use millrace_npu::Role;
 use std::collections::HashMap;
 
-pub(super) type Outcome<T> = Result<T, String>;
+pub(super) type ExportResult<T> = Result<T, String>;
 
 pub(super) struct Module<'p> {
     pub program: &'p Program,
@@ -15,13 +15,13 @@ pub(super) struct Module<'p> {
     n_writes: Vec<usize>,
     /// What register files of contractions are called over clusters and slices: as the stream that meets
     /// them, since the vendor's types have to be equal.
-    pub held: HashMap<usize, Spread>,
+    pub held: HashMap<usize, TensorSharding>,
     declared: Vec<bool>,
     pub out: String,
 }
 
 impl<'p> Module<'p> {
-    pub(super) fn new(program: &'p Program) -> Outcome<Module<'p>> {
+    pub(super) fn new(program: &'p Program) -> ExportResult<Module<'p>> {
         let mut module = Module {
             program,
             n_writes: vec![0; program.tensors.len()],
@@ -45,7 +45,7 @@ impl<'p> Module<'p> {
     }
 
     /// Names of the register file that a kernel multiplies with.
-    fn meet(&mut self, kernel: &Kernel) -> Outcome<()> {
+    fn meet(&mut self, kernel: &SliceKernel) -> ExportResult<()> {
         let held = kernel.stages.iter().find_map(|stage| match stage {
             Stage::Outer { trf, .. } => Some(*trf),
             _ => None,
@@ -64,7 +64,7 @@ impl<'p> Module<'p> {
     }
 
     /// Clusters and slices of a kernel's stream once it has passed the switch.
-    pub(super) fn streamed(&self, kernel: &Kernel) -> Outcome<Spread> {
+    pub(super) fn streamed(&self, kernel: &SliceKernel) -> ExportResult<TensorSharding> {
         let Some(Stage::Fetch { view, .. }) = kernel.stages.first() else {
             return Err(format!("`{}` does not begin with a fetch", kernel.name));
         };
@@ -118,7 +118,7 @@ impl<'p> Module<'p> {
     }
 
     /// The module's text.
-    pub(super) fn print(mut self, notes: &[String]) -> Outcome<String> {
+    pub(super) fn print(mut self, notes: &[String]) -> ExportResult<String> {
         let program = self.program;
         for command in &program.commands {
             match command {
@@ -166,7 +166,7 @@ impl<'p> Module<'p> {
 }
 
 /// The tensor in data memory that a kernel commits to.
-fn written_by(kernel: &Kernel) -> Option<usize> {
+fn written_by(kernel: &SliceKernel) -> Option<usize> {
     kernel.stages.iter().find_map(|stage| match stage {
         Stage::Commit { to } => Some(to.tensor),
         _ => None,

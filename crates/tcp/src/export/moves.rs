@@ -1,15 +1,15 @@
 //! Moves by tensor DMA.
 
-use super::module::{Module, Outcome};
+use super::module::{ExportResult, Module};
 use super::spelling::size;
 use super::views::{Extents, extent};
 use crate::axes::Mapping;
-use crate::program::{Dma, Engine, Indexed, Place, Side};
+use crate::program::{Dma, Engine, IndexedAxis, Place, Side};
 
 const TDMA: &str = "&mut device.tdma";
 
 impl Module<'_> {
-    pub(super) fn dma(&mut self, dma: &Dma) -> Outcome<()> {
+    pub(super) fn dma(&mut self, dma: &Dma) -> ExportResult<()> {
         if dma.engine == Engine::Pdma {
             return Err("moves between chips are not printed".to_owned());
         }
@@ -51,7 +51,7 @@ impl Module<'_> {
     }
 
     /// Rows that an index names. The vendor's index holds byte offsets.
-    fn gather(&mut self, dma: &Dma, indexed: &Indexed) -> Outcome<()> {
+    fn gather(&mut self, dma: &Dma, indexed: &IndexedAxis) -> ExportResult<()> {
         let table = &self.program.tensors[dma.from.tensor];
         let is_plain = dma.from.offsets.is_empty() && dma.from.renames.is_empty();
         if indexed.side != Side::From || !is_plain || self.in_parts(&dma.to) {
@@ -74,7 +74,7 @@ impl Module<'_> {
     }
 
     /// What of a table's row is left when an axis is taken out, and what has one index.
-    fn without(&self, layout: &Mapping, axis: &str) -> Outcome<Mapping> {
+    fn without(&self, layout: &Mapping, axis: &str) -> ExportResult<Mapping> {
         Ok(match layout {
             Mapping::Symbol(name) if name == axis => Mapping::one(),
             Mapping::Pair(outer, inner) => {

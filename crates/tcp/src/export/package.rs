@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 /// A program of a pass.
 #[derive(Clone, Debug)]
-pub struct Call<'p> {
+pub struct PackageCall<'p> {
     /// The program.
     pub program: &'p Program,
     /// What it computes, a line each.
@@ -23,7 +23,7 @@ pub struct Pass<'p> {
     /// What it takes, in words.
     pub title: String,
     /// Its programs, in the order of their first call.
-    pub calls: Vec<Call<'p>>,
+    pub calls: Vec<PackageCall<'p>>,
     /// What the host computes between them, and why.
     pub host: Vec<(String, String)>,
 }

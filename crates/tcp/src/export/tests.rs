@@ -1,6 +1,6 @@
 use super::*;
-use crate::lower::ops::{KERNELS, Kind, Op, Role};
-use crate::lower::{Options, Weights};
+use crate::lower::ops::{KERNELS, Op, OpKind, Role};
+use crate::lower::{TcpLowerOptions, Weights};
 use crate::{Machine, verify};
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ fn programs() -> Vec<Program> {
                 "s_k" => 128,
                 _ => 256,
             };
-            let is_narrowed = matches!(kernel.kind, Kind::Product(role) if role != Role::Head);
+            let is_narrowed = matches!(kernel.kind, OpKind::Product(role) if role != Role::Head);
             for weights in [Weights::Bf16, Weights::Fp8] {
                 if weights == Weights::Fp8 && !is_narrowed {
                     continue;
@@ -32,7 +32,9 @@ fn programs() -> Vec<Program> {
                     weights,
                 };
                 let name = format!("{}_{s_q}", kernel.name);
-                let lowered = op.lower(&name, &machine, Options::plain(weights)).unwrap();
+                let lowered = op
+                    .lower(&name, &machine, TcpLowerOptions::plain(weights))
+                    .unwrap();
                 verify(&lowered.lowered.program, &machine).unwrap();
                 all.push(lowered.lowered.program);
             }
@@ -135,7 +137,7 @@ fn what_the_vendor_has_no_words_for_is_refused() {
     assert!(error.to_string().contains("moves between chips"), "{error}");
     // A widening of four bits.
     let op = Op {
-        kind: Kind::Product(Role::Other),
+        kind: OpKind::Product(Role::Other),
         sizes: vec![1, 256, 512],
         norm_eps: 1e-5,
         attention_scale: 1.0,
@@ -143,7 +145,7 @@ fn what_the_vendor_has_no_words_for_is_refused() {
     };
     let machine = Machine::rngd();
     let lowered = op
-        .lower("narrow", &machine, Options::plain(Weights::Int4))
+        .lower("narrow", &machine, TcpLowerOptions::plain(Weights::Int4))
         .unwrap();
     let error = function(&lowered.lowered.program, &[]).unwrap_err();
     assert!(

@@ -1,9 +1,9 @@
 //! The vector engine's part of a kernel, with its ways and stages written out.
 
-use super::module::{Module, Outcome};
+use super::module::{ExportResult, Module};
 use super::spelling::{named, values};
 use crate::axes::{Axes, Mapping};
-use crate::program::{Operand, Place, ReduceOp, Spread, Stage, VectorOp};
+use crate::program::{Place, ReduceOp, Stage, TensorSharding, VectorOp, VectorOperand};
 
 /// How a flit of eight was narrowed to the four that floats are computed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +17,8 @@ pub(super) enum Way {
 }
 
 /// The stream within the vector engine.
-pub(super) struct Stream {
-    pub spread: Spread,
+pub(super) struct VectorStream {
+    pub spread: TensorSharding,
     pub time: Mapping,
     pub packet: Mapping,
     pub way: Way,
@@ -34,7 +34,7 @@ fn over(mapping: &Mapping, n: u64) -> Mapping {
     Mapping::Stride(Box::new(mapping.clone()), n)
 }
 
-impl Stream {
+impl VectorStream {
     /// Enters the engine, and a chain within a slice.
     pub(super) fn enter(&mut self, chain: &mut Vec<String>) {
         if !self.entered {
@@ -52,7 +52,7 @@ impl Stream {
     }
 
     /// To four at a time.
-    pub(super) fn narrow(&mut self, chain: &mut Vec<String>, axes: &Axes) -> Outcome<()> {
+    pub(super) fn narrow(&mut self, chain: &mut Vec<String>, axes: &Axes) -> ExportResult<()> {
         self.enter(chain);
         if self.way != Way::Eight {
             return Ok(());
@@ -89,7 +89,7 @@ impl Stream {
         (op, time, packet): (ReduceOp, &Mapping, &Mapping),
         chain: &mut Vec<String>,
         axes: &Axes,
-    ) -> Outcome<()> {
+    ) -> ExportResult<()> {
         self.narrow(chain, axes)?;
         let before = self.time.clone().then(self.packet.clone());
         let after = time.clone().then(packet.clone());
@@ -143,9 +143,9 @@ impl Module<'_> {
     pub(super) fn vector_stage(
         &self,
         stage: &Stage,
-        stream: &mut Stream,
+        stream: &mut VectorStream,
         chain: &mut Vec<String>,
-    ) -> Outcome<()> {
+    ) -> ExportResult<()> {
         let axes = &self.program.axes;
         match stage {
             Stage::Stash => {
@@ -177,10 +177,10 @@ impl Module<'_> {
 
     fn operation(
         &self,
-        (op, operand): (VectorOp, &Operand),
-        stream: &mut Stream,
+        (op, operand): (VectorOp, &VectorOperand),
+        stream: &mut VectorStream,
         chain: &mut Vec<String>,
-    ) -> Outcome<()> {
+    ) -> ExportResult<()> {
         let unary = |name: &str| format!("vector_fp_unary(FpUnaryOp::{name})");
         let binary = match op {
             VectorOp::Add => "FpBinaryOp::AddF",
@@ -198,8 +198,8 @@ impl Module<'_> {
             (VectorOp::DivBy, _) => {
                 format!("vector_fp_div_with_mode(BinaryArgMode::Mode10, {})", with?)
             }
-            (_, Operand::Second) if !binary.is_empty() => format!("vector_fp_zip({binary})"),
-            (_, Operand::Stream) if !binary.is_empty() => {
+            (_, VectorOperand::Second) if !binary.is_empty() => format!("vector_fp_zip({binary})"),
+            (_, VectorOperand::Stream) if !binary.is_empty() => {
                 format!("vector_fp_binary_with_mode({binary}, BinaryArgMode::Mode00, 0.0)")
             }
             _ if !binary.is_empty() => format!("vector_fp_binary({binary}, {})", with?),
@@ -210,11 +210,11 @@ impl Module<'_> {
         Ok(())
     }
 
-    fn operand(&self, operand: &Operand, stream: &Stream) -> Outcome<String> {
+    fn operand(&self, operand: &VectorOperand, stream: &VectorStream) -> ExportResult<String> {
         match operand {
-            Operand::Constant(value) => Ok(format!("{value:?}")),
-            Operand::Stash => Ok("Stash".to_owned()),
-            Operand::Vrf(tensor) => {
+            VectorOperand::Constant(value) => Ok(format!("{value:?}")),
+            VectorOperand::Stash => Ok("Stash".to_owned()),
+            VectorOperand::Vrf(tensor) => {
                 let of = &self.program.tensors[*tensor];
                 let Place::Vrf { spread, layout, .. } = &of.place else {
                     return Err(format!("`{}` is not in vector registers", of.name));
@@ -224,7 +224,7 @@ impl Module<'_> {
                     return Ok(format!("&{name}"));
                 }
                 // Copies over clusters and slices, called what the stream calls them.
-                let Spread { cluster, slice } = &stream.spread;
+                let TensorSharding { cluster, slice } = &stream.spread;
                 // SAFETY: of what is printed: axes are renamed, their positions stay.
                 Ok(format!(
                     "&unsafe {{ {name}.clone().reshape::<Chip, {cluster}, {slice}, {layout}>() }}"

@@ -1,9 +1,9 @@
 //! Views: parts of a tensor, and their names.
 
-use super::module::{Module, Outcome};
+use super::module::{ExportResult, Module};
 use super::spelling::{identifier, named, renamed, size};
 use crate::axes::{Axes, Mapping};
-use crate::program::{Place, Spread, View};
+use crate::program::{Place, TensorSharding, View};
 
 /// How far a command goes along its axes, by its own names; axes of one index are left out.
 pub(super) type Extents = Vec<(String, u64)>;
@@ -15,7 +15,7 @@ pub(super) fn extent(extents: &Extents, axis: &str) -> u64 {
 
 /// A part of a mapping that is cut out: which positions of which factor.
 #[derive(Clone, Debug)]
-struct Tile {
+struct ViewTile {
     index: Mapping,
     len: u64,
     start: u64,
@@ -23,7 +23,7 @@ struct Tile {
 }
 
 /// A view as an expression, and what it holds where.
-pub(super) struct Viewed {
+pub(super) struct ViewExpression {
     pub text: String,
     pub cluster: String,
     pub slice: String,
@@ -49,10 +49,10 @@ fn cut(
     (axis, start, len): (&str, u64, u64),
     number: usize,
     axes: &Axes,
-) -> Option<(Mapping, Tile)> {
+) -> Option<(Mapping, ViewTile)> {
     let again = |inner: &Mapping| cut(inner, (axis, start, len), number, axes);
     let marked = |len: u64, start: u64| {
-        let tile = Tile {
+        let tile = ViewTile {
             index: mapping.clone(),
             len,
             start,
@@ -97,7 +97,7 @@ const LEVELS: [&str; 3] = ["tile", "slice_tile", "cluster_tile"];
 
 impl Module<'_> {
     /// Extents of a tensor's axes under a command's names.
-    pub(super) fn extents(&self, view: &View) -> Outcome<Extents> {
+    pub(super) fn extents(&self, view: &View) -> ExportResult<Extents> {
         let shape = self.program.tensors[view.tensor].shape(&self.program.axes);
         let shape = shape.map_err(|error| error.to_string())?;
         let name = |axis: usize| self.program.axes.get(axis).0;
@@ -113,9 +113,9 @@ impl Module<'_> {
         &self,
         view: &View,
         extents: &Extents,
-        names: Option<&Spread>,
+        names: Option<&TensorSharding>,
         mutable: bool,
-    ) -> Outcome<Viewed> {
+    ) -> ExportResult<ViewExpression> {
         let tensor = &self.program.tensors[view.tensor];
         let is_hbm = matches!(tensor.place, Place::Hbm { .. });
         let mut levels = vec![tensor.layout().clone()];
@@ -123,7 +123,7 @@ impl Module<'_> {
         levels.extend(tensor.spread().map(|s| s.cluster.clone()));
         let call = if mutable { ".view_mut()" } else { ".view()" };
         let mut text = format!("{}{call}", identifier(&tensor.name));
-        let mut tiles: Vec<Tile> = Vec::new();
+        let mut tiles: Vec<ViewTile> = Vec::new();
         for (axis, full) in self.extents(&View::of(view.tensor))? {
             let to = view.renames.iter().find(|(from, _)| *from == axis);
             let len = extent(extents, to.map_or(axis.as_str(), |(_, to)| to)).min(full);
@@ -159,7 +159,7 @@ impl Module<'_> {
             Some(mapping) => self.marked(mapping, &tiles, &[], mutable),
             None => String::new(),
         };
-        let mut viewed = Viewed {
+        let mut viewed = ViewExpression {
             element: name(0),
             slice: name(1),
             cluster: name(2),
@@ -190,7 +190,7 @@ impl Module<'_> {
     fn marked(
         &self,
         mapping: &Mapping,
-        tiles: &[Tile],
+        tiles: &[ViewTile],
         renames: &[(String, String)],
         mutable: bool,
     ) -> String {
@@ -212,9 +212,13 @@ impl Module<'_> {
     }
 
     /// Of two spreads that are to meet, at each level the one that names more.
-    pub(super) fn meeting(&self, a: &Spread, b: &Spread) -> Outcome<Spread> {
+    pub(super) fn meeting(
+        &self,
+        a: &TensorSharding,
+        b: &TensorSharding,
+    ) -> ExportResult<TensorSharding> {
         let axes = &self.program.axes;
-        let more = |a: &Mapping, b: &Mapping| -> Outcome<Mapping> {
+        let more = |a: &Mapping, b: &Mapping| -> ExportResult<Mapping> {
             if size(a, axes)? != size(b, axes)? {
                 return Err(format!("{a} and {b} are to meet, and differ in size"));
             }
@@ -224,7 +228,7 @@ impl Module<'_> {
                 a.clone()
             })
         };
-        Ok(Spread {
+        Ok(TensorSharding {
             cluster: more(&a.cluster, &b.cluster)?,
             slice: more(&a.slice, &b.slice)?,
         })

@@ -1,13 +1,13 @@
 //! The stages of the contraction engine.
 
-use super::{Outcome, Walker, axes_broken, stream};
+use super::{FlowResult, Walker, axes_broken, stream};
 use crate::Element;
-use crate::axes::{Digit, Layout, Mapping, Source};
+use crate::axes::{Digit, DigitLayout, Mapping, Source};
 use crate::program::Place;
 use crate::verify::Rule;
 
 /// Whether `left` is what remains of `before` when whole digits are reduced: the rest in its order.
-pub(super) fn within(before: &Layout, left: &Layout, what: &str) -> Outcome<()> {
+pub(super) fn within(before: &DigitLayout, left: &DigitLayout, what: &str) -> FlowResult<()> {
     // Padding to a whole flit is no value.
     let padding = |digit: &Digit| digit.source == Source::Copies && digit.valid == 1;
     let mut left = left.plain().digits;
@@ -56,7 +56,7 @@ pub(super) fn within(before: &Layout, left: &Layout, what: &str) -> Outcome<()> 
 
 /// Whether `left` is the slices of `before` with whole digits reduced: in their place the result is
 /// copied around the ring, or lies in the first slice only.
-pub(super) fn ring(before: &Layout, left: &Layout) -> Outcome<()> {
+pub(super) fn ring(before: &DigitLayout, left: &DigitLayout) -> FlowResult<()> {
     let bad = |message: &str| Err((Rule::Values, message.to_owned()));
     if before.size() != left.size() {
         return bad("the ring's slices are not as many as before");
@@ -75,7 +75,7 @@ pub(super) fn ring(before: &Layout, left: &Layout) -> Outcome<()> {
 }
 
 impl Walker<'_> {
-    pub(super) fn outer(&mut self, trf: usize, time: &Mapping, packet: &Mapping) -> Outcome<()> {
+    pub(super) fn outer(&mut self, trf: usize, time: &Mapping, packet: &Mapping) -> FlowResult<()> {
         let in_trf = |place: &Place| matches!(place, Place::Trf { .. });
         let tensor = self.tensor(trf, in_trf, "the tensor register file")?;
         let (Place::Trf { lane, spread, .. }, name) = (&tensor.place, &tensor.name) else {
@@ -107,7 +107,7 @@ impl Walker<'_> {
             }
         }
         union.sort_unstable();
-        let merged = |own: &Layout, other: &Mapping| {
+        let merged = |own: &DigitLayout, other: &Mapping| {
             let other = self.layout(other)?;
             own.merge(&other).ok_or_else(|| {
                 let message = format!("`{name}` lies in other slices than the stream");
@@ -142,10 +142,10 @@ impl Walker<'_> {
     /// repeat must be fetched as often.
     fn streamed_in_order(
         &self,
-        time: &Layout,
-        packet: &Layout,
+        time: &DigitLayout,
+        packet: &DigitLayout,
         only_trf: impl Fn(usize) -> bool,
-    ) -> Outcome<()> {
+    ) -> FlowResult<()> {
         let as_copies = |digit: &Digit| match digit.axis() {
             Some(axis) if only_trf(axis) => Digit {
                 source: Source::Copies,
@@ -162,14 +162,14 @@ impl Walker<'_> {
             products.pop();
         }
         products.extend(packet.digits.iter().map(as_copies));
-        let found = Layout { digits: products }.canonical();
+        let found = DigitLayout { digits: products }.canonical();
         let stream = self.stream.time.followed_by(&self.stream.packet);
         let mut stream = stream.digits;
         // Strides of copies mean nothing.
         for digit in stream.iter_mut().filter(|d| d.source == Source::Copies) {
             digit.stride = 1;
         }
-        match found == (Layout { digits: stream }).canonical() {
+        match found == (DigitLayout { digits: stream }).canonical() {
             true => Ok(()),
             false => Err((
                 Rule::Values,
@@ -178,11 +178,11 @@ impl Walker<'_> {
         }
     }
 
-    pub(super) fn lane(&mut self, time: &Mapping, packet: &Mapping) -> Outcome<()> {
+    pub(super) fn lane(&mut self, time: &Mapping, packet: &Mapping) -> FlowResult<()> {
         let before = self.stream.shape(self.axes).map_err(axes_broken)?;
         self.stream.time = self.layout(time)?;
         self.stream.packet = self.layout(packet)?;
-        self.stream.lane = Layout::default();
+        self.stream.lane = DigitLayout::default();
         self.same_shape(&before)
     }
 }

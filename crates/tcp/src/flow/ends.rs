@@ -1,13 +1,13 @@
 //! Vector stages, casts, and where a stream ends.
 
-use super::{Outcome, Walker, axes_broken, stream};
+use super::{FlowResult, Walker, axes_broken, stream};
 use crate::Element;
-use crate::axes::Layout;
-use crate::program::{Operand, Place, Tensor, VectorOp, View};
+use crate::axes::DigitLayout;
+use crate::program::{Place, Tensor, VectorOp, VectorOperand, View};
 use crate::verify::Rule;
 
 impl Walker<'_> {
-    pub(super) fn vector(&mut self, op: VectorOp, operand: &Operand) -> Outcome<()> {
+    pub(super) fn vector(&mut self, op: VectorOp, operand: &VectorOperand) -> FlowResult<()> {
         let float = !matches!(op, VectorOp::FixedToFloat);
         let from = if float { Element::F32 } else { Element::I32 };
         if self.stream.element != from {
@@ -25,11 +25,11 @@ impl Walker<'_> {
                 | VectorOp::Sigmoid
                 | VectorOp::FloatToFixed
         );
-        if unary != matches!(operand, Operand::None) {
+        if unary != matches!(operand, VectorOperand::None) {
             let count = if unary { "no operand" } else { "an operand" };
             return Err((Rule::Operand, format!("{} takes {count}", op.word())));
         }
-        if let Operand::Vrf(tensor) = operand {
+        if let VectorOperand::Vrf(tensor) = operand {
             self.vrf_operand(*tensor)?;
         }
         self.stream.element = match op {
@@ -42,7 +42,7 @@ impl Walker<'_> {
 
     /// An operand in the vector register file lies as the stream does, or in copies, and has no axis that
     /// the stream lacks.
-    fn vrf_operand(&self, number: usize) -> Outcome<()> {
+    fn vrf_operand(&self, number: usize) -> FlowResult<()> {
         let in_vrf = |place: &Place| matches!(place, Place::Vrf { .. });
         let tensor = self.tensor(number, in_vrf, "the vector register file")?;
         let bad = |message: String| Err((Rule::Operand, message));
@@ -76,7 +76,7 @@ impl Walker<'_> {
     }
 
     /// Conversions of the cast engine. Source: the book, computing-tensors/cast-engine.
-    pub(super) fn cast(&mut self, to: Element) -> Outcome<()> {
+    pub(super) fn cast(&mut self, to: Element) -> FlowResult<()> {
         use Element::{Bf16, E4m3, F32, I4, I8, I32};
         let from = self.stream.element;
         if ![(I32, I4), (I32, I8), (F32, E4m3), (F32, Bf16)].contains(&(from, to)) {
@@ -89,20 +89,25 @@ impl Walker<'_> {
         Ok(())
     }
 
-    pub(super) fn commit(&mut self, to: &View) -> Outcome<()> {
+    pub(super) fn commit(&mut self, to: &View) -> FlowResult<()> {
         let in_dm = |place: &Place| matches!(place, Place::Dm { .. });
         let tensor = self.tensor(to.tensor, in_dm, "data memory")?;
         self.arrives(tensor, false, &to.renames)
     }
 
-    pub(super) fn registers(&mut self, number: usize) -> Outcome<()> {
+    pub(super) fn registers(&mut self, number: usize) -> FlowResult<()> {
         let in_registers = |place: &Place| matches!(place, Place::Trf { .. } | Place::Vrf { .. });
         let tensor = self.tensor(number, in_registers, "a register file")?;
         self.arrives(tensor, true, &[])
     }
 
     /// Whether the stream fits where it goes: its element, its slices, and its values.
-    fn arrives(&self, tensor: &Tensor, whole: bool, renames: &[(String, String)]) -> Outcome<()> {
+    fn arrives(
+        &self,
+        tensor: &Tensor,
+        whole: bool,
+        renames: &[(String, String)],
+    ) -> FlowResult<()> {
         let name = &tensor.name;
         let s = &self.stream;
         self.reduced_in(&[&s.cluster, &s.slice, &s.lane, &s.time, &s.packet])?;
@@ -117,7 +122,7 @@ impl Walker<'_> {
         let rename = |layout| stream::renamed(layout, renames, self.axes).map_err(axes_broken);
         let cluster = rename(self.layout(&spread.cluster)?)?;
         let slice = rename(self.layout(&spread.slice)?)?;
-        let same = |a: &Layout, b: &Layout| a.canonical() == b.canonical();
+        let same = |a: &DigitLayout, b: &DigitLayout| a.canonical() == b.canonical();
         if !same(&cluster, &self.stream.cluster) || !same(&slice, &self.stream.slice) {
             let message =
                 format!("`{name}` lies in other slices than the stream that is written to it");

@@ -1,42 +1,42 @@
 //! A stream between two stages.
 
 use crate::Element;
-use crate::axes::{Axes, AxesError, Digit, Layout, Shape, Source, cover};
+use crate::axes::{Axes, AxesError, Digit, DigitLayout, Shape, Source, cover};
 
 /// What flows: which values where and when.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Stream {
+pub struct FlowStream {
     /// Type of an element.
     pub element: Element,
     /// Over clusters.
-    pub cluster: Layout,
+    pub cluster: DigitLayout,
     /// Over slices of a cluster.
-    pub slice: Layout,
+    pub slice: DigitLayout,
     /// Over lanes.
-    pub lane: Layout,
+    pub lane: DigitLayout,
     /// Over cycles, the outermost loop first.
-    pub time: Layout,
+    pub time: DigitLayout,
     /// Within a packet.
-    pub packet: Layout,
+    pub packet: DigitLayout,
     /// Axes being reduced: what is left of them over slices numbers partial results.
     pub partial: Vec<usize>,
 }
 
-impl Default for Stream {
-    fn default() -> Stream {
-        Stream {
+impl Default for FlowStream {
+    fn default() -> FlowStream {
+        FlowStream {
             element: Element::F32,
-            cluster: Layout::default(),
-            slice: Layout::default(),
-            lane: Layout::default(),
-            time: Layout::default(),
-            packet: Layout::default(),
+            cluster: DigitLayout::default(),
+            slice: DigitLayout::default(),
+            lane: DigitLayout::default(),
+            time: DigitLayout::default(),
+            packet: DigitLayout::default(),
             partial: Vec::new(),
         }
     }
 }
 
-impl Stream {
+impl FlowStream {
     /// Axes and extents of its values, those being reduced left out.
     ///
     /// # Errors
@@ -52,7 +52,7 @@ impl Stream {
         let is_value = |digit: &Digit| !digit.axis().is_some_and(|a| self.partial.contains(&a));
         let values = all.map(|layout| {
             let digits = layout.digits.iter().copied().filter(is_value);
-            Layout {
+            DigitLayout {
                 digits: digits.collect(),
             }
         });
@@ -60,8 +60,8 @@ impl Stream {
     }
 
     /// Marks axes of which `left` lacks something that `before` has.
-    pub(crate) fn reduced(&mut self, before: &Layout, left: &Layout) {
-        let extent = |layout: &Layout, axis: usize| -> u64 {
+    pub(crate) fn reduced(&mut self, before: &DigitLayout, left: &DigitLayout) {
+        let extent = |layout: &DigitLayout, axis: usize| -> u64 {
             let own = layout.digits.iter().filter(|d| d.axis() == Some(axis));
             own.map(|digit| digit.size).product()
         };
@@ -74,7 +74,7 @@ impl Stream {
     }
 
     /// An axis being reduced that some of these layouts still have.
-    pub(crate) fn unreduced(&self, layouts: &[&Layout]) -> Option<usize> {
+    pub(crate) fn unreduced(&self, layouts: &[&DigitLayout]) -> Option<usize> {
         let mut partial = self.partial.iter().copied();
         partial.find(|&axis| layouts.iter().any(|layout| layout.has(axis)))
     }
@@ -87,10 +87,10 @@ impl Stream {
 
 /// A layout under other names.
 pub(crate) fn renamed(
-    mut layout: Layout,
+    mut layout: DigitLayout,
     renames: &[(String, String)],
     axes: &Axes,
-) -> Result<Layout, AxesError> {
+) -> Result<DigitLayout, AxesError> {
     for digit in &mut layout.digits {
         if let Some(axis) = digit.axis() {
             digit.source = Source::Axis(renamed_axis(axis, renames, axes)?);

@@ -11,11 +11,13 @@ mod values;
 
 use super::LowerError;
 use super::builder::{Builder, Lane, ax, digit, fetch, inner, list, outer, padded, spread, vector};
-use super::rows::{Rows, Width};
+use super::rows::{ActivationRows, Width};
 use crate::Element;
 use crate::axes::Mapping;
-use crate::program::{LaneMode, Operand, ReduceOp, Spread, Stage, Topology, VectorOp, View};
-use cut::Cut;
+use crate::program::{
+    LaneMode, ReduceOp, Stage, TensorSharding, Topology, VectorOp, VectorOperand, View,
+};
+use cut::AttentionSplit;
 
 /// Caches and mask in HBM.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +29,11 @@ pub(super) struct Cache {
 
 impl Builder<'_> {
     /// Attention of all queries: `q` rotated, width `h_kv, G, r, d_k_prime`.
-    pub(super) fn attend(&mut self, q: &Rows, cache: Cache) -> Result<Rows, LowerError> {
+    pub(super) fn attend(
+        &mut self,
+        q: &ActivationRows,
+        cache: Cache,
+    ) -> Result<ActivationRows, LowerError> {
         let dims = self.target.dims;
         let width = Width::new(&[
             ("h_kv", dims.n_kv_heads),
@@ -57,7 +63,12 @@ impl Builder<'_> {
         (mapping, dims.n_groups * dims.head_dim)
     }
 
-    fn spread_queries(&mut self, q: &Rows, cut: &Cut, sequence: u64) -> Result<usize, LowerError> {
+    fn spread_queries(
+        &mut self,
+        q: &ActivationRows,
+        cut: &AttentionSplit,
+        sequence: u64,
+    ) -> Result<usize, LowerError> {
         let (width, n) = self.query_width();
         let per = n / cut.ring;
         let slice = list([cut.heads.slice.clone(), outer(&width, n, per)]);
@@ -70,7 +81,7 @@ impl Builder<'_> {
     }
 
     /// Queries of a tile as an axis.
-    fn queries(&self, cut: &Cut) -> Mapping {
+    fn queries(&self, cut: &AttentionSplit) -> Mapping {
         match cut.queries == self.target.call.n_tokens {
             true => ax("s_q"),
             false => ax("s_q").resize(cut.queries),
@@ -85,7 +96,7 @@ impl Builder<'_> {
     fn hold_queries(
         &mut self,
         spread_q: usize,
-        cut: &Cut,
+        cut: &AttentionSplit,
         query: u64,
     ) -> Result<usize, LowerError> {
         let (width, n) = self.query_width();
@@ -126,7 +137,7 @@ impl Builder<'_> {
     fn attend_tile(
         &mut self,
         spread_q: usize,
-        cut: &Cut,
+        cut: &AttentionSplit,
         cache: Cache,
         (sequence, query): (u64, u64),
     ) -> Result<usize, LowerError> {
@@ -153,7 +164,7 @@ impl Builder<'_> {
     fn scores(
         &mut self,
         spread_q: usize,
-        cut: &Cut,
+        cut: &AttentionSplit,
         cache: Cache,
         (sequence, query, base): (u64, u64, u64),
     ) -> Result<usize, LowerError> {
@@ -175,7 +186,7 @@ impl Builder<'_> {
     /// What each query has, in vector registers from that byte on.
     fn per_query(
         &mut self,
-        cut: &Cut,
+        cut: &AttentionSplit,
         stem: &str,
         from: usize,
         address: u64,
@@ -191,7 +202,7 @@ impl Builder<'_> {
     /// Probabilities of a part's keys: `exp(score - largest) / total`.
     fn normalised(
         &mut self,
-        cut: &Cut,
+        cut: &AttentionSplit,
         scores: usize,
         (largest, total): (usize, usize),
     ) -> Result<usize, LowerError> {
@@ -206,9 +217,9 @@ impl Builder<'_> {
         let weights = self.dm("weights", Element::Bf16, &by_key, layout)?;
         let mut stages = Vec::from(fetch(View::of(scores), None, time, heads));
         stages.extend([
-            vector(VectorOp::Sub, Operand::Vrf(largest)),
-            vector(VectorOp::Exp, Operand::None),
-            vector(VectorOp::Div, Operand::Vrf(total)),
+            vector(VectorOp::Sub, VectorOperand::Vrf(largest)),
+            vector(VectorOp::Exp, VectorOperand::None),
+            vector(VectorOp::Div, VectorOperand::Vrf(total)),
             Stage::Cast { to: Element::Bf16 },
             Stage::Commit {
                 to: View::of(weights),
@@ -220,7 +231,11 @@ impl Builder<'_> {
 
     /// Room for a chunk of keys or values, and which moves bring it: those of weights to their region; or others
     /// elsewhere, where data memory has room, so that weights are read meanwhile.
-    fn chunk_room(&mut self, at: &Spread, layout: Mapping) -> Result<(usize, Lane), LowerError> {
+    fn chunk_room(
+        &mut self,
+        at: &TensorSharding,
+        layout: Mapping,
+    ) -> Result<(usize, Lane), LowerError> {
         if self.is_apart
             && let Ok(tensor) = self.dm("cached", Element::Bf16, at, layout.clone())
         {
@@ -232,7 +247,7 @@ impl Builder<'_> {
     /// Scores of a chunk of keys, scaled and masked.
     fn score_chunk(
         &mut self,
-        cut: &Cut,
+        cut: &AttentionSplit,
         cache: Cache,
         (held, scores): (usize, usize),
         (sequence, query, base, chunk): (u64, u64, u64, u64),
@@ -276,8 +291,11 @@ impl Builder<'_> {
                 time,
                 packet: lanes,
             },
-            vector(VectorOp::Mul0, Operand::Constant(dims.attention_scale)),
-            vector(VectorOp::Add, Operand::Vrf(mask)),
+            vector(
+                VectorOp::Mul0,
+                VectorOperand::Constant(dims.attention_scale),
+            ),
+            vector(VectorOp::Add, VectorOperand::Vrf(mask)),
             Stage::Commit {
                 to: View::of(scores).from("s_k", chunk * cut.chunk),
             },
@@ -292,7 +310,7 @@ impl Builder<'_> {
     /// The mask of a chunk in registers: added to scores, 0 where a key is seen.
     fn mask_chunk(
         &mut self,
-        cut: &Cut,
+        cut: &AttentionSplit,
         mask: usize,
         (sequence, query, first): (u64, u64, u64),
     ) -> Result<usize, LowerError> {
@@ -322,19 +340,19 @@ impl Builder<'_> {
     /// Sums over keys of `exp(score - largest)`.
     fn exponentials(
         &mut self,
-        cut: &Cut,
+        cut: &AttentionSplit,
         (scores, largest): (usize, usize),
         time: &Mapping,
     ) -> Result<usize, LowerError> {
-        let less = vector(VectorOp::Sub, Operand::Vrf(largest));
-        let first = [less, vector(VectorOp::Exp, Operand::None)];
+        let less = vector(VectorOp::Sub, VectorOperand::Vrf(largest));
+        let first = [less, vector(VectorOp::Exp, VectorOperand::None)];
         self.over_keys(cut, scores, ReduceOp::Add, time, &first)
     }
 
     /// One value a query from all of its keys, after some vector stages.
     fn over_keys(
         &mut self,
-        cut: &Cut,
+        cut: &AttentionSplit,
         from: usize,
         op: ReduceOp,
         time: &Mapping,

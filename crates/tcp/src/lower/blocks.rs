@@ -7,10 +7,10 @@ pub use ends::{embed, exchange, head, reduce};
 
 use super::attention::Cache;
 use super::builder::{Builder, Lane, ax, list};
-use super::linear::Linear;
+use super::linear::HbmLinear;
 use super::rope::Table;
-use super::rows::{Rows, Width};
-use super::{ACTIVATION_SCALE, LowerError, Lowered, Target, Weights};
+use super::rows::{ActivationRows, Width};
+use super::{ACTIVATION_SCALE, LowerError, Target, TcpLowering, Weights};
 use crate::Element;
 use crate::axes::Mapping;
 use crate::einsum::Einsum;
@@ -19,8 +19,8 @@ use millrace_graph::RopeStyle;
 use millrace_npu::Role;
 
 impl Builder<'_> {
-    pub(super) fn lowered(self) -> Lowered {
-        Lowered {
+    pub(super) fn lowered(self) -> TcpLowering {
+        TcpLowering {
             program: self.program,
             notes: self.notes,
         }
@@ -47,7 +47,7 @@ impl Builder<'_> {
         weights: Weights,
         (n, k): (Width, &Width),
         rows: Mapping,
-    ) -> Result<Linear, LowerError> {
+    ) -> Result<HbmLinear, LowerError> {
         let layout = list([rows.clone(), k.mapping.clone()]);
         let tensor = self.hbm(name, weights.stored(), Role::Static, layout)?;
         let scale = match weights {
@@ -56,7 +56,7 @@ impl Builder<'_> {
                 Some(self.vector_of(&format!("{name}_scale"), rows)?)
             }
         };
-        Ok(Linear {
+        Ok(HbmLinear {
             tensor,
             scale,
             of_tokens: None,
@@ -81,7 +81,7 @@ impl Builder<'_> {
     }
 
     /// An activation as a product takes it.
-    pub(super) fn as_factor(&mut self, x: Rows) -> Result<Rows, LowerError> {
+    pub(super) fn as_factor(&mut self, x: ActivationRows) -> Result<ActivationRows, LowerError> {
         let (element, scale) = self.factor();
         if element == x.element {
             return Ok(x);
@@ -105,7 +105,12 @@ impl Builder<'_> {
     }
 
     /// The residual sum, or the part of one chip of several.
-    fn residual(&mut self, x: &Rows, y: &Rows, out: usize) -> Result<(), LowerError> {
+    fn residual(
+        &mut self,
+        x: &ActivationRows,
+        y: &ActivationRows,
+        out: usize,
+    ) -> Result<(), LowerError> {
         if self.target.options.n_shards > 1 {
             self.copy("store", Lane::Others, View::of(y.tensor), View::of(out));
             let expression = "[B, s_q, D] a chip → [B, s_q, D]";
@@ -180,7 +185,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    pub(super) fn note_norm(&mut self, op: &str, x: &Rows) {
+    pub(super) fn note_norm(&mut self, op: &str, x: &ActivationRows) {
         let levels = match self.is_held() {
             true => format!(
                 "3 passes; reduce: packet → time → slice (ring of {})",
@@ -202,7 +207,7 @@ impl Builder<'_> {
 ///
 /// # Errors
 /// [`LowerError`].
-pub fn attention(target: Target<'_>) -> Result<Lowered, LowerError> {
+pub fn attention(target: Target<'_>) -> Result<TcpLowering, LowerError> {
     takes(target.options.weights)?;
     let mut b = Builder::new(target, "attention")?;
     let (dims, call) = (target.dims, target.call);
@@ -318,9 +323,9 @@ fn takes(weights: Weights) -> Result<(), LowerError> {
 /// Queries, keys and values of normed tokens.
 fn project(
     b: &mut Builder<'_>,
-    normed: &Rows,
-    (w_q, w_k, w_v): (&Linear, &Linear, &Linear),
-) -> Result<(Rows, Rows, Rows), LowerError> {
+    normed: &ActivationRows,
+    (w_q, w_k, w_v): (&HbmLinear, &HbmLinear, &HbmLinear),
+) -> Result<(ActivationRows, ActivationRows, ActivationRows), LowerError> {
     let held = b.hold_for(normed, w_q)?;
     let q = b.product("q", normed, held, w_q)?;
     let k = b.product("k", normed, held, w_k)?;
@@ -340,7 +345,12 @@ fn project(
 }
 
 /// Keys and values into the cache, at their tokens' positions.
-fn store(b: &mut Builder<'_>, (k, v): (&Rows, &Rows), cache: Cache, position: usize) {
+fn store(
+    b: &mut Builder<'_>,
+    (k, v): (&ActivationRows, &ActivationRows),
+    cache: Cache,
+    position: usize,
+) {
     for (rows, to) in [(k, cache.keys), (v, cache.values)] {
         let both = (View::of(rows.tensor), View::of(to));
         b.indexed("append", both, (Side::To, "s_max", position));
@@ -372,7 +382,7 @@ fn note_rope(b: &mut Builder<'_>) {
 ///
 /// # Errors
 /// [`LowerError`].
-pub fn feed_forward(target: Target<'_>) -> Result<Lowered, LowerError> {
+pub fn feed_forward(target: Target<'_>) -> Result<TcpLowering, LowerError> {
     takes(target.options.weights)?;
     let mut b = Builder::new(target, "feed_forward")?;
     b.axis("F", target.dims.d_ff)?;

@@ -10,8 +10,8 @@ use super::{LowerError, Note, Target};
 use crate::Element;
 use crate::axes::{Axes, AxesError, Mapping};
 use crate::program::{
-    Command, Context, Dma, Engine, Indexed, Kernel, Place, Program, Side, Spread, Stage, Tensor,
-    View,
+    Command, Context, Dma, Engine, IndexedAxis, Place, Program, Side, SliceKernel, Stage, Tensor,
+    TensorSharding, View,
 };
 use millrace_npu::Role;
 use std::collections::VecDeque;
@@ -164,7 +164,7 @@ impl<'t> Builder<'t> {
         &mut self,
         stem: &str,
         element: Element,
-        spread: &Spread,
+        spread: &TensorSharding,
         layout: Mapping,
     ) -> Result<usize, LowerError> {
         let name = self.fresh(stem);
@@ -237,7 +237,7 @@ impl<'t> Builder<'t> {
     pub(super) fn weights(
         &mut self,
         element: Element,
-        spread: &Spread,
+        spread: &TensorSharding,
         layout: Mapping,
     ) -> Result<usize, LowerError> {
         let name = self.fresh("w");
@@ -270,7 +270,7 @@ impl<'t> Builder<'t> {
         &mut self,
         stem: &str,
         element: Element,
-        spread: &Spread,
+        spread: &TensorSharding,
         lane: Mapping,
         layout: Mapping,
     ) -> Result<usize, LowerError> {
@@ -282,7 +282,7 @@ impl<'t> Builder<'t> {
         &mut self,
         stem: &str,
         element: Element,
-        spread: &Spread,
+        spread: &TensorSharding,
         (lane, layout): (Mapping, Mapping),
     ) -> Result<usize, LowerError> {
         let address = self.trf_half * (self.target.machine.trf_lane_bytes / 2);
@@ -294,7 +294,7 @@ impl<'t> Builder<'t> {
         &mut self,
         stem: &str,
         element: Element,
-        spread: &Spread,
+        spread: &TensorSharding,
         (lane, layout): (Mapping, Mapping),
         address: u64,
     ) -> Result<usize, LowerError> {
@@ -316,7 +316,7 @@ impl<'t> Builder<'t> {
     pub(super) fn vrf(
         &mut self,
         stem: &str,
-        spread: &Spread,
+        spread: &TensorSharding,
         layout: Mapping,
         address: u64,
     ) -> Result<usize, LowerError> {
@@ -355,7 +355,7 @@ impl<'t> Builder<'t> {
         (from, to): (View, View),
         (side, axis, index): (Side, &str, usize),
     ) {
-        let indexed = Indexed {
+        let indexed = IndexedAxis {
             side,
             axis: axis.to_owned(),
             index,
@@ -363,7 +363,7 @@ impl<'t> Builder<'t> {
         self.dma(stem, Lane::Others, from, to, Some(indexed));
     }
 
-    fn dma(&mut self, stem: &str, lane: Lane, from: View, to: View, indexed: Option<Indexed>) {
+    fn dma(&mut self, stem: &str, lane: Lane, from: View, to: View, indexed: Option<IndexedAxis>) {
         let name = self.command(stem);
         let (first, count) = match lane {
             Lane::Weights => WEIGHT_ENGINES,
@@ -388,7 +388,7 @@ impl<'t> Builder<'t> {
 
     fn kernel(&mut self, stem: &str, context: Context, stages: Vec<Stage>) {
         let name = self.command(stem);
-        self.program.commands.push(Command::Kernel(Kernel {
+        self.program.commands.push(Command::Kernel(SliceKernel {
             name,
             context,
             stages,

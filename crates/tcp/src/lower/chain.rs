@@ -8,7 +8,7 @@
 mod weave;
 
 use super::ops::Op;
-use super::{Dims, LowerError, Lowered, Note, Options, Target};
+use super::{Dims, LowerError, Note, Target, TcpLowerOptions, TcpLowering};
 use crate::Machine;
 use weave::Weaver;
 
@@ -16,7 +16,7 @@ pub(super) use weave::product_cut;
 
 /// What an op of a chain takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Operand {
+pub enum ChainOperand {
     /// A value by its number: an earlier op's of the chain, or one from outside.
     Value(usize),
     /// Anything else, by a number of the caller's: what has one number is one slot.
@@ -31,7 +31,7 @@ pub struct Link {
     /// The op.
     pub op: Op,
     /// What the slots of its own program hold, but for the last.
-    pub takes: Vec<Operand>,
+    pub takes: Vec<ChainOperand>,
     /// The value that it gives.
     pub gives: usize,
 }
@@ -53,7 +53,7 @@ pub struct Chain<'c> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotOf {
     /// What an op takes from outside.
-    Takes(Operand),
+    Takes(ChainOperand),
     /// A value that an op gives.
     Gives(usize),
 }
@@ -75,7 +75,7 @@ pub struct LoweredLink {
 #[derive(Clone, Debug)]
 pub struct LoweredChain {
     /// The program.
-    pub lowered: Lowered,
+    pub lowered: TcpLowering,
     /// What its slots hold.
     pub slots: Vec<SlotOf>,
     /// Its ops.
@@ -110,7 +110,11 @@ impl Chain<'_> {
     /// # Errors
     /// [`ChainError`]: the first op that cannot be there, because data memory is full, its sizes are not taken,
     /// or its axes are not those of the others.
-    pub fn lower(&self, machine: &Machine, options: Options) -> Result<LoweredChain, ChainError> {
+    pub fn lower(
+        &self,
+        machine: &Machine,
+        options: TcpLowerOptions,
+    ) -> Result<LoweredChain, ChainError> {
         let at = |link: usize| move |error: LowerError| ChainError { link, error };
         let mut dims: Vec<Dims> = Vec::new();
         for (number, link) in self.links.iter().enumerate() {

@@ -5,17 +5,17 @@ mod scales;
 mod tokens;
 
 use super::builder::{Builder, Lane, ax, copies, digit, fetch, inner, list, outer, padded, spread};
-use super::rows::{Rows, Width};
+use super::rows::{ActivationRows, Width};
 use super::{LowerError, Weights};
 use crate::Element;
 use crate::axes::Mapping;
-use crate::program::{LaneMode, Spread, Stage, Topology, View};
+use crate::program::{LaneMode, Stage, TensorSharding, Topology, View};
 
 pub(super) use tokens::Factor;
 
 /// A weight matrix in HBM.
 #[derive(Clone, Debug)]
-pub(super) struct Linear {
+pub(super) struct HbmLinear {
     /// Its tensor.
     pub tensor: usize,
     /// A scale a row, where its elements have one.
@@ -36,7 +36,7 @@ pub(super) struct Linear {
     pub part: Option<(String, u64)>,
 }
 
-impl Linear {
+impl HbmLinear {
     /// Rows from that index of their outermost axis on.
     fn rows_from(&self, axis: &str, start: u64) -> View {
         let view = View::of(self.tensor).from(axis, start);
@@ -49,7 +49,7 @@ impl Linear {
 
 /// How a product is cut.
 #[derive(Clone, Debug)]
-pub(super) struct Cut {
+pub(super) struct LinearSplit {
     /// Slices over which a row of weights is spread.
     pub r: u64,
     /// Columns of one of them.
@@ -68,16 +68,16 @@ pub(super) struct Cut {
 
 /// Tokens held in registers for the products that follow.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Held {
+pub(super) struct ResidentTokens {
     trf: usize,
     k_s: u64,
 }
 
 /// A tile of results.
 #[derive(Clone, Debug)]
-pub(super) struct Tile {
+pub(super) struct ResultTile {
     pub tensor: usize,
-    pub spread: Spread,
+    pub spread: TensorSharding,
     pub layout: Mapping,
     /// Order of its flits.
     pub time: Mapping,
@@ -86,7 +86,7 @@ pub(super) struct Tile {
     pub start: Vec<(String, u64)>,
 }
 
-impl Tile {
+impl ResultTile {
     pub(super) fn view_of(&self, tensor: usize) -> View {
         let start = self.start.iter();
         start.fold(View::of(tensor), |view, (axis, at)| view.from(axis, *at))
@@ -95,7 +95,11 @@ impl Tile {
 
 impl Builder<'_> {
     /// Puts held tokens into registers.
-    pub(super) fn hold(&mut self, x: &Rows, cut: &Cut) -> Result<Held, LowerError> {
+    pub(super) fn hold(
+        &mut self,
+        x: &ActivationRows,
+        cut: &LinearSplit,
+    ) -> Result<ResidentTokens, LowerError> {
         let machine = self.target.machine;
         let (tokens, n, k) = (self.tokens(), self.n_tokens(), x.width.size());
         let lanes = n.min(machine.lanes);
@@ -141,18 +145,18 @@ impl Builder<'_> {
                 Stage::ToRegisters { tensor: trf },
             ],
         );
-        Ok(Held { trf, k_s: cut.k_s })
+        Ok(ResidentTokens { trf, k_s: cut.k_s })
     }
 
     /// The results of one tile of weights, as `element`, each tile of at most a kernel's rows.
     pub(super) fn tile(
         &mut self,
-        x: &Rows,
-        held: Option<Held>,
-        linear: &Linear,
-        cut: &Cut,
+        x: &ActivationRows,
+        held: Option<ResidentTokens>,
+        linear: &HbmLinear,
+        cut: &LinearSplit,
         number: u64,
-    ) -> Result<Vec<Tile>, LowerError> {
+    ) -> Result<Vec<ResultTile>, LowerError> {
         let (name, size) = linear.n.axes[0].clone();
         let outermost = match cut.count == size {
             true => ax(&name),
@@ -172,12 +176,12 @@ impl Builder<'_> {
 
     fn held_tile(
         &mut self,
-        held: Held,
-        linear: &Linear,
-        cut: &Cut,
+        held: ResidentTokens,
+        linear: &HbmLinear,
+        cut: &LinearSplit,
         rows: Mapping,
         start: u64,
-    ) -> Result<Tile, LowerError> {
+    ) -> Result<ResultTile, LowerError> {
         let machine = self.target.machine;
         let name = linear.n.axes[0].0.clone();
         let (k, kx, k_s) = (linear.k.size(), &linear.k.mapping, held.k_s);
@@ -221,7 +225,7 @@ impl Builder<'_> {
             },
         ]);
         self.finish(stages, linear, cut, (&out, scale), y)?;
-        Ok(Tile {
+        Ok(ResultTile {
             tensor: y,
             spread: out,
             layout,
@@ -235,7 +239,7 @@ impl Builder<'_> {
     fn weight_stream(
         &self,
         w: usize,
-        linear: &Linear,
+        linear: &HbmLinear,
         own: &Mapping,
         part: &Mapping,
         k_s: u64,
@@ -250,12 +254,12 @@ impl Builder<'_> {
 
     fn streamed_tile(
         &mut self,
-        x: &Rows,
-        linear: &Linear,
-        cut: &Cut,
+        x: &ActivationRows,
+        linear: &HbmLinear,
+        cut: &LinearSplit,
         rows: Mapping,
         start: u64,
-    ) -> Result<Vec<Tile>, LowerError> {
+    ) -> Result<Vec<ResultTile>, LowerError> {
         let machine = self.target.machine;
         let name = linear.n.axes[0].0.clone();
         let unit = linear.n.size() / linear.n.axes[0].1;
@@ -299,7 +303,7 @@ impl Builder<'_> {
             let scale = self.row_scale(linear, &out, &own, &name, start + first)?;
             let stages = self.token_stream(x, held, cut, (&second, &lane), &time);
             self.finish(stages, linear, cut, (&out, scale), y)?;
-            tiles.push(Tile {
+            tiles.push(ResultTile {
                 tensor: y,
                 spread: out.clone(),
                 layout,
@@ -314,9 +318,9 @@ impl Builder<'_> {
     /// Tokens at rest past held weights.
     fn token_stream(
         &self,
-        x: &Rows,
+        x: &ActivationRows,
         held: usize,
-        cut: &Cut,
+        cut: &LinearSplit,
         (second, lane): (&Mapping, &Mapping),
         time: &Mapping,
     ) -> Vec<Stage> {
@@ -365,10 +369,10 @@ impl Builder<'_> {
     pub(super) fn product(
         &mut self,
         stem: &str,
-        x: &Rows,
-        held: Option<Held>,
-        linear: &Linear,
-    ) -> Result<Rows, LowerError> {
+        x: &ActivationRows,
+        held: Option<ResidentTokens>,
+        linear: &HbmLinear,
+    ) -> Result<ActivationRows, LowerError> {
         let cut = self.cut(linear)?;
         let out = self.rows(stem, Element::Bf16, &linear.n)?;
         for number in 0..cut.n_tiles {
@@ -384,9 +388,9 @@ impl Builder<'_> {
     /// Tokens in registers where they are held, for a product of that cut.
     pub(super) fn hold_for(
         &mut self,
-        x: &Rows,
-        linear: &Linear,
-    ) -> Result<Option<Held>, LowerError> {
+        x: &ActivationRows,
+        linear: &HbmLinear,
+    ) -> Result<Option<ResidentTokens>, LowerError> {
         match self.is_held() {
             true => {
                 let cut = self.cut(linear)?;
@@ -397,7 +401,7 @@ impl Builder<'_> {
     }
 
     /// Where a product's sums meet, in words.
-    pub(super) fn levels(&self, linear: &Linear) -> Result<String, LowerError> {
+    pub(super) fn levels(&self, linear: &HbmLinear) -> Result<String, LowerError> {
         let cut = self.cut(linear)?;
         let ring = match cut.r {
             1 => String::new(),

@@ -6,12 +6,12 @@ mod build;
 
 pub(in crate::lower) use build::width_of;
 
-use super::{Call, Dims, LowerError, Lowered, Options, Target, Weights};
+use super::{Dims, LowerError, PassSizes, Target, TcpLowerOptions, TcpLowering, Weights};
 use crate::Machine;
 
 /// A kind of op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum OpKind {
     /// Rows of a table by token.
     Embed,
     /// RMSNorm of every row.
@@ -53,9 +53,9 @@ pub enum Role {
 
 /// One row of [`KERNELS`].
 #[derive(Clone, Copy, Debug)]
-pub struct Kernel {
+pub struct OpKernel {
     /// The kind.
-    pub kind: Kind,
+    pub kind: OpKind,
     /// Its name.
     pub name: &'static str,
     /// What it computes.
@@ -65,12 +65,12 @@ pub struct Kernel {
 }
 
 const fn kernel(
-    kind: Kind,
+    kind: OpKind,
     name: &'static str,
     summary: &'static str,
     axes: &'static [&'static str],
-) -> Kernel {
-    Kernel {
+) -> OpKernel {
+    OpKernel {
         kind,
         name,
         summary,
@@ -79,97 +79,97 @@ const fn kernel(
 }
 
 /// Every kind of op with its name and axes.
-pub static KERNELS: [Kernel; 15] = [
+pub static KERNELS: [OpKernel; 15] = [
     kernel(
-        Kind::Embed,
+        OpKind::Embed,
         "embedding",
         "rows of a table by token",
         &["s_q", "V", "D"],
     ),
-    kernel(Kind::Norm, "norm", "RMSNorm of every row", &["s_q", "D"]),
+    kernel(OpKind::Norm, "norm", "RMSNorm of every row", &["s_q", "D"]),
     kernel(
-        Kind::LastNorm,
+        OpKind::LastNorm,
         "last-norm",
         "RMSNorm of one row of a prompt",
         &["s_in", "D"],
     ),
     kernel(
-        Kind::Product(Role::Queries),
+        OpKind::Product(Role::Queries),
         "q-projection",
         "queries from the stream",
         &["s_q", "D", "h_kv", "G", "d_k"],
     ),
     kernel(
-        Kind::Product(Role::Keys),
+        OpKind::Product(Role::Keys),
         "kv-projection",
         "keys or values from the stream",
         &["s_q", "D", "h_kv", "d_k"],
     ),
     kernel(
-        Kind::Product(Role::Output),
+        OpKind::Product(Role::Output),
         "output-projection",
         "the stream from what heads attended",
         &["s_q", "h_kv", "G", "d_k", "D"],
     ),
     kernel(
-        Kind::Product(Role::Up),
+        OpKind::Product(Role::Up),
         "up-projection",
         "gate or up of the feed-forward",
         &["s_q", "D", "F"],
     ),
     kernel(
-        Kind::Product(Role::Down),
+        OpKind::Product(Role::Down),
         "down-projection",
         "the stream from the feed-forward",
         &["s_q", "F", "D"],
     ),
     kernel(
-        Kind::Product(Role::Head),
+        OpKind::Product(Role::Head),
         "head",
         "logits",
         &["s_q", "D", "V"],
     ),
     kernel(
-        Kind::Product(Role::Other),
+        OpKind::Product(Role::Other),
         "product",
         "a product with any weight",
         &["s_q", "K", "N"],
     ),
     kernel(
-        Kind::RotateQueries,
+        OpKind::RotateQueries,
         "q-rotation",
         "RoPE of queries by 2 × 2 matrices",
         &["s_q", "h_kv", "G", "d_k_prime"],
     ),
     kernel(
-        Kind::RotateKeys,
+        OpKind::RotateKeys,
         "k-rotation",
         "RoPE of keys by 2 × 2 matrices",
         &["s_q", "h_kv", "d_k_prime"],
     ),
     kernel(
-        Kind::Attend,
+        OpKind::Attend,
         "attention",
         "scores, softmax and weighted sum over the cache",
         &["s_q", "h_kv", "G", "d_k", "s_k", "s_max"],
     ),
     kernel(
-        Kind::Gate,
+        OpKind::Gate,
         "gated-silu",
         "gate × sigmoid(gate) × up",
         &["s_q", "F"],
     ),
-    kernel(Kind::Add, "sum", "x + y", &["s_q", "D"]),
+    kernel(OpKind::Add, "sum", "x + y", &["s_q", "D"]),
 ];
 
-impl Kernel {
+impl OpKernel {
     /// The kernel of that name.
-    pub fn named(name: &str) -> Option<&'static Kernel> {
+    pub fn named(name: &str) -> Option<&'static OpKernel> {
         KERNELS.iter().find(|kernel| kernel.name == name)
     }
 
     /// The kernel of that kind.
-    pub fn of(kind: Kind) -> &'static Kernel {
+    pub fn of(kind: OpKind) -> &'static OpKernel {
         let mut kernels = KERNELS.iter();
         // Every kind has its row, which a test sees to.
         kernels
@@ -182,8 +182,8 @@ impl Kernel {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Op {
     /// Which.
-    pub kind: Kind,
-    /// Sizes of the axes of its [`Kernel`], in that order.
+    pub kind: OpKind,
+    /// Sizes of the axes of its [`OpKernel`], in that order.
     pub sizes: Vec<u64>,
     /// Epsilon of a norm.
     pub norm_eps: f32,
@@ -197,7 +197,7 @@ pub struct Op {
 #[derive(Clone, Debug)]
 pub struct LoweredOp {
     /// Its program, in which operands come first and the result last.
-    pub lowered: Lowered,
+    pub lowered: TcpLowering,
     /// How it is cut, in words and numbers.
     pub cut: Vec<(&'static str, u64)>,
 }
@@ -205,7 +205,7 @@ pub struct LoweredOp {
 impl Op {
     /// The size of an axis; 1 where the op has it not.
     pub fn size(&self, axis: &str) -> u64 {
-        let axes = Kernel::of(self.kind).axes.iter().zip(&self.sizes);
+        let axes = OpKernel::of(self.kind).axes.iter().zip(&self.sizes);
         let mut found = axes.filter(|(name, _)| **name == axis);
         found.next().map_or(1, |(_, size)| *size)
     }
@@ -215,13 +215,13 @@ impl Op {
     pub fn flops(&self) -> u64 {
         let all = || self.sizes.iter().product::<u64>();
         match self.kind {
-            Kind::Embed => 0,
-            Kind::Product(_) => 2 * all(),
-            Kind::Attend => 4 * all() / self.size("s_max").max(1),
-            Kind::RotateQueries | Kind::RotateKeys => 6 * all(),
-            Kind::LastNorm => 4 * self.size("D"),
-            Kind::Norm | Kind::Gate => 4 * all(),
-            Kind::Add => all(),
+            OpKind::Embed => 0,
+            OpKind::Product(_) => 2 * all(),
+            OpKind::Attend => 4 * all() / self.size("s_max").max(1),
+            OpKind::RotateQueries | OpKind::RotateKeys => 6 * all(),
+            OpKind::LastNorm => 4 * self.size("D"),
+            OpKind::Norm | OpKind::Gate => 4 * all(),
+            OpKind::Add => all(),
         }
     }
 
@@ -230,7 +230,7 @@ impl Op {
     /// # Errors
     /// [`LowerError::Size`]: not one size an axis, or a size of 0.
     pub fn dims(&self) -> Result<Dims, LowerError> {
-        let expected = Kernel::of(self.kind).axes.len();
+        let expected = OpKernel::of(self.kind).axes.len();
         if self.sizes.len() != expected || self.sizes.contains(&0) {
             return Err(LowerError::Size {
                 what: "the number of sizes of an op".to_owned(),
@@ -239,7 +239,7 @@ impl Op {
             });
         }
         let head_dim = match self.kind {
-            Kind::RotateQueries | Kind::RotateKeys => 2 * self.size("d_k_prime"),
+            OpKind::RotateQueries | OpKind::RotateKeys => 2 * self.size("d_k_prime"),
             _ => self.size("d_k"),
         };
         Ok(Dims {
@@ -255,8 +255,8 @@ impl Op {
     }
 
     /// The pass that its axes say.
-    pub fn call(&self) -> Call {
-        Call {
+    pub fn call(&self) -> PassSizes {
+        PassSizes {
             batch: 1,
             n_tokens: self.size("s_q"),
             n_keys: self.size("s_k"),
@@ -272,13 +272,13 @@ impl Op {
         &self,
         name: &str,
         machine: &Machine,
-        options: Options,
+        options: TcpLowerOptions,
     ) -> Result<LoweredOp, LowerError> {
         let dims = self.dims()?;
         let target = Target {
             machine,
             dims: &dims,
-            options: Options {
+            options: TcpLowerOptions {
                 weights: self.weights,
                 ..options
             },

@@ -5,11 +5,11 @@
 //! Models are lowered with slice, which `report::reductions` gives the reason for.
 
 use super::builder::{Builder, Lane, ax, fetch, list, vector};
-use super::linear::{Linear, Tile};
-use super::ops::{Kind, Op, Role};
-use super::rows::{Rows, Width};
-use super::{LowerError, Lowered, Options, Target};
-use crate::program::{Operand, Stage, VectorOp, View};
+use super::linear::{HbmLinear, ResultTile};
+use super::ops::{Op, OpKind, Role};
+use super::rows::{ActivationRows, Width};
+use super::{LowerError, Target, TcpLowerOptions, TcpLowering};
+use crate::program::{Stage, VectorOp, VectorOperand, View};
 use crate::{Element, Machine};
 use millrace_npu::Role as Slot;
 
@@ -29,12 +29,12 @@ pub enum Reduction {
 /// [`LowerError`]: parts that do not divide K, registers or data memory that do not hold what is asked.
 pub fn product(
     machine: &Machine,
-    options: Options,
+    options: TcpLowerOptions,
     [n_tokens, k, n]: [u64; 3],
     by: Reduction,
-) -> Result<Lowered, LowerError> {
+) -> Result<TcpLowering, LowerError> {
     let op = Op {
-        kind: Kind::Product(Role::Other),
+        kind: OpKind::Product(Role::Other),
         sizes: vec![n_tokens, k, n],
         norm_eps: 0.0,
         attention_scale: 1.0,
@@ -79,7 +79,7 @@ pub fn product(
     }
     let layout = list([ax("B"), ax("s_q"), ax("N")]);
     let y = b.hbm("y", Element::Bf16, Slot::Output, layout)?;
-    let mut sums: Vec<Tile> = Vec::new();
+    let mut sums: Vec<ResultTile> = Vec::new();
     for part in 0..parts {
         w.part = Some(("P".to_owned(), part));
         let is_last = part + 1 == parts;
@@ -93,15 +93,15 @@ impl Builder<'_> {
     /// where it is the last.
     fn with_part(
         &mut self,
-        sums: Vec<Tile>,
-        (x, w, part): (usize, &Linear, u64),
+        sums: Vec<ResultTile>,
+        (x, w, part): (usize, &HbmLinear, u64),
         y: Option<usize>,
-    ) -> Result<Vec<Tile>, LowerError> {
-        let rows: Rows = self.rows("x", Element::Bf16, &w.k)?;
+    ) -> Result<Vec<ResultTile>, LowerError> {
+        let rows: ActivationRows = self.rows("x", Element::Bf16, &w.k)?;
         let from = View::of(x).from("P", part);
         self.copy("load", Lane::Others, from, View::of(rows.tensor));
         let factor = self.factor_of(&rows, w.weights)?;
-        let w = Linear {
+        let w = HbmLinear {
             of_tokens: factor.of_tokens,
             ..w.clone()
         };
@@ -130,7 +130,12 @@ impl Builder<'_> {
     }
 
     /// The second pass: a sum so far and a product of one more part, in f32; the last as bf16.
-    fn add_tiles(&mut self, sum: Tile, product: &Tile, is_last: bool) -> Result<Tile, LowerError> {
+    fn add_tiles(
+        &mut self,
+        sum: ResultTile,
+        product: &ResultTile,
+        is_last: bool,
+    ) -> Result<ResultTile, LowerError> {
         let element = if is_last { Element::Bf16 } else { Element::F32 };
         let out = self.dm("sum", element, &sum.spread, sum.layout.clone())?;
         let from = View::of(sum.tensor);
@@ -138,7 +143,7 @@ impl Builder<'_> {
         if let Some(Stage::Fetch { with, .. }) = stages.first_mut() {
             *with = Some(View::of(product.tensor));
         }
-        stages.push(vector(VectorOp::Add, Operand::Second));
+        stages.push(vector(VectorOp::Add, VectorOperand::Second));
         if is_last {
             stages.push(Stage::Cast { to: element });
         }
@@ -146,7 +151,7 @@ impl Builder<'_> {
         self.main("add", stages);
         self.retire(sum.tensor);
         self.retire(product.tensor);
-        Ok(Tile { tensor: out, ..sum })
+        Ok(ResultTile { tensor: out, ..sum })
     }
 
     /// Has a tensor in HBM lie otherwise.

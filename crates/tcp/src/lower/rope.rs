@@ -2,10 +2,10 @@
 
 use super::LowerError;
 use super::builder::{Builder, Lane, ax, copies, fetch, filler, inner, list, outer, spread};
-use super::rows::{Rows, Width};
+use super::rows::{ActivationRows, Width};
 use crate::Element;
 use crate::axes::Mapping;
-use crate::program::{LaneMode, Side, Spread, Stage, View};
+use crate::program::{LaneMode, Side, Stage, TensorSharding, View};
 
 /// Matrices of all tokens, looked up, in data memory and registers.
 pub(super) struct Table {
@@ -19,10 +19,10 @@ impl Builder<'_> {
     pub(super) fn rotate(
         &mut self,
         stem: &str,
-        x: &Rows,
+        x: &ActivationRows,
         heads: &Width,
         table: &Table,
-    ) -> Result<Rows, LowerError> {
+    ) -> Result<ActivationRows, LowerError> {
         let machine = self.target.machine;
         let pairs = self.target.dims.head_dim / 2;
         let (p, f, r) = (ax("d_k_prime"), ax("f"), ax("r"));
@@ -111,10 +111,10 @@ impl Builder<'_> {
     fn rotated(
         &mut self,
         stem: &str,
-        x: &Rows,
+        x: &ActivationRows,
         heads: &Width,
         (own_heads, own_pairs): (u64, u64),
-    ) -> Result<Rows, LowerError> {
+    ) -> Result<ActivationRows, LowerError> {
         let pairs = self.target.dims.head_dim / 2;
         let own_p = inner(&ax("d_k_prime"), pairs, own_pairs);
         let layout = list([
@@ -123,12 +123,12 @@ impl Builder<'_> {
             ax("r"),
             own_p,
         ]);
-        let spread: Spread = x.spread.clone();
+        let spread: TensorSharding = x.spread.clone();
         let tensor = self.dm(stem, Element::Bf16, &spread, layout)?;
         let mut axes = heads.axes.clone();
         axes.extend([("r".to_owned(), 2), ("d_k_prime".to_owned(), pairs)]);
         let names: Vec<(&str, u64)> = axes.iter().map(|(n, s)| (n.as_str(), *s)).collect();
-        Ok(Rows {
+        Ok(ActivationRows {
             tensor,
             width: Width::new(&names),
             spread,

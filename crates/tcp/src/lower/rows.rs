@@ -6,7 +6,7 @@ use super::builder::{
 };
 use crate::Element;
 use crate::axes::Mapping;
-use crate::program::{Operand, ReduceOp, Spread, Stage, VectorOp, View};
+use crate::program::{ReduceOp, Stage, TensorSharding, VectorOp, VectorOperand, View};
 
 /// A factor of several axes, and its size: the width of an activation.
 #[derive(Clone, Debug)]
@@ -33,10 +33,10 @@ impl Width {
 
 /// Activations of all tokens at rest: in both clusters, over the slices by columns or by tokens.
 #[derive(Clone, Debug)]
-pub(super) struct Rows {
+pub(super) struct ActivationRows {
     pub tensor: usize,
     pub width: Width,
-    pub spread: Spread,
+    pub spread: TensorSharding,
     /// Columns in a slice, where columns are spread.
     pub per: u64,
     pub element: Element,
@@ -47,7 +47,7 @@ const NORM_PART: u64 = 1024;
 
 impl Builder<'_> {
     /// How a width of all tokens rests: the spread, and columns in a slice.
-    pub(super) fn resting(&self, width: &Width) -> Result<(Spread, u64), LowerError> {
+    pub(super) fn resting(&self, width: &Width) -> Result<(TensorSharding, u64), LowerError> {
         let machine = self.target.machine;
         let (slices, n) = (machine.slices, width.size());
         let cluster = copies(machine.clusters);
@@ -78,11 +78,11 @@ impl Builder<'_> {
         stem: &str,
         element: Element,
         width: &Width,
-    ) -> Result<Rows, LowerError> {
+    ) -> Result<ActivationRows, LowerError> {
         let (spread, per) = self.resting(width)?;
         let layout = list([self.own_tokens(), inner(&width.mapping, width.size(), per)]);
         let tensor = self.dm(stem, element, &spread, layout)?;
-        Ok(Rows {
+        Ok(ActivationRows {
             tensor,
             width: width.clone(),
             spread,
@@ -107,7 +107,7 @@ impl Builder<'_> {
     }
 
     /// Order in which a slice's part streams in vectors of eight.
-    pub(super) fn eights(&self, rows: &Rows) -> (Mapping, Mapping) {
+    pub(super) fn eights(&self, rows: &ActivationRows) -> (Mapping, Mapping) {
         let n = rows.width.size();
         let part = inner(&rows.width.mapping, n, rows.per);
         let time = list([self.own_tokens(), outer(&part, rows.per, 8)]);
@@ -115,14 +115,14 @@ impl Builder<'_> {
     }
 
     /// Reads a tensor from HBM to rest.
-    pub(super) fn load_rows(&mut self, from: usize, rows: &Rows) {
+    pub(super) fn load_rows(&mut self, from: usize, rows: &ActivationRows) {
         self.copy("load", Lane::Others, View::of(from), View::of(rows.tensor));
     }
 
     /// Where one number of each token rests: in all slices where columns are spread over them, beside its token where
     /// tokens are.
-    pub(super) fn scalar_spread(&self, x: &Rows) -> Spread {
-        Spread {
+    pub(super) fn scalar_spread(&self, x: &ActivationRows) -> TensorSharding {
+        TensorSharding {
             cluster: x.spread.cluster.clone(),
             slice: match self.is_held() {
                 true => copies(self.target.machine.slices),
@@ -134,11 +134,11 @@ impl Builder<'_> {
     /// `x / sqrt(mean(x²) + eps) · weight`, times `scale`, as `element`. `weight` is f32 in HBM.
     pub(super) fn norm(
         &mut self,
-        x: &Rows,
+        x: &ActivationRows,
         weight: usize,
         element: Element,
         scale: f32,
-    ) -> Result<Rows, LowerError> {
+    ) -> Result<ActivationRows, LowerError> {
         let machine = self.target.machine;
         let eps = self.target.dims.norm_eps;
         let d = x.width.size();
@@ -147,7 +147,7 @@ impl Builder<'_> {
         let sums = self.dm("squares", Element::F32, &one, scalars.clone())?;
         let (time, packet) = self.eights(x);
         let mut stages = Vec::from(fetch(View::of(x.tensor), Some(Element::F32), time, packet));
-        stages.push(vector(VectorOp::Mul0, Operand::Stream));
+        stages.push(vector(VectorOp::Mul0, VectorOperand::Stream));
         stages.push(Stage::Reduce {
             op: ReduceOp::Add,
             time: self.own_tokens(),
@@ -170,10 +170,10 @@ impl Builder<'_> {
             Mapping::one().pad(8),
         ));
         stages.extend([
-            vector(VectorOp::Mul0, Operand::Constant(1.0 / d as f32)),
-            vector(VectorOp::Add, Operand::Constant(eps)),
-            vector(VectorOp::Sqrt, Operand::None),
-            vector(VectorOp::DivBy, Operand::Constant(scale)),
+            vector(VectorOp::Mul0, VectorOperand::Constant(1.0 / d as f32)),
+            vector(VectorOp::Add, VectorOperand::Constant(eps)),
+            vector(VectorOp::Sqrt, VectorOperand::None),
+            vector(VectorOp::DivBy, VectorOperand::Constant(scale)),
             Stage::Commit {
                 to: View::of(inverse),
             },
@@ -197,11 +197,11 @@ impl Builder<'_> {
     /// Rows times what each token has in registers, times a weight a column.
     fn scaled_rows(
         &mut self,
-        x: &Rows,
+        x: &ActivationRows,
         weight: usize,
         held: usize,
         element: Element,
-    ) -> Result<Rows, LowerError> {
+    ) -> Result<ActivationRows, LowerError> {
         let out = self.rows("normed", element, &x.width)?;
         let name = x.width.axes[0].0.clone();
         // In one slice all columns of a part; a part is all of a slice where columns are spread.
@@ -212,7 +212,7 @@ impl Builder<'_> {
                 .find(|part| *part <= NORM_PART && x.per.is_multiple_of(*part) && part % 8 == 0)
                 .unwrap_or(8),
         };
-        let spread = Spread {
+        let spread = TensorSharding {
             cluster: x.spread.cluster.clone(),
             slice: match self.is_held() {
                 true => x.spread.slice.clone(),
@@ -239,8 +239,8 @@ impl Builder<'_> {
             let view = View::of(x.tensor).from(&name, first);
             let mut stages = Vec::from(fetch(view, Some(Element::F32), time, packet));
             stages.extend([
-                vector(VectorOp::Mul0, Operand::Vrf(held)),
-                vector(VectorOp::Mul1, Operand::Vrf(gain)),
+                vector(VectorOp::Mul0, VectorOperand::Vrf(held)),
+                vector(VectorOp::Mul1, VectorOperand::Vrf(gain)),
                 Stage::Cast { to: element },
                 Stage::Commit {
                     to: View::of(out.tensor).from(&name, first),
@@ -253,7 +253,11 @@ impl Builder<'_> {
     }
 
     /// The sum of two activations of one mapping.
-    pub(super) fn add_rows(&mut self, a: &Rows, b: &Rows) -> Result<Rows, LowerError> {
+    pub(super) fn add_rows(
+        &mut self,
+        a: &ActivationRows,
+        b: &ActivationRows,
+    ) -> Result<ActivationRows, LowerError> {
         let out = self.rows("sum", Element::Bf16, &a.width)?;
         let (time, packet) = self.eights(a);
         let stages = vec![
@@ -265,7 +269,7 @@ impl Builder<'_> {
                 packet: packet.clone(),
             },
             Stage::Collect { time, packet },
-            vector(VectorOp::Add, Operand::Second),
+            vector(VectorOp::Add, VectorOperand::Second),
             Stage::Cast { to: Element::Bf16 },
             Stage::Commit {
                 to: View::of(out.tensor),

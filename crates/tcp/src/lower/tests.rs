@@ -5,7 +5,7 @@ mod reduction;
 use super::*;
 use millrace_model::synth::ModelGeometry;
 
-fn lower_all(name: &str, call: Call, options: Options) -> Vec<Lowered> {
+fn lower_all(name: &str, call: PassSizes, options: TcpLowerOptions) -> Vec<TcpLowering> {
     let machine = Machine::rngd();
     let config = ModelGeometry::named(name).unwrap().config(None);
     let dims = Dims::of(&config, options.n_shards).unwrap();
@@ -24,7 +24,7 @@ fn lower_all(name: &str, call: Call, options: Options) -> Vec<Lowered> {
     if options.n_shards > 1 {
         all.push(reduce(target));
     }
-    let all: Vec<Lowered> = all.into_iter().map(|one| one.unwrap()).collect();
+    let all: Vec<TcpLowering> = all.into_iter().map(|one| one.unwrap()).collect();
     for lowered in &all {
         let name = &lowered.program.name;
         if let Err(refusals) = crate::verify::verify(&lowered.program, &machine) {
@@ -35,8 +35,8 @@ fn lower_all(name: &str, call: Call, options: Options) -> Vec<Lowered> {
     all
 }
 
-fn call(batch: u64, n_tokens: u64, n_keys: u64) -> Call {
-    Call {
+fn call(batch: u64, n_tokens: u64, n_keys: u64) -> PassSizes {
+    PassSizes {
         batch,
         n_tokens,
         n_keys,
@@ -55,7 +55,7 @@ fn programs_of_real_geometries_are_accepted() {
                 (4, 1, 1024),
                 (1, 128, 128),
             ] {
-                let plain = Options::plain(weights);
+                let plain = TcpLowerOptions::plain(weights);
                 lower_all(name, call(batch, n_tokens, n_keys), plain);
                 lower_all(name, call(batch, n_tokens, n_keys), plain.read_ahead());
             }
@@ -119,7 +119,7 @@ fn expressions_are_those_of_the_kernels() {
     for lowered in lower_all(
         "llama-3.1-8b",
         call(1, 8, 256),
-        Options::plain(Weights::Bf16),
+        TcpLowerOptions::plain(Weights::Bf16),
     ) {
         let mut noted = Vec::new();
         for note in &lowered.notes {
@@ -149,7 +149,7 @@ fn long_caches_come_in_chunks() {
         let all = lower_all(
             "llama-3.1-8b",
             call(1, 1, n_keys),
-            Options::plain(Weights::Bf16),
+            TcpLowerOptions::plain(Weights::Bf16),
         );
         let commands = all[1].program.commands.iter();
         let adds = commands
@@ -188,7 +188,7 @@ fn what_is_not_llama_is_refused() {
     let target = Target {
         machine: &machine,
         dims: &dims,
-        options: Options::plain(Weights::Bf16),
+        options: TcpLowerOptions::plain(Weights::Bf16),
         call: call(1, 1 << 16, 1 << 16),
     };
     let error = attention(target).map(|_| ()).unwrap_err().to_string();
@@ -198,14 +198,22 @@ fn what_is_not_llama_is_refused() {
 #[test]
 fn lowering_is_pure() {
     let text = || {
-        let all = lower_all("llama-3.2-1b", call(1, 4, 64), Options::plain(Weights::Fp8));
+        let all = lower_all(
+            "llama-3.2-1b",
+            call(1, 4, 64),
+            TcpLowerOptions::plain(Weights::Fp8),
+        );
         let texts = all.iter().map(|l| crate::program::print(&l.program));
         texts.collect::<String>()
     };
     let first = text();
     assert_eq!(first, text());
     // And what is printed is the program.
-    let all = lower_all("llama-3.2-1b", call(1, 4, 64), Options::plain(Weights::Fp8));
+    let all = lower_all(
+        "llama-3.2-1b",
+        call(1, 4, 64),
+        TcpLowerOptions::plain(Weights::Fp8),
+    );
     for lowered in all {
         let container = lowered.program.to_container().unwrap();
         assert_eq!(
@@ -218,7 +226,7 @@ fn lowering_is_pure() {
 fn attention_op(s_q: u64, heads: [u64; 3], n_keys: u64) -> ops::Op {
     let [n_kv_heads, n_groups, head_dim] = heads;
     ops::Op {
-        kind: ops::Kind::Attend,
+        kind: ops::OpKind::Attend,
         sizes: vec![s_q, n_kv_heads, n_groups, head_dim, n_keys, n_keys],
         norm_eps: 1e-5,
         attention_scale: 0.125,
@@ -230,7 +238,7 @@ fn attention_op(s_q: u64, heads: [u64; 3], n_keys: u64) -> ops::Op {
 #[test]
 fn long_contexts_fit() {
     let machine = Machine::rngd();
-    let options = Options::plain(Weights::Bf16);
+    let options = TcpLowerOptions::plain(Weights::Bf16);
     for (s_q, n_keys, queries) in [(64, 16_384, 16), (64, 32_768, 8), (32, 131_072, 2)] {
         let op = attention_op(s_q, [8, 4, 128], n_keys);
         let lowered = op.lower("attend", &machine, options).unwrap();
@@ -260,7 +268,7 @@ fn queries_at_a_time_change_nothing() {
             ..Machine::rngd()
         };
         let lowered = op
-            .lower("attend", &machine, Options::plain(Weights::Bf16))
+            .lower("attend", &machine, TcpLowerOptions::plain(Weights::Bf16))
             .unwrap();
         assert!(
             lowered.cut.contains(&("queries", queries)),
@@ -284,7 +292,12 @@ fn queries_at_a_time_change_nothing() {
                 _ => (0..n / 2).flat_map(value).collect(),
             });
         }
-        crate::execute::run(&program, &mut content, &crate::execute::Options::default()).unwrap();
+        crate::simulate::run(
+            &program,
+            &mut content,
+            &crate::simulate::SimulationOptions::default(),
+        )
+        .unwrap();
         content.pop().unwrap()
     };
     let all = attended(Machine::rngd().dm_bytes, 16);

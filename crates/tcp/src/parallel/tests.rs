@@ -22,8 +22,8 @@ fn llama_8b() -> ModelConfig {
 }
 
 impl Setup {
-    fn model(&self, options: Options) -> Model<'_> {
-        Model {
+    fn model(&self, options: TcpLowerOptions) -> ParallelModel<'_> {
+        ParallelModel {
             config: &self.config,
             options,
             machine: &self.machine,
@@ -41,7 +41,7 @@ fn what_fits_is_what_the_sizes_say() {
     let large = setup(llama_3_1_70b());
     let fit = |weights, split, n| {
         large
-            .model(Options::plain(weights))
+            .model(TcpLowerOptions::plain(weights))
             .fit(plan(split, n))
             .unwrap()
     };
@@ -58,7 +58,7 @@ fn what_fits_is_what_the_sizes_say() {
     assert_eq!(shared.token_bytes, 327_680 / 4);
     let small = setup(llama_8b());
     let one = small
-        .model(Options::plain(Weights::Bf16))
+        .model(TcpLowerOptions::plain(Weights::Bf16))
         .fit(plan(Split::Tensor, 1))
         .unwrap();
     assert!((one.weight_bytes as f64 / 16.06e9 - 1.0).abs() < 0.01);
@@ -68,7 +68,7 @@ fn what_fits_is_what_the_sizes_say() {
 #[test]
 fn plans_that_cannot_be_are_refused_with_the_numbers() {
     let large = setup(llama_3_1_70b());
-    let model = large.model(Options::plain(Weights::Bf16));
+    let model = large.model(TcpLowerOptions::plain(Weights::Bf16));
     let error = |split, n| model.token(plan(split, n), 1, 64).unwrap_err().to_string();
     assert!(
         error(Split::Tensor, 3).contains("key and value heads is 8; expected a multiple of the 3")
@@ -84,7 +84,7 @@ fn plans_that_cannot_be_are_refused_with_the_numbers() {
             .unwrap()
             .config(Some(2)),
     );
-    let model = short.model(Options::plain(Weights::Bf16));
+    let model = short.model(TcpLowerOptions::plain(Weights::Bf16));
     let error = model.token(plan(Split::Pipeline, 4), 1, 64).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -97,8 +97,8 @@ fn decoding_is_bound_by_memory_and_reading_ahead_helps() {
     let setup = setup(llama_8b());
     let one = plan(Split::Pipeline, 1);
     let time = |options| setup.model(options).token(one, 1, 1024).unwrap();
-    let plain = time(Options::plain(Weights::Bf16));
-    let ahead = time(Options::plain(Weights::Bf16).read_ahead());
+    let plain = time(TcpLowerOptions::plain(Weights::Bf16));
+    let ahead = time(TcpLowerOptions::plain(Weights::Bf16).read_ahead());
     let roof = plain.hbm_bytes / (setup.machine.hbm_gb_per_s * setup.profile.hbm_efficiency);
     // Every byte is read once; what remains above the roof is what nothing hides.
     assert!(roof < ahead.total_ns && ahead.total_ns < plain.total_ns);
@@ -109,7 +109,7 @@ fn decoding_is_bound_by_memory_and_reading_ahead_helps() {
 #[test]
 fn tensor_parallel_shortens_tokens_and_not_prompts_over_this_link() {
     let setup = setup(llama_3_1_70b());
-    let model = setup.model(Options::plain(Weights::Fp8).read_ahead());
+    let model = setup.model(TcpLowerOptions::plain(Weights::Fp8).read_ahead());
     let token = |split, n| model.token(plan(split, n), 1, 1024).unwrap().total_ns;
     let (pipeline, tensor) = (token(Split::Pipeline, 4), token(Split::Tensor, 4));
     assert!(tensor < 0.4 * pipeline, "{tensor} {pipeline}");
@@ -123,7 +123,7 @@ fn tensor_parallel_shortens_tokens_and_not_prompts_over_this_link() {
         },
         ..setup
     };
-    let model = short.model(Options::plain(Weights::Fp8).read_ahead());
+    let model = short.model(TcpLowerOptions::plain(Weights::Fp8).read_ahead());
     let prompt = |split| model.prompt(plan(split, 4), 512).unwrap().total_ns;
     assert!(prompt(Split::Tensor) > 0.8 * prompt(Split::Pipeline));
 }
@@ -131,15 +131,15 @@ fn tensor_parallel_shortens_tokens_and_not_prompts_over_this_link() {
 #[test]
 fn layers_add_what_layers_add() {
     let setup = setup(llama_8b());
-    let call = |n_tokens| Call {
+    let call = |n_tokens| PassSizes {
         batch: 1,
         n_tokens,
         n_keys: 128,
         n_cache: 128,
     };
     for options in [
-        Options::plain(Weights::Bf16),
-        Options::plain(Weights::Fp8).read_ahead(),
+        TcpLowerOptions::plain(Weights::Bf16),
+        TcpLowerOptions::plain(Weights::Fp8).read_ahead(),
     ] {
         let model = setup.model(options);
         for n_tokens in [1, 128] {

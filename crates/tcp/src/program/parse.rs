@@ -1,9 +1,9 @@
 //! The text form, read. Lines are statements; the text is taken from strangers.
 
-use super::words::{Outcome, Words, name, short};
+use super::words::{WordResult, Words, name, short};
 use super::{
-    Command, Context, Dma, Engine, Indexed, Kernel, LaneMode, Operand, Place, Program, ReduceOp,
-    Side, Spread, Stage, Tensor, Topology, VectorOp, View,
+    Command, Context, Dma, Engine, IndexedAxis, LaneMode, Place, Program, ReduceOp, Side,
+    SliceKernel, Stage, Tensor, TensorSharding, Topology, VectorOp, VectorOperand, View,
 };
 use crate::Element;
 use crate::axes::Axes;
@@ -70,11 +70,11 @@ enum State {
 struct Parser {
     program: Program,
     names: HashMap<String, usize>,
-    kernel: Option<Kernel>,
+    kernel: Option<SliceKernel>,
 }
 
 impl Parser {
-    fn line(&mut self, state: State, text: &str) -> Outcome<State> {
+    fn line(&mut self, state: State, text: &str) -> WordResult<State> {
         let mut words = Words { rest: text };
         match state {
             State::Version => {
@@ -95,7 +95,7 @@ impl Parser {
         }
     }
 
-    fn body(&mut self, mut words: Words<'_>) -> Outcome<State> {
+    fn body(&mut self, mut words: Words<'_>) -> WordResult<State> {
         let first = words.peek().unwrap_or_default();
         if first == "}" {
             words.keyword("}")?;
@@ -133,7 +133,7 @@ impl Parser {
                 let name = name(words.word("a name")?)?;
                 words.keyword("{")?;
                 words.end()?;
-                self.kernel = Some(Kernel {
+                self.kernel = Some(SliceKernel {
                     name,
                     context,
                     stages: Vec::new(),
@@ -149,7 +149,7 @@ impl Parser {
         Ok(State::Body)
     }
 
-    fn tensor(&mut self, memory: &str, mut words: Words<'_>) -> Outcome<()> {
+    fn tensor(&mut self, memory: &str, mut words: Words<'_>) -> WordResult<()> {
         let word = words.word("a name and `:`")?;
         let own = name(word.strip_suffix(':').unwrap_or(word))?;
         let element = words.one_of("an element type", Element::from_name)?;
@@ -161,7 +161,7 @@ impl Parser {
         } else {
             words.keyword("at")?;
             let address = words.number("an address")?;
-            let spread = Spread {
+            let spread = TensorSharding {
                 cluster: words.named("cluster")?,
                 slice: words.named("slice")?,
             };
@@ -197,12 +197,12 @@ impl Parser {
         Ok(())
     }
 
-    fn known(&self, word: &str) -> Outcome<usize> {
+    fn known(&self, word: &str) -> WordResult<usize> {
         let known = self.names.get(word).copied();
         known.ok_or_else(|| format!("no tensor is named `{}`", short(word)))
     }
 
-    fn view(&self, word: &str) -> Outcome<View> {
+    fn view(&self, word: &str) -> WordResult<View> {
         let (own, parts) = match word.split_once('[') {
             None => (word, ""),
             Some((own, parts)) => {
@@ -229,7 +229,7 @@ impl Parser {
         Ok(view)
     }
 
-    fn dma(&mut self, engine: &str, mut words: Words<'_>) -> Outcome<()> {
+    fn dma(&mut self, engine: &str, mut words: Words<'_>) -> WordResult<()> {
         let engine = match engine {
             "pdma" => Engine::Pdma,
             _ => Engine::Tdma {
@@ -253,7 +253,7 @@ impl Parser {
                     "gather" => Side::From,
                     _ => Side::To,
                 };
-                Some(Indexed { side, axis, index })
+                Some(IndexedAxis { side, axis, index })
             }
             Some(word) => {
                 return Err(format!(
@@ -273,7 +273,7 @@ impl Parser {
         Ok(())
     }
 
-    fn stage(&self, mut words: Words<'_>) -> Outcome<Stage> {
+    fn stage(&self, mut words: Words<'_>) -> WordResult<Stage> {
         let kind = words.word("a stage")?;
         let stage = match kind {
             "fetch" => self.fetch(&mut words)?,
@@ -335,7 +335,7 @@ impl Parser {
         Ok(stage)
     }
 
-    fn fetch(&self, words: &mut Words<'_>) -> Outcome<Stage> {
+    fn fetch(&self, words: &mut Words<'_>) -> WordResult<Stage> {
         let view = self.view(words.word("a tensor")?)?;
         let mut with = None;
         if words.peek() == Some("with") {
@@ -356,17 +356,17 @@ impl Parser {
         })
     }
 
-    fn operand(&self, words: &mut Words<'_>) -> Outcome<Operand> {
+    fn operand(&self, words: &mut Words<'_>) -> WordResult<VectorOperand> {
         Ok(match words.next_word() {
-            None => Operand::None,
-            Some("stream") => Operand::Stream,
-            Some("stash") => Operand::Stash,
-            Some("second") => Operand::Second,
-            Some("vrf") => Operand::Vrf(self.known(words.word("a tensor")?)?),
+            None => VectorOperand::None,
+            Some("stream") => VectorOperand::Stream,
+            Some("stash") => VectorOperand::Stash,
+            Some("second") => VectorOperand::Second,
+            Some("vrf") => VectorOperand::Vrf(self.known(words.word("a tensor")?)?),
             Some(word) => {
                 let value = word.parse::<f32>().ok().filter(|value| value.is_finite());
                 let wrong = || format!("expected a number or an operand, found `{}`", short(word));
-                Operand::Constant(value.ok_or_else(wrong)?)
+                VectorOperand::Constant(value.ok_or_else(wrong)?)
             }
         })
     }

@@ -1,8 +1,8 @@
 //! The text form, written. One statement a line.
 
 use super::{
-    Command, Context, Dma, Engine, Kernel, LaneMode, Operand, Place, Program, ReduceOp, Side,
-    Spread, Stage, Topology, VectorOp, View,
+    Command, Context, Dma, Engine, LaneMode, Place, Program, ReduceOp, Side, SliceKernel, Stage,
+    TensorSharding, Topology, VectorOp, VectorOperand, View,
 };
 use std::fmt::Write;
 
@@ -66,7 +66,7 @@ fn write(program: &Program, out: &mut String) -> std::fmt::Result {
     }
     for tensor in &program.tensors {
         let (name, element) = (&tensor.name, tensor.element);
-        let spread = |s: &Spread| format!("cluster {} slice {}", s.cluster, s.slice);
+        let spread = |s: &TensorSharding| format!("cluster {} slice {}", s.cluster, s.slice);
         match &tensor.place {
             Place::Hbm { role, layout } => {
                 writeln!(out, "  hbm {name}: {element} {} {layout}", role.name())?;
@@ -144,7 +144,7 @@ fn write_dma(program: &Program, dma: &Dma, out: &mut String) -> std::fmt::Result
     writeln!(out)
 }
 
-fn write_kernel(program: &Program, kernel: &Kernel, out: &mut String) -> std::fmt::Result {
+fn write_kernel(program: &Program, kernel: &SliceKernel, out: &mut String) -> std::fmt::Result {
     writeln!(out, "  {} {} {{", kernel.context.word(), kernel.name)?;
     for stage in &kernel.stages {
         out.push_str("    ");
@@ -191,12 +191,12 @@ fn write_stage(program: &Program, stage: &Stage, out: &mut String) -> std::fmt::
         Stage::Vector { op, operand } => {
             write!(out, "vector {}", op.word())?;
             match operand {
-                Operand::None => Ok(()),
-                Operand::Constant(value) => write!(out, " {value:?}"),
-                Operand::Stream => write!(out, " stream"),
-                Operand::Stash => write!(out, " stash"),
-                Operand::Second => write!(out, " second"),
-                Operand::Vrf(tensor) => write!(out, " vrf {}", name(tensor)),
+                VectorOperand::None => Ok(()),
+                VectorOperand::Constant(value) => write!(out, " {value:?}"),
+                VectorOperand::Stream => write!(out, " stream"),
+                VectorOperand::Stash => write!(out, " stash"),
+                VectorOperand::Second => write!(out, " second"),
+                VectorOperand::Vrf(tensor) => write!(out, " vrf {}", name(tensor)),
             }
         }
         Stage::Reduce { op, time, packet } => {

@@ -71,7 +71,7 @@ pub enum Stage {
         /// Which.
         op: VectorOp,
         /// With what.
-        operand: Operand,
+        operand: VectorOperand,
     },
     /// Reduces within a slice.
     Reduce {
@@ -174,7 +174,7 @@ pub enum VectorOp {
 
 /// What an operation of the vector engine takes beside the stream.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Operand {
+pub enum VectorOperand {
     /// Nothing.
     None,
     /// A constant.

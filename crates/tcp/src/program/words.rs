@@ -3,7 +3,7 @@
 use crate::axes::{Mapping, is_name, parse_mapping};
 
 /// A value, or what was expected.
-pub(super) type Outcome<T> = Result<T, String>;
+pub(super) type WordResult<T> = Result<T, String>;
 
 /// Words of a line, `m![…]` being one.
 pub(super) struct Words<'t> {
@@ -34,19 +34,19 @@ impl<'t> Words<'t> {
         Some(word)
     }
 
-    pub(super) fn word(&mut self, what: &str) -> Outcome<&'t str> {
+    pub(super) fn word(&mut self, what: &str) -> WordResult<&'t str> {
         self.next_word()
             .ok_or_else(|| format!("expected {what}, the line ends"))
     }
 
-    pub(super) fn keyword(&mut self, keyword: &str) -> Outcome<()> {
+    pub(super) fn keyword(&mut self, keyword: &str) -> WordResult<()> {
         match self.word(&format!("`{keyword}`"))? {
             word if word == keyword => Ok(()),
             word => Err(format!("expected `{keyword}`, found `{}`", short(word))),
         }
     }
 
-    pub(super) fn mapping(&mut self) -> Outcome<Mapping> {
+    pub(super) fn mapping(&mut self) -> WordResult<Mapping> {
         let word = self.word("a mapping as in `m![N / 8]`")?;
         match word.starts_with("m![") && word.ends_with(']') {
             true => parse_mapping(word).map_err(|error| error.to_string()),
@@ -54,23 +54,27 @@ impl<'t> Words<'t> {
         }
     }
 
-    pub(super) fn named(&mut self, keyword: &str) -> Outcome<Mapping> {
+    pub(super) fn named(&mut self, keyword: &str) -> WordResult<Mapping> {
         self.keyword(keyword)?;
         self.mapping()
     }
 
-    pub(super) fn number(&mut self, what: &str) -> Outcome<u64> {
+    pub(super) fn number(&mut self, what: &str) -> WordResult<u64> {
         let word = self.word(what)?;
         word.parse()
             .map_err(|_| format!("expected {what}, found `{}`", short(word)))
     }
 
-    pub(super) fn one_of<T>(&mut self, what: &str, find: impl Fn(&str) -> Option<T>) -> Outcome<T> {
+    pub(super) fn one_of<T>(
+        &mut self,
+        what: &str,
+        find: impl Fn(&str) -> Option<T>,
+    ) -> WordResult<T> {
         let word = self.word(what)?;
         find(word).ok_or_else(|| format!("expected {what}, found `{}`", short(word)))
     }
 
-    pub(super) fn end(mut self) -> Outcome<()> {
+    pub(super) fn end(mut self) -> WordResult<()> {
         match self.next_word() {
             None => Ok(()),
             Some(word) => Err(format!("expected the line's end, found `{}`", short(word))),
@@ -82,7 +86,7 @@ pub(super) fn short(word: &str) -> String {
     word.chars().take(60).collect()
 }
 
-pub(super) fn name(text: &str) -> Outcome<String> {
+pub(super) fn name(text: &str) -> WordResult<String> {
     match is_name(text) {
         true => Ok(text.to_owned()),
         false => Err(format!("expected a name, found `{}`", short(text))),

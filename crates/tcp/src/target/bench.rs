@@ -1,28 +1,28 @@
 //! Kernels one by one: built, verified, computed, timed.
 
 use super::{machine, weights};
-use crate::lower::ops::{KERNELS, Kernel, Op};
-use crate::lower::{Options, Weights};
+use crate::lower::ops::{KERNELS, Op, OpKernel};
+use crate::lower::{TcpLowerOptions, Weights};
 use crate::program::{parse, print};
 use crate::target::planner::limits;
-use crate::timing::{self, Timed};
-use crate::{Machine, Profile, Program, execute, verify};
+use crate::timing::{self, TimedProgram};
+use crate::{Machine, Profile, Program, simulate, verify};
 use millrace_kernels::Cpu;
 use millrace_npu::{Role, Slot};
 use millrace_plan::units::{bytes, duration};
-use millrace_plan::workbench::{Produced, contents};
+use millrace_plan::workbench::{SlotOutput, contents};
 use millrace_plan::{
-    BenchError, Choice, KernelReport, KernelRequest, KernelSubject, Line, Sweep, Workbench,
+    BenchError, Choice, KernelReport, KernelRequest, KernelSubject, ReportLine, Sweep, Workbench,
 };
 use serde_json::json;
 use std::time::Instant;
 
-pub(super) struct Bench;
+pub(super) struct TcpBench;
 
 /// Constants of a kernel that no model gives.
 const NORM_EPS: f32 = 1e-5;
 
-struct Case {
+struct ProgramCase {
     name: String,
     heading: String,
     program: Program,
@@ -41,17 +41,17 @@ fn usage(message: String, hint: impl Into<String>) -> BenchError {
 }
 
 /// `s_qxDxF`, as shapes are written.
-fn axes(kernel: &Kernel) -> String {
+fn axes(kernel: &OpKernel) -> String {
     kernel.axes.join(" x ")
 }
 
-impl Case {
-    fn new(request: &KernelRequest) -> Result<Case, BenchError> {
+impl ProgramCase {
+    fn new(request: &KernelRequest) -> Result<ProgramCase, BenchError> {
         let (machine, profile) = machine(&request.settings)?;
         match &request.subject {
             KernelSubject::Program { text, .. } => {
                 let program = parsed(text)?;
-                Ok(Case {
+                Ok(ProgramCase {
                     name: program.name.clone(),
                     heading: format!("on {}", machine.name),
                     notes: Vec::new(),
@@ -71,7 +71,7 @@ impl Case {
                 let lowered = op.lower(
                     &name.replace('-', "_"),
                     &machine,
-                    Options::plain(weights).of_model(weights),
+                    TcpLowerOptions::plain(weights).of_model(weights),
                 );
                 let lowered = lowered.map_err(|error| usage(error.to_string(), ""))?;
                 let cut: Vec<String> = lowered
@@ -84,7 +84,7 @@ impl Case {
                 if !cut.is_empty() {
                     notes.push(format!("cut: {}", cut.join(", ")));
                 }
-                Ok(Case {
+                Ok(ProgramCase {
                     name: name.clone(),
                     heading: format!("{} = {shape}  on {}", axes(kernel), machine.name),
                     program: lowered.lowered.program,
@@ -112,8 +112,8 @@ impl Case {
     }
 }
 
-fn op(name: &str, shape: &str, weights: Weights) -> Result<(&'static Kernel, Op), BenchError> {
-    let kernel = Kernel::named(name).ok_or_else(|| {
+fn op(name: &str, shape: &str, weights: Weights) -> Result<(&'static OpKernel, Op), BenchError> {
+    let kernel = OpKernel::named(name).ok_or_else(|| {
         let known: Vec<&str> = KERNELS.iter().map(|kernel| kernel.name).collect();
         BenchError::NotFound {
             message: format!("no kernel `{name}`"),
@@ -146,39 +146,45 @@ fn parsed(text: &str) -> Result<Program, BenchError> {
     parse(text).map_err(|error| BenchError::Input(error.to_string()))
 }
 
-impl Workbench for Bench {
+impl Workbench for TcpBench {
     fn kernels(&self) -> Vec<Choice> {
-        let line = |kernel: &Kernel| format!("{}: {}", axes(kernel), kernel.summary);
+        let line = |kernel: &OpKernel| format!("{}: {}", axes(kernel), kernel.summary);
         let rows = KERNELS.iter();
         rows.map(|kernel| Choice::new(kernel.name, &line(kernel)))
             .collect()
     }
 
     fn kernel(&self, request: &KernelRequest, cpu: &Cpu) -> Result<KernelReport, BenchError> {
-        let case = Case::new(request)?;
+        let case = ProgramCase::new(request)?;
         case.verified()?;
-        let timed = Timed::new(&case.program, &case.machine, &case.profile);
+        let timed = TimedProgram::new(&case.program, &case.machine, &case.profile);
         let timed = timed.map_err(|broken| BenchError::Failed(broken.message))?;
         let timing = timing::predict(&timed, &case.machine, &case.profile);
         let provenance = case.profile.provenance();
-        let mut lines: Vec<Line> = Vec::new();
+        let mut lines: Vec<ReportLine> = Vec::new();
         for (i, note) in case.notes.iter().enumerate() {
-            lines.push(Line::plain(if i == 0 { "op" } else { "" }, note));
+            lines.push(ReportLine::plain(if i == 0 { "op" } else { "" }, note));
         }
-        lines.push(Line::plain("limits", limits(&case.program, &case.machine)));
+        lines.push(ReportLine::plain(
+            "limits",
+            limits(&case.program, &case.machine),
+        ));
         let rate = match case.flops {
             0 => String::new(),
             n => format!(", {:.1} TFLOP/s", n as f64 / timing.total_ns / 1e3),
         };
         let time = duration(timing.total_ns);
-        lines.push(Line::plain("time", format!("{time}{rate}, {provenance}")));
-        lines.push(Line::plain(
+        lines.push(ReportLine::plain(
+            "time",
+            format!("{time}{rate}, {provenance}"),
+        ));
+        lines.push(ReportLine::plain(
             "memory",
             format!("{} moved", bytes(timing.hbm_bytes as u64)),
         ));
         for (queue, busy) in &timing.busy_ns {
             let share = 100.0 * busy / timing.total_ns.max(f64::MIN_POSITIVE);
-            lines.push(Line::plain("", format!("{queue} busy {share:.0} %")));
+            lines.push(ReportLine::plain("", format!("{queue} busy {share:.0} %")));
         }
         let mut produced = Vec::new();
         let mut outputs = Vec::new();
@@ -213,7 +219,7 @@ impl Workbench for Bench {
     }
 
     fn program_text(&self, request: &KernelRequest) -> Result<String, BenchError> {
-        Ok(print(&Case::new(request)?.program))
+        Ok(print(&ProgramCase::new(request)?.program))
     }
 
     fn sweep(
@@ -221,20 +227,20 @@ impl Workbench for Bench {
         request: &KernelRequest,
         _progress: &mut dyn FnMut(usize, usize, &str),
     ) -> Result<Sweep, BenchError> {
-        Case::new(request)?;
+        ProgramCase::new(request)?;
         let message = "this target's mappings have no tiling to choose".to_owned();
         Err(usage(message, "leave --sweep out"))
     }
 }
 
-impl Case {
+impl ProgramCase {
     /// Runs it over random slots; tells of what it leaves, and gives the slots that are wanted.
     fn compute(
         &self,
         request: &KernelRequest,
         cpu: &Cpu,
-        lines: &mut Vec<Line>,
-    ) -> Result<(Vec<Produced>, Vec<Vec<u8>>), BenchError> {
+        lines: &mut Vec<ReportLine>,
+    ) -> Result<(Vec<SlotOutput>, Vec<Vec<u8>>), BenchError> {
         let slots = self.slots()?;
         let (given, wanted) = match &request.subject {
             KernelSubject::Program {
@@ -243,30 +249,30 @@ impl Case {
             KernelSubject::Kernel { .. } => (&[][..], &[][..]),
         };
         let mut content = contents(&slots, given, request.seed)?;
-        let options = execute::Options {
+        let options = simulate::SimulationOptions {
             n_threads: cpu.pool().n_threads(),
-            ..execute::Options::default()
+            ..simulate::SimulationOptions::default()
         };
         let start = Instant::now();
-        execute::run(&self.program, &mut content, &options)
+        simulate::run(&self.program, &mut content, &options)
             .map_err(|fault| BenchError::Failed(fault.to_string()))?;
         let host_ns = start.elapsed().as_nanos() as f64;
         let text = format!(
             "{} on this computer, which says nothing of the chip",
             duration(host_ns)
         );
-        lines.push(Line::plain("computed", text));
+        lines.push(ReportLine::plain("computed", text));
         let left = slots.iter().zip(&content);
         let left = left.filter(|(slot, _)| slot.role == Role::Output);
-        let produced: Vec<Produced> = left
-            .map(|(slot, bytes)| Produced::of(slot, bytes))
+        let produced: Vec<SlotOutput> = left
+            .map(|(slot, bytes)| SlotOutput::of(slot, bytes))
             .collect();
         for one in &produced {
             let text = format!(
                 "{}: {:.4} to {:.4}, mean {:.4}, {} not finite",
                 one.slot, one.least, one.greatest, one.mean, one.n_not_finite
             );
-            lines.push(Line::plain("", text));
+            lines.push(ReportLine::plain("", text));
         }
         let slot = |name: &String| {
             let at = slots.iter().position(|slot| slot.name == *name);

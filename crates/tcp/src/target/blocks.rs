@@ -5,13 +5,13 @@
 //! appends the pass's keys and values to the chip's cache itself, and gives them out for the pages of the host. So of
 //! a Llama a token takes a call a layer, from its first norm to its second residual.
 
-use super::inputs::Made;
-use super::nodes::{Wanted, launch, line};
+use super::inputs::SlotInput;
+use super::nodes::{NodeLowering, launch, line};
 use super::planner::Tcp;
-use crate::lower::chain::{Chain, Link, LoweredChain, Operand, SlotOf};
-use crate::lower::ops::Kind;
+use crate::lower::chain::{Chain, ChainOperand, Link, LoweredChain, SlotOf};
+use crate::lower::ops::OpKind;
 use millrace_graph::{Graph, Op as GraphOp, ValueId};
-use millrace_plan::offload::{self, Group, OpOf, Taken};
+use millrace_plan::offload::{self, OffloadedOp, OpGroup, OpOf};
 use millrace_plan::{
     Annex, AttentionOn, Binding, LowerError, PassKind, Plan, PlannedLaunch, PlannedProgram, Reason,
 };
@@ -19,11 +19,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 
 /// What became of a chain: its program, or how many of its ops would do and why not all.
-pub(super) type Lowering = Result<Known, Refused>;
+pub(super) type Lowering = Result<BlockProgram, BlockRefusal>;
 
 /// A lowered block, ready for any number of calls.
 #[derive(Clone)]
-pub(super) struct Known {
+pub(super) struct BlockProgram {
     program: PlannedProgram,
     /// What its slots hold, by the chain's numbers.
     slots: Vec<SlotOf>,
@@ -33,7 +33,7 @@ pub(super) struct Known {
 
 /// Why a chain is no block.
 #[derive(Clone)]
-pub(super) struct Refused {
+pub(super) struct BlockRefusal {
     /// The op that cannot be there.
     link: usize,
     reason: String,
@@ -53,20 +53,20 @@ impl Candidate {
         number(&mut self.values, value)
     }
 
-    fn add(&mut self, of: &OpOf<'_>, mut wanted: Wanted) {
-        if wanted.op.kind == Kind::Attend {
+    fn add(&mut self, of: &OpOf<'_>, mut wanted: NodeLowering) {
+        if wanted.op.kind == OpKind::Attend {
             let rows = u32::try_from(wanted.op.size("s_max")).unwrap_or(u32::MAX);
             let new = of.node.inputs.iter().skip(1).copied().map(Binding::Value);
             wanted.bindings.extend(new);
-            wanted.bindings.push(Binding::Made {
-                id: Made::Positions { rows }.id(),
+            wanted.bindings.push(Binding::PassInput {
+                id: SlotInput::Positions { rows }.id(),
             });
         }
         let mut takes = Vec::with_capacity(wanted.bindings.len());
         for binding in wanted.bindings {
             takes.push(match binding {
-                Binding::Value(value) => Operand::Value(self.value(value)),
-                other => Operand::Own(number(&mut self.own, other)),
+                Binding::Value(value) => ChainOperand::Value(self.value(value)),
+                other => ChainOperand::Own(number(&mut self.own, other)),
             });
         }
         let gives = self.value(of.node.output);
@@ -132,7 +132,7 @@ impl Tcp {
         kind: &PassKind,
         ops: &[OpOf<'_>],
         cuts: &mut HashMap<usize, String>,
-    ) -> Result<Group, Reason> {
+    ) -> Result<OpGroup, Reason> {
         let candidate = self.candidate(graph, kind, ops, cuts)?;
         let mut n = candidate.links.len();
         let mut why = None;
@@ -141,11 +141,11 @@ impl Tcp {
             let leaves = candidate.leaves(graph, ops, n);
             match self.chain(kind, &candidate.links[..n], &leaves) {
                 Ok(known) => found = Some(candidate.group(&known)),
-                Err(Refused { link, reason }) => {
+                Err(BlockRefusal { link, reason }) => {
                     // Halves of a layer end with a sum.
                     let link = link.clamp(1, n - 1);
                     let mut before = candidate.links[..link].iter();
-                    let sum = before.rposition(|link| link.op.kind == Kind::Add);
+                    let sum = before.rposition(|link| link.op.kind == OpKind::Add);
                     n = sum.map_or(link, |sum| sum + 1);
                     why = Some(reason);
                 }
@@ -159,7 +159,7 @@ impl Tcp {
         }
         let taken = self.take(graph, kind, &ops[0])?;
         let more = Vec::new();
-        Ok(Group { taken, more })
+        Ok(OpGroup { taken, more })
     }
 
     /// Ops that might be a block.
@@ -219,7 +219,7 @@ impl Tcp {
     fn lower_chain(&self, chain: &Chain<'_>) -> Lowering {
         let weights = chain.links[0].op.weights;
         let lowered = chain.lower(&self.machine, self.options(weights));
-        let lowered = lowered.map_err(|refused| Refused {
+        let lowered = lowered.map_err(|refused| BlockRefusal {
             link: refused.link,
             reason: refused.error.to_string(),
         })?;
@@ -228,7 +228,7 @@ impl Tcp {
             slots,
             links,
         } = lowered;
-        let whole = |reason: String| Refused { link: 1, reason };
+        let whole = |reason: String| BlockRefusal { link: 1, reason };
         let program = lowered.program;
         if let Err(refusals) = crate::verify(&program, &self.machine) {
             let first = refusals.first().map(ToString::to_string);
@@ -244,7 +244,7 @@ impl Tcp {
                 ..launch(link.name, &link.op, &lowered.cut)
             })
             .collect();
-        Ok(Known {
+        Ok(BlockProgram {
             program: PlannedProgram {
                 container: Arc::new(container),
                 launches,
@@ -258,16 +258,16 @@ impl Tcp {
 
 impl Candidate {
     /// The call of its program.
-    fn group(&self, known: &Known) -> Group {
+    fn group(&self, known: &BlockProgram) -> OpGroup {
         let bindings = known.slots.iter().map(|slot| match slot {
-            SlotOf::Takes(Operand::Own(own)) => self.own[*own].clone(),
-            SlotOf::Takes(Operand::Value(value)) | SlotOf::Gives(value) => {
+            SlotOf::Takes(ChainOperand::Own(own)) => self.own[*own].clone(),
+            SlotOf::Takes(ChainOperand::Value(value)) | SlotOf::Gives(value) => {
                 Binding::Value(self.values[*value])
             }
         });
         let mut lines = known.lines.iter().cloned();
-        Group {
-            taken: Taken {
+        OpGroup {
+            taken: OffloadedOp {
                 program: known.program.clone(),
                 bindings: bindings.collect(),
                 reason: lines.next().unwrap_or_default(),
@@ -278,18 +278,18 @@ impl Candidate {
 }
 
 /// Whether an op is a norm of heads.
-fn is_of_heads(of: &OpOf<'_>, wanted: &Wanted) -> bool {
-    wanted.op.kind == Kind::Norm && wanted.op.size("s_q") != of.n_rows
+fn is_of_heads(of: &OpOf<'_>, wanted: &NodeLowering) -> bool {
+    wanted.op.kind == OpKind::Norm && wanted.op.size("s_q") != of.n_rows
 }
 
 /// Why an op begins a block, where it always does.
-fn begins(of: &OpOf<'_>, last: &OpOf<'_>, wanted: &Wanted) -> Option<&'static str> {
+fn begins(of: &OpOf<'_>, last: &OpOf<'_>, wanted: &NodeLowering) -> Option<&'static str> {
     if let (Some(layer), Some(before)) = (of.node.layer, last.node.layer)
         && layer != before
     {
         return Some("it is the next layer's, whose ops are the same program");
     }
-    if of.n_rows != last.n_rows || wanted.op.kind == Kind::LastNorm {
+    if of.n_rows != last.n_rows || wanted.op.kind == OpKind::LastNorm {
         return Some("it is of other rows than the ops before it");
     }
     is_of_heads(of, wanted)

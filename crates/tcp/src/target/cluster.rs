@@ -1,8 +1,8 @@
 //! A model on several chips, as the plans of [`parallel`](crate::parallel) have it.
 
 use super::{machine, weights};
-use crate::lower::Options;
-use crate::parallel::{Model, Plan, Split};
+use crate::lower::TcpLowerOptions;
+use crate::parallel::{ParallelModel, Plan, Split};
 use millrace_plan::predict::{PredictError, PriceError};
 use millrace_plan::{Choice, ClusterCost, ClusterRequest, SettingError};
 
@@ -23,9 +23,9 @@ pub(super) fn cost(request: &ClusterRequest<'_>) -> Result<ClusterCost, PredictE
             return Err(PredictError::Setting(unknown));
         }
     };
-    let model = Model {
+    let model = ParallelModel {
         config: request.config,
-        options: Options::plain(weights),
+        options: TcpLowerOptions::plain(weights),
         machine: &machine,
         profile: &profile,
     };

@@ -2,10 +2,10 @@
 
 use super::planner;
 use crate::Program;
-use crate::export::{Call, Pass, package};
+use crate::export::{PackageCall, Pass, package};
 use crate::lower::Weights;
 use millrace_plan::{
-    AttentionOn, BenchError, Export, Lowering, Phase, Place, Plan, SourceFile, Step,
+    AttentionOn, BenchError, Export, Lowering, NodePlace, Phase, Plan, SourceFile, Step,
 };
 
 /// The crate of a model's passes.
@@ -62,7 +62,7 @@ pub(super) fn files(request: &Export<'_>) -> Result<Vec<SourceFile>, BenchError>
 }
 
 fn pass<'p>(title: String, request: &Export<'_>, plan: &'p Plan) -> Result<Pass<'p>, BenchError> {
-    let mut calls: Vec<Call<'p>> = Vec::new();
+    let mut calls: Vec<PackageCall<'p>> = Vec::new();
     let mut order: Vec<usize> = Vec::new();
     for step in &plan.steps {
         let Step::Call(call) = step else { continue };
@@ -77,7 +77,7 @@ fn pass<'p>(title: String, request: &Export<'_>, plan: &'p Plan) -> Result<Pass<
         let reasons = plan.placement.iter();
         let reasons = reasons.filter(|placed| call.nodes.contains(&placed.node));
         order.push(call.program);
-        calls.push(Call {
+        calls.push(PackageCall {
             program,
             notes: reasons.map(|placed| placed.reason.clone()).collect(),
             n_calls: 1,
@@ -87,7 +87,7 @@ fn pass<'p>(title: String, request: &Export<'_>, plan: &'p Plan) -> Result<Pass<
     for placed in plan
         .placement
         .iter()
-        .filter(|placed| placed.place == Place::Host)
+        .filter(|placed| placed.place == NodePlace::Host)
     {
         let line = (
             request.graph.nodes[placed.node].label.to_owned(),

@@ -1,13 +1,13 @@
 //! Inputs that follow from where a pass stands.
 
 use crate::Element;
-use crate::host::{self, MASKED, Part};
-use crate::lower::Call;
+use crate::host::{self, MASKED, SequencePart};
+use crate::lower::PassSizes;
 use millrace_plan::{InputId, PassPosition};
 
 /// What a slot gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Made {
+pub(super) enum SlotInput {
     /// Tokens, i32 `[s_q]`.
     Tokens,
     /// Number of the last token that is no padding, i32.
@@ -23,27 +23,27 @@ pub(super) enum Made {
 
 const N_KINDS: u32 = 5;
 
-impl Made {
+impl SlotInput {
     /// As a plan's number.
     pub(super) fn id(self) -> InputId {
         InputId(match self {
-            Made::Tokens => 0,
-            Made::Last => 1,
-            Made::Mask { window } => 2 + N_KINDS * window,
-            Made::Rotations { rope } => 3 + N_KINDS * rope,
-            Made::Positions { rows } => 4 + N_KINDS * rows,
+            SlotInput::Tokens => 0,
+            SlotInput::Last => 1,
+            SlotInput::Mask { window } => 2 + N_KINDS * window,
+            SlotInput::Rotations { rope } => 3 + N_KINDS * rope,
+            SlotInput::Positions { rows } => 4 + N_KINDS * rows,
         })
     }
 
     /// What a plan's number says.
-    pub(super) fn of(InputId(id): InputId) -> Made {
+    pub(super) fn of(InputId(id): InputId) -> SlotInput {
         let of = id / N_KINDS;
         match id % N_KINDS {
-            0 => Made::Tokens,
-            1 => Made::Last,
-            2 => Made::Mask { window: of },
-            3 => Made::Rotations { rope: of },
-            _ => Made::Positions { rows: of },
+            0 => SlotInput::Tokens,
+            1 => SlotInput::Last,
+            2 => SlotInput::Mask { window: of },
+            3 => SlotInput::Rotations { rope: of },
+            _ => SlotInput::Positions { rows: of },
         }
     }
 
@@ -53,23 +53,23 @@ impl Made {
     /// A slot of another size, a rotation that the graph has not.
     pub(super) fn make(self, position: &PassPosition<'_>, out: &mut [u8]) -> Result<(), String> {
         let bytes = match self {
-            Made::Tokens => {
+            SlotInput::Tokens => {
                 let tokens = position.tokens.iter();
                 tokens.flat_map(|token| token.to_le_bytes()).collect()
             }
-            Made::Last => {
+            SlotInput::Last => {
                 let last = position.n_real.saturating_sub(1) as i32;
                 last.to_le_bytes().to_vec()
             }
-            Made::Mask { window } => mask(position, window as usize, out.len()),
-            Made::Rotations { rope } => {
+            SlotInput::Mask { window } => mask(position, window as usize, out.len()),
+            SlotInput::Rotations { rope } => {
                 let rope = position.graph.ropes.get(rope as usize);
                 let rope = rope.ok_or_else(|| "the model has no such rotation".to_owned())?;
                 let (first, n) = (position.first as u64, position.tokens.len() as u64);
                 host::rotations(rope, first..first + n)
             }
-            Made::Positions { rows } => {
-                let call = Call {
+            SlotInput::Positions { rows } => {
+                let call = PassSizes {
                     batch: 1,
                     n_tokens: position.tokens.len() as u64,
                     n_keys: 0,
@@ -86,8 +86,8 @@ impl Made {
     }
 }
 
-fn part(position: &PassPosition<'_>) -> Part {
-    Part {
+fn part(position: &PassPosition<'_>) -> SequencePart {
+    SequencePart {
         n_past: position.first as u64,
         n_new: position.n_real as u64,
     }
@@ -96,7 +96,7 @@ fn part(position: &PassPosition<'_>) -> Part {
 /// A token sees itself and what came before, within the window. Padding sees what the last token sees.
 fn mask(position: &PassPosition<'_>, window: usize, n_bytes: usize) -> Vec<u8> {
     let n_tokens = position.tokens.len().max(1);
-    let call = Call {
+    let call = PassSizes {
         batch: 1,
         n_tokens: n_tokens as u64,
         n_keys: (n_bytes / 4 / n_tokens) as u64,
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
     use millrace_graph::{Graph, Rope, RopeStyle};
 
-    fn made(made: Made, element: Element, n: usize) -> Vec<f32> {
+    fn made(made: SlotInput, element: Element, n: usize) -> Vec<f32> {
         let graph = Graph {
             ropes: vec![Rope {
                 style: RopeStyle::HalfSplit,
@@ -141,7 +141,7 @@ mod tests {
             first: 3,
         };
         let mut out = vec![0; element.bytes(n as u64) as usize];
-        assert_eq!(Made::of(made.id()), made);
+        assert_eq!(SlotInput::of(made.id()), made);
         made.make(&position, &mut out).unwrap();
         let mut values = vec![0.0; n];
         element.decode(&out, 0, &mut values);
@@ -152,20 +152,20 @@ mod tests {
 
     #[test]
     fn inputs_follow_from_where_a_pass_stands() {
-        assert_eq!(made(Made::Tokens, Element::I32, 3), [7.0, 8.0, 0.0]);
-        assert_eq!(made(Made::Last, Element::I32, 1), [1.0]);
+        assert_eq!(made(SlotInput::Tokens, Element::I32, 3), [7.0, 8.0, 0.0]);
+        assert_eq!(made(SlotInput::Last, Element::I32, 1), [1.0]);
         // Of three tokens the last is padding.
-        let rows = Made::Positions { rows: 65 };
+        let rows = SlotInput::Positions { rows: 65 };
         assert_eq!(made(rows, Element::I32, 3), [3.0, 4.0, 64.0]);
         let seen = |window| -> Vec<Vec<usize>> {
-            let mask = made(Made::Mask { window }, Element::F32, 24);
+            let mask = made(SlotInput::Mask { window }, Element::F32, 24);
             let keys = |row: &[f32]| (0..8).filter(|&key| row[key] == 0.0).collect();
             mask.chunks(8).map(keys).collect()
         };
         let all = [vec![0, 1, 2, 3], vec![0, 1, 2, 3, 4], vec![0, 1, 2, 3, 4]];
         assert_eq!(seen(0), all);
         assert_eq!(seen(2), [vec![2, 3], vec![3, 4], vec![3, 4]]);
-        let turned = made(Made::Rotations { rope: 0 }, Element::Bf16, 12);
+        let turned = made(SlotInput::Rotations { rope: 0 }, Element::Bf16, 12);
         let (sin, cos) = 3f32.sin_cos();
         let expected = [cos, sin, -sin, cos].map(|x| Element::Bf16.round(x));
         assert_eq!(turned[..4], expected);

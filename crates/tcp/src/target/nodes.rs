@@ -1,21 +1,21 @@
 //! What each op of a graph becomes.
 
-use super::inputs::Made;
+use super::inputs::SlotInput;
 use super::planner::Tcp;
 use super::weights::{ELEMENTS, ROW_SCALES};
-use crate::lower::ops::{Kernel, Kind, Op, Role};
+use crate::lower::ops::{Op, OpKernel, OpKind, Role};
 use crate::lower::{Note, Weights};
 use millrace_graph::{
     self as graph, Activation, Attention, Graph, Node, Op as GraphOp, ValueId, WeightId,
 };
 use millrace_plan::offload::OpOf;
 use millrace_plan::{
-    AttentionOn, Binding, CachePart, Named, PassKind, PlannedLaunch, Reason, WeightArrangement,
-    WeightLayout,
+    AttentionOn, Binding, CachePart, NamedNumbers, PassKind, PlannedLaunch, Reason,
+    WeightArrangement, WeightLayout,
 };
 
 /// What an op becomes: the kernel, and what its slots hold but for the last, which is its result.
-pub(super) struct Wanted {
+pub(super) struct NodeLowering {
     pub(super) op: Op,
     pub(super) bindings: Vec<Binding>,
 }
@@ -34,19 +34,19 @@ impl Tcp {
         graph: &Graph,
         kind: &PassKind,
         of: &OpOf<'_>,
-    ) -> Result<Wanted, Reason> {
+    ) -> Result<NodeLowering, Reason> {
         let node = of.node;
         let width = |value: ValueId| graph.values[value.0].width as u64;
         let input = |i: usize| Binding::Value(node.inputs[i]);
         let n = width(node.output);
-        let op = |kind: Kind, sizes: Vec<u64>| Op {
+        let op = |kind: OpKind, sizes: Vec<u64>| Op {
             kind,
             sizes,
             norm_eps: 1e-5,
             attention_scale: 1.0,
             weights: Weights::Bf16,
         };
-        let both = |kind: Kind| Wanted {
+        let both = |kind: OpKind| NodeLowering {
             op: op(kind, vec![of.n_rows, n]),
             bindings: vec![input(0), input(1)],
         };
@@ -57,9 +57,9 @@ impl Tcp {
             GraphOp::Embed(graph::Embed { table, .. }) => {
                 let spec = &graph.weights[table.0];
                 let layout = WeightLayout::AsStored { half_split: None };
-                Ok(Wanted {
-                    op: op(Kind::Embed, vec![of.n_rows, spec.n as u64, n]),
-                    bindings: vec![made(Made::Tokens), weight(*table, layout)],
+                Ok(NodeLowering {
+                    op: op(OpKind::Embed, vec![of.n_rows, spec.n as u64, n]),
+                    bindings: vec![pass_input(SlotInput::Tokens), weight(*table, layout)],
                 })
             }
             GraphOp::RmsNorm(graph::RmsNorm {
@@ -74,15 +74,15 @@ impl Tcp {
                 let (op, bindings) = match is_row {
                     true if group != n => return no("a norm of heads takes all rows"),
                     true => (
-                        op(Kind::LastNorm, vec![of.n_rows_in, n]),
-                        vec![input(0), made(Made::Last), w],
+                        op(OpKind::LastNorm, vec![of.n_rows_in, n]),
+                        vec![input(0), pass_input(SlotInput::Last), w],
                     ),
                     false => (
-                        op(Kind::Norm, vec![of.n_rows * n / group, group]),
+                        op(OpKind::Norm, vec![of.n_rows * n / group, group]),
                         vec![input(0), w],
                     ),
                 };
-                Ok(Wanted {
+                Ok(NodeLowering {
                     op: Op {
                         norm_eps: *eps,
                         ..op
@@ -111,10 +111,10 @@ impl Tcp {
                     Weights::Bf16 => bindings.push(weight(*w, stored)),
                     _ => bindings.extend([ELEMENTS, ROW_SCALES].map(|id| weight(*w, own(id)))),
                 }
-                Ok(Wanted {
+                Ok(NodeLowering {
                     op: Op {
                         weights,
-                        ..op(Kind::Product(role), sizes)
+                        ..op(OpKind::Product(role), sizes)
                     },
                     bindings,
                 })
@@ -125,18 +125,18 @@ impl Tcp {
                     return no(format!("{n_rot} of {head_dim} elements of a head rotate"));
                 }
                 let (heads, pairs) = (n / *head_dim as u64, *head_dim as u64 / 2);
-                let made = made(Made::Rotations {
+                let made = pass_input(SlotInput::Rotations {
                     rope: rope.0 as u32,
                 });
                 let op = match attended(graph, node.output) {
                     Some((a, 0)) if heads != a.n_kv_heads as u64 => {
                         let kv = a.n_kv_heads as u64;
                         let sizes = vec![of.n_rows, kv, heads / kv, pairs];
-                        op(Kind::RotateQueries, sizes)
+                        op(OpKind::RotateQueries, sizes)
                     }
-                    _ => op(Kind::RotateKeys, vec![of.n_rows, heads, pairs]),
+                    _ => op(OpKind::RotateKeys, vec![of.n_rows, heads, pairs]),
                 };
-                Ok(Wanted {
+                Ok(NodeLowering {
                     op,
                     bindings: vec![input(0), made],
                 })
@@ -153,25 +153,25 @@ impl Tcp {
                 let cache = |of: CachePart| Binding::Cache { layer: a.layer, of };
                 let window = a.window.and_then(|w| u32::try_from(w).ok()).unwrap_or(0);
                 let sizes = vec![of.n_rows, kv, groups, d, n_keys, max_tokens];
-                Ok(Wanted {
+                Ok(NodeLowering {
                     op: Op {
                         attention_scale: a.scale,
-                        ..op(Kind::Attend, sizes)
+                        ..op(OpKind::Attend, sizes)
                     },
                     bindings: vec![
                         input(0),
                         cache(CachePart::Keys),
                         cache(CachePart::Values),
-                        made(Made::Mask { window }),
+                        pass_input(SlotInput::Mask { window }),
                     ],
                 })
             }
             GraphOp::Glu(graph::Glu {
                 activation: Activation::Silu,
                 clamp: None,
-            }) => Ok(both(Kind::Gate)),
+            }) => Ok(both(OpKind::Gate)),
             GraphOp::Glu(_) => no("the gate's activation is SiLU here"),
-            GraphOp::Add(_) => Ok(both(Kind::Add)),
+            GraphOp::Add(_) => Ok(both(OpKind::Add)),
             other => no(format!("no kernel computes {}", other.name())),
         }
     }
@@ -179,13 +179,13 @@ impl Tcp {
 
 /// An op as a launch, without its slots.
 pub(super) fn launch(label: &str, op: &Op, cut: &[(&'static str, u64)]) -> PlannedLaunch {
-    let kernel = Kernel::of(op.kind);
+    let kernel = OpKernel::of(op.kind);
     let sizes = kernel.axes.iter().copied().zip(op.sizes.iter().copied());
     PlannedLaunch {
         name: label.to_owned(),
         kernel: kernel.name.to_owned(),
-        shape: Named::new(&sizes.collect::<Vec<_>>()),
-        tiling: Named::new(cut),
+        shape: NamedNumbers::new(&sizes.collect::<Vec<_>>()),
+        tiling: NamedNumbers::new(cut),
         slots: Vec::new(),
         n_results: 0,
         physical: 0..1,
@@ -201,8 +201,8 @@ pub(super) fn line(notes: &[Note]) -> String {
     lines.collect::<Vec<_>>().join(" · ")
 }
 
-fn made(made: Made) -> Binding {
-    Binding::Made { id: made.id() }
+fn pass_input(input: SlotInput) -> Binding {
+    Binding::PassInput { id: input.id() }
 }
 
 fn weight(weight: WeightId, layout: WeightLayout) -> Binding {

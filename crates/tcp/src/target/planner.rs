@@ -1,19 +1,19 @@
 //! Plans: which op is which kernel, and what its slots hold.
 
 use super::blocks;
-use super::inputs::Made;
+use super::inputs::SlotInput;
 use super::nodes::{launch, line, no};
-use super::price::Prices;
+use super::price::TcpPrices;
 use super::weights;
 use crate::device::{Chip, VirtualDevice};
-use crate::lower::ops::{Kernel, Kind, LoweredOp, Op, Role};
-use crate::lower::{Options, Weights, key_bucket};
+use crate::lower::ops::{LoweredOp, Op, OpKernel, OpKind, Role};
+use crate::lower::{TcpLowerOptions, Weights, key_bucket};
 use crate::program::{Place, TARGET};
 use crate::{Element, Machine, Profile, Program};
 use millrace_graph::Graph;
 use millrace_kernels::Cpu;
 use millrace_npu::{Container, Device, DeviceError};
-use millrace_plan::offload::{self, OpOf, Taken};
+use millrace_plan::offload::{self, OffloadedOp, OpOf};
 use millrace_plan::units::bytes;
 use millrace_plan::{
     Annex, Arithmetic, Arrangement, AttentionOn, AttentionSteps, Binding, Chunk, Explain, HeadRows,
@@ -41,7 +41,7 @@ pub struct Tcp {
     pub(super) weights: Weights,
     pub(super) style: Style,
     /// Ops that were lowered, by what they are.
-    known: Mutex<HashMap<String, Result<Known, Reason>>>,
+    known: Mutex<HashMap<String, Result<OpProgram, Reason>>>,
     /// Blocks likewise.
     pub(super) blocks: Mutex<HashMap<String, blocks::Lowering>>,
 }
@@ -74,7 +74,7 @@ impl Style {
 
 /// A lowered op, ready for any number of calls.
 #[derive(Clone)]
-struct Known {
+struct OpProgram {
     program: PlannedProgram,
     /// One line of an explanation.
     line: String,
@@ -100,8 +100,8 @@ impl Tcp {
     }
 
     /// How an op of such weights is lowered.
-    pub(super) fn options(&self, weights: Weights) -> Options {
-        let options = Options::plain(weights).of_model(self.weights);
+    pub(super) fn options(&self, weights: Weights) -> TcpLowerOptions {
+        let options = TcpLowerOptions::plain(weights).of_model(self.weights);
         match self.style.read_ahead {
             true => options.read_ahead(),
             false => options,
@@ -121,21 +121,21 @@ impl Tcp {
         graph: &Graph,
         kind: &PassKind,
         of: &OpOf<'_>,
-    ) -> Result<Taken, Reason> {
+    ) -> Result<OffloadedOp, Reason> {
         let mut wanted = self.wanted(graph, kind, of)?;
         let label = of.node.label;
         let mut known = self.lowered(label, &wanted.op);
-        if let (Err(_), Kind::Product(role)) = (&known, wanted.op.kind) {
+        if let (Err(_), OpKind::Product(role)) = (&known, wanted.op.kind) {
             // Rows in any number of pieces where whole heads do not fit.
             let (k, n) = wanted.op.sides(role);
-            wanted.op.kind = Kind::Product(Role::Other);
+            wanted.op.kind = OpKind::Product(Role::Other);
             wanted.op.sizes = vec![of.n_rows, k, n];
             let flat = self.lowered(label, &wanted.op);
             known = if flat.is_ok() { flat } else { known };
         }
-        let Known { program, line } = known?;
+        let OpProgram { program, line } = known?;
         wanted.bindings.push(Binding::Value(of.node.output));
-        Ok(Taken {
+        Ok(OffloadedOp {
             program,
             bindings: wanted.bindings,
             reason: line,
@@ -143,7 +143,7 @@ impl Tcp {
     }
 
     /// The program of an op under a node's name.
-    fn lowered(&self, label: &'static str, op: &Op) -> Result<Known, Reason> {
+    fn lowered(&self, label: &'static str, op: &Op) -> Result<OpProgram, Reason> {
         let key = format!("{label} {op:?}");
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = lock().get(&key) {
@@ -154,7 +154,7 @@ impl Tcp {
         known
     }
 
-    fn lower_op(&self, label: &'static str, op: &Op) -> Result<Known, Reason> {
+    fn lower_op(&self, label: &'static str, op: &Op) -> Result<OpProgram, Reason> {
         let sizes: Vec<String> = op.sizes.iter().map(u64::to_string).collect();
         let name = format!("{label}_{}", sizes.join("x"));
         let lowered = op.lower(&name, &self.machine, self.options(op.weights));
@@ -172,7 +172,7 @@ impl Tcp {
             n_results: 1,
             ..launch(label, op, &cut)
         };
-        Ok(Known {
+        Ok(OpProgram {
             line: line(&lowered.notes),
             program: PlannedProgram {
                 container: Arc::new(container),
@@ -280,7 +280,7 @@ impl Lowering for Tcp {
 
     fn annex(&self, container: &Container, launches: &[PlannedLaunch]) -> Option<Annex> {
         let program = Program::from_container(container).ok()?;
-        let known = |launch: &PlannedLaunch| Kernel::named(&launch.kernel).is_some();
+        let known = |launch: &PlannedLaunch| OpKernel::named(&launch.kernel).is_some();
         launches.iter().all(known).then(|| Annex::new(program))
     }
 }
@@ -302,7 +302,7 @@ impl Arrangement for Tcp {
         position: &PassPosition<'_>,
         out: &mut [u8],
     ) -> Result<(), String> {
-        Made::of(at.id).make(position, out)
+        SlotInput::of(at.id).make(position, out)
     }
 
     fn operand(
@@ -319,10 +319,10 @@ impl Arrangement for Tcp {
 
 impl Numerics for Tcp {
     fn arithmetic(&self, launch: &PlannedLaunch) -> Arithmetic {
-        let kernel = Kernel::named(&launch.kernel).map(|kernel| kernel.kind);
+        let kernel = OpKernel::named(&launch.kernel).map(|kernel| kernel.kind);
         let attention = match kernel {
             // A running state, where keys come in parts, is in f32 and rounds nothing to bf16.
-            Some(Kind::Attend) => launch.shape.get("s_max").map(|rows| AttentionSteps {
+            Some(OpKind::Attend) => launch.shape.get("s_max").map(|rows| AttentionSteps {
                 n_steps: 0,
                 n_parts: 1,
                 cache_rows: Some(rows),
@@ -330,7 +330,7 @@ impl Numerics for Tcp {
             _ => None,
         };
         let narrowed = match kernel {
-            Some(Kind::Product(_)) if weights::is_narrowed(launch) => {
+            Some(OpKind::Product(_)) if weights::is_narrowed(launch) => {
                 weights::narrowed(self.weights)
             }
             _ => None,
@@ -345,7 +345,7 @@ impl Numerics for Tcp {
 
 impl Explain for Tcp {
     fn kernel(&self, launch: &PlannedLaunch) -> KernelFacts {
-        let Some(kernel) = Kernel::named(&launch.kernel) else {
+        let Some(kernel) = OpKernel::named(&launch.kernel) else {
             return KernelFacts::default();
         };
         let op = Op {
@@ -358,7 +358,7 @@ impl Explain for Tcp {
             norm_eps: 1e-5,
             attention_scale: 1.0,
             weights: match kernel.kind {
-                Kind::Product(_) if weights::is_narrowed(launch) => self.weights,
+                OpKind::Product(_) if weights::is_narrowed(launch) => self.weights,
                 _ => Weights::Bf16,
             },
         };
@@ -398,7 +398,7 @@ impl Planner for Tcp {
     }
 
     fn pricer(&self) -> Option<Box<dyn Pricer + '_>> {
-        Some(Box::new(Prices::new(self)))
+        Some(Box::new(TcpPrices::new(self)))
     }
 }
 

@@ -3,8 +3,8 @@
 use super::Tcp;
 use crate::lower::Weights;
 use crate::lower::chain::link_of;
-use crate::lower::ops::{Kernel, Kind, Op, Role};
-use crate::timing::{self, Queue, Share, Timed, Timing};
+use crate::lower::ops::{Op, OpKernel, OpKind, Role};
+use crate::timing::{self, Queue, TimeShare, TimedProgram, Timing};
 use crate::{Element, Program};
 use millrace_npu::{Provenance, Slot};
 use millrace_plan::predict::{
@@ -17,16 +17,16 @@ use millrace_plan::{
 use std::collections::HashMap;
 
 /// Prices of a machine under a profile.
-pub(super) struct Prices<'a> {
+pub(super) struct TcpPrices<'a> {
     tcp: &'a Tcp,
     machine: MachineFacts,
-    known: HashMap<String, (Timing, Vec<Share>)>,
+    known: HashMap<String, (Timing, Vec<TimeShare>)>,
 }
 
-impl<'a> Prices<'a> {
+impl<'a> TcpPrices<'a> {
     /// Those of a planner.
-    pub(super) fn new(tcp: &'a Tcp) -> Prices<'a> {
-        Prices {
+    pub(super) fn new(tcp: &'a Tcp) -> TcpPrices<'a> {
+        TcpPrices {
             tcp,
             machine: tcp.machine(),
             known: HashMap::new(),
@@ -34,7 +34,7 @@ impl<'a> Prices<'a> {
     }
 
     /// A program's time, and what each of its ops takes of it.
-    fn timing(&mut self, planned: &PlannedProgram) -> Result<(Timing, Vec<Share>), PriceError> {
+    fn timing(&mut self, planned: &PlannedProgram) -> Result<(Timing, Vec<TimeShare>), PriceError> {
         let hash = planned.container.content_hash().to_string();
         if let Some(known) = self.known.get(&hash) {
             return Ok(known.clone());
@@ -43,7 +43,7 @@ impl<'a> Prices<'a> {
         let program = planned.annex.get::<Program>();
         let program =
             program.ok_or_else(|| PriceError("a program of another target".to_owned()))?;
-        let timed = Timed::new(program, machine, profile);
+        let timed = TimedProgram::new(program, machine, profile);
         let timed = timed.map_err(|broken| PriceError(broken.message))?;
         let parts = (planned.launches.len(), &link_of as &dyn Fn(&str) -> usize);
         let timing = timing::shares(&timed, machine, profile, parts);
@@ -59,7 +59,7 @@ impl<'a> Prices<'a> {
 
 /// Operations of a launch.
 fn flops(launch: &PlannedLaunch) -> u64 {
-    let Some(kernel) = Kernel::named(&launch.kernel) else {
+    let Some(kernel) = OpKernel::named(&launch.kernel) else {
         return 0;
     };
     let sizes = kernel.axes.iter().filter_map(|axis| launch.shape.get(axis));
@@ -74,10 +74,10 @@ fn flops(launch: &PlannedLaunch) -> u64 {
 }
 
 fn part(launch: &PlannedLaunch) -> ModelPart {
-    match Kernel::named(&launch.kernel).map(|kernel| kernel.kind) {
-        Some(Kind::Attend) => ModelPart::Attention,
-        Some(Kind::Product(Role::Head)) => ModelPart::Head,
-        Some(Kind::Product(_)) => ModelPart::of_product(&launch.name),
+    match OpKernel::named(&launch.kernel).map(|kernel| kernel.kind) {
+        Some(OpKind::Attend) => ModelPart::Attention,
+        Some(OpKind::Product(Role::Head)) => ModelPart::Head,
+        Some(OpKind::Product(_)) => ModelPart::of_product(&launch.name),
         _ => ModelPart::Elementwise,
     }
 }
@@ -96,7 +96,7 @@ fn bottleneck(timing: &Timing) -> Bottleneck {
     })
 }
 
-impl Pricer for Prices<'_> {
+impl Pricer for TcpPrices<'_> {
     fn machine(&self) -> &MachineFacts {
         &self.machine
     }
@@ -107,7 +107,7 @@ impl Pricer for Prices<'_> {
         let slots = SlotBytes::of(planned.slots());
         let macs = self.tcp.machine.macs_per_cycle(Element::Bf16) as f64;
         let cycle_ns = self.tcp.machine.cycle_ns();
-        let launch = |(launch, share): (&PlannedLaunch, &Share)| {
+        let launch = |(launch, share): (&PlannedLaunch, &TimeShare)| {
             let written = launch
                 .results()
                 .iter()

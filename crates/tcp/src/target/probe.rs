@@ -1,9 +1,9 @@
 //! The probe for the command line: a virtual chip, alive or with a fault.
 
-use super::{NAME, Row, machine};
+use super::{NAME, TcpTarget, machine};
 use crate::device::{Chip, VirtualDevice};
 use crate::lower::reduction::{Reduction, product};
-use crate::lower::{Options, Weights};
+use crate::lower::{TcpLowerOptions, Weights};
 use crate::{Element, host};
 use millrace_npu::{
     Buffer, Container, Corruption, Device, Direction, Injection, LoadedProgram, Provenance,
@@ -16,9 +16,9 @@ use millrace_plan::{
 use std::sync::Arc;
 
 /// Name of a fault, what happens, and what the device is told.
-type Fault = (&'static str, &'static str, fn() -> Injection);
+type DeviceFault = (&'static str, &'static str, fn() -> Injection);
 
-const FAULTS: [Fault; 5] = [
+const FAULTS: [DeviceFault; 5] = [
     ("not-pinned", "memory cannot be pinned", || {
         Injection::NotPinned
     }),
@@ -46,9 +46,9 @@ const SHAPE: [u64; 2] = [256, 512];
 /// Steps in their order.
 const STEPS: [&str; 5] = ["open", "memory", "load", "run", "compare"];
 
-impl Prober for Row {
+impl Prober for TcpTarget {
     fn faults(&self) -> Vec<Choice> {
-        let choice = |(name, summary, _): &Fault| Choice::new(name, summary);
+        let choice = |(name, summary, _): &DeviceFault| Choice::new(name, summary);
         FAULTS.iter().map(choice).collect()
     }
 
@@ -65,7 +65,7 @@ impl Prober for Row {
         };
         let provenance = profile.provenance();
         let [k, n] = SHAPE;
-        let options = Options::plain(Weights::Bf16);
+        let options = TcpLowerOptions::plain(Weights::Bf16);
         let lowered = product(&machine, options, [1, k, n], Reduction::Slice(1));
         let container = lowered
             .map_err(|error| error.to_string())
@@ -97,13 +97,13 @@ fn no_hardware() -> ProbeReport {
 }
 
 /// What a step found, or why it failed and what to do.
-type Outcome<T> = Result<T, (String, Option<String>)>;
+type ProbeResult<T> = Result<T, (String, Option<String>)>;
 
 /// Steps as they come; what follows a failure is skipped.
 struct Steps(Vec<ProbeStep>);
 
 impl Steps {
-    fn add(&mut self, outcome: Outcome<String>) {
+    fn add(&mut self, outcome: ProbeResult<String>) {
         let (status, detail, advice) = match outcome {
             Ok(detail) => (ProbeStatus::Ok, detail, None),
             Err((detail, advice)) => (ProbeStatus::Failed, detail, advice),
@@ -122,7 +122,7 @@ impl Steps {
     }
 
     /// Keeps what a step gave.
-    fn done<T>(&mut self, outcome: Outcome<(T, String)>) -> Option<T> {
+    fn done<T>(&mut self, outcome: ProbeResult<(T, String)>) -> Option<T> {
         let (value, told) = match outcome {
             Ok((value, detail)) => (Some(value), Ok(detail)),
             Err(failure) => (None, Err(failure)),
@@ -186,7 +186,10 @@ fn operands() -> [Vec<f32>; 2] {
 }
 
 /// Buffers for the product's slots, with its operands.
-fn memory(device: &VirtualDevice, container: &Container) -> Outcome<(Vec<Arc<Buffer>>, String)> {
+fn memory(
+    device: &VirtualDevice,
+    container: &Container,
+) -> ProbeResult<(Vec<Arc<Buffer>>, String)> {
     let [x, w] = operands().map(|values| host::store(Element::Bf16, &values));
     let content = [x, w, vec![0; 2 * SHAPE[1] as usize]];
     let mut buffers = Vec::new();
@@ -206,7 +209,7 @@ fn memory(device: &VirtualDevice, container: &Container) -> Outcome<(Vec<Arc<Buf
 fn loaded(
     device: &VirtualDevice,
     container: &Container,
-) -> Outcome<(Arc<dyn LoadedProgram>, String)> {
+) -> ProbeResult<(Arc<dyn LoadedProgram>, String)> {
     let program = device.load(container).map_err(failed)?;
     let [k, n] = SHAPE;
     Ok((program, format!("a product of {n} × {k} in bf16, verified")))
@@ -216,7 +219,7 @@ fn run(
     device: &VirtualDevice,
     program: &Arc<dyn LoadedProgram>,
     buffers: &[Arc<Buffer>],
-) -> Outcome<(u64, String)> {
+) -> ProbeResult<(u64, String)> {
     let bound = device.bind(program, buffers).map_err(failed)?;
     let fence = device.submit(&bound).map_err(failed)?;
     let ns = device.wait(fence).map_err(failed)?.duration_ns;
@@ -224,7 +227,7 @@ fn run(
 }
 
 /// The result against the host's, within its rounding to bf16.
-fn compared(buffers: &[Arc<Buffer>]) -> Outcome<String> {
+fn compared(buffers: &[Arc<Buffer>]) -> ProbeResult<String> {
     let [x, w] = operands();
     let mut found = vec![0.0; SHAPE[1] as usize];
     let y = &buffers[buffers.len() - 1];

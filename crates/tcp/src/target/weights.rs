@@ -5,8 +5,8 @@ use crate::host::store_weight;
 use crate::lower::{LARGEST_I8, Weights};
 use millrace_kernels::Cpu;
 use millrace_plan::{
-    Factor, Narrowed, OperandArrangement, PlannedLaunch, Scales, WeightArrangement, WeightLayout,
-    WeightSource,
+    Factor, NarrowOperands, OperandArrangement, PlannedLaunch, Scales, WeightArrangement,
+    WeightLayout, WeightSource,
 };
 use millrace_quant as quant;
 use std::sync::{Mutex, PoisonError};
@@ -23,9 +23,9 @@ pub(super) fn is_narrowed(launch: &PlannedLaunch) -> bool {
 }
 
 /// How layers' weights and what they are multiplied with are narrowed.
-pub(super) fn narrowed(weights: Weights) -> Option<Narrowed> {
+pub(super) fn narrowed(weights: Weights) -> Option<NarrowOperands> {
     let largest = weights.largest()?;
-    Some(Narrowed {
+    Some(NarrowOperands {
         weights: match weights {
             Weights::Int4 => millrace_npu::Element::I4,
             Weights::Int8 => millrace_npu::Element::I8,

@@ -1,8 +1,8 @@
 //! What one command takes.
 
-use crate::axes::Layout;
-use crate::flow::{Broken, Flow, walk};
-use crate::program::{Command, Context, Dma, Engine, Kernel, Place, Program, Stage, Topology};
+use crate::axes::DigitLayout;
+use crate::flow::{Flow, FlowViolation, walk};
+use crate::program::{Command, Context, Dma, Engine, Place, Program, SliceKernel, Stage, Topology};
 use crate::verify::dma_region;
 use crate::{Machine, Profile};
 use std::fmt;
@@ -33,7 +33,7 @@ impl fmt::Display for Queue {
 
 /// What a command takes after its start.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Work {
+pub enum CommandWork {
     /// So long.
     Fixed {
         /// Nanoseconds.
@@ -60,7 +60,7 @@ pub struct Cost {
     /// Before the first result.
     pub start_ns: f64,
     /// What follows.
-    pub work: Work,
+    pub work: CommandWork,
     /// Multiply-accumulates, those on padding included.
     pub n_macs: f64,
     /// What limits it.
@@ -77,7 +77,7 @@ impl Cost {
         command: &Command,
         machine: &Machine,
         profile: &Profile,
-    ) -> Result<Cost, Broken> {
+    ) -> Result<Cost, FlowViolation> {
         match command {
             Command::Dma(dma) => move_cost(program, dma, machine, profile),
             Command::Kernel(kernel) => {
@@ -90,8 +90,8 @@ impl Cost {
     /// Nanoseconds where nothing else runs.
     pub fn alone_ns(&self, machine: &Machine, profile: &Profile) -> f64 {
         let rest = match self.work {
-            Work::Fixed { ns } => ns,
-            Work::Flow { bytes, limit, hbm } => {
+            CommandWork::Fixed { ns } => ns,
+            CommandWork::Flow { bytes, limit, hbm } => {
                 let hbm_rate = machine.hbm_gb_per_s * profile.hbm_efficiency;
                 bytes / if hbm { limit.min(hbm_rate) } else { limit }
             }
@@ -103,7 +103,7 @@ impl Cost {
 /// Cycles of each part of a kernel's pipeline; the slowest decides.
 fn kernel_cost(
     program: &Program,
-    kernel: &Kernel,
+    kernel: &SliceKernel,
     flow: &Flow,
     machine: &Machine,
     profile: &Profile,
@@ -182,15 +182,15 @@ fn kernel_cost(
         },
         engines: 0,
         start_ns: (start + ring) * cycle,
-        work: Work::Fixed { ns: rest.0 * cycle },
+        work: CommandWork::Fixed { ns: rest.0 * cycle },
         n_macs,
         bound: rest.1,
     }
 }
 
 /// Slices of a ring: how many partial results meet in one.
-fn reduced(before: &Layout, after: &Layout) -> u64 {
-    let of_axes = |layout: &Layout| -> u64 {
+fn reduced(before: &DigitLayout, after: &DigitLayout) -> u64 {
+    let of_axes = |layout: &DigitLayout| -> u64 {
         let own = layout.digits.iter().filter(|digit| digit.axis().is_some());
         own.map(|digit| digit.size).product()
     };
@@ -202,8 +202,8 @@ fn move_cost(
     dma: &Dma,
     machine: &Machine,
     profile: &Profile,
-) -> Result<Cost, Broken> {
-    let region = dma_region(program, dma).map_err(|(rule, message)| Broken {
+) -> Result<Cost, FlowViolation> {
+    let region = dma_region(program, dma).map_err(|(rule, message)| FlowViolation {
         rule,
         stage: 0,
         message,
@@ -239,7 +239,7 @@ fn move_cost(
         queue,
         engines,
         start_ns: profile.dma_start_cycles * cycle,
-        work: Work::Flow {
+        work: CommandWork::Flow {
             bytes: moved,
             limit: rate / cycle,
             hbm: from_hbm || to_hbm,
@@ -256,7 +256,7 @@ fn copies(program: &Program, tensor: usize) -> u64 {
         return 1;
     };
     let of = |mapping| {
-        let layout = Layout::of(mapping, &program.axes).unwrap_or_default();
+        let layout = DigitLayout::of(mapping, &program.axes).unwrap_or_default();
         let own = layout.digits.iter().filter(|digit| digit.axis().is_none());
         own.map(|digit| digit.valid).product::<u64>()
     };
@@ -266,7 +266,7 @@ fn copies(program: &Program, tensor: usize) -> u64 {
 /// Bytes that are accessed for one that is wanted: runs shorter than a unit of access waste the rest of it.
 fn waste(program: &Program, tensor: usize, region: &[(usize, u64)], unit: u64) -> f64 {
     let tensor = &program.tensors[tensor];
-    let layout = Layout::of(tensor.layout(), &program.axes).unwrap_or_default();
+    let layout = DigitLayout::of(tensor.layout(), &program.axes).unwrap_or_default();
     let mut run = 1;
     for digit in layout.canonical().digits.iter().rev() {
         let extent = digit

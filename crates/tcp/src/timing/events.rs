@@ -1,6 +1,6 @@
 //! The clock: which command runs when.
 
-use super::cost::{Cost, Queue, Work};
+use super::cost::{CommandWork, Cost, Queue};
 use super::hazards::{Memory, Open, Touch};
 use super::{Dispatch, Timing};
 use crate::{Machine, Profile};
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// When a command ran.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Span {
+pub struct CommandSpan {
     /// Which program of the sequence.
     pub program: usize,
     /// Which of its commands.
@@ -22,7 +22,7 @@ pub struct Span {
 }
 
 /// A command of the sequence.
-struct Task<'t> {
+struct CommandTask<'t> {
     program: usize,
     command: usize,
     cost: &'t Cost,
@@ -38,7 +38,7 @@ struct Running {
     start_ns: f64,
     /// Of its start-up, then of its work.
     latency_ns: f64,
-    left: Work,
+    left: CommandWork,
 }
 
 /// Time below which nothing is left to do.
@@ -48,7 +48,7 @@ pub(super) fn run(
     programs: &[Dispatch<'_>],
     machine: &Machine,
     profile: &Profile,
-) -> (Timing, Vec<Span>) {
+) -> (Timing, Vec<CommandSpan>) {
     let mut tasks = tasks(programs);
     let mut queues: BTreeMap<Queue, VecDeque<usize>> = BTreeMap::new();
     for (number, task) in tasks.iter().enumerate() {
@@ -91,7 +91,7 @@ pub(super) fn run(
             engines &= !task.cost.engines;
             timing.ends_ns[task.program] = timing.ends_ns[task.program].max(now);
             account(&mut timing, task.cost, now - start_ns);
-            spans.push(Span {
+            spans.push(CommandSpan {
                 program: task.program,
                 command: task.command,
                 queue: task.cost.queue,
@@ -107,7 +107,7 @@ pub(super) fn run(
 fn account(timing: &mut Timing, cost: &Cost, ns: f64) {
     *timing.busy_ns.entry(cost.queue).or_default() += ns;
     timing.n_macs += cost.n_macs;
-    if let Work::Flow {
+    if let CommandWork::Flow {
         bytes, hbm: true, ..
     } = cost.work
     {
@@ -116,8 +116,8 @@ fn account(timing: &mut Timing, cost: &Cost, ns: f64) {
 }
 
 /// Tasks with what they wait for. Waits go to earlier tasks alone, so somebody can always run.
-fn tasks<'t>(programs: &[Dispatch<'t>]) -> Vec<Task<'t>> {
-    let mut tasks: Vec<Task<'t>> = Vec::new();
+fn tasks<'t>(programs: &[Dispatch<'t>]) -> Vec<CommandTask<'t>> {
+    let mut tasks: Vec<CommandTask<'t>> = Vec::new();
     let mut open = Open::default();
     for (number, dispatch) in programs.iter().enumerate() {
         for (at, command) in dispatch.program.commands.iter().enumerate() {
@@ -133,7 +133,7 @@ fn tasks<'t>(programs: &[Dispatch<'t>]) -> Vec<Task<'t>> {
             for &wait in &waits {
                 tasks[wait].followers.push(own);
             }
-            tasks.push(Task {
+            tasks.push(CommandTask {
                 program: number,
                 command: at,
                 cost: &command.cost,
@@ -147,7 +147,7 @@ fn tasks<'t>(programs: &[Dispatch<'t>]) -> Vec<Task<'t>> {
 
 /// Starts what can start.
 fn start(
-    tasks: &[Task<'_>],
+    tasks: &[CommandTask<'_>],
     queues: &mut BTreeMap<Queue, VecDeque<usize>>,
     running: &mut Vec<Running>,
     engines: &mut u64,
@@ -177,7 +177,7 @@ fn start(
 /// others.
 fn rates(running: &[Running], hbm_rate: f64) -> Vec<f64> {
     let flow = |r: &Running| match r.left {
-        Work::Flow { limit, hbm, .. } if r.latency_ns <= EPSILON_NS => Some((limit, hbm)),
+        CommandWork::Flow { limit, hbm, .. } if r.latency_ns <= EPSILON_NS => Some((limit, hbm)),
         _ => None,
     };
     let mut rates: Vec<f64> = running
@@ -202,8 +202,8 @@ impl Running {
     fn left_ns(&self, rate: f64) -> f64 {
         match (self.latency_ns > EPSILON_NS, self.left) {
             (true, _) => self.latency_ns,
-            (false, Work::Fixed { ns }) => ns.max(0.0),
-            (false, Work::Flow { bytes, .. }) => bytes.max(0.0) / rate.max(1e-9),
+            (false, CommandWork::Fixed { ns }) => ns.max(0.0),
+            (false, CommandWork::Flow { bytes, .. }) => bytes.max(0.0) / rate.max(1e-9),
         }
     }
 
@@ -213,15 +213,15 @@ impl Running {
             return;
         }
         match &mut self.left {
-            Work::Fixed { ns } => *ns -= step,
-            Work::Flow { bytes, .. } => *bytes -= step * rate,
+            CommandWork::Fixed { ns } => *ns -= step,
+            CommandWork::Flow { bytes, .. } => *bytes -= step * rate,
         }
     }
 
     fn is_over(&self) -> bool {
         let left = match self.left {
-            Work::Fixed { ns } => ns,
-            Work::Flow { bytes, limit, .. } => bytes / limit,
+            CommandWork::Fixed { ns } => ns,
+            CommandWork::Flow { bytes, limit, .. } => bytes / limit,
         };
         self.latency_ns <= EPSILON_NS && left <= EPSILON_NS
     }

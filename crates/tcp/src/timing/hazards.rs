@@ -13,13 +13,13 @@ pub(super) struct Touch {
     pub end: u64,
     pub is_write: bool,
     /// Tensor and part, where known: two parts of one tensor may not meet.
-    pub part: Option<(usize, Arc<Part>)>,
+    pub part: Option<(usize, Arc<HazardExtent>)>,
     /// Whether the part is the whole tensor.
     pub is_whole: bool,
 }
 
 /// Start and extent along each axis.
-type Part = [(usize, u64, u64)];
+type HazardExtent = [(usize, u64, u64)];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Memory {

@@ -4,8 +4,8 @@ use crate::program::{Command, parse};
 
 const GEMV: &str = include_str!("../../testdata/gemv.tcp");
 
-fn timed(program: &Program) -> Timed {
-    Timed::new(program, &Machine::rngd(), &Profile::furiosa_llm()).unwrap()
+fn timed(program: &Program) -> TimedProgram {
+    TimedProgram::new(program, &Machine::rngd(), &Profile::furiosa_llm()).unwrap()
 }
 
 fn close(found: f64, expected: f64, share: f64) {

@@ -1,10 +1,10 @@
 //! What a command asks of the engines.
 
 use super::{Findings, Rule};
-use crate::axes::Layout;
-use crate::flow::Stream;
+use crate::axes::DigitLayout;
+use crate::flow::FlowStream;
 use crate::program::{
-    Context, Dma, Engine, Kernel, LaneMode, Operand, Place, Program, Stage, VectorOp,
+    Context, Dma, Engine, LaneMode, Place, Program, SliceKernel, Stage, VectorOp, VectorOperand,
 };
 use crate::{Element, Machine};
 
@@ -37,8 +37,8 @@ const MAX_TERMS: u64 = 1 << 22;
 pub(super) fn kernel(
     program: &Program,
     machine: &Machine,
-    kernel: &Kernel,
-    streams: &[Stream],
+    kernel: &SliceKernel,
+    streams: &[FlowStream],
     found: &mut Findings,
 ) {
     let mut checker = Checker {
@@ -62,8 +62,8 @@ pub(super) fn kernel(
 struct Checker<'p> {
     program: &'p Program,
     machine: &'p Machine,
-    kernel: &'p Kernel,
-    streams: &'p [Stream],
+    kernel: &'p SliceKernel,
+    streams: &'p [FlowStream],
     problems: Vec<(Rule, usize, String)>,
 }
 
@@ -116,7 +116,7 @@ impl Checker<'_> {
         }
     }
 
-    fn flit(&mut self, at: usize, stream: &Stream) {
+    fn flit(&mut self, at: usize, stream: &FlowStream) {
         let (bytes, limit) = (stream.packet_bytes(), self.machine.flit_bytes);
         if bytes > limit {
             let message = format!(
@@ -128,7 +128,7 @@ impl Checker<'_> {
         }
     }
 
-    fn sequencer(&mut self, at: usize, stream: &Stream) {
+    fn sequencer(&mut self, at: usize, stream: &FlowStream) {
         let order = stream.time.followed_by(&stream.packet).canonical();
         let entries = order.digits.len() as u64;
         if entries > self.machine.sequencer_entries {
@@ -239,13 +239,13 @@ impl Checker<'_> {
                     }
                     used.push(alu);
                     match operand {
-                        Operand::Stash if stashes == 0 => {
+                        VectorOperand::Stash if stashes == 0 => {
                             let message = "nothing was stashed before".to_owned();
                             self.add(Rule::StashOnce, at, message);
                         }
-                        Operand::Stash => reads += 1,
-                        Operand::Second => seconds += 1,
-                        Operand::Vrf(tensor) => {
+                        VectorOperand::Stash => reads += 1,
+                        VectorOperand::Second => seconds += 1,
+                        VectorOperand::Vrf(tensor) => {
                             let tensor = &self.program.tensors[*tensor];
                             if let Place::Vrf { address, .. } = tensor.place {
                                 let bytes = tensor.unit_bytes(&self.program.axes).unwrap_or(0);
@@ -277,7 +277,7 @@ impl Checker<'_> {
 }
 
 /// Sizes of what is left of time within the outermost loop that is reduced.
-fn in_flight(before: &Layout, after: &Layout) -> u64 {
+fn in_flight(before: &DigitLayout, after: &DigitLayout) -> u64 {
     let (all, left) = (before.size(), after.size());
     if all == left {
         return 1;

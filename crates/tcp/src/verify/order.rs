@@ -4,16 +4,16 @@ use super::region::start;
 use super::{Findings, Rule, dma_region};
 use crate::axes::Shape;
 use crate::flow::walk;
-use crate::program::{Command, Kernel, Operand, Place, Program, Side, Stage, View};
+use crate::program::{Command, Place, Program, Side, SliceKernel, Stage, VectorOperand, View};
 use millrace_npu::Role;
 
 /// A part of a tensor: start and extent of each of its axes.
-type Part = Vec<(usize, u64, u64)>;
+type TensorPart = Vec<(usize, u64, u64)>;
 
 /// What is known of a tensor.
 #[derive(Clone, Default)]
-struct Known {
-    parts: Vec<Part>,
+struct TensorState {
+    parts: Vec<TensorPart>,
     lost_to: Option<usize>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Access {
 }
 
 pub(super) fn check(program: &Program, found: &mut Findings) {
-    let mut known = vec![Known::default(); program.tensors.len()];
+    let mut known = vec![TensorState::default(); program.tensors.len()];
     for command in &program.commands {
         let place = match command {
             Command::Dma(dma) => format!("move `{}`", dma.name),
@@ -62,7 +62,7 @@ pub(super) fn check(program: &Program, found: &mut Findings) {
     }
 }
 
-fn volume(part: &Part) -> u64 {
+fn volume(part: &TensorPart) -> u64 {
     part.iter().map(|(_, _, extent)| extent).product()
 }
 
@@ -70,7 +70,13 @@ fn volume_of(shape: &Shape) -> u64 {
     shape.iter().map(|(_, extent)| extent).product()
 }
 
-fn read(program: &Program, known: &[Known], access: &Access, place: &str, found: &mut Findings) {
+fn read(
+    program: &Program,
+    known: &[TensorState],
+    access: &Access,
+    place: &str,
+    found: &mut Findings,
+) {
     let (tensor, known) = (&program.tensors[access.tensor], &known[access.tensor]);
     let name = &tensor.name;
     if let Place::Hbm { role, .. } = tensor.place {
@@ -93,7 +99,7 @@ fn read(program: &Program, known: &[Known], access: &Access, place: &str, found:
     }
     let shape = tensor.shape(&program.axes).unwrap_or_default();
     let is_whole = known.parts.iter().map(volume).sum::<u64>() >= volume_of(&shape);
-    let inside = |part: &Part| {
+    let inside = |part: &TensorPart| {
         let holds = |(axis, start, extent): &(usize, u64, u64)| {
             let own = part.iter().find(|(a, _, _)| a == axis);
             own.is_some_and(|&(_, s, e)| s <= *start && start + extent <= s + e)
@@ -114,7 +120,7 @@ fn read(program: &Program, known: &[Known], access: &Access, place: &str, found:
 
 fn write(
     program: &Program,
-    known: &mut [Known],
+    known: &mut [TensorState],
     access: &Access,
     place: &str,
     found: &mut Findings,
@@ -129,7 +135,7 @@ fn write(
         found.add(Rule::StaticWritten, place, message);
     }
     for other in overlapping(program, access.tensor) {
-        known[other] = Known {
+        known[other] = TensorState {
             parts: Vec::new(),
             lost_to: Some(access.tensor),
         };
@@ -145,7 +151,7 @@ fn write(
         own.parts = vec![part.clone()];
         return;
     }
-    let meets = |other: &&Part| {
+    let meets = |other: &&TensorPart| {
         part.iter().all(|(axis, start, extent)| {
             let other = other.iter().find(|(a, _, _)| a == axis);
             other.is_none_or(|&(_, s, e)| s < start + extent && *start < s + e)
@@ -187,7 +193,7 @@ pub(crate) fn range(program: &Program, tensor: usize) -> Option<(u8, u64, u64)> 
 }
 
 /// The part of a tensor that a view with that region is.
-fn part_of(program: &Program, view: &View, region: &Shape) -> Option<Part> {
+fn part_of(program: &Program, view: &View, region: &Shape) -> Option<TensorPart> {
     let shape = program.tensors[view.tensor].shape(&program.axes).ok()?;
     let part = shape.into_iter().map(|(axis, _)| {
         let name = program.axes.get(axis).0;
@@ -233,7 +239,7 @@ pub(crate) fn accesses(program: &Program, command: &Command) -> Vec<Access> {
     }
 }
 
-fn kernel_accesses(program: &Program, kernel: &Kernel) -> Vec<Access> {
+fn kernel_accesses(program: &Program, kernel: &SliceKernel) -> Vec<Access> {
     let Ok(flow) = walk(program, kernel) else {
         return Vec::new();
     };
@@ -262,7 +268,7 @@ fn kernel_accesses(program: &Program, kernel: &Kernel) -> Vec<Access> {
             Stage::ToRegisters { tensor } => add(&View::of(*tensor), true),
             Stage::Outer { trf: tensor, .. }
             | Stage::Vector {
-                operand: Operand::Vrf(tensor),
+                operand: VectorOperand::Vrf(tensor),
                 ..
             } => {
                 let (view, shape) = whole(*tensor);

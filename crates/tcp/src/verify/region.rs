@@ -15,9 +15,9 @@ pub struct DmaRegion {
     pub indexed: Option<usize>,
 }
 
-type Outcome<T> = Result<T, (Rule, String)>;
+type RegionResult<T> = Result<T, (Rule, String)>;
 
-fn shape_of(program: &Program, view: &View) -> Outcome<Shape> {
+fn shape_of(program: &Program, view: &View) -> RegionResult<Shape> {
     let tensor = program.tensors.get(view.tensor);
     let tensor = tensor.ok_or_else(|| (Rule::Place, "no such tensor".to_owned()))?;
     let broken = |error: crate::axes::AxesError| (Rule::Mapping, error.to_string());
@@ -38,7 +38,7 @@ pub(crate) fn start(program: &Program, view: &View, axis: usize) -> u64 {
 ///
 /// # Errors
 /// The rule it breaks, and how.
-pub fn dma_region(program: &Program, dma: &Dma) -> Outcome<DmaRegion> {
+pub fn dma_region(program: &Program, dma: &Dma) -> RegionResult<DmaRegion> {
     let (from, to) = (shape_of(program, &dma.from)?, shape_of(program, &dma.to)?);
     let (a, b) = (
         &program.tensors[dma.from.tensor],
@@ -105,7 +105,7 @@ pub fn dma_region(program: &Program, dma: &Dma) -> Outcome<DmaRegion> {
     })
 }
 
-fn index_shape(program: &Program, index: usize) -> Outcome<Shape> {
+fn index_shape(program: &Program, index: usize) -> RegionResult<Shape> {
     let Some(tensor) = program.tensors.get(index) else {
         return Err((Rule::Index, "no such tensor".to_owned()));
     };
@@ -119,7 +119,7 @@ fn index_shape(program: &Program, index: usize) -> Outcome<Shape> {
 }
 
 /// Whether one side holds the region from where it begins.
-fn fits(program: &Program, view: &View, own: &Shape, region: &Shape) -> Outcome<()> {
+fn fits(program: &Program, view: &View, own: &Shape, region: &Shape) -> RegionResult<()> {
     let name = &program.tensors[view.tensor].name;
     let bad = |axis: usize, asked: u64, held: u64| {
         let axis = program.axes.get(axis).0;

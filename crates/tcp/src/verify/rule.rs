@@ -44,7 +44,7 @@ impl fmt::Display for Rule {
 
 /// One broken rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct TcpViolation {
     /// The rule.
     pub rule: Rule,
     /// Which tensor, or which command and stage.
@@ -53,10 +53,10 @@ pub struct Refusal {
     pub message: String,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for TcpViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}: {}", self.rule, self.place, self.message)
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for TcpViolation {}

@@ -1,12 +1,12 @@
 //! Tensors in their memories: mappings, spatial sizes, capacities, alignment.
 
-use super::{Findings, Report, Rule};
+use super::{Findings, MemoryReport, Rule};
 use crate::Machine;
 use crate::axes::AxesError;
-use crate::program::{Place, Program, Spread, Tensor};
+use crate::program::{Place, Program, Tensor, TensorSharding};
 
-pub(super) fn check(program: &Program, machine: &Machine, found: &mut Findings) -> Report {
-    let mut report = Report::default();
+pub(super) fn check(program: &Program, machine: &Machine, found: &mut Findings) -> MemoryReport {
+    let mut report = MemoryReport::default();
     for tensor in &program.tensors {
         let place = format!("tensor `{}`", tensor.name);
         if let Err(error) = tensor.shape(&program.axes) {
@@ -31,7 +31,7 @@ pub(super) fn check(program: &Program, machine: &Machine, found: &mut Findings) 
 fn spatial(
     program: &Program,
     machine: &Machine,
-    spread: &Spread,
+    spread: &TensorSharding,
     place: &str,
     found: &mut Findings,
 ) {
@@ -54,7 +54,7 @@ fn capacity(
     machine: &Machine,
     tensor: &Tensor,
     bytes: u64,
-    report: &mut Report,
+    report: &mut MemoryReport,
     found: &mut Findings,
 ) {
     let place = format!("tensor `{}`", tensor.name);

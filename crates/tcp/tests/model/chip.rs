@@ -2,10 +2,10 @@
 
 use crate::reference::{Layer, Weights as Model};
 use millrace_graph::{Rope, RopeStyle};
-use millrace_tcp::host::{Part, mask, positions, rope_table, store, store_weight};
-use millrace_tcp::lower::{self, Call, Dims, Lowered, Options, Target};
+use millrace_tcp::host::{SequencePart, mask, positions, rope_table, store, store_weight};
+use millrace_tcp::lower::{self, Dims, PassSizes, Target, TcpLowerOptions, TcpLowering};
 use millrace_tcp::parallel::{Plan, Split};
-use millrace_tcp::{Element, Machine, Program, execute};
+use millrace_tcp::{Element, Machine, Program, simulate};
 use std::collections::HashMap;
 
 /// Slots by the layer and the half of it that have them.
@@ -15,7 +15,7 @@ type Memory = HashMap<(usize, bool), HashMap<&'static str, Vec<u8>>>;
 pub struct Chips<'m> {
     model: &'m Model,
     machine: Machine,
-    options: Options,
+    options: TcpLowerOptions,
     dims: Dims,
     n_cache: u64,
     /// What each chip holds, by stage and shard: weights and caches of its own layers.
@@ -32,7 +32,12 @@ pub struct Chips<'m> {
 }
 
 impl<'m> Chips<'m> {
-    pub fn new(model: &'m Model, options: Options, n_cache: u64, batch: usize) -> Chips<'m> {
+    pub fn new(
+        model: &'m Model,
+        options: TcpLowerOptions,
+        n_cache: u64,
+        batch: usize,
+    ) -> Chips<'m> {
         let s = model.sizes;
         let n = options.n_shards;
         let dims = Dims {
@@ -93,7 +98,7 @@ impl<'m> Chips<'m> {
         }
     }
 
-    fn target(&self, call: Call) -> Target<'_> {
+    fn target(&self, call: PassSizes) -> Target<'_> {
         Target {
             machine: &self.machine,
             dims: &self.dims,
@@ -108,16 +113,16 @@ impl<'m> Chips<'m> {
         let batch = tokens.len() as u64;
         let n_tokens = lower::token_bucket(n_new);
         let longest = self.n_past.iter().max().unwrap() + n_tokens;
-        let call = Call {
+        let call = PassSizes {
             batch,
             n_tokens,
             n_keys: lower::key_bucket(longest.max(self.min_keys)),
             n_cache: self.n_cache,
         };
-        let parts: Vec<Part> = self
+        let parts: Vec<SequencePart> = self
             .n_past
             .iter()
-            .map(|&n_past| Part { n_past, n_new })
+            .map(|&n_past| SequencePart { n_past, n_new })
             .collect();
         let mut ids = Vec::new();
         for sequence in tokens {
@@ -171,7 +176,7 @@ impl<'m> Chips<'m> {
     fn half(
         &mut self,
         (stage, number): (u64, usize),
-        call: Call,
+        call: PassSizes,
         x: Vec<u8>,
         common: &[(&'static str, Vec<u8>); 2],
         is_attention: bool,
@@ -265,7 +270,7 @@ impl<'m> Chips<'m> {
     }
 
     /// Runs a program over named slots; those that have no content are zero. Gives one of them.
-    fn run(&self, lowered: Lowered, slots: &mut HashMap<&str, Vec<u8>>, out: &str) -> Vec<u8> {
+    fn run(&self, lowered: TcpLowering, slots: &mut HashMap<&str, Vec<u8>>, out: &str) -> Vec<u8> {
         let program: &Program = &lowered.program;
         millrace_tcp::verify(program, &self.machine).unwrap_or_else(|r| panic!("{}", r[0]));
         let list = program.slots().unwrap();
@@ -276,7 +281,12 @@ impl<'m> Chips<'m> {
             assert_eq!(given.len(), size, "slot {}", slot.name);
             content.push(given);
         }
-        execute::run(program, &mut content, &execute::Options::default()).unwrap();
+        simulate::run(
+            program,
+            &mut content,
+            &simulate::SimulationOptions::default(),
+        )
+        .unwrap();
         let mut found = Vec::new();
         for (slot, bytes) in list.into_iter().zip(content) {
             match &*slot.name {

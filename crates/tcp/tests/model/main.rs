@@ -5,7 +5,7 @@ mod chip;
 mod reference;
 
 use chip::Chips;
-use millrace_tcp::lower::{Options, Weights};
+use millrace_tcp::lower::{TcpLowerOptions, Weights};
 use reference::{Random, Sizes};
 
 const SMALL: Sizes = Sizes {
@@ -37,7 +37,7 @@ fn snr(found: &[f32], expected: &[f64]) -> f64 {
 }
 
 /// A prompt, then tokens one by one: the worst SNR of any step's logits.
-fn worst(sizes: Sizes, options: Options, prompt: usize, n_more: usize) -> f64 {
+fn worst(sizes: Sizes, options: TcpLowerOptions, prompt: usize, n_more: usize) -> f64 {
     let model = reference::Weights::random(sizes, 3);
     let all = tokens(prompt + n_more, 5);
     let expected = model.logits(&all);
@@ -57,7 +57,7 @@ fn worst(sizes: Sizes, options: Options, prompt: usize, n_more: usize) -> f64 {
 fn bf16_gives_the_references_logits() {
     // Held tokens, and streamed ones with padding behind.
     for prompt in [5, 70] {
-        let snr = worst(SMALL, Options::plain(Weights::Bf16), prompt, 2);
+        let snr = worst(SMALL, TcpLowerOptions::plain(Weights::Bf16), prompt, 2);
         println!("bf16, prompt of {prompt}: {snr:.1} dB");
         assert!(snr > 35.0, "prompt of {prompt}: {snr} dB");
     }
@@ -75,13 +75,18 @@ fn heads_of_128_and_rows_over_rings() {
         vocab_size: 96,
     };
     // 9,216 columns fill more than a lane: the down projection meets over slices.
-    let snr = worst(sizes, Options::plain(Weights::Bf16).read_ahead(), 9, 1);
+    let snr = worst(
+        sizes,
+        TcpLowerOptions::plain(Weights::Bf16).read_ahead(),
+        9,
+        1,
+    );
     assert!(snr > 35.0, "{snr} dB");
 }
 
 #[test]
 fn narrow_weights_lose_what_their_format_does() {
-    let snr = |weights| worst(SMALL, Options::plain(weights), 6, 2);
+    let snr = |weights| worst(SMALL, TcpLowerOptions::plain(weights), 6, 2);
     let (fp8, int4) = (snr(Weights::Fp8), snr(Weights::Int4));
     println!("fp8 {fp8:.1} dB, int4 {int4:.1} dB");
     assert!((16.0..30.0).contains(&fp8), "{fp8} dB");
@@ -112,8 +117,8 @@ fn shards_give_the_tokens_of_one_chip() {
         ..SMALL
     };
     let model = reference::Weights::random(sizes, 11);
-    let one = Options::plain(Weights::Bf16);
-    let chips = |n_shards| Chips::new(&model, Options { n_shards, ..one }, 256, 1);
+    let one = TcpLowerOptions::plain(Weights::Bf16);
+    let chips = |n_shards| Chips::new(&model, TcpLowerOptions { n_shards, ..one }, 256, 1);
     let expected = greedy(chips(1));
     for n_shards in [2, 4] {
         assert_eq!(greedy(chips(n_shards)), expected, "{n_shards} shards");
@@ -129,7 +134,7 @@ fn stages_give_the_tokens_of_one_chip() {
     };
     let model = reference::Weights::random(sizes, 23);
     let chips = |n_chips, spoil_stage| {
-        let mut chips = Chips::new(&model, Options::plain(Weights::Bf16), 256, 1);
+        let mut chips = Chips::new(&model, TcpLowerOptions::plain(Weights::Bf16), 256, 1);
         chips.plan.n_chips = n_chips;
         chips.spoil_stage = spoil_stage;
         greedy(chips)
@@ -144,7 +149,7 @@ fn stages_give_the_tokens_of_one_chip() {
 #[test]
 fn what_shares_a_batch_changes_nothing() {
     let model = reference::Weights::random(SMALL, 13);
-    let options = Options::plain(Weights::Bf16);
+    let options = TcpLowerOptions::plain(Weights::Bf16);
     let (a, b) = (tokens(5, 1), tokens(5, 2));
     let alone = |all: &[usize]| {
         let mut chips = Chips::new(&model, options, 128, 1);
@@ -171,7 +176,7 @@ fn a_wrong_slot_shows() {
     let model = reference::Weights::random(SMALL, 3);
     let all = tokens(6, 5);
     let expected = model.logits(&all);
-    let mut chips = Chips::new(&model, Options::plain(Weights::Bf16), 256, 1);
+    let mut chips = Chips::new(&model, TcpLowerOptions::plain(Weights::Bf16), 256, 1);
     chips.spoil_mask = true;
     let snr = snr(&chips.step(&[all])[0], &expected[5]);
     assert!(snr < 30.0, "{snr} dB");
@@ -188,7 +193,7 @@ fn keys_in_chunks_are_added_up() {
     let model = reference::Weights::random(sizes, 17);
     let all = tokens(9, 19);
     let expected = model.logits(&all);
-    let mut chips = Chips::new(&model, Options::plain(Weights::Bf16), 1024, 1);
+    let mut chips = Chips::new(&model, TcpLowerOptions::plain(Weights::Bf16), 1024, 1);
     chips.min_keys = 1024;
     let first = snr(&chips.step(&[all[..8].to_vec()])[0], &expected[7]);
     let second = snr(&chips.step(&[all[8..].to_vec()])[0], &expected[8]);

@@ -11,7 +11,7 @@ use millrace_plan::{
     WeightArrangement, WeightSource,
 };
 use millrace_runtime::npu::{NpuModel, NpuOptions, NpuSession};
-use millrace_tcp::target::Row;
+use millrace_tcp::target::TcpTarget;
 use std::sync::Arc;
 
 /// What is wrong on purpose.
@@ -172,7 +172,7 @@ impl Planner for Mistaken {
 }
 
 fn mistaken(mistake: Mistake) -> Arc<NpuModel> {
-    let planner = Row.planner(&best("bf16")).unwrap();
+    let planner = TcpTarget.planner(&best("bf16")).unwrap();
     let options = NpuOptions {
         n_ctx: Some(300),
         n_threads: Some(2),
@@ -236,7 +236,7 @@ fn layers_append_for_themselves() {
 fn padding_and_cut_rows_leave_no_trace() {
     let model = demo();
     let logits = |numerics: &millrace_plan::Settings| {
-        let planner = Row.planner(numerics).unwrap();
+        let planner = TcpTarget.planner(numerics).unwrap();
         let options = NpuOptions {
             n_ctx: Some(64),
             n_threads: Some(2),

@@ -3,7 +3,7 @@
 use super::{best, checked, demo, load, random, settings, tokens};
 use millrace_plan::{Settings, Target};
 use millrace_runtime::npu::{NpuModel, NpuOptions, NpuSession};
-use millrace_tcp::target::Row;
+use millrace_tcp::target::TcpTarget;
 use std::sync::Arc;
 
 /// Logits of a prompt and of two tokens.
@@ -59,7 +59,7 @@ fn blocks_take_chunks_and_turns() {
             prefill_tokens: Some(16),
             ..NpuOptions::default()
         };
-        let planner = Row.planner(settings).unwrap();
+        let planner = TcpTarget.planner(settings).unwrap();
         Arc::new(NpuModel::load(model.clone(), planner, options).unwrap())
     };
     let [plain, blocks] = [settings("bf16"), best("bf16")].map(|s| chunked(&s));
@@ -89,7 +89,7 @@ fn blocks_say_where_they_end() {
     let model = random("qwen-tiny");
     let graph = &model.model().graph;
     let reasons = |settings: &Settings| {
-        let planner = Row.planner(settings).unwrap();
+        let planner = TcpTarget.planner(settings).unwrap();
         let npu = load(&model, settings);
         let plan = planner.lower(graph, &npu.sequences().prefill(npu.lengths().next(0, 200)));
         let plan = plan.unwrap();

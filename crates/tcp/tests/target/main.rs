@@ -11,14 +11,14 @@ use millrace_model::Model;
 use millrace_model::recipe::Recipe;
 use millrace_model::synth::{self, ModelGeometry, SynthOptions};
 use millrace_npu::{Corruption, Injection, Role};
-use millrace_plan::predict::{self, Work};
-use millrace_plan::{ClusterRequest, Place, ProbeOf, Sequences, Settings, Target};
+use millrace_plan::predict::{self, PromptWorkload};
+use millrace_plan::{ClusterRequest, NodePlace, ProbeOf, Sequences, Settings, Target};
 use millrace_runtime::npu::{NpuModel, NpuOptions, NpuSession};
 use millrace_runtime::{
     BatchItem, CpuEngine, Engine, EngineOptions, KvType, LoadedModel, LogitsFor, StepOutput,
 };
-use millrace_tcp::lower::{Options, Weights};
-use millrace_tcp::target::Row;
+use millrace_tcp::lower::{TcpLowerOptions, Weights};
+use millrace_tcp::target::TcpTarget;
 use millrace_tcp::{Machine, Profile, parallel};
 use millrace_verify::ops::{CheckSummary, OpCheck};
 use millrace_verify::verification::{Verdict, Verification, follow, judge, record};
@@ -69,7 +69,7 @@ fn best(numerics: &str) -> Settings {
 }
 
 fn load(model: &Arc<LoadedModel>, settings: &Settings) -> Arc<NpuModel> {
-    let planner = Row.planner(settings).unwrap();
+    let planner = TcpTarget.planner(settings).unwrap();
     let options = NpuOptions {
         n_ctx: Some(300),
         n_threads: Some(2),
@@ -124,7 +124,7 @@ fn other_families_run_too() {
         assert!(found.unchecked.is_empty(), "{name} {found:?}");
         let kind = npu.sequences().decode(7);
         let plan = npu.planner().lower(&model.model().graph, &kind).unwrap();
-        let host = plan.placement.iter().filter(|p| p.place == Place::Host);
+        let host = plan.placement.iter().filter(|p| p.place == NodePlace::Host);
         assert!(host.clone().all(|p| !p.reason.is_empty()));
         assert_eq!(host.count() > 0, name == "gemma-tiny", "{name}");
     }
@@ -229,9 +229,10 @@ fn int8_takes_large_models() {
     let recipe = Recipe::parse("bf16").unwrap();
     let model = Model::without_weights(geometry, None, recipe, Source::HuggingFace).unwrap();
     for settings in [settings("int8"), best("int8")] {
-        let planner = Row.planner(&settings).unwrap();
+        let planner = TcpTarget.planner(&settings).unwrap();
         let mut pricer = planner.pricer().unwrap();
-        let found = predict::model(&model.graph, &*planner, &mut *pricer, &Work::new(512));
+        let work = PromptWorkload::new(512);
+        let found = predict::model(&model.graph, &*planner, &mut *pricer, &work);
         let found = found.unwrap();
         let (token, prompt) = (found.token.totals.total_ns, found.ttft_ns);
         println!(
@@ -248,7 +249,7 @@ fn int8_takes_large_models() {
         };
         for kind in [sequences.decode(512), sequences.prefills(&[512])[0]] {
             let plan = planner.lower(&model.graph, &kind).unwrap();
-            let host = plan.placement.iter().filter(|p| p.place == Place::Host);
+            let host = plan.placement.iter().filter(|p| p.place == NodePlace::Host);
             assert_eq!(host.map(|p| &p.reason).next(), None);
         }
     }
@@ -311,13 +312,14 @@ fn models_are_priced() {
         let recipe = Recipe::parse("bf16").unwrap();
         let model = Model::without_weights(geometry, None, recipe, Source::HuggingFace).unwrap();
         let predicted = |settings: &Settings| {
-            let planner = Row.planner(settings).unwrap();
+            let planner = TcpTarget.planner(settings).unwrap();
             let mut pricer = planner.pricer().unwrap();
-            predict::model(&model.graph, &*planner, &mut *pricer, &Work::new(512)).unwrap()
+            let work = PromptWorkload::new(512);
+            predict::model(&model.graph, &*planner, &mut *pricer, &work).unwrap()
         };
         let ops = predicted(&settings(format));
         let best = predicted(&best(format));
-        let blocks = |options| parallel::Model {
+        let blocks = |options| parallel::ParallelModel {
             config: &model.config,
             options,
             machine: &machine,
@@ -327,10 +329,10 @@ fn models_are_priced() {
             split: parallel::Split::Pipeline,
             n_chips: if name == large { 2 } else { 1 },
         };
-        let plain = blocks(Options::plain(weights));
+        let plain = blocks(TcpLowerOptions::plain(weights));
         let token = plain.token(plan, 1, 1024).unwrap();
         let prompt = plain.prompt(plan, 512).unwrap().total_ns;
-        let ahead = blocks(Options::plain(weights).read_ahead());
+        let ahead = blocks(TcpLowerOptions::plain(weights).read_ahead());
         let ahead = ahead.token(plan, 1, 1024).unwrap().total_ns;
         let peak = token.hbm_bytes / machine.hbm_gb_per_s;
         let ms = |ns: f64| ns * 1e-6;
@@ -367,9 +369,9 @@ fn chips_share_a_model_or_say_why_not() {
             settings: &fp8,
             n_devices,
             parallel,
-            work: Work::new(512),
+            work: PromptWorkload::new(512),
         };
-        Row.cluster().unwrap().cost(&request)
+        TcpTarget.cluster().unwrap().cost(&request)
     };
     let pipeline = cost(4, "pp").unwrap();
     let tensor = cost(4, "tp").unwrap();
@@ -394,7 +396,7 @@ fn settings_are_refused_by_name() {
             set: vec![set.to_owned()],
             ..Settings::default()
         };
-        let error = Row.planner(&settings).unwrap_err().to_string();
+        let error = TcpTarget.planner(&settings).unwrap_err().to_string();
         assert!(error.contains(problem), "{error}");
     };
     refused("dm_byte=1", "did you mean `dm_bytes`?");
@@ -411,8 +413,8 @@ fn settings_are_refused_by_name() {
         ],
         ..Settings::default()
     };
-    let plain = Row.planner(&Settings::default()).unwrap();
-    let changed = Row.planner(&slower).unwrap();
+    let plain = TcpTarget.planner(&Settings::default()).unwrap();
+    let changed = TcpTarget.planner(&slower).unwrap();
     assert_ne!(plain.identity(), changed.identity());
     assert!(changed.machine().attained_bytes_per_s < plain.machine().attained_bytes_per_s);
 }
@@ -420,7 +422,7 @@ fn settings_are_refused_by_name() {
 /// A right chip passes every step; each fault shows in its step, and what is behind it is skipped.
 #[test]
 fn a_probe_finds_what_is_wrong() {
-    let prober = Row.prober().unwrap();
+    let prober = TcpTarget.prober().unwrap();
     let settings = Settings::default();
     let probe = |of: ProbeOf| prober.probe(&settings, &of).unwrap();
     let alive = probe(ProbeOf::Virtual(None));

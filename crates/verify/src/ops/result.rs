@@ -109,7 +109,7 @@ impl CallCheck<'_> {
         let widths = node.inputs.iter().map(|v| self.graph().values[v.0].width);
         let first = self.seen.first;
         let (first, oldest_key) = (slots().find_map(|slot| match bindings[slot] {
-            Binding::ReachedFrom { reach } => Some((reach.row(first), reach.oldest(first))),
+            Binding::RangePosition { range } => Some((range.row(first), range.oldest(first))),
             Binding::Cache { .. } => {
                 let start = self.ring_start(slot);
                 Some((first.saturating_sub(start), 0))
@@ -145,10 +145,10 @@ impl CallCheck<'_> {
         let mut operands = Vec::new();
         for (input, value) in node.inputs.iter().enumerate() {
             let cached = |slot: &usize| match (&bindings[*slot], input) {
-                (Binding::Cache { of, .. } | Binding::Reached { of, .. }, 1) => {
+                (Binding::Cache { of, .. } | Binding::CacheRange { of, .. }, 1) => {
                     *of == CachePart::Keys
                 }
-                (Binding::Cache { of, .. } | Binding::Reached { of, .. }, 2) => {
+                (Binding::Cache { of, .. } | Binding::CacheRange { of, .. }, 2) => {
                     *of == CachePart::Values
                 }
                 _ => false,

@@ -1,9 +1,9 @@
-//! Operands in few bits: what [`Narrowed`] says, by its definition.
+//! Operands in few bits: what [`NarrowOperands`] says, by its definition.
 //!
 //! Written for checking: nothing of a target's own conversion is used here.
 
 use millrace_npu::Element;
-use millrace_plan::{Factor, Narrowed};
+use millrace_plan::{Factor, NarrowOperands};
 
 /// The largest number of E4M3.
 const E4M3_MAX: f64 = 448.0;
@@ -12,7 +12,7 @@ const E4M3_MIN_EXPONENT: i32 = -6;
 const E4M3_DIGITS: i32 = 3;
 
 /// Converts a row of a weight in place.
-pub(crate) fn weight(row: &mut [f32], rule: &Narrowed) {
+pub(crate) fn weight(row: &mut [f32], rule: &NarrowOperands) {
     let scale = scale(row, rule);
     for x in row {
         *x = (round(f64::from(*x) / scale, rule.weights) * scale) as f32;
@@ -20,7 +20,7 @@ pub(crate) fn weight(row: &mut [f32], rule: &Narrowed) {
 }
 
 /// Converts the activations of a token in place.
-pub(crate) fn activations(row: &mut [f32], rule: &Narrowed) {
+pub(crate) fn activations(row: &mut [f32], rule: &NarrowOperands) {
     let factor = match rule.factor {
         Factor::Constant(factor) => factor,
         Factor::OfRow(largest) => {
@@ -38,7 +38,7 @@ pub(crate) fn activations(row: &mut [f32], rule: &Narrowed) {
 }
 
 /// What a row's stored elements are multiplied with; 1 for a row of zeros.
-pub(crate) fn scale(row: &[f32], rule: &Narrowed) -> f64 {
+pub(crate) fn scale(row: &[f32], rule: &NarrowOperands) -> f64 {
     let largest = row.iter().fold(0f32, |largest, x| largest.max(x.abs()));
     match largest > 0.0 {
         true => f64::from(largest / rule.largest),
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn rows_have_a_scale_each_and_activations_one() {
-        let rule = Narrowed {
+        let rule = NarrowOperands {
             weights: Element::I4,
             largest: 7.0,
             activations: Element::F8E4m3,
@@ -110,7 +110,7 @@ mod tests {
         let mut x = [100.0, 1.03125, 0.0];
         activations(&mut x, &rule);
         assert_eq!(x, [28.0, 1.0, 0.0]);
-        let of_rows = Narrowed {
+        let of_rows = NarrowOperands {
             activations: Element::I8,
             factor: Factor::OfRow(127.0),
             ..rule

@@ -1,7 +1,7 @@
 //! What a device does to products beside rounding their results.
 
 use super::DeviceWeights;
-use millrace_plan::{Arithmetic, Narrowed, Quantised};
+use millrace_plan::{Arithmetic, NarrowOperands, QuantisedRows};
 use millrace_runtime::npu::{NpuError, NpuModel};
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ pub struct Products {
     /// the inner dimension; of attention's second product that are the keys.
     pub in_blocks: Vec<bool>,
     /// By node: how rows of both operands are quantised, of every token.
-    pub quantised: Vec<Option<Quantised>>,
+    pub quantised: Vec<Option<QuantisedRows>>,
     /// By node: how its weight and activations are narrowed, of every token.
-    pub narrowed: Vec<Option<Narrowed>>,
+    pub narrowed: Vec<Option<NarrowOperands>>,
     /// Tokens from the first on that truncation and blocks hold for: those of the prompt.
     pub n_tokens: usize,
     /// Matrices in layouts of the device's own; `None` where all are the checkpoint's.

@@ -1,13 +1,13 @@
-//! Rows of operands as integers with a scale a row, rotated before: what [`Quantised`] says, by its
+//! Rows of operands as integers with a scale a row, rotated before: what [`QuantisedRows`] says, by its
 //! definition.
 //!
 //! Written for checking: nothing of a target's own conversion is used here.
 
-use millrace_plan::Quantised;
+use millrace_plan::QuantisedRows;
 
 /// Converts a row of operands in place, in f64 from its f32 values. It stays rotated: the product of two
 /// converted rows is what a device gives. A row with what is no number becomes not-a-number.
-pub(crate) fn convert(row: &mut [f32], rule: &Quantised) {
+pub(crate) fn convert(row: &mut [f32], rule: &QuantisedRows) {
     let rotated = rotated(row, rule.block);
     let step = step(&rotated, rule);
     for (out, x) in row.iter_mut().zip(&rotated) {
@@ -16,7 +16,7 @@ pub(crate) fn convert(row: &mut [f32], rule: &Quantised) {
 }
 
 /// The distance between two values that an element of a rotated row can have; 1 for a row of zeros.
-pub(crate) fn step(rotated: &[f64], rule: &Quantised) -> f64 {
+pub(crate) fn step(rotated: &[f64], rule: &QuantisedRows) -> f64 {
     if rotated.iter().any(|x| !x.is_finite()) {
         return f64::NAN;
     }
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn rows_have_as_many_levels_as_are_said() {
-        let rule = Quantised {
+        let rule = QuantisedRows {
             levels: 127,
             block: 1,
         };
@@ -104,7 +104,7 @@ mod tests {
             .collect();
         x[5] = 100.0;
         let noise = |block| {
-            let rule = Quantised { levels: 127, block };
+            let rule = QuantisedRows { levels: 127, block };
             let mut converted = x.clone();
             convert(&mut converted, &rule);
             let exact = rotated(&x, block);

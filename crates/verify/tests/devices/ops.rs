@@ -6,7 +6,7 @@ use millrace_runtime::LoadedModel;
 use millrace_runtime::npu::{NpuModel, NpuOptions, NpuSession};
 use millrace_verify::ops::{CheckSummary, Finding, Mismatch, OpCheck};
 use millrace_xdna2::lower::{
-    self, Features, Mode, Options, Phase, Plan, PlannedProgram, WeightLayout,
+    self, Features, LowerOptions, Mode, Phase, Plan, PlannedProgram, WeightLayout,
 };
 use millrace_xdna2_machine::Machine;
 use millrace_xdna2_machine::device::VirtualDevice;
@@ -81,7 +81,7 @@ fn an_honest_device_has_nothing_wrong() {
         let bench = Bench::new(&model, mode);
         let found = bench.checked();
         assert_eq!(found.finding, None, "{mode:?}");
-        let options = Options::new(mode, N_PADDED);
+        let options = LowerOptions::new(mode, N_PADDED);
         let plans = [
             lower::prefill(graph, &Machine::npu2(), &options).unwrap(),
             lower::decode(graph, &Machine::npu2(), &options).unwrap(),
@@ -117,7 +117,7 @@ fn a_first_pass_of_wide_heads_is_checked() {
             window,
         };
         let model = shapes.write(dir.path());
-        let options = Options::new(mode, N_PADDED);
+        let options = LowerOptions::new(mode, N_PADDED);
         let plan = lower::prefill(&model.model().graph, &Machine::npu2(), &options).unwrap();
         let kernel = match mode {
             Mode::Paper => "flow-qkv",
@@ -169,7 +169,8 @@ fn a_corrupted_result_is_named() {
     let graph = &model.model().graph;
     for mode in [Mode::Best, Mode::Reference] {
         let bench = Bench::new(&model, mode);
-        let plan = lower::prefill(graph, &Machine::npu2(), &Options::new(mode, N_PADDED)).unwrap();
+        let plan =
+            lower::prefill(graph, &Machine::npu2(), &LowerOptions::new(mode, N_PADDED)).unwrap();
         for planned in &plan.programs {
             let name = planned.name();
             let written = |role| matches!(role, Role::Intermediate | Role::Output);

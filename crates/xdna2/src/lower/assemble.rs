@@ -1,10 +1,10 @@
 //! A group as one program: names, slots by liveness, stitching.
 
-use super::group::Group;
-use super::kernel::{Arg, Kernel, Kernels};
+use super::group::NodeGroup;
+use super::kernel::{Arg, Kernels, LoweredKernel};
 use super::{Binding, LowerError, Phase, PlannedLaunch, name};
 use crate::mapping::Shape;
-use crate::mapping::joined::{GEMM_PARTS, GEMV_PARTS};
+use crate::mapping::fused::{GEMM_PARTS, GEMV_PARTS};
 use millrace_graph::{Op, ValueId};
 use millrace_npu::Role;
 use millrace_xdna2_machine::program::{Program, StitchPart, stitch};
@@ -18,8 +18,8 @@ struct Wire {
 }
 
 /// A group's slots, in their order, and what identifies its program.
-pub(super) struct Wired<'g> {
-    kernels: Vec<&'g Kernel>,
+pub(super) struct GroupSlots<'g> {
+    kernels: Vec<&'g LoweredKernel>,
     wires: Vec<Wire>,
     /// Names of each kernel's slots in its mapping's order.
     arg_maps: Vec<Vec<String>>,
@@ -29,9 +29,9 @@ pub(super) struct Wired<'g> {
     pub(super) signature: String,
 }
 
-impl<'g> Wired<'g> {
-    pub(super) fn new(group: &'g Group, kernels: &Kernels<'_>) -> Wired<'g> {
-        let mut wired = Wired {
+impl<'g> GroupSlots<'g> {
+    pub(super) fn new(group: &'g NodeGroup, kernels: &Kernels<'_>) -> GroupSlots<'g> {
+        let mut wired = GroupSlots {
             kernels: group.members.iter().flat_map(|(_, k)| k).collect(),
             wires: Vec::new(),
             arg_maps: Vec::new(),
@@ -55,7 +55,7 @@ impl<'g> Wired<'g> {
     /// Slots in the order of their first use; of a launch first the activations, then its
     /// parameters, then its result. RoPE tables are listed together at the first that is used
     /// (in MLIR-AIR's Llama-3.2-1B example slots 9 and 10 of the first program).
-    fn list(&mut self, group: &Group, kernels: &Kernels<'_>) {
+    fn list(&mut self, group: &NodeGroup, kernels: &Kernels<'_>) {
         for (member, kernel) in group
             .members
             .iter()
@@ -72,8 +72,8 @@ impl<'g> Wired<'g> {
                 | Arg::Table(..)
                 | Arg::Cache(..)
                 | Arg::Position
-                | Arg::Reached(..)
-                | Arg::ReachedFrom(..) => false,
+                | Arg::CacheRange(..)
+                | Arg::RangePosition(..) => false,
             };
             let is_value = |arg: &Arg| matches!(arg, Arg::Value(_) | Arg::Part { .. });
             let inputs = kernel.args.iter().filter(|a| is_value(a) && !is_output(a));
@@ -89,7 +89,7 @@ impl<'g> Wired<'g> {
         }
     }
 
-    fn list_tables(&mut self, group: &Group, kernels: &Kernels<'_>) {
+    fn list_tables(&mut self, group: &NodeGroup, kernels: &Kernels<'_>) {
         for kernel in group.members.iter().flat_map(|(_, k)| k) {
             for arg in &kernel.args {
                 if let Arg::Table(..) = arg {
@@ -99,7 +99,7 @@ impl<'g> Wired<'g> {
         }
     }
 
-    fn add(&mut self, arg: &Arg, name: String, group: &Group, kernels: &Kernels<'_>) {
+    fn add(&mut self, arg: &Arg, name: String, group: &NodeGroup, kernels: &Kernels<'_>) {
         if self.wires.iter().any(|w| w.arg == *arg) {
             return;
         }
@@ -114,7 +114,7 @@ impl<'g> Wired<'g> {
         };
         let role = match arg {
             Arg::Weight(..) | Arg::Cache(..) => Role::Static,
-            Arg::Position | Arg::Reached(..) | Arg::ReachedFrom(..) => Role::Input,
+            Arg::Position | Arg::CacheRange(..) | Arg::RangePosition(..) => Role::Input,
             Arg::Table(..) if kernels.phase == Phase::Prefill => Role::Static,
             Arg::Table(..) => Role::Input,
             Arg::Part { .. } => Role::Output,
@@ -141,8 +141,8 @@ impl<'g> Wired<'g> {
             Arg::Table(rope, rows) => Binding::RopeTable { rope, rows },
             Arg::Cache(layer, of) => Binding::Cache { layer, of },
             Arg::Position => Binding::Position,
-            Arg::Reached(layer, of, reach) => Binding::Reached { layer, of, reach },
-            Arg::ReachedFrom(reach) => Binding::ReachedFrom { reach },
+            Arg::CacheRange(layer, of, range) => Binding::CacheRange { layer, of, range },
+            Arg::RangePosition(range) => Binding::RangePosition { range },
         };
         self.wires.iter().map(binding).collect()
     }
@@ -197,7 +197,7 @@ impl<'g> Wired<'g> {
 
     /// A kernel's program with values in the shape of the graph, so that launches agree on it: a
     /// head is a piece of a token's row. A kernel alone keeps its own shapes.
-    fn reshaped(&self, kernel: &Kernel, kernels: &Kernels<'_>) -> Program {
+    fn reshaped(&self, kernel: &LoweredKernel, kernels: &Kernels<'_>) -> Program {
         let mut program = kernel.built.program.clone();
         if self.kernels.len() > 1 {
             for (slot, arg) in program.slots.iter_mut().zip(&kernel.args) {
@@ -209,7 +209,7 @@ impl<'g> Wired<'g> {
         program
     }
 
-    /// Slots as [`list`](Wired::list) orders them, with their roles.
+    /// Slots as [`list`](GroupSlots::list) orders them, with their roles.
     fn in_order(&self, mut program: Program) -> Program {
         let position = |name: &str| self.wires.iter().position(|w| w.name == name);
         let places: Vec<Option<usize>> = program.slots.iter().map(|s| position(&s.name)).collect();

@@ -1,11 +1,11 @@
 //! Attention: by itself or over a cache, the cache's lengths, and whether the array or the host is faster.
 
-use super::kernel::{Arg, Kernel, Kernels};
-use super::over::{Over, Prompt, fitted};
+use super::cached::{AttentionKernel, Prompt, fitted};
+use super::kernel::{Arg, Kernels, LoweredKernel};
 use super::{AttentionOn, CachePart, Feature, Features, Phase};
 use crate::mapping::prompt_attention;
 use crate::mapping::q4nx::token;
-use crate::mapping::{self, Named, Shape, flow_kv, flow_qkv};
+use crate::mapping::{self, NamedNumbers, Shape, flow_kv, flow_qkv};
 use millrace_graph::{Attention, Graph, Node, Op};
 use millrace_xdna2_machine::timing::{self, TimingError};
 use millrace_xdna2_machine::{Machine, Profile, Program};
@@ -145,7 +145,7 @@ fn common_multiple(a: u64, b: u64) -> u64 {
 
 pub(super) fn shape(a: &Attention, n_tokens: u64, (n_keys, max_tokens): (u64, u64)) -> Shape {
     let window = a.window.map(|window| window as u64);
-    Named::new(&[
+    NamedNumbers::new(&[
         ("n_queries", n_tokens),
         ("n_keys", n_keys),
         ("max_tokens", max_tokens),
@@ -175,13 +175,13 @@ impl AttentionTimes {
     /// # Errors
     /// What [`timing::predict`] says of the program.
     fn of(
-        (program, over): (&Program, &Over),
+        (program, choice): (&Program, &AttentionKernel),
         a: &Attention,
         n_tokens: u64,
         machine: &Machine,
         profile: &Profile,
     ) -> Result<AttentionTimes, TimingError> {
-        let n_keys = over.n_keys;
+        let n_keys = choice.n_keys;
         let row_bytes = (4 * a.n_kv_heads * a.head_dim) as f64;
         let copied_ns = |bytes: f64| bytes / profile.host.write_gb_per_s.max(f64::MIN_POSITIVE);
         let window = a.window.map_or(n_keys, |w| n_keys.min(w as u64)) as f64;
@@ -193,7 +193,7 @@ impl AttentionTimes {
             n_keys,
             array_ns: timing.total_ns
                 + profile.host.call_ns
-                + copied_ns(row_bytes * over.n_written as f64),
+                + copied_ns(row_bytes * choice.n_written as f64),
             host_ns: copied_ns(row_bytes * seen * n_tokens as f64),
         })
     }
@@ -229,13 +229,14 @@ pub fn attention_times(
     profile: &Profile,
 ) -> Result<AttentionTimes, String> {
     let on = (max_tokens, machine, features);
-    let over = fitted(a, n_tokens, (n_keys, max_tokens), on)?;
-    let name = over.mapping;
+    let choice = fitted(a, n_tokens, (n_keys, max_tokens), on)?;
+    let name = choice.mapping;
     let mapping = mapping::find(name).ok_or_else(|| format!("no mapping `{name}`"))?;
-    let tiling = mapping.default_tiling(&over.shape, machine);
-    let program = mapping.build(&over.shape, &tiling, machine);
+    let tiling = mapping.default_tiling(&choice.shape, machine);
+    let program = mapping.build(&choice.shape, &tiling, machine);
     let program = program.map_err(|e| e.to_string())?;
-    AttentionTimes::of((&program, &over), a, n_tokens, machine, profile).map_err(|e| e.to_string())
+    AttentionTimes::of((&program, &choice), a, n_tokens, machine, profile)
+        .map_err(|e| e.to_string())
 }
 
 impl Features {
@@ -247,7 +248,11 @@ impl Features {
 
 impl Kernels<'_> {
     /// Attention of a pass by itself, or over the cache.
-    pub(super) fn attention(&mut self, number: usize, a: &Attention) -> Result<Kernel, String> {
+    pub(super) fn attention(
+        &mut self,
+        number: usize,
+        a: &Attention,
+    ) -> Result<LoweredKernel, String> {
         let node = &self.graph.nodes[number];
         let on = self.options.attention;
         if self.phase == Phase::Decode && !matches!(on, AttentionOn::Cached { .. }) {
@@ -298,7 +303,7 @@ impl Kernels<'_> {
             ("seq_first", 1),
         ];
         dims.extend(window.map(|window| ("window", window as u64)));
-        let shape = Named::new(&dims);
+        let shape = NamedNumbers::new(&dims);
         let values = node.inputs.iter().chain([&node.output]);
         let args = values.map(|&v| Arg::Value(v)).collect();
         self.kernel(node, "flash-attention", shape, None, args)
@@ -324,7 +329,7 @@ impl Kernels<'_> {
 
     /// Attention of a first pass on cores that have tokens of their own: as the Gemma 3 paper has it, or of heads so wide that flash attention
     /// computes scores anew for every part of the values.
-    fn over_own_keys(&mut self, number: usize, a: &Attention) -> Option<Kernel> {
+    fn over_own_keys(&mut self, number: usize, a: &Attention) -> Option<LoweredKernel> {
         let features = self.options.features;
         let is_wide = a.head_dim > WIDEST_OF_FLASH && features.has(Feature::BalancedAttention);
         let graph = self.graph;
@@ -367,7 +372,7 @@ impl Kernels<'_> {
         number: usize,
         a: &Attention,
         cached: (u64, u64),
-    ) -> Result<Kernel, String> {
+    ) -> Result<LoweredKernel, String> {
         let graph = self.graph;
         let node: &Node = &graph.nodes[number];
         let &[q, k, v] = &node.inputs[..] else {
@@ -392,7 +397,7 @@ impl Kernels<'_> {
         number: usize,
         a: &Attention,
         cached: (u64, u64),
-    ) -> Result<Kernel, String> {
+    ) -> Result<LoweredKernel, String> {
         if !self.options.features.has(Feature::CachedAttention) {
             return Err(format!(
                 "attention over the cache is the host's without {}",
@@ -404,23 +409,23 @@ impl Kernels<'_> {
         let n_tokens = self.n_tokens();
         let n_rows = rows(a, self.machine, self.options.features, cached.1);
         let on = (n_rows, self.machine, self.options.features);
-        let over = fitted(a, n_tokens, cached, on)?;
+        let choice = fitted(a, n_tokens, cached, on)?;
         let &[q, _, _] = &node.inputs[..] else {
             return Err("attention without queries, keys and values".to_owned());
         };
-        let part = |of: CachePart| match over.reach {
-            Some(reach) => Arg::Reached(a.layer, of, reach),
+        let part = |of: CachePart| match choice.range {
+            Some(range) => Arg::CacheRange(a.layer, of, range),
             None => Arg::Cache(a.layer, of),
         };
         let args = vec![
             Arg::Value(q),
             part(CachePart::Keys),
             part(CachePart::Values),
-            over.reach.map_or(Arg::Position, Arg::ReachedFrom),
+            choice.range.map_or(Arg::Position, Arg::RangePosition),
             Arg::Value(node.output),
         ];
-        let kernel = self.kernel(node, over.mapping, over.shape.clone(), None, args)?;
-        if over.mapping == flow_kv::NAME {
+        let kernel = self.kernel(node, choice.mapping, choice.shape.clone(), None, args)?;
+        if choice.mapping == flow_kv::NAME {
             let reason = "a program of its own on pairs of cores, one with the keys, one with the values, as the paper lays it out";
             self.reasons.insert(number, reason.to_owned());
             return Ok(kernel);
@@ -430,7 +435,7 @@ impl Kernels<'_> {
         let times = match self.times.iter().find(|(known, _)| known == key) {
             Some((_, times)) => *times,
             None => {
-                let program = (&kernel.built.program, &over);
+                let program = (&kernel.built.program, &choice);
                 let times = AttentionTimes::of(program, a, n_tokens, self.machine, profile)
                     .map_err(|e| e.to_string())?;
                 self.times.push((key.clone(), times));

@@ -1,8 +1,8 @@
 //! Grouping: which nodes share a dispatch.
 
-use super::kernel::{Kernel, Kernels};
+use super::kernel::{Kernels, LoweredKernel};
 use super::{
-    ATTENTION_ALONE, Feature, HEAD_ALONE, HEAD_OF_ALL_ROWS, HostStep, Options, WITHIN_BLOCK,
+    ATTENTION_ALONE, Feature, HEAD_ALONE, HEAD_OF_ALL_ROWS, HostStep, LowerOptions, WITHIN_BLOCK,
 };
 use crate::mapping::q4nx::token;
 use millrace_graph::{Node, Op, ValueId};
@@ -10,9 +10,9 @@ use millrace_plan::offload;
 
 /// Nodes that become one program.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct NodeGroup {
     /// Nodes and their kernels, in order.
-    pub(super) members: Vec<(usize, Vec<Kernel>)>,
+    pub(super) members: Vec<(usize, Vec<LoweredKernel>)>,
     /// Block of the first node.
     pub(super) block: Option<usize>,
     /// Block of the last.
@@ -23,8 +23,8 @@ pub(super) struct Group {
 
 /// What a stretch of the graph became.
 #[derive(Debug)]
-pub(super) enum Item {
-    Group(Group),
+pub(super) enum GroupItem {
+    Group(NodeGroup),
     Host {
         node: usize,
         steps: Vec<HostStep>,
@@ -41,7 +41,7 @@ enum Alone {
 }
 
 /// Cuts the graph, in its order, into groups and host steps.
-pub(super) fn items(kernels: &mut Kernels<'_>, options: &Options) -> Vec<Item> {
+pub(super) fn items(kernels: &mut Kernels<'_>, options: &LowerOptions) -> Vec<GroupItem> {
     let mut cutter = Cutter {
         across_blocks: options.features.has(Feature::MergedBlocks),
         items: Vec::new(),
@@ -62,8 +62,8 @@ pub(super) fn items(kernels: &mut Kernels<'_>, options: &Options) -> Vec<Item> {
 /// The cut so far.
 struct Cutter {
     across_blocks: bool,
-    items: Vec<Item>,
-    open: Option<Group>,
+    items: Vec<GroupItem>,
+    open: Option<NodeGroup>,
     /// What the host appends to the cache behind the open group.
     appended: Vec<HostStep>,
     /// Why the next group begins.
@@ -99,22 +99,23 @@ impl Cutter {
     }
 
     fn close(&mut self) {
-        self.items.extend(self.open.take().map(Item::Group));
-        self.items.extend(self.appended.drain(..).map(Item::Also));
+        self.items.extend(self.open.take().map(GroupItem::Group));
+        self.items
+            .extend(self.appended.drain(..).map(GroupItem::Also));
     }
 
     fn host(&mut self, kernels: &Kernels<'_>, node: usize, reason: String) {
         self.close();
         let label = kernels.graph.nodes[node].label;
         self.cause = format!("begins a program: {label} before it is the host's");
-        self.items.push(Item::Host {
+        self.items.push(GroupItem::Host {
             node,
             steps: host_steps(kernels, node),
             reason,
         });
     }
 
-    fn device(&mut self, kernels: &Kernels<'_>, number: usize, members: Vec<Kernel>) {
+    fn device(&mut self, kernels: &Kernels<'_>, number: usize, members: Vec<LoweredKernel>) {
         let node = &kernels.graph.nodes[number];
         let attends = members.iter().any(|k| k.built.mapping == token::NAME);
         let is_among = attends || self.takes_head(kernels, node);
@@ -127,7 +128,8 @@ impl Cutter {
             self.appended.extend(offload::append_kv(node));
         } else if alone.is_some() {
             self.close();
-            self.items.extend(offload::append_kv(node).map(Item::Also));
+            self.items
+                .extend(offload::append_kv(node).map(GroupItem::Also));
         } else if !self.across_blocks && self.open.as_ref().is_some_and(|g| g.block != node.layer) {
             self.close();
             self.cause = WITHIN_BLOCK.to_owned();
@@ -143,7 +145,7 @@ impl Cutter {
             Some(Alone::Head) => HEAD_OF_ALL_ROWS,
             None => &self.cause,
         };
-        let group = self.open.get_or_insert_with(|| Group {
+        let group = self.open.get_or_insert_with(|| NodeGroup {
             members: Vec::new(),
             block: node.layer,
             last_block: node.layer,
@@ -174,7 +176,7 @@ fn host_steps(kernels: &Kernels<'_>, number: usize) -> Vec<HostStep> {
     offload::host_steps(node, number, is_last_norm, half_split)
 }
 
-impl Group {
+impl NodeGroup {
     /// Whether a token's attention is in it, beside what comes before and after.
     pub(super) fn attends(&self) -> bool {
         let mut all = self.members.iter().flat_map(|(_, kernels)| kernels);
@@ -188,9 +190,9 @@ impl Group {
     }
 
     /// The blocks' nodes alone, as a group.
-    pub(super) fn of_blocks(&self, kernels: &Kernels<'_>) -> Group {
+    pub(super) fn of_blocks(&self, kernels: &Kernels<'_>) -> NodeGroup {
         let of_block = |(node, _): &&(usize, _)| kernels.graph.nodes[*node].layer.is_some();
-        Group {
+        NodeGroup {
             members: self.members.iter().filter(of_block).cloned().collect(),
             reason: self.reason.clone(),
             ..*self
@@ -206,7 +208,7 @@ impl Group {
 
     /// Whether the host appends the value to a cache after the group.
     fn appends(&self, kernels: &Kernels<'_>, value: ValueId) -> bool {
-        let resident = |(_, members): &&(usize, Vec<Kernel>)| {
+        let resident = |(_, members): &&(usize, Vec<LoweredKernel>)| {
             members.iter().any(|k| k.built.mapping == token::NAME)
         };
         let mut attending = self.members.iter().filter(resident);

@@ -1,10 +1,10 @@
 //! Which kernel computes a node, in which tiling.
 
 use super::{
-    AttentionTimes, CachePart, Feature, LM_HEAD_PARTITIONS, LowerError, Options, Phase, Reach,
-    TableRows, WeightLayout, check, tiling,
+    AttentionTimes, CachePart, Feature, KeyRange, LM_HEAD_PARTITIONS, LowerError, LowerOptions,
+    Phase, TableRows, WeightLayout, check, tiling,
 };
-use crate::mapping::{self, Mapping, Named, Shape, Tiling};
+use crate::mapping::{self, Mapping, NamedNumbers, Shape, Tiling};
 use millrace_graph::{
     Activation, Glu, Graph, Linear, Node, Op, RmsNorm, RopeId, RotateHeads, ValueId, WeightId,
 };
@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 /// A mapping built for a shape.
 #[derive(Debug)]
-pub(super) struct Built {
+pub(super) struct KernelBuild {
     pub(super) mapping: &'static str,
     pub(super) shape: Shape,
     pub(super) tiling: Tiling,
@@ -43,21 +43,21 @@ pub(super) enum Arg {
     Table(RopeId, TableRows),
     Cache(usize, CachePart),
     Position,
-    Reached(usize, CachePart, Reach),
-    ReachedFrom(Reach),
+    CacheRange(usize, CachePart, KeyRange),
+    RangePosition(KeyRange),
 }
 
 /// A kernel and its operands, in the mapping's order.
 #[derive(Clone, Debug)]
-pub(super) struct Kernel {
+pub(super) struct LoweredKernel {
     pub(super) name: String,
-    pub(super) built: Rc<Built>,
+    pub(super) built: Rc<KernelBuild>,
     pub(super) args: Vec<Arg>,
 }
 
-impl Kernel {
+impl LoweredKernel {
     /// Whether it computes several nodes.
-    pub(super) fn is_joined(&self) -> bool {
+    pub(super) fn is_fused(&self) -> bool {
         let is_weight = |arg: &&Arg| matches!(arg, Arg::Weight(..));
         self.args.iter().filter(is_weight).count() > 1
     }
@@ -73,21 +73,21 @@ pub(super) struct Kernels<'a> {
     pub(super) times: Vec<(String, AttentionTimes)>,
     /// Why a node has a program of its own, where that is known.
     pub(super) reasons: HashMap<usize, String>,
-    pub(super) options: &'a Options,
+    pub(super) options: &'a LowerOptions,
     pub(super) phase: Phase,
     /// Projections to put in half-split order.
     pub(super) half_split: HashMap<usize, usize>,
     /// Nodes that the kernel of an earlier one computes too.
     pub(super) computed: HashSet<usize>,
     /// The head's kernels where every row of a prompt goes through it.
-    pub(super) all_rows: Option<Vec<Kernel>>,
+    pub(super) full_head: Option<Vec<LoweredKernel>>,
     /// Keys that a token's attention on its projections' cores reads, where every layer's can be there.
     pub(super) resident_keys: Option<u64>,
     /// Whether no cores were found for one of them.
     pub(super) resident_fails: bool,
     /// Where they are there, why the last norm and the head are not, too.
     pub(super) head_apart: Option<String>,
-    built: HashMap<String, Result<Rc<Built>, String>>,
+    built: HashMap<String, Result<Rc<KernelBuild>, String>>,
 }
 
 /// Tilings tried for a problem before it is given to the host.
@@ -108,7 +108,7 @@ impl<'a> Kernels<'a> {
     pub(super) fn new(
         graph: &'a Graph,
         machine: &'a Machine,
-        options: &'a Options,
+        options: &'a LowerOptions,
         phase: Phase,
     ) -> Result<Kernels<'a>, LowerError> {
         Ok(Kernels {
@@ -121,7 +121,7 @@ impl<'a> Kernels<'a> {
             phase,
             half_split: check::half_split(graph)?,
             computed: HashSet::new(),
-            all_rows: None,
+            full_head: None,
             resident_keys: None,
             resident_fails: false,
             head_apart: None,
@@ -131,7 +131,7 @@ impl<'a> Kernels<'a> {
 
     /// Whether only the row whose logits are wanted goes through the last norm and the head.
     pub(super) fn is_single_row(&self) -> bool {
-        self.all_rows.is_none()
+        self.full_head.is_none()
     }
 
     pub(super) fn n_tokens(&self) -> u64 {
@@ -157,7 +157,7 @@ impl<'a> Kernels<'a> {
 
     /// The node's kernels, or the rule that leaves it to the host. None at all where an earlier
     /// node's kernel computes this one too.
-    pub(super) fn offer(&mut self, number: usize) -> Result<Vec<Kernel>, String> {
+    pub(super) fn offer(&mut self, number: usize) -> Result<Vec<LoweredKernel>, String> {
         let graph = self.graph;
         let node = &graph.nodes[number];
         let output = node.output;
@@ -182,15 +182,15 @@ impl<'a> Kernels<'a> {
                 return Err("no tile program adds a bias to a projection".to_owned());
             }
             Op::Linear(Linear { weight, .. }) if self.is_head(node) => {
-                return match &self.all_rows {
+                return match &self.full_head {
                     Some(kernels) => Ok(kernels.clone()),
                     None => self.head(node, *weight),
                 };
             }
             Op::Linear(_) if self.computed.contains(&number) => return Ok(Vec::new()),
             Op::Linear(Linear { weight, .. }) => {
-                let joined = self.packed(number).or_else(|| self.joined(number));
-                match joined {
+                let fused = self.packed(number).or_else(|| self.fused(number));
+                match fused {
                     Some(kernel) => kernel,
                     None => self.linear(number, *weight)?,
                 }
@@ -230,15 +230,15 @@ impl<'a> Kernels<'a> {
         weight: WeightId,
         (eps, offset): (f32, f32),
         group: usize,
-    ) -> Result<Kernel, String> {
+    ) -> Result<LoweredKernel, String> {
         let rows = self.n_tokens() * dim(self.width(node.output) / group);
-        let shape = Named::new(&[("rows", rows), ("cols", dim(group))]);
+        let shape = NamedNumbers::new(&[("rows", rows), ("cols", dim(group))]);
         let gamma = Arg::Weight(weight, WeightLayout::Vector { offset });
         let args = vec![Arg::Value(node.inputs[0]), gamma, Arg::Value(node.output)];
         self.kernel(node, "rmsnorm", shape, Some(eps), args)
     }
 
-    fn linear(&mut self, number: usize, weight: WeightId) -> Result<Kernel, String> {
+    fn linear(&mut self, number: usize, weight: WeightId) -> Result<LoweredKernel, String> {
         let graph = self.graph;
         let (node, half_split) = (&graph.nodes[number], self.half_split.get(&number).copied());
         let (x, y) = (Arg::Value(node.inputs[0]), Arg::Value(node.output));
@@ -261,12 +261,12 @@ impl<'a> Kernels<'a> {
                     WeightLayout::Transposed { half_split }
                 };
                 let w = Arg::Weight(weight, layout);
-                let shape = Named::new(&[("m", self.n_tokens()), ("k", k), ("n", n)]);
+                let shape = NamedNumbers::new(&[("m", self.n_tokens()), ("k", k), ("n", n)]);
                 self.kernel(node, name, shape, None, vec![x, w, y])
             }
             Phase::Decode => {
                 let w = Arg::Weight(weight, WeightLayout::AsStored { half_split });
-                let shape = Named::new(&[("m", n), ("k", k)]);
+                let shape = NamedNumbers::new(&[("m", n), ("k", k)]);
                 self.kernel(node, "gemv", shape, None, vec![w, x, y])
             }
         }
@@ -274,7 +274,7 @@ impl<'a> Kernels<'a> {
 
     /// One row of logits by GEMVs over parts of the vocabulary, in either phase. A
     /// part is as large as a partition's tilings want it, so a small vocabulary fills fewer.
-    fn head(&mut self, node: &Node, weight: WeightId) -> Result<Vec<Kernel>, String> {
+    fn head(&mut self, node: &Node, weight: WeightId) -> Result<Vec<LoweredKernel>, String> {
         if let Some(kernel) = self.packed_head(node, weight, 1) {
             return Ok(vec![kernel]);
         }
@@ -293,13 +293,13 @@ impl<'a> Kernels<'a> {
             [Arg::Weight(weight, layout), Arg::Part { value, start, len }]
         };
         let parts: Vec<[Arg; 2]> = (0..vocab).step_by(padded_to).map(part).collect();
-        if let Some(joined) = self.joined_head(node, &parts, padded_to, k) {
-            return Ok(vec![joined]);
+        if let Some(fused) = self.fused_head(node, &parts, padded_to, k) {
+            return Ok(vec![fused]);
         }
         let mut kernels = Vec::new();
         for (i, [weight, logits]) in parts.into_iter().enumerate() {
             let args = vec![weight, Arg::Value(node.inputs[0]), logits];
-            let shape = Named::new(&[("m", dim(padded_to)), ("k", dim(k))]);
+            let shape = NamedNumbers::new(&[("m", dim(padded_to)), ("k", dim(k))]);
             let mut kernel = self.kernel(node, "gemv", shape, None, args)?;
             kernel.name = format!("{}_p{i}", node.label);
             kernels.push(kernel);
@@ -307,7 +307,12 @@ impl<'a> Kernels<'a> {
         Ok(kernels)
     }
 
-    fn rope(&mut self, node: &Node, rope: RopeId, head_dim: usize) -> Result<Kernel, String> {
+    fn rope(
+        &mut self,
+        node: &Node,
+        rope: RopeId,
+        head_dim: usize,
+    ) -> Result<LoweredKernel, String> {
         let n_rot = self.graph.ropes[rope.0].n_rot;
         if n_rot != head_dim {
             return Err(format!(
@@ -319,7 +324,7 @@ impl<'a> Kernels<'a> {
             n_heads: self.width(node.output) / head_dim,
         };
         let n_rows = dim(rows.n_tokens) * dim(rows.n_heads);
-        let shape = Named::new(&[("rows", n_rows), ("head_dim", dim(head_dim))]);
+        let shape = NamedNumbers::new(&[("rows", n_rows), ("head_dim", dim(head_dim))]);
         let args = vec![
             Arg::Value(node.inputs[0]),
             Arg::Table(rope, rows),
@@ -328,7 +333,7 @@ impl<'a> Kernels<'a> {
         self.kernel(node, "rope", shape, None, args)
     }
 
-    fn add(&mut self, node: &Node) -> Result<Kernel, String> {
+    fn add(&mut self, node: &Node) -> Result<LoweredKernel, String> {
         let cols = dim(self.width(node.output));
         match self.phase {
             Phase::Decode => self.elementwise(node, "add", &[("n", cols)]),
@@ -346,10 +351,10 @@ impl<'a> Kernels<'a> {
         node: &Node,
         mapping: &'static str,
         dims: &[(&'static str, u64)],
-    ) -> Result<Kernel, String> {
+    ) -> Result<LoweredKernel, String> {
         let values = node.inputs.iter().chain([&node.output]);
         let args = values.map(|&v| Arg::Value(v)).collect();
-        self.kernel(node, mapping, Named::new(dims), None, args)
+        self.kernel(node, mapping, NamedNumbers::new(dims), None, args)
     }
 
     pub(super) fn kernel(
@@ -359,8 +364,8 @@ impl<'a> Kernels<'a> {
         shape: Shape,
         eps: Option<f32>,
         args: Vec<Arg>,
-    ) -> Result<Kernel, String> {
-        Ok(Kernel {
+    ) -> Result<LoweredKernel, String> {
+        Ok(LoweredKernel {
             name: node.label.to_owned(),
             built: self.built(mapping, &shape, eps)?,
             args,
@@ -373,7 +378,7 @@ impl<'a> Kernels<'a> {
         mapping: &'static str,
         shape: &Shape,
         eps: Option<f32>,
-    ) -> Result<Rc<Built>, String> {
+    ) -> Result<Rc<KernelBuild>, String> {
         if let Some((name, size)) = shape.iter().find(|&(_, size)| size > DIM_MAX) {
             return Err(format!(
                 "{name} = {size}: mappings take sizes up to {DIM_MAX}"
@@ -396,11 +401,11 @@ impl<'a> Kernels<'a> {
         shape: &Shape,
         eps: Option<f32>,
         key: &str,
-    ) -> Result<Rc<Built>, String> {
+    ) -> Result<Rc<KernelBuild>, String> {
         let mapping = mapping::find(name).ok_or_else(|| format!("no mapping `{name}`"))?;
-        let attempt = |tiling: Tiling| -> Result<Rc<Built>, String> {
+        let attempt = |tiling: Tiling| -> Result<Rc<KernelBuild>, String> {
             let program = self.try_tiling(mapping, shape, &tiling, eps)?;
-            Ok(Rc::new(Built {
+            Ok(Rc::new(KernelBuild {
                 mapping: name,
                 shape: shape.clone(),
                 tiling,
@@ -442,12 +447,16 @@ impl<'a> Kernels<'a> {
     }
 
     /// The same kernel in another tiling, if the mapping builds that and the verifier accepts it.
-    pub(super) fn with_tiling(&self, kernel: &Kernel, tiling: Tiling) -> Option<Kernel> {
+    pub(super) fn with_tiling(
+        &self,
+        kernel: &LoweredKernel,
+        tiling: Tiling,
+    ) -> Option<LoweredKernel> {
         let built = &kernel.built;
         let mapping = mapping::find(built.mapping)?;
         let program = self.try_tiling(mapping, &built.shape, &tiling, built.eps);
-        Some(Kernel {
-            built: Rc::new(Built {
+        Some(LoweredKernel {
+            built: Rc::new(KernelBuild {
                 mapping: built.mapping,
                 shape: built.shape.clone(),
                 program: program.ok()?,

@@ -1,14 +1,14 @@
 //! Names of programs and slots.
 
 use super::assemble::is_norm;
-use super::group::Group;
-use super::kernel::{Arg, Kernel, Kernels};
+use super::group::NodeGroup;
+use super::kernel::{Arg, Kernels, LoweredKernel};
 use super::{CachePart, Phase};
 use millrace_graph::{self as graph, Node, Op, ValueId, WeightId};
 
 /// A launch in a program's name.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum LaunchKind {
     Norm,
     Linear,
     Rope,
@@ -20,10 +20,10 @@ enum Kind {
     HeadOfAllRows,
 }
 
-use Kind::{Add, Glu, Linear, Norm, Rope};
+use LaunchKind::{Add, Glu, Linear, Norm, Rope};
 
 /// Runs of launches with a name of their own, in prefill and decode, as in MLIR-AIR's Llama-3.2-1B example.
-const RUNS: &[(&[Kind], &str, &str)] = &[
+const RUNS: &[(&[LaunchKind], &str, &str)] = &[
     (
         &[Norm, Linear, Linear, Linear, Rope, Rope],
         "rms_gemms_rope",
@@ -38,28 +38,28 @@ const RUNS: &[(&[Kind], &str, &str)] = &[
 
 /// A group's name from its launches: the example's where it has one, else the kinds of its launches,
 /// repeated ones once. One of whole blocks is named for that.
-pub(super) fn program(group: &Group, kernels: &Kernels<'_>) -> String {
+pub(super) fn program(group: &NodeGroup, kernels: &Kernels<'_>) -> String {
     if group.attends() {
         return "token_layers".to_owned();
     }
-    let kind = |(number, members): &(usize, Vec<Kernel>)| {
+    let kind = |(number, members): &(usize, Vec<LoweredKernel>)| {
         let node = &kernels.graph.nodes[*number];
-        let cached = |arg: &Arg| matches!(arg, Arg::Cache(..) | Arg::Reached(..));
-        let over_cache = |k: &Kernel| k.args.iter().any(cached);
+        let cached = |arg: &Arg| matches!(arg, Arg::Cache(..) | Arg::CacheRange(..));
+        let over_cache = |k: &LoweredKernel| k.args.iter().any(cached);
         match node.op {
-            _ if kernels.is_head(node) && kernels.is_single_row() => Kind::Head,
-            _ if kernels.is_head(node) => Kind::HeadOfAllRows,
-            Op::RmsNorm(_) => Kind::Norm,
-            Op::Rope(_) => Kind::Rope,
-            Op::Attention(_) if members.iter().any(over_cache) => Kind::CachedAttention,
-            Op::Attention(_) => Kind::Attention,
-            Op::Glu(_) => Kind::Glu,
-            Op::Add(_) => Kind::Add,
+            _ if kernels.is_head(node) && kernels.is_single_row() => LaunchKind::Head,
+            _ if kernels.is_head(node) => LaunchKind::HeadOfAllRows,
+            Op::RmsNorm(_) => LaunchKind::Norm,
+            Op::Rope(_) => LaunchKind::Rope,
+            Op::Attention(_) if members.iter().any(over_cache) => LaunchKind::CachedAttention,
+            Op::Attention(_) => LaunchKind::Attention,
+            Op::Glu(_) => LaunchKind::Glu,
+            Op::Add(_) => LaunchKind::Add,
             // Whatever else is taken multiplies with a matrix.
-            _ => Kind::Linear,
+            _ => LaunchKind::Linear,
         }
     };
-    let kinds: Vec<Kind> = group.members.iter().map(kind).collect();
+    let kinds: Vec<LaunchKind> = group.members.iter().map(kind).collect();
     let prefill = kernels.phase == Phase::Prefill;
     let mut words: Vec<&str> = Vec::new();
     let mut rest = &kinds[..];
@@ -82,24 +82,29 @@ pub(super) fn program(group: &Group, kernels: &Kernels<'_>) -> String {
     words.join("_")
 }
 
-fn word(kind: Kind, prefill: bool) -> &'static str {
+fn word(kind: LaunchKind, prefill: bool) -> &'static str {
     match kind {
-        Kind::Norm => "rms",
-        Kind::Linear if prefill => "gemm",
-        Kind::Linear => "gemv",
-        Kind::Rope => "rope",
-        Kind::Attention => "flash_attn",
-        Kind::CachedAttention => "cached_attn",
-        Kind::Glu => "glu",
-        Kind::Add => "add",
-        Kind::Head => "lm_head_gemv",
-        Kind::HeadOfAllRows => "lm_head_gemm",
+        LaunchKind::Norm => "rms",
+        LaunchKind::Linear if prefill => "gemm",
+        LaunchKind::Linear => "gemv",
+        LaunchKind::Rope => "rope",
+        LaunchKind::Attention => "flash_attn",
+        LaunchKind::CachedAttention => "cached_attn",
+        LaunchKind::Glu => "glu",
+        LaunchKind::Add => "add",
+        LaunchKind::Head => "lm_head_gemv",
+        LaunchKind::HeadOfAllRows => "lm_head_gemm",
     }
 }
 
 /// A slot's name, the same in every block: the label of the node that writes it, or the launch's
 /// name and the parameter's kind.
-pub(super) fn slot(arg: &Arg, kernel: &Kernel, group: &Group, kernels: &Kernels<'_>) -> String {
+pub(super) fn slot(
+    arg: &Arg,
+    kernel: &LoweredKernel,
+    group: &NodeGroup,
+    kernels: &Kernels<'_>,
+) -> String {
     match arg {
         Arg::Value(value) => self::value(*value, group, kernels),
         Arg::Part { .. } => format!("{}_logits", kernel.name),
@@ -109,20 +114,20 @@ pub(super) fn slot(arg: &Arg, kernel: &Kernel, group: &Group, kernels: &Kernels<
         Arg::Table(..) => format!("{}_lut", kernel.name),
         Arg::Cache(_, CachePart::Keys) => "k_cache".to_owned(),
         Arg::Cache(_, CachePart::Values) => "v_cache".to_owned(),
-        Arg::Reached(_, CachePart::Keys, _) => "k_reached".to_owned(),
-        Arg::Reached(_, CachePart::Values, _) => "v_reached".to_owned(),
-        Arg::Position | Arg::ReachedFrom(_) => "position".to_owned(),
+        Arg::CacheRange(_, CachePart::Keys, _) => "k_reached".to_owned(),
+        Arg::CacheRange(_, CachePart::Values, _) => "v_reached".to_owned(),
+        Arg::Position | Arg::RangePosition(_) => "position".to_owned(),
     }
 }
 
 /// The label of the node that takes a weight where a kernel takes several, else the kernel's name.
 fn label<'n>(
     weight: WeightId,
-    kernel: &'n Kernel,
-    group: &Group,
+    kernel: &'n LoweredKernel,
+    group: &NodeGroup,
     kernels: &'n Kernels<'_>,
 ) -> &'n str {
-    if !kernel.is_joined() {
+    if !kernel.is_fused() {
         return &kernel.name;
     }
     let graph = kernels.graph;
@@ -134,7 +139,7 @@ fn label<'n>(
     nodes.find(takes).map_or(&*kernel.name, |node| node.label)
 }
 
-fn value(value: ValueId, group: &Group, kernels: &Kernels<'_>) -> String {
+fn value(value: ValueId, group: &NodeGroup, kernels: &Kernels<'_>) -> String {
     let graph = kernels.graph;
     let inside = group.producer(kernels, value);
     // Hidden states come from the embedding or from a block: their names must not tell.

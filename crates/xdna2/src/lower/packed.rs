@@ -1,9 +1,9 @@
 //! Projections whose weights stay in blocks of 4 bits.
 
-use super::joined::weight;
-use super::kernel::{Arg, Kernel, Kernels};
+use super::fused::weight;
+use super::kernel::{Arg, Kernels, LoweredKernel};
 use super::{Feature, Features, Phase, WeightLayout};
-use crate::mapping::joined::{GEMM_PARTS, GEMV_PARTS, MAX_PARTS, shape};
+use crate::mapping::fused::{GEMM_PARTS, GEMV_PARTS, MAX_PARTS, shape};
 use crate::mapping::{Shape, q4nx};
 use crate::predict::Timer;
 use millrace_graph::{Node, WeightId};
@@ -57,7 +57,7 @@ fn problem(n_rows: u64, k: u64, parts: &[u64], expand: Expand) -> (&'static [&'s
 impl Kernels<'_> {
     /// A kernel for a projection and those that follow it and read the same input, as many as a mapping
     /// takes together. `None` where weights are not packed, or not cut into blocks evenly.
-    pub(super) fn packed(&mut self, number: usize) -> Option<Kernel> {
+    pub(super) fn packed(&mut self, number: usize) -> Option<LoweredKernel> {
         if !self.options.features.has(Feature::PackedWeights) {
             return None;
         }
@@ -81,7 +81,7 @@ impl Kernels<'_> {
             });
             let taken = match expand {
                 Expand::Faster => {
-                    let offered: Vec<Kernel> = offered.collect();
+                    let offered: Vec<LoweredKernel> = offered.collect();
                     self.fastest(offered)
                 }
                 _ => offered.next(),
@@ -98,9 +98,9 @@ impl Kernels<'_> {
     }
 
     /// The kernel that is modelled to be done first, loading its cores included; what cannot be timed comes last.
-    fn fastest(&self, offered: Vec<Kernel>) -> Option<Kernel> {
+    fn fastest(&self, offered: Vec<LoweredKernel>) -> Option<LoweredKernel> {
         let timer = self.profile.as_ref().map(|p| Timer::new(self.machine, p));
-        let ns = |kernel: &Kernel| {
+        let ns = |kernel: &LoweredKernel| {
             let timer = timer.as_ref()?;
             timer.launches_ns(&kernel.built.program).ok()
         };
@@ -142,7 +142,7 @@ impl Kernels<'_> {
         node: &Node,
         weight: WeightId,
         n_rows: u64,
-    ) -> Option<Kernel> {
+    ) -> Option<LoweredKernel> {
         if !self.options.features.has(Feature::PackedWeights) {
             return None;
         }

@@ -5,10 +5,10 @@
 //! [`rebuilt`] builds the group's kernels anew so that they can be shared and stand beside each other;
 //! [`place`] gives each its core and shim channels. Whether all of it fits, the verifier says.
 
-use super::assemble::Wired;
-use super::group::Group;
-use super::kernel::{Kernel, Kernels};
-use crate::mapping::{Named, Shape, Tiling, q4nx};
+use super::assemble::GroupSlots;
+use super::group::NodeGroup;
+use super::kernel::{Kernels, LoweredKernel};
+use crate::mapping::{NamedNumbers, Shape, Tiling, q4nx};
 use millrace_xdna2_machine::program::{
     Affine, Flat, FlatError, IndexRange, Launch, Place, Port, Program, resident,
 };
@@ -21,7 +21,7 @@ const TILE_MAX: u64 = 2048;
 /// Columns on which the group's projections are one configuration with everything else, as many as can be, or why there
 /// are none. A head takes none away from the layers before it.
 pub(super) fn columns(
-    group: &Group,
+    group: &NodeGroup,
     kernels: &Kernels<'_>,
     machine: &Machine,
 ) -> Result<u64, String> {
@@ -45,13 +45,13 @@ pub(super) fn columns(
 
 /// Whether it does on so many.
 fn fits(
-    group: &Group,
+    group: &NodeGroup,
     kernels: &Kernels<'_>,
     (cols, machine): (u64, &Machine),
 ) -> Result<(), String> {
     let group = rebuilt(group, kernels, cols)
         .ok_or("one of its kernels cannot share a configuration of the array")?;
-    let stitched = Wired::new(&group, kernels).stitch("p", kernels);
+    let stitched = GroupSlots::new(&group, kernels).stitch("p", kernels);
     let (program, _) = stitched.map_err(|e| e.to_string())?;
     let placed = place(&program, machine).ok_or("no core or shim channel is left for a kernel")?;
     let refused = |refusals: Vec<Refusal>| match refusals.first() {
@@ -63,9 +63,9 @@ fn fits(
 
 /// The group with kernels that can share a configuration, projections on so many columns; `None` where one
 /// cannot.
-pub(super) fn rebuilt(group: &Group, kernels: &Kernels<'_>, cols: u64) -> Option<Group> {
+pub(super) fn rebuilt(group: &NodeGroup, kernels: &Kernels<'_>, cols: u64) -> Option<NodeGroup> {
     let cores = Cores::of(group, cols, kernels.machine)?;
-    let one = |kernel: &Kernel| -> Option<Kernel> {
+    let one = |kernel: &LoweredKernel| -> Option<LoweredKernel> {
         let shape = &kernel.built.shape;
         let tiling = match kernel.built.mapping {
             q4nx::dqp::NAME => cores.projection(),
@@ -78,10 +78,10 @@ pub(super) fn rebuilt(group: &Group, kernels: &Kernels<'_>, cols: u64) -> Option
         kernels.with_tiling(kernel, tiling)
     };
     let members = group.members.iter().map(|(node, kernels)| {
-        let kernels: Option<Vec<Kernel>> = kernels.iter().map(one).collect();
+        let kernels: Option<Vec<LoweredKernel>> = kernels.iter().map(one).collect();
         Some((*node, kernels?))
     });
-    Some(Group {
+    Some(NodeGroup {
         members: members.collect::<Option<Vec<_>>>()?,
         block: group.block,
         last_block: group.last_block,
@@ -100,7 +100,7 @@ struct Cores<'g> {
 }
 
 impl<'g> Cores<'g> {
-    fn of(group: &'g Group, cols: u64, machine: &Machine) -> Option<Cores<'g>> {
+    fn of(group: &'g NodeGroup, cols: u64, machine: &Machine) -> Option<Cores<'g>> {
         let of = |name: &'static str| {
             let all = group.members.iter().flat_map(|(_, kernels)| kernels);
             let shapes = all.filter(move |k| k.built.mapping == name);
@@ -151,7 +151,7 @@ fn alone(first: &[(&'static str, u64)], l2_copies: u64) -> Tiling {
         ("l1_depth", 2),
         ("l2_copies", l2_copies),
     ];
-    Named::new(&[first, &rest].concat())
+    NamedNumbers::new(&[first, &rest].concat())
 }
 
 /// The largest even part of all elements that is no larger than a block may be.

@@ -1,11 +1,11 @@
 //! A plan's steps: programs of groups, calls of them, where each node is placed.
 
-use super::assemble::Wired;
-use super::group::{Group, Item};
+use super::assemble::GroupSlots;
+use super::group::{GroupItem, NodeGroup};
 use super::kernel::Kernels;
 use super::{
-    Call, Device, Feature, LowerError, Misfit, Phase, Place, Placement, Plan, PlannedProgram, Step,
-    resident,
+    Call, Device, Feature, LowerError, Misfit, NodePlace, Phase, Placement, Plan, PlannedProgram,
+    Step, resident,
 };
 use millrace_plan::Annex;
 use millrace_xdna2_machine::verify;
@@ -53,29 +53,29 @@ impl<'a> Assembly<'a> {
         self.plan
     }
 
-    pub(super) fn add(&mut self, item: Item) -> Result<Result<(), Misfit>, LowerError> {
+    pub(super) fn add(&mut self, item: GroupItem) -> Result<Result<(), Misfit>, LowerError> {
         match item {
-            Item::Also(step) => self.plan.steps.push(Step::Host(step)),
-            Item::Host {
+            GroupItem::Also(step) => self.plan.steps.push(Step::Host(step)),
+            GroupItem::Host {
                 node,
                 steps,
                 reason,
             } => {
                 self.plan.steps.extend(steps.into_iter().map(Step::Host));
-                let place = Place::Host;
+                let place = NodePlace::Host;
                 self.plan.placement.push(Placement {
                     node,
                     place,
                     reason,
                 });
             }
-            Item::Group(group) => return self.add_group(&group),
+            GroupItem::Group(group) => return self.add_group(&group),
         }
         Ok(Ok(()))
     }
 
     /// The group as one configuration of the array, if it may be and fits.
-    fn resident(&mut self, group: &Group) -> Result<Option<Group>, Misfit> {
+    fn resident(&mut self, group: &NodeGroup) -> Result<Option<NodeGroup>, Misfit> {
         let kernels = self.kernels;
         let wanted = kernels.options.features.has(Feature::Resident);
         if !wanted || kernels.phase != Phase::Decode || group.members.len() < 2 {
@@ -84,7 +84,7 @@ impl<'a> Assembly<'a> {
                 false => Ok(None),
             };
         }
-        let plain = Wired::new(group, kernels).signature;
+        let plain = GroupSlots::new(group, kernels).signature;
         let columns = (self.columns.entry(plain))
             .or_insert_with(|| resident::columns(group, kernels, self.kernels.machine));
         let cols = match columns.clone() {
@@ -96,7 +96,7 @@ impl<'a> Assembly<'a> {
     }
 
     /// Why a group with attention does not fit: for its head, if it does without.
-    fn misfit(&self, group: &Group, problem: String) -> Misfit {
+    fn misfit(&self, group: &NodeGroup, problem: String) -> Misfit {
         let of_blocks = group.of_blocks(self.kernels);
         match resident::columns(&of_blocks, self.kernels, self.kernels.machine) {
             Ok(_) if group.has_head(self.kernels) => Misfit::Head(problem),
@@ -104,13 +104,13 @@ impl<'a> Assembly<'a> {
         }
     }
 
-    fn add_group(&mut self, group: &Group) -> Result<Result<(), Misfit>, LowerError> {
+    fn add_group(&mut self, group: &NodeGroup) -> Result<Result<(), Misfit>, LowerError> {
         let resident = match self.resident(group) {
             Ok(resident) => resident,
             Err(misfit) => return Ok(Err(misfit)),
         };
         let group = resident.as_ref().unwrap_or(group);
-        let wired = Wired::new(group, self.kernels);
+        let wired = GroupSlots::new(group, self.kernels);
         let program = match self.known.get(&wired.signature) {
             Some(&known) => known,
             None => self.add_program(&wired, resident.is_some())?,
@@ -138,7 +138,7 @@ impl<'a> Assembly<'a> {
             };
             self.plan.placement.push(Placement {
                 node: *node,
-                place: Place::Device(device),
+                place: NodePlace::Device(device),
                 reason,
             });
         }
@@ -153,7 +153,7 @@ impl<'a> Assembly<'a> {
         Ok(Ok(()))
     }
 
-    fn add_program(&mut self, wired: &Wired<'_>, resident: bool) -> Result<usize, LowerError> {
+    fn add_program(&mut self, wired: &GroupSlots<'_>, resident: bool) -> Result<usize, LowerError> {
         let taken = |name: &str| {
             let mut programs = self.plan.programs.iter();
             programs.any(|p| p.name() == name)

@@ -9,10 +9,10 @@
 //! Products take matrices as `[n, k]` and biases as a column of them ([`millrace_plan::tower`]), in bf16 whatever the mode: towers are
 //! published in it. d_ff is padded to [`FF_UNIT`], where what is added is `gelu(0)` = 0; rows to [`ROW_UNIT`].
 
-use super::kernel::{Built, DIM_MAX, Kernels};
-use super::{Features, Options, PassKind, Phase, PlannedProgram};
-use crate::mapping::joined::{GEMM_PARTS, shape as joined};
-use crate::mapping::{Named, Shape, prompt_attention};
+use super::kernel::{DIM_MAX, KernelBuild, Kernels};
+use super::{Features, LowerOptions, PassKind, Phase, PlannedProgram};
+use crate::mapping::fused::{GEMM_PARTS, shape as fused};
+use crate::mapping::{NamedNumbers, Shape, prompt_attention};
 use millrace_graph::Graph;
 use millrace_npu::Role;
 use millrace_plan::{
@@ -72,15 +72,15 @@ pub fn tower(
         return Err(format!("mappings take sizes up to {DIM_MAX}"));
     }
     let graph = Graph::default();
-    let options = Options::of(features, &PassKind::prefill(n_patches));
+    let options = LowerOptions::of(features, &PassKind::prefill(n_patches));
     let kernels = Kernels::new(&graph, machine, &options, Phase::Prefill);
     let mut kernels = kernels.map_err(|error| error.to_string())?;
     let m = n_patches;
     let with_bias = |width: u64| (width + 1).next_multiple_of(ROW_UNIT);
     let width = with_bias(d_model);
     let d_ff = d_ff.next_multiple_of(FF_UNIT);
-    let product = |k: u64, n: &[u64]| joined(&[("m", m), ("k", k)], GEMM_PARTS, n);
-    let attention = Named::new(&[
+    let product = |k: u64, n: &[u64]| fused(&[("m", m), ("k", k)], GEMM_PARTS, n);
+    let attention = NamedNumbers::new(&[
         ("n_queries", m),
         ("n_keys", m),
         ("max_tokens", m),
@@ -100,18 +100,18 @@ pub fn tower(
     let (q, k, v) = (TowerMatrix::Q, TowerMatrix::K, TowerMatrix::V);
     let scratch = |name| (name, TowerSlot::Scratch);
     let attention = [
-        Launched::product(
+        TowerLaunch::product(
             "attn_q_attn_k_attn_v",
             product(width, &[d_model; 3]),
             &["rows", "w_q", "w_k", "w_v", "q", "k", "v"],
         ),
-        Launched {
+        TowerLaunch {
             label: "attn",
             mapping: prompt.mapping,
             shape: attention,
             slots: &["q", "k", "v", "at", "y"],
         },
-        Launched::product(
+        TowerLaunch::product(
             "attn_output",
             product(d_model, &[d_model]),
             &["y", "w_out", "sum"],
@@ -132,14 +132,14 @@ pub fn tower(
     ];
     let attention = program("tower_attention", &attention, &slots, d_model, &mut kernels)?;
     let feed_forward = [
-        Launched::product("ffn_up", product(width, &[d_ff]), &["rows", "w_up", "up"]),
-        Launched {
+        TowerLaunch::product("ffn_up", product(width, &[d_ff]), &["rows", "w_up", "up"]),
+        TowerLaunch {
             label: "ffn_gelu",
             mapping: "gelu",
-            shape: Named::new(&[("n", m * d_ff)]),
+            shape: NamedNumbers::new(&[("n", m * d_ff)]),
             slots: &["up", "act"],
         },
-        Launched::product(
+        TowerLaunch::product(
             "ffn_down",
             product(d_ff, &[d_model]),
             &["act", "w_down", "sum"],
@@ -155,8 +155,8 @@ pub fn tower(
     ];
     let feed_forward = program("tower_ffn", &feed_forward, &slots, d_model, &mut kernels)?;
     let mut alone = |name: &str, label, of, (m, k, n): (u64, u64, u64), bias| {
-        let product = joined(&[("m", m), ("k", k)], GEMM_PARTS, &[n]);
-        let launched = [Launched::product(label, product, &["rows", "w", "sum"])];
+        let product = fused(&[("m", m), ("k", k)], GEMM_PARTS, &[n]);
+        let launched = [TowerLaunch::product(label, product, &["rows", "w", "sum"])];
         let slots = [
             ("rows", TowerSlot::Rows { width: k, bias }),
             ("w", matrix(of, n, k, bias)),
@@ -177,16 +177,16 @@ pub fn tower(
 }
 
 /// A launch of a tower's program, with the program's slots in its mapping's order.
-struct Launched {
+struct TowerLaunch {
     label: &'static str,
     mapping: &'static str,
     shape: Shape,
     slots: &'static [&'static str],
 }
 
-impl Launched {
-    fn product(label: &'static str, shape: Shape, slots: &'static [&'static str]) -> Launched {
-        Launched {
+impl TowerLaunch {
+    fn product(label: &'static str, shape: Shape, slots: &'static [&'static str]) -> TowerLaunch {
+        TowerLaunch {
             label,
             mapping: "gemm-stream-bt",
             shape,
@@ -194,7 +194,7 @@ impl Launched {
         }
     }
 
-    fn built(&self, kernels: &mut Kernels<'_>) -> Result<Rc<Built>, String> {
+    fn built(&self, kernels: &mut Kernels<'_>) -> Result<Rc<KernelBuild>, String> {
         let built = kernels.built(self.mapping, &self.shape, None);
         built.map_err(|problem| format!("{}: {problem}", self.label))
     }
@@ -208,7 +208,7 @@ impl Launched {
 
 fn program(
     name: &str,
-    launches: &[Launched],
+    launches: &[TowerLaunch],
     slots: &[(&str, TowerSlot)],
     d_model: u64,
     kernels: &mut Kernels<'_>,
@@ -270,7 +270,7 @@ fn program(
 }
 
 /// The program with heads as pieces of a row, as products have them.
-fn in_rows(built: &Built, d_model: u64) -> Program {
+fn in_rows(built: &KernelBuild, d_model: u64) -> Program {
     let mut program = built.program.clone();
     let of_heads = program
         .slots

@@ -45,17 +45,17 @@ use super::data::Random;
 use super::parts::{
     Checks, at, constant, core, deep, end, i, int, pattern, slot, small, stage, stream,
 };
-use super::{BuildError, Mapping, Shape, ShapeError, Tiling, Tolerance, Work};
+use super::{BuildError, LeastWork, Mapping, Shape, ShapeError, Tiling, Tolerance};
 pub(super) use balance::balanced;
 use millrace_npu::{Element, Role};
 use millrace_xdna2_machine::program::{
     Affine, Channel, ChannelLink, GridOrder, IndexRange, Launch, Pattern, Place, Transfer, Var,
 };
 use millrace_xdna2_machine::{Machine, Numerics, Program};
-use shape::Tiled;
+use shape::AttentionDims;
 
 /// The attention.
-pub(super) struct Attention;
+pub(super) struct AttentionMapping;
 
 // Bundles of one head, in this order; cores of every head have the same program but for them.
 const KEYS_IN: usize = 0;
@@ -67,7 +67,7 @@ const Y: usize = 5;
 const Y_OUT: usize = 6;
 const BUNDLES: usize = 7;
 
-impl Tiled {
+impl AttentionDims {
     fn launch(&self) -> Launch {
         let mut launch = Launch {
             name: "attention".to_owned(),
@@ -326,7 +326,7 @@ impl Tiled {
     }
 }
 
-impl Mapping for Attention {
+impl Mapping for AttentionMapping {
     fn name(&self) -> &'static str {
         "flash-attention"
     }
@@ -353,7 +353,7 @@ impl Mapping for Attention {
         tiling: &Tiling,
         machine: &Machine,
     ) -> Result<Program, BuildError> {
-        let p = Tiled::new(shape, tiling);
+        let p = AttentionDims::new(shape, tiling);
         let checks = Checks {
             mapping: self.name(),
         };
@@ -398,7 +398,7 @@ impl Mapping for Attention {
     ) -> Vec<(usize, Vec<u8>)> {
         vec![(
             3,
-            reference::run(numerics, &Tiled::new(shape, tiling), slots),
+            reference::run(numerics, &AttentionDims::new(shape, tiling), slots),
         )]
     }
 
@@ -411,7 +411,7 @@ impl Mapping for Attention {
     }
 
     /// A causal mask halves the operations, as published rates count them.
-    fn work(&self, shape: &Shape) -> Work {
+    fn work(&self, shape: &Shape) -> LeastWork {
         let d = shape["head_dim"];
         let (heads, kv_heads) = (shape["n_heads"], shape["n_kv_heads"]);
         let (queries, keys) = (shape["n_queries"], shape["n_keys"]);
@@ -423,7 +423,7 @@ impl Mapping for Attention {
             }
             None => full / (1 + shape["causal"]),
         };
-        Work {
+        LeastWork {
             flops,
             ddr_bytes: 4 * d * (heads * queries + kv_heads * keys),
         }

@@ -34,13 +34,13 @@ use super::data::Random;
 use super::parts::{
     Checks, at, constant, core, deep, end, i, int, launch, pattern, slot, small, stage, stream,
 };
-use super::{BuildError, Mapping, Named, Shape, ShapeError, Tiling, Tolerance, Work};
+use super::{BuildError, LeastWork, Mapping, NamedNumbers, Shape, ShapeError, Tiling, Tolerance};
 use millrace_npu::{Element, Role, Slot};
 use millrace_xdna2_machine::program::{
     Affine, Channel, ChannelLink, GridOrder, Herd, Launch, Place, Stage, Transfer, Var,
 };
 use millrace_xdna2_machine::{Machine, Numerics, Program};
-use shape::Tiled;
+use shape::CachedAttentionDims;
 pub(crate) use shape::n_keys_unit;
 pub(super) use shape::{lowest_common_rows, parse};
 use std::ops::Range;
@@ -85,8 +85,8 @@ pub(super) fn reference_in_one_part(
         "rows",
         "l1_depth",
     ];
-    let tiling = Named::new(&one.map(|name| (name, 1))).with("tile_kv", tile_kv);
-    reference::run(&Tiled::new(shape, &tiling), ring, slots)
+    let tiling = NamedNumbers::new(&one.map(|name| (name, 1))).with("tile_kv", tile_kv);
+    reference::run(&CachedAttentionDims::new(shape, &tiling), ring, slots)
 }
 
 /// Contents of the slot `at`: a position, the first key that counts, an image's positions.
@@ -127,7 +127,7 @@ pub(super) fn random_inputs(
     vec![q, k, v, at, vec![0; 2 * n_q as usize]]
 }
 
-impl Tiled {
+impl CachedAttentionDims {
     /// Bundle of the channels between columns.
     fn east(&self) -> usize {
         CASCADE + usize::from(self.rows > 1)
@@ -313,7 +313,7 @@ impl Mapping for CachedAttention {
         tiling: &Tiling,
         machine: &Machine,
     ) -> Result<Program, BuildError> {
-        let p = Tiled::new(shape, tiling);
+        let p = CachedAttentionDims::new(shape, tiling);
         let checks = Checks { mapping: NAME };
         checks.bounded(shape, tiling)?;
         p.check(machine)?;
@@ -328,7 +328,7 @@ impl Mapping for CachedAttention {
 
     /// With a position from the seed.
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
-        let p = Tiled::new(shape, &shape::default(shape, &Machine::npu2()));
+        let p = CachedAttentionDims::new(shape, &shape::default(shape, &Machine::npu2()));
         random_inputs(shape, seed, |random| {
             let free = p.n_keys.saturating_sub(p.n_queries) as f32;
             let position = (free * (1.0 + random.uniform()) / 2.0) as u32;
@@ -343,7 +343,10 @@ impl Mapping for CachedAttention {
         tiling: &Tiling,
         slots: &[Vec<u8>],
     ) -> Vec<(usize, Vec<u8>)> {
-        vec![(4, reference::run(&Tiled::new(shape, tiling), None, slots))]
+        vec![(
+            4,
+            reference::run(&CachedAttentionDims::new(shape, tiling), None, slots),
+        )]
     }
 
     fn keys_and_values(&self) -> &'static [usize] {
@@ -355,11 +358,11 @@ impl Mapping for CachedAttention {
     }
 
     /// Every key counts for every query, as the array reads and computes it.
-    fn work(&self, shape: &Shape) -> Work {
+    fn work(&self, shape: &Shape) -> LeastWork {
         let d = shape["head_dim"];
         let (heads, kv_heads) = (shape["n_heads"], shape["n_kv_heads"]);
         let (queries, keys) = (shape["n_queries"], shape["n_keys"]);
-        Work {
+        LeastWork {
             flops: 4 * heads * queries * keys * d,
             ddr_bytes: 4 * d * (heads * queries + kv_heads * keys),
         }

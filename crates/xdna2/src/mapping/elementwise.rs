@@ -11,7 +11,8 @@ use super::data::Random;
 use super::parts::{Checks, largest_divisor, slot};
 use super::streaming::{self, Port, Streaming};
 use super::{
-    BuildError, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work, parse_dims,
+    BuildError, LeastWork, Mapping, NamedNumbers, Rule, Shape, ShapeError, Tiling, Tolerance,
+    parse_dims,
 };
 use millrace_npu::{Element, Role};
 use millrace_xdna2_machine::{Machine, Numerics, Profile, Program};
@@ -27,7 +28,7 @@ enum Function {
 
 /// How the elements lie in the slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Layout {
+enum ElementLayout {
     /// One dimension; a core takes consecutive elements.
     Flat,
     /// Rows and columns; a core takes every `cores`-th row.
@@ -41,7 +42,7 @@ pub(super) struct Elementwise {
     name: &'static str,
     summary: &'static str,
     function: Function,
-    layout: Layout,
+    layout: ElementLayout,
     /// Largest block that the registry of MLIR-AIR uses.
     tile_max: u64,
 }
@@ -51,7 +52,7 @@ pub(super) const SILU_MUL: Elementwise = Elementwise {
     name: "silu-mul",
     summary: "y = silu(gate) * up, bf16; N",
     function: Function::SiluMul,
-    layout: Layout::Flat,
+    layout: ElementLayout::Flat,
     tile_max: 4096,
 };
 
@@ -60,7 +61,7 @@ pub(super) const GELU_MUL: Elementwise = Elementwise {
     name: "gelu-mul",
     summary: "y = gelu_tanh(gate) * up, bf16; N",
     function: Function::GeluMul,
-    layout: Layout::Flat,
+    layout: ElementLayout::Flat,
     tile_max: 4096,
 };
 
@@ -69,7 +70,7 @@ pub(super) const GELU: Elementwise = Elementwise {
     name: "gelu",
     summary: "y = gelu_tanh(x), bf16; N",
     function: Function::Gelu,
-    layout: Layout::Flat,
+    layout: ElementLayout::Flat,
     tile_max: 4096,
 };
 
@@ -78,7 +79,7 @@ pub(super) const ADD: Elementwise = Elementwise {
     name: "add",
     summary: "c = a + b, bf16; N",
     function: Function::Add,
-    layout: Layout::Flat,
+    layout: ElementLayout::Flat,
     tile_max: 2048,
 };
 
@@ -87,7 +88,7 @@ pub(super) const ADD_2D: Elementwise = Elementwise {
     name: "add-2d",
     summary: "c = a + b by rows, bf16; ROWSxCOLS",
     function: Function::Add,
-    layout: Layout::Rows,
+    layout: ElementLayout::Rows,
     tile_max: 2048,
 };
 
@@ -96,13 +97,13 @@ pub(super) const ADD_FLAT: Elementwise = Elementwise {
     name: "add-flat",
     summary: "c = a + b, bf16, a and b by rows, c flat; ROWSxCOLS",
     function: Function::Add,
-    layout: Layout::RowsToFlat,
+    layout: ElementLayout::RowsToFlat,
     tile_max: 2048,
 };
 
 /// Shape and tiling as plain numbers.
 #[derive(Clone, Copy)]
-struct Tiled {
+struct ElementwiseDims {
     /// Elements.
     n: u64,
     /// Elements of a row; all of them on flat slots.
@@ -116,12 +117,12 @@ struct Tiled {
 }
 
 impl Elementwise {
-    fn tiled(&self, shape: &Shape, tiling: &Tiling) -> Tiled {
+    fn tiled(&self, shape: &Shape, tiling: &Tiling) -> ElementwiseDims {
         let (n, row) = match self.layout {
-            Layout::Flat => (shape["n"], shape["n"]),
+            ElementLayout::Flat => (shape["n"], shape["n"]),
             _ => (shape["rows"] * shape["cols"], shape["cols"]),
         };
-        Tiled {
+        ElementwiseDims {
             n,
             row,
             tile: tiling["tile"],
@@ -149,7 +150,7 @@ impl Elementwise {
         }
     }
 
-    fn check(&self, p: &Tiled, machine: &Machine) -> Result<(), BuildError> {
+    fn check(&self, p: &ElementwiseDims, machine: &Machine) -> Result<(), BuildError> {
         let checks = Checks { mapping: self.name };
         let n_cores = p.cols * p.rows;
         checks.herd(p.cols, p.rows, machine)?;
@@ -172,7 +173,9 @@ impl Elementwise {
         }
         match self.layout {
             _ if through => checks.divides(("n", p.n), ("cols * rows * tile", n_cores * p.tile))?,
-            Layout::Flat => checks.divides(("n", p.n), ("cols * rows * tile", n_cores * p.tile))?,
+            ElementLayout::Flat => {
+                checks.divides(("n", p.n), ("cols * rows * tile", n_cores * p.tile))?
+            }
             _ => {
                 checks.divides(("rows of the shape", p.n / p.row), ("cols * rows", n_cores))?;
                 checks.divides(("cols of the shape", p.row), ("tile", p.tile))?;
@@ -192,7 +195,7 @@ impl Elementwise {
         checks.l1(2 * p.depth * p.tile * (self.n_inputs() + 1), machine)
     }
 
-    fn streaming(&self, p: &Tiled) -> Streaming<'_> {
+    fn streaming(&self, p: &ElementwiseDims) -> Streaming<'_> {
         let share = p.n / (p.cols * p.rows);
         let names: &[&'static str] = match self.function {
             Function::SiluMul | Function::GeluMul => &["gate", "up"],
@@ -205,11 +208,11 @@ impl Elementwise {
             arg,
         };
         let (core_step, dims) = match self.layout {
-            Layout::Rows => (
+            ElementLayout::Rows => (
                 p.row,
                 vec![(share / p.row, p.cols * p.rows * p.row), (p.row, 1)],
             ),
-            Layout::Flat | Layout::RowsToFlat => (share, vec![(share, 1)]),
+            ElementLayout::Flat | ElementLayout::RowsToFlat => (share, vec![(share, 1)]),
         };
         Streaming {
             name: "elementwise",
@@ -238,14 +241,14 @@ impl Elementwise {
     /// The largest even block for a herd, if there is one.
     fn tile_for(&self, shape: &Shape, n_cores: u64) -> u64 {
         let whole = match self.layout {
-            Layout::Flat => shape["n"] / n_cores,
+            ElementLayout::Flat => shape["n"] / n_cores,
             _ => shape["cols"],
         };
         largest_divisor(whole, self.tile_max, 2)
     }
 
     fn tiling(tile: u64, cols: u64, rows: u64) -> Tiling {
-        Named::new(&[
+        NamedNumbers::new(&[
             ("tile", tile),
             ("cols", cols),
             ("rows", rows),
@@ -300,7 +303,7 @@ impl Mapping for Elementwise {
 
     fn parse_shape(&self, text: &str) -> Result<Shape, ShapeError> {
         match self.layout {
-            Layout::Flat => parse_dims(text, ["n"]),
+            ElementLayout::Flat => parse_dims(text, ["n"]),
             _ => parse_dims(text, ["rows", "cols"]),
         }
     }
@@ -352,9 +355,9 @@ impl Mapping for Elementwise {
         let two_d = [p.n / p.row, p.row];
         let flat = [p.n];
         let (in_shape, out_shape): (&[u64], &[u64]) = match self.layout {
-            Layout::Flat => (&flat, &flat),
-            Layout::Rows => (&two_d, &two_d),
-            Layout::RowsToFlat => (&two_d, &flat),
+            ElementLayout::Flat => (&flat, &flat),
+            ElementLayout::Rows => (&two_d, &two_d),
+            ElementLayout::RowsToFlat => (&two_d, &flat),
         };
         let mut slots: Vec<_> = streaming
             .inputs
@@ -397,7 +400,7 @@ impl Mapping for Elementwise {
         Tolerance::Exact
     }
 
-    fn work(&self, shape: &Shape) -> Work {
+    fn work(&self, shape: &Shape) -> LeastWork {
         let n: u64 = shape.iter().map(|(_, v)| v).product();
         let flops = match self.function {
             Function::Add => 1,
@@ -405,7 +408,7 @@ impl Mapping for Elementwise {
             Function::Gelu => 8,
             Function::GeluMul => 9,
         };
-        Work {
+        LeastWork {
             flops: flops * n,
             ddr_bytes: 2 * n * (self.n_inputs() + 1),
         }

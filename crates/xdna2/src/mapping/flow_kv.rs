@@ -34,13 +34,13 @@ use super::cached_attention::{self, at_bytes, parse, reference_in_one_part};
 use super::parts::{
     Checks, at, constant, core, deep, end, i, int, launch, pattern, small, stage, stream,
 };
-use super::{BuildError, Mapping, Shape, ShapeError, Tiling, Tolerance, Work};
+use super::{BuildError, LeastWork, Mapping, Shape, ShapeError, Tiling, Tolerance};
 use millrace_npu::Element;
 use millrace_xdna2_machine::program::{
     Affine, Channel, ChannelLink, GridOrder, Launch, Place, Stage, Transfer, Var,
 };
 use millrace_xdna2_machine::{Machine, Numerics, Program};
-use shape::Tiled;
+use shape::FlowKvDims;
 pub(crate) use shape::{fits, tile_kv};
 
 /// The mapping.
@@ -74,7 +74,7 @@ const fn bundle(head: u64, of: Of) -> usize {
     OF_HEADS + 5 * head as usize + of as usize
 }
 
-impl Tiled {
+impl FlowKvDims {
     fn channels(&self) -> Vec<Channel> {
         let (bf16, f32) = (Element::Bf16, Element::F32);
         let (lc, d, tq) = (self.tile_kv, self.of.head_dim, self.tile_q());
@@ -216,7 +216,7 @@ impl Mapping for FlowKv {
         tiling: &Tiling,
         machine: &Machine,
     ) -> Result<Program, BuildError> {
-        let p = Tiled::new(shape, tiling);
+        let p = FlowKvDims::new(shape, tiling);
         let checks = Checks { mapping: NAME };
         checks.bounded(shape, tiling)?;
         p.check(machine)?;
@@ -231,7 +231,7 @@ impl Mapping for FlowKv {
 
     /// With a position from the seed that sees more than half of the rows; where a window's are all there are, one that went round them.
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
-        let p = Tiled::new(shape, &shape::default(shape, &Machine::npu2()));
+        let p = FlowKvDims::new(shape, &shape::default(shape, &Machine::npu2()));
         let is_ring = p.of.window > 0 && p.of.n_keys == p.of.max_tokens;
         let reach = if is_ring {
             3 * p.of.n_keys
@@ -266,10 +266,10 @@ impl Mapping for FlowKv {
     }
 
     /// Every row that is read counts.
-    fn work(&self, shape: &Shape) -> Work {
+    fn work(&self, shape: &Shape) -> LeastWork {
         let d = shape["head_dim"];
         let (heads, kv_heads, keys) = (shape["n_heads"], shape["n_kv_heads"], shape["n_keys"]);
-        Work {
+        LeastWork {
             flops: 4 * heads * keys * d,
             ddr_bytes: 4 * d * (heads + kv_heads * keys),
         }

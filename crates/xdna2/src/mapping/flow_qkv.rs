@@ -41,13 +41,13 @@ use super::parts::{
     Checks, at, constant, core, deep, end, i, int, launch, pattern, small, stage, stream,
 };
 use super::prompt_attention::{parse, reference, resident, work};
-use super::{BuildError, Mapping, Shape, ShapeError, Tiling, Tolerance, Work};
+use super::{BuildError, LeastWork, Mapping, Shape, ShapeError, Tiling, Tolerance};
 use millrace_npu::Element;
 use millrace_xdna2_machine::program::{
     Affine, Channel, GridOrder, IndexRange, Launch, Pattern, Place, Stage, Transfer, Var,
 };
 use millrace_xdna2_machine::{Machine, Numerics, Program};
-use shape::Tiled;
+use shape::FlowQkvDims;
 pub(crate) use shape::{fits, reach_unit};
 
 /// The mapping.
@@ -73,7 +73,7 @@ const fn values_of(head: u64) -> usize {
     keys_of(head) + 1
 }
 
-impl Tiled {
+impl FlowQkvDims {
     fn channels(&self) -> Vec<Channel> {
         let bf16 = Element::Bf16;
         let (tk, d, y_rows) = (self.core.tile_kv, self.of.head_dim, self.core.y_rows);
@@ -233,7 +233,7 @@ impl Tiled {
     /// A launch for each part of the pass, on one configuration.
     fn launches(&self) -> Vec<Launch> {
         let parts = self.of.parts(self.iteration_tokens(), self.keys_l2);
-        let parts = parts.into_iter().map(|of| Tiled { of, ..*self });
+        let parts = parts.into_iter().map(|of| FlowQkvDims { of, ..*self });
         let launches = parts.map(|part| part.launch());
         resident(launches.collect())
     }
@@ -281,7 +281,7 @@ impl Mapping for FlowQkv {
         tiling: &Tiling,
         machine: &Machine,
     ) -> Result<Program, BuildError> {
-        let p = Tiled::new(shape, tiling);
+        let p = FlowQkvDims::new(shape, tiling);
         let checks = Checks { mapping: NAME };
         checks.bounded(shape, tiling)?;
         p.check(machine)?;
@@ -295,7 +295,7 @@ impl Mapping for FlowQkv {
 
     /// With a position from the seed. A window's rows begin before the sequence for one seed in two.
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
-        let p = Tiled::new(shape, &shape::default(shape, &Machine::npu2()));
+        let p = FlowQkvDims::new(shape, &shape::default(shape, &Machine::npu2()));
         let at = (reach_unit(p.core.tile_kv), p.core.at_elements());
         p.of.inputs(shape, at, seed)
     }
@@ -318,7 +318,7 @@ impl Mapping for FlowQkv {
         Tolerance::Exact
     }
 
-    fn work(&self, shape: &Shape) -> Work {
+    fn work(&self, shape: &Shape) -> LeastWork {
         work(shape)
     }
 }

@@ -23,7 +23,7 @@ pub(super) use reference::{accumulate, transposed};
 
 use super::data::Random;
 use super::parts::{Checks, slot};
-use super::{BuildError, Mapping, Shape, ShapeError, Tiling, Tolerance, Work, parse_dims};
+use super::{BuildError, LeastWork, Mapping, Shape, ShapeError, Tiling, Tolerance, parse_dims};
 use millrace_npu::{Element, Role};
 use millrace_xdna2_machine::{Machine, Numerics, Program};
 
@@ -109,7 +109,7 @@ pub(super) const DIRECT_BT: Gemm = Gemm {
 
 /// Shape and tiling as plain numbers.
 #[derive(Clone, Copy, Debug)]
-struct Tiled {
+struct GemmDims {
     m: u64,
     k: u64,
     n: u64,
@@ -125,9 +125,9 @@ struct Tiled {
     chunks: u64,
 }
 
-impl Tiled {
-    fn new(shape: &Shape, tiling: &Tiling) -> Tiled {
-        Tiled {
+impl GemmDims {
+    fn new(shape: &Shape, tiling: &Tiling) -> GemmDims {
+        GemmDims {
             m: shape["m"],
             k: shape["k"],
             n: shape["n"],
@@ -202,7 +202,7 @@ impl Mapping for Gemm {
         tiling: &Tiling,
         machine: &Machine,
     ) -> Result<Program, BuildError> {
-        let p = Tiled::new(shape, tiling);
+        let p = GemmDims::new(shape, tiling);
         Checks { mapping: self.name }.bounded(shape, tiling)?;
         tiling::check(self, &p, machine)?;
         if self.path == Path::FusedCast {
@@ -257,20 +257,20 @@ impl Mapping for Gemm {
         tiling: &Tiling,
         slots: &[Vec<u8>],
     ) -> Vec<(usize, Vec<u8>)> {
-        reference::run(numerics, self, &Tiled::new(shape, tiling), slots)
+        reference::run(numerics, self, &GemmDims::new(shape, tiling), slots)
     }
 
     fn tolerance(&self) -> Tolerance {
         Tolerance::Exact
     }
 
-    fn work(&self, shape: &Shape) -> Work {
+    fn work(&self, shape: &Shape) -> LeastWork {
         let (m, k, n) = (shape["m"], shape["k"], shape["n"]);
         let c_bytes = match self.path {
             Path::F32 | Path::DirectF32 => 4,
             Path::FusedCast | Path::Drain | Path::Direct => 2,
         };
-        Work {
+        LeastWork {
             flops: 2 * m * k * n,
             ddr_bytes: 2 * (m * k + k * n) + c_bytes * m * n,
         }

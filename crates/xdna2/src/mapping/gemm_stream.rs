@@ -22,11 +22,13 @@ mod launch;
 mod tiling;
 
 use super::data::{Random, bf16_bytes, floats};
+use super::fused::{self, GEMM_PARTS};
 use super::gemm::{accumulate, transposed};
-use super::joined::{self, GEMM_PARTS};
 use super::operands::{self, Operands, integer_product};
 use super::parts::{Checks, slot};
-use super::{BuildError, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work};
+use super::{
+    BuildError, LeastWork, Mapping, NamedNumbers, Rule, Shape, ShapeError, Tiling, Tolerance,
+};
 use millrace_npu::Role;
 use millrace_xdna2_machine::{Machine, Numerics, Program};
 
@@ -85,7 +87,7 @@ const HELD_DESCRIPTORS: u64 = 20;
 
 /// Shape and tiling as plain numbers.
 #[derive(Clone, Debug)]
-struct Tiled {
+struct GemmStreamDims {
     m: u64,
     k: u64,
     /// Columns of each product.
@@ -106,12 +108,12 @@ struct Tiled {
     of: &'static Operands,
 }
 
-impl Tiled {
-    fn new(gemm: &GemmStream, shape: &Shape, tiling: &Tiling) -> Tiled {
-        Tiled {
+impl GemmStreamDims {
+    fn new(gemm: &GemmStream, shape: &Shape, tiling: &Tiling) -> GemmStreamDims {
+        GemmStreamDims {
             m: shape["m"],
             k: shape["k"],
-            n: joined::sizes(shape, GEMM_PARTS),
+            n: fused::sizes(shape, GEMM_PARTS),
             tm: tiling["tile_m"],
             kl2: tiling["tile_k_l2"],
             tk: tiling["tile_k_l1"],
@@ -129,9 +131,9 @@ impl Tiled {
     }
 
     /// A problem without a tiling yet: every size is 0.
-    fn untiled(gemm: &GemmStream, shape: &Shape) -> Tiled {
-        let none = Named::new(&TILING.map(|name| (name, 0)));
-        Tiled::new(gemm, shape, &none)
+    fn untiled(gemm: &GemmStream, shape: &Shape) -> GemmStreamDims {
+        let none = NamedNumbers::new(&TILING.map(|name| (name, 0)));
+        GemmStreamDims::new(gemm, shape, &none)
     }
 
     /// Streams of A, each a tile's rows.
@@ -195,7 +197,7 @@ impl Mapping for GemmStream {
     }
 
     fn parse_shape(&self, text: &str) -> Result<Shape, ShapeError> {
-        joined::parse_gemm(text)
+        fused::parse_gemm(text)
     }
 
     fn default_tiling(&self, shape: &Shape, machine: &Machine) -> Tiling {
@@ -214,7 +216,7 @@ impl Mapping for GemmStream {
         tiling: &Tiling,
         machine: &Machine,
     ) -> Result<Program, BuildError> {
-        let p = Tiled::new(self, shape, tiling);
+        let p = GemmStreamDims::new(self, shape, tiling);
         let checks = Checks { mapping: self.name };
         checks.bounded(shape, tiling)?;
         for flag in ["n_over_cols", "hold_a"] {
@@ -242,7 +244,7 @@ impl Mapping for GemmStream {
     }
 
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
-        let (m, k, n) = (shape["m"], shape["k"], joined::sizes(shape, GEMM_PARTS));
+        let (m, k, n) = (shape["m"], shape["k"], fused::sizes(shape, GEMM_PARTS));
         let mut random = Random::new(seed);
         let mut slots = vec![random.bytes(self.of.element, m * k)];
         slots.extend(n.iter().map(|n| random.bytes(self.of.element, k * n)));
@@ -260,7 +262,7 @@ impl Mapping for GemmStream {
         slots: &[Vec<u8>],
     ) -> Vec<(usize, Vec<u8>)> {
         let (m, k) = (shape["m"] as usize, shape["k"] as usize);
-        let n = joined::sizes(shape, GEMM_PARTS);
+        let n = fused::sizes(shape, GEMM_PARTS);
         if self.of.element.precision().is_none() {
             let c = |part: usize| integer_product(&slots[0], &slots[1 + part], k);
             let parts = 0..n.len();
@@ -284,10 +286,10 @@ impl Mapping for GemmStream {
         Tolerance::Exact
     }
 
-    fn work(&self, shape: &Shape) -> Work {
+    fn work(&self, shape: &Shape) -> LeastWork {
         let (m, k) = (shape["m"], shape["k"]);
-        let n: u64 = joined::sizes(shape, GEMM_PARTS).iter().sum();
-        Work {
+        let n: u64 = fused::sizes(shape, GEMM_PARTS).iter().sum();
+        LeastWork {
             flops: 2 * m * k * n,
             ddr_bytes: self.of.size() * (m * k + k * n) + self.of.result_size() * m * n,
         }

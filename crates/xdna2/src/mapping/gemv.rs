@@ -17,7 +17,8 @@ use super::parts::{
     upto, x,
 };
 use super::{
-    BuildError, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work, parse_dims,
+    BuildError, LeastWork, Mapping, NamedNumbers, Rule, Shape, ShapeError, Tiling, Tolerance,
+    parse_dims,
 };
 use millrace_npu::{Element, Role};
 use millrace_xdna2_machine::program::{
@@ -36,7 +37,7 @@ const PANELS_BYTES: u64 = 512 << 10;
 
 /// Shape and tiling as plain numbers.
 #[derive(Clone, Copy)]
-struct Tiled {
+struct GemvDims {
     m: u64,
     k: u64,
     tile_m: u64,
@@ -54,9 +55,9 @@ const X: usize = 2;
 const Y: usize = 3;
 const Y_OUT: usize = 4;
 
-impl Tiled {
-    fn new(shape: &Shape, tiling: &Tiling) -> Tiled {
-        Tiled {
+impl GemvDims {
+    fn new(shape: &Shape, tiling: &Tiling) -> GemvDims {
+        GemvDims {
             m: shape["m"],
             k: shape["k"],
             tile_m: tiling["tile_m"],
@@ -69,8 +70,8 @@ impl Tiled {
     }
 
     /// A problem without a tiling yet: every size is 0.
-    fn untiled(shape: &Shape) -> Tiled {
-        let none = Named::new(&[
+    fn untiled(shape: &Shape) -> GemvDims {
+        let none = NamedNumbers::new(&[
             ("tile_m", 0),
             ("m_input", 0),
             ("cols", 0),
@@ -78,11 +79,11 @@ impl Tiled {
             ("l2_copies", 0),
             ("streamed", 0),
         ]);
-        Tiled::new(shape, &none)
+        GemvDims::new(shape, &none)
     }
 
     fn tiling(&self) -> Tiling {
-        Named::new(&[
+        NamedNumbers::new(&[
             ("tile_m", self.tile_m),
             ("m_input", self.m_input),
             ("cols", self.cols),
@@ -253,14 +254,14 @@ impl Mapping for Gemv {
 
     fn default_tiling(&self, shape: &Shape, machine: &Machine) -> Tiling {
         self.tilings(shape, machine).into_iter().next().unwrap_or(
-            Tiled {
+            GemvDims {
                 tile_m: 2,
                 m_input: 2,
                 cols: 1,
                 l1_depth: 1,
                 l2_copies: 1,
                 streamed: 0,
-                ..Tiled::untiled(shape)
+                ..GemvDims::untiled(shape)
             }
             .tiling(),
         )
@@ -276,7 +277,7 @@ impl Mapping for Gemv {
             for tile_m in [largest, 16, 8, 4, 2] {
                 for m_input in divisors(tile_m).into_iter().rev() {
                     for l1_depth in [1, 2] {
-                        let tiled = Tiled {
+                        let tiled = GemvDims {
                             m,
                             k: shape["k"],
                             tile_m,
@@ -309,7 +310,7 @@ impl Mapping for Gemv {
         tiling: &Tiling,
         machine: &Machine,
     ) -> Result<Program, BuildError> {
-        let p = Tiled::new(shape, tiling);
+        let p = GemvDims::new(shape, tiling);
         let checks = Checks {
             mapping: self.name(),
         };
@@ -362,9 +363,9 @@ impl Mapping for Gemv {
         Tolerance::Exact
     }
 
-    fn work(&self, shape: &Shape) -> Work {
+    fn work(&self, shape: &Shape) -> LeastWork {
         let (m, k) = (shape["m"], shape["k"]);
-        Work {
+        LeastWork {
             flops: 2 * m * k,
             ddr_bytes: 2 * (m * k + k + m),
         }

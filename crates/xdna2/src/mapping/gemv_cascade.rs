@@ -16,7 +16,8 @@ use super::parts::{
     x, y,
 };
 use super::{
-    BuildError, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work, parse_dims,
+    BuildError, LeastWork, Mapping, NamedNumbers, Rule, Shape, ShapeError, Tiling, Tolerance,
+    parse_dims,
 };
 use millrace_npu::{Element, Role};
 use millrace_xdna2_machine::program::{
@@ -33,7 +34,7 @@ const NAME: &str = "gemv-cascade";
 
 /// Shape and tiling as plain numbers.
 #[derive(Clone, Copy)]
-struct Tiled {
+struct GemvCascadeDims {
     m: u64,
     k: u64,
     tile_m: u64,
@@ -54,9 +55,9 @@ const Y_OUT: usize = 5;
 const PART: Operand = Operand::Local(0);
 const SUM: Operand = Operand::Local(1);
 
-impl Tiled {
-    fn new(shape: &Shape, tiling: &Tiling) -> Tiled {
-        Tiled {
+impl GemvCascadeDims {
+    fn new(shape: &Shape, tiling: &Tiling) -> GemvCascadeDims {
+        GemvCascadeDims {
             m: shape["m"],
             k: shape["k"],
             tile_m: tiling["tile_m"],
@@ -67,7 +68,7 @@ impl Tiled {
     }
 
     fn tiling(&self) -> Tiling {
-        Named::new(&[
+        NamedNumbers::new(&[
             ("tile_m", self.tile_m),
             ("cols", self.cols),
             ("rows", self.rows),
@@ -251,7 +252,7 @@ impl Mapping for GemvCascade {
     }
 
     fn default_tiling(&self, shape: &Shape, machine: &Machine) -> Tiling {
-        let least = Tiled {
+        let least = GemvCascadeDims {
             m: shape["m"],
             k: shape["k"],
             tile_m: 2,
@@ -272,7 +273,7 @@ impl Mapping for GemvCascade {
             let tiles = divisors(largest).into_iter().rev();
             for (tile_m, rows) in tiles.flat_map(|t| [4, 3, 2].map(|rows| (t, rows))) {
                 for l2_copies in [2, 1] {
-                    let tiled = Tiled {
+                    let tiled = GemvCascadeDims {
                         m,
                         k,
                         tile_m,
@@ -295,7 +296,7 @@ impl Mapping for GemvCascade {
         tiling: &Tiling,
         machine: &Machine,
     ) -> Result<Program, BuildError> {
-        let p = Tiled::new(shape, tiling);
+        let p = GemvCascadeDims::new(shape, tiling);
         Checks { mapping: NAME }.bounded(shape, tiling)?;
         p.check(machine)?;
         let (bf16, f32) = (Element::Bf16, Element::F32);
@@ -357,9 +358,9 @@ impl Mapping for GemvCascade {
         Tolerance::Exact
     }
 
-    fn work(&self, shape: &Shape) -> Work {
+    fn work(&self, shape: &Shape) -> LeastWork {
         let (m, k) = (shape["m"], shape["k"]);
-        Work {
+        LeastWork {
             flops: 2 * m * k,
             ddr_bytes: 2 * (m * k + k + m),
         }

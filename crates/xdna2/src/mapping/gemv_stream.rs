@@ -13,14 +13,15 @@
 //! [`Gemv`](super::gemv) is the published kernel.
 
 use super::data::{Random, bf16_bytes};
-use super::joined::{self, GEMV_PARTS};
+use super::fused::{self, GEMV_PARTS};
 use super::operands::{self, Operands, integer_product};
 use super::parts::{
     Checks, at, block, call, call_with, constant, core, deep, divisors, free, get, herd, i, int,
     launch, local, new, pattern, put, repeat, slot, small, stream, x,
 };
 use super::{
-    BuildError, DIM_MAX, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work, gemv,
+    BuildError, DIM_MAX, LeastWork, Mapping, NamedNumbers, Rule, Shape, ShapeError, Tiling,
+    Tolerance, gemv,
 };
 use millrace_npu::Role;
 use millrace_xdna2_machine::program::{
@@ -50,7 +51,7 @@ pub(super) const I8: GemvStream = GemvStream {
 };
 
 /// Shape and tiling as plain numbers.
-struct Tiled {
+struct GemvStreamDims {
     /// Rows of each product.
     rows: Vec<u64>,
     k: u64,
@@ -65,10 +66,10 @@ struct Tiled {
 const W: usize = 0;
 const Y: usize = 1;
 
-impl Tiled {
-    fn new(gemv: &GemvStream, shape: &Shape, tiling: &Tiling) -> Tiled {
-        Tiled {
-            rows: joined::sizes(shape, GEMV_PARTS),
+impl GemvStreamDims {
+    fn new(gemv: &GemvStream, shape: &Shape, tiling: &Tiling) -> GemvStreamDims {
+        GemvStreamDims {
+            rows: fused::sizes(shape, GEMV_PARTS),
             k: shape["k"],
             tile_m: tiling["tile_m"],
             cols: tiling["cols"],
@@ -79,13 +80,14 @@ impl Tiled {
     }
 
     /// A problem without a tiling yet: every size is 0.
-    fn untiled(gemv: &GemvStream, shape: &Shape) -> Tiled {
-        let none = Named::new(&[("tile_m", 0), ("cols", 0), ("streams", 0), ("l1_depth", 0)]);
-        Tiled::new(gemv, shape, &none)
+    fn untiled(gemv: &GemvStream, shape: &Shape) -> GemvStreamDims {
+        let none =
+            NamedNumbers::new(&[("tile_m", 0), ("cols", 0), ("streams", 0), ("l1_depth", 0)]);
+        GemvStreamDims::new(gemv, shape, &none)
     }
 
     fn tiling(&self) -> Tiling {
-        Named::new(&[
+        NamedNumbers::new(&[
             ("tile_m", self.tile_m),
             ("cols", self.cols),
             ("streams", self.streams),
@@ -218,22 +220,22 @@ impl Mapping for GemvStream {
             [rows, k] => (rows, k.trim().parse().unwrap_or(0)),
             _ => (text, 0),
         };
-        let mut pairs = joined::parse(text, rows, GEMV_PARTS, form)?;
+        let mut pairs = fused::parse(text, rows, GEMV_PARTS, form)?;
         if !(1..=DIM_MAX).contains(&k) {
             return Err(ShapeError::new(text, &format!("the shape is {form}")));
         }
         pairs.push(("k", k));
-        Ok(Named::new(&pairs))
+        Ok(NamedNumbers::new(&pairs))
     }
 
     fn default_tiling(&self, shape: &Shape, machine: &Machine) -> Tiling {
         let least = || {
-            let tiled = Tiled {
+            let tiled = GemvStreamDims {
                 tile_m: 2,
                 cols: 1,
                 streams: 1,
                 l1_depth: 1,
-                ..Tiled::untiled(self, shape)
+                ..GemvStreamDims::untiled(self, shape)
             };
             tiled.tiling()
         };
@@ -249,19 +251,19 @@ impl Mapping for GemvStream {
         let fewer = (1..cols).rev().flat_map(|c| [(c, 2), (c, 1)]);
         let mut tilings = Vec::new();
         let checks = Checks { mapping: self.name };
-        let rows = joined::sizes(shape, GEMV_PARTS);
+        let rows = fused::sizes(shape, GEMV_PARTS);
         for (cols, streams) in herds.into_iter().chain(fewer).filter(|h| h.0 > 0) {
             let shares = rows.iter().map(|m| m / (cols * streams));
             let common = shares.fold(0, gcd);
             for l1_depth in [2, 1] {
                 let tiles = divisors(common).into_iter().rev().filter(|&t| t <= 64);
                 for tile_m in tiles.take(3) {
-                    let tiled = Tiled {
+                    let tiled = GemvStreamDims {
                         tile_m,
                         cols,
                         streams,
                         l1_depth,
-                        ..Tiled::untiled(self, shape)
+                        ..GemvStreamDims::untiled(self, shape)
                     };
                     let tiling = tiled.tiling();
                     if tiled.check(checks, machine).is_ok() && !tilings.contains(&tiling) {
@@ -279,7 +281,7 @@ impl Mapping for GemvStream {
         tiling: &Tiling,
         machine: &Machine,
     ) -> Result<Program, BuildError> {
-        let p = Tiled::new(self, shape, tiling);
+        let p = GemvStreamDims::new(self, shape, tiling);
         let checks = Checks { mapping: self.name };
         checks.bounded(shape, tiling)?;
         p.check(checks, machine)?;
@@ -307,7 +309,7 @@ impl Mapping for GemvStream {
     }
 
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
-        let (rows, k) = (joined::sizes(shape, GEMV_PARTS), shape["k"]);
+        let (rows, k) = (fused::sizes(shape, GEMV_PARTS), shape["k"]);
         let mut random = Random::new(seed);
         let mut slots = vec![random.bytes(self.of.element, k)];
         slots.extend(rows.iter().map(|m| random.bytes(self.of.element, m * k)));
@@ -323,7 +325,7 @@ impl Mapping for GemvStream {
         _tiling: &Tiling,
         slots: &[Vec<u8>],
     ) -> Vec<(usize, Vec<u8>)> {
-        let n = joined::sizes(shape, GEMV_PARTS).len();
+        let n = fused::sizes(shape, GEMV_PARTS).len();
         let product = |part: usize| {
             let (w, k) = (&slots[1 + part], shape["k"] as usize);
             let y = match self.of.element.precision() {
@@ -339,12 +341,12 @@ impl Mapping for GemvStream {
         Tolerance::Exact
     }
 
-    fn work(&self, shape: &Shape) -> Work {
+    fn work(&self, shape: &Shape) -> LeastWork {
         let (m, k) = (
-            joined::sizes(shape, GEMV_PARTS).iter().sum::<u64>(),
+            fused::sizes(shape, GEMV_PARTS).iter().sum::<u64>(),
             shape["k"],
         );
-        Work {
+        LeastWork {
             flops: 2 * m * k,
             ddr_bytes: self.of.size() * (m * k + k) + self.of.result_size() * m,
         }
@@ -364,7 +366,7 @@ pub(super) fn ranked(
         .kernel(gemv.of.matvec_part)
         .map_or(1.0, |c| c.macs_per_cycle.max(1.0));
     let estimate_ns = |tiling: &Tiling| {
-        let p = Tiled::new(gemv, shape, tiling);
+        let p = GemvStreamDims::new(gemv, shape, tiling);
         let macs = f(p.k * p.rows.iter().sum::<u64>());
         let (cols, shim) = (f(p.cols), &profile.shim);
         let column = (f(p.streams) * shim.port_gb_per_s).min(shim.column_read_gb_per_s);

@@ -18,15 +18,15 @@ mod launch;
 mod tiling;
 
 use super::data::{Random, bf16_bytes, floats};
+use super::fused::{self, GEMM_PARTS};
 use super::gemm::accumulate;
-use super::joined::{self, GEMM_PARTS};
 use super::parts::{Checks, slot};
-use super::{BuildError, Mapping, Shape, ShapeError, Tiling, Tolerance, Work};
-use launch::Part;
+use super::{BuildError, LeastWork, Mapping, Shape, ShapeError, Tiling, Tolerance};
+use launch::MegatileLaunch;
 use millrace_npu::{Element, Role};
 use millrace_xdna2_machine::program::Launch;
 use millrace_xdna2_machine::{Machine, Numerics, Program};
-use tiling::Tiled;
+use tiling::MegatileDims;
 
 pub(super) use tiling::{TILING, all, default, ranked};
 
@@ -65,16 +65,16 @@ pub(super) fn launches(
     (shape, tiling): (&Shape, &Tiling),
     machine: &Machine,
 ) -> Result<Vec<Launch>, BuildError> {
-    let p = Tiled::new(layout, shape, tiling);
+    let p = MegatileDims::new(layout, shape, tiling);
     checks.bounded(shape, tiling)?;
     tiling::check(&p, checks, machine)?;
     let parts = p.parts().into_iter();
     Ok(parts.map(|part| part.launch(machine)).collect())
 }
 
-impl Tiled {
+impl MegatileDims {
     /// Whole megatiles, then the rows that remain.
-    fn parts(&self) -> Vec<Part<'_>> {
+    fn parts(&self) -> Vec<MegatileLaunch<'_>> {
         let whole = self.m / self.mega_m();
         let first_row = whole * self.mega_m();
         let rest = (self.m - first_row) / self.height();
@@ -83,7 +83,7 @@ impl Tiled {
             ("rest", first_row, 1, rest),
         ];
         let parts = parts.into_iter().filter(|part| part.2 * part.3 > 0);
-        let parts = parts.map(|(name, first_row, n_down, cols)| Part {
+        let parts = parts.map(|(name, first_row, n_down, cols)| MegatileLaunch {
             tiled: self,
             name,
             first_row,
@@ -104,7 +104,7 @@ impl Mapping for Megatile {
     }
 
     fn parse_shape(&self, text: &str) -> Result<Shape, ShapeError> {
-        joined::parse_gemm(text)
+        fused::parse_gemm(text)
     }
 
     fn default_tiling(&self, shape: &Shape, machine: &Machine) -> Tiling {
@@ -126,7 +126,7 @@ impl Mapping for Megatile {
         };
         let layout = Layout::Rows;
         let launches = launches(checks, layout, (shape, tiling), machine)?;
-        let (m, k, n) = (shape["m"], shape["k"], joined::sizes(shape, GEMM_PARTS));
+        let (m, k, n) = (shape["m"], shape["k"], fused::sizes(shape, GEMM_PARTS));
         let bf16 = Element::Bf16;
         let columns = || n.iter().enumerate();
         let b = |(i, &n)| slot(&format!("b{i}"), bf16, &layout.shape(k, n), Role::Static);
@@ -142,7 +142,7 @@ impl Mapping for Megatile {
     }
 
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
-        let (m, k, n) = (shape["m"], shape["k"], joined::sizes(shape, GEMM_PARTS));
+        let (m, k, n) = (shape["m"], shape["k"], fused::sizes(shape, GEMM_PARTS));
         let mut random = Random::new(seed);
         let mut slots = vec![random.bf16_bytes(m * k, 1.0)];
         slots.extend(n.iter().map(|n| random.bf16_bytes(k * n, 1.0)));
@@ -159,7 +159,7 @@ impl Mapping for Megatile {
         slots: &[Vec<u8>],
     ) -> Vec<(usize, Vec<u8>)> {
         let (m, k) = (shape["m"] as usize, shape["k"] as usize);
-        let n = joined::sizes(shape, GEMM_PARTS);
+        let n = fused::sizes(shape, GEMM_PARTS);
         let a = floats(&slots[0]);
         let product = |part: usize| {
             let (b, columns) = (floats(&slots[1 + part]), n[part] as usize);
@@ -174,10 +174,10 @@ impl Mapping for Megatile {
         Tolerance::Exact
     }
 
-    fn work(&self, shape: &Shape) -> Work {
+    fn work(&self, shape: &Shape) -> LeastWork {
         let (m, k) = (shape["m"], shape["k"]);
-        let n: u64 = joined::sizes(shape, GEMM_PARTS).iter().sum();
-        Work {
+        let n: u64 = fused::sizes(shape, GEMM_PARTS).iter().sum();
+        LeastWork {
             flops: 2 * m * k * n,
             ddr_bytes: 2 * (m * k + k * n + m * n),
         }

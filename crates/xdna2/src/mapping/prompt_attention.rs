@@ -49,7 +49,7 @@ use super::cached_attention;
 use super::parts::{
     Checks, at, constant, core, deep, end, i, int, launch, pattern, small, stage, stream,
 };
-use super::{BuildError, Mapping, Shape, ShapeError, Tiling, Tolerance, Work};
+use super::{BuildError, LeastWork, Mapping, Shape, ShapeError, Tiling, Tolerance};
 pub(crate) use core_tile::tile_kv;
 pub(in crate::mapping) use core_tile::{AT, CoreTile, P, Q, STATE};
 use millrace_npu::Element;
@@ -59,7 +59,7 @@ use millrace_xdna2_machine::program::{
 use millrace_xdna2_machine::{Machine, Numerics, Program};
 pub(in crate::mapping) use problem::{Problem, parse, reference, work};
 pub(crate) use problem::{before, over_own_keys, with_image, without_mask};
-use shape::Tiled;
+use shape::PromptAttentionDims;
 pub(crate) use shape::fits;
 
 /// The mapping.
@@ -76,7 +76,7 @@ const Y: usize = 3;
 const Y_OUT: usize = 4;
 const BUNDLES: usize = 5;
 
-impl Tiled {
+impl PromptAttentionDims {
     /// First column of a head's cores; its memory tile and shim bring keys and values.
     fn col0(&self, head: u64) -> u64 {
         head * self.spread
@@ -233,7 +233,9 @@ impl Tiled {
     /// A launch for each part of the pass, on one configuration.
     fn launches(&self) -> Vec<Launch> {
         let parts = self.of.parts(self.iteration_tokens(), self.core.tile_kv);
-        let parts = parts.into_iter().map(|of| Tiled { of, ..*self });
+        let parts = parts
+            .into_iter()
+            .map(|of| PromptAttentionDims { of, ..*self });
         let launches = parts.map(|part| part.launch());
         resident(launches.collect())
     }
@@ -287,7 +289,7 @@ impl Mapping for PromptAttention {
         tiling: &Tiling,
         machine: &Machine,
     ) -> Result<Program, BuildError> {
-        let p = Tiled::new(shape, tiling);
+        let p = PromptAttentionDims::new(shape, tiling);
         let checks = Checks { mapping: NAME };
         checks.bounded(shape, tiling)?;
         p.check(machine)?;
@@ -301,7 +303,7 @@ impl Mapping for PromptAttention {
 
     /// With a position from the seed. A window's rows begin before the sequence for one seed in two.
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
-        let p = Tiled::new(shape, &shape::default(shape, &Machine::npu2()));
+        let p = PromptAttentionDims::new(shape, &shape::default(shape, &Machine::npu2()));
         let at = (p.core.tile_kv, p.core.at_elements());
         p.of.inputs(shape, at, seed)
     }
@@ -324,7 +326,7 @@ impl Mapping for PromptAttention {
         Tolerance::Exact
     }
 
-    fn work(&self, shape: &Shape) -> Work {
+    fn work(&self, shape: &Shape) -> LeastWork {
         problem::work(shape)
     }
 }

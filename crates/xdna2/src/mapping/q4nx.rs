@@ -135,7 +135,7 @@ fn random_blocks(random: &mut Random, [n, k]: [u64; 2]) -> Vec<u8> {
 }
 
 /// What a block holds of a row and a group: scale, offset, levels.
-struct Group {
+struct BlockGroup {
     scale: f32,
     offset: f32,
     levels: [f32; GROUP as usize],
@@ -157,7 +157,7 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    fn group(&self, row: usize, group: usize) -> Group {
+    fn group(&self, row: usize, group: usize) -> BlockGroup {
         let (row_block, row) = (row / ROWS as usize, row % ROWS as usize);
         let (col_block, group) = (group / 8, group % 8);
         let at =
@@ -165,7 +165,7 @@ impl<'a> Matrix<'a> {
         let block = &self.bytes[at * BYTES as usize..][..BYTES as usize];
         let number = |at: usize| floats(&block[at..at + 2])[0];
         let param = 2 * (group * ROWS as usize + row);
-        Group {
+        BlockGroup {
             scale: number(param),
             offset: number(512 + param),
             levels: std::array::from_fn(|i| {

@@ -16,7 +16,8 @@ use super::parts::{
 };
 use super::streaming::{self, dealt_and_joined};
 use super::{
-    BuildError, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work, parse_dims,
+    BuildError, LeastWork, Mapping, NamedNumbers, Rule, Shape, ShapeError, Tiling, Tolerance,
+    parse_dims,
 };
 use millrace_npu::{Element, Role};
 use millrace_xdna2_machine::program::{
@@ -65,7 +66,7 @@ const EPSILON: f32 = 1e-5;
 
 /// Shape and tiling as plain numbers.
 #[derive(Clone, Copy)]
-struct Tiled {
+struct RowwiseDims {
     n_rows: u64,
     width: u64,
     /// Rows of one block.
@@ -80,8 +81,8 @@ struct Tiled {
 }
 
 impl Rowwise {
-    fn tiled(&self, shape: &Shape, tiling: &Tiling) -> Tiled {
-        Tiled {
+    fn tiled(&self, shape: &Shape, tiling: &Tiling) -> RowwiseDims {
+        RowwiseDims {
             n_rows: shape["rows"],
             width: shape[self.width_name()],
             tile_rows: tiling["tile_rows"],
@@ -110,7 +111,7 @@ impl Rowwise {
         }
     }
 
-    fn check(&self, p: &Tiled, machine: &Machine) -> Result<(), BuildError> {
+    fn check(&self, p: &RowwiseDims, machine: &Machine) -> Result<(), BuildError> {
         let checks = Checks { mapping: self.name };
         checks.herd(p.cols, p.rows, machine)?;
         let n_cores = p.cols * p.rows;
@@ -179,7 +180,7 @@ impl Rowwise {
     }
 
     /// A core's rows: consecutive for norms, interleaved by blocks for the rotation.
-    fn walk(&self, p: &Tiled) -> Pattern {
+    fn walk(&self, p: &RowwiseDims) -> Pattern {
         let n_cores = p.cols * p.rows;
         let share = p.n_rows / n_cores * p.width;
         let piece = p.tile_rows * p.width;
@@ -190,7 +191,7 @@ impl Rowwise {
         pattern(i(0, step).plus(Var::Index(1), int(p.cols * step)), &dims)
     }
 
-    fn launch(&self, p: &Tiled, machine: &Machine) -> Launch {
+    fn launch(&self, p: &RowwiseDims, machine: &Machine) -> Launch {
         if p.scales_first {
             return self.launch_of_one_stream(p, machine);
         }
@@ -232,7 +233,7 @@ impl Rowwise {
 
     /// One core that reads a single stream: its scales, which it copies, then its rows. A launch that stands
     /// beside others leaves a shim channel to them.
-    fn launch_of_one_stream(&self, p: &Tiled, machine: &Machine) -> Launch {
+    fn launch_of_one_stream(&self, p: &RowwiseDims, machine: &Machine) -> Launch {
         let mut launch = launch(self.name, &[0, 1, 2], &[], GridOrder::Sequential);
         self.add_stream(&mut launch, p, machine, ("x", 0, true));
         self.add_stream(&mut launch, p, machine, ("y", 2, false));
@@ -262,7 +263,7 @@ impl Rowwise {
 
     /// Shim ends and memory tiles between them and the streams of the cores, for the arguments that are
     /// read and written.
-    fn add_memory_tiles(&self, launch: &mut Launch, p: &Tiled, args: [usize; 2]) {
+    fn add_memory_tiles(&self, launch: &mut Launch, p: &RowwiseDims, args: [usize; 2]) {
         let first = launch.channels.len();
         let block = [p.rows * p.tile_rows, p.width];
         let (shim, memory) = (|| Place::Shim(i(0, 1)), || Place::Memory(i(0, 1)));
@@ -283,7 +284,7 @@ impl Rowwise {
     fn add_stream(
         &self,
         launch: &mut Launch,
-        p: &Tiled,
+        p: &RowwiseDims,
         machine: &Machine,
         (name, arg, reads): (&str, usize, bool),
     ) {
@@ -323,7 +324,7 @@ impl Rowwise {
         }
     }
 
-    fn body(&self, p: &Tiled) -> Vec<Op> {
+    fn body(&self, p: &RowwiseDims) -> Vec<Op> {
         let dims = [p.tile_rows, p.width];
         let n_blocks = p.n_rows / (p.cols * p.rows) / p.tile_rows;
         let here = || vec![x(), y()];
@@ -360,7 +361,7 @@ impl Rowwise {
     }
 
     fn tiling(tile_rows: u64, cols: u64, rows: u64) -> Tiling {
-        Named::new(&[
+        NamedNumbers::new(&[
             ("tile_rows", tile_rows),
             ("cols", cols),
             ("rows", rows),
@@ -507,7 +508,7 @@ impl Mapping for Rowwise {
         Tolerance::Exact
     }
 
-    fn work(&self, shape: &Shape) -> Work {
+    fn work(&self, shape: &Shape) -> LeastWork {
         let width = shape[self.width_name()];
         let n = shape["rows"] * width;
         let (flops, ddr) = match self.function {
@@ -515,7 +516,7 @@ impl Mapping for Rowwise {
             Function::LayerNorm => (8 * n, 2 * n + 2 * width),
             Function::Rope => (3 * n, 3 * n),
         };
-        Work {
+        LeastWork {
             flops,
             ddr_bytes: 2 * ddr,
         }

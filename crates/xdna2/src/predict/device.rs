@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Launches without name and arguments, on which no time depends, with their times.
-type Known = Arc<Mutex<Vec<(Launch, LaunchTiming)>>>;
+type LaunchTimes = Arc<Mutex<Vec<(Launch, LaunchTiming)>>>;
 
 /// What was simulated for a machine under a profile, by both in words: predictions of one process with
 /// other features share most of their launches.
-static KNOWN: Mutex<Vec<(String, Known)>> = Mutex::new(Vec::new());
+static KNOWN: Mutex<Vec<(String, LaunchTimes)>> = Mutex::new(Vec::new());
 
 /// Machines and profiles that are remembered.
 const MOST_KNOWN: usize = 4;
@@ -26,7 +26,7 @@ const MOST_KNOWN: usize = 4;
 pub struct Timer<'a> {
     machine: &'a Machine,
     profile: &'a Profile,
-    known: Known,
+    known: LaunchTimes,
 }
 
 /// The array's peak in what a program multiplies, operations a second, and its name: a program with sums in 32-bit integers multiplies bytes.
@@ -56,7 +56,7 @@ impl<'a> Timer<'a> {
                 if all.len() == MOST_KNOWN {
                     all.remove(0);
                 }
-                let known = Known::default();
+                let known = LaunchTimes::default();
                 all.push((key, known.clone()));
                 known
             }

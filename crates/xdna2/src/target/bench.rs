@@ -6,7 +6,7 @@ use super::machine;
 use crate::mapping::{self, Mapping, Shape, Tiling, Tolerance, compare};
 use millrace_kernels::Cpu;
 use millrace_npu::{Element, Role, Slot};
-use millrace_plan::workbench::{Produced, contents, described};
+use millrace_plan::workbench::{SlotOutput, contents, described};
 use millrace_plan::{
     BenchError, Choice, KernelReport, KernelRequest, KernelSubject, RankedTiling, SettingError,
     Sweep, Workbench,
@@ -16,15 +16,15 @@ use millrace_xdna2_machine::simulate;
 use millrace_xdna2_machine::timing::{self, Timing};
 use millrace_xdna2_machine::verify::{self, ResourceReport as Resources};
 use millrace_xdna2_machine::{Machine, Numerics, Profile, Program};
-use report::Report;
+use report::BenchReport;
 use serde::Serialize;
 use std::time::Instant;
 
-pub(super) struct Bench;
+pub(super) struct Xdna2Bench;
 
 /// What came of computing a kernel.
 #[derive(Serialize)]
-struct Computed {
+struct KernelResult {
     /// Time on this computer, which says nothing about the NPU.
     host_s: f64,
     /// Elements of the outputs.
@@ -48,36 +48,36 @@ struct Run {
     host_s: f64,
     /// Where the inputs that no file gave come from.
     seed: u64,
-    outputs: Vec<Produced>,
+    outputs: Vec<SlotOutput>,
     #[serde(skip)]
     contents: Vec<Vec<u8>>,
 }
 
 /// A kernel of the table with its shape and tiling.
 #[derive(Clone)]
-struct Kernel {
+struct BenchKernel {
     mapping: &'static dyn Mapping,
     shape: Shape,
     tiling: Tiling,
 }
 
 /// What is looked at, ready to be verified.
-struct Case {
-    kernel: Option<Kernel>,
+struct KernelCase {
+    kernel: Option<BenchKernel>,
     program: Program,
     machine: Machine,
     profile: Profile,
     numerics: Numerics,
 }
 
-impl Workbench for Bench {
+impl Workbench for Xdna2Bench {
     fn kernels(&self) -> Vec<Choice> {
         let rows = mapping::TABLE.iter();
         rows.map(|m| Choice::new(m.name(), m.summary())).collect()
     }
 
     fn kernel(&self, request: &KernelRequest, cpu: &Cpu) -> Result<KernelReport, BenchError> {
-        let case = Case::new(request)?;
+        let case = KernelCase::new(request)?;
         let resources = case.verify()?;
         let timing = case.predict(request.trace_spans)?;
         let (mut computed, mut run) = (None, None);
@@ -86,7 +86,7 @@ impl Workbench for Bench {
             (Some(kernel), false) => computed = Some(case.compute(kernel, request.seed, cpu)?),
             (None, false) => run = Some(case.run(request, cpu)?),
         }
-        let report = Report {
+        let report = BenchReport {
             case: &case,
             resources: &resources,
             computed: computed.as_ref(),
@@ -110,7 +110,7 @@ impl Workbench for Bench {
     }
 
     fn program_text(&self, request: &KernelRequest) -> Result<String, BenchError> {
-        Ok(text::print(&Case::new(request)?.program))
+        Ok(text::print(&KernelCase::new(request)?.program))
     }
 
     fn sweep(
@@ -198,14 +198,14 @@ fn predict(
     Some((timing.total_ns, longest.bottleneck.resource.clone()))
 }
 
-impl Case {
-    fn new(request: &KernelRequest) -> Result<Case, BenchError> {
+impl KernelCase {
+    fn new(request: &KernelRequest) -> Result<KernelCase, BenchError> {
         let (machine, profile) = machine(&request.settings)?;
         let numerics = match &request.settings.numerics {
             None => Numerics::Bf16,
             Some(name) => name.parse().map_err(|_| unknown_numerics(name))?,
         };
-        let case = |kernel, program| Case {
+        let case = |kernel, program| KernelCase {
             kernel,
             program,
             machine,
@@ -231,7 +231,7 @@ impl Case {
             usage(error.to_string(), hint)
         })?;
         numerics.apply(&mut program);
-        let kernel = Kernel {
+        let kernel = BenchKernel {
             mapping,
             shape,
             tiling,
@@ -272,7 +272,12 @@ impl Case {
     }
 
     /// Runs the program on random data and compares every output with the reference.
-    fn compute(&self, kernel: &Kernel, seed: u64, cpu: &Cpu) -> Result<Computed, BenchError> {
+    fn compute(
+        &self,
+        kernel: &BenchKernel,
+        seed: u64,
+        cpu: &Cpu,
+    ) -> Result<KernelResult, BenchError> {
         let (mapping, shape, tiling) = (kernel.mapping, &kernel.shape, &kernel.tiling);
         let mut slots = mapping.inputs(shape, seed);
         let expected = mapping.reference_in(self.numerics, shape, tiling, &slots);
@@ -290,7 +295,7 @@ impl Case {
         let host_s = start.elapsed().as_secs_f64();
         let tolerance = mapping.tolerance();
         let total = counters.total();
-        let mut computed = Computed {
+        let mut computed = KernelResult {
             host_s,
             n_elements: 0,
             n_unequal: 0,
@@ -336,7 +341,7 @@ impl Case {
             host_s,
             seed: request.seed,
             outputs: slots
-                .map(|(slot, bytes)| Produced::of(slot, bytes))
+                .map(|(slot, bytes)| SlotOutput::of(slot, bytes))
                 .collect(),
             contents,
         })

@@ -8,18 +8,18 @@ mod slots;
 
 use super::modes::INT8;
 use super::planner::Xdna2;
-use crate::mapping::{self, GEMM_I8, GEMV_I8, Named, Shape, Tiling};
+use crate::mapping::{self, GEMM_I8, GEMV_I8, NamedNumbers, Shape, Tiling};
 use millrace_graph::Graph;
 use millrace_kernels::Cpu;
 use millrace_npu::{Container, Device, DeviceError};
-use millrace_plan::offload::{self, Product, Taken};
+use millrace_plan::offload::{self, OffloadedOp, Product};
 use millrace_plan::predict::MachineFacts;
 use millrace_plan::quantise::MAX;
 use millrace_plan::{
-    Annex, Arithmetic, Arrangement, Binding, Explain, KernelFacts, Lengths, LowerError, Lowering,
-    Numerics, Occupied, OperandArrangement, OwnSlot, PassKind, Plan, PlannedLaunch, PlannedProgram,
-    Planner, Pricer, Quantised, Reason, Scales, ValueArrangement, WeightArrangement, WeightLayout,
-    WeightSource,
+    Annex, Arithmetic, Arrangement, Binding, CoreOccupancy, Explain, KernelFacts, Lengths,
+    LowerError, Lowering, Numerics, OperandArrangement, OwnSlot, PassKind, Plan, PlannedLaunch,
+    PlannedProgram, Planner, Pricer, QuantisedRows, Reason, Scales, ValueArrangement,
+    WeightArrangement, WeightLayout, WeightSource,
 };
 use millrace_xdna2_machine::program::codec::TARGET;
 use millrace_xdna2_machine::{Profile, verify};
@@ -39,12 +39,12 @@ const MOST_TRIES: usize = 16;
 pub(super) struct Int8 {
     /// Machine, profile and host.
     base: Xdna2,
-    made: Mutex<HashMap<Dims, Made>>,
+    made: Mutex<HashMap<Dims, Int8Program>>,
 }
 
 /// A product's program.
 #[derive(Clone, Debug)]
-struct Made {
+struct Int8Program {
     container: Arc<Container>,
     annex: Annex,
     kernel: &'static str,
@@ -60,7 +60,7 @@ impl Int8 {
         }
     }
 
-    fn made(&self, dims: Dims) -> Result<Made, Reason> {
+    fn made(&self, dims: Dims) -> Result<Int8Program, Reason> {
         let lock = || self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(made) = lock().get(&dims) {
             return Ok(made.clone());
@@ -72,7 +72,7 @@ impl Int8 {
 
     /// The fastest tiling that builds and is accepted. What is chosen depends on the built-in profile alone, as in
     /// all modes.
-    fn make(&self, dims: Dims) -> Result<Made, String> {
+    fn make(&self, dims: Dims) -> Result<Int8Program, String> {
         let machine = Xdna2::machine(&self.base);
         let (kernel, shape) = problem(dims.padded());
         let mapping = mapping::find(kernel).ok_or_else(|| format!("no kernel {kernel}"))?;
@@ -96,7 +96,7 @@ impl Int8 {
                 continue;
             }
             let container = program.to_container().map_err(|error| error.to_string())?;
-            return Ok(Made {
+            return Ok(Int8Program {
                 container: Arc::new(container),
                 annex: Annex::new(program),
                 kernel,
@@ -106,7 +106,7 @@ impl Int8 {
         Err(refused)
     }
 
-    fn take(&self, product: &Product) -> Result<Taken, Reason> {
+    fn take(&self, product: &Product) -> Result<OffloadedOp, Reason> {
         let (m, n, k) = (product.m, product.n, product.k);
         let dims = Dims { m, n, k };
         if m.max(n).max(k) > slots::MOST {
@@ -115,7 +115,7 @@ impl Int8 {
         let made = self.made(dims)?;
         let words = format!("8-bit with a scale a row, k rotated: {}", made.kernel);
         let packed = |value, id, bias| Binding::Packed { value, id, bias };
-        Ok(Taken {
+        Ok(OffloadedOp {
             program: PlannedProgram {
                 container: made.container,
                 launches: vec![PlannedLaunch {
@@ -152,8 +152,8 @@ impl Int8 {
 fn problem(dims: Dims) -> (&'static str, Shape) {
     let Dims { m, n, k } = dims;
     match m {
-        1 => (GEMV_I8, Named::new(&[("m0", n), ("k", k)])),
-        _ => (GEMM_I8, Named::new(&[("m", m), ("k", k), ("n0", n)])),
+        1 => (GEMV_I8, NamedNumbers::new(&[("m0", n), ("k", k)])),
+        _ => (GEMM_I8, NamedNumbers::new(&[("m", m), ("k", k), ("n0", n)])),
     }
 }
 
@@ -240,7 +240,7 @@ impl Numerics for Int8 {
     fn arithmetic(&self, launch: &PlannedLaunch) -> Arithmetic {
         let k = launch.shape.get("k").unwrap_or(0);
         Arithmetic {
-            quantised: Some(Quantised {
+            quantised: Some(QuantisedRows {
                 levels: MAX as u32,
                 block: slots::rotation(k).block() as usize,
             }),
@@ -250,7 +250,7 @@ impl Numerics for Int8 {
 }
 
 impl Explain for Int8 {
-    fn occupied(&self, planned: &PlannedProgram, physical: Range<usize>) -> Occupied {
+    fn occupied(&self, planned: &PlannedProgram, physical: Range<usize>) -> CoreOccupancy {
         self.base.occupied(planned, physical)
     }
 

@@ -17,7 +17,7 @@ pub const MLIR_AIR: &str = "mlir-air";
 pub const MLIR_AIR_FIRST: &str = "mlir-air-first";
 
 /// A value of `--mode`.
-pub(super) struct Row {
+pub(super) struct ModeRow {
     /// Its name.
     pub(super) name: &'static str,
     /// What an earlier release called it. It is accepted, and who says it is told the name.
@@ -29,38 +29,38 @@ pub(super) struct Row {
 }
 
 /// Every mode, the default first.
-pub(super) static TABLE: [Row; 6] = [
-    Row {
+pub(super) static TABLE: [ModeRow; 6] = [
+    ModeRow {
         name: FAST,
         former_name: Some("best"),
         summary: "prompt lengths in buckets, the widest herds, f32 sums",
         features: || Features::of(Mode::Best),
     },
-    Row {
+    ModeRow {
         name: INT4,
         former_name: Some("q4nx"),
         summary: "as fast, with weights in 4-bit blocks (Q4NX) that the cores dequantise; taken for files of mostly 4-bit weights",
         features: || Features::of(Mode::Q4nx),
     },
-    Row {
+    ModeRow {
         name: INT8,
         former_name: None,
         summary: "products of 8-bit integers, each a program of its own; the rest on the host",
         features: || Features::of(Mode::Best),
     },
-    Row {
+    ModeRow {
         name: FASTFLOWLM,
         former_name: Some("paper"),
         summary: "4-bit blocks as FastFlowLM's Gemma 3 paper lays them out: weights expanded to bf16 in DDR first, FlowQKV, FlowKV",
         features: || Features::of(Mode::Paper),
     },
-    Row {
+    ModeRow {
         name: MLIR_AIR,
         former_name: Some("reference"),
         summary: "as MLIR-AIR's Llama-3.2-1B example does it: every prompt padded to 2,048 tokens",
         features: || Features::of(Mode::Reference),
     },
-    Row {
+    ModeRow {
         name: MLIR_AIR_FIRST,
         former_name: Some("first"),
         summary: "as that example did at first: all rows of a prompt go through the head",
@@ -69,7 +69,7 @@ pub(super) static TABLE: [Row; 6] = [
 ];
 
 /// The mode of a name, this release's or an earlier one's; of none the default.
-pub(super) fn find(name: Option<&str>) -> Option<&'static Row> {
+pub(super) fn find(name: Option<&str>) -> Option<&'static ModeRow> {
     match name {
         None => TABLE.first(),
         Some(name) => TABLE
@@ -80,7 +80,7 @@ pub(super) fn find(name: Option<&str>) -> Option<&'static Row> {
 
 /// What the command line lists.
 pub(super) fn choices() -> Vec<Choice> {
-    let choice = |row: &Row| Choice::new(row.name, row.summary);
+    let choice = |row: &ModeRow| Choice::new(row.name, row.summary);
     TABLE.iter().map(choice).collect()
 }
 
@@ -107,12 +107,13 @@ mod tests {
             ("first", "mlir-air-first"),
         ];
         for (former, name) in former {
-            let [old, new] = [former, name].map(|mode| target::Row.planner(&settings(mode)));
+            let [old, new] =
+                [former, name].map(|mode| target::Xdna2Target.planner(&settings(mode)));
             let (old, new) = (old.expect(former), new.expect(name));
             assert_eq!(old.identity(), new.identity(), "{former}");
             assert_eq!(old.mode(), new.mode(), "{former}");
-            assert_eq!(target::Row.renamed_mode(former), Some(name));
-            assert_eq!(target::Row.renamed_mode(name), None);
+            assert_eq!(target::Xdna2Target.renamed_mode(former), Some(name));
+            assert_eq!(target::Xdna2Target.renamed_mode(name), None);
         }
         let n_renamed = TABLE.iter().filter(|row| row.former_name.is_some()).count();
         assert_eq!(n_renamed, former.len());
@@ -137,7 +138,7 @@ mod tests {
 
     #[test]
     fn an_unknown_mode_lists_this_releases_names() {
-        let error = target::Row.planner(&settings("bset")).err();
+        let error = target::Xdna2Target.planner(&settings("bset")).err();
         let text = error.expect("no such mode").to_string();
         assert_eq!(
             text,

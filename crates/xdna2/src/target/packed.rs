@@ -41,7 +41,7 @@ pub(super) fn becomes(dtype: DType) -> &'static str {
 }
 
 /// A row's group.
-struct Group {
+struct PackedGroup {
     scale: bf16,
     offset: bf16,
     levels: [u8; GROUP],
@@ -84,7 +84,7 @@ pub(super) fn fill(
     cpu.pool().run_pieces(out, stretch, &|index, stretch| {
         stretch.fill(0);
         for side in 0..unit {
-            let rows = Rows {
+            let rows = PackedRows {
                 weight,
                 first: (index * unit + side) * N_ROWS,
             };
@@ -150,12 +150,12 @@ pub(super) fn read(unit: u64, slot: &[u8], k: usize, by_levels: bool) -> Option<
 }
 
 /// The rows of a row block of the slot, from the first on.
-struct Rows<'a> {
+struct PackedRows<'a> {
     weight: &'a WeightSource<'a>,
     first: usize,
 }
 
-impl Rows<'_> {
+impl PackedRows<'_> {
     /// The checkpoint's row that is a row of the block; `None` beyond the matrix.
     fn source(&self, row: usize) -> Option<usize> {
         let layout = WeightLayout::Own {
@@ -170,7 +170,7 @@ impl Rows<'_> {
 
     /// The blocks of these rows, from left to right.
     fn fill<'b>(&self, blocks: impl Iterator<Item = &'b mut [u8]>) -> Result<(), String> {
-        let read: fn(&WeightSource<'_>, usize, usize) -> Group = match self.weight.dtype {
+        let read: fn(&WeightSource<'_>, usize, usize) -> PackedGroup = match self.weight.dtype {
             DType::Q4nx | DType::Q4nxSub => q4nx,
             DType::Q4_0 => q4_0,
             DType::Q4_1 => q4_1,
@@ -220,7 +220,7 @@ impl Rows<'_> {
     }
 }
 
-fn write(group: &Group, row: usize, at: usize, block: &mut [u8]) {
+fn write(group: &PackedGroup, row: usize, at: usize, block: &mut [u8]) {
     let param = 2 * (at * N_ROWS + row);
     block[param..param + 2].copy_from_slice(&group.scale.to_le_bytes());
     block[OFFSETS + param..OFFSETS + param + 2].copy_from_slice(&group.offset.to_le_bytes());
@@ -246,19 +246,19 @@ fn ggml_levels(bytes: &[u8]) -> [u8; GROUP] {
     std::array::from_fn(|i| bytes[i % 16] >> (i / 16 * 4) & 15)
 }
 
-fn q4_0(weight: &WeightSource<'_>, row: usize, group: usize) -> Group {
+fn q4_0(weight: &WeightSource<'_>, row: usize, group: usize) -> PackedGroup {
     let bytes = bytes_of(weight, row, group);
     let scale = bf16::from_f32(number(bytes, 0));
-    Group {
+    PackedGroup {
         scale,
         offset: bf16::from_f32(-8.0 * scale.to_f32()),
         levels: ggml_levels(&bytes[2..]),
     }
 }
 
-fn q4_1(weight: &WeightSource<'_>, row: usize, group: usize) -> Group {
+fn q4_1(weight: &WeightSource<'_>, row: usize, group: usize) -> PackedGroup {
     let bytes = bytes_of(weight, row, group);
-    Group {
+    PackedGroup {
         scale: bf16::from_f32(number(bytes, 0)),
         offset: bf16::from_f32(number(bytes, 2)),
         levels: ggml_levels(&bytes[4..]),
@@ -267,7 +267,7 @@ fn q4_1(weight: &WeightSource<'_>, row: usize, group: usize) -> Group {
 
 /// Eight groups a block: d, dmin, eight scales and eight minima of 6 bits in twelve bytes, levels of two groups
 /// in the halves of 32 bytes.
-fn q4_k(weight: &WeightSource<'_>, row: usize, group: usize) -> Group {
+fn q4_k(weight: &WeightSource<'_>, row: usize, group: usize) -> PackedGroup {
     const GROUPS: usize = 8;
     let size = weight.dtype.block_bytes();
     let at = row * (weight.k / (GROUPS * GROUP)) + group / GROUPS;
@@ -281,14 +281,14 @@ fn q4_k(weight: &WeightSource<'_>, row: usize, group: usize) -> Group {
         ),
     };
     let levels = &bytes[16 + group / 2 * GROUP..][..GROUP];
-    Group {
+    PackedGroup {
         scale: bf16::from_f32(number(bytes, 0) * f32::from(scale)),
         offset: bf16::from_f32(-number(bytes, 2) * f32::from(min)),
         levels: std::array::from_fn(|i| levels[i] >> (group % 2 * 4) & 15),
     }
 }
 
-fn q4nx(weight: &WeightSource<'_>, row: usize, group: usize) -> Group {
+fn q4nx(weight: &WeightSource<'_>, row: usize, group: usize) -> PackedGroup {
     let across = weight.k.div_ceil(N_COLS);
     let at = row / N_ROWS * across + group / 8;
     let (block, row, group) = (
@@ -299,7 +299,7 @@ fn q4nx(weight: &WeightSource<'_>, row: usize, group: usize) -> Group {
     let param = 2 * (group * N_ROWS + row);
     let number = |at: usize| bf16::from_le_bytes([block[at], block[at + 1]]);
     let (scale, offset) = (number(param), number(OFFSETS + param));
-    Group {
+    PackedGroup {
         scale,
         offset: match weight.dtype {
             DType::Q4nxSub => bf16::from_f32(-scale.to_f32() * offset.to_f32()),

@@ -3,8 +3,8 @@
 use super::modes::{FAST, FASTFLOWLM, INT4, MLIR_AIR};
 use super::packed;
 use crate::lower::{
-    self, Feature, Features, Mode, Options, attention_times, cache_rows, key_bucket, layout_unit,
-    program_of, prompt_bucket, resident_keys, token_bucket,
+    self, Feature, Features, LowerOptions, Mode, attention_times, cache_rows, key_bucket,
+    layout_unit, program_of, prompt_bucket, resident_keys, token_bucket,
 };
 use crate::mapping::{self, q4nx};
 use crate::predict::{HostKind, Prices, facts};
@@ -14,8 +14,8 @@ use millrace_npu::{Container, Device, DeviceError};
 use millrace_plan::predict::MachineFacts;
 use millrace_plan::units::bytes;
 use millrace_plan::{
-    Annex, Arithmetic, Arrangement, AttentionOn, AttentionSteps, Chunk, Explain, HeadRows,
-    KernelFacts, Lengths, LowerError, Lowering, Occupied, OwnSlot, PackedWeight, PassKind, Phase,
+    Annex, Arithmetic, Arrangement, AttentionOn, AttentionSteps, Chunk, CoreOccupancy, Explain,
+    HeadRows, KernelFacts, Lengths, LowerError, Lowering, OwnSlot, PackedWeight, PassKind, Phase,
     Plan, PlannedLaunch, PlannedProgram, Planner, Pricer, Reason, Scales, TowerPlan, TowerShape,
     WeightArrangement, WeightLayout, WeightSource,
 };
@@ -209,7 +209,7 @@ impl Lowering for Xdna2 {
             Phase::Prefill => lower::prefill,
             Phase::Decode => lower::decode,
         };
-        lower(graph, &self.machine, &Options::of(self.features, kind))
+        lower(graph, &self.machine, &LowerOptions::of(self.features, kind))
     }
 
     fn tower(&self, shape: &TowerShape) -> Result<TowerPlan, Reason> {
@@ -280,7 +280,7 @@ impl millrace_plan::Numerics for Xdna2 {
 }
 
 impl Explain for Xdna2 {
-    fn occupied(&self, planned: &PlannedProgram, physical: Range<usize>) -> Occupied {
+    fn occupied(&self, planned: &PlannedProgram, physical: Range<usize>) -> CoreOccupancy {
         let launches = program_of(planned).and_then(|p| p.launches.get(physical));
         let launches = launches.unwrap_or_default();
         let mut herds = Vec::new();
@@ -291,7 +291,7 @@ impl Explain for Xdna2 {
             }
         }
         let cores = |launch: &Launch| launch.herds.iter().map(|herd| herd.cols * herd.rows).sum();
-        Occupied {
+        CoreOccupancy {
             n_launches: launches.len(),
             herds,
             n_cores: launches.iter().map(cores).max().unwrap_or(0),

@@ -7,7 +7,7 @@ use millrace_npu::{Container, Element, Role, Slot};
 use millrace_plan::Annex;
 use millrace_xdna2::lower::{
     self, AttentionOn, Binding, BufferKind, Buffers, Call, Feature, Features, HeadRows, HostMove,
-    HostStep, Mode, Options, Phase, Plan, PlannedProgram, Rows, Step, WeightLayout,
+    HostRows, HostStep, LowerOptions, Mode, Phase, Plan, PlannedProgram, Step, WeightLayout,
 };
 use millrace_xdna2_machine::Machine;
 use std::collections::{HashMap, HashSet};
@@ -28,7 +28,7 @@ struct Run<'a> {
     graph: &'a Graph,
     buffers: &'a Buffers,
     device: Vec<Tag>,
-    host: HashMap<ValueId, Rows>,
+    host: HashMap<ValueId, HostRows>,
 }
 
 fn simulate(plan: &Plan, graph: &Graph, buffers: &Buffers) -> Result<(), String> {
@@ -54,11 +54,11 @@ fn simulate(plan: &Plan, graph: &Graph, buffers: &Buffers) -> Result<(), String>
         }
     }
     // Those of one token, however many rows there are.
-    run.has(graph.logits, Rows::Last, "the caller")
+    run.has(graph.logits, HostRows::Last, "the caller")
 }
 
 impl Run<'_> {
-    fn has(&self, value: Option<ValueId>, rows: Rows, who: &str) -> Result<(), String> {
+    fn has(&self, value: Option<ValueId>, rows: HostRows, who: &str) -> Result<(), String> {
         let Some(value) = value else { return Ok(()) };
         let held = self.host.get(&value);
         match held {
@@ -71,19 +71,20 @@ impl Run<'_> {
 
     fn host(&mut self, step: HostStep) -> Result<(), String> {
         let (rows, node) = match step {
-            HostStep::AppendKv { .. } => (Rows::Real, None),
-            HostStep::Attention { node } => (Rows::Real, Some(node)),
-            HostStep::Softmax { .. } => (Rows::All, None),
-            HostStep::FinalNorm { node } => (Rows::Last, Some(node)),
+            HostStep::AppendKv { .. } => (HostRows::Real, None),
+            HostStep::Attention { node } => (HostRows::Real, Some(node)),
+            HostStep::Softmax { .. } => (HostRows::All, None),
+            HostStep::FinalNorm { node } => (HostRows::Last, Some(node)),
             HostStep::Embed { node } | HostStep::Linear { node, .. } | HostStep::Op { node } => {
-                (Rows::All, Some(node))
+                (HostRows::All, Some(node))
             }
         };
         for value in step.reads(self.graph) {
             self.has(Some(value), rows, &format!("{step:?}"))?;
         }
         if let Some(node) = node {
-            self.host.insert(self.graph.nodes[node].output, Rows::All);
+            self.host
+                .insert(self.graph.nodes[node].output, HostRows::All);
         }
         Ok(())
     }
@@ -117,7 +118,7 @@ impl Run<'_> {
                 }
                 (Role::Input, HostMove::Write) => {
                     if let Some(value) = binding.value() {
-                        self.has(Some(value), Rows::All, &place)?;
+                        self.has(Some(value), HostRows::All, &place)?;
                     }
                     self.device[used.buffer] = Tag::Bound(binding.clone());
                 }
@@ -341,7 +342,7 @@ fn slots_of_random_plans_find_what_they_should() {
 #[test]
 fn the_simulation_finds_mistakes() {
     let graph = graph("llama-tiny", Some(2));
-    let options = Options::new(Mode::Reference, 64);
+    let options = LowerOptions::new(Mode::Reference, 64);
     let mut plan = lower::prefill(&graph, &Machine::npu2(), &options).unwrap();
     plan.alias = true;
     let good = Buffers::of(&plan, &graph);
@@ -381,16 +382,16 @@ fn slots_of_real_plans_find_what_they_should() {
         let graph = graph(name, Some(3));
         for mode in MODES {
             for attention in [AttentionOn::Device, AttentionOn::Host] {
-                let options = Options {
+                let options = LowerOptions {
                     attention,
-                    ..Options::new(mode, 64)
+                    ..LowerOptions::new(mode, 64)
                 };
                 check(
                     &lower::prefill(&graph, &Machine::npu2(), &options).unwrap(),
                     &graph,
                 );
             }
-            let options = Options::new(mode, 64);
+            let options = LowerOptions::new(mode, 64);
             check(
                 &lower::decode(&graph, &Machine::npu2(), &options).unwrap(),
                 &graph,
@@ -421,7 +422,7 @@ fn crossing(plan: &Plan, graph: &Graph, n_real: u64) -> Vec<(String, u64, u64)> 
 #[test]
 fn a_reference_prefill_moves_what_the_seed_says() {
     let graph = llama_1b();
-    let options = Options::new(Mode::Reference, 2048);
+    let options = LowerOptions::new(Mode::Reference, 2048);
     let plan = lower::prefill(&graph, &Machine::npu2(), &options).unwrap();
     let crossed = crossing(&plan, &graph, 7);
     assert_eq!(crossed.len(), 49);
@@ -450,7 +451,7 @@ fn a_reference_prefill_moves_what_the_seed_says() {
 #[test]
 fn a_reference_token_moves_kilobytes() {
     let graph = llama_1b();
-    let options = Options::new(Mode::Reference, 2048);
+    let options = LowerOptions::new(Mode::Reference, 2048);
     let mut plan = lower::decode(&graph, &Machine::npu2(), &options).unwrap();
     let crossed = crossing(&plan, &graph, 1);
     assert_eq!(crossed.len(), 33);
@@ -476,7 +477,7 @@ fn a_prefill_with_aliases_moves_what_the_host_computes_with() {
     let graph = llama_1b();
     let head = (4096, 2 * 8 * 16_384);
     for merged in [false, true] {
-        let mut options = Options::new(Mode::Best, 2048);
+        let mut options = LowerOptions::new(Mode::Best, 2048);
         if !merged {
             options.features = options.features.without(Feature::MergedBlocks);
         }
@@ -498,9 +499,9 @@ fn a_prefill_with_aliases_moves_what_the_host_computes_with() {
 fn layers_share_registers() {
     let of = |n_layers: usize, features: Features| {
         let graph = graph("llama-3.2-1b", Some(n_layers));
-        let options = Options {
+        let options = LowerOptions {
             features,
-            ..Options::new(Mode::Best, 256)
+            ..LowerOptions::new(Mode::Best, 256)
         };
         let plan = lower::prefill(&graph, &Machine::npu2(), &options).unwrap();
         let buffers = Buffers::of(&plan, &graph);

@@ -4,15 +4,15 @@ use crate::{graph, graph_from, llama_1b, program};
 use millrace_format::Source;
 use millrace_graph::{Graph, Op};
 use millrace_xdna2::lower::{
-    self, AttentionOn, Binding, CachePart, Feature, Features, HostStep, Mode, Options, Place, Plan,
-    Step, attention_times, cache_rows, key_bucket,
+    self, AttentionOn, Binding, CachePart, Feature, Features, HostStep, LowerOptions, Mode,
+    NodePlace, Plan, Step, attention_times, cache_rows, key_bucket,
 };
 use millrace_xdna2_machine::{Machine, Profile, verify};
 
-fn options(n_tokens: u64, n_keys: u64, max_tokens: u64) -> Options {
-    Options {
+fn options(n_tokens: u64, n_keys: u64, max_tokens: u64) -> LowerOptions {
+    LowerOptions {
         attention: AttentionOn::Cached { n_keys, max_tokens },
-        ..Options::new(Mode::Best, n_tokens)
+        ..LowerOptions::new(Mode::Best, n_tokens)
     }
 }
 
@@ -26,7 +26,7 @@ fn attention<'p>(graph: &Graph, plan: &'p Plan) -> Vec<(bool, &'p str)> {
     let attends = |node: usize| matches!(graph.nodes[node].op, Op::Attention(_));
     let placed = plan.placement.iter().filter(|p| attends(p.node));
     placed
-        .map(|p| (p.place != Place::Host, p.reason.as_str()))
+        .map(|p| (p.place != NodePlace::Host, p.reason.as_str()))
         .collect()
 }
 
@@ -82,7 +82,7 @@ fn slots_are_the_caches_of_their_layer() {
 fn without_the_feature_the_host_attends() {
     let graph = llama_1b();
     let features = Features::of(Mode::Best).without(Feature::CachedAttention);
-    let options = Options {
+    let options = LowerOptions {
         features,
         ..options(1, 8192, 8192)
     };
@@ -93,7 +93,7 @@ fn without_the_feature_the_host_attends() {
     let plain = lower::decode(
         &graph,
         &Machine::npu2(),
-        &Options {
+        &LowerOptions {
             attention: AttentionOn::Device,
             ..options
         },
@@ -173,10 +173,10 @@ fn mode_paper_attends_on_pairs_of_cores() {
         let max_tokens = cache_rows(&graph, &machine, Features::of(Mode::Paper), 8192);
         for n_keys in [512, 1024, 8192] {
             let lower = |features| {
-                let options = Options {
+                let options = LowerOptions {
                     features,
                     attention: AttentionOn::Cached { n_keys, max_tokens },
-                    ..Options::new(Mode::Paper, 1)
+                    ..LowerOptions::new(Mode::Paper, 1)
                 };
                 lower::decode(&graph, &machine, &options).unwrap()
             };
@@ -249,7 +249,7 @@ fn a_local_layer_reads_what_its_window_reaches() {
         let mut found = Vec::new();
         for call in plan.calls().filter(|c| c.set.starts_with("cached_attn")) {
             let planned = &plan.programs[call.program];
-            let reached = |binding: &Binding| matches!(binding, Binding::Reached { .. });
+            let reached = |binding: &Binding| matches!(binding, Binding::CacheRange { .. });
             assert!(verify(lower::program_of(planned).unwrap(), &Machine::npu2()).is_ok());
             if call.bindings.iter().any(reached) {
                 found.push(planned.container.content_hash().0);
@@ -287,12 +287,12 @@ fn a_window_bounds_what_a_device_holds_of_a_layer() {
         assert_eq!(windows.len(), 5);
         for mode in [Mode::Best, Mode::Q4nx, Mode::Paper] {
             for (n_tokens, n_keys) in [(2048, 4096), (2048, 32_768), (1, 2048), (1, 32_768)] {
-                let options = Options {
+                let options = LowerOptions {
                     attention: AttentionOn::Cached {
                         n_keys,
                         max_tokens: 32_768,
                     },
-                    ..Options::new(mode, n_tokens)
+                    ..LowerOptions::new(mode, n_tokens)
                 };
                 let lower = if n_tokens == 1 {
                     lower::decode
@@ -303,7 +303,7 @@ fn a_window_bounds_what_a_device_holds_of_a_layer() {
                 for call in plan.calls() {
                     let slots = plan.programs[call.program].slots();
                     for (slot, binding) in slots.iter().zip(&call.bindings) {
-                        let (Binding::Cache { layer, .. } | Binding::Reached { layer, .. }) =
+                        let (Binding::Cache { layer, .. } | Binding::CacheRange { layer, .. }) =
                             binding
                         else {
                             continue;

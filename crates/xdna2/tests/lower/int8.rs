@@ -10,7 +10,7 @@ use millrace_plan::{
 };
 use millrace_quant::DType;
 use millrace_xdna2::lower::{Plan, program_of};
-use millrace_xdna2::target::Row;
+use millrace_xdna2::target::Xdna2Target;
 use millrace_xdna2_machine::{Machine, verify};
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn planner() -> Arc<dyn Planner> {
         mode: Some("int8".to_owned()),
         ..Settings::default()
     };
-    Row.planner(&settings).unwrap()
+    Xdna2Target.planner(&settings).unwrap()
 }
 
 fn layouts(plan: &Plan) -> Vec<(WeightId, WeightLayout)> {

@@ -18,7 +18,7 @@ use millrace_model::recipe::Recipe;
 use millrace_model::synth::ModelGeometry;
 use millrace_xdna2::lower::{
     self, ATTENTION_ALONE, AttentionOn, Binding, Feature, Features, HostStep, IndexSets,
-    LowerError, Mode, Options, Place, Plan, PlannedProgram, Step, TableRows, WeightLayout,
+    LowerError, LowerOptions, Mode, NodePlace, Plan, PlannedProgram, Step, TableRows, WeightLayout,
 };
 use millrace_xdna2_machine::program::text;
 use millrace_xdna2_machine::{Machine, verify};
@@ -28,13 +28,13 @@ const MODES: [Mode; 2] = [Mode::Reference, Mode::Best];
 
 /// A mode's options with a program for every half of a block and a launch for every projection, as
 /// the example has them.
-fn plain(mode: Mode, n_tokens: u64) -> Options {
+fn plain(mode: Mode, n_tokens: u64) -> LowerOptions {
     let features = Features::of(mode)
         .without(Feature::MergedBlocks)
         .without(Feature::FastTilings);
-    Options {
+    LowerOptions {
         features,
-        ..Options::new(mode, n_tokens)
+        ..LowerOptions::new(mode, n_tokens)
     }
 }
 
@@ -59,7 +59,7 @@ fn demo() -> Graph {
     Model::from_checkpoint(&checkpoint).unwrap().graph
 }
 
-fn prefill(graph: &Graph, options: Options) -> Plan {
+fn prefill(graph: &Graph, options: LowerOptions) -> Plan {
     lower::prefill(graph, &Machine::npu2(), &options).unwrap_or_else(|e| panic!("{e}"))
 }
 
@@ -95,7 +95,7 @@ fn arg_maps(plan: &Plan, name: &str) -> Vec<Vec<usize>> {
 
 /// Labels and reasons of what the host computes.
 fn on_host<'p>(graph: &Graph, plan: &'p Plan) -> Vec<(&'static str, &'p str)> {
-    let host = plan.placement.iter().filter(|p| p.place == Place::Host);
+    let host = plan.placement.iter().filter(|p| p.place == NodePlace::Host);
     host.map(|p| (graph.nodes[p.node].label, p.reason.as_str()))
         .collect()
 }
@@ -280,7 +280,7 @@ fn the_demo_runs_on_the_array() {
 #[test]
 fn what_a_mapping_refuses_is_the_hosts_with_the_rule() {
     let mut graph = graph("llama-tiny", Some(1));
-    let reason = |graph: &Graph, options: Options, label: &str| {
+    let reason = |graph: &Graph, options: LowerOptions, label: &str| {
         let plan = prefill(graph, options);
         assert_eq!(plan.placement.len(), graph.nodes.len());
         let host = on_host(graph, &plan);
@@ -289,7 +289,7 @@ fn what_a_mapping_refuses_is_the_hosts_with_the_rule() {
     };
     let options = plain(Mode::Best, 64);
     assert_eq!(reason(&graph, options, "attn"), "");
-    let asked = Options {
+    let asked = LowerOptions {
         attention: AttentionOn::Host,
         ..options
     };
@@ -303,7 +303,7 @@ fn what_a_mapping_refuses_is_the_hosts_with_the_rule() {
     };
     attention.window = Some(16);
     assert_eq!(reason(&graph, options, "attn"), "");
-    let no_masks = Options {
+    let no_masks = LowerOptions {
         features: options.features.without(Feature::Windows),
         ..options
     };
@@ -333,7 +333,7 @@ fn every_geometry_lowers_to_programs_the_verifier_accepts() {
             let graph = graph_from(geometry.name(), Some(2), source);
             let plans = [
                 prefill(&graph, plain(Mode::Best, 256)),
-                prefill(&graph, Options::new(Mode::Best, 256)),
+                prefill(&graph, LowerOptions::new(Mode::Best, 256)),
                 prefill(&graph, plain(Mode::Reference, 256)),
                 decode(&graph, Mode::Best),
                 decode(&graph, Mode::Reference),
@@ -376,9 +376,9 @@ fn the_same_question_gets_the_same_bytes() {
 #[test]
 fn blocks_can_share_a_dispatch() {
     let graph = llama_1b();
-    let options = Options {
+    let options = LowerOptions {
         features: Features::of(Mode::Reference).with(Feature::MergedBlocks),
-        ..Options::new(Mode::Reference, 2048)
+        ..LowerOptions::new(Mode::Reference, 2048)
     };
     let plan = prefill(&graph, options);
     assert_eq!(plan.calls().count(), 34);
@@ -397,9 +397,9 @@ fn blocks_can_share_a_dispatch() {
 fn projections_of_one_input_share_a_launch() {
     let graph = llama_1b();
     let features = Features::of(Mode::Best).without(Feature::MergedBlocks);
-    let options = Options {
+    let options = LowerOptions {
         features,
-        ..Options::new(Mode::Best, 64)
+        ..LowerOptions::new(Mode::Best, 64)
     };
     let plans = [
         prefill(&graph, options),
@@ -416,8 +416,8 @@ fn projections_of_one_input_share_a_launch() {
         let device = |label: &str| {
             let node = graph.nodes.iter().position(|n| n.label == label).unwrap();
             match &plan.placement[node].place {
-                Place::Device(device) => device.clone(),
-                Place::Host => panic!("{label}"),
+                NodePlace::Device(device) => device.clone(),
+                NodePlace::Host => panic!("{label}"),
             }
         };
         for label in ["attn_q", "attn_k", "attn_v"] {
@@ -434,7 +434,7 @@ fn projections_of_one_input_share_a_launch() {
     };
     assert_eq!(weights(&plans[0]), weights(&plans[1]));
     // Without it B is [k, n].
-    let options = Options {
+    let options = LowerOptions {
         features: features.without(Feature::OneCopy),
         ..options
     };

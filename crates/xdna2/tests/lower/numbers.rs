@@ -3,7 +3,7 @@
 use crate::{MODES, decode, graph, prefill};
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_npu::Role;
-use millrace_xdna2::lower::{Options, PlannedProgram};
+use millrace_xdna2::lower::{LowerOptions, PlannedProgram};
 use millrace_xdna2::mapping;
 use millrace_xdna2_machine::simulate;
 
@@ -60,7 +60,7 @@ fn stitched_programs_compute_what_their_kernels_do() {
     let graph = graph("llama-tiny", Some(1));
     for mode in MODES {
         let plans = [
-            prefill(&graph, Options::new(mode, 64)),
+            prefill(&graph, LowerOptions::new(mode, 64)),
             decode(&graph, mode),
         ];
         for planned in plans.iter().flat_map(|p| &p.programs) {

@@ -4,7 +4,8 @@ use crate::{decode, graph, on_host, prefill};
 use millrace_graph::Graph;
 use millrace_npu::Role;
 use millrace_xdna2::lower::{
-    self, AttentionOn, Binding, Feature, Features, Mode, Options, Plan, WeightLayout, program_of,
+    self, AttentionOn, Binding, Feature, Features, LowerOptions, Mode, Plan, WeightLayout,
+    program_of,
 };
 use millrace_xdna2_machine::program::{Affine, IndexRange, Place, resident};
 use millrace_xdna2_machine::verify::verify;
@@ -12,9 +13,9 @@ use millrace_xdna2_machine::{Machine, Profile, timing};
 use std::collections::BTreeSet;
 
 fn plan_of(graph: &Graph, features: Features) -> Plan {
-    let options = Options {
+    let options = LowerOptions {
         features,
-        ..Options::new(Mode::Q4nx, 128)
+        ..LowerOptions::new(Mode::Q4nx, 128)
     };
     lower::decode(graph, &Machine::npu2(), &options).unwrap()
 }
@@ -70,13 +71,13 @@ fn prompt_and_token_share_weights() {
         found.sort();
         found
     };
-    let prompt = prefill(&graph, Options::new(Mode::Q4nx, 128));
+    let prompt = prefill(&graph, LowerOptions::new(Mode::Q4nx, 128));
     let token = plan_of(&graph, Features::of(Mode::Q4nx));
     assert_eq!(layouts(&prompt), layouts(&token));
     assert_eq!(layouts(&token).len(), 2 * 7 + 1);
     // A window of 512 keys is no reason for the host.
     for mode in [Mode::Q4nx, Mode::Best] {
-        let long = prefill(&graph, Options::new(mode, 1024));
+        let long = prefill(&graph, LowerOptions::new(mode, 1024));
         assert!(on_host(&graph, &long).iter().all(|h| h.0 != "attn"));
     }
 }
@@ -88,8 +89,8 @@ fn the_papers_prompts_expand_weights_first() {
     let machine = Machine::npu2();
     for name in ["gemma-3-1b", "gemma-3-4b", "llama-3.2-1b", "qwen2.5-0.5b"] {
         let graph = graph(name, Some(2));
-        let paper = prefill(&graph, Options::new(Mode::Paper, 128));
-        let fused = prefill(&graph, Options::new(Mode::Q4nx, 128));
+        let paper = prefill(&graph, LowerOptions::new(Mode::Paper, 128));
+        let fused = prefill(&graph, LowerOptions::new(Mode::Q4nx, 128));
         assert_eq!(weight_bytes(&paper), weight_bytes(&fused), "{name}");
         let kernels = |plan: &Plan| -> Vec<String> {
             let launches = plan.programs.iter().flat_map(|p| &p.launches);
@@ -133,9 +134,9 @@ fn each_projection_expands_where_that_is_faster() {
     let graph = graph("gemma-3-1b", Some(2));
     let q4nx = Features::of(Mode::Q4nx);
     let products = |features: Features, n_tokens: u64| -> (f64, usize) {
-        let options = Options {
+        let options = LowerOptions {
             features,
-            ..Options::new(Mode::Q4nx, n_tokens)
+            ..LowerOptions::new(Mode::Q4nx, n_tokens)
         };
         let plan = prefill(&graph, options);
         let (mut ns, mut n_expanded) = (0.0, 0);
@@ -182,7 +183,7 @@ fn each_projection_expands_where_that_is_faster() {
 fn first_passes_of_wide_heads_have_cores_with_tokens() {
     let kernels = |name: &str, n_layers: usize, n_tokens: u64| {
         let graph = graph(name, Some(n_layers));
-        let plan = prefill(&graph, Options::new(Mode::Q4nx, n_tokens));
+        let plan = prefill(&graph, LowerOptions::new(Mode::Q4nx, n_tokens));
         assert!(on_host(&graph, &plan).iter().all(|h| h.0 != "attn"));
         let attends = plan.calls().filter(|c| c.set.starts_with("flash_attn"));
         let programs: BTreeSet<usize> = attends.map(|call| call.program).collect();
@@ -232,9 +233,9 @@ fn the_papers_prompts_have_keys_of_their_own() {
     for name in ["gemma-3-1b", "gemma-3-4b", "llama-3.2-1b", "llama-3.1-8b"] {
         let graph = graph(name, Some(6));
         let lowered = |mode, attention, n_tokens| {
-            let options = Options {
+            let options = LowerOptions {
                 attention,
-                ..Options::new(mode, n_tokens)
+                ..LowerOptions::new(mode, n_tokens)
             };
             prefill(&graph, options)
         };

@@ -4,16 +4,16 @@ use crate::{graph, llama_1b};
 use millrace_graph::{Graph, Op, RmsNorm};
 use millrace_npu::Role;
 use millrace_xdna2::lower::{
-    self, AttentionOn, Binding, Feature, Features, HEAD_BESIDE_LAYERS, HostStep, Mode, Options,
-    Place, Placement, Plan, PlannedProgram, Step, cache_rows,
+    self, AttentionOn, Binding, Feature, Features, HEAD_BESIDE_LAYERS, HostStep, LowerOptions,
+    Mode, NodePlace, Placement, Plan, PlannedProgram, Step, cache_rows,
 };
 use millrace_xdna2_machine::{Machine, program::resident, verify};
 
 fn plan(graph: &Graph, features: Features, (n_keys, max_tokens): (u64, u64)) -> Plan {
-    let options = Options {
+    let options = LowerOptions {
         features,
         attention: AttentionOn::Cached { n_keys, max_tokens },
-        ..Options::new(Mode::Q4nx, 1)
+        ..LowerOptions::new(Mode::Q4nx, 1)
     };
     lower::decode(graph, &Machine::npu2(), &options).unwrap_or_else(|e| panic!("{e}"))
 }
@@ -31,7 +31,7 @@ fn attends_on_host(plan: &Plan) -> usize {
 fn head<'p>(graph: &Graph, plan: &'p Plan) -> (&'p Placement, &'p PlannedProgram) {
     let is_head = |p: &&Placement| graph.logits == Some(graph.nodes[p.node].output);
     let placement = plan.placement.iter().find(is_head).expect("a head");
-    let Place::Device(device) = &placement.place else {
+    let NodePlace::Device(device) = &placement.place else {
         panic!("{}", placement.reason)
     };
     (placement, &plan.programs[device.program])
@@ -213,7 +213,7 @@ fn every_op_has_a_place_and_a_reason() {
     let plan = plan(&graph, Features::of(Mode::Q4nx), (1024, rows(&graph, 2048)));
     assert_eq!(plan.placement.len(), graph.nodes.len());
     for placement in &plan.placement {
-        if let (Place::Device(device), Op::Attention(_)) =
+        if let (NodePlace::Device(device), Op::Attention(_)) =
             (&placement.place, &graph.nodes[placement.node].op)
         {
             let planned = &plan.programs[device.program];

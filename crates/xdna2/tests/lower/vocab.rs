@@ -2,7 +2,7 @@
 
 use crate::{MODES, graph};
 use millrace_graph::{Graph, Linear, Op};
-use millrace_xdna2::lower::{self, Binding, Mode, Options, Plan, WeightLayout};
+use millrace_xdna2::lower::{self, Binding, LowerOptions, Mode, Plan, WeightLayout};
 use millrace_xdna2_machine::{Machine, verify};
 
 /// Sizes of published models, and one more than the largest.
@@ -72,7 +72,7 @@ fn check_head(graph: &Graph, plan: &Plan, vocab: usize) {
 
 fn lower(graph: &Graph, mode: Mode, vocab: usize) {
     let graph = with_vocab(graph, vocab);
-    let plan = lower::decode(&graph, &Machine::npu2(), &Options::new(mode, 2048));
+    let plan = lower::decode(&graph, &Machine::npu2(), &LowerOptions::new(mode, 2048));
     let plan = plan.unwrap_or_else(|e| panic!("{vocab}, {mode:?}: {e}"));
     check_head(&graph, &plan, vocab);
 }

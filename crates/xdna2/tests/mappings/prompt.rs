@@ -1,10 +1,10 @@
-//! Attention of a prompt's later passes: every grouping, windows over the rows that they reach, and bits that depend on
+//! Attention of a prompt's later passes: every grouping, windows over the rows that they range, and bits that depend on
 //! neither lengths nor on where a pass begins.
 
 use crate::{build, case, check, find, fits, refused};
 use half::bf16;
 use millrace_kernels::{Cpu, CpuOptions};
-use millrace_plan::Reach;
+use millrace_plan::KeyRange;
 use millrace_xdna2::mapping::{Rule, Shape, Tiling};
 use millrace_xdna2_machine::program::resident;
 use millrace_xdna2_machine::simulate::{self, SimulateOptions};
@@ -96,7 +96,7 @@ fn every_grouping() {
     }
 }
 
-/// Rows that so many tokens reach, and the keys of a tile.
+/// Rows that so many tokens range, and the keys of a tile.
 fn reached(new: u64, heads: &str, window: u64) -> u64 {
     let (_, _, tiling) = case(NAME, &format!("{new}x8192 {heads}"), "");
     new + (window + tiling["tile_kv"] - 2).next_multiple_of(tiling["tile_kv"])
@@ -115,13 +115,13 @@ fn windows_are_those_of_the_whole_cache() {
         let (mapping, shape, tiling) =
             case(NAME, &format!("{new}x{n_keys} {HEADS} window {window}"), "");
         let unit = tiling["tile_kv"];
-        let reach = Reach { window, unit };
+        let range = KeyRange { window, unit };
         let mut slots = mapping.inputs(&whole, 5);
         for first in [0, 3, window as usize - 1, 200, MAX - new as usize] {
             slots[3] = bytes(&millrace_plan::position_slot(first as u32, 64));
             let expected = mapping.reference(&whole, &tiling, &slots).swap_remove(0).1;
             // The rows that are reached, and nothing that others could take for numbers of theirs.
-            let start = reach.start(first);
+            let start = range.start(first);
             let rows = |cache: &[u8]| -> Vec<u8> {
                 let row = |head: usize, row: i64| match usize::try_from(start + row) {
                     Ok(at) if at < MAX => cache[(head * MAX + at) * ROW..][..ROW].to_vec(),
@@ -135,7 +135,7 @@ fn windows_are_those_of_the_whole_cache() {
                 slots[0].clone(),
                 rows(&slots[1]),
                 rows(&slots[2]),
-                bytes(&reach.slot(first, (unit * 64) as usize)),
+                bytes(&range.slot(first, (unit * 64) as usize)),
                 slots[4].clone(),
             ];
             assert!(

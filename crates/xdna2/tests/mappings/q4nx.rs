@@ -1,7 +1,7 @@
 //! Weights in Q4NX blocks: results equal the references.
 
 use crate::{build, case, check, run};
-use millrace_xdna2::mapping::{self, Named};
+use millrace_xdna2::mapping::{self, NamedNumbers};
 use millrace_xdna2_machine::Machine;
 use millrace_xdna2_machine::program::Transfer;
 
@@ -26,7 +26,7 @@ fn fused_dqp() {
 #[test]
 fn scales_before_rows() {
     let tiling = |cols: u64, tile_rows: u64| {
-        Named::new(&[
+        NamedNumbers::new(&[
             ("tile_rows", tile_rows),
             ("scales_first", 1),
             ("cols", cols),

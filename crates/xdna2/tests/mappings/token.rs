@@ -115,7 +115,7 @@ fn a_projection_has_the_same_cores() {
             ("n_kv_heads", 8),
             ("keys", keys),
         ];
-        let tiling = millrace_xdna2::mapping::Named::new(&sizes);
+        let tiling = millrace_xdna2::mapping::NamedNumbers::new(&sizes);
         build(mapping, &shape, &tiling, &machine)
     };
     let distinct = |keys: u64| {

@@ -8,7 +8,7 @@ use millrace_model::recipe::Recipe;
 use millrace_model::synth::ModelGeometry;
 use millrace_npu::trace::check_chrome;
 use millrace_plan::Planner;
-use millrace_plan::predict::{self, PassCost, PredictError, Prediction, Work};
+use millrace_plan::predict::{self, PassCost, PredictError, Prediction, PromptWorkload};
 use millrace_xdna2::lower;
 use millrace_xdna2::lower::{Feature, Features, Mode};
 use millrace_xdna2::target::Xdna2;
@@ -44,7 +44,12 @@ impl Box2026 {
     fn predict(&self, graph: &Graph, features: Features, prompt_tokens: u64) -> Prediction {
         let planner = self.planner(features);
         let mut pricer = planner.pricer().unwrap();
-        let found = predict::model(graph, &planner, &mut *pricer, &Work::new(prompt_tokens));
+        let found = predict::model(
+            graph,
+            &planner,
+            &mut *pricer,
+            &PromptWorkload::new(prompt_tokens),
+        );
         found.unwrap_or_else(|e| panic!("{e}"))
     }
 }
@@ -227,8 +232,12 @@ fn programs_take_what_timing_says() {
     let (small, box_2026) = (graph("llama-tiny"), Box2026::new());
     for features in [Features::PUBLISHED, best()] {
         let found = box_2026.predict(&small, features, 60);
-        let programs =
-            predict::programs(&small, &box_2026.planner(features), &Work::new(60)).unwrap();
+        let programs = predict::programs(
+            &small,
+            &box_2026.planner(features),
+            &PromptWorkload::new(60),
+        )
+        .unwrap();
         assert!(programs.len() > 4);
         for program in programs {
             let program = lower::program_of(&program).unwrap();
@@ -276,7 +285,7 @@ fn a_prompt_of_no_length_is_refused() {
     let planner = box_2026.planner(best());
     let mut pricer = planner.pricer().unwrap();
     for prompt_tokens in [0, predict::MAX_PROMPT + 1] {
-        let work = Work::new(prompt_tokens);
+        let work = PromptWorkload::new(prompt_tokens);
         let found = predict::model(&small, &planner, &mut *pricer, &work);
         assert!(matches!(found, Err(PredictError::Prompt(n)) if n == prompt_tokens));
     }
@@ -287,8 +296,12 @@ fn a_trace_of_a_prompt_and_a_token_opens() {
     let (small, box_2026) = (graph("llama-tiny"), Box2026::new());
     for features in [Features::PUBLISHED, best()] {
         let found = box_2026.predict(&small, features, 60);
-        let programs =
-            predict::programs(&small, &box_2026.planner(features), &Work::new(60)).unwrap();
+        let programs = predict::programs(
+            &small,
+            &box_2026.planner(features),
+            &PromptWorkload::new(60),
+        )
+        .unwrap();
         let planner = box_2026.planner(features);
         let pricer = planner.pricer().unwrap();
         let detail = programs.iter().map(|p| pricer.detail(p, 2_000).unwrap());
@@ -312,11 +325,11 @@ fn a_trace_of_a_prompt_and_a_token_opens() {
 fn a_billion_weights_fit_a_gigabyte() {
     let planner = Box2026::new().planner(Features::of(Mode::Q4nx));
     let graph = graph("gemma-3-1b");
-    let memory = predict::memory(&graph, &planner, &Work::new(2048)).unwrap();
+    let memory = predict::memory(&graph, &planner, &PromptWorkload::new(2048)).unwrap();
     println!("{memory:?}");
     assert!(memory.total_bytes <= 1_000_000_000, "{memory:?}");
     let bf16 = Box2026::new().planner(best());
-    let bf16 = predict::memory(&graph, &bf16, &Work::new(2048)).unwrap();
+    let bf16 = predict::memory(&graph, &bf16, &PromptWorkload::new(2048)).unwrap();
     assert!(bf16.total_bytes > 2 * memory.total_bytes, "{bf16:?}");
 }
 

@@ -6,7 +6,7 @@ use crate::plan_args::PlanSubject;
 use crate::plan_text::{
     herds_text, launch_table, launches_json, sets_text, slot_bytes, slot_table, slots_json,
 };
-use millrace_plan::{Compiled, PassKind, PlannedProgram, Planner};
+use millrace_plan::{CompiledPlan, PassKind, PlannedProgram, Planner};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(super) struct CompileReport<'a> {
     pub(super) planner: &'a dyn Planner,
     /// Where it is kept, if it is.
     pub(super) dir: Option<&'a Path>,
-    pub(super) plans: &'a [(PassKind, Compiled)],
+    pub(super) plans: &'a [(PassKind, CompiledPlan)],
     pub(super) elapsed: Duration,
 }
 
@@ -56,7 +56,7 @@ impl CompileReport<'_> {
         out.flush()
     }
 
-    fn plan(&self, out: &mut Out, kind: &PassKind, compiled: &Compiled) -> CommandResult {
+    fn plan(&self, out: &mut Out, kind: &PassKind, compiled: &CompiledPlan) -> CommandResult {
         let plan = &compiled.plan;
         let n_calls = plan.calls().count();
         out.line(format!(
@@ -97,7 +97,7 @@ impl CompileReport<'_> {
         table.print(out)
     }
 
-    fn programs(&self, out: &mut Out, compiled: &Compiled) -> CommandResult {
+    fn programs(&self, out: &mut Out, compiled: &CompiledPlan) -> CommandResult {
         for (index, planned) in compiled.plan.programs.iter().enumerate() {
             out.line("")?;
             out.line(format!(
@@ -139,7 +139,7 @@ impl CompileReport<'_> {
         })
     }
 
-    fn program_json(&self, compiled: &Compiled, index: usize) -> Value {
+    fn program_json(&self, compiled: &CompiledPlan, index: usize) -> Value {
         let plan = &compiled.plan;
         let planned = &plan.programs[index];
         let container = &planned.container;
@@ -164,14 +164,14 @@ fn physical(planned: &PlannedProgram) -> std::ops::Range<usize> {
     0..planned.launches.last().map_or(0, |last| last.physical.end)
 }
 
-fn state(compiled: &Compiled) -> &'static str {
+fn state(compiled: &CompiledPlan) -> &'static str {
     match compiled.lowered {
         true => "built and verified",
         false => "from the cache",
     }
 }
 
-fn n_calls_of(compiled: &Compiled, program: usize) -> usize {
+fn n_calls_of(compiled: &CompiledPlan, program: usize) -> usize {
     let calls = compiled.plan.calls();
     calls.filter(|call| call.program == program).count()
 }

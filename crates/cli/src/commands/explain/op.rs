@@ -6,7 +6,7 @@ use super::rows::folded;
 use crate::exit::CommandResult;
 use crate::output::{Align, Out, Paint, TextTable, bytes};
 use crate::plan_text::{herds_text, holds, layout, shape};
-use millrace_plan::{Place, Placement, PlannedLaunch, PlannedProgram};
+use millrace_plan::{NodePlace, Placement, PlannedLaunch, PlannedProgram};
 use serde_json::{Value, json};
 
 /// The op in every layer, by the graph's order.
@@ -38,7 +38,7 @@ pub(super) fn print(case: &PlanCase<'_>, name: &str, out: &mut Out) -> CommandRe
     // One of each program stands for all.
     let mut shown = Vec::new();
     for placement in placements(case, name) {
-        let Place::Device(device) = &placement.place else {
+        let NodePlace::Device(device) = &placement.place else {
             continue;
         };
         let launches = device.computed_by();
@@ -117,7 +117,7 @@ fn print_launch(
 pub(super) fn json(case: &PlanCase<'_>, name: &str) -> Value {
     let each = placements(case, name).map(|placement| {
         let mut op = op_json(case, placement);
-        if let Place::Device(device) = &placement.place {
+        if let NodePlace::Device(device) = &placement.place {
             let planned = &case.plan.programs[device.program];
             let launches = &planned.launches[device.computed_by()];
             op["kernels"] = launches

@@ -5,13 +5,13 @@ use super::rows::{OpRow, folded};
 use crate::exit::CommandResult;
 use crate::output::{Align, Out, Paint, TextTable};
 use crate::plan_text::{launches_json, sets_text, slot_table, slots_json};
-use millrace_plan::{Place, Placement};
+use millrace_plan::{NodePlace, Placement};
 use serde_json::{Value, json};
 
 pub(super) fn print(case: &PlanCase<'_>, out: &mut Out) -> CommandResult {
     let plan = &case.plan;
     let n_calls = plan.calls().count();
-    let on_host = plan.placement.iter().filter(|p| p.place == Place::Host);
+    let on_host = plan.placement.iter().filter(|p| p.place == NodePlace::Host);
     out.line("")?;
     out.line(format!(
         "{}: {n_calls} dispatches of {} programs; {} of {} ops on the CPU",
@@ -106,8 +106,8 @@ fn row_json(row: &OpRow) -> Value {
 pub(super) fn op_json(case: &PlanCase<'_>, placement: &Placement) -> Value {
     let node = &case.planned.graph().nodes[placement.node];
     let (device, program, launches, set) = match &placement.place {
-        Place::Host => ("CPU", None, None, None),
-        Place::Device(device) => {
+        NodePlace::Host => ("CPU", None, None, None),
+        NodePlace::Device(device) => {
             let planned = &case.plan.programs[device.program];
             let call = case.plan.call_at(device.step);
             (

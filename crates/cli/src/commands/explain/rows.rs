@@ -1,7 +1,7 @@
 //! A row an op, equal layers folded.
 
 use super::PlanCase;
-use millrace_plan::{Place, Placement};
+use millrace_plan::{NodePlace, Placement};
 
 /// Where an op runs, the same in one layer or several.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,8 +28,8 @@ impl OpRow {
     fn of(case: &PlanCase<'_>, placement: &Placement) -> OpRow {
         let node = &case.planned.graph().nodes[placement.node];
         let program = match &placement.place {
-            Place::Host => None,
-            Place::Device(device) => {
+            NodePlace::Host => None,
+            NodePlace::Device(device) => {
                 let planned = &case.plan.programs[device.program];
                 let launches = device.computed_by();
                 let name = planned.name().to_owned();

@@ -4,8 +4,8 @@ use super::PlanCase;
 use super::rows::{OpRow, folded, range_text};
 use crate::exit::{CommandFailure, CommandResult, Exit};
 use crate::output::{Out, bytes, count};
-use millrace_plan::Place;
-use millrace_plan::predict::{self, Memory, Work};
+use millrace_plan::NodePlace;
+use millrace_plan::predict::{self, Memory, PromptWorkload};
 use serde_json::{Value, json};
 
 /// Longest prompt that memory is told for: each chunk more only takes time to plan.
@@ -29,7 +29,7 @@ pub(super) struct ExplainSummary {
 /// Ops of a plan that run on the array, and all.
 fn on_array(case: &PlanCase<'_>) -> (usize, usize) {
     let all = case.plan.placement.iter();
-    let host = all.clone().filter(|p| p.place == Place::Host).count();
+    let host = all.clone().filter(|p| p.place == NodePlace::Host).count();
     (all.count() - host, case.plan.placement.len())
 }
 
@@ -92,7 +92,7 @@ impl ExplainSummary {
             }
         }
         let longest = prompts.iter().copied().max().unwrap_or(1).clamp(1, LONGEST);
-        let work = Work::new(longest);
+        let work = PromptWorkload::new(longest);
         let memory = predict::memory(first.planned.graph(), first.planner, &work)
             .map_err(|error| CommandFailure::new(Exit::Failed, error.to_string()))?;
         Ok(Some(ExplainSummary { left, memory }))

@@ -4,7 +4,7 @@ use super::subject::ProfileSubject;
 use super::{ProfileArgs, failed};
 use crate::exit::{CommandFailure, CommandResult};
 use crate::output::{Out, Paint};
-use millrace_plan::predict::{Work, cells};
+use millrace_plan::predict::{PromptWorkload, cells};
 use millrace_plan::units::{bytes, duration};
 use millrace_plan::{ClusterCost, ClusterRequest, Settings};
 
@@ -19,9 +19,9 @@ pub(super) fn run(
 ) -> CommandResult {
     let target = args.target.device;
     let prompt_tokens = args.prompt_tokens.unwrap_or(PROMPT_TOKENS);
-    let work = Work {
+    let work = PromptWorkload {
         context: args.context.unwrap_or(prompt_tokens),
-        ..Work::new(prompt_tokens)
+        ..PromptWorkload::new(prompt_tokens)
     };
     let request = ClusterRequest {
         config: &subject.model().config,
@@ -48,7 +48,7 @@ pub(super) fn run(
     out.flush()
 }
 
-fn print(model: &str, work: &Work, cost: &ClusterCost, out: &mut Out) -> CommandResult {
+fn print(model: &str, work: &PromptWorkload, cost: &ClusterCost, out: &mut Out) -> CommandResult {
     out.line(format!(
         "{} on {} × {}, {}",
         Paint::Bold.stdout(model),

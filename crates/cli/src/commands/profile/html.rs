@@ -5,7 +5,7 @@ use super::document::Document;
 use crate::exit::{CommandFailure, CommandResult};
 use crate::output::{bytes, rate};
 use millrace_format::output;
-use millrace_plan::predict::cells::{self, Line, count, ms};
+use millrace_plan::predict::cells::{self, PassLine, count, ms};
 use millrace_plan::predict::{PassCost, Totals};
 use std::fmt::Write;
 use std::path::Path;
@@ -358,7 +358,7 @@ fn parts(out: &mut String, pass: &PassCost, peak: f64) {
     let _ = writeln!(out, "<p class=\"note\">{work}.</p>");
 }
 
-fn program_cells(line: &Line, total_ms: f64) -> Vec<String> {
+fn program_cells(line: &PassLine, total_ms: f64) -> Vec<String> {
     let n = line.calls.max(1) as f64;
     let share = format!("{:.1}", 100.0 * line.total / total_ms);
     let name = match line.is_host {

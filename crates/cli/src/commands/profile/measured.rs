@@ -6,7 +6,7 @@ use crate::device_stats;
 use crate::exit::CommandResult;
 use crate::output::Ui;
 use crate::target_args::DevicePurpose;
-use millrace_plan::predict::Work;
+use millrace_plan::predict::PromptWorkload;
 use millrace_runtime::npu::NpuSession;
 use serde::Serialize;
 use serde_json::Value;
@@ -33,7 +33,7 @@ pub(super) struct RunTimes {
 pub(super) fn run(
     args: &ProfileArgs,
     subject: &ProfileSubject,
-    work: &Work,
+    work: &PromptWorkload,
     ui: Ui,
 ) -> CommandResult<Option<RunTimes>> {
     let ProfileSubject::Files(model) = subject else {

@@ -5,7 +5,7 @@ use super::subject::ProfileSubject;
 use crate::exit::{CommandFailure, CommandResult, Exit};
 use millrace_format::output::AtomicFile;
 use millrace_plan::Lowering;
-use millrace_plan::predict::{self, Pricer, ProgramDetail, Work};
+use millrace_plan::predict::{self, Pricer, ProgramDetail, PromptWorkload};
 use std::path::Path;
 
 /// Spans of cores and channels that a program may have: more only slow the viewer down.
@@ -18,7 +18,7 @@ pub(super) fn write(
     path: &Path,
     cores: bool,
     subject: &ProfileSubject,
-    work: &Work,
+    work: &PromptWorkload,
     plans: Plans<'_>,
     document: &Document,
 ) -> CommandResult {
@@ -37,7 +37,7 @@ pub(super) fn write(
 /// Every program with the spans of its cores and channels.
 fn detail(
     subject: &ProfileSubject,
-    work: &Work,
+    work: &PromptWorkload,
     (planner, pricer): Plans<'_>,
 ) -> CommandResult<Vec<ProgramDetail>> {
     let failed =

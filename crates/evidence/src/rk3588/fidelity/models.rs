@@ -1,9 +1,9 @@
 //! Whole models: passes as the sum of their products and what the host does beside them.
 
 use super::product_ns;
-use super::rows::{Measured, What};
+use super::rows::{RknnFigure, RowSubject};
 use millrace_rk3588::machine::Machine;
-use millrace_rk3588::matmul::Kind;
+use millrace_rk3588::matmul::MatmulKind;
 use millrace_rk3588::profile::Profile;
 use millrace_rk3588::tiling::Matmul;
 use serde::Deserialize;
@@ -69,11 +69,11 @@ impl Geometry {
 }
 
 /// A row of a model in its unit.
-pub(super) fn predict(row: &Measured, machine: &Machine, profile: &Profile) -> Option<f64> {
+pub(super) fn predict(row: &RknnFigure, machine: &Machine, profile: &Profile) -> Option<f64> {
     let geometry = Geometry::of(&row.geometry)?;
     let kind = row.kind?;
     let mut ns = pass_ns(geometry, kind, row.m, row.workers, machine, profile)?;
-    if row.what == What::PrefillUnpacking {
+    if row.what == RowSubject::PrefillUnpacking {
         let packed_bytes = f64::from(kind.input().bits()) / 8.0;
         let thread_s =
             1.0 / profile.host_fill_elements_per_s + packed_bytes / profile.host_pack_bytes_per_s;
@@ -81,7 +81,7 @@ pub(super) fn predict(row: &Measured, machine: &Machine, profile: &Profile) -> O
     }
     Some(match (row.what, row.metric.as_str()) {
         (_, "ttft_ms") => ns / 1e6,
-        (What::Decode, _) => 1e9 / ns,
+        (RowSubject::Decode, _) => 1e9 / ns,
         _ => f64::from(row.m) * 1e9 / ns,
     })
 }
@@ -89,7 +89,7 @@ pub(super) fn predict(row: &Measured, machine: &Machine, profile: &Profile) -> O
 /// A pass of so many tokens: products of all layers, the head for the last, and the host's part.
 fn pass_ns(
     geometry: &Geometry,
-    kind: Kind,
+    kind: MatmulKind,
     m: u32,
     workers: u32,
     machine: &Machine,

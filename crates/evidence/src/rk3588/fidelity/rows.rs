@@ -1,13 +1,13 @@
 //! Published rows.
 
-use millrace_rk3588::matmul::Kind;
+use millrace_rk3588::matmul::MatmulKind;
 use millrace_rk3588::tiling::Matmul;
 use serde::{Serialize, Serializer};
 
 /// What a row is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum What {
+pub enum RowSubject {
     /// One product.
     Gemm,
     /// Jobs of several open files.
@@ -28,7 +28,7 @@ pub enum What {
 
 /// A published figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Measured {
+pub struct RknnFigure {
     /// Id in `data/rk3588/measured.csv`.
     pub id: String,
     /// The group it is reported in.
@@ -38,12 +38,12 @@ pub struct Measured {
     /// The profile of its stack; empty for estimates, which have none.
     pub profile: String,
     /// What it is about.
-    pub what: What,
+    pub what: RowSubject,
     /// The model's geometry; empty for products.
     pub geometry: String,
     /// Types of products.
     #[serde(serialize_with = "kind_name")]
-    pub kind: Option<Kind>,
+    pub kind: Option<MatmulKind>,
     /// Rows: tokens of a pass.
     pub m: u32,
     /// The product.
@@ -59,7 +59,7 @@ pub struct Measured {
     pub notes: String,
 }
 
-fn kind_name<S: Serializer>(kind: &Option<Kind>, serializer: S) -> Result<S::Ok, S::Error> {
+fn kind_name<S: Serializer>(kind: &Option<MatmulKind>, serializer: S) -> Result<S::Ok, S::Error> {
     match kind {
         Some(kind) => serializer.serialize_str(kind.name()),
         None => serializer.serialize_none(),
@@ -67,13 +67,13 @@ fn kind_name<S: Serializer>(kind: &Option<Kind>, serializer: S) -> Result<S::Ok,
 }
 
 /// The rows that come with the crate.
-pub fn measurements() -> Vec<Measured> {
+pub fn measurements() -> Vec<RknnFigure> {
     let text = include_str!("../../../data/rk3588/measured.csv");
     text.lines().skip(1).filter_map(read).collect()
 }
 
 /// One row; the last field may be quoted. `None` for a line that is no row.
-fn read(line: &str) -> Option<Measured> {
+fn read(line: &str) -> Option<RknnFigure> {
     let fields: Vec<&str> = line.splitn(14, ',').collect();
     let [
         id,
@@ -95,23 +95,23 @@ fn read(line: &str) -> Option<Measured> {
         return None;
     };
     let what = match what {
-        "gemm" => What::Gemm,
-        "jobs" => What::Jobs,
-        "submit" => What::Submit,
-        "prefill" => What::Prefill,
-        "prefill_unpacking" => What::PrefillUnpacking,
-        "decode" => What::Decode,
-        "cycles_ddr" => What::CyclesDdr,
-        "cycles_npu" => What::CyclesNpu,
+        "gemm" => RowSubject::Gemm,
+        "jobs" => RowSubject::Jobs,
+        "submit" => RowSubject::Submit,
+        "prefill" => RowSubject::Prefill,
+        "prefill_unpacking" => RowSubject::PrefillUnpacking,
+        "decode" => RowSubject::Decode,
+        "cycles_ddr" => RowSubject::CyclesDdr,
+        "cycles_npu" => RowSubject::CyclesNpu,
         _ => return None,
     };
-    let kind = Kind::from_name(kind);
+    let kind = MatmulKind::from_name(kind);
     let number = |text: &str| text.parse::<u32>().ok();
     let shape = match (kind, number(m), number(n), number(k)) {
         (Some(kind), Some(m), Some(n), Some(k)) => Some(Matmul { kind, m, n, k }),
         _ => None,
     };
-    Some(Measured {
+    Some(RknnFigure {
         id: id.into(),
         group: group.into(),
         source: source.into(),

@@ -66,9 +66,11 @@ fn wrong_models_fail() {
 #[test]
 fn profiles_state_the_error_of_held_out_rows() {
     let report = report(&Machine::rk3588());
-    let bounded = GROUPS.iter().filter(|(_, bound)| *bound != Bound::None);
+    let bounded = GROUPS
+        .iter()
+        .filter(|(_, bound)| *bound != RknnGroupBound::None);
     for name in Profile::builtin_names() {
-        let rows: Vec<Row> = (report.rows.iter())
+        let rows: Vec<RknnFidelityRow> = (report.rows.iter())
             .filter(|row| row.measured.profile == name)
             .cloned()
             .collect();

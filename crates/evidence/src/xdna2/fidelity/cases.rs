@@ -1,10 +1,10 @@
 //! Reading the measurements, and which mapping, shape, tiling and profile stands for each.
 
-use super::{Kind, Measured};
-use millrace_xdna2::mapping::Work;
+use super::{Measurement, ReportKind};
+use millrace_xdna2::mapping::LeastWork;
 
 /// What to build for a measurement.
-pub(super) struct Case {
+pub(super) struct FidelityCase {
     pub(super) group: &'static str,
     pub(super) mapping: &'static str,
     pub(super) shape: String,
@@ -15,11 +15,11 @@ pub(super) struct Case {
 
 /// Measurements from CSV text: a heading, then a row a line; quoted fields may hold commas. Lines
 /// that are no measurement are skipped.
-pub(super) fn read(text: &str) -> Vec<Measured> {
+pub(super) fn read(text: &str) -> Vec<Measurement> {
     text.lines().skip(1).filter_map(measured).collect()
 }
 
-fn measured(line: &str) -> Option<Measured> {
+fn measured(line: &str) -> Option<Measurement> {
     let fields = fields(line);
     let [
         id,
@@ -35,7 +35,7 @@ fn measured(line: &str) -> Option<Measured> {
         value,
         notes,
     ] = <[String; 12]>::try_from(fields).ok()?;
-    Some(Measured {
+    Some(Measurement {
         id,
         source,
         hardware,
@@ -71,15 +71,15 @@ fn fields(line: &str) -> Vec<String> {
 }
 
 /// Which report a measurement belongs to: every one to one of the two.
-pub(super) fn kind(measured: &Measured) -> Kind {
+pub(super) fn kind(measured: &Measurement) -> ReportKind {
     match measured.phase.as_str() {
-        "gemm" | "kernel" => Kind::Kernels,
-        _ => Kind::Models,
+        "gemm" | "kernel" => ReportKind::Kernels,
+        _ => ReportKind::Models,
     }
 }
 
 /// A time in the measurement's unit.
-pub(super) fn in_unit(measured: &Measured, work: &Work, ns: f64) -> Result<f64, String> {
+pub(super) fn in_unit(measured: &Measurement, work: &LeastWork, ns: f64) -> Result<f64, String> {
     match measured.metric.as_str() {
         "us" => Ok(ns / 1e3),
         "ms" => Ok(ns / 1e6),
@@ -91,7 +91,7 @@ pub(super) fn in_unit(measured: &Measured, work: &Work, ns: f64) -> Result<f64, 
 }
 
 /// What to build for a measurement, or why nothing can be.
-pub(super) fn case(measured: &Measured) -> Result<Case, String> {
+pub(super) fn case(measured: &Measurement) -> Result<FidelityCase, String> {
     if measured.notes.contains("inherited") {
         return Err("inherited from another shape by its source, not measured".into());
     }
@@ -118,8 +118,8 @@ const AIR: &str = "air-strix-2026";
 /// Of the registry's compiler-generated GEMMs.
 const REGISTRY: &str = "air-strix-registry-2026";
 
-fn new(group: &'static str, mapping: &'static str, shape: &str, tiling: String) -> Case {
-    Case {
+fn new(group: &'static str, mapping: &'static str, shape: &str, tiling: String) -> FidelityCase {
+    FidelityCase {
         group,
         mapping,
         shape: shape.to_owned(),
@@ -135,7 +135,7 @@ fn numbers(text: &str) -> Vec<u64> {
         .collect()
 }
 
-fn gemm(measured: &Measured) -> Option<Case> {
+fn gemm(measured: &Measurement) -> Option<FidelityCase> {
     const CAST_F32: &str = "GEMM fused-cast and f32";
     let f32 = measured.dtype.ends_with("f32");
     let sweep = measured.kernel.contains("sweep");
@@ -161,14 +161,14 @@ fn gemm(measured: &Measured) -> Option<Case> {
         "gemm-direct" | "gemm-direct-f32" => REGISTRY,
         _ => AIR,
     };
-    Some(Case {
+    Some(FidelityCase {
         profile,
         ..new(group, mapping, &shape, tiling)
     })
 }
 
 /// The sweeps in the registry's text: one tile size varied, the others those of the table.
-fn swept(measured: &Measured) -> Option<(String, [u64; 6])> {
+fn swept(measured: &Measurement) -> Option<(String, [u64; 6])> {
     let (name, kl2) = measured.shape.split_once(" kl2=")?;
     let shape = match name {
         "2048^3" => "2048x2048x2048",
@@ -183,7 +183,7 @@ fn swept(measured: &Measured) -> Option<(String, [u64; 6])> {
     Some((shape.to_owned(), [64, kl2.parse().ok()?, 32, tile_n, 8, 4]))
 }
 
-fn megatile(measured: &Measured) -> Option<Case> {
+fn megatile(measured: &Measurement) -> Option<FidelityCase> {
     let (shape, mega) = measured.shape.split_once(" megatile ")?;
     // Printed M x K x N of the megatile, K being the depth of its blocks in L2; see docs/timing-model.md for the reading.
     let [mega_m, k_l2, mega_n] = <[u64; 3]>::try_from(numbers(mega)).ok()?;
@@ -196,20 +196,20 @@ fn megatile(measured: &Measured) -> Option<Case> {
     let tiling = format!(
         "tile_m={tile_m},tile_n={tile_n},e_y={e_y},e_x={e_x},tile_k_l2={k_l2},cols={cols},rows={rows}"
     );
-    Some(Case {
+    Some(FidelityCase {
         profile: "paper-kraken",
         ..new("GEMM megatile", "gemm-megatile", shape, tiling)
     })
 }
 
-fn gemv(measured: &Measured) -> Option<Case> {
+fn gemv(measured: &Measurement) -> Option<FidelityCase> {
     let (_, config) = measured.kernel.split_once("m_input ")?;
     let [cols, tile_m, m_input] = <[u64; 3]>::try_from(numbers(config)).ok()?;
     let tiling = format!("cols={cols},tile_m={tile_m},m_input={m_input}");
     Some(new("GEMV", "gemv", &measured.shape, tiling))
 }
 
-fn attention(measured: &Measured) -> Option<Case> {
+fn attention(measured: &Measurement) -> Option<FidelityCase> {
     let [length, heads, kv_heads, d] = <[u64; 4]>::try_from(numbers(&measured.shape)).ok()?;
     let causal = if measured.kernel.contains("causal") {
         "causal"
@@ -226,7 +226,7 @@ fn attention(measured: &Measured) -> Option<Case> {
 }
 
 /// Kernels of one row of cores that stream: `cfg COLS/ROWS/TILE`, `herd COLS/ROWS`, or `cores=N`.
-fn streaming(measured: &Measured) -> Option<Case> {
+fn streaming(measured: &Measurement) -> Option<FidelityCase> {
     let kernel = measured.kernel.as_str();
     let mapping = match kernel.split([' ', '*']).next()? {
         "RMSNorm" => "rmsnorm",
@@ -262,7 +262,7 @@ fn streaming(measured: &Measured) -> Option<Case> {
 }
 
 /// Why a row has no prediction.
-fn reason(measured: &Measured) -> String {
+fn reason(measured: &Measurement) -> String {
     let has = |text: &str| measured.source.contains(text) || measured.kernel.contains(text);
     let any = |words: &[&str]| words.iter().any(|word| has(word));
     let costs = [
@@ -281,7 +281,7 @@ fn reason(measured: &Measured) -> String {
         "other hardware"
     } else if any(&costs) {
         "a cost of driver, host or configuration, not a kernel"
-    } else if in_unit(measured, &Work::default(), 1.0).is_err() {
+    } else if in_unit(measured, &LeastWork::default(), 1.0).is_err() {
         "a rate, a size or a ratio, not the time of a kernel"
     } else if ["i8", "int8"].iter().any(|t| measured.dtype.starts_with(t)) {
         "integers: sums of 8 or 16 bits, which no kernel here has, or tilings that `gemm-i8` is not compared in"

@@ -10,8 +10,8 @@
 
 mod fit;
 
-use super::models::{self, Predictor, Prepared};
-use super::{Built, Measured, build, cases, median};
+use super::models::{self, PreparedRow, RowPredictor};
+use super::{MappingBuild, Measurement, build, cases, median};
 use fit::{Point, refit};
 use millrace_xdna2_machine::profile::{Fact, Origin, is_model_key};
 use millrace_xdna2_machine::{Machine, Profile, timing};
@@ -162,9 +162,9 @@ fn with(profile: &Profile, point: &Point) -> Profile {
 /// A kernel's row, ready to be timed.
 struct KernelRow {
     group: &'static str,
-    measured: Measured,
+    measured: Measurement,
     profile: &'static str,
-    built: Built,
+    built: MappingBuild,
     objects: BTreeSet<String>,
 }
 
@@ -177,12 +177,12 @@ struct Kernels {
 }
 
 impl Kernels {
-    fn new(measurements: &[Measured], admits: &dyn Fn(&str) -> bool) -> Kernels {
+    fn new(measurements: &[Measurement], admits: &dyn Fn(&str) -> bool) -> Kernels {
         let machine = Machine::npu2();
         let profiles = Profile::builtin_names()
             .filter_map(Profile::builtin)
             .collect();
-        let row = |measured: &Measured| {
+        let row = |measured: &Measurement| {
             let case = cases::case(measured).ok()?;
             // The paper's megatiles are three rows of a profile of their own.
             let admitted = case.profile != "paper-kraken" && admits(case.group);
@@ -201,7 +201,7 @@ impl Kernels {
         };
         let kernels = measurements
             .iter()
-            .filter(|m| cases::kind(m) == super::Kind::Kernels);
+            .filter(|m| cases::kind(m) == super::ReportKind::Kernels);
         Kernels {
             rows: kernels.filter_map(row).collect(),
             machine,
@@ -255,7 +255,7 @@ impl Kernels {
 /// Models that a registry row is a shape of, as its notes write them.
 const NAMED: &[&str] = &["SmolVLA", "Qwen2.5", "Qwen3", "llama-3", "Gemma3"];
 
-fn kernels(measurements: &[Measured], admits: &dyn Fn(&str) -> bool) -> Vec<LeftOut> {
+fn kernels(measurements: &[Measurement], admits: &dyn Fn(&str) -> bool) -> Vec<LeftOut> {
     const FITTED: &str = "kernels";
     let kernels = Kernels::new(measurements, admits);
     let Some(registry) = kernels
@@ -302,19 +302,19 @@ const MODEL_FITS: &[&[&str]] = &[
     &[models::PROMPTS, models::TOKENS],
 ];
 
-fn whole_models(measurements: &[Measured], admits: &dyn Fn(&str) -> bool) -> Vec<LeftOut> {
+fn whole_models(measurements: &[Measurement], admits: &dyn Fn(&str) -> bool) -> Vec<LeftOut> {
     let machine = Machine::npu2();
     let profiles: Vec<Profile> = Profile::builtin_names()
         .filter_map(Profile::builtin)
         .collect();
-    let predictor = Predictor::new(&machine, &profiles);
+    let predictor = RowPredictor::new(&machine, &profiles);
     let all_rows = measurements
         .iter()
-        .filter(|m| cases::kind(m) == super::Kind::Models);
-    let rows: Vec<Prepared> = all_rows.filter_map(Prepared::new).collect();
+        .filter(|m| cases::kind(m) == super::ReportKind::Models);
+    let rows: Vec<PreparedRow> = all_rows.filter_map(PreparedRow::new).collect();
     let mut found = Vec::new();
     for groups in MODEL_FITS {
-        let rows: Vec<&Prepared> = (rows.iter())
+        let rows: Vec<&PreparedRow> = (rows.iter())
             .filter(|row| groups.contains(&row.group()) && admits(row.group()))
             .collect();
         let profile = rows
@@ -328,14 +328,19 @@ fn whole_models(measurements: &[Measured], admits: &dyn Fn(&str) -> bool) -> Vec
 }
 
 /// Leaves out every model of some rows in turn.
-fn models_of(predictor: &Predictor<'_>, profile: &Profile, rows: &[&Prepared]) -> Vec<LeftOut> {
+fn models_of(
+    predictor: &RowPredictor<'_>,
+    profile: &Profile,
+    rows: &[&PreparedRow],
+) -> Vec<LeftOut> {
     let names: BTreeSet<&str> = rows.iter().map(|row| row.model()).collect();
     let groups: BTreeSet<&str> = rows.iter().map(|row| row.group()).collect();
     if names.len() < 2 {
         return Vec::new();
     }
-    let ratio =
-        |row: &Prepared, point: &Point| predictor.ratio(row, &with(profile, point)).unwrap_or(1.0);
+    let ratio = |row: &PreparedRow, point: &Point| {
+        predictor.ratio(row, &with(profile, point)).unwrap_or(1.0)
+    };
     let fit = |start: &Point, without: Option<&str>| {
         refit(start, 4, &|point| {
             let rows = rows.iter().filter(|row| Some(row.model()) != without);

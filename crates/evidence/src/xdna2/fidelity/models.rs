@@ -1,7 +1,7 @@
 //! Rows of whole models: which software, model and length each measures, and what predicts it.
 
-use super::stack::{Build, Program, Stack, Work};
-use super::{Measured, Row};
+use super::stack::{Build, Stack, StackProgram, StackWork};
+use super::{FidelityRow, Measurement};
 use crate::xdna2::forms::{self, Weights};
 use crate::xdna2::geometry::{self, Geometry};
 use millrace_xdna2_machine::{Machine, Profile};
@@ -21,17 +21,17 @@ pub(super) const AIR_Q4_0: &str = "fused decode of Q4_0 by bundle count";
 
 /// What to predict.
 #[derive(Clone, Copy, Debug)]
-enum What {
+enum PredictionKind {
     /// A token of fused decode.
     Decode { context: u64, weights: Weights },
     /// A prompt under FastFlowLM's scheme.
     Prefill,
     /// The run of a stitched program on the NPU.
-    Run(Program),
+    Run(StackProgram),
     /// A call of it, buffers included.
-    Call(Program),
+    Call(StackProgram),
     /// Its buffers' writes.
-    Write(Program),
+    Write(StackProgram),
     /// All runs of a prompt.
     Runs,
     /// All calls of a prompt.
@@ -48,7 +48,7 @@ enum What {
 
 /// How to predict a measurement.
 #[derive(Clone, Copy, Debug)]
-struct Case {
+struct PredictionCase {
     group: &'static str,
     profile: &'static str,
     model: &'static Geometry,
@@ -56,20 +56,20 @@ struct Case {
     length: u64,
     /// Of the bf16 stack.
     build: Build,
-    what: What,
+    what: PredictionKind,
 }
 
 /// Predicts rows; simulated kernels are kept by profile.
-pub(super) struct Predictor<'a> {
+pub(super) struct RowPredictor<'a> {
     machine: &'a Machine,
     profiles: &'a [Profile],
     stacks: BTreeMap<&'a str, Stack<'a>>,
 }
 
-impl<'a> Predictor<'a> {
-    pub(super) fn new(machine: &'a Machine, profiles: &'a [Profile]) -> Predictor<'a> {
+impl<'a> RowPredictor<'a> {
+    pub(super) fn new(machine: &'a Machine, profiles: &'a [Profile]) -> RowPredictor<'a> {
         let stack = |p: &'a Profile| (p.name.as_str(), Stack::new(machine, p));
-        Predictor {
+        RowPredictor {
             machine,
             profiles,
             stacks: profiles.iter().map(stack).collect(),
@@ -77,13 +77,13 @@ impl<'a> Predictor<'a> {
     }
 
     /// A measurement with its prediction, or why there is none.
-    pub(super) fn row(&self, measured: &Measured) -> Result<Row, String> {
+    pub(super) fn row(&self, measured: &Measurement) -> Result<FidelityRow, String> {
         let case = case(measured)?;
         let profile = (self.profiles.iter().find(|p| p.name == case.profile))
             .ok_or_else(|| format!("no profile `{}`", case.profile))?;
         let ns = self.predict(&case, profile)?;
         let predicted = in_unit(measured, &case, ns)?;
-        Ok(Row {
+        Ok(FidelityRow {
             group: case.group.to_owned(),
             measured: measured.clone(),
             mapping: case.model.name.to_owned(),
@@ -98,52 +98,54 @@ impl<'a> Predictor<'a> {
     }
 
     /// Kernels are those of the predictor's own profile of that name, everything else is `profile`'s.
-    fn predict(&self, case: &Case, profile: &Profile) -> Result<f64, String> {
+    fn predict(&self, case: &PredictionCase, profile: &Profile) -> Result<f64, String> {
         let (g, length) = (case.model, case.length);
         let stack = (self.stacks.get(case.profile)).ok_or("no such profile")?;
-        let work = &Work {
+        let work = &StackWork {
             build: case.build,
             model: g,
             length,
             host: profile.host,
         };
         match case.what {
-            What::Decode { context, weights } => {
+            PredictionKind::Decode { context, weights } => {
                 forms::decode_token_ns(g, context, weights, self.machine, profile)
                     .map_err(|e| e.to_string())
             }
-            What::Prefill => {
+            PredictionKind::Prefill => {
                 forms::prefill_ns(g, length, self.machine, profile).map_err(|e| e.to_string())
             }
-            What::Run(program) => stack.run_ns(work, program),
-            What::Call(program) => stack.call_ns(work, program),
-            What::Write(program) => Ok(stack.write_ns(work, program)),
-            What::Runs => stack.prompt_ns(work, |program| stack.run_ns(work, program)),
-            What::Calls => stack.prompt_ns(work, |program| stack.call_ns(work, program)),
-            What::Writes => stack.prompt_ns(work, |program| Ok(stack.write_ns(work, program))),
-            What::Layer => stack.layer_ns(work),
-            What::Prompt => stack.ttft_ns(work),
-            What::Token => stack.token_ns(work),
+            PredictionKind::Run(program) => stack.run_ns(work, program),
+            PredictionKind::Call(program) => stack.call_ns(work, program),
+            PredictionKind::Write(program) => Ok(stack.write_ns(work, program)),
+            PredictionKind::Runs => stack.prompt_ns(work, |program| stack.run_ns(work, program)),
+            PredictionKind::Calls => stack.prompt_ns(work, |program| stack.call_ns(work, program)),
+            PredictionKind::Writes => {
+                stack.prompt_ns(work, |program| Ok(stack.write_ns(work, program)))
+            }
+            PredictionKind::Layer => stack.layer_ns(work),
+            PredictionKind::Prompt => stack.ttft_ns(work),
+            PredictionKind::Token => stack.token_ns(work),
         }
     }
 }
 
-fn form(case: &Case) -> &'static str {
+fn form(case: &PredictionCase) -> &'static str {
     match (case.what, case.build) {
-        (What::Decode { weights, .. }, _) => match weights {
+        (PredictionKind::Decode { weights, .. }, _) => match weights {
             Weights::Stream { .. } => "closed form 8",
             Weights::Bundles(_) => "closed form 8, bundles",
         },
-        (What::Prefill, _) => "closed form 9",
-        (What::Write(_) | What::Writes, _) => "bytes over a rate",
-        (What::Run(_) | What::Runs, Build::Example) => "lowered programs",
-        (What::Run(_) | What::Runs, Build::Registry) => "simulated kernels",
+        (PredictionKind::Prefill, _) => "closed form 9",
+        (PredictionKind::Write(_) | PredictionKind::Writes, _) => "bytes over a rate",
+        (PredictionKind::Run(_) | PredictionKind::Runs, Build::Example) => "lowered programs",
+        (PredictionKind::Run(_) | PredictionKind::Runs, Build::Registry) => "simulated kernels",
         (_, Build::Example) => "lowered programs and host",
         (_, Build::Registry) => "simulated kernels and host",
     }
 }
 
-fn in_unit(measured: &Measured, case: &Case, ns: f64) -> Result<f64, String> {
+fn in_unit(measured: &Measurement, case: &PredictionCase, ns: f64) -> Result<f64, String> {
     match measured.metric.as_str() {
         "us" => Ok(ns / 1e3),
         "ms" | "ms_per_token" | "ms_per_call" | "ms_per_layer" | "NPU_run_ms" | "BO_write_ms"
@@ -182,7 +184,7 @@ fn outlier(id: &str) -> Option<&'static str> {
 }
 
 /// How to predict a measurement, or why nothing can.
-fn case(measured: &Measured) -> Result<Case, String> {
+fn case(measured: &Measurement) -> Result<PredictionCase, String> {
     if let Some(reason) = no_npu(measured) {
         return Err(reason.into());
     }
@@ -217,7 +219,7 @@ pub(crate) fn length(shape: &str) -> Option<u64> {
 }
 
 /// MLIR-AIR's persistent decode.
-fn fused_decode(measured: &Measured, model: &'static Geometry) -> Option<Case> {
+fn fused_decode(measured: &Measurement, model: &'static Geometry) -> Option<PredictionCase> {
     let (kernel, source) = (measured.kernel.as_str(), measured.source.as_str());
     let q4_0 = measured.dtype == "Q4_0";
     if measured.phase != "decode" || !source.contains("mlir-air") {
@@ -247,13 +249,13 @@ fn fused_decode(measured: &Measured, model: &'static Geometry) -> Option<Case> {
             channels: if kernel.starts_with("1 weight") { 1 } else { 2 },
         },
     };
-    Some(Case {
+    Some(PredictionCase {
         group: if q4_0 { AIR_Q4_0 } else { group },
         profile,
         model,
         length: context,
         build: Build::Registry,
-        what: What::Decode { context, weights },
+        what: PredictionKind::Decode { context, weights },
     })
 }
 
@@ -264,7 +266,7 @@ fn bundles(kernel: &str) -> Option<f64> {
 }
 
 /// FastFlowLM: the paper's tables, v0.1.3 and v0.9.22.
-fn fastflowlm(measured: &Measured, model: &'static Geometry) -> Option<Case> {
+fn fastflowlm(measured: &Measurement, model: &'static Geometry) -> Option<PredictionCase> {
     let source = measured.source.as_str();
     let npu = measured.dtype.starts_with("Q4NX") || measured.hardware.contains("NPU (FastFlowLM)");
     if !npu || measured.kernel != "end-to-end" {
@@ -283,22 +285,26 @@ fn fastflowlm(measured: &Measured, model: &'static Geometry) -> Option<Case> {
     };
     let length = length(&measured.shape)?;
     let weights = Weights::Stream { channels: 2 };
-    let decode_what = What::Decode {
+    let decode_what = PredictionKind::Decode {
         context: length,
         weights,
     };
-    Some(Case {
+    Some(PredictionCase {
         group,
         profile,
         model,
         length,
         build: Build::Registry,
-        what: if decode { decode_what } else { What::Prefill },
+        what: if decode {
+            decode_what
+        } else {
+            PredictionKind::Prefill
+        },
     })
 }
 
 /// The stitched bf16 stack.
-fn stack_case(measured: &Measured, model: &'static Geometry) -> Option<Case> {
+fn stack_case(measured: &Measurement, model: &'static Geometry) -> Option<PredictionCase> {
     let source = measured.source.as_str();
     let stack = [
         "Llama-3.2-1B on NPU2 guide",
@@ -309,21 +315,21 @@ fn stack_case(measured: &Measured, model: &'static Geometry) -> Option<Case> {
         return None;
     }
     let what = match measured.kernel.as_str() {
-        "end-to-end" if measured.phase == "decode" => What::Token,
-        "end-to-end" => What::Prompt,
-        "layer wall" | "per layer" => What::Layer,
-        "NPU run sum" | "kernels only" | "NPU kernels only" => What::Runs,
-        "NPU XRT calls total" => What::Calls,
-        "BO write sum" => What::Writes,
+        "end-to-end" if measured.phase == "decode" => PredictionKind::Token,
+        "end-to-end" => PredictionKind::Prompt,
+        "layer wall" | "per layer" => PredictionKind::Layer,
+        "NPU run sum" | "kernels only" | "NPU kernels only" => PredictionKind::Runs,
+        "NPU XRT calls total" => PredictionKind::Calls,
+        "BO write sum" => PredictionKind::Writes,
         kernel => program_case(kernel, &measured.metric)?,
     };
     let group = match what {
-        What::Token => TOKENS,
-        What::Run(_) | What::Call(_) => PROGRAMS,
-        What::Write(_) | What::Writes => BUFFERS,
+        PredictionKind::Token => TOKENS,
+        PredictionKind::Run(_) | PredictionKind::Call(_) => PROGRAMS,
+        PredictionKind::Write(_) | PredictionKind::Writes => BUFFERS,
         _ => PROMPTS,
     };
-    Some(Case {
+    Some(PredictionCase {
         group,
         profile: "air-strix-2026",
         model,
@@ -345,29 +351,29 @@ fn build(source: &str) -> Build {
 }
 
 /// A program by name, and which of its times the unit is.
-fn program_case(kernel: &str, metric: &str) -> Option<What> {
+fn program_case(kernel: &str, metric: &str) -> Option<PredictionKind> {
     let program = match kernel.split(' ').next()? {
-        "rms_gemms_rope" => Program::RmsGemmsRope,
-        "flash_attn" => Program::FlashAttention,
-        "o_ffn" => Program::OFfn,
-        "lm_head_gemv" => Program::LmHead,
-        "lm_head_gemm" => Program::LmHeadOfAllRows,
-        "rms_gemv_rope" => Program::RmsGemvRope,
-        "o_gemv_ffn" => Program::OGemvFfn,
+        "rms_gemms_rope" => StackProgram::RmsGemmsRope,
+        "flash_attn" => StackProgram::FlashAttention,
+        "o_ffn" => StackProgram::OFfn,
+        "lm_head_gemv" => StackProgram::LmHead,
+        "lm_head_gemm" => StackProgram::LmHeadOfAllRows,
+        "rms_gemv_rope" => StackProgram::RmsGemvRope,
+        "o_gemv_ffn" => StackProgram::OGemvFfn,
         _ => return None,
     };
-    let decode = matches!(program, Program::RmsGemvRope | Program::OGemvFfn);
+    let decode = matches!(program, StackProgram::RmsGemvRope | StackProgram::OGemvFfn);
     match metric {
-        "BO_write_ms" => Some(What::Write(program)),
-        "ms_per_call" => Some(What::Call(program)),
-        "ms" if decode && kernel.contains("per call") => Some(What::Call(program)),
-        "ms" | "NPU_run_ms" | "ms_per_layer" => Some(What::Run(program)),
+        "BO_write_ms" => Some(PredictionKind::Write(program)),
+        "ms_per_call" => Some(PredictionKind::Call(program)),
+        "ms" if decode && kernel.contains("per call") => Some(PredictionKind::Call(program)),
+        "ms" | "NPU_run_ms" | "ms_per_layer" => Some(PredictionKind::Run(program)),
         _ => None,
     }
 }
 
 /// Why a row says nothing of the time of an NPU.
-fn no_npu(measured: &Measured) -> Option<&'static str> {
+fn no_npu(measured: &Measurement) -> Option<&'static str> {
     let baseline = ["iGPU (baseline", "CPU (baseline"];
     if measured.phase == "power" {
         Some("a power, an energy or a temperature, not a time")
@@ -379,15 +385,15 @@ fn no_npu(measured: &Measured) -> Option<&'static str> {
 }
 
 /// A row of a model that can be predicted, for the leave-out evaluation.
-pub(super) struct Prepared {
-    pub(super) measured: Measured,
-    case: Case,
+pub(super) struct PreparedRow {
+    pub(super) measured: Measurement,
+    case: PredictionCase,
 }
 
-impl Prepared {
-    pub(super) fn new(measured: &Measured) -> Option<Prepared> {
+impl PreparedRow {
+    pub(super) fn new(measured: &Measurement) -> Option<PreparedRow> {
         let case = case(measured).ok()?;
-        Some(Prepared {
+        Some(PreparedRow {
             measured: measured.clone(),
             case,
         })
@@ -406,10 +412,10 @@ impl Prepared {
     }
 }
 
-impl Predictor<'_> {
+impl RowPredictor<'_> {
     /// A row's prediction over its measurement under a profile of the row's name whose constants of
     /// whole models may differ.
-    pub(super) fn ratio(&self, row: &Prepared, profile: &Profile) -> Option<f64> {
+    pub(super) fn ratio(&self, row: &PreparedRow, profile: &Profile) -> Option<f64> {
         let ns = self.predict(&row.case, profile).ok()?;
         let predicted = in_unit(&row.measured, &row.case, ns).ok()?;
         Some(predicted / row.measured.value)
@@ -420,7 +426,7 @@ impl Predictor<'_> {
 const BF16_OF_4_BIT: &[&str] = &["qwen25_3b_q4", "gemma3_4b_q4nx", "llama31_8b_q4nx"];
 
 /// Why a row of a model has no prediction.
-fn reason(measured: &Measured, known: bool) -> &'static str {
+fn reason(measured: &Measurement, known: bool) -> &'static str {
     let source = measured.source.as_str();
     let has = |text: &str| source.contains(text) || measured.kernel.contains(text);
     let bf16 = measured.dtype.starts_with("bf16");

@@ -3,7 +3,7 @@
 //! to; of the later one each launch is simulated on its own, and a program is the call plus its
 //! launches plus loading their cores.
 
-use super::lowered::Lowered;
+use super::lowered::ModelRunTimes;
 use crate::xdna2::geometry::{Extra, Geometry};
 use millrace_xdna2::lower::{self, Phase};
 use millrace_xdna2::mapping;
@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 /// A stitched program of MLIR-AIR's Llama-3.2-1B example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Program {
+pub(super) enum StackProgram {
     RmsGemmsRope,
     FlashAttention,
     OFfn,
@@ -25,27 +25,29 @@ pub(super) enum Program {
     LmHeadOfAllRows,
 }
 
-impl Program {
+impl StackProgram {
     /// Its name in a plan.
     pub(super) fn name(self) -> &'static str {
         match self {
-            Program::RmsGemmsRope => "rms_gemms_rope",
-            Program::FlashAttention => "flash_attn",
-            Program::OFfn => "o_ffn",
-            Program::LmHead => "lm_head_gemv",
-            Program::RmsGemvRope => "rms_gemv_rope",
-            Program::OGemvFfn => "o_gemv_ffn",
-            Program::LmHeadOfAllRows => "lm_head_gemm",
+            StackProgram::RmsGemmsRope => "rms_gemms_rope",
+            StackProgram::FlashAttention => "flash_attn",
+            StackProgram::OFfn => "o_ffn",
+            StackProgram::LmHead => "lm_head_gemv",
+            StackProgram::RmsGemvRope => "rms_gemv_rope",
+            StackProgram::OGemvFfn => "o_gemv_ffn",
+            StackProgram::LmHeadOfAllRows => "lm_head_gemm",
         }
     }
 
     fn phase(self) -> Phase {
         match self {
-            Program::RmsGemmsRope
-            | Program::FlashAttention
-            | Program::OFfn
-            | Program::LmHeadOfAllRows => Phase::Prefill,
-            Program::LmHead | Program::RmsGemvRope | Program::OGemvFfn => Phase::Decode,
+            StackProgram::RmsGemmsRope
+            | StackProgram::FlashAttention
+            | StackProgram::OFfn
+            | StackProgram::LmHeadOfAllRows => Phase::Prefill,
+            StackProgram::LmHead | StackProgram::RmsGemvRope | StackProgram::OGemvFfn => {
+                Phase::Decode
+            }
         }
     }
 }
@@ -61,7 +63,7 @@ pub(super) enum Build {
 
 /// What ran.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Work {
+pub(super) struct StackWork {
     pub(super) build: Build,
     pub(super) model: &'static Geometry,
     /// Tokens of the prompt.
@@ -71,14 +73,14 @@ pub(super) struct Work {
 }
 
 /// A kernel and its shape.
-type Part = (&'static str, String);
+type StackKernel = (&'static str, String);
 
 /// What was computed, or why it could not be.
 type Memo<K, V> = RefCell<HashMap<K, Result<V, String>>>;
 
 /// A simulated kernel: time of its launches, their herds, and the cores and kernel objects of each.
 #[derive(Clone, Debug)]
-struct Kernel {
+struct KernelTimes {
     ns: f64,
     herds: usize,
     cores: Vec<(usize, usize)>,
@@ -88,9 +90,9 @@ struct Kernel {
 pub(super) struct Stack<'a> {
     machine: &'a Machine,
     profile: &'a Profile,
-    kernels: Memo<(Phase, Part), Kernel>,
+    kernels: Memo<(Phase, StackKernel), KernelTimes>,
     /// By model and length.
-    lowered: Memo<(&'static str, u64), Lowered>,
+    lowered: Memo<(&'static str, u64), ModelRunTimes>,
 }
 
 /// Rows of a partition of the LM head.
@@ -111,60 +113,60 @@ impl<'a> Stack<'a> {
     }
 
     /// The NPU's run of a program, in nanoseconds.
-    pub(super) fn run_ns(&self, work: &Work, program: Program) -> Result<f64, String> {
+    pub(super) fn run_ns(&self, work: &StackWork, program: StackProgram) -> Result<f64, String> {
         match (work.build, program) {
-            (_, Program::LmHeadOfAllRows) | (Build::Registry, _) => {
+            (_, StackProgram::LmHeadOfAllRows) | (Build::Registry, _) => {
                 self.assembled_ns(work, program)
             }
             (Build::Example, _) => self.lowered(work)?.run_ns(program),
         }
     }
 
-    fn lowered(&self, work: &Work) -> Result<Lowered, String> {
+    fn lowered(&self, work: &StackWork) -> Result<ModelRunTimes, String> {
         let key = (work.model.name, work.length);
         if let Some(known) = self.lowered.borrow().get(&key) {
             return known.clone();
         }
-        let lowered = Lowered::new(key.0, key.1, self.machine, self.profile);
+        let lowered = ModelRunTimes::new(key.0, key.1, self.machine, self.profile);
         self.lowered.borrow_mut().insert(key, lowered.clone());
         lowered
     }
 
     /// The call, its launches and the loading of their cores.
-    fn assembled_ns(&self, work: &Work, program: Program) -> Result<f64, String> {
+    fn assembled_ns(&self, work: &StackWork, program: StackProgram) -> Result<f64, String> {
         let kernels = (parts(work.model, work.length, program).into_iter())
             .map(|part| self.kernel(program.phase(), part))
             .collect::<Result<Vec<_>, _>>()?;
         let dispatch = &self.profile.dispatch;
         let herds: usize = kernels.iter().map(|k| k.herds).sum();
         let load_ns = |&(cores, objects): &(usize, usize)| dispatch.load_ns(cores, objects, herds);
-        let launches_ns = |k: &Kernel| k.ns + k.cores.iter().map(load_ns).sum::<f64>();
+        let launches_ns = |k: &KernelTimes| k.ns + k.cores.iter().map(load_ns).sum::<f64>();
         Ok(dispatch.call_ns + kernels.iter().map(launches_ns).sum::<f64>())
     }
 
     /// Writing a call's buffers of a prompt's program, in nanoseconds. Attention's include its output,
     /// which the published runtime fills with zeros before every call: 20 MB at 2,048 tokens, as
     /// mlir-air's `PROFILE.html` says.
-    pub(super) fn write_ns(&self, work: &Work, program: Program) -> f64 {
+    pub(super) fn write_ns(&self, work: &StackWork, program: StackProgram) -> f64 {
         let (g, length) = (work.model, work.length);
         let (x, q) = (length * g.d_model, length * g.n_heads * g.head_dim);
         let kv = 2 * length * g.n_kv_heads * g.head_dim;
         let elements = match program {
-            Program::RmsGemmsRope | Program::LmHeadOfAllRows => x,
-            Program::FlashAttention => q + kv + q,
-            Program::OFfn => q + x,
-            Program::LmHead | Program::RmsGemvRope | Program::OGemvFfn => g.d_model,
+            StackProgram::RmsGemmsRope | StackProgram::LmHeadOfAllRows => x,
+            StackProgram::FlashAttention => q + kv + q,
+            StackProgram::OFfn => q + x,
+            StackProgram::LmHead | StackProgram::RmsGemvRope | StackProgram::OGemvFfn => g.d_model,
         };
         2.0 * elements as f64 / work.host.write_gb_per_s
     }
 
     /// A call of a program: of a prompt's, with its buffers written and synced; of a token's, which
     /// moves a few KB, without.
-    pub(super) fn call_ns(&self, work: &Work, program: Program) -> Result<f64, String> {
+    pub(super) fn call_ns(&self, work: &StackWork, program: StackProgram) -> Result<f64, String> {
         let host = &work.host;
         let run_ns = self.run_ns(work, program)?;
         Ok(match program {
-            Program::RmsGemvRope | Program::OGemvFfn => host.call_ns + run_ns,
+            StackProgram::RmsGemvRope | StackProgram::OGemvFfn => host.call_ns + run_ns,
             _ => host.call_ns + self.write_ns(work, program) + run_ns + host.read_ns,
         })
     }
@@ -172,24 +174,24 @@ impl<'a> Stack<'a> {
     /// Sum over a prompt's calls: three a layer and the LM head.
     pub(super) fn prompt_ns(
         &self,
-        work: &Work,
-        of: impl Fn(Program) -> Result<f64, String>,
+        work: &StackWork,
+        of: impl Fn(StackProgram) -> Result<f64, String>,
     ) -> Result<f64, String> {
         let layer = [
-            Program::RmsGemmsRope,
-            Program::FlashAttention,
-            Program::OFfn,
+            StackProgram::RmsGemmsRope,
+            StackProgram::FlashAttention,
+            StackProgram::OFfn,
         ];
         let layer_ns: f64 = layer.map(&of).into_iter().sum::<Result<f64, String>>()?;
-        Ok(work.model.n_layers as f64 * layer_ns + of(Program::LmHead)?)
+        Ok(work.model.n_layers as f64 * layer_ns + of(StackProgram::LmHead)?)
     }
 
     /// A layer of a prompt with the host's work between its calls.
-    pub(super) fn layer_ns(&self, work: &Work) -> Result<f64, String> {
+    pub(super) fn layer_ns(&self, work: &StackWork) -> Result<f64, String> {
         let layer = [
-            Program::RmsGemmsRope,
-            Program::FlashAttention,
-            Program::OFfn,
+            StackProgram::RmsGemmsRope,
+            StackProgram::FlashAttention,
+            StackProgram::OFfn,
         ];
         let calls = layer.map(|program| self.call_ns(work, program));
         let calls_ns: f64 = calls.into_iter().sum::<Result<f64, String>>()?;
@@ -197,24 +199,25 @@ impl<'a> Stack<'a> {
     }
 
     /// A prompt from text to its first token.
-    pub(super) fn ttft_ns(&self, work: &Work) -> Result<f64, String> {
+    pub(super) fn ttft_ns(&self, work: &StackWork) -> Result<f64, String> {
         let calls_ns = self.prompt_ns(work, |program| self.call_ns(work, program))?;
         let host = &work.host;
         Ok(calls_ns + work.model.n_layers as f64 * between_ns(work) + host.prompt_ns)
     }
 
     /// A token at a short context, attention on the CPU.
-    pub(super) fn token_ns(&self, work: &Work) -> Result<f64, String> {
+    pub(super) fn token_ns(&self, work: &StackWork) -> Result<f64, String> {
         let host = &work.host;
         let call = |program| Ok::<f64, String>(self.run_ns(work, program)? + host.call_ns);
         let more = (token_calls(work.model) - 2) as f64;
         let more_ns = more * (self.profile.dispatch.call_ns + host.call_ns);
-        let layer_ns = call(Program::RmsGemvRope)? + call(Program::OGemvFfn)? + host.token_layer_ns;
+        let layer_ns =
+            call(StackProgram::RmsGemvRope)? + call(StackProgram::OGemvFfn)? + host.token_layer_ns;
         let layer_ns = layer_ns + more_ns;
-        Ok(work.model.n_layers as f64 * layer_ns + call(Program::LmHead)?)
+        Ok(work.model.n_layers as f64 * layer_ns + call(StackProgram::LmHead)?)
     }
 
-    fn kernel(&self, phase: Phase, part: Part) -> Result<Kernel, String> {
+    fn kernel(&self, phase: Phase, part: StackKernel) -> Result<KernelTimes, String> {
         let key = (phase, part);
         if let Some(known) = self.kernels.borrow().get(&key) {
             return known.clone();
@@ -227,7 +230,7 @@ impl<'a> Stack<'a> {
     }
 
     /// In the tiling that the stack has, where it is not the mapping's own.
-    fn simulate(&self, phase: Phase, (name, shape): &Part) -> Result<Kernel, String> {
+    fn simulate(&self, phase: Phase, (name, shape): &StackKernel) -> Result<KernelTimes, String> {
         let mapping = mapping::find(name).ok_or("no such mapping")?;
         let shape = mapping.parse_shape(shape).map_err(|e| e.to_string())?;
         let default = mapping.default_tiling(&shape, self.machine);
@@ -240,7 +243,7 @@ impl<'a> Stack<'a> {
         let herds = program.launches.iter().map(|l| l.herds.len()).sum();
         let timing = timing::predict(&program, self.machine, self.profile);
         let timing = timing.map_err(|e| e.to_string())?;
-        Ok(Kernel {
+        Ok(KernelTimes {
             ns: timing.total_ns - timing.dispatch_ns,
             herds,
             cores: (timing.launches.iter())
@@ -252,7 +255,7 @@ impl<'a> Stack<'a> {
 
 /// The host's work between the calls of a layer of a prompt. Where the feed-forward is no program of
 /// its own, gate, up and their product cross the host's buffers too.
-fn between_ns(work: &Work) -> f64 {
+fn between_ns(work: &StackWork) -> f64 {
     let (g, host) = (work.model, &work.host);
     let layer_ns = host.prompt_layer_ns(work.length, g.d_ff);
     let crossing_bytes = match work.build == Build::Example || is_joined(g) {
@@ -275,23 +278,23 @@ fn token_calls(g: &Geometry) -> u64 {
 }
 
 /// The kernels of a program for a prompt of that length; those of a token do not depend on it.
-fn parts(g: &Geometry, length: u64, program: Program) -> Vec<Part> {
+fn parts(g: &Geometry, length: u64, program: StackProgram) -> Vec<StackKernel> {
     let (d, ff) = (g.d_model, g.d_ff);
     let (q, kv) = (g.n_heads * g.head_dim, g.n_kv_heads * g.head_dim);
     let gate = if g.gelu { "gelu-mul" } else { "silu-mul" };
     match program {
-        Program::RmsGemmsRope => {
+        StackProgram::RmsGemmsRope => {
             let product = |n| gemm(length, d, n);
             let mut parts = vec![norm(length, d), product(q), product(kv), product(kv)];
             parts.extend(heads(g, length));
             parts
         }
-        Program::RmsGemvRope => {
+        StackProgram::RmsGemvRope => {
             let mut parts = vec![norm(1, d), gemv(q, d), gemv(kv, d), gemv(kv, d)];
             parts.extend(heads(g, 1));
             parts
         }
-        Program::FlashAttention => {
+        StackProgram::FlashAttention => {
             let (h, kv, hd) = (g.n_heads, g.n_kv_heads, g.head_dim);
             // Heads of 64 stay in a token's row; for those of 128 the host brings each head together.
             let layout = if hd == 64 { " seq-first" } else { "" };
@@ -300,7 +303,7 @@ fn parts(g: &Geometry, length: u64, program: Program) -> Vec<Part> {
                 format!("{length} {h}q/{kv}kv d{hd} causal{layout}"),
             )]
         }
-        Program::OFfn => vec![
+        StackProgram::OFfn => vec![
             gemm(length, q, d),
             ("add-2d", format!("{length}x{d}")),
             norm(length, d),
@@ -310,7 +313,7 @@ fn parts(g: &Geometry, length: u64, program: Program) -> Vec<Part> {
             gemm(length, ff, d),
             ("add-flat", format!("{length}x{d}")),
         ],
-        Program::OGemvFfn => vec![
+        StackProgram::OGemvFfn => vec![
             gemv(d, q),
             ("add", d.to_string()),
             norm(1, d),
@@ -320,8 +323,8 @@ fn parts(g: &Geometry, length: u64, program: Program) -> Vec<Part> {
             gemv(d, ff),
             ("add", d.to_string()),
         ],
-        Program::LmHead => vec![gemv(HEAD_ROWS, d); g.vocab.div_ceil(HEAD_ROWS) as usize],
-        Program::LmHeadOfAllRows => {
+        StackProgram::LmHead => vec![gemv(HEAD_ROWS, d); g.vocab.div_ceil(HEAD_ROWS) as usize],
+        StackProgram::LmHeadOfAllRows => {
             let part = ("gemm-direct", format!("{length}x{d}x{HEAD_ROWS}"));
             vec![part; g.vocab.div_ceil(HEAD_ROWS) as usize]
         }
@@ -329,7 +332,7 @@ fn parts(g: &Geometry, length: u64, program: Program) -> Vec<Part> {
 }
 
 /// What happens to Q, K and V between their projections and attention.
-fn heads(g: &Geometry, length: u64) -> Vec<Part> {
+fn heads(g: &Geometry, length: u64) -> Vec<StackKernel> {
     let (q_rows, kv_rows) = (length * g.n_heads, length * g.n_kv_heads);
     let rope = |rows: u64| ("rope", format!("{rows}x{}", g.head_dim));
     let bias = |rows: u64| ("add", (rows * g.head_dim).to_string());
@@ -342,11 +345,11 @@ fn heads(g: &Geometry, length: u64) -> Vec<Part> {
     parts
 }
 
-fn norm(rows: u64, width: u64) -> Part {
+fn norm(rows: u64, width: u64) -> StackKernel {
     ("rmsnorm", format!("{rows}x{width}"))
 }
 
-fn gemm(m: u64, k: u64, n: u64) -> Part {
+fn gemm(m: u64, k: u64, n: u64) -> StackKernel {
     let mapping = if m * k * n >= FUSED_CAST_MACS {
         "gemm-fused-cast"
     } else {
@@ -355,6 +358,6 @@ fn gemm(m: u64, k: u64, n: u64) -> Part {
     (mapping, format!("{m}x{k}x{n}"))
 }
 
-fn gemv(m: u64, k: u64) -> Part {
+fn gemv(m: u64, k: u64) -> StackKernel {
     ("gemv", format!("{m}x{k}"))
 }

@@ -1,10 +1,10 @@
 //! The report as text (Markdown).
 
-use super::{Bound, Group, Report};
+use super::{GroupBound, GroupStats, MeasurementReport};
 use std::collections::BTreeMap;
 use std::fmt;
 
-impl fmt::Display for Report {
+impl fmt::Display for MeasurementReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
@@ -22,7 +22,7 @@ impl fmt::Display for Report {
     }
 }
 
-fn group_line(f: &mut fmt::Formatter<'_>, group: &Group) -> fmt::Result {
+fn group_line(f: &mut fmt::Formatter<'_>, group: &GroupStats) -> fmt::Result {
     let bound = group.bound.map_or_else(|| "none".into(), bound_text);
     let verdict = match (group.bound.is_some(), group.pass) {
         (true, true) => "pass",
@@ -44,7 +44,7 @@ fn group_line(f: &mut fmt::Formatter<'_>, group: &Group) -> fmt::Result {
     )
 }
 
-fn bound_text(bound: Bound) -> String {
+fn bound_text(bound: GroupBound) -> String {
     let parts = [
         ("median", bound.median_percent),
         ("80 % within", bound.p80_percent),
@@ -70,8 +70,8 @@ fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
-impl Report {
-    fn rows_of(&self, f: &mut fmt::Formatter<'_>, group: &Group) -> fmt::Result {
+impl MeasurementReport {
+    fn rows_of(&self, f: &mut fmt::Formatter<'_>, group: &GroupStats) -> fmt::Result {
         writeln!(f, "\n### {}\n", group.name)?;
         writeln!(
             f,

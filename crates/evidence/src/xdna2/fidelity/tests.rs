@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 #[test]
 fn every_group_attains_its_bound() {
-    let report = report(Kind::Kernels);
-    let failed: Vec<&Group> = report.groups.iter().filter(|g| !g.pass).collect();
+    let report = report(ReportKind::Kernels);
+    let failed: Vec<&GroupStats> = report.groups.iter().filter(|g| !g.pass).collect();
     let megatiles = report
         .rows
         .iter()
@@ -22,7 +22,7 @@ fn every_group_attains_its_bound() {
 fn every_measurement_is_predicted_or_left_out_with_a_reason() {
     let measurements = measurements();
     assert!(measurements.len() > 800);
-    let reports = [Kind::Kernels, Kind::Models].map(report);
+    let reports = [ReportKind::Kernels, ReportKind::Models].map(report);
     let n: usize = reports
         .iter()
         .map(|r| r.rows.len() + r.excluded.len())
@@ -45,14 +45,14 @@ fn calibration_rows_exist_and_are_marked() {
             assert!(measurements.iter().any(|m| m.id == row), "{name}: {row}");
         }
     }
-    let text = report(Kind::Kernels).to_string();
+    let text = report(ReportKind::Kernels).to_string();
     assert!(text.contains("| N0518 \\* |") && text.contains("| N0522 |"));
 }
 
 #[test]
 fn models_attain_their_bounds() {
-    let report = report(Kind::Models);
-    let failed: Vec<&Group> = report.groups.iter().filter(|g| !g.pass).collect();
+    let report = report(ReportKind::Models);
+    let failed: Vec<&GroupStats> = report.groups.iter().filter(|g| !g.pass).collect();
     assert!(failed.is_empty(), "{failed:#?}");
     let names: Vec<&str> = report.groups.iter().map(|g| g.name.as_str()).collect();
     assert_eq!(names, MODEL_GROUPS.iter().map(|g| g.0).collect::<Vec<_>>());
@@ -64,9 +64,9 @@ fn models_attain_their_bounds() {
 /// programs that run.
 #[test]
 fn the_stack_of_the_seed_is_predicted_from_its_lowered_programs() {
-    let report = report(Kind::Models);
-    let seed = |row: &&Row| row.bottleneck.starts_with("lowered programs");
-    let rows: Vec<&Row> = report.rows.iter().filter(seed).collect();
+    let report = report(ReportKind::Models);
+    let seed = |row: &&FidelityRow| row.bottleneck.starts_with("lowered programs");
+    let rows: Vec<&FidelityRow> = report.rows.iter().filter(seed).collect();
     assert!(rows.len() >= 20, "{} rows", rows.len());
     for row in rows {
         assert_eq!(row.measured.model, "Llama-3.2-1B", "{}", row.measured.id);
@@ -83,7 +83,7 @@ fn the_stack_of_the_seed_is_predicted_from_its_lowered_programs() {
 #[test]
 fn a_report_without_rows_does_not_pass() {
     let machine = Machine::npu2();
-    for kind in [Kind::Kernels, Kind::Models] {
+    for kind in [ReportKind::Kernels, ReportKind::Models] {
         assert!(!report_with(kind, &[], &machine, &[]).pass());
         let unpredicted = report_with(kind, &measurements(), &machine, &[]);
         assert!(unpredicted.rows.is_empty() && !unpredicted.pass());
@@ -131,7 +131,12 @@ fn rows_of_models_that_come_from_elsewhere_are_predicted() {
     let profiles: Vec<Profile> = Profile::builtin_names()
         .filter_map(Profile::builtin)
         .collect();
-    let report = report_with(Kind::Models, &read(&text), &Machine::npu2(), &profiles);
+    let report = report_with(
+        ReportKind::Models,
+        &read(&text),
+        &Machine::npu2(),
+        &profiles,
+    );
     let profiles: Vec<&str> = report.rows.iter().map(|r| r.profile.as_str()).collect();
     assert_eq!(profiles, ["flm-v0.1.3", "air-krackan-2026"]);
     assert_eq!(report.excluded.len(), 1);
@@ -169,7 +174,7 @@ fn every_row_of_the_file_is_accounted_for() {
         n_lines,
         "a line that is no measurement"
     );
-    let reports = [Kind::Kernels, Kind::Models].map(report);
+    let reports = [ReportKind::Kernels, ReportKind::Models].map(report);
     let rows = || reports.iter().flat_map(|r| &r.rows);
     let starred = rows().filter(|row| row.calibration).count();
     let held_out = rows().filter(|row| !row.calibration).count();
@@ -194,7 +199,7 @@ fn every_row_of_the_file_is_accounted_for() {
 
 #[test]
 fn reasons_say_what_a_row_is() {
-    let reports = [Kind::Kernels, Kind::Models].map(report);
+    let reports = [ReportKind::Kernels, ReportKind::Models].map(report);
     let reason = |id: &str| {
         let mut excluded = reports.iter().flat_map(|r| &r.excluded);
         let found = excluded.find(|e| e.measured.id == id);
@@ -225,7 +230,7 @@ fn reasons_say_what_a_row_is() {
 /// What profiles state is what the report finds, within a tenth of a percent.
 #[test]
 fn stated_errors_are_those_of_the_report() {
-    let reports = [Kind::Kernels, Kind::Models].map(report);
+    let reports = [ReportKind::Kernels, ReportKind::Models].map(report);
     for profile in Profile::builtin_names().filter_map(Profile::builtin) {
         for scope in [ErrorScope::Kernel, ErrorScope::Prompt, ErrorScope::Token] {
             let rows = reports.iter().flat_map(|r| &r.rows);
@@ -249,8 +254,8 @@ fn stated_errors_are_those_of_the_report() {
 /// The bounds hold up: a constant that is off by a fifth breaks one.
 #[test]
 fn a_perturbed_constant_breaks_a_bound() {
-    let kernels: Vec<Measured> = (measurements().into_iter())
-        .filter(|m| cases::kind(m) == Kind::Kernels)
+    let kernels: Vec<Measurement> = (measurements().into_iter())
+        .filter(|m| cases::kind(m) == ReportKind::Kernels)
         .collect();
     for (key, factor) in [
         ("ddr.read_gb_per_s", 1.25),
@@ -266,7 +271,7 @@ fn a_perturbed_constant_breaks_a_bound() {
             let value = known.and_then(|c| c.value.number()).expect("a number") * factor;
             profile.set(&format!("{key}={value}")).expect("known");
         }
-        let report = report_with(Kind::Kernels, &kernels, &Machine::npu2(), &profiles);
+        let report = report_with(ReportKind::Kernels, &kernels, &Machine::npu2(), &profiles);
         assert!(!report.pass(), "{key} times {factor} breaks no bound");
     }
 }

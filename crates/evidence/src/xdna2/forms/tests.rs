@@ -56,9 +56,9 @@ fn dimensions_are_those_of_the_models() {
 #[test]
 fn windows_bound_what_a_layer_attends_to() {
     let model = find("Gemma3-4B").expect("a model");
-    assert_eq!(model.attended(4096, true), [(5, 4096), (29, 1024)]);
-    assert_eq!(model.attended(512, true), [(5, 512), (29, 512)]);
-    assert_eq!(model.attended(4096, false), [(34, 4096), (0, 0)]);
+    assert_eq!(model.attention_lengths(4096, true), [(5, 4096), (29, 1024)]);
+    assert_eq!(model.attention_lengths(512, true), [(5, 512), (29, 512)]);
+    assert_eq!(model.attention_lengths(4096, false), [(34, 4096), (0, 0)]);
     let brute: u64 = (1..=3000u64).map(|i| 5 * i + 29 * i.min(1024)).sum();
     assert_eq!(model.causal_pairs(3000), brute);
 }

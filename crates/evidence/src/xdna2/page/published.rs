@@ -1,7 +1,7 @@
 //! Published figures of Llama-3.2-1B beside mode mlir-air, and what of them is a test.
 
 use super::prompt;
-use crate::xdna2::fidelity::Measured;
+use crate::xdna2::fidelity::Measurement;
 use millrace_plan::predict::cells::{count, lines, ms};
 use millrace_plan::predict::{LaunchCost, Prediction, Totals};
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use std::fmt::Write;
 pub(super) struct Modes<'p> {
     pub(super) mlir_air: Prediction,
     pub(super) fast: Prediction,
-    pub(super) published: Vec<Measured>,
+    pub(super) published: Vec<Measurement>,
     /// Ids of the rows that a constant of the profile was fitted on.
     pub(super) fitted: Vec<&'p str>,
 }

@@ -1,13 +1,13 @@
 //! Prompts and tokens of lowered plans, and where their time goes.
 
-use super::rows::{MODE, Series, What};
+use super::rows::{MODE, PaperMetric, Series};
 use millrace_format::Source;
 use millrace_graph::{Graph, Node, Op};
 use millrace_model::Model;
 use millrace_model::recipe::Recipe;
 use millrace_model::synth::ModelGeometry;
-use millrace_plan::predict::{self, ModelPart, PassCost, PredictError, PriceError, Work};
-use millrace_plan::{Facts, Planner, Pricer, Settings, TowerCost};
+use millrace_plan::predict::{self, ModelPart, PassCost, PredictError, PriceError, PromptWorkload};
+use millrace_plan::{FactSource, Planner, Pricer, Settings, TowerCost};
 use millrace_xdna2::target::{Xdna2, planner};
 use millrace_xdna2_machine::profile::Stack;
 use serde::Serialize;
@@ -80,13 +80,13 @@ type Key = (&'static str, &'static str, &'static str);
 
 /// Predicts, and keeps graphs, planners and what was predicted.
 #[derive(Default)]
-pub(super) struct Predictor {
+pub(super) struct PaperPredictor {
     graphs: HashMap<&'static str, Graph>,
     planners: HashMap<(&'static str, &'static str), Xdna2>,
-    known: HashMap<(Key, What, u64), Cost>,
+    known: HashMap<(Key, PaperMetric, u64), Cost>,
 }
 
-impl Predictor {
+impl PaperPredictor {
     /// A prompt of so many tokens, or a token behind as many.
     pub(super) fn cost(
         &mut self,
@@ -99,29 +99,34 @@ impl Predictor {
             return Ok(*known);
         }
         let prompt_tokens = match series.what {
-            What::Prompt => tokens,
-            What::Token => 1,
+            PaperMetric::Prompt => tokens,
+            PaperMetric::Token => 1,
         };
-        let work = Work {
+        let work = PromptWorkload {
             prompt_tokens,
             context: tokens,
         };
         let prediction = self.predict(key, &work)?;
         let (stack, n_layers) = self.stack(key)?;
         let token = Cost::of(std::slice::from_ref(&prediction.token));
-        self.known.insert((key, What::Token, tokens), token);
-        if series.what == What::Token {
+        self.known.insert((key, PaperMetric::Token, tokens), token);
+        if series.what == PaperMetric::Token {
             return Ok(token);
         }
         let prompt = Cost {
             stack_ns: stack.prompt_ns(n_layers, tokens),
             ..Cost::of(&prediction.prefill)
         };
-        self.known.insert((key, What::Prompt, tokens), prompt);
+        self.known
+            .insert((key, PaperMetric::Prompt, tokens), prompt);
         Ok(prompt)
     }
 
-    fn predict(&mut self, key: Key, work: &Work) -> Result<predict::Prediction, PredictError> {
+    fn predict(
+        &mut self,
+        key: Key,
+        work: &PromptWorkload,
+    ) -> Result<predict::Prediction, PredictError> {
         let (graph, planner) = self.of(key)?;
         let mut pricer = pricer(planner)?;
         predict::model(graph, planner, &mut *pricer, work)
@@ -148,7 +153,7 @@ impl Predictor {
         let planner = match self.planners.entry((profile, mode)) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(free) => free.insert(planner(&Settings {
-                profile: Some(Facts::Named(profile.to_owned())),
+                profile: Some(FactSource::Named(profile.to_owned())),
                 mode: Some(mode.to_owned()),
                 ..Settings::default()
             })?),

@@ -1,6 +1,6 @@
 //! Which published rows are compared with which model, profile and pass.
 
-use crate::xdna2::fidelity::{Measured, length};
+use crate::xdna2::fidelity::{Measurement, length};
 use millrace_xdna2::target::modes::{FASTFLOWLM, INT4};
 use serde::Serialize;
 
@@ -27,7 +27,7 @@ const PAPER: &str = "Mapping Gemma3 onto an Edge Dataflow Architecture";
 /// What of a model a row measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum What {
+pub(super) enum PaperMetric {
     /// Time to the first token, in seconds.
     Prompt,
     /// Tokens a second behind a context.
@@ -41,7 +41,7 @@ pub(super) struct Series {
     /// The model as the rows name it, and as its geometry is called.
     pub(super) model: &'static str,
     pub(super) geometry: &'static str,
-    pub(super) what: What,
+    pub(super) what: PaperMetric,
     pub(super) profile: &'static str,
     /// In the rows' source and hardware, and their type of weights.
     source: &'static str,
@@ -54,25 +54,25 @@ pub(super) const OWN: [Series; 4] = [
     own(
         "Table 1: Gemma3-1B, time to the first token",
         GEMMA_1B,
-        What::Prompt,
+        PaperMetric::Prompt,
     ),
     own(
         "Table 2: Gemma3-4B, time to the first token",
         GEMMA_4B,
-        What::Prompt,
+        PaperMetric::Prompt,
     ),
-    own("Table 3: Gemma3-1B, decoding", GEMMA_1B, What::Token),
-    own("Table 4: Gemma3-4B, decoding", GEMMA_4B, What::Token),
+    own("Table 3: Gemma3-1B, decoding", GEMMA_1B, PaperMetric::Token),
+    own("Table 4: Gemma3-4B, decoding", GEMMA_4B, PaperMetric::Token),
 ];
 
 /// A model as rows name it, and its geometry.
-pub(super) type Model = (&'static str, &'static str);
+pub(super) type PaperModel = (&'static str, &'static str);
 
-const GEMMA_1B: Model = ("Gemma3-1B", "gemma-3-1b");
-pub(super) const GEMMA_4B: Model = ("Gemma3-4B", "gemma-3-4b");
-const LLAMA: Model = ("Llama-3.2-1B", "llama-3.2-1b");
+const GEMMA_1B: PaperModel = ("Gemma3-1B", "gemma-3-1b");
+pub(super) const GEMMA_4B: PaperModel = ("Gemma3-4B", "gemma-3-4b");
+const LLAMA: PaperModel = ("Llama-3.2-1B", "llama-3.2-1b");
 
-const fn own(title: &'static str, model: Model, what: What) -> Series {
+const fn own(title: &'static str, model: PaperModel, what: PaperMetric) -> Series {
     Series {
         title,
         model: model.0,
@@ -94,7 +94,7 @@ pub(super) const BESIDE: [Series; 7] = [
         source: "llama3_results.md (v0.1.3",
         hardware: "NPU (FastFlowLM)",
         dtype: "4-bit",
-        ..own("", LLAMA, What::Token)
+        ..own("", LLAMA, PaperMetric::Token)
     },
     Series {
         title: "Llama-3.2-1B, decoding: MLIR-AIR's fused decode on Krackan",
@@ -102,7 +102,7 @@ pub(super) const BESIDE: [Series; 7] = [
         source: "mlir-air PR 1827",
         hardware: "Krackan",
         dtype: "q4nx",
-        ..own("", LLAMA, What::Token)
+        ..own("", LLAMA, PaperMetric::Token)
     },
     Series {
         title: "Gemma3-4B, decoding: MLIR-AIR's fused decode on Krackan",
@@ -110,7 +110,7 @@ pub(super) const BESIDE: [Series; 7] = [
         source: "mlir-air PR 1827",
         hardware: "Krackan",
         dtype: "q4nx",
-        ..own("", GEMMA_4B, What::Token)
+        ..own("", GEMMA_4B, PaperMetric::Token)
     },
     Series {
         title: "Llama-3.2-1B, first token: MLIR-AIR's 4-bit weights on Strix",
@@ -118,7 +118,7 @@ pub(super) const BESIDE: [Series; 7] = [
         source: "mlir-air PR 1910",
         hardware: "Strix",
         dtype: "q4nx",
-        ..own("", LLAMA, What::Prompt)
+        ..own("", LLAMA, PaperMetric::Prompt)
     },
     Series {
         title: "Gemma3-4B, first token: MLIR-AIR (4.5 s) and FastFlowLM (3.21 s) on Strix",
@@ -126,7 +126,7 @@ pub(super) const BESIDE: [Series; 7] = [
         source: "gemma3_4b_q4nx/README.md",
         hardware: "Strix",
         dtype: "q4nx",
-        ..own("", GEMMA_4B, What::Prompt)
+        ..own("", GEMMA_4B, PaperMetric::Prompt)
     },
     Series {
         title: "Llama-3.2-1B, first token: MLIR-AIR's bf16 weights on Strix",
@@ -134,7 +134,7 @@ pub(super) const BESIDE: [Series; 7] = [
         source: "programming_examples/llms/README.md",
         hardware: "Strix",
         dtype: "bf16",
-        ..own("", LLAMA, What::Prompt)
+        ..own("", LLAMA, PaperMetric::Prompt)
     },
     Series {
         title: "Llama-3.2-1B, decoding: MLIR-AIR's bf16 weights, attention on the CPU",
@@ -142,7 +142,7 @@ pub(super) const BESIDE: [Series; 7] = [
         source: "mlir-air PR 1995",
         hardware: "NPU2",
         dtype: "bf16",
-        ..own("", LLAMA, What::Token)
+        ..own("", LLAMA, PaperMetric::Token)
     },
 ];
 
@@ -155,49 +155,49 @@ impl Series {
     /// Its rows with their tokens, without those of more than `longest`.
     pub(super) fn rows<'m>(
         &self,
-        measured: &'m [Measured],
+        measured: &'m [Measurement],
         longest: u64,
-    ) -> Vec<(&'m Measured, u64)> {
-        let is = |row: &&Measured| {
+    ) -> Vec<(&'m Measurement, u64)> {
+        let is = |row: &&Measurement| {
             row.source.contains(self.source)
                 && row.hardware.contains(self.hardware)
                 && row.dtype.eq_ignore_ascii_case(self.dtype)
                 && row.model == self.model
                 && self.what.is_metric(&row.metric)
         };
-        let with_tokens = |row: &'m Measured| length(&row.shape).map(|tokens| (row, tokens));
+        let with_tokens = |row: &'m Measurement| length(&row.shape).map(|tokens| (row, tokens));
         let rows = measured.iter().filter(is).filter_map(with_tokens);
         rows.filter(|(_, tokens)| *tokens <= longest).collect()
     }
 }
 
-impl What {
+impl PaperMetric {
     fn is_metric(self, metric: &str) -> bool {
         match self {
-            What::Prompt => ["TTFT_s", "TTFT_ms"].contains(&metric),
-            What::Token => metric == "decode_tok_per_s",
+            PaperMetric::Prompt => ["TTFT_s", "TTFT_ms"].contains(&metric),
+            PaperMetric::Token => metric == "decode_tok_per_s",
         }
     }
 
     /// Seconds of a prompt, tokens a second of a token.
     pub(super) fn in_unit(self, ns: f64) -> f64 {
         match self {
-            What::Prompt => ns / 1e9,
-            What::Token => 1e9 / ns,
+            PaperMetric::Prompt => ns / 1e9,
+            PaperMetric::Token => 1e9 / ns,
         }
     }
 
     /// Tokens a second of such a value.
     pub(super) fn tokens_per_s(self, value: f64, tokens: u64) -> f64 {
         match self {
-            What::Prompt => tokens as f64 / value,
-            What::Token => value,
+            PaperMetric::Prompt => tokens as f64 / value,
+            PaperMetric::Token => value,
         }
     }
 }
 
 /// The value with times in seconds.
-pub(super) fn in_s(row: &Measured) -> f64 {
+pub(super) fn in_s(row: &Measurement) -> f64 {
     match row.metric.ends_with("_ms") {
         true => row.value / 1e3,
         false => row.value,
@@ -205,13 +205,13 @@ pub(super) fn in_s(row: &Measured) -> f64 {
 }
 
 /// The total of a line of the paper's table 5 about the NPU.
-pub(super) fn is_power(row: &Measured) -> bool {
+pub(super) fn is_power(row: &Measurement) -> bool {
     row.source.contains(PAPER)
         && row.metric == "total_W"
         && [PREFILL_POWER, DECODE_POWER].contains(&row.kernel.as_str())
 }
 
 /// The paper's image on the NPU.
-pub(super) fn is_vision(row: &Measured) -> bool {
+pub(super) fn is_vision(row: &Measurement) -> bool {
     row.source.contains(PAPER) && row.phase == "vision" && row.hardware.contains("(Kraken NPU2)")
 }

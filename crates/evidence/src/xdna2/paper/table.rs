@@ -1,11 +1,11 @@
 //! The report as text (Markdown).
 
-use super::rows::What;
-use super::{BesideTable, Power, Report, Row, Summary, Table};
+use super::rows::PaperMetric;
+use super::{BesideTable, PaperReport, PaperRow, Power, Summary, Table};
 use millrace_plan::predict::cells::{count, ms};
 use std::fmt;
 
-impl fmt::Display for Report {
+impl fmt::Display for PaperReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.heading(f)?;
         self.summary(f)?;
@@ -39,10 +39,10 @@ fn marked(id: &str, fitted: bool) -> String {
     format!("{id}{}", if fitted { " \\*" } else { "" })
 }
 
-fn unit(what: What) -> &'static str {
+fn unit(what: PaperMetric) -> &'static str {
     match what {
-        What::Prompt => "s",
-        What::Token => "tokens/s",
+        PaperMetric::Prompt => "s",
+        PaperMetric::Token => "tokens/s",
     }
 }
 
@@ -57,7 +57,7 @@ fn errors(summary: &Summary) -> String {
     }
 }
 
-impl Report {
+impl PaperReport {
     fn heading(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (paper, mode, profile) = (&self.paper, self.mode, self.profile);
         writeln!(
@@ -243,8 +243,8 @@ fn power(f: &mut fmt::Formatter<'_>, power: &[Power]) -> fmt::Result {
     )?;
     for row in power {
         let while_ = match row.what {
-            What::Prompt => "a prompt is read",
-            What::Token => "tokens are written",
+            PaperMetric::Prompt => "a prompt is read",
+            PaperMetric::Token => "tokens are written",
         };
         writeln!(
             f,
@@ -274,11 +274,11 @@ fn where_it_goes(f: &mut fmt::Formatter<'_>, tables: &[Table]) -> fmt::Result {
     Ok(())
 }
 
-fn parts(f: &mut fmt::Formatter<'_>, table: &Table, row: &Row) -> fmt::Result {
+fn parts(f: &mut fmt::Formatter<'_>, table: &Table, row: &PaperRow) -> fmt::Result {
     let cost = &row.cost;
     let what = match table.what {
-        What::Prompt => "prompt",
-        What::Token => "token",
+        PaperMetric::Prompt => "prompt",
+        PaperMetric::Token => "token",
     };
     let parts = [
         cost.whole_ns(),
@@ -315,8 +315,8 @@ fn beside_rows(f: &mut fmt::Formatter<'_>, table: &BesideTable) -> fmt::Result {
     )?;
     for row in &table.rows {
         let times = |predicted: f64| match table.what {
-            What::Prompt => row.published / predicted,
-            What::Token => predicted / row.published,
+            PaperMetric::Prompt => row.published / predicted,
+            PaperMetric::Token => predicted / row.published,
         };
         writeln!(
             f,

@@ -120,14 +120,14 @@ fn the_papers_rows_are_all_there() {
             .iter()
             .all(|row| (sum(row) - row.total_w).abs() < 0.06)
     );
-    let images: Vec<&Measured> = measured.iter().filter(|row| rows::is_vision(row)).collect();
+    let images: Vec<&Measurement> = measured.iter().filter(|row| rows::is_vision(row)).collect();
     let found: Vec<(&str, f64)> = images.iter().map(|row| (&*row.id, row.value)).collect();
     assert_eq!(found, [("N0079", 4.41)]);
 }
 
 #[test]
 fn errors_are_counted_over_rows_that_nothing_was_fitted_on() {
-    let row = |id: &str, error_percent: f64, fitted| Row {
+    let row = |id: &str, error_percent: f64, fitted| PaperRow {
         id: id.to_owned(),
         source: String::new(),
         tokens: 1024,
@@ -182,8 +182,8 @@ fn what_was_fitted_on_the_papers_rows_is_listed_and_marked() {
 /// Constants that fit rows exactly: as many equations as unknowns. And without what stands beside it a prompt is off; a token has nothing beside.
 #[test]
 fn the_stack_beside_launches_is_the_papers_alone() {
-    let mut predictor = Predictor::default();
-    let cost = |predictor: &mut Predictor, series: &Series, mode| {
+    let mut predictor = PaperPredictor::default();
+    let cost = |predictor: &mut PaperPredictor, series: &Series, mode| {
         predictor.cost(series, mode, SHORT).expect("a prediction")
     };
     let [_, prompt, _, token] = &OWN;
@@ -191,7 +191,10 @@ fn the_stack_beside_launches_is_the_papers_alone() {
         let paper = cost(&mut predictor, series, MODE);
         let error = paper.whole_ns() / published - 1.0;
         assert!(error.abs() < 0.005, "{error}");
-        assert_eq!(paper.ns < 0.9 * published, series.what == What::Prompt);
+        assert_eq!(
+            paper.ns < 0.9 * published,
+            series.what == PaperMetric::Prompt
+        );
         let packed = cost(&mut predictor, series, PACKED);
         assert_eq!(packed.stack_ns, 0.0);
     }

@@ -1,16 +1,16 @@
 //! A product on the virtual board, beside a reference that knows nothing of it.
 
-use super::{BenchError, Case, usage};
-use crate::board::{Board, BoardOptions};
+use super::{BenchError, BoardCase, usage};
 use crate::device::RkDevice;
-use crate::matmul::{Kind, Precision};
+use crate::matmul::{MatmulKind, Precision};
 use crate::program::{A, B, C};
+use crate::simulate::{Board, BoardOptions};
 use crate::tiling::Grid;
 use half::{bf16, f16};
 use millrace_kernels::Cpu;
 use millrace_npu::{Device, DeviceError, Direction, Slot};
-use millrace_plan::workbench::{Produced, contents, described};
-use millrace_plan::{Line, Span, Tone};
+use millrace_plan::workbench::{SlotOutput, contents, described};
+use millrace_plan::{LineSpan, ReportLine, Tone};
 use serde_json::{Value, json};
 use std::time::Instant;
 
@@ -18,7 +18,7 @@ use std::time::Instant;
 const COMPARED: usize = 1 << 14;
 
 /// What came of it.
-pub(super) struct Computed {
+pub(super) struct BoardResult {
     n_compared: usize,
     n_unequal: usize,
     host_s: f64,
@@ -34,7 +34,7 @@ pub(super) struct Ran {
 }
 
 impl Ran {
-    pub(super) fn words(&self, produced: &Produced) -> String {
+    pub(super) fn words(&self, produced: &SlotOutput) -> String {
         format!(
             "{}: least {:.4}, greatest {:.4}, mean {:.4}; {:.2} s on this computer",
             described(&self.slots[C]),
@@ -46,20 +46,20 @@ impl Ran {
     }
 }
 
-impl Computed {
-    pub(super) fn line(&self) -> Line {
+impl BoardResult {
+    pub(super) fn line(&self) -> ReportLine {
         let how = match (&self.wrong, self.is_exact) {
-            (Some(wrong), _) => Span::new(format!("wrong: {wrong}"), Tone::Wrong),
-            (None, true) => Span::new("equal to the reference bit for bit", Tone::Plain),
-            (None, false) => Span::new("as near as sums in binary32 allow", Tone::Plain),
+            (Some(wrong), _) => LineSpan::new(format!("wrong: {wrong}"), Tone::Wrong),
+            (None, true) => LineSpan::new("equal to the reference bit for bit", Tone::Plain),
+            (None, false) => LineSpan::new("as near as sums in binary32 allow", Tone::Plain),
         };
         let rest = format!(
             ", {} results compared; {:.2} s on this computer",
             self.n_compared, self.host_s
         );
-        Line {
+        ReportLine {
             label: "computed",
-            text: vec![how, Span::new(rest, Tone::Plain)],
+            text: vec![how, LineSpan::new(rest, Tone::Plain)],
         }
     }
 
@@ -72,8 +72,8 @@ impl Computed {
 }
 
 /// A virtual board for one program.
-pub(super) struct Bench<'a> {
-    case: &'a Case,
+pub(super) struct BoardBench<'a> {
+    case: &'a BoardCase,
     device: RkDevice,
 }
 
@@ -81,8 +81,8 @@ fn failed(error: DeviceError) -> BenchError {
     BenchError::Failed(error.to_string())
 }
 
-impl<'a> Bench<'a> {
-    pub(super) fn new(case: &'a Case) -> Result<Bench<'a>, BenchError> {
+impl<'a> BoardBench<'a> {
+    pub(super) fn new(case: &'a BoardCase) -> Result<BoardBench<'a>, BenchError> {
         let board = Board::new(BoardOptions {
             machine: case.machine.clone(),
             profile: case.profile.clone(),
@@ -91,7 +91,7 @@ impl<'a> Bench<'a> {
         let workers = case.program.tiling.workers as usize;
         let device = RkDevice::with_host(&board, case.machine.clone(), workers);
         let device = device.map_err(|error| BenchError::Failed(error.to_string()))?;
-        Ok(Bench { case, device })
+        Ok(BoardBench { case, device })
     }
 
     /// Slots after a run on contents of `a` and `b`; host time beside.
@@ -138,7 +138,7 @@ impl<'a> Bench<'a> {
         grid: &Grid,
         seed: u64,
         cpu: &Cpu,
-    ) -> Result<Computed, BenchError> {
+    ) -> Result<BoardResult, BenchError> {
         let shape = grid.shape;
         let (m, n, k) = (shape.m as usize, shape.n as usize, shape.k as usize);
         let a = Matrix::random(shape.kind, m, k, seed);
@@ -171,7 +171,7 @@ fn compare(
     host_s: f64,
     cpu: &Cpu,
     found: impl Fn(usize) -> f64 + Sync,
-) -> Computed {
+) -> BoardResult {
     let (m, n) = (a.rows, b.rows);
     let n_compared = (m * n).min(COMPARED);
     let place = |i: usize| (i as u128 * (m * n) as u128 / n_compared as u128) as usize;
@@ -196,7 +196,7 @@ fn compare(
             found(at)
         )
     });
-    Computed {
+    BoardResult {
         n_compared,
         n_unequal,
         host_s,
@@ -207,14 +207,14 @@ fn compare(
 
 /// Plain rows, as bytes and as numbers.
 struct Matrix {
-    kind: Kind,
+    kind: MatmulKind,
     rows: usize,
     k: usize,
     bytes: Vec<u8>,
 }
 
 impl Matrix {
-    fn random(kind: Kind, rows: usize, k: usize, seed: u64) -> Matrix {
+    fn random(kind: MatmulKind, rows: usize, k: usize, seed: u64) -> Matrix {
         let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let mut next = || {
             x ^= x << 13;

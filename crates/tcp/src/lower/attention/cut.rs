@@ -4,13 +4,13 @@ use crate::Element;
 use crate::axes::Mapping;
 use crate::lower::LowerError;
 use crate::lower::builder::{Builder, ax, copies, digit, filled, inner, list, outer, spread};
-use crate::program::Spread;
+use crate::program::TensorSharding;
 
 /// Queries of a sequence that are held at once.
 const MAX_QUERIES: u64 = 16;
 
 /// How attention is cut, and the mappings that follow.
-pub(super) struct Cut {
+pub(super) struct AttentionSplit {
     /// Sequences at a time.
     pub batch: u64,
     /// Queries at a time.
@@ -26,11 +26,11 @@ pub(super) struct Cut {
     /// Slices that share a head's keys.
     pub ring: u64,
     /// Heads over clusters and slices; the same with copies instead of heads.
-    pub heads: Spread,
-    pub no_heads: Spread,
+    pub heads: TensorSharding,
+    pub no_heads: TensorSharding,
 }
 
-impl Cut {
+impl AttentionSplit {
     /// Keys of a chunk.
     pub(super) fn keys(&self, n_keys: u64) -> Mapping {
         match self.chunk == n_keys {
@@ -56,7 +56,7 @@ impl Cut {
     }
 
     /// Heads, and keys over the ring.
-    pub(super) fn by_key(&self, keys: &Mapping, size: u64) -> Spread {
+    pub(super) fn by_key(&self, keys: &Mapping, size: u64) -> TensorSharding {
         let ring = digit(keys, size, self.own, self.ring);
         spread(
             self.heads.cluster.clone(),
@@ -65,14 +65,14 @@ impl Cut {
     }
 
     /// Heads, and copies over the ring.
-    pub(super) fn by_head(&self) -> Spread {
+    pub(super) fn by_head(&self) -> TensorSharding {
         let slice = list([self.heads.slice.clone(), copies(self.ring)]);
         spread(self.heads.cluster.clone(), slice)
     }
 }
 
 impl Builder<'_> {
-    pub(super) fn attention_cut(&self) -> Result<Cut, LowerError> {
+    pub(super) fn attention_cut(&self) -> Result<AttentionSplit, LowerError> {
         let (call, dims, machine) = (self.target.call, self.target.dims, self.target.machine);
         let size = |what: &str, found: u64, expected: &str| LowerError::Size {
             what: what.to_owned(),
@@ -147,7 +147,7 @@ impl Builder<'_> {
             1 => copies(slots),
             _ => filled(list([own_sequences, copies(heads)]), per, slots),
         };
-        Ok(Cut {
+        Ok(AttentionSplit {
             batch,
             queries,
             part,

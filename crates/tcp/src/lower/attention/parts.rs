@@ -12,18 +12,18 @@
 //! part, and the weighted sums of parts are added (Milakov and Gimelshein, arXiv:1805.02867, algorithm 3). So
 //! probabilities are rounded as everywhere else, and no sum of values is ever rescaled; keys are read twice.
 
-use super::{Cache, Cut};
+use super::{AttentionSplit, Cache};
 use crate::Element;
 use crate::lower::LowerError;
 use crate::lower::builder::{Builder, ax, fetch, list, padded, vector};
-use crate::program::{Operand, ReduceOp, Stage, VectorOp, View};
+use crate::program::{ReduceOp, Stage, VectorOp, VectorOperand, View};
 
 impl Builder<'_> {
     /// Attention of a tile of queries, part by part.
     pub(super) fn attend_parts(
         &mut self,
         spread_q: usize,
-        cut: &Cut,
+        cut: &AttentionSplit,
         cache: Cache,
         (sequence, query): (u64, u64),
     ) -> Result<usize, LowerError> {
@@ -57,7 +57,7 @@ impl Builder<'_> {
     /// The running largest score and sum of exponentials with one more part.
     fn running(
         &mut self,
-        cut: &Cut,
+        cut: &AttentionSplit,
         scores: usize,
         before: Option<(usize, usize)>,
     ) -> Result<(usize, usize), LowerError> {
@@ -68,20 +68,20 @@ impl Builder<'_> {
             let sums = self.exponentials(cut, (scores, held), &time)?;
             return Ok((own, sums));
         };
-        let both = vector(VectorOp::Max, Operand::Second);
+        let both = vector(VectorOp::Max, VectorOperand::Second);
         let next = self.scalars(cut, "largest", (largest, Some(own)), &[both])?;
         let held = self.per_query(cut, "largest_v", next, 0)?;
         let own_sums = self.exponentials(cut, (scores, held), &time)?;
         let less = [
-            vector(VectorOp::Sub, Operand::Vrf(held)),
-            vector(VectorOp::Exp, Operand::None),
+            vector(VectorOp::Sub, VectorOperand::Vrf(held)),
+            vector(VectorOp::Exp, VectorOperand::None),
         ];
         let factor = self.scalars(cut, "rescale", (largest, None), &less)?;
         let below = self.target.machine.vrf_bytes / 2;
         let factor_v = self.per_query(cut, "rescale_v", factor, below)?;
         let added = [
-            vector(VectorOp::Mul0, Operand::Vrf(factor_v)),
-            vector(VectorOp::Add, Operand::Second),
+            vector(VectorOp::Mul0, VectorOperand::Vrf(factor_v)),
+            vector(VectorOp::Add, VectorOperand::Second),
         ];
         let total = self.scalars(cut, "sums", (sums, Some(own_sums)), &added)?;
         for tensor in [own, largest, own_sums, factor, sums] {
@@ -93,7 +93,7 @@ impl Builder<'_> {
     /// A value a query and head from one or two others.
     fn scalars(
         &mut self,
-        cut: &Cut,
+        cut: &AttentionSplit,
         stem: &str,
         (from, with): (usize, Option<usize>),
         stages: &[Stage],

@@ -1,11 +1,11 @@
 //! Values, weighted and summed over keys.
 
-use super::{Cache, Cut};
+use super::{AttentionSplit, Cache};
 use crate::Element;
 use crate::axes::Mapping;
 use crate::lower::LowerError;
 use crate::lower::builder::{Builder, Lane, ax, copies, fetch, inner, list, outer, padded, vector};
-use crate::program::{LaneMode, Operand, ReduceOp, Stage, VectorOp, View};
+use crate::program::{LaneMode, ReduceOp, Stage, VectorOp, VectorOperand, View};
 
 /// Sums in flight of a lane when values are summed.
 const VALUE_SLOTS: u64 = 4;
@@ -14,7 +14,7 @@ impl Builder<'_> {
     /// Values weighted and summed, where all keys are one part.
     pub(super) fn weighted_sum(
         &mut self,
-        cut: &Cut,
+        cut: &AttentionSplit,
         cache: Cache,
         weights: usize,
         sequence: u64,
@@ -33,7 +33,7 @@ impl Builder<'_> {
     /// in f32.
     pub(super) fn weighted_onto(
         &mut self,
-        cut: &Cut,
+        cut: &AttentionSplit,
         cache: Cache,
         (weights, before): (usize, Option<usize>),
         (sequence, base): (u64, u64),
@@ -62,7 +62,7 @@ impl Builder<'_> {
                     time: time.clone(),
                     packet: packet.clone(),
                 },
-                vector(VectorOp::Add, Operand::Second),
+                vector(VectorOp::Add, VectorOperand::Second),
                 Stage::Commit { to: View::of(next) },
             ];
             self.main("split_add", stages);
@@ -76,7 +76,7 @@ impl Builder<'_> {
     /// The sums of all keys in bf16.
     pub(super) fn narrowed_sum(
         &mut self,
-        cut: &Cut,
+        cut: &AttentionSplit,
         total: Option<usize>,
     ) -> Result<usize, LowerError> {
         let Some(total) = total else {
@@ -96,14 +96,14 @@ impl Builder<'_> {
     }
 
     /// Order in which sums of values stream.
-    fn value_order(&self, cut: &Cut) -> (Mapping, Mapping) {
+    fn value_order(&self, cut: &AttentionSplit) -> (Mapping, Mapping) {
         let time = list([self.queries(cut), ax("G"), ax("d_k").over(8)]);
         (time, ax("d_k").modulo(8))
     }
 
     fn value_chunk(
         &mut self,
-        cut: &Cut,
+        cut: &AttentionSplit,
         cache: Cache,
         (weights, out): (usize, usize),
         (sequence, base, chunk): (u64, u64, u64),

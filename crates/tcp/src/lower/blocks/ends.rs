@@ -3,7 +3,7 @@
 use crate::Element;
 use crate::lower::builder::{Builder, Lane, ax, list};
 use crate::lower::rows::Width;
-use crate::lower::{Call, LowerError, Lowered, Target, Weights};
+use crate::lower::{LowerError, PassSizes, Target, TcpLowering, Weights};
 use crate::program::{Side, View};
 use millrace_npu::Role;
 
@@ -11,7 +11,7 @@ use millrace_npu::Role;
 ///
 /// # Errors
 /// [`LowerError`].
-pub fn embed(target: Target<'_>) -> Result<Lowered, LowerError> {
+pub fn embed(target: Target<'_>) -> Result<TcpLowering, LowerError> {
     let mut b = Builder::new(target, "embed")?;
     b.axis("V", target.dims.vocab_size)?;
     let tokens = list([ax("B"), ax("s_q")]);
@@ -38,8 +38,8 @@ pub fn embed(target: Target<'_>) -> Result<Lowered, LowerError> {
 ///
 /// # Errors
 /// [`LowerError`].
-pub fn head(target: Target<'_>) -> Result<Lowered, LowerError> {
-    let one = Call {
+pub fn head(target: Target<'_>) -> Result<TcpLowering, LowerError> {
+    let one = PassSizes {
         n_tokens: 1,
         ..target.call
     };
@@ -86,7 +86,7 @@ pub fn head(target: Target<'_>) -> Result<Lowered, LowerError> {
 ///
 /// # Errors
 /// [`LowerError`].
-pub fn exchange(target: Target<'_>) -> Result<Lowered, LowerError> {
+pub fn exchange(target: Target<'_>) -> Result<TcpLowering, LowerError> {
     let mut b = Builder::new(target, "exchange")?;
     let partial = b.stream("partial", Role::Intermediate)?;
     for chip in 1..target.options.n_shards {
@@ -103,7 +103,7 @@ pub fn exchange(target: Target<'_>) -> Result<Lowered, LowerError> {
 ///
 /// # Errors
 /// [`LowerError`].
-pub fn reduce(target: Target<'_>) -> Result<Lowered, LowerError> {
+pub fn reduce(target: Target<'_>) -> Result<TcpLowering, LowerError> {
     let mut b = Builder::new(target, "reduce")?;
     let x = b.stream("x", Role::Intermediate)?;
     let mut parts = Vec::new();

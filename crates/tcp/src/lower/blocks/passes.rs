@@ -3,15 +3,15 @@
 use crate::Element;
 use crate::lower::LowerError;
 use crate::lower::builder::{Builder, fetch, vector};
-use crate::lower::linear::Tile;
-use crate::lower::rows::Rows;
-use crate::program::{Operand, Stage, VectorOp, View};
+use crate::lower::linear::ResultTile;
+use crate::lower::rows::ActivationRows;
+use crate::program::{Stage, VectorOp, VectorOperand, View};
 
 impl Builder<'_> {
     /// `gate · sigmoid(gate) · up · scale` where a tile of products lies.
     pub(in crate::lower) fn silu(
         &mut self,
-        gate: &Tile,
+        gate: &ResultTile,
         up: usize,
         element: Element,
         scale: f32,
@@ -28,12 +28,12 @@ impl Builder<'_> {
             },
             Stage::Collect { time, packet },
             Stage::Stash,
-            vector(VectorOp::Sigmoid, Operand::None),
-            vector(VectorOp::Mul0, Operand::Stash),
-            vector(VectorOp::Mul1, Operand::Second),
+            vector(VectorOp::Sigmoid, VectorOperand::None),
+            vector(VectorOp::Mul0, VectorOperand::Stash),
+            vector(VectorOp::Mul1, VectorOperand::Second),
         ];
         if scale != 1.0 {
-            stages.push(vector(VectorOp::Div, Operand::Constant(1.0 / scale)));
+            stages.push(vector(VectorOp::Div, VectorOperand::Constant(1.0 / scale)));
         }
         stages.extend([
             Stage::Cast { to: element },
@@ -44,11 +44,16 @@ impl Builder<'_> {
     }
 
     /// Rows times a constant, as another element.
-    pub(in crate::lower) fn scale_rows(&mut self, x: &Rows, out: &Rows, scale: f32) {
+    pub(in crate::lower) fn scale_rows(
+        &mut self,
+        x: &ActivationRows,
+        out: &ActivationRows,
+        scale: f32,
+    ) {
         let (time, packet) = self.eights(x);
         let mut stages = Vec::from(fetch(View::of(x.tensor), Some(Element::F32), time, packet));
         stages.extend([
-            vector(VectorOp::Mul0, Operand::Constant(scale)),
+            vector(VectorOp::Mul0, VectorOperand::Constant(scale)),
             Stage::Cast { to: out.element },
             Stage::Commit {
                 to: View::of(out.tensor),

@@ -2,7 +2,7 @@
 
 use crate::Element;
 use crate::axes::Mapping;
-use crate::program::{Operand, Spread, Stage, VectorOp, View};
+use crate::program::{Stage, TensorSharding, VectorOp, VectorOperand, View};
 
 /// An axis.
 pub(in crate::lower) fn ax(name: &str) -> Mapping {
@@ -92,11 +92,11 @@ pub(in crate::lower) fn fetch(
 }
 
 /// A vector operation.
-pub(in crate::lower) fn vector(op: VectorOp, operand: Operand) -> Stage {
+pub(in crate::lower) fn vector(op: VectorOp, operand: VectorOperand) -> Stage {
     Stage::Vector { op, operand }
 }
 
 /// A spread from its two mappings.
-pub(in crate::lower) fn spread(cluster: Mapping, slice: Mapping) -> Spread {
-    Spread { cluster, slice }
+pub(in crate::lower) fn spread(cluster: Mapping, slice: Mapping) -> TensorSharding {
+    TensorSharding { cluster, slice }
 }

@@ -3,37 +3,37 @@
 mod products;
 mod rowwise;
 
-use super::{Chain, LoweredChain, LoweredLink, Operand, PREFIX, SlotOf};
+use super::{Chain, ChainOperand, LoweredChain, LoweredLink, PREFIX, SlotOf};
 use crate::Element;
 use crate::axes::Mapping;
 use crate::lower::builder::{Builder, Lane, ax, list};
-use crate::lower::linear::{Factor, Held};
-use crate::lower::ops::{Kernel, Kind, Op};
-use crate::lower::rows::{Rows, Width};
-use crate::lower::{Dims, LowerError, Options, Target};
+use crate::lower::linear::{Factor, ResidentTokens};
+use crate::lower::ops::{Op, OpKernel, OpKind};
+use crate::lower::rows::{ActivationRows, Width};
+use crate::lower::{Dims, LowerError, Target, TcpLowerOptions};
 use crate::program::View;
 use millrace_npu::Role as Slot;
 use std::collections::HashMap;
 
 pub(in crate::lower) use products::product_cut;
 
-type Cut = Vec<(&'static str, u64)>;
+type ChainSplit = Vec<(&'static str, u64)>;
 
 pub(super) struct Weaver<'t> {
     b: Builder<'t>,
     chain: &'t Chain<'t>,
     dims: &'t [Dims],
     /// Values in data memory.
-    at: HashMap<usize, Rows>,
+    at: HashMap<usize, ActivationRows>,
     /// The same as 8-bit factors, where products took them so.
     factors: HashMap<usize, Factor>,
     /// The factor that tensor registers hold: of which value, as which element, over how many slices.
-    held: Option<((usize, Element, u64), Held)>,
+    held: Option<((usize, Element, u64), ResidentTokens)>,
     /// How often ops of the chain still take a value.
     uses: HashMap<usize, usize>,
     slots: Vec<SlotOf>,
     /// Tensors of what is taken from outside, and of what is given out.
-    taken: HashMap<Operand, usize>,
+    taken: HashMap<ChainOperand, usize>,
     given: HashMap<usize, usize>,
     links: Vec<LoweredLink>,
 }
@@ -46,7 +46,7 @@ impl<'t> Weaver<'t> {
     ) -> Result<Weaver<'t>, LowerError> {
         let mut uses = HashMap::new();
         for operand in chain.links.iter().flat_map(|link| &link.takes) {
-            if let Operand::Value(value) = operand {
+            if let ChainOperand::Value(value) = operand {
                 *uses.entry(*value).or_default() += 1;
             }
         }
@@ -70,10 +70,10 @@ impl<'t> Weaver<'t> {
         let slot = |wanted: SlotOf| self.slots.iter().position(|slot| *slot == wanted);
         for (link, lowered) in self.chain.links.iter().zip(&mut self.links) {
             let operands = link.takes.iter().filter_map(|operand| match operand {
-                Operand::Value(value) => {
+                ChainOperand::Value(value) => {
                     slot(SlotOf::Gives(*value)).or_else(|| slot(SlotOf::Takes(*operand)))
                 }
-                Operand::Own(_) => slot(SlotOf::Takes(*operand)),
+                ChainOperand::Own(_) => slot(SlotOf::Takes(*operand)),
             });
             lowered.slots = operands.collect();
             if let Some(result) = slot(SlotOf::Gives(link.gives)) {
@@ -100,14 +100,14 @@ impl<'t> Weaver<'t> {
             return Ok(3);
         }
         let cut = match kind {
-            Kind::Embed => self.embed(i)?,
-            Kind::Norm | Kind::LastNorm => self.norm(i)?,
-            Kind::Product(role) => self.product(i, role)?,
-            Kind::RotateQueries => self.rotate(i, &["h_kv", "G"])?,
-            Kind::RotateKeys => self.rotate(i, &["h_kv"])?,
-            Kind::Attend => self.attend(i)?,
-            Kind::Gate => self.gate(i)?,
-            Kind::Add => self.add(i)?,
+            OpKind::Embed => self.embed(i)?,
+            OpKind::Norm | OpKind::LastNorm => self.norm(i)?,
+            OpKind::Product(role) => self.product(i, role)?,
+            OpKind::RotateQueries => self.rotate(i, &["h_kv", "G"])?,
+            OpKind::RotateKeys => self.rotate(i, &["h_kv"])?,
+            OpKind::Attend => self.attend(i)?,
+            OpKind::Gate => self.gate(i)?,
+            OpKind::Add => self.add(i)?,
         };
         self.links[i].cut = cut;
         self.links[i].notes.append(&mut self.b.notes);
@@ -125,14 +125,14 @@ impl<'t> Weaver<'t> {
         self.b.prefix = format!("{PREFIX}{i}_{}_", self.chain.links[i].name);
         self.b.target = Target {
             dims: &self.dims[i],
-            options: Options {
+            options: TcpLowerOptions {
                 weights: op.weights,
                 ..self.b.target.options
             },
             call: op.call(),
             ..self.b.target
         };
-        let axes = Kernel::of(op.kind).axes.iter().zip(&op.sizes);
+        let axes = OpKernel::of(op.kind).axes.iter().zip(&op.sizes);
         for (axis, size) in axes {
             self.b.axis(axis, *size)?;
         }
@@ -142,7 +142,7 @@ impl<'t> Weaver<'t> {
     /// Gives back what no later op takes.
     fn leave(&mut self, i: usize) {
         for operand in &self.chain.links[i].takes {
-            let Operand::Value(value) = operand else {
+            let ChainOperand::Value(value) = operand else {
                 continue;
             };
             let left = self.uses.entry(*value).or_default();
@@ -170,7 +170,7 @@ impl<'t> Weaver<'t> {
     /// The value that an op takes as its operand of that number.
     fn taken_value(&self, i: usize, number: usize) -> Result<usize, LowerError> {
         match self.chain.links[i].takes.get(number) {
-            Some(Operand::Value(value)) => Ok(*value),
+            Some(ChainOperand::Value(value)) => Ok(*value),
             _ => Err(LowerError::Unsupported(format!(
                 "`{}` has no value as operand {number}",
                 self.chain.links[i].name
@@ -179,7 +179,12 @@ impl<'t> Weaver<'t> {
     }
 
     /// A value at rest: where an op of the chain left it, or loaded from HBM, where rows are of that form.
-    fn value(&mut self, value: usize, width: &Width, form: Mapping) -> Result<Rows, LowerError> {
+    fn value(
+        &mut self,
+        value: usize,
+        width: &Width,
+        form: Mapping,
+    ) -> Result<ActivationRows, LowerError> {
         if let Some(rows) = self.at.get(&value) {
             if rows.width.axes == width.axes {
                 return Ok(rows.clone());
@@ -192,10 +197,10 @@ impl<'t> Weaver<'t> {
         let known = self
             .taken
             .keys()
-            .filter(|of| matches!(of, Operand::Value(_)));
+            .filter(|of| matches!(of, ChainOperand::Value(_)));
         let name = format!("x{}", 1 + known.count());
         let layout = list([ax("B"), ax("s_q"), form]);
-        let operand = Operand::Value(value);
+        let operand = ChainOperand::Value(value);
         let from = self.taken(operand, &name, (Element::Bf16, Slot::Input), layout)?;
         let rows = self.b.rows("x", Element::Bf16, width)?;
         self.b.load_rows(from, &rows);
@@ -206,7 +211,7 @@ impl<'t> Weaver<'t> {
     /// The tensor in HBM of what comes from outside.
     fn taken(
         &mut self,
-        operand: Operand,
+        operand: ChainOperand,
         name: &str,
         (element, role): (Element, Slot),
         layout: Mapping,
@@ -247,7 +252,7 @@ impl<'t> Weaver<'t> {
     }
 
     /// An op's result at rest: kept for ops behind it, and given out where somebody else takes it.
-    fn give(&mut self, i: usize, rows: Rows) -> Result<(), LowerError> {
+    fn give(&mut self, i: usize, rows: ActivationRows) -> Result<(), LowerError> {
         let value = self.chain.links[i].gives;
         if self.is_given_out(value) {
             let y = self.result(i, rows.element, rows.width.mapping.clone())?;

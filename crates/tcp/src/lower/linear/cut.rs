@@ -1,12 +1,12 @@
 //! How a product is cut into tiles and rings.
 
-use super::{Cut, Linear};
+use super::{HbmLinear, LinearSplit};
 use crate::lower::LowerError;
 use crate::lower::builder::Builder;
 
 impl Builder<'_> {
     /// How to cut a product.
-    pub(in crate::lower) fn cut(&self, linear: &Linear) -> Result<Cut, LowerError> {
+    pub(in crate::lower) fn cut(&self, linear: &HbmLinear) -> Result<LinearSplit, LowerError> {
         let (n, k) = (linear.n.size(), linear.k.size());
         let element = linear.weights.factor();
         let machine = self.target.machine;
@@ -40,7 +40,7 @@ impl Builder<'_> {
             .into_iter()
             .flat_map(|n2| rings().map(move |r| (n2, r)));
         for (n2, r) in ways.filter(|(n2, r)| fits(r, *n2)) {
-            let cut = Cut {
+            let cut = LinearSplit {
                 r,
                 k_s: k / r,
                 packet,
@@ -62,7 +62,7 @@ impl Builder<'_> {
     }
 
     /// Tiles of weights that stream: as large as their region takes.
-    fn tiles_held(&self, linear: &Linear, cut: Cut) -> Option<Cut> {
+    fn tiles_held(&self, linear: &HbmLinear, cut: LinearSplit) -> Option<LinearSplit> {
         let outermost = linear.n.axes[0].1;
         let unit = linear.n.size() / outermost;
         let groups = self.target.machine.chip_slices() / cut.r;
@@ -74,7 +74,7 @@ impl Builder<'_> {
         };
         let n_tiles = (1..=outermost).find(fits)?;
         let count = outermost / n_tiles;
-        Some(Cut {
+        Some(LinearSplit {
             count,
             n_tiles,
             rows: count * unit,
@@ -83,7 +83,7 @@ impl Builder<'_> {
     }
 
     /// Tiles of weights that are held: whole kernels' rows.
-    fn tiles_streamed(&self, linear: &Linear, cut: Cut) -> Option<Cut> {
+    fn tiles_streamed(&self, linear: &HbmLinear, cut: LinearSplit) -> Option<LinearSplit> {
         let machine = self.target.machine;
         let (n, outermost) = (linear.n.size(), linear.n.axes[0].1);
         let unit = n / outermost;
@@ -91,7 +91,7 @@ impl Builder<'_> {
         if n <= rows {
             // One kernel; a single row a lane where that is enough.
             let n2 = if n <= rows / cut.n2 { 1 } else { cut.n2 };
-            return Some(Cut {
+            return Some(LinearSplit {
                 count: outermost,
                 n_tiles: 1,
                 n2,
@@ -111,7 +111,7 @@ impl Builder<'_> {
             n_kernels.is_multiple_of(*tiles) && n_kernels / tiles * row_bytes <= self.weight_bytes()
         };
         let n_tiles = (1..=n_kernels).find(fits)?;
-        Some(Cut {
+        Some(LinearSplit {
             count: outermost / n_tiles,
             n_tiles,
             rows,

@@ -1,18 +1,18 @@
 //! The end of a product: sums over a ring, scales of rows and tokens, and the result in data memory.
 
-use super::{Cut, Linear};
+use super::{HbmLinear, LinearSplit};
 use crate::Element;
 use crate::axes::Mapping;
 use crate::lower::LowerError;
 use crate::lower::builder::{Builder, Lane, list, vector};
-use crate::program::{Operand, ReduceOp, Spread, Stage, VectorOp, View};
+use crate::program::{ReduceOp, Stage, TensorSharding, VectorOp, VectorOperand, View};
 
 impl Builder<'_> {
     /// Scales of a tile's rows, in vector registers.
     pub(super) fn row_scale(
         &mut self,
-        linear: &Linear,
-        out: &Spread,
+        linear: &HbmLinear,
+        out: &TensorSharding,
         own: &Mapping,
         name: &str,
         start: u64,
@@ -35,9 +35,9 @@ impl Builder<'_> {
     pub(super) fn finish(
         &mut self,
         mut stages: Vec<Stage>,
-        linear: &Linear,
-        cut: &Cut,
-        (out, scale): (&Spread, Option<usize>),
+        linear: &HbmLinear,
+        cut: &LinearSplit,
+        (out, scale): (&TensorSharding, Option<usize>),
         y: usize,
     ) -> Result<(), LowerError> {
         if cut.r > 1 {
@@ -47,14 +47,14 @@ impl Builder<'_> {
             });
         }
         if linear.weights.factor() == Element::I8 {
-            stages.push(vector(VectorOp::FixedToFloat, Operand::None));
+            stages.push(vector(VectorOp::FixedToFloat, VectorOperand::None));
         }
         if let Some(scale) = scale {
-            stages.push(vector(VectorOp::Mul0, Operand::Vrf(scale)));
+            stages.push(vector(VectorOp::Mul0, VectorOperand::Vrf(scale)));
         }
         if let Some(of_tokens) = linear.of_tokens {
             let held = self.token_scale(of_tokens)?;
-            stages.push(vector(VectorOp::Mul1, Operand::Vrf(held)));
+            stages.push(vector(VectorOp::Mul1, VectorOperand::Vrf(held)));
         }
         let to = self.program.tensors[y].element;
         if to != Element::F32 {

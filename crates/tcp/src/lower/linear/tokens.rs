@@ -3,9 +3,9 @@
 use crate::Element;
 use crate::axes::Mapping;
 use crate::lower::builder::{Builder, Lane, copies, fetch, list, spread, vector};
-use crate::lower::rows::Rows;
+use crate::lower::rows::ActivationRows;
 use crate::lower::{LARGEST_I8, LowerError, Weights};
-use crate::program::{Operand, ReduceOp, Spread, Stage, VectorOp, View};
+use crate::program::{ReduceOp, Stage, TensorSharding, VectorOp, VectorOperand, View};
 
 /// Added to the square of the largest activation, so that a token of zeros has a scale: far below the square of
 /// any number that matters beside it.
@@ -14,7 +14,7 @@ const TINY: f32 = 1e-36;
 /// Activations as a product takes them.
 #[derive(Clone, Debug)]
 pub(in crate::lower) struct Factor {
-    pub rows: Rows,
+    pub rows: ActivationRows,
     /// A scale a token in data memory, in all slices.
     pub of_tokens: Option<usize>,
 }
@@ -23,7 +23,7 @@ impl Builder<'_> {
     /// Rows as factors of such weights; those of bf16 are themselves.
     pub(in crate::lower) fn factor_of(
         &mut self,
-        x: &Rows,
+        x: &ActivationRows,
         weights: Weights,
     ) -> Result<Factor, LowerError> {
         if weights.factor() == x.element {
@@ -45,7 +45,7 @@ impl Builder<'_> {
 
     /// `round(x · 127 / max∣x∣)` over each token's row, and `max∣x∣ / 127`. The largest magnitude is the root of
     /// the largest square: a square of a bf16 number is exact in f32.
-    fn quantised(&mut self, x: &Rows) -> Result<Factor, LowerError> {
+    fn quantised(&mut self, x: &ActivationRows) -> Result<Factor, LowerError> {
         let machine = self.target.machine;
         let one = self.scalar_spread(x);
         let scalars = list([self.own_tokens(), Mapping::one().pad(8)]);
@@ -58,7 +58,7 @@ impl Builder<'_> {
             time.clone(),
             packet.clone(),
         ));
-        stages.push(vector(VectorOp::Mul0, Operand::Stream));
+        stages.push(vector(VectorOp::Mul0, VectorOperand::Stream));
         stages.push(Stage::Reduce {
             op: ReduceOp::Max,
             time: self.own_tokens(),
@@ -81,8 +81,8 @@ impl Builder<'_> {
         let rows = self.rows("factor", Element::I8, &x.width)?;
         let mut stages = Vec::from(fetch(View::of(x.tensor), in_f32, time, packet));
         stages.extend([
-            vector(VectorOp::Mul0, Operand::Vrf(held)),
-            vector(VectorOp::FloatToFixed, Operand::None),
+            vector(VectorOp::Mul0, VectorOperand::Vrf(held)),
+            vector(VectorOp::FloatToFixed, VectorOperand::None),
             Stage::Cast { to: Element::I8 },
             Stage::Commit {
                 to: View::of(rows.tensor),
@@ -106,7 +106,7 @@ impl Builder<'_> {
     fn of_peaks(
         &mut self,
         stem: &str,
-        (peaks, at): (usize, &Spread),
+        (peaks, at): (usize, &TensorSharding),
         op: VectorOp,
     ) -> Result<usize, LowerError> {
         let packet = Mapping::one().pad(8);
@@ -114,9 +114,9 @@ impl Builder<'_> {
         let out = self.dm(stem, Element::F32, at, layout)?;
         let mut stages = Vec::from(fetch(View::of(peaks), None, self.own_tokens(), packet));
         stages.extend([
-            vector(VectorOp::Add, Operand::Constant(TINY)),
-            vector(VectorOp::Sqrt, Operand::None),
-            vector(op, Operand::Constant(LARGEST_I8)),
+            vector(VectorOp::Add, VectorOperand::Constant(TINY)),
+            vector(VectorOp::Sqrt, VectorOperand::None),
+            vector(op, VectorOperand::Constant(LARGEST_I8)),
             Stage::Commit { to: View::of(out) },
         ]);
         self.main(stem, stages);

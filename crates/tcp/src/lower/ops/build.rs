@@ -1,14 +1,14 @@
 //! The programs of ops.
 
-use super::{Kernel, Kind, LoweredOp, Op, Role};
+use super::{LoweredOp, Op, OpKernel, OpKind, Role};
 use crate::Element;
 use crate::axes::Mapping;
 use crate::lower::attention::Cache;
 use crate::lower::builder::{Builder, Lane, ax, inner, list};
 use crate::lower::chain::product_cut;
-use crate::lower::linear::Tile;
+use crate::lower::linear::ResultTile;
 use crate::lower::rope::Table;
-use crate::lower::rows::{Rows, Width};
+use crate::lower::rows::{ActivationRows, Width};
 use crate::lower::{LowerError, Target};
 use crate::program::{Side, View};
 use millrace_npu::Role as Slot;
@@ -18,20 +18,20 @@ const PART_BYTES: u64 = 48 << 10;
 
 pub(super) fn op(op: &Op, name: &str, target: Target<'_>) -> Result<LoweredOp, LowerError> {
     let mut b = Builder::bare(target, name)?;
-    for (axis, size) in Kernel::of(op.kind).axes.iter().zip(&op.sizes) {
+    for (axis, size) in OpKernel::of(op.kind).axes.iter().zip(&op.sizes) {
         b.axis(axis, *size)?;
     }
     b.axis("s_q", op.size("s_q"))?;
     let cut = match op.kind {
-        Kind::Embed => embed(&mut b)?,
-        Kind::Norm => norm(&mut b, None)?,
-        Kind::LastNorm => norm(&mut b, Some("s_in"))?,
-        Kind::Product(role) => product(&mut b, op, role)?,
-        Kind::RotateQueries => rotate(&mut b, op, &["h_kv", "G"])?,
-        Kind::RotateKeys => rotate(&mut b, op, &["h_kv"])?,
-        Kind::Attend => attend(&mut b, op)?,
-        Kind::Gate => gate(&mut b, op)?,
-        Kind::Add => add(&mut b, op)?,
+        OpKind::Embed => embed(&mut b)?,
+        OpKind::Norm => norm(&mut b, None)?,
+        OpKind::LastNorm => norm(&mut b, Some("s_in"))?,
+        OpKind::Product(role) => product(&mut b, op, role)?,
+        OpKind::RotateQueries => rotate(&mut b, op, &["h_kv", "G"])?,
+        OpKind::RotateKeys => rotate(&mut b, op, &["h_kv"])?,
+        OpKind::Attend => attend(&mut b, op)?,
+        OpKind::Gate => gate(&mut b, op)?,
+        OpKind::Add => add(&mut b, op)?,
     };
     Ok(LoweredOp {
         lowered: b.lowered(),
@@ -39,7 +39,7 @@ pub(super) fn op(op: &Op, name: &str, target: Target<'_>) -> Result<LoweredOp, L
     })
 }
 
-type Cut = Vec<(&'static str, u64)>;
+type OpSplit = Vec<(&'static str, u64)>;
 
 impl Builder<'_> {
     /// An operand or a result in HBM: all tokens' rows of a width.
@@ -53,7 +53,7 @@ impl Builder<'_> {
         self.hbm(name, element, role, list([ax("B"), ax("s_q"), width]))
     }
 
-    fn store(&mut self, rows: &Rows, to: usize) {
+    fn store(&mut self, rows: &ActivationRows, to: usize) {
         self.copy("store", Lane::Others, View::of(rows.tensor), View::of(to));
     }
 }
@@ -64,7 +64,7 @@ pub(in crate::lower) fn width_of(op: &Op, axes: &[&str]) -> Width {
     Width::new(&sizes)
 }
 
-fn embed(b: &mut Builder<'_>) -> Result<Cut, LowerError> {
+fn embed(b: &mut Builder<'_>) -> Result<OpSplit, LowerError> {
     let tokens = list([ax("B"), ax("s_q")]);
     let token = b.hbm("token", Element::I32, Slot::Input, tokens)?;
     let table = list([ax("V"), ax("D")]);
@@ -81,7 +81,7 @@ fn embed(b: &mut Builder<'_>) -> Result<Cut, LowerError> {
 }
 
 /// A norm of every row, or of the one that an index names.
-fn norm(b: &mut Builder<'_>, from: Option<&str>) -> Result<Cut, LowerError> {
+fn norm(b: &mut Builder<'_>, from: Option<&str>) -> Result<OpSplit, LowerError> {
     let width = b.width();
     let rows = match from {
         None => {
@@ -123,7 +123,7 @@ impl Role {
     }
 }
 
-fn product(b: &mut Builder<'_>, op: &Op, role: Role) -> Result<Cut, LowerError> {
+fn product(b: &mut Builder<'_>, op: &Op, role: Role) -> Result<OpSplit, LowerError> {
     let (from, to) = role.axes();
     let (k, n) = (width_of(op, from), width_of(op, to));
     let x = b.value("x", Element::Bf16, Slot::Input, k.mapping.clone())?;
@@ -151,12 +151,12 @@ fn product(b: &mut Builder<'_>, op: &Op, role: Role) -> Result<Cut, LowerError> 
     let input = [&["B", "s_q"], from].concat();
     let weight = [from, to].concat();
     let output = [&["B", "s_q"], to].concat();
-    let kernel = Kernel::of(op.kind).name;
+    let kernel = OpKernel::of(op.kind).name;
     b.note_einsum(kernel, &[&input, &weight], &output, &levels);
     Ok(product_cut(op, cut.r, cut.n_tiles))
 }
 
-fn rotate(b: &mut Builder<'_>, op: &Op, heads: &[&str]) -> Result<Cut, LowerError> {
+fn rotate(b: &mut Builder<'_>, op: &Op, heads: &[&str]) -> Result<OpSplit, LowerError> {
     b.axis("f", 2)?;
     b.axis("r", 2)?;
     let (pairs, heads) = (op.size("d_k_prime"), width_of(op, heads));
@@ -185,7 +185,7 @@ fn rotate(b: &mut Builder<'_>, op: &Op, heads: &[&str]) -> Result<Cut, LowerErro
     Ok(Vec::new())
 }
 
-fn attend(b: &mut Builder<'_>, op: &Op) -> Result<Cut, LowerError> {
+fn attend(b: &mut Builder<'_>, op: &Op) -> Result<OpSplit, LowerError> {
     b.axis("d_k_prime", op.size("d_k") / 2)?;
     b.axis("r", 2)?;
     let halves = [ax("h_kv"), ax("G"), ax("r"), ax("d_k_prime")];
@@ -246,15 +246,15 @@ fn by_parts(
     b: &mut Builder<'_>,
     op: &Op,
     (axis, operands): (&str, [&str; 2]),
-    each: &dyn Fn(&mut Builder<'_>, &Rows, &Rows) -> Result<usize, LowerError>,
-) -> Result<Cut, LowerError> {
+    each: &dyn Fn(&mut Builder<'_>, &ActivationRows, &ActivationRows) -> Result<usize, LowerError>,
+) -> Result<OpSplit, LowerError> {
     let x = b.value(operands[0], Element::Bf16, Slot::Input, ax(axis))?;
     let z = b.value(operands[1], Element::Bf16, Slot::Input, ax(axis))?;
     let y = b.value("y", Element::Bf16, Slot::Output, ax(axis))?;
     let parts = parts(b, axis, op.size(axis));
     let n_parts = parts.len() as u64;
     for (first, width) in parts {
-        let mut load = |from: usize| -> Result<Rows, LowerError> {
+        let mut load = |from: usize| -> Result<ActivationRows, LowerError> {
             let rows = b.rows("part", Element::Bf16, &width)?;
             let from = View::of(from).from(axis, first);
             b.copy("load", Lane::Others, from, View::of(rows.tensor));
@@ -271,12 +271,12 @@ fn by_parts(
     Ok(vec![("parts", n_parts)])
 }
 
-fn gate(b: &mut Builder<'_>, op: &Op) -> Result<Cut, LowerError> {
+fn gate(b: &mut Builder<'_>, op: &Op) -> Result<OpSplit, LowerError> {
     let cut = by_parts(b, op, ("F", ["gate", "up"]), &|b, gate, up| {
         let (time, packet) = b.eights(gate);
         let width = &gate.width;
         let part = inner(&width.mapping, width.size(), gate.per);
-        let tile = Tile {
+        let tile = ResultTile {
             tensor: gate.tensor,
             spread: gate.spread.clone(),
             layout: list([b.own_tokens(), part]),
@@ -292,7 +292,7 @@ fn gate(b: &mut Builder<'_>, op: &Op) -> Result<Cut, LowerError> {
     Ok(cut)
 }
 
-fn add(b: &mut Builder<'_>, op: &Op) -> Result<Cut, LowerError> {
+fn add(b: &mut Builder<'_>, op: &Op) -> Result<OpSplit, LowerError> {
     let cut = by_parts(b, op, ("D", ["a", "b"]), &|b, left, right| {
         Ok(b.add_rows(left, right)?.tensor)
     })?;

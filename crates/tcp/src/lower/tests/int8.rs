@@ -1,16 +1,16 @@
 //! Products in eight bits, against integers with scales in f64.
 
 use crate::host::store_weight;
-use crate::lower::ops::{Kind, Op, Role};
-use crate::lower::{Options, Weights};
+use crate::lower::ops::{Op, OpKind, Role};
+use crate::lower::{TcpLowerOptions, Weights};
 use crate::program::{Command, Stage, VectorOp};
-use crate::{Machine, Program, execute, verify};
+use crate::{Machine, Program, simulate, verify};
 use half::bf16;
 
 const K: usize = 256;
 const N: usize = 128;
 
-struct Case {
+struct Int8Case {
     program: Program,
     slots: Vec<Vec<u8>>,
     expected: Vec<f64>,
@@ -37,7 +37,7 @@ fn integers(row: &[f32]) -> (Vec<f64>, f64) {
     (rounded.collect(), f64::from(size) / 127.0)
 }
 
-fn case(n_tokens: usize) -> Case {
+fn case(n_tokens: usize) -> Int8Case {
     let (x, w) = (numbers(n_tokens, 7), numbers(N, 11));
     let mut expected = Vec::new();
     for x in x.chunks(K) {
@@ -51,17 +51,17 @@ fn case(n_tokens: usize) -> Case {
         }
     }
     let op = Op {
-        kind: Kind::Product(Role::Other),
+        kind: OpKind::Product(Role::Other),
         sizes: vec![n_tokens as u64, K as u64, N as u64],
         norm_eps: 1e-5,
         attention_scale: 1.0,
         weights: Weights::Int8,
     };
-    let options = Options::plain(Weights::Int8).of_model(Weights::Int8);
+    let options = TcpLowerOptions::plain(Weights::Int8).of_model(Weights::Int8);
     let lowered = op.lower("product", &Machine::rngd(), options).unwrap();
     let stored = store_weight(&w, K, Weights::Int8);
     let x = x.iter().flat_map(|x| bf16::from_f32(*x).to_le_bytes());
-    Case {
+    Int8Case {
         program: lowered.lowered.program,
         slots: vec![
             x.collect(),
@@ -74,11 +74,11 @@ fn case(n_tokens: usize) -> Case {
 }
 
 /// The largest error as a share of one rounding to bf16, with what f32 adds.
-fn worst(case: &Case, program: &Program) -> f64 {
+fn worst(case: &Int8Case, program: &Program) -> f64 {
     let refusals = verify(program, &Machine::rngd()).err();
     assert!(refusals.is_none(), "{refusals:?}");
     let mut slots = case.slots.clone();
-    execute::run(program, &mut slots, &execute::Options::default()).unwrap();
+    simulate::run(program, &mut slots, &simulate::SimulationOptions::default()).unwrap();
     let found = slots[3].chunks_exact(2);
     let found = found.map(|y| f64::from(bf16::from_le_bytes([y[0], y[1]]).to_f32()));
     let shares = found.zip(&case.expected).map(|(y, exact)| {

@@ -1,9 +1,9 @@
 //! Softmax over keys in parts, against attention in f64.
 
 use super::attention_op;
-use crate::lower::{Options, Weights};
+use crate::lower::{TcpLowerOptions, Weights};
 use crate::program::{Command, Place, Stage, View};
-use crate::{Machine, Program, execute, verify};
+use crate::{Machine, Program, simulate, verify};
 use half::bf16;
 
 const HEADS: [u64; 3] = [2, 2, 64];
@@ -12,7 +12,7 @@ const N_KEYS: u64 = 8192;
 /// Keys that a query sees: neither the first part's nor the last one's.
 const SEEN: std::ops::Range<usize> = 2100..6000;
 
-struct Case {
+struct PartsCase {
     program: Program,
     slots: Vec<Vec<u8>>,
     /// What each element should be, and how far it may be from it.
@@ -47,7 +47,7 @@ fn bytes(values: &[f64]) -> Vec<u8> {
         .collect()
 }
 
-fn case() -> Case {
+fn case() -> PartsCase {
     let [n_kv, groups, d] = HEADS.map(|n| n as usize);
     let (n_queries, n_keys) = (N_QUERIES as usize, N_KEYS as usize);
     let q = numbers(n_queries * n_kv * groups * d, 7, 0.0);
@@ -82,12 +82,12 @@ fn case() -> Case {
     };
     let mask = (0..n_queries * n_keys).flat_map(|i| seen(i % n_keys).to_le_bytes());
     let op = attention_op(N_QUERIES, HEADS, N_KEYS);
-    let lowered = op.lower("attend", &machine(), Options::plain(Weights::Bf16));
+    let lowered = op.lower("attend", &machine(), TcpLowerOptions::plain(Weights::Bf16));
     let lowered = lowered.unwrap();
     assert!(lowered.cut.contains(&("parts", 4)), "{:?}", lowered.cut);
     let mask: Vec<u8> = mask.collect();
     let out = vec![0; 2 * expected.len()];
-    Case {
+    PartsCase {
         program: lowered.lowered.program,
         slots: vec![bytes(&q), bytes(&k), bytes(&v), mask, out],
         expected,
@@ -95,10 +95,10 @@ fn case() -> Case {
 }
 
 /// The largest error of a program as a share of what it may be; nothing where the verifier refuses it.
-fn worst(case: &Case, program: &Program) -> Option<f64> {
+fn worst(case: &PartsCase, program: &Program) -> Option<f64> {
     verify(program, &machine()).ok()?;
     let mut slots = case.slots.clone();
-    execute::run(program, &mut slots, &execute::Options::default()).unwrap();
+    simulate::run(program, &mut slots, &simulate::SimulationOptions::default()).unwrap();
     let found = slots.last().unwrap().chunks_exact(2);
     let found = found.map(|x| f64::from(bf16::from_le_bytes([x[0], x[1]]).to_f32()));
     let shares = found.zip(&case.expected).map(|(y, (exact, far))| {
@@ -115,7 +115,11 @@ fn a_running_maximum_gives_what_all_keys_at_once_would() {
     assert!((0.05..1.0).contains(&share), "{share} of the tolerance");
     // Another number of parts rounds the same.
     let whole = attention_op(N_QUERIES, HEADS, N_KEYS);
-    let whole = whole.lower("attend", &Machine::rngd(), Options::plain(Weights::Bf16));
+    let whole = whole.lower(
+        "attend",
+        &Machine::rngd(),
+        TcpLowerOptions::plain(Weights::Bf16),
+    );
     let whole = whole.unwrap();
     assert!(whole.cut.contains(&("parts", 1)), "{:?}", whole.cut);
 }

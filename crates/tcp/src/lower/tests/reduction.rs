@@ -1,9 +1,9 @@
 //! Slice and split give the same product.
 
 use crate::lower::reduction::{Reduction, product};
-use crate::lower::{LowerError, Options, Weights};
+use crate::lower::{LowerError, TcpLowerOptions, Weights};
 use crate::program::Command;
-use crate::{Machine, Program, execute, verify};
+use crate::{Machine, Program, simulate, verify};
 use half::bf16;
 
 const K: usize = 512;
@@ -29,7 +29,7 @@ fn worst(program: &Program, n_tokens: usize) -> f64 {
     assert!(refusals.is_none(), "{refusals:?}");
     let (x, w) = (numbers(n_tokens * K, 7), numbers(N * K, 11));
     let mut slots = vec![bytes(&x), bytes(&w), vec![0; 2 * n_tokens * N]];
-    execute::run(program, &mut slots, &execute::Options::default()).unwrap();
+    simulate::run(program, &mut slots, &simulate::SimulationOptions::default()).unwrap();
     let mut worst = 0f64;
     for (at, y) in slots[2].chunks_exact(2).enumerate() {
         let (x, w) = (&x[at / N * K..][..K], &w[at % N * K..][..K]);
@@ -42,7 +42,7 @@ fn worst(program: &Program, n_tokens: usize) -> f64 {
 
 #[test]
 fn slice_and_split_give_the_product() {
-    let options = Options::plain(Weights::Bf16);
+    let options = TcpLowerOptions::plain(Weights::Bf16);
     let ways = [1, 2, 4].map(Reduction::Slice);
     let ways = ways.into_iter().chain([2, 4].map(Reduction::Split));
     for by in ways {
@@ -63,7 +63,7 @@ fn slice_and_split_give_the_product() {
 /// A part that is left out is seen, and parts that do not divide a row are refused with the numbers.
 #[test]
 fn parts_are_all_of_a_row() {
-    let (machine, options) = (Machine::rngd(), Options::plain(Weights::Bf16));
+    let (machine, options) = (Machine::rngd(), TcpLowerOptions::plain(Weights::Bf16));
     let shape = [1, K as u64, N as u64];
     let mut program = product(&machine, options, shape, Reduction::Split(2))
         .unwrap()

@@ -5,7 +5,7 @@ use crate::reference::{narrow, rotation};
 use bytemuck::cast_slice;
 use millrace_graph::WeightId;
 use millrace_kernels::matmul::WeightMatrix;
-use millrace_plan::{Narrowed, PackedWeight, Quantised};
+use millrace_plan::{NarrowOperands, PackedWeight, QuantisedRows};
 use millrace_quant::{self as quant, DType};
 use millrace_runtime::Error;
 use std::ops::Range;
@@ -16,7 +16,7 @@ impl ForwardPass<'_> {
         &self,
         weight: WeightId,
         bias: Option<WeightId>,
-        rule: &Quantised,
+        rule: &QuantisedRows,
         x: &[f32],
     ) -> Result<Vec<f32>, Error> {
         let convert = |row: &mut [f32]| rotation::convert(row, rule);
@@ -28,7 +28,7 @@ impl ForwardPass<'_> {
         &self,
         weight: WeightId,
         bias: Option<WeightId>,
-        rule: &Narrowed,
+        rule: &NarrowOperands,
         x: &[f32],
     ) -> Result<Vec<f32>, Error> {
         let of_weight = |row: &mut [f32]| narrow::weight(row, rule);

@@ -1,6 +1,6 @@
 //! Tilings that share a causal mask's work evenly, and what they are estimated to take.
 
-use super::Tiled;
+use super::AttentionDims;
 use super::shape::down;
 use crate::mapping::{Shape, Tiling};
 use millrace_xdna2_machine::{Machine, Profile, tile};
@@ -23,23 +23,24 @@ pub(in crate::mapping) fn balanced(
                 let tiling = tiling.clone().with("tile_q", tile_q).with("unroll", unroll);
                 let tiling = tiling.with("heads", heads).with("q_tiles", q_tiles);
                 let tiling = tiling.with("causal_skip", shape["causal"]);
-                let tiled = Tiled::new(shape, &tiling.with("streamed", 1).with("top_first", 1));
+                let tiled =
+                    AttentionDims::new(shape, &tiling.with("streamed", 1).with("top_first", 1));
                 if tiled.check(machine).is_ok() {
                     legal.push(tiled);
                 }
             }
         }
     }
-    let most = legal.iter().map(Tiled::n_cores).max();
+    let most = legal.iter().map(AttentionDims::n_cores).max();
     legal.retain(|p| Some(p.n_cores()) == most);
     if let Some(profile) = profile {
-        let estimate = |p: &Tiled| p.estimate_ns(machine, profile);
+        let estimate = |p: &AttentionDims| p.estimate_ns(machine, profile);
         legal.sort_by(|a, b| estimate(a).total_cmp(&estimate(b)));
     }
-    legal.iter().map(Tiled::tiling).collect()
+    legal.iter().map(AttentionDims::tiling).collect()
 }
 
-impl Tiled {
+impl AttentionDims {
     /// Time of the cores in step, column by column as slow as the one with the latest queries, and of
     /// loading them where an iteration has several heads. [`timing`](millrace_xdna2_machine::timing) simulates it.
     fn estimate_ns(&self, machine: &Machine, profile: &Profile) -> f64 {

@@ -1,7 +1,7 @@
 //! What a core of the cascade does, tile by tile of keys.
 
 use super::{CASCADE, KEYS, VALUES};
-use crate::mapping::attention::shape::Tiled;
+use crate::mapping::attention::shape::AttentionDims;
 use crate::mapping::parts::{
     block, call, call_with, constant, free, get, int, local, new, put, repeat, small, x, y,
 };
@@ -14,7 +14,7 @@ const R: Operand = Operand::Local(1);
 const STATE: Operand = Operand::Local(2);
 const FIRST_Q: usize = 3;
 
-impl Tiled {
+impl AttentionDims {
     /// The cores of one of an iteration's heads: head `of` of those that share an unrolled head's keys.
     pub(super) fn herd(&self, head: u64, of: u64) -> Herd {
         let bf16 = Element::Bf16;

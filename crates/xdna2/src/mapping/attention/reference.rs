@@ -1,21 +1,21 @@
 //! Attention by the online softmax, one query at a time, with the rounding points of the tile
 //! kernels: scores, probabilities, maxima, sums and outputs are bf16, products sum in f32.
 
-use super::Tiled;
+use super::AttentionDims;
 use crate::mapping::blocked;
 use crate::mapping::data::{bf16_bytes, floats, in_parallel, round};
 use millrace_xdna2_machine::Numerics;
 
 /// Running state of one query.
 #[derive(Clone)]
-struct State {
+struct QueryState {
     max: f32,
     sum: f32,
     o: Vec<f32>,
 }
 
 /// The output slot for the contents of Q, K and V.
-pub(super) fn run(numerics: Numerics, p: &Tiled, slots: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn run(numerics: Numerics, p: &AttentionDims, slots: &[Vec<u8>]) -> Vec<u8> {
     let [q, k, v] = [0, 1, 2].map(|slot| floats(&slots[slot]));
     let (q_at, kv_at) = (p.q_layout(), p.kv_layout());
     let d = p.head_dim as usize;
@@ -66,16 +66,16 @@ pub(in crate::mapping) fn difference(a: f32, b: f32) -> f32 {
 /// All stages' states, joined from the last stage to the first.
 fn cascade(
     numerics: Numerics,
-    p: &Tiled,
+    p: &AttentionDims,
     q: &[f32],
     last_key: u64,
     keys: &[Vec<f32>],
     values: &[Vec<f32>],
-) -> State {
+) -> QueryState {
     let scale = exponent_scale(p.scale());
     let tile = p.tile_kv as usize;
     let stage_state = |stage: u64| {
-        let mut state = State {
+        let mut state = QueryState {
             max: LOWEST,
             sum: 0.0,
             o: vec![0.0; p.head_dim as usize],
@@ -120,7 +120,7 @@ pub(in crate::mapping) fn dot(sum: f32, pairs: impl Iterator<Item = [(f32, f32);
 }
 
 /// q · key, rounded to bf16 after every chunk of the head dimension.
-fn score(numerics: Numerics, p: &Tiled, q: &[f32], key: &[f32]) -> f32 {
+fn score(numerics: Numerics, p: &AttentionDims, q: &[f32], key: &[f32]) -> f32 {
     let chunk = p.tile_dk as usize;
     let chunks = q.chunks_exact(chunk).zip(key.chunks_exact(chunk));
     chunks.fold(0.0, |sum, (q, key)| {
@@ -134,7 +134,13 @@ fn score(numerics: Numerics, p: &Tiled, q: &[f32], key: &[f32]) -> f32 {
 }
 
 /// One tile of keys.
-fn update(numerics: Numerics, state: &mut State, scores: &[f32], values: &[Vec<f32>], scale: f32) {
+fn update(
+    numerics: Numerics,
+    state: &mut QueryState,
+    scores: &[f32],
+    values: &[Vec<f32>],
+    scale: f32,
+) {
     let newest = scores.iter().fold(state.max, |max, &s| max.max(s));
     let rescale = exp2(scale * difference(state.max, newest));
     state.max = newest;
@@ -163,14 +169,14 @@ fn update(numerics: Numerics, state: &mut State, scores: &[f32], values: &[Vec<f
 }
 
 /// The states of two sets of keys as one.
-fn join(a: &State, b: &State, scale: f32) -> State {
+fn join(a: &QueryState, b: &QueryState, scale: f32) -> QueryState {
     let max = a.max.max(b.max);
     let (of_a, of_b) = (
         exp2(scale * difference(a.max, max)),
         exp2(scale * difference(b.max, max)),
     );
     let columns = a.o.iter().zip(&b.o);
-    State {
+    QueryState {
         max,
         sum: round(a.sum * of_a + round(b.sum * of_b)),
         o: columns

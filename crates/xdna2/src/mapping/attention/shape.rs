@@ -1,13 +1,13 @@
 //! Shapes of attention and their tilings.
 
 use crate::mapping::parts::{Checks, divisors, int};
-use crate::mapping::{BuildError, Named, Rule, Shape, ShapeError, Tiling};
+use crate::mapping::{BuildError, NamedNumbers, Rule, Shape, ShapeError, Tiling};
 use millrace_xdna2_machine::Machine;
 use millrace_xdna2_machine::program::{Affine, Var};
 
 /// Shape and tiling as plain numbers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tiled {
+pub(super) struct AttentionDims {
     pub(super) n_queries: u64,
     pub(super) n_keys: u64,
     pub(super) n_heads: u64,
@@ -43,16 +43,16 @@ pub(super) struct Tiled {
 }
 
 /// Where heads and rows of a slot lie, in elements.
-pub(super) struct Layout {
+pub(super) struct HeadLayout {
     pub(super) head: u64,
     pub(super) row: u64,
 }
 
-impl Tiled {
-    pub(super) fn new(shape: &Shape, tiling: &Tiling) -> Tiled {
+impl AttentionDims {
+    pub(super) fn new(shape: &Shape, tiling: &Tiling) -> AttentionDims {
         let (n_keys, tile_kv) = (shape["n_keys"], tiling["tile_kv"]);
         let dealt = tiling["stages"];
-        Tiled {
+        AttentionDims {
             n_queries: shape["n_queries"],
             n_keys,
             n_heads: shape["n_heads"],
@@ -78,7 +78,7 @@ impl Tiled {
     }
 
     pub(super) fn tiling(&self) -> Tiling {
-        Named::new(&[
+        NamedNumbers::new(&[
             ("tile_q", self.tile_q),
             ("tile_kv", self.tile_kv),
             ("tile_dk", self.tile_dk),
@@ -167,14 +167,14 @@ impl Tiled {
         [self.n_queries / self.iteration_q(), kv, group, chunks]
     }
 
-    fn layout(&self, heads: u64, rows: u64) -> Layout {
+    fn layout(&self, heads: u64, rows: u64) -> HeadLayout {
         if self.seq_first {
-            Layout {
+            HeadLayout {
                 head: self.head_dim,
                 row: heads * self.head_dim,
             }
         } else {
-            Layout {
+            HeadLayout {
                 head: rows * self.head_dim,
                 row: self.head_dim,
             }
@@ -182,12 +182,12 @@ impl Tiled {
     }
 
     /// Of Q and the output.
-    pub(super) fn q_layout(&self) -> Layout {
+    pub(super) fn q_layout(&self) -> HeadLayout {
         self.layout(self.n_heads, self.n_queries)
     }
 
     /// Of K and V.
-    pub(super) fn kv_layout(&self) -> Layout {
+    pub(super) fn kv_layout(&self) -> HeadLayout {
         self.layout(self.n_kv_heads, self.n_keys)
     }
 
@@ -358,7 +358,7 @@ pub(super) fn parse(text: &str) -> Result<Shape, ShapeError> {
         ("seq_first", seq_first),
     ];
     pairs.extend(window.map(|window| ("window", window)));
-    Ok(Named::new(&pairs))
+    Ok(NamedNumbers::new(&pairs))
 }
 
 /// What decides the bits of a query's result: tiles of keys, their deal, and where sums over the head
@@ -421,8 +421,8 @@ fn canonical(shape: &Shape, machine: &Machine) -> Option<Numerics> {
 
 impl Numerics {
     /// With tiles of so many queries, on so many columns, for so many heads.
-    fn tiled(self, shape: &Shape, tile_q: u64, (q_tiles, unroll): (u64, u64)) -> Tiled {
-        let tiling = Named::new(&[
+    fn tiled(self, shape: &Shape, tile_q: u64, (q_tiles, unroll): (u64, u64)) -> AttentionDims {
+        let tiling = NamedNumbers::new(&[
             ("tile_q", tile_q),
             ("tile_kv", self.tile_kv),
             ("tile_dk", self.tile_dk),
@@ -436,12 +436,12 @@ impl Numerics {
             ("top_first", 0),
             ("l1_depth", 1),
         ]);
-        Tiled::new(shape, &tiling)
+        AttentionDims::new(shape, &tiling)
     }
 
     /// Legal plans with two heads before such with one, wide ones first; for head dimensions beyond
     /// 128 with one head first.
-    fn plans(self, shape: &Shape, machine: &Machine) -> Vec<Tiled> {
+    fn plans(self, shape: &Shape, machine: &Machine) -> Vec<AttentionDims> {
         let cols = u64::from(machine.cols);
         let unrolls = match shape["head_dim"] {
             129.. => [1, 2],
@@ -461,8 +461,8 @@ impl Numerics {
     }
 }
 
-fn busiest(plans: &[Tiled]) -> Option<&Tiled> {
-    let most = plans.iter().map(Tiled::n_cores).max();
+fn busiest(plans: &[AttentionDims]) -> Option<&AttentionDims> {
+    let most = plans.iter().map(AttentionDims::n_cores).max();
     plans.iter().find(|p| Some(p.n_cores()) == most)
 }
 
@@ -488,8 +488,8 @@ pub(super) fn default(shape: &Shape, machine: &Machine) -> Tiling {
 pub(super) fn all(shape: &Shape, machine: &Machine) -> Vec<Tiling> {
     let all = numerics(shape["head_dim"], shape["n_keys"], machine);
     let plans = all.into_iter().flat_map(|n| n.plans(shape, machine));
-    let plans: Vec<Tiled> = plans.collect();
-    let most = busiest(&plans).map_or(0, Tiled::n_cores);
+    let plans: Vec<AttentionDims> = plans.collect();
+    let most = busiest(&plans).map_or(0, AttentionDims::n_cores);
     let mut tilings = Vec::new();
     for tiled in plans {
         if 2 * tiled.n_cores() < most || tiled.tile_dk < 16 || tiled.tile_dv < 16 {

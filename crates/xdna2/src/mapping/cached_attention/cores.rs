@@ -1,7 +1,7 @@
 //! What a core does: its queries, tile by tile of keys, and the joining of states.
 
 use super::{CASCADE, KV, Y};
-use crate::mapping::cached_attention::shape::Tiled;
+use crate::mapping::cached_attention::shape::CachedAttentionDims;
 use crate::mapping::parts::{
     block, call, call_with, free, get, int, local, new, put, repeat, x, y,
 };
@@ -22,7 +22,7 @@ fn only_if(value: Affine, condition: Condition, then: Vec<Op>) -> Op {
     }
 }
 
-impl Tiled {
+impl CachedAttentionDims {
     pub(super) fn locals(&self) -> Vec<Local> {
         let (bf16, f32) = (Element::Bf16, Element::F32);
         let (tq, d) = (self.tile_q(), self.head_dim);

@@ -2,14 +2,14 @@
 //! tile kernels: scores, probabilities and maxima are bf16, sums and outputs f32.
 
 use super::POSITION_DIGITS;
-use super::shape::Tiled;
+use super::shape::CachedAttentionDims;
 use crate::mapping::attention::reference::{LOWEST, difference, dot, exp2, exponent_scale};
 use crate::mapping::data::{bf16_bytes, floats, in_parallel, round};
 use std::ops::Range;
 
 /// Running state of one query.
 #[derive(Clone)]
-struct State {
+struct CachedQueryState {
     max: f32,
     sum: f32,
     o: Vec<f32>,
@@ -17,14 +17,14 @@ struct State {
 
 /// What a query at a position sees of the keys: those up to its own from `oldest` on, and those of its image. With a ring a row has the latest key up
 /// to its own whose position is the row's number modulo so many.
-struct Seen {
+struct VisibleKeys {
     position: u64,
     oldest: u64,
     image: Range<u64>,
     ring: Option<u64>,
 }
 
-impl Seen {
+impl VisibleKeys {
     /// Whether it sees the key of a row, with a window of so many or all (0).
     fn sees(&self, row: u64, window: u64) -> bool {
         let latest = match self.ring {
@@ -46,7 +46,7 @@ impl Seen {
 }
 
 /// The output slot for the contents of the others; of a cache that is a `ring` of so many rows, or has them in their order.
-pub(super) fn run(p: &Tiled, ring: Option<u64>, slots: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn run(p: &CachedAttentionDims, ring: Option<u64>, slots: &[Vec<u8>]) -> Vec<u8> {
     let [q, k, v, at] = [0, 1, 2, 3].map(|slot| floats(&slots[slot]));
     let number = |digits: &[f32]| {
         let digits = digits.iter().rev();
@@ -68,7 +68,7 @@ pub(super) fn run(p: &Tiled, ring: Option<u64>, slots: &[Vec<u8>]) -> Vec<u8> {
             let state = joined(
                 p,
                 &q[at..at + d],
-                &Seen {
+                &VisibleKeys {
                     position,
                     oldest,
                     image: image.clone(),
@@ -87,7 +87,13 @@ pub(super) fn run(p: &Tiled, ring: Option<u64>, slots: &[Vec<u8>]) -> Vec<u8> {
 }
 
 /// The states of all parts of the keys as one: from the top row to row 0, then from column to column.
-fn joined(p: &Tiled, q: &[f32], seen: &Seen, k: &[f32], v: &[f32]) -> State {
+fn joined(
+    p: &CachedAttentionDims,
+    q: &[f32],
+    seen: &VisibleKeys,
+    k: &[f32],
+    v: &[f32],
+) -> CachedQueryState {
     let scale = exponent_scale(p.scale());
     let column = |column: u64| {
         let states = (0..p.rows).rev().map(|row| {
@@ -102,8 +108,8 @@ fn joined(p: &Tiled, q: &[f32], seen: &Seen, k: &[f32], v: &[f32]) -> State {
         .unwrap_or_else(|| empty(q.len()))
 }
 
-fn empty(d: usize) -> State {
-    State {
+fn empty(d: usize) -> CachedQueryState {
+    CachedQueryState {
         max: LOWEST,
         sum: 0.0,
         o: vec![0.0; d],
@@ -111,7 +117,14 @@ fn empty(d: usize) -> State {
 }
 
 /// A part's own tiles of keys, for a query.
-fn part_state(p: &Tiled, q: &[f32], seen: &Seen, part: u64, k: &[f32], v: &[f32]) -> State {
+fn part_state(
+    p: &CachedAttentionDims,
+    q: &[f32],
+    seen: &VisibleKeys,
+    part: u64,
+    k: &[f32],
+    v: &[f32],
+) -> CachedQueryState {
     let (tile, d) = (p.tile_kv as usize, p.head_dim as usize);
     let mut state = empty(d);
     let n_parts = (p.rows * p.spread) as usize;
@@ -136,7 +149,7 @@ fn part_state(p: &Tiled, q: &[f32], seen: &Seen, part: u64, k: &[f32], v: &[f32]
 }
 
 /// One tile of keys.
-fn update(state: &mut State, scores: &[f32], values: &[f32], scale: f32) {
+fn update(state: &mut CachedQueryState, scores: &[f32], values: &[f32], scale: f32) {
     let newest = scores.iter().fold(state.max, |max, &s| max.max(s));
     let rescale = exp2(scale * difference(state.max, newest));
     state.max = newest;
@@ -159,14 +172,14 @@ fn update(state: &mut State, scores: &[f32], values: &[f32], scale: f32) {
 }
 
 /// The states of two sets of keys as one.
-fn join(a: &State, b: &State, scale: f32) -> State {
+fn join(a: &CachedQueryState, b: &CachedQueryState, scale: f32) -> CachedQueryState {
     let max = a.max.max(b.max);
     let (of_a, of_b) = (
         exp2(scale * difference(a.max, max)),
         exp2(scale * difference(b.max, max)),
     );
     let columns = a.o.iter().zip(&b.o);
-    State {
+    CachedQueryState {
         max,
         sum: a.sum * of_a + b.sum * of_b,
         o: columns.map(|(a, b)| a * of_a + b * of_b).collect(),

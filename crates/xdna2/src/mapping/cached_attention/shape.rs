@@ -2,12 +2,12 @@
 
 use super::NAME;
 use crate::mapping::parts::{Checks, divisors};
-use crate::mapping::{BuildError, Named, Rule, Shape, ShapeError, Tiling};
+use crate::mapping::{BuildError, NamedNumbers, Rule, Shape, ShapeError, Tiling};
 use millrace_xdna2_machine::Machine;
 
 /// Shape and tiling as plain numbers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tiled {
+pub(super) struct CachedAttentionDims {
     pub(super) n_queries: u64,
     pub(super) n_keys: u64,
     pub(super) max_tokens: u64,
@@ -28,9 +28,9 @@ pub(super) struct Tiled {
     pub(super) l1_depth: u64,
 }
 
-impl Tiled {
-    pub(super) fn new(shape: &Shape, tiling: &Tiling) -> Tiled {
-        Tiled {
+impl CachedAttentionDims {
+    pub(super) fn new(shape: &Shape, tiling: &Tiling) -> CachedAttentionDims {
+        CachedAttentionDims {
             n_queries: shape["n_queries"],
             n_keys: shape["n_keys"],
             max_tokens: shape["max_tokens"],
@@ -48,8 +48,8 @@ impl Tiled {
     }
 
     /// A problem without a tiling yet: every size is 0.
-    fn untiled(shape: &Shape) -> Tiled {
-        let none = Named::new(&[
+    fn untiled(shape: &Shape) -> CachedAttentionDims {
+        let none = NamedNumbers::new(&[
             ("tile_tokens", 0),
             ("tile_kv", 0),
             ("heads", 0),
@@ -57,11 +57,11 @@ impl Tiled {
             ("rows", 0),
             ("l1_depth", 0),
         ]);
-        Tiled::new(shape, &none)
+        CachedAttentionDims::new(shape, &none)
     }
 
     fn tiling(&self) -> Tiling {
-        Named::new(&[
+        NamedNumbers::new(&[
             ("tile_tokens", self.tile_tokens),
             ("tile_kv", self.tile_kv),
             ("heads", self.heads),
@@ -233,7 +233,7 @@ pub(in crate::mapping) fn parse(text: &str) -> Result<Shape, ShapeError> {
             _ => return Err(error()),
         }
     }
-    Ok(Named::new(&[
+    Ok(NamedNumbers::new(&[
         ("n_queries", number(queries)?),
         ("n_keys", number(keys)?),
         ("max_tokens", max_tokens),
@@ -262,7 +262,7 @@ pub(in crate::mapping) fn lowest_common_rows(group: u64) -> u64 {
 /// Tilings for one token, or for chunks of any length, best first: the most queries a tile, then
 /// ping-pong, then large tiles of keys. In decode small ones, because queries take the place of a
 /// block of keys.
-fn candidates(shape: &Shape, machine: &Machine) -> Vec<Tiled> {
+fn candidates(shape: &Shape, machine: &Machine) -> Vec<CachedAttentionDims> {
     let (heads, spread) = columns(shape["n_kv_heads"], machine);
     let group = shape["n_heads"] / shape["n_kv_heads"].max(1);
     let unit = lowest_common_rows(group.max(1));
@@ -274,14 +274,14 @@ fn candidates(shape: &Shape, machine: &Machine) -> Vec<Tiled> {
     for tile_tokens in (1..=tokens.max(1)).rev() {
         for l1_depth in [2, 1] {
             for tile_kv in tiles.clone() {
-                let tiled = Tiled {
+                let tiled = CachedAttentionDims {
                     tile_tokens,
                     tile_kv,
                     heads,
                     spread,
                     rows: machine.rows.into(),
                     l1_depth,
-                    ..Tiled::untiled(shape)
+                    ..CachedAttentionDims::untiled(shape)
                 };
                 plans.push(tiled);
             }
@@ -294,9 +294,9 @@ fn candidates(shape: &Shape, machine: &Machine) -> Vec<Tiled> {
 /// and keys are; then as many queries as divide theirs.
 pub(super) fn default(shape: &Shape, machine: &Machine) -> Tiling {
     let plans = candidates(shape, machine);
-    let anywhere = |p: &&Tiled| {
+    let anywhere = |p: &&CachedAttentionDims| {
         let round = p.rows * p.spread * p.tile_kv;
-        let roomy = Tiled {
+        let roomy = CachedAttentionDims {
             n_queries: p.tile_tokens,
             n_keys: round * p.tile_tokens,
             max_tokens: round * p.tile_tokens,
@@ -310,7 +310,10 @@ pub(super) fn default(shape: &Shape, machine: &Machine) -> Tiling {
         same && p.check(machine).is_ok()
     });
     let first = here.or(best).or(plans.first());
-    first.map_or_else(|| Tiled::untiled(shape).tiling(), Tiled::tiling)
+    first.map_or_else(
+        || CachedAttentionDims::untiled(shape).tiling(),
+        CachedAttentionDims::tiling,
+    )
 }
 
 pub(super) fn all(shape: &Shape, machine: &Machine) -> Vec<Tiling> {
@@ -326,6 +329,6 @@ pub(super) fn all(shape: &Shape, machine: &Machine) -> Vec<Tiling> {
 /// What the number of keys that a tiled reads must be a multiple of.
 pub(crate) fn n_keys_unit(shape: &Shape, machine: &Machine) -> u64 {
     let tiling = default(shape, machine);
-    let tiled = Tiled::new(shape, &tiling);
+    let tiled = CachedAttentionDims::new(shape, &tiling);
     (tiled.rows * tiled.spread * tiled.tile_kv).max(1)
 }

@@ -1,6 +1,6 @@
 //! What the two cores of a pair do: the lower one has the keys, the upper one the values.
 
-use super::shape::Tiled;
+use super::shape::FlowKvDims;
 use super::{Of, SLICE, bundle};
 use crate::mapping::cached_attention::AT_DIGITS;
 use crate::mapping::parts::{
@@ -17,7 +17,7 @@ const STATE: Operand = Operand::Local(2);
 const NUMERATORS: Operand = Operand::Local(3);
 const L: Operand = Operand::Local(4);
 
-impl Tiled {
+impl FlowKvDims {
     pub(super) fn herd(&self) -> Herd {
         let roles = (0..self.col_heads).flat_map(|head| [self.keys(head), self.values(head)]);
         let mut roles: Vec<Vec<Op>> = roles.collect();

@@ -4,12 +4,12 @@ use super::{NAME, SLICE};
 use crate::mapping::cached_attention::{AT_DIGITS, lowest_common_rows};
 use crate::mapping::parts::{Checks, divisors};
 use crate::mapping::prompt_attention::Problem;
-use crate::mapping::{BuildError, Named, Rule, Shape, Tiling};
+use crate::mapping::{BuildError, NamedNumbers, Rule, Shape, Tiling};
 use millrace_xdna2_machine::Machine;
 
 /// Shape and tiling as plain numbers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tiled {
+pub(super) struct FlowKvDims {
     pub(super) of: Problem,
     /// Keys of a chunk.
     pub(super) tile_kv: u64,
@@ -25,9 +25,9 @@ const TILING: [&str; 3] = ["tile_kv", "heads", "col_heads"];
 /// Most keys of a chunk: beyond, a token waits longer for the first than it saves by handing over less often.
 const MOST_KEYS: u64 = 64;
 
-impl Tiled {
-    pub(super) fn new(shape: &Shape, tiling: &Tiling) -> Tiled {
-        Tiled {
+impl FlowKvDims {
+    pub(super) fn new(shape: &Shape, tiling: &Tiling) -> FlowKvDims {
+        FlowKvDims {
             of: Problem::new(shape),
             tile_kv: tiling["tile_kv"],
             heads: tiling["heads"],
@@ -37,7 +37,7 @@ impl Tiled {
 
     fn tiling(&self) -> Tiling {
         let values = [self.tile_kv, self.heads, self.col_heads];
-        Named::new(&TILING.into_iter().zip(values).collect::<Vec<_>>())
+        NamedNumbers::new(&TILING.into_iter().zip(values).collect::<Vec<_>>())
     }
 
     /// Queries of a core in whole slices.
@@ -131,7 +131,7 @@ fn chunks(shape: &Shape) -> Vec<u64> {
 /// The chunk, which decides a result's bits: the same for any number of keys of such heads. `None` where none fits a core.
 pub(crate) fn tile_kv(shape: &Shape, machine: &Machine) -> Option<u64> {
     let fits = |&lc: &u64| {
-        let tiled = Tiled::new(shape, &least(lc));
+        let tiled = FlowKvDims::new(shape, &least(lc));
         let of = Problem {
             n_queries: 1,
             n_keys: lc,
@@ -139,7 +139,7 @@ pub(crate) fn tile_kv(shape: &Shape, machine: &Machine) -> Option<u64> {
             window: 0,
             ..tiled.of
         };
-        let alone = Tiled { of, ..tiled };
+        let alone = FlowKvDims { of, ..tiled };
         alone.check(machine).is_ok()
     };
     chunks(shape).into_iter().find(fits)
@@ -147,19 +147,22 @@ pub(crate) fn tile_kv(shape: &Shape, machine: &Machine) -> Option<u64> {
 
 /// One head at once.
 fn least(tile_kv: u64) -> Tiling {
-    Named::new(&[("tile_kv", tile_kv), ("heads", 1), ("col_heads", 1)])
+    NamedNumbers::new(&[("tile_kv", tile_kv), ("heads", 1), ("col_heads", 1)])
 }
 
 /// Legal tilings, best first: the chunk that all lengths have, then others; the most heads at once, two to a column.
-fn plans(shape: &Shape, machine: &Machine) -> Vec<Tiled> {
+fn plans(shape: &Shape, machine: &Machine) -> Vec<FlowKvDims> {
     let wanted = tile_kv(shape, machine);
     let mut plans = Vec::new();
     for lc in chunks(shape) {
         for heads in divisors(shape["n_kv_heads"].max(1)) {
             for col_heads in [2, 1] {
-                let tiling =
-                    Named::new(&[("tile_kv", lc), ("heads", heads), ("col_heads", col_heads)]);
-                let tiled = Tiled::new(shape, &tiling);
+                let tiling = NamedNumbers::new(&[
+                    ("tile_kv", lc),
+                    ("heads", heads),
+                    ("col_heads", col_heads),
+                ]);
+                let tiled = FlowKvDims::new(shape, &tiling);
                 plans.extend(Some(tiled).filter(|p| p.check(machine).is_ok()));
             }
         }
@@ -186,5 +189,8 @@ pub(super) fn default(shape: &Shape, machine: &Machine) -> Tiling {
 }
 
 pub(super) fn all(shape: &Shape, machine: &Machine) -> Vec<Tiling> {
-    plans(shape, machine).iter().map(Tiled::tiling).collect()
+    plans(shape, machine)
+        .iter()
+        .map(FlowKvDims::tiling)
+        .collect()
 }

@@ -1,6 +1,6 @@
 //! What a core does: its own queries out of the chunk's, then every tile of keys and of values.
 
-use super::shape::Tiled;
+use super::shape::FlowQkvDims;
 use super::{Y, keys_of, values_of};
 use crate::mapping::parts::{
     block, call, call_with, free, get, int, new, put, repeat, small, x, y,
@@ -12,7 +12,7 @@ use millrace_xdna2_machine::program::{Affine, Condition, Herd, Op, Var};
 const K: u8 = 0;
 const V: u8 = 1;
 
-impl Tiled {
+impl FlowQkvDims {
     pub(super) fn herd(&self) -> Herd {
         Herd {
             name: "cores".to_owned(),

@@ -3,13 +3,13 @@
 use super::NAME;
 use crate::mapping::parts::{Checks, divisors};
 use crate::mapping::prompt_attention::{CoreTile, Problem};
-use crate::mapping::{BuildError, Named, Rule, Shape, Tiling};
+use crate::mapping::{BuildError, NamedNumbers, Rule, Shape, Tiling};
 use millrace_xdna2_machine::Machine;
 use millrace_xdna2_machine::program::Affine;
 
 /// Shape and tiling as plain numbers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tiled {
+pub(super) struct FlowQkvDims {
     pub(super) of: Problem,
     pub(super) core: CoreTile,
     /// Chunks of queries at once.
@@ -51,10 +51,10 @@ pub(crate) fn reach_unit(tile_kv: u64) -> u64 {
     LEAST_TILES * tile_kv
 }
 
-impl Tiled {
-    pub(super) fn new(shape: &Shape, tiling: &Tiling) -> Tiled {
+impl FlowQkvDims {
+    pub(super) fn new(shape: &Shape, tiling: &Tiling) -> FlowQkvDims {
         let of = Problem::new(shape);
-        Tiled {
+        FlowQkvDims {
             of,
             core: CoreTile {
                 tile_tokens: tiling["tile_tokens"],
@@ -73,8 +73,8 @@ impl Tiled {
     }
 
     /// A problem without a tiling yet.
-    fn untiled(shape: &Shape) -> Tiled {
-        Tiled::new(shape, &Named::new(&TILING.map(|name| (name, 1))))
+    fn untiled(shape: &Shape) -> FlowQkvDims {
+        FlowQkvDims::new(shape, &NamedNumbers::new(&TILING.map(|name| (name, 1))))
     }
 
     fn tiling(&self) -> Tiling {
@@ -91,7 +91,7 @@ impl Tiled {
             core.l1_depth,
         ];
         let pairs = TILING.into_iter().zip(values);
-        Named::new(&pairs.collect::<Vec<_>>())
+        NamedNumbers::new(&pairs.collect::<Vec<_>>())
     }
 
     /// Cores of a head of a chunk.
@@ -184,7 +184,7 @@ impl Tiled {
 
 /// Legal tilings, best first: on the most cores, with the most tokens a core; then the most heads at once, two to a column, and the most keys
 /// in L2.
-fn plans(shape: &Shape, machine: &Machine) -> Vec<Tiled> {
+fn plans(shape: &Shape, machine: &Machine) -> Vec<FlowQkvDims> {
     let Some(least) = CoreTile::least(shape, machine) else {
         return Vec::new();
     };
@@ -197,7 +197,7 @@ fn plans(shape: &Shape, machine: &Machine) -> Vec<Tiled> {
             for chunks in 1..=cols * col_heads / heads {
                 for core in least.multiples(machine) {
                     let tiles = (1..=MOST_TILES / LEAST_TILES).map(|n| n * LEAST_TILES);
-                    let tiled = tiles.map(|tiles| Tiled {
+                    let tiled = tiles.map(|tiles| FlowQkvDims {
                         of,
                         core,
                         chunks,
@@ -211,7 +211,7 @@ fn plans(shape: &Shape, machine: &Machine) -> Vec<Tiled> {
             }
         }
     }
-    let cores = |p: &Tiled| p.cols() * p.rows;
+    let cores = |p: &FlowQkvDims| p.cols() * p.rows;
     plans.sort_by_key(|p| {
         let order = [
             cores(p),
@@ -235,15 +235,15 @@ pub(super) fn default(shape: &Shape, machine: &Machine) -> Tiling {
     let least = || {
         let core = CoreTile::least(shape, machine)?;
         let keys_l2 = reach_unit(core.tile_kv);
-        Some(Tiled {
+        Some(FlowQkvDims {
             core,
             keys_l2,
             rows: LEAST_TILES,
-            ..Tiled::untiled(shape)
+            ..FlowQkvDims::untiled(shape)
         })
     };
     // Where no core has room for a tile, one that the rules refuse.
-    let tiled = best.or_else(least).unwrap_or(Tiled::untiled(shape));
+    let tiled = best.or_else(least).unwrap_or(FlowQkvDims::untiled(shape));
     tiled.tiling()
 }
 
@@ -251,5 +251,5 @@ pub(super) fn all(shape: &Shape, machine: &Machine) -> Vec<Tiling> {
     let plans = plans(shape, machine);
     let most = plans.first().map_or(0, |p| p.cols() * p.rows);
     let busy = plans.iter().filter(|p| p.cols() * p.rows == most);
-    busy.map(Tiled::tiling).collect()
+    busy.map(FlowQkvDims::tiling).collect()
 }

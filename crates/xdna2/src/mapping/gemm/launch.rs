@@ -1,6 +1,6 @@
 //! The launch of a GEMM: channels, memory-tile buffers, shim tasks, cores.
 
-use super::{Gemm, Path, Tiled};
+use super::{Gemm, GemmDims, Path};
 use crate::mapping::parts::{
     at, block, call, call_with, constant, core, deep, end, free, g, get, herd, i, int, launch,
     local, new, pattern, put, repeat, small, stage, stream, transfer, upto, x, y,
@@ -20,7 +20,7 @@ const C: usize = 4;
 const C_OUT: usize = 5;
 
 impl Gemm {
-    fn core_body(&self, p: &Tiled) -> Vec<Op> {
+    fn core_body(&self, p: &GemmDims) -> Vec<Op> {
         let tile = p.tm * p.tn;
         let sums = if self.keeps_sums() {
             Operand::Local(0)
@@ -58,7 +58,7 @@ impl Gemm {
     }
 
     /// Computes C, or its f32 scratch.
-    pub(super) fn gemm_launch(&self, p: &Tiled, machine: &Machine) -> Launch {
+    pub(super) fn gemm_launch(&self, p: &GemmDims, machine: &Machine) -> Launch {
         let grid = [p.m / (p.cols * p.tm), p.n / (p.rows * p.tn)];
         let mut launch = launch("gemm", &[0, 1, 2], &grid, GridOrder::Sequential);
         launch.channels = self.channels(p, machine);
@@ -74,7 +74,7 @@ impl Gemm {
         launch
     }
 
-    fn channels(&self, p: &Tiled, machine: &Machine) -> Vec<Channel> {
+    fn channels(&self, p: &GemmDims, machine: &Machine) -> Vec<Channel> {
         let b_col = i(0, p.b_step(machine));
         let (cols, rows) = (p.cols, p.rows);
         let c = self.c_element();
@@ -126,7 +126,7 @@ impl Gemm {
         ]
     }
 
-    fn stages(&self, p: &Tiled, machine: &Machine) -> Vec<Stage> {
+    fn stages(&self, p: &GemmDims, machine: &Machine) -> Vec<Stage> {
         let (tm, tn, tk, kl2) = (p.tm, p.tn, p.tk, p.kl2);
         let zero = || constant(0);
         let a_fill = end(A_IN, vec![i(0, 1)], pattern(zero(), &[(tm * kl2, 1)]));
@@ -165,7 +165,7 @@ impl Gemm {
     }
 
     /// Shim tasks of one launch iteration: one a stream.
-    fn transfers(&self, p: &Tiled) -> Vec<Transfer> {
+    fn transfers(&self, p: &GemmDims) -> Vec<Transfer> {
         let (m_step, n_step) = (p.cols * p.tm, p.rows * p.tn);
         let a_at = g(0, m_step * p.k).plus(Var::Index(0), int(p.tm * p.k));
         let c_at = g(0, m_step * p.n)
@@ -182,7 +182,7 @@ impl Gemm {
     }
 
     /// What a row of cores reads of B.
-    fn b_walk(&self, p: &Tiled) -> Pattern {
+    fn b_walk(&self, p: &GemmDims) -> Pattern {
         let n_step = p.rows * p.tn;
         if self.bt {
             let at = g(1, n_step * p.k).plus(Var::Index(0), int(p.tn * p.k));
@@ -198,7 +198,7 @@ impl Gemm {
 }
 
 /// Sends the sums as bf16, in pieces: a piece is some of the tile's 8-column groups.
-fn drain(p: &Tiled) -> Vec<Op> {
+fn drain(p: &GemmDims) -> Vec<Op> {
     let piece = p.tm * p.tn / p.chunks;
     let offset = Affine::of(Var::Loop(0), int(piece));
     let operands = [Operand::Local(0), block(0)];

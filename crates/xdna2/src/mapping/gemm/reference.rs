@@ -1,6 +1,6 @@
 //! GEMM by its definition, with the rounding points of each output path.
 
-use super::{Gemm, Path, Tiled};
+use super::{Gemm, GemmDims, Path};
 use crate::mapping::blocked::{self, BLOCK};
 use crate::mapping::data::{bf16_bytes, f32_bytes, floats, truncate};
 use millrace_xdna2_machine::Numerics;
@@ -10,7 +10,7 @@ use std::ops::Range;
 pub(super) fn run(
     numerics: Numerics,
     gemm: &Gemm,
-    p: &Tiled,
+    p: &GemmDims,
     slots: &[Vec<u8>],
 ) -> Vec<(usize, Vec<u8>)> {
     let (a, mut b) = (floats(&slots[0]), floats(&slots[1]));

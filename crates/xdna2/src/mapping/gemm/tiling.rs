@@ -1,13 +1,13 @@
 //! Which tilings of a GEMM are legal, and which to use.
 
-use super::{Gemm, Path, Tiled};
+use super::{Gemm, GemmDims, Path};
 use crate::mapping::parts::{Checks, largest_divisor};
 use crate::mapping::streaming;
-use crate::mapping::{BuildError, Named, Rule, Shape, Tiling};
+use crate::mapping::{BuildError, NamedNumbers, Rule, Shape, Tiling};
 use millrace_xdna2_machine::Machine;
 
 /// Bytes of a core's buffers.
-fn l1_bytes(gemm: &Gemm, p: &Tiled) -> u64 {
+fn l1_bytes(gemm: &Gemm, p: &GemmDims) -> u64 {
     let inputs = p.l1_depth * 2 * p.tk * (p.tm + p.tn);
     let tile = p.tm * p.tn;
     if gemm.keeps_sums() {
@@ -18,7 +18,7 @@ fn l1_bytes(gemm: &Gemm, p: &Tiled) -> u64 {
 }
 
 /// Bytes of the fullest memory tile: the one that holds A, B and C.
-fn l2_bytes(gemm: &Gemm, p: &Tiled, machine: &Machine) -> u64 {
+fn l2_bytes(gemm: &Gemm, p: &GemmDims, machine: &Machine) -> u64 {
     let c = gemm.c_element().size_bytes() * p.rows * p.tm * p.tn;
     let a = p.l2_copies * 2 * p.tm * p.kl2;
     let b = p.l2_copies * 2 * p.kl2 * p.tn;
@@ -28,7 +28,7 @@ fn l2_bytes(gemm: &Gemm, p: &Tiled, machine: &Machine) -> u64 {
 }
 
 /// Refuses what the builder cannot lay out or the machine cannot hold.
-pub(super) fn check(gemm: &Gemm, p: &Tiled, machine: &Machine) -> Result<(), BuildError> {
+pub(super) fn check(gemm: &Gemm, p: &GemmDims, machine: &Machine) -> Result<(), BuildError> {
     let checks = Checks { mapping: gemm.name };
     checks.herd(p.cols, p.rows, machine)?;
     checks.ensure(p.rows <= u64::from(machine.cols), Rule::Herd, || {
@@ -72,7 +72,7 @@ pub(super) fn check(gemm: &Gemm, p: &Tiled, machine: &Machine) -> Result<(), Bui
 /// Refuses casts that do not fit.
 pub(super) fn check_cast(
     gemm: &Gemm,
-    p: &Tiled,
+    p: &GemmDims,
     tiling: &Tiling,
     machine: &Machine,
 ) -> Result<(), BuildError> {
@@ -88,7 +88,7 @@ pub(super) fn check_cast(
 
 /// The tiled to start from: the largest tiles that the registry of MLIR-AIR recommends and the shape
 /// divides into.
-fn start(gemm: &Gemm, shape: &Shape, machine: &Machine) -> Tiled {
+fn start(gemm: &Gemm, shape: &Shape, machine: &Machine) -> GemmDims {
     let (m, k, n) = (shape["m"], shape["k"], shape["n"]);
     let widest = |total: u64, limit: u32| {
         (1..=u64::from(limit))
@@ -100,7 +100,7 @@ fn start(gemm: &Gemm, shape: &Shape, machine: &Machine) -> Tiled {
     let tile_m = if gemm.path == Path::Drain { 32 } else { 64 };
     let tile = |total: u64, limit| largest_divisor(total, limit, 8).max(8);
     let tk = tile(k, 32);
-    Tiled {
+    GemmDims {
         m,
         k,
         n,
@@ -124,7 +124,7 @@ pub(super) fn default(gemm: &Gemm, shape: &Shape, machine: &Machine) -> Tiling {
         let limit = machine.core.data_bytes - machine.stack_bytes;
         p.chunks = (1..=groups)
             .filter(|&c| groups.is_multiple_of(c))
-            .find(|&chunks| l1_bytes(gemm, &Tiled { chunks, ..p }) <= limit)
+            .find(|&chunks| l1_bytes(gemm, &GemmDims { chunks, ..p }) <= limit)
             .unwrap_or(groups);
     }
     while check(gemm, &p, machine).is_err() {
@@ -137,7 +137,7 @@ pub(super) fn default(gemm: &Gemm, shape: &Shape, machine: &Machine) -> Tiling {
     tiling(gemm, &p, machine)
 }
 
-fn tiling(gemm: &Gemm, p: &Tiled, machine: &Machine) -> Tiling {
+fn tiling(gemm: &Gemm, p: &GemmDims, machine: &Machine) -> Tiling {
     let cast = (gemm.path == Path::FusedCast).then(|| streaming::cast_default(p.m * p.n, machine));
     named(p, cast)
 }
@@ -151,7 +151,7 @@ pub(super) fn all(gemm: &Gemm, shape: &Shape, machine: &Machine) -> Vec<Tiling> 
             for kl2 in [32, 64, 128, 256, 512] {
                 for tk in [32, 64] {
                     for chunks in [1, 2, 4] {
-                        let p = Tiled {
+                        let p = GemmDims {
                             tm,
                             tn,
                             kl2,
@@ -167,14 +167,14 @@ pub(super) fn all(gemm: &Gemm, shape: &Shape, machine: &Machine) -> Vec<Tiling> 
             }
         }
     }
-    tilings.retain(|t| check(gemm, &Tiled::new(shape, t), machine).is_ok());
+    tilings.retain(|t| check(gemm, &GemmDims::new(shape, t), machine).is_ok());
     tilings[..].sort_by_key(|t| t.iter().map(|(_, v)| v).collect::<Vec<_>>());
     tilings.dedup();
     tilings
 }
 
 /// The names of a GEMM's tiling, in order.
-fn named(p: &Tiled, cast: Option<(u64, u64)>) -> Tiling {
+fn named(p: &GemmDims, cast: Option<(u64, u64)>) -> Tiling {
     let mut pairs = vec![
         ("tile_m", p.tm),
         ("tile_k_l2", p.kl2),
@@ -190,5 +190,5 @@ fn named(p: &Tiled, cast: Option<(u64, u64)>) -> Tiling {
         pairs.push(("cast_tile", tile));
         pairs.push(("cast_cols", cols));
     }
-    Named::new(&pairs)
+    NamedNumbers::new(&pairs)
 }

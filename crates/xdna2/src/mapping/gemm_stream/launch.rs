@@ -1,6 +1,6 @@
 //! The launch: channels, memory-tile buffers, shim tasks, cores.
 
-use super::Tiled;
+use super::GemmStreamDims;
 use crate::mapping::parts::{
     at, block, call, call_with, constant, core, deep, end, free, g, get, herd, i, int, launch,
     local, new, pattern, put, repeat, small, stage, stream, transfer, upto, x, y,
@@ -18,7 +18,7 @@ const B: usize = 3;
 const C: usize = 4;
 const C_OUT: usize = 5;
 
-impl Tiled {
+impl GemmStreamDims {
     /// The one launch: a grid point for every step over M, and within it all of N.
     pub(super) fn launch(&self, machine: &Machine) -> Launch {
         let n_products = self.n.len();

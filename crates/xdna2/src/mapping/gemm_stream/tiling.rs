@@ -1,12 +1,12 @@
 //! Which tilings are legal, and which are fast.
 
-use super::{GEMM_PARTS, GemmStream, Tiled};
-use crate::mapping::joined;
+use super::{GEMM_PARTS, GemmStream, GemmStreamDims};
+use crate::mapping::fused;
 use crate::mapping::parts::{Checks, divisors};
-use crate::mapping::{BuildError, Mapping, Named, Rule, Shape, Tiling};
+use crate::mapping::{BuildError, Mapping, NamedNumbers, Rule, Shape, Tiling};
 use millrace_xdna2_machine::{Machine, Profile};
 
-impl Tiled {
+impl GemmStreamDims {
     fn l1_bytes(&self) -> u64 {
         let inputs = self.l1_depth * self.of.size() * self.tk * (self.tm + self.tn);
         let tile = self.tm * self.tn;
@@ -22,7 +22,7 @@ impl Tiled {
     }
 
     fn tiling(&self) -> Tiling {
-        Named::new(&[
+        NamedNumbers::new(&[
             ("tile_m", self.tm),
             ("tile_k_l2", self.kl2),
             ("tile_k_l1", self.tk),
@@ -39,7 +39,11 @@ impl Tiled {
 }
 
 /// Refuses what the builder cannot lay out or the machine cannot hold.
-pub(super) fn check(gemm: &GemmStream, p: &Tiled, machine: &Machine) -> Result<(), BuildError> {
+pub(super) fn check(
+    gemm: &GemmStream,
+    p: &GemmStreamDims,
+    machine: &Machine,
+) -> Result<(), BuildError> {
     let checks = Checks { mapping: gemm.name };
     checks.herd(p.cols, p.rows, machine)?;
     checks.ensure(p.rows <= u64::from(machine.cols), Rule::Herd, || {
@@ -82,7 +86,7 @@ pub(super) fn check(gemm: &GemmStream, p: &Tiled, machine: &Machine) -> Result<(
 
 /// The least tiles on one core.
 pub(super) fn least(gemm: &GemmStream, shape: &Shape) -> Tiling {
-    let tiled = Tiled {
+    let tiled = GemmStreamDims {
         tm: 8,
         kl2: 8,
         tk: 8,
@@ -92,15 +96,15 @@ pub(super) fn least(gemm: &GemmStream, shape: &Shape) -> Tiling {
         l1_depth: 2,
         l2_copies: 2,
         chunks: 1,
-        ..Tiled::untiled(gemm, shape)
+        ..GemmStreamDims::untiled(gemm, shape)
     };
     tiled.tiling()
 }
 
 /// Legal plans: on herds of whole columns or rows, the largest first, with the fewest pieces of C
 /// that fit L1.
-fn plans(gemm: &GemmStream, shape: &Shape, machine: &Machine) -> Vec<Tiled> {
-    let base = Tiled::untiled(gemm, shape);
+fn plans(gemm: &GemmStream, shape: &Shape, machine: &Machine) -> Vec<GemmStreamDims> {
+    let base = GemmStreamDims::untiled(gemm, shape);
     let (cols, rows) = (u64::from(machine.cols), u64::from(machine.rows));
     let herds = divisors_down(cols).flat_map(|c| divisors_down(rows).map(move |r| (c, r)));
     let odd_herd = (1..=cols)
@@ -118,7 +122,7 @@ fn plans(gemm: &GemmStream, shape: &Shape, machine: &Machine) -> Vec<Tiled> {
             break;
         }
         for n_over_cols in [false, true] {
-            let herd = Tiled {
+            let herd = GemmStreamDims {
                 cols,
                 rows,
                 n_over_cols,
@@ -135,13 +139,18 @@ fn divisors_down(n: u64) -> impl Iterator<Item = u64> + Clone {
 }
 
 /// Legal plans of a herd.
-fn tiles(gemm: &GemmStream, herd: &Tiled, machine: &Machine, found: &mut Vec<Tiled>) {
+fn tiles(
+    gemm: &GemmStream,
+    herd: &GemmStreamDims,
+    machine: &Machine,
+    found: &mut Vec<GemmStreamDims>,
+) {
     let sizes = |limits: &[u64], total: u64, streams: u64| -> Vec<u64> {
         let share = total / streams;
         let fits = |&&s: &&u64| total.is_multiple_of(streams) && share.is_multiple_of(s);
         limits.iter().filter(fits).copied().collect()
     };
-    let n = herd.n.iter().copied().fold(0, joined::gcd);
+    let n = herd.n.iter().copied().fold(0, fused::gcd);
     let tall = sizes(herd.of.tall, herd.m, herd.a_streams());
     let wide = sizes(
         &[256, 192, 128, 96, 80, 64, 56, 48, 40, 32, 24, 16, 8],
@@ -161,7 +170,7 @@ fn tiles(gemm: &GemmStream, herd: &Tiled, machine: &Machine, found: &mut Vec<Til
                 .into_iter()
                 .flat_map(|hold| depths.iter().take(4).map(move |d| (hold, d)))
             {
-                let tiled = Tiled {
+                let tiled = GemmStreamDims {
                     tm,
                     tn,
                     kl2,
@@ -177,7 +186,11 @@ fn tiles(gemm: &GemmStream, herd: &Tiled, machine: &Machine, found: &mut Vec<Til
 }
 
 /// The tiled with the deepest blocks and the fewest pieces of C that are legal.
-fn in_pieces(gemm: &GemmStream, tiled: Tiled, machine: &Machine) -> Option<Tiled> {
+fn in_pieces(
+    gemm: &GemmStream,
+    tiled: GemmStreamDims,
+    machine: &Machine,
+) -> Option<GemmStreamDims> {
     let depth = |limit: u64| {
         (1..=limit / 8)
             .rev()
@@ -187,7 +200,7 @@ fn in_pieces(gemm: &GemmStream, tiled: Tiled, machine: &Machine) -> Option<Tiled
     let depths = [64, 32].into_iter().filter_map(depth);
     let mut tries = depths.flat_map(|tk| tiled.of.pieces.iter().map(move |chunks| (tk, *chunks)));
     tries.find_map(|(tk, chunks)| {
-        let tiled = Tiled {
+        let tiled = GemmStreamDims {
             tk,
             chunks,
             ..tiled.clone()
@@ -199,9 +212,9 @@ fn in_pieces(gemm: &GemmStream, tiled: Tiled, machine: &Machine) -> Option<Tiled
 /// Legal tilings, the largest tiles on the widest herd first.
 pub(super) fn all(gemm: &GemmStream, shape: &Shape, machine: &Machine) -> Vec<Tiling> {
     let mut plans = plans(gemm, shape, machine);
-    let work = |p: &Tiled| (p.cols * p.rows * p.tm * p.tn, p.hold_a, p.kl2);
+    let work = |p: &GemmStreamDims| (p.cols * p.rows * p.tm * p.tn, p.hold_a, p.kl2);
     plans.sort_by_key(|p| std::cmp::Reverse(work(p)));
-    plans.iter().map(Tiled::tiling).collect()
+    plans.iter().map(GemmStreamDims::tiling).collect()
 }
 
 /// Legal tilings by their estimated time, least first, the loading of cores included.
@@ -218,7 +231,7 @@ pub(in crate::mapping) fn ranked(
         return Vec::new();
     };
     let plans = plans(&gemm, shape, machine);
-    let mut timed: Vec<(f64, &Tiled)> = plans
+    let mut timed: Vec<(f64, &GemmStreamDims)> = plans
         .iter()
         .map(|p| (estimate_ns(p, machine, profile), p))
         .collect();
@@ -227,7 +240,7 @@ pub(in crate::mapping) fn ranked(
     // better than that, and larger tiles are fewer calls.
     let best = timed.first().map_or(0.0, |t| t.0);
     let n_equal = timed.partition_point(|t| t.0 <= best * EQUAL);
-    let size = |p: &Tiled| p.tm * p.tn * p.tk * p.cols * p.rows;
+    let size = |p: &GemmStreamDims| p.tm * p.tn * p.tk * p.cols * p.rows;
     timed[..n_equal].sort_by_key(|t| std::cmp::Reverse(size(t.1)));
     timed.into_iter().map(|(_, p)| p.tiling()).collect()
 }
@@ -240,7 +253,7 @@ const SEVERAL: usize = 2;
 
 /// Time in steady state, the slowest of cores, DDR and streams, then what does not overlap: the first
 /// panels, the last tile of C, and the loading of cores. [`timing`](millrace_xdna2_machine::timing) simulates it.
-fn estimate_ns(p: &Tiled, machine: &Machine, profile: &Profile) -> f64 {
+fn estimate_ns(p: &GemmStreamDims, machine: &Machine, profile: &Profile) -> f64 {
     let f = |value: u64| value as f64;
     let rate = |kernel: &str| profile.kernel(kernel).copied().unwrap_or_default();
     let (operand, result) = (p.of.size(), p.of.result_size());

@@ -1,6 +1,6 @@
 //! A launch: channels, memory-tile buffers, shim tasks, cores.
 
-use super::{Layout, MATMUL, PANEL, Tiled};
+use super::{Layout, MATMUL, MegatileDims, PANEL};
 use crate::mapping::parts::{
     at, block, call, constant, core, deep, end, free, g, get, herd, i, int, launch, local, new,
     pattern, put, repeat, small, stage, stream, transfer, upto, x, y,
@@ -20,15 +20,15 @@ const C: usize = 4;
 const C_OUT: usize = 5;
 
 /// One launch: `cols` columns from row `first_row` of A, `n_down` megatiles down.
-pub(super) struct Part<'a> {
-    pub(super) tiled: &'a Tiled,
+pub(super) struct MegatileLaunch<'a> {
+    pub(super) tiled: &'a MegatileDims,
     pub(super) name: &'static str,
     pub(super) first_row: u64,
     pub(super) n_down: u64,
     pub(super) cols: u64,
 }
 
-impl Part<'_> {
+impl MegatileLaunch<'_> {
     /// A grid point for every row of megatiles, and within it all of N.
     pub(super) fn launch(&self, machine: &Machine) -> Launch {
         let p = self.tiled;

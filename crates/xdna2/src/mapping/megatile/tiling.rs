@@ -1,10 +1,10 @@
 //! Megatiles: which are legal, and which are fast.
 
-use super::launch::Part;
+use super::launch::MegatileLaunch;
 use super::{Layout, MATMUL, PANEL};
-use crate::mapping::joined::{self, GEMM_PARTS};
+use crate::mapping::fused::{self, GEMM_PARTS};
 use crate::mapping::parts::{Checks, divisors, largest_divisor};
-use crate::mapping::{BuildError, Named, Rule, Shape, Tiling};
+use crate::mapping::{BuildError, NamedNumbers, Rule, Shape, Tiling};
 use millrace_xdna2_machine::{Machine, Profile};
 
 /// Names of a tiling, in order.
@@ -23,7 +23,7 @@ pub(in crate::mapping) const TILING: [&str; 10] = [
 
 /// Shape and tiling as plain numbers.
 #[derive(Clone, Debug)]
-pub(super) struct Tiled {
+pub(super) struct MegatileDims {
     pub(super) layout: Layout,
     pub(super) m: u64,
     pub(super) k: u64,
@@ -41,15 +41,15 @@ pub(super) struct Tiled {
     pub(super) l2_copies: u64,
 }
 
-impl Tiled {
-    pub(super) fn new(layout: Layout, shape: &Shape, tiling: &Tiling) -> Tiled {
+impl MegatileDims {
+    pub(super) fn new(layout: Layout, shape: &Shape, tiling: &Tiling) -> MegatileDims {
         let [tm, tn, e_y, e_x, kl2, tk, cols, rows, l1_depth, l2_copies] =
             TILING.map(|name| tiling[name]);
-        Tiled {
+        MegatileDims {
             layout,
             m: shape["m"],
             k: shape["k"],
-            n: joined::sizes(shape, GEMM_PARTS),
+            n: fused::sizes(shape, GEMM_PARTS),
             tm,
             tn,
             e_y,
@@ -77,7 +77,7 @@ impl Tiled {
             self.l2_copies,
         ];
         let pairs: Vec<_> = TILING.into_iter().zip(values).collect();
-        Named::new(&pairs)
+        NamedNumbers::new(&pairs)
     }
 
     /// Rows of a megatile on a column of the array.
@@ -120,7 +120,7 @@ impl Tiled {
 }
 
 /// Refuses what the builder cannot lay out or the machine cannot hold.
-pub(super) fn check(p: &Tiled, checks: Checks, machine: &Machine) -> Result<(), BuildError> {
+pub(super) fn check(p: &MegatileDims, checks: Checks, machine: &Machine) -> Result<(), BuildError> {
     checks.herd(p.cols, p.rows, machine)?;
     checks.ensure(p.rows <= u64::from(machine.cols), Rule::Herd, || {
         let (rows, cols) = (p.rows, machine.cols);
@@ -162,9 +162,9 @@ pub(super) fn check(p: &Tiled, checks: Checks, machine: &Machine) -> Result<(), 
 
 /// The largest megatile that fits: 512 × 512 where M is long; where it is short, tiles so low that
 /// all columns have rows, and padding in steps of 8.
-fn start(layout: Layout, shape: &Shape, machine: &Machine) -> Tiled {
-    let (m, k, all) = (shape["m"], shape["k"], joined::sizes(shape, GEMM_PARTS));
-    let n = all.iter().copied().fold(0, joined::gcd);
+fn start(layout: Layout, shape: &Shape, machine: &Machine) -> MegatileDims {
+    let (m, k, all) = (shape["m"], shape["k"], fused::sizes(shape, GEMM_PARTS));
+    let n = all.iter().copied().fold(0, fused::gcd);
     let (cols, rows) = (u64::from(machine.cols), u64::from(machine.rows));
     let rows = (1..=rows)
         .rev()
@@ -178,7 +178,7 @@ fn start(layout: Layout, shape: &Shape, machine: &Machine) -> Tiled {
     } else {
         1
     };
-    Tiled {
+    MegatileDims {
         layout,
         m,
         k,
@@ -205,7 +205,7 @@ pub(in crate::mapping) fn default(layout: Layout, shape: &Shape, machine: &Machi
 const EXPANSIONS: [u64; 4] = [1, 2, 3, 4];
 
 /// Legal megatiles of the start's rows, on as many columns as have rows of A.
-fn plans(layout: Layout, shape: &Shape, machine: &Machine) -> Vec<Tiled> {
+fn plans(layout: Layout, shape: &Shape, machine: &Machine) -> Vec<MegatileDims> {
     let base = start(layout, shape, machine);
     let checks = Checks { mapping: "" };
     let mut found = vec![base.clone()];
@@ -213,14 +213,14 @@ fn plans(layout: Layout, shape: &Shape, machine: &Machine) -> Vec<Tiled> {
         let all = divisors(total).into_iter();
         all.filter(move |size| size.is_multiple_of(8) && *size <= limit)
     };
-    let share = base.n.iter().copied().fold(0, joined::gcd) / base.rows;
+    let share = base.n.iter().copied().fold(0, fused::gcd) / base.rows;
     for (e_y, e_x) in EXPANSIONS.iter().flat_map(|y| EXPANSIONS.map(|x| (*y, x))) {
         if !base.m.is_multiple_of(e_y) || !share.is_multiple_of(e_x) {
             continue;
         }
         for tm in tiles(base.m / e_y, 128) {
             for tn in tiles(share / e_x, 128) {
-                let herd = Tiled {
+                let herd = MegatileDims {
                     tm,
                     tn,
                     e_y,
@@ -228,7 +228,7 @@ fn plans(layout: Layout, shape: &Shape, machine: &Machine) -> Vec<Tiled> {
                     cols: (base.m / (e_y * tm)).clamp(1, machine.cols.into()),
                     ..base.clone()
                 };
-                let legal = |p: &Tiled| check(p, checks, machine).is_ok();
+                let legal = |p: &MegatileDims| check(p, checks, machine).is_ok();
                 found.extend(
                     [1024, 256]
                         .into_iter()
@@ -242,7 +242,11 @@ fn plans(layout: Layout, shape: &Shape, machine: &Machine) -> Vec<Tiled> {
 }
 
 /// The same with the deepest blocks that are legal, in L2 up to `limit`.
-fn deepest(herd: &Tiled, limit: u64, legal: impl Fn(&Tiled) -> bool) -> Option<Tiled> {
+fn deepest(
+    herd: &MegatileDims,
+    limit: u64,
+    legal: impl Fn(&MegatileDims) -> bool,
+) -> Option<MegatileDims> {
     let steps = [64, 32, 16]
         .into_iter()
         .map(|limit| largest_divisor(herd.k, limit, 8));
@@ -250,7 +254,7 @@ fn deepest(herd: &Tiled, limit: u64, legal: impl Fn(&Tiled) -> bool) -> Option<T
         let depths = divisors(herd.k).into_iter().rev();
         let mut depths = depths.filter(|kl2| *kl2 <= limit && kl2.is_multiple_of(tk));
         depths.find_map(|kl2| {
-            let tiled = Tiled {
+            let tiled = MegatileDims {
                 tk,
                 kl2,
                 ..herd.clone()
@@ -263,7 +267,7 @@ fn deepest(herd: &Tiled, limit: u64, legal: impl Fn(&Tiled) -> bool) -> Option<T
 /// Legal tilings, each once.
 pub(in crate::mapping) fn all(layout: Layout, shape: &Shape, machine: &Machine) -> Vec<Tiling> {
     let plans = plans(layout, shape, machine);
-    let mut tilings: Vec<Tiling> = plans.iter().map(Tiled::tiling).collect();
+    let mut tilings: Vec<Tiling> = plans.iter().map(MegatileDims::tiling).collect();
     tilings.sort_by_key(|t| t.iter().map(|(_, v)| v).collect::<Vec<_>>());
     tilings.dedup();
     tilings
@@ -277,11 +281,11 @@ pub(in crate::mapping) fn ranked(
     profile: &Profile,
 ) -> Vec<Tiling> {
     let plans = plans(layout, shape, machine);
-    let estimate = |p: &Tiled| -> f64 {
+    let estimate = |p: &MegatileDims| -> f64 {
         let parts = p.parts().into_iter();
         parts.map(|part| part.estimate_ns(machine, profile)).sum()
     };
-    let mut timed: Vec<(f64, &Tiled)> = plans.iter().map(|p| (estimate(p), p)).collect();
+    let mut timed: Vec<(f64, &MegatileDims)> = plans.iter().map(|p| (estimate(p), p)).collect();
     timed.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut tilings: Vec<Tiling> = timed.into_iter().map(|(_, p)| p.tiling()).collect();
     tilings.dedup();
@@ -300,7 +304,7 @@ const OBJECTS: u64 = 3;
 /// Herds of a program of more than one: its cores are loaded for every launch.
 const SEVERAL: usize = 2;
 
-impl Part<'_> {
+impl MegatileLaunch<'_> {
     /// Time of all products, of blocks of k one after the other. A block of A has `e_x` of B, and cores begin the first
     /// when both are there: channels share the DDR by the size of what they ask for, so both come together. Of B the
     /// next comes while one is multiplied, over as few channels as there are rows.

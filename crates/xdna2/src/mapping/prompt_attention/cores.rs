@@ -1,14 +1,14 @@
 //! What a core does: its own queries out of all, then every tile of keys.
 
 use super::core_tile::{AT, P, Q, STATE};
-use super::shape::Tiled;
+use super::shape::PromptAttentionDims;
 use super::{BUNDLES, KV, Y};
 use crate::mapping::parts::{
     block, call, call_with, free, get, int, new, put, repeat, small, x, y,
 };
 use millrace_xdna2_machine::program::{Affine, Condition, Herd, Op, Var};
 
-impl Tiled {
+impl PromptAttentionDims {
     /// All cores: one herd, whose columns have a head each, because a herd more takes longer to load.
     pub(super) fn herd(&self) -> Herd {
         let mut body = self.body(self.heads - 1);

@@ -2,7 +2,7 @@
 
 use super::super::cached_attention::{self, at_bytes};
 use super::super::parts::{Checks, constant, int};
-use super::super::{BuildError, Named, Rule, Shape, ShapeError, Work};
+use super::super::{BuildError, LeastWork, NamedNumbers, Rule, Shape, ShapeError};
 use millrace_xdna2_machine::program::{Affine, Condition, Op, Var};
 
 /// A shape as plain numbers.
@@ -296,7 +296,7 @@ pub(in crate::mapping) fn reference(shape: &Shape, tile_kv: u64, slots: &[Vec<u8
 
 /// Without a window every key of a cache counts for every query, as the array reads and computes it; of a pass's own
 /// keys those that a query sees.
-pub(in crate::mapping) fn work(shape: &Shape) -> Work {
+pub(in crate::mapping) fn work(shape: &Shape) -> LeastWork {
     let d = shape["head_dim"];
     let (heads, kv_heads) = (shape["n_heads"], shape["n_kv_heads"]);
     let (queries, keys) = (shape["n_queries"], shape["n_keys"]);
@@ -309,7 +309,7 @@ pub(in crate::mapping) fn work(shape: &Shape) -> Work {
         (Some(1), None) => queries * seen - seen * seen.saturating_sub(1) / 2,
         _ => queries * seen,
     };
-    Work {
+    LeastWork {
         flops: 4 * heads * pairs * d,
         ddr_bytes: 4 * d * (heads * queries + kv_heads * keys),
     }
@@ -357,7 +357,7 @@ pub(crate) fn with_image(shape: &Shape) -> Shape {
 fn with(shape: &Shape, set: &[&'static str]) -> Shape {
     let sizes = NAMES.iter().map(|name| (*name, shape[name]));
     let set = set.iter().map(|name| (*name, 1));
-    Named::new(&sizes.chain(set).collect::<Vec<_>>())
+    NamedNumbers::new(&sizes.chain(set).collect::<Vec<_>>())
 }
 
 /// Names of a shape's numbers.

@@ -4,13 +4,13 @@ use super::NAME;
 use super::core_tile::CoreTile;
 use super::problem::Problem;
 use crate::mapping::parts::{Checks, divisors};
-use crate::mapping::{BuildError, Named, Rule, Shape, Tiling};
+use crate::mapping::{BuildError, NamedNumbers, Rule, Shape, Tiling};
 use millrace_xdna2_machine::Machine;
 use millrace_xdna2_machine::program::Affine;
 
 /// Shape and tiling as plain numbers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tiled {
+pub(super) struct PromptAttentionDims {
     pub(super) of: Problem,
     pub(super) core: CoreTile,
     /// Key-value heads at once.
@@ -20,8 +20,8 @@ pub(super) struct Tiled {
     pub(super) rows: u64,
 }
 
-impl Tiled {
-    pub(super) fn new(shape: &Shape, tiling: &Tiling) -> Tiled {
+impl PromptAttentionDims {
+    pub(super) fn new(shape: &Shape, tiling: &Tiling) -> PromptAttentionDims {
         let of = Problem::new(shape);
         let core = CoreTile {
             tile_tokens: tiling["tile_tokens"],
@@ -31,7 +31,7 @@ impl Tiled {
             y_rows: tiling["y_rows"],
             l1_depth: tiling["l1_depth"],
         };
-        Tiled {
+        PromptAttentionDims {
             of,
             core,
             heads: tiling["heads"],
@@ -41,7 +41,7 @@ impl Tiled {
     }
 
     /// A problem without a tiling yet.
-    fn untiled(shape: &Shape) -> Tiled {
+    fn untiled(shape: &Shape) -> PromptAttentionDims {
         let names = [
             "tile_tokens",
             "tile_kv",
@@ -51,11 +51,11 @@ impl Tiled {
             "rows",
             "l1_depth",
         ];
-        Tiled::new(shape, &Named::new(&names.map(|name| (name, 1))))
+        PromptAttentionDims::new(shape, &NamedNumbers::new(&names.map(|name| (name, 1))))
     }
 
     fn tiling(&self) -> Tiling {
-        Named::new(&[
+        NamedNumbers::new(&[
             ("tile_tokens", self.core.tile_tokens),
             ("tile_kv", self.core.tile_kv),
             ("y_rows", self.core.y_rows),
@@ -115,7 +115,7 @@ impl Tiled {
 
 /// Legal tilings, best first: on the most cores, with the most queries each; then two heads at once, because one
 /// brings all cores' queries past each of them, and more read the cache more often.
-fn plans(shape: &Shape, machine: &Machine) -> Vec<Tiled> {
+fn plans(shape: &Shape, machine: &Machine) -> Vec<PromptAttentionDims> {
     let Some(least) = CoreTile::least(shape, machine) else {
         return Vec::new();
     };
@@ -125,18 +125,21 @@ fn plans(shape: &Shape, machine: &Machine) -> Vec<Tiled> {
     for heads in divisors(of.n_kv_heads.max(1)) {
         for spread in 1..=cols / heads {
             for rows in 1..=rows {
-                let tiled = least.multiples(machine).into_iter().map(|core| Tiled {
-                    of,
-                    core,
-                    heads,
-                    spread,
-                    rows,
-                });
+                let tiled = least
+                    .multiples(machine)
+                    .into_iter()
+                    .map(|core| PromptAttentionDims {
+                        of,
+                        core,
+                        heads,
+                        spread,
+                        rows,
+                    });
                 plans.extend(tiled.filter(|p| p.check(machine).is_ok()));
             }
         }
     }
-    let cores = |p: &Tiled| p.heads * p.n_cores();
+    let cores = |p: &PromptAttentionDims| p.heads * p.n_cores();
     plans.sort_by_key(|p| {
         let most = u64::MAX - cores(p);
         (
@@ -158,11 +161,13 @@ pub(super) fn default(shape: &Shape, machine: &Machine) -> Tiling {
     let best = plans(shape, machine).first().copied();
     let least = || {
         let core = CoreTile::least(shape, machine)?;
-        let untiled = Tiled::untiled(shape);
-        Some(Tiled { core, ..untiled })
+        let untiled = PromptAttentionDims::untiled(shape);
+        Some(PromptAttentionDims { core, ..untiled })
     };
     // Where no core has room for a tile, one that the rules refuse.
-    let tiled = best.or_else(least).unwrap_or(Tiled::untiled(shape));
+    let tiled = best
+        .or_else(least)
+        .unwrap_or(PromptAttentionDims::untiled(shape));
     tiled.tiling()
 }
 
@@ -170,5 +175,5 @@ pub(super) fn all(shape: &Shape, machine: &Machine) -> Vec<Tiling> {
     let plans = plans(shape, machine);
     let most = plans.first().map_or(0, |p| p.heads * p.n_cores());
     let busy = plans.iter().filter(|p| p.heads * p.n_cores() == most);
-    busy.map(Tiled::tiling).collect()
+    busy.map(PromptAttentionDims::tiling).collect()
 }

@@ -11,13 +11,14 @@
 //! [`gemv-stream`](super::super::gemv_stream), its twin for bf16.
 
 use super::super::data::{Random, bf16_bytes, floats};
-use super::super::joined::{self, GEMV_PARTS};
+use super::super::fused::{self, GEMV_PARTS};
 use super::super::parts::{
     Checks, at, block, call_with, constant, core, end, free, get, herd, i, int, largest_divisor,
     launch, local, new, pattern, put, repeat, slot, small, stage, stream, upto, x, y,
 };
 use super::super::{
-    BuildError, DIM_MAX, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work,
+    BuildError, DIM_MAX, LeastWork, Mapping, NamedNumbers, Rule, Shape, ShapeError, Tiling,
+    Tolerance,
 };
 use super::token::{Attend, Heads};
 use super::{
@@ -40,7 +41,7 @@ pub(crate) const NAME: &str = "fused-dqp";
 const PIECE_MAX: u64 = 1024;
 
 /// Shape and tiling as plain numbers.
-pub(super) struct Tiled {
+pub(super) struct DqpDims {
     /// Rows of each product.
     rows: Vec<u64>,
     k: u64,
@@ -84,13 +85,13 @@ fn gcd(a: u64, b: u64) -> u64 {
 
 /// The tiling on so many columns.
 pub(crate) fn tiling(cols: u64, total: u64, piece: u64) -> Tiling {
-    Named::new(&[("cols", cols), ("total", total), ("piece", piece)])
+    NamedNumbers::new(&[("cols", cols), ("total", total), ("piece", piece)])
 }
 
-impl Tiled {
-    fn new(shape: &Shape, tiling: &Tiling) -> Tiled {
-        let rows = joined::sizes(shape, GEMV_PARTS);
-        Tiled {
+impl DqpDims {
+    fn new(shape: &Shape, tiling: &Tiling) -> DqpDims {
+        let rows = fused::sizes(shape, GEMV_PARTS);
+        DqpDims {
             unit: unit(&rows),
             rows,
             k: shape["k"],
@@ -103,9 +104,9 @@ impl Tiled {
     }
 
     /// The cores in a launch that attends: no product, a vector of query, key, value and position.
-    pub(super) fn attending(heads: Heads, (cols, piece): (u64, u64), unit: u64) -> Tiled {
+    pub(super) fn attending(heads: Heads, (cols, piece): (u64, u64), unit: u64) -> DqpDims {
         let vector = (heads.n_heads + 2 * heads.n_kv_heads) * heads.head_dim;
-        Tiled {
+        DqpDims {
             rows: Vec::new(),
             k: vector + piece,
             cols,
@@ -348,12 +349,12 @@ impl Mapping for FusedDqp {
             [rows, k] => (rows, k.trim().parse().unwrap_or(0)),
             _ => (text, 0),
         };
-        let mut pairs = joined::parse(text, rows, GEMV_PARTS, form)?;
+        let mut pairs = fused::parse(text, rows, GEMV_PARTS, form)?;
         if !(1..=DIM_MAX).contains(&k) {
             return Err(ShapeError::new(text, &format!("the shape is {form}")));
         }
         pairs.push(("k", k));
-        Ok(Named::new(&pairs))
+        Ok(NamedNumbers::new(&pairs))
     }
 
     fn default_tiling(&self, shape: &Shape, machine: &Machine) -> Tiling {
@@ -366,7 +367,7 @@ impl Mapping for FusedDqp {
     fn tilings(&self, shape: &Shape, machine: &Machine) -> Vec<Tiling> {
         let cols = (1..=u64::from(machine.cols)).rev();
         let all = cols.map(|cols| own_tiling(shape, cols));
-        all.filter(|tiling| Tiled::new(shape, tiling).check(machine).is_ok())
+        all.filter(|tiling| DqpDims::new(shape, tiling).check(machine).is_ok())
             .collect()
     }
 
@@ -377,7 +378,7 @@ impl Mapping for FusedDqp {
         machine: &Machine,
     ) -> Result<Program, BuildError> {
         Checks { mapping: NAME }.bounded(shape, tiling)?;
-        let p = Tiled::new(shape, tiling);
+        let p = DqpDims::new(shape, tiling);
         p.check(machine)?;
         let args: Vec<usize> = (0..1 + 2 * p.rows.len()).collect();
         let project = Launch {
@@ -407,7 +408,7 @@ impl Mapping for FusedDqp {
     }
 
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
-        let (rows, k) = (joined::sizes(shape, GEMV_PARTS), shape["k"]);
+        let (rows, k) = (fused::sizes(shape, GEMV_PARTS), shape["k"]);
         let mut random = Random::new(seed);
         let mut slots = vec![random.bf16_bytes(k, 1.0)];
         slots.extend(rows.iter().map(|&m| random_blocks(&mut random, [m, k])));
@@ -422,7 +423,7 @@ impl Mapping for FusedDqp {
         _tiling: &Tiling,
         slots: &[Vec<u8>],
     ) -> Vec<(usize, Vec<u8>)> {
-        let (rows, k) = (joined::sizes(shape, GEMV_PARTS), shape["k"]);
+        let (rows, k) = (fused::sizes(shape, GEMV_PARTS), shape["k"]);
         let unit = unit(&rows);
         let x = floats(&slots[0]);
         let product = |(part, &m): (usize, &u64)| {
@@ -439,10 +440,10 @@ impl Mapping for FusedDqp {
         Tolerance::Exact
     }
 
-    fn work(&self, shape: &Shape) -> Work {
-        let m: u64 = joined::sizes(shape, GEMV_PARTS).iter().sum();
+    fn work(&self, shape: &Shape) -> LeastWork {
+        let m: u64 = fused::sizes(shape, GEMV_PARTS).iter().sum();
         let k = shape["k"];
-        Work {
+        LeastWork {
             flops: 2 * m * k,
             ddr_bytes: m / ROWS * across(k) * BYTES + 2 * (k + m),
         }
@@ -452,7 +453,7 @@ impl Mapping for FusedDqp {
 /// Legal tilings by their estimated time, least first.
 pub(crate) fn ranked(shape: &Shape, machine: &Machine, profile: &Profile) -> Vec<Tiling> {
     let tilings = FusedDqp.tilings(shape, machine);
-    let estimate = |t: &Tiling| Tiled::new(shape, t).estimate_ns(machine, profile);
+    let estimate = |t: &Tiling| DqpDims::new(shape, t).estimate_ns(machine, profile);
     let mut timed: Vec<(f64, Tiling)> = tilings.into_iter().map(|t| (estimate(&t), t)).collect();
     timed.sort_by(|a, b| a.0.total_cmp(&b.0));
     timed.into_iter().map(|(_, tiling)| tiling).collect()

@@ -5,10 +5,12 @@
 //! The first launch is [`Expand`]'s, what follows [`gemm-megatile`](super::super::megatile)'s, with the expanded
 //! weights in intermediate slots between them, as panels `[n / 8][k][8]`. Numbers are `gemm-q4nx`'s bit for bit.
 
-use super::super::joined::{self, GEMM_PARTS};
+use super::super::fused::{self, GEMM_PARTS};
 use super::super::megatile::{self, Layout, TILING};
 use super::super::parts::{Checks, slot};
-use super::super::{BuildError, Mapping, Named, Shape, ShapeError, Tiling, Tolerance, Work};
+use super::super::{
+    BuildError, LeastWork, Mapping, NamedNumbers, Shape, ShapeError, Tiling, Tolerance,
+};
 use super::expand::Expand;
 use super::gemm::GemmQ4nx;
 use super::{unit, weight_slot};
@@ -16,7 +18,7 @@ use millrace_npu::{Element, Role};
 use millrace_xdna2_machine::{Machine, Numerics, Profile, Program};
 
 /// The mapping.
-pub(crate) struct GemmExpanded;
+pub(crate) struct ExpandedGemm;
 
 /// The mapping's name.
 pub(crate) const NAME: &str = "gemm-q4nx-ddr";
@@ -31,12 +33,12 @@ const EXPAND_COLS: &str = "expand_cols";
 fn with_cols(product: &Tiling, cols: u64) -> Tiling {
     let mut pairs = TILING.map(|name| (name, product[name])).to_vec();
     pairs.push((EXPAND_COLS, cols));
-    Named::new(&pairs)
+    NamedNumbers::new(&pairs)
 }
 
 /// The product's tiling.
 fn product(tiling: &Tiling) -> Tiling {
-    Named::new(&TILING.map(|name| (name, tiling[name])))
+    NamedNumbers::new(&TILING.map(|name| (name, tiling[name])))
 }
 
 fn expanded(shape: &Shape, products: Vec<Tiling>, machine: &Machine) -> Vec<Tiling> {
@@ -45,7 +47,7 @@ fn expanded(shape: &Shape, products: Vec<Tiling>, machine: &Machine) -> Vec<Tili
     all.collect()
 }
 
-impl Mapping for GemmExpanded {
+impl Mapping for ExpandedGemm {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -138,14 +140,14 @@ impl Mapping for GemmExpanded {
     }
 
     /// What the product costs at least, however its weights come.
-    fn work(&self, shape: &Shape) -> Work {
+    fn work(&self, shape: &Shape) -> LeastWork {
         GemmQ4nx.work(shape)
     }
 }
 
 /// Columns of each product.
 fn n_of(shape: &Shape) -> Vec<u64> {
-    joined::sizes(shape, GEMM_PARTS)
+    fused::sizes(shape, GEMM_PARTS)
 }
 
 /// Legal tilings, those first whose product is estimated to take least: expanding takes the same time in all.

@@ -13,10 +13,10 @@ mod launch;
 mod tiling;
 
 use super::super::data::{Random, bf16_bytes, floats};
+use super::super::fused::{self, GEMM_PARTS};
 use super::super::gemm::accumulate;
-use super::super::joined::{self, GEMM_PARTS};
 use super::super::parts::{Checks, slot};
-use super::super::{BuildError, Mapping, Rule, Shape, ShapeError, Tiling, Tolerance, Work};
+use super::super::{BuildError, LeastWork, Mapping, Rule, Shape, ShapeError, Tiling, Tolerance};
 use super::{BYTES, COLS, Matrix, ROWS, across, random_blocks, unit, weight_slot};
 use millrace_npu::{Element, Role};
 use millrace_xdna2_machine::{Machine, Numerics, Program};
@@ -34,7 +34,7 @@ const MATMUL: &str = "matmul_bf16_f32.flm";
 
 /// Shape and tiling as plain numbers.
 #[derive(Clone, Debug)]
-struct Tiled {
+struct Q4nxGemmDims {
     m: u64,
     k: u64,
     /// Columns of each product, rows of its weights.
@@ -54,9 +54,9 @@ struct Tiled {
     chunks: u64,
 }
 
-impl Tiled {
-    fn new(shape: &Shape, tiling: &Tiling) -> Tiled {
-        Tiled {
+impl Q4nxGemmDims {
+    fn new(shape: &Shape, tiling: &Tiling) -> Q4nxGemmDims {
+        Q4nxGemmDims {
             tm: tiling["tile_m"],
             kl2: tiling["tile_k_l2"],
             tk: tiling["tile_k_l1"],
@@ -65,14 +65,14 @@ impl Tiled {
             n_over_rows: tiling["n_over_rows"] > 0,
             hold_a: tiling["hold_a"] > 0,
             chunks: tiling["drain_chunks"],
-            ..Tiled::untiled(shape)
+            ..Q4nxGemmDims::untiled(shape)
         }
     }
 
     /// A problem without a tiling yet: every size is 0.
-    fn untiled(shape: &Shape) -> Tiled {
-        let n = joined::sizes(shape, GEMM_PARTS);
-        Tiled {
+    fn untiled(shape: &Shape) -> Q4nxGemmDims {
+        let n = fused::sizes(shape, GEMM_PARTS);
+        Q4nxGemmDims {
             m: shape["m"],
             k: shape["k"],
             unit: unit(&n),
@@ -149,7 +149,7 @@ impl Mapping for GemmQ4nx {
     }
 
     fn parse_shape(&self, text: &str) -> Result<Shape, ShapeError> {
-        joined::parse_gemm(text)
+        fused::parse_gemm(text)
     }
 
     fn default_tiling(&self, shape: &Shape, machine: &Machine) -> Tiling {
@@ -176,7 +176,7 @@ impl Mapping for GemmQ4nx {
                 format!("{flag} = {value}; it is 0 or 1")
             })?;
         }
-        let p = Tiled::new(shape, tiling);
+        let p = Q4nxGemmDims::new(shape, tiling);
         tiling::check(&p, machine)?;
         let columns = || p.n.iter().enumerate();
         let w = |(i, &n)| weight_slot(&format!("w{i}"), [n, p.k], p.unit);
@@ -192,7 +192,7 @@ impl Mapping for GemmQ4nx {
     }
 
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
-        let (m, k, n) = (shape["m"], shape["k"], joined::sizes(shape, GEMM_PARTS));
+        let (m, k, n) = (shape["m"], shape["k"], fused::sizes(shape, GEMM_PARTS));
         let mut random = Random::new(seed);
         let mut slots = vec![random.bf16_bytes(m * k, 1.0)];
         slots.extend(n.iter().map(|&n| random_blocks(&mut random, [n, k])));
@@ -209,7 +209,7 @@ impl Mapping for GemmQ4nx {
         slots: &[Vec<u8>],
     ) -> Vec<(usize, Vec<u8>)> {
         let (m, k) = (shape["m"] as usize, shape["k"] as usize);
-        let n = joined::sizes(shape, GEMM_PARTS);
+        let n = fused::sizes(shape, GEMM_PARTS);
         let (a, unit) = (floats(&slots[0]), unit(&n));
         let product = |part: usize| {
             let columns = n[part] as usize;
@@ -225,10 +225,10 @@ impl Mapping for GemmQ4nx {
         Tolerance::Exact
     }
 
-    fn work(&self, shape: &Shape) -> Work {
+    fn work(&self, shape: &Shape) -> LeastWork {
         let (m, k) = (shape["m"], shape["k"]);
-        let n: u64 = joined::sizes(shape, GEMM_PARTS).iter().sum();
-        Work {
+        let n: u64 = fused::sizes(shape, GEMM_PARTS).iter().sum();
+        LeastWork {
             flops: 2 * m * k * n,
             ddr_bytes: 2 * (m * k + m * n) + n / ROWS * across(k) * BYTES,
         }

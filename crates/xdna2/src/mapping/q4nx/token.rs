@@ -24,8 +24,10 @@ use super::super::parts::{
     Checks, at, block, call_with, constant, core, divisors, free, get, herd, i, int, launch, local,
     new, pattern, put, repeat, slot, small, stream,
 };
-use super::super::{BuildError, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work};
-use super::dqp::{self, Tiled, W_IN, X, Y_OUT};
+use super::super::{
+    BuildError, LeastWork, Mapping, NamedNumbers, Rule, Shape, ShapeError, Tiling, Tolerance,
+};
+use super::dqp::{self, DqpDims, W_IN, X, Y_OUT};
 use super::{BYTES, COLS, GROUP, ROWS};
 use millrace_npu::{Element, Role};
 use millrace_xdna2_machine::program::{Affine, GridOrder, Launch, Operand, Place, Transfer, Var};
@@ -54,17 +56,17 @@ fn most_chunks(shape: &Shape) -> u64 {
 }
 
 /// Shape and tiling as plain numbers.
-struct Attention {
+struct TokenAttentionDims {
     heads: Heads,
     /// The cores, as a projection has them.
-    cores: Tiled,
+    cores: DqpDims,
     n_keys: u64,
     max_tokens: u64,
     window: u64,
 }
 
-impl Attention {
-    fn new(shape: &Shape, tiling: &Tiling) -> Attention {
+impl TokenAttentionDims {
+    fn new(shape: &Shape, tiling: &Tiling) -> TokenAttentionDims {
         let n_kv_heads = shape["n_kv_heads"];
         let heads = Heads {
             head_dim: shape["head_dim"],
@@ -74,8 +76,8 @@ impl Attention {
             keys: tiling["keys"],
             total: tiling["total"],
         };
-        Attention {
-            cores: Tiled::attending(heads, (tiling["cols"], tiling["piece"]), UNIT),
+        TokenAttentionDims {
+            cores: DqpDims::attending(heads, (tiling["cols"], tiling["piece"]), UNIT),
             heads,
             n_keys: shape["n_keys"],
             max_tokens: shape["max_tokens"],
@@ -265,7 +267,7 @@ impl Attention {
 /// The tiling that shares cores with projections of vectors of so many elements, in pieces of so many.
 pub(crate) fn tiling(cols: u64, total: u64, piece: u64, keys: u64) -> Tiling {
     let cores = [("cols", cols), ("total", total), ("piece", piece)];
-    Named::new(&[&cores[..], &[("keys", keys)]].concat())
+    NamedNumbers::new(&[&cores[..], &[("keys", keys)]].concat())
 }
 
 /// The same for a projection on the cores that attend so to heads of the shape.
@@ -274,7 +276,7 @@ pub(crate) fn shared(cols: u64, total: u64, piece: u64, (shape, keys): (&Shape, 
     let cores = [("cols", cols), ("total", total), ("piece", piece)];
     // Tasks are written while attention works, which is short.
     let own = [("keys", keys), ("stretches", 1)];
-    Named::new(&[&cores[..], &sizes, &own].concat())
+    NamedNumbers::new(&[&cores[..], &sizes, &own].concat())
 }
 
 /// Elements of the vector: query, key, value and position, in pieces of so many.
@@ -301,7 +303,7 @@ pub(crate) fn keys_of_core(
         keys: 0,
         total,
     };
-    let cores = Tiled::attending(heads, (cols, piece), UNIT);
+    let cores = DqpDims::attending(heads, (cols, piece), UNIT);
     let left = machine.core.data_bytes.checked_sub(cores.l1_bytes())?;
     let room = left / (4 * heads.group().max(1)) / rows;
     let n_chunks = rounds.div_ceil(room.max(1)).max(1);
@@ -348,8 +350,12 @@ impl Mapping for TokenAttention {
     fn tilings(&self, shape: &Shape, machine: &Machine) -> Vec<Tiling> {
         let cols = divisors(u64::from(machine.cols)).into_iter().rev();
         let all = cols.map(|cols| own_tiling(shape, cols, machine));
-        all.filter(|tiling| Attention::new(shape, tiling).check(shape, machine).is_ok())
-            .collect()
+        all.filter(|tiling| {
+            TokenAttentionDims::new(shape, tiling)
+                .check(shape, machine)
+                .is_ok()
+        })
+        .collect()
     }
 
     fn build(
@@ -359,7 +365,7 @@ impl Mapping for TokenAttention {
         machine: &Machine,
     ) -> Result<Program, BuildError> {
         Checks { mapping: NAME }.bounded(shape, tiling)?;
-        let p = Attention::new(shape, tiling);
+        let p = TokenAttentionDims::new(shape, tiling);
         p.check(shape, machine)?;
         let h = &p.heads;
         let (u8, bf16) = (Element::U8, Element::Bf16);
@@ -390,7 +396,7 @@ impl Mapping for TokenAttention {
     /// With a position from the seed, in the later half of the keys that are read.
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
         let tiling = self.default_tiling(shape, &Machine::npu2());
-        let p = Attention::new(shape, &tiling);
+        let p = TokenAttentionDims::new(shape, &tiling);
         let mut random = Random::new(seed);
         let [q, kv] = p.elements();
         let cached = p.max_tokens * kv;
@@ -418,7 +424,7 @@ impl Mapping for TokenAttention {
         tiling: &Tiling,
         slots: &[Vec<u8>],
     ) -> Vec<(usize, Vec<u8>)> {
-        vec![(7, Attention::new(shape, tiling).reference(slots))]
+        vec![(7, TokenAttentionDims::new(shape, tiling).reference(slots))]
     }
 
     fn keys_and_values(&self) -> &'static [usize] {
@@ -429,10 +435,10 @@ impl Mapping for TokenAttention {
         Tolerance::Exact
     }
 
-    fn work(&self, shape: &Shape) -> Work {
+    fn work(&self, shape: &Shape) -> LeastWork {
         let d = shape["head_dim"];
         let (heads, kv_heads, keys) = (shape["n_heads"], shape["n_kv_heads"], shape["n_keys"]);
-        Work {
+        LeastWork {
             flops: 4 * heads * (keys + 1) * d,
             ddr_bytes: 4 * d * (heads + kv_heads * (keys + 1)),
         }

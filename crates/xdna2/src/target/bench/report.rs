@@ -1,20 +1,20 @@
 //! What is told of a kernel, for people and for programs.
 
-use super::{Case, Computed, Run};
+use super::{KernelCase, KernelResult, Run};
 use crate::mapping;
 use crate::predict::peak;
 use millrace_plan::units::{bytes, duration};
-use millrace_plan::{KernelReport, Line, Span, Tone};
+use millrace_plan::{KernelReport, LineSpan, ReportLine, Tone};
 use millrace_xdna2_machine::Machine;
 use millrace_xdna2_machine::timing::Timing;
 use millrace_xdna2_machine::verify::ResourceReport as Resources;
 use serde_json::{Value, json};
 
 /// Everything known about one kernel.
-pub(super) struct Report<'a> {
-    pub(super) case: &'a Case,
+pub(super) struct BenchReport<'a> {
+    pub(super) case: &'a KernelCase,
     pub(super) resources: &'a Resources,
-    pub(super) computed: Option<&'a Computed>,
+    pub(super) computed: Option<&'a KernelResult>,
     /// What a program of somebody's own computed.
     pub(super) run: Option<&'a Run>,
     pub(super) timing: &'a Timing,
@@ -32,7 +32,7 @@ impl Against {
     }
 }
 
-impl Report<'_> {
+impl BenchReport<'_> {
     pub(super) fn made(&self) -> KernelReport {
         let mut lines = Vec::new();
         self.resources(&mut lines);
@@ -49,7 +49,7 @@ impl Report<'_> {
             machine.clock_hz / 1e9
         );
         if let Some(kernel) = kernel {
-            lines.insert(0, Line::plain("tiling", kernel.tiling.to_string()));
+            lines.insert(0, ReportLine::plain("tiling", kernel.tiling.to_string()));
         }
         KernelReport {
             name: match kernel {
@@ -103,7 +103,7 @@ impl Report<'_> {
         launches.map(|l| l.ddr_read_bytes + l.ddr_write_bytes).sum()
     }
 
-    fn resources(&self, lines: &mut Vec<Line>) {
+    fn resources(&self, lines: &mut Vec<ReportLine>) {
         let (used, machine) = (self.resources, &self.case.machine);
         let text = format!(
             "L1 {} of {}, L2 {} of {} a tile, {} of {} memory-tile descriptors, {} locks",
@@ -115,48 +115,48 @@ impl Report<'_> {
             machine.memory.bds,
             used.locks,
         );
-        lines.push(Line::plain("verified", text));
+        lines.push(ReportLine::plain("verified", text));
     }
 
-    fn numbers(&self, lines: &mut Vec<Line>) {
+    fn numbers(&self, lines: &mut Vec<ReportLine>) {
         if let Some(run) = self.run {
             return produced(run, lines);
         }
         let Some(computed) = self.computed else {
             let text = "nothing: only the time was asked for";
-            return lines.push(Line::plain("computed", text));
+            return lines.push(ReportLine::plain("computed", text));
         };
         let verdict = match (&computed.wrong, computed.n_unequal) {
-            (Some(what), _) => Span::new(what, Tone::Wrong),
-            (None, 0) => Span::new("equal to the reference bit for bit", Tone::Plain),
+            (Some(what), _) => LineSpan::new(what, Tone::Wrong),
+            (None, 0) => LineSpan::new("equal to the reference bit for bit", Tone::Plain),
             (None, n) => {
                 let text = format!(
                     "{n} of {} elements differ from the reference, all within {}",
                     computed.n_elements, computed.tolerance
                 );
-                Span::new(text, Tone::Plain)
+                LineSpan::new(text, Tone::Plain)
             }
         };
         let host = duration(computed.host_s * 1e9);
-        let before = Span::new(format!("in {host} on this computer: "), Tone::Plain);
-        lines.push(Line {
+        let before = LineSpan::new(format!("in {host} on this computer: "), Tone::Plain);
+        lines.push(ReportLine {
             label: "computed",
             text: vec![before, verdict],
         });
         if let Some(snr) = computed.snr_db {
             let text = format!("SNR {snr:.1} dB against exact products of the same bf16 values");
-            lines.push(Line::plain("loss", text));
+            lines.push(ReportLine::plain("loss", text));
         }
     }
 
-    fn prediction(&self, lines: &mut Vec<Line>) {
+    fn prediction(&self, lines: &mut Vec<ReportLine>) {
         let dispatch = duration(self.timing.dispatch_ns);
         let rest = format!("  {}, {dispatch} of it dispatch", self.timing.label);
-        lines.push(Line {
+        lines.push(ReportLine {
             label: "predicted",
             text: vec![
-                Span::new(duration(self.timing.total_ns), Tone::Strong),
-                Span::new(rest, Tone::Plain),
+                LineSpan::new(duration(self.timing.total_ns), Tone::Strong),
+                LineSpan::new(rest, Tone::Plain),
             ],
         });
         if let Some(compute) = self.compute().filter(|compute| compute.per_s > 0.0) {
@@ -168,7 +168,7 @@ impl Report<'_> {
                 compute.percent(),
                 compute.roof_per_s / 1e12
             );
-            lines.push(Line::plain("compute", text));
+            lines.push(ReportLine::plain("compute", text));
         }
         let ddr = self.ddr();
         let text = format!(
@@ -178,7 +178,7 @@ impl Report<'_> {
             ddr.roof_per_s / 1e9,
             bytes(self.ddr_bytes() as u64)
         );
-        lines.push(Line::plain("DDR", text));
+        lines.push(ReportLine::plain("DDR", text));
         if let Some(keys) = self.u_mem_rd() {
             let text = format!(
                 "{:.1} GB/s of keys and values, {:.0} % of the {:.0} that reads get",
@@ -186,11 +186,11 @@ impl Report<'_> {
                 keys.percent(),
                 keys.roof_per_s / 1e9
             );
-            lines.push(Line::plain("U_mem^rd", text));
+            lines.push(ReportLine::plain("U_mem^rd", text));
         }
     }
 
-    fn launches(&self, lines: &mut Vec<Line>) {
+    fn launches(&self, lines: &mut Vec<ReportLine>) {
         for launch in &self.timing.launches {
             let text = format!(
                 "{} {}, {} grid points; bound by {}",
@@ -199,15 +199,15 @@ impl Report<'_> {
                 launch.points,
                 launch.bottleneck
             );
-            lines.push(Line::plain("launch", text));
+            lines.push(ReportLine::plain("launch", text));
         }
     }
 
-    fn array(&self, lines: &mut Vec<Line>) {
+    fn array(&self, lines: &mut Vec<ReportLine>) {
         let text = "percent of the call that each core computes, by column";
-        lines.push(Line::plain("array", text));
+        lines.push(ReportLine::plain("array", text));
         for row in picture(&busy(self.timing, &self.case.machine)) {
-            lines.push(Line::plain("", row));
+            lines.push(ReportLine::plain("", row));
         }
     }
 
@@ -245,13 +245,13 @@ impl Report<'_> {
     }
 }
 
-fn produced(run: &Run, lines: &mut Vec<Line>) {
+fn produced(run: &Run, lines: &mut Vec<ReportLine>) {
     let text = format!(
         "in {} on this computer, inputs without a file from seed {}; there is no reference to compare with",
         duration(run.host_s * 1e9),
         run.seed
     );
-    lines.push(Line::plain("computed", text));
+    lines.push(ReportLine::plain("computed", text));
     for output in &run.outputs {
         let broken = match output.n_not_finite {
             0 => String::new(),
@@ -261,7 +261,7 @@ fn produced(run: &Run, lines: &mut Vec<Line>) {
             "{} {} {:?}: {:.4} to {:.4}, mean {:.4}{broken}",
             output.slot, output.element, output.shape, output.least, output.greatest, output.mean
         );
-        lines.push(Line::plain("output", text));
+        lines.push(ReportLine::plain("output", text));
     }
 }
 

@@ -1,14 +1,14 @@
 //! Products with weights, and the gate of a feed-forward where its products lie.
 
 use super::rowwise::halves;
-use super::{Cut, Weaver};
+use super::{ChainSplit, Weaver};
 use crate::Element;
 use crate::axes::Mapping;
 use crate::lower::builder::{Lane, ax, list};
-use crate::lower::chain::{Link, Operand, SlotOf};
-use crate::lower::linear::{Factor, Held, Linear, Tile};
-use crate::lower::ops::{Kernel, Kind, Op, Role, width_of};
-use crate::lower::rows::{Rows, Width};
+use crate::lower::chain::{ChainOperand, Link, SlotOf};
+use crate::lower::linear::{Factor, HbmLinear, ResidentTokens, ResultTile};
+use crate::lower::ops::{Op, OpKernel, OpKind, Role, width_of};
+use crate::lower::rows::{ActivationRows, Width};
 use crate::lower::{LowerError, Weights};
 use crate::program::View;
 
@@ -16,9 +16,9 @@ impl Weaver<'_> {
     /// Whether the next op that takes a value rotates it.
     fn is_rotated(&self, value: usize) -> bool {
         let mut takers = self.chain.links.iter();
-        let taker = takers.find(|link| link.takes.contains(&Operand::Value(value)));
+        let taker = takers.find(|link| link.takes.contains(&ChainOperand::Value(value)));
         let kind = taker.map(|link| link.op.kind);
-        matches!(kind, Some(Kind::RotateQueries | Kind::RotateKeys))
+        matches!(kind, Some(OpKind::RotateQueries | OpKind::RotateKeys))
     }
 
     /// Axes of what a product gives, and their order in HBM: heads that are rotated have their first elements of
@@ -44,7 +44,7 @@ impl Weaver<'_> {
         i: usize,
         (n, k): (Width, &Width),
         order: Mapping,
-    ) -> Result<Linear, LowerError> {
+    ) -> Result<HbmLinear, LowerError> {
         let link = &self.chain.links[i];
         let name = format!("{}_w", link.name);
         let w = self.b.linear(&name, link.op.weights, (n, k), order)?;
@@ -58,7 +58,7 @@ impl Weaver<'_> {
     fn factor(
         &mut self,
         value: usize,
-        rows: &Rows,
+        rows: &ActivationRows,
         weights: Weights,
     ) -> Result<Factor, LowerError> {
         if weights.factor() == rows.element {
@@ -73,7 +73,12 @@ impl Weaver<'_> {
     }
 
     /// Tokens in registers, where they are held: filled once for the products of one value that are cut alike.
-    fn hold(&mut self, value: usize, rows: &Rows, w: &Linear) -> Result<Option<Held>, LowerError> {
+    fn hold(
+        &mut self,
+        value: usize,
+        rows: &ActivationRows,
+        w: &HbmLinear,
+    ) -> Result<Option<ResidentTokens>, LowerError> {
         if !self.b.is_held() {
             return Ok(None);
         }
@@ -87,7 +92,7 @@ impl Weaver<'_> {
         Ok(Some(held))
     }
 
-    pub(super) fn product(&mut self, i: usize, role: Role) -> Result<Cut, LowerError> {
+    pub(super) fn product(&mut self, i: usize, role: Role) -> Result<ChainSplit, LowerError> {
         let (op, (from, to)) = (self.op(i), role.axes());
         if self.is_rotated(self.gives(i)) {
             self.rotated_axes(op.size("d_k") / 2)?;
@@ -122,7 +127,7 @@ impl Weaver<'_> {
         i: usize,
         element: Element,
         (width, order): (&Width, Mapping),
-    ) -> Result<(Option<Rows>, Option<usize>), LowerError> {
+    ) -> Result<(Option<ActivationRows>, Option<usize>), LowerError> {
         let value = self.gives(i);
         let y = match self.is_given_out(value) {
             true => Some(self.result(i, element, order)?),
@@ -136,7 +141,13 @@ impl Weaver<'_> {
         Ok((Some(rest), y))
     }
 
-    fn put(&mut self, tile: &Tile, tensor: usize, rest: Option<&Rows>, y: Option<usize>) {
+    fn put(
+        &mut self,
+        tile: &ResultTile,
+        tensor: usize,
+        rest: Option<&ActivationRows>,
+        y: Option<usize>,
+    ) {
         let to = [("rest", rest.map(|rows| rows.tensor)), ("store", y)];
         for (stem, to) in to.into_iter().filter_map(|(stem, to)| Some((stem, to?))) {
             let (from, to) = (View::of(tensor), tile.view_of(to));
@@ -148,7 +159,7 @@ impl Weaver<'_> {
         let input = [&["B", "s_q"], from].concat();
         let weight = [from, to].concat();
         let output = [&["B", "s_q"], to].concat();
-        let kernel = Kernel::of(self.op(i).kind).name;
+        let kernel = OpKernel::of(self.op(i).kind).name;
         self.b
             .note_einsum(kernel, &[&input, &weight], &output, levels);
     }
@@ -159,14 +170,14 @@ impl Weaver<'_> {
         let Some([gate, up, both]) = self.chain.links.get(i..i + 3) else {
             return false;
         };
-        let is_up = |link: &Link| link.op.kind == Kind::Product(Role::Up);
-        let takes = [gate.gives, up.gives].map(Operand::Value);
+        let is_up = |link: &Link| link.op.kind == OpKind::Product(Role::Up);
+        let takes = [gate.gives, up.gives].map(ChainOperand::Value);
         let once = |value| self.uses.get(&value) == Some(&1) && !self.chain.leaves.contains(&value);
         is_up(gate)
             && is_up(up)
             && gate.op == up.op
             && gate.takes.first() == up.takes.first()
-            && both.op.kind == Kind::Gate
+            && both.op.kind == OpKind::Gate
             && both.takes == takes
             && once(gate.gives)
             && once(up.gives)
@@ -224,7 +235,7 @@ impl Weaver<'_> {
 }
 
 /// How a product is cut, and as how many bits its weights are stored.
-pub(in crate::lower) fn product_cut(op: &Op, ring: u64, n_tiles: u64) -> Cut {
+pub(in crate::lower) fn product_cut(op: &Op, ring: u64, n_tiles: u64) -> ChainSplit {
     let bits = op.weights.stored().bits();
     vec![("ring", ring), ("tiles", n_tiles), ("bits", bits)]
 }

@@ -1,14 +1,14 @@
 //! Ops that work row by row, and attention.
 
-use super::{Cut, Weaver};
+use super::{ChainSplit, Weaver};
 use crate::Element;
 use crate::lower::LowerError;
 use crate::lower::attention::Cache;
 use crate::lower::builder::{ax, inner, list};
-use crate::lower::linear::Tile;
-use crate::lower::ops::{Kind, width_of};
+use crate::lower::linear::ResultTile;
+use crate::lower::ops::{OpKind, width_of};
 use crate::lower::rope::Table;
-use crate::lower::rows::{Rows, Width};
+use crate::lower::rows::{ActivationRows, Width};
 use crate::program::{Side, View};
 use millrace_npu::Role as Slot;
 
@@ -22,7 +22,7 @@ const OVER_CACHE: usize = 4;
 const APART_BYTES: u64 = 8 << 20;
 
 impl Weaver<'_> {
-    pub(super) fn embed(&mut self, i: usize) -> Result<Cut, LowerError> {
+    pub(super) fn embed(&mut self, i: usize) -> Result<ChainSplit, LowerError> {
         let tokens = list([ax("B"), ax("s_q")]);
         let token = self.own((i, 0), "token", (Element::I32, Slot::Input), tokens)?;
         let table = list([ax("V"), ax("D")]);
@@ -38,10 +38,10 @@ impl Weaver<'_> {
     }
 
     /// A norm of every row, or of the one of a prompt that an index names.
-    pub(super) fn norm(&mut self, i: usize) -> Result<Cut, LowerError> {
+    pub(super) fn norm(&mut self, i: usize) -> Result<ChainSplit, LowerError> {
         let width = width_of(self.op(i), &["D"]);
         let value = self.taken_value(i, 0)?;
-        let is_last = self.op(i).kind == Kind::LastNorm;
+        let is_last = self.op(i).kind == OpKind::LastNorm;
         let rows = match is_last {
             false => self.value(value, &width, ax("D"))?,
             true => {
@@ -71,7 +71,7 @@ impl Weaver<'_> {
         self.b.axis("r", 2)
     }
 
-    pub(super) fn rotate(&mut self, i: usize, heads: &[&str]) -> Result<Cut, LowerError> {
+    pub(super) fn rotate(&mut self, i: usize, heads: &[&str]) -> Result<ChainSplit, LowerError> {
         let op = self.op(i);
         let (pairs, heads) = (op.size("d_k_prime"), width_of(op, heads));
         self.rotated_axes(pairs)?;
@@ -97,7 +97,7 @@ impl Weaver<'_> {
         Ok(Vec::new())
     }
 
-    pub(super) fn attend(&mut self, i: usize) -> Result<Cut, LowerError> {
+    pub(super) fn attend(&mut self, i: usize) -> Result<ChainSplit, LowerError> {
         let op = self.op(i);
         let pairs = op.size("d_k") / 2;
         self.rotated_axes(pairs)?;
@@ -159,7 +159,7 @@ impl Weaver<'_> {
     }
 
     /// The activation by itself.
-    pub(super) fn gate(&mut self, i: usize) -> Result<Cut, LowerError> {
+    pub(super) fn gate(&mut self, i: usize) -> Result<ChainSplit, LowerError> {
         let width = width_of(self.op(i), &["F"]);
         let mut both = Vec::new();
         for number in 0..2 {
@@ -169,7 +169,7 @@ impl Weaver<'_> {
         let (gate, up) = (&both[0], &both[1]);
         let (time, packet) = self.b.eights(gate);
         let part = inner(&width.mapping, width.size(), gate.per);
-        let tile = Tile {
+        let tile = ResultTile {
             tensor: gate.tensor,
             spread: gate.spread.clone(),
             layout: list([self.b.own_tokens(), part]),
@@ -182,7 +182,7 @@ impl Weaver<'_> {
         let levels = "1 pass, interleaved fetch";
         self.b
             .note("SiLU × up", expression, "vector engine", levels);
-        let rows = Rows {
+        let rows = ActivationRows {
             tensor,
             ..gate.clone()
         };
@@ -190,7 +190,7 @@ impl Weaver<'_> {
         Ok(Vec::new())
     }
 
-    pub(super) fn add(&mut self, i: usize) -> Result<Cut, LowerError> {
+    pub(super) fn add(&mut self, i: usize) -> Result<ChainSplit, LowerError> {
         let width = width_of(self.op(i), &["D"]);
         let mut both = Vec::new();
         for number in 0..2 {

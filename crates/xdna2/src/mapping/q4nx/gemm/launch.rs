@@ -1,6 +1,6 @@
 //! The launch: channels, memory-tile buffers, shim tasks, cores.
 
-use super::{BYTES, COLS, MATMUL, ROWS, Tiled, across};
+use super::{BYTES, COLS, MATMUL, Q4nxGemmDims, ROWS, across};
 use crate::mapping::parts::{
     at, block, call, call_with, constant, core, deep, end, free, g, get, herd, i, int, launch,
     local, new, pattern, put, repeat, small, stage, stream, transfer, upto, x, y,
@@ -28,7 +28,7 @@ fn sums(block: u64) -> Operand {
     Operand::Local(1 + block as usize)
 }
 
-impl Tiled {
+impl Q4nxGemmDims {
     /// The one launch: a grid point for every step over M, and within it all of N.
     pub(super) fn launch(&self, machine: &Machine) -> Launch {
         let args: Vec<usize> = (0..1 + 2 * self.n.len()).collect();

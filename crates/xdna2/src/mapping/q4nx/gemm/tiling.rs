@@ -1,15 +1,15 @@
 //! Which tilings are legal, and which are fast.
 
-use super::{BYTES, COLS, GEMM_PARTS, MATMUL, NAME, ROWS, Tiled, across};
+use super::{BYTES, COLS, GEMM_PARTS, MATMUL, NAME, Q4nxGemmDims, ROWS, across};
 use crate::mapping::parts::{Checks, divisors};
-use crate::mapping::{BuildError, Named, Rule, Shape, Tiling};
+use crate::mapping::{BuildError, NamedNumbers, Rule, Shape, Tiling};
 use millrace_xdna2_machine::{Machine, Profile};
 
 /// Descriptors of a memory tile for sending a held block of A: of the 24 that a channel reaches, others
 /// need four.
 const HELD_DESCRIPTORS: u64 = 20;
 
-impl Tiled {
+impl Q4nxGemmDims {
     fn l1_bytes(&self) -> u64 {
         let weights = 2 * self.blocks() * BYTES + 2 * self.tk * ROWS;
         let a = 2 * 2 * self.tm * self.tk;
@@ -29,7 +29,7 @@ impl Tiled {
     }
 
     fn tiling(&self) -> Tiling {
-        Named::new(&[
+        NamedNumbers::new(&[
             ("tile_m", self.tm),
             ("tile_k_l2", self.kl2),
             ("tile_k_l1", self.tk),
@@ -43,7 +43,7 @@ impl Tiled {
 }
 
 /// Refuses what the builder cannot lay out or the machine cannot hold.
-pub(super) fn check(p: &Tiled, machine: &Machine) -> Result<(), BuildError> {
+pub(super) fn check(p: &Q4nxGemmDims, machine: &Machine) -> Result<(), BuildError> {
     let checks = Checks { mapping: NAME };
     checks.herd(p.cols, p.rows, machine)?;
     checks.ensure(p.a_streams() <= u64::from(machine.cols), Rule::Herd, || {
@@ -82,28 +82,28 @@ pub(super) fn check(p: &Tiled, machine: &Machine) -> Result<(), BuildError> {
 
 /// The least tiles on one core.
 pub(super) fn least(shape: &Shape) -> Tiling {
-    let tiled = Tiled {
+    let tiled = Q4nxGemmDims {
         tm: 8,
         kl2: 8,
         tk: 8,
         cols: 1,
         rows: 1,
         chunks: 1,
-        ..Tiled::untiled(shape)
+        ..Q4nxGemmDims::untiled(shape)
     };
     tiled.tiling()
 }
 
 /// Legal plans, the largest herds first.
-fn plans(shape: &Shape, machine: &Machine) -> Vec<Tiled> {
-    let base = Tiled::untiled(shape);
+fn plans(shape: &Shape, machine: &Machine) -> Vec<Q4nxGemmDims> {
+    let base = Q4nxGemmDims::untiled(shape);
     let herds = (1..=u64::from(machine.cols))
         .rev()
         .flat_map(|c| (1..=u64::from(machine.rows)).rev().map(move |r| (c, r)));
     let mut found = Vec::new();
     for (cols, rows) in herds {
         for n_over_rows in [false, true] {
-            let herd = Tiled {
+            let herd = Q4nxGemmDims {
                 cols,
                 rows,
                 n_over_rows,
@@ -120,7 +120,7 @@ fn plans(shape: &Shape, machine: &Machine) -> Vec<Tiled> {
 }
 
 /// Legal plans of a herd.
-fn tiles(herd: &Tiled, machine: &Machine, found: &mut Vec<Tiled>) {
+fn tiles(herd: &Q4nxGemmDims, machine: &Machine, found: &mut Vec<Q4nxGemmDims>) {
     let share = herd.m / herd.a_streams();
     let tall = [256, 192, 160, 128, 96, 64, 48, 32, 24, 16, 8];
     let fits = |tm: &&u64| herd.m.is_multiple_of(herd.a_streams()) && share.is_multiple_of(**tm);
@@ -131,7 +131,7 @@ fn tiles(herd: &Tiled, machine: &Machine, found: &mut Vec<Tiled>) {
                 let mut depths = depths.filter(|d| *d <= 512 && d.is_multiple_of(tk));
                 let plan = depths.find_map(|kl2| {
                     [1, 2, 4].into_iter().find_map(|chunks| {
-                        let tiled = Tiled {
+                        let tiled = Q4nxGemmDims {
                             tm,
                             tk,
                             kl2,
@@ -154,16 +154,16 @@ fn tiles(herd: &Tiled, machine: &Machine, found: &mut Vec<Tiled>) {
 /// Legal tilings, the largest tiles on the widest herd first.
 pub(super) fn all(shape: &Shape, machine: &Machine) -> Vec<Tiling> {
     let mut plans = plans(shape, machine);
-    let work = |p: &Tiled| (p.cols * p.rows * p.tm * p.tn(), p.hold_a, p.tk);
+    let work = |p: &Q4nxGemmDims| (p.cols * p.rows * p.tm * p.tn(), p.hold_a, p.tk);
     plans.sort_by_key(|p| std::cmp::Reverse(work(p)));
-    plans.iter().map(Tiled::tiling).collect()
+    plans.iter().map(Q4nxGemmDims::tiling).collect()
 }
 
 /// Legal tilings by their estimated time, least first.
 pub(crate) fn ranked(shape: &Shape, machine: &Machine, profile: &Profile) -> Vec<Tiling> {
     let plans = plans(shape, machine);
-    let estimate = |p: &Tiled| estimate_ns(p, machine, profile);
-    let mut timed: Vec<(f64, &Tiled)> = plans.iter().map(|p| (estimate(p), p)).collect();
+    let estimate = |p: &Q4nxGemmDims| estimate_ns(p, machine, profile);
+    let mut timed: Vec<(f64, &Q4nxGemmDims)> = plans.iter().map(|p| (estimate(p), p)).collect();
     timed.sort_by(|a, b| a.0.total_cmp(&b.0));
     timed.into_iter().map(|(_, p)| p.tiling()).collect()
 }
@@ -173,7 +173,7 @@ const SEVERAL: usize = 2;
 
 /// Time in steady state, the slowest of cores, DDR and streams, and the loading of cores.
 /// [`timing`](millrace_xdna2_machine::timing) simulates it.
-fn estimate_ns(p: &Tiled, machine: &Machine, profile: &Profile) -> f64 {
+fn estimate_ns(p: &Q4nxGemmDims, machine: &Machine, profile: &Profile) -> f64 {
     let f = |value: u64| value as f64;
     let rate = |kernel: &str| profile.kernel(kernel).copied().unwrap_or_default();
     let n: u64 = p.n.iter().sum();

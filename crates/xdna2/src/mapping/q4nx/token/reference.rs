@@ -1,10 +1,10 @@
 //! What a token's attention is, bit for bit: of each head a softmax over each core's keys, joined core after core.
 
-use super::{Attention, UNIT};
+use super::{TokenAttentionDims, UNIT};
 use crate::mapping::data::{bf16_bytes, floats, in_parallel, round};
 
 /// A head's state on a core, or of several.
-struct State {
+struct HeadState {
     max: f32,
     sum: f32,
     o: Vec<f32>,
@@ -37,7 +37,7 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
     in_lanes(a.iter().zip(b).map(|(a, b)| a * b))
 }
 
-impl Attention {
+impl TokenAttentionDims {
     /// The output: of each head a softmax over each core's keys, joined core after core.
     pub(super) fn reference(&self, slots: &[Vec<u8>]) -> Vec<u8> {
         let [q, k, v, at, keys, values] = std::array::from_fn(|slot| floats(&slots[slot]));
@@ -62,7 +62,7 @@ impl Attention {
             };
             let own = |x: &[f32]| -> Vec<f32> { x[kv_head * d..][..d].to_vec() };
             let n_cores = h.spread * UNIT;
-            let of_core = |(first, rounds): (u64, u64), core: u64| -> State {
+            let of_core = |(first, rounds): (u64, u64), core: u64| -> HeadState {
                 let blocks = first..first + rounds;
                 let blocks = blocks.map(|block| (block * n_cores + core) * h.rows());
                 let mine: Vec<u64> = blocks.flat_map(|first| first..first + h.rows()).collect();
@@ -83,13 +83,13 @@ impl Attention {
                 }
                 let sum = in_lanes(p.into_iter()) + p_new;
                 let inverse = if sum > 0.0 { 1.0 / sum } else { 0.0 };
-                State {
+                HeadState {
                     max,
                     sum,
                     o: o.into_iter().map(|o| two_terms(o * inverse)).collect(),
                 }
             };
-            let mut all = State {
+            let mut all = HeadState {
                 max: LOWEST,
                 sum: 0.0,
                 o: vec![0.0; d],

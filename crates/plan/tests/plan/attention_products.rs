@@ -5,8 +5,8 @@ use super::model::Sizes;
 use super::products::products;
 use super::run::run;
 use millrace_graph::{Attention, Op, ValueId};
-use millrace_plan::attended::group;
-use millrace_plan::{AttendedPart, Binding, Buffers, HostStep, PassKind, Place, Step};
+use millrace_plan::attention_products::group;
+use millrace_plan::{AttentionPart, Binding, Buffers, HostStep, NodePlace, PassKind, Step};
 use proptest::prelude::*;
 
 proptest! {
@@ -26,7 +26,7 @@ proptest! {
                 Op::Attention(_) => n_keys.is_some(),
                 _ => false,
             };
-            prop_assert_eq!(placement.place != Place::Host, on_device);
+            prop_assert_eq!(placement.place != NodePlace::Host, on_device);
         }
     }
 
@@ -47,7 +47,7 @@ proptest! {
                 prop_assert_eq!(&call.nodes, &[node]);
                 for binding in &call.bindings {
                     let is_heads = matches!(binding,
-                        Binding::Attended { node: n, kv_head: h, n_keys: keys, .. }
+                        Binding::AttentionProduct { node: n, kv_head: h, n_keys: keys, .. }
                             if (*n, *h, *keys) == (node, kv_head, n_keys));
                     prop_assert!(is_heads, "{:?}", binding);
                 }
@@ -56,7 +56,7 @@ proptest! {
             prop_assert_eq!(&plan.steps[at + 1], &softmax);
         }
         let placed = plan.placement.iter().find(|p| p.node == node).expect("a place");
-        let is_first = matches!(&placed.place, Place::Device(d) if d.step == first + 1);
+        let is_first = matches!(&placed.place, NodePlace::Device(d) if d.step == first + 1);
         prop_assert!(is_first, "{:?}", placed);
     }
 
@@ -68,7 +68,7 @@ proptest! {
         for call in plan.calls() {
             let slots = plan.programs[call.program].slots();
             for (slot, binding) in slots.iter().zip(&call.bindings) {
-                let Binding::Attended { node, of, .. } = binding else { continue };
+                let Binding::AttentionProduct { node, of, .. } = binding else { continue };
                 let Op::Attention(attention) = &graph.nodes[*node].op else {
                     return Err(TestCaseError::fail("no attention"));
                 };
@@ -92,8 +92,8 @@ fn shapes_of_parts_multiply() {
         sinks: None,
     };
     assert_eq!(group(&attention), 3);
-    use AttendedPart::{Keys, Probabilities, Queries, Scores, Sums, Values};
-    let shape = |part: AttendedPart| part.shape(&attention, 5, 64);
+    use AttentionPart::{Keys, Probabilities, Queries, Scores, Sums, Values};
+    let shape = |part: AttentionPart| part.shape(&attention, 5, 64);
     // a[m, k] · b[n, k]ᵀ = c[m, n], both times.
     for (a, b, c) in [
         (Queries(ValueId(0)), Keys, Scores),

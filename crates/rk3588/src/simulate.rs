@@ -10,7 +10,7 @@
 //! - PREP_BO answers 0 or what is left of the time, as kernels differ.
 //!
 //! Where Linux cannot see a mistake (memory touched without PREP_BO, a job on memory that the host
-//! holds) it is an error here. [`Mode::Strict`] also answers what Linux would hide.
+//! holds) it is an error here. [`BoardMode::Strict`] also answers what Linux would hide.
 //!
 //! Cores fetch commands from memory through the address map of their open file, [`verify`](crate::verify) each task
 //! and compute real numbers.
@@ -23,9 +23,9 @@ mod memory;
 
 pub use faults::{Faults, TaskAt};
 
-use crate::kernel::{DRIVER_NAME, Host, Node};
 use crate::machine::Machine;
 use crate::profile::Profile;
+use crate::rocket::{DRIVER_NAME, Host, Node};
 use crate::timing::Schedule;
 use descriptor::Descriptor;
 use rustix::io::Errno;
@@ -33,7 +33,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How the virtual kernel answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
+pub enum BoardMode {
     /// As Linux.
     #[default]
     Faithful,
@@ -49,7 +49,7 @@ pub struct BoardOptions {
     /// Constants of its clock.
     pub profile: Profile,
     /// How it answers.
-    pub mode: Mode,
+    pub mode: BoardMode,
     /// PREP_BO answers what is left of the time, as kernel 6.18 does, instead of 0.
     pub prep_answers_time_left: bool,
     /// The driver's name.
@@ -67,7 +67,7 @@ impl Default for BoardOptions {
         BoardOptions {
             machine: Machine::rk3588(),
             profile: Profile::rocket_200(),
-            mode: Mode::default(),
+            mode: BoardMode::default(),
             prep_answers_time_left: true,
             driver_name: DRIVER_NAME.into(),
             kernel_release: "6.18.0".into(),
@@ -85,11 +85,11 @@ pub struct Board {
 
 struct Inner {
     options: BoardOptions,
-    state: Mutex<State>,
+    state: Mutex<BoardState>,
 }
 
 /// What all open files share.
-struct State {
+struct BoardState {
     schedule: Schedule,
     clock_ns: f64,
     n_jobs: u64,
@@ -109,7 +109,7 @@ const LOG_LINES: usize = 1000;
 impl Board {
     /// A board.
     pub fn new(options: BoardOptions) -> Board {
-        let state = State {
+        let state = BoardState {
             schedule: Schedule::new(&options.machine, &options.profile),
             clock_ns: 0.0,
             n_jobs: 0,
@@ -157,12 +157,12 @@ impl Board {
 }
 
 impl Inner {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BoardState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl BoardState {
     fn log(&mut self, line: String) {
         if self.log.len() < LOG_LINES {
             self.log.push(line);

@@ -1,7 +1,7 @@
 //! Which kernel attends over a cache, or over a pass's own keys.
 
 use super::attention::shape;
-use super::{Feature, Features, Reach};
+use super::{Feature, Features, KeyRange};
 use crate::mapping::prompt_attention::{self, tile_kv};
 use crate::mapping::{self, Shape, flow_kv, flow_qkv};
 use millrace_graph::Attention;
@@ -11,7 +11,7 @@ use millrace_xdna2_machine::Machine;
 const CACHED: &str = "cached-attention";
 
 /// Which kernel attends over a cache, and what it reads.
-pub(super) struct Over {
+pub(super) struct AttentionKernel {
     pub(super) mapping: &'static str,
     pub(super) shape: Shape,
     /// Keys that are read, of the cache or of what a window reaches.
@@ -19,7 +19,7 @@ pub(super) struct Over {
     /// Rows that the host writes before it.
     pub(super) n_written: u64,
     /// The rows, where they are not the cache's from its first on.
-    pub(super) reach: Option<Reach>,
+    pub(super) range: Option<KeyRange>,
 }
 
 /// The kernel for as many keys as a mapping reads, of `n_rows` that the device has of the layer.
@@ -28,7 +28,7 @@ pub(super) fn fitted(
     n_tokens: u64,
     (n_keys, max_tokens): (u64, u64),
     (n_rows, machine, features): (u64, &Machine, Features),
-) -> Result<Over, String> {
+) -> Result<AttentionKernel, String> {
     if a.n_kv_heads == 0 || a.head_dim == 0 {
         return Err("attention without heads".to_owned());
     }
@@ -43,23 +43,23 @@ pub(super) fn fitted(
         }
     };
     let prompt = (n_rows, machine, features);
-    if let Some(over) = for_a_prompt(a, n_tokens, n_keys, prompt) {
+    if let Some(choice) = for_a_prompt(a, n_tokens, n_keys, prompt) {
         whole(1, max_tokens)?;
-        return Ok(over);
+        return Ok(choice);
     }
-    if let Some(over) = for_a_token(a, n_tokens, n_keys, prompt) {
-        return Ok(over);
+    if let Some(choice) = for_a_token(a, n_tokens, n_keys, prompt) {
+        return Ok(choice);
     }
     let wanted = whole(
         mapping::n_keys_unit(&shape(a, n_tokens, (1, 1)), machine),
         n_rows,
     )?;
-    Ok(Over {
+    Ok(AttentionKernel {
         mapping: CACHED,
         shape: shape(a, n_tokens, (wanted, n_rows)),
         n_keys: wanted,
         n_written: n_tokens,
-        reach: None,
+        range: None,
     })
 }
 
@@ -69,36 +69,36 @@ fn for_a_prompt(
     n_tokens: u64,
     n_keys: u64,
     (n_rows, machine, features): (u64, &Machine, Features),
-) -> Option<Over> {
+) -> Option<AttentionKernel> {
     if n_tokens == 1 {
         return None;
     }
     let of = |prompt: &Prompt| {
         let unit = prompt.unit(&shape(a, n_tokens, (1, 1)), machine)?;
         let window = a.window.map(|window| window as u64);
-        let over = match window.filter(|&window| window < n_keys) {
+        let choice = match window.filter(|&window| window < n_keys) {
             Some(window) => {
                 let reached = n_tokens + prompt_attention::before(window, unit);
-                Over {
+                AttentionKernel {
                     mapping: prompt.mapping,
                     shape: shape(a, n_tokens, (reached, reached)),
                     n_keys: reached,
                     n_written: reached,
-                    reach: Some(Reach { window, unit }),
+                    range: Some(KeyRange { window, unit }),
                 }
             }
             None => {
                 let wanted = n_keys.next_multiple_of(unit);
-                Over {
+                AttentionKernel {
                     mapping: prompt.mapping,
                     shape: shape(a, n_tokens, (wanted, n_rows)),
                     n_keys: wanted,
                     n_written: n_tokens,
-                    reach: None,
+                    range: None,
                 }
             }
         };
-        (prompt.fits)(&over.shape, machine).then_some(over)
+        (prompt.fits)(&choice.shape, machine).then_some(choice)
     };
     features.prompts().iter().find_map(of)
 }
@@ -109,20 +109,20 @@ fn for_a_token(
     n_tokens: u64,
     n_keys: u64,
     (n_rows, machine, features): (u64, &Machine, Features),
-) -> Option<Over> {
+) -> Option<AttentionKernel> {
     if !features.always_attends(n_tokens) {
         return None;
     }
     let unit = flow_kv::tile_kv(&shape(a, 1, (1, 1)), machine)?;
     let n_keys = n_keys.next_multiple_of(unit).min(n_rows);
-    let over = Over {
+    let choice = AttentionKernel {
         mapping: flow_kv::NAME,
         shape: shape(a, 1, (n_keys, n_rows)),
         n_keys,
         n_written: 1,
-        reach: None,
+        range: None,
     };
-    flow_kv::fits(&over.shape, machine).then_some(over)
+    flow_kv::fits(&choice.shape, machine).then_some(choice)
 }
 
 /// A mapping of a prompt's attention.

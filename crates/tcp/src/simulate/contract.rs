@@ -1,7 +1,7 @@
 //! Contractions and reductions, in the order that the layouts say.
 
 use super::array::Array;
-use crate::axes::{Digit, Layout, Shape};
+use crate::axes::{Digit, DigitLayout, Shape};
 use std::borrow::Cow;
 
 /// The order in which the terms of a sum meet: digits reduced over slices, over time, within packets.
@@ -14,7 +14,7 @@ pub(super) struct Order {
 
 impl Order {
     /// Adds the digits of reduced axes that a layout had.
-    pub(super) fn digits(layout: &Layout, reduced: &[usize]) -> Vec<Digit> {
+    pub(super) fn digits(layout: &DigitLayout, reduced: &[usize]) -> Vec<Digit> {
         let own = layout.digits.iter().copied();
         own.filter(|digit| digit.axis().is_some_and(|axis| reduced.contains(&axis)))
             .collect()
@@ -28,7 +28,7 @@ impl Order {
     /// The index of every term along the reduced axes, `None` for padding.
     fn terms(&self, extents: &Shape) -> Vec<Option<Vec<(usize, u64)>>> {
         let digits = [&self.ring[..], &self.time[..], &self.packet[..]].concat();
-        let layout = Layout { digits };
+        let layout = DigitLayout { digits };
         let term = |position: u64| {
             let mut index: Vec<(usize, u64)> = Vec::new();
             let mut rest = position;

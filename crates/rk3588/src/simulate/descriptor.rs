@@ -1,9 +1,9 @@
 //! An open file of the virtual kernel.
 
-use super::job::{self, Step, Work};
+use super::job::{self, BoardJob, TaskStep};
 use super::memory::{Bo, Fence, Space};
-use super::{Inner, Mode, State};
-use crate::kernel::{CreatedBo, JobArgs, Node, Version};
+use super::{BoardMode, BoardState, Inner};
+use crate::rocket::{CreatedBo, JobArgs, Node, Version};
 use millrace_npu::Provenance;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 /// A job that a thread computes.
-struct Queued {
-    steps: Vec<Step>,
+struct DescriptorJob {
+    steps: Vec<TaskStep>,
     fence: Arc<Fence>,
 }
 
@@ -22,14 +22,14 @@ pub(super) struct Descriptor {
     board: Arc<Inner>,
     worker: u64,
     space: Mutex<Space>,
-    queue: Option<Sender<Queued>>,
+    queue: Option<Sender<DescriptorJob>>,
     thread: Option<JoinHandle<()>>,
     was_interrupted: AtomicBool,
 }
 
 impl Descriptor {
     pub(super) fn open(board: Arc<Inner>, worker: u64) -> Result<Descriptor, Errno> {
-        let (queue, jobs) = channel::<Queued>();
+        let (queue, jobs) = channel::<DescriptorJob>();
         let thread = std::thread::Builder::new()
             .name(format!("rk3588 worker {worker}"))
             .spawn(move || {
@@ -53,7 +53,7 @@ impl Descriptor {
     }
 
     /// The board's state, where the device is there.
-    fn state(&self) -> Result<MutexGuard<'_, State>, Errno> {
+    fn state(&self) -> Result<MutexGuard<'_, BoardState>, Errno> {
         let state = self.board.lock();
         state.present()?;
         Ok(state)
@@ -64,9 +64,9 @@ impl Descriptor {
     }
 
     /// One job. In strict mode its problems are an error.
-    fn submit_job(&self, state: &mut State, args: &JobArgs) -> Result<(), Errno> {
+    fn submit_job(&self, state: &mut BoardState, args: &JobArgs) -> Result<(), Errno> {
         let options = &self.board.options;
-        let strict = options.mode == Mode::Strict;
+        let strict = options.mode == BoardMode::Strict;
         let worker = self.worker;
         let mut work = match job::prepare(&self.board, &self.space(), args) {
             Ok(work) => work,
@@ -98,14 +98,14 @@ impl Descriptor {
         self.queue(state, work)
     }
 
-    fn queue(&self, state: &mut State, work: Work) -> Result<(), Errno> {
+    fn queue(&self, state: &mut BoardState, work: BoardJob) -> Result<(), Errno> {
         let ready_ns = state.clock_ns;
         let id = (state.schedule).submit(self.worker, ready_ns, &work.costs, work.hangs);
         let fence = Fence::new(id);
         for bo in &work.out {
             bo.set_fence(fence.clone());
         }
-        let queued = Queued {
+        let queued = DescriptorJob {
             steps: work.steps,
             fence,
         };

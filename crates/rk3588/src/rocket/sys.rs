@@ -41,7 +41,7 @@ impl Host for Linux {
     fn open(&self, path: &str) -> Result<Arc<dyn Node>, Errno> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty())?;
-        Ok(Arc::new(File {
+        Ok(Arc::new(NodeFile {
             fd,
             maps: Mutex::default(),
         }))
@@ -73,7 +73,7 @@ fn may_be_rocket(name: &str) -> bool {
 }
 
 /// An open node.
-struct File {
+struct NodeFile {
     fd: OwnedFd,
     maps: Mutex<HashMap<u32, Arc<Mutex<MmapMut>>>>,
 }
@@ -96,7 +96,7 @@ struct Submit {
 }
 
 #[repr(C)]
-struct Job {
+struct SysJob {
     tasks: u64,
     in_bo_handles: u64,
     out_bo_handles: u64,
@@ -107,7 +107,7 @@ struct Job {
 }
 
 #[repr(C)]
-struct Task {
+struct SysTask {
     regcmd: u32,
     regcmd_count: u32,
 }
@@ -147,11 +147,11 @@ const GEM_CLOSE: Opcode = 0x4008_6409;
 const DRM_VERSION: Opcode = 0xc040_6400;
 
 /// A call whose argument is one structure and whose answer is a number that is not negative.
-struct Call<'t, T, const OPCODE: Opcode>(&'t mut T);
+struct SysCall<'t, T, const OPCODE: Opcode>(&'t mut T);
 
 // SAFETY: every `T` is a `repr(C)` structure of the size that the opcode states (tested below), laid
 // out as the kernel's header; pointers within are checked where the structures are filled.
-unsafe impl<T, const OPCODE: Opcode> Ioctl for Call<'_, T, OPCODE> {
+unsafe impl<T, const OPCODE: Opcode> Ioctl for SysCall<'_, T, OPCODE> {
     type Output = i32;
 
     const IS_MUTATING: bool = true;
@@ -169,11 +169,11 @@ unsafe impl<T, const OPCODE: Opcode> Ioctl for Call<'_, T, OPCODE> {
     }
 }
 
-impl File {
+impl NodeFile {
     fn call<T, const OPCODE: Opcode>(&self, argument: &mut T) -> Result<i32, Errno> {
-        // SAFETY: the descriptor is open, the opcode belongs to `T` (see `Call`), and what `T` points
+        // SAFETY: the descriptor is open, the opcode belongs to `T` (see `SysCall`), and what `T` points
         // to outlives the call, since callers keep it on their stacks.
-        unsafe { ioctl(self.fd.as_fd(), Call::<T, OPCODE>(argument)) }
+        unsafe { ioctl(self.fd.as_fd(), SysCall::<T, OPCODE>(argument)) }
     }
 
     fn map(&self, bo: &CreatedBo) -> Result<Arc<Mutex<MmapMut>>, Errno> {
@@ -182,7 +182,7 @@ impl File {
     }
 }
 
-impl Node for File {
+impl Node for NodeFile {
     fn version(&self) -> Result<Version, Errno> {
         let (mut name, mut description) = ([0u8; 64], [0u8; 256]);
         let mut version = DrmVersion {
@@ -242,22 +242,22 @@ impl Node for File {
     }
 
     fn submit(&self, jobs: &[JobArgs]) -> Result<(), Errno> {
-        let tasks: Vec<Vec<Task>> = (jobs.iter())
+        let tasks: Vec<Vec<SysTask>> = (jobs.iter())
             .map(|job| {
-                let tasks = job.tasks.iter().map(|task| Task {
+                let tasks = job.tasks.iter().map(|task| SysTask {
                     regcmd: task.regcmd,
                     regcmd_count: task.regcmd_count,
                 });
                 tasks.collect()
             })
             .collect();
-        let raw: Vec<Job> = (jobs.iter().zip(&tasks))
-            .map(|(job, tasks)| Job {
+        let raw: Vec<SysJob> = (jobs.iter().zip(&tasks))
+            .map(|(job, tasks)| SysJob {
                 tasks: tasks.as_ptr() as u64,
                 in_bo_handles: job.in_handles.as_ptr() as u64,
                 out_bo_handles: job.out_handles.as_ptr() as u64,
                 task_count: tasks.len() as u32,
-                task_struct_size: size_of::<Task>() as u32,
+                task_struct_size: size_of::<SysTask>() as u32,
                 in_bo_handle_count: job.in_handles.len() as u32,
                 out_bo_handle_count: job.out_handles.len() as u32,
             })
@@ -265,7 +265,7 @@ impl Node for File {
         let mut argument = Submit {
             jobs: raw.as_ptr() as u64,
             job_count: raw.len() as u32,
-            job_struct_size: size_of::<Job>() as u32,
+            job_struct_size: size_of::<SysJob>() as u32,
             reserved: 0,
         };
         self.call::<_, SUBMIT>(&mut argument).map(|_| ())
@@ -341,8 +341,8 @@ mod tests {
         for (opcode, size) in sizes {
             assert_eq!(size_of_opcode(opcode), size, "{opcode:#x}");
         }
-        assert_eq!((size_of::<Job>(), size_of::<Task>()), (40, 8));
-        assert_eq!(std::mem::offset_of!(Job, task_count), 24);
+        assert_eq!((size_of::<SysJob>(), size_of::<SysTask>()), (40, 8));
+        assert_eq!(std::mem::offset_of!(SysJob, task_count), 24);
         assert_eq!(std::mem::offset_of!(DrmVersion, name_len), 16);
     }
 

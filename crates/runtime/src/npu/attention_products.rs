@@ -1,5 +1,5 @@
 //! Attention as two products of the device a key-value head, with the host's softmax between them
-//! ([`millrace_plan::attended`] says what goes where).
+//! ([`millrace_plan::attention_products`] says what goes where).
 
 use super::NpuError;
 use super::cached::SequencePages;
@@ -8,7 +8,7 @@ use half::bf16;
 use half::slice::HalfFloatSliceExt;
 use millrace_graph::{Attention, Graph, Op, ValueId};
 use millrace_kernels::{self as kernels, KvSide};
-use millrace_plan::{AttendedPart, Binding, Call, Scales, ValueArrangement, attended};
+use millrace_plan::{AttentionPart, Binding, Call, Scales, ValueArrangement, attention_products};
 use std::ops::Range;
 
 /// The keys that a pass reads of a layer.
@@ -55,15 +55,15 @@ pub(super) fn attention(graph: &Graph, node: usize) -> Option<&Attention> {
 
 /// First element of a token's heads that share a key-value head, and how many elements they are.
 pub(super) fn heads(attention: &Attention, token: usize, kv_head: usize) -> Range<usize> {
-    let elems = attended::group(attention) * attention.head_dim;
+    let elems = attention_products::group(attention) * attention.head_dim;
     let start = token * attention.n_heads * attention.head_dim + kv_head * elems;
     start..start + elems
 }
 
 impl Pass<'_> {
-    fn attended(&self, call: &Call, number: usize) -> Result<AttentionSlot<'_>, String> {
+    fn attention_slot(&self, call: &Call, number: usize) -> Result<AttentionSlot<'_>, String> {
         let graph = &self.npu.model.model().graph;
-        let Binding::Attended {
+        let Binding::AttentionProduct {
             node,
             kv_head,
             of,
@@ -90,23 +90,23 @@ impl Pass<'_> {
     }
 
     /// Writes an operand of one of the two products into its slot.
-    pub(super) fn attended_input(
+    pub(super) fn attention_input(
         &self,
         call: &Call,
         number: usize,
         out: &mut [u8],
     ) -> Result<Scales, String> {
-        let at = self.attended(call, number)?;
+        let at = self.attention_slot(call, number)?;
         let [n_rows, width] = at.shape;
         let mut rows = vec![0.0; n_rows * width];
         match at.of {
-            AttendedPart::Queries(q) => self.queries(&at, q, &mut rows)?,
-            AttendedPart::Keys => {
+            AttentionPart::Queries(q) => self.queries(&at, q, &mut rows)?,
+            AttentionPart::Keys => {
                 for (row, position) in rows.chunks_exact_mut(width).zip(at.keys.positions.clone()) {
                     self.cached_row(&at, KvSide::K, position, row)?;
                 }
             }
-            AttendedPart::Values => {
+            AttentionPart::Values => {
                 let mut row = vec![0.0; n_rows];
                 for (key, position) in at.keys.positions.clone().enumerate() {
                     self.cached_row(&at, KvSide::V, position, &mut row)?;
@@ -114,7 +114,7 @@ impl Pass<'_> {
                     column.zip(&row).for_each(|(to, value)| *to = *value);
                 }
             }
-            AttendedPart::Probabilities if self.scores.len() == rows.len() => {
+            AttentionPart::Probabilities if self.scores.len() == rows.len() => {
                 rows.copy_from_slice(&self.scores);
             }
             _ => return Err("no scores before it".to_owned()),
@@ -126,7 +126,7 @@ impl Pass<'_> {
 
     fn queries(&self, at: &AttentionSlot<'_>, q: ValueId, rows: &mut [f32]) -> Result<(), String> {
         let q = self.values.get(q);
-        let elems = attended::group(at.attention) * at.attention.head_dim;
+        let elems = attention_products::group(at.attention) * at.attention.head_dim;
         for (token, rows) in rows.chunks_exact_mut(elems.max(1)).enumerate() {
             let q = q.get(heads(at.attention, token, at.kv_head));
             q.ok_or("queries of another shape")?
@@ -153,7 +153,7 @@ impl Pass<'_> {
 
     /// Takes a result of one of the two products from its slot: scores as they are, sums into the group's heads
     /// of their value. Rows of padding become zero, as nobody reads them.
-    pub(super) fn attended_output(
+    pub(super) fn attention_output(
         &self,
         call: &Call,
         number: usize,
@@ -161,7 +161,7 @@ impl Pass<'_> {
         outputs: &mut [(ValueId, Vec<bf16>)],
         scores: &mut Vec<f32>,
     ) -> Result<(), String> {
-        let at = self.attended(call, number)?;
+        let at = self.attention_slot(call, number)?;
         let [n_rows, width] = at.shape;
         let mut rows = vec![0.0; n_rows * width];
         let own = self.prepared.own_slot(call, number, at.id);
@@ -173,7 +173,7 @@ impl Pass<'_> {
         };
         let output = outputs.iter_mut().find(|(other, _)| *other == value);
         let (_, output) = output.ok_or("nobody wants its value")?;
-        let elems = attended::group(at.attention) * at.attention.head_dim;
+        let elems = attention_products::group(at.attention) * at.attention.head_dim;
         for (token, sums) in rows.chunks_exact_mut(elems.max(1)).enumerate() {
             if token >= self.n_real {
                 sums.fill(0.0);
@@ -190,7 +190,7 @@ impl Pass<'_> {
         let wrong = |problem: &str| NpuError::plan("softmax", problem);
         let graph = &self.npu.model.model().graph;
         let attention = attention(graph, node).ok_or_else(|| wrong("no attention"))?;
-        let group = attended::group(attention).max(1);
+        let group = attention_products::group(attention).max(1);
         let keys = KeyRows::of(attention, self.first, self.n_real);
         if self.scores.len() != self.tokens.len() * group * n_keys || keys.positions.len() > n_keys
         {
@@ -207,7 +207,7 @@ impl Pass<'_> {
 struct AttentionSlot<'a> {
     attention: &'a Attention,
     kv_head: usize,
-    of: AttendedPart,
+    of: AttentionPart,
     id: ValueArrangement,
     keys: KeyRows,
     /// Rows, and elements of a row.

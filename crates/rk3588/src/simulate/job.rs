@@ -4,15 +4,15 @@
 use super::memory::{Bo, Fence, Space};
 use super::{Inner, TaskAt, compute};
 use crate::command;
-use crate::kernel::{JobArgs, TaskArgs};
 use crate::matmul::Task;
+use crate::rocket::{JobArgs, TaskArgs};
 use crate::timing::TaskCost;
 use crate::verify::{self, Effect};
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
 /// A task with the memory it works on.
-pub(super) struct Step {
+pub(super) struct TaskStep {
     task: Task,
     a: Arc<Bo>,
     b: Arc<Bo>,
@@ -33,8 +33,8 @@ enum Ends {
 }
 
 /// A job that is ready.
-pub(super) struct Work {
-    pub(super) steps: Vec<Step>,
+pub(super) struct BoardJob {
+    pub(super) steps: Vec<TaskStep>,
     pub(super) costs: Vec<TaskCost>,
     /// After those steps it hangs.
     pub(super) hangs: bool,
@@ -44,13 +44,17 @@ pub(super) struct Work {
 }
 
 /// Why the kernel takes no such job. SUBMIT does not say.
-pub(super) struct Rejected(pub(super) String);
+pub(super) struct JobRejection(pub(super) String);
 
 /// Looks a job up in the address space and decides what it will do.
-pub(super) fn prepare(board: &Inner, space: &Space, job: &JobArgs) -> Result<Work, Rejected> {
+pub(super) fn prepare(
+    board: &Inner,
+    space: &Space,
+    job: &JobArgs,
+) -> Result<BoardJob, JobRejection> {
     let handle = |handle: &u32| {
         let found = space.get(*handle).cloned();
-        found.ok_or_else(|| Rejected(format!("no buffer object has handle {handle}")))
+        found.ok_or_else(|| JobRejection(format!("no buffer object has handle {handle}")))
     };
     let out: Vec<Arc<Bo>> = job
         .out_handles
@@ -63,9 +67,9 @@ pub(super) fn prepare(board: &Inner, space: &Space, job: &JobArgs) -> Result<Wor
         .map(handle)
         .collect::<Result<_, _>>()?;
     if job.tasks.is_empty() || job.tasks.iter().any(|task| task.regcmd_count == 0) {
-        return Err(Rejected("a job needs tasks, a task commands".into()));
+        return Err(JobRejection("a job needs tasks, a task commands".into()));
     }
-    let mut work = Work {
+    let mut work = BoardJob {
         steps: Vec::new(),
         costs: Vec::new(),
         hangs: false,
@@ -116,7 +120,7 @@ pub(super) fn prepare(board: &Inner, space: &Space, job: &JobArgs) -> Result<Wor
         before = Some(task);
         work.costs
             .push(TaskCost::of(&task, machine, &board.options.profile));
-        work.steps.push(Step {
+        work.steps.push(TaskStep {
             task,
             a,
             b,
@@ -143,7 +147,7 @@ enum Stop {
 }
 
 impl Stop {
-    fn of(broken: &[verify::Broken]) -> Stop {
+    fn of(broken: &[verify::TaskViolation]) -> Stop {
         let lines = broken.iter().map(|b| {
             let (code, states) = (b.rule.code(), b.rule.states());
             format!("{code}: {states} {}", b.detail)
@@ -176,7 +180,7 @@ fn fetch(space: &Space, args: &TaskArgs) -> Result<Vec<command::Command>, Stop> 
     command::decode(&words).map_err(|error| Stop::Hang(error.to_string()))
 }
 
-impl Work {
+impl BoardJob {
     /// Lets the board's plan of faults act on the job of that number.
     pub(super) fn inject(&mut self, number: u64, faults: &super::Faults) {
         for (at, step) in self.steps.iter_mut().enumerate() {
@@ -216,9 +220,9 @@ impl Work {
 }
 
 /// Computes a job's tasks in order, then signals.
-pub(super) fn run(steps: &[Step], fence: &Fence) {
+pub(super) fn run(steps: &[TaskStep], fence: &Fence) {
     let _end = End(fence);
-    steps.iter().for_each(Step::run);
+    steps.iter().for_each(TaskStep::run);
 }
 
 /// Signals however the job ends: nobody waits for ever.
@@ -230,7 +234,7 @@ impl Drop for End<'_> {
     }
 }
 
-impl Step {
+impl TaskStep {
     fn run(&self) {
         if self.ends == Ends::Unwritten {
             return;

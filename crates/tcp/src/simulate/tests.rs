@@ -44,7 +44,7 @@ fn a_product_is_that_of_the_oracle() {
         bytes(Element::Bf16, &x),
         vec![0; 1024],
     ];
-    let counters = run(&program, &mut slots, &Options::default()).unwrap();
+    let counters = run(&program, &mut slots, &SimulationOptions::default()).unwrap();
     assert_eq!(counters.n_macs, 512 * 256);
     assert_eq!(counters.hbm_read_bytes, 512 * 256 * 2 + 512);
     let found = values(Element::Bf16, &slots[2], 512);
@@ -83,9 +83,9 @@ fn threads_change_nothing() {
     ];
     let result = |n_threads: usize| {
         let mut slots = vec![inputs[0].clone(), inputs[1].clone(), vec![0; 1024]];
-        let options = Options {
+        let options = SimulationOptions {
             n_threads,
-            ..Options::default()
+            ..SimulationOptions::default()
         };
         run(&program, &mut slots, &options).unwrap();
         slots.pop()
@@ -97,14 +97,14 @@ fn threads_change_nothing() {
 fn faults_are_named() {
     let program = parse(GEMV).unwrap();
     let mut slots = vec![vec![0; 512 * 512], vec![0; 512], vec![0; 1024]];
-    let options = Options {
+    let options = SimulationOptions {
         stop_after: Some(2),
-        ..Options::default()
+        ..SimulationOptions::default()
     };
     let fault = run(&program, &mut slots, &options).unwrap_err();
     assert_eq!(fault.to_string(), "`hold_x`: stopped after 2 commands");
     slots[1].pop();
-    let fault = run(&program, &mut slots, &Options::default()).unwrap_err();
+    let fault = run(&program, &mut slots, &SimulationOptions::default()).unwrap_err();
     assert_eq!(fault.slot.as_deref(), Some("x"));
     let text = "tcp 1\nprogram g {\n axis V = 4\n axis D = 64\n axis T = 64
       hbm table: bf16 static m![V, D]\n hbm token: i32 input m![T]\n hbm y: bf16 output m![T, D]
@@ -119,10 +119,10 @@ fn faults_are_named() {
         bytes(Element::I32, &tokens),
         vec![0; 8192],
     ];
-    run(&program, &mut slots, &Options::default()).unwrap();
+    run(&program, &mut slots, &SimulationOptions::default()).unwrap();
     assert_eq!(slots[2][128..256], slots[0][128..256]);
     slots[1][4..8].copy_from_slice(&4i32.to_le_bytes());
-    let fault = run(&program, &mut slots, &Options::default()).unwrap_err();
+    let fault = run(&program, &mut slots, &SimulationOptions::default()).unwrap_err();
     assert_eq!(fault.to_string(), "`look`: index 4 where `V` has 4");
     assert_eq!(fault.slot.as_deref(), Some("token"));
 }
@@ -155,7 +155,7 @@ fn integers_are_summed_without_rounding() {
         bytes(Element::I8, &x),
         vec![0; 2048],
     ];
-    run(&program, &mut slots, &Options::default()).unwrap();
+    run(&program, &mut slots, &SimulationOptions::default()).unwrap();
     let found = values(Element::F32, &slots[2], 512);
     let whole = 2048 * 127 * 127 - 127;
     assert_eq!(found[0], (whole - 255 * 127) as f32);

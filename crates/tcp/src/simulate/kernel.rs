@@ -2,16 +2,16 @@
 
 use super::array::{Array, Nest, alike, own_axis};
 use super::contract::{Order, contract, reduce};
-use super::{Chip, Outcome};
+use super::{Chip, SimulationResult};
 use crate::Element;
 use crate::axes::Shape;
-use crate::flow::{Stream, walk};
-use crate::program::{Kernel, Operand, ReduceOp, Stage, VectorOp, View};
+use crate::flow::{FlowStream, walk};
+use crate::program::{ReduceOp, SliceKernel, Stage, VectorOp, VectorOperand, View};
 use crate::verify::start;
 use std::sync::Arc;
 
 impl Chip<'_> {
-    pub(super) fn kernel(&mut self, kernel: &Kernel) -> Outcome<()> {
+    pub(super) fn kernel(&mut self, kernel: &SliceKernel) -> SimulationResult<()> {
         let flow = walk(self.program, kernel).map_err(|broken| (None, broken.message))?;
         let mut run = Run {
             values: Arc::new(Array::new(Vec::new())),
@@ -28,12 +28,12 @@ impl Chip<'_> {
     /// Runs the stage at `at`, with those that end the same sum; gives the next.
     fn stage(
         &mut self,
-        kernel: &Kernel,
-        streams: &[Stream],
+        kernel: &SliceKernel,
+        streams: &[FlowStream],
         at: usize,
         run: &mut Run,
-    ) -> Outcome<usize> {
-        let shape = |at: usize| -> Outcome<Shape> {
+    ) -> SimulationResult<usize> {
+        let shape = |at: usize| -> SimulationResult<Shape> {
             let shape = streams[at].shape(&self.program.axes);
             shape.map_err(|error| (None, error.to_string()))
         };
@@ -120,7 +120,7 @@ impl Chip<'_> {
     }
 
     /// The part of a tensor that a view with that shape is, under the command's names.
-    fn part(&self, view: &View, shape: &Shape) -> Outcome<Arc<Array>> {
+    fn part(&self, view: &View, shape: &Shape) -> SimulationResult<Arc<Array>> {
         let source = self.array(view.tensor)?;
         let is_whole = view.offsets.is_empty() && view.renames.is_empty();
         if is_whole && alike(&source.shape, shape) {
@@ -170,7 +170,7 @@ impl Chip<'_> {
         outside.sum()
     }
 
-    fn commit(&mut self, to: &View, values: &Array) -> Outcome<()> {
+    fn commit(&mut self, to: &View, values: &Array) -> SimulationResult<()> {
         self.written(to.tensor, values.data.len())?;
         let target = self.array(to.tensor)?.clone();
         let mut nest = self.nest(to, &values.shape, &target, values);
@@ -188,7 +188,7 @@ impl Chip<'_> {
     fn reduce(
         &self,
         run: &mut Run,
-        before: &Stream,
+        before: &FlowStream,
         reduced: &[usize],
         out: Shape,
         op: ReduceOp,
@@ -210,23 +210,23 @@ impl Chip<'_> {
         run.values = Arc::new(values);
     }
 
-    fn vector(&self, run: &mut Run, op: VectorOp, operand: &Operand) -> Outcome<()> {
+    fn vector(&self, run: &mut Run, op: VectorOp, operand: &VectorOperand) -> SimulationResult<()> {
         let compute = operation(op);
         let values = Arc::make_mut(&mut run.values);
         let lacking = |what: &str| (None, format!("there is no {what}"));
         match operand {
-            Operand::None => apply(&mut values.data, |x| compute(x, 0.0)),
-            Operand::Constant(c) => apply(&mut values.data, |x| compute(x, *c)),
-            Operand::Stream => apply(&mut values.data, |x| compute(x, x)),
-            Operand::Stash => {
+            VectorOperand::None => apply(&mut values.data, |x| compute(x, 0.0)),
+            VectorOperand::Constant(c) => apply(&mut values.data, |x| compute(x, *c)),
+            VectorOperand::Stream => apply(&mut values.data, |x| compute(x, x)),
+            VectorOperand::Stash => {
                 let other = run.stash.take().ok_or_else(|| lacking("stash"))?;
                 combine(values, &other, compute);
             }
-            Operand::Second => {
+            VectorOperand::Second => {
                 let other = run.second.take().ok_or_else(|| lacking("second tensor"))?;
                 combine(values, &other, compute);
             }
-            Operand::Vrf(tensor) => combine(values, self.array(*tensor)?, compute),
+            VectorOperand::Vrf(tensor) => combine(values, self.array(*tensor)?, compute),
         }
         Ok(())
     }

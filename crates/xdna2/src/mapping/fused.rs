@@ -2,7 +2,7 @@
 //! its gate and up projections, the parts of an LM head. One configuration of the array serves all,
 //! where a launch each would load the cores anew.
 
-use super::{DIM_MAX, Named, Shape, ShapeError};
+use super::{DIM_MAX, NamedNumbers, Shape, ShapeError};
 
 /// Most products of a launch.
 pub(crate) const MAX_PARTS: usize = 8;
@@ -46,7 +46,7 @@ pub(super) fn parse_gemm(text: &str) -> Result<Shape, ShapeError> {
         Some((m, k, n)) if [m, k].iter().all(|d| (1..=DIM_MAX).contains(d)) => {
             let parts = parse(text, n, GEMM_PARTS, form)?;
             let dims = [("m", m), ("k", k)].into_iter().chain(parts);
-            Ok(Named::new(&dims.collect::<Vec<_>>()))
+            Ok(NamedNumbers::new(&dims.collect::<Vec<_>>()))
         }
         _ => {
             let expected = format!("the shape is {form}, whole numbers from 1 to {DIM_MAX}");
@@ -68,7 +68,7 @@ pub(crate) fn shape(
     parts: &[u64],
 ) -> Shape {
     let parts = names.into_iter().zip(parts.iter().copied());
-    Named::new(&dims.iter().copied().chain(parts).collect::<Vec<_>>())
+    NamedNumbers::new(&dims.iter().copied().chain(parts).collect::<Vec<_>>())
 }
 
 /// The greatest common divisor; that of 0 and a number is the number.

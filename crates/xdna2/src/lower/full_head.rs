@@ -1,17 +1,17 @@
 //! The head over every row of a prompt: what the published stack did before it took a single one
 //! (eight launches of 2048 × 2048 × 16384, `lm_head_gemm`, 171 ms a prompt).
 
-use super::kernel::{Arg, Kernel, Kernels, PARTITION_ROWS};
+use super::kernel::{Arg, Kernels, LoweredKernel, PARTITION_ROWS};
 use super::{Feature, LM_HEAD_PARTITIONS, WeightLayout};
-use crate::mapping::Named;
-use crate::mapping::joined::{GEMM_PARTS, shape};
+use crate::mapping::NamedNumbers;
+use crate::mapping::fused::{GEMM_PARTS, shape};
 use millrace_graph::{Linear, Node, Op};
 
 impl Kernels<'_> {
     /// GEMMs over parts of the vocabulary, which read the head's weights as a token's GEMVs do.
     /// `None` where the array does not take them: a single row then goes through the head, as with
     /// the feature.
-    pub(super) fn head_of_all_rows(&mut self) -> Option<Vec<Kernel>> {
+    pub(super) fn full_head(&mut self) -> Option<Vec<LoweredKernel>> {
         let graph = self.graph;
         let node = graph.nodes.iter().find(|node| self.is_head(node))?;
         let Op::Linear(Linear { weight, bias: None }) = node.op else {
@@ -44,7 +44,12 @@ impl Kernels<'_> {
     }
 
     /// A launch for all parts where tilings are to be fast and a mapping takes it, else one for each.
-    fn products(&mut self, node: &Node, parts: &[[Arg; 2]], n: usize) -> Option<Vec<Kernel>> {
+    fn products(
+        &mut self,
+        node: &Node,
+        parts: &[[Arg; 2]],
+        n: usize,
+    ) -> Option<Vec<LoweredKernel>> {
         let features = self.options.features;
         let input = node.inputs[0];
         let (m, k, n) = (self.n_tokens(), self.width(input) as u64, n as u64);
@@ -67,7 +72,7 @@ impl Kernels<'_> {
         let mut kernels = Vec::new();
         for (i, [weight, part]) in parts.iter().enumerate() {
             let args = vec![x.clone(), weight.clone(), part.clone()];
-            let shape = Named::new(&[("m", m), ("k", k), ("n", n)]);
+            let shape = NamedNumbers::new(&[("m", m), ("k", k), ("n", n)]);
             let mut kernel = self.kernel(node, name, shape, None, args).ok()?;
             kernel.name = format!("{}_p{i}", node.label);
             kernels.push(kernel);

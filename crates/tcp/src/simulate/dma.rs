@@ -1,29 +1,29 @@
 //! DMA: copies, gathers and scatters between HBM and the chip.
 
 use super::array::{Array, Loop, Nest, layout_table, own_axis};
-use super::{Chip, Outcome};
+use super::{Chip, SimulationResult};
 use crate::Element;
-use crate::axes::Layout;
+use crate::axes::DigitLayout;
 use crate::program::{Dma, Side, View};
 use crate::verify::{dma_region, start};
 
 /// One side of a move: where indices of axes lie.
-enum Place<'a> {
-    Hbm(Layout),
+enum IndexPlace<'a> {
+    Hbm(DigitLayout),
     Chip(&'a Array),
 }
 
-impl Place<'_> {
+impl IndexPlace<'_> {
     fn table(&self, axis: usize, start: u64, extent: u64) -> Vec<usize> {
         match self {
-            Place::Hbm(layout) => layout_table(layout, axis, start, extent),
-            Place::Chip(array) => array.table(axis, start, extent),
+            IndexPlace::Hbm(layout) => layout_table(layout, axis, start, extent),
+            IndexPlace::Chip(array) => array.table(axis, start, extent),
         }
     }
 }
 
 impl Chip<'_> {
-    pub(super) fn dma(&mut self, dma: &Dma) -> Outcome<()> {
+    pub(super) fn dma(&mut self, dma: &Dma) -> SimulationResult<()> {
         let region = dma_region(self.program, dma).map_err(|(_, message)| (None, message))?;
         let nests = self.nests(dma, &region.shape)?;
         let element = self.program.tensors[dma.from.tensor].element;
@@ -80,16 +80,16 @@ impl Chip<'_> {
         }
     }
 
-    fn place(&self, view: &View) -> Outcome<Place<'_>> {
+    fn place(&self, view: &View) -> SimulationResult<IndexPlace<'_>> {
         match self.slot_of[view.tensor] {
             Some(_) => {
                 let mapping = self.program.tensors[view.tensor].layout();
-                let layout = Layout::of(mapping, &self.program.axes);
+                let layout = DigitLayout::of(mapping, &self.program.axes);
                 let layout = layout.map_err(|error| (Some(view.tensor), error.to_string()))?;
-                Ok(Place::Hbm(layout))
+                Ok(IndexPlace::Hbm(layout))
             }
             None => match &self.arrays[view.tensor] {
-                Some(array) => Ok(Place::Chip(array)),
+                Some(array) => Ok(IndexPlace::Chip(array)),
                 None => Err((
                     Some(view.tensor),
                     "it is read before it is written".to_owned(),
@@ -99,14 +99,14 @@ impl Chip<'_> {
     }
 
     /// The loop nests of a move: one, or one for each index that is looked up.
-    fn nests(&mut self, dma: &Dma, shape: &[(usize, u64)]) -> Outcome<Vec<Nest>> {
+    fn nests(&mut self, dma: &Dma, shape: &[(usize, u64)]) -> SimulationResult<Vec<Nest>> {
         if self.slot_of[dma.to.tensor].is_none() {
             let n = shape.iter().map(|(_, extent)| *extent as usize).product();
             self.written(dma.to.tensor, n)?;
         }
         let axes = &self.program.axes;
         let (from, to) = (self.place(&dma.from)?, self.place(&dma.to)?);
-        let table = |place: &Place<'_>, view: &View, axis: usize, first: u64, extent: u64| {
+        let table = |place: &IndexPlace<'_>, view: &View, axis: usize, first: u64, extent: u64| {
             let own = own_axis(axis, &view.renames, axes);
             place.table(own, start(self.program, view, axis) + first, extent)
         };
@@ -119,7 +119,7 @@ impl Chip<'_> {
             });
             both.collect()
         };
-        let fixed = |view: &View, place: &Place<'_>| -> usize {
+        let fixed = |view: &View, place: &IndexPlace<'_>| -> usize {
             // Axes that are not moved but begin elsewhere.
             let outside = view.offsets.iter().filter_map(|(name, first)| {
                 let axis = axes.id(name).ok()?;
@@ -181,11 +181,12 @@ impl Chip<'_> {
     }
 
     /// The indices of a tensor in HBM, as an array.
-    fn indices(&self, tensor: usize) -> Outcome<Array> {
+    fn indices(&self, tensor: usize) -> SimulationResult<Array> {
         let broken = |error: crate::axes::AxesError| (Some(tensor), error.to_string());
         let axes = &self.program.axes;
         let mut array = Array::new(self.program.tensors[tensor].shape(axes).map_err(broken)?);
-        let layout = Layout::of(self.program.tensors[tensor].layout(), axes).map_err(broken)?;
+        let layout =
+            DigitLayout::of(self.program.tensors[tensor].layout(), axes).map_err(broken)?;
         let slot = self.slot_of[tensor].ok_or((Some(tensor), "not in HBM".to_owned()))?;
         let loops = array.shape.iter().map(|&(axis, extent)| {
             (

@@ -14,15 +14,15 @@
 
 use crate::offload::append_kv;
 use crate::{
-    Binding, Call, Device, HostStep, LowerError, Place, Placement, Plan, PlannedProgram, Step,
+    Binding, Call, Device, HostStep, LowerError, NodePlace, Placement, Plan, PlannedProgram, Step,
     ValueArrangement,
 };
 use millrace_graph::{Attention, Graph, Node, Op, ValueId};
 use serde::{Deserialize, Serialize};
 
-/// What a slot of one of the two products holds ([`Binding::Attended`]).
+/// What a slot of one of the two products holds ([`Binding::AttentionProduct`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum AttendedPart {
+pub enum AttentionPart {
     /// `[n_tokens · group, head_dim]`: the group's heads of that value's rows, a token's one after the other.
     Queries(ValueId),
     /// `[n_keys, head_dim]`: the head's keys.
@@ -37,11 +37,11 @@ pub enum AttendedPart {
     Sums(ValueId),
 }
 
-impl AttendedPart {
+impl AttentionPart {
     /// The value that it is a part of.
     pub fn value(self) -> Option<ValueId> {
         match self {
-            AttendedPart::Queries(value) | AttendedPart::Sums(value) => Some(value),
+            AttentionPart::Queries(value) | AttentionPart::Sums(value) => Some(value),
             _ => None,
         }
     }
@@ -51,10 +51,10 @@ impl AttendedPart {
         let n_rows = n_tokens * group(attention);
         let head_dim = attention.head_dim;
         match self {
-            AttendedPart::Queries(_) | AttendedPart::Sums(_) => [n_rows, head_dim],
-            AttendedPart::Scores | AttendedPart::Probabilities => [n_rows, n_keys],
-            AttendedPart::Keys => [n_keys, head_dim],
-            AttendedPart::Values => [head_dim, n_keys],
+            AttentionPart::Queries(_) | AttentionPart::Sums(_) => [n_rows, head_dim],
+            AttentionPart::Scores | AttentionPart::Probabilities => [n_rows, n_keys],
+            AttentionPart::Keys => [n_keys, head_dim],
+            AttentionPart::Values => [head_dim, n_keys],
         }
     }
 }
@@ -66,7 +66,7 @@ pub fn group(attention: &Attention) -> usize {
 
 /// A node's attention as a target computes it: both programs serve every key-value head.
 #[derive(Clone, Debug)]
-pub struct Attended {
+pub struct AttentionProducts {
     /// Queries times keys, of one launch whose slots are the two operands and the result, with the
     /// arrangements of all three.
     pub scores: (PlannedProgram, [ValueArrangement; 3]),
@@ -87,7 +87,7 @@ pub(crate) fn add(
     plan: &mut Plan,
     graph: &Graph,
     number: usize,
-    attended: Attended,
+    products: AttentionProducts,
 ) -> Result<(), LowerError> {
     let node = &graph.nodes[number];
     let (Op::Attention(attention), Some(q), Some(append)) =
@@ -100,9 +100,9 @@ pub(crate) fn add(
         });
     };
     plan.steps.push(Step::Host(append));
-    let n_keys = attended.n_keys;
+    let n_keys = products.n_keys;
     let first = plan.steps.len();
-    let [scores, sums] = [attended.scores, attended.sums].map(|(program, ids)| {
+    let [scores, sums] = [products.scores, products.sums].map(|(program, ids)| {
         let known = plan.programs.iter().position(|p| *p == program);
         let known = known.unwrap_or_else(|| {
             plan.programs.push(program);
@@ -112,13 +112,13 @@ pub(crate) fn add(
     });
     for kv_head in 0..attention.n_kv_heads {
         let call =
-            |(program, ids): (usize, [ValueArrangement; 3]), what: &str, of: [AttendedPart; 3]| {
+            |(program, ids): (usize, [ValueArrangement; 3]), what: &str, of: [AttentionPart; 3]| {
                 let bound = of.into_iter().zip(ids);
                 Step::Call(Call {
                     program,
                     set: set(node, what, kv_head),
                     bindings: bound
-                        .map(|(of, id)| Binding::Attended {
+                        .map(|(of, id)| Binding::AttentionProduct {
                             node: number,
                             kv_head,
                             of,
@@ -129,7 +129,7 @@ pub(crate) fn add(
                     nodes: vec![number],
                 })
             };
-        use AttendedPart::{Keys, Probabilities, Queries, Scores, Sums, Values};
+        use AttentionPart::{Keys, Probabilities, Queries, Scores, Sums, Values};
         plan.steps
             .push(call(scores, "scores", [Queries(*q), Keys, Scores]));
         plan.steps.push(Step::Host(HostStep::Softmax {
@@ -142,12 +142,12 @@ pub(crate) fn add(
     }
     plan.placement.push(Placement {
         node: number,
-        place: Place::Device(Device {
+        place: NodePlace::Device(Device {
             step: first,
             program: scores.0,
             launches: 0..1,
         }),
-        reason: attended.reason,
+        reason: products.reason,
     });
     Ok(())
 }

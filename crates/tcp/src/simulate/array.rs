@@ -1,9 +1,9 @@
 //! Dense arrays over named axes, and walks over them.
 
-use crate::axes::{Axes, Layout, Shape};
+use crate::axes::{Axes, DigitLayout, Shape};
 
 /// A shape with the axis that steps least in a layout innermost, so that walks along it are runs.
-pub(super) fn ordered(mut shape: Shape, layout: &Layout) -> Shape {
+pub(super) fn ordered(mut shape: Shape, layout: &DigitLayout) -> Shape {
     let last = |axis: usize| layout.digits.iter().rposition(|d| d.axis() == Some(axis));
     shape.sort_by_key(|&(axis, _)| last(axis));
     shape
@@ -67,7 +67,12 @@ impl Array {
 
 /// Offsets, in elements, of the indices of an axis in a layout, from `start` on. Positions are sums over
 /// axes, since each digit counts one axis.
-pub(super) fn layout_table(layout: &Layout, axis: usize, start: u64, extent: u64) -> Vec<usize> {
+pub(super) fn layout_table(
+    layout: &DigitLayout,
+    axis: usize,
+    start: u64,
+    extent: u64,
+) -> Vec<usize> {
     let digits = layout.digits.iter().enumerate();
     let own: Vec<(u64, u64, u64)> = digits
         .filter(|(_, digit)| digit.axis() == Some(axis))

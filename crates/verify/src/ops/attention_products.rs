@@ -17,7 +17,9 @@ use super::rule::{OpRule, half_unit};
 use super::{CallCheck, Mismatch, OpsState};
 use millrace_graph::{Attention, Graph, Op};
 use millrace_kernels::KvSide;
-use millrace_plan::{AttendedPart, Binding, OperandArrangement, ValueArrangement, attended};
+use millrace_plan::{
+    AttentionPart, Binding, OperandArrangement, ValueArrangement, attention_products,
+};
 use millrace_runtime::npu::NpuError;
 
 /// Half a unit in the last place of f32, relative.
@@ -33,19 +35,19 @@ pub(super) struct HeadProduct<'a> {
     kv_head: usize,
     n_keys: usize,
     /// What its slots hold: two operands and the result.
-    parts: [(AttendedPart, ValueArrangement); 3],
+    parts: [(AttentionPart, ValueArrangement); 3],
 }
 
 impl CallCheck<'_> {
     /// What the call computes of attention, where it is such a product.
-    pub(super) fn attended(&self) -> Option<HeadProduct<'_>> {
+    pub(super) fn head_product(&self) -> Option<HeadProduct<'_>> {
         let part = |slot: usize| match self.seen.call.bindings.get(slot) {
-            Some(Binding::Attended { of, id, .. }) => Some((*of, *id)),
+            Some(Binding::AttentionProduct { of, id, .. }) => Some((*of, *id)),
             _ => None,
         };
         let parts = [part(0)?, part(1)?, part(2)?];
         match self.seen.call.bindings.first()? {
-            Binding::Attended {
+            Binding::AttentionProduct {
                 node,
                 kv_head,
                 n_keys,
@@ -61,16 +63,16 @@ impl CallCheck<'_> {
         }
     }
 
-    pub(super) fn attended_call(
+    pub(super) fn head_product_call(
         &self,
         at: &HeadProduct<'_>,
         state: &mut OpsState,
     ) -> Result<(), NpuError> {
         let [x, w, y] = [0, 1, 2].map(|slot| self.numbers(at, slot));
         let (x, w, y) = (x?, w?, y?);
-        let is_scores = at.parts[2].0 == AttendedPart::Scores;
+        let is_scores = at.parts[2].0 == AttentionPart::Scores;
         for (slot, found) in [(0, &x), (1, &w)] {
-            if at.parts[slot].0 == AttendedPart::Probabilities {
+            if at.parts[slot].0 == AttentionPart::Probabilities {
                 self.probabilities(at, found, state);
                 continue;
             }
@@ -160,11 +162,11 @@ impl CallCheck<'_> {
         let [n_rows, width] = self.shape(at, slot);
         let (a, seen) = (at.attention, self.seen);
         let side = match at.parts[slot].0 {
-            AttendedPart::Keys => KvSide::K,
-            AttendedPart::Values => KvSide::V,
-            AttendedPart::Queries(q) => {
+            AttentionPart::Keys => KvSide::K,
+            AttentionPart::Values => KvSide::V,
+            AttentionPart::Queries(q) => {
                 let q = seen.value(q);
-                let group = attended::group(a);
+                let group = attention_products::group(a);
                 let rows = (0..seen.n_real * group).map(|row| (row / group, row % group));
                 return rows
                     .flat_map(|(token, head)| {
@@ -201,7 +203,7 @@ impl CallCheck<'_> {
     /// Softmax in f64 of the scores that left the device.
     fn probabilities(&self, at: &HeadProduct<'_>, found: &[f32], state: &mut OpsState) {
         let (a, seen) = (at.attention, self.seen);
-        let (group, scale) = (attended::group(a), f64::from(a.scale));
+        let (group, scale) = (attention_products::group(a), f64::from(a.scale));
         let half_unit = half_unit(self.slots()[0].element);
         let base = oldest(a, seen.first);
         let (mut worst, mut worst_share, mut n_wrong) = (None, 0.0, 0);
@@ -263,7 +265,7 @@ impl CallCheck<'_> {
         let a = at.attention;
         let output = self.graph().nodes[at.node].output;
         let rows = self.seen.value(output);
-        let elems = attended::group(a) * a.head_dim;
+        let elems = attention_products::group(a) * a.head_dim;
         let (mut first, mut n_wrong) = (None, 0);
         for (token, sums) in found.chunks_exact(elems).take(self.seen.n_real).enumerate() {
             let start = token * a.n_heads * a.head_dim + at.kv_head * elems;

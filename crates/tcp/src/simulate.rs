@@ -19,7 +19,7 @@ mod contract;
 mod dma;
 mod kernel;
 
-use crate::axes::{AxesError, Layout};
+use crate::axes::{AxesError, DigitLayout};
 use crate::program::{Command, Place, Program};
 use crate::verify::range;
 use array::{Array, ordered};
@@ -30,7 +30,7 @@ pub type AfterWrite<'a> = &'a dyn Fn(usize, &mut [Vec<u8>]);
 
 /// How to run.
 #[derive(Clone, Copy)]
-pub struct Options<'a> {
+pub struct SimulationOptions<'a> {
     /// Threads that contractions are cut over; results do not depend on it.
     pub n_threads: usize,
     /// Fail after so many commands.
@@ -39,9 +39,9 @@ pub struct Options<'a> {
     pub after_write: Option<AfterWrite<'a>>,
 }
 
-impl Default for Options<'_> {
+impl Default for SimulationOptions<'_> {
     fn default() -> Self {
-        Options {
+        SimulationOptions {
             n_threads: std::thread::available_parallelism().map_or(1, |n| n.get().min(16)),
             stop_after: None,
             after_write: None,
@@ -52,7 +52,7 @@ impl Default for Options<'_> {
 /// Why a program stopped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{command}`: {reason}")]
-pub struct Fault {
+pub struct CommandFault {
     /// The command.
     pub command: String,
     /// The slot concerned, where there is one.
@@ -77,15 +77,15 @@ pub struct Counters {
 /// Runs a verified program over the content of its slots, in order.
 ///
 /// # Errors
-/// [`Fault`]: an index beyond its axis, slots that do not fit, a program that was not verified.
+/// [`CommandFault`]: an index beyond its axis, slots that do not fit, a program that was not verified.
 pub fn run(
     program: &Program,
     slots: &mut [Vec<u8>],
-    options: &Options<'_>,
-) -> Result<Counters, Fault> {
+    options: &SimulationOptions<'_>,
+) -> Result<Counters, CommandFault> {
     let mut chip = Chip::new(program, slots, options)?;
     for command in &program.commands {
-        let fault = |(slot, reason): (Option<usize>, String)| Fault {
+        let fault = |(slot, reason): (Option<usize>, String)| CommandFault {
             command: command.name().to_owned(),
             slot: slot.map(|slot| program.tensors[slot].name.clone()),
             reason,
@@ -111,11 +111,11 @@ pub fn run(
 }
 
 /// A tensor concerned, and what is wrong.
-type Outcome<T> = Result<T, (Option<usize>, String)>;
+type SimulationResult<T> = Result<T, (Option<usize>, String)>;
 
 struct Chip<'p> {
     program: &'p Program,
-    options: &'p Options<'p>,
+    options: &'p SimulationOptions<'p>,
     /// Slot of each tensor in HBM.
     slot_of: Vec<Option<usize>>,
     slots: &'p mut [Vec<u8>],
@@ -135,8 +135,8 @@ impl<'p> Chip<'p> {
     fn new(
         program: &'p Program,
         slots: &'p mut [Vec<u8>],
-        options: &'p Options<'p>,
-    ) -> Result<Chip<'p>, Fault> {
+        options: &'p SimulationOptions<'p>,
+    ) -> Result<Chip<'p>, CommandFault> {
         let mut slot_of = Vec::new();
         let mut n_slots = 0;
         for tensor in &program.tensors {
@@ -148,7 +148,7 @@ impl<'p> Chip<'p> {
             let expected = tensor.unit_bytes(&program.axes).unwrap_or(u64::MAX);
             let found = slots.get(n_slots).map(|bytes| bytes.len() as u64);
             if found != Some(expected) {
-                return Err(Fault {
+                return Err(CommandFault {
                     command: program.name.clone(),
                     slot: Some(tensor.name.clone()),
                     reason: format!("it has {expected} bytes, {found:?} are bound"),
@@ -179,7 +179,7 @@ impl<'p> Chip<'p> {
     }
 
     /// The array of a tensor of which `n` values are about to be written; what it overlaps is lost.
-    fn written(&mut self, tensor: usize, n: usize) -> Outcome<&mut Array> {
+    fn written(&mut self, tensor: usize, n: usize) -> SimulationResult<&mut Array> {
         let own = self.ranges[tensor];
         for other in 0..self.arrays.len() {
             let meets = match (own, self.ranges[other]) {
@@ -193,7 +193,7 @@ impl<'p> Chip<'p> {
         if self.arrays[tensor].is_none() {
             let shape = self.program.tensors[tensor].shape(&self.program.axes);
             let broken = |error: AxesError| (Some(tensor), error.to_string());
-            let layout = Layout::of(self.program.tensors[tensor].layout(), &self.program.axes);
+            let layout = DigitLayout::of(self.program.tensors[tensor].layout(), &self.program.axes);
             let shape = ordered(shape.map_err(broken)?, &layout.map_err(broken)?);
             self.arrays[tensor] = Some(Arc::new(Array::to_write(shape, n, &mut self.spare)));
         }
@@ -202,7 +202,7 @@ impl<'p> Chip<'p> {
         own.ok_or_else(|| (Some(tensor), "it has no content".to_owned()))
     }
 
-    fn array(&self, tensor: usize) -> Outcome<&Arc<Array>> {
+    fn array(&self, tensor: usize) -> SimulationResult<&Arc<Array>> {
         self.arrays[tensor]
             .as_ref()
             .ok_or_else(|| (Some(tensor), "it is read before it is written".to_owned()))

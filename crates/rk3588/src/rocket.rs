@@ -8,7 +8,7 @@
 
 pub mod sys;
 
-use crate::board::Board;
+use crate::simulate::Board;
 use millrace_npu::Provenance;
 use rustix::io::Errno;
 use std::sync::Arc;

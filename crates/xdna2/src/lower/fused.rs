@@ -1,15 +1,15 @@
 //! Projections of one input as one launch: q, k and v, gate and up, the parts of the head. The array
 //! is configured once for all of them, and no pause lies between.
 
-use super::kernel::{Arg, Kernel, Kernels};
+use super::kernel::{Arg, Kernels, LoweredKernel};
 use super::{Feature, Phase, WeightLayout};
-use crate::mapping::joined::{GEMM_PARTS, GEMV_PARTS, MAX_PARTS, shape};
+use crate::mapping::fused::{GEMM_PARTS, GEMV_PARTS, MAX_PARTS, shape};
 use millrace_graph::{Linear, Node, Op, WeightId};
 
 impl Kernels<'_> {
     /// One kernel for a projection and those that follow it and read the same input, if tilings are
     /// to be fast and a mapping takes them. The others then have no kernel of their own.
-    pub(super) fn joined(&mut self, number: usize) -> Option<Kernel> {
+    pub(super) fn fused(&mut self, number: usize) -> Option<LoweredKernel> {
         let features = self.options.features;
         let streams = self.phase == Phase::Decode || features.has(Feature::FloatSums);
         if !features.has(Feature::FastTilings) || !streams {
@@ -74,13 +74,13 @@ impl Kernels<'_> {
     }
 
     /// The head's parts as one launch, under the same condition.
-    pub(super) fn joined_head(
+    pub(super) fn fused_head(
         &mut self,
         node: &Node,
         parts: &[[Arg; 2]],
         padded_to: usize,
         k: usize,
-    ) -> Option<Kernel> {
+    ) -> Option<LoweredKernel> {
         if !self.options.features.has(Feature::FastTilings) {
             return None;
         }
