@@ -2,19 +2,22 @@
 """Trains tiny tokenizers of every supported kind and writes what the reference makes of many texts.
 
 The references are Hugging Face `tokenizers` and Google's `sentencepiece`. For each kind two files go to
-crates/text/tests/fixtures/: NAME.json, the tokenizer (`tokenizer.json`, or the pieces of a SentencePiece
-model), and NAME.cases.json, the texts with their ids. The Rust tests need no Python.
+crates/text/tests/fixtures/tokenizers: NAME.json, the tokenizer (`tokenizer.json`, or the pieces of a SentencePiece
+model), and NAME.cases.json, the texts with their ids. pretokenizers.json beside that folder has what the package makes of
+some texts with the expressions that `tokenizer.ggml.pre` names. The Rust tests need no Python.
 
-    python tools/make_tokenizer_fixtures.py [OUT_DIR]
+    python tools/make_tokenizer_fixtures.py [OUT_DIR [NAME ...]]
 
-Needs the packages `tokenizers` and `sentencepiece`. Training breaks some ties at random, so that a new run may
+With names, only those fixtures are made. Needs the packages `tokenizers` and `sentencepiece`. Training breaks some ties at random, so that a new run may
 train other tokenizers; each comes with its own cases.
 """
 
+import base64
 import io
 import json
 import random
 import sys
+import tempfile
 from pathlib import Path
 
 import sentencepiece
@@ -242,6 +245,139 @@ def metaspace() -> Tokenizer:
     return tokenizer
 
 
+def word_piece(**normalizer) -> Tokenizer:
+    """BERT's kind."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(clean_text=True, **normalizer)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    trainer = trainers.WordPieceTrainer(vocab_size=600, limit_alphabet=130, special_tokens=names, show_progress=False)
+    tokenizer.train_from_iterator(corpus(3, 1500), trainer)
+    # Some that the decoder writes without a space.
+    tokenizer.add_tokens([AddedToken("n't", normalized=False)])
+    tokenizer.decoder = decoders.WordPiece(prefix="##", cleanup=True)
+    return tokenizer
+
+
+def bert_uncased() -> Tokenizer:
+    tokenizer = word_piece(handle_chinese_chars=True, strip_accents=None, lowercase=True)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    return tokenizer
+
+
+def bert_cased() -> Tokenizer:
+    tokenizer = word_piece(handle_chinese_chars=False, strip_accents=False, lowercase=False)
+    tokenizer.decoder = decoders.WordPiece(prefix="##", cleanup=False)
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    return tokenizer
+
+
+# A few rules of NFKC and of white space: the whole map of SentencePiece takes a quarter of a megabyte.
+MAPPED = {
+    **{chr(c): chr(c - 0xFEE0) for c in range(0xFF01, 0xFF5F)}, "\t": " ", "\n": " ", "\r": " ", "\u00a0": " ", "\u3000": " ", "\u2028": " ",
+    "ﬁ": "fi", "ﬂ": "fl", "①": "1", "½": "1⁄2", "²": "2", "Ⅷ": "VIII", "e\u0301": "é", "n\u0303": "ñ", "A\u030a": "\u00c5", "\u212b": "\u00c5", "ᄀ\u1161": "가",
+    "\u200b": " ", "\ufeff": "", "\u0007": "", "…": "...", "ｶ\uff9e": "ガ",
+}
+
+
+def train_unigram(**options) -> bytes:
+    """A SentencePiece model of the kind Unigram, with the small map."""
+    model = io.BytesIO()
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv", encoding="utf-8") as rules:
+        for source, target in MAPPED.items():
+            codes = [" ".join(f"{ord(c):X}" for c in text) for text in (source, target)]
+            rules.write("\t".join(codes) + "\n")
+        rules.flush()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(corpus(3, 1500)), model_writer=model, model_type="unigram", character_coverage=0.98,
+            normalization_rule_tsv=rules.name, hard_vocab_limit=False, num_threads=1, minloglevel=2, **{"vocab_size": 600, **options},
+        )
+    return model.getvalue()
+
+
+def protobuf_fields(message: bytes):
+    """Numbers and values of the fields of a message."""
+    at = 0
+
+    def number() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = message[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    while at < len(message):
+        key = number()
+        if key & 7 == 0:
+            yield key >> 3, number()
+        else:
+            length = {1: 8, 5: 4}.get(key & 7) or number()
+            yield key >> 3, message[at:at + length]
+            at += length
+
+
+def charsmap(model: bytes) -> bytes:
+    """`normalizer_spec.precompiled_charsmap` of a SentencePiece model."""
+    return dict(protobuf_fields(dict(protobuf_fields(model))[3]))[2]
+
+
+def unigram(model: bytes, **options) -> Tokenizer:
+    """A SentencePiece model as `tokenizer.json` has it."""
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    pieces = [(processor.id_to_piece(id), processor.get_score(id)) for id in range(processor.get_piece_size())]
+    tokenizer = Tokenizer(models.Unigram(pieces, unk_id=processor.unk_id(), **options))
+    special(tokenizer, *SP_SPECIAL)
+    tokenizer.decoder = decoders.Metaspace()
+    return tokenizer
+
+
+def t5() -> Tokenizer:
+    model = train_unigram()
+    tokenizer = unigram(model)
+    tokenizer.normalizer = normalizers.Precompiled(charsmap(model))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", pair="$A </s> $B:1 </s>:1", special_tokens=[("</s>", 2)])
+    return tokenizer
+
+
+def xlm_roberta() -> Tokenizer:
+    model = train_unigram(byte_fallback=True, vocab_size=800)
+    tokenizer = unigram(model, byte_fallback=True)
+    runs = normalizers.Replace(Regex(" {2,}"), " ")
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Precompiled(charsmap(model)), normalizers.Strip(left=False, right=True), runs])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
+    special(tokenizer, "<mask>")
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 1), ("</s>", 2)])
+    return tokenizer
+
+
+def albert() -> Tokenizer:
+    model = train_unigram(byte_fallback=True, vocab_size=700)
+    tokenizer = unigram(model, byte_fallback=True)
+    replace = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+    small = [normalizers.Nmt(), normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
+    tokenizer.normalizer = normalizers.Sequence([*replace, *small, normalizers.Replace(Regex(" {2,}"), " ")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    return tokenizer
+
+
+def without_special(value: dict) -> Tokenizer:
+    """The tokenizer with a Unigram model that makes no special token out of a text that spells it. The package's own does,
+    but for SentencePiece it is text."""
+    value = json.loads(json.dumps(value))
+    contents = [token["content"] for token in value["added_tokens"] if token["special"]]
+    value["added_tokens"] = [token for token in value["added_tokens"] if not token["special"]]
+    for piece in value["model"]["vocab"]:
+        if piece[0] in contents:
+            piece[0] = "\U0010fffd" + piece[0]
+    return Tokenizer.from_str(json.dumps(value))
+
+
 def write_tokenizer(out: Path, name: str, tokenizer: Tokenizer) -> None:
     value = json.loads(tokenizer.to_str())
     if name in ("gpt2", "llama2"):
@@ -249,13 +385,14 @@ def write_tokenizer(out: Path, name: str, tokenizer: Tokenizer) -> None:
     write(out / f"{name}.json", value)
     tokenizer = Tokenizer.from_str(json.dumps(value))
     added = [token["content"] for token in value["added_tokens"]]
+    plain = without_special(value) if value["model"]["type"] == "Unigram" else tokenizer
     cases = []
     for text in texts(added[:6]):
         ids = tokenizer.encode(text, add_special_tokens=False).ids
         case = {"text": text, "ids": ids, "special": tokenizer.encode(text).ids}
-        tokenizer.encode_special_tokens = True
-        case["plain"] = tokenizer.encode(text, add_special_tokens=False).ids
-        tokenizer.encode_special_tokens = False
+        plain.encode_special_tokens = True
+        case["plain"] = plain.encode(text, add_special_tokens=False).ids
+        plain.encode_special_tokens = False
         case["decoded"] = tokenizer.decode(case["special"], skip_special_tokens=False)
         case["skipped"] = tokenizer.decode(case["special"], skip_special_tokens=True)
         cases.append(compact(case, {"special": "ids", "plain": "ids", "decoded": "text", "skipped": "text"}))
@@ -280,6 +417,16 @@ def token_type(processor: sentencepiece.SentencePieceProcessor, id: int, user_de
     return 6 if processor.is_byte(id) else 1
 
 
+def write_unigram(out: Path, name: str, **options) -> None:
+    """A SentencePiece Unigram model as GGUF files carry it, with the ids that SentencePiece itself gives."""
+    model = train_unigram(**options)
+    more = {
+        "remove_extra_whitespaces": options.get("remove_extra_whitespaces", True),
+        "precompiled_charsmap": base64.b64encode(charsmap(model)).decode(),
+    }
+    write_pieces(out, name, model, options, more)
+
+
 def write_sentencepiece(out: Path, name: str, **options) -> None:
     """A SentencePiece BPE model as GGUF files carry it, with the ids that SentencePiece itself gives."""
     model = io.BytesIO()
@@ -288,7 +435,12 @@ def write_sentencepiece(out: Path, name: str, **options) -> None:
         character_coverage=0.98, normalization_rule_name="identity", remove_extra_whitespaces=False, num_threads=1,
         minloglevel=2, **options,
     )
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    write_pieces(out, name, model.getvalue(), options, {})
+
+
+def write_pieces(out: Path, name: str, model: bytes, options: dict, more: dict) -> None:
+    """The pieces of a model, and what SentencePiece makes of the texts."""
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     user_defined = options.get("user_defined_symbols", [])
     ids = range(processor.get_piece_size())
     write(out / f"{name}.json", {
@@ -296,6 +448,7 @@ def write_sentencepiece(out: Path, name: str, **options) -> None:
         "scores": [processor.get_score(id) for id in ids],
         "token_types": [token_type(processor, id, user_defined) for id in ids],
         "add_space_prefix": options.get("add_dummy_prefix", True),
+        **more,
     })
     cases = []
     for text in texts(user_defined):
@@ -303,7 +456,9 @@ def write_sentencepiece(out: Path, name: str, **options) -> None:
         if "\0" in text or "▁" in text:
             continue
         ids = processor.encode(text)
-        cases.append(compact({"text": text, "ids": ids, "decoded": processor.decode(ids)}, {"decoded": "text"}))
+        # It prints a sign for what is unknown, which is no text.
+        decoded = processor.decode(ids).replace(" ⁇ ", "")
+        cases.append(compact({"text": text, "ids": ids, "decoded": decoded}, {"decoded": "text"}))
     write(out / f"{name}.cases.json", cases)
 
 
@@ -313,17 +468,99 @@ def write(path: Path, value) -> None:
     print(f"{path}: {len(text.encode()) // 1024} KiB")
 
 
+# The expressions of `tokenizer.ggml.pre`, as the models' `tokenizer.json` have them; llama.cpp's `llama-vocab.cpp` quotes them.
+O200K = SPLIT_TEKKEN.replace("]*|", "]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|").replace("]+|[^", "]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^")
+SPLIT_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+HAN = r"&&[^\p{Han}]"
+UPPER, LOWER = rf"[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}{HAN}]", rf"[\p{{Ll}}\p{{Lm}}\p{{Lo}}\p{{M}}{HAN}]"
+ENDING = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+LINES = r"[^\n]+|[\n]+"
+BLOOM = r" ?[^(\s|.,!?…。，、।۔،)]+"
+PRETOKENIZERS = {
+    "llama-bpe": [SPLIT_LLAMA3], "glm5": [SPLIT_LLAMA3], "jina-v5-nano": [SPLIT_LLAMA3],
+    "modern-bert": [SPLIT_GPT2], "roberta-bpe": [SPLIT_GPT2],
+    "f2llmv2": [SPLIT_QWEN2],
+    "minimax-m2": [O200K.replace(r"|\p{N}|", r"|\p{N}{1,3}|")],
+    "granite-embed-multi-97m": [O200K.replace(r"|\p{N}|", r"|\p{N}{1,3}|")],
+    "hunyuan-dense": SPLIT_DEEPSEEK, "joyai-llm": SPLIT_DEEPSEEK,
+    "minicpm5": [r"\p{N}{1,3}", SPLIT_LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}+")],
+    "kimi-k2": ["|".join([
+        r"[\p{Han}]+", rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+{ENDING}", rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*{ENDING}",
+        r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+",
+    ])],
+    "bailingmoe": [r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"],
+    "exaone-moe": [r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+"],
+    "tiny_aya": [r"\d{1,3}(?=(?:\d{3})*\b)", O200K.replace(r"|\p{N}|", r"|\p{N}{1,3}|")],
+    "laguna": [LINES, SPLIT_QWEN2],
+    "afmoe": [
+        r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))",
+        "[一-鿿㐀-䶿\uf900-\ufaff\u3040-\u309f\u30a0-\u30ff\uff65-\uff9f\u2f00-\u2fdf\u0e40-\u0e7f\u0e80-\u0eff\u1780-\u17ff\u1000-\u109f\uaa60-\uaa7f\ua9e0-\ua9ff\uac00-\ud7af\u1100-\u11ff]+",
+        SPLIT_DEEPSEEK[2],
+    ],
+    "youtu": [
+        "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，\u3001-\u303f\ufe30-\ufe4f]+|[ㄅ-ㄯ]+|[一-龥\u3040-\u309f\u30a0-\u30ff]+", O200K,
+    ],
+    "spark2_5": [SPLIT_DEEPSEEK[0], SPLIT_DEEPSEEK[1], SPLIT_DEEPSEEK[2].replace(r"+[\r\n]*|\s*[\r\n]+|", r"+|[\r\n]|"), r"\p{N}"],
+    "superbpe": [r"\p{N}+", r"(?=(\d{3})+(?!\d))"],
+    "jais-2": [SPLIT_LLAMA3.replace(r"\s+(?!\S)|\s+", "".join(rf"\s{{{n}}}(?!\S)|" for n in (512, 256, 128, 64, 32, 16, 8, 4, "1,2")) + r"\s{1}")],
+    "ufakzeka": [SPLIT_QWEN2.replace("(?i:'s|'t|'re|'ve|'m|'ll|'d)|", "")],
+    "chameleon": ["<sentinel:[0-9]+>", "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z", r"([\t\n]|    |  )", r"\p{N}", r"[\p{P}!-/:-@\[-`{-~]", SPLIT_GPT2],
+    "bloom": [BLOOM], "poro-chat": [BLOOM], "viking": [BLOOM, r"\p{N}"],
+    "gemma4": [LINES], "sarvam-moe": [LINES],
+}
+
+PRETOKENIZED = [
+    "Hello,  World 1234! it's\r\n\n x=(a|b);  ", "Größe Ω ЖУК наб 你好世界，再见。한국어 ひらがな ١٢٣ don't", "\tif x:\n\t\treturn 3.14 // ok?\n",
+    "a…b । نص، 😀 e\u0301  ", "1234567 12345678 123456789 1a12b123c1234d 12,345.6 ½1234² ٣٤٥٦٧", "PARSEJson camelCaseWords HTTPServer 你hello世界World我's",
+    "ab cd  ef\u0301 gh\n\n\nij / k/\n", "     x         y" + " " * 70 + "z\n   \n", "<sentinel:12>IMGIMGABZ IMGIMGZ\t\t    a", "안녕！…ㄱㄴ「引用」ㄅㄆ ไทยคำ ລາວ ខ្មែរ မြန်မာ",
+    "'S 'Re it'LL we’ve ſ'ſ", "x!y #tag @user $5 a_b __init__ (z) --flag", "\n\n", " ", "", "\u00a0\u2003 \u3000x", "नमस्ते दुनिया ภาษา שָׁלוֹם مُرَحَّب",
+]
+
+
+def write_pretokenizers(path: Path) -> None:
+    """What the package cuts some texts into."""
+    out = {}
+    for name, patterns in PRETOKENIZERS.items():
+        cut = pre_tokenizers.Sequence([isolated(pattern) for pattern in patterns])
+        out[name] = [[piece for piece, _ in cut.pre_tokenize_str(text)] for text in PRETOKENIZED]
+    cut = pre_tokenizers.WhitespaceSplit()
+    out["whitespace"] = [[piece for piece, _ in cut.pre_tokenize_str(text)] for text in PRETOKENIZED]
+    write(path, {"texts": PRETOKENIZED, "pieces": out})
+
+
+BUILDERS = (
+    llama3, qwen2, gpt2, smollm, tekken, deepseek, partial_alphabet, llama2, mistral, gemma, metaspace, bert_uncased, bert_cased, t5, xlm_roberta, albert,
+)
+
+
 def main() -> None:
     default = Path(__file__).resolve().parent.parent / "crates/text/tests/fixtures/tokenizers"
     out = Path(sys.argv[1]) if len(sys.argv) > 1 else default
+    names = sys.argv[2:]
     out.mkdir(parents=True, exist_ok=True)
-    for build in (llama3, qwen2, gpt2, smollm, tekken, deepseek, partial_alphabet, llama2, mistral, gemma, metaspace):
-        write_tokenizer(out, build.__name__, build())
-    write_sentencepiece(out, "spm_llama", split_digits=True)
-    write_sentencepiece(
-        out, "spm_gemma", add_dummy_prefix=False, user_defined_symbols=["<start_of_turn>", "<end_of_turn>", "\n\n", "[x]"],
-        allow_whitespace_only_pieces=True,
-    )
+
+    def wanted(name: str) -> bool:
+        return not names or name in names
+
+    for build in BUILDERS:
+        if wanted(build.__name__):
+            write_tokenizer(out, build.__name__, build())
+    if wanted("pretokenizers"):
+        write_pretokenizers(out.parent / "pretokenizers.json")
+    if wanted("spm_llama"):
+        write_sentencepiece(out, "spm_llama", split_digits=True)
+    if wanted("spm_gemma"):
+        write_sentencepiece(
+            out, "spm_gemma", add_dummy_prefix=False, user_defined_symbols=["<start_of_turn>", "<end_of_turn>", "\n\n", "[x]"],
+            allow_whitespace_only_pieces=True,
+        )
+    if wanted("spm_t5"):
+        write_unigram(out, "spm_t5")
+    if wanted("spm_unigram"):
+        write_unigram(
+            out, "spm_unigram", add_dummy_prefix=False, remove_extra_whitespaces=False, byte_fallback=True, vocab_size=800,
+            split_by_whitespace=False,
+        )
 
 
 if __name__ == "__main__":

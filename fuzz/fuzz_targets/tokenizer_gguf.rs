@@ -5,7 +5,7 @@ use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use millrace_text::{EncodeOptions, GgufVocab, Tokenizer};
 
-const PIECES: [&str; 12] = [
+const PIECES: [&str; 15] = [
     "a",
     "b",
     "ab",
@@ -18,8 +18,32 @@ const PIECES: [&str; 12] = [
     "<0x61>",
     "<|im_end|>",
     "é",
+    "##b",
+    "[UNK]",
+    "▁é",
 ];
-const PRE: [&str; 6] = ["default", "gpt-2", "llama-bpe", "qwen2", "tekken", "none"];
+const PRE: [&str; 11] = [
+    "default",
+    "gpt-2",
+    "llama-bpe",
+    "qwen2",
+    "tekken",
+    "none",
+    "gemma4",
+    "whitespace",
+    "tiny_aya",
+    "superbpe",
+    "kimi-k2",
+];
+const MODELS: [&str; 7] = [
+    "gpt2",
+    "llama",
+    "bert",
+    "t5",
+    "gemma4",
+    "whitespace",
+    "rwkv",
+];
 
 fn pieces<'a>(input: &mut Unstructured<'a>) -> Result<Vec<&'a str>> {
     let n = input.int_in_range(0..=40)?;
@@ -29,6 +53,21 @@ fn pieces<'a>(input: &mut Unstructured<'a>) -> Result<Vec<&'a str>> {
             false => input.arbitrary(),
         })
         .collect()
+}
+
+/// None, or a map with a length that fits and any units.
+fn charsmap(input: &mut Unstructured<'_>) -> Result<Vec<u8>> {
+    if input.ratio(1, 2)? {
+        return Ok(Vec::new());
+    }
+    let n_units = input.int_in_range(0..=300u32)?;
+    let mut bytes = (n_units * 4).to_le_bytes().to_vec();
+    for _ in 0..n_units {
+        bytes.extend(input.arbitrary::<u32>()?.to_le_bytes());
+    }
+    let replacements: &str = input.arbitrary()?;
+    bytes.extend(replacements.bytes());
+    Ok(bytes)
 }
 
 fn run(input: &mut Unstructured<'_>) -> Result<()> {
@@ -56,7 +95,7 @@ fn run(input: &mut Unstructured<'_>) -> Result<()> {
         })
     };
     let vocab = GgufVocab {
-        model: input.choose(&["gpt2", "llama", "bert"])?,
+        model: input.choose(&MODELS)?,
         pre: Some(input.choose(&PRE)?),
         scores: (0..n).map(|_| input.arbitrary()).collect::<Result<_>>()?,
         token_types: (0..n)
@@ -68,9 +107,15 @@ fn run(input: &mut Unstructured<'_>) -> Result<()> {
         eot: id(input)?,
         eom: id(input)?,
         unk: id(input)?,
+        cls: id(input)?,
+        sep: id(input)?,
         add_bos: input.arbitrary()?,
         add_eos: input.arbitrary()?,
         add_space_prefix: input.arbitrary()?,
+        remove_extra_whitespaces: input.arbitrary()?,
+        precompiled_charsmap: charsmap(input)?,
+        lowercase: input.arbitrary()?,
+        strip_accents: input.arbitrary()?,
         tokens,
         ..GgufVocab::default()
     };

@@ -303,9 +303,17 @@ fn gguf_vocab(metadata: &gguf::Metadata) -> Result<Option<GgufVocab<'_>>, Error>
             .get_u32_array(&key("eog_token_ids"))?
             .unwrap_or_default(),
         unk: id("unknown_token_id")?,
+        cls: id("cls_token_id")?,
+        sep: id("seperator_token_id")?,
         add_bos: flag("add_bos_token")?,
         add_eos: flag("add_eos_token")?,
         add_space_prefix: flag("add_space_prefix")?,
+        remove_extra_whitespaces: flag("remove_extra_whitespaces")?,
+        precompiled_charsmap: metadata
+            .get_byte_array(&key("precompiled_charsmap"))?
+            .unwrap_or_default(),
+        lowercase: flag("normalizer.lowercase")?,
+        strip_accents: flag("normalizer.strip_accents")?,
         metaspace_prepend_scheme: metadata.get_str(&key("metaspace_prepend_scheme"))?,
     }))
 }

@@ -90,12 +90,20 @@ impl Decoder {
             return;
         }
         let mut piece = tokenizer.vocab.piece(id);
+        if self.at_start && tokenizer.leading_space == LeadingSpace::WordPiece {
+            let text = tokenizer.vocab.text(id).as_bytes();
+            piece = match piece.strip_prefix(b" ") {
+                Some(word) => word,
+                None if text.len() > piece.len() && !text.starts_with(MARK) => text,
+                None => piece,
+            };
+        }
         if piece.is_empty() {
             return;
         }
         if self.at_start {
             piece = match tokenizer.leading_space {
-                LeadingSpace::Keep => piece,
+                LeadingSpace::Keep | LeadingSpace::WordPiece => piece,
                 LeadingSpace::DropOne => piece.strip_prefix(b" ").unwrap_or(piece),
                 LeadingSpace::DropInFirstToken => {
                     &piece[piece.iter().take_while(|byte| **byte == b' ').count()..]
@@ -142,6 +150,29 @@ impl Decoder {
         }
         *self = Decoder::new(self.options);
     }
+}
+
+/// What [`crate::pretokenize::SPACE_MARK`] is in a text.
+const MARK: &[u8] = "▁".as_bytes();
+
+/// Drops the spaces that English does not write, as WordPiece's decoders do token by token.
+pub(crate) fn clean_up(text: &str) -> String {
+    const PAIRS: [(&str, &str); 11] = [
+        (" .", "."),
+        (" ?", "?"),
+        (" !", "!"),
+        (" ,", ","),
+        (" ' ", "'"),
+        (" n't", "n't"),
+        (" 'm", "'m"),
+        (" do not", " don't"),
+        (" 's", "'s"),
+        (" 've", "'ve"),
+        (" 're", "'re"),
+    ];
+    PAIRS
+        .iter()
+        .fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
 #[cfg(test)]

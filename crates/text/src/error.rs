@@ -93,6 +93,13 @@ pub enum Error {
         text: String,
     },
 
+    /// A map of characters (`precompiled_charsmap`) of another shape.
+    #[error("precompiled_charsmap: {reason}")]
+    Charsmap {
+        /// What is wrong with it.
+        reason: String,
+    },
+
     /// A merge that is not two tokens of the vocabulary making a third.
     #[error("merge {index} (\"{text}\"): {reason}")]
     Merge {

@@ -1,18 +1,16 @@
 //! Tokenizers from the metadata of GGUF files.
 
-use crate::byte_alphabet;
+mod bpe;
+mod sentencepiece;
+mod wordpiece;
+
 use crate::end_of_generation;
-use crate::model::bpe::{BpeOptions, ByteBpe, Unknown};
-use crate::model::merge::{Merges, check_count, halves, resolve};
-use crate::model::spm::Spm;
-use crate::model::{TokenModel, byte_of_text};
-use crate::normalize::{NormalizeRule, Normalizer};
+use crate::model::byte_of_text;
+use crate::pretokenize::SPACE_MARK;
 use crate::pretokenize::profile::PretokenizerProfile;
-use crate::pretokenize::{PreTokenizer, Prepend, PretokenizeStep, SPACE_MARK};
 use crate::special::{SpecialToken, Splitter};
-use crate::tokenizer::{LeadingSpace, SpecialIds};
+use crate::tokenizer::SpecialIds;
 use crate::vocab::{Reach, TokenKind, Vocab};
-use crate::warning::Warning;
 use crate::{Error, Tokenizer};
 use std::collections::HashSet;
 
@@ -20,17 +18,19 @@ use std::collections::HashSet;
 /// empty.
 #[derive(Clone, Debug, Default)]
 pub struct GgufVocab<'a> {
-    /// `model`: `gpt2` (byte-level BPE) or `llama` (SentencePiece).
+    /// `model`: `gpt2` (byte-level BPE), `gemma4` and `whitespace` (BPE over characters), `llama`
+    /// (SentencePiece's BPE), `t5` (Unigram) or `bert` (WordPiece).
     pub model: &'a str,
-    /// `pre`: the name of the splitting rules of a `gpt2` vocabulary.
+    /// `pre`: the name of the splitting rules of a vocabulary with merges.
     pub pre: Option<&'a str>,
     /// `tokens`: the texts, by id.
     pub tokens: Vec<&'a str>,
-    /// `scores`, one a token; required by `llama`.
+    /// `scores`, one a token; required by `llama` and `t5`.
     pub scores: Vec<f32>,
     /// `token_type`, one a token; without it all tokens are ordinary.
     pub token_types: Vec<i32>,
-    /// `merges`, as `left right`; required by `gpt2`, but may be empty.
+    /// `merges`, as `left right`; required by `gpt2` and the kinds
+    /// over characters, but may be empty.
     pub merges: Option<Vec<&'a str>>,
     /// `bos_token_id`
     pub bos: Option<u32>,
@@ -48,19 +48,31 @@ pub struct GgufVocab<'a> {
     pub ends: Vec<u32>,
     /// `unknown_token_id`
     pub unk: Option<u32>,
+    /// `cls_token_id`: begins a text of a `bert` vocabulary, if `bos_token_id` is absent.
+    pub cls: Option<u32>,
+    /// `seperator_token_id` (so spelled): ends a text of a `bert` vocabulary.
+    pub sep: Option<u32>,
     /// `add_bos_token`
     pub add_bos: Option<bool>,
     /// `add_eos_token`
     pub add_eos: Option<bool>,
     /// `add_space_prefix`
     pub add_space_prefix: Option<bool>,
+    /// `remove_extra_whitespaces`: of a `t5` vocabulary.
+    pub remove_extra_whitespaces: Option<bool>,
+    /// `precompiled_charsmap`: which characters become which, of a `t5` vocabulary; empty if absent.
+    pub precompiled_charsmap: Vec<u8>,
+    /// `normalizer.lowercase`: of a `bert` or `whitespace` vocabulary.
+    pub lowercase: Option<bool>,
+    /// `normalizer.strip_accents`: of a `bert` vocabulary; as `lowercase` if absent.
+    pub strip_accents: Option<bool>,
     /// `metaspace_prepend_scheme`, written by this program's conversion: where the space goes if not in
     /// front of every part between special tokens. `always`: of those that begin with none; `first`: of
     /// the part that begins the text.
     pub metaspace_prepend_scheme: Option<&'a str>,
 }
 
-const KNOWN_MODELS: &str = "gpt2, llama";
+const KNOWN_MODELS: &str = "gpt2, llama, gemma4, t5, bert, whitespace";
 
 impl Tokenizer {
     /// Builds a tokenizer from the metadata of a GGUF file.
@@ -87,8 +99,10 @@ impl Tokenizer {
         }
         match gguf.model {
             _ if n == 0 => Err(Error::Missing("tokenizer.ggml.tokens")),
-            "gpt2" => byte_level(&gguf),
-            "llama" => sentencepiece(&gguf),
+            "gpt2" | "gemma4" | "whitespace" => bpe::build(&gguf),
+            "llama" => sentencepiece::by_score(&gguf),
+            "t5" => sentencepiece::unigram(&gguf),
+            "bert" => wordpiece::build(&gguf),
             other => Err(Error::UnsupportedModel {
                 found: other.to_owned(),
                 known: KNOWN_MODELS,
@@ -102,8 +116,9 @@ impl GgufVocab<'_> {
     /// (`add_bos_token`), by `model` and `pre`; `false` for names that are not known.
     pub fn begins_by_default(model: &str, pre: Option<&str>) -> bool {
         match model {
-            "llama" => true,
-            "gpt2" => PretokenizerProfile::named(pre).is_ok_and(|profile| profile.add_bos),
+            "llama" | "bert" => true,
+            "gpt2" | "gemma4" | "whitespace" => PretokenizerProfile::named(bpe::pre_of(model, pre))
+                .is_ok_and(|profile| profile.add_bos),
             _ => false,
         }
     }
@@ -136,8 +151,8 @@ impl GgufVocab<'_> {
             (true, bos) => bos,
             (false, _) => None,
         };
-        let suffix = match (self.add_eos.unwrap_or(false), eos) {
-            (true, None) => {
+        let suffix = match (self.add_eos.unwrap_or(default.add_eos), eos) {
+            (true, None) if self.add_eos.is_some() => {
                 return Err(Error::Missing(
                     "tokenizer.ggml.eos_token_id (add_eos_token is true)",
                 ));
@@ -165,67 +180,18 @@ impl GgufVocab<'_> {
     }
 }
 
-/// What holds where a file is silent.
-#[derive(Clone, Copy, Debug, Default)]
-struct Defaults {
-    bos: Option<u32>,
-    eos: Option<u32>,
-    unknown: Option<u32>,
-    add_bos: bool,
-}
-
-fn byte_level(gguf: &GgufVocab<'_>) -> Result<Tokenizer, Error> {
-    let Some(written) = &gguf.merges else {
-        return Err(Error::Missing("tokenizer.ggml.merges"));
-    };
-    let profile = PretokenizerProfile::named(gguf.pre)?;
-    let mut vocab = Vocab::with_capacity(gguf.tokens.len());
-    let mut bytes = Vec::new();
-    for (text, kind) in gguf.tokens.iter().zip(gguf.kinds()) {
-        bytes.clear();
-        let is_word = matches!(kind, TokenKind::Normal | TokenKind::Unused)
-            && byte_alphabet::decode_into(text, &mut bytes);
-        match byte_of_text(text) {
-            _ if is_word => {}
-            Some(byte) if kind == TokenKind::Byte => bytes.push(byte),
-            _ => bytes.extend_from_slice(text.as_bytes()),
+/// What a token of a vocabulary that writes marks for spaces prints.
+fn push_marked(vocab: &mut Vocab, text: &str, kind: TokenKind) -> Result<u32, Error> {
+    let reach = Reach::of_kind(kind);
+    let is_text = matches!(kind, TokenKind::Normal | TokenKind::Unused);
+    match byte_of_text(text) {
+        Some(byte) if kind == TokenKind::Byte => vocab.push(text, kind, &[byte], reach),
+        _ if is_text && text.contains(SPACE_MARK) => {
+            let printed = text.replace(SPACE_MARK, " ");
+            vocab.push(text, kind, printed.as_bytes(), reach)
         }
-        let reach = match is_word {
-            true => Reach::ByBytes,
-            false => Reach::of_kind(kind),
-        };
-        vocab.push(text, kind, &bytes, reach)?;
+        _ => vocab.push(text, kind, text.as_bytes(), reach),
     }
-    let merges = merges(&vocab, written)?;
-    let defaults = Defaults {
-        add_bos: profile.add_bos,
-        ..Defaults::default()
-    };
-    let ids = gguf.special_ids(&vocab, defaults)?;
-    let options = BpeOptions {
-        ignore_merges: profile.ignore_merges,
-        unknown: Unknown {
-            id: plain(ids.unknown, &vocab),
-            fuse: false,
-        },
-        byte_fallback: false,
-    };
-    Ok(Tokenizer {
-        special: splitter(&vocab)?,
-        normalizer: Normalizer {
-            rules: profile.form.map(NormalizeRule::Form).into_iter().collect(),
-        },
-        special_normalized: Splitter::default(),
-        pre_tokenizer: profile.pre_tokenizer()?,
-        model: TokenModel::ByteBpe(ByteBpe::new(&vocab, merges, options)),
-        ids,
-        leading_space: LeadingSpace::Keep,
-        warnings: match gguf.pre {
-            None | Some("") => vec![Warning::PreTokenizerMissing],
-            Some(_) => Vec::new(),
-        },
-        vocab,
-    })
 }
 
 /// What stands for a symbol without a token. A control token must not come out of a text for that.
@@ -233,73 +199,14 @@ fn plain(unknown: Option<u32>, vocab: &Vocab) -> Option<u32> {
     unknown.filter(|id| vocab.kind(*id) != TokenKind::Control)
 }
 
-/// The merges of a file. One whose tokens the vocabulary lacks can never apply and is left out.
-fn merges(vocab: &Vocab, written: &[&str]) -> Result<Merges, Error> {
-    check_count(written.len())?;
-    let mut merges = Merges::with_capacity(written.len());
-    let mut joined = String::new();
-    for (rank, merge) in written.iter().enumerate() {
-        let (left, right) = halves(rank, merge)?;
-        if let Some(ids) = resolve(vocab, left, right, &mut joined)
-            && vocab.is_reached(ids.2)
-        {
-            merges.insert(rank as u32, ids, false);
-        }
-    }
-    Ok(merges)
-}
-
-fn sentencepiece(gguf: &GgufVocab<'_>) -> Result<Tokenizer, Error> {
-    if gguf.scores.is_empty() {
-        return Err(Error::Missing("tokenizer.ggml.scores"));
-    }
-    let mut vocab = Vocab::with_capacity(gguf.tokens.len());
-    for (text, kind) in gguf.tokens.iter().zip(gguf.kinds()) {
-        let reach = Reach::of_kind(kind);
-        let is_text = matches!(kind, TokenKind::Normal | TokenKind::Unused);
-        match byte_of_text(text) {
-            Some(byte) if kind == TokenKind::Byte => vocab.push(text, kind, &[byte], reach)?,
-            _ if is_text && text.contains('▁') => {
-                vocab.push(text, kind, text.replace('▁', " ").as_bytes(), reach)?
-            }
-            _ => vocab.push(text, kind, text.as_bytes(), reach)?,
-        };
-    }
-    let space_prefix = gguf.add_space_prefix.unwrap_or(true);
-    let prepend = match gguf.metaspace_prepend_scheme {
-        Some("first") if space_prefix => Some(Prepend::First),
-        Some("always") if space_prefix => Some(Prepend::Always),
-        _ => None,
-    };
-    let metaspace = prepend.map(|prepend| PretokenizeStep::Metaspace {
-        mark: SPACE_MARK,
-        prepend,
-        cut: false,
-    });
-    let defaults = Defaults {
-        bos: Some(1),
-        eos: Some(2),
-        unknown: Some(0),
-        add_bos: true,
-    };
-    let ids = gguf.special_ids(&vocab, defaults)?;
-    Ok(Tokenizer {
-        special: splitter(&vocab)?,
-        normalizer: Normalizer::sentencepiece(space_prefix && metaspace.is_none()),
-        special_normalized: Splitter::default(),
-        pre_tokenizer: PreTokenizer {
-            steps: metaspace.into_iter().collect(),
-        },
-        model: TokenModel::Spm(Spm::new(&vocab, &gguf.scores, plain(ids.unknown, &vocab))),
-        ids,
-        leading_space: if space_prefix {
-            LeadingSpace::DropOne
-        } else {
-            LeadingSpace::Keep
-        },
-        warnings: Vec::new(),
-        vocab,
-    })
+/// What holds where a file is silent.
+#[derive(Clone, Copy, Debug, Default)]
+struct Defaults {
+    bos: Option<u32>,
+    eos: Option<u32>,
+    unknown: Option<u32>,
+    add_bos: bool,
+    add_eos: bool,
 }
 
 /// The tokens matched before anything else: control tokens, the unknown token, user-defined ones.

@@ -3,29 +3,26 @@
 mod added;
 mod decoder;
 mod json;
+mod model;
 mod parts;
 mod post;
 
 use crate::end_of_generation;
-use crate::model::bpe::{BpeOptions, ByteBpe, CharBpe, Unknown};
-use crate::model::merge::{Merges, check_count, halves, resolve};
-use crate::model::{TokenModel, byte_of_text};
+use crate::model::byte_of_text;
 use crate::normalize::Normalizer;
 use crate::special::{SpecialToken, Splitter};
 use crate::tokenizer::SpecialIds;
 use crate::vocab::{Reach, TokenKind, Vocab};
 use crate::{Error, Tokenizer};
 use decoder::PieceDecoder;
-use json::{JsonMerge, TokenizerJson};
+use json::TokenizerJson;
 use parts::FILE;
 use serde_json::Value;
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 pub use added::added_tokens;
 pub use json::AddedToken;
-
-const KNOWN_MODELS: &str = "BPE";
 
 impl Tokenizer {
     /// Builds a tokenizer from `tokenizer.json`, and from `tokenizer_config.json` if there is one.
@@ -46,7 +43,7 @@ impl Tokenizer {
         let mut json: TokenizerJson<'_> = serde_json::from_slice(tokenizer_json)
             .map_err(|source| Error::Json { file: FILE, source })?;
         let n_declared = added::complete(&mut json, tokenizer_config)?;
-        check_model(&json.model)?;
+        let kind = model::check(&json.model)?;
         let pre = parts::pre_tokenizer(&json.pre_tokenizer)?;
         let decoder = PieceDecoder::new(&json.decoder, pre.byte_level)?;
         let entries = TokenTexts::new(&json, tokenizer_json.len().saturating_add(n_declared))?;
@@ -57,25 +54,8 @@ impl Tokenizer {
             byte_level: pre.byte_level,
         };
         let vocab = entries.vocab(&json, &printing)?;
-        let merges = merges(&vocab, &json.model.merges.0)?;
-        let unknown = json
-            .model
-            .unk_token
-            .as_deref()
-            .and_then(|text| vocab.find(text));
-        let options = BpeOptions {
-            ignore_merges: json.model.ignore_merges,
-            unknown: Unknown {
-                id: unknown,
-                fuse: json.model.fuse_unk,
-            },
-            byte_fallback: json.model.byte_fallback,
-        };
-        let model = if pre.byte_level {
-            TokenModel::ByteBpe(ByteBpe::new(&vocab, merges, options))
-        } else {
-            TokenModel::CharBpe(CharBpe::new(&vocab, merges, options))
-        };
+        let unknown = json.model.unknown_text().and_then(|text| vocab.find(text));
+        let model = model::build(&json.model, kind, &vocab, unknown, pre.byte_level)?;
         let leading_space = printing.decoder.leading_space;
         let (mut raw, mut normalized) = (Vec::new(), Vec::new());
         for token in special_tokens(&json, &vocab) {
@@ -100,45 +80,6 @@ impl Tokenizer {
     }
 }
 
-/// Refuses models and settings that are not implemented.
-fn check_model(model: &json::JsonModel<'_>) -> Result<(), Error> {
-    let is_list = matches!(model.vocab, json::JsonVocab::List);
-    match model.kind.as_deref() {
-        Some("BPE") => {}
-        // Old files do not name the model; only BPE has merges.
-        None if !is_list && !model.merges.0.is_empty() => {}
-        kind => {
-            let found = kind.unwrap_or(if is_list { "Unigram" } else { "without a type" });
-            return Err(Error::UnsupportedModel {
-                found: found.to_owned(),
-                known: KNOWN_MODELS,
-            });
-        }
-    }
-    let affix = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-    for (part, found) in [
-        (
-            "model.continuing_subword_prefix",
-            affix(&model.continuing_subword_prefix),
-        ),
-        ("model.end_of_word_suffix", affix(&model.end_of_word_suffix)),
-        (
-            "model.dropout",
-            model.dropout.filter(|p| *p != 0.0).map(|p| p.to_string()),
-        ),
-    ] {
-        if let Some(found) = found {
-            let found = format!("\"{found}\"");
-            return Err(Error::UnsupportedSetting {
-                part,
-                found,
-                hint: "expected none",
-            });
-        }
-    }
-    Ok(())
-}
-
 /// The texts of all ids.
 struct TokenTexts<'j> {
     texts: Vec<Option<Cow<'j, str>>>,
@@ -148,18 +89,15 @@ struct TokenTexts<'j> {
 
 impl<'j> TokenTexts<'j> {
     fn new(json: &'j TokenizerJson<'_>, file_bytes: usize) -> Result<TokenTexts<'j>, Error> {
-        let json::JsonVocab::Map(map) = &json.model.vocab else {
+        if matches!(json.model.vocab, json::JsonVocab::Absent) {
             return Err(Error::Missing("tokenizer.json: model.vocab"));
-        };
+        }
+        let of_model = || json.model.vocab.entries();
         let added = json
             .added_tokens
             .iter()
             .map(|token| (token.content.as_str(), token.id));
-        let of_model = map.iter().map(|(text, id)| (text.as_ref(), *id));
-        let highest = of_model
-            .clone()
-            .chain(added.clone())
-            .max_by_key(|(_, id)| *id);
+        let highest = of_model().chain(added.clone()).max_by_key(|(_, id)| *id);
         let Some((text, highest)) = highest else {
             return Err(Error::Missing("tokenizer.json: every token"));
         };
@@ -176,14 +114,14 @@ impl<'j> TokenTexts<'j> {
             texts: vec![None; n],
             in_model: vec![false; n],
         };
-        for (text, id) in of_model {
+        for (text, id) in of_model() {
             entries.set(text, id)?;
             entries.in_model[id as usize] = true;
         }
-        let known: HashMap<&str, u32> = map.iter().map(|(t, id)| (t.as_ref(), *id)).collect();
+        let known: HashSet<&str> = of_model().map(|(text, _)| text).collect();
         for (text, id) in added {
             // A token of the model keeps its id, whatever the list of added tokens says.
-            if !known.contains_key(text) {
+            if !known.contains(text) {
                 entries.set(text, id)?;
             }
         }
@@ -211,7 +149,7 @@ impl<'j> TokenTexts<'j> {
             .iter()
             .map(|token| (token.content.as_str(), token))
             .collect();
-        let unknown = json.model.unk_token.as_deref();
+        let unknown = json.model.unknown_text();
         let mut vocab = Vocab::with_capacity(self.texts.len());
         let mut piece = Vec::new();
         for (text, in_model) in self.texts.iter().zip(&self.in_model) {
@@ -263,33 +201,14 @@ impl Printing<'_> {
             Cow::Borrowed(text)
         };
         match kind {
-            TokenKind::Control | TokenKind::Unknown => out.extend_from_slice(text.as_bytes()),
+            TokenKind::Control | TokenKind::Unknown if !self.decoder.spaces_words() => {
+                out.extend_from_slice(text.as_bytes());
+            }
             // Matched in the text as written, so printed as written.
             TokenKind::UserDefined if self.byte_level => out.extend_from_slice(text.as_bytes()),
             _ => self.decoder.decode_into(&text, out),
         }
     }
-}
-
-fn merges(vocab: &Vocab, written: &[JsonMerge<'_>]) -> Result<Merges, Error> {
-    check_count(written.len())?;
-    let mut merges = Merges::with_capacity(written.len());
-    let mut joined = String::new();
-    for (rank, merge) in written.iter().enumerate() {
-        let (left, right) = match merge {
-            JsonMerge::Pair(left, right) => (left.as_ref(), right.as_ref()),
-            JsonMerge::Joined(text) => halves(rank, text)?,
-        };
-        let ids = resolve(vocab, left, right, &mut joined).ok_or_else(|| Error::Merge {
-            index: rank,
-            text: format!("{left} {right}"),
-            reason: "one of the two tokens, or the one they make, is not in the vocabulary",
-        })?;
-        if vocab.is_reached(ids.2) {
-            merges.insert(rank as u32, ids, true);
-        }
-    }
-    Ok(merges)
 }
 
 fn special_tokens(json: &TokenizerJson<'_>, vocab: &Vocab) -> impl Iterator<Item = SpecialToken> {

@@ -6,8 +6,8 @@
 //! value or in a named [`Error`].
 //!
 //! The way of a text: special tokens are cut out of it, the rest is normalized, cut into pieces by
-//! the pre-tokenizer, and each piece encoded by the model (byte-level BPE, BPE over characters, or
-//! SentencePiece's merges by score). The way back is one lookup a token, and [`Detokenizer`] puts
+//! the pre-tokenizer, and each piece encoded by the model (byte-level BPE, BPE over characters,
+//! SentencePiece's merges by score, Unigram, or WordPiece). The way back is one lookup a token, and [`Detokenizer`] puts
 //! characters together that tokens cut.
 //!
 //! ```

@@ -2,7 +2,10 @@
 
 pub(crate) mod bpe;
 pub(crate) mod merge;
+mod prefixes;
 pub(crate) mod spm;
+pub(crate) mod unigram;
+pub(crate) mod wordpiece;
 
 use crate::vocab::Vocab;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -20,6 +23,10 @@ pub(crate) enum TokenModel {
     CharBpe(bpe::CharBpe),
     /// SentencePiece's merges by score (the same models in GGUF).
     Spm(spm::Spm),
+    /// The way through a text with the highest sum of scores (T5, XLM-RoBERTa).
+    Unigram(unigram::Unigram),
+    /// The longest tokens from the left (BERT).
+    WordPiece(wordpiece::WordPiece),
 }
 
 impl TokenModel {
@@ -39,6 +46,8 @@ impl TokenModel {
                 TokenModel::ByteBpe(model) => model.encode(vocab, part, scratch, out),
                 TokenModel::CharBpe(model) => model.encode(vocab, part, scratch, out),
                 TokenModel::Spm(model) => model.encode(vocab, part, scratch, out),
+                TokenModel::Unigram(model) => model.encode(vocab, part, scratch, out),
+                TokenModel::WordPiece(model) => model.encode(vocab, part, scratch, out),
             }
         }
     }

@@ -1,7 +1,18 @@
 //! Normalizers: what is done to a text before it is cut into pieces.
 
+mod bert;
+mod charsmap;
+mod sentencepiece;
+
+pub(crate) use bert::BertRules;
+pub(crate) use charsmap::Charsmap;
+#[cfg(test)]
+pub(crate) use charsmap::tests::charsmap as charsmap_of;
+pub(crate) use sentencepiece::SentencePieceRules;
+
 use crate::Error;
 use crate::pretokenize::Pattern;
+use crate::unicode::CharClass;
 use std::borrow::Cow;
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick, is_nfd_quick};
 use unicode_normalization::{is_nfkc_quick, is_nfkd_quick};
@@ -38,6 +49,16 @@ pub(crate) enum NormalizeRule {
         /// At the end.
         right: bool,
     },
+    /// Drops marks, whether or not they belong to a letter.
+    StripAccents,
+    /// Drops control characters, and turns odd white space into spaces (`Nmt`).
+    Nmt,
+    /// What BERT does.
+    Bert(BertRules),
+    /// Replaces characters by a map, as `tokenizers` does.
+    Charsmap(Box<Charsmap>),
+    /// What SentencePiece does with a model's settings.
+    SentencePiece(SentencePieceRules),
 }
 
 /// A list of rules.
@@ -69,8 +90,18 @@ impl Normalizer {
                 NormalizeRule::Prepend(prefix) => {
                     prefix_bytes = prefix_bytes.saturating_add(prefix.len())
                 }
-                NormalizeRule::Form(_) | NormalizeRule::Lowercase | NormalizeRule::Strip { .. } => {
+                NormalizeRule::Charsmap(map) => {
+                    growth = growth.saturating_mul(map.longest_bytes().max(1));
                 }
+                NormalizeRule::SentencePiece(rules) => {
+                    growth = growth.saturating_mul(rules.growth());
+                }
+                NormalizeRule::Form(_)
+                | NormalizeRule::Lowercase
+                | NormalizeRule::Strip { .. }
+                | NormalizeRule::StripAccents
+                | NormalizeRule::Nmt
+                | NormalizeRule::Bert(_) => {}
             }
         }
         if growth > MAX_GROWTH || prefix_bytes > MAX_PREFIX_BYTES {
@@ -107,19 +138,86 @@ impl Normalizer {
     }
 }
 
+impl Normalizer {
+    /// Whether some rule drops the character that begins a text. `tokenizers` then takes what follows for
+    /// no start of a text.
+    pub(crate) fn drops_start(&self, text: &str) -> bool {
+        let mut text = Cow::Borrowed(text);
+        self.rules.iter().any(|rule| {
+            let dropped = rule.drops_start(&text);
+            text = Cow::Owned(rule.apply(&text).into_owned());
+            dropped
+        })
+    }
+}
+
 impl NormalizeRule {
+    /// Whether the rule drops the character that begins a text.
+    fn drops_start(&self, text: &str) -> bool {
+        let Some(c) = text.chars().next() else {
+            return false;
+        };
+        match self {
+            NormalizeRule::Replace { pattern, content } if content.is_empty() => {
+                let mut first = None;
+                pattern.parts(text, &mut |_, is_match| {
+                    first.get_or_insert(is_match);
+                });
+                first == Some(true)
+            }
+            NormalizeRule::Strip { left: true, .. } => c.is_whitespace(),
+            NormalizeRule::StripAccents => CharClass::Mark.holds(c),
+            NormalizeRule::Nmt => nmt(c).is_none(),
+            NormalizeRule::Bert(rules) => rules.drops(c),
+            _ => false,
+        }
+    }
+
     fn apply<'t>(&self, text: &'t str) -> Cow<'t, str> {
         match self {
             NormalizeRule::Form(form) => form.apply(text),
             NormalizeRule::Replace { pattern, content } => replace(text, pattern, content),
             NormalizeRule::Prepend(_) if text.is_empty() => Cow::Borrowed(text),
             NormalizeRule::Prepend(prefix) => Cow::Owned(format!("{prefix}{text}")),
-            NormalizeRule::Lowercase => Cow::Owned(text.to_lowercase()),
+            NormalizeRule::Lowercase => Cow::Owned(lowercase(text)),
             NormalizeRule::Strip { left, right } => {
                 let text = if *left { text.trim_start() } else { text };
                 Cow::Borrowed(if *right { text.trim_end() } else { text })
             }
+            NormalizeRule::StripAccents => Cow::Owned(without(text, CharClass::Mark)),
+            NormalizeRule::Nmt => Cow::Owned(text.chars().filter_map(nmt).collect()),
+            NormalizeRule::Bert(rules) => Cow::Owned(rules.apply(text)),
+            NormalizeRule::Charsmap(map) => Cow::Owned(map.map_clusters(text)),
+            NormalizeRule::SentencePiece(rules) => Cow::Owned(rules.apply(text)),
         }
+    }
+}
+
+/// Lower case character by character: a sigma at the end of a word is like any other.
+fn lowercase(text: &str) -> String {
+    text.chars().flat_map(char::to_lowercase).collect()
+}
+
+fn without(text: &str, class: CharClass) -> String {
+    text.chars().filter(|c| !class.holds(*c)).collect()
+}
+
+/// What the normalizer `Nmt` makes of a character.
+fn nmt(c: char) -> Option<char> {
+    match c {
+        '\u{1}'..='\u{8}' | '\u{B}' | '\u{E}'..='\u{1F}' | '\u{7F}' | '\u{8F}' | '\u{9F}' => None,
+        '\t'
+        | '\n'
+        | '\u{C}'
+        | '\r'
+        | '\u{1680}'
+        | '\u{200B}'..='\u{200F}'
+        | '\u{2028}'
+        | '\u{2029}'
+        | '\u{2581}'
+        | '\u{FEFF}'
+        | '\u{FFFD}' => Some(' '),
+        other => Some(other),
     }
 }
 
@@ -143,12 +241,23 @@ impl NormalForm {
         if text.is_ascii() || self.holds(text) == IsNormalized::Yes {
             return Cow::Borrowed(text);
         }
-        Cow::Owned(match self {
-            NormalForm::Nfc => text.nfc().collect(),
-            NormalForm::Nfd => text.nfd().collect(),
-            NormalForm::Nfkc => text.nfkc().collect(),
-            NormalForm::Nfkd => text.nfkd().collect(),
-        })
+        let mut out = String::with_capacity(text.len());
+        // A newer character neither changes nor lets marks pass.
+        for part in text.split_inclusive(|c| CharClass::NewerThanForms.holds(c)) {
+            let newer = part
+                .chars()
+                .next_back()
+                .filter(|c| CharClass::NewerThanForms.holds(*c));
+            let older = &part[..part.len() - newer.map_or(0, char::len_utf8)];
+            match self {
+                NormalForm::Nfc => out.extend(older.nfc()),
+                NormalForm::Nfd => out.extend(older.nfd()),
+                NormalForm::Nfkc => out.extend(older.nfkc()),
+                NormalForm::Nfkd => out.extend(older.nfkd()),
+            }
+            out.extend(newer);
+        }
+        Cow::Owned(out)
     }
 
     fn holds(self, text: &str) -> IsNormalized {
@@ -174,6 +283,18 @@ mod tests {
             (NormalForm::Nfkd, "ﬁé", "fie\u{301}"),
             (NormalForm::Nfc, "ﬁ", "ﬁ"),
             (NormalForm::Nfc, "가", "가"),
+            // Characters of Unicode 12.1 and 16 are left alone, as `tokenizers` does.
+            (
+                NormalForm::Nfkc,
+                "ﬁ\u{32FF}\u{209D}①",
+                "fi\u{32FF}\u{209D}1",
+            ),
+            // A newer mark does not let another one pass.
+            (
+                NormalForm::Nfd,
+                "é\u{1DF9}\u{301}\u{327}",
+                "e\u{301}\u{1DF9}\u{327}\u{301}",
+            ),
         ];
         for (form, text, want) in cases {
             let rules = vec![NormalizeRule::Form(form)];
@@ -218,6 +339,6 @@ mod tests {
             },
             NormalizeRule::Lowercase,
         ];
-        assert_eq!(Normalizer { rules }.apply("  AbÉ "), "abé ");
+        assert_eq!(Normalizer { rules }.apply("  AbÉΣ "), "abéσ ");
     }
 }

@@ -2,14 +2,16 @@
 //!
 //! A pre-tokenizer is a list of steps; each step cuts every piece of the step before it.
 
+mod digits;
 pub(crate) mod profile;
 pub(crate) mod scan;
 mod split;
 
+use crate::unicode::CharClass;
+pub(crate) use digits::DigitRun;
+use digits::digits;
 pub(crate) use scan::Scanner;
 pub(crate) use split::{Behavior, Pattern, Split};
-
-use crate::unicode::{NUMBER, classes};
 
 /// The character that SentencePiece writes for a space.
 pub(crate) const SPACE_MARK: char = '▁';
@@ -19,7 +21,7 @@ pub(crate) const SPACE_MARK: char = '▁';
 pub(crate) enum Prepend {
     /// In front of every piece.
     Always,
-    /// In front of the piece that begins the text.
+    /// In front of the piece that begins the text, unless something was dropped before it.
     First,
     /// Nowhere.
     Never,
@@ -39,6 +41,10 @@ pub(crate) enum PretokenizeStep {
         /// Every character by itself.
         individual: bool,
     },
+    /// Cuts digits into threes from the right.
+    DigitGroups(DigitRun),
+    /// Cuts at white space, which is dropped, and around punctuation.
+    Bert,
     /// Replaces spaces by a mark and, if `cut`, starts a piece at every mark.
     Metaspace {
         /// The mark.
@@ -57,6 +63,20 @@ pub(crate) struct PreTokenizer {
 }
 
 impl PreTokenizer {
+    /// Whether it matters which piece begins the text.
+    pub(crate) fn asks_for_first(&self) -> bool {
+        let asks = |step: &PretokenizeStep| {
+            matches!(
+                step,
+                PretokenizeStep::Metaspace {
+                    prepend: Prepend::First,
+                    ..
+                }
+            )
+        };
+        self.steps.iter().any(asks)
+    }
+
     /// Calls `emit` with each piece of a text, in order. `first`: whether the text begins the
     /// whole text.
     pub(crate) fn split(&self, text: &str, first: bool, emit: &mut dyn FnMut(&str)) {
@@ -74,11 +94,17 @@ fn run(steps: &[PretokenizeStep], text: &str, first: bool, emit: &mut dyn FnMut(
         Some((step, rest)) => {
             let mut first = first;
             step.split(text, first, &mut |piece| {
-                run(rest, piece, first, emit);
+                run(rest, piece, first && !leaves_out_start(text, piece), emit);
                 first = false;
             });
         }
     }
+}
+
+/// Whether the first piece of a text begins behind the start of the text: white space was dropped.
+fn leaves_out_start(text: &str, piece: &str) -> bool {
+    let at = piece.as_ptr().addr().wrapping_sub(text.as_ptr().addr());
+    (1..text.len()).contains(&at)
 }
 
 impl PretokenizeStep {
@@ -89,6 +115,8 @@ impl PretokenizeStep {
             PretokenizeStep::SpacePrefix if text.starts_with(' ') => emit(text),
             PretokenizeStep::SpacePrefix => emit(&format!(" {text}")),
             PretokenizeStep::Digits { individual } => digits(text, *individual, emit),
+            PretokenizeStep::DigitGroups(run) => run.split(text, emit),
+            PretokenizeStep::Bert => bert(text, emit),
             PretokenizeStep::Metaspace { mark, prepend, cut } => {
                 let text = marked(text, *mark, *prepend, first);
                 if *cut {
@@ -98,6 +126,27 @@ impl PretokenizeStep {
                 }
             }
         }
+    }
+}
+
+/// Words without white space and without punctuation, and every punctuation by itself.
+fn bert(text: &str, emit: &mut dyn FnMut(&str)) {
+    let mut start = 0;
+    for (at, c) in text.char_indices() {
+        let is_space = c.is_whitespace();
+        if !is_space && !CharClass::BertPunctuation.holds(c) {
+            continue;
+        }
+        if at > start {
+            emit(&text[start..at]);
+        }
+        start = at + c.len_utf8();
+        if !is_space {
+            emit(&text[at..start]);
+        }
+    }
+    if start < text.len() {
+        emit(&text[start..]);
     }
 }
 
@@ -124,25 +173,6 @@ fn cut_before(text: &str, mark: char, emit: &mut dyn FnMut(&str)) {
             emit(&text[start..at]);
             start = at;
         }
-    }
-    emit(&text[start..]);
-}
-
-fn digits(text: &str, individual: bool, emit: &mut dyn FnMut(&str)) {
-    let table = classes();
-    let (mut start, mut in_number) = (0, false);
-    for (at, c) in text.char_indices() {
-        let is_number = table.of(c) & NUMBER != 0;
-        let cut = if individual {
-            is_number || in_number
-        } else {
-            is_number != in_number
-        };
-        if cut && at > start {
-            emit(&text[start..at]);
-            start = at;
-        }
-        in_number = is_number;
     }
     emit(&text[start..]);
 }

@@ -56,6 +56,8 @@ pub(crate) enum LeadingSpace {
     DropOne,
     /// All spaces of the first token are dropped.
     DropInFirstToken,
+    /// The first token prints no space, and what marks it as going on with a word stays.
+    WordPiece,
 }
 
 /// What [`Tokenizer::encode`] does besides cutting text into tokens.
@@ -119,6 +121,7 @@ impl Tokenizer {
         scratch: &mut MergeScratch,
         out: &mut Vec<u32>,
     ) {
+        first &= !self.pre_tokenizer.asks_for_first() || !self.normalizer.drops_start(text);
         let text = self.normalizer.apply(text);
         self.special_normalized
             .split(&text, control, &mut |segment| {

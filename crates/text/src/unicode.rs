@@ -110,6 +110,52 @@ pub(crate) fn ranges(pattern: &str) -> Vec<(u32, u32)> {
     }
 }
 
+/// A class of characters that is looked up by ranges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CharClass {
+    /// `\d`
+    Digit,
+    /// `\w` of Oniguruma, the engine of the package `tokenizers`: some numbers more, no joiners.
+    Word,
+    /// What BERT's normalizer drops: control characters but for white space, and U+FFFD.
+    BertControl,
+    /// The marks that BERT's normalizer drops from letters.
+    BertAccent,
+    /// What BERT's pre-tokenizer makes a piece of its own.
+    BertPunctuation,
+    /// The characters around which BERT's normalizer puts spaces.
+    BertIdeograph,
+    /// The marks that the normalizer `StripAccents` drops.
+    Mark,
+    /// What the normal forms of the package `tokenizers` leave alone: characters newer than Unicode 9.
+    NewerThanForms,
+}
+
+/// Classes as regular expressions, in the order of [`CharClass`]. Those of the package `tokenizers` follow older
+/// versions of Unicode; what its tables have besides was found by asking it about every character.
+const CHAR_CLASSES: [&str; 8] = [
+    r"\d",
+    r"[\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}[\w&&[^\x{200C}\x{200D}]]]",
+    r"[\x00\x{FFFD}[\p{Cc}\p{Cf}\p{Co}&&\p{age:8.0}&&[^\t\n\r]]]",
+    r"[\x{1734}\x{1171E}[\p{Mn}&&\p{age:8.0}&&[^\x{1885}\x{1886}\x{A9BD}\x{111C9}]]]",
+    r"[!-/:-@\[-`{-~\x{166D}\x{111C9}[\p{P}&&\p{age:8.0}]]",
+    r"[\x{3400}-\x{4DBF}\x{4E00}-\x{9FFF}\x{F900}-\x{FAFF}\x{20000}-\x{2A6DF}\x{2A700}-\x{2B81F}\x{2B920}-\x{2CEAF}\x{2F800}-\x{2FA1F}]",
+    r"[\x{1CF2}\x{1CF3}[\p{M}&&\p{age:9.0}&&[^\x{111C9}]]]",
+    r"\P{age:9.0}",
+];
+
+impl CharClass {
+    /// Whether a character is of the class.
+    pub(crate) fn holds(self, c: char) -> bool {
+        static RANGES: [OnceLock<Vec<(u32, u32)>>; CHAR_CLASSES.len()] =
+            [const { OnceLock::new() }; CHAR_CLASSES.len()];
+        let ranges = RANGES[self as usize].get_or_init(|| ranges(CHAR_CLASSES[self as usize]));
+        let code = c as u32;
+        let at = ranges.partition_point(|(_, last)| *last < code);
+        ranges.get(at).is_some_and(|(first, _)| *first <= code)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -233,6 +233,18 @@ impl Metadata {
         self.typed(key, "an array of integers 0..2^32", int_array)
     }
 
+    /// An array of bytes, which files write as integers of 8 bits with or without a sign.
+    ///
+    /// # Errors
+    /// [`Error::KeyType`].
+    pub fn get_byte_array(&self, key: &str) -> Result<Option<Vec<u8>>, Error> {
+        self.typed(key, "an array of bytes", |v| match v {
+            GgufValue::Array(GgufArray::U8(v)) => Some(v.clone()),
+            GgufValue::Array(GgufArray::I8(v)) => Some(v.iter().map(|&v| v as u8).collect()),
+            _ => None,
+        })
+    }
+
     /// An array of booleans.
     ///
     /// # Errors

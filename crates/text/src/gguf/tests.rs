@@ -91,8 +91,27 @@ fn sentencepiece_prefixes_a_space_after_special_tokens() {
 #[test]
 fn what_is_wrong_is_named() {
     type Edit = fn(&mut GgufVocab<'_>);
-    let cases: [(GgufVocab<'_>, Edit, &str); 9] = [
-        (bpe(), |v| v.model = "bert", "\"bert\""),
+    let cases: [(GgufVocab<'_>, Edit, &str); 13] = [
+        (bpe(), |v| v.model = "rwkv", "\"rwkv\""),
+        (bpe(), |v| (v.model, v.merges) = ("gemma4", None), "merges"),
+        (
+            spm(),
+            |v| {
+                v.model = "t5";
+                v.scores.clear();
+            },
+            "scores",
+        ),
+        (
+            spm(),
+            |v| (v.model, v.precompiled_charsmap) = ("t5", vec![9, 0, 0, 0]),
+            "precompiled_charsmap",
+        ),
+        (
+            spm(),
+            |v| (v.model, v.unk, v.add_bos) = ("t5", Some(0), Some(true)),
+            "bos_token_id",
+        ),
         (bpe(), |v| v.tokens.clear(), "tokenizer.ggml.tokens"),
         (bpe(), |v| v.pre = Some("gpt-99"), "gpt-99"),
         (bpe(), |v| v.merges = None, "merges"),
@@ -303,4 +322,105 @@ fn every_way_to_name_an_end_token() {
         let tokenizer = Tokenizer::from_gguf(vocab).unwrap();
         assert_eq!(tokenizer.end_of_generation(), want);
     }
+}
+
+/// A Unigram vocabulary whose numbers of special tokens are T5's.
+fn t5() -> GgufVocab<'static> {
+    GgufVocab {
+        model: "t5",
+        tokens: vec![
+            "<pad>", "</s>", "<unk>", "▁", "a", "b", "▁a", "ab", "<x>", "▁ab", "<unused>",
+        ],
+        scores: vec![
+            0.0, 0.0, 0.0, -3.0, -3.0, -3.0, -2.0, -5.5, -9.0, -9.0, -1.0,
+        ],
+        token_types: vec![3, 3, 2, 1, 1, 1, 1, 1, 4, 1, 5],
+        add_space_prefix: Some(true),
+        remove_extra_whitespaces: Some(true),
+        ..GgufVocab::default()
+    }
+}
+
+#[test]
+fn unigram_takes_the_best_way_and_ends_texts() {
+    let t = Tokenizer::from_gguf(t5()).unwrap();
+    assert_eq!(t.encode(" ab  a", SPECIAL), [6, 5, 6, 1]);
+    assert_eq!(t.encode("bab", PLAIN), [3, 5, 7]);
+    assert_eq!(t.encode("a<x>a", PLAIN), [6, 8, 6]);
+    // Unknown characters in a row are one token, a control token is text, an unused one none.
+    assert_eq!(t.encode("xyza", PLAIN), [3, 2, 4]);
+    assert_eq!(t.encode("</s>", PLAIN), [3, 2]);
+    assert_eq!(t.encode("<unused>a", PLAIN), [3, 2, 4]);
+    assert_eq!(t.decode(&[6, 5, 6, 1], true), "ab a");
+    assert!(!t.add_bos() && t.add_eos());
+    let mut map = t5();
+    let entries = [("ａ", "a"), ("\t", " "), ("é", "")];
+    map.precompiled_charsmap = crate::normalize::charsmap_of(&entries);
+    let t = Tokenizer::from_gguf(map).unwrap();
+    assert_eq!(t.encode("\tａé\té a", PLAIN), [6, 6]);
+}
+
+#[test]
+fn word_pieces_stand_between_their_tokens() {
+    let vocab = || GgufVocab {
+        model: "bert",
+        tokens: vec![
+            "[PAD]", "[UNK]", "[CLS]", "[SEP]", "▁mill", "er", "▁.", "▁e", "▁水",
+        ],
+        token_types: vec![3, 3, 3, 3, 1, 1, 1, 1, 1],
+        unk: Some(1),
+        bos: Some(2),
+        sep: Some(3),
+        // Both stand there all the same.
+        add_bos: Some(false),
+        add_eos: Some(false),
+        ..GgufVocab::default()
+    };
+    let t = Tokenizer::from_gguf(vocab()).unwrap();
+    let ids = t.encode("Miller. É水xyz [SEP]", SPECIAL);
+    assert_eq!(ids, [2, 4, 5, 6, 7, 8, 1, 3, 3]);
+    assert_eq!(t.decode(&ids, true), "miller. e 水");
+    assert_eq!(t.decode(&ids[..5], false), "[CLS] miller. e");
+    // A token that goes on with a word has nothing to drop.
+    assert_eq!(t.decode(&[5, 4], true), "er mill");
+    assert_eq!(t.encode("[SEP]", PLAIN), [1, 1, 1]);
+    let cased = GgufVocab {
+        lowercase: Some(false),
+        ..vocab()
+    };
+    let t = Tokenizer::from_gguf(cased).unwrap();
+    assert_eq!(t.encode("Mill mill é", PLAIN), [1, 4, 1]);
+}
+
+#[test]
+fn characters_with_marks_have_no_byte_alphabet() {
+    let vocab = |model, pre| GgufVocab {
+        model,
+        pre,
+        tokens: vec![
+            "<unk>", "<bos>", "<0xC3>", "<0xA9>", "▁", "a", "▁a", "\n", "\n\n", "Ġ", "b", "\n\n\n",
+        ],
+        token_types: vec![2, 3, 6, 6, 1, 1, 1, 1, 1, 1, 1, 1],
+        merges: Some(vec!["▁ a"]),
+        bos: Some(1),
+        ..GgufVocab::default()
+    };
+    for (model, pre) in [("gemma4", None), ("gpt2", Some("granite-embed-multi-311m"))] {
+        let t = Tokenizer::from_gguf(vocab(model, pre)).unwrap();
+        assert_eq!(
+            t.encode("a aé\n\nĠ", SPECIAL),
+            [1, 5, 6, 2, 3, 8, 9],
+            "{model}"
+        );
+        assert_eq!(t.decode(&[6, 2, 3, 9], true), " aéĠ");
+    }
+    // Line ends are tokens of their own, or merged as merges say.
+    let sarvam = Tokenizer::from_gguf(vocab("gpt2", Some("sarvam-moe"))).unwrap();
+    assert_eq!(sarvam.encode("\n\n", PLAIN), [7, 7]);
+    let words = GgufVocab {
+        lowercase: Some(true),
+        ..vocab("whitespace", None)
+    };
+    let t = Tokenizer::from_gguf(words).unwrap();
+    assert_eq!(t.encode("A \n Bé", PLAIN), [5, 10, 2, 3]);
 }

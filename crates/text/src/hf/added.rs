@@ -4,7 +4,7 @@
 //! keys, then every special token that has a name (`eos_token` and the like) or is listed. A token that is
 //! known keeps its number; a new one gets the next (transformers 5.24, `TokenizersBackend.__init__`).
 
-use super::json::{AddedToken, JsonVocab, TokenizerJson};
+use super::json::{AddedToken, TokenizerJson};
 use super::parts::FILE;
 use crate::Error;
 use serde::Deserialize;
@@ -73,13 +73,9 @@ struct List {
 
 impl List {
     fn new(json: &mut TokenizerJson<'_>) -> List {
-        let of_model: HashMap<String, u32> = match &json.model.vocab {
-            JsonVocab::Map(map) => map
-                .iter()
-                .map(|(text, id)| (text.to_string(), *id))
-                .collect(),
-            JsonVocab::Absent | JsonVocab::List => HashMap::new(),
-        };
+        let entries = json.model.vocab.entries();
+        let of_model: HashMap<String, u32> =
+            entries.map(|(text, id)| (text.to_owned(), id)).collect();
         let tokens = std::mem::take(&mut json.added_tokens);
         let places = tokens.iter().enumerate();
         let places = places

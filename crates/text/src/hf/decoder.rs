@@ -7,6 +7,7 @@
 use super::parts::{fields, flatten, kind_of, metaspace_decoder, replace_decoder, unsupported};
 use crate::Error;
 use crate::byte_alphabet;
+use crate::detokenize::clean_up;
 use crate::model::byte_of_text;
 use crate::pretokenize::Pattern;
 use crate::tokenizer::LeadingSpace;
@@ -28,6 +29,13 @@ enum DecoderRule {
     ByteFallback,
     /// Every match becomes another text.
     Replace(Pattern, String),
+    /// A prefix marks tokens that go on with a word; others have a space in front.
+    WordPiece {
+        /// The prefix.
+        prefix: String,
+        /// Whether spaces that English does not write are dropped.
+        cleanup: bool,
+    },
     /// Up to so many of a character are dropped at the start of each token.
     StripStart(char, usize),
 }
@@ -35,13 +43,20 @@ enum DecoderRule {
 /// Replacements may make a token's text this many times longer.
 const MAX_GROWTH: usize = 256;
 
-const DECODERS: &str = "ByteLevel, ByteFallback, Fuse, Metaspace, Replace, Strip, Sequence";
+const DECODERS: &str =
+    "ByteLevel, ByteFallback, Fuse, Metaspace, Replace, Strip, WordPiece (alone), Sequence";
 
 #[derive(Deserialize)]
 struct DecoderStrip {
     content: char,
     start: usize,
     stop: usize,
+}
+
+#[derive(Deserialize)]
+struct DecoderWordPiece {
+    prefix: String,
+    cleanup: bool,
 }
 
 impl PieceDecoder {
@@ -56,6 +71,7 @@ impl PieceDecoder {
         if parts.is_empty() && byte_level {
             decoder.rules.push(DecoderRule::ByteLevel);
         }
+        let is_alone = parts.len() == 1;
         let mut fused = false;
         let mut growth = 1usize;
         for part in parts {
@@ -85,6 +101,14 @@ impl PieceDecoder {
                         decoder.leading_space = LeadingSpace::DropInFirstToken;
                     }
                 }
+                // In a chain the tokens before it would decide which token is the first.
+                Some("WordPiece") if is_alone => {
+                    let DecoderWordPiece { prefix, cleanup } = fields(part)?;
+                    decoder
+                        .rules
+                        .push(DecoderRule::WordPiece { prefix, cleanup });
+                    decoder.leading_space = LeadingSpace::WordPiece;
+                }
                 Some("Strip") => decoder.strip(part, fused)?,
                 _ => return Err(unsupported("decoder", part, DECODERS)),
             }
@@ -113,6 +137,11 @@ impl PieceDecoder {
         Ok(())
     }
 
+    /// Whether words are written with spaces between them, control tokens included.
+    pub(crate) fn spaces_words(&self) -> bool {
+        self.leading_space == LeadingSpace::WordPiece
+    }
+
     /// Appends what a token with this text prints.
     pub(crate) fn decode_into(&self, text: &str, out: &mut Vec<u8>) {
         let mut text = std::borrow::Cow::Borrowed(text);
@@ -134,6 +163,13 @@ impl PieceDecoder {
                         replaced.push_str(if is_match { content } else { part });
                     });
                     text = replaced.into();
+                }
+                DecoderRule::WordPiece { prefix, cleanup } => {
+                    let word = match text.strip_prefix(prefix.as_str()) {
+                        Some(rest) => rest.to_owned(),
+                        None => format!(" {text}"),
+                    };
+                    text = if *cleanup { clean_up(&word) } else { word }.into();
                 }
                 DecoderRule::StripStart(c, limit) => {
                     let n = text
@@ -189,10 +225,26 @@ mod tests {
     }
 
     #[test]
+    fn word_pieces() {
+        let json = |cleanup| json!({"type": "WordPiece", "prefix": "##", "cleanup": cleanup});
+        for (cleanup, text, want) in [
+            (true, "mill", " mill"),
+            (true, "##er", "er"),
+            (true, ".", "."),
+            (false, ".", " ."),
+            (true, "[SEP]", " [SEP]"),
+        ] {
+            let decoder = PieceDecoder::new(&json(cleanup), false).unwrap();
+            assert_eq!(decoded(&decoder, text), want.as_bytes(), "{text}");
+        }
+    }
+
+    #[test]
     fn others_are_refused_by_name() {
         for (json, name) in [
             (
-                json!({"type": "WordPiece", "prefix": "##", "cleanup": true}),
+                json!({"type": "Sequence", "decoders": [{"type": "Fuse"},
+                    {"type": "WordPiece", "prefix": "##", "cleanup": true}]}),
                 "WordPiece",
             ),
             (

@@ -72,6 +72,10 @@ pub(crate) struct JsonModel<'a> {
     pub(crate) byte_fallback: bool,
     #[serde(default)]
     pub(crate) ignore_merges: bool,
+    /// Unigram: the place of the unknown token in the list.
+    pub(crate) unk_id: Option<u32>,
+    /// WordPiece: a longer word is unknown.
+    pub(crate) max_input_chars_per_word: Option<usize>,
     #[serde(borrow, default)]
     pub(crate) vocab: JsonVocab<'a>,
     #[serde(borrow, default)]
@@ -86,8 +90,23 @@ pub(crate) enum JsonVocab<'a> {
     Absent,
     /// Texts with their ids.
     Map(Vec<(Cow<'a, str>, u32)>),
-    /// A list, which only models have that are not supported.
-    List,
+    /// Texts with their scores; the place in the list is the id.
+    List(Vec<(Cow<'a, str>, f64)>),
+}
+
+impl JsonVocab<'_> {
+    /// Texts with their ids.
+    pub(crate) fn entries(&self) -> Box<dyn Iterator<Item = (&str, u32)> + '_> {
+        match self {
+            JsonVocab::Absent => Box::new(std::iter::empty()),
+            JsonVocab::Map(map) => Box::new(map.iter().map(|(text, id)| (text.as_ref(), *id))),
+            JsonVocab::List(list) => Box::new(
+                list.iter()
+                    .zip(0u32..)
+                    .map(|((text, _), id)| (text.as_ref(), id)),
+            ),
+        }
+    }
 }
 
 /// Merges, written as pairs or as `left right`.
@@ -134,7 +153,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for JsonVocab<'a> {
             type Value = JsonVocab<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map from tokens to ids")
+                f.write_str("a map from tokens to ids, or a list of tokens and scores")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<JsonVocab<'de>, A::Error> {
@@ -146,8 +165,11 @@ impl<'de: 'a, 'a> Deserialize<'de> for JsonVocab<'a> {
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<JsonVocab<'de>, A::Error> {
-                while seq.next_element::<serde::de::IgnoredAny>()?.is_some() {}
-                Ok(JsonVocab::List)
+                let mut entries = Vec::new();
+                while let Some((JsonText(text), score)) = seq.next_element()? {
+                    entries.push((text, score));
+                }
+                Ok(JsonVocab::List(entries))
             }
         }
         deserializer.deserialize_any(VocabVisitor)

@@ -1,10 +1,11 @@
 //! Normalizers, pre-tokenizers, post-processors and decoders of `tokenizer.json`, kind by kind.
 
 use crate::Error;
-use crate::normalize::{NormalForm, NormalizeRule, Normalizer};
+use crate::normalize::{BertRules, Charsmap, NormalForm, NormalizeRule, Normalizer};
 use crate::pretokenize::{
     Behavior, Pattern, PreTokenizer, Prepend, PretokenizeStep, SPACE_MARK, Scanner, Split,
 };
+use base64::Engine as _;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -66,7 +67,44 @@ impl PatternJson {
     }
 }
 
-const NORMALIZERS: &str = "NFC, NFD, NFKC, NFKD, Replace, Prepend, Lowercase, Strip, Sequence";
+const NORMALIZERS: &str = "NFC, NFD, NFKC, NFKD, Replace, Prepend, Lowercase, Strip, StripAccents, Nmt, BertNormalizer, Precompiled, Sequence";
+
+/// The fields of `BertNormalizer`.
+#[derive(Deserialize)]
+struct Bert {
+    clean_text: bool,
+    handle_chinese_chars: bool,
+    /// As `lowercase` if absent.
+    strip_accents: Option<bool>,
+    lowercase: bool,
+}
+
+impl Bert {
+    fn rules(&self) -> BertRules {
+        BertRules {
+            clean_text: self.clean_text,
+            space_ideographs: self.handle_chinese_chars,
+            strip_accents: self.strip_accents.unwrap_or(self.lowercase),
+            lowercase: self.lowercase,
+        }
+    }
+}
+
+/// The map of `Precompiled`, which is written in base 64.
+fn charsmap(value: &Value) -> Result<Charsmap, Error> {
+    #[derive(Deserialize)]
+    struct Precompiled {
+        precompiled_charsmap: String,
+    }
+    let Precompiled {
+        precompiled_charsmap: text,
+    } = fields(value)?;
+    let bytes = base64::engine::general_purpose::STANDARD.decode(text);
+    let bytes = bytes.map_err(|error| Error::Charsmap {
+        reason: format!("it is not base 64: {error}"),
+    })?;
+    Charsmap::new(&bytes)
+}
 
 /// The `normalizer` of a file.
 pub(crate) fn normalizer(value: &Value) -> Result<Normalizer, Error> {
@@ -106,6 +144,10 @@ pub(crate) fn normalizer(value: &Value) -> Result<Normalizer, Error> {
                     content,
                 }
             }
+            Some("StripAccents") => NormalizeRule::StripAccents,
+            Some("Nmt") => NormalizeRule::Nmt,
+            Some("BertNormalizer") => NormalizeRule::Bert(fields::<Bert>(value)?.rules()),
+            Some("Precompiled") => NormalizeRule::Charsmap(Box::new(charsmap(value)?)),
             _ => return Err(unsupported("normalizer", value, NORMALIZERS)),
         })
     };
@@ -120,7 +162,7 @@ pub(crate) struct PreTokenizerParts {
     pub(crate) byte_level: bool,
 }
 
-const PRE_TOKENIZERS: &str = "ByteLevel (last), Split, Metaspace, Digits, Punctuation, Whitespace, WhitespaceSplit, Sequence";
+const PRE_TOKENIZERS: &str = "ByteLevel (last), Split, Metaspace, Digits, Punctuation, Whitespace, WhitespaceSplit, BertPreTokenizer, Sequence";
 
 /// The `pre_tokenizer` of a file.
 pub(crate) fn pre_tokenizer(value: &Value) -> Result<PreTokenizerParts, Error> {
@@ -243,6 +285,7 @@ fn pre_tokenizer_step(value: &Value) -> Result<PretokenizeStep, Error> {
         }
         Some("Whitespace") => removed(r"\w+|[^\w\s]+", true),
         Some("WhitespaceSplit") => removed(r"\s", false),
+        Some("BertPreTokenizer") => Ok(PretokenizeStep::Bert),
         Some("Metaspace") => metaspace(value),
         _ => Err(unsupported("pre_tokenizer", value, PRE_TOKENIZERS)),
     }

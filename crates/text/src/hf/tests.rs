@@ -112,14 +112,29 @@ fn assert_refused(cases: &[RefusalCase]) {
 #[test]
 fn wrong_models_are_named() {
     assert_refused(&[
-        (|j| j["model"]["type"] = json!("WordPiece"), "\"WordPiece\""),
+        (|j| j["model"]["type"] = json!("WordLevel"), "\"WordLevel\""),
         (
-            |j| j["model"] = json!({"type": "Unigram", "vocab": [["a", -1.0]]}),
-            "\"Unigram\"",
+            |j| j["model"] = json!({"type": "WordPiece", "vocab": [["a", -1.0]]}),
+            "\"WordPiece with a list of tokens\"",
+        ),
+        (
+            |j| j["model"] = json!({"type": "Unigram", "vocab": {"a": 1}}),
+            "\"Unigram with a map of tokens\"",
+        ),
+        (
+            |j| j["model"]["type"] = json!("WordPiece"),
+            "ByteLevel with a model of type WordPiece",
         ),
         (
             |j| j["model"] = json!({"vocab": [["a", -1.0]], "unk_id": 0}),
-            "\"Unigram\"",
+            "ByteLevel with a model of type Unigram",
+        ),
+        (
+            |j| {
+                j["pre_tokenizer"] = json!(null);
+                j["model"] = json!({"type": "Unigram", "vocab": [["a".repeat(2000), -1.0]]});
+            },
+            "1024",
         ),
         (
             |j| j["model"]["merges"] = json!([["a", "z"]]),
@@ -149,11 +164,21 @@ fn wrong_parts_are_named() {
     assert_refused(&[
         (
             |j| j["normalizer"] = json!({"type": "BertNormalizer"}),
-            "BertNormalizer",
+            "clean_text",
         ),
         (
-            |j| j["pre_tokenizer"] = json!({"type": "BertPreTokenizer"}),
-            "BertPreTokenizer",
+            |j| j["normalizer"] = json!({"type": "Precompiled", "precompiled_charsmap": "!"}),
+            "base 64",
+        ),
+        (
+            |j| {
+                j["normalizer"] = json!({"type": "Precompiled", "precompiled_charsmap": "CQAAAA=="})
+            },
+            "precompiled_charsmap: its array",
+        ),
+        (
+            |j| j["pre_tokenizer"] = json!({"type": "UnicodeScripts"}),
+            "UnicodeScripts",
         ),
         (|j| j["decoder"] = json!({"type": "CTC"}), "CTC"),
         (
@@ -247,4 +272,34 @@ fn control_tokens_do_not_come_out_of_plain_text() {
             assert_eq!(t.encode(text, special), parsed, "{text} {ignore_merges}");
         }
     }
+}
+
+#[test]
+fn unigram_and_word_pieces() {
+    let unigram = json!({
+        "added_tokens": [{"id": 3, "content": "<s>", "special": true}],
+        "normalizer": {"type": "StripAccents"},
+        "pre_tokenizer": {"type": "Metaspace", "prepend_scheme": "always"},
+        "decoder": {"type": "Metaspace", "prepend_scheme": "always"},
+        // Old files do not name the model.
+        "model": {"unk_id": 0, "vocab": [["<unk>", 0.0], ["▁a", -1.0], ["b", -2.0]]}
+    });
+    let t = build(&unigram, None).unwrap();
+    assert_eq!(t.encode("ab\u{301}x", EncodeOptions::default()), [1, 2, 0]);
+    assert_eq!(t.decode(&[3, 1, 1], true), "a a");
+    assert_eq!(t.unknown(), Some(0));
+    let pieces = json!({
+        "normalizer": {"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
+                       "strip_accents": null, "lowercase": true},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},
+        "model": {"type": "WordPiece", "unk_token": "[UNK]", "max_input_chars_per_word": 4,
+                  "vocab": {"[UNK]": 0, "a": 1, "##b": 2, ".": 3, "##": 4}}
+    });
+    let t = build(&pieces, None).unwrap();
+    let ids = t.encode("Áb. abbbb a", EncodeOptions::default());
+    assert_eq!(ids, [1, 2, 3, 0, 1]);
+    assert_eq!(t.decode(&ids, true), "ab. a");
+    assert_eq!(t.decode(&[2, 1], true), "##b a");
+    assert_eq!(t.decode(&[4, 1, 4], true), "## a");
 }

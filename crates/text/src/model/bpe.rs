@@ -34,6 +34,8 @@ pub(crate) struct BpeOptions {
     pub(crate) unknown: Unknown,
     /// Whether characters without a token are written as bytes.
     pub(crate) byte_fallback: bool,
+    /// Whether a piece of line ends that is a token is that token, whatever its merges say.
+    pub(crate) whole_line_ends: bool,
 }
 
 impl ByteBpe {
@@ -87,6 +89,7 @@ impl ByteBpe {
 pub(crate) struct CharBpe {
     merges: Merges,
     ignore_merges: bool,
+    whole_line_ends: bool,
     unknown: Unknown,
     /// For characters without a token, where the model falls back to bytes.
     bytes: Option<ByteTokens>,
@@ -114,6 +117,7 @@ impl CharBpe {
         CharBpe {
             merges,
             ignore_merges: options.ignore_merges,
+            whole_line_ends: options.whole_line_ends,
             unknown: options.unknown,
             bytes: options.byte_fallback.then(|| ByteTokens::find(vocab)),
             ascii,
@@ -146,8 +150,10 @@ impl CharBpe {
         let ordinary =
             |id: &u32| matches!(vocab.kind(*id), TokenKind::Normal | TokenKind::UserDefined);
         let whole = vocab.find_in_text(word).filter(ordinary);
+        let ignores_merges =
+            self.ignore_merges || (self.whole_line_ends && word.bytes().all(|byte| byte == b'\n'));
         if let Some(id) = whole
-            && (self.ignore_merges || self.whole.is_itself(id) == Some(true))
+            && (ignores_merges || self.whole.is_itself(id) == Some(true))
         {
             out.push(id);
             return;

@@ -46,6 +46,9 @@ pub(crate) struct MergeScratch {
     links: Vec<SymbolLink>,
     heap: BinaryHeap<Reverse<(u32, u32)>>,
     pub(crate) spm: super::spm::SpmScratch,
+    pub(crate) unigram: super::unigram::UnigramScratch,
+    /// A text that is looked up.
+    pub(crate) text: String,
 }
 
 /// Neighbours of a symbol in the heap algorithm.

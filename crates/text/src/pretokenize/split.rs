@@ -35,7 +35,11 @@ impl Pattern {
         if let Some(scanner) = Scanner::for_pattern(pattern) {
             return Ok(Pattern::Scanner(scanner));
         }
-        match fancy_regex::Regex::new(pattern) {
+        // Files are written for Oniguruma, whose anchors are those of lines.
+        let lines = fancy_regex::RegexBuilder::new(pattern)
+            .multi_line(true)
+            .build();
+        match lines {
             Ok(regex) => Ok(Pattern::Regex(Box::new(regex))),
             Err(source) => Err(Error::Regex {
                 pattern: pattern.to_owned(),

@@ -63,6 +63,15 @@ fn behaviors() {
 }
 
 #[test]
+fn anchors_are_those_of_lines() {
+    let step = Split::isolated("^ +| +$").unwrap();
+    assert_eq!(
+        pieces(vec![PretokenizeStep::Split(step)], " a  \n  b "),
+        [" ", "a", "  ", "\n", "  ", "b", " "]
+    );
+}
+
+#[test]
 fn literal_patterns_are_not_expressions() {
     let step = Split {
         pattern: Pattern::Literal(".".to_owned()),
@@ -132,7 +141,11 @@ fn every_profile_compiles_and_keeps_all_text() {
     for name in known_names() {
         let profile = PretokenizerProfile::named(Some(name)).unwrap();
         let steps = profile.pre_tokenizer().unwrap().steps;
-        assert_eq!(pieces(steps, text).concat(), text, "{name}");
+        let kept: String = match profile.spelling {
+            profile::Spelling::Plain => text.split_whitespace().collect(),
+            _ => text.to_owned(),
+        };
+        assert_eq!(pieces(steps, text).concat(), kept, "{name}");
     }
 }
 
@@ -161,122 +174,72 @@ fn smollm_isolates_digits_before_words() {
     );
 }
 
-/// What `pre_tokenizers.Sequence` of `Split`s with the models' expressions gives, of the package
-/// `tokenizers` 0.23.3.
+#[derive(serde::Deserialize)]
+struct Cut {
+    texts: Vec<String>,
+    /// By name, what each text is cut into.
+    pieces: std::collections::BTreeMap<String, Vec<Vec<String>>>,
+}
+
+/// What `pre_tokenizers.Sequence` of `Split`s with the models' expressions gives, of the package `tokenizers`
+/// (`tools/make_tokenizer_fixtures.py`).
 #[test]
-fn profiles_of_many_expressions_cut_as_tokenizers_does() {
-    const TEXTS: [&str; 4] = [
-        "Hello,  World 1234! it's\r\n\n x=(a|b);  ",
-        "Größe Ω ЖУК наб 你好世界，再见。한국어 ひらがな ١٢٣ don't",
-        "\tif x:\n\t\treturn 3.14 // ok?\n",
-        "a…b । نص، 😀 e\u{301}  ",
-    ];
-    let cases: [(&str, [&[&str]; 4]); 3] = [
-        (
-            "deepseek-llm",
-            [
-                &[
-                    "Hello", ",", " ", " World", " ", "1234", "!", " it", "'", "s", "\r", "\n",
-                    "\n", " x", "=(", "a", "|", "b", ");", "  ",
-                ],
-                &[
-                    "Gr",
-                    "öß",
-                    "e",
-                    " Ω",
-                    " ЖУК",
-                    " наб",
-                    " ",
-                    "你好世界",
-                    "，",
-                    "再见",
-                    "。",
-                    "한국어",
-                    " ",
-                    "ひらがな",
-                    " ",
-                    "١٢٣",
-                    " don",
-                    "'",
-                    "t",
-                ],
-                &[
-                    "\tif", " x", ":", "\n", "\t", "\treturn", " ", "3", ".", "14", " //", " ok",
-                    "?", "\n",
-                ],
-                &["a", "…", "b", " ", "।", " نص، 😀", " e", "\u{301}", "  "],
-            ],
-        ),
-        (
-            "seed-coder",
-            [
-                &[
-                    "Hello", ",", " ", " World", " ", "1", "2", "3", "4", "!", " it", "'s",
-                    "\r\n\n", " x", "=(", "a", "|b", ");", "  ",
-                ],
-                &[
-                    "Größe",
-                    " Ω",
-                    " ЖУК",
-                    " наб",
-                    " 你好世界",
-                    "，再见",
-                    "。한국어",
-                    " ひらがな",
-                    " ",
-                    "١",
-                    "٢",
-                    "٣",
-                    " don",
-                    "'t",
-                ],
-                &[
-                    "\tif", " x", ":", "\n", "\t", "\treturn", " ", "3", ".", "1", "4", " //",
-                    " ok", "?", "\n",
-                ],
-                &["a", "…b", " ।", " نص", "،", " 😀", " e", "\u{301}", "  "],
-            ],
-        ),
-        (
-            "viking",
-            [
-                &[
-                    "Hello", ", ", " World", " ", "1", "2", "3", "4", "!", " it's", "\r\n\n",
-                    " x=", "(", "a", "|", "b", ")", ";", "  ",
-                ],
-                &[
-                    "Größe",
-                    " Ω",
-                    " ЖУК",
-                    " наб",
-                    " 你好世界",
-                    "，",
-                    "再见",
-                    "。",
-                    "한국어",
-                    " ひらがな",
-                    " ",
-                    "١",
-                    "٢",
-                    "٣",
-                    " don't",
-                ],
-                &[
-                    "\t", "if", " x:", "\n\t\t", "return", " ", "3", ".", "1", "4", " //", " ok",
-                    "?\n",
-                ],
-                &["a", "…", "b", " ।", " نص", "،", " 😀", " e\u{301}", "  "],
-            ],
-        ),
-    ];
-    for (name, wants) in cases {
-        for (text, want) in TEXTS.iter().zip(wants) {
-            let steps = PretokenizerProfile::named(Some(name))
-                .unwrap()
-                .pre_tokenizer()
-                .unwrap()
-                .steps;
-            assert_eq!(pieces(steps, text), want, "{name}");
+fn profiles_cut_as_tokenizers_does() {
+    let fixture = include_str!("../../tests/fixtures/pretokenizers.json");
+    let cut: Cut = serde_json::from_str(fixture).expect("the fixture fits");
+    assert!(cut.pieces.len() > 25 && cut.texts.len() > 15);
+    for (name, wants) in cut.pieces {
+        assert_eq!(wants.len(), cut.texts.len());
+        for (text, want) in cut.texts.iter().zip(wants) {
+            let profile = PretokenizerProfile::named(Some(&name)).unwrap();
+            let steps = profile.pre_tokenizer().unwrap().steps;
+            assert_eq!(pieces(steps, text), want, "{name}: {text:?}");
         }
+    }
+}
+
+/// What llama.cpp's `llama-vocab.cpp` sets beside the expressions.
+#[test]
+fn names_have_their_flags() {
+    let named = |name| PretokenizerProfile::named(Some(name)).unwrap();
+    for (name, ignore_merges, add_bos) in [
+        ("gpt-2", false, false),
+        ("llama-bpe", true, true),
+        ("jina-v5-nano", true, true),
+        ("chatglm-bpe", false, false),
+        ("glm4", true, false),
+        ("glm5", true, false),
+        ("minicpm5", true, false),
+        ("youtu", true, false),
+        ("gpt-4o", false, false),
+        ("granite-embed-multi-97m", true, false),
+        ("chameleon", false, true),
+        ("gemma4", false, true),
+        ("sarvam-moe", false, false),
+    ] {
+        let profile = named(name);
+        let flags = (profile.ignore_merges, profile.add_bos);
+        assert_eq!(flags, (ignore_merges, add_bos), "{name}");
+    }
+    for (name, spelling) in [
+        ("kimi-k2", profile::Spelling::Bytes),
+        ("gemma4", profile::Spelling::Marked),
+        ("sarvam-moe", profile::Spelling::Marked),
+        ("whitespace", profile::Spelling::Plain),
+    ] {
+        assert_eq!(named(name).spelling, spelling, "{name}");
+    }
+    assert_eq!(known_names().len(), 91);
+}
+
+/// A search by the expressions themselves would look at the rest of the run for every digit.
+#[test]
+fn long_runs_of_digits_are_cut_in_one_pass() {
+    let text = "7".repeat(3_000_001);
+    for name in ["tiny_aya", "superbpe", "afmoe"] {
+        let profile = PretokenizerProfile::named(Some(name)).unwrap();
+        let steps = profile.pre_tokenizer().unwrap().steps;
+        let cut = pieces(steps, &text);
+        assert_eq!((cut.len(), cut[0].len()), (1_000_001, 1), "{name}");
     }
 }

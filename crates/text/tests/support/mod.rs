@@ -142,9 +142,19 @@ impl Metadata {
             fill: [None; 3],
             ends: Vec::new(),
             unk: id("unknown_token_id"),
+            cls: id("cls_token_id"),
+            sep: id("seperator_token_id"),
             add_bos: flag("add_bos_token"),
             add_eos: flag("add_eos_token"),
             add_space_prefix: flag("add_space_prefix"),
+            remove_extra_whitespaces: flag("remove_extra_whitespaces"),
+            precompiled_charsmap: self
+                .numbers("precompiled_charsmap")
+                .iter()
+                .map(|byte| *byte as i64 as u8)
+                .collect(),
+            lowercase: flag("normalizer.lowercase"),
+            strip_accents: flag("normalizer.strip_accents"),
             metaspace_prepend_scheme: self.text("metaspace_prepend_scheme"),
         }
     }
