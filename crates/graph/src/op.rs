@@ -17,6 +17,7 @@ mod rope;
 mod route;
 mod scale;
 mod scale_by_gate;
+mod scale_by_weight;
 mod softcap;
 mod temperature;
 
@@ -37,6 +38,7 @@ pub use rope::RotateHeads;
 pub use route::{EXPERTS_MAX, Gating, Route, RouteGroups, choice_weights, chosen_experts};
 pub use scale::Scale;
 pub use scale_by_gate::ScaleByGate;
+pub use scale_by_weight::ScaleByWeight;
 pub use softcap::Softcap;
 pub use temperature::Temperature;
 
@@ -201,6 +203,8 @@ ops! {
     Temperature(Temperature),
     /// A product with the sigmoid of one number a token.
     ScaleByGate(ScaleByGate),
+    /// A product with one number of the checkpoint.
+    ScaleByWeight(ScaleByWeight),
     /// Norm over groups of elements, by mean and variance.
     LayerNorm(LayerNorm),
     /// A choice of experts.

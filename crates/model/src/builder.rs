@@ -9,11 +9,11 @@ use crate::arch::{self, Conventions, Family, WeightConvention, norm};
 use crate::catalog::Catalog;
 use crate::config::ModelConfig;
 use crate::derive;
-use crate::names::{TensorName, WeightRole};
+use crate::names::{ParameterKind, TensorName, WeightRole};
 use crate::warnings;
 use millrace_graph::{
-    Add, Embed, Graph, Linear, Node, Op, Rope, RopeId, RotateHeads, Scale, Softcap, Value, ValueId,
-    Weight, WeightId, WeightSource,
+    Add, Embed, Graph, Linear, Node, Op, Rope, RopeId, RotateHeads, Scale, ScaleByWeight, Softcap,
+    Value, ValueId, Weight, WeightId, WeightSource,
 };
 use millrace_quant::DType;
 
@@ -247,7 +247,9 @@ impl<'a> GraphBuilder<'a> {
                 let spelled = self.spell(name);
                 catalog.has(&spelled) || catalog.has(&spelled.replacen("{}", "0", 1))
             }
-            Tensors::Any(_) => self.family.own_roles.contains(&name.role),
+            Tensors::Any(_) => {
+                name.part != ParameterKind::Scale && self.family.own_roles.contains(&name.role)
+            }
         }
     }
 
@@ -315,7 +317,42 @@ impl<'a> GraphBuilder<'a> {
             true => Some(self.weight(name.bias(), &[n])?),
             false => None,
         };
-        Ok(self.push(label, Op::Linear(Linear { weight, bias }), vec![x], n))
+        // A factor comes before the bias.
+        if !self.has_own(name.scale()) {
+            return Ok(self.push(label, Op::Linear(Linear { weight, bias }), vec![x], n));
+        }
+        let out = self.product(label, (weight, None), x);
+        let scaled = self.scaled(name, out)?;
+        match bias {
+            None => Ok(scaled),
+            Some(_) => Err(self.unsupported_bias(name)),
+        }
+    }
+
+    /// Products with a weight, times the factor that its file has beside it, if it has one.
+    pub(crate) fn scaled(&mut self, name: TensorName, x: ValueId) -> Result<ValueId, Error> {
+        if !self.has_own(name.scale()) {
+            return Ok(x);
+        }
+        let weight = self.weight(name.scale(), &[1])?;
+        let width = self.width(x);
+        Ok(self.push(
+            "weight_scale",
+            ScaleByWeight { weight }.into(),
+            vec![x],
+            width,
+        ))
+    }
+
+    fn unsupported_bias(&self, name: TensorName) -> Error {
+        Error::Unsupported {
+            file: match &self.tensors {
+                Tensors::Checkpoint(catalog) => catalog.file().into(),
+                Tensors::Any(_) => String::new(),
+            },
+            feature: format!("`{}` beside `{}`", name.bias(), name.scale()),
+            supported: "a bias or a scale beside a matrix".into(),
+        }
     }
 
     /// As [`linear`](GraphBuilder::linear), of weights that stand in the graph already.

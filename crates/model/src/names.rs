@@ -130,13 +130,15 @@ impl WeightRole {
     }
 }
 
-/// Which of the two parameters of a layer.
+/// Which of the parameters of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ParameterKind {
     /// `.weight`.
     Weight,
     /// `.bias`.
     Bias,
+    /// `.scale`: a factor on products with the weight, of all of it or of each expert.
+    Scale,
 }
 
 impl ParameterKind {
@@ -144,6 +146,7 @@ impl ParameterKind {
         match self {
             ParameterKind::Weight => "weight",
             ParameterKind::Bias => "bias",
+            ParameterKind::Scale => "scale",
         }
     }
 }
@@ -155,7 +158,7 @@ pub struct TensorName {
     pub layer: Option<usize>,
     /// What it is for.
     pub role: WeightRole,
-    /// Weight or bias.
+    /// Weight, bias or scale.
     pub part: ParameterKind,
 }
 
@@ -309,6 +312,14 @@ impl TensorName {
         }
     }
 
+    /// The factor on products with this weight.
+    pub fn scale(self) -> TensorName {
+        TensorName {
+            part: ParameterKind::Scale,
+            ..self
+        }
+    }
+
     /// The name in GGUF files: `blk.3.attn_q.weight`.
     pub fn gguf(&self) -> String {
         let (name, suffix) = (row(self.role).gguf, self.part.suffix());
@@ -370,12 +381,16 @@ impl fmt::Display for TensorName {
 }
 
 fn split_part(name: &str) -> Option<(&str, ParameterKind)> {
-    [ParameterKind::Weight, ParameterKind::Bias]
-        .into_iter()
-        .find_map(|part| {
-            let stem = name.strip_suffix(part.suffix())?.strip_suffix('.')?;
-            Some((stem, part))
-        })
+    [
+        ParameterKind::Weight,
+        ParameterKind::Bias,
+        ParameterKind::Scale,
+    ]
+    .into_iter()
+    .find_map(|part| {
+        let stem = name.strip_suffix(part.suffix())?.strip_suffix('.')?;
+        Some((stem, part))
+    })
 }
 
 /// A block number without sign or leading zeros, so that each name has one spelling.

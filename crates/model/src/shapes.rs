@@ -30,6 +30,7 @@ impl ModelConfig {
         match name.part {
             ParameterKind::Weight => shape,
             ParameterKind::Bias => vec![shape[0]],
+            ParameterKind::Scale => vec![1],
         }
     }
 

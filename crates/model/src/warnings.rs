@@ -91,6 +91,8 @@ pub(crate) fn is_derived(name: &str) -> bool {
         "rotary_emb.inv_freq",
         "rope_freqs.weight",
         "attn_rot_embd.weight",
+        // Factors on activations, for devices that multiply in the format itself.
+        ".input_scale",
     ]
     .iter()
     .any(|suffix| name.ends_with(suffix))

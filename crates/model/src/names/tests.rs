@@ -8,7 +8,12 @@ fn all() -> impl Iterator<Item = TensorName> {
             &[None]
         };
         layers.iter().flat_map(|&layer| {
-            [ParameterKind::Weight, ParameterKind::Bias].map(|part| TensorName {
+            [
+                ParameterKind::Weight,
+                ParameterKind::Bias,
+                ParameterKind::Scale,
+            ]
+            .map(|part| TensorName {
                 layer,
                 role: row.role,
                 part,

@@ -144,6 +144,7 @@ impl VisionName {
     fn suffix(self) -> &'static str {
         match self.part {
             ParameterKind::Weight => "weight",
+            ParameterKind::Scale => "scale",
             ParameterKind::Bias => "bias",
         }
     }

@@ -37,7 +37,7 @@ impl WeightValues<f32> for Numbers<'_> {
 /// Whether a kernel computes the op, row by row, where its definition says it may lie in place.
 pub(crate) fn has_kernel(op: &Op) -> bool {
     match op {
-        Op::RmsNorm(_) | Op::Rope(_) | Op::Add(_) | Op::Scale(_) => true,
+        Op::RmsNorm(_) | Op::Rope(_) | Op::Add(_) | Op::Scale(_) | Op::ScaleByWeight(_) => true,
         Op::Glu(glu) => glu.clamp.is_some() || activation(glu.activation).is_some(),
         Op::Activate(op) => activation(op.activation).is_some(),
         // Its kernel takes a weight and a bias.
@@ -116,6 +116,7 @@ impl<'a> Ops<'a> {
             }
             Op::Add(_) => kernels::add(cpu, out, other),
             Op::Scale(op) => kernels::scale(cpu, out, op.factor),
+            Op::ScaleByWeight(op) => kernels::scale(cpu, out, self.vectors[op.weight.0][0]),
             Op::Softcap(op) => kernels::softcap(cpu, out, op.cap),
             _ => unreachable!("has_kernel() was asked first"),
         }

@@ -51,6 +51,7 @@ fn project_of_one(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<Heads, Error> 
             false => None,
         };
         *value = b.product(label, (weight, bias), x);
+        *value = b.scaled(fused, *value)?;
     }
     let [q, k, v] = values;
     Ok(Heads { q, k, v })

@@ -44,7 +44,7 @@ pub(in crate::arch) fn routed(
     let down = b.experts(WeightRole::ExpertsDown, shape)?;
     let bias = bias(b, experts, WeightRole::ExpertsDown, d_model)?;
     let outer = n_used * d_model;
-    let down = (down, bias);
+    let down = (down, bias, scale(b, experts, WeightRole::ExpertsDown)?);
     let out = product(
         b,
         ("ffn_down_exps", n_used, true),
@@ -81,7 +81,8 @@ pub(in crate::arch) fn route(
     Ok(b.push("ffn_route", route.into(), vec![scores], 3 * experts.n_used))
 }
 
-type Projection = (WeightId, Option<WeightId>);
+/// A weight, its bias and its scale.
+type Projection = (WeightId, Option<WeightId>, Option<WeightId>);
 
 /// Gate and up projections, of one tensor or of two.
 fn gates(b: &mut GraphBuilder<'_>, experts: &ExpertConfig) -> Result<[Projection; 2], Error> {
@@ -95,7 +96,11 @@ fn gates(b: &mut GraphBuilder<'_>, experts: &ExpertConfig) -> Result<[Projection
             true => b.rows_of((b.name_of(role), &shape), (fused, 2 * d_ff), index * d_ff)?,
             false => b.experts(role, shape)?,
         };
-        out.push((weight, bias(b, experts, role, d_ff)?));
+        out.push((
+            weight,
+            bias(b, experts, role, d_ff)?,
+            scale(b, experts, role)?,
+        ));
     }
     Ok([out[0], out[1]])
 }
@@ -112,17 +117,35 @@ fn bias(
     }
 }
 
+/// A factor on each expert's products, where the file has them.
+fn scale(
+    b: &mut GraphBuilder<'_>,
+    experts: &ExpertConfig,
+    role: WeightRole,
+) -> Result<Option<WeightId>, Error> {
+    let name = b.name_of(role).scale();
+    match b.has_own(name) {
+        true => Ok(Some(b.weight_from(
+            name,
+            name,
+            &[experts.n_experts],
+            Default::default(),
+        )?)),
+        false => Ok(None),
+    }
+}
+
 fn product(
     b: &mut GraphBuilder<'_>,
     (label, n_used, own_rows): (&'static str, usize, bool),
-    (weight, bias): Projection,
+    (weight, bias, scale): Projection,
     inputs: [ValueId; 2],
     width: usize,
 ) -> ValueId {
     let op = ExpertLinear {
         weight,
         bias,
-        scale: None,
+        scale,
         n_used,
         own_rows,
     };

@@ -77,6 +77,7 @@ pub(in crate::arch) fn gated_in_one(
         let shape = [d_ff, d_model];
         let weight = b.rows_of((b.name_of(role), &shape), fused, first)?;
         *value = b.product(label, (weight, None), x);
+        *value = b.scaled(fused.0, *value)?;
     }
     let out = glu(b, "ffn_glu", values[0], values[1]);
     let biased = b.config().biases.ffn;
