@@ -18,7 +18,7 @@ fn plan() -> Plan {
         .unwrap()
 }
 
-/// A plan in a cache has bare numbers: what a release wrote, the next one reads.
+/// A plan in a cache has bare numbers. One with other names does not parse, and is lowered anew.
 #[test]
 fn typed_numbers_are_stored_as_numbers() {
     let packed = Binding::Packed {
