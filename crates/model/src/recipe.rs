@@ -58,7 +58,7 @@ enum Mix {
 }
 
 /// Recipes that follow rules of their own, by name. Others widen the head, if it is the wider for it.
-const MIXES: [(&str, Mix); 25] = [
+const MIXES: [(&str, Mix); 26] = [
     ("Q2_K", Mix::Q2K),
     ("Q2_K_S", Mix::Q2KS),
     ("Q3_K_M", Mix::Q3KM),
@@ -82,6 +82,7 @@ const MIXES: [(&str, Mix); 25] = [
     ("TQ2_0", Mix::Ternary),
     ("Q2_0", Mix::Ternary),
     ("MXFP4", Mix::Mxfp4),
+    ("MXFP4_OLLAMA", Mix::Mxfp4),
     ("Q4NX", Mix::Q4nx),
     ("Q4NX_SUB", Mix::Q4nx),
 ];
