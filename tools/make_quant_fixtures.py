@@ -106,6 +106,12 @@ def decode_added(rng: np.random.Generator) -> None:
         q = (blocks[:, 2:, None] >> shifts & (1 << bits) - 1).reshape(8, elems).astype(np.float32)
         write("decode", name, blocks, d * (2 * q - 1 if bits == 1 else q - 1))
 
+    # Ollama's MXFP4: neighbours share a byte where ggml pairs the halves of a block.
+    blocks = random_blocks(rng, 17, [], 8)
+    nibbles = np.stack([blocks[:, 1:] & 15, blocks[:, 1:] >> 4], axis=2).reshape(8, 32)
+    as_ggml = np.concatenate([blocks[:, :1], nibbles[:, :16] | nibbles[:, 16:] << 4], axis=1)
+    write("decode", "mxfp4_ollama", blocks, quants.dequantize(as_ggml, GGMLQuantizationType.MXFP4))
+
 
 def decode_by_definition(rng: np.random.Generator) -> None:
     bits = rng.integers(0, 1 << 32, 64, dtype=np.uint32)

@@ -126,6 +126,10 @@ impl fmt::Display for OpaqueType {
         match (self.name, self.ggml_id) {
             (Name::Known(name), Some(id)) => write!(f, "{name} (ggml type {id})"),
             (Name::Known(name), None) => f.write_str(name),
+            // ik_llama.cpp numbers its own types from 133 on, their interleaved kinds from 202 and 337 on.
+            (Name::Unknown(_), Some(id @ 133..400)) => {
+                write!(f, "number {id}, a type of ik_llama.cpp")
+            }
             (Name::Unknown(_), Some(id)) => write!(f, "number {id}, unknown to this program"),
             (Name::Unknown(label), None) => {
                 write!(f, "{:?}, unknown to this program", label.text())

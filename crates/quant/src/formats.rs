@@ -73,6 +73,7 @@ formats! {
     q2_0: Q2_0 = FORMAT;
     nvfp4: Nvfp4 = FORMAT;
     mxfp4: Mxfp4 = FORMAT;
+    mxfp4_ollama: Mxfp4Ollama = FORMAT;
     q4nx:
         /// Q4NX, additive reading: `w = scale·q + min`.
         Q4nx = ADDITIVE,

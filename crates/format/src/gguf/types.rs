@@ -21,10 +21,10 @@ const fn withdrawn(id: u32, name: &'static str) -> TypeRow {
     )
 }
 
-/// The rest of ggml's `enum ggml_type`. Numbers 4, 5, 31–33 and 36–38 were withdrawn by ggml itself. A row whose number a format
+/// The rest of ggml's `enum ggml_type`. Numbers 5, 31–33 and 36–38 were withdrawn by ggml itself, and 4, which
+/// Ollama took for its own order of MXFP4. A row whose number a format
 /// of `quant` has is not asked.
 const TABLE: &[TypeRow] = &[
-    withdrawn(4, "Q4_2"),
     withdrawn(5, "Q4_3"),
     plain(24, "I8", PlainType::I8),
     plain(25, "I16", PlainType::I16),
@@ -97,7 +97,8 @@ mod tests {
             (20, "iq4_nl"),
             (30, "bf16"),
             (39, "mxfp4"),
-            (4, "q4_2"),
+            (4, "mxfp4_ollama"),
+            (5, "q4_3"),
             (23, "iq4_xs"),
             (16, "iq2_xxs"),
             (17, "iq2_xs"),

@@ -285,10 +285,12 @@ fn metadata_that_is_not_utf8() {
 fn tensor_types() {
     // Number, name, bytes of 512 elements; `None`: the format does not say, 544 bytes are there.
     let rows = [
-        (4, "Q4_2 (ggml type 4)", None),
+        (5, "Q4_3 (ggml type 5)", None),
         (31, "Q4_0_4_4 (ggml type 31)", None),
         (38, "IQ4_NL_8_8 (ggml type 38)", None),
-        (133, "number 133, unknown to this program", None),
+        (132, "number 132, unknown to this program", None),
+        (139, "number 139, a type of ik_llama.cpp", None),
+        (344, "number 344, a type of ik_llama.cpp", None),
         (7777, "number 7777, unknown to this program", None),
     ];
     for (type_id, name, size_bytes) in rows {

@@ -25,6 +25,7 @@ macro_rules! rows_of_unit {
             (Q8_0 Block32 block32::q8_0, bytes::tile)
             (Q8_1 Block32 block32::q8_1, bytes::tile)
             (Iq4Nl Block32 block32::iq4_nl, bytes::tile)
+            (Iq4Xs Block32 block32::iq4_xs, bytes::tile)
             (Mxfp4 Block32 block32::mxfp4, bytes::tile)
             (Q4nx Block32Min block32::q4nx, bytes::tile_min)
             (Q4nxSub Block32Min block32::q4nx_sub, bytes::tile_min)

@@ -45,6 +45,7 @@ const AVX512: &[MatmulKernel] = rows! {
     Q8_0 Block32 block32::q8_0, tile_i8x32::tile, block32::direct_q8_0, block32::rows_q8_0;
     Q8_1 Block32 block32::q8_1, tile_i8x32::tile, block32::direct_q8_1;
     Iq4Nl Block32 block32::iq4_nl, tile_i8x32::tile, block32::direct_iq4_nl, block32::rows_iq4_nl;
+    Iq4Xs Block32 block32::iq4_xs, tile_i8x32::tile, block32::direct_iq4_xs, block32::rows_iq4_xs;
     Mxfp4 Block32 block32::mxfp4, tile_i8x32::tile, block32::direct_mxfp4;
     Q4nx Block32Min block32::q4nx, tile_i8x32::tile_min, block32::direct_q4nx, block32::rows_q4nx;
     Q4nxSub Block32Min block32::q4nx_sub, tile_i8x32::tile_min, block32::direct_q4nx_sub, block32::rows_q4nx_sub;
@@ -68,6 +69,7 @@ const AVX_VNNI: &[MatmulKernel] = rows! {
     Q8_0 Block32 avx_vnni::block32::q8_0, avx_vnni::tile_i8x32::tile_128, avx_vnni::block32::direct_q8_0;
     Q8_1 Block32 avx_vnni::block32::q8_1, avx_vnni::tile_i8x32::tile_128, avx_vnni::block32::direct_q8_1;
     Iq4Nl Block32 avx_vnni::block32::iq4_nl, avx_vnni::tile_i8x32::tile_128, avx_vnni::block32::direct_iq4_nl;
+    Iq4Xs Block32 avx_vnni::block32::iq4_xs, avx_vnni::tile_i8x32::tile_128, avx_vnni::block32::direct_iq4_xs;
     Mxfp4 Block32 avx2::block32::mxfp4, avx_vnni::tile_i8x32::tile_12, avx_vnni::block32::direct_mxfp4;
     Q4nx Block32Min avx2::q4nx::q4nx, avx_vnni::tile_i8x32::tile_min, avx_vnni::block32::direct_q4nx;
     Q4nxSub Block32Min avx2::q4nx::q4nx_sub, avx_vnni::tile_i8x32::tile_min, avx_vnni::block32::direct_q4nx_sub;
@@ -89,6 +91,7 @@ const AVX2: &[MatmulKernel] = rows! {
     Q8_0 Block32Wide avx2::block32::q8_0, avx2::tile_wide::tile, avx2::block32::direct_q8_0;
     Q8_1 Block32Wide avx2::block32::q8_1, avx2::tile_wide::tile, avx2::block32::direct_q8_1;
     Iq4Nl Block32Wide avx2::block32::iq4_nl, avx2::tile_wide::tile, avx2::block32::direct_iq4_nl;
+    Iq4Xs Block32Wide avx2::block32::iq4_xs, avx2::tile_wide::tile, avx2::block32::direct_iq4_xs;
     Mxfp4 Block32 avx2::block32::mxfp4, avx2::tile_i8x32::tile_e2m1, avx2::block32::direct_mxfp4;
     Q4nx Block32Min avx2::q4nx::q4nx, avx2::tile_i8x32::tile_four_min, avx2::q4nx::direct_q4nx;
     Q4nxSub Block32Min avx2::q4nx::q4nx_sub, avx2::tile_i8x32::tile_four_min, avx2::q4nx::direct_q4nx_sub;

@@ -33,7 +33,7 @@ pub(crate) const FORMAT: Format = Format {
 
 /// 2^(exponent − 128), half of what E8M0 means; 2⁻¹²⁸ and 2⁻¹²⁷ are subnormal. The bit pattern 255
 /// (NaN in E8M0) is read as 2¹²⁷, as the reference does.
-fn half_scale(exponent: u8) -> f32 {
+pub(super) fn half_scale(exponent: u8) -> f32 {
     f32::from_bits(match exponent {
         0 => 0x0020_0000,
         1 => 0x0040_0000,
@@ -49,13 +49,18 @@ fn decode(block: &[u8; BYTES], out: &mut [f32; ELEMS]) {
 }
 
 fn encode(x: &[f32; ELEMS], block: &mut [u8; BYTES]) {
+    let (exponent, q) = levels(x);
+    block[0] = exponent;
+    pack_nibbles(&q, &mut block[1..]);
+}
+
+/// The exponent and the levels of a block.
+pub(super) fn levels(x: &[f32; ELEMS]) -> (u8, [u8; ELEMS]) {
     let amax = x.iter().fold(0.0, |amax: f32, v| amax.max(v.abs()));
     // The largest E2M1 number is 1.5·2², so the shared exponent is the block's less two.
     let exponent = (amax.to_bits() >> 23).saturating_sub(2) as u8;
-    block[0] = exponent;
     let scale = half_scale(exponent);
-    let q = x.map(|v| nearest(v, scale));
-    pack_nibbles(&q, &mut block[1..]);
+    (exponent, x.map(|v| nearest(v, scale)))
 }
 
 /// The level nearest to `v` with a scale that is halved. Ties go to the smaller magnitude, and what rounds to zero is +0.

@@ -22,7 +22,7 @@ pub(crate) struct Fit<const SUB: usize, const SUBS: usize> {
 
 /// One sub-block as stored, and what it costs.
 #[derive(Clone, Copy)]
-struct Stored<const SUB: usize> {
+struct StoredSub<const SUB: usize> {
     scale: usize,
     q: [f32; SUB],
     error: f32,
@@ -61,7 +61,7 @@ pub(crate) fn fit<const SUB: usize, const SUBS: usize>(
         subs.each_ref()
             .map(|sub| store(sub, d, scales.stored, &levels))
     };
-    let error = |stored: &[Stored<SUB>; SUBS]| stored.iter().map(|s| s.error).sum::<f32>();
+    let error = |stored: &[StoredSub<SUB>; SUBS]| stored.iter().map(|s| s.error).sum::<f32>();
     let mut best = store(d);
     for _ in 0..3 {
         let (mut aa, mut ax) = (0.0, 0.0);
@@ -131,10 +131,10 @@ fn store<const SUB: usize>(
     d: f32,
     stored: &[f32],
     levels: &impl Fn(&[f32; SUB], &[f32; SUB], f32) -> [f32; SUB],
-) -> Stored<SUB> {
+) -> StoredSub<SUB> {
     let wanted = if d == 0.0 { 0.0 } else { sub.free / d };
     let above = stored.partition_point(|scale| *scale < wanted);
-    let mut best = Stored {
+    let mut best = StoredSub {
         scale: 0,
         q: [0.0; SUB],
         error: f32::INFINITY,
@@ -147,7 +147,7 @@ fn store<const SUB: usize>(
         let q = levels(sub.x, &sub.w, inverse);
         let error = error_of(sub.x, &sub.w, &q, factor);
         if error < best.error {
-            best = Stored { scale, q, error };
+            best = StoredSub { scale, q, error };
         }
     }
     best

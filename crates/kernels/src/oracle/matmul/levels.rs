@@ -52,6 +52,9 @@ pub(super) fn block32(
     if matches!(dtype, DType::Q4nx | DType::Q4nxSub) {
         return Some(q4nx(dtype, bytes, k, row, b));
     }
+    if dtype == DType::Iq4Xs {
+        return Some(iq4_xs(bytes, k, row, b));
+    }
     if dtype.block_elems() != 32 {
         return None;
     }
@@ -88,6 +91,19 @@ pub(super) fn block32(
         _ => f16_at(block, 0),
     };
     Some(Block32 { q, d, min })
+}
+
+/// Eight blocks share a scale, of which each has a multiple of six bits.
+fn iq4_xs(bytes: &[u8], k: usize, row: usize, b: usize) -> Block32 {
+    let s = &bytes[(row * k / 256 + b / 8) * 136..][..136];
+    let j = b % 8;
+    let upper = i32::from(s[2 + j / 4] >> (2 * (j % 4)) & 3);
+    let lower = i32::from(s[4 + j / 2] >> (4 * (j % 2)) & 15);
+    Block32 {
+        q: std::array::from_fn(|i| IQ4_NL[nibble(&s[8 + 16 * j..], i)]),
+        d: f16_at(s, 0) * (16 * upper + lower - 32) as f32,
+        min: None,
+    }
 }
 
 fn q4nx(dtype: DType, bytes: &[u8], k: usize, row: usize, b: usize) -> Block32 {

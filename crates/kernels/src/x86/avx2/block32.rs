@@ -6,7 +6,7 @@ use super::lines::{HALF_LINE, HALF_ROWS, store, store_ps};
 use super::reduce::{sum_i16, sum_i32};
 use super::{tile_i8x32, tile_wide};
 use crate::matmul::PanelLayout;
-use crate::matmul::panel::{DirectArgs, LINE_BYTES, PANEL_ROWS, PackArgs, X32, lines_a_step};
+use crate::matmul::panel::{DirectArgs, LINE_BYTES, PANEL_ROWS, PackArgs, X32};
 use std::arch::x86_64::*;
 
 macro_rules! functions_of_format {
@@ -45,6 +45,7 @@ functions_of_format!(
     q8_0 direct_q8_0 Q8_0 Block32Wide tile_wide::tile;
     q8_1 direct_q8_1 Q8_1 Block32Wide tile_wide::tile;
     iq4_nl direct_iq4_nl IQ4_NL Block32Wide tile_wide::tile;
+    iq4_xs direct_iq4_xs IQ4_XS Block32Wide tile_wide::tile;
     mxfp4 direct_mxfp4 MXFP4 Block32 tile_i8x32::tile_e2m1;
 );
 
@@ -57,20 +58,19 @@ unsafe fn pack<const FORMAT: u8>(args: &PackArgs, layout: PanelLayout) {
     let lines = layout.unit_lines() - if has_min(FORMAT) { 2 } else { 1 };
     let mut ahead = source.ahead;
     for b in 0..source.k / 32 {
-        ahead.fetch(lines_a_step(dtype(FORMAT), 1));
+        ahead.fetch(lines_ahead(FORMAT));
         for half in 0..2 {
             // SAFETY: block `b` of each row and unit `b` of the panel exist.
             unsafe {
                 let rows = source.base.add(half * HALF_ROWS * source.stride);
-                let block = rows.add(b * const { dtype(FORMAT).block_bytes() });
                 let unit = args.panel.add(b * layout.unit_bytes() + half * HALF_LINE);
                 let line = |i: usize| unit.add(i * LINE_BYTES);
-                let (d, min) = scales::<FORMAT>(block, source.stride);
+                let (d, min) = scales::<FORMAT>(rows, b, source.stride);
                 store_ps(line(lines), d);
                 if has_min(FORMAT) {
                     store_ps(line(lines + 1), min);
                 }
-                let levels = half_lines::<FORMAT>(block, source.stride);
+                let levels = half_lines::<FORMAT>(rows, b, source.stride);
                 for (i, v) in levels.into_iter().enumerate() {
                     if is_signed(FORMAT) {
                         let [even, odd] = tile_wide::widen(v);
@@ -94,7 +94,7 @@ unsafe fn pack<const FORMAT: u8>(args: &PackArgs, layout: PanelLayout) {
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn direct_row<const FORMAT: u8>(args: &DirectArgs) {
     let source = &args.source;
-    let block_bytes = const { dtype(FORMAT).block_bytes() };
+    let block_bytes = const { bytes_a_block(FORMAT) };
     // Blocks a line fetches.
     let step = if block_bytes > 32 { 1 } else { 2 };
     for first in (0..PANEL_ROWS).step_by(HALF_ROWS) {
@@ -108,10 +108,9 @@ unsafe fn direct_row<const FORMAT: u8>(args: &DirectArgs) {
                         source.ahead.fetch_at(first + r, b * block_bytes);
                     }
                 }
-                let block = rows.add(b * block_bytes);
                 let x = &*args.x.cast::<X32>().add(b);
-                let products = products::<FORMAT>(block, source.stride, x);
-                let (d, min) = scales::<FORMAT>(block, source.stride);
+                let products = products::<FORMAT>(rows, b, source.stride, x);
+                let (d, min) = scales::<FORMAT>(rows, b, source.stride);
                 let scale = _mm256_mul_ps(d, _mm256_set1_ps(x.d));
                 acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(products), scale, acc);
                 if has_min(FORMAT) {
@@ -123,18 +122,18 @@ unsafe fn direct_row<const FORMAT: u8>(args: &DirectArgs) {
     }
 }
 
-/// Σ w·q of a block in each of eight rows.
+/// Σ w·q of block `b` in each of eight rows.
 ///
 /// # Safety
-/// `block` reaches eight rows.
+/// `row` reaches the block in eight rows.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn products<const FORMAT: u8>(block: *const u8, stride: usize, x: &X32) -> __m256i {
+unsafe fn products<const FORMAT: u8>(row: *const u8, b: usize, stride: usize, x: &X32) -> __m256i {
     // SAFETY: forwarded.
     unsafe {
         let q = _mm256_loadu_si256(x.q.as_ptr().cast());
         let of_row = |r: usize| {
-            let w = row_levels::<FORMAT>(block.add(r * stride));
+            let w = row_levels::<FORMAT>(row.add(r * stride), b);
             if is_signed(FORMAT) {
                 // The weight's sign moves to the activation: 2 · 128 · 127 is below 2¹⁵.
                 let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(q, w));

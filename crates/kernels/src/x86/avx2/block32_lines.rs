@@ -1,8 +1,10 @@
 //! Formats of 32-column blocks: levels and scales of eight rows.
 //!
 //! Four- and five-bit formats have unsigned levels; those without minimums stand for `level − offset`. The others have signed bytes.
+//! IQ4_XS is IQ4_NL in superblocks of eight blocks, which share the number that their scales are multiples of.
 
-use super::lines::{HALF_ROWS, field, load_f16, load_rows};
+use super::lines::{HALF_ROWS, field, load_f16, load_rows, widen_f16};
+use crate::matmul::panel::lines_a_step;
 use millrace_quant::DType;
 use std::arch::x86_64::*;
 
@@ -15,6 +17,7 @@ pub(in crate::x86) const Q8_0: u8 = 4;
 pub(in crate::x86) const Q8_1: u8 = 5;
 pub(in crate::x86) const IQ4_NL: u8 = 6;
 pub(in crate::x86) const MXFP4: u8 = 7;
+pub(in crate::x86) const IQ4_XS: u8 = 8;
 
 /// Whether a block has a minimum.
 pub(in crate::x86) const fn has_min(format: u8) -> bool {
@@ -23,7 +26,7 @@ pub(in crate::x86) const fn has_min(format: u8) -> bool {
 
 /// Whether levels are signed bytes.
 pub(in crate::x86) const fn is_signed(format: u8) -> bool {
-    matches!(format, Q8_0 | Q8_1 | IQ4_NL)
+    matches!(format, Q8_0 | Q8_1 | IQ4_NL | IQ4_XS)
 }
 
 /// What is taken away from each unsigned level.
@@ -46,8 +49,48 @@ pub(in crate::x86) const fn dtype(format: u8) -> DType {
         Q8_0 => DType::Q8_0,
         Q8_1 => DType::Q8_1,
         IQ4_NL => DType::Iq4Nl,
+        IQ4_XS => DType::Iq4Xs,
         _ => DType::Mxfp4,
     }
+}
+
+/// Blocks of 32 columns in a block of the format.
+const fn blocks_a_superblock(format: u8) -> usize {
+    dtype(format).block_elems() / 32
+}
+
+/// Bytes that 32 columns of a row take.
+pub(in crate::x86) const fn bytes_a_block(format: u8) -> usize {
+    dtype(format).block_bytes() / blocks_a_superblock(format)
+}
+
+/// Cache lines to fetch 32 columns of a panel.
+pub(in crate::x86) fn lines_ahead(format: u8) -> usize {
+    lines_a_step(dtype(format), blocks_a_superblock(format))
+}
+
+/// The block of the format that has columns `32b..32b + 32` of a row.
+///
+/// # Safety
+/// `row` reaches them.
+#[inline(always)]
+unsafe fn block_of<const FORMAT: u8>(row: *const u8, b: usize) -> *const u8 {
+    // SAFETY: forwarded.
+    unsafe {
+        row.add(b / const { blocks_a_superblock(FORMAT) } * const { dtype(FORMAT).block_bytes() })
+    }
+}
+
+/// The nibbles of columns `32b..32b + 32` of a row.
+///
+/// # Safety
+/// `row` reaches them.
+#[inline(always)]
+unsafe fn nibbles_of<const FORMAT: u8>(row: *const u8, b: usize) -> *const u8 {
+    let n_blocks = const { blocks_a_superblock(FORMAT) };
+    let from_end = 16 * (n_blocks - b % n_blocks);
+    // SAFETY: forwarded: they end the block.
+    unsafe { block_of::<FORMAT>(row, b).add(const { dtype(FORMAT).block_bytes() } - from_end) }
 }
 
 /// Values of IQ4_NL's sixteen codes (ggml's `kvalues_iq4nl`).
@@ -58,22 +101,24 @@ const IQ4_NL_VALUES: [i8; 16] = [
 /// Doubled values of E2M1's sixteen codes (OCP Microscaling Formats 1.0), plus 12.
 const MXFP4_LEVELS: [i8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0];
 
-/// Scales of a block in each of eight rows, `stride` bytes apart, and minimums where the format has them.
+/// Scales of block `b` in each of eight rows, `stride` bytes apart, and minimums where the format has them.
 ///
 /// # Safety
-/// `block` reaches eight rows.
+/// `row` reaches the block in eight rows.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(in crate::x86) unsafe fn scales<const FORMAT: u8>(
-    block: *const u8,
+    row: *const u8,
+    b: usize,
     stride: usize,
 ) -> (__m256, __m256) {
     // SAFETY: forwarded.
     unsafe {
-        let d = if FORMAT == MXFP4 {
-            half_exponents(block, stride)
-        } else {
-            load_f16(block, stride)
+        let block = block_of::<FORMAT>(row, b);
+        let d = match FORMAT {
+            MXFP4 => half_exponents(block, stride),
+            IQ4_XS => six_bit_scales(block, stride, b % 8),
+            _ => load_f16(block, stride),
         };
         let min = if has_min(FORMAT) {
             load_f16(block.add(2), stride)
@@ -84,49 +129,52 @@ pub(in crate::x86) unsafe fn scales<const FORMAT: u8>(
     }
 }
 
-/// The levels of one row's block, in the order of columns.
+/// The levels of block `b` of a row, in the order of columns.
 ///
 /// # Safety
-/// `block` is a block.
+/// `row` reaches the block.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(in crate::x86) unsafe fn row_levels<const FORMAT: u8>(block: *const u8) -> __m256i {
+pub(in crate::x86) unsafe fn row_levels<const FORMAT: u8>(row: *const u8, b: usize) -> __m256i {
     let block_bytes = const { dtype(FORMAT).block_bytes() };
-    // SAFETY: fields are where ggml's `block_*` structures have them.
+    // SAFETY: forwarded; fields are where ggml's `block_*` structures have them.
     unsafe {
+        let block = block_of::<FORMAT>(row, b);
         if matches!(FORMAT, Q8_0 | Q8_1) {
             return _mm256_loadu_si256(block.add(block_bytes - 32).cast());
         }
-        let nibbles = _mm_loadu_si128(block.add(block_bytes - 16).cast());
+        let nibbles = _mm_loadu_si128(nibbles_of::<FORMAT>(row, b).cast());
         let shifts = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4);
         let v = _mm256_srlv_epi32(_mm256_broadcastsi128_si256(nibbles), shifts);
         let v = _mm256_and_si256(v, _mm256_set1_epi8(0x0F));
         match FORMAT {
             Q5_0 => _mm256_or_si256(v, fifth_bits(block.add(2))),
             Q5_1 => _mm256_or_si256(v, fifth_bits(block.add(4))),
-            IQ4_NL => look_up(&IQ4_NL_VALUES, v),
+            IQ4_NL | IQ4_XS => look_up(&IQ4_NL_VALUES, v),
             MXFP4 => look_up(&MXFP4_LEVELS, v),
             _ => v,
         }
     }
 }
 
-/// Half of the eight lines of a block: vector `i` holds columns `4i..4i + 4` of eight rows, `stride` bytes apart.
+/// Half of the eight lines of block `b`: vector `i` holds columns `4i..4i + 4` of eight rows, `stride` bytes apart.
 ///
 /// # Safety
-/// `block` reaches eight rows.
+/// `row` reaches the block in eight rows.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(in crate::x86) unsafe fn half_lines<const FORMAT: u8>(
-    block: *const u8,
+    row: *const u8,
+    b: usize,
     stride: usize,
 ) -> [__m256i; 8] {
     let block_bytes = const { dtype(FORMAT).block_bytes() };
     // SAFETY: forwarded.
     unsafe {
+        let block = block_of::<FORMAT>(row, b);
         if matches!(FORMAT, Q5_0 | Q5_1) {
             return transpose(std::array::from_fn(|r| {
-                row_levels::<FORMAT>(block.add(r * stride))
+                row_levels::<FORMAT>(row.add(r * stride), b)
             }));
         }
         if matches!(FORMAT, Q8_0 | Q8_1) {
@@ -134,7 +182,7 @@ pub(in crate::x86) unsafe fn half_lines<const FORMAT: u8>(
             let [e, f, g, h] = load_rows(block.add(block_bytes - 16), stride);
             return [a, b, c, d, e, f, g, h];
         }
-        let rows = load_rows(block.add(block_bytes - 16), stride);
+        let rows = load_rows(nibbles_of::<FORMAT>(row, b), stride);
         std::array::from_fn(|i| {
             let codes = if i < 4 {
                 field::<0>(rows[i], 0x0F)
@@ -142,7 +190,7 @@ pub(in crate::x86) unsafe fn half_lines<const FORMAT: u8>(
                 field::<4>(rows[i - 4], 0x0F)
             };
             match FORMAT {
-                IQ4_NL => look_up(&IQ4_NL_VALUES, codes),
+                IQ4_NL | IQ4_XS => look_up(&IQ4_NL_VALUES, codes),
                 MXFP4 => look_up(&MXFP4_LEVELS, codes),
                 _ => codes,
             }
@@ -220,4 +268,31 @@ unsafe fn half_exponents(first: *const u8, stride: usize) -> __m256 {
     let subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x0020_0000), e);
     let is_normal = _mm256_cmpgt_epi32(e, one);
     _mm256_castsi256_ps(_mm256_blendv_epi8(subnormal, normal, is_normal))
+}
+
+/// IQ4_XS: d times the six-bit scale of block `j` of eight, 32 taken away. Beside the f16 are upper two bits, then come lower four.
+///
+/// # Safety
+/// Eight rows, `stride` bytes apart, have 8 readable bytes; `j` is below 8.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn six_bit_scales(first: *const u8, stride: usize, j: usize) -> __m256 {
+    // SAFETY: `r` is below 8.
+    let word =
+        |r: usize, at: usize| unsafe { first.add(r * stride + at).cast::<i32>().read_unaligned() };
+    let with_d: [i32; 8] = std::array::from_fn(|r| word(r, 0));
+    let lower: [i32; 8] = std::array::from_fn(|r| word(r, 4));
+    // SAFETY: eight readable numbers each.
+    let (with_d, lower) = unsafe {
+        (
+            _mm256_loadu_si256(with_d.as_ptr().cast()),
+            _mm256_loadu_si256(lower.as_ptr().cast()),
+        )
+    };
+    let shifted = |v, by: usize| _mm256_srlv_epi32(v, _mm256_set1_epi32(by as i32));
+    let lower = _mm256_and_si256(shifted(lower, 4 * j), _mm256_set1_epi32(0x0F));
+    let upper = _mm256_and_si256(shifted(with_d, 16 + 2 * j), _mm256_set1_epi32(3));
+    let scale = _mm256_or_si256(lower, _mm256_slli_epi32::<4>(upper));
+    let scale = _mm256_sub_epi32(scale, _mm256_set1_epi32(32));
+    _mm256_mul_ps(widen_f16(with_d), _mm256_cvtepi32_ps(scale))
 }

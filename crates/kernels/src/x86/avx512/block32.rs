@@ -48,6 +48,7 @@ functions_of_format!(
     q8_0 direct_q8_0 Q8_0;
     q8_1 direct_q8_1 Q8_1;
     iq4_nl direct_iq4_nl IQ4_NL;
+    iq4_xs direct_iq4_xs IQ4_XS;
     mxfp4 direct_mxfp4 MXFP4;
     q4nx direct_q4nx Q4NX;
     q4nx_sub direct_q4nx_sub Q4NX_SUB;
@@ -72,6 +73,7 @@ rows_of_format!(
     rows_q5_0 Q5_0;
     rows_q8_0 Q8_0;
     rows_iq4_nl IQ4_NL;
+    rows_iq4_xs IQ4_XS;
 );
 
 /// Multiplies Q4NX with one token.

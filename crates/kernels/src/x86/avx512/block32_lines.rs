@@ -5,7 +5,7 @@
 
 use super::q4nx;
 use super::transpose::{load_f16, load_rows};
-use crate::matmul::panel::PanelSource;
+use crate::matmul::panel::{PanelSource, lines_a_step};
 use millrace_quant::DType;
 use std::arch::x86_64::*;
 
@@ -20,6 +20,7 @@ pub(super) const IQ4_NL: u8 = 6;
 pub(super) const MXFP4: u8 = 7;
 pub(super) const Q4NX: u8 = 8;
 pub(super) const Q4NX_SUB: u8 = 9;
+pub(super) const IQ4_XS: u8 = 10;
 
 /// Whether a block has a minimum ([`crate::matmul::PanelLayout::Block32Min`]) or an offset of 128.
 pub(super) const fn has_min(format: u8) -> bool {
@@ -30,7 +31,7 @@ pub(super) const fn has_min(format: u8) -> bool {
 pub(super) fn lines_ahead(format: u8) -> usize {
     match format {
         Q4NX | Q4NX_SUB => q4nx::LINES_A_GROUP,
-        _ => crate::matmul::panel::lines_a_step(dtype(format), 1),
+        _ => lines_a_step(dtype(format), blocks_a_superblock(format)),
     }
 }
 
@@ -43,10 +44,16 @@ pub(super) const fn dtype(format: u8) -> DType {
         Q8_0 => DType::Q8_0,
         Q8_1 => DType::Q8_1,
         IQ4_NL => DType::Iq4Nl,
+        IQ4_XS => DType::Iq4Xs,
         MXFP4 => DType::Mxfp4,
         Q4NX => DType::Q4nx,
         _ => DType::Q4nxSub,
     }
+}
+
+/// Blocks of 32 columns in a block of the format: IQ4_XS is IQ4_NL in superblocks.
+const fn blocks_a_superblock(format: u8) -> usize {
+    dtype(format).block_elems() / 32
 }
 
 /// Values of IQ4_NL's sixteen codes (ggml's `kvalues_iq4nl`), plus 128.
@@ -76,6 +83,7 @@ pub(super) unsafe fn scales<const FORMAT: u8>(source: &PanelSource, b: usize) ->
             Q4_0 => _mm512_mul_ps(load_f16(block, stride), _mm512_set1_ps(1.0 / 16.0)),
             Q5_0 => _mm512_mul_ps(load_f16(block, stride), _mm512_set1_ps(1.0 / 8.0)),
             MXFP4 => half_exponents(block, stride),
+            IQ4_XS => six_bit_scales(block, stride, b % 8),
             _ => load_f16(block, stride),
         };
         let min = if has_min(FORMAT) {
@@ -87,12 +95,18 @@ pub(super) unsafe fn scales<const FORMAT: u8>(source: &PanelSource, b: usize) ->
     }
 }
 
+/// The block of the format that has columns `32b..32b + 32`.
+///
 /// # Safety
 /// As [`scales`].
 #[inline]
 unsafe fn block(source: &PanelSource, b: usize, format: u8) -> *const u8 {
     // SAFETY: forwarded.
-    unsafe { source.base.add(b * dtype(format).block_bytes()) }
+    unsafe {
+        source
+            .base
+            .add(b / blocks_a_superblock(format) * dtype(format).block_bytes())
+    }
 }
 
 /// The eight lines of block `b`.
@@ -121,7 +135,10 @@ pub(super) unsafe fn lines<const FORMAT: u8>(source: &PanelSource, b: usize) -> 
             }
             return lines;
         }
-        let rows = load_rows(block.add(block_bytes - 16), stride);
+        // Nibbles end a block.
+        let n_blocks = const { blocks_a_superblock(FORMAT) };
+        let nibbles = block.add(block_bytes - 16 * (n_blocks - b % n_blocks));
+        let rows = load_rows(nibbles, stride);
         let fifth = match FORMAT {
             Q5_0 => fifth_bits(block.add(2), stride),
             Q5_1 => fifth_bits(block.add(4), stride),
@@ -154,7 +171,7 @@ fn element<const FORMAT: u8>(v: __m512i, fifth: __m512i, i: usize, high: bool) -
         Q5_0 => _mm512_slli_epi16::<3>(_mm512_or_si512(nibble(), spread_fifth(fifth, i))),
         Q5_1 => _mm512_or_si512(nibble(), spread_fifth(fifth, i)),
         _ => {
-            let table = if FORMAT == IQ4_NL {
+            let table = if matches!(FORMAT, IQ4_NL | IQ4_XS) {
                 &IQ4_NL_BYTES
             } else {
                 &MXFP4_BYTES
@@ -212,4 +229,42 @@ fn spread_fifth(bits: __m512i, i: usize) -> __m512i {
     let own = _mm512_set1_epi32(0x0804_0201);
     let set = _mm512_test_epi8_mask(bytes, own);
     _mm512_maskz_mov_epi8(set, _mm512_set1_epi8(0x10))
+}
+
+/// IQ4_XS: d times the six-bit scale of block `j` of eight, 32 taken away. Beside the f16 are upper two bits, then come lower four.
+///
+/// # Safety
+/// All sixteen rows have 8 readable bytes; `j` is below 8.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn six_bit_scales(first: *const u8, stride: usize, j: usize) -> __m512 {
+    // SAFETY: `r` is below 16.
+    let word =
+        |r: usize, at: usize| unsafe { first.add(r * stride + at).cast::<i32>().read_unaligned() };
+    let with_d: [i32; 16] = std::array::from_fn(|r| word(r, 0));
+    let lower: [i32; 16] = std::array::from_fn(|r| word(r, 4));
+    // SAFETY: sixteen readable numbers each.
+    let (with_d, lower) = unsafe {
+        (
+            _mm512_loadu_si512(with_d.as_ptr().cast()),
+            _mm512_loadu_si512(lower.as_ptr().cast()),
+        )
+    };
+    times_six_bits(with_d, lower, _mm512_set1_epi32(j as i32))
+}
+
+/// In each element: the f16 in the lower half of `with_d`, times the six-bit scale of block `j` less 32, whose lower bits are in
+/// `lower` and whose upper bits are in the upper half of `with_d`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(super) fn times_six_bits(with_d: __m512i, lower: __m512i, j: __m512i) -> __m512 {
+    let twice = _mm512_slli_epi32::<1>(j);
+    let lower = _mm512_srlv_epi32(lower, _mm512_slli_epi32::<2>(j));
+    let lower = _mm512_and_si512(lower, _mm512_set1_epi32(0x0F));
+    let upper = _mm512_srlv_epi32(with_d, _mm512_add_epi32(twice, _mm512_set1_epi32(16)));
+    let upper = _mm512_and_si512(upper, _mm512_set1_epi32(3));
+    let scale = _mm512_or_si512(lower, _mm512_slli_epi32::<4>(upper));
+    let scale = _mm512_sub_epi32(scale, _mm512_set1_epi32(32));
+    let d = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(with_d));
+    _mm512_mul_ps(d, _mm512_cvtepi32_ps(scale))
 }

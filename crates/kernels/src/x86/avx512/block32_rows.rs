@@ -3,7 +3,8 @@
 //! Four blocks of a row share a vector, one in each 128-bit lane; the sums of four rows' blocks are then turned so that an element of a
 //! lane is a row. Whole-number sums are exact, so what is added to the sums of a row is bit for bit what the tile adds.
 
-use super::block32_lines::{IQ4_NL, IQ4_NL_BYTES, Q4_0, Q4_1, Q5_0, Q8_0, dtype, has_min};
+use super::block32_lines::{IQ4_NL, IQ4_NL_BYTES, IQ4_XS, Q4_0, Q4_1, Q5_0, Q8_0};
+use super::block32_lines::{dtype, has_min, times_six_bits};
 use super::streams::{Fetch, STREAMS, add_elements, each_four_rows, lanes, quarters_of, spread};
 use crate::matmul::panel::{RowsArgs, X32};
 use std::arch::x86_64::*;
@@ -27,7 +28,10 @@ struct ActivationBlocks {
     scaled_sum: __m512,
 }
 
-/// Multiplies [`Q4_0`], [`Q4_1`], [`Q5_0`], [`Q8_0`] or [`IQ4_NL`] with one token.
+/// A set of IQ4_XS is half a superblock: what is behind its scales, and which blocks those are.
+const NIBBLES: usize = 8;
+
+/// Multiplies [`Q4_0`], [`Q4_1`], [`Q5_0`], [`Q8_0`], [`IQ4_NL`] or [`IQ4_XS`] with one token.
 ///
 /// # Safety
 /// As [`crate::matmul::panel::RowsFn`].
@@ -35,7 +39,8 @@ struct ActivationBlocks {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(super) unsafe fn rows<const FORMAT: u8>(args: &RowsArgs) {
     let mut sets = [const { MaybeUninit::<ActivationBlocks>::uninit() }; SEGMENT];
-    let block_bytes = const { dtype(FORMAT).block_bytes() };
+    // Of IQ4_XS, a block's share of the superblock: sets come in pairs.
+    let block_bytes = const { dtype(FORMAT).block_bytes() * 32 / dtype(FORMAT).block_elems() };
     let blocks = args.k / 32;
     let mut first = 0;
     while first < blocks {
@@ -54,12 +59,17 @@ pub(super) unsafe fn rows<const FORMAT: u8>(args: &RowsArgs) {
             let fetch = Fetch::of_this_cpu();
             each_four_rows(args, first == 0, fetch, |rows, mut acc| {
                 let mut at = rows.map(|row| row.add(first * block_bytes));
-                for set in &sets[..full] {
-                    acc = some::<FORMAT, MOST>((at, fetch), set.assume_init_ref(), acc);
-                    at = at.map(|at| at.add(MOST * block_bytes));
+                for (i, set) in sets[..full].iter().enumerate() {
+                    let half = if FORMAT == IQ4_XS { i % 2 } else { 0 };
+                    acc = some::<FORMAT, MOST>((at, fetch), half, set.assume_init_ref(), acc);
+                    if FORMAT != IQ4_XS {
+                        at = at.map(|at| at.add(MOST * block_bytes));
+                    } else if half == 1 {
+                        at = at.map(|at| at.add(2 * MOST * block_bytes));
+                    }
                 }
                 for set in &left[..(end - first) % MOST] {
-                    acc = some::<FORMAT, 1>((at, fetch), set, acc);
+                    acc = some::<FORMAT, 1>((at, fetch), 0, set, acc);
                     at = at.map(|at| at.add(block_bytes));
                 }
                 acc
@@ -95,14 +105,15 @@ unsafe fn prepare<const N: usize>(x: *const X32) -> ActivationBlocks {
     }
 }
 
-/// Adds the products of `N` blocks of four rows to their sums.
+/// Adds the products of `N` blocks of four rows to their sums; of IQ4_XS, those of a half of the superblock.
 ///
 /// # Safety
-/// At each address are `N` blocks; `set` was prepared for them.
+/// At each address are `N` blocks, or a superblock; `set` was prepared for them.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn some<const FORMAT: u8, const N: usize>(
     (at, fetch): ([*const u8; STREAMS], Fetch),
+    half: usize,
     set: &ActivationBlocks,
     mut acc: __m128,
 ) -> __m128 {
@@ -110,12 +121,19 @@ unsafe fn some<const FORMAT: u8, const N: usize>(
     // SAFETY: forwarded.
     let (d, min) = unsafe {
         for (at, dot) in at.into_iter().zip(&mut dots) {
-            fetch.after(at, N * const { dtype(FORMAT).block_bytes() });
-            let [low, high] = levels::<FORMAT, N>(at);
+            // One line for each half of a superblock.
+            let from = if FORMAT == IQ4_XS { half * 64 } else { 0 };
+            let n_bytes = if FORMAT == IQ4_XS {
+                64
+            } else {
+                N * const { dtype(FORMAT).block_bytes() }
+            };
+            fetch.after(at.add(from), n_bytes);
+            let [low, high] = levels::<FORMAT, N>(at, half);
             *dot = _mm512_dpbusd_epi32(*dot, low, set.q[0]);
             *dot = _mm512_dpbusd_epi32(*dot, high, set.q[1]);
         }
-        scales::<FORMAT, N>(at)
+        scales::<FORMAT, N>(at, half)
     };
     let mut dot = add_elements(dots);
     if !has_min(FORMAT) {
@@ -136,10 +154,10 @@ unsafe fn some<const FORMAT: u8, const N: usize>(
 /// The bytes of `N` blocks as [`super::block32_lines::lines`] has them: columns 0–15 and 16–31, a lane for each block.
 ///
 /// # Safety
-/// At the address are `N` blocks.
+/// At the address are `N` blocks, or a superblock.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn levels<const FORMAT: u8, const N: usize>(at: *const u8) -> [__m512i; 2] {
+unsafe fn levels<const FORMAT: u8, const N: usize>(at: *const u8, half: usize) -> [__m512i; 2] {
     let block_bytes = const { dtype(FORMAT).block_bytes() };
     // SAFETY: forwarded; fields are where ggml's `block_*` structures have them.
     let part = |from: usize| unsafe { lanes::<N>(at.add(from), block_bytes) };
@@ -151,7 +169,11 @@ unsafe fn levels<const FORMAT: u8, const N: usize>(at: *const u8) -> [__m512i; 2
             _mm512_xor_si512(part(18), flip),
         ];
     }
-    let v = part(block_bytes - 16);
+    let v = match FORMAT {
+        // SAFETY: as above.
+        IQ4_XS => unsafe { _mm512_loadu_si512(at.add(NIBBLES + 64 * half).cast()) },
+        _ => part(block_bytes - 16),
+    };
     if FORMAT == Q4_0 {
         return [
             _mm512_andnot_si512(low_mask, _mm512_slli_epi16::<4>(v)),
@@ -179,7 +201,7 @@ unsafe fn levels<const FORMAT: u8, const N: usize>(at: *const u8) -> [__m512i; 2
             };
             [five(low, masks(0)), five(high, masks(16))]
         }
-        IQ4_NL => {
+        IQ4_NL | IQ4_XS => {
             // SAFETY: sixteen readable bytes.
             let table = unsafe { _mm_loadu_si128(IQ4_NL_BYTES.as_ptr().cast()) };
             let table = _mm512_broadcast_i32x4(table);
@@ -192,14 +214,26 @@ unsafe fn levels<const FORMAT: u8, const N: usize>(at: *const u8) -> [__m512i; 2
 /// Scales of `N` blocks of four rows, and minimums where the format has them: a lane is a block, an element of it a row.
 ///
 /// # Safety
-/// At each address are `N` blocks.
+/// At each address are `N` blocks, or a superblock.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn scales<const FORMAT: u8, const N: usize>(at: [*const u8; STREAMS]) -> (__m512, __m512) {
+unsafe fn scales<const FORMAT: u8, const N: usize>(
+    at: [*const u8; STREAMS],
+    half: usize,
+) -> (__m512, __m512) {
     let block_bytes = const { dtype(FORMAT).block_bytes() };
     let zero = _mm512_setzero_ps();
     // SAFETY: forwarded; loads stay within the blocks of their row.
     unsafe {
+        if FORMAT == IQ4_XS {
+            let word = |from: usize| {
+                let of = at.map(|at| at.add(from).cast::<i32>().read_unaligned());
+                _mm512_broadcast_i32x4(_mm_setr_epi32(of[0], of[1], of[2], of[3]))
+            };
+            let j = 4 * half as i32;
+            let j = spread([j, j + 1, j + 2, j + 3]);
+            return (times_six_bits(word(0), word(4), j), zero);
+        }
         if N == 1 {
             let first = at.map(|at| at.cast::<u32>().read_unaligned().cast_signed());
             let v = _mm512_castsi128_si512(_mm_setr_epi32(first[0], first[1], first[2], first[3]));

@@ -2,9 +2,7 @@
 
 use super::tile_i8x32::{tile_8, tile_12, tile_16, tile_128, tile_min};
 use crate::matmul::PanelLayout;
-use crate::matmul::panel::{
-    DirectArgs, LINE_BYTES, PANEL_ROWS, PackArgs, PackFn, X32, lines_a_step,
-};
+use crate::matmul::panel::{DirectArgs, LINE_BYTES, PANEL_ROWS, PackArgs, PackFn, X32};
 use crate::x86::avx2::block32 as panels;
 use crate::x86::avx2::block32_lines::*;
 use crate::x86::avx2::direct::through_panel;
@@ -30,6 +28,7 @@ functions_of_signed_format!(
     q8_0 Q8_0;
     q8_1 Q8_1;
     iq4_nl IQ4_NL;
+    iq4_xs IQ4_XS;
 );
 
 macro_rules! direct_of_format {
@@ -58,6 +57,7 @@ direct_of_format!(
     direct_q8_0 Q8_0 Block32 q8_0, tile_128;
     direct_q8_1 Q8_1 Block32 q8_1, tile_128;
     direct_iq4_nl IQ4_NL Block32 iq4_nl, tile_128;
+    direct_iq4_xs IQ4_XS Block32 iq4_xs, tile_128;
     direct_mxfp4 MXFP4 Block32 panels::mxfp4, tile_12;
 );
 
@@ -109,16 +109,15 @@ unsafe fn pack_signed<const FORMAT: u8>(args: &PackArgs) {
     let top_bit = _mm256_set1_epi8(i8::MIN);
     let mut ahead = source.ahead;
     for b in 0..source.k / 32 {
-        ahead.fetch(lines_a_step(dtype(FORMAT), 1));
+        ahead.fetch(lines_ahead(FORMAT));
         for half in 0..2 {
             // SAFETY: block `b` of each row and unit `b` of the panel exist.
             unsafe {
                 let rows = source.base.add(half * HALF_ROWS * source.stride);
-                let block = rows.add(b * const { dtype(FORMAT).block_bytes() });
                 let unit = args.panel.add(b * LAYOUT.unit_bytes() + half * HALF_LINE);
-                let (d, _) = scales::<FORMAT>(block, source.stride);
+                let (d, _) = scales::<FORMAT>(rows, b, source.stride);
                 store_ps(unit.add(8 * LINE_BYTES), d);
-                let levels = half_lines::<FORMAT>(block, source.stride);
+                let levels = half_lines::<FORMAT>(rows, b, source.stride);
                 for (i, v) in levels.into_iter().enumerate() {
                     store(unit.add(i * LINE_BYTES), _mm256_xor_si256(v, top_bit));
                 }
@@ -136,7 +135,7 @@ unsafe fn pack_signed<const FORMAT: u8>(args: &PackArgs) {
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
 unsafe fn direct_row<const FORMAT: u8>(args: &DirectArgs) {
     let source = &args.source;
-    let block_bytes = const { dtype(FORMAT).block_bytes() };
+    let block_bytes = const { bytes_a_block(FORMAT) };
     // Blocks a line fetches.
     let step = if block_bytes > 32 { 1 } else { 2 };
     for first in (0..PANEL_ROWS).step_by(HALF_ROWS) {
@@ -150,10 +149,9 @@ unsafe fn direct_row<const FORMAT: u8>(args: &DirectArgs) {
                         source.ahead.fetch_at(first + r, b * block_bytes);
                     }
                 }
-                let block = rows.add(b * block_bytes);
                 let x = &*args.x.cast::<X32>().add(b);
-                let products = products::<FORMAT>(block, source.stride, x);
-                let (d, min) = scales::<FORMAT>(block, source.stride);
+                let products = products::<FORMAT>(rows, b, source.stride, x);
+                let (d, min) = scales::<FORMAT>(rows, b, source.stride);
                 let scale = _mm256_mul_ps(d, _mm256_set1_ps(x.d));
                 acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(products), scale, acc);
                 if has_min(FORMAT) {
@@ -165,18 +163,18 @@ unsafe fn direct_row<const FORMAT: u8>(args: &DirectArgs) {
     }
 }
 
-/// Σ w·q of a block in each of eight rows.
+/// Σ w·q of block `b` in each of eight rows.
 ///
 /// # Safety
-/// `block` reaches eight rows.
+/// `row` reaches the block in eight rows.
 #[inline]
 #[target_feature(enable = "avx2,avxvnni")]
-unsafe fn products<const FORMAT: u8>(block: *const u8, stride: usize, x: &X32) -> __m256i {
+unsafe fn products<const FORMAT: u8>(row: *const u8, b: usize, stride: usize, x: &X32) -> __m256i {
     let (zero, top_bit) = (_mm256_setzero_si256(), _mm256_set1_epi8(i8::MIN));
     // SAFETY: forwarded.
     let rows: [__m256i; HALF_ROWS] = std::array::from_fn(|r| unsafe {
         let q = _mm256_loadu_si256(x.q.as_ptr().cast());
-        let w = row_levels::<FORMAT>(block.add(r * stride));
+        let w = row_levels::<FORMAT>(row.add(r * stride), b);
         let w = if is_signed(FORMAT) {
             _mm256_xor_si256(w, top_bit)
         } else {
