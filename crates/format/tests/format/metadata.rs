@@ -18,6 +18,8 @@ fn metadata() -> Metadata {
     metadata.insert("ids", vec![1i32, 2]);
     metadata.insert("mixed", vec![1i32, -2]);
     metadata.insert("halves", vec![0.5f64]);
+    metadata.insert("bytes", vec![1u8, 255]);
+    metadata.insert("signed", vec![1i8, -1]);
     metadata.insert("words", vec!["a".to_owned()]);
     metadata
 }
@@ -42,6 +44,10 @@ fn any_width_that_fits_will_do() {
         metadata.get_bool_array("flags").unwrap(),
         Some([true, false].as_slice())
     );
+    for key in ["bytes", "signed"] {
+        assert_eq!(metadata.get_byte_array(key).unwrap(), Some(vec![1, 255]));
+    }
+    assert_eq!(metadata.get_byte_array("absent").unwrap(), None);
     let words = ["a".to_owned()];
     assert_eq!(
         metadata.get_str_array("words").unwrap(),
@@ -112,6 +118,10 @@ fn errors_of_arrays_say_what_they_hold() {
         (
             m.get_f32_array("words").unwrap_err(),
             ["`words`", "floats", "array of str"],
+        ),
+        (
+            m.get_byte_array("ids").unwrap_err(),
+            ["`ids`", "bytes", "array of i32"],
         ),
         (
             m.get_bool_array("ids").unwrap_err(),

@@ -16,10 +16,18 @@ pub enum DefaultTemplate {
     Mistral,
     /// `[INST] <<SYS>> … <</SYS>> … [/INST]` as ordinary text: Llama 2.
     Llama2,
+    /// `<|user|> … <|end|>`: Phi 3 and 4 mini.
+    Phi3,
+    /// `<|start_of_role|>role<|end_of_role|> … <|end_of_text|>`: Granite 3 and 4.
+    Granite,
+    /// `<｜User｜> … <｜Assistant｜> …`: DeepSeek V3 and R1.
+    DeepSeek,
+    /// `<|START_OF_TURN_TOKEN|><|USER_TOKEN|> … <|END_OF_TURN_TOKEN|>`: Command R, Aya.
+    CommandR,
 }
 
 /// The control tokens that give a format away.
-const MARKERS: [(DefaultTemplate, [&str; 2]); 4] = [
+const MARKERS: [(DefaultTemplate, [&str; 2]); 8] = [
     (DefaultTemplate::ChatMl, ["<|im_start|>", "<|im_end|>"]),
     (
         DefaultTemplate::Llama3,
@@ -27,10 +35,20 @@ const MARKERS: [(DefaultTemplate, [&str; 2]); 4] = [
     ),
     (DefaultTemplate::Gemma, ["<start_of_turn>", "<end_of_turn>"]),
     (DefaultTemplate::Mistral, ["[INST]", "[/INST]"]),
+    (
+        DefaultTemplate::Granite,
+        ["<|start_of_role|>", "<|end_of_role|>"],
+    ),
+    (
+        DefaultTemplate::CommandR,
+        ["<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>"],
+    ),
+    (DefaultTemplate::DeepSeek, ["<｜User｜>", "<｜Assistant｜>"]),
+    (DefaultTemplate::Phi3, ["<|user|>", "<|end|>"]),
 ];
 
 /// Starts of family names, as GGUF's `general.architecture` and `model_type` spell them.
-const FAMILIES: [(&str, DefaultTemplate); 9] = [
+const FAMILIES: [(&str, DefaultTemplate); 14] = [
     ("qwen", DefaultTemplate::ChatMl),
     ("smollm", DefaultTemplate::ChatMl),
     ("gemma", DefaultTemplate::Gemma),
@@ -40,6 +58,11 @@ const FAMILIES: [(&str, DefaultTemplate); 9] = [
     ("llama3", DefaultTemplate::Llama3),
     ("llama-2", DefaultTemplate::Llama2),
     ("llama", DefaultTemplate::Llama2),
+    ("phi3", DefaultTemplate::Phi3),
+    ("granite", DefaultTemplate::Granite),
+    ("command-r", DefaultTemplate::CommandR),
+    ("cohere", DefaultTemplate::CommandR),
+    ("deepseek_v3", DefaultTemplate::DeepSeek),
 ];
 
 impl DefaultTemplate {
@@ -76,6 +99,10 @@ impl DefaultTemplate {
             DefaultTemplate::Gemma => GEMMA,
             DefaultTemplate::Mistral => MISTRAL,
             DefaultTemplate::Llama2 => LLAMA2,
+            DefaultTemplate::Phi3 => PHI3,
+            DefaultTemplate::Granite => GRANITE,
+            DefaultTemplate::DeepSeek => DEEPSEEK,
+            DefaultTemplate::CommandR => COMMAND_R,
         }
     }
 }
@@ -155,4 +182,56 @@ const LLAMA2: &str = r"
         {%- set ns.system = '' -%}
     {%- endif -%}
 {%- endfor -%}
+";
+
+const PHI3: &str = r"
+{%- for message in messages -%}
+    {{- '<|' ~ message.role ~ '|>\n' ~ message.content ~ '<|end|>\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+    {{- '<|assistant|>\n' -}}
+{%- endif -%}
+";
+
+const GRANITE: &str = r"
+{%- for message in messages -%}
+    {{- '<|start_of_role|>' ~ message.role ~ '<|end_of_role|>' ~ message.content ~ '<|end_of_text|>\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+    {{- '<|start_of_role|>assistant<|end_of_role|>' -}}
+{%- endif -%}
+";
+
+/// What the system says stands in front of the first turn.
+const DEEPSEEK: &str = r"
+{{- bos_token -}}
+{%- set ns = namespace(system='') -%}
+{%- for message in messages -%}
+    {%- if message.role == 'system' -%}
+        {%- set ns.system = ns.system ~ ('\n\n' if ns.system else '') ~ message.content -%}
+    {%- endif -%}
+{%- endfor -%}
+{{- ns.system -}}
+{%- for message in messages -%}
+    {%- if message.role == 'user' -%}
+        {{- '<｜User｜>' ~ message.content -}}
+    {%- elif message.role == 'assistant' -%}
+        {{- '<｜Assistant｜>' ~ message.content ~ '<｜end▁of▁sentence｜>' -}}
+    {%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+    {{- '<｜Assistant｜>' -}}
+{%- endif -%}
+";
+
+const COMMAND_R: &str = r"
+{{- bos_token -}}
+{%- set names = {'system': 'SYSTEM', 'user': 'USER', 'assistant': 'CHATBOT'} -%}
+{%- for message in messages -%}
+    {{- '<|START_OF_TURN_TOKEN|><|' ~ names.get(message.role, 'USER') ~ '_TOKEN|>' -}}
+    {{- message.content | trim ~ '<|END_OF_TURN_TOKEN|>' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+    {{- '<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>' -}}
+{%- endif -%}
 ";

@@ -238,6 +238,28 @@ fn default_formats() {
             DefaultTemplate::Llama2,
             "<s>[INST] <<SYS>>\nBe kind.\n<</SYS>>\n\nHi [/INST] Hello. </s><s>[INST] Bye [/INST]",
         ),
+        (
+            DefaultTemplate::Phi3,
+            "<|system|>\nBe kind.<|end|>\n<|user|>\nHi <|end|>\n<|assistant|>\n Hello.<|end|>\n<|user|>\nBye<|end|>\n\
+             <|assistant|>\n",
+        ),
+        (
+            DefaultTemplate::Granite,
+            "<|start_of_role|>system<|end_of_role|>Be kind.<|end_of_text|>\n<|start_of_role|>user<|end_of_role|>Hi \
+             <|end_of_text|>\n<|start_of_role|>assistant<|end_of_role|> Hello.<|end_of_text|>\n<|start_of_role|>user\
+             <|end_of_role|>Bye<|end_of_text|>\n<|start_of_role|>assistant<|end_of_role|>",
+        ),
+        (
+            DefaultTemplate::DeepSeek,
+            "<s>Be kind.<｜User｜>Hi <｜Assistant｜> Hello.<｜end▁of▁sentence｜><｜User｜>Bye<｜Assistant｜>",
+        ),
+        (
+            DefaultTemplate::CommandR,
+            "<s><|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>Be kind.<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|>\
+             <|USER_TOKEN|>Hi<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>Hello.\
+             <|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|USER_TOKEN|>Bye<|END_OF_TURN_TOKEN|>\
+             <|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>",
+        ),
     ] {
         let template = ChatTemplate::new("test", kind.source(), Some("<s>"), Some("</s>")).unwrap();
         let options = RenderOptions {
@@ -283,12 +305,32 @@ fn defaults_follow_the_vocabulary_then_the_family() {
         Some(DefaultTemplate::ChatMl)
     );
     assert_eq!(DefaultTemplate::for_vocabulary(&bare), None);
+    for (markers, want) in [
+        (["<|user|>", "<|end|>"], DefaultTemplate::Phi3),
+        (
+            ["<|start_of_role|>", "<|end_of_role|>"],
+            DefaultTemplate::Granite,
+        ),
+        (["<｜User｜>", "<｜Assistant｜>"], DefaultTemplate::DeepSeek),
+        (
+            ["<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>"],
+            DefaultTemplate::CommandR,
+        ),
+    ] {
+        let marked = tokenizer(vec!["a", markers[0], markers[1]]);
+        assert_eq!(DefaultTemplate::for_vocabulary(&marked), Some(want));
+    }
     for (family, want) in [
         ("qwen3", Some(DefaultTemplate::ChatMl)),
         ("gemma3_text", Some(DefaultTemplate::Gemma)),
         ("Mistral", Some(DefaultTemplate::Mistral)),
         ("llama", Some(DefaultTemplate::Llama2)),
         ("llama3", Some(DefaultTemplate::Llama3)),
+        ("phi3", Some(DefaultTemplate::Phi3)),
+        ("granitemoe", Some(DefaultTemplate::Granite)),
+        ("command-r", Some(DefaultTemplate::CommandR)),
+        ("cohere2", Some(DefaultTemplate::CommandR)),
+        ("deepseek_v3", Some(DefaultTemplate::DeepSeek)),
         ("mamba", None),
     ] {
         assert_eq!(DefaultTemplate::for_family(family), want, "{family}");

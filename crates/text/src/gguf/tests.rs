@@ -230,11 +230,23 @@ fn no_vocabulary_makes_it_panic() {
     let tokens = prop::collection::vec((text.clone(), any::<f32>(), -1i32..8), 1..40);
     let merges = prop::collection::vec(prop_oneof![text.clone(), Just("a b".to_owned())], 0..10);
     let ids = (any::<Option<u32>>(), 0u32..50, any::<Option<bool>>());
-    let strategy = (tokens, merges, ids, any::<bool>(), text, any::<bool>());
-    proptest!(ProptestConfig::with_cases(1500), |((tokens, merges, ids, spm, text, special) in strategy)| {
+    let models = ["gpt2", "llama", "gemma4", "t5", "bert", "whitespace"];
+    let models = prop::sample::select(models.to_vec());
+    let pres = prop::sample::select(vec!["llama-bpe", "sarvam-moe", "tiny_aya"]);
+    let strategy = (tokens, merges, ids, (models, pres), text, any::<bool>());
+    proptest!(ProptestConfig::with_cases(3000), |((tokens, merges, ids, (model, pre), text, special) in strategy)| {
         let vocab = GgufVocab {
-            model: if spm { "llama" } else { "gpt2" },
-            pre: Some("llama-bpe"),
+            model,
+            pre: Some(pre),
+            precompiled_charsmap: match ids.2 {
+                Some(true) => crate::normalize::charsmap_of(&[("a", "é "), ("é", ""), ("b▁", "x")]),
+                _ => Vec::new(),
+            },
+            add_space_prefix: ids.2,
+            remove_extra_whitespaces: Some(special),
+            cls: ids.0,
+            sep: Some(ids.1),
+            unk: Some(ids.1),
             tokens: tokens.iter().map(|t| t.0.as_str()).collect(),
             scores: tokens.iter().map(|t| t.1).collect(),
             token_types: tokens.iter().map(|t| t.2).collect(),

@@ -23,9 +23,9 @@ pub(super) fn build(gguf: &GgufVocab<'_>) -> Result<Tokenizer, Error> {
     let mut vocab = Vocab::with_capacity(gguf.tokens.len());
     for ((text, kind), id) in gguf.tokens.iter().zip(gguf.kinds()).zip(0u32..) {
         // Files call it a control token, but it stands for text.
-        let kind = match unknown == Some(id) {
-            true => TokenKind::Unknown,
-            false => kind,
+        let kind = match kind {
+            TokenKind::Control if unknown == Some(id) => TokenKind::Unknown,
+            other => other,
         };
         let printed = match text.strip_prefix(SPACE_MARK) {
             Some(word) => clean_up(&format!(" {word}")),

@@ -201,14 +201,19 @@ fn wrong_parts_are_named() {
 
 #[test]
 fn broken_files_never_panic() {
-    let whole = byte_level().to_string();
+    for whole in [byte_level(), unigram(), word_pieces()] {
+        broken_file_never_panics(&whole.to_string());
+    }
+}
+
+fn broken_file_never_panics(whole: &str) {
     for end in 0..whole.len() {
         if whole.is_char_boundary(end) {
             assert!(Tokenizer::from_hf(&whole.as_bytes()[..end], None).is_err());
         }
     }
     proptest!(ProptestConfig::with_cases(2000), |(at in 0..whole.len(), byte: u8, n in 0usize..20)| {
-        let mut bytes = whole.clone().into_bytes();
+        let mut bytes = whole.as_bytes().to_vec();
         bytes[at] = byte;
         bytes.drain(at..(at + n).min(whole.len()));
         if let Ok(t) = Tokenizer::from_hf(&bytes, None) {
@@ -274,29 +279,35 @@ fn control_tokens_do_not_come_out_of_plain_text() {
     }
 }
 
-#[test]
-fn unigram_and_word_pieces() {
-    let unigram = json!({
+fn unigram() -> Value {
+    json!({
         "added_tokens": [{"id": 3, "content": "<s>", "special": true}],
         "normalizer": {"type": "StripAccents"},
         "pre_tokenizer": {"type": "Metaspace", "prepend_scheme": "always"},
         "decoder": {"type": "Metaspace", "prepend_scheme": "always"},
         // Old files do not name the model.
         "model": {"unk_id": 0, "vocab": [["<unk>", 0.0], ["▁a", -1.0], ["b", -2.0]]}
-    });
-    let t = build(&unigram, None).unwrap();
-    assert_eq!(t.encode("ab\u{301}x", EncodeOptions::default()), [1, 2, 0]);
-    assert_eq!(t.decode(&[3, 1, 1], true), "a a");
-    assert_eq!(t.unknown(), Some(0));
-    let pieces = json!({
+    })
+}
+
+fn word_pieces() -> Value {
+    json!({
         "normalizer": {"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
                        "strip_accents": null, "lowercase": true},
         "pre_tokenizer": {"type": "BertPreTokenizer"},
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},
         "model": {"type": "WordPiece", "unk_token": "[UNK]", "max_input_chars_per_word": 4,
                   "vocab": {"[UNK]": 0, "a": 1, "##b": 2, ".": 3, "##": 4}}
-    });
-    let t = build(&pieces, None).unwrap();
+    })
+}
+
+#[test]
+fn unigram_and_word_pieces() {
+    let t = build(&unigram(), None).unwrap();
+    assert_eq!(t.encode("ab\u{301}x", EncodeOptions::default()), [1, 2, 0]);
+    assert_eq!(t.decode(&[3, 1, 1], true), "a a");
+    assert_eq!(t.unknown(), Some(0));
+    let t = build(&word_pieces(), None).unwrap();
     let ids = t.encode("Áb. abbbb a", EncodeOptions::default());
     assert_eq!(ids, [1, 2, 3, 0, 1]);
     assert_eq!(t.decode(&ids, true), "ab. a");

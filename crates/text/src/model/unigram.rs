@@ -281,6 +281,16 @@ mod tests {
     }
 
     #[test]
+    fn an_unknown_character_costs_ten_more_than_the_worst_token() {
+        // `a` and an unknown `b` sum up to −16.
+        for (score, want) in [(-15.5, &[2][..]), (-16.5, &[1, 0])] {
+            let scores = [0.0, -1.0, score];
+            let texts = ["<unk>", "a", "ab"];
+            assert_eq!(encode(&texts, &scores, OPTIONS, "ab"), want, "{score}");
+        }
+    }
+
+    #[test]
     fn of_equal_sums_the_one_that_was_found_first_stays() {
         let scores = [0.0, -1.0, -1.0, -2.0, -2.0];
         // `a` + `b` reaches the end later than `ab`, which starts earlier.
