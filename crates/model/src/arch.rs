@@ -111,6 +111,10 @@ pub struct Family {
     pub(crate) glu_clamp: Option<GluClamp>,
     /// Roles that its checkpoints have beside, or in place of, those that every family has.
     pub(crate) own_roles: &'static [WeightRole],
+    /// Those that its GGUF files have and its Hugging Face files lack.
+    pub(crate) gguf_roles: &'static [WeightRole],
+    /// Those that its Hugging Face files have and its GGUF files lack.
+    pub(crate) hf_roles: &'static [WeightRole],
     /// What its GGUF files say in words of their own, or leave unsaid.
     pub(crate) gguf: fn(&GgufKeys<'_>, &mut ModelConfig) -> Result<(), Error>,
     /// What its `config.json` says in words of its own.
@@ -217,6 +221,8 @@ impl Family {
         hf_norm_eps: 1e-6,
         glu_clamp: None,
         own_roles: &[],
+        gguf_roles: &[],
+        hf_roles: &[],
         gguf: |_, _| Ok(()),
         hf: |_, _| Ok(()),
         write_hf: |_, _| {},

@@ -21,6 +21,7 @@ use millrace_quant::DType;
 pub(crate) struct GraphBuilder<'a> {
     config: &'a ModelConfig,
     family: &'static Family,
+    layout: WeightConvention,
     conventions: Conventions,
     tensors: Tensors<'a>,
     /// The blocks that are built.
@@ -34,34 +35,57 @@ pub(crate) struct GraphBuilder<'a> {
 enum Tensors<'a> {
     /// Those of a checkpoint.
     Checkpoint(&'a Catalog<'a>),
-    /// Whatever the family asks for: its names and shapes, in the order of asking.
-    Any(Vec<(TensorName, Vec<usize>)>),
+    /// Whatever the family asks for, in the order of asking.
+    Any(Vec<TensorLayout>),
 }
 
-/// The weights that a configuration calls for in some blocks, with their shapes (slowest dimension first), in
-/// the order in which they are read.
-pub(crate) fn weights(
+/// A tensor of a layout, and the weights that graphs read from it.
+#[derive(Clone, Debug)]
+pub(crate) struct TensorLayout {
+    pub(crate) name: TensorName,
+    /// Slowest dimension first; where each expert has a tensor, of all of them together.
+    pub(crate) shape: Vec<usize>,
+    pub(crate) uses: Vec<TensorUse>,
+}
+
+/// A weight that is read from a tensor.
+#[derive(Clone, Debug)]
+pub(crate) struct TensorUse {
+    pub(crate) weight: TensorName,
+    /// The weight's own shape.
+    pub(crate) shape: Vec<usize>,
+    pub(crate) source: WeightSource,
+}
+
+/// The tensors that a configuration calls for in some blocks, in the order in which they are read.
+pub(crate) fn layout(
     config: &ModelConfig,
     layout: WeightConvention,
     layers: Range<usize>,
-) -> Vec<(TensorName, Vec<usize>)> {
+) -> Vec<TensorLayout> {
     let family = arch::by_name(config.family);
-    let mut builder = GraphBuilder {
-        config,
-        family,
-        conventions: family.conventions(layout),
-        tensors: Tensors::Any(Vec::new()),
-        layers,
-        graph: Graph::default(),
-        weights: HashMap::new(),
-        layer: None,
-    };
+    let tensors = Tensors::Any(Vec::new());
+    let mut builder = GraphBuilder::of(config, family, (tensors, layout));
+    builder.layers = layers;
     // Nothing is missing where there is whatever is asked for.
     let _ = (family.build)(&mut builder);
     match builder.tensors {
-        Tensors::Any(weights) => weights,
+        Tensors::Any(tensors) => tensors,
         Tensors::Checkpoint(_) => Vec::new(),
     }
+}
+
+/// What the weights of a checkpoint are, by name.
+pub(crate) fn weights_of(
+    config: &ModelConfig,
+    catalog: &Catalog<'_>,
+) -> Result<HashMap<TensorName, Weight>, Error> {
+    let family = arch::by_name(config.family);
+    let mut builder = GraphBuilder::new(config, family, catalog);
+    (family.build)(&mut builder)?;
+    let weight = |id: WeightId| builder.graph.weights[id.0].clone();
+    let weights = builder.weights.iter();
+    Ok(weights.map(|(name, id)| (*name, weight(*id))).collect())
 }
 
 impl<'a> GraphBuilder<'a> {
@@ -70,11 +94,21 @@ impl<'a> GraphBuilder<'a> {
         family: &'static Family,
         catalog: &'a Catalog<'a>,
     ) -> GraphBuilder<'a> {
+        let tensors = (Tensors::Checkpoint(catalog), catalog.layout());
+        GraphBuilder::of(config, family, tensors)
+    }
+
+    fn of(
+        config: &'a ModelConfig,
+        family: &'static Family,
+        (tensors, layout): (Tensors<'a>, WeightConvention),
+    ) -> GraphBuilder<'a> {
         GraphBuilder {
             config,
             family,
-            conventions: family.conventions(catalog.layout()),
-            tensors: Tensors::Checkpoint(catalog),
+            layout,
+            conventions: family.conventions(layout),
+            tensors,
             layers: 0..config.n_layers,
             graph: Graph::default(),
             weights: HashMap::new(),
@@ -174,19 +208,11 @@ impl<'a> GraphBuilder<'a> {
             [n, k] => (1, n, k),
             _ => (1, 1, shape[0]),
         };
-        // What the tensor as a whole is.
-        let mut stored = shape.to_vec();
-        if let WeightSource::Rows { n_rows, .. } = source {
-            let rows = stored.len().saturating_sub(2);
-            stored[rows] = n_rows;
-        }
         let spelled = self.spell(tensor);
         let (source, dtype) = match &mut self.tensors {
-            Tensors::Checkpoint(catalog) => locate(catalog, &spelled, &stored, source)?,
+            Tensors::Checkpoint(catalog) => locate(catalog, &spelled, shape, source)?,
             Tensors::Any(asked) => {
-                if !asked.iter().any(|(known, _)| *known == tensor) {
-                    asked.push((tensor, stored));
-                }
+                ask(asked, (name, tensor), shape, &source);
                 (source, DType::F32)
             }
         };
@@ -248,7 +274,15 @@ impl<'a> GraphBuilder<'a> {
                 catalog.has(&spelled) || catalog.has(&spelled.replacen("{}", "0", 1))
             }
             Tensors::Any(_) => {
-                name.part != ParameterKind::Scale && self.family.own_roles.contains(&name.role)
+                if name.part == ParameterKind::Scale {
+                    return false;
+                }
+                let family = self.family;
+                let of_layout = match self.layout {
+                    WeightConvention::Gguf => family.gguf_roles,
+                    WeightConvention::HuggingFace | WeightConvention::Q4nx => family.hf_roles,
+                };
+                family.own_roles.contains(&name.role) || of_layout.contains(&name.role)
             }
         }
     }
@@ -480,6 +514,42 @@ impl<'a> GraphBuilder<'a> {
     }
 }
 
+/// What the tensor as a whole is that a weight of this shape is read from.
+fn stored_shape(shape: &[usize], source: &WeightSource) -> Vec<usize> {
+    let mut stored = shape.to_vec();
+    match source {
+        WeightSource::Rows { n_rows, .. } => {
+            let rows = stored.len().saturating_sub(2);
+            stored[rows] = *n_rows;
+            stored
+        }
+        WeightSource::Derived(derivation) => derive::stored_shape(derivation, shape),
+        WeightSource::Whole | WeightSource::Experts(_) => stored,
+    }
+}
+
+fn ask(
+    asked: &mut Vec<TensorLayout>,
+    (weight, name): (TensorName, TensorName),
+    shape: &[usize],
+    source: &WeightSource,
+) {
+    let known = asked.iter().position(|tensor| tensor.name == name);
+    let known = known.unwrap_or_else(|| {
+        asked.push(TensorLayout {
+            name,
+            shape: stored_shape(shape, source),
+            uses: Vec::new(),
+        });
+        asked.len() - 1
+    });
+    asked[known].uses.push(TensorUse {
+        weight,
+        shape: shape.to_vec(),
+        source: source.clone(),
+    });
+}
+
 /// A weight's format, and where it is: where each expert has a tensor of its own, their names.
 fn locate(
     catalog: &Catalog<'_>,
@@ -491,6 +561,14 @@ fn locate(
         let dtype = derive::check(catalog, name, derivation, shape)?;
         return Ok((source, dtype));
     }
+    let mut shape = stored_shape(shape, &source);
+    if let (&[n_heads, n_rows, k], WeightSource::Rows { .. }) = (&shape[..], &source)
+        && catalog.shape(name).is_some_and(|found| found.len() == 2)
+    {
+        // Matrices of heads may stand one below the other in one matrix.
+        shape = vec![n_heads * n_rows, k];
+    }
+    let shape = shape.as_slice();
     let (&[n_experts, n, k], true) = (shape, name.contains("{}")) else {
         return Ok((source, catalog.check(name, shape)?));
     };

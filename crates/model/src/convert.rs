@@ -12,12 +12,16 @@
 //! - norms of Gemma: Hugging Face files hold `w`, the others `1 + w`;
 //! - embeddings of Gemma: Q4NX bundles hold them multiplied by `sqrt(d_model)`, with a head of its
 //!   own beside them;
+//! - experts: a tensor each in Hugging Face folders, stacked in GGUF; gates and up projections joined, apart or
+//!   interleaved, as the family's files have them;
 //! - Llama 3's RoPE scaling: a tensor in GGUF, parameters in `config.json`.
 
+mod assemble;
 mod encode;
 mod error;
 mod folder;
 mod metadata;
+mod parts;
 mod plan;
 mod side;
 mod tokenizer;
@@ -25,6 +29,7 @@ mod transform;
 mod write;
 
 pub use error::Error;
+pub use parts::{Assembly, PartPlace, TensorPart};
 pub use plan::{Conversion, Fallback, PlannedTensor, TensorOrigin};
 pub use transform::{Permutation, RowOrder, Transform};
 pub use write::{ConversionProgress, ConversionSummary};

@@ -36,7 +36,7 @@ pub(crate) fn check(
 }
 
 /// The shape of the tensor that a weight of this shape is computed from.
-fn stored_shape(derivation: &Derivation, shape: &[usize]) -> Vec<usize> {
+pub(crate) fn stored_shape(derivation: &Derivation, shape: &[usize]) -> Vec<usize> {
     match (*derivation, shape) {
         (Derivation::EveryRow { n_rows, .. }, &[n_experts, _, k]) => vec![n_experts, n_rows, k],
         (Derivation::EveryRow { n_rows, .. }, &[n_experts, _]) => vec![n_experts, n_rows],
@@ -85,30 +85,50 @@ pub fn derive(checkpoint: &Checkpoint, weight: &Weight) -> Result<Option<Vec<u8>
     let WeightSource::Derived(derivation) = &weight.source else {
         return Ok(None);
     };
-    let job = DeriveJob { checkpoint, weight };
-    Ok(Some(match *derivation {
+    let mut out = Vec::with_capacity(weight.size_bytes() as usize);
+    for matrix in 0..weight.n_experts {
+        out.extend(derive_matrix(checkpoint, weight, derivation, matrix)?);
+    }
+    Ok(Some(out))
+}
+
+/// The bytes of one matrix of a weight.
+pub(crate) fn derive_matrix(
+    checkpoint: &Checkpoint,
+    weight: &Weight,
+    derivation: &Derivation,
+    matrix: usize,
+) -> Result<Vec<u8>, Error> {
+    let job = DeriveJob {
+        checkpoint,
+        weight,
+        matrix,
+    };
+    match *derivation {
         Derivation::EveryRow {
             first,
             step,
             n_rows,
-        } => job.every_row(first, step, n_rows)?,
+        } => job.every_row(first, step, n_rows),
         Derivation::Transposed {
             first,
             n_rows,
             step,
-        } => job.turned(weight.k, n_rows, &|i| first + i * step)?,
-        Derivation::TransposedHeads { first, n_rows } => job.turned_heads(first, n_rows)?,
+        } => job.turned(n_rows, &|i| first + i * step),
+        Derivation::TransposedHeads { first, n_rows } => job.turned_head(first, n_rows),
         Derivation::Mxfp4Parts {
             first,
             step,
             n_rows,
-        } => job.mxfp4(first, step, n_rows)?,
-    }))
+        } => job.mxfp4(first, step, n_rows),
+    }
 }
 
 struct DeriveJob<'a> {
     checkpoint: &'a Checkpoint,
     weight: &'a Weight,
+    /// Which of its matrices.
+    matrix: usize,
 }
 
 impl DeriveJob<'_> {
@@ -129,14 +149,15 @@ impl DeriveJob<'_> {
             n, k, n_experts, ..
         } = *self.weight;
         // A bias is `[n_experts, n]`: one matrix whose rows are experts.
-        let (n_matrices, n) = if n_experts == 1 {
-            (n, k)
-        } else {
-            (n_experts, n)
-        };
+        let is_bias = n_experts == 1 && k > 1;
+        let (n_matrices, n) = if is_bias { (n, k) } else { (n_experts, n) };
         let row_bytes = bytes.len() / (n_matrices * n_rows).max(1);
-        let mut out = Vec::with_capacity(n_matrices * n * row_bytes);
-        for matrix in bytes.chunks_exact((n_rows * row_bytes).max(1)) {
+        let matrices = match is_bias {
+            true => bytes,
+            false => &bytes[self.matrix * n_rows * row_bytes..][..n_rows * row_bytes],
+        };
+        let mut out = Vec::with_capacity(self.weight.n * k * row_bytes);
+        for matrix in matrices.chunks_exact((n_rows * row_bytes).max(1)) {
             for row in 0..n {
                 out.extend_from_slice(&matrix[(first + row * step) * row_bytes..][..row_bytes]);
             }
@@ -144,12 +165,16 @@ impl DeriveJob<'_> {
         Ok(out)
     }
 
+    /// The matrix as numbers, as it is stored.
     fn numbers(&self) -> Result<Vec<f32>, Error> {
         let (info, bytes) = self.bytes(&self.weight.name)?;
         let TensorType::Weights(dtype) = info.tensor_type else {
             return Err(self.unusable(info.tensor_type.name()));
         };
-        let mut numbers = vec![0.0; info.shape.iter().product()];
+        let n_matrices = self.weight.n_experts.max(1);
+        let n_bytes = bytes.len() / n_matrices;
+        let bytes = &bytes[self.matrix * n_bytes..][..n_bytes];
+        let mut numbers = vec![0.0; info.shape.iter().product::<usize>() / n_matrices];
         let decoded = decode_blocks(dtype, bytes, &mut numbers);
         decoded.map_err(|problem| self.unusable(&problem.to_string()))?;
         Ok(numbers)
@@ -165,47 +190,33 @@ impl DeriveJob<'_> {
     }
 
     fn encode(&self, numbers: &[f32]) -> Result<Vec<u8>, Error> {
-        let Weight {
-            n,
-            k,
-            n_experts,
-            dtype,
-            ..
-        } = *self.weight;
-        let mut out = vec![0; self.weight.size_bytes() as usize];
-        let encoded = encode_matrix(dtype, numbers, n_experts * n, k, &mut out);
+        let Weight { n, k, dtype, .. } = *self.weight;
+        let mut out = vec![0; dtype.size_bytes(n, k).unwrap_or(0)];
+        let encoded = encode_matrix(dtype, numbers, n, k, &mut out);
         encoded.map_err(|problem| self.unusable(&problem.to_string()))?;
         Ok(out)
     }
 
-    /// Stored `[k, n_stored]` each; row `i` of the result is column `column(i)`.
-    fn turned(
-        &self,
-        k: usize,
-        n_stored: usize,
-        column: &dyn Fn(usize) -> usize,
-    ) -> Result<Vec<u8>, Error> {
+    /// Stored `[k, n_stored]`; row `i` of the result is column `column(i)`.
+    fn turned(&self, n_stored: usize, column: &dyn Fn(usize) -> usize) -> Result<Vec<u8>, Error> {
         let numbers = self.numbers()?;
-        let mut out = Vec::with_capacity(self.weight.n_elems() as usize);
-        for matrix in numbers.chunks_exact((k * n_stored).max(1)) {
-            for row in 0..self.weight.n {
-                let column = column(row);
-                out.extend(matrix.chunks_exact(n_stored).map(|stored| stored[column]));
-            }
+        let mut out = Vec::with_capacity(self.weight.n * self.weight.k);
+        for row in 0..self.weight.n {
+            let column = column(row);
+            out.extend(numbers.chunks_exact(n_stored).map(|stored| stored[column]));
         }
         self.encode(&out)
     }
 
-    /// Stored `n_rows` rows a head, of `n` elements; of them `k` from `first` on become columns.
-    fn turned_heads(&self, first: usize, n_rows: usize) -> Result<Vec<u8>, Error> {
+    /// Stored `n_rows` rows, of `n` elements; of them `k` from `first` on become columns.
+    fn turned_head(&self, first: usize, n_rows: usize) -> Result<Vec<u8>, Error> {
         let numbers = self.numbers()?;
+        debug_assert_eq!(numbers.len(), n_rows * self.weight.n);
         let Weight { n, k, .. } = *self.weight;
-        let mut out = Vec::with_capacity(self.weight.n_elems() as usize);
-        for head in numbers.chunks_exact((n_rows * n).max(1)) {
-            let rows = &head[first * n..][..k * n];
-            for row in 0..n {
-                out.extend(rows.chunks_exact(n).map(|stored| stored[row]));
-            }
+        let rows = &numbers[first * n..][..k * n];
+        let mut out = Vec::with_capacity(n * k);
+        for row in 0..n {
+            out.extend(rows.chunks_exact(n).map(|stored| stored[row]));
         }
         self.encode(&out)
     }
@@ -214,20 +225,16 @@ impl DeriveJob<'_> {
     fn mxfp4(&self, first: usize, step: usize, n_rows: usize) -> Result<Vec<u8>, Error> {
         let (_, blocks) = self.bytes(&format!("{}_blocks", self.weight.name))?;
         let (_, scales) = self.bytes(&format!("{}_scales", self.weight.name))?;
-        let Weight {
-            n, k, n_experts, ..
-        } = *self.weight;
+        let Weight { n, k, .. } = *self.weight;
         let n_blocks = k / 32;
-        let mut out = Vec::with_capacity(n_experts * n * n_blocks * (NIBBLE_BYTES + 1));
-        for expert in 0..n_experts {
-            for row in 0..n {
-                let at = (expert * n_rows + first + row * step) * n_blocks;
-                for block in at..at + n_blocks {
-                    out.push(scales[block]);
-                    let packed = &blocks[block * NIBBLE_BYTES..][..NIBBLE_BYTES];
-                    let nibble = |i: usize| packed[i / 2] >> (4 * (i % 2)) & 15;
-                    out.extend((0..NIBBLE_BYTES).map(|i| nibble(i) | nibble(i + 16) << 4));
-                }
+        let mut out = Vec::with_capacity(n * n_blocks * (NIBBLE_BYTES + 1));
+        for row in 0..n {
+            let at = (self.matrix * n_rows + first + row * step) * n_blocks;
+            for block in at..at + n_blocks {
+                out.push(scales[block]);
+                let packed = &blocks[block * NIBBLE_BYTES..][..NIBBLE_BYTES];
+                let nibble = |i: usize| packed[i / 2] >> (4 * (i % 2)) & 15;
+                out.extend((0..NIBBLE_BYTES).map(|i| nibble(i) | nibble(i + 16) << 4));
             }
         }
         Ok(out)

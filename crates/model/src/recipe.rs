@@ -9,7 +9,7 @@ use millrace_quant::{DType, FileType};
 
 use crate::Error;
 use crate::config::ModelConfig;
-use crate::names::{TensorName, WeightRole};
+use crate::names::{ParameterKind, TensorName, WeightRole};
 
 /// A named choice of formats: [`Recipe::choose`] makes it, [`fitting`] adapts it to a shape,
 /// [`Recipe::dtype_for`] does both.
@@ -180,22 +180,32 @@ impl Recipe {
         self.base.is_tiled()
     }
 
-    /// The format of one weight: [`Recipe::choose`], then [`fitting`].
-    pub fn dtype_for(self, name: TensorName, config: &ModelConfig) -> DType {
-        let chosen = self.choose(name, config);
-        match config.shape_of(name)[..] {
+    /// The format of one weight of this shape: [`Recipe::choose`], then [`fitting`].
+    pub fn dtype_for(self, name: TensorName, shape: &[usize], config: &ModelConfig) -> DType {
+        let chosen = self.choose(name, shape, config);
+        match *shape {
             [n, k] => fitting(chosen, n, k),
+            [n_experts, n, k] => fitting(chosen, n_experts * n, k),
             _ => chosen,
         }
     }
 
-    /// The format the rules give a weight, whether or not its rows divide into blocks. Vectors are
-    /// F32 always.
-    pub fn choose(self, name: TensorName, config: &ModelConfig) -> DType {
+    /// The format the rules give a weight of this shape, whether or not its rows divide into blocks. Vectors,
+    /// biases and routers are F32 always; in bundles, which are made for devices that compute in BF16, matrices of
+    /// these are BF16.
+    pub fn choose(self, name: TensorName, shape: &[usize], config: &ModelConfig) -> DType {
         let Recipe { base, mix, .. } = self;
-        let [_, k] = config.shape_of(name)[..] else {
+        let (&[.., k], true) = (shape, shape.len() > 1) else {
             return DType::F32;
         };
+        let is_router = matches!(name.role, WeightRole::Router | WeightRole::SharedRouter);
+        if is_router || name.part == ParameterKind::Bias {
+            return if mix == Mix::Q4nx {
+                DType::BF16
+            } else {
+                DType::F32
+            };
+        }
         let is_table = name.role == WeightRole::TokenEmbedding;
         let is_head = name.role == WeightRole::Output || (is_table && config.tied_head);
         if self.pure || mix == Mix::Plain {
@@ -211,12 +221,20 @@ impl Recipe {
             Mix::Iq1 | Mix::Iq2 if is_table => return DType::Q2K,
             Mix::Iq2Wide | Mix::Iq3Xxs if is_table => return DType::Iq3S,
             Mix::Ternary if is_table => return DType::Q4K,
+            // In a mixture experts alone are small numbers.
+            Mix::Mxfp4 if config.experts.is_some() && !name.role.is_of_experts() => {
+                return DType::Q8_0;
+            }
             _ => {}
         }
         let Some(layer) = name.layer else {
             return base;
         };
-        match name.role {
+        let role = role_by_name(name.role);
+        if let Some(dtype) = self.of_eight_experts(role, layer, config) {
+            return dtype;
+        }
+        match role {
             WeightRole::AttnV => value_projection(base, mix, layer, config),
             WeightRole::FfnDown => down_projection(base, mix, layer, config.n_layers),
             WeightRole::AttnOutput => match mix {
@@ -235,6 +253,53 @@ impl Recipe {
             }
             _ => base,
         }
+    }
+}
+
+impl Recipe {
+    /// What mixtures of eight experts get instead: keys and values are small there.
+    fn of_eight_experts(
+        self,
+        role: WeightRole,
+        layer: usize,
+        config: &ModelConfig,
+    ) -> Option<DType> {
+        config
+            .experts
+            .as_ref()
+            .filter(|experts| experts.n_experts == 8 && self.mix != Mix::Mxfp4)?;
+        let name = self.name();
+        let is_smallest = name.starts_with("IQ1") || name.starts_with("IQ2");
+        match role {
+            WeightRole::AttnK | WeightRole::AttnV if is_smallest => Some(DType::Q4K),
+            WeightRole::AttnK | WeightRole::AttnV => Some(DType::Q8_0),
+            WeightRole::AttnOutput if is_smallest || WIDE_OUTPUT_OF_EIGHT.contains(&name) => {
+                Some(DType::Q5K)
+            }
+            WeightRole::AttnOutput => Some(self.base),
+            WeightRole::FfnDown if name == "IQ3_M" && more_bits(layer, config.n_layers) => {
+                Some(DType::Q4K)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Recipes that give the attention's output Q5_K in mixtures of eight experts.
+const WIDE_OUTPUT_OF_EIGHT: [&str; 11] = [
+    "Q2_K", "Q3_K_S", "Q3_K_M", "Q4_K_S", "Q4_K_M", "IQ3_XXS", "IQ3_XS", "IQ3_S", "IQ3_M",
+    "IQ4_NL", "IQ4_XS",
+];
+
+/// Whose rules a role follows: llama.cpp goes by parts of names, which experts share with what is dense.
+fn role_by_name(role: WeightRole) -> WeightRole {
+    use WeightRole::*;
+    match role {
+        AttnQkv | AttnKvB => AttnV,
+        ExpertsDown | SharedDown => FfnDown,
+        ExpertsGate | ExpertsGateUp | SharedGate => FfnGate,
+        ExpertsUp | SharedUp => FfnUp,
+        other => other,
     }
 }
 

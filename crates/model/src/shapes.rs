@@ -15,30 +15,40 @@ impl ModelConfig {
             return vec![self.head_dim / 2];
         }
         let layers = name.layer.map_or(0..0, |layer| layer..layer + 1);
-        let is_it = |known: &TensorName| known.layer == name.layer && known.role == name.role;
-        let head = [self.vocab_size, self.d_model];
-        let known = builder::weights(self, WeightConvention::Gguf, layers);
-        let known = known.into_iter().find(|(known, _)| is_it(known));
-        let shape = match known {
-            Some((_, shape)) => shape,
-            // A file may have both of them, tied or not.
-            None if matches!(name.role, WeightRole::Output | WeightRole::TokenEmbedding) => {
-                head.to_vec()
-            }
-            None => panic!("{} has no {name}", self.family),
+        let layouts = [WeightConvention::Gguf, WeightConvention::HuggingFace];
+        let known = layouts.map(|layout| builder::layout(self, layout, layers.clone()));
+        let find = |name: TensorName| {
+            let known = known.iter().flatten();
+            let mut known = known.filter(|tensor| tensor.name == name);
+            known.next().map(|tensor| tensor.shape.clone())
         };
-        match name.part {
-            ParameterKind::Weight => shape,
-            ParameterKind::Bias => vec![shape[0]],
-            ParameterKind::Scale => vec![1],
+        if let Some(shape) = find(name) {
+            return shape;
+        }
+        if name.part == ParameterKind::Scale {
+            return vec![1];
+        }
+        let is_bias = name.part == ParameterKind::Bias;
+        let matrix = TensorName {
+            part: ParameterKind::Weight,
+            ..name
+        };
+        match (name.role, find(matrix)) {
+            // A bias that the family has not asked for is as long as its matrix has rows.
+            (_, Some(shape)) if is_bias => shape[..shape.len() - 1].to_vec(),
+            // A file may have both of them, tied or not.
+            (WeightRole::Output | WeightRole::TokenEmbedding, _) => {
+                vec![self.vocab_size, self.d_model]
+            }
+            _ => panic!("{} has no {name}", self.family),
         }
     }
 
     /// Every weight of the model in the order llama.cpp's converter writes them: global ones first,
     /// then block by block.
     pub fn tensors(&self, layout: WeightConvention) -> Vec<TensorName> {
-        let weights = builder::weights(self, layout, 0..self.n_layers);
-        let names = weights.into_iter().map(|(name, _)| name);
+        let tensors = builder::layout(self, layout, 0..self.n_layers);
+        let names = tensors.into_iter().map(|tensor| tensor.name);
         let (of_blocks, mut all): (Vec<_>, Vec<_>) = names.partition(|name| name.layer.is_some());
         if layout == WeightConvention::Gguf && self.rope.gguf_factors(self.head_dim).is_some() {
             all.insert(

@@ -17,7 +17,7 @@ mod vision;
 mod vocab;
 mod weights;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::num::NonZero;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -29,6 +29,7 @@ use millrace_quant::DType;
 
 use crate::Error;
 use crate::arch::{self, WeightConvention};
+use crate::builder;
 use crate::config::{self, ModelConfig};
 use crate::names::{HF_PREFIXES, TensorName};
 use crate::recipe::Recipe;
@@ -385,31 +386,46 @@ fn plan(
         false => HF_PREFIXES[0],
     };
     let names = arch::by_name(config.family).hf_names();
-    let planned = |name: TensorName| {
-        let shape = config.shape_of(name);
-        let dtype = match layout {
-            // Hugging Face files have one type throughout.
-            WeightConvention::HuggingFace => recipe.base(),
-            WeightConvention::Gguf | WeightConvention::Q4nx => recipe.dtype_for(name, config),
-        };
+    let shapes: HashMap<TensorName, Vec<usize>> =
+        builder::layout(config, layout, 0..config.n_layers)
+            .into_iter()
+            .map(|tensor| (tensor.name, tensor.shape))
+            .collect();
+    let mut out = Vec::with_capacity(shapes.len());
+    for name in config.tensors(layout) {
+        let shape = shapes.get(&name).cloned();
+        let shape = shape.unwrap_or_else(|| config.shape_of(name));
         let spelled = match layout {
             WeightConvention::Gguf => name.gguf(),
             WeightConvention::HuggingFace | WeightConvention::Q4nx => name
                 .hf(prefix, names)
                 .expect("the list for this layout has only names it can spell"),
         };
-        let tensor_type = TensorType::Weights(dtype);
-        SynthTensor {
-            name: PlannedName::Text(name),
-            dtype,
-            spec: TensorSpec {
-                name: spelled,
-                tensor_type,
-                shape,
-            },
+        let mut push = |spelled: String, shape: &[usize]| {
+            let dtype = match layout {
+                // Hugging Face files have one type throughout.
+                WeightConvention::HuggingFace => recipe.base(),
+                WeightConvention::Gguf | WeightConvention::Q4nx => {
+                    recipe.dtype_for(name, shape, config)
+                }
+            };
+            out.push(SynthTensor {
+                name: PlannedName::Text(name),
+                dtype,
+                spec: TensorSpec {
+                    name: spelled,
+                    tensor_type: TensorType::Weights(dtype),
+                    shape: shape.to_vec(),
+                },
+            });
+        };
+        match (spelled.contains("{}"), &shape[..]) {
+            (true, [n_experts, matrix @ ..]) => (0..*n_experts)
+                .for_each(|e| push(spelled.replacen("{}", &e.to_string(), 1), matrix)),
+            _ => push(spelled, &shape),
         }
-    };
-    config.tensors(layout).into_iter().map(planned).collect()
+    }
+    out
 }
 
 #[cfg(test)]

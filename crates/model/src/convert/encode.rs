@@ -20,19 +20,25 @@ pub(super) struct EncodeJob<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) from: DType,
     pub(super) to: DType,
+    /// Rows that the bytes have.
     pub(super) n: usize,
+    /// Those that are to be written.
+    pub(super) rows: Range<usize>,
     pub(super) k: usize,
     pub(super) transform: Transform,
 }
 
 impl EncodeJob<'_> {
-    /// Writes the tensor to `out` in row order.
+    /// Writes the rows to `out` in order.
     pub(super) fn run(&self, n_threads: usize, out: &mut Out<'_>) -> Result<(), Error> {
-        if self.from == self.to && self.transform == Transform::NONE {
-            return self.copy(out);
+        if self.from == self.to
+            && self.transform == Transform::NONE
+            && let Some(bytes) = self.bytes_of_rows()
+        {
+            return self.copy(bytes, out);
         }
-        let mut start = 0;
-        while start < self.n {
+        let mut start = self.rows.start;
+        while start < self.rows.end {
             let pieces = self.pieces(start, n_threads);
             let encoded: Vec<Result<Vec<u8>, Error>> = std::thread::scope(|scope| {
                 let (last, others) = pieces.split_last().expect("rows are left, so pieces are");
@@ -57,12 +63,22 @@ impl EncodeJob<'_> {
         Ok(())
     }
 
-    fn copy(&self, out: &mut Out<'_>) -> Result<(), Error> {
-        let n_elems = self.n * self.k;
+    /// Their bytes, where rows have bytes of their own.
+    fn bytes_of_rows(&self) -> Option<&[u8]> {
+        if self.rows == (0..self.n) {
+            return Some(self.bytes);
+        }
+        let at = |row: usize| self.from.size_bytes(row, self.k);
+        (self.from.block_rows() == 1)
+            .then(|| self.bytes.get(at(self.rows.start)?..at(self.rows.end)?))?
+    }
+
+    fn copy(&self, bytes: &[u8], out: &mut Out<'_>) -> Result<(), Error> {
+        let n_elems = self.rows.len() * self.k;
         let mut done = 0;
-        for (i, piece) in self.bytes.chunks(4 * PIECE_ELEMS).enumerate() {
+        for (i, piece) in bytes.chunks(4 * PIECE_ELEMS).enumerate() {
             let copied = i * 4 * PIECE_ELEMS + piece.len();
-            let elems = (copied as u128 * n_elems as u128 / self.bytes.len() as u128) as usize;
+            let elems = (copied as u128 * n_elems as u128 / bytes.len() as u128) as usize;
             out(piece, elems - done)?;
             done = elems;
         }
@@ -79,28 +95,32 @@ impl EncodeJob<'_> {
         let rows = (PIECE_ELEMS / self.k.max(1)).max(1).next_multiple_of(group);
         (0..n_threads.max(1))
             .map(|i| start + i * rows)
-            .take_while(|&first| first < self.n)
-            .map(|first| first..self.n.min(first + rows))
+            .take_while(|&first| first < self.rows.end)
+            .map(|first| first..self.rows.end.min(first + rows))
             .collect()
     }
 
-    fn encode(&self, rows: Range<usize>) -> Result<Vec<u8>, Error> {
-        let quant = |source| Error::Quant {
+    /// The rows as numbers, transformed.
+    pub(super) fn numbers(&self, rows: Range<usize>) -> Result<Vec<f32>, Error> {
+        let first = rows.start;
+        let mut numbers = vec![0.0; rows.len() * self.k];
+        let decoded = decode_rows(self.from, self.bytes, self.n, self.k, rows, &mut numbers);
+        decoded.map_err(|source| self.quant(source))?;
+        self.check(&numbers, first)?;
+        self.transform.apply(&mut numbers, self.k);
+        Ok(numbers)
+    }
+
+    fn quant(&self, source: millrace_quant::Error) -> Error {
+        Error::Quant {
             tensor: self.tensor.to_owned(),
             source,
-        };
-        let mut numbers = vec![0.0; rows.len() * self.k];
-        decode_rows(
-            self.from,
-            self.bytes,
-            self.n,
-            self.k,
-            rows.clone(),
-            &mut numbers,
-        )
-        .map_err(quant)?;
-        self.check(&numbers, rows.start)?;
-        self.transform.apply(&mut numbers, self.k);
+        }
+    }
+
+    fn encode(&self, rows: Range<usize>) -> Result<Vec<u8>, Error> {
+        let quant = |source| self.quant(source);
+        let numbers = self.numbers(rows.clone())?;
         let shape = millrace_quant::Error::Shape {
             dtype: self.to,
             n_rows: rows.len(),
@@ -196,6 +216,7 @@ mod tests {
             from: DType::F32,
             to: DType::Q8_0,
             n,
+            rows: 0..n,
             k,
             transform: Transform {
                 permutation,
@@ -222,6 +243,7 @@ mod tests {
             from: DType::Q4K,
             to: DType::Q4K,
             n: 3,
+            rows: 0..3,
             k: 512,
             transform: Transform::NONE,
         };
@@ -239,6 +261,7 @@ mod tests {
             from: DType::F32,
             to,
             n: 8,
+            rows: 0..8,
             k: 32,
             transform: Transform::NONE,
         };

@@ -1,12 +1,17 @@
 //! Decides what a conversion writes, before anything is written.
 
+use std::borrow::Cow;
+use std::collections::HashMap;
+
 use millrace_format::{Checkpoint, TensorInfo, TensorSpec, TensorType};
 use millrace_quant::DType;
 
+use super::parts::{self, Assembly};
 use super::side::{SideFiles, SideOutput};
 use super::transform::{Permutation, RowOrder, Transform};
 use super::{ConversionTarget, Error, OutputContainer};
 use crate::arch::{self, Conventions, Family, WeightConvention};
+use crate::builder::{self, TensorLayout};
 use crate::catalog::Catalog;
 use crate::names::{HF_PREFIXES, ParameterKind, TensorName, WeightRole};
 use crate::recipe::fitting;
@@ -20,6 +25,8 @@ pub enum TensorOrigin {
     Tensor(String),
     /// The configuration: RoPE factors that only the target keeps as a tensor.
     Values(Vec<f32>),
+    /// Weights of the source, matrix by matrix.
+    Assembly(Assembly),
 }
 
 /// A format that a tensor's shape does not allow, and that another one stands in for.
@@ -194,18 +201,22 @@ fn check_importance(
 
 /// Tensors that the result does not hold in any form.
 fn unused(checkpoint: &Checkpoint, tensors: &[PlannedTensor]) -> Vec<String> {
-    let used: std::collections::HashSet<&str> = tensors
+    let used: std::collections::HashSet<Cow<'_, str>> = tensors
         .iter()
-        .filter_map(|tensor| match &tensor.origin {
-            TensorOrigin::Tensor(name) => Some(name.as_str()),
-            TensorOrigin::Values(_) => None,
+        .flat_map(|tensor| match &tensor.origin {
+            TensorOrigin::Tensor(name) => vec![name.as_str().into()],
+            TensorOrigin::Values(_) => Vec::new(),
+            TensorOrigin::Assembly(assembly) => {
+                let parts = assembly.parts.iter();
+                parts.flat_map(|part| part.weight.tensors()).collect()
+            }
         })
         .collect();
     let names = checkpoint.tensors().iter().map(|info| info.name.as_str());
     // The configuration holds what the factors say.
     let factors = TensorName::global(WeightRole::RopeFactors).gguf();
     names
-        .filter(|name| !used.contains(name) && *name != factors)
+        .filter(|name| !used.contains(*name) && *name != factors)
         .map(str::to_owned)
         .collect()
 }
@@ -280,13 +291,72 @@ impl<'a> Mapper<'a> {
 
     /// The model's tensors, as the target's layout has them.
     fn translated(&mut self) -> Result<Vec<PlannedTensor>, Error> {
-        let names = self.config.tensors(self.layout);
-        names.into_iter().map(|name| self.translate(name)).collect()
+        let sources = builder::weights_of(self.config, self.catalog)?;
+        let layouts = builder::layout(self.config, self.layout, 0..self.config.n_layers);
+        let layouts: HashMap<TensorName, TensorLayout> = layouts
+            .into_iter()
+            .map(|tensor| (tensor.name, tensor))
+            .collect();
+        let mut tensors = Vec::with_capacity(layouts.len());
+        for name in self.config.tensors(self.layout) {
+            let Some(layout) = layouts.get(&name) else {
+                let shape = self.config.shape_of(name);
+                tensors.push(self.translate(name, shape)?);
+                continue;
+            };
+            let spelled = self.spell(self.layout, HF_PREFIXES[0], name);
+            if parts::is_whole(layout, &sources) && !spelled.contains("{}") {
+                tensors.push(self.translate(name, layout.shape.clone())?);
+                continue;
+            }
+            let assembly = parts::assembly(layout, &sources, &|name| self.transform(name));
+            let assembly = assembly.ok_or_else(|| crate::Error::MissingTensor {
+                file: self.catalog.file().into(),
+                tensor: self.spell(self.catalog.layout(), self.catalog.hf_prefix(), name),
+                expected: layout.shape.clone(),
+            })?;
+            self.assembled((layout, &spelled), assembly, &mut tensors)?;
+        }
+        Ok(tensors)
     }
 
-    fn translate(&mut self, name: TensorName) -> Result<PlannedTensor, Error> {
+    /// A tensor of parts, or one for each of its matrices where the name has a place for their number.
+    fn assembled(
+        &mut self,
+        (layout, spelled): (&TensorLayout, &str),
+        assembly: Assembly,
+        out: &mut Vec<PlannedTensor>,
+    ) -> Result<(), Error> {
+        let matrices = match spelled.contains("{}") {
+            true => assembly.matrices.clone().map(|m| m..m + 1).collect(),
+            false => vec![assembly.matrices.clone()],
+        };
+        for matrices in matrices {
+            let (name, shape) = match spelled.contains("{}") {
+                true => (
+                    spelled.replacen("{}", &matrices.start.to_string(), 1),
+                    layout.shape[1..].to_vec(),
+                ),
+                false => (spelled.to_owned(), layout.shape.clone()),
+            };
+            let dtype = self.dtype(layout.name, &name, &shape);
+            let assembly = Assembly {
+                matrices,
+                ..assembly.clone()
+            };
+            out.push(planned(
+                TensorOrigin::Assembly(assembly),
+                name,
+                shape,
+                TensorType::Weights(dtype),
+                Transform::NONE,
+            )?);
+        }
+        Ok(())
+    }
+
+    fn translate(&mut self, name: TensorName, shape: Vec<usize>) -> Result<PlannedTensor, Error> {
         let target_name = self.spell(self.layout, HF_PREFIXES[0], name);
-        let shape = self.config.shape_of(name);
         let dtype = self.dtype(name, &target_name, &shape);
         let source_name = self.spell(self.catalog.layout(), self.catalog.hf_prefix(), name);
         let (origin, transform) = if name.role == WeightRole::RopeFactors {
@@ -377,12 +447,11 @@ impl<'a> Mapper<'a> {
     /// The format of a tensor in the target.
     fn dtype(&mut self, name: TensorName, spelled: &str, shape: &[usize]) -> DType {
         let recipe = self.target.recipe;
-        let chosen = recipe.choose(name, self.config);
-        let (wanted, given) = match (self.target.container, shape) {
+        let wanted = recipe.choose(name, shape, self.config);
+        let given = match (self.target.container, shape) {
             (OutputContainer::Safetensors, _) => return recipe.base(),
-            (OutputContainer::Gguf | OutputContainer::Q4nx, &[n, k]) => {
-                (chosen, fitting(chosen, n, k))
-            }
+            (_, &[n, k]) => fitting(wanted, n, k),
+            (OutputContainer::Gguf, &[n_experts, n, k]) => fitting(wanted, n_experts * n, k),
             (OutputContainer::Gguf, _) => return DType::F32,
             // Bundles are made for devices that compute in BF16.
             (OutputContainer::Q4nx, _) => return DType::BF16,

@@ -1,5 +1,6 @@
 //! Conversions of small random models, end to end.
 
+mod experts;
 mod failures;
 mod files;
 mod layouts;

@@ -198,6 +198,7 @@ impl Conversion<'_> {
                 from,
                 to,
                 n,
+                rows: 0..n,
                 k,
                 transform,
             }
@@ -207,7 +208,13 @@ impl Conversion<'_> {
                 let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
                 job(&planned.name, &bytes, DType::F32, to).run(n_threads, out)
             }
-            (TensorOrigin::Values(_), TensorType::Plain(_) | TensorType::Opaque(_)) => Ok(()),
+            (TensorOrigin::Assembly(assembly), TensorType::Weights(to)) => {
+                assembly.run(self.checkpoint, (to, n_threads), out)
+            }
+            (
+                TensorOrigin::Values(_) | TensorOrigin::Assembly(_),
+                TensorType::Plain(_) | TensorType::Opaque(_),
+            ) => Ok(()),
             (TensorOrigin::Tensor(source), TensorType::Weights(to)) => {
                 let tensor = self.checkpoint.require(source)?;
                 job(source, tensor.bytes, tensor.dtype()?, to).run(n_threads, out)

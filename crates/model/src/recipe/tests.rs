@@ -9,7 +9,9 @@ fn dtype(recipe: &str, geometry: &str, layer: usize, role: WeightRole) -> DType 
         true => TensorName::block(layer, role),
         false => TensorName::global(role),
     };
-    Recipe::parse(recipe).unwrap().dtype_for(name, &config)
+    let shape = config.shape_of(name);
+    let recipe = Recipe::parse(recipe).unwrap();
+    recipe.dtype_for(name, &shape, &config)
 }
 
 #[test]

@@ -89,7 +89,7 @@ impl Fill<'_> {
     ) -> Result<(), Error> {
         let name = tensor.spec.name.as_str();
         let seed = |chunk: usize| mix(self.seed, ((index as u64) << 32) | chunk as u64);
-        let &[n, k] = tensor.spec.shape.as_slice() else {
+        let Some([n, k]) = matrix(tensor) else {
             let values = self.vector(tensor, seed(0));
             chunks.push(WeightChunk::Ready {
                 name,
@@ -147,7 +147,7 @@ impl Fill<'_> {
     fn pools(&self, plan: &[SynthTensor]) -> Result<HashMap<PoolKey, Pool>, Error> {
         let mut needed: HashMap<PoolKey, (&SynthTensor, usize)> = HashMap::new();
         for tensor in plan {
-            if let [n, k] = tensor.spec.shape[..] {
+            if let Some([n, k]) = matrix(tensor) {
                 let entry = needed.entry((tensor.dtype, k)).or_insert((tensor, 0));
                 entry.1 += n * k;
             }
@@ -182,6 +182,19 @@ impl Fill<'_> {
             block_bytes: bytes.len() / n_blocks,
             bytes,
         })
+    }
+}
+
+/// Rows and columns of what is filled from a pool: matrices, all experts' as one, but not their biases.
+fn matrix(tensor: &SynthTensor) -> Option<[usize; 2]> {
+    let is_weight = match tensor.name {
+        PlannedName::Text(name) => name.part == ParameterKind::Weight,
+        PlannedName::Vision(_) => tensor.spec.shape.len() == 2,
+    };
+    match tensor.spec.shape[..] {
+        [n, k] if is_weight => Some([n, k]),
+        [n_experts, n, k] if is_weight => Some([n_experts * n, k]),
+        _ => None,
     }
 }
 

@@ -1,7 +1,12 @@
 //! Runs a graph by its ops' definitions, in double precision, with no cache and no shortcuts.
 
 use millrace_format::Checkpoint;
-use millrace_graph::{Graph, Sequence, ValueId, Weight, WeightId, WeightValues, exact};
+use std::ops::Range;
+
+use millrace_graph::{
+    Graph, Sequence, ValueId, Weight, WeightId, WeightSource, WeightValues, exact,
+};
+use millrace_model::derive::derive;
 use millrace_quant::decode_rows;
 use millrace_testkit::GoldenMatrix;
 
@@ -46,13 +51,52 @@ pub(crate) fn run(graph: &Graph, checkpoint: &Checkpoint, tokens: &[u32]) -> Out
     }
 }
 
+/// The numbers of all matrices of a weight, wherever they are.
 fn load(weight: &Weight, checkpoint: &Checkpoint) -> Vec<f64> {
-    let tensor = checkpoint
-        .tensor(&weight.name)
-        .expect("the graph's weights are in the file");
     let (n, k) = (weight.n, weight.k);
-    let mut out = vec![0.0; n * k];
-    decode_rows(weight.dtype, tensor.bytes, n, k, 0..n, &mut out)
-        .expect("checked when the graph was built");
-    out.into_iter().map(f64::from).collect()
+    let n_all = weight.n_experts * n;
+    let tensor = |name: &str| {
+        let tensor = checkpoint.tensor(name);
+        tensor.expect("the graph's weights are in the file").bytes
+    };
+    let decode = |bytes: &[u8], (n, k): (usize, usize), rows: Range<usize>| {
+        let mut out = vec![0.0f32; rows.len() * k];
+        decode_rows(weight.dtype, bytes, n, k, rows, &mut out)
+            .expect("checked when the graph was built");
+        out
+    };
+    let numbers: Vec<f32> = match &weight.source {
+        WeightSource::Whole => decode(tensor(&weight.name), (n_all, k), 0..n_all),
+        WeightSource::Experts(names) => {
+            let expert = |name: &String| decode(tensor(name), (n, k), 0..n);
+            names.iter().flat_map(expert).collect()
+        }
+        WeightSource::Derived(_) => {
+            let bytes = derive(checkpoint, weight).unwrap_or_else(|e| panic!("{e}"));
+            decode(
+                &bytes.expect("a weight that is derived"),
+                (n_all, k),
+                0..n_all,
+            )
+        }
+        WeightSource::Rows { first, n_rows } => {
+            let bytes = tensor(&weight.name);
+            // Of a vector, elements.
+            let is_vector = checkpoint
+                .tensor(&weight.name)
+                .is_some_and(|tensor| tensor.info.shape.len() == 1);
+            match is_vector {
+                true => decode(bytes, (*n_rows, 1), *first..first + k),
+                false => {
+                    let n_tensor = weight.n_experts * n_rows;
+                    let matrix = |matrix: usize| {
+                        let first = matrix * n_rows + first;
+                        decode(bytes, (n_tensor, k), first..first + n)
+                    };
+                    (0..weight.n_experts).flat_map(matrix).collect()
+                }
+            }
+        }
+    };
+    numbers.into_iter().map(f64::from).collect()
 }

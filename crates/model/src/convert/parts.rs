@@ -1,0 +1,164 @@
+//! Tensors of the result that are not one tensor of the source: of which weights they are, and where in them each goes.
+//!
+//! One layout has a tensor an expert and the other all experts in one; one has gates and up projections apart and the
+//! other joined, rows turned to columns or every second row. Both sides say it as graphs read it ([`WeightSource`]), so
+//! any of these comes out of any other.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use millrace_graph::{Derivation, Weight, WeightSource};
+
+use super::transform::Transform;
+use crate::builder::{TensorLayout, TensorUse};
+use crate::names::TensorName;
+
+/// A weight of the source, and its place in each matrix of a tensor of the result.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TensorPart {
+    /// As the source's graph reads it. Of a vector, elements are rows of one element.
+    pub weight: Weight,
+    /// What happens to its numbers.
+    pub transform: Transform,
+    /// Where they go.
+    pub place: PartPlace,
+}
+
+/// Where the rows of a part go in a matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartPlace {
+    /// Row `i` is row `first + i · step`.
+    Rows {
+        /// Where the first row goes.
+        first: usize,
+        /// Rows from one to the next.
+        step: usize,
+    },
+    /// Row `i` is column `first_column + i · step`, from row `first_row` on.
+    Columns {
+        /// Where the first element of a row goes.
+        first_row: usize,
+        /// Where the first row goes.
+        first_column: usize,
+        /// Columns from one row to the next.
+        step: usize,
+    },
+}
+
+/// A tensor of the result, of parts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Assembly {
+    /// Which matrices of the parts.
+    pub matrices: Range<usize>,
+    /// Rows and columns of a matrix of the result.
+    pub shape: [usize; 2],
+    /// The parts of each matrix, by their first rows.
+    pub parts: Vec<TensorPart>,
+}
+
+/// Whether the tensor is one of the source's, read and written whole.
+pub(super) fn is_whole(tensor: &TensorLayout, sources: &HashMap<TensorName, Weight>) -> bool {
+    let whole = |used: &TensorUse| {
+        let source = sources.get(&used.weight);
+        used.source == WeightSource::Whole
+            && source.is_none_or(|weight| weight.source == WeightSource::Whole)
+    };
+    tensor.uses.len() == 1 && tensor.uses.iter().all(whole)
+}
+
+/// The parts of a tensor; `None` where the source lacks one, which its graph would have refused.
+pub(super) fn assembly(
+    tensor: &TensorLayout,
+    sources: &HashMap<TensorName, Weight>,
+    transform: &dyn Fn(TensorName) -> Transform,
+) -> Option<Assembly> {
+    let n_elems: usize = tensor.shape.iter().product();
+    let first = tensor.uses.first()?;
+    let by_elements = by_elements(first);
+    let n_matrices = match (by_elements, &first.shape[..]) {
+        (true, [n_experts, _]) => *n_experts,
+        (false, [n_experts, _, _]) => *n_experts,
+        _ => 1,
+    };
+    let k = match by_elements {
+        true => 1,
+        false => *tensor.shape.last()?,
+    };
+    let part = |used: &TensorUse| {
+        let weight = sources.get(&used.weight)?.clone();
+        Some(TensorPart {
+            weight: match by_elements {
+                true => elementwise(weight, n_matrices),
+                false => weight,
+            },
+            transform: transform(used.weight),
+            place: place(&used.source),
+        })
+    };
+    let mut parts: Vec<TensorPart> = tensor.uses.iter().map(part).collect::<Option<_>>()?;
+    parts.sort_by_key(|part| match part.place {
+        PartPlace::Rows { first, .. } => first,
+        PartPlace::Columns { first_row, .. } => first_row,
+    });
+    Some(Assembly {
+        matrices: 0..n_matrices,
+        shape: [n_elems.checked_div(n_matrices * k)?, k],
+        parts,
+    })
+}
+
+/// Whether rows of the tensor are elements: it is a vector, or a vector an expert of which others are every n-th element.
+fn by_elements(used: &TensorUse) -> bool {
+    let every = matches!(
+        used.source,
+        WeightSource::Derived(Derivation::EveryRow { .. })
+    );
+    used.shape.len() == 1 || (used.shape.len() == 2 && every)
+}
+
+/// The weight as `n_matrices` of one column.
+fn elementwise(weight: Weight, n_matrices: usize) -> Weight {
+    Weight {
+        n_experts: n_matrices,
+        n: weight.n_experts * weight.n * weight.k / n_matrices.max(1),
+        k: 1,
+        ..weight
+    }
+}
+
+fn place(source: &WeightSource) -> PartPlace {
+    match *source {
+        WeightSource::Whole | WeightSource::Experts(_) => PartPlace::Rows { first: 0, step: 1 },
+        WeightSource::Rows { first, .. } => PartPlace::Rows { first, step: 1 },
+        WeightSource::Derived(derivation) => match derivation {
+            Derivation::EveryRow { first, step, .. }
+            | Derivation::Mxfp4Parts { first, step, .. } => PartPlace::Rows { first, step },
+            Derivation::Transposed { first, step, .. } => PartPlace::Columns {
+                first_row: 0,
+                first_column: first,
+                step,
+            },
+            Derivation::TransposedHeads { first, .. } => PartPlace::Columns {
+                first_row: first,
+                first_column: 0,
+                step: 1,
+            },
+        },
+    }
+}
+
+impl Assembly {
+    /// Whether the parts' rows are the matrix's, one part below the other.
+    pub(super) fn is_stacked(&self) -> bool {
+        let mut next = 0;
+        let follows = |part: &TensorPart| {
+            let PartPlace::Rows { first, step: 1 } = part.place else {
+                return false;
+            };
+            let fits = first == next;
+            next = first + part.weight.n;
+            fits
+        };
+        self.parts.iter().all(follows) && next == self.shape[0]
+    }
+}
