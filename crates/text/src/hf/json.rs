@@ -146,6 +146,33 @@ impl<'de> Deserialize<'de> for JsonText<'de> {
     }
 }
 
+/// A token with its score.
+struct JsonScored<'a>(Cow<'a, str>, f64);
+
+impl<'de> Deserialize<'de> for JsonScored<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ScoredVisitor;
+        impl<'de> Visitor<'de> for ScoredVisitor {
+            type Value = JsonScored<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a token with its score, as [\"token\", -1.5]")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<JsonScored<'de>, A::Error> {
+                let missing = |n| serde::de::Error::invalid_length(n, &"a token with its score");
+                let JsonText(text) = seq.next_element()?.ok_or_else(|| missing(0))?;
+                let score = seq.next_element()?.ok_or_else(|| missing(1))?;
+                if seq.next_element::<serde::de::IgnoredAny>()?.is_some() {
+                    return Err(missing(3));
+                }
+                Ok(JsonScored(text, score))
+            }
+        }
+        deserializer.deserialize_any(ScoredVisitor)
+    }
+}
+
 impl<'de: 'a, 'a> Deserialize<'de> for JsonVocab<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct VocabVisitor;
@@ -166,7 +193,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for JsonVocab<'a> {
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<JsonVocab<'de>, A::Error> {
                 let mut entries = Vec::new();
-                while let Some((JsonText(text), score)) = seq.next_element()? {
+                while let Some(JsonScored(text, score)) = seq.next_element()? {
                     entries.push((text, score));
                 }
                 Ok(JsonVocab::List(entries))

@@ -122,6 +122,10 @@ fn wrong_models_are_named() {
             "\"Unigram with a map of tokens\"",
         ),
         (
+            |j| j["model"] = json!({"type": "Unigram", "vocab": [["a"]]}),
+            "a token with its score",
+        ),
+        (
             |j| j["model"]["type"] = json!("WordPiece"),
             "ByteLevel with a model of type WordPiece",
         ),

@@ -184,7 +184,8 @@ fn what_gguf_cannot_hold_is_an_error() {
     };
     let cases = [
         (with("/model/type", json!("Unigram")), "Unigram"),
-        (with("/model/vocab", json!(["a"])), "expected a tuple"),
+        (with("/model/vocab", json!([["a", 0.0]])), "no vocabulary"),
+        (with("/model/vocab", json!(["a"])), "a token with its score"),
         (with("/model/vocab", json!({ "a": 77 })), "77"),
         (with("/model/vocab", json!({ "a": -1 })), "-1"),
         (with("/model/merges", json!(["ab"])), "not a merge"),
