@@ -1,7 +1,10 @@
 //! Runs a graph by its ops' definitions, in double precision, with no cache and no shortcuts.
 
 use millrace_format::Checkpoint;
-use millrace_graph::{Graph, Sequence, ValueId, Weight, WeightId, WeightValues, exact};
+use millrace_graph::{
+    Graph, Sequence, ValueId, Weight, WeightId, WeightSource, WeightValues, exact,
+};
+use millrace_model::derive::derive;
 use millrace_quant::decode_rows;
 use millrace_testkit::GoldenMatrix;
 
@@ -47,12 +50,47 @@ pub(crate) fn run(graph: &Graph, checkpoint: &Checkpoint, tokens: &[u32]) -> Out
 }
 
 fn load(weight: &Weight, checkpoint: &Checkpoint) -> Vec<f64> {
-    let tensor = checkpoint
-        .tensor(&weight.name)
-        .expect("the graph's weights are in the file");
+    let bytes = |name: &str| {
+        let tensor = checkpoint.tensor(name);
+        tensor.expect("the graph's weights are in the file").bytes
+    };
     let (n, k) = (weight.n, weight.k);
-    let mut out = vec![0.0; n * k];
-    decode_rows(weight.dtype, tensor.bytes, n, k, 0..n, &mut out)
-        .expect("checked when the graph was built");
-    out.into_iter().map(f64::from).collect()
+    let decode = |bytes: &[u8], n: usize, rows: std::ops::Range<usize>| {
+        let mut out = vec![0.0; rows.len() * k];
+        decode_rows(weight.dtype, bytes, n, k, rows, &mut out)
+            .expect("checked when the graph was built");
+        out.into_iter().map(f64::from).collect::<Vec<f64>>()
+    };
+    match &weight.source {
+        WeightSource::Whole => {
+            let n = weight.n_experts * n;
+            decode(bytes(&weight.name), n, 0..n)
+        }
+        WeightSource::Rows { first, n_rows } => {
+            let tensor = bytes(&weight.name);
+            if weight.n == 1 && weight.n_experts == 1 {
+                // Elements of a vector.
+                let mut out = vec![0.0; *n_rows];
+                decode_rows(weight.dtype, tensor, 1, *n_rows, 0..1, &mut out)
+                    .expect("checked when the graph was built");
+                let part = &out[*first..][..k];
+                return part.iter().copied().map(f64::from).collect();
+            }
+            let rows = |expert: usize| expert * n_rows + first;
+            let all = weight.n_experts * n_rows;
+            let matrices = (0..weight.n_experts).map(rows);
+            matrices
+                .flat_map(|at| decode(tensor, all, at..at + n))
+                .collect()
+        }
+        WeightSource::Experts(names) => {
+            let matrix = |name: &String| decode(bytes(name), n, 0..n);
+            names.iter().flat_map(matrix).collect()
+        }
+        WeightSource::Derived(_) => {
+            let derived = derive(checkpoint, weight).expect("tensors that were checked");
+            let n = weight.n_experts * n;
+            decode(&derived.expect("a weight that is derived"), n, 0..n)
+        }
+    }
 }
