@@ -32,7 +32,7 @@ import torch
 import transformers
 from safetensors.numpy import save_file
 
-from goldens import Fixture, common, rope
+from goldens import Fixture, common, rope, v4_flat
 from goldens import attention, dense, experts
 
 # Standard deviations, relative to 1/sqrt(inputs) for matrices. Large enough that logits spread over
@@ -47,17 +47,6 @@ CHOICE_STD = 0.1
 LLAMA3 = dict(
     factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64
 )
-
-
-def v4_flat(config):
-    """transformers 4: rope_theta, and rope_scaling where there is one."""
-    out = {k: v for k, v in config.items() if k not in ("rope_parameters", "dtype")}
-    parameters = dict(config["rope_parameters"])
-    out["rope_theta"] = parameters.pop("rope_theta")
-    out["rope_scaling"] = parameters if parameters["rope_type"] != "default" else None
-    out["torch_dtype"] = "float32"
-    out["transformers_version"] = "4.51.3"
-    return out
 
 
 def v4_gemma(config, pattern):
@@ -262,8 +251,14 @@ for more in (experts, dense, attention):
 
 def make_config(fixture):
     if fixture.config_class:
-        arguments = {k: v for k, v in fixture.config.items() if v is not None}
-        return getattr(transformers, fixture.config_class)(**arguments)
+        # A class has tokens of its own, beyond these vocabularies, where none are said.
+        given = lambda k, v: v is not None or k.endswith("_token_id") or k in fixture.keep_none
+        arguments = {k: v for k, v in fixture.config.items() if given(k, v)}
+        config = getattr(transformers, fixture.config_class)(**arguments)
+        for key in ("bos_token_id", "eos_token_id", "pad_token_id"):
+            # Some classes put theirs in place of `None`.
+            setattr(config, key, fixture.config[key])
+        return config
     classes = {
         "llama": transformers.LlamaConfig,
         "mistral": transformers.MistralConfig,
@@ -307,8 +302,9 @@ def generator(*labels):
     return np.random.Generator(np.random.PCG64(int.from_bytes(digest[:8], "little")))
 
 
-def fill(model, fixture_name, unit_norms):
+def fill(model, fixture_name, unit_norms, qk_gain=None):
     """Random parameters, every one exact in F16."""
+    gains = dict(GAIN, q_proj=qk_gain, k_proj=qk_gain) if qk_gain else GAIN
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             values = generator(fixture_name, name).standard_normal(tuple(parameter.shape))
@@ -319,7 +315,7 @@ def fill(model, fixture_name, unit_norms):
             elif "embed" in name:
                 values = values * EMBED_STD
             else:
-                gain = next((g for part, g in GAIN.items() if part in name), 1.0)
+                gain = next((g for part, g in gains.items() if part in name), 1.0)
                 # Matrices of experts are stacked: a sum is as long as the last dimension.
                 n_terms = parameter.shape[-1] if parameter.ndim == 3 else np.prod(parameter.shape[1:])
                 values = values * gain / np.sqrt(n_terms)
@@ -394,7 +390,7 @@ def make(name, fixture, out):
     folder.mkdir(parents=True, exist_ok=True)
     config = make_config(fixture)
     model = make_model(fixture, config)
-    fill(model, name, unit_norms=fixture.family == "gemma3")
+    fill(model, name, unit_norms=fixture.family in ("gemma", "gemma2", "gemma3"), qk_gain=fixture.qk_gain)
     vocab_size = fixture.config["vocab_size"]
     tokens = generator(name, "tokens").integers(0, vocab_size, fixture.n_tokens)
     logits, hidden = run(model, tokens)

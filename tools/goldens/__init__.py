@@ -33,9 +33,24 @@ def tiny(**sizes):
     return out
 
 
+def v4_flat(config):
+    """transformers 4: rope_theta, and rope_scaling where there is one."""
+    out = {k: v for k, v in config.items() if k not in ("rope_parameters", "dtype")}
+    parameters = dict(config["rope_parameters"])
+    out["rope_theta"] = parameters.pop("rope_theta")
+    out["rope_scaling"] = parameters if parameters["rope_type"] != "default" else None
+    out["torch_dtype"] = "float32"
+    out["transformers_version"] = "4.51.3"
+    return out
+
+
 class Fixture:
-    def __init__(self, family, n_tokens, config, v4=None, gguf=False, multimodal=False, config_class=None):
+    def __init__(self, family, n_tokens, config, v4=None, gguf=False, multimodal=False, config_class=None, keep_none=(), qk_gain=None):
         self.family, self.n_tokens, self.config = family, n_tokens, config
         self.v4, self.gguf, self.multimodal = v4, gguf, multimodal
         # A class of transformers, for families whose arguments go to it as they are.
         self.config_class = config_class
+        # Keys that the class is given as `None`, which is not its default.
+        self.keep_none = keep_none
+        # Spread of queries and keys, where the usual one lets more layers amplify the rounding of 16 bits.
+        self.qk_gain = qk_gain

@@ -1,5 +1,293 @@
 """Dense families beside Llama."""
 
-from . import Fixture, rope, tiny
+from . import Fixture, rope, tiny, v4_flat
 
-FIXTURES = {}
+LONG = dict(
+    short_factor=[1.0, 1.05, 1.1, 1.2, 1.3, 1.5],
+    long_factor=[1.0, 1.4, 2.0, 3.5, 6.0, 8.0],
+)
+
+FIXTURES = {
+    # YaRN with all three ranges of pairs.
+    "qwen2-yarn": Fixture(
+        "qwen2",
+        61,
+        tiny(
+            hidden_size=64,
+            head_dim=None,
+            rope_parameters=rope(
+                10000.0, "yarn", factor=4.0, original_max_position_embeddings=32, beta_fast=8.0, beta_slow=1.0
+            ),
+        ),
+        gguf=True,
+        config_class="Qwen2Config",
+    ),
+    # YaRN with bounds within pairs and with the attention factor from two scales.
+    "llama-yarn": Fixture(
+        "llama",
+        41,
+        tiny(
+            vocab_size=131,
+            rope_parameters=rope(
+                10000.0,
+                "yarn",
+                factor=8.0,
+                original_max_position_embeddings=48,
+                mscale=1.2,
+                mscale_all_dim=0.7,
+                truncate=False,
+            ),
+        ),
+        config_class="LlamaConfig",
+    ),
+    # Dynamic NTK, which is no scaling up to the trained context.
+    "llama-dynamic": Fixture(
+        "llama",
+        29,
+        tiny(vocab_size=131, rope_parameters=rope(10000.0, "dynamic", factor=4.0)),
+        config_class="LlamaConfig",
+    ),
+    # The first pairs of a head turn with the frequencies of the whole head.
+    "llama-proportional": Fixture(
+        "llama",
+        29,
+        tiny(
+            vocab_size=131,
+            rope_parameters=rope(10000.0, "proportional", factor=2.0, partial_rotary_factor=0.5),
+        ),
+        config_class="LlamaConfig",
+    ),
+    # Phi 3: fused projections, a part of a head rotates, a window on every layer, the short list of LongRoPE.
+    "phi3": Fixture(
+        "phi3",
+        41,
+        tiny(
+            hidden_size=64,
+            head_dim=None,
+            sliding_window=17,
+            original_max_position_embeddings=128,
+            rope_parameters=rope(
+                10000.0, "longrope", partial_rotary_factor=0.75, original_max_position_embeddings=128, **LONG
+            ),
+        ),
+        gguf=True,
+        config_class="Phi3Config",
+    ),
+    # Phi 3.5: a prompt beyond the original context takes the long list.
+    "phi3-long": Fixture(
+        "phi3",
+        61,
+        tiny(
+            hidden_size=64,
+            head_dim=None,
+            tie_word_embeddings=True,
+            original_max_position_embeddings=32,
+            rope_parameters=rope(
+                10000.0, "longrope", partial_rotary_factor=0.75, original_max_position_embeddings=32, **LONG
+            ),
+        ),
+        gguf=True,
+        config_class="Phi3Config",
+    ),
+    # Norms that add one, scaled embeddings, the old name of the activation.
+    "gemma": Fixture(
+        "gemma",
+        29,
+        tiny(
+            num_key_value_heads=1,
+            hidden_act="gelu_pytorch_tanh",
+            tie_word_embeddings=True,
+            rope_parameters=rope(),
+        ),
+        gguf=True,
+        config_class="GemmaConfig",
+        v4=lambda c: {**{k: v for k, v in v4_flat(c).items()}, "hidden_act": "gelu"},
+    ),
+    # Soft bounds that scores and logits reach, a window on every second layer.
+    "gemma2": Fixture(
+        "gemma2",
+        41,
+        tiny(
+            num_hidden_layers=3,
+            query_pre_attn_scalar=16,
+            sliding_window=13,
+            attn_logit_softcapping=3.0,
+            final_logit_softcapping=5.0,
+            tie_word_embeddings=True,
+            rope_parameters=rope(),
+        ),
+        gguf=True,
+        config_class="Gemma2Config",
+    ),
+    # A score scale that is not the head size's, and no bound of scores.
+    "gemma2-scale": Fixture(
+        "gemma2",
+        29,
+        tiny(
+            vocab_size=131,
+            query_pre_attn_scalar=24,
+            sliding_window=9,
+            attn_logit_softcapping=None,
+            layer_types=["full_attention", "sliding_attention"],
+            tie_word_embeddings=True,
+            rope_parameters=rope(),
+        ),
+        config_class="Gemma2Config",
+        keep_none=("attn_logit_softcapping",),
+    ),
+    # The four factors, and every bias.
+    "granite": Fixture(
+        "granite",
+        37,
+        tiny(
+            hidden_size=64,
+            head_dim=None,
+            attention_bias=True,
+            tie_word_embeddings=True,
+            embedding_multiplier=3.0,
+            attention_multiplier=0.3,
+            residual_multiplier=0.5,
+            logits_scaling=6.0,
+            rope_parameters=rope(),
+        ),
+        gguf=True,
+        config_class="GraniteConfig",
+    ),
+    # Every fourth layer does not rotate.
+    "smollm3": Fixture(
+        "smollm3",
+        37,
+        tiny(
+            num_hidden_layers=4,
+            hidden_size=64,
+            head_dim=None,
+            tie_word_embeddings=True,
+            rope_parameters=rope(2000000.0),
+        ),
+        gguf=True,
+        config_class="SmolLM3Config",
+        qk_gain=1.0,
+    ),
+    # Another pattern by a list, windows on the layers that do not rotate.
+    "smollm3-window": Fixture(
+        "smollm3",
+        31,
+        tiny(
+            vocab_size=131,
+            num_hidden_layers=3,
+            hidden_size=64,
+            head_dim=None,
+            no_rope_layers=[0, 1, 0],
+            use_sliding_window=True,
+            sliding_window=11,
+            tie_word_embeddings=True,
+            rope_parameters=rope(2000000.0),
+        ),
+        config_class="SmolLM3Config",
+    ),
+    "seed-oss": Fixture(
+        "seed-oss",
+        29,
+        tiny(rope_parameters=rope(1000000.0)),
+        gguf=True,
+        config_class="SeedOssConfig",
+    ),
+    # The class's other biases.
+    "seed-oss-bias": Fixture(
+        "seed-oss",
+        29,
+        tiny(
+            vocab_size=131,
+            attention_bias=False,
+            attention_out_bias=True,
+            mlp_bias=True,
+            rope_parameters=rope(1000000.0),
+        ),
+        config_class="SeedOssConfig",
+    ),
+    # LayerNorms, a network without a gate, every bias.
+    "starcoder2": Fixture(
+        "starcoder2",
+        37,
+        tiny(
+            hidden_size=64,
+            intermediate_size=40,
+            head_dim=None,
+            norm_epsilon=1e-5,
+            tie_word_embeddings=True,
+            rope_parameters=rope(100000.0),
+        ),
+        gguf=True,
+        config_class="Starcoder2Config",
+    ),
+    "starcoder2-window": Fixture(
+        "starcoder2",
+        37,
+        tiny(
+            vocab_size=131,
+            hidden_size=64,
+            intermediate_size=40,
+            head_dim=None,
+            norm_epsilon=1e-4,
+            use_bias=False,
+            sliding_window=11,
+            rope_parameters=rope(100000.0),
+        ),
+        config_class="Starcoder2Config",
+    ),
+    # Neighbours of half a head rotate together, norms behind both halves of a block.
+    "glm4": Fixture(
+        "glm4",
+        37,
+        tiny(partial_rotary_factor=0.5, rope_parameters=rope(10000.0, partial_rotary_factor=0.5)),
+        gguf=True,
+        config_class="Glm4Config",
+    ),
+    # Neighbours of a head rotate together.
+    "ernie4.5": Fixture(
+        "ernie4.5",
+        33,
+        tiny(tie_word_embeddings=True, rope_parameters=rope(500000.0)),
+        gguf=True,
+        config_class="Ernie4_5Config",
+    ),
+    "ernie4.5-bias": Fixture(
+        "ernie4.5",
+        29,
+        tiny(vocab_size=131, use_bias=True, rope_parameters=rope(500000.0)),
+        config_class="Ernie4_5Config",
+    ),
+    # Norms of heads behind their rotation.
+    "hunyuan": Fixture(
+        "hunyuan",
+        37,
+        tiny(rope_parameters=rope(10000.0)),
+        gguf=True,
+        config_class="HunYuanDenseV1Config",
+    ),
+    # A base that `alpha` stretches, with biases.
+    "hunyuan-alpha": Fixture(
+        "hunyuan",
+        31,
+        tiny(
+            vocab_size=131,
+            attention_bias=True,
+            tie_word_embeddings=True,
+            rope_parameters=rope(10000.0, "dynamic", factor=1.0, alpha=50.0),
+        ),
+        config_class="HunYuanDenseV1Config",
+    ),
+    # A squared ReLU without a gate.
+    "arcee": Fixture(
+        "arcee",
+        29,
+        tiny(
+            intermediate_size=40,
+            attention_bias=True,
+            mlp_bias=False,
+            rope_parameters=rope(10000.0, "yarn", factor=4.0, original_max_position_embeddings=32),
+        ),
+        gguf=True,
+        config_class="ArceeConfig",
+    ),
+}

@@ -103,7 +103,7 @@ impl DraftArgs {
 
 /// The options with the context that the target takes, so that the draft model takes the same.
 pub(crate) fn with_context_of(target: &LoadedModel, options: &EngineOptions) -> EngineOptions {
-    let trained = target.model().config.context_length;
+    let trained = target.model().config.usual_context();
     let n_ctx = trained.min(EngineOptions::DEFAULT_MAX_CTX);
     EngineOptions {
         n_ctx: Some(options.n_ctx.unwrap_or(n_ctx)),

@@ -168,7 +168,7 @@ impl PlanSubject {
         planner: &'a dyn Lowering,
         prompts: &[u64],
     ) -> Sequences<'a> {
-        let trained = self.model().config.context_length;
+        let trained = self.model().config.usual_context();
         let n_ctx = trained.clamp(1, EngineOptions::DEFAULT_MAX_CTX) as u64;
         let longest = prompts.iter().max().map_or(0, |n| n + 1);
         Sequences {

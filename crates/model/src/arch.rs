@@ -3,16 +3,27 @@
 //! A family is one file in `arch/` and one row of the table. The file has the function that builds its graph, of
 //! what stands in `arch/block/`, and the names and defaults that its files leave unsaid.
 
+mod arcee;
 mod block;
 #[cfg(test)]
 mod dummy;
+mod ernie4_5;
+mod gemma;
+mod gemma2;
 mod gemma3;
+mod glm4;
+mod granite;
+mod hunyuan;
 mod llama;
 mod mistral;
+mod phi3;
 mod qwen2;
 mod qwen2moe;
 mod qwen3;
 mod qwen3moe;
+mod seed_oss;
+mod smollm3;
+mod starcoder2;
 
 pub(crate) use block::norm;
 
@@ -22,6 +33,7 @@ use crate::config::gguf::Keys as GgufKeys;
 use crate::config::hf::{ConfigObject, HfDefaults, HfExperts, HfWindows};
 use crate::config::{Biases, ExpertConfig, ModelConfig};
 use crate::names::{HfNames, HfNorms, WeightRole};
+use millrace_format::gguf::GgufValue;
 use millrace_graph::{Activation, Gating, GluClamp, RopeStyle};
 
 /// Where a checkpoint's weights follow whose conventions.
@@ -87,6 +99,8 @@ pub struct Family {
     pub(crate) hf_biases: Option<Biases>,
     /// Whether the class reads `mlp_bias`.
     pub(crate) hf_mlp_bias: bool,
+    /// Whether its hooks read and write which projections have biases.
+    pub(crate) hf_own_biases: bool,
     pub(crate) hf_windows: HfWindows,
     pub(crate) hf_defaults: HfDefaults,
     /// Every n-th layer is global when GGUF metadata give a window and no pattern; 0: none is;
@@ -101,6 +115,12 @@ pub struct Family {
     pub(crate) hf_experts: Option<HfExperts>,
     /// How experts are chosen where its files leave it unsaid.
     pub(crate) experts: ExpertDefaults,
+    /// The share of a head that its class rotates, where the configuration says nothing.
+    pub(crate) hf_partial_rotary: f64,
+    /// What its class takes for the context before a LongRoPE stretch; then `yarn` too is a name of LongRoPE.
+    pub(crate) hf_original_context: Option<usize>,
+    /// Whether neighbouring elements of a head rotate together, in every layout.
+    pub(crate) interleaved: bool,
     /// Whether its class knows layers whose heads do not rotate.
     pub(crate) hf_unrotated: bool,
     /// Whether its norms take mean and variance.
@@ -121,6 +141,8 @@ pub struct Family {
     pub(crate) hf: fn(&ConfigObject<'_>, &mut ModelConfig) -> Result<(), Error>,
     /// Writes those words.
     pub(crate) write_hf: fn(&ModelConfig, &mut serde_json::Value),
+    /// Writes what its GGUF files say in words of their own; a key that stands already is replaced.
+    pub(crate) write_gguf: fn(&ModelConfig, &mut dyn FnMut(&str, GgufValue)),
     /// Builds its graph, weights asked for in the order in which llama.cpp's converter writes those of a block.
     pub(crate) build: fn(&mut GraphBuilder<'_>) -> Result<(), Error>,
 }
@@ -133,6 +155,17 @@ static FAMILIES: &[&Family] = &[
     &qwen3moe::FAMILY,
     &qwen2moe::FAMILY,
     &gemma3::FAMILY,
+    &arcee::FAMILY,
+    &ernie4_5::FAMILY,
+    &gemma::FAMILY,
+    &gemma2::FAMILY,
+    &glm4::FAMILY,
+    &granite::FAMILY,
+    &hunyuan::FAMILY,
+    &phi3::FAMILY,
+    &seed_oss::FAMILY,
+    &smollm3::FAMILY,
+    &starcoder2::FAMILY,
     #[cfg(test)]
     &dummy::FAMILY,
 ];
@@ -194,6 +227,7 @@ impl Family {
         query_pre_attn_scalar: None,
         hf_biases: None,
         hf_mlp_bias: false,
+        hf_own_biases: false,
         hf_windows: HfWindows::Never,
         hf_defaults: HfDefaults {
             vocab_size: 32_000,
@@ -216,6 +250,9 @@ impl Family {
             normalized: Some(0.0),
             group_best: 2,
         },
+        hf_partial_rotary: 1.0,
+        hf_original_context: None,
+        interleaved: false,
         hf_unrotated: false,
         layer_norms: false,
         hf_norm_eps: 1e-6,
@@ -226,6 +263,7 @@ impl Family {
         gguf: |_, _| Ok(()),
         hf: |_, _| Ok(()),
         write_hf: |_, _| {},
+        write_gguf: |_, _| {},
         build: llama::build,
     };
 
@@ -239,7 +277,8 @@ impl Family {
 
     /// How weights stored in `layout` are to be read.
     pub fn conventions(&self, layout: WeightConvention) -> Conventions {
-        let interleaved = self.permuted_in_gguf && layout == WeightConvention::Gguf;
+        let permuted = self.permuted_in_gguf && layout == WeightConvention::Gguf;
+        let interleaved = self.interleaved || permuted;
         Conventions {
             rope_style: match interleaved {
                 true => RopeStyle::Interleaved,

@@ -45,8 +45,57 @@ pub enum RopeScaling {
         /// `original_max_position_embeddings`.
         original_context: usize,
     },
+    /// YaRN.
+    Yarn(YarnScaling),
+    /// LongRoPE: one list of divisors up to the original context, another one for longer sequences.
+    Long(LongScaling),
+    /// Dynamic NTK: unscaled up to the trained context. Beyond it the frequencies of all positions depend on the
+    /// length, which this program does not do.
+    Dynamic {
+        /// Growth of the base beyond the trained context.
+        factor: f32,
+    },
+    /// The first pairs turn with frequencies that are those of the whole head, the others stand still.
+    Proportional {
+        /// Divisor of the frequencies.
+        factor: f32,
+        /// Pairs that turn.
+        n_rotated: usize,
+    },
     /// Explicit per-pair divisors (GGUF's `rope_freqs.weight`).
     Factors(Vec<f32>),
+}
+
+/// YaRN's parameters (Peng et al. 2023).
+#[derive(Clone, Debug, PartialEq)]
+pub struct YarnScaling {
+    /// Divisor of low frequencies.
+    pub factor: f32,
+    /// Tokens of the context before the stretch.
+    pub original_context: usize,
+    /// Turns within the original context from which on a pair keeps its frequency.
+    pub beta_fast: f32,
+    /// Turns within the original context up to which a pair is stretched by all of `factor`.
+    pub beta_slow: f32,
+    /// Factor on cosines and sines.
+    pub attention_factor: f32,
+    /// Whether the bounds of the mix are whole pairs.
+    pub truncates: bool,
+}
+
+/// LongRoPE's parameters (Ding et al. 2024).
+#[derive(Clone, Debug, PartialEq)]
+pub struct LongScaling {
+    /// Divisors up to the original context, one a pair.
+    pub short: Vec<f32>,
+    /// Divisors for longer sequences, one a pair.
+    pub long: Vec<f32>,
+    /// Tokens of the context before the stretch.
+    pub original_context: usize,
+    /// Factor on cosines and sines.
+    pub attention_factor: f32,
+    /// Whether the list for longer sequences is used, by sequences of every length.
+    pub uses_long: bool,
 }
 
 /// Which projections have biases.
@@ -152,6 +201,25 @@ impl ModelConfig {
             Some(local) if self.window_of(layer).is_some() => local,
             _ => &self.rope,
         }
+    }
+
+    /// Tokens that a sequence may hold with the frequencies that were chosen; `None` if they have no bound.
+    pub fn position_limit(&self) -> Option<usize> {
+        let limit = |rope: &RopeConfig| rope.position_limit(self.context_length);
+        let ropes = std::iter::once(&self.rope).chain(&self.rope_local);
+        ropes.filter_map(limit).min()
+    }
+
+    /// The longest context to take where none is asked for: the trained one, or what the frequencies allow.
+    pub fn usual_context(&self) -> usize {
+        let limit = self.position_limit().unwrap_or(self.context_length);
+        self.context_length.min(limit)
+    }
+
+    /// Takes the RoPE frequencies for sequences of up to `n_tokens`, where there are several.
+    pub fn choose_rope(&mut self, n_tokens: usize) {
+        let ropes = std::iter::once(&mut self.rope).chain(&mut self.rope_local);
+        ropes.for_each(|rope| rope.choose(n_tokens));
     }
 
     /// Whether heads of `layer` rotate.

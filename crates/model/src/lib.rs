@@ -54,11 +54,50 @@ impl Model {
     /// An architecture or feature that is not supported, by name; a hyperparameter that is missing
     /// or makes no sense; a weight that is missing, of another shape, or in an unusable format.
     pub fn from_checkpoint(checkpoint: &Checkpoint) -> Result<Model, Error> {
+        Model::from_checkpoint_for(checkpoint, None)
+    }
+
+    /// As [`from_checkpoint`](Model::from_checkpoint), for sequences of up to `n_tokens`. It matters to models whose
+    /// RoPE has one list of divisors for short sequences and one for long ones ([`config::LongScaling`]): the list is
+    /// chosen here, once, so that a token's bits depend on no later one. Without a number it is the list for short ones.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn from_checkpoint_for(
+        checkpoint: &Checkpoint,
+        n_tokens: Option<usize>,
+    ) -> Result<Model, Error> {
         let catalog = Catalog::of(checkpoint);
-        let config = read_config(checkpoint, &catalog)?;
+        let mut config = read_config(checkpoint, &catalog)?;
+        if let Some(n_tokens) = n_tokens {
+            config.choose_rope(n_tokens);
+        }
         let model = Model::build(config, &catalog)?;
         tail::check(checkpoint, &model.graph)?;
         Ok(model)
+    }
+
+    /// The model for sequences of up to `n_tokens`, where that takes other RoPE frequencies than these; else `None`.
+    /// See [`from_checkpoint_for`](Model::from_checkpoint_for).
+    pub fn for_context(&self, n_tokens: usize) -> Option<Model> {
+        let mut config = self.config.clone();
+        config.choose_rope(n_tokens);
+        if config == self.config {
+            return None;
+        }
+        let mut graph = self.graph.clone();
+        let n_rot = config.n_rot;
+        let before = std::iter::once(&self.config.rope).chain(&self.config.rope_local);
+        let after: Vec<_> = std::iter::once(&config.rope)
+            .chain(&config.rope_local)
+            .collect();
+        for (before, after) in before.zip(after) {
+            let old = before.inv_freq(n_rot);
+            for table in graph.ropes.iter_mut().filter(|rope| rope.inv_freq == old) {
+                table.inv_freq = after.inv_freq(n_rot);
+            }
+        }
+        Some(Model { config, graph })
     }
 
     /// The model of a geometry with nothing but its graph, for plans and predictions: named as a
@@ -102,7 +141,13 @@ fn read_config(checkpoint: &Checkpoint, catalog: &Catalog<'_>) -> Result<ModelCo
             let metadata = checkpoint
                 .gguf()
                 .ok_or_else(|| missing("general.architecture"))?;
-            config::gguf::read(metadata, catalog, rope_factors(checkpoint)?)
+            let table = |role| rope_table(checkpoint, role);
+            let tables = config::gguf::RopeTables {
+                factors: table(WeightRole::RopeFactors)?,
+                short: table(WeightRole::RopeFactorsShort)?,
+                long: table(WeightRole::RopeFactorsLong)?,
+            };
+            config::gguf::read(metadata, catalog, tables)
         }
         Source::HuggingFace => {
             let config = checkpoint.hf().and_then(|files| files.config.as_ref());
@@ -116,9 +161,9 @@ fn read_config(checkpoint: &Checkpoint, catalog: &Catalog<'_>) -> Result<ModelCo
     }
 }
 
-/// The contents of `rope_freqs.weight`, if there is one.
-fn rope_factors(checkpoint: &Checkpoint) -> Result<Option<Vec<f32>>, Error> {
-    let name = TensorName::global(WeightRole::RopeFactors).gguf();
+/// The contents of a tensor of RoPE divisors, if there is one.
+fn rope_table(checkpoint: &Checkpoint, role: WeightRole) -> Result<Option<Vec<f32>>, Error> {
+    let name = TensorName::global(role).gguf();
     let Some(tensor) = checkpoint.tensor(&name) else {
         return Ok(None);
     };

@@ -123,6 +123,12 @@ impl WeightRole {
         )
     }
 
+    /// Whether it is a table of RoPE divisors, which belongs to the configuration.
+    pub fn is_rope_table(self) -> bool {
+        use WeightRole::*;
+        matches!(self, RopeFactors | RopeFactorsLong | RopeFactorsShort)
+    }
+
     /// Whether it is a matrix for each of a layer's experts.
     pub fn is_of_experts(self) -> bool {
         use WeightRole::*;

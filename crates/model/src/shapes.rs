@@ -2,7 +2,7 @@
 
 use crate::arch::WeightConvention;
 use crate::builder;
-use crate::config::ModelConfig;
+use crate::config::{ModelConfig, RopeScaling};
 use crate::names::{ParameterKind, TensorName, WeightRole};
 
 impl ModelConfig {
@@ -11,8 +11,8 @@ impl ModelConfig {
     /// # Panics
     /// If the family has no weight of that role.
     pub fn shape_of(&self, name: TensorName) -> Vec<usize> {
-        if name.role == WeightRole::RopeFactors {
-            return vec![self.head_dim / 2];
+        if name.role.is_rope_table() {
+            return vec![self.n_rot / 2];
         }
         let layers = name.layer.map_or(0..0, |layer| layer..layer + 1);
         let layouts = [WeightConvention::Gguf, WeightConvention::HuggingFace];
@@ -50,13 +50,25 @@ impl ModelConfig {
         let tensors = builder::layout(self, layout, 0..self.n_layers);
         let names = tensors.into_iter().map(|tensor| tensor.name);
         let (of_blocks, mut all): (Vec<_>, Vec<_>) = names.partition(|name| name.layer.is_some());
-        if layout == WeightConvention::Gguf && self.rope.gguf_factors(self.head_dim).is_some() {
-            all.insert(
-                1.min(all.len()),
-                TensorName::global(WeightRole::RopeFactors),
-            );
+        if layout == WeightConvention::Gguf {
+            let at = 1.min(all.len());
+            let tables = self.rope_tables().into_iter().map(|(role, _)| role);
+            all.splice(at..at, tables.map(TensorName::global));
         }
         all.extend(of_blocks);
         all
+    }
+
+    /// The tensors of RoPE divisors that GGUF files have, with their contents.
+    pub(crate) fn rope_tables(&self) -> Vec<(WeightRole, Vec<f32>)> {
+        if let RopeScaling::Long(long) = &self.rope.scaling {
+            return vec![
+                (WeightRole::RopeFactorsLong, long.long.clone()),
+                (WeightRole::RopeFactorsShort, long.short.clone()),
+            ];
+        }
+        let factors = self.rope.gguf_factors(self.n_rot);
+        let table = |factors| (WeightRole::RopeFactors, factors);
+        factors.map(table).into_iter().collect()
     }
 }

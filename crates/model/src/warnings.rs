@@ -8,7 +8,7 @@ use millrace_graph::Weight;
 
 use crate::arch::{self, WeightConvention};
 use crate::catalog::Catalog;
-use crate::names::{TensorName, WeightRole};
+use crate::names::TensorName;
 use crate::vision::HfSpelling;
 use crate::{Model, config, head};
 
@@ -96,7 +96,7 @@ pub(crate) fn is_derived(name: &str) -> bool {
     ]
     .iter()
     .any(|suffix| name.ends_with(suffix))
-        || name == TensorName::global(WeightRole::RopeFactors).gguf()
+        || TensorName::parse_gguf(name).is_some_and(|name| name.role.is_rope_table())
 }
 
 fn is_of_a_tower(name: &str, catalog: &Catalog<'_>) -> bool {

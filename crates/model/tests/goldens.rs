@@ -12,7 +12,8 @@ use millrace_testkit::{Agreement, Golden, GoldenValues, assert_logits_close};
 
 fn check(path: &Path, expected: &GoldenValues, what: &str) {
     let checkpoint = Checkpoint::open(path).unwrap_or_else(|e| panic!("{e}"));
-    let model = Model::from_checkpoint(&checkpoint).unwrap_or_else(|e| panic!("{e}"));
+    let n_tokens = Some(expected.tokens.len());
+    let model = Model::from_checkpoint_for(&checkpoint, n_tokens).unwrap_or_else(|e| panic!("{e}"));
     let output = interpret::run(&model.graph, &checkpoint, &expected.tokens);
     assert_logits_close(&output.logits, &expected.logits, what);
     for (layer, (found, expected)) in output.hidden.iter().zip(&expected.hidden).enumerate() {

@@ -14,6 +14,7 @@ use crate::kv::KvCache;
 use crate::load::LoadedModel;
 use crate::shell::{Compute, EngineOf, Shell};
 pub use memory::EngineMemory;
+pub(crate) use memory::check_rope;
 
 /// How an [`CpuEngine`] is set up. The default suits one conversation.
 #[derive(Clone, Debug)]
@@ -25,7 +26,8 @@ pub struct EngineOptions {
     /// Format of cached keys and values.
     pub kv_type: KvType,
     /// Tokens a sequence may hold; `None` takes the trained context, at most
-    /// [`EngineOptions::DEFAULT_MAX_CTX`].
+    /// [`EngineOptions::DEFAULT_MAX_CTX`]. Of a model with LongRoPE `None` takes at most the context before the stretch;
+    /// a longer one takes the frequencies for long contexts, for sequences of every length.
     pub n_ctx: Option<usize>,
     /// Sequences alive at a time.
     pub max_sequences: usize,
@@ -90,6 +92,7 @@ impl CpuEngine {
             level: options.level,
         })?;
         let sizes = memory::sizes(&model, &options)?;
+        let model = LoadedModel::for_context(model, sizes.n_ctx);
         let cache = KvCache::new(&model.model().graph, sizes)?;
         let limits = EngineLimits {
             n_ctx: sizes.n_ctx,

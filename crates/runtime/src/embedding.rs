@@ -4,7 +4,7 @@
 //! calls `last_hidden_state`, and what llama.cpp pools. An engine hands the output over where an item asks
 //! for [`hidden`](crate::BatchItem::hidden) states; [`Embedder`] applies the norm.
 
-use millrace_graph::{Op, RmsNorm};
+use millrace_graph::{LayerNorm, Op, RmsNorm, WeightId};
 
 use crate::engine::{BatchItem, Engine, ItemRows, LogitsFor, StepSink};
 use crate::execute::decode_vector;
@@ -50,6 +50,8 @@ impl Pooling {
 pub struct Embedder {
     /// `[d_model]`, the offset added.
     weight: Vec<f32>,
+    /// `[d_model]`, of a norm that takes off the mean first.
+    bias: Option<Vec<f32>>,
     eps: f32,
     state: usize,
 }
@@ -64,7 +66,7 @@ impl Embedder {
         let unlike = || Error::BadOption {
             option: "the model's last step before its head",
             found: "another".to_owned(),
-            expected: "a root-mean-square norm of the last block's output",
+            expected: "a norm of the last block's output",
         };
         let mut nodes = graph.nodes.iter();
         let norm = nodes.find(|node| Some(node.output) == graph.head_input);
@@ -86,6 +88,24 @@ impl Embedder {
                 vector.iter_mut().for_each(|weight| *weight += offset);
                 Ok(Embedder {
                     weight: vector,
+                    bias: None,
+                    eps,
+                    state,
+                })
+            }
+            Op::LayerNorm(LayerNorm {
+                weight,
+                bias,
+                eps,
+                group,
+            }) if norm.inputs == [*last] && group == model.model().config.d_model => {
+                let vector = |id: Option<WeightId>, usual: f32| match id {
+                    Some(id) => decode_vector(model, id),
+                    None => Ok(vec![usual; group]),
+                };
+                Ok(Embedder {
+                    weight: vector(weight, 1.0)?,
+                    bias: Some(vector(bias, 0.0)?),
                     eps,
                     state,
                 })
@@ -117,11 +137,17 @@ impl Embedder {
     pub fn push(&self, embedding: &mut Embedding, rows: &[f32]) {
         for row in rows.chunks_exact(self.d_model()) {
             embedding.n_tokens += 1;
-            let squares: f64 = row.iter().map(|x| f64::from(*x).powi(2)).sum();
-            let mean = squares / self.d_model() as f64;
-            let factor = 1.0 / (mean + f64::from(self.eps)).sqrt();
-            for ((sum, x), weight) in embedding.sum.iter_mut().zip(row).zip(&self.weight) {
-                let normed = f64::from(*x) * factor * f64::from(*weight);
+            let n = self.d_model() as f64;
+            let mean = match self.bias {
+                Some(_) => row.iter().map(|x| f64::from(*x)).sum::<f64>() / n,
+                None => 0.0,
+            };
+            let squares: f64 = row.iter().map(|x| (f64::from(*x) - mean).powi(2)).sum();
+            let factor = 1.0 / (squares / n + f64::from(self.eps)).sqrt();
+            let pairs = row.iter().zip(&self.weight);
+            for (i, (sum, (x, weight))) in embedding.sum.iter_mut().zip(pairs).enumerate() {
+                let bias = self.bias.as_ref().map_or(0.0, |bias| bias[i]);
+                let normed = (f64::from(*x) - mean) * factor * f64::from(*weight) + f64::from(bias);
                 match embedding.pooling {
                     Pooling::Mean => *sum += normed,
                     Pooling::Last => *sum = normed,

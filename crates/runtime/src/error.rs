@@ -59,6 +59,17 @@ pub enum Error {
         /// The model's trained context.
         trained: usize,
     },
+    /// A context that the model's RoPE has other frequencies for, which depend on the length of each sequence.
+    #[error(
+        "ctx is {n_ctx}, and beyond {limit} tokens this model's RoPE (`dynamic`) turns every position otherwise with \
+         each token, which is not supported; give --ctx of at most {limit}, or leave it out"
+    )]
+    BeyondRope {
+        /// Tokens a sequence may hold.
+        n_ctx: usize,
+        /// The most for these frequencies.
+        limit: usize,
+    },
     /// The KV cache has too few free pages for the step.
     #[error(
         "the KV cache is full: the step needs {needed} pages of {page_tokens} tokens and {free} \

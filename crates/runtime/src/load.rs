@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use millrace_format::hf::Files;
 use millrace_format::{Checkpoint, gguf};
-use millrace_graph::{Graph, WeightId, WeightSource};
+use millrace_graph::{Graph, Weight, WeightId, WeightSource};
 use millrace_model::Model;
 use millrace_model::derive::derive;
 use millrace_text::{ChatTemplate, GgufVocab, Tokenizer};
@@ -17,10 +17,10 @@ use crate::execute::PlanError;
 
 /// A model with the text side its files carry. The weights stay mapped; nothing is copied.
 pub struct LoadedModel {
-    checkpoint: Checkpoint,
+    checkpoint: Arc<Checkpoint>,
     model: Model,
     /// Bytes of weights that no tensor holds as the graph reads them, by weight.
-    derived: Vec<Option<Vec<u8>>>,
+    derived: Vec<Option<Arc<[u8]>>>,
     /// Built when first asked for: token ids alone need none.
     tokenizer: Mutex<Option<Arc<Tokenizer>>>,
 }
@@ -41,13 +41,31 @@ impl LoadedModel {
     pub fn from_checkpoint(checkpoint: Checkpoint) -> Result<LoadedModel, Error> {
         let model = Model::from_checkpoint(&checkpoint)?;
         let weights = model.graph.weights.iter();
-        let derived = weights.map(|weight| derive(&checkpoint, weight));
+        let derived = weights.map(|weight| bytes_of(&checkpoint, weight));
         let derived = derived.collect::<Result<Vec<_>, _>>()?;
         Ok(LoadedModel {
             derived,
-            checkpoint,
+            checkpoint: Arc::new(checkpoint),
             model,
             tokenizer: Mutex::new(None),
+        })
+    }
+
+    /// The model for sequences of up to `n_ctx` tokens: another one where that takes other RoPE frequencies
+    /// ([`Model::for_context`]). Weights are shared.
+    pub(crate) fn for_context(model: Arc<LoadedModel>, n_ctx: usize) -> Arc<LoadedModel> {
+        let Some(other) = model.model.for_context(n_ctx) else {
+            return model;
+        };
+        let tokenizer = model
+            .tokenizer
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        Arc::new(LoadedModel {
+            checkpoint: Arc::clone(&model.checkpoint),
+            model: other,
+            derived: model.derived.clone(),
+            tokenizer: Mutex::new(tokenizer.clone()),
         })
     }
 
@@ -59,7 +77,7 @@ impl LoadedModel {
         change(&mut self.model.graph);
         millrace_graph::check(&self.model.graph).map_err(PlanError::from)?;
         let weights = self.model.graph.weights.iter().skip(self.derived.len());
-        let derived = weights.map(|weight| derive(&self.checkpoint, weight));
+        let derived = weights.map(|weight| bytes_of(&self.checkpoint, weight));
         let derived = derived.collect::<Result<Vec<_>, _>>()?;
         self.derived.extend(derived);
         for (id, weight) in self.model.graph.weights.iter().enumerate() {
@@ -204,6 +222,14 @@ impl LoadedModel {
             model: self.name().to_owned(),
         })
     }
+}
+
+/// The bytes of a weight that is derived.
+fn bytes_of(
+    checkpoint: &Checkpoint,
+    weight: &Weight,
+) -> Result<Option<Arc<[u8]>>, millrace_model::Error> {
+    Ok(derive(checkpoint, weight)?.map(Arc::from))
 }
 
 /// The tokenizer of a checkpoint: of any architecture, with or without weights.

@@ -4,10 +4,14 @@
 //! table), a tied head (no `output.weight`), biases, and RoPE factors (`rope_freqs.weight`). Absent
 //! keys take llama.cpp's defaults.
 
+mod rope;
+
 use millrace_format::gguf::{GgufArray, GgufValue, Metadata};
 use millrace_graph::{Gating, RouteGroups};
 
-use super::{Biases, ExpertConfig, LatentConfig, ModelConfig, RopeConfig, RopeScaling};
+pub(crate) use rope::RopeTables;
+
+use super::{Biases, ExpertConfig, LatentConfig, ModelConfig, RopeScaling};
 use crate::arch::{self, Family};
 use crate::names::{TensorName, WeightRole};
 use crate::{Error, catalog::Catalog};
@@ -70,6 +74,10 @@ impl<'a> Keys<'a> {
         }
     }
 
+    pub(crate) fn u32_array(&self, key: &str) -> Result<Option<Vec<u32>>, Error> {
+        Ok(self.metadata.get_u32_array(&self.key(key))?)
+    }
+
     pub(crate) fn bool(&self, key: &str) -> Result<Option<bool>, Error> {
         Ok(self.metadata.get_bool(&self.key(key))?)
     }
@@ -83,11 +91,11 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// Reads the configuration of a GGUF file. `factors` are the contents of `rope_freqs.weight`.
+/// Reads the configuration of a GGUF file. `tables` are the contents of the tensors of RoPE divisors.
 pub(crate) fn read(
     metadata: &Metadata,
     catalog: &Catalog<'_>,
-    factors: Option<Vec<f32>>,
+    tables: RopeTables,
 ) -> Result<ModelConfig, Error> {
     let file = catalog.file();
     let family = family_of(file, metadata)?;
@@ -107,7 +115,7 @@ pub(crate) fn read(
     };
     let windows = windows(family, &keys, n_layers)?;
     let experts = experts(family, &keys, catalog, n_layers)?;
-    let (rope, rope_local) = ropes(family, &keys, windows.0.is_some(), factors)?;
+    let (rope, rope_local) = rope::read(family, &keys, windows.0.is_some(), tables)?;
     let mut config = ModelConfig {
         family: family.name,
         n_layers,
@@ -296,8 +304,6 @@ fn refuse_features(keys: &Keys<'_>) -> Result<(), Error> {
     let neutral = [
         ("attention.clamp_kqv", 0.0, "clamped projections"),
         ("attention.max_alibi_bias", 0.0, "ALiBi"),
-        ("rope.scaling.attn_factor", 1.0, "a RoPE attention factor"),
-        ("rope.scaling.yarn_log_multiplier", 0.0, "YaRN"),
     ];
     for (key, neutral, what) in neutral {
         if let Some(value) = keys
@@ -437,55 +443,11 @@ fn windows(
     Ok((Some(window), layers))
 }
 
-fn ropes(
-    family: &Family,
-    keys: &Keys<'_>,
-    windowed: bool,
-    factors: Option<Vec<f32>>,
-) -> Result<(RopeConfig, Option<RopeConfig>), Error> {
-    let factor = match keys.f32("rope.scaling.factor")? {
-        Some(factor) => Some(factor),
-        None => keys.f32("rope.scale_linear")?,
-    };
-    // 0 means unscaled (llama.cpp, `load_hparams`).
-    let factor = factor.filter(|factor| *factor != 0.0);
-    // Without a type the factor is linear: files before `rope.scaling.type` have only the factor.
-    let linear = match keys.str("rope.scaling.type")? {
-        None | Some("linear") => factor,
-        Some("none") => None,
-        Some(other) => {
-            let feature = format!(
-                "RoPE scaling `{other}` (`{}`)",
-                keys.key("rope.scaling.type")
-            );
-            return Err(keys.unsupported(feature, "none, linear, rope_freqs.weight (llama3)"));
-        }
-    };
-    let scaling = match (linear, factors) {
-        (None, None) => RopeScaling::None,
-        (Some(1.0), None) => RopeScaling::None,
-        (Some(factor), None) => RopeScaling::Linear { factor },
-        (None, Some(factors)) => RopeScaling::Factors(factors),
-        (Some(linear), Some(factors)) => {
-            RopeScaling::Factors(factors.into_iter().map(|factor| factor * linear).collect())
-        }
-    };
-    let theta = keys.f32("rope.freq_base")?.unwrap_or(10_000.0);
-    let rope = RopeConfig { theta, scaling };
-    let local = match family.local_rope_theta {
-        Some(default) if windowed => Some(RopeConfig::plain(
-            keys.f32("rope.freq_base_swa")?.unwrap_or(default),
-        )),
-        _ => None,
-    };
-    Ok((rope, local))
-}
-
 /// The metadata of a configuration, `general.architecture` first, without the vocabulary and
 /// without keys about the file itself.
 ///
-/// A Llama 3 scaling is not among them: it is the tensor `rope_freqs.weight`
-/// ([`RopeConfig::gguf_factors`]).
+/// Divisors of RoPE frequencies are not among them: they are tensors ([`super::RopeConfig::gguf_factors`],
+/// [`super::LongScaling`]). Dynamic NTK has no word there: up to the trained context it is no scaling.
 ///
 /// # Errors
 /// [`Error::Unsupported`] for what the keys cannot say: another activation than the family's, a
@@ -518,10 +480,7 @@ pub fn write(config: &ModelConfig) -> Result<Metadata, Error> {
     set(eps, GgufValue::F32(config.norm_eps));
     set("rope.dimension_count", size(config.n_rot));
     set("rope.freq_base", GgufValue::F32(config.rope.theta));
-    if let RopeScaling::Linear { factor } = config.rope.scaling {
-        set("rope.scaling.type", GgufValue::Str("linear".into()));
-        set("rope.scaling.factor", GgufValue::F32(factor));
-    }
+    rope::write(&config.rope, &mut set);
     if let Some(local) = &config.rope_local {
         set("rope.freq_base_swa", GgufValue::F32(local.theta));
     }
@@ -573,6 +532,7 @@ pub fn write(config: &ModelConfig) -> Result<Metadata, Error> {
     if (config.attention_scale - default_scale).abs() > 1e-6 * default_scale {
         set("attention.scale", GgufValue::F32(config.attention_scale));
     }
+    (family.write_gguf)(config, &mut set);
     Ok(out)
 }
 

@@ -21,6 +21,7 @@ use millrace_graph::Activation;
 pub(crate) use experts::{HfExperts, HfShared};
 pub(crate) use object::ConfigObject;
 pub(crate) use windows::HfWindows;
+pub(crate) use write::shortest;
 pub use write::write;
 
 /// The defaults of a family's transformers configuration class.
@@ -158,8 +159,8 @@ fn read_text(
         None => outer.bool("tie_word_embeddings")?,
     };
     let windows = family.hf_windows.read(text, n_layers)?;
-    let (rope, rope_local) = rope::read(family, text, context_length)?;
-    let n_rot = rope::n_rot(text, head_dim)?;
+    let (rope, rope_local) = rope::read(family, text, (context_length, head_dim))?;
+    let n_rot = rope::n_rot(family, text, head_dim, &rope)?;
     let mut config = ModelConfig {
         family: family.name,
         n_layers,

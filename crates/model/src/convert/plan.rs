@@ -214,9 +214,10 @@ fn unused(checkpoint: &Checkpoint, tensors: &[PlannedTensor]) -> Vec<String> {
         .collect();
     let names = checkpoint.tensors().iter().map(|info| info.name.as_str());
     // The configuration holds what the factors say.
-    let factors = TensorName::global(WeightRole::RopeFactors).gguf();
+    let is_table =
+        |name: &str| TensorName::parse_gguf(name).is_some_and(|name| name.role.is_rope_table());
     names
-        .filter(|name| !used.contains(*name) && *name != factors)
+        .filter(|name| !used.contains(*name) && !is_table(name))
         .map(str::to_owned)
         .collect()
 }
@@ -359,10 +360,12 @@ impl<'a> Mapper<'a> {
         let target_name = self.spell(self.layout, HF_PREFIXES[0], name);
         let dtype = self.dtype(name, &target_name, &shape);
         let source_name = self.spell(self.catalog.layout(), self.catalog.hf_prefix(), name);
-        let (origin, transform) = if name.role == WeightRole::RopeFactors {
-            let factors = self.config.rope.gguf_factors(self.config.head_dim);
+        let (origin, transform) = if name.role.is_rope_table() {
+            let mut tables = self.config.rope_tables().into_iter();
+            let table = tables.find(|(role, _)| *role == name.role);
+            let values = table.map(|(_, values)| values);
             (
-                TensorOrigin::Values(factors.unwrap_or_default()),
+                TensorOrigin::Values(values.unwrap_or_default()),
                 Transform::NONE,
             )
         } else if name.role == WeightRole::Output && !self.catalog.has(&source_name) {

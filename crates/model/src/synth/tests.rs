@@ -47,7 +47,7 @@ fn every_family_and_recipe_opens_as_gguf() {
             let checkpoint = Checkpoint::open(&out).unwrap();
             let model = Model::from_checkpoint(&checkpoint).unwrap_or_else(|e| panic!("{e}"));
             assert_eq!(checkpoint.size_bytes(), written.size_bytes);
-            let rope = model.config.rope.as_llama3(model.config.head_dim);
+            let rope = model.config.rope.as_named(model.config.n_rot);
             let config = ModelConfig {
                 rope: rope.unwrap_or(model.config.rope.clone()),
                 ..model.config.clone()

@@ -9,7 +9,7 @@ use super::{ByteSink, PlannedName, SynthTensor};
 use crate::Error;
 use crate::arch::{self, WeightConvention};
 use crate::config::ModelConfig;
-use crate::names::{ParameterKind, WeightRole};
+use crate::names::ParameterKind;
 
 /// Blocks a pool holds at most: enough that rows differ, few enough to encode in an instant.
 const POOL_BLOCKS: usize = 2048;
@@ -131,9 +131,12 @@ impl Fill<'_> {
             }
         };
         let config = self.config;
-        if name.role == WeightRole::RopeFactors {
-            let factors = config.rope.gguf_factors(config.head_dim);
-            return factors.expect("the plan lists the tensor only where there are factors");
+        if name.role.is_rope_table() {
+            let mut tables = config.rope_tables().into_iter();
+            let table = tables.find(|(role, _)| *role == name.role);
+            return table
+                .expect("the plan lists the tensor only where there are factors")
+                .1;
         }
         let family = arch::by_name(config.family);
         let mean = match (name.role.is_norm(), name.part) {

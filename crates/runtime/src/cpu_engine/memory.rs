@@ -38,11 +38,12 @@ const MAX_CTX: usize = (1 << 31) - 1;
 
 /// The sizes that the options ask for, checked.
 pub(super) fn sizes(model: &LoadedModel, options: &EngineOptions) -> Result<KvSizes, Error> {
-    let trained = model.model().config.context_length;
+    let usual = model.model().config.usual_context();
     let n_ctx = options
         .n_ctx
-        .unwrap_or(trained.min(EngineOptions::DEFAULT_MAX_CTX));
+        .unwrap_or(usual.min(EngineOptions::DEFAULT_MAX_CTX));
     at_least_one("ctx", n_ctx)?;
+    check_rope(model, n_ctx)?;
     if n_ctx > MAX_CTX {
         let (found, expected) = (n_ctx.to_string(), "at most 2^31 - 1");
         return Err(Error::BadOption {
@@ -63,6 +64,16 @@ pub(super) fn sizes(model: &LoadedModel, options: &EngineOptions) -> Result<KvSi
         keep_prefixes: options.keep_prefixes,
         rollback_tokens: ROLLBACK_TOKENS,
     })
+}
+
+/// Refuses a context in which positions would turn otherwise than the model's RoPE asks.
+pub(crate) fn check_rope(model: &LoadedModel, n_ctx: usize) -> Result<(), Error> {
+    let mut config = model.model().config.clone();
+    config.choose_rope(n_ctx);
+    match config.position_limit() {
+        Some(limit) if n_ctx > limit => Err(Error::BeyondRope { n_ctx, limit }),
+        _ => Ok(()),
+    }
 }
 
 fn at_least_one(option: &'static str, value: usize) -> Result<(), Error> {

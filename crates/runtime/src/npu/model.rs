@@ -5,6 +5,7 @@ use super::device_cache::DeviceCache;
 use super::prepared::{PreparedPlan, suffix};
 use super::progress::LoadProgress;
 use crate::EngineOptions;
+use crate::cpu_engine::check_rope;
 use crate::execute::decode_vectors;
 use crate::load::LoadedModel;
 use millrace_kernels::{Cpu, CpuOptions, Level, RopeTable};
@@ -131,8 +132,8 @@ impl NpuModel {
         device: Arc<dyn Device>,
         options: NpuOptions,
     ) -> Result<NpuModel, NpuError> {
-        let config = &model.model().config;
-        let default_ctx = config.context_length.min(EngineOptions::DEFAULT_MAX_CTX);
+        let usual = model.model().config.usual_context();
+        let default_ctx = usual.min(EngineOptions::DEFAULT_MAX_CTX);
         let n_ctx = options.n_ctx.unwrap_or(default_ctx);
         if !(1..=MAX_CTX).contains(&n_ctx) {
             return Err(NpuError::Runtime(crate::Error::BadOption {
@@ -141,6 +142,8 @@ impl NpuModel {
                 expected: "between 1 and 2^22",
             }));
         }
+        check_rope(&model, n_ctx).map_err(NpuError::Runtime)?;
+        let model = LoadedModel::for_context(model, n_ctx);
         let end_token = model.tokenizer().ok().and_then(|tokenizer| tokenizer.eos());
         let graph = &model.model().graph;
         let mut npu = NpuModel {

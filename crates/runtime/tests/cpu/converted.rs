@@ -15,7 +15,7 @@ use millrace_testkit::compare::{
     Agreement, BF16_LOGIT_TOLERANCE, F32_LOGIT_TOLERANCE, assert_logits_close,
     assert_logits_within, assert_top5,
 };
-use millrace_testkit::golden::{Golden, GoldenMatrix};
+use millrace_testkit::golden::{Golden, GoldenMatrix, context};
 
 fn logits(path: &Path, tokens: &[u32]) -> GoldenMatrix {
     logits_at(None, path, tokens)
@@ -27,6 +27,7 @@ fn logits_at(level: Option<Level>, path: &Path, tokens: &[u32]) -> GoldenMatrix 
     let options = EngineOptions {
         level,
         kv_type: KvType::F32,
+        n_ctx: context(model.model().config.position_limit()),
         ..EngineOptions::default()
     };
     let mut engine = CpuEngine::new(Arc::new(model), options).unwrap();

@@ -39,6 +39,10 @@ impl<'a> ConfigObject<'a> {
         self.typed(key, "a number", |value| value.as_f64().map(|x| x as f32))
     }
 
+    pub(crate) fn f64(&self, key: &str) -> Result<Option<f64>, Error> {
+        self.typed(key, "a number", Value::as_f64)
+    }
+
     pub(crate) fn bool(&self, key: &str) -> Result<Option<bool>, Error> {
         self.typed(key, "true or false", Value::as_bool)
     }

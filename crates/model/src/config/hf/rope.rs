@@ -1,15 +1,17 @@
 //! RoPE parameters in the spellings of transformers 4 and 5.
 
+use serde_json::Value;
+
 use super::ConfigObject;
 use crate::Error;
 use crate::arch::Family;
-use crate::config::{RopeConfig, RopeScaling};
+use crate::config::{LongScaling, RopeConfig, RopeScaling, YarnScaling};
 
 /// RoPE of global layers and, where the family distinguishes them, of sliding layers.
 pub(super) fn read(
-    family: &Family,
+    family: &'static Family,
     text: &ConfigObject<'_>,
-    context_length: usize,
+    (context_length, head_dim): (usize, usize),
 ) -> Result<(RopeConfig, Option<RopeConfig>), Error> {
     let theta = text
         .f32("rope_theta")?
@@ -27,7 +29,14 @@ pub(super) fn read(
     } else {
         version4.or(parameters)
     };
-    let reader = RopeReader { context_length };
+    let original = text.usize("original_max_position_embeddings")?;
+    let reader = RopeReader {
+        family,
+        context_length,
+        head_dim,
+        original: original.or(family.hf_original_context),
+        partial: text.f64(PARTIAL)?,
+    };
     let rope = reader.read(global.as_ref(), theta)?;
     let Some(local_theta) = family.local_rope_theta else {
         // A family with one RoPE: what sliding layers are given must be the same.
@@ -44,20 +53,43 @@ pub(super) fn read(
     Ok((rope, Some(local)))
 }
 
+/// The share of a head that rotates.
+const PARTIAL: &str = "partial_rotary_factor";
+
 /// Elements of a head that rotate.
-pub(super) fn n_rot(text: &ConfigObject<'_>, head_dim: usize) -> Result<usize, Error> {
-    let key = "partial_rotary_factor";
-    let nested = match text.object("rope_parameters")? {
-        Some(rope) => rope.f32(key)?,
-        None => None,
-    };
-    let factor = nested.or(text.f32(key)?).unwrap_or(1.0);
+pub(super) fn n_rot(
+    family: &Family,
+    text: &ConfigObject<'_>,
+    head_dim: usize,
+    rope: &RopeConfig,
+) -> Result<usize, Error> {
+    // There the share says how many pairs turn, and frequencies are those of the whole head.
+    if matches!(rope.scaling, RopeScaling::Proportional { .. }) {
+        return Ok(head_dim);
+    }
+    let mut nested = None;
+    if let Some(rope) = text.object("rope_parameters")? {
+        nested = rope.f64(PARTIAL)?;
+        if let (None, Some(full)) = (nested, rope.object("full_attention")?) {
+            nested = full.f64(PARTIAL)?;
+        }
+    } else if let Some(rope) = text.object("rope_scaling")? {
+        nested = rope.f64(PARTIAL)?;
+    }
+    let own = nested.or(text.f64(PARTIAL)?);
+    let factor = own.unwrap_or(family.hf_partial_rotary);
     // As transformers: `int(head_dim * factor)`.
-    Ok((head_dim as f64 * f64::from(factor)) as usize)
+    Ok((head_dim as f64 * factor) as usize)
 }
 
 struct RopeReader {
+    family: &'static Family,
     context_length: usize,
+    head_dim: usize,
+    /// The original context beside the dictionary, which goes before its own.
+    original: Option<usize>,
+    /// The share of a head beside the dictionary.
+    partial: Option<f64>,
 }
 
 impl RopeReader {
@@ -71,31 +103,107 @@ impl RopeReader {
             Some(name) => name,
             None => rope.str("type")?.unwrap_or("default"),
         };
-        let number = |key: &str| {
-            let missing = || Error::MissingKey {
-                file: rope.file.into(),
-                key: key.into(),
-            };
-            rope.f32(key)?.ok_or_else(missing)
-        };
         let scaling = match name {
+            // Old names of it in files of Phi 3.
+            "su" | "yarn" if self.family.hf_original_context.is_some() => self.long(rope)?,
             "default" => RopeScaling::None,
             "linear" => RopeScaling::Linear {
-                factor: number("factor")?,
+                factor: number(rope, "factor")?,
             },
             "llama3" => RopeScaling::Llama3 {
-                factor: number("factor")?,
-                low_freq_factor: number("low_freq_factor")?,
-                high_freq_factor: number("high_freq_factor")?,
-                original_context: rope
-                    .usize("original_max_position_embeddings")?
-                    .unwrap_or(self.context_length),
+                factor: number(rope, "factor")?,
+                low_freq_factor: number(rope, "low_freq_factor")?,
+                high_freq_factor: number(rope, "high_freq_factor")?,
+                original_context: self.original_context(rope)?,
             },
+            "yarn" => self.yarn(rope)?,
+            "longrope" => self.long(rope)?,
+            "dynamic" => RopeScaling::Dynamic {
+                factor: number(rope, "factor")?,
+            },
+            "proportional" => {
+                let share = rope.f64(PARTIAL)?.or(self.partial).unwrap_or(1.0);
+                RopeScaling::Proportional {
+                    factor: rope.f32("factor")?.unwrap_or(1.0),
+                    // As transformers: `int(share * head_dim // 2)`.
+                    n_rotated: (share * self.head_dim as f64 / 2.0) as usize,
+                }
+            }
             _ => {
                 let feature = format!("RoPE scaling `{name}`");
-                return Err(rope.unsupported(feature, "default, linear, llama3"));
+                let known = "default, linear, llama3, yarn, longrope, dynamic, proportional";
+                return Err(rope.unsupported(feature, known));
             }
         };
         Ok(RopeConfig { theta, scaling })
     }
+
+    fn original_context(&self, rope: &ConfigObject<'_>) -> Result<usize, Error> {
+        let own = rope.usize("original_max_position_embeddings")?;
+        Ok(self.original.or(own).unwrap_or(self.context_length))
+    }
+
+    /// How many times the original context the whole one is; a key goes before the sizes.
+    fn stretch(&self, rope: &ConfigObject<'_>) -> Result<f64, Error> {
+        let original = self.original_context(rope)?.max(1);
+        let by_sizes = self.context_length as f64 / original as f64;
+        Ok(rope.f64("factor")?.unwrap_or(by_sizes))
+    }
+
+    fn yarn(&self, rope: &ConfigObject<'_>) -> Result<RopeScaling, Error> {
+        let factor = self.stretch(rope)? as f32;
+        // 0 counts as absent there.
+        let scale = |key: &str| Ok::<_, Error>(rope.f32(key)?.filter(|scale| *scale != 0.0));
+        let recommended = |mscale| YarnScaling::recommended_attention_factor(factor, mscale);
+        let attention_factor = match (
+            rope.f32("attention_factor")?,
+            scale("mscale")?,
+            scale("mscale_all_dim")?,
+        ) {
+            (Some(given), _, _) => given,
+            (None, Some(one), Some(all)) => recommended(one) / recommended(all),
+            (None, ..) => recommended(1.0),
+        };
+        Ok(RopeScaling::Yarn(YarnScaling {
+            factor,
+            original_context: self.original_context(rope)?,
+            beta_fast: scale("beta_fast")?.unwrap_or(32.0),
+            beta_slow: scale("beta_slow")?.unwrap_or(1.0),
+            attention_factor,
+            truncates: rope.bool("truncate")?.unwrap_or(true),
+        }))
+    }
+
+    fn long(&self, rope: &ConfigObject<'_>) -> Result<RopeScaling, Error> {
+        let original_context = self.original_context(rope)?;
+        let recommended =
+            LongScaling::recommended_attention_factor(self.stretch(rope)?, original_context);
+        Ok(RopeScaling::Long(LongScaling {
+            short: numbers(rope, "short_factor")?,
+            long: numbers(rope, "long_factor")?,
+            original_context,
+            attention_factor: rope.f32("attention_factor")?.unwrap_or(recommended),
+            uses_long: false,
+        }))
+    }
+}
+
+fn missing(rope: &ConfigObject<'_>, key: &str) -> Error {
+    Error::MissingKey {
+        file: rope.file.into(),
+        key: key.into(),
+    }
+}
+
+fn number(rope: &ConfigObject<'_>, key: &str) -> Result<f32, Error> {
+    rope.f32(key)?.ok_or_else(|| missing(rope, key))
+}
+
+fn numbers(rope: &ConfigObject<'_>, key: &str) -> Result<Vec<f32>, Error> {
+    let list = rope.array(key)?.ok_or_else(|| missing(rope, key))?;
+    let number = |value: &Value| match value.as_f64() {
+        Some(number) => Ok(number as f32),
+        None => Err(rope.bad(key, value, "a list of numbers")),
+    };
+    list.iter().map(number).collect()
 }

@@ -48,22 +48,29 @@ pub fn write(config: &ModelConfig) -> Result<Value, Error> {
     } else {
         set("hidden_act", json!(act));
     }
-    if family.hf_biases.is_none() {
+    if family.hf_biases.is_none() && !family.hf_own_biases {
         set("attention_bias", json!(config.biases.qkv));
         if config.biases.ffn {
             set("mlp_bias", json!(true));
         }
     }
-    if config.n_rot != config.head_dim && config.latent.is_none() {
-        let factor = config.n_rot as f64 / config.head_dim as f64;
-        set("partial_rotary_factor", json!(factor));
+    if config.latent.is_none() {
+        let factor = share(config.n_rot, config.head_dim);
+        if factor != family.hf_partial_rotary {
+            set("partial_rotary_factor", json!(factor));
+        }
+    }
+    if let RopeScaling::Long(long) = &config.rope.scaling {
+        // Beside the dictionary it goes before the one within.
+        let key = "original_max_position_embeddings";
+        set(key, json!(long.original_context));
     }
     if let (Some(keys), Some(experts)) = (&family.hf_experts, &config.experts) {
         keys.write(experts, &mut set);
     }
     match family.hf_windows {
         HfWindows::Never => {}
-        HfWindows::All(_) => set("sliding_window", json!(config.window)),
+        HfWindows::All(_) | HfWindows::Given => set("sliding_window", json!(config.window)),
         HfWindows::FromLayer { .. } | HfWindows::Pattern { .. } => {
             if matches!(family.hf_windows, HfWindows::FromLayer { .. }) {
                 set("use_sliding_window", json!(config.window.is_some()));
@@ -83,12 +90,24 @@ pub fn write(config: &ModelConfig) -> Result<Value, Error> {
     Ok(out)
 }
 
+/// The share of a head that reads back as `n` elements: readers cut the product down to a whole number.
+fn share(n: usize, head_dim: usize) -> f64 {
+    let share = n as f64 / head_dim as f64;
+    match ((head_dim as f64 * share) as usize) < n {
+        true => share.next_up(),
+        false => share,
+    }
+}
+
 fn refuse_unwritable(config: &ModelConfig, family: &Family) -> Result<(), Error> {
     let Biases {
         qkv,
         attn_output,
         ffn,
     } = config.biases;
+    if family.hf_own_biases {
+        return Ok(());
+    }
     let sayable = match family.hf_biases {
         Some(fixed) => config.biases == fixed,
         None => qkv == attn_output && (!ffn || family.hf_mlp_bias),
@@ -105,8 +124,8 @@ fn refuse_unwritable(config: &ModelConfig, family: &Family) -> Result<(), Error>
 
 fn rope_json(config: &ModelConfig) -> Result<Value, Error> {
     let one = |rope: &RopeConfig| {
-        let llama3 = rope.as_llama3(config.head_dim);
-        let rope = llama3.as_ref().unwrap_or(rope);
+        let named = rope.as_named(config.n_rot);
+        let rope = named.as_ref().unwrap_or(rope);
         let mut out = json!({ "rope_type": "default", "rope_theta": shortest(rope.theta) });
         match &rope.scaling {
             RopeScaling::None => {}
@@ -126,11 +145,37 @@ fn rope_json(config: &ModelConfig) -> Result<Value, Error> {
                 out["high_freq_factor"] = shortest(*high_freq_factor);
                 out["original_max_position_embeddings"] = json!(original_context);
             }
+            RopeScaling::Yarn(yarn) => {
+                out["rope_type"] = json!("yarn");
+                out["factor"] = shortest(yarn.factor);
+                out["beta_fast"] = shortest(yarn.beta_fast);
+                out["beta_slow"] = shortest(yarn.beta_slow);
+                out["attention_factor"] = shortest(yarn.attention_factor);
+                out["original_max_position_embeddings"] = json!(yarn.original_context);
+                out["truncate"] = json!(yarn.truncates);
+            }
+            RopeScaling::Long(long) => {
+                let list = |list: &[f32]| list.iter().copied().map(shortest).collect::<Value>();
+                out["rope_type"] = json!("longrope");
+                out["short_factor"] = list(&long.short);
+                out["long_factor"] = list(&long.long);
+                out["attention_factor"] = shortest(long.attention_factor);
+                out["original_max_position_embeddings"] = json!(long.original_context);
+            }
+            RopeScaling::Dynamic { factor } => {
+                out["rope_type"] = json!("dynamic");
+                out["factor"] = shortest(*factor);
+            }
+            RopeScaling::Proportional { factor, n_rotated } => {
+                out["rope_type"] = json!("proportional");
+                out["factor"] = shortest(*factor);
+                out["partial_rotary_factor"] = json!(share(2 * n_rotated, config.n_rot));
+            }
             RopeScaling::Factors(_) => {
                 return Err(Error::Unsupported {
                     file: "config.json".into(),
-                    feature: "RoPE with explicit factors that are not a `llama3` scaling".into(),
-                    supported: "default, linear, llama3".into(),
+                    feature: "RoPE with explicit factors of no scaling that has a name".into(),
+                    supported: "default, linear, llama3, yarn, longrope, proportional".into(),
                 });
             }
         }
@@ -146,6 +191,6 @@ fn rope_json(config: &ModelConfig) -> Result<Value, Error> {
 }
 
 /// The double that prints as the single-precision number does: 1e-6, not 9.999999974752427e-7.
-fn shortest(value: f32) -> Value {
+pub(crate) fn shortest(value: f32) -> Value {
     json!(value.to_string().parse::<f64>().unwrap_or(f64::from(value)))
 }

@@ -22,6 +22,9 @@ fn any_json() -> impl Strategy<Value = Value> {
         "full_attention",
         "rope_type",
         "factor",
+        "original_max_position_embeddings",
+        "short_factor",
+        "partial_rotary_factor",
         "layer_types",
         "sliding_window",
         "sliding_window_pattern",
@@ -39,6 +42,9 @@ fn any_json() -> impl Strategy<Value = Value> {
             "qwen2",
             "qwen3",
             "linear",
+            "yarn",
+            "longrope",
+            "proportional",
             "sliding_attention"
         ])
         .prop_map(Value::from),
@@ -73,7 +79,7 @@ proptest! {
         config["architectures"] = json!(null);
         if let Ok(config) = read_hf(&config) {
             prop_assert!(config.validate("test").is_ok());
-            prop_assert_eq!(config.rope.inv_freq(config.head_dim).len(), config.head_dim / 2);
+            prop_assert_eq!(config.rope.inv_freq(config.n_rot).len(), config.n_rot / 2);
             let _ = gguf::write(&config);
             let _ = hf::write(&config);
         }

@@ -1,0 +1,111 @@
+//! Gemma 2: Gemma with norms before and behind both halves of a block, every second layer with a window, and soft bounds of
+//! attention scores and logits.
+
+use super::Family;
+use super::block::{self, attention, feed_forward, norm};
+use crate::Error;
+use crate::builder::GraphBuilder;
+use crate::config::ModelConfig;
+use crate::config::gguf::Keys;
+use crate::config::hf::{ConfigObject, HfDefaults, HfWindows, shortest};
+use crate::names::{HfNorms, WeightRole};
+use millrace_format::gguf::GgufValue;
+use millrace_graph::Activation;
+
+/// What the class and GGUF readers take where the bounds are not given.
+const SOFTCAPS: [f32; 2] = [50.0, 30.0];
+/// The window where none is given.
+const WINDOW: usize = 4096;
+const CAP_KEYS: [&str; 2] = ["attn_logit_softcapping", "final_logit_softcapping"];
+
+pub(super) static FAMILY: Family = Family {
+    name: "gemma2",
+    gguf_arch: "gemma2",
+    hf_model_types: &["gemma2"],
+    hf_classes: &["Gemma2ForCausalLM"],
+    hf_norms: HfNorms::PreAndPost,
+    activation: Activation::GeluTanh,
+    models: "Gemma 2",
+    unit_norms: true,
+    scaled_embeddings: true,
+    query_pre_attn_scalar: Some(256.0),
+    hf_windows: HfWindows::Pattern {
+        window: WINDOW,
+        pattern: 2,
+    },
+    hf_defaults: HfDefaults {
+        vocab_size: 256_000,
+        d_model: 2304,
+        d_ff: 9216,
+        n_layers: 26,
+        n_heads: 8,
+        n_kv_heads: Some(4),
+        head_dim: Some(256),
+        context_length: 8192,
+        tied_head: true,
+        rope_theta: 10_000.0,
+    },
+    gguf_window_pattern: Some(2),
+    // The 27B alone: 46 layers, `query_pre_attn_scalar` 144 with heads of 128.
+    gguf_scale_by_width_at_layers: Some(46),
+    gguf,
+    hf,
+    write_hf: |config, out| {
+        let caps = [config.attention_softcap, config.logit_softcap];
+        for (key, cap) in CAP_KEYS.into_iter().zip(caps) {
+            out[key] = cap.map_or(serde_json::Value::Null, shortest);
+        }
+    },
+    write_gguf: |config, set| {
+        // An absent key is the default, and 0 is none.
+        let caps = [config.attention_softcap, config.logit_softcap];
+        for (key, cap) in CAP_KEYS.into_iter().zip(caps) {
+            set(key, GgufValue::F32(cap.unwrap_or(0.0)));
+        }
+        if config.window.is_none() {
+            set("attention.sliding_window", GgufValue::U32(0));
+        }
+    },
+    build,
+    ..Family::PLAIN
+};
+
+fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
+    let caps = [&mut config.attention_softcap, &mut config.logit_softcap];
+    for ((key, default), cap) in CAP_KEYS.into_iter().zip(SOFTCAPS).zip(caps) {
+        if keys.f32(key)?.is_none() {
+            *cap = Some(default);
+        }
+    }
+    if keys.usize("attention.sliding_window")?.is_none() {
+        config.window = Some(WINDOW);
+        config.layer_windowed = (0..config.n_layers).map(|layer| layer % 2 == 0).collect();
+    }
+    Ok(())
+}
+
+fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
+    let caps = [&mut config.attention_softcap, &mut config.logit_softcap];
+    for ((key, default), cap) in CAP_KEYS.into_iter().zip(SOFTCAPS).zip(caps) {
+        // `null` switches a bound off.
+        if !text.map.contains_key(key) {
+            *cap = Some(default);
+        }
+    }
+    Ok(())
+}
+
+/// Blocks with norms before and behind both halves.
+fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
+    block::decoder(b, |b, layer, x| {
+        let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
+        let heads = attention::project(b, normed)?;
+        let out = attention::attend(b, layer, heads)?;
+        let out = norm::stream(b, "attn_post_norm", WeightRole::AttnPostNorm, out)?;
+        let x = b.residual("attn_residual", x, out);
+        let normed = norm::stream(b, "ffn_norm", WeightRole::FfnNorm, x)?;
+        let out = feed_forward::network(b, layer, normed)?;
+        let out = norm::stream(b, "ffn_post_norm", WeightRole::FfnPostNorm, out)?;
+        Ok(b.residual("ffn_residual", x, out))
+    })
+}

@@ -1,0 +1,55 @@
+//! Phi 3, 3.5 and 4-mini: Llama with the three projections of attention in one matrix, gate and up projection in one, and
+//! LongRoPE. Phi 4 is one of them too.
+
+use super::Family;
+use super::block::{self, attention, feed_forward, norm};
+use crate::Error;
+use crate::builder::GraphBuilder;
+use crate::config::Biases;
+use crate::config::hf::{HfDefaults, HfWindows};
+use crate::names::WeightRole;
+
+pub(super) static FAMILY: Family = Family {
+    name: "phi3",
+    gguf_arch: "phi3",
+    hf_model_types: &["phi3"],
+    hf_classes: &["Phi3ForCausalLM"],
+    models: "Phi 3, 3.5, 4, 4-mini",
+    hf_biases: Some(Biases {
+        qkv: false,
+        attn_output: false,
+        ffn: false,
+    }),
+    hf_windows: HfWindows::Given,
+    hf_norm_eps: 1e-5,
+    hf_original_context: Some(4096),
+    hf_defaults: HfDefaults {
+        vocab_size: 32_064,
+        d_model: 3072,
+        d_ff: 8192,
+        n_layers: 32,
+        n_heads: 32,
+        n_kv_heads: None,
+        head_dim: None,
+        context_length: 4096,
+        tied_head: false,
+        rope_theta: 10_000.0,
+    },
+    gguf_window_pattern: Some(0),
+    own_roles: &[WeightRole::AttnQkv],
+    build,
+    ..Family::PLAIN
+};
+
+/// Llama's blocks with gate and up projection in one.
+fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
+    block::decoder(b, |b, layer, x| {
+        let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
+        let heads = attention::project(b, normed)?;
+        let out = attention::attend(b, layer, heads)?;
+        let x = b.residual("attn_residual", x, out);
+        let normed = norm::stream(b, "ffn_norm", WeightRole::FfnNorm, x)?;
+        let out = feed_forward::gated_in_one(b, normed)?;
+        Ok(b.residual("ffn_residual", x, out))
+    })
+}

@@ -1,0 +1,185 @@
+//! RoPE parameters in GGUF metadata, and beside them in tensors of divisors.
+
+use millrace_format::gguf::GgufValue;
+
+use super::Keys;
+use crate::Error;
+use crate::arch::Family;
+use crate::config::{LongScaling, RopeConfig, RopeScaling, YarnScaling};
+
+/// The tensors of divisors that a file has, one element a pair.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RopeTables {
+    /// `rope_freqs.weight`.
+    pub(crate) factors: Option<Vec<f32>>,
+    /// `rope_factors_short.weight`.
+    pub(crate) short: Option<Vec<f32>>,
+    /// `rope_factors_long.weight`.
+    pub(crate) long: Option<Vec<f32>>,
+}
+
+/// RoPE of global layers and, where the family distinguishes them, of sliding layers.
+pub(super) fn read(
+    family: &Family,
+    keys: &Keys<'_>,
+    windowed: bool,
+    tables: RopeTables,
+) -> Result<(RopeConfig, Option<RopeConfig>), Error> {
+    let scaling = scaling(keys, tables)?;
+    let attention_factor = keys.f32("rope.scaling.attn_factor")?.unwrap_or(1.0);
+    let takes_factor = matches!(scaling, RopeScaling::Yarn(_) | RopeScaling::Long(_));
+    // 0 leaves it unsaid.
+    if attention_factor != 1.0 && attention_factor != 0.0 && !takes_factor {
+        let key = keys.key("rope.scaling.attn_factor");
+        let feature = format!("a RoPE attention factor (`{key}` = {attention_factor})");
+        return Err(keys.unsupported(feature, "one with YaRN or LongRoPE"));
+    }
+    let theta = keys.f32("rope.freq_base")?.unwrap_or(10_000.0);
+    let local = match family.local_rope_theta {
+        Some(default) if windowed => Some(RopeConfig::plain(
+            keys.f32("rope.freq_base_swa")?.unwrap_or(default),
+        )),
+        _ => None,
+    };
+    Ok((RopeConfig { theta, scaling }, local))
+}
+
+fn scaling(keys: &Keys<'_>, tables: RopeTables) -> Result<RopeScaling, Error> {
+    let factor = match keys.f32("rope.scaling.factor")? {
+        Some(factor) => Some(factor),
+        None => keys.f32("rope.scale_linear")?,
+    };
+    // 0 means unscaled (llama.cpp, `load_hparams`).
+    let factor = factor.filter(|factor| *factor != 0.0);
+    let key = "rope.scaling.type";
+    let kind = keys.str(key)?;
+    if let (Some(short), Some(long)) = (tables.short, tables.long) {
+        return match kind {
+            None | Some("none" | "longrope") => long_rope(keys, short, long),
+            Some(other) => {
+                let feature = format!("`rope_factors_long.weight` with RoPE scaling `{other}`");
+                Err(keys.unsupported(feature, "longrope"))
+            }
+        };
+    }
+    // Without a type the factor is linear: files before `rope.scaling.type` have only the factor.
+    let linear = match kind {
+        None | Some("linear") => factor,
+        Some("none") => None,
+        Some("yarn") if tables.factors.is_none() => return yarn(keys, factor.unwrap_or(1.0)),
+        Some(other) => {
+            let feature = format!("RoPE scaling `{other}` (`{}`)", keys.key(key));
+            let known = "none, linear, rope_freqs.weight (llama3), yarn without that tensor, \
+                         longrope with rope_factors_short.weight and rope_factors_long.weight";
+            return Err(keys.unsupported(feature, known));
+        }
+    };
+    Ok(match (linear, tables.factors) {
+        (None | Some(1.0), None) => RopeScaling::None,
+        (Some(factor), None) => RopeScaling::Linear { factor },
+        (None, Some(factors)) => RopeScaling::Factors(factors),
+        (Some(linear), Some(factors)) => {
+            RopeScaling::Factors(factors.into_iter().map(|factor| factor * linear).collect())
+        }
+    })
+}
+
+/// The context before the stretch.
+fn original_context(keys: &Keys<'_>) -> Result<usize, Error> {
+    match keys.usize("rope.scaling.original_context_length")? {
+        Some(original) => Ok(original),
+        None => keys.required("context_length"),
+    }
+}
+
+fn long_rope(keys: &Keys<'_>, short: Vec<f32>, long: Vec<f32>) -> Result<RopeScaling, Error> {
+    let factor = keys.f32("rope.scaling.attn_factor")?;
+    Ok(RopeScaling::Long(LongScaling {
+        short,
+        long,
+        original_context: original_context(keys)?,
+        attention_factor: factor.filter(|factor| *factor != 0.0).unwrap_or(1.0),
+        uses_long: false,
+    }))
+}
+
+fn yarn(keys: &Keys<'_>, factor: f32) -> Result<RopeScaling, Error> {
+    // 0 leaves a number unsaid, -1 too.
+    let number = |key: &str| {
+        let number = keys.f32(&format!("rope.scaling.{key}"))?;
+        Ok::<_, Error>(number.filter(|number| *number > 0.0))
+    };
+    let share = keys.f32("rope.scaling.yarn_ext_factor")?;
+    if let Some(share) = share.filter(|share| *share >= 0.0 && *share != 1.0) {
+        let key = keys.key("rope.scaling.yarn_ext_factor");
+        let feature = format!("another mix of frequencies than YaRN's (`{key}` = {share})");
+        return Err(keys.unsupported(feature, "1"));
+    }
+    let recommended = |mscale| YarnScaling::recommended_attention_factor(factor, mscale);
+    let attention_factor = match (number("yarn_attn_factor")?, number("yarn_log_multiplier")?) {
+        (Some(given), _) => given,
+        (None, Some(all)) => recommended(1.0) / recommended(all),
+        (None, None) => recommended(1.0),
+    };
+    Ok(RopeScaling::Yarn(YarnScaling {
+        factor,
+        original_context: original_context(keys)?,
+        beta_fast: number("yarn_beta_fast")?.unwrap_or(32.0),
+        beta_slow: number("yarn_beta_slow")?.unwrap_or(1.0),
+        attention_factor: attention_factor * number("attn_factor")?.unwrap_or(1.0),
+        truncates: keys.bool("rope.scaling.yarn_truncate")?.unwrap_or(true),
+    }))
+}
+
+/// The keys of a scaling.
+pub(super) fn write(rope: &RopeConfig, set: &mut dyn FnMut(&str, GgufValue)) {
+    let kind = |kind: &str| GgufValue::Str(kind.into());
+    let size = |size: usize| GgufValue::U32(u32::try_from(size).unwrap_or(u32::MAX));
+    match &rope.scaling {
+        RopeScaling::Linear { factor } => {
+            set("rope.scaling.type", kind("linear"));
+            set("rope.scaling.factor", GgufValue::F32(*factor));
+        }
+        RopeScaling::Yarn(yarn) => {
+            set("rope.scaling.type", kind("yarn"));
+            set("rope.scaling.factor", GgufValue::F32(yarn.factor));
+            set(
+                "rope.scaling.original_context_length",
+                size(yarn.original_context),
+            );
+            set(
+                "rope.scaling.yarn_beta_fast",
+                GgufValue::F32(yarn.beta_fast),
+            );
+            set(
+                "rope.scaling.yarn_beta_slow",
+                GgufValue::F32(yarn.beta_slow),
+            );
+            let recommended = YarnScaling::recommended_attention_factor(yarn.factor, 1.0);
+            if yarn.attention_factor != recommended {
+                let factor = GgufValue::F32(yarn.attention_factor);
+                set("rope.scaling.yarn_attn_factor", factor);
+            }
+            if !yarn.truncates {
+                // A word of this program; others take whole pairs.
+                set("rope.scaling.yarn_truncate", GgufValue::Bool(false));
+            }
+        }
+        RopeScaling::Long(long) => {
+            set("rope.scaling.type", kind("longrope"));
+            set(
+                "rope.scaling.original_context_length",
+                size(long.original_context),
+            );
+            set(
+                "rope.scaling.attn_factor",
+                GgufValue::F32(long.attention_factor),
+            );
+        }
+        RopeScaling::None
+        | RopeScaling::Llama3 { .. }
+        | RopeScaling::Dynamic { .. }
+        | RopeScaling::Proportional { .. }
+        | RopeScaling::Factors(_) => {}
+    }
+}
