@@ -262,7 +262,8 @@ for more in (experts, dense, attention):
 
 def make_config(fixture):
     if fixture.config_class:
-        arguments = {k: v for k, v in fixture.config.items() if v is not None}
+        # `None` is the class's own default, but where it says that queries have one matrix.
+        arguments = {k: v for k, v in fixture.config.items() if v is not None or k == "q_lora_rank"}
         return getattr(transformers, fixture.config_class)(**arguments)
     classes = {
         "llama": transformers.LlamaConfig,

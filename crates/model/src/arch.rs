@@ -4,11 +4,18 @@
 //! what stands in `arch/block/`, and the names and defaults that its files leave unsaid.
 
 mod block;
+mod deepseek2;
+mod deepseek3;
 #[cfg(test)]
 mod dummy;
 mod gemma3;
+mod glm4moe;
+mod gptoss;
+mod granitemoe;
 mod llama;
 mod mistral;
+mod mixtral;
+mod olmoe;
 mod qwen2;
 mod qwen2moe;
 mod qwen3;
@@ -101,6 +108,16 @@ pub struct Family {
     pub(crate) hf_experts: Option<HfExperts>,
     /// How experts are chosen where its files leave it unsaid.
     pub(crate) experts: ExpertDefaults,
+    /// Whether neighbouring elements of a head rotate together, in every layout.
+    pub(crate) interleaved: bool,
+    /// Whether its Hugging Face files hold experts' matrices turned, gates and up projections row by row in turns.
+    pub(crate) hf_turned_experts: bool,
+    /// The key of `config.json` by which heads of queries and keys have norms or have none.
+    pub(crate) hf_qk_norm: Option<&'static str>,
+    /// Whether `attention_bias` leaves the attention's output without a bias.
+    pub(crate) hf_unbiased_output: bool,
+    /// Whether its files say by what logits are divided, not the factor on them.
+    pub(crate) logit_divisor: bool,
     /// Whether its class knows layers whose heads do not rotate.
     pub(crate) hf_unrotated: bool,
     /// Whether its norms take mean and variance.
@@ -132,6 +149,13 @@ static FAMILIES: &[&Family] = &[
     &qwen3::FAMILY,
     &qwen3moe::FAMILY,
     &qwen2moe::FAMILY,
+    &mixtral::FAMILY,
+    &olmoe::FAMILY,
+    &gptoss::FAMILY,
+    &granitemoe::FAMILY,
+    &glm4moe::FAMILY,
+    &deepseek2::FAMILY,
+    &deepseek3::FAMILY,
     &gemma3::FAMILY,
     #[cfg(test)]
     &dummy::FAMILY,
@@ -216,6 +240,11 @@ impl Family {
             normalized: Some(0.0),
             group_best: 2,
         },
+        interleaved: false,
+        hf_turned_experts: false,
+        hf_qk_norm: None,
+        hf_unbiased_output: false,
+        logit_divisor: false,
         hf_unrotated: false,
         layer_norms: false,
         hf_norm_eps: 1e-6,
@@ -239,7 +268,8 @@ impl Family {
 
     /// How weights stored in `layout` are to be read.
     pub fn conventions(&self, layout: WeightConvention) -> Conventions {
-        let interleaved = self.permuted_in_gguf && layout == WeightConvention::Gguf;
+        let permuted = self.permuted_in_gguf && layout == WeightConvention::Gguf;
+        let interleaved = self.interleaved || permuted;
         Conventions {
             rope_style: match interleaved {
                 true => RopeStyle::Interleaved,

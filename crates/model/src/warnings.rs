@@ -91,6 +91,8 @@ pub(crate) fn is_derived(name: &str) -> bool {
         "rotary_emb.inv_freq",
         "rope_freqs.weight",
         "attn_rot_embd.weight",
+        // Files made for several versions of llama.cpp have it beside its parts.
+        "attn_kv_b.weight",
     ]
     .iter()
     .any(|suffix| name.ends_with(suffix))

@@ -13,6 +13,8 @@ pub(crate) enum HfWindows {
     Never,
     /// `sliding_window` (default given) on every layer; `null` for none.
     All(usize),
+    /// `sliding_window` on every layer, where the key is there.
+    Given,
     /// `use_sliding_window`, then `layer_types`, else layers from `max_window_layers` on.
     FromLayer {
         /// Default of `sliding_window`.
@@ -57,6 +59,7 @@ impl HfWindows {
                 (None, Box::new(|_| false))
             }
             HfWindows::All(default) => (window(default)?, Box::new(|_| true)),
+            HfWindows::Given => (text.usize("sliding_window")?, Box::new(|_| true)),
             HfWindows::FromLayer {
                 window: default,
                 first,
@@ -91,7 +94,7 @@ impl HfWindows {
                 .collect()
         };
         let layers = match (self, types) {
-            (HfWindows::Never | HfWindows::All(_), _) | (_, None) => by_rule(),
+            (HfWindows::Never | HfWindows::All(_) | HfWindows::Given, _) | (_, None) => by_rule(),
             (_, Some(types)) => types,
         };
         Ok(Windows { window, layers })

@@ -61,9 +61,12 @@ pub fn write(config: &ModelConfig) -> Result<Value, Error> {
     if let (Some(keys), Some(experts)) = (&family.hf_experts, &config.experts) {
         keys.write(experts, &mut set);
     }
+    if let Some(key) = family.hf_qk_norm {
+        set(key, json!(config.qk_norm));
+    }
     match family.hf_windows {
         HfWindows::Never => {}
-        HfWindows::All(_) => set("sliding_window", json!(config.window)),
+        HfWindows::All(_) | HfWindows::Given => set("sliding_window", json!(config.window)),
         HfWindows::FromLayer { .. } | HfWindows::Pattern { .. } => {
             if matches!(family.hf_windows, HfWindows::FromLayer { .. }) {
                 set("use_sliding_window", json!(config.window.is_some()));
@@ -91,7 +94,13 @@ fn refuse_unwritable(config: &ModelConfig, family: &Family) -> Result<(), Error>
     } = config.biases;
     let sayable = match family.hf_biases {
         Some(fixed) => config.biases == fixed,
-        None => qkv == attn_output && (!ffn || family.hf_mlp_bias),
+        None => {
+            let output = match family.hf_unbiased_output {
+                true => !attn_output,
+                false => qkv == attn_output,
+            };
+            output && (!ffn || family.hf_mlp_bias)
+        }
     };
     if sayable {
         return Ok(());
