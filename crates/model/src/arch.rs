@@ -5,6 +5,8 @@
 
 mod arcee;
 mod block;
+mod deepseek2;
+mod deepseek3;
 #[cfg(test)]
 mod dummy;
 mod ernie4_5;
@@ -12,10 +14,15 @@ mod gemma;
 mod gemma2;
 mod gemma3;
 mod glm4;
+mod glm4moe;
+mod gptoss;
 mod granite;
+mod granitemoe;
 mod hunyuan;
 mod llama;
 mod mistral;
+mod mixtral;
+mod olmoe;
 mod phi3;
 mod qwen2;
 mod qwen2moe;
@@ -121,6 +128,14 @@ pub struct Family {
     pub(crate) hf_original_context: Option<usize>,
     /// Whether neighbouring elements of a head rotate together, in every layout.
     pub(crate) interleaved: bool,
+    /// Whether its Hugging Face files hold experts' matrices turned, gates and up projections row by row in turns.
+    pub(crate) hf_turned_experts: bool,
+    /// The key of `config.json` by which heads of queries and keys have norms or have none.
+    pub(crate) hf_qk_norm: Option<&'static str>,
+    /// Whether `attention_bias` leaves the attention's output without a bias.
+    pub(crate) hf_unbiased_output: bool,
+    /// Whether its files say by what logits are divided, not the factor on them.
+    pub(crate) logit_divisor: bool,
     /// Whether its class knows layers whose heads do not rotate.
     pub(crate) hf_unrotated: bool,
     /// Whether its norms take mean and variance.
@@ -154,6 +169,13 @@ static FAMILIES: &[&Family] = &[
     &qwen3::FAMILY,
     &qwen3moe::FAMILY,
     &qwen2moe::FAMILY,
+    &mixtral::FAMILY,
+    &olmoe::FAMILY,
+    &gptoss::FAMILY,
+    &granitemoe::FAMILY,
+    &glm4moe::FAMILY,
+    &deepseek2::FAMILY,
+    &deepseek3::FAMILY,
     &gemma3::FAMILY,
     &arcee::FAMILY,
     &ernie4_5::FAMILY,
@@ -253,6 +275,10 @@ impl Family {
         hf_partial_rotary: 1.0,
         hf_original_context: None,
         interleaved: false,
+        hf_turned_experts: false,
+        hf_qk_norm: None,
+        hf_unbiased_output: false,
+        logit_divisor: false,
         hf_unrotated: false,
         layer_norms: false,
         hf_norm_eps: 1e-6,

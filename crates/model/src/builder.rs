@@ -253,6 +253,31 @@ impl<'a> GraphBuilder<'a> {
         self.name(role)
     }
 
+    /// Whether the weights lie as in GGUF files.
+    pub(crate) fn is_gguf(&self) -> bool {
+        self.layout == WeightConvention::Gguf
+    }
+
+    /// Whether the family's files of this layout have a weight of this role, which not all families have.
+    pub(crate) fn has_role(&self, role: WeightRole) -> bool {
+        let family = self.family;
+        let of_layout = match self.layout {
+            WeightConvention::Gguf => family.gguf_roles,
+            WeightConvention::HuggingFace | WeightConvention::Q4nx => family.hf_roles,
+        };
+        family.own_roles.contains(&role) || of_layout.contains(&role)
+    }
+
+    /// Whether the checkpoint has a tensor whose name is that of this role with these letters behind it.
+    pub(crate) fn has_part(&self, role: WeightRole, part: &str) -> bool {
+        match &self.tensors {
+            Tensors::Checkpoint(catalog) => {
+                catalog.has(&format!("{}{part}", self.spell(self.name(role))))
+            }
+            Tensors::Any(_) => false,
+        }
+    }
+
     /// The family whose graph this is.
     pub(crate) fn family(&self) -> &'static Family {
         self.family
@@ -273,17 +298,7 @@ impl<'a> GraphBuilder<'a> {
                 let spelled = self.spell(name);
                 catalog.has(&spelled) || catalog.has(&spelled.replacen("{}", "0", 1))
             }
-            Tensors::Any(_) => {
-                if name.part == ParameterKind::Scale {
-                    return false;
-                }
-                let family = self.family;
-                let of_layout = match self.layout {
-                    WeightConvention::Gguf => family.gguf_roles,
-                    WeightConvention::HuggingFace | WeightConvention::Q4nx => family.hf_roles,
-                };
-                family.own_roles.contains(&name.role) || of_layout.contains(&name.role)
-            }
+            Tensors::Any(_) => name.part != ParameterKind::Scale && self.has_role(name.role),
         }
     }
 
@@ -500,7 +515,9 @@ impl<'a> GraphBuilder<'a> {
             .collect();
         let mut unknown: Vec<&str> = catalog
             .names()
-            .filter(|name| !used.contains(*name) && is_of_a_block(catalog, name))
+            .filter(|name| {
+                !used.contains(*name) && is_of_a_block(catalog, name, self.config.n_layers)
+            })
             .collect();
         unknown.sort_unstable();
         match unknown.first() {
@@ -591,13 +608,19 @@ fn locate(
 }
 
 /// Whether a tensor is a parameter of one of the text model's blocks. Tensors elsewhere do not
-/// take part in the text model; [`crate::warnings()`] names them.
-fn is_of_a_block(catalog: &Catalog<'_>, name: &str) -> bool {
+/// take part in the text model, nor do blocks behind its last, which predict further tokens; [`crate::warnings()`]
+/// names both.
+fn is_of_a_block(catalog: &Catalog<'_>, name: &str, n_layers: usize) -> bool {
     let blocks = match catalog.layout() {
         WeightConvention::Gguf => "blk.".to_owned(),
         WeightConvention::HuggingFace | WeightConvention::Q4nx => {
             format!("{}layers.", catalog.hf_prefix())
         }
     };
-    name.starts_with(&blocks) && !warnings::is_derived(name)
+    let Some(rest) = name.strip_prefix(&blocks) else {
+        return false;
+    };
+    let number = rest.split('.').next().and_then(|layer| layer.parse().ok());
+    let is_behind = number.is_some_and(|layer: usize| layer >= n_layers);
+    !is_behind && !warnings::is_derived(name)
 }

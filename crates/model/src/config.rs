@@ -166,6 +166,8 @@ pub struct ModelConfig {
     pub temperature: Option<Temperature>,
     /// Experts, in models that have them.
     pub experts: Option<ExpertConfig>,
+    /// Whether heads of queries and keys have norms, in families whose models differ in it.
+    pub qk_norm: bool,
     /// Attention over a latent, in models that have it; sizes of heads are then its own.
     pub latent: Option<LatentConfig>,
 }

@@ -1,6 +1,7 @@
 //! What a model takes in memory: parameters, bytes of weights by purpose, bytes of KV cache.
 
 use crate::Model;
+use millrace_graph::{Op, SequenceMemory};
 
 /// Weights of one purpose, all blocks together.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,6 +13,8 @@ pub struct WeightGroup {
     pub n_tensors: usize,
     /// Parameters.
     pub n_params: u64,
+    /// Those that a token uses.
+    pub n_params_active: u64,
     /// Bytes as stored.
     pub size_bytes: u64,
 }
@@ -21,6 +24,8 @@ pub struct WeightGroup {
 pub struct MemoryPlan {
     /// Parameters.
     pub n_params: u64,
+    /// Those that a token uses: of experts the share that it chooses.
+    pub n_params_active: u64,
     /// Bytes of all weights as stored.
     pub weight_bytes: u64,
     /// The same by purpose, in the order of first use.
@@ -36,20 +41,22 @@ impl Model {
     /// F16, 8.5 for Q8_0). Rounding up to pages is the engine's.
     pub fn memory_plan(&self, n_tokens: usize, kv_bits: f64) -> MemoryPlan {
         let weights = self.weight_groups();
-        let elems = |n_tokens: usize| {
-            let kept = |layer| {
-                self.config
-                    .window_of(layer)
-                    .map_or(n_tokens, |w| w.min(n_tokens))
+        // What each op keeps of a sequence: a layer may have a latent, or no keys and values at all.
+        let elems = |n_tokens: usize| -> u64 {
+            let of_op = |memory: SequenceMemory| match memory {
+                SequenceMemory::KvCache(kv) => {
+                    let kept = kv.window.map_or(n_tokens, |w| w.min(n_tokens));
+                    2 * kept as u64 * kv.width() as u64
+                }
+                SequenceMemory::None | SequenceMemory::State(_) => 0,
             };
-            let tokens: u64 = (0..self.config.n_layers)
-                .map(|layer| kept(layer) as u64)
-                .sum();
-            2 * tokens * self.config.kv_width() as u64
+            let nodes = self.graph.nodes.iter();
+            nodes.map(|node| of_op(node.op.memory())).sum()
         };
         let bytes = |elems: u64| (elems as f64 * kv_bits / 8.0).ceil() as u64;
         MemoryPlan {
             n_params: weights.iter().map(|group| group.n_params).sum(),
+            n_params_active: weights.iter().map(|group| group.n_params_active).sum(),
             weight_bytes: weights.iter().map(|group| group.size_bytes).sum(),
             weights,
             kv_bytes_per_token: bytes(elems(1)),
@@ -73,6 +80,7 @@ impl Model {
                         label,
                         n_tensors: 0,
                         n_params: 0,
+                        n_params_active: 0,
                         size_bytes: 0,
                     });
                     groups.len() - 1
@@ -80,6 +88,18 @@ impl Model {
                 let (group, weight) = (&mut groups[position], &self.graph.weights[id.0]);
                 group.n_tensors += 1;
                 group.n_params += weight.n_elems();
+                group.n_params_active += match &node.op {
+                    Op::ExpertLinear(experts) => {
+                        let n_experts = weight.n_experts.max(1) as u64;
+                        // A bias has a row an expert.
+                        let n_experts = n_experts.max(match id == experts.weight {
+                            true => 1,
+                            false => self.graph.weights[experts.weight.0].n_experts as u64,
+                        });
+                        weight.n_elems() / n_experts * experts.n_used as u64
+                    }
+                    _ => weight.n_elems(),
+                };
                 group.size_bytes += weight.size_bytes();
             }
         }
@@ -107,5 +127,24 @@ mod tests {
         assert_eq!(plan.kv_bytes_per_token, 7 * 2 * 64 * 2);
         assert_eq!(plan.kv_bytes, (100 + 6 * 13) * 2 * 64 * 2);
         assert_eq!(model.memory_plan(8, 8.5).kv_bytes, 7 * 8 * 2 * 64 * 17 / 16);
+        assert_eq!(plan.n_params_active, plan.n_params);
+    }
+
+    #[test]
+    fn latents_and_experts_count_as_what_they_take() {
+        let open = |name: &str| {
+            let checkpoint = Checkpoint::open(&Golden::named(name).gguf().unwrap()).unwrap();
+            Model::from_checkpoint(&checkpoint).unwrap()
+        };
+        // Two layers of one row of 24 + 8 elements, kept as key and as value.
+        let plan = open("deepseek-v3").memory_plan(10, 16.0);
+        assert_eq!(plan.kv_bytes, 2 * 2 * 10 * (24 + 8) * 2);
+        // Of six experts a token uses three: three of 24 x 40 in each of two layers rest.
+        let plan = open("qwen3moe").memory_plan(10, 16.0);
+        assert_eq!(plan.n_params - plan.n_params_active, 2 * 3 * 3 * 24 * 40);
+        // Of five experts two, biases included.
+        let plan = open("gpt-oss").memory_plan(10, 16.0);
+        let expert = 3 * 32 * 64 + 2 * 32 + 64;
+        assert_eq!(plan.n_params - plan.n_params_active, 2 * 3 * expert);
     }
 }

@@ -90,6 +90,8 @@ pub enum WeightRole {
     SharedUp,
     /// `[d_model, shared_d_ff]`: down projection of the shared expert.
     SharedDown,
+    /// `[2·shared_d_ff, d_model]`: gate and up projection of the shared expert in one, the gate first.
+    SharedGateUp,
     /// `[d_model]`: norm after the feed-forward, before the residual addition.
     FfnPostNorm,
     /// `[d_model]`: norm before the head.
@@ -224,7 +226,7 @@ const fn both(name: &'static str) -> [Option<&'static str>; 2] {
 /// One row a role, in the order of the enum. Sources: ggml's `gguf-py` constants, transformers'
 /// `modeling_llama.py`, `modeling_gemma3.py`, `modeling_qwen3_moe.py` and `modeling_deepseek_v3.py`.
 #[rustfmt::skip]
-const TABLE: [NameRow; 43] = {
+const TABLE: [NameRow; 44] = {
     use WeightRole as R;
     [
         row_of(R::TokenEmbedding, false, "token_embd", both("embed_tokens")),
@@ -267,6 +269,7 @@ const TABLE: [NameRow; 43] = {
         row_of(R::SharedGate, true, "ffn_gate_shexp", both("mlp.shared_expert.gate_proj")),
         row_of(R::SharedUp, true, "ffn_up_shexp", both("mlp.shared_expert.up_proj")),
         row_of(R::SharedDown, true, "ffn_down_shexp", both("mlp.shared_expert.down_proj")),
+        row_of(R::SharedGateUp, true, "ffn_up_shexp", both("shared_mlp.input_linear")),
         row_of(R::FfnPostNorm, true, "post_ffw_norm", [None, Some("post_feedforward_layernorm")]),
         row_of(R::OutputNorm, false, "output_norm", both("norm")),
         row_of(R::Output, false, "output", both("lm_head")),

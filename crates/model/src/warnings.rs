@@ -93,6 +93,8 @@ pub(crate) fn is_derived(name: &str) -> bool {
         "attn_rot_embd.weight",
         // Factors on activations, for devices that multiply in the format itself.
         ".input_scale",
+        // Files made for several versions of llama.cpp have it beside its parts.
+        "attn_kv_b.weight",
     ]
     .iter()
     .any(|suffix| name.ends_with(suffix))

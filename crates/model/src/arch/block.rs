@@ -3,6 +3,7 @@
 pub(super) mod attention;
 pub(super) mod experts;
 pub(super) mod feed_forward;
+pub(super) mod latent;
 pub(crate) mod norm;
 
 use crate::Error;

@@ -5,7 +5,6 @@ use crate::Error;
 use crate::config::ModelConfig;
 use crate::config::gguf::Keys;
 use crate::config::hf::{ConfigObject, shortest};
-use millrace_format::gguf::GgufValue;
 
 pub(super) static FAMILY: Family = Family {
     name: "granite",
@@ -15,6 +14,7 @@ pub(super) static FAMILY: Family = Family {
     models: "Granite 3.x and 4 (dense)",
     permuted_in_gguf: true,
     hf_mlp_bias: true,
+    logit_divisor: true,
     gguf,
     hf,
     write_hf: |config, out| {
@@ -23,22 +23,15 @@ pub(super) static FAMILY: Family = Family {
         out["residual_multiplier"] = shortest(config.residual_scale);
         out["logits_scaling"] = shortest(1.0 / config.logit_scale);
     },
-    write_gguf: |config, set| {
-        // A divisor.
-        if config.logit_scale != 1.0 {
-            set("logit_scale", GgufValue::F32(1.0 / config.logit_scale));
-        }
-    },
     ..Family::PLAIN
 };
 
-fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
+fn gguf(keys: &Keys<'_>, _config: &mut ModelConfig) -> Result<(), Error> {
     if keys.bool("rope.scaling.finetuned")? == Some(false) {
         // There the word switches rotation off (llama.cpp, `granite.cpp`).
         let feature = "no RoPE at all (`granite.rope.scaling.finetuned` = false)".into();
         return Err(keys.unsupported(feature, "RoPE in every layer"));
     }
-    config.logit_scale = 1.0 / config.logit_scale;
     Ok(())
 }
 

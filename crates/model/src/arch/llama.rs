@@ -17,6 +17,13 @@ pub(super) static FAMILY: Family = Family {
     hf_mlp_bias: true,
     // Mistral's window covers every layer.
     gguf_window_pattern: Some(0),
+    gguf: |_, config| {
+        // Mixtral's files have no name of their own.
+        if config.experts.is_some() {
+            config.family = super::mixtral::FAMILY.name;
+        }
+        Ok(())
+    },
     build,
     ..Family::PLAIN
 };

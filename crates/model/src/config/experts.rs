@@ -45,6 +45,18 @@ impl ExpertConfig {
             && !self.dense_layers.contains(&layer)
     }
 
+    /// Says dense layers that lead by their number alone.
+    pub(crate) fn count_leading_dense(&mut self) {
+        while let Some(at) = self
+            .dense_layers
+            .iter()
+            .position(|layer| *layer == self.n_dense_layers)
+        {
+            self.dense_layers.remove(at);
+            self.n_dense_layers += 1;
+        }
+    }
+
     /// Refuses numbers that are zero, absurd or do not fit each other.
     pub(super) fn validate(&self, file: &str) -> Result<(), Error> {
         let bad = |key: &str, found: String, expected: String| Error::BadValue {

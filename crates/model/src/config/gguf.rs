@@ -105,7 +105,9 @@ pub(crate) fn read(
         metadata,
     };
     refuse_features(&keys)?;
-    let n_layers = keys.required("block_count")?;
+    // Blocks behind the last predict further tokens; a model without them is whole.
+    let n_behind = keys.usize("nextn_predict_layers")?.unwrap_or(0);
+    let n_layers = keys.required("block_count")?.saturating_sub(n_behind);
     let d_model = keys.required("embedding_length")?;
     let n_heads = keys.required_uniform("attention.head_count")?;
     let latent = latent(&keys)?;
@@ -154,11 +156,16 @@ pub(crate) fn read(
         },
         unrotated_layers: Vec::new(),
         residual_scale: factor(&keys, "residual_scale")?.unwrap_or(1.0),
-        logit_scale: factor(&keys, "logit_scale")?.unwrap_or(1.0),
+        logit_scale: match factor(&keys, "logit_scale")? {
+            Some(divisor) if family.logit_divisor => 1.0 / divisor,
+            factor => factor.unwrap_or(1.0),
+        },
         attention_softcap: factor(&keys, "attn_logit_softcapping")?,
         logit_softcap: factor(&keys, "final_logit_softcapping")?,
         temperature: None,
         experts,
+        qk_norm: family.hf_qk_norm.is_some()
+            && catalog.has(&TensorName::block(0, WeightRole::AttnQNorm).gguf()),
         latent,
     };
     config.attention_scale = match keys.f32("attention.scale")? {
@@ -195,6 +202,7 @@ fn latent(keys: &Keys<'_>) -> Result<Option<LatentConfig>, Error> {
         nope_dim: q_dim.saturating_sub(rope_dim),
         rope_dim,
         v_dim: size(value, "attention.value_length")?,
+        norm_eps: keys.required_f32("attention.layer_norm_rms_epsilon")?,
     }))
 }
 
@@ -390,6 +398,8 @@ fn biases(catalog: &Catalog<'_>) -> Biases {
             WeightRole::AttnK,
             WeightRole::AttnV,
             WeightRole::AttnQkv,
+            WeightRole::AttnQA,
+            WeightRole::AttnKvA,
         ]
         .into_iter()
         .any(has),
@@ -493,7 +503,14 @@ pub fn write(config: &ModelConfig) -> Result<Metadata, Error> {
     }
     let factors = [
         ("residual_scale", config.residual_scale, 1.0),
-        ("logit_scale", config.logit_scale, 1.0),
+        (
+            "logit_scale",
+            match family.logit_divisor {
+                true => 1.0 / config.logit_scale,
+                false => config.logit_scale,
+            },
+            1.0,
+        ),
         (
             "attn_logit_softcapping",
             config.attention_softcap.unwrap_or(0.0),

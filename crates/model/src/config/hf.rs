@@ -121,8 +121,10 @@ fn refuse_features(family: &Family, config: &ConfigObject<'_>) -> Result<(), Err
             .get("quant_method")
             .and_then(Value::as_str)
             .unwrap_or("unknown");
-        let feature = format!("`quantization_config` with method `{method}`");
-        return Err(config.unsupported(feature, "unquantised safetensors, GGUF, Q4NX"));
+        if method != "mxfp4" || !family.hf_turned_experts {
+            let feature = format!("`quantization_config` with method `{method}`");
+            return Err(config.unsupported(feature, "unquantised safetensors, GGUF, Q4NX"));
+        }
     }
     let unrotated = ["no_rope_layers", "no_rope_layer_interval"];
     for key in unrotated.iter().filter(|_| !family.hf_unrotated) {
@@ -198,6 +200,10 @@ fn read_text(
         experts: match &family.hf_experts {
             Some(keys) => keys.read(family, text)?,
             None => None,
+        },
+        qk_norm: match family.hf_qk_norm {
+            Some(key) => text.bool(key)?.unwrap_or(false),
+            None => false,
         },
         latent: None,
     };

@@ -4,7 +4,7 @@ use crate::Error;
 use crate::config::MAX_WIDTH;
 
 /// Sizes of latent attention (DeepSeek-AI 2024, DeepSeek-V2, section 2.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LatentConfig {
     /// Rank of the queries' projection; `None` where it is one matrix.
     pub q_rank: Option<usize>,
@@ -16,6 +16,8 @@ pub struct LatentConfig {
     pub rope_dim: usize,
     /// Elements of a value head.
     pub v_dim: usize,
+    /// What the norms of queries' and keys' ranks add under the root.
+    pub norm_eps: f32,
 }
 
 impl LatentConfig {
@@ -46,6 +48,14 @@ impl LatentConfig {
                     expected: format!("between 1 and {MAX_WIDTH}"),
                 });
             }
+        }
+        if !(self.norm_eps.is_finite() && self.norm_eps > 0.0) {
+            return Err(Error::BadValue {
+                file: file.into(),
+                key: "epsilon of the latent's norm".into(),
+                found: self.norm_eps.to_string(),
+                expected: "a positive number".into(),
+            });
         }
         Ok(())
     }

@@ -399,6 +399,7 @@ impl ModelGeometry {
             temperature: None,
             experts: row.experts.map(|sizes| family.expert_config(sizes)),
             latent: None,
+            qk_norm: false,
         }
     }
 }

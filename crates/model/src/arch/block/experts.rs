@@ -5,7 +5,9 @@ use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::config::ExpertConfig;
 use crate::names::WeightRole;
-use millrace_graph::{CombineExperts, ExpertLinear, Route, ScaleByGate, ValueId, WeightId};
+use millrace_graph::{
+    CombineExperts, Derivation, ExpertLinear, Route, ScaleByGate, ValueId, WeightId, WeightSource,
+};
 
 /// All of it.
 pub(in crate::arch) fn mixture(
@@ -41,7 +43,10 @@ pub(in crate::arch) fn routed(
     let up = product(b, ("ffn_up_exps", n_used, false), up, [x, choice], inner);
     let out = feed_forward::glu(b, "ffn_glu_exps", gate, up);
     let shape = [experts.n_experts, d_model, experts.d_ff];
-    let down = b.experts(WeightRole::ExpertsDown, shape)?;
+    let down = match is_turned(b) {
+        true => turned(b, [WeightRole::ExpertsDown; 2], shape, (0, 1))?,
+        false => b.experts(WeightRole::ExpertsDown, shape)?,
+    };
     let bias = bias(b, experts, WeightRole::ExpertsDown, d_model)?;
     let outer = n_used * d_model;
     let down = (down, bias, scale(b, experts, WeightRole::ExpertsDown)?);
@@ -92,6 +97,10 @@ fn gates(b: &mut GraphBuilder<'_>, experts: &ExpertConfig) -> Result<[Projection
     let fused = b.name_of(WeightRole::ExpertsGateUp);
     let mut out = Vec::with_capacity(2);
     for (index, role) in roles.into_iter().enumerate() {
+        if is_turned(b) {
+            out.push(turned_gate(b, experts, role, index)?);
+            continue;
+        }
         let weight = match b.has_own(fused) {
             true => b.rows_of((b.name_of(role), &shape), (fused, 2 * d_ff), index * d_ff)?,
             false => b.experts(role, shape)?,
@@ -103,6 +112,65 @@ fn gates(b: &mut GraphBuilder<'_>, experts: &ExpertConfig) -> Result<[Projection
         ));
     }
     Ok([out[0], out[1]])
+}
+
+/// Whether matrices of experts lie turned, gates and up projections in turns.
+fn is_turned(b: &GraphBuilder<'_>) -> bool {
+    b.family().hf_turned_experts && !b.is_gguf()
+}
+
+/// Every second row of the two in one, or of blocks and scales that are two tensors, and of their biases.
+fn turned_gate(
+    b: &mut GraphBuilder<'_>,
+    experts: &ExpertConfig,
+    role: WeightRole,
+    first: usize,
+) -> Result<Projection, Error> {
+    let (n_experts, d_ff) = (experts.n_experts, experts.d_ff);
+    let shape = [n_experts, d_ff, b.config().d_model];
+    let weight = turned(b, [role, WeightRole::ExpertsGateUp], shape, (first, 2))?;
+    let names = [role, WeightRole::ExpertsGateUp].map(|role| b.name_of(role).bias());
+    let every = Derivation::EveryRow {
+        first,
+        step: 2,
+        n_rows: 2 * d_ff,
+    };
+    let bias = b.weight_from(
+        names[0],
+        names[1],
+        &[n_experts, d_ff],
+        WeightSource::Derived(every),
+    )?;
+    Ok((weight, Some(bias), None))
+}
+
+/// The weight known as the first role, of a tensor of the second one.
+fn turned(
+    b: &mut GraphBuilder<'_>,
+    [role, tensor]: [WeightRole; 2],
+    shape: [usize; 3],
+    (first, step): (usize, usize),
+) -> Result<WeightId, Error> {
+    let n_rows = step * shape[1];
+    let derivation = match b.has_part(tensor, "_blocks") {
+        true => Derivation::Mxfp4Parts {
+            first,
+            step,
+            n_rows,
+        },
+        false => Derivation::Transposed {
+            first,
+            n_rows,
+            step,
+        },
+    };
+    let names = [role, tensor].map(|role| b.name_of(role));
+    b.weight_from(
+        names[0],
+        names[1],
+        &shape,
+        WeightSource::Derived(derivation),
+    )
 }
 
 fn bias(
@@ -158,7 +226,10 @@ pub(in crate::arch) fn shared(
     experts: &ExpertConfig,
     x: ValueId,
 ) -> Result<ValueId, Error> {
-    let out = feed_forward::gated_of(b, SHARED, (experts.shared_d_ff, false), x)?;
+    let out = match b.has_role(WeightRole::SharedGateUp) {
+        true => feed_forward::shared_in_one(b, experts.shared_d_ff, x)?,
+        false => feed_forward::gated_of(b, SHARED, (experts.shared_d_ff, false), x)?,
+    };
     if !experts.shared_gate {
         return Ok(out);
     }

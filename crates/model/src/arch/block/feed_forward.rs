@@ -84,6 +84,24 @@ pub(in crate::arch) fn gated_in_one(
     b.linear("ffn_down", WeightRole::FfnDown, (d_model, biased), out)
 }
 
+/// That of the expert that every token uses, where gate and up projection are one matrix.
+pub(in crate::arch) fn shared_in_one(
+    b: &mut GraphBuilder<'_>,
+    d_ff: usize,
+    x: ValueId,
+) -> Result<ValueId, Error> {
+    let d_model = b.config().d_model;
+    let fused = (b.name_of(WeightRole::SharedGateUp), 2 * d_ff);
+    let mut values = [x; 2];
+    let parts = [(SHARED.gate, 0), (SHARED.up, d_ff)];
+    for (value, ((label, role), first)) in values.iter_mut().zip(parts) {
+        let weight = b.rows_of((b.name_of(role), &[d_ff, d_model]), fused, first)?;
+        *value = b.product(label, (weight, None), x);
+    }
+    let out = glu(b, SHARED.glu, values[0], values[1]);
+    b.linear(SHARED.down.0, SHARED.down.1, (d_model, false), out)
+}
+
 /// One without a gate: `down · act(up · x)`.
 pub(in crate::arch) fn plain(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<ValueId, Error> {
     let config = b.config();

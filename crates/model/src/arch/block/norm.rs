@@ -49,10 +49,22 @@ pub(crate) fn rms(
     (role, group): (WeightRole, usize),
     x: ValueId,
 ) -> Result<ValueId, Error> {
+    let eps = b.config().norm_eps;
+    rms_with(label, (role, group), eps, b, x)
+}
+
+/// RMSNorm with an epsilon of its own.
+pub(crate) fn rms_with(
+    label: &'static str,
+    (role, group): (WeightRole, usize),
+    eps: f32,
+    b: &mut GraphBuilder<'_>,
+    x: ValueId,
+) -> Result<ValueId, Error> {
     let weight = b.vector(role, group)?;
     let norm = RmsNorm {
         weight,
-        eps: b.config().norm_eps,
+        eps,
         offset: b.norm_offset(),
         group,
     };

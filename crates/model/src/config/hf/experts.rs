@@ -171,6 +171,7 @@ impl HfExperts {
     }
 }
 
+/// A list of numbers of layers.
 fn layers(text: &ConfigObject<'_>, key: &str) -> Result<Vec<usize>, Error> {
     let Some(list) = text.array(key)? else {
         return Ok(Vec::new());

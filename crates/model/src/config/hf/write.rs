@@ -68,6 +68,9 @@ pub fn write(config: &ModelConfig) -> Result<Value, Error> {
     if let (Some(keys), Some(experts)) = (&family.hf_experts, &config.experts) {
         keys.write(experts, &mut set);
     }
+    if let Some(key) = family.hf_qk_norm {
+        set(key, json!(config.qk_norm));
+    }
     match family.hf_windows {
         HfWindows::Never => {}
         HfWindows::All(_) | HfWindows::Given => set("sliding_window", json!(config.window)),
@@ -110,7 +113,13 @@ fn refuse_unwritable(config: &ModelConfig, family: &Family) -> Result<(), Error>
     }
     let sayable = match family.hf_biases {
         Some(fixed) => config.biases == fixed,
-        None => qkv == attn_output && (!ffn || family.hf_mlp_bias),
+        None => {
+            let output = match family.hf_unbiased_output {
+                true => !attn_output,
+                false => qkv == attn_output,
+            };
+            output && (!ffn || family.hf_mlp_bias)
+        }
     };
     if sayable {
         return Ok(());

@@ -1,0 +1,56 @@
+//! Granite with experts: Llama's blocks with factors on embeddings, scores, the stream and logits.
+
+use super::Family;
+use crate::Error;
+use crate::config::ModelConfig;
+use crate::config::hf::{ConfigObject, HfExperts, HfShared};
+use crate::names::WeightRole;
+use serde_json::{Value, json};
+
+pub(super) static FAMILY: Family = Family {
+    name: "granitemoe",
+    gguf_arch: "granitemoe",
+    hf_model_types: &["granitemoe", "granitemoeshared"],
+    hf_classes: &["GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM"],
+    models: "Granite 3 with experts (1B-A400M, 3B-A800M)",
+    permuted_in_gguf: true,
+    logit_divisor: true,
+    hf_roles: &[WeightRole::ExpertsGateUp, WeightRole::SharedGateUp],
+    hf_names: &[
+        (WeightRole::Router, "block_sparse_moe.router.layer"),
+        (WeightRole::ExpertsGateUp, "block_sparse_moe.input_linear"),
+        (WeightRole::ExpertsDown, "block_sparse_moe.output_linear"),
+        (WeightRole::SharedGateUp, "shared_mlp.input_linear"),
+        (WeightRole::SharedDown, "shared_mlp.output_linear"),
+    ],
+    hf_experts: Some(HfExperts {
+        n_experts: ("num_local_experts", 8),
+        n_used: ("num_experts_per_tok", 2),
+        d_ff: ("intermediate_size", 11_008),
+        shared: HfShared::Width("shared_intermediate_size", 0),
+        ..HfExperts::PLAIN
+    }),
+    hf,
+    write_hf,
+    ..Family::PLAIN
+};
+
+fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
+    let factor = |key: &str| Ok::<f32, Error>(text.f32(key)?.unwrap_or(1.0));
+    config.embed_scale = factor("embedding_multiplier")?;
+    config.attention_scale = factor("attention_multiplier")?;
+    config.logit_scale = 1.0 / factor("logits_scaling")?;
+    Ok(())
+}
+
+fn write_hf(config: &ModelConfig, out: &mut Value) {
+    out["embedding_multiplier"] = json!(config.embed_scale);
+    out["attention_multiplier"] = json!(config.attention_scale);
+    out["residual_multiplier"] = json!(config.residual_scale);
+    out["logits_scaling"] = json!(1.0 / config.logit_scale);
+    let experts = config.experts.as_ref();
+    if experts.is_some_and(|experts| experts.shared_d_ff > 0) {
+        out["architectures"] = json!([FAMILY.hf_classes[1]]);
+        out["model_type"] = json!(FAMILY.hf_model_types[1]);
+    }
+}
