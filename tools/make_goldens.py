@@ -262,8 +262,14 @@ for more in (experts, dense, attention):
 
 def make_config(fixture):
     if fixture.config_class:
-        arguments = {k: v for k, v in fixture.config.items() if v is not None}
-        return getattr(transformers, fixture.config_class)(**arguments)
+        # A window of none is another thing than the class's own.
+        arguments = {k: v for k, v in fixture.config.items() if v is not None or k == "sliding_window"}
+        text = getattr(transformers, fixture.config_class)(**arguments)
+        if not fixture.wrapper:
+            return text
+        name, more = fixture.wrapper
+        outer = getattr(transformers, f"{name}Config")
+        return outer(text_config=text.to_dict(), tie_word_embeddings=text.tie_word_embeddings, **more)
     classes = {
         "llama": transformers.LlamaConfig,
         "mistral": transformers.MistralConfig,
@@ -291,7 +297,10 @@ def make_config(fixture):
 
 
 def make_model(fixture, config):
-    if fixture.multimodal:
+    if fixture.wrapper:
+        name = f"{fixture.wrapper[0]}ForConditionalGeneration"
+        model = getattr(transformers, name)._from_config(config, attn_implementation="eager")
+    elif fixture.multimodal:
         model = transformers.Gemma3ForConditionalGeneration._from_config(
             config, attn_implementation="eager"
         )
@@ -382,7 +391,10 @@ def check_v4(fixture, folder, tokens, logits):
     with tempfile.TemporaryDirectory() as temp:
         shutil.copy(folder / "config.v4.json", Path(temp) / "config.json")
         shutil.copy(folder / "model.safetensors", temp)
-        model = transformers.AutoModelForCausalLM.from_pretrained(
+        reader = transformers.AutoModelForCausalLM
+        if fixture.wrapper:
+            reader = getattr(transformers, f"{fixture.wrapper[0]}ForConditionalGeneration")
+        model = reader.from_pretrained(
             temp, attn_implementation="eager", dtype=torch.float32
         )
         again, _ = run(model.eval(), tokens)
@@ -480,7 +492,9 @@ def convert(folder, vocab_size, llama_cpp):
                 folder / "model.f32.gguf",
                 model_name=folder.name,
             )
-            model.set_vocab = lambda: set_vocab(model.gguf_writer)
+            # A wrapper's converter has the text model's within it.
+            inner = getattr(model, "impl", model)
+            inner.set_vocab = lambda: set_vocab(inner.gguf_writer)
             model.write()
 
 

@@ -34,8 +34,12 @@ def tiny(**sizes):
 
 
 class Fixture:
-    def __init__(self, family, n_tokens, config, v4=None, gguf=False, multimodal=False, config_class=None):
+    def __init__(
+        self, family, n_tokens, config, v4=None, gguf=False, multimodal=False, config_class=None, wrapper=None
+    ):
         self.family, self.n_tokens, self.config = family, n_tokens, config
         self.v4, self.gguf, self.multimodal = v4, gguf, multimodal
         # A class of transformers, for families whose arguments go to it as they are.
         self.config_class = config_class
+        # Of a text model within another: the other's class without its ending, and arguments beside the text model's.
+        self.wrapper = wrapper

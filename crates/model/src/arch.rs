@@ -4,17 +4,27 @@
 //! what stands in `arch/block/`, and the names and defaults that its files leave unsaid.
 
 mod block;
+mod cohere;
+mod cohere2;
 #[cfg(test)]
 mod dummy;
+mod exaone4;
 mod gemma3;
 mod llama;
 mod mistral;
+mod mistral3;
+mod olmo2;
+mod olmo3;
 mod qwen2;
 mod qwen2moe;
+mod qwen2vl;
 mod qwen3;
 mod qwen3moe;
+mod qwen3vl;
+mod refused;
 
 pub(crate) use block::norm;
+pub use refused::{RefusedFamilies, refused};
 
 use crate::Error;
 use crate::builder::GraphBuilder;
@@ -76,11 +86,15 @@ pub struct Family {
     pub activation: Activation,
     /// Models it covers, for the list of supported ones.
     pub models: &'static str,
+    /// The fixture below `testdata/goldens` that it is held to, where that has another name than the family.
+    pub(crate) golden: Option<&'static str>,
     pub(crate) permuted_in_gguf: bool,
     pub(crate) unit_norms: bool,
     pub(crate) scaled_embeddings: bool,
     /// Base of sliding layers' RoPE, in families where it differs.
     pub(crate) local_rope_theta: Option<f32>,
+    /// Whether sliding layers rotate without the scaling of the others.
+    pub(crate) unscaled_local_rope: bool,
     /// Default of `query_pre_attn_scalar`, in families that have the key.
     pub(crate) query_pre_attn_scalar: Option<f32>,
     /// The class's biases, unless `attention_bias` and `mlp_bias` decide.
@@ -101,6 +115,8 @@ pub struct Family {
     pub(crate) hf_experts: Option<HfExperts>,
     /// How experts are chosen where its files leave it unsaid.
     pub(crate) experts: ExpertDefaults,
+    /// Whether neighbouring elements of a head rotate together, in every layout.
+    pub(crate) interleaved: bool,
     /// Whether its class knows layers whose heads do not rotate.
     pub(crate) hf_unrotated: bool,
     /// Whether its norms take mean and variance.
@@ -115,6 +131,8 @@ pub struct Family {
     pub(crate) gguf: fn(&GgufKeys<'_>, &mut ModelConfig) -> Result<(), Error>,
     /// What its `config.json` says in words of its own.
     pub(crate) hf: fn(&ConfigObject<'_>, &mut ModelConfig) -> Result<(), Error>,
+    /// The family of a `config.json` that is written for its GGUF files, where that is another one.
+    pub(crate) hf_family: fn(&ModelConfig) -> Option<&'static str>,
     /// Writes those words.
     pub(crate) write_hf: fn(&ModelConfig, &mut serde_json::Value),
     /// Builds its graph, weights asked for in the order in which llama.cpp's converter writes those of a block.
@@ -129,6 +147,14 @@ static FAMILIES: &[&Family] = &[
     &qwen3moe::FAMILY,
     &qwen2moe::FAMILY,
     &gemma3::FAMILY,
+    &cohere::FAMILY,
+    &cohere2::FAMILY,
+    &exaone4::FAMILY,
+    &mistral3::FAMILY,
+    &olmo2::FAMILY,
+    &olmo3::FAMILY,
+    &qwen2vl::FAMILY,
+    &qwen3vl::FAMILY,
     #[cfg(test)]
     &dummy::FAMILY,
 ];
@@ -159,6 +185,12 @@ pub(crate) fn by_hf_class(name: &str) -> Option<&'static Family> {
     families().find(|family| family.hf_classes.contains(&name))
 }
 
+/// Why an architecture without a row is refused, in words behind its name.
+pub(crate) fn reason(name: &str) -> String {
+    let why = refused::why(name);
+    why.map_or_else(String::new, |why| format!(": it {why}"))
+}
+
 pub(crate) fn supported_gguf() -> String {
     let mut names: Vec<&str> = families().map(|family| family.gguf_arch).collect();
     names.dedup();
@@ -183,10 +215,12 @@ impl Family {
         hf_norms: HfNorms::Pre,
         activation: Activation::Silu,
         models: "",
+        golden: None,
         permuted_in_gguf: false,
         unit_norms: false,
         scaled_embeddings: false,
         local_rope_theta: None,
+        unscaled_local_rope: false,
         query_pre_attn_scalar: None,
         hf_biases: None,
         hf_mlp_bias: false,
@@ -212,6 +246,7 @@ impl Family {
             normalized: Some(0.0),
             group_best: 2,
         },
+        interleaved: false,
         hf_unrotated: false,
         layer_norms: false,
         hf_norm_eps: 1e-6,
@@ -219,6 +254,7 @@ impl Family {
         own_roles: &[],
         gguf: |_, _| Ok(()),
         hf: |_, _| Ok(()),
+        hf_family: |_| None,
         write_hf: |_, _| {},
         build: llama::build,
     };
@@ -231,9 +267,15 @@ impl Family {
         }
     }
 
+    /// The folder below `testdata/goldens` with what transformers computes for a tiny model of it.
+    pub fn golden(&self) -> &'static str {
+        self.golden.unwrap_or(self.name)
+    }
+
     /// How weights stored in `layout` are to be read.
     pub fn conventions(&self, layout: WeightConvention) -> Conventions {
-        let interleaved = self.permuted_in_gguf && layout == WeightConvention::Gguf;
+        let permuted = self.permuted_in_gguf && layout == WeightConvention::Gguf;
+        let interleaved = self.interleaved || permuted;
         Conventions {
             rope_style: match interleaved {
                 true => RopeStyle::Interleaved,

@@ -4,7 +4,7 @@
 //! calls `last_hidden_state`, and what llama.cpp pools. An engine hands the output over where an item asks
 //! for [`hidden`](crate::BatchItem::hidden) states; [`Embedder`] applies the norm.
 
-use millrace_graph::{Op, RmsNorm};
+use millrace_graph::{LayerNorm, Op, RmsNorm, WeightId};
 
 use crate::engine::{BatchItem, Engine, ItemRows, LogitsFor, StepSink};
 use crate::execute::decode_vector;
@@ -50,6 +50,10 @@ impl Pooling {
 pub struct Embedder {
     /// `[d_model]`, the offset added.
     weight: Vec<f32>,
+    /// `[d_model]`.
+    bias: Vec<f32>,
+    /// Whether the mean is taken away first, as LayerNorm does.
+    centered: bool,
     eps: f32,
     state: usize,
 }
@@ -64,7 +68,7 @@ impl Embedder {
         let unlike = || Error::BadOption {
             option: "the model's last step before its head",
             found: "another".to_owned(),
-            expected: "a root-mean-square norm of the last block's output",
+            expected: "a norm of the last block's output",
         };
         let mut nodes = graph.nodes.iter();
         let norm = nodes.find(|node| Some(node.output) == graph.head_input);
@@ -75,23 +79,38 @@ impl Embedder {
             .enumerate()
             .next_back()
             .ok_or_else(unlike)?;
-        match norm.op {
+        let d_model = model.model().config.d_model;
+        let (weight, bias, eps, group, offset) = match norm.op {
             Op::RmsNorm(RmsNorm {
                 weight,
                 eps,
                 offset,
                 group,
-            }) if norm.inputs == [*last] && group == model.model().config.d_model => {
-                let mut vector = decode_vector(model, weight)?;
-                vector.iter_mut().for_each(|weight| *weight += offset);
-                Ok(Embedder {
-                    weight: vector,
-                    eps,
-                    state,
-                })
-            }
-            _ => Err(unlike()),
+            }) => (Some(weight), None, eps, group, offset),
+            Op::LayerNorm(LayerNorm {
+                weight,
+                bias,
+                eps,
+                group,
+            }) => (weight, bias, eps, group, 0.0),
+            _ => return Err(unlike()),
+        };
+        if norm.inputs != [*last] || group != d_model {
+            return Err(unlike());
         }
+        let vector = |id: Option<WeightId>, neutral: f32| match id {
+            Some(id) => decode_vector(model, id),
+            None => Ok(vec![neutral; d_model]),
+        };
+        let mut weight = vector(weight, 1.0)?;
+        weight.iter_mut().for_each(|weight| *weight += offset);
+        Ok(Embedder {
+            weight,
+            bias: vector(bias, 0.0)?,
+            centered: matches!(norm.op, Op::LayerNorm(_)),
+            eps,
+            state,
+        })
     }
 
     /// Which hidden state it takes: the last.
@@ -117,11 +136,17 @@ impl Embedder {
     pub fn push(&self, embedding: &mut Embedding, rows: &[f32]) {
         for row in rows.chunks_exact(self.d_model()) {
             embedding.n_tokens += 1;
-            let squares: f64 = row.iter().map(|x| f64::from(*x).powi(2)).sum();
-            let mean = squares / self.d_model() as f64;
-            let factor = 1.0 / (mean + f64::from(self.eps)).sqrt();
-            for ((sum, x), weight) in embedding.sum.iter_mut().zip(row).zip(&self.weight) {
-                let normed = f64::from(*x) * factor * f64::from(*weight);
+            let n = self.d_model() as f64;
+            let mean = match self.centered {
+                true => row.iter().map(|x| f64::from(*x)).sum::<f64>() / n,
+                false => 0.0,
+            };
+            let squares: f64 = row.iter().map(|x| (f64::from(*x) - mean).powi(2)).sum();
+            let factor = 1.0 / (squares / n + f64::from(self.eps)).sqrt();
+            let affine = self.weight.iter().zip(&self.bias);
+            for ((sum, x), (weight, bias)) in embedding.sum.iter_mut().zip(row).zip(affine) {
+                let normed = (f64::from(*x) - mean) * factor * f64::from(*weight);
+                let normed = normed + f64::from(*bias);
                 match embedding.pooling {
                     Pooling::Mean => *sum += normed,
                     Pooling::Last => *sum = normed,

@@ -28,7 +28,7 @@ impl<'a> Keys<'a> {
         Ok(self.metadata.get_usize(&self.key(key))?)
     }
 
-    fn required(&self, key: &str) -> Result<usize, Error> {
+    pub(crate) fn required(&self, key: &str) -> Result<usize, Error> {
         self.usize(key)?.ok_or_else(|| self.missing(key))
     }
 
@@ -472,7 +472,11 @@ fn ropes(
     };
     let theta = keys.f32("rope.freq_base")?.unwrap_or(10_000.0);
     let rope = RopeConfig { theta, scaling };
-    let local = match family.local_rope_theta {
+    let default = match family.unscaled_local_rope {
+        true => Some(theta),
+        false => family.local_rope_theta,
+    };
+    let local = match default {
         Some(default) if windowed => Some(RopeConfig::plain(
             keys.f32("rope.freq_base_swa")?.unwrap_or(default),
         )),

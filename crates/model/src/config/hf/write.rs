@@ -63,7 +63,7 @@ pub fn write(config: &ModelConfig) -> Result<Value, Error> {
     }
     match family.hf_windows {
         HfWindows::Never => {}
-        HfWindows::All(_) => set("sliding_window", json!(config.window)),
+        HfWindows::All(_) | HfWindows::Given => set("sliding_window", json!(config.window)),
         HfWindows::FromLayer { .. } | HfWindows::Pattern { .. } => {
             if matches!(family.hf_windows, HfWindows::FromLayer { .. }) {
                 set("use_sliding_window", json!(config.window.is_some()));
@@ -146,6 +146,6 @@ fn rope_json(config: &ModelConfig) -> Result<Value, Error> {
 }
 
 /// The double that prints as the single-precision number does: 1e-6, not 9.999999974752427e-7.
-fn shortest(value: f32) -> Value {
+pub(crate) fn shortest(value: f32) -> Value {
     json!(value.to_string().parse::<f64>().unwrap_or(f64::from(value)))
 }
