@@ -22,6 +22,8 @@ mod qwen3;
 mod qwen3moe;
 mod qwen3vl;
 mod refused;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use block::norm;
 pub use refused::{RefusedFamilies, refused};
