@@ -252,13 +252,17 @@ for more in (experts, dense, attention):
 def make_config(fixture):
     if fixture.config_class:
         # A class has tokens of its own, beyond these vocabularies, where none are said.
-        given = lambda k, v: v is not None or k.endswith("_token_id") or k in fixture.keep_none
+        given = lambda k, v: v is not None or k.endswith("_token_id") or k in ("sliding_window", *fixture.keep_none)
         arguments = {k: v for k, v in fixture.config.items() if given(k, v)}
         config = getattr(transformers, fixture.config_class)(**arguments)
         for key in ("bos_token_id", "eos_token_id", "pad_token_id"):
             # Some classes put theirs in place of `None`.
             setattr(config, key, fixture.config[key])
-        return config
+        if not fixture.wrapper:
+            return config
+        name, more = fixture.wrapper
+        outer = getattr(transformers, f"{name}Config")
+        return outer(text_config=config.to_dict(), tie_word_embeddings=config.tie_word_embeddings, **more)
     classes = {
         "llama": transformers.LlamaConfig,
         "mistral": transformers.MistralConfig,
@@ -286,7 +290,10 @@ def make_config(fixture):
 
 
 def make_model(fixture, config):
-    if fixture.multimodal:
+    if fixture.wrapper:
+        name = f"{fixture.wrapper[0]}ForConditionalGeneration"
+        model = getattr(transformers, name)._from_config(config, attn_implementation="eager")
+    elif fixture.multimodal:
         model = transformers.Gemma3ForConditionalGeneration._from_config(
             config, attn_implementation="eager"
         )
@@ -378,7 +385,10 @@ def check_v4(fixture, folder, tokens, logits):
     with tempfile.TemporaryDirectory() as temp:
         shutil.copy(folder / "config.v4.json", Path(temp) / "config.json")
         shutil.copy(folder / "model.safetensors", temp)
-        model = transformers.AutoModelForCausalLM.from_pretrained(
+        reader = transformers.AutoModelForCausalLM
+        if fixture.wrapper:
+            reader = getattr(transformers, f"{fixture.wrapper[0]}ForConditionalGeneration")
+        model = reader.from_pretrained(
             temp, attn_implementation="eager", dtype=torch.float32
         )
         again, _ = run(model.eval(), tokens)
@@ -476,7 +486,9 @@ def convert(folder, vocab_size, llama_cpp):
                 folder / "model.f32.gguf",
                 model_name=folder.name,
             )
-            model.set_vocab = lambda: set_vocab(model.gguf_writer)
+            # A wrapper's converter has the text model's within it.
+            inner = getattr(model, "impl", model)
+            inner.set_vocab = lambda: set_vocab(inner.gguf_writer)
             model.write()
 
 

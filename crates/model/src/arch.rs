@@ -5,11 +5,14 @@
 
 mod arcee;
 mod block;
+mod cohere;
+mod cohere2;
 mod deepseek2;
 mod deepseek3;
 #[cfg(test)]
 mod dummy;
 mod ernie4_5;
+mod exaone4;
 mod gemma;
 mod gemma2;
 mod gemma3;
@@ -21,18 +24,27 @@ mod granitemoe;
 mod hunyuan;
 mod llama;
 mod mistral;
+mod mistral3;
 mod mixtral;
+mod olmo2;
+mod olmo3;
 mod olmoe;
 mod phi3;
 mod qwen2;
 mod qwen2moe;
+mod qwen2vl;
 mod qwen3;
 mod qwen3moe;
+mod qwen3vl;
+mod refused;
 mod seed_oss;
 mod smollm3;
 mod starcoder2;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use block::norm;
+pub use refused::{RefusedFamilies, refused};
 
 use crate::Error;
 use crate::builder::GraphBuilder;
@@ -95,11 +107,15 @@ pub struct Family {
     pub activation: Activation,
     /// Models it covers, for the list of supported ones.
     pub models: &'static str,
+    /// The fixture below `testdata/goldens` that it is held to, where that has another name than the family.
+    pub(crate) golden: Option<&'static str>,
     pub(crate) permuted_in_gguf: bool,
     pub(crate) unit_norms: bool,
     pub(crate) scaled_embeddings: bool,
     /// Base of sliding layers' RoPE, in families where it differs.
     pub(crate) local_rope_theta: Option<f32>,
+    /// Whether sliding layers rotate without the scaling of the others.
+    pub(crate) unscaled_local_rope: bool,
     /// Default of `query_pre_attn_scalar`, in families that have the key.
     pub(crate) query_pre_attn_scalar: Option<f32>,
     /// The class's biases, unless `attention_bias` and `mlp_bias` decide.
@@ -154,6 +170,8 @@ pub struct Family {
     pub(crate) gguf: fn(&GgufKeys<'_>, &mut ModelConfig) -> Result<(), Error>,
     /// What its `config.json` says in words of its own.
     pub(crate) hf: fn(&ConfigObject<'_>, &mut ModelConfig) -> Result<(), Error>,
+    /// The family of a `config.json` that is written for its GGUF files, where that is another one.
+    pub(crate) hf_family: fn(&ModelConfig) -> Option<&'static str>,
     /// Writes those words.
     pub(crate) write_hf: fn(&ModelConfig, &mut serde_json::Value),
     /// Writes what its GGUF files say in words of their own; a key that stands already is replaced.
@@ -188,6 +206,14 @@ static FAMILIES: &[&Family] = &[
     &seed_oss::FAMILY,
     &smollm3::FAMILY,
     &starcoder2::FAMILY,
+    &cohere::FAMILY,
+    &cohere2::FAMILY,
+    &exaone4::FAMILY,
+    &mistral3::FAMILY,
+    &olmo2::FAMILY,
+    &olmo3::FAMILY,
+    &qwen2vl::FAMILY,
+    &qwen3vl::FAMILY,
     #[cfg(test)]
     &dummy::FAMILY,
 ];
@@ -218,6 +244,12 @@ pub(crate) fn by_hf_class(name: &str) -> Option<&'static Family> {
     families().find(|family| family.hf_classes.contains(&name))
 }
 
+/// Why an architecture without a row is refused, in words behind its name.
+pub(crate) fn reason(name: &str) -> String {
+    let why = refused::why(name);
+    why.map_or_else(String::new, |why| format!(": it {why}"))
+}
+
 pub(crate) fn supported_gguf() -> String {
     let mut names: Vec<&str> = families().map(|family| family.gguf_arch).collect();
     names.dedup();
@@ -242,10 +274,12 @@ impl Family {
         hf_norms: HfNorms::Pre,
         activation: Activation::Silu,
         models: "",
+        golden: None,
         permuted_in_gguf: false,
         unit_norms: false,
         scaled_embeddings: false,
         local_rope_theta: None,
+        unscaled_local_rope: false,
         query_pre_attn_scalar: None,
         hf_biases: None,
         hf_mlp_bias: false,
@@ -288,6 +322,7 @@ impl Family {
         hf_roles: &[],
         gguf: |_, _| Ok(()),
         hf: |_, _| Ok(()),
+        hf_family: |_| None,
         write_hf: |_, _| {},
         write_gguf: |_, _| {},
         build: llama::build,
@@ -299,6 +334,11 @@ impl Family {
             norms: self.hf_norms,
             own: self.hf_names,
         }
+    }
+
+    /// The folder below `testdata/goldens` with what transformers computes for a tiny model of it.
+    pub fn golden(&self) -> &'static str {
+        self.golden.unwrap_or(self.name)
     }
 
     /// How weights stored in `layout` are to be read.

@@ -197,6 +197,13 @@ impl ModelConfig {
             .filter(|_| self.layer_windowed.get(layer).copied().unwrap_or(false))
     }
 
+    /// Layers without a window, by number.
+    pub(crate) fn global_layers(&self) -> Vec<usize> {
+        (0..self.n_layers)
+            .filter(|layer| self.window_of(*layer).is_none())
+            .collect()
+    }
+
     /// RoPE of `layer`.
     pub fn rope_of(&self, layer: usize) -> &RopeConfig {
         match &self.rope_local {
@@ -301,6 +308,13 @@ impl ModelConfig {
         }
         for rope in std::iter::once(&self.rope).chain(&self.rope_local) {
             rope.validate(file, self.n_rot)?;
+        }
+        if let Some(temperature) = self.temperature
+            && (temperature.length == 0 || !temperature.scale.is_finite())
+        {
+            let found = format!("{temperature:?}");
+            let expected = "a length of at least 1, and a finite scale".into();
+            return bad("factor on queries by position", found, expected);
         }
         if let Some(experts) = &self.experts {
             experts.validate(file)?;

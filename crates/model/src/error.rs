@@ -10,7 +10,10 @@ pub enum Error {
     #[error(transparent)]
     Format(#[from] millrace_format::Error),
     /// The architecture has no row in the table of families.
-    #[error("{file}: architecture `{found}` is not supported; supported: {supported}")]
+    #[error(
+        "{file}: architecture `{found}` is not supported{}; supported: {supported}",
+        crate::arch::reason(found)
+    )]
     Architecture {
         /// The checkpoint's name.
         file: String,

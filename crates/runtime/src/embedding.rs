@@ -50,8 +50,10 @@ impl Pooling {
 pub struct Embedder {
     /// `[d_model]`, the offset added.
     weight: Vec<f32>,
-    /// `[d_model]`, of a norm that takes off the mean first.
-    bias: Option<Vec<f32>>,
+    /// `[d_model]`.
+    bias: Vec<f32>,
+    /// Whether the mean is taken away first, as LayerNorm does.
+    centered: bool,
     eps: f32,
     state: usize,
 }
@@ -77,41 +79,38 @@ impl Embedder {
             .enumerate()
             .next_back()
             .ok_or_else(unlike)?;
-        match norm.op {
+        let d_model = model.model().config.d_model;
+        let (weight, bias, eps, group, offset) = match norm.op {
             Op::RmsNorm(RmsNorm {
                 weight,
                 eps,
                 offset,
                 group,
-            }) if norm.inputs == [*last] && group == model.model().config.d_model => {
-                let mut vector = decode_vector(model, weight)?;
-                vector.iter_mut().for_each(|weight| *weight += offset);
-                Ok(Embedder {
-                    weight: vector,
-                    bias: None,
-                    eps,
-                    state,
-                })
-            }
+            }) => (Some(weight), None, eps, group, offset),
             Op::LayerNorm(LayerNorm {
                 weight,
                 bias,
                 eps,
                 group,
-            }) if norm.inputs == [*last] && group == model.model().config.d_model => {
-                let vector = |id: Option<WeightId>, usual: f32| match id {
-                    Some(id) => decode_vector(model, id),
-                    None => Ok(vec![usual; group]),
-                };
-                Ok(Embedder {
-                    weight: vector(weight, 1.0)?,
-                    bias: Some(vector(bias, 0.0)?),
-                    eps,
-                    state,
-                })
-            }
-            _ => Err(unlike()),
+            }) => (weight, bias, eps, group, 0.0),
+            _ => return Err(unlike()),
+        };
+        if norm.inputs != [*last] || group != d_model {
+            return Err(unlike());
         }
+        let vector = |id: Option<WeightId>, neutral: f32| match id {
+            Some(id) => decode_vector(model, id),
+            None => Ok(vec![neutral; d_model]),
+        };
+        let mut weight = vector(weight, 1.0)?;
+        weight.iter_mut().for_each(|weight| *weight += offset);
+        Ok(Embedder {
+            weight,
+            bias: vector(bias, 0.0)?,
+            centered: matches!(norm.op, Op::LayerNorm(_)),
+            eps,
+            state,
+        })
     }
 
     /// Which hidden state it takes: the last.
@@ -138,16 +137,16 @@ impl Embedder {
         for row in rows.chunks_exact(self.d_model()) {
             embedding.n_tokens += 1;
             let n = self.d_model() as f64;
-            let mean = match self.bias {
-                Some(_) => row.iter().map(|x| f64::from(*x)).sum::<f64>() / n,
-                None => 0.0,
+            let mean = match self.centered {
+                true => row.iter().map(|x| f64::from(*x)).sum::<f64>() / n,
+                false => 0.0,
             };
             let squares: f64 = row.iter().map(|x| (f64::from(*x) - mean).powi(2)).sum();
             let factor = 1.0 / (squares / n + f64::from(self.eps)).sqrt();
-            let pairs = row.iter().zip(&self.weight);
-            for (i, (sum, (x, weight))) in embedding.sum.iter_mut().zip(pairs).enumerate() {
-                let bias = self.bias.as_ref().map_or(0.0, |bias| bias[i]);
-                let normed = (f64::from(*x) - mean) * factor * f64::from(*weight) + f64::from(bias);
+            let affine = self.weight.iter().zip(&self.bias);
+            for ((sum, x), (weight, bias)) in embedding.sum.iter_mut().zip(row).zip(affine) {
+                let normed = (f64::from(*x) - mean) * factor * f64::from(*weight);
+                let normed = normed + f64::from(*bias);
                 match embedding.pooling {
                     Pooling::Mean => *sum += normed,
                     Pooling::Last => *sum = normed,

@@ -4,12 +4,14 @@ use crate::exit::CommandResult;
 use crate::output::{Align, Out, TextTable, Ui, bytes};
 use millrace::EmbeddedModel;
 use millrace_hub::{CachedModel, Hub, HubSettings};
+use millrace_model::arch::families;
 use serde_json::json;
 
 const EXAMPLES: &str = "\
 Examples:
   millrace list                             built-in models, and those that were pulled
   millrace list --json | jq -r '.[].name'   names alone
+  millrace list --families                  families of models that run, from GGUF files and folders
 
 A name is what other commands take as MODEL. Pulled models lie in Hugging Face's cache, which other
 tools share; `millrace rm` takes them out.";
@@ -18,12 +20,18 @@ tools share; `millrace rm` takes them out.";
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ListArgs {
+    /// List the families of models that run here, and the fixture of transformers behind each
+    #[arg(long)]
+    families: bool,
     /// Print a JSON array
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &ListArgs, ui: Ui) -> CommandResult {
+    if args.families {
+        return list_families(args.json);
+    }
     // Nothing is asked of the network.
     let held = Hub::new(HubSettings::from_env(true)?).held();
     let mut out = Out::new();
@@ -59,6 +67,34 @@ pub(crate) fn run(args: &ListArgs, ui: Ui) -> CommandResult {
         ui.note("nothing was pulled yet: `millrace pull OWNER/REPO` gets a model from the Hugging Face Hub");
     }
     Ok(())
+}
+
+fn list_families(as_json: bool) -> CommandResult {
+    let mut out = Out::new();
+    if as_json {
+        let all = families().map(|family| {
+            json!({
+                "name": family.name, "models": family.models, "gguf_architecture": family.gguf_arch,
+                "classes": family.hf_classes, "model_types": family.hf_model_types,
+                "golden": family.golden(),
+            })
+        });
+        let all: Vec<serde_json::Value> = all.collect();
+        return out.json(&all);
+    }
+    let columns = ["family", "models", "GGUF", "transformers", "golden"];
+    let mut table = TextTable::new(&columns.map(|column| (column, Align::Left)));
+    for family in families() {
+        table.row(vec![
+            family.name.to_owned(),
+            family.models.to_owned(),
+            family.gguf_arch.to_owned(),
+            family.hf_classes.join(", "),
+            family.golden().to_owned(),
+        ]);
+    }
+    table.print(&mut out)?;
+    out.flush()
 }
 
 fn row(held: &CachedModel) -> Vec<String> {

@@ -8,6 +8,8 @@ pub(crate) mod norm;
 
 use crate::Error;
 use crate::builder::GraphBuilder;
+use crate::names::WeightRole;
+use attention::Heads;
 use millrace_graph::ValueId;
 
 /// A decoder: embeddings, blocks over a residual stream, the last norm and the head. `block` takes the
@@ -25,4 +27,35 @@ pub(super) fn decoder(
     b.leave_layers();
     b.hidden(x);
     b.head(x)
+}
+
+/// A block of attention and a feed-forward, each with a norm behind it and none before.
+pub(super) fn post_normed(
+    b: &mut GraphBuilder<'_>,
+    layer: usize,
+    norm_heads: fn(&mut GraphBuilder<'_>, Heads) -> Result<Heads, Error>,
+    x: ValueId,
+) -> Result<ValueId, Error> {
+    let heads = attention::project(b, x)?;
+    let heads = norm_heads(b, heads)?;
+    let out = attention::attend(b, layer, heads)?;
+    let out = norm::stream(b, "attn_post_norm", WeightRole::AttnPostNorm, out)?;
+    let x = b.residual("attn_residual", x, out);
+    let out = feed_forward::network(b, layer, x)?;
+    let out = norm::stream(b, "ffn_post_norm", WeightRole::FfnPostNorm, out)?;
+    Ok(b.residual("ffn_residual", x, out))
+}
+
+/// A block of attention and a feed-forward side by side, both of one norm's output.
+pub(super) fn parallel(
+    b: &mut GraphBuilder<'_>,
+    layer: usize,
+    x: ValueId,
+) -> Result<ValueId, Error> {
+    let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
+    let heads = attention::project(b, normed)?;
+    let attended = attention::attend(b, layer, heads)?;
+    let out = feed_forward::network(b, layer, normed)?;
+    let x = b.residual("attn_residual", x, attended);
+    Ok(b.residual("ffn_residual", x, out))
 }

@@ -17,6 +17,7 @@ const LATENT_NORM_EPS: f32 = 1e-6;
 
 pub(super) static FAMILY: Family = Family {
     name: "deepseek2",
+    golden: Some("deepseek-v2"),
     gguf_arch: "deepseek2",
     hf_model_types: &["deepseek_v2"],
     hf_classes: &["DeepseekV2ForCausalLM"],

@@ -16,6 +16,7 @@ const LITE: &str = "glm4_moe_lite";
 
 pub(super) static FAMILY: Family = Family {
     name: "deepseek3",
+    golden: Some("deepseek-v3"),
     gguf_arch: "deepseek2",
     hf_model_types: &["deepseek_v3", "kimi_k2", LITE],
     hf_classes: &["DeepseekV3ForCausalLM", "Glm4MoeLiteForCausalLM"],

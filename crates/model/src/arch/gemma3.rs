@@ -18,6 +18,7 @@ pub(super) static FAMILY: Family = Family {
     hf_norms: HfNorms::PreAndPost,
     activation: Activation::GeluTanh,
     models: "Gemma 3 (text)",
+    golden: Some("gemma3-pattern"),
     unit_norms: true,
     scaled_embeddings: true,
     local_rope_theta: Some(10_000.0),

@@ -11,6 +11,7 @@ use crate::names::WeightRole;
 
 pub(super) static FAMILY: Family = Family {
     name: "hunyuan-dense",
+    golden: Some("hunyuan"),
     gguf_arch: "hunyuan-dense",
     hf_model_types: &["hunyuan_v1_dense"],
     hf_classes: &["HunYuanDenseV1ForCausalLM"],

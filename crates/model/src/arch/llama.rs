@@ -13,9 +13,10 @@ pub(super) static FAMILY: Family = Family {
     hf_model_types: &["llama"],
     hf_classes: &["LlamaForCausalLM"],
     models: "Llama 2, 3, 3.1, 3.2; SmolLM2; TinyLlama",
+    golden: Some("llama-mha"),
     permuted_in_gguf: true,
     hf_mlp_bias: true,
-    // Mistral's window covers every layer.
+    // Mistral's window covers every layer; transformers' Llama has none.
     gguf_window_pattern: Some(0),
     gguf: |_, config| {
         // Mixtral's files have no name of their own.
@@ -24,6 +25,7 @@ pub(super) static FAMILY: Family = Family {
         }
         Ok(())
     },
+    hf_family: |config| config.window.map(|_| "mistral"),
     build,
     ..Family::PLAIN
 };

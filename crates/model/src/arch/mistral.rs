@@ -8,9 +8,10 @@ use crate::config::hf::{HfDefaults, HfWindows};
 pub(super) static FAMILY: Family = Family {
     name: "mistral",
     gguf_arch: "llama",
-    hf_model_types: &["mistral"],
-    hf_classes: &["MistralForCausalLM"],
-    models: "Mistral 7B, Nemo",
+    hf_model_types: &["mistral", "mistral3"],
+    hf_classes: &["MistralForCausalLM", "Mistral3ForConditionalGeneration"],
+    models: "Mistral 7B, Nemo; Mistral Small (text)",
+    golden: Some("mistral-window"),
     permuted_in_gguf: true,
     hf_biases: Some(Biases {
         qkv: false,

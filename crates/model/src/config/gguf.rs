@@ -32,7 +32,7 @@ impl<'a> Keys<'a> {
         Ok(self.metadata.get_usize(&self.key(key))?)
     }
 
-    fn required(&self, key: &str) -> Result<usize, Error> {
+    pub(crate) fn required(&self, key: &str) -> Result<usize, Error> {
         self.usize(key)?.ok_or_else(|| self.missing(key))
     }
 

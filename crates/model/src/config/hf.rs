@@ -54,9 +54,10 @@ pub fn read(file: &str, config: &Value) -> Result<ModelConfig, Error> {
         expected: "an object".into(),
     })?;
     let outer = ConfigObject { file, map };
-    let family = family_of(&outer)?;
     // Multimodal models keep the language model's hyperparameters in an inner object.
-    let text = outer.object("text_config")?.unwrap_or(outer);
+    let inner = outer.object("text_config")?;
+    let family = family_of(&outer, inner.as_ref())?;
+    let text = inner.unwrap_or(outer);
     for object in [&outer, &text] {
         refuse_features(family, object)?;
     }
@@ -65,7 +66,10 @@ pub fn read(file: &str, config: &Value) -> Result<ModelConfig, Error> {
     Ok(config)
 }
 
-fn family_of(config: &ConfigObject<'_>) -> Result<&'static Family, Error> {
+fn family_of(
+    config: &ConfigObject<'_>,
+    text: Option<&ConfigObject<'_>>,
+) -> Result<&'static Family, Error> {
     let unknown = |found: &str| Error::Architecture {
         file: config.file.into(),
         found: found.chars().take(80).collect(),
@@ -77,7 +81,20 @@ fn family_of(config: &ConfigObject<'_>) -> Result<&'static Family, Error> {
     };
     match config.str("model_type")? {
         Some(model_type) => {
-            let family = arch::by_hf_model_type(model_type).ok_or_else(|| unknown(model_type))?;
+            let mut family =
+                arch::by_hf_model_type(model_type).ok_or_else(|| unknown(model_type))?;
+            // One wrapper may hold text models of several families.
+            if let Some(text) = text
+                && let Some(inner) = text.str("model_type")?
+            {
+                let of_both = |family: &&Family| {
+                    let types = family.hf_model_types;
+                    types.contains(&model_type) && types.contains(&inner)
+                };
+                family = arch::families()
+                    .find(of_both)
+                    .ok_or_else(|| unknown(inner))?;
+            }
             // The same model type also serves classifiers and embedding models.
             if !names.is_empty() && !names.iter().any(|name| family.hf_classes.contains(name)) {
                 return Err(unknown(names[0]));

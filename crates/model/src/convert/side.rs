@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::tokenizer::to_hf;
 use super::{ConversionTarget, Error, OutputContainer, metadata};
 use crate::ModelConfig;
+use crate::arch;
 use crate::config::hf;
 
 /// Files of a Hugging Face folder that stay true whatever becomes of the weights.
@@ -132,9 +133,8 @@ impl SideFiles<'_> {
     /// A `config.json` of the language model alone.
     fn new_config(&self, source: Option<&Value>) -> Result<Value, Error> {
         let mut config = self.config.clone();
-        // GGUF files call Mistral a Llama; transformers' Llama has no window.
-        if config.family == "llama" && config.window.is_some() {
-            config.family = "mistral";
+        if let Some(family) = (arch::by_name(config.family).hf_family)(&config) {
+            config.family = family;
         }
         let mut out = self.with_dtype(hf::write(&config)?);
         if let Some(source) = source {

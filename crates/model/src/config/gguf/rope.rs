@@ -35,7 +35,11 @@ pub(super) fn read(
         return Err(keys.unsupported(feature, "one with YaRN or LongRoPE"));
     }
     let theta = keys.f32("rope.freq_base")?.unwrap_or(10_000.0);
-    let local = match family.local_rope_theta {
+    let default = match family.unscaled_local_rope {
+        true => Some(theta),
+        false => family.local_rope_theta,
+    };
+    let local = match default {
         Some(default) if windowed => Some(RopeConfig::plain(
             keys.f32("rope.freq_base_swa")?.unwrap_or(default),
         )),

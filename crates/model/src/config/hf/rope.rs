@@ -38,7 +38,11 @@ pub(super) fn read(
         partial: text.f64(PARTIAL)?,
     };
     let rope = reader.read(global.as_ref(), theta)?;
-    let Some(local_theta) = family.local_rope_theta else {
+    let default = match family.unscaled_local_rope {
+        true => Some(theta),
+        false => family.local_rope_theta,
+    };
+    let Some(local_theta) = default else {
         // A family with one RoPE: what sliding layers are given must be the same.
         if let Some(sliding) = &sliding
             && reader.read(Some(sliding), theta)? != rope
@@ -100,8 +104,13 @@ impl RopeReader {
         };
         let theta = rope.f32("rope_theta")?.unwrap_or(theta);
         let name = match rope.str("rope_type")? {
+            // Sections of a head rotate by time, row and column of an image; for text all three are the position.
+            Some("mrope") => "default",
             Some(name) => name,
-            None => rope.str("type")?.unwrap_or("default"),
+            None => match rope.str("type")? {
+                None | Some("mrope") => "default",
+                Some(name) => name,
+            },
         };
         let scaling = match name {
             // Old names of it in files of Phi 3.

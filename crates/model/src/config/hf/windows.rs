@@ -22,7 +22,7 @@ pub(crate) enum HfWindows {
         /// Default of `max_window_layers`.
         first: usize,
     },
-    /// `layer_types`, else every layer but each `sliding_window_pattern`-th.
+    /// `layer_types`, else every layer but each `sliding_window_pattern`-th, or by the letters of that key.
     Pattern {
         /// Default of `sliding_window`.
         window: usize,
@@ -73,19 +73,13 @@ impl HfWindows {
                 window: default,
                 pattern,
             } => {
-                let key = ["sliding_window_pattern", "_sliding_window_pattern"];
-                let found = match text.usize(key[0])? {
-                    Some(found) => Some(found),
-                    None => text.usize(key[1])?,
+                let window = window(default)?;
+                // Without a window, and beside the types themselves, the pattern means nothing, whatever it is.
+                let period = match window.is_some() && types.is_none() {
+                    true => period(text, pattern)?,
+                    false => vec![false],
                 };
-                let pattern = found.unwrap_or(pattern);
-                if pattern == 0 {
-                    return Err(text.bad(key[0], &json!(0), "at least 1"));
-                }
-                (
-                    window(default)?,
-                    Box::new(move |layer| !(layer + 1).is_multiple_of(pattern)),
-                )
+                (window, Box::new(move |layer| period[layer % period.len()]))
             }
         };
         let by_rule = || {
@@ -99,6 +93,31 @@ impl HfWindows {
         };
         Ok(Windows { window, layers })
     }
+}
+
+/// Which layers slide, of as many as repeat: of a number that counts them, the last is global; in a word each letter
+/// is a layer, `L` for a local and `G` for a global one.
+fn period(text: &ConfigObject<'_>, default: usize) -> Result<Vec<bool>, Error> {
+    let keys = ["sliding_window_pattern", "_sliding_window_pattern"];
+    let found = keys
+        .iter()
+        .find_map(|key| text.get(key).map(|value| (*key, value)));
+    let Some((key, value)) = found else {
+        return Ok((1..=default).map(|n| n < default).collect());
+    };
+    let bad = || text.bad(key, value, "at least 1, or letters L and G");
+    if let Some(letters) = value.as_str() {
+        let sizes = 1..=MAX_LAYERS;
+        let known = letters.chars().all(|letter| matches!(letter, 'L' | 'G'));
+        if !known || !sizes.contains(&letters.len()) {
+            return Err(bad());
+        }
+        return Ok(letters.chars().map(|letter| letter == 'L').collect());
+    }
+    let length = text.usize(key)?.filter(|n| *n > 0).ok_or_else(bad)?;
+    // Of a period longer than any model only the beginning is looked at.
+    let length = length.min(MAX_LAYERS + 1);
+    Ok((1..=length).map(|n| n < length).collect())
 }
 
 fn layer_types(text: &ConfigObject<'_>) -> Result<Option<Vec<bool>>, Error> {

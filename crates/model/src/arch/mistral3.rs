@@ -1,0 +1,96 @@
+//! Ministral 3: Mistral whose queries have a factor that grows with the position.
+//!
+//! GGUF files of Mistral Small 3.1 and 3.2 have this architecture too, without the factor.
+
+use super::Family;
+use crate::Error;
+use crate::config::gguf::Keys;
+use crate::config::hf::{ConfigObject, HfDefaults, HfWindows, shortest};
+use crate::config::{Biases, ModelConfig};
+use millrace_graph::Temperature;
+use serde_json::{Value, json};
+
+pub(super) static FAMILY: Family = Family {
+    name: "mistral3",
+    gguf_arch: "mistral3",
+    hf_model_types: &["ministral3", "mistral3"],
+    hf_classes: &["Ministral3ForCausalLM", "Mistral3ForConditionalGeneration"],
+    models: "Ministral 3, Mistral Small 3 (text)",
+    permuted_in_gguf: true,
+    hf_biases: Some(Biases {
+        qkv: false,
+        attn_output: false,
+        ffn: false,
+    }),
+    hf_norm_eps: 1e-5,
+    hf_windows: HfWindows::Given,
+    hf_defaults: HfDefaults {
+        vocab_size: 131_072,
+        d_model: 4096,
+        d_ff: 14_336,
+        n_layers: 34,
+        n_heads: 32,
+        n_kv_heads: Some(8),
+        head_dim: Some(128),
+        context_length: 262_144,
+        tied_head: false,
+        rope_theta: 1_000_000.0,
+    },
+    gguf_window_pattern: Some(0),
+    gguf,
+    hf,
+    hf_family: |config| match config.temperature {
+        Some(_) => None,
+        None => Some("mistral"),
+    },
+    write_hf,
+    ..Family::PLAIN
+};
+
+/// Without a word for its length the factor grows by the context before RoPE was stretched (llama.cpp).
+fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
+    let scale = keys.f32("attention.temperature_scale")?;
+    let Some(scale) = scale.filter(|scale| *scale != 0.0) else {
+        return Ok(());
+    };
+    let length = match keys.usize("rope.scaling.original_context_length")? {
+        Some(length) => length,
+        None => keys.required("attention.temperature_length")?,
+    };
+    config.temperature = Some(Temperature {
+        scale,
+        length,
+        first: 0,
+    });
+    Ok(())
+}
+
+const SCALE: &str = "llama_4_scaling_beta";
+const LENGTH: &str = "original_max_position_embeddings";
+
+fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
+    let Some(rope) = text.object("rope_parameters")? else {
+        let feature = "a configuration without `rope_parameters` in ministral3".into();
+        return Err(text.unsupported(feature, "one that says them"));
+    };
+    let Some(scale) = rope.f32(SCALE)? else {
+        return Ok(());
+    };
+    let missing = || Error::MissingKey {
+        file: rope.file.into(),
+        key: format!("rope_parameters.{LENGTH}"),
+    };
+    config.temperature = Some(Temperature {
+        scale,
+        length: rope.usize(LENGTH)?.ok_or_else(missing)?,
+        first: 0,
+    });
+    Ok(())
+}
+
+fn write_hf(config: &ModelConfig, out: &mut Value) {
+    if let Some(temperature) = config.temperature {
+        out["rope_parameters"][SCALE] = shortest(temperature.scale);
+        out["rope_parameters"][LENGTH] = json!(temperature.length);
+    }
+}

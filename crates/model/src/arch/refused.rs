@@ -1,0 +1,125 @@
+//! Families that are known and not computed, and why: for messages and for the list of them.
+
+/// Models that one reason keeps out.
+#[derive(Debug)]
+pub struct RefusedFamilies {
+    /// Architectures of GGUF files and `model_type`s of `config.json`.
+    pub names: &'static [&'static str],
+    /// What they are called.
+    pub models: &'static str,
+    /// Why, in words that follow "it".
+    pub why: &'static str,
+}
+
+static REFUSED: &[RefusedFamilies] = &[
+    RefusedFamilies {
+        names: &[
+            "arwkv7",
+            "bamba",
+            "falcon-h1",
+            "falcon_h1",
+            "falcon_mamba",
+            "granitehybrid",
+            "granitemoehybrid",
+            "jamba",
+            "kimi-linear",
+            "kimi_linear",
+            "lfm2",
+            "lfm2_moe",
+            "lfm2moe",
+            "mamba",
+            "mamba2",
+            "minimax",
+            "nemotron_h",
+            "nemotron_h_moe",
+            "olmo_hybrid",
+            "plamo2",
+            "qwen35",
+            "qwen35moe",
+            "qwen3_5",
+            "qwen3_5_moe",
+            "qwen3_next",
+            "qwen3next",
+            "recurrent_gemma",
+            "rwkv",
+            "rwkv6",
+            "rwkv6qwen2",
+            "rwkv7",
+            "xlstm",
+            "zamba",
+            "zamba2",
+        ],
+        models: "Mamba, RWKV, Jamba, Falcon H1, LFM2, Granite 4 hybrids, Nemotron H, Qwen 3 Next and 3.5",
+        why: "has recurrent layers, whose state is no KV cache",
+    },
+    RefusedFamilies {
+        names: &[
+            "bert",
+            "distilbert",
+            "eurobert",
+            "gemma-embedding",
+            "jina-bert-v2",
+            "modern-bert",
+            "modernbert",
+            "neo-bert",
+            "nomic-bert",
+            "nomic_bert",
+            "roberta",
+            "t5encoder",
+            "xlm-roberta",
+        ],
+        models: "BERT and its kin, EmbeddingGemma",
+        why: "is an encoder, in which a token sees the text behind it too",
+    },
+    RefusedFamilies {
+        names: &["bart", "mbart", "t5", "t5gemma", "umt5", "whisper"],
+        models: "T5, BART, Whisper",
+        why: "has an encoder beside the decoder",
+    },
+    RefusedFamilies {
+        names: &["diffusion_gemma", "dream", "llada", "llada-moe"],
+        models: "Dream, LLaDA",
+        why: "fills gaps of a text by diffusion, not one token after the other",
+    },
+    RefusedFamilies {
+        names: &["gemma3n", "gemma3n_text"],
+        models: "Gemma 3n",
+        why: "has embeddings a layer and several streams (AltUp)",
+    },
+    RefusedFamilies {
+        names: &["llama4", "llama4_text"],
+        models: "Llama 4",
+        why: "attends in chunks",
+    },
+    RefusedFamilies {
+        names: &["mllama"],
+        models: "Llama 3.2 Vision",
+        why: "attends to images in layers of their own",
+    },
+    RefusedFamilies {
+        names: &["deepseek_v32", "deepseek_v4", "glm_moe_dsa"],
+        models: "DeepSeek V3.2 and later",
+        why: "chooses the keys that a query sees by an indexer",
+    },
+    RefusedFamilies {
+        names: &["bloom", "mpt"],
+        models: "BLOOM, MPT",
+        why: "has biases by distance (ALiBi) in place of RoPE",
+    },
+    RefusedFamilies {
+        names: &["deci", "nemotron-nas", "openelm"],
+        models: "OpenELM, Llama Nemotron (pruned)",
+        why: "has heads or widths that differ by layer",
+    },
+];
+
+/// All of them.
+pub fn refused() -> impl Iterator<Item = &'static RefusedFamilies> {
+    REFUSED.iter()
+}
+
+/// Why an architecture is not computed, where there is more to say than that it is unknown.
+pub(crate) fn why(name: &str) -> Option<&'static str> {
+    let row = refused().find(|row| row.names.contains(&name));
+    row.map(|row| row.why)
+}

@@ -1,0 +1,156 @@
+//! What every row of the table of families owes.
+
+use std::collections::BTreeSet;
+
+use millrace_format::{Checkpoint, Source, TensorInfo, TensorType};
+use millrace_graph::{Weight, WeightSource};
+use millrace_quant::DType;
+use millrace_testkit::Golden;
+
+use super::{Family, WeightConvention, families};
+use crate::builder::{self, TensorLayout};
+use crate::catalog::Catalog;
+use crate::config::hf;
+use crate::names::{TensorName, WeightRole};
+use crate::{Error, Model, ModelConfig};
+
+const LAYOUTS: [(Source, WeightConvention); 2] = [
+    (Source::Gguf, WeightConvention::Gguf),
+    (Source::HuggingFace, WeightConvention::HuggingFace),
+];
+
+/// The model of the family's fixture.
+fn of_fixture(family: &Family) -> Model {
+    let golden = Golden::named(family.golden());
+    let checkpoint = Checkpoint::open(golden.hf()).unwrap();
+    Model::from_checkpoint(&checkpoint).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// All families but the one that tests alone have.
+fn published() -> impl Iterator<Item = (&'static Family, Model)> {
+    let published = families().filter(|family| family.name != "dummy");
+    published.map(|family| (family, of_fixture(family)))
+}
+
+fn tensor(name: String, shape: &[usize]) -> TensorInfo {
+    TensorInfo {
+        name,
+        tensor_type: TensorType::Weights(DType::F32),
+        shape: shape.to_vec(),
+        nominal_shape: false,
+        file: 0,
+        offset: 0,
+        size_bytes: 4 * shape.iter().product::<usize>(),
+    }
+}
+
+/// The tensors of a file that has what the configuration calls for, a tensor an expert where the layout has that.
+fn complete(config: &ModelConfig, layout: WeightConvention) -> Vec<TensorInfo> {
+    let names = super::by_name(config.family).hf_names();
+    let mut all = Vec::new();
+    for TensorLayout { name, shape, .. } in builder::layout(config, layout, 0..config.n_layers) {
+        let spelled = match layout {
+            WeightConvention::Gguf => name.gguf(),
+            _ => name.hf("model.", names).unwrap_or_else(|| panic!("{name}")),
+        };
+        match spelled.contains("{}") {
+            true => all.extend((0..shape[0]).map(|expert| {
+                let name = spelled.replacen("{}", &expert.to_string(), 1);
+                tensor(name, &shape[1..])
+            })),
+            false => all.push(tensor(spelled, &shape)),
+        }
+    }
+    all
+}
+
+fn build(config: &ModelConfig, source: Source, tensors: &[TensorInfo]) -> Result<Model, Error> {
+    Model::build(config.clone(), &Catalog::new("tiny", source, tensors))
+}
+
+/// Whether some weights are computed from tensors of other shapes than the graph's.
+fn is_derived(model: &Model) -> bool {
+    let derived = |weight: &Weight| matches!(weight.source, WeightSource::Derived(_));
+    model.graph.weights.iter().any(derived)
+}
+
+#[test]
+fn every_family_builds_of_exactly_what_it_lists_in_both_conventions() {
+    let mut built = 0;
+    for (family, fixture) in published() {
+        for (source, layout) in LAYOUTS {
+            if layout == WeightConvention::HuggingFace && is_derived(&fixture) {
+                continue;
+            }
+            let tensors = complete(&fixture.config, layout);
+            let listed: BTreeSet<&str> = tensors.iter().map(|info| info.name.as_str()).collect();
+            assert_eq!(listed.len(), tensors.len(), "{}: a name twice", family.name);
+            let model = build(&fixture.config, source, &tensors);
+            let graph = model.unwrap_or_else(|error| panic!("{error}")).graph;
+            assert_eq!(millrace_graph::check(&graph), Ok(()), "{}", family.name);
+            let read: Vec<_> = graph.weights.iter().flat_map(Weight::tensors).collect();
+            let read: BTreeSet<&str> = read.iter().map(|name| &**name).collect();
+            assert_eq!(read, listed, "{}", family.name);
+            built += 1;
+        }
+    }
+    assert!(built >= families().count(), "{built}");
+}
+
+#[test]
+fn names_of_every_familys_weights_parse_back() {
+    for (family, fixture) in published() {
+        let config = &fixture.config;
+        for TensorLayout { name, .. } in
+            builder::layout(config, WeightConvention::Gguf, 0..config.n_layers)
+        {
+            // Gate and up projection in one have the up projection's name.
+            if name.role != WeightRole::FfnGateUp {
+                let parsed = TensorName::parse_gguf(&name.gguf());
+                assert_eq!(parsed, Some(name), "{}", family.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_stranger_within_a_block_is_refused_in_every_family() {
+    for (family, fixture) in published() {
+        for (source, layout) in LAYOUTS {
+            if layout == WeightConvention::HuggingFace && is_derived(&fixture) {
+                continue;
+            }
+            let name = match layout {
+                WeightConvention::Gguf => "blk.1.stranger.weight",
+                _ => "model.layers.1.stranger.weight",
+            };
+            let mut tensors = complete(&fixture.config, layout);
+            tensors.push(tensor(name.into(), &[8]));
+            let error = build(&fixture.config, source, &tensors).unwrap_err();
+            let named = matches!(&error, Error::UnknownTensor { tensor, .. } if tensor == name);
+            assert!(named, "{}: {error}", family.name);
+        }
+    }
+}
+
+#[test]
+fn every_familys_configuration_reads_back_as_it_was_written() {
+    for (family, fixture) in published() {
+        let written = hf::write(&fixture.config).unwrap();
+        let read = hf::read("config.json", &written).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(read, fixture.config, "{}", family.name);
+    }
+}
+
+/// One row for an architecture and a type: the first would hide the others.
+#[test]
+fn a_causal_model_is_of_one_family() {
+    let mut types = BTreeSet::new();
+    for family in families() {
+        assert!(types.insert(family.hf_model_types[0]), "{}", family.name);
+        let own = super::by_hf_model_type(family.hf_model_types[0]);
+        assert_eq!(own.map(|own| own.name), Some(family.name));
+        let class = super::by_hf_class(family.hf_classes[0]);
+        assert_eq!(class.map(|own| own.name), Some(family.name));
+    }
+}
