@@ -1,12 +1,12 @@
 //! What a weight format must be able to do on the day that its file is written.
 
 use millrace_format::Checkpoint;
-use millrace_kernels::matmul::{Activations, Matrix, Product, matmul};
+use millrace_kernels::matmul::{Activations, Multiplication, WeightMatrix, matmul};
 use millrace_kernels::{Cpu, CpuOptions, Level, table};
 use millrace_model::Model;
-use millrace_model::convert::{Container, Conversion, Target};
+use millrace_model::convert::{Conversion, ConversionTarget, OutputContainer};
 use millrace_model::recipe::Recipe;
-use millrace_model::synth::{self, Geometry, SynthOptions};
+use millrace_model::synth::{self, ModelGeometry, SynthOptions};
 use millrace_quant::{DType, decode_rows, encode_matrix};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -55,8 +55,8 @@ fn products_run_at_every_level(dtype: DType) {
         for m in [1, m] {
             let expected: Vec<f32> = (0..m * n).map(|i| dot(i / n, i % n)).collect();
             let mut out = vec![f32::NAN; m * n];
-            let weight = Matrix::new(dtype, n, k, &bytes).expect("a matrix");
-            let mut products = [Product {
+            let weight = WeightMatrix::new(dtype, n, k, &bytes).expect("a matrix");
+            let mut products = [Multiplication {
                 weight,
                 bias: None,
                 out: &mut out,
@@ -77,8 +77,8 @@ fn products_run_at_every_level(dtype: DType) {
 
 fn convert(from: &Path, to: &Path, recipe: Recipe) {
     let checkpoint = Checkpoint::open(from).expect("a checkpoint");
-    let target = Target {
-        container: Container::Gguf,
+    let target = ConversionTarget {
+        container: OutputContainer::Gguf,
         recipe,
     };
     let conversion = Conversion::new(&checkpoint, target).expect("a plan");
@@ -109,7 +109,7 @@ fn files_go_round(dtype: DType) {
         seed: 3,
         n_threads: Some(1),
     };
-    let geometry = Geometry::named("llama-tiny").expect("a geometry");
+    let geometry = ModelGeometry::named("llama-tiny").expect("a geometry");
     synth::write(geometry, &first, &options, &mut |_, _| {
         ControlFlow::Continue(())
     })

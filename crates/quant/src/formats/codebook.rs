@@ -53,11 +53,22 @@ const fn digit(c: u8) -> usize {
     }) as usize
 }
 
+/// By a byte of signs: the sign bits of eight numbers.
+static SIGN_BITS: [[u32; 8]; 256] = {
+    let mut bits = [[0; 8]; 256];
+    let mut i = 0;
+    while i < 256 * 8 {
+        bits[i / 8][i % 8] = ((i / 8) as u32 >> (i % 8) & 1) << 31;
+        i += 1;
+    }
+    bits
+};
+
 /// `scale · point`, negated where a bit of `signs` is set.
 #[inline(always)]
 pub(super) fn signed<const N: usize>(scale: f32, point: &[i8; N], signs: u8, out: &mut [f32]) {
-    for (i, (out, level)) in out.iter_mut().zip(point).enumerate() {
-        let sign = u32::from(signs >> i & 1) << 31;
+    let signs = &SIGN_BITS[usize::from(signs)];
+    for ((out, level), sign) in out.iter_mut().zip(point).zip(signs) {
         *out = f32::from_bits((scale * f32::from(*level)).to_bits() ^ sign);
     }
 }

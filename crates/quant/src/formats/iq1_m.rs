@@ -6,7 +6,7 @@
 use super::codebook::{self, DELTA, shifted, unshifted};
 use super::iq1_s::POINTS;
 use super::{DType, FileType, Format, Half, decode_each, encode_weighted};
-use crate::search::codebook::{Fit, Scales, fit};
+use crate::search::codebook::{CodebookFit, Scales, fit};
 
 const BYTES: usize = 56;
 const ELEMS: usize = 256;
@@ -54,7 +54,7 @@ fn encode(x: &[f32; ELEMS], importance: Option<&[f32; ELEMS]>, block: &mut [u8; 
         ends: &codebook::TERNARY_ENDS,
     };
     let points = &*POINTS;
-    let fit: Fit<16, 16> = fit(x, importance, &scales, |x, w, inverse| {
+    let fit: CodebookFit<16, 16> = fit(x, importance, &scales, |x, w, inverse| {
         shifted::<8, 16>(points, x, w, inverse)
     });
     block[HIGH..SCALES].fill(0);

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use super::codebook::{self, DELTA, shifted, unshifted};
 use super::{DType, FileType, Format, decode_each, encode_weighted, get_f16, put_f16};
-use crate::search::codebook::{Fit, Scales, fit};
+use crate::search::codebook::{CodebookFit, Scales, fit};
 use crate::search::points::Points;
 
 const BYTES: usize = 50;
@@ -56,7 +56,7 @@ fn encode(x: &[f32; ELEMS], importance: Option<&[f32; ELEMS]>, block: &mut [u8; 
         ends: &codebook::TERNARY_ENDS,
     };
     let points = &*POINTS;
-    let fit: Fit<32, 8> = fit(x, importance, &scales, |x, w, inverse| {
+    let fit: CodebookFit<32, 8> = fit(x, importance, &scales, |x, w, inverse| {
         shifted::<32, 32>(points, x, w, inverse)
     });
     put_f16(block, 0, fit.d);

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use super::codebook::{self, even_signs, index_of, signed, signs_of};
 use super::{DType, FileType, Format, decode_each, encode_weighted, get_f16, put_f16};
-use crate::search::codebook::{Fit, Scales, fit};
+use crate::search::codebook::{CodebookFit, Scales, fit};
 use crate::search::points::{Points, magnitudes};
 
 const BYTES: usize = 74;
@@ -54,7 +54,7 @@ fn encode(x: &[f32; ELEMS], importance: Option<&[f32; ELEMS]>, block: &mut [u8; 
         ends: &codebook::ENDS,
     };
     let points = &*POINTS;
-    let fit: Fit<16, 16> = fit(x, importance, &scales, |x, w, inverse| {
+    let fit: CodebookFit<16, 16> = fit(x, importance, &scales, |x, w, inverse| {
         magnitudes(points, true, x, w, inverse)
     });
     put_f16(block, 0, fit.d);

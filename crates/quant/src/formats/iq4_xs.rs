@@ -6,7 +6,7 @@
 use super::iq4_nl::{LEVELS, nearest};
 use super::{DType, FileType, Format, decode_each, encode_weighted, get_f16, put_f16};
 use super::{pack_nibbles, unpack_nibbles};
-use crate::search::codebook::{Fit, Scales, fit};
+use crate::search::codebook::{CodebookFit, Scales, fit};
 
 const BYTES: usize = 136;
 const ELEMS: usize = 256;
@@ -65,7 +65,7 @@ fn encode(x: &[f32; ELEMS], importance: Option<&[f32; ELEMS]>, block: &mut [u8; 
         stored: &SCALES,
         ends: &ENDS,
     };
-    let fit: Fit<SUB, 8> = fit(x, importance, &scales, |x, _, inverse| {
+    let fit: CodebookFit<SUB, 8> = fit(x, importance, &scales, |x, _, inverse| {
         x.map(|v| LEVELS[usize::from(nearest(v * inverse))])
     });
     put_f16(block, 0, fit.d);

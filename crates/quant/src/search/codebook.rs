@@ -14,7 +14,7 @@ pub(crate) struct Scales<'a> {
 }
 
 /// A block as stored: `w = d·stored[scales[j]]·q[j]` in sub-block j.
-pub(crate) struct Fit<const SUB: usize, const SUBS: usize> {
+pub(crate) struct CodebookFit<const SUB: usize, const SUBS: usize> {
     pub(crate) d: f32,
     pub(crate) scales: [usize; SUBS],
     pub(crate) q: [[f32; SUB]; SUBS],
@@ -22,7 +22,7 @@ pub(crate) struct Fit<const SUB: usize, const SUBS: usize> {
 
 /// One sub-block as stored, and what it costs.
 #[derive(Clone, Copy)]
-struct StoredSub<const SUB: usize> {
+struct SubBlockCode<const SUB: usize> {
     scale: usize,
     q: [f32; SUB],
     error: f32,
@@ -45,7 +45,7 @@ pub(crate) fn fit<const SUB: usize, const SUBS: usize>(
     importance: Option<&[f32; 256]>,
     scales: &Scales<'_>,
     levels: impl Fn(&[f32; SUB], &[f32; SUB], f32) -> [f32; SUB],
-) -> Fit<SUB, SUBS> {
+) -> CodebookFit<SUB, SUBS> {
     let xs = x.as_chunks::<SUB>().0;
     let importance = importance.map(|of| of.as_chunks::<SUB>().0);
     let subs: [Sub<'_, SUB>; SUBS] = std::array::from_fn(|j| {
@@ -61,7 +61,7 @@ pub(crate) fn fit<const SUB: usize, const SUBS: usize>(
         subs.each_ref()
             .map(|sub| store(sub, d, scales.stored, &levels))
     };
-    let error = |stored: &[StoredSub<SUB>; SUBS]| stored.iter().map(|s| s.error).sum::<f32>();
+    let error = |stored: &[SubBlockCode<SUB>; SUBS]| stored.iter().map(|s| s.error).sum::<f32>();
     let mut best = store(d);
     for _ in 0..3 {
         let (mut aa, mut ax) = (0.0, 0.0);
@@ -81,7 +81,7 @@ pub(crate) fn fit<const SUB: usize, const SUBS: usize>(
         }
         (d, best) = (refitted, stored);
     }
-    Fit {
+    CodebookFit {
         d,
         scales: best.map(|s| s.scale),
         q: best.map(|s| s.q),
@@ -131,10 +131,10 @@ fn store<const SUB: usize>(
     d: f32,
     stored: &[f32],
     levels: &impl Fn(&[f32; SUB], &[f32; SUB], f32) -> [f32; SUB],
-) -> StoredSub<SUB> {
+) -> SubBlockCode<SUB> {
     let wanted = if d == 0.0 { 0.0 } else { sub.free / d };
     let above = stored.partition_point(|scale| *scale < wanted);
-    let mut best = StoredSub {
+    let mut best = SubBlockCode {
         scale: 0,
         q: [0.0; SUB],
         error: f32::INFINITY,
@@ -147,7 +147,7 @@ fn store<const SUB: usize>(
         let q = levels(sub.x, &sub.w, inverse);
         let error = error_of(sub.x, &sub.w, &q, factor);
         if error < best.error {
-            best = StoredSub { scale, q, error };
+            best = SubBlockCode { scale, q, error };
         }
     }
     best
