@@ -342,6 +342,10 @@ impl TensorName {
     /// `model.layers.3.self_attn.q_proj.weight`. `None` if these files have no such tensor. Where each expert has
     /// a tensor, `{}` stands for its number.
     pub fn hf(&self, prefix: &str, names: HfNames) -> Option<String> {
+        // Scales are GGUF's.
+        if self.part == ParameterKind::Scale {
+            return None;
+        }
         let (name, suffix) = (names.of(self.role)?, self.part.suffix());
         Some(match (self.layer, self.role) {
             (Some(layer), _) if name.ends_with('!') => {
