@@ -45,7 +45,7 @@ def v4_flat(config):
 
 
 class Fixture:
-    def __init__(self, family, n_tokens, config, v4=None, gguf=False, multimodal=False, config_class=None, keep_none=(), qk_gain=None):
+    def __init__(self, family, n_tokens, config, v4=None, gguf=False, multimodal=False, config_class=None, keep_none=(), qk_gain=None, rewrite=None):
         self.family, self.n_tokens, self.config = family, n_tokens, config
         self.v4, self.gguf, self.multimodal = v4, gguf, multimodal
         # A class of transformers, for families whose arguments go to it as they are.
@@ -54,3 +54,5 @@ class Fixture:
         self.keep_none = keep_none
         # Spread of queries and keys, where the usual one lets more layers amplify the rounding of 16 bits.
         self.qk_gain = qk_gain
+        # What `config.json` becomes, for families that transformers computes with another one's class.
+        self.rewrite = rewrite

@@ -11,11 +11,15 @@ mod ernie4_5;
 mod gemma;
 mod gemma2;
 mod gemma3;
+mod glm;
 mod glm4;
 mod granite;
 mod hunyuan;
 mod llama;
+mod minicpm;
 mod mistral;
+mod olmo;
+mod phi2;
 mod phi3;
 mod qwen2;
 mod qwen2moe;
@@ -23,6 +27,7 @@ mod qwen3;
 mod qwen3moe;
 mod seed_oss;
 mod smollm3;
+mod stablelm;
 mod starcoder2;
 
 pub(crate) use block::norm;
@@ -125,6 +130,8 @@ pub struct Family {
     pub(crate) hf_unrotated: bool,
     /// Whether its norms take mean and variance.
     pub(crate) layer_norms: bool,
+    /// Whether these have neither weight nor bias.
+    pub(crate) bare_norms: bool,
     /// What the class adds under the norms' root, where the configuration says nothing.
     pub(crate) hf_norm_eps: f32,
     /// Bounds of its gated activation.
@@ -155,12 +162,17 @@ static FAMILIES: &[&Family] = &[
     &ernie4_5::FAMILY,
     &gemma::FAMILY,
     &gemma2::FAMILY,
+    &glm::FAMILY,
     &glm4::FAMILY,
     &granite::FAMILY,
     &hunyuan::FAMILY,
+    &minicpm::FAMILY,
+    &olmo::FAMILY,
+    &phi2::FAMILY,
     &phi3::FAMILY,
     &seed_oss::FAMILY,
     &smollm3::FAMILY,
+    &stablelm::FAMILY,
     &starcoder2::FAMILY,
     #[cfg(test)]
     &dummy::FAMILY,
@@ -251,6 +263,7 @@ impl Family {
         interleaved: false,
         hf_unrotated: false,
         layer_norms: false,
+        bare_norms: false,
         hf_norm_eps: 1e-6,
         glu_clamp: None,
         own_roles: &[],
