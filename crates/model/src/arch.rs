@@ -8,6 +8,7 @@ mod block;
 #[cfg(test)]
 mod dummy;
 mod ernie4_5;
+mod exaone;
 mod gemma;
 mod gemma2;
 mod gemma3;
@@ -15,6 +16,7 @@ mod glm;
 mod glm4;
 mod granite;
 mod hunyuan;
+mod internlm2;
 mod llama;
 mod minicpm;
 mod mistral;
@@ -85,7 +87,7 @@ pub struct Family {
     pub gguf_arch: &'static str,
     /// `model_type`s of its `config.json`, the causal language model's first.
     pub hf_model_types: &'static [&'static str],
-    /// transformers classes, the causal language model's first.
+    /// transformers classes, the causal language model's first. None where only GGUF files are read.
     pub hf_classes: &'static [&'static str],
     /// What the norms of a block are called in Hugging Face files.
     pub hf_norms: HfNorms,
@@ -160,12 +162,14 @@ static FAMILIES: &[&Family] = &[
     &gemma3::FAMILY,
     &arcee::FAMILY,
     &ernie4_5::FAMILY,
+    &exaone::FAMILY,
     &gemma::FAMILY,
     &gemma2::FAMILY,
     &glm::FAMILY,
     &glm4::FAMILY,
     &granite::FAMILY,
     &hunyuan::FAMILY,
+    &internlm2::FAMILY,
     &minicpm::FAMILY,
     &olmo::FAMILY,
     &phi2::FAMILY,
