@@ -78,6 +78,9 @@ pub(crate) struct ExpertDefaults {
     pub(crate) group_best: usize,
 }
 
+/// Takes a key of GGUF metadata, under the architecture's name, and its value.
+pub(crate) type SetKey<'a> = dyn FnMut(&str, GgufValue) + 'a;
+
 /// One row of the table.
 #[derive(Debug)]
 pub struct Family {
@@ -147,7 +150,7 @@ pub struct Family {
     /// Writes those words.
     pub(crate) write_hf: fn(&ModelConfig, &mut serde_json::Value),
     /// Writes what its GGUF files say in words of their own; a key that stands already is replaced.
-    pub(crate) write_gguf: fn(&ModelConfig, &mut dyn FnMut(&str, GgufValue)),
+    pub(crate) write_gguf: fn(&ModelConfig, &mut SetKey<'_>),
     /// Builds its graph, weights asked for in the order in which llama.cpp's converter writes those of a block.
     pub(crate) build: fn(&mut GraphBuilder<'_>) -> Result<(), Error>,
 }
