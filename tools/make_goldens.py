@@ -410,6 +410,10 @@ def make(name, fixture, out):
         model.save_pretrained(temp)
         for file in ("config.json", "model.safetensors"):
             shutil.copyfile(Path(temp) / file, folder / file)
+    if fixture.rewrite:
+        written = json.loads((folder / "config.json").read_text())
+        text = json.dumps(fixture.rewrite(written), indent=2) + "\n"
+        (folder / "config.json").write_text(text)
     expected = {"tokens": tokens.astype(np.int64), "logits": logits.numpy()}
     expected.update({f"hidden.{i}": value.numpy() for i, value in enumerate(hidden)})
     expected = {key: np.ascontiguousarray(value) for key, value in expected.items()}

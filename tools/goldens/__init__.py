@@ -57,6 +57,7 @@ class Fixture:
         keep_none=(),
         qk_gain=None,
         wrapper=None,
+        rewrite=None,
     ):
         self.family, self.n_tokens, self.config = family, n_tokens, config
         self.v4, self.gguf, self.multimodal = v4, gguf, multimodal
@@ -68,3 +69,5 @@ class Fixture:
         self.qk_gain = qk_gain
         # Of a text model within another: the other's class without its ending, and arguments beside the text model's.
         self.wrapper = wrapper
+        # What `config.json` becomes, for families that transformers computes with another one's class.
+        self.rewrite = rewrite

@@ -7,6 +7,16 @@ LONG = dict(
     long_factor=[1.0, 1.4, 2.0, 3.5, 6.0, 8.0],
 )
 
+
+def minicpm(config):
+    """Granite's configuration in MiniCPM's words."""
+    out = {k: v for k, v in config.items() if not k.endswith(("_multiplier", "_scaling"))}
+    out.update(architectures=["MiniCPMForCausalLM"], model_type="minicpm")
+    out["rope_theta"] = out.pop("rope_parameters")["rope_theta"]
+    out.update(scale_emb=2.0, scale_depth=1.4, dim_model_base=16)
+    return out
+
+
 FIXTURES = {
     # YaRN with all three ranges of pairs.
     "qwen2-yarn": Fixture(
@@ -289,5 +299,73 @@ FIXTURES = {
         ),
         gguf=True,
         config_class="ArceeConfig",
+    ),
+    # LayerNorms without weights.
+    "olmo": Fixture(
+        "olmo",
+        29,
+        tiny(hidden_size=64, head_dim=None, rope_parameters=rope(10000.0)),
+        gguf=True,
+        config_class="OlmoConfig",
+    ),
+    # Attention and network side by side, biases everywhere, the head's too.
+    "phi2": Fixture(
+        "phi2",
+        29,
+        tiny(
+            hidden_size=64,
+            intermediate_size=256,
+            num_key_value_heads=4,
+            head_dim=None,
+            layer_norm_eps=1e-5,
+            rope_parameters=rope(10000.0, partial_rotary_factor=0.5),
+        ),
+        gguf=True,
+        config_class="PhiConfig",
+    ),
+    # LayerNorms, a quarter of each head rotates.
+    "stablelm": Fixture(
+        "stablelm",
+        29,
+        tiny(
+            hidden_size=64,
+            head_dim=None,
+            use_qkv_bias=True,
+            layer_norm_eps=1e-5,
+            rope_parameters=rope(10000.0, partial_rotary_factor=0.25),
+        ),
+        gguf=True,
+        config_class="StableLmConfig",
+    ),
+    # Neighbours of half a head rotate together; the converter takes the width for the context.
+    "glm": Fixture(
+        "glm",
+        37,
+        tiny(
+            hidden_size=64,
+            max_position_embeddings=64,
+            partial_rotary_factor=0.5,
+            rope_parameters=rope(10000.0, partial_rotary_factor=0.5),
+        ),
+        gguf=True,
+        config_class="GlmConfig",
+    ),
+    # transformers has no class of its own: Granite's, with the factors that its files say in other words.
+    "minicpm": Fixture(
+        "minicpm",
+        29,
+        tiny(
+            hidden_size=64,
+            num_hidden_layers=2,
+            head_dim=None,
+            embedding_multiplier=2.0,
+            attention_multiplier=0.25,
+            residual_multiplier=1.4 / 2**0.5,
+            logits_scaling=4.0,
+            rope_parameters=rope(10000.0),
+        ),
+        gguf=True,
+        config_class="GraniteConfig",
+        rewrite=minicpm,
     ),
 }

@@ -12,23 +12,29 @@ mod deepseek3;
 #[cfg(test)]
 mod dummy;
 mod ernie4_5;
+mod exaone;
 mod exaone4;
 mod gemma;
 mod gemma2;
 mod gemma3;
+mod glm;
 mod glm4;
 mod glm4moe;
 mod gptoss;
 mod granite;
 mod granitemoe;
 mod hunyuan;
+mod internlm2;
 mod llama;
+mod minicpm;
 mod mistral;
 mod mistral3;
 mod mixtral;
+mod olmo;
 mod olmo2;
 mod olmo3;
 mod olmoe;
+mod phi2;
 mod phi3;
 mod qwen2;
 mod qwen2moe;
@@ -39,6 +45,7 @@ mod qwen3vl;
 mod refused;
 mod seed_oss;
 mod smollm3;
+mod stablelm;
 mod starcoder2;
 #[cfg(test)]
 mod tests;
@@ -90,6 +97,9 @@ pub(crate) struct ExpertDefaults {
     pub(crate) group_best: usize,
 }
 
+/// Takes a key of GGUF metadata, under the architecture's name, and its value.
+pub(crate) type SetKey<'a> = dyn FnMut(&str, GgufValue) + 'a;
+
 /// One row of the table.
 #[derive(Debug)]
 pub struct Family {
@@ -99,7 +109,7 @@ pub struct Family {
     pub gguf_arch: &'static str,
     /// `model_type`s of its `config.json`, the causal language model's first.
     pub hf_model_types: &'static [&'static str],
-    /// transformers classes, the causal language model's first.
+    /// transformers classes, the causal language model's first. None where only GGUF files are read.
     pub hf_classes: &'static [&'static str],
     /// What the norms of a block are called in Hugging Face files.
     pub hf_norms: HfNorms,
@@ -156,6 +166,8 @@ pub struct Family {
     pub(crate) hf_unrotated: bool,
     /// Whether its norms take mean and variance.
     pub(crate) layer_norms: bool,
+    /// Whether these have neither weight nor bias.
+    pub(crate) bare_norms: bool,
     /// What the class adds under the norms' root, where the configuration says nothing.
     pub(crate) hf_norm_eps: f32,
     /// Bounds of its gated activation.
@@ -175,7 +187,7 @@ pub struct Family {
     /// Writes those words.
     pub(crate) write_hf: fn(&ModelConfig, &mut serde_json::Value),
     /// Writes what its GGUF files say in words of their own; a key that stands already is replaced.
-    pub(crate) write_gguf: fn(&ModelConfig, &mut dyn FnMut(&str, GgufValue)),
+    pub(crate) write_gguf: fn(&ModelConfig, &mut SetKey<'_>),
     /// Builds its graph, weights asked for in the order in which llama.cpp's converter writes those of a block.
     pub(crate) build: fn(&mut GraphBuilder<'_>) -> Result<(), Error>,
 }
@@ -197,14 +209,21 @@ static FAMILIES: &[&Family] = &[
     &gemma3::FAMILY,
     &arcee::FAMILY,
     &ernie4_5::FAMILY,
+    &exaone::FAMILY,
     &gemma::FAMILY,
     &gemma2::FAMILY,
+    &glm::FAMILY,
     &glm4::FAMILY,
     &granite::FAMILY,
     &hunyuan::FAMILY,
+    &internlm2::FAMILY,
+    &minicpm::FAMILY,
+    &olmo::FAMILY,
+    &phi2::FAMILY,
     &phi3::FAMILY,
     &seed_oss::FAMILY,
     &smollm3::FAMILY,
+    &stablelm::FAMILY,
     &starcoder2::FAMILY,
     &cohere::FAMILY,
     &cohere2::FAMILY,
@@ -315,6 +334,7 @@ impl Family {
         logit_divisor: false,
         hf_unrotated: false,
         layer_norms: false,
+        bare_norms: false,
         hf_norm_eps: 1e-6,
         glu_clamp: None,
         own_roles: &[],

@@ -484,8 +484,14 @@ impl<'a> GraphBuilder<'a> {
         };
         let vocab_size = self.config.vocab_size;
         let scaled = self.scale("logit_scale", self.config.logit_scale, normed);
-        let biased = self.has_own(TensorName::global(role).bias());
-        let mut logits = self.linear("lm_head", role, (vocab_size, biased), scaled)?;
+        let weight = self.weight(self.name(role), &[vocab_size, self.width(scaled)])?;
+        // A head that is the table has a bias of its own.
+        let bias = TensorName::global(WeightRole::Output).bias();
+        let bias = match self.has_own(bias) {
+            true => Some(self.weight(bias, &[vocab_size])?),
+            false => None,
+        };
+        let mut logits = self.product("lm_head", (weight, bias), scaled);
         if let Some(cap) = self.config.logit_softcap {
             logits = self.push(
                 "logit_softcap",

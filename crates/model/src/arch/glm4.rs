@@ -43,7 +43,7 @@ pub(super) static FAMILY: Family = Family {
 };
 
 /// `attention_bias` is that of queries, keys and values alone.
-fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
+pub(super) fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     config.biases = Biases {
         qkv: text.bool("attention_bias")?.unwrap_or(true),
         attn_output: false,

@@ -42,7 +42,7 @@ pub(super) static FAMILY: Family = Family {
 };
 
 /// Llama's blocks with gate and up projection in one.
-fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
+pub(super) fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
     block::decoder(b, |b, layer, x| {
         let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
         let heads = attention::project(b, normed)?;

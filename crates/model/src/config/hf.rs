@@ -163,7 +163,11 @@ fn read_text(
     let n_heads = text
         .usize("num_attention_heads")?
         .unwrap_or(defaults.n_heads);
-    let head_dim = match text.usize("head_dim")?.or(defaults.head_dim) {
+    // `null` is another thing than an absent key: the size then follows from the others.
+    let default = defaults
+        .head_dim
+        .filter(|_| !text.map.contains_key("head_dim"));
+    let head_dim = match text.usize("head_dim")?.or(default) {
         Some(head_dim) => head_dim,
         None => derived_head_dim(text, d_model, n_heads)?,
     };

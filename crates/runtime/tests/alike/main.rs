@@ -43,7 +43,8 @@ fn folder(golden: &Golden, n_vocab: usize, dir: &Path) -> PathBuf {
     for tensor in source.iter() {
         let mut spec = TensorSpec::from(tensor.info);
         let mut bytes = tensor.bytes.to_vec();
-        if spec.shape.first() == Some(&old) && spec.shape.len() == 2 {
+        let is_head = spec.shape.len() == 2 || spec.name == "lm_head.bias";
+        if spec.shape.first() == Some(&old) && is_head {
             spec.shape[0] = n_vocab;
             bytes = vec![0; bytes.len() / old * n_vocab];
         }

@@ -193,3 +193,53 @@ fn a_prompt_that_does_not_fit_is_refused_and_a_model_without_tokenizer_says_so()
         Error::NoTokenizer { .. }
     ));
 }
+
+/// LongRoPE has one list of divisors up to the original context and one for longer ones. The context that is asked for
+/// chooses, whatever a sequence's own length.
+#[test]
+fn a_long_rope_follows_the_context() {
+    let model = Arc::new(LoadedModel::open(Golden::named("phi3-long").hf()).unwrap());
+    let with = |n_ctx| {
+        let options = EngineOptions {
+            n_ctx,
+            ..EngineOptions::default()
+        };
+        CpuEngine::new(Arc::clone(&model), options).unwrap()
+    };
+    let mut usual = with(None);
+    assert_eq!(usual.limits().n_ctx, 32);
+    let seq = usual.create().unwrap();
+    let error = usual
+        .compute(&[BatchItem::last(seq, &[1; 33])])
+        .unwrap_err();
+    assert!(matches!(error, Error::ContextOverflow { .. }), "{error}");
+    assert!(error.to_string().contains("--ctx"), "{error}");
+    let logits = |n_ctx| {
+        let mut engine = with(n_ctx);
+        let seq = engine.create().unwrap();
+        let item = BatchItem::last(seq, &[1, 2, 3, 4, 5, 6, 7, 8]);
+        engine.compute(&[item]).unwrap().logits(0).to_vec()
+    };
+    assert_eq!(logits(None), logits(Some(20)));
+    assert_eq!(logits(Some(33)), logits(Some(500)));
+    assert_ne!(logits(None), logits(Some(33)));
+}
+
+#[test]
+fn a_dynamic_rope_ends_at_the_trained_context() {
+    let model = Arc::new(LoadedModel::open(Golden::named("llama-dynamic").hf()).unwrap());
+    let with = |n_ctx| {
+        let options = EngineOptions {
+            n_ctx: Some(n_ctx),
+            ..EngineOptions::default()
+        };
+        CpuEngine::new(Arc::clone(&model), options)
+    };
+    assert!(with(512).is_ok());
+    let error = with(513).err().unwrap();
+    assert!(
+        matches!(error, Error::BeyondRope { limit: 512, .. }),
+        "{error}"
+    );
+    assert!(error.to_string().contains("--ctx"), "{error}");
+}

@@ -4,6 +4,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use millrace_format::gguf::{Metadata, Writer};
+use millrace_format::{Checkpoint, TensorSpec};
 use millrace_graph::{Linear, Op};
 use millrace_runtime::{
     BatchItem, CpuEngine, Embedder, Engine, EngineOptions, KvType, Level, LoadedModel, LogitsFor,
@@ -288,4 +290,50 @@ fn a_fork_continues_as_its_parent_would() {
     engine.truncate(parent, 70).unwrap();
     let item = BatchItem::new(parent, tail, LogitsFor::All);
     assert!(engine.compute(&[item]).unwrap().logits(0) == found);
+}
+
+/// A GGUF file of a golden under the name of another family.
+fn renamed(golden: &Golden, architecture: &str, dir: &Path) -> std::path::PathBuf {
+    let source = Checkpoint::open(&golden.gguf().unwrap()).unwrap();
+    let metadata = source.gguf().unwrap();
+    let old = metadata.get_str("general.architecture").unwrap().unwrap();
+    let mut other = Metadata::new();
+    other.insert("general.architecture", architecture);
+    for (key, value) in metadata.iter() {
+        let (name, rest) = key.split_once('.').unwrap();
+        match (name == old, key == "general.architecture") {
+            (true, _) => other.insert(format!("{architecture}.{rest}"), value.clone()),
+            (_, true) => continue,
+            _ => other.insert(key, value.clone()),
+        };
+    }
+    let path = dir.join(format!("{architecture}.gguf"));
+    let specs: Vec<TensorSpec> = source.tensors().iter().map(TensorSpec::from).collect();
+    let mut writer = Writer::create(&path, &other, &specs).unwrap();
+    for tensor in source.iter() {
+        writer.write(&tensor.info.name, tensor.bytes).unwrap();
+    }
+    writer.commit().unwrap();
+    path
+}
+
+/// Families that transformers has no class for compute what a cousin does, as llama.cpp's graphs of both say.
+#[test]
+fn families_of_gguf_files_alone_are_a_cousin_under_another_name() {
+    let dir = tempfile::tempdir().unwrap();
+    for (architecture, cousin) in [("internlm2", "llama-llama3"), ("exaone", "qwen2")] {
+        let golden = Golden::named(cousin);
+        let expected = golden.expected();
+        let model = open(&renamed(&golden, architecture, dir.path()));
+        assert_eq!(model.model().config.family, architecture);
+        let n = expected.tokens.len();
+        let found = logits(&mut engine(&model, None, 512), &expected.tokens, &[n]);
+        assert_logits_close(&found, &expected.logits, architecture);
+        let folder = millrace_model::config::hf::write(&model.model().config);
+        let error = folder.unwrap_err().to_string();
+        assert!(
+            error.contains(architecture) && error.contains("no class"),
+            "{error}"
+        );
+    }
 }

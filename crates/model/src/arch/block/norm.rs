@@ -27,7 +27,10 @@ pub(crate) fn layer(
     x: ValueId,
 ) -> Result<ValueId, Error> {
     let name = b.name_of(role);
-    let weight = Some(b.vector(role, group)?);
+    let weight = match b.family().bare_norms {
+        true => None,
+        false => Some(b.vector(role, group)?),
+    };
     let bias = match b.has_own(name.bias()) {
         true => Some(b.bias(role, &[group])?),
         false => None,

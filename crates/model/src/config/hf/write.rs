@@ -15,10 +15,22 @@ use millrace_graph::Activation;
 /// those of a `llama3` scaling, biases on some projections only.
 pub fn write(config: &ModelConfig) -> Result<Value, Error> {
     let family = arch::by_name(config.family);
+    let (Some(class), Some(model_type)) =
+        (family.hf_classes.first(), family.hf_model_types.first())
+    else {
+        return Err(Error::Unsupported {
+            file: "config.json".into(),
+            feature: format!(
+                "the family {}, which transformers has no class for",
+                family.name
+            ),
+            supported: "GGUF files of it".into(),
+        });
+    };
     refuse_unwritable(config, family)?;
     let mut out = json!({
-        "architectures": [family.hf_classes[0]],
-        "model_type": family.hf_model_types[0],
+        "architectures": [class],
+        "model_type": model_type,
         "vocab_size": config.vocab_size,
         "hidden_size": config.d_model,
         "intermediate_size": config.d_ff,

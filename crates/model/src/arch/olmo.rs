@@ -1,0 +1,44 @@
+//! OLMo: Llama with LayerNorms that have no weights.
+
+use super::Family;
+use crate::Error;
+use crate::config::ModelConfig;
+use crate::config::hf::{ConfigObject, HfDefaults};
+
+pub(super) static FAMILY: Family = Family {
+    name: "olmo",
+    gguf_arch: "olmo",
+    hf_model_types: &["olmo"],
+    hf_classes: &["OlmoForCausalLM"],
+    models: "OLMo (first generation)",
+    permuted_in_gguf: true,
+    layer_norms: true,
+    bare_norms: true,
+    hf_norm_eps: NORM_EPS,
+    hf_defaults: HfDefaults {
+        vocab_size: 50_304,
+        d_model: 4096,
+        d_ff: 11_008,
+        n_layers: 32,
+        n_heads: 32,
+        n_kv_heads: None,
+        head_dim: None,
+        context_length: 2048,
+        tied_head: false,
+        rope_theta: 10_000.0,
+    },
+    hf,
+    ..Family::PLAIN
+};
+
+/// That of the class; no key says another.
+const NORM_EPS: f32 = 1e-5;
+
+fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
+    if let Some(bound) = text.f32("clip_qkv")? {
+        let feature = format!("clamped projections (`clip_qkv` = {bound})");
+        return Err(text.unsupported(feature, "`clip_qkv` = null"));
+    }
+    config.norm_eps = NORM_EPS;
+    Ok(())
+}
