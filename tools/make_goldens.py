@@ -395,7 +395,7 @@ def make(name, fixture, out):
     folder.mkdir(parents=True, exist_ok=True)
     config = make_config(fixture)
     model = make_model(fixture, config)
-    fill(model, name, unit_norms=fixture.family == "gemma3")
+    fill(model, name + fixture.salt, unit_norms=fixture.family == "gemma3")
     vocab_size = fixture.config["vocab_size"]
     tokens = generator(name, "tokens").integers(0, vocab_size, fixture.n_tokens)
     logits, hidden = run(model, tokens)

@@ -6,6 +6,7 @@
 mod block;
 mod deepseek2;
 mod deepseek3;
+mod dots1;
 #[cfg(test)]
 mod dummy;
 mod gemma3;
@@ -156,6 +157,7 @@ static FAMILIES: &[&Family] = &[
     &glm4moe::FAMILY,
     &deepseek2::FAMILY,
     &deepseek3::FAMILY,
+    &dots1::FAMILY,
     &gemma3::FAMILY,
     #[cfg(test)]
     &dummy::FAMILY,
