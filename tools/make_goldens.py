@@ -400,7 +400,7 @@ def make(name, fixture, out):
     folder.mkdir(parents=True, exist_ok=True)
     config = make_config(fixture)
     model = make_model(fixture, config)
-    fill(model, name, unit_norms=fixture.family in ("gemma", "gemma2", "gemma3"), qk_gain=fixture.qk_gain)
+    fill(model, name + fixture.salt, unit_norms=fixture.family in ("gemma", "gemma2", "gemma3"), qk_gain=fixture.qk_gain)
     vocab_size = fixture.config["vocab_size"]
     tokens = generator(name, "tokens").integers(0, vocab_size, fixture.n_tokens)
     logits, hidden = run(model, tokens)

@@ -58,6 +58,7 @@ class Fixture:
         qk_gain=None,
         wrapper=None,
         rewrite=None,
+        salt="",
     ):
         self.family, self.n_tokens, self.config = family, n_tokens, config
         self.v4, self.gguf, self.multimodal = v4, gguf, multimodal
@@ -71,3 +72,5 @@ class Fixture:
         self.wrapper = wrapper
         # What `config.json` becomes, for families that transformers computes with another one's class.
         self.rewrite = rewrite
+        # Other random numbers: a choice of experts that a rounding of 16 bits turns over says nothing about code.
+        self.salt = salt

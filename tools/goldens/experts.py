@@ -93,6 +93,7 @@ FIXTURES = {
         ),
         gguf=True,
         config_class="GptOssConfig",
+        salt="-3",
     ),
     # Four multipliers, gates and up projections in one tensor of all experts.
     "granitemoe": Fixture(
@@ -175,6 +176,7 @@ FIXTURES = {
             rope_parameters=rope(1000000.0, partial_rotary_factor=0.5),
         ),
         config_class="Glm4MoeConfig",
+        salt="-4",
     ),
     # A latent of 24, queries by two matrices, the best expert of a group as the group's score.
     "deepseek-v2": Fixture(
@@ -291,5 +293,25 @@ FIXTURES = {
         ),
         gguf=True,
         config_class="Glm4MoeLiteConfig",
+        salt="-1",
+    ),
+    # Norms of heads beside experts by sigmoid.
+    "dots1": Fixture(
+        "dots1",
+        31,
+        tiny(
+            n_routed_experts=6,
+            num_experts_per_tok=2,
+            moe_intermediate_size=24,
+            n_shared_experts=2,
+            routed_scaling_factor=2.5,
+            first_k_dense_replace=1,
+            n_group=1,
+            topk_group=1,
+            norm_topk_prob=True,
+            rope_parameters=rope(10000000.0),
+        ),
+        gguf=True,
+        config_class="Dots1Config",
     ),
 }

@@ -9,6 +9,7 @@ mod cohere;
 mod cohere2;
 mod deepseek2;
 mod deepseek3;
+mod dots1;
 #[cfg(test)]
 mod dummy;
 mod ernie4_5;
@@ -206,6 +207,7 @@ static FAMILIES: &[&Family] = &[
     &glm4moe::FAMILY,
     &deepseek2::FAMILY,
     &deepseek3::FAMILY,
+    &dots1::FAMILY,
     &gemma3::FAMILY,
     &arcee::FAMILY,
     &ernie4_5::FAMILY,

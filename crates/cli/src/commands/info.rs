@@ -51,6 +51,8 @@ pub(crate) struct InfoArgs {
 struct Runnable {
     config: ModelConfig,
     plan: MemoryPlan,
+    /// Parameters, and those that a token uses.
+    n_params: [u64; 2],
 }
 
 pub(crate) fn run(args: &InfoArgs, ui: Ui) -> CommandResult {
@@ -64,9 +66,11 @@ pub(crate) fn run(args: &InfoArgs, ui: Ui) -> CommandResult {
             warn_of(&checkpoint, &model, ui);
             let model = Arc::new(LoadedModel::from_checkpoint(checkpoint)?);
             let plan = MemoryPlan::of(&model, args.ctx.map(|n| n as usize), args.kv_type)?;
+            let weights = model.model().memory_plan(1, 16.0);
             Ok(Runnable {
                 config: model.model().config.clone(),
                 plan,
+                n_params: [weights.n_params, weights.n_params_active],
             })
         }
         Err(_) if summary.n_tensors == 0 => {
@@ -91,6 +95,7 @@ pub(crate) fn run(args: &InfoArgs, ui: Ui) -> CommandResult {
         match &runnable {
             Ok(runnable) => {
                 print_config(&runnable.config, &mut out)?;
+                print_experts(runnable, &mut out)?;
                 vision.print(&mut out)?;
                 print_types(&summary, &mut out)?;
                 runnable.plan.print(&mut out)?;
@@ -165,6 +170,25 @@ fn print_config(config: &ModelConfig, out: &mut Out) -> CommandResult {
         out.line(format!("  {name:<14} {value}"))?;
     }
     Ok(())
+}
+
+/// The experts of a mixture, and the parameters that a token uses.
+fn print_experts(runnable: &Runnable, out: &mut Out) -> CommandResult {
+    let Some(experts) = &runnable.config.experts else {
+        return Ok(());
+    };
+    let shared = match experts.shared_d_ff {
+        0 => String::new(),
+        d_ff => format!(", and one of {d_ff} that all use"),
+    };
+    let value = format!(
+        "{} of width {}, {} a token{shared}",
+        experts.n_experts, experts.d_ff, experts.n_used
+    );
+    out.line(format!("  {:<14} {value}", "experts"))?;
+    let [all, active] = runnable.n_params;
+    let value = format!("{} of {} parameters a token", count(active), count(all));
+    out.line(format!("  {:<14} {value}", "active"))
 }
 
 fn print_types(summary: &CheckpointSummary, out: &mut Out) -> CommandResult {
@@ -247,6 +271,8 @@ fn to_json(
             value["runs"] = json!(true);
             value["config"] = config_json(&runnable.config);
             value["memory"] = json!(runnable.plan);
+            value["n_params"] = json!(runnable.n_params[0]);
+            value["n_params_active"] = json!(runnable.n_params[1]);
         }
         Err(why) => {
             value["runs"] = json!(false);
@@ -278,5 +304,7 @@ fn config_json(config: &ModelConfig) -> Value {
         "context_length": config.context_length,
         "window": config.window,
         "tied_head": config.tied_head,
+        "n_experts": config.experts.as_ref().map(|experts| experts.n_experts),
+        "n_experts_used": config.experts.as_ref().map(|experts| experts.n_used),
     })
 }

@@ -4,6 +4,7 @@ mod experts;
 mod failures;
 mod files;
 mod layouts;
+mod mixtures;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

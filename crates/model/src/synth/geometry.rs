@@ -1,7 +1,7 @@
 //! The geometries: sizes of published models, and tiny ones of the same families for tests.
 
 use crate::arch;
-use crate::config::{ModelConfig, RopeConfig, RopeScaling};
+use crate::config::{Biases, ModelConfig, RopeConfig, RopeScaling};
 use crate::vision::VisionConfig;
 
 /// A model's sizes without its weights.
@@ -25,7 +25,7 @@ struct GeometryRow {
     norm_eps: f32,
     rope_theta: f32,
     rope_scaling: RopeScaling,
-    /// Window of five layers in six.
+    /// Window of the layers that the family's GGUF files have it on.
     window: Option<usize>,
     tied_head: bool,
     vision: Option<Tower>,
@@ -33,6 +33,8 @@ struct GeometryRow {
     n_rot: Option<usize>,
     /// Experts, those that a token uses, the width of one.
     experts: Option<[usize; 3]>,
+    /// Whether attention has every bias, in families whose configuration says it.
+    attention_biases: bool,
 }
 
 /// A vision tower's sizes.
@@ -57,7 +59,7 @@ const fn llama3(factor: f32) -> RopeScaling {
 }
 
 /// Sizes of the published models are those of their `config.json`.
-static TABLE: [GeometryRow; 13] = [
+static TABLE: [GeometryRow; 16] = [
     GeometryRow {
         name: "llama-3.2-1b",
         family: "llama",
@@ -75,6 +77,7 @@ static TABLE: [GeometryRow; 13] = [
         vision: None,
         n_rot: None,
         experts: None,
+        attention_biases: false,
     },
     GeometryRow {
         name: "llama-3.2-3b",
@@ -93,6 +96,7 @@ static TABLE: [GeometryRow; 13] = [
         vision: None,
         n_rot: None,
         experts: None,
+        attention_biases: false,
     },
     GeometryRow {
         name: "llama-3.1-8b",
@@ -111,6 +115,7 @@ static TABLE: [GeometryRow; 13] = [
         vision: None,
         n_rot: None,
         experts: None,
+        attention_biases: false,
     },
     GeometryRow {
         name: "llama-3.1-70b",
@@ -129,6 +134,7 @@ static TABLE: [GeometryRow; 13] = [
         vision: None,
         n_rot: None,
         experts: None,
+        attention_biases: false,
     },
     GeometryRow {
         name: "gemma-3-1b",
@@ -147,6 +153,7 @@ static TABLE: [GeometryRow; 13] = [
         vision: None,
         n_rot: None,
         experts: None,
+        attention_biases: false,
     },
     GeometryRow {
         name: "gemma-3-4b",
@@ -173,6 +180,7 @@ static TABLE: [GeometryRow; 13] = [
         }),
         n_rot: None,
         experts: None,
+        attention_biases: false,
     },
     GeometryRow {
         name: "qwen3-0.6b",
@@ -191,6 +199,7 @@ static TABLE: [GeometryRow; 13] = [
         vision: None,
         n_rot: None,
         experts: None,
+        attention_biases: false,
     },
     GeometryRow {
         name: "qwen2.5-0.5b",
@@ -209,6 +218,7 @@ static TABLE: [GeometryRow; 13] = [
         vision: None,
         n_rot: None,
         experts: None,
+        attention_biases: false,
     },
     GeometryRow {
         name: "qwen2.5-1.5b",
@@ -227,6 +237,7 @@ static TABLE: [GeometryRow; 13] = [
         vision: None,
         n_rot: None,
         experts: None,
+        attention_biases: false,
     },
     GeometryRow {
         name: "qwen2.5-3b",
@@ -245,6 +256,65 @@ static TABLE: [GeometryRow; 13] = [
         vision: None,
         n_rot: None,
         experts: None,
+        attention_biases: false,
+    },
+    GeometryRow {
+        name: "qwen3-30b-a3b",
+        family: "qwen3moe",
+        n_layers: 48,
+        d_model: 2048,
+        d_ff: 6144,
+        heads: [32, 4, 128],
+        vocab_size: 151_936,
+        context_length: 40_960,
+        norm_eps: 1e-6,
+        rope_theta: 1_000_000.0,
+        rope_scaling: RopeScaling::None,
+        window: None,
+        tied_head: false,
+        vision: None,
+        n_rot: None,
+        experts: Some([128, 8, 768]),
+        attention_biases: false,
+    },
+    GeometryRow {
+        name: "olmoe-1b-7b",
+        family: "olmoe",
+        n_layers: 16,
+        d_model: 2048,
+        d_ff: 1024,
+        heads: [16, 16, 128],
+        vocab_size: 50_304,
+        context_length: 4096,
+        norm_eps: 1e-5,
+        rope_theta: 10_000.0,
+        rope_scaling: RopeScaling::None,
+        window: None,
+        tied_head: false,
+        vision: None,
+        n_rot: None,
+        experts: Some([64, 8, 1024]),
+        attention_biases: false,
+    },
+    // Without its YaRN: within 4,096 tokens the sizes and the work are the same.
+    GeometryRow {
+        name: "gpt-oss-20b",
+        family: "gpt-oss",
+        n_layers: 24,
+        d_model: 2880,
+        d_ff: 2880,
+        heads: [64, 8, 64],
+        vocab_size: 201_088,
+        context_length: 131_072,
+        norm_eps: 1e-5,
+        rope_theta: 150_000.0,
+        rope_scaling: RopeScaling::None,
+        window: Some(128),
+        tied_head: false,
+        vision: None,
+        n_rot: None,
+        experts: Some([32, 4, 2880]),
+        attention_biases: true,
     },
     GeometryRow {
         name: "llama-tiny",
@@ -263,6 +333,7 @@ static TABLE: [GeometryRow; 13] = [
         vision: None,
         n_rot: None,
         experts: None,
+        attention_biases: false,
     },
     GeometryRow {
         name: "gemma-tiny",
@@ -289,6 +360,7 @@ static TABLE: [GeometryRow; 13] = [
         }),
         n_rot: None,
         experts: None,
+        attention_biases: false,
     },
     GeometryRow {
         name: "qwen-tiny",
@@ -307,6 +379,7 @@ static TABLE: [GeometryRow; 13] = [
         vision: None,
         n_rot: None,
         experts: None,
+        attention_biases: false,
     },
 ];
 
@@ -366,7 +439,10 @@ impl ModelGeometry {
         // Beyond the limit `validate` refuses the number; the list below must not follow it there.
         let n_layers = n_layers.unwrap_or(row.n_layers);
         let listed = n_layers.min(crate::config::MAX_LAYERS);
-        let windowed = |layer: usize| row.window.is_some() && !(layer + 1).is_multiple_of(6);
+        let pattern = family.gguf_window_pattern.unwrap_or(0);
+        let windowed = |layer: usize| {
+            row.window.is_some() && (pattern == 0 || !(layer + 1).is_multiple_of(pattern))
+        };
         ModelConfig {
             family: family.name,
             n_layers,
@@ -389,7 +465,11 @@ impl ModelGeometry {
             attention_scale: 1.0 / (head_dim as f32).sqrt(),
             embed_scale: family.embed_scale(row.d_model),
             activation: family.activation,
-            biases: family.hf_biases.unwrap_or_default(),
+            biases: family.hf_biases.unwrap_or(Biases {
+                qkv: row.attention_biases,
+                attn_output: row.attention_biases,
+                ffn: false,
+            }),
             n_rot: row.n_rot.unwrap_or(head_dim),
             unrotated_layers: Vec::new(),
             residual_scale: 1.0,

@@ -260,6 +260,9 @@ fn geometries_are_consistent_and_named() {
     assert_eq!(n_params("qwen2.5-0.5b"), 494_032_768);
     assert_eq!(n_params("qwen2.5-1.5b"), 1_543_714_304);
     assert_eq!(n_params("qwen2.5-3b"), 3_085_938_688);
+    assert_eq!(n_params("qwen3-30b-a3b"), 30_532_122_624);
+    assert_eq!(n_params("olmoe-1b-7b"), 6_919_161_856);
+    assert_eq!(n_params("gpt-oss-20b"), 20_914_757_184);
 }
 
 #[test]
