@@ -35,7 +35,15 @@ def tiny(**sizes):
 
 class Fixture:
     def __init__(
-        self, family, n_tokens, config, v4=None, gguf=False, multimodal=False, config_class=None, wrapper=None
+        self,
+        family,
+        n_tokens,
+        config,
+        v4=None,
+        gguf=False,
+        multimodal=False,
+        config_class=None,
+        wrapper=None,
     ):
         self.family, self.n_tokens, self.config = family, n_tokens, config
         self.v4, self.gguf, self.multimodal = v4, gguf, multimodal

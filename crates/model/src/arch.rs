@@ -3,6 +3,7 @@
 //! A family is one file in `arch/` and one row of the table. The file has the function that builds its graph, of
 //! what stands in `arch/block/`, and the names and defaults that its files leave unsaid.
 
+mod bitnet;
 mod block;
 mod cohere;
 mod cohere2;
@@ -34,6 +35,7 @@ use crate::config::gguf::Keys as GgufKeys;
 use crate::config::hf::{ConfigObject, HfDefaults, HfExperts, HfWindows};
 use crate::config::{Biases, ExpertConfig, ModelConfig};
 use crate::names::{HfNames, HfNorms, WeightRole};
+use millrace_format::gguf::GgufValue;
 use millrace_graph::{Activation, Gating, GluClamp, RopeStyle};
 
 /// Where a checkpoint's weights follow whose conventions.
@@ -108,6 +110,8 @@ pub struct Family {
     /// Every n-th layer is global when GGUF metadata give a window and no pattern; 0: none is;
     /// `None`: the window is then unused.
     pub(crate) gguf_window_pattern: Option<usize>,
+    /// Whether its GGUF files name the activation, in words that its hooks read and write.
+    pub(crate) gguf_activation: bool,
     /// Size at which GGUF readers take `d_model / n_heads` for the attention scale, not the head
     /// size: the key is not in the file, llama.cpp goes by the number of layers.
     pub(crate) gguf_scale_by_width_at_layers: Option<usize>,
@@ -137,6 +141,8 @@ pub struct Family {
     pub(crate) hf_family: fn(&ModelConfig) -> Option<&'static str>,
     /// Writes those words.
     pub(crate) write_hf: fn(&ModelConfig, &mut serde_json::Value),
+    /// Writes what its GGUF files say in words of their own; a key that stands already is replaced.
+    pub(crate) write_gguf: fn(&ModelConfig, &mut dyn FnMut(&str, GgufValue)),
     /// Builds its graph, weights asked for in the order in which llama.cpp's converter writes those of a block.
     pub(crate) build: fn(&mut GraphBuilder<'_>) -> Result<(), Error>,
 }
@@ -149,6 +155,7 @@ static FAMILIES: &[&Family] = &[
     &qwen3moe::FAMILY,
     &qwen2moe::FAMILY,
     &gemma3::FAMILY,
+    &bitnet::FAMILY,
     &cohere::FAMILY,
     &cohere2::FAMILY,
     &exaone4::FAMILY,
@@ -240,6 +247,7 @@ impl Family {
             rope_theta: 10_000.0,
         },
         gguf_window_pattern: None,
+        gguf_activation: false,
         gguf_scale_by_width_at_layers: None,
         hf_names: &[],
         hf_experts: None,
@@ -258,6 +266,7 @@ impl Family {
         hf: |_, _| Ok(()),
         hf_family: |_| None,
         write_hf: |_, _| {},
+        write_gguf: |_, _| {},
         build: llama::build,
     };
 

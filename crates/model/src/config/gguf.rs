@@ -577,6 +577,7 @@ pub fn write(config: &ModelConfig) -> Result<Metadata, Error> {
     if (config.attention_scale - default_scale).abs() > 1e-6 * default_scale {
         set("attention.scale", GgufValue::F32(config.attention_scale));
     }
+    (family.write_gguf)(config, &mut set);
     Ok(out)
 }
 
@@ -650,7 +651,7 @@ fn refuse_unwritable(config: &ModelConfig, family: &Family) -> Result<(), Error>
             supported: supported.into(),
         })
     };
-    if config.activation != family.activation {
+    if config.activation != family.activation && !family.gguf_activation {
         let feature = format!("activation {:?} in {}", config.activation, family.name);
         return refuse(feature, "the family's own activation");
     }
