@@ -4,6 +4,7 @@ pub(super) mod attention;
 pub(super) mod experts;
 pub(super) mod feed_forward;
 pub(crate) mod norm;
+pub(super) mod sections;
 
 use crate::Error;
 use crate::builder::GraphBuilder;

@@ -70,6 +70,10 @@ impl<'a> Keys<'a> {
         }
     }
 
+    pub(crate) fn u32_array(&self, key: &str) -> Result<Option<Vec<u32>>, Error> {
+        Ok(self.metadata.get_u32_array(&self.key(key))?)
+    }
+
     pub(crate) fn bool(&self, key: &str) -> Result<Option<bool>, Error> {
         Ok(self.metadata.get_bool(&self.key(key))?)
     }
@@ -150,6 +154,7 @@ pub(crate) fn read(
         attention_softcap: factor(&keys, "attn_logit_softcapping")?,
         logit_softcap: factor(&keys, "final_logit_softcapping")?,
         temperature: None,
+        rope_sections: Vec::new(),
         experts,
         latent,
     };
