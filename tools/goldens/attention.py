@@ -234,4 +234,16 @@ FIXTURES = {
         config_class="Qwen3VLTextConfig",
         wrapper=("Qwen3VL", {"vision_config": QWEN3_TOWER}),
     ),
+    # Norms before both projections back to the stream, a squared ReLU.
+    "bitnet": Fixture(
+        "bitnet",
+        33,
+        tiny(
+            vocab_size=131,
+            hidden_size=32,
+            head_dim=None,
+            rope_parameters=rope(500000.0),
+        ),
+        config_class="BitNetConfig",
+    ),
 }

@@ -4,6 +4,7 @@
 //! what stands in `arch/block/`, and the names and defaults that its files leave unsaid.
 
 mod arcee;
+mod bitnet;
 mod block;
 mod cohere;
 mod cohere2;
@@ -140,6 +141,8 @@ pub struct Family {
     /// Every n-th layer is global when GGUF metadata give a window and no pattern; 0: none is;
     /// `None`: the window is then unused.
     pub(crate) gguf_window_pattern: Option<usize>,
+    /// Whether its GGUF files name the activation, in words that its hooks read and write.
+    pub(crate) gguf_activation: bool,
     /// Size at which GGUF readers take `d_model / n_heads` for the attention scale, not the head
     /// size: the key is not in the file, llama.cpp goes by the number of layers.
     pub(crate) gguf_scale_by_width_at_layers: Option<usize>,
@@ -227,6 +230,7 @@ static FAMILIES: &[&Family] = &[
     &smollm3::FAMILY,
     &stablelm::FAMILY,
     &starcoder2::FAMILY,
+    &bitnet::FAMILY,
     &cohere::FAMILY,
     &cohere2::FAMILY,
     &exaone4::FAMILY,
@@ -319,6 +323,7 @@ impl Family {
             rope_theta: 10_000.0,
         },
         gguf_window_pattern: None,
+        gguf_activation: false,
         gguf_scale_by_width_at_layers: None,
         hf_names: &[],
         hf_experts: None,

@@ -164,6 +164,9 @@ pub struct ModelConfig {
     pub logit_softcap: Option<f32>,
     /// Factor on queries that grows with the position.
     pub temperature: Option<Temperature>,
+    /// Pairs of a head that rotate by the time, row and column of an image, in models that say it; for text all rotate
+    /// by the position.
+    pub rope_sections: Vec<usize>,
     /// Experts, in models that have them.
     pub experts: Option<ExpertConfig>,
     /// Whether heads of queries and keys have norms, in families whose models differ in it.

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod basics;
+mod families;
 #[cfg(target_os = "linux")]
 mod hostile_requests;
 #[cfg(unix)]

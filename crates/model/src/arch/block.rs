@@ -5,6 +5,7 @@ pub(super) mod experts;
 pub(super) mod feed_forward;
 pub(super) mod latent;
 pub(crate) mod norm;
+pub(super) mod sections;
 
 use crate::Error;
 use crate::builder::GraphBuilder;

@@ -2,6 +2,7 @@
 //! text all three are the position.
 
 use super::Family;
+use super::block::sections;
 use crate::config::Biases;
 use crate::config::hf::{HfDefaults, HfWindows};
 
@@ -36,6 +37,10 @@ pub(super) static FAMILY: Family = Family {
         tied_head: false,
         rope_theta: 1_000_000.0,
     },
+    gguf: sections::gguf,
+    hf: sections::hf,
+    write_hf: sections::write_hf,
+    write_gguf: sections::write_gguf,
     // Without its tower it is a Qwen 2.
     hf_family: |_| Some("qwen2"),
     ..Family::PLAIN

@@ -2,6 +2,7 @@
 //! three are the position.
 
 use super::Family;
+use super::block::sections;
 use super::qwen3;
 use crate::config::hf::HfDefaults;
 
@@ -23,6 +24,10 @@ pub(super) static FAMILY: Family = Family {
         tied_head: false,
         rope_theta: 500_000.0,
     },
+    gguf: sections::gguf,
+    hf: sections::hf,
+    write_hf: sections::write_hf,
+    write_gguf: sections::write_gguf,
     // Without its tower it is a Qwen 3.
     hf_family: |_| Some("qwen3"),
     build: qwen3::build,

@@ -163,6 +163,7 @@ pub(crate) fn read(
         attention_softcap: factor(&keys, "attn_logit_softcapping")?,
         logit_softcap: factor(&keys, "final_logit_softcapping")?,
         temperature: None,
+        rope_sections: Vec::new(),
         experts,
         qk_norm: family.hf_qk_norm.is_some()
             && catalog.has(&TensorName::block(0, WeightRole::AttnQNorm).gguf()),
@@ -623,7 +624,7 @@ fn refuse_unwritable(config: &ModelConfig, family: &Family) -> Result<(), Error>
             supported: supported.into(),
         })
     };
-    if config.activation != family.activation {
+    if config.activation != family.activation && !family.gguf_activation {
         let feature = format!("activation {:?} in {}", config.activation, family.name);
         return refuse(feature, "the family's own activation");
     }

@@ -218,6 +218,7 @@ fn read_text(
         attention_softcap: text.f32("attn_logit_softcapping")?,
         logit_softcap: text.f32("final_logit_softcapping")?,
         temperature: None,
+        rope_sections: Vec::new(),
         experts: match &family.hf_experts {
             Some(keys) => keys.read(family, text)?,
             None => None,

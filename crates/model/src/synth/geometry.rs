@@ -477,6 +477,7 @@ impl ModelGeometry {
             attention_softcap: None,
             logit_softcap: None,
             temperature: None,
+            rope_sections: Vec::new(),
             experts: row.experts.map(|sizes| family.expert_config(sizes)),
             latent: None,
             qk_norm: false,

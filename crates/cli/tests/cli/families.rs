@@ -1,0 +1,30 @@
+//! The list of families: on a screen and for scripts, the same.
+
+use std::collections::BTreeSet;
+
+use millrace_model::arch::families;
+
+use crate::run::{OK, finish, millrace};
+
+#[test]
+fn families_are_listed_for_people_and_for_scripts() {
+    let home = tempfile::tempdir().unwrap();
+    let table = finish(millrace(home.path()).args(["list", "--families"])).expect(OK);
+    let json = finish(millrace(home.path()).args(["list", "--families", "--json"])).expect(OK);
+    let rows = json.json();
+    let rows = rows.as_array().unwrap();
+    assert_eq!(rows.len(), families().count());
+    // One line a family behind the headings; a long cell may take more lines.
+    let firsts: BTreeSet<&str> = table
+        .stdout
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    for (row, family) in rows.iter().zip(families()) {
+        assert_eq!(row["name"], family.name);
+        assert_eq!(row["gguf_architecture"], family.gguf_arch);
+        assert_eq!(row["classes"][0], family.hf_classes[0]);
+        assert_eq!(row["golden"], family.golden());
+        assert!(firsts.contains(family.name), "{}", table.stdout);
+    }
+}
