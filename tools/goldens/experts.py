@@ -312,5 +312,6 @@ FIXTURES = {
         ),
         gguf=True,
         config_class="Dots1Config",
+        salt="-1",
     ),
 }
