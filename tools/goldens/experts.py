@@ -313,5 +313,6 @@ FIXTURES = {
         ),
         gguf=True,
         config_class="Dots1Config",
+        salt="-1",
     ),
 }
