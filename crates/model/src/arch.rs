@@ -363,7 +363,8 @@ impl Family {
         }
     }
 
-    /// The folder below `testdata/goldens` with what transformers computes for a tiny model of it.
+    /// The folder below `testdata/goldens` with what transformers computes for a tiny model of it; of a family that runs
+    /// from GGUF files alone, for one of a cousin that computes the same.
     pub fn golden(&self) -> &'static str {
         self.golden.unwrap_or(self.name)
     }

@@ -5,6 +5,7 @@ use super::Family;
 
 pub(super) static FAMILY: Family = Family {
     name: "exaone",
+    golden: Some("qwen2"),
     gguf_arch: "exaone",
     models: "EXAONE 3, 3.5 (GGUF)",
     ..Family::PLAIN

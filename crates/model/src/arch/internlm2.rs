@@ -5,6 +5,7 @@ use super::Family;
 
 pub(super) static FAMILY: Family = Family {
     name: "internlm2",
+    golden: Some("llama-llama3"),
     gguf_arch: "internlm2",
     models: "InternLM 2, 2.5 (GGUF)",
     permuted_in_gguf: true,
