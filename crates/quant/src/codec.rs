@@ -14,7 +14,7 @@ use crate::{DType, Error};
 /// [`Error::Bytes`] or [`Error::Elements`] if the slices are not n blocks each, [`Error::Tiled`]
 /// for Q4NX.
 pub fn decode_blocks(dtype: DType, bytes: &[u8], out: &mut [f32]) -> Result<(), Error> {
-    check_flat(dtype, bytes.len(), out.len(), Given::Bytes)?;
+    check_flat(dtype, bytes.len(), out.len(), GivenSlice::Bytes)?;
     (dtype.format().decode)(bytes, out);
     Ok(())
 }
@@ -25,7 +25,7 @@ pub fn decode_blocks(dtype: DType, bytes: &[u8], out: &mut [f32]) -> Result<(), 
 /// [`Error::Bytes`] or [`Error::Elements`] if the slices are not n blocks each, [`Error::Tiled`]
 /// for Q4NX.
 pub fn encode_blocks(dtype: DType, src: &[f32], out: &mut [u8]) -> Result<(), Error> {
-    check_flat(dtype, out.len(), src.len(), Given::Elements)?;
+    check_flat(dtype, out.len(), src.len(), GivenSlice::Elements)?;
     (dtype.format().encode)(src, None, out);
     Ok(())
 }
@@ -184,23 +184,28 @@ fn encode_tiled(dtype: DType, src: &[f32], k: usize, out: &mut [u8]) {
 }
 
 /// Which of the two slices of a flat run is the given one, and which must match it.
-enum Given {
+enum GivenSlice {
     Bytes,
     Elements,
 }
 
-fn check_flat(dtype: DType, n_bytes: usize, n_elems: usize, given: Given) -> Result<(), Error> {
+fn check_flat(
+    dtype: DType,
+    n_bytes: usize,
+    n_elems: usize,
+    given: GivenSlice,
+) -> Result<(), Error> {
     let (block_bytes, block_elems) = (dtype.block_bytes(), dtype.block_elems());
     if dtype.is_tiled() {
         return Err(Error::Tiled { dtype });
     }
     match given {
-        Given::Bytes => {
+        GivenSlice::Bytes => {
             let whole = n_bytes / block_bytes;
             check_bytes(dtype, whole * block_bytes, n_bytes)?;
             check_elements(dtype, whole * block_elems, n_elems)
         }
-        Given::Elements => {
+        GivenSlice::Elements => {
             let whole = n_elems / block_elems;
             check_elements(dtype, whole * block_elems, n_elems)?;
             check_bytes(dtype, whole * block_bytes, n_bytes)

@@ -109,14 +109,14 @@ pub(crate) fn error_of<const N: usize>(
 
 /// The best scale seen so far of `x ≈ scale·q`, over choices of levels.
 #[derive(Default)]
-pub(crate) struct Weighted {
+pub(crate) struct ScaleSearch {
     /// The least-squares scale of the best levels.
     pub(crate) scale: f32,
     /// By how much those levels lower `Σ w·x²`.
     gain: f32,
 }
 
-impl Weighted {
+impl ScaleSearch {
     /// Takes these levels' least-squares scale if they are better than all before.
     #[inline(always)]
     pub(crate) fn offer<const N: usize>(&mut self, x: &[f32; N], w: &[f32; N], q: &[f32; N]) {

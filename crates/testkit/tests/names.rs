@@ -14,7 +14,7 @@ const MANY: usize = 3;
 /// How many names have [`MANY`] definitions or more.
 const MAX_COMMON_NAMES: usize = 8;
 /// How many types have a participle for a name.
-const MAX_PARTICIPLES: usize = 4;
+const MAX_PARTICIPLES: usize = 0;
 
 /// What the language's idiom asks for: a crate's `Error`.
 const IDIOMS: [&str; 1] = ["Error"];

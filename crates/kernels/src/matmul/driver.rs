@@ -1,7 +1,7 @@
 //! Splits products over the pool and walks each group of rows through pack and tile.
 
 use super::activations::{Activations, columns_bytes};
-use super::job::{MatmulJob, Operands, RowGroup};
+use super::job::{JobOperands, MatmulJob, RowGroup};
 use super::panel::{
     DirectArgs, GROUP_PANELS, GROUP_ROWS, Input, LINE_BYTES, PANEL_ROWS, PackArgs, PanelSource,
     RowsArgs, RowsFn, TileArgs,
@@ -63,7 +63,7 @@ pub(super) fn run(
         let first_group = n_groups;
         n_groups += product.weight.n.div_ceil(GROUP_ROWS);
         let x = scratch.view(x, product.weight.k, kernel.layout.input());
-        let operands = Operands::of(product, x, m);
+        let operands = JobOperands::of(product, x, m);
         Some(MatmulJob::new(kernel, operands, first_group))
     });
     run_jobs(cpu, &jobs, n_groups, m);

@@ -3,7 +3,7 @@
 
 use super::activations::{ActivationView, Activations, row_bytes};
 use super::driver::run_jobs;
-use super::job::{MatmulJob, Operands};
+use super::job::{JobOperands, MatmulJob};
 use super::panel::{GROUP_ROWS, Input};
 use super::{Precision, WeightMatrix};
 use crate::cpu::Cpu;
@@ -84,7 +84,7 @@ pub fn matmul_chosen(
                 true => scratch.view(x, k, form).row(uses[range.start].x_row),
                 false => gathered.view(k, form).row(range.start),
             };
-            let operands = Operands {
+            let operands = JobOperands {
                 weight: *weight,
                 bias: *bias,
                 out: out.share(),
@@ -152,7 +152,7 @@ impl GatherScratch {
             _ => stride,
         };
         let rows = self.rows[form as usize].at_least(uses.len() * stride);
-        let from = Shared(from);
+        let from = SharedView(from);
         cpu.pool()
             .run_pieces(&mut rows[..uses.len() * stride], stride, &|index, row| {
                 // SAFETY: `check` saw that x has the row, and its view has a converted row for it.
@@ -171,12 +171,12 @@ impl GatherScratch {
 }
 
 /// A view that threads read together.
-struct Shared(ActivationView);
+struct SharedView(ActivationView);
 
 // SAFETY: what it points to is only read while it lives.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for SharedView {}
 
-impl Shared {
+impl SharedView {
     fn row(&self, index: usize) -> *const u8 {
         self.0.row(index).start
     }

@@ -51,7 +51,7 @@ pub(super) struct MatmulJob<'a> {
 }
 
 /// What a job multiplies, and where its result goes.
-pub(super) struct Operands<'a> {
+pub(super) struct JobOperands<'a> {
     pub(super) weight: WeightMatrix<'a>,
     pub(super) bias: Option<&'a [f32]>,
     pub(super) out: DisjointMut<'a, f32>,
@@ -60,14 +60,14 @@ pub(super) struct Operands<'a> {
     pub(super) m: usize,
 }
 
-impl<'a> Operands<'a> {
+impl<'a> JobOperands<'a> {
     /// Of a product whose result is `[m, n]`.
     pub(super) fn of(
         product: &'a mut Multiplication<'_>,
         x: ActivationView,
         m: usize,
-    ) -> Operands<'a> {
-        Operands {
+    ) -> JobOperands<'a> {
+        JobOperands {
             weight: product.weight,
             bias: product.bias,
             out: DisjointMut::new(product.out),
@@ -81,10 +81,10 @@ impl<'a> Operands<'a> {
 impl<'a> MatmulJob<'a> {
     pub(super) fn new(
         kernel: &'static MatmulKernel,
-        operands: Operands<'a>,
+        operands: JobOperands<'a>,
         first_group: usize,
     ) -> MatmulJob<'a> {
-        let Operands {
+        let JobOperands {
             weight,
             bias,
             out,

@@ -2,7 +2,7 @@
 
 use super::{DType, FileType, Format, decode_each, encode_weighted, extreme, get_f16, put_f16};
 use super::{pack_nibbles, unpack_nibbles};
-use crate::search::{Weighted, weights};
+use crate::search::{ScaleSearch, weights};
 
 const BYTES: usize = 18;
 const ELEMS: usize = 32;
@@ -64,7 +64,7 @@ fn search_scale(x: &[f32; ELEMS], importance: Option<&[f32; ELEMS]>) -> f32 {
         return 0.0;
     }
     let weights = weights(x, importance);
-    let mut best = Weighted::default();
+    let mut best = ScaleSearch::default();
     for end in [LEVELS[0], LEVELS[15]] {
         for step in -8..=8 {
             let inverse = end * (1.0 + 0.02 * step as f32) / extreme;

@@ -1,7 +1,7 @@
 //! Q2_0: 64 elements, `w = d·(q − 1)` with levels 0 to 3. Bytes: f16 d, 16 of two-bit levels, the lowest bits first.
 
 use super::{DType, FileType, Format, decode_each, encode_weighted, extreme, get_f16, put_f16};
-use crate::search::{TINY, Weighted, weights};
+use crate::search::{ScaleSearch, TINY, weights};
 
 const BYTES: usize = 18;
 const ELEMS: usize = 64;
@@ -52,7 +52,7 @@ fn search_scale(x: &[f32; ELEMS], importance: Option<&[f32; ELEMS]>) -> f32 {
         return 0.0;
     }
     let weights = weights(x, importance);
-    let mut best = Weighted::default();
+    let mut best = ScaleSearch::default();
     for step in 0..=40 {
         for sign in [1.0, -1.0] {
             let inverse = sign * (0.9 + 0.06 * step as f32) / extreme;

@@ -167,7 +167,7 @@ struct Factors {
 
 /// One sub-block as stored, and what it costs.
 #[derive(Clone, Copy)]
-struct Stored<const N: usize> {
+struct AffineBlock<const N: usize> {
     scale: f32,
     min: f32,
     q: [f32; N],
@@ -196,10 +196,10 @@ pub(crate) fn fit<const SUBS: usize, const SUB: usize>(
         d: f16_covering(largest(|line| line.scale) / levels.scale_max),
         dmin: f16_covering(largest(|line| -line.min) / levels.scale_max),
     };
-    let store = |factors: Factors| -> [Stored<SUB>; SUBS] {
+    let store = |factors: Factors| -> [AffineBlock<SUB>; SUBS] {
         std::array::from_fn(|j| store(&groups[j], lines[j], factors, levels))
     };
-    let error = |stored: &[Stored<SUB>; SUBS]| stored.iter().map(|s| s.error).sum::<f32>();
+    let error = |stored: &[AffineBlock<SUB>; SUBS]| stored.iter().map(|s| s.error).sum::<f32>();
     let mut best = store(factors);
     for _ in 0..2 {
         let Some(refitted) = refit(&groups, &best) else {
@@ -226,7 +226,7 @@ fn store<const N: usize>(
     line: Line,
     factors: Factors,
     levels: Levels,
-) -> Stored<N> {
+) -> AffineBlock<N> {
     let near = |v: f32, factor: f32| {
         if factor > 0.0 {
             round((v / factor).clamp(0.0, levels.scale_max))
@@ -235,7 +235,7 @@ fn store<const N: usize>(
         }
     };
     let (scale, min) = (near(line.scale, factors.d), near(-line.min, factors.dmin));
-    let mut best = Stored {
+    let mut best = AffineBlock {
         scale: 0.0,
         min: 0.0,
         q: [0.0; N],
@@ -261,7 +261,7 @@ fn store<const N: usize>(
             let q = nearest_levels(group.x, line.min, inverse, levels.q_max);
             let error = group.error_of(&q, line);
             if error < best.error {
-                best = Stored {
+                best = AffineBlock {
                     scale,
                     min,
                     q,
@@ -276,7 +276,7 @@ fn store<const N: usize>(
 /// The least-squares factors of given stored scales, minimums and levels.
 fn refit<const SUBS: usize, const N: usize>(
     groups: &[Group<'_, N>; SUBS],
-    stored: &[Stored<N>; SUBS],
+    stored: &[AffineBlock<N>; SUBS],
 ) -> Option<Factors> {
     // With a = scale·q and b = min, minimise Σ w·(d·a − dmin·b − x)². Differences of these sums
     // cancel: f64.

@@ -1,7 +1,7 @@
 //! Fits of a block of 256 whose sub-blocks share an f16 factor and take their levels from a codebook: `w ≈ d·scale·q`
 //! (IQ4_XS, IQ3_*, IQ2_*, IQ1_*).
 
-use super::{Moments, TINY, Weighted, error_of, f16_covering, f16_nearest, moments, weights};
+use super::{Moments, ScaleSearch, TINY, error_of, f16_covering, f16_nearest, moments, weights};
 use crate::formats::extreme;
 
 /// How a format stores the scales of its sub-blocks, and where the search for them begins.
@@ -104,7 +104,7 @@ fn free_scale<const SUB: usize>(
     if scales.stored[0] >= 0.0 {
         largest = largest.abs();
     }
-    let mut best = Weighted::default();
+    let mut best = ScaleSearch::default();
     for &(first, last, n) in scales.ends {
         for i in 0..n {
             let end = first + (last - first) * f32::from(i) / f32::from(n - 1);

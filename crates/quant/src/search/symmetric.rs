@@ -1,7 +1,7 @@
 //! Fits of a block of 256 whose 16 sub-blocks share an f16 factor: `w ≈ d·scale·q` (Q3_K, Q6_K).
 
 use super::{
-    Moments, TINY, Weighted, error_of, f16_covering, f16_nearest, moments, round, weights,
+    Moments, ScaleSearch, TINY, error_of, f16_covering, f16_nearest, moments, round, weights,
 };
 use crate::formats::extreme;
 
@@ -40,7 +40,7 @@ pub(crate) struct Symmetric {
 
 /// One sub-block as stored, and what it costs.
 #[derive(Clone, Copy)]
-struct Stored {
+struct SymmetricBlock {
     scale: f32,
     q: [f32; SUB],
     error: f32,
@@ -56,10 +56,10 @@ pub(crate) fn fit(x: &[f32; 256], importance: Option<&[f32; 256]>, levels: Level
         std::array::from_fn(|j| weights(subs[j], importance.map(|of| &of[j])));
     let free: [f32; SUBS] = std::array::from_fn(|j| free_scale(subs[j], &weights[j], levels));
     let mut d = f16_covering(extreme(&free) / levels.scale_min);
-    let store = |d: f32| -> [Stored; SUBS] {
+    let store = |d: f32| -> [SymmetricBlock; SUBS] {
         std::array::from_fn(|j| store(subs[j], &weights[j], free[j], d, levels))
     };
-    let error = |stored: &[Stored; SUBS]| stored.iter().map(|s| s.error).sum::<f32>();
+    let error = |stored: &[SymmetricBlock; SUBS]| stored.iter().map(|s| s.error).sum::<f32>();
     let mut best = store(d);
     for _ in 0..2 {
         let (mut aa, mut ax) = (0.0, 0.0);
@@ -91,7 +91,7 @@ fn free_scale(x: &[f32; SUB], w: &[f32; SUB], levels: Levels) -> f32 {
     if extreme.abs() < TINY {
         return 0.0;
     }
-    let mut best = Weighted::default();
+    let mut best = ScaleSearch::default();
     let (first, last, n) = levels.ends;
     for sign in [-1.0, 1.0] {
         for i in 0..n {
@@ -109,14 +109,14 @@ fn nearest_levels(x: &[f32; SUB], inverse: f32, levels: Levels) -> [f32; SUB] {
 }
 
 /// The stored scale of least error among the neighbours of where the free one falls.
-fn store(x: &[f32; SUB], w: &[f32; SUB], free: f32, d: f32, levels: Levels) -> Stored {
+fn store(x: &[f32; SUB], w: &[f32; SUB], free: f32, d: f32, levels: Levels) -> SymmetricBlock {
     let scale_max = -levels.scale_min - 1.0;
     let near = if d == 0.0 {
         0.0
     } else {
         round((free / d).clamp(levels.scale_min, scale_max))
     };
-    let mut best = Stored {
+    let mut best = SymmetricBlock {
         scale: 0.0,
         q: [0.0; SUB],
         error: f32::INFINITY,
@@ -131,7 +131,7 @@ fn store(x: &[f32; SUB], w: &[f32; SUB], free: f32, d: f32, levels: Levels) -> S
         let q = nearest_levels(x, inverse, levels);
         let error = error_of(x, w, &q, factor);
         if error < best.error {
-            best = Stored { scale, q, error };
+            best = SymmetricBlock { scale, q, error };
         }
     }
     best

@@ -93,10 +93,10 @@ impl Bert {
 /// The map of `Precompiled`, which is written in base 64.
 fn charsmap(value: &Value) -> Result<Charsmap, Error> {
     #[derive(Deserialize)]
-    struct Precompiled {
+    struct PrecompiledMap {
         precompiled_charsmap: String,
     }
-    let Precompiled {
+    let PrecompiledMap {
         precompiled_charsmap: text,
     } = fields(value)?;
     let bytes = base64::engine::general_purpose::STANDARD.decode(text);

@@ -175,7 +175,7 @@ fn smollm_isolates_digits_before_words() {
 }
 
 #[derive(serde::Deserialize)]
-struct Cut {
+struct PieceCut {
     texts: Vec<String>,
     /// By name, what each text is cut into.
     pieces: std::collections::BTreeMap<String, Vec<Vec<String>>>,
@@ -186,7 +186,7 @@ struct Cut {
 #[test]
 fn profiles_cut_as_tokenizers_does() {
     let fixture = include_str!("../../tests/fixtures/pretokenizers.json");
-    let cut: Cut = serde_json::from_str(fixture).expect("the fixture fits");
+    let cut: PieceCut = serde_json::from_str(fixture).expect("the fixture fits");
     assert!(cut.pieces.len() > 25 && cut.texts.len() > 15);
     for (name, wants) in cut.pieces {
         assert_eq!(wants.len(), cut.texts.len());

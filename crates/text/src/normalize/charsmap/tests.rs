@@ -5,11 +5,11 @@ use proptest::prelude::*;
 
 /// The bytes of a map. Each node of the trie gets 256 units of its own, which wastes space and needs no search.
 pub(crate) fn charsmap(entries: &[(&str, &str)]) -> Vec<u8> {
-    struct Node {
+    struct TrieNode {
         children: Vec<(u8, usize)>,
         value: Option<u32>,
     }
-    let node = || Node {
+    let node = || TrieNode {
         children: Vec::new(),
         value: None,
     };
