@@ -182,7 +182,7 @@ pub fn ops(
 /// host's pages get them behind it.
 ///
 /// # Errors
-/// A graph that makes no sense, a length beyond the limits, a rotation without half-split form.
+/// A graph that makes no sense, a length beyond the limits.
 pub fn groups(
     graph: &Graph,
     kind: &PassKind,
