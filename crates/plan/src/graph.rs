@@ -23,39 +23,95 @@ pub fn check(graph: &Graph) -> Result<(), LowerError> {
     })
 }
 
-/// Projections whose outputs an interleaved rotation takes, by node, with a head's elements: their
-/// rows go to half-split order.
+/// How interleaved rotations of a graph are computed by devices, whose rotations are half-split.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeadOrders {
+    /// Projections whose rows go from interleaved to half-split order, with a head's elements: by node.
+    pub half_split: HashMap<usize, usize>,
+    /// Rotations that stay interleaved, which is the host's to compute, and why: by node.
+    pub interleaved: HashMap<usize, String>,
+}
+
+/// Which projections are put in half-split order, and which rotations stay as they are.
 ///
-/// # Errors
-/// [`LowerError::Unsupported`] for a rotation that has no half-split form.
-pub fn half_split(graph: &Graph) -> Result<HashMap<usize, usize>, LowerError> {
-    let producer = |value| graph.nodes.iter().position(|n| n.output == value);
-    let mut found = HashMap::new();
+/// A block's queries and keys are permuted alike or not at all. They are permuted where each rotation of the
+/// block takes whole heads, directly from a projection of its own, and only attention reads what it gives,
+/// perhaps scaled: scores are then the same in any order of a head's elements.
+pub fn head_orders(graph: &Graph) -> HeadOrders {
+    let mut orders = HeadOrders::default();
+    // Of a block, the projections, or why they keep their order.
+    let mut blocks: Vec<(Option<usize>, Vec<usize>, Result<(), String>)> = Vec::new();
     for (number, node) in graph.nodes.iter().enumerate() {
-        let Op::Rope(RotateHeads { rope, head_dim, .. }) = node.op else {
+        let Op::Rope(RotateHeads { rope, .. }) = node.op else {
             continue;
         };
         if graph.ropes[rope.0].style == RopeStyle::HalfSplit {
             continue;
         }
-        let unsupported = |problem: &str| LowerError::Unsupported {
-            node: number,
-            label: node.label,
-            problem: problem.to_owned(),
-        };
-        if graph.ropes[rope.0].n_rot != head_dim {
-            let problem = "an interleaved rotation of part of a head has no half-split form";
-            return Err(unsupported(problem));
-        }
-        let input = node.inputs[0];
-        let from = producer(input).filter(|&p| {
-            let linear = matches!(graph.nodes[p].op, Op::Linear(_));
-            let readers = graph.nodes.iter().filter(|n| n.inputs.contains(&input));
-            linear && readers.count() == 1
+        let at = blocks.iter().position(|(layer, ..)| *layer == node.layer);
+        let at = at.unwrap_or_else(|| {
+            blocks.push((node.layer, Vec::new(), Ok(())));
+            blocks.len() - 1
         });
-        let problem = "an interleaved rotation takes half-split order only directly after its \
-                       own projection";
-        found.insert(from.ok_or_else(|| unsupported(problem))?, head_dim);
+        let (_, rotations, permutes) = &mut blocks[at];
+        rotations.push(number);
+        if permutes.is_ok() {
+            *permutes = projection(graph, number).map(|_| ());
+        }
     }
-    Ok(found)
+    for (_, rotations, permutes) in blocks {
+        for number in rotations {
+            let found = permutes.clone();
+            match found.and_then(|()| projection(graph, number)) {
+                Ok((from, head_dim)) => _ = orders.half_split.insert(from, head_dim),
+                Err(why) => _ = orders.interleaved.insert(number, why),
+            }
+        }
+    }
+    orders
+}
+
+/// The projection that an interleaved rotation takes its heads from, with a head's elements, if its rows can be
+/// put in another order; else why not.
+fn projection(graph: &Graph, rotation: usize) -> Result<(usize, usize), String> {
+    let node = &graph.nodes[rotation];
+    let Op::Rope(RotateHeads {
+        rope,
+        head_dim,
+        first,
+    }) = node.op
+    else {
+        return Err("no rotation".to_owned());
+    };
+    let n_rot = graph.ropes[rope.0].n_rot;
+    if n_rot != head_dim || first != 0 {
+        return Err(format!(
+            "interleaved pairs of {n_rot} of a head's {head_dim} elements rotate; the device's pairs are half-split"
+        ));
+    }
+    let why = |problem: &str| format!("interleaved pairs of heads rotate, {problem}");
+    let input = node.inputs[0];
+    let readers = |value| {
+        graph
+            .nodes
+            .iter()
+            .filter(move |n| n.inputs.contains(&value))
+    };
+    let producer = graph.nodes.iter().position(|n| n.output == input);
+    let linear = producer.filter(|&p| matches!(graph.nodes[p].op, Op::Linear(_)));
+    let Some(from) = linear.filter(|_| readers(input).count() == 1) else {
+        return Err(why("which no projection of their own gives"));
+    };
+    let mut value = node.output;
+    loop {
+        let mut all = readers(value);
+        let (reader, more) = (all.next(), all.next());
+        match (reader.map(|reader| (reader, &reader.op)), more) {
+            (Some((reader, Op::Scale(_) | Op::Temperature(_))), None) => value = reader.output,
+            (Some((reader, Op::Attention(_))), None) if reader.inputs[2..] != [value] => {
+                return Ok((from, head_dim));
+            }
+            _ => return Err(why("which attention is not all that reads")),
+        }
+    }
 }

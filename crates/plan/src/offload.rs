@@ -4,7 +4,7 @@
 //! to the host, [`products_and_attention`] where those of attention are among them.
 
 use crate::attention_products::{self, AttentionProducts};
-use crate::graph::{check, half_split};
+use crate::graph::{check, head_orders};
 use crate::{
     Bias, Binding, Call, Device, HeadRows, HostStep, LowerError, MAX_TOKENS, NodePlace, PassKind,
     Phase, Placement, Plan, PlannedProgram, Reason, Step,
@@ -124,8 +124,27 @@ pub fn products_and_attention(
             Op::Attention(_) => Err(Reason(
                 "the host's softmax between products has no sinks and no soft bound".to_owned(),
             )),
-            _ => Err(Reason("the device takes products of matrices".to_owned())),
+            other => Err(Reason(
+                hosts_reason(other)
+                    .unwrap_or("the device takes products of matrices")
+                    .to_owned(),
+            )),
         }
+    })
+}
+
+/// Why an op is the host's on every device, where there is more to say than that no program computes it.
+pub fn hosts_reason(op: &Op) -> Option<&'static str> {
+    Some(match op {
+        Op::Route(_) => {
+            "the host chooses a token's experts: a plan's programs and operands do not depend on scores"
+        }
+        Op::ExpertLinear(_) => {
+            "experts' products are chosen per token: the host multiplies with the chosen matrices where the file has them"
+        }
+        Op::CombineExperts(_) => "the host adds up what experts give: it has their results",
+        Op::HeadLinear(_) => "a matrix for each head: the host multiplies heads one by one",
+        _ => return None,
     })
 }
 
@@ -163,7 +182,7 @@ pub fn ops(
 /// host's pages get them behind it.
 ///
 /// # Errors
-/// A graph that makes no sense, a length beyond the limits, a rotation without half-split form.
+/// A graph that makes no sense, a length beyond the limits.
 pub fn groups(
     graph: &Graph,
     kind: &PassKind,
@@ -187,7 +206,7 @@ fn shares(
     if !(1..=MAX_TOKENS).contains(&kind.n_tokens) {
         return Err(LowerError::Tokens(kind.n_tokens));
     }
-    let half_split = half_split(graph)?;
+    let orders = head_orders(graph);
     let is_single_row = kind.phase == Phase::Decode || kind.head == HeadRows::Last;
     let mut plan = Plan {
         phase: kind.phase,
@@ -209,14 +228,21 @@ fn shares(
             node,
             n_rows: plan.n_rows(node.output),
             n_rows_in: plan.n_rows(*node.inputs.first().unwrap_or(&node.output)),
-            half_split: half_split.get(&number).copied(),
+            half_split: orders.half_split.get(&number).copied(),
         })
         .collect();
     let mut next = 0;
     while let Some(op) = ops.get(next) {
         let first = next;
         next += 1;
-        match take(&ops[first..]) {
+        // Up to a rotation that programs do not have.
+        let has = |op: &OpOf<'_>| orders.interleaved.contains_key(&op.number);
+        let end = ops[first..].iter().position(has);
+        let taken = match orders.interleaved.get(&first) {
+            Some(why) => Err(Reason(why.clone())),
+            None => take(&ops[first..end.map_or(ops.len(), |end| first + end)]),
+        };
+        match taken {
             Ok(DeviceShare::AttentionProducts(products)) => {
                 attention_products::add(&mut plan, graph, first, products)?
             }

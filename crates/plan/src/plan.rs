@@ -316,7 +316,8 @@ pub enum HostStep {
         /// [`WeightLayout::source_row`] does for weights.
         half_split: Option<usize>,
     },
-    /// Any other op that the device does not take. A rotation is half-split whatever the graph's style.
+    /// Any other op that the device does not take. A rotation is half-split whatever the graph's style, but for those that
+    /// [stay interleaved](crate::graph::HeadOrders::interleaved).
     Op {
         /// The node.
         node: usize,

@@ -160,7 +160,14 @@ impl LoadedModel {
         let first = match &weight.source {
             WeightSource::Whole => 0,
             WeightSource::Rows { first, .. } => {
-                weight.dtype.size_bytes(*first, weight.k).unwrap_or(0)
+                let shape = self.checkpoint.tensor(&weight.name);
+                let is_vector = shape.is_some_and(|tensor| tensor.info.shape.len() == 1);
+                let (rows, k) = if is_vector {
+                    (1, *first)
+                } else {
+                    (*first, weight.k)
+                };
+                weight.dtype.size_bytes(rows, k).unwrap_or(0)
             }
             // Of several tensors, or of none.
             WeightSource::Experts(_) | WeightSource::Derived(_) => return,

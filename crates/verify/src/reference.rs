@@ -8,5 +8,5 @@ mod products;
 pub(crate) mod rotation;
 
 pub use device_weights::DeviceWeights;
-pub use forward::{PassArithmetic, logits, visit_products};
+pub use forward::{ExpertChoices, PassArithmetic, logits, logits_with_experts, visit_products};
 pub use products::Products;

@@ -279,7 +279,7 @@ fn lowered(
     options: &LowerOptions,
     (phase, among): (Phase, Option<Among>),
 ) -> Result<Result<Plan, Misfit>, LowerError> {
-    let mut kernels = Kernels::new(graph, machine, options, phase)?;
+    let mut kernels = Kernels::new(graph, machine, options, phase);
     if let Some(among) = among {
         kernels.resident_keys = Some(among.keys);
         kernels.head_apart = among.head_apart;

@@ -89,9 +89,33 @@ impl Route {
             groups.keep_best(&mut for_choice);
         }
         let chosen = best(&for_choice, self.n_used);
+        self.weigh_gates(&gates, &chosen, round, out);
+    }
+
+    /// The choice of a token that takes given experts, in their order, with the weights that its scores give them.
+    ///
+    /// # Panics
+    /// If an expert is beyond the scores.
+    pub fn weigh<R: Real>(
+        &self,
+        scores: &[R],
+        experts: &[usize],
+        round: fn(R) -> R,
+        out: &mut [R],
+    ) {
+        self.weigh_gates(&self.gates(scores, round), experts, round, out);
+    }
+
+    fn weigh_gates<R: Real>(
+        &self,
+        gates: &[R],
+        experts: &[usize],
+        round: fn(R) -> R,
+        out: &mut [R],
+    ) {
         let (numbers, weights) = out.split_at_mut(2 * self.n_used);
         let (low, high) = numbers.split_at_mut(self.n_used);
-        for (rank, expert) in chosen.into_iter().enumerate() {
+        for (rank, expert) in experts.iter().copied().enumerate() {
             low[rank] = R::from_f64((expert % 256) as f64);
             high[rank] = R::from_f64((expert / 256) as f64);
             weights[rank] = gates[expert];

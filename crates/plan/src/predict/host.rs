@@ -2,7 +2,7 @@
 
 use crate::attention_products;
 use crate::{Call, Chunk, HostStep, Phase, Plan};
-use millrace_graph::{Attention, Graph, Linear, Node, Op, SequenceMemory, ValueId};
+use millrace_graph::{Attention, Depth, Graph, Linear, Node, Op, SequenceMemory, ValueId};
 
 /// A pass as the host sees it.
 pub struct HostWork<'a> {
@@ -89,7 +89,28 @@ impl HostWork<'_> {
                 let n_rows = self.n_rows(node);
                 n_rows * weight_bytes + self.operands(node, n_rows)
             }
-            HostStep::Op { node } => self.operands(node, self.n_rows(node)),
+            HostStep::Op { node } => {
+                let n_rows = self.n_rows(node);
+                let n_real = n_rows.min(n_tokens.max(1));
+                n_real * self.chosen_bytes(node) + self.operands(node, n_rows)
+            }
+        }
+    }
+
+    fn depth(&self) -> Depth {
+        Depth {
+            n_before: self.chunk.first,
+            kv_elem_bytes: ELEM as f64,
+        }
+    }
+
+    /// Bytes of the matrices, in bf16, that a row is multiplied with by an op that chooses among some.
+    fn chosen_bytes(&self, node: usize) -> u64 {
+        let op = self.graph.nodes.get(node).map(|n| &n.op);
+        match op.filter(|op| matches!(op, Op::ExpertLinear(_) | Op::HeadLinear(_))) {
+            // An element is a multiplication and an addition.
+            Some(op) => (op.cost(self.graph, &self.depth()).flops / 2.0) as u64 * ELEM,
+            None => 0,
         }
     }
 

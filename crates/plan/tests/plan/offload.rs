@@ -4,6 +4,7 @@ use super::device::{Manner, Toy, kinds};
 use super::model::Sizes;
 use super::run::run;
 use millrace_graph::{Op, ValueId};
+use millrace_plan::graph::head_orders;
 use millrace_plan::offload::{append_kv, host_steps};
 use millrace_plan::{
     Binding, Buffers, HeadRows, HostStep, LowerError, Lowering, MAX_TOKENS, NodePlace, PassKind,
@@ -257,13 +258,61 @@ fn what_cannot_be_lowered_is_an_error() {
         matches!(error, LowerError::Graph { node: 3, .. }),
         "{error}"
     );
-    let mut partial = Sizes {
+}
+
+/// An interleaved rotation that has no half-split form stays the host's, and both its block's projections keep their order.
+#[test]
+fn rotations_without_half_split_form_stay_the_hosts() {
+    let whole = Sizes {
         is_interleaved: true,
         ..Sizes::LEAST
     }
     .graph();
+    let label = |number: &usize| whole.nodes[*number].label;
+    let orders = head_orders(&whole);
+    assert!(orders.interleaved.is_empty());
+    let mut ordered: Vec<&str> = orders.half_split.keys().map(label).collect();
+    ordered.sort_unstable();
+    assert_eq!(ordered, ["attn_k", "attn_q"]);
+
+    let mut partial = whole.clone();
     partial.ropes[0].n_rot = 2;
     partial.ropes[0].inv_freq.truncate(1);
-    let error = lower(&partial, 4).unwrap_err();
-    assert!(error.to_string().contains("no half-split form"), "{error}");
+    let at = |label| whole.nodes.iter().position(|n| n.label == label).unwrap();
+    // Only keys are normed between projection and rotation.
+    let mut normed = whole.clone();
+    let rope = at("attn_k_rope");
+    normed.nodes[rope].inputs[0] = normed.nodes[at("attn_norm")].output;
+    // Something else reads rotated queries.
+    let mut read = whole.clone();
+    read.nodes[at("attn_out")].inputs[0] = whole.nodes[at("attn_q_rope")].output;
+    for (graph, why) in [
+        (&partial, "2 of a head's"),
+        (&normed, "of their own"),
+        (&read, "all that reads"),
+    ] {
+        let orders = head_orders(graph);
+        assert!(orders.half_split.is_empty(), "{why}");
+        let mut kept: Vec<&str> = orders.interleaved.keys().map(label).collect();
+        kept.sort_unstable();
+        assert_eq!(kept, ["attn_k_rope", "attn_q_rope"]);
+        assert!(
+            orders
+                .interleaved
+                .values()
+                .all(|reason| reason.contains(why)),
+            "{orders:?}"
+        );
+    }
+    let plan = Toy(Manner::all())
+        .lower(&partial, &PassKind::prefill(4))
+        .unwrap();
+    for placement in &plan.placement {
+        let is_rotation = label(&placement.node).ends_with("rope");
+        assert_eq!(
+            placement.place == NodePlace::Host,
+            is_rotation,
+            "{placement:?}"
+        );
+    }
 }

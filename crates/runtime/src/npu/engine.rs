@@ -1,6 +1,7 @@
 //! The engine on a device that runs plans.
 
 use super::counters::{DeviceCounters, PhaseCounters};
+use super::given::GivenExperts;
 use super::host::HostValues;
 use super::observe::Observer;
 use super::pass::Pass;
@@ -35,6 +36,7 @@ pub struct DeviceCompute {
     logits: Vec<f32>,
     phases: DeviceCounters,
     observer: Option<Observer>,
+    given: Option<Arc<GivenExperts>>,
 }
 
 /// Rows of logits that one pass computes at most, where those of all tokens are wanted.
@@ -94,6 +96,7 @@ impl PlannedEngine {
                 logits: Vec::new(),
                 phases: DeviceCounters::default(),
                 observer: None,
+                given: None,
                 npu: npu.clone(),
             },
         })
@@ -113,6 +116,11 @@ impl PlannedEngine {
     /// holds and changes no bit of it.
     pub fn observe(&mut self, observer: Option<Observer>) {
         self.compute.observer = observer;
+    }
+
+    /// Has tokens take the experts that are given instead of their own choice, or their own again.
+    pub fn give_experts(&mut self, given: Option<Arc<GivenExperts>>) {
+        self.compute.given = given;
     }
 
     /// Appends the tokens of an item to its sequence as a prompt's, in chunks where they are longer than a plan, or a
@@ -236,6 +244,7 @@ impl PlannedEngine {
             scratch: &mut self.compute.scratch,
             counters: phase,
             observer: self.compute.observer.as_mut(),
+            given: self.compute.given.as_deref(),
         }
         .run();
         self.shell.counters.device_ns += phase.device_ns - before_ns;

@@ -202,11 +202,12 @@ impl HostContext<'_> {
     }
 
     /// Any op but those of vocabulary and cache: its kernel or its definition, over all rows or some. The first
-    /// row of its inputs has position `first`.
+    /// row of its inputs has position `first`. Definitions are computed of the rows before `n_real`, as those behind
+    /// it are padding; their results are zeros.
     pub(super) fn op(
         &self,
         node: &Node,
-        (first, rows): (usize, Option<Range<usize>>),
+        (first, rows, n_real): (usize, Option<Range<usize>>, usize),
         tokens: &[u32],
         values: &mut HostValues,
     ) -> Result<(), NpuError> {
@@ -221,16 +222,28 @@ impl HostContext<'_> {
         let first = first + rows.map_or(0, |rows| rows.start);
         let positions: Vec<u32> = (first..first + n_rows).map(|p| p as u32).collect();
         let out = if !has_kernel(&node.op) {
-            let mut out = vec![0.0; n_rows * values.width(node.output)];
-            let inputs: Vec<&[f32]> = inputs.iter().map(Vec::as_slice).collect();
+            let width = values.width(node.output);
+            let mut out = vec![0.0; n_rows * width];
+            let n_real = n_real.min(n_rows);
+            let real = |(value, rows): (&ValueId, &'_ Vec<f32>)| {
+                n_real * values.width(*value) <= rows.len()
+            };
+            if !node.inputs.iter().zip(&inputs).all(real) {
+                return Err(wrong(node, "an input has too few rows"));
+            }
+            let inputs = node.inputs.iter().zip(&inputs);
+            let inputs: Vec<&[f32]> = inputs
+                .map(|(value, rows)| &rows[..n_real * values.width(*value)])
+                .collect();
             let ids = tokens
-                .get(..n_rows)
+                .get(..n_real)
                 .ok_or_else(|| wrong(node, "more rows than tokens"))?;
             let tokens = Tokens {
                 ids,
-                positions: &positions,
+                positions: &positions[..n_real],
             };
-            self.ops().by_definition(node, tokens, &inputs, &mut out);
+            let real = &mut out[..n_real * width];
+            self.ops().by_definition(node, tokens, &inputs, real);
             out
         } else if let Some(place) = node.op.in_place().first() {
             let mut out = inputs.remove(*place);

@@ -8,14 +8,15 @@ use crate::EngineOptions;
 use crate::cpu_engine::check_rope;
 use crate::execute::decode_vectors;
 use crate::load::LoadedModel;
+use millrace_graph::RopeStyle;
 use millrace_kernels::{Cpu, CpuOptions, Level, RopeTable};
 use millrace_npu::cache::CacheStats;
 use millrace_npu::{Container, Device, DeviceError, ProgramCache, Provenance, Role, Traffic};
 use millrace_plan::{
     Arrangement, Binding, Call, Lengths, PassKind, Phase, Plan, Planner, Scales, Sequences,
-    WeightLayout, compile,
+    WeightLayout, compile, graph,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -82,6 +83,10 @@ pub struct NpuModel {
     pub(super) cache: ProgramCache,
     pub(super) vectors: Vec<Vec<f32>>,
     pub(super) ropes: Vec<RopeTable>,
+    /// The same with the graph's own pairs, for rotations that stay interleaved.
+    own_ropes: Vec<RopeTable>,
+    /// By node.
+    interleaved: HashSet<usize>,
     /// By kind of pass, and whether it is observed.
     pub(super) plans: Mutex<HashMap<(PassKind, bool), Arc<PreparedPlan>>>,
     /// Plans that have buffers only until others need the room, the last used last.
@@ -151,6 +156,8 @@ impl NpuModel {
             cache: programs(device, &options),
             vectors: decode_vectors(&model, graph)?,
             ropes: graph.ropes.iter().map(half_split_rope).collect(),
+            own_ropes: graph.ropes.iter().map(own_rope).collect(),
+            interleaved: graph::head_orders(graph).interleaved.into_keys().collect(),
             plans: Mutex::default(),
             recent: Mutex::default(),
             device_cache: DeviceCache::default(),
@@ -263,6 +270,14 @@ impl NpuModel {
             }
         }
         result
+    }
+
+    /// Rotations of a host step.
+    pub(super) fn ropes_of(&self, node: usize) -> &[RopeTable] {
+        match self.interleaved.contains(&node) {
+            true => &self.own_ropes,
+            false => &self.ropes,
+        }
     }
 
     /// The token that pads prompts.
@@ -420,7 +435,13 @@ impl NpuModel {
     }
 }
 
-/// Plans have rows of Q and K in half-split order, whatever the checkpoint's.
+/// A rotation with the graph's own pairs.
+fn own_rope(rope: &millrace_graph::Rope) -> RopeTable {
+    let is_interleaved = rope.style == RopeStyle::Interleaved;
+    RopeTable::new(is_interleaved, rope.inv_freq.clone(), rope.attention_factor)
+}
+
+/// Plans have rows of Q and K in half-split order, whatever the checkpoint's, wherever they can be put in it.
 fn half_split_rope(rope: &millrace_graph::Rope) -> RopeTable {
     RopeTable::new(false, rope.inv_freq.clone(), rope.attention_factor)
 }

@@ -3,6 +3,7 @@
 use super::NpuError;
 use super::cached::SequencePages;
 use super::counters::{PhaseCounters, ns};
+use super::given::GivenExperts;
 use super::host::{HostContext, HostValues};
 use super::model::NpuModel;
 use super::observe::{Observation, Observer};
@@ -51,6 +52,8 @@ pub(super) struct Pass<'a> {
     pub(super) scratch: &'a mut AttentionScratch,
     pub(super) counters: &'a mut PhaseCounters,
     pub(super) observer: Option<&'a mut Observer>,
+    /// Experts that tokens take instead of their own choice.
+    pub(super) given: Option<&'a GivenExperts>,
 }
 
 impl Pass<'_> {
@@ -384,7 +387,7 @@ impl Pass<'_> {
             cpu: &npu.cpu,
             model: &npu.model,
             vectors: &npu.vectors,
-            ropes: &npu.ropes,
+            ropes: step.node().map_or(&npu.ropes, |node| npu.ropes_of(node)),
         };
         let node = |node: usize| -> Result<&Node, NpuError> {
             let node = npu.model.model().graph.nodes.get(node);
@@ -406,7 +409,8 @@ impl Pass<'_> {
                     true => 0,
                     false => self.n_real - 1,
                 };
-                host.op(node, (first, Some(row..row + 1)), self.tokens, self.values)
+                let rows = (first, Some(row..row + 1), 1);
+                host.op(node, rows, self.tokens, self.values)
             }
             HostStep::Linear {
                 node: n,
@@ -415,7 +419,9 @@ impl Pass<'_> {
             HostStep::Op { node: n } => {
                 let node = node(n)?;
                 if node.op.memory().is_none() {
-                    return host.op(node, (first, None), self.tokens, self.values);
+                    let rows = (first, None, self.n_real);
+                    host.op(node, rows, self.tokens, self.values)?;
+                    return self.give_experts(n);
                 }
                 let mut cache = self.cache.parts();
                 let past = Past::of(&mut cache, self.seq);

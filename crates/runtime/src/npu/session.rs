@@ -3,6 +3,7 @@
 use super::NpuError;
 use super::counters::DeviceCounters;
 use super::engine::{PlannedEngine, Purpose};
+use super::given::GivenExperts;
 use super::model::NpuModel;
 use super::observe::Observer;
 use crate::engine::{BatchItem, Engine, LogitsFor};
@@ -64,6 +65,11 @@ impl NpuSession {
     /// holds and changes no bit of it.
     pub fn observe(&mut self, observer: Option<Observer>) {
         self.engine.observe(observer);
+    }
+
+    /// Has tokens take the experts that are given instead of their own choice, or their own again.
+    pub fn give_experts(&mut self, given: Option<Arc<GivenExperts>>) {
+        self.engine.give_experts(given);
     }
 
     /// Cuts the sequence back to its first `len` tokens.

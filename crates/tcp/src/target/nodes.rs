@@ -6,9 +6,9 @@ use super::weights::{ELEMENTS, ROW_SCALES};
 use crate::lower::ops::{Op, OpKernel, OpKind, Role};
 use crate::lower::{Note, Weights};
 use millrace_graph::{
-    self as graph, Activation, Attention, Graph, Node, Op as GraphOp, ValueId, WeightId,
+    self as graph, Activation, Attention, Graph, Node, Op as GraphOp, ValueId, WeightId, single_row,
 };
-use millrace_plan::offload::OpOf;
+use millrace_plan::offload::{self, OpOf};
 use millrace_plan::{
     AttentionOn, Binding, CachePart, NamedNumbers, PassKind, PlannedLaunch, Reason,
     WeightArrangement, WeightLayout,
@@ -172,7 +172,10 @@ impl Tcp {
             }) => Ok(both(OpKind::Gate)),
             GraphOp::Glu(_) => no("the gate's activation is SiLU here"),
             GraphOp::Add(_) => Ok(both(OpKind::Add)),
-            other => no(format!("no kernel computes {}", other.name())),
+            other => match offload::hosts_reason(other) {
+                Some(reason) => no(reason),
+                None => no(format!("no kernel computes {}", other.name())),
+            },
         }
     }
 }
@@ -239,6 +242,7 @@ fn role(graph: &Graph, node: &Node, n_rows: u64) -> (Role, Vec<u64>) {
     };
     let from = graph.nodes.iter().find(|n| n.output == node.inputs[0]);
     let reader = graph.nodes.iter().find(|n| n.inputs.contains(&node.output));
+    let is_behind_norm = single_row(graph).contains(&node.inputs[0]);
     let role = match (from.map(|n| &n.op), reader.map(|n| &n.op)) {
         (Some(GraphOp::Attention(a)), _) => {
             let [kv, groups, d] = heads(a);
@@ -246,7 +250,7 @@ fn role(graph: &Graph, node: &Node, n_rows: u64) -> (Role, Vec<u64>) {
         }
         (Some(GraphOp::Glu(_)), _) => Role::Down,
         (_, Some(GraphOp::Glu(_))) => Role::Up,
-        _ if graph.logits == Some(node.output) => Role::Head,
+        _ if graph.logits == Some(node.output) || is_behind_norm => Role::Head,
         _ => match attended(graph, node.output) {
             Some((a, 0)) => {
                 let [kv, groups, d] = heads(a);

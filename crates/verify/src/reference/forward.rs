@@ -19,7 +19,10 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 mod attention;
+mod experts;
 mod operands;
+
+pub use experts::ExpertChoices;
 
 /// The arithmetic of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +53,7 @@ impl PassArithmetic {
 /// Logits `[rows.len(), vocab]` after the tokens `rows` of a sequence.
 ///
 /// # Errors
-/// No tokens, a token outside the vocabulary, rows beyond the sequence, weights that do not decode.
+/// As [`logits_with_experts`].
 pub fn logits(
     cpu: &Cpu,
     model: &LoadedModel,
@@ -59,6 +62,22 @@ pub fn logits(
     numerics: PassArithmetic,
     products: &Products,
 ) -> Result<Vec<f32>, Error> {
+    let how = (numerics, products);
+    logits_with_experts(cpu, model, tokens, rows, how, &mut ExpertChoices::default())
+}
+
+/// The same where tokens take the experts that are given, if there are any, and every choice is noted.
+///
+/// # Errors
+/// No tokens, a token outside the vocabulary, rows beyond the sequence, weights that do not decode.
+pub fn logits_with_experts(
+    cpu: &Cpu,
+    model: &LoadedModel,
+    tokens: &[u32],
+    rows: Range<usize>,
+    (numerics, products): (PassArithmetic, &Products),
+    experts: &mut ExpertChoices,
+) -> Result<Vec<f32>, Error> {
     let vocab_size = model.model().config.vocab_size;
     if let Some(&token) = tokens.iter().find(|token| **token as usize >= vocab_size) {
         return Err(Error::BadToken { token, vocab_size });
@@ -66,14 +85,8 @@ pub fn logits(
     if rows.is_empty() || rows.end > tokens.len() {
         return Err(Error::EmptyPrompt);
     }
-    run(
-        cpu,
-        model,
-        tokens,
-        rows,
-        (numerics, products),
-        &mut |_, _| {},
-    )
+    let how = (numerics, products);
+    run(cpu, model, tokens, rows, how, (experts, &mut |_, _| {}))
 }
 
 /// What every matrix of a model multiplies, over the tokens of a sequence, in f32: `visit` is called for each
@@ -96,7 +109,8 @@ pub fn visit_products(
     }
     let rows = tokens.len() - 1..tokens.len();
     let how = (PassArithmetic::F32, &Products::default());
-    run(cpu, model, tokens, rows, how, visit)?;
+    let mut experts = ExpertChoices::default();
+    run(cpu, model, tokens, rows, how, (&mut experts, visit))?;
     Ok(())
 }
 
@@ -106,7 +120,7 @@ fn run(
     tokens: &[u32],
     rows: Range<usize>,
     (numerics, products): (PassArithmetic, &Products),
-    visit: &mut dyn FnMut(&Node, &[f32]),
+    (experts, visit): (&mut ExpertChoices, &mut dyn FnMut(&Node, &[f32])),
 ) -> Result<Vec<f32>, Error> {
     let graph = &model.model().graph;
     let mut pass = ForwardPass {
@@ -120,6 +134,7 @@ fn run(
         tokens,
         rows,
         is_cut: false,
+        experts,
     };
     let last = last_uses(graph);
     for (index, node) in graph.nodes.iter().enumerate() {
@@ -160,12 +175,15 @@ struct ForwardPass<'a> {
     rows: Range<usize>,
     /// Whether values have those rows only, as they do once the final norm was computed.
     is_cut: bool,
+    experts: &'a mut ExpertChoices,
 }
 
 impl ForwardPass<'_> {
     fn node(&mut self, index: usize, node: &Node) -> Result<(), Error> {
+        if Some(node.output) == self.graph.head_input && !self.is_cut {
+            self.cut(node);
+        }
         let input = |i: usize| -> &[f32] { &self.values[node.inputs[i].0] };
-        let width = self.graph.values[node.output.0].width;
         let mut out = match &node.op {
             Op::Embed(Embed { table, scale }) => {
                 let spec = &self.graph.weights[table.0];
@@ -181,17 +199,12 @@ impl ForwardPass<'_> {
                 offset,
                 group,
             }) => {
-                let is_head = Some(node.output) == self.graph.head_input;
-                let x = match is_head && !self.is_cut {
-                    true => &input(0)[self.rows.start * width..self.rows.end * width],
-                    false => input(0),
-                };
+                let x = input(0);
                 let mut scale: Vec<f32> =
                     self.vectors[weight.0].iter().map(|w| w + offset).collect();
                 self.numerics.round(&mut scale);
                 let mut out = vec![0.0; x.len()];
                 kernels::rms_norm(self.cpu, x, *group, &scale, *eps, 0.0, &mut out);
-                self.is_cut |= is_head;
                 out
             }
             Op::Linear(Linear { weight, bias }) => {
@@ -205,11 +218,30 @@ impl ForwardPass<'_> {
                 }
                 out
             }
+            Op::ExpertLinear(op) => self.expert_linear(op, input(0), input(1))?,
+            Op::HeadLinear(op) => {
+                self.head_linear(op, self.graph.width(node.inputs[0]), input(0))?
+            }
+            Op::Route(route) => {
+                let mut out = self.defined(node);
+                self.choose(index, route, node, &mut out);
+                out
+            }
             _ => self.defined(node),
         };
         self.numerics.round(&mut out);
         self.values[node.output.0] = out;
         Ok(())
+    }
+
+    /// From here on values have the rows alone whose logits are wanted.
+    fn cut(&mut self, node: &Node) {
+        for value in &node.inputs {
+            let width = self.graph.width(*value);
+            let rows = self.rows.start * width..self.rows.end * width;
+            self.values[value.0] = self.values[value.0][rows].to_vec();
+        }
+        self.is_cut = true;
     }
 
     /// A node by its op's definition, tokens side by side where none reads what another leaves.
@@ -274,7 +306,7 @@ impl ForwardPass<'_> {
             (PassArithmetic::Bf16, Some(own)) => {
                 Some(own.iter().map(|w| bf16::from_f32(*w)).collect())
             }
-            (PassArithmetic::Bf16, None) => Some(self.rounded(weight)?),
+            (PassArithmetic::Bf16, None) => Some(self.rounded(weight, 0)?),
         };
         let matrix = match (&rounded, &own) {
             (Some(rows), _) => WeightMatrix::new(DType::BF16, n, k, cast_slice(rows))?,
@@ -314,11 +346,11 @@ impl ForwardPass<'_> {
         self.products.in_blocks.get(node).copied().unwrap_or(false)
     }
 
-    /// A matrix in bf16.
-    fn rounded(&self, weight: WeightId) -> Result<Vec<bf16>, Error> {
+    /// A matrix of a weight in bf16.
+    fn rounded(&self, weight: WeightId, expert: usize) -> Result<Vec<bf16>, Error> {
         const ROWS: usize = 32;
         let spec = &self.graph.weights[weight.0];
-        let (n, k, bytes) = (spec.n, spec.k, self.model.weight_bytes(weight));
+        let (n, k, bytes) = (spec.n, spec.k, self.model.matrix_bytes(weight, expert));
         let failed = Mutex::new(Ok(()));
         let mut rounded = vec![bf16::ZERO; n * k];
         self.cpu

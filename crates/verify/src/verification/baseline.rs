@@ -3,11 +3,14 @@
 use super::continuation::{Choice, Continuation};
 use super::deviation::Deviation;
 use super::verdict::PathStep;
-use crate::reference::{DeviceWeights, PassArithmetic, Products, logits};
+use crate::reference::{
+    DeviceWeights, ExpertChoices, PassArithmetic, Products, logits_with_experts,
+};
 use millrace_kernels::Cpu;
 use millrace_plan::Phase;
 use millrace_runtime::LoadedModel;
-use millrace_runtime::npu::{NpuError, NpuModel, NpuSession};
+use millrace_runtime::npu::{GivenExperts, NpuError, NpuModel, NpuSession};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// What the continuations of a model on a device share: the CPU that computes references, and the device's own
@@ -46,29 +49,37 @@ impl<'a> Verification<'a> {
         let rows = continuation.prompt.len().saturating_sub(1)..tokens.len();
         let weights = self.weights.clone();
         let products = Products::of_prompt(npu, weights, continuation.prompt.len())?;
-        let of = |numerics| logits(cpu, model, &tokens, rows.clone(), numerics, &products);
-        let (reference, rounded) = (of(PassArithmetic::F32)?, of(PassArithmetic::Bf16)?);
+        let of = |numerics, products, experts: &mut ExpertChoices| {
+            let how = (numerics, products);
+            logits_with_experts(cpu, model, &tokens, rows.clone(), how, experts)
+        };
+        let mut chosen = ExpertChoices::default();
+        let reference = of(PassArithmetic::F32, &products, &mut chosen)?;
+        let mut followed = ExpertChoices::like(&chosen);
+        let rounded = of(PassArithmetic::Bf16, &products, &mut followed)?;
         let stored = match self.weights.is_exact() {
             false => {
                 let plain = Products::default();
-                Some(logits(
-                    cpu,
-                    model,
-                    &tokens,
-                    rows,
-                    PassArithmetic::F32,
-                    &plain,
-                )?)
+                let mut followed = ExpertChoices::like(&chosen);
+                Some(of(PassArithmetic::F32, &plain, &mut followed)?)
             }
             true => None,
         };
-        let compared = |exact: &[f32], found: &[f32]| -> Vec<PathStep> {
+        let n_others = followed.n_others(tokens.len());
+        let compared = |exact: &[f32], found: &[f32], n_others: &[usize]| -> Vec<PathStep> {
             let rows = exact.chunks_exact(vocab_size);
             let rows = rows.zip(found.chunks_exact(vocab_size));
             let mut steps = Vec::new();
             for ((exact, found), choice) in rows.zip(&continuation.choices) {
+                // The first step has the prompt's choices, any other those of its token.
+                let n_prompt = continuation.prompt.len();
+                let tokens = match steps.len() {
+                    0 => 0..n_prompt,
+                    step => n_prompt + step - 1..n_prompt + step,
+                };
                 steps.push(PathStep {
                     phase: phase(steps.len()),
+                    n_other_experts: n_others.get(tokens).map_or(0, |n| n.iter().sum()),
                     deviation: Deviation::of(exact, found, choice),
                 });
             }
@@ -76,9 +87,9 @@ impl<'a> Verification<'a> {
         };
         let mut conversion = Vec::new();
         if let Some(stored) = &stored {
-            conversion = compared(stored, &reference);
+            conversion = compared(stored, &reference, &[]);
         }
-        let rounding = compared(&reference, &rounded);
+        let rounding = compared(&reference, &rounded, &n_others);
         let of_file = stored.as_ref().unwrap_or(&reference);
         let exact = of_file.chunks_exact(vocab_size).zip(&continuation.choices);
         let strange = |(exact, choice): &(&[f32], &Choice)| {
@@ -91,6 +102,7 @@ impl<'a> Verification<'a> {
             conversion,
             reference,
             continuation,
+            experts: chosen.own,
         })
     }
 }
@@ -106,6 +118,8 @@ pub struct Baseline {
     /// Of the model with the device's matrices from the one with the checkpoint's; none where they are the same.
     conversion: Vec<PathStep>,
     n_strange: usize,
+    /// By node, what experts the model's tokens choose in f32: `[n_tokens, n_used]`.
+    experts: HashMap<usize, Vec<usize>>,
 }
 
 /// The step after the prompt is the prefill's, the others are decode's.
@@ -146,7 +160,8 @@ impl Baseline {
     }
 }
 
-/// Has a session go along a continuation from its start; `each` gets every step as it comes and may end it.
+/// Has a session go along a continuation from its start; `each` gets every step as it comes and may end it. Its tokens take
+/// the experts that the model chooses in f32; where they would have taken others is counted.
 ///
 /// # Errors
 /// As [`NpuSession::prefill`] and [`NpuSession::decode`].
@@ -156,16 +171,30 @@ pub fn follow(
     each: &mut dyn FnMut(PathStep) -> bool,
 ) -> Result<(), NpuError> {
     session.truncate(0)?;
+    let given = Arc::new(GivenExperts::new(baseline.experts.clone()));
+    session.give_experts(Some(given.clone()));
+    let mut followed = Ok(());
     for step in 0..baseline.continuation.choices.len() {
+        let before = given.n_others();
         let found = match step.checked_sub(1) {
-            None => session.prefill(&baseline.continuation.prompt)?,
-            Some(before) => session.decode(baseline.continuation.choices[before].token)?,
+            None => session.prefill(&baseline.continuation.prompt),
+            Some(before) => session.decode(baseline.continuation.choices[before].token),
         };
-        let deviation = baseline.deviation(step, found);
-        let phase = phase(step);
-        if !each(PathStep { phase, deviation }) {
+        let step = match found {
+            Ok(found) => PathStep {
+                phase: phase(step),
+                deviation: baseline.deviation(step, found),
+                n_other_experts: (given.n_others() - before) as usize,
+            },
+            Err(error) => {
+                followed = Err(error);
+                break;
+            }
+        };
+        if !each(step) {
             break;
         }
     }
-    Ok(())
+    session.give_experts(None);
+    followed
 }

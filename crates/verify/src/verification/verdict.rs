@@ -9,6 +9,7 @@
 //! | median KL (from 40 rows on) | F times that of x |
 //! | 95th percentile of KL (from 40 rows on) | 2 times that of x |
 //! | counts: places lost among the likeliest five, choices that are not first | F·N + 3·√(2·max(N, 1)), N that of x |
+//! | choices of experts other than those of f32, where there are any | as counts |
 //! | largest KL of all | 8 times that of x |
 //! | choices that are not among the first five, of all | F·N + 3·√(2N) |
 //!
@@ -31,6 +32,8 @@ pub struct PathStep {
     pub phase: Phase,
     /// How far they are off.
     pub deviation: Deviation,
+    /// Choices of the pass that have other experts than those of the model in f32, which it then took all the same.
+    pub n_other_experts: usize,
 }
 
 /// A statistic beside its bound.
@@ -156,10 +159,15 @@ fn of_phase(phase: Phase, device: &[PathStep], rounding: &[PathStep], out: &mut 
         ("places lost among the five likeliest", |d| d.n_lost),
         ("choices that are not first", |d| usize::from(d.rank > 1)),
     ];
+    let bound = |n: f64| FACTOR * n + 3.0 * (2.0 * n.max(1.0)).sqrt();
     for (name, of) in counts {
         let n = count(&x, of);
-        let bound = FACTOR * n + 3.0 * (2.0 * n.max(1.0)).sqrt();
-        add(name, count(&found, of), n, bound);
+        add(name, count(&found, of), n, bound(n));
+    }
+    let others = |steps: &[PathStep]| steps.iter().map(|s| s.n_other_experts).sum::<usize>() as f64;
+    let (found, n) = (others(&found), others(&x));
+    if found > 0.0 || n > 0.0 {
+        add("experts chosen otherwise", found, n, bound(n));
     }
 }
 
@@ -223,6 +231,7 @@ mod tests {
                     rank: 1 + usize::from(i.is_multiple_of(40)),
                     token: 0,
                 },
+                n_other_experts: usize::from(i.is_multiple_of(5)),
             }
         };
         (0..n).map(step).collect()
@@ -256,6 +265,9 @@ mod tests {
     #[test]
     fn every_statistic_can_fail() {
         let rounding = steps(256, 1e-4, 0);
+        let mut others = rounding.clone();
+        others.iter_mut().for_each(|step| step.n_other_experts = 1);
+        assert_eq!(name(&others, &rounding), Some("experts chosen otherwise"));
         let fails = |change: &dyn Fn(usize, &mut Deviation)| {
             let mut found = rounding.clone();
             for (i, step) in found.iter_mut().enumerate() {

@@ -41,7 +41,7 @@ impl Kernels<'_> {
         };
         let mut args = vec![Arg::Value(first.inputs[0])];
         for &at in &nodes {
-            let half_split = self.half_split.get(&at).copied();
+            let half_split = self.orders.half_split.get(&at).copied();
             let layout = if name == "gemm-stream" {
                 WeightLayout::Transposed { half_split }
             } else {

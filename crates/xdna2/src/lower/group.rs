@@ -172,7 +172,7 @@ fn alone(kernels: &Kernels<'_>, node: &Node) -> Option<Alone> {
 fn host_steps(kernels: &Kernels<'_>, number: usize) -> Vec<HostStep> {
     let node = &kernels.graph.nodes[number];
     let is_last_norm = kernels.is_single_row() && kernels.graph.head_input == Some(node.output);
-    let half_split = kernels.half_split.get(&number).copied();
+    let half_split = kernels.orders.half_split.get(&number).copied();
     offload::host_steps(node, number, is_last_norm, half_split)
 }
 

@@ -1,13 +1,16 @@
 //! Which kernel computes a node, in which tiling.
 
 use super::{
-    AttentionTimes, CachePart, Feature, KeyRange, LM_HEAD_PARTITIONS, LowerError, LowerOptions,
-    Phase, TableRows, WeightLayout, check, tiling,
+    AttentionTimes, CachePart, Feature, KeyRange, LM_HEAD_PARTITIONS, LowerOptions, Phase,
+    TableRows, WeightLayout, check, tiling,
 };
 use crate::mapping::{self, Mapping, NamedNumbers, Shape, Tiling};
 use millrace_graph::{
     Activation, Glu, Graph, Linear, Node, Op, RmsNorm, RopeId, RotateHeads, ValueId, WeightId,
+    single_row,
 };
+use millrace_plan::graph::HeadOrders;
+use millrace_plan::offload;
 use millrace_xdna2_machine::program::{Op as CoreOp, Program};
 use millrace_xdna2_machine::{Machine, Profile, verify};
 use std::collections::{HashMap, HashSet};
@@ -75,8 +78,10 @@ pub(super) struct Kernels<'a> {
     pub(super) reasons: HashMap<usize, String>,
     pub(super) options: &'a LowerOptions,
     pub(super) phase: Phase,
-    /// Projections to put in half-split order.
-    pub(super) half_split: HashMap<usize, usize>,
+    /// Projections to put in half-split order, and rotations that stay interleaved.
+    pub(super) orders: HeadOrders,
+    /// The last norm's output and what follows it.
+    behind_norm: Vec<ValueId>,
     /// Nodes that the kernel of an earlier one computes too.
     pub(super) computed: HashSet<usize>,
     /// The head's kernels where every row of a prompt goes through it.
@@ -110,8 +115,8 @@ impl<'a> Kernels<'a> {
         machine: &'a Machine,
         options: &'a LowerOptions,
         phase: Phase,
-    ) -> Result<Kernels<'a>, LowerError> {
-        Ok(Kernels {
+    ) -> Kernels<'a> {
+        Kernels {
             graph,
             machine,
             profile: Profile::builtin(Profile::DEFAULT),
@@ -119,14 +124,15 @@ impl<'a> Kernels<'a> {
             reasons: HashMap::new(),
             options,
             phase,
-            half_split: check::half_split(graph)?,
+            orders: check::head_orders(graph),
+            behind_norm: single_row(graph),
             computed: HashSet::new(),
             full_head: None,
             resident_keys: None,
             resident_fails: false,
             head_apart: None,
             built: HashMap::new(),
-        })
+        }
     }
 
     /// Whether only the row whose logits are wanted goes through the last norm and the head.
@@ -150,9 +156,11 @@ impl<'a> Kernels<'a> {
         self.resident_keys.is_some() && self.head_apart.is_none()
     }
 
-    /// Whether the node computes the logits.
+    /// Whether the node is the product with the vocabulary: of the last norm's output or what is made of it.
     pub(super) fn is_head(&self, node: &Node) -> bool {
-        self.graph.logits == Some(node.output)
+        let is_behind = |value: &ValueId| self.behind_norm.contains(value);
+        let is_last = self.graph.logits == Some(node.output);
+        matches!(node.op, Op::Linear(_)) && (is_last || node.inputs.iter().any(is_behind))
     }
 
     /// The node's kernels, or the rule that leaves it to the host. None at all where an earlier
@@ -161,6 +169,9 @@ impl<'a> Kernels<'a> {
         let graph = self.graph;
         let node = &graph.nodes[number];
         let output = node.output;
+        if let Some(why) = self.orders.interleaved.get(&number) {
+            return Err(why.clone());
+        }
         let kernel = match &node.op {
             Op::Embed(_) => {
                 return Err("the host looks up rows of the table: nothing is computed".to_owned());
@@ -213,7 +224,11 @@ impl<'a> Kernels<'a> {
                 self.elementwise(node, name, &[("n", n)])?
             }
             Op::Add(_) => self.add(node)?,
-            other => return Err(format!("no tile program computes {}", other.name())),
+            other => {
+                let reason = offload::hosts_reason(other).map(str::to_owned);
+                let none = || format!("no tile program computes {}", other.name());
+                return Err(reason.unwrap_or_else(none));
+            }
         };
         Ok(vec![kernel])
     }
@@ -240,7 +255,10 @@ impl<'a> Kernels<'a> {
 
     fn linear(&mut self, number: usize, weight: WeightId) -> Result<LoweredKernel, String> {
         let graph = self.graph;
-        let (node, half_split) = (&graph.nodes[number], self.half_split.get(&number).copied());
+        let (node, half_split) = (
+            &graph.nodes[number],
+            self.orders.half_split.get(&number).copied(),
+        );
         let (x, y) = (Arg::Value(node.inputs[0]), Arg::Value(node.output));
         let (k, n) = (
             dim(graph.weights[weight.0].k),

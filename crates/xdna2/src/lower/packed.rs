@@ -124,7 +124,7 @@ impl Kernels<'_> {
         let graph = self.graph;
         let mut args = vec![Arg::Value(first.inputs[0])];
         for at in nodes {
-            let half_split = self.half_split.get(at).copied();
+            let half_split = self.orders.half_split.get(at).copied();
             let weight = weight(&graph.nodes[*at])?;
             args.push(Arg::Weight(weight, layout(unit, half_split)));
         }

@@ -73,8 +73,7 @@ pub fn tower(
     }
     let graph = Graph::default();
     let options = LowerOptions::of(features, &PassKind::prefill(n_patches));
-    let kernels = Kernels::new(&graph, machine, &options, Phase::Prefill);
-    let mut kernels = kernels.map_err(|error| error.to_string())?;
+    let mut kernels = Kernels::new(&graph, machine, &options, Phase::Prefill);
     let m = n_patches;
     let with_bias = |width: u64| (width + 1).next_multiple_of(ROW_UNIT);
     let width = with_bias(d_model);

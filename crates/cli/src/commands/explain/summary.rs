@@ -4,8 +4,10 @@ use super::PlanCase;
 use super::rows::{OpRow, folded, range_text};
 use crate::exit::{CommandFailure, CommandResult, Exit};
 use crate::output::{Out, bytes, count};
+use millrace_graph::{Depth, Graph};
 use millrace_plan::NodePlace;
 use millrace_plan::predict::{self, Memory, PromptWorkload};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 /// Longest prompt that memory is told for: each chunk more only takes time to plan.
@@ -24,6 +26,35 @@ struct HostOp {
 pub(super) struct ExplainSummary {
     left: Vec<HostOp>,
     memory: Memory,
+    experts: Option<ExpertBytes>,
+}
+
+/// Bytes of matrices that tokens choose from, as stored.
+#[derive(Clone, Copy, Serialize)]
+struct ExpertBytes {
+    all_bytes: u64,
+    /// Of those that one token chooses.
+    token_bytes: u64,
+}
+
+impl ExpertBytes {
+    /// Of a model; `None` where nothing is chosen.
+    fn of(graph: &Graph) -> Option<ExpertBytes> {
+        let depth = Depth {
+            n_before: 0,
+            kv_elem_bytes: 2.0,
+        };
+        let (mut all, mut token) = (0.0, 0.0);
+        for node in &graph.nodes {
+            let cost = node.op.cost(graph, &depth);
+            all += cost.expert_bytes;
+            token += cost.expert_bytes * cost.expert_share;
+        }
+        (all > 0.0).then_some(ExpertBytes {
+            all_bytes: all as u64,
+            token_bytes: token as u64,
+        })
+    }
 }
 
 /// Ops of a plan that run on the array, and all.
@@ -95,7 +126,11 @@ impl ExplainSummary {
         let work = PromptWorkload::new(longest);
         let memory = predict::memory(first.planned.graph(), first.planner, &work)
             .map_err(|error| CommandFailure::new(Exit::Failed, error.to_string()))?;
-        Ok(Some(ExplainSummary { left, memory }))
+        Ok(Some(ExplainSummary {
+            left,
+            memory,
+            experts: ExpertBytes::of(first.planned.graph()),
+        }))
     }
 
     pub(super) fn print(&self, cases: &[PlanCase<'_>], out: &mut Out) -> CommandResult {
@@ -132,6 +167,13 @@ impl ExplainSummary {
             bytes(memory.value_bytes),
             bytes(memory.cache_bytes)
         ))?;
+        if let Some(experts) = self.experts {
+            out.line(format!(
+                "  experts: {} of the file, where the host reads them; a token reads {} of these",
+                bytes(experts.all_bytes),
+                bytes(experts.token_bytes)
+            ))?;
+        }
         out.line(
             "  A program is one binary of several kernels, its launches; a dispatch is a call of it. Its slots are its \
              buffers:\n  static ones hold weights and tables and are written once, input ones before each call, \
@@ -162,6 +204,7 @@ impl ExplainSummary {
             "plans": cases.iter().map(plan).collect::<Vec<_>>(),
             "left_to_cpu": self.left.iter().map(left).collect::<Vec<_>>(),
             "memory": self.memory,
+            "experts": self.experts,
         })
     }
 }

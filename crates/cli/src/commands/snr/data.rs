@@ -4,9 +4,9 @@ use super::SnrArgs;
 use crate::exit::{CommandFailure, CommandResult};
 use crate::output::Ui;
 use crate::progress::ProgressDisplay;
-use millrace_graph::{Linear, Node, Op};
+use millrace_graph::{Linear, Node, Op, Weight, WeightId, WeightSource};
 use millrace_kernels::{Cpu, CpuOptions};
-use millrace_quant::{DType, decode_rows};
+use millrace_quant::decode_rows;
 use millrace_runtime::LoadedModel;
 use millrace_runtime::sampling::Rng;
 use millrace_text::EncodeOptions;
@@ -70,7 +70,7 @@ pub(super) fn of_model(
 ) -> CommandResult<Vec<SnrSample>> {
     let graph = &model.model().graph;
     let name_of = |node: &Node| match &node.op {
-        Op::Linear(Linear { weight, .. }) => Some(graph.weights[weight.0].name.clone()),
+        Op::Linear(Linear { weight, .. }) => Some(matrix_name(&graph.weights[weight.0])),
         _ => None,
     };
     let last = model.model().config.n_layers.saturating_sub(1);
@@ -105,44 +105,41 @@ pub(super) fn of_model(
         let Some(x) = activations.remove(&name) else {
             continue;
         };
-        let Some(spec) = graph.weights.iter().find(|w| w.name == name) else {
+        let Some(id) = graph.weights.iter().position(|w| matrix_name(w) == name) else {
             continue;
         };
         samples.push(SnrSample {
-            weights: rows(model, &name, (spec.n, spec.k), args.rows as usize)?,
+            weights: rows(model, WeightId(id), args.rows as usize)?,
             name,
-            k: spec.k,
+            k: graph.weights[id].k,
             x,
         });
     }
     Ok(samples)
 }
 
-/// The format of a matrix.
-fn spec_dtype(model: &LoadedModel, name: &str) -> CommandResult<DType> {
-    let mut weights = model.model().graph.weights.iter();
-    let spec = weights.find(|weight| weight.name == name);
-    spec.map(|spec| spec.dtype)
-        .ok_or_else(|| CommandFailure::bad_input(format!("no tensor {name}")))
+/// A matrix's name: of some rows of a tensor, which others of it share, with these rows.
+fn matrix_name(weight: &Weight) -> String {
+    match weight.source {
+        WeightSource::Rows { first, .. } => {
+            format!("{}[{first}..{}]", weight.name, first + weight.n)
+        }
+        _ => weight.name.clone(),
+    }
 }
 
 /// Runs of rows, spread over a matrix.
-fn rows(
-    model: &LoadedModel,
-    name: &str,
-    (n, k): (usize, usize),
-    most: usize,
-) -> CommandResult<Vec<f32>> {
-    let tensor = model.checkpoint().tensor(name);
-    let tensor = tensor.ok_or_else(|| CommandFailure::bad_input(format!("no tensor {name}")))?;
-    let dtype = spec_dtype(model, name)?;
+fn rows(model: &LoadedModel, weight: WeightId, most: usize) -> CommandResult<Vec<f32>> {
+    let spec = &model.model().graph.weights[weight.0];
+    let (n, k, dtype, name) = (spec.n, spec.k, spec.dtype, &spec.name);
+    let bytes = model.weight_bytes(weight);
     let run = TILE_ROWS.min(n);
     let n_runs = (most.div_ceil(run)).clamp(1, (n / run).max(1));
     let mut all = Vec::new();
     for i in 0..n_runs {
         let first = (n / run * i / n_runs) * run;
         let mut part = vec![0.0; run * k];
-        decode_rows(dtype, tensor.bytes, n, k, first..first + run, &mut part)
+        decode_rows(dtype, bytes, n, k, first..first + run, &mut part)
             .map_err(|error| CommandFailure::bad_input(format!("{name}: {error}")))?;
         all.extend(part);
     }
@@ -178,9 +175,9 @@ fn activations(
     let mut found = HashMap::new();
     visit_products(&cpu, model, &tokens, &mut |node, x| {
         if let Op::Linear(Linear { weight, .. }) = &node.op {
-            let name = &graph.weights[weight.0].name;
-            if names.contains(name) {
-                found.insert(name.clone(), x.to_vec());
+            let name = matrix_name(&graph.weights[weight.0]);
+            if names.contains(&name) {
+                found.insert(name, x.to_vec());
             }
         }
     })?;

@@ -1,0 +1,175 @@
+//! Products with matrices that are chosen by row: a token's experts, a head's own.
+
+use super::{ForwardPass, PassArithmetic};
+use bytemuck::cast_slice;
+use millrace_graph::{ExpertLinear, HeadLinear, Node, Route, WeightId, chosen_experts, exact};
+use millrace_kernels::matmul::WeightMatrix;
+use millrace_quant::DType;
+use millrace_runtime::Error;
+use std::collections::{BTreeMap, HashMap};
+
+/// What experts the tokens of a pass take, and which they would.
+#[derive(Clone, Debug, Default)]
+pub struct ExpertChoices {
+    /// By node, the experts that tokens take instead of their own choice: `[n_tokens, n_used]`; none for a node that
+    /// is not here.
+    pub given: HashMap<usize, Vec<usize>>,
+    /// By node, what tokens chose themselves: `[n_tokens, n_used]`.
+    pub own: HashMap<usize, Vec<usize>>,
+}
+
+impl ExpertChoices {
+    /// Where tokens take what those of another pass chose themselves.
+    pub fn like(other: &ExpertChoices) -> ExpertChoices {
+        ExpertChoices {
+            given: other.own.clone(),
+            own: HashMap::new(),
+        }
+    }
+
+    /// By token, how many of its choices have other experts than those given.
+    pub fn n_others(&self, n_tokens: usize) -> Vec<usize> {
+        let mut n_others = vec![0; n_tokens];
+        for (node, own) in &self.own {
+            let Some(given) = self.given.get(node) else {
+                continue;
+            };
+            let n_used = own.len() / n_tokens.max(1);
+            let tokens = own.chunks_exact(n_used.max(1));
+            let tokens = tokens.zip(given.chunks_exact(n_used.max(1)));
+            for (n_others, (own, given)) in n_others.iter_mut().zip(tokens) {
+                *n_others += usize::from(own.iter().any(|expert| !given.contains(expert)));
+            }
+        }
+        n_others
+    }
+}
+
+/// A row's product with one of a weight's matrices.
+struct RowProduct {
+    matrix: usize,
+    /// Its row of x.
+    from: usize,
+    /// Its row of the result.
+    to: usize,
+}
+
+impl ForwardPass<'_> {
+    /// Notes what the tokens chose, and has them take what they are given.
+    pub(super) fn choose(&mut self, number: usize, route: &Route, node: &Node, out: &mut [f32]) {
+        let scores = &self.values[node.inputs[0].0];
+        let round: fn(f32) -> f32 = match self.numerics {
+            PassArithmetic::F32 => exact,
+            PassArithmetic::Bf16 => |x| PassArithmetic::Bf16.one(x),
+        };
+        let given = self.experts.given.get(&number);
+        let mut own = Vec::new();
+        let rows = scores.chunks_exact(route.n_experts);
+        for (token, (scores, choice)) in
+            rows.zip(out.chunks_exact_mut(3 * route.n_used)).enumerate()
+        {
+            own.extend(chosen_experts(choice));
+            let experts = given.and_then(|given| given.chunks_exact(route.n_used).nth(token));
+            if let Some(experts) = experts {
+                route.weigh(scores, experts, round, choice);
+            }
+        }
+        self.experts.own.insert(number, own);
+    }
+
+    /// Products of tokens with the matrices of their experts.
+    pub(super) fn expert_linear(
+        &self,
+        op: &ExpertLinear,
+        x: &[f32],
+        choices: &[f32],
+    ) -> Result<Vec<f32>, Error> {
+        let n = self.graph.weights[op.weight.0].n;
+        let mut products = Vec::new();
+        for (token, choice) in choices.chunks_exact(3 * op.n_used).enumerate() {
+            for (rank, matrix) in chosen_experts(choice).enumerate() {
+                let to = token * op.n_used + rank;
+                let from = if op.own_rows { to } else { token };
+                products.push(RowProduct { matrix, from, to });
+            }
+        }
+        let mut out = vec![0.0; products.len() * n];
+        self.by_matrix(op.weight, x, &products, &mut out)?;
+        let vector = |id: Option<WeightId>| id.map(|id| &self.vectors[id.0]);
+        let (scale, bias) = (vector(op.scale), vector(op.bias));
+        for product in &products {
+            let out = &mut out[product.to * n..][..n];
+            let factor = scale.map_or(1.0, |scale| scale[product.matrix]);
+            let bias = bias.map(|bias| &bias[product.matrix * n..][..n]);
+            for (i, out) in out.iter_mut().enumerate() {
+                *out = *out * factor + bias.map_or(0.0, |bias| bias[i]);
+            }
+        }
+        Ok(out)
+    }
+
+    /// Products of heads with matrices of their own, of the part of each that is read.
+    pub(super) fn head_linear(
+        &self,
+        op: &HeadLinear,
+        width: usize,
+        x: &[f32],
+    ) -> Result<Vec<f32>, Error> {
+        let spec = &self.graph.weights[op.weight.0];
+        let heads = x.chunks_exact(width / op.n_heads);
+        let parts: Vec<f32> = heads
+            .flat_map(|head| &head[op.first..][..spec.k])
+            .copied()
+            .collect();
+        let rows = 0..parts.len() / spec.k;
+        let product = |row| RowProduct {
+            matrix: row % op.n_heads,
+            from: row,
+            to: row,
+        };
+        let products: Vec<RowProduct> = rows.map(product).collect();
+        let mut out = vec![0.0; products.len() * spec.n];
+        self.by_matrix(op.weight, &parts, &products, &mut out)?;
+        Ok(out)
+    }
+
+    /// Matrix by matrix, all its rows together.
+    fn by_matrix(
+        &self,
+        weight: WeightId,
+        x: &[f32],
+        products: &[RowProduct],
+        out: &mut [f32],
+    ) -> Result<(), Error> {
+        let spec = &self.graph.weights[weight.0];
+        let (n, k) = (spec.n, spec.k);
+        let mut of_matrix: BTreeMap<usize, Vec<&RowProduct>> = BTreeMap::new();
+        for product in products {
+            of_matrix.entry(product.matrix).or_default().push(product);
+        }
+        for (number, products) in of_matrix {
+            let is_as_it_is = self.numerics == PassArithmetic::F32 || spec.dtype == DType::BF16;
+            let rounded = match is_as_it_is {
+                true => None,
+                false => Some(self.rounded(weight, number)?),
+            };
+            let matrix = match &rounded {
+                Some(rows) => WeightMatrix::new(DType::BF16, n, k, cast_slice(rows))?,
+                None => {
+                    let bytes = self.model.matrix_bytes(weight, number);
+                    WeightMatrix::new(spec.dtype, n, k, bytes)?
+                }
+            };
+            let rows = products
+                .iter()
+                .flat_map(|product| &x[product.from * k..][..k]);
+            let rows: Vec<f32> = rows.copied().collect();
+            let mut results = vec![0.0; products.len() * n];
+            self.multiply(matrix, None, &rows, &mut results);
+            for (product, result) in products.iter().zip(results.chunks_exact(n)) {
+                out[product.to * n..][..n].copy_from_slice(result);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,224 @@
+//! Every family on every device: the fixtures of `testdata/goldens`, whose sizes are tiny and whose peculiarities are all
+//! switched on, from folders and from GGUF.
+
+use millrace_graph::Op;
+use millrace_kernels::{Cpu, CpuOptions};
+use millrace_plan::{NodePlace, PassKind, Settings, Target};
+use millrace_rk3588::target::Rk3588Target;
+use millrace_runtime::npu::{NpuModel, NpuOptions, NpuSession};
+use millrace_runtime::{CpuEngine, EngineOptions, KvType, Level, LoadedModel};
+use millrace_tcp::target::TcpTarget;
+use millrace_testkit::golden::Golden;
+use millrace_verify::ops::OpCheck;
+use millrace_verify::verification::{Verification, follow, judge, record};
+use millrace_xdna2::target::Xdna2Target;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Tokens behind each prompt.
+const N_STEPS: usize = 16;
+
+/// Tokens that a pass takes of a prompt.
+const CHUNK: u64 = 64;
+
+/// Lengths of prompts: one is cut into two passes.
+const PROMPTS: [usize; 8] = [9, 13, 18, 24, 31, 47, 63, 81];
+
+/// Statistics of few steps, by which a right device in 8 bits may be unlucky: logits of tiny random models lie so near
+/// each other that the five likeliest are within 8 bits' rounding, and of 120 steps six make the 95th percentile.
+const TAILS: [&str; 2] = ["95th percentile of KL", "choices beyond the first five"];
+
+fn cpu() -> Cpu {
+    let options = CpuOptions {
+        n_threads: Some(2),
+        level: Some(Level::detect_exact()),
+    };
+    Cpu::new(options).unwrap()
+}
+
+fn load(
+    model: &Arc<LoadedModel>,
+    target: &dyn Target,
+    mode: Option<&str>,
+) -> Result<NpuModel, String> {
+    let settings = Settings {
+        mode: mode.map(str::to_owned),
+        ..Settings::default()
+    };
+    let planner = target
+        .planner(&settings)
+        .map_err(|error| error.to_string())?;
+    let options = NpuOptions {
+        n_ctx: Some(128),
+        n_threads: Some(2),
+        prefill_tokens: Some(CHUNK),
+        ..NpuOptions::default()
+    };
+    NpuModel::load(model.clone(), planner, options).map_err(|error| error.to_string())
+}
+
+fn tokens(n: usize, salt: usize, vocab_size: usize) -> Vec<u32> {
+    let token = |i: usize| ((i * 41 + salt * 97 + 5) % vocab_size) as u32;
+    (0..n).map(token).collect()
+}
+
+/// What is wrong with a model on a device, if anything.
+fn problem(model: &Arc<LoadedModel>, npu: NpuModel, tolerated: &[&str]) -> Option<String> {
+    let (cpu, npu) = (cpu(), Arc::new(npu));
+    let options = EngineOptions {
+        n_ctx: Some(128),
+        kv_type: KvType::F32,
+        level: Some(Level::detect_exact()),
+        n_threads: Some(2),
+        ..EngineOptions::default()
+    };
+    let mut engine = CpuEngine::new(model.clone(), options).unwrap();
+    let verification = Verification::new(&cpu, &npu).unwrap();
+    let mut session = NpuSession::new(&npu).unwrap();
+    let (mut found, mut rounding) = (Vec::new(), Vec::new());
+    let vocab_size = model.model().config.vocab_size;
+    for (salt, n) in PROMPTS.into_iter().enumerate() {
+        let prompt = tokens(n, salt, vocab_size);
+        let continuation = record(&mut engine, &prompt, N_STEPS, &|_| false).unwrap();
+        let baseline = verification.baseline(continuation).unwrap();
+        let ran = follow(&mut session, &baseline, &mut |step| {
+            found.push(step);
+            true
+        });
+        if let Err(error) = ran {
+            return Some(error.to_string());
+        }
+        rounding.extend(baseline.rounding());
+    }
+    let verdict = judge(&found, &rounding);
+    let mut failures = verdict.statistics.iter().filter(|s| !s.passes());
+    if let Some(statistic) = failures.find(|s| !tolerated.contains(&s.name)) {
+        return Some(format!("{statistic:?}"));
+    }
+    let (check, observer) = OpCheck::new(&npu);
+    session.observe(Some(observer));
+    session.truncate(0).unwrap();
+    session.prefill(&tokens(19, 7, vocab_size)).unwrap();
+    session.decode(7).unwrap();
+    let summary = check.summary().unwrap();
+    let is_checked = summary.unchecked.is_empty();
+    match summary.finding {
+        None if is_checked => None,
+        None => Some(format!("not checked: {:?}", summary.unchecked)),
+        Some(finding) => Some(format!("{finding:?}")),
+    }
+}
+
+/// Ops on the device, and all.
+fn placed(npu: &NpuModel) -> (usize, usize) {
+    let plan = npu.plan(0, &npu.sequences().decode(0)).unwrap();
+    let on_device = |p: &&millrace_plan::Placement| matches!(p.place, NodePlace::Device(_));
+    (
+        plan.placement.iter().filter(on_device).count(),
+        plan.placement.len(),
+    )
+}
+
+fn every_golden(target: &dyn Target, mode: Option<&str>, tolerated: &[&str]) {
+    let only = std::env::var("MILLRACE_GOLDEN").ok();
+    let mut wrong = Vec::new();
+    for golden in Golden::all() {
+        if only
+            .as_ref()
+            .is_some_and(|only| !golden.name.starts_with(only))
+        {
+            continue;
+        }
+        let gguf = golden.gguf();
+        for path in std::iter::once(golden.hf()).chain(gguf.as_deref()) {
+            let start = std::time::Instant::now();
+            let model = match LoadedModel::open(path) {
+                Ok(model) => Arc::new(model),
+                Err(error) => {
+                    wrong.push(format!("{}: {error}", golden.name));
+                    continue;
+                }
+            };
+            let what = format!(
+                "{} {}",
+                golden.name,
+                if path.is_file() { "gguf" } else { "hf" }
+            );
+            let (placed, problem) = match load(&model, target, mode) {
+                Ok(npu) => (placed(&npu), problem(&model, npu, tolerated)),
+                Err(error) => ((0, 0), Some(error)),
+            };
+            let seconds = start.elapsed().as_secs_f64();
+            let said = problem.as_deref().unwrap_or("passes");
+            println!(
+                "{what} on {} {}: {} of {} ops, {seconds:.1} s: {said}",
+                target.name(),
+                mode.unwrap_or(""),
+                placed.0,
+                placed.1
+            );
+            wrong.extend(problem.map(|problem| format!("{what}: {problem}")));
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} on {} {mode:?}: {wrong:#?}",
+        wrong.len(),
+        target.name()
+    );
+}
+
+fn open(path: &Path) -> Arc<LoadedModel> {
+    Arc::new(LoadedModel::open(path).unwrap_or_else(|error| panic!("{error}")))
+}
+
+#[test]
+fn every_family_on_xdna2() {
+    every_golden(&Xdna2Target, None, &[]);
+}
+
+#[test]
+fn every_family_on_xdna2_in_int8() {
+    every_golden(&Xdna2Target, Some("int8"), &TAILS);
+}
+
+#[test]
+fn every_family_on_rk3588() {
+    every_golden(&Rk3588Target, None, &TAILS);
+}
+
+#[test]
+fn every_family_on_tcp() {
+    every_golden(&TcpTarget, None, &[]);
+}
+
+/// Who looks at a plan reads why each op of a mixture is where it is.
+#[test]
+fn experts_are_the_hosts_and_say_why() {
+    let model = open(Golden::named("qwen2moe").hf());
+    let graph = &model.model().graph;
+    for target in [&Xdna2Target as &dyn Target, &Rk3588Target, &TcpTarget] {
+        let planner = target.planner(&Settings::default()).unwrap();
+        let mut n_chosen = 0;
+        for kind in [PassKind::prefill(64), PassKind::decode()] {
+            let plan = planner.lower(graph, &kind).unwrap();
+            for placement in &plan.placement {
+                let why = match graph.nodes[placement.node].op {
+                    Op::Route(_) => "chooses a token's experts",
+                    Op::ExpertLinear(_) => "chosen per token",
+                    Op::CombineExperts(_) => "what experts give",
+                    _ => continue,
+                };
+                assert_eq!(placement.place, NodePlace::Host);
+                assert!(
+                    placement.reason.contains(why),
+                    "{}: {}",
+                    target.name(),
+                    placement.reason
+                );
+                n_chosen += 1;
+            }
+        }
+        assert!(n_chosen > 8, "{n_chosen}");
+    }
+}
