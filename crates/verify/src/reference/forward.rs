@@ -77,7 +77,8 @@ pub fn logits(
 }
 
 /// What every matrix of a model multiplies, over the tokens of a sequence, in f32: `visit` is called for each
-/// product in the graph's order with its node and the activations `[n_tokens, k]`.
+/// product in the graph's order with its node and what the node reads: the activations `[n_tokens, k]`, and of experts the
+/// choice, too.
 ///
 /// # Errors
 /// As [`logits`].
@@ -85,7 +86,7 @@ pub fn visit_products(
     cpu: &Cpu,
     model: &LoadedModel,
     tokens: &[u32],
-    visit: &mut dyn FnMut(&Node, &[f32]),
+    visit: &mut dyn FnMut(&Node, &[&[f32]]),
 ) -> Result<(), Error> {
     let vocab_size = model.model().config.vocab_size;
     if let Some(&token) = tokens.iter().find(|token| **token as usize >= vocab_size) {
@@ -106,7 +107,7 @@ fn run(
     tokens: &[u32],
     rows: Range<usize>,
     (numerics, products): (PassArithmetic, &Products),
-    visit: &mut dyn FnMut(&Node, &[f32]),
+    visit: &mut dyn FnMut(&Node, &[&[f32]]),
 ) -> Result<Vec<f32>, Error> {
     let graph = &model.model().graph;
     let mut pass = ForwardPass {
@@ -123,8 +124,12 @@ fn run(
     };
     let last = last_uses(graph);
     for (index, node) in graph.nodes.iter().enumerate() {
-        if matches!(node.op, Op::Linear(_)) {
-            visit(node, &pass.values[node.inputs[0].0]);
+        if matches!(
+            node.op,
+            Op::Linear(_) | Op::ExpertLinear(_) | Op::HeadLinear(_)
+        ) {
+            let inputs = node.inputs.iter().map(|input| &pass.values[input.0][..]);
+            visit(node, &inputs.collect::<Vec<_>>());
         }
         pass.node(index, node)?;
         for (value, _) in last.iter().enumerate().filter(|(_, last)| **last == index) {

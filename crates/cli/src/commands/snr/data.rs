@@ -176,11 +176,11 @@ fn activations(
     let _progress = ProgressDisplay::spinner(ui, "running the model for its activations");
     let graph = &model.model().graph;
     let mut found = HashMap::new();
-    visit_products(&cpu, model, &tokens, &mut |node, x| {
+    visit_products(&cpu, model, &tokens, &mut |node, inputs| {
         if let Op::Linear(Linear { weight, .. }) = &node.op {
             let name = &graph.weights[weight.0].name;
             if names.contains(name) {
-                found.insert(name.clone(), x.to_vec());
+                found.insert(name.clone(), inputs[0].to_vec());
             }
         }
     })?;
