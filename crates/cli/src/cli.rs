@@ -201,6 +201,7 @@ subcommands! {
     Perplexity(PerplexityArgs) => perplexity,
     Tokenize(TokenizeArgs) => tokenize,
     Logits(LogitsArgs) => logits,
+    Imatrix(ImatrixArgs) => imatrix,
     Quantize(QuantizeArgs) => quantize,
     Snr(SnrArgs) => snr,
     Synth(SynthArgs) => synth,

@@ -13,6 +13,7 @@ pub(crate) mod explain;
 pub(crate) mod export;
 pub(crate) mod fidelity;
 pub(crate) mod hwbench;
+pub(crate) mod imatrix;
 pub(crate) mod info;
 pub(crate) mod kernel;
 pub(crate) mod list;

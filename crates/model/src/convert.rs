@@ -20,6 +20,7 @@ mod assemble;
 mod encode;
 mod error;
 mod folder;
+mod importance;
 mod metadata;
 mod parts;
 mod plan;
@@ -29,6 +30,7 @@ mod transform;
 mod write;
 
 pub use error::Error;
+pub use importance::{ConversionOptions, TensorTypeRule};
 pub use parts::{Assembly, PartPlace, TensorPart};
 pub use plan::{Conversion, Fallback, PlannedTensor, TensorOrigin};
 pub use transform::{Permutation, RowOrder, Transform};

@@ -14,6 +14,7 @@ pub mod convert;
 pub mod derive;
 mod error;
 mod head;
+pub mod importance;
 mod kind;
 mod memory;
 pub mod names;

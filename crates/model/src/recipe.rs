@@ -1,9 +1,9 @@
 //! Recipes: which format each weight gets when a model is written as `Q4_K_M`, `Q8_0`, `BF16`…
 //!
-//! The names and the choices are llama.cpp's (`llama_tensor_get_type_impl` without an importance
-//! matrix), for the roles the families here have: a mix spends more bits on the head, on V and on
-//! the down projection, in the first and last eighth of the layers and every third between. One choice differs: Q and K of
-//! IQ3_XXS stay in it, where llama.cpp takes IQ2_S, which needs an importance matrix.
+//! The names and the choices are llama.cpp's (`llama_tensor_get_type_impl`, with and without an
+//! importance matrix), for the roles the families here have: a mix spends more bits on the head, on V and on
+//! the down projection, in the first and last eighth of the layers and every third between. One choice differs: without
+//! an importance matrix Q and K of IQ3_XXS stay in it, where llama.cpp takes IQ2_S, which needs one.
 
 use millrace_quant::{DType, FileType};
 
@@ -21,6 +21,8 @@ pub struct Recipe {
     mix: Mix,
     /// Every matrix in the base format.
     pure: bool,
+    /// Whether the encoders know the importance of columns.
+    weighted: bool,
 }
 
 /// The rules a recipe follows beyond its base format.
@@ -152,7 +154,13 @@ impl Recipe {
             base,
             mix: mix.map_or(usual, |(_, mix)| *mix),
             pure: false,
+            weighted: false,
         }
+    }
+
+    /// The recipe for encoders that have an importance matrix, or have none: some choices differ.
+    pub fn weighted(self, weighted: bool) -> Recipe {
+        Recipe { weighted, ..self }
     }
 
     /// llama.cpp's name, without the suffix of a pure variant: `Q4_K_M`.
@@ -234,6 +242,9 @@ impl Recipe {
         if let Some(dtype) = self.of_eight_experts(role, layer, config) {
             return dtype;
         }
+        if let Some(dtype) = self.of_weighted(role, layer, config) {
+            return dtype;
+        }
         match role {
             WeightRole::AttnV => value_projection(base, mix, layer, config),
             WeightRole::FfnDown => down_projection(base, mix, layer, config.n_layers),
@@ -280,6 +291,28 @@ impl Recipe {
             WeightRole::FfnDown if name == "IQ3_M" && more_bits(layer, config.n_layers) => {
                 Some(DType::Q4K)
             }
+            _ => None,
+        }
+    }
+}
+
+impl Recipe {
+    /// What differs with an importance matrix.
+    fn of_weighted(self, role: WeightRole, layer: usize, config: &ModelConfig) -> Option<DType> {
+        if !self.weighted {
+            return None;
+        }
+        let first_eighth = layer < config.n_layers / 8;
+        let shared_by_four = config.n_heads >= 4 * config.n_kv_heads;
+        match (self.mix, role) {
+            (Mix::Iq3Xxs, WeightRole::AttnQ | WeightRole::AttnK) => Some(DType::Iq2S),
+            (Mix::Iq3Xxs, WeightRole::AttnV) if !shared_by_four => Some(self.base),
+            (Mix::Iq3Xxs | Mix::Iq4, WeightRole::FfnDown) => Some(self.base),
+            (_, WeightRole::FfnDown) if first_eighth => match self.base {
+                DType::Q4_0 => Some(DType::Q4_1),
+                DType::Q5_0 => Some(DType::Q5_1),
+                _ => None,
+            },
             _ => None,
         }
     }

@@ -5,8 +5,14 @@ use crate::interrupt;
 use crate::model_arg::ModelArgs;
 use crate::output::{Align, Out, TextTable, Ui, bytes};
 use crate::progress::ProgressDisplay;
-use millrace_model::convert::{Conversion, ConversionSummary, ConversionTarget, OutputContainer};
+use fancy_regex::Regex;
+use millrace_model::convert::{
+    Conversion, ConversionOptions, ConversionSummary, ConversionTarget, OutputContainer,
+    TensorTypeRule,
+};
+use millrace_model::importance::ImportanceMatrix;
 use millrace_model::recipe::Recipe;
+use millrace_quant::DType;
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -18,10 +24,12 @@ Examples:
   millrace quantize model.gguf model-folder BF16             GGUF to a Hugging Face folder
   millrace quantize model-folder bundle Q4NX                 a Q4NX bundle; embedding and tied head in BF16
   millrace quantize model-folder bundle Q4NX_PURE            those in Q4NX too: faster, a little less exact
+  millrace quantize model.gguf small.gguf IQ2_M --imatrix imatrix.gguf       see `millrace imatrix`
+  millrace quantize model.gguf mixed.gguf Q4_K_M --tensor-type ffn_down=Q6_K  other types by name
   millrace quantize model-folder out.gguf Q8_0 --dry-run     what would be written, and how large
 
 OUT is a GGUF file if it ends in .gguf, else a folder. The result appears whole or not at all. _PURE behind a
-type gives every matrix the format it begins with.
+type gives every matrix the format it begins with. Types of one and two bits need an importance matrix.
 ";
 
 fn help() -> String {
@@ -41,6 +49,18 @@ pub(crate) struct QuantizeArgs {
     /// Type of the weights, as llama.cpp names them; the list is below
     #[arg(value_name = "TYPE", value_parser = parse_recipe)]
     recipe: Recipe,
+    /// Importance matrix of this model (GGUF or .dat): errors in columns that count more are made smaller
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    imatrix: Option<PathBuf>,
+    /// Type of the matrices whose names match a regular expression; several times, the first that matches counts
+    #[arg(long, value_name = "PATTERN=TYPE", value_parser = parse_rule)]
+    tensor_type: Vec<TensorTypeRule>,
+    /// Type of the token embeddings
+    #[arg(long, value_name = "TYPE", value_parser = parse_dtype)]
+    token_embedding_type: Option<DType>,
+    /// Type of the output matrix
+    #[arg(long, value_name = "TYPE", value_parser = parse_dtype)]
+    output_tensor_type: Option<DType>,
     /// Only say what would be written
     #[arg(long)]
     dry_run: bool,
@@ -57,14 +77,44 @@ pub(crate) fn parse_recipe(name: &str) -> Result<Recipe, String> {
     Recipe::from_name(name).map_err(|error| error.to_string())
 }
 
+/// A format that GGUF files hold weights in.
+fn parse_dtype(name: &str) -> Result<DType, String> {
+    let is_for_weights = |dtype: &DType| {
+        dtype.gguf_type().is_some() && !dtype.is_for_activations() && !dtype.is_tiled()
+    };
+    let found = DType::from_name(name.trim()).filter(is_for_weights);
+    found.ok_or_else(|| {
+        let known: Vec<&str> = DType::all()
+            .filter(is_for_weights)
+            .map(DType::name)
+            .collect();
+        format!(
+            "not a type of weights in GGUF files; known: {}",
+            known.join(", ")
+        )
+    })
+}
+
+/// `PATTERN=TYPE`. Names of tensors are in small letters, so patterns are.
+fn parse_rule(text: &str) -> Result<TensorTypeRule, String> {
+    let (pattern, dtype) = text
+        .rsplit_once('=')
+        .filter(|(pattern, _)| !pattern.is_empty())
+        .ok_or("write PATTERN=TYPE, as ffn_down=Q6_K")?;
+    let pattern = Regex::new(&pattern.to_lowercase()).map_err(|error| error.to_string())?;
+    let dtype = parse_dtype(dtype)?;
+    Ok(TensorTypeRule { pattern, dtype })
+}
+
 impl From<millrace_model::convert::Error> for CommandFailure {
     fn from(error: millrace_model::convert::Error) -> CommandFailure {
         use millrace_model::convert::Error;
         match &error {
             Error::Cancelled => CommandFailure::interrupted(),
-            Error::Target { .. } | Error::Output { .. } | Error::NeedsImportance { .. } => {
-                CommandFailure::usage(error.to_string())
-            }
+            Error::Target { .. }
+            | Error::Output { .. }
+            | Error::NeedsImportance { .. }
+            | Error::NoImportanceOf { .. } => CommandFailure::usage(error.to_string()),
             Error::Format(_) | Error::Io { .. } => CommandFailure::writing(&error),
             _ => CommandFailure::reading(&error),
         }
@@ -74,13 +124,22 @@ impl From<millrace_model::convert::Error> for CommandFailure {
 pub(crate) fn run(args: &QuantizeArgs, ui: Ui) -> CommandResult {
     let checkpoint = args.model.open(ui)?;
     let container = OutputContainer::of(&args.out, args.recipe);
-    let plan = Conversion::new(
-        &checkpoint,
-        ConversionTarget {
-            container,
-            recipe: args.recipe,
-        },
-    )?;
+    let importance = args.imatrix.as_deref().map(ImportanceMatrix::read);
+    let importance = importance
+        .transpose()
+        .map_err(|error| CommandFailure::reading(&error))?;
+    let target = ConversionTarget {
+        container,
+        recipe: args.recipe,
+    };
+    let options = ConversionOptions {
+        importance: importance.as_ref(),
+        tensor_types: args.tensor_type.clone(),
+        token_embedding: args.token_embedding_type,
+        output_tensor: args.output_tensor_type,
+    };
+    let plan = Conversion::with_options(&checkpoint, target, &options)?;
+    tell_of_importance(args, &plan, ui);
     for note in plan.notes() {
         ui.note(note);
     }
@@ -117,6 +176,21 @@ pub(crate) fn run(args: &QuantizeArgs, ui: Ui) -> CommandResult {
     })?;
     drop(progress);
     report(args, &summary, plan.n_elems(), ui)
+}
+
+/// Says once what an importance matrix does not cover.
+fn tell_of_importance(args: &QuantizeArgs, plan: &Conversion<'_>, ui: Ui) {
+    let Some((first, others)) = plan.without_importance().split_first() else {
+        return;
+    };
+    let file = args.imatrix.as_deref().unwrap_or("".as_ref()).display();
+    match others.len() {
+        0 => ui.note(format_args!("{file} has no entry for {first}")),
+        n => ui.note(format_args!(
+            "{file} has no entries for {first} and {n} other tensors"
+        )),
+    }
+    others.iter().for_each(|name| ui.detail(name));
 }
 
 fn report_plan(args: &QuantizeArgs, plan: &Conversion<'_>, ui: Ui) -> CommandResult {

@@ -5,10 +5,11 @@ use std::ops::Range;
 
 use millrace_format::Checkpoint;
 use millrace_graph::{Weight, WeightSource};
-use millrace_quant::{DType, encode_matrix};
+use millrace_quant::{DType, encode_rows};
 
 use super::Error;
 use super::encode::{EncodeJob, Out};
+use super::importance::TensorImportance;
 use super::parts::{Assembly, PartPlace, TensorPart};
 use crate::derive;
 
@@ -52,7 +53,12 @@ impl<'a> MatrixRows<'a> {
         }
     }
 
-    fn job(&self, part: &TensorPart, to: DType) -> EncodeJob<'_> {
+    fn job<'b>(
+        &'b self,
+        part: &TensorPart,
+        to: DType,
+        importance: Option<&'b [f32]>,
+    ) -> EncodeJob<'b> {
         EncodeJob {
             tensor: self.tensor,
             bytes: &self.bytes,
@@ -62,6 +68,7 @@ impl<'a> MatrixRows<'a> {
             rows: self.rows.clone(),
             k: part.weight.k,
             transform: part.transform,
+            importance,
         }
     }
 }
@@ -73,17 +80,19 @@ impl Assembly {
         &self,
         checkpoint: &Checkpoint,
         (to, n_threads): (DType, usize),
+        importance: &TensorImportance<'_>,
         out: &mut Out<'_>,
     ) -> Result<(), Error> {
         let stacked = self.is_stacked() && to.block_rows() == 1;
         for matrix in self.matrices.clone() {
+            let columns = importance.columns(matrix);
             if !stacked {
-                self.weave(checkpoint, matrix, to, out)?;
+                self.weave(checkpoint, matrix, (to, columns.as_deref()), out)?;
                 continue;
             }
             for part in &self.parts {
                 let rows = MatrixRows::of(checkpoint, &part.weight, matrix)?;
-                rows.job(part, to).run(n_threads, out)?;
+                rows.job(part, to, columns.as_deref()).run(n_threads, out)?;
             }
         }
         Ok(())
@@ -93,7 +102,7 @@ impl Assembly {
         &self,
         checkpoint: &Checkpoint,
         matrix: usize,
-        to: DType,
+        (to, importance): (DType, Option<&[f32]>),
         out: &mut Out<'_>,
     ) -> Result<(), Error> {
         let [n, k] = self.shape;
@@ -102,7 +111,7 @@ impl Assembly {
         for part in &self.parts {
             let rows = MatrixRows::of(checkpoint, &part.weight, matrix)?;
             tensor = &part.weight.name;
-            let numbers = rows.job(part, to).numbers(rows.rows.clone())?;
+            let numbers = rows.job(part, to, None).numbers(rows.rows.clone())?;
             put(&mut woven, k, (&numbers, part.weight.k), part.place);
         }
         let quant = |source| Error::Quant {
@@ -116,7 +125,7 @@ impl Assembly {
         };
         let size_bytes = to.size_bytes(n, k).ok_or_else(|| quant(shape))?;
         let mut encoded = vec![0; size_bytes];
-        encode_matrix(to, &woven, n, k, &mut encoded).map_err(quant)?;
+        encode_rows(to, &woven, n, k, importance, &mut encoded).map_err(quant)?;
         out(&encoded, n * k)
     }
 }

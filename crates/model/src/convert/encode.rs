@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use millrace_quant::{DType, decode_rows, encode_matrix};
+use millrace_quant::{DType, decode_rows, encode_rows};
 
 use super::Error;
 use super::transform::Transform;
@@ -26,6 +26,8 @@ pub(super) struct EncodeJob<'a> {
     pub(super) rows: Range<usize>,
     pub(super) k: usize,
     pub(super) transform: Transform,
+    /// By how much an error in each column counts, `[k]`.
+    pub(super) importance: Option<&'a [f32]>,
 }
 
 impl EncodeJob<'_> {
@@ -131,7 +133,8 @@ impl EncodeJob<'_> {
             .size_bytes(rows.len(), self.k)
             .ok_or_else(|| quant(shape))?;
         let mut encoded = vec![0; size_bytes];
-        encode_matrix(self.to, &numbers, rows.len(), self.k, &mut encoded).map_err(quant)?;
+        let (n_rows, k, importance) = (rows.len(), self.k, self.importance);
+        encode_rows(self.to, &numbers, n_rows, k, importance, &mut encoded).map_err(quant)?;
         Ok(encoded)
     }
 
@@ -222,6 +225,7 @@ mod tests {
                 permutation,
                 ..Transform::NONE
             },
+            importance: None,
         };
         let (one, n_elems) = run(&job, 1).unwrap();
         assert_eq!(n_elems, n * k);
@@ -246,6 +250,7 @@ mod tests {
             rows: 0..3,
             k: 512,
             transform: Transform::NONE,
+            importance: None,
         };
         assert_eq!(run(&job, 2).unwrap(), (bytes, 3 * 512));
     }
@@ -264,6 +269,7 @@ mod tests {
             rows: 0..8,
             k: 32,
             transform: Transform::NONE,
+            importance: None,
         };
         assert!(run(&job(&bytes, DType::BF16), 1).is_ok());
         let error = run(&job(&bytes, DType::F16), 1).unwrap_err();

@@ -33,7 +33,7 @@ pub enum Error {
     /// Formats of so few bits are useless unless the encoder knows how much each column counts.
     #[error(
         "{recipe} puts tensor `{tensor}` in {dtype}, which needs an importance matrix (the mean squares of what each \
-         weight is multiplied with); without one choose IQ3_S, Q2_K or a larger type"
+         weight is multiplied with): make one with `millrace imatrix`; without one choose IQ3_S, Q2_K or a larger type"
     )]
     NeedsImportance {
         /// The recipe's name.
@@ -43,6 +43,20 @@ pub enum Error {
         /// Its format.
         dtype: millrace_quant::DType,
     },
+    /// The importance matrix lacks a tensor whose format needs it.
+    #[error(
+        "tensor `{tensor}` would be {dtype}, which needs the importance of its columns, and the importance matrix has no \
+         entry for it; give it another type (--tensor-type, --token-embedding-type), or make the matrix from more text"
+    )]
+    NoImportanceOf {
+        /// The tensor's name in the result.
+        tensor: String,
+        /// Its format.
+        dtype: millrace_quant::DType,
+    },
+    /// The importance matrix belongs to another model.
+    #[error(transparent)]
+    Importance(#[from] crate::importance::ImportanceError),
     /// A weight is infinite or not a number: no format keeps it, and no model computes with it.
     #[error("tensor `{tensor}`: element {column} of row {row} is {found}; the file is damaged")]
     NotFinite {

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use millrace_format::{Checkpoint, TensorInfo, TensorSpec, TensorType};
 use millrace_quant::DType;
 
+use super::importance::{self, ConversionOptions, TensorImportance};
 use super::parts::{self, Assembly};
 use super::side::{SideFiles, SideOutput};
 use super::transform::{Permutation, RowOrder, Transform};
@@ -13,6 +14,7 @@ use super::{ConversionTarget, Error, OutputContainer};
 use crate::arch::{self, Conventions, Family, WeightConvention};
 use crate::builder::{self, TensorLayout};
 use crate::catalog::Catalog;
+use crate::importance::ImportanceMatrix;
 use crate::names::{HF_PREFIXES, ParameterKind, TensorName, WeightRole};
 use crate::recipe::fitting;
 use crate::{Model, ModelConfig};
@@ -78,6 +80,8 @@ pub struct Conversion<'a> {
     pub(super) fallbacks: Vec<Fallback>,
     pub(super) skipped: Vec<String>,
     pub(super) side: SideOutput,
+    importance: Option<&'a ImportanceMatrix>,
+    unknown: Vec<String>,
 }
 
 impl<'a> Conversion<'a> {
@@ -92,7 +96,31 @@ impl<'a> Conversion<'a> {
         checkpoint: &'a Checkpoint,
         target: ConversionTarget,
     ) -> Result<Conversion<'a>, Error> {
+        Conversion::with_options(checkpoint, target, &ConversionOptions::default())
+    }
+
+    /// As [`new`](Conversion::new), with an importance matrix or formats of the user's own.
+    ///
+    /// # Errors
+    /// As there; [`Error::Importance`] for a matrix of another model, [`Error::NoImportanceOf`] for a tensor that needs an
+    /// entry and has none.
+    pub fn with_options(
+        checkpoint: &'a Checkpoint,
+        target: ConversionTarget,
+        options: &ConversionOptions<'a>,
+    ) -> Result<Conversion<'a>, Error> {
+        let target = ConversionTarget {
+            recipe: target.recipe.weighted(options.importance.is_some()),
+            ..target
+        };
         target.check()?;
+        if options.has_types() && target.container != OutputContainer::Gguf {
+            return Err(Error::Target {
+                recipe: "types of single tensors".to_owned(),
+                container: target.container.name(),
+                possible: "one type for all; write a .gguf file",
+            });
+        }
         // Whoever builds the graph has checked that every weight is there and has its shape.
         Model::from_checkpoint(checkpoint)?;
         let catalog = Catalog::of(checkpoint);
@@ -102,7 +130,7 @@ impl<'a> Conversion<'a> {
             OutputContainer::Safetensors => WeightConvention::HuggingFace,
             OutputContainer::Q4nx => WeightConvention::Q4nx,
         };
-        let mut mapper = Mapper::new(&config, &catalog, to, target);
+        let mut mapper = Mapper::new(&config, &catalog, to, (target, options));
         // Between files of one layout everything is kept, known or not.
         let keeps = catalog.layout() == to && to != WeightConvention::Q4nx;
         let tensors = match keeps {
@@ -110,7 +138,8 @@ impl<'a> Conversion<'a> {
             false => mapper.translated()?,
         };
         let fallbacks = mapper.fallbacks;
-        check_importance(checkpoint, target, &tensors)?;
+        let importance = options.importance;
+        let unknown = importance::check(checkpoint, target, importance, &tensors)?;
         let skipped = unused(checkpoint, &tensors);
         let files = SideFiles {
             checkpoint,
@@ -126,6 +155,8 @@ impl<'a> Conversion<'a> {
             fallbacks,
             skipped,
             side,
+            importance,
+            unknown,
         })
     }
 
@@ -150,6 +181,15 @@ impl<'a> Conversion<'a> {
         &self.skipped
     }
 
+    /// Tensors in formats of blocks that the importance matrix says nothing of.
+    pub fn without_importance(&self) -> &[String] {
+        &self.unknown
+    }
+
+    pub(super) fn importance_of(&self, tensor: &PlannedTensor) -> TensorImportance<'a> {
+        TensorImportance::new(self.importance, tensor)
+    }
+
     /// What the result will lack, in sentences for the user.
     pub fn notes(&self) -> &[String] {
         &self.side.notes
@@ -167,36 +207,6 @@ impl<'a> Conversion<'a> {
             .map(|tensor| tensor.shape.iter().product::<usize>() as u64)
             .sum()
     }
-}
-
-/// Refuses formats that need the importance of columns. Matrices that are in them already are copied.
-fn check_importance(
-    checkpoint: &Checkpoint,
-    target: ConversionTarget,
-    tensors: &[PlannedTensor],
-) -> Result<(), Error> {
-    for tensor in tensors {
-        let (TensorType::Weights(dtype), TensorOrigin::Tensor(source)) =
-            (tensor.tensor_type, &tensor.origin)
-        else {
-            continue;
-        };
-        let is_copied = || {
-            let found = checkpoint
-                .tensors()
-                .iter()
-                .find(|info| info.name == *source);
-            found.is_some_and(|info| info.tensor_type == tensor.tensor_type)
-        };
-        if dtype.needs_importance() && !is_copied() {
-            return Err(Error::NeedsImportance {
-                recipe: target.recipe.to_string(),
-                tensor: tensor.name.clone(),
-                dtype,
-            });
-        }
-    }
-    Ok(())
 }
 
 /// Tensors that the result does not hold in any form.
@@ -231,6 +241,7 @@ struct Mapper<'a> {
     to: Conventions,
     layout: WeightConvention,
     target: ConversionTarget,
+    options: &'a ConversionOptions<'a>,
     fallbacks: Vec<Fallback>,
 }
 
@@ -239,7 +250,7 @@ impl<'a> Mapper<'a> {
         config: &'a ModelConfig,
         catalog: &'a Catalog<'a>,
         layout: WeightConvention,
-        target: ConversionTarget,
+        (target, options): (ConversionTarget, &'a ConversionOptions<'a>),
     ) -> Mapper<'a> {
         let family = arch::by_name(config.family);
         Mapper {
@@ -250,6 +261,7 @@ impl<'a> Mapper<'a> {
             to: family.conventions(layout),
             layout,
             target,
+            options,
             fallbacks: Vec::new(),
         }
     }
@@ -447,10 +459,30 @@ impl<'a> Mapper<'a> {
         transform
     }
 
+    /// The format that the user wants a matrix in.
+    fn own_type(&self, name: TensorName, spelled: &str, shape: &[usize]) -> Option<DType> {
+        let is_router = matches!(name.role, WeightRole::Router | WeightRole::SharedRouter);
+        if shape.len() < 2 || is_router || name.part == ParameterKind::Bias {
+            return None;
+        }
+        let options = self.options;
+        let is_table = name.role == WeightRole::TokenEmbedding;
+        let is_head = name.role == WeightRole::Output || (is_table && self.config.tied_head);
+        let table = options.token_embedding.filter(|_| is_table);
+        let head = options.output_tensor.filter(|_| is_head);
+        table.or(head).or_else(|| {
+            let mut rules = options.tensor_types.iter();
+            let rule = rules.find(|rule| rule.pattern.is_match(spelled).unwrap_or(false));
+            rule.map(|rule| rule.dtype)
+        })
+    }
+
     /// The format of a tensor in the target.
     fn dtype(&mut self, name: TensorName, spelled: &str, shape: &[usize]) -> DType {
         let recipe = self.target.recipe;
-        let wanted = recipe.choose(name, shape, self.config);
+        let wanted = self
+            .own_type(name, spelled, shape)
+            .unwrap_or_else(|| recipe.choose(name, shape, self.config));
         let given = match (self.target.container, shape) {
             (OutputContainer::Safetensors, _) => return recipe.base(),
             (_, &[n, k]) => fitting(wanted, n, k),

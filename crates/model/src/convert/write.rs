@@ -190,7 +190,10 @@ impl Conversion<'_> {
             (Some((&k, rows)), _) => (rows.iter().product(), k),
             (None, _) => (1, 1),
         };
-        let job = |tensor, bytes, from, to| {
+        let importance = self.importance_of(planned);
+        let n_matrices = importance.n_matrices();
+        let columns: Vec<_> = (0..n_matrices).map(|i| importance.columns(i)).collect();
+        let job = |tensor, bytes, from, to, rows, columns| {
             let transform = planned.transform;
             EncodeJob {
                 tensor,
@@ -198,18 +201,19 @@ impl Conversion<'_> {
                 from,
                 to,
                 n,
-                rows: 0..n,
+                rows,
                 k,
                 transform,
+                importance: columns,
             }
         };
         match (&planned.origin, planned.tensor_type) {
             (TensorOrigin::Values(values), TensorType::Weights(to)) => {
                 let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-                job(&planned.name, &bytes, DType::F32, to).run(n_threads, out)
+                job(&planned.name, &bytes, DType::F32, to, 0..n, None).run(n_threads, out)
             }
             (TensorOrigin::Assembly(assembly), TensorType::Weights(to)) => {
-                assembly.run(self.checkpoint, (to, n_threads), out)
+                assembly.run(self.checkpoint, (to, n_threads), &importance, out)
             }
             (
                 TensorOrigin::Values(_) | TensorOrigin::Assembly(_),
@@ -217,7 +221,16 @@ impl Conversion<'_> {
             ) => Ok(()),
             (TensorOrigin::Tensor(source), TensorType::Weights(to)) => {
                 let tensor = self.checkpoint.require(source)?;
-                job(source, tensor.bytes, tensor.dtype()?, to).run(n_threads, out)
+                let (bytes, from) = (tensor.bytes, tensor.dtype()?);
+                if from == to || importance.is_none() {
+                    return job(source, bytes, from, to, 0..n, None).run(n_threads, out);
+                }
+                let n_rows = n / n_matrices;
+                for (matrix, columns) in columns.iter().enumerate() {
+                    let rows = matrix * n_rows..(matrix + 1) * n_rows;
+                    job(source, bytes, from, to, rows, columns.as_deref()).run(n_threads, out)?;
+                }
+                Ok(())
             }
             (TensorOrigin::Tensor(source), TensorType::Plain(_) | TensorType::Opaque(_)) => {
                 out(self.checkpoint.require(source)?.bytes, n * k)

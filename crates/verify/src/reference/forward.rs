@@ -90,7 +90,8 @@ pub fn logits_with_experts(
 }
 
 /// What every matrix of a model multiplies, over the tokens of a sequence, in f32: `visit` is called for each
-/// product in the graph's order with its node and the activations `[n_tokens, k]`.
+/// product in the graph's order with its node and what the node reads: the activations `[n_tokens, k]`, and of experts the
+/// choice, too.
 ///
 /// # Errors
 /// As [`logits`].
@@ -98,7 +99,7 @@ pub fn visit_products(
     cpu: &Cpu,
     model: &LoadedModel,
     tokens: &[u32],
-    visit: &mut dyn FnMut(&Node, &[f32]),
+    visit: &mut dyn FnMut(&Node, &[&[f32]]),
 ) -> Result<(), Error> {
     let vocab_size = model.model().config.vocab_size;
     if let Some(&token) = tokens.iter().find(|token| **token as usize >= vocab_size) {
@@ -120,7 +121,7 @@ fn run(
     tokens: &[u32],
     rows: Range<usize>,
     (numerics, products): (PassArithmetic, &Products),
-    (experts, visit): (&mut ExpertChoices, &mut dyn FnMut(&Node, &[f32])),
+    (experts, visit): (&mut ExpertChoices, &mut dyn FnMut(&Node, &[&[f32]])),
 ) -> Result<Vec<f32>, Error> {
     let graph = &model.model().graph;
     let mut pass = ForwardPass {
@@ -138,8 +139,12 @@ fn run(
     };
     let last = last_uses(graph);
     for (index, node) in graph.nodes.iter().enumerate() {
-        if matches!(node.op, Op::Linear(_)) {
-            visit(node, &pass.values[node.inputs[0].0]);
+        if matches!(
+            node.op,
+            Op::Linear(_) | Op::ExpertLinear(_) | Op::HeadLinear(_)
+        ) {
+            let inputs = node.inputs.iter().map(|input| &pass.values[input.0][..]);
+            visit(node, &inputs.collect::<Vec<_>>());
         }
         pass.node(index, node)?;
         for (value, _) in last.iter().enumerate().filter(|(_, last)| **last == index) {

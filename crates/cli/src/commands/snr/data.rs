@@ -173,11 +173,11 @@ fn activations(
     let _progress = ProgressDisplay::spinner(ui, "running the model for its activations");
     let graph = &model.model().graph;
     let mut found = HashMap::new();
-    visit_products(&cpu, model, &tokens, &mut |node, x| {
+    visit_products(&cpu, model, &tokens, &mut |node, inputs| {
         if let Op::Linear(Linear { weight, .. }) = &node.op {
             let name = matrix_name(&graph.weights[weight.0]);
             if names.contains(&name) {
-                found.insert(name, x.to_vec());
+                found.insert(name, inputs[0].to_vec());
             }
         }
     })?;

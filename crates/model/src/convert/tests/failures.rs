@@ -1,6 +1,8 @@
 //! What goes wrong leaves nothing behind, and says what it is.
 
 use super::*;
+use crate::convert::ConversionOptions;
+use crate::importance::ImportanceMatrix;
 
 #[test]
 fn containers_refuse_formats_they_cannot_hold() {
@@ -37,6 +39,47 @@ fn formats_of_two_bits_ask_for_an_importance_matrix() {
     for recipe in ["IQ2_XS", "IQ3_XXS", "IQ3_XS", "IQ4_XS", "Q2_K_S", "TQ1_0"] {
         plan(recipe).unwrap();
     }
+}
+
+/// With the importance of every matrix the same formats are written, and the bytes follow it; a matrix of another width,
+/// or without an entry that is needed, is refused.
+#[test]
+fn importance_matrices_are_used_and_checked() {
+    let model = ModelFolder::random("llama-tiny", "F32", "in.gguf");
+    let source = model.open();
+    let entries = |width: usize, skipped: &str| {
+        let mut matrix = ImportanceMatrix::default();
+        for info in source.tensors() {
+            let &[_, k] = &info.shape[..] else { continue };
+            let row: Vec<f32> = (0..k + width).map(|i| ((i * 37) % 11) as f32).collect();
+            if info.name.starts_with("blk.") && info.name != skipped {
+                matrix.add_row(&info.name, (0, 1), &row);
+            }
+        }
+        matrix
+    };
+    let plan = |matrix: &ImportanceMatrix, recipe: &str, name: &str| {
+        let out = model.beside(name);
+        let options = ConversionOptions {
+            importance: Some(matrix),
+            ..ConversionOptions::default()
+        };
+        let plan = Conversion::with_options(&source, target(&out, recipe), &options)?;
+        plan.write(&out, 2, &mut |_| ControlFlow::Continue(()))?;
+        Ok::<Vec<u8>, Error>(std::fs::read(out).unwrap())
+    };
+    let whole = entries(0, "");
+    plan(&whole, "IQ2_XXS", "a.gguf").unwrap();
+    let weighted = plan(&whole, "Q2_K", "b.gguf").unwrap();
+    convert(&source, &model.beside("c.gguf"), "Q2_K").unwrap();
+    let plain = std::fs::read(model.beside("c.gguf")).unwrap();
+    assert!(weighted.len() == plain.len() && weighted != plain);
+    let name = "blk.1.attn_q.weight";
+    let error = plan(&entries(1, ""), "Q4_K_M", "d.gguf").unwrap_err();
+    assert!(error.to_string().contains("another model"), "{error}");
+    let error = plan(&entries(0, name), "IQ2_XXS", "e.gguf").unwrap_err();
+    assert!(error.to_string().contains(name), "{error}");
+    assert!(!model.beside("d.gguf").exists() && !model.beside("e.gguf").exists());
 }
 
 #[test]

@@ -1,0 +1,239 @@
+//! `millrace imatrix`: what the matrices of a model are multiplied with on a text.
+//!
+//! The method is llama.cpp's: chunks of the context's length, the first token of each the beginning-of-text token if the
+//! model uses one, and the sums of squares of what each matrix of a block reads. The model runs by its graph's definition
+//! in f32, so the numbers do not depend on a kernel's formats.
+
+use crate::engine_args::CpuArgs;
+use crate::exit::{CommandFailure, CommandResult};
+use crate::interrupt;
+use crate::model_arg::{ModelArgs, warn};
+use crate::output::{Out, Ui};
+use crate::progress::ProgressDisplay;
+use crate::prompt::read_file;
+use millrace_graph::{Node, Op, ValueId, chosen_experts};
+use millrace_kernels::{Cpu, CpuOptions};
+use millrace_model::importance::{ImportanceMatrix, gguf_names};
+use millrace_runtime::LoadedModel;
+use millrace_verify::reference::visit_products;
+use serde_json::json;
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  millrace imatrix model.gguf -f calibration.txt -o imatrix.gguf
+  millrace imatrix model.gguf -f calibration.txt --chunks 50 --ctx 512
+  millrace imatrix model.gguf -f more.txt --in-file imatrix.gguf -o both.gguf    adds to an earlier one
+  millrace quantize model.gguf small.gguf IQ2_M --imatrix imatrix.gguf           what it is for
+
+Take text like the text that the model will read. Experts count only the tokens that chose them.";
+
+/// Measure how much each column of a model's matrices counts on a text, for `quantize --imatrix`
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ImatrixArgs {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// Text to run the model on
+    #[arg(short, long, value_name = "TEXT", value_hint = clap::ValueHint::FilePath)]
+    file: PathBuf,
+    /// File to write
+    #[arg(short, long, value_name = "FILE", default_value = "imatrix.gguf", value_hint = clap::ValueHint::FilePath)]
+    output: PathBuf,
+    /// Kind of file: gguf, or llama.cpp's older dat
+    #[arg(long, value_name = "FORMAT", default_value = "gguf")]
+    format: ImatrixFormat,
+    /// Earlier importance matrix of this model to add to; may be given several times
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    in_file: Vec<PathBuf>,
+    /// Tokens of context: the length of a chunk
+    #[arg(short, long, value_name = "TOKENS", default_value_t = 512, value_parser = clap::value_parser!(u32).range(4..))]
+    ctx: u32,
+    /// Stop after so many chunks [default: the whole text]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    chunks: Option<u32>,
+    /// Print a summary as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    cpu: CpuArgs,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+enum ImatrixFormat {
+    Gguf,
+    Dat,
+}
+
+pub(crate) fn run(args: &ImatrixArgs, ui: Ui) -> CommandResult {
+    // Earlier files are read first: what is wrong with them should not cost a run.
+    let earlier = args.in_file.iter().map(|path| ImportanceMatrix::read(path));
+    let earlier: Vec<ImportanceMatrix> = earlier
+        .collect::<Result<_, _>>()
+        .map_err(|error| CommandFailure::reading(&error))?;
+    let text = read_file(&args.file)?;
+    let model = args.model.load(ui)?;
+    let mut matrix = ImportanceMatrix::default();
+    matrix.chunk_size = args.ctx;
+    for other in &earlier {
+        matrix
+            .add(other)
+            .map_err(|error| CommandFailure::bad_input(error.to_string()))?;
+    }
+    let n_chunks = collect(args, &model, &text, &mut matrix, ui)?;
+    matrix.chunk_count = matrix.chunk_count.saturating_add(n_chunks as u32);
+    let dataset = args.file.file_name().unwrap_or_default();
+    matrix.datasets.push(dataset.to_string_lossy().into_owned());
+    let written = match args.format {
+        ImatrixFormat::Gguf => matrix.write_gguf(&args.output),
+        ImatrixFormat::Dat => matrix.write_dat(&args.output),
+    };
+    written.map_err(|error| CommandFailure::writing(&error))?;
+    report(args, n_chunks, &matrix, ui)
+}
+
+/// Runs the chunks of the text; how many there were.
+fn collect(
+    args: &ImatrixArgs,
+    model: &LoadedModel,
+    text: &str,
+    matrix: &mut ImportanceMatrix,
+    ui: Ui,
+) -> CommandResult<usize> {
+    let tokenizer = model.tokenizer()?;
+    warn(&tokenizer.warnings(), ui);
+    let (tokens, _) = tokenizer.encode_continued(text, false);
+    let n_ctx = args.ctx as usize;
+    let available = tokens.len() / n_ctx;
+    if available == 0 {
+        let n = tokens.len();
+        let message = format!("the text has {n} tokens: fewer than one chunk of {n_ctx}");
+        return Err(CommandFailure::usage(message).hint("give a longer text, or a smaller `--ctx`"));
+    }
+    let n_chunks = args
+        .chunks
+        .map_or(available, |chunks| available.min(chunks as usize));
+    let cpu = Cpu::new(CpuOptions {
+        n_threads: args.cpu.threads,
+        level: args.cpu.cpu_level,
+    })
+    .map_err(|error| CommandFailure::usage(error.to_string()))?;
+    let names = gguf_names(model.checkpoint(), &model.model().graph)
+        .map_err(|error| CommandFailure::reading(&error))?;
+    let bos = tokenizer.bos().filter(|_| tokenizer.add_bos());
+    let progress = ProgressDisplay::steps(ui, n_chunks as u64);
+    for (i, chunk) in tokens.chunks_exact(n_ctx).take(n_chunks).enumerate() {
+        if interrupt::is_raised() {
+            return Err(CommandFailure::interrupted());
+        }
+        let mut chunk = chunk.to_vec();
+        if let Some(bos) = bos {
+            chunk[0] = bos;
+        }
+        let mut recorder = ChunkRecorder {
+            model,
+            names: &names,
+            matrix,
+            read: HashSet::new(),
+        };
+        visit_products(&cpu, model, &chunk, &mut |node, inputs| {
+            recorder.product(node, inputs);
+        })?;
+        progress.message(format!("chunk {} of {n_chunks}", i + 1));
+        progress.set(i as u64 + 1);
+    }
+    Ok(n_chunks)
+}
+
+/// Adds the products of one chunk.
+struct ChunkRecorder<'a> {
+    model: &'a LoadedModel,
+    names: &'a [Option<String>],
+    matrix: &'a mut ImportanceMatrix,
+    /// Tensors and the values that they were multiplied with: weights that are parts of one tensor share its rows.
+    read: HashSet<(&'a str, ValueId)>,
+}
+
+impl<'a> ChunkRecorder<'a> {
+    /// Only matrices of blocks: the head sees the last token alone.
+    fn product(&mut self, node: &Node, inputs: &[&[f32]]) {
+        let weight = match &node.op {
+            Op::Linear(linear) => linear.weight,
+            Op::ExpertLinear(linear) => linear.weight,
+            Op::HeadLinear(linear) => linear.weight,
+            _ => return,
+        };
+        let names: &'a [Option<String>] = self.names;
+        let name = names.get(weight.0).and_then(Option::as_deref);
+        let (Some(_), Some(name)) = (node.layer, name) else {
+            return;
+        };
+        if !self.read.insert((name, node.inputs[0])) {
+            return;
+        }
+        let graph = &self.model.model().graph;
+        let (n_matrices, k) = (graph.weights[weight.0].n_experts, graph.weights[weight.0].k);
+        let rows = inputs[0].chunks_exact(graph.width(node.inputs[0]));
+        match &node.op {
+            Op::ExpertLinear(linear) => {
+                let choices = inputs[1].chunks_exact(3 * linear.n_used);
+                for (row, choice) in rows.zip(choices) {
+                    for (rank, expert) in chosen_experts(choice).enumerate() {
+                        let first = if linear.own_rows { rank * k } else { 0 };
+                        let row = &row[first..first + k];
+                        self.matrix.add_row(name, (expert, n_matrices), row);
+                    }
+                }
+            }
+            Op::HeadLinear(linear) => {
+                for row in rows {
+                    let heads = row.chunks_exact(row.len() / linear.n_heads);
+                    for (head, row) in heads.enumerate() {
+                        let row = &row[linear.first..linear.first + k];
+                        self.matrix.add_row(name, (head, n_matrices), row);
+                    }
+                }
+            }
+            _ => rows.for_each(|row| self.matrix.add_row(name, (0, 1), row)),
+        }
+    }
+}
+
+fn report(args: &ImatrixArgs, n_chunks: usize, matrix: &ImportanceMatrix, ui: Ui) -> CommandResult {
+    let mut out = Out::new();
+    let (mut n_tensors, mut n_unused) = (0, 0);
+    for (name, entry) in matrix.entries() {
+        n_tensors += 1;
+        let unused = entry.counts().iter().filter(|count| **count == 0).count();
+        if unused > 0 {
+            let n = entry.n_matrices();
+            ui.detail(format_args!(
+                "{name}: {unused} of {n} experts were never chosen"
+            ));
+        }
+        n_unused += unused;
+    }
+    if n_unused > 0 {
+        ui.warn(format_args!(
+            "{n_unused} matrices of experts were never chosen: more text would tell how much their columns count"
+        ));
+    }
+    if args.json {
+        return out.json(&json!({
+            "file": args.output,
+            "n_tensors": n_tensors,
+            "n_chunks": n_chunks,
+            "chunk_count": matrix.chunk_count,
+            "chunk_size": matrix.chunk_size,
+            "datasets": matrix.datasets,
+            "unused_experts": n_unused,
+        }));
+    }
+    ui.note(format_args!(
+        "{n_tensors} tensors, {} chunks of {} tokens",
+        matrix.chunk_count, matrix.chunk_size
+    ));
+    out.line(args.output.display())?;
+    out.flush()
+}
