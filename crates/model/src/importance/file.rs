@@ -173,7 +173,7 @@ fn parse_gguf(bytes: &[u8], path: &Path) -> Result<ImportanceMatrix, ImportanceE
             .iter()
             .map(|x| x.round() as u64)
             .collect();
-        if counts.is_empty() || sums.is_empty() || sums.len() % counts.len() != 0 {
+        if counts.is_empty() || sums.is_empty() || !sums.len().is_multiple_of(counts.len()) {
             let (n, k) = (counts.len(), sums.len());
             let reason = format!("`{name}` has {k} numbers, which {n} counts do not divide");
             return Err(wrong(path, reason));

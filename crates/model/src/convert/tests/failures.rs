@@ -1,7 +1,7 @@
 //! What goes wrong leaves nothing behind, and says what it is.
 
 use super::*;
-use crate::convert::ConversionOptions;
+use crate::convert::{ConversionOptions, TensorTypeRule};
 use crate::importance::ImportanceMatrix;
 
 #[test]
@@ -80,6 +80,66 @@ fn importance_matrices_are_used_and_checked() {
     let error = plan(&entries(0, name), "IQ2_XXS", "e.gguf").unwrap_err();
     assert!(error.to_string().contains(name), "{error}");
     assert!(!model.beside("d.gguf").exists() && !model.beside("e.gguf").exists());
+}
+
+/// Names choose types before the recipe does, the first pattern first; vectors stay. What differs with an importance matrix
+/// are llama.cpp's choices.
+#[test]
+fn types_follow_names_and_the_importance_matrix() {
+    let model = ModelFolder::random("llama-tiny", "F32", "in.gguf");
+    let source = model.open();
+    let rule = |pattern: &str, dtype| TensorTypeRule {
+        pattern: fancy_regex::Regex::new(pattern).unwrap(),
+        dtype,
+    };
+    let mut matrix = ImportanceMatrix::default();
+    for info in source.tensors() {
+        if let ([_, k], true) = (&info.shape[..], info.name.starts_with("blk.")) {
+            matrix.add_row(&info.name, (0, 1), &vec![1.0; *k]);
+        }
+    }
+    let own = ConversionOptions {
+        tensor_types: vec![
+            rule(r"blk\.1\.ffn_down", DType::Q6K),
+            rule("ffn|norm", DType::Q5_0),
+        ],
+        token_embedding: Some(DType::Q5K),
+        ..ConversionOptions::default()
+    };
+    let weighted = ConversionOptions {
+        importance: Some(&matrix),
+        ..ConversionOptions::default()
+    };
+    let plain = ConversionOptions::default();
+    for (options, recipe, name, expected) in [
+        (&own, "Q4_0", "blk.1.ffn_down", DType::Q6K),
+        (&own, "Q4_0", "blk.2.ffn_down", DType::Q5_0),
+        (&own, "Q4_0", "blk.2.attn_q", DType::Q4_0),
+        (&own, "Q4_0", "blk.2.ffn_norm", DType::F32),
+        (&own, "Q4_0", "token_embd", DType::Q5K),
+        (&plain, "IQ3_XXS", "blk.2.attn_q", DType::Iq3Xxs),
+        (&plain, "IQ3_XXS", "blk.2.ffn_down", DType::Q3K),
+        (&weighted, "IQ3_XXS", "blk.2.attn_q", DType::Iq2S),
+        (&weighted, "IQ3_XXS", "blk.2.attn_k", DType::Iq2S),
+        (&weighted, "IQ3_XXS", "blk.2.ffn_down", DType::Iq3Xxs),
+    ] {
+        let target = target(&model.beside("x.gguf"), recipe);
+        let plan = Conversion::with_options(&source, target, options).unwrap();
+        let name = format!("{name}.weight");
+        let found = plan.tensors().iter().find(|tensor| tensor.name == name);
+        let found = found.unwrap().tensor_type;
+        assert_eq!(
+            found,
+            millrace_format::TensorType::Weights(expected),
+            "{recipe} {name}"
+        );
+    }
+    let folder = target(&model.beside("x"), "BF16");
+    let error = Conversion::with_options(&source, folder, &own).unwrap_err();
+    assert!(
+        error.to_string().contains("types of single tensors"),
+        "{error}"
+    );
 }
 
 #[test]
