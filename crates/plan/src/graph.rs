@@ -32,6 +32,15 @@ pub struct HeadOrders {
     pub interleaved: HashMap<usize, String>,
 }
 
+/// The interleaved rotations of a block.
+struct BlockRotations {
+    layer: Option<usize>,
+    /// Their nodes.
+    rotations: Vec<usize>,
+    /// Why the block keeps its order, if it does.
+    permutes: Result<(), String>,
+}
+
 /// Which projections are put in half-split order, and which rotations stay as they are.
 ///
 /// A block's queries and keys are permuted alike or not at all. They are permuted where each rotation of the
@@ -39,8 +48,7 @@ pub struct HeadOrders {
 /// perhaps scaled: scores are then the same in any order of a head's elements.
 pub fn head_orders(graph: &Graph) -> HeadOrders {
     let mut orders = HeadOrders::default();
-    // Of a block, the projections, or why they keep their order.
-    let mut blocks: Vec<(Option<usize>, Vec<usize>, Result<(), String>)> = Vec::new();
+    let mut blocks: Vec<BlockRotations> = Vec::new();
     for (number, node) in graph.nodes.iter().enumerate() {
         let Op::Rope(RotateHeads { rope, .. }) = node.op else {
             continue;
@@ -48,20 +56,24 @@ pub fn head_orders(graph: &Graph) -> HeadOrders {
         if graph.ropes[rope.0].style == RopeStyle::HalfSplit {
             continue;
         }
-        let at = blocks.iter().position(|(layer, ..)| *layer == node.layer);
+        let at = blocks.iter().position(|block| block.layer == node.layer);
         let at = at.unwrap_or_else(|| {
-            blocks.push((node.layer, Vec::new(), Ok(())));
+            blocks.push(BlockRotations {
+                layer: node.layer,
+                rotations: Vec::new(),
+                permutes: Ok(()),
+            });
             blocks.len() - 1
         });
-        let (_, rotations, permutes) = &mut blocks[at];
-        rotations.push(number);
-        if permutes.is_ok() {
-            *permutes = projection(graph, number).map(|_| ());
+        let block = &mut blocks[at];
+        block.rotations.push(number);
+        if block.permutes.is_ok() {
+            block.permutes = projection(graph, number).map(|_| ());
         }
     }
-    for (_, rotations, permutes) in blocks {
-        for number in rotations {
-            let found = permutes.clone();
+    for block in blocks {
+        for number in block.rotations {
+            let found = block.permutes.clone();
             match found.and_then(|()| projection(graph, number)) {
                 Ok((from, head_dim)) => _ = orders.half_split.insert(from, head_dim),
                 Err(why) => _ = orders.interleaved.insert(number, why),

@@ -24,6 +24,9 @@ mod operands;
 
 pub use experts::ExpertChoices;
 
+/// What is called for each product, with its node and the rows of its inputs.
+type VisitProduct<'a> = &'a mut dyn FnMut(&Node, &[&[f32]]);
+
 /// The arithmetic of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PassArithmetic {
@@ -121,7 +124,7 @@ fn run(
     tokens: &[u32],
     rows: Range<usize>,
     (numerics, products): (PassArithmetic, &Products),
-    (experts, visit): (&mut ExpertChoices, &mut dyn FnMut(&Node, &[&[f32]])),
+    (experts, visit): (&mut ExpertChoices, VisitProduct<'_>),
 ) -> Result<Vec<f32>, Error> {
     let graph = &model.model().graph;
     let mut pass = ForwardPass {
