@@ -196,9 +196,14 @@ fn numbers(bytes: &[u8], info: &TensorInfo, path: &Path) -> Result<Vec<f32>, Imp
         let reason = format!("tensor `{name}` is {found}; importance matrices hold F32");
         return Err(wrong(path, reason));
     };
-    let n_bytes = info.shape.iter().product::<usize>() * 4;
-    let start = info.offset as usize;
-    let values = bytes.get(start..start + n_bytes).unwrap_or_default();
+    let start = usize::try_from(info.offset).unwrap_or(usize::MAX);
+    let values = bytes.get(start..).unwrap_or_default();
+    let Some(values) = values.get(..info.size_bytes) else {
+        let (name, n) = (&info.name, info.size_bytes);
+        let reason =
+            format!("tensor `{name}` at offset {start} takes {n} bytes; the file is cut off");
+        return Err(wrong(path, reason));
+    };
     let (values, _) = values.as_chunks::<4>();
     Ok(values.iter().map(|x| f32::from_le_bytes(*x)).collect())
 }
