@@ -136,7 +136,15 @@ FIXTURES = {
             num_hidden_layers=5,
             sliding_window=13,
             rope_parameters={
-                "full_attention": rope(500000.0, "linear", factor=4.0),
+                "full_attention": rope(
+                    500000.0,
+                    "yarn",
+                    factor=8.0,
+                    original_max_position_embeddings=512,
+                    beta_fast=32.0,
+                    beta_slow=1.0,
+                    attention_factor=1.2079441541679836,
+                ),
                 "sliding_attention": rope(500000.0),
             },
         ),
@@ -173,12 +181,20 @@ FIXTURES = {
         "mistral3",
         41,
         tiny(
-            vocab_size=131,
             sliding_window=None,
             rope_parameters=rope(
-                1000000.0, llama_4_scaling_beta=0.3, original_max_position_embeddings=16
+                1000000.0,
+                "yarn",
+                factor=4.0,
+                original_max_position_embeddings=16,
+                beta_fast=32.0,
+                beta_slow=1.0,
+                mscale=1.0,
+                mscale_all_dim=1.0,
+                llama_4_scaling_beta=0.3,
             ),
         ),
+        gguf=True,
         config_class="Ministral3Config",
     ),
     # The text model of a wrapper: a Mistral as it is.

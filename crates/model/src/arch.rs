@@ -128,6 +128,10 @@ pub struct Family {
     pub(crate) local_rope_theta: Option<f32>,
     /// Whether sliding layers rotate without the scaling of the others.
     pub(crate) unscaled_local_rope: bool,
+    /// Whether YaRN's `mscale_all_dim` is a factor on scores, squared, and not on cosines and sines alone.
+    pub(crate) yarn_scales_scores: bool,
+    /// Whether YaRN mixes between whole pairs, where a GGUF file says nothing.
+    pub(crate) gguf_yarn_truncates: bool,
     /// Default of `query_pre_attn_scalar`, in families that have the key.
     pub(crate) query_pre_attn_scalar: Option<f32>,
     /// The class's biases, unless `attention_bias` and `mlp_bias` decide.
@@ -305,6 +309,8 @@ impl Family {
         scaled_embeddings: false,
         local_rope_theta: None,
         unscaled_local_rope: false,
+        yarn_scales_scores: false,
+        gguf_yarn_truncates: true,
         query_pre_attn_scalar: None,
         hf_biases: None,
         hf_mlp_bias: false,
@@ -432,6 +438,6 @@ impl Family {
             true => config.d_model / config.n_heads.max(1),
             false => config.head_dim,
         };
-        1.0 / (size as f32).sqrt()
+        config.rope.score_factor() / (size as f32).sqrt()
     }
 }

@@ -79,6 +79,8 @@ pub struct YarnScaling {
     pub beta_slow: f32,
     /// Factor on cosines and sines.
     pub attention_factor: f32,
+    /// `mscale_all_dim`, in families whose attention scale has a factor of it.
+    pub score_mscale: Option<f32>,
     /// Whether the bounds of the mix are whole pairs.
     pub truncates: bool,
 }

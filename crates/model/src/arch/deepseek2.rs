@@ -23,6 +23,7 @@ pub(super) static FAMILY: Family = Family {
     hf_classes: &["DeepseekV2ForCausalLM"],
     models: "DeepSeek V2, V2 Lite, Coder V2",
     interleaved: true,
+    yarn_scales_scores: true,
     gguf_roles: &[WeightRole::AttnKB, WeightRole::AttnVB],
     hf_names: &SHARED_EXPERTS,
     hf_experts: Some(HfExperts {
@@ -134,7 +135,7 @@ pub(super) fn hf_latent(
     config.head_dim = latent.nope_dim.saturating_add(latent.rope_dim);
     config.n_rot = latent.rope_dim;
     config.n_kv_heads = 1;
-    config.attention_scale = 1.0 / (config.head_dim as f32).sqrt();
+    config.attention_scale = config.rope.score_factor() / (config.head_dim as f32).sqrt();
     config.latent = Some(latent);
     Ok(())
 }

@@ -22,6 +22,7 @@ pub(super) static FAMILY: Family = Family {
     hf_classes: &["DeepseekV3ForCausalLM", "Glm4MoeLiteForCausalLM"],
     models: "DeepSeek V3, R1; Kimi K2; GLM 4.7 Flash",
     interleaved: true,
+    yarn_scales_scores: true,
     gguf_roles: &[WeightRole::AttnKB, WeightRole::AttnVB],
     hf_names: &SHARED_EXPERTS,
     hf_experts: Some(HfExperts {

@@ -4,8 +4,8 @@ use super::Family;
 use super::block::{self, attention, feed_forward, norm};
 use crate::Error;
 use crate::builder::GraphBuilder;
-use crate::config::ModelConfig;
 use crate::config::hf::{ConfigObject, HfDefaults, HfExperts, HfWindows};
+use crate::config::{ModelConfig, RopeScaling, YarnScaling};
 use crate::names::WeightRole;
 use millrace_graph::{Gating, GluClamp};
 
@@ -22,6 +22,8 @@ pub(super) static FAMILY: Family = Family {
     hf_classes: &["GptOssForCausalLM"],
     models: "gpt-oss 20B and 120B",
     hf_norm_eps: 1e-5,
+    // As every published model; llama.cpp has no key for it.
+    gguf_yarn_truncates: false,
     glu_clamp: Some(CLAMP),
     hf_turned_experts: true,
     own_roles: &[WeightRole::AttnSinks],
@@ -75,7 +77,24 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
             return Err(text.unsupported(feature, &usual.to_string()));
         }
     }
+    if text.object("rope_parameters")?.is_none() && text.object("rope_scaling")?.is_none() {
+        config.rope.scaling = class_scaling();
+    }
     Ok(())
+}
+
+/// What the class takes where `config.json` has no word for RoPE's scaling.
+fn class_scaling() -> RopeScaling {
+    let factor = 32.0;
+    RopeScaling::Yarn(YarnScaling {
+        factor,
+        original_context: 4096,
+        beta_fast: 32.0,
+        beta_slow: 1.0,
+        attention_factor: YarnScaling::recommended_attention_factor(factor, 1.0),
+        score_mscale: None,
+        truncates: false,
+    })
 }
 
 fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {

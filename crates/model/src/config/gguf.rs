@@ -491,7 +491,7 @@ pub fn write(config: &ModelConfig) -> Result<Metadata, Error> {
     set(eps, GgufValue::F32(config.norm_eps));
     set("rope.dimension_count", size(config.n_rot));
     set("rope.freq_base", GgufValue::F32(config.rope.theta));
-    rope::write(&config.rope, &mut set);
+    rope::write(family, &config.rope, &mut set);
     if let Some(local) = &config.rope_local {
         set("rope.freq_base_swa", GgufValue::F32(local.theta));
     }

@@ -35,6 +35,18 @@ impl RopeConfig {
         }
     }
 
+    /// Factor on the scores of attention beside their usual scale: YaRN's for queries and the same for keys, in
+    /// families that have it.
+    pub fn score_factor(&self) -> f32 {
+        match &self.scaling {
+            RopeScaling::Yarn(yarn) => yarn.score_mscale.map_or(1.0, |mscale| {
+                let factor = YarnScaling::recommended_attention_factor(yarn.factor, mscale);
+                factor * factor
+            }),
+            _ => 1.0,
+        }
+    }
+
     /// Tokens that a sequence may hold with these frequencies: beyond them the scaling asks for others, of every
     /// position. `None` if there is no such bound. `context_length` is the trained one.
     pub fn position_limit(&self, context_length: usize) -> Option<usize> {
@@ -207,6 +219,9 @@ impl RopeScaling {
                 positive("RoPE beta_fast", yarn.beta_fast)?;
                 positive("RoPE beta_slow", yarn.beta_slow)?;
                 positive("RoPE attention factor", yarn.attention_factor)?;
+                if let Some(mscale) = yarn.score_mscale {
+                    positive("RoPE mscale_all_dim", mscale)?;
+                }
                 at_least_one("RoPE original context", yarn.original_context)
             }
             RopeScaling::Long(long) => {

@@ -25,7 +25,7 @@ pub(super) fn read(
     windowed: bool,
     tables: RopeTables,
 ) -> Result<(RopeConfig, Option<RopeConfig>), Error> {
-    let scaling = scaling(keys, tables)?;
+    let scaling = scaling(family, keys, tables)?;
     let attention_factor = keys.f32("rope.scaling.attn_factor")?.unwrap_or(1.0);
     let takes_factor = matches!(scaling, RopeScaling::Yarn(_) | RopeScaling::Long(_));
     // 0 leaves it unsaid.
@@ -48,7 +48,7 @@ pub(super) fn read(
     Ok((RopeConfig { theta, scaling }, local))
 }
 
-fn scaling(keys: &Keys<'_>, tables: RopeTables) -> Result<RopeScaling, Error> {
+fn scaling(family: &Family, keys: &Keys<'_>, tables: RopeTables) -> Result<RopeScaling, Error> {
     let factor = match keys.f32("rope.scaling.factor")? {
         Some(factor) => Some(factor),
         None => keys.f32("rope.scale_linear")?,
@@ -70,7 +70,9 @@ fn scaling(keys: &Keys<'_>, tables: RopeTables) -> Result<RopeScaling, Error> {
     let linear = match kind {
         None | Some("linear") => factor,
         Some("none") => None,
-        Some("yarn") if tables.factors.is_none() => return yarn(keys, factor.unwrap_or(1.0)),
+        Some("yarn") if tables.factors.is_none() => {
+            return yarn(family, keys, factor.unwrap_or(1.0));
+        }
         Some(other) => {
             let feature = format!("RoPE scaling `{other}` (`{}`)", keys.key(key));
             let known = "none, linear, rope_freqs.weight (llama3), yarn without that tensor, \
@@ -107,7 +109,7 @@ fn long_rope(keys: &Keys<'_>, short: Vec<f32>, long: Vec<f32>) -> Result<RopeSca
     }))
 }
 
-fn yarn(keys: &Keys<'_>, factor: f32) -> Result<RopeScaling, Error> {
+fn yarn(family: &Family, keys: &Keys<'_>, factor: f32) -> Result<RopeScaling, Error> {
     // 0 leaves a number unsaid, -1 too.
     let number = |key: &str| {
         let number = keys.f32(&format!("rope.scaling.{key}"))?;
@@ -119,24 +121,48 @@ fn yarn(keys: &Keys<'_>, factor: f32) -> Result<RopeScaling, Error> {
         let feature = format!("another mix of frequencies than YaRN's (`{key}` = {share})");
         return Err(keys.unsupported(feature, "1"));
     }
-    let recommended = |mscale| YarnScaling::recommended_attention_factor(factor, mscale);
-    let attention_factor = match (number("yarn_attn_factor")?, number("yarn_log_multiplier")?) {
-        (Some(given), _) => given,
-        (None, Some(all)) => recommended(1.0) / recommended(all),
-        (None, None) => recommended(1.0),
-    };
+    let multiplier = number(LOG_MULTIPLIER)?;
+    let implied = implied_attention_factor(family, factor, multiplier);
+    let attention_factor = number("yarn_attn_factor")?.unwrap_or(implied);
     Ok(RopeScaling::Yarn(YarnScaling {
         factor,
         original_context: original_context(keys)?,
         beta_fast: number("yarn_beta_fast")?.unwrap_or(32.0),
         beta_slow: number("yarn_beta_slow")?.unwrap_or(1.0),
         attention_factor: attention_factor * number("attn_factor")?.unwrap_or(1.0),
-        truncates: keys.bool("rope.scaling.yarn_truncate")?.unwrap_or(true),
+        score_mscale: multiplier
+            .filter(|_| family.yarn_scales_scores)
+            .map(|multiplier| (decimal(multiplier) / SCORE_MULTIPLIER) as f32),
+        truncates: keys
+            .bool("rope.scaling.yarn_truncate")?
+            .unwrap_or(family.gguf_yarn_truncates),
     }))
 }
 
+/// Below `rope.scaling`: `mscale_all_dim`, times [`SCORE_MULTIPLIER`] in families that scale scores by it.
+const LOG_MULTIPLIER: &str = "yarn_log_multiplier";
+
+/// What llama.cpp's converter multiplies `mscale_all_dim` by in DeepSeek's families, and its reader divides by.
+const SCORE_MULTIPLIER: f64 = 0.1;
+
+/// The factor on cosines and sines that a file with this multiplier means (llama.cpp, `llama_context`): it takes
+/// `mscale` for 1, and for that of all elements in families that scale scores.
+fn implied_attention_factor(family: &Family, factor: f32, multiplier: Option<f32>) -> f32 {
+    let recommended = |mscale| YarnScaling::recommended_attention_factor(factor, mscale);
+    match multiplier {
+        None => recommended(1.0),
+        Some(_) if family.yarn_scales_scores => 1.0,
+        Some(all) => recommended(1.0) / recommended(all),
+    }
+}
+
+/// The double that prints as the number does, for products that come back whole.
+fn decimal(value: f32) -> f64 {
+    value.to_string().parse().unwrap_or(f64::from(value))
+}
+
 /// The keys of a scaling.
-pub(super) fn write(rope: &RopeConfig, set: &mut dyn FnMut(&str, GgufValue)) {
+pub(super) fn write(family: &Family, rope: &RopeConfig, set: &mut dyn FnMut(&str, GgufValue)) {
     let kind = |kind: &str| GgufValue::Str(kind.into());
     let size = |size: usize| GgufValue::U32(u32::try_from(size).unwrap_or(u32::MAX));
     match &rope.scaling {
@@ -144,31 +170,7 @@ pub(super) fn write(rope: &RopeConfig, set: &mut dyn FnMut(&str, GgufValue)) {
             set("rope.scaling.type", kind("linear"));
             set("rope.scaling.factor", GgufValue::F32(*factor));
         }
-        RopeScaling::Yarn(yarn) => {
-            set("rope.scaling.type", kind("yarn"));
-            set("rope.scaling.factor", GgufValue::F32(yarn.factor));
-            set(
-                "rope.scaling.original_context_length",
-                size(yarn.original_context),
-            );
-            set(
-                "rope.scaling.yarn_beta_fast",
-                GgufValue::F32(yarn.beta_fast),
-            );
-            set(
-                "rope.scaling.yarn_beta_slow",
-                GgufValue::F32(yarn.beta_slow),
-            );
-            let recommended = YarnScaling::recommended_attention_factor(yarn.factor, 1.0);
-            if yarn.attention_factor != recommended {
-                let factor = GgufValue::F32(yarn.attention_factor);
-                set("rope.scaling.yarn_attn_factor", factor);
-            }
-            if !yarn.truncates {
-                // A word of this program; others take whole pairs.
-                set("rope.scaling.yarn_truncate", GgufValue::Bool(false));
-            }
-        }
+        RopeScaling::Yarn(yarn) => write_yarn(family, yarn, set),
         RopeScaling::Long(long) => {
             set("rope.scaling.type", kind("longrope"));
             set(
@@ -185,5 +187,48 @@ pub(super) fn write(rope: &RopeConfig, set: &mut dyn FnMut(&str, GgufValue)) {
         | RopeScaling::Dynamic { .. }
         | RopeScaling::Proportional { .. }
         | RopeScaling::Factors(_) => {}
+    }
+}
+
+fn write_yarn(family: &Family, yarn: &YarnScaling, set: &mut dyn FnMut(&str, GgufValue)) {
+    set("rope.scaling.type", GgufValue::Str("yarn".into()));
+    set("rope.scaling.factor", GgufValue::F32(yarn.factor));
+    set(
+        "rope.scaling.original_context_length",
+        GgufValue::U32(u32::try_from(yarn.original_context).unwrap_or(u32::MAX)),
+    );
+    set(
+        "rope.scaling.yarn_beta_fast",
+        GgufValue::F32(yarn.beta_fast),
+    );
+    set(
+        "rope.scaling.yarn_beta_slow",
+        GgufValue::F32(yarn.beta_slow),
+    );
+    let multiplier = match yarn.score_mscale {
+        Some(mscale) => Some((decimal(mscale) * SCORE_MULTIPLIER) as f32),
+        // The stretch leaves cosines and sines alone: `mscale` and `mscale_all_dim` are both 1.
+        None if yarn.attention_factor == 1.0 && yarn.factor > 1.0 && !family.yarn_scales_scores => {
+            Some(1.0)
+        }
+        None => None,
+    };
+    if let Some(multiplier) = multiplier {
+        set(
+            &format!("rope.scaling.{LOG_MULTIPLIER}"),
+            GgufValue::F32(multiplier),
+        );
+    }
+    let implied = implied_attention_factor(family, yarn.factor, multiplier);
+    if yarn.attention_factor != implied {
+        let factor = GgufValue::F32(yarn.attention_factor);
+        set("rope.scaling.yarn_attn_factor", factor);
+    }
+    if yarn.truncates != family.gguf_yarn_truncates {
+        // A word of this program; others take whole pairs.
+        set(
+            "rope.scaling.yarn_truncate",
+            GgufValue::Bool(yarn.truncates),
+        );
     }
 }

@@ -60,6 +60,9 @@ pub(super) fn read(
 /// The share of a head that rotates.
 const PARTIAL: &str = "partial_rotary_factor";
 
+/// How much YaRN's factor on all elements of queries and keys grows with the stretch.
+const MSCALE_ALL_DIM: &str = "mscale_all_dim";
+
 /// Elements of a head that rotate.
 pub(super) fn n_rot(
     family: &Family,
@@ -144,6 +147,12 @@ impl RopeReader {
                 return Err(rope.unsupported(feature, known));
             }
         };
+        let scales_scores = self.family.yarn_scales_scores
+            && rope.f32(MSCALE_ALL_DIM)?.is_some_and(|scale| scale != 0.0);
+        if scales_scores && !matches!(scaling, RopeScaling::Yarn(_) | RopeScaling::None) {
+            let feature = format!("`{MSCALE_ALL_DIM}` with RoPE scaling `{name}`");
+            return Err(rope.unsupported(feature, "yarn"));
+        }
         Ok(RopeConfig { theta, scaling })
     }
 
@@ -164,11 +173,8 @@ impl RopeReader {
         // 0 counts as absent there.
         let scale = |key: &str| Ok::<_, Error>(rope.f32(key)?.filter(|scale| *scale != 0.0));
         let recommended = |mscale| YarnScaling::recommended_attention_factor(factor, mscale);
-        let attention_factor = match (
-            rope.f32("attention_factor")?,
-            scale("mscale")?,
-            scale("mscale_all_dim")?,
-        ) {
+        let all_dim = scale(MSCALE_ALL_DIM)?;
+        let attention_factor = match (rope.f32("attention_factor")?, scale("mscale")?, all_dim) {
             (Some(given), _, _) => given,
             (None, Some(one), Some(all)) => recommended(one) / recommended(all),
             (None, ..) => recommended(1.0),
@@ -179,6 +185,7 @@ impl RopeReader {
             beta_fast: scale("beta_fast")?.unwrap_or(32.0),
             beta_slow: scale("beta_slow")?.unwrap_or(1.0),
             attention_factor,
+            score_mscale: all_dim.filter(|_| self.family.yarn_scales_scores),
             truncates: rope.bool("truncate")?.unwrap_or(true),
         }))
     }

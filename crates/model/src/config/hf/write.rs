@@ -173,6 +173,9 @@ fn rope_json(config: &ModelConfig) -> Result<Value, Error> {
                 out["beta_slow"] = shortest(yarn.beta_slow);
                 out["attention_factor"] = shortest(yarn.attention_factor);
                 out["original_max_position_embeddings"] = json!(yarn.original_context);
+                if let Some(mscale) = yarn.score_mscale {
+                    out["mscale_all_dim"] = shortest(mscale);
+                }
                 out["truncate"] = json!(yarn.truncates);
             }
             RopeScaling::Long(long) => {
