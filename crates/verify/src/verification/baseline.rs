@@ -40,7 +40,7 @@ impl<'a> Verification<'a> {
     /// converted to blocks with one exponent.
     ///
     /// # Errors
-    /// As [`logits`]; a plan that cannot be made.
+    /// As [`crate::reference::logits`]; a plan that cannot be made.
     pub fn baseline(&self, continuation: Continuation) -> Result<Baseline, NpuError> {
         let (cpu, npu) = (self.cpu, self.npu);
         let model: &LoadedModel = npu.model();
