@@ -289,6 +289,7 @@ FIXTURES = {
         ),
         gguf=True,
         config_class="DeepseekV3Config",
+        salt="g",
     ),
     # GLM-4.7-Flash: V3's blocks, dense layers by a list.
     "glm4moe-lite": Fixture(

@@ -149,6 +149,29 @@ pub fn assert_top5(found: &GoldenMatrix, expected: &GoldenMatrix, what: &str) {
     }
 }
 
+/// The rows that [`assert_top5`] would refuse.
+pub fn rows_beyond_top5(found: &GoldenMatrix, expected: &GoldenMatrix) -> usize {
+    let is_beyond = |row: &usize| {
+        let (ours, theirs) = (top_k(found.row(*row), 5), top_k(expected.row(*row), 5));
+        !(theirs.contains(&ours[0]) && ours.contains(&theirs[0]))
+    };
+    (0..expected.n()).filter(is_beyond).count()
+}
+
+/// The rows of which a logit is off by more than `tolerance` of the logits' range.
+pub fn rows_beyond(tolerance: f32, found: &GoldenMatrix, expected: &GoldenMatrix) -> usize {
+    let (least, most) = expected
+        .data
+        .iter()
+        .fold((f32::MAX, f32::MIN), |(a, b), x| (a.min(*x), b.max(*x)));
+    let bound = tolerance * (most - least);
+    let is_beyond = |row: &usize| {
+        let pairs = found.row(*row).iter().zip(expected.row(*row));
+        pairs.into_iter().any(|(a, b)| (a - b).abs() > bound)
+    };
+    (0..expected.n()).filter(is_beyond).count()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

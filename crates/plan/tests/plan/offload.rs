@@ -264,6 +264,7 @@ fn what_cannot_be_lowered_is_an_error() {
 #[test]
 fn rotations_without_half_split_form_stay_the_hosts() {
     let whole = Sizes {
+        n_layers: 1,
         is_interleaved: true,
         ..Sizes::LEAST
     }

@@ -57,9 +57,15 @@ fn folder(golden: &Golden, n_vocab: usize, dir: &Path) -> PathBuf {
     }
     writer.commit().unwrap();
     let mut config = source.hf().unwrap().config.clone().unwrap();
-    match config.get_mut("text_config") {
-        Some(text) => text["vocab_size"] = json!(n_vocab),
-        None => config["vocab_size"] = json!(n_vocab),
+    let is_nested = config.get("text_config").is_some();
+    let text = match is_nested {
+        true => &mut config["text_config"],
+        false => &mut config,
+    };
+    text["vocab_size"] = json!(n_vocab);
+    // Tokens of the class's own vocabulary: here the tokenizer says which end a text.
+    for key in ["bos_token_id", "eos_token_id", "pad_token_id"] {
+        text[key] = Value::Null;
     }
     put(&path, "config.json", &config);
     path
@@ -175,7 +181,12 @@ fn every_family_and_every_source_of_what_a_folder_says() {
 }
 
 /// Kinds of tokenizers that GGUF has no name for, and a word of the refusal.
-const REFUSED: [(&str, &str); 3] = [
+const REFUSED: [(&str, &str); 8] = [
+    ("albert", "Unigram"),
+    ("bert_cased", "WordPiece"),
+    ("bert_uncased", "WordPiece"),
+    ("t5", "Unigram"),
+    ("xlm_roberta", "Unigram"),
     ("deepseek", "pre-tokenizer"),
     ("gpt2", "NFKC"),
     ("partial_alphabet", "Punctuation"),

@@ -36,6 +36,8 @@ pub(super) enum CoreStep<'p> {
     },
     Put(u8),
     Call(Box<CallStep<'p>>),
+    /// A call that makes no sense.
+    Fault(String),
 }
 
 /// A call, with its kernel found.
@@ -138,7 +140,16 @@ impl<'p> HerdCode<'p> {
                 scalars,
                 constants,
             } => {
-                let kernel = find(kernel, operands, herd)?;
+                let number = self.n_calls;
+                self.n_calls += 1;
+                let kernel = match find(kernel, operands, herd) {
+                    Ok(kernel) => kernel,
+                    // The verifier lets pass what never runs.
+                    Err(problem) => {
+                        self.steps.push(CoreStep::Fault(problem));
+                        return Ok(());
+                    }
+                };
                 for operand in operands {
                     if let Operand::Block(block) = operand {
                         self.name(*block);
@@ -150,9 +161,8 @@ impl<'p> HerdCode<'p> {
                     operands,
                     scalars,
                     constants,
-                    number: self.n_calls,
+                    number,
                 })));
-                self.n_calls += 1;
             }
         }
         Ok(())

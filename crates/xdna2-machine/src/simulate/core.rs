@@ -181,6 +181,7 @@ impl<'p> CoreActor<'p> {
             CoreStep::Free(block) => self.free(*block, receivers, ctx)?,
             CoreStep::Put(block) => self.put(*block, senders, ctx)?,
             CoreStep::Call(call) => self.call(call, senders, receivers, ctx, tally)?,
+            CoreStep::Fault(problem) => return Err(self.trouble(problem.clone(), ctx)),
         }
         Ok(StepOutcome::Next)
     }
