@@ -8,6 +8,7 @@ mod limits;
 mod prefix;
 mod quality;
 mod sampler;
+mod scales;
 mod speculate;
 mod states;
 mod truth;

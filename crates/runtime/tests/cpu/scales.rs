@@ -1,0 +1,86 @@
+//! Factors that stand beside weights in a GGUF file, of a tensor or of each expert.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use millrace_format::{Checkpoint, TensorSpec, gguf};
+use millrace_quant::DType;
+use millrace_runtime::{
+    BatchItem, CpuEngine, Engine, EngineOptions, KvType, LoadedModel, LogitsFor,
+};
+use millrace_testkit::golden::Golden;
+
+fn logits(path: &Path, tokens: &[u32]) -> Vec<f32> {
+    let model = Arc::new(LoadedModel::open(path).unwrap_or_else(|error| panic!("{error}")));
+    let options = EngineOptions {
+        kv_type: KvType::F32,
+        ..EngineOptions::default()
+    };
+    let mut engine = CpuEngine::new(model, options).unwrap();
+    let seq = engine.create().unwrap();
+    let item = BatchItem::new(seq, tokens, LogitsFor::All);
+    engine.compute(&[item]).unwrap().logits(0).to_vec()
+}
+
+fn bytes_of(numbers: impl Iterator<Item = f32>) -> Vec<u8> {
+    numbers.flat_map(f32::to_le_bytes).collect()
+}
+
+/// The factor beside expert `expert`; a power of two, so that nothing is rounded.
+fn factor(expert: usize) -> f32 {
+    [2.0, 4.0, 0.5][expert % 3]
+}
+
+/// Matrices divided by their factors, and the factors beside them.
+fn with_scales(source: &Path, out: &Path) {
+    let checkpoint = Checkpoint::open(source).unwrap();
+    let mut tensors: Vec<(TensorSpec, Vec<u8>)> = Vec::new();
+    for tensor in checkpoint.iter() {
+        let name = tensor.info.name.as_str();
+        let is_scaled = name.ends_with("attn_q.weight") || name.ends_with("ffn_down_exps.weight");
+        if !is_scaled {
+            tensors.push((TensorSpec::from(tensor.info), tensor.bytes.to_vec()));
+            continue;
+        }
+        let n_matrices = match tensor.info.shape[..] {
+            [n_experts, _, _] => n_experts,
+            _ => 1,
+        };
+        let size = tensor.bytes.len() / 4 / n_matrices;
+        let (numbers, _) = tensor.bytes.as_chunks::<4>();
+        let numbers = numbers.iter().map(|bytes| f32::from_le_bytes(*bytes));
+        let divided = numbers.enumerate().map(|(i, x)| x / factor(i / size));
+        tensors.push((TensorSpec::from(tensor.info), bytes_of(divided)));
+        let scale = name.replace(".weight", ".scale");
+        let spec = TensorSpec::new(scale, DType::F32, &[n_matrices]);
+        tensors.push((spec, bytes_of((0..n_matrices).map(factor))));
+    }
+    let specs: Vec<TensorSpec> = tensors.iter().map(|(spec, _)| spec.clone()).collect();
+    let mut writer = gguf::Writer::create(out, checkpoint.gguf().unwrap(), &specs).unwrap();
+    for (spec, bytes) in &tensors {
+        writer.write(&spec.name, bytes).unwrap();
+    }
+    writer.commit().unwrap();
+}
+
+#[test]
+fn a_scale_beside_a_weight_multiplies_its_products() {
+    let golden = Golden::named("qwen3moe");
+    let source = golden.gguf().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("scaled.gguf");
+    with_scales(&source, &path);
+    let tokens = &golden.expected().tokens;
+    let (found, expected) = (logits(&path, tokens), logits(&source, tokens));
+    assert_eq!(found, expected);
+    // The scales are read: without them it is another model.
+    let model = LoadedModel::open(&path).unwrap();
+    let n_scales = model
+        .model()
+        .graph
+        .weights
+        .iter()
+        .filter(|w| w.name.ends_with(".scale"))
+        .count();
+    assert_eq!(n_scales, 2 * model.model().config.n_layers);
+}
