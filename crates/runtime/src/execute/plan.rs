@@ -141,7 +141,9 @@ fn group_products(nodes: &[Node]) -> Vec<FusionGroup> {
             continue;
         }
         let mut group = vec![i];
-        if node.op.shares_input() {
+        // A step of its own computes several; any other op that shares its input goes alone.
+        let has_step = matches!(node.op, Op::Linear(_) | Op::ExpertLinear(_));
+        if node.op.shares_input() && has_step {
             let kind = std::mem::discriminant(&node.op);
             let same = |other: &Node| {
                 std::mem::discriminant(&other.op) == kind && other.inputs == node.inputs

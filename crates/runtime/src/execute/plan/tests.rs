@@ -1,8 +1,8 @@
 use std::collections::HashMap;
 
 use millrace_graph::{
-    Activation, Add, Attention, Embed, Glu, RmsNorm, Rope, RopeId, RopeStyle, RotateHeads, Value,
-    Weight,
+    Activation, Add, Attention, Embed, Extension, Glu, Operation, RmsNorm, Rope, RopeId, RopeStyle,
+    RotateHeads, Shapes, TokenContext, Value, Weight,
 };
 use millrace_quant::DType;
 use proptest::prelude::*;
@@ -287,6 +287,46 @@ fn a_value_read_after_an_in_place_step_is_copied_first() {
     let twice = g.add(both, turned);
     let graph = g.finish(twice);
     assert_same(&graph);
+}
+
+/// An op from outside that says that it shares its input.
+#[derive(Debug)]
+struct Identity;
+
+impl Operation for Identity {
+    fn name(&self) -> &'static str {
+        "sharing"
+    }
+
+    fn arity(&self) -> usize {
+        1
+    }
+
+    fn check(&self, _shapes: &Shapes<'_>) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn shares_input(&self) -> bool {
+        true
+    }
+
+    fn row(&self, row: &TokenContext<'_, f32>, _state: &mut [f32], out: &mut [f32]) {
+        out.copy_from_slice(row.inputs[0]);
+    }
+
+    fn row_f64(&self, row: &TokenContext<'_, f64>, _state: &mut [f64], out: &mut [f64]) {
+        out.copy_from_slice(row.inputs[0]);
+    }
+}
+
+/// Only ops whose step computes several are put together: every other node keeps a step of its own.
+#[test]
+fn ops_without_a_step_for_several_go_alone() {
+    let mut g = G::default();
+    let x = g.embed(8);
+    let [a, b] = [(); 2].map(|()| g.node(Extension::new(Identity).into(), &[x], 8));
+    let sum = g.add(a, b);
+    assert_same(&g.finish(sum));
 }
 
 #[test]
