@@ -29,9 +29,12 @@ pub enum PanelLayout {
     /// One f32 line a column; activations f32. Columns of a chunk are summed by fused
     /// multiply-adds from zero, chunk sums are added in order.
     F32,
-    /// One line of bf16 pairs for every two columns; activations bf16 (nearest even). As
-    /// [`PanelLayout::F32`], with the pairwise dot product of AVX512-BF16.
-    Bf16,
+    /// A line of f32 for each row and 16 columns: lanes are columns; activations f32. The columns of a chunk that share a lane are
+    /// summed by fused multiply-adds from zero, lanes in a fixed tree (see `float_columns`), chunk sums are added in order.
+    F32Columns,
+    /// A line of bf16 for each row and 32 columns; activations bf16 (nearest even). As [`PanelLayout::F32Columns`], with the
+    /// pairwise dot product of AVX512-BF16.
+    Bf16Columns,
     /// Blocks of 32 columns: 8 lines of unsigned bytes (4 columns a lane) that stand for `byte − 128`,
     /// 1 line of f32 scales. Activations i8 with an f32 scale for each 32 columns; each block adds
     /// `fma(Σ w·q, d_w·d_x, acc)`.
@@ -70,8 +73,10 @@ impl PanelLayout {
     /// The activations that multiply such panels.
     pub(crate) fn input(self) -> Input {
         match self {
-            PanelLayout::F32 => Input::F32,
-            PanelLayout::Bf16 | PanelLayout::Bf16Tiles | PanelLayout::F16Tiles => Input::Bf16,
+            PanelLayout::F32 | PanelLayout::F32Columns => Input::F32,
+            PanelLayout::Bf16Columns | PanelLayout::Bf16Tiles | PanelLayout::F16Tiles => {
+                Input::Bf16
+            }
             PanelLayout::Block32 | PanelLayout::Block32Min | PanelLayout::Block32Wide => {
                 Input::I8x32
             }
@@ -84,11 +89,20 @@ impl PanelLayout {
         }
     }
 
+    /// Whether it multiplies f32 with f32, so that neither side is rounded.
+    #[must_use]
+    pub fn is_f32(self) -> bool {
+        matches!(self, PanelLayout::F32 | PanelLayout::F32Columns)
+    }
+
     /// Columns packed at a time: two panels stay in a 48 KiB first-level cache beside the tokens. Drivers cut by it, and functions
     /// that keep columns in buffers of their own size these by it; they take longer chunks all the same, part by part.
     pub(crate) const fn chunk_k(self) -> usize {
         match self {
             PanelLayout::F32 => 256,
+            // Sums of lanes cost least in long chunks; of panels that long, four rows and six tokens at a time fit.
+            PanelLayout::F32Columns => 1024,
+            PanelLayout::Bf16Columns => 2048,
             _ => 512,
         }
     }
@@ -97,7 +111,8 @@ impl PanelLayout {
     pub(crate) const fn unit_k(self) -> usize {
         match self {
             PanelLayout::F32 => 1,
-            PanelLayout::Bf16 => 2,
+            PanelLayout::F32Columns => 16,
+            PanelLayout::Bf16Columns => 32,
             PanelLayout::Bf16Tiles | PanelLayout::F16Tiles => 32,
             PanelLayout::Block32 | PanelLayout::Block32Min | PanelLayout::Block32Wide => 32,
             PanelLayout::Super16
@@ -112,7 +127,8 @@ impl PanelLayout {
     /// Lines of one unit.
     pub(crate) const fn unit_lines(self) -> usize {
         match self {
-            PanelLayout::F32 | PanelLayout::Bf16 => 1,
+            PanelLayout::F32 => 1,
+            PanelLayout::F32Columns | PanelLayout::Bf16Columns => PANEL_ROWS,
             PanelLayout::Block32 => 8 + 1,
             PanelLayout::Block32Min => 8 + 1 + 1,
             PanelLayout::Block32Wide => 16 + 1,

@@ -151,12 +151,12 @@ fn is_emulated(kernel: &MatmulKernel) -> bool {
 fn rounds_to_bf16(layout: PanelLayout) -> bool {
     matches!(
         layout,
-        PanelLayout::Bf16 | PanelLayout::Bf16Tiles | PanelLayout::F16Tiles
+        PanelLayout::Bf16Columns | PanelLayout::Bf16Tiles | PanelLayout::F16Tiles
     )
 }
 
 fn is_integer(kernel: &MatmulKernel) -> bool {
-    kernel.layout != PanelLayout::F32 && !rounds_to_bf16(kernel.layout)
+    !kernel.layout.is_f32() && !rounds_to_bf16(kernel.layout)
 }
 
 #[test]
@@ -169,8 +169,8 @@ fn errors_stay_within_their_budgets() {
         let x = numbers(m * k, 2);
         let expected = oracle::matmul::matmul(&x, m, &weight, None);
         let budget = match row.layout {
-            PanelLayout::F32 => NMSE_F32,
-            PanelLayout::Bf16 | PanelLayout::Bf16Tiles | PanelLayout::F16Tiles => NMSE_BF16,
+            PanelLayout::F32 | PanelLayout::F32Columns => NMSE_F32,
+            PanelLayout::Bf16Columns | PanelLayout::Bf16Tiles | PanelLayout::F16Tiles => NMSE_BF16,
             PanelLayout::Block32 | PanelLayout::Block32Min | PanelLayout::Block32Wide => NMSE_I8X32,
             PanelLayout::Super16
             | PanelLayout::Super16Min

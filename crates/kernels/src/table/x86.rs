@@ -4,7 +4,7 @@ use super::amx::AMX;
 use super::{MatmulKernel, decoded_rows};
 use crate::level::Level;
 use crate::matmul::PanelLayout;
-use crate::x86::avx512::{block32, float, superblock, tile_bf16, tile_i8x32, tile_i8x256};
+use crate::x86::avx512::{block32, float_columns, superblock, tile_i8x32, tile_i8x256};
 use crate::x86::{avx_vnni, avx2, avx512};
 use millrace_quant::DType;
 
@@ -29,15 +29,15 @@ macro_rules! rows {
 
 const AVX512_BF16: &[MatmulKernel] = rows! {
     Level::Avx512Bf16, "avx512bf16/matmul";
-    BF16 Bf16 float::bf16_pairs, tile_bf16::tile, float::direct_bf16_pairs, float::rows_bf16_pairs;
+    BF16 Bf16Columns float_columns::pack_bf16_pairs, float_columns::tile_bf16, float_columns::direct_bf16_pairs, float_columns::rows_bf16_pairs;
 };
 
 #[rustfmt::skip]
 const AVX512: &[MatmulKernel] = rows! {
     Level::Avx512, "avx512/matmul";
-    F32 F32 float::f32, avx512::tile_f32::tile, float::direct_f32, float::rows_f32;
-    F16 F32 float::f16, avx512::tile_f32::tile, float::direct_f16, float::rows_f16;
-    BF16 F32 float::bf16, avx512::tile_f32::tile, float::direct_bf16, float::rows_bf16;
+    F32 F32Columns float_columns::pack_f32, float_columns::tile_f32, float_columns::direct_f32, float_columns::rows_f32;
+    F16 F32Columns float_columns::pack_f16, float_columns::tile_f32, float_columns::direct_f16, float_columns::rows_f16;
+    BF16 F32Columns float_columns::pack_bf16, float_columns::tile_f32, float_columns::direct_bf16, float_columns::rows_bf16;
     Q4_0 Block32 block32::q4_0, tile_i8x32::tile, block32::direct_q4_0, block32::rows_q4_0;
     Q4_1 Block32Min block32::q4_1, tile_i8x32::tile_min, block32::direct_q4_1, block32::rows_q4_1;
     Q5_0 Block32 block32::q5_0, tile_i8x32::tile, block32::direct_q5_0, block32::rows_q5_0;

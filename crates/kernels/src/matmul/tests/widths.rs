@@ -132,7 +132,7 @@ fn check(
         .collect();
     let found = run_row(cpu, row, &prompt, m, weight);
     let unit = match row.layout {
-        PanelLayout::F32 => ROUNDING_F32 as f32,
+        layout if layout.is_f32() => ROUNDING_F32 as f32,
         layout if rounds_to_bf16(layout) => ROUNDING_BF16 as f32,
         _ => 1.0,
     };

@@ -1,7 +1,7 @@
 //! Loops whose speed is a roof; see [`crate::roof`].
 
+use super::float_columns::dot_pairs;
 use super::streams::Fetch;
-use super::tile_bf16::dot_pairs;
 use crate::matmul::panel::LINE_BYTES;
 use crate::roof::{READ_STEP, ReadArgs, RegisterLoop};
 use std::arch::x86_64::*;
@@ -49,7 +49,8 @@ fn pair_products(rounds: usize) {
     let mut sums = [_mm512_setzero_ps(); SUMS];
     for _ in 0..rounds {
         for sum in &mut sums {
-            *sum = dot_pairs(*sum, w, x);
+            // SAFETY: this function's own feature.
+            *sum = unsafe { dot_pairs(*sum, w, x) };
         }
     }
     black_box(sums);

@@ -12,6 +12,7 @@
 use super::streams::{Fetch, STREAMS, add_elements, each_four_rows, lanes, quarters_of, spread};
 use super::superblock_lines::{Q4_K, Q5_K, Q6_K, dtype};
 use crate::matmul::panel::{LINE_BYTES, RowsArgs, X256};
+use std::arch::asm;
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 
@@ -31,6 +32,8 @@ struct ActivationSuperblocks {
     q: [[[u8; LINE_BYTES]; 4]; MOST],
     /// A lane for each superblock: sums of its groups of 32 columns.
     sums: __m512i,
+    /// Of Q6_K: what the offset of its elements adds, as [`offsets_16`] has it.
+    offsets: [__m512i; MOST],
     /// A lane for each superblock: its scale, four times.
     d: __m512,
 }
@@ -113,6 +116,9 @@ unsafe fn prepare<const FORMAT: u8, const N: usize>(
         let d = spread(d.map(|d| d.to_bits().cast_signed()));
         (&raw mut (*set).d).write(_mm512_castsi512_ps(d));
         if FORMAT == Q6_K {
+            for i in 0..N {
+                (&raw mut (*set).offsets[i]).write(offsets_16(&*x.add(i)));
+            }
             return;
         }
         let sums = lanes::<N>((&raw const (*x).sums_32).cast(), size_of::<X256>());
@@ -166,9 +172,8 @@ unsafe fn with_minimums<const FORMAT: u8, const N: usize>(
         for (at, to) in at.into_iter().zip(&mut rows) {
             let header = lanes::<N>(at, block_bytes);
             let scales = six_bit_scales(header);
-            let low = _mm512_unpacklo_epi8(scales, zero);
             let high = _mm512_unpackhi_epi8(scales, zero);
-            let low = in_all_lanes(low);
+            let low = in_all_lanes(scales);
             fetch.after(at, N * block_bytes);
             let sum = |i: usize| {
                 let block = at.add(i * block_bytes);
@@ -216,7 +221,8 @@ unsafe fn six_bits<const N: usize>(
     let d = unsafe {
         for (at, to) in at.into_iter().zip(&mut rows) {
             fetch.after(at, N * block_bytes);
-            let sum = |i: usize| six_bit_products(at.add(i * block_bytes), &*x.add(i));
+            let sum =
+                |i: usize| six_bit_products(at.add(i * block_bytes), &*x.add(i), (*set).offsets[i]);
             *to = add_lanes(each_of::<N>(sum));
         }
         let d = |i: usize| {
@@ -253,9 +259,9 @@ fn each_of<const N: usize>(of: impl Fn(usize) -> __m512i) -> [__m512i; 4] {
     all
 }
 
-/// Scaled products of a row's superblock, to be added up over all lanes. `scales`: eight i16 in every 128-bit lane.
+/// Scaled products of a row's superblock, to be added up over all lanes. `scales`: the superblock's eight bytes in every 128-bit lane.
 ///
-/// Pairs of products fit 16 bits: 2 · 31 · 127.
+/// Sums of four products fit 16 bits: 4 · 31 · 127.
 ///
 /// # Safety
 /// `block` is a superblock.
@@ -287,33 +293,76 @@ unsafe fn nibble_products<const FORMAT: u8>(
                     let bit = _mm512_and_si512(bit, _mm512_set1_epi8(0x10));
                     *part = _mm512_or_si512(*part, bit);
                 }
-                let pair = |group: usize| (2 * group) as i32 * 0x0101_0101 + 0x0100_0100;
-                let order = halves(pair(group), pair(other));
-                let scale = _mm512_shuffle_epi8(scales, order);
                 let x = _mm512_load_si512(x[2 * half + odd].as_ptr().cast());
-                sum = _mm512_dpwssd_epi32(sum, _mm512_maddubs_epi16(*part, x), scale);
+                *part = _mm512_dpbusd_epi32(_mm512_setzero_si512(), *part, x);
             }
+            // In each lane, four sums of an even group and four of the odd one behind it.
+            let sums = _mm512_packs_epi32(parts[0], parts[1]);
+            sum = add_word_products(sum, sums, _mm512_shuffle_epi8(scales, pairs_of(4 * half)));
         }
     }
     sum
 }
 
-/// As [`nibble_products`] of Q6_K. Pairs of products: 2 · 63 · 127.
+/// For a byte shuffle: words of scale `first` four times and of the next one, in the lower half; of the two after those in the upper.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn pairs_of(first: usize) -> __m512i {
+    // An index above 0x7F gives a zero byte.
+    let word = |scale: usize| ((0x8000 | scale as u64) * 0x0001_0001_0001_0001).cast_signed();
+    let (a, b, c, d) = (
+        word(first),
+        word(first + 1),
+        word(first + 2),
+        word(first + 3),
+    );
+    _mm512_setr_epi64(a, b, a, b, c, d, c, d)
+}
+
+/// Adds the products of the words of `a` and `b`, two to an element.
+///
+/// The instruction itself: the compiler would take its intrinsic for a multiplication and an addition, and leave it two instructions.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn add_word_products(sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
+    let mut out = sum;
+    // SAFETY: the level has the instruction; it touches nothing but its registers.
+    unsafe {
+        asm!(
+            "vpdpwssd {out}, {a}, {b}",
+            out = inout(zmm_reg) out,
+            a = in(zmm_reg) a,
+            b = in(zmm_reg) b,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    out
+}
+
+/// What the elements' offset adds: −16 · Σ q over each 16 columns, twice, which fits 16 bits: 16 · 16 · 127.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn offsets_16(x: &X256) -> __m512i {
+    // SAFETY: sixteen words.
+    let sums = unsafe { _mm256_loadu_si256(x.sums_16.as_ptr().cast()) };
+    let offsets = _mm256_sub_epi16(_mm256_setzero_si256(), _mm256_slli_epi16::<4>(sums));
+    _mm512_broadcast_i64x4(offsets)
+}
+
+/// As [`nibble_products`] of Q6_K. Sums of four products: 4 · 63 · 127.
 ///
 /// # Safety
 /// `block` is a superblock.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn six_bit_products(block: *const u8, x: &X256) -> __m512i {
+unsafe fn six_bit_products(block: *const u8, x: &X256, offsets: __m512i) -> __m512i {
     let mask = _mm512_set1_epi8(0x0F);
     let upper = _mm512_set1_epi8(0x30);
     // SAFETY: fields are where ggml's `block_q6_K` has them.
     unsafe {
         let scales = _mm_loadu_si128(block.add(192).cast());
-        // What the elements' offset adds.
-        let offset = _mm512_loadu_si512(x.offset_32.as_ptr().cast());
-        let mut sum = _mm512_mullo_epi32(_mm512_cvtepi8_epi32(scales), offset);
-        let scales = _mm512_castsi256_si512(_mm256_cvtepi8_epi16(scales));
+        let scales = _mm512_cvtepi8_epi16(_mm256_broadcastsi128_si256(scales));
+        let mut sum = add_word_products(_mm512_setzero_si512(), scales, offsets);
         for half in 0..2 {
             let low = _mm512_loadu_si512(block.add(64 * half).cast());
             let high = _mm256_loadu_si256(block.add(128 + 32 * half).cast());
@@ -325,14 +374,27 @@ unsafe fn six_bit_products(block: *const u8, x: &X256) -> __m512i {
                     _mm512_srlv_epi32(high, halves(0, 2)),
                 ),
             ];
+            let mut sums = [_mm512_setzero_si512(); 2];
             for (i, (low, high)) in parts.into_iter().enumerate() {
-                let i = 2 * half + i;
                 let v = _mm512_or_si512(_mm512_and_si512(low, mask), _mm512_and_si512(high, upper));
-                let x = _mm512_loadu_si512(x.q.as_ptr().add(64 * i).cast());
-                let order = quarters(|lane| (4 * i as i32 + lane) * 0x0001_0001);
-                let scale = _mm512_permutexvar_epi16(order, scales);
-                sum = _mm512_dpwssd_epi32(sum, _mm512_maddubs_epi16(v, x), scale);
+                let x = _mm512_loadu_si512(x.q.as_ptr().add(64 * (2 * half + i)).cast());
+                sums[i] = _mm512_dpbusd_epi32(sums[i], v, x);
             }
+            // In each lane, the scale of its 16 columns four times, and that of the 16 columns a vector behind them.
+            let first = |lane: i32| 8 * half as i32 + lane;
+            let order = |from: i32| i64::from(first(from)) * 0x0001_0001_0001_0001;
+            let order = _mm512_setr_epi64(
+                order(0),
+                order(4),
+                order(1),
+                order(5),
+                order(2),
+                order(6),
+                order(3),
+                order(7),
+            );
+            let scale = _mm512_permutexvar_epi16(order, scales);
+            sum = add_word_products(sum, _mm512_packs_epi32(sums[0], sums[1]), scale);
         }
         sum
     }
