@@ -33,7 +33,7 @@ import transformers
 from safetensors.numpy import save_file
 
 from goldens import Fixture, common, rope, v4_flat
-from goldens import attention, dense, experts
+from goldens import attention, dense, experts, gemma4
 
 # Standard deviations, relative to 1/sqrt(inputs) for matrices. Large enough that logits spread over
 # several units and attention is far from uniform: a wrong mask, scale or rotation must show.
@@ -245,7 +245,7 @@ FIXTURES = {
 }
 
 
-for more in (experts, dense, attention):
+for more in (experts, dense, attention, gemma4):
     FIXTURES.update(more.FIXTURES)
 
 
@@ -309,14 +309,15 @@ def generator(*labels):
     return np.random.Generator(np.random.PCG64(int.from_bytes(digest[:8], "little")))
 
 
-def fill(model, fixture_name, unit_norms, qk_gain=None):
+def fill(model, fixture_name, unit_norms, qk_gain=None, head_norms=1.0):
     """Random parameters, every one exact in F16."""
     gains = dict(GAIN, q_proj=qk_gain, k_proj=qk_gain) if qk_gain else GAIN
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             values = generator(fixture_name, name).standard_normal(tuple(parameter.shape))
             if "norm" in name and parameter.ndim == 1:
-                values = values * NORM_STD + (0.0 if unit_norms else 1.0)
+                mean = head_norms if "q_norm" in name or "k_norm" in name else 1.0
+                values = values * NORM_STD + (mean - 1.0 if unit_norms else mean)
             elif parameter.ndim == 1:
                 values = values * BIAS_STD
             elif "embed" in name:
@@ -333,6 +334,10 @@ def fill(model, fixture_name, unit_norms, qk_gain=None):
             if "e_score_correction_bias" in name or "moe_statics" in name:
                 values = generator(fixture_name, name).standard_normal(tuple(buffer.shape))
                 values = (values * CHOICE_STD).astype(np.float16).astype(np.float32)
+                buffer.copy_(torch.from_numpy(values))
+            if name.endswith("layer_scalar"):
+                values = generator(fixture_name, name).standard_normal(tuple(buffer.shape))
+                values = (1.0 + values * NORM_STD).astype(np.float16).astype(np.float32)
                 buffer.copy_(torch.from_numpy(values))
 
 
@@ -400,7 +405,7 @@ def make(name, fixture, out):
     folder.mkdir(parents=True, exist_ok=True)
     config = make_config(fixture)
     model = make_model(fixture, config)
-    fill(model, name + fixture.salt, unit_norms=fixture.family in ("gemma", "gemma2", "gemma3"), qk_gain=fixture.qk_gain)
+    fill(model, name + fixture.salt, unit_norms=fixture.family in ("gemma", "gemma2", "gemma3"), qk_gain=fixture.qk_gain, head_norms=fixture.head_norms)
     vocab_size = fixture.config["vocab_size"]
     tokens = generator(name, "tokens").integers(0, vocab_size, fixture.n_tokens)
     logits, hidden = run(model, tokens)

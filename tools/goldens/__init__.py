@@ -59,6 +59,7 @@ class Fixture:
         wrapper=None,
         rewrite=None,
         salt="",
+        head_norms=1.0,
     ):
         self.family, self.n_tokens, self.config = family, n_tokens, config
         self.v4, self.gguf, self.multimodal = v4, gguf, multimodal
@@ -74,3 +75,5 @@ class Fixture:
         self.rewrite = rewrite
         # Other random numbers: a choice of experts that a rounding of 16 bits turns over says nothing about code.
         self.salt = salt
+        # The mean of the norms of heads of queries and keys.
+        self.head_norms = head_norms

@@ -1,6 +1,6 @@
 //! Graphs that make sense: every later step indexes and divides without fear.
 
-use crate::{Graph, Node, SequenceMemory, ValueId, WeightId};
+use crate::{Graph, KvShape, Node, SequenceMemory, ValueId, WeightId};
 
 /// Widest value: products with numbers of tokens stay far from overflow.
 pub const WIDTH_MAX: usize = 1 << 28;
@@ -73,10 +73,10 @@ impl<'a> Shapes<'a> {
 /// The first node that makes no sense; [`Error::NoLogits`].
 pub fn check(graph: &Graph) -> Result<(), Error> {
     let mut written = vec![false; graph.values.len()];
-    let (mut n_states, mut layers) = (0, Vec::new());
+    let (mut n_states, mut caches) = (0, Vec::new());
     for (number, node) in graph.nodes.iter().enumerate() {
         let checked = check_node(graph, node, &written);
-        let checked = checked.and_then(|()| check_memory(node, &mut n_states, &mut layers));
+        let checked = checked.and_then(|()| check_memory(node, &mut n_states, &mut caches));
         if let Err(problem) = checked {
             return Err(Error::Node {
                 node: number,
@@ -92,13 +92,24 @@ pub fn check(graph: &Graph) -> Result<(), Error> {
     }
 }
 
-fn check_memory(node: &Node, n_states: &mut usize, layers: &mut Vec<usize>) -> Result<(), String> {
+/// The caches that there are: their shapes, and the keys and values that go into them.
+type Caches = Vec<(KvShape, Vec<ValueId>)>;
+
+fn check_memory(node: &Node, n_states: &mut usize, caches: &mut Caches) -> Result<(), String> {
+    let has = |caches: &Caches, layer| caches.iter().any(|(kv, _)| kv.layer == layer);
+    let appended = || node.inputs.iter().skip(1).copied().collect();
     match node.op.memory() {
         SequenceMemory::None => {}
-        SequenceMemory::KvCache(kv) if layers.contains(&kv.layer) => {
+        SequenceMemory::KvCache(kv) if has(caches, kv.layer) => {
             return Err(format!("layer {} has its cache already", kv.layer));
         }
-        SequenceMemory::KvCache(kv) => layers.push(kv.layer),
+        SequenceMemory::KvCache(kv) => caches.push((kv, appended())),
+        SequenceMemory::SharedKv(kv) => {
+            if !caches.contains(&(kv, appended())) {
+                let layer = kv.layer;
+                return Err(format!("no earlier op fills such a cache of layer {layer}"));
+            }
+        }
         SequenceMemory::State(state) if state.index != *n_states => {
             return Err(format!("state {} where {n_states} is next", state.index));
         }

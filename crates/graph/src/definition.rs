@@ -35,7 +35,7 @@ impl<R: Real> Sequence<'_, R> {
             .map(|(index, value)| &value[position * width(index)..][..width(index)])
             .collect();
         let keys = match node.op.memory() {
-            SequenceMemory::KvCache(kv) => {
+            SequenceMemory::KvCache(kv) | SequenceMemory::SharedKv(kv) => {
                 let oldest = kv.window.map_or(0, |w| (position + 1).saturating_sub(w));
                 let seen = oldest * kv.width()..(position + 1) * kv.width();
                 Keys {

@@ -83,6 +83,8 @@ pub enum Derivation {
         /// Rows that a matrix of the tensors has.
         n_rows: usize,
     },
+    /// Ones in f32, of no tensor: for a norm that has no weight.
+    Ones,
 }
 
 /// A weight that the graph reads, checked against the checkpoint when the graph is built.
@@ -111,6 +113,7 @@ impl Weight {
                 let part = |part: &str| Cow::Owned(format!("{}_{part}", self.name));
                 vec![part("blocks"), part("scales")]
             }
+            WeightSource::Derived(Derivation::Ones) => Vec::new(),
             _ => vec![self.name.as_str().into()],
         }
     }

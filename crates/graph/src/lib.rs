@@ -41,6 +41,7 @@ pub use op::{
     Activate, Activation, Add, Attention, CombineExperts, Companion, ConcatHeads, EXPERTS_MAX,
     Embed, ExpertLinear, Extension, Gating, Glu, GluClamp, HeadLinear, LayerNorm, Linear, Op,
     Operation, RmsNorm, RotateHeads, Route, RouteGroups, Scale, ScaleByGate, ScaleByWeight,
-    Softcap, Temperature, WeightKind, WeightUse, choice_weights, chosen_experts,
+    SharedAttention, Slice, Softcap, Temperature, WeightKind, WeightUse, choice_weights,
+    chosen_experts,
 };
 pub use reference::{Keys, Real, TokenContext, WeightValues, exact};

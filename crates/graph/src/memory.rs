@@ -7,6 +7,9 @@ pub enum SequenceMemory {
     None,
     /// Keys and values of the tokens before.
     KvCache(KvShape),
+    /// Keys and values that an earlier op with a [`KvCache`](SequenceMemory::KvCache) of this shape keeps: they are read,
+    /// and nothing is added.
+    SharedKv(KvShape),
     /// Numbers that every token reads and replaces.
     State(StateShape),
 }

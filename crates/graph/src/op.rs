@@ -18,6 +18,8 @@ mod route;
 mod scale;
 mod scale_by_gate;
 mod scale_by_weight;
+mod shared_attention;
+mod slice;
 mod softcap;
 mod temperature;
 
@@ -39,6 +41,8 @@ pub use route::{EXPERTS_MAX, Gating, Route, RouteGroups, choice_weights, chosen_
 pub use scale::Scale;
 pub use scale_by_gate::ScaleByGate;
 pub use scale_by_weight::ScaleByWeight;
+pub use shared_attention::SharedAttention;
+pub use slice::Slice;
 pub use softcap::Softcap;
 pub use temperature::Temperature;
 
@@ -69,8 +73,8 @@ pub trait Operation: Debug + Send + Sync {
     /// What does not fit, in words.
     fn check(&self, shapes: &Shapes<'_>) -> Result<(), String>;
 
-    /// The memory of a sequence that it reads and adds to. Of an op with a KV cache the second input is
-    /// a token's row of keys, the third of values.
+    /// The memory of a sequence that it reads and adds to. Of an op with a KV cache, its own or shared, the second
+    /// input is a token's row of keys, the third of values.
     fn memory(&self) -> SequenceMemory {
         SequenceMemory::None
     }
@@ -189,6 +193,8 @@ ops! {
     Rope(RotateHeads),
     /// Grouped-query attention over the KV cache.
     Attention(Attention),
+    /// The same over the cache of an earlier layer.
+    SharedAttention(SharedAttention),
     /// A gated activation.
     Glu(Glu),
     /// A sum.
@@ -205,6 +211,8 @@ ops! {
     ScaleByGate(ScaleByGate),
     /// A product with one number of the checkpoint.
     ScaleByWeight(ScaleByWeight),
+    /// Neighbouring elements of a row.
+    Slice(Slice),
     /// Norm over groups of elements, by mean and variance.
     LayerNorm(LayerNorm),
     /// A choice of experts.

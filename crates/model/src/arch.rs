@@ -19,6 +19,7 @@ mod exaone4;
 mod gemma;
 mod gemma2;
 mod gemma3;
+mod gemma4;
 mod glm;
 mod glm4;
 mod glm4moe;
@@ -186,6 +187,10 @@ pub struct Family {
     pub(crate) gguf_roles: &'static [WeightRole],
     /// Those that its Hugging Face files have and its GGUF files lack.
     pub(crate) hf_roles: &'static [WeightRole],
+    /// Roles that have a factor beside them in all its files, with their names in Hugging Face files.
+    pub(crate) hf_scales: &'static [(WeightRole, &'static str)],
+    /// Whether sizes of heads and networks may differ by layer.
+    pub(crate) sizes_by_layer: bool,
     /// What its GGUF files say in words of their own, or leave unsaid.
     pub(crate) gguf: fn(&GgufKeys<'_>, &mut ModelConfig) -> Result<(), Error>,
     /// What its `config.json` says in words of its own.
@@ -216,6 +221,7 @@ static FAMILIES: &[&Family] = &[
     &deepseek3::FAMILY,
     &dots1::FAMILY,
     &gemma3::FAMILY,
+    &gemma4::FAMILY,
     &arcee::FAMILY,
     &ernie4_5::FAMILY,
     &exaone::FAMILY,
@@ -353,6 +359,8 @@ impl Family {
         own_roles: &[],
         gguf_roles: &[],
         hf_roles: &[],
+        hf_scales: &[],
+        sizes_by_layer: false,
         gguf: |_, _| Ok(()),
         hf: |_, _| Ok(()),
         hf_family: |_| None,
@@ -366,7 +374,13 @@ impl Family {
         HfNames {
             norms: self.hf_norms,
             own: self.hf_names,
+            scales: self.hf_scales,
         }
+    }
+
+    /// Whether weights of this role have a factor beside them in all its files.
+    pub(crate) fn has_scale(&self, role: WeightRole) -> bool {
+        self.hf_scales.iter().any(|(known, _)| *known == role)
     }
 
     /// The folder below `testdata/goldens` with what transformers computes for a tiny model of it; of a family that runs

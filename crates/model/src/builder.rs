@@ -1,19 +1,19 @@
 //! Builds a graph step by step, checking every weight against the checkpoint as it is named.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use crate::Error;
 use crate::arch::{self, Conventions, Family, WeightConvention, norm};
 use crate::catalog::Catalog;
-use crate::config::ModelConfig;
+use crate::config::{HeadSizes, ModelConfig};
 use crate::derive;
 use crate::names::{ParameterKind, TensorName, WeightRole};
 use crate::warnings;
 use millrace_graph::{
-    Add, Embed, Graph, Linear, Node, Op, Rope, RopeId, RotateHeads, Scale, ScaleByWeight, Softcap,
-    Value, ValueId, Weight, WeightId, WeightSource,
+    Add, Derivation, Embed, Graph, Linear, Node, Op, Rope, RopeId, RotateHeads, Scale,
+    ScaleByWeight, Softcap, Value, ValueId, Weight, WeightId, WeightSource,
 };
 use millrace_quant::DType;
 
@@ -29,6 +29,8 @@ pub(crate) struct GraphBuilder<'a> {
     graph: Graph,
     weights: HashMap<TensorName, WeightId>,
     layer: Option<usize>,
+    /// Weights that files may have though nothing reads them.
+    unread: HashSet<String>,
 }
 
 /// The weights that there are.
@@ -113,7 +115,42 @@ impl<'a> GraphBuilder<'a> {
             graph: Graph::default(),
             weights: HashMap::new(),
             layer: None,
+            unread: HashSet::new(),
         }
+    }
+
+    /// Sizes of the heads of the layer that is built.
+    pub(crate) fn heads(&self) -> HeadSizes {
+        self.config.heads_of(self.layer.unwrap_or(0))
+    }
+
+    /// Width of the feed-forward of the layer that is built.
+    pub(crate) fn d_ff(&self) -> usize {
+        self.config.d_ff_of(self.layer.unwrap_or(0))
+    }
+
+    /// Files may have this weight, which nothing reads.
+    pub(crate) fn unread(&mut self, role: WeightRole) {
+        let name = self.spell(self.name(role));
+        self.unread.insert(name);
+    }
+
+    /// A vector of ones, for a norm without a weight. No file has it.
+    pub(crate) fn ones(&mut self, n_elems: usize) -> WeightId {
+        let source = WeightSource::Derived(Derivation::Ones);
+        let is_it = |weight: &Weight| weight.source == source && weight.k == n_elems;
+        let known = self.graph.weights.iter().position(is_it);
+        WeightId(known.unwrap_or_else(|| {
+            self.graph.weights.push(Weight {
+                name: format!("{n_elems} ones"),
+                source: source.clone(),
+                n_experts: 1,
+                n: 1,
+                k: n_elems,
+                dtype: DType::F32,
+            });
+            self.graph.weights.len() - 1
+        }))
     }
 
     /// The blocks to build, by number.
@@ -298,7 +335,10 @@ impl<'a> GraphBuilder<'a> {
                 let spelled = self.spell(name);
                 catalog.has(&spelled) || catalog.has(&spelled.replacen("{}", "0", 1))
             }
-            Tensors::Any(_) => name.part != ParameterKind::Scale && self.has_role(name.role),
+            Tensors::Any(_) => match name.part {
+                ParameterKind::Scale => self.family.has_scale(name.role),
+                _ => self.has_role(name.role),
+            },
         }
     }
 
@@ -420,7 +460,8 @@ impl<'a> GraphBuilder<'a> {
         if !self.config.rotates(layer) {
             return x;
         }
-        self.rotate(label, layer, (self.config.head_dim, 0), x)
+        let head_dim = self.config.heads_of(layer).head_dim;
+        self.rotate(label, layer, (head_dim, 0), x)
     }
 
     /// Rotates heads of `head_dim` elements from the element `first` on, as layer `layer` does.
@@ -431,7 +472,7 @@ impl<'a> GraphBuilder<'a> {
         (head_dim, first): (usize, usize),
         x: ValueId,
     ) -> ValueId {
-        let n_rot = self.config.n_rot;
+        let n_rot = self.config.heads_of(layer).n_rot;
         let config = self.config.rope_of(layer);
         let rope = Rope {
             style: self.conventions.rope_style,
@@ -513,7 +554,7 @@ impl<'a> GraphBuilder<'a> {
         let Tensors::Checkpoint(catalog) = self.tensors else {
             return Ok(self.graph);
         };
-        let used: std::collections::HashSet<Cow<'_, str>> = self
+        let used: HashSet<Cow<'_, str>> = self
             .graph
             .weights
             .iter()
@@ -522,7 +563,8 @@ impl<'a> GraphBuilder<'a> {
         let mut unknown: Vec<&str> = catalog
             .names()
             .filter(|name| {
-                !used.contains(*name) && is_of_a_block(catalog, name, self.config.n_layers)
+                let is_known = used.contains(*name) || self.unread.contains(*name);
+                !is_known && is_of_a_block(catalog, name, self.config.n_layers)
             })
             .collect();
         unknown.sort_unstable();

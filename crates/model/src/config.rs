@@ -7,10 +7,12 @@ mod experts;
 pub mod gguf;
 pub mod hf;
 mod latent;
+mod layers;
 mod rope;
 
 pub use experts::ExpertConfig;
 pub use latent::LatentConfig;
+pub use layers::{HeadSizes, LayerConfig};
 
 use crate::Error;
 use millrace_graph::{Activation, Temperature};
@@ -175,6 +177,8 @@ pub struct ModelConfig {
     pub qk_norm: bool,
     /// Attention over a latent, in models that have it; sizes of heads are then its own.
     pub latent: Option<LatentConfig>,
+    /// What differs from layer to layer.
+    pub layers: LayerConfig,
 }
 
 /// Largest sizes accepted: far above any model, low enough that no product of two overflows and no
@@ -311,8 +315,10 @@ impl ModelConfig {
                 return bad(key, value.to_string(), "a positive number".into());
             }
         }
-        for rope in std::iter::once(&self.rope).chain(&self.rope_local) {
-            rope.validate(file, self.n_rot)?;
+        self.rope.validate(file, self.n_rot)?;
+        if let Some(local) = &self.rope_local {
+            let heads = self.layers.sliding_heads;
+            local.validate(file, heads.map_or(self.n_rot, |heads| heads.n_rot))?;
         }
         if let Some(temperature) = self.temperature
             && (temperature.length == 0 || !temperature.scale.is_finite())
@@ -327,7 +333,7 @@ impl ModelConfig {
         if let Some(latent) = &self.latent {
             latent.validate(file)?;
         }
-        Ok(())
+        self.validate_layers(file)
     }
 
     fn check_sizes(&self, file: &str) -> Result<(), Error> {

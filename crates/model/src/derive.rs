@@ -16,6 +16,9 @@ pub(crate) fn check(
     derivation: &Derivation,
     shape: &[usize],
 ) -> Result<DType, Error> {
+    if *derivation == Derivation::Ones {
+        return Ok(DType::F32);
+    }
     if let Derivation::Mxfp4Parts { n_rows, .. } = *derivation {
         let &[n_experts, _, k] = shape else {
             return Err(missing(catalog, name, shape));
@@ -121,6 +124,7 @@ pub(crate) fn derive_matrix(
             step,
             n_rows,
         } => job.mxfp4(first, step, n_rows),
+        Derivation::Ones => job.encode(&vec![1.0; weight.n * weight.k]),
     }
 }
 

@@ -48,6 +48,8 @@ impl Model {
                     let kept = kv.window.map_or(n_tokens, |w| w.min(n_tokens));
                     2 * kept as u64 * kv.width() as u64
                 }
+                // Counted where it is filled.
+                SequenceMemory::SharedKv(_) => 0,
                 SequenceMemory::None | SequenceMemory::State(_) => 0,
             };
             let nodes = self.graph.nodes.iter();
@@ -86,6 +88,10 @@ impl Model {
                     groups.len() - 1
                 });
                 let (group, weight) = (&mut groups[position], &self.graph.weights[id.0]);
+                // What no file has is no parameter.
+                if weight.tensors().is_empty() {
+                    continue;
+                }
                 group.n_tensors += 1;
                 group.n_params += weight.n_elems();
                 group.n_params_active += match &node.op {

@@ -94,6 +94,26 @@ pub enum WeightRole {
     SharedGateUp,
     /// `[d_model]`: norm after the feed-forward, before the residual addition.
     FfnPostNorm,
+    /// `[vocab, n_layers·per_layer]`: the table of each layer's own embeddings, one layer's beside the other's.
+    LayerEmbedding,
+    /// `[n_layers·per_layer, d_model]`: projection of a token's embedding to those.
+    LayerEmbeddingProj,
+    /// `[per_layer]`: norm of what that projection gives a layer.
+    LayerEmbeddingNorm,
+    /// `[per_layer, d_model]`: gate of the layer's own embedding.
+    LayerEmbeddingGate,
+    /// `[d_model, per_layer]`: projection of the gated embedding.
+    LayerEmbeddingUp,
+    /// `[d_model]`: norm behind that projection, before the residual addition.
+    LayerEmbeddingPostNorm,
+    /// `[1]`: factor on what leaves the block.
+    LayerScale,
+    /// `[d_model]`: norm before experts that stand beside a dense network.
+    ExpertsNorm,
+    /// `[d_model]`: norm behind those experts.
+    ExpertsPostNorm,
+    /// `[d_model]`: norm behind the dense network beside them.
+    DensePostNorm,
     /// `[d_model]`: norm before the head.
     OutputNorm,
     /// `[vocab, d_model]`: the head.
@@ -121,6 +141,11 @@ impl WeightRole {
                 | FfnNorm
                 | FfnPostNorm
                 | FfnSubNorm
+                | LayerEmbeddingNorm
+                | LayerEmbeddingPostNorm
+                | ExpertsNorm
+                | ExpertsPostNorm
+                | DensePostNorm
                 | OutputNorm
         )
     }
@@ -187,6 +212,8 @@ pub struct HfNames {
     pub norms: HfNorms,
     /// Names of its own. `{}` stands for an expert's number; a name that ends with `!` has no `.weight` behind it.
     pub own: &'static [(WeightRole, &'static str)],
+    /// Names of factors on products with weights of these roles.
+    pub scales: &'static [(WeightRole, &'static str)],
 }
 
 impl HfNames {
@@ -226,7 +253,7 @@ const fn both(name: &'static str) -> [Option<&'static str>; 2] {
 /// One row a role, in the order of the enum. Sources: ggml's `gguf-py` constants, transformers'
 /// `modeling_llama.py`, `modeling_gemma3.py`, `modeling_qwen3_moe.py` and `modeling_deepseek_v3.py`.
 #[rustfmt::skip]
-const TABLE: [NameRow; 44] = {
+const TABLE: [NameRow; 54] = {
     use WeightRole as R;
     [
         row_of(R::TokenEmbedding, false, "token_embd", both("embed_tokens")),
@@ -271,6 +298,16 @@ const TABLE: [NameRow; 44] = {
         row_of(R::SharedDown, true, "ffn_down_shexp", both("mlp.shared_expert.down_proj")),
         row_of(R::SharedGateUp, true, "ffn_up_shexp", both("shared_mlp.input_linear")),
         row_of(R::FfnPostNorm, true, "post_ffw_norm", [None, Some("post_feedforward_layernorm")]),
+        row_of(R::LayerEmbedding, false, "per_layer_token_embd", both("embed_tokens_per_layer")),
+        row_of(R::LayerEmbeddingProj, false, "per_layer_model_proj", both("per_layer_model_projection")),
+        row_of(R::LayerEmbeddingNorm, false, "per_layer_proj_norm", both("per_layer_projection_norm")),
+        row_of(R::LayerEmbeddingGate, true, "inp_gate", both("per_layer_input_gate")),
+        row_of(R::LayerEmbeddingUp, true, "proj", both("per_layer_projection")),
+        row_of(R::LayerEmbeddingPostNorm, true, "post_norm", both("post_per_layer_input_norm")),
+        row_of(R::LayerScale, true, "layer_output_scale", both("layer_scalar!")),
+        row_of(R::ExpertsNorm, true, "pre_ffw_norm_2", both("pre_feedforward_layernorm_2")),
+        row_of(R::ExpertsPostNorm, true, "post_ffw_norm_2", both("post_feedforward_layernorm_2")),
+        row_of(R::DensePostNorm, true, "post_ffw_norm_1", both("post_feedforward_layernorm_1")),
         row_of(R::OutputNorm, false, "output_norm", both("norm")),
         row_of(R::Output, false, "output", both("lm_head")),
     ]
@@ -342,9 +379,11 @@ impl TensorName {
     /// `model.layers.3.self_attn.q_proj.weight`. `None` if these files have no such tensor. Where each expert has
     /// a tensor, `{}` stands for its number.
     pub fn hf(&self, prefix: &str, names: HfNames) -> Option<String> {
-        // Scales are GGUF's.
+        // Other scales are GGUF's.
         if self.part == ParameterKind::Scale {
-            return None;
+            let scale = names.scales.iter().find(|(role, _)| *role == self.role);
+            let ((_, name), layer) = (scale?, self.layer?);
+            return Some(format!("{prefix}layers.{layer}.{name}"));
         }
         let (name, suffix) = (names.of(self.role)?, self.part.suffix());
         Some(match (self.layer, self.role) {

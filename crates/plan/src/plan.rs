@@ -537,7 +537,12 @@ impl HostStep {
             | HostStep::Linear { node, .. }
             | HostStep::Op { node } => match graph.nodes.get(node) {
                 // K and V come from the cache.
-                Some(n) if matches!(n.op.memory(), SequenceMemory::KvCache(_)) => {
+                Some(n)
+                    if matches!(
+                        n.op.memory(),
+                        SequenceMemory::KvCache(_) | SequenceMemory::SharedKv(_)
+                    ) =>
+                {
                     n.inputs.iter().take(1).copied().collect()
                 }
                 Some(n) => n.inputs.clone(),

@@ -109,6 +109,60 @@ fn a_layer_has_one_cache() {
 }
 
 #[test]
+fn a_shared_cache_is_one_that_an_earlier_op_fills() {
+    let attention = Attention {
+        layer: 0,
+        n_heads: 2,
+        n_kv_heads: 2,
+        head_dim: 2,
+        scale: 1.0,
+        window: Some(5),
+        softcap: None,
+        sinks: None,
+    };
+    let with = |ops: [(Op, [usize; 3]); 2]| {
+        let mut graph = graph();
+        for (output, (op, inputs)) in (3..).zip(ops) {
+            graph.values.push(Value { width: 4 });
+            graph.nodes.push(Node {
+                op,
+                inputs: inputs.map(ValueId).to_vec(),
+                output: ValueId(output),
+                layer: Some(0),
+                label: "attn",
+            });
+        }
+        check(&graph).map_err(|error| error.to_string())
+    };
+    let shared = |attention: &Attention| -> Op {
+        let attention = attention.clone();
+        SharedAttention { attention }.into()
+    };
+    let own = || -> Op { attention.clone().into() };
+    assert_eq!(
+        with([(own(), [0; 3]), (shared(&attention), [3, 0, 0])]),
+        Ok(())
+    );
+    let missing = "no earlier op fills such a cache of layer 0";
+    // Before it, with other keys, with another window, of another layer.
+    let early = with([(shared(&attention), [0; 3]), (own(), [0; 3])]);
+    assert_eq!(early, Err(format!("node 3 (attn): {missing}")));
+    let keys = with([(own(), [0; 3]), (shared(&attention), [0, 3, 0])]);
+    assert_eq!(keys, Err(format!("node 4 (attn): {missing}")));
+    let window = Attention {
+        window: None,
+        ..attention.clone()
+    };
+    let window = with([(own(), [0; 3]), (shared(&window), [0; 3])]);
+    assert_eq!(window, Err(format!("node 4 (attn): {missing}")));
+    let layer = Attention {
+        layer: 1,
+        ..attention.clone()
+    };
+    assert!(with([(own(), [0; 3]), (shared(&layer), [0; 3])]).is_err());
+}
+
+#[test]
 fn costs_and_last_readers_follow_the_graph() {
     let graph = graph();
     let depth = Depth {

@@ -33,7 +33,7 @@ impl Attention {
         self.softcap.is_none() && self.sinks.is_none()
     }
 
-    fn kv(&self) -> KvShape {
+    pub(super) fn kv(&self) -> KvShape {
         KvShape {
             layer: self.layer,
             n_kv_heads: self.n_kv_heads,

@@ -72,8 +72,9 @@ fn build(config: &ModelConfig, source: Source, tensors: &[TensorInfo]) -> Result
 
 /// Whether some weights are computed from tensors of other shapes than the graph's.
 fn is_derived(model: &Model) -> bool {
-    let derived = |weight: &Weight| matches!(weight.source, WeightSource::Derived(_));
-    model.graph.weights.iter().any(derived)
+    let derived = |weight: &&Weight| matches!(weight.source, WeightSource::Derived(_));
+    let mut derived = model.graph.weights.iter().filter(derived);
+    derived.any(|weight| !weight.tensors().is_empty())
 }
 
 #[test]

@@ -14,7 +14,7 @@ use millrace_graph::{Gating, RouteGroups};
 
 pub(crate) use rope::RopeTables;
 
-use super::{Biases, ExpertConfig, LatentConfig, ModelConfig};
+use super::{Biases, ExpertConfig, LatentConfig, LayerConfig, ModelConfig};
 use crate::arch::{self, Family};
 use crate::names::{TensorName, WeightRole};
 use crate::{Error, catalog::Catalog};
@@ -77,6 +77,24 @@ impl<'a> Keys<'a> {
         }
     }
 
+    /// A size that may be given once a layer; `None` where it is given once, or not at all.
+    pub(crate) fn by_layer(&self, key: &str) -> Result<Option<Vec<usize>>, Error> {
+        let name = self.key(key);
+        if !matches!(self.metadata.get(&name), Some(GgufValue::Array(_))) {
+            return Ok(None);
+        }
+        let sizes = self.metadata.get_u32_array(&name)?.unwrap_or_default();
+        Ok(Some(sizes.into_iter().map(|size| size as usize).collect()))
+    }
+
+    /// A size of all layers; of the first one in families where layers may differ, which their hooks sort out.
+    fn leading(&self, family: &Family, key: &str) -> Result<Option<usize>, Error> {
+        match self.by_layer(key)? {
+            Some(sizes) if family.sizes_by_layer => Ok(sizes.first().copied()),
+            _ => self.uniform(key),
+        }
+    }
+
     pub(crate) fn u32_array(&self, key: &str) -> Result<Option<Vec<u32>>, Error> {
         Ok(self.metadata.get_u32_array(&self.key(key))?)
     }
@@ -116,7 +134,7 @@ pub(crate) fn read(
     let latent = latent(&keys)?;
     let head_dim = match latent {
         Some(latent) => latent.q_dim(),
-        None => head_dim(&keys, d_model, n_heads)?,
+        None => head_dim(family, &keys, d_model, n_heads)?,
     };
     let windows = windows(family, &keys, n_layers)?;
     let experts = experts(family, &keys, catalog, n_layers)?;
@@ -125,13 +143,15 @@ pub(crate) fn read(
         family: family.name,
         n_layers,
         d_model,
-        d_ff: match (keys.uniform("feed_forward_length")?, &experts) {
+        d_ff: match (keys.leading(family, "feed_forward_length")?, &experts) {
             (Some(d_ff), _) if d_ff > 0 => d_ff,
             (_, Some(experts)) => experts.d_ff,
             _ => keys.required_uniform("feed_forward_length")?,
         },
         n_heads,
-        n_kv_heads: keys.uniform("attention.head_count_kv")?.unwrap_or(n_heads),
+        n_kv_heads: keys
+            .leading(family, "attention.head_count_kv")?
+            .unwrap_or(n_heads),
         head_dim,
         vocab_size: vocab_size(catalog)?,
         context_length: keys.required("context_length")?,
@@ -171,14 +191,26 @@ pub(crate) fn read(
         qk_norm: family.hf_qk_norm.is_some()
             && catalog.has(&TensorName::block(0, WeightRole::AttnQNorm).gguf()),
         latent,
+        layers: LayerConfig::default(),
     };
     config.attention_scale = match keys.f32("attention.scale")? {
         Some(scale) => scale,
         None => family.gguf_attention_scale(&config),
     };
     (family.gguf)(&keys, &mut config)?;
+    config.layers.keys_as_values = family.sizes_by_layer && has_keys_as_values(&config, catalog);
     config.validate(file)?;
     Ok(config)
+}
+
+/// Whether a global layer with keys has no values.
+fn has_keys_as_values(config: &ModelConfig, catalog: &Catalog<'_>) -> bool {
+    let lacks_values = |layer: usize| {
+        let has = |role| catalog.has(&TensorName::block(layer, role).gguf());
+        let has_own = config.window_of(layer).is_none() && config.kv_layer_of(layer) == layer;
+        has_own && has(WeightRole::AttnK) && !has(WeightRole::AttnV)
+    };
+    (0..config.n_layers).any(lacks_values)
 }
 
 /// A number that 0 leaves unsaid.
@@ -227,7 +259,10 @@ fn experts(
         .find(|layer| has(TensorName::block(*layer, WeightRole::Router)));
     let first = first.unwrap_or(0);
     let defaults = &family.experts;
-    let d_ff = match keys.usize("expert_feed_forward_length")?.filter(|n| *n > 0) {
+    let d_ff = match keys
+        .uniform("expert_feed_forward_length")?
+        .filter(|n| *n > 0)
+    {
         Some(d_ff) => d_ff,
         None => keys.required_uniform("feed_forward_length")?,
     };
@@ -333,7 +368,12 @@ fn refuse_features(keys: &Keys<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-fn head_dim(keys: &Keys<'_>, d_model: usize, n_heads: usize) -> Result<usize, Error> {
+fn head_dim(
+    family: &Family,
+    keys: &Keys<'_>,
+    d_model: usize,
+    n_heads: usize,
+) -> Result<usize, Error> {
     let head_dim = match keys.usize("attention.key_length")? {
         Some(head_dim) => head_dim,
         None if n_heads > 0 && d_model.is_multiple_of(n_heads) => d_model / n_heads,
@@ -363,7 +403,8 @@ fn head_dim(keys: &Keys<'_>, d_model: usize, n_heads: usize) -> Result<usize, Er
             "another head size in sliding layers",
         ),
     ];
-    for (key, what) in same {
+    let n_same = if family.sizes_by_layer { 1 } else { 3 };
+    for (key, what) in same.into_iter().take(n_same) {
         if let Some(found) = keys.usize(key)?.filter(|found| *found != head_dim) {
             let feature = format!("{what} (`{}` = {found})", keys.key(key));
             return Err(keys.unsupported(feature, &format!("the head size {head_dim}")));

@@ -13,13 +13,14 @@ mod write;
 
 use serde_json::Value;
 
-use super::{Biases, ModelConfig};
+use super::{Biases, LayerConfig, ModelConfig};
 use crate::Error;
 use crate::arch::{self, Family};
 use millrace_graph::Activation;
 
 pub(crate) use experts::{HfExperts, HfShared};
 pub(crate) use object::ConfigObject;
+pub(crate) use rope::rope_of_kind;
 pub(crate) use windows::HfWindows;
 pub(crate) use write::shortest;
 pub use write::write;
@@ -129,8 +130,10 @@ fn refuse_features(family: &Family, config: &ConfigObject<'_>) -> Result<(), Err
             return Err(config.unsupported(feature, "dense models of this family"));
         }
     }
-    if config.bool("use_bidirectional_attention")? == Some(true) {
-        let feature = "`use_bidirectional_attention`".into();
+    // Of text all is causal where only the elements of images see each other.
+    let both_ways = config.get("use_bidirectional_attention");
+    if let Some(found) = both_ways.filter(|found| **found != false && **found != "vision") {
+        let feature = format!("`use_bidirectional_attention` = {found}");
         return Err(config.unsupported(feature, "causal language models"));
     }
     if let Some(value) = config.get("quantization_config") {
@@ -228,6 +231,7 @@ fn read_text(
             None => false,
         },
         latent: None,
+        layers: LayerConfig::default(),
     };
     (family.hf)(text, &mut config)?;
     Ok(config)

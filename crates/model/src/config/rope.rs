@@ -122,12 +122,13 @@ impl RopeConfig {
         self.as_llama3(n_rot).or_else(|| self.as_proportional())
     }
 
-    fn as_proportional(&self) -> Option<RopeConfig> {
+    /// Those of pairs that stand still behind others that turn.
+    pub(crate) fn as_proportional(&self) -> Option<RopeConfig> {
         let RopeScaling::Factors(found) = &self.scaling else {
             return None;
         };
         let stands = |factor: &f32| f64::from(*factor) >= 0.99 * STANDSTILL;
-        let n_rotated = found.iter().position(stands)?;
+        let n_rotated = found.iter().position(stands).unwrap_or(found.len());
         let (turning, standing) = found.split_at(n_rotated);
         let factor = turning.first().copied().unwrap_or(1.0);
         let fits = standing.iter().all(stands) && turning.iter().all(|other| *other == factor);

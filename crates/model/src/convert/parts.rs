@@ -133,6 +133,8 @@ fn place(source: &WeightSource) -> PartPlace {
         WeightSource::Derived(derivation) => match derivation {
             Derivation::EveryRow { first, step, .. }
             | Derivation::Mxfp4Parts { first, step, .. } => PartPlace::Rows { first, step },
+            // Of no tensor.
+            Derivation::Ones => PartPlace::Rows { first: 0, step: 1 },
             Derivation::Transposed { first, step, .. } => PartPlace::Columns {
                 first_row: 0,
                 first_column: first,

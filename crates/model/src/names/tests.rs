@@ -44,8 +44,17 @@ fn known_spellings() {
     let q = TensorName::block(3, WeightRole::AttnQ);
     assert_eq!(q.gguf(), "blk.3.attn_q.weight");
     assert_eq!(q.bias().gguf(), "blk.3.attn_q.bias");
-    let hf =
-        |name: TensorName, prefix, norms| name.hf(prefix, HfNames { norms, own: &[] }).unwrap();
+    let hf = |name: TensorName, prefix, norms| {
+        name.hf(
+            prefix,
+            HfNames {
+                norms,
+                own: &[],
+                scales: &[],
+            },
+        )
+        .unwrap()
+    };
     assert_eq!(
         hf(q, "model.", HfNorms::Pre),
         "model.layers.3.self_attn.q_proj.weight"
@@ -91,6 +100,7 @@ fn other_names_are_not_read() {
 #[test]
 fn a_family_names_modules_and_parameters_of_its_own() {
     let names = HfNames {
+        scales: &[],
         norms: HfNorms::Pre,
         own: &[(WeightRole::ExpertsGate, "block_sparse_moe.experts.{}.w1")],
     };

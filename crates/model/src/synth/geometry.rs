@@ -1,7 +1,7 @@
 //! The geometries: sizes of published models, and tiny ones of the same families for tests.
 
 use crate::arch;
-use crate::config::{Biases, ModelConfig, RopeConfig, RopeScaling};
+use crate::config::{Biases, LayerConfig, ModelConfig, RopeConfig, RopeScaling};
 use crate::vision::VisionConfig;
 
 /// A model's sizes without its weights.
@@ -480,6 +480,7 @@ impl ModelGeometry {
             rope_sections: Vec::new(),
             experts: row.experts.map(|sizes| family.expert_config(sizes)),
             latent: None,
+            layers: LayerConfig::default(),
             qk_norm: false,
         }
     }

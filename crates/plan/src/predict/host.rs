@@ -138,7 +138,9 @@ impl HostWork<'_> {
             return 0;
         };
         let inputs = match node.op.memory() {
-            SequenceMemory::KvCache(_) => &node.inputs[..node.inputs.len().min(1)],
+            SequenceMemory::KvCache(_) | SequenceMemory::SharedKv(_) => {
+                &node.inputs[..node.inputs.len().min(1)]
+            }
             _ => &node.inputs[..],
         };
         let values = inputs.iter().chain([&node.output]);

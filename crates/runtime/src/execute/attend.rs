@@ -10,11 +10,13 @@ pub(super) struct AttendArgs<'a> {
     pub(super) attention: &'a Attention,
     pub(super) slots: [Register; 3],
     pub(super) out: Register,
+    /// Whether keys and values go into the cache first; one that is shared has them already.
+    pub(super) appends: bool,
     /// A sink of each head.
     pub(super) sinks: Option<&'a [f32]>,
 }
 
-/// Appends the chunk's keys and values, and attends.
+/// Appends the chunk's keys and values where the cache is its own, and attends.
 pub(super) fn attend(
     cpu: &Cpu,
     buffers: &mut PassBuffers,
@@ -28,6 +30,7 @@ pub(super) fn attend(
         attention,
         slots: [q, k, v],
         out,
+        appends,
         sinks,
     } = args;
     let m = chunk.tokens.len();
@@ -42,8 +45,10 @@ pub(super) fn attend(
     };
     let mut runs = recycle(std::mem::take(memory));
     runs.extend(chunk.spans.iter().map(run));
-    let (k, v) = (buffers.rows(k, m), buffers.rows(v, m));
-    kernels::kv_append(cpu, &layer.layout, k, v, &mut layer.k, &mut layer.v, &runs);
+    if appends {
+        let (k, v) = (buffers.rows(k, m), buffers.rows(v, m));
+        kernels::kv_append(cpu, &layer.layout, k, v, &mut layer.k, &mut layer.v, &runs);
+    }
     let shape = kernels::AttentionShape {
         n_heads: attention.n_heads,
         n_kv_heads: attention.n_kv_heads,

@@ -38,7 +38,8 @@ impl<'a> Past<'a> {
 }
 
 impl Ops<'_> {
-    /// An op with memory over a span of tokens; `out` has all rows.
+    /// An op with memory over a span of tokens; `out` has all rows. Of one that shares a cache the queries are input
+    /// enough.
     pub(crate) fn over_memory(
         &self,
         node: &Node,
@@ -49,7 +50,7 @@ impl Ops<'_> {
     ) {
         match node.op.memory() {
             SequenceMemory::None => self.by_definition(node, tokens, inputs, out),
-            SequenceMemory::KvCache(kv) => {
+            SequenceMemory::KvCache(kv) | SequenceMemory::SharedKv(kv) => {
                 self.over_cache(node, kv, (tokens, span), inputs, past, out)
             }
             SequenceMemory::State(state) => {
@@ -75,9 +76,12 @@ impl Ops<'_> {
             pages,
             pages_first_pos,
         };
-        let (k, v) = (inputs[1], inputs[2]);
         let layout = layer.layout;
-        kernels::kv_append(self.cpu, &layout, k, v, &mut layer.k, &mut layer.v, &[run]);
+        // A cache that is shared has the tokens already.
+        if node.op.memory() == SequenceMemory::KvCache(kv) {
+            let (k, v) = (inputs[1], inputs[2]);
+            kernels::kv_append(self.cpu, &layout, k, v, &mut layer.k, &mut layer.v, &[run]);
+        }
         let end = span.first_pos + span.rows.len();
         let oldest = |position: usize| kv.window.map_or(0, |w| (position + 1).saturating_sub(w));
         let first = oldest(span.first_pos);

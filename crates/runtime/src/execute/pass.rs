@@ -3,7 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use millrace_graph::{self as graph, Embed, ExpertLinear, Node, Op, SequenceMemory};
+use millrace_graph::{
+    self as graph, Embed, ExpertLinear, Node, Op, SequenceMemory, SharedAttention,
+};
 use millrace_kernels as kernels;
 use millrace_kernels::matmul::{Activations, Multiplication, WeightMatrix, matmul};
 use millrace_kernels::{AttentionScratch, Cpu, KvRun, RopeTable};
@@ -338,11 +340,16 @@ impl Compute<'_> {
     ) -> Result<(), Error> {
         match (&self.node.op, self.inputs) {
             (Op::Embed(embed), _) => self.embed(embed, buffers)?,
-            (Op::Attention(attention), &[q, k, v]) => {
+            (
+                op
+                @ (Op::Attention(attention) | Op::SharedAttention(SharedAttention { attention })),
+                &[q, k, v],
+            ) => {
                 let args = AttendArgs {
                     attention,
                     slots: [q, k, v],
                     out: self.out,
+                    appends: matches!(op, Op::Attention(_)),
                     sinks: attention.sinks.map(|sinks| &self.ops.vectors[sinks.0][..]),
                 };
                 let layer = &mut cache.layers[attention.layer];

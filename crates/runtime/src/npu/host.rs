@@ -6,7 +6,7 @@ use crate::image::ImageRows;
 use crate::load::LoadedModel;
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
-use millrace_graph::{Embed, Graph, Linear, Node, Op, ValueId};
+use millrace_graph::{Embed, Graph, Linear, Node, Op, SequenceMemory, ValueId};
 use millrace_kernels::matmul::{Activations, Multiplication, matmul};
 use millrace_kernels::{self as kernels, Cpu, RopeTable};
 use millrace_plan::WeightLayout;
@@ -272,7 +272,12 @@ impl HostContext<'_> {
         let n_real = tokens.len();
         let mut inputs = Vec::new();
         let mut n_rows = n_real;
-        for (index, input) in node.inputs.iter().enumerate() {
+        // Keys and values of a cache that is shared are in it.
+        let n_inputs = match node.op.memory() {
+            SequenceMemory::SharedKv(_) => 1,
+            _ => node.inputs.len(),
+        };
+        for (index, input) in node.inputs.iter().take(n_inputs).enumerate() {
             let rows = values.f32_rows(node, index, None)?;
             n_rows = rows.len() / values.width(*input).max(1);
             inputs.push(rows);

@@ -4,7 +4,7 @@ use super::norm;
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::names::WeightRole;
-use millrace_graph::{Attention, ValueId, WeightSource};
+use millrace_graph::{Attention, RmsNorm, SharedAttention, ValueId, WeightSource};
 
 /// Queries, keys and values of a token, heads side by side.
 #[derive(Clone, Copy)]
@@ -14,9 +14,23 @@ pub(in crate::arch) struct Heads {
     v: ValueId,
 }
 
+impl Heads {
+    /// All three of one value: where only the weights matter that a block asks for.
+    pub(in crate::arch) fn of_one(x: ValueId) -> Heads {
+        Heads { q: x, k: x, v: x }
+    }
+}
+
+/// Elements of all query heads of the layer, and of all its key heads.
+fn widths(b: &GraphBuilder<'_>) -> (usize, usize) {
+    let heads = b.heads();
+    let (head_dim, n_heads) = (heads.head_dim, b.config().n_heads);
+    (n_heads * head_dim, heads.n_kv_heads * head_dim)
+}
+
 /// The three projections of a normed stream, of three matrices or of one.
 pub(in crate::arch) fn project(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<Heads, Error> {
-    let (q_width, kv_width) = (b.config().q_width(), b.config().kv_width());
+    let (q_width, kv_width) = widths(b);
     let biased = b.config().biases.qkv;
     if b.has_own(b.name_of(WeightRole::AttnQkv)) {
         return project_of_one(b, x);
@@ -31,7 +45,7 @@ pub(in crate::arch) fn project(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<H
 /// The three projections by rows of one matrix: queries, keys, values.
 fn project_of_one(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<Heads, Error> {
     let config = b.config();
-    let (q_width, kv_width) = (config.q_width(), config.kv_width());
+    let (q_width, kv_width) = widths(b);
     let n_rows = q_width + 2 * kv_width;
     let fused = b.name_of(WeightRole::AttnQkv);
     let parts = [
@@ -62,7 +76,7 @@ pub(in crate::arch) fn norm_projections(
     b: &mut GraphBuilder<'_>,
     heads: Heads,
 ) -> Result<Heads, Error> {
-    let (q, k) = (b.config().q_width(), b.config().kv_width());
+    let (q, k) = widths(b);
     Ok(Heads {
         q: norm::rms(b, "attn_q_norm", (WeightRole::AttnQNorm, q), heads.q)?,
         k: norm::rms(b, "attn_k_norm", (WeightRole::AttnKNorm, k), heads.k)?,
@@ -72,12 +86,52 @@ pub(in crate::arch) fn norm_projections(
 
 /// A norm of each head of queries and keys.
 pub(in crate::arch) fn norm_heads(b: &mut GraphBuilder<'_>, heads: Heads) -> Result<Heads, Error> {
-    let head_dim = b.config().head_dim;
+    let head_dim = b.heads().head_dim;
     Ok(Heads {
         q: norm::rms(b, "attn_q_norm", (WeightRole::AttnQNorm, head_dim), heads.q)?,
         k: norm::rms(b, "attn_k_norm", (WeightRole::AttnKNorm, head_dim), heads.k)?,
         ..heads
     })
+}
+
+/// Queries alone, of a layer that reads keys and values of another: projected, normed and rotated.
+pub(in crate::arch) fn queries(
+    b: &mut GraphBuilder<'_>,
+    layer: usize,
+    x: ValueId,
+) -> Result<ValueId, Error> {
+    let (width, _) = widths(b);
+    let biased = b.config().biases.qkv;
+    let q = b.linear("attn_q", WeightRole::AttnQ, (width, biased), x)?;
+    let head_dim = b.heads().head_dim;
+    let q = norm::rms(b, "attn_q_norm", (WeightRole::AttnQNorm, head_dim), q)?;
+    Ok(b.rope("attn_q_rope", layer, q))
+}
+
+/// Queries and keys of a normed stream; the keys are the values, too.
+pub(in crate::arch) fn project_keys_as_values(
+    b: &mut GraphBuilder<'_>,
+    x: ValueId,
+) -> Result<Heads, Error> {
+    let (q_width, kv_width) = widths(b);
+    let biased = b.config().biases.qkv;
+    let q = b.linear("attn_q", WeightRole::AttnQ, (q_width, biased), x)?;
+    let k = b.linear("attn_k", WeightRole::AttnK, (kv_width, biased), x)?;
+    Ok(Heads { q, k, v: k })
+}
+
+/// A norm without a weight of each head of values.
+pub(in crate::arch) fn norm_values(b: &mut GraphBuilder<'_>, heads: Heads) -> Heads {
+    let head_dim = b.heads().head_dim;
+    let norm = RmsNorm {
+        weight: b.ones(head_dim),
+        eps: b.config().norm_eps,
+        offset: 0.0,
+        group: head_dim,
+    };
+    let width = b.width(heads.v);
+    let v = b.push("attn_v_norm", norm.into(), vec![heads.v], width);
+    Heads { v, ..heads }
 }
 
 /// Rotates queries and keys as the layer does, attends within its window, and projects the heads back.
@@ -106,9 +160,37 @@ pub(in crate::arch) fn attend_rotated(
     layer: usize,
     heads: Heads,
 ) -> Result<ValueId, Error> {
-    let config = b.config();
-    let mut q = heads.q;
-    let width = config.q_width();
+    let (op, q) = attention(b, layer, heads.q)?;
+    let width = b.width(q);
+    Ok(b.push("attn", op.into(), vec![q, heads.k, heads.v], width))
+}
+
+/// Attends to keys and values of an earlier layer, within the layer's window.
+pub(in crate::arch) fn attend_shared(
+    b: &mut GraphBuilder<'_>,
+    layer: usize,
+    q: ValueId,
+    (kv_layer, source): (usize, Heads),
+) -> Result<ValueId, Error> {
+    let (attention, q) = attention(b, layer, q)?;
+    let width = b.width(q);
+    let attention = Attention {
+        layer: kv_layer,
+        ..attention
+    };
+    let op = SharedAttention { attention };
+    let inputs = vec![q, source.k, source.v];
+    Ok(b.push("attn_shared", op.into(), inputs, width))
+}
+
+/// The layer's attention, and the queries as they enter it.
+fn attention(
+    b: &mut GraphBuilder<'_>,
+    layer: usize,
+    mut q: ValueId,
+) -> Result<(Attention, ValueId), Error> {
+    let (config, sizes) = (b.config(), b.heads());
+    let width = b.width(q);
     if let Some(temperature) = config.temperature {
         q = b.push("attn_temperature", temperature.into(), vec![q], width);
     }
@@ -119,14 +201,14 @@ pub(in crate::arch) fn attend_rotated(
     let attention = Attention {
         layer,
         n_heads: config.n_heads,
-        n_kv_heads: config.n_kv_heads,
-        head_dim: config.head_dim,
+        n_kv_heads: sizes.n_kv_heads,
+        head_dim: sizes.head_dim,
         scale: config.attention_scale,
         window: config.window_of(layer),
         softcap: config.attention_softcap,
         sinks,
     };
-    Ok(b.push("attn", attention.into(), vec![q, heads.k, heads.v], width))
+    Ok((attention, q))
 }
 
 /// Projects the heads back.

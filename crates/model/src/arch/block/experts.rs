@@ -30,6 +30,16 @@ pub(in crate::arch) fn routed(
     x: ValueId,
 ) -> Result<ValueId, Error> {
     let choice = route(b, experts, x)?;
+    routed_by(b, experts, choice, x)
+}
+
+/// What experts of a choice give.
+pub(in crate::arch) fn routed_by(
+    b: &mut GraphBuilder<'_>,
+    experts: &ExpertConfig,
+    choice: ValueId,
+    x: ValueId,
+) -> Result<ValueId, Error> {
     let (d_model, n_used) = (b.config().d_model, experts.n_used);
     let [gate, up] = gates(b, experts)?;
     let inner = n_used * experts.d_ff;
@@ -70,6 +80,16 @@ pub(in crate::arch) fn route(
     let n_experts = experts.n_experts;
     let size = (n_experts, experts.biases);
     let scores = b.linear("ffn_router", WeightRole::Router, size, x)?;
+    choose(b, experts, scores)
+}
+
+/// The choice by given scores.
+pub(in crate::arch) fn choose(
+    b: &mut GraphBuilder<'_>,
+    experts: &ExpertConfig,
+    scores: ValueId,
+) -> Result<ValueId, Error> {
+    let n_experts = experts.n_experts;
     let bias = match experts.choice_bias {
         true => Some(b.bias(WeightRole::RouterBias, &[n_experts])?),
         false => None,

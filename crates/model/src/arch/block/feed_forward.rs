@@ -45,8 +45,8 @@ pub(in crate::arch) fn network(
 
 /// A gated one: `down · (act(gate · x) · (up · x))`.
 pub(in crate::arch) fn gated(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<ValueId, Error> {
-    let config = b.config();
-    gated_of(b, DENSE, (config.d_ff, config.biases.ffn), x)
+    let biased = b.config().biases.ffn;
+    gated_of(b, DENSE, (b.d_ff(), biased), x)
 }
 
 /// A gated one of these weights.

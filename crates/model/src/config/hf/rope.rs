@@ -57,6 +57,35 @@ pub(super) fn read(
     Ok((rope, Some(local)))
 }
 
+/// RoPE of layers of a kind, whose heads have a size of their own.
+///
+/// # Errors
+/// As every RoPE; [`Error::MissingKey`] where `rope_parameters` do not name the kind.
+pub(crate) fn rope_of_kind(
+    family: &'static Family,
+    text: &ConfigObject<'_>,
+    kind: &str,
+    (context_length, head_dim): (usize, usize),
+) -> Result<RopeConfig, Error> {
+    let parameters = text.object("rope_parameters")?;
+    let of_kind = match &parameters {
+        Some(parameters) => parameters.object(kind)?,
+        None => None,
+    };
+    let of_kind = of_kind.ok_or_else(|| Error::MissingKey {
+        file: text.file.into(),
+        key: format!("rope_parameters.{kind}"),
+    })?;
+    let reader = RopeReader {
+        family,
+        context_length,
+        head_dim,
+        original: None,
+        partial: None,
+    };
+    reader.read(Some(&of_kind), family.hf_defaults.rope_theta)
+}
+
 /// The share of a head that rotates.
 const PARTIAL: &str = "partial_rotary_factor";
 

@@ -120,6 +120,13 @@ fn refuse_unwritable(config: &ModelConfig, family: &Family) -> Result<(), Error>
         attn_output,
         ffn,
     } = config.biases;
+    if !config.has_sayable_widths() {
+        return Err(Error::Unsupported {
+            file: "config.json".into(),
+            feature: format!("feed-forward sizes {:?}", config.layers.d_ff),
+            supported: "twice the usual one in the layers that share keys and values".into(),
+        });
+    }
     if family.hf_own_biases {
         return Ok(());
     }

@@ -1,0 +1,138 @@
+//! What differs from layer to layer: sizes of heads and networks, and whose keys and values a layer reads.
+
+use super::{MAX_HEAD_DIM, MAX_LAYERS, MAX_WIDTH, ModelConfig};
+use crate::Error;
+
+/// Sizes of a layer's heads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadSizes {
+    /// Key and value heads.
+    pub n_kv_heads: usize,
+    /// Elements a head.
+    pub head_dim: usize,
+    /// Elements of a head that RoPE rotates, from the first on.
+    pub n_rot: usize,
+}
+
+/// What differs from layer to layer, in families where something does (Gemma 4).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LayerConfig {
+    /// Heads of sliding layers, where they differ from those of the others.
+    pub sliding_heads: Option<HeadSizes>,
+    /// Width of the gated feed-forward by layer; empty where all have [`ModelConfig::d_ff`].
+    pub d_ff: Vec<usize>,
+    /// Last layers that read keys and values of the last layer of their kind before them.
+    pub n_shared_kv: usize,
+    /// Whether values of global layers are their keys, before norm and rotation.
+    pub keys_as_values: bool,
+    /// Elements of a token's embedding for each layer; 0 for none.
+    pub embedding_dim: usize,
+}
+
+impl ModelConfig {
+    /// Sizes of the heads of `layer`.
+    pub fn heads_of(&self, layer: usize) -> HeadSizes {
+        match self.layers.sliding_heads {
+            Some(heads) if self.window_of(layer).is_some() => heads,
+            _ => HeadSizes {
+                n_kv_heads: self.n_kv_heads,
+                head_dim: self.head_dim,
+                n_rot: self.n_rot,
+            },
+        }
+    }
+
+    /// Width of the gated feed-forward of `layer`.
+    pub fn d_ff_of(&self, layer: usize) -> usize {
+        self.layers.d_ff.get(layer).copied().unwrap_or(self.d_ff)
+    }
+
+    /// The layer whose keys and values `layer` reads: itself, but for layers that share.
+    pub fn kv_layer_of(&self, layer: usize) -> usize {
+        let first_shared = self.n_layers.saturating_sub(self.layers.n_shared_kv);
+        let is_alike = |other: &usize| self.window_of(*other) == self.window_of(layer);
+        match layer < first_shared {
+            true => layer,
+            false => (0..first_shared).rev().find(is_alike).unwrap_or(layer),
+        }
+    }
+
+    /// Whether `config.json` can say the widths of layers: twice the usual one in those that share keys and values.
+    pub(super) fn has_sayable_widths(&self) -> bool {
+        let first = self.n_layers.saturating_sub(self.layers.n_shared_kv);
+        let is_sayable = |(layer, width): (usize, &usize)| {
+            let factor = if layer < first { 1 } else { 2 };
+            self.d_ff.checked_mul(factor) == Some(*width)
+        };
+        self.layers.d_ff.iter().enumerate().all(is_sayable)
+    }
+
+    /// Refuses sizes of layers that are zero, absurd or do not fit each other.
+    pub(super) fn validate_layers(&self, file: &str) -> Result<(), Error> {
+        let bad = |key: &str, found: String, expected: String| Error::BadValue {
+            file: file.into(),
+            key: key.into(),
+            found,
+            expected,
+        };
+        if let Some(heads) = self.layers.sliding_heads {
+            self.check_heads(heads)
+                .map_err(|(key, found, expected)| bad(key, found, expected))?;
+        }
+        let widths = &self.layers.d_ff;
+        if !widths.is_empty() && widths.len() != self.n_layers {
+            let expected = format!("one for each of the {} layers", self.n_layers);
+            let found = widths.len().to_string();
+            return Err(bad("number of feed-forward sizes", found, expected));
+        }
+        if let Some(width) = widths.iter().find(|n| **n == 0 || **n > MAX_WIDTH) {
+            let expected = format!("between 1 and {MAX_WIDTH}");
+            return Err(bad("feed-forward size", width.to_string(), expected));
+        }
+        let n_shared = self.layers.n_shared_kv;
+        let first = self.n_layers.saturating_sub(n_shared);
+        if (first..self.n_layers).any(|layer| self.kv_layer_of(layer) >= first) {
+            let expected = "a layer of each kind before the layers that share".to_owned();
+            let key = "layers that share keys and values";
+            return Err(bad(key, n_shared.to_string(), expected));
+        }
+        let embedding_dim = self.layers.embedding_dim;
+        if embedding_dim.saturating_mul(self.n_layers.min(MAX_LAYERS)) > MAX_WIDTH {
+            let expected = format!("at most {MAX_WIDTH} for all layers together");
+            let found = embedding_dim.to_string();
+            return Err(bad("size of a layer's embedding", found, expected));
+        }
+        Ok(())
+    }
+
+    fn check_heads(&self, heads: HeadSizes) -> Result<(), (&'static str, String, String)> {
+        let HeadSizes {
+            n_kv_heads,
+            head_dim,
+            n_rot,
+        } = heads;
+        let sizes = [
+            ("number of key/value heads", n_kv_heads, MAX_WIDTH),
+            ("head size of sliding layers", head_dim, MAX_HEAD_DIM),
+            (
+                "size of all heads",
+                self.n_heads.saturating_mul(head_dim),
+                MAX_WIDTH,
+            ),
+        ];
+        for (key, found, max) in sizes {
+            if found == 0 || found > max {
+                return Err((key, found.to_string(), format!("between 1 and {max}")));
+            }
+        }
+        if !self.n_heads.is_multiple_of(n_kv_heads) {
+            let expected = format!("a divisor of the {} query heads", self.n_heads);
+            return Err((sizes[0].0, n_kv_heads.to_string(), expected));
+        }
+        if !n_rot.is_multiple_of(2) || n_rot > head_dim {
+            let expected = format!("even, and at most the head size {head_dim}");
+            return Err(("elements that RoPE rotates", n_rot.to_string(), expected));
+        }
+        Ok(())
+    }
+}
