@@ -77,10 +77,10 @@ struct DdrBuffer {
 }
 
 /// The array, and the programs of its cores.
-pub struct Board {
+pub struct Board<'p> {
     options: BoardOptions,
     tiles: Vec<TileState>,
-    programs: Vec<Option<Box<dyn CoreProgram>>>,
+    programs: Vec<Option<Box<dyn CoreProgram + 'p>>>,
     core_waits: Vec<String>,
     ddr: Vec<DdrBuffer>,
     routes: HashMap<Entry, Arc<Route>>,
@@ -137,9 +137,9 @@ enum Turn {
     Core(usize),
 }
 
-impl Board {
+impl<'p> Board<'p> {
     /// An array of which nothing is known.
-    pub fn new(options: BoardOptions) -> Board {
+    pub fn new(options: BoardOptions) -> Board<'p> {
         Board {
             options,
             tiles: Vec::new(),
@@ -171,7 +171,7 @@ impl Board {
     }
 
     /// Gives a core its program, which the stream will start.
-    pub fn install(&mut self, tile: Tile, program: Box<dyn CoreProgram>) {
+    pub fn install(&mut self, tile: Tile, program: Box<dyn CoreProgram + 'p>) {
         self.programs[tile.index()] = Some(program);
     }
 

@@ -12,7 +12,7 @@ pub trait CoreProgram {
     ///
     /// # Errors
     /// What went wrong, in words.
-    fn step(&mut self, core: &mut CoreView<'_>) -> Result<CoreStep, String>;
+    fn step(&mut self, core: &mut CoreView<'_, '_>) -> Result<CoreStep, String>;
 
     /// Goes back to its beginning, as a reset does.
     fn restart(&mut self);
@@ -32,15 +32,15 @@ pub enum CoreStep {
 /// The board as a core reaches it. Memories are, by address: 0x40000 its southern neighbour's, 0x50000
 /// the western one's, 0x60000 the northern one's, 0x70000 its own. Locks are numbered likewise: 0 to
 /// 15, 16 to 31, 32 to 47, 48 to 63.
-pub struct CoreView<'a> {
-    board: &'a mut Board,
+pub struct CoreView<'a, 'p> {
+    board: &'a mut Board<'p>,
     tile: usize,
 }
 
 /// Bytes of a window.
 const WINDOW_BYTES: u32 = 0x10000;
 
-impl CoreView<'_> {
+impl CoreView<'_, '_> {
     /// Where the core is.
     pub fn tile(&self) -> Tile {
         self.board.tiles[self.tile].tile
@@ -166,7 +166,7 @@ impl From<CoreProblem> for String {
     }
 }
 
-impl Board {
+impl Board<'_> {
     /// Lets a core do what it can.
     pub(super) fn step_core(&mut self, tile: usize) -> Result<bool, BoardError> {
         if self.tiles[tile].core != CoreState::Running {

@@ -122,7 +122,7 @@ fn packet_header(tile: Tile, descriptor: &Record) -> u32 {
     word | u32::from(word.count_ones() % 2 == 0) << 31
 }
 
-impl Board {
+impl Board<'_> {
     /// Lets a channel do what it can; says whether it did anything.
     pub(super) fn step_channel(
         &mut self,
@@ -130,7 +130,7 @@ impl Board {
         direction: Direction,
         number: u8,
     ) -> Result<bool, BoardError> {
-        let place = |board: &Board| {
+        let place = |board: &Self| {
             let channel = &board.tiles[tile].channels[direction as usize][usize::from(number)];
             let at = channel.execution.as_ref().map(|e| e.number);
             let at = at.or(channel.queue.front().map(|task| task.start));

@@ -16,7 +16,7 @@ enum Outcome {
     Waits,
 }
 
-impl Board {
+impl Board<'_> {
     /// Executes an operation; `false` if it waits.
     pub(super) fn operate(
         &mut self,
