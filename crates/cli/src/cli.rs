@@ -207,6 +207,7 @@ subcommands! {
     Synth(SynthArgs) => synth,
     Devices(DevicesArgs) => devices,
     Probe(ProbeArgs) => probe,
+    Npu(NpuArgs) => npu,
     Doctor(DoctorArgs) => doctor,
     Completions(CompletionsArgs) => completions,
     Man(ManArgs) => man,

@@ -19,6 +19,7 @@ pub(crate) mod kernel;
 pub(crate) mod list;
 pub(crate) mod logits;
 pub(crate) mod man;
+pub(crate) mod npu;
 pub(crate) mod perplexity;
 pub(crate) mod probe;
 pub(crate) mod profile;

@@ -13,7 +13,7 @@
 //! | [`arrangement`] | slots whose content only the target can write and read |
 //! | [`arithmetic`] | how a launch computes, for who checks it |
 //! | [`explain`] | what plans take of a machine |
-//! | [`workbench`], [`probe`], [`export`], [`cluster`], [`evidence`] | what only some targets have: kernels one by one, a check whether a device is alive, source for a vendor's toolchain, several devices, what was published |
+//! | [`workbench`], [`probe`], [`export`], [`disassemble`], [`cluster`], [`evidence`] | what only some targets have: kernels one by one, a check whether a device is alive, source for a vendor's toolchain, words as text, several devices, what was published |
 //! | [`passes`] | how sequences are cut into passes: the one rule |
 //! | [`plan`] | plan, programs, launches, calls, bindings, host steps, placement |
 //! | [`layout`] | how weights, rotation tables and positions lie in slots |
@@ -35,6 +35,7 @@ pub mod bound;
 pub mod buffers;
 pub mod cluster;
 pub mod compile;
+pub mod disassemble;
 pub mod error;
 pub mod evidence;
 pub mod explain;
@@ -67,6 +68,7 @@ pub use attention_products::{AttentionPart, AttentionProducts};
 pub use buffers::{BufferKind, Buffers, HostMove, HostRows, PlannedBuffer, SlotUse};
 pub use cluster::{Cluster, ClusterCost, ClusterRequest};
 pub use compile::{CompiledPlan, compile};
+pub use disassemble::{Disassembler, Disassembly, DisassemblyLine, FieldValue};
 pub use error::{LowerError, MAX_TOKENS};
 pub use evidence::{Evidence, FidelityOf, FidelityReport};
 pub use explain::{CoreOccupancy, Explain, KernelFacts};

@@ -1,6 +1,6 @@
 //! What a kind of NPU is to everything above it: a row in the registry of targets.
 
-use crate::{Cluster, Exporter, Planner, Prober, SettingError, Settings, Workbench};
+use crate::{Cluster, Disassembler, Exporter, Planner, Prober, SettingError, Settings, Workbench};
 use millrace_graph::Graph;
 use std::fmt;
 use std::sync::Arc;
@@ -55,6 +55,11 @@ pub trait Target: Sync {
 
     /// What writes programs for the vendor's own toolchain.
     fn exporter(&self) -> Option<&dyn Exporter> {
+        None
+    }
+
+    /// What tells the words that a device of this kind reads.
+    fn disassembler(&self) -> Option<&dyn Disassembler> {
         None
     }
 

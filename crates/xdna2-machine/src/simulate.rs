@@ -29,7 +29,7 @@
 mod actor;
 mod block;
 mod call;
-mod code;
+pub mod code;
 mod context;
 mod core;
 mod counters;

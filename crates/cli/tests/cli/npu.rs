@@ -159,3 +159,52 @@ fn fidelity_lists_every_group_and_keeps_its_bounds() {
         "{text}"
     );
 }
+
+/// An NPU2's core is held, its switch's first port enabled, a token awaited.
+const STREAM: &str = "# a core held, a token awaited\n06040100 00000108 00000003 00000050\n\
+    00000000 00000000 02232000 00000000 00000002 00000018\n\
+    00000000 00000000 0223F02C 00000000 80000005 00000018\n00000080 00000010 00010001 01010100\n";
+
+fn words(name: &str, content: &[u8], more: &[&str]) -> Finished {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join(name);
+    std::fs::write(&path, content).expect("a file");
+    let mut command = millrace(folder.path());
+    finish(command.args(["npu", "words", name]).args(more))
+}
+
+#[test]
+fn words_are_told_and_what_is_wrong_with_them() {
+    let text = words("stream.txt", STREAM.as_bytes(), &[])
+        .expect(OK)
+        .stdout;
+    for line in [
+        "TXN 0.1 for NPU2, 8 columns, 6 rows, 1 of them of memory tiles: 3 operations, 80 bytes",
+        "     4  write          core (1, 2) core control = 0x00000002",
+        "        core control: reset=1",
+        "        master West 2: enable=1 configuration=5",
+        "    16  sync           a token of MM2S 1 of columns 1 to 1, rows 0 to 0",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line}\n{text}");
+    }
+    let listed: Vec<u32> = (STREAM.lines().skip(1))
+        .flat_map(str::split_whitespace)
+        .map(|word| u32::from_str_radix(word, 16).expect("a word"))
+        .collect();
+    let mut binary: Vec<u8> = listed.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let json = words("stream.bin", &binary, &["--json"]).expect(OK).json();
+    assert_eq!(
+        json["operations"][1]["fields"][0][3]["name"],
+        "configuration"
+    );
+    assert_eq!(json["operations"][1]["fields"][0][3]["value"], 5);
+    assert_eq!(json["operations"][2]["words"][2], "00010001");
+    binary[12] = 0x54;
+    let refused = words("stream.bin", &binary, &[]).expect(BAD_INPUT).stderr;
+    assert!(
+        refused.contains("stream.bin: word 3: the header says 84 bytes, there are 80"),
+        "{refused}"
+    );
+    let mut command = millrace(std::env::temp_dir().as_path());
+    finish(command.args(["npu", "words", "no-such-file"])).expect(NOT_FOUND);
+}

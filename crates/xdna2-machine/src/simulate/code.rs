@@ -5,65 +5,93 @@ use crate::tile::{self, TileKernel};
 use millrace_npu::Element;
 
 /// One step.
-pub(super) enum CoreStep<'p> {
+pub enum CoreStep<'p> {
     /// Begins a loop, or goes to `end` if it runs not once.
     Begin {
+        /// How often.
         count: &'p Affine,
+        /// The step behind its `End`.
         end: usize,
     },
     /// Goes back to `begin` unless that was the last time.
     End {
+        /// The loop's `Begin`.
         begin: usize,
     },
     /// Goes to `otherwise` unless the condition holds.
     Unless {
+        /// Compared with zero.
         value: &'p Affine,
+        /// How.
         condition: Condition,
+        /// Where to.
         otherwise: usize,
     },
     /// Goes there.
     Jump(usize),
+    /// Waits for a full block.
     Get {
+        /// Index in the launch's channels.
         channel: usize,
+        /// Which of the bundle.
         index: &'p [Affine],
+        /// The block's name.
         block: u8,
     },
+    /// Gives back a block that `Get` took.
     Free(u8),
+    /// Waits for an empty block.
     New {
+        /// Index in the launch's channels.
         channel: usize,
+        /// Which of the bundle.
         index: &'p [Affine],
+        /// The block's name.
         block: u8,
     },
+    /// Sends a block that `New` took.
     Put(u8),
+    /// Calls a tile kernel.
     Call(Box<CallStep<'p>>),
     /// A call that makes no sense.
     Fault(String),
 }
 
 /// A call, with its kernel found.
-pub(super) struct CallStep<'p> {
-    pub(super) kernel: &'static TileKernel,
-    pub(super) dims: &'p [u32],
-    pub(super) operands: &'p [Operand],
-    pub(super) scalars: &'p [Affine],
-    pub(super) constants: &'p [u32],
+pub struct CallStep<'p> {
+    /// What is called.
+    pub kernel: &'static TileKernel,
+    /// Dimensions.
+    pub dims: &'p [u32],
+    /// Buffers, inputs first.
+    pub operands: &'p [Operand],
+    /// Numbers that the core computes.
+    pub scalars: &'p [Affine],
+    /// Constants compiled in.
+    pub constants: &'p [u32],
     /// Position among the calls of the program.
-    pub(super) number: usize,
+    pub number: usize,
 }
 
 /// A herd's program.
-pub(super) struct HerdCode<'p> {
-    pub(super) steps: Vec<CoreStep<'p>>,
-    pub(super) n_calls: usize,
+pub struct HerdCode<'p> {
+    /// The steps in order.
+    pub steps: Vec<CoreStep<'p>>,
+    /// Calls among them.
+    pub n_calls: usize,
     /// Block names are below this.
-    pub(super) n_names: usize,
+    pub n_names: usize,
 }
 
 /// Element type and number of elements, as kernels check them.
-pub(super) type Signature = Vec<(Element, u64)>;
+pub type Signature = Vec<(Element, u64)>;
 
 impl<'p> HerdCode<'p> {
-    pub(super) fn new(herd: &'p Herd) -> Result<HerdCode<'p>, String> {
+    /// The steps of a herd's body.
+    ///
+    /// # Errors
+    /// None today; a call that makes no sense is a step that says so.
+    pub fn new(herd: &'p Herd) -> Result<HerdCode<'p>, String> {
         let mut code = HerdCode {
             steps: Vec::new(),
             n_calls: 0,

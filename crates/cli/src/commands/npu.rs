@@ -1,0 +1,76 @@
+//! `millrace npu`: what NPUs read.
+
+use crate::exit::{CommandFailure, CommandResult};
+use crate::output::{Out, Ui};
+use crate::target_args::targets;
+use millrace_plan::Disassembly;
+use std::path::{Path, PathBuf};
+
+const EXAMPLES: &str = "\
+Examples:
+  millrace npu words stream.bin           what a stream of words makes an NPU do, operation by operation
+  millrace npu words stream.txt --json    the same with every field, for scripts
+
+A file is binary (little-endian) or text of hexadecimal words of eight digits with `#` comments.
+Exit codes: 3 where it is no stream that a known NPU reads; the message names the word.";
+
+/// Look at what NPUs read
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct NpuArgs {
+    #[command(subcommand)]
+    command: NpuCommand,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum NpuCommand {
+    /// Tell what a stream of words makes an NPU do
+    Words(WordsArgs),
+}
+
+#[derive(clap::Args, Debug)]
+struct WordsArgs {
+    /// The stream
+    #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    file: PathBuf,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &NpuArgs, _ui: Ui) -> CommandResult {
+    let NpuCommand::Words(args) = &args.command;
+    let listing = read(&args.file)?;
+    let mut out = Out::new();
+    if args.json {
+        out.json(&listing)?;
+        return out.flush();
+    }
+    out.line(&listing.title)?;
+    for line in &listing.operations {
+        out.line(format!("{:6}  {:<14} {}", line.word, line.operation, line.text).trim_end())?;
+        for detail in &line.details {
+            out.line(format!("        {detail}"))?;
+        }
+    }
+    out.flush()
+}
+
+/// What the first target that can reads of a file.
+fn read(path: &Path) -> Result<Disassembly, CommandFailure> {
+    let file = std::fs::read(path).map_err(|error| CommandFailure::reading_file(path, &error))?;
+    let readers = targets().iter().filter_map(|target| target.disassembler());
+    let mut refusal = None;
+    for reader in readers {
+        match reader.disassemble(&file) {
+            Ok(listing) => return Ok(listing),
+            Err(error) => {
+                let path = path.display();
+                let failure = CommandFailure::bad_input(format!("{path}: {error}"));
+                let hint = format!("This command reads {}.", reader.form());
+                refusal.get_or_insert(failure.hint(hint));
+            }
+        }
+    }
+    Err(refusal.unwrap_or_else(|| CommandFailure::usage("no NPU here reads words")))
+}

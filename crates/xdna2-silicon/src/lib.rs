@@ -1,0 +1,25 @@
+//! Tile programs as the words that an NPU2 reads.
+//!
+//! A tile program says *what* moves; the words say *which*: addresses, lock and descriptor numbers, port
+//! indices, task queues, completion tokens. [`lower`] decides all of it, the same way every time, and gives
+//! a transaction stream a launch that sets everything it relies on. [`run`] executes the streams on the
+//! board of `millrace-xdna2-words`, where tile kernels stand for the cores' code, so that the bytes in DDR
+//! can be compared with the simulator's. Nothing here has run on hardware.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`lower`](mod@lower) | placement, numbers, routes, shim tasks, the stream |
+//! | [`core`] | a core's program as the board runs it |
+//! | [`run`](mod@run) | a program's launches on the board |
+//!
+//! What has no words yet is refused and named: cascades, L1 shared by neighbours, stage patterns that vary
+//! over the grid, elements of four bits.
+
+#![forbid(unsafe_code)]
+
+pub mod core;
+pub mod lower;
+pub mod run;
+
+pub use lower::{LowerError, LoweredLaunch, lower};
+pub use run::{RunError, run};

@@ -1,0 +1,170 @@
+//! From a tile program to transaction streams.
+//!
+//! The order of a stream: cores are held, channels reset, switches set, locks and descriptors written,
+//! the endless tasks of memory tiles and cores pushed, cores started; then the shims' tasks with waits
+//! for their tokens; at the end cores have ended, and channels are reset again.
+
+mod memory;
+mod places;
+mod route;
+mod shim;
+mod stage;
+mod walk;
+
+use crate::core::CoreImage;
+use millrace_xdna2_machine::program::{ChannelLink, Flat, Program};
+use millrace_xdna2_machine::{Machine, verify};
+use millrace_xdna2_words::TxnStream;
+use millrace_xdna2_words::writer::{StreamWriter, WriterError};
+use places::Places;
+
+/// Why a program has no words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LowerError {
+    /// The verifier refuses it.
+    #[error("the program is refused: {0}")]
+    Refused(String),
+    /// This lowering has no words for it.
+    #[error("launch `{launch}`, {place}: {problem}")]
+    Unsupported {
+        /// The launch.
+        launch: String,
+        /// Where in it.
+        place: String,
+        /// What has none.
+        problem: String,
+    },
+}
+
+/// A problem at a place, not yet of a launch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NoWords {
+    pub(crate) place: String,
+    pub(crate) problem: String,
+}
+
+impl NoWords {
+    pub(crate) fn new(place: impl Into<String>, problem: impl Into<String>) -> NoWords {
+        NoWords {
+            place: place.into(),
+            problem: problem.into(),
+        }
+    }
+}
+
+impl From<WriterError> for NoWords {
+    fn from(error: WriterError) -> NoWords {
+        NoWords::new("its words", error.to_string())
+    }
+}
+
+/// What a launch takes of the array.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WordCounts {
+    /// Words of the stream.
+    pub words: usize,
+    /// Operations of the stream.
+    pub operations: usize,
+    /// Descriptors of cores and memory tiles.
+    pub descriptors: usize,
+    /// Locks.
+    pub locks: usize,
+    /// Tasks of shims.
+    pub shim_tasks: usize,
+}
+
+/// A launch as words.
+#[derive(Debug)]
+pub struct LoweredLaunch<'p> {
+    /// The launch, flat.
+    pub flat: Flat<'p>,
+    /// The stream. Its arguments are the program's slots.
+    pub stream: TxnStream,
+    /// Where each core of the launch finds its buffers and locks.
+    pub cores: Vec<CoreImage>,
+    /// What it takes.
+    pub counts: WordCounts,
+}
+
+/// Lowers all launches of a program.
+///
+/// # Errors
+/// The verifier's first refusal, or what has no words.
+pub fn lower<'p>(
+    program: &'p Program,
+    machine: &Machine,
+) -> Result<Vec<LoweredLaunch<'p>>, LowerError> {
+    if let Err(refusals) = verify(program, machine) {
+        let first = refusals.first().map(ToString::to_string);
+        return Err(LowerError::Refused(first.unwrap_or_default()));
+    }
+    let flats = program
+        .flatten()
+        .map_err(|error| LowerError::Refused(error.to_string()))?;
+    let lowered = flats.into_iter().map(|flat| {
+        let launch = flat.launch.name.clone();
+        launch_words(program, flat, machine).map_err(|error| LowerError::Unsupported {
+            launch,
+            place: error.place,
+            problem: error.problem,
+        })
+    });
+    lowered.collect()
+}
+
+fn launch_words<'p>(
+    program: &'p Program,
+    flat: Flat<'p>,
+    machine: &Machine,
+) -> Result<LoweredLaunch<'p>, NoWords> {
+    for (id, channel) in flat.channels.iter().enumerate() {
+        let what = match channel.decl.link {
+            ChannelLink::Stream => continue,
+            ChannelLink::Cascade => "a cascade",
+            ChannelLink::Neighbour => "L1 shared by neighbours",
+        };
+        return Err(NoWords::new(
+            flat.channel_name(id),
+            format!("no words yet for {what}"),
+        ));
+    }
+    let mut places = Places::new(&flat, machine)?;
+    let mut writer = StreamWriter::new(8);
+    for core in &places.cores {
+        writer.hold(core.tile)?;
+    }
+    for &channel in places.channels() {
+        writer.open(channel)?;
+    }
+    route::circuits(&flat, &places, &mut writer)?;
+    writer.switches()?;
+    for &(tile, lock, value) in &places.locks {
+        writer.lock(tile, lock, value)?;
+    }
+    for ring in &places.rings {
+        for (number, fields) in &ring.descriptors {
+            writer.descriptor(ring.channel.tile, *number, fields)?;
+        }
+    }
+    for ring in &places.rings {
+        writer.push(ring.channel, ring.task())?;
+    }
+    writer.start_cores()?;
+    let shim_tasks = shim::tasks(program, &flat, &places, &mut writer)?;
+    writer.quieten()?;
+    let stream = writer.finish();
+    let counts = WordCounts {
+        words: stream.encode().len(),
+        operations: stream.operations.len(),
+        descriptors: places.rings.iter().map(|ring| ring.descriptors.len()).sum(),
+        locks: places.locks.len(),
+        shim_tasks,
+    };
+    let cores = std::mem::take(&mut places.cores);
+    Ok(LoweredLaunch {
+        flat,
+        stream,
+        cores,
+        counts,
+    })
+}

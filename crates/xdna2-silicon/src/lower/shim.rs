@@ -1,0 +1,196 @@
+//! The shims' tasks, in an order that never waits for what comes behind it.
+//!
+//! Firmware pushes one task after the other, and waits where a channel has four. So that a wait ends, tasks
+//! are ordered by how much of their channel's work of a grid point lies before them: whatever a task waits for
+//! has begun by then. Each channel has four descriptors of its own, and one is written anew when the token of
+//! the task before was awaited.
+
+use super::NoWords;
+use super::places::Places;
+use super::walk::{self, WalkFields};
+use millrace_xdna2_machine::program::{Affine, Env, Flat, GridOrder, Program};
+use millrace_xdna2_words::WordField as F;
+use millrace_xdna2_words::tile::{Direction, TileKind};
+use millrace_xdna2_words::writer::{ChannelAt, StreamWriter, TaskPush};
+use std::collections::BTreeMap;
+
+/// Tasks of a channel at a time, and descriptors of its own.
+const DEPTH: usize = 4;
+/// Bursts of 512 bytes, the longest there are.
+const BURST: u64 = 3;
+/// What mlir-aie writes.
+const AXCACHE: u64 = 2;
+
+/// A task before it has a descriptor.
+struct ShimTask {
+    channel: ChannelAt,
+    slot: u32,
+    walk: WalkFields,
+    /// Of its channel's words at this point, those before it.
+    before: u64,
+}
+
+/// Writes all tasks and waits; gives the number of tasks.
+pub(super) fn tasks(
+    program: &Program,
+    flat: &Flat<'_>,
+    places: &Places,
+    writer: &mut StreamWriter,
+) -> Result<usize, NoWords> {
+    let mut queues: BTreeMap<ChannelAt, (usize, usize)> = BTreeMap::new();
+    let mut n_tasks = 0;
+    for grid in flat.launch.grid_points() {
+        let mut all = at_point(program, flat, places, &grid)?;
+        let mut totals: BTreeMap<ChannelAt, u64> = BTreeMap::new();
+        for task in &all {
+            *totals.entry(task.channel).or_default() += words(&task.walk);
+        }
+        // Cross-multiplied fractions: before / total, exact.
+        all.sort_by(|a, b| {
+            let of = |task: &ShimTask| u128::from(task.before);
+            let total = |task: &ShimTask| u128::from(totals[&task.channel].max(1));
+            let order = (of(a) * total(b)).cmp(&(of(b) * total(a)));
+            // What takes comes before what gives.
+            order.then(a.channel.direction.cmp(&b.channel.direction))
+        });
+        n_tasks += all.len();
+        for task in all {
+            push(&task, queues.entry(task.channel).or_default(), writer)?;
+        }
+        if flat.launch.order == GridOrder::Sequential {
+            drain(&mut queues, writer);
+        }
+    }
+    drain(&mut queues, writer);
+    Ok(n_tasks)
+}
+
+/// Waits for all tokens that are out.
+fn drain(queues: &mut BTreeMap<ChannelAt, (usize, usize)>, writer: &mut StreamWriter) {
+    for (channel, (pushed, awaited)) in queues {
+        while awaited < pushed {
+            writer.await_token(*channel);
+            *awaited += 1;
+        }
+    }
+}
+
+fn push(
+    task: &ShimTask,
+    queue: &mut (usize, usize),
+    writer: &mut StreamWriter,
+) -> Result<(), NoWords> {
+    let (pushed, awaited) = queue;
+    let at = task.channel;
+    if *pushed - *awaited == DEPTH {
+        writer.await_token(at);
+        *awaited += 1;
+    }
+    let first = (at.direction as usize * 2 + usize::from(at.number)) * DEPTH;
+    let number = (first + *pushed % DEPTH) as u8;
+    let mut fields = task.walk.fields.clone();
+    fields.extend([(F::Valid, 1), (F::Burst, BURST), (F::AxCache, AXCACHE)]);
+    writer.descriptor(at.tile, number, &fields)?;
+    writer.patch(at.tile, number, task.slot, task.walk.offset_bytes)?;
+    let task = TaskPush {
+        descriptor: number,
+        executions: task.walk.executions,
+        token: true,
+    };
+    writer.push(at, task)?;
+    *pushed += 1;
+    Ok(())
+}
+
+/// Words that a task moves in all.
+fn words(walk: &WalkFields) -> u64 {
+    let length = walk.fields.iter().find(|field| field.0 == F::Length);
+    length.map_or(0, |field| field.1) * walk.executions
+}
+
+/// The tasks of a grid point, those of a channel in order.
+fn at_point(
+    program: &Program,
+    flat: &Flat<'_>,
+    places: &Places,
+    grid: &[u32],
+) -> Result<Vec<ShimTask>, NoWords> {
+    let mut tasks = Vec::new();
+    let mut before: BTreeMap<ChannelAt, u64> = BTreeMap::new();
+    for (number, transfer) in flat.transfers.iter().enumerate() {
+        let name = format!("transfer {number}");
+        let own = match transfer.reads {
+            true => places.sources[transfer.channel],
+            false => places.sinks[transfer.channel].first().copied(),
+        };
+        let wanted = if transfer.reads {
+            Direction::Mm2s
+        } else {
+            Direction::S2mm
+        };
+        let own = own.filter(|at| at.tile.kind() == TileKind::Shim && at.direction == wanted);
+        let channel =
+            own.ok_or_else(|| NoWords::new(&*name, "its channel has no end at a shim"))?;
+        let slot = flat.launch.args.get(transfer.decl.arg).copied();
+        let slot = slot.filter(|&slot| slot < program.slots.len());
+        let slot =
+            slot.ok_or_else(|| NoWords::new(&*name, "its argument is none of the launch's"))?;
+        let size = program.slots[slot].element.size_bytes();
+        let mut fault = None;
+        iterate(
+            &transfer.decl.loops,
+            grid,
+            &transfer.index,
+            &mut Vec::new(),
+            &mut |env| {
+                let walk = transfer.decl.pattern.walk(env);
+                if walk.is_empty() || fault.is_some() {
+                    return;
+                }
+                match walk::fields(&walk, size, TileKind::Shim) {
+                    Ok(walk) => {
+                        let at = before.entry(channel).or_default();
+                        let here = *at;
+                        *at += words(&walk);
+                        tasks.push(ShimTask {
+                            channel,
+                            slot: slot as u32,
+                            walk,
+                            before: here,
+                        });
+                    }
+                    Err(problem) => fault = Some(problem),
+                }
+            },
+        );
+        if let Some(problem) = fault {
+            return Err(NoWords::new(name, problem));
+        }
+    }
+    Ok(tasks)
+}
+
+/// Calls for every iteration of loops.
+fn iterate(
+    loops: &[Affine],
+    grid: &[u32],
+    index: &[u32],
+    values: &mut Vec<i64>,
+    each: &mut impl FnMut(&Env<'_>),
+) {
+    let env = Env {
+        grid,
+        index,
+        loops: values,
+        ..Env::default()
+    };
+    let Some(count) = loops.get(values.len()) else {
+        each(&env);
+        return;
+    };
+    for value in 0..count.at(&env) {
+        values.push(value);
+        iterate(loops, grid, index, values, each);
+        values.pop();
+    }
+}

@@ -1,0 +1,66 @@
+//! A program's launches on the board, one after the other.
+
+use crate::core::CoreRun;
+use crate::lower::LoweredLaunch;
+use millrace_kernels::Cpu;
+use millrace_xdna2_machine::simulate::code::HerdCode;
+use millrace_xdna2_words::board::{Board, BoardCounters, BoardError, BoardOptions};
+use std::sync::Arc;
+
+/// Why a launch did not run to its end.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("launch `{launch}`: {error}")]
+pub struct RunError {
+    /// The launch.
+    pub launch: String,
+    /// What stopped it.
+    pub error: BoardError,
+}
+
+/// Executes the words of all launches on the slots' contents.
+///
+/// # Errors
+/// What stopped the board; slots that are written are undefined then.
+pub fn run(
+    launches: &[LoweredLaunch<'_>],
+    slots: &mut [Vec<u8>],
+    cpu: &Cpu,
+    options: BoardOptions,
+) -> Result<Vec<BoardCounters>, RunError> {
+    let run = |launch| run_words(launch, &launch.stream.encode(), slots, cpu, options);
+    launches.iter().map(run).collect()
+}
+
+/// Executes words in place of a launch's own: with its cores' programs.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_words(
+    launch: &LoweredLaunch<'_>,
+    words: &[u32],
+    slots: &mut [Vec<u8>],
+    cpu: &Cpu,
+    options: BoardOptions,
+) -> Result<BoardCounters, RunError> {
+    let fail = |error| RunError {
+        launch: launch.flat.launch.name.clone(),
+        error,
+    };
+    let mut board = Board::new(options);
+    let mut codes = Vec::new();
+    for herd in &launch.flat.launch.herds {
+        let code = HerdCode::new(herd).map_err(|problem| {
+            fail(BoardError::Fault {
+                place: herd.name.clone(),
+                problem,
+            })
+        })?;
+        codes.push(Arc::new(code));
+    }
+    for (core, image) in launch.cores.iter().enumerate() {
+        let code = Arc::clone(&codes[launch.flat.cores[core].herd]);
+        let run = CoreRun::new(&launch.flat, core, image, code, cpu);
+        board.install(image.tile, Box::new(run));
+    }
+    board.run(words, slots).map_err(fail)
+}

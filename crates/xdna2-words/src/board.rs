@@ -1,0 +1,362 @@
+//! A register-level NPU2 that executes a transaction stream.
+//!
+//! Registers, descriptors and switches mean what the words say; a stream's words go through the
+//! switches as they are configured, a few at a time, and wait where there is no room. Whatever was
+//! in the array before a stream counts for nothing: a register that is used and was not set by the
+//! stream is a fault, and memory is full of noise. What no source documents is refused
+//! ([`BoardError`] says so), not guessed.
+//!
+//! Actors (firmware, DMA channels, cores) take turns in an order that a seed shuffles. A design that is
+//! right gives the same bytes for every seed. One that is not is mostly found in the act: two parties
+//! that touch a word at once are a [race](BoardError::Race), which locks would have kept apart.
+//!
+//! # Assumptions
+//! [`ASSUMPTIONS`] lists what no source says and the board needs, with the probe that would settle it.
+
+mod assumptions;
+mod core;
+mod dma;
+mod fault;
+mod firmware;
+mod route;
+mod state;
+mod walk;
+
+pub use assumptions::{ASSUMPTIONS, Assumption};
+pub use core::{CoreProblem, CoreProgram, CoreStep, CoreView};
+pub use fault::BoardError;
+
+use crate::tile::{Direction, Tile};
+use crate::txn::{TxnStream, decode};
+use route::{Entry, Route};
+use state::{Active, CoreState, Marks, TileState};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// How a board runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BoardOptions {
+    /// Decides the order of actors and the noise in memory.
+    pub seed: u64,
+    /// Whether words without effect are refused. A design of others may have some.
+    pub strict: bool,
+    /// Rounds after which a run is stopped. In a round every actor has a turn.
+    pub max_rounds: u64,
+}
+
+impl Default for BoardOptions {
+    fn default() -> BoardOptions {
+        BoardOptions {
+            seed: 0,
+            strict: true,
+            max_rounds: 1 << 24,
+        }
+    }
+}
+
+/// What a run took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BoardCounters {
+    /// Rounds of all actors.
+    pub rounds: u64,
+    /// Tasks that were pushed.
+    pub pushes: u64,
+    /// Executions of descriptors.
+    pub executions: u64,
+    /// Words that descriptors moved.
+    pub words: u64,
+    /// Completion tokens.
+    pub tokens: u64,
+}
+
+/// An argument in DDR.
+struct DdrBuffer {
+    address: u64,
+    bytes: Vec<u8>,
+    marks: Marks,
+}
+
+/// The array, and the programs of its cores.
+pub struct Board<'p> {
+    options: BoardOptions,
+    tiles: Vec<TileState>,
+    programs: Vec<Option<Box<dyn CoreProgram + 'p>>>,
+    core_waits: Vec<String>,
+    ddr: Vec<DdrBuffer>,
+    routes: HashMap<Entry, Arc<Route>>,
+    arbiters: HashMap<(usize, u8), usize>,
+    tokens: BTreeMap<(usize, Direction, u8), u32>,
+    busy: Vec<(usize, Direction, u8)>,
+    active: Active,
+    order: TurnOrder,
+    counters: BoardCounters,
+}
+
+/// Xorshift64*: order and noise, nothing more.
+struct TurnOrder(u64);
+
+impl TurnOrder {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        ((self.next() >> 33) % n.max(1) as u64) as usize
+    }
+
+    fn shuffle<T>(&mut self, of: &mut [T]) {
+        for i in (1..of.len()).rev() {
+            of.swap(i, self.below(i + 1));
+        }
+    }
+}
+
+/// Operations that firmware does in a turn, at most.
+const OPERATIONS: usize = 64;
+/// The number of a channel among actors.
+fn channel_actor(tile: usize, direction: Direction, number: u8) -> usize {
+    tile * 12 + direction as usize * 6 + usize::from(number)
+}
+/// The number of the first core among actors.
+const FIRST_CORE: usize = 48 * 12;
+/// The number of a core among actors.
+fn core_actor(tile: usize) -> usize {
+    FIRST_CORE + tile
+}
+/// Where the first argument lies, and how far apart they are: farther than any is large.
+const DDR_STEP: u64 = 1 << 36;
+
+/// Who has a turn.
+#[derive(Clone, Copy)]
+enum Turn {
+    Firmware,
+    Channel(usize, Direction, u8),
+    Core(usize),
+}
+
+impl<'p> Board<'p> {
+    /// An array of which nothing is known.
+    pub fn new(options: BoardOptions) -> Board<'p> {
+        Board {
+            options,
+            tiles: Vec::new(),
+            programs: Tile::all().map(|_| None).collect(),
+            core_waits: Tile::all().map(|_| String::new()).collect(),
+            ddr: Vec::new(),
+            routes: HashMap::new(),
+            arbiters: HashMap::new(),
+            tokens: BTreeMap::new(),
+            busy: Vec::new(),
+            active: Active::new(),
+            order: TurnOrder(options.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
+            counters: BoardCounters::default(),
+        }
+    }
+
+    /// Forgets all registers; memories will be full of noise.
+    fn forget(&mut self) {
+        let order = &mut self.order;
+        self.tiles = Tile::all()
+            .map(|tile| TileState::new(tile, order.next()))
+            .collect();
+        self.routes.clear();
+        self.arbiters.clear();
+        self.tokens.clear();
+        self.busy.clear();
+        self.active = Active::new();
+        self.counters = BoardCounters::default();
+    }
+
+    /// Gives a core its program, which the stream will start.
+    pub fn install(&mut self, tile: Tile, program: Box<dyn CoreProgram + 'p>) {
+        self.programs[tile.index()] = Some(program);
+    }
+
+    /// Executes a stream on arguments, which it reads and writes.
+    ///
+    /// # Errors
+    /// A [`BoardError`]; what the arguments hold then is undefined.
+    pub fn run(
+        &mut self,
+        words: &[u32],
+        arguments: &mut [Vec<u8>],
+    ) -> Result<BoardCounters, BoardError> {
+        self.run_stream(&decode(words)?, arguments)
+    }
+
+    /// The same with a stream that is read already.
+    ///
+    /// # Errors
+    /// As [`run`](Board::run).
+    pub fn run_stream(
+        &mut self,
+        stream: &TxnStream,
+        arguments: &mut [Vec<u8>],
+    ) -> Result<BoardCounters, BoardError> {
+        self.forget();
+        self.ddr = (1u64..)
+            .zip(arguments.iter_mut())
+            .map(|(number, bytes)| DdrBuffer {
+                address: number * DDR_STEP,
+                marks: Marks::new(bytes.len().div_ceil(4)),
+                bytes: std::mem::take(bytes),
+            })
+            .collect();
+        let ended = self.execute(stream);
+        for (bytes, buffer) in arguments.iter_mut().zip(self.ddr.drain(..)) {
+            *bytes = buffer.bytes;
+        }
+        ended.map(|()| self.counters)
+    }
+
+    fn execute(&mut self, stream: &TxnStream) -> Result<(), BoardError> {
+        let header = stream.header;
+        if header != crate::StreamHeader::npu2(header.columns) || !(1..=8).contains(&header.columns)
+        {
+            return Err(BoardError::Fault {
+                place: "the header".to_owned(),
+                problem: format!("{header:?} is no NPU2 of 1 to 8 columns"),
+            });
+        }
+        let mut next = 0;
+        let mut order = Vec::new();
+        while next < stream.operations.len() {
+            self.counters.rounds += 1;
+            if self.counters.rounds > self.options.max_rounds {
+                return Err(BoardError::Budget {
+                    rounds: self.options.max_rounds,
+                });
+            }
+            if !self.round(stream, &mut next, &mut order)? {
+                return Err(self.standstill(stream, next));
+            }
+        }
+        self.check_end()
+    }
+
+    /// A turn for everybody; says whether anything was done.
+    fn round(
+        &mut self,
+        stream: &TxnStream,
+        next: &mut usize,
+        order: &mut Vec<Turn>,
+    ) -> Result<bool, BoardError> {
+        let tiles = &mut self.tiles;
+        self.busy
+            .retain(|&(tile, direction, number)| tiles[tile].channel(direction, number).is_busy());
+        order.clear();
+        order.push(Turn::Firmware);
+        order.extend(
+            self.busy
+                .iter()
+                .map(|&(tile, direction, number)| Turn::Channel(tile, direction, number)),
+        );
+        let running =
+            (0..self.tiles.len()).filter(|&tile| self.tiles[tile].core == CoreState::Running);
+        order.extend(running.map(Turn::Core));
+        self.order.shuffle(order);
+        let mut moved = false;
+        for turn in order.iter() {
+            moved |= match *turn {
+                Turn::Firmware => self.firmware(stream, next)?,
+                Turn::Channel(tile, direction, number) => {
+                    self.step_channel(tile, direction, number)?
+                }
+                Turn::Core(tile) => self.step_core(tile)?,
+            };
+        }
+        Ok(moved)
+    }
+
+    fn firmware(&mut self, stream: &TxnStream, next: &mut usize) -> Result<bool, BoardError> {
+        let most = 1 + self.order.below(OPERATIONS);
+        let first = *next;
+        for operation in stream.operations.iter().skip(first).take(most) {
+            if !self.operate(*next, &operation.operation)? {
+                break;
+            }
+            *next += 1;
+        }
+        Ok(*next > first)
+    }
+
+    /// Who waits for what.
+    fn standstill(&self, stream: &TxnStream, next: usize) -> BoardError {
+        let mut waiting = Vec::new();
+        if let Some(operation) = stream.operations.get(next) {
+            let what = firmware::describe(&operation.operation);
+            waiting.push(format!("firmware waits at operation {next}: {what}"));
+        }
+        for (tile, state) in self.tiles.iter().enumerate() {
+            for direction in [Direction::S2mm, Direction::Mm2s] {
+                let channels = 0..state.tile.kind().channels();
+                waiting.extend(channels.filter_map(|n| self.channel_waiting(tile, direction, n)));
+            }
+            if state.core == CoreState::Running {
+                waiting.push(format!("{} {}", state.tile, self.core_waits[tile]));
+            }
+        }
+        BoardError::Standstill { waiting }
+    }
+
+    /// Refuses to end while anything is under way: the next stream would meet it.
+    fn check_end(&self) -> Result<(), BoardError> {
+        let mut left = Vec::new();
+        for state in &self.tiles {
+            let tile = state.tile;
+            for (direction, channels) in [Direction::S2mm, Direction::Mm2s]
+                .iter()
+                .zip(&state.channels)
+            {
+                for (number, channel) in channels.iter().enumerate() {
+                    if channel.is_busy() {
+                        left.push(format!("{tile} {} {number} has work", direction.name()));
+                    }
+                }
+            }
+            if state.core == CoreState::Running {
+                left.push(format!("{tile} runs"));
+            }
+            for (number, inbox) in state
+                .inboxes
+                .iter()
+                .enumerate()
+                .filter(|row| !row.1.is_empty())
+            {
+                let n = inbox.len();
+                left.push(format!("{n} words stand before {tile} S2MM {number}"));
+            }
+        }
+        for ((tile, direction, number), n) in self.tokens.iter().filter(|row| *row.1 > 0) {
+            let tile = self.tiles[*tile].tile;
+            left.push(format!(
+                "{n} tokens of {tile} {} {number} were not awaited",
+                direction.name()
+            ));
+        }
+        match left.is_empty() {
+            true => Ok(()),
+            false => Err(BoardError::Unfinished { left }),
+        }
+    }
+
+    fn actor_name(&self, actor: usize) -> String {
+        if let Some(tile) = actor.checked_sub(FIRST_CORE) {
+            return self
+                .tiles
+                .get(tile)
+                .map_or_else(String::new, |s| format!("{}'s program", s.tile));
+        }
+        let (tile, rest) = (actor / 12, actor % 12);
+        let direction = [Direction::S2mm, Direction::Mm2s][rest / 6];
+        format!(
+            "{} {} {}",
+            self.tiles[tile].tile,
+            direction.name(),
+            rest % 6
+        )
+    }
+}

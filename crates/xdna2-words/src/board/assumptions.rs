@@ -1,0 +1,76 @@
+//! What no source says, and how it could be found out.
+
+/// A point that the board, or who writes streams, had to decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Assumption {
+    /// Its name.
+    pub name: &'static str,
+    /// What is assumed.
+    pub what: &'static str,
+    /// The program that would settle it on hardware.
+    pub probe: &'static str,
+}
+
+/// All assumptions. `docs/silicon.md` lists the same.
+pub const ASSUMPTIONS: [Assumption; 12] = [
+    Assumption {
+        name: "queue-counts-running",
+        what: "The task that runs counts among the four of a channel's queue.",
+        probe: "Push five tasks to a shim channel that waits for words; read the status's size and overflow bits.",
+    },
+    Assumption {
+        name: "circuit-buffer",
+        what: "A circuit holds 8 words between source and sink, as a packet stream was measured to.",
+        probe: "Send 4 to 16 words to a channel without a task, poll the sender's status for an idle channel.",
+    },
+    Assumption {
+        name: "packet-arbiters",
+        what: "A packet takes all arbiters of its way at once, from its header to its last word.",
+        probe: "Two packet streams that share a first and a second arbiter in opposite order; a hang says otherwise.",
+    },
+    Assumption {
+        name: "release-zero",
+        what: "A release value of 0 releases nothing; there is no bit that enables a release.",
+        probe: "A descriptor with release value 0 on a lock of 63; read the lock and its overflow bit.",
+    },
+    Assumption {
+        name: "repeat-whole-chain",
+        what: "A task's repeat starts its chain again from the first descriptor.",
+        probe: "A chain of two descriptors of different length, repeated once; compare the bytes.",
+    },
+    Assumption {
+        name: "token-after-repeats",
+        what: "A task sends its token once, after its last execution.",
+        probe: "A task with repeat 3 and a token; wait for two tokens, and see the second wait hang.",
+    },
+    Assumption {
+        name: "token-south-0",
+        what: "Firmware takes tokens from South 0 of the shim that they arrive at, as mlir-aie's control overlay routes them.",
+        probe: "One shim copy with its token routed to South 0, then to South 1.",
+    },
+    Assumption {
+        name: "channel-reset",
+        what: "Bit 1 of a channel's control drops its tasks on cores and memory tiles, and 0 lets it take new ones.",
+        probe: "Queue a task that waits for a lock, reset, raise the lock, and see that nothing moves.",
+    },
+    Assumption {
+        name: "shim-drained",
+        what: "A shim's channels are idle when a stream begins; they have no reset.",
+        probe: "Poll their status at the beginning of a stream.",
+    },
+    Assumption {
+        name: "core-program",
+        what: "A core started from reset runs what its program memory holds from address 0; here a tile kernel stands for it.",
+        probe: "A core that only ends (`done`), started twice; poll its status.",
+    },
+    Assumption {
+        name: "patch-once",
+        what: "A patch adds to the address that stands in the descriptor, which must have been written before.",
+        probe: "A shim copy with a base of 64 bytes and a patch of 64 more; compare the bytes.",
+    },
+    Assumption {
+        name: "firmware-opcode-22",
+        what: "Firmware of protocol 6.15 and later takes a whole array's configuration as one stream of opcode 22.",
+        probe: "Any DMA-only stream.",
+    },
+];

@@ -1,0 +1,201 @@
+//! What a core's program sees and does.
+
+use super::fault::{BoardError, BoardProblem};
+use super::state::CoreState;
+use super::{Board, core_actor};
+use crate::tile::{Tile, TileKind};
+
+/// A core's program. It stands for the code in program memory, which no word here can: a board is given
+/// programs from outside, and the stream starts them.
+pub trait CoreProgram {
+    /// Does one thing, or says what it waits for.
+    ///
+    /// # Errors
+    /// What went wrong, in words.
+    fn step(&mut self, core: &mut CoreView<'_, '_>) -> Result<CoreStep, String>;
+
+    /// Goes back to its beginning, as a reset does.
+    fn restart(&mut self);
+}
+
+/// How a step of a core went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CoreStep {
+    /// It did something.
+    Ran,
+    /// It cannot go on yet.
+    Waits(String),
+    /// Its program has ended.
+    Done,
+}
+
+/// The board as a core reaches it. Memories are, by address: 0x40000 its southern neighbour's, 0x50000
+/// the western one's, 0x60000 the northern one's, 0x70000 its own. Locks are numbered likewise: 0 to
+/// 15, 16 to 31, 32 to 47, 48 to 63.
+pub struct CoreView<'a, 'p> {
+    board: &'a mut Board<'p>,
+    tile: usize,
+}
+
+/// Bytes of a window.
+const WINDOW_BYTES: u32 = 0x10000;
+
+impl CoreView<'_, '_> {
+    /// Where the core is.
+    pub fn tile(&self) -> Tile {
+        self.board.tiles[self.tile].tile
+    }
+
+    fn side(&self, side: u32) -> Result<usize, String> {
+        let own = self.tile();
+        let (east, north) = match side {
+            0 => (0, -1),
+            1 => (-1, 0),
+            2 => (0, 1),
+            _ => (0, 0),
+        };
+        let tile = own
+            .neighbour(east, north)
+            .filter(|t| t.kind() == TileKind::Core);
+        let name = ["south", "west", "north"]
+            .get(side as usize)
+            .unwrap_or(&"own");
+        tile.map(Tile::index)
+            .ok_or_else(|| format!("{own} has no core to its {name}"))
+    }
+
+    /// Takes a lock as soon as it holds that much; `false` if it does not.
+    ///
+    /// # Errors
+    /// No such lock, or one that was not set.
+    pub fn acquire(&mut self, lock: u8, amount: u8) -> Result<bool, String> {
+        let tile = self.side(u32::from(lock / 16))?;
+        let taken = self.board.tiles[tile].acquire(lock % 16, -i32::from(amount));
+        taken.map_err(|problem| problem.to_string())
+    }
+
+    /// Adds to a lock. What the core touched before is done with.
+    ///
+    /// # Errors
+    /// No such lock, one that was not set, or a value beyond 63.
+    pub fn release(&mut self, lock: u8, amount: u8) -> Result<(), String> {
+        let tile = self.side(u32::from(lock / 16))?;
+        self.board.active.begin(core_actor(self.tile));
+        let given = self.board.tiles[tile].release(lock % 16, i32::from(amount));
+        given.map_err(|problem| problem.to_string())
+    }
+
+    /// The words of a memory from an address on.
+    ///
+    /// # Errors
+    /// They lie in no memory, or somebody writes them at the same time.
+    pub fn read(&mut self, address: u32, to: &mut [u32]) -> Result<(), CoreProblem> {
+        let (tile, first) = self.locate(address, to.len())?;
+        let mark = self.mark();
+        let board = &mut *self.board;
+        let state = &mut board.tiles[tile];
+        to.copy_from_slice(&state.memory[first..first + to.len()]);
+        for at in first..first + to.len() {
+            let other = board.tiles[tile].marks.read(at, mark, &board.active);
+            board
+                .no_race(other, at)
+                .map_err(|problem| CoreProblem(problem))?;
+        }
+        Ok(())
+    }
+
+    /// Writes words to a memory.
+    ///
+    /// # Errors
+    /// As [`read`](CoreView::read).
+    pub fn write(&mut self, address: u32, words: &[u32]) -> Result<(), CoreProblem> {
+        let (tile, first) = self.locate(address, words.len())?;
+        let mark = self.mark();
+        let board = &mut *self.board;
+        board.tiles[tile].memory[first..first + words.len()].copy_from_slice(words);
+        for at in first..first + words.len() {
+            let other = board.tiles[tile].marks.write(at, mark, &board.active);
+            board
+                .no_race(other, at)
+                .map_err(|problem| CoreProblem(problem))?;
+        }
+        Ok(())
+    }
+
+    fn locate(&mut self, address: u32, n_words: usize) -> Result<(usize, usize), CoreProblem> {
+        let wrong = |problem: String| CoreProblem(BoardProblem::Wrong(problem));
+        let window = address / WINDOW_BYTES;
+        if !(4..8).contains(&window) || address % 4 != 0 {
+            return Err(wrong(format!(
+                "address {address:#x} is no word of a core's memories"
+            )));
+        }
+        let tile = self.side(window - 4).map_err(wrong)?;
+        let first = (address % WINDOW_BYTES / 4) as usize;
+        self.board.tiles[tile].touch();
+        if first + n_words > self.board.tiles[tile].memory.len() {
+            return Err(wrong(format!(
+                "{n_words} words from {address:#x} leave the memory"
+            )));
+        }
+        Ok((tile, first))
+    }
+
+    fn mark(&mut self) -> u32 {
+        let actor = core_actor(self.tile);
+        match self.board.active.of(actor) {
+            0 => self.board.active.begin(actor),
+            mark => mark,
+        }
+    }
+}
+
+/// Why a core could not touch a memory.
+#[derive(Debug)]
+pub struct CoreProblem(BoardProblem);
+
+impl std::fmt::Display for CoreProblem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl From<CoreProblem> for String {
+    fn from(problems: CoreProblem) -> String {
+        problems.0.to_string()
+    }
+}
+
+impl Board<'_> {
+    /// Lets a core do what it can.
+    pub(super) fn step_core(&mut self, tile: usize) -> Result<bool, BoardError> {
+        if self.tiles[tile].core != CoreState::Running {
+            return Ok(false);
+        }
+        let place = self.tiles[tile].tile.to_string();
+        let Some(mut program) = self.programs[tile].take() else {
+            return Ok(false);
+        };
+        let step = program.step(&mut CoreView { board: self, tile });
+        self.programs[tile] = Some(program);
+        match step {
+            Ok(CoreStep::Ran) => Ok(true),
+            Ok(CoreStep::Waits(what)) => {
+                self.core_waits[tile] = what;
+                Ok(false)
+            }
+            Ok(CoreStep::Done) => {
+                self.tiles[tile].core = CoreState::Done;
+                self.active.end(core_actor(tile));
+                Ok(true)
+            }
+            Err(problem) => Err(match problem.strip_prefix("race: ") {
+                Some(problem) => BoardError::Race {
+                    place,
+                    problem: problem.to_owned(),
+                },
+                None => BoardError::Fault { place, problem },
+            }),
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! What a tile holds.
+
+use super::dma::DmaChannel;
+use super::fault::BoardProblem;
+use crate::port::{self, SwitchPort};
+use crate::tile::{Direction, Tile, TileKind};
+use std::collections::VecDeque;
+
+/// Words that a stream holds on its way from a source to a sink, whatever lies between. Measured for
+/// packets from a shim to a core (mlir-aie `docs/DeadlockModel.md`), assumed for circuits.
+pub(super) const STREAM_WORDS: usize = 8;
+
+/// Marks of who touched a word last.
+pub(super) type Mark = u32;
+
+/// A memory with marks.
+#[derive(Default)]
+pub(super) struct Marks {
+    writers: Vec<Mark>,
+    readers: Vec<Mark>,
+}
+
+impl Marks {
+    pub(super) fn new(n: usize) -> Marks {
+        Marks {
+            writers: vec![0; n],
+            readers: vec![0; n],
+        }
+    }
+
+    /// Marks a read; gives who is writing the word at the same time.
+    pub(super) fn read(&mut self, at: usize, mark: Mark, active: &Active) -> Option<Mark> {
+        self.readers[at] = mark;
+        let writer = self.writers[at];
+        (writer != mark && active.is(writer)).then_some(writer)
+    }
+
+    /// Marks a write; gives who is reading or writing the word at the same time.
+    pub(super) fn write(&mut self, at: usize, mark: Mark, active: &Active) -> Option<Mark> {
+        let others = [self.writers[at], self.readers[at]];
+        self.writers[at] = mark;
+        others
+            .into_iter()
+            .find(|&other| other != mark && active.is(other))
+    }
+}
+
+/// Who is at work: each actor's current mark, which changes with each of its executions.
+pub(super) struct Active {
+    current: Vec<Mark>,
+    next: Mark,
+}
+
+/// Actors that marks can tell apart.
+const ACTORS: u32 = 1024;
+
+impl Active {
+    pub(super) fn new() -> Active {
+        Active {
+            current: vec![0; ACTORS as usize],
+            next: 1,
+        }
+    }
+
+    pub(super) fn is(&self, mark: Mark) -> bool {
+        mark != 0 && self.current[(mark % ACTORS) as usize] == mark
+    }
+
+    /// A new execution of an actor begins; what it touched before is done with.
+    pub(super) fn begin(&mut self, actor: usize) -> Mark {
+        let n = (u32::MAX / ACTORS) - 1;
+        let mark = self.next * ACTORS + actor as u32;
+        self.next = self.next % n + 1;
+        self.current[actor] = mark;
+        mark
+    }
+
+    /// The actor's current mark; 0 for none.
+    pub(super) fn of(&self, actor: usize) -> Mark {
+        self.current[actor]
+    }
+
+    pub(super) fn end(&mut self, actor: usize) {
+        self.current[actor] = 0;
+    }
+
+    /// The actor of a mark.
+    pub(super) fn actor(mark: Mark) -> usize {
+        (mark % ACTORS) as usize
+    }
+}
+
+/// A tile's registers and memory. `None` is what no operation of this stream has set: what was there
+/// before counts for nothing.
+pub(super) struct TileState {
+    pub(super) tile: Tile,
+    /// Made when first touched, full of noise.
+    pub(super) memory: Vec<u32>,
+    noise: u64,
+    pub(super) marks: Marks,
+    pub(super) descriptors: Vec<Vec<Option<u32>>>,
+    pub(super) locks: Vec<Option<u8>>,
+    pub(super) channels: [Vec<DmaChannel>; 2],
+    /// Words that have arrived at each S2MM channel.
+    pub(super) inboxes: Vec<VecDeque<u32>>,
+    pub(super) masters: Vec<Option<u32>>,
+    pub(super) slaves: Vec<Option<u32>>,
+    pub(super) slots: Vec<Option<u32>>,
+    pub(super) mux: Option<u32>,
+    pub(super) demux: Option<u32>,
+    pub(super) pad_values: Vec<Option<u32>>,
+    pub(super) cascade: Option<u32>,
+    pub(super) core: CoreState,
+}
+
+/// A core's processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CoreState {
+    /// Nobody has said.
+    Unknown,
+    /// Held in reset.
+    Reset,
+    /// Neither.
+    Stopped,
+    /// At work.
+    Running,
+    /// Its program has ended.
+    Done,
+}
+
+impl TileState {
+    /// A tile of which nothing is known, its memory full of noise from a seed.
+    pub(super) fn new(tile: Tile, noise: u64) -> TileState {
+        let kind = tile.kind();
+        let channels = usize::from(kind.channels());
+        let unknown = |n: u8| vec![None; usize::from(n)];
+        let masters = port::count(port::masters(kind));
+        let slaves = port::count(port::slaves(kind));
+        // A shim's channels have no reset, so a stream can rely on their being drained alone.
+        let is_shim = kind == TileKind::Shim;
+        let new = |_| DmaChannel::new(is_shim);
+        TileState {
+            tile,
+            memory: Vec::new(),
+            noise,
+            marks: Marks::new(0),
+            descriptors: vec![
+                vec![None; crate::descriptor::layout(kind).n_words];
+                usize::from(kind.descriptors())
+            ],
+            locks: unknown(kind.locks())
+                .iter()
+                .map(|_: &Option<u32>| None)
+                .collect(),
+            channels: [0, 1].map(|_| (0..channels).map(new).collect()),
+            inboxes: vec![VecDeque::with_capacity(STREAM_WORDS); channels],
+            masters: unknown(masters),
+            slaves: unknown(slaves),
+            slots: unknown(slaves * 4),
+            mux: None,
+            demux: None,
+            pad_values: unknown(if kind == TileKind::Memory { 6 } else { 0 }),
+            cascade: None,
+            core: CoreState::Unknown,
+        }
+    }
+
+    /// The memory and its marks are there from here on. Noise is not-a-number in either half of a word.
+    pub(super) fn touch(&mut self) {
+        if self.memory.is_empty() {
+            let n_words = self.tile.kind().data_bytes() as usize / 4;
+            let mut order = super::TurnOrder(self.noise | 1);
+            self.memory = (0..n_words)
+                .map(|_| order.next() as u32 | 0x7FC0_7FC0)
+                .collect();
+            self.marks = Marks::new(n_words);
+        }
+    }
+
+    pub(super) fn channel(&mut self, direction: Direction, number: u8) -> &mut DmaChannel {
+        &mut self.channels[direction as usize][usize::from(number)]
+    }
+
+    /// The port that a number of its masters is.
+    pub(super) fn master_port(&self, number: usize) -> Option<SwitchPort> {
+        port::at(port::masters(self.tile.kind()), u8::try_from(number).ok()?)
+    }
+
+    /// The port that a number of its slaves is.
+    pub(super) fn slave_port(&self, number: usize) -> Option<SwitchPort> {
+        port::at(port::slaves(self.tile.kind()), u8::try_from(number).ok()?)
+    }
+
+    /// Tries to take a lock: with a negative value waits for that much and subtracts it.
+    pub(super) fn acquire(&mut self, lock: u8, value: i32) -> Result<bool, BoardProblem> {
+        let tile = self.tile;
+        let held = self.lock(lock)?;
+        if value >= 0 {
+            let problem = format!(
+                "lock {lock} of {tile} acquired with {value}: what waiting for equality leaves"
+            );
+            return Err(BoardProblem::Undefined(problem));
+        }
+        let left = i32::from(*held) + value;
+        if left < 0 {
+            return Ok(false);
+        }
+        *held = left as u8;
+        Ok(true)
+    }
+
+    /// Adds to a lock.
+    pub(super) fn release(&mut self, lock: u8, value: i32) -> Result<(), BoardProblem> {
+        let tile = self.tile;
+        let held = self.lock(lock)?;
+        let sum = i32::from(*held) + value;
+        *held = u8::try_from(sum)
+            .ok()
+            .filter(|&sum| sum < 64)
+            .ok_or_else(|| {
+                BoardProblem::Wrong(format!(
+                    "lock {lock} of {tile} would be {sum}; it holds 0 to 63"
+                ))
+            })?;
+        Ok(())
+    }
+
+    pub(super) fn lock(&mut self, lock: u8) -> Result<&mut u8, BoardProblem> {
+        let tile = self.tile;
+        let held = self
+            .locks
+            .get_mut(usize::from(lock))
+            .ok_or_else(|| BoardProblem::Wrong(format!("{tile} has no lock {lock}")))?;
+        held.as_mut().ok_or_else(|| {
+            BoardProblem::Wrong(format!("lock {lock} of {tile} is used and was not set"))
+        })
+    }
+}

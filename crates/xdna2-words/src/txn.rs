@@ -1,0 +1,291 @@
+//! The transaction stream, format 0.1: what firmware executes, operation by operation.
+//!
+//! A stream is a header of four words (rows, generation and version; memory-tile rows and columns;
+//! operations; bytes) and its operations. Sources: mlir-aie `include/aie/Runtime/TxnEncoding.h`, aie-rt
+//! `xaie_txn.h`. Two writers are known: mlir-aie leaves the columns and rows in an operation's first
+//! word empty, aie-rt fills them in and pads mask writes to eight words. Both are read, and given back
+//! as they were.
+
+mod read;
+
+pub use read::{decode, words_of_file};
+
+/// The generation in a header: NPU2.
+pub const NPU2: u8 = 4;
+/// The generation in a header: NPU1, whose words have the same layout.
+pub const NPU1: u8 = 3;
+
+/// The array that a stream is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamHeader {
+    /// Rows, shim and memory tiles among them.
+    pub rows: u8,
+    /// Generation: [`NPU1`] or [`NPU2`].
+    pub generation: u8,
+    /// Rows of memory tiles.
+    pub memory_rows: u8,
+    /// Columns.
+    pub columns: u8,
+}
+
+impl StreamHeader {
+    /// An NPU2 of that many columns.
+    pub fn npu2(columns: u8) -> StreamHeader {
+        StreamHeader {
+            rows: 6,
+            generation: NPU2,
+            memory_rows: 1,
+            columns,
+        }
+    }
+}
+
+/// What stands in an operation beside its meaning, and firmware does not use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hints {
+    /// Column and row in the first word, as aie-rt writes them (bits 31:8 of the word).
+    pub first: u32,
+    /// Column and row in the second word, as mlir-aie writes them.
+    pub second: u32,
+    /// Whether a word of padding follows, as aie-rt has it after mask writes.
+    pub padded: bool,
+}
+
+/// An operation with its hints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamOperation {
+    /// What it does.
+    pub operation: TxnOperation,
+    /// What else stands there.
+    pub hints: Hints,
+}
+
+/// What firmware is asked to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TxnOperation {
+    /// Writes a word.
+    Write {
+        /// Where.
+        address: u64,
+        /// What.
+        value: u32,
+    },
+    /// Writes words to consecutive addresses.
+    BlockWrite {
+        /// Where the first goes.
+        address: u32,
+        /// What.
+        data: Vec<u32>,
+    },
+    /// Writes the bits of a mask.
+    MaskWrite {
+        /// Where.
+        address: u64,
+        /// What.
+        value: u32,
+        /// Which bits.
+        mask: u32,
+    },
+    /// Waits until the bits of a mask have a value.
+    MaskPoll {
+        /// Where.
+        address: u64,
+        /// What is waited for.
+        value: u32,
+        /// Which bits.
+        mask: u32,
+        /// Whether it is waited for without pause.
+        busy: bool,
+    },
+    /// Does nothing.
+    Noop,
+    /// A point where the firmware may switch to another context.
+    Preempt {
+        /// How much is saved.
+        level: u32,
+    },
+    /// Loads a configuration.
+    LoadPdi {
+        /// Its number.
+        id: u32,
+        /// Its bytes.
+        size_bytes: u32,
+        /// Where it lies.
+        address: u64,
+    },
+    /// Waits for completion tokens, one of each tile of a rectangle.
+    Sync {
+        /// 0 S2MM, 1 MM2S.
+        direction: u8,
+        /// The first column.
+        col: u8,
+        /// The first row.
+        row: u8,
+        /// The channel.
+        channel: u8,
+        /// Columns.
+        n_cols: u8,
+        /// Rows.
+        n_rows: u8,
+    },
+    /// Adds an argument's address, and a distance, to the address in a shim's descriptor.
+    Patch {
+        /// The descriptor's second word.
+        register: u64,
+        /// The argument's number.
+        argument: u32,
+        /// The distance in bytes.
+        plus_bytes: u64,
+    },
+    /// An operation of which only the length is known: 0x82 reads registers, 0x83 records a timer,
+    /// 0x84 merges waits.
+    Raw {
+        /// Its number.
+        code: u8,
+        /// The words after the second.
+        data: Vec<u32>,
+    },
+}
+
+/// A stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TxnStream {
+    /// What it is for.
+    pub header: StreamHeader,
+    /// Operations in order.
+    pub operations: Vec<StreamOperation>,
+}
+
+/// What is wrong with words that should be a stream.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("word {word}: {problem}")]
+pub struct StreamError {
+    /// Which word.
+    pub word: usize,
+    /// What is wrong.
+    pub problem: String,
+}
+
+impl From<TxnOperation> for StreamOperation {
+    fn from(operation: TxnOperation) -> StreamOperation {
+        StreamOperation {
+            operation,
+            hints: Hints::default(),
+        }
+    }
+}
+
+fn low(value: u64) -> u32 {
+    value as u32
+}
+
+fn high(value: u64) -> u32 {
+    (value >> 32) as u32
+}
+
+fn bytes(values: [u8; 4]) -> u32 {
+    u32::from_le_bytes(values)
+}
+
+impl TxnStream {
+    /// An empty stream.
+    pub fn new(header: StreamHeader) -> TxnStream {
+        TxnStream {
+            header,
+            operations: Vec::new(),
+        }
+    }
+
+    /// Adds an operation.
+    pub fn push(&mut self, operation: TxnOperation) {
+        self.operations.push(operation.into());
+    }
+
+    /// The words.
+    pub fn encode(&self) -> Vec<u32> {
+        let h = self.header;
+        let mut words = vec![
+            bytes([0, 1, h.generation, h.rows]),
+            bytes([h.columns, h.memory_rows, 0, 0]),
+            self.operations.len() as u32,
+            0,
+        ];
+        for operation in &self.operations {
+            operation.append(&mut words);
+        }
+        words[3] = (words.len() * 4) as u32;
+        words
+    }
+}
+
+impl StreamOperation {
+    /// Writes the operation's words behind others.
+    fn append(&self, to: &mut Vec<u32>) {
+        let Hints {
+            first,
+            second,
+            padded,
+        } = self.hints;
+        let start = to.len();
+        let mut masked = |code: u32, address: u64, value: u32, mask: u32| {
+            to.extend([code, second, low(address), high(address), value, mask]);
+            to.push(if padded { 32 } else { 28 });
+            if padded {
+                to.push(0);
+            }
+        };
+        match &self.operation {
+            TxnOperation::Write { address, value } => {
+                to.extend([0, second, low(*address), high(*address), *value, 24]);
+            }
+            TxnOperation::BlockWrite { address, data } => {
+                to.extend([1, second, *address, (16 + 4 * data.len()) as u32]);
+                to.extend(data);
+            }
+            &TxnOperation::MaskWrite {
+                address,
+                value,
+                mask,
+            } => masked(3, address, value, mask),
+            &TxnOperation::MaskPoll {
+                address,
+                value,
+                mask,
+                busy,
+            } => masked(if busy { 7 } else { 4 }, address, value, mask),
+            TxnOperation::Noop => to.push(5),
+            TxnOperation::Preempt { level } => to.push(6 | level << 8),
+            TxnOperation::LoadPdi {
+                id,
+                size_bytes,
+                address,
+            } => to.extend([8 | id << 16, *size_bytes, low(*address), high(*address)]),
+            &TxnOperation::Sync {
+                direction,
+                col,
+                row,
+                channel,
+                n_cols,
+                n_rows,
+            } => to.extend([
+                0x80,
+                16,
+                bytes([direction, row, col, 0]),
+                bytes([0, n_rows, n_cols, channel]),
+            ]),
+            TxnOperation::Patch {
+                register,
+                argument,
+                plus_bytes,
+            } => {
+                to.extend([0x81, 48, 0, 0, 0, 0, low(*register), high(*register)]);
+                to.extend([*argument, 0, low(*plus_bytes), high(*plus_bytes)]);
+            }
+            TxnOperation::Raw { code, data } => {
+                to.extend([u32::from(*code), (8 + 4 * data.len()) as u32]);
+                to.extend(data);
+            }
+        }
+        to[start] |= first << 8;
+    }
+}
