@@ -3,8 +3,10 @@
 mod activate;
 mod add;
 mod attention;
+mod causal_conv;
 mod combine_experts;
 mod concat_heads;
+mod delta_net;
 mod embed;
 mod expert_linear;
 mod extension;
@@ -12,20 +14,24 @@ mod glu;
 mod head_linear;
 mod layer_norm;
 mod linear;
+mod multiply;
 mod rms_norm;
 mod rope;
 mod route;
 mod scale;
 mod scale_by_gate;
 mod scale_by_weight;
+mod slice_heads;
 mod softcap;
 mod temperature;
 
 pub use activate::Activate;
 pub use add::Add;
 pub use attention::Attention;
+pub use causal_conv::{CausalConv, TAPS_MAX};
 pub use combine_experts::CombineExperts;
 pub use concat_heads::ConcatHeads;
+pub use delta_net::{DecayForm, DeltaNet, KEY_DIM_MAX, STATE_LANES, ValueHeadOrder};
 pub use embed::Embed;
 pub use expert_linear::ExpertLinear;
 pub use extension::Extension;
@@ -33,12 +39,14 @@ pub use glu::{Activation, Glu, GluClamp};
 pub use head_linear::HeadLinear;
 pub use layer_norm::LayerNorm;
 pub use linear::Linear;
+pub use multiply::Multiply;
 pub use rms_norm::RmsNorm;
 pub use rope::RotateHeads;
 pub use route::{EXPERTS_MAX, Gating, Route, RouteGroups, choice_weights, chosen_experts};
 pub use scale::Scale;
 pub use scale_by_gate::ScaleByGate;
 pub use scale_by_weight::ScaleByWeight;
+pub use slice_heads::SliceHeads;
 pub use softcap::Softcap;
 pub use temperature::Temperature;
 
@@ -217,6 +225,14 @@ ops! {
     HeadLinear(HeadLinear),
     /// Heads of two values, side by side.
     ConcatHeads(ConcatHeads),
+    /// A part of each head.
+    SliceHeads(SliceHeads),
+    /// A product element by element.
+    Multiply(Multiply),
+    /// A convolution over the last tokens.
+    CausalConv(CausalConv),
+    /// A gated delta net.
+    DeltaNet(DeltaNet),
     /// An op that is defined outside of this crate.
     Extension(Extension),
 }
