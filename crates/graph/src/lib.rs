@@ -38,10 +38,11 @@ pub use graph::{
 };
 pub use memory::{KvShape, SequenceMemory, StateShape};
 pub use op::{
-    Activate, Activation, Add, Attention, CombineExperts, Companion, ConcatHeads, EXPERTS_MAX,
-    Embed, ExpertLinear, Extension, Gating, Glu, GluClamp, HeadLinear, LayerNorm, Linear, Op,
-    Operation, RmsNorm, RotateHeads, Route, RouteGroups, Scale, ScaleByGate, ScaleByWeight,
-    SharedAttention, Slice, Softcap, Temperature, WeightKind, WeightUse, choice_weights,
-    chosen_experts,
+    Activate, Activation, Add, Attention, CausalConv, CombineExperts, Companion, ConcatHeads,
+    DecayForm, DeltaNet, EXPERTS_MAX, Embed, ExpertLinear, Extension, Gating, Glu, GluClamp,
+    HeadLinear, KEY_DIM_MAX, LayerNorm, Linear, Multiply, Op, Operation, RmsNorm, RotateHeads,
+    Route, RouteGroups, STATE_LANES, Scale, ScaleByGate, ScaleByWeight, SharedAttention, Slice,
+    SliceHeads, Softcap, TAPS_MAX, Temperature, ValueHeadOrder, WeightKind, WeightUse,
+    choice_weights, chosen_experts,
 };
 pub use reference::{Keys, Real, TokenContext, WeightValues, exact};

@@ -3,8 +3,10 @@
 mod activate;
 mod add;
 mod attention;
+mod causal_conv;
 mod combine_experts;
 mod concat_heads;
+mod delta_net;
 mod embed;
 mod expert_linear;
 mod extension;
@@ -12,6 +14,7 @@ mod glu;
 mod head_linear;
 mod layer_norm;
 mod linear;
+mod multiply;
 mod rms_norm;
 mod rope;
 mod route;
@@ -20,14 +23,17 @@ mod scale_by_gate;
 mod scale_by_weight;
 mod shared_attention;
 mod slice;
+mod slice_heads;
 mod softcap;
 mod temperature;
 
 pub use activate::Activate;
 pub use add::Add;
 pub use attention::Attention;
+pub use causal_conv::{CausalConv, TAPS_MAX};
 pub use combine_experts::CombineExperts;
 pub use concat_heads::ConcatHeads;
+pub use delta_net::{DecayForm, DeltaNet, KEY_DIM_MAX, STATE_LANES, ValueHeadOrder};
 pub use embed::Embed;
 pub use expert_linear::ExpertLinear;
 pub use extension::Extension;
@@ -35,6 +41,7 @@ pub use glu::{Activation, Glu, GluClamp};
 pub use head_linear::HeadLinear;
 pub use layer_norm::LayerNorm;
 pub use linear::Linear;
+pub use multiply::Multiply;
 pub use rms_norm::RmsNorm;
 pub use rope::RotateHeads;
 pub use route::{EXPERTS_MAX, Gating, Route, RouteGroups, choice_weights, chosen_experts};
@@ -43,6 +50,7 @@ pub use scale_by_gate::ScaleByGate;
 pub use scale_by_weight::ScaleByWeight;
 pub use shared_attention::SharedAttention;
 pub use slice::Slice;
+pub use slice_heads::SliceHeads;
 pub use softcap::Softcap;
 pub use temperature::Temperature;
 
@@ -225,6 +233,14 @@ ops! {
     HeadLinear(HeadLinear),
     /// Heads of two values, side by side.
     ConcatHeads(ConcatHeads),
+    /// A part of each head.
+    SliceHeads(SliceHeads),
+    /// A product element by element.
+    Multiply(Multiply),
+    /// A convolution over the last tokens.
+    CausalConv(CausalConv),
+    /// A gated delta net.
+    DeltaNet(DeltaNet),
     /// An op that is defined outside of this crate.
     Extension(Extension),
 }

@@ -12,6 +12,7 @@ pub(crate) mod float;
 mod lines;
 mod products;
 pub(crate) mod quantize;
+pub(crate) mod recurrent;
 pub(crate) mod roof;
 pub(crate) mod superblock;
 mod superblock_levels;

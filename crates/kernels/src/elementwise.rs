@@ -18,7 +18,7 @@ pub use rope::{RopeTable, rope, rope_from};
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) use body::Rotation;
-pub(crate) use body::{EXP2_POLY, Norm};
+pub(crate) use body::{EXP2_POLY, Norm, exp};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) use body::{
     add_body, glu_body, glu_clamped_body, norm_body, rotate_halves_body, rotate_pairs_body,
@@ -156,6 +156,20 @@ pub fn add(cpu: &Cpu, acc: &mut [f32], x: &[f32]) {
     let rows = ElementwiseKernels::for_level(cpu.level());
     split(cpu, acc, 1, &|start, acc| {
         rows.add(acc, &x[start..start + acc.len()])
+    });
+}
+
+/// `acc *= x`, element by element.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn multiply(cpu: &Cpu, acc: &mut [f32], x: &[f32]) {
+    assert_eq!(acc.len(), x.len(), "as many elements in acc as in x");
+    split(cpu, acc, 1, &|start, acc| {
+        // Bound by memory at any level.
+        for (acc, x) in acc.iter_mut().zip(&x[start..]) {
+            *acc *= x;
+        }
     });
 }
 

@@ -21,6 +21,7 @@ pub mod level;
 pub mod matmul;
 pub mod oracle;
 pub mod pool;
+pub mod recurrent;
 pub mod roof;
 pub mod table;
 pub mod tile;
@@ -30,10 +31,13 @@ mod x86;
 pub use attention::{AttentionInput, AttentionScratch, AttentionShape, attention, softmax};
 pub use cpu::{Cpu, CpuOptions};
 pub use elementwise::{
-    Activation, RopeTable, activate, add, embed, glu, glu_clamped, layer_norm, rms_norm, rope,
-    rope_from, scale, softcap,
+    Activation, RopeTable, activate, add, embed, glu, glu_clamped, layer_norm, multiply, rms_norm,
+    rope, rope_from, scale, softcap,
 };
 pub use error::Error;
 pub use kv::{KvBuffer, KvLayout, KvRun, KvSide, KvType, kv_append, kv_read};
 pub use level::Level;
 pub use pool::Pool;
+pub use recurrent::{
+    ConvInput, DeltaInput, DeltaShape, StateRun, StateSlots, causal_conv, delta_net,
+};

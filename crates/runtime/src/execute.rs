@@ -11,6 +11,7 @@ mod memory;
 mod ops;
 mod pass;
 mod plan;
+mod recurrent;
 
 pub(crate) use memory::{Past, SequenceSpan};
 pub use ops::{Numbers, decode_vectors};

@@ -52,7 +52,7 @@ fn fma<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
 /// `e^x`, error below 2 units in the last place; 0 and infinity beyond the range of f32. NaN gives
 /// an unspecified number.
 #[inline(always)]
-pub(super) fn exp<const FMA: bool>(x: f32) -> f32 {
+pub(crate) fn exp<const FMA: bool>(x: f32) -> f32 {
     // Adding it rounds to an integer and leaves that integer in the low bits.
     const ROUND: f32 = 12_582_912.0;
     // ln 2 in two parts; multiples of the first are exact.

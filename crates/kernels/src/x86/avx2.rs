@@ -9,6 +9,7 @@ pub(crate) mod float;
 pub(super) mod lines;
 pub(crate) mod q4nx;
 pub(crate) mod quantize;
+pub(crate) mod recurrent;
 pub(super) mod reduce;
 pub(crate) mod roof;
 pub(crate) mod superblock;

@@ -9,6 +9,7 @@ pub(crate) mod float;
 pub(crate) mod float_columns;
 mod q4nx;
 pub(crate) mod quantize;
+pub(crate) mod recurrent;
 pub(crate) mod roof;
 mod streams;
 pub(crate) mod sums;

@@ -72,9 +72,9 @@ pub(super) fn attend(
     *memory = recycle(runs);
 }
 
-/// The memory of a list of runs, for runs of another lifetime. Collecting from a vector's own iterator
+/// The memory of a list of runs, for runs of another lifetime (`To` is `Run` but for that). Collecting from a vector's own iterator
 /// reuses its memory, though the library does not promise it; `tests/allocation.rs` watches.
-fn recycle<'to>(mut runs: Vec<KvRun<'_>>) -> Vec<KvRun<'to>> {
+pub(super) fn recycle<Run, To>(mut runs: Vec<Run>) -> Vec<To> {
     runs.clear();
     runs.into_iter()
         .map(|_| unreachable!("the list is empty"))

@@ -1,6 +1,7 @@
 //! Ops that read what a sequence keeps, by their definition: a token after the other.
 
 use super::ops::{Ops, Tokens};
+use super::recurrent::{has_state_kernel, state_run};
 use crate::kv::{CacheParts, LayerCache, PAGE_TOKENS, StateSlab};
 use crate::sequences::SeqId;
 use millrace_graph::{Keys, KvShape, Node, SequenceMemory, StateShape};
@@ -121,6 +122,10 @@ impl Ops<'_> {
         past: Past<'_>,
         out: &mut [f32],
     ) {
+        if has_state_kernel(&node.op) {
+            let run = state_run(past.tables, past.seq, (span.rows, span.first_pos));
+            return self.by_state_kernel(&node.op, inputs, past.states, &[run], out);
+        }
         let width = out.len() / tokens.positions.len().max(1);
         let (pages, first_page) = past.tables.state_pages(past.seq);
         for (position, index) in (span.first_pos..).zip(span.rows) {

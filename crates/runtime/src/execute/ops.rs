@@ -38,6 +38,7 @@ impl WeightValues<f32> for Numbers<'_> {
 pub(crate) fn has_kernel(op: &Op) -> bool {
     match op {
         Op::RmsNorm(_) | Op::Rope(_) | Op::Add(_) | Op::Scale(_) | Op::ScaleByWeight(_) => true,
+        Op::Multiply(_) => true,
         Op::Glu(glu) => glu.clamp.is_some() || activation(glu.activation).is_some(),
         Op::Activate(op) => activation(op.activation).is_some(),
         // Its kernel takes a weight and a bias.
@@ -115,6 +116,7 @@ impl<'a> Ops<'a> {
                 kernels::activate(cpu, function, out);
             }
             Op::Add(_) => kernels::add(cpu, out, other),
+            Op::Multiply(_) => kernels::multiply(cpu, out, other),
             Op::Scale(op) => kernels::scale(cpu, out, op.factor),
             Op::ScaleByWeight(op) => kernels::scale(cpu, out, self.vectors[op.weight.0][0]),
             Op::Softcap(op) => kernels::softcap(cpu, out, op.cap),

@@ -8,13 +8,14 @@ use millrace_graph::{
 };
 use millrace_kernels as kernels;
 use millrace_kernels::matmul::{Activations, Multiplication, WeightMatrix, matmul};
-use millrace_kernels::{AttentionScratch, Cpu, KvRun, RopeTable};
+use millrace_kernels::{AttentionScratch, Cpu, KvRun, RopeTable, StateRun};
 
-use super::attend::{AttendArgs, attend};
+use super::attend::{AttendArgs, attend, recycle};
 use super::experts::ExpertScratch;
 use super::memory::{Past, SequenceSpan};
 use super::ops::{self, Ops, Tokens, decode_vectors, has_kernel, rope_table};
 use super::plan::{CpuPlan, ExpertPart, Head, LinearPart, PlanError, Register, StepKind};
+use super::recurrent::{has_state_kernel, state_run};
 use crate::Error;
 use crate::image::{self, Image, ImageRows};
 use crate::kv::CacheParts;
@@ -129,6 +130,8 @@ pub(crate) struct Executor {
     attention: AttentionScratch,
     /// Empty between steps; kept for its memory.
     runs: Vec<KvRun<'static>>,
+    /// As those.
+    state_runs: Vec<StateRun<'static>>,
     /// Up to [`HEAD_ROWS`] rows.
     logits: Vec<f32>,
     /// Tokens and positions of the rows whose logits are wanted.
@@ -157,6 +160,7 @@ impl Executor {
             experts: ExpertScratch::default(),
             attention: AttentionScratch::default(),
             runs: Vec::new(),
+            state_runs: Vec::new(),
             logits: vec![0.0; model.model().config.vocab_size * HEAD_ROWS.min(max_chunk)],
             wanted: (Vec::with_capacity(max_chunk), Vec::with_capacity(max_chunk)),
             plan,
@@ -223,7 +227,12 @@ impl Executor {
                         out: *out,
                     };
                     let scratch = (&mut self.attention, &mut self.runs);
-                    compute.run(&mut self.buffers, &mut cache, scratch)?;
+                    match has_state_kernel(&node.op) {
+                        true => {
+                            compute.over_states(&mut self.buffers, &mut cache, &mut self.state_runs)
+                        }
+                        false => compute.run(&mut self.buffers, &mut cache, scratch)?,
+                    }
                 }
                 StepKind::Linear { x, parts } => {
                     let linears = Linears {
@@ -367,6 +376,29 @@ impl Compute<'_> {
             _ => self.by_definition(buffers, cache),
         }
         Ok(())
+    }
+
+    /// A recurrent op over all sequences of the chunk.
+    fn over_states(
+        &self,
+        buffers: &mut PassBuffers,
+        cache: &mut CacheParts<'_>,
+        memory: &mut Vec<StateRun<'static>>,
+    ) {
+        let CacheParts { states, tables, .. } = cache;
+        let run =
+            |span: &RunSpan| state_run(*tables, span.seq, (span.rows.clone(), span.first_pos));
+        let mut runs = recycle(std::mem::take(memory));
+        runs.extend(self.chunk.spans.iter().map(run));
+        buffers.write(self.out, self.m, |buffers, out| {
+            let mut inputs = [&[][..]; 3];
+            for (rows, input) in inputs.iter_mut().zip(self.inputs) {
+                *rows = buffers.rows(*input, self.m);
+            }
+            self.ops
+                .by_state_kernel(&self.node.op, &inputs, states, &runs, out);
+        });
+        *memory = recycle(runs);
     }
 
     fn embed(&self, embed: &Embed, buffers: &mut PassBuffers) -> Result<(), Error> {

@@ -10,7 +10,7 @@ use crate::Error;
 use crate::sequences::SeqId;
 use bytemuck::cast_slice_mut;
 use millrace_graph::{Graph, SequenceMemory, StateShape};
-use millrace_kernels::KvBuffer;
+use millrace_kernels::{KvBuffer, StateSlots};
 use std::ops::Range;
 
 /// The window of the group of states: a token reads the state behind the last page's end at the farthest.
@@ -55,6 +55,16 @@ impl StateSlab {
         match from {
             Some(from) => data.copy_within(from, to.start),
             None => data[to].fill(0.0),
+        }
+    }
+
+    /// All slots, for a kernel of the op with that state.
+    pub(crate) fn slots(&mut self, index: usize, page_tokens: usize) -> StateSlots<'_> {
+        StateSlots {
+            slot_elems: self.slot_bytes() / size_of::<f32>(),
+            range: self.ranges[index].clone(),
+            data: cast_slice_mut::<u8, f32>(&mut self.data),
+            page_tokens,
         }
     }
 

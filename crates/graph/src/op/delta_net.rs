@@ -1,0 +1,181 @@
+//! Gated delta net (Yang et al. 2024, "Gated Delta Networks", equation 10): of each value head a matrix that every token
+//! fades, corrects at its key and reads at its query. Inputs: queries, keys and values side by side; a number a value
+//! head for the decay; one for the strength of the correction.
+//!
+//! With `q` and `k` of unit length, `g = e^(rate · softplus(a + dt))` and `β = sigmoid(b)`:
+//! `S = g · S`, `S += k ⊗ β (v - Sᵀ k)`, `out = Sᵀ q / sqrt(k_dim)`.
+
+use super::glu::sigmoid;
+use super::{Operation, WeightKind, WeightUse, by_definition};
+use crate::check::{Shapes, fits};
+use crate::{Depth, Graph, OpCost, Real, SequenceMemory, StateShape, TokenContext, WeightId};
+
+/// Most elements of a key head.
+pub const KEY_DIM_MAX: usize = 256;
+
+/// Columns of a head's matrix that lie together in its state.
+pub const STATE_LANES: usize = 16;
+
+/// Added to the sum of squares under the root that queries and keys are divided by (transformers, `l2norm`).
+const L2_EPS: f64 = 1e-6;
+
+/// Which key head a value head reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueHeadOrder {
+    /// Neighbouring value heads read the same key head (transformers).
+    Grouped,
+    /// Value head `h` reads key head `h mod n_k_heads` (llama.cpp's files of Qwen 3.5).
+    Tiled,
+}
+
+/// How a file stores the rate of decay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecayForm {
+    /// The rate itself, negative (GGUF).
+    Rate,
+    /// The logarithm of its negative (transformers, `A_log`).
+    Logarithm,
+}
+
+/// A gated delta net. A head's matrix `[k_dim, v_dim]` lies in the state by [`STATE_LANES`] columns, filled up with zeros:
+/// `[n_v_heads, v_dim / 16 rounded up, k_dim, 16]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DeltaNet {
+    /// Number of its state.
+    pub state: usize,
+    /// `[n_v_heads]`: rates of decay.
+    pub rate: WeightId,
+    /// How they are stored.
+    pub form: DecayForm,
+    /// `[n_v_heads]`: added to the input for the decay.
+    pub dt: WeightId,
+    /// Heads of queries and keys.
+    pub n_k_heads: usize,
+    /// Heads of values; a multiple of the other.
+    pub n_v_heads: usize,
+    /// Elements of a key head.
+    pub k_dim: usize,
+    /// Elements of a value head.
+    pub v_dim: usize,
+    /// Which key head a value head reads.
+    pub order: ValueHeadOrder,
+}
+
+impl DeltaNet {
+    /// Elements of queries, keys and values of a token.
+    pub fn qkv_width(&self) -> usize {
+        2 * self.n_k_heads * self.k_dim + self.n_v_heads * self.v_dim
+    }
+
+    /// Elements of a value head's state.
+    pub fn head_elems(&self) -> usize {
+        self.v_dim.next_multiple_of(STATE_LANES) * self.k_dim
+    }
+
+    /// The key head of a value head.
+    pub fn key_head(&self, head: usize) -> usize {
+        match self.order {
+            ValueHeadOrder::Grouped => head / (self.n_v_heads / self.n_k_heads),
+            ValueHeadOrder::Tiled => head % self.n_k_heads,
+        }
+    }
+
+    fn compute<R: Real>(&self, row: &TokenContext<'_, R>, state: &mut [R], out: &mut [R]) {
+        let [rates, dts] = [self.rate, self.dt].map(|id| row.weights.vector(id));
+        let k_width = self.n_k_heads * self.k_dim;
+        let (q, kv) = row.inputs[0].split_at(k_width);
+        let (k, v) = kv.split_at(k_width);
+        let heads = out
+            .chunks_exact_mut(self.v_dim)
+            .zip(v.chunks_exact(self.v_dim));
+        let states = state.chunks_exact_mut(self.head_elems());
+        for (head, ((out, v), state)) in heads.zip(states).enumerate() {
+            let at = self.key_head(head) * self.k_dim;
+            let root = R::from_f64(self.k_dim as f64).sqrt();
+            let q: Vec<R> = unit(&q[at..][..self.k_dim]).map(|x| x / root).collect();
+            let k: Vec<R> = unit(&k[at..][..self.k_dim]).collect();
+            let rate = match self.form {
+                DecayForm::Rate => rates[head],
+                DecayForm::Logarithm => -rates[head].exp(),
+            };
+            let decay = (rate * softplus(row.inputs[1][head] + dts[head])).exp();
+            let beta = sigmoid(row.inputs[2][head], crate::exact);
+            for (j, (out, v)) in out.iter_mut().zip(v).enumerate() {
+                let block = j / STATE_LANES * self.k_dim * STATE_LANES;
+                let column = &mut state[block + j % STATE_LANES..];
+                let cells = || (0..self.k_dim).map(|i| i * STATE_LANES);
+                let seen: R = cells().zip(&k).map(|(at, k)| column[at] * *k).sum();
+                let correction = beta * (*v - decay * seen);
+                *out = R::default();
+                for ((at, k), q) in cells().zip(&k).zip(&q) {
+                    column[at] = decay * column[at] + *k * correction;
+                    *out += column[at] * *q;
+                }
+            }
+        }
+    }
+}
+
+/// The elements divided by their length.
+fn unit<R: Real>(x: &[R]) -> impl Iterator<Item = R> {
+    let squares: R = x.iter().map(|x| *x * *x).sum();
+    let length = (squares + R::from_f64(L2_EPS)).sqrt();
+    x.iter().map(move |x| *x / length)
+}
+
+/// `ln(1 + e^x)`.
+pub(super) fn softplus<R: Real>(x: R) -> R {
+    let one = R::from_f64(1.0);
+    let magnitude = x.max(-x);
+    x.max(R::default()) + (one + (-magnitude).exp()).ln()
+}
+
+impl Operation for DeltaNet {
+    fn name(&self) -> &'static str {
+        "delta_net"
+    }
+
+    fn arity(&self) -> usize {
+        3
+    }
+
+    fn weights(&self) -> Vec<WeightUse> {
+        let weights = [self.rate, self.dt];
+        weights
+            .map(|id| WeightUse::new(id, WeightKind::Vector))
+            .into()
+    }
+
+    fn check(&self, shapes: &Shapes<'_>) -> Result<(), String> {
+        let divides = self.n_k_heads > 0 && self.n_v_heads.is_multiple_of(self.n_k_heads);
+        let sizes = (1..=KEY_DIM_MAX).contains(&self.k_dim) && self.v_dim > 0;
+        fits(divides && sizes && self.n_v_heads > 0)?;
+        for vector in [self.rate, self.dt] {
+            fits(shapes.weight(vector)? == [1, 1, self.n_v_heads])?;
+        }
+        let inputs = [self.qkv_width(), self.n_v_heads, self.n_v_heads];
+        let fit = inputs
+            .iter()
+            .enumerate()
+            .all(|(i, w)| shapes.input(i) == *w);
+        fits(fit && shapes.output() == self.n_v_heads * self.v_dim)
+    }
+
+    fn memory(&self) -> SequenceMemory {
+        SequenceMemory::State(StateShape {
+            index: self.state,
+            n_elems: self.n_v_heads * self.head_elems(),
+        })
+    }
+
+    fn cost(&self, _graph: &Graph, _depth: &Depth) -> OpCost {
+        let n_elems = (self.n_v_heads * self.head_elems()) as f64;
+        OpCost {
+            flops: 7.0 * n_elems,
+            memory_bytes: 2.0 * 4.0 * n_elems,
+            ..OpCost::default()
+        }
+    }
+
+    by_definition!();
+}

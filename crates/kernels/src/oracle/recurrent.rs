@@ -1,0 +1,80 @@
+//! What recurrent ops mean, in f64, over a whole sequence.
+
+use crate::recurrent::{ConvInput, DeltaInput, DeltaShape};
+
+/// See [`crate::recurrent::causal_conv`]: of all tokens of a sequence.
+#[must_use]
+pub fn causal_conv(input: &ConvInput<'_>) -> Vec<f64> {
+    let n = input.n_channels;
+    let n_taps = input.weight.len() / n;
+    let mut out = Vec::with_capacity(input.x.len());
+    for token in 0..input.x.len() / n {
+        for channel in 0..n {
+            let mut sum = input.bias.map_or(0.0, |bias| f64::from(bias[channel]));
+            for tap in 0..n_taps {
+                if let Some(before) = (token + tap + 1).checked_sub(n_taps) {
+                    let weight = f64::from(input.weight[channel * n_taps + tap]);
+                    sum += weight * f64::from(input.x[before * n + channel]);
+                }
+            }
+            out.push(match input.silu {
+                true => sum / (1.0 + (-sum).exp()),
+                false => sum,
+            });
+        }
+    }
+    out
+}
+
+/// See [`crate::recurrent::delta_net`]: of all tokens of a sequence.
+#[must_use]
+pub fn delta_net(shape: &DeltaShape, input: &DeltaInput<'_>) -> Vec<f64> {
+    let DeltaShape {
+        n_k_heads,
+        n_v_heads,
+        k_dim,
+        v_dim,
+        tiled,
+    } = *shape;
+    let n_tokens = input.alpha.len() / n_v_heads;
+    let mut out = vec![0.0; n_tokens * n_v_heads * v_dim];
+    for head in 0..n_v_heads {
+        let key_head = match tiled {
+            true => head % n_k_heads,
+            false => head / (n_v_heads / n_k_heads),
+        };
+        let mut state = vec![vec![0.0; v_dim]; k_dim];
+        for token in 0..n_tokens {
+            let row = &input.qkv[token * shape.qkv_width()..][..shape.qkv_width()];
+            let unit = |first: usize| -> Vec<f64> {
+                let x = row[first..][..k_dim].iter().map(|x| f64::from(*x));
+                let length = (x.clone().map(|x| x * x).sum::<f64>() + 1e-6).sqrt();
+                x.map(|x| x / length).collect()
+            };
+            let q = unit(key_head * k_dim);
+            let k = unit((n_k_heads + key_head) * k_dim);
+            let v = &row[2 * n_k_heads * k_dim + head * v_dim..][..v_dim];
+            let at = token * n_v_heads + head;
+            let step = f64::from(input.alpha[at]) + f64::from(input.dt[head]);
+            let rate = match input.rate_is_log {
+                true => -f64::from(input.rate[head]).exp(),
+                false => f64::from(input.rate[head]),
+            };
+            let decay = (rate * (1.0 + step.exp()).ln()).exp();
+            let strength = 1.0 / (1.0 + (-f64::from(input.beta[at])).exp());
+            for (j, v) in v.iter().enumerate() {
+                let seen: f64 = state
+                    .iter()
+                    .zip(&k)
+                    .map(|(row, k)| decay * row[j] * k)
+                    .sum();
+                let correction = strength * (f64::from(*v) - seen);
+                for ((row, k), q) in state.iter_mut().zip(&k).zip(&q) {
+                    row[j] = decay * row[j] + k * correction;
+                    out[at * v_dim + j] += row[j] * q / (k_dim as f64).sqrt();
+                }
+            }
+        }
+    }
+    out
+}

@@ -1,0 +1,143 @@
+//! Causal depthwise convolution.
+
+use super::leaves::{ConvTaps, RecurrentKernels};
+use super::{Before, LANES, MAX_TAPS, PageTokens, SharedSlots, StateRun, StateSlots};
+use crate::cpu::Cpu;
+use crate::elementwise::SERIAL_ELEMS;
+use crate::pool::DisjointMut;
+
+/// What a convolution reads beside its state.
+#[derive(Clone, Copy, Debug)]
+pub struct ConvInput<'a> {
+    /// Rows of channels.
+    pub x: &'a [f32],
+    /// `[n_channels, n_taps]`, the oldest token's first.
+    pub weight: &'a [f32],
+    /// `[n_channels]`.
+    pub bias: Option<&'a [f32]>,
+    /// Channels.
+    pub n_channels: usize,
+    /// Whether the sum goes through SiLU.
+    pub silu: bool,
+}
+
+/// Channels that a thread takes at a time.
+const CHUNK_BLOCKS: usize = 4;
+
+/// Of each channel the sum of its last tokens by weight, then SiLU if asked. A state holds the inputs of the last
+/// `n_taps - 1` tokens, the oldest first.
+///
+/// # Panics
+/// If lengths do not fit each other, there are less than 2 or more than [`MAX_TAPS`] taps, or a run's slots do not
+/// cover its positions or lie outside.
+pub fn causal_conv(
+    cpu: &Cpu,
+    input: ConvInput<'_>,
+    slots: StateSlots<'_>,
+    runs: &[StateRun<'_>],
+    out: &mut [f32],
+) {
+    let n = input.n_channels;
+    assert!(n > 0 && input.weight.len().is_multiple_of(n));
+    let n_taps = input.weight.len() / n;
+    assert!((2..=MAX_TAPS).contains(&n_taps), "{n_taps} taps");
+    assert_eq!(input.x.len(), out.len(), "as many inputs as results");
+    assert!(input.bias.is_none_or(|bias| bias.len() == n));
+    let kernels = RecurrentKernels::for_level(cpu.level());
+    let slots = SharedSlots::new(slots, (n_taps - 1) * n);
+    let n_elems = out.len();
+    let out = DisjointMut::new(out);
+    let n_blocks = n.div_ceil(LANES);
+    let chunk = |chunk: usize| {
+        let first = chunk * CHUNK_BLOCKS;
+        for block in first..n_blocks.min(first + CHUNK_BLOCKS) {
+            Block {
+                input,
+                n_taps,
+                slots: &slots,
+                first: block * LANES,
+                width: LANES.min(n - block * LANES),
+            }
+            .run(kernels, runs, &out);
+        }
+    };
+    let n_chunks = n_blocks.div_ceil(CHUNK_BLOCKS);
+    match n_elems < SERIAL_ELEMS {
+        true => (0..n_chunks).for_each(chunk),
+        false => cpu.pool().run(n_chunks, &chunk),
+    }
+}
+
+/// Neighbouring channels.
+struct Block<'a> {
+    input: ConvInput<'a>,
+    n_taps: usize,
+    slots: &'a SharedSlots<'a>,
+    first: usize,
+    width: usize,
+}
+
+impl Block<'_> {
+    fn run(&self, kernels: &RecurrentKernels, runs: &[StateRun<'_>], out: &DisjointMut<'_, f32>) {
+        let taps = self.taps();
+        let n = self.input.n_channels;
+        for run in runs {
+            let mut window = [[0.0; LANES]; MAX_TAPS];
+            for page in self.slots.pages(run, self.first) {
+                self.load(&page, &mut window);
+                for row in page.rows.clone() {
+                    let at = row * n + self.first;
+                    let newest = &mut window[self.n_taps - 1];
+                    newest[..self.width].copy_from_slice(&self.input.x[at..][..self.width]);
+                    let mut sums = [0.0; LANES];
+                    kernels.conv(&taps, &mut window, &mut sums);
+                    // SAFETY: the columns of a block belong to it alone, and it runs once.
+                    let out = unsafe { out.slice(at..at + self.width) };
+                    out.copy_from_slice(&sums[..self.width]);
+                }
+                self.store(&page, &window);
+            }
+        }
+    }
+
+    fn taps(&self) -> ConvTaps {
+        let mut taps = ConvTaps {
+            weight: [[0.0; LANES]; MAX_TAPS],
+            bias: [0.0; LANES],
+            n_taps: self.n_taps,
+            silu: self.input.silu,
+        };
+        let channels = self.first..self.first + self.width;
+        for (lane, channel) in channels.enumerate() {
+            let weight = &self.input.weight[channel * self.n_taps..][..self.n_taps];
+            for (tap, weight) in taps.weight.iter_mut().zip(weight) {
+                tap[lane] = *weight;
+            }
+            taps.bias[lane] = self.input.bias.map_or(0.0, |bias| bias[channel]);
+        }
+        taps
+    }
+
+    fn load(&self, page: &PageTokens, window: &mut [[f32; LANES]; MAX_TAPS]) {
+        let from = match page.before {
+            Before::Same => page.slot,
+            Before::Slot(from) => from,
+            Before::Zeros => return *window = [[0.0; LANES]; MAX_TAPS],
+        };
+        for (i, lanes) in window[..self.n_taps - 1].iter_mut().enumerate() {
+            let at = from + i * self.input.n_channels;
+            // SAFETY: the channels of a block belong to it alone, in every slot, and it runs once.
+            let row = unsafe { self.slots.data.slice(at..at + self.width) };
+            lanes[..self.width].copy_from_slice(row);
+        }
+    }
+
+    fn store(&self, page: &PageTokens, window: &[[f32; LANES]; MAX_TAPS]) {
+        for (i, lanes) in window[..self.n_taps - 1].iter().enumerate() {
+            let at = page.slot + i * self.input.n_channels;
+            // SAFETY: as in `load`.
+            let row = unsafe { self.slots.data.slice(at..at + self.width) };
+            row.copy_from_slice(&lanes[..self.width]);
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Gated delta net.
+
+use super::leaves::{FadeToken, RecurrentKernels};
+use super::{Before, LANES, MAX_KEY_DIM, PageTokens, SharedSlots, StateRun, StateSlots};
+use crate::cpu::Cpu;
+use crate::pool::DisjointMut;
+use std::ops::Range;
+
+/// Heads of a gated delta net.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeltaShape {
+    /// Heads of queries and keys.
+    pub n_k_heads: usize,
+    /// Heads of values; a multiple of the other.
+    pub n_v_heads: usize,
+    /// Elements of a key head.
+    pub k_dim: usize,
+    /// Elements of a value head.
+    pub v_dim: usize,
+    /// Whether value head `h` reads key head `h mod n_k_heads`, not `h / (n_v_heads / n_k_heads)`.
+    pub tiled: bool,
+}
+
+/// What a gated delta net reads beside its state.
+#[derive(Clone, Copy, Debug)]
+pub struct DeltaInput<'a> {
+    /// Rows of queries, keys and values.
+    pub qkv: &'a [f32],
+    /// Rows of a number a value head, for the decay.
+    pub alpha: &'a [f32],
+    /// Rows of a number a value head, for the strength of the correction.
+    pub beta: &'a [f32],
+    /// `[n_v_heads]`: rates of decay, or logarithms of their negatives.
+    pub rate: &'a [f32],
+    /// Whether they are logarithms.
+    pub rate_is_log: bool,
+    /// `[n_v_heads]`: added to `alpha`.
+    pub dt: &'a [f32],
+}
+
+/// Tokens whose keys and queries are brought to unit length at a time.
+const STRIP_TOKENS: usize = 16;
+
+/// Added to the sum of squares under the root that queries and keys are divided by.
+const L2_EPS: f32 = 1e-6;
+
+impl DeltaShape {
+    /// Elements of a value head's state: `[v_dim / 16 rounded up, k_dim, 16]`.
+    #[must_use]
+    pub fn head_elems(&self) -> usize {
+        self.v_dim.next_multiple_of(LANES) * self.k_dim
+    }
+
+    /// Elements of queries, keys and values of a token.
+    #[must_use]
+    pub fn qkv_width(&self) -> usize {
+        2 * self.n_k_heads * self.k_dim + self.n_v_heads * self.v_dim
+    }
+
+    fn key_head(&self, head: usize) -> usize {
+        match self.tiled {
+            true => head % self.n_k_heads,
+            false => head / (self.n_v_heads / self.n_k_heads),
+        }
+    }
+}
+
+/// Of each value head: the state fades, is corrected at the token's key, and is read at its query.
+///
+/// # Panics
+/// If lengths do not fit each other or the shape, a key head has more than [`MAX_KEY_DIM`] elements, or a run's slots do
+/// not cover its positions or lie outside.
+pub fn delta_net(
+    cpu: &Cpu,
+    shape: &DeltaShape,
+    input: DeltaInput<'_>,
+    slots: StateSlots<'_>,
+    runs: &[StateRun<'_>],
+    out: &mut [f32],
+) {
+    let n_heads = shape.n_v_heads;
+    assert!(shape.n_k_heads > 0 && n_heads.is_multiple_of(shape.n_k_heads));
+    assert!((1..=MAX_KEY_DIM).contains(&shape.k_dim), "{shape:?}");
+    assert!(n_heads > 0 && shape.v_dim > 0);
+    let n_rows = out.len() / (n_heads * shape.v_dim);
+    assert_eq!(input.qkv.len(), n_rows * shape.qkv_width());
+    assert!(
+        [input.alpha, input.beta]
+            .iter()
+            .all(|x| x.len() == n_rows * n_heads)
+    );
+    assert!([input.rate, input.dt].iter().all(|x| x.len() == n_heads));
+    let kernels = RecurrentKernels::for_level(cpu.level());
+    let slots = SharedSlots::new(slots, n_heads * shape.head_elems());
+    let out = DisjointMut::new(out);
+    cpu.pool().run(n_heads, &|head| {
+        let head = Head {
+            shape,
+            input,
+            slots: &slots,
+            head,
+            kernels,
+        };
+        runs.iter().for_each(|run| head.run(run, &out));
+    });
+}
+
+/// One value head.
+struct Head<'a> {
+    shape: &'a DeltaShape,
+    input: DeltaInput<'a>,
+    slots: &'a SharedSlots<'a>,
+    head: usize,
+    kernels: &'a RecurrentKernels,
+}
+
+/// Tokens made ready: keys and queries of unit length.
+struct Strip {
+    k: [[f32; MAX_KEY_DIM]; STRIP_TOKENS],
+    q: [[f32; MAX_KEY_DIM]; STRIP_TOKENS],
+    /// Decay and strength.
+    gates: [(f32, f32); STRIP_TOKENS],
+}
+
+impl Head<'_> {
+    fn run(&self, run: &StateRun<'_>, out: &DisjointMut<'_, f32>) {
+        let n_elems = self.shape.head_elems();
+        let mut strip = Strip {
+            k: [[0.0; MAX_KEY_DIM]; STRIP_TOKENS],
+            q: [[0.0; MAX_KEY_DIM]; STRIP_TOKENS],
+            gates: [(0.0, 0.0); STRIP_TOKENS],
+        };
+        for page in self.slots.pages(run, self.head * n_elems) {
+            // SAFETY: a head's part of every slot belongs to it alone, and it runs once.
+            let state = unsafe { self.slots.data.slice(page.slot..page.slot + n_elems) };
+            self.begin(&page, state);
+            let mut first = page.rows.start;
+            while first < page.rows.end {
+                let rows = first..page.rows.end.min(first + STRIP_TOKENS);
+                first = rows.end;
+                self.prepare(rows.clone(), &mut strip);
+                self.compute(rows, &strip, state, out);
+            }
+        }
+    }
+
+    fn begin(&self, page: &PageTokens, state: &mut [f32]) {
+        match page.before {
+            Before::Same => {}
+            Before::Zeros => state.fill(0.0),
+            // A slot that is its own past has it already.
+            Before::Slot(from) if from == page.slot => {}
+            Before::Slot(from) => {
+                // SAFETY: another slot's part of the same head.
+                let before = unsafe { self.slots.data.slice(from..from + state.len()) };
+                state.copy_from_slice(before);
+            }
+        }
+    }
+
+    fn prepare(&self, rows: Range<usize>, strip: &mut Strip) {
+        let DeltaShape {
+            n_k_heads,
+            n_v_heads,
+            k_dim,
+            ..
+        } = *self.shape;
+        let DeltaInput { rate, dt, qkv, .. } = self.input;
+        let rate = match self.input.rate_is_log {
+            true => -rate[self.head].exp(),
+            false => rate[self.head],
+        };
+        let key_head = self.shape.key_head(self.head);
+        let scale = 1.0 / (k_dim as f32).sqrt();
+        for (i, row) in rows.enumerate() {
+            let row_qkv = &qkv[row * self.shape.qkv_width()..];
+            let q = &row_qkv[key_head * k_dim..][..k_dim];
+            let k = &row_qkv[(n_k_heads + key_head) * k_dim..][..k_dim];
+            self.kernels
+                .unit(q, (L2_EPS, scale), &mut strip.q[i][..k_dim]);
+            self.kernels
+                .unit(k, (L2_EPS, 1.0), &mut strip.k[i][..k_dim]);
+            let at = row * n_v_heads + self.head;
+            let step = softplus(self.input.alpha[at] + dt[self.head]);
+            let strength = 1.0 / (1.0 + (-self.input.beta[at]).exp());
+            strip.gates[i] = ((rate * step).exp(), strength);
+        }
+    }
+
+    /// Block by block: a block of a state stays in the nearest cache while the tokens pass.
+    fn compute(
+        &self,
+        rows: Range<usize>,
+        strip: &Strip,
+        state: &mut [f32],
+        out: &DisjointMut<'_, f32>,
+    ) {
+        let DeltaShape {
+            n_k_heads,
+            n_v_heads,
+            k_dim,
+            v_dim,
+            ..
+        } = *self.shape;
+        let first_v = 2 * n_k_heads * k_dim + self.head * v_dim;
+        for (block, tile) in state.chunks_exact_mut(k_dim * LANES).enumerate() {
+            let column = block * LANES;
+            let width = LANES.min(v_dim - column);
+            for (i, row) in rows.clone().enumerate() {
+                let v_at = row * self.shape.qkv_width() + first_v + column;
+                let mut v = [0.0; LANES];
+                v[..width].copy_from_slice(&self.input.qkv[v_at..][..width]);
+                let mut sums = [0.0; LANES];
+                let token = FadeToken {
+                    k: &strip.k[i][..k_dim],
+                    q: &strip.q[i][..k_dim],
+                    decay: strip.gates[i].0,
+                    strength: strip.gates[i].1,
+                    v: &v,
+                };
+                self.kernels.correct(tile, &token, &mut sums);
+                let at = (row * n_v_heads + self.head) * v_dim + column;
+                // SAFETY: the columns of a head belong to it alone, and it runs once.
+                let out = unsafe { out.slice(at..at + width) };
+                out.copy_from_slice(&sums[..width]);
+            }
+        }
+    }
+}
+
+/// `ln(1 + e^x)`.
+fn softplus(x: f32) -> f32 {
+    x.max(0.0) + (-x.abs()).exp().ln_1p()
+}

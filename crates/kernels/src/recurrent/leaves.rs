@@ -1,0 +1,171 @@
+//! The loops of recurrent ops, and the table of them, a row a level.
+
+use super::{LANES, MAX_TAPS};
+use crate::elementwise::exp;
+use crate::level::Level;
+
+/// Weights of neighbouring channels.
+pub(crate) struct ConvTaps {
+    /// By tap, the oldest token's first.
+    pub(super) weight: [[f32; LANES]; MAX_TAPS],
+    pub(super) bias: [f32; LANES],
+    pub(super) n_taps: usize,
+    pub(super) silu: bool,
+}
+
+/// What a block of columns of a state sees of a token.
+pub(crate) struct FadeToken<'a> {
+    /// The key, of unit length.
+    pub(crate) k: &'a [f32],
+    /// The query, scaled.
+    pub(crate) q: &'a [f32],
+    pub(crate) decay: f32,
+    pub(crate) strength: f32,
+    /// The values of the block's columns.
+    pub(crate) v: &'a [f32; LANES],
+}
+
+/// The window of a convolution: by token, the oldest first.
+type Window = [[f32; LANES]; MAX_TAPS];
+
+/// The kernels of a level. Calling one is sound where the CPU has the level.
+pub(crate) struct RecurrentKernels {
+    pub(crate) conv: unsafe fn(&ConvTaps, &mut Window, &mut [f32; LANES]),
+    pub(crate) unit: unsafe fn(&[f32], (f32, f32), &mut [f32]),
+    pub(crate) correct: unsafe fn(&mut [f32], &FadeToken<'_>, &mut [f32; LANES]),
+}
+
+static SCALAR: RecurrentKernels = RecurrentKernels {
+    conv: conv_body::<false>,
+    unit: unit_body::<false>,
+    correct: correct_body::<false>,
+};
+
+impl RecurrentKernels {
+    /// The kernels of `level`. Only for a level this CPU has: [`crate::Cpu`] is the proof.
+    pub(crate) fn for_level(level: Level) -> &'static RecurrentKernels {
+        match level {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 | Level::AvxVnni => &crate::x86::avx2::recurrent::ROWS,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 | Level::Avx512Bf16 | Level::Amx => &crate::x86::avx512::recurrent::ROWS,
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon | Level::DotProd | Level::I8mm => &crate::aarch64::recurrent::ROWS,
+            _ => &SCALAR,
+        }
+    }
+
+    /// The sum of a window, which then moves on by a token.
+    pub(super) fn conv(&self, taps: &ConvTaps, window: &mut Window, out: &mut [f32; LANES]) {
+        // SAFETY: the table was chosen for a level this CPU has.
+        unsafe { (self.conv)(taps, window, out) }
+    }
+
+    /// `x · scale / sqrt(Σ x² + eps)`.
+    pub(super) fn unit(&self, x: &[f32], (eps, scale): (f32, f32), out: &mut [f32]) {
+        // SAFETY: the table was chosen for a level this CPU has.
+        unsafe { (self.unit)(x, (eps, scale), out) }
+    }
+
+    /// A block of columns `[k_dim, LANES]` fades, is corrected at a token's key and read at its query.
+    pub(super) fn correct(&self, tile: &mut [f32], token: &FadeToken<'_>, out: &mut [f32; LANES]) {
+        assert!(token.k.len() * LANES == tile.len() && token.q.len() == token.k.len());
+        // SAFETY: the table was chosen for a level this CPU has; the leaves may rely on the lengths.
+        unsafe { (self.correct)(tile, token, out) }
+    }
+}
+
+#[inline(always)]
+fn fma<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
+    if FMA { a.mul_add(b, c) } else { a * b + c }
+}
+
+#[inline(always)]
+pub(crate) fn conv_body<const FMA: bool>(
+    taps: &ConvTaps,
+    window: &mut Window,
+    out: &mut [f32; LANES],
+) {
+    let mut sums = [0.0; LANES];
+    for (x, weight) in window.iter().zip(&taps.weight).take(taps.n_taps) {
+        for ((sum, x), weight) in sums.iter_mut().zip(x).zip(weight) {
+            *sum = fma::<FMA>(*x, *weight, *sum);
+        }
+    }
+    for ((out, sum), bias) in out.iter_mut().zip(&sums).zip(&taps.bias) {
+        *out = sum + bias;
+    }
+    if taps.silu {
+        for x in out {
+            *x /= 1.0 + exp::<FMA>(-*x);
+        }
+    }
+    window.copy_within(1..taps.n_taps, 0);
+}
+
+#[inline(always)]
+pub(crate) fn unit_body<const FMA: bool>(x: &[f32], (eps, scale): (f32, f32), out: &mut [f32]) {
+    let mut sums = [0.0; LANES];
+    let (vectors, rest) = x.as_chunks::<LANES>();
+    for vector in vectors {
+        for (sum, x) in sums.iter_mut().zip(vector) {
+            *sum = fma::<FMA>(*x, *x, *sum);
+        }
+    }
+    for (sum, x) in sums.iter_mut().zip(rest) {
+        *sum = fma::<FMA>(*x, *x, *sum);
+    }
+    let mut width = LANES / 2;
+    while width > 0 {
+        for i in 0..width {
+            sums[i] += sums[i + width];
+        }
+        width /= 2;
+    }
+    let factor = scale / (sums[0] + eps).sqrt();
+    for (out, x) in out.iter_mut().zip(x) {
+        *out = x * factor;
+    }
+}
+
+/// Partial sums over the rows of a block; those of x86 have as many.
+const PARTIALS: usize = 4;
+
+#[inline(always)]
+pub(crate) fn correct_body<const FMA: bool>(
+    tile: &mut [f32],
+    token: &FadeToken<'_>,
+    out: &mut [f32; LANES],
+) {
+    let (rows, _) = tile.as_chunks_mut::<LANES>();
+    let mut sums = [[0.0; LANES]; PARTIALS];
+    for (i, (row, k)) in rows.iter().zip(token.k).enumerate() {
+        for (sum, x) in sums[i % PARTIALS].iter_mut().zip(row) {
+            *sum = fma::<FMA>(*x, *k, *sum);
+        }
+    }
+    let seen = add_up(&sums);
+    let mut correction = [0.0; LANES];
+    for ((correction, v), seen) in correction.iter_mut().zip(token.v).zip(&seen) {
+        *correction = token.strength * fma::<FMA>(-token.decay, *seen, *v);
+    }
+    sums = [[0.0; LANES]; PARTIALS];
+    let inputs = rows.iter_mut().zip(token.k.iter().zip(token.q));
+    for (i, (row, (k, q))) in inputs.enumerate() {
+        let sums = sums[i % PARTIALS].iter_mut();
+        for ((x, sum), correction) in row.iter_mut().zip(sums).zip(&correction) {
+            *x = fma::<FMA>(*k, *correction, token.decay * *x);
+            *sum = fma::<FMA>(*x, *q, *sum);
+        }
+    }
+    *out = add_up(&sums);
+}
+
+#[inline(always)]
+fn add_up(sums: &[[f32; LANES]; PARTIALS]) -> [f32; LANES] {
+    let mut out = [0.0; LANES];
+    for (i, out) in out.iter_mut().enumerate() {
+        *out = (sums[0][i] + sums[1][i]) + (sums[2][i] + sums[3][i]);
+    }
+    out
+}

@@ -1,0 +1,233 @@
+//! Recurrent ops against their oracles at every level, and the same bits however a sequence is cut.
+
+use super::*;
+use crate::cpu::{Cpu, CpuOptions};
+use crate::level::Level;
+use crate::oracle::recurrent as oracle;
+
+const PAGE: usize = 4;
+
+fn numbers(n: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let next = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    };
+    (0..n).map(next).collect()
+}
+
+fn for_each_cpu(f: impl Fn(&Cpu)) {
+    let mut levels = Level::supported();
+    levels.dedup_by_key(|level| std::ptr::from_ref(leaves::RecurrentKernels::for_level(*level)));
+    for level in levels {
+        for n_threads in [1, 2] {
+            let options = CpuOptions {
+                n_threads: Some(n_threads),
+                level: Some(level),
+            };
+            f(&Cpu::new(options).expect("supported"));
+        }
+    }
+}
+
+fn assert_close(found: &[f32], expected: &[f64], what: &str) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let error = (f64::from(*found) - expected).abs();
+        assert!(error < 4e-6, "{what} [{i}]: {found} for {expected}");
+    }
+}
+
+/// Runs a sequence cut at these tokens, its slots in no order, between slots of others that must stay as they are.
+fn in_parts(
+    n_tokens: usize,
+    cuts: &[usize],
+    (n_state, width_out): (usize, usize),
+    run: &dyn Fn(StateSlots<'_>, &[StateRun<'_>], Range<usize>, &mut [f32]),
+) -> Vec<f32> {
+    const OFFSET: usize = 5;
+    let n_pages = n_tokens.div_ceil(PAGE);
+    let slot_elems = n_state + 2 * OFFSET;
+    // What lies there must not matter.
+    let mut data = vec![f32::NAN; 2 * n_pages * slot_elems];
+    let slots: Vec<u32> = (0..n_pages as u32).rev().map(|page| 2 * page).collect();
+    let mut out = vec![0.0; n_tokens * width_out];
+    let mut first = 0;
+    for end in cuts.iter().copied().chain([n_tokens]) {
+        // A page behind them is enough to begin from.
+        let first_page = (first / PAGE).saturating_sub(1);
+        let state_run = StateRun {
+            rows: 0..end - first,
+            first_pos: first,
+            slots: &slots[first_page..],
+            first_page,
+        };
+        let states = StateSlots {
+            data: &mut data,
+            slot_elems,
+            range: OFFSET..OFFSET + n_state,
+            page_tokens: PAGE,
+        };
+        let part = &mut out[first * width_out..end * width_out];
+        run(states, &[state_run], first..end, part);
+        first = end;
+    }
+    for (slot, data) in data.chunks(slot_elems).enumerate() {
+        let around = [&data[..OFFSET], &data[OFFSET + n_state..]];
+        assert!(around.iter().all(|x| x.iter().all(|x| x.is_nan())));
+        assert!(
+            slot % 2 == 0 || data.iter().all(|x| x.is_nan()),
+            "slot {slot}"
+        );
+    }
+    out
+}
+
+const CUTS: [&[usize]; 5] = [
+    &[],
+    &[1],
+    &[4, 8],
+    &[3, 5, 6, 13],
+    &[
+        1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18,
+    ],
+];
+
+#[test]
+fn convolutions_are_their_sums_however_a_sequence_is_cut() {
+    const N_TOKENS: usize = 19;
+    for (n_channels, n_taps, biased, silu) in [
+        (1, 2, false, false),
+        (40, 3, true, false),
+        (16, 4, false, true),
+        (100, 4, true, true),
+        (7, MAX_TAPS, false, false),
+    ] {
+        let x = numbers(N_TOKENS * n_channels, 1);
+        let weight = numbers(n_channels * n_taps, 2);
+        let bias = numbers(n_channels, 3);
+        let input = |rows: Range<usize>| ConvInput {
+            x: &x[rows.start * n_channels..rows.end * n_channels],
+            weight: &weight,
+            bias: biased.then_some(&bias[..]),
+            n_channels,
+            silu,
+        };
+        let expected = oracle::causal_conv(&input(0..N_TOKENS));
+        for_each_cpu(|cpu| {
+            let run = |cuts: &[usize]| {
+                let sizes = ((n_taps - 1) * n_channels, n_channels);
+                in_parts(N_TOKENS, cuts, sizes, &|states, runs, rows, out| {
+                    causal_conv(cpu, input(rows), states, runs, out);
+                })
+            };
+            let what = format!("{n_channels} channels, {n_taps} taps, {}", cpu.level());
+            let whole = run(&[]);
+            assert_close(&whole, &expected, &what);
+            for cuts in CUTS {
+                assert!(run(cuts) == whole, "{what}, cut at {cuts:?}");
+            }
+        });
+    }
+}
+
+#[test]
+fn delta_nets_are_their_recurrence_however_a_sequence_is_cut() {
+    const N_TOKENS: usize = 19;
+    for (n_k_heads, n_v_heads, k_dim, v_dim, tiled) in [
+        (1, 1, 1, 1, false),
+        (2, 6, 16, 16, true),
+        (2, 4, 24, 40, false),
+        (3, 3, 17, 9, true),
+        (1, 2, 128, 128, false),
+        (1, 1, MAX_KEY_DIM, 33, false),
+    ] {
+        let shape = DeltaShape {
+            n_k_heads,
+            n_v_heads,
+            k_dim,
+            v_dim,
+            tiled,
+        };
+        let width = shape.qkv_width();
+        let qkv = numbers(N_TOKENS * width, 1);
+        let gates = [2, 3].map(|seed| numbers(N_TOKENS * n_v_heads, seed));
+        let rates: Vec<f32> = numbers(n_v_heads, 4).iter().map(|x| x - 1.2).collect();
+        let dt = numbers(n_v_heads, 5);
+        for rate_is_log in [false, true] {
+            let input = |rows: Range<usize>| DeltaInput {
+                qkv: &qkv[rows.start * width..rows.end * width],
+                alpha: &gates[0][rows.start * n_v_heads..rows.end * n_v_heads],
+                beta: &gates[1][rows.start * n_v_heads..rows.end * n_v_heads],
+                rate: &rates,
+                rate_is_log,
+                dt: &dt,
+            };
+            let expected = oracle::delta_net(&shape, &input(0..N_TOKENS));
+            for_each_cpu(|cpu| {
+                let run = |cuts: &[usize]| {
+                    let sizes = (n_v_heads * shape.head_elems(), n_v_heads * v_dim);
+                    in_parts(N_TOKENS, cuts, sizes, &|states, runs, rows, out| {
+                        delta_net(cpu, &shape, input(rows), states, runs, out);
+                    })
+                };
+                let what = format!("{shape:?}, {}", cpu.level());
+                let whole = run(&[]);
+                assert_close(&whole, &expected, &what);
+                for cuts in CUTS {
+                    assert!(run(cuts) == whole, "{what}, cut at {cuts:?}");
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn sequences_of_a_batch_do_not_see_each_other() {
+    let shape = DeltaShape {
+        n_k_heads: 1,
+        n_v_heads: 2,
+        k_dim: 16,
+        v_dim: 16,
+        tiled: false,
+    };
+    let cpu = Cpu::new(CpuOptions::default()).expect("opens");
+    let (n_rows, width) = (11, shape.qkv_width());
+    let qkv = numbers(n_rows * width, 1);
+    let gates = numbers(n_rows * 2, 2);
+    let input = |rows: Range<usize>| DeltaInput {
+        qkv: &qkv[rows.start * width..rows.end * width],
+        alpha: &gates[rows.start * 2..rows.end * 2],
+        beta: &gates[rows.start * 2..rows.end * 2],
+        rate: &[-0.1, -0.2],
+        rate_is_log: false,
+        dt: &[0.0, 0.5],
+    };
+    let n_state = 2 * shape.head_elems();
+    let mut data = vec![f32::NAN; 4 * n_state];
+    let mut run = |rows: Range<usize>, runs: &[(Range<usize>, &[u32])]| {
+        let mut out = vec![0.0; rows.len() * 32];
+        let runs: Vec<StateRun<'_>> = runs
+            .iter()
+            .map(|(rows, slots)| StateRun {
+                rows: rows.clone(),
+                first_pos: 0,
+                slots,
+                first_page: 0,
+            })
+            .collect();
+        let states = StateSlots {
+            data: &mut data,
+            slot_elems: n_state,
+            range: 0..n_state,
+            page_tokens: PAGE,
+        };
+        delta_net(&cpu, &shape, input(rows), states, &runs, &mut out);
+        out
+    };
+    let together = run(0..11, &[(0..4, &[3]), (4..11, &[0, 2])]);
+    let apart = [run(0..4, &[(0..4, &[1])]), run(4..11, &[(0..7, &[1, 2])])].concat();
+    assert!(together == apart);
+}

@@ -1,0 +1,79 @@
+//! The loops of recurrent ops with AVX-512: a row of a state's block is one register.
+
+use crate::recurrent::{
+    ConvTaps, FadeToken, LANES, MAX_TAPS, RecurrentKernels, conv_body, unit_body,
+};
+use std::arch::x86_64::*;
+
+/// This level's row of the table. Its functions need the features named on them, no more.
+pub(crate) static ROWS: RecurrentKernels = RecurrentKernels {
+    conv,
+    unit,
+    correct,
+};
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+fn conv(taps: &ConvTaps, window: &mut [[f32; LANES]; MAX_TAPS], out: &mut [f32; LANES]) {
+    conv_body::<true>(taps, window, out)
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+fn unit(x: &[f32], by: (f32, f32), out: &mut [f32]) {
+    unit_body::<true>(x, by, out)
+}
+
+/// # Safety
+/// The tile has [`LANES`] elements for each of a key and of as long a query.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+unsafe fn correct(tile: &mut [f32], token: &FadeToken<'_>, out: &mut [f32; LANES]) {
+    let (n, tile) = (token.k.len(), tile.as_mut_ptr());
+    let (k, q) = (token.k.as_ptr(), token.q.as_ptr());
+    let zero = _mm512_setzero_ps();
+    let mut sums = [zero; 4];
+    let decay = _mm512_set1_ps(token.decay);
+    // SAFETY: rows and elements below `n` are there, by this function's contract; arrays of `LANES` elements are one
+    // register each.
+    unsafe {
+        let mut i = 0;
+        while i + 4 <= n {
+            for (p, sum) in sums.iter_mut().enumerate() {
+                let row = _mm512_loadu_ps(tile.add((i + p) * LANES));
+                *sum = _mm512_fmadd_ps(row, _mm512_set1_ps(*k.add(i + p)), *sum);
+            }
+            i += 4;
+        }
+        for (p, sum) in sums.iter_mut().enumerate().take(n - i) {
+            let row = _mm512_loadu_ps(tile.add((i + p) * LANES));
+            *sum = _mm512_fmadd_ps(row, _mm512_set1_ps(*k.add(i + p)), *sum);
+        }
+        let seen = add_up(sums);
+        let v = _mm512_loadu_ps(token.v.as_ptr());
+        let error = _mm512_fnmadd_ps(decay, seen, v);
+        let correction = _mm512_mul_ps(_mm512_set1_ps(token.strength), error);
+        sums = [zero; 4];
+        let step = |i: usize, sum: &mut __m512| {
+            let at = tile.add(i * LANES);
+            let faded = _mm512_mul_ps(decay, _mm512_loadu_ps(at));
+            let row = _mm512_fmadd_ps(_mm512_set1_ps(*k.add(i)), correction, faded);
+            _mm512_storeu_ps(at, row);
+            *sum = _mm512_fmadd_ps(row, _mm512_set1_ps(*q.add(i)), *sum);
+        };
+        i = 0;
+        while i + 4 <= n {
+            for (p, sum) in sums.iter_mut().enumerate() {
+                step(i + p, sum);
+            }
+            i += 4;
+        }
+        for (p, sum) in sums.iter_mut().enumerate().take(n - i) {
+            step(i + p, sum);
+        }
+        _mm512_storeu_ps(out.as_mut_ptr(), add_up(sums));
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+fn add_up(sums: [__m512; 4]) -> __m512 {
+    let [a, b, c, d] = sums;
+    _mm512_add_ps(_mm512_add_ps(a, b), _mm512_add_ps(c, d))
+}
