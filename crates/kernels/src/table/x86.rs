@@ -46,7 +46,7 @@ const AVX512: &[MatmulKernel] = rows! {
     Q8_1 Block32 block32::q8_1, tile_i8x32::tile, block32::direct_q8_1;
     Iq4Nl Block32 block32::iq4_nl, tile_i8x32::tile, block32::direct_iq4_nl, block32::rows_iq4_nl;
     Iq4Xs Block32 block32::iq4_xs, tile_i8x32::tile, block32::direct_iq4_xs, block32::rows_iq4_xs;
-    Mxfp4 Block32 block32::mxfp4, tile_i8x32::tile, block32::direct_mxfp4;
+    Mxfp4 Block32 block32::mxfp4, tile_i8x32::tile, block32::direct_mxfp4, block32::rows_mxfp4;
     Q4nx Block32Min block32::q4nx, tile_i8x32::tile_min, block32::direct_q4nx, block32::rows_q4nx;
     Q4nxSub Block32Min block32::q4nx_sub, tile_i8x32::tile_min, block32::direct_q4nx_sub, block32::rows_q4nx_sub;
     Q2K Super16Min superblock::q2_k, tile_i8x256::tile_q2_k, superblock::direct_q2_k;

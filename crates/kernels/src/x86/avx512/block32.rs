@@ -60,7 +60,7 @@ macro_rules! rows_of_format {
         ///
         /// # Safety
         /// As [`crate::matmul::panel::RowsFn`].
-        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
         pub(crate) unsafe fn $rows(args: &RowsArgs) {
             // SAFETY: forwarded.
             unsafe { block32_rows::rows::<$format>(args) }
@@ -74,6 +74,7 @@ rows_of_format!(
     rows_q8_0 Q8_0;
     rows_iq4_nl IQ4_NL;
     rows_iq4_xs IQ4_XS;
+    rows_mxfp4 MXFP4;
 );
 
 /// Multiplies Q4NX with one token.

@@ -62,7 +62,7 @@ pub(super) const IQ4_NL_BYTES: [u8; 16] = [
 ];
 
 /// Doubled values of E2M1's sixteen codes (OCP Microscaling Formats 1.0), plus 128.
-const MXFP4_BYTES: [u8; 16] = [
+pub(super) const MXFP4_BYTES: [u8; 16] = [
     128, 129, 130, 131, 132, 134, 136, 140, 128, 127, 126, 125, 124, 122, 120, 116,
 ];
 
@@ -183,7 +183,7 @@ fn element<const FORMAT: u8>(v: __m512i, fifth: __m512i, i: usize, high: bool) -
     }
 }
 
-/// Half of what the E8M0 exponent of each row means: 2^(e − 128), subnormal for the first two.
+/// Half of what the E8M0 exponent of each row means, subnormal for the first two.
 ///
 /// # Safety
 /// All sixteen rows have a readable byte.
@@ -193,7 +193,13 @@ unsafe fn half_exponents(first: *const u8, stride: usize) -> __m512 {
     // SAFETY: `r` is below 16.
     let e: [i32; 16] = std::array::from_fn(|r| unsafe { i32::from(first.add(r * stride).read()) });
     // SAFETY: sixteen readable numbers.
-    let e = unsafe { _mm512_loadu_si512(e.as_ptr().cast()) };
+    half_powers(unsafe { _mm512_loadu_si512(e.as_ptr().cast()) })
+}
+
+/// 2^(e − 128) of each element e, 0 to 255.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(super) fn half_powers(e: __m512i) -> __m512 {
     let one = _mm512_set1_epi32(1);
     let normal = _mm512_slli_epi32::<23>(_mm512_sub_epi32(e, one));
     let subnormal = _mm512_sllv_epi32(_mm512_set1_epi32(0x0020_0000), e);

@@ -3,8 +3,10 @@
 //! Four blocks of a row share a vector, one in each 128-bit lane; the sums of four rows' blocks are then turned so that an element of a
 //! lane is a row. Whole-number sums are exact, so what is added to the sums of a row is bit for bit what the tile adds.
 
-use super::block32_lines::{IQ4_NL, IQ4_NL_BYTES, IQ4_XS, Q4_0, Q4_1, Q5_0, Q8_0};
-use super::block32_lines::{dtype, has_min, times_six_bits};
+use super::block32_lines::{
+    IQ4_NL, IQ4_NL_BYTES, IQ4_XS, MXFP4, MXFP4_BYTES, Q4_0, Q4_1, Q5_0, Q8_0,
+};
+use super::block32_lines::{dtype, half_powers, has_min, times_six_bits};
 use super::streams::{Fetch, STREAMS, add_elements, each_four_rows, lanes, quarters_of, spread};
 use crate::matmul::panel::{RowsArgs, X32};
 use std::arch::x86_64::*;
@@ -31,12 +33,12 @@ struct ActivationBlocks {
 /// A set of IQ4_XS is half a superblock: what is behind its scales, and which blocks those are.
 const NIBBLES: usize = 8;
 
-/// Multiplies [`Q4_0`], [`Q4_1`], [`Q5_0`], [`Q8_0`], [`IQ4_NL`] or [`IQ4_XS`] with one token.
+/// Multiplies [`Q4_0`], [`Q4_1`], [`Q5_0`], [`Q8_0`], [`IQ4_NL`], [`IQ4_XS`] or [`MXFP4`] with one token.
 ///
 /// # Safety
 /// As [`crate::matmul::panel::RowsFn`].
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
 pub(super) unsafe fn rows<const FORMAT: u8>(args: &RowsArgs) {
     let mut sets = [const { MaybeUninit::<ActivationBlocks>::uninit() }; SEGMENT];
     // Of IQ4_XS, a block's share of the superblock: sets come in pairs.
@@ -110,7 +112,7 @@ unsafe fn prepare<const N: usize>(x: *const X32) -> ActivationBlocks {
 /// # Safety
 /// At each address are `N` blocks, or a superblock; `set` was prepared for them.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
 unsafe fn some<const FORMAT: u8, const N: usize>(
     (at, fetch): ([*const u8; STREAMS], Fetch),
     half: usize,
@@ -156,7 +158,7 @@ unsafe fn some<const FORMAT: u8, const N: usize>(
 /// # Safety
 /// At the address are `N` blocks, or a superblock.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")]
 unsafe fn levels<const FORMAT: u8, const N: usize>(at: *const u8, half: usize) -> [__m512i; 2] {
     let block_bytes = const { dtype(FORMAT).block_bytes() };
     // SAFETY: forwarded; fields are where ggml's `block_*` structures have them.
@@ -172,6 +174,8 @@ unsafe fn levels<const FORMAT: u8, const N: usize>(at: *const u8, half: usize) -
     let v = match FORMAT {
         // SAFETY: as above.
         IQ4_XS => unsafe { _mm512_loadu_si512(at.add(NIBBLES + 64 * half).cast()) },
+        // SAFETY: as above.
+        _ if N == MOST => unsafe { four_nibbles::<FORMAT>(at) },
         _ => part(block_bytes - 16),
     };
     if FORMAT == Q4_0 {
@@ -201,9 +205,13 @@ unsafe fn levels<const FORMAT: u8, const N: usize>(at: *const u8, half: usize) -
             };
             [five(low, masks(0)), five(high, masks(16))]
         }
-        IQ4_NL | IQ4_XS => {
+        IQ4_NL | IQ4_XS | MXFP4 => {
+            let table = match FORMAT {
+                MXFP4 => &MXFP4_BYTES,
+                _ => &IQ4_NL_BYTES,
+            };
             // SAFETY: sixteen readable bytes.
-            let table = unsafe { _mm_loadu_si128(IQ4_NL_BYTES.as_ptr().cast()) };
+            let table = unsafe { _mm_loadu_si128(table.as_ptr().cast()) };
             let table = _mm512_broadcast_i32x4(table);
             [low, high].map(|v| _mm512_shuffle_epi8(table, v))
         }
@@ -216,7 +224,7 @@ unsafe fn levels<const FORMAT: u8, const N: usize>(at: *const u8, half: usize) -
 /// # Safety
 /// At each address are `N` blocks, or a superblock.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")]
 unsafe fn scales<const FORMAT: u8, const N: usize>(
     at: [*const u8; STREAMS],
     half: usize,
@@ -233,6 +241,9 @@ unsafe fn scales<const FORMAT: u8, const N: usize>(
             let j = 4 * half as i32;
             let j = spread([j, j + 1, j + 2, j + 3]);
             return (times_six_bits(word(0), word(4), j), zero);
+        }
+        if FORMAT == MXFP4 {
+            return (half_powers(exponents::<N>(at)), zero);
         }
         if N == 1 {
             let first = at.map(|at| at.cast::<u32>().read_unaligned().cast_signed());
@@ -273,6 +284,68 @@ unsafe fn scales<const FORMAT: u8, const N: usize>(
         }
         (scaled::<FORMAT>(_mm512_cvtph_ps(v)), zero)
     }
+}
+
+/// The nibbles of four blocks, 16 to 32 bytes each, that end with them: a lane for each. Two loads and a permutation take less than
+/// four loads.
+///
+/// # Safety
+/// At the address are four blocks.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")]
+unsafe fn four_nibbles<const FORMAT: u8>(at: *const u8) -> __m512i {
+    let block_bytes = const { dtype(FORMAT).block_bytes() };
+    let order = const {
+        let block_bytes = dtype(FORMAT).block_bytes();
+        let mut order = [0; 64];
+        let mut i = 0;
+        while i < 64 {
+            let from = (i / 16 + 1) * block_bytes - 16 + i % 16;
+            // Bytes that the first vector lacks are in the second, which ends with the last block.
+            order[i] = if from < 64 {
+                from as u8
+            } else {
+                (from + 128).saturating_sub(4 * block_bytes) as u8
+            };
+            i += 1;
+        }
+        Line(order)
+    };
+    // SAFETY: forwarded: four blocks are 64 to 128 bytes.
+    unsafe {
+        let first = _mm512_loadu_si512(at.cast());
+        let last = _mm512_loadu_si512(at.add(4 * block_bytes - 64).cast());
+        let order = _mm512_load_si512(order.0.as_ptr().cast());
+        _mm512_permutex2var_epi8(first, order, last)
+    }
+}
+
+/// The bytes of a vector.
+#[repr(align(64))]
+struct Line([u8; 64]);
+
+/// The first byte of `N` blocks of MXFP4 in each of four rows: a lane is a block, an element of it a row.
+///
+/// # Safety
+/// As [`scales`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")]
+unsafe fn exponents<const N: usize>(at: [*const u8; STREAMS]) -> __m512i {
+    let mut v = _mm512_setzero_si512();
+    if N < MOST {
+        // SAFETY: forwarded.
+        let e = at.map(|at| unsafe { i32::from(*at) });
+        return _mm512_zextsi128_si512(_mm_setr_epi32(e[0], e[1], e[2], e[3]));
+    }
+    let step = const { dtype(MXFP4).block_bytes() as i32 * 0x0101_0101 };
+    let order = spread([0, step, 2 * step, 3 * step]);
+    for (row, at) in at.into_iter().enumerate() {
+        // SAFETY: forwarded: four blocks are 68 bytes.
+        let from = unsafe { _mm512_loadu_si512(at.cast()) };
+        // The lowest byte of the row's element in each lane.
+        v = _mm512_mask_permutexvar_epi8(v, 0x0001_0001_0001_0001 << (4 * row), order, from);
+    }
+    v
 }
 
 /// Words of `from` to the elements of `mask`; four elements of a block take the same.

@@ -312,7 +312,7 @@ unsafe fn tile<const FORMAT: u8>(args: &TileArgs) {
         for p in 0..args.n_panels {
             // SAFETY: forwarded: `tokens` tokens from `t`, and rows of a panel as lines.
             unsafe {
-                let block = Block {
+                let block = RowBlock {
                     w: args.panels.add(p * args.panel_stride),
                     row_stride: LINE_BYTES,
                     unit_stride: PANEL_ROWS * LINE_BYTES,
@@ -340,7 +340,7 @@ unsafe fn direct<const FORMAT: u8>(args: &DirectArgs) {
         let tokens = tile_tokens(args.m - t, TOKENS);
         // SAFETY: forwarded: `tokens` tokens from `t`, and rows where the file has them.
         unsafe {
-            let block = Block {
+            let block = RowBlock {
                 w: source.base,
                 row_stride: source.stride,
                 unit_stride: vector_k(FORMAT) * elem_bytes(FORMAT),
@@ -361,7 +361,7 @@ unsafe fn direct<const FORMAT: u8>(args: &DirectArgs) {
 }
 
 /// Sixteen rows and a few tokens.
-struct Block {
+struct RowBlock {
     /// First row, first column.
     w: *const u8,
     /// Bytes from a row to the next.
@@ -384,7 +384,7 @@ struct Block {
 /// The rows and `tokens` tokens have `k` columns, accumulators are as many, `tokens` at most [`TOKENS`]; bf16 pairs need AVX512-BF16.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn of_tokens<const FORMAT: u8>(block: &Block, tokens: usize, ahead: (&mut Ahead, usize)) {
+unsafe fn of_tokens<const FORMAT: u8>(block: &RowBlock, tokens: usize, ahead: (&mut Ahead, usize)) {
     let (ahead, n_lines) = ahead;
     for row in (0..PANEL_ROWS).step_by(ROWS) {
         // SAFETY: forwarded.
@@ -406,7 +406,7 @@ unsafe fn of_tokens<const FORMAT: u8>(block: &Block, tokens: usize, ahead: (&mut
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn four_rows<const FORMAT: u8, const T: usize>(
-    block: &Block,
+    block: &RowBlock,
     row: usize,
     (ahead, n_lines): (&mut Ahead, usize),
 ) {
