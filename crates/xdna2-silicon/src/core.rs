@@ -33,10 +33,22 @@ pub struct BlockEnd {
     pub addresses: Vec<u32>,
     /// Words of a block.
     pub n_words: usize,
-    /// The lock that counts empty blocks.
-    pub empty: u8,
-    /// The lock that counts full ones.
-    pub full: u8,
+    /// How blocks change hands.
+    pub link: EndLink,
+}
+
+/// How blocks of a channel change hands at a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndLink {
+    /// By two locks, with DMA or a neighbour.
+    Locks {
+        /// The lock that counts empty blocks.
+        empty: u8,
+        /// The lock that counts full ones.
+        full: u8,
+    },
+    /// By the cascade, 512 bits at a time, between the block and the other core.
+    Cascade,
 }
 
 /// A block that the core holds: end, and which of its addresses.
@@ -57,6 +69,8 @@ pub struct CoreRun<'p> {
     held: Vec<Held>,
     /// By end, blocks taken so far.
     taken: Vec<usize>,
+    /// Words of a block that have gone by the cascade.
+    moved: usize,
 }
 
 impl<'p> CoreRun<'p> {
@@ -83,6 +97,7 @@ impl<'p> CoreRun<'p> {
             loops: Vec::new(),
             counts: Vec::new(),
             taken: vec![0; image.ends.len()],
+            moved: 0,
         }
     }
 
@@ -116,26 +131,66 @@ impl<'p> CoreRun<'p> {
         core: &mut CoreView<'_, '_>,
     ) -> Result<CoreStep, String> {
         let of = &self.image.ends[end];
-        let lock = if of.is_input { of.full } else { of.empty };
-        if !core.acquire(lock, 1)? {
-            let what = if of.is_input { "a full" } else { "an empty" };
-            let name = self.flat.channel_name(of.channel);
-            return Ok(CoreStep::Waits(format!(
-                "waits for {what} block of {name} (lock {})",
-                lock - 48
-            )));
+        let number = self.taken[end] % of.addresses.len();
+        let name = || self.flat.channel_name(of.channel);
+        match of.link {
+            EndLink::Locks { empty, full } => {
+                let lock = if of.is_input { full } else { empty };
+                if !core.acquire(lock, 1)? {
+                    let what = if of.is_input { "a full" } else { "an empty" };
+                    let name = name();
+                    return Ok(CoreStep::Waits(format!(
+                        "waits for {what} block of {name} (lock {lock})"
+                    )));
+                }
+            }
+            EndLink::Cascade if of.is_input && self.moved < of.n_words => {
+                let Some(value) = core.cascade_receive() else {
+                    return Ok(CoreStep::Waits(format!("waits for the cascade {}", name())));
+                };
+                let n = value.len().min(of.n_words - self.moved);
+                core.write(of.addresses[number] + 4 * self.moved as u32, &value[..n])?;
+                self.moved += n;
+                return Ok(CoreStep::Ran);
+            }
+            EndLink::Cascade => self.moved = 0,
         }
-        self.held[usize::from(block)] = Some((end, self.taken[end] % of.addresses.len()));
+        self.held[usize::from(block)] = Some((end, number));
         self.taken[end] += 1;
         self.next += 1;
         Ok(CoreStep::Ran)
     }
 
-    fn give(&mut self, block: u8, core: &mut CoreView<'_, '_>) -> Result<(), String> {
-        let held = self.held[usize::from(block)].take();
-        let (end, _) = held.ok_or_else(|| format!("b{block} names no block"))?;
+    /// Gives a block back or on.
+    fn give(&mut self, block: u8, core: &mut CoreView<'_, '_>) -> Result<CoreStep, String> {
+        let held = self.held[usize::from(block)];
+        let (end, number) = held.ok_or_else(|| format!("b{block} names no block"))?;
         let of = &self.image.ends[end];
-        core.release(if of.is_input { of.empty } else { of.full }, 1)
+        match of.link {
+            EndLink::Locks { empty, full } => {
+                core.release(if of.is_input { empty } else { full }, 1)?;
+            }
+            EndLink::Cascade if !of.is_input && self.moved < of.n_words => {
+                let mut value = [0; 16];
+                let n = value.len().min(of.n_words - self.moved);
+                core.read(
+                    of.addresses[number] + 4 * self.moved as u32,
+                    &mut value[..n],
+                )?;
+                if !core.cascade_send(&value)? {
+                    let name = self.flat.channel_name(of.channel);
+                    return Ok(CoreStep::Waits(format!(
+                        "waits for room in the cascade {name}"
+                    )));
+                }
+                self.moved += n;
+                return Ok(CoreStep::Ran);
+            }
+            EndLink::Cascade => self.moved = 0,
+        }
+        self.held[usize::from(block)] = None;
+        self.next += 1;
+        Ok(CoreStep::Ran)
     }
 
     /// Address, words, element type of an operand.
@@ -267,7 +322,7 @@ impl<'p> CoreRun<'p> {
                     let end = self.end(*channel, index, false)?;
                     return self.take(end, *block, core);
                 }
-                Step::Free(block) | Step::Put(block) => self.give(*block, core)?,
+                Step::Free(block) | Step::Put(block) => return self.give(*block, core),
                 Step::Call(call) => {
                     self.call(call, core)?;
                     self.next += 1;
@@ -293,5 +348,6 @@ impl CoreProgram for CoreRun<'_> {
         self.counts.clear();
         self.held.fill(None);
         self.taken.fill(0);
+        self.moved = 0;
     }
 }

@@ -12,8 +12,7 @@
 //! | [`core`] | a core's program as the board runs it |
 //! | [`run`](mod@run) | a program's launches on the board |
 //!
-//! What has no words yet is refused and named: cascades, L1 shared by neighbours, stage patterns that vary
-//! over the grid, elements of four bits.
+//! What has no words yet is refused and named: stage patterns that vary over the grid, elements of four bits.
 
 #![forbid(unsafe_code)]
 

@@ -4,6 +4,7 @@
 //! the endless tasks of memory tiles and cores pushed, cores started; then the shims' tasks with waits
 //! for their tokens; at the end cores have ended, and channels are reset again.
 
+mod cores;
 mod memory;
 mod places;
 mod route;
@@ -12,9 +13,10 @@ mod stage;
 mod walk;
 
 use crate::core::CoreImage;
-use millrace_xdna2_machine::program::{ChannelLink, Flat, Program};
+use millrace_xdna2_machine::program::{Flat, Program};
 use millrace_xdna2_machine::{Machine, verify};
 use millrace_xdna2_words::TxnStream;
+use millrace_xdna2_words::register::BlockKind;
 use millrace_xdna2_words::writer::{StreamWriter, WriterError};
 use places::Places;
 
@@ -117,17 +119,6 @@ fn launch_words<'p>(
     flat: Flat<'p>,
     machine: &Machine,
 ) -> Result<LoweredLaunch<'p>, NoWords> {
-    for (id, channel) in flat.channels.iter().enumerate() {
-        let what = match channel.decl.link {
-            ChannelLink::Stream => continue,
-            ChannelLink::Cascade => "a cascade",
-            ChannelLink::Neighbour => "L1 shared by neighbours",
-        };
-        return Err(NoWords::new(
-            flat.channel_name(id),
-            format!("no words yet for {what}"),
-        ));
-    }
     let mut places = Places::new(&flat, machine)?;
     let mut writer = StreamWriter::new(8);
     for core in &places.cores {
@@ -135,6 +126,9 @@ fn launch_words<'p>(
     }
     for &channel in places.channels() {
         writer.open(channel)?;
+    }
+    for (tile, value) in &places.cascades {
+        writer.write(*tile, BlockKind::Cascade, 0, *value)?;
     }
     route::circuits(&flat, &places, &mut writer)?;
     writer.switches()?;

@@ -275,7 +275,7 @@ impl<'p> Board<'p> {
         let most = 1 + self.order.below(OPERATIONS);
         let first = *next;
         for operation in stream.operations.iter().skip(first).take(most) {
-            if !self.operate(*next, &operation.operation)? {
+            if !self.operate(*next, operation)? {
                 break;
             }
             *next += 1;
@@ -319,6 +319,9 @@ impl<'p> Board<'p> {
             }
             if state.core == CoreState::Running {
                 left.push(format!("{tile} runs"));
+            }
+            if state.cascade_inbox.is_some() {
+                left.push(format!("{tile} did not take what came by the cascade"));
             }
             for (number, inbox) in state
                 .inboxes

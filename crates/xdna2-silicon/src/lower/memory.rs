@@ -16,6 +16,11 @@ impl Bottom {
         Bottom { next: taken, limit }
     }
 
+    /// Bytes up to the end of the last buffer.
+    pub(super) fn used(&self) -> u64 {
+        self.next
+    }
+
     /// The address of a buffer of so many bytes.
     pub(super) fn take(&mut self, bytes: u64) -> Result<u64, String> {
         let at = self.next.next_multiple_of(ALIGN);

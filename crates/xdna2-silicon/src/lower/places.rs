@@ -3,11 +3,10 @@
 use super::NoWords;
 use super::memory::Bottom;
 use super::stage::{self, Piece, StagePieces};
-use super::walk;
-use crate::core::{BlockEnd, CoreImage};
+use crate::core::CoreImage;
 use millrace_npu::Element;
 use millrace_xdna2_machine::Machine;
-use millrace_xdna2_machine::program::{Env, Flat, FlatCore, Pattern, PatternWalk, Port};
+use millrace_xdna2_machine::program::{Flat, Port};
 use millrace_xdna2_words::WordField as F;
 use millrace_xdna2_words::tile::{Direction, Tile, TileKind};
 use millrace_xdna2_words::writer::{ChannelAt, TaskPush};
@@ -43,27 +42,25 @@ pub(super) struct Places {
     /// Tile, number, initial value.
     pub(super) locks: Vec<(Tile, u8, u64)>,
     pub(super) cores: Vec<CoreImage>,
+    /// Of cores whose cascade is used: what its register says.
+    pub(super) cascades: BTreeMap<Tile, u32>,
 }
 
 /// What a word of its own memory is called in a memory tile's descriptor: the western one comes first.
 const OWN_WORDS: u64 = 0x20000;
 /// The same for locks.
 const OWN_LOCKS: u64 = 64;
-/// The number of a core's first own lock in its code.
-const CORE_LOCKS: u8 = 48;
-/// The address of a core's own memory in its code.
-const CORE_MEMORY: u32 = 0x70000;
 
 /// Acquire and release of a descriptor.
 #[derive(Clone, Copy)]
-struct LockPair {
-    acquire: u64,
-    release: u64,
-    amount: u64,
+pub(super) struct LockPair {
+    pub(super) acquire: u64,
+    pub(super) release: u64,
+    pub(super) amount: u64,
 }
 
 impl LockPair {
-    fn fields(self) -> [(F, u64); 6] {
+    pub(super) fn fields(self) -> [(F, u64); 6] {
         [
             (F::Valid, 1),
             (F::AcquireEnable, 1),
@@ -125,14 +122,13 @@ impl Places {
             rings: Vec::new(),
             locks: Vec::new(),
             cores: Vec::new(),
+            cascades: BTreeMap::new(),
         };
         places.shims(flat)?;
         for col in 0..8 {
             places.memory_tile(flat, col)?;
         }
-        for core in &flat.cores {
-            places.core(flat, core, machine)?;
-        }
+        places.cores(flat, machine)?;
         Ok(places)
     }
 
@@ -336,7 +332,7 @@ impl Places {
     }
 
     /// Links descriptors to a ring.
-    fn ring(&mut self, channel: ChannelAt, first: u8, descriptors: Vec<Vec<(F, u64)>>) {
+    pub(super) fn ring(&mut self, channel: ChannelAt, first: u8, descriptors: Vec<Vec<(F, u64)>>) {
         let n = descriptors.len() as u8;
         let numbered = (0..n).zip(descriptors).map(|(i, mut fields)| {
             fields.push((F::UseNext, 1));
@@ -349,111 +345,6 @@ impl Places {
             descriptors,
         });
     }
-
-    fn core(
-        &mut self,
-        flat: &Flat<'_>,
-        core: &FlatCore<'_>,
-        machine: &Machine,
-    ) -> Result<(), NoWords> {
-        let at = tile(core.col, core.row + 2)?;
-        let name = format!("{} at {at}", core.decl.name);
-        let fail = |problem: String| NoWords::new(&*name, problem);
-        let mut bottom = Bottom::new(machine.stack_bytes, TileKind::Core.data_bytes().into());
-        let mut image = CoreImage {
-            tile: at,
-            ends: Vec::new(),
-            locals: Vec::new(),
-        };
-        let (mut lock, mut next) = (0u8, 0u8);
-        for (is_input, ids) in [(true, &core.inputs), (false, &core.outputs)] {
-            for (number, &id) in (0u8..).zip(ids) {
-                let channel = &flat.channels[id];
-                let decl = channel.decl;
-                if decl.element == Element::I4 {
-                    return Err(fail("no words yet for elements of four bits".to_owned()));
-                }
-                let depth = decl.depth as usize;
-                let (empty, full) = (lock, lock + 1);
-                lock += 2;
-                if number >= 2 || lock > 16 || usize::from(next) + depth > 16 {
-                    return Err(fail(
-                        "more channels, locks or descriptors than a core has".to_owned(),
-                    ));
-                }
-                self.locks
-                    .extend([(at, empty, depth as u64), (at, full, 0)]);
-                let addresses: Result<Vec<u64>, String> = (0..depth)
-                    .map(|_| bottom.take(decl.block_bytes()))
-                    .collect();
-                let addresses = addresses.map_err(fail)?;
-                let pattern = if is_input {
-                    &decl.to_pattern
-                } else {
-                    &decl.from_pattern
-                };
-                let walk = block_walk(pattern.as_ref(), &channel.index, decl.block_elements());
-                let walk =
-                    walk::fields(&walk, decl.element.size_bytes(), TileKind::Core).map_err(fail)?;
-                let [acquire, release] = if is_input {
-                    [empty, full]
-                } else {
-                    [full, empty]
-                };
-                let locks = LockPair {
-                    acquire: acquire.into(),
-                    release: release.into(),
-                    amount: 1,
-                };
-                let of_copy = |address: &u64| {
-                    let mut fields = walk.fields.clone();
-                    fields.push((F::Base, (address + walk.offset_bytes) / 4));
-                    fields.extend(locks.fields());
-                    fields
-                };
-                let descriptors: Vec<_> = addresses.iter().map(of_copy).collect();
-                let channel = channel_at(at, direction(!is_input), number);
-                match is_input {
-                    true => self.sinks[id].push(channel),
-                    false => self.sources[id] = Some(channel),
-                }
-                self.ring(channel, next, descriptors);
-                next += depth as u8;
-                image.ends.push(BlockEnd {
-                    channel: id,
-                    is_input,
-                    element: decl.element,
-                    addresses: addresses.iter().map(|&a| CORE_MEMORY + a as u32).collect(),
-                    n_words: (decl.block_bytes() / 4) as usize,
-                    empty: CORE_LOCKS + empty,
-                    full: CORE_LOCKS + full,
-                });
-            }
-        }
-        for local in &core.decl.locals {
-            let address = bottom.take(local.size_bytes()).map_err(fail)?;
-            image.locals.push((
-                CORE_MEMORY + address as u32,
-                local.size_bytes().div_ceil(4) as usize,
-            ));
-        }
-        self.cores.push(image);
-        Ok(())
-    }
-}
-
-/// How a core's descriptor walks its block.
-fn block_walk(pattern: Option<&Pattern>, index: &[u32], n: u64) -> PatternWalk {
-    let linear = PatternWalk {
-        offset: 0,
-        dims: vec![(n as i64, 1)],
-    };
-    pattern.map_or(linear, |pattern| {
-        pattern.walk(&Env {
-            index,
-            ..Env::default()
-        })
-    })
 }
 
 fn descriptor(piece: &Piece, address: u64, locks: LockPair) -> Result<Vec<(F, u64)>, NoWords> {
@@ -463,7 +354,7 @@ fn descriptor(piece: &Piece, address: u64, locks: LockPair) -> Result<Vec<(F, u6
     Ok(fields)
 }
 
-fn direction(sends: bool) -> Direction {
+pub(super) fn direction(sends: bool) -> Direction {
     if sends {
         Direction::Mm2s
     } else {
@@ -471,7 +362,7 @@ fn direction(sends: bool) -> Direction {
     }
 }
 
-fn channel_at(tile: Tile, direction: Direction, number: u8) -> ChannelAt {
+pub(super) fn channel_at(tile: Tile, direction: Direction, number: u8) -> ChannelAt {
     ChannelAt {
         tile,
         direction,
@@ -479,6 +370,6 @@ fn channel_at(tile: Tile, direction: Direction, number: u8) -> ChannelAt {
     }
 }
 
-fn tile(col: u32, row: u32) -> Result<Tile, NoWords> {
+pub(super) fn tile(col: u32, row: u32) -> Result<Tile, NoWords> {
     Tile::new(col, row).ok_or_else(|| NoWords::new("the array", format!("no tile ({col}, {row})")))
 }

@@ -6,7 +6,7 @@
 
 use super::NoWords;
 use super::places::Places;
-use millrace_xdna2_machine::program::Flat;
+use millrace_xdna2_machine::program::{ChannelLink, Flat};
 use millrace_xdna2_words::Tile;
 use millrace_xdna2_words::port::{self, Bundle, SwitchPort};
 use millrace_xdna2_words::tile::{Direction, TileKind};
@@ -89,7 +89,10 @@ pub(super) fn circuits(
     writer: &mut StreamWriter,
 ) -> Result<(), NoWords> {
     let mut nets = Vec::new();
-    for id in 0..flat.channels.len() {
+    for (id, channel) in flat.channels.iter().enumerate() {
+        if channel.decl.link != ChannelLink::Stream {
+            continue;
+        }
         let name = flat.channel_name(id);
         let unused = || NoWords::new(&*name, "nobody sends or receives it");
         let from = places.sources[id].and_then(source).ok_or_else(unused)?;

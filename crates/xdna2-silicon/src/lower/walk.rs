@@ -171,7 +171,7 @@ mod tests {
         ];
         assert_eq!(blocks.fields, expected);
         // A run longer than a wrap is split; four dimensions of a shim have an iteration.
-        let rows = of(0, &[(3, 8192), (2, 100), (4096, 1)], 4, TileKind::Shim);
+        let rows = of(0, &[(65, 20000), (2, 9000), (4096, 1)], 4, TileKind::Shim);
         assert!(rows.is_err(), "{rows:?}");
         let rows = of(0, &[(3, 8192), (2048, 1)], 4, TileKind::Shim).unwrap();
         let expected = [
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(rows.fields, expected);
         let panels = of(
             0,
-            &[(5, 2048), (2, 1024), (3, 128), (16, 1)],
+            &[(5, 4096), (2, 1024), (3, 128), (16, 1)],
             4,
             TileKind::Shim,
         )
@@ -194,7 +194,7 @@ mod tests {
         assert!(
             panels
                 .fields
-                .ends_with(&[(IterationWrap, 4), (IterationStep, 2047)])
+                .ends_with(&[(IterationWrap, 4), (IterationStep, 4095)])
         );
         let repeated = of(0, &[(7, 0), (16, 1)], 4, TileKind::Shim).unwrap();
         assert_eq!(

@@ -63,18 +63,67 @@ fn by_row_and_by_element() {
 }
 
 #[test]
-fn attention_over_streams() {
+fn attention() {
     equal(&[
         ("prompt-attention", "64x64 8q/2kv d64", ""),
         ("flow-qkv", "64x64 8q/4kv d64 own", ""),
+        ("flash-attention", "256 2q/1kv d64 causal", ""),
+        ("flow-kv", "1x64 8q/4kv d64", ""),
+        (
+            "token-attention",
+            "1x640 4q/2kv d64 of 700",
+            "cols=4,keys=160",
+        ),
+        ("cached-attention", "1x512 4q/2kv d64", ""),
     ]);
 }
 
 #[test]
-fn what_has_no_words_is_named() {
-    let refused = |name: &str, shape: &str| validate(name, shape, "", &[1]).unwrap_err();
-    let cascade = "launch `gemv`, cascade[0, 0]: no words yet for a cascade";
-    assert_eq!(refused("gemv-cascade", "64x256"), cascade);
-    let shared = "launch `attention`, f0[0]: no words yet for L1 shared by neighbours";
-    assert_eq!(refused("flow-kv", "1x64 8q/4kv d64"), shared);
+fn what_goes_by_the_cascade() {
+    equal(&[
+        ("gemv-cascade", "64x256", ""),
+        (
+            "gemv-cascade",
+            "48x128",
+            "cols=3,rows=2,tile_m=4,l2_copies=1",
+        ),
+    ]);
+}
+
+/// Counts that the clock may take from here: words, tasks, descriptors.
+#[test]
+fn a_launch_says_what_it_takes() {
+    let (program, _) = case("gemm-stream", "128x96x128", "");
+    let lowered = lower(&program, &Machine::npu2()).unwrap();
+    let counts = lowered[0].counts;
+    assert_eq!(counts.words, lowered[0].stream.encode().len());
+    assert_eq!(counts.operations, lowered[0].stream.operations.len());
+    assert!(counts.shim_tasks > 0 && counts.descriptors > 0 && counts.locks > 0);
+    // The same words every time.
+    let again = lower(&program, &Machine::npu2()).unwrap();
+    assert_eq!(again[0].stream.encode(), lowered[0].stream.encode());
+}
+
+/// Each shape of the mappings' own tests with `MILLRACE_TEST_ALL=1`, else a few of them.
+#[test]
+fn shapes_of_the_mappings_tests() {
+    let all = std::env::var_os("MILLRACE_TEST_ALL").is_some();
+    let rows = include_str!("shapes.txt")
+        .lines()
+        .filter(|line| !line.starts_with('#'));
+    let mut wrong = Vec::new();
+    for (number, row) in rows.enumerate() {
+        let [name, shape, tiling] = row.split('|').map(str::trim).collect::<Vec<_>>()[..] else {
+            panic!("{row}");
+        };
+        if !all && number % 16 != 5 {
+            continue;
+        }
+        let start = std::time::Instant::now();
+        if let Err(problem) = validate(name, shape, tiling, &[number as u64]) {
+            wrong.push(format!("{row}: {problem}"));
+        }
+        println!("{row}: {:?}", start.elapsed());
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 mod equal;
+mod mutated;
 
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_xdna2::mapping;
@@ -17,12 +18,19 @@ fn cpu() -> Cpu {
 
 /// A mapping's program at a shape, and its slots filled.
 fn case(name: &str, shape: &str, overrides: &str) -> (Program, Vec<Vec<u8>>) {
-    let mapping = mapping::find(name).unwrap();
-    let shape = mapping.parse_shape(shape).unwrap();
+    built(name, shape, overrides).unwrap_or_else(|problem| panic!("{name} {shape}: {problem}"))
+}
+
+/// The same, or why there is none.
+fn built(name: &str, shape: &str, overrides: &str) -> Result<(Program, Vec<Vec<u8>>), String> {
+    let mapping = mapping::find(name).ok_or("no such mapping")?;
+    let shape = mapping.parse_shape(shape).map_err(|e| e.to_string())?;
     let tiling = mapping.default_tiling(&shape, &Machine::npu2());
-    let tiling = tiling.overridden(overrides).unwrap();
-    let program = mapping.build(&shape, &tiling, &Machine::npu2()).unwrap();
-    (program, mapping.inputs(&shape, 7))
+    let tiling = tiling.overridden(overrides).map_err(|e| e.to_string())?;
+    let program = mapping
+        .build(&shape, &tiling, &Machine::npu2())
+        .map_err(|e| e.to_string())?;
+    Ok((program, mapping.inputs(&shape, 7)))
 }
 
 /// The slots after a run on the simulator.
@@ -39,7 +47,7 @@ fn validate(
     overrides: &str,
     seeds: &[u64],
 ) -> Result<Vec<BoardCounters>, String> {
-    let (program, slots) = case(name, shape, overrides);
+    let (program, slots) = built(name, shape, overrides)?;
     let cpu = cpu();
     let lowered = lower(&program, &Machine::npu2()).map_err(|error| error.to_string())?;
     let expected = simulated(&program, &slots, &cpu);

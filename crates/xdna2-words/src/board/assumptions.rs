@@ -12,7 +12,7 @@ pub struct Assumption {
 }
 
 /// All assumptions. `docs/silicon.md` lists the same.
-pub const ASSUMPTIONS: [Assumption; 12] = [
+pub const ASSUMPTIONS: [Assumption; 13] = [
     Assumption {
         name: "queue-counts-running",
         what: "The task that runs counts among the four of a channel's queue.",
@@ -57,6 +57,11 @@ pub const ASSUMPTIONS: [Assumption; 12] = [
         name: "shim-drained",
         what: "A shim's channels are idle when a stream begins; they have no reset.",
         probe: "Poll their status at the beginning of a stream.",
+    },
+    Assumption {
+        name: "cascade-buffer",
+        what: "A cascade link holds one value of 512 bits that the receiver has not taken.",
+        probe: "A core that sends n values to one that never takes any; the largest n for which it ends.",
     },
     Assumption {
         name: "core-program",

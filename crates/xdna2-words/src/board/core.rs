@@ -122,6 +122,41 @@ impl CoreView<'_, '_> {
         Ok(())
     }
 
+    /// Sends 512 bits down the cascade; `false` where the last ones were not taken yet.
+    ///
+    /// # Errors
+    /// The cascade leads to no core that listens to this one.
+    pub fn cascade_send(&mut self, value: &[u32; 16]) -> Result<bool, String> {
+        let own = self.tile();
+        let set = |tile: Tile, of: Option<u32>| {
+            of.ok_or_else(|| format!("the cascade of {tile} was not set"))
+        };
+        let is_east = set(own, self.board.tiles[self.tile].cascade)? >> 1 & 1;
+        let (east, north) = if is_east == 1 { (1, 0) } else { (0, -1) };
+        let to = own
+            .neighbour(east, north)
+            .filter(|t| t.kind() == TileKind::Core);
+        let to = to.ok_or_else(|| format!("the cascade of {own} leads to no core"))?;
+        let state = &mut self.board.tiles[to.index()];
+        if set(to, state.cascade)? & 1 != is_east {
+            return Err(format!(
+                "the cascade of {own} leads to {to}, which takes another's"
+            ));
+        }
+        match state.cascade_inbox {
+            Some(_) => Ok(false),
+            None => {
+                state.cascade_inbox = Some(*value);
+                Ok(true)
+            }
+        }
+    }
+
+    /// Takes 512 bits from the cascade, if there are any.
+    pub fn cascade_receive(&mut self) -> Option<[u32; 16]> {
+        self.board.tiles[self.tile].cascade_inbox.take()
+    }
+
     fn locate(&mut self, address: u32, n_words: usize) -> Result<(usize, usize), CoreProblem> {
         let wrong = |problem: String| CoreProblem(BoardProblem::Wrong(problem));
         let window = address / WINDOW_BYTES;

@@ -1,14 +1,14 @@
 //! Firmware: executes a stream.
 
+mod registers;
+
 use super::Board;
-use super::dma::{QUEUE_DEPTH, Task};
 use super::fault::{BoardError, BoardProblem};
-use super::state::CoreState;
 use crate::field::{Record, WordField};
-use crate::port;
-use crate::register::{self, BlockKind, RegisterAt};
+use crate::register::BlockKind;
 use crate::tile::{Direction, Tile, TileKind};
-use crate::txn::TxnOperation;
+use crate::txn::{StreamOperation, TxnOperation};
+use registers::locate;
 
 /// How an operation went.
 enum Outcome {
@@ -21,9 +21,14 @@ impl Board<'_> {
     pub(super) fn operate(
         &mut self,
         number: usize,
-        operation: &TxnOperation,
+        operation: &StreamOperation,
     ) -> Result<bool, BoardError> {
-        match self.perform(operation) {
+        let checked = match self.options.strict {
+            true => check_hints(operation),
+            false => Ok(()),
+        };
+        let operation = &operation.operation;
+        match checked.and_then(|()| self.perform(operation)) {
             Ok(Outcome::Done) => Ok(true),
             Ok(Outcome::Waits) => Ok(false),
             Err(problem) => Err(BoardError::Operation {
@@ -36,10 +41,10 @@ impl Board<'_> {
 
     fn perform(&mut self, operation: &TxnOperation) -> Result<Outcome, BoardProblem> {
         match operation {
-            TxnOperation::Write { address, value } => self.write(*address, *value)?,
+            TxnOperation::Write { address, value } => self.write_register(*address, *value)?,
             TxnOperation::BlockWrite { address, data } => {
                 for (i, &value) in data.iter().enumerate() {
-                    self.write(u64::from(*address) + 4 * i as u64, value)?;
+                    self.write_register(u64::from(*address) + 4 * i as u64, value)?;
                 }
             }
             &TxnOperation::MaskWrite {
@@ -47,8 +52,8 @@ impl Board<'_> {
                 value,
                 mask,
             } => {
-                let old = self.read(address)?;
-                self.write(address, old & !mask | value & mask)?;
+                let old = self.read_register(address)?;
+                self.write_register(address, old & !mask | value & mask)?;
             }
             &TxnOperation::MaskPoll {
                 address,
@@ -56,7 +61,12 @@ impl Board<'_> {
                 mask,
                 ..
             } => {
-                if self.read(address)? & mask != value {
+                let known = known_bits(address)?;
+                if mask & !known != 0 {
+                    let problem = format!("bits {:#010x} of what is polled", mask & !known);
+                    return Err(BoardProblem::Undefined(problem));
+                }
+                if self.read_register(address)? & mask != value {
                     return Ok(Outcome::Waits);
                 }
             }
@@ -152,356 +162,40 @@ impl Board<'_> {
         }
         Ok(())
     }
-
-    /// A register as firmware reads it.
-    fn read(&self, address: u64) -> Result<u32, BoardProblem> {
-        let (tile, found) = locate(address)?;
-        let state = &self.tiles[tile.index()];
-        let number = found.number as usize;
-        let value = match found.block.kind {
-            BlockKind::DataMemory => state.memory.get(number).copied(),
-            BlockKind::Lock => state.locks[number].map(u32::from),
-            BlockKind::Master => state.masters[number],
-            BlockKind::Slave => state.slaves[number],
-            BlockKind::Slot => state.slots[number],
-            BlockKind::Mux => state.mux,
-            BlockKind::Demux => state.demux,
-            BlockKind::Cascade => state.cascade,
-            BlockKind::Control(direction) => state.channels[direction as usize][number].control,
-            BlockKind::Status(direction) => {
-                let channel = &state.channels[direction as usize][number];
-                let waiting = channel.queue.len().saturating_sub(1) as u32;
-                Some(u32::from(channel.is_busy()) << 19 | waiting << 20)
-            }
-            BlockKind::CoreStatus => match state.core {
-                CoreState::Unknown => None,
-                core => Some(
-                    u32::from(core == CoreState::Done) << 20
-                        | u32::from(core == CoreState::Running),
-                ),
-            },
-            _ => return Err(BoardProblem::Undefined("what reading it gives".to_owned())),
-        };
-        value.ok_or_else(|| BoardProblem::Wrong("it is read and was not set".to_owned()))
-    }
-
-    /// Writes a register.
-    fn write(&mut self, address: u64, value: u32) -> Result<(), BoardProblem> {
-        let (tile, found) = locate(address)?;
-        let number = found.number as usize;
-        let kind = found.block.kind;
-        let record = match found.block.layout {
-            Some(layout) if layout.n_words == 1 => Some(Record::read(layout, &[value])?),
-            _ => None,
-        };
-        let get = |field| record.as_ref().map_or(0, |record| record.get(field));
-        match kind {
-            BlockKind::DataMemory => {
-                let state = &mut self.tiles[tile.index()];
-                state.touch();
-                state.memory[number] = value;
-            }
-            BlockKind::ProgramMemory => {}
-            BlockKind::Descriptor => {
-                self.descriptor_is_free(tile, found.number as u8)?;
-                let words = &mut self.tiles[tile.index()].descriptors[number];
-                words[found.word as usize] = Some(value);
-            }
-            BlockKind::Control(direction) => {
-                let is_reset = get(WordField::Reset) == 1;
-                self.control(tile, direction, number as u8, value, is_reset)?;
-            }
-            BlockKind::Queue(direction) => {
-                let task = Task {
-                    start: get(WordField::StartDescriptor) as u8,
-                    repeats_left: get(WordField::Repeat) as u8,
-                    token: get(WordField::Token) == 1,
-                };
-                self.push(tile, direction, number as u8, task)?;
-            }
-            BlockKind::Lock => {
-                self.is_quiet(tile, "a lock is written")?;
-                self.tiles[tile.index()].locks[number] = Some(value as u8);
-            }
-            BlockKind::Master | BlockKind::Slave | BlockKind::Slot => {
-                self.write_switch(tile, found, value)?;
-            }
-            BlockKind::Mux | BlockKind::Demux => {
-                self.switch_is_free(tile)?;
-                let mut fields = record.iter().flat_map(Record::set_fields);
-                if let Some((field, value)) = fields.find(|field| field.1 > 1) {
-                    let problem = format!("{} of {value}", field.name());
-                    return Err(BoardProblem::Undefined(problem));
-                }
-                let state = &mut self.tiles[tile.index()];
-                match kind {
-                    BlockKind::Mux => state.mux = Some(value),
-                    _ => state.demux = Some(value),
-                }
-            }
-            BlockKind::PadValue => self.tiles[tile.index()].pad_values[number] = Some(value),
-            BlockKind::CoreControl => self.core_control(
-                tile,
-                get(WordField::Enable) == 1,
-                get(WordField::Reset) == 1,
-            )?,
-            BlockKind::Cascade => self.tiles[tile.index()].cascade = Some(value),
-            BlockKind::Status(_)
-            | BlockKind::CoreStatus
-            | BlockKind::LockRequest
-            | BlockKind::Other(_) => {
-                return Err(BoardProblem::Undefined("what writing it does".to_owned()));
-            }
-        }
-        Ok(())
-    }
-
-    fn write_switch(
-        &mut self,
-        tile: Tile,
-        register: RegisterAt,
-        value: u32,
-    ) -> Result<(), BoardProblem> {
-        self.switch_is_free(tile)?;
-        let number = register.number as usize;
-        let strict = self.options.strict;
-        let kind = tile.kind();
-        let state = &mut self.tiles[tile.index()];
-        let enabled = value >> 31 == 1;
-        let place = match register.block.kind {
-            BlockKind::Master => {
-                let master = state
-                    .master_port(number)
-                    .filter(|&port| port::has_master(tile, port));
-                if enabled {
-                    check_master(kind, master, value, strict)?;
-                }
-                &mut state.masters[number]
-            }
-            BlockKind::Slave => &mut state.slaves[number],
-            _ => &mut state.slots[number],
-        };
-        let is_on = match register.block.kind {
-            BlockKind::Slot => value >> 8 & 1 == 1,
-            _ => enabled,
-        };
-        if strict && !is_on && value != 0 {
-            let problem = "fields are set of a port that is not enabled".to_owned();
-            return Err(BoardProblem::NoEffect(problem));
-        }
-        *place = Some(value);
-        self.routes.clear();
-        Ok(())
-    }
-
-    /// Refuses changes of a switch that words pass.
-    fn switch_is_free(&self, tile: Tile) -> Result<(), BoardProblem> {
-        let passes = |state: &super::state::TileState| {
-            state.channels[Direction::Mm2s as usize]
-                .iter()
-                .any(|c| c.passes(tile.index()))
-        };
-        match self.tiles.iter().find(|state| passes(state)) {
-            None => Ok(()),
-            Some(state) => Err(BoardProblem::Wrong(format!(
-                "the switch is changed while a stream of {} passes it",
-                state.tile
-            ))),
-        }
-    }
-
-    /// Refuses changes of what DMA or a core at work relies on.
-    fn is_quiet(&self, tile: Tile, what: &str) -> Result<(), BoardProblem> {
-        let state = &self.tiles[tile.index()];
-        let busy = state
-            .channels
-            .iter()
-            .flatten()
-            .any(|channel| channel.is_busy());
-        match busy || state.core == CoreState::Running {
-            false => Ok(()),
-            true => Err(BoardProblem::Wrong(format!(
-                "{what} while the tile is at work"
-            ))),
-        }
-    }
-
-    fn descriptor_is_free(&self, tile: Tile, number: u8) -> Result<(), BoardProblem> {
-        let state = &self.tiles[tile.index()];
-        let layout = crate::descriptor::layout(tile.kind());
-        let next = |at: u8| {
-            let words: Option<Vec<u32>> = state
-                .descriptors
-                .get(usize::from(at))?
-                .iter()
-                .copied()
-                .collect();
-            let record = Record::read(layout, &words?).ok()?;
-            record
-                .is(WordField::UseNext)
-                .then(|| record.get(WordField::Next) as u8)
-        };
-        let busy = state
-            .channels
-            .iter()
-            .flatten()
-            .any(|channel| channel.reaches(number, next));
-        match busy {
-            false => Ok(()),
-            true => Err(BoardProblem::Wrong(
-                "it is written while a channel is to execute it".to_owned(),
-            )),
-        }
-    }
-
-    fn control(
-        &mut self,
-        tile: Tile,
-        direction: Direction,
-        number: u8,
-        value: u32,
-        is_reset: bool,
-    ) -> Result<(), BoardProblem> {
-        if value >> 3 & 1 == 1 {
-            return Err(BoardProblem::Undefined("receiving out of order".to_owned()));
-        }
-        let inbox = self.tiles[tile.index()]
-            .inboxes
-            .get(usize::from(number))
-            .map_or(0, |inbox| inbox.len());
-        let channel = self.tiles[tile.index()].channel(direction, number);
-        if is_reset && (channel.is_amid_block() || direction == Direction::S2mm && inbox > 0) {
-            return Err(BoardProblem::Wrong(
-                "the channel is reset amid a block".to_owned(),
-            ));
-        }
-        if !is_reset && channel.is_busy() {
-            return Err(BoardProblem::Wrong(
-                "the control of a channel at work is written".to_owned(),
-            ));
-        }
-        if is_reset {
-            channel.reset();
-        }
-        channel.in_reset = is_reset;
-        channel.control = Some(value);
-        Ok(())
-    }
-
-    fn push(
-        &mut self,
-        tile: Tile,
-        direction: Direction,
-        number: u8,
-        task: Task,
-    ) -> Result<(), BoardProblem> {
-        let channel = self.tiles[tile.index()].channel(direction, number);
-        if !channel.is_known {
-            return Err(BoardProblem::Wrong("the channel was not reset".to_owned()));
-        }
-        if channel.in_reset {
-            return Err(BoardProblem::Wrong("the channel is in reset".to_owned()));
-        }
-        if channel.queue.len() >= QUEUE_DEPTH {
-            let problem = format!("the queue holds {QUEUE_DEPTH} tasks, a further one is lost");
-            return Err(BoardProblem::Wrong(problem));
-        }
-        channel.queue.push_back(task);
-        self.counters.pushes += 1;
-        let key = (tile.index(), direction, number);
-        if !self.busy.contains(&key) {
-            self.busy.push(key);
-        }
-        Ok(())
-    }
-
-    fn core_control(&mut self, tile: Tile, enable: bool, reset: bool) -> Result<(), BoardProblem> {
-        let at = tile.index();
-        let running = self.tiles[at].core == CoreState::Running;
-        if running && reset {
-            return Err(BoardProblem::Wrong(
-                "the core is reset before its program ended".to_owned(),
-            ));
-        }
-        let next = match (enable, reset) {
-            (true, true) => {
-                return Err(BoardProblem::Undefined(
-                    "a core enabled in reset".to_owned(),
-                ));
-            }
-            (false, true) => CoreState::Reset,
-            (false, false) => match self.tiles[at].core {
-                CoreState::Unknown => {
-                    return Err(BoardProblem::Wrong("the core was not reset".to_owned()));
-                }
-                CoreState::Running => {
-                    return Err(BoardProblem::Wrong(
-                        "the core is stopped before its program ended".to_owned(),
-                    ));
-                }
-                _ => CoreState::Stopped,
-            },
-            (true, false) => match self.tiles[at].core {
-                CoreState::Reset | CoreState::Stopped => {
-                    let program = self.programs[at].as_mut();
-                    let program = program.ok_or_else(|| {
-                        BoardProblem::Wrong("the core is started and has no program".to_owned())
-                    })?;
-                    program.restart();
-                    CoreState::Running
-                }
-                _ => {
-                    return Err(BoardProblem::Wrong(
-                        "the core is started and was not reset".to_owned(),
-                    ));
-                }
-            },
-        };
-        self.tiles[at].core = next;
-        Ok(())
-    }
 }
 
-/// What can be told of an enabled master from its own word.
-fn check_master(
-    kind: TileKind,
-    master: Option<port::SwitchPort>,
-    value: u32,
-    strict: bool,
-) -> Result<(), BoardProblem> {
-    let master =
-        master.ok_or_else(|| BoardProblem::Wrong("the array has no such port".to_owned()))?;
-    let record = Record::read(&register::MASTER, &[value])?;
-    let configuration = record.get(WordField::Configuration);
-    if record.is(WordField::Packet) {
-        return match configuration >> 3 {
-            0 => Err(BoardProblem::NoEffect(
-                "no selection of an arbiter is taken".to_owned(),
-            )),
-            _ => Ok(()),
-        };
-    }
-    if strict && record.is(WordField::DropHeader) {
-        return Err(BoardProblem::NoEffect(
-            "a circuit has no headers to drop".to_owned(),
-        ));
-    }
-    let slave = port::at(port::slaves(kind), configuration as u8);
-    match slave {
-        Some(slave) if port::is_legal(kind, slave, master) => Ok(()),
-        Some(slave) => Err(BoardProblem::Wrong(format!(
-            "{slave} cannot be joined to {master}"
-        ))),
-        None => Err(BoardProblem::Wrong(format!(
-            "there is no slave {configuration}"
-        ))),
-    }
+/// Bits of a register that the board gives when it is polled.
+fn known_bits(address: u64) -> Result<u32, BoardProblem> {
+    Ok(match locate(address)?.1.block.kind {
+        // Done and enabled; stalls are not modelled.
+        BlockKind::CoreStatus => 1 << 20 | 1,
+        // Overflow, running and tasks that wait.
+        BlockKind::Status(_) => 0x1F << 18,
+        _ => u32::MAX,
+    })
 }
 
-fn locate(address: u64) -> Result<(Tile, RegisterAt), BoardProblem> {
-    let found = u32::try_from(address).ok().and_then(Tile::of_address);
-    let found = found.and_then(|(tile, offset)| Some((tile, register::find(tile.kind(), offset)?)));
-    found.ok_or_else(|| BoardProblem::Undefined(format!("a register at {address:#010x}")))
+/// Columns and rows beside an address must be those of the address.
+fn check_hints(operation: &StreamOperation) -> Result<(), BoardProblem> {
+    let address = match operation.operation {
+        TxnOperation::Write { address, .. }
+        | TxnOperation::MaskWrite { address, .. }
+        | TxnOperation::MaskPoll { address, .. } => address,
+        TxnOperation::BlockWrite { address, .. } => address.into(),
+        _ => return Ok(()),
+    };
+    let tile = locate(address)?.0;
+    let expected = u32::from(tile.col) | u32::from(tile.row) << 8;
+    let hints = [operation.hints.first, operation.hints.second];
+    match hints
+        .into_iter()
+        .find(|&hint| hint != 0 && hint != expected)
+    {
+        None => Ok(()),
+        Some(hint) => Err(BoardProblem::NoEffect(format!(
+            "{hint:#x} beside an address of {tile}"
+        ))),
+    }
 }
 
 /// What an operation is about.

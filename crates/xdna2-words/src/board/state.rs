@@ -110,8 +110,13 @@ pub(super) struct TileState {
     pub(super) demux: Option<u32>,
     pub(super) pad_values: Vec<Option<u32>>,
     pub(super) cascade: Option<u32>,
+    /// The value that came by the cascade and was not taken yet.
+    pub(super) cascade_inbox: Option<CascadeValue>,
     pub(super) core: CoreState,
 }
+
+/// What the cascade moves at once: 512 bits.
+pub(super) type CascadeValue = [u32; 16];
 
 /// A core's processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,6 +166,7 @@ impl TileState {
             demux: None,
             pad_values: unknown(if kind == TileKind::Memory { 6 } else { 0 }),
             cascade: None,
+            cascade_inbox: None,
             core: CoreState::Unknown,
         }
     }
