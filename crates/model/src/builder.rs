@@ -29,6 +29,8 @@ pub(crate) struct GraphBuilder<'a> {
     graph: Graph,
     weights: HashMap<TensorName, WeightId>,
     layer: Option<usize>,
+    /// Recurrent states that nodes have so far.
+    n_states: usize,
 }
 
 /// The weights that there are.
@@ -113,7 +115,14 @@ impl<'a> GraphBuilder<'a> {
             graph: Graph::default(),
             weights: HashMap::new(),
             layer: None,
+            n_states: 0,
         }
+    }
+
+    /// The number of a state for the next node that has one.
+    pub(crate) fn next_state(&mut self) -> usize {
+        self.n_states += 1;
+        self.n_states - 1
     }
 
     /// The blocks to build, by number.
@@ -474,6 +483,11 @@ impl<'a> GraphBuilder<'a> {
     /// The last norm and the logits.
     pub(crate) fn head(&mut self, x: ValueId) -> Result<(), Error> {
         let normed = norm::stream(self, "output_norm", WeightRole::OutputNorm, x)?;
+        self.head_of(normed)
+    }
+
+    /// The logits, of the last norm's output.
+    pub(crate) fn head_of(&mut self, normed: ValueId) -> Result<(), Error> {
         let (has_table, has_head) = (
             self.has(WeightRole::TokenEmbedding),
             self.has(WeightRole::Output),

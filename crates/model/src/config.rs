@@ -7,10 +7,12 @@ mod experts;
 pub mod gguf;
 pub mod hf;
 mod latent;
+mod recurrent;
 mod rope;
 
 pub use experts::ExpertConfig;
 pub use latent::LatentConfig;
+pub use recurrent::{DeltaConfig, RecurrentConfig, RecurrentMixer};
 
 use crate::Error;
 use millrace_graph::{Activation, Temperature};
@@ -175,6 +177,8 @@ pub struct ModelConfig {
     pub qk_norm: bool,
     /// Attention over a latent, in models that have it; sizes of heads are then its own.
     pub latent: Option<LatentConfig>,
+    /// Layers with a state in place of attention, in models that have them.
+    pub recurrent: Option<RecurrentConfig>,
 }
 
 /// Largest sizes accepted: far above any model, low enough that no product of two overflows and no
@@ -239,6 +243,20 @@ impl ModelConfig {
     /// Whether heads of `layer` rotate.
     pub fn rotates(&self, layer: usize) -> bool {
         !self.unrotated_layers.contains(&layer)
+    }
+
+    /// What `layer` computes in place of attention, if it is recurrent.
+    pub fn mixer_of(&self, layer: usize) -> Option<RecurrentMixer> {
+        let recurrent = self.recurrent.as_ref()?;
+        let recurs = recurrent.layers.get(layer).copied().unwrap_or(false);
+        recurs.then_some(recurrent.mixer)
+    }
+
+    /// The number of the cache of `layer`, which attends: layers with a state have none.
+    pub fn cache_of(&self, layer: usize) -> usize {
+        let recurrent = self.recurrent.iter();
+        let states = recurrent.flat_map(|recurrent| recurrent.layers.iter().take(layer));
+        layer - states.filter(|recurs| **recurs).count()
     }
 
     /// The experts of `layer`, if it has them.
@@ -326,6 +344,9 @@ impl ModelConfig {
         }
         if let Some(latent) = &self.latent {
             latent.validate(file)?;
+        }
+        if let Some(recurrent) = &self.recurrent {
+            recurrent.validate(file, self.n_layers)?;
         }
         Ok(())
     }

@@ -228,6 +228,7 @@ fn read_text(
             None => false,
         },
         latent: None,
+        recurrent: None,
     };
     (family.hf)(text, &mut config)?;
     Ok(config)

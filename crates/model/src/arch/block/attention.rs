@@ -9,9 +9,9 @@ use millrace_graph::{Attention, ValueId, WeightSource};
 /// Queries, keys and values of a token, heads side by side.
 #[derive(Clone, Copy)]
 pub(in crate::arch) struct Heads {
-    q: ValueId,
-    k: ValueId,
-    v: ValueId,
+    pub(super) q: ValueId,
+    pub(super) k: ValueId,
+    pub(super) v: ValueId,
 }
 
 /// The three projections of a normed stream, of three matrices or of one.
@@ -117,7 +117,7 @@ pub(in crate::arch) fn attend_rotated(
         false => None,
     };
     let attention = Attention {
-        layer,
+        layer: config.cache_of(layer),
         n_heads: config.n_heads,
         n_kv_heads: config.n_kv_heads,
         head_dim: config.head_dim,
