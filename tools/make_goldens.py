@@ -33,7 +33,7 @@ import transformers
 from safetensors.numpy import save_file
 
 from goldens import Fixture, common, rope, v4_flat
-from goldens import attention, dense, experts, gemma4
+from goldens import attention, dense, experts, gemma4, recurrent
 
 # Standard deviations, relative to 1/sqrt(inputs) for matrices. Large enough that logits spread over
 # several units and attention is far from uniform: a wrong mask, scale or rotation must show.
@@ -42,6 +42,11 @@ EMBED_STD = 0.4
 NORM_STD = 0.25
 BIAS_STD = 0.5
 CHOICE_STD = 0.1
+# Mean of the logarithm of a state's decay: it remembers some ten tokens.
+DECAY_MEAN = -2.0
+
+# Families whose norms store what is added to 1; those of a gated delta net do not.
+UNIT_NORMS = ("gemma", "gemma2", "gemma3", "qwen3_5", "qwen3_5_moe", "qwen3_next")
 
 
 LLAMA3 = dict(
@@ -245,7 +250,7 @@ FIXTURES = {
 }
 
 
-for more in (experts, dense, attention, gemma4):
+for more in (experts, dense, attention, gemma4, recurrent):
     FIXTURES.update(more.FIXTURES)
 
 
@@ -317,7 +322,9 @@ def fill(model, fixture_name, unit_norms, qk_gain=None, head_norms=1.0):
             values = generator(fixture_name, name).standard_normal(tuple(parameter.shape))
             if "norm" in name and parameter.ndim == 1:
                 mean = head_norms if "q_norm" in name or "k_norm" in name else 1.0
-                values = values * NORM_STD + (mean - 1.0 if unit_norms else mean)
+                values = values * NORM_STD + (mean - 1.0 if unit_norms and "linear_attn" not in name else mean)
+            elif "A_log" in name:
+                values = values * BIAS_STD + DECAY_MEAN
             elif parameter.ndim == 1:
                 values = values * BIAS_STD
             elif "embed" in name:
@@ -331,7 +338,7 @@ def fill(model, fixture_name, unit_norms, qk_gain=None, head_norms=1.0):
             parameter.copy_(torch.from_numpy(values))
         # What transformers keeps as a buffer, though it is learned.
         for name, buffer in model.named_buffers():
-            if "e_score_correction_bias" in name or "moe_statics" in name:
+            if any(part in name for part in ("e_score_correction_bias", "moe_statics", "expert_bias")):
                 values = generator(fixture_name, name).standard_normal(tuple(buffer.shape))
                 values = (values * CHOICE_STD).astype(np.float16).astype(np.float32)
                 buffer.copy_(torch.from_numpy(values))
@@ -405,7 +412,7 @@ def make(name, fixture, out):
     folder.mkdir(parents=True, exist_ok=True)
     config = make_config(fixture)
     model = make_model(fixture, config)
-    fill(model, name + fixture.salt, unit_norms=fixture.family in ("gemma", "gemma2", "gemma3"), qk_gain=fixture.qk_gain, head_norms=fixture.head_norms)
+    fill(model, name + fixture.salt, unit_norms=fixture.family in UNIT_NORMS, qk_gain=fixture.qk_gain, head_norms=fixture.head_norms)
     vocab_size = fixture.config["vocab_size"]
     tokens = generator(name, "tokens").integers(0, vocab_size, fixture.n_tokens)
     logits, hidden = run(model, tokens)
@@ -489,7 +496,10 @@ def convert(folder, vocab_size, llama_cpp):
         counted = {"model": {"vocab": {t: i for i, t in enumerate(tokens)}}, "added_tokens": []}
         (temp / "tokenizer.json").write_text(json.dumps(counted))
         with torch.inference_mode():
-            model = get_model_class(architecture(folder))(
+            converter = get_model_class(architecture(folder))
+            # No blocks that predict further tokens.
+            converter.no_mtp = True
+            model = converter(
                 temp,
                 gguf.LlamaFileType.ALL_F32,
                 folder / "model.f32.gguf",

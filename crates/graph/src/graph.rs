@@ -43,6 +43,32 @@ pub enum WeightSource {
     Derived(Derivation),
 }
 
+/// Rows of a matrix that are parts of heads in another one: the first part of all heads, then the second of all, then the
+/// third.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadRows {
+    /// Heads.
+    pub n_heads: usize,
+    /// Rows that a head has in the other one.
+    pub n_rows: usize,
+    /// The first row of a part within a head, and how many; none of parts that are not there.
+    pub parts: [(usize, usize); 3],
+}
+
+impl HeadRows {
+    /// Where row `row` is in the other one.
+    pub fn source(&self, row: usize) -> usize {
+        let mut at = row;
+        for (first, n) in self.parts {
+            if at < n * self.n_heads {
+                return at / n * self.n_rows + first + at % n;
+            }
+            at -= n * self.n_heads;
+        }
+        row
+    }
+}
+
 /// How a weight is computed from tensors. Its numbers keep the tensor's format, but for those that say another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Derivation {
@@ -73,6 +99,8 @@ pub enum Derivation {
         /// Rows that a head has in the tensor.
         n_rows: usize,
     },
+    /// Rows of heads that stand one after the other in the tensor, by parts of heads.
+    OfHeads(HeadRows),
     /// Blocks of MXFP4 whose nibbles and scales are two tensors, as transformers stores them: this name's
     /// `_blocks` and `_scales`; of every matrix the rows `first, first + step, ...`.
     Mxfp4Parts {

@@ -33,7 +33,7 @@ pub use check::{Error, Shapes, WIDTH_MAX, check};
 pub use cost::{Depth, OpCost};
 pub use definition::Sequence;
 pub use graph::{
-    Derivation, Graph, Node, Rope, RopeId, RopeStyle, Value, ValueId, Weight, WeightId,
+    Derivation, Graph, HeadRows, Node, Rope, RopeId, RopeStyle, Value, ValueId, Weight, WeightId,
     WeightSource, last_readers, single_row,
 };
 pub use memory::{KvShape, SequenceMemory, StateShape};

@@ -29,6 +29,7 @@ pub(crate) use rows::ElementwiseKernels;
 use crate::cpu::Cpu;
 use crate::level::Level;
 use crate::pool::DisjointMut;
+use std::ops::Range;
 use std::sync::OnceLock;
 
 /// Elements below which a parallel region costs more than it saves.
@@ -169,6 +170,25 @@ pub fn multiply(cpu: &Cpu, acc: &mut [f32], x: &[f32]) {
         // Bound by memory at any level.
         for (acc, x) in acc.iter_mut().zip(&x[start..]) {
             *acc *= x;
+        }
+    });
+}
+
+/// A part of each head: `out[head] = x[head][range]`, of heads of `head_dim` elements.
+///
+/// # Panics
+/// If the range leaves a head, `x` has no whole heads, or `out` has other heads than `x`.
+pub fn slice_heads(cpu: &Cpu, x: &[f32], head_dim: usize, range: Range<usize>, out: &mut [f32]) {
+    assert!(
+        range.end <= head_dim && !range.is_empty(),
+        "{range:?} of {head_dim}"
+    );
+    assert!(x.len().is_multiple_of(head_dim), "whole heads");
+    assert_eq!(x.len() / head_dim * range.len(), out.len(), "as many heads");
+    split(cpu, out, range.len(), &|start, out| {
+        let heads = x.chunks_exact(head_dim).skip(start / range.len());
+        for (out, head) in out.chunks_exact_mut(range.len()).zip(heads) {
+            out.copy_from_slice(&head[range.clone()]);
         }
     });
 }

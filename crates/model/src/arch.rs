@@ -28,6 +28,8 @@ mod granite;
 mod granitemoe;
 mod hunyuan;
 mod internlm2;
+mod lfm2;
+mod lfm2moe;
 mod llama;
 mod minicpm;
 mod mistral;
@@ -43,7 +45,10 @@ mod qwen2;
 mod qwen2moe;
 mod qwen2vl;
 mod qwen3;
+mod qwen35;
+mod qwen35moe;
 mod qwen3moe;
+mod qwen3next;
 mod qwen3vl;
 mod refused;
 mod seed_oss;
@@ -124,6 +129,8 @@ pub struct Family {
     pub(crate) golden: Option<&'static str>,
     pub(crate) permuted_in_gguf: bool,
     pub(crate) unit_norms: bool,
+    /// Whether its GGUF files have value heads of gated delta nets in turns, one of each key head.
+    pub(crate) tiled_values_in_gguf: bool,
     pub(crate) scaled_embeddings: bool,
     /// Base of sliding layers' RoPE, in families where it differs.
     pub(crate) local_rope_theta: Option<f32>,
@@ -249,6 +256,11 @@ static FAMILIES: &[&Family] = &[
     &olmo3::FAMILY,
     &qwen2vl::FAMILY,
     &qwen3vl::FAMILY,
+    &lfm2::FAMILY,
+    &lfm2moe::FAMILY,
+    &qwen35::FAMILY,
+    &qwen35moe::FAMILY,
+    &qwen3next::FAMILY,
     #[cfg(test)]
     &dummy::FAMILY,
 ];
@@ -312,6 +324,7 @@ impl Family {
         golden: None,
         permuted_in_gguf: false,
         unit_norms: false,
+        tiled_values_in_gguf: false,
         scaled_embeddings: false,
         local_rope_theta: None,
         unscaled_local_rope: false,

@@ -31,6 +31,8 @@ pub(crate) struct GraphBuilder<'a> {
     layer: Option<usize>,
     /// Weights that files may have though nothing reads them.
     unread: HashSet<String>,
+    /// Recurrent states that nodes have so far.
+    n_states: usize,
 }
 
 /// The weights that there are.
@@ -115,6 +117,7 @@ impl<'a> GraphBuilder<'a> {
             graph: Graph::default(),
             weights: HashMap::new(),
             layer: None,
+            n_states: 0,
             unread: HashSet::new(),
         }
     }
@@ -151,6 +154,12 @@ impl<'a> GraphBuilder<'a> {
             });
             self.graph.weights.len() - 1
         }))
+    }
+
+    /// The number of a state for the next node that has one.
+    pub(crate) fn next_state(&mut self) -> usize {
+        self.n_states += 1;
+        self.n_states - 1
     }
 
     /// The blocks to build, by number.
@@ -515,6 +524,11 @@ impl<'a> GraphBuilder<'a> {
     /// The last norm and the logits.
     pub(crate) fn head(&mut self, x: ValueId) -> Result<(), Error> {
         let normed = norm::stream(self, "output_norm", WeightRole::OutputNorm, x)?;
+        self.head_of(normed)
+    }
+
+    /// The logits, of the last norm's output.
+    pub(crate) fn head_of(&mut self, normed: ValueId) -> Result<(), Error> {
         let (has_table, has_head) = (
             self.has(WeightRole::TokenEmbedding),
             self.has(WeightRole::Output),

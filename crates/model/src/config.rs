@@ -8,11 +8,13 @@ pub mod gguf;
 pub mod hf;
 mod latent;
 mod layers;
+mod recurrent;
 mod rope;
 
 pub use experts::ExpertConfig;
 pub use latent::LatentConfig;
 pub use layers::{HeadSizes, LayerConfig};
+pub use recurrent::{DeltaConfig, RecurrentConfig, RecurrentMixer};
 
 use crate::Error;
 use millrace_graph::{Activation, Temperature};
@@ -179,6 +181,8 @@ pub struct ModelConfig {
     pub latent: Option<LatentConfig>,
     /// What differs from layer to layer.
     pub layers: LayerConfig,
+    /// Layers with a state in place of attention, in models that have them.
+    pub recurrent: Option<RecurrentConfig>,
 }
 
 /// Largest sizes accepted: far above any model, low enough that no product of two overflows and no
@@ -243,6 +247,20 @@ impl ModelConfig {
     /// Whether heads of `layer` rotate.
     pub fn rotates(&self, layer: usize) -> bool {
         !self.unrotated_layers.contains(&layer)
+    }
+
+    /// What `layer` computes in place of attention, if it is recurrent.
+    pub fn mixer_of(&self, layer: usize) -> Option<RecurrentMixer> {
+        let recurrent = self.recurrent.as_ref()?;
+        let recurs = recurrent.layers.get(layer).copied().unwrap_or(false);
+        recurs.then_some(recurrent.mixer)
+    }
+
+    /// The number of the cache of `layer`, which attends: layers with a state have none.
+    pub fn cache_of(&self, layer: usize) -> usize {
+        let recurrent = self.recurrent.iter();
+        let states = recurrent.flat_map(|recurrent| recurrent.layers.iter().take(layer));
+        layer - states.filter(|recurs| **recurs).count()
     }
 
     /// The experts of `layer`, if it has them.
@@ -332,6 +350,9 @@ impl ModelConfig {
         }
         if let Some(latent) = &self.latent {
             latent.validate(file)?;
+        }
+        if let Some(recurrent) = &self.recurrent {
+            recurrent.validate(file, self.n_layers)?;
         }
         self.validate_layers(file)
     }

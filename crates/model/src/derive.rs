@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::catalog::Catalog;
 use millrace_format::{Checkpoint, TensorInfo, TensorType};
-use millrace_graph::{Derivation, Weight, WeightSource};
+use millrace_graph::{Derivation, HeadRows, Weight, WeightSource};
 use millrace_quant::{DType, decode_blocks, encode_matrix};
 
 /// Bytes of an MXFP4 block's nibbles, for 32 elements.
@@ -32,7 +32,7 @@ pub(crate) fn check(
     }
     let dtype = catalog.check(name, &stored_shape(derivation, shape))?;
     Ok(match derivation {
-        Derivation::EveryRow { .. } => dtype,
+        Derivation::EveryRow { .. } | Derivation::OfHeads(_) => dtype,
         _ if dtype.is_float() => dtype,
         _ => DType::BF16,
     })
@@ -45,6 +45,7 @@ pub(crate) fn stored_shape(derivation: &Derivation, shape: &[usize]) -> Vec<usiz
         (Derivation::EveryRow { n_rows, .. }, &[n_experts, _]) => vec![n_experts, n_rows],
         (Derivation::Transposed { n_rows, .. }, &[n_experts, _, k]) => vec![n_experts, k, n_rows],
         (Derivation::TransposedHeads { n_rows, .. }, &[n_heads, n, _]) => vec![n_heads * n_rows, n],
+        (Derivation::OfHeads(rows), &[_, k]) => vec![rows.n_heads * rows.n_rows, k],
         _ => shape.to_vec(),
     }
 }
@@ -119,6 +120,7 @@ pub(crate) fn derive_matrix(
             step,
         } => job.turned(n_rows, &|i| first + i * step),
         Derivation::TransposedHeads { first, n_rows } => job.turned_head(first, n_rows),
+        Derivation::OfHeads(rows) => job.of_heads(&rows),
         Derivation::Mxfp4Parts {
             first,
             step,
@@ -165,6 +167,17 @@ impl DeriveJob<'_> {
             for row in 0..n {
                 out.extend_from_slice(&matrix[(first + row * step) * row_bytes..][..row_bytes]);
             }
+        }
+        Ok(out)
+    }
+
+    /// Rows keep their bytes.
+    fn of_heads(&self, rows: &HeadRows) -> Result<Vec<u8>, Error> {
+        let (_, bytes) = self.bytes(&self.weight.name)?;
+        let row_bytes = bytes.len() / (rows.n_heads * rows.n_rows).max(1);
+        let mut out = Vec::with_capacity(self.weight.n * row_bytes);
+        for row in 0..self.weight.n {
+            out.extend_from_slice(&bytes[rows.source(row) * row_bytes..][..row_bytes]);
         }
         Ok(out)
     }

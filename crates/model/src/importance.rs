@@ -213,9 +213,11 @@ pub fn gguf_names(
     graph: &Graph,
 ) -> Result<Vec<Option<String>>, crate::Error> {
     let keeps_columns = |source: &WeightSource| {
-        use Derivation::{EveryRow, Mxfp4Parts};
+        use Derivation::{EveryRow, Mxfp4Parts, OfHeads};
         match source {
-            WeightSource::Derived(by) => matches!(by, EveryRow { .. } | Mxfp4Parts { .. }),
+            WeightSource::Derived(by) => {
+                matches!(by, EveryRow { .. } | OfHeads(_) | Mxfp4Parts { .. })
+            }
             WeightSource::Whole | WeightSource::Rows { .. } | WeightSource::Experts(_) => true,
         }
     };

@@ -118,6 +118,38 @@ pub enum WeightRole {
     OutputNorm,
     /// `[vocab, d_model]`: the head.
     Output,
+    /// `[d_model]`: norm before the head, in files that call it the table's.
+    TableNorm,
+    /// `[3·d_model, d_model]`: projections of a short convolution in one: gate before, gate after, input.
+    ShortConvIn,
+    /// `[d_model, d_model]`: the first of them by itself.
+    ShortConvB,
+    /// `[d_model, d_model]`: the second.
+    ShortConvC,
+    /// `[d_model, d_model]`: the third.
+    ShortConvX,
+    /// `[d_model, n_taps]`: a short convolution.
+    ShortConv,
+    /// `[d_model, d_model]`: projection of its output.
+    ShortConvOut,
+    /// `[2·k_width + 2·v_width, d_model]`: queries, keys, values and gates of a gated delta net, key head by key head.
+    SsmIn,
+    /// `[channels, n_taps]`: convolution before a gated delta net.
+    SsmConv,
+    /// `[n_v_heads]`: rates of decay; in Hugging Face files the logarithms of their negatives.
+    SsmRate,
+    /// `[n_v_heads]`, a bias: added to the inputs for the decay.
+    SsmDt,
+    /// `[n_v_heads, d_model]`: inputs for the decay.
+    SsmAlpha,
+    /// `[n_v_heads, d_model]`: strengths of the correction.
+    SsmBeta,
+    /// `[2·n_v_heads, d_model]`: both, key head by key head, strengths first.
+    SsmBetaAlpha,
+    /// `[v_dim]`: norm of a recurrent layer's value heads.
+    SsmNorm,
+    /// `[d_model, v_width]`: projection of a recurrent layer's output.
+    SsmOut,
 }
 
 impl WeightRole {
@@ -147,6 +179,7 @@ impl WeightRole {
                 | ExpertsPostNorm
                 | DensePostNorm
                 | OutputNorm
+                | TableNorm
         )
     }
 
@@ -154,6 +187,12 @@ impl WeightRole {
     pub fn is_rope_table(self) -> bool {
         use WeightRole::*;
         matches!(self, RopeFactors | RopeFactorsLong | RopeFactorsShort)
+    }
+
+    /// Whether files keep it in floating point, though it has two dimensions.
+    pub fn is_never_quantised(self) -> bool {
+        use WeightRole::*;
+        matches!(self, Router | SharedRouter | ShortConv | SsmConv)
     }
 
     /// Whether it is a matrix for each of a layer's experts.
@@ -227,6 +266,7 @@ impl HfNames {
 struct NameRow {
     role: WeightRole,
     per_layer: bool,
+    /// A name that ends with `!` has no `.weight` behind it.
     gguf: &'static str,
     /// Module name by [`HfNorms`]; `None` where the family has no such module.
     hf: [Option<&'static str>; 2],
@@ -253,7 +293,7 @@ const fn both(name: &'static str) -> [Option<&'static str>; 2] {
 /// One row a role, in the order of the enum. Sources: ggml's `gguf-py` constants, transformers'
 /// `modeling_llama.py`, `modeling_gemma3.py`, `modeling_qwen3_moe.py` and `modeling_deepseek_v3.py`.
 #[rustfmt::skip]
-const TABLE: [NameRow; 54] = {
+const TABLE: [NameRow; 70] = {
     use WeightRole as R;
     [
         row_of(R::TokenEmbedding, false, "token_embd", both("embed_tokens")),
@@ -310,6 +350,22 @@ const TABLE: [NameRow; 54] = {
         row_of(R::DensePostNorm, true, "post_ffw_norm_1", both("post_feedforward_layernorm_1")),
         row_of(R::OutputNorm, false, "output_norm", both("norm")),
         row_of(R::Output, false, "output", both("lm_head")),
+        row_of(R::TableNorm, false, "token_embd_norm", [None, None]),
+        row_of(R::ShortConvIn, true, "shortconv.in_proj", both("conv.in_proj")),
+        row_of(R::ShortConvB, true, "shortconv.b_proj", [None, None]),
+        row_of(R::ShortConvC, true, "shortconv.c_proj", [None, None]),
+        row_of(R::ShortConvX, true, "shortconv.x_proj", [None, None]),
+        row_of(R::ShortConv, true, "shortconv.conv", both("conv.conv")),
+        row_of(R::ShortConvOut, true, "shortconv.out_proj", both("conv.out_proj")),
+        row_of(R::SsmIn, true, "ssm_in", [None, None]),
+        row_of(R::SsmConv, true, "ssm_conv1d", both("linear_attn.conv1d")),
+        row_of(R::SsmRate, true, "ssm_a!", both("linear_attn.A_log!")),
+        row_of(R::SsmDt, true, "ssm_dt", both("linear_attn.dt!")),
+        row_of(R::SsmAlpha, true, "ssm_alpha", [None, None]),
+        row_of(R::SsmBeta, true, "ssm_beta", [None, None]),
+        row_of(R::SsmBetaAlpha, true, "ssm_ba", [None, None]),
+        row_of(R::SsmNorm, true, "ssm_norm", [None, None]),
+        row_of(R::SsmOut, true, "ssm_out", [None, None]),
     ]
 };
 
@@ -369,6 +425,12 @@ impl TensorName {
     /// The name in GGUF files: `blk.3.attn_q.weight`.
     pub fn gguf(&self) -> String {
         let (name, suffix) = (row(self.role).gguf, self.part.suffix());
+        if let (Some(stem), Some(layer), ParameterKind::Weight) =
+            (name.strip_suffix('!'), self.layer, self.part)
+        {
+            return format!("blk.{layer}.{stem}");
+        }
+        let name = name.trim_end_matches('!');
         match self.layer {
             Some(layer) => format!("blk.{layer}.{name}.{suffix}"),
             None => format!("{name}.{suffix}"),
@@ -409,7 +471,8 @@ impl TensorName {
 
     /// Reads a GGUF name; `None` if it is not one of this table.
     pub fn parse_gguf(name: &str) -> Option<TensorName> {
-        let (stem, part) = split_part(name)?;
+        let (stem, part) = split_part(name).unwrap_or((name, ParameterKind::Weight));
+        let has_suffix = stem.len() < name.len();
         let (layer, stem) = match stem.strip_prefix("blk.") {
             Some(rest) => {
                 let (layer, stem) = rest.split_once('.')?;
@@ -417,7 +480,12 @@ impl TensorName {
             }
             None => (None, stem),
         };
-        let row = TABLE.iter().find(|row| row.gguf == stem)?;
+        let bare = |row: &NameRow| row.gguf.strip_suffix('!').map_or(row.gguf, |bare| bare);
+        let row = TABLE.iter().find(|row| bare(row) == stem)?;
+        let is_suffixed = part != ParameterKind::Weight || !row.gguf.ends_with('!');
+        if has_suffix != is_suffixed {
+            return None;
+        }
         (row.per_layer == layer.is_some()).then_some(TensorName {
             layer,
             role: row.role,

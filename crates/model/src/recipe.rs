@@ -206,8 +206,7 @@ impl Recipe {
         let (&[.., k], true) = (shape, shape.len() > 1) else {
             return DType::F32;
         };
-        let is_router = matches!(name.role, WeightRole::Router | WeightRole::SharedRouter);
-        if is_router || name.part == ParameterKind::Bias {
+        if name.role.is_never_quantised() || name.part == ParameterKind::Bias {
             return if mix == Mix::Q4nx {
                 DType::BF16
             } else {

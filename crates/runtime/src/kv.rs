@@ -178,6 +178,13 @@ impl KvCache {
         Ok(both.fold(states, usize::saturating_add))
     }
 
+    /// Slots of states that [`KvCache::new`] would lay out, and bytes of one; zeros for a graph without states.
+    pub(crate) fn slots_of(graph: &Graph, sizes: KvSizes) -> Result<(usize, usize), Error> {
+        let (cache, _) = KvCache::plan(graph, sizes)?;
+        let n_slots = cache.state_group.map(|group| cache.groups[group].n_pages);
+        Ok((n_slots.unwrap_or(0), states::state_bytes(graph)))
+    }
+
     /// A cache without its memory: the groups, and layout and bytes of the two slabs of each layer.
     fn plan(graph: &Graph, mut sizes: KvSizes) -> Result<(KvCache, Vec<(KvLayout, usize)>), Error> {
         let has_states = states::state_bytes(graph) > 0;
@@ -216,9 +223,9 @@ impl KvCache {
         if has_states {
             let n_pages = sizes.group_pages(Some(STATE_WINDOW));
             cache.state_group = Some(cache.groups.len());
-            cache
-                .groups
-                .push(LayerGroup::new(Some(STATE_WINDOW), n_pages));
+            let mut slots = LayerGroup::new(Some(STATE_WINDOW), n_pages);
+            slots.is_of_states = true;
+            cache.groups.push(slots);
         }
         Ok((cache, slabs))
     }

@@ -122,6 +122,7 @@ fn a_decode_step_allocates_nothing() {
         ("gemma-tiny", "BF16"),
         ("llama-tiny", "Q4_K_M"),
         ("qwen-tiny", "Q8_0"),
+        ("qwen35-tiny", "Q8_0"),
     ] {
         let path = model(dir.path(), geometry, recipe);
         for n_sequences in [1, 8] {

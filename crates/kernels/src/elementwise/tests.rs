@@ -225,6 +225,25 @@ fn sums_and_factors_are_exact() {
 }
 
 #[test]
+fn products_and_parts_of_heads_are_exact() {
+    for_each_cpu(|cpu| {
+        for n in LENGTHS {
+            let (mut acc, x) = (numbers(n, 1, 4.0), numbers(n, 2, 4.0));
+            let expected: Vec<f32> = acc.iter().zip(&x).map(|(acc, x)| acc * x).collect();
+            multiply(cpu, &mut acc, &x);
+            assert_eq!(acc, expected);
+        }
+        for (n_heads, head_dim, range) in [(3, 8, 2..5), (1, 1, 0..1), (4000, 32, 16..32)] {
+            let x = numbers(n_heads * head_dim, 3, 1.0);
+            let mut out = vec![0.0; n_heads * range.len()];
+            slice_heads(cpu, &x, head_dim, range.clone(), &mut out);
+            let heads = x.chunks(head_dim).map(|head| &head[range.clone()]);
+            assert_eq!(out, heads.collect::<Vec<_>>().concat());
+        }
+    });
+}
+
+#[test]
 fn rotations() {
     for_each_cpu(|cpu| {
         for (head_dim, n_rot) in [(64, 64), (80, 80), (128, 64), (256, 256), (8, 2), (96, 0)] {

@@ -115,20 +115,28 @@ struct Head<'a> {
 }
 
 /// Tokens made ready: keys and queries of unit length.
-struct Strip {
-    k: [[f32; MAX_KEY_DIM]; STRIP_TOKENS],
-    q: [[f32; MAX_KEY_DIM]; STRIP_TOKENS],
+struct Strip<const N: usize> {
+    k: [[f32; MAX_KEY_DIM]; N],
+    q: [[f32; MAX_KEY_DIM]; N],
     /// Decay and strength.
-    gates: [(f32, f32); STRIP_TOKENS],
+    gates: [(f32, f32); N],
 }
 
 impl Head<'_> {
     fn run(&self, run: &StateRun<'_>, out: &DisjointMut<'_, f32>) {
+        // To clear a strip takes as long as half a token.
+        match run.rows.len() {
+            1 => self.run_in_strips::<1>(run, out),
+            _ => self.run_in_strips::<STRIP_TOKENS>(run, out),
+        }
+    }
+
+    fn run_in_strips<const N: usize>(&self, run: &StateRun<'_>, out: &DisjointMut<'_, f32>) {
         let n_elems = self.shape.head_elems();
         let mut strip = Strip {
-            k: [[0.0; MAX_KEY_DIM]; STRIP_TOKENS],
-            q: [[0.0; MAX_KEY_DIM]; STRIP_TOKENS],
-            gates: [(0.0, 0.0); STRIP_TOKENS],
+            k: [[0.0; MAX_KEY_DIM]; N],
+            q: [[0.0; MAX_KEY_DIM]; N],
+            gates: [(0.0, 0.0); N],
         };
         for page in self.slots.pages(run, self.head * n_elems) {
             // SAFETY: a head's part of every slot belongs to it alone, and it runs once.
@@ -136,7 +144,7 @@ impl Head<'_> {
             self.begin(&page, state);
             let mut first = page.rows.start;
             while first < page.rows.end {
-                let rows = first..page.rows.end.min(first + STRIP_TOKENS);
+                let rows = first..page.rows.end.min(first + N);
                 first = rows.end;
                 self.prepare(rows.clone(), &mut strip);
                 self.compute(rows, &strip, state, out);
@@ -158,7 +166,7 @@ impl Head<'_> {
         }
     }
 
-    fn prepare(&self, rows: Range<usize>, strip: &mut Strip) {
+    fn prepare<const N: usize>(&self, rows: Range<usize>, strip: &mut Strip<N>) {
         let DeltaShape {
             n_k_heads,
             n_v_heads,
@@ -188,10 +196,10 @@ impl Head<'_> {
     }
 
     /// Block by block: a block of a state stays in the nearest cache while the tokens pass.
-    fn compute(
+    fn compute<const N: usize>(
         &self,
         rows: Range<usize>,
-        strip: &Strip,
+        strip: &Strip<N>,
         state: &mut [f32],
         out: &DisjointMut<'_, f32>,
     ) {

@@ -3,8 +3,10 @@
 pub(super) mod attention;
 pub(super) mod experts;
 pub(super) mod feed_forward;
+pub(super) mod gated_attention;
 pub(super) mod latent;
 pub(crate) mod norm;
+pub(super) mod recurrent;
 pub(super) mod sections;
 
 use crate::Error;

@@ -14,6 +14,7 @@ use millrace_graph::{Gating, RouteGroups};
 
 pub(crate) use rope::RopeTables;
 
+use super::hf::HfWindows;
 use super::{Biases, ExpertConfig, LatentConfig, LayerConfig, ModelConfig};
 use crate::arch::{self, Family};
 use crate::names::{TensorName, WeightRole};
@@ -24,6 +25,7 @@ pub(crate) struct Keys<'a> {
     file: &'a str,
     arch: &'static str,
     metadata: &'a Metadata,
+    catalog: &'a Catalog<'a>,
 }
 
 impl<'a> Keys<'a> {
@@ -95,6 +97,53 @@ impl<'a> Keys<'a> {
         }
     }
 
+    /// As [`uniform`](Keys::uniform), zeros left out.
+    fn uniform_but_zeros(&self, key: &str) -> Result<Option<usize>, Error> {
+        let name = self.key(key);
+        if !matches!(self.metadata.get(&name), Some(GgufValue::Array(_))) {
+            return self.usize(key);
+        }
+        let sizes = self.metadata.get_u32_array(&name)?.unwrap_or_default();
+        let mut sizes = sizes.into_iter().filter(|size| *size > 0);
+        match sizes.next() {
+            None => Ok(None),
+            Some(first) if sizes.all(|size| size == first) => Ok(Some(first as usize)),
+            _ => {
+                Err(self.unsupported(format!("`{name}` that differs by layer"), "one value, or 0"))
+            }
+        }
+    }
+
+    /// A size that may be given once or once a layer.
+    pub(crate) fn per_layer(&self, key: &str, n_layers: usize) -> Result<Vec<usize>, Error> {
+        let name = self.key(key);
+        match self.metadata.get(&name) {
+            Some(GgufValue::Array(_)) => {
+                let sizes = self.metadata.get_u32_array(&name)?.unwrap_or_default();
+                Ok(sizes.into_iter().map(|size| size as usize).collect())
+            }
+            _ => Ok(vec![self.required(key)?; n_layers]),
+        }
+    }
+
+    /// Flags, a boolean or a number each; one by itself is none.
+    pub(crate) fn flags(&self, key: &str) -> Result<Option<Vec<bool>>, Error> {
+        let name = self.key(key);
+        Ok(match self.metadata.get(&name) {
+            Some(GgufValue::Array(GgufArray::Bool(flags))) => Some(flags.clone()),
+            Some(GgufValue::Array(_)) => {
+                let flags = self.metadata.get_i32_array(&name)?.unwrap_or_default();
+                Some(flags.into_iter().map(|flag| flag != 0).collect())
+            }
+            _ => None,
+        })
+    }
+
+    /// Whether the file has that weight.
+    pub(crate) fn has(&self, name: TensorName) -> bool {
+        self.catalog.has(&name.gguf())
+    }
+
     pub(crate) fn u32_array(&self, key: &str) -> Result<Option<Vec<u32>>, Error> {
         Ok(self.metadata.get_u32_array(&self.key(key))?)
     }
@@ -124,6 +173,7 @@ pub(crate) fn read(
         file,
         arch: family.gguf_arch,
         metadata,
+        catalog,
     };
     refuse_features(&keys)?;
     // Blocks behind the last predict further tokens; a model without them is whole.
@@ -149,9 +199,11 @@ pub(crate) fn read(
             _ => keys.required_uniform("feed_forward_length")?,
         },
         n_heads,
-        n_kv_heads: keys
-            .leading(family, "attention.head_count_kv")?
-            .unwrap_or(n_heads),
+        n_kv_heads: match family.hf_windows {
+            HfWindows::Recurrent => keys.uniform_but_zeros("attention.head_count_kv")?,
+            _ => keys.leading(family, "attention.head_count_kv")?,
+        }
+        .unwrap_or(n_heads),
         head_dim,
         vocab_size: vocab_size(catalog)?,
         context_length: keys.required("context_length")?,
@@ -192,6 +244,7 @@ pub(crate) fn read(
             && catalog.has(&TensorName::block(0, WeightRole::AttnQNorm).gguf()),
         latent,
         layers: LayerConfig::default(),
+        recurrent: None,
     };
     config.attention_scale = match keys.f32("attention.scale")? {
         Some(scale) => scale,
@@ -474,18 +527,11 @@ fn windows(
     let Some(window) = window else {
         return Ok(none());
     };
-    let pattern = keys.key("attention.sliding_window_pattern");
-    let layers = match keys.metadata.get(&pattern) {
-        Some(GgufValue::Array(GgufArray::Bool(layers))) => layers.clone(),
-        Some(GgufValue::Array(_)) => {
-            let layers = keys.metadata.get_i32_array(&pattern)?.unwrap_or_default();
-            layers.into_iter().map(|layer| layer != 0).collect()
-        }
-        found => {
-            let given = match found {
-                Some(_) => keys.metadata.get_usize(&pattern)?,
-                None => family.gguf_window_pattern,
-            };
+    let pattern = "attention.sliding_window_pattern";
+    let layers = match keys.flags(pattern)? {
+        Some(layers) => layers,
+        None => {
+            let given = keys.usize(pattern)?.or(family.gguf_window_pattern);
             // A family that no program windows by default: the key alone is a stray.
             let Some(pattern) = given else {
                 return Ok(none());

@@ -232,6 +232,7 @@ fn read_text(
         },
         latent: None,
         layers: LayerConfig::default(),
+        recurrent: None,
     };
     (family.hf)(text, &mut config)?;
     Ok(config)

@@ -137,6 +137,9 @@ fn put(matrix: &mut [f32], k: usize, (rows, k_part): (&[f32], usize), place: Par
             PartPlace::Rows { first, step } => {
                 matrix[(first + i * step) * k..][..k].copy_from_slice(row);
             }
+            PartPlace::OfHeads(rows) => {
+                matrix[rows.source(i) * k..][..k].copy_from_slice(row);
+            }
             PartPlace::Columns {
                 first_row,
                 first_column,

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use millrace_graph::{Derivation, Weight, WeightSource};
+use millrace_graph::{Derivation, HeadRows, Weight, WeightSource};
 
 use super::transform::Transform;
 use crate::builder::{TensorLayout, TensorUse};
@@ -34,6 +34,8 @@ pub enum PartPlace {
         /// Rows from one to the next.
         step: usize,
     },
+    /// Row `i` is row `source(i)`.
+    OfHeads(HeadRows),
     /// Row `i` is column `first_column + i · step`, from row `first_row` on.
     Columns {
         /// Where the first element of a row goes.
@@ -98,6 +100,7 @@ pub(super) fn assembly(
     let mut parts: Vec<TensorPart> = tensor.uses.iter().map(part).collect::<Option<_>>()?;
     parts.sort_by_key(|part| match part.place {
         PartPlace::Rows { first, .. } => first,
+        PartPlace::OfHeads(rows) => rows.parts[0].0,
         PartPlace::Columns { first_row, .. } => first_row,
     });
     Some(Assembly {
@@ -135,6 +138,7 @@ fn place(source: &WeightSource) -> PartPlace {
             | Derivation::Mxfp4Parts { first, step, .. } => PartPlace::Rows { first, step },
             // Of no tensor.
             Derivation::Ones => PartPlace::Rows { first: 0, step: 1 },
+            Derivation::OfHeads(rows) => PartPlace::OfHeads(rows),
             Derivation::Transposed { first, step, .. } => PartPlace::Columns {
                 first_row: 0,
                 first_column: first,

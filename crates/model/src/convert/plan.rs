@@ -9,7 +9,7 @@ use millrace_quant::DType;
 use super::importance::{self, ConversionOptions, TensorImportance};
 use super::parts::{self, Assembly};
 use super::side::{SideFiles, SideOutput};
-use super::transform::{Permutation, RowOrder, Transform};
+use super::transform::{HeadOrder, NumberMap, Permutation, RowOrder, Transform};
 use super::{ConversionTarget, Error, OutputContainer};
 use crate::arch::{self, Conventions, Family, WeightConvention};
 use crate::builder::{self, TensorLayout};
@@ -456,13 +456,48 @@ impl<'a> Mapper<'a> {
         if name.role == WeightRole::TokenEmbedding {
             transform.scale = self.unscaled(from) / self.unscaled(to);
         }
+        let is_gguf = |layout| layout == WeightConvention::Gguf;
+        let (from_gguf, to_gguf) = (is_gguf(self.catalog.layout()), is_gguf(self.layout));
+        if from_gguf != to_gguf {
+            transform.heads = self.head_order(name, to_gguf);
+            if name.role == WeightRole::SsmRate {
+                transform.map = match to_gguf {
+                    true => NumberMap::NegatedExp,
+                    false => NumberMap::LogOfNegated,
+                };
+            }
+        }
         transform
+    }
+
+    /// The change of the order of value heads, in families whose GGUF files have another one.
+    fn head_order(&self, name: TensorName, to_tiled: bool) -> Option<HeadOrder> {
+        let delta = self.config.recurrent.as_ref()?.delta()?;
+        if !self.family.tiled_values_in_gguf {
+            return None;
+        }
+        use WeightRole::{AttnGate, AttnQkv, SsmAlpha, SsmBeta, SsmConv, SsmDt, SsmOut, SsmRate};
+        let (by_rows, first, head_dim) = match name.role {
+            AttnQkv | SsmConv => (true, 2 * delta.k_width(), delta.v_dim),
+            AttnGate => (true, 0, delta.v_dim),
+            SsmAlpha | SsmBeta => (true, 0, 1),
+            SsmRate | SsmDt => (false, 0, 1),
+            SsmOut => (false, 0, delta.v_dim),
+            _ => return None,
+        };
+        Some(HeadOrder {
+            by_rows,
+            first,
+            n_groups: delta.n_k_heads,
+            group: delta.group(),
+            head_dim,
+            to_tiled,
+        })
     }
 
     /// The format that the user wants a matrix in.
     fn own_type(&self, name: TensorName, spelled: &str, shape: &[usize]) -> Option<DType> {
-        let is_router = matches!(name.role, WeightRole::Router | WeightRole::SharedRouter);
-        if shape.len() < 2 || is_router || name.part == ParameterKind::Bias {
+        if shape.len() < 2 || name.role.is_never_quantised() || name.part == ParameterKind::Bias {
             return None;
         }
         let options = self.options;

@@ -37,11 +37,75 @@ impl Permutation {
     }
 }
 
-/// `out = scale · permuted(source) + offset`.
+/// A change of the order of value heads: those of a key head beside each other, or one of each key head in turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadOrder {
+    /// Whether the heads lie along rows, not along columns.
+    pub by_rows: bool,
+    /// Rows or columns before the first head.
+    pub first: usize,
+    /// Key heads.
+    pub n_groups: usize,
+    /// Value heads of a key head.
+    pub group: usize,
+    /// Rows or columns of a head.
+    pub head_dim: usize,
+    /// Whether the result has one head of each key head in turn.
+    pub to_tiled: bool,
+}
+
+impl HeadOrder {
+    fn len(self) -> usize {
+        self.first + self.n_groups * self.group * self.head_dim
+    }
+
+    /// Row or column `at` comes from there.
+    fn source(self, at: usize) -> usize {
+        let Some(at) = at.checked_sub(self.first) else {
+            return at;
+        };
+        let (head, within) = (at / self.head_dim, at % self.head_dim);
+        let head = match self.to_tiled {
+            true => head % self.n_groups * self.group + head / self.n_groups,
+            false => head % self.group * self.n_groups + head / self.group,
+        };
+        self.first + head * self.head_dim + within
+    }
+
+    fn apply(self, rows: &mut [f32], k: usize) {
+        let before = rows.to_vec();
+        for (row, out) in rows.chunks_exact_mut(k).enumerate() {
+            if self.by_rows {
+                out.copy_from_slice(&before[self.source(row) * k..][..k]);
+                continue;
+            }
+            for (column, x) in out.iter_mut().enumerate() {
+                *x = before[row * k + self.source(column)];
+            }
+        }
+    }
+}
+
+/// What a conversion computes of each number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NumberMap {
+    /// The number itself.
+    Same,
+    /// `-e^x`.
+    NegatedExp,
+    /// `ln(-x)`.
+    LogOfNegated,
+}
+
+/// `out = scale · map(permuted(source)) + offset`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Transform {
     /// Order of rows.
     pub permutation: Option<Permutation>,
+    /// Order of value heads.
+    pub heads: Option<HeadOrder>,
+    /// What is computed of each number.
+    pub map: NumberMap,
     /// Factor, 1 but for embeddings that one layout stores scaled.
     pub scale: f32,
     /// Added, 0 but for norms that one layout stores as `1 + w`.
@@ -52,14 +116,18 @@ impl Transform {
     /// Changes nothing.
     pub const NONE: Transform = Transform {
         permutation: None,
+        heads: None,
+        map: NumberMap::Same,
         scale: 1.0,
         offset: 0.0,
     };
 
     /// Rows that must be transformed together: any multiple of this, from a multiple on.
     pub(super) fn row_group(self) -> usize {
-        self.permutation
-            .map_or(1, |permutation| permutation.head_dim)
+        let heads = self.heads.filter(|heads| heads.by_rows);
+        let all = heads.map(HeadOrder::len);
+        all.or(self.permutation.map(|permutation| permutation.head_dim))
+            .unwrap_or(1)
     }
 
     /// Transforms whole groups of rows of `k` elements in place.
@@ -73,6 +141,14 @@ impl Transform {
                     to.copy_from_slice(&head[from * k..][..k]);
                 }
             }
+        }
+        if let Some(heads) = self.heads {
+            heads.apply(rows, k);
+        }
+        match self.map {
+            NumberMap::Same => {}
+            NumberMap::NegatedExp => rows.iter_mut().for_each(|x| *x = -x.exp()),
+            NumberMap::LogOfNegated => rows.iter_mut().for_each(|x| *x = (-*x).ln()),
         }
         if self.scale != 1.0 || self.offset != 0.0 {
             for v in rows {
@@ -113,6 +189,34 @@ mod tests {
         assert_ne!(rows, before);
         permute(RowOrder::SplitHalves, &mut rows, 5);
         assert_eq!(rows, before);
+    }
+
+    #[test]
+    fn heads_come_one_of_each_group_in_turn_and_back() {
+        let order = |by_rows, to_tiled| Transform {
+            heads: Some(HeadOrder {
+                by_rows,
+                first: 2,
+                n_groups: 2,
+                group: 3,
+                head_dim: 2,
+                to_tiled,
+            }),
+            ..Transform::NONE
+        };
+        let before: Vec<f32> = (0..14).map(|i| i as f32).collect();
+        let mut rows = before.clone();
+        order(true, true).apply(&mut rows, 1);
+        let tiled = [0, 1, 2, 3, 8, 9, 4, 5, 10, 11, 6, 7, 12, 13].map(|i| i as f32);
+        assert_eq!(rows, tiled);
+        assert_eq!(order(true, true).row_group(), 14);
+        order(true, false).apply(&mut rows, 1);
+        assert_eq!(rows, before);
+        // The same along columns, of two rows.
+        let mut rows = [before.clone(), before.clone()].concat();
+        order(false, true).apply(&mut rows, 14);
+        assert_eq!(rows, [tiled, tiled].concat());
+        assert_eq!(order(false, true).row_group(), 1);
     }
 
     #[test]

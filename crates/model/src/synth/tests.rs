@@ -33,7 +33,7 @@ fn make(geometry: &str, out: &Path, options: &SynthOptions<'_>) -> SynthSummary 
 #[test]
 fn every_family_and_recipe_opens_as_gguf() {
     let folder = tempdir().unwrap();
-    for geometry in ["llama-tiny", "gemma-tiny", "qwen-tiny"] {
+    for geometry in ["llama-tiny", "gemma-tiny", "qwen-tiny", "qwen35-tiny"] {
         // Encoding and syncing take time: one family shows that every recipe can be written.
         let all = Recipe::all().filter(|recipe| !recipe.is_q4nx());
         let is_shown = |recipe: &Recipe| geometry == "llama-tiny" || recipe.name() == "Q4_K_M";
@@ -64,6 +64,7 @@ fn folders_and_bundles_open_with_the_same_configuration() {
         ("llama-tiny", "F32"),
         ("gemma-tiny", "BF16"),
         ("qwen-tiny", "F16"),
+        ("qwen35-tiny", "F16"),
         ("gemma-tiny", "Q4NX"),
     ];
     for (geometry, recipe) in cases {

@@ -9,7 +9,7 @@ use super::{ByteSink, PlannedName, SynthTensor};
 use crate::Error;
 use crate::arch::{self, WeightConvention};
 use crate::config::ModelConfig;
-use crate::names::ParameterKind;
+use crate::names::{ParameterKind, WeightRole};
 
 /// Blocks a pool holds at most: enough that rows differ, few enough to encode in an instant.
 const POOL_BLOCKS: usize = 2048;
@@ -139,8 +139,16 @@ impl Fill<'_> {
                 .1;
         }
         let family = arch::by_name(config.family);
-        let mean = match (name.role.is_norm(), name.part) {
-            (true, ParameterKind::Weight) => 1.0 - family.conventions(self.layout).norm_offset,
+        let mean = match (name.role, name.part) {
+            (WeightRole::SsmNorm, _) => 1.0,
+            // A state then forgets half of itself in some ten tokens.
+            (WeightRole::SsmRate, _) if self.layout == WeightConvention::Gguf => {
+                return around(0.0).into_iter().map(|x| -0.1 * x.exp()).collect();
+            }
+            (WeightRole::SsmRate, _) => -2.3,
+            (role, ParameterKind::Weight) if role.is_norm() => {
+                1.0 - family.conventions(self.layout).norm_offset
+            }
             _ => 0.0,
         };
         around(mean)

@@ -13,6 +13,10 @@ pub struct EngineMemory {
     pub n_ctx: usize,
     /// Bytes of the full cache of keys and values; saturates.
     pub kv_bytes: usize,
+    /// Slots for states of recurrent layers, part of the cache: each keeps those of a sequence behind a page's end.
+    pub n_state_slots: usize,
+    /// Bytes of a slot; 0 for a model without such layers.
+    pub state_slot_bytes: usize,
     /// Bytes of scratch for activations; saturates.
     pub scratch_bytes: usize,
 }
@@ -25,8 +29,11 @@ impl CpuEngine {
     /// As [`CpuEngine::new`], except for want of memory.
     pub fn memory(model: &LoadedModel, options: &EngineOptions) -> Result<EngineMemory, Error> {
         let sizes = sizes(model, options)?;
+        let (n_state_slots, state_slot_bytes) = KvCache::slots_of(&model.model().graph, sizes)?;
         Ok(EngineMemory {
             n_ctx: sizes.n_ctx,
+            n_state_slots,
+            state_slot_bytes,
             kv_bytes: KvCache::bytes_of(&model.model().graph, sizes)?,
             scratch_bytes: Executor::scratch_bytes_of(model, sizes.max_chunk)?,
         })

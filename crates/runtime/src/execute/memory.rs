@@ -124,7 +124,12 @@ impl Ops<'_> {
     ) {
         if has_state_kernel(&node.op) {
             let run = state_run(past.tables, past.seq, (span.rows, span.first_pos));
-            return self.by_state_kernel(&node.op, inputs, past.states, &[run], out);
+            // A device's rows may be padded.
+            let n_rows = tokens.positions.len();
+            let rows = node.inputs.iter().zip(inputs);
+            let rows = rows.map(|(value, rows)| &rows[..n_rows * self.graph().width(*value)]);
+            let inputs: Vec<&[f32]> = rows.collect();
+            return self.by_state_kernel(&node.op, &inputs, past.states, &[run], out);
         }
         let width = out.len() / tokens.positions.len().max(1);
         let (pages, first_page) = past.tables.state_pages(past.seq);

@@ -38,7 +38,7 @@ impl WeightValues<f32> for Numbers<'_> {
 pub(crate) fn has_kernel(op: &Op) -> bool {
     match op {
         Op::RmsNorm(_) | Op::Rope(_) | Op::Add(_) | Op::Scale(_) | Op::ScaleByWeight(_) => true,
-        Op::Multiply(_) => true,
+        Op::Multiply(_) | Op::SliceHeads(_) => true,
         Op::Glu(glu) => glu.clamp.is_some() || activation(glu.activation).is_some(),
         Op::Activate(op) => activation(op.activation).is_some(),
         // Its kernel takes a weight and a bias.
@@ -117,6 +117,10 @@ impl<'a> Ops<'a> {
             }
             Op::Add(_) => kernels::add(cpu, out, other),
             Op::Multiply(_) => kernels::multiply(cpu, out, other),
+            Op::SliceHeads(op) => {
+                let head_dim = other.len() * op.range.len() / out.len().max(1);
+                kernels::slice_heads(cpu, other, head_dim, op.range.clone(), out);
+            }
             Op::Scale(op) => kernels::scale(cpu, out, op.factor),
             Op::ScaleByWeight(op) => kernels::scale(cpu, out, self.vectors[op.weight.0][0]),
             Op::Softcap(op) => kernels::softcap(cpu, out, op.cap),
@@ -192,7 +196,7 @@ impl<'a> Ops<'a> {
         matrix(self.model, weight)
     }
 
-    fn graph(&self) -> &'a Graph {
+    pub(super) fn graph(&self) -> &'a Graph {
         &self.model.model().graph
     }
 }
@@ -273,6 +277,9 @@ pub fn decode_vectors(model: &LoadedModel, graph: &Graph) -> Result<Vec<Vec<f32>
 pub(crate) fn decode_vector(model: &LoadedModel, id: WeightId) -> Result<Vec<f32>, Error> {
     let spec = &model.model().graph.weights[id.0];
     let mut vector = vec![0.0; spec.n_experts * spec.n * spec.k];
-    quant::decode_blocks(spec.dtype, model.weight_bytes(id), &mut vector)?;
+    let matrices = vector.chunks_exact_mut((spec.n * spec.k).max(1));
+    for (matrix, numbers) in matrices.enumerate() {
+        quant::decode_blocks(spec.dtype, model.matrix_bytes(id, matrix), numbers)?;
+    }
     Ok(vector)
 }

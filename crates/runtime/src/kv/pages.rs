@@ -2,12 +2,17 @@
 
 use crate::kv::prefix::NodeId;
 
+/// Of so many pages in a row one keeps its states longest.
+const CHECKPOINT_PAGES: usize = 16;
+
 /// Layers that share a window, and their page allocator.
 #[derive(Debug)]
 pub(super) struct LayerGroup {
     pub(super) window: Option<usize>,
     pub(super) layers: Vec<usize>,
     pub(super) n_pages: usize,
+    /// Whether its pages are slots of states, each of which is worth something without those before it.
+    pub(super) is_of_states: bool,
     pages: Vec<Page>,
     free: Vec<u32>,
     /// Pages that the prefix index alone refers to.
@@ -32,6 +37,7 @@ impl LayerGroup {
             window,
             layers: vec![],
             n_pages,
+            is_of_states: false,
             pages: vec![],
             free: vec![],
             n_idle: 0,
@@ -116,12 +122,36 @@ impl LayerGroup {
     /// The idle page that was let go of longest ago, and its node. Of pages that were let go of
     /// together the deepest comes first, since pages behind it are worth nothing without it.
     pub(super) fn least_recent(&self, depth: impl Fn(NodeId) -> usize) -> Option<(u32, NodeId)> {
+        if self.is_of_states {
+            return self.least_useful_state(depth);
+        }
         let idle = self.pages.iter().enumerate();
         let idle = idle.filter(|(_, page)| page.is_idle());
         let nodes = idle.filter_map(|(id, page)| Some((page.stamp, page.node?, id as u32)));
         nodes
             .min_by_key(|(stamp, node, _)| (*stamp, std::cmp::Reverse(depth(*node))))
             .map(|(_, node, id)| (id, node))
+    }
+
+    /// The idle slot of states to give up: the oldest, where one of every [`CHECKPOINT_PAGES`] ages that much slower. What
+    /// is kept of a long text so is dense at its end, where its next turn goes on, and sparse before it. Of slots of
+    /// one age the shallowest comes first: the states at its end say all that those before them say.
+    fn least_useful_state(&self, depth: impl Fn(NodeId) -> usize) -> Option<(u32, NodeId)> {
+        let now = self.pages.iter().map(|page| page.stamp).max()? + 1;
+        let idle = self.pages.iter().enumerate();
+        let idle = idle.filter(|(_, page)| page.is_idle());
+        let slots = idle.filter_map(|(id, page)| {
+            let node = page.node?;
+            let depth = depth(node);
+            let slower = match depth.is_multiple_of(CHECKPOINT_PAGES) {
+                true => CHECKPOINT_PAGES as u64,
+                false => 1,
+            };
+            let age = (now - page.stamp) * CHECKPOINT_PAGES as u64 / slower;
+            Some(((std::cmp::Reverse(age), depth), id as u32, node))
+        });
+        let least = slots.min_by_key(|(key, ..)| *key);
+        least.map(|(_, id, node)| (id, node))
     }
 
     /// The oldest position that a token at position `len` or later can see.

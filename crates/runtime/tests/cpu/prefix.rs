@@ -11,12 +11,14 @@ use millrace_testkit::golden::Golden;
 use millrace_testkit::ops::add_leaky_sums;
 use proptest::prelude::*;
 
-/// Full attention; windows of 9 and 13 in some layers; a window of 17 in all.
-const MODELS: [&str; 4] = [
+/// Full attention; windows of 9 and 13 in some layers; a window of 17 in all; gated delta nets; short convolutions.
+const MODELS: [&str; 6] = [
     "llama-llama3",
     "gemma3-256",
     "gemma3-pattern",
     "mistral-window",
+    "qwen35",
+    "lfm2",
 ];
 
 /// Of these the same once more, with a recurrent state in every block.

@@ -13,6 +13,9 @@ pub(super) struct MemoryPlan {
     kv_type: &'static str,
     weights_bytes: u64,
     kv_bytes: u64,
+    /// Slots of recurrent states, part of the cache.
+    n_state_slots: usize,
+    state_slot_bytes: u64,
     scratch_bytes: u64,
     total_bytes: u64,
     /// What this machine could give now.
@@ -41,6 +44,8 @@ impl MemoryPlan {
         let EngineMemory {
             n_ctx,
             kv_bytes,
+            n_state_slots,
+            state_slot_bytes,
             scratch_bytes,
         } = memory(n_ctx)?;
         let (kv_bytes, scratch_bytes) = (kv_bytes as u64, scratch_bytes as u64);
@@ -59,6 +64,8 @@ impl MemoryPlan {
             kv_type: kv_type.name(),
             weights_bytes,
             kv_bytes,
+            n_state_slots,
+            state_slot_bytes: state_slot_bytes as u64,
             scratch_bytes,
             total_bytes,
             usable_bytes,
@@ -79,6 +86,13 @@ impl MemoryPlan {
             ("total", self.total_bytes),
         ] {
             out.line(format!("  {name:<14} {}", bytes(n)))?;
+        }
+        if self.n_state_slots > 0 {
+            out.line(format!(
+                "  states         {} slots of {}, part of the cache; one keeps a sequence's states at a page's end",
+                self.n_state_slots,
+                bytes(self.state_slot_bytes)
+            ))?;
         }
         let (Some(usable), Some(fits)) = (self.usable_bytes, self.fits) else {
             return Ok(());

@@ -9,9 +9,9 @@ use millrace_graph::{Attention, RmsNorm, SharedAttention, ValueId, WeightSource}
 /// Queries, keys and values of a token, heads side by side.
 #[derive(Clone, Copy)]
 pub(in crate::arch) struct Heads {
-    q: ValueId,
-    k: ValueId,
-    v: ValueId,
+    pub(super) q: ValueId,
+    pub(super) k: ValueId,
+    pub(super) v: ValueId,
 }
 
 impl Heads {
@@ -199,7 +199,7 @@ fn attention(
         false => None,
     };
     let attention = Attention {
-        layer,
+        layer: config.cache_of(layer),
         n_heads: config.n_heads,
         n_kv_heads: sizes.n_kv_heads,
         head_dim: sizes.head_dim,

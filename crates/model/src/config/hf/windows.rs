@@ -11,6 +11,8 @@ use crate::config::MAX_LAYERS;
 pub(crate) enum HfWindows {
     /// The class has no window; the key, if present, means nothing.
     Never,
+    /// As that; types of layers are recurrent ones too, which the family's hooks read.
+    Recurrent,
     /// `sliding_window` (default given) on every layer; `null` for none.
     All(usize),
     /// `sliding_window` on every layer; none where the key is absent or `null`.
@@ -44,7 +46,10 @@ impl HfWindows {
             let found = json!(n_layers);
             return Err(text.bad("num_hidden_layers", &found, "a plausible number of layers"));
         }
-        let types = layer_types(text)?;
+        let types = match self {
+            HfWindows::Recurrent => None,
+            _ => layer_types(text)?,
+        };
         // `null` switches the window off, an absent key leaves the default on.
         let window = |default: usize| match text.map.get("sliding_window") {
             None => Ok(Some(default)),
@@ -58,6 +63,7 @@ impl HfWindows {
                 }
                 (None, Box::new(|_| false))
             }
+            HfWindows::Recurrent => (None, Box::new(|_| false)),
             HfWindows::All(default) => (window(default)?, Box::new(|_| true)),
             HfWindows::Given => (text.usize("sliding_window")?, Box::new(|_| true)),
             HfWindows::FromLayer {
@@ -88,7 +94,8 @@ impl HfWindows {
                 .collect()
         };
         let layers = match (self, types) {
-            (HfWindows::Never | HfWindows::All(_) | HfWindows::Given, _) | (_, None) => by_rule(),
+            (HfWindows::Never | HfWindows::Recurrent | HfWindows::All(_) | HfWindows::Given, _)
+            | (_, None) => by_rule(),
             (_, Some(types)) => types,
         };
         Ok(Windows { window, layers })

@@ -84,7 +84,7 @@ pub fn write(config: &ModelConfig) -> Result<Value, Error> {
         set(key, json!(config.qk_norm));
     }
     match family.hf_windows {
-        HfWindows::Never => {}
+        HfWindows::Never | HfWindows::Recurrent => {}
         HfWindows::All(_) | HfWindows::Given => set("sliding_window", json!(config.window)),
         HfWindows::FromLayer { .. } | HfWindows::Pattern { .. } => {
             if matches!(family.hf_windows, HfWindows::FromLayer { .. }) {
@@ -125,6 +125,13 @@ fn refuse_unwritable(config: &ModelConfig, family: &Family) -> Result<(), Error>
             file: "config.json".into(),
             feature: format!("feed-forward sizes {:?}", config.layers.d_ff),
             supported: "twice the usual one in the layers that share keys and values".into(),
+        });
+    }
+    if matches!(family.hf_windows, HfWindows::Recurrent) && config.window.is_some() {
+        return Err(Error::Unsupported {
+            file: "config.json".into(),
+            feature: format!("a sliding window in {}", family.name),
+            supported: "GGUF files of it".into(),
         });
     }
     if family.hf_own_biases {

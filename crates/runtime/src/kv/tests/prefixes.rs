@@ -42,6 +42,25 @@ fn pages_outlive_their_sequence_and_are_shared_by_those_that_follow() {
     assert_eq!(counters.n_evicted_pages, 0);
 }
 
+/// Slots for 14 pages keep a text of 46: those at its end, and one of every sixteen before.
+#[test]
+fn of_a_long_text_states_are_kept_close_at_its_end_and_sparse_before_it() {
+    let mut cache = cache_of(&graph(&[None], true), 8000, 1, true);
+    assert_eq!(reused(&mut cache, &text(0, 3000)), 0);
+    let mut found = |prompt: &[u32]| {
+        let seq = cache.create().unwrap();
+        let len = cache.reuse_prefix(seq, prompt).unwrap();
+        assert_holds(&mut cache, seq, &prompt[..len]);
+        cache.release(seq).unwrap();
+        len
+    };
+    // The next turn, one whose last answer was written anew, and others that go their own way at 2,100 and 1,100 tokens.
+    assert_eq!(found(&text(0, 3100)), 2944);
+    assert_eq!(found(&text(29, 3100)), 2880);
+    assert_eq!(found(&text(21, 3100)), 2048);
+    assert_eq!(found(&text(11, 3100)), 1024);
+}
+
 /// A state stands at the end of a page. Where a prompt is whole pages and its last token must be computed, the page before
 /// is the last that serves.
 #[test]

@@ -1,0 +1,34 @@
+//! Attention whose output has a gate: queries and gates are one projection, head by head.
+
+use super::attention::{self, Heads};
+use crate::Error;
+use crate::builder::GraphBuilder;
+use crate::names::WeightRole;
+use millrace_graph::{Activation, Glu, SliceHeads, ValueId};
+
+/// All of it, of a normed stream; heads of queries and keys have norms.
+pub(in crate::arch) fn attend(
+    b: &mut GraphBuilder<'_>,
+    layer: usize,
+    x: ValueId,
+) -> Result<ValueId, Error> {
+    let config = b.config();
+    let (n_heads, head_dim) = (config.n_heads, config.head_dim);
+    let (q_width, kv_width) = (config.q_width(), config.kv_width());
+    let biased = config.biases.qkv;
+    let both = b.linear("attn_q_gate", WeightRole::AttnQ, (2 * q_width, biased), x)?;
+    let k = b.linear("attn_k", WeightRole::AttnK, (kv_width, biased), x)?;
+    let v = b.linear("attn_v", WeightRole::AttnV, (kv_width, biased), x)?;
+    let mut part = |label, range| {
+        let slice = SliceHeads { n_heads, range };
+        b.push(label, slice.into(), vec![both], q_width)
+    };
+    let q = part("attn_q", 0..head_dim);
+    let gate = part("attn_gate", head_dim..2 * head_dim);
+    let heads = attention::norm_heads(b, Heads { q, k, v })?;
+    let heads = attention::rotate(b, layer, heads);
+    let out = attention::attend_rotated(b, layer, heads)?;
+    let gated = Glu::new(Activation::Sigmoid);
+    let out = b.push("attn_gated", gated.into(), vec![gate, out], q_width);
+    attention::project_back(b, out)
+}
