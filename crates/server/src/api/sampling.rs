@@ -187,9 +187,11 @@ fn logit_bias(fields: &Fields<'_>, loaded: &ModelInfo) -> Result<Vec<(u32, f32)>
             let object = fields.object(NAME)?;
             for (name, bias) in object.iter().flat_map(|object| object.entries()) {
                 let path = format!("{}.{name}", fields.path(NAME));
-                let tokens = match name.parse::<i64>() {
-                    Ok(id) => vec![token_id(u64::try_from(id).ok(), &path, loaded)?],
-                    Err(_) => text_tokens(name, &path, loaded)?,
+                let digits = name.strip_prefix('-').unwrap_or(name);
+                let is_id = digits.bytes().all(|byte| byte.is_ascii_digit());
+                let tokens = match is_id {
+                    true => vec![token_id(name.parse().ok(), &path, loaded)?],
+                    false => text_tokens(name, &path, loaded)?,
                 };
                 let bias = bias_of(bias, &path)?;
                 out.extend(tokens.into_iter().map(|token| (token, bias)));
