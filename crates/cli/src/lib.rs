@@ -23,6 +23,7 @@ mod prompt;
 mod remote;
 mod renamed;
 mod roofs;
+mod sampler_args;
 mod sampling_args;
 mod stats;
 mod target_args;

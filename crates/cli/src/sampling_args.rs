@@ -2,6 +2,7 @@
 
 use crate::exit::{CommandFailure, CommandResult};
 use crate::interrupt;
+use crate::sampler_args::MoreSamplers;
 use millrace::{GenerateParams, Model, Options};
 use serde_json::{Map, Value};
 
@@ -43,6 +44,8 @@ pub(crate) struct SamplingArgs {
     /// Add X to the logit of token ID; -inf bans it. May be repeated
     #[arg(long, value_name = "ID=X", value_parser = parse_bias, allow_hyphen_values = true)]
     logit_bias: Vec<(u32, f32)>,
+    #[command(flatten)]
+    more: MoreSamplers,
     /// Seed of the draws: the same seed gives the same text [default: a new one each time]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -86,11 +89,6 @@ fn parse_bias(text: &str) -> Result<(u32, f32), String> {
 impl SamplingArgs {
     /// What was said, as fields of a request to a server, which knows what its model recommends.
     pub(crate) fn fields(&self) -> CommandResult<Map<String, Value>> {
-        if self.penalty_last_n.is_some() {
-            return Err(CommandFailure::usage(
-                "--penalty-last-n: the server decides how far its penalties look",
-            ));
-        }
         let mut fields = Map::new();
         let mut set = |name: &str, value: Option<Value>| {
             fields.extend(value.map(|value| (name.to_owned(), value)));
@@ -108,6 +106,7 @@ impl SamplingArgs {
         set("repetition_penalty", self.repetition_penalty.map(number));
         set("presence_penalty", self.presence_penalty.map(number));
         set("frequency_penalty", self.frequency_penalty.map(number));
+        set("repeat_last_n", self.penalty_last_n.map(Value::from));
         let bias = self.logit_bias.iter();
         // -100 bans a token in OpenAI's API, as -inf does here.
         let bias: Map<String, Value> = bias
@@ -115,6 +114,7 @@ impl SamplingArgs {
             .collect();
         set("logit_bias", (!bias.is_empty()).then_some(bias.into()));
         set("seed", self.seed.map(Value::from));
+        fields.extend(self.more.fields());
         Ok(fields)
     }
 
@@ -146,6 +146,7 @@ impl SamplingArgs {
         options = set(options, self.frequency_penalty, Options::frequency_penalty);
         options = set(options, self.penalty_last_n, Options::penalty_last_n);
         options = set(options, self.seed, Options::seed);
+        options = self.more.add_to(options);
         let biases = self.logit_bias.iter();
         biases.fold(options, |options, (token, bias)| {
             options.logit_bias(*token, *bias)
@@ -154,7 +155,7 @@ impl SamplingArgs {
 }
 
 /// As it was written, and not as the nearest f64 of an f32.
-fn number(value: f32) -> Value {
+pub(crate) fn number(value: f32) -> Value {
     let exact = value.to_string().parse::<f64>();
     exact.unwrap_or(f64::from(value)).into()
 }
@@ -212,6 +213,7 @@ mod tests {
     use super::*;
     use clap::Parser;
     use millrace::engine::SamplingParams;
+    use millrace::sampling::{Dry, DynamicTemperature, Mirostat, StageKind, Xtc};
 
     #[derive(Parser)]
     struct SamplingLine {
@@ -244,9 +246,58 @@ mod tests {
             penalty_last_n: 9,
             logit_bias: vec![(5, 1.5)],
             seed: 7,
+            ..SamplingParams::default()
         };
         assert_eq!(said, expected);
         assert_eq!(params("--greedy").temperature, 0.0);
+        let more = params(
+            "--temp 1 --top-k 0 --top-p 1 --min-p 0 --seed 7 --top-n-sigma 1.5 --xtc-probability 0.5 \
+             --xtc-threshold 0.2 --dynatemp-range 0.4 --dynatemp-exponent 2 --dry-multiplier 0.8 --dry-base 2 \
+             --dry-allowed-length 3 --dry-last-n 99 --dry-sequence-breaker x --mirostat --mirostat-tau 4 \
+             --mirostat-eta 0.2 --ban foo --ban bar --samplers top_k;temperature",
+        );
+        let expected = SamplingParams {
+            temperature: 1.0,
+            top_n_sigma: 1.5,
+            xtc: Xtc {
+                probability: 0.5,
+                threshold: 0.2,
+            },
+            dynatemp: DynamicTemperature {
+                range: 0.4,
+                exponent: 2.0,
+            },
+            dry: Dry {
+                multiplier: 0.8,
+                base: 2.0,
+                allowed_length: 3,
+                last_n: 99,
+                breakers: vec!["x".to_owned()],
+            },
+            mirostat: Some(Mirostat { tau: 4.0, eta: 0.2 }),
+            banned_texts: ["foo", "bar"].map(str::to_owned).to_vec(),
+            order: StageKind::order("kt").expect("letters"),
+            seed: 7,
+            ..SamplingParams::default()
+        };
+        assert_eq!(more, expected);
+    }
+
+    /// A server gets each by the name that it knows.
+    #[test]
+    fn a_server_is_told_what_was_said() {
+        let fields = args(
+            "--penalty-last-n 9 --top-n-sigma 1.5 --xtc-probability 0.5 --dry-multiplier 0.8 --dry-last-n 99 \
+             --dry-sequence-breaker x --mirostat --mirostat-tau 4 --ban foo --samplers dry,temp --dynatemp-range 0.4",
+        )
+        .fields()
+        .expect("all are known");
+        let expected = serde_json::json!({
+            "repeat_last_n": 9, "top_n_sigma": 1.5, "xtc_probability": 0.5, "dry_multiplier": 0.8,
+            "dry_penalty_last_n": 99, "dry_sequence_breakers": ["x"], "mirostat": 2, "mirostat_tau": 4.0,
+            "banned_strings": ["foo"], "samplers": ["dry", "temperature"], "dynatemp_range": 0.4,
+        });
+        assert_eq!(Value::Object(fields), expected);
     }
 
     #[test]

@@ -211,6 +211,13 @@ pub use millrace_runtime::{
 };
 pub use millrace_text::{Message, Warning};
 
+/// The parts of [`Options`] that say how tokens are drawn.
+pub mod sampling {
+    pub use millrace_runtime::sampling::{
+        Dry, DynamicTemperature, Mirostat, StageKind, UnknownStage, Xtc,
+    };
+}
+
 /// The Hugging Face Hub: references, the cache that other tools share, downloads.
 #[cfg(feature = "hub")]
 pub use millrace_hub as hub;

@@ -1,6 +1,7 @@
 //! How text is chosen and when it ends.
 
 use crate::{Cancel, Error, Model, Result};
+use millrace_runtime::sampling::{Dry, DynamicTemperature, Mirostat, StageKind, Xtc};
 use millrace_runtime::{GenerateParams, SamplingParams};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -31,7 +32,14 @@ pub struct Options {
     presence_penalty: Option<f32>,
     frequency_penalty: Option<f32>,
     penalty_last_n: Option<usize>,
+    top_n_sigma: f32,
+    xtc: Xtc,
+    dynatemp: DynamicTemperature,
+    dry: Dry,
+    mirostat: Option<Mirostat>,
+    order: Option<Vec<StageKind>>,
     logit_bias: Vec<(u32, f32)>,
+    banned_texts: Vec<String>,
     seed: Option<u64>,
     max_tokens: Option<usize>,
     stop: Vec<String>,
@@ -112,6 +120,56 @@ impl Options {
     #[must_use]
     pub fn penalty_last_n(mut self, n_tokens: usize) -> Options {
         self.penalty_last_n = Some(n_tokens);
+        self
+    }
+
+    /// Chooses among tokens whose logits are within so many standard deviations of the largest; 0 is off. Else 0.
+    #[must_use]
+    pub fn top_n_sigma(mut self, n: f32) -> Options {
+        self.top_n_sigma = n;
+        self
+    }
+
+    /// Excludes the likeliest tokens now and then. Else never.
+    #[must_use]
+    pub fn xtc(mut self, xtc: Xtc) -> Options {
+        self.xtc = xtc;
+        self
+    }
+
+    /// Lets the temperature follow the entropy. Else it does not.
+    #[must_use]
+    pub fn dynamic_temperature(mut self, dynatemp: DynamicTemperature) -> Options {
+        self.dynatemp = dynatemp;
+        self
+    }
+
+    /// Penalises tokens that would go on with a repetition. Else it does not.
+    #[must_use]
+    pub fn dry(mut self, dry: Dry) -> Options {
+        self.dry = dry;
+        self
+    }
+
+    /// Keeps the surprise of the text near a target, in place of what leaves tokens out. Else it does not.
+    #[must_use]
+    pub fn mirostat(mut self, mirostat: Mirostat) -> Options {
+        self.mirostat = Some(mirostat);
+        self
+    }
+
+    /// The samplers between biases and the draw, in this order; those not named are left out. Else
+    /// [`StageKind::USUAL`].
+    #[must_use]
+    pub fn order(mut self, order: &[StageKind]) -> Options {
+        self.order = Some(order.to_vec());
+        self
+    }
+
+    /// A text that the answer must not contain. May be repeated.
+    #[must_use]
+    pub fn ban(mut self, text: impl Into<String>) -> Options {
+        self.banned_texts.push(text.into());
         self
     }
 
@@ -221,6 +279,13 @@ impl Options {
             presence_penalty: self.presence_penalty.unwrap_or(base.presence_penalty),
             frequency_penalty: self.frequency_penalty.unwrap_or(base.frequency_penalty),
             penalty_last_n: self.penalty_last_n.unwrap_or(base.penalty_last_n),
+            top_n_sigma: self.top_n_sigma,
+            xtc: self.xtc,
+            dynatemp: self.dynatemp,
+            dry: self.dry.clone(),
+            mirostat: self.mirostat,
+            order: self.order.clone().unwrap_or(base.order),
+            banned_texts: self.banned_texts.clone(),
             logit_bias: self.logit_bias.clone(),
             seed: self.seed.unwrap_or_else(new_seed),
         }

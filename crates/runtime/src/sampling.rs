@@ -1,165 +1,71 @@
 //! From logits to a token: a chain of stages the caller builds.
 //!
-//! Stages work on a list of candidates `(token, logit)`. [`SamplingParams::chain`] gives the usual
-//! order: bias, penalties, top-k, typical, top-p, min-p, temperature, then the draw.
+//! Stages work on a list of candidates `(token, logit)`. [`SamplingParams::chain`] gives them in the order that the
+//! parameters say: biases and banned texts, then as [`StageKind::USUAL`] unless it is changed, then the draw.
 
+mod dry;
+mod mirostat;
+mod order;
+mod params;
 mod rng;
 mod stages;
+mod texts;
 
+use std::sync::Arc;
+
+pub use order::{StageKind, UnknownStage};
+pub use params::{Dry, DynamicTemperature, Mirostat, SamplingParams, Xtc};
 pub use rng::Rng;
-pub use stages::{BuiltinStage, OwnStage, SamplerStage, TokenCandidate};
+pub use stages::{BuiltinStage, OwnStage, SamplerStage, StageContext, TokenCandidate};
+pub use texts::{BannedTexts, Breakers, TokenTexts};
 
 use crate::Error;
 use millrace_kernels::elementwise::sum_exp;
-
-/// What a user may ask of the sampler. The default is greedy.
-#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-pub struct SamplingParams {
-    /// 0 is greedy; otherwise logits are divided by it.
-    pub temperature: f32,
-    /// Keep the `top_k` likeliest tokens; 0 keeps all.
-    pub top_k: usize,
-    /// Keep the likeliest tokens that together reach this probability; 1 keeps all.
-    pub top_p: f32,
-    /// Drop tokens less likely than `min_p` times the likeliest; 0 keeps all.
-    pub min_p: f32,
-    /// Keep the tokens whose surprise is nearest the entropy, up to this probability; 1 keeps all.
-    pub typical_p: f32,
-    /// Divide positive (multiply negative) logits of recent tokens by it; 1 is off.
-    pub repetition_penalty: f32,
-    /// Subtract from logits of recent tokens; 0 is off.
-    pub presence_penalty: f32,
-    /// Subtract, times its count, from logits of recent tokens; 0 is off.
-    pub frequency_penalty: f32,
-    /// How many tokens back the penalties look; 0 is off.
-    pub penalty_last_n: usize,
-    /// Added to the logits of single tokens; `-inf` bans one.
-    pub logit_bias: Vec<(u32, f32)>,
-    /// Seed of the draws.
-    pub seed: u64,
-}
-
-impl Default for SamplingParams {
-    fn default() -> Self {
-        SamplingParams {
-            temperature: 0.0,
-            top_k: 0,
-            top_p: 1.0,
-            min_p: 0.0,
-            typical_p: 1.0,
-            repetition_penalty: 1.0,
-            presence_penalty: 0.0,
-            frequency_penalty: 0.0,
-            penalty_last_n: 64,
-            logit_bias: Vec::new(),
-            seed: 0,
-        }
-    }
-}
-
-impl SamplingParams {
-    /// Refuses values outside their ranges.
-    pub fn check(&self) -> Result<(), Error> {
-        let bad = |option, found: f32, expected| {
-            Err(Error::BadOption {
-                option,
-                found: found.to_string(),
-                expected,
-            })
-        };
-        let unit = 0.0..=1.0;
-        if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
-            return bad("temperature", self.temperature, "0 or more");
-        }
-        if !(self.top_p > 0.0 && self.top_p <= 1.0) {
-            return bad("top-p", self.top_p, "over 0 and at most 1");
-        }
-        if !unit.contains(&self.min_p) {
-            return bad("min-p", self.min_p, "from 0 to 1");
-        }
-        if !(self.typical_p > 0.0 && self.typical_p <= 1.0) {
-            return bad("typical-p", self.typical_p, "over 0 and at most 1");
-        }
-        if !(self.repetition_penalty > 0.0 && self.repetition_penalty.is_finite()) {
-            return bad("repetition-penalty", self.repetition_penalty, "over 0");
-        }
-        if !self.presence_penalty.is_finite() {
-            return bad("presence-penalty", self.presence_penalty, "a finite number");
-        }
-        if !self.frequency_penalty.is_finite() {
-            return bad(
-                "frequency-penalty",
-                self.frequency_penalty,
-                "a finite number",
-            );
-        }
-        if let Some((_, bias)) = self.logit_bias.iter().find(|(_, bias)| bias.is_nan()) {
-            return bad("logit-bias", *bias, "a number");
-        }
-        Ok(())
-    }
-
-    /// The usual chain; stages that would do nothing are left out.
-    pub fn chain(&self) -> Vec<BuiltinStage> {
-        let mut chain = Vec::new();
-        if !self.logit_bias.is_empty() {
-            chain.push(BuiltinStage::LogitBias(self.logit_bias.clone()));
-        }
-        let penalties = self.repetition_penalty != 1.0
-            || self.presence_penalty != 0.0
-            || self.frequency_penalty != 0.0;
-        if penalties && self.penalty_last_n > 0 {
-            chain.push(BuiltinStage::Penalties {
-                repetition: self.repetition_penalty,
-                presence: self.presence_penalty,
-                frequency: self.frequency_penalty,
-                last_n: self.penalty_last_n,
-            });
-        }
-        if self.temperature == 0.0 {
-            chain.push(BuiltinStage::TopK(1));
-            return chain;
-        }
-        if self.top_k > 0 {
-            chain.push(BuiltinStage::TopK(self.top_k));
-        }
-        if self.typical_p < 1.0 {
-            chain.push(BuiltinStage::Typical(self.typical_p));
-        }
-        if self.top_p < 1.0 {
-            chain.push(BuiltinStage::TopP(self.top_p));
-        }
-        if self.min_p > 0.0 {
-            chain.push(BuiltinStage::MinP(self.min_p));
-        }
-        chain.push(BuiltinStage::Temperature(self.temperature));
-        chain
-    }
-}
+use mirostat::MirostatState;
 
 /// A chain with its random state and the tokens it has seen.
 #[derive(Clone, Debug)]
 pub struct Sampler {
     stages: Vec<BuiltinStage>,
+    mirostat: Option<MirostatState>,
     rng: Rng,
     history: Vec<u32>,
+    n_prompt: usize,
     candidates: Vec<TokenCandidate>,
 }
 
 impl Sampler {
-    /// A sampler of the usual chain.
-    pub fn new(params: &SamplingParams) -> Result<Sampler, Error> {
+    /// A sampler of the parameters' chain, which may read what tokens print.
+    ///
+    /// # Errors
+    /// A value outside its range; stages that look at texts without any.
+    pub fn new(
+        params: &SamplingParams,
+        texts: Option<&Arc<dyn TokenTexts>>,
+    ) -> Result<Sampler, Error> {
         params.check()?;
-        Ok(Sampler::with_stages(params.chain(), params.seed))
+        if let (Some(option), None) = (params.reads_texts(), texts) {
+            return Err(Error::BadOption {
+                option,
+                found: "a text".to_owned(),
+                expected: "left out where there is no tokenizer",
+            });
+        }
+        let mirostat = params.mirostat.filter(|_| params.temperature > 0.0);
+        Ok(Sampler {
+            mirostat: mirostat.map(MirostatState::new),
+            ..Sampler::with_stages(params.chain(texts), params.seed)
+        })
     }
 
     /// A sampler of any chain.
     pub fn with_stages(stages: Vec<BuiltinStage>, seed: u64) -> Sampler {
         Sampler {
             stages,
+            mirostat: None,
             rng: Rng::new(seed),
             history: Vec::new(),
+            n_prompt: 0,
             candidates: Vec::new(),
         }
     }
@@ -167,11 +73,19 @@ impl Sampler {
     /// Becomes what another sampler is, in its own memory: the next draws are the same.
     pub fn copy_from(&mut self, other: &Sampler) {
         self.stages.clone_from(&other.stages);
+        self.mirostat.clone_from(&other.mirostat);
         self.rng.clone_from(&other.rng);
         self.history.clone_from(&other.history);
+        self.n_prompt = other.n_prompt;
     }
 
-    /// Tells the sampler of a token (of the prompt, or chosen) so that penalties see it.
+    /// Tells the sampler of the prompt, or more of it, so that penalties see it. Texts that are banned may be in it.
+    pub fn read(&mut self, prompt: impl IntoIterator<Item = u32>) {
+        self.history.extend(prompt);
+        self.n_prompt = self.history.len();
+    }
+
+    /// Tells the sampler of a token that was chosen.
     pub fn accept(&mut self, token: u32) {
         self.history.push(token);
     }
@@ -198,10 +112,18 @@ impl Sampler {
                     }));
             }
         }
+        let mut context = StageContext {
+            history: &self.history,
+            n_prompt: self.n_prompt,
+            rng: &mut self.rng,
+        };
         for stage in stages {
-            stage.apply(&mut self.candidates, &self.history);
+            stage.apply(&mut self.candidates, &mut context);
         }
-        stages::draw(&self.candidates, &mut self.rng)
+        match &mut self.mirostat {
+            Some(mirostat) => mirostat.draw(&mut self.candidates, &mut self.rng),
+            None => stages::draw(&self.candidates, &mut self.rng),
+        }
     }
 }
 
@@ -257,5 +179,7 @@ pub fn likeliest(logits: &[f32], n: usize) -> Vec<u32> {
     candidates.iter().map(|candidate| candidate.token).collect()
 }
 
+#[cfg(test)]
+mod distributions;
 #[cfg(test)]
 mod tests;

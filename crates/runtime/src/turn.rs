@@ -24,7 +24,7 @@ use crate::engine::{LogitsFor, check_context};
 use crate::generate::{Finish, GenerateParams, Generation, Timings};
 use crate::image::{self, Image};
 use crate::load::LoadedModel;
-use crate::sampling::{Sampler, all_finite};
+use crate::sampling::{Sampler, TokenTexts, all_finite};
 use stop::StopScanner;
 
 /// What an engine should compute next for a turn.
@@ -90,9 +90,10 @@ impl Turn {
         if let Some(&token) = text.clone().find(|token| **token as usize >= vocab_size) {
             return Err(Error::BadToken { token, vocab_size });
         }
-        let mut sampler = Sampler::new(&params.sampling)?;
-        text.for_each(|token| sampler.accept(*token));
         let tokenizer = model.tokenizer()?;
+        let texts: Arc<dyn TokenTexts> = tokenizer.clone();
+        let mut sampler = Sampler::new(&params.sampling, Some(&texts))?;
+        sampler.read(text.copied());
         // The text goes on where the prompt ended.
         let continuation = DecodeOptions {
             skip_special: !params.show_special,

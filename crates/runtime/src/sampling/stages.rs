@@ -6,6 +6,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::Rng;
+use super::dry;
+use super::params::{Dry, DynamicTemperature, Xtc};
+use super::texts::{BannedTexts, Breakers};
+
+/// A logit of a token that a grammar rules out, whatever a temperature and penalties have made of `f32::MIN`.
+pub(super) const RULED_OUT: f32 = -1e30;
 
 /// A token that may still be drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,6 +27,8 @@ pub struct TokenCandidate {
 pub enum BuiltinStage {
     /// Adds to the logits of single tokens.
     LogitBias(Vec<(u32, f32)>),
+    /// Rules out tokens that would complete a text.
+    Banned(BannedTexts),
     /// Penalises the last `last_n` tokens (Keskar et al. 2019 for `repetition`, the OpenAI API for
     /// the other two).
     Penalties {
@@ -41,10 +49,29 @@ pub enum BuiltinStage {
     TopP(f32),
     /// Drops tokens below a fraction of the largest probability.
     MinP(f32),
+    /// Penalises repeated sequences.
+    Dry(Dry, Breakers),
+    /// Keeps logits within so many standard deviations of the largest (Tang et al. 2024).
+    TopNSigma(f32),
+    /// Excludes top choices.
+    Xtc(Xtc),
     /// Divides the logits.
     Temperature(f32),
+    /// Divides the logits by a temperature near this one that follows the entropy.
+    DynamicTemperature(f32, DynamicTemperature),
     /// A stage that is defined outside of this crate.
     Own(OwnStage),
+}
+
+/// What stages know besides the candidates.
+#[derive(Debug)]
+pub struct StageContext<'a> {
+    /// Every token so far, oldest first.
+    pub history: &'a [u32],
+    /// How many of them are the prompt's.
+    pub n_prompt: usize,
+    /// What stages that draw take numbers from.
+    pub rng: &'a mut Rng,
 }
 
 /// What a stage of one's own does.
@@ -71,10 +98,12 @@ impl PartialEq for OwnStage {
 }
 
 impl BuiltinStage {
-    /// Applies the stage; `history` holds every token so far, oldest first.
-    pub fn apply(&self, candidates: &mut Vec<TokenCandidate>, history: &[u32]) {
+    /// Applies the stage.
+    pub fn apply(&self, candidates: &mut Vec<TokenCandidate>, context: &mut StageContext<'_>) {
+        let history = context.history;
         match self {
             BuiltinStage::LogitBias(bias) => logit_bias(candidates, bias),
+            BuiltinStage::Banned(banned) => banned.apply(candidates, context),
             BuiltinStage::Penalties {
                 repetition,
                 presence,
@@ -89,7 +118,11 @@ impl BuiltinStage {
             BuiltinStage::Typical(p) => typical(candidates, *p),
             BuiltinStage::TopP(p) => top_p(candidates, *p),
             BuiltinStage::MinP(p) => min_p(candidates, *p),
-            BuiltinStage::Temperature(t) => candidates.iter_mut().for_each(|c| c.logit /= t),
+            BuiltinStage::Dry(dry, breakers) => dry::apply(candidates, history, dry, breakers),
+            BuiltinStage::TopNSigma(n) => top_n_sigma(candidates, *n),
+            BuiltinStage::Xtc(xtc) => exclude_top_choices(candidates, *xtc, context.rng),
+            BuiltinStage::Temperature(t) => divide(candidates, *t),
+            BuiltinStage::DynamicTemperature(t, by) => dynamic_temperature(candidates, *t, *by),
         }
     }
 }
@@ -176,7 +209,7 @@ fn top_k(candidates: &mut Vec<TokenCandidate>, k: usize) {
 }
 
 /// Probabilities of the candidates, largest first; sorts them.
-fn sorted_probabilities(candidates: &mut [TokenCandidate]) -> Vec<f64> {
+pub(super) fn sorted_probabilities(candidates: &mut [TokenCandidate]) -> Vec<f64> {
     candidates.sort_unstable_by(by_logit);
     let max = candidates.first().map_or(0.0, |c| c.logit as f64);
     let mut p: Vec<f64> = candidates
@@ -231,6 +264,54 @@ fn typical(candidates: &mut Vec<TokenCandidate>, mass: f32) {
     order.sort_by(|a, b| distance(a).total_cmp(&distance(b)));
     order.truncate(prefix_reaching(order.iter().map(|&i| p[i]), mass));
     *candidates = order.into_iter().map(|i| candidates[i]).collect();
+}
+
+fn top_n_sigma(candidates: &mut Vec<TokenCandidate>, n: f32) {
+    let logits = || {
+        candidates
+            .iter()
+            .map(|c| f64::from(c.logit))
+            .filter(|x| *x > f64::from(RULED_OUT))
+    };
+    let count = logits().count().max(1) as f64;
+    let mean = logits().sum::<f64>() / count;
+    let variance = logits().map(|x| (x - mean).powi(2)).sum::<f64>() / count;
+    let max = logits().fold(f64::NEG_INFINITY, f64::max);
+    let least = max - f64::from(n) * variance.sqrt();
+    if max.is_finite() {
+        candidates.retain(|c| f64::from(c.logit) >= least);
+    }
+}
+
+fn exclude_top_choices(candidates: &mut Vec<TokenCandidate>, xtc: Xtc, rng: &mut Rng) {
+    if candidates.len() < 2 || rng.unit() >= f64::from(xtc.probability) {
+        return;
+    }
+    let p = sorted_probabilities(candidates);
+    let n_top = p.iter().take_while(|p| **p as f32 >= xtc.threshold).count();
+    candidates.drain(..n_top.saturating_sub(1));
+}
+
+fn divide(candidates: &mut [TokenCandidate], temperature: f32) {
+    candidates.iter_mut().for_each(|c| c.logit /= temperature);
+}
+
+fn dynamic_temperature(candidates: &mut Vec<TokenCandidate>, middle: f32, by: DynamicTemperature) {
+    let n = candidates.iter().filter(|c| c.logit > RULED_OUT).count();
+    if n < 2 {
+        return;
+    }
+    let p = sorted_probabilities(candidates);
+    let surprises = p.iter().filter(|p| **p > 0.0).map(|p| -p * p.ln());
+    let share = surprises.sum::<f64>() / (n as f64).ln();
+    let least = f64::from((middle - by.range).max(0.0));
+    let most = f64::from(middle + by.range);
+    let temperature = least + (most - least) * share.powf(f64::from(by.exponent));
+    // Below that an f32 has no quotient: the likeliest alone.
+    match temperature as f32 {
+        t if t < 1e-6 => candidates.truncate(1),
+        t => divide(candidates, t),
+    }
 }
 
 /// Draws in proportion to the softmax of what is left.

@@ -13,7 +13,12 @@ fn candidates(logits: &[f32]) -> Vec<TokenCandidate> {
 
 fn apply(stage: BuiltinStage, logits: &[f32], history: &[u32]) -> Vec<TokenCandidate> {
     let mut list = candidates(logits);
-    stage.apply(&mut list, history);
+    let mut context = StageContext {
+        history,
+        n_prompt: 0,
+        rng: &mut Rng::new(0),
+    };
+    stage.apply(&mut list, &mut context);
     list
 }
 
@@ -68,20 +73,30 @@ fn bias_can_force_and_ban() {
         logit_bias: vec![(2, 100.0)],
         ..Default::default()
     };
-    assert_eq!(Sampler::new(&params).unwrap().sample(&[1.0, 2.0, 0.0]), 2);
+    assert_eq!(
+        Sampler::new(&params, None)
+            .unwrap()
+            .sample(&[1.0, 2.0, 0.0]),
+        2
+    );
     params.logit_bias = vec![(1, f32::NEG_INFINITY)];
-    assert_eq!(Sampler::new(&params).unwrap().sample(&[1.0, 2.0, 0.0]), 0);
+    assert_eq!(
+        Sampler::new(&params, None)
+            .unwrap()
+            .sample(&[1.0, 2.0, 0.0]),
+        0
+    );
 }
 
 #[test]
 fn greedy_takes_the_largest_and_the_first_of_equals() {
-    let mut sampler = Sampler::new(&SamplingParams::default()).unwrap();
+    let mut sampler = Sampler::new(&SamplingParams::default(), None).unwrap();
     assert_eq!(sampler.sample(&[0.0, 3.0, 3.0, 1.0]), 1);
-    let mut penalised = Sampler::new(&SamplingParams {
+    let params = SamplingParams {
         repetition_penalty: 10.0,
         ..Default::default()
-    })
-    .unwrap();
+    };
+    let mut penalised = Sampler::new(&params, None).unwrap();
     penalised.accept(1);
     assert_eq!(penalised.sample(&[0.0, 3.0, 2.9, 1.0]), 2);
 }
@@ -94,7 +109,7 @@ fn draws_follow_the_distribution_and_the_seed() {
         seed: 7,
         ..Default::default()
     };
-    let mut sampler = Sampler::new(&params).unwrap();
+    let mut sampler = Sampler::new(&params, None).unwrap();
     let draws: Vec<u32> = (0..20_000).map(|_| sampler.sample(&logits)).collect();
     let mut counts: HashMap<u32, f64> = HashMap::new();
     for draw in &draws {
@@ -109,9 +124,9 @@ fn draws_follow_the_distribution_and_the_seed() {
             counts[&token]
         );
     }
-    let mut again = Sampler::new(&params).unwrap();
+    let mut again = Sampler::new(&params, None).unwrap();
     assert!(draws.iter().all(|draw| again.sample(&logits) == *draw));
-    let mut other = Sampler::new(&SamplingParams { seed: 8, ..params }).unwrap();
+    let mut other = Sampler::new(&SamplingParams { seed: 8, ..params }, None).unwrap();
     assert!(draws.iter().any(|draw| other.sample(&logits) != *draw));
 }
 
@@ -121,14 +136,14 @@ fn temperature_sharpens_and_all_banned_still_draws() {
         temperature: 1e-3,
         ..Default::default()
     };
-    let mut sampler = Sampler::new(&params).unwrap();
+    let mut sampler = Sampler::new(&params, None).unwrap();
     assert!((0..100).all(|_| sampler.sample(&[1.0, 1.1, 0.9]) == 1));
     let banned = SamplingParams {
         temperature: 1.0,
         logit_bias: vec![(0, f32::NEG_INFINITY), (1, f32::NEG_INFINITY)],
         ..Default::default()
     };
-    assert!(Sampler::new(&banned).unwrap().sample(&[1.0, 2.0]) < 2);
+    assert!(Sampler::new(&banned, None).unwrap().sample(&[1.0, 2.0]) < 2);
 }
 
 #[test]
@@ -198,8 +213,63 @@ fn options_out_of_range_are_refused_by_name() {
             },
             "logit-bias",
         ),
+        (
+            SamplingParams {
+                top_n_sigma: -1.0,
+                ..default()
+            },
+            "top-n-sigma",
+        ),
+        (
+            SamplingParams {
+                banned_texts: vec![String::new()],
+                ..default()
+            },
+            "ban",
+        ),
+        (
+            SamplingParams {
+                order: vec![StageKind::TopK, StageKind::MinP, StageKind::TopK],
+                ..default()
+            },
+            "samplers",
+        ),
     ];
-    for (params, name) in cases {
+    let dry = |change: fn(&mut Dry)| {
+        let mut params = default();
+        change(&mut params.dry);
+        params
+    };
+    let xtc = |probability, threshold| SamplingParams {
+        xtc: Xtc {
+            probability,
+            threshold,
+        },
+        ..default()
+    };
+    let dynatemp = |range, exponent| SamplingParams {
+        dynatemp: DynamicTemperature { range, exponent },
+        ..default()
+    };
+    let mirostat = |tau, eta| SamplingParams {
+        mirostat: Some(Mirostat { tau, eta }),
+        ..default()
+    };
+    let more = [
+        (dry(|dry| dry.multiplier = -0.5), "dry-multiplier"),
+        (dry(|dry| dry.base = 0.5), "dry-base"),
+        (
+            dry(|dry| dry.breakers.push(String::new())),
+            "dry-sequence-breaker",
+        ),
+        (xtc(1.5, 0.1), "xtc-probability"),
+        (xtc(0.5, -0.1), "xtc-threshold"),
+        (dynatemp(-1.0, 1.0), "dynatemp-range"),
+        (dynatemp(1.0, f32::NAN), "dynatemp-exponent"),
+        (mirostat(-1.0, 0.1), "mirostat-tau"),
+        (mirostat(5.0, f32::INFINITY), "mirostat-eta"),
+    ];
+    for (params, name) in cases.into_iter().chain(more) {
         match params.check() {
             Err(Error::BadOption { option, .. }) => assert_eq!(option, name),
             other => panic!("{name}: {other:?}"),

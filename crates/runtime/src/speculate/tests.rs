@@ -26,7 +26,7 @@ fn sampler(seed: u64) -> Sampler {
         seed,
         ..SamplingParams::default()
     };
-    Sampler::new(&params).unwrap()
+    Sampler::new(&params, None).unwrap()
 }
 
 /// Whether a draft that was not drawn is taken all the same; the right rule says never.

@@ -25,9 +25,9 @@ fn a_stage_of_ones_own_takes_part_in_the_chain() {
         ..SamplingParams::default()
     };
     let own = BuiltinStage::Own(OwnStage::new(NeverTwice));
-    let stages = [own].into_iter().chain(params.chain()).collect();
+    let stages = [own].into_iter().chain(params.chain(None)).collect();
     let mut sampler = Sampler::with_stages(stages, params.seed);
-    let mut plain = Sampler::new(&params).unwrap();
+    let mut plain = Sampler::new(&params, None).unwrap();
     let logits = [2.0, 1.0, 0.5];
     let draw = |sampler: &mut Sampler| {
         let mut drawn = Vec::new();

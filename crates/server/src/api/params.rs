@@ -108,39 +108,6 @@ pub(crate) fn default_sampling(loaded: &ModelInfo) -> SamplingParams {
     })
 }
 
-/// Sampling by the names of OpenAI's API, and those that other servers have added to it.
-pub(crate) fn sampling(
-    fields: &Fields<'_>,
-    loaded: &ModelInfo,
-) -> Result<SamplingParams, ApiError> {
-    let mut params = default_sampling(loaded);
-    set(
-        &mut params.temperature,
-        fields.f32_in("temperature", 0.0, 100.0)?,
-    );
-    set(&mut params.top_p, fields.f32_in("top_p", 0.0, 1.0)?);
-    // 0 keeps the likeliest, as does the smallest number over it.
-    params.top_p = params.top_p.max(f32::MIN_POSITIVE);
-    set(&mut params.top_k, top_k(fields)?);
-    set(&mut params.min_p, fields.f32_in("min_p", 0.0, 1.0)?);
-    set(&mut params.typical_p, fields.f32_in("typical_p", 0.0, 1.0)?);
-    set(
-        &mut params.repetition_penalty,
-        fields.f32_in("repetition_penalty", 0.01, 100.0)?,
-    );
-    set(
-        &mut params.presence_penalty,
-        fields.f32_in("presence_penalty", -2.0, 2.0)?,
-    );
-    set(
-        &mut params.frequency_penalty,
-        fields.f32_in("frequency_penalty", -2.0, 2.0)?,
-    );
-    params.logit_bias = logit_bias(fields, loaded)?;
-    params.seed = seed(fields)?;
-    Ok(params)
-}
-
 /// -1 and 0 keep all.
 pub(crate) fn top_k(fields: &Fields<'_>) -> Result<Option<usize>, ApiError> {
     Ok(fields
@@ -204,36 +171,18 @@ pub(crate) fn stop_tokens(fields: &Fields<'_>, loaded: &ModelInfo) -> Result<Vec
     Ok(tokens)
 }
 
-fn logit_bias(fields: &Fields<'_>, loaded: &ModelInfo) -> Result<Vec<(u32, f32)>, ApiError> {
-    let Some(bias) = fields.object("logit_bias")? else {
-        return Ok(Vec::new());
-    };
-    let vocab_size = loaded.model.model().config.vocab_size;
-    let mut out = Vec::new();
-    for (id, value) in bias.entries() {
-        let path = bias.path(id);
-        let token = id.parse::<u32>().ok();
-        let token = token.filter(|token| (*token as usize) < vocab_size);
-        let token = token.ok_or_else(|| {
-            let message = format!("expected the id of a token, below {vocab_size}");
-            ApiError::field(&path, message)
-        })?;
-        let bias = value
-            .as_f64()
-            .filter(|bias| (-100.0..=100.0).contains(bias));
-        let bias = bias.ok_or_else(|| wrong(&path, "a number from -100 to 100", value))?;
-        // By OpenAI's documentation these bounds ban a token and choose it.
-        let bias = match bias {
-            -100.0 => f32::MIN,
-            _ => bias as f32,
-        };
-        out.push((token, bias));
-    }
-    Ok(out)
-}
-
 /// One stop text or a list.
 pub(crate) fn stop_texts(fields: &Fields<'_>, name: &str) -> Result<Vec<String>, ApiError> {
+    texts(fields, name, MAX_STOPS, MAX_STOP_BYTES)
+}
+
+/// One text or a list of at most so many, of so many bytes each; empty ones are left out.
+pub(super) fn texts(
+    fields: &Fields<'_>,
+    name: &str,
+    most: usize,
+    most_bytes: usize,
+) -> Result<Vec<String>, ApiError> {
     let path = fields.path(name);
     let expected = "a string or a list of strings";
     let texts: Vec<String> = match fields.get(name) {
@@ -248,8 +197,8 @@ pub(crate) fn stop_texts(fields: &Fields<'_>, name: &str) -> Result<Vec<String>,
             _ => return Err(wrong(&path, expected, value)),
         },
     };
-    if texts.len() > MAX_STOPS || texts.iter().any(|text| text.len() > MAX_STOP_BYTES) {
-        let message = format!("at most {MAX_STOPS} texts of {MAX_STOP_BYTES} bytes are accepted");
+    if texts.len() > most || texts.iter().any(|text| text.len() > most_bytes) {
+        let message = format!("at most {most} texts of {most_bytes} bytes are accepted");
         return Err(ApiError::field(&path, message));
     }
     Ok(texts.into_iter().filter(|text| !text.is_empty()).collect())

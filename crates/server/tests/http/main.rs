@@ -20,6 +20,7 @@ mod ollama;
 mod openai;
 mod operations;
 mod responses;
+mod samplers;
 mod schemas;
 mod security;
 mod tls;

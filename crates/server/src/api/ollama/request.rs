@@ -8,8 +8,9 @@ use crate::api::error::ApiError;
 use crate::api::fields::{Fields, wrong};
 use crate::api::openai::messages::MAX_MESSAGES;
 use crate::api::openai::tools::tools;
-use crate::api::params::{default_sampling, seed, set, stop_texts, top_k};
+use crate::api::params::{default_sampling, set, stop_texts};
 use crate::api::prompt::Conversation;
+use crate::api::sampling::shared;
 use crate::api::shape::OutputForm;
 use crate::api::turns::arguments;
 use crate::grammar::Grammar;
@@ -27,34 +28,13 @@ pub(super) fn params(fields: &Fields<'_>, loaded: &ModelInfo) -> Result<Generate
         None => Fields::at(&empty, fields.path("options"))?,
     };
     let sampling = &mut params.sampling;
-    set(
-        &mut sampling.temperature,
-        options.f32_in("temperature", 0.0, 100.0)?,
-    );
-    set(&mut sampling.top_k, top_k(&options)?);
-    set(&mut sampling.top_p, options.f32_in("top_p", 0.0, 1.0)?);
-    sampling.top_p = sampling.top_p.max(f32::MIN_POSITIVE);
-    set(&mut sampling.min_p, options.f32_in("min_p", 0.0, 1.0)?);
-    set(
-        &mut sampling.typical_p,
-        options.f32_in("typical_p", 0.0, 1.0)?,
-    );
-    set(
-        &mut sampling.repetition_penalty,
-        options.f32_in("repeat_penalty", 0.01, 100.0)?,
-    );
-    set(
-        &mut sampling.presence_penalty,
-        options.f32("presence_penalty")?,
-    );
-    set(
-        &mut sampling.frequency_penalty,
-        options.f32("frequency_penalty")?,
-    );
-    if let Some(last_n) = options.i64("repeat_last_n")? {
-        sampling.penalty_last_n = usize::try_from(last_n).unwrap_or(usize::MAX);
+    for (name, place) in [
+        ("presence_penalty", &mut sampling.presence_penalty),
+        ("frequency_penalty", &mut sampling.frequency_penalty),
+    ] {
+        set(place, options.f32(name)?);
     }
-    sampling.seed = seed(&options)?;
+    shared(&options, loaded, sampling)?;
     params.max_tokens = options.limit("num_predict")?;
     params.stop = stop_texts(&options, "stop")?;
     Ok(params)

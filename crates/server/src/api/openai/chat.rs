@@ -15,9 +15,10 @@ use crate::api::error::ApiError;
 use crate::api::fields::Fields;
 use crate::api::generation::{Answer, AnswerPiece, Generation};
 use crate::api::params::{
-    MAX_ANSWERS, response_format, sampling, stop_texts, stop_tokens, structured_outputs,
+    MAX_ANSWERS, response_format, stop_texts, stop_tokens, structured_outputs,
 };
 use crate::api::prompt::{Conversation, variables};
+use crate::api::sampling::sampling;
 use crate::api::time::unix_s;
 use crate::api::unique;
 use crate::app::{App, Dialect, Incoming, json as json_response, with_left_out};

@@ -15,9 +15,9 @@ use crate::api::error::ApiError;
 use crate::api::fields::Fields;
 use crate::api::generation::{Answer, AnswerPiece, Generation};
 use crate::api::params::{
-    Caller, MAX_ANSWERS, response_format, sampling, stop_texts, stop_tokens, structured_outputs,
-    token_ids,
+    Caller, MAX_ANSWERS, response_format, stop_texts, stop_tokens, structured_outputs, token_ids,
 };
+use crate::api::sampling::sampling;
 use crate::api::shape::AnswerShape;
 use crate::api::time::unix_s;
 use crate::api::{prompt, unique};
