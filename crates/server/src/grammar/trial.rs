@@ -80,7 +80,7 @@ pub(super) fn attempt(grammar: &Grammar, walk_time: Duration) -> TrialReply {
     };
     parsers.quiet();
     limits(&mut parsers);
-    let parser = match parsers.create_parser(grammar.source()) {
+    let parser = match parsers.create_parser(grammar.without_tokens().source()) {
         Ok(parser) => parser,
         Err(error) => return bad(&error),
     };

@@ -22,6 +22,7 @@ mod operations;
 mod responses;
 mod schemas;
 mod security;
+mod thinking;
 mod tls;
 
 use std::sync::{Arc, OnceLock};
