@@ -17,7 +17,7 @@ use super::params::Caller;
 use super::shape::{AnswerShape, OutputForm};
 use super::thinking::ThinkingRequest;
 use super::tools::{Tools, as_plain_messages};
-use super::turns::{ARRANGEMENTS, images_after_results, later_systems};
+use super::turns::{ARRANGEMENTS, ids_with_names, images_after_results, later_systems};
 use crate::models::ServedModel;
 use crate::scheduler::ModelInfo;
 use crate::syntax::{
@@ -97,7 +97,10 @@ impl Conversation {
             Some(syntax) => {
                 let list = self.tools.list.iter().map(|tool| tool.for_template());
                 options.tools = is_offered.then(|| Value::Array(list.collect()));
-                (messages, syntax)
+                match syntax.has_named_ids() {
+                    true => (ids_with_names(messages), syntax),
+                    false => (messages, syntax),
+                }
             }
             None if is_offered || has_calls => {
                 let plain = as_plain_messages(&messages, &self.tools);

@@ -56,6 +56,11 @@ pub enum TrialReply {
 }
 
 impl GrammarTrial {
+    #[cfg(test)]
+    pub(crate) fn of(grammar: Grammar) -> GrammarTrial {
+        GrammarTrial { grammar }
+    }
+
     /// Tries the grammar in this process, on a thread of its own. Time and memory are not bounded.
     pub fn run(&self) -> TrialReply {
         let grammar = self.grammar.clone();

@@ -169,6 +169,7 @@ impl SchedulerCore {
                 admission: 0,
                 is_suspect: false,
                 last_token: None,
+                n_opening: 0,
             });
         let Some(mut first) = tasks.next() else {
             return;

@@ -11,16 +11,40 @@ const STRUCK_OUT: f32 = f32::MIN;
 /// What holds before a grammar does.
 pub(super) struct ThoughtGate {
     tokenizer: Arc<Tokenizer>,
-    /// The token that begins a thought, if one token does: it may be drawn where the answer may begin.
-    pub(super) open: Option<u32>,
+    /// The tokens that begin a thought, if the first of them means nothing else: they may be drawn where the answer may begin.
+    open: Vec<u32>,
 }
 
 impl ThoughtGate {
     /// Of a model that thinks in some way.
     pub(super) fn new(tokenizer: Arc<Tokenizer>, thinking: &Thinking) -> ThoughtGate {
+        let options = EncodeOptions {
+            add_special: false,
+            parse_special: true,
+        };
+        let open = tokenizer.encode(&thinking.open, options);
+        let is_plain = match open[..] {
+            [_] => true,
+            [first, ..] => tokenizer.is_special(first),
+            [] => false,
+        };
         ThoughtGate {
-            open: tokenizer.id_of(&thinking.open),
+            open: if is_plain { open } else { Vec::new() },
             tokenizer,
+        }
+    }
+
+    /// The next of the tokens that begin a thought, behind so many of them.
+    pub(super) fn opening(&self, n_drawn: usize) -> Option<u32> {
+        self.open.get(n_drawn).copied()
+    }
+
+    /// Leaves one token of a row.
+    pub(super) fn only(&self, token: u32, row: &mut [f32]) {
+        for (id, logit) in row.iter_mut().enumerate() {
+            if id != token as usize {
+                *logit = STRUCK_OUT;
+            }
         }
     }
 

@@ -76,6 +76,8 @@ pub(super) struct AnswerTask {
     /// A step with it failed: it runs alone until one succeeds.
     pub(super) is_suspect: bool,
     pub(super) last_token: Option<Instant>,
+    /// Tokens that were drawn of those that begin a thought.
+    pub(super) n_opening: usize,
 }
 
 impl AnswerTask {
@@ -136,15 +138,20 @@ impl AnswerTask {
             gate.strike_ends(&mut scratch.row);
             return Ok(());
         }
+        let opening = gate.filter(|_| phase == Phase::Begin);
+        let opening = opening.and_then(|gate| Some((gate, gate.opening(self.n_opening)?)));
+        if let Some((gate, token)) = opening.filter(|_| self.n_opening > 0) {
+            gate.only(token, &mut scratch.row);
+            return Ok(());
+        }
         let masked = scratch
             .follower
             .mask(&mut self.constraint, &mut scratch.row);
         masked.map_err(JobFailure::Grammar)?;
-        let open = gate.filter(|_| phase == Phase::Begin);
-        if let Some(open) = open.and_then(|gate| gate.open)
-            && let Some(logit) = scratch.row.get_mut(open as usize)
+        if let Some((_, token)) = opening
+            && let Some(logit) = scratch.row.get_mut(token as usize)
         {
-            *logit = row[open as usize];
+            *logit = row[token as usize];
         }
         Ok(())
     }
@@ -156,9 +163,13 @@ impl AnswerTask {
         token: u32,
         scratch: &mut SamplingScratch,
     ) -> Result<(), JobFailure> {
-        let gate = self.job.gate.as_ref();
-        let tokens = match gate {
+        let opening = |gate: &ThoughtGate| gate.opening(self.n_opening) == Some(token);
+        let tokens = match &self.job.gate {
             Some(gate) if before == Phase::Thought => gate.tokens(self.turn.begun()),
+            Some(gate) if before == Phase::Begin && opening(gate) => {
+                self.n_opening += 1;
+                Vec::new()
+            }
             Some(_) if self.turn.phase() == Phase::Thought => Vec::new(),
             _ => vec![token],
         };

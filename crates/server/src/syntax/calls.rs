@@ -109,6 +109,11 @@ impl CallSyntax {
         texts
     }
 
+    /// Whether a call's identifier is its name, with a number.
+    pub(crate) fn has_named_ids(&self) -> bool {
+        self.before.ends_with("functions.")
+    }
+
     /// Whether answers come in channels.
     pub(crate) fn is_harmony(&self) -> bool {
         self.arguments == Arguments::Harmony

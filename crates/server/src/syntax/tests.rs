@@ -407,3 +407,90 @@ fn what_a_way_cannot_hold_is_told() {
         }
     }
 }
+
+#[test]
+fn control_tokens_of_a_way_are_tokens_of_its_grammar() {
+    let (tokenizer, vocab_size, factory) = crate::api::tools::tests::demo();
+    let text = |id: u32| tokenizer.token_text(id).to_owned();
+    let ends = tokenizer.end_of_generation();
+    let control: Vec<u32> = (0..*vocab_size as u32)
+        .filter(|id| {
+            tokenizer.is_special(*id) && !ends.contains(id) && Some(*id) != tokenizer.bos()
+        })
+        .filter(|id| tokenizer.encode(&text(*id), SPECIAL) == [*id])
+        .collect();
+    let [before, middle, after] = [0, 1, 2].map(|i| text(control[i]));
+    let row = CallSyntax::of_json([&before, &middle, &after, ""]);
+    let marks = Marks::of(row.texts(), tokenizer);
+    assert_eq!(marks.ids(), control[..3]);
+    let schema = json!({"type": "object", "properties": {"on": {"type": "boolean"}}, "required": ["on"],
+                        "additionalProperties": false});
+    let functions = vec![Callable {
+        name: "lamp",
+        schema: &schema,
+    }];
+    for (must_call, is_parallel, answer, is_fine) in [
+        (false, false, "Hello".to_owned(), true),
+        (
+            false,
+            false,
+            format!("Well. {before}lamp{middle}{{\"on\": true}}{after}"),
+            true,
+        ),
+        (
+            true,
+            false,
+            format!("{before}lamp{middle}{{\"on\": false}}{after}"),
+            true,
+        ),
+        (
+            false,
+            true,
+            format!(
+                "{before}lamp{middle}{{\"on\": true}}{after}{before}lamp{middle}{{\"on\": false}}{after}"
+            ),
+            true,
+        ),
+        (
+            false,
+            false,
+            format!("Well. {before}lamp{middle}{{\"on\": 1}}{after}"),
+            false,
+        ),
+        (false, false, format!("Well. {before}other{middle}"), false),
+        (false, false, format!("Well. {middle}"), false),
+        (true, false, "Hello".to_owned(), false),
+    ] {
+        let calls = CallGrammar {
+            functions: functions.clone(),
+            must_call,
+            is_parallel,
+            form: None,
+        };
+        let grammar = Grammar::Calls(row.grammar(&calls, &marks));
+        let tokens = tokenizer.encode(&answer, SPECIAL);
+        let mut constraint = factory.compile(&grammar).unwrap();
+        let mut is_taken = true;
+        for token in tokens {
+            let mut logits = vec![0.0; *vocab_size];
+            constraint.mask(&mut logits).unwrap();
+            is_taken =
+                is_taken && logits[token as usize] == 0.0 && constraint.accept(token).is_ok();
+            if !is_taken {
+                break;
+            }
+        }
+        assert_eq!(is_taken, is_fine, "{answer}");
+        // A trial has a vocabulary without these tokens.
+        let tried = crate::grammar::GrammarTrial::of(grammar).run();
+        assert!(
+            matches!(tried, crate::grammar::TrialReply::Passed),
+            "{tried:?}"
+        );
+    }
+}
+
+const SPECIAL: millrace_text::EncodeOptions = millrace_text::EncodeOptions {
+    add_special: false,
+    parse_special: true,
+};

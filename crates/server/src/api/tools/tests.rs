@@ -44,17 +44,22 @@ fn tools(choice: ToolChoice, parallel: bool) -> Tools {
     tools
 }
 
-/// Whether an answer of these bytes may be complete, by the demo's vocabulary.
-pub(crate) fn accepts(grammar: &Grammar, answer: &str) -> bool {
+/// The demo's vocabulary, with what compiles grammars for it.
+pub(crate) fn demo() -> &'static (Arc<Tokenizer>, usize, GrammarFactory) {
     static MODEL: OnceLock<(Arc<Tokenizer>, usize, GrammarFactory)> = OnceLock::new();
-    let (tokenizer, vocab_size, factory) = MODEL.get_or_init(|| {
+    MODEL.get_or_init(|| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo.gguf");
         let model = millrace_runtime::LoadedModel::open(&path).unwrap();
         let tokenizer = model.tokenizer().unwrap();
         let vocab_size = model.model().config.vocab_size;
         let factory = GrammarFactory::new(Arc::clone(&tokenizer), vocab_size);
         (tokenizer, vocab_size, factory)
-    });
+    })
+}
+
+/// Whether an answer of these bytes may be complete, by the demo's vocabulary.
+pub(crate) fn accepts(grammar: &Grammar, answer: &str) -> bool {
+    let (tokenizer, vocab_size, factory) = demo();
     let vocab_size = *vocab_size;
     let mut constraint = factory.compile(grammar).unwrap();
     for token in tokenizer.encode(answer, Default::default()) {
