@@ -245,6 +245,111 @@ def ollama_calls(url, models, device):
     check("ollama: unknown model: status", error.status_code, 404)
 
 
+def rewritten(template):
+    """The demo model with another template, which may be as long as its own."""
+    model = (Path(__file__).resolve().parents[2] / "models/demo.gguf").read_bytes()
+    start, end = b"{{ bos_token }}{% for message in messages %}", b"{{ '<|assistant|>' }}{% endif %}"
+    first = model.index(start)
+    last = model.index(end, first) + len(end)
+    text = template.encode()
+    return model[:first] + text + b"{#" + b" " * (last - first - len(text) - 4) + b"#}" + model[last:]
+
+
+TURNS = "{{bos_token}}{% for m in messages %}<|{{m.role}}|>{{m.content}}<|end|>{% endfor %}"
+# It begins a thought, unless told not to.
+THINKER = TURNS + "<|assistant|><think>{% if enable_thinking is false %}</think>{% endif %}"
+# It shows functions the way of Qwen Coder.
+CODER = TURNS + "{{tools|tojson if tools}}<|assistant|>{#<tool_call><function=x><parameter=y>#}"
+
+
+def thoughts_openai(client):
+    ask = dict(model="thinker", messages=QUESTION, temperature=0, max_tokens=40, extra_body={"thinking_budget": 3})
+    answer = client.chat.completions.create(**ask)
+    message = answer.choices[0].message
+    thought = message.model_extra["reasoning_content"]
+    check("openai reasoning", bool(thought) and bool(message.content))
+    check("openai reasoning: both names", message.model_extra["reasoning"], thought)
+    check("openai reasoning: counted", answer.usage.completion_tokens_details.reasoning_tokens > 3)
+    parts = [part.choices[0].delta for part in client.chat.completions.create(**ask, stream=True) if part.choices]
+    told = "".join((part.model_extra or {}).get("reasoning_content") or "" for part in parts)
+    check("openai reasoning, stream", told, thought)
+    check("openai reasoning, stream: answer", "".join(part.content or "" for part in parts), message.content)
+    off = client.chat.completions.create(**ask, reasoning_effort="none")
+    check("openai reasoning: off", "reasoning_content" in off.choices[0].message.model_extra, False)
+    schema = {"type": "json_schema", "json_schema": {"name": "lamp", "schema": LAMP, "strict": True}}
+    formed = client.chat.completions.create(**ask, response_format=schema).choices[0].message
+    check("openai reasoning: schema", isinstance(json.loads(formed.content)["on"], bool))
+    check("openai reasoning: schema behind a thought", bool(formed.model_extra["reasoning_content"]))
+    tools = [{"type": "function", "function": {"name": "lamp", "parameters": LAMP}}]
+    for model in ("thinker", "coder"):
+        called = client.chat.completions.create(**ask | {"model": model, "max_tokens": 300}, tools=tools,
+                                                tool_choice="required", parallel_tool_calls=False)
+        call = called.choices[0].message.tool_calls[0].function
+        check(f"openai tools, {model}", (call.name, type(json.loads(call.arguments)["on"])), ("lamp", bool))
+        with client.chat.completions.stream(**ask | {"model": model, "max_tokens": 300}, tools=tools,
+                                            tool_choice="required", parallel_tool_calls=False) as stream:
+            stream.until_done()
+            final = stream.get_final_completion()
+        check(f"openai tools, {model}, stream", final.choices[0].message.tool_calls[0].function.arguments, call.arguments)
+    free = client.chat.completions.create(**ask | {"model": "coder"}, tools=tools)
+    check("openai tools, coder: auto is text or calls", free.choices[0].finish_reason in ("stop", "length", "tool_calls"))
+
+    ask = dict(model="thinker", input="What is 7 plus 5?", temperature=0, max_output_tokens=40,
+               extra_body={"thinking_budget": 3})
+    response = client.responses.create(**ask)
+    check("openai responses: reasoning", [item.type for item in response.output], ["reasoning", "message"])
+    thought = response.output[0].content[0].text
+    check("openai responses: reasoning, counted", response.usage.output_tokens_details.reasoning_tokens > 3)
+    with client.responses.stream(**ask) as stream:
+        told = "".join(event.delta for event in stream if event.type == "response.reasoning_text.delta")
+        final = stream.get_final_response()
+    check("openai responses: reasoning, stream", told, thought)
+    check("openai responses: reasoning, final", final.output[0].content[0].text, thought)
+    again = [{"role": "user", "content": "hi"}, response.output[0].model_dump(exclude_none=True),
+             {"role": "assistant", "content": "yes"}, {"role": "user", "content": "so?"}]
+    check("openai responses: reasoning comes back", client.responses.create(**ask | {"input": again}).status in
+          ("completed", "incomplete"))
+
+
+def thoughts_anthropic(url):
+    client = anthropic.Anthropic(base_url=url, api_key=KEY)
+    # The client sends the budget as it is; the API of Anthropic has a least one.
+    ask = dict(model="thinker", max_tokens=40, messages=QUESTION, extra_body={"temperature": 0},
+               thinking={"type": "enabled", "budget_tokens": 3})
+    message = client.messages.create(**ask)
+    check("anthropic thinking", [block.type for block in message.content], ["thinking", "text"])
+    with client.messages.stream(**ask) as stream:
+        kinds = [event.type for event in stream]
+        final = stream.get_final_message()
+    check("anthropic thinking, stream", final.content[0].thinking, message.content[0].thinking)
+    check("anthropic thinking, stream: signature", final.content[0].signature, message.content[0].signature)
+    check("anthropic thinking, stream: events", "thinking" in kinds and "signature" in kinds)
+    block = message.content[0].model_dump()
+    talk = lambda block: QUESTION + [{"role": "assistant", "content": [block, {"type": "text", "text": "12"}]},  # noqa: E731
+                                     {"role": "user", "content": "And 1 plus 1?"}]
+    again = client.messages.create(**ask | {"messages": talk(block)})
+    check("anthropic thinking: it comes back", again.content[0].type, "thinking")
+    refused("anthropic thinking: a changed one is refused", anthropic.BadRequestError,
+            lambda: client.messages.create(**ask | {"messages": talk(block | {"thinking": "other"})}))
+    ask.pop("thinking")
+    check("anthropic thinking: only when asked for", client.messages.create(**ask).content[0].type, "text")
+
+
+def thoughts_ollama(url):
+    client = ollama.Client(host=url, headers={"authorization": f"Bearer {KEY}"})
+    ask = dict(model="thinker", messages=QUESTION, options={"temperature": 0, "num_predict": 8})
+    answer = client.chat(**ask, think=True)
+    check("ollama thinking", bool(answer.message.thinking))
+    parts = client.chat(**ask, think=True, stream=True)
+    check("ollama thinking, stream", "".join(part.message.thinking or "" for part in parts), answer.message.thinking)
+    check("ollama thinking: off", client.chat(**ask, think=False).message.thinking, None)
+    text = client.generate(model="thinker", prompt="What is 7 plus 5?", think=True, options=ask["options"])
+    check("ollama generate: thinking", text.thinking, answer.message.thinking)
+    tools = [{"type": "function", "function": {"name": "lamp", "description": "Switches.", "parameters": LAMP}}]
+    called = client.chat(**ask | {"model": "coder", "options": {"temperature": 0}}, tools=tools)
+    check("ollama tools, coder: auto is text or calls", called.done_reason in ("stop", "length"))
+
+
 def images(url, client):
     """A picture through each client, on a random model that sees: each means the same."""
     picture = (Path(__file__).resolve().parents[2] / "testdata/vision/pictures/wide.png").read_bytes()
@@ -278,12 +383,16 @@ def main():
     environment = dict(os.environ, MILLRACE_API_KEY=KEY)
     folder = tempfile.TemporaryDirectory()
     command = [args.binary, "serve", "demo", "--port", "0", "--quiet", "--ctx", "1024"]
-    models = ["demo", "seeing"]
+    models = ["demo", "seeing", "thinker", "coder"]
     # A tower in a file of its own, as models for llama.cpp have it, and not beside the model.
     model, tower = folder.name + "/seeing.gguf", folder.name + "/tower"
     subprocess.run([args.binary, "synth", "gemma-tiny", model, "--type", "F32", "--vision", "--quiet"], check=True)
     os.rename(folder.name + "/mmproj-seeing.gguf", tower)
     command += [f"seeing={model}", "--mmproj", f"seeing={tower}"]
+    for name, template in (("thinker", THINKER), ("coder", CODER)):
+        path = Path(folder.name) / f"{name}.gguf"
+        path.write_bytes(rewritten(template))
+        command.append(f"{name}={path}")
     if args.device:
         command += ["--device", args.device]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
@@ -300,6 +409,9 @@ def main():
         asyncio.run(openai_many(url))
         anthropic_messages(url)
         ollama_calls(url, models, args.device)
+        thoughts_openai(client)
+        thoughts_anthropic(url)
+        thoughts_ollama(url)
         images(url, client)
         if args.node:
             script = Path(__file__).with_name("check.mjs")

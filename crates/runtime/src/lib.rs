@@ -55,5 +55,5 @@ pub use sampling::{Sampler, SamplingParams};
 pub use sequences::SeqId;
 pub use shell::{Compute, EngineOf};
 pub use speculate::{SpeculationStats, Speculator};
-pub use turn::{Feed, Turn};
+pub use turn::{Feed, Phase, Thinking, Turn, TurnPiece};
 pub use vision::VisionTower;

@@ -13,6 +13,8 @@
 //! ```
 
 mod stop;
+mod text;
+mod thoughts;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -26,6 +28,8 @@ use crate::image::{self, Image};
 use crate::load::LoadedModel;
 use crate::sampling::{Sampler, TokenTexts, all_finite};
 use stop::StopScanner;
+use text::ThoughtState;
+pub use thoughts::{Phase, Thinking, TurnPiece};
 
 /// What an engine should compute next for a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +48,11 @@ pub struct Turn {
     sampler: Sampler,
     detokenizer: Detokenizer,
     scanner: StopScanner,
+    /// The stop text that was found.
+    stop_text: Option<String>,
+    thoughts: Option<ThoughtState>,
+    /// Control tokens that print their texts all the same.
+    shown: Arc<[u32]>,
     stop_tokens: Vec<u32>,
     ignore_end: bool,
     show_special: bool,
@@ -61,6 +70,8 @@ pub struct Turn {
     text: String,
     /// Bytes of `text` that [`Turn::next_text`] has given out.
     n_given: usize,
+    /// Of a turn that parts thoughts: those that [`Turn::next_pieces`] has not given out.
+    pieces: Vec<TurnPiece>,
     /// Taken in place of what is drawn, the next last.
     forced: Vec<u32>,
     finish: Option<Finish>,
@@ -104,6 +115,9 @@ impl Turn {
             tokenizer,
             sampler,
             scanner: StopScanner::new(&params.stop),
+            stop_text: None,
+            thoughts: None,
+            shown: Arc::default(),
             stop_tokens: params.stop_tokens.clone(),
             ignore_end: params.ignore_end,
             show_special: params.show_special,
@@ -116,6 +130,7 @@ impl Turn {
             n_fed: 0,
             text: String::new(),
             n_given: 0,
+            pieces: Vec::new(),
             forced: Vec::new(),
             finish: (params.max_tokens == Some(0)).then_some(Finish::Length),
             timings: Timings::default(),
@@ -277,8 +292,13 @@ impl Turn {
         }
         self.sampler.accept(token);
         self.tokens.push(token);
-        let piece = self.detokenizer.push(token);
-        if self.show(&piece) {
+        let piece = match self.shown.contains(&token) {
+            true => self.detokenizer.push_shown(token),
+            false => self.detokenizer.push(token),
+        };
+        let has_stopped = self.show(&piece);
+        self.count_thought();
+        if has_stopped {
             return self.end(Finish::StopText);
         }
         let n_drawn = self.tokens.len() - self.n_prompt;
@@ -309,19 +329,19 @@ impl Turn {
         self.timings.decode = now - first_token;
         if finish != Finish::StopText {
             let rest = self.detokenizer.finish();
-            if self.show(&rest) {
+            let mut stopped = self.show(&rest);
+            if let Some(thoughts) = self.thoughts.as_mut().filter(|_| !stopped) {
+                let mut pieces = Vec::new();
+                thoughts.scanner.finish(&mut pieces);
+                stopped = self.show_pieces(pieces);
+            }
+            if stopped {
                 self.finish = Some(Finish::StopText);
             } else {
-                self.text.push_str(&self.scanner.finish());
+                let rest = self.scanner.finish();
+                self.answer(rest);
             }
         }
-    }
-
-    /// Adds to the text what is no beginning of a stop text; true if one is complete.
-    fn show(&mut self, piece: &str) -> bool {
-        let (text, stopped) = self.scanner.push(piece);
-        self.text.push_str(&text);
-        stopped
     }
 
     /// The text that was added since this was last called: whole characters, none of which can be the

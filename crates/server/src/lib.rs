@@ -23,9 +23,11 @@ mod ops;
 mod page;
 pub mod scheduler;
 mod server;
+mod syntax;
 mod vision;
 
 pub use api::base64::encode as base64;
+pub use api::signature::sign_thoughts_with;
 pub use http::{HttpOptions, TlsError, TlsFiles};
 pub use models::{ModelOptions, ModelSpec};
 pub use server::{ServeError, Server, ServerOptions, run};

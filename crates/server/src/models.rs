@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, O
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::api::tools::Syntax;
 use crate::scheduler::{
     EngineFactory, LoadState, ModelInfo, ModelMetrics, Scheduler, SchedulerOptions, SubmitError,
 };
+use crate::syntax::{CallSyntax, ThoughtSyntax};
 
 /// A model that can be served.
 #[derive(Clone)]
@@ -63,8 +63,10 @@ pub(crate) struct ModelEntry {
     n_users: AtomicUsize,
     /// Milliseconds after the registry's start.
     last_used_ms: AtomicU64,
-    /// How the model writes calls of functions, once that is known; see [`crate::api`].
-    pub(crate) native_calls: OnceLock<Option<Syntax>>,
+    /// How the model writes calls of functions, once that is known, if its template shows any; see [`crate::api`].
+    pub(crate) native_calls: OnceLock<Option<CallSyntax>>,
+    /// How it writes thoughts, once that is known, if it does.
+    pub(crate) thoughts: OnceLock<Option<ThoughtSyntax>>,
 }
 
 impl ModelEntry {
@@ -174,6 +176,7 @@ impl Registry {
                 n_users: AtomicUsize::new(0),
                 last_used_ms: AtomicU64::new(0),
                 native_calls: OnceLock::new(),
+                thoughts: OnceLock::new(),
             })
         };
         Registry {

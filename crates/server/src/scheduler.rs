@@ -22,6 +22,7 @@
 
 mod batch;
 mod core;
+mod gate;
 mod handle;
 mod job;
 mod loaded;

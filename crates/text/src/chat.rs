@@ -275,6 +275,11 @@ impl ChatTemplate {
         names
     }
 
+    /// The sources of the templates, one behind the other.
+    pub fn sources(&self) -> impl Iterator<Item = &str> {
+        self.templates.iter().map(|(_, source)| source.as_str())
+    }
+
     /// The prompt for a conversation, as text.
     ///
     /// It contains the begin-of-sequence text if the template writes it, as most do: encode it

@@ -51,6 +51,14 @@ impl Detokenizer {
         text
     }
 
+    /// As [`push`](Detokenizer::push), and a control token prints its text.
+    pub fn push_shown(&mut self, id: u32) -> String {
+        let skips = std::mem::replace(&mut self.decoder.options.skip_special, false);
+        let text = self.push(id);
+        self.decoder.options.skip_special = skips;
+        text
+    }
+
     /// Ends the stream: what was held back is no character and becomes U+FFFD. Afterwards the
     /// detokenizer is at the start of a new stream.
     pub fn finish(&mut self) -> String {
@@ -240,6 +248,16 @@ mod tests {
         };
         let mut stream = Detokenizer::new(t, options);
         assert_eq!(stream.push(hello), " Hello");
+    }
+
+    #[test]
+    fn one_control_token_may_be_shown_among_others_that_are_not() {
+        let mut stream = Detokenizer::new(tokenizer(), DecodeOptions::default());
+        let shown = [stream.push(1), stream.push_shown(1), stream.push(1)];
+        assert_eq!(shown, ["", "<s>", ""]);
+        // What was held back comes before it.
+        assert_eq!(stream.push(id(0xE2)), "");
+        assert_eq!(stream.push_shown(2), "\u{FFFD}</s>");
     }
 
     #[test]

@@ -94,6 +94,9 @@ pub(crate) struct ServeArgs {
     also_on: Vec<ModelPlacement>,
 }
 
+/// Bytes of a key that signs thoughts at least.
+const THINKING_KEY_BYTES: usize = 16;
+
 /// Where it listens, and to whom.
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Network")]
@@ -121,6 +124,9 @@ struct NetworkArgs {
     /// Read keys from a file, one a line
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     api_key_file: Option<PathBuf>,
+    /// Sign what models think with the text of a file, so that it can be sent back after a restart [default: a key of this run]
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    thinking_key_file: Option<PathBuf>,
     /// Listen beyond this computer without an API key: anyone there may use the models
     #[arg(long)]
     allow_open: bool,
@@ -216,6 +222,19 @@ impl NetworkArgs {
                 let message = format!("{} holds no key", path.display());
                 return Err(CommandFailure::bad_input(message).hint("write one a line"));
             }
+        }
+        if let Some(path) = &self.thinking_key_file {
+            let text = read_file(path)?;
+            let key = text.trim();
+            if key.len() < THINKING_KEY_BYTES {
+                let message = format!(
+                    "{}: expected {THINKING_KEY_BYTES} bytes at least, found {}",
+                    path.display(),
+                    key.len()
+                );
+                return Err(CommandFailure::bad_input(message).hint("write a long random text"));
+            }
+            millrace_server::sign_thoughts_with(key.as_bytes());
         }
         if api_keys.iter().any(String::is_empty) {
             return Err(CommandFailure::usage("--api-key: the key is empty"));

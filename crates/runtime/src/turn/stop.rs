@@ -22,8 +22,9 @@ impl StopScanner {
         }
     }
 
-    /// Adds a piece. Returns the text that is safe to show, and whether a stop text is complete.
-    pub(super) fn push(&mut self, piece: &str) -> (String, bool) {
+    /// Adds a piece. Returns the text that is safe to show, and the stop text that is complete, if one is: the first,
+    /// and the longest of those that begin there.
+    pub(super) fn push(&mut self, piece: &str) -> (String, Option<String>) {
         self.held.push_str(piece);
         let found = self
             .stops
@@ -31,8 +32,11 @@ impl StopScanner {
             .filter_map(|stop| self.held.find(stop))
             .min();
         if let Some(at) = found {
+            let behind = &self.held[at..];
+            let begun = self.stops.iter().filter(|stop| behind.starts_with(*stop));
+            let stop = begun.max_by_key(|stop| stop.len()).cloned();
             self.held.truncate(at);
-            return (std::mem::take(&mut self.held), true);
+            return (std::mem::take(&mut self.held), stop);
         }
         let keep = self
             .stops
@@ -41,7 +45,7 @@ impl StopScanner {
             .max()
             .unwrap_or(0);
         let rest = self.held.split_off(self.held.len() - keep);
-        (std::mem::replace(&mut self.held, rest), false)
+        (std::mem::replace(&mut self.held, rest), None)
     }
 
     /// What was held back and turned out to be plain text.
@@ -51,7 +55,7 @@ impl StopScanner {
 }
 
 /// Bytes of the longest end of `text` that is a proper beginning of `stop`.
-fn overlap(text: &str, stop: &str) -> usize {
+pub(super) fn overlap(text: &str, stop: &str) -> usize {
     let longest = text.len().min(stop.len().saturating_sub(1));
     let fits = |n: &usize| stop.is_char_boundary(*n) && text.ends_with(&stop[..*n]);
     (1..=longest).rev().find(fits).unwrap_or(0)
@@ -68,7 +72,7 @@ mod tests {
         for piece in pieces {
             let (text, stopped) = scanner.push(piece);
             out.push_str(&text);
-            if stopped {
+            if stopped.is_some() {
                 return (out, true);
             }
         }
@@ -96,6 +100,18 @@ mod tests {
     fn the_first_of_several_wins_and_empty_ones_are_ignored() {
         assert_eq!(feed(&["c", "b", ""], &["abc"]), ("a".into(), true));
         assert_eq!(feed(&[""], &["abc"]), ("abc".into(), false));
+    }
+
+    #[test]
+    fn the_stop_text_is_told() {
+        for (stops, text, stop) in [
+            (["b", "bc"], "abcd", "bc"),
+            (["c", "bcd"], "abcd", "bcd"),
+            (["bcx", "c"], "abcd", "c"),
+        ] {
+            let mut scanner = StopScanner::new(&stops.map(String::from));
+            assert_eq!(scanner.push(text).1.as_deref(), Some(stop), "{stops:?}");
+        }
     }
 
     #[test]

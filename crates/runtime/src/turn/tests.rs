@@ -241,3 +241,79 @@ fn what_cannot_begin_is_refused() {
         Err(Error::BadOption { .. })
     ));
 }
+
+/// Thoughts in brackets behind each other, then the answer.
+fn thought_and_text(turn: &mut Turn, tokens: &[u32]) -> (String, String) {
+    let (mut thought, mut text) = (String::new(), String::new());
+    for token in tokens {
+        if turn.finish().is_some() {
+            break;
+        }
+        turn.push_token(*token);
+        for piece in turn.next_pieces() {
+            match piece {
+                TurnPiece::Answer(more) => text += &more,
+                TurnPiece::Thought(more) => thought += &more,
+            }
+        }
+    }
+    (thought, text)
+}
+
+fn thinking(budget: Option<usize>, closing: Vec<u32>) -> Thinking {
+    Thinking {
+        open: "(".to_owned(),
+        close: ")".to_owned(),
+        budget,
+        closing,
+        ..Thinking::default()
+    }
+}
+
+#[test]
+fn stop_texts_are_the_answers() {
+    let model = model();
+    let params = GenerateParams {
+        stop: vec!["dog".to_owned()],
+        ..GenerateParams::default()
+    };
+    let tokens = encode(&model, "(the dog) a cat and a dog ran");
+    let mut turn = turn(&model, params).with_thinking(&thinking(None, Vec::new()));
+    let found = thought_and_text(&mut turn, &tokens);
+    assert_eq!(found, ("the dog".to_owned(), "a cat and a ".to_owned()));
+    assert_eq!(turn.finish(), Some(Finish::StopText));
+    assert_eq!(turn.stop_text(), Some("dog"));
+    assert_eq!(turn.phase(), Phase::Answer);
+    assert!(turn.n_thought_tokens() >= 4, "{}", turn.n_thought_tokens());
+    assert!(turn.n_thought_tokens() < turn.drawn().len());
+}
+
+#[test]
+fn a_budget_ends_the_thought_and_not_the_answer() {
+    let model = model();
+    let closing = encode(&model, ")");
+    let word = encode(&model, " dog")[0];
+    let row = |token: u32| {
+        let mut row = vec![0.0; model.model().config.vocab_size];
+        row[token as usize] = 1.0;
+        row
+    };
+    for (budget, is_open, n_thought) in [(Some(3), true, 4), (Some(0), true, 1), (None, true, 9)] {
+        let options = Thinking {
+            start: match is_open {
+                true => Phase::Thought,
+                false => Phase::Begin,
+            },
+            ..thinking(budget, closing.clone())
+        };
+        let mut turn = turn(&model, GenerateParams::default()).with_thinking(&options);
+        for _ in 0..9 {
+            feed(&mut turn, usize::MAX);
+            turn.push_logits(&row(word)).unwrap();
+        }
+        assert_eq!(turn.n_thought_tokens(), n_thought, "{budget:?}");
+        assert_eq!(turn.drawn().len(), 9);
+        let ended = turn.drawn().iter().filter(|token| **token == closing[0]);
+        assert_eq!(ended.count(), usize::from(budget.is_some()));
+    }
+}

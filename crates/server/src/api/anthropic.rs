@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 
 use super::error::ApiError;
 use super::fields::Fields;
-use super::generation::{Answer, AnswerPiece, Generation, Reason, placement};
+use super::generation::{Answer, AnswerPiece, BETWEEN_THOUGHTS, Generation, Reason, placement};
+use super::signature::sign;
 use super::unique;
 use crate::app::{App, Dialect, Incoming, json as json_response, with_left_out};
 use crate::http::stream::{ClientGone, StreamWriter, events};
@@ -28,6 +29,7 @@ struct MessageContext {
     model: String,
     n_prompt: usize,
     with_placement: bool,
+    hides_thoughts: bool,
 }
 
 async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
@@ -35,7 +37,9 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     let fields = Fields::of(&body)?;
     let served = caller.within(app.served(&fields)).await?;
     let params = request::params(&fields, &served.loaded)?;
-    let prompt = request::conversation(&fields)?.prompt(&served);
+    let conversation = request::conversation(&fields)?;
+    let hides_thoughts = conversation.thinking.is_hidden;
+    let prompt = conversation.prompt(&served);
     let mut prompted = caller.within(prompt).await?;
     let images = prompted.see(&served, &caller).await?;
     let context = MessageContext {
@@ -43,6 +47,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
         model: served.entry.spec.id.clone(),
         n_prompt: prompted.tokens.len(),
         with_placement: fields.bool("placement")?.unwrap_or(false),
+        hides_thoughts,
     };
     let job = Job {
         images,
@@ -94,6 +99,7 @@ fn usage(receipt: &Receipt, with_placement: bool) -> Value {
         "cache_read_input_tokens": receipt.n_cached,
         "cache_creation_input_tokens": 0,
         "output_tokens": receipt.n_generated,
+        "output_tokens_details": {"thinking_tokens": receipt.n_thought},
     });
     if with_placement {
         usage["placement"] = placement(receipt);
@@ -109,6 +115,12 @@ fn call_id(id: &str) -> String {
 impl MessageContext {
     fn message(&self, answer: &Answer, receipt: &Receipt) -> Value {
         let mut content = Vec::new();
+        if !answer.thought.is_empty() && !self.hides_thoughts {
+            let signature = sign(&answer.thought);
+            content.push(
+                json!({"type": "thinking", "thinking": answer.thought, "signature": signature}),
+            );
+        }
         if !answer.text.is_empty() {
             content.push(json!({"type": "text", "text": answer.text}));
         }
@@ -133,11 +145,19 @@ impl MessageContext {
     }
 }
 
-/// Content blocks, opened and closed as text and calls come.
+/// What a block that is open is of.
+#[derive(Clone, Debug, PartialEq)]
+enum OpenBlock {
+    Text,
+    /// With what it says so far, which is signed at its end.
+    Thought(String),
+}
+
+/// Content blocks, opened and closed as thoughts, text and calls come.
 struct Blocks {
     writer: StreamWriter,
     index: usize,
-    is_text_open: bool,
+    open: Option<OpenBlock>,
 }
 
 impl Blocks {
@@ -153,7 +173,9 @@ impl Blocks {
         if text.is_empty() {
             return Ok(());
         }
-        if !std::mem::replace(&mut self.is_text_open, true) {
+        if self.open != Some(OpenBlock::Text) {
+            self.close().await?;
+            self.open = Some(OpenBlock::Text);
             let block = json!({"content_block": {"type": "text", "text": ""}});
             self.event("content_block_start", block).await?;
         }
@@ -161,16 +183,35 @@ impl Blocks {
         self.event("content_block_delta", delta).await
     }
 
-    async fn close_text(&mut self) -> Result<(), ClientGone> {
-        if std::mem::replace(&mut self.is_text_open, false) {
-            self.event("content_block_stop", json!({})).await?;
-            self.index += 1;
+    async fn thought(&mut self, text: &str) -> Result<(), ClientGone> {
+        if let Some(OpenBlock::Thought(said)) = &mut self.open {
+            said.push_str(text);
+        } else {
+            self.close().await?;
+            self.open = Some(OpenBlock::Thought(text.to_owned()));
+            let block =
+                json!({"content_block": {"type": "thinking", "thinking": "", "signature": ""}});
+            self.event("content_block_start", block).await?;
         }
+        let delta = json!({"delta": {"type": "thinking_delta", "thinking": text}});
+        self.event("content_block_delta", delta).await
+    }
+
+    async fn close(&mut self) -> Result<(), ClientGone> {
+        let Some(open) = self.open.take() else {
+            return Ok(());
+        };
+        if let OpenBlock::Thought(said) = open {
+            let delta = json!({"delta": {"type": "signature_delta", "signature": sign(&said)}});
+            self.event("content_block_delta", delta).await?;
+        }
+        self.event("content_block_stop", json!({})).await?;
+        self.index += 1;
         Ok(())
     }
 
     async fn call(&mut self, call: &super::generation::FunctionCall) -> Result<(), ClientGone> {
-        self.close_text().await?;
+        self.close().await?;
         let block = json!({"content_block": {
             "type": "tool_use", "id": call_id(&call.id), "name": call.name, "input": {},
         }});
@@ -194,7 +235,7 @@ async fn stream(
     let mut blocks = Blocks {
         writer,
         index: 0,
-        is_text_open: false,
+        open: None,
     };
     let mut ended = (None, None);
     loop {
@@ -202,12 +243,22 @@ async fn stream(
             Err(error) => return blocks.writer.event("error", &error.anthropic()).await,
             Ok(None | Some(AnswerPiece::Progress { .. })) => {}
             Ok(Some(AnswerPiece::Delta { text, .. })) => blocks.text(&text).await?,
+            Ok(Some(AnswerPiece::Thought { .. })) if context.hides_thoughts => {}
+            Ok(Some(AnswerPiece::Thought { text, .. })) => {
+                // Each thought is a block of its own.
+                let is_next = blocks.open.is_none() || blocks.open == Some(OpenBlock::Text);
+                let text = match is_next {
+                    true => text.strip_prefix(BETWEEN_THOUGHTS).unwrap_or(&text),
+                    false => &text,
+                };
+                blocks.thought(text).await?;
+            }
             Ok(Some(AnswerPiece::Call { call, .. })) => blocks.call(&call).await?,
             Ok(Some(AnswerPiece::Finish {
                 reason, stop_text, ..
             })) => ended = (Some(stop_reason(reason)), stop_text),
             Ok(Some(AnswerPiece::End(receipt))) => {
-                blocks.close_text().await?;
+                blocks.close().await?;
                 let delta = json!({
                     "type": "message_delta",
                     "delta": {"stop_reason": ended.0, "stop_sequence": ended.1},

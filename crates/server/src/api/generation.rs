@@ -12,10 +12,14 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use super::error::ApiError;
 use super::shape::AnswerShape;
 use super::submit::submit_shaped;
-use super::tools::{AnswerPart, CallKind, CallParser};
+use super::tools::CallKind;
 use super::unique;
 use crate::models::ServedModel;
 use crate::scheduler::{Job, JobEvent, PassRecord, Receipt, TokenLogprob};
+use crate::syntax::{AnswerPart, AnswerReader};
+
+/// What stands between two thoughts of an answer.
+pub(crate) const BETWEEN_THOUGHTS: &str = "\n\n";
 
 /// Why an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +64,11 @@ pub(crate) enum AnswerPiece {
         text: String,
         tokens: Vec<TokenLogprob>,
     },
+    /// Of what the model thinks. A thought that is not the first begins with an empty line.
+    Thought {
+        choice: usize,
+        text: String,
+    },
     Call {
         choice: usize,
         /// Its place among the calls of the answer.
@@ -77,8 +86,10 @@ pub(crate) enum AnswerPiece {
 /// The answers of a job on their way. Dropping it cancels the job.
 pub(crate) struct Generation {
     events: UnboundedReceiver<JobEvent>,
-    /// By answer, if functions are offered.
-    parsers: Vec<CallParser>,
+    /// By answer, unless answers are their text.
+    readers: Vec<AnswerReader>,
+    /// By answer: how far thoughts are told.
+    thoughts: Vec<Thoughts>,
     /// How calls of each function are told.
     kinds: Vec<(String, CallKind)>,
     /// What of the request this server goes without, in words.
@@ -88,6 +99,17 @@ pub(crate) struct Generation {
     /// Of a job that makes one.
     embedding: Option<Vec<f32>>,
     log: Option<Log>,
+}
+
+/// How far thoughts of an answer are told.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum Thoughts {
+    #[default]
+    None,
+    /// The last piece was one's.
+    Open,
+    /// Others came after the last.
+    Closed,
 }
 
 /// Writes what became of a request, once.
@@ -133,7 +155,8 @@ impl Generation {
         let (events, shape) = submit_shaped(served, job, shape).await?;
         Ok(Generation {
             events,
-            parsers: shape.parsers(n),
+            readers: shape.readers(n),
+            thoughts: vec![Thoughts::None; n],
             kinds: shape.kinds(),
             ready: VecDeque::new(),
             has_ended: false,
@@ -194,27 +217,19 @@ impl Generation {
             JobEvent::Prefill { done, total } => {
                 self.ready.push_back(AnswerPiece::Progress { done, total })
             }
+            JobEvent::Delta(delta) if delta.is_thought => self.thought(delta.choice, delta.text),
             JobEvent::Delta(delta) => {
                 let choice = delta.choice;
                 let tokens = delta.tokens;
-                match self.parsers.get_mut(choice) {
-                    None => self.ready.push_back(AnswerPiece::Delta {
-                        choice,
-                        text: delta.text,
-                        tokens,
-                    }),
-                    Some(parser) => {
+                match self.readers.get_mut(choice) {
+                    None => self.text(choice, delta.text, tokens),
+                    Some(reader) => {
+                        let n_before = reader.n_calls();
+                        let parts = reader.push(&delta.text);
                         if !tokens.is_empty() {
-                            let text = String::new();
-                            self.ready.push_back(AnswerPiece::Delta {
-                                choice,
-                                text,
-                                tokens,
-                            });
+                            self.text(choice, String::new(), tokens);
                         }
-                        let n_before = parser.n_calls();
-                        let parsed = parser.push(&delta.text);
-                        self.parsed(choice, n_before, parsed);
+                        self.parts(choice, n_before, parts);
                     }
                 }
             }
@@ -243,13 +258,13 @@ impl Generation {
             Finish::StopText => Reason::StopText,
             Finish::Length | Finish::ContextFull | Finish::Cancelled => Reason::Length,
         };
-        if let Some(parser) = self.parsers.get_mut(choice) {
-            let n_before = parser.n_calls();
-            let parsed = parser.finish();
-            if reason == Reason::Stop && parser.n_calls() > 0 {
+        if let Some(reader) = self.readers.get_mut(choice) {
+            let n_before = reader.n_calls();
+            let parts = reader.finish();
+            if reason == Reason::Stop && reader.n_calls() > 0 {
                 reason = Reason::Calls;
             }
-            self.parsed(choice, n_before, parsed);
+            self.parts(choice, n_before, parts);
         }
         self.ready.push_back(AnswerPiece::Finish {
             choice,
@@ -258,19 +273,43 @@ impl Generation {
         });
     }
 
-    fn parsed(&mut self, choice: usize, mut index: usize, parsed: Vec<AnswerPart>) {
-        for part in parsed {
-            let piece = match part {
-                AnswerPart::Text(text) => AnswerPiece::Delta {
-                    choice,
-                    text,
-                    tokens: Vec::new(),
-                },
+    fn text(&mut self, choice: usize, text: String, tokens: Vec<TokenLogprob>) {
+        if !text.is_empty() {
+            self.close_thought(choice);
+        }
+        self.ready.push_back(AnswerPiece::Delta {
+            choice,
+            text,
+            tokens,
+        });
+    }
+
+    fn close_thought(&mut self, choice: usize) {
+        if let Some(thoughts @ Thoughts::Open) = self.thoughts.get_mut(choice) {
+            *thoughts = Thoughts::Closed;
+        }
+    }
+
+    fn thought(&mut self, choice: usize, mut text: String) {
+        if let Some(thoughts) = self.thoughts.get_mut(choice)
+            && std::mem::replace(thoughts, Thoughts::Open) == Thoughts::Closed
+        {
+            text.insert_str(0, BETWEEN_THOUGHTS);
+        }
+        self.ready.push_back(AnswerPiece::Thought { choice, text });
+    }
+
+    fn parts(&mut self, choice: usize, mut index: usize, parts: Vec<AnswerPart>) {
+        for part in parts {
+            match part {
+                AnswerPart::Text(text) => self.text(choice, text, Vec::new()),
+                AnswerPart::Thought(text) => self.thought(choice, text),
                 AnswerPart::Call { name, arguments } => {
                     index += 1;
+                    self.close_thought(choice);
                     let kind = self.kinds.iter().find(|(known, _)| *known == name);
                     let kind = kind.map(|(_, kind)| kind.clone()).unwrap_or_default();
-                    AnswerPiece::Call {
+                    self.ready.push_back(AnswerPiece::Call {
                         choice,
                         index: index - 1,
                         call: FunctionCall {
@@ -279,10 +318,9 @@ impl Generation {
                             arguments,
                             kind,
                         },
-                    }
+                    });
                 }
-            };
-            self.ready.push_back(piece);
+            }
         }
     }
 
@@ -318,6 +356,10 @@ impl Generation {
                     answers[choice].text += &text;
                     answers[choice].tokens.extend(tokens);
                 }
+                AnswerPiece::Thought { choice, text } => {
+                    grow(&mut answers, choice);
+                    answers[choice].thought += &text;
+                }
                 AnswerPiece::Call { choice, call, .. } => {
                     grow(&mut answers, choice);
                     answers[choice].calls.push(call);
@@ -341,6 +383,8 @@ impl Generation {
 /// A complete answer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answer {
+    /// What the model thought.
+    pub(crate) thought: String,
     pub(crate) text: String,
     pub(crate) tokens: Vec<TokenLogprob>,
     pub(crate) calls: Vec<FunctionCall>,

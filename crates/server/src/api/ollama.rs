@@ -77,7 +77,7 @@ async fn answer(app: Arc<App>, request: Request, kind: OllamaCall) -> Result<Res
     }
     let (mut answers, receipt) = generation.complete().await?;
     let answer = answers.pop().unwrap_or_default();
-    let body = context.last(&answer.text, &answer.calls, answer.reason, &receipt);
+    let body = context.last(&answer, &receipt);
     Ok(with_left_out(
         json_response(StatusCode::OK, &body),
         &left_out,
@@ -102,7 +102,7 @@ async fn load_or_unload(
             "load"
         }
     };
-    let mut body = context.part("", &[]);
+    let mut body = context.part(&Answer::default());
     body["done"] = true.into();
     body["done_reason"] = reason.into();
     Ok(json_response(StatusCode::OK, &body))
@@ -138,7 +138,8 @@ fn done_reason(reason: Option<Reason>) -> &'static str {
 }
 
 impl OllamaContext {
-    fn part(&self, text: &str, calls: &[FunctionCall]) -> Value {
+    fn part(&self, answer: &Answer) -> Value {
+        let (text, calls) = (answer.text.as_str(), &answer.calls);
         let mut part = json!({"model": self.model, "created_at": super::time::now()});
         match self.kind {
             OllamaCall::Chat => {
@@ -151,25 +152,27 @@ impl OllamaContext {
                     };
                     message["tool_calls"] = calls.iter().map(call).collect();
                 }
+                if !answer.thought.is_empty() {
+                    message["thinking"] = answer.thought.as_str().into();
+                }
                 part["message"] = message;
             }
-            OllamaCall::Generate => part["response"] = text.into(),
+            OllamaCall::Generate => {
+                part["response"] = text.into();
+                if !answer.thought.is_empty() {
+                    part["thinking"] = answer.thought.as_str().into();
+                }
+            }
         }
         part["done"] = false.into();
         part
     }
 
     /// The last part: counts, and times in nanoseconds, measured.
-    fn last(
-        &self,
-        text: &str,
-        calls: &[FunctionCall],
-        reason: Option<Reason>,
-        receipt: &Receipt,
-    ) -> Value {
-        let mut last = self.part(text, calls);
+    fn last(&self, answer: &Answer, receipt: &Receipt) -> Value {
+        let mut last = self.part(answer);
         last["done"] = true.into();
-        last["done_reason"] = done_reason(reason).into();
+        last["done_reason"] = done_reason(answer.reason).into();
         let ns = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let read = receipt.first_token.saturating_sub(receipt.queued);
         let written = receipt.total.saturating_sub(receipt.first_token);
@@ -198,14 +201,29 @@ async fn stream(
             Ok(None | Some(AnswerPiece::Progress { .. })) => {}
             Ok(Some(AnswerPiece::Delta { text, .. })) if text.is_empty() => {}
             Ok(Some(AnswerPiece::Delta { text, .. })) => {
-                writer.line(&context.part(&text, &[])).await?
+                let part = Answer {
+                    text,
+                    ..Answer::default()
+                };
+                writer.line(&context.part(&part)).await?
+            }
+            Ok(Some(AnswerPiece::Thought { text, .. })) => {
+                let part = Answer {
+                    thought: text,
+                    ..Answer::default()
+                };
+                writer.line(&context.part(&part)).await?
             }
             Ok(Some(AnswerPiece::Call { call, .. })) => {
-                writer.line(&context.part("", &[call])).await?
+                let part = Answer {
+                    calls: vec![call],
+                    ..Answer::default()
+                };
+                writer.line(&context.part(&part)).await?
             }
             Ok(Some(AnswerPiece::Finish { reason, .. })) => ended.reason = Some(reason),
             Ok(Some(AnswerPiece::End(receipt))) => {
-                let last = context.last("", &[], ended.reason, &receipt);
+                let last = context.last(&ended, &receipt);
                 return writer.line(&last).await;
             }
         }

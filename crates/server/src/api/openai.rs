@@ -32,6 +32,7 @@ fn usage(receipt: &Receipt, with_placement: bool) -> Value {
         "completion_tokens": receipt.n_generated,
         "total_tokens": receipt.n_prompt + receipt.n_generated,
         "prompt_tokens_details": {"cached_tokens": receipt.n_cached},
+        "completion_tokens_details": {"reasoning_tokens": receipt.n_thought},
     });
     if with_placement {
         usage["placement"] = placement(receipt);
@@ -47,6 +48,7 @@ fn total(receipts: &[Receipt]) -> Option<Receipt> {
         sum.n_prompt += other.n_prompt;
         sum.n_cached += other.n_cached;
         sum.n_generated += other.n_generated;
+        sum.n_thought += other.n_thought;
         sum.host += other.host;
         sum.total = sum.total.max(other.total);
         sum.n_preempted += other.n_preempted;

@@ -6,17 +6,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use axum::http::StatusCode;
 use millrace_runtime::Image;
 use millrace_runtime::image::PLACEHOLDER;
-use millrace_text::{EncodeOptions, Message, RenderOptions, RenderedPrompt, Tokenizer};
+use millrace_text::{
+    ChatTemplate, EncodeOptions, Message, RenderOptions, RenderedPrompt, Tokenizer,
+};
 use serde_json::{Map, Value};
 
 use super::error::ApiError;
 use super::fields::Fields;
 use super::params::Caller;
 use super::shape::{AnswerShape, OutputForm};
-use super::tools::{Syntax, Tools, as_plain_messages};
-use super::turns::{ARRANGEMENTS, images_after_results, later_systems};
+use super::thinking::ThinkingRequest;
+use super::tools::{Tools, as_plain_messages};
+use super::turns::{ARRANGEMENTS, ids_with_names, images_after_results, later_systems};
 use crate::models::ServedModel;
 use crate::scheduler::ModelInfo;
+use crate::syntax::{
+    CallSyntax, GENERIC, by_template, derived, probe_calls, probe_functions, thought_syntax,
+};
 use crate::vision::{ImageError, MAX_IMAGES, UnreadImage, Vision};
 
 /// A conversation, in no API's words.
@@ -28,6 +34,8 @@ pub(crate) struct Conversation {
     pub(crate) form: Option<OutputForm>,
     /// Further variables of the template.
     pub(crate) variables: Map<String, Value>,
+    /// Whether the model shall think, and how far.
+    pub(crate) thinking: ThinkingRequest,
     /// What of the messages this server goes without, in words.
     pub(crate) left_out: Vec<String>,
 }
@@ -66,6 +74,7 @@ impl Conversation {
             ));
         }
         self.tools.prepare()?;
+        let loaded = &served.loaded;
         let is_offered = self.tools.are_offered();
         let messages = images_after_results(self.messages);
         let has_calls = messages.iter().any(is_about_calls);
@@ -73,32 +82,47 @@ impl Conversation {
             true => native_calls(served)?,
             false => None,
         };
-        let loaded = &served.loaded;
+        let thoughts = *served.entry.thoughts.get_or_init(|| {
+            let template = loaded.template.as_ref().ok()?;
+            thought_syntax(&sources(template), &loaded.tokenizer)
+        });
+        let mut variables = self.thinking.variables(thoughts.as_ref());
+        variables.extend(self.variables);
         let mut options = RenderOptions {
             add_generation_prompt: true,
-            variables: self.variables,
+            variables,
             ..RenderOptions::default()
         };
         let (messages, syntax) = match native {
             Some(syntax) => {
                 let list = self.tools.list.iter().map(|tool| tool.for_template());
                 options.tools = is_offered.then(|| Value::Array(list.collect()));
-                (messages, syntax)
+                match syntax.has_named_ids() {
+                    true => (ids_with_names(messages), syntax),
+                    false => (messages, syntax),
+                }
             }
             None if is_offered || has_calls => {
-                (as_plain_messages(&messages, &self.tools), Syntax::Hermes)
+                let plain = as_plain_messages(&messages, &self.tools);
+                (plain, GENERIC)
             }
-            None => (messages, Syntax::Hermes),
+            None => (messages, GENERIC),
         };
+        if is_offered {
+            self.tools.check_held(&syntax)?;
+        }
         let mut left_out = self.left_out;
         left_out.append(&mut self.tools.left_out);
-        let shape = AnswerShape {
+        let mut shape = AnswerShape {
             form: self.form,
             calls: is_offered.then_some((syntax, self.tools)),
+            thoughts,
             left_out,
+            ..AnswerShape::default()
         };
         shape.check()?;
         let (messages, prompt) = arranged(loaded, messages, &options)?;
+        shape.listen(&loaded.tokenizer, prompt.text(), &self.thinking);
         let (tokens, pending) = with_images(loaded, &messages, &prompt)?;
         Ok(EncodedPrompt {
             tokens,
@@ -246,31 +270,50 @@ fn is_about_calls(message: &Message) -> bool {
     message.role == "tool" || message.fields.contains_key("tool_calls")
 }
 
-/// Whether the model's template shows functions, in a way of writing that is known here.
-fn native_calls(served: &ServedModel) -> Result<Option<Syntax>, ApiError> {
+fn sources(template: &ChatTemplate) -> String {
+    let sources: Vec<&str> = template.sources().collect();
+    sources.join("\n")
+}
+
+/// How the model writes calls, if its template shows functions in a way of writing that is known here, or that it shows.
+fn native_calls(served: &ServedModel) -> Result<Option<CallSyntax>, ApiError> {
     if let Some(known) = served.entry.native_calls.get() {
         return Ok(*known);
     }
     let loaded = &served.loaded;
     let messages = [Message::user("?")];
-    let plain = RenderOptions::default();
-    let tools = serde_json::json!([{"type": "function", "function": {
-        "name": "probe_of_tools", "description": "", "parameters": {"type": "object", "properties": {}},
-    }}]);
+    let plain = RenderOptions {
+        add_generation_prompt: true,
+        ..RenderOptions::default()
+    };
     let with_tools = RenderOptions {
-        tools: Some(tools),
+        tools: Some(probe_functions()),
         ..plain.clone()
     };
-    let shows = match render(loaded, &messages, &with_tools) {
-        Ok(prompt) => prompt.text().contains("probe_of_tools"),
+    let syntax = match render(loaded, &messages, &with_tools) {
+        Ok(prompt) if prompt.text().contains("zqfirstcall") => {
+            let template = loaded.template.as_ref().map(sources).unwrap_or_default();
+            let has_token = |text: &str| loaded.tokenizer.id_of(text).is_some();
+            let known = by_template(&template, has_token).copied();
+            known.or_else(|| shown_calls(loaded, prompt.text(), &with_tools))
+        }
+        Ok(_) => None,
         // A template that cannot render them does not know them; if it renders nothing, that is told.
-        Err(_) => render(loaded, &messages, &plain).map(|_| false)?,
-    };
-    let syntax = match shows {
-        true => Syntax::of_vocabulary(&loaded.tokenizer),
-        false => None,
+        Err(_) => render(loaded, &messages, &plain).map(|_| None)?,
     };
     Ok(*served.entry.native_calls.get_or_init(|| syntax))
+}
+
+/// How a template writes calls, found by a conversation with some.
+fn shown_calls(loaded: &ModelInfo, without: &str, options: &RenderOptions) -> Option<CallSyntax> {
+    let mut answer = Message::assistant("");
+    answer.fields.insert("tool_calls".to_owned(), probe_calls());
+    let options = RenderOptions {
+        add_generation_prompt: false,
+        ..options.clone()
+    };
+    let with = render(loaded, &[Message::user("?"), answer], &options).ok()?;
+    derived(without, with.text())
 }
 
 fn render(

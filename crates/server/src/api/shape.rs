@@ -1,12 +1,14 @@
 //! What answers must look like: a form that the request asks for, calls of functions, or either.
 
-use std::sync::Arc;
-
+use millrace_runtime::Thinking;
+use millrace_text::Tokenizer;
 use serde_json::{Value, json};
 
 use super::error::ApiError;
-use super::tools::{CallKind, CallParser, Syntax, Tools};
-use crate::grammar::{Grammar, GrammarError};
+use super::thinking::ThinkingRequest;
+use super::tools::{CallKind, Tools};
+use crate::grammar::{Grammar, GrammarError, compact};
+use crate::syntax::{AnswerReader, CallSyntax, Marks, Names, ThoughtSyntax, channel_form};
 
 /// A form, and the field of the request that asks for it.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,12 +30,36 @@ impl OutputForm {
     }
 }
 
+impl OutputForm {
+    /// A rule of it within a message, if it can be one.
+    fn in_channel(&self) -> Option<String> {
+        match &self.grammar {
+            Grammar::Regex(regex) => Some(format!("/{}/", regex.replace('/', "\\/"))),
+            // A choice of texts.
+            Grammar::Lark(source) => {
+                let choice = source.strip_prefix("start: ")?;
+                let is_choice = !choice.contains('\n') && choice.starts_with('"');
+                is_choice.then(|| format!("({choice})"))
+            }
+            _ => self
+                .schema()
+                .map(|schema| format!("%json {}", compact(schema))),
+        }
+    }
+}
+
 /// What the answers to a request look like.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AnswerShape {
     pub(crate) form: Option<OutputForm>,
     /// How calls are written, if functions are offered, and which.
-    pub(crate) calls: Option<(Syntax, Tools)>,
+    pub(crate) calls: Option<(CallSyntax, Tools)>,
+    /// How the model writes thoughts, if it does.
+    pub(crate) thoughts: Option<ThoughtSyntax>,
+    /// The same, as it is after the prompt, and how far it may think.
+    pub(crate) thinking: Option<Thinking>,
+    /// The control tokens that readers must see.
+    pub(crate) marks: Marks,
     /// What of the request this server goes without, in words.
     pub(crate) left_out: Vec<String>,
 }
@@ -56,6 +82,11 @@ impl AnswerShape {
                                leave one of them out";
                 Err(ApiError::field(&form.path, message))
             }
+            (Some(form), None) if self.is_in_channels() && form.in_channel().is_none() => {
+                let message = "this model's answers come in channels, for which a form can be JSON, a regular \
+                               expression or a choice";
+                Err(ApiError::field(&form.path, message))
+            }
             _ => Ok(()),
         }
     }
@@ -66,19 +97,48 @@ impl AnswerShape {
         match &self.calls {
             Some((syntax, tools)) => {
                 let schema = form.and_then(OutputForm::schema);
-                Some(syntax.grammar(tools, schema.as_ref()))
+                Some(tools.grammar(syntax, &self.marks, schema.as_ref()))
+            }
+            None if self.is_in_channels() => {
+                let rule = form.and_then(OutputForm::in_channel)?;
+                Some(Grammar::Calls(channel_form(&rule, &self.marks)))
             }
             None => form.map(|form| form.grammar.clone()),
         }
     }
 
-    /// Readers of calls, one for each of `n` answers.
-    pub(crate) fn parsers(&self, n: usize) -> Vec<CallParser> {
-        let Some((syntax, tools)) = &self.calls else {
-            return Vec::new();
+    /// Takes what the prompt says of how the answer begins, and how far the model may think.
+    pub(crate) fn listen(&mut self, tokenizer: &Tokenizer, prompt: &str, asked: &ThinkingRequest) {
+        let mut texts: Vec<&str> = Vec::new();
+        if let Some((syntax, _)) = &self.calls {
+            texts.extend(syntax.texts());
+        }
+        if let Some(thoughts) = &self.thoughts {
+            texts.extend(thoughts.marks());
+        }
+        self.marks = Marks::of(texts, tokenizer);
+        let is_followed = self.form.is_some() || self.calls.is_some();
+        self.thinking = self.thoughts.map(|thoughts| {
+            let start = thoughts.phase_after(prompt);
+            thoughts.thinking(tokenizer, start, asked.most_tokens(), is_followed)
+        });
+    }
+
+    /// Whether thoughts, answers and calls are messages of their own. A grammar is then of all of them.
+    pub(crate) fn is_in_channels(&self) -> bool {
+        self.thoughts.is_some_and(|thoughts| thoughts.is_harmony())
+    }
+
+    /// Readers of answers, one for each of `n`; none where an answer is its text.
+    pub(crate) fn readers(&self, n: usize) -> Vec<AnswerReader> {
+        let wrapper = self.thoughts.and_then(|thoughts| thoughts.answer);
+        let reader = match &self.calls {
+            Some((syntax, tools)) => AnswerReader::new(Some(*syntax), wrapper, tools.names()),
+            None if self.is_in_channels() => AnswerReader::of_channels(),
+            None if wrapper.is_some() => AnswerReader::new(None, wrapper, Names::default()),
+            None => return Vec::new(),
         };
-        let names: Arc<[String]> = tools.list.iter().map(|tool| tool.name.clone()).collect();
-        vec![CallParser::new(*syntax, names); n]
+        vec![reader; n]
     }
 
     /// How calls of each function are told.

@@ -21,6 +21,9 @@ pub(super) async fn submit_shaped(
 ) -> Result<(UnboundedReceiver<JobEvent>, AnswerShape), ApiError> {
     let mut job = Job {
         grammar: shape.grammar(),
+        thinking: shape.thinking.clone(),
+        grammar_has_thoughts: shape.is_in_channels(),
+        shown: shape.marks.ids().into(),
         ..job
     };
     let error = match served.scheduler.submit_in_turn(job.clone()).await {

@@ -1,29 +1,21 @@
-//! Functions a model may call: how calls are written, enforced and read.
+//! Functions a model may call, as requests offer them.
 //!
-//! Two ways of writing are known. Llama 3 answers with a JSON object and nothing else; Hermes and Qwen put each call
-//! between `<tool_call>` and `</tool_call>`, amid text. Models whose template shows functions in the one
-//! or the other way are spoken to by their template; to all others the functions are explained in the
-//! system message, in the second way. Either way a grammar holds the model to the names and schemas.
+//! How calls are written is the model's affair ([`crate::syntax`]). Models whose template shows functions are spoken to by their
+//! template; to all others the functions are explained in the system message. Either way a grammar holds the
+//! model to the names and schemas.
 
-mod parser;
 mod plain;
 mod schema;
 
-pub(crate) use parser::{AnswerPart, CallParser};
 pub(crate) use plain::as_plain_messages;
 use schema::Patterns;
 
-use std::fmt::Write;
-
-use millrace_text::Tokenizer;
 use serde_json::{Value, json};
 
 use super::error::ApiError;
 use super::fields::{Fields, wrong};
-use crate::grammar::{Grammar, GrammarError, MAX_GRAMMAR_BYTES, compact};
-
-/// Calls in one answer at most.
-const MAX_CALLS: usize = 8;
+use crate::grammar::{Grammar, GrammarError, MAX_GRAMMAR_BYTES};
+use crate::syntax::{CallGrammar, CallSyntax, Callable, Marks, Names};
 
 /// Bytes of a name at most, as in Anthropic's API; OpenAI's has 64.
 const MAX_NAME_BYTES: usize = 128;
@@ -211,6 +203,49 @@ impl Tools {
         tools.filter_map(|(tool, may)| may.then_some(tool))
     }
 
+    /// What answers with these tools may look like, in some way of writing: calls, or else text, or JSON of the form.
+    pub(crate) fn grammar(
+        &self,
+        syntax: &CallSyntax,
+        marks: &Marks,
+        form: Option<&Value>,
+    ) -> Grammar {
+        let callable = self.list.iter().filter(|tool| self.may_call(&tool.name));
+        let functions = callable.map(|tool| Callable {
+            name: &tool.name,
+            schema: &tool.held,
+        });
+        let calls = CallGrammar {
+            functions: functions.collect(),
+            must_call: self.must_call(),
+            is_parallel: self.parallel,
+            form,
+        };
+        Grammar::Calls(syntax.grammar(&calls, marks))
+    }
+
+    /// Refuses functions that are strict where a way of writing cannot hold all of their schemas; tells what it cannot of others.
+    pub(crate) fn check_held(&mut self, syntax: &CallSyntax) -> Result<(), ApiError> {
+        let mut left_out = Vec::new();
+        for tool in self.callable_mut() {
+            let (name, path) = (&tool.name, &tool.path);
+            let unheld = syntax.unheld(&tool.held);
+            if let Some(first) = unheld.first().filter(|_| tool.is_strict) {
+                let message = format!("`{name}` is strict, and the grammar cannot hold {first}");
+                return Err(ApiError::field(path, message));
+            }
+            left_out.extend(unheld.iter().map(|one| format!("{path} ({name}): {one}")));
+        }
+        self.left_out.extend(left_out);
+        Ok(())
+    }
+
+    /// Their names, with the schemas that say how arguments are read.
+    pub(crate) fn names(&self) -> Names {
+        let functions = self.list.iter();
+        Names::new(functions.map(|tool| (tool.name.clone(), tool.held.clone())))
+    }
+
     /// Refuses a choice of a function that is not there, and makes of the schemas what a grammar can hold.
     pub(crate) fn prepare(&mut self) -> Result<(), ApiError> {
         match &self.choice {
@@ -235,102 +270,5 @@ impl Tools {
     }
 }
 
-/// How a model writes calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Syntax {
-    /// `{"name": "f", "parameters": {…}}`, and nothing else.
-    Llama,
-    /// `<tool_call>`, `{"name": "f", "arguments": {…}}`, `</tool_call>`, a line each, amid text.
-    Hermes,
-}
-
-impl Syntax {
-    /// What a model that knows functions by its template was trained to write, by its vocabulary. `None` for ways
-    /// of writing that are not known here.
-    pub(crate) fn of_vocabulary(tokenizer: &Tokenizer) -> Option<Syntax> {
-        if tokenizer.id_of("<tool_call>").is_some() {
-            Some(Syntax::Hermes)
-        } else if tokenizer.id_of("<|python_tag|>").is_some() {
-            Some(Syntax::Llama)
-        } else {
-            None
-        }
-    }
-
-    /// What answers with these tools may look like: calls, or else text, or JSON of the form.
-    pub(crate) fn grammar(self, tools: &Tools, form: Option<&Value>) -> Grammar {
-        let form = form.filter(|_| !tools.must_call());
-        let callable = tools.list.iter().filter(|tool| tools.may_call(&tool.name));
-        let callable: Vec<&Tool> = callable.collect();
-        let mut source = self.start(tools, form.is_some());
-        let names: Vec<String> = (0..callable.len()).map(|i| format!("call_{i}")).collect();
-        // Writing to a string does not fail.
-        let _ = writeln!(source, "call: {}", names.join(" | "));
-        for (name, tool) in names.iter().zip(callable) {
-            let call = match form.is_some() && self == Syntax::Llama {
-                true => format!("%json {}", compact(self.call_schema(tool))),
-                false => {
-                    let (function, key) = (&tool.name, self.key());
-                    let held = compact(tool.held.clone());
-                    format!(r#""{{\"name\": \"{function}\", \"{key}\": " %json {held} "}}""#)
-                }
-            };
-            let _ = writeln!(source, "{name}: {call}");
-        }
-        if let Some(form) = form {
-            let _ = writeln!(source, "form: %json {}", compact(form.clone()));
-        }
-        Grammar::Calls(source)
-    }
-
-    /// What the arguments are called.
-    fn key(self) -> &'static str {
-        match self {
-            Syntax::Llama => "parameters",
-            Syntax::Hermes => "arguments",
-        }
-    }
-
-    /// A call as JSON. Beside JSON of a form, it must be made of the same words: what begins as one of its texts and is longer
-    /// would hide that from the grammar's reader.
-    fn call_schema(self, tool: &Tool) -> Value {
-        let mut held = tool.held.clone();
-        let definitions = held.as_object_mut().and_then(|held| held.remove("$defs"));
-        let mut schema = json!({
-            "type": "object", "properties": {"name": {"const": tool.name}, self.key(): held},
-            "required": ["name", self.key()], "additionalProperties": false,
-        });
-        if let Some(definitions) = definitions {
-            schema["$defs"] = definitions;
-        }
-        schema
-    }
-
-    /// The rules above those of the calls.
-    fn start(self, tools: &Tools, has_form: bool) -> String {
-        let most = if tools.parallel { MAX_CALLS } else { 1 };
-        let one = r#""<tool_call>\n" call "\n</tool_call>""#;
-        let others = match tools.parallel {
-            true => format!(r#"("\n" {one}){{0,{}}}"#, MAX_CALLS - 1),
-            false => String::new(),
-        };
-        match (self, tools.must_call(), has_form) {
-            (Syntax::Llama, true, _) => "start: call\n".to_owned(),
-            (Syntax::Llama, false, true) => "start: call | form\n".to_owned(),
-            (Syntax::Llama, false, false) => {
-                "start: call | TEXT\nTEXT: /[^{](.|\\n)*/\n".to_owned()
-            }
-            (Syntax::Hermes, true, _) => format!("start: {one} {others}\n"),
-            (Syntax::Hermes, false, true) => {
-                format!("start: calls | form\ncalls: {one} {others}\n")
-            }
-            (Syntax::Hermes, false, false) => format!(
-                "start: (head call \"\\n</tool_call>\"){{0,{most}}} tail\n\
-                 head[lazy]: /(.|\\n)*<tool_call>\\n/\ntail: /(.|\\n)*/\n"
-            ),
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

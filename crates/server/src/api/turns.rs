@@ -88,14 +88,108 @@ pub(crate) fn later_systems(messages: &[Message]) -> Vec<&str> {
 /// Ways to arrange a conversation that a template does not take as it came, each upon what the one before it gave.
 /// A template that takes no system message at all has its text in the user's by itself
 /// ([`ChatTemplate`](millrace_text::ChatTemplate)).
-pub(crate) const ARRANGEMENTS: [fn(Vec<Message>) -> Vec<Message>; 2] =
-    [arguments_as_objects, systems_first];
+pub(crate) const ARRANGEMENTS: [fn(Vec<Message>) -> Vec<Message>; 5] = [
+    arguments_as_objects,
+    short_ids,
+    texts_as_thoughts,
+    systems_first,
+    arguments_as_texts,
+];
+
+/// The calls of a message.
+fn calls_of(message: &mut Message) -> impl Iterator<Item = &mut Value> {
+    let calls = message.fields.get_mut("tool_calls");
+    calls.and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+/// Identifiers of calls have nine letters and digits, as Mistral's templates want them.
+fn short_ids(mut messages: Vec<Message>) -> Vec<Message> {
+    let short = |id: &Value| -> Value {
+        const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+        let text = id.as_str().unwrap_or_default();
+        // FNV-1a: which it is does not matter, but that each has its own, again and again.
+        let mut hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        let digits = (0..9).map(|_| {
+            let digit = DIGITS[(hash % 62) as usize];
+            hash /= 62;
+            char::from(digit)
+        });
+        digits.collect::<String>().into()
+    };
+    let is_short = |id: &Value| {
+        let text = id.as_str().unwrap_or_default();
+        text.len() == 9 && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    };
+    for message in &mut messages {
+        for call in calls_of(message) {
+            if !is_short(&call["id"]) {
+                call["id"] = short(&call["id"]);
+            }
+        }
+        if let Some(id) = message
+            .fields
+            .get_mut("tool_call_id")
+            .filter(|id| !is_short(id))
+        {
+            *id = short(id);
+        }
+    }
+    messages
+}
+
+/// What the model said before a call is part of its thought: gpt-oss's template has one of both.
+fn texts_as_thoughts(mut messages: Vec<Message>) -> Vec<Message> {
+    for message in &mut messages {
+        let has_calls = message.fields.contains_key("tool_calls");
+        let text = message.content.clone();
+        if let Some(Value::String(thought)) = message.fields.get_mut("reasoning_content")
+            && has_calls
+            && !text.is_empty()
+        {
+            *thought = format!("{thought}\n\n{text}");
+            message.content.clear();
+        }
+    }
+    messages
+}
+
+/// The arguments of calls are texts, as templates want them that only put them together.
+fn arguments_as_texts(mut messages: Vec<Message>) -> Vec<Message> {
+    for message in &mut messages {
+        for call in calls_of(message) {
+            let arguments = &mut call["function"]["arguments"];
+            if !arguments.is_string() {
+                *arguments = arguments.to_string().into();
+            }
+        }
+    }
+    messages
+}
+
+/// Identifiers of calls as Kimi's models write them, and its templates show: with the function's name, and counted.
+pub(crate) fn ids_with_names(mut messages: Vec<Message>) -> Vec<Message> {
+    let mut named: Vec<(Value, Value)> = Vec::new();
+    for message in &mut messages {
+        for call in calls_of(message) {
+            let name = call["function"]["name"].as_str().unwrap_or_default();
+            let id: Value = format!("functions.{name}:{}", named.len()).into();
+            named.push((std::mem::replace(&mut call["id"], id.clone()), id));
+        }
+        if let Some(id) = message.fields.get_mut("tool_call_id")
+            && let Some((_, with_name)) = named.iter().rev().find(|(old, _)| old == id)
+        {
+            *id = with_name.clone();
+        }
+    }
+    messages
+}
 
 /// Calls whose arguments are no object have none.
 fn arguments_as_objects(mut messages: Vec<Message>) -> Vec<Message> {
     for message in &mut messages {
-        let calls = message.fields.get_mut("tool_calls");
-        for call in calls.and_then(Value::as_array_mut).into_iter().flatten() {
+        for call in calls_of(message) {
             let arguments = &mut call["function"]["arguments"];
             if !arguments.is_object() {
                 *arguments = json!({});
@@ -220,6 +314,50 @@ mod tests {
                 ("tool", "d", 0),
                 ("user", "", 1),
             ]
+        );
+    }
+
+    fn with_call(id: &str, content: &str) -> Vec<Message> {
+        let mut answer = Message::assistant(content);
+        let call = json!([{"id": id, "function": {"name": "f", "arguments": {"a": 1}}}]);
+        answer.fields.insert("tool_calls".to_owned(), call);
+        answer
+            .fields
+            .insert("reasoning_content".to_owned(), "hm".into());
+        let mut result = Message::new("tool", "done");
+        result.fields.insert("tool_call_id".to_owned(), id.into());
+        vec![answer, result]
+    }
+
+    #[test]
+    fn calls_are_as_templates_want_them() {
+        let ids = |messages: &[Message]| {
+            let id = messages[0].fields["tool_calls"][0]["id"].clone();
+            assert_eq!(id, messages[1].fields["tool_call_id"]);
+            id.as_str().unwrap().to_owned()
+        };
+        let short = ids(&short_ids(with_call("call_0123456789abcdef", "")));
+        assert_eq!(
+            (short.len(), short_ids(with_call("abcdefgh1", ""))),
+            (9, with_call("abcdefgh1", ""))
+        );
+        assert_ne!(
+            short,
+            ids(&short_ids(with_call("call_0123456789abcdee", "")))
+        );
+        assert_eq!(
+            ids(&ids_with_names(with_call("call_1", ""))),
+            "functions.f:0"
+        );
+        let said = texts_as_thoughts(with_call("c", "I look."));
+        assert_eq!(
+            (&*said[0].content, &said[0].fields["reasoning_content"]),
+            ("", &json!("hm\n\nI look."))
+        );
+        let texts = arguments_as_texts(with_call("c", ""));
+        assert_eq!(
+            texts[0].fields["tool_calls"][0]["function"]["arguments"],
+            "{\"a\":1}"
         );
     }
 

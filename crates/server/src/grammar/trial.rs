@@ -56,6 +56,11 @@ pub enum TrialReply {
 }
 
 impl GrammarTrial {
+    #[cfg(test)]
+    pub(crate) fn of(grammar: Grammar) -> GrammarTrial {
+        GrammarTrial { grammar }
+    }
+
     /// Tries the grammar in this process, on a thread of its own. Time and memory are not bounded.
     pub fn run(&self) -> TrialReply {
         let grammar = self.grammar.clone();
@@ -80,7 +85,7 @@ pub(super) fn attempt(grammar: &Grammar, walk_time: Duration) -> TrialReply {
     };
     parsers.quiet();
     limits(&mut parsers);
-    let parser = match parsers.create_parser(grammar.source()) {
+    let parser = match parsers.create_parser(grammar.without_tokens().source()) {
         Ok(parser) => parser,
         Err(error) => return bad(&error),
     };

@@ -15,6 +15,7 @@ use millrace_runtime::{Engine, Finish, Speculator, Turn};
 use tokio::sync::mpsc::UnboundedSender;
 
 pub use self::drafting::MAX_PASS_DRAFTS;
+use super::gate::ThoughtGate;
 use super::job::{DraftCounts, Job, JobEvent, JobFailure, Receipt};
 use super::loaded::EngineSetup;
 use super::metrics::ModelMetrics;
@@ -130,6 +131,10 @@ impl SchedulerCore {
         } = submission;
         self.n_arrivals += 1;
         let receipt = self.blank_receipt(job.prompt.len());
+        let thinking = job.thinking.filter(|_| !job.grammar_has_thoughts);
+        let tokenizer = self.engine.model().tokenizer().ok();
+        let gate = thinking.zip(tokenizer);
+        let gate = gate.map(|(thinking, tokenizer)| ThoughtGate::new(tokenizer, &thinking));
         let accepted = Rc::new(AcceptedJob {
             sender,
             client: job.client,
@@ -140,7 +145,7 @@ impl SchedulerCore {
             timeline: job.timeline,
             top_logprobs: job.top_logprobs,
             prompt: job.prompt,
-            stop: job.params.stop,
+            gate,
             arrival: self.n_arrivals,
             submitted,
             n_open: Cell::new(turns.len()),
@@ -164,7 +169,7 @@ impl SchedulerCore {
                 admission: 0,
                 is_suspect: false,
                 last_token: None,
-                n_told: 0,
+                n_opening: 0,
             });
         let Some(mut first) = tasks.next() else {
             return;
@@ -182,6 +187,7 @@ impl SchedulerCore {
             n_prompt,
             n_cached: 0,
             n_generated: 0,
+            n_thought: 0,
             drafts: self.speculator.as_ref().map(|_| DraftCounts::default()),
             device: self.engine.name(),
             host: Duration::ZERO,
@@ -274,17 +280,13 @@ impl SchedulerCore {
         {
             let mut receipt = job.receipt.borrow_mut();
             receipt.n_generated += task.turn.drawn().len();
+            receipt.n_thought += task.turn.n_thought_tokens();
             receipt.total = total;
         }
         job.tell(JobEvent::Finished {
             choice: task.choice,
             finish,
-            stop_text: self
-                .engine
-                .model()
-                .tokenizer()
-                .ok()
-                .and_then(|tokenizer| task.stop_text(&tokenizer)),
+            stop_text: task.turn.stop_text().map(str::to_owned),
         });
         job.n_open.set(job.n_open.get().saturating_sub(1));
         for sibling in std::mem::take(&mut task.siblings) {

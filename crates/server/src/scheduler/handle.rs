@@ -323,6 +323,10 @@ fn turns(
         params.sampling.seed = params.sampling.seed.wrapping_add(choice as u64);
         let turn = Turn::new(&loaded.model, &job.prompt, &params, most)?;
         let turn = turn.with_images(job.images.clone()).with_scope(job.scope);
+        let mut turn = turn.showing(Arc::clone(&job.shown));
+        if let Some(thinking) = &job.thinking {
+            turn = turn.with_thinking(thinking);
+        }
         Ok((turn, constraint.cloned()))
     };
     (0..job.n.max(1)).map(turn).collect()

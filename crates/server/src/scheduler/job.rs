@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use millrace_npu::Provenance;
 use millrace_runtime::npu::Shares;
-use millrace_runtime::{Finish, GenerateParams, Image, Pooling};
+use millrace_runtime::{Finish, GenerateParams, Image, Pooling, Thinking};
 
 use crate::grammar::Grammar;
 
@@ -26,6 +26,12 @@ pub struct Job {
     pub embed: Option<Pooling>,
     /// What the answers must look like.
     pub grammar: Option<Grammar>,
+    /// How the model thinks: thoughts are told apart, and the grammar is of what comes behind them.
+    pub thinking: Option<Thinking>,
+    /// The grammar is of thoughts and answer together.
+    pub grammar_has_thoughts: bool,
+    /// Control tokens that print their texts.
+    pub shown: Arc<[u32]>,
     /// Who asks: jobs are shared out fairly between clients.
     pub client: Arc<str>,
     /// Jobs of one number find each other's prompts in the cache, and each other's compiled grammars.
@@ -51,6 +57,9 @@ impl Job {
             top_logprobs: None,
             embed: None,
             grammar: None,
+            thinking: None,
+            grammar_has_thoughts: false,
+            shown: Arc::default(),
             client: Arc::from(""),
             scope: 0,
             priority: 0,
@@ -78,6 +87,8 @@ pub struct TokenLogprob {
 pub struct Delta {
     /// Which answer.
     pub choice: usize,
+    /// Whether it is of a thought.
+    pub is_thought: bool,
     /// Whole characters, none of which can be the beginning of a stop text.
     pub text: String,
     /// Tokens drawn, where log-probabilities were asked for.
@@ -102,6 +113,8 @@ pub struct Receipt {
     pub n_cached: usize,
     /// Tokens written, in all answers.
     pub n_generated: usize,
+    /// How many of those are of thoughts.
+    pub n_thought: usize,
     /// Tokens guessed for it. `None` where nothing guesses.
     pub drafts: Option<DraftCounts>,
     /// Where it ran, in the engine's words.

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use millrace_runtime::sampling::{likeliest, log_softmax};
-use millrace_runtime::{Finish, SeqId, Turn};
-use millrace_text::{DecodeOptions, Detokenizer, Tokenizer};
+use millrace_runtime::{Finish, Phase, SeqId, Turn, TurnPiece};
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::gate::ThoughtGate;
 use super::job::{Delta, JobEvent, JobFailure, MAX_PASSES, PassRecord, Receipt, TokenLogprob};
 use super::pooled::EmbeddingTask;
 use crate::grammar::{Constraint, Follower};
@@ -25,7 +25,8 @@ pub(super) struct AcceptedJob {
     pub(super) timeline: bool,
     pub(super) top_logprobs: Option<usize>,
     pub(super) prompt: Vec<u32>,
-    pub(super) stop: Vec<String>,
+    /// What holds before the grammar does, if the model thinks first.
+    pub(super) gate: Option<ThoughtGate>,
     /// Its place in the order of submission.
     pub(super) arrival: u64,
     pub(super) submitted: Instant,
@@ -75,8 +76,8 @@ pub(super) struct AnswerTask {
     /// A step with it failed: it runs alone until one succeeds.
     pub(super) is_suspect: bool,
     pub(super) last_token: Option<Instant>,
-    /// Bytes of text that were told.
-    pub(super) n_told: usize,
+    /// Tokens that were drawn of those that begin a thought.
+    pub(super) n_opening: usize,
 }
 
 impl AnswerTask {
@@ -98,16 +99,12 @@ impl AnswerTask {
         if self.turn.finish().is_some() {
             return Ok(None);
         }
+        let before = self.turn.phase();
+        if self.is_constrained {
+            self.hold(before, row, scratch)?;
+        }
         let masked = match self.is_constrained {
-            true => {
-                scratch.row.clear();
-                scratch.row.extend_from_slice(row);
-                let masked = scratch
-                    .follower
-                    .mask(&mut self.constraint, &mut scratch.row);
-                masked.map_err(JobFailure::Grammar)?;
-                &scratch.row[..]
-            }
+            true => &scratch.row[..],
             false => row,
         };
         let n_before = self.turn.drawn().len();
@@ -117,45 +114,102 @@ impl AnswerTask {
             Err(error) => return Err(JobFailure::Engine(error.to_string())),
         };
         let was_kept = self.turn.drawn().len() > n_before;
-        let logprob = self.job.top_logprobs.filter(|_| was_kept);
-        let tokens = logprob.map(|n| token_logprob(row, token, n));
         if self.is_constrained && was_kept {
+            self.follow(before, token, scratch)?;
+        }
+        let is_thought = [before, self.turn.phase()].contains(&Phase::Thought);
+        // Log-probabilities are the answer's.
+        let logprob = self.job.top_logprobs.filter(|_| was_kept && !is_thought);
+        self.tell(logprob.map(|n| token_logprob(row, token, n)));
+        Ok(Some(token))
+    }
+
+    /// Makes of a row what the next token may be drawn from: of the grammar, unless the model thinks.
+    fn hold(
+        &mut self,
+        phase: Phase,
+        row: &[f32],
+        scratch: &mut SamplingScratch,
+    ) -> Result<(), JobFailure> {
+        scratch.row.clear();
+        scratch.row.extend_from_slice(row);
+        let gate = self.job.gate.as_ref();
+        if let Some(gate) = gate.filter(|_| phase == Phase::Thought) {
+            gate.strike_ends(&mut scratch.row);
+            return Ok(());
+        }
+        let opening = gate.filter(|_| phase == Phase::Begin);
+        let opening = opening.and_then(|gate| Some((gate, gate.opening(self.n_opening)?)));
+        if let Some((gate, token)) = opening.filter(|_| self.n_opening > 0) {
+            gate.only(token, &mut scratch.row);
+            return Ok(());
+        }
+        let masked = scratch
+            .follower
+            .mask(&mut self.constraint, &mut scratch.row);
+        masked.map_err(JobFailure::Grammar)?;
+        if let Some((_, token)) = opening
+            && let Some(logit) = scratch.row.get_mut(token as usize)
+        {
+            *logit = row[token as usize];
+        }
+        Ok(())
+    }
+
+    /// Takes the grammar on by a token that was drawn in some phase, if it is of the answer.
+    fn follow(
+        &mut self,
+        before: Phase,
+        token: u32,
+        scratch: &mut SamplingScratch,
+    ) -> Result<(), JobFailure> {
+        let opening = |gate: &ThoughtGate| gate.opening(self.n_opening) == Some(token);
+        let tokens = match &self.job.gate {
+            Some(gate) if before == Phase::Thought => gate.tokens(self.turn.begun()),
+            Some(gate) if before == Phase::Begin && opening(gate) => {
+                self.n_opening += 1;
+                Vec::new()
+            }
+            Some(_) if self.turn.phase() == Phase::Thought => Vec::new(),
+            _ => vec![token],
+        };
+        for token in tokens {
             let accepted = scratch.follower.accept(&mut self.constraint, token);
             if accepted.map_err(JobFailure::Grammar)? {
                 self.turn.end(Finish::Stop);
             }
         }
-        let delta = Delta {
-            choice: self.choice,
-            text: self.turn.next_text().to_owned(),
-            tokens: tokens.into_iter().collect(),
-        };
-        self.n_told += delta.text.len();
-        if !delta.text.is_empty() || !delta.tokens.is_empty() {
-            self.job.tell(JobEvent::Delta(delta));
-        }
-        Ok(Some(token))
+        Ok(())
     }
 
-    /// The stop text that ended the answer: the one that stands behind what was told.
-    pub(super) fn stop_text(&self, tokenizer: &Arc<Tokenizer>) -> Option<String> {
-        if self.turn.finish() != Some(Finish::StopText) {
-            return None;
+    /// Tells what the last token wrote.
+    fn tell(&mut self, token: Option<TokenLogprob>) {
+        let choice = self.choice;
+        let mut tokens: Vec<TokenLogprob> = token.into_iter().collect();
+        for piece in self.turn.next_pieces() {
+            let delta = match piece {
+                TurnPiece::Thought(text) => Delta {
+                    choice,
+                    is_thought: true,
+                    text,
+                    tokens: Vec::new(),
+                },
+                TurnPiece::Answer(text) => Delta {
+                    choice,
+                    is_thought: false,
+                    text,
+                    tokens: std::mem::take(&mut tokens),
+                },
+            };
+            self.job.tell(JobEvent::Delta(delta));
         }
-        let continuation = DecodeOptions {
-            skip_special: true,
-            text_start: false,
-        };
-        let mut detokenizer = Detokenizer::new(Arc::clone(tokenizer), continuation);
-        let drawn = self.turn.drawn().iter();
-        let mut text: String = drawn.map(|token| detokenizer.push(*token)).collect();
-        text += &detokenizer.finish();
-        let behind = text.get(self.n_told..)?;
-        let stops = self.job.stop.iter().filter(|stop| !stop.is_empty());
-        stops
-            .filter(|stop| behind.starts_with(stop.as_str()))
-            .max_by_key(|stop| stop.len())
-            .cloned()
+        if !tokens.is_empty() {
+            self.job.tell(JobEvent::Delta(Delta {
+                choice,
+                tokens,
+                ..Delta::default()
+            }));
+        }
     }
 
     /// Adds this answer's share of a pass, by its tokens, to the job's receipt.

@@ -23,6 +23,7 @@ mod responses;
 mod samplers;
 mod schemas;
 mod security;
+mod thinking;
 mod tls;
 
 use std::sync::{Arc, OnceLock};

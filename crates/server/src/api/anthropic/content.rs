@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 
 use crate::api::error::ApiError;
 use crate::api::fields::{Fields, wrong};
+use crate::api::generation::BETWEEN_THOUGHTS;
+use crate::api::signature::is_signed;
 use crate::api::turns::{Texts, arguments};
 
 /// What begins a system block that Claude Code writes for its own service: it has another text in every request, so that
@@ -74,12 +76,14 @@ pub(super) fn message(value: &Value, path: &str, out: &mut Vec<Message>) -> Resu
         other => return Err(wrong(&content_path, EXPECTED, other)),
     };
     let (mut text, mut images, mut calls) = (Texts::default(), Vec::new(), Vec::new());
+    let mut thoughts: Vec<&str> = Vec::new();
     let n_before = out.len();
     for (i, block) in blocks.iter().enumerate() {
         let block = Fields::at(block, format!("{content_path}[{i}]"))?;
         match (block.need("type", block.text("type")?)?, role) {
-            // What a model thought before is not told to it again.
-            ("thinking" | "redacted_thinking", _) => {}
+            ("thinking", "assistant") => thoughts.push(thought(&block)?),
+            // What nobody can read.
+            ("redacted_thinking", _) => {}
             ("tool_use", "assistant") => calls.push(call(&block)?),
             ("tool_result", "user") => out.push(result(&block)?),
             (kind @ ("image" | "document" | "search_result"), "assistant") => {
@@ -97,11 +101,29 @@ pub(super) fn message(value: &Value, path: &str, out: &mut Vec<Message>) -> Resu
         return Ok(());
     }
     let mut message = Message::new(role, text).with_images(images);
+    if !thoughts.is_empty() {
+        let thoughts = thoughts.join(BETWEEN_THOUGHTS);
+        let field = ("reasoning_content".to_owned(), thoughts.into());
+        message.fields.extend([field]);
+    }
     if !calls.is_empty() {
         message.fields.insert("tool_calls".to_owned(), calls.into());
     }
     out.push(message);
     Ok(())
+}
+
+/// What the model thought before: as this server told it, and not as somebody else has it.
+fn thought<'a>(block: &Fields<'a>) -> Result<&'a str, ApiError> {
+    let thought = block.need("thinking", block.text("thinking")?)?;
+    let signature = block.need("signature", block.text("signature")?)?;
+    match is_signed(thought, signature) {
+        true => Ok(thought),
+        false => {
+            let message = "Invalid `signature` in `thinking` block: send a thought back as this server told it, or leave it out";
+            Err(ApiError::field(&block.path("signature"), message))
+        }
+    }
 }
 
 fn call(block: &Fields<'_>) -> Result<Value, ApiError> {

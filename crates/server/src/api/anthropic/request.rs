@@ -2,7 +2,6 @@
 
 use millrace_runtime::GenerateParams;
 use millrace_text::Message;
-use serde_json::{Map, Value};
 
 use super::content::{message, system};
 use crate::api::error::ApiError;
@@ -11,6 +10,7 @@ use crate::api::openai::messages::MAX_MESSAGES;
 use crate::api::openai::tools::MAX_TOOLS;
 use crate::api::params::{default_sampling, response_format, seed, set, stop_texts, top_k};
 use crate::api::prompt::Conversation;
+use crate::api::thinking::ThinkingRequest;
 use crate::api::tools::{Tool, ToolChoice, Tools};
 use crate::scheduler::ModelInfo;
 
@@ -59,19 +59,9 @@ pub(super) fn conversation(fields: &Fields<'_>) -> Result<Conversation, ApiError
         messages,
         tools: tools(fields)?,
         form,
-        variables: thinking(fields)?,
+        thinking: ThinkingRequest::of_anthropic(fields)?,
         ..Conversation::default()
     })
-}
-
-/// Templates of models that think read this variable; what the model thinks is part of its text.
-fn thinking(fields: &Fields<'_>) -> Result<Map<String, Value>, ApiError> {
-    let Some(thinking) = fields.object("thinking")? else {
-        return Ok(Map::new());
-    };
-    let kind = thinking.need("type", thinking.text("type")?)?;
-    let variable = ("enable_thinking".to_owned(), (kind != "disabled").into());
-    Ok([variable].into_iter().collect())
 }
 
 /// Tools that the server would have to run itself are left out beside others: clients that offer them go on without.

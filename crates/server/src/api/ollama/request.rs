@@ -12,6 +12,7 @@ use crate::api::params::{default_sampling, set, stop_texts};
 use crate::api::prompt::Conversation;
 use crate::api::sampling::shared;
 use crate::api::shape::OutputForm;
+use crate::api::thinking::ThinkingRequest;
 use crate::api::turns::arguments;
 use crate::grammar::Grammar;
 use crate::scheduler::ModelInfo;
@@ -99,13 +100,6 @@ fn duration_s(text: &str) -> Option<f64> {
     (!unsigned.is_empty()).then_some(sign * total)
 }
 
-/// Templates of models that think read this variable.
-fn variables(fields: &Fields<'_>) -> Result<Map<String, Value>, ApiError> {
-    let think = fields.get("think").filter(|think| think.is_boolean());
-    let variable = think.map(|think| ("enable_thinking".to_owned(), think.clone()));
-    Ok(variable.into_iter().collect())
-}
-
 pub(super) fn chat(fields: &Fields<'_>) -> Result<Conversation, ApiError> {
     let list = fields.need("messages", fields.list("messages")?)?;
     if list.len() > MAX_MESSAGES {
@@ -118,7 +112,7 @@ pub(super) fn chat(fields: &Fields<'_>) -> Result<Conversation, ApiError> {
         messages: messages?,
         tools: tools(fields)?,
         form: form(fields)?,
-        variables: variables(fields)?,
+        thinking: ThinkingRequest::of_ollama(fields)?,
         ..Conversation::default()
     })
 }
@@ -148,6 +142,10 @@ fn message(value: &Value, path: String) -> Result<Message, ApiError> {
     }
     if !calls.is_empty() {
         message.fields.insert("tool_calls".to_owned(), calls.into());
+    }
+    if let Some(thought) = fields.text("thinking")?.filter(|text| !text.is_empty()) {
+        let field = ("reasoning_content".to_owned(), thought.into());
+        message.fields.extend([field]);
     }
     Ok(message)
 }
@@ -183,7 +181,7 @@ pub(super) fn generate(fields: &Fields<'_>) -> Result<Conversation, ApiError> {
     Ok(Conversation {
         messages: messages.chain([message]).collect(),
         form: form(fields)?,
-        variables: variables(fields)?,
+        thinking: ThinkingRequest::of_ollama(fields)?,
         ..Conversation::default()
     })
 }

@@ -19,6 +19,7 @@ use crate::api::params::{
 };
 use crate::api::prompt::{Conversation, variables};
 use crate::api::sampling::sampling;
+use crate::api::thinking::ThinkingRequest;
 use crate::api::time::unix_s;
 use crate::api::unique;
 use crate::app::{App, Dialect, Incoming, json as json_response, with_left_out};
@@ -48,6 +49,7 @@ struct ChatContext {
     with_logprobs: bool,
     with_usage: bool,
     with_placement: bool,
+    hides_thoughts: bool,
 }
 
 async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
@@ -55,7 +57,9 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     let fields = Fields::of(&body)?;
     fields.refuse(REFUSED)?;
     let served = caller.within(app.served(&fields)).await?;
-    let prompt = conversation(&fields)?.prompt(&served);
+    let conversation = conversation(&fields)?;
+    let hides_thoughts = conversation.thinking.is_hidden;
+    let prompt = conversation.prompt(&served);
     let mut prompted = caller.within(prompt).await?;
     let images = prompted.see(&served, &caller).await?;
     let stream_options = fields.object("stream_options")?;
@@ -75,6 +79,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
         with_logprobs: job.top_logprobs.is_some(),
         with_usage: include_usage,
         with_placement: fields.bool("placement")?.unwrap_or(false),
+        hides_thoughts,
         served,
     };
     let n = job.n;
@@ -110,6 +115,7 @@ pub(crate) fn conversation(fields: &Fields<'_>) -> Result<Conversation, ApiError
         tools: tools(fields)?,
         form: form.or(structured_outputs(fields)?),
         variables: variables(fields)?,
+        thinking: ThinkingRequest::of_openai(fields)?,
         ..Conversation::default()
     })
 }
@@ -168,6 +174,10 @@ impl ChatContext {
             false => answer.text.as_str().into(),
         };
         let mut message = json!({"role": "assistant", "content": content, "refusal": null});
+        if !answer.thought.is_empty() && !self.hides_thoughts {
+            message["reasoning_content"] = answer.thought.as_str().into();
+            message["reasoning"] = answer.thought.as_str().into();
+        }
         if !calls.is_empty() {
             message["tool_calls"] = calls.into();
         }
@@ -227,6 +237,11 @@ async fn stream(
                     false => Value::Null,
                 };
                 context.chunk(choice, json!({"content": text}), None, logprobs)
+            }
+            AnswerPiece::Thought { .. } if context.hides_thoughts => continue,
+            AnswerPiece::Thought { choice, text } => {
+                let delta = json!({"reasoning_content": text, "reasoning": text});
+                context.chunk(choice, delta, None, Value::Null)
             }
             AnswerPiece::Call {
                 choice,

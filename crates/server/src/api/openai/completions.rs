@@ -283,6 +283,8 @@ async fn stream(
                 receipts.push(*receipt);
                 continue;
             }
+            // Prompts of texts have no thoughts.
+            AnswerPiece::Thought { .. } => continue,
             AnswerPiece::Progress { .. } | AnswerPiece::Call { .. } => continue,
         };
         let mut chunk = context.head();

@@ -41,12 +41,29 @@ fn message(value: &Value, path: &str) -> Result<Message, ApiError> {
             .fields
             .insert("tool_calls".to_owned(), calls?.into());
     }
-    for name in ["name", "tool_call_id", "reasoning_content"] {
+    for name in ["name", "tool_call_id"] {
         if let Some(text) = fields.text(name)? {
             message.fields.insert(name.to_owned(), text.into());
         }
     }
+    if role == "assistant"
+        && let Some(thought) = thought(&fields)?
+    {
+        message
+            .fields
+            .insert("reasoning_content".to_owned(), thought.into());
+    }
     Ok(message)
+}
+
+/// What the model thought before, by whichever name the client has kept it.
+fn thought<'a>(fields: &Fields<'a>) -> Result<Option<&'a str>, ApiError> {
+    for name in ["reasoning_content", "reasoning", "thinking"] {
+        if let Some(text) = fields.text(name)?.filter(|text| !text.is_empty()) {
+            return Ok(Some(text));
+        }
+    }
+    Ok(None)
 }
 
 /// A call, of a function or of a custom tool, which is a function of one text.

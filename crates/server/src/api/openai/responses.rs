@@ -19,6 +19,7 @@ use crate::api::generation::{Answer, Generation, Reason, placement};
 use crate::api::params::response_format;
 use crate::api::prompt::{Conversation, variables};
 use crate::api::sampling::sampling;
+use crate::api::thinking::ThinkingRequest;
 use crate::api::time::unix_s;
 use crate::api::unique;
 use crate::app::{App, Dialect, Incoming, json as json_response, with_left_out};
@@ -43,6 +44,7 @@ pub(crate) async fn handle(State(app): State<Arc<App>>, request: Request) -> Res
 pub(super) struct ResponseContext {
     id: String,
     pub(super) item: String,
+    pub(super) reasoning: String,
     created: u64,
     model: String,
     /// What the request said and the response repeats.
@@ -66,6 +68,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     let context = ResponseContext {
         id: unique("resp_"),
         item: unique("msg_"),
+        reasoning: unique("rs_"),
         created: unix_s(),
         model: served.entry.spec.id.clone(),
         echo: json!({
@@ -73,7 +76,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
             "temperature": params.sampling.temperature, "top_p": params.sampling.top_p,
             "tools": said("tools", json!([])), "tool_choice": said("tool_choice", "auto".into()),
             "parallel_tool_calls": said("parallel_tool_calls", true.into()),
-            "metadata": said("metadata", json!({})),
+            "metadata": said("metadata", json!({})), "reasoning": said("reasoning", json!({"effort": null, "summary": null})),
             "text": said("text", json!({"format": {"type": "text"}})),
         }),
         with_placement: fields.bool("placement")?.unwrap_or(false),
@@ -125,6 +128,7 @@ fn conversation(fields: &Fields<'_>) -> Result<Conversation, ApiError> {
         tools: tools(fields)?,
         form,
         variables: variables(fields)?,
+        thinking: ThinkingRequest::of_openai(fields)?,
         left_out: items.left_out,
     })
 }
@@ -145,6 +149,9 @@ impl ResponseContext {
 
     pub(super) fn complete(&self, answer: &Answer, receipt: &Receipt) -> Value {
         let mut output = Vec::new();
+        if !answer.thought.is_empty() {
+            output.push(self.reasoning(&answer.thought, "completed"));
+        }
         if !answer.text.is_empty() || answer.calls.is_empty() {
             output.push(self.message(&answer.text, status(answer)));
         }
@@ -155,6 +162,17 @@ impl ResponseContext {
             response["incomplete_details"] = json!({"reason": "max_output_tokens"});
         }
         response
+    }
+
+    pub(super) fn reasoning(&self, text: &str, status: &str) -> Value {
+        let content = match text.is_empty() {
+            true => json!([]),
+            false => json!([{"type": "reasoning_text", "text": text}]),
+        };
+        json!({
+            "id": self.reasoning, "type": "reasoning", "status": status, "summary": [], "content": content,
+            "encrypted_content": null,
+        })
     }
 
     pub(super) fn message(&self, text: &str, status: &str) -> Value {
@@ -169,7 +187,7 @@ impl ResponseContext {
             "input_tokens": receipt.n_prompt,
             "input_tokens_details": {"cached_tokens": receipt.n_cached},
             "output_tokens": receipt.n_generated,
-            "output_tokens_details": {"reasoning_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": receipt.n_thought},
             "total_tokens": receipt.n_prompt + receipt.n_generated,
         });
         if self.with_placement {

@@ -9,7 +9,7 @@ use crate::api::error::ApiError;
 use crate::api::fields::Fields;
 use crate::api::generation::FunctionCall;
 use crate::api::tools::CallKind;
-use crate::api::turns::arguments;
+use crate::api::turns::{Texts, arguments};
 
 /// What items become.
 #[derive(Default)]
@@ -17,6 +17,8 @@ pub(super) struct Items {
     pub(super) messages: Vec<Message>,
     /// Items that this server goes without, in words.
     pub(super) left_out: Vec<String>,
+    /// What the model thought before what it said or called next.
+    thought: String,
 }
 
 impl Items {
@@ -36,8 +38,7 @@ impl Items {
                 let input = item.text("input")?.unwrap_or_default();
                 self.call(&item, &name, json!({"input": input}))
             }
-            // What a model thought before is not told to it again.
-            "reasoning" => Ok(()),
+            "reasoning" => self.reasoning(&item),
             // `function_call_output`, `custom_tool_call_output`, and those of tools that other services have.
             kind if kind.ends_with("_call_output") => self.output(&item),
             // Calls that the client made come with their outputs; others were made, and answered, elsewhere.
@@ -71,8 +72,40 @@ impl Items {
             message: error.message.replacen("messages[0]", path, 1),
             ..error
         })?;
-        self.messages.extend(read);
+        for message in read {
+            match message.role == "assistant" {
+                true => self.answered(message),
+                false => self.messages.push(message),
+            }
+        }
         Ok(())
+    }
+
+    /// What the model thought: its text, or what is told of it.
+    fn reasoning(&mut self, item: &Fields<'_>) -> Result<(), ApiError> {
+        for name in ["content", "summary"] {
+            let mut texts = Texts::default();
+            for (i, part) in item.list(name)?.unwrap_or_default().iter().enumerate() {
+                let part = Fields::at(part, format!("{}[{i}]", item.path(name)))?;
+                texts.add(part.text("text")?.unwrap_or_default());
+            }
+            let text = texts.joined();
+            if !text.is_empty() {
+                self.thought = text;
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// A message of the model, with what it thought before.
+    fn answered(&mut self, mut message: Message) {
+        if !self.thought.is_empty() {
+            let thought = std::mem::take(&mut self.thought);
+            let field = ("reasoning_content".to_owned(), thought.into());
+            message.fields.extend([field]);
+        }
+        self.messages.push(message);
     }
 
     /// A call the model made before: part of its message, or one of its own.
@@ -84,12 +117,9 @@ impl Items {
         let call = json!({
             "id": id, "type": "function", "function": {"name": name, "arguments": arguments},
         });
-        if self
-            .messages
-            .last()
-            .is_none_or(|last| last.role != "assistant")
-        {
-            self.messages.push(Message::assistant(""));
+        let last = self.messages.last();
+        if last.is_none_or(|last| last.role != "assistant") || !self.thought.is_empty() {
+            self.answered(Message::assistant(""));
         }
         if let Some(last) = self.messages.last_mut() {
             let calls = last.fields.entry("tool_calls").or_insert_with(|| json!([]));

@@ -4,17 +4,26 @@ use serde_json::{Value, json};
 
 use super::responses::ResponseContext;
 use super::responses_items::call_item;
-use crate::api::generation::{Answer, AnswerPiece, FunctionCall, Generation};
+use crate::api::generation::{Answer, AnswerPiece, BETWEEN_THOUGHTS, FunctionCall, Generation};
 use crate::api::tools::CallKind;
 use crate::http::stream::{ClientGone, StreamWriter};
+
+/// What an item that is open is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OpenItem {
+    Message,
+    Reasoning,
+}
 
 /// Numbers the events, and remembers which item is open.
 struct Items {
     writer: StreamWriter,
     sequence: usize,
     /// Items that are complete.
-    n_done: usize,
-    is_message_open: bool,
+    done: Vec<Value>,
+    open: Option<OpenItem>,
+    /// What the open item says so far.
+    said: String,
     answer: Answer,
 }
 
@@ -26,8 +35,9 @@ pub(super) async fn stream(
     let mut items = Items {
         writer,
         sequence: 0,
-        n_done: 0,
-        is_message_open: false,
+        done: Vec::new(),
+        open: None,
+        said: String::new(),
         answer: Answer::default(),
     };
     for kind in ["response.created", "response.in_progress"] {
@@ -44,16 +54,23 @@ pub(super) async fn stream(
                     .await;
             }
             Ok(None | Some(AnswerPiece::Progress { .. })) => {}
+            Ok(Some(AnswerPiece::Thought { text, .. })) => items.thought(&context, &text).await?,
             Ok(Some(AnswerPiece::Delta { text, .. })) => items.text(&context, &text).await?,
             Ok(Some(AnswerPiece::Call { call, .. })) => items.call(&context, call).await?,
             Ok(Some(AnswerPiece::Finish { reason, .. })) => items.answer.reason = Some(reason),
             Ok(Some(AnswerPiece::End(receipt))) => {
-                if items.answer.calls.is_empty() {
+                let is_message = |item: &Value| item["type"] == "message";
+                let has_message =
+                    items.open == Some(OpenItem::Message) || items.done.iter().any(is_message);
+                if items.answer.calls.is_empty() && !has_message {
                     // An empty answer is a message too.
-                    items.open(&context).await?;
+                    items.open(&context, OpenItem::Message).await?;
                 }
                 items.close(&context).await?;
-                let response = context.complete(&items.answer, &receipt);
+                let mut response = context.complete(&items.answer, &receipt);
+                if items.done.len() > 1 {
+                    response["output"] = items.done.clone().into();
+                }
                 let kind = format!(
                     "response.{}",
                     response["status"].as_str().unwrap_or("completed")
@@ -74,55 +91,99 @@ impl Items {
         self.writer.event(kind, &event).await
     }
 
-    /// Begins the message, if it is not begun.
-    async fn open(&mut self, context: &ResponseContext) -> Result<(), ClientGone> {
-        if self.is_message_open {
+    /// The item that is open, with what it says.
+    fn item(&self, context: &ResponseContext, open: OpenItem, status: &str) -> Value {
+        let mut item = match open {
+            OpenItem::Message => context.message(&self.said, status),
+            OpenItem::Reasoning => context.reasoning(&self.said, status),
+        };
+        if let Some(id) = item["id"].as_str().filter(|_| !self.done.is_empty()) {
+            item["id"] = format!("{id}_{}", self.done.len()).into();
+        }
+        if status == "in_progress" {
+            item["content"] = json!([]);
+        }
+        item
+    }
+
+    /// Where the text of the open item stands.
+    fn place(&self, context: &ResponseContext, open: OpenItem) -> Value {
+        let id = self.item(context, open, "in_progress")["id"].take();
+        json!({"item_id": id, "output_index": self.done.len(), "content_index": 0})
+    }
+
+    /// Begins an item, if it is not begun.
+    async fn open(&mut self, context: &ResponseContext, open: OpenItem) -> Result<(), ClientGone> {
+        if self.open == Some(open) {
             return Ok(());
         }
-        self.is_message_open = true;
-        let mut item = context.message("", "in_progress");
-        item["content"] = json!([]);
-        let added = json!({"output_index": self.n_done, "item": item});
+        self.close(context).await?;
+        self.open = Some(open);
+        self.said.clear();
+        let item = self.item(context, open, "in_progress");
+        let added = json!({"output_index": self.done.len(), "item": item});
         self.event("response.output_item.added", added).await?;
-        let part = json!({
-            "item_id": context.item, "output_index": self.n_done, "content_index": 0,
-            "part": {"type": "output_text", "text": "", "annotations": []},
-        });
+        let mut part = self.place(context, open);
+        part["part"] = open.part("");
         self.event("response.content_part.added", part).await
     }
 
     async fn text(&mut self, context: &ResponseContext, text: &str) -> Result<(), ClientGone> {
+        self.answer.text += text;
+        self.say(context, OpenItem::Message, text).await
+    }
+
+    async fn thought(&mut self, context: &ResponseContext, text: &str) -> Result<(), ClientGone> {
+        self.answer.thought += text;
+        // Each thought is an item of its own.
+        let text = match self.open == Some(OpenItem::Reasoning) {
+            true => text,
+            false => text.strip_prefix(BETWEEN_THOUGHTS).unwrap_or(text),
+        };
+        self.say(context, OpenItem::Reasoning, text).await
+    }
+
+    async fn say(
+        &mut self,
+        context: &ResponseContext,
+        open: OpenItem,
+        text: &str,
+    ) -> Result<(), ClientGone> {
         if text.is_empty() {
             return Ok(());
         }
-        self.open(context).await?;
-        self.answer.text += text;
-        let delta = json!({
-            "item_id": context.item, "output_index": self.n_done, "content_index": 0, "delta": text,
-            "logprobs": [],
-        });
-        self.event("response.output_text.delta", delta).await
+        self.open(context, open).await?;
+        self.said += text;
+        let mut delta = self.place(context, open);
+        delta["delta"] = text.into();
+        if open == OpenItem::Message {
+            delta["logprobs"] = json!([]);
+        }
+        self.event(&format!("{}.delta", open.events()), delta).await
     }
 
     async fn close(&mut self, context: &ResponseContext) -> Result<(), ClientGone> {
-        if !std::mem::replace(&mut self.is_message_open, false) {
+        let Some(open) = self.open.take() else {
             return Ok(());
-        }
-        let text = self.answer.text.clone();
-        let place =
-            json!({"item_id": context.item, "output_index": self.n_done, "content_index": 0});
+        };
+        let place = self.place(context, open);
         let mut done = place.clone();
-        done["text"] = text.as_str().into();
-        done["logprobs"] = json!([]);
-        self.event("response.output_text.done", done).await?;
+        done["text"] = self.said.as_str().into();
+        if open == OpenItem::Message {
+            done["logprobs"] = json!([]);
+        }
+        self.event(&format!("{}.done", open.events()), done).await?;
         let mut part = place;
-        part["part"] = json!({"type": "output_text", "text": text, "annotations": []});
+        part["part"] = open.part(&self.said);
         self.event("response.content_part.done", part).await?;
-        let item = context.message(&text, "completed");
-        let done = json!({"output_index": self.n_done, "item": item});
-        self.event("response.output_item.done", done).await?;
-        self.n_done += 1;
-        Ok(())
+        let item = self.item(context, open, "completed");
+        self.complete(item).await
+    }
+
+    async fn complete(&mut self, item: Value) -> Result<(), ClientGone> {
+        let done = json!({"output_index": self.done.len(), "item": item});
+        self.done.push(item);
+        self.event("response.output_item.done", done).await
     }
 
     async fn call(
@@ -139,18 +200,33 @@ impl Items {
         let mut item = call_item(&call, "in_progress");
         let (id, name, text) = (item["id"].clone(), item["name"].clone(), item[field].take());
         item[field] = "".into();
-        let added = json!({"output_index": self.n_done, "item": item});
+        let added = json!({"output_index": self.done.len(), "item": item});
         self.event("response.output_item.added", added).await?;
-        let delta = json!({"item_id": id, "output_index": self.n_done, "delta": text});
+        let delta = json!({"item_id": id, "output_index": self.done.len(), "delta": text});
         self.event(&format!("{events}.delta"), delta).await?;
-        let mut done = json!({"item_id": id, "output_index": self.n_done, "name": name});
+        let mut done = json!({"item_id": id, "output_index": self.done.len(), "name": name});
         done[field] = text;
         self.event(&format!("{events}.done"), done).await?;
         let item = call_item(&call, "completed");
-        let done = json!({"output_index": self.n_done, "item": item});
-        self.event("response.output_item.done", done).await?;
-        self.n_done += 1;
         self.answer.calls.push(call);
-        Ok(())
+        self.complete(item).await
+    }
+}
+
+impl OpenItem {
+    /// What the events of its text are called.
+    fn events(self) -> &'static str {
+        match self {
+            OpenItem::Message => "response.output_text",
+            OpenItem::Reasoning => "response.reasoning_text",
+        }
+    }
+
+    /// The part that its text is.
+    fn part(self, text: &str) -> Value {
+        match self {
+            OpenItem::Message => json!({"type": "output_text", "text": text, "annotations": []}),
+            OpenItem::Reasoning => json!({"type": "reasoning_text", "text": text}),
+        }
     }
 }

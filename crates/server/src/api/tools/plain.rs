@@ -52,7 +52,12 @@ pub(crate) fn as_plain_messages(messages: &[Message], tools: &Tools) -> Vec<Mess
                     }
                     let _ = write!(text, "<tool_call>\n{call}\n</tool_call>");
                 }
-                plain.push(Message::assistant(text));
+                let mut message_of_text = Message::assistant(text);
+                if let Some(thought) = message.fields.get("reasoning_content") {
+                    let field = ("reasoning_content".to_owned(), thought.clone());
+                    message_of_text.fields.extend([field]);
+                }
+                plain.push(message_of_text);
             }
             // Many templates want the user and the model to take turns.
             ("user", Some(result)) if is_result(result) => {

@@ -1,70 +1,18 @@
 use super::*;
 use crate::grammar::GrammarFactory;
-use millrace_text::Message;
+use crate::syntax::{GENERIC, by_template};
+use millrace_text::{Message, Tokenizer};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-/// Feeds an answer character by character.
-fn parse(syntax: Syntax, answer: &str) -> (String, Vec<(String, Value)>) {
-    let names = ["f", "g"].map(str::to_owned);
-    let mut parser = CallParser::new(syntax, Arc::new(names));
-    let mut parts = Vec::new();
-    for c in answer.chars() {
-        parts.extend(parser.push(&c.to_string()));
-    }
-    parts.extend(parser.finish());
-    let (mut text, mut calls) = (String::new(), Vec::new());
-    for part in parts {
-        match part {
-            AnswerPart::Text(more) => text += &more,
-            AnswerPart::Call { name, arguments } => calls.push((name, arguments)),
-        }
-    }
-    assert_eq!(parser.n_calls(), calls.len());
-    (text, calls)
+/// The ways of Hermes and of Llama 3.
+fn syntaxes() -> (CallSyntax, CallSyntax) {
+    let llama = by_template("", |token| token == "<|python_tag|>").unwrap();
+    (GENERIC, *llama)
 }
 
-#[test]
-fn hermes_calls_are_found_amid_text() {
-    let call = |name: &str| {
-        format!("<tool_call>\n{{\"name\": \"{name}\", \"arguments\": {{\"a\": 1}}}}\n</tool_call>")
-    };
-    let one = |name: &str| (name.to_owned(), json!({"a": 1}));
-    assert_eq!(
-        parse(
-            Syntax::Hermes,
-            &format!("Let me see. {}\n{}", call("f"), call("g"))
-        ),
-        ("Let me see. ".into(), vec![one("f"), one("g")])
-    );
-    for text in ["plain", "a < b <tool", "", " <tool_calls>", "\n"] {
-        assert_eq!(parse(Syntax::Hermes, text), (text.into(), vec![]));
-    }
-    // Cut, or not a call: text.
-    for text in [
-        "<tool_call>\n{\"name\": \"f\"",
-        "<tool_call>nonsense</tool_call>",
-    ] {
-        assert_eq!(parse(Syntax::Hermes, text), (text.into(), vec![]));
-    }
-}
-
-#[test]
-fn llama_calls_are_whole_answers() {
-    let call = r#"{"name": "f", "parameters": {"city": "Rome"}}"#;
-    assert_eq!(
-        parse(Syntax::Llama, call),
-        (String::new(), vec![("f".into(), json!({"city": "Rome"}))])
-    );
-    for text in [
-        "No {braces} first",
-        "{\"name\": \"f\", \"param",
-        "{\"x\": 1}",
-        "{\"name\": \"another\", \"parameters\": {}}",
-        "",
-    ] {
-        assert_eq!(parse(Syntax::Llama, text), (text.into(), vec![]));
-    }
+fn grammar(syntax: &CallSyntax, tools: &Tools, form: Option<&Value>) -> Grammar {
+    tools.grammar(syntax, &Marks::default(), form)
 }
 
 fn tool(body: &Value) -> Result<Tool, ApiError> {
@@ -96,17 +44,22 @@ fn tools(choice: ToolChoice, parallel: bool) -> Tools {
     tools
 }
 
-/// Whether an answer of these bytes may be complete, by the demo's vocabulary.
-pub(super) fn accepts(grammar: &Grammar, answer: &str) -> bool {
+/// The demo's vocabulary, with what compiles grammars for it.
+pub(crate) fn demo() -> &'static (Arc<Tokenizer>, usize, GrammarFactory) {
     static MODEL: OnceLock<(Arc<Tokenizer>, usize, GrammarFactory)> = OnceLock::new();
-    let (tokenizer, vocab_size, factory) = MODEL.get_or_init(|| {
+    MODEL.get_or_init(|| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo.gguf");
         let model = millrace_runtime::LoadedModel::open(&path).unwrap();
         let tokenizer = model.tokenizer().unwrap();
         let vocab_size = model.model().config.vocab_size;
         let factory = GrammarFactory::new(Arc::clone(&tokenizer), vocab_size);
         (tokenizer, vocab_size, factory)
-    });
+    })
+}
+
+/// Whether an answer of these bytes may be complete, by the demo's vocabulary.
+pub(crate) fn accepts(grammar: &Grammar, answer: &str) -> bool {
+    let (tokenizer, vocab_size, factory) = demo();
     let vocab_size = *vocab_size;
     let mut constraint = factory.compile(grammar).unwrap();
     for token in tokenizer.encode(answer, Default::default()) {
@@ -126,6 +79,7 @@ pub(super) fn accepts(grammar: &Grammar, answer: &str) -> bool {
 
 #[test]
 fn grammars_hold_answers_to_the_tools() {
+    let (hermes_syntax, llama_syntax) = syntaxes();
     let hermes = |name: &str, city: &str| {
         format!(
             "<tool_call>\n{{\"name\": \"{name}\", \"arguments\": {{\"city\": \"{city}\"}}}}\n</tool_call>"
@@ -138,115 +92,113 @@ fn grammars_hold_answers_to_the_tools() {
     let two = format!("{}\n{}", hermes("time", "Rome"), hermes("weather", "Paris"));
     for (syntax, choice, parallel, answer, is_fine) in [
         (
-            Syntax::Hermes,
+            hermes_syntax,
             ToolChoice::Required,
             false,
             hermes("weather", "Rome"),
             true,
         ),
         (
-            Syntax::Hermes,
+            hermes_syntax,
             ToolChoice::Required,
             false,
             two.clone(),
             false,
         ),
+        (hermes_syntax, ToolChoice::Required, true, two.clone(), true),
         (
-            Syntax::Hermes,
-            ToolChoice::Required,
-            true,
-            two.clone(),
-            true,
-        ),
-        (
-            Syntax::Hermes,
+            hermes_syntax,
             ToolChoice::Required,
             true,
             "Hello".into(),
             false,
         ),
         (
-            Syntax::Hermes,
+            hermes_syntax,
             ToolChoice::Required,
             true,
             hermes("weather", "Oslo"),
             false,
         ),
         (
-            Syntax::Hermes,
+            hermes_syntax,
             ToolChoice::Required,
             true,
             hermes("other", "Rome"),
             false,
         ),
         (
-            Syntax::Hermes,
+            hermes_syntax,
             named.clone(),
             false,
             hermes("weather", "Rome"),
             false,
         ),
         (
-            Syntax::Hermes,
+            hermes_syntax,
             named.clone(),
             false,
             hermes("time", "Rome"),
             true,
         ),
         (
-            Syntax::Hermes,
+            hermes_syntax,
             ToolChoice::Auto,
             true,
             "Hello < there".into(),
             true,
         ),
         (
-            Syntax::Hermes,
+            hermes_syntax,
             ToolChoice::Auto,
             true,
             format!("Well.\n{two}"),
             true,
         ),
         (
-            Syntax::Hermes,
+            hermes_syntax,
             ToolChoice::Auto,
             true,
             hermes("other", "Rome"),
             false,
         ),
         (
-            Syntax::Llama,
+            llama_syntax,
             ToolChoice::Auto,
             false,
             "Hello {you}".into(),
             true,
         ),
         (
-            Syntax::Llama,
+            llama_syntax,
             ToolChoice::Auto,
             false,
             llama("time", "Rome"),
             true,
         ),
         (
-            Syntax::Llama,
+            llama_syntax,
             ToolChoice::Auto,
             false,
             llama("time", "Oslo"),
             false,
         ),
         (
-            Syntax::Llama,
+            llama_syntax,
             ToolChoice::Required,
             false,
             "Hello".into(),
             false,
         ),
-        (Syntax::Llama, named, false, llama("time", "Paris"), true),
+        (llama_syntax, named, false, llama("time", "Paris"), true),
     ] {
-        let grammar = syntax.grammar(&tools(choice.clone(), parallel), None);
+        let grammar = grammar(&syntax, &tools(choice.clone(), parallel), None);
         let found = accepts(&grammar, &answer);
-        assert_eq!(found, is_fine, "{syntax:?} {choice:?} {parallel}: {answer}");
+        assert_eq!(
+            found, is_fine,
+            "{} {choice:?} {parallel}: {answer}",
+            syntax.name
+        );
     }
 }
 
@@ -289,6 +241,7 @@ fn names_that_could_break_a_grammar_are_refused() {
 
 #[test]
 fn an_answer_is_calls_or_of_the_form() {
+    let (hermes_syntax, llama_syntax) = syntaxes();
     let form = json!({"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"],
                       "additionalProperties": false});
     let hermes =
@@ -297,35 +250,32 @@ fn an_answer_is_calls_or_of_the_form() {
     let two = format!("{hermes}\n{hermes}");
     let json = "{\"sum\": 12}";
     for (syntax, choice, answer, is_fine) in [
-        (Syntax::Hermes, ToolChoice::Auto, hermes, true),
-        (Syntax::Hermes, ToolChoice::Auto, &two, true),
-        (Syntax::Hermes, ToolChoice::Auto, json, true),
-        (Syntax::Hermes, ToolChoice::Auto, "Hello", false),
-        (Syntax::Hermes, ToolChoice::Auto, "{\"sum\": \"x\"}", false),
-        (Syntax::Hermes, ToolChoice::Required, json, false),
-        (Syntax::Hermes, ToolChoice::Required, hermes, true),
-        (Syntax::Llama, ToolChoice::Auto, llama, true),
-        (Syntax::Llama, ToolChoice::Auto, json, true),
-        (
-            Syntax::Llama,
-            ToolChoice::Auto,
-            "{\"name\": \"Ben\"}",
-            false,
-        ),
-        (Syntax::Llama, ToolChoice::Auto, "Hello", false),
-        (Syntax::Llama, ToolChoice::Required, json, false),
+        (hermes_syntax, ToolChoice::Auto, hermes, true),
+        (hermes_syntax, ToolChoice::Auto, &two, true),
+        (hermes_syntax, ToolChoice::Auto, json, true),
+        (hermes_syntax, ToolChoice::Auto, "Hello", false),
+        (hermes_syntax, ToolChoice::Auto, "{\"sum\": \"x\"}", false),
+        (hermes_syntax, ToolChoice::Required, json, false),
+        (hermes_syntax, ToolChoice::Required, hermes, true),
+        (llama_syntax, ToolChoice::Auto, llama, true),
+        (llama_syntax, ToolChoice::Auto, json, true),
+        (llama_syntax, ToolChoice::Auto, "{\"name\": \"Ben\"}", false),
+        (llama_syntax, ToolChoice::Auto, "Hello", false),
+        (llama_syntax, ToolChoice::Required, json, false),
     ] {
-        let grammar = syntax.grammar(&tools(choice.clone(), true), Some(&form));
+        let grammar = grammar(&syntax, &tools(choice.clone(), true), Some(&form));
         assert_eq!(
             accepts(&grammar, answer),
             is_fine,
-            "{syntax:?} {choice:?}: {answer}"
+            "{} {choice:?}: {answer}",
+            syntax.name
         );
     }
 }
 
 #[test]
 fn a_form_may_look_like_a_call() {
+    let (_, llama_syntax) = syntaxes();
     let form = json!({"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"],
                       "additionalProperties": false});
     let llama = "{\"name\": \"time\", \"parameters\": {\"city\": \"Rome\"}}";
@@ -336,7 +286,7 @@ fn a_form_may_look_like_a_call() {
         (llama, true),
         ("{\"name\": \"Ben\", \"parameters\": {}}", false),
     ] {
-        let grammar = Syntax::Llama.grammar(&tools(ToolChoice::Auto, true), Some(&form));
+        let grammar = grammar(&llama_syntax, &tools(ToolChoice::Auto, true), Some(&form));
         assert_eq!(accepts(&grammar, answer), is_fine, "{answer}");
     }
 }
@@ -350,7 +300,7 @@ fn only_what_is_allowed_can_be_called() {
             "<tool_call>\n{{\"name\": \"{name}\", \"arguments\": {{\"city\": \"Rome\"}}}}\n</tool_call>"
         )
     };
-    let grammar = Syntax::Hermes.grammar(&some, None);
+    let grammar = grammar(&GENERIC, &some, None);
     assert!(accepts(&grammar, &call("time")));
     assert!(!accepts(&grammar, &call("weather")));
 }

@@ -1,0 +1,251 @@
+//! Whether and how far a model shall think, as requests say it.
+
+use serde_json::{Map, Value};
+
+use super::error::ApiError;
+use super::fields::{Fields, wrong};
+use crate::syntax::ThoughtSyntax;
+
+/// What a request says of thinking.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ThinkingRequest {
+    /// Whether to think; `None` is as the template has it.
+    pub(crate) is_wanted: Option<bool>,
+    /// How hard, in a word that templates take.
+    pub(crate) effort: Option<String>,
+    /// Tokens of thoughts at most.
+    pub(crate) budget: Option<usize>,
+    /// Thoughts are told.
+    pub(crate) is_hidden: bool,
+}
+
+/// Words for an effort.
+const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
+
+/// How vLLM, llama.cpp and others call a budget.
+const BUDGETS: [&str; 4] = [
+    "thinking_budget",
+    "thinking_token_budget",
+    "reasoning_budget",
+    "thinking_budget_tokens",
+];
+
+impl ThinkingRequest {
+    /// `reasoning_effort`, `reasoning`, `thinking`, `include_reasoning` and budgets, of OpenAI's APIs and those who add to them.
+    pub(crate) fn of_openai(fields: &Fields<'_>) -> Result<ThinkingRequest, ApiError> {
+        let mut request = ThinkingRequest::default();
+        if let Some(effort) = fields.text("reasoning_effort")? {
+            request.effort(effort, &fields.path("reasoning_effort"))?;
+        }
+        if let Some(reasoning) = fields.object("reasoning")? {
+            if let Some(effort) = reasoning.text("effort")? {
+                request.effort(effort, &reasoning.path("effort"))?;
+            }
+            if let Some(is_wanted) = reasoning.bool("enabled")? {
+                request.is_wanted = Some(is_wanted);
+            }
+            request.budget = reasoning.limit("max_tokens")?.or(request.budget);
+            request.is_hidden |= reasoning.bool("exclude")?.unwrap_or(false);
+        }
+        if let Some(thinking) = fields.object("thinking")? {
+            request.thinking(&thinking)?;
+        }
+        for name in BUDGETS {
+            request.budget = fields.limit(name)?.or(request.budget);
+        }
+        request.is_hidden |= !fields.bool("include_reasoning")?.unwrap_or(true);
+        Ok(request)
+    }
+
+    /// `thinking` and `output_config.effort` of Anthropic's API, where a model does not think unless it is told to.
+    pub(crate) fn of_anthropic(fields: &Fields<'_>) -> Result<ThinkingRequest, ApiError> {
+        let mut request = ThinkingRequest::default();
+        if let Some(config) = fields.object("output_config")?
+            && let Some(effort) = config.text("effort")?
+        {
+            request.effort(effort, &config.path("effort"))?;
+        }
+        match fields.object("thinking")? {
+            Some(thinking) => request.thinking(&thinking)?,
+            None => request.is_wanted = Some(false),
+        }
+        if request.is_wanted == Some(false) {
+            request.effort = None;
+            // One that thinks all the same does so unseen.
+            request.is_hidden = true;
+        }
+        Ok(request)
+    }
+
+    /// `think` of Ollama's API.
+    pub(crate) fn of_ollama(fields: &Fields<'_>) -> Result<ThinkingRequest, ApiError> {
+        let mut request = ThinkingRequest::default();
+        match fields.get("think") {
+            None => {}
+            Some(Value::Bool(is_wanted)) => request.is_wanted = Some(*is_wanted),
+            Some(Value::String(word)) if word == "true" || word == "false" => {
+                request.is_wanted = Some(word == "true");
+            }
+            Some(Value::String(effort)) => request.effort(effort, &fields.path("think"))?,
+            Some(other) => return Err(wrong("think", "true, false, low, medium or high", other)),
+        }
+        Ok(request)
+    }
+
+    fn effort(&mut self, effort: &str, path: &str) -> Result<(), ApiError> {
+        if !EFFORTS.contains(&effort) {
+            let message = format!("expected one of {}, found \"{effort}\"", EFFORTS.join(", "));
+            return Err(ApiError::field(path, message));
+        }
+        self.is_wanted = Some(effort != "none");
+        self.effort = (effort != "none").then(|| effort.to_owned());
+        Ok(())
+    }
+
+    /// An object as Anthropic has it: a type, and a budget perhaps.
+    fn thinking(&mut self, thinking: &Fields<'_>) -> Result<(), ApiError> {
+        let kind = thinking.need("type", thinking.text("type")?)?;
+        self.is_wanted = match kind {
+            "enabled" | "adaptive" => Some(true),
+            "disabled" => Some(false),
+            "auto" => None,
+            other => {
+                let message = format!("expected enabled, adaptive or disabled, found \"{other}\"");
+                return Err(ApiError::field(&thinking.path("type"), message));
+            }
+        };
+        self.budget = thinking.limit("budget_tokens")?.or(self.budget);
+        Ok(())
+    }
+
+    /// Tokens of thoughts at most. A model that thinks although nobody wants it to is ended at once.
+    pub(crate) fn most_tokens(&self) -> Option<usize> {
+        match self.is_wanted {
+            Some(false) if !self.is_hidden => Some(0),
+            _ => self.budget,
+        }
+    }
+
+    /// The variables by which templates hear of it.
+    pub(crate) fn variables(&self, syntax: Option<&ThoughtSyntax>) -> Map<String, Value> {
+        let mut variables = Map::new();
+        let mut set = |name: &str, value: Value| variables.insert(name.to_owned(), value);
+        if let Some(is_wanted) = self.is_wanted {
+            set("enable_thinking", is_wanted.into());
+            set("thinking", is_wanted.into());
+        }
+        let is_harmony = syntax.is_some_and(ThoughtSyntax::is_harmony);
+        let effort = match (&self.effort, self.is_wanted) {
+            // gpt-oss was trained on three words, and thinks always.
+            (Some(effort), _) if is_harmony => Some(match effort.as_str() {
+                "minimal" => "low",
+                "xhigh" | "max" => "high",
+                other => other,
+            }),
+            (None, Some(false)) if is_harmony => Some("low"),
+            (effort, _) => effort.as_deref(),
+        };
+        if let Some(effort) = effort {
+            set("reasoning_effort", effort.into());
+        }
+        if let Some(budget) = self.budget {
+            set("thinking_budget", budget.into());
+        }
+        variables
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn every_api_says_it_its_own_way() {
+        type Read = fn(&Fields<'_>) -> Result<ThinkingRequest, ApiError>;
+        let (openai, anthropic, ollama): (Read, Read, Read) = (
+            ThinkingRequest::of_openai,
+            ThinkingRequest::of_anthropic,
+            ThinkingRequest::of_ollama,
+        );
+        for (read, body, is_wanted, effort, most) in [
+            (openai, json!({}), None, None, None),
+            (
+                openai,
+                json!({"reasoning_effort": "none"}),
+                Some(false),
+                None,
+                Some(0),
+            ),
+            (
+                openai,
+                json!({"reasoning_effort": "low"}),
+                Some(true),
+                Some("low"),
+                None,
+            ),
+            (
+                openai,
+                json!({"reasoning": {"effort": "high", "max_tokens": 9}}),
+                Some(true),
+                Some("high"),
+                Some(9),
+            ),
+            (
+                openai,
+                json!({"thinking": {"type": "enabled", "budget_tokens": 7}}),
+                Some(true),
+                None,
+                Some(7),
+            ),
+            (
+                openai,
+                json!({"thinking": {"type": "disabled"}}),
+                Some(false),
+                None,
+                Some(0),
+            ),
+            (openai, json!({"thinking_budget": 5}), None, None, Some(5)),
+            (openai, json!({"reasoning_budget": -1}), None, None, None),
+            (anthropic, json!({}), Some(false), None, None),
+            (
+                anthropic,
+                json!({"thinking": {"type": "adaptive"}, "output_config": {"effort": "max"}}),
+                Some(true),
+                Some("max"),
+                None,
+            ),
+            (
+                anthropic,
+                json!({"thinking": {"type": "enabled", "budget_tokens": 1024}}),
+                Some(true),
+                None,
+                Some(1024),
+            ),
+            (ollama, json!({"think": true}), Some(true), None, None),
+            (ollama, json!({"think": false}), Some(false), None, Some(0)),
+            (
+                ollama,
+                json!({"think": "low"}),
+                Some(true),
+                Some("low"),
+                None,
+            ),
+        ] {
+            let request = read(&Fields::of(&body).unwrap()).unwrap();
+            assert_eq!(request.is_wanted, is_wanted, "{body}");
+            assert_eq!(request.effort.as_deref(), effort, "{body}");
+            assert_eq!(request.most_tokens(), most, "{body}");
+        }
+        for (read, body) in [
+            (openai, json!({"reasoning_effort": "extreme"})),
+            (openai, json!({"reasoning_effort": 3})),
+            (anthropic, json!({"thinking": {"type": "hard"}})),
+            (anthropic, json!({"thinking": {}})),
+            (ollama, json!({"think": 3})),
+            (ollama, json!({"think": "much"})),
+        ] {
+            assert!(read(&Fields::of(&body).unwrap()).is_err(), "{body}");
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! How models write: thoughts, answers and calls of functions, a row for each way.
+//!
+//! Nothing here knows HTTP or the scheduler. A row says how text is taken apart and which grammar holds a model to it, so
+//! that both follow from one description.
+
+mod calls;
+mod derive;
+mod fit;
+mod grammar;
+mod harmony;
+mod json;
+mod lark;
+mod python;
+mod reader;
+mod rows;
+mod tagged;
+mod thoughts;
+mod values;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use calls::{CallSyntax, by_template};
+pub(crate) use derive::{calls as probe_calls, derived, functions as probe_functions};
+pub(crate) use grammar::{CallGrammar, Callable, channel_form};
+pub(crate) use lark::Marks;
+pub(crate) use reader::{AnswerPart, AnswerReader, Names};
+pub(crate) use rows::GENERIC;
+pub(crate) use thoughts::{ThoughtSyntax, thought_syntax};

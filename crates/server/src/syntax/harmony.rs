@@ -1,0 +1,130 @@
+//! The messages of gpt-oss: each has a header with its channel, and perhaps whom it is for.
+
+use serde_json::Value;
+
+use super::reader::{AnswerPart, Names, overlap};
+
+const START: &str = "<|start|>";
+const CHANNEL: &str = "<|channel|>";
+const MESSAGE: &str = "<|message|>";
+const END: &str = "<|end|>";
+const CONSTRAIN: &str = "<|constrain|>";
+
+/// The control tokens of messages.
+pub(super) const MARKS: [&str; 5] = [START, CHANNEL, MESSAGE, END, CONSTRAIN];
+
+/// What a message is.
+#[derive(Clone, Debug, PartialEq)]
+enum Kind {
+    Answer,
+    Thought,
+    /// A call of this function.
+    Call(String),
+}
+
+/// Reads messages while they are written.
+#[derive(Clone, Debug)]
+pub(super) struct HarmonyReader {
+    held: String,
+    /// Of the message under way, once its header is complete.
+    kind: Option<Kind>,
+}
+
+impl HarmonyReader {
+    pub(super) fn new() -> HarmonyReader {
+        HarmonyReader {
+            held: String::new(),
+            kind: None,
+        }
+    }
+
+    pub(super) fn push(&mut self, text: &str, names: &Names, out: &mut Vec<AnswerPart>) {
+        self.held.push_str(text);
+        while self.step(names, out) {}
+    }
+
+    fn step(&mut self, names: &Names, out: &mut Vec<AnswerPart>) -> bool {
+        let Some(kind) = &self.kind else {
+            return self.header(names);
+        };
+        let ends = [END, START];
+        let end = ends
+            .iter()
+            .filter_map(|end| Some((self.held.find(end)?, *end)));
+        match (end.min_by_key(|(at, _)| *at), kind) {
+            (Some((at, end)), _) => {
+                let body: String = self.held.drain(..at).collect();
+                self.tell(body, out);
+                if end == END {
+                    self.held.drain(..END.len());
+                }
+                self.kind = None;
+                true
+            }
+            (None, Kind::Call(_)) => false,
+            (None, _) => {
+                let kept = ends.iter().map(|end| overlap(&self.held, end)).max();
+                let n_safe = self.held.len() - kept.unwrap_or(0);
+                let text: String = self.held.drain(..n_safe).collect();
+                self.tell(text, out);
+                false
+            }
+        }
+    }
+
+    /// Reads a header, if there is one: a text without one is an answer.
+    fn header(&mut self, names: &Names) -> bool {
+        let begun = self.held.trim_start();
+        let marks = [START, CHANNEL, "to=", MESSAGE];
+        if !marks.iter().any(|mark| begun.starts_with(mark)) {
+            if marks.iter().any(|mark| mark.starts_with(begun)) {
+                return false;
+            }
+            self.kind = Some(Kind::Answer);
+            return true;
+        }
+        let Some(at) = self.held.find(MESSAGE) else {
+            return false;
+        };
+        let header = &self.held[..at];
+        let recipient = header.split("to=").nth(1).unwrap_or_default();
+        let is_end = |c: char| c.is_whitespace() || c == '<';
+        let recipient = recipient.split(is_end).next().unwrap_or_default();
+        let called = recipient
+            .strip_prefix("functions.")
+            .filter(|name| names.has(name));
+        let channel = header.split(CHANNEL).nth(1).unwrap_or_default();
+        self.kind = Some(match called {
+            Some(name) => Kind::Call(name.to_owned()),
+            None if channel.trim_start().starts_with("analysis") => Kind::Thought,
+            None => Kind::Answer,
+        });
+        self.held.drain(..at + MESSAGE.len());
+        true
+    }
+
+    fn tell(&self, text: String, out: &mut Vec<AnswerPart>) {
+        if text.is_empty() {
+            return;
+        }
+        out.push(match &self.kind {
+            Some(Kind::Thought) => AnswerPart::Thought(text),
+            Some(Kind::Call(name)) => match serde_json::from_str(text.trim()) {
+                Ok(arguments @ Value::Object(_)) => AnswerPart::Call {
+                    name: name.clone(),
+                    arguments,
+                },
+                _ => AnswerPart::Text(text),
+            },
+            Some(Kind::Answer) | None => AnswerPart::Text(text),
+        });
+    }
+
+    /// The answer has ended; a call ends with it.
+    pub(super) fn finish(&mut self, out: &mut Vec<AnswerPart>) {
+        let text = std::mem::take(&mut self.held);
+        if self.kind.is_some() || !text.trim().is_empty() {
+            self.tell(text, out);
+        }
+    }
+}

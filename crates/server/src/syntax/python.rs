@@ -1,0 +1,286 @@
+//! Arguments as Python writes them, and as Gemma 4 does.
+
+use serde_json::{Map, Value};
+
+use super::calls::GEMMA_QUOTE;
+use super::fit::loosely;
+use super::json::Fit;
+
+/// Lists and objects in each other at most.
+const MAX_DEPTH: usize = 64;
+
+/// Why there is no value.
+enum Stop {
+    /// More of the text may come.
+    Partial,
+    Not,
+}
+
+type Read<T> = Result<T, Stop>;
+
+/// `a=1, b="x"`, and `after` behind them.
+pub(super) fn arguments(text: &str, after: &str) -> Fit<Value> {
+    read(text, after, false)
+}
+
+/// `a:1,b:<|"|>x<|"|>`, and `after` behind them.
+pub(super) fn gemma_arguments(text: &str, after: &str) -> Fit<Value> {
+    read(text, after, true)
+}
+
+fn read(text: &str, after: &str, is_gemma: bool) -> Fit<Value> {
+    let mut reader = ValueReader {
+        text,
+        at: 0,
+        is_gemma,
+    };
+    let end = after.trim_start().chars().next().unwrap_or(')');
+    match reader.members(if is_gemma { ':' } else { '=' }, end, 0) {
+        Ok(arguments) => loosely(&text[reader.at..], after)
+            .then(|(), n_bytes| Fit::Full(Value::Object(arguments), reader.at + n_bytes)),
+        Err(Stop::Partial) => Fit::Partial,
+        Err(Stop::Not) => Fit::Not,
+    }
+}
+
+struct ValueReader<'t> {
+    text: &'t str,
+    at: usize,
+    is_gemma: bool,
+}
+
+impl<'t> ValueReader<'t> {
+    fn rest(&mut self) -> &'t str {
+        let rest = self.text[self.at..].trim_start();
+        self.at = self.text.len() - rest.len();
+        rest
+    }
+
+    fn next(&mut self) -> Read<char> {
+        self.rest().chars().next().ok_or(Stop::Partial)
+    }
+
+    /// Passes a character.
+    fn pass(&mut self, wanted: char) -> Read<()> {
+        if self.next()? != wanted {
+            return Err(Stop::Not);
+        }
+        self.at += wanted.len_utf8();
+        Ok(())
+    }
+
+    /// Names with values up to `end`, which is left.
+    fn members(&mut self, delimiter: char, end: char, depth: usize) -> Read<Map<String, Value>> {
+        let mut members = Map::new();
+        if self.next()? == end {
+            return Ok(members);
+        }
+        loop {
+            let key = self.key(delimiter)?;
+            self.pass(delimiter)?;
+            let value = self.value(depth)?;
+            members.insert(key, value);
+            match self.next()? {
+                ',' => self.at += 1,
+                c if c == end => return Ok(members),
+                _ => return Err(Stop::Not),
+            }
+            // A comma may stand behind the last.
+            if self.next()? == end {
+                return Ok(members);
+            }
+        }
+    }
+
+    fn key(&mut self, delimiter: char) -> Read<String> {
+        let rest = self.rest();
+        if rest.starts_with(['"', '\'']) || self.is_gemma && rest.starts_with(GEMMA_QUOTE) {
+            return self.quoted();
+        }
+        let is_end = |c: char| c == delimiter || ",(){}[]\"'\n".contains(c);
+        match rest.find(is_end) {
+            None => Err(Stop::Partial),
+            Some(n_bytes) if n_bytes > 0 && rest[n_bytes..].starts_with(delimiter) => {
+                self.at += n_bytes;
+                Ok(rest[..n_bytes].trim_end().to_owned())
+            }
+            Some(_) => Err(Stop::Not),
+        }
+    }
+
+    fn value(&mut self, depth: usize) -> Read<Value> {
+        if depth > MAX_DEPTH {
+            return Err(Stop::Not);
+        }
+        let rest = self.rest();
+        match self.next()? {
+            '[' => {
+                self.at += 1;
+                self.list(depth + 1)
+            }
+            '{' => {
+                self.at += 1;
+                let members = self.members(':', '}', depth + 1)?;
+                self.pass('}')?;
+                Ok(Value::Object(members))
+            }
+            '"' | '\'' => Ok(self.quoted()?.into()),
+            '<' if self.is_gemma => match rest.starts_with(GEMMA_QUOTE) {
+                true => Ok(self.quoted()?.into()),
+                false if GEMMA_QUOTE.starts_with(rest) => Err(Stop::Partial),
+                false => Err(Stop::Not),
+            },
+            _ => self.word(),
+        }
+    }
+
+    fn list(&mut self, depth: usize) -> Read<Value> {
+        let mut items = Vec::new();
+        loop {
+            if self.next()? == ']' {
+                self.at += 1;
+                return Ok(Value::Array(items));
+            }
+            items.push(self.value(depth)?);
+            match self.next()? {
+                ',' => self.at += 1,
+                ']' => {}
+                _ => return Err(Stop::Not),
+            }
+        }
+    }
+
+    /// A number, or a word for true, false or nothing.
+    fn word(&mut self) -> Read<Value> {
+        let rest = self.rest();
+        let n_bytes = rest.find(|c: char| !(c.is_ascii_alphanumeric() || "+-._".contains(c)));
+        let word = &rest[..n_bytes.ok_or(Stop::Partial)?];
+        let value = match word {
+            "True" | "true" => true.into(),
+            "False" | "false" => false.into(),
+            "None" | "null" => Value::Null,
+            number => serde_json::from_str::<serde_json::Number>(number)
+                .map_err(|_| Stop::Not)?
+                .into(),
+        };
+        self.at += word.len();
+        Ok(value)
+    }
+
+    fn quoted(&mut self) -> Read<String> {
+        let rest = self.rest();
+        if self.is_gemma && rest.starts_with(GEMMA_QUOTE) {
+            let inner = &rest[GEMMA_QUOTE.len()..];
+            let n_bytes = inner.find(GEMMA_QUOTE).ok_or(Stop::Partial)?;
+            self.at += n_bytes + 2 * GEMMA_QUOTE.len();
+            return Ok(inner[..n_bytes].to_owned());
+        }
+        let mut chars = rest.char_indices();
+        let quote = chars.next().map_or('"', |(_, quote)| quote);
+        let mut out = String::new();
+        while let Some((at, c)) = chars.next() {
+            match c {
+                c if c == quote => {
+                    self.at += at + 1;
+                    return Ok(out);
+                }
+                '\\' => {
+                    let (_, c) = chars.next().ok_or(Stop::Partial)?;
+                    match c {
+                        'u' => out.push_str(&escaped(&mut chars)?),
+                        c => out.extend(unescaped(c)),
+                    }
+                }
+                c => out.push(c),
+            }
+        }
+        Err(Stop::Partial)
+    }
+}
+
+/// What a character behind a backslash means; what means nothing stays with its backslash.
+fn unescaped(c: char) -> impl Iterator<Item = char> {
+    let (first, second) = match c {
+        'n' => ('\n', None),
+        't' => ('\t', None),
+        'r' => ('\r', None),
+        'b' => ('\u{8}', None),
+        'f' => ('\u{c}', None),
+        '\\' | '"' | '\'' | '/' => (c, None),
+        other => ('\\', Some(other)),
+    };
+    [first].into_iter().chain(second)
+}
+
+/// The character of four hexadecimal digits, or of two times four where the first are half of a pair.
+fn escaped(chars: &mut std::str::CharIndices<'_>) -> Read<String> {
+    let first = unit(chars)?;
+    if !(0xD800..0xDC00).contains(&first) {
+        return Ok(String::from_utf16_lossy(&[first]));
+    }
+    for wanted in ['\\', 'u'] {
+        let (_, c) = chars.next().ok_or(Stop::Partial)?;
+        if c != wanted {
+            return Err(Stop::Not);
+        }
+    }
+    let units = [first, unit(chars)?];
+    Ok(String::from_utf16_lossy(&units))
+}
+
+fn unit(chars: &mut std::str::CharIndices<'_>) -> Read<u16> {
+    let mut unit = 0;
+    for _ in 0..4 {
+        let (_, c) = chars.next().ok_or(Stop::Partial)?;
+        unit = unit << 4 | c.to_digit(16).ok_or(Stop::Not)? as u16;
+    }
+    Ok(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn values_are_pythons_or_jsons() {
+        let text =
+            r#"a=1, b='it\'s', c=[True, None, 2.5], d={"k": "é\u0041\ud83e\udd99", 'l': false},)"#;
+        let value =
+            json!({"a": 1, "b": "it's", "c": [true, null, 2.5], "d": {"k": "éA🦙", "l": false}});
+        assert_eq!(arguments(text, ")"), Fit::Full(value, text.len()));
+        for end in 0..text.len() {
+            if text.is_char_boundary(end) {
+                assert_eq!(arguments(&text[..end], ")"), Fit::Partial, "{end}");
+            }
+        }
+        assert_eq!(arguments(")", ")"), Fit::Full(json!({}), 1));
+        for text in ["a)", "a=b)", "a=1 b=2)", "=1)", "a=1}", "a=\"\\uZZZZ\")"] {
+            assert_eq!(arguments(text, ")"), Fit::Not, "{text}");
+        }
+        let deep = format!("a={}", "[".repeat(100));
+        assert_eq!(arguments(&deep, ")"), Fit::Not);
+    }
+
+    #[test]
+    fn gemma_quotes_texts_its_own_way() {
+        let text =
+            "city:<|\"|>Rome, {\"x\"}<|\"|>,n:3,deep:{a:[1,true,<|\"|>x<|\"|>]}}<tool_call|>";
+        let value = json!({"city": "Rome, {\"x\"}", "n": 3, "deep": {"a": [1, true, "x"]}});
+        assert_eq!(
+            gemma_arguments(text, "}<tool_call|>"),
+            Fit::Full(value, text.len())
+        );
+        for end in 0..text.len() {
+            assert_eq!(
+                gemma_arguments(&text[..end], "}<tool_call|>"),
+                Fit::Partial,
+                "{end}"
+            );
+        }
+        assert_eq!(
+            gemma_arguments("}<tool_call|>", "}<tool_call|>"),
+            Fit::Full(json!({}), 13)
+        );
+    }
+}

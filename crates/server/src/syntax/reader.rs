@@ -1,0 +1,330 @@
+//! Takes calls out of an answer while it is written.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::calls::CallSyntax;
+use super::fit::{self, loosely};
+use super::harmony::HarmonyReader;
+use super::json::Fit;
+
+/// Part of an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum AnswerPart {
+    Text(String),
+    /// Of a message that is not meant for the user.
+    Thought(String),
+    /// A complete call.
+    Call {
+        name: String,
+        arguments: Value,
+    },
+}
+
+/// The functions that an answer may call: what names another is text.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Names(Arc<[(String, Value)]>);
+
+impl Names {
+    /// Names with the schemas of their arguments.
+    pub(crate) fn new(functions: impl IntoIterator<Item = (String, Value)>) -> Names {
+        Names(functions.into_iter().collect())
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(known, _)| known == name)
+    }
+
+    /// Whether an argument is a text, and nothing else.
+    pub(super) fn is_text(&self, name: &str, argument: &str) -> bool {
+        let function = self.0.iter().find(|(known, _)| known == name);
+        function.is_some_and(|(_, schema)| is_text(&schema["properties"][argument], schema, 0))
+    }
+}
+
+/// Whether a schema within another describes texts and nothing else.
+pub(super) fn is_text(schema: &Value, root: &Value, depth: usize) -> bool {
+    if let Some(name) = schema["$ref"].as_str().filter(|_| depth < 8) {
+        let target = name
+            .strip_prefix('#')
+            .and_then(|pointer| root.pointer(pointer));
+        return target.is_some_and(|target| is_text(target, root, depth + 1));
+    }
+    let all_texts = |list: &Value| {
+        let list = list.as_array();
+        list.is_some_and(|list| !list.is_empty() && list.iter().all(Value::is_string))
+    };
+    match &schema["type"] {
+        Value::String(kind) => kind == "string",
+        Value::Array(kinds) => kinds.len() == 1 && kinds[0] == "string",
+        _ => all_texts(&schema["enum"]) || schema["const"].is_string(),
+    }
+}
+
+/// Bytes from which on a call is long.
+const LONG_CALL_BYTES: usize = 4096;
+
+/// Where a reader is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Place {
+    /// Nothing but white space was read.
+    Begin,
+    /// Amid text.
+    Text,
+    /// Where a call may begin, or the calls end. `n_calls` of them are read.
+    Calls { n_calls: usize },
+}
+
+/// Separates text and calls. What may become part of a call is held back; what turns out not to be one is text after all.
+#[derive(Clone, Debug)]
+pub(crate) struct AnswerReader {
+    syntax: Option<CallSyntax>,
+    harmony: Option<HarmonyReader>,
+    wrapper: Option<Wrapper>,
+    names: Names,
+    held: String,
+    place: Place,
+    n_calls: usize,
+    /// No text came since the last call.
+    is_behind_call: bool,
+}
+
+impl AnswerReader {
+    /// For answers that call functions in some way, if they may, and that stand between two texts, if they do.
+    pub(crate) fn new(
+        syntax: Option<CallSyntax>,
+        wrapper: Option<(&'static str, &'static str)>,
+        names: Names,
+    ) -> AnswerReader {
+        let is_harmony = syntax.as_ref().is_some_and(|syntax| syntax.is_harmony());
+        AnswerReader {
+            harmony: is_harmony.then(HarmonyReader::new),
+            wrapper: wrapper.map(|(open, close)| Wrapper {
+                open,
+                close,
+                held: String::new(),
+                has_begun: false,
+                skips_lines: false,
+            }),
+            syntax,
+            names,
+            held: String::new(),
+            place: Place::Begin,
+            n_calls: 0,
+            is_behind_call: false,
+        }
+    }
+
+    /// For answers in channels that call nothing.
+    pub(crate) fn of_channels() -> AnswerReader {
+        AnswerReader {
+            harmony: Some(HarmonyReader::new()),
+            ..AnswerReader::new(None, None, Names::default())
+        }
+    }
+
+    /// Calls found so far.
+    pub(crate) fn n_calls(&self) -> usize {
+        self.n_calls
+    }
+
+    /// Takes more of the answer.
+    pub(crate) fn push(&mut self, text: &str) -> Vec<AnswerPart> {
+        let text = match &mut self.wrapper {
+            Some(wrapper) => wrapper.push(text),
+            None => text.to_owned(),
+        };
+        self.read(&text)
+    }
+
+    fn read(&mut self, text: &str) -> Vec<AnswerPart> {
+        let mut out = Vec::new();
+        if let Some(harmony) = &mut self.harmony {
+            harmony.push(text, &self.names, &mut out);
+            self.count(&out);
+            return out;
+        }
+        self.held.push_str(text);
+        // Long arguments are looked at where they may end, and not with every word.
+        let is_amid =
+            matches!(self.place, Place::Calls { .. }) && self.held.len() > LONG_CALL_BYTES;
+        if is_amid && !text.contains(['}', ')', ']', '>']) {
+            return out;
+        }
+        match self.syntax {
+            None => self.tell(self.held.len(), &mut out),
+            Some(syntax) => while self.step(&syntax, &mut out) {},
+        }
+        out
+    }
+
+    fn count(&mut self, parts: &[AnswerPart]) {
+        let is_call = |part: &&AnswerPart| matches!(part, AnswerPart::Call { .. });
+        self.n_calls += parts.iter().filter(is_call).count();
+    }
+
+    fn tell(&mut self, n_bytes: usize, out: &mut Vec<AnswerPart>) {
+        if n_bytes > 0 {
+            self.is_behind_call = false;
+            out.push(AnswerPart::Text(self.held.drain(..n_bytes).collect()));
+        }
+    }
+
+    /// Reads on; true if there may be more to read.
+    fn step(&mut self, syntax: &CallSyntax, out: &mut Vec<AnswerPart>) -> bool {
+        match self.place {
+            Place::Begin => self.begin(syntax),
+            Place::Text => self.text(syntax, out),
+            Place::Calls { n_calls } => self.calls(syntax, n_calls, out),
+        }
+    }
+
+    fn begin(&mut self, syntax: &CallSyntax) -> bool {
+        let begun = self.held.trim_start();
+        if begun.is_empty() {
+            return false;
+        }
+        self.place = match syntax.is_bare && begun.starts_with(syntax.trigger_char()) {
+            true => Place::Calls { n_calls: 0 },
+            false => Place::Text,
+        };
+        true
+    }
+
+    /// Tells text up to where calls begin.
+    fn text(&mut self, syntax: &CallSyntax, out: &mut Vec<AnswerPart>) -> bool {
+        let trigger = syntax.trigger();
+        let found = self.held.find(trigger).filter(|_| !syntax.is_bare);
+        let (n_text, is_found) = match found {
+            Some(at) => (at, true),
+            None if syntax.is_bare => (self.held.len(), false),
+            None => (self.held.len() - overlap(&self.held, trigger), false),
+        };
+        // White space between calls belongs to their writing.
+        let is_space = self.held[..n_text].trim().is_empty();
+        match (is_space && self.is_behind_call, is_found) {
+            (true, true) => drop(self.held.drain(..n_text)),
+            (true, false) => return false,
+            (false, _) => self.tell(n_text, out),
+        }
+        if is_found {
+            self.place = Place::Calls { n_calls: 0 };
+        }
+        is_found
+    }
+
+    /// Reads a call, or the end of calls. What stands before the first stays until that is complete.
+    fn calls(&mut self, syntax: &CallSyntax, n_calls: usize, out: &mut Vec<AnswerPart>) -> bool {
+        let opened = match n_calls {
+            0 => loosely(&self.held, syntax.open),
+            _ => loosely(&self.held, syntax.between),
+        };
+        let read = opened.then(|(), at| {
+            let call = fit::call(syntax, &self.names, &self.held[at..]);
+            call.then(|call, n_bytes| Fit::Full(call, at + n_bytes))
+        });
+        let close = match n_calls {
+            0 => Fit::Not,
+            _ => loosely(&self.held, syntax.close),
+        };
+        match (read, close) {
+            (Fit::Full((name, arguments), n_bytes), _) => {
+                self.held.drain(..n_bytes);
+                out.push(AnswerPart::Call { name, arguments });
+                self.n_calls += 1;
+                self.is_behind_call = true;
+                self.place = Place::Calls {
+                    n_calls: n_calls + 1,
+                };
+                true
+            }
+            (_, Fit::Full((), n_bytes)) if !syntax.close.is_empty() => {
+                self.held.drain(..n_bytes);
+                self.place = Place::Text;
+                true
+            }
+            (Fit::Partial, _) | (_, Fit::Partial) => false,
+            _ => {
+                // What begins calls and is none is text, and calls may still follow it.
+                if n_calls == 0 {
+                    let trigger = self.held.find(syntax.trigger());
+                    let n_bytes = trigger.map_or(0, |at| at + syntax.trigger().len());
+                    self.tell(n_bytes, out);
+                }
+                self.place = Place::Text;
+                true
+            }
+        }
+    }
+
+    /// The answer has ended. A call that is not complete is text.
+    pub(crate) fn finish(&mut self) -> Vec<AnswerPart> {
+        let rest = self.wrapper.as_mut().map(Wrapper::finish);
+        let mut out = self.read(&rest.unwrap_or_default());
+        if let Some(harmony) = &mut self.harmony {
+            let n_before = out.len();
+            harmony.finish(&mut out);
+            let last = out[n_before..].to_vec();
+            self.count(&last);
+            return out;
+        }
+        let is_space = self.held.trim().is_empty() && self.is_behind_call;
+        match is_space {
+            true => self.held.clear(),
+            false => self.tell(self.held.len(), &mut out),
+        }
+        out
+    }
+}
+
+/// Takes away what stands around an answer.
+#[derive(Clone, Debug)]
+struct Wrapper {
+    open: &'static str,
+    close: &'static str,
+    held: String,
+    has_begun: bool,
+    /// Line breaks that come next belong to the opening text.
+    skips_lines: bool,
+}
+
+impl Wrapper {
+    fn push(&mut self, text: &str) -> String {
+        self.held.push_str(text);
+        if !self.has_begun {
+            let begun = self.held.trim_start();
+            if begun.len() < self.open.len() && self.open.starts_with(begun) {
+                return String::new();
+            }
+            self.has_begun = true;
+            if let Some(inner) = begun.strip_prefix(self.open) {
+                self.held = inner.to_owned();
+                self.skips_lines = true;
+            }
+        }
+        if self.skips_lines {
+            self.held = self.held.trim_start_matches('\n').to_owned();
+            self.skips_lines = self.held.is_empty();
+        }
+        let mut out = String::new();
+        while let Some(at) = self.held.find(self.close) {
+            out += &self.held[..at];
+            self.held.drain(..at + self.close.len());
+        }
+        let n_safe = self.held.len() - overlap(&self.held, self.close);
+        out.extend(self.held.drain(..n_safe));
+        out
+    }
+
+    fn finish(&mut self) -> String {
+        std::mem::take(&mut self.held)
+    }
+}
+
+/// Bytes of the longest end of `text` that is a proper beginning of `mark`.
+pub(super) fn overlap(text: &str, mark: &str) -> usize {
+    let longest = text.len().min(mark.len().saturating_sub(1));
+    let ends = |n: &usize| mark.is_char_boundary(*n) && text.ends_with(&mark[..*n]);
+    (1..=longest).rev().find(ends).unwrap_or(0)
+}
