@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Millrace beside llama.cpp on this machine: the same files, in turn, in one run.
+"""Millrace beside llama.cpp and ik_llama.cpp on this machine: the same files, in turn, in one run.
 
     python tools/peers/compare.py --work /tmp/models --out docs/cpu-speed.md
 
@@ -8,6 +8,11 @@ machine; needs a C++ compiler and takes minutes) into a virtual environment of i
 random-weight models (`millrace synth`), measures the machine's limits (`millrace hwbench`), runs both
 programs A B A B ..., each run a process of its own, and writes a table after every row. It needs a
 release build of Millrace and nothing but Python's standard library.
+
+`--llama-bench FILE` takes that program of a llama.cpp built before in place of the package, and
+`--ik-llama-bench FILE` that of ik_llama.cpp as a second peer (github.com/ikawrakow/ik_llama.cpp):
+    cmake -B build -DGGML_NATIVE=ON -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_SERVER=OFF
+    cmake --build build --target llama-bench
 
 Rows with `avx2` need a second peer without AVX-512, given as --peer-python-avx2; it is made with
     CMAKE_ARGS="-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON" \\
@@ -37,6 +42,8 @@ PLAN = [
     ("Q4_1", "Q4_1", ["pp512", "tg64"]),
     ("Q4NX", "Q4_1", ["pp512", "tg64"]),
     ("BF16", "BF16", ["pp512", "tg64"]),
+    ("F16", "F16", ["pp512", "tg64"]),
+    ("IQ4_XS", "IQ4_XS", ["pp512", "tg64"]),
     ("Q6_K", "Q6_K", ["pp512", "tg64"]),
     ("Q5_K", "Q5_K", ["pp512", "tg64"]),
 ]
@@ -55,8 +62,15 @@ def run(command):
     return done.stdout
 
 
+class Peer:
+    """A program to be beside."""
+
+    def __init__(self, name, path, is_program, has_depth=True):
+        self.name, self.path, self.is_program, self.has_depth = name, path, is_program, has_depth
+
+
 class Bench:
-    """Both programs and their files."""
+    """All programs and their files."""
 
     def __init__(self, args):
         self.args = args
@@ -90,10 +104,17 @@ class Bench:
             command += ["--cpu-level", level]
         return json.loads(run(command))[0]["avg_ts"]
 
-    def theirs(self, python, kind, test):
-        command = [*self.prefix, python, self.script, self.path(kind), "-t", self.args.threads,
-                   "-r", "1", self.test(test)]
-        return json.loads(run(command).splitlines()[-1])["ts"][0]
+    def theirs(self, peer, kind, test):
+        """The same of a peer: a Python that has the package, or a `llama-bench`."""
+        if not peer.is_program:
+            command = [*self.prefix, peer.path, self.script, self.path(kind), "-t", self.args.threads,
+                       "-r", "1", self.test(test)]
+            return json.loads(run(command).splitlines()[-1])["ts"][0]
+        name, _, depth = self.test(test).partition("@")
+        prompt, generate = (name[2:], "0") if name.startswith("pp") else ("0", name[2:])
+        command = [*self.prefix, peer.path, "-m", self.path(kind), "-p", prompt, "-n", generate, "-r", "1",
+                   "-t", self.args.threads, "-o", "json", *(["-d", depth] if depth else [])]
+        return json.loads(run(command))[0]["avg_ts"]
 
     def turns(self, *runs):
         """A B A B ...: the results of each of `runs` over all rounds."""
@@ -154,6 +175,21 @@ class Limits:
         return self.roof("read_bytes_per_s") / (size_bytes(path) + kv_bytes)
 
 
+def find_peers(args):
+    """The peers of this run."""
+    if args.no_peer:
+        return []
+    peers = []
+    if args.llama_bench:
+        peers.append(Peer("llama.cpp", args.llama_bench, is_program=True))
+    else:
+        peers.append(Peer("llama.cpp", install_peer(args), is_program=False))
+    if args.ik_llama_bench:
+        # Its llama-bench has no tests at a depth.
+        peers.append(Peer("ik_llama.cpp", args.ik_llama_bench, is_program=True, has_depth=False))
+    return peers
+
+
 def install_peer(args):
     """The Python that has the peer, installed if none was given."""
     if args.peer_python:
@@ -178,20 +214,24 @@ def cpu_name():
 class Table:
     """Rows of the report; written out after each, so that an interrupted run leaves what it has."""
 
-    def __init__(self, args, header):
-        self.args, self.header, self.rows, self.notes, self.raw = args, header, [], [], []
+    def __init__(self, args, header, peers):
+        self.args, self.header, self.peers = args, header, peers
+        self.rows, self.notes, self.raw = [], [], []
 
-    def row(self, label, test, ours, theirs, limit, what="ratio"):
+    def row(self, label, test, ours, theirs, limit):
+        """`theirs`: the rates of each peer, nothing of one that has no such test."""
         median = statistics.median
         cell = lambda values: f"{median(values):.1f}, {min(values):.1f}"
-        ratios = [a / b for a, b in zip(ours, theirs)] if theirs else []
-        ratio = f"{median(ratios):.2f}, {min(ratios):.2f}" if ratios else ""
+        cells = []
+        for values in theirs:
+            ratios = [a / b for a, b in zip(ours, values)]
+            cells.append(cell(values) if values else "")
+            cells.append(f"{median(ratios):.2f}, {min(ratios):.2f}" if ratios else "")
         share = f"{100 * median(ours) / limit:.0f} %" if limit else ""
-        line = (label, test, cell(ours), cell(theirs) if theirs else "", ratio, share)
+        line = (label, test, cell(ours), *cells, share)
         self.rows.append("| " + " | ".join(line) + " |")
         self.raw.append({"file": label, "test": test, "ours": ours, "theirs": theirs, "limit": limit})
-        print(f"{label} {test}: {line[2]} against {line[3] or '-'}, {what} {ratio or '-'}, {share}",
-              file=sys.stderr, flush=True)
+        print(self.rows[-1], file=sys.stderr, flush=True)
         self.write()
 
     def note(self, text, **raw):
@@ -201,8 +241,9 @@ class Table:
         self.write()
 
     def text(self):
-        head = ["| file | test | Millrace t/s (median, min) | llama.cpp t/s (median, min) | "
-                "ratio (median, min) | of the limit |", "|---|---|---:|---:|---:|---:|"]
+        peers = "".join(f"{peer.name} t/s (median, min) | ratio (median, min) | " for peer in self.peers)
+        head = [f"| file | test | Millrace t/s (median, min) | {peers}of the limit |",
+                "|---|---|---:|" + "---:|---:|" * len(self.peers) + "---:|"]
         load = f"Load average at the end {os.getloadavg()[0]:.1f}."
         parts = [*self.header, load, "", *head, *self.rows]
         return "\n".join(parts + (["", *self.notes] if self.notes else [])) + "\n"
@@ -215,8 +256,9 @@ class Table:
             self.args.json.write_text(json.dumps(self.raw, indent=1), encoding="utf-8")
 
 
-def header(args, bench, limits, peer):
-    version = json.loads(run([peer, bench.script, "--version"])) if peer else None
+def header(args, bench, limits, peers):
+    packages = [peer for peer in peers if not peer.is_program]
+    version = json.loads(run([packages[0].path, bench.script, "--version"])) if packages else None
     gb, tops = limits.roof("read_bytes_per_s") / 1e9, limits.roof("int8_ops_per_s") / 1e12
     bf16 = max(limits.roof("bf16_flops_per_s"), limits.roof("f32_flops_per_s")) / 1e12
     lines = [
@@ -230,21 +272,25 @@ def header(args, bench, limits, peer):
     ]
     if version:
         lines.append(f"llama.cpp: llama-cpp-python {version['version']}, built here: {version['system_info']}")
+    for peer in peers:
+        if peer.is_program:
+            build = json.loads(run([peer.path, "-m", bench.path("Q4_K_M"), "-p", "1", "-n", "0", "-r", "1", "-o", "json"]))
+            lines.append(f"{peer.name}: built here, {build[0].get('build_commit')}.")
     return lines
 
 
-def speed_rows(bench, table, limits, peer, plan, level=None):
+def speed_rows(bench, table, limits, peers, plan, level=None):
     for kind, peer_kind, tests in plan:
         if bench.args.only and kind not in bench.args.only:
             continue
         label = kind + (f" {level}" if level else "") + (f" (llama.cpp: {peer_kind})" if kind != peer_kind else "")
         for test in tests:
-            runs = [lambda: bench.ours(kind, test, level=level)]
-            if peer:
-                runs.append(lambda: bench.theirs(peer, peer_kind, test))
-            ours, *theirs = bench.turns(*runs)
+            able = [peer for peer in peers if peer.has_depth or "@" not in test]
+            runs = [lambda peer=peer: bench.theirs(peer, peer_kind, test) for peer in able]
+            ours, *theirs = bench.turns(lambda: bench.ours(kind, test, level=level), *runs)
+            by_peer = dict(zip((peer.name for peer in able), theirs))
             limit = limits.rate(bench.path(kind), kind, bench.test(test), level)
-            table.row(label, bench.test(test), ours, theirs[0] if theirs else [], limit)
+            table.row(label, bench.test(test), ours, [by_peer.get(peer.name, []) for peer in table.peers], limit)
 
 
 def own_rows(bench, table, limits, kind="Q4_K_M"):
@@ -278,6 +324,8 @@ def arguments():
     parser.add_argument("-t", "--threads", type=int, default=2)
     parser.add_argument("--only", nargs="*", help="file types")
     parser.add_argument("--rows", nargs="*", choices=["speed", "avx2", "avxvnni", "own"], default=["speed", "avx2", "avxvnni", "own"])
+    parser.add_argument("--llama-bench", help="llama.cpp's program, instead of the package")
+    parser.add_argument("--ik-llama-bench", help="that of ik_llama.cpp, a second peer")
     parser.add_argument("--peer-python", help="a Python with llama-cpp-python, instead of installing one")
     parser.add_argument("--peer-python-avx2", help="one whose llama.cpp was built without AVX-512")
     parser.add_argument("--peer-python-avxvnni", help="one built without AVX-512 and with AVX-VNNI")
@@ -290,16 +338,17 @@ def arguments():
 def main():
     args = arguments()
     args.work.mkdir(parents=True, exist_ok=True)
-    peer = None if args.no_peer else install_peer(args)
+    peers = find_peers(args)
     bench = Bench(args)
     limits = Limits(bench)
-    table = Table(args, header(args, bench, limits, peer))
+    table = Table(args, header(args, bench, limits, peers), peers)
     if "speed" in args.rows:
-        speed_rows(bench, table, limits, peer, PLAN)
+        speed_rows(bench, table, limits, peers, PLAN)
     without_avx512 = {"avx2": args.peer_python_avx2, "avxvnni": args.peer_python_avxvnni}
     for level, peer_python in without_avx512.items():
         if level in args.rows and (peer_python or args.no_peer):
-            speed_rows(bench, table, limits, peer_python, AVX2_PLAN, level=level)
+            beside = [Peer("llama.cpp", peer_python, is_program=False)] if peer_python else []
+            speed_rows(bench, table, limits, beside, AVX2_PLAN, level=level)
     if "own" in args.rows:
         own_rows(bench, table, limits)
     print(table.text())
