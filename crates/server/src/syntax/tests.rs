@@ -9,6 +9,7 @@ use super::reader::{AnswerPart, AnswerReader, Names};
 use super::rows::{BY_VOCABULARY, ROWS};
 
 mod grammars;
+mod published;
 
 fn rows() -> impl Iterator<Item = CallSyntax> {
     ROWS.into_iter().chain(BY_VOCABULARY.map(|(_, row)| row))
