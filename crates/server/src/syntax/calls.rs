@@ -62,12 +62,10 @@ pub(crate) fn by_template(
     static KNOWN: [CallSyntax; N_ROWS] = ROWS;
     static OTHERS: [(&str, CallSyntax); 3] = BY_VOCABULARY;
     let has = |sign: &&str| templates.contains(*sign);
-    let fits = |row: &&CallSyntax| {
-        row.signs.iter().all(|s| has(&s)) && !row.unlike.iter().any(|s| has(&s))
-    };
+    let fits = |row: &&CallSyntax| row.signs.iter().all(has) && !row.unlike.iter().any(has);
     let found = KNOWN.iter().find(fits);
     let others = || {
-        let is_it = |(sign, _): &&(&str, CallSyntax)| has(&sign) || has_token(sign);
+        let is_it = |(sign, _): &&(&str, CallSyntax)| has(sign) || has_token(sign);
         OTHERS.iter().find(is_it).map(|(_, row)| row)
     };
     found

@@ -4,12 +4,12 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::calls::{Arguments, CallSyntax, Tags};
-use super::grammar::{CallGrammar, Callable, channel_form};
-use super::lark::{BLANKS, Marks};
+use super::lark::BLANKS;
 use super::reader::{AnswerPart, AnswerReader, Names};
 use super::rows::{BY_VOCABULARY, ROWS};
-use crate::api::tools::tests::accepts;
-use crate::grammar::Grammar;
+
+mod grammars;
+mod published;
 
 fn rows() -> impl Iterator<Item = CallSyntax> {
     ROWS.into_iter().chain(BY_VOCABULARY.map(|(_, row)| row))
@@ -219,83 +219,6 @@ fn pieces(text: &str, cuts: &[usize]) -> Vec<String> {
 }
 
 #[test]
-fn grammars_take_what_rows_write_and_nothing_else() {
-    // A row of each kind; all take a while.
-    const SOME: [&str; 8] = [
-        "hermes",
-        "qwen coder",
-        "deepseek v4",
-        "gemma 4",
-        "lfm 2",
-        "harmony",
-        "mistral, list",
-        "llama, json",
-    ];
-    let is_all = std::env::var_os("MILLRACE_TEST_ALL").is_some();
-    let schema = schema();
-    for row in rows().filter(|row| is_all || SOME.contains(&row.name)) {
-        let marks = Marks::default();
-        let functions = ["weather", "time"].map(|name| Callable {
-            name,
-            schema: &schema,
-        });
-        let grammar = |must_call| {
-            let calls = CallGrammar {
-                functions: functions.to_vec(),
-                must_call,
-                is_parallel: false,
-                form: None,
-            };
-            Grammar::Calls(row.grammar(&calls, &marks))
-        };
-        let (auto, required) = (grammar(false), grammar(true));
-        let plain = if row.is_harmony() {
-            "<|channel|>final<|message|>Hello"
-        } else {
-            "Hello < there"
-        };
-        assert!(accepts(&auto, plain), "{}", row.name);
-        assert!(!accepts(&required, plain), "{}", row.name);
-        let good = written(&row, &[("weather", some())]);
-        let wrong_city = json!({"city": "Oslo", "days": 1});
-        let no_days = json!({"city": "Rome"});
-        let text_days = json!({"city": "Rome", "days": true});
-        for grammar in [&auto, &required] {
-            assert!(accepts(grammar, &good), "{}: {good}", row.name);
-            for bad in [
-                written(&row, &[("another", some())]),
-                written(&row, &[("weather", wrong_city.clone())]),
-                written(&row, &[("weather", no_days.clone())]),
-                written(&row, &[("weather", text_days.clone())]),
-            ] {
-                assert!(!accepts(grammar, &bad), "{}: {bad}", row.name);
-            }
-        }
-    }
-}
-
-#[test]
-fn answers_in_channels_are_of_a_form() {
-    let form = Grammar::Calls(channel_form(
-        "%json {\"type\": \"boolean\"}",
-        &Marks::default(),
-    ));
-    let thought = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant";
-    for (answer, is_fine) in [
-        ("<|channel|>final<|message|>true".to_owned(), true),
-        (format!("{thought}<|channel|>final<|message|>false"), true),
-        (
-            format!("{thought}{thought}<|channel|>final<|message|>false"),
-            false,
-        ),
-        ("<|channel|>final<|message|>yes".to_owned(), false),
-        ("true".to_owned(), false),
-    ] {
-        assert_eq!(accepts(&form, &answer), is_fine, "{answer}");
-    }
-}
-
-#[test]
 fn channels_are_told_apart() {
     let reader = AnswerReader::new(Some(row("harmony")), None, names());
     let text = |text: &str| AnswerPart::Text(text.to_owned());
@@ -386,111 +309,3 @@ fn any_cut_of_any_answer_gives_the_same_events() {
         }
     });
 }
-
-#[test]
-fn what_a_way_cannot_hold_is_told() {
-    let schema = json!({"type": "object", "properties": {
-        "a": {"type": "string", "pattern": "x+"}, "b": {"type": "integer", "minimum": 3},
-        "c": {"type": "array", "items": {"type": "string"}, "maxItems": 2}, "d": {"enum": ["x"], "maxLength": 3},
-    }});
-    let json_way: &[&str] = &[];
-    for (name, keywords) in [
-        ("hermes", json_way),
-        ("lfm 2", json_way),
-        ("qwen coder", &["`pattern` of `a`"]),
-        ("gemma 4", &["`pattern` of `a`", "`maxItems` of `c`"]),
-    ] {
-        let unheld = row(name).unheld(&schema);
-        assert_eq!(unheld.len(), keywords.len(), "{name}: {unheld:?}");
-        for (found, keyword) in unheld.iter().zip(keywords) {
-            assert!(found.starts_with(keyword), "{name}: {found}");
-        }
-    }
-}
-
-#[test]
-fn control_tokens_of_a_way_are_tokens_of_its_grammar() {
-    let (tokenizer, vocab_size, factory) = crate::api::tools::tests::demo();
-    let text = |id: u32| tokenizer.token_text(id).to_owned();
-    let ends = tokenizer.end_of_generation();
-    let control: Vec<u32> = (0..*vocab_size as u32)
-        .filter(|id| {
-            tokenizer.is_special(*id) && !ends.contains(id) && Some(*id) != tokenizer.bos()
-        })
-        .filter(|id| tokenizer.encode(&text(*id), SPECIAL) == [*id])
-        .collect();
-    let [before, middle, after] = [0, 1, 2].map(|i| text(control[i]));
-    let row = CallSyntax::of_json([&before, &middle, &after, ""]);
-    let marks = Marks::of(row.texts(), tokenizer);
-    assert_eq!(marks.ids(), control[..3]);
-    let schema = json!({"type": "object", "properties": {"on": {"type": "boolean"}}, "required": ["on"],
-                        "additionalProperties": false});
-    let functions = vec![Callable {
-        name: "lamp",
-        schema: &schema,
-    }];
-    for (must_call, is_parallel, answer, is_fine) in [
-        (false, false, "Hello".to_owned(), true),
-        (
-            false,
-            false,
-            format!("Well. {before}lamp{middle}{{\"on\": true}}{after}"),
-            true,
-        ),
-        (
-            true,
-            false,
-            format!("{before}lamp{middle}{{\"on\": false}}{after}"),
-            true,
-        ),
-        (
-            false,
-            true,
-            format!(
-                "{before}lamp{middle}{{\"on\": true}}{after}{before}lamp{middle}{{\"on\": false}}{after}"
-            ),
-            true,
-        ),
-        (
-            false,
-            false,
-            format!("Well. {before}lamp{middle}{{\"on\": 1}}{after}"),
-            false,
-        ),
-        (false, false, format!("Well. {before}other{middle}"), false),
-        (false, false, format!("Well. {middle}"), false),
-        (true, false, "Hello".to_owned(), false),
-    ] {
-        let calls = CallGrammar {
-            functions: functions.clone(),
-            must_call,
-            is_parallel,
-            form: None,
-        };
-        let grammar = Grammar::Calls(row.grammar(&calls, &marks));
-        let tokens = tokenizer.encode(&answer, SPECIAL);
-        let mut constraint = factory.compile(&grammar).unwrap();
-        let mut is_taken = true;
-        for token in tokens {
-            let mut logits = vec![0.0; *vocab_size];
-            constraint.mask(&mut logits).unwrap();
-            is_taken =
-                is_taken && logits[token as usize] == 0.0 && constraint.accept(token).is_ok();
-            if !is_taken {
-                break;
-            }
-        }
-        assert_eq!(is_taken, is_fine, "{answer}");
-        // A trial has a vocabulary without these tokens.
-        let tried = crate::grammar::GrammarTrial::of(grammar).run();
-        assert!(
-            matches!(tried, crate::grammar::TrialReply::Passed),
-            "{tried:?}"
-        );
-    }
-}
-
-const SPECIAL: millrace_text::EncodeOptions = millrace_text::EncodeOptions {
-    add_special: false,
-    parse_special: true,
-};

@@ -1,6 +1,6 @@
 //! Forms are kept by answers that a model would never give by itself.
 
-use millrace_runtime::Finish;
+use millrace_runtime::{Finish, Phase, Thinking};
 use millrace_server::grammar::Grammar;
 use millrace_server::scheduler::SchedulerOptions;
 use serde_json::{Value, json};
@@ -98,4 +98,78 @@ fn what_cannot_be_a_form_is_refused_with_the_reason() {
         let error = scheduler.submit(job).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
+}
+
+/// A thought begins with a control token that nothing but a bias makes likely, and the form behind it never has that token.
+#[test]
+fn a_form_begins_behind_a_thought_whatever_begins_it() {
+    let (scheduler, _) = start(options(), SchedulerOptions::default());
+    let model = crate::engines::model();
+    let tokenizer = model.tokenizer().unwrap();
+    let id = |text: &str| tokenizer.id_of(text).unwrap();
+    let (open, close) = (id("<|user|>"), id("<|assistant|>"));
+    // One token, and two.
+    for mark in ["<|user|>", "<|user|>The"] {
+        for start in [Phase::Begin, Phase::Thought, Phase::Answer] {
+            let mut job = crate::job(chat("What is 7 plus 5?"), 60);
+            job.grammar = Some(Grammar::Regex("(yes|no)".to_owned()));
+            job.shown = [open, close].into();
+            job.params.sampling.logit_bias = vec![(open, 1e6)];
+            job.thinking = Some(Thinking {
+                open: mark.to_owned(),
+                close: "<|assistant|>".to_owned(),
+                start,
+                budget: Some(4),
+                closing: vec![close],
+                ..Thinking::default()
+            });
+            let outcome = wait(&mut scheduler.submit(job).unwrap()).unwrap();
+            let answer = &outcome.answers[0];
+            assert!(
+                ["yes", "no"].contains(&answer.text.as_str()),
+                "{mark} {start:?}: {}",
+                answer.text
+            );
+            assert_eq!(answer.finish, Finish::Stop);
+            let has_thought = start != Phase::Answer;
+            assert_eq!(
+                !answer.thought.is_empty(),
+                has_thought,
+                "{mark} {start:?}: {}",
+                answer.thought
+            );
+            assert_eq!(outcome.receipt.n_thought > 0, has_thought);
+        }
+    }
+}
+
+/// The model would end its answer; within a thought it may not, since the form has not begun.
+#[test]
+fn an_answer_does_not_end_before_its_form_begins() {
+    let (scheduler, _) = start(options(), SchedulerOptions::default());
+    let tokenizer = crate::engines::model().tokenizer().unwrap();
+    let close = tokenizer.id_of("<|assistant|>").unwrap();
+    let mut job = crate::job(chat("What is 7 plus 5?"), 200);
+    job.grammar = Some(Grammar::Regex("(yes|no)".to_owned()));
+    job.shown = [close].into();
+    job.thinking = Some(Thinking {
+        open: "<|user|>".to_owned(),
+        close: "<|assistant|>".to_owned(),
+        start: Phase::Thought,
+        budget: Some(40),
+        closing: vec![close],
+        ..Thinking::default()
+    });
+    let outcome = wait(&mut scheduler.submit(job).unwrap()).unwrap();
+    let answer = &outcome.answers[0];
+    assert!(
+        answer.thought.starts_with("7 plus 5 is 12."),
+        "{}",
+        answer.thought
+    );
+    assert!(
+        ["yes", "no"].contains(&answer.text.as_str()),
+        "{}",
+        answer.text
+    );
 }

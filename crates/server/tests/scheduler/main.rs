@@ -28,6 +28,7 @@ use engines::{Watched, model, options};
 #[derive(Clone, Debug, PartialEq)]
 struct Answer {
     text: String,
+    thought: String,
     tokens: Vec<TokenLogprob>,
     finish: Finish,
 }
@@ -64,6 +65,7 @@ fn wait(receiver: &mut UnboundedReceiver<JobEvent>) -> Result<Outcome, JobFailur
     let mut answers: Vec<(Answer, bool)> = Vec::new();
     let empty = Answer {
         text: String::new(),
+        thought: String::new(),
         tokens: Vec::new(),
         finish: Finish::Cancelled,
     };
@@ -77,7 +79,10 @@ fn wait(receiver: &mut UnboundedReceiver<JobEvent>) -> Result<Outcome, JobFailur
                 answers.resize(answers.len().max(delta.choice + 1), (empty.clone(), false));
                 let (answer, is_finished) = &mut answers[delta.choice];
                 assert!(!*is_finished);
-                answer.text += &delta.text;
+                match delta.is_thought {
+                    true => answer.thought += &delta.text,
+                    false => answer.text += &delta.text,
+                }
                 answer.tokens.extend(delta.tokens);
             }
             JobEvent::Finished { choice, finish, .. } => {
@@ -129,6 +134,7 @@ fn alone(job: &Job) -> Vec<Answer> {
         engine.release(seq).unwrap();
         let generation = turn.into_generation();
         Answer {
+            thought: String::new(),
             text: generation.text,
             tokens,
             finish: generation.finish,
