@@ -237,6 +237,7 @@ pub mod engine {
         StepShape, StepSink,
     };
     pub use millrace_text::{
-        Error as TextError, TemplateJob, TemplateReply, Tokenizer, render_templates_with,
+        EncodeOptions, Error as TextError, TemplateJob, TemplateReply, Tokenizer,
+        render_templates_with,
     };
 }

@@ -57,6 +57,11 @@ impl Logits {
         &self.data
     }
 
+    /// The same numbers, which are the caller's then.
+    pub fn into_data(self) -> Vec<f32> {
+        self.data
+    }
+
     /// Elements of a row.
     pub fn vocab_size(&self) -> usize {
         self.vocab_size

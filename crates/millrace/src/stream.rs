@@ -94,6 +94,17 @@ impl Stream {
         self.finish_events(&mut |_| {})
     }
 
+    /// Ends the text where it is: what it has with tokens and times, and [`Finish::Cancelled`](crate::Finish::Cancelled) unless it
+    /// had ended. The handle that [`Options::cancel`] set, which others may have, stays as it is.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] of a stream that failed before.
+    pub fn stop(mut self) -> Result<Generation> {
+        self.cancel = Cancel::new();
+        self.cancel.cancel();
+        self.finish()
+    }
+
     /// As [`finish`](Stream::finish); `on_event` is told what happens.
     ///
     /// # Errors

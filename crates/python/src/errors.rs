@@ -1,0 +1,73 @@
+//! The library's errors as Python's exceptions.
+
+use millrace::{Error, engine};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+
+/// Where the classes are defined.
+const MODULE: &str = "millrace._errors";
+
+/// The exception of an error.
+pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
+    let advice = error.advice().map(|advice| in_python(&advice));
+    raise(py, class(error), &in_python(&error.to_string()), advice)
+}
+
+/// An exception for a value of the caller that only this module judges.
+pub(crate) fn bad_value(py: Python<'_>, message: &str, advice: Option<String>) -> PyErr {
+    raise(py, "InvalidValueError", message, advice)
+}
+
+/// An exception for a call on something that was closed.
+pub(crate) fn closed(py: Python<'_>, message: &str) -> PyErr {
+    raise(py, "ClosedError", message, None)
+}
+
+fn raise(py: Python<'_>, class: &str, message: &str, advice: Option<String>) -> PyErr {
+    let made = py
+        .import(MODULE)
+        .and_then(|module| module.getattr(class))
+        .and_then(|class| class.call1((message, advice)));
+    match made {
+        Ok(exception) => PyErr::from_value(exception),
+        // Without its Python half the module still says what is wrong.
+        Err(missing) => {
+            let error = PyRuntimeError::new_err(message.to_owned());
+            error.set_cause(py, Some(missing));
+            error
+        }
+    }
+}
+
+/// The class for an error, by what the caller can do about it.
+fn class(error: &Error) -> &'static str {
+    use engine::Error as Inner;
+    match error {
+        Error::NoModel { .. } | Error::NoHub { .. } => "ModelNotFoundError",
+        Error::File(_) | Error::Model(_) | Error::NoWeights { .. } => "ModelFileError",
+        Error::NoDevice { .. } | Error::Device(_) | Error::Lower(_) => "DeviceError",
+        Error::Engine(Inner::ContextOverflow { .. }) => "ContextOverflowError",
+        Error::Cancelled => "CancelledError",
+        Error::NoFacts { .. }
+        | Error::Facts { .. }
+        | Error::KvType { .. }
+        | Error::BiasBeyond { .. }
+        | Error::EmptyStop
+        | Error::Setting(_)
+        | Error::Placeholders { .. }
+        | Error::OtherImage { .. }
+        | Error::Picture(_)
+        | Error::Text(_) => "InvalidValueError",
+        Error::Engine(Inner::BadOption { .. }) => "InvalidValueError",
+        _ => "Error",
+    }
+}
+
+/// A sentence of the library in Python's words: what Rust sets by a builder's method is an argument here.
+fn in_python(text: &str) -> String {
+    ["Device::", "OpenOptions::", "Options::"]
+        .iter()
+        .fold(text.to_owned(), |text, builder| {
+            text.replace(&format!("`{builder}"), "`")
+        })
+}

@@ -1,0 +1,69 @@
+//! Logits that numpy and others read in place.
+
+use millrace::Logits;
+use pyo3::exceptions::PyIndexError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+/// Logits of tokens, f32 `[n_tokens, vocab_size]`. `numpy.asarray` takes them without a copy, and keeps this object alive.
+#[pyclass(frozen, name = "Logits", module = "millrace")]
+#[derive(Debug)]
+pub(crate) struct LogitRows(pub(crate) Logits);
+
+#[pymethods]
+impl LogitRows {
+    /// `(n_tokens, vocab_size)`.
+    #[getter]
+    fn shape(&self) -> (usize, usize) {
+        (self.0.rows().len(), self.0.vocab_size())
+    }
+
+    /// numpy's array protocol, version 3: address, shape and type of the numbers, which nobody may write. The object is frozen,
+    /// so the numbers stay where they are as long as it lives.
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let typestr = match cfg!(target_endian = "little") {
+            true => "<f4",
+            false => ">f4",
+        };
+        let is_read_only = true;
+        let dict = PyDict::new(py);
+        dict.set_item("shape", self.shape())?;
+        dict.set_item("typestr", typestr)?;
+        dict.set_item("data", (self.0.data().as_ptr().addr(), is_read_only))?;
+        dict.set_item("version", 3)?;
+        Ok(dict)
+    }
+
+    /// A numpy array of the same memory, which cannot be written.
+    fn numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let numpy = slf.py().import("numpy")?;
+        numpy.call_method1("asarray", PyTuple::new(slf.py(), [slf])?)
+    }
+
+    /// All of it as a list of lists.
+    fn tolist(&self) -> Vec<Vec<f32>> {
+        self.0.rows().map(<[f32]>::to_vec).collect()
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.rows().len()
+    }
+
+    /// One token's row as a list.
+    fn __getitem__(&self, index: isize) -> PyResult<Vec<f32>> {
+        let n = self.0.rows().len();
+        let at = match index {
+            0.. => index.unsigned_abs(),
+            _ => n.wrapping_sub(index.unsigned_abs()),
+        };
+        let row = self.0.rows().nth(at).filter(|_| at < n);
+        row.map(<[f32]>::to_vec)
+            .ok_or_else(|| PyIndexError::new_err(format!("row {index} of {n}")))
+    }
+
+    fn __repr__(&self) -> String {
+        let (n, vocab_size) = self.shape();
+        format!("<millrace.Logits [{n}, {vocab_size}] float32>")
+    }
+}

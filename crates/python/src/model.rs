@@ -1,0 +1,340 @@
+//! A model on a device.
+
+use crate::errors::{bad_value, closed, exception};
+use crate::generation::Completion;
+use crate::logits::LogitRows;
+use crate::model_arguments::ModelArguments;
+use crate::options::CallOptions;
+use crate::prompts::{self, PromptArgument};
+use crate::stream::TextStream;
+use crate::watch::WorkWatch;
+use millrace::engine::EncodeOptions;
+use millrace::{Error, Generation, Pooling, Session};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+/// A model on a device: `demo`, a file, a folder, or `hf:OWNER/REPO[:QUANT]`. Any thread may use it.
+#[pyclass(frozen, name = "Model", module = "millrace")]
+#[derive(Debug)]
+pub(crate) struct PythonModel {
+    /// None when it was closed.
+    session: Mutex<Option<Session>>,
+    /// The process whose threads compute: a fork has none of them.
+    pid: u32,
+}
+
+/// A text's embedding, or several texts'.
+#[derive(FromPyObject)]
+enum EmbedTexts {
+    One(String),
+    Many(Vec<String>),
+}
+
+/// One result or several.
+#[derive(IntoPyObject)]
+enum Results<T> {
+    One(T),
+    Many(Vec<T>),
+}
+
+impl<T> Results<T> {
+    fn map<U>(self, mut each: impl FnMut(T) -> U) -> Results<U> {
+        match self {
+            Results::One(value) => Results::One(each(value)),
+            Results::Many(values) => Results::Many(values.into_iter().map(each).collect()),
+        }
+    }
+}
+
+impl PythonModel {
+    fn session(&self, py: Python<'_>) -> PyResult<Session> {
+        if std::process::id() != self.pid {
+            let advice =
+                "make the model in the process that uses it, or start processes by `spawn`";
+            let message =
+                "this model belongs to another process, and a fork has none of its threads";
+            return Err(bad_value(py, message, Some(advice.to_owned())));
+        }
+        let session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        let session = session.as_ref().cloned();
+        session.ok_or_else(|| closed(py, "the model was closed"))
+    }
+
+    /// Texts after prompts, many of them in one run of the engine.
+    fn run(
+        &self,
+        py: Python<'_>,
+        prompt: &Bound<'_, PyAny>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Results<Generation>> {
+        let session = self.session(py)?;
+        let call = CallOptions::of(py, options)?;
+        let (options, watch) = (call.options, call.watch);
+        let prompt = PromptArgument::of(prompt)?.with_images(py, call.pictures)?;
+        let done = watch.run(py, move || match prompt {
+            PromptArgument::One(prompt) => {
+                session.generate_with(prompt, &options).map(Results::One)
+            }
+            PromptArgument::Many(prompts) => session.batch(prompts, &options).map(Results::Many),
+        });
+        done?.map_err(|error| exception(py, &error))
+    }
+
+    fn start(
+        &self,
+        py: Python<'_>,
+        prompt: &Bound<'_, PyAny>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<TextStream> {
+        let session = self.session(py)?;
+        let call = CallOptions::of(py, options)?;
+        let (options, watch) = (call.options, call.watch);
+        let prompt = PromptArgument::of(prompt)?.with_images(py, call.pictures)?;
+        let prompt = prompt.single(py)?;
+        // Images are read here.
+        let stream = watch.run(py, || session.stream(prompt, &options))?;
+        let stream = stream.map_err(|error| exception(py, &error))?;
+        Ok(TextStream::new(stream, watch))
+    }
+
+    /// The text of one call, or its stream.
+    fn text<'py>(
+        &self,
+        py: Python<'py>,
+        prompt: &Bound<'py, PyAny>,
+        stream: bool,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if stream {
+            return Ok(Bound::new(py, self.start(py, prompt, options)?)?.into_any());
+        }
+        let texts = self.run(py, prompt, options)?.map(|g| g.text);
+        Ok(texts.into_pyobject(py)?.into_any())
+    }
+}
+
+#[pymethods]
+impl PythonModel {
+    #[new]
+    #[pyo3(signature = (model, **arguments))]
+    fn new(
+        py: Python<'_>,
+        model: PathBuf,
+        arguments: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<PythonModel> {
+        let session = ModelArguments::of(py, arguments)?.open(py, &model)?;
+        Ok(PythonModel {
+            session: Mutex::new(Some(session)),
+            pid: std::process::id(),
+        })
+    }
+
+    /// Text after a prompt: a str, or an iterator over its pieces with `stream=True`. A list of prompts gives a list.
+    #[pyo3(signature = (prompt, *, stream = false, **options))]
+    fn generate<'py>(
+        &self,
+        py: Python<'py>,
+        prompt: &Bound<'py, PyAny>,
+        stream: bool,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.text(py, prompt, stream, options)
+    }
+
+    /// The answer to messages in the model's chat template; else as `generate`.
+    #[pyo3(signature = (messages, *, stream = false, **options))]
+    fn chat<'py>(
+        &self,
+        py: Python<'py>,
+        messages: &Bound<'py, PyAny>,
+        stream: bool,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.text(py, prompts::conversation(messages)?, stream, options)
+    }
+
+    /// As `generate` and `chat`, with tokens, times and the reason of the end.
+    #[pyo3(signature = (prompt, **options))]
+    fn complete<'py>(
+        &self,
+        py: Python<'py>,
+        prompt: &Bound<'py, PyAny>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let generations = self.run(py, prompt, options)?.map(Completion);
+        Ok(generations.into_pyobject(py)?.into_any())
+    }
+
+    /// Embeddings of length 1, `[d_model]`: of a text, or a list for a list. `pooling` is `mean` or `last`.
+    #[pyo3(signature = (text, *, pooling = None))]
+    fn embed<'py>(
+        &self,
+        py: Python<'py>,
+        text: EmbedTexts,
+        pooling: Option<&str>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let session = self.session(py)?;
+        let pooling = match pooling {
+            None => None,
+            Some("mean") => Some(Pooling::Mean),
+            Some("last") => Some(Pooling::Last),
+            Some(other) => {
+                let message = format!("no pooling `{other}`: there is mean and last");
+                return Err(bad_value(py, &message, None));
+            }
+        };
+        let embed = |text: &String| match pooling {
+            Some(pooling) => session.embed_with(text, pooling),
+            None => session.embed(text),
+        };
+        let watch = WorkWatch::new(None);
+        let embeddings = watch.run(py, || match &text {
+            EmbedTexts::One(text) => embed(text).map(Results::One),
+            EmbedTexts::Many(texts) => {
+                let mut all = Vec::with_capacity(texts.len());
+                for text in texts {
+                    if watch.cancel.is_cancelled() {
+                        return Err(Error::Cancelled);
+                    }
+                    all.push(embed(text)?);
+                }
+                Ok(Results::Many(all))
+            }
+        })?;
+        let embeddings = embeddings.map_err(|error| exception(py, &error))?;
+        Ok(embeddings.into_pyobject(py)?.into_any())
+    }
+
+    /// Logits behind every token of a prompt, f32 `[n_tokens, vocab_size]`.
+    fn logits(&self, py: Python<'_>, prompt: &Bound<'_, PyAny>) -> PyResult<LogitRows> {
+        let session = self.session(py)?;
+        let prompt = PromptArgument::of(prompt)?.single(py)?;
+        let logits = WorkWatch::new(None).run(py, || session.logits(prompt))?;
+        Ok(LogitRows(logits.map_err(|error| exception(py, &error))?))
+    }
+
+    /// The tokens of a text. `add_special` puts those around it that the model puts around every text; `parse_special` takes
+    /// spellings of control tokens for these tokens.
+    #[pyo3(signature = (text, *, add_special = true, parse_special = false))]
+    fn tokenize(
+        &self,
+        py: Python<'_>,
+        text: &str,
+        add_special: bool,
+        parse_special: bool,
+    ) -> PyResult<Vec<u32>> {
+        let session = self.session(py)?;
+        let options = EncodeOptions {
+            add_special,
+            parse_special,
+        };
+        let tokens = py.detach(|| {
+            let tokenizer = session.model().loaded().tokenizer()?;
+            Ok(tokenizer.encode(text, options))
+        });
+        tokens.map_err(|error: Error| exception(py, &error))
+    }
+
+    /// The text of tokens; control tokens show with `show_special`.
+    #[pyo3(signature = (tokens, *, show_special = false))]
+    fn detokenize(&self, py: Python<'_>, tokens: Vec<u32>, show_special: bool) -> PyResult<String> {
+        let session = self.session(py)?;
+        let text = py.detach(|| {
+            let tokenizer = session.model().loaded().tokenizer()?;
+            Ok(tokenizer.decode(&tokens, !show_special))
+        });
+        text.map_err(|error: Error| exception(py, &error))
+    }
+
+    /// Gives memory back. Streams that are under way go on; every other call is refused from here on.
+    fn close(&self, py: Python<'_>) {
+        let lock = || self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        py.detach(|| drop(lock().take()));
+    }
+
+    fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) {
+        self.close(py);
+    }
+
+    /// What to call the model.
+    #[getter]
+    fn name(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.session(py)?.model().name().to_owned())
+    }
+
+    /// Where it runs: `cpu (avx512)`.
+    #[getter]
+    fn device(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.session(py)?.device_name().to_owned())
+    }
+
+    /// Tokens of a sequence, prompt and answer together.
+    #[getter]
+    fn n_ctx(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.session(py)?.n_ctx())
+    }
+
+    /// Sequences alive at a time.
+    #[getter]
+    fn max_sequences(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.session(py)?.max_sequences())
+    }
+
+    /// Tokens of the vocabulary.
+    #[getter]
+    fn vocab_size(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.session(py)?.model().vocab_size())
+    }
+
+    /// Elements of an embedding.
+    #[getter]
+    fn d_model(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.session(py)?.model().d_model())
+    }
+
+    /// Tokens of context that the model was trained for.
+    #[getter]
+    fn trained_context(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.session(py)?.model().trained_context())
+    }
+
+    /// What of the model's files is left aside or overruled, in sentences.
+    #[getter]
+    fn warnings(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        Ok(self.session(py)?.model().warnings())
+    }
+
+    /// The token that begins a text; None for a model without one.
+    #[getter]
+    fn bos_token(&self, py: Python<'_>) -> PyResult<Option<u32>> {
+        let tokenizer = self.session(py)?.model().loaded().tokenizer();
+        let tokenizer = tokenizer.map_err(|error| exception(py, &error.into()))?;
+        Ok(tokenizer.bos())
+    }
+
+    /// The token that ends a text; None for a model without one.
+    #[getter]
+    fn eos_token(&self, py: Python<'_>) -> PyResult<Option<u32>> {
+        let tokenizer = self.session(py)?.model().loaded().tokenizer();
+        let tokenizer = tokenizer.map_err(|error| exception(py, &error.into()))?;
+        Ok(tokenizer.eos())
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        match self.session(py) {
+            Ok(session) => format!(
+                "<millrace.Model '{}' on {}>",
+                session.model().name(),
+                session.device_name()
+            ),
+            Err(_) => "<millrace.Model, closed>".to_owned(),
+        }
+    }
+}

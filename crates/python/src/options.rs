@@ -1,0 +1,149 @@
+//! Keyword arguments of a generation.
+
+use crate::cancel::CancelToken;
+use crate::errors::{bad_value, exception};
+use crate::watch::WorkWatch;
+use millrace::{Options, Picture, read_picture};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Every argument, for messages; the type stubs list them too, and a test compares.
+const NAMES: [&str; 18] = [
+    "cancel",
+    "frequency_penalty",
+    "ignore_end",
+    "images",
+    "logit_bias",
+    "max_tokens",
+    "min_p",
+    "penalty_last_n",
+    "presence_penalty",
+    "repetition_penalty",
+    "seed",
+    "show_special",
+    "stop",
+    "stop_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "typical_p",
+];
+
+/// What the keyword arguments of a call say.
+#[derive(Debug, Default)]
+pub(crate) struct CallOptions {
+    pub(crate) options: Options,
+    pub(crate) watch: WorkWatch,
+    pub(crate) pictures: Vec<Picture>,
+}
+
+/// One text or several.
+#[derive(FromPyObject)]
+enum Texts {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl CallOptions {
+    /// Reads the arguments; `None` is what the model's files say.
+    pub(crate) fn of(py: Python<'_>, given: Option<&Bound<'_, PyDict>>) -> PyResult<CallOptions> {
+        let (mut options, mut token, mut pictures) = (Options::new(), None, Vec::new());
+        for (name, value) in given.into_iter().flat_map(|given| given.iter()) {
+            let name: String = name.extract()?;
+            if !NAMES.contains(&name.as_str()) {
+                return Err(unexpected(&name, &NAMES));
+            }
+            if value.is_none() {
+                continue;
+            }
+            match name.as_str() {
+                "cancel" => token = Some(of_type::<CancelToken>(&name, &value)?),
+                "images" => pictures = images(py, &value)?,
+                name => options = set(options, name, &value)?,
+            }
+        }
+        let watch = WorkWatch::new(token);
+        Ok(CallOptions {
+            options: options.cancel(&watch.cancel),
+            watch,
+            pictures,
+        })
+    }
+}
+
+/// The options with one argument more.
+fn set(options: Options, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Options> {
+    Ok(match name {
+        "temperature" => options.temperature(of_type(name, value)?),
+        "top_k" => options.top_k(of_type(name, value)?),
+        "top_p" => options.top_p(of_type(name, value)?),
+        "min_p" => options.min_p(of_type(name, value)?),
+        "typical_p" => options.typical_p(of_type(name, value)?),
+        "repetition_penalty" => options.repetition_penalty(of_type(name, value)?),
+        "presence_penalty" => options.presence_penalty(of_type(name, value)?),
+        "frequency_penalty" => options.frequency_penalty(of_type(name, value)?),
+        "penalty_last_n" => options.penalty_last_n(of_type(name, value)?),
+        "seed" => options.seed(of_type(name, value)?),
+        "max_tokens" => options.max_tokens(of_type(name, value)?),
+        "ignore_end" => options.ignore_end(of_type(name, value)?),
+        "show_special" => options.show_special(of_type(name, value)?),
+        "stop" => match of_type(name, value)? {
+            Texts::One(text) => options.stop(text),
+            Texts::Many(texts) => texts.into_iter().fold(options, Options::stop),
+        },
+        "stop_tokens" => {
+            let tokens: Vec<u32> = of_type(name, value)?;
+            tokens.into_iter().fold(options, Options::stop_token)
+        }
+        "logit_bias" => {
+            let biases: BTreeMap<u32, f32> = of_type(name, value)?;
+            let add = |options: Options, (token, bias)| options.logit_bias(token, bias);
+            biases.into_iter().fold(options, add)
+        }
+        unknown => return Err(unexpected(unknown, &NAMES)),
+    })
+}
+
+/// A value as the type that an argument has.
+pub(crate) fn of_type<'py, T>(name: &str, value: &Bound<'py, PyAny>) -> PyResult<T>
+where
+    T: for<'a> FromPyObject<'a, 'py>,
+{
+    let extracted = value.extract::<T>().map_err(Into::into);
+    extracted.map_err(|why: PyErr| {
+        let wrong = format!("`{name}`: {}", why.value(value.py()));
+        match why.is_instance_of::<PyTypeError>(value.py()) {
+            true => PyTypeError::new_err(wrong),
+            false => bad_value(value.py(), &wrong, None),
+        }
+    })
+}
+
+/// The exception for an argument that a call does not have.
+pub(crate) fn unexpected(name: &str, known: &[&str]) -> PyErr {
+    let near = |known: &&&str| strsim::jaro_winkler(known, name) > 0.8;
+    let hint = match known.iter().find(near) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("there are {}", known.join(", ")),
+    };
+    PyTypeError::new_err(format!("unexpected argument `{name}`: {hint}"))
+}
+
+/// Images: paths, or the bytes of files.
+fn images(py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Vec<Picture>> {
+    let mut pictures = Vec::new();
+    for (index, image) in value.try_iter()?.enumerate() {
+        let image = image?;
+        let picture = if let Ok(bytes) = image.cast::<PyBytes>() {
+            let name = format!("image {index}");
+            Picture::decode(&name, bytes.as_bytes()).map_err(millrace::Error::from)
+        } else {
+            read_picture(&of_type::<PathBuf>("images", &image)?)
+        };
+        pictures.push(picture.map_err(|error| exception(py, &error))?);
+    }
+    Ok(pictures)
+}

@@ -1,0 +1,181 @@
+//! What Python gives as a prompt: a text, tokens, messages, or several of a kind.
+
+use crate::errors::bad_value;
+use millrace::{Message, Picture, Prompt};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+
+/// One prompt, or several to compute together.
+#[derive(Debug)]
+pub(crate) enum PromptArgument {
+    One(Prompt),
+    Many(Vec<Prompt>),
+}
+
+/// How a prompt that is one list is read, by its first element.
+enum ListKind {
+    Tokens,
+    Messages,
+    Prompts,
+}
+
+impl PromptArgument {
+    /// Reads a prompt or a list of them: a text is a `str`, tokens are a list of `int`, messages a list of `dict`.
+    pub(crate) fn of(value: &Bound<'_, PyAny>) -> PyResult<PromptArgument> {
+        if !is_text(value)
+            && let ListKind::Prompts = kind(value)?
+        {
+            let prompts = value.try_iter()?.map(|prompt| one(&prompt?));
+            return Ok(PromptArgument::Many(prompts.collect::<PyResult<_>>()?));
+        }
+        Ok(PromptArgument::One(one(value)?))
+    }
+
+    /// The same, where there is but one.
+    pub(crate) fn single(self, py: Python<'_>) -> PyResult<Prompt> {
+        match self {
+            PromptArgument::One(prompt) => Ok(prompt),
+            PromptArgument::Many(_) => {
+                let advice = "call once for each prompt, or leave `stream` out".to_owned();
+                Err(bad_value(py, "this takes one prompt", Some(advice)))
+            }
+        }
+    }
+
+    /// With images, in their order.
+    pub(crate) fn with_images(
+        self,
+        py: Python<'_>,
+        pictures: Vec<Picture>,
+    ) -> PyResult<PromptArgument> {
+        match self {
+            many @ PromptArgument::Many(_) if pictures.is_empty() => Ok(many),
+            PromptArgument::Many(_) => Err(bad_value(py, "`images` go with one prompt", None)),
+            PromptArgument::One(prompt) => {
+                let prompt = pictures.into_iter().fold(prompt, Prompt::image);
+                Ok(PromptArgument::One(prompt))
+            }
+        }
+    }
+}
+
+fn is_text(value: &Bound<'_, PyAny>) -> bool {
+    value.is_instance_of::<PyString>()
+}
+
+/// What a list is, by its first element.
+fn kind(list: &Bound<'_, PyAny>) -> PyResult<ListKind> {
+    let Ok(mut elements) = list.try_iter() else {
+        let what = list.get_type().name()?;
+        return Err(PyTypeError::new_err(format!(
+            "a prompt is a str, a list of int (tokens), a list of dict (messages), or a list of prompts; found {what}"
+        )));
+    };
+    let Some(first) = elements.next() else {
+        return Err(bad_value(list.py(), "the prompt is an empty list", None));
+    };
+    let first = first?;
+    Ok(if first.is_instance_of::<PyDict>() {
+        ListKind::Messages
+    } else if !is_text(&first) && first.extract::<u32>().is_ok() {
+        ListKind::Tokens
+    } else {
+        ListKind::Prompts
+    })
+}
+
+fn one(value: &Bound<'_, PyAny>) -> PyResult<Prompt> {
+    if is_text(value) {
+        return Ok(Prompt::text(value.extract::<String>()?));
+    }
+    match kind(value)? {
+        ListKind::Tokens => {
+            let tokens = value.try_iter()?.map(|token| token?.extract::<u32>());
+            Ok(Prompt::tokens(tokens.collect::<PyResult<Vec<u32>>>()?))
+        }
+        ListKind::Messages => Ok(Prompt::messages(messages(value)?)),
+        ListKind::Prompts => Err(PyTypeError::new_err(
+            "a list of prompts does not hold such lists",
+        )),
+    }
+}
+
+/// What `chat` takes, and nothing else: messages, or a list of conversations.
+pub(crate) fn conversation<'a, 'py>(
+    value: &'a Bound<'py, PyAny>,
+) -> PyResult<&'a Bound<'py, PyAny>> {
+    let is_conversation = match is_text(value) {
+        true => false,
+        false => match kind(value)? {
+            ListKind::Messages => true,
+            ListKind::Tokens => false,
+            // The first tells; the others are read as it is.
+            ListKind::Prompts => {
+                let first = value.try_iter()?.next().transpose()?;
+                first.is_some_and(|first| {
+                    !is_text(&first) && matches!(kind(&first), Ok(ListKind::Messages))
+                })
+            }
+        },
+    };
+    match is_conversation {
+        true => Ok(value),
+        false => Err(PyTypeError::new_err(
+            "`chat` takes messages, a list of dict with `role` and `content`; a text to continue is for `generate`",
+        )),
+    }
+}
+
+/// Messages as a chat template takes them: `role`, `content`, and whatever else the template looks at.
+fn messages(value: &Bound<'_, PyAny>) -> PyResult<Vec<Message>> {
+    let json = value.py().import("json")?;
+    let mut messages = Vec::new();
+    for (index, message) in value.try_iter()?.enumerate() {
+        let message = message?;
+        let plain = with_plain_content(&message, index)?;
+        let text: String = json.call_method1("dumps", (plain,))?.extract()?;
+        let read = serde_json::from_str(&text)
+            .map_err(|error| bad_value(value.py(), &format!("message {index}: {error}"), None));
+        messages.push(read?);
+    }
+    Ok(messages)
+}
+
+/// A message whose content is one text: parts of type `text` are put together.
+fn with_plain_content<'py>(
+    message: &Bound<'py, PyAny>,
+    index: usize,
+) -> PyResult<Bound<'py, PyDict>> {
+    let py = message.py();
+    let wrong = |what: &str| PyTypeError::new_err(format!("message {index}: {what}"));
+    let message = message.cast::<PyDict>();
+    let message = message.map_err(|_| wrong("a message is a dict with `role` and `content`"))?;
+    let copy = message.copy()?;
+    let Some(content) = message.get_item("content")? else {
+        return Ok(copy);
+    };
+    if content.is_none() || is_text(&content) {
+        return Ok(copy);
+    }
+    let mut text = String::new();
+    for part in content
+        .try_iter()
+        .map_err(|_| wrong("`content` is a str"))?
+    {
+        let part = part?;
+        let part = part
+            .cast::<PyDict>()
+            .map_err(|_| wrong("a part is a dict"))?;
+        match part.get_item("text")? {
+            Some(piece) => text += &piece.extract::<String>()?,
+            None => {
+                let what = format!("message {index}: a part of `content` has no `text`");
+                let advice = "give images as `images=[...]`".to_owned();
+                return Err(bad_value(py, &what, Some(advice)));
+            }
+        }
+    }
+    copy.set_item("content", text)?;
+    Ok(copy)
+}

@@ -1,0 +1,139 @@
+//! Text piece by piece.
+
+use crate::errors::exception;
+use crate::generation::Completion;
+use crate::watch::WorkWatch;
+use millrace::{Error, Generation, Stream};
+use pyo3::prelude::*;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// An iterator over pieces of text. Each step computes until there is more; `close`, the end of a `with` block, or dropping it
+/// ends the generation.
+#[pyclass(frozen, name = "Stream", module = "millrace")]
+#[derive(Debug)]
+pub(crate) struct TextStream {
+    state: Mutex<StreamState>,
+    watch: WorkWatch,
+}
+
+#[derive(Debug)]
+struct StreamState {
+    /// None when it ended.
+    stream: Option<Stream>,
+    /// The prompt was read: steps are short from here on.
+    began: bool,
+    generation: Option<Generation>,
+}
+
+impl StreamState {
+    fn next(&mut self) -> Option<Result<String, Error>> {
+        self.stream.as_mut()?.next()
+    }
+
+    /// Ends it as far as it came.
+    fn finish(&mut self) -> Result<(), Error> {
+        if let Some(stream) = self.stream.take() {
+            self.generation = Some(stream.finish()?);
+        }
+        Ok(())
+    }
+}
+
+impl TextStream {
+    pub(crate) fn new(stream: Stream, watch: WorkWatch) -> TextStream {
+        TextStream {
+            state: Mutex::new(StreamState {
+                stream: Some(stream),
+                began: false,
+                generation: None,
+            }),
+            watch,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, StreamState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the generation; what it gave stays.
+    fn end(&self, py: Python<'_>) -> PyResult<()> {
+        let ended = py.detach(|| self.lock().finish());
+        ended.map_err(|error| exception(py, &error))
+    }
+
+    /// The next piece; the work of the first is watched, as it reads the prompt.
+    fn step(&self, py: Python<'_>) -> PyResult<Option<Result<String, Error>>> {
+        let began = py.detach(|| self.lock().began);
+        if !began {
+            let piece = self.watch.run(py, || {
+                let mut state = self.lock();
+                state.began = true;
+                state.next()
+            });
+            return piece;
+        }
+        self.watch.look();
+        let piece = py.detach(|| self.lock().next());
+        py.check_signals()?;
+        Ok(piece)
+    }
+}
+
+#[pymethods]
+impl TextStream {
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        match self.step(py) {
+            Ok(Some(Ok(piece))) => Ok(Some(piece)),
+            Ok(Some(Err(error))) => {
+                py.detach(|| drop(self.lock().stream.take()));
+                Err(exception(py, &error))
+            }
+            Ok(None) => {
+                self.end(py)?;
+                Ok(None)
+            }
+            Err(interrupt) => {
+                self.close(py)?;
+                Err(interrupt)
+            }
+        }
+    }
+
+    /// Ends the generation where it is. What was written stays in `completion`.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.watch.cancel.cancel();
+        self.end(py)
+    }
+
+    fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _exception: &Bound<'_, pyo3::types::PyTuple>,
+    ) -> PyResult<()> {
+        self.close(py)
+    }
+
+    /// The whole text with its tokens and times; None before the end.
+    #[getter]
+    fn completion(&self, py: Python<'_>) -> Option<Completion> {
+        py.detach(|| self.lock().generation.clone()).map(Completion)
+    }
+}
+
+impl Drop for TextStream {
+    /// A sequence is given back under the session's lock, for which another thread may have to leave the interpreter first.
+    fn drop(&mut self) {
+        if let Some(stream) = self.lock().stream.take() {
+            Python::attach(|py| py.detach(|| drop(stream)));
+        }
+    }
+}

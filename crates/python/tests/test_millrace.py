@@ -1,0 +1,285 @@
+"""The Python module on the built-in model. No network, no packages but numpy, which is skipped where it is missing.
+
+    python -m unittest discover -s crates/python/tests
+"""
+
+import _thread
+import gc
+import inspect
+import re
+import subprocess
+import sys
+import threading
+import time
+import unittest
+import weakref
+from importlib.util import find_spec
+from pathlib import Path
+
+import millrace
+
+PROMPT = "Once upon a time"
+QUESTION = [{"role": "user", "content": "What is 7 plus 5?"}]
+GREEDY = {"temperature": 0.0, "max_tokens": 12}
+
+
+def setUpModule():
+    global model
+    model = millrace.Model("demo", threads=1, context=256, sequences=4)
+
+
+class Text(unittest.TestCase):
+    def test_pieces_of_a_stream_are_the_text(self):
+        whole = model.generate(PROMPT, **GREEDY)
+        stream = model.generate(PROMPT, stream=True, **GREEDY)
+        self.assertIsNone(stream.completion)
+        pieces = list(stream)
+        self.assertGreater(len(pieces), 3)
+        self.assertEqual("".join(pieces), whole)
+        self.assertEqual(stream.completion.text, whole)
+        self.assertEqual(len(stream.completion.tokens), 12)
+        self.assertEqual(stream.completion.finish_reason, "length")
+
+    def test_chat_answers(self):
+        answer = model.chat(QUESTION, temperature=0)
+        self.assertEqual(answer, "7 plus 5 is 12.")
+        parts = [{"role": "user", "content": [{"type": "text", "text": "What is 7 plus 5?"}]}]
+        self.assertEqual(model.chat(parts, temperature=0), answer)
+        self.assertEqual("".join(model.chat(QUESTION, temperature=0, stream=True)), answer)
+        self.assertEqual(model.chat([QUESTION, QUESTION], temperature=0), [answer, answer])
+
+    def test_a_batch_is_each_by_itself(self):
+        prompts = [PROMPT, "The dog", "Tom", "One day", "A cat", "The end"]
+        together = model.generate(prompts, **GREEDY)
+        self.assertEqual(together, [model.generate(prompt, **GREEDY) for prompt in prompts])
+
+    def test_tokens_are_a_prompt(self):
+        tokens = model.tokenize(PROMPT)
+        self.assertEqual(model.detokenize(tokens), PROMPT)
+        done = model.complete(tokens, **GREEDY)
+        self.assertEqual(done.text, model.generate(PROMPT, **GREEDY))
+        self.assertEqual(done.prompt_tokens, len(tokens))
+        self.assertEqual(model.detokenize(done.tokens), done.text)
+        self.assertEqual(done.timings["decode_tokens"], 12)
+
+    def test_seed_stop_and_bias(self):
+        def story(seed):
+            return model.generate(PROMPT, seed=seed, temperature=1.0, max_tokens=20)
+
+        self.assertEqual(story(1), story(1))
+        self.assertNotEqual(story(1), story(2))
+        stopped = model.complete(PROMPT, temperature=0, stop=["lived"])
+        self.assertEqual(stopped.finish_reason, "stop_text")
+        self.assertNotIn("lived", stopped.text)
+        first = model.complete(PROMPT, **GREEDY).tokens[0]
+        banned = model.complete(PROMPT, logit_bias={first: float("-inf")}, **GREEDY)
+        self.assertNotEqual(banned.tokens[0], first)
+
+    def test_control_tokens(self):
+        end = model.eos_token
+        spelled = model.detokenize([end], show_special=True)
+        self.assertEqual(model.detokenize([end]), "")
+        self.assertEqual(model.tokenize(spelled, add_special=False, parse_special=True), [end])
+        self.assertNotIn(end, model.tokenize(spelled))
+
+    def test_attributes(self):
+        self.assertEqual((model.name, model.n_ctx, model.max_sequences), ("demo", 256, 4))
+        self.assertEqual((model.vocab_size, model.d_model), (2048, 256))
+        self.assertIn("cpu", model.device)
+        self.assertIn("scalar", millrace.levels())
+        self.assertEqual(millrace.devices()[0][0], "cpu")
+
+
+class Numbers(unittest.TestCase):
+    def test_embeddings_have_length_one(self):
+        one = model.embed("The dog saw a ball.")
+        self.assertEqual(len(one), model.d_model)
+        self.assertAlmostEqual(sum(x * x for x in one), 1.0, places=5)
+        self.assertEqual(model.embed(["The dog saw a ball.", "Tom"])[0], one)
+        self.assertNotEqual(model.embed("The dog saw a ball.", pooling="last"), one)
+
+    @unittest.skipIf(find_spec("numpy") is None, "no numpy")
+    def test_logits_are_numpys_without_a_copy(self):
+        import numpy
+
+        logits = model.logits(PROMPT)
+        array = numpy.asarray(logits)
+        self.assertEqual(array.shape, (len(model.tokenize(PROMPT)), model.vocab_size))
+        self.assertEqual(array.dtype, numpy.float32)
+        self.assertEqual(array.ctypes.data, logits.__array_interface__["data"][0])
+        self.assertEqual(logits.numpy().ctypes.data, array.ctypes.data)
+        self.assertEqual(logits[-1], array[-1].tolist())
+        self.assertEqual(logits.tolist(), array.tolist())
+        with self.assertRaises(ValueError):
+            array[0, 0] = 0.0
+        first = model.complete(PROMPT, **GREEDY).tokens[0]
+        self.assertEqual(int(array[-1].argmax()), first)
+        # The array holds what it looks at.
+        row = array[-1].copy()
+        del logits
+        gc.collect()
+        model.logits("something else, so that the memory would be used again")
+        self.assertTrue((array[-1] == row).all())
+
+    def test_rows_beyond_the_last(self):
+        logits = model.logits(PROMPT)
+        for index in (len(logits), -len(logits) - 1):
+            with self.assertRaises(IndexError):
+                logits[index]
+
+
+class Stops(unittest.TestCase):
+    def test_a_token_stops_from_another_thread(self):
+        token = millrace.CancelToken()
+        timer = threading.Timer(0.1, token.cancel)
+        timer.start()
+        began = time.monotonic()
+        done = model.complete(PROMPT, ignore_end=True, cancel=token)
+        self.assertEqual(done.finish_reason, "cancelled")
+        self.assertLess(time.monotonic() - began, 5.0)
+        self.assertTrue(token.cancelled)
+        token.reset()
+        self.assertEqual(model.complete(PROMPT, cancel=token, **GREEDY).finish_reason, "length")
+
+    def test_a_token_stops_a_batch(self):
+        token = millrace.CancelToken()
+        token.cancel()
+        done = model.complete([PROMPT, "Tom"], ignore_end=True, cancel=token)
+        self.assertEqual([one.finish_reason for one in done], ["cancelled", "cancelled"])
+
+    def test_closing_a_stream_gives_its_sequence_back(self):
+        for _ in range(2 * model.max_sequences):
+            with model.generate(PROMPT, stream=True, ignore_end=True) as stream:
+                next(stream)
+            self.assertEqual(stream.completion.finish_reason, "cancelled")
+            self.assertEqual(list(stream), [])
+        # So does dropping it.
+        for _ in range(2 * model.max_sequences):
+            next(model.generate(PROMPT, stream=True))
+
+    def test_ctrl_c_raises_and_the_model_goes_on(self):
+        for work in (
+            lambda: model.generate(PROMPT, ignore_end=True),
+            lambda: model.generate([PROMPT] * 4, ignore_end=True),
+            lambda: list(model.generate(PROMPT, ignore_end=True, stream=True)),
+        ):
+            timer = threading.Timer(0.05, _thread.interrupt_main)
+            timer.start()
+            with self.assertRaises(KeyboardInterrupt):
+                work()
+                # A text that was done before the signal came.
+                time.sleep(5.0)
+        self.assertEqual(len(model.complete(PROMPT, **GREEDY).tokens), 12)
+
+    def test_other_threads_run_meanwhile(self):
+        ended = threading.Event()
+        counts = [0, 0]
+
+        def generate():
+            model.generate(PROMPT, ignore_end=True, max_tokens=200)
+            ended.set()
+
+        worker = threading.Thread(target=generate)
+        worker.start()
+        longest = 0.0
+        before = time.monotonic()
+        while not ended.is_set():
+            counts[0] += 1
+            now = time.monotonic()
+            longest = max(longest, now - before)
+            before = now
+            time.sleep(0)
+        worker.join()
+        # With the interpreter's lock held there would be one turn or two.
+        self.assertGreater(counts[0], 20)
+
+
+class Errors(unittest.TestCase):
+    def test_classes_and_words(self):
+        long = "a text that is longer than the context " * 60
+        cases = [
+            (lambda: millrace.Model("dmeo"), millrace.ModelNotFoundError, "did you mean `demo`"),
+            (lambda: millrace.Model(__file__), millrace.ModelFileError, "test_millrace.py"),
+            (lambda: millrace.Model("demo", device="gpu9"), millrace.DeviceError, "gpu9"),
+            (lambda: millrace.Model("demo", level="mmx"), millrace.InvalidValueError, "mmx"),
+            (lambda: millrace.Model("demo", thread=1), TypeError, "did you mean `threads`"),
+            (lambda: millrace.Model("demo", threads="two"), TypeError, "`threads`"),
+            (lambda: model.generate(long), millrace.ContextOverflowError, "`context`"),
+            (lambda: model.generate(PROMPT, temperature=-1.0), millrace.Error, "temperature"),
+            (lambda: model.generate(PROMPT, temprature=0.5), TypeError, "`temperature`"),
+            (lambda: model.generate(PROMPT, stop=""), millrace.InvalidValueError, "empty"),
+            (lambda: model.generate(PROMPT, max_tokens=-1), (TypeError, OverflowError, ValueError), "max_tokens"),
+            (lambda: model.generate([]), millrace.InvalidValueError, "empty list"),
+            (lambda: model.generate(7), TypeError, "found int"),
+            (lambda: model.generate([PROMPT, 7]), TypeError, "found int"),
+            (lambda: model.generate([PROMPT, "Tom"], stream=True), millrace.InvalidValueError, "one prompt"),
+            (lambda: model.generate([1 << 20]), millrace.Error, str(1 << 20)),
+            (lambda: model.chat("hello"), TypeError, "messages"),
+            (lambda: model.chat([{"content": "hello"}]), millrace.InvalidValueError, "role"),
+            (lambda: model.chat([{"role": "user", "content": [{"type": "image_url"}]}]), millrace.InvalidValueError, "images="),
+            (lambda: model.generate(PROMPT, images=["no.png"]), millrace.Error, "no.png"),
+            (lambda: model.generate(PROMPT, images=[b"no image"]), millrace.InvalidValueError, "image 0"),
+            (lambda: model.embed("x", pooling="max"), millrace.InvalidValueError, "max"),
+        ]
+        for call, kind, words in cases:
+            with self.subTest(words=words), self.assertRaises(kind) as caught:
+                call()
+            self.assertIn(words, str(caught.exception))
+        self.assertEqual(len(model.complete(PROMPT, **GREEDY).tokens), 12)
+
+    def test_advice_is_apart_from_the_message(self):
+        with self.assertRaises(millrace.ModelNotFoundError) as caught:
+            millrace.Model("dmeo")
+        self.assertEqual(caught.exception.advice, "did you mean `demo`?")
+        self.assertNotIn("did you mean", caught.exception.message)
+
+    def test_a_closed_model_says_so(self):
+        with millrace.Model("demo", threads=1, context=32) as closed:
+            closed.generate(PROMPT, max_tokens=1)
+        with self.assertRaises(millrace.ClosedError):
+            closed.generate(PROMPT)
+        self.assertIn("closed", repr(closed))
+
+    def test_a_fork_is_refused_and_does_not_hang(self):
+        code = (
+            "import os, millrace\n"
+            "model = millrace.Model('demo', threads=1, context=32)\n"
+            "child = os.fork()\n"
+            "if child == 0:\n"
+            "    try:\n"
+            "        model.generate('x')\n"
+            "    except millrace.Error as error:\n"
+            "        os._exit(7 if 'spawn' in str(error) else 8)\n"
+            "    os._exit(9)\n"
+            "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.stdout.strip(), "7", done.stderr)
+
+
+class Stubs(unittest.TestCase):
+    def setUp(self):
+        self.text = (Path(millrace.__file__).parent / "_native.pyi").read_text()
+
+    def members(self, name):
+        body = re.search(rf"^class {name}\b.*?(?=^\S|\Z)", self.text, re.S | re.M).group(0)
+        return set(re.findall(r"^    (?:def )?([a-z]\w*)[(:]", body, re.M))
+
+    def test_every_member_has_a_stub_and_the_other_way(self):
+        for kind in (millrace.Model, millrace.Stream, millrace.Completion, millrace.Logits, millrace.CancelToken):
+            members = {name for name, _ in inspect.getmembers(kind) if not name.startswith("_")}
+            self.assertEqual(self.members(kind.__name__), members, kind)
+
+    def test_every_argument_has_a_stub(self):
+        def known(call):
+            with self.assertRaises(TypeError) as caught:
+                call()
+            return set(str(caught.exception).split("there are ")[1].split(", "))
+
+        self.assertEqual(self.members("Options"), known(lambda: model.generate(PROMPT, zzz=1)))
+        self.assertEqual(self.members("ModelArguments"), known(lambda: millrace.Model("demo", zzz=1)))
+        self.assertTrue((Path(millrace.__file__).parent / "py.typed").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()

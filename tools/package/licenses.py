@@ -1,0 +1,171 @@
+"""Licences of what is shipped: a table, the full texts, and an SBOM in CycloneDX.
+
+    python3 tools/package/licenses.py table > docs/licenses.md
+    python3 tools/package/licenses.py texts > THIRD-PARTY.txt
+    python3 tools/package/licenses.py sbom  > millrace.cdx.json
+    python3 tools/package/licenses.py check         # the table is right, and every licence is one of ALLOWED
+
+Shipped is what the program, the Python module and the C library are linked of on Linux; not what builds or tests them.
+"""
+
+import itertools
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+# Manifests and what is shipped of each.
+SHIPPED = {"Cargo.toml": ("millrace-cli", "millrace-capi"), "crates/python/Cargo.toml": ("millrace-python",)}
+TARGETS = ("x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu")
+# Every one lets a program be shipped under any terms, if its notice goes along.
+ALLOWED = {
+    "0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0",
+    "CC0-1.0", "CDLA-Permissive-2.0", "ISC", "MIT", "MIT-0", "Unicode-3.0", "Unlicense", "Zlib",
+}
+NOTICES = re.compile(r"^(licen[cs]e|copying|notice|unlicense)", re.IGNORECASE)
+
+
+def metadata(manifest, target):
+    command = ["cargo", "metadata", "--locked", "--format-version", "1"]
+    command += ["--manifest-path", manifest, "--filter-platform", target]
+    return json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+
+
+def shipped():
+    """Packages of others that are linked into what is shipped, by name and version."""
+    found = {}
+    for manifest, target in itertools.product(SHIPPED, TARGETS):
+        data = metadata(manifest, target)
+        packages = {package["id"]: package for package in data["packages"]}
+        nodes = {node["id"]: node for node in data["resolve"]["nodes"]}
+        todo = [id for id, package in packages.items() if package["name"] in SHIPPED[manifest]]
+        seen = set(todo)
+        while todo:
+            for edge in nodes[todo.pop()]["deps"]:
+                package = packages[edge["pkg"]]
+                is_linked = any(kind["kind"] is None for kind in edge["dep_kinds"])
+                is_macro = any("proc-macro" in part["kind"] for part in package["targets"])
+                if is_linked and not is_macro and edge["pkg"] not in seen:
+                    seen.add(edge["pkg"])
+                    todo.append(edge["pkg"])
+        others = (packages[id] for id in seen)
+        found |= {(p["name"], p["version"]): p for p in others if p["source"] is not None}
+    return [found[key] for key in sorted(found)]
+
+
+def expression(package):
+    # `MIT/Apache-2.0` is how it was written before SPDX had a word for it.
+    return (package["license"] or "").replace("/", " OR ")
+
+
+def allows(text):
+    """Whether a licence expression can be met by allowed licences alone: OR of ANDs, with parentheses."""
+    tokens = re.findall(r"\(|\)|[^\s()]+", text)
+
+    def alternatives():
+        met = together()
+        while tokens and tokens[0] == "OR":
+            tokens.pop(0)
+            met = together() or met
+        return met
+
+    def together():
+        met = one()
+        while tokens and tokens[0] == "AND":
+            tokens.pop(0)
+            met = one() and met
+        return met
+
+    def one():
+        if not tokens:
+            return False
+        token = tokens.pop(0)
+        if token == "(":
+            met = alternatives()
+            return bool(tokens) and tokens.pop(0) == ")" and met
+        if tokens and tokens[0] == "WITH":
+            tokens.pop(0)
+            token += " WITH " + (tokens.pop(0) if tokens else "")
+        return token in ALLOWED
+
+    return alternatives() and not tokens
+
+
+def table(packages):
+    lines = [
+        "# Licences of dependencies",
+        "",
+        "`tools/package/licenses.py table` writes this page. It lists what the program, the Python module and the C library are",
+        "linked of. `texts` prints every licence in full, and the packages bring that along; `sbom` prints a CycloneDX file.",
+        "",
+        "| crate | licence |",
+        "|---|---|",
+    ]
+    # Without versions: the page changes where a crate comes or goes.
+    lines += sorted({f"| `{p['name']}` | {expression(p)} |" for p in packages})
+    return "\n".join(lines) + "\n"
+
+
+def notices(package):
+    folder = Path(package["manifest_path"]).parent
+    files = [path for path in sorted(folder.iterdir()) if path.is_file() and NOTICES.match(path.name)]
+    return [path.read_text(encoding="utf-8", errors="replace").strip() for path in files]
+
+
+def texts(packages):
+    parts = ["Millrace is linked of the crates below. Each brings its licence.\n"]
+    for package in packages:
+        parts.append("=" * 100)
+        parts.append(f"{package['name']} {package['version']}: {expression(package)}")
+        parts.append(f"{package['repository'] or ''}\n")
+        parts += notices(package) or [f"(the crate has no file of its licence, {expression(package)})"]
+        parts.append("")
+    return "\n".join(parts) + "\n"
+
+
+def sbom(packages):
+    version = next(p["version"] for p in metadata("Cargo.toml", TARGETS[0])["packages"] if p["name"] == "millrace-cli")
+    components = [
+        {
+            "type": "library",
+            "name": p["name"],
+            "version": p["version"],
+            "purl": f"pkg:cargo/{p['name']}@{p['version']}",
+            "licenses": [{"expression": expression(p)}],
+        }
+        for p in packages
+    ]
+    root = {"type": "application", "name": "millrace", "version": version, "bom-ref": "millrace"}
+    bom = {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.5",
+        "version": 1,
+        "metadata": {"component": root},
+        "components": components,
+    }
+    return json.dumps(bom, indent=1) + "\n"
+
+
+def check(packages):
+    bad = [f"{p['name']} {p['version']}: {expression(p)!r}" for p in packages if not allows(expression(p))]
+    if bad:
+        sys.exit("licences that are not allowed:\n" + "\n".join(bad))
+    page = ROOT / "docs" / "licenses.md"
+    if page.read_text(encoding="utf-8") != table(packages):
+        sys.exit("docs/licenses.md is old: python3 tools/package/licenses.py table > docs/licenses.md")
+    return f"{len(packages)} crates, every licence allowed\n"
+
+
+def main():
+    actions = {"table": table, "texts": texts, "sbom": sbom, "check": check}
+    if len(sys.argv) != 2 or sys.argv[1] not in actions:
+        sys.exit(f"usage: licenses.py {'|'.join(actions)}")
+    for text, expected in [("MIT OR GPL-3.0", True), ("MIT AND GPL-3.0", False), ("(MIT OR X) AND ISC", True), ("", False)]:
+        assert allows(text) == expected, text
+    sys.stdout.write(actions[sys.argv[1]](shipped()))
+
+
+if __name__ == "__main__":
+    main()
