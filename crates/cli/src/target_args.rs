@@ -160,7 +160,10 @@ pub(crate) struct MachineArgs {
 
 /// The target that is probed if none is said: the first that can be.
 fn default_probed() -> &'static str {
-    let probed = targets().iter().find(|target| target.prober().is_some());
+    let all = || targets().iter().filter(|target| target.prober().is_some());
+    // The kind that this computer has, if it has one.
+    let here = all().find(|target| !target.hardware().is_empty());
+    let probed = here.or_else(|| all().next());
     probed.map_or_else(default_target, |target| target.name())
 }
 

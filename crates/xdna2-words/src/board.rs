@@ -196,11 +196,26 @@ impl<'p> Board<'p> {
         stream: &TxnStream,
         arguments: &mut [Vec<u8>],
     ) -> Result<BoardCounters, BoardError> {
+        let addresses: Vec<u64> = (1..=arguments.len() as u64).map(|n| n * DDR_STEP).collect();
+        self.run_at(stream, &addresses, arguments)
+    }
+
+    /// The same with arguments at given addresses, by which descriptors may name them without a patch.
+    ///
+    /// # Errors
+    /// As [`run`](Board::run).
+    pub fn run_at(
+        &mut self,
+        stream: &TxnStream,
+        addresses: &[u64],
+        arguments: &mut [Vec<u8>],
+    ) -> Result<BoardCounters, BoardError> {
         self.forget();
-        self.ddr = (1u64..)
+        self.ddr = addresses
+            .iter()
             .zip(arguments.iter_mut())
-            .map(|(number, bytes)| DdrBuffer {
-                address: number * DDR_STEP,
+            .map(|(&address, bytes)| DdrBuffer {
+                address,
                 marks: Marks::new(bytes.len().div_ceil(4)),
                 bytes: std::mem::take(bytes),
             })

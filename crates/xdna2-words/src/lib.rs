@@ -12,6 +12,7 @@
 //! | [`writer`] | streams written part by part |
 //! | [`listing`] | a stream as text |
 //! | [`board`] | a register-level NPU2 that executes streams |
+//! | [`probe`] | programs of DMA alone, with their data |
 //!
 //! Numbers and names come from aie-rt (`xaie2pgbl_params.h`, `xaie2pgbl_reginit.c`), mlir-aie
 //! (`TxnEncoding.h`, `AIETargetModel`, `AIEDialect`) and xdna-driver, as published; each table says
@@ -24,6 +25,7 @@ pub mod descriptor;
 pub mod field;
 pub mod listing;
 pub mod port;
+pub mod probe;
 pub mod register;
 pub mod tile;
 pub mod txn;

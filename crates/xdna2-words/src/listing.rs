@@ -104,29 +104,8 @@ pub(crate) fn describe(operation: &TxnOperation) -> ListingLine {
             line
         }
         TxnOperation::BlockWrite { address, data } => block_write(*address, data),
-        TxnOperation::MaskWrite {
-            address,
-            value,
-            mask,
-        } => {
-            let name = place(*address).0;
-            line(
-                "mask-write",
-                format!("{name} = {value:#010x} where {mask:#010x}"),
-            )
-        }
-        TxnOperation::MaskPoll {
-            address,
-            value,
-            mask,
-            busy,
-        } => {
-            let name = place(*address).0;
-            let how = if *busy { "busy-poll" } else { "mask-poll" };
-            line(
-                how,
-                format!("until {name} is {value:#010x} where {mask:#010x}"),
-            )
+        TxnOperation::MaskWrite { .. } | TxnOperation::MaskPoll { .. } => {
+            describe_masked(operation)
         }
         TxnOperation::Noop => line("no-op", String::new()),
         TxnOperation::Preempt { level } => line("preempt", format!("level {level}")),
@@ -168,6 +147,36 @@ pub(crate) fn describe(operation: &TxnOperation) -> ListingLine {
             let name = name.get(usize::from(*code).wrapping_sub(0x82)).copied();
             line(name.unwrap_or("raw"), hexadecimal(data))
         }
+    }
+}
+
+fn describe_masked(operation: &TxnOperation) -> ListingLine {
+    match operation {
+        TxnOperation::MaskWrite {
+            address,
+            value,
+            mask,
+        } => {
+            let name = place(*address).0;
+            line(
+                "mask-write",
+                format!("{name} = {value:#010x} where {mask:#010x}"),
+            )
+        }
+        TxnOperation::MaskPoll {
+            address,
+            value,
+            mask,
+            busy,
+        } => {
+            let name = place(*address).0;
+            let how = if *busy { "busy-poll" } else { "mask-poll" };
+            line(
+                how,
+                format!("until {name} is {value:#010x} where {mask:#010x}"),
+            )
+        }
+        _ => line("no-op", String::new()),
     }
 }
 

@@ -253,6 +253,16 @@ impl StreamOperation {
                 mask,
                 busy,
             } => masked(if busy { 7 } else { 4 }, address, value, mask),
+            other => other.append_custom(to),
+        }
+        to[start] |= first << 8;
+    }
+}
+
+impl TxnOperation {
+    /// Writes what has neither hints nor a mask.
+    fn append_custom(&self, to: &mut Vec<u32>) {
+        match self {
             TxnOperation::Noop => to.push(5),
             TxnOperation::Preempt { level } => to.push(6 | level << 8),
             TxnOperation::LoadPdi {
@@ -285,7 +295,8 @@ impl StreamOperation {
                 to.extend([u32::from(*code), (8 + 4 * data.len()) as u32]);
                 to.extend(data);
             }
+            // The caller has written the others.
+            _ => {}
         }
-        to[start] |= first << 8;
     }
 }

@@ -6,6 +6,7 @@ pub mod modes;
 mod of_file;
 mod packed;
 mod planner;
+mod probe;
 mod words;
 
 pub use planner::Xdna2;
@@ -15,8 +16,8 @@ use crate::predict::HostKind;
 use millrace_graph::Graph;
 use millrace_plan::settings::machine_and_profile;
 use millrace_plan::{
-    Choice, Disassembler, ModeChoice, Planner, SettingError, Settings, Target, TargetOptions,
-    Workbench,
+    Choice, Disassembler, ModeChoice, Planner, Prober, SettingError, Settings, Target,
+    TargetOptions, Workbench,
 };
 use millrace_xdna2_machine::program::codec::TARGET as NAME;
 use millrace_xdna2_machine::{Machine, Numerics, Profile};
@@ -67,6 +68,10 @@ impl Target for Xdna2Target {
 
     fn workbench(&self) -> Option<&dyn Workbench> {
         Some(&bench::Xdna2Bench)
+    }
+
+    fn prober(&self) -> Option<&dyn Prober> {
+        Some(&probe::Xdna2Probe)
     }
 
     fn disassembler(&self) -> Option<&dyn Disassembler> {

@@ -208,3 +208,37 @@ fn words_are_told_and_what_is_wrong_with_them() {
     let mut command = millrace(std::env::temp_dir().as_path());
     finish(command.args(["npu", "words", "no-such-file"])).expect(NOT_FOUND);
 }
+
+#[test]
+fn programs_of_dma_alone_probe_the_board() {
+    let probe = |more: &[&str]| {
+        let mut command = millrace(std::env::temp_dir().as_path());
+        finish(command.args(["probe", "--device", "xdna2"]).args(more))
+    };
+    let text = probe(&["--virtual"]).expect(OK).stdout;
+    for part in [
+        "never run on hardware",
+        "transpose",
+        "join",
+        "eight columns at once",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    let report = probe(&["--virtual", "--json"]).expect(OK).json();
+    let steps = report["steps"].as_array().expect("steps");
+    assert!(steps.len() >= 9 && steps.iter().all(|step| step["status"] == "ok"));
+    let refused = probe(&["--virtual", "--fault", "lock"])
+        .expect(FAILED)
+        .stderr;
+    assert!(
+        refused.contains("nothing moves: firmware waits at operation"),
+        "{refused}"
+    );
+    // No driver is pretended.
+    let hardware = probe(&[]).expect(FAILED);
+    assert!(
+        hardware.stderr.contains("no driver for amdxdna yet"),
+        "{}",
+        hardware.stderr
+    );
+}

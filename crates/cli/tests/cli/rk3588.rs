@@ -316,7 +316,6 @@ fn it_is_probed_and_every_fault_is_told() {
         );
     }
     ended(&on_board(&["probe", "--virtual", "--fault", "nonsense"])).expect(USAGE);
-    ended(&["probe", "--device", "xdna2"]).expect(USAGE);
     if !Path::new("/dev/accel").exists() {
         let absent = ended(&on_board(&["probe"])).expect(FAILED);
         assert!(absent.stderr.contains("--virtual"), "{}", absent.stderr);

@@ -12,7 +12,7 @@ pub struct Assumption {
 }
 
 /// All assumptions. `docs/silicon.md` lists the same.
-pub const ASSUMPTIONS: [Assumption; 13] = [
+pub const ASSUMPTIONS: [Assumption; 14] = [
     Assumption {
         name: "queue-counts-running",
         what: "The task that runs counts among the four of a channel's queue.",
@@ -72,6 +72,11 @@ pub const ASSUMPTIONS: [Assumption; 13] = [
         name: "patch-once",
         what: "A patch adds to the address that stands in the descriptor, which must have been written before.",
         probe: "A shim copy with a base of 64 bytes and a patch of 64 more; compare the bytes.",
+    },
+    Assumption {
+        name: "ddr-aperture",
+        what: "A shim's DMA reaches memory of the host at its device address plus 0x80000000, as XRT's loader of ELF files writes it.",
+        probe: "One shim copy with and one without the sum; the wrong one faults or hangs.",
     },
     Assumption {
         name: "firmware-opcode-22",

@@ -97,9 +97,7 @@ impl CoreView<'_, '_> {
         to.copy_from_slice(&state.memory[first..first + to.len()]);
         for at in first..first + to.len() {
             let other = board.tiles[tile].marks.read(at, mark, &board.active);
-            board
-                .no_race(other, at)
-                .map_err(|problem| CoreProblem(problem))?;
+            board.no_race(other, at).map_err(CoreProblem)?;
         }
         Ok(())
     }
@@ -115,9 +113,7 @@ impl CoreView<'_, '_> {
         board.tiles[tile].memory[first..first + words.len()].copy_from_slice(words);
         for at in first..first + words.len() {
             let other = board.tiles[tile].marks.write(at, mark, &board.active);
-            board
-                .no_race(other, at)
-                .map_err(|problem| CoreProblem(problem))?;
+            board.no_race(other, at).map_err(CoreProblem)?;
         }
         Ok(())
     }
@@ -160,7 +156,7 @@ impl CoreView<'_, '_> {
     fn locate(&mut self, address: u32, n_words: usize) -> Result<(usize, usize), CoreProblem> {
         let wrong = |problem: String| CoreProblem(BoardProblem::Wrong(problem));
         let window = address / WINDOW_BYTES;
-        if !(4..8).contains(&window) || address % 4 != 0 {
+        if !(4..8).contains(&window) || !address.is_multiple_of(4) {
             return Err(wrong(format!(
                 "address {address:#x} is no word of a core's memories"
             )));

@@ -124,7 +124,7 @@ fn packet_header(tile: Tile, descriptor: &Record) -> u32 {
         | (descriptor.get(WordField::PacketType) as u32) << 12
         | u32::from(tile.row) << 16
         | u32::from(tile.col) << 21;
-    word | u32::from(word.count_ones() % 2 == 0) << 31
+    word | u32::from(word.count_ones().is_multiple_of(2)) << 31
 }
 
 impl Board<'_> {
@@ -189,6 +189,17 @@ impl Board<'_> {
         moved
     }
 
+    /// The descriptor of that number as it stands.
+    fn descriptor(&self, tile: usize, number: u8) -> Result<Record, BoardProblem> {
+        let state = &self.tiles[tile];
+        let words = state.descriptors[usize::from(number)].iter().copied();
+        let words: Option<Vec<u32>> = words.collect();
+        let words = words.ok_or_else(|| {
+            BoardProblem::Wrong(format!("descriptor {number} is used and was not set"))
+        })?;
+        Ok(Record::read(descriptor::layout(state.tile.kind()), &words)?)
+    }
+
     /// Reads a descriptor; nothing is moved yet.
     fn begin(
         &mut self,
@@ -204,14 +215,7 @@ impl Board<'_> {
             let problem = format!("descriptor {number} is none that the channel reaches");
             return Err(BoardProblem::Wrong(problem));
         }
-        let words: Option<Vec<u32>> = state.descriptors[usize::from(number)]
-            .iter()
-            .copied()
-            .collect();
-        let words = words.ok_or_else(|| {
-            BoardProblem::Wrong(format!("descriptor {number} is used and was not set"))
-        })?;
-        let mut record = Record::read(descriptor::layout(kind), &words)?;
+        let mut record = self.descriptor(tile, number)?;
         check(&record, direction, self.options.strict)?;
         let walk = Walk::new(&record, self.options.strict)?;
         if record.is(WordField::IterationWrap) {

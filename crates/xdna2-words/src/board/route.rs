@@ -101,37 +101,51 @@ impl Board<'_> {
         if let Some((arbiter, _)) = selection {
             route.arbiters.push((tile, arbiter));
         }
-        let mut n_masters = 0;
-        for number in 0..state.masters.len() {
-            let Some(master) = state.master_port(number) else {
-                continue;
-            };
-            if !port::has_master(at, master) {
-                continue;
-            }
-            let word = set(state.masters[number], || format!("master {master} of {at}"))?;
-            let record = Record::read(&MASTER, &[word])?;
-            let configuration = record.get(WordField::Configuration);
-            let takes = record.is(WordField::Enable)
-                && match selection {
-                    None => !record.is(WordField::Packet) && configuration == u64::from(slave),
-                    Some((arbiter, msel)) => {
-                        record.is(WordField::Packet)
-                            && configuration & 7 == u64::from(arbiter)
-                            && configuration >> (3 + msel) & 1 == 1
-                    }
-                };
-            if takes {
-                n_masters += 1;
-                let drops_header = selection.is_some() && record.is(WordField::DropHeader);
-                self.leave(state, master, (id, drops_header), route)?;
-            }
+        let masters = self.masters(state, slave, selection)?;
+        for &(master, drops_header) in &masters {
+            self.leave(state, master, (id, drops_header), route)?;
         }
-        if n_masters == 0 {
+        if masters.is_empty() {
             let problem = format!("what enters {} leaves nowhere", name());
             return Err(BoardProblem::Wrong(problem));
         }
         Ok(())
+    }
+
+    /// The masters that a slave's words leave by, and whether they lose their header there.
+    fn masters(
+        &self,
+        state: &TileState,
+        slave: u8,
+        selection: Option<(u8, u8)>,
+    ) -> Result<Vec<(SwitchPort, bool)>, BoardProblem> {
+        let at = state.tile;
+        let mut masters = Vec::new();
+        for number in 0..state.masters.len() {
+            let master = state
+                .master_port(number)
+                .filter(|&master| port::has_master(at, master));
+            let Some(master) = master else {
+                continue;
+            };
+            let word = set(state.masters[number], || format!("master {master} of {at}"))?;
+            let record = Record::read(&MASTER, &[word])?;
+            let configuration = record.get(WordField::Configuration);
+            let is_packet = record.is(WordField::Packet);
+            let takes = match selection {
+                None => !is_packet && configuration == u64::from(slave),
+                Some((arbiter, msel)) => {
+                    is_packet
+                        && configuration & 7 == u64::from(arbiter)
+                        && configuration >> (3 + msel) & 1 == 1
+                }
+            };
+            if takes && record.is(WordField::Enable) {
+                let drops_header = selection.is_some() && record.is(WordField::DropHeader);
+                masters.push((master, drops_header));
+            }
+        }
+        Ok(masters)
     }
 
     /// Arbiter and selection of a packet's id.

@@ -65,7 +65,7 @@ impl Walk {
             inner = inner.saturating_mul(wrap.saturating_add(before + after));
             reached = wrap > 0 && inner < length;
         }
-        let is_cut = length % whole != 0 || inner > length;
+        let is_cut = !length.is_multiple_of(whole) || inner > length;
         if strict && is_cut {
             let problem = format!("a length of {length} words ends within a dimension");
             return Err(BoardProblem::Undefined(problem));

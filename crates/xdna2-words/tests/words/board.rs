@@ -2,6 +2,7 @@
 
 mod faults;
 mod moves;
+mod probe;
 
 use millrace_xdna2_words::WordField as F;
 use millrace_xdna2_words::board::{Board, BoardCounters, BoardError, BoardOptions};

@@ -52,9 +52,14 @@ pub(super) fn check(
             "padding of what is received".to_owned(),
         ));
     }
-    if !strict {
-        return Ok(());
+    match strict {
+        true => check_effects(record, direction),
+        false => Ok(()),
     }
+}
+
+/// Refuses fields that are set and have no effect.
+fn check_effects(record: &Record, direction: Direction) -> Result<(), BoardProblem> {
     let groups = [
         (
             record.is(WordField::AcquireEnable),

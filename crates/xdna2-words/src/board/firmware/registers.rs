@@ -88,17 +88,8 @@ impl Board<'_> {
                 self.write_switch(tile, found, value)?;
             }
             BlockKind::Mux | BlockKind::Demux => {
-                self.switch_is_free(tile)?;
-                let mut fields = record.iter().flat_map(Record::set_fields);
-                if let Some((field, value)) = fields.find(|field| field.1 > 1) {
-                    let problem = format!("{} of {value}", field.name());
-                    return Err(BoardProblem::Undefined(problem));
-                }
-                let state = &mut self.tiles[tile.index()];
-                match kind {
-                    BlockKind::Mux => state.mux = Some(value),
-                    _ => state.demux = Some(value),
-                }
+                let fields = record.iter().flat_map(Record::set_fields);
+                self.write_mux(tile, kind, value, fields.collect())?;
             }
             BlockKind::PadValue => self.tiles[tile.index()].pad_values[number] = Some(value),
             BlockKind::CoreControl => self.core_control(
@@ -114,6 +105,28 @@ impl Board<'_> {
                 return Err(BoardProblem::Undefined("what writing it does".to_owned()));
             }
         }
+        Ok(())
+    }
+
+    /// Writes a multiplexer, whose fields choose between DMA and nothing that is modelled.
+    fn write_mux(
+        &mut self,
+        tile: Tile,
+        kind: BlockKind,
+        value: u32,
+        fields: Vec<(WordField, u64)>,
+    ) -> Result<(), BoardProblem> {
+        self.switch_is_free(tile)?;
+        if let Some((field, value)) = fields.into_iter().find(|field| field.1 > 1) {
+            let problem = format!("{} of {value}", field.name());
+            return Err(BoardProblem::Undefined(problem));
+        }
+        let state = &mut self.tiles[tile.index()];
+        match kind {
+            BlockKind::Mux => state.mux = Some(value),
+            _ => state.demux = Some(value),
+        }
+        self.routes.clear();
         Ok(())
     }
 
