@@ -52,7 +52,7 @@ pub enum EndLink {
 }
 
 /// A block that the core holds: end, and which of its addresses.
-type Held = Option<(usize, usize)>;
+type BlockInHand = Option<(usize, usize)>;
 
 /// A core at work.
 pub struct CoreRun<'p> {
@@ -66,7 +66,7 @@ pub struct CoreRun<'p> {
     next: usize,
     loops: Vec<i64>,
     counts: Vec<i64>,
-    held: Vec<Held>,
+    held: Vec<BlockInHand>,
     /// By end, blocks taken so far.
     taken: Vec<usize>,
     /// Words of a block that have gone by the cascade.

@@ -22,5 +22,5 @@ pub mod core;
 pub mod lower;
 pub mod run;
 
-pub use lower::{LowerError, LoweredLaunch, lower};
+pub use lower::{LoweredLaunch, WordsError, lower};
 pub use run::{RunError, run};

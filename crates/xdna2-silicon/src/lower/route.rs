@@ -179,7 +179,7 @@ fn grow(net: &mut Net, round: u32, prices: &mut MasterPrices) -> Option<()> {
 }
 
 /// By slave, the join that reaches it: the slave before and the master.
-type Reached = Vec<Option<(usize, usize)>>;
+type JoinBefore = Vec<Option<(usize, usize)>>;
 
 /// The sink that is cheapest to reach from a tree: the join that reaches it, and those before.
 fn nearest(
@@ -187,9 +187,9 @@ fn nearest(
     sinks: &[usize],
     round: u32,
     prices: &MasterPrices,
-) -> Option<(usize, usize, Reached)> {
+) -> Option<(usize, usize, JoinBefore)> {
     let mut best = vec![u64::MAX; NODES];
-    let mut by: Reached = vec![None; NODES];
+    let mut by: JoinBefore = vec![None; NODES];
     let mut heap = BinaryHeap::new();
     for &slave in tree {
         best[slave] = 0;
