@@ -85,7 +85,7 @@ pub fn relocate(stream: &TxnStream, addresses: &[u64]) -> Result<TxnStream, Driv
         let whole = address
             .checked_add(plus_bytes)
             .and_then(|sum| sum.checked_add(DDR_APERTURE));
-        let whole = whole.filter(|sum| sum % 4 == 0);
+        let whole = whole.filter(|sum| sum.is_multiple_of(4));
         let whole = whole.ok_or_else(|| fail(format!("a distance of {plus_bytes} bytes")))?;
         let is_it = |at: u32| u64::from(at) + 4 == register;
         let written = out

@@ -183,7 +183,7 @@ impl AmdxdnaNode for FakeKernel<'_> {
         }
         let address = match kind {
             BoKind::DevHeap => {
-                if size % UNIT != 0 {
+                if !size.is_multiple_of(UNIT) {
                     return Err(Errno::Inval);
                 }
                 if self.heap.0 + size > MOST {
