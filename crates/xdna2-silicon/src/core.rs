@@ -52,7 +52,7 @@ pub enum EndLink {
 }
 
 /// A block that the core holds: end, and which of its addresses.
-type Held = Option<(usize, usize)>;
+type BlockInHand = Option<(usize, usize)>;
 
 /// A core at work.
 pub struct CoreRun<'p> {
@@ -66,7 +66,7 @@ pub struct CoreRun<'p> {
     next: usize,
     loops: Vec<i64>,
     counts: Vec<i64>,
-    held: Vec<Held>,
+    held: Vec<BlockInHand>,
     /// By end, blocks taken so far.
     taken: Vec<usize>,
     /// Words of a block that have gone by the cascade.
@@ -271,41 +271,6 @@ impl<'p> CoreRun<'p> {
                 continue;
             };
             match step {
-                Step::Begin { count, end } => {
-                    let count = self.eval(count);
-                    if count <= 0 {
-                        self.next = *end;
-                        continue;
-                    }
-                    self.loops.push(0);
-                    self.counts.push(count);
-                }
-                Step::End { begin } => {
-                    if let (Some(value), Some(&count)) = (self.loops.last_mut(), self.counts.last())
-                    {
-                        *value += 1;
-                        if *value < count {
-                            self.next = begin + 1;
-                            continue;
-                        }
-                    }
-                    self.loops.pop();
-                    self.counts.pop();
-                }
-                Step::Unless {
-                    value,
-                    condition,
-                    otherwise,
-                } => {
-                    if !condition.holds(self.eval(value)) {
-                        self.next = *otherwise;
-                        continue;
-                    }
-                }
-                Step::Jump(to) => {
-                    self.next = *to;
-                    continue;
-                }
                 Step::Get {
                     channel,
                     index,
@@ -329,9 +294,43 @@ impl<'p> CoreRun<'p> {
                     return Ok(CoreStep::Ran);
                 }
                 Step::Fault(problem) => return Err(problem.clone()),
+                Step::Begin { .. } | Step::End { .. } | Step::Unless { .. } | Step::Jump(_) => {
+                    self.next = self.following(step);
+                }
             }
-            self.next += 1;
         }
+    }
+
+    /// The step behind one that decides where the program goes on.
+    fn following(&mut self, step: &Step<'_>) -> usize {
+        match step {
+            Step::Begin { count, end } => {
+                let count = self.eval(count);
+                if count <= 0 {
+                    return *end;
+                }
+                self.loops.push(0);
+                self.counts.push(count);
+            }
+            Step::End { begin } => {
+                if let (Some(value), Some(&count)) = (self.loops.last_mut(), self.counts.last()) {
+                    *value += 1;
+                    if *value < count {
+                        return begin + 1;
+                    }
+                }
+                self.loops.pop();
+                self.counts.pop();
+            }
+            Step::Unless {
+                value,
+                condition,
+                otherwise,
+            } if !condition.holds(self.eval(value)) => return *otherwise,
+            Step::Jump(to) => return *to,
+            _ => {}
+        }
+        self.next + 1
     }
 }
 

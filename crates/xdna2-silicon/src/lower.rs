@@ -22,7 +22,7 @@ use places::Places;
 
 /// Why a program has no words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LowerError {
+pub enum WordsError {
     /// The verifier refuses it.
     #[error("the program is refused: {0}")]
     Refused(String),
@@ -95,17 +95,17 @@ pub struct LoweredLaunch<'p> {
 pub fn lower<'p>(
     program: &'p Program,
     machine: &Machine,
-) -> Result<Vec<LoweredLaunch<'p>>, LowerError> {
+) -> Result<Vec<LoweredLaunch<'p>>, WordsError> {
     if let Err(refusals) = verify(program, machine) {
         let first = refusals.first().map(ToString::to_string);
-        return Err(LowerError::Refused(first.unwrap_or_default()));
+        return Err(WordsError::Refused(first.unwrap_or_default()));
     }
     let flats = program
         .flatten()
-        .map_err(|error| LowerError::Refused(error.to_string()))?;
+        .map_err(|error| WordsError::Refused(error.to_string()))?;
     let lowered = flats.into_iter().map(|flat| {
         let launch = flat.launch.name.clone();
-        launch_words(program, flat, machine).map_err(|error| LowerError::Unsupported {
+        launch_words(program, flat, machine).map_err(|error| WordsError::Unsupported {
             launch,
             place: error.place,
             problem: error.problem,

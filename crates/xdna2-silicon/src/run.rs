@@ -42,18 +42,27 @@ pub fn run_words(
     cpu: &Cpu,
     options: BoardOptions,
 ) -> Result<BoardCounters, RunError> {
-    let fail = |error| RunError {
-        launch: launch.flat.launch.name.clone(),
-        error,
-    };
+    let mut board = board_of(launch, cpu, options)?;
+    board
+        .run(words, slots)
+        .map_err(|error| fault(launch, error))
+}
+
+/// A board with the programs of a launch's cores.
+///
+/// # Errors
+/// A core program that makes no sense.
+pub fn board_of<'p>(
+    launch: &'p LoweredLaunch<'p>,
+    cpu: &'p Cpu,
+    options: BoardOptions,
+) -> Result<Board<'p>, RunError> {
     let mut board = Board::new(options);
     let mut codes = Vec::new();
     for herd in &launch.flat.launch.herds {
         let code = HerdCode::new(herd).map_err(|problem| {
-            fail(BoardError::Fault {
-                place: herd.name.clone(),
-                problem,
-            })
+            let place = herd.name.clone();
+            fault(launch, BoardError::Fault { place, problem })
         })?;
         codes.push(Arc::new(code));
     }
@@ -62,5 +71,12 @@ pub fn run_words(
         let run = CoreRun::new(&launch.flat, core, image, code, cpu);
         board.install(image.tile, Box::new(run));
     }
-    board.run(words, slots).map_err(fail)
+    Ok(board)
+}
+
+fn fault(launch: &LoweredLaunch<'_>, error: BoardError) -> RunError {
+    RunError {
+        launch: launch.flat.launch.name.clone(),
+        error,
+    }
 }

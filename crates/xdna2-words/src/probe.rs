@@ -10,7 +10,7 @@ use crate::port::{Bundle, port};
 use crate::tile::{Direction, Tile};
 use crate::txn::TxnStream;
 use crate::writer::{ChannelAt, WriterError};
-use draft::{Draft, Fields, north, south};
+use draft::{DescriptorFields, ProbeDraft, north, south};
 
 /// A program with its data.
 #[derive(Clone, Debug)]
@@ -97,15 +97,15 @@ fn locks(acquire: u64, release: u64, amount: u64) -> [(F, u64); 6] {
 
 /// Fills and drains of a stage of two blocks: linear, but for what a drain adds.
 fn double(
-    draft: &mut Draft,
+    draft: &mut ProbeDraft,
     col: u8,
     channels: [ChannelAt; 2],
-    out: &Fields,
+    out: &DescriptorFields,
 ) -> Result<(), WriterError> {
     let memory = tile(col, 1);
     draft.writer.lock(memory, 0, 2)?;
     draft.writer.lock(memory, 1, 0)?;
-    let block = |copy: u64, way: [(F, u64); 6], more: &Fields| -> Fields {
+    let block = |copy: u64, way: [(F, u64); 6], more: &DescriptorFields| -> DescriptorFields {
         let head = [(F::Length, BLOCK), (F::Base, OWN + copy * BLOCK)];
         head.into_iter()
             .chain(way)
@@ -143,7 +143,7 @@ fn copy(
     columns: u8,
     blocks: u64,
 ) -> Result<ProbeDesign, WriterError> {
-    let mut draft = Draft::new(columns);
+    let mut draft = ProbeDraft::new(columns);
     let share = blocks * BLOCK;
     for col in 0..columns {
         draft.down(col, 0, 0)?;
@@ -166,7 +166,7 @@ fn copy(
 }
 
 fn transpose() -> Result<ProbeDesign, WriterError> {
-    let mut draft = Draft::new(1);
+    let mut draft = ProbeDraft::new(1);
     draft.down(0, 0, 0)?;
     draft.up(0, 1, 0)?;
     let [read, fill, drain, write] = four(0);
@@ -182,13 +182,13 @@ fn transpose() -> Result<ProbeDesign, WriterError> {
 }
 
 /// Two pairs of locks for one copy of either half of a block.
-fn pairs(draft: &mut Draft) -> Result<(), WriterError> {
+fn pairs(draft: &mut ProbeDraft) -> Result<(), WriterError> {
     (0..4u8).try_for_each(|lock| draft.writer.lock(tile(0, 1), lock, u64::from(1 - lock % 2)))
 }
 
 /// Two streams fill the halves of a block, one sends it.
 fn join() -> Result<ProbeDesign, WriterError> {
-    let mut draft = Draft::new(1);
+    let mut draft = ProbeDraft::new(1);
     let half = BLOCK / 2;
     draft.down(0, 0, 0)?;
     draft.down(0, 1, 2)?;
@@ -203,7 +203,7 @@ fn join() -> Result<ProbeDesign, WriterError> {
         let [empty, full] = [2 * part, 2 * part + 1];
         let [empty, full] = [empty, full].map(|lock| LOCKS + u64::from(lock));
         let head = [(F::Length, half), (F::Base, OWN + u64::from(part) * half)];
-        let with = |way: [(F, u64); 6]| head.into_iter().chain(way).collect::<Fields>();
+        let with = |way: [(F, u64); 6]| head.into_iter().chain(way).collect::<DescriptorFields>();
         draft.ring(fill, part, vec![with(locks(empty, full, 1))])?;
         out.push(with(locks(full, empty, 1)));
     }
@@ -223,7 +223,7 @@ fn join() -> Result<ProbeDesign, WriterError> {
 
 /// One stream fills a block, two send its halves.
 fn distribute() -> Result<ProbeDesign, WriterError> {
-    let mut draft = Draft::new(1);
+    let mut draft = ProbeDraft::new(1);
     let half = BLOCK / 2;
     draft.down(0, 0, 0)?;
     draft.up(0, 1, 0)?;
@@ -238,7 +238,7 @@ fn distribute() -> Result<ProbeDesign, WriterError> {
         let [empty, full] = [2 * part, 2 * part + 1];
         let [empty, full] = [empty, full].map(|lock| LOCKS + u64::from(lock));
         let head = [(F::Length, half), (F::Base, OWN + u64::from(part) * half)];
-        let with = |way: [(F, u64); 6]| head.into_iter().chain(way).collect::<Fields>();
+        let with = |way: [(F, u64); 6]| head.into_iter().chain(way).collect::<DescriptorFields>();
         into.push(with(locks(empty, full, 1)));
         draft.ring(drain, ODD + part, vec![with(locks(full, empty, 1))])?;
     }
@@ -259,7 +259,7 @@ fn distribute() -> Result<ProbeDesign, WriterError> {
 /// A block stays and is sent three times.
 fn repeat() -> Result<ProbeDesign, WriterError> {
     const TIMES: u64 = 3;
-    let mut draft = Draft::new(1);
+    let mut draft = ProbeDraft::new(1);
     draft.down(0, 0, 0)?;
     draft.up(0, 1, 0)?;
     let [read, fill, drain, write] = four(0);
@@ -267,7 +267,7 @@ fn repeat() -> Result<ProbeDesign, WriterError> {
     draft.writer.lock(tile(0, 1), 0, TIMES)?;
     draft.writer.lock(tile(0, 1), 1, 0)?;
     let head = [(F::Length, BLOCK), (F::Base, OWN)];
-    let with = |way: [(F, u64); 6]| head.into_iter().chain(way).collect::<Fields>();
+    let with = |way: [(F, u64); 6]| head.into_iter().chain(way).collect::<DescriptorFields>();
     draft.ring(fill, 0, vec![with(locks(LOCKS, LOCKS + 1, TIMES))])?;
     draft.ring(drain, ODD, vec![with(locks(LOCKS + 1, LOCKS, 1))])?;
     draft.task(write, 0, (1, 0), 2 * TIMES * BLOCK)?;
@@ -283,7 +283,7 @@ fn repeat() -> Result<ProbeDesign, WriterError> {
 
 /// Through the memory of a core that never runs.
 fn through_core() -> Result<ProbeDesign, WriterError> {
-    let mut draft = Draft::new(1);
+    let mut draft = ProbeDraft::new(1);
     let [shim, memory, core] = [0, 1, 2].map(|row| tile(0, row));
     draft.writer.circuit(shim, south(3), north(0))?;
     draft.writer.circuit(memory, south(0), north(0))?;
@@ -297,7 +297,7 @@ fn through_core() -> Result<ProbeDesign, WriterError> {
     draft.configure(1, &[read, fill, drain, write])?;
     draft.writer.lock(core, 0, 2)?;
     draft.writer.lock(core, 1, 0)?;
-    let block = |copy: u64, way: [(F, u64); 6]| -> Fields {
+    let block = |copy: u64, way: [(F, u64); 6]| -> DescriptorFields {
         let head = [(F::Length, BLOCK), (F::Base, 1024 + copy * BLOCK)];
         head.into_iter().chain(way).collect()
     };
@@ -321,7 +321,7 @@ fn through_core() -> Result<ProbeDesign, WriterError> {
 /// Sixteen tasks a direction: queues full, tokens awaited, descriptors written anew.
 fn queue() -> Result<ProbeDesign, WriterError> {
     const TASKS: u64 = 16;
-    let mut draft = Draft::new(1);
+    let mut draft = ProbeDraft::new(1);
     draft.down(0, 0, 0)?;
     draft.up(0, 1, 0)?;
     let [read, fill, drain, write] = four(0);

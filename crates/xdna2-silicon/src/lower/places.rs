@@ -6,7 +6,7 @@ use super::stage::{self, Piece, StagePieces};
 use crate::core::CoreImage;
 use millrace_npu::Element;
 use millrace_xdna2_machine::Machine;
-use millrace_xdna2_machine::program::{Flat, Port};
+use millrace_xdna2_machine::program::{Flat, FlatStage, Port};
 use millrace_xdna2_words::WordField as F;
 use millrace_xdna2_words::tile::{Direction, Tile, TileKind};
 use millrace_xdna2_words::writer::{ChannelAt, TaskPush};
@@ -81,6 +81,57 @@ struct StageEndPlan {
     channel: usize,
     /// Fields of its descriptors, without what links them.
     descriptors: Vec<Vec<(F, u64)>>,
+}
+
+/// The pairs of locks of a stage: one a piece, or one for all.
+struct StagePairs<'a> {
+    pieces: &'a StagePieces,
+    stage: &'a FlatStage<'a>,
+    copies: u64,
+    next_lock: &'a mut u8,
+    /// Empty and full by fill and drain.
+    known: BTreeMap<(usize, usize), (u64, u64)>,
+    /// Numbers with initial values.
+    locks: Vec<(u8, u64)>,
+}
+
+impl StagePairs<'_> {
+    /// Empty and full lock between a fill and a drain.
+    fn pair(&mut self, fill: usize, drain: usize) -> (u64, u64) {
+        let n_fills = self.stage.fills.len() as u64;
+        let times = u64::from(self.stage.drains[drain].decl.repeat);
+        let (key, initial) = match self.pieces.is_counted {
+            true => ((0, 0), self.copies * n_fills),
+            false => ((fill, drain), self.copies * times),
+        };
+        *self.known.entry(key).or_insert_with(|| {
+            let (empty, full) = (*self.next_lock, *self.next_lock + 1);
+            *self.next_lock = self.next_lock.saturating_add(2);
+            self.locks.extend([(empty, initial), (full, 0)]);
+            (OWN_LOCKS + u64::from(empty), OWN_LOCKS + u64::from(full))
+        })
+    }
+
+    /// A fill takes as many empty ones as the drain will send the piece.
+    fn of_fill(&mut self, fill: usize, drain: usize) -> LockPair {
+        let (acquire, release) = self.pair(fill, drain);
+        LockPair {
+            acquire,
+            release,
+            amount: self.stage.drains[drain].decl.repeat.into(),
+        }
+    }
+
+    /// A drain that counts takes what all fills brought.
+    fn of_drain(&mut self, fill: usize, drain: usize) -> LockPair {
+        let (release, acquire) = self.pair(fill, drain);
+        let n_fills = self.stage.fills.len() as u64;
+        LockPair {
+            acquire,
+            release,
+            amount: if self.pieces.is_counted { n_fills } else { 1 },
+        }
+    }
 }
 
 /// What of a memory tile's descriptors and channels is taken.
@@ -215,75 +266,49 @@ impl Places {
         ends: &mut Vec<StageEndPlan>,
     ) -> Result<(), NoWords> {
         let stage = &flat.stages[id];
-        let copies = addresses.len() as u64;
-        let n_fills = stage.fills.len() as u64;
-        let mut pairs: BTreeMap<(usize, usize), (u64, u64)> = BTreeMap::new();
-        let mut pair = |places: &mut Places, key, initial: u64| {
-            *pairs.entry(key).or_insert_with(|| {
-                let (empty, full) = (*next_lock, *next_lock + 1);
-                *next_lock = next_lock.saturating_add(2);
-                places.locks.extend([(at, empty, initial), (at, full, 0)]);
-                (OWN_LOCKS + u64::from(empty), OWN_LOCKS + u64::from(full))
-            })
+        let mut pairs = StagePairs {
+            pieces,
+            stage,
+            copies: addresses.len() as u64,
+            next_lock,
+            known: BTreeMap::new(),
+            locks: Vec::new(),
+        };
+        let end = |is_fill: bool, end: usize, descriptors| StageEndPlan {
+            stage: id,
+            is_fill,
+            end,
+            channel: if is_fill { &stage.fills } else { &stage.drains }[end].channel,
+            descriptors,
         };
         for (fill, parts) in pieces.fills.iter().enumerate() {
             let mut descriptors = Vec::new();
             for address in addresses {
                 for piece in parts {
-                    let times = u64::from(stage.drains[piece.other].decl.repeat);
-                    let (key, initial) = match pieces.is_counted {
-                        true => ((0, 0), copies * n_fills),
-                        false => ((fill, piece.other), copies * times),
-                    };
-                    let (acquire, release) = pair(self, key, initial);
-                    let locks = LockPair {
-                        acquire,
-                        release,
-                        amount: times,
-                    };
+                    let locks = pairs.of_fill(fill, piece.other);
                     descriptors.push(descriptor(piece, *address, locks)?);
                 }
             }
-            ends.push(StageEndPlan {
-                stage: id,
-                is_fill: true,
-                end: fill,
-                channel: stage.fills[fill].channel,
-                descriptors,
-            });
+            ends.push(end(true, fill, descriptors));
         }
         for (drain, parts) in pieces.drains.iter().enumerate() {
             let mut descriptors = Vec::new();
             // One copy is sent again by the ring itself, as often as there is a full lock.
-            let times = if copies == 1 {
-                1
-            } else {
-                stage.drains[drain].decl.repeat
+            let times = match addresses.len() {
+                1 => 1,
+                _ => stage.drains[drain].decl.repeat,
             };
             for address in addresses {
                 for piece in (0..times).flat_map(|_| parts) {
-                    let key = if pieces.is_counted {
-                        (0, 0)
-                    } else {
-                        (piece.other, drain)
-                    };
-                    let (empty, full) = pair(self, key, 0);
-                    let locks = LockPair {
-                        acquire: full,
-                        release: empty,
-                        amount: if pieces.is_counted { n_fills } else { 1 },
-                    };
+                    let locks = pairs.of_drain(piece.other, drain);
                     descriptors.push(descriptor(piece, *address, locks)?);
                 }
             }
-            ends.push(StageEndPlan {
-                stage: id,
-                is_fill: false,
-                end: drain,
-                channel: stage.drains[drain].channel,
-                descriptors,
-            });
+            ends.push(end(false, drain, descriptors));
         }
+        let locks = pairs.locks.into_iter();
+        self.locks
+            .extend(locks.map(|(lock, value)| (at, lock, value)));
         Ok(())
     }
 

@@ -162,49 +162,7 @@ fn grow(net: &mut Net, round: u32, prices: &mut MasterPrices) -> Option<()> {
     let mut tree = vec![net.from];
     let mut left = net.to.clone();
     while !left.is_empty() {
-        let mut best = vec![u64::MAX; NODES];
-        let mut by: Vec<Option<(usize, usize)>> = vec![None; NODES];
-        let mut heap = BinaryHeap::new();
-        for &slave in &tree {
-            best[slave] = 0;
-            heap.push(Reverse((0, slave, None)));
-        }
-        let mut found = None;
-        while let Some(Reverse((cost, slave, end))) = heap.pop() {
-            // A sink is told with the join that reaches it.
-            if let Some(master) = end {
-                found = Some((slave, master));
-                break;
-            }
-            if cost > best[slave] {
-                continue;
-            }
-            let (tile, from) = (tile_of(slave), slave_port(slave)?);
-            for number in 0..port::count(port::masters(tile.kind())) {
-                let Some(to) = port::at(port::masters(tile.kind()), number) else {
-                    continue;
-                };
-                let master = node(tile, number);
-                if !port::has_master(tile, to) || !port::is_legal(tile.kind(), from, to) {
-                    continue;
-                }
-                let sum = cost + prices.cost(master, round);
-                if left.contains(&master) {
-                    heap.push(Reverse((sum, slave, Some(master))));
-                    continue;
-                }
-                let Some((next, entry)) = port::next(tile, to).filter(|_| is_link(to)) else {
-                    continue;
-                };
-                let entry = node(next, port::number(port::slaves(next.kind()), entry)?);
-                if sum < best[entry] {
-                    best[entry] = sum;
-                    by[entry] = Some((slave, master));
-                    heap.push(Reverse((sum, entry, None)));
-                }
-            }
-        }
-        let (slave, master) = found?;
+        let (slave, master, by) = nearest(&tree, &left, round, prices)?;
         left.retain(|&sink| sink != master);
         net.joins.push((slave, master));
         prices.used[master] += 1;
@@ -218,4 +176,55 @@ fn grow(net: &mut Net, round: u32, prices: &mut MasterPrices) -> Option<()> {
         }
     }
     Some(())
+}
+
+/// By slave, the join that reaches it: the slave before and the master.
+type JoinBefore = Vec<Option<(usize, usize)>>;
+
+/// The sink that is cheapest to reach from a tree: the join that reaches it, and those before.
+fn nearest(
+    tree: &[usize],
+    sinks: &[usize],
+    round: u32,
+    prices: &MasterPrices,
+) -> Option<(usize, usize, JoinBefore)> {
+    let mut best = vec![u64::MAX; NODES];
+    let mut by: JoinBefore = vec![None; NODES];
+    let mut heap = BinaryHeap::new();
+    for &slave in tree {
+        best[slave] = 0;
+        heap.push(Reverse((0, slave, None)));
+    }
+    while let Some(Reverse((cost, slave, end))) = heap.pop() {
+        // A sink is told with the join that reaches it.
+        if let Some(master) = end {
+            return Some((slave, master, by));
+        }
+        if cost > best[slave] {
+            continue;
+        }
+        let (tile, from) = (tile_of(slave), slave_port(slave)?);
+        for number in 0..port::count(port::masters(tile.kind())) {
+            let master = node(tile, number);
+            let to = master_port(master)?;
+            if !port::has_master(tile, to) || !port::is_legal(tile.kind(), from, to) {
+                continue;
+            }
+            let sum = cost + prices.cost(master, round);
+            if sinks.contains(&master) {
+                heap.push(Reverse((sum, slave, Some(master))));
+                continue;
+            }
+            let Some((next, entry)) = port::next(tile, to).filter(|_| is_link(to)) else {
+                continue;
+            };
+            let entry = node(next, port::number(port::slaves(next.kind()), entry)?);
+            if sum < best[entry] {
+                best[entry] = sum;
+                by[entry] = Some((slave, master));
+                heap.push(Reverse((sum, entry, None)));
+            }
+        }
+    }
+    None
 }

@@ -72,45 +72,20 @@ pub(super) fn pieces(flat: &Flat<'_>, id: usize) -> Result<StagePieces, NoWords>
         });
     }
     let n = stage.decl.block_elements() as usize;
-    let writer = owners(n, &fills);
-    let reader = owners(n, &drains);
-    let cut = |walk: &PatternWalk, owners: &[Option<usize>]| -> Option<Vec<(usize, PatternWalk)>> {
-        let stretches = along(walk, owners);
-        let mut seen = Vec::new();
-        for stretch in &stretches {
-            if seen.contains(&stretch.0) {
-                return None;
-            }
-            seen.push(stretch.0);
-        }
-        match stretches[..] {
-            [(owner, _, _)] => Some(vec![(owner, walk.clone())]),
-            _ => (stretches.into_iter())
-                .map(|(owner, start, len)| Some((owner, part(walk, start, len)?)))
-                .collect(),
-        }
-    };
-    let all = |walks: &[PatternWalk],
-               owners: &[Option<usize>]|
-     -> Option<Vec<Vec<(usize, PatternWalk)>>> {
-        walks
-            .iter()
-            .map(|walk| cut(walk, owners).filter(|parts| !parts.is_empty()))
-            .collect()
-    };
-    let piece = |(other, walk): &(usize, PatternWalk)| -> Result<Piece, NoWords> {
-        let walk = of_walk(walk)?;
-        Ok(Piece {
-            other: *other,
-            walk,
-        })
-    };
     let of = |ends: Vec<Vec<(usize, PatternWalk)>>| -> Result<Vec<Vec<Piece>>, NoWords> {
+        let piece = |(other, walk): &(usize, PatternWalk)| {
+            let walk = of_walk(walk)?;
+            Ok(Piece {
+                other: *other,
+                walk,
+            })
+        };
         ends.iter()
             .map(|parts| parts.iter().map(piece).collect())
             .collect()
     };
-    if let (Some(fills), Some(drains)) = (all(&fills, &reader), all(&drains, &writer)) {
+    let (writer, reader) = (owners(n, &fills), owners(n, &drains));
+    if let (Some(fills), Some(drains)) = (cut_all(&fills, &reader), cut_all(&drains, &writer)) {
         return Ok(StagePieces {
             fills: of(fills)?,
             drains: of(drains)?,
@@ -126,6 +101,29 @@ pub(super) fn pieces(flat: &Flat<'_>, id: usize) -> Result<StagePieces, NoWords>
         drains: vec![whole(&drains[0])?],
         is_counted: true,
     })
+}
+
+/// The parts of each walk with whose they are on the other side; `None` where one has somebody's twice.
+fn cut_all(
+    walks: &[PatternWalk],
+    owners: &[Option<usize>],
+) -> Option<Vec<Vec<(usize, PatternWalk)>>> {
+    let cut = |walk: &PatternWalk| -> Option<Vec<(usize, PatternWalk)>> {
+        let stretches = along(walk, owners);
+        let is_first = |(at, stretch): (usize, &(usize, u64, u64))| {
+            stretches[..at].iter().all(|other| other.0 != stretch.0)
+        };
+        if stretches.is_empty() || !stretches.iter().enumerate().all(is_first) {
+            return None;
+        }
+        match stretches[..] {
+            [(owner, _, _)] => Some(vec![(owner, walk.clone())]),
+            _ => (stretches.iter())
+                .map(|&(owner, start, len)| Some((owner, part(walk, start, len)?)))
+                .collect(),
+        }
+    };
+    walks.iter().map(cut).collect()
 }
 
 /// Whether fills can be counted: one drain, to DDR, whose blocks come one a grid point. That no point

@@ -2,7 +2,9 @@
 //! simulator does, whatever the order of its actors.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
+mod driver;
 mod equal;
+mod models;
 mod mutated;
 
 use millrace_kernels::{Cpu, CpuOptions};

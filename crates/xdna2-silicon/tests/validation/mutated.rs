@@ -108,7 +108,7 @@ fn changed_words_are_noticed() {
     let n = if std::env::var_os("MILLRACE_TEST_ALL").is_some() {
         2000
     } else {
-        60
+        40
     };
     let mut tally = BTreeMap::new();
     sample(("add-2d", "16x64", ""), n, &mut tally);

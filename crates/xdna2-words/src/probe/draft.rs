@@ -5,8 +5,8 @@ use crate::field::WordField as F;
 use crate::port::{Bundle, SwitchPort, port};
 use crate::writer::{ChannelAt, StreamWriter, TaskPush, WriterError};
 
-/// Fields of a descriptor.
-pub(super) type Fields = Vec<(F, u64)>;
+/// DescriptorFields of a descriptor.
+pub(super) type DescriptorFields = Vec<(F, u64)>;
 
 pub(super) fn south(index: u8) -> SwitchPort {
     port(Bundle::South, index)
@@ -17,14 +17,14 @@ pub(super) fn north(index: u8) -> SwitchPort {
 }
 
 /// A design while it is written.
-pub(super) struct Draft {
+pub(super) struct ProbeDraft {
     pub(super) writer: StreamWriter,
     pub(super) awaited: Vec<ChannelAt>,
 }
 
-impl Draft {
-    pub(super) fn new(columns: u8) -> Draft {
-        Draft {
+impl ProbeDraft {
+    pub(super) fn new(columns: u8) -> ProbeDraft {
+        ProbeDraft {
             writer: StreamWriter::new(columns),
             awaited: Vec::new(),
         }
@@ -68,7 +68,7 @@ impl Draft {
         &mut self,
         channel: ChannelAt,
         first: u8,
-        all: Vec<Fields>,
+        all: Vec<DescriptorFields>,
     ) -> Result<(), WriterError> {
         let n = all.len() as u8;
         for (i, mut fields) in (0..n).zip(all) {
