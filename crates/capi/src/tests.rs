@@ -69,7 +69,7 @@ fn told(error: *mut c_char) -> String {
 }
 
 /// Collects pieces, and stops after as many as `most`.
-struct Pieces {
+struct CallbackPieces {
     text: String,
     n: usize,
     most: usize,
@@ -77,7 +77,7 @@ struct Pieces {
 
 unsafe extern "C" fn collect(text: *const c_char, n_bytes: usize, user: *mut c_void) -> bool {
     // SAFETY: what the caller of `millrace_generate` gave.
-    let pieces = unsafe { &mut *user.cast::<Pieces>() };
+    let pieces = unsafe { &mut *user.cast::<CallbackPieces>() };
     // SAFETY: the text of this call.
     let piece = unsafe { CStr::from_ptr(text) }.to_str().unwrap();
     assert_eq!(piece.len(), n_bytes);
@@ -87,9 +87,9 @@ unsafe extern "C" fn collect(text: *const c_char, n_bytes: usize, user: *mut c_v
 }
 
 /// A text after a prompt with a callback: status, pieces, result.
-fn generate(demo: &Demo, options: &TextSettings, most: usize) -> (Pieces, TextResult) {
+fn generate(demo: &Demo, options: &TextSettings, most: usize) -> (CallbackPieces, TextResult) {
     let mut result = nothing();
-    let mut pieces = Pieces {
+    let mut pieces = CallbackPieces {
         text: String::new(),
         n: 0,
         most,

@@ -187,7 +187,6 @@ pub unsafe extern "C" fn millrace_generate(
 ///
 /// # Safety
 /// Pointers are NULL or point to what their types say: `tokens` to `n_tokens` of them.
-#[expect(clippy::too_many_arguments, reason = "C has outputs among them")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millrace_generate_tokens(
     model: *const ModelHandle,
@@ -221,7 +220,6 @@ pub unsafe extern "C" fn millrace_generate_tokens(
 ///
 /// # Safety
 /// Pointers are NULL or point to what their types say: `messages` to `n_messages` of them.
-#[expect(clippy::too_many_arguments, reason = "C has outputs among them")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millrace_chat(
     model: *const ModelHandle,
