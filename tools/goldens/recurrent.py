@@ -28,7 +28,8 @@ FIXTURES = {
         "lfm2",
         83,
         tiny(
-            hidden_size=64,
+            hidden_size=32,
+            num_attention_heads=4,
             head_dim=None,
             num_hidden_layers=3,
             rms_norm_eps=None,
@@ -49,7 +50,8 @@ FIXTURES = {
         31,
         tiny(
             vocab_size=131,
-            hidden_size=64,
+            hidden_size=32,
+            num_attention_heads=4,
             head_dim=None,
             num_hidden_layers=3,
             rms_norm_eps=None,
@@ -67,7 +69,8 @@ FIXTURES = {
         "lfm2_moe",
         71,
         tiny(
-            hidden_size=64,
+            hidden_size=32,
+            num_attention_heads=4,
             head_dim=None,
             num_hidden_layers=3,
             rms_norm_eps=None,
@@ -112,6 +115,8 @@ FIXTURES = {
         "qwen3_5_moe",
         79,
         delta(
+            num_hidden_layers=2,
+            layer_types=["linear_attention", "full_attention"],
             num_experts=5,
             num_experts_per_tok=2,
             moe_intermediate_size=24,
@@ -126,6 +131,8 @@ FIXTURES = {
         "qwen3_next",
         77,
         delta(
+            num_hidden_layers=2,
+            layer_types=["linear_attention", "full_attention"],
             num_experts=5,
             num_experts_per_tok=2,
             moe_intermediate_size=24,

@@ -480,7 +480,7 @@ impl TensorName {
             }
             None => (None, stem),
         };
-        let bare = |row: &NameRow| row.gguf.strip_suffix('!').map_or(row.gguf, |bare| bare);
+        let bare = |row: &NameRow| row.gguf.strip_suffix('!').unwrap_or(row.gguf);
         let row = TABLE.iter().find(|row| bare(row) == stem)?;
         let is_suffixed = part != ParameterKind::Weight || !row.gguf.ends_with('!');
         if has_suffix != is_suffixed {

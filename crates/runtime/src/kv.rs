@@ -25,8 +25,8 @@ use crate::sequences::{SeqId, Sequences};
 use pages::LayerGroup;
 pub use prefix::PrefixCounters;
 use prefix::{NodeId, PrefixIndex};
-use states::STATE_WINDOW;
 pub(crate) use states::StateSlab;
+use states::{STATE_CHECKPOINTS, STATE_WINDOW};
 pub(crate) use tables::{CacheParts, PageTables};
 
 /// Tokens a page holds.
@@ -127,6 +127,17 @@ impl KvSizes {
         pages.saturating_add(self.max_sequences)
     }
 
+    /// Slots of states: what sequences see, and if prefixes are kept, some of those that are gone.
+    fn state_slots(&self) -> usize {
+        let seen = self.windowed_pages(STATE_WINDOW);
+        let seen = seen.saturating_mul(self.max_sequences);
+        let kept = match self.keep_prefixes {
+            true => STATE_CHECKPOINTS,
+            false => 0,
+        };
+        self.full_pages().min(seen.saturating_add(kept))
+    }
+
     /// Pages of a group. A windowed one has room for what its sequences see and, if prefixes are kept,
     /// for as much again: the windows that end the kept ones.
     fn group_pages(&self, window: Option<usize>) -> usize {
@@ -221,7 +232,7 @@ impl KvCache {
             slabs.push((layout, n_pages.saturating_mul(layout.page_bytes())));
         }
         if has_states {
-            let n_pages = sizes.group_pages(Some(STATE_WINDOW));
+            let n_pages = sizes.state_slots();
             cache.state_group = Some(cache.groups.len());
             let mut slots = LayerGroup::new(Some(STATE_WINDOW), n_pages);
             slots.is_of_states = true;

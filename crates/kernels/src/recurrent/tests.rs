@@ -40,12 +40,15 @@ fn assert_close(found: &[f32], expected: &[f64], what: &str) {
     }
 }
 
+/// Computes these tokens of a sequence.
+type RunPart<'a> = &'a dyn Fn(StateSlots<'_>, &[StateRun<'_>], Range<usize>, &mut [f32]);
+
 /// Runs a sequence cut at these tokens, its slots in no order, between slots of others that must stay as they are.
 fn in_parts(
     n_tokens: usize,
     cuts: &[usize],
     (n_state, width_out): (usize, usize),
-    run: &dyn Fn(StateSlots<'_>, &[StateRun<'_>], Range<usize>, &mut [f32]),
+    run: RunPart<'_>,
 ) -> Vec<f32> {
     const OFFSET: usize = 5;
     let n_pages = n_tokens.div_ceil(PAGE);

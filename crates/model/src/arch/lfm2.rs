@@ -7,6 +7,7 @@ use crate::builder::GraphBuilder;
 use crate::config::hf::{ConfigObject, HfDefaults, HfWindows, shortest};
 use crate::config::{Biases, ModelConfig, RecurrentConfig, RecurrentMixer};
 use crate::names::WeightRole;
+use millrace_graph::ValueId;
 use serde_json::{Value, json};
 
 /// Names of both families' files.
@@ -149,11 +150,7 @@ pub(super) fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
     recurrent::head(b, x)
 }
 
-fn block(
-    b: &mut GraphBuilder<'_>,
-    layer: usize,
-    x: millrace_graph::ValueId,
-) -> Result<millrace_graph::ValueId, Error> {
+fn block(b: &mut GraphBuilder<'_>, layer: usize, x: ValueId) -> Result<ValueId, Error> {
     let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
     let out = match b.config().mixer_of(layer) {
         Some(RecurrentMixer::ShortConv { n_taps, biased }) => {

@@ -16,6 +16,9 @@ use std::ops::Range;
 /// The window of the group of states: a token reads the state behind the last page's end at the farthest.
 pub(super) const STATE_WINDOW: usize = PAGE_TOKENS + 1;
 
+/// Slots that are kept of sequences that are gone. They are dear: a slot may take as much as thousands of keys.
+pub(super) const STATE_CHECKPOINTS: usize = 16;
+
 /// The slots of all pages.
 pub(crate) struct StateSlab {
     data: KvBuffer,

@@ -224,7 +224,17 @@ fn a_full_context_ends_it_where_it_did() {
 /// Rejected tokens are cut off layers that keep a window, again and again over its edge.
 #[test]
 fn sliding_windows_are_rolled_back() {
-    let (target, draft) = (synthetic("gemma-tiny", 6), synthetic("gemma-tiny", 2));
+    are_rolled_back("gemma-tiny", 6);
+}
+
+/// The same of layers that keep a state, over the ends of pages.
+#[test]
+fn states_are_rolled_back() {
+    are_rolled_back("qwen35-tiny", 4);
+}
+
+fn are_rolled_back(geometry: &str, n_layers: usize) {
+    let (target, draft) = (synthetic(geometry, n_layers), synthetic(geometry, 2));
     let prompt: Vec<u32> = (0..90).map(|i| 40 + i * 7 % 60).collect();
     let mut own = engine(&target, None);
     let endless = GenerateParams {

@@ -42,7 +42,7 @@ fn pages_outlive_their_sequence_and_are_shared_by_those_that_follow() {
     assert_eq!(counters.n_evicted_pages, 0);
 }
 
-/// Slots for 14 pages keep a text of 46: those at its end, and one of every sixteen before.
+/// There are 23 slots for a text of 46 pages: those at its end stay, and one of every sixteen before.
 #[test]
 fn of_a_long_text_states_are_kept_close_at_its_end_and_sparse_before_it() {
     let mut cache = cache_of(&graph(&[None], true), 8000, 1, true);
