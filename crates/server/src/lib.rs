@@ -16,6 +16,7 @@
 
 mod api;
 mod app;
+pub mod batch;
 pub mod grammar;
 mod http;
 mod models;
@@ -26,6 +27,7 @@ mod server;
 mod vision;
 
 pub use api::base64::encode as base64;
+pub use api::tools::whole as whole_schema;
 pub use http::{HttpOptions, TlsError, TlsFiles};
 pub use models::{ModelOptions, ModelSpec};
 pub use server::{ServeError, Server, ServerOptions, run};

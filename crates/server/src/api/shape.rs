@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::error::ApiError;
-use super::tools::{CallKind, CallParser, Syntax, Tools};
+use super::tools::{CallKind, CallParser, Syntax, Tools, whole};
 use crate::grammar::{Grammar, GrammarError};
 
 /// A form, and the field of the request that asks for it.
@@ -16,6 +16,18 @@ pub(crate) struct OutputForm {
 }
 
 impl OutputForm {
+    /// JSON of a schema, all of it.
+    ///
+    /// # Errors
+    /// The keyword that no grammar holds, and where it stands.
+    pub(crate) fn of_schema(schema: &Value, path: String) -> Result<OutputForm, ApiError> {
+        let held = whole(schema).map_err(|reason| ApiError::field(&path, reason))?;
+        Ok(OutputForm {
+            grammar: Grammar::JsonSchema(held),
+            path,
+        })
+    }
+
     /// The schema, if it is JSON's: other forms cannot stand beside calls.
     fn schema(&self) -> Option<Value> {
         match &self.grammar {

@@ -12,6 +12,7 @@ mod schema;
 pub(crate) use parser::{AnswerPart, CallParser};
 pub(crate) use plain::as_plain_messages;
 use schema::Patterns;
+pub use schema::whole;
 
 use std::fmt::Write;
 
