@@ -182,6 +182,7 @@ subcommands! {
     Run(RunArgs) => run,
     Chat(ChatArgs) => chat,
     Serve(ServeArgs) => serve,
+    Batch(BatchArgs) => batch,
     Pull(PullArgs) => pull,
     List(ListArgs) => list,
     Rm(RmArgs) => rm,

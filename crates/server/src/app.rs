@@ -10,10 +10,12 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use crate::api::error::ApiError;
 use crate::api::fields::Fields;
 use crate::api::params::Caller;
+use crate::batch::BatchStore;
 use crate::http::HttpOptions;
 use crate::models::{Registry, ServedModel};
 
@@ -22,6 +24,8 @@ pub(crate) struct App {
     pub(crate) registry: Registry,
     pub(crate) options: HttpOptions,
     pub(crate) start: Instant,
+    /// Files and batches, where they have a folder.
+    pub(crate) batches: Option<Arc<BatchStore>>,
     pub(crate) http: HttpCounters,
     /// It was asked to stop, and `/ready` says so; requests are accepted for a while yet.
     pub(crate) is_leaving: AtomicBool,
@@ -53,6 +57,17 @@ pub(crate) struct Asker {
     pub(crate) client: Arc<str>,
     /// The request's name.
     pub(crate) request: Arc<str>,
+    /// Of requests that do not say: lower is served earlier.
+    pub(crate) priority: i32,
+}
+
+fn owner_of_key(key: &str) -> String {
+    let digest = Sha256::digest(key.as_bytes());
+    digest
+        .iter()
+        .take(16)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// How a client is called that shows the key of this index.
@@ -70,8 +85,20 @@ pub(crate) struct Incoming {
 const BODY_TIME: Duration = Duration::from_secs(60);
 
 impl App {
-    /// Reads a request whole, within the limits.
+    /// Reads a request of JSON whole, within the limits.
     pub(crate) async fn read(&self, request: Request) -> Result<Incoming, ApiError> {
+        let (_, bytes, caller) = self.read_bytes(request).await?;
+        Ok(Incoming {
+            body: parse(&bytes)?,
+            caller,
+        })
+    }
+
+    /// Reads a request whole, within the limits: its headers, its body, and who asks.
+    pub(crate) async fn read_bytes(
+        &self,
+        request: Request,
+    ) -> Result<(HeaderMap, Bytes, Caller), ApiError> {
         let (parts, body) = request.into_parts();
         let limit = self.options.max_body_bytes;
         if let Some(coding) = parts.headers.get(header::CONTENT_ENCODING)
@@ -101,11 +128,38 @@ impl App {
         let log = log.map(|asker| Arc::clone(&asker.request));
         let scope = self.scope(&client);
         let caller = Caller::new(client, &parts.headers, self.options.request_timeout, log)?;
-        let caller = Caller { scope, ..caller };
-        Ok(Incoming {
-            body: parse(&bytes)?,
-            caller,
-        })
+        let priority = asker.map_or(0, |asker| asker.priority);
+        let caller = Caller {
+            scope,
+            priority,
+            ..caller
+        };
+        Ok((parts.headers, bytes, caller))
+    }
+
+    /// Who sent a request.
+    pub(crate) fn client(&self, request: &Request) -> Arc<str> {
+        let asker = request.extensions().get::<Asker>();
+        asker.map_or_else(|| Arc::from(""), |asker| Arc::clone(&asker.client))
+    }
+
+    /// Whose files a client's are: those of its key, by what nobody reads the key from; without keys everybody's.
+    pub(crate) fn owner(&self, client: &Arc<str>) -> String {
+        let keys = self.options.api_keys.iter().enumerate();
+        let own = keys
+            .into_iter()
+            .find(|(index, _)| key_name(*index) == *client);
+        own.map_or_else(String::new, |(_, key)| owner_of_key(key))
+    }
+
+    /// The client of an owner, as long as its key is one.
+    pub(crate) fn client_of(&self, owner: &str) -> Arc<str> {
+        let index = self
+            .options
+            .api_keys
+            .iter()
+            .position(|key| owner_of_key(key) == owner);
+        index.map_or_else(|| Arc::from("batch"), key_name)
     }
 
     /// Whose cache a client finds: its key's own, unless all share one.

@@ -14,6 +14,7 @@ mod compiler;
 mod constraint;
 mod depth;
 mod factory;
+pub mod gbnf;
 mod lark;
 mod semaphore;
 mod trial;

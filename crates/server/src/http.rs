@@ -7,6 +7,7 @@ pub(crate) mod stream;
 pub(crate) mod tls;
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 pub use tls::{TlsError, TlsFiles};
@@ -52,6 +53,8 @@ pub struct HttpOptions {
     pub linger: Duration,
     /// How long requests may go on after the server was asked to stop.
     pub grace: Duration,
+    /// Folder of files and batches; without one there are none.
+    pub batches: Option<PathBuf>,
     /// Write a line for each request to standard error.
     pub log: bool,
 }
@@ -76,6 +79,7 @@ impl Default for HttpOptions {
             keep_alive: Duration::from_secs(10),
             linger: Duration::ZERO,
             grace: Duration::from_secs(30),
+            batches: None,
             log: false,
         }
     }

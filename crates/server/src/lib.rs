@@ -16,6 +16,7 @@
 
 mod api;
 mod app;
+pub mod batch;
 pub mod grammar;
 mod http;
 mod models;
@@ -28,6 +29,7 @@ mod vision;
 
 pub use api::base64::encode as base64;
 pub use api::signature::sign_thoughts_with;
+pub use api::tools::whole as whole_schema;
 pub use http::{HttpOptions, TlsError, TlsFiles};
 pub use models::{ModelOptions, ModelSpec};
 pub use server::{ServeError, Server, ServerOptions, run};

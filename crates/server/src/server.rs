@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::app::App;
+use crate::batch::BatchStore;
 use crate::http::{HttpOptions, listen, routes, tls};
 use crate::models::{ModelOptions, ModelSpec, Registry, beyond_budget};
 
@@ -54,6 +55,9 @@ pub enum ServeError {
         /// Why.
         error: std::io::Error,
     },
+    /// The folder of batches.
+    #[error("{0}")]
+    Batches(Box<crate::batch::BatchError>),
     /// No thread, for one.
     #[error("cannot start: {0}")]
     Start(#[from] std::io::Error),
@@ -154,6 +158,13 @@ impl Server {
         {
             return Err(ServeError::TooLarge(beyond_budget(spec, budget)));
         }
+        let store = options
+            .http
+            .batches
+            .as_deref()
+            .map(BatchStore::open)
+            .transpose();
+        let batches = store.map_err(|error| ServeError::Batches(Box::new(error)))?;
         let tls = options.http.tls.as_ref().map(tls::acceptor).transpose()?;
         let address = SocketAddr::new(host, options.http.port);
         let listener = TcpListener::bind(address).await;
@@ -163,6 +174,7 @@ impl Server {
             registry: Registry::new(options.models, options.model_options),
             options: options.http,
             start: Instant::now(),
+            batches: batches.map(Arc::new),
             http: Default::default(),
             is_leaving: AtomicBool::new(false),
             is_draining: AtomicBool::new(false),
@@ -177,6 +189,9 @@ impl Server {
             Arc::clone(&app),
             stopped.clone(),
         ));
+        if let Some(store) = &app.batches {
+            store.resume(&app, &stopped);
+        }
         tokio::spawn(keep_house(Arc::clone(&app), stopped));
         Ok(Server {
             app,
@@ -184,6 +199,11 @@ impl Server {
             stop,
             accepting,
         })
+    }
+
+    /// What its handlers share.
+    pub(crate) fn app(&self) -> Arc<App> {
+        Arc::clone(&self.app)
     }
 
     /// Where it listens.

@@ -2,7 +2,7 @@
 
 mod assign;
 mod drafts;
-mod models;
+pub(crate) mod models;
 
 use crate::engine_args::{ContextArgs, CpuArgs};
 use crate::exit::{CommandFailure, CommandResult, Exit};
@@ -48,15 +48,6 @@ pub(crate) struct ServeArgs {
     /// Models: `demo` (built in), a file or folder, hf:OWNER/REPO[:QUANT]; NAME=MODEL gives one a name
     #[arg(value_name = "MODEL", required = true, value_hint = clap::ValueHint::AnyPath)]
     models: Vec<String>,
-    /// Never use the network: hf: models must be in the cache
-    #[arg(long)]
-    offline: bool,
-    /// Answers computed together, for each model; more wait
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = at_least_one())]
-    parallel: usize,
-    /// Tokens of context all answers of a model together may hold [default: --parallel times --ctx]
-    #[arg(long, value_name = "TOKENS")]
-    kv_tokens: Option<usize>,
     /// Requests that may wait, for each model; more are refused with 429
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = at_least_one())]
     queue: usize,
@@ -73,6 +64,24 @@ pub(crate) struct ServeArgs {
     /// Unload a model that was not used for so many seconds; it is loaded again when asked for
     #[arg(long, value_name = "SECONDS")]
     idle_unload: Option<u64>,
+    #[command(flatten)]
+    network: NetworkArgs,
+    #[command(flatten)]
+    served: ServedArgs,
+}
+
+/// How models are served: what `serve` and `batch` share.
+#[derive(clap::Args, Debug)]
+pub(crate) struct ServedArgs {
+    /// Never use the network: hf: models must be in the cache
+    #[arg(long)]
+    offline: bool,
+    /// Answers computed together, for each model; more wait
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = at_least_one())]
+    pub(crate) parallel: usize,
+    /// Tokens of context all answers of a model together may hold [default: --parallel times --ctx]
+    #[arg(long, value_name = "TOKENS")]
+    kv_tokens: Option<usize>,
     /// Guess tokens of answers ahead and check them together: with a smaller MODEL of the same vocabulary, or with
     /// `ngram`, by what the text repeats. Changes the speed, not the text. With several models NAME=MODEL, for each of
     /// them that has one
@@ -81,8 +90,6 @@ pub(crate) struct ServeArgs {
     /// File with the vision tower of a GGUF model [default: the mmproj file beside it]. With several models NAME=FILE
     #[arg(long, value_name = "[NAME=]FILE.gguf", help_heading = "Images", value_hint = clap::ValueHint::FilePath)]
     mmproj: Vec<String>,
-    #[command(flatten)]
-    network: NetworkArgs,
     #[command(flatten)]
     context: ContextArgs,
     #[command(flatten)]
@@ -136,6 +143,9 @@ struct NetworkArgs {
     /// A name that requests may call this server, besides addresses and localhost. May be repeated
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
+    /// Keep files and batches (/v1/files, /v1/batches) in this folder, and go on with the batches that are in it
+    #[arg(long, value_name = "FOLDER", value_hint = clap::ValueHint::DirPath)]
+    batches: Option<PathBuf>,
     /// Longest body of a request, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 16, value_parser = at_least_one())]
     max_body: usize,
@@ -160,7 +170,7 @@ struct NetworkArgs {
     grace: u64,
 }
 
-fn at_least_one() -> impl clap::builder::TypedValueParser<Value = usize> {
+pub(crate) fn at_least_one() -> impl clap::builder::TypedValueParser<Value = usize> {
     use clap::builder::TypedValueParser;
     clap::value_parser!(u32)
         .range(1..)
@@ -169,7 +179,7 @@ fn at_least_one() -> impl clap::builder::TypedValueParser<Value = usize> {
 
 pub(crate) fn run(args: &ServeArgs, ui: Ui) -> CommandResult {
     let options = ServerOptions {
-        models: models::specs(args, ui)?,
+        models: models::specs(&args.models, &args.served, ui)?,
         model_options: ModelOptions {
             scheduler: SchedulerOptions {
                 max_queue: args.queue,
@@ -258,6 +268,7 @@ impl NetworkArgs {
             request_timeout: self.request_timeout.map(Duration::from_secs),
             linger: Duration::from_secs(self.linger),
             grace: Duration::from_secs(self.grace),
+            batches: self.batches.clone(),
             log: !ui.quiet,
             ..HttpOptions::default()
         })
@@ -265,7 +276,7 @@ impl NetworkArgs {
 }
 
 /// What `/v1/system` says of this machine.
-fn system() -> Value {
+pub(crate) fn system() -> Value {
     let processor = machine::processor();
     let memory = machine::memory();
     let accelerators = machine::accelerators();
@@ -303,6 +314,7 @@ impl From<ServeError> for CommandFailure {
                     _ => failure,
                 }
             }
+            ServeError::Batches(_) => CommandFailure::new(Exit::Io, error.to_string()),
             ServeError::Start(_) => CommandFailure::new(Exit::Io, error.to_string()),
         }
     }

@@ -2,6 +2,8 @@
 
 mod bad_input;
 mod basics;
+#[cfg(unix)]
+mod batch;
 mod families;
 #[cfg(target_os = "linux")]
 mod hostile_requests;

@@ -1,8 +1,10 @@
 //! The API of OpenAI: chat completions, completions, responses, embeddings, models.
 
+pub(crate) mod batches;
 pub(crate) mod chat;
 pub(crate) mod completions;
 pub(crate) mod embeddings;
+pub(crate) mod input_tokens;
 pub(crate) mod messages;
 pub(crate) mod models;
 pub(crate) mod responses;

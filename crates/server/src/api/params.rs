@@ -29,6 +29,8 @@ pub(crate) struct Caller {
     pub(crate) client: Arc<str>,
     /// Whose cache it finds.
     pub(crate) scope: u64,
+    /// Of a request that does not say: lower is served earlier.
+    pub(crate) priority: i32,
     pub(crate) deadline: Option<Instant>,
     /// The request's name, if what becomes of it is written to the log.
     pub(crate) log: Option<Arc<str>>,
@@ -59,6 +61,7 @@ impl Caller {
         Ok(Caller {
             client,
             scope: 0,
+            priority: 0,
             log,
             // Beyond what a clock can hold is no limit.
             deadline: wait.and_then(|wait| Instant::now().checked_add(wait)),
@@ -88,6 +91,7 @@ impl Caller {
         Job {
             client: Arc::clone(&self.client),
             scope: self.scope,
+            priority: self.priority,
             deadline: self.deadline,
             ..Job::new(prompt, params)
         }
@@ -223,47 +227,11 @@ pub(crate) fn response_format(format: Option<Fields<'_>>) -> Result<Option<Outpu
             if !schema.is_object() && !schema.is_boolean() {
                 return Err(wrong(&inner.path("schema"), "a JSON schema", schema));
             }
-            Ok(Some(OutputForm {
-                grammar: Grammar::JsonSchema(schema.clone()),
-                path: inner.path("schema"),
-            }))
+            Ok(Some(OutputForm::of_schema(schema, inner.path("schema"))?))
         }
         other => {
             let message = format!("expected text, json_object or json_schema, found \"{other}\"");
             Err(ApiError::field(&format.path("type"), message))
         }
     }
-}
-
-/// Forms beyond JSON, by vLLM's name: `structured_outputs` with one of `json`, `regex`, `choice`, `grammar` (here
-/// llguidance's Lark).
-pub(crate) fn structured_outputs(fields: &Fields<'_>) -> Result<Option<OutputForm>, ApiError> {
-    let Some(outputs) = fields.object("structured_outputs")? else {
-        return Ok(None);
-    };
-    let form = |name: &str, grammar| {
-        let path = outputs.path(name);
-        Ok(Some(OutputForm { grammar, path }))
-    };
-    if let Some(schema) = outputs.get("json") {
-        return form("json", Grammar::JsonSchema(schema.clone()));
-    }
-    if let Some(regex) = outputs.text("regex")? {
-        return form("regex", Grammar::Regex(regex.to_owned()));
-    }
-    if let Some(choices) = outputs.list("choice")? {
-        // JSON's strings are Lark's.
-        let texts: Vec<String> = choices.iter().map(ToString::to_string).collect();
-        if choices.is_empty() || !choices.iter().all(serde_json::Value::is_string) {
-            let path = outputs.path("choice");
-            return Err(ApiError::field(&path, "expected a list of strings"));
-        }
-        let source = format!("start: {}", texts.join(" | "));
-        return form("choice", Grammar::Lark(source));
-    }
-    if let Some(source) = outputs.text("grammar")? {
-        return form("grammar", Grammar::Lark(source.to_owned()));
-    }
-    let message = "expected one of json, regex, choice, grammar";
-    Err(ApiError::field("structured_outputs", message))
 }

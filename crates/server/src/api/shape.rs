@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::error::ApiError;
 use super::thinking::ThinkingRequest;
-use super::tools::{CallKind, Tools};
+use super::tools::{CallKind, Tools, whole};
 use crate::grammar::{Grammar, GrammarError, compact};
 use crate::syntax::{AnswerReader, CallSyntax, Marks, Names, ThoughtSyntax, channel_form};
 
@@ -18,6 +18,18 @@ pub(crate) struct OutputForm {
 }
 
 impl OutputForm {
+    /// JSON of a schema, all of it.
+    ///
+    /// # Errors
+    /// The keyword that no grammar holds, and where it stands.
+    pub(crate) fn of_schema(schema: &Value, path: String) -> Result<OutputForm, ApiError> {
+        let held = whole(schema).map_err(|reason| ApiError::field(&path, reason))?;
+        Ok(OutputForm {
+            grammar: Grammar::JsonSchema(held),
+            path,
+        })
+    }
+
     /// The schema, if it is JSON's: other forms cannot stand beside calls.
     fn schema(&self) -> Option<Value> {
         match &self.grammar {

@@ -16,7 +16,7 @@ use crate::app::{App, Dialect, Incoming, json as json_response, with_left_out};
 use crate::models::ServedModel;
 
 /// The model named, or the only one.
-async fn served(app: &App, fields: &Fields<'_>) -> Result<ServedModel, ApiError> {
+pub(super) async fn served(app: &App, fields: &Fields<'_>) -> Result<ServedModel, ApiError> {
     match (fields.text("model")?, app.registry.entries()) {
         (Some(name), _) => app.served_by_name(name).await,
         (None, [only]) => Ok(app.registry.serve(only).await?),

@@ -9,6 +9,7 @@ mod schema;
 
 pub(crate) use plain::as_plain_messages;
 use schema::Patterns;
+pub use schema::whole;
 
 use serde_json::{Value, json};
 

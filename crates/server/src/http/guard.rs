@@ -46,6 +46,7 @@ pub(crate) async fn guard(
             let asker = Asker {
                 client,
                 request: Arc::from(id.as_str()),
+                priority: 0,
             };
             request.extensions_mut().insert(asker);
             next.run(request).await

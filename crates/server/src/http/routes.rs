@@ -12,7 +12,8 @@ use tower_service::Service;
 
 use super::guard::{guard, refuse_while_draining};
 use crate::api::error::ApiError;
-use crate::api::{anthropic, ollama, openai, tokens};
+use crate::api::openai::{batches, input_tokens as count};
+use crate::api::{anthropic, llama_cpp, ollama, openai, tokens};
 use crate::app::{App, Dialect};
 use crate::{ops, page};
 
@@ -54,9 +55,13 @@ fn plain_path(uri: &Uri) -> Option<Uri> {
     Uri::from_parts(parts).ok()
 }
 
-/// Every path with its methods, as `docs/server.md` and `openapi.json` have them.
-fn routes(app: &Arc<App>) -> Router {
-    let work = Router::new()
+/// What models answer to, for who asks within this process.
+pub(crate) fn work(app: &Arc<App>) -> Router {
+    working(app).with_state(Arc::clone(app))
+}
+
+fn working(app: &Arc<App>) -> Router<Arc<App>> {
+    Router::new()
         .route("/v1/chat/completions", post(openai::chat::handle))
         .route("/v1/completions", post(openai::completions::handle))
         .route("/v1/embeddings", post(openai::embeddings::handle))
@@ -70,9 +75,17 @@ fn routes(app: &Arc<App>) -> Router {
         .route("/tokenize", post(tokens::tokenize))
         .route("/detokenize", post(tokens::detokenize))
         .route("/apply-template", post(tokens::apply_template))
+        .route("/v1/chat/completions/input_tokens", post(count::of_chat))
+        .route("/v1/responses/input_tokens", post(count::of_response))
+        .route("/completion", post(llama_cpp::completion))
+        .route("/infill", post(llama_cpp::fill))
         .route("/v1/models/load", post(openai::models::load))
         .route("/v1/models/unload", post(openai::models::unload))
-        .layer(from_fn_with_state(Arc::clone(app), while_serving));
+        .layer(from_fn_with_state(Arc::clone(app), while_serving))
+}
+
+/// Every path with its methods, as `docs/server.md` and `openapi.json` have them.
+fn routes(app: &Arc<App>) -> Router {
     Router::new()
         .route("/", get(page::page))
         .route("/health", get(ops::health))
@@ -82,11 +95,19 @@ fn routes(app: &Arc<App>) -> Router {
         .route("/openapi.json", get(ops::openapi))
         .route("/v1/models", get(openai::models::list))
         .route("/v1/models/{*name}", get(openai::models::one))
+        .route("/props", get(llama_cpp::props))
+        .route("/slots", get(llama_cpp::slots))
+        .route("/v1/files", get(batches::files).post(batches::upload))
+        .route("/v1/files/{id}", get(batches::file).delete(batches::delete))
+        .route("/v1/files/{id}/content", get(batches::content))
+        .route("/v1/batches", get(batches::batches).post(batches::create))
+        .route("/v1/batches/{id}", get(batches::batch))
+        .route("/v1/batches/{id}/cancel", post(batches::cancel))
         .route("/api/tags", get(ollama::tags))
         .route("/api/ps", get(ollama::running))
         .route("/api/show", post(ollama::show))
         .route("/api/version", get(ollama::version))
-        .merge(work)
+        .merge(working(app))
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(Arc::clone(app), guard))

@@ -84,9 +84,11 @@ fn logprobs_have_offsets() {
 #[test]
 fn what_is_not_supported_is_refused() {
     for (fields, param) in [
-        (json!({"echo": true}), "echo"),
+        (json!({"echo": true, "logprobs": 1}), "logprobs"),
+        // The demo was not trained to fill in.
         (json!({"suffix": "x"}), "suffix"),
-        (json!({"best_of": 3}), "best_of"),
+        (json!({"best_of": 3, "stream": true}), "best_of"),
+        (json!({"n": 3, "best_of": 2}), "best_of"),
         (json!({"prompt": {"x": 1}}), "prompt"),
         (json!({"prompt": []}), "prompt"),
         (json!({"prompt": [1, -1]}), "prompt"),

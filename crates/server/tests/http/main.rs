@@ -3,6 +3,7 @@
 
 mod agents;
 mod anthropic;
+mod batches;
 mod client;
 mod codex;
 mod completions;
@@ -13,6 +14,7 @@ mod engines;
 mod failures;
 mod formats;
 mod images;
+mod llama_cpp;
 mod native;
 mod npu;
 mod numbers;

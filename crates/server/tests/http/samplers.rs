@@ -8,11 +8,11 @@ use crate::{shared, with};
 fn stories(fields: &Value) -> [String; 2] {
     let base = json!({"temperature": 0.9, "top_k": 0, "top_p": 1, "min_p": 0, "seed": 5});
     let fields = with(base, fields.clone());
-    let body = json!({"model": "demo", "prompt": "Once upon a time", "max_tokens": 20});
+    let body = json!({"model": "demo", "prompt": "Once upon a time", "max_tokens": 40});
     let completion = shared().ask("/v1/completions", &with(body, fields.clone()));
     let body = json!({
         "model": "demo", "prompt": "Once upon a time", "raw": true, "stream": false,
-        "options": with(fields, json!({"num_predict": 20})),
+        "options": with(fields, json!({"num_predict": 40})),
     });
     let generated = shared().ask("/api/generate", &body);
     let texts = [&completion["choices"][0]["text"], &generated["response"]];

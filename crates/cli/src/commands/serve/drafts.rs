@@ -1,7 +1,7 @@
 //! `--draft` of `serve`: which drafter belongs to which model.
 
 use super::models::{engine_bytes, engine_options};
-use super::{MAX_PASS_DRAFTS, ServeArgs};
+use super::{MAX_PASS_DRAFTS, ServedArgs};
 use crate::draft_args::{Draft, DraftArgs, NGRAM, with_context_of};
 use crate::exit::CommandResult;
 use crate::model_arg::ModelArgs;
@@ -20,7 +20,7 @@ impl Drafter {
     /// Opens what drafts for `target` and refuses what cannot, as `run --draft` does.
     pub(super) fn open(
         name: String,
-        args: &ServeArgs,
+        args: &ServedArgs,
         target: &LoadedModel,
         device: &DeviceArgs,
         ui: Ui,
@@ -38,7 +38,7 @@ impl Drafter {
     /// what a pass checks. Says so.
     pub(super) fn memory_bytes(
         &self,
-        args: &ServeArgs,
+        args: &ServedArgs,
         target: &LoadedModel,
         ui: Ui,
     ) -> CommandResult<u64> {

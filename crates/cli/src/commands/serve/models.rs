@@ -1,6 +1,6 @@
 //! The models of `serve`: names, and what opens them.
 
-use super::ServeArgs;
+use super::ServedArgs;
 use super::assign::{DRAFT, MMPROJ};
 use super::drafts::Drafter;
 use crate::exit::{CommandFailure, CommandResult};
@@ -22,8 +22,8 @@ pub(super) struct NamedModel {
 }
 
 /// Opens every model once, so that what is wrong with one is told before anyone asks; then each on every device.
-pub(super) fn specs(args: &ServeArgs, ui: Ui) -> CommandResult<Vec<ModelSpec>> {
-    let models: Vec<NamedModel> = args.models.iter().map(|text| named(text)).collect();
+pub(crate) fn specs(models: &[String], args: &ServedArgs, ui: Ui) -> CommandResult<Vec<ModelSpec>> {
+    let models: Vec<NamedModel> = models.iter().map(|text| named(text)).collect();
     let drafts = DRAFT.assign(&args.draft, &models)?;
     let towers = MMPROJ.assign(&args.mmproj, &models)?;
     let mut specs = Vec::new();
@@ -116,7 +116,7 @@ pub(super) fn engine_bytes(loaded: &LoadedModel, options: &EngineOptions) -> Com
     Ok(memory.kv_bytes.saturating_add(memory.scratch_bytes) as u64)
 }
 
-pub(super) fn engine_options(args: &ServeArgs) -> EngineOptions {
+pub(super) fn engine_options(args: &ServedArgs) -> EngineOptions {
     EngineOptions {
         n_ctx: args.context.ctx,
         kv_type: args.context.kv_type,
@@ -129,7 +129,7 @@ pub(super) fn engine_options(args: &ServeArgs) -> EngineOptions {
 
 /// Sets the device up for a model and what drafts for it; opens the files again if the model was unloaded.
 fn factory(
-    args: &ServeArgs,
+    args: &ServedArgs,
     device: DeviceArgs,
     (model, mmproj): (ModelArgs, Option<PathBuf>),
     first: (Arc<LoadedModel>, Option<Drafter>),

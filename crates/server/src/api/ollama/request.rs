@@ -47,7 +47,9 @@ pub(super) fn form(fields: &Fields<'_>) -> Result<Option<OutputForm>, ApiError> 
         None => return Ok(None),
         Some(Value::String(text)) if text.is_empty() => return Ok(None),
         Some(Value::String(text)) if text == "json" => Grammar::JsonObject,
-        Some(schema @ Value::Object(_)) => Grammar::JsonSchema(schema.clone()),
+        Some(schema @ Value::Object(_)) => {
+            return Ok(Some(OutputForm::of_schema(schema, fields.path("format"))?));
+        }
         Some(other) => return Err(wrong("format", "\"json\" or a JSON schema", other)),
     };
     let path = fields.path("format");

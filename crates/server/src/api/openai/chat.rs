@@ -13,10 +13,9 @@ use super::tools::tools;
 use super::{chat_logprobs, finish_reason, tool_call, usage};
 use crate::api::error::ApiError;
 use crate::api::fields::Fields;
+use crate::api::forms::structured_outputs;
 use crate::api::generation::{Answer, AnswerPiece, Generation};
-use crate::api::params::{
-    MAX_ANSWERS, response_format, stop_texts, stop_tokens, structured_outputs,
-};
+use crate::api::params::{MAX_ANSWERS, response_format, stop_texts, stop_tokens};
 use crate::api::prompt::{Conversation, variables};
 use crate::api::sampling::sampling;
 use crate::api::thinking::ThinkingRequest;
@@ -145,7 +144,7 @@ fn complete_job(job: Job, fields: &Fields<'_>) -> Result<Job, ApiError> {
     Ok(Job {
         n: fields.usize_in("n", 1, MAX_ANSWERS)?.unwrap_or(1),
         top_logprobs: with_logprobs.then_some(n_top.unwrap_or(0)),
-        priority: priority(fields)?,
+        priority: priority(fields)?.unwrap_or(job.priority),
         progress: fields.bool("return_progress")?.unwrap_or(false),
         timeline: fields.bool("timeline")?.unwrap_or(false),
         ..job
@@ -153,10 +152,9 @@ fn complete_job(job: Job, fields: &Fields<'_>) -> Result<Job, ApiError> {
 }
 
 /// By vLLM's name and sense: lower is earlier.
-pub(crate) fn priority(fields: &Fields<'_>) -> Result<i32, ApiError> {
-    let priority = fields.i64("priority")?.unwrap_or(0);
-    i32::try_from(priority)
-        .map_err(|_| ApiError::field("priority", "expected a whole number of 32 bits"))
+pub(crate) fn priority(fields: &Fields<'_>) -> Result<Option<i32>, ApiError> {
+    let priority = fields.i64("priority")?.map(i32::try_from).transpose();
+    priority.map_err(|_| ApiError::field("priority", "expected a whole number of 32 bits"))
 }
 
 impl ChatContext {

@@ -13,9 +13,11 @@ use super::chat::priority;
 use super::{finish_reason, finite, total, usage};
 use crate::api::error::ApiError;
 use crate::api::fields::Fields;
+use crate::api::forms::structured_outputs;
 use crate::api::generation::{Answer, AnswerPiece, Generation};
+use crate::api::infill::infill;
 use crate::api::params::{
-    Caller, MAX_ANSWERS, response_format, stop_texts, stop_tokens, structured_outputs, token_ids,
+    Caller, MAX_ANSWERS, response_format, stop_texts, stop_tokens, token_ids,
 };
 use crate::api::sampling::sampling;
 use crate::api::shape::AnswerShape;
@@ -32,11 +34,6 @@ const MAX_PROMPTS: usize = 64;
 /// Tokens written where a request does not say, as in OpenAI's API.
 const DEFAULT_MAX_TOKENS: usize = 16;
 
-const REFUSED: &[(&str, &str)] = &[
-    ("echo", "put the prompt before the answer yourself"),
-    ("suffix", "the model only goes on"),
-];
-
 pub(crate) async fn handle(State(app): State<Arc<App>>, request: Request) -> Response {
     Dialect::OpenAi.answer(answer(app, request).await)
 }
@@ -48,6 +45,8 @@ struct CompletionContext {
     /// Answers to each prompt.
     n: usize,
     top_logprobs: Option<usize>,
+    /// By prompt, what its answers begin with, if they repeat it.
+    echo: Vec<String>,
     with_usage: bool,
     with_placement: bool,
 }
@@ -55,10 +54,15 @@ struct CompletionContext {
 async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     let Incoming { body, caller } = app.read(request).await?;
     let fields = Fields::of(&body)?;
-    fields.refuse(REFUSED)?;
     let served = caller.within(app.served(&fields)).await?;
-    let prompts = texts_or_tokens(&fields, &served, "prompt", MAX_PROMPTS, TextUse::Prompt).await?;
-    let jobs = jobs(&fields, &served, &caller, prompts)?;
+    let prompts = prompts(&fields, &served).await?;
+    let is_stream = fields.bool("stream")?.unwrap_or(false);
+    let (n, best_of) = (
+        fields.usize_in("n", 1, MAX_ANSWERS)?.unwrap_or(1),
+        best_of(&fields, is_stream)?,
+    );
+    let echo = echo(&fields, &served, &prompts)?;
+    let jobs = jobs(&fields, &served, &caller, prompts, (n, best_of))?;
     let form = response_format(fields.object("response_format")?)?;
     let shape = AnswerShape::of_form(form.or(structured_outputs(&fields)?));
     let include_usage = match fields.object("stream_options")? {
@@ -68,13 +72,13 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     let context = CompletionContext {
         id: unique("cmpl-"),
         created: unix_s(),
-        n: jobs.first().map_or(1, |job| job.n),
-        top_logprobs: jobs.first().and_then(|job| job.top_logprobs),
+        n,
+        top_logprobs: fields.usize_in("logprobs", 0, 20)?,
+        echo,
         with_usage: include_usage,
         with_placement: fields.bool("placement")?.unwrap_or(false),
         served,
     };
-    let is_stream = fields.bool("stream")?.unwrap_or(false);
     let mut generations = Vec::with_capacity(jobs.len());
     for job in jobs {
         let shape = shape.clone();
@@ -86,11 +90,15 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     }
     let mut choices = Vec::new();
     let mut receipts = Vec::new();
-    for generation in generations {
+    for (prompt, generation) in generations.into_iter().enumerate() {
         // All run; this only waits for one after the other.
-        let (answers, receipt) = generation.complete().await?;
+        let (mut answers, receipt) = generation.complete().await?;
+        if best_of.is_some() {
+            answers.sort_by(|a, b| mean_logprob(b).total_cmp(&mean_logprob(a)));
+            answers.truncate(n);
+        }
         for answer in answers {
-            choices.push(context.choice(choices.len(), &answer));
+            choices.push(context.choice(prompt, choices.len(), &answer));
         }
         receipts.push(receipt);
     }
@@ -98,6 +106,70 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     body["choices"] = choices.into();
     body["usage"] = context.usage(&receipts);
     Ok(json_response(StatusCode::OK, &body))
+}
+
+/// The prompts, or, with a `suffix`, those behind which the model writes what belongs between.
+async fn prompts(fields: &Fields<'_>, served: &ServedModel) -> Result<Vec<Vec<u32>>, ApiError> {
+    match fields.text("suffix")?.filter(|suffix| !suffix.is_empty()) {
+        None => texts_or_tokens(fields, served, "prompt", MAX_PROMPTS, TextUse::Prompt).await,
+        Some(suffix) => {
+            let text = fields.need("prompt", fields.text("prompt")?)?;
+            let prompt = infill(served, text.to_owned(), suffix.to_owned(), "suffix");
+            Ok(vec![prompt.await?])
+        }
+    }
+}
+
+/// How many answers are written to choose from, if more than are wanted.
+fn best_of(fields: &Fields<'_>, is_stream: bool) -> Result<Option<usize>, ApiError> {
+    let n = fields.usize_in("n", 1, MAX_ANSWERS)?.unwrap_or(1);
+    let best_of = fields
+        .usize_in("best_of", n, MAX_ANSWERS)?
+        .filter(|best| *best > n);
+    match best_of.is_some() && is_stream {
+        true => Err(ApiError::field(
+            "best_of",
+            "the best are known at the end; set stream to false",
+        )),
+        false => Ok(best_of),
+    }
+}
+
+/// What answers begin with: the prompts' texts, if they are to be repeated.
+fn echo(
+    fields: &Fields<'_>,
+    served: &ServedModel,
+    prompts: &[Vec<u32>],
+) -> Result<Vec<String>, ApiError> {
+    if !fields.bool("echo")?.unwrap_or(false) {
+        return Ok(Vec::new());
+    }
+    if fields.get("logprobs").is_some() {
+        let message = "beside echo only the answer's are known; leave one of them out";
+        return Err(ApiError::field("logprobs", message));
+    }
+    let given = match fields.get("prompt") {
+        Some(Value::String(text)) => vec![Some(text.clone())],
+        Some(Value::Array(list)) => list
+            .iter()
+            .map(|one| one.as_str().map(str::to_owned))
+            .collect(),
+        _ => Vec::new(),
+    };
+    let text = |(i, tokens): (usize, &Vec<u32>)| match given.get(i).cloned().flatten() {
+        Some(text) => text,
+        None => served.loaded.tokenizer.decode(tokens, true),
+    };
+    Ok(prompts.iter().enumerate().map(text).collect())
+}
+
+/// Of an answer's tokens; an answer of none is the worst.
+fn mean_logprob(answer: &Answer) -> f64 {
+    let sum: f64 = answer.tokens.iter().map(|token| token.logprob).sum();
+    match answer.tokens.len() {
+        0 => f64::NEG_INFINITY,
+        n => sum / n as f64,
+    }
 }
 
 /// What becomes of a text.
@@ -152,12 +224,8 @@ fn jobs(
     served: &ServedModel,
     caller: &Caller,
     prompts: Vec<Vec<u32>>,
+    (n, best_of): (usize, Option<usize>),
 ) -> Result<Vec<Job>, ApiError> {
-    let n = fields.usize_in("n", 1, MAX_ANSWERS)?.unwrap_or(1);
-    let best_of = fields.usize("best_of")?.unwrap_or(n);
-    if best_of != n {
-        return Err(ApiError::field("best_of", "only as many as n are written"));
-    }
     let params = GenerateParams {
         sampling: sampling(fields, &served.loaded)?,
         max_tokens: match fields.get("max_tokens") {
@@ -170,10 +238,11 @@ fn jobs(
         show_special: false,
     };
     let top_logprobs = fields.usize_in("logprobs", 0, 20)?;
-    let priority = priority(fields)?;
+    let priority = priority(fields)?.unwrap_or(caller.priority);
     let job = |prompt| Job {
-        n,
-        top_logprobs,
+        n: best_of.unwrap_or(n),
+        // The best are chosen by them.
+        top_logprobs: top_logprobs.or(best_of.map(|_| 0)),
         priority,
         ..caller.job(prompt, params.clone())
     };
@@ -188,9 +257,13 @@ impl CompletionContext {
         })
     }
 
-    fn choice(&self, index: usize, answer: &Answer) -> Value {
+    fn choice(&self, prompt: usize, index: usize, answer: &Answer) -> Value {
+        let text = match self.echo.get(prompt) {
+            Some(before) => format!("{before}{}", answer.text),
+            None => answer.text.clone(),
+        };
         json!({
-            "index": index, "text": answer.text, "logprobs": self.logprobs(&answer.tokens),
+            "index": index, "text": text, "logprobs": self.logprobs(&answer.tokens),
             "finish_reason": answer.reason.map(finish_reason),
         })
     }
@@ -261,6 +334,17 @@ async fn stream(
 ) -> Result<(), ClientGone> {
     let mut generations: Vec<_> = generations.into_iter().map(|one| (one, false)).collect();
     let mut receipts = Vec::new();
+    for (index, before) in context
+        .echo
+        .iter()
+        .flat_map(|one| std::iter::repeat_n(one, context.n))
+        .enumerate()
+    {
+        let mut chunk = context.head();
+        chunk["choices"] =
+            json!([{"index": index, "text": before, "logprobs": null, "finish_reason": null}]);
+        writer.data(&chunk).await?;
+    }
     loop {
         let (prompt, piece) = match next_of(&mut generations).await {
             Ok(Some(next)) => next,

@@ -102,7 +102,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     Ok(with_left_out(response, &left_out))
 }
 
-fn conversation(fields: &Fields<'_>) -> Result<Conversation, ApiError> {
+pub(super) fn conversation(fields: &Fields<'_>) -> Result<Conversation, ApiError> {
     let mut items = Items::default();
     if let Some(text) = fields.text("instructions")? {
         items.messages.push(Message::system(text));

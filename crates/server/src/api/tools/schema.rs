@@ -6,6 +6,7 @@
 //! [`llguidance`] only, so that what comes from outside meets its compiler in one form.
 
 mod keywords;
+mod opposite;
 mod options;
 mod patterns;
 mod refs;
@@ -64,19 +65,29 @@ pub(crate) fn relaxed(schema: &Value, patterns: &mut Patterns) -> GrammarSchema 
         }
         _ => Map::new(),
     };
-    let mut root = with_type(root);
-    let definitions = walk.definitions();
-    if !definitions.is_empty() {
-        root.insert("$defs".to_owned(), definitions.into());
-    }
-    let mut schema = Value::Object(root);
-    // What is too large for a grammar is refused, whatever it says.
-    if schema.to_string().len() <= MAX_GRAMMAR_BYTES {
-        walk.break_loops(&mut schema);
-    }
-    GrammarSchema {
-        schema,
-        left_out: walk.left_out,
+    walk.finish(with_type(root))
+}
+
+/// A schema as a grammar holds it, whole: a grammar of it allows what the schema allows, and nothing else.
+///
+/// # Errors
+/// The first keyword that no grammar holds, and the pointer of the schema that has it.
+pub fn whole(schema: &Value) -> Result<Value, String> {
+    let mut patterns = Patterns::default();
+    let mut walk = SchemaWalk {
+        is_whole: true,
+        ..SchemaWalk::new(schema, &mut patterns)
+    };
+    let held = match walk.schema(schema, "") {
+        Value::Object(root) => walk.finish(root),
+        other => GrammarSchema {
+            schema: other,
+            left_out: walk.left_out,
+        },
+    };
+    match held.left_out.first() {
+        None => Ok(held.schema),
+        Some(first) => Err(format!("the grammar cannot hold {first}")),
     }
 }
 
@@ -102,6 +113,8 @@ struct SchemaWalk<'a, 'p> {
     numbers: HashMap<String, usize>,
     /// Schemas read.
     n_schemas: usize,
+    /// Nothing may be left out, so that what only llguidance can tell is left to it.
+    is_whole: bool,
     patterns: &'p mut Patterns,
     /// What has an identifier or an anchor, once it was asked for.
     names: Option<refs::SchemaNames<'a>>,
@@ -115,8 +128,26 @@ impl<'a, 'p> SchemaWalk<'a, 'p> {
             targets: Vec::new(),
             numbers: HashMap::new(),
             n_schemas: 0,
+            is_whole: false,
             patterns,
             names: None,
+        }
+    }
+
+    /// The schema with the definitions that it refers to.
+    fn finish(mut self, mut root: Map<String, Value>) -> GrammarSchema {
+        let definitions = self.definitions();
+        if !definitions.is_empty() {
+            root.insert("$defs".to_owned(), definitions.into());
+        }
+        let mut schema = Value::Object(root);
+        // What is too large for a grammar is refused, whatever it says.
+        if schema.to_string().len() <= MAX_GRAMMAR_BYTES {
+            self.break_loops(&mut schema);
+        }
+        GrammarSchema {
+            schema,
+            left_out: self.left_out,
         }
     }
 

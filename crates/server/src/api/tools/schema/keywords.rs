@@ -98,6 +98,15 @@ impl<'a> SchemaWalk<'a, '_> {
             "allOf" | "anyOf" => self.options(key, value, at),
             "oneOf" => return self.one_of(value, at, out),
             "$ref" => return self.reference(value, at, out),
+            "not" | "if" | "propertyNames" | "dependentRequired" | "dependentSchemas"
+            | "dependencies"
+                if narrows(key, value, of) =>
+            {
+                match self.rewritten(key, value, of, at) {
+                    Some(more) => return add(out, "allOf", more.into()),
+                    None => None,
+                }
+            }
             _ if NARROWING.contains(&key) && narrows(key, value, of) => None,
             _ => return,
         };
@@ -117,8 +126,10 @@ impl<'a> SchemaWalk<'a, '_> {
         let Some(options) = self.options("oneOf", value, at) else {
             return self.leave_out("oneOf", at);
         };
-        if !value.as_array().is_some_and(|list| are_disjoint(list)) {
-            self.leave_out("oneOf", at);
+        match value.as_array().is_some_and(|list| are_disjoint(list)) {
+            true => {}
+            false if self.is_whole => return add(out, "oneOf", options),
+            false => self.leave_out("oneOf", at),
         }
         add(out, "anyOf", options);
     }

@@ -48,7 +48,8 @@ impl<'a> SchemaWalk<'a, '_> {
         (target.is_object() || target.is_boolean()).then(|| (target, start + &pointer))
     }
 
-    /// The first schema with an identifier, or, behind `#`, an anchor.
+    /// The schema with an identifier, or, behind `#`, an anchor. Of several with one name it is not clear which is meant:
+    /// that depends on identifiers around them, which are not followed here.
     fn called(&mut self, name: &str) -> Option<(&'a Value, String)> {
         let root = self.root;
         let names = self.names.get_or_insert_with(|| {
@@ -56,7 +57,7 @@ impl<'a> SchemaWalk<'a, '_> {
             collect_names(root, "", &mut names);
             names
         });
-        names.get(name).cloned()
+        names.get(name).cloned().flatten()
     }
 
     /// llguidance cannot intersect a schema with one that it is still reading, which is what a keyword beside a reference
@@ -111,8 +112,8 @@ impl<'a> SchemaWalk<'a, '_> {
     }
 }
 
-/// Identifiers and anchors, each with its schema and that one's pointer.
-pub(super) type SchemaNames<'a> = HashMap<String, (&'a Value, String)>;
+/// Identifiers and anchors, each with its schema and that one's pointer; nothing for those of several schemas.
+pub(super) type SchemaNames<'a> = HashMap<String, Option<(&'a Value, String)>>;
 
 fn collect_names<'a>(value: &'a Value, at: &str, names: &mut SchemaNames<'a>) {
     match value {
@@ -125,7 +126,8 @@ fn collect_names<'a>(value: &'a Value, at: &str, names: &mut SchemaNames<'a>) {
             ] {
                 if let Some(Value::String(name)) = map.get(key) {
                     let name = format!("{mark}{name}");
-                    names.entry(name).or_insert_with(|| (value, at.to_owned()));
+                    let once = names.entry(name).and_modify(|found| *found = None);
+                    once.or_insert_with(|| Some((value, at.to_owned())));
                 }
             }
             for (key, value) in map {

@@ -35,7 +35,7 @@ fn cases() -> Vec<(Value, &'static [&'static str], &'static str, &'static str)> 
     vec![
         (
             json!({"type": "object", "propertyNames": {"type": "string"}, "additionalProperties": {"type": "integer"}}),
-            &["propertyNames"],
+            &[],
             r#"{"k": 1}"#,
             r#"{"k": "v"}"#,
         ),
@@ -82,11 +82,61 @@ fn cases() -> Vec<(Value, &'static [&'static str], &'static str, &'static str)> 
             "1",
         ),
         (json!({"not": {}}), &["not"], "1", ""),
+        (json!({"not": {"minLength": 2}}), &["not"], "1", ""),
+        (
+            json!({"not": {"type": ["string", "null"]}}),
+            &[],
+            "1",
+            r#""a""#,
+        ),
+        (
+            json!({"enum": [1, 2, 3], "not": {"enum": [1, 2]}}),
+            &[],
+            "3",
+            "1",
+        ),
+        (
+            json!({"type": "object", "not": {"required": ["a"]}}),
+            &[],
+            r#"{"b": 1}"#,
+            r#"{"a": 1}"#,
+        ),
+        (
+            json!({"type": "object", "propertyNames": {"pattern": "^x"}}),
+            &[],
+            r#"{"xa": 1}"#,
+            r#"{"a": 1}"#,
+        ),
+        (
+            json!({"type": "object", "propertyNames": {"enum": ["a"]}}),
+            &[],
+            r#"{"a": 1}"#,
+            r#"{"b": 1}"#,
+        ),
+        (
+            json!({"type": "object", "propertyNames": {"maxLength": 1}}),
+            &["propertyNames"],
+            r#"{"b": 1}"#,
+            "1",
+        ),
+        (
+            json!({"type": "object", "properties": {"k": {"enum": ["a", "b"]}, "n": {}}, "required": ["k"],
+                   "if": {"properties": {"k": {"const": "a"}}}, "then": {"required": ["n"]}}),
+            &[],
+            r#"{"k": "b"}"#,
+            r#"{"k": "a"}"#,
+        ),
+        (
+            json!({"if": {"minLength": 2}, "then": {}}),
+            &["if"],
+            "1",
+            "",
+        ),
         (
             json!({"type": "object", "if": {"required": ["a"]}, "then": {"required": ["b"]}, "else": {}}),
-            &["if"],
+            &[],
             "{}",
-            "1",
+            r#"{"a": 1}"#,
         ),
         (
             json!({"type": "array", "contains": {"type": "string"}, "minContains": 2}),
@@ -95,22 +145,23 @@ fn cases() -> Vec<(Value, &'static [&'static str], &'static str, &'static str)> 
             "1",
         ),
         (
-            json!({"type": "object", "dependentRequired": {"a": ["b"]}}),
-            &["dependentRequired"],
+            json!({"type": "object", "properties": {"a": {}, "b": {}}, "dependentRequired": {"a": ["b"]}}),
+            &[],
+            r#"{"a": 1, "b": 2}"#,
             r#"{"a": 1}"#,
-            "1",
         ),
         (
-            json!({"type": "object", "dependentSchemas": {"a": {}}}),
-            &["dependentSchemas"],
-            "{}",
-            "1",
+            json!({"type": "object", "properties": {"a": {}, "b": {}},
+                   "dependentSchemas": {"a": {"properties": {"b": {"type": "string"}}}}}),
+            &[],
+            r#"{"b": 1}"#,
+            r#"{"a": 1, "b": 1}"#,
         ),
         (
             json!({"type": "object", "dependencies": {"a": ["b"]}}),
-            &["dependencies"],
+            &[],
             "{}",
-            "1",
+            r#"{"a": 1}"#,
         ),
         (
             json!({"type": "object", "properties": {}, "unevaluatedProperties": false}),
@@ -468,4 +519,42 @@ fn hostile_schemas_are_soon_done() {
             start.elapsed()
         );
     }
+}
+
+/// Forms are held whole, or refused by the keyword and its place.
+#[test]
+fn a_whole_schema_is_held_or_named() {
+    for (schema, named) in [
+        (
+            json!({"type": "array", "uniqueItems": true}),
+            "`uniqueItems`",
+        ),
+        (
+            json!({"properties": {"a": {"items": {"not": {"minLength": 2}}}}}),
+            "`not` at /properties/a/items",
+        ),
+        (
+            json!({"$ref": "#/$defs/x", "$defs": {"x": {"format": "phone"}}}),
+            "`format` at /$defs/x",
+        ),
+        (json!({"$ref": "https://example.org/x.json"}), "`$ref`"),
+        // Two schemas have this name.
+        (
+            json!({"$ref": "#x", "$defs": {"a": {"$anchor": "x"}, "b": {"$anchor": "x", "type": "null"}}}),
+            "`$ref`",
+        ),
+    ] {
+        let error = super::whole(&schema).unwrap_err();
+        assert_eq!(error, format!("the grammar cannot hold {named}"));
+    }
+    let tree = json!({"$ref": "#/$defs/node", "$defs": {"node": {
+        "type": "object", "properties": {"value": {"type": "integer"}, "children": {"type": "array", "items": {"$ref": "#/$defs/node"}}},
+        "required": ["value"], "additionalProperties": false}}});
+    let held = Grammar::JsonSchema(super::whole(&tree).unwrap());
+    assert!(accepts(
+        &held,
+        r#"{"value": 1, "children": [{"value": 2, "children": []}]}"#
+    ));
+    assert!(!accepts(&held, r#"{"children": []}"#));
+    assert_eq!(super::whole(&json!(true)), Ok(json!(true)));
 }

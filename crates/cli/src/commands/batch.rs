@@ -1,0 +1,159 @@
+//! `millrace batch`: a file of requests, and one of answers.
+
+use super::serve::{ServedArgs, models, system};
+use crate::exit::{CommandFailure, CommandResult, Exit};
+use crate::interrupt;
+use crate::output::{Out, Ui};
+use crate::progress::ProgressDisplay;
+use crate::target_args::examples;
+use millrace_server::batch::{BatchError, BatchReport, read_lines};
+use millrace_server::scheduler::SchedulerOptions;
+use millrace_server::{HttpOptions, ModelOptions, ServerOptions};
+use serde_json::{Value, json};
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  millrace batch in.jsonl --out out.jsonl                    the models that the requests name
+  millrace batch in.jsonl --out out.jsonl --model gpt-4o-mini=demo   a name of theirs is this model here
+  millrace batch in.jsonl --out out.jsonl --parallel 32      as many answers together
+
+A line is a request as of OpenAI's batches:
+  {\"custom_id\": \"1\", \"method\": \"POST\", \"url\": \"/v1/chat/completions\", \"body\": {\"model\": \"demo\",
+    \"messages\": [{\"role\": \"user\", \"content\": \"What is 7 plus 5?\"}]}}
+Answers come in any order, each with its custom_id. A batch that was stopped, or killed, goes on where it was when it is
+started again with the same files.";
+
+/// Answer the requests of a file, many at a time
+#[derive(clap::Args, Debug)]
+#[command(after_help = examples(EXAMPLES))]
+pub(crate) struct BatchArgs {
+    /// The requests, one a line
+    #[arg(value_name = "IN.jsonl", value_hint = clap::ValueHint::FilePath)]
+    input: PathBuf,
+    /// The answers, one a line; those that are there already are kept, and not asked again
+    #[arg(long, value_name = "OUT.jsonl", value_hint = clap::ValueHint::FilePath)]
+    out: PathBuf,
+    /// A model, or, as NAME=MODEL, which one a name in the requests stands for. May be repeated
+    /// [default: the models that the requests name]
+    #[arg(long, value_name = "[NAME=]MODEL", value_hint = clap::ValueHint::AnyPath)]
+    model: Vec<String>,
+    /// Print one JSON object at the end
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    served: ServedArgs,
+}
+
+pub(crate) fn run(args: &BatchArgs, ui: Ui) -> CommandResult {
+    let lines = read_lines(&args.input)?;
+    let bodies = lines.iter().map(|line| &line.body);
+    let named: BTreeSet<String> = bodies.filter_map(model_of).collect();
+    let models = match args.model.is_empty() {
+        true => named.into_iter().collect(),
+        false => args.model.clone(),
+    };
+    if models.is_empty() {
+        let message = format!("{}: no request names a model", args.input.display());
+        return Err(CommandFailure::bad_input(message).hint("name one with --model"));
+    }
+    let n_requests = lines.len();
+    drop(lines);
+    let n_parallel = args.served.parallel * models.len();
+    let options = ServerOptions {
+        models: models::specs(&models, &args.served, ui)?,
+        model_options: ModelOptions {
+            scheduler: SchedulerOptions {
+                max_queue: 4 * n_parallel + 64,
+                ..SchedulerOptions::default()
+            },
+            ..ModelOptions::default()
+        },
+        http: HttpOptions {
+            port: 0,
+            // Nobody knows it.
+            api_keys: vec![secret()],
+            grace: Duration::ZERO,
+            ..HttpOptions::default()
+        },
+        system: Arc::new(system),
+    };
+    // Ctrl-C ends the batch where it is, however long that takes.
+    let _patience = interrupt::patience();
+    let display = ProgressDisplay::steps(ui, n_requests as u64);
+    let progress = move |done: usize, _: usize| display.set(done as u64);
+    // What is under way is given up at once: it is asked again next time.
+    let report = millrace_server::batch::run(
+        options,
+        &args.input,
+        &args.out,
+        // Some wait, so that there is always one that begins as another.
+        2 * n_parallel,
+        interrupt::is_raised,
+        progress,
+    )?;
+    if interrupt::is_raised() && report.is_complete() {
+        interrupt::clear();
+    }
+    tell(args, report, ui)?;
+    match report.is_complete() {
+        true => Ok(()),
+        false => Err(CommandFailure::interrupted()),
+    }
+}
+
+fn model_of(body: &Value) -> Option<String> {
+    body.get("model").and_then(Value::as_str).map(str::to_owned)
+}
+
+fn tell(args: &BatchArgs, report: BatchReport, ui: Ui) -> CommandResult {
+    let BatchReport {
+        n_requests,
+        n_before,
+        n_answered,
+        n_failed,
+    } = report;
+    if args.json {
+        return Out::new().json(&json!({
+            "requests": n_requests, "answered_before": n_before, "answered": n_answered, "failed": n_failed,
+        }));
+    }
+    let before = match n_before {
+        0 => String::new(),
+        n => format!(", {n} before"),
+    };
+    ui.note(format_args!(
+        "{n_answered} of {n_requests} answered{before}; {n_failed} of them with an error"
+    ));
+    Ok(())
+}
+
+/// A key that nobody guesses: the standard library's keys for hashing are random.
+fn secret() -> String {
+    let keys: HashMap<u8, u8, RandomState> = HashMap::new();
+    let word = |i: u64| format!("{:016x}", keys.hasher().hash_one(i));
+    (0..4).map(word).collect()
+}
+
+impl From<BatchError> for CommandFailure {
+    fn from(error: BatchError) -> CommandFailure {
+        let message = error.to_string();
+        match error {
+            BatchError::Line { .. } | BatchError::Foreign { .. } => {
+                CommandFailure::bad_input(message)
+            }
+            BatchError::Serve(error) => error.into(),
+            BatchError::File { error, .. } if error.kind() == std::io::ErrorKind::NotFound => {
+                CommandFailure::not_found(message)
+            }
+            BatchError::File { .. } | BatchError::Locked { .. } => {
+                CommandFailure::new(Exit::Io, message)
+            }
+            BatchError::Model { .. } => CommandFailure::bad_input(message),
+        }
+    }
+}

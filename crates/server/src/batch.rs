@@ -1,0 +1,178 @@
+//! Batches: requests from a file of lines, answers into another, while nobody waits for any one of them.
+//!
+//! The lines are OpenAI's: `{"custom_id": …, "method": "POST", "url": "/v1/…", "body": {…}}`, and for each the answer
+//! `{"id": …, "custom_id": …, "response": {"status_code": …, "request_id": …, "body": …}, "error": null}`. A line of the answers is
+//! written and synced before it counts, so that a batch can be killed at any point and goes on where it was: what is there is not
+//! asked again, and half a line at the end is dropped.
+
+mod input;
+mod output;
+mod runner;
+mod store;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+pub use input::{BatchLine, by_prefix, read_lines};
+pub use output::{BatchOutput, Held};
+pub(crate) use runner::{BatchOutputs, BatchRun, Tally};
+pub(crate) use store::{BatchState, BatchStore, StoredBatch, StoredFile};
+
+use crate::server::{ServeError, Server, ServerOptions};
+
+/// Lower is served earlier: behind whoever asks with a priority of his own.
+pub(crate) const PRIORITY: i32 = 1 << 20;
+
+/// Why a batch does not run, or ends early.
+#[derive(Debug, thiserror::Error)]
+pub enum BatchError {
+    /// A line of the requests that cannot be asked. Nothing was asked then.
+    #[error("{file}: line {line}: {message}")]
+    Line {
+        /// The file.
+        file: PathBuf,
+        /// Its number, from 1.
+        line: usize,
+        /// What is wrong.
+        message: String,
+    },
+    /// A file that cannot be read or written.
+    #[error("{file}: {error}")]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// The answers' file has something else in it.
+    #[error(
+        "{file}: line {line} is no answer of a batch: {message}; name another file, or move this one away"
+    )]
+    Foreign {
+        /// The file.
+        file: PathBuf,
+        /// The number of the line, from 1.
+        line: usize,
+        /// What is wrong.
+        message: String,
+    },
+    /// Another process writes to it.
+    #[error("{file}: another batch writes to it")]
+    Locked {
+        /// The file.
+        file: PathBuf,
+    },
+    /// The server inside does not start.
+    #[error("{0}")]
+    Serve(#[from] ServeError),
+    /// A model that cannot be loaded.
+    #[error("{model}: {reason}")]
+    Model {
+        /// Its name.
+        model: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What became of a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BatchReport {
+    /// Requests in the file.
+    pub n_requests: usize,
+    /// Answers that were there before.
+    pub n_before: usize,
+    /// Answers written, errors among them.
+    pub n_answered: usize,
+    /// Of those: errors.
+    pub n_failed: usize,
+}
+
+impl BatchReport {
+    /// Whether each request has its answer.
+    pub fn is_complete(&self) -> bool {
+        self.n_before + self.n_answered == self.n_requests
+    }
+}
+
+/// Asks the requests of one file and writes the answers to another, `n_parallel` at a time, until all are answered or
+/// `stop` says so. `progress` hears how many are, of how many.
+///
+/// # Errors
+/// [`BatchError`], before anything is asked but for files that cannot be written.
+pub fn run(
+    options: ServerOptions,
+    input: &Path,
+    output: &Path,
+    n_parallel: usize,
+    stop: impl Fn() -> bool,
+    progress: impl Fn(usize, usize) + Send + Sync + 'static,
+) -> Result<BatchReport, BatchError> {
+    let lines = read_lines(input)?;
+    let (output, held) = BatchOutput::open(output)?;
+    let n_requests = lines.len();
+    let todo: Vec<BatchLine> = lines
+        .into_iter()
+        .filter(|line| !held.has(&line.custom_id))
+        .collect();
+    let n_before = n_requests - todo.len();
+    let report = BatchReport {
+        n_requests,
+        n_before,
+        ..BatchReport::default()
+    };
+    if todo.is_empty() {
+        return Ok(report);
+    }
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(ServeError::from)?;
+    let tally = runtime.block_on(async {
+        // Nobody hears of the address, and nobody may ask there.
+        let server = Server::start(options).await?;
+        server
+            .wait_until_loaded()
+            .await
+            .map_err(|(model, reason)| BatchError::Model { model, reason })?;
+        let outputs = BatchOutputs {
+            answers: output,
+            errors: None,
+        };
+        let (sender, stopped) = watch::channel(false);
+        let run = BatchRun {
+            app: server.app(),
+            client: Arc::from("batch"),
+            n_parallel,
+            stopped,
+            progress: Box::new(move |tally: &Tally| {
+                progress(n_before + tally.n_answered, n_requests)
+            }),
+        };
+        let mut running = tokio::spawn(run.run(by_prefix(todo), outputs));
+        let joined = loop {
+            tokio::select! {
+                joined = &mut running => break joined,
+                () = tokio::time::sleep(Duration::from_millis(50)) => {
+                    if stop() {
+                        let _ = sender.send(true);
+                    }
+                }
+            }
+        };
+        server.stop().await;
+        joined.map_err(|error| ServeError::Start(std::io::Error::other(error)))?
+    });
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    let tally: Tally = tally?;
+    Ok(BatchReport {
+        n_answered: tally.n_answered,
+        n_failed: tally.n_failed,
+        ..report
+    })
+}

@@ -1,0 +1,153 @@
+//! Asks the requests of a batch, in this process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{Method, StatusCode, header};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tower_service::Service;
+
+use super::input::BatchLine;
+use super::output::{BatchOutput, is_failure};
+use super::{BatchError, PRIORITY};
+use crate::api::unique;
+use crate::app::{App, Asker};
+use crate::http::routes;
+
+/// How long to wait before a request is asked again that there was no room for.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Bytes of an answer at most.
+const MAX_ANSWER_BYTES: usize = 256 << 20;
+
+/// Answers so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) n_answered: usize,
+    /// Of those: errors.
+    pub(crate) n_failed: usize,
+}
+
+/// Where answers go.
+pub(crate) struct BatchOutputs {
+    pub(crate) answers: BatchOutput,
+    /// Errors; among the answers if there is no place of their own.
+    pub(crate) errors: Option<BatchOutput>,
+}
+
+impl BatchOutputs {
+    fn add(&mut self, answers: Vec<Value>) -> Result<(), BatchError> {
+        let (errors, answers): (Vec<Value>, Vec<Value>) = match self.errors {
+            Some(_) => answers.into_iter().partition(is_failure),
+            None => (Vec::new(), answers),
+        };
+        if let Some(file) = self.errors.as_mut().filter(|_| !errors.is_empty()) {
+            file.add(&errors)?;
+        }
+        match answers.is_empty() {
+            true => Ok(()),
+            false => self.answers.add(&answers),
+        }
+    }
+}
+
+/// How a batch is asked.
+pub(crate) struct BatchRun {
+    pub(crate) app: Arc<App>,
+    /// Whose requests they are.
+    pub(crate) client: Arc<str>,
+    /// Requests at a time.
+    pub(crate) n_parallel: usize,
+    /// Ends the batch where it is.
+    pub(crate) stopped: watch::Receiver<bool>,
+    pub(crate) progress: Box<dyn Fn(&Tally) + Send + Sync>,
+}
+
+impl BatchRun {
+    /// Asks all of them, in this order as far as there is room. Those under way when it is stopped are not answered.
+    ///
+    /// # Errors
+    /// The answers cannot be written.
+    pub(crate) async fn run(
+        mut self,
+        lines: Vec<BatchLine>,
+        mut outputs: BatchOutputs,
+    ) -> Result<Tally, BatchError> {
+        let routes = routes::work(&self.app);
+        let mut tally = Tally::default();
+        let mut lines = lines.into_iter();
+        let mut running: JoinSet<Value> = JoinSet::new();
+        loop {
+            while running.len() < self.n_parallel.max(1)
+                && !*self.stopped.borrow()
+                && let Some(line) = lines.next()
+            {
+                running.spawn(ask(routes.clone(), Arc::clone(&self.client), line));
+            }
+            let joined = tokio::select! {
+                joined = running.join_next() => joined,
+                // Dropping what runs cancels it.
+                _ = self.stopped.wait_for(|stop| *stop) => return Ok(tally),
+            };
+            let Some(joined) = joined else {
+                return Ok(tally);
+            };
+            // What fails in a handler is a fault of this program: that request has no answer, and is asked again next time.
+            let more = std::iter::from_fn(|| running.try_join_next());
+            let answers: Vec<Value> = std::iter::once(joined).chain(more).flatten().collect();
+            tally.n_answered += answers.len();
+            tally.n_failed += answers.iter().filter(|answer| is_failure(answer)).count();
+            // Off the threads that carry bytes: a sync takes as long as the disk does.
+            tokio::task::block_in_place(|| outputs.add(answers))?;
+            (self.progress)(&tally);
+        }
+    }
+}
+
+/// The answer to a request, as a line of the answers.
+async fn ask(mut routes: Router, client: Arc<str>, line: BatchLine) -> Value {
+    let body = line.body.to_string();
+    loop {
+        let id = unique("req_");
+        let mut request = Request::new(Body::from(body.clone()));
+        *request.method_mut() = Method::POST;
+        if let Ok(uri) = line.url.parse() {
+            *request.uri_mut() = uri;
+        }
+        let json = header::HeaderValue::from_static("application/json");
+        request.headers_mut().insert(header::CONTENT_TYPE, json);
+        request.extensions_mut().insert(Asker {
+            client: Arc::clone(&client),
+            request: Arc::from(id.as_str()),
+            priority: PRIORITY,
+        });
+        let response = match Service::call(&mut routes, request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        };
+        let status = response.status();
+        if [
+            StatusCode::TOO_MANY_REQUESTS,
+            StatusCode::SERVICE_UNAVAILABLE,
+        ]
+        .contains(&status)
+        {
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        }
+        let bytes = axum::body::to_bytes(response.into_body(), MAX_ANSWER_BYTES).await;
+        let body: Option<Value> = bytes
+            .ok()
+            .and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        return json!({
+            "id": unique("batch_req_"), "custom_id": line.custom_id,
+            "response": {"status_code": status.as_u16(), "request_id": id, "body": body},
+            "error": null,
+        });
+    }
+}
