@@ -36,12 +36,12 @@ pub use graph::{
     Derivation, Graph, Node, Rope, RopeId, RopeStyle, Value, ValueId, Weight, WeightId,
     WeightSource, last_readers, single_row,
 };
-pub use memory::{KvShape, SequenceMemory, StateShape};
+pub use memory::{AllTokensShape, KvShape, SequenceMemory, StateShape};
 pub use op::{
     Activate, Activation, Add, Attention, CombineExperts, Companion, ConcatHeads, EXPERTS_MAX,
-    Embed, ExpertLinear, Extension, Gating, Glu, GluClamp, HeadLinear, LayerNorm, Linear, Op,
-    Operation, RmsNorm, RotateHeads, Route, RouteGroups, Scale, ScaleByGate, ScaleByWeight,
-    SharedAttention, Slice, Softcap, Temperature, WeightKind, WeightUse, choice_weights,
-    chosen_experts,
+    Embed, EncoderAttention, ExpertLinear, Extension, Gating, Glu, GluClamp, HeadLinear, LayerNorm,
+    Linear, Op, Operation, RmsNorm, RotateHeads, Route, RouteGroups, Scale, ScaleByGate,
+    ScaleByWeight, SharedAttention, Slice, Softcap, TableRow, Temperature, TokenTypes, WeightKind,
+    WeightUse, choice_weights, chosen_experts,
 };
 pub use reference::{Keys, Real, TokenContext, WeightValues, exact};

@@ -6,6 +6,7 @@ mod attention;
 mod combine_experts;
 mod concat_heads;
 mod embed;
+mod encoder_attention;
 mod expert_linear;
 mod extension;
 mod glu;
@@ -21,7 +22,9 @@ mod scale_by_weight;
 mod shared_attention;
 mod slice;
 mod softcap;
+mod table_row;
 mod temperature;
+mod token_types;
 
 pub use activate::Activate;
 pub use add::Add;
@@ -29,6 +32,7 @@ pub use attention::Attention;
 pub use combine_experts::CombineExperts;
 pub use concat_heads::ConcatHeads;
 pub use embed::Embed;
+pub use encoder_attention::EncoderAttention;
 pub use expert_linear::ExpertLinear;
 pub use extension::Extension;
 pub use glu::{Activation, Glu, GluClamp};
@@ -44,7 +48,9 @@ pub use scale_by_weight::ScaleByWeight;
 pub use shared_attention::SharedAttention;
 pub use slice::Slice;
 pub use softcap::Softcap;
+pub use table_row::TableRow;
 pub use temperature::Temperature;
+pub use token_types::TokenTypes;
 
 use crate::check::Shapes;
 use crate::{Depth, Graph, OpCost, SequenceMemory, TokenContext, WeightId};
@@ -195,6 +201,12 @@ ops! {
     Attention(Attention),
     /// The same over the cache of an earlier layer.
     SharedAttention(SharedAttention),
+    /// Attention over all tokens of a sequence.
+    EncoderAttention(EncoderAttention),
+    /// A row of a table by position.
+    TableRow(TableRow),
+    /// A row of a table by text.
+    TokenTypes(TokenTypes),
     /// A gated activation.
     Glu(Glu),
     /// A sum.

@@ -3,6 +3,7 @@
 //! [`gguf`] and [`hf`] read and write the two spellings; [`ModelConfig::validate`] is the gate both
 //! pass, so everything built on a configuration may rely on what it checks.
 
+mod encoder;
 mod experts;
 pub mod gguf;
 pub mod hf;
@@ -10,6 +11,7 @@ mod latent;
 mod layers;
 mod rope;
 
+pub use encoder::{EncoderConfig, EncoderPooling};
 pub use experts::ExpertConfig;
 pub use latent::LatentConfig;
 pub use layers::{HeadSizes, LayerConfig};
@@ -179,6 +181,8 @@ pub struct ModelConfig {
     pub latent: Option<LatentConfig>,
     /// What differs from layer to layer.
     pub layers: LayerConfig,
+    /// What an encoder has besides; `None` for models that write texts.
+    pub encoder: Option<EncoderConfig>,
 }
 
 /// Largest sizes accepted: far above any model, low enough that no product of two overflows and no
@@ -225,7 +229,9 @@ impl ModelConfig {
     pub fn position_limit(&self) -> Option<usize> {
         let limit = |rope: &RopeConfig| rope.position_limit(self.context_length);
         let ropes = std::iter::once(&self.rope).chain(&self.rope_local);
-        ropes.filter_map(limit).min()
+        let learned = self.encoder.as_ref().filter(|e| e.learned_positions);
+        let table = learned.map(|_| self.context_length);
+        ropes.filter_map(limit).chain(table).min()
     }
 
     /// The longest context to take where none is asked for: the trained one, or what the frequencies allow.
@@ -332,6 +338,9 @@ impl ModelConfig {
         }
         if let Some(latent) = &self.latent {
             latent.validate(file)?;
+        }
+        if let Some(encoder) = &self.encoder {
+            encoder.validate(file)?;
         }
         self.validate_layers(file)
     }

@@ -10,6 +10,7 @@ pub(crate) mod ollama;
 pub(crate) mod openai;
 pub(crate) mod params;
 pub(crate) mod prompt;
+pub(crate) mod rank;
 pub(crate) mod shape;
 mod submit;
 pub(crate) mod time;

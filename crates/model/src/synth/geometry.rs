@@ -481,6 +481,7 @@ impl ModelGeometry {
             experts: row.experts.map(|sizes| family.expert_config(sizes)),
             latent: None,
             layers: LayerConfig::default(),
+            encoder: None,
             qk_norm: false,
         }
     }
