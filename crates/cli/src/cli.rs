@@ -202,6 +202,8 @@ subcommands! {
     Perplexity(PerplexityArgs) => perplexity,
     Tokenize(TokenizeArgs) => tokenize,
     Logits(LogitsArgs) => logits,
+    Embed(EmbedArgs) => embed,
+    Rerank(RerankArgs) => rerank,
     Imatrix(ImatrixArgs) => imatrix,
     Quantize(QuantizeArgs) => quantize,
     Snr(SnrArgs) => snr,

@@ -5,7 +5,7 @@ mod special_tokens;
 
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -26,6 +26,10 @@ pub struct Files {
     pub generation_config: Option<Value>,
     /// `preprocessor_config.json`: what a vision tower wants of pictures.
     pub preprocessor_config: Option<Value>,
+    /// `1_Pooling/config.json` of sentence-transformers: how rows of tokens become one.
+    pub pooling: Option<Value>,
+    /// Layers behind the pooled row, in the order of `modules.json` of sentence-transformers.
+    pub dense: Vec<DenseModule>,
     /// `tokenizer.json`, unparsed: it is large, and only the tokenizer needs it.
     pub tokenizer_json: Option<Vec<u8>>,
     /// `tokenizer_config.json`, with what `special_tokens_map.json` and `added_tokens.json` say
@@ -35,6 +39,36 @@ pub struct Files {
     /// The Jinja text of `chat_template.jinja`, else of `chat_template.json`, else of the
     /// `chat_template` field of `tokenizer_config.json` (its `default` where it lists several).
     pub chat_template: Option<String>,
+}
+
+/// A dense layer of a sentence-transformers folder.
+#[derive(Clone, Debug)]
+pub struct DenseModule {
+    /// Its `config.json`.
+    pub config: Value,
+    /// Its `model.safetensors`.
+    pub weights: PathBuf,
+}
+
+/// The dense layers that `modules.json` lists.
+fn dense_modules(dir: &Path) -> Result<Vec<DenseModule>, Error> {
+    let modules = read_json(&dir.join("modules.json"))?;
+    let list = modules.as_ref().and_then(Value::as_array);
+    let mut dense = Vec::new();
+    for module in list.into_iter().flatten() {
+        let text = |key: &str| module.get(key).and_then(Value::as_str).unwrap_or_default();
+        // A path of the folder alone: nothing outside of it is a part of the model.
+        let is_plain =
+            |path: &str| !path.is_empty() && !path.contains(['/', '\\']) && !path.starts_with('.');
+        if text("type").ends_with(".Dense") && is_plain(text("path")) {
+            let folder = dir.join(text("path"));
+            dense.push(DenseModule {
+                config: read_json(&folder.join("config.json"))?.unwrap_or_default(),
+                weights: folder.join("model.safetensors"),
+            });
+        }
+    }
+    Ok(dense)
 }
 
 impl Files {
@@ -53,6 +87,8 @@ impl Files {
             config: read_json(&dir.join("config.json"))?,
             generation_config: read_json(&dir.join("generation_config.json"))?,
             preprocessor_config: read_json(&dir.join("preprocessor_config.json"))?,
+            pooling: read_json(&dir.join("1_Pooling").join("config.json"))?,
+            dense: dense_modules(dir)?,
             tokenizer_json: read_if_present(&dir.join("tokenizer.json"), MAX_TOKENIZER_BYTES)?,
             chat_template: read_chat_template(dir, tokenizer_config.as_ref())?,
             tokenizer_config,
@@ -73,6 +109,27 @@ impl Files {
             .filter_map(|source| ids(source?.get("eos_token_id")?))
             .next()
             .unwrap_or_default()
+    }
+}
+
+impl Files {
+    /// The number of the token that `tokenizer_config.json` calls `sep_token`, as it or `tokenizer.json` numbers it.
+    pub fn separator_id(&self) -> Option<u32> {
+        let config = self.tokenizer_config.as_ref()?;
+        let token = config.get("sep_token")?;
+        let text = token.as_str().or_else(|| token.get("content")?.as_str())?;
+        let is_it = |token: &Value| token.get("content").and_then(Value::as_str) == Some(text);
+        let decoder = config
+            .get("added_tokens_decoder")
+            .and_then(Value::as_object);
+        let mut decoder = decoder.into_iter().flatten();
+        if let Some((id, _)) = decoder.find(|(_, token)| is_it(token)) {
+            return id.parse().ok();
+        }
+        let tokenizer: Value = serde_json::from_slice(self.tokenizer_json.as_deref()?).ok()?;
+        let added = tokenizer.get("added_tokens")?.as_array()?;
+        let found = added.iter().find(|token| is_it(token))?;
+        u32::try_from(found.get("id")?.as_u64()?).ok()
     }
 }
 

@@ -18,7 +18,7 @@ pub enum Error {
         /// What is wrong, in words.
         problem: String,
     },
-    /// No logits, or none that a node writes.
+    /// Neither logits nor, of an encoder, what it ends with; or none that a node writes.
     #[error("the graph names no logits that one of its nodes writes")]
     NoLogits,
 }
@@ -86,8 +86,9 @@ pub fn check(graph: &Graph) -> Result<(), Error> {
         }
         written[node.output.0] = true;
     }
-    match graph.logits {
-        Some(logits) if written.get(logits.0) == Some(&true) => Ok(()),
+    // An encoder ends with its hidden states.
+    match graph.logits.or(graph.head_input) {
+        Some(last) if written.get(last.0) == Some(&true) => Ok(()),
         _ => Err(Error::NoLogits),
     }
 }
@@ -99,7 +100,7 @@ fn check_memory(node: &Node, n_states: &mut usize, caches: &mut Caches) -> Resul
     let has = |caches: &Caches, layer| caches.iter().any(|(kv, _)| kv.layer == layer);
     let appended = || node.inputs.iter().skip(1).copied().collect();
     match node.op.memory() {
-        SequenceMemory::None => {}
+        SequenceMemory::None | SequenceMemory::AllTokens(_) => {}
         SequenceMemory::KvCache(kv) if has(caches, kv.layer) => {
             return Err(format!("layer {} has its cache already", kv.layer));
         }

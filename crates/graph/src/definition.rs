@@ -43,6 +43,14 @@ impl<R: Real> Sequence<'_, R> {
                     v: &inputs[2][seen],
                 }
             }
+            SequenceMemory::AllTokens(all) => {
+                let seen = all.seen(position, inputs[1].len() / all.width);
+                let seen = seen.start * all.width..seen.end * all.width;
+                Keys {
+                    k: &inputs[1][seen.clone()],
+                    v: &inputs[2][seen],
+                }
+            }
             _ => Keys { k: &[], v: &[] },
         };
         let row = TokenContext {

@@ -209,9 +209,9 @@ pub struct Graph {
     /// The hidden state entering each block, then the last block's output: `n_layers + 1` values.
     /// `hidden[0]` is the embeddings as they enter the first block.
     pub hidden: Vec<ValueId>,
-    /// The final norm's output; from here on a node is needed only for tokens whose logits are.
+    /// The final norm's output; from here on a node is needed only for tokens whose logits are. Of an encoder its result.
     pub head_input: Option<ValueId>,
-    /// Logits `[n_tokens, vocab]`.
+    /// Logits `[n_tokens, vocab]`; an encoder has none.
     pub logits: Option<ValueId>,
 }
 

@@ -36,13 +36,13 @@ pub use graph::{
     Derivation, Graph, HeadRows, Node, Rope, RopeId, RopeStyle, Value, ValueId, Weight, WeightId,
     WeightSource, last_readers, single_row,
 };
-pub use memory::{KvShape, SequenceMemory, StateShape};
+pub use memory::{AllTokensShape, KvShape, SequenceMemory, StateShape};
 pub use op::{
     Activate, Activation, Add, Attention, CausalConv, CombineExperts, Companion, ConcatHeads,
-    DecayForm, DeltaNet, EXPERTS_MAX, Embed, ExpertLinear, Extension, Gating, Glu, GluClamp,
-    HeadLinear, KEY_DIM_MAX, LayerNorm, Linear, Multiply, Op, Operation, RmsNorm, RotateHeads,
-    Route, RouteGroups, STATE_LANES, Scale, ScaleByGate, ScaleByWeight, SharedAttention, Slice,
-    SliceHeads, Softcap, TAPS_MAX, Temperature, ValueHeadOrder, WeightKind, WeightUse,
-    choice_weights, chosen_experts,
+    DecayForm, DeltaNet, EXPERTS_MAX, Embed, EncoderAttention, ExpertLinear, Extension, Gating,
+    Glu, GluClamp, HeadLinear, KEY_DIM_MAX, LayerNorm, Linear, Multiply, Op, Operation, RmsNorm,
+    RotateHeads, Route, RouteGroups, STATE_LANES, Scale, ScaleByGate, ScaleByWeight,
+    SharedAttention, Slice, SliceHeads, Softcap, TAPS_MAX, TableRow, Temperature, TokenTypes,
+    ValueHeadOrder, WeightKind, WeightUse, choice_weights, chosen_experts,
 };
 pub use reference::{Keys, Real, TokenContext, WeightValues, exact};

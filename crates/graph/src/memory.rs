@@ -10,6 +10,9 @@ pub enum SequenceMemory {
     /// Keys and values that an earlier op with a [`KvCache`](SequenceMemory::KvCache) of this shape keeps: they are read,
     /// and nothing is added.
     SharedKv(KvShape),
+    /// Keys and values of all tokens of the sequence, those behind the token too. Nothing is kept: a sequence is computed
+    /// whole.
+    AllTokens(AllTokensShape),
     /// Numbers that every token reads and replaces.
     State(StateShape),
 }
@@ -38,6 +41,28 @@ impl KvShape {
     /// Elements of a row of keys; of values as many.
     pub fn width(&self) -> usize {
         self.n_kv_heads * self.head_dim
+    }
+}
+
+/// Keys and values of a layer in which tokens see each other both ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AllTokensShape {
+    /// Elements of a row of keys; of values as many.
+    pub width: usize,
+    /// With `Some(r)`, a token sees those at most `r` positions away.
+    pub reach: Option<usize>,
+}
+
+impl AllTokensShape {
+    /// The positions that the token at `position` of `n_tokens` sees.
+    pub fn seen(&self, position: usize, n_tokens: usize) -> std::ops::Range<usize> {
+        match self.reach {
+            None => 0..n_tokens,
+            Some(reach) => {
+                let end = position.saturating_add(reach).saturating_add(1);
+                position.saturating_sub(reach)..end.min(n_tokens)
+            }
+        }
     }
 }
 

@@ -8,6 +8,7 @@ mod combine_experts;
 mod concat_heads;
 mod delta_net;
 mod embed;
+mod encoder_attention;
 mod expert_linear;
 mod extension;
 mod glu;
@@ -25,7 +26,9 @@ mod shared_attention;
 mod slice;
 mod slice_heads;
 mod softcap;
+mod table_row;
 mod temperature;
+mod token_types;
 
 pub use activate::Activate;
 pub use add::Add;
@@ -35,6 +38,7 @@ pub use combine_experts::CombineExperts;
 pub use concat_heads::ConcatHeads;
 pub use delta_net::{DecayForm, DeltaNet, KEY_DIM_MAX, STATE_LANES, ValueHeadOrder};
 pub use embed::Embed;
+pub use encoder_attention::EncoderAttention;
 pub use expert_linear::ExpertLinear;
 pub use extension::Extension;
 pub use glu::{Activation, Glu, GluClamp};
@@ -52,7 +56,9 @@ pub use shared_attention::SharedAttention;
 pub use slice::Slice;
 pub use slice_heads::SliceHeads;
 pub use softcap::Softcap;
+pub use table_row::TableRow;
 pub use temperature::Temperature;
+pub use token_types::TokenTypes;
 
 use crate::check::Shapes;
 use crate::{Depth, Graph, OpCost, SequenceMemory, TokenContext, WeightId};
@@ -203,6 +209,12 @@ ops! {
     Attention(Attention),
     /// The same over the cache of an earlier layer.
     SharedAttention(SharedAttention),
+    /// Attention over all tokens of a sequence.
+    EncoderAttention(EncoderAttention),
+    /// A row of a table by position.
+    TableRow(TableRow),
+    /// A row of a table by text.
+    TokenTypes(TokenTypes),
     /// A gated activation.
     Glu(Glu),
     /// A sum.

@@ -4,6 +4,7 @@
 //! what stands in `arch/block/`, and the names and defaults that its files leave unsaid.
 
 mod arcee;
+mod bert;
 mod bitnet;
 mod block;
 mod cohere;
@@ -20,6 +21,7 @@ mod gemma;
 mod gemma2;
 mod gemma3;
 mod gemma4;
+mod gemma_embedding;
 mod glm;
 mod glm4;
 mod glm4moe;
@@ -35,6 +37,7 @@ mod minicpm;
 mod mistral;
 mod mistral3;
 mod mixtral;
+mod nomic_bert;
 mod olmo;
 mod olmo2;
 mod olmo3;
@@ -196,6 +199,12 @@ pub struct Family {
     pub(crate) hf_roles: &'static [WeightRole],
     /// Roles that have a factor beside them in all its files, with their names in Hugging Face files.
     pub(crate) hf_scales: &'static [(WeightRole, &'static str)],
+    /// What its Hugging Face files call the list of blocks.
+    pub(crate) hf_layers: &'static str,
+    /// The encoder that `use_bidirectional_attention` makes of a model of its types.
+    pub(crate) encoder_twin: Option<&'static str>,
+    /// Whether its tokens see each other both ways.
+    pub is_encoder: bool,
     /// Whether sizes of heads and networks may differ by layer.
     pub(crate) sizes_by_layer: bool,
     /// What its GGUF files say in words of their own, or leave unsaid.
@@ -212,6 +221,8 @@ pub struct Family {
     pub(crate) build: fn(&mut GraphBuilder<'_>) -> Result<(), Error>,
 }
 
+static GEMMA3: Family = gemma3::FAMILY;
+
 static FAMILIES: &[&Family] = &[
     &llama::FAMILY,
     &mistral::FAMILY,
@@ -227,7 +238,7 @@ static FAMILIES: &[&Family] = &[
     &deepseek2::FAMILY,
     &deepseek3::FAMILY,
     &dots1::FAMILY,
-    &gemma3::FAMILY,
+    &GEMMA3,
     &gemma4::FAMILY,
     &arcee::FAMILY,
     &ernie4_5::FAMILY,
@@ -265,7 +276,19 @@ static FAMILIES: &[&Family] = &[
     &dummy::FAMILY,
 ];
 
-/// All families.
+/// Encoders, which make vectors of texts.
+static ENCODERS: &[&Family] = &[&bert::FAMILY, &nomic_bert::FAMILY, &gemma_embedding::FAMILY];
+
+/// Families of encoders: they make vectors of texts, and write none.
+pub fn encoders() -> impl Iterator<Item = &'static Family> {
+    ENCODERS.iter().copied()
+}
+
+fn all() -> impl Iterator<Item = &'static Family> {
+    families().chain(encoders())
+}
+
+/// All families of models that write texts.
 pub fn families() -> impl Iterator<Item = &'static Family> {
     FAMILIES.iter().copied()
 }
@@ -275,20 +298,20 @@ pub fn families() -> impl Iterator<Item = &'static Family> {
 /// # Panics
 /// If the name is not one of the table; configurations hold only names of it.
 pub fn by_name(name: &str) -> &'static Family {
-    let found = families().find(|family| family.name == name);
+    let found = all().find(|family| family.name == name);
     found.expect("ModelConfig::family is set from this table only")
 }
 
 pub(crate) fn by_gguf_arch(name: &str) -> Option<&'static Family> {
-    families().find(|family| family.gguf_arch == name)
+    all().find(|family| family.gguf_arch == name)
 }
 
 pub(crate) fn by_hf_model_type(name: &str) -> Option<&'static Family> {
-    families().find(|family| family.hf_model_types.contains(&name))
+    all().find(|family| family.hf_model_types.contains(&name))
 }
 
 pub(crate) fn by_hf_class(name: &str) -> Option<&'static Family> {
-    families().find(|family| family.hf_classes.contains(&name))
+    all().find(|family| family.hf_classes.contains(&name))
 }
 
 /// Why an architecture without a row is refused, in words behind its name.
@@ -298,13 +321,13 @@ pub(crate) fn reason(name: &str) -> String {
 }
 
 pub(crate) fn supported_gguf() -> String {
-    let mut names: Vec<&str> = families().map(|family| family.gguf_arch).collect();
+    let mut names: Vec<&str> = all().map(|family| family.gguf_arch).collect();
     names.dedup();
     names.join(", ")
 }
 
 pub(crate) fn supported_hf() -> String {
-    let classes: Vec<&str> = families()
+    let classes: Vec<&str> = all()
         .flat_map(|family| family.hf_classes)
         .copied()
         .collect();
@@ -374,6 +397,9 @@ impl Family {
         hf_roles: &[],
         hf_scales: &[],
         sizes_by_layer: false,
+        hf_layers: "layers",
+        encoder_twin: None,
+        is_encoder: false,
         gguf: |_, _| Ok(()),
         hf: |_, _| Ok(()),
         hf_family: |_| None,
@@ -388,6 +414,7 @@ impl Family {
             norms: self.hf_norms,
             own: self.hf_names,
             scales: self.hf_scales,
+            layers: self.hf_layers,
         }
     }
 

@@ -560,6 +560,11 @@ impl<'a> GraphBuilder<'a> {
         Ok(())
     }
 
+    /// The graph ends with this hidden state, and has no head.
+    pub(crate) fn encoded(&mut self, x: ValueId) {
+        self.graph.head_input = Some(x);
+    }
+
     /// The finished graph.
     ///
     /// # Errors
@@ -578,7 +583,7 @@ impl<'a> GraphBuilder<'a> {
             .names()
             .filter(|name| {
                 let is_known = used.contains(*name) || self.unread.contains(*name);
-                !is_known && is_of_a_block(catalog, name, self.config.n_layers)
+                !is_known && is_of_a_block(catalog, name, (self.family, self.config.n_layers))
             })
             .collect();
         unknown.sort_unstable();
@@ -672,11 +677,11 @@ fn locate(
 /// Whether a tensor is a parameter of one of the text model's blocks. Tensors elsewhere do not
 /// take part in the text model, nor do blocks behind its last, which predict further tokens; [`crate::warnings()`]
 /// names both.
-fn is_of_a_block(catalog: &Catalog<'_>, name: &str, n_layers: usize) -> bool {
+fn is_of_a_block(catalog: &Catalog<'_>, name: &str, (family, n_layers): (&Family, usize)) -> bool {
     let blocks = match catalog.layout() {
         WeightConvention::Gguf => "blk.".to_owned(),
         WeightConvention::HuggingFace | WeightConvention::Q4nx => {
-            format!("{}layers.", catalog.hf_prefix())
+            format!("{}{}.", catalog.hf_prefix(), family.hf_layers)
         }
     };
     let Some(rest) = name.strip_prefix(&blocks) else {

@@ -43,6 +43,7 @@ impl<'a> Catalog<'a> {
             // Without a table the usual prefix makes the error name the usual tensor.
             _ => find("embed_tokens.weight")
                 .or_else(|| find("layers.0.input_layernorm.weight"))
+                .or_else(|| find("embeddings.word_embeddings.weight"))
                 .unwrap_or(HF_PREFIXES[0]),
         };
         Catalog {

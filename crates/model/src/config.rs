@@ -3,6 +3,7 @@
 //! [`gguf`] and [`hf`] read and write the two spellings; [`ModelConfig::validate`] is the gate both
 //! pass, so everything built on a configuration may rely on what it checks.
 
+mod encoder;
 mod experts;
 pub mod gguf;
 pub mod hf;
@@ -11,6 +12,7 @@ mod layers;
 mod recurrent;
 mod rope;
 
+pub use encoder::{EncoderConfig, EncoderPooling};
 pub use experts::ExpertConfig;
 pub use latent::LatentConfig;
 pub use layers::{HeadSizes, LayerConfig};
@@ -183,6 +185,8 @@ pub struct ModelConfig {
     pub layers: LayerConfig,
     /// Layers with a state in place of attention, in models that have them.
     pub recurrent: Option<RecurrentConfig>,
+    /// What an encoder has besides; `None` for models that write texts.
+    pub encoder: Option<EncoderConfig>,
 }
 
 /// Largest sizes accepted: far above any model, low enough that no product of two overflows and no
@@ -229,7 +233,9 @@ impl ModelConfig {
     pub fn position_limit(&self) -> Option<usize> {
         let limit = |rope: &RopeConfig| rope.position_limit(self.context_length);
         let ropes = std::iter::once(&self.rope).chain(&self.rope_local);
-        ropes.filter_map(limit).min()
+        let learned = self.encoder.as_ref().filter(|e| e.learned_positions);
+        let table = learned.map(|_| self.context_length);
+        ropes.filter_map(limit).chain(table).min()
     }
 
     /// The longest context to take where none is asked for: the trained one, or what the frequencies allow.
@@ -353,6 +359,9 @@ impl ModelConfig {
         }
         if let Some(recurrent) = &self.recurrent {
             recurrent.validate(file, self.n_layers)?;
+        }
+        if let Some(encoder) = &self.encoder {
+            encoder.validate(file)?;
         }
         self.validate_layers(file)
     }

@@ -157,6 +157,14 @@ fn read_config(checkpoint: &Checkpoint, catalog: &Catalog<'_>) -> Result<ModelCo
                 config.ok_or_else(|| missing("config.json"))?,
             )?;
             head::settle(&mut config, catalog, checkpoint);
+            if let (Some(encoder), Some(files)) = (&mut config.encoder, checkpoint.hf()) {
+                encoder.separator = files.separator_id();
+                let pooling = files
+                    .pooling
+                    .as_ref()
+                    .map(config::EncoderPooling::of_folder);
+                encoder.pooling = pooling.and_then(Result::ok);
+            }
             Ok(config)
         }
     }

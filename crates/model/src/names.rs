@@ -114,6 +114,16 @@ pub enum WeightRole {
     ExpertsPostNorm,
     /// `[d_model]`: norm behind the dense network beside them.
     DensePostNorm,
+    /// `[context, d_model]`: embeddings of positions.
+    PositionEmbedding,
+    /// `[n_types, d_model]`: embeddings of the texts that tokens are of.
+    TokenTypes,
+    /// `[d_model]`: norm of the embeddings.
+    EmbeddingNorm,
+    /// `[d_model]`: norm of the stream behind attention.
+    AttnOutNorm,
+    /// `[d_model]`: norm of the stream behind the block.
+    LayerOutNorm,
     /// `[d_model]`: norm before the head.
     OutputNorm,
     /// `[vocab, d_model]`: the head.
@@ -178,6 +188,9 @@ impl WeightRole {
                 | ExpertsNorm
                 | ExpertsPostNorm
                 | DensePostNorm
+                | EmbeddingNorm
+                | AttnOutNorm
+                | LayerOutNorm
                 | OutputNorm
                 | TableNorm
         )
@@ -253,6 +266,8 @@ pub struct HfNames {
     pub own: &'static [(WeightRole, &'static str)],
     /// Names of factors on products with weights of these roles.
     pub scales: &'static [(WeightRole, &'static str)],
+    /// What the list of blocks is called.
+    pub layers: &'static str,
 }
 
 impl HfNames {
@@ -293,7 +308,7 @@ const fn both(name: &'static str) -> [Option<&'static str>; 2] {
 /// One row a role, in the order of the enum. Sources: ggml's `gguf-py` constants, transformers'
 /// `modeling_llama.py`, `modeling_gemma3.py`, `modeling_qwen3_moe.py` and `modeling_deepseek_v3.py`.
 #[rustfmt::skip]
-const TABLE: [NameRow; 70] = {
+const TABLE: [NameRow; 75] = {
     use WeightRole as R;
     [
         row_of(R::TokenEmbedding, false, "token_embd", both("embed_tokens")),
@@ -348,6 +363,11 @@ const TABLE: [NameRow; 70] = {
         row_of(R::ExpertsNorm, true, "pre_ffw_norm_2", both("pre_feedforward_layernorm_2")),
         row_of(R::ExpertsPostNorm, true, "post_ffw_norm_2", both("post_feedforward_layernorm_2")),
         row_of(R::DensePostNorm, true, "post_ffw_norm_1", both("post_feedforward_layernorm_1")),
+        row_of(R::PositionEmbedding, false, "position_embd", [None, None]),
+        row_of(R::TokenTypes, false, "token_types", [None, None]),
+        row_of(R::EmbeddingNorm, false, "token_embd_norm", [None, None]),
+        row_of(R::AttnOutNorm, true, "attn_output_norm", [None, None]),
+        row_of(R::LayerOutNorm, true, "layer_output_norm", [None, None]),
         row_of(R::OutputNorm, false, "output_norm", both("norm")),
         row_of(R::Output, false, "output", both("lm_head")),
         row_of(R::TableNorm, false, "token_embd_norm", [None, None]),
@@ -374,11 +394,14 @@ fn row(role: WeightRole) -> &'static NameRow {
 }
 
 /// Prefixes that Hugging Face files put before the text model's modules: plain causal models, the
-/// multimodal wrappers of transformers 4 and of 5, and the bare text model.
-pub const HF_PREFIXES: [&str; 4] = [
+/// multimodal wrappers of transformers 4 and of 5, encoders with a head, and the bare text model.
+pub const HF_PREFIXES: [&str; 7] = [
     "model.",
     "language_model.model.",
     "model.language_model.",
+    "bert.",
+    "roberta.",
+    "nomic_bert.",
     "",
 ];
 
@@ -441,11 +464,12 @@ impl TensorName {
     /// `model.layers.3.self_attn.q_proj.weight`. `None` if these files have no such tensor. Where each expert has
     /// a tensor, `{}` stands for its number.
     pub fn hf(&self, prefix: &str, names: HfNames) -> Option<String> {
+        let layers = names.layers;
         // Other scales are GGUF's.
         if self.part == ParameterKind::Scale {
             let scale = names.scales.iter().find(|(role, _)| *role == self.role);
             let ((_, name), layer) = (scale?, self.layer?);
-            return Some(format!("{prefix}layers.{layer}.{name}"));
+            return Some(format!("{prefix}{layers}.{layer}.{name}"));
         }
         let (name, suffix) = (names.of(self.role)?, self.part.suffix());
         Some(match (self.layer, self.role) {
@@ -455,9 +479,9 @@ impl TensorName {
                     ParameterKind::Bias if self.role != WeightRole::RouterBias => "_bias",
                     _ => "",
                 };
-                format!("{prefix}layers.{layer}.{name}{bias}")
+                format!("{prefix}{layers}.{layer}.{name}{bias}")
             }
-            (Some(layer), _) => format!("{prefix}layers.{layer}.{name}.{suffix}"),
+            (Some(layer), _) => format!("{prefix}{layers}.{layer}.{name}.{suffix}"),
             // The head belongs to the causal model that wraps the text model.
             (None, WeightRole::Output) => {
                 let wrapper = prefix

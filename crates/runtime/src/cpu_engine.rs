@@ -117,6 +117,7 @@ impl CpuEngine {
             batch,
             item: 0,
             token: 0,
+            whole: self.shell.model.model().config.encoder.is_some(),
         };
         while chunker.fill(
             &mut self.compute.chunk,
@@ -206,6 +207,8 @@ struct Chunker<'a> {
     batch: &'a [BatchItem<'a>],
     item: usize,
     token: usize,
+    /// Whether no item may be cut.
+    whole: bool,
 }
 
 impl Chunker<'_> {
@@ -223,8 +226,9 @@ impl Chunker<'_> {
             let item = &self.batch[self.item];
             let room = max_chunk - chunk.tokens.len();
             let end = image::cut_before(item.tokens, self.token + room);
-            if end <= self.token {
-                // An image that the rest of the chunk has no room for; an empty one has.
+            let is_cut = self.whole && end < item.tokens.len();
+            if end <= self.token || is_cut {
+                // An image or a whole text that the rest of the chunk has no room for; an empty one has.
                 break;
             }
             let row = chunk.tokens.len();

@@ -4,7 +4,15 @@
 //! calls `last_hidden_state`, and what llama.cpp pools. An engine hands the output over where an item asks
 //! for [`hidden`](crate::BatchItem::hidden) states; [`Embedder`] applies the norm.
 
+mod batches;
+mod dense;
+
 use millrace_graph::{LayerNorm, Op, RmsNorm, WeightId};
+use millrace_model::config::EncoderPooling;
+use serde_json::Value;
+use std::sync::Arc;
+
+use dense::DenseLayer;
 
 use crate::engine::{BatchItem, Engine, ItemRows, LogitsFor, StepSink};
 use crate::execute::decode_vector;
@@ -15,17 +23,27 @@ use crate::{Error, LoadedModel};
 pub enum Pooling {
     /// Their mean.
     Mean,
+    /// The first token's, which in an encoder has seen all others.
+    First,
     /// The last token's, which has seen all others.
     Last,
 }
 
 impl Pooling {
-    /// What a model's file says: `<architecture>.pooling_type` of a GGUF file, as llama.cpp numbers it.
+    /// What a model's files say: `<architecture>.pooling_type` of a GGUF file, as llama.cpp numbers it, or
+    /// `1_Pooling/config.json` of a folder, as sentence-transformers writes it.
     ///
     /// # Errors
     /// [`Error::Format`] if the values have the wrong type; [`Error::BadOption`] for a way that is not
     /// one of these.
     pub fn of(model: &LoadedModel) -> Result<Option<Pooling>, Error> {
+        if let Some(config) = model
+            .checkpoint()
+            .hf()
+            .and_then(|files| files.pooling.as_ref())
+        {
+            return Pooling::of_folder(config).map(Some);
+        }
         let Some(metadata) = model.checkpoint().gguf() else {
             return Ok(None);
         };
@@ -35,19 +53,47 @@ impl Pooling {
         match metadata.get_u32(&format!("{architecture}.pooling_type"))? {
             None | Some(0) => Ok(None),
             Some(1) => Ok(Some(Pooling::Mean)),
+            Some(2) => Ok(Some(Pooling::First)),
+            // Of a head for ranking, which reads the first token.
+            Some(4) => Ok(Some(Pooling::First)),
             Some(3) => Ok(Some(Pooling::Last)),
             Some(other) => Err(Error::BadOption {
                 option: "pooling_type of the model's file",
                 found: other.to_string(),
-                expected: "0 (none), 1 (mean) or 3 (last token)",
+                expected: "0 (none), 1 (mean), 2 (first token), 3 (last token) or 4 (ranking)",
+            }),
+        }
+    }
+
+    /// The one way that a `1_Pooling/config.json` switches on.
+    fn of_folder(config: &Value) -> Result<Pooling, Error> {
+        match EncoderPooling::of_folder(config) {
+            Ok(EncoderPooling::Mean) => Ok(Pooling::Mean),
+            Ok(EncoderPooling::First) => Ok(Pooling::First),
+            Ok(EncoderPooling::Last) => Ok(Pooling::Last),
+            Err(found) => Err(Error::BadOption {
+                option: "the way of pooling in 1_Pooling/config.json",
+                found,
+                expected: "one of pooling_mode_mean_tokens, pooling_mode_cls_token, pooling_mode_lasttoken",
             }),
         }
     }
 }
 
-/// The final norm of a model.
+/// What makes embeddings of a model's last hidden state.
 #[derive(Clone, Debug)]
 pub struct Embedder {
+    d_model: usize,
+    /// The final norm; an encoder may end without one.
+    norm: Option<FinalNorm>,
+    state: usize,
+    /// Layers behind the pooled row.
+    dense: Arc<[DenseLayer]>,
+}
+
+/// The final norm of a model.
+#[derive(Clone, Debug)]
+struct FinalNorm {
     /// `[d_model]`, the offset added.
     weight: Vec<f32>,
     /// `[d_model]`.
@@ -55,7 +101,6 @@ pub struct Embedder {
     /// Whether the mean is taken away first, as LayerNorm does.
     centered: bool,
     eps: f32,
-    state: usize,
 }
 
 impl Embedder {
@@ -70,6 +115,17 @@ impl Embedder {
             found: "another".to_owned(),
             expected: "a norm of the last block's output",
         };
+        let d_model = model.model().config.d_model;
+        if let (None, Some(last)) = (graph.logits, graph.hidden.last())
+            && graph.head_input == Some(*last)
+        {
+            return Ok(Embedder {
+                d_model,
+                norm: None,
+                state: graph.hidden.len() - 1,
+                dense: dense::layers(model)?.into(),
+            });
+        }
         let mut nodes = graph.nodes.iter();
         let norm = nodes.find(|node| Some(node.output) == graph.head_input);
         let norm = norm.ok_or_else(unlike)?;
@@ -79,7 +135,6 @@ impl Embedder {
             .enumerate()
             .next_back()
             .ok_or_else(unlike)?;
-        let d_model = model.model().config.d_model;
         let (weight, bias, eps, group, offset) = match norm.op {
             Op::RmsNorm(RmsNorm {
                 weight,
@@ -105,11 +160,15 @@ impl Embedder {
         let mut weight = vector(weight, 1.0)?;
         weight.iter_mut().for_each(|weight| *weight += offset);
         Ok(Embedder {
-            weight,
-            bias: vector(bias, 0.0)?,
-            centered: matches!(norm.op, Op::LayerNorm(_)),
-            eps,
+            d_model,
+            norm: Some(FinalNorm {
+                weight,
+                bias: vector(bias, 0.0)?,
+                centered: matches!(norm.op, Op::LayerNorm(_)),
+                eps,
+            }),
             state,
+            dense: dense::layers(model)?.into(),
         })
     }
 
@@ -118,40 +177,50 @@ impl Embedder {
         self.state
     }
 
-    /// Elements of an embedding.
-    pub fn d_model(&self) -> usize {
-        self.weight.len()
+    /// Elements of an embedding: the model's width, or what the last layer behind it gives.
+    pub fn width(&self) -> usize {
+        self.dense.last().map_or(self.d_model, DenseLayer::n)
     }
 
     /// Begins an embedding.
     pub fn begin(&self, pooling: Pooling) -> Embedding {
         Embedding {
             pooling,
-            sum: vec![0.0; self.d_model()],
+            sum: vec![0.0; self.d_model],
             n_tokens: 0,
+            dense: Arc::clone(&self.dense),
         }
     }
 
     /// Takes the next tokens' rows of hidden state [`state`](Embedder::state), `[n, d_model]`.
     pub fn push(&self, embedding: &mut Embedding, rows: &[f32]) {
-        for row in rows.chunks_exact(self.d_model()) {
+        let mut normed = vec![0.0; self.d_model];
+        for row in rows.chunks_exact(self.d_model) {
             embedding.n_tokens += 1;
-            let n = self.d_model() as f64;
-            let mean = match self.centered {
-                true => row.iter().map(|x| f64::from(*x)).sum::<f64>() / n,
-                false => 0.0,
-            };
-            let squares: f64 = row.iter().map(|x| (f64::from(*x) - mean).powi(2)).sum();
-            let factor = 1.0 / (squares / n + f64::from(self.eps)).sqrt();
-            let affine = self.weight.iter().zip(&self.bias);
-            for ((sum, x), (weight, bias)) in embedding.sum.iter_mut().zip(row).zip(affine) {
-                let normed = (f64::from(*x) - mean) * factor * f64::from(*weight);
-                let normed = normed + f64::from(*bias);
-                match embedding.pooling {
-                    Pooling::Mean => *sum += normed,
-                    Pooling::Last => *sum = normed,
-                }
+            match &self.norm {
+                Some(norm) => norm.apply(row, &mut normed),
+                None => normed
+                    .iter_mut()
+                    .zip(row)
+                    .for_each(|(y, x)| *y = f64::from(*x)),
             }
+            embedding.take(&normed);
+        }
+    }
+}
+
+impl FinalNorm {
+    fn apply(&self, row: &[f32], out: &mut [f64]) {
+        let n = row.len() as f64;
+        let mean = match self.centered {
+            true => row.iter().map(|x| f64::from(*x)).sum::<f64>() / n,
+            false => 0.0,
+        };
+        let squares: f64 = row.iter().map(|x| (f64::from(*x) - mean).powi(2)).sum();
+        let factor = 1.0 / (squares / n + f64::from(self.eps)).sqrt();
+        let affine = self.weight.iter().zip(&self.bias);
+        for ((out, x), (weight, bias)) in out.iter_mut().zip(row).zip(affine) {
+            *out = (f64::from(*x) - mean) * factor * f64::from(*weight) + f64::from(*bias);
         }
     }
 }
@@ -194,6 +263,23 @@ impl Embedder {
     }
 }
 
+/// The first `n_elems` elements of an embedding, brought to length 1 again: for models that were trained so that these say
+/// most (Kusupati et al. 2022). All of them stay as they are.
+pub fn cut_embedding(mut embedding: Vec<f32>, n_elems: usize) -> Vec<f32> {
+    if n_elems >= embedding.len() {
+        return embedding;
+    }
+    embedding.truncate(n_elems);
+    let squares: f64 = embedding.iter().map(|x| f64::from(*x).powi(2)).sum();
+    let length = squares.sqrt();
+    if length > 0.0 {
+        embedding
+            .iter_mut()
+            .for_each(|x| *x = (f64::from(*x) / length) as f32);
+    }
+    embedding
+}
+
 /// Pools rows of the last hidden state while they are computed.
 struct LastState<'a> {
     embedder: &'a Embedder,
@@ -216,25 +302,57 @@ pub struct Embedding {
     pooling: Pooling,
     sum: Vec<f64>,
     n_tokens: usize,
+    dense: Arc<[DenseLayer]>,
 }
 
 impl Embedding {
+    /// Takes the next token's row.
+    fn take(&mut self, row: &[f64]) {
+        match self.pooling {
+            Pooling::Mean => self.sum.iter_mut().zip(row).for_each(|(sum, x)| *sum += x),
+            Pooling::First if self.n_tokens > 1 => {}
+            Pooling::First | Pooling::Last => self.sum.copy_from_slice(row),
+        }
+    }
+
     /// Tokens taken so far.
     pub fn n_tokens(&self) -> usize {
         self.n_tokens
     }
 
-    /// The embedding, `[d_model]`, of Euclidean length 1, so that cosines are dot products.
+    /// The pooled row `[d_model]`, whatever its length.
+    ///
+    /// # Errors
+    /// [`Error::EmptyPrompt`] of no tokens.
+    pub fn row(&self) -> Result<Vec<f64>, Error> {
+        if self.n_tokens == 0 {
+            return Err(Error::EmptyPrompt);
+        }
+        let n = match self.pooling {
+            Pooling::Mean => self.n_tokens as f64,
+            Pooling::First | Pooling::Last => 1.0,
+        };
+        Ok(self.sum.iter().map(|x| x / n).collect())
+    }
+
+    /// The embedding, [`width`](Embedder::width) elements of Euclidean length 1, so that cosines are dot products.
     ///
     /// # Errors
     /// [`Error::EmptyPrompt`] of no tokens; [`Error::NotFinite`] if it has no direction.
     pub fn finish(&self) -> Result<Vec<f32>, Error> {
         let position = self.n_tokens.checked_sub(1).ok_or(Error::EmptyPrompt)?;
-        // A mean points where its sum does.
-        let length = self.sum.iter().map(|x| x * x).sum::<f64>().sqrt();
+        let mut row = match self.dense.is_empty() {
+            // A mean points where its sum does.
+            true => self.sum.clone(),
+            false => self.row()?,
+        };
+        for layer in &*self.dense {
+            row = layer.apply(&row);
+        }
+        let length = row.iter().map(|x| x * x).sum::<f64>().sqrt();
         if !length.is_finite() || length == 0.0 {
             return Err(Error::NotFinite { position });
         }
-        Ok(self.sum.iter().map(|x| (x / length) as f32).collect())
+        Ok(row.iter().map(|x| (x / length) as f32).collect())
     }
 }

@@ -59,10 +59,11 @@ pub enum Error {
         /// The model's trained context.
         trained: usize,
     },
-    /// A context that the model's RoPE has other frequencies for, which depend on the length of each sequence.
+    /// A context that the model's RoPE has other frequencies for, which depend on the length of each sequence, or that is
+    /// longer than its table of positions.
     #[error(
-        "ctx is {n_ctx}, and beyond {limit} tokens this model's RoPE (`dynamic`) turns every position otherwise with \
-         each token, which is not supported; give --ctx of at most {limit}, or leave it out"
+        "ctx is {n_ctx}, and this model's positions end at {limit} tokens: beyond them its RoPE (`dynamic`) turns every \
+         position otherwise, or its table of positions has no row; give --ctx of at most {limit}, or leave it out"
     )]
     BeyondRope {
         /// Tokens a sequence may hold.

@@ -6,7 +6,9 @@
 //! both. [`memory`] is for ops that read what a sequence keeps.
 
 mod attend;
+mod encoder;
 mod experts;
+mod gelu;
 mod memory;
 mod ops;
 mod pass;

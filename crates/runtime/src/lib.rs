@@ -26,6 +26,7 @@ pub mod image;
 mod kv;
 mod load;
 pub mod npu;
+pub mod ranking;
 mod recommended;
 pub mod sampling;
 mod sequences;
@@ -36,7 +37,7 @@ pub mod vision;
 
 pub use batch::generate_batch;
 pub use cpu_engine::{CpuEngine, EngineMemory, EngineOptions};
-pub use embedding::{Embedder, Embedding, Pooling};
+pub use embedding::{Embedder, Embedding, Pooling, cut_embedding};
 pub use engine::{
     BatchItem, Engine, EngineCounters, EngineLimits, ItemRows, KvUsage, LogitsFor, StepOutput,
     StepShape, StepSink,

@@ -9,7 +9,7 @@ use millrace_kernels::Cpu;
 
 use crate::Error;
 use crate::engine::{
-    BatchItem, Engine, EngineCounters, EngineLimits, KvUsage, StepShape, StepSink,
+    BatchItem, Engine, EngineCounters, EngineLimits, KvUsage, LogitsFor, StepShape, StepSink,
 };
 use crate::image;
 use crate::kv::KvCache;
@@ -103,7 +103,8 @@ impl<C: Compute> EngineOf<C> {
         let last = cache.tokens(item.seq)?.last().copied();
         let sizes = (config.d_model, limits.max_chunk);
         image::check(item.tokens, item.images, last, sizes)?;
-        self.check_context(len.saturating_add(item.tokens.len()), 0)
+        self.check_context(len.saturating_add(item.tokens.len()), 0)?;
+        check_whole(model, limits, (len, item))
     }
 
     fn check(&self, batch: &[BatchItem<'_>]) -> Result<(), Error> {
@@ -116,6 +117,36 @@ impl<C: Compute> EngineOf<C> {
         let wanted = batch.iter().map(|item| (item.seq, item.tokens.len()));
         self.shell.cache.check_room(wanted, (0, 0))
     }
+}
+
+/// Refuses what an encoder cannot do: it reads a text at once, and writes none.
+fn check_whole(
+    model: &LoadedModel,
+    limits: &EngineLimits,
+    (len, item): (usize, &BatchItem<'_>),
+) -> Result<(), Error> {
+    if model.model().config.encoder.is_none() {
+        return Ok(());
+    }
+    let refuse = |option, found: String, expected| {
+        Err(Error::BadOption {
+            option,
+            found,
+            expected,
+        })
+    };
+    if item.logits != LogitsFor::None {
+        let expected = "embeddings: this model is an encoder, which writes no text";
+        return refuse("what is asked for", "the next token".to_owned(), expected);
+    }
+    let n_tokens = item.tokens.len();
+    if len > 0 || n_tokens > limits.max_chunk {
+        let found = format!("{n_tokens} tokens behind {len}");
+        let expected =
+            "one whole text of at most as many tokens as a pass takes: this model is an encoder";
+        return refuse("a step", found, expected);
+    }
+    Ok(())
 }
 
 impl<C: Compute> Engine for EngineOf<C> {

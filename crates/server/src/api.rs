@@ -13,6 +13,7 @@ pub(crate) mod ollama;
 pub(crate) mod openai;
 pub(crate) mod params;
 pub(crate) mod prompt;
+pub(crate) mod rank;
 pub(crate) mod sampling;
 pub(crate) mod shape;
 pub(crate) mod signature;

@@ -124,10 +124,8 @@ pub(crate) fn expected_of(dir: &Path) -> GoldenValues {
     let file = Checkpoint::open(&path).unwrap_or_else(|e| panic!("{e}"));
     let rows = |name: &str| file.tensor(name).map(|tensor| to_rows(&tensor));
     let tokens = file.tensor("tokens").expect("every fixture has tokens");
-    let (ids, _) = tokens.bytes.as_chunks::<8>();
-    let id = |bytes: &[u8; 8]| u32::try_from(i64::from_le_bytes(*bytes)).expect("a token id");
     GoldenValues {
-        tokens: ids.iter().map(id).collect(),
+        tokens: to_tokens(&tokens),
         logits: rows("logits").expect("every fixture has logits"),
         hidden: (0..).map_while(|i| rows(&format!("hidden.{i}"))).collect(),
     }
@@ -135,6 +133,12 @@ pub(crate) fn expected_of(dir: &Path) -> GoldenValues {
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/goldens")
+}
+
+pub(crate) fn to_tokens(tensor: &Tensor<'_>) -> Vec<u32> {
+    let (ids, _) = tensor.bytes.as_chunks::<8>();
+    let id = |bytes: &[u8; 8]| u32::try_from(i64::from_le_bytes(*bytes)).expect("a token id");
+    ids.iter().map(id).collect()
 }
 
 pub(crate) fn to_rows(tensor: &Tensor<'_>) -> GoldenMatrix {

@@ -166,10 +166,43 @@ fn print_config(config: &ModelConfig, out: &mut Out) -> CommandResult {
             format!("{window} tokens in {n} of {} layers", config.n_layers),
         ));
     }
+    lines.extend(layer_lines(config));
     for (name, value) in lines {
         out.line(format!("  {name:<14} {value}"))?;
     }
     Ok(())
+}
+
+/// What differs from layer to layer.
+fn layer_lines(config: &ModelConfig) -> Vec<(&'static str, String)> {
+    let layers = &config.layers;
+    let mut lines = Vec::new();
+    if let Some(heads) = layers.sliding_heads {
+        let sizes = format!(
+            "in layers with the window of {} elements, {} for keys and values",
+            heads.head_dim, heads.n_kv_heads
+        );
+        lines.push(("", sizes));
+    }
+    if layers.n_shared_kv > 0 {
+        let text = format!(
+            "the last {} layers read keys and values of earlier ones",
+            layers.n_shared_kv
+        );
+        lines.push(("shared cache", text));
+    }
+    if layers.embedding_dim > 0 {
+        let text = format!(
+            "{} elements of its own for each token",
+            layers.embedding_dim
+        );
+        lines.push(("each layer", text));
+    }
+    if config.encoder.is_some() {
+        let text = "an encoder: it makes embeddings, and writes no text".to_owned();
+        lines.push(("kind", text));
+    }
+    lines
 }
 
 /// The experts of a mixture, and the parameters that a token uses.
@@ -304,6 +337,11 @@ fn config_json(config: &ModelConfig) -> Value {
         "context_length": config.context_length,
         "window": config.window,
         "tied_head": config.tied_head,
+        "sliding_heads": config.layers.sliding_heads.map(|heads| {
+            json!({ "n_kv_heads": heads.n_kv_heads, "head_dim": heads.head_dim })
+        }),
+        "n_layers_sharing_kv": config.layers.n_shared_kv,
+        "is_encoder": config.encoder.is_some(),
         "n_experts": config.experts.as_ref().map(|experts| experts.n_experts),
         "n_experts_used": config.experts.as_ref().map(|experts| experts.n_used),
     })

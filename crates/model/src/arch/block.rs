@@ -17,10 +17,23 @@ use millrace_graph::ValueId;
 
 /// A decoder: embeddings, blocks over a residual stream, the last norm and the head. `block` takes the
 /// stream that enters a block, with the block's number, and gives what leaves it.
-pub(super) fn decoder(
-    b: &mut GraphBuilder<'_>,
-    block: fn(&mut GraphBuilder<'_>, usize, ValueId) -> Result<ValueId, Error>,
-) -> Result<(), Error> {
+pub(super) fn decoder(b: &mut GraphBuilder<'_>, block: Block) -> Result<(), Error> {
+    let x = blocks(b, block)?;
+    b.head(x)
+}
+
+/// The same without a head: the last norm is the end.
+pub(super) fn encoder(b: &mut GraphBuilder<'_>, block: Block) -> Result<(), Error> {
+    let x = blocks(b, block)?;
+    let normed = norm::stream(b, "output_norm", WeightRole::OutputNorm, x)?;
+    b.encoded(normed);
+    Ok(())
+}
+
+/// A function that builds a block.
+type Block = fn(&mut GraphBuilder<'_>, usize, ValueId) -> Result<ValueId, Error>;
+
+fn blocks(b: &mut GraphBuilder<'_>, block: Block) -> Result<ValueId, Error> {
     let mut x = b.embed()?;
     for layer in b.layers() {
         b.hidden(x);
@@ -29,7 +42,7 @@ pub(super) fn decoder(
     }
     b.leave_layers();
     b.hidden(x);
-    b.head(x)
+    Ok(x)
 }
 
 /// A block of attention and a feed-forward, each with a norm behind it and none before.

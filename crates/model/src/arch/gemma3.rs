@@ -8,9 +8,9 @@ use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::config::hf::{HfDefaults, HfWindows};
 use crate::names::{HfNorms, WeightRole};
-use millrace_graph::Activation;
+use millrace_graph::{Activation, ValueId};
 
-pub(super) static FAMILY: Family = Family {
+pub(super) const FAMILY: Family = Family {
     name: "gemma3",
     gguf_arch: "gemma3",
     hf_model_types: &["gemma3_text", "gemma3"],
@@ -42,22 +42,21 @@ pub(super) static FAMILY: Family = Family {
     gguf_window_pattern: Some(6),
     // The 27B alone: 62 layers, `query_pre_attn_scalar` 168 with heads of 128.
     gguf_scale_by_width_at_layers: Some(62),
-    build,
+    encoder_twin: Some("gemma-embedding"),
+    build: |b| block::decoder(b, block),
     ..Family::PLAIN
 };
 
-/// Blocks with norms of heads, and with norms before and behind both halves.
-fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
-    block::decoder(b, |b, layer, x| {
-        let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
-        let heads = attention::project(b, normed)?;
-        let heads = attention::norm_heads(b, heads)?;
-        let out = attention::attend(b, layer, heads)?;
-        let out = norm::stream(b, "attn_post_norm", WeightRole::AttnPostNorm, out)?;
-        let x = b.residual("attn_residual", x, out);
-        let normed = norm::stream(b, "ffn_norm", WeightRole::FfnNorm, x)?;
-        let out = feed_forward::network(b, layer, normed)?;
-        let out = norm::stream(b, "ffn_post_norm", WeightRole::FfnPostNorm, out)?;
-        Ok(b.residual("ffn_residual", x, out))
-    })
+/// A block with norms of heads, and with norms before and behind both halves.
+pub(super) fn block(b: &mut GraphBuilder<'_>, layer: usize, x: ValueId) -> Result<ValueId, Error> {
+    let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
+    let heads = attention::project(b, normed)?;
+    let heads = attention::norm_heads(b, heads)?;
+    let out = attention::attend(b, layer, heads)?;
+    let out = norm::stream(b, "attn_post_norm", WeightRole::AttnPostNorm, out)?;
+    let x = b.residual("attn_residual", x, out);
+    let normed = norm::stream(b, "ffn_norm", WeightRole::FfnNorm, x)?;
+    let out = feed_forward::network(b, layer, normed)?;
+    let out = norm::stream(b, "ffn_post_norm", WeightRole::FfnPostNorm, out)?;
+    Ok(b.residual("ffn_residual", x, out))
 }

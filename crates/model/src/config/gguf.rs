@@ -15,7 +15,9 @@ use millrace_graph::{Gating, RouteGroups};
 pub(crate) use rope::RopeTables;
 
 use super::hf::HfWindows;
-use super::{Biases, ExpertConfig, LatentConfig, LayerConfig, ModelConfig};
+use super::{
+    Biases, EncoderConfig, EncoderPooling, ExpertConfig, LatentConfig, LayerConfig, ModelConfig,
+};
 use crate::arch::{self, Family};
 use crate::names::{TensorName, WeightRole};
 use crate::{Error, catalog::Catalog};
@@ -175,7 +177,7 @@ pub(crate) fn read(
         metadata,
         catalog,
     };
-    refuse_features(&keys)?;
+    refuse_features(family, &keys)?;
     // Blocks behind the last predict further tokens; a model without them is whole.
     let n_behind = keys.usize("nextn_predict_layers")?.unwrap_or(0);
     let n_layers = keys.required("block_count")?.saturating_sub(n_behind);
@@ -245,15 +247,44 @@ pub(crate) fn read(
         latent,
         layers: LayerConfig::default(),
         recurrent: None,
+        encoder: None,
     };
     config.attention_scale = match keys.f32("attention.scale")? {
         Some(scale) => scale,
         None => family.gguf_attention_scale(&config),
     };
     (family.gguf)(&keys, &mut config)?;
+    if let Some(encoder) = &mut config.encoder {
+        read_encoder(&keys, catalog, encoder)?;
+    }
     config.layers.keys_as_values = family.sizes_by_layer && has_keys_as_values(&config, catalog);
     config.validate(file)?;
     Ok(config)
+}
+
+/// What the tensors and keys of an encoder say, whatever its family.
+fn read_encoder(
+    keys: &Keys<'_>,
+    catalog: &Catalog<'_>,
+    encoder: &mut EncoderConfig,
+) -> Result<(), Error> {
+    let types = TensorName::global(WeightRole::TokenTypes).gguf();
+    encoder.n_token_types = match catalog.shape(&types) {
+        Some(&[n_types, _]) => n_types,
+        // A file of llama.cpp may have the one row as a vector.
+        Some(&[_]) => 1,
+        _ => 0,
+    };
+    // Spelled so by its first writer, and by all since.
+    encoder.separator = keys.metadata.get_u32("tokenizer.ggml.seperator_token_id")?;
+    encoder.pooling = match keys.usize("pooling_type")? {
+        Some(1) => Some(EncoderPooling::Mean),
+        Some(2) => Some(EncoderPooling::First),
+        Some(3) => Some(EncoderPooling::Last),
+        // None, or that of a head for ranking.
+        _ => None,
+    };
+    Ok(())
 }
 
 /// Whether a global layer with keys has no values.
@@ -400,7 +431,7 @@ fn family_of(file: &str, metadata: &Metadata) -> Result<&'static Family, Error> 
 }
 
 /// Features that change the function a model computes and that no family here has.
-fn refuse_features(keys: &Keys<'_>) -> Result<(), Error> {
+fn refuse_features(family: &Family, keys: &Keys<'_>) -> Result<(), Error> {
     let neutral = [
         ("attention.clamp_kqv", 0.0, "clamped projections"),
         ("attention.max_alibi_bias", 0.0, "ALiBi"),
@@ -415,7 +446,7 @@ fn refuse_features(keys: &Keys<'_>) -> Result<(), Error> {
         }
     }
     let causal = keys.key("attention.causal");
-    if keys.metadata.get_bool(&causal)? == Some(false) {
+    if keys.metadata.get_bool(&causal)? == Some(false) && !family.is_encoder {
         return Err(keys.unsupported(format!("`{causal}` = false"), "causal language models"));
     }
     Ok(())

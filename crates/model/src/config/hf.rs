@@ -96,6 +96,13 @@ fn family_of(
                     .find(of_both)
                     .ok_or_else(|| unknown(inner))?;
             }
+            // Attention both ways makes another model of it.
+            let object = text.unwrap_or(config);
+            if let Some(twin) = family.encoder_twin
+                && object.get("use_bidirectional_attention") == Some(&Value::Bool(true))
+            {
+                family = arch::by_name(twin);
+            }
             // The same model type also serves classifiers and embedding models.
             if !names.is_empty() && !names.iter().any(|name| family.hf_classes.contains(name)) {
                 return Err(unknown(names[0]));
@@ -132,7 +139,8 @@ fn refuse_features(family: &Family, config: &ConfigObject<'_>) -> Result<(), Err
     }
     // Of text all is causal where only the elements of images see each other.
     let both_ways = config.get("use_bidirectional_attention");
-    if let Some(found) = both_ways.filter(|found| **found != false && **found != "vision") {
+    let is_other = |found: &&Value| **found != false && **found != "vision";
+    if let Some(found) = both_ways.filter(is_other).filter(|_| !family.is_encoder) {
         let feature = format!("`use_bidirectional_attention` = {found}");
         return Err(config.unsupported(feature, "causal language models"));
     }
@@ -233,6 +241,7 @@ fn read_text(
         latent: None,
         layers: LayerConfig::default(),
         recurrent: None,
+        encoder: None,
     };
     (family.hf)(text, &mut config)?;
     Ok(config)

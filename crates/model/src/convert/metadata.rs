@@ -62,6 +62,11 @@ pub(super) fn from_hf(
     for (key, value) in written.iter() {
         out.insert(key, value.clone());
     }
+    if let Some(encoder) = config.encoder.as_ref().filter(|e| e.n_token_types > 0) {
+        // llama.cpp asks for it, though it uses the first alone.
+        let n_types = u32::try_from(encoder.n_token_types).unwrap_or(u32::MAX);
+        out.insert("tokenizer.ggml.token_type_count", n_types);
+    }
     set_formats(&mut out, recipe);
     let Some(files) = checkpoint.hf() else {
         return Ok((out, notes));

@@ -51,6 +51,7 @@ fn known_spellings() {
                 norms,
                 own: &[],
                 scales: &[],
+                layers: "layers",
             },
         )
         .unwrap()
@@ -101,6 +102,7 @@ fn other_names_are_not_read() {
 fn a_family_names_modules_and_parameters_of_its_own() {
     let names = HfNames {
         scales: &[],
+        layers: "layers",
         norms: HfNorms::Pre,
         own: &[(WeightRole::ExpertsGate, "block_sparse_moe.experts.{}.w1")],
     };

@@ -168,6 +168,7 @@ impl ModelGeometry {
             latent: None,
             layers: LayerConfig::default(),
             recurrent,
+            encoder: None,
             qk_norm: false,
         }
     }

@@ -110,7 +110,9 @@ fn cache_bytes(graph: &Graph, n_cached: u64) -> u64 {
     let of = |memory: graph::SequenceMemory| match memory {
         graph::SequenceMemory::KvCache(kv) => 4 * n_cached * kv.width() as u64,
         graph::SequenceMemory::State(state) => 4 * state.n_elems as u64,
-        graph::SequenceMemory::None | graph::SequenceMemory::SharedKv(_) => 0,
+        graph::SequenceMemory::None
+        | graph::SequenceMemory::SharedKv(_)
+        | graph::SequenceMemory::AllTokens(_) => 0,
     };
     graph.nodes.iter().map(|node| of(node.op.memory())).sum()
 }

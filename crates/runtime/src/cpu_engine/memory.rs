@@ -67,7 +67,11 @@ pub(super) fn sizes(model: &LoadedModel, options: &EngineOptions) -> Result<KvSi
         n_ctx,
         kv_tokens: options.kv_tokens.unwrap_or(all),
         max_sequences: options.max_sequences,
-        max_chunk: options.max_chunk.min(all),
+        // An encoder reads a text at once.
+        max_chunk: match model.model().config.encoder {
+            Some(_) => options.max_chunk.max(n_ctx),
+            None => options.max_chunk.min(all),
+        },
         keep_prefixes: options.keep_prefixes,
         rollback_tokens: ROLLBACK_TOKENS,
     })

@@ -4,7 +4,7 @@ use super::ops::{Ops, Tokens};
 use super::recurrent::{has_state_kernel, state_run};
 use crate::kv::{CacheParts, LayerCache, PAGE_TOKENS, StateSlab};
 use crate::sequences::SeqId;
-use millrace_graph::{Keys, KvShape, Node, SequenceMemory, StateShape};
+use millrace_graph::{AllTokensShape, Keys, KvShape, Node, SequenceMemory, StateShape};
 use millrace_kernels::{self as kernels, KvRun, KvSide, kv_read};
 use std::ops::Range;
 
@@ -54,6 +54,7 @@ impl Ops<'_> {
             SequenceMemory::KvCache(kv) | SequenceMemory::SharedKv(kv) => {
                 self.over_cache(node, kv, (tokens, span), inputs, past, out)
             }
+            SequenceMemory::AllTokens(all) => self.over_all(node, all, (tokens, span), inputs, out),
             SequenceMemory::State(state) => {
                 self.over_state(node, state, (tokens, span), inputs, past, out)
             }
@@ -104,6 +105,33 @@ impl Ops<'_> {
             let rows = self.rows_of(node, span.rows.start + index, inputs);
             let mut row = self.row(tokens, span.rows.start + index, &rows);
             let seen = (oldest(position) - first) * kv.width()..(position + 1 - first) * kv.width();
+            row.keys = Keys {
+                k: &k[seen.clone()],
+                v: &v[seen],
+            };
+            node.op.row(&row, &mut [], out);
+        });
+    }
+
+    /// Every token sees the others of its span.
+    fn over_all(
+        &self,
+        node: &Node,
+        all: AllTokensShape,
+        (tokens, span): (Tokens<'_>, SequenceSpan),
+        inputs: &[&[f32]],
+        out: &mut [f32],
+    ) {
+        let width = out.len() / tokens.positions.len().max(1);
+        let rows = span.rows;
+        let of_span = rows.start * all.width..rows.end * all.width;
+        let (k, v) = (&inputs[1][of_span.clone()], &inputs[2][of_span]);
+        let out = &mut out[rows.start * width..rows.end * width];
+        self.cpu.pool().run_pieces(out, width, &|index, out| {
+            let of_inputs = self.rows_of(node, rows.start + index, inputs);
+            let mut row = self.row(tokens, rows.start + index, &of_inputs);
+            let seen = all.seen(index, rows.len());
+            let seen = seen.start * all.width..seen.end * all.width;
             row.keys = Keys {
                 k: &k[seen.clone()],
                 v: &v[seen],

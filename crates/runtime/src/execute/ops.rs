@@ -1,5 +1,6 @@
 //! One op over rows of f32: its kernel, or its definition.
 
+use super::gelu::gelu;
 use super::plan::PlanError;
 use crate::Error;
 use crate::load::LoadedModel;
@@ -40,7 +41,9 @@ pub(crate) fn has_kernel(op: &Op) -> bool {
         Op::RmsNorm(_) | Op::Rope(_) | Op::Add(_) | Op::Scale(_) | Op::ScaleByWeight(_) => true,
         Op::Multiply(_) | Op::SliceHeads(_) => true,
         Op::Glu(glu) => glu.clamp.is_some() || activation(glu.activation).is_some(),
-        Op::Activate(op) => activation(op.activation).is_some(),
+        Op::Activate(op) => {
+            op.activation == graph::Activation::Gelu || activation(op.activation).is_some()
+        }
         // Its kernel takes a weight and a bias.
         Op::LayerNorm(norm) => norm.weight.is_some() && norm.bias.is_some(),
         Op::Softcap(_) | Op::Slice(_) => true,
@@ -110,6 +113,10 @@ impl<'a> Ops<'a> {
             }) => {
                 let function = activation(*function).expect("has_kernel() was asked first");
                 kernels::glu(cpu, function, out, other);
+            }
+            Op::Activate(op) if op.activation == graph::Activation::Gelu => {
+                let width = out.len() / positions.len().max(1);
+                gelu(cpu, out, width);
             }
             Op::Activate(op) => {
                 let function = activation(op.activation).expect("has_kernel() was asked first");

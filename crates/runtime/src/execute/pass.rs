@@ -11,6 +11,7 @@ use millrace_kernels::matmul::{Activations, Multiplication, WeightMatrix, matmul
 use millrace_kernels::{AttentionScratch, Cpu, KvRun, RopeTable, StateRun};
 
 use super::attend::{AttendArgs, attend, recycle};
+use super::encoder::{self, TextPages};
 use super::experts::ExpertScratch;
 use super::memory::{Past, SequenceSpan};
 use super::ops::{self, Ops, Tokens, decode_vectors, has_kernel, rope_table};
@@ -128,6 +129,8 @@ pub(crate) struct Executor {
     activations: Activations,
     experts: ExpertScratch,
     attention: AttentionScratch,
+    /// Of encoders.
+    text_pages: TextPages,
     /// Empty between steps; kept for its memory.
     runs: Vec<KvRun<'static>>,
     /// As those.
@@ -159,9 +162,10 @@ impl Executor {
             activations: Activations::default(),
             experts: ExpertScratch::default(),
             attention: AttentionScratch::default(),
+            text_pages: TextPages::default(),
             runs: Vec::new(),
             state_runs: Vec::new(),
-            logits: vec![0.0; model.model().config.vocab_size * HEAD_ROWS.min(max_chunk)],
+            logits: vec![0.0; head_elems(&plan, model, max_chunk)],
             wanted: (Vec::with_capacity(max_chunk), Vec::with_capacity(max_chunk)),
             plan,
         })
@@ -172,8 +176,7 @@ impl Executor {
         let plan = plan_of(model)?;
         let widths = plan.buffer_widths.iter();
         let rows = widths.map(|width| width.saturating_mul(max_chunk));
-        let vocab_size = model.model().config.vocab_size;
-        let head = vocab_size.saturating_mul(HEAD_ROWS.min(max_chunk));
+        let head = head_elems(&plan, model, max_chunk);
         let elems = rows.fold(head, usize::saturating_add);
         Ok(elems.saturating_mul(size_of::<f32>()))
     }
@@ -226,12 +229,15 @@ impl Executor {
                         inputs,
                         out: *out,
                     };
-                    let scratch = (&mut self.attention, &mut self.runs);
-                    match has_state_kernel(&node.op) {
-                        true => {
-                            compute.over_states(&mut self.buffers, &mut cache, &mut self.state_runs)
-                        }
-                        false => compute.run(&mut self.buffers, &mut cache, scratch)?,
+                    if let (Op::EncoderAttention(op), &[q, k, v]) = (&node.op, &inputs[..]) {
+                        let scratch = (&mut self.attention, &mut self.text_pages);
+                        let slots = ([q, k, v], *out);
+                        encoder::attend(cpu, (&mut self.buffers, chunk), scratch, op, slots);
+                    } else if has_state_kernel(&node.op) {
+                        compute.over_states(&mut self.buffers, &mut cache, &mut self.state_runs);
+                    } else {
+                        let scratch = (&mut self.attention, &mut self.runs);
+                        compute.run(&mut self.buffers, &mut cache, scratch)?;
                     }
                 }
                 StepKind::Linear { x, parts } => {
@@ -269,10 +275,12 @@ impl Executor {
                 }
             }
         }
-        if !drop_rows && chunk.logit_rows.len() < m {
-            self.buffers.gather(self.plan.head.x, &chunk.logit_rows);
+        if let Some(head) = &self.plan.head {
+            if !drop_rows && chunk.logit_rows.len() < m {
+                self.buffers.gather(head.x, &chunk.logit_rows);
+            }
+            self.head(cpu, model, chunk.logit_rows.len(), sink);
         }
-        self.head(cpu, model, chunk.logit_rows.len(), sink);
         Ok(())
     }
 
@@ -286,12 +294,16 @@ impl Executor {
 
     /// Computes the logits of the first `m` rows of the head's input, some rows at a time.
     fn head(&mut self, cpu: &Cpu, model: &LoadedModel, m: usize, sink: &mut dyn PassSink) {
-        let Head {
+        let Some(Head {
             x,
             weight,
             bias,
-            ref tail,
-        } = self.plan.head;
+            tail,
+        }) = &self.plan.head
+        else {
+            return;
+        };
+        let (x, weight, bias) = (*x, *weight, *bias);
         let weight = known_matrix(model, weight);
         let bias = bias.map(|bias| &self.vectors[bias.0][..]);
         for x in self.buffers.rows(x, m).chunks(HEAD_ROWS * x.width) {
@@ -314,6 +326,15 @@ impl Executor {
             }
             sink.logits(out, weight.n());
         }
+    }
+}
+
+/// Elements of the rows of logits that are computed at a time.
+fn head_elems(plan: &CpuPlan, model: &LoadedModel, max_chunk: usize) -> usize {
+    let vocab_size = model.model().config.vocab_size;
+    match plan.head {
+        Some(_) => vocab_size.saturating_mul(HEAD_ROWS.min(max_chunk)),
+        None => 0,
     }
 }
 

@@ -85,8 +85,8 @@ pub(crate) struct CpuPlan {
     pub(crate) gather_at: usize,
     /// Values alive at `gather_at`.
     pub(crate) gather: Vec<Register>,
-    /// The last linear layer: it writes the logits, which are too wide to keep for a whole chunk.
-    pub(crate) head: Head,
+    /// The last linear layer: it writes the logits, which are too wide to keep for a whole chunk. An encoder has none.
+    pub(crate) head: Option<Head>,
 }
 
 /// Why a graph has no plan: it is not one this engine can run.
@@ -106,7 +106,10 @@ pub enum PlanError {
 impl CpuPlan {
     /// Plans a graph that was [checked](millrace_graph::check()). Pure: the same graph gives the same plan.
     pub(crate) fn new(graph: &Graph) -> Result<CpuPlan, PlanError> {
-        let head = head_of(graph).ok_or(PlanError::NoHead)?;
+        let head = match graph.logits {
+            Some(_) => head_of(graph).ok_or(PlanError::NoHead)?,
+            None => graph.nodes.len(),
+        };
         // The head is no step.
         let groups = group_products(&graph.nodes[..head]);
         PlanBuilder::new(graph, head, &groups).build()
@@ -161,7 +164,7 @@ fn group_products(nodes: &[Node]) -> Vec<FusionGroup> {
 
 struct PlanBuilder<'g> {
     graph: &'g Graph,
-    /// The head's number.
+    /// The head's number; of a graph without one, as many as it has nodes.
     head: usize,
     groups: &'g [FusionGroup],
     /// For each value, the last group that reads it (`usize::MAX` for the head).
@@ -182,7 +185,7 @@ impl<'g> PlanBuilder<'g> {
                 }
             }
         }
-        for input in &graph.nodes[head].inputs {
+        for input in graph.nodes.get(head).iter().flat_map(|node| &node.inputs) {
             last_use[input.0] = usize::MAX;
         }
         PlanBuilder {
@@ -209,15 +212,19 @@ impl<'g> PlanBuilder<'g> {
                 gather = self.live();
             }
         }
-        let head = &self.graph.nodes[self.head];
-        let Op::Linear(Linear { weight, bias }) = head.op else {
-            return Err(PlanError::NoHead);
-        };
-        let head = Head {
-            x: self.slot(head.inputs[0]),
-            weight,
-            bias,
-            tail: (self.head + 1..self.graph.nodes.len()).collect(),
+        let head = match self.graph.nodes.get(self.head) {
+            None => None,
+            Some(node) => {
+                let Op::Linear(Linear { weight, bias }) = node.op else {
+                    return Err(PlanError::NoHead);
+                };
+                Some(Head {
+                    x: self.slot(node.inputs[0]),
+                    weight,
+                    bias,
+                    tail: (self.head + 1..self.graph.nodes.len()).collect(),
+                })
+            }
         };
         Ok(CpuPlan {
             head,

@@ -123,6 +123,11 @@ impl NpuModel {
         planner: Arc<dyn Planner>,
         options: NpuOptions,
     ) -> Result<NpuModel, NpuError> {
+        if model.model().config.encoder.is_some() {
+            let problem =
+                "it is an encoder, whose tokens see each other both ways; run it without --device";
+            return Err(NpuError::plan(model.name(), problem));
+        }
         let device = planner.open(options.cpu()?).map_err(NpuError::Open)?;
         NpuModel::on(model, planner, device, options)
     }

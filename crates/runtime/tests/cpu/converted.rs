@@ -46,7 +46,12 @@ fn logits_at(level: Option<Level>, path: &Path, tokens: &[u32]) -> GoldenMatrix 
 }
 
 /// Converts `from` into `dir` and returns the result.
-fn convert(from: &Path, dir: &Path, container: OutputContainer, recipe: &str) -> PathBuf {
+pub(crate) fn convert(
+    from: &Path,
+    dir: &Path,
+    container: OutputContainer,
+    recipe: &str,
+) -> PathBuf {
     let recipe = Recipe::parse(recipe).unwrap();
     let out = match container {
         OutputContainer::Gguf => dir.join("model.gguf"),

@@ -113,7 +113,7 @@ fn embeddings_are_what_the_head_reads() {
         millrace_quant::decode_blocks(head.dtype, bytes, &mut matrix).unwrap();
         let embedder = Embedder::new(&model).unwrap();
         let tokens = &expected.tokens;
-        for pooling in [Pooling::Mean, Pooling::Last] {
+        for pooling in [Pooling::Mean, Pooling::First, Pooling::Last] {
             // In uneven parts.
             let mut engine = engine(&model, None, 3);
             let seq = engine.create().unwrap();
@@ -133,6 +133,12 @@ fn embeddings_are_what_the_head_reads() {
             assert!((length - 1.0).abs() < 1e-5, "{length}");
             let rows = expected.logits.data.chunks_exact(expected.logits.width);
             let pooled: Vec<f64> = match pooling {
+                Pooling::First => expected
+                    .logits
+                    .row(0)
+                    .iter()
+                    .map(|x| f64::from(*x))
+                    .collect(),
                 Pooling::Last => rows.last().unwrap().iter().map(|x| f64::from(*x)).collect(),
                 Pooling::Mean => {
                     let mut sum = vec![0.0; head.n];

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use millrace_runtime::{GenerateParams, Pooling, SamplingParams};
+use millrace_runtime::{GenerateParams, Pooling, SamplingParams, cut_embedding};
 
 use super::error::ApiError;
 use super::fields::Fields;
@@ -15,34 +15,51 @@ use crate::scheduler::{Job, Receipt};
 /// Texts of a request at most, as in OpenAI's API.
 pub(crate) const MAX_INPUTS: usize = 2048;
 
-/// How to pool: `pooling` of the request, else what the model's file says, else the mean.
-///
-/// # Errors
-/// A model or a device that makes no embeddings; a wrong field; a length other than the model's.
-pub(crate) fn pooling(fields: &Fields<'_>, served: &ServedModel) -> Result<Pooling, ApiError> {
-    let wrong = |reason: &String| ApiError::field("model", reason);
-    let (embedder, of_model) = served.loaded.embedder.as_ref().map_err(wrong)?;
-    let d_model = embedder.d_model();
-    if let Some(found) = fields.usize("dimensions")?
-        && found != d_model
-    {
-        let message = format!(
-            "this model's embeddings have {d_model} elements and are not cut, found {found}"
-        );
-        return Err(ApiError::field("dimensions", message));
-    }
-    match fields.text("pooling")? {
-        None => Ok(of_model.unwrap_or(Pooling::Mean)),
-        Some("mean") => Ok(Pooling::Mean),
-        Some("last") => Ok(Pooling::Last),
-        Some(other) => {
-            let message = format!("expected mean or last, found \"{other}\"");
-            Err(ApiError::field("pooling", message))
-        }
+/// What is asked of a text's rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pooled {
+    /// How they become one.
+    pub(crate) pooling: Pooling,
+    /// Elements to keep, of a vector of length 1; `None` for all of the pooled row as it is.
+    width: Option<usize>,
+}
+
+impl Pooled {
+    /// Pooled rows as they are.
+    pub(crate) fn rows(pooling: Pooling) -> Pooled {
+        let width = None;
+        Pooled { pooling, width }
     }
 }
 
-/// The embeddings of all inputs in their order, each of length 1. As many are computed together as the engine
+/// How to pool: `pooling` of the request, else what the model's file says, else the mean.
+///
+/// # Errors
+/// A model or a device that makes no embeddings; a wrong field; more `dimensions` than the model has.
+pub(crate) fn pooling(fields: &Fields<'_>, served: &ServedModel) -> Result<Pooled, ApiError> {
+    let wrong = |reason: &String| ApiError::field("model", reason);
+    let (embedder, of_model) = served.loaded.embedder.as_ref().map_err(wrong)?;
+    let d_model = embedder.width();
+    let width = fields.usize("dimensions")?.unwrap_or(d_model);
+    if !(1..=d_model).contains(&width) {
+        let message = format!("this model's embeddings have {d_model} elements, found {width}");
+        return Err(ApiError::field("dimensions", message));
+    }
+    let pooling = match fields.text("pooling")? {
+        None => of_model.unwrap_or(Pooling::Mean),
+        Some("mean") => Pooling::Mean,
+        Some("first" | "cls") => Pooling::First,
+        Some("last") => Pooling::Last,
+        Some(other) => {
+            let message = format!("expected mean, first or last, found \"{other}\"");
+            return Err(ApiError::field("pooling", message));
+        }
+    };
+    let width = Some(width);
+    Ok(Pooled { pooling, width })
+}
+
+/// The embeddings of all inputs in their order, each of length 1 unless rows are asked for. As many are computed together as the engine
 /// has sequences, so that a long list fills no queue.
 ///
 /// # Errors
@@ -51,7 +68,7 @@ pub(crate) async fn embed(
     served: &ServedModel,
     caller: &Caller,
     inputs: Vec<Vec<u32>>,
-    pooling: Pooling,
+    how: Pooled,
 ) -> Result<Vec<(Vec<f32>, Receipt)>, ApiError> {
     let params = GenerateParams {
         sampling: SamplingParams::default(),
@@ -63,7 +80,8 @@ pub(crate) async fn embed(
     };
     let start = |input| {
         let job = Job {
-            embed: Some(pooling),
+            embed: Some(how.pooling),
+            embed_rows: how.width.is_none(),
             ..caller.job(input, params.clone())
         };
         Generation::start(served, job, AnswerShape::default(), caller.log.clone())
@@ -80,6 +98,11 @@ pub(crate) async fn embed(
         let Some(first) = running.pop_front() else {
             return Ok(done);
         };
-        done.push(first.embedding().await?);
+        let (vector, receipt) = first.embedding().await?;
+        let vector = match how.width {
+            Some(width) => cut_embedding(vector, width),
+            None => vector,
+        };
+        done.push((vector, receipt));
     }
 }

@@ -171,9 +171,10 @@ impl From<SubmitError> for ApiError {
                 &option.replace('-', "_"),
                 format!("found {found}; it must be {expected}"),
             ),
-            SubmitError::Bad(_) | SubmitError::Grammar(_) | SubmitError::NoEmbeddings(_) => {
-                with(StatusCode::BAD_REQUEST)
-            }
+            SubmitError::Bad(_)
+            | SubmitError::Grammar(_)
+            | SubmitError::NoEmbeddings(_)
+            | SubmitError::NoText => with(StatusCode::BAD_REQUEST),
         }
     }
 }

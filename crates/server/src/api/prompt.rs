@@ -376,7 +376,8 @@ pub(crate) async fn encode_whole(
     encode_with(loaded, move |tokenizer| tokenizer.encode(&text, options)).await
 }
 
-async fn encode_with(
+/// What a tokenizer makes of something, off the threads that serve.
+pub(crate) async fn encode_with(
     loaded: &Arc<ModelInfo>,
     encode: impl FnOnce(&Tokenizer) -> Vec<u32> + Send + 'static,
 ) -> Result<Vec<u32>, ApiError> {

@@ -13,7 +13,7 @@ use tower_service::Service;
 use super::guard::{guard, refuse_while_draining};
 use crate::api::error::ApiError;
 use crate::api::openai::{batches, input_tokens as count};
-use crate::api::{anthropic, llama_cpp, ollama, openai, tokens};
+use crate::api::{anthropic, llama_cpp, ollama, openai, rank, tokens};
 use crate::app::{App, Dialect};
 use crate::{ops, page};
 
@@ -65,6 +65,9 @@ fn working(app: &Arc<App>) -> Router<Arc<App>> {
         .route("/v1/chat/completions", post(openai::chat::handle))
         .route("/v1/completions", post(openai::completions::handle))
         .route("/v1/embeddings", post(openai::embeddings::handle))
+        .route("/v1/rerank", post(rank::rerank))
+        .route("/rerank", post(rank::rerank))
+        .route("/v1/score", post(rank::score))
         .route("/v1/responses", post(openai::responses::handle))
         .route("/v1/messages", post(anthropic::handle))
         .route("/v1/messages/count_tokens", post(anthropic::count_tokens))

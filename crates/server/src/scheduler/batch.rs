@@ -30,13 +30,18 @@ impl BatchPart {
 /// prompt that was admitted first gets at least half of those, so that none starves; the rest goes to those with
 /// the least left to read, so that short ones need not wait for long ones.
 ///
-/// While a task is suspected of a fault, it runs alone.
+/// While a task is suspected of a fault, it runs alone. An encoder reads texts `whole`, all that wait: its engine shares
+/// them out to passes.
 pub(super) fn compose(
     tasks: &[AnswerTask],
     pace: &Pace,
     max_delay: Duration,
-    max_chunk: usize,
+    (max_chunk, whole): (usize, bool),
 ) -> Vec<BatchPart> {
+    if whole && !tasks.iter().any(|task| task.is_suspect) {
+        let all = (0..tasks.len()).filter_map(|i| part(tasks, i, usize::MAX));
+        return all.collect();
+    }
     if let Some(suspect) = tasks.iter().position(|task| task.is_suspect) {
         return part(tasks, suspect, max_chunk).into_iter().collect();
     }

@@ -69,6 +69,9 @@ pub enum SubmitError {
         /// Tokens the cache holds.
         capacity: usize,
     },
+    /// The model writes no texts.
+    #[error("this model is an encoder: it makes embeddings and ranks texts, and writes none")]
+    NoText,
     /// The model, or its device, makes no embeddings.
     #[error("{0}")]
     NoEmbeddings(String),
@@ -221,9 +224,11 @@ impl Scheduler {
         let loaded = self.accepting()?;
         let turns = turns(&loaded, &job, constraint.as_ref())?;
         let pooled = match (job.embed, &loaded.embedder) {
+            (None, _) if loaded.reads_whole() => return Err(SubmitError::NoText),
             (None, _) => None,
             (Some(pooling), Ok((embedder, _))) => {
-                Some(EmbeddingTask::new(Arc::clone(embedder), pooling))
+                let embedder = Arc::clone(embedder);
+                Some(EmbeddingTask::new(embedder, pooling, job.embed_rows))
             }
             (Some(_), Err(reason)) => return Err(SubmitError::NoEmbeddings(reason.clone())),
         };

@@ -24,6 +24,8 @@ pub struct Job {
     pub top_logprobs: Option<usize>,
     /// Make an embedding of the prompt, pooled like this, instead of answers.
     pub embed: Option<Pooling>,
+    /// Leave that embedding as it was pooled, not of length 1.
+    pub embed_rows: bool,
     /// What the answers must look like.
     pub grammar: Option<Grammar>,
     /// How the model thinks: thoughts are told apart, and the grammar is of what comes behind them.
@@ -56,6 +58,7 @@ impl Job {
             n: 1,
             top_logprobs: None,
             embed: None,
+            embed_rows: false,
             grammar: None,
             thinking: None,
             grammar_has_thoughts: false,

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use millrace_runtime::npu::NpuModel;
+use millrace_runtime::ranking::Ranker;
 use millrace_runtime::{
     CpuOptions, Embedder, Engine, EngineLimits, LoadedModel, Pooling, Speculator,
 };
@@ -53,6 +54,8 @@ pub struct ModelInfo {
     pub grammars: GrammarFactory,
     /// What makes embeddings, and how this model's file says that they are pooled; or why there are none.
     pub embedder: Result<(Arc<Embedder>, Option<Pooling>), String>,
+    /// What ranks texts; or why nothing does.
+    pub ranker: Result<Arc<Ranker>, String>,
     /// The vision tower, opened with the first image; or why there is none.
     pub(crate) vision: OnceLock<Result<Vision, String>>,
     mmproj: Option<PathBuf>,
@@ -80,6 +83,12 @@ impl ModelInfo {
             limits,
             capacity_tokens,
             device: engine.name(),
+            ranker: match engine.device_model() {
+                Some(_) => Err("a device makes no hidden states to rank by".to_owned()),
+                None => Ranker::of(&model)
+                    .map(Arc::new)
+                    .map_err(|error| error.to_string()),
+            },
             embedder: embedder(engine, &model),
             model,
             vision: OnceLock::new(),
@@ -90,6 +99,11 @@ impl ModelInfo {
             },
             npu: engine.device_model().cloned(),
         })
+    }
+
+    /// Whether it is an encoder, which reads a text at once and writes none.
+    pub(crate) fn reads_whole(&self) -> bool {
+        self.model.model().config.encoder.is_some()
     }
 
     /// The vision tower of the model.

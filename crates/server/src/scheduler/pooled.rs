@@ -8,12 +8,15 @@ use millrace_runtime::{Embedder, Embedding, ItemRows, Pooling, StepOutput, StepS
 pub(super) struct EmbeddingTask {
     embedder: Arc<Embedder>,
     pooling: Pooling,
+    /// Whether it stays as it was pooled, not of length 1.
+    as_pooled: bool,
     so_far: Embedding,
 }
 
 impl EmbeddingTask {
-    pub(super) fn new(embedder: Arc<Embedder>, pooling: Pooling) -> EmbeddingTask {
+    pub(super) fn new(embedder: Arc<Embedder>, pooling: Pooling, as_pooled: bool) -> EmbeddingTask {
         EmbeddingTask {
+            as_pooled,
             so_far: embedder.begin(pooling),
             embedder,
             pooling,
@@ -31,7 +34,14 @@ impl EmbeddingTask {
     }
 
     pub(super) fn finish(&self) -> Result<Vec<f32>, String> {
-        self.so_far.finish().map_err(|error| error.to_string())
+        let finished = match self.as_pooled {
+            true => self
+                .so_far
+                .row()
+                .map(|row| row.iter().map(|x| *x as f32).collect()),
+            false => self.so_far.finish(),
+        };
+        finished.map_err(|error| error.to_string())
     }
 }
 

@@ -154,19 +154,70 @@ fn ollama_has_them_too() {
 }
 
 #[test]
+fn fewer_dimensions_are_the_first_at_length_1() {
+    let input = json!({"model": "demo", "input": TEXTS[0], "dimensions": 5});
+    let cut = vectors(&shared().ask(PATH, &input)).remove(0);
+    let whole = expected(TEXTS[0], Pooling::Mean);
+    assert_eq!(cut.len(), 5);
+    assert!((dot(&cut, &cut) - 1.0).abs() < 1e-5);
+    let length = dot(&whole[..5], &whole[..5]).sqrt();
+    for (cut, whole) in cut.iter().zip(&whole) {
+        assert!((cut * length - whole).abs() < 1e-5);
+    }
+}
+
+#[test]
+fn a_model_without_a_head_for_it_ranks_nothing() {
+    let body = json!({"model": "demo", "query": "Who ran?", "documents": ["A dog.", "A cat."]});
+    for (path, body) in [
+        ("/v1/rerank", body.clone()),
+        ("/rerank", json!({"query": "Who ran?", "texts": ["A dog."]})),
+        (
+            "/v1/score",
+            json!({"model": "demo", "text_1": "Who ran?", "text_2": ["A dog."]}),
+        ),
+    ] {
+        let reply = shared().post(path, &body);
+        let error = &reply.json()["error"];
+        assert_eq!(
+            (reply.status, &error["param"]),
+            (400, &json!("model")),
+            "{path}"
+        );
+        assert!(
+            error["message"].to_string().contains("reranker"),
+            "{path}: {error}"
+        );
+    }
+    for (fields, param) in [
+        (json!({"documents": []}), "documents"),
+        (json!({"documents": "A dog."}), "documents"),
+        (json!({"documents": [3]}), "documents"),
+        (json!({"query": null}), "query"),
+    ] {
+        let reply = shared().post("/v1/rerank", &with(body.clone(), fields));
+        assert_eq!(
+            (reply.status, &reply.json()["error"]["param"]),
+            (400, &json!(param))
+        );
+    }
+}
+
+#[test]
 fn wrong_requests_are_told_which_field() {
     let body = json!({"model": "demo", "input": "Hi"});
     for (fields, param, words) in [
         (json!({"input": null}), "input", "required"),
         (json!({"input": []}), "input", "1 to 2048"),
         (json!({"input": [1.5]}), "input", "token ids"),
-        (json!({"dimensions": 8}), "dimensions", "not cut"),
+        (json!({"dimensions": 0}), "dimensions", "elements"),
+        (json!({"dimensions": 100_000}), "dimensions", "elements"),
         (
             json!({"encoding_format": "int8"}),
             "encoding_format",
             "base64",
         ),
-        (json!({"pooling": "cls"}), "pooling", "mean or last"),
+        (json!({"pooling": "max"}), "pooling", "mean, first or last"),
     ] {
         let reply = shared().post(PATH, &with(body.clone(), fields));
         assert_eq!(reply.status, 400, "{}", reply.body);

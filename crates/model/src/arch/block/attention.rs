@@ -4,7 +4,9 @@ use super::norm;
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::names::WeightRole;
-use millrace_graph::{Attention, RmsNorm, SharedAttention, ValueId, WeightSource};
+use millrace_graph::{
+    Attention, EncoderAttention, RmsNorm, SharedAttention, ValueId, WeightSource,
+};
 
 /// Queries, keys and values of a token, heads side by side.
 #[derive(Clone, Copy)]
@@ -162,7 +164,11 @@ pub(in crate::arch) fn attend_rotated(
 ) -> Result<ValueId, Error> {
     let (op, q) = attention(b, layer, heads.q)?;
     let width = b.width(q);
-    Ok(b.push("attn", op.into(), vec![q, heads.k, heads.v], width))
+    let op = match b.family().is_encoder {
+        true => both_ways(&op).into(),
+        false => op.into(),
+    };
+    Ok(b.push("attn", op, vec![q, heads.k, heads.v], width))
 }
 
 /// Attends to keys and values of an earlier layer, within the layer's window.
@@ -181,6 +187,17 @@ pub(in crate::arch) fn attend_shared(
     let op = SharedAttention { attention };
     let inputs = vec![q, source.k, source.v];
     Ok(b.push("attn_shared", op.into(), inputs, width))
+}
+
+/// The same in both directions: a window reaches half as far to each side.
+fn both_ways(attention: &Attention) -> EncoderAttention {
+    EncoderAttention {
+        n_heads: attention.n_heads,
+        n_kv_heads: attention.n_kv_heads,
+        head_dim: attention.head_dim,
+        scale: attention.scale,
+        reach: attention.window.map(|window| window / 2),
+    }
 }
 
 /// The layer's attention, and the queries as they enter it.

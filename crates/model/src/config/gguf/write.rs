@@ -6,7 +6,7 @@ use millrace_graph::Gating;
 use super::rope;
 use crate::Error;
 use crate::arch::{self, Family};
-use crate::config::{ExpertConfig, LatentConfig, ModelConfig, RopeScaling};
+use crate::config::{EncoderPooling, ExpertConfig, LatentConfig, ModelConfig, RopeScaling};
 
 /// The metadata of a configuration, `general.architecture` first, without the vocabulary and
 /// without keys about the file itself.
@@ -99,6 +99,14 @@ pub fn write(config: &ModelConfig) -> Result<Metadata, Error> {
     }
     if let Some(latent) = &config.latent {
         write_latent(latent, &mut set);
+    }
+    if let Some(pooling) = config.encoder.as_ref().and_then(|encoder| encoder.pooling) {
+        let number = match pooling {
+            EncoderPooling::Mean => 1,
+            EncoderPooling::First => 2,
+            EncoderPooling::Last => 3,
+        };
+        set("pooling_type", GgufValue::U32(number));
     }
     let default_scale = family.gguf_attention_scale(config);
     if (config.attention_scale - default_scale).abs() > 1e-6 * default_scale {

@@ -221,7 +221,7 @@ fn run(graph: &Graph, plan: &CpuPlan) -> (String, HashMap<usize, String>) {
             hidden.insert(*index, buffers[slot.buffer].clone());
         }
     }
-    let head = &plan.head;
+    let head = plan.head.as_ref().unwrap();
     (
         format!("lin{}({})", head.weight.0, buffers[head.x.buffer]),
         hidden,

@@ -48,8 +48,9 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     let data: Vec<Value> = data.collect();
     let mut body = json!({
         "object": "list", "model": served.entry.spec.id, "data": data,
-        "pooling": match pooling {
+        "pooling": match pooling.pooling {
             Pooling::Mean => "mean",
+            Pooling::First => "first",
             Pooling::Last => "last",
         },
     });

@@ -17,7 +17,9 @@ impl SchedulerCore {
     pub(super) fn pass(&mut self) -> bool {
         loop {
             let max_chunk = self.engine.limits().max_chunk;
-            let mut parts = compose(&self.running, &self.pace, self.options.max_delay, max_chunk);
+            let whole = self.engine.model().model().config.encoder.is_some();
+            let sizes = (max_chunk, whole);
+            let mut parts = compose(&self.running, &self.pace, self.options.max_delay, sizes);
             if parts.is_empty() {
                 return false;
             }

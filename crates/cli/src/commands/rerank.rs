@@ -1,0 +1,111 @@
+//! `millrace rerank`: which texts answer a question best.
+
+use super::embed::texts;
+use crate::engine_args::CpuArgs;
+use crate::exit::{CommandFailure, CommandResult};
+use crate::interrupt;
+use crate::model_arg::{ModelArgs, warn};
+use crate::output::{Out, Ui};
+use crate::progress::ProgressDisplay;
+use crate::prompt::read_file;
+use millrace_runtime::ranking::Ranker;
+use millrace_runtime::{CpuEngine, Embedder, Embedding, EngineOptions};
+use serde_json::json;
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  millrace rerank bge-reranker-folder \"Who wrote Faust?\" passages.txt
+  millrace rerank qwen3-reranker.gguf \"Who wrote Faust?\" passages.jsonl --top 3 --json
+
+Each line of the file is a text, or a JSON string or an object with `text`. Lines come out the best first: the score
+between 0 and 1, the line's number among the texts, the text.";
+
+/// Rank texts by how well they answer a question
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct RerankArgs {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// The question
+    #[arg(value_name = "QUERY")]
+    query: String,
+    /// Texts, one a line
+    #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    file: PathBuf,
+    /// Print so many of the best alone
+    #[arg(long, value_name = "N")]
+    top: Option<usize>,
+    /// What a Qwen 3 reranker is told to judge by
+    #[arg(long, value_name = "TEXT")]
+    instruction: Option<String>,
+    /// The numbers of the model's head, not between 0 and 1
+    #[arg(long)]
+    raw_scores: bool,
+    /// Print lines of JSON: `index`, `score`, `text`
+    #[arg(long)]
+    json: bool,
+    /// Tokens that a pair may have [default: what the model was trained for, at most 8192]
+    #[arg(short, long, value_name = "TOKENS")]
+    ctx: Option<usize>,
+    /// Pairs that are computed together at most
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    batch: u32,
+    #[command(flatten)]
+    cpu: CpuArgs,
+}
+
+pub(crate) fn run(args: &RerankArgs, ui: Ui) -> CommandResult {
+    let texts = texts(&read_file(&args.file)?)?;
+    let model = args.model.load(ui)?;
+    let tokenizer = model.tokenizer()?;
+    warn(&tokenizer.warnings(), ui);
+    let ranker = Ranker::of(&model)?;
+    let embedder = Embedder::new(&model)?;
+    let instruction = args.instruction.as_deref();
+    let prompt = |text: &String| ranker.prompt(&tokenizer, (&args.query, text), instruction);
+    let pairs: Vec<Vec<u32>> = texts.iter().map(prompt).collect();
+    let options = EngineOptions {
+        n_ctx: args.ctx,
+        max_sequences: args.batch as usize,
+        keep_prefixes: false,
+        ..args.cpu.options()
+    };
+    let mut engine = CpuEngine::new(model, options)?;
+    let mut scores = vec![0.0; pairs.len()];
+    let progress = ProgressDisplay::steps(ui, pairs.len() as u64);
+    let mut n_done = 0;
+    for (part, of_part) in pairs.chunks(args.batch as usize * 4).enumerate() {
+        if interrupt::is_raised() {
+            return Err(CommandFailure::interrupted());
+        }
+        let first = part * args.batch as usize * 4;
+        let mut take = |index: usize, pooled: Embedding| {
+            let score = ranker.score(&pooled.row()?);
+            scores[first + index] = match args.raw_scores {
+                true => score,
+                false => Ranker::relevance(score),
+            };
+            n_done += 1;
+            progress.set(n_done);
+            Ok(())
+        };
+        embedder.pool_all(&mut engine, of_part, ranker.pooling(), &mut take)?;
+    }
+    drop(progress);
+    let mut order: Vec<usize> = (0..scores.len()).collect();
+    order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
+    order.truncate(args.top.unwrap_or(order.len()));
+    let mut out = Out::new();
+    for index in order {
+        let (score, text) = (scores[index], &texts[index]);
+        match args.json {
+            true => {
+                let line = json!({"index": index, "score": score, "text": text});
+                out.line(line.to_string())?;
+            }
+            false => out.line(format!("{score:.4}  {index:>4}  {text}"))?,
+        }
+    }
+    Ok(())
+}

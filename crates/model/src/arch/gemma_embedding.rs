@@ -1,0 +1,32 @@
+//! EmbeddingGemma: Gemma 3 whose tokens see each other both ways, without a head.
+
+use super::{Family, block, gemma3};
+use crate::config::EncoderConfig;
+use millrace_format::gguf::GgufValue;
+use serde_json::json;
+
+pub(super) static FAMILY: Family = Family {
+    name: "gemma-embedding",
+    gguf_arch: "gemma-embedding",
+    // Those of Gemma 3, of which a key of the configuration makes this.
+    hf_model_types: &["gemma3_text"],
+    hf_classes: &["Gemma3TextModel"],
+    models: "EmbeddingGemma",
+    golden: None,
+    is_encoder: true,
+    encoder_twin: None,
+    // The head size decides, whatever the number of layers.
+    gguf_scale_by_width_at_layers: None,
+    gguf: |_, config| {
+        config.encoder.get_or_insert_default();
+        Ok(())
+    },
+    hf: |_, config| {
+        config.encoder = Some(EncoderConfig::default());
+        Ok(())
+    },
+    write_hf: |_, out| out["use_bidirectional_attention"] = json!(true),
+    write_gguf: |_, set| set("attention.causal", GgufValue::Bool(false)),
+    build: |b| block::encoder(b, gemma3::block),
+    ..gemma3::FAMILY
+};

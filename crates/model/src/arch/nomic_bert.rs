@@ -1,0 +1,160 @@
+//! Nomic's BERT: rotated heads in place of learned positions, a gated network, no biases.
+
+use super::Family;
+use super::bert::add_token_type;
+use super::block::{attention, feed_forward, norm};
+use crate::Error;
+use crate::builder::GraphBuilder;
+use crate::config::gguf::Keys;
+use crate::config::hf::{ConfigObject, HfDefaults, shortest};
+use crate::config::{Biases, EncoderConfig, MAX_LAYERS, ModelConfig};
+use crate::names::WeightRole;
+use millrace_format::gguf::GgufValue;
+use serde_json::json;
+
+pub(super) static FAMILY: Family = Family {
+    name: "nomic-bert",
+    gguf_arch: "nomic-bert",
+    hf_model_types: &["nomic_bert"],
+    hf_classes: &[
+        "NomicBertModel",
+        "NomicBertForMaskedLM",
+        "NomicBertForSequenceClassification",
+    ],
+    hf_layers: "encoder.layers",
+    hf_names: &[
+        (WeightRole::TokenEmbedding, "embeddings.word_embeddings"),
+        (WeightRole::TokenTypes, "embeddings.token_type_embeddings"),
+        (WeightRole::EmbeddingNorm, "emb_ln"),
+        (WeightRole::AttnQkv, "attn.Wqkv"),
+        (WeightRole::AttnOutput, "attn.out_proj"),
+        (WeightRole::AttnOutNorm, "norm1"),
+        (WeightRole::FfnUp, "mlp.fc11"),
+        (WeightRole::FfnGate, "mlp.fc12"),
+        (WeightRole::FfnDown, "mlp.fc2"),
+        (WeightRole::LayerOutNorm, "norm2"),
+    ],
+    models: "nomic-embed-text 1.5",
+    is_encoder: true,
+    layer_norms: true,
+    hf_norm_eps: 1e-12,
+    hf_biases: Some(Biases {
+        qkv: false,
+        attn_output: false,
+        ffn: false,
+    }),
+    hf_defaults: HfDefaults {
+        vocab_size: 30_528,
+        d_model: 768,
+        d_ff: 3072,
+        n_layers: 12,
+        n_heads: 12,
+        n_kv_heads: None,
+        head_dim: None,
+        context_length: 2048,
+        tied_head: true,
+        rope_theta: 1000.0,
+    },
+    own_roles: &[
+        WeightRole::AttnQkv,
+        WeightRole::EmbeddingNorm,
+        WeightRole::AttnOutNorm,
+        WeightRole::LayerOutNorm,
+    ],
+    gguf,
+    hf,
+    write_hf: |config, out| {
+        let encoder = config.encoder.clone().unwrap_or_default();
+        out["type_vocab_size"] = json!(encoder.n_token_types);
+        out["layer_norm_eps"] = shortest(config.norm_eps);
+    },
+    write_gguf: |_, set| set("attention.causal", GgufValue::Bool(false)),
+    build,
+    ..Family::PLAIN
+};
+
+fn gguf(_: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
+    config.encoder.get_or_insert_default();
+    Ok(())
+}
+
+/// Keys of the files that were published before transformers had the class, and what they must say.
+const FLAGS: [(&str, bool); 5] = [
+    ("prenorm", false),
+    ("qkv_proj_bias", false),
+    ("mlp_fc1_bias", false),
+    ("mlp_fc2_bias", false),
+    ("causal", false),
+];
+
+/// Those files have the words of GPT-2.
+fn hf_older(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
+    for (key, expected) in FLAGS {
+        if text.bool(key)?.is_some_and(|found| found != expected) {
+            let feature = format!("`{key}` = {} in nomic-bert", !expected);
+            return Err(text.unsupported(feature, "nomic-embed-text 1 and 1.5"));
+        }
+    }
+    if let Some(name) = text.str("activation_function")?
+        && name != "swiglu"
+    {
+        let feature = format!("activation `{name}` (`activation_function`)");
+        return Err(text.unsupported(feature, "swiglu"));
+    }
+    if let Some(every) = text.usize("moe_every_n_layers")?.filter(|n| *n > 0) {
+        let feature = format!("experts in every layer of {every} (`moe_every_n_layers`)");
+        return Err(text.unsupported(feature, "dense models of this family"));
+    }
+    let size = |key: &str, usual: usize| Ok::<_, Error>(text.usize(key)?.unwrap_or(usual));
+    config.d_model = size("n_embd", config.d_model)?;
+    config.n_heads = size("n_head", config.n_heads)?;
+    config.n_kv_heads = config.n_heads;
+    if text.get("head_dim").is_none() {
+        // `validate` refuses no heads after this.
+        config.head_dim = config.d_model / config.n_heads.max(1);
+        config.n_rot = config.head_dim;
+        config.attention_scale = 1.0 / (config.head_dim as f32).sqrt();
+    }
+    config.d_ff = size("n_inner", config.d_ff)?;
+    config.context_length = size("n_positions", config.context_length)?;
+    config.n_layers = size("n_layer", config.n_layers)?;
+    if config.n_layers <= MAX_LAYERS {
+        config.layer_windowed = vec![false; config.n_layers];
+    }
+    if let Some(share) = text.f64("rotary_emb_fraction")? {
+        config.n_rot = (config.head_dim as f64 * share) as usize;
+    }
+    config.rope.theta = text.f32("rotary_emb_base")?.unwrap_or(config.rope.theta);
+    config.norm_eps = text.f32("layer_norm_epsilon")?.unwrap_or(config.norm_eps);
+    Ok(())
+}
+
+fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
+    hf_older(text, config)?;
+    config.encoder = Some(EncoderConfig {
+        n_token_types: text.usize("type_vocab_size")?.unwrap_or(2),
+        ..EncoderConfig::default()
+    });
+    Ok(())
+}
+
+fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
+    let x = b.embed()?;
+    let x = add_token_type(b, x)?;
+    let mut x = norm::stream(b, "embed_norm", WeightRole::EmbeddingNorm, x)?;
+    for layer in b.layers() {
+        b.hidden(x);
+        b.enter_layer(layer);
+        let heads = attention::project(b, x)?;
+        let out = attention::attend(b, layer, heads)?;
+        let sum = b.residual("attn_residual", x, out);
+        x = norm::stream(b, "attn_out_norm", WeightRole::AttnOutNorm, sum)?;
+        let out = feed_forward::gated(b, x)?;
+        let sum = b.residual("ffn_residual", x, out);
+        x = norm::stream(b, "layer_out_norm", WeightRole::LayerOutNorm, sum)?;
+    }
+    b.leave_layers();
+    b.hidden(x);
+    b.encoded(x);
+    Ok(())
+}

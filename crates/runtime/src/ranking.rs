@@ -1,0 +1,276 @@
+//! Relevance of a text to a question: one number for a pair, of a head over the pooled hidden state.
+//!
+//! An encoder with a classifier reads both texts at once and scores them with it (Nogueira and Cho 2019). A Qwen 3 that was
+//! trained to judge answers a question about the pair, and its score is the share of "yes" beside "no".
+
+use millrace_format::Checkpoint;
+use millrace_graph::{Linear, Op, WeightId};
+use millrace_model::names::HF_PREFIXES;
+use millrace_quant::decode_rows;
+use millrace_text::{EncodeOptions, Tokenizer};
+
+use crate::embedding::{Embedder, Pooling};
+use crate::{Error, LoadedModel};
+
+/// A matrix `[n, k]` and a bias.
+#[derive(Clone, Debug, PartialEq)]
+struct Layer {
+    weight: Vec<f32>,
+    bias: Vec<f32>,
+    k: usize,
+}
+
+/// What scores a pooled row.
+#[derive(Clone, Debug)]
+enum Head {
+    /// A classifier of one label, behind a layer with tanh where there is one.
+    Classifier { dense: Option<Layer>, out: Layer },
+    /// Rows of the language model's head.
+    YesNo(Layer),
+}
+
+/// What ranks texts.
+#[derive(Clone, Debug)]
+pub struct Ranker {
+    head: Head,
+    pooling: Pooling,
+}
+
+/// What a Qwen 3 is told before the pair, and behind it: that of its reranker's page.
+const JUDGE: &str = "Judge whether the Document meets the requirements based on the Query and the Instruct provided. \
+                     Note that the answer can only be \"yes\" or \"no\".";
+
+/// The instruction where none is given.
+pub const RANK_INSTRUCTION: &str =
+    "Given a web search query, retrieve relevant passages that answer the query";
+
+impl Ranker {
+    /// Of this model.
+    ///
+    /// # Errors
+    /// [`Error::BadOption`] for a model without a head that scores pairs; those of reading its weights.
+    pub fn of(model: &LoadedModel) -> Result<Ranker, Error> {
+        let config = &model.model().config;
+        if config.encoder.is_some() {
+            let head = classifier(model)?;
+            let pooling = Pooling::First;
+            return Ok(Ranker { head, pooling });
+        }
+        let tokenizer = model.tokenizer()?;
+        let is_judge = config.family == "qwen3" && single(&tokenizer, "<|im_start|>").is_some();
+        let words = [single(&tokenizer, "yes"), single(&tokenizer, "no")];
+        let (true, [Some(yes), Some(no)]) = (is_judge, words) else {
+            return Err(unlike(model));
+        };
+        let layer = rows_of_head(model, [yes, no])?;
+        Ok(Ranker {
+            head: Head::YesNo(layer),
+            pooling: Pooling::Last,
+        })
+    }
+
+    /// Which token's row it scores.
+    pub fn pooling(&self) -> Pooling {
+        self.pooling
+    }
+
+    /// The tokens of a pair. `instruction` is for models that are told what to judge by.
+    pub fn prompt(
+        &self,
+        tokenizer: &Tokenizer,
+        (query, document): (&str, &str),
+        instruction: Option<&str>,
+    ) -> Vec<u32> {
+        let encode = |text: &str, add_special, parse_special| {
+            let options = EncodeOptions {
+                add_special,
+                parse_special,
+            };
+            tokenizer.encode(text, options)
+        };
+        match &self.head {
+            Head::YesNo(_) => {
+                let instruction = instruction.unwrap_or(RANK_INSTRUCTION);
+                let before = format!("<|im_start|>system\n{JUDGE}<|im_end|>\n<|im_start|>user\n");
+                let pair =
+                    format!("<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}");
+                let behind = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
+                // What users write is no token of the template.
+                let parts = [
+                    encode(&before, false, true),
+                    encode(&pair, false, false),
+                    encode(behind, false, true),
+                ];
+                parts.concat()
+            }
+            Head::Classifier { .. } => {
+                let mut tokens = encode(query, true, false);
+                let behind = encode(document, true, false);
+                let (first, last) = (tokens.first().copied(), tokens.last().copied());
+                // RoBERTa's kin have two separators between texts, BERT's one.
+                let is_double = first.is_some_and(|id| tokenizer.token_text(id) == "<s>");
+                tokens.extend(last.filter(|_| is_double));
+                tokens.extend(behind.into_iter().skip(usize::from(first.is_some())));
+                tokens
+            }
+        }
+    }
+
+    /// The score of the pooled row `[d_model]`, not brought to length 1: a number for a classifier, and for a judge the
+    /// difference of the logits of yes and no.
+    pub fn score(&self, row: &[f64]) -> f32 {
+        let score = match &self.head {
+            Head::YesNo(layer) => {
+                let logits = layer.apply(row);
+                logits[0] - logits[1]
+            }
+            Head::Classifier { dense, out } => {
+                let inner = match dense {
+                    Some(dense) => dense.apply(row).into_iter().map(f64::tanh).collect(),
+                    None => row.to_vec(),
+                };
+                out.apply(&inner)[0]
+            }
+        };
+        score as f32
+    }
+
+    /// A score between 0 and 1: the share of yes, or what a classifier of one label means by its number.
+    pub fn relevance(score: f32) -> f32 {
+        1.0 / (1.0 + (-score).exp())
+    }
+
+    /// What makes the rows that it scores.
+    ///
+    /// # Errors
+    /// As [`Embedder::new`].
+    pub fn embedder(&self, model: &LoadedModel) -> Result<Embedder, Error> {
+        Embedder::new(model)
+    }
+}
+
+impl Layer {
+    fn apply(&self, x: &[f64]) -> Vec<f64> {
+        let rows = self.weight.chunks_exact(self.k).zip(&self.bias);
+        let dot = |row: &[f32]| -> f64 { row.iter().zip(x).map(|(w, x)| f64::from(*w) * x).sum() };
+        rows.map(|(row, bias)| dot(row) + f64::from(*bias))
+            .collect()
+    }
+}
+
+fn unlike(model: &LoadedModel) -> Error {
+    Error::BadOption {
+        option: "the model that shall rank",
+        found: format!("{}, a {}", model.name(), model.model().config.family),
+        expected: "an encoder with a classifier of one label, or a Qwen 3 reranker",
+    }
+}
+
+/// The token that is this text alone.
+fn single(tokenizer: &Tokenizer, text: &str) -> Option<u32> {
+    let options = EncodeOptions {
+        add_special: false,
+        parse_special: true,
+    };
+    match tokenizer.encode(text, options)[..] {
+        [id] => Some(id),
+        _ => None,
+    }
+}
+
+/// Rows of the head, by token.
+fn rows_of_head(model: &LoadedModel, tokens: [u32; 2]) -> Result<Layer, Error> {
+    let graph = &model.model().graph;
+    let head = graph.nodes.iter().find_map(|node| match node.op {
+        Op::Linear(Linear { weight, bias: None }) if Some(node.output) == graph.logits => {
+            Some(weight)
+        }
+        _ => None,
+    });
+    let id: WeightId = head.ok_or_else(|| unlike(model))?;
+    let weight = &graph.weights[id.0];
+    let bytes = model.weight_bytes(id);
+    let mut rows = vec![0.0; 2 * weight.k];
+    for (token, out) in tokens.into_iter().zip(rows.chunks_exact_mut(weight.k)) {
+        let row = token as usize;
+        decode_rows(weight.dtype, bytes, weight.n, weight.k, row..row + 1, out)?;
+    }
+    Ok(Layer {
+        weight: rows,
+        bias: vec![0.0; 2],
+        k: weight.k,
+    })
+}
+
+/// The classifier behind an encoder: of one label.
+fn classifier(model: &LoadedModel) -> Result<Head, Error> {
+    let checkpoint = model.checkpoint();
+    let d_model = model.model().config.d_model;
+    let find = |names: &[&str], n: usize| layer(checkpoint, names, [n, d_model]);
+    let prefixed = |name: &str| HF_PREFIXES.map(|prefix| format!("{prefix}{name}"));
+    let pooler = prefixed("pooler.dense");
+    let pooler: Vec<&str> = pooler.iter().map(String::as_str).collect();
+    // With a classifier of two layers the pooler is another thing.
+    let own = find(&["cls", "classifier.dense"], d_model)?;
+    let plain = find(&["classifier"], 1)?;
+    let out = match plain {
+        Some(out) => Some(out),
+        None => find(&["cls.output", "classifier.out_proj"], 1)?,
+    };
+    let dense = match own {
+        Some(dense) => Some(dense),
+        None => find(&pooler, d_model)?,
+    };
+    match out {
+        Some(out) => Ok(Head::Classifier { dense, out }),
+        None => Err(unlike(model)),
+    }
+}
+
+/// The first layer of these names; `None` if there is none.
+fn layer(
+    checkpoint: &Checkpoint,
+    names: &[&str],
+    [n, k]: [usize; 2],
+) -> Result<Option<Layer>, Error> {
+    for name in names {
+        let Some(weight) = checkpoint.tensor(&format!("{name}.weight")) else {
+            continue;
+        };
+        let shape = &weight.info.shape;
+        if *shape != [n, k] && !(n == 1 && *shape == [k]) {
+            return Err(Error::BadOption {
+                option: "the classifier of the model's file",
+                found: format!("{name}.weight of {shape:?}"),
+                expected: "one label, and the model's width",
+            });
+        }
+        let bias = match checkpoint.tensor(&format!("{name}.bias")) {
+            Some(bias) => numbers(&bias, n)?,
+            None => vec![0.0; n],
+        };
+        return Ok(Some(Layer {
+            weight: numbers(&weight, n * k)?,
+            bias,
+            k,
+        }));
+    }
+    Ok(None)
+}
+
+fn numbers(tensor: &millrace_format::Tensor<'_>, n: usize) -> Result<Vec<f32>, Error> {
+    let millrace_format::TensorType::Weights(dtype) = tensor.info.tensor_type else {
+        return Err(Error::BadOption {
+            option: "the classifier of the model's file",
+            found: format!(
+                "{} of type {}",
+                tensor.info.name,
+                tensor.info.tensor_type.name()
+            ),
+            expected: "numbers of a weight format",
+        });
+    };
+    let mut out = vec![0.0; n];
+    millrace_quant::decode_blocks(dtype, tensor.bytes, &mut out)?;
+    Ok(out)
+}
