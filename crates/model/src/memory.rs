@@ -137,6 +137,19 @@ mod tests {
     }
 
     #[test]
+    fn a_shared_cache_counts_once() {
+        let checkpoint = Checkpoint::open(&Golden::named("gemma4").gguf().unwrap()).unwrap();
+        let model = Model::from_checkpoint(&checkpoint).unwrap();
+        let plan = model.memory_plan(100, 16.0);
+        // Two sliding layers of a head of 16 that keep 9 tokens, a global one of 32, and two that share.
+        assert_eq!(plan.kv_bytes, 2 * 2 * (2 * 9 * 16 + 100 * 32));
+        assert_eq!(plan.kv_bytes_per_token, 2 * 2 * (2 * 16 + 32));
+        // All that is in the file but the table of RoPE divisors, and nothing that is not.
+        let table = 4 * 32 / 2;
+        assert_eq!(plan.weight_bytes + table, checkpoint.size_bytes());
+    }
+
+    #[test]
     fn latents_and_experts_count_as_what_they_take() {
         let open = |name: &str| {
             let checkpoint = Checkpoint::open(&Golden::named(name).gguf().unwrap()).unwrap();

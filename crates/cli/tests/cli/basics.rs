@@ -5,7 +5,7 @@ use crate::run::{IO, OK, USAGE, finish, millrace, shell};
 use std::process::Command;
 use tempfile::tempdir;
 
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 16] = [
     "run",
     "chat",
     "pull",
@@ -14,6 +14,8 @@ const COMMANDS: [&str; 14] = [
     "perplexity",
     "tokenize",
     "logits",
+    "embed",
+    "rerank",
     "quantize",
     "synth",
     "devices",

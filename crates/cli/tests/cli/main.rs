@@ -4,6 +4,7 @@ mod bad_input;
 mod basics;
 #[cfg(unix)]
 mod batch;
+mod embed;
 mod families;
 #[cfg(target_os = "linux")]
 mod hostile_requests;

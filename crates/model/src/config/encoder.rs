@@ -74,3 +74,28 @@ impl EncoderConfig {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::EncoderPooling;
+    use serde_json::json;
+
+    #[test]
+    fn one_way_of_pooling_is_on() {
+        let read = |on: &[&str]| {
+            let mut config = json!({"word_embedding_dimension": 8});
+            for key in ["cls_token", "mean_tokens", "max_tokens", "lasttoken"] {
+                config[format!("pooling_mode_{key}")] = json!(on.contains(&key));
+            }
+            EncoderPooling::of_folder(&config)
+        };
+        assert_eq!(read(&["mean_tokens"]), Ok(EncoderPooling::Mean));
+        assert_eq!(read(&["cls_token"]), Ok(EncoderPooling::First));
+        assert_eq!(read(&["lasttoken"]), Ok(EncoderPooling::Last));
+        for wrong in [&[][..], &["max_tokens"], &["mean_tokens", "cls_token"]] {
+            assert!(read(wrong).is_err(), "{wrong:?}");
+        }
+        let newer = json!({"pooling_mode": "cls"});
+        assert_eq!(EncoderPooling::of_folder(&newer), Ok(EncoderPooling::First));
+    }
+}

@@ -10,6 +10,7 @@ use crate::names::{TensorName, WeightRole};
 use crate::synth::ModelGeometry;
 
 mod hostile;
+mod layers;
 mod recurrent;
 mod yarn;
 

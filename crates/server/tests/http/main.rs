@@ -21,6 +21,7 @@ mod numbers;
 mod ollama;
 mod openai;
 mod operations;
+mod ranking;
 mod responses;
 mod samplers;
 mod schemas;
