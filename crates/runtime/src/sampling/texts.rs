@@ -117,6 +117,9 @@ fn tail(tokens: &[u32], most: usize, texts: &dyn TokenTexts) -> Vec<u8> {
     text
 }
 
+/// The tokens that complete a text, by the text and how much of it is there.
+type Completions = HashMap<(usize, usize), Arc<[u32]>>;
+
 /// Texts that an answer must not contain. A token that would complete one is ruled out, whatever the tokens before it
 /// were; where nothing else may follow (of a grammar), the text is let through.
 #[derive(Clone)]
@@ -124,7 +127,7 @@ pub struct BannedTexts {
     banned: Arc<[Box<[u8]>]>,
     texts: Arc<dyn TokenTexts>,
     /// By text, and how much of it is written: the tokens that complete it.
-    completions: Arc<Mutex<HashMap<(usize, usize), Arc<[u32]>>>>,
+    completions: Arc<Mutex<Completions>>,
 }
 
 impl fmt::Debug for BannedTexts {

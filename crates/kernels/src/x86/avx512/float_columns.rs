@@ -3,11 +3,6 @@
 //! A row of such weights is already a run of vectors, so one token reads it once, in order, and turns nothing. Sixteen sums of a row
 //! are added up at the end of each chunk, always in the same tree, so one token and a thousand get the same bits.
 
-#![expect(
-    clippy::needless_range_loop,
-    reason = "several arrays of registers are indexed together"
-)]
-
 use super::streams::{Fetch, STREAMS, each_four_rows};
 use crate::matmul::PanelLayout;
 use crate::matmul::panel::{
