@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 pub use input::{BatchLine, by_prefix, read_lines};
-pub use output::{BatchOutput, Held};
+pub use output::{BatchOutput, OutputLines};
 pub(crate) use runner::{BatchOutputs, BatchRun, Tally};
 pub(crate) use store::{BatchState, BatchStore, StoredBatch, StoredFile};
 

@@ -50,7 +50,7 @@ pub enum BlockKind {
 
 /// A run of registers alike.
 #[derive(Clone, Copy, Debug)]
-pub struct Block {
+pub struct RegisterBlock {
     /// What it is.
     pub kind: BlockKind,
     /// Offset of the first in the tile.
@@ -69,7 +69,7 @@ pub struct Block {
 #[derive(Clone, Copy, Debug)]
 pub struct RegisterAt {
     /// The block.
-    pub block: &'static Block,
+    pub block: &'static RegisterBlock,
     /// Which of the block.
     pub number: u32,
     /// Which of its words.
@@ -146,8 +146,8 @@ const fn block(
     (base, pitch, count): (u32, u32, u32),
     n_words: u32,
     layout: Option<&'static Layout>,
-) -> Block {
-    Block {
+) -> RegisterBlock {
+    RegisterBlock {
         kind,
         base,
         pitch,
@@ -160,7 +160,7 @@ const fn block(
 use BlockKind as B;
 use Direction::{Mm2s, S2mm};
 
-static SHIM_BLOCKS: [Block; 17] = [
+static SHIM_BLOCKS: [RegisterBlock; 17] = [
     block(B::Lock, (0x14000, 0x10, 16), 1, Some(&LOCK)),
     block(
         B::Descriptor,
@@ -185,7 +185,7 @@ static SHIM_BLOCKS: [Block; 17] = [
     block(B::Other("column reset"), (0xFFF28, 4, 1), 1, None),
 ];
 
-static MEMORY_BLOCKS: [Block; 15] = [
+static MEMORY_BLOCKS: [RegisterBlock; 15] = [
     block(B::DataMemory, (0, 4, 512 << 8), 1, Some(&WORD)),
     block(
         B::Descriptor,
@@ -208,7 +208,7 @@ static MEMORY_BLOCKS: [Block; 15] = [
     block(B::LockRequest, (0xD0000, 0x400, 64), 256, None),
 ];
 
-static CORE_BLOCKS: [Block; 21] = [
+static CORE_BLOCKS: [RegisterBlock; 21] = [
     block(B::DataMemory, (0, 4, 64 << 8), 1, Some(&WORD)),
     block(B::ProgramMemory, (0x20000, 4, 16 << 8), 1, Some(&WORD)),
     block(
@@ -238,7 +238,7 @@ static CORE_BLOCKS: [Block; 21] = [
 ];
 
 /// The blocks of a kind of tile.
-pub fn blocks(kind: TileKind) -> &'static [Block] {
+pub fn blocks(kind: TileKind) -> &'static [RegisterBlock] {
     match kind {
         TileKind::Shim => &SHIM_BLOCKS,
         TileKind::Memory => &MEMORY_BLOCKS,

@@ -51,7 +51,7 @@ pub fn causal_conv(
     let chunk = |chunk: usize| {
         let first = chunk * CHUNK_BLOCKS;
         for block in first..n_blocks.min(first + CHUNK_BLOCKS) {
-            Block {
+            ChannelBlock {
                 input,
                 n_taps,
                 slots: &slots,
@@ -69,7 +69,7 @@ pub fn causal_conv(
 }
 
 /// Neighbouring channels.
-struct Block<'a> {
+struct ChannelBlock<'a> {
     input: ConvInput<'a>,
     n_taps: usize,
     slots: &'a SharedSlots<'a>,
@@ -77,7 +77,7 @@ struct Block<'a> {
     width: usize,
 }
 
-impl Block<'_> {
+impl ChannelBlock<'_> {
     fn run(&self, kernels: &RecurrentKernels, runs: &[StateRun<'_>], out: &DisjointMut<'_, f32>) {
         let taps = self.taps();
         let n = self.input.n_channels;

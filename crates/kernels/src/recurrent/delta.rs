@@ -94,7 +94,7 @@ pub fn delta_net(
     let slots = SharedSlots::new(slots, n_heads * shape.head_elems());
     let out = DisjointMut::new(out);
     cpu.pool().run(n_heads, &|head| {
-        let head = Head {
+        let head = DeltaHead {
             shape,
             input,
             slots: &slots,
@@ -106,7 +106,7 @@ pub fn delta_net(
 }
 
 /// One value head.
-struct Head<'a> {
+struct DeltaHead<'a> {
     shape: &'a DeltaShape,
     input: DeltaInput<'a>,
     slots: &'a SharedSlots<'a>,
@@ -122,7 +122,7 @@ struct Strip<const N: usize> {
     gates: [(f32, f32); N],
 }
 
-impl Head<'_> {
+impl DeltaHead<'_> {
     fn run(&self, run: &StateRun<'_>, out: &DisjointMut<'_, f32>) {
         // To clear a strip takes as long as half a token.
         match run.rows.len() {

@@ -10,9 +10,9 @@ const N_DRAWS: usize = 20_000;
 
 /// A vocabulary of so many words.
 #[derive(Debug)]
-struct Words(&'static [&'static str]);
+struct WordTexts(&'static [&'static str]);
 
-impl TokenTexts for Words {
+impl TokenTexts for WordTexts {
     fn n_tokens(&self) -> usize {
         self.0.len()
     }
@@ -25,7 +25,7 @@ impl TokenTexts for Words {
 }
 
 fn words(words: &'static [&'static str]) -> Option<Arc<dyn TokenTexts>> {
-    Some(Arc::new(Words(words)))
+    Some(Arc::new(WordTexts(words)))
 }
 
 fn warm() -> SamplingParams {

@@ -17,18 +17,18 @@ pub(crate) const MAX_INPUTS: usize = 2048;
 
 /// What is asked of a text's rows.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pooled {
+pub(crate) struct VectorForm {
     /// How they become one.
     pub(crate) pooling: Pooling,
     /// Elements to keep, of a vector of length 1; `None` for all of the pooled row as it is.
     width: Option<usize>,
 }
 
-impl Pooled {
+impl VectorForm {
     /// Pooled rows as they are.
-    pub(crate) fn rows(pooling: Pooling) -> Pooled {
+    pub(crate) fn rows(pooling: Pooling) -> VectorForm {
         let width = None;
-        Pooled { pooling, width }
+        VectorForm { pooling, width }
     }
 }
 
@@ -36,7 +36,7 @@ impl Pooled {
 ///
 /// # Errors
 /// A model or a device that makes no embeddings; a wrong field; more `dimensions` than the model has.
-pub(crate) fn pooling(fields: &Fields<'_>, served: &ServedModel) -> Result<Pooled, ApiError> {
+pub(crate) fn pooling(fields: &Fields<'_>, served: &ServedModel) -> Result<VectorForm, ApiError> {
     let wrong = |reason: &String| ApiError::field("model", reason);
     let (embedder, of_model) = served.loaded.embedder.as_ref().map_err(wrong)?;
     let d_model = embedder.width();
@@ -56,7 +56,7 @@ pub(crate) fn pooling(fields: &Fields<'_>, served: &ServedModel) -> Result<Poole
         }
     };
     let width = Some(width);
-    Ok(Pooled { pooling, width })
+    Ok(VectorForm { pooling, width })
 }
 
 /// The embeddings of all inputs in their order, each of length 1 unless rows are asked for. As many are computed together as the engine
@@ -68,7 +68,7 @@ pub(crate) async fn embed(
     served: &ServedModel,
     caller: &Caller,
     inputs: Vec<Vec<u32>>,
-    how: Pooled,
+    how: VectorForm,
 ) -> Result<Vec<(Vec<f32>, Receipt)>, ApiError> {
     let params = GenerateParams {
         sampling: SamplingParams::default(),

@@ -11,7 +11,7 @@ use axum::response::Response;
 use millrace_runtime::ranking::Ranker;
 use serde_json::{Value, json};
 
-use super::embeddings::{MAX_INPUTS, Pooled, embed};
+use super::embeddings::{MAX_INPUTS, VectorForm, embed};
 use super::error::ApiError;
 use super::fields::{Fields, wrong};
 use super::params::Caller;
@@ -127,7 +127,7 @@ async fn scored(
         };
         inputs.push(encode_with(&served.loaded, encode).await?);
     }
-    let how = Pooled::rows(ranker.pooling());
+    let how = VectorForm::rows(ranker.pooling());
     let rows = embed(served, caller, inputs, how).await?;
     let n_tokens = rows.iter().map(|(_, receipt)| receipt.n_prompt).sum();
     let score = |row: &[f32]| {

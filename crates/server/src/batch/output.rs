@@ -18,13 +18,13 @@ pub struct BatchOutput {
 
 /// The requests that a file has answers of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct OutputLines {
     ids: HashSet<String>,
     /// Of those: errors.
     pub(crate) n_failed: usize,
 }
 
-impl Held {
+impl OutputLines {
     /// Whether a request has its answer.
     pub fn has(&self, custom_id: &str) -> bool {
         self.ids.contains(custom_id)
@@ -46,7 +46,7 @@ impl BatchOutput {
     ///
     /// # Errors
     /// A file that is not a batch's, that cannot be written, or that another process writes to.
-    pub fn open(path: &Path) -> Result<(BatchOutput, Held), BatchError> {
+    pub fn open(path: &Path) -> Result<(BatchOutput, OutputLines), BatchError> {
         let failed = |error| BatchError::File {
             file: path.to_owned(),
             error,
@@ -121,8 +121,8 @@ fn begins_an_answer(text: &[u8]) -> bool {
 }
 
 /// The requests that lines are answers of; or the number of one that is none, and why.
-fn held(text: &[u8]) -> Result<Held, (usize, String)> {
-    let mut held = Held::default();
+fn held(text: &[u8]) -> Result<OutputLines, (usize, String)> {
+    let mut held = OutputLines::default();
     let lines = text.split_inclusive(|byte| *byte == b'\n');
     for (i, line) in lines.enumerate() {
         let at = |message: String| (i + 1, message);

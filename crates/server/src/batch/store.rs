@@ -70,7 +70,7 @@ impl StoredBatch {
 
 /// What the folder holds.
 #[derive(Default)]
-struct Known {
+struct StoreIndex {
     files: BTreeMap<String, StoredFile>,
     batches: BTreeMap<String, StoredBatch>,
     /// Tells the worker of a batch to end.
@@ -80,7 +80,7 @@ struct Known {
 /// Files and batches.
 pub(crate) struct BatchStore {
     folder: PathBuf,
-    known: Mutex<Known>,
+    known: Mutex<StoreIndex>,
     /// One batch after the other.
     turn: Semaphore,
 }
@@ -92,7 +92,7 @@ impl BatchStore {
     /// It cannot be read or written, or holds a description that is none.
     pub(crate) fn open(folder: &Path) -> Result<BatchStore, BatchError> {
         std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
-        let mut known = Known::default();
+        let mut known = StoreIndex::default();
         for (id, file) in descriptions::<StoredFile>(folder, "file-")? {
             known.files.insert(id, file);
         }
@@ -106,7 +106,7 @@ impl BatchStore {
         })
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, StoreIndex> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

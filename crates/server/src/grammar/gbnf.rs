@@ -8,7 +8,7 @@
 mod reader;
 mod writer;
 
-use reader::{Reader, is_name};
+use reader::{GbnfReader, is_name};
 
 /// What is wrong with a grammar.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,7 +48,7 @@ pub fn is_gbnf(source: &str) -> bool {
 /// # Errors
 /// The line, and what is wrong there.
 pub fn to_lark(source: &str) -> Result<String, GbnfError> {
-    let mut reader = Reader::new(source);
+    let mut reader = GbnfReader::new(source);
     reader.rules()?;
     let rules = reader.defined()?;
     Ok(writer::lark(&rules.list, rules.root))

@@ -34,13 +34,13 @@ pub(crate) struct CallGrammar<'a> {
 }
 
 /// A grammar under way.
-pub(super) struct Rules<'m> {
+pub(super) struct CallRules<'m> {
     pub(super) source: String,
     pub(super) marks: &'m Marks,
     n_rules: usize,
 }
 
-impl Rules<'_> {
+impl CallRules<'_> {
     /// Defines a rule, and gives its name.
     pub(super) fn define(&mut self, kind: &str, body: &str) -> String {
         let name = format!("{kind}_{}", self.n_rules);
@@ -72,7 +72,7 @@ impl Rules<'_> {
 impl CallSyntax {
     /// What answers with these functions may look like, as Lark.
     pub(crate) fn grammar(&self, calls: &CallGrammar<'_>, marks: &Marks) -> String {
-        let mut rules = Rules {
+        let mut rules = CallRules {
             source: String::new(),
             marks,
             n_rules: 0,
@@ -115,7 +115,7 @@ impl CallSyntax {
     }
 
     /// The rules above those of the calls.
-    fn start(&self, calls: &CallGrammar<'_>, has_form: bool, rules: &mut Rules<'_>) {
+    fn start(&self, calls: &CallGrammar<'_>, has_form: bool, rules: &mut CallRules<'_>) {
         let most = if calls.is_parallel { MAX_CALLS } else { 1 };
         let one = if self.is_bare || !self.open.is_empty() {
             "call"
@@ -158,7 +158,7 @@ impl CallSyntax {
     }
 
     /// Messages of gpt-oss: one of thoughts, one that tells what it does, and then a call or the answer.
-    fn harmony_start(&self, calls: &CallGrammar<'_>, has_form: bool, rules: &mut Rules<'_>) {
+    fn harmony_start(&self, calls: &CallGrammar<'_>, has_form: bool, rules: &mut CallRules<'_>) {
         let (thought, preamble) = (message(rules, "analysis"), message(rules, "commentary"));
         let rule = |text: &str| rules.marks.rule(text);
         let header_end = rule("<|message|>");
@@ -175,7 +175,7 @@ impl CallSyntax {
     }
 
     /// A call, without what [opens](CallSyntax::trigger) it.
-    fn call(&self, function: &Callable<'_>, has_form: bool, rules: &mut Rules<'_>) -> String {
+    fn call(&self, function: &Callable<'_>, has_form: bool, rules: &mut CallRules<'_>) -> String {
         let held = || compact(function.schema.clone());
         let name = quoted(function.name);
         match &self.arguments {
@@ -210,7 +210,7 @@ impl CallSyntax {
 }
 
 /// A message of gpt-oss that another follows.
-fn message(rules: &mut Rules<'_>, channel: &str) -> String {
+fn message(rules: &mut CallRules<'_>, channel: &str) -> String {
     let end = rules.text_up_to("<|end|>");
     let head = rules
         .marks
@@ -220,7 +220,7 @@ fn message(rules: &mut Rules<'_>, channel: &str) -> String {
 
 /// Answers of gpt-oss that are of a form: thoughts perhaps, then a message of this rule.
 pub(crate) fn channel_form(form: &str, marks: &Marks) -> String {
-    let mut rules = Rules {
+    let mut rules = CallRules {
         source: String::new(),
         marks,
         n_rules: 0,
@@ -300,7 +300,7 @@ pub(super) fn listed<'s>(schema: &'s Value, root: &'s Value) -> Option<Vec<&'s s
         .collect()
 }
 
-fn tagged(tags: &Tags, schema: &Value, rules: &mut Rules<'_>) -> String {
+fn tagged(tags: &Tags, schema: &Value, rules: &mut CallRules<'_>) -> String {
     let key = rules.marks.rule(tags.key);
     let members = members(schema);
     if members.is_empty() {
@@ -331,7 +331,7 @@ fn tagged(tags: &Tags, schema: &Value, rules: &mut Rules<'_>) -> String {
 }
 
 /// A value with its tags.
-fn tagged_value(tags: &Tags, member: &Value, root: &Value, rules: &mut Rules<'_>) -> String {
+fn tagged_value(tags: &Tags, member: &Value, root: &Value, rules: &mut CallRules<'_>) -> String {
     let end = rules.marks.rule(tags.end);
     if !is_text(member, root, 0) {
         let json = rules.marks.rule(tags.json);

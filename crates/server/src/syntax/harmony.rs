@@ -15,7 +15,7 @@ pub(super) const MARKS: [&str; 5] = [START, CHANNEL, MESSAGE, END, CONSTRAIN];
 
 /// What a message is.
 #[derive(Clone, Debug, PartialEq)]
-enum Kind {
+enum MessageKind {
     Answer,
     Thought,
     /// A call of this function.
@@ -27,7 +27,7 @@ enum Kind {
 pub(super) struct HarmonyReader {
     held: String,
     /// Of the message under way, once its header is complete.
-    kind: Option<Kind>,
+    kind: Option<MessageKind>,
 }
 
 impl HarmonyReader {
@@ -61,7 +61,7 @@ impl HarmonyReader {
                 self.kind = None;
                 true
             }
-            (None, Kind::Call(_)) => false,
+            (None, MessageKind::Call(_)) => false,
             (None, _) => {
                 let kept = ends.iter().map(|end| overlap(&self.held, end)).max();
                 let n_safe = self.held.len() - kept.unwrap_or(0);
@@ -80,7 +80,7 @@ impl HarmonyReader {
             if marks.iter().any(|mark| mark.starts_with(begun)) {
                 return false;
             }
-            self.kind = Some(Kind::Answer);
+            self.kind = Some(MessageKind::Answer);
             return true;
         }
         let Some(at) = self.held.find(MESSAGE) else {
@@ -95,9 +95,9 @@ impl HarmonyReader {
             .filter(|name| names.has(name));
         let channel = header.split(CHANNEL).nth(1).unwrap_or_default();
         self.kind = Some(match called {
-            Some(name) => Kind::Call(name.to_owned()),
-            None if channel.trim_start().starts_with("analysis") => Kind::Thought,
-            None => Kind::Answer,
+            Some(name) => MessageKind::Call(name.to_owned()),
+            None if channel.trim_start().starts_with("analysis") => MessageKind::Thought,
+            None => MessageKind::Answer,
         });
         self.held.drain(..at + MESSAGE.len());
         true
@@ -108,15 +108,15 @@ impl HarmonyReader {
             return;
         }
         out.push(match &self.kind {
-            Some(Kind::Thought) => AnswerPart::Thought(text),
-            Some(Kind::Call(name)) => match serde_json::from_str(text.trim()) {
+            Some(MessageKind::Thought) => AnswerPart::Thought(text),
+            Some(MessageKind::Call(name)) => match serde_json::from_str(text.trim()) {
                 Ok(arguments @ Value::Object(_)) => AnswerPart::Call {
                     name: name.clone(),
                     arguments,
                 },
                 _ => AnswerPart::Text(text),
             },
-            Some(Kind::Answer) | None => AnswerPart::Text(text),
+            Some(MessageKind::Answer) | None => AnswerPart::Text(text),
         });
     }
 

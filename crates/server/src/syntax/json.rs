@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// What a text is, so far as it is there.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Fit<T> {
+pub(super) enum CallFit<T> {
     /// More of it may come.
     Partial,
     /// This, and so many bytes of the text.
@@ -13,24 +13,24 @@ pub(super) enum Fit<T> {
     Not,
 }
 
-impl<T> Fit<T> {
+impl<T> CallFit<T> {
     /// Whatever comes of the next step where this one is complete.
-    pub(super) fn then<U>(self, next: impl FnOnce(T, usize) -> Fit<U>) -> Fit<U> {
+    pub(super) fn then<U>(self, next: impl FnOnce(T, usize) -> CallFit<U>) -> CallFit<U> {
         match self {
-            Fit::Partial => Fit::Partial,
-            Fit::Not => Fit::Not,
-            Fit::Full(value, n_bytes) => next(value, n_bytes),
+            CallFit::Partial => CallFit::Partial,
+            CallFit::Not => CallFit::Not,
+            CallFit::Full(value, n_bytes) => next(value, n_bytes),
         }
     }
 }
 
 /// The object that a text begins with.
-pub(super) fn object(text: &str) -> Fit<Value> {
+pub(super) fn object(text: &str) -> CallFit<Value> {
     if text.is_empty() {
-        return Fit::Partial;
+        return CallFit::Partial;
     }
     if !text.starts_with('{') {
-        return Fit::Not;
+        return CallFit::Not;
     }
     let (mut depth, mut is_text, mut is_escaped) = (0_usize, false, false);
     for (at, byte) in text.bytes().enumerate() {
@@ -44,15 +44,15 @@ pub(super) fn object(text: &str) -> Fit<Value> {
                 depth -= 1;
                 if depth == 0 {
                     return match serde_json::from_str(&text[..=at]) {
-                        Ok(value) => Fit::Full(value, at + 1),
-                        Err(_) => Fit::Not,
+                        Ok(value) => CallFit::Full(value, at + 1),
+                        Err(_) => CallFit::Not,
                     };
                 }
             }
             _ => {}
         }
     }
-    Fit::Partial
+    CallFit::Partial
 }
 
 #[cfg(test)]
@@ -63,14 +63,17 @@ mod tests {
     #[test]
     fn objects_end_where_their_braces_do() {
         for (text, fit) in [
-            ("{\"a\": \"}\\\"{\"} x", Fit::Full(json!({"a": "}\"{"}), 13)),
-            ("{}", Fit::Full(json!({}), 2)),
-            ("{\"a\": [1, {", Fit::Partial),
-            ("{\"a\": \"", Fit::Partial),
-            ("", Fit::Partial),
-            ("[1]", Fit::Not),
-            ("{a}", Fit::Not),
-            ("{]", Fit::Not),
+            (
+                "{\"a\": \"}\\\"{\"} x",
+                CallFit::Full(json!({"a": "}\"{"}), 13),
+            ),
+            ("{}", CallFit::Full(json!({}), 2)),
+            ("{\"a\": [1, {", CallFit::Partial),
+            ("{\"a\": \"", CallFit::Partial),
+            ("", CallFit::Partial),
+            ("[1]", CallFit::Not),
+            ("{a}", CallFit::Not),
+            ("{]", CallFit::Not),
         ] {
             assert_eq!(object(text), fit, "{text}");
         }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::calls::GEMMA_QUOTE;
 use super::fit::loosely;
-use super::json::Fit;
+use super::json::CallFit;
 
 /// Lists and objects in each other at most.
 const MAX_DEPTH: usize = 64;
@@ -16,19 +16,19 @@ enum Stop {
     Not,
 }
 
-type Read<T> = Result<T, Stop>;
+type PythonResult<T> = Result<T, Stop>;
 
 /// `a=1, b="x"`, and `after` behind them.
-pub(super) fn arguments(text: &str, after: &str) -> Fit<Value> {
+pub(super) fn arguments(text: &str, after: &str) -> CallFit<Value> {
     read(text, after, false)
 }
 
 /// `a:1,b:<|"|>x<|"|>`, and `after` behind them.
-pub(super) fn gemma_arguments(text: &str, after: &str) -> Fit<Value> {
+pub(super) fn gemma_arguments(text: &str, after: &str) -> CallFit<Value> {
     read(text, after, true)
 }
 
-fn read(text: &str, after: &str, is_gemma: bool) -> Fit<Value> {
+fn read(text: &str, after: &str, is_gemma: bool) -> CallFit<Value> {
     let mut reader = ValueReader {
         text,
         at: 0,
@@ -37,9 +37,9 @@ fn read(text: &str, after: &str, is_gemma: bool) -> Fit<Value> {
     let end = after.trim_start().chars().next().unwrap_or(')');
     match reader.members(if is_gemma { ':' } else { '=' }, end, 0) {
         Ok(arguments) => loosely(&text[reader.at..], after)
-            .then(|(), n_bytes| Fit::Full(Value::Object(arguments), reader.at + n_bytes)),
-        Err(Stop::Partial) => Fit::Partial,
-        Err(Stop::Not) => Fit::Not,
+            .then(|(), n_bytes| CallFit::Full(Value::Object(arguments), reader.at + n_bytes)),
+        Err(Stop::Partial) => CallFit::Partial,
+        Err(Stop::Not) => CallFit::Not,
     }
 }
 
@@ -56,12 +56,12 @@ impl<'t> ValueReader<'t> {
         rest
     }
 
-    fn next(&mut self) -> Read<char> {
+    fn next(&mut self) -> PythonResult<char> {
         self.rest().chars().next().ok_or(Stop::Partial)
     }
 
     /// Passes a character.
-    fn pass(&mut self, wanted: char) -> Read<()> {
+    fn pass(&mut self, wanted: char) -> PythonResult<()> {
         if self.next()? != wanted {
             return Err(Stop::Not);
         }
@@ -70,7 +70,12 @@ impl<'t> ValueReader<'t> {
     }
 
     /// Names with values up to `end`, which is left.
-    fn members(&mut self, delimiter: char, end: char, depth: usize) -> Read<Map<String, Value>> {
+    fn members(
+        &mut self,
+        delimiter: char,
+        end: char,
+        depth: usize,
+    ) -> PythonResult<Map<String, Value>> {
         let mut members = Map::new();
         if self.next()? == end {
             return Ok(members);
@@ -92,7 +97,7 @@ impl<'t> ValueReader<'t> {
         }
     }
 
-    fn key(&mut self, delimiter: char) -> Read<String> {
+    fn key(&mut self, delimiter: char) -> PythonResult<String> {
         let rest = self.rest();
         if rest.starts_with(['"', '\'']) || self.is_gemma && rest.starts_with(GEMMA_QUOTE) {
             return self.quoted();
@@ -108,7 +113,7 @@ impl<'t> ValueReader<'t> {
         }
     }
 
-    fn value(&mut self, depth: usize) -> Read<Value> {
+    fn value(&mut self, depth: usize) -> PythonResult<Value> {
         if depth > MAX_DEPTH {
             return Err(Stop::Not);
         }
@@ -134,7 +139,7 @@ impl<'t> ValueReader<'t> {
         }
     }
 
-    fn list(&mut self, depth: usize) -> Read<Value> {
+    fn list(&mut self, depth: usize) -> PythonResult<Value> {
         let mut items = Vec::new();
         loop {
             if self.next()? == ']' {
@@ -151,7 +156,7 @@ impl<'t> ValueReader<'t> {
     }
 
     /// A number, or a word for true, false or nothing.
-    fn word(&mut self) -> Read<Value> {
+    fn word(&mut self) -> PythonResult<Value> {
         let rest = self.rest();
         let n_bytes = rest.find(|c: char| !(c.is_ascii_alphanumeric() || "+-._".contains(c)));
         let word = &rest[..n_bytes.ok_or(Stop::Partial)?];
@@ -167,7 +172,7 @@ impl<'t> ValueReader<'t> {
         Ok(value)
     }
 
-    fn quoted(&mut self) -> Read<String> {
+    fn quoted(&mut self) -> PythonResult<String> {
         let rest = self.rest();
         if self.is_gemma && rest.starts_with(GEMMA_QUOTE) {
             let inner = &rest[GEMMA_QUOTE.len()..];
@@ -213,7 +218,7 @@ fn unescaped(c: char) -> impl Iterator<Item = char> {
 }
 
 /// The character of four hexadecimal digits, or of two times four where the first are half of a pair.
-fn escaped(chars: &mut std::str::CharIndices<'_>) -> Read<String> {
+fn escaped(chars: &mut std::str::CharIndices<'_>) -> PythonResult<String> {
     let first = unit(chars)?;
     if !(0xD800..0xDC00).contains(&first) {
         return Ok(String::from_utf16_lossy(&[first]));
@@ -228,7 +233,7 @@ fn escaped(chars: &mut std::str::CharIndices<'_>) -> Read<String> {
     Ok(String::from_utf16_lossy(&units))
 }
 
-fn unit(chars: &mut std::str::CharIndices<'_>) -> Read<u16> {
+fn unit(chars: &mut std::str::CharIndices<'_>) -> PythonResult<u16> {
     let mut unit = 0;
     for _ in 0..4 {
         let (_, c) = chars.next().ok_or(Stop::Partial)?;
@@ -248,18 +253,18 @@ mod tests {
             r#"a=1, b='it\'s', c=[True, None, 2.5], d={"k": "é\u0041\ud83e\udd99", 'l': false},)"#;
         let value =
             json!({"a": 1, "b": "it's", "c": [true, null, 2.5], "d": {"k": "éA🦙", "l": false}});
-        assert_eq!(arguments(text, ")"), Fit::Full(value, text.len()));
+        assert_eq!(arguments(text, ")"), CallFit::Full(value, text.len()));
         for end in 0..text.len() {
             if text.is_char_boundary(end) {
-                assert_eq!(arguments(&text[..end], ")"), Fit::Partial, "{end}");
+                assert_eq!(arguments(&text[..end], ")"), CallFit::Partial, "{end}");
             }
         }
-        assert_eq!(arguments(")", ")"), Fit::Full(json!({}), 1));
+        assert_eq!(arguments(")", ")"), CallFit::Full(json!({}), 1));
         for text in ["a)", "a=b)", "a=1 b=2)", "=1)", "a=1}", "a=\"\\uZZZZ\")"] {
-            assert_eq!(arguments(text, ")"), Fit::Not, "{text}");
+            assert_eq!(arguments(text, ")"), CallFit::Not, "{text}");
         }
         let deep = format!("a={}", "[".repeat(100));
-        assert_eq!(arguments(&deep, ")"), Fit::Not);
+        assert_eq!(arguments(&deep, ")"), CallFit::Not);
     }
 
     #[test]
@@ -269,18 +274,18 @@ mod tests {
         let value = json!({"city": "Rome, {\"x\"}", "n": 3, "deep": {"a": [1, true, "x"]}});
         assert_eq!(
             gemma_arguments(text, "}<tool_call|>"),
-            Fit::Full(value, text.len())
+            CallFit::Full(value, text.len())
         );
         for end in 0..text.len() {
             assert_eq!(
                 gemma_arguments(&text[..end], "}<tool_call|>"),
-                Fit::Partial,
+                CallFit::Partial,
                 "{end}"
             );
         }
         assert_eq!(
             gemma_arguments("}<tool_call|>", "}<tool_call|>"),
-            Fit::Full(json!({}), 13)
+            CallFit::Full(json!({}), 13)
         );
     }
 }

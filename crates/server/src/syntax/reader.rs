@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::calls::CallSyntax;
 use super::fit::{self, loosely};
 use super::harmony::HarmonyReader;
-use super::json::Fit;
+use super::json::CallFit;
 
 /// Part of an answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,7 +67,7 @@ const LONG_CALL_BYTES: usize = 4096;
 
 /// Where a reader is.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Place {
+enum ReaderPlace {
     /// Nothing but white space was read.
     Begin,
     /// Amid text.
@@ -84,7 +84,7 @@ pub(crate) struct AnswerReader {
     wrapper: Option<Wrapper>,
     names: Names,
     held: String,
-    place: Place,
+    place: ReaderPlace,
     n_calls: usize,
     /// No text came since the last call.
     is_behind_call: bool,
@@ -110,7 +110,7 @@ impl AnswerReader {
             syntax,
             names,
             held: String::new(),
-            place: Place::Begin,
+            place: ReaderPlace::Begin,
             n_calls: 0,
             is_behind_call: false,
         }
@@ -148,7 +148,7 @@ impl AnswerReader {
         self.held.push_str(text);
         // Long arguments are looked at where they may end, and not with every word.
         let is_amid =
-            matches!(self.place, Place::Calls { .. }) && self.held.len() > LONG_CALL_BYTES;
+            matches!(self.place, ReaderPlace::Calls { .. }) && self.held.len() > LONG_CALL_BYTES;
         if is_amid && !text.contains(['}', ')', ']', '>']) {
             return out;
         }
@@ -174,9 +174,9 @@ impl AnswerReader {
     /// Reads on; true if there may be more to read.
     fn step(&mut self, syntax: &CallSyntax, out: &mut Vec<AnswerPart>) -> bool {
         match self.place {
-            Place::Begin => self.begin(syntax),
-            Place::Text => self.text(syntax, out),
-            Place::Calls { n_calls } => self.calls(syntax, n_calls, out),
+            ReaderPlace::Begin => self.begin(syntax),
+            ReaderPlace::Text => self.text(syntax, out),
+            ReaderPlace::Calls { n_calls } => self.calls(syntax, n_calls, out),
         }
     }
 
@@ -186,8 +186,8 @@ impl AnswerReader {
             return false;
         }
         self.place = match syntax.is_bare && begun.starts_with(syntax.trigger_char()) {
-            true => Place::Calls { n_calls: 0 },
-            false => Place::Text,
+            true => ReaderPlace::Calls { n_calls: 0 },
+            false => ReaderPlace::Text,
         };
         true
     }
@@ -209,7 +209,7 @@ impl AnswerReader {
             (false, _) => self.tell(n_text, out),
         }
         if is_found {
-            self.place = Place::Calls { n_calls: 0 };
+            self.place = ReaderPlace::Calls { n_calls: 0 };
         }
         is_found
     }
@@ -222,29 +222,29 @@ impl AnswerReader {
         };
         let read = opened.then(|(), at| {
             let call = fit::call(syntax, &self.names, &self.held[at..]);
-            call.then(|call, n_bytes| Fit::Full(call, at + n_bytes))
+            call.then(|call, n_bytes| CallFit::Full(call, at + n_bytes))
         });
         let close = match n_calls {
-            0 => Fit::Not,
+            0 => CallFit::Not,
             _ => loosely(&self.held, syntax.close),
         };
         match (read, close) {
-            (Fit::Full((name, arguments), n_bytes), _) => {
+            (CallFit::Full((name, arguments), n_bytes), _) => {
                 self.held.drain(..n_bytes);
                 out.push(AnswerPart::Call { name, arguments });
                 self.n_calls += 1;
                 self.is_behind_call = true;
-                self.place = Place::Calls {
+                self.place = ReaderPlace::Calls {
                     n_calls: n_calls + 1,
                 };
                 true
             }
-            (_, Fit::Full((), n_bytes)) if !syntax.close.is_empty() => {
+            (_, CallFit::Full((), n_bytes)) if !syntax.close.is_empty() => {
                 self.held.drain(..n_bytes);
-                self.place = Place::Text;
+                self.place = ReaderPlace::Text;
                 true
             }
-            (Fit::Partial, _) | (_, Fit::Partial) => false,
+            (CallFit::Partial, _) | (_, CallFit::Partial) => false,
             _ => {
                 // What begins calls and is none is text, and calls may still follow it.
                 if n_calls == 0 {
@@ -252,7 +252,7 @@ impl AnswerReader {
                     let n_bytes = trigger.map_or(0, |at| at + syntax.trigger().len());
                     self.tell(n_bytes, out);
                 }
-                self.place = Place::Text;
+                self.place = ReaderPlace::Text;
                 true
             }
         }

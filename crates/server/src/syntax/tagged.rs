@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::calls::Tags;
 use super::fit::loosely;
-use super::json::Fit;
+use super::json::CallFit;
 use super::reader::Names;
 
 /// The arguments of a function, and `after` behind them.
@@ -14,49 +14,49 @@ pub(super) fn arguments(
     names: &Names,
     name: &str,
     text: &str,
-) -> Fit<Value> {
+) -> CallFit<Value> {
     let (mut arguments, mut at) = (Map::new(), 0);
     loop {
         let rest = &text[at..];
         let key = loosely(rest, tags.key);
         match (key, loosely(rest, after)) {
-            (_, Fit::Full((), n_bytes)) => {
-                return Fit::Full(Value::Object(arguments), at + n_bytes);
+            (_, CallFit::Full((), n_bytes)) => {
+                return CallFit::Full(Value::Object(arguments), at + n_bytes);
             }
-            (Fit::Full((), n_key), _) => match argument(tags, names, name, &rest[n_key..]) {
-                Fit::Full((key, value), n_bytes) => {
+            (CallFit::Full((), n_key), _) => match argument(tags, names, name, &rest[n_key..]) {
+                CallFit::Full((key, value), n_bytes) => {
                     arguments.insert(key, value);
                     at += n_key + n_bytes;
                 }
-                Fit::Partial => return Fit::Partial,
-                Fit::Not => return Fit::Not,
+                CallFit::Partial => return CallFit::Partial,
+                CallFit::Not => return CallFit::Not,
             },
-            (Fit::Not, Fit::Not) => return Fit::Not,
-            _ => return Fit::Partial,
+            (CallFit::Not, CallFit::Not) => return CallFit::Not,
+            _ => return CallFit::Partial,
         }
     }
 }
 
 /// One argument, from its name on.
-fn argument(tags: &Tags, names: &Names, function: &str, text: &str) -> Fit<(String, Value)> {
+fn argument(tags: &Tags, names: &Names, function: &str, text: &str) -> CallFit<(String, Value)> {
     let delimiter = tags.value.chars().find(|c| !c.is_whitespace());
     let Some(n_key) = delimiter.and_then(|c| text.find(c)) else {
-        return Fit::Partial;
+        return CallFit::Partial;
     };
     let (key, rest) = (text[..n_key].trim(), &text[n_key..]);
     let (is_text, n_mark) = match (loosely(rest, tags.value), loosely(rest, tags.json)) {
-        (Fit::Full((), n_mark), _) => (
+        (CallFit::Full((), n_mark), _) => (
             tags.value != tags.json || names.is_text(function, key),
             n_mark,
         ),
-        (_, Fit::Full((), n_mark)) => (false, n_mark),
-        (Fit::Not, Fit::Not) => return Fit::Not,
-        _ => return Fit::Partial,
+        (_, CallFit::Full((), n_mark)) => (false, n_mark),
+        (CallFit::Not, CallFit::Not) => return CallFit::Not,
+        _ => return CallFit::Partial,
     };
     let rest = &rest[n_mark..];
     let end = tags.end.trim();
     let Some(n_value) = rest.find(end) else {
-        return Fit::Partial;
+        return CallFit::Partial;
     };
     let mut value = &rest[..n_value];
     if tags.value.ends_with('\n') {
@@ -69,7 +69,7 @@ fn argument(tags: &Tags, names: &Names, function: &str, text: &str) -> Fit<(Stri
         true => value.into(),
         false => serde_json::from_str(value.trim()).unwrap_or_else(|_| value.into()),
     };
-    Fit::Full(
+    CallFit::Full(
         (key.to_owned(), value),
         n_key + n_mark + n_value + end.len(),
     )

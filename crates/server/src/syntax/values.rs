@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::calls::GEMMA_QUOTE;
-use super::grammar::{Rules, TEXT_KEYWORDS, alone, listed, members, present};
+use super::grammar::{CallRules, TEXT_KEYWORDS, alone, listed, members, present};
 use super::lark::quoted;
 use super::reader::is_text;
 use crate::grammar::compact;
@@ -12,7 +12,7 @@ use crate::grammar::compact;
 const MAX_DEPTH: usize = 6;
 
 /// Members in order, `separator` between those that are there: `(rule, must be there)` of each.
-fn sequence(parts: &[(String, bool)], separator: &str, rules: &mut Rules<'_>) -> String {
+fn sequence(parts: &[(String, bool)], separator: &str, rules: &mut CallRules<'_>) -> String {
     // Of what remains from the last on: where something stands before it, and where nothing does.
     let (mut behind, mut first) = (String::new(), String::new());
     for (rule, is_required) in parts.iter().rev() {
@@ -36,7 +36,7 @@ fn sequence(parts: &[(String, bool)], separator: &str, rules: &mut Rules<'_>) ->
 }
 
 /// Arguments of a call in Python.
-pub(super) fn python(schema: &Value, rules: &mut Rules<'_>) -> String {
+pub(super) fn python(schema: &Value, rules: &mut CallRules<'_>) -> String {
     let mut parts = Vec::new();
     for (name, member, is_required) in members(schema) {
         let value = match member["type"].as_str() {
@@ -53,7 +53,7 @@ pub(super) fn python(schema: &Value, rules: &mut Rules<'_>) -> String {
 }
 
 /// Arguments as Gemma 4 has them.
-pub(super) fn gemma(schema: &Value, rules: &mut Rules<'_>) -> String {
+pub(super) fn gemma(schema: &Value, rules: &mut CallRules<'_>) -> String {
     if !rules.source.contains("\ngemma_any: ") {
         any(rules);
     }
@@ -61,7 +61,7 @@ pub(super) fn gemma(schema: &Value, rules: &mut Rules<'_>) -> String {
 }
 
 /// Values of any form.
-fn any(rules: &mut Rules<'_>) {
+fn any(rules: &mut CallRules<'_>) {
     let quote = rules.marks.rule(GEMMA_QUOTE);
     let text = rules.text_up_to(GEMMA_QUOTE);
     let literal = compact(json!({"type": ["number", "boolean", "null"]}));
@@ -78,7 +78,7 @@ fn any(rules: &mut Rules<'_>) {
     }
 }
 
-fn gemma_members(schema: &Value, root: &Value, depth: usize, rules: &mut Rules<'_>) -> String {
+fn gemma_members(schema: &Value, root: &Value, depth: usize, rules: &mut CallRules<'_>) -> String {
     let mut parts = Vec::new();
     for (name, member, is_required) in members(schema) {
         let value = gemma_value(member, root, depth + 1, rules);
@@ -91,7 +91,7 @@ fn gemma_members(schema: &Value, root: &Value, depth: usize, rules: &mut Rules<'
     sequence(&parts, ",", rules)
 }
 
-fn gemma_value(schema: &Value, root: &Value, depth: usize, rules: &mut Rules<'_>) -> String {
+fn gemma_value(schema: &Value, root: &Value, depth: usize, rules: &mut CallRules<'_>) -> String {
     if depth > MAX_DEPTH {
         return "gemma_any".to_owned();
     }

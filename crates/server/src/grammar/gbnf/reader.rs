@@ -20,13 +20,13 @@ pub(super) fn is_name(c: char) -> bool {
 }
 
 /// The rules, and which is the root.
-pub(super) struct Rules {
+pub(super) struct GbnfRules {
     pub(super) list: Vec<Part>,
     pub(super) root: usize,
 }
 
 /// Reads a grammar.
-pub(super) struct Reader<'a> {
+pub(super) struct GbnfReader<'a> {
     source: &'a str,
     at: usize,
     depth: usize,
@@ -35,9 +35,9 @@ pub(super) struct Reader<'a> {
     rules: Vec<(Option<Part>, usize)>,
 }
 
-impl<'a> Reader<'a> {
-    pub(super) fn new(source: &'a str) -> Reader<'a> {
-        Reader {
+impl<'a> GbnfReader<'a> {
+    pub(super) fn new(source: &'a str) -> GbnfReader<'a> {
+        GbnfReader {
             source,
             at: 0,
             depth: 0,
@@ -319,7 +319,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub(super) fn defined(self) -> Result<Rules, GbnfError> {
+    pub(super) fn defined(self) -> Result<GbnfRules, GbnfError> {
         let mut names: Vec<&str> = vec![""; self.rules.len()];
         for (name, index) in &self.names {
             names[*index] = name;
@@ -338,6 +338,6 @@ impl<'a> Reader<'a> {
                 }
             }
         }
-        Ok(Rules { list, root })
+        Ok(GbnfRules { list, root })
     }
 }

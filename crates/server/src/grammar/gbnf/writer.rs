@@ -5,7 +5,7 @@ use super::Part;
 /// The grammar of these rules.
 pub(super) fn lark(rules: &[Part], root: usize) -> String {
     let recursive = recursive_rules(rules);
-    let mut writer = Writer {
+    let mut writer = LarkWriter {
         recursive: &recursive,
         nullable: nullable_rules(rules),
         lines: Vec::new(),
@@ -81,7 +81,7 @@ fn is_nullable(part: &Part, rules: &[bool]) -> bool {
 }
 
 /// Writes Lark.
-struct Writer<'a> {
+struct LarkWriter<'a> {
     recursive: &'a [bool],
     nullable: Vec<bool>,
     lines: Vec<String>,
@@ -89,7 +89,7 @@ struct Writer<'a> {
     n_parts: usize,
 }
 
-impl Writer<'_> {
+impl LarkWriter<'_> {
     fn is_regular(&self, part: &Part) -> bool {
         let mut found = Vec::new();
         named(part, &mut found);
