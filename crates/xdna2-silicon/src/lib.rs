@@ -1,8 +1,8 @@
 //! Tile programs as the words that an NPU2 reads.
 //!
 //! A tile program says *what* moves; the words say *which*: addresses, lock and descriptor numbers, port
-//! indices, task queues, completion tokens. [`lower`] decides all of it, the same way every time, and gives
-//! a transaction stream a launch that sets everything it relies on. [`run`] executes the streams on the
+//! indices, task queues, completion tokens. [`mod@lower`] decides all of it, the same way every time, and gives
+//! a transaction stream a launch that sets everything it relies on. [`mod@run`] executes the streams on the
 //! board of `millrace-xdna2-words`, where tile kernels stand for the cores' code, so that the bytes in DDR
 //! can be compared with the simulator's. Nothing here has run on hardware.
 //!
