@@ -9,6 +9,7 @@ import inspect
 import re
 import subprocess
 import sys
+import signal
 import threading
 import time
 import unittest
@@ -158,6 +159,9 @@ class Stops(unittest.TestCase):
             next(model.generate(PROMPT, stream=True))
 
     def test_ctrl_c_raises_and_the_model_goes_on(self):
+        # A shell has what it runs in the background ignore the signal.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
         for work in (
             lambda: model.generate(PROMPT, ignore_end=True),
             lambda: model.generate([PROMPT] * 4, ignore_end=True),
