@@ -7,9 +7,9 @@ import _thread
 import gc
 import inspect
 import re
+import signal
 import subprocess
 import sys
-import signal
 import threading
 import time
 import unittest
