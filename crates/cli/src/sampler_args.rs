@@ -63,14 +63,25 @@ pub(crate) struct MoreSamplers {
     ban: Vec<String>,
     /// The samplers to use, in this order
     /// [default: penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature]
-    #[arg(long, value_name = "NAMES", value_parser = StageKind::order)]
-    samplers: Option<Vec<StageKind>>,
+    #[arg(long, value_name = "NAMES", value_parser = SamplerOrder::parse)]
+    samplers: Option<SamplerOrder>,
+}
+
+/// One value: of a list in its place clap would take each name for an argument of its own.
+#[derive(Clone, Debug)]
+struct SamplerOrder(Vec<StageKind>);
+
+impl SamplerOrder {
+    fn parse(names: &str) -> Result<SamplerOrder, String> {
+        let order = StageKind::order(names).map_err(|error| error.to_string())?;
+        Ok(SamplerOrder(order))
+    }
 }
 
 impl MoreSamplers {
     /// As fields of a request to a server.
     pub(crate) fn fields(&self) -> impl Iterator<Item = (String, Value)> {
-        let names = |order: &Vec<StageKind>| order.iter().map(|kind| kind.name()).collect();
+        let names = |order: &SamplerOrder| order.0.iter().map(|kind| kind.name()).collect();
         let texts = |texts: &[String]| (!texts.is_empty()).then(|| texts.to_vec().into());
         let fields: [(&str, Option<Value>); 15] = [
             ("top_n_sigma", self.top_n_sigma.map(number)),
@@ -134,7 +145,7 @@ impl MoreSamplers {
             });
         }
         if let Some(order) = &self.samplers {
-            options = options.order(order);
+            options = options.order(&order.0);
         }
         self.ban
             .iter()
