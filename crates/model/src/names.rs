@@ -118,7 +118,7 @@ pub enum WeightRole {
     PositionEmbedding,
     /// `[n_types, d_model]`: embeddings of the texts that tokens are of.
     TokenTypes,
-    /// `[d_model]`: norm of the embeddings.
+    /// `[d_model]`: norm of the embeddings; in files of LFM2 the norm before the head.
     EmbeddingNorm,
     /// `[d_model]`: norm of the stream behind attention.
     AttnOutNorm,
@@ -128,8 +128,6 @@ pub enum WeightRole {
     OutputNorm,
     /// `[vocab, d_model]`: the head.
     Output,
-    /// `[d_model]`: norm before the head, in files that call it the table's.
-    TableNorm,
     /// `[3·d_model, d_model]`: projections of a short convolution in one: gate before, gate after, input.
     ShortConvIn,
     /// `[d_model, d_model]`: the first of them by itself.
@@ -192,7 +190,6 @@ impl WeightRole {
                 | AttnOutNorm
                 | LayerOutNorm
                 | OutputNorm
-                | TableNorm
         )
     }
 
@@ -308,7 +305,7 @@ const fn both(name: &'static str) -> [Option<&'static str>; 2] {
 /// One row a role, in the order of the enum. Sources: ggml's `gguf-py` constants, transformers'
 /// `modeling_llama.py`, `modeling_gemma3.py`, `modeling_qwen3_moe.py` and `modeling_deepseek_v3.py`.
 #[rustfmt::skip]
-const TABLE: [NameRow; 75] = {
+const TABLE: [NameRow; 74] = {
     use WeightRole as R;
     [
         row_of(R::TokenEmbedding, false, "token_embd", both("embed_tokens")),
@@ -370,7 +367,6 @@ const TABLE: [NameRow; 75] = {
         row_of(R::LayerOutNorm, true, "layer_output_norm", [None, None]),
         row_of(R::OutputNorm, false, "output_norm", both("norm")),
         row_of(R::Output, false, "output", both("lm_head")),
-        row_of(R::TableNorm, false, "token_embd_norm", [None, None]),
         row_of(R::ShortConvIn, true, "shortconv.in_proj", both("conv.in_proj")),
         row_of(R::ShortConvB, true, "shortconv.b_proj", [None, None]),
         row_of(R::ShortConvC, true, "shortconv.c_proj", [None, None]),

@@ -20,7 +20,9 @@ pub fn check(graph: &Graph) -> Result<(), LowerError> {
             problem,
         },
         millrace_graph::Error::NoLogits => LowerError::NoLogits,
-    })
+    })?;
+    // An encoder's graph ends without them.
+    graph.logits.map(|_| ()).ok_or(LowerError::NoLogits)
 }
 
 /// How interleaved rotations of a graph are computed by devices, whose rotations are half-split.

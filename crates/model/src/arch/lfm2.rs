@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 /// Names of both families' files.
 pub(super) const NAMES: [(WeightRole, &str); 13] = [
-    (WeightRole::TableNorm, "embedding_norm"),
+    (WeightRole::EmbeddingNorm, "embedding_norm"),
     (WeightRole::AttnNorm, "operator_norm"),
     (WeightRole::AttnQNorm, "self_attn.q_layernorm"),
     (WeightRole::AttnKNorm, "self_attn.k_layernorm"),
@@ -57,7 +57,7 @@ pub(super) static FAMILY: Family = Family {
         tied_head: true,
         rope_theta: 1_000_000.0,
     },
-    own_roles: &[WeightRole::TableNorm],
+    own_roles: &[WeightRole::EmbeddingNorm],
     gguf: recurrent::gguf_short_conv,
     write_gguf: recurrent::write_gguf_short_conv,
     hf: |text, config| {

@@ -61,7 +61,7 @@ pub(super) static FAMILY: Family = Family {
         tied_head: true,
         rope_theta: 1_000_000.0,
     },
-    own_roles: &[WeightRole::TableNorm],
+    own_roles: &[WeightRole::EmbeddingNorm],
     gguf: recurrent::gguf_short_conv,
     write_gguf: recurrent::write_gguf_short_conv,
     hf: |text, config| {

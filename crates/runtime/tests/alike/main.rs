@@ -62,7 +62,11 @@ fn folder(golden: &Golden, n_vocab: usize, dir: &Path) -> PathBuf {
         true => &mut config["text_config"],
         false => &mut config,
     };
-    text["vocab_size"] = json!(n_vocab);
+    for key in ["vocab_size", "vocab_size_per_layer_input"] {
+        if text.get(key).is_some() {
+            text[key] = json!(n_vocab);
+        }
+    }
     // Tokens of the class's own vocabulary: here the tokenizer says which end a text.
     for key in ["bos_token_id", "eos_token_id", "pad_token_id"] {
         text[key] = Value::Null;

@@ -191,7 +191,7 @@ impl DeltaProjections {
 /// The norm before the head, which some files name after the table.
 pub(in crate::arch) fn head(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<(), Error> {
     let d_model = b.config().d_model;
-    let normed = norm::rms(b, "output_norm", (WeightRole::TableNorm, d_model), x)?;
+    let normed = norm::rms(b, "output_norm", (WeightRole::EmbeddingNorm, d_model), x)?;
     b.head_of(normed)
 }
 
