@@ -16,6 +16,7 @@ use super::error::ApiError;
 use super::fields::{Fields, wrong};
 use super::params::Caller;
 use super::prompt::encode_with;
+use super::tokens::served;
 use crate::app::{App, Dialect, Incoming, json as json_response};
 use crate::models::ServedModel;
 
@@ -41,7 +42,7 @@ async fn answer_rerank(app: Arc<App>, request: Request) -> Result<Response, ApiE
     let is_plain = fields.get("documents").is_none() && fields.get("texts").is_some();
     let name = if is_plain { "texts" } else { "documents" };
     let documents = documents(&fields, name)?;
-    let served = app.served(&fields).await?;
+    let served = served(&app, &fields).await?;
     let pairs = documents.iter().map(|text| (query, *text)).collect();
     let Scores { scores, n_tokens } = scored(&fields, &served, &caller, pairs).await?;
     let mut order: Vec<usize> = (0..scores.len()).collect();
@@ -94,7 +95,7 @@ async fn answer_score(app: Arc<App>, request: Request) -> Result<Response, ApiEr
             return Err(ApiError::field("text_2", message));
         }
     };
-    let served = app.served(&fields).await?;
+    let served = served(&app, &fields).await?;
     let Scores { scores, n_tokens } = scored(&fields, &served, &caller, pairs).await?;
     let rows = scores.iter().enumerate();
     let rows =
