@@ -23,7 +23,6 @@ mod scale;
 mod scale_by_gate;
 mod scale_by_weight;
 mod shared_attention;
-mod slice;
 mod slice_heads;
 mod softcap;
 mod table_row;
@@ -53,7 +52,6 @@ pub use scale::Scale;
 pub use scale_by_gate::ScaleByGate;
 pub use scale_by_weight::ScaleByWeight;
 pub use shared_attention::SharedAttention;
-pub use slice::Slice;
 pub use slice_heads::SliceHeads;
 pub use softcap::Softcap;
 pub use table_row::TableRow;
@@ -231,8 +229,6 @@ ops! {
     ScaleByGate(ScaleByGate),
     /// A product with one number of the checkpoint.
     ScaleByWeight(ScaleByWeight),
-    /// Neighbouring elements of a row.
-    Slice(Slice),
     /// Norm over groups of elements, by mean and variance.
     LayerNorm(LayerNorm),
     /// A choice of experts.
@@ -245,7 +241,7 @@ ops! {
     HeadLinear(HeadLinear),
     /// Heads of two values, side by side.
     ConcatHeads(ConcatHeads),
-    /// A part of each head.
+    /// A part of each head; of one head, neighbouring elements.
     SliceHeads(SliceHeads),
     /// A product element by element.
     Multiply(Multiply),

@@ -13,7 +13,7 @@ use crate::config::hf::{HfDefaults, HfExperts, HfWindows};
 use crate::names::{HfNorms, WeightRole};
 use attention::Heads;
 use millrace_graph::{
-    Activation, Embed, Linear, RmsNorm, ScaleByWeight, Slice, ValueId, WeightSource,
+    Activation, Embed, Linear, RmsNorm, ScaleByWeight, SliceHeads, ValueId, WeightSource,
 };
 
 pub(super) static FAMILY: Family = Family {
@@ -213,8 +213,12 @@ fn add_layer_embedding(
     let (dim, d_model) = (b.config().layers.embedding_dim, b.config().d_model);
     let role = WeightRole::LayerEmbeddingGate;
     let gate = b.linear("layer_gate", role, (dim, false), x)?;
-    let first = layer * dim;
-    let own = b.push("layer_slice", Slice { first }.into(), vec![embeddings], dim);
+    // Embeddings of all layers are one vector, which is cut as a head is.
+    let slice = SliceHeads {
+        n_heads: 1,
+        range: layer * dim..(layer + 1) * dim,
+    };
+    let own = b.push("layer_slice", slice.into(), vec![embeddings], dim);
     let gated = feed_forward::glu(b, "layer_glu", gate, own);
     let role = WeightRole::LayerEmbeddingUp;
     let out = b.linear("layer_proj", role, (d_model, false), gated)?;

@@ -46,7 +46,7 @@ pub(crate) fn has_kernel(op: &Op) -> bool {
         }
         // Its kernel takes a weight and a bias.
         Op::LayerNorm(norm) => norm.weight.is_some() && norm.bias.is_some(),
-        Op::Softcap(_) | Op::Slice(_) => true,
+        Op::Softcap(_) => true,
         _ => false,
     }
 }
@@ -131,14 +131,6 @@ impl<'a> Ops<'a> {
             Op::Scale(op) => kernels::scale(cpu, out, op.factor),
             Op::ScaleByWeight(op) => kernels::scale(cpu, out, self.vectors[op.weight.0][0]),
             Op::Softcap(op) => kernels::softcap(cpu, out, op.cap),
-            Op::Slice(op) => {
-                let n_rows = positions.len().max(1);
-                let (from, width) = (other.len() / n_rows, out.len() / n_rows);
-                let rows = other.chunks_exact(from.max(1));
-                for (out, x) in out.chunks_exact_mut(width.max(1)).zip(rows) {
-                    out.copy_from_slice(&x[op.first..][..width]);
-                }
-            }
             _ => unreachable!("has_kernel() was asked first"),
         }
     }
