@@ -226,76 +226,32 @@ pub fn attention(target: Target<'_>) -> Result<TcpLowering, LowerError> {
     let x = b.stream("x", Role::Intermediate)?;
     let norm = b.vector_of("norm", ax("D"))?;
     let width = b.width();
-    let (hkv, groups, pairs) = (dims.n_kv_heads, dims.n_groups, dims.head_dim / 2);
-    let q_heads = Width::new(&[("h_kv", hkv), ("G", groups)]);
-    let k_heads = Width::new(&[("h_kv", hkv)]);
-    let rotated = |heads: &Width| -> (Width, Mapping) {
-        let mut axes: Vec<(&str, u64)> = heads.axes.iter().map(|(n, s)| (&**n, *s)).collect();
-        axes.extend([("d_k_prime", pairs), ("f", 2)]);
-        let halves = match target.options.rope {
-            RopeStyle::Interleaved => list([ax("d_k_prime"), ax("f")]),
-            RopeStyle::HalfSplit => list([ax("f"), ax("d_k_prime")]),
-        };
-        (Width::new(&axes), list([heads.mapping.clone(), halves]))
-    };
-    let weights = target.options.weights;
-    let (q_width, q_rows) = rotated(&q_heads);
-    let (k_width, k_rows) = rotated(&k_heads);
-    let v_width = Width::new(&[("h_kv", hkv), ("d_k", dims.head_dim)]);
-    let o_width = Width::new(&[("h_kv", hkv), ("G", groups), ("d_k", dims.head_dim)]);
-    let w_q = b.linear("w_q", weights, (q_width, &width), q_rows)?;
-    let w_k = b.linear("w_k", weights, (k_width, &width), k_rows)?;
-    let v_rows = v_width.mapping.clone();
-    let w_v = b.linear("w_v", weights, (v_width, &width), v_rows)?;
-    let w_o = b.linear("w_o", weights, (width.clone(), &o_width), ax("D"))?;
-    let table = Table {
-        tensor: b.hbm(
-            "rope",
-            Element::Bf16,
-            Role::Static,
-            list([ax("s_max"), ax("d_k_prime"), ax("f"), ax("r")]),
-        )?,
-        position: None,
-    };
-    let tokens = list([ax("B"), ax("s_q")]);
-    let position = b.hbm("position", Element::I32, Role::Input, tokens)?;
-    let table = Table {
-        position: Some(position),
-        ..table
-    };
-    let mask = list([ax("B"), ax("s_q"), ax("s_k")]);
-    let heads = [ax("B"), ax("h_kv"), ax("s_max")];
-    let k_row = list([list(heads.clone()), ax("r"), ax("d_k_prime")]);
-    let cache = Cache {
-        mask: b.hbm("mask", Element::F32, Role::Input, mask)?,
-        keys: b.hbm("k_cache", Element::Bf16, Role::Intermediate, k_row)?,
-        values: b.hbm(
-            "v_cache",
-            Element::Bf16,
-            Role::Intermediate,
-            list([list(heads), ax("d_k")]),
-        )?,
-    };
+    let q_heads = Width::new(&[("h_kv", dims.n_kv_heads), ("G", dims.n_groups)]);
+    let k_heads = Width::new(&[("h_kv", dims.n_kv_heads)]);
+    let projections = Projections::declare(&mut b, &q_heads, &k_heads)?;
+    let (table, position) = rope_table(&mut b)?;
+    let cache = cache(&mut b)?;
     let out = b.stream(b.out_name(), Role::Intermediate)?;
     let rows = b.rows("x", Element::Bf16, &width)?;
     b.load_rows(x, &rows);
     let (element, scale) = b.factor();
     let normed = b.norm(&rows, norm, element, scale)?;
     b.note_norm("input norm", &rows);
-    let (q, k, v) = project(&mut b, &normed, (&w_q, &w_k, &w_v))?;
-    let turned = b.rotate("q_rope", &q, &q_heads, &table)?;
+    let (q, k, v) = project(&mut b, &normed, &projections)?;
+    let rotated_q = b.rotate("q_rope", &q, &q_heads, &table)?;
     b.retire(q.tensor);
-    let turned_k = b.rotate("k_rope", &k, &k_heads, &table)?;
+    let rotated_k = b.rotate("k_rope", &k, &k_heads, &table)?;
     b.retire(k.tensor);
     note_rope(&mut b);
-    store(&mut b, (&turned_k, &v), cache, position);
-    let attended = b.attend(&turned, cache)?;
-    b.retire(turned.tensor);
+    store(&mut b, (&rotated_k, &v), cache, position);
+    let y = b.attend(&rotated_q, cache)?;
+    b.retire(rotated_q.tensor);
     b.note_attention()?;
-    let attended = b.as_factor(attended)?;
-    let held = b.hold_for(&attended, &w_o)?;
-    let y = b.product("attn_out", &attended, held, &w_o)?;
-    let levels = b.levels(&w_o)?;
+    let y = b.as_factor(y)?;
+    let w_o = &projections.o;
+    let held = b.hold_for(&y, w_o)?;
+    let y = b.product("attn_out", &y, held, w_o)?;
+    let levels = b.levels(w_o)?;
     b.note_einsum(
         "output projection",
         &[
@@ -307,6 +263,73 @@ pub fn attention(target: Target<'_>) -> Result<TcpLowering, LowerError> {
     );
     b.residual(&rows, &y, out)?;
     Ok(b.lowered())
+}
+
+/// The four matrices of attention in HBM.
+struct Projections {
+    q: HbmLinear,
+    k: HbmLinear,
+    v: HbmLinear,
+    o: HbmLinear,
+}
+
+impl Projections {
+    /// Rows of `q` and `k` stand in the order in which the model's rotation pairs them.
+    fn declare(
+        b: &mut Builder<'_>,
+        q_heads: &Width,
+        k_heads: &Width,
+    ) -> Result<Projections, LowerError> {
+        let (dims, options) = (b.target.dims, b.target.options);
+        let (hkv, groups, pairs) = (dims.n_kv_heads, dims.n_groups, dims.head_dim / 2);
+        let rotated = |heads: &Width| -> (Width, Mapping) {
+            let mut axes: Vec<(&str, u64)> = heads.axes.iter().map(|(n, s)| (&**n, *s)).collect();
+            axes.extend([("d_k_prime", pairs), ("f", 2)]);
+            let halves = match options.rope {
+                RopeStyle::Interleaved => list([ax("d_k_prime"), ax("f")]),
+                RopeStyle::HalfSplit => list([ax("f"), ax("d_k_prime")]),
+            };
+            (Width::new(&axes), list([heads.mapping.clone(), halves]))
+        };
+        let width = b.width();
+        let (q_width, q_rows) = rotated(q_heads);
+        let (k_width, k_rows) = rotated(k_heads);
+        let v_width = Width::new(&[("h_kv", hkv), ("d_k", dims.head_dim)]);
+        let v_rows = v_width.mapping.clone();
+        let o_width = Width::new(&[("h_kv", hkv), ("G", groups), ("d_k", dims.head_dim)]);
+        let weights = options.weights;
+        Ok(Projections {
+            q: b.linear("w_q", weights, (q_width, &width), q_rows)?,
+            k: b.linear("w_k", weights, (k_width, &width), k_rows)?,
+            v: b.linear("w_v", weights, (v_width, &width), v_rows)?,
+            o: b.linear("w_o", weights, (width.clone(), &o_width), ax("D"))?,
+        })
+    }
+}
+
+/// The table of rotations, and the positions by which its rows are looked up.
+fn rope_table(b: &mut Builder<'_>) -> Result<(Table, usize), LowerError> {
+    let rows = list([ax("s_max"), ax("d_k_prime"), ax("f"), ax("r")]);
+    let tensor = b.hbm("rope", Element::Bf16, Role::Static, rows)?;
+    let tokens = list([ax("B"), ax("s_q")]);
+    let position = b.hbm("position", Element::I32, Role::Input, tokens)?;
+    let table = Table {
+        tensor,
+        position: Some(position),
+    };
+    Ok((table, position))
+}
+
+fn cache(b: &mut Builder<'_>) -> Result<Cache, LowerError> {
+    let mask = list([ax("B"), ax("s_q"), ax("s_k")]);
+    let heads = [ax("B"), ax("h_kv"), ax("s_max")];
+    let k_rows = list([list(heads.clone()), ax("r"), ax("d_k_prime")]);
+    let v_rows = list([list(heads), ax("d_k")]);
+    Ok(Cache {
+        mask: b.hbm("mask", Element::F32, Role::Input, mask)?,
+        keys: b.hbm("k_cache", Element::Bf16, Role::Intermediate, k_rows)?,
+        values: b.hbm("v_cache", Element::Bf16, Role::Intermediate, v_rows)?,
+    })
 }
 
 /// Whether norms of these blocks can give what products of such weights take.
@@ -324,8 +347,9 @@ fn takes(weights: Weights) -> Result<(), LowerError> {
 fn project(
     b: &mut Builder<'_>,
     normed: &ActivationRows,
-    (w_q, w_k, w_v): (&HbmLinear, &HbmLinear, &HbmLinear),
+    projections: &Projections,
 ) -> Result<(ActivationRows, ActivationRows, ActivationRows), LowerError> {
+    let (w_q, w_k, w_v) = (&projections.q, &projections.k, &projections.v);
     let held = b.hold_for(normed, w_q)?;
     let q = b.product("q", normed, held, w_q)?;
     let k = b.product("k", normed, held, w_k)?;

@@ -172,7 +172,7 @@ impl Tcp {
     ) -> Result<Candidate, Reason> {
         let mut candidate = Candidate::default();
         for (i, of) in ops.iter().enumerate() {
-            let wanted = match self.wanted(graph, kind, of) {
+            let wanted = match self.lower_node(graph, kind, of) {
                 Ok(wanted) => wanted,
                 Err(reason) if i == 0 => return Err(reason),
                 Err(_) => break,

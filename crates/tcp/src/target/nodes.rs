@@ -24,154 +24,187 @@ pub(super) fn no<T>(reason: impl Into<String>) -> Result<T, Reason> {
     Err(Reason(reason.into()))
 }
 
-impl Tcp {
-    /// What an op becomes.
-    ///
-    /// # Errors
-    /// Why it is the host's.
-    pub(super) fn wanted(
-        &self,
-        graph: &Graph,
-        kind: &PassKind,
-        of: &OpOf<'_>,
-    ) -> Result<NodeLowering, Reason> {
-        let node = of.node;
-        let width = |value: ValueId| graph.values[value.0].width as u64;
-        let input = |i: usize| Binding::Value(node.inputs[i]);
-        let n = width(node.output);
-        let op = |kind: OpKind, sizes: Vec<u64>| Op {
+/// A graph's op on its way to a kernel: what each of the functions below asks of it.
+struct Lowering<'a> {
+    graph: &'a Graph,
+    of: &'a OpOf<'a>,
+    /// Width of a row of the result.
+    n: u64,
+}
+
+impl Lowering<'_> {
+    fn op(&self, kind: OpKind, sizes: Vec<u64>) -> Op {
+        Op {
             kind,
             sizes,
             norm_eps: 1e-5,
             attention_scale: 1.0,
             weights: Weights::Bf16,
-        };
-        let both = |kind: OpKind| NodeLowering {
-            op: op(kind, vec![of.n_rows, n]),
-            bindings: vec![input(0), input(1)],
-        };
-        match &node.op {
-            GraphOp::Embed(graph::Embed { scale, .. }) if *scale != 1.0 => no(format!(
+        }
+    }
+
+    fn input(&self, i: usize) -> Binding {
+        Binding::Value(self.of.node.inputs[i])
+    }
+
+    /// Two rows give one, element by element.
+    fn of_two(&self, kind: OpKind) -> NodeLowering {
+        NodeLowering {
+            op: self.op(kind, vec![self.of.n_rows, self.n]),
+            bindings: vec![self.input(0), self.input(1)],
+        }
+    }
+
+    fn embed(&self, embed: &graph::Embed) -> Result<NodeLowering, Reason> {
+        if embed.scale != 1.0 {
+            let scale = embed.scale;
+            return no(format!(
                 "rows of the table are multiplied by {scale}: a gather moves bytes"
-            )),
-            GraphOp::Embed(graph::Embed { table, .. }) => {
-                let spec = &graph.weights[table.0];
-                let layout = WeightLayout::AsStored { half_split: None };
-                Ok(NodeLowering {
-                    op: op(OpKind::Embed, vec![of.n_rows, spec.n as u64, n]),
-                    bindings: vec![pass_input(SlotInput::Tokens), weight(*table, layout)],
-                })
+            ));
+        }
+        let n_rows = self.graph.weights[embed.table.0].n as u64;
+        let layout = WeightLayout::AsStored { half_split: None };
+        Ok(NodeLowering {
+            op: self.op(OpKind::Embed, vec![self.of.n_rows, n_rows, self.n]),
+            bindings: vec![pass_input(SlotInput::Tokens), weight(embed.table, layout)],
+        })
+    }
+
+    fn norm(&self, norm: &graph::RmsNorm) -> Result<NodeLowering, Reason> {
+        let (of, n, group) = (self.of, self.n, norm.group as u64);
+        let layout = WeightLayout::Vector {
+            offset: norm.offset,
+        };
+        let w = weight(norm.weight, layout);
+        let last_row = of.n_rows_in > of.n_rows;
+        if last_row && group != n {
+            return no("a norm of heads takes all rows");
+        }
+        let (op, bindings) = if last_row {
+            (
+                self.op(OpKind::LastNorm, vec![of.n_rows_in, n]),
+                vec![self.input(0), pass_input(SlotInput::Last), w],
+            )
+        } else {
+            (
+                self.op(OpKind::Norm, vec![of.n_rows * n / group, group]),
+                vec![self.input(0), w],
+            )
+        };
+        let norm_eps = norm.eps;
+        Ok(NodeLowering {
+            op: Op { norm_eps, ..op },
+            bindings,
+        })
+    }
+
+    /// A product; all but the head's take their matrix as `weights`.
+    fn linear(&self, linear: &graph::Linear, weights: Weights) -> Result<NodeLowering, Reason> {
+        if linear.bias.is_some() {
+            return no("no bias is added to a product here");
+        }
+        let (role, sizes) = role(self.graph, self.of.node, self.of.n_rows);
+        let weights = match role {
+            Role::Head => Weights::Bf16,
+            _ => weights,
+        };
+        let half_split = self.of.half_split;
+        let own = |id: WeightArrangement| WeightLayout::Own { id, half_split };
+        let mut bindings = vec![self.input(0)];
+        match weights {
+            Weights::Bf16 => {
+                let stored = WeightLayout::AsStored { half_split };
+                bindings.push(weight(linear.weight, stored));
             }
-            GraphOp::RmsNorm(graph::RmsNorm {
-                weight: w,
-                eps,
-                offset,
-                group,
-            }) => {
-                let group = *group as u64;
-                let w = weight(*w, WeightLayout::Vector { offset: *offset });
-                let is_row = of.n_rows_in > of.n_rows;
-                let (op, bindings) = match is_row {
-                    true if group != n => return no("a norm of heads takes all rows"),
-                    true => (
-                        op(OpKind::LastNorm, vec![of.n_rows_in, n]),
-                        vec![input(0), pass_input(SlotInput::Last), w],
-                    ),
-                    false => (
-                        op(OpKind::Norm, vec![of.n_rows * n / group, group]),
-                        vec![input(0), w],
-                    ),
-                };
-                Ok(NodeLowering {
-                    op: Op {
-                        norm_eps: *eps,
-                        ..op
-                    },
-                    bindings,
-                })
+            _ => {
+                let parts = [ELEMENTS, ROW_SCALES];
+                bindings.extend(parts.map(|id| weight(linear.weight, own(id))));
             }
-            GraphOp::Linear(graph::Linear { bias: Some(_), .. }) => {
-                no("no bias is added to a product here")
+        }
+        Ok(NodeLowering {
+            op: Op {
+                weights,
+                ..self.op(OpKind::Product(role), sizes)
+            },
+            bindings,
+        })
+    }
+
+    fn rope(&self, rotate: &graph::RotateHeads) -> Result<NodeLowering, Reason> {
+        let head_dim = rotate.head_dim;
+        let n_rot = self.graph.ropes[rotate.rope.0].n_rot;
+        if n_rot != head_dim {
+            return no(format!("{n_rot} of {head_dim} elements of a head rotate"));
+        }
+        let (heads, pairs) = (self.n / head_dim as u64, head_dim as u64 / 2);
+        let op = match attended(self.graph, self.of.node.output) {
+            Some((a, 0)) if heads != a.n_kv_heads as u64 => {
+                let kv = a.n_kv_heads as u64;
+                let sizes = vec![self.of.n_rows, kv, heads / kv, pairs];
+                self.op(OpKind::RotateQueries, sizes)
             }
-            GraphOp::Linear(graph::Linear { weight: w, .. }) => {
-                let (role, sizes) = role(graph, of.node, of.n_rows);
-                let weights = match role {
-                    Role::Head => Weights::Bf16,
-                    _ => self.weights,
-                };
-                let own = |id: WeightArrangement| WeightLayout::Own {
-                    id,
-                    half_split: of.half_split,
-                };
-                let stored = WeightLayout::AsStored {
-                    half_split: of.half_split,
-                };
-                let mut bindings = vec![input(0)];
-                match weights {
-                    Weights::Bf16 => bindings.push(weight(*w, stored)),
-                    _ => bindings.extend([ELEMENTS, ROW_SCALES].map(|id| weight(*w, own(id)))),
-                }
-                Ok(NodeLowering {
-                    op: Op {
-                        weights,
-                        ..op(OpKind::Product(role), sizes)
-                    },
-                    bindings,
-                })
-            }
-            GraphOp::Rope(graph::RotateHeads { rope, head_dim, .. }) => {
-                let n_rot = graph.ropes[rope.0].n_rot;
-                if n_rot != *head_dim {
-                    return no(format!("{n_rot} of {head_dim} elements of a head rotate"));
-                }
-                let (heads, pairs) = (n / *head_dim as u64, *head_dim as u64 / 2);
-                let made = pass_input(SlotInput::Rotations {
-                    rope: rope.0 as u32,
-                });
-                let op = match attended(graph, node.output) {
-                    Some((a, 0)) if heads != a.n_kv_heads as u64 => {
-                        let kv = a.n_kv_heads as u64;
-                        let sizes = vec![of.n_rows, kv, heads / kv, pairs];
-                        op(OpKind::RotateQueries, sizes)
-                    }
-                    _ => op(OpKind::RotateKeys, vec![of.n_rows, heads, pairs]),
-                };
-                Ok(NodeLowering {
-                    op,
-                    bindings: vec![input(0), made],
-                })
-            }
-            GraphOp::Attention(a) if !a.is_plain() => {
-                no("attention here has no sinks and no soft bound")
-            }
-            GraphOp::Attention(a) => {
-                let AttentionOn::Cached { n_keys, max_tokens } = kind.attention else {
-                    return no("attention is over the cache, in passes whose plan has one");
-                };
-                let (kv, d) = (a.n_kv_heads as u64, a.head_dim as u64);
-                let groups = (a.n_heads / a.n_kv_heads) as u64;
-                let cache = |of: CachePart| Binding::Cache { layer: a.layer, of };
-                let window = a.window.and_then(|w| u32::try_from(w).ok()).unwrap_or(0);
-                let sizes = vec![of.n_rows, kv, groups, d, n_keys, max_tokens];
-                Ok(NodeLowering {
-                    op: Op {
-                        attention_scale: a.scale,
-                        ..op(OpKind::Attend, sizes)
-                    },
-                    bindings: vec![
-                        input(0),
-                        cache(CachePart::Keys),
-                        cache(CachePart::Values),
-                        pass_input(SlotInput::Mask { window }),
-                    ],
-                })
-            }
+            _ => self.op(OpKind::RotateKeys, vec![self.of.n_rows, heads, pairs]),
+        };
+        let rope = rotate.rope.0 as u32;
+        let table = pass_input(SlotInput::Rotations { rope });
+        Ok(NodeLowering {
+            op,
+            bindings: vec![self.input(0), table],
+        })
+    }
+
+    fn attention(&self, a: &Attention, kind: &PassKind) -> Result<NodeLowering, Reason> {
+        if !a.is_plain() {
+            return no("attention here has no sinks and no soft bound");
+        }
+        let AttentionOn::Cached { n_keys, max_tokens } = kind.attention else {
+            return no("attention is over the cache, in passes whose plan has one");
+        };
+        let (kv, d) = (a.n_kv_heads as u64, a.head_dim as u64);
+        let groups = (a.n_heads / a.n_kv_heads) as u64;
+        let cache = |of: CachePart| Binding::Cache { layer: a.layer, of };
+        let window = a.window.and_then(|w| u32::try_from(w).ok()).unwrap_or(0);
+        let sizes = vec![self.of.n_rows, kv, groups, d, n_keys, max_tokens];
+        Ok(NodeLowering {
+            op: Op {
+                attention_scale: a.scale,
+                ..self.op(OpKind::Attend, sizes)
+            },
+            bindings: vec![
+                self.input(0),
+                cache(CachePart::Keys),
+                cache(CachePart::Values),
+                pass_input(SlotInput::Mask { window }),
+            ],
+        })
+    }
+}
+
+impl Tcp {
+    /// What an op becomes.
+    ///
+    /// # Errors
+    /// Why it is the host's.
+    pub(super) fn lower_node(
+        &self,
+        graph: &Graph,
+        kind: &PassKind,
+        of: &OpOf<'_>,
+    ) -> Result<NodeLowering, Reason> {
+        let n = graph.values[of.node.output.0].width as u64;
+        let lowering = Lowering { graph, of, n };
+        match &of.node.op {
+            GraphOp::Embed(embed) => lowering.embed(embed),
+            GraphOp::RmsNorm(norm) => lowering.norm(norm),
+            GraphOp::Linear(linear) => lowering.linear(linear, self.weights),
+            GraphOp::Rope(rotate) => lowering.rope(rotate),
+            GraphOp::Attention(attention) => lowering.attention(attention, kind),
             GraphOp::Glu(graph::Glu {
                 activation: Activation::Silu,
                 clamp: None,
-            }) => Ok(both(OpKind::Gate)),
+            }) => Ok(lowering.of_two(OpKind::Gate)),
             GraphOp::Glu(_) => no("the gate's activation is SiLU here"),
-            GraphOp::Add(_) => Ok(both(OpKind::Add)),
+            GraphOp::Add(_) => Ok(lowering.of_two(OpKind::Add)),
             other => match offload::hosts_reason(other) {
                 Some(reason) => no(reason),
                 None => no(format!("no kernel computes {}", other.name())),

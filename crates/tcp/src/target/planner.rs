@@ -122,7 +122,7 @@ impl Tcp {
         kind: &PassKind,
         of: &OpOf<'_>,
     ) -> Result<OffloadedOp, Reason> {
-        let mut wanted = self.wanted(graph, kind, of)?;
+        let mut wanted = self.lower_node(graph, kind, of)?;
         let label = of.node.label;
         let mut known = self.lowered(label, &wanted.op);
         if let (Err(_), OpKind::Product(role)) = (&known, wanted.op.kind) {

@@ -41,6 +41,31 @@ pub fn tower(
     machine: &Machine,
     features: Features,
 ) -> Result<TowerPlan, String> {
+    check(shape)?;
+    let graph = Graph::default();
+    let options = LowerOptions::of(features, &PassKind::prefill(shape.n_patches));
+    let mut kernels = Kernels::new(&graph, machine, &options, Phase::Prefill);
+    let attention = attention_program(shape, features, &mut kernels)?;
+    let feed_forward = feed_forward_program(shape, &mut kernels)?;
+    let (m, d_model) = (shape.n_patches, shape.d_model);
+    let patches = (m, with_bias(shape.patch_elems), d_model);
+    let projection = (shape.n_tokens, d_model, shape.d_text);
+    Ok(TowerPlan {
+        shape: *shape,
+        patches: product_program("patches", TowerMatrix::Patches, patches, &mut kernels)?,
+        attention,
+        feed_forward,
+        projection: product_program(
+            "projection",
+            TowerMatrix::Projection,
+            projection,
+            &mut kernels,
+        )?,
+    })
+}
+
+/// Refuses sizes that no program takes.
+fn check(shape: &TowerShape) -> Result<(), String> {
     let TowerShape {
         n_patches,
         d_model,
@@ -65,43 +90,50 @@ pub fn tower(
             "heads of {head_dim}: a core's matrix unit takes {HEAD_UNIT} elements at a time, so heads are a multiple of that"
         ));
     }
-    let widest = [d_model, d_ff, patch_elems, n_tokens, d_text]
-        .into_iter()
-        .max();
-    if widest.is_some_and(|width| width > DIM_MAX) {
+    let widths = [d_model, d_ff, patch_elems, n_tokens, d_text];
+    if widths.into_iter().any(|width| width > DIM_MAX) {
         return Err(format!("mappings take sizes up to {DIM_MAX}"));
     }
-    let graph = Graph::default();
-    let options = LowerOptions::of(features, &PassKind::prefill(n_patches));
-    let mut kernels = Kernels::new(&graph, machine, &options, Phase::Prefill);
-    let m = n_patches;
-    let with_bias = |width: u64| (width + 1).next_multiple_of(ROW_UNIT);
-    let width = with_bias(d_model);
-    let d_ff = d_ff.next_multiple_of(FF_UNIT);
-    let product = |k: u64, n: &[u64]| fused(&[("m", m), ("k", k)], GEMM_PARTS, n);
+    Ok(())
+}
+
+/// Columns of a matrix of `width` columns and its bias, filled up to whole units.
+fn with_bias(width: u64) -> u64 {
+    (width + 1).next_multiple_of(ROW_UNIT)
+}
+
+/// `m` rows of `k` columns times matrices of `n` rows each.
+fn product_shape(m: u64, k: u64, n: &[u64]) -> Shape {
+    fused(&[("m", m), ("k", k)], GEMM_PARTS, n)
+}
+
+/// q, k and v of the normed rows; attention without a mask; its projection.
+fn attention_program(
+    shape: &TowerShape,
+    features: Features,
+    kernels: &mut Kernels<'_>,
+) -> Result<TowerProgram, String> {
+    let (m, d_model) = (shape.n_patches, shape.d_model);
     let attention = NamedNumbers::new(&[
         ("n_queries", m),
         ("n_keys", m),
         ("max_tokens", m),
-        ("n_heads", n_heads),
-        ("n_kv_heads", n_heads),
-        ("head_dim", head_dim),
+        ("n_heads", shape.n_heads),
+        ("n_kv_heads", shape.n_heads),
+        ("head_dim", shape.head_dim),
         ("window", 0),
     ]);
     let attention = prompt_attention::without_mask(&attention);
     // Where none fits, the last one says why.
     let prompts = features.prompts();
+    let machine = kernels.machine;
     let fits = prompts.iter().find(|p| (p.fits)(&attention, machine));
     let prompt = fits.unwrap_or(&prompts[prompts.len() - 1]);
-    let matrix = |of, n, k, bias| TowerSlot::Matrix { of, n, k, bias };
-    let own = |of| matrix(of, d_model, width, true);
-    let rows = ("rows", TowerSlot::Rows { width, bias: true });
-    let (q, k, v) = (TowerMatrix::Q, TowerMatrix::K, TowerMatrix::V);
-    let scratch = |name| (name, TowerSlot::Scratch);
-    let attention = [
+    let width = with_bias(d_model);
+    let launches = [
         TowerLaunch::product(
             "attn_q_attn_k_attn_v",
-            product(width, &[d_model; 3]),
+            product_shape(m, width, &[d_model; 3]),
             &["rows", "w_q", "w_k", "w_v", "q", "k", "v"],
         ),
         TowerLaunch {
@@ -112,26 +144,41 @@ pub fn tower(
         },
         TowerLaunch::product(
             "attn_output",
-            product(d_model, &[d_model]),
+            product_shape(m, d_model, &[d_model]),
             &["y", "w_out", "sum"],
         ),
     ];
+    let of_rows = |of| matrix(of, d_model, width, true);
     let slots = [
-        rows,
-        ("w_q", own(q)),
-        ("w_k", own(k)),
-        ("w_v", own(v)),
+        ("rows", TowerSlot::Rows { width, bias: true }),
+        ("w_q", of_rows(TowerMatrix::Q)),
+        ("w_k", of_rows(TowerMatrix::K)),
+        ("w_v", of_rows(TowerMatrix::V)),
         ("at", TowerSlot::Position),
-        scratch("q"),
-        scratch("k"),
-        scratch("v"),
-        scratch("y"),
+        ("q", TowerSlot::Scratch),
+        ("k", TowerSlot::Scratch),
+        ("v", TowerSlot::Scratch),
+        ("y", TowerSlot::Scratch),
         ("w_out", matrix(TowerMatrix::Out, d_model, d_model, false)),
         ("sum", TowerSlot::Sum),
     ];
-    let attention = program("tower_attention", &attention, &slots, d_model, &mut kernels)?;
-    let feed_forward = [
-        TowerLaunch::product("ffn_up", product(width, &[d_ff]), &["rows", "w_up", "up"]),
+    program("tower_attention", &launches, &slots, d_model, kernels)
+}
+
+/// Up, GELU, down.
+fn feed_forward_program(
+    shape: &TowerShape,
+    kernels: &mut Kernels<'_>,
+) -> Result<TowerProgram, String> {
+    let (m, d_model) = (shape.n_patches, shape.d_model);
+    let width = with_bias(d_model);
+    let d_ff = shape.d_ff.next_multiple_of(FF_UNIT);
+    let launches = [
+        TowerLaunch::product(
+            "ffn_up",
+            product_shape(m, width, &[d_ff]),
+            &["rows", "w_up", "up"],
+        ),
         TowerLaunch {
             label: "ffn_gelu",
             mapping: "gelu",
@@ -140,39 +187,44 @@ pub fn tower(
         },
         TowerLaunch::product(
             "ffn_down",
-            product(d_ff, &[d_model]),
+            product_shape(m, d_ff, &[d_model]),
             &["act", "w_down", "sum"],
         ),
     ];
     let slots = [
-        rows,
+        ("rows", TowerSlot::Rows { width, bias: true }),
         ("w_up", matrix(TowerMatrix::Up, d_ff, width, true)),
-        scratch("up"),
-        scratch("act"),
+        ("up", TowerSlot::Scratch),
+        ("act", TowerSlot::Scratch),
         ("w_down", matrix(TowerMatrix::Down, d_model, d_ff, false)),
         ("sum", TowerSlot::Sum),
     ];
-    let feed_forward = program("tower_ffn", &feed_forward, &slots, d_model, &mut kernels)?;
-    let mut alone = |name: &str, label, of, (m, k, n): (u64, u64, u64), bias| {
-        let product = fused(&[("m", m), ("k", k)], GEMM_PARTS, &[n]);
-        let launched = [TowerLaunch::product(label, product, &["rows", "w", "sum"])];
-        let slots = [
-            ("rows", TowerSlot::Rows { width: k, bias }),
-            ("w", matrix(of, n, k, bias)),
-            ("sum", TowerSlot::Sum),
-        ];
-        program(name, &launched, &slots, n, &mut kernels)
-    };
-    let patches = (m, with_bias(patch_elems), d_model);
-    let projection = (n_tokens, d_model, d_text);
-    let (of_patches, of_rows) = (TowerMatrix::Patches, TowerMatrix::Projection);
-    Ok(TowerPlan {
-        shape: *shape,
-        patches: alone("tower_patches", "patches", of_patches, patches, true)?,
-        attention,
-        feed_forward,
-        projection: alone("tower_projection", "projection", of_rows, projection, false)?,
-    })
+    program("tower_ffn", &launches, &slots, d_model, kernels)
+}
+
+/// One product; that of patches has a bias.
+fn product_program(
+    label: &'static str,
+    of: TowerMatrix,
+    (m, k, n): (u64, u64, u64),
+    kernels: &mut Kernels<'_>,
+) -> Result<TowerProgram, String> {
+    let bias = of == TowerMatrix::Patches;
+    let launches = [TowerLaunch::product(
+        label,
+        product_shape(m, k, &[n]),
+        &["rows", "w", "sum"],
+    )];
+    let slots = [
+        ("rows", TowerSlot::Rows { width: k, bias }),
+        ("w", matrix(of, n, k, bias)),
+        ("sum", TowerSlot::Sum),
+    ];
+    program(&format!("tower_{label}"), &launches, &slots, n, kernels)
+}
+
+fn matrix(of: TowerMatrix, n: u64, k: u64, bias: bool) -> TowerSlot {
+    TowerSlot::Matrix { of, n, k, bias }
 }
 
 /// A launch of a tower's program, with the program's slots in its mapping's order.

@@ -6,7 +6,7 @@ use crate::exit::{CommandFailure, CommandResult};
 use crate::output::{bytes, rate};
 use millrace_format::output;
 use millrace_plan::predict::cells::{self, PassLine, count, ms};
-use millrace_plan::predict::{PassCost, Totals};
+use millrace_plan::predict::{PassCost, Prediction, Totals};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -79,6 +79,23 @@ fn header(document: &Document) -> String {
         escaped(&document.times())
     );
     out.push_str("<div class=\"cards\">\n");
+    for (value, unit, what) in cards(p) {
+        let _ = writeln!(
+            out,
+            "<div class=\"card\"><b>{} <small>{unit}</small></b><span>{}</span></div>",
+            escaped(&value),
+            escaped(&what)
+        );
+    }
+    out.push_str("</div>\n<h2>Where the time goes</h2>\n");
+    for (title, pass) in passes(document) {
+        bar(&mut out, &title, pass);
+    }
+    out
+}
+
+/// The figures at the top: value, unit, and what they tell.
+fn cards(p: &Prediction) -> [(String, &'static str, String); 8] {
     let prompt: f64 = p
         .prefill
         .iter()
@@ -91,7 +108,7 @@ fn header(document: &Document) -> String {
         .sum::<u64>();
     let token = &p.token.totals;
     let flops: u64 = p.prefill.iter().map(|pass| pass.totals.rate.flops).sum();
-    for (value, unit, what) in [
+    [
         (
             ms(p.ttft_ns / 1e6),
             "ms",
@@ -135,19 +152,7 @@ fn header(document: &Document) -> String {
             "",
             "buffers and cache".to_owned(),
         ),
-    ] {
-        let _ = writeln!(
-            out,
-            "<div class=\"card\"><b>{} <small>{unit}</small></b><span>{}</span></div>",
-            escaped(&value),
-            escaped(&what)
-        );
-    }
-    out.push_str("</div>\n<h2>Where the time goes</h2>\n");
-    for (title, pass) in passes(document) {
-        bar(&mut out, &title, pass);
-    }
-    out
+    ]
 }
 
 fn moved(totals: &Totals) -> u64 {
