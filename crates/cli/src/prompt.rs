@@ -10,7 +10,7 @@ pub(crate) struct TextArgs {
     /// The text; `-` or nothing reads standard input (before one that begins with a dash put `--`)
     #[arg(value_name = "TEXT")]
     pub(crate) text: Option<String>,
-    /// Read the text from a file
+    /// Read the text from a file (`-`: standard input)
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, conflicts_with = "text")]
     pub(crate) file: Option<PathBuf>,
 }
@@ -35,8 +35,11 @@ impl TextArgs {
     }
 }
 
-/// A text file: UTF-8, or UTF-16 with a byte order mark. The mark is no part of the text.
+/// A text file, or standard input for `-`: UTF-8, or UTF-16 with a byte order mark. The mark is no part of the text.
 pub(crate) fn read_file(path: &Path) -> CommandResult<String> {
+    if path == Path::new("-") {
+        return read_stdin();
+    }
     let bytes = std::fs::read(path).map_err(|error| CommandFailure::reading_file(path, &error))?;
     decode(&bytes, &path.display().to_string())
 }

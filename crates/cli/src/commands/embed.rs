@@ -43,7 +43,7 @@ enum PoolingArg {
 pub(crate) struct EmbedArgs {
     #[command(flatten)]
     model: ModelArgs,
-    /// Texts, one a line
+    /// Texts, one a line (`-`: standard input)
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
     /// How rows of tokens become one [default: what the model's files say, else mean]

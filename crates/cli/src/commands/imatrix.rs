@@ -35,7 +35,7 @@ Take text like the text that the model will read. Experts count only the tokens 
 pub(crate) struct ImatrixArgs {
     #[command(flatten)]
     model: ModelArgs,
-    /// Text to run the model on
+    /// Text to run the model on (`-`: standard input)
     #[arg(short, long, value_name = "TEXT", value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
     /// File to write

@@ -34,7 +34,7 @@ Lower is better. Compare only numbers of the same text, context length and numbe
 pub(crate) struct PerplexityArgs {
     #[command(flatten)]
     model: ModelArgs,
-    /// Text to predict
+    /// Text to predict (`-`: standard input)
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
     /// Tokens of context: the length of a chunk

@@ -30,7 +30,7 @@ pub(crate) struct RerankArgs {
     /// The question
     #[arg(value_name = "QUERY")]
     query: String,
-    /// Texts, one a line
+    /// Texts, one a line (`-`: standard input)
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
     /// Print so many of the best alone

@@ -38,6 +38,13 @@ fn a_line_is_a_vector_whatever_its_company() {
     let home = home("A dog.\n\n{\"text\": \"The dog ran to the river, and then home.\"}\nA dog.\n");
     for model in ["demo", &encoder("bert-rank")] {
         let found = run(&home, &["embed", model, "texts.txt"]).expect(OK);
+        let texts = fs::File::open(home.path().join("texts.txt")).expect("the file");
+        let piped = finish(
+            millrace(home.path())
+                .args(["embed", model, "-"])
+                .stdin(texts),
+        );
+        assert_eq!(piped.expect(OK).stdout, found.stdout, "{model}");
         let found = lines(&found);
         let indices: Vec<_> = found.iter().map(|line| line["index"].clone()).collect();
         assert_eq!(indices, [0, 1, 2]);
