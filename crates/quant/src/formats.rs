@@ -9,7 +9,7 @@ use half::f16 as Half;
 
 use crate::MAX_MAGNITUDE;
 
-mod codebook;
+pub(crate) mod codebook;
 mod k_scales;
 
 /// Declares the formats' files, [`DType`] and [`TABLE`] of rows `file: Variant = CONSTANT`; a file may hold several.

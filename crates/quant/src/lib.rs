@@ -24,6 +24,11 @@
 //! gives equal bytes.
 #![forbid(unsafe_code)]
 
+/// The points of the codebook formats, as ggml's `iq*_grid` tables have them: what an index in a block stands for. Kernels
+/// look them up.
+pub mod codebooks {
+    pub use crate::formats::codebook::{IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS};
+}
 mod codec;
 mod dtype;
 mod error;

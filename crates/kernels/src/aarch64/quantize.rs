@@ -23,19 +23,21 @@ unsafe fn to_x32(x: &[f32], row: &mut [u8]) {
         // SAFETY: the row has a record for each block and starts on a cache line.
         let record = unsafe { &mut *row.as_mut_ptr().cast::<X32>().add(i) };
         let (d, inverse) = scales(largest(block));
-        let mut sum = 0;
-        for (x, q) in block
+        let mut sums = [0; 2];
+        for ((x, q), sum) in block
             .as_chunks::<16>()
             .0
             .iter()
             .zip(record.q.as_chunks_mut::<16>().0)
+            .zip(&mut sums)
         {
-            sum += i32::from(quantize(x, inverse, q).sum);
+            *sum = i32::from(quantize(x, inverse, q).sum);
         }
+        let sum = sums[0] + sums[1];
         record.d = d;
         record.offset_128 = -128 * sum;
         record.scaled_sum = d * sum as f32;
-        record.pad = 0;
+        record.first_offset_128 = -128 * sums[0];
     }
 }
 

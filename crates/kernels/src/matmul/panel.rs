@@ -45,6 +45,11 @@ pub enum PanelLayout {
     Block32Min,
     /// As [`PanelLayout::Block32`] with 16 lines of i16 pairs: of 4 columns the even ones in the first 8 lines, the odd ones in the others.
     Block32Wide,
+    /// As [`PanelLayout::Block32`] with a second line of f32 scales, for the upper 16 columns. Each block adds the products of its first 16
+    /// columns, then those of the others, each with a fused multiply-add.
+    Block16,
+    /// The same of [`PanelLayout::Block32Wide`].
+    Block16Wide,
     /// Superblocks of 256 columns with integer scales for each 16: 64 lines of unsigned bytes that
     /// stand for `byte − 32`, 16 lines of i32 scales, 1 line of f32 scales. Activations i8 with an
     /// f32 scale for each 256; each superblock adds `fma(Σ s·Σ w·q, d_w·d_x, acc)`.
@@ -78,9 +83,11 @@ impl PanelLayout {
             PanelLayout::Bf16Columns | PanelLayout::Bf16Tiles | PanelLayout::F16Tiles => {
                 Input::Bf16
             }
-            PanelLayout::Block32 | PanelLayout::Block32Min | PanelLayout::Block32Wide => {
-                Input::I8x32
-            }
+            PanelLayout::Block32
+            | PanelLayout::Block32Min
+            | PanelLayout::Block32Wide
+            | PanelLayout::Block16
+            | PanelLayout::Block16Wide => Input::I8x32,
             PanelLayout::Super16
             | PanelLayout::Super16Min
             | PanelLayout::Super32Min
@@ -115,7 +122,11 @@ impl PanelLayout {
             PanelLayout::F32Columns => 16,
             PanelLayout::Bf16Columns => 32,
             PanelLayout::Bf16Tiles | PanelLayout::F16Tiles => 32,
-            PanelLayout::Block32 | PanelLayout::Block32Min | PanelLayout::Block32Wide => 32,
+            PanelLayout::Block32
+            | PanelLayout::Block32Min
+            | PanelLayout::Block32Wide
+            | PanelLayout::Block16
+            | PanelLayout::Block16Wide => 32,
             PanelLayout::Super16
             | PanelLayout::Super16Min
             | PanelLayout::Super32Min
@@ -133,6 +144,8 @@ impl PanelLayout {
             PanelLayout::Block32 => 8 + 1,
             PanelLayout::Block32Min => 8 + 1 + 1,
             PanelLayout::Block32Wide => 16 + 1,
+            PanelLayout::Block16 => 8 + 2,
+            PanelLayout::Block16Wide => 16 + 2,
             PanelLayout::Super16 => 64 + 16 + 1,
             PanelLayout::Super16Min => 64 + 16 + 1 + 1 + 8,
             PanelLayout::Super32Min => 64 + 8 + 1 + 1 + 4,
@@ -180,8 +193,21 @@ pub(crate) struct X32 {
     pub(crate) offset_128: i32,
     /// d · Σ q.
     pub(crate) scaled_sum: f32,
-    /// Keeps the next record's fields aligned.
-    pub(crate) pad: u32,
+    /// −128 · Σ q of the first 16.
+    pub(crate) first_offset_128: i32,
+}
+
+impl X32 {
+    /// −128 · Σ q of part `s` of `PARTS`, which is 1 or 2.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    #[inline(always)]
+    pub(crate) fn offset<const PARTS: usize>(&self, s: usize) -> i32 {
+        match (PARTS, s) {
+            (1, _) => self.offset_128,
+            (_, 0) => self.first_offset_128,
+            _ => self.offset_128 - self.first_offset_128,
+        }
+    }
 }
 
 /// 256 activations of one token.

@@ -51,14 +51,15 @@ pub(crate) fn to_x32(x: &[f32], row: &mut [u8]) {
     for (x, record) in blocks.iter().zip(records) {
         let mut q = [0; 32];
         let d = quantize(x, &mut q);
-        let sum: i32 = q.iter().map(|q| i32::from(*q)).sum();
+        let sum_of = |q: &[i8]| q.iter().map(|q| i32::from(*q)).sum::<i32>();
+        let sum = sum_of(&q);
         for (to, q) in record.iter_mut().zip(q) {
             *to = q.cast_unsigned();
         }
         record[32..36].copy_from_slice(&d.to_ne_bytes());
         record[36..40].copy_from_slice(&(-128 * sum).to_ne_bytes());
         record[40..44].copy_from_slice(&(d * sum as f32).to_ne_bytes());
-        record[44..].fill(0);
+        record[44..].copy_from_slice(&(-128 * sum_of(&q[..16])).to_ne_bytes());
     }
 }
 

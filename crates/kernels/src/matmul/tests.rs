@@ -171,7 +171,11 @@ fn errors_stay_within_their_budgets() {
         let budget = match row.layout {
             PanelLayout::F32 | PanelLayout::F32Columns => NMSE_F32,
             PanelLayout::Bf16Columns | PanelLayout::Bf16Tiles | PanelLayout::F16Tiles => NMSE_BF16,
-            PanelLayout::Block32 | PanelLayout::Block32Min | PanelLayout::Block32Wide => NMSE_I8X32,
+            PanelLayout::Block32
+            | PanelLayout::Block32Min
+            | PanelLayout::Block32Wide
+            | PanelLayout::Block16
+            | PanelLayout::Block16Wide => NMSE_I8X32,
             PanelLayout::Super16
             | PanelLayout::Super16Min
             | PanelLayout::Super32Min

@@ -33,7 +33,7 @@ pub fn matmul(x: &[f32], m: usize, weight: &WeightMatrix<'_>, bias: Option<&[f32
 }
 
 /// The same with activations quantised to i8, as the layouts of [`crate::matmul::PanelLayout`] define it: sums of products of whole numbers
-/// are exact, and each block adds one fused multiply-add to its output (and one for its minimum).
+/// are exact, and each block adds one fused multiply-add to its output (and one for its minimum, and one for each half with a scale).
 /// `None` for formats that no integer kernel multiplies.
 ///
 /// # Panics
@@ -83,7 +83,12 @@ fn dot(a: &[i32], b: &[i32]) -> i32 {
 
 fn add_32(acc: &mut f32, x: &[f32; 32], w: &Block32) {
     let (q, d) = quantise(x);
-    *acc = (dot(&w.q, &q) as f32).mul_add(w.d * d, *acc);
+    if let Some(upper) = w.upper {
+        *acc = (dot(&w.q[..16], &q[..16]) as f32).mul_add(w.d * d, *acc);
+        *acc = (dot(&w.q[16..], &q[16..]) as f32).mul_add(upper * d, *acc);
+    } else {
+        *acc = (dot(&w.q, &q) as f32).mul_add(w.d * d, *acc);
+    }
     if let Some(min) = w.min {
         *acc = min.mul_add(d * q.iter().sum::<i32>() as f32, *acc);
     }
@@ -127,7 +132,9 @@ mod tests {
                     let min = w.mins.map_or(0.0, |(mins, d)| -d * mins[i / 16] as f32);
                     (w.d * w.scales[i / 16] as f32 * w.q[i] as f32, min)
                 } else if let Some(w) = block32(dtype, &bytes, k, row, column / 32) {
-                    (w.d * w.q[column % 32] as f32, w.min.unwrap_or(0.0))
+                    let upper = w.upper.filter(|_| column % 32 >= 16);
+                    let d = upper.unwrap_or(w.d);
+                    (d * w.q[column % 32] as f32, w.min.unwrap_or(0.0))
                 } else {
                     break;
                 };

@@ -6,6 +6,7 @@ pub(super) mod block32_lines;
 pub(super) mod direct;
 pub(crate) mod elementwise;
 pub(crate) mod float;
+pub(crate) mod levels;
 pub(super) mod lines;
 pub(crate) mod q4nx;
 pub(crate) mod quantize;

@@ -7,6 +7,7 @@ mod block32_rows;
 pub(crate) mod elementwise;
 pub(crate) mod float;
 pub(crate) mod float_columns;
+pub(crate) mod levels;
 mod q4nx;
 pub(crate) mod quantize;
 pub(crate) mod recurrent;

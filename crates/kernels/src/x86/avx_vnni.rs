@@ -4,6 +4,7 @@
 //! other level.
 
 pub(crate) mod block32;
+pub(crate) mod levels;
 pub(crate) mod roof;
 pub(crate) mod superblock;
 pub(crate) mod tile_i8x256;

@@ -9,13 +9,18 @@ const TERNARY: [i8; 3] = [-1, 0, 1];
 /// The levels of IQ2_*.
 const THREE: [i8; 3] = [8, 25, 43];
 
-pub(super) static IQ1_S: [[i8; 8]; 2048] = unpack(points::IQ1_S, TERNARY);
-pub(super) static IQ2_XXS: [[i8; 8]; 256] = unpack(points::IQ2_XXS, THREE);
-pub(super) static IQ2_XS: [[i8; 8]; 512] = unpack(points::IQ2_XS, THREE);
-pub(super) static IQ2_S: [[i8; 8]; 1024] = unpack(points::IQ2_S, THREE);
-pub(super) static IQ3_XXS: [[i8; 4]; 256] =
-    unpack(points::IQ3_XXS, [4, 12, 20, 28, 36, 44, 52, 62]);
-pub(super) static IQ3_S: [[i8; 4]; 512] = unpack(points::IQ3_S, [1, 3, 5, 7, 9, 11, 13, 15]);
+/// The points of IQ1_S and IQ1_M: levels of both signs.
+pub static IQ1_S: [[i8; 8]; 2048] = unpack(points::IQ1_S, TERNARY);
+/// The points of IQ2_XXS: magnitudes.
+pub static IQ2_XXS: [[i8; 8]; 256] = unpack(points::IQ2_XXS, THREE);
+/// The points of IQ2_XS: magnitudes.
+pub static IQ2_XS: [[i8; 8]; 512] = unpack(points::IQ2_XS, THREE);
+/// The points of IQ2_S: magnitudes.
+pub static IQ2_S: [[i8; 8]; 1024] = unpack(points::IQ2_S, THREE);
+/// The points of IQ3_XXS: magnitudes.
+pub static IQ3_XXS: [[i8; 4]; 256] = unpack(points::IQ3_XXS, [4, 12, 20, 28, 36, 44, 52, 62]);
+/// The points of IQ3_S: magnitudes.
+pub static IQ3_S: [[i8; 4]; 512] = unpack(points::IQ3_S, [1, 3, 5, 7, 9, 11, 13, 15]);
 
 /// The points that a text of gaps stands for; a text of another number of points does not compile.
 const fn unpack<const N: usize, const POINTS: usize, const LEVELS: usize>(

@@ -37,7 +37,11 @@ fn budget(dtype: DType, level: Level) -> f64 {
     match table::pick(dtype, level, 1, false).layout {
         PanelLayout::F32 | PanelLayout::F32Columns => 1e-11,
         PanelLayout::Bf16Columns | PanelLayout::Bf16Tiles | PanelLayout::F16Tiles => 8e-5,
-        PanelLayout::Block32 | PanelLayout::Block32Min | PanelLayout::Block32Wide => 1e-3,
+        PanelLayout::Block32
+        | PanelLayout::Block32Min
+        | PanelLayout::Block32Wide
+        | PanelLayout::Block16
+        | PanelLayout::Block16Wide => 1e-3,
         PanelLayout::Super16
         | PanelLayout::Super16Min
         | PanelLayout::Super32Min

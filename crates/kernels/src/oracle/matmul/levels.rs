@@ -2,6 +2,8 @@
 //!
 //! Byte layouts are those of ggml's `block_*` structures, and for Q4NX those of the Gemma 3 paper, §3.1.1.
 
+mod divided;
+
 use half::{bf16, f16};
 use millrace_quant::DType;
 
@@ -9,6 +11,8 @@ use millrace_quant::DType;
 pub(super) struct Block32 {
     pub(super) q: [i32; 32],
     pub(super) d: f32,
+    /// The scale of columns 16 to 31 of a format with two.
+    pub(super) upper: Option<f32>,
     pub(super) min: Option<f32>,
 }
 
@@ -56,7 +60,7 @@ pub(super) fn block32(
         return Some(iq4_xs(bytes, k, row, b));
     }
     if dtype.block_elems() != 32 {
-        return None;
+        return divided::block32(dtype, bytes, k, row, b);
     }
     let block = &bytes[(row * k / 32 + b) * dtype.block_bytes()..][..dtype.block_bytes()];
     let fifth = |at: usize, i: usize| i32::from(block[at + i / 8] >> (i % 8) & 1) << 4;
@@ -90,7 +94,12 @@ pub(super) fn block32(
         DType::Mxfp4 => 2.0_f64.powi(i32::from(block[0]) - 128) as f32,
         _ => f16_at(block, 0),
     };
-    Some(Block32 { q, d, min })
+    Some(Block32 {
+        q,
+        d,
+        upper: None,
+        min,
+    })
 }
 
 /// Eight blocks share a scale, of which each has a multiple of six bits.
@@ -102,6 +111,7 @@ fn iq4_xs(bytes: &[u8], k: usize, row: usize, b: usize) -> Block32 {
     Block32 {
         q: std::array::from_fn(|i| IQ4_NL[nibble(&s[8 + 16 * j..], i)]),
         d: f16_at(s, 0) * (16 * upper + lower - 32) as f32,
+        upper: None,
         min: None,
     }
 }
@@ -123,6 +133,7 @@ fn q4nx(dtype: DType, bytes: &[u8], k: usize, row: usize, b: usize) -> Block32 {
     Block32 {
         q,
         d,
+        upper: None,
         min: Some(min),
     }
 }

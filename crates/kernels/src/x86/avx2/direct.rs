@@ -6,11 +6,13 @@ use crate::matmul::panel::{DirectArgs, PackArgs, PackFn, TileArgs, TileFn};
 use std::mem::MaybeUninit;
 
 /// The layouts that this may pack.
-const LAYOUTS: [PanelLayout; 7] = [
+const LAYOUTS: [PanelLayout; 9] = [
     PanelLayout::F32,
     PanelLayout::Block32,
     PanelLayout::Block32Min,
     PanelLayout::Block32Wide,
+    PanelLayout::Block16,
+    PanelLayout::Block16Wide,
     PanelLayout::Super16,
     PanelLayout::Super16Min,
     PanelLayout::Super32Min,

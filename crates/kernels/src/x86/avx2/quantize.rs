@@ -35,11 +35,13 @@ unsafe fn to_x32(x: &[f32], row: &mut [u8]) {
         let q = quantize(block, inverse);
         // SAFETY: 32 bytes.
         unsafe { _mm256_storeu_si256(record.q.as_mut_ptr().cast(), q) };
-        let sum = add_lanes(add_quads(q));
+        let quads = add_quads(q);
+        let first = add_lanes(_mm256_castsi256_si128(quads));
+        let sum = first + add_lanes(_mm256_extracti128_si256::<1>(quads));
         record.d = d;
         record.offset_128 = -128 * sum;
         record.scaled_sum = d * sum as f32;
-        record.pad = 0;
+        record.first_offset_128 = -128 * first;
     }
 }
 
@@ -159,8 +161,7 @@ fn add_quads(q: __m256i) -> __m256i {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn add_lanes(v: __m256i) -> i32 {
-    let v = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256::<1>(v));
+fn add_lanes(v: __m128i) -> i32 {
     let v = _mm_add_epi32(v, _mm_shuffle_epi32::<0b01_00_11_10>(v));
     let v = _mm_add_epi32(v, _mm_shuffle_epi32::<0b10_11_00_01>(v));
     _mm_cvtsi128_si32(v)

@@ -33,17 +33,22 @@ unsafe fn to_x32(x: &[f32], row: &mut [u8]) {
         let v = load::<2>(block);
         let (d, inverse) = scales(largest(&v));
         let q = quantize(&v, inverse);
-        let mut sum = _mm_setzero_si128();
-        for (q, to) in q.iter().zip(record.q.as_chunks_mut::<16>().0) {
+        let mut sums = [0; 2];
+        for ((q, to), sum) in q
+            .iter()
+            .zip(record.q.as_chunks_mut::<16>().0)
+            .zip(&mut sums)
+        {
             // SAFETY: sixteen bytes.
             unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), *q) };
-            sum = _mm_dpbusd_epi32(sum, _mm_set1_epi8(1), *q);
+            let fours = _mm_dpbusd_epi32(_mm_setzero_si128(), _mm_set1_epi8(1), *q);
+            *sum = add_lanes(fours);
         }
-        let sum = add_lanes(sum);
+        let sum = sums[0] + sums[1];
         record.d = d;
         record.offset_128 = -128 * sum;
         record.scaled_sum = d * sum as f32;
-        record.pad = 0;
+        record.first_offset_128 = -128 * sums[0];
     }
 }
 

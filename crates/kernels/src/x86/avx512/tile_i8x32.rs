@@ -22,7 +22,17 @@ const TOKENS: usize = 6;
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) unsafe fn tile(args: &TileArgs) {
     // SAFETY: forwarded.
-    unsafe { tile_all::<false>(args) }
+    unsafe { tile_all::<false, 1>(args) }
+}
+
+/// The tile of [`PanelLayout::Block16`].
+///
+/// # Safety
+/// As [`crate::matmul::panel::TileFn`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+pub(crate) unsafe fn tile_16(args: &TileArgs) {
+    // SAFETY: forwarded.
+    unsafe { tile_all::<false, 2>(args) }
 }
 
 /// The tile of [`PanelLayout::Block32Min`].
@@ -32,28 +42,28 @@ pub(crate) unsafe fn tile(args: &TileArgs) {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) unsafe fn tile_min(args: &TileArgs) {
     // SAFETY: forwarded.
-    unsafe { tile_all::<true>(args) }
+    unsafe { tile_all::<true, 1>(args) }
 }
 
 /// # Safety
-/// As [`tile`] and [`tile_min`].
+/// As [`tile`] and [`tile_min`], with `SCALES` scales for each 32 columns.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn tile_all<const MIN: bool>(args: &TileArgs) {
+unsafe fn tile_all<const MIN: bool, const SCALES: usize>(args: &TileArgs) {
     let mut t = 0;
     while t < args.m {
         let tokens = tile_tokens(args.m - t, TOKENS);
         // SAFETY: forwarded, for tokens below `m`.
         unsafe {
             match (tokens, args.n_panels) {
-                (6, 2) => tile_of::<6, 2, MIN>(args, t),
-                (5, 2) => tile_of::<5, 2, MIN>(args, t),
-                (4, 2) => tile_of::<4, 2, MIN>(args, t),
-                (3, 2) => tile_of::<3, 2, MIN>(args, t),
-                (2, 2) => tile_of::<2, 2, MIN>(args, t),
-                (1, 2) => tile_of::<1, 2, MIN>(args, t),
+                (6, 2) => tile_of::<6, 2, MIN, SCALES>(args, t),
+                (5, 2) => tile_of::<5, 2, MIN, SCALES>(args, t),
+                (4, 2) => tile_of::<4, 2, MIN, SCALES>(args, t),
+                (3, 2) => tile_of::<3, 2, MIN, SCALES>(args, t),
+                (2, 2) => tile_of::<2, 2, MIN, SCALES>(args, t),
+                (1, 2) => tile_of::<1, 2, MIN, SCALES>(args, t),
                 _ => {
                     for t in t..t + tokens {
-                        tile_of::<1, 1, MIN>(args, t);
+                        tile_of::<1, 1, MIN, SCALES>(args, t);
                     }
                 }
             }
@@ -65,11 +75,14 @@ unsafe fn tile_all<const MIN: bool>(args: &TileArgs) {
 /// # Safety
 /// As [`tile_all`], with `T` tokens from `t` and `P` panels.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn tile_of<const T: usize, const P: usize, const MIN: bool>(args: &TileArgs, t: usize) {
-    let layout = if MIN {
-        PanelLayout::Block32Min
-    } else {
-        PanelLayout::Block32
+unsafe fn tile_of<const T: usize, const P: usize, const MIN: bool, const SCALES: usize>(
+    args: &TileArgs,
+    t: usize,
+) {
+    let layout = match (MIN, SCALES) {
+        (true, _) => PanelLayout::Block32Min,
+        (_, 1) => PanelLayout::Block32,
+        _ => PanelLayout::Block16,
     };
     // SAFETY: a panel has a unit for each 32 columns, a token a record; accumulators have a row for each token.
     unsafe {
@@ -86,28 +99,35 @@ unsafe fn tile_of<const T: usize, const P: usize, const MIN: bool>(args: &TileAr
                     .add(p * args.panel_stride + b * layout.unit_bytes())
             });
             let line = |p: usize, i: usize| unit[p].add(i * LINE_BYTES);
-            let mut dot: [[__m512i; P]; T] = std::array::from_fn(|i| {
-                let start = if MIN { 0 } else { (*x[i].add(b)).offset_128 };
-                [_mm512_set1_epi32(start); P]
-            });
-            for j in 0..8 {
-                let w: [__m512i; P] = std::array::from_fn(|p| _mm512_load_si512(line(p, j).cast()));
-                for i in 0..T {
-                    let q = (*x[i].add(b)).q.as_ptr().add(4 * j).cast::<i32>();
-                    let q = _mm512_set1_epi32(q.read_unaligned());
-                    for p in 0..P {
-                        dot[i][p] = _mm512_dpbusd_epi32(dot[i][p], w[p], q);
+            for s in 0..SCALES {
+                let mut dot: [[__m512i; P]; T] = std::array::from_fn(|i| {
+                    let start = if MIN {
+                        0
+                    } else {
+                        (*x[i].add(b)).offset::<SCALES>(s)
+                    };
+                    [_mm512_set1_epi32(start); P]
+                });
+                for j in 8 / SCALES * s..8 / SCALES * (s + 1) {
+                    let w: [__m512i; P] =
+                        std::array::from_fn(|p| _mm512_load_si512(line(p, j).cast()));
+                    for i in 0..T {
+                        let q = (*x[i].add(b)).q.as_ptr().add(4 * j).cast::<i32>();
+                        let q = _mm512_set1_epi32(q.read_unaligned());
+                        for p in 0..P {
+                            dot[i][p] = _mm512_dpbusd_epi32(dot[i][p], w[p], q);
+                        }
                     }
                 }
-            }
-            for p in 0..P {
-                let d = _mm512_load_ps(line(p, 8).cast());
-                for i in 0..T {
-                    acc[i][p] = add_block(acc[i][p], dot[i][p], d, &*x[i].add(b));
-                    if MIN {
-                        let min = _mm512_load_ps(line(p, 9).cast());
-                        let sum = _mm512_set1_ps((*x[i].add(b)).scaled_sum);
-                        acc[i][p] = _mm512_fmadd_ps(min, sum, acc[i][p]);
+                for p in 0..P {
+                    let d = _mm512_load_ps(line(p, 8 + s).cast());
+                    for i in 0..T {
+                        acc[i][p] = add_block(acc[i][p], dot[i][p], d, &*x[i].add(b));
+                        if MIN {
+                            let min = _mm512_load_ps(line(p, 9).cast());
+                            let sum = _mm512_set1_ps((*x[i].add(b)).scaled_sum);
+                            acc[i][p] = _mm512_fmadd_ps(min, sum, acc[i][p]);
+                        }
                     }
                 }
             }

@@ -16,7 +16,7 @@ use std::arch::x86_64::*;
 const TOKENS: usize = 4;
 
 macro_rules! tile_of_kind {
-    ($($name:ident $offset:literal $min:literal $what:literal;)*) => {$(
+    ($($name:ident $offset:literal $min:literal $scales:literal $what:literal;)*) => {$(
         #[doc = $what]
         ///
         /// # Safety
@@ -30,10 +30,10 @@ macro_rules! tile_of_kind {
                     // SAFETY: forwarded, for tokens below `m`.
                     unsafe {
                         match tokens {
-                            4 => tile_of::<4, $offset, $min>(args, t, p),
-                            3 => tile_of::<3, $offset, $min>(args, t, p),
-                            2 => tile_of::<2, $offset, $min>(args, t, p),
-                            _ => tile_of::<1, $offset, $min>(args, t, p),
+                            4 => tile_of::<4, $offset, $min, $scales>(args, t, p),
+                            3 => tile_of::<3, $offset, $min, $scales>(args, t, p),
+                            2 => tile_of::<2, $offset, $min, $scales>(args, t, p),
+                            _ => tile_of::<1, $offset, $min, $scales>(args, t, p),
                         }
                     }
                     t += tokens;
@@ -43,26 +43,28 @@ macro_rules! tile_of_kind {
     )*};
 }
 tile_of_kind!(
-    tile_8 8 false "The tile over levels with an offset of 8.";
-    tile_12 12 false "The tile over levels with an offset of 12.";
-    tile_16 16 false "The tile over levels with an offset of 16.";
-    tile_128 128 false "The tile over levels with an offset of 128.";
-    tile_min 0 true "The tile over levels with minimums.";
+    tile_8 8 false 1 "The tile over levels with an offset of 8.";
+    tile_12 12 false 1 "The tile over levels with an offset of 12.";
+    tile_16 16 false 1 "The tile over levels with an offset of 16.";
+    tile_128 128 false 1 "The tile over levels with an offset of 128.";
+    tile_128_twice 128 false 2 "The same with a scale for each 16 columns.";
+    tile_min 0 true 1 "The tile over levels with minimums.";
 );
 
 /// # Safety
-/// As the tiles, with `T` tokens from `t` and panel `p`; `OFFSET` is taken away from each level, and there are minimums if `MIN`.
+/// As the tiles, with `T` tokens from `t` and panel `p`; `OFFSET` is taken away from each level, there are minimums if `MIN`, and
+/// `SCALES` scales for each 32 columns.
 #[inline]
 #[target_feature(enable = "avx2,fma,avxvnni")]
-unsafe fn tile_of<const T: usize, const OFFSET: i32, const MIN: bool>(
+unsafe fn tile_of<const T: usize, const OFFSET: i32, const MIN: bool, const SCALES: usize>(
     args: &TileArgs,
     t: usize,
     p: usize,
 ) {
-    let layout = if MIN {
-        PanelLayout::Block32Min
-    } else {
-        PanelLayout::Block32
+    let layout = match (MIN, SCALES) {
+        (true, _) => PanelLayout::Block32Min,
+        (_, 1) => PanelLayout::Block32,
+        _ => PanelLayout::Block16,
     };
     // SAFETY: a panel has a unit for each 32 columns, a token a record; accumulators have a row for each token.
     unsafe {
@@ -73,37 +75,40 @@ unsafe fn tile_of<const T: usize, const OFFSET: i32, const MIN: bool>(
                 .panels
                 .add(p * args.panel_stride + b * layout.unit_bytes());
             let line = |i: usize, h: usize| unit.add(i * LINE_BYTES + h * HALF_LINE);
-            let mut dot: [[__m256i; 2]; T] = std::array::from_fn(|i| {
-                // −128 · Σ q is a multiple of what the offset takes away.
-                let start = (*x[i].add(b)).offset_128 / 128 * OFFSET;
-                [_mm256_set1_epi32(start); 2]
-            });
-            for j in 0..8 {
-                let w: [__m256i; 2] = std::array::from_fn(|h| _mm256_load_si256(line(j, h).cast()));
-                for i in 0..T {
-                    let q = (*x[i].add(b)).q.as_ptr().add(4 * j).cast::<i32>();
-                    let q = _mm256_set1_epi32(q.read_unaligned());
-                    for h in 0..2 {
-                        dot[i][h] = _mm256_dpbusd_avx_epi32(dot[i][h], w[h], q);
+            for s in 0..SCALES {
+                let mut dot: [[__m256i; 2]; T] = std::array::from_fn(|i| {
+                    // −128 · Σ q is a multiple of what the offset takes away.
+                    let start = (*x[i].add(b)).offset::<SCALES>(s) / 128 * OFFSET;
+                    [_mm256_set1_epi32(start); 2]
+                });
+                for j in 8 / SCALES * s..8 / SCALES * (s + 1) {
+                    let w: [__m256i; 2] =
+                        std::array::from_fn(|h| _mm256_load_si256(line(j, h).cast()));
+                    for i in 0..T {
+                        let q = (*x[i].add(b)).q.as_ptr().add(4 * j).cast::<i32>();
+                        let q = _mm256_set1_epi32(q.read_unaligned());
+                        for h in 0..2 {
+                            dot[i][h] = _mm256_dpbusd_avx_epi32(dot[i][h], w[h], q);
+                        }
                     }
                 }
-            }
-            // Sums wait in memory: registers are for the dot products.
-            for h in 0..2 {
-                let d = _mm256_load_ps(line(8, h).cast());
-                for i in 0..T {
-                    let x = &*x[i].add(b);
-                    let acc_at = args
-                        .acc
-                        .add((t + i) * GROUP_ROWS + p * PANEL_ROWS + h * HALF_ROWS);
-                    let scale = _mm256_mul_ps(d, _mm256_set1_ps(x.d));
-                    let products = _mm256_cvtepi32_ps(dot[i][h]);
-                    let mut acc = _mm256_fmadd_ps(products, scale, _mm256_load_ps(acc_at));
-                    if MIN {
-                        let min = _mm256_load_ps(line(9, h).cast());
-                        acc = _mm256_fmadd_ps(min, _mm256_set1_ps(x.scaled_sum), acc);
+                // Sums wait in memory: registers are for the dot products.
+                for h in 0..2 {
+                    let d = _mm256_load_ps(line(8 + s, h).cast());
+                    for i in 0..T {
+                        let x = &*x[i].add(b);
+                        let acc_at = args
+                            .acc
+                            .add((t + i) * GROUP_ROWS + p * PANEL_ROWS + h * HALF_ROWS);
+                        let scale = _mm256_mul_ps(d, _mm256_set1_ps(x.d));
+                        let products = _mm256_cvtepi32_ps(dot[i][h]);
+                        let mut acc = _mm256_fmadd_ps(products, scale, _mm256_load_ps(acc_at));
+                        if MIN {
+                            let min = _mm256_load_ps(line(9, h).cast());
+                            acc = _mm256_fmadd_ps(min, _mm256_set1_ps(x.scaled_sum), acc);
+                        }
+                        _mm256_store_ps(acc_at, acc);
                     }
-                    _mm256_store_ps(acc_at, acc);
                 }
             }
         }

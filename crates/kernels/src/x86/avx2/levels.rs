@@ -1,0 +1,299 @@
+//! Formats without arithmetic of their own: a block is unpacked to signed bytes, which the kernels of 32-column blocks multiply.
+//!
+//! A format is an [`Unpack`] in a file of `levels/`. From it come the panels of all levels of x86-64, and one token's products.
+
+mod codebook;
+mod small;
+mod ternary;
+
+pub(crate) use codebook::{Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs};
+pub(crate) use small::{Nvfp4, Q1_0, Q2_0};
+pub(crate) use ternary::{Iq1M, Iq1S, Tq1_0, Tq2_0};
+
+use super::direct::through_panel;
+use super::lines::{HALF_LINE, HALF_ROWS, load_f16, load_rows, store, store_ps};
+use super::reduce::{sum_halves_i32, sum_i32};
+use super::tile_wide;
+use crate::matmul::PanelLayout;
+use crate::matmul::panel::{
+    DirectArgs, LINE_BYTES, PANEL_ROWS, PackArgs, PackFn, TileFn, X32, lines_a_step,
+};
+use millrace_quant::DType;
+use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
+
+/// A format whose weights are signed bytes times a scale for each 32 or each 16 columns.
+pub(crate) trait Unpack {
+    /// The format.
+    const DTYPE: DType;
+    /// Scales of 32 columns: 1 or 2.
+    const SCALES: usize;
+    /// What eight rows' scales of a block have in common.
+    type Header: Copy;
+
+    /// Reads it.
+    ///
+    /// # Safety
+    /// The CPU has AVX2 and F16C; `block` reaches a block in eight rows, `stride` bytes apart.
+    unsafe fn header(block: *const u8, stride: usize) -> Self::Header;
+
+    /// The scales of columns `32j..32j + 32` in eight rows, one a lane. Of one scale the second is not used.
+    ///
+    /// # Safety
+    /// As [`Unpack::header`], which gave `header`; the block has these columns.
+    unsafe fn scales(
+        header: Self::Header,
+        block: *const u8,
+        stride: usize,
+        j: usize,
+    ) -> [__m256; 2];
+
+    /// The levels of columns `32j..32j + 32` of one row, −127 to 127.
+    ///
+    /// # Safety
+    /// The CPU has AVX2; `block` is a block, which has these columns.
+    unsafe fn levels(block: *const u8, j: usize) -> __m256i;
+}
+
+/// Packs levels plus 128: [`PanelLayout::Block32`], or [`PanelLayout::Block16`] of a format with two scales.
+///
+/// # Safety
+/// As [`crate::matmul::panel::PackFn`].
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) unsafe fn pack<F: Unpack>(args: &PackArgs) {
+    let layout = if F::SCALES == 1 {
+        PanelLayout::Block32
+    } else {
+        PanelLayout::Block16
+    };
+    let top_bit = _mm256_set1_epi8(i8::MIN);
+    // SAFETY: forwarded; a unit has eight lines of levels.
+    unsafe {
+        pack_each::<F>(args, layout, 8, |line, v| {
+            store(line, _mm256_xor_si256(v, top_bit));
+        });
+    }
+}
+
+/// Packs levels widened to 16 bits: [`PanelLayout::Block32Wide`], or [`PanelLayout::Block16Wide`] of a format with two scales.
+///
+/// # Safety
+/// As [`crate::matmul::panel::PackFn`].
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) unsafe fn pack_wide<F: Unpack>(args: &PackArgs) {
+    let layout = if F::SCALES == 1 {
+        PanelLayout::Block32Wide
+    } else {
+        PanelLayout::Block16Wide
+    };
+    // SAFETY: forwarded; a unit has eight lines of even columns and eight of odd ones.
+    unsafe {
+        pack_each::<F>(args, layout, 16, |line, v| {
+            let [even, odd] = tile_wide::widen(v);
+            store(line, even);
+            store(line.add(8 * LINE_BYTES), odd);
+        });
+    }
+}
+
+/// Levels of half a panel's rows.
+#[repr(align(32))]
+struct HalfLevels(MaybeUninit<[[u8; 32]; HALF_ROWS]>);
+
+/// Packs a panel of `layout`, whose scales begin at line `scale_line`; `put` writes half a line of levels.
+///
+/// # Safety
+/// As [`crate::matmul::panel::PackFn`].
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn pack_each<F: Unpack>(
+    args: &PackArgs,
+    layout: PanelLayout,
+    scale_line: usize,
+    put: impl Fn(*mut u8, __m256i),
+) {
+    let source = &args.source;
+    let (parts, bytes) = const { (F::DTYPE.block_elems() / 32, F::DTYPE.block_bytes()) };
+    let mut ahead = source.ahead;
+    let mut levels = HalfLevels(MaybeUninit::uninit());
+    let levels = levels.0.as_mut_ptr().cast::<u8>();
+    for b in 0..source.k / (32 * parts) {
+        for half in 0..2 {
+            // SAFETY: block `b` of each row and its units of the panel exist.
+            unsafe {
+                let block = source
+                    .base
+                    .add(half * HALF_ROWS * source.stride + b * bytes);
+                let header = F::header(block, source.stride);
+                for j in 0..parts {
+                    ahead.fetch(lines_a_step(F::DTYPE, 2 * parts));
+                    let unit = args.panel.add((b * parts + j) * layout.unit_bytes());
+                    let line = |i: usize| unit.add(i * LINE_BYTES + half * HALF_LINE);
+                    for r in 0..HALF_ROWS {
+                        let v = F::levels(block.add(r * source.stride), j);
+                        store(levels.add(32 * r), v);
+                    }
+                    for side in 0..2 {
+                        let lines = load_rows(levels.add(16 * side), 32);
+                        for (i, v) in lines.into_iter().enumerate() {
+                            put(line(4 * side + i), v);
+                        }
+                    }
+                    let scales = F::scales(header, block, source.stride, j);
+                    for (i, d) in scales.into_iter().enumerate().take(F::SCALES) {
+                        store_ps(line(scale_line + i), d);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Multiplies with a few tokens, more than one through wide panels.
+///
+/// # Safety
+/// As [`crate::matmul::panel::DirectFn`].
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) unsafe fn direct<F: Unpack>(args: &DirectArgs) {
+    let (layout, tile) = if F::SCALES == 1 {
+        (PanelLayout::Block32Wide, tile_wide::tile as TileFn)
+    } else {
+        (PanelLayout::Block16Wide, tile_wide::tile_16 as TileFn)
+    };
+    // SAFETY: forwarded.
+    unsafe { one_or_few::<F>(args, layout, pack_wide::<F>, tile) }
+}
+
+/// One token by [`direct_row`], more through panels.
+///
+/// # Safety
+/// As [`crate::matmul::panel::DirectFn`]; `layout`, `pack` and `tile` belong together and to the format.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) unsafe fn one_or_few<F: Unpack>(
+    args: &DirectArgs,
+    layout: PanelLayout,
+    pack: PackFn,
+    tile: TileFn,
+) {
+    // SAFETY: forwarded.
+    unsafe {
+        match args.m {
+            1 => direct_row::<F>(args),
+            _ => through_panel(args, layout, pack, tile),
+        }
+    }
+}
+
+/// One token: lanes are columns until the whole-number sums of a block are turned so that a lane is a row; those are exact, and
+/// what is added to the accumulators is bit for bit what the tiles add.
+///
+/// # Safety
+/// As [`crate::matmul::panel::DirectFn`], with one token.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn direct_row<F: Unpack>(args: &DirectArgs) {
+    let source = &args.source;
+    let (parts, bytes) = const { (F::DTYPE.block_elems() / 32, F::DTYPE.block_bytes()) };
+    for first in (0..PANEL_ROWS).step_by(HALF_ROWS) {
+        // SAFETY: forwarded: sixteen rows of the chunk's blocks, as many records, sixteen accumulators.
+        unsafe {
+            let mut acc = _mm256_load_ps(args.acc.add(first));
+            for b in 0..source.k / (32 * parts) {
+                let block = source.base.add(first * source.stride + b * bytes);
+                for r in 0..HALF_ROWS {
+                    for line in 0..bytes.div_ceil(LINE_BYTES) {
+                        let at = b * bytes + line * LINE_BYTES;
+                        source.ahead.fetch_at(first + r, at);
+                    }
+                }
+                let header = F::header(block, source.stride);
+                for j in 0..parts {
+                    let x = &*args.x.cast::<X32>().add(b * parts + j);
+                    let d_x = _mm256_set1_ps(x.d);
+                    let rows = products::<F>(block, source.stride, j, x);
+                    let scales = F::scales(header, block, source.stride, j);
+                    let sums = if F::SCALES == 1 {
+                        [sum_i32(rows), _mm256_setzero_si256()]
+                    } else {
+                        sum_halves_i32(rows)
+                    };
+                    for (sum, d) in sums.into_iter().zip(scales).take(F::SCALES) {
+                        acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(d, d_x), acc);
+                    }
+                }
+            }
+            _mm256_store_ps(args.acc.add(first), acc);
+        }
+    }
+}
+
+/// Products of columns `32j..32j + 32` in each of eight rows, four added up in a lane.
+///
+/// # Safety
+/// As [`Unpack::levels`], for eight rows.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn products<F: Unpack>(
+    block: *const u8,
+    stride: usize,
+    j: usize,
+    x: &X32,
+) -> [__m256i; HALF_ROWS] {
+    // SAFETY: forwarded.
+    std::array::from_fn(|r| unsafe {
+        let q = _mm256_loadu_si256(x.q.as_ptr().cast());
+        let w = F::levels(block.add(r * stride), j);
+        // The weight's sign moves to the activation: 2 · 127 · 127 is below 2¹⁵.
+        let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(q, w));
+        _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))
+    })
+}
+
+/// Loads a u32 of each of eight rows, `stride` bytes apart.
+///
+/// # Safety
+/// All eight rows have 4 readable bytes.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn load_u32(first: *const u8, stride: usize) -> __m256i {
+    // SAFETY: `r` is below 8.
+    let at = |r: usize| unsafe { first.add(r * stride).cast::<i32>().read_unaligned() };
+    _mm256_setr_epi32(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7))
+}
+
+/// `d · (2·code + 1)`, `code` being the bits of `mask` in each lane shifted right by `shift`.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn times_odd(d: __m256, codes: __m256i, shift: usize, mask: i32) -> __m256 {
+    let code = _mm256_srl_epi32(codes, _mm_cvtsi32_si128(shift as i32));
+    let code = _mm256_and_si256(code, _mm256_set1_epi32(mask));
+    let odd = _mm256_add_epi32(_mm256_add_epi32(code, code), _mm256_set1_epi32(1));
+    _mm256_mul_ps(d, _mm256_cvtepi32_ps(odd))
+}
+
+/// A byte of ones for each bit that is set, in the order of bits.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn spread_bits(bits: u32) -> __m256i {
+    let order = _mm256_setr_epi64x(
+        0,
+        0x0101_0101_0101_0101,
+        0x0202_0202_0202_0202,
+        0x0303_0303_0303_0303,
+    );
+    let own = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64.cast_signed());
+    let bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(bits.cast_signed()), order);
+    _mm256_cmpeq_epi8(_mm256_and_si256(bytes, own), own)
+}
+
+/// A format with one f16 scale for all of a block at byte `AT`.
+///
+/// # Safety
+/// As [`Unpack::header`].
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn block_scale<const AT: usize>(block: *const u8, stride: usize) -> __m256 {
+    // SAFETY: forwarded.
+    unsafe { load_f16(block.add(AT), stride) }
+}

@@ -1,0 +1,215 @@
+//! IQ1_* and TQ*: three levels, of IQ1_* moved by an eighth. Bytes are where the formats' files in `quant` have them.
+
+use super::codebook::points_of_8;
+use super::{Unpack, block_scale, load_u32, times_odd};
+use crate::x86::avx2::lines::{load_f16, widen_f16};
+use millrace_quant::{DType, codebooks};
+use std::arch::x86_64::*;
+
+/// A little-endian u16 at any address.
+///
+/// # Safety
+/// Two readable bytes.
+#[inline(always)]
+unsafe fn u16_at(at: *const u8) -> usize {
+    // SAFETY: forwarded.
+    usize::from(unsafe { at.cast::<u16>().read_unaligned() })
+}
+
+/// Eight times points of IQ1_*, plus `delta`.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn eighths(points: __m256i, delta: __m256i) -> __m256i {
+    // What comes over from the lower byte is below the bits kept.
+    let v = _mm256_slli_epi16::<3>(points);
+    _mm256_add_epi8(_mm256_and_si256(v, _mm256_set1_epi8(-8)), delta)
+}
+
+/// IQ1_S, in eighths.
+pub(crate) struct Iq1S;
+
+impl Unpack for Iq1S {
+    const DTYPE: DType = DType::Iq1S;
+    const SCALES: usize = 1;
+    /// An eighth of blocks' scales.
+    type Header = __m256;
+
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    unsafe fn header(block: *const u8, stride: usize) -> Self::Header {
+        // SAFETY: forwarded.
+        unsafe { _mm256_mul_ps(load_f16(block, stride), _mm256_set1_ps(1.0 / 8.0)) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn scales(d: __m256, block: *const u8, stride: usize, j: usize) -> [__m256; 2] {
+        // SAFETY: two bytes before the word are the block's too.
+        let words = unsafe { load_u32(block.add(32 + 2 * j), stride) };
+        [times_odd(d, words, 16 + 12, 7); 2]
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn levels(block: *const u8, j: usize) -> __m256i {
+        // SAFETY: forwarded.
+        unsafe {
+            let (low, word) = (block.add(2 + 4 * j), u16_at(block.add(34 + 2 * j)));
+            let points = points_of_8(&codebooks::IQ1_S, |i| {
+                usize::from(*low.add(i)) | (word >> (3 * i) & 7) << 8
+            });
+            let delta = if word >> 15 == 0 { 1 } else { -1 };
+            eighths(points, _mm256_set1_epi8(delta))
+        }
+    }
+}
+
+/// IQ1_M, in eighths.
+pub(crate) struct Iq1M;
+
+impl Unpack for Iq1M {
+    const DTYPE: DType = DType::Iq1M;
+    const SCALES: usize = 2;
+    /// An eighth of blocks' scales, and sixteen codes of three bits, each four of them in the lower bits of half a lane.
+    type Header = (__m256, [__m256i; 2]);
+
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    unsafe fn header(block: *const u8, stride: usize) -> Self::Header {
+        // SAFETY: forwarded.
+        let words = [48, 52].map(|at| unsafe { load_u32(block.add(at), stride) });
+        // A quarter of d is at the top of each half of a lane.
+        let low = _mm256_srli_epi32::<12>(words[0]);
+        let quarter = |v, mask| _mm256_and_si256(v, _mm256_set1_epi32(mask));
+        let d = _mm256_or_si256(
+            _mm256_or_si256(
+                quarter(low, 0xF),
+                quarter(_mm256_srli_epi32::<12>(low), 0xF0),
+            ),
+            _mm256_or_si256(
+                quarter(_mm256_srli_epi32::<4>(words[1]), 0xF00),
+                quarter(_mm256_srli_epi32::<16>(words[1]), 0xF000),
+            ),
+        );
+        let d = _mm256_mul_ps(widen_f16(d), _mm256_set1_ps(1.0 / 8.0));
+        (d, words)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn scales((d, words): Self::Header, _: *const u8, _: usize, j: usize) -> [__m256; 2] {
+        let word = if j < 4 { words[0] } else { words[1] };
+        [0, 3].map(|shift| times_odd(d, word, 16 * (j / 2 % 2) + 6 * (j % 2) + shift, 7))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn levels(block: *const u8, j: usize) -> __m256i {
+        // SAFETY: forwarded.
+        unsafe {
+            let (low, nibbles) = (block.add(4 * j), u16_at(block.add(32 + 2 * j)));
+            let points = points_of_8(&codebooks::IQ1_S, |i| {
+                usize::from(*low.add(i)) | (nibbles >> (4 * i) & 7) << 8
+            });
+            // Ones where an eighth is taken off.
+            let delta = |i: usize| -((nibbles >> (4 * i + 3) & 1) as i64);
+            let negative = _mm256_setr_epi64x(delta(0), delta(1), delta(2), delta(3));
+            eighths(points, _mm256_or_si256(negative, _mm256_set1_epi8(1)))
+        }
+    }
+}
+
+/// TQ1_0.
+pub(crate) struct Tq1_0;
+
+/// Powers of 3 that bring the digits of sixteen bytes to the top, for the upper and the lower half of each 32 columns.
+static DIGITS: [[[i16; 16]; 2]; 8] = [
+    [[1; 16]; 2],
+    [[3; 16]; 2],
+    [[9; 16]; 2],
+    [[27; 16]; 2],
+    [[81; 16]; 2],
+    [[1; 16], [3; 16]],
+    [[9; 16], [27; 16]],
+    [
+        [81; 16],
+        [1, 1, 1, 1, 3, 3, 3, 3, 9, 9, 9, 9, 27, 27, 27, 27],
+    ],
+];
+
+impl Unpack for Tq1_0 {
+    const DTYPE: DType = DType::Tq1_0;
+    const SCALES: usize = 1;
+    type Header = __m256;
+
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    unsafe fn header(block: *const u8, stride: usize) -> Self::Header {
+        // SAFETY: forwarded.
+        unsafe { block_scale::<52>(block, stride) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn scales(d: __m256, _: *const u8, _: usize, _: usize) -> [__m256; 2] {
+        [d; 2]
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn levels(block: *const u8, j: usize) -> __m256i {
+        // SAFETY: forwarded.
+        unsafe {
+            let sixteen = |at: usize| _mm_loadu_si128(block.add(at).cast());
+            let (first, second) = match j {
+                0..5 => (sixteen(0), sixteen(16)),
+                5 | 6 => (sixteen(32), sixteen(32)),
+                _ => {
+                    let four = block.add(48).cast::<i32>().read_unaligned();
+                    (sixteen(32), _mm_set1_epi32(four))
+                }
+            };
+            let digit = |bytes: __m128i, half: usize| {
+                let power = _mm256_loadu_si256(DIGITS[j][half].as_ptr().cast());
+                let rest = _mm256_mullo_epi16(_mm256_cvtepu8_epi16(bytes), power);
+                let rest = _mm256_and_si256(rest, _mm256_set1_epi16(0xFF));
+                _mm256_srli_epi16::<8>(_mm256_mullo_epi16(rest, _mm256_set1_epi16(3)))
+            };
+            let digits = _mm256_packus_epi16(digit(first, 0), digit(second, 1));
+            let digits = _mm256_permute4x64_epi64::<0b11_01_10_00>(digits);
+            _mm256_sub_epi8(digits, _mm256_set1_epi8(1))
+        }
+    }
+}
+
+/// TQ2_0.
+pub(crate) struct Tq2_0;
+
+impl Unpack for Tq2_0 {
+    const DTYPE: DType = DType::Tq2_0;
+    const SCALES: usize = 1;
+    type Header = __m256;
+
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    unsafe fn header(block: *const u8, stride: usize) -> Self::Header {
+        // SAFETY: forwarded.
+        unsafe { block_scale::<64>(block, stride) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn scales(d: __m256, _: *const u8, _: usize, _: usize) -> [__m256; 2] {
+        [d; 2]
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn levels(block: *const u8, j: usize) -> __m256i {
+        // SAFETY: forwarded.
+        let v = unsafe { _mm256_loadu_si256(block.add(j / 4 * 32).cast()) };
+        let v = _mm256_srl_epi16(v, _mm_cvtsi32_si128(2 * (j % 4) as i32));
+        let v = _mm256_and_si256(v, _mm256_set1_epi8(3));
+        _mm256_sub_epi8(v, _mm256_set1_epi8(1))
+    }
+}

@@ -1,0 +1,21 @@
+//! Formats that AVX2's functions unpack, multiplied by AVX-VNNI's tiles.
+
+use super::tile_i8x32::{tile_128, tile_128_twice};
+use crate::matmul::PanelLayout;
+use crate::matmul::panel::{DirectArgs, TileFn};
+use crate::x86::avx2::levels::{Unpack, one_or_few, pack};
+
+/// Multiplies with a few tokens.
+///
+/// # Safety
+/// As [`crate::matmul::panel::DirectFn`].
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+pub(crate) unsafe fn direct<F: Unpack>(args: &DirectArgs) {
+    let (layout, tile) = if F::SCALES == 1 {
+        (PanelLayout::Block32, tile_128 as TileFn)
+    } else {
+        (PanelLayout::Block16, tile_128_twice as TileFn)
+    };
+    // SAFETY: forwarded.
+    unsafe { one_or_few::<F>(args, layout, pack::<F>, tile) }
+}
