@@ -2,6 +2,8 @@
 
 use crate::output::Ui;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use std::path::PathBuf;
+
 use millrace_runtime::{EngineOptions, KvType, Level, LoadedModel};
 
 /// How the CPU is used.
@@ -32,6 +34,16 @@ pub(crate) struct ContextArgs {
     /// Format of the cached keys and values
     #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = kv_type_parser())]
     pub(crate) kv_type: KvType,
+}
+
+/// Where what was computed of a conversation is kept between runs.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Memory")]
+pub(crate) struct SessionArgs {
+    /// Keep the conversation in a file: what was computed of it is read at the start and written at the end. Changes the
+    /// time, not the text. A file of another model, level or --kv-type is refused
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "images"], value_hint = clap::ValueHint::FilePath)]
+    pub(crate) session: Option<PathBuf>,
 }
 
 /// Accepts a level's name, and lists those of this processor architecture: another's is refused when it is used.

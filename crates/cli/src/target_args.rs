@@ -356,6 +356,11 @@ impl TargetArgs {
 }
 
 impl DeviceArgs {
+    /// Whether it is this computer's processor.
+    pub(crate) fn is_cpu(&self) -> bool {
+        matches!(self.device, ModelPlacement::Cpu)
+    }
+
     /// An engine for one sequence.
     pub(crate) fn engine(
         &self,

@@ -1,10 +1,12 @@
 //! A conversation.
 
 use crate::images::ChatImages;
+use crate::kept::SequenceFile;
 use crate::prompt::answered;
 use crate::session::Lease;
 use crate::stream::Stream;
 use crate::{Event, Options, Result, Session, read_picture};
+use millrace_runtime::disk::DiskError;
 use millrace_runtime::vision::picture::Picture;
 use millrace_runtime::{Finish, GenerateParams, Generation, Turn};
 use millrace_text::{ChatTemplate, Message};
@@ -38,6 +40,8 @@ pub struct Chat {
     images: ChatImages,
     /// Names of those that go with the next message.
     shown: Vec<String>,
+    /// Where it is kept between runs.
+    file: Option<SequenceFile>,
 }
 
 impl Chat {
@@ -51,6 +55,7 @@ impl Chat {
             messages: Vec::new(),
             images: ChatImages::default(),
             shown: Vec::new(),
+            file: None,
         })
     }
 
@@ -180,10 +185,68 @@ impl Chat {
     /// # Errors
     /// A model without vision; another image than the one that has the same name.
     pub fn show_picture(&mut self, name: &str, picture: &Picture) -> Result<()> {
+        self.refuse_images()?;
         let model = self.lease.session().model();
         self.images.add(model, name, picture)?;
         self.shown.push(name.to_owned());
         Ok(())
+    }
+
+    /// Goes on with the conversation of a file, and keeps this one there with [`save`](Chat::save): the messages, and
+    /// all that was computed for them. Returns the number of messages, the instructions left out; 0 if there is no file. It is
+    /// locked as long as the chat lives.
+    ///
+    /// # Errors
+    /// As [`Session::kept_in`]; a conversation with images.
+    pub fn keep_in(&mut self, path: impl AsRef<Path>) -> Result<usize> {
+        if self
+            .messages
+            .iter()
+            .any(|message| !message.images.is_empty())
+        {
+            return Err(millrace_runtime::Error::from(DiskError::Images).into());
+        }
+        let file = SequenceFile::lock(path.as_ref())?;
+        let seq = self.lease.seq;
+        let note = file.load(&mut *self.session().lock().engine, seq)?;
+        if !note.is_empty() {
+            let messages = serde_json::from_slice(&note).map_err(|error| {
+                millrace_runtime::Error::from(DiskError::Damaged {
+                    path: file.path().to_owned(),
+                    part: "conversation",
+                    problem: error.to_string(),
+                })
+            })?;
+            let messages: Vec<Message> = messages;
+            // A conversation that was cleared before it was kept has nothing to say.
+            if !messages.is_empty() {
+                (self.system, self.messages) = instructed(messages);
+            }
+        }
+        self.file = Some(file);
+        Ok(self.messages.len())
+    }
+
+    /// Writes the conversation to the file that [`keep_in`](Chat::keep_in) named, whole or not at all; nothing happens
+    /// without one.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn save(&self) -> Result<()> {
+        let Some(file) = &self.file else {
+            return Ok(());
+        };
+        let note = serde_json::to_vec(&self.messages()).expect("texts serialise");
+        let session = self.session();
+        session.with_engine(|engine| file.save(engine, self.lease.seq, &note))
+    }
+
+    /// Images are in no file.
+    fn refuse_images(&self) -> Result<()> {
+        match self.file {
+            None => Ok(()),
+            Some(_) => Err(millrace_runtime::Error::from(DiskError::Images).into()),
+        }
     }
 
     /// Starts over, keeping the instructions.
@@ -214,18 +277,27 @@ impl Chat {
     /// # Errors
     /// As [`show`](Chat::show): then the conversation is as it was.
     pub fn restore(&mut self, messages: impl IntoIterator<Item = Message>) -> Result<()> {
-        let mut messages: Vec<Message> = messages.into_iter().collect();
+        let messages: Vec<Message> = messages.into_iter().collect();
+        if messages.iter().any(|message| !message.images.is_empty()) {
+            self.refuse_images()?;
+        }
         let model = self.lease.session().model();
         for name in messages.iter().flat_map(|message| &message.images) {
             let picture = read_picture(Path::new(name))?;
             self.images.add(model, name, &picture)?;
         }
-        let is_system = messages.first().is_some_and(|first| first.role == "system");
-        let system = is_system.then(|| messages.remove(0).content);
+        let (system, messages) = instructed(messages);
         self.set_system(system)?;
         self.messages = messages;
         Ok(())
     }
+}
+
+/// The instructions, if messages begin with some, and the messages after them.
+fn instructed(mut messages: Vec<Message>) -> (Option<String>, Vec<Message>) {
+    let is_system = messages.first().is_some_and(|first| first.role == "system");
+    let system = is_system.then(|| messages.remove(0).content);
+    (system, messages)
 }
 
 /// What the model said, without the control tokens that were only shown.

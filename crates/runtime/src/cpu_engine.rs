@@ -178,6 +178,7 @@ impl CpuEngine {
 
 impl Compute for CpuCompute {
     const HIDES_STATES: Option<&'static str> = None;
+    const KEEPS_ON_DISK: bool = true;
 
     fn name(&self) -> String {
         format!("cpu ({})", self.cpu.level())

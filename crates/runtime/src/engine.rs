@@ -1,12 +1,14 @@
 //! What every engine offers, be it the CPU's or a device's: sequences, ragged batches, room, counters.
 
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 use millrace_kernels::Cpu;
 use millrace_npu::Provenance;
 
 use crate::Error;
+use crate::disk::{DiskError, PageFolder};
 use crate::image::Image;
 use crate::kv::PrefixCounters;
 use crate::load::LoadedModel;
@@ -107,6 +109,45 @@ pub trait Engine: Send {
         let mut output = StepOutput::default();
         self.step(batch, &mut output)?;
         Ok(output)
+    }
+
+    /// Writes what is kept of a sequence to a file, with a note of the caller's: its tokens, keys, values and states. The
+    /// file has its name only when all of it is on the disk.
+    ///
+    /// # Errors
+    /// [`Error::NoSequence`]; [`Error::Disk`] for a sequence with images, an engine on a device, or a file that cannot be written.
+    fn save_sequence(&self, seq: SeqId, note: &[u8], path: &Path) -> Result<(), Error> {
+        let _ = (seq, note, path);
+        Err(DiskError::Engine {
+            engine: self.name(),
+        }
+        .into())
+    }
+
+    /// Makes a sequence hold what [`save_sequence`](Engine::save_sequence) wrote, with the very bits, and returns the note; `None` if there is no
+    /// such file, and then the sequence is as it was.
+    ///
+    /// # Errors
+    /// [`Error::NoSequence`], [`Error::CacheFull`]; [`Error::Disk`] for a file of another model, build, level or cache format, one that is
+    /// damaged, and one of more tokens than the context. The sequence may be empty then.
+    fn load_sequence(&mut self, seq: SeqId, path: &Path) -> Result<Option<Vec<u8>>, Error> {
+        let _ = (seq, path);
+        Err(DiskError::Engine {
+            engine: self.name(),
+        }
+        .into())
+    }
+
+    /// Keeps the full pages of sequences that are released in a folder too, and finds those that are there already.
+    ///
+    /// # Errors
+    /// [`Error::Disk`] for an engine that keeps no prefixes, and for a folder that cannot be used or that another engine has.
+    fn keep_pages_in(&mut self, folder: &PageFolder) -> Result<(), Error> {
+        let _ = folder;
+        Err(DiskError::Engine {
+            engine: self.name(),
+        }
+        .into())
     }
 
     /// What the engine was set up for.

@@ -1,5 +1,6 @@
 //! The runtime's errors.
 
+use crate::disk::DiskError;
 use crate::execute::PlanError;
 use crate::npu::NpuError;
 use crate::sequences::SeqId;
@@ -140,6 +141,9 @@ pub enum Error {
     /// The device, or what was planned for it.
     #[error("{0}")]
     Device(Box<NpuError>),
+    /// A file of cached keys and values, or its folder.
+    #[error(transparent)]
+    Disk(#[from] Box<DiskError>),
     /// Rows of an image that cannot be computed.
     #[error("an image cannot be read: {reason}")]
     BadImage {
@@ -238,6 +242,12 @@ pub enum Error {
         /// Position of the token.
         position: usize,
     },
+}
+
+impl From<DiskError> for Error {
+    fn from(error: DiskError) -> Error {
+        Error::Disk(Box::new(error))
+    }
 }
 
 impl From<NpuError> for Error {

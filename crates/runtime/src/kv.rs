@@ -10,6 +10,7 @@
 //! the tokens before it and on nothing else, bit for bit.
 
 mod append;
+pub(crate) mod disk;
 mod pages;
 mod prefix;
 mod reuse;
@@ -20,6 +21,7 @@ use millrace_graph::{Graph, SequenceMemory};
 use millrace_kernels::{KvBuffer, KvLayout, KvType};
 
 use crate::Error;
+use crate::disk::store::PageStore;
 use crate::image::is_row;
 use crate::sequences::{SeqId, Sequences};
 use pages::LayerGroup;
@@ -82,6 +84,8 @@ pub(crate) struct KvCache {
     states: StateSlab,
     sequences: Sequences<KvSequence>,
     prefixes: Option<PrefixIndex>,
+    /// Where kept pages are beside memory.
+    store: Option<PageStore>,
     sizes: KvSizes,
     /// Counts what lets go of pages, to tell which was used last.
     now: u64,
@@ -210,6 +214,7 @@ impl KvCache {
             states: StateSlab::new(&Graph::default(), 0)?,
             sequences: Sequences::new(sizes.max_sequences),
             prefixes: None,
+            store: None,
             sizes,
             now: 0,
         };
@@ -361,6 +366,7 @@ impl KvCache {
     /// Forgets the sequence; pages that only it referred to become free, or idle if they are kept.
     pub(crate) fn release(&mut self, seq: SeqId) -> Result<(), Error> {
         let sequence = self.sequences.remove(seq)?;
+        self.store_way(sequence.node, sequence.scope);
         self.now += 1;
         for (group, table) in self.groups.iter_mut().zip(&sequence.tables) {
             let pages = table.pages.iter();
@@ -428,6 +434,11 @@ impl KvCache {
             sequence.node = prefixes.go_back(sequence.node, len / PAGE_TOKENS);
         }
         Ok(())
+    }
+
+    /// The format of keys and values.
+    pub(crate) fn kv_type(&self) -> KvType {
+        self.sizes.dtype
     }
 
     /// Whether pages are kept for others.

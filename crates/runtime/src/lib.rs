@@ -17,6 +17,7 @@
 
 mod batch;
 mod cpu_engine;
+pub mod disk;
 mod embedding;
 mod engine;
 mod error;

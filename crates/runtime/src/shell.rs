@@ -2,12 +2,15 @@
 //!
 //! Engines differ in how they compute a batch that was accepted ([`Compute`]), and in nothing else.
 
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use millrace_kernels::Cpu;
 
 use crate::Error;
+use crate::disk::store::PageStore;
+use crate::disk::{self, CacheIdentity, DiskError, PageFolder};
 use crate::engine::{
     BatchItem, Engine, EngineCounters, EngineLimits, KvUsage, LogitsFor, StepShape, StepSink,
 };
@@ -23,6 +26,8 @@ pub(crate) struct Shell {
     pub(crate) cache: KvCache,
     pub(crate) limits: EngineLimits,
     pub(crate) counters: EngineCounters,
+    /// Who computes what is cached; known once it was asked for, since every weight is read for it.
+    identity: OnceLock<CacheIdentity>,
 }
 
 impl Shell {
@@ -32,6 +37,7 @@ impl Shell {
             cache,
             limits,
             counters: EngineCounters::default(),
+            identity: OnceLock::new(),
         }
     }
 }
@@ -40,6 +46,9 @@ impl Shell {
 pub trait Compute: Send + Sized {
     /// Why hidden states cannot be asked for; `None` where they can.
     const HIDES_STATES: Option<&'static str>;
+
+    /// Whether what is cached is all there is of a sequence, so that it can be kept on disk.
+    const KEEPS_ON_DISK: bool;
 
     /// Where it runs, for messages.
     fn name(&self) -> String;
@@ -105,6 +114,28 @@ impl<C: Compute> EngineOf<C> {
         image::check(item.tokens, item.images, last, sizes)?;
         self.check_context(len.saturating_add(item.tokens.len()), 0)?;
         check_whole(model, limits, (len, item))
+    }
+
+    /// Who computes what is cached.
+    ///
+    /// # Errors
+    /// [`DiskError::Engine`] where it cannot be kept on disk.
+    fn identity(&self) -> Result<&CacheIdentity, DiskError> {
+        if !C::KEEPS_ON_DISK {
+            return Err(DiskError::Engine {
+                engine: self.name(),
+            });
+        }
+        let Shell {
+            model,
+            cache,
+            identity,
+            ..
+        } = &self.shell;
+        Ok(identity.get_or_init(|| {
+            let level = self.compute.cpu().level();
+            CacheIdentity::of(model, level, cache.kv_type(), &cache.describe())
+        }))
     }
 
     fn check(&self, batch: &[BatchItem<'_>]) -> Result<(), Error> {
@@ -204,6 +235,28 @@ impl<C: Compute> Engine for EngineOf<C> {
         let counters = &mut self.shell.counters;
         counters.n_steps += 1;
         counters.host_ns += u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        Ok(())
+    }
+
+    fn save_sequence(&self, seq: SeqId, note: &[u8], path: &Path) -> Result<(), Error> {
+        disk::sequence::save(&self.shell, self.identity()?, seq, note, path)
+    }
+
+    fn load_sequence(&mut self, seq: SeqId, path: &Path) -> Result<Option<Vec<u8>>, Error> {
+        let identity = self.identity()?.clone();
+        disk::sequence::load(&mut self.shell, &identity, seq, path)
+    }
+
+    fn keep_pages_in(&mut self, folder: &PageFolder) -> Result<(), Error> {
+        let identity = self.identity()?;
+        if !self.shell.limits.keeps_prefixes {
+            return Err(DiskError::Engine {
+                engine: self.name(),
+            }
+            .into());
+        }
+        let store = PageStore::open(folder, identity)?;
+        self.shell.cache.keep_in(store);
         Ok(())
     }
 

@@ -70,6 +70,17 @@ fn owner_of_key(key: &str) -> String {
         .collect()
 }
 
+/// The scope of those who show a key: the same whatever other keys there are, since what is cached may outlive this run.
+fn scope_of_key(key: &str) -> u64 {
+    let digest = Sha256::digest(format!("scope of {key}"));
+    // Scope 0 is that of those without a key.
+    digest
+        .iter()
+        .take(8)
+        .fold(0, |scope, byte| scope << 8 | u64::from(*byte))
+        .max(1)
+}
+
 /// How a client is called that shows the key of this index.
 pub(crate) fn key_name(index: usize) -> Arc<str> {
     Arc::from(format!("key {index}"))
@@ -164,12 +175,13 @@ impl App {
 
     /// Whose cache a client finds: its key's own, unless all share one.
     fn scope(&self, client: &Arc<str>) -> u64 {
-        let n_keys = match self.options.share_cache {
-            true => 0,
-            false => self.options.api_keys.len(),
+        let keys: &[String] = match self.options.share_cache {
+            true => &[],
+            false => &self.options.api_keys,
         };
-        let own = (0..n_keys).find(|index| key_name(*index) == *client);
-        own.map_or(0, |index| index as u64 + 1)
+        let mut keys = keys.iter().enumerate();
+        let own = keys.find(|(index, _)| key_name(*index) == *client);
+        own.map_or(0, |(_, key)| scope_of_key(key))
     }
 
     /// The model that a request names, ready to run.

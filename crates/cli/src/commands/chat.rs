@@ -7,7 +7,7 @@ mod saved;
 
 use crate::device_stats;
 use crate::draft_args::{self, DraftArgs};
-use crate::engine_args::{ContextArgs, CpuArgs, warn_beyond_training};
+use crate::engine_args::{ContextArgs, CpuArgs, SessionArgs, warn_beyond_training};
 use crate::exit::{CommandFailure, CommandResult, Exit};
 use crate::image_args::VisionArgs;
 use crate::interrupt;
@@ -19,7 +19,7 @@ use crate::stats;
 use crate::target_args::{DeviceArgs, examples};
 use conversation::Conversation;
 use input::{ChatInput, Input};
-use millrace::{Event, Finish, Session};
+use millrace::{Chat, Event, Finish, Session};
 use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
@@ -28,6 +28,7 @@ Examples:
   millrace chat demo --device {npu}                an NPU's answers, simulated
   millrace chat demo --draft demo-draft           a small model guesses ahead: the same answers, sooner
   millrace chat hf:OWNER/REPO:Q4_K_M --system \"Answer in one sentence.\"
+  millrace chat demo --session talk.kv            goes on where the last run with this file ended
   millrace chat demo --server http://127.0.0.1:8080    answered by a running `millrace serve`
   printf 'Hello!\\nAnd now?\\n' | millrace chat demo --greedy    each line is a message
 
@@ -62,6 +63,8 @@ pub(crate) struct ChatArgs {
     pub(crate) sampling: SamplingArgs,
     #[command(flatten)]
     pub(crate) context: ContextArgs,
+    #[command(flatten)]
+    pub(crate) session: SessionArgs,
     #[command(flatten)]
     pub(crate) cpu: CpuArgs,
     #[command(flatten)]
@@ -98,6 +101,9 @@ pub(crate) fn run(args: &ChatArgs, ui: Ui) -> CommandResult {
     if let Some(system) = &args.system {
         chat = chat.system(system);
     }
+    if let Some(path) = &args.session.session {
+        keep(&mut chat, path, args.system.as_deref(), ui)?;
+    }
     let mut conversation = Conversation::new(chat);
     for path in &args.images {
         conversation.show(path)?;
@@ -109,19 +115,45 @@ pub(crate) fn run(args: &ChatArgs, ui: Ui) -> CommandResult {
             model.name()
         )));
     }
+    let ended = converse(&mut conversation, &mut input, ui);
+    // Whatever ended it: what was said is worth as much.
+    let kept = conversation.keep();
+    ended.and(kept)
+}
+
+/// Goes on with the conversation of a file, if it has one.
+fn keep(chat: &mut Chat, path: &Path, system: Option<&str>, ui: Ui) -> CommandResult {
+    let n = chat.keep_in(path)?;
+    let kept = chat.messages();
+    let instructions = kept.first().filter(|first| first.role == "system");
+    let instructions = instructions.map(|first| first.content.as_str());
+    if system.is_some() && system != instructions {
+        let message = format!(
+            "{}: its conversation has other instructions",
+            path.display()
+        );
+        let hint = "leave --system out, or name another file";
+        return Err(CommandFailure::usage(message).hint(hint));
+    }
+    if n > 0 {
+        ui.note(format_args!("{n} messages from {}", path.display()));
+    }
+    Ok(())
+}
+
+/// Message after message, until there are no more.
+fn converse(conversation: &mut Conversation, input: &mut Input, ui: Ui) -> CommandResult {
     let mut out = Out::new();
     loop {
         match input.next()? {
             ChatInput::End => return Ok(()),
-            ChatInput::Message(text) => {
-                say(&mut conversation, text, &mut out, ui, input.is_terminal())?
-            }
+            ChatInput::Message(text) => say(conversation, text, &mut out, ui, input.is_terminal())?,
             ChatInput::Command(name, rest) => {
                 if name == "exit" {
                     return Ok(());
                 }
                 // A mistyped command must not end a conversation.
-                if let Err(failure) = command(&mut conversation, &name, &rest, &mut out, ui) {
+                if let Err(failure) = command(conversation, &name, &rest, &mut out, ui) {
                     crate::output::report(&failure);
                 }
             }

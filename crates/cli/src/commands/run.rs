@@ -5,7 +5,7 @@ mod remote;
 use crate::commands::chat;
 use crate::device_stats;
 use crate::draft_args::{self, DraftArgs};
-use crate::engine_args::{ContextArgs, CpuArgs, warn_beyond_training};
+use crate::engine_args::{ContextArgs, CpuArgs, SessionArgs, warn_beyond_training};
 use crate::exit::{CommandFailure, CommandResult};
 use crate::image_args::{ImageBar, VisionArgs, read_pictures};
 use crate::interrupt;
@@ -38,6 +38,7 @@ Examples:
   millrace run demo \"A cat\" --seed 7 --json                text, tokens, timings and seed as JSON
   millrace run demo \"A cat\" --draft demo-draft            a small model guesses ahead: the same text, sooner
   millrace run demo \"A cat\" --device {npu} -n 32           on the simulated NPU, with modelled times
+  millrace run demo -f book.txt --session book.kv          what is computed of the text is kept for the next run
   millrace run demo \"A cat\" --server http://127.0.0.1:8080   by a running `millrace serve`
   millrace run demo                                        on a terminal: as `millrace chat`
 
@@ -78,6 +79,8 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     context: ContextArgs,
     #[command(flatten)]
+    session: SessionArgs,
+    #[command(flatten)]
     cpu: CpuArgs,
     #[command(flatten)]
     device: DeviceArgs,
@@ -94,6 +97,7 @@ pub(crate) fn run(args: &RunArgs, ui: Ui) -> CommandResult {
             length: args.length.clone(),
             sampling: args.sampling.clone(),
             context: args.context.clone(),
+            session: args.session.clone(),
             cpu: args.cpu.clone(),
             device: args.device.clone(),
             draft: args.draft.clone(),
@@ -128,7 +132,14 @@ pub(crate) fn run(args: &RunArgs, ui: Ui) -> CommandResult {
     let seen = prompt.images_read().cloned();
     let mut printer = Printer::new(args, &text)?;
     let generation = printer.stream(ui, |on_event| {
-        Ok(session.generate_prepared(prompt, &how, on_event)?)
+        let mut kept = match &args.session.session {
+            Some(path) => session.kept_in(path)?,
+            None => return Ok(session.generate_prepared(prompt, &how, on_event)?),
+        };
+        ui.detail(format_args!("{} tokens in the file", kept.n_tokens()));
+        let generation = kept.generate_prepared(prompt, &how, on_event)?;
+        kept.save()?;
+        Ok(generation)
     })?;
     let (mut details, mut lines) = session.with_engine(|engine| about(engine, &generation));
     if let Some(stats) = session.speculation() {

@@ -11,6 +11,7 @@ use crate::machine;
 use crate::output::{Out, Ui};
 use crate::prompt::read_file;
 use crate::target_args::{DeviceArgs, ModelPlacement, examples, place_parser};
+use millrace_runtime::disk::PageFolder;
 use millrace_server::scheduler::{MAX_PASS_DRAFTS, SchedulerOptions};
 use millrace_server::{HttpOptions, ModelOptions, ServeError, ServerOptions, TlsError, TlsFiles};
 use serde_json::{Value, json};
@@ -27,6 +28,7 @@ Examples:
   millrace serve demo --device {npu}               on the simulated NPU, with modelled times
   millrace serve demo --also-on {npu}              on the CPU as `demo`, and as `demo@{npu}`
   millrace serve demo --draft demo-draft          tokens guessed ahead by a smaller model, or by `ngram`
+  millrace serve demo --cache-dir ~/.cache/prompts   conversations survive a restart of the server
   millrace serve gemma.gguf --mmproj mmproj.gguf  images in messages, read by this vision tower
   millrace serve demo --host 0.0.0.0 --api-key-file keys.txt    for others on the network
 
@@ -90,6 +92,13 @@ pub(crate) struct ServedArgs {
     /// File with the vision tower of a GGUF model [default: the mmproj file beside it]. With several models NAME=FILE
     #[arg(long, value_name = "[NAME=]FILE.gguf", help_heading = "Images", value_hint = clap::ValueHint::FilePath)]
     mmproj: Vec<String>,
+    /// Keep what was computed of prompts in this folder too: a server that is started again finds it. It holds what was
+    /// said, and only this user can read it
+    #[arg(long, value_name = "FOLDER", help_heading = "Memory", value_hint = clap::ValueHint::DirPath)]
+    cache_dir: Option<PathBuf>,
+    /// Room on disk for it, for each model; what was used longest ago goes first [default: 8192]
+    #[arg(long, value_name = "MIB", help_heading = "Memory", requires = "cache_dir", value_parser = at_least_one())]
+    cache_dir_size: Option<usize>,
     #[command(flatten)]
     context: ContextArgs,
     #[command(flatten)]
@@ -100,6 +109,9 @@ pub(crate) struct ServedArgs {
     #[arg(long, value_name = "NAME", value_parser = place_parser(), help_heading = "Device")]
     also_on: Vec<ModelPlacement>,
 }
+
+/// Room on disk for cached pages of a model, where nothing else is said.
+const CACHE_DIR_MIB: usize = 8192;
 
 /// Bytes of a key that signs thoughts at least.
 const THINKING_KEY_BYTES: usize = 16;
@@ -168,6 +180,26 @@ struct NetworkArgs {
     /// How long requests may go on after the server was asked to stop, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     grace: u64,
+}
+
+impl ServedArgs {
+    /// Where pages are kept on disk.
+    fn page_folder(&self, ui: Ui) -> CommandResult<Option<PageFolder>> {
+        let Some(path) = &self.cache_dir else {
+            return Ok(None);
+        };
+        if !self.device.is_cpu() {
+            let message = "--cache-dir: a device keeps nothing between requests";
+            return Err(CommandFailure::usage(message)
+                .hint("leave --device out, or serve it beside the CPU with --also-on"));
+        }
+        let mib = self.cache_dir_size.unwrap_or(CACHE_DIR_MIB) as u64;
+        Ok(Some(PageFolder {
+            path: path.clone(),
+            max_bytes: mib.saturating_mul(1 << 20),
+            warn: Arc::new(move |line| ui.warn(line)),
+        }))
+    }
 }
 
 pub(crate) fn at_least_one() -> impl clap::builder::TypedValueParser<Value = usize> {

@@ -3,6 +3,7 @@
 use super::{CommandFailure, Exit};
 use crate::output::bytes;
 use millrace_npu::DeviceError;
+use millrace_runtime::disk::DiskError;
 
 impl From<millrace_format::Error> for CommandFailure {
     fn from(error: millrace_format::Error) -> CommandFailure {
@@ -162,6 +163,7 @@ impl From<millrace_runtime::Error> for CommandFailure {
             | Error::LargerDraft { .. }
             | Error::BadOption { .. } => CommandFailure::new(Exit::Usage, error.to_string()),
             Error::Device(device) => of_npu(device),
+            Error::Disk(disk) => of_disk(disk),
             _ => CommandFailure::reading(&error),
         }
     }
@@ -175,6 +177,15 @@ impl From<millrace_runtime::npu::NpuError> for CommandFailure {
             error => of_npu(&error),
         }
     }
+}
+
+fn of_disk(error: &DiskError) -> CommandFailure {
+    let exit = match error {
+        DiskError::Io { .. } | DiskError::Busy { .. } => Exit::Io,
+        DiskError::TooLong { .. } | DiskError::Images | DiskError::Engine { .. } => Exit::Usage,
+        _ => Exit::BadInput,
+    };
+    CommandFailure::new(exit, error.to_string())
 }
 
 fn of_npu(error: &millrace_runtime::npu::NpuError) -> CommandFailure {

@@ -32,6 +32,8 @@ mod rk3588;
 mod run;
 #[cfg(unix)]
 mod serve;
+#[cfg(unix)]
+mod sessions;
 mod speculation;
 mod tcp;
 mod text;

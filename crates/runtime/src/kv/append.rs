@@ -123,7 +123,7 @@ impl KvCache {
     }
 
     /// A page to write, if need be one that was kept for a prefix.
-    fn take(&mut self, g: usize) -> u32 {
+    pub(super) fn take(&mut self, g: usize) -> u32 {
         if let Some(page) = self.groups[g].take() {
             return page;
         }
@@ -172,7 +172,7 @@ impl KvCache {
 
 /// Enters the pages that became full into the index. Where the index has one of the same tokens, the
 /// sequence goes on with that one: both hold the same bits.
-fn keep_full_pages(
+pub(super) fn keep_full_pages(
     sequence: &mut KvSequence,
     prefixes: Option<&mut super::PrefixIndex>,
     groups: &mut [LayerGroup],

@@ -3,7 +3,7 @@
 use crate::kv::prefix::NodeId;
 
 /// Of so many pages in a row one keeps its states longest.
-const CHECKPOINT_PAGES: usize = 16;
+pub(super) const CHECKPOINT_PAGES: usize = 16;
 
 /// Layers that share a window, and their page allocator.
 #[derive(Debug)]

@@ -72,6 +72,64 @@ pub(super) struct PrefixMatch {
     pub(super) nodes: Vec<NodeId>,
 }
 
+/// How far a beginning, of which page after page is looked at, has all that its next token sees.
+pub(super) struct Completeness<'a> {
+    groups: &'a [LayerGroup],
+    has_states: bool,
+    /// Tokens that are wanted.
+    most: usize,
+    n_pages: usize,
+    /// By group, how many pages up to this one are there without a gap.
+    in_a_row: Vec<usize>,
+    len: usize,
+}
+
+impl<'a> Completeness<'a> {
+    pub(super) fn new(
+        groups: &'a [LayerGroup],
+        state_group: Option<usize>,
+        most: usize,
+    ) -> Completeness<'a> {
+        Completeness {
+            groups,
+            has_states: state_group.is_some(),
+            most,
+            n_pages: 0,
+            in_a_row: vec![0; groups.len()],
+            len: 0,
+        }
+    }
+
+    /// Whether as many pages were looked at as are wanted.
+    pub(super) fn is_enough(&self) -> bool {
+        self.n_pages * PAGE_TOKENS >= self.most
+    }
+
+    /// Looks at the next page: `has` says whether a group has it.
+    pub(super) fn push(&mut self, has: impl Fn(usize) -> bool) {
+        self.n_pages += 1;
+        let end = (self.n_pages * PAGE_TOKENS).min(self.most);
+        // States stand at the ends of pages.
+        let mut complete = !self.has_states || end.is_multiple_of(PAGE_TOKENS);
+        for (g, group) in self.groups.iter().enumerate() {
+            self.in_a_row[g] = match has(g) {
+                true => self.in_a_row[g] + 1,
+                false => 0,
+            };
+            let needed = self.n_pages - group.oldest_needed(end) / PAGE_TOKENS;
+            complete &= self.in_a_row[g] >= needed;
+        }
+        if complete {
+            self.len = end;
+        }
+    }
+
+    /// The tokens of the longest beginning that is complete.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+}
+
 /// The index. Its memory is taken at the start: a step that fills a page allocates nothing.
 #[derive(Debug)]
 pub(super) struct PrefixIndex {
@@ -251,34 +309,33 @@ impl PrefixIndex {
         (groups, state_group): (&[LayerGroup], Option<usize>),
     ) -> PrefixMatch {
         let mut nodes = Vec::new();
-        let mut len = 0;
-        // By group, how many nodes up to this one have a page without a gap.
-        let mut in_a_row = vec![0; groups.len()];
+        let mut complete = Completeness::new(groups, state_group, most);
         for tokens in prompt.chunks_exact(PAGE_TOKENS) {
-            if nodes.len() * PAGE_TOKENS >= most {
+            if complete.is_enough() {
                 break;
             }
             let Some(node) = self.child(scope, nodes.last().copied(), tokens) else {
                 break;
             };
             nodes.push(node);
-            let end = (nodes.len() * PAGE_TOKENS).min(most);
-            // States stand at the ends of pages.
-            let mut complete = state_group.is_none() || end.is_multiple_of(PAGE_TOKENS);
-            for (g, group) in groups.iter().enumerate() {
-                in_a_row[g] = match self.page(node, g) {
-                    Some(_) => in_a_row[g] + 1,
-                    None => 0,
-                };
-                let needed = nodes.len() - group.oldest_needed(end) / PAGE_TOKENS;
-                complete &= in_a_row[g] >= needed;
-            }
-            if complete {
-                len = end;
-            }
+            complete.push(|group| self.page(node, group).is_some());
         }
+        let len = complete.len();
         nodes.truncate(len.div_ceil(PAGE_TOKENS));
         PrefixMatch { len, nodes }
+    }
+
+    /// The nodes from the first page to `node`.
+    pub(super) fn way(&self, node: Option<NodeId>) -> Vec<NodeId> {
+        let mut way: Vec<NodeId> =
+            std::iter::successors(node, |node| self.node(*node).parent).collect();
+        way.reverse();
+        way
+    }
+
+    /// The tokens of a node's page.
+    pub(super) fn tokens(&self, node: NodeId) -> &[u32] {
+        &self.node(node).tokens
     }
 
     /// The pages of each node, by group, for tests that look for useless ones.

@@ -19,17 +19,27 @@ impl KvCache {
             Err(error) => return Err(error),
         };
         let scope = self.sequences.get(seq)?.scope;
-        let found = self.prefixes.as_ref().map(|prefixes| {
-            prefixes.longest(scope, prompt, most, (&self.groups, self.state_group))
-        });
-        let len = match found {
-            Some(found) if found.len > own => {
-                self.adopt(seq, &prompt[..found.len], &found.nodes)?;
-                found.len
-            }
+        let find = |cache: &KvCache| {
+            let prefixes = cache.prefixes.as_ref()?;
+            Some(prefixes.longest(scope, prompt, most, (&cache.groups, cache.state_group)))
+        };
+        let kept = find(self).map_or(0, |found| found.len).max(own);
+        let on_disk = self.find_on_disk(scope, prompt, most);
+        let len = match on_disk.filter(|found| found.len > kept) {
+            Some(found) if self.adopt_from_disk(seq, prompt, &found)? => found.len,
+            // What was tried may have left the sequence empty, and taken pages that the index had.
             _ => {
-                self.cut(seq, own)?;
-                own
+                let own = own.min(self.len(seq)?);
+                match find(self) {
+                    Some(found) if found.len > own => {
+                        self.adopt(seq, &prompt[..found.len], &found.nodes)?;
+                        found.len
+                    }
+                    _ => {
+                        self.cut(seq, own)?;
+                        own
+                    }
+                }
             }
         };
         if let Some(prefixes) = &mut self.prefixes {

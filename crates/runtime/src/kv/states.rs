@@ -78,6 +78,18 @@ impl StateSlab {
         self.data.copy_within(from..from + n_bytes, to);
     }
 
+    /// The bytes of a slot.
+    pub(super) fn slot_bytes_of(&self, page: u32) -> &[u8] {
+        let n_bytes = self.slot_bytes();
+        &self.data[page as usize * n_bytes..][..n_bytes]
+    }
+
+    /// The bytes of a slot, to be written.
+    pub(super) fn slot_bytes_mut(&mut self, page: u32) -> &mut [u8] {
+        let n_bytes = self.slot_bytes();
+        &mut self.data[page as usize * n_bytes..][..n_bytes]
+    }
+
     /// A slot's numbers, for tests.
     #[cfg(test)]
     pub(super) fn slot(&self, page: u32) -> &[f32] {

@@ -313,6 +313,7 @@ impl PlannedEngine {
 impl Compute for DeviceCompute {
     const HIDES_STATES: Option<&'static str> =
         Some("left out: a device's programs keep the states between blocks to themselves");
+    const KEEPS_ON_DISK: bool = false;
 
     fn name(&self) -> String {
         self.npu.device_name().to_owned()

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 mod converted;
+mod disk;
 mod encoders;
 mod engine;
 mod geometries;

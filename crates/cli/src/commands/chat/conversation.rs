@@ -74,6 +74,11 @@ impl Conversation {
         Ok(self.chat.set_system(system)?)
     }
 
+    /// Writes the conversation to the file that keeps it, if one does.
+    pub(super) fn keep(&self) -> CommandResult {
+        Ok(self.chat.save()?)
+    }
+
     /// Writes the conversation as JSON.
     pub(super) fn save(&self, path: &Path) -> CommandResult {
         let model = self.session().model().name();

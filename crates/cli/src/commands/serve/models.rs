@@ -7,6 +7,7 @@ use crate::exit::{CommandFailure, CommandResult};
 use crate::model_arg::{ModelArgs, warn};
 use crate::output::Ui;
 use crate::target_args::DeviceArgs;
+use millrace_runtime::disk::PageFolder;
 use millrace_runtime::{
     BatchItem, CpuEngine, Engine, EngineOptions, LoadedModel, LogitsFor, VisionTower,
 };
@@ -26,6 +27,7 @@ pub(crate) fn specs(models: &[String], args: &ServedArgs, ui: Ui) -> CommandResu
     let models: Vec<NamedModel> = models.iter().map(|text| named(text)).collect();
     let drafts = DRAFT.assign(&args.draft, &models)?;
     let towers = MMPROJ.assign(&args.mmproj, &models)?;
+    let folder = args.page_folder(ui)?;
     let mut specs = Vec::new();
     for ((NamedModel { name, model }, draft), mmproj) in models.into_iter().zip(drafts).zip(towers)
     {
@@ -68,7 +70,7 @@ pub(crate) fn specs(models: &[String], args: &ServedArgs, ui: Ui) -> CommandResu
                 source: model.model.clone(),
                 weight_bytes,
                 memory_bytes,
-                open: factory(args, device, source, first, ui),
+                open: factory(args, device, source, first, folder.clone(), ui),
             });
         }
     }
@@ -133,6 +135,7 @@ fn factory(
     device: DeviceArgs,
     (model, mmproj): (ModelArgs, Option<PathBuf>),
     first: (Arc<LoadedModel>, Option<Drafter>),
+    folder: Option<PageFolder>,
     ui: Ui,
 ) -> EngineFactory {
     let again = first.1.as_ref().map(Drafter::source);
@@ -151,6 +154,9 @@ fn factory(
         // A virtual device would simulate for as long as a request of one token takes.
         if engine.device_model().is_none() {
             warm_up(&mut *engine)?;
+        }
+        if let Some(folder) = folder.as_ref().filter(|_| engine.limits().keeps_prefixes) {
+            engine.keep_pages_in(folder)?;
         }
         let lay_out = |drafter: Drafter| {
             let draft = drafter.draft;

@@ -1,0 +1,129 @@
+//! Why a file of cached keys and values is not used.
+
+use std::io;
+use std::path::PathBuf;
+
+/// What is wrong with a file of cached keys and values, or with its folder.
+#[derive(Debug, thiserror::Error)]
+pub enum DiskError {
+    /// The system refused.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The file is of another kind.
+    #[error(
+        "{}: not a file of cached keys and values (its first bytes are others); name another file, or remove it",
+        path.display()
+    )]
+    OtherKind {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file was written in another form.
+    #[error(
+        "{}: its form is version {found}, and this build reads version {expected}; remove it to begin anew",
+        path.display()
+    )]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+        /// The version of this build.
+        expected: u32,
+    },
+    /// The file is shorter or longer than it says.
+    #[error(
+        "{}: expected {expected_bytes} bytes, found {found_bytes}: it was cut or written over; remove it to begin anew",
+        path.display()
+    )]
+    Length {
+        /// The file.
+        path: PathBuf,
+        /// Bytes that it says it has.
+        expected_bytes: u64,
+        /// Bytes that it has.
+        found_bytes: u64,
+    },
+    /// The file's bytes are not those that were written.
+    #[error("{}: damaged {part}: {problem}; remove it to begin anew", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Which part of it.
+        part: &'static str,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The file belongs to another model or setting.
+    #[error(
+        "{}: it was written with {what} {found}, and this is {expected}; {advice}",
+        path.display()
+    )]
+    Other {
+        /// The file.
+        path: PathBuf,
+        /// What differs.
+        what: &'static str,
+        /// The file's.
+        found: String,
+        /// The engine's.
+        expected: String,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// The file holds more tokens than a sequence may.
+    #[error(
+        "{}: it holds {n_tokens} tokens, and the context has {n_ctx}; raise --ctx, or remove it to begin anew",
+        path.display()
+    )]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+        /// Its tokens.
+        n_tokens: u64,
+        /// Tokens that a sequence may hold.
+        n_ctx: usize,
+    },
+    /// Another process has it.
+    #[error("{} is in use by another process; wait for its end, or name another", path.display())]
+    Busy {
+        /// The file or folder.
+        path: PathBuf,
+    },
+    /// The sequence has rows of images.
+    #[error(
+        "a conversation with images cannot be kept in a file: their rows are known to the process that read them alone"
+    )]
+    Images,
+    /// The engine keeps nothing on disk.
+    #[error(
+        "{engine} keeps nothing on disk: its device has parts of the cache, and passes of another length may round \
+         otherwise; leave out --device to run on the CPU"
+    )]
+    Engine {
+        /// The engine's name.
+        engine: String,
+    },
+}
+
+impl DiskError {
+    /// An error of the system, for `map_err`.
+    pub(crate) fn io(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> DiskError {
+        let path = path.into();
+        move |source| DiskError::Io {
+            action,
+            path,
+            source,
+        }
+    }
+}

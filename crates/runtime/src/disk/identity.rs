@@ -1,0 +1,138 @@
+//! Who computed cached keys and values: all that their bits depend on, but for the tokens.
+
+use super::DiskError;
+use crate::kv::PAGE_TOKENS;
+use crate::load::LoadedModel;
+use millrace_kernels::{KvType, Level};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::fmt::Write;
+use std::path::Path;
+
+/// The model, the build and the settings that computed keys, values and states. Only where all agree has a file the bits that
+/// would be computed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheIdentity {
+    /// SHA-256 of the graph, and of names, shapes and checksums of all tensors, in hexadecimal digits.
+    pub model: String,
+    /// Version and hash of the sources that compute.
+    pub build: String,
+    /// Name of the instruction-set level.
+    pub level: String,
+    /// Name of the format of keys and values.
+    pub kv_type: String,
+    /// Tokens of a page.
+    pub page_tokens: usize,
+    /// SHA-256 of the shapes of what layers keep.
+    pub layers: String,
+}
+
+impl CacheIdentity {
+    /// Reads every weight once. `layers` says what layers keep, by group.
+    pub(crate) fn of(
+        model: &LoadedModel,
+        level: Level,
+        kv_type: KvType,
+        layers: &str,
+    ) -> CacheIdentity {
+        CacheIdentity {
+            model: model_digest(model),
+            build: env!("MILLRACE_ENGINE").to_owned(),
+            level: level.name().to_owned(),
+            kv_type: kv_type.name().to_owned(),
+            page_tokens: PAGE_TOKENS,
+            layers: hex(&Sha256::digest(layers)),
+        }
+    }
+
+    /// A name for a folder of files with this identity.
+    pub(crate) fn folder_name(&self) -> String {
+        let text = format!("{self:?}");
+        hex(&Sha256::digest(text)[..12])
+    }
+
+    /// Refuses what another identity wrote, by the first thing that differs.
+    pub(crate) fn check(&self, found: &CacheIdentity, path: &Path) -> Result<(), DiskError> {
+        let begin = "remove it to begin anew, or name another file";
+        let short = |digest: &str| digest.chars().take(12).collect::<String>();
+        let rows = [
+            (
+                "model",
+                short(&found.model),
+                short(&self.model),
+                found.model == self.model,
+                "open the model that wrote it, or name another file",
+            ),
+            (
+                "build",
+                found.build.clone(),
+                self.build.clone(),
+                found.build == self.build,
+                begin,
+            ),
+            (
+                "level",
+                found.level.clone(),
+                self.level.clone(),
+                found.level == self.level,
+                "take that --cpu-level, or name another file",
+            ),
+            (
+                "kv-type",
+                found.kv_type.clone(),
+                self.kv_type.clone(),
+                found.kv_type == self.kv_type,
+                "take that --kv-type, or name another file",
+            ),
+            (
+                "pages of tokens:",
+                found.page_tokens.to_string(),
+                self.page_tokens.to_string(),
+                found.page_tokens == self.page_tokens,
+                begin,
+            ),
+            (
+                "layers",
+                short(&found.layers),
+                short(&self.layers),
+                found.layers == self.layers,
+                begin,
+            ),
+        ];
+        match rows.into_iter().find(|(.., is_same, _)| !is_same) {
+            None => Ok(()),
+            Some((what, found, expected, _, advice)) => Err(DiskError::Other {
+                path: path.to_owned(),
+                what,
+                found,
+                expected,
+                advice,
+            }),
+        }
+    }
+}
+
+/// A digest of all that a model computes with. Weights enter by a checksum each, which is as fast as memory is read: models that
+/// differ, differ in many tensors.
+fn model_digest(model: &LoadedModel) -> String {
+    let mut hasher = Sha256::new();
+    hasher.update(format!("{:?}", model.model().graph));
+    for tensor in model.checkpoint().iter() {
+        let info = tensor.info;
+        let sum = crc32fast::hash(tensor.bytes);
+        hasher.update(format!(
+            "{} {:?} {:?} {sum:08x}\n",
+            info.name, info.tensor_type, info.shape
+        ));
+    }
+    hex(&hasher.finalize())
+}
+
+/// Hexadecimal digits.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // A string takes all that is written.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

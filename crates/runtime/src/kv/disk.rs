@@ -1,0 +1,428 @@
+//! Pages and sequences on disk.
+
+use super::append::keep_full_pages;
+use super::pages::{CHECKPOINT_PAGES, LayerGroup};
+use super::prefix::{Completeness, NodeId};
+use super::{KvCache, PAGE_TOKENS};
+use crate::Error;
+use crate::disk::DiskError;
+use crate::disk::file::{Contents, FileReader, FileWriter, TableSpan};
+use crate::disk::store::{PageAt, PageKey, PageStore, PageText};
+use crate::image::is_row;
+use crate::sequences::SeqId;
+
+/// A page on the way of a prompt: in the index, on disk, or in both.
+#[derive(Clone, Copy, Debug)]
+struct WayPage {
+    node: Option<NodeId>,
+    parent: Option<PageKey>,
+    key: PageKey,
+}
+
+/// The beginning of a prompt that the index and the disk have together.
+#[derive(Debug)]
+pub(super) struct DiskMatch {
+    /// Tokens.
+    pub(super) len: usize,
+    /// As many as `len` touches.
+    way: Vec<WayPage>,
+}
+
+impl KvCache {
+    /// Shapes of what the layers of each group keep.
+    pub(crate) fn describe(&self) -> String {
+        let groups = self.groups.iter().map(|group| {
+            let layers = group.layers.iter().map(|layer| &self.layers[*layer].layout);
+            let states = match group.is_of_states {
+                true => self.states.slot_bytes(),
+                false => 0,
+            };
+            format!(
+                "{:?} {:?} {states}\n",
+                group.window,
+                layers.collect::<Vec<_>>()
+            )
+        });
+        groups.collect()
+    }
+
+    /// Has full pages kept in a folder too.
+    pub(crate) fn keep_in(&mut self, store: PageStore) {
+        self.store = Some(store);
+    }
+
+    /// Bytes of a page of a group: keys and values of its layers, or states.
+    fn page_bytes(&self, g: usize) -> usize {
+        match self.groups[g].is_of_states {
+            true => self.states.slot_bytes(),
+            false => {
+                let layers = self.groups[g].layers.iter();
+                layers
+                    .map(|layer| 2 * self.layers[*layer].layout.page_bytes())
+                    .sum()
+            }
+        }
+    }
+
+    /// Hands the bytes of a page over, part by part.
+    fn each_part<E>(
+        &self,
+        (g, page): (usize, u32),
+        take: &mut dyn FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if self.groups[g].is_of_states {
+            return take(self.states.slot_bytes_of(page));
+        }
+        for layer in &self.groups[g].layers {
+            let layer = &self.layers[*layer];
+            let n_bytes = layer.layout.page_bytes();
+            let at = page as usize * n_bytes..(page as usize + 1) * n_bytes;
+            take(&layer.k[at.clone()])?;
+            take(&layer.v[at])?;
+        }
+        Ok(())
+    }
+
+    /// Has the bytes of a page filled, in the same order.
+    fn fill_parts(
+        &mut self,
+        (g, page): (usize, u32),
+        fill: &mut dyn FnMut(&mut [u8]) -> Result<(), DiskError>,
+    ) -> Result<(), DiskError> {
+        if self.groups[g].is_of_states {
+            return fill(self.states.slot_bytes_mut(page));
+        }
+        for layer in &self.groups[g].layers {
+            let layer = &mut self.layers[*layer];
+            let n_bytes = layer.layout.page_bytes();
+            let at = page as usize * n_bytes..(page as usize + 1) * n_bytes;
+            fill(&mut layer.k[at.clone()])?;
+            fill(&mut layer.v[at])?;
+        }
+        Ok(())
+    }
+
+    /// The pages that hold a sequence as far as its states are there: its tokens, and a span of pages a group.
+    pub(crate) fn spans(&self, seq: SeqId) -> Result<(&[u32], Vec<TableSpan>), Error> {
+        let sequence = self.sequences.get(seq)?;
+        let len = match self.state_group {
+            Some(_) => sequence.state_len,
+            None => sequence.tokens.len(),
+        };
+        let end = len.div_ceil(PAGE_TOKENS);
+        let spans = sequence.tables.iter().map(|table| TableSpan {
+            first: table.first.min(end) as u64,
+            n_pages: end.saturating_sub(table.first) as u64,
+        });
+        Ok((&sequence.tokens[..len], spans.collect()))
+    }
+
+    /// Bytes of the pages of these spans.
+    pub(crate) fn span_bytes(&self, spans: &[TableSpan]) -> u64 {
+        let bytes = spans.iter().enumerate();
+        let bytes = bytes.map(|(g, span)| span.n_pages.saturating_mul(self.page_bytes(g) as u64));
+        bytes.fold(0, u64::saturating_add)
+    }
+
+    /// Writes the pages of a sequence, group by group.
+    pub(crate) fn write_pages(
+        &self,
+        seq: SeqId,
+        spans: &[TableSpan],
+        writer: &mut FileWriter,
+    ) -> Result<(), Error> {
+        let sequence = self.sequences.get(seq)?;
+        for (g, (table, span)) in sequence.tables.iter().zip(spans).enumerate() {
+            for page in &table.pages[..span.n_pages as usize] {
+                self.each_part((g, *page), &mut |bytes| writer.write(bytes))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a sequence hold tokens whose pages a file has. It is empty if that fails.
+    pub(crate) fn read_pages(
+        &mut self,
+        seq: SeqId,
+        tokens: &[u32],
+        spans: &[TableSpan],
+        mut reader: FileReader,
+    ) -> Result<(), Error> {
+        self.cut(seq, 0)?;
+        self.check_spans(tokens.len(), spans, &reader)?;
+        let mut tables = vec![Vec::new(); self.groups.len()];
+        let mut firsts = Vec::new();
+        let mut read = Ok(());
+        for (g, span) in spans.iter().enumerate() {
+            let rolled_back = tokens.len().saturating_sub(self.sizes.rollback_tokens);
+            let wanted = self.groups[g].oldest_needed(rolled_back) / PAGE_TOKENS;
+            let first = (span.first as usize).max(wanted);
+            firsts.push(first);
+            read = read.and_then(|()| {
+                let n_skipped = first - span.first as usize;
+                skip(&mut reader, n_skipped * self.page_bytes(g))?;
+                for _ in n_skipped..span.n_pages as usize {
+                    let page = self.take(g);
+                    tables[g].push(page);
+                    self.fill_parts((g, page), &mut |out| reader.read(out))?;
+                }
+                Ok::<(), DiskError>(())
+            });
+        }
+        if let Err(error) = read.and_then(|()| reader.finish()) {
+            self.drop_pages(&tables);
+            return Err(error.into());
+        }
+        let sequence = self.sequences.get_mut(seq)?;
+        for ((table, pages), first) in sequence.tables.iter_mut().zip(tables).zip(firsts) {
+            table.pages.extend(pages);
+            table.first = first;
+        }
+        sequence.tokens.extend_from_slice(tokens);
+        sequence.state_len = tokens.len();
+        Ok(())
+    }
+
+    /// Refuses spans that no sequence of this length has, and those for which there is no room.
+    fn check_spans(
+        &self,
+        len: usize,
+        spans: &[TableSpan],
+        reader: &FileReader,
+    ) -> Result<(), Error> {
+        let end = len.div_ceil(PAGE_TOKENS) as u64;
+        let fits = |(group, span): (&LayerGroup, &TableSpan)| {
+            let needed = (group.oldest_needed(len) / PAGE_TOKENS) as u64;
+            span.first <= needed.min(end) && span.first.checked_add(span.n_pages) == Some(end)
+        };
+        let is_whole = spans.len() == self.groups.len()
+            && self.groups.iter().zip(spans).all(fits)
+            && self.span_bytes(spans) == reader.left();
+        if !is_whole {
+            let problem = format!("its pages are not those of {len} tokens");
+            return Err(reader.damaged("header", problem).into());
+        }
+        for (group, span) in self.groups.iter().zip(spans) {
+            let rolled_back = len.saturating_sub(self.sizes.rollback_tokens);
+            let wanted = (group.oldest_needed(rolled_back) / PAGE_TOKENS) as u64;
+            let needed = (end - wanted.max(span.first)) as usize;
+            if needed > group.available() {
+                return Err(Error::CacheFull {
+                    needed,
+                    free: group.available(),
+                    page_tokens: PAGE_TOKENS,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn drop_pages(&mut self, tables: &[Vec<u32>]) {
+        self.now += 1;
+        for (group, pages) in self.groups.iter_mut().zip(tables) {
+            pages.iter().for_each(|page| group.unref(*page, self.now));
+        }
+    }
+
+    /// Has the pages written that lead to a node, as far as they are no image's and not on disk. States are dear: of them
+    /// those behind the last page are kept, and behind one of every [`CHECKPOINT_PAGES`].
+    pub(super) fn store_way(&self, node: Option<NodeId>, scope: u64) {
+        let (Some(store), Some(prefixes)) = (&self.store, &self.prefixes) else {
+            return;
+        };
+        let nodes = prefixes.way(node);
+        let (mut parent, mut used) = (None, Vec::new());
+        for (depth, node) in nodes.iter().enumerate() {
+            let tokens = prefixes.tokens(*node);
+            if tokens.iter().any(|token| is_row(*token)) {
+                break;
+            }
+            let key = PageKey::of(scope, parent, tokens);
+            let is_checkpoint = depth + 1 == nodes.len() || (depth + 1) % CHECKPOINT_PAGES == 0;
+            for (group, of_group) in self.groups.iter().enumerate() {
+                let at = PageAt { key, depth, group };
+                used.push(at);
+                let wanted = !of_group.is_of_states || is_checkpoint;
+                let Some(page) = prefixes.page(*node, group).filter(|_| wanted) else {
+                    continue;
+                };
+                if store.has(at) {
+                    continue;
+                }
+                let mut bytes = Vec::with_capacity(self.page_bytes(group));
+                let copied: Result<(), DiskError> = self.each_part((group, page), &mut |part| {
+                    bytes.extend_from_slice(part);
+                    Ok(())
+                });
+                if copied.is_ok() {
+                    let text = PageText {
+                        scope,
+                        parent,
+                        tokens,
+                    };
+                    store.put(at, text, bytes);
+                }
+            }
+            parent = Some(key);
+        }
+        store.touch(&used);
+    }
+
+    /// The longest beginning of `prompt`, of at most `most` tokens, whose every visible page is in the index or on disk.
+    pub(super) fn find_on_disk(
+        &self,
+        scope: u64,
+        prompt: &[u32],
+        most: usize,
+    ) -> Option<DiskMatch> {
+        let (store, prefixes) = (self.store.as_ref()?, self.prefixes.as_ref()?);
+        let mut way: Vec<WayPage> = Vec::new();
+        let mut complete = Completeness::new(&self.groups, self.state_group, most);
+        for tokens in prompt.chunks_exact(PAGE_TOKENS) {
+            let last = way.last().copied();
+            if complete.is_enough() || tokens.iter().any(|token| is_row(*token)) {
+                break;
+            }
+            let parent = last.map(|page| page.key);
+            let key = PageKey::of(scope, parent, tokens);
+            let node = match last {
+                Some(WayPage { node: None, .. }) => None,
+                last => prefixes.child(scope, last.and_then(|page| page.node), tokens),
+            };
+            let depth = way.len();
+            let has = |group: usize| {
+                node.is_some_and(|node| prefixes.page(node, group).is_some())
+                    || store.can_read(PageAt { key, depth, group })
+            };
+            if node.is_none() && !(0..self.groups.len()).any(has) {
+                break;
+            }
+            way.push(WayPage { node, parent, key });
+            complete.push(has);
+        }
+        let len = complete.len();
+        way.truncate(len.div_ceil(PAGE_TOKENS));
+        Some(DiskMatch { len, way })
+    }
+
+    /// Makes a sequence hold what was found: pages of the index are shared, the others read. False if that did not go, and the
+    /// sequence is empty then.
+    pub(super) fn adopt_from_disk(
+        &mut self,
+        seq: SeqId,
+        prompt: &[u32],
+        found: &DiskMatch,
+    ) -> Result<bool, Error> {
+        let scope = self.sequences.get(seq)?.scope;
+        let (firsts, mut tables, missing) = self.share_of(found);
+        self.cut(seq, 0)?;
+        let fits = |(g, group): (usize, &LayerGroup)| {
+            missing.iter().filter(|(of, _)| *of == g).count() <= group.available()
+        };
+        let mut is_read = self.groups.iter().enumerate().all(fits);
+        for (g, depth) in missing {
+            if !is_read {
+                break;
+            }
+            let page = self.take(g);
+            // All before it are there: what is missing comes in order.
+            tables[g].insert(depth - firsts[g], page);
+            is_read = self.read_page((g, page), (scope, depth), prompt, found);
+        }
+        if !is_read {
+            self.drop_pages(&tables);
+            return Ok(false);
+        }
+        self.now += 1;
+        let sequence = self.sequences.get_mut(seq)?;
+        for ((table, pages), first) in sequence.tables.iter_mut().zip(tables).zip(firsts) {
+            table.pages.extend(pages);
+            table.first = first;
+        }
+        sequence.tokens.extend_from_slice(&prompt[..found.len]);
+        sequence.state_len = found.len;
+        keep_full_pages(sequence, self.prefixes.as_mut(), &mut self.groups, self.now);
+        Ok(true)
+    }
+
+    /// Takes a reference to each wanted page that the index has. By group the first page and those, and of all groups what is
+    /// missing, as group and place in the text, from the first on.
+    #[allow(clippy::type_complexity)] // Three lists of plain numbers, which one caller takes apart.
+    fn share_of(&mut self, found: &DiskMatch) -> (Vec<usize>, Vec<Vec<u32>>, Vec<(usize, usize)>) {
+        let (mut firsts, mut tables, mut missing) = (Vec::new(), Vec::new(), Vec::new());
+        for (g, group) in self.groups.iter_mut().enumerate() {
+            let first = group.oldest_needed(found.len) / PAGE_TOKENS;
+            let mut pages = Vec::new();
+            for (depth, page) in found.way.iter().enumerate().skip(first) {
+                let of_index = page.node.zip(self.prefixes.as_ref());
+                match of_index.and_then(|(node, prefixes)| prefixes.page(node, g)) {
+                    Some(page) => {
+                        group.share(page);
+                        pages.push(page);
+                    }
+                    None => missing.push((g, depth)),
+                }
+            }
+            firsts.push(first);
+            tables.push(pages);
+        }
+        (firsts, tables, missing)
+    }
+
+    fn read_page(
+        &mut self,
+        (g, page): (usize, u32),
+        (scope, depth): (u64, usize),
+        prompt: &[u32],
+        found: &DiskMatch,
+    ) -> bool {
+        let Some(store) = self.store.take() else {
+            return false;
+        };
+        let WayPage { key, parent, .. } = found.way[depth];
+        let at = PageAt {
+            key,
+            depth,
+            group: g,
+        };
+        let text = PageText {
+            scope,
+            parent,
+            tokens: &prompt[depth * PAGE_TOKENS..(depth + 1) * PAGE_TOKENS],
+        };
+        let is_read = store.read(at, text, &mut |reader| {
+            self.fill_parts((g, page), &mut |out| reader.read(out))
+        });
+        self.store = Some(store);
+        is_read
+    }
+}
+
+/// Reads bytes that nobody wants, which count for the checksum.
+fn skip(reader: &mut FileReader, mut n_bytes: usize) -> Result<(), DiskError> {
+    let mut scratch = [0; 4096];
+    while n_bytes > 0 {
+        let part = n_bytes.min(scratch.len());
+        reader.read(&mut scratch[..part])?;
+        n_bytes -= part;
+    }
+    Ok(())
+}
+
+/// The parts of a header of a sequence; refuses one of a page.
+pub(crate) fn sequence_of(
+    contents: Contents,
+    reader: &FileReader,
+) -> Result<(u64, u64, Vec<TableSpan>), DiskError> {
+    match contents {
+        Contents::Sequence {
+            n_tokens,
+            note_bytes,
+            tables,
+        } => Ok((n_tokens, note_bytes, tables)),
+        Contents::Page { .. } => {
+            let problem = "it is of a page of a cache folder, not of a conversation".to_owned();
+            Err(reader.damaged("header", problem))
+        }
+    }
+}

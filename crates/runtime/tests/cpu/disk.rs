@@ -1,0 +1,430 @@
+//! What comes from disk has the bits that were computed, or is refused by name.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use millrace_runtime::disk::{DiskError, PageFolder};
+use millrace_runtime::{
+    BatchItem, CpuEngine, Engine, EngineOptions, Error, KvType, Level, LoadedModel, LogitsFor,
+    SeqId,
+};
+use millrace_testkit::golden::Golden;
+
+/// Full attention; windows; a latent; gated delta nets; short convolutions.
+const MODELS: [&str; 7] = [
+    "llama-llama3",
+    "gemma3-256",
+    "mistral-window",
+    "deepseek-v3",
+    "gemma4",
+    "qwen35",
+    "lfm2",
+];
+
+fn options() -> EngineOptions {
+    EngineOptions {
+        n_threads: Some(1),
+        n_ctx: Some(400),
+        max_sequences: 2,
+        max_chunk: 48,
+        keep_prefixes: true,
+        ..EngineOptions::default()
+    }
+}
+
+fn engine(name: &str, options: EngineOptions) -> CpuEngine {
+    let model = LoadedModel::open(Golden::named(name).hf()).unwrap();
+    CpuEngine::new(Arc::new(model), options).unwrap()
+}
+
+fn text(engine: &CpuEngine, len: usize) -> Vec<u32> {
+    let vocab_size = engine.model().model().config.vocab_size;
+    (0..len).map(|i| (i * 11 % vocab_size) as u32).collect()
+}
+
+fn append(engine: &mut CpuEngine, seq: SeqId, tokens: &[u32]) -> Vec<f32> {
+    let item = BatchItem::new(seq, tokens, LogitsFor::All);
+    engine.compute(&[item]).unwrap().logits(0).to_vec()
+}
+
+/// The logits of the last `n_last` tokens, computed at once.
+fn computed(name: &str, options: EngineOptions, tokens: &[u32], n_last: usize) -> Vec<f32> {
+    let mut engine = engine(name, options);
+    let seq = engine.create().unwrap();
+    let all = append(&mut engine, seq, tokens);
+    all[(tokens.len() - n_last) * (all.len() / tokens.len())..].to_vec()
+}
+
+fn saved(name: &str, options: EngineOptions, n_tokens: usize, path: &Path) {
+    let mut engine = engine(name, options);
+    let seq = engine.create().unwrap();
+    let tokens = text(&engine, n_tokens);
+    append(&mut engine, seq, &tokens);
+    engine.save_sequence(seq, b"a note", path).unwrap();
+}
+
+#[test]
+fn a_saved_sequence_goes_on_with_the_same_bits() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("session");
+    for name in MODELS {
+        for kv_type in [KvType::F16, KvType::F32, KvType::Q8_0] {
+            let options = EngineOptions {
+                kv_type,
+                ..options()
+            };
+            for len in [1, 64, 150] {
+                saved(name, options.clone(), len, &path);
+                let mut engine = engine(name, options.clone());
+                let seq = engine.create().unwrap();
+                append(&mut engine, seq, &[5; 70]);
+                let note = engine.load_sequence(seq, &path).unwrap();
+                assert_eq!(note.as_deref(), Some(&b"a note"[..]));
+                let all = text(&engine, len + 20);
+                assert_eq!(engine.tokens(seq).unwrap(), &all[..len]);
+                let expected = computed(name, options.clone(), &all, 20);
+                let case = format!("{name} {kv_type} {len}");
+                assert!(append(&mut engine, seq, &all[len..]) == expected, "{case}");
+                // What was appended can be cut back, as always.
+                engine.truncate(seq, len).unwrap();
+                assert!(append(&mut engine, seq, &all[len..]) == expected, "{case}");
+            }
+        }
+    }
+    // Nothing is left but the file.
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_sequence_that_was_cut_is_saved_as_far_as_it_is_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("session");
+    for name in MODELS {
+        let mut one = engine(name, options());
+        let seq = one.create().unwrap();
+        let tokens = text(&one, 150);
+        append(&mut one, seq, &tokens);
+        one.truncate(seq, 140).unwrap();
+        one.save_sequence(seq, b"", &path).unwrap();
+        let mut other = engine(name, options());
+        let seq = other.create().unwrap();
+        other.load_sequence(seq, &path).unwrap().unwrap();
+        let held = other.len(seq).unwrap();
+        // States are those behind the end of a page.
+        assert!(held == 140 || held == 128, "{name}: {held}");
+        let expected = computed(name, options(), &tokens, tokens.len() - held);
+        assert!(
+            append(&mut other, seq, &tokens[held..]) == expected,
+            "{name}"
+        );
+    }
+}
+
+/// What refuses a file.
+fn refusal(engine: &mut CpuEngine, path: &Path) -> DiskError {
+    let seq = engine.create().unwrap();
+    let error = engine.load_sequence(seq, path).unwrap_err();
+    engine.release(seq).unwrap();
+    match error {
+        Error::Disk(error) => *error,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_file_of_another_model_or_setting_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("session");
+    saved("llama-llama3", options(), 100, &path);
+    let what = |name: &str, options: EngineOptions| {
+        let error = refusal(&mut engine(name, options), &path);
+        match error {
+            DiskError::Other { what, .. } => what.to_owned(),
+            other => other.to_string(),
+        }
+    };
+    assert_eq!(what("qwen3", options()), "model");
+    let kv_type = EngineOptions {
+        kv_type: KvType::F32,
+        ..options()
+    };
+    assert_eq!(what("llama-llama3", kv_type), "kv-type");
+    let level = EngineOptions {
+        level: Some(Level::Scalar),
+        ..options()
+    };
+    assert_eq!(what("llama-llama3", level), "level");
+    let short = EngineOptions {
+        n_ctx: Some(99),
+        ..options()
+    };
+    let found = what("llama-llama3", short);
+    assert!(
+        found.contains("it holds 100 tokens, and the context has 99"),
+        "{found}"
+    );
+
+    // A form that is yet to come, and a file of another kind.
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[8] = 9;
+    fs::write(&path, &bytes).unwrap();
+    let found = what("llama-llama3", options());
+    assert!(
+        found.contains("version 9, and this build reads version 1"),
+        "{found}"
+    );
+    fs::write(&path, "GGUF and more than sixteen bytes").unwrap();
+    let found = what("llama-llama3", options());
+    assert!(found.contains("not a file of cached keys"), "{found}");
+    // No file is no error.
+    let mut engine = engine("llama-llama3", options());
+    let seq = engine.create().unwrap();
+    let absent = folder.path().join("absent");
+    assert!(engine.load_sequence(seq, &absent).unwrap().is_none());
+}
+
+#[test]
+fn every_flip_and_every_cut_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("session");
+    saved("lfm2", options(), 70, &path);
+    let whole = fs::read(&path).unwrap();
+    let mut engine = engine("lfm2", options());
+    let header = 16 + u32::from_le_bytes([12, 13, 14, 15].map(|i| whole[i])) as usize + 4;
+    // Every byte of what describes the contents, and some of every part of them.
+    let places: Vec<usize> = (0..header)
+        .chain((header..whole.len()).step_by(97))
+        .collect();
+    for &at in &places {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1 << (at % 8);
+        fs::write(&path, &bytes).unwrap();
+        refusal(&mut engine, &path);
+        fs::write(&path, &whole[..at]).unwrap();
+        refusal(&mut engine, &path);
+    }
+    for extra in [1, 4, 1000] {
+        fs::write(&path, [&whole[..], &vec![0; extra]].concat()).unwrap();
+        refusal(&mut engine, &path);
+    }
+    // Nothing that was refused has left anything behind.
+    assert_eq!(engine.kv_usage().used_bytes, 0);
+    fs::write(&path, &whole).unwrap();
+    let seq = engine.create().unwrap();
+    engine.load_sequence(seq, &path).unwrap().unwrap();
+    let all = text(&engine, 90);
+    assert!(append(&mut engine, seq, &all[70..]) == computed("lfm2", options(), &all, 20));
+}
+
+/// Headers that are whole and lie: their checksums are right.
+#[test]
+fn lengths_that_no_file_has_are_refused_before_room_is_made_for_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("session");
+    saved("mistral-window", options(), 70, &path);
+    let whole = fs::read(&path).unwrap();
+    let end = 16 + u32::from_le_bytes([12, 13, 14, 15].map(|i| whole[i])) as usize;
+    let header = String::from_utf8(whole[16..end].to_vec()).unwrap();
+    let mut engine = engine("mistral-window", options());
+    for (from, to) in [
+        ("\"n_tokens\":70", "\"n_tokens\":399"),
+        ("\"n_tokens\":70", "\"n_tokens\":18446744073709551615"),
+        ("\"n_tokens\":70", "\"n_tokens\":7"),
+        ("\"note_bytes\":6", "\"note_bytes\":18446744073709551615"),
+        ("\"note_bytes\":6", "\"note_bytes\":2"),
+        ("\"n_pages\":2", "\"n_pages\":18446744073709551615"),
+        ("\"n_pages\":2", "\"n_pages\":1"),
+        ("\"first\":0", "\"first\":1"),
+        ("\"first\":0", "\"first\":18446744073709551615"),
+        ("\"kind\":\"sequence\"", "\"kind\":\"other\""),
+    ] {
+        assert!(header.contains(from), "{header}");
+        let forged = header.replacen(from, to, 1);
+        let mut bytes = whole[..12].to_vec();
+        bytes.extend((forged.len() as u32).to_le_bytes());
+        bytes.extend(forged.as_bytes());
+        bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
+        bytes.extend(&whole[end + 4..]);
+        fs::write(&path, bytes).unwrap();
+        refusal(&mut engine, &path);
+    }
+    assert_eq!(engine.kv_usage().used_bytes, 0);
+}
+
+/// A folder, and what was warned of.
+fn page_folder(path: &Path, max_bytes: u64) -> (PageFolder, Arc<Mutex<Vec<String>>>) {
+    let warned: Arc<Mutex<Vec<String>>> = Arc::default();
+    let lines = Arc::clone(&warned);
+    let folder = PageFolder {
+        path: path.to_owned(),
+        max_bytes,
+        warn: Arc::new(move |line| lines.lock().unwrap().push(line.to_owned())),
+    };
+    (folder, warned)
+}
+
+fn kept(name: &str, folder: &PageFolder) -> CpuEngine {
+    let mut engine = engine(name, options());
+    engine.keep_pages_in(folder).unwrap();
+    engine
+}
+
+/// Reads a prompt as a server does, and gives the sequence back: how much was there, and the logits behind the rest.
+fn read(engine: &mut CpuEngine, prompt: &[u32]) -> (usize, Vec<f32>) {
+    let seq = engine.create().unwrap();
+    let n_held = engine.reuse_prefix(seq, prompt).unwrap();
+    let logits = append(engine, seq, &prompt[n_held..]);
+    engine.release(seq).unwrap();
+    (n_held, logits)
+}
+
+/// Page files of the only engine of a folder.
+fn page_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for of_engine in fs::read_dir(folder).unwrap() {
+        let entries = fs::read_dir(of_engine.unwrap().path()).unwrap();
+        files.extend(entries.map(|entry| entry.unwrap().path()));
+    }
+    files.retain(|path| path.extension().is_some_and(|end| end == "page"));
+    files.sort();
+    files
+}
+
+#[test]
+fn pages_outlive_the_engine_that_computed_them() {
+    for name in MODELS {
+        let folder = tempfile::tempdir().unwrap();
+        let (folder, warned) = page_folder(folder.path(), u64::MAX);
+        let mut first = kept(name, &folder);
+        let all = text(&first, 290);
+        assert_eq!(read(&mut first, &all[..230]).0, 0);
+        drop(first);
+        let mut second = kept(name, &folder);
+        let (n_held, logits) = read(&mut second, &all[..250]);
+        assert_eq!(n_held, 192, "{name}");
+        assert!(
+            logits == computed(name, options(), &all[..250], 58),
+            "{name}"
+        );
+        // Other scopes find nothing, and other texts as much as is theirs.
+        let seq = second.create().unwrap();
+        second.set_scope(seq, 7).unwrap();
+        assert_eq!(second.reuse_prefix(seq, &all).unwrap(), 0, "{name}");
+        second.release(seq).unwrap();
+        drop(second);
+        let mut third = kept(name, &folder);
+        let other = [&all[..150], &[9; 60]].concat();
+        let (n_held, logits) = read(&mut third, &other);
+        assert!(n_held == 128 || n_held == 0, "{name}: {n_held}");
+        let n_last = other.len() - n_held;
+        assert!(
+            logits == computed(name, options(), &other, n_last),
+            "{name}"
+        );
+        // The disk and the index together.
+        let (n_held, logits) = read(&mut third, &all);
+        assert!(n_held >= 192, "{name}: {n_held}");
+        assert!(
+            logits == computed(name, options(), &all, 290 - n_held),
+            "{name}"
+        );
+        assert!(warned.lock().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn a_folder_has_one_engine_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let (folder, _) = page_folder(folder.path(), u64::MAX);
+    let first = kept("lfm2", &folder);
+    let refused = engine("lfm2", options()).keep_pages_in(&folder);
+    let is_busy =
+        |error: &Error| matches!(error, Error::Disk(e) if matches!(**e, DiskError::Busy { .. }));
+    assert!(refused.as_ref().is_err_and(is_busy), "{refused:?}");
+    // Another model has a folder of its own.
+    let _other = kept("qwen35", &folder);
+    drop(first);
+    kept("lfm2", &folder);
+}
+
+#[test]
+fn a_damaged_page_is_read_again_and_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let (folder, warned) = page_folder(folder.path(), u64::MAX);
+    for name in ["llama-llama3", "qwen35"] {
+        let mut first = kept(name, &folder);
+        let all = text(&first, 230);
+        read(&mut first, &all);
+        drop(first);
+    }
+    let files = page_files(&folder.path);
+    for (i, path) in files.iter().enumerate() {
+        let whole = fs::read(path).unwrap();
+        let mut bytes = whole.clone();
+        match i % 3 {
+            0 => bytes.truncate(whole.len() / 2),
+            1 => bytes[whole.len() / 2] ^= 4,
+            // The page of another text, under this one's name.
+            _ => bytes = fs::read(&files[(i + 1) % files.len()]).unwrap(),
+        }
+        fs::write(path, &bytes).unwrap();
+        for name in ["llama-llama3", "qwen35"] {
+            let mut engine = kept(name, &folder);
+            let all = text(&engine, 230);
+            let (n_held, logits) = read(&mut engine, &all);
+            assert!(
+                logits == computed(name, options(), &all, 230 - n_held),
+                "{name} {path:?}"
+            );
+        }
+        // The engine whose page it was has told of it, and written it again.
+        let lines = std::mem::take(&mut *warned.lock().unwrap());
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].contains(path.to_str().unwrap()), "{lines:?}");
+        assert_eq!(fs::read(path).unwrap(), whole);
+    }
+}
+
+#[test]
+fn pages_keep_to_their_bytes_and_the_newest_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let (unbounded, _) = page_folder(&folder.path().join("all"), u64::MAX);
+    let (a, b) = {
+        let mut engine = kept("llama-llama3", &unbounded);
+        let a = text(&engine, 230);
+        let b: Vec<u32> = a.iter().map(|token| token / 2 + 1).collect();
+        read(&mut engine, &a);
+        (a, b)
+    };
+    let n_bytes = |path: &Path| -> u64 {
+        let files = page_files(path);
+        files
+            .iter()
+            .map(|file| fs::metadata(file).unwrap().len())
+            .sum()
+    };
+    // Room for one text and a page more.
+    let max_bytes = n_bytes(&unbounded.path) * 4 / 3 + 1;
+    let (bounded, warned) = page_folder(&folder.path().join("some"), max_bytes);
+    let mut engine = kept("llama-llama3", &bounded);
+    read(&mut engine, &a);
+    read(&mut engine, &b);
+    drop(engine);
+    assert!(n_bytes(&bounded.path) <= max_bytes);
+    let mut engine = kept("llama-llama3", &bounded);
+    assert_eq!(read(&mut engine, &b).0, 192);
+    drop(engine);
+    let mut engine = kept("llama-llama3", &bounded);
+    // Of the older text the beginning was kept.
+    assert_eq!(read(&mut engine, &a).0, 64);
+    assert!(warned.lock().unwrap().is_empty());
+    // What a killed process left half written goes; what is no page stays.
+    drop(engine);
+    let of_engine = page_files(&bounded.path)[0].parent().unwrap().to_owned();
+    fs::write(of_engine.join(".x.page.1-0.partial"), "half").unwrap();
+    fs::write(of_engine.join("notes.txt"), "mine").unwrap();
+    kept("llama-llama3", &bounded);
+    assert!(!of_engine.join(".x.page.1-0.partial").exists());
+    assert!(of_engine.join("notes.txt").exists());
+}
