@@ -28,6 +28,7 @@ mod graph;
 mod memory;
 mod op;
 mod reference;
+mod shard;
 
 pub use check::{Error, Shapes, WIDTH_MAX, check};
 pub use cost::{Depth, OpCost};
@@ -38,11 +39,12 @@ pub use graph::{
 };
 pub use memory::{AllTokensShape, KvShape, SequenceMemory, StateShape};
 pub use op::{
-    Activate, Activation, Add, Attention, CausalConv, CombineExperts, Companion, ConcatHeads,
-    DecayForm, DeltaNet, EXPERTS_MAX, Embed, EncoderAttention, ExpertLinear, Extension, Gating,
-    Glu, GluClamp, HeadLinear, KEY_DIM_MAX, LayerNorm, Linear, Multiply, Op, Operation, RmsNorm,
-    RotateHeads, Route, RouteGroups, STATE_LANES, Scale, ScaleByGate, ScaleByWeight,
-    SharedAttention, SliceHeads, Softcap, TAPS_MAX, TableRow, Temperature, TokenTypes,
-    ValueHeadOrder, WeightKind, WeightUse, choice_weights, chosen_experts,
+    Activate, Activation, Add, AllGather, Attention, CausalConv, CombineExperts, Companion,
+    ConcatHeads, DecayForm, DeltaNet, EXPERTS_MAX, Embed, EncoderAttention, ExpertLinear,
+    Extension, Gating, Glu, GluClamp, HeadLinear, KEY_DIM_MAX, LayerNorm, Linear, Multiply, Op,
+    Operation, RmsNorm, RotateHeads, Route, RouteGroups, STATE_LANES, Scale, ScaleByGate,
+    ScaleByWeight, SharedAttention, SliceHeads, Softcap, TAPS_MAX, TableRow, Temperature,
+    TokenTypes, ValueHeadOrder, WeightKind, WeightUse, choice_weights, chosen_experts,
 };
 pub use reference::{Keys, Real, TokenContext, WeightValues, exact};
+pub use shard::{RankGraph, RankPlace, WeightPart, shard};

@@ -2,6 +2,7 @@
 
 mod activate;
 mod add;
+mod all_gather;
 mod attention;
 mod causal_conv;
 mod combine_experts;
@@ -31,6 +32,7 @@ mod token_types;
 
 pub use activate::Activate;
 pub use add::Add;
+pub use all_gather::AllGather;
 pub use attention::Attention;
 pub use causal_conv::{CausalConv, TAPS_MAX};
 pub use combine_experts::CombineExperts;
@@ -217,6 +219,8 @@ ops! {
     Glu(Glu),
     /// A sum.
     Add(Add),
+    /// A value put together of the parts that ranks have.
+    AllGather(AllGather),
     /// An activation without a gate.
     Activate(Activate),
     /// A product with a number.
