@@ -62,6 +62,9 @@ impl Tcp {
                     bindings: vec![pass_input(SlotInput::Tokens), weight(*table, layout)],
                 })
             }
+            GraphOp::RmsNorm(norm) if !norm.shares_weight(graph) => {
+                no("a norm of groups has one weight for all of them")
+            }
             GraphOp::RmsNorm(graph::RmsNorm {
                 weight: w,
                 eps,
