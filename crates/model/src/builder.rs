@@ -1,20 +1,21 @@
 //! Builds a graph step by step, checking every weight against the checkpoint as it is named.
 
+mod layout;
+mod locate;
+mod ops;
+
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
+pub(crate) use layout::{TensorLayout, TensorUse, layout, weights_of};
+
 use crate::Error;
-use crate::arch::{self, Conventions, Family, WeightConvention, norm};
+use crate::arch::{Conventions, Family, WeightConvention};
 use crate::catalog::Catalog;
 use crate::config::{HeadSizes, ModelConfig};
-use crate::derive;
 use crate::names::{ParameterKind, TensorName, WeightRole};
-use crate::warnings;
-use millrace_graph::{
-    Add, Derivation, Embed, Graph, Linear, Node, Op, Rope, RopeId, RotateHeads, Scale,
-    ScaleByWeight, Softcap, Value, ValueId, Weight, WeightId, WeightSource,
-};
+use millrace_graph::{Derivation, Graph, Node, Op, Value, ValueId, Weight, WeightId, WeightSource};
 use millrace_quant::DType;
 
 /// A graph under construction.
@@ -41,55 +42,6 @@ enum Tensors<'a> {
     Checkpoint(&'a Catalog<'a>),
     /// Whatever the family asks for, in the order of asking.
     Any(Vec<TensorLayout>),
-}
-
-/// A tensor of a layout, and the weights that graphs read from it.
-#[derive(Clone, Debug)]
-pub(crate) struct TensorLayout {
-    pub(crate) name: TensorName,
-    /// Slowest dimension first; where each expert has a tensor, of all of them together.
-    pub(crate) shape: Vec<usize>,
-    pub(crate) uses: Vec<TensorUse>,
-}
-
-/// A weight that is read from a tensor.
-#[derive(Clone, Debug)]
-pub(crate) struct TensorUse {
-    pub(crate) weight: TensorName,
-    /// The weight's own shape.
-    pub(crate) shape: Vec<usize>,
-    pub(crate) source: WeightSource,
-}
-
-/// The tensors that a configuration calls for in some blocks, in the order in which they are read.
-pub(crate) fn layout(
-    config: &ModelConfig,
-    layout: WeightConvention,
-    layers: Range<usize>,
-) -> Vec<TensorLayout> {
-    let family = arch::by_name(config.family);
-    let tensors = Tensors::Any(Vec::new());
-    let mut builder = GraphBuilder::of(config, family, (tensors, layout));
-    builder.layers = layers;
-    // Nothing is missing where there is whatever is asked for.
-    let _ = (family.build)(&mut builder);
-    match builder.tensors {
-        Tensors::Any(tensors) => tensors,
-        Tensors::Checkpoint(_) => Vec::new(),
-    }
-}
-
-/// What the weights of a checkpoint are, by name.
-pub(crate) fn weights_of(
-    config: &ModelConfig,
-    catalog: &Catalog<'_>,
-) -> Result<HashMap<TensorName, Weight>, Error> {
-    let family = arch::by_name(config.family);
-    let mut builder = GraphBuilder::new(config, family, catalog);
-    (family.build)(&mut builder)?;
-    let weight = |id: WeightId| builder.graph.weights[id.0].clone();
-    let weights = builder.weights.iter();
-    Ok(weights.map(|(name, id)| (*name, weight(*id))).collect())
 }
 
 impl<'a> GraphBuilder<'a> {
@@ -256,9 +208,9 @@ impl<'a> GraphBuilder<'a> {
         };
         let spelled = self.spell(tensor);
         let (source, dtype) = match &mut self.tensors {
-            Tensors::Checkpoint(catalog) => locate(catalog, &spelled, shape, source)?,
+            Tensors::Checkpoint(catalog) => locate::locate(catalog, &spelled, shape, source)?,
             Tensors::Any(asked) => {
-                ask(asked, (name, tensor), shape, &source);
+                layout::ask(asked, (name, tensor), shape, &source);
                 (source, DType::F32)
             }
         };
@@ -377,189 +329,6 @@ impl<'a> GraphBuilder<'a> {
         }
     }
 
-    /// The embeddings as they enter the first block.
-    pub(crate) fn embed(&mut self) -> Result<ValueId, Error> {
-        let prescaled = self.conventions.embed_prescaled;
-        // Without a table the head is it; where tables are stored scaled, the head is not.
-        let alone = self.has(WeightRole::Output) && !self.has(WeightRole::TokenEmbedding);
-        let is_head = alone && (prescaled || self.config.tied_head);
-        let table = match is_head {
-            true => WeightRole::Output,
-            false => WeightRole::TokenEmbedding,
-        };
-        let shape = [self.config.vocab_size, self.config.d_model];
-        let table = self.weight(self.name(table), &shape)?;
-        let scale = match prescaled && !is_head {
-            true => 1.0,
-            false => self.config.embed_scale,
-        };
-        Ok(self.push(
-            "embed",
-            Op::Embed(Embed { table, scale }),
-            vec![],
-            self.config.d_model,
-        ))
-    }
-
-    /// `weight · x (+ bias)`, of `n` elements.
-    pub(crate) fn linear(
-        &mut self,
-        label: &'static str,
-        role: WeightRole,
-        (n, biased): (usize, bool),
-        x: ValueId,
-    ) -> Result<ValueId, Error> {
-        let name = self.name(role);
-        let weight = self.weight(name, &[n, self.width(x)])?;
-        let bias = match biased {
-            true => Some(self.weight(name.bias(), &[n])?),
-            false => None,
-        };
-        // A factor comes before the bias.
-        if !self.has_own(name.scale()) {
-            return Ok(self.push(label, Op::Linear(Linear { weight, bias }), vec![x], n));
-        }
-        let out = self.product(label, (weight, None), x);
-        let scaled = self.scaled(name, out)?;
-        match bias {
-            None => Ok(scaled),
-            Some(_) => Err(self.unsupported_bias(name)),
-        }
-    }
-
-    /// Products with a weight, times the factor that its file has beside it, if it has one.
-    pub(crate) fn scaled(&mut self, name: TensorName, x: ValueId) -> Result<ValueId, Error> {
-        if !self.has_own(name.scale()) {
-            return Ok(x);
-        }
-        let weight = self.weight(name.scale(), &[1])?;
-        let width = self.width(x);
-        Ok(self.push(
-            "weight_scale",
-            ScaleByWeight { weight }.into(),
-            vec![x],
-            width,
-        ))
-    }
-
-    fn unsupported_bias(&self, name: TensorName) -> Error {
-        Error::Unsupported {
-            file: match &self.tensors {
-                Tensors::Checkpoint(catalog) => catalog.file().into(),
-                Tensors::Any(_) => String::new(),
-            },
-            feature: format!("`{}` beside `{}`", name.bias(), name.scale()),
-            supported: "a bias or a scale beside a matrix".into(),
-        }
-    }
-
-    /// As [`linear`](GraphBuilder::linear), of weights that stand in the graph already.
-    pub(crate) fn product(
-        &mut self,
-        label: &'static str,
-        (weight, bias): (WeightId, Option<WeightId>),
-        x: ValueId,
-    ) -> ValueId {
-        let n = self.graph.weights[weight.0].n;
-        self.push(label, Op::Linear(Linear { weight, bias }), vec![x], n)
-    }
-
-    /// Rotates the heads of x as layer `layer` does; leaves them where it does not.
-    pub(crate) fn rope(&mut self, label: &'static str, layer: usize, x: ValueId) -> ValueId {
-        if !self.config.rotates(layer) {
-            return x;
-        }
-        let head_dim = self.config.heads_of(layer).head_dim;
-        self.rotate(label, layer, (head_dim, 0), x)
-    }
-
-    /// Rotates heads of `head_dim` elements from the element `first` on, as layer `layer` does.
-    pub(crate) fn rotate(
-        &mut self,
-        label: &'static str,
-        layer: usize,
-        (head_dim, first): (usize, usize),
-        x: ValueId,
-    ) -> ValueId {
-        let n_rot = self.config.heads_of(layer).n_rot;
-        let config = self.config.rope_of(layer);
-        let rope = Rope {
-            style: self.conventions.rope_style,
-            n_rot,
-            inv_freq: config.inv_freq(n_rot),
-            attention_factor: config.attention_factor(),
-        };
-        let known = self.graph.ropes.iter().position(|other| *other == rope);
-        let rope = RopeId(known.unwrap_or_else(|| {
-            self.graph.ropes.push(rope);
-            self.graph.ropes.len() - 1
-        }));
-        let op = RotateHeads {
-            rope,
-            head_dim,
-            first,
-        };
-        self.push(label, op.into(), vec![x], self.width(x))
-    }
-
-    /// What a half of a block adds to the stream `x`.
-    pub(crate) fn residual(&mut self, label: &'static str, x: ValueId, out: ValueId) -> ValueId {
-        let out = self.scale("residual_scale", self.config.residual_scale, out);
-        self.add(label, x, out)
-    }
-
-    /// `factor · x`; x itself where the factor is 1.
-    pub(crate) fn scale(&mut self, label: &'static str, factor: f32, x: ValueId) -> ValueId {
-        match factor == 1.0 {
-            true => x,
-            false => self.push(label, Scale { factor }.into(), vec![x], self.width(x)),
-        }
-    }
-
-    /// `a + b`.
-    pub(crate) fn add(&mut self, label: &'static str, a: ValueId, b: ValueId) -> ValueId {
-        self.push(label, Op::Add(Add), vec![a, b], self.width(a))
-    }
-
-    /// The last norm and the logits.
-    pub(crate) fn head(&mut self, x: ValueId) -> Result<(), Error> {
-        let normed = norm::stream(self, "output_norm", WeightRole::OutputNorm, x)?;
-        self.head_of(normed)
-    }
-
-    /// The logits, of the last norm's output.
-    pub(crate) fn head_of(&mut self, normed: ValueId) -> Result<(), Error> {
-        let (has_table, has_head) = (
-            self.has(WeightRole::TokenEmbedding),
-            self.has(WeightRole::Output),
-        );
-        let role = match self.config.tied_head && (has_table || !has_head) {
-            true => WeightRole::TokenEmbedding,
-            false => WeightRole::Output,
-        };
-        let vocab_size = self.config.vocab_size;
-        let scaled = self.scale("logit_scale", self.config.logit_scale, normed);
-        let weight = self.weight(self.name(role), &[vocab_size, self.width(scaled)])?;
-        // A head that is the table has a bias of its own.
-        let bias = TensorName::global(WeightRole::Output).bias();
-        let bias = match self.has_own(bias) {
-            true => Some(self.weight(bias, &[vocab_size])?),
-            false => None,
-        };
-        let mut logits = self.product("lm_head", (weight, bias), scaled);
-        if let Some(cap) = self.config.logit_softcap {
-            logits = self.push(
-                "logit_softcap",
-                Softcap { cap }.into(),
-                vec![logits],
-                vocab_size,
-            );
-        }
-        self.graph.head_input = Some(normed);
-        self.graph.logits = Some(logits);
-        Ok(())
-    }
-
     /// The graph ends with this hidden state, and has no head.
     pub(crate) fn encoded(&mut self, x: ValueId) {
         self.graph.head_input = Some(x);
@@ -583,7 +352,8 @@ impl<'a> GraphBuilder<'a> {
             .names()
             .filter(|name| {
                 let is_known = used.contains(*name) || self.unread.contains(*name);
-                !is_known && is_of_a_block(catalog, name, (self.family, self.config.n_layers))
+                !is_known
+                    && locate::is_of_a_block(catalog, name, (self.family, self.config.n_layers))
             })
             .collect();
         unknown.sort_unstable();
@@ -596,98 +366,4 @@ impl<'a> GraphBuilder<'a> {
             }),
         }
     }
-}
-
-/// What the tensor as a whole is that a weight of this shape is read from.
-fn stored_shape(shape: &[usize], source: &WeightSource) -> Vec<usize> {
-    let mut stored = shape.to_vec();
-    match source {
-        WeightSource::Rows { n_rows, .. } => {
-            let rows = stored.len().saturating_sub(2);
-            stored[rows] = *n_rows;
-            stored
-        }
-        WeightSource::Derived(derivation) => derive::stored_shape(derivation, shape),
-        WeightSource::Whole | WeightSource::Experts(_) => stored,
-    }
-}
-
-fn ask(
-    asked: &mut Vec<TensorLayout>,
-    (weight, name): (TensorName, TensorName),
-    shape: &[usize],
-    source: &WeightSource,
-) {
-    let known = asked.iter().position(|tensor| tensor.name == name);
-    let known = known.unwrap_or_else(|| {
-        asked.push(TensorLayout {
-            name,
-            shape: stored_shape(shape, source),
-            uses: Vec::new(),
-        });
-        asked.len() - 1
-    });
-    asked[known].uses.push(TensorUse {
-        weight,
-        shape: shape.to_vec(),
-        source: source.clone(),
-    });
-}
-
-/// A weight's format, and where it is: where each expert has a tensor of its own, their names.
-fn locate(
-    catalog: &Catalog<'_>,
-    name: &str,
-    shape: &[usize],
-    source: WeightSource,
-) -> Result<(WeightSource, DType), Error> {
-    if let WeightSource::Derived(derivation) = &source {
-        let dtype = derive::check(catalog, name, derivation, shape)?;
-        return Ok((source, dtype));
-    }
-    let mut shape = stored_shape(shape, &source);
-    if let (&[n_heads, n_rows, k], WeightSource::Rows { .. }) = (&shape[..], &source)
-        && catalog.shape(name).is_some_and(|found| found.len() == 2)
-    {
-        // Matrices of heads may stand one below the other in one matrix.
-        shape = vec![n_heads * n_rows, k];
-    }
-    let shape = shape.as_slice();
-    let (&[n_experts, n, k], true) = (shape, name.contains("{}")) else {
-        return Ok((source, catalog.check(name, shape)?));
-    };
-    let names = (0..n_experts).map(|expert| name.replacen("{}", &expert.to_string(), 1));
-    let names: Vec<String> = names.collect();
-    let mut dtype = DType::F32;
-    for (expert, name) in names.iter().enumerate() {
-        let found = catalog.check(name, &[n, k])?;
-        if expert > 0 && found != dtype {
-            return Err(Error::TensorType {
-                file: catalog.file().into(),
-                tensor: name.clone(),
-                found: found.name().into(),
-                expected: format!("{}, as of the experts before", dtype.name()),
-            });
-        }
-        dtype = found;
-    }
-    Ok((WeightSource::Experts(names), dtype))
-}
-
-/// Whether a tensor is a parameter of one of the text model's blocks. Tensors elsewhere do not
-/// take part in the text model, nor do blocks behind its last, which predict further tokens; [`crate::warnings()`]
-/// names both.
-fn is_of_a_block(catalog: &Catalog<'_>, name: &str, (family, n_layers): (&Family, usize)) -> bool {
-    let blocks = match catalog.layout() {
-        WeightConvention::Gguf => "blk.".to_owned(),
-        WeightConvention::HuggingFace | WeightConvention::Q4nx => {
-            format!("{}{}.", catalog.hf_prefix(), family.hf_layers)
-        }
-    };
-    let Some(rest) = name.strip_prefix(&blocks) else {
-        return false;
-    };
-    let number = rest.split('.').next().and_then(|layer| layer.parse().ok());
-    let is_behind = number.is_some_and(|layer: usize| layer >= n_layers);
-    !is_behind && !warnings::is_derived(name)
 }

@@ -21,6 +21,7 @@ mod encode;
 mod error;
 mod folder;
 mod importance;
+mod mapper;
 mod metadata;
 mod parts;
 mod plan;

@@ -1,0 +1,321 @@
+//! What a family is: its names, the defaults that its files leave unsaid, and the function that builds its graph.
+
+use super::llama;
+use crate::Error;
+use crate::builder::GraphBuilder;
+use crate::config::gguf::Keys as GgufKeys;
+use crate::config::hf::{ConfigObject, HfDefaults, HfExperts, HfWindows};
+use crate::config::{Biases, ExpertConfig, ModelConfig};
+use crate::names::{HfNames, HfNorms, WeightRole};
+use millrace_format::gguf::GgufValue;
+use millrace_graph::{Activation, Gating, GluClamp, RopeStyle};
+
+/// Where a checkpoint's weights follow whose conventions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WeightConvention {
+    /// As llama.cpp's converter writes them.
+    Gguf,
+    /// As transformers saves them.
+    HuggingFace,
+    /// Q4NX bundles: Hugging Face names, but Gemma's embeddings are already scaled, its norms
+    /// already hold `1 + w`, and its head is a tensor of its own (that of FastFlowLM's bundles). A bundle of this
+    /// program has the head alone where it is the table, unscaled.
+    Q4nx,
+}
+
+/// What must be done with weights as a layout stores them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Conventions {
+    /// Which rows of Q and K rotate together. Interleaved files have the rows permuted
+    /// ([`crate::names::permutation`]).
+    pub rope_style: RopeStyle,
+    /// Added to every norm's weight.
+    pub norm_offset: f32,
+    /// Whether the embedding table already contains the factor [`ModelConfig::embed_scale`].
+    pub embed_prescaled: bool,
+}
+
+/// How a family chooses experts, where its files leave it unsaid.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ExpertDefaults {
+    pub(crate) gating: Gating,
+    /// With `Some(eps)`, weights are divided by their sum plus `eps`.
+    pub(crate) normalized: Option<f32>,
+    /// Experts of a group whose sum is its score.
+    pub(crate) group_best: usize,
+}
+
+/// Takes a key of GGUF metadata, under the architecture's name, and its value.
+pub(crate) type SetKey<'a> = dyn FnMut(&str, GgufValue) + 'a;
+
+/// One row of the table.
+#[derive(Debug)]
+pub struct Family {
+    /// Our name for it.
+    pub name: &'static str,
+    /// `general.architecture` of its GGUF files.
+    pub gguf_arch: &'static str,
+    /// `model_type`s of its `config.json`, the causal language model's first.
+    pub hf_model_types: &'static [&'static str],
+    /// transformers classes, the causal language model's first. None where only GGUF files are read.
+    pub hf_classes: &'static [&'static str],
+    /// What the norms of a block are called in Hugging Face files.
+    pub hf_norms: HfNorms,
+    /// Activation of the gate, where the configuration says nothing.
+    pub activation: Activation,
+    /// Models it covers, for the list of supported ones.
+    pub models: &'static str,
+    /// The fixture below `testdata/goldens` that it is held to, where that has another name than the family.
+    pub(crate) golden: Option<&'static str>,
+    pub(crate) permuted_in_gguf: bool,
+    pub(crate) unit_norms: bool,
+    /// Whether its GGUF files have value heads of gated delta nets in turns, one of each key head.
+    pub(crate) tiled_values_in_gguf: bool,
+    pub(crate) scaled_embeddings: bool,
+    /// Base of sliding layers' RoPE, in families where it differs.
+    pub(crate) local_rope_theta: Option<f32>,
+    /// Whether sliding layers rotate without the scaling of the others.
+    pub(crate) unscaled_local_rope: bool,
+    /// Whether YaRN's `mscale_all_dim` is a factor on scores, squared, and not on cosines and sines alone.
+    pub(crate) yarn_scales_scores: bool,
+    /// Whether YaRN mixes between whole pairs, where a GGUF file says nothing.
+    pub(crate) gguf_yarn_truncates: bool,
+    /// Default of `query_pre_attn_scalar`, in families that have the key.
+    pub(crate) query_pre_attn_scalar: Option<f32>,
+    /// The class's biases, unless `attention_bias` and `mlp_bias` decide.
+    pub(crate) hf_biases: Option<Biases>,
+    /// Whether the class reads `mlp_bias`.
+    pub(crate) hf_mlp_bias: bool,
+    /// Whether its hooks read and write which projections have biases.
+    pub(crate) hf_own_biases: bool,
+    pub(crate) hf_windows: HfWindows,
+    pub(crate) hf_defaults: HfDefaults,
+    /// Every n-th layer is global when GGUF metadata give a window and no pattern; 0: none is;
+    /// `None`: the window is then unused.
+    pub(crate) gguf_window_pattern: Option<usize>,
+    /// Whether its GGUF files name the activation, in words that its hooks read and write.
+    pub(crate) gguf_activation: bool,
+    /// Size at which GGUF readers take `d_model / n_heads` for the attention scale, not the head
+    /// size: the key is not in the file, llama.cpp goes by the number of layers.
+    pub(crate) gguf_scale_by_width_at_layers: Option<usize>,
+    /// Names of its own in Hugging Face files.
+    pub(crate) hf_names: &'static [(WeightRole, &'static str)],
+    /// Its words for experts in `config.json`; `None` where the class has none.
+    pub(crate) hf_experts: Option<HfExperts>,
+    /// How experts are chosen where its files leave it unsaid.
+    pub(crate) experts: ExpertDefaults,
+    /// The share of a head that its class rotates, where the configuration says nothing.
+    pub(crate) hf_partial_rotary: f64,
+    /// What its class takes for the context before a LongRoPE stretch; then `yarn` too is a name of LongRoPE.
+    pub(crate) hf_original_context: Option<usize>,
+    /// Whether neighbouring elements of a head rotate together, in every layout.
+    pub(crate) interleaved: bool,
+    /// Whether its Hugging Face files hold experts' matrices turned, gates and up projections row by row in turns.
+    pub(crate) hf_turned_experts: bool,
+    /// The key of `config.json` by which heads of queries and keys have norms or have none.
+    pub(crate) hf_qk_norm: Option<&'static str>,
+    /// Whether `attention_bias` leaves the attention's output without a bias.
+    pub(crate) hf_unbiased_output: bool,
+    /// Whether its files say by what logits are divided, not the factor on them.
+    pub(crate) logit_divisor: bool,
+    /// Whether its class knows layers whose heads do not rotate.
+    pub(crate) hf_unrotated: bool,
+    /// Whether its norms take mean and variance.
+    pub(crate) layer_norms: bool,
+    /// Whether these have neither weight nor bias.
+    pub(crate) bare_norms: bool,
+    /// What the class adds under the norms' root, where the configuration says nothing.
+    pub(crate) hf_norm_eps: f32,
+    /// Bounds of its gated activation.
+    pub(crate) glu_clamp: Option<GluClamp>,
+    /// Roles that its checkpoints have beside, or in place of, those that every family has.
+    pub(crate) own_roles: &'static [WeightRole],
+    /// Those that its GGUF files have and its Hugging Face files lack.
+    pub(crate) gguf_roles: &'static [WeightRole],
+    /// Those that its Hugging Face files have and its GGUF files lack.
+    pub(crate) hf_roles: &'static [WeightRole],
+    /// Roles that have a factor beside them in all its files, with their names in Hugging Face files.
+    pub(crate) hf_scales: &'static [(WeightRole, &'static str)],
+    /// What its Hugging Face files call the list of blocks.
+    pub(crate) hf_layers: &'static str,
+    /// The encoder that `use_bidirectional_attention` makes of a model of its types.
+    pub(crate) encoder_twin: Option<&'static str>,
+    /// Whether its tokens see each other both ways.
+    pub is_encoder: bool,
+    /// Whether sizes of heads and networks may differ by layer.
+    pub(crate) sizes_by_layer: bool,
+    /// What its GGUF files say in words of their own, or leave unsaid.
+    pub(crate) gguf: fn(&GgufKeys<'_>, &mut ModelConfig) -> Result<(), Error>,
+    /// What its `config.json` says in words of its own.
+    pub(crate) hf: fn(&ConfigObject<'_>, &mut ModelConfig) -> Result<(), Error>,
+    /// The family of a `config.json` that is written for its GGUF files, where that is another one.
+    pub(crate) hf_family: fn(&ModelConfig) -> Option<&'static str>,
+    /// Writes those words.
+    pub(crate) write_hf: fn(&ModelConfig, &mut serde_json::Value),
+    /// Writes what its GGUF files say in words of their own; a key that stands already is replaced.
+    pub(crate) write_gguf: fn(&ModelConfig, &mut SetKey<'_>),
+    /// Builds its graph, weights asked for in the order in which llama.cpp's converter writes those of a block.
+    pub(crate) build: fn(&mut GraphBuilder<'_>) -> Result<(), Error>,
+}
+
+impl Family {
+    /// Llama's conventions under no name: a family says how it differs.
+    pub(super) const PLAIN: Family = Family {
+        name: "",
+        gguf_arch: "",
+        hf_model_types: &[],
+        hf_classes: &[],
+        hf_norms: HfNorms::Pre,
+        activation: Activation::Silu,
+        models: "",
+        golden: None,
+        permuted_in_gguf: false,
+        unit_norms: false,
+        tiled_values_in_gguf: false,
+        scaled_embeddings: false,
+        local_rope_theta: None,
+        unscaled_local_rope: false,
+        yarn_scales_scores: false,
+        gguf_yarn_truncates: true,
+        query_pre_attn_scalar: None,
+        hf_biases: None,
+        hf_mlp_bias: false,
+        hf_own_biases: false,
+        hf_windows: HfWindows::Never,
+        hf_defaults: HfDefaults {
+            vocab_size: 32_000,
+            d_model: 4096,
+            d_ff: 11_008,
+            n_layers: 32,
+            n_heads: 32,
+            n_kv_heads: None,
+            head_dim: None,
+            context_length: 2048,
+            tied_head: false,
+            rope_theta: 10_000.0,
+        },
+        gguf_window_pattern: None,
+        gguf_activation: false,
+        gguf_scale_by_width_at_layers: None,
+        hf_names: &[],
+        hf_experts: None,
+        experts: ExpertDefaults {
+            gating: Gating::Softmax,
+            normalized: Some(0.0),
+            group_best: 2,
+        },
+        hf_partial_rotary: 1.0,
+        hf_original_context: None,
+        interleaved: false,
+        hf_turned_experts: false,
+        hf_qk_norm: None,
+        hf_unbiased_output: false,
+        logit_divisor: false,
+        hf_unrotated: false,
+        layer_norms: false,
+        bare_norms: false,
+        hf_norm_eps: 1e-6,
+        glu_clamp: None,
+        own_roles: &[],
+        gguf_roles: &[],
+        hf_roles: &[],
+        hf_scales: &[],
+        sizes_by_layer: false,
+        hf_layers: "layers",
+        encoder_twin: None,
+        is_encoder: false,
+        gguf: |_, _| Ok(()),
+        hf: |_, _| Ok(()),
+        hf_family: |_| None,
+        write_hf: |_, _| {},
+        write_gguf: |_, _| {},
+        build: llama::build,
+    };
+
+    /// How its Hugging Face files name modules.
+    pub fn hf_names(&self) -> HfNames {
+        HfNames {
+            norms: self.hf_norms,
+            own: self.hf_names,
+            scales: self.hf_scales,
+            layers: self.hf_layers,
+        }
+    }
+
+    /// Whether weights of this role have a factor beside them in all its files.
+    pub(crate) fn has_scale(&self, role: WeightRole) -> bool {
+        self.hf_scales.iter().any(|(known, _)| *known == role)
+    }
+
+    /// The folder below `testdata/goldens` with what transformers computes for a tiny model of it; of a family that runs
+    /// from GGUF files alone, for one of a cousin that computes the same.
+    pub fn golden(&self) -> &'static str {
+        self.golden.unwrap_or(self.name)
+    }
+
+    /// How weights stored in `layout` are to be read.
+    pub fn conventions(&self, layout: WeightConvention) -> Conventions {
+        let permuted = self.permuted_in_gguf && layout == WeightConvention::Gguf;
+        let interleaved = self.interleaved || permuted;
+        Conventions {
+            rope_style: match interleaved {
+                true => RopeStyle::Interleaved,
+                false => RopeStyle::HalfSplit,
+            },
+            norm_offset: match (self.unit_norms, layout) {
+                (true, WeightConvention::HuggingFace) => 1.0,
+                _ => 0.0,
+            },
+            embed_prescaled: self.scaled_embeddings && layout == WeightConvention::Q4nx,
+        }
+    }
+
+    /// The number of heads whose rows GGUF permutes in the weight and bias of this role
+    /// ([`crate::names::permutation`]); `None` for a tensor stored as Hugging Face does.
+    pub fn permuted_heads(&self, config: &ModelConfig, role: WeightRole) -> Option<usize> {
+        match role {
+            WeightRole::AttnQ if self.permuted_in_gguf => Some(config.n_heads),
+            WeightRole::AttnK if self.permuted_in_gguf => Some(config.n_kv_heads),
+            _ => None,
+        }
+    }
+
+    /// Experts of these sizes (how many, how many a token uses, their width), chosen as the family does.
+    pub(crate) fn expert_config(&self, [n_experts, n_used, d_ff]: [usize; 3]) -> ExpertConfig {
+        ExpertConfig {
+            n_experts,
+            n_used,
+            d_ff,
+            gating: self.experts.gating,
+            normalized: self.experts.normalized,
+            scale: 1.0,
+            groups: None,
+            choice_bias: self.hf_experts.is_some_and(|keys| keys.choice_bias),
+            shared_d_ff: 0,
+            shared_gate: false,
+            n_dense_layers: 0,
+            every: 1,
+            dense_layers: Vec::new(),
+            biases: self.hf_experts.is_some_and(|keys| keys.biases),
+        }
+    }
+
+    pub(crate) fn embed_scale(&self, d_model: usize) -> f32 {
+        if self.scaled_embeddings {
+            (d_model as f32).sqrt()
+        } else {
+            1.0
+        }
+    }
+
+    /// The attention scale that GGUF readers assume where no key says it.
+    pub(crate) fn gguf_attention_scale(&self, config: &ModelConfig) -> f32 {
+        let by_width = self.gguf_scale_by_width_at_layers == Some(config.n_layers);
+        let size = match by_width {
+            // `validate` refuses zero heads after this.
+            true => config.d_model / config.n_heads.max(1),
+            false => config.head_dim,
+        };
+        config.rope.score_factor() / (size as f32).sqrt()
+    }
+}

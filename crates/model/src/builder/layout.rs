@@ -1,0 +1,98 @@
+//! The tensors that a configuration calls for, and the weights of a checkpoint, without a graph of them.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::{GraphBuilder, Tensors};
+use crate::Error;
+use crate::arch::{self, WeightConvention};
+use crate::catalog::Catalog;
+use crate::config::ModelConfig;
+use crate::derive;
+use crate::names::TensorName;
+use millrace_graph::{Weight, WeightId, WeightSource};
+
+/// A tensor of a layout, and the weights that graphs read from it.
+#[derive(Clone, Debug)]
+pub(crate) struct TensorLayout {
+    pub(crate) name: TensorName,
+    /// Slowest dimension first; where each expert has a tensor, of all of them together.
+    pub(crate) shape: Vec<usize>,
+    pub(crate) uses: Vec<TensorUse>,
+}
+
+/// A weight that is read from a tensor.
+#[derive(Clone, Debug)]
+pub(crate) struct TensorUse {
+    pub(crate) weight: TensorName,
+    /// The weight's own shape.
+    pub(crate) shape: Vec<usize>,
+    pub(crate) source: WeightSource,
+}
+
+/// The tensors that a configuration calls for in some blocks, in the order in which they are read.
+pub(crate) fn layout(
+    config: &ModelConfig,
+    layout: WeightConvention,
+    layers: Range<usize>,
+) -> Vec<TensorLayout> {
+    let family = arch::by_name(config.family);
+    let tensors = Tensors::Any(Vec::new());
+    let mut builder = GraphBuilder::of(config, family, (tensors, layout));
+    builder.layers = layers;
+    // Nothing is missing where there is whatever is asked for.
+    let _ = (family.build)(&mut builder);
+    match builder.tensors {
+        Tensors::Any(tensors) => tensors,
+        Tensors::Checkpoint(_) => Vec::new(),
+    }
+}
+
+/// What the weights of a checkpoint are, by name.
+pub(crate) fn weights_of(
+    config: &ModelConfig,
+    catalog: &Catalog<'_>,
+) -> Result<HashMap<TensorName, Weight>, Error> {
+    let family = arch::by_name(config.family);
+    let mut builder = GraphBuilder::new(config, family, catalog);
+    (family.build)(&mut builder)?;
+    let weight = |id: WeightId| builder.graph.weights[id.0].clone();
+    let weights = builder.weights.iter();
+    Ok(weights.map(|(name, id)| (*name, weight(*id))).collect())
+}
+
+/// What the tensor as a whole is that a weight of this shape is read from.
+pub(super) fn stored_shape(shape: &[usize], source: &WeightSource) -> Vec<usize> {
+    let mut stored = shape.to_vec();
+    match source {
+        WeightSource::Rows { n_rows, .. } => {
+            let rows = stored.len().saturating_sub(2);
+            stored[rows] = *n_rows;
+            stored
+        }
+        WeightSource::Derived(derivation) => derive::stored_shape(derivation, shape),
+        WeightSource::Whole | WeightSource::Experts(_) => stored,
+    }
+}
+
+pub(super) fn ask(
+    asked: &mut Vec<TensorLayout>,
+    (weight, name): (TensorName, TensorName),
+    shape: &[usize],
+    source: &WeightSource,
+) {
+    let known = asked.iter().position(|tensor| tensor.name == name);
+    let known = known.unwrap_or_else(|| {
+        asked.push(TensorLayout {
+            name,
+            shape: stored_shape(shape, source),
+            uses: Vec::new(),
+        });
+        asked.len() - 1
+    });
+    asked[known].uses.push(TensorUse {
+        weight,
+        shape: shape.to_vec(),
+        source: source.clone(),
+    });
+}

@@ -1,0 +1,72 @@
+//! Where a checkpoint has the tensors of a weight.
+
+use super::layout::stored_shape;
+use crate::Error;
+use crate::arch::{Family, WeightConvention};
+use crate::catalog::Catalog;
+use crate::derive;
+use crate::warnings;
+use millrace_graph::WeightSource;
+use millrace_quant::DType;
+
+/// A weight's format, and where it is: where each expert has a tensor of its own, their names.
+pub(super) fn locate(
+    catalog: &Catalog<'_>,
+    name: &str,
+    shape: &[usize],
+    source: WeightSource,
+) -> Result<(WeightSource, DType), Error> {
+    if let WeightSource::Derived(derivation) = &source {
+        let dtype = derive::check(catalog, name, derivation, shape)?;
+        return Ok((source, dtype));
+    }
+    let mut shape = stored_shape(shape, &source);
+    if let (&[n_heads, n_rows, k], WeightSource::Rows { .. }) = (&shape[..], &source)
+        && catalog.shape(name).is_some_and(|found| found.len() == 2)
+    {
+        // Matrices of heads may stand one below the other in one matrix.
+        shape = vec![n_heads * n_rows, k];
+    }
+    let shape = shape.as_slice();
+    let (&[n_experts, n, k], true) = (shape, name.contains("{}")) else {
+        return Ok((source, catalog.check(name, shape)?));
+    };
+    let names = (0..n_experts).map(|expert| name.replacen("{}", &expert.to_string(), 1));
+    let names: Vec<String> = names.collect();
+    let mut dtype = DType::F32;
+    for (expert, name) in names.iter().enumerate() {
+        let found = catalog.check(name, &[n, k])?;
+        if expert > 0 && found != dtype {
+            return Err(Error::TensorType {
+                file: catalog.file().into(),
+                tensor: name.clone(),
+                found: found.name().into(),
+                expected: format!("{}, as of the experts before", dtype.name()),
+            });
+        }
+        dtype = found;
+    }
+    Ok((WeightSource::Experts(names), dtype))
+}
+
+/// Whether a tensor is a parameter of one of the text model's blocks. Tensors elsewhere do not
+/// take part in the text model, nor do blocks behind its last, which predict further tokens; [`crate::warnings()`]
+/// names both.
+pub(super) fn is_of_a_block(
+    catalog: &Catalog<'_>,
+    name: &str,
+    (family, n_layers): (&Family, usize),
+) -> bool {
+    let blocks = match catalog.layout() {
+        WeightConvention::Gguf => "blk.".to_owned(),
+        WeightConvention::HuggingFace | WeightConvention::Q4nx => {
+            format!("{}{}.", catalog.hf_prefix(), family.hf_layers)
+        }
+    };
+    let Some(rest) = name.strip_prefix(&blocks) else {
+        return false;
+    };
+    let number = rest.split('.').next().and_then(|layer| layer.parse().ok());
+    let is_behind = number.is_some_and(|layer: usize| layer >= n_layers);
+    !is_behind && !warnings::is_derived(name)
+}

@@ -1,0 +1,195 @@
+//! The nodes that blocks are made of: embeddings, products, rotations, sums, the head.
+
+use super::{GraphBuilder, Tensors};
+use crate::Error;
+use crate::arch::norm;
+use crate::names::{TensorName, WeightRole};
+use millrace_graph::{
+    Add, Embed, Linear, Op, Rope, RopeId, RotateHeads, Scale, ScaleByWeight, Softcap, ValueId,
+    WeightId,
+};
+
+impl GraphBuilder<'_> {
+    /// The embeddings as they enter the first block.
+    pub(crate) fn embed(&mut self) -> Result<ValueId, Error> {
+        let prescaled = self.conventions.embed_prescaled;
+        // Without a table the head is it; where tables are stored scaled, the head is not.
+        let alone = self.has(WeightRole::Output) && !self.has(WeightRole::TokenEmbedding);
+        let is_head = alone && (prescaled || self.config.tied_head);
+        let table = match is_head {
+            true => WeightRole::Output,
+            false => WeightRole::TokenEmbedding,
+        };
+        let shape = [self.config.vocab_size, self.config.d_model];
+        let table = self.weight(self.name(table), &shape)?;
+        let scale = match prescaled && !is_head {
+            true => 1.0,
+            false => self.config.embed_scale,
+        };
+        Ok(self.push(
+            "embed",
+            Op::Embed(Embed { table, scale }),
+            vec![],
+            self.config.d_model,
+        ))
+    }
+
+    /// `weight · x (+ bias)`, of `n` elements.
+    pub(crate) fn linear(
+        &mut self,
+        label: &'static str,
+        role: WeightRole,
+        (n, biased): (usize, bool),
+        x: ValueId,
+    ) -> Result<ValueId, Error> {
+        let name = self.name(role);
+        let weight = self.weight(name, &[n, self.width(x)])?;
+        let bias = match biased {
+            true => Some(self.weight(name.bias(), &[n])?),
+            false => None,
+        };
+        // A factor comes before the bias.
+        if !self.has_own(name.scale()) {
+            return Ok(self.push(label, Op::Linear(Linear { weight, bias }), vec![x], n));
+        }
+        let out = self.product(label, (weight, None), x);
+        let scaled = self.scaled(name, out)?;
+        match bias {
+            None => Ok(scaled),
+            Some(_) => Err(self.unsupported_bias(name)),
+        }
+    }
+
+    /// Products with a weight, times the factor that its file has beside it, if it has one.
+    pub(crate) fn scaled(&mut self, name: TensorName, x: ValueId) -> Result<ValueId, Error> {
+        if !self.has_own(name.scale()) {
+            return Ok(x);
+        }
+        let weight = self.weight(name.scale(), &[1])?;
+        let width = self.width(x);
+        Ok(self.push(
+            "weight_scale",
+            ScaleByWeight { weight }.into(),
+            vec![x],
+            width,
+        ))
+    }
+
+    fn unsupported_bias(&self, name: TensorName) -> Error {
+        Error::Unsupported {
+            file: match &self.tensors {
+                Tensors::Checkpoint(catalog) => catalog.file().into(),
+                Tensors::Any(_) => String::new(),
+            },
+            feature: format!("`{}` beside `{}`", name.bias(), name.scale()),
+            supported: "a bias or a scale beside a matrix".into(),
+        }
+    }
+
+    /// As [`linear`](GraphBuilder::linear), of weights that stand in the graph already.
+    pub(crate) fn product(
+        &mut self,
+        label: &'static str,
+        (weight, bias): (WeightId, Option<WeightId>),
+        x: ValueId,
+    ) -> ValueId {
+        let n = self.graph.weights[weight.0].n;
+        self.push(label, Op::Linear(Linear { weight, bias }), vec![x], n)
+    }
+
+    /// Rotates the heads of x as layer `layer` does; leaves them where it does not.
+    pub(crate) fn rope(&mut self, label: &'static str, layer: usize, x: ValueId) -> ValueId {
+        if !self.config.rotates(layer) {
+            return x;
+        }
+        let head_dim = self.config.heads_of(layer).head_dim;
+        self.rotate(label, layer, (head_dim, 0), x)
+    }
+
+    /// Rotates heads of `head_dim` elements from the element `first` on, as layer `layer` does.
+    pub(crate) fn rotate(
+        &mut self,
+        label: &'static str,
+        layer: usize,
+        (head_dim, first): (usize, usize),
+        x: ValueId,
+    ) -> ValueId {
+        let n_rot = self.config.heads_of(layer).n_rot;
+        let config = self.config.rope_of(layer);
+        let rope = Rope {
+            style: self.conventions.rope_style,
+            n_rot,
+            inv_freq: config.inv_freq(n_rot),
+            attention_factor: config.attention_factor(),
+        };
+        let known = self.graph.ropes.iter().position(|other| *other == rope);
+        let rope = RopeId(known.unwrap_or_else(|| {
+            self.graph.ropes.push(rope);
+            self.graph.ropes.len() - 1
+        }));
+        let op = RotateHeads {
+            rope,
+            head_dim,
+            first,
+        };
+        self.push(label, op.into(), vec![x], self.width(x))
+    }
+
+    /// What a half of a block adds to the stream `x`.
+    pub(crate) fn residual(&mut self, label: &'static str, x: ValueId, out: ValueId) -> ValueId {
+        let out = self.scale("residual_scale", self.config.residual_scale, out);
+        self.add(label, x, out)
+    }
+
+    /// `factor · x`; x itself where the factor is 1.
+    pub(crate) fn scale(&mut self, label: &'static str, factor: f32, x: ValueId) -> ValueId {
+        match factor == 1.0 {
+            true => x,
+            false => self.push(label, Scale { factor }.into(), vec![x], self.width(x)),
+        }
+    }
+
+    /// `a + b`.
+    pub(crate) fn add(&mut self, label: &'static str, a: ValueId, b: ValueId) -> ValueId {
+        self.push(label, Op::Add(Add), vec![a, b], self.width(a))
+    }
+
+    /// The last norm and the logits.
+    pub(crate) fn head(&mut self, x: ValueId) -> Result<(), Error> {
+        let normed = norm::stream(self, "output_norm", WeightRole::OutputNorm, x)?;
+        self.head_of(normed)
+    }
+
+    /// The logits, of the last norm's output.
+    pub(crate) fn head_of(&mut self, normed: ValueId) -> Result<(), Error> {
+        let (has_table, has_head) = (
+            self.has(WeightRole::TokenEmbedding),
+            self.has(WeightRole::Output),
+        );
+        let role = match self.config.tied_head && (has_table || !has_head) {
+            true => WeightRole::TokenEmbedding,
+            false => WeightRole::Output,
+        };
+        let vocab_size = self.config.vocab_size;
+        let scaled = self.scale("logit_scale", self.config.logit_scale, normed);
+        let weight = self.weight(self.name(role), &[vocab_size, self.width(scaled)])?;
+        // A head that is the table has a bias of its own.
+        let bias = TensorName::global(WeightRole::Output).bias();
+        let bias = match self.has_own(bias) {
+            true => Some(self.weight(bias, &[vocab_size])?),
+            false => None,
+        };
+        let mut logits = self.product("lm_head", (weight, bias), scaled);
+        if let Some(cap) = self.config.logit_softcap {
+            logits = self.push(
+                "logit_softcap",
+                Softcap { cap }.into(),
+                vec![logits],
+                vocab_size,
+            );
+        }
+        self.graph.head_input = Some(normed);
+        self.graph.logits = Some(logits);
+        Ok(())
+    }
+}

@@ -1,0 +1,149 @@
+//! Metadata keys under the name of an architecture.
+
+use millrace_format::gguf::{GgufArray, GgufValue, Metadata};
+
+use crate::Error;
+use crate::arch::Family;
+use crate::catalog::Catalog;
+use crate::names::TensorName;
+
+/// Metadata keys under the architecture's name.
+pub(crate) struct Keys<'a> {
+    pub(super) file: &'a str,
+    pub(super) arch: &'static str,
+    pub(super) metadata: &'a Metadata,
+    pub(super) catalog: &'a Catalog<'a>,
+}
+
+impl<'a> Keys<'a> {
+    pub(super) fn key(&self, key: &str) -> String {
+        format!("{}.{key}", self.arch)
+    }
+
+    pub(crate) fn usize(&self, key: &str) -> Result<Option<usize>, Error> {
+        Ok(self.metadata.get_usize(&self.key(key))?)
+    }
+
+    pub(crate) fn required(&self, key: &str) -> Result<usize, Error> {
+        self.usize(key)?.ok_or_else(|| self.missing(key))
+    }
+
+    pub(super) fn required_f32(&self, key: &str) -> Result<f32, Error> {
+        self.f32(key)?.ok_or_else(|| self.missing(key))
+    }
+
+    pub(super) fn required_uniform(&self, key: &str) -> Result<usize, Error> {
+        self.uniform(key)?.ok_or_else(|| self.missing(key))
+    }
+
+    pub(super) fn missing(&self, key: &str) -> Error {
+        Error::MissingKey {
+            file: self.file.into(),
+            key: self.key(key),
+        }
+    }
+
+    pub(crate) fn f32(&self, key: &str) -> Result<Option<f32>, Error> {
+        Ok(self.metadata.get_f32(&self.key(key))?)
+    }
+
+    pub(crate) fn str(&self, key: &str) -> Result<Option<&'a str>, Error> {
+        Ok(self.metadata.get_str(&self.key(key))?)
+    }
+
+    /// A size that may be given once or once a layer; layers must agree.
+    pub(crate) fn uniform(&self, key: &str) -> Result<Option<usize>, Error> {
+        let name = self.key(key);
+        if !matches!(self.metadata.get(&name), Some(GgufValue::Array(_))) {
+            return self.usize(key);
+        }
+        let sizes = self.metadata.get_u32_array(&name)?.unwrap_or_default();
+        match sizes.split_first() {
+            Some((first, rest)) if rest.iter().all(|size| size == first) => {
+                Ok(Some(*first as usize))
+            }
+            _ => Err(self.unsupported(format!("`{name}` that differs by layer"), "one value")),
+        }
+    }
+
+    /// A size that may be given once a layer; `None` where it is given once, or not at all.
+    pub(crate) fn by_layer(&self, key: &str) -> Result<Option<Vec<usize>>, Error> {
+        let name = self.key(key);
+        if !matches!(self.metadata.get(&name), Some(GgufValue::Array(_))) {
+            return Ok(None);
+        }
+        let sizes = self.metadata.get_u32_array(&name)?.unwrap_or_default();
+        Ok(Some(sizes.into_iter().map(|size| size as usize).collect()))
+    }
+
+    /// A size of all layers; of the first one in families where layers may differ, which their hooks sort out.
+    pub(super) fn leading(&self, family: &Family, key: &str) -> Result<Option<usize>, Error> {
+        match self.by_layer(key)? {
+            Some(sizes) if family.sizes_by_layer => Ok(sizes.first().copied()),
+            _ => self.uniform(key),
+        }
+    }
+
+    /// As [`uniform`](Keys::uniform), zeros left out.
+    pub(super) fn uniform_but_zeros(&self, key: &str) -> Result<Option<usize>, Error> {
+        let name = self.key(key);
+        if !matches!(self.metadata.get(&name), Some(GgufValue::Array(_))) {
+            return self.usize(key);
+        }
+        let sizes = self.metadata.get_u32_array(&name)?.unwrap_or_default();
+        let mut sizes = sizes.into_iter().filter(|size| *size > 0);
+        match sizes.next() {
+            None => Ok(None),
+            Some(first) if sizes.all(|size| size == first) => Ok(Some(first as usize)),
+            _ => {
+                Err(self.unsupported(format!("`{name}` that differs by layer"), "one value, or 0"))
+            }
+        }
+    }
+
+    /// A size that may be given once or once a layer.
+    pub(crate) fn per_layer(&self, key: &str, n_layers: usize) -> Result<Vec<usize>, Error> {
+        let name = self.key(key);
+        match self.metadata.get(&name) {
+            Some(GgufValue::Array(_)) => {
+                let sizes = self.metadata.get_u32_array(&name)?.unwrap_or_default();
+                Ok(sizes.into_iter().map(|size| size as usize).collect())
+            }
+            _ => Ok(vec![self.required(key)?; n_layers]),
+        }
+    }
+
+    /// Flags, a boolean or a number each; one by itself is none.
+    pub(crate) fn flags(&self, key: &str) -> Result<Option<Vec<bool>>, Error> {
+        let name = self.key(key);
+        Ok(match self.metadata.get(&name) {
+            Some(GgufValue::Array(GgufArray::Bool(flags))) => Some(flags.clone()),
+            Some(GgufValue::Array(_)) => {
+                let flags = self.metadata.get_i32_array(&name)?.unwrap_or_default();
+                Some(flags.into_iter().map(|flag| flag != 0).collect())
+            }
+            _ => None,
+        })
+    }
+
+    /// Whether the file has that weight.
+    pub(crate) fn has(&self, name: TensorName) -> bool {
+        self.catalog.has(&name.gguf())
+    }
+
+    pub(crate) fn u32_array(&self, key: &str) -> Result<Option<Vec<u32>>, Error> {
+        Ok(self.metadata.get_u32_array(&self.key(key))?)
+    }
+
+    pub(crate) fn bool(&self, key: &str) -> Result<Option<bool>, Error> {
+        Ok(self.metadata.get_bool(&self.key(key))?)
+    }
+
+    pub(crate) fn unsupported(&self, feature: String, supported: &str) -> Error {
+        Error::Unsupported {
+            file: self.file.into(),
+            feature,
+            supported: supported.into(),
+        }
+    }
+}
