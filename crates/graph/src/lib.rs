@@ -43,7 +43,7 @@ pub use op::{
     ConcatHeads, DecayForm, DeltaNet, EXPERTS_MAX, Embed, EncoderAttention, ExpertLinear,
     Extension, Gating, Glu, GluClamp, HeadLinear, KEY_DIM_MAX, LayerNorm, Linear, Multiply, Op,
     Operation, RmsNorm, RotateHeads, Route, RouteGroups, STATE_LANES, Scale, ScaleByGate,
-    ScaleByWeight, SharedAttention, SliceHeads, Softcap, TAPS_MAX, TableRow, Temperature,
+    ScaleByWeight, SharedAttention, SliceHeads, Softcap, SsmScan, TAPS_MAX, TableRow, Temperature,
     TokenTypes, ValueHeadOrder, WeightKind, WeightUse, choice_weights, chosen_experts,
 };
 pub use reference::{Keys, Real, TokenContext, WeightValues, exact};

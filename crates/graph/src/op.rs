@@ -26,6 +26,7 @@ mod scale_by_weight;
 mod shared_attention;
 mod slice_heads;
 mod softcap;
+mod ssm_scan;
 mod table_row;
 mod temperature;
 mod token_types;
@@ -56,6 +57,7 @@ pub use scale_by_weight::ScaleByWeight;
 pub use shared_attention::SharedAttention;
 pub use slice_heads::SliceHeads;
 pub use softcap::Softcap;
+pub use ssm_scan::SsmScan;
 pub use table_row::TableRow;
 pub use temperature::Temperature;
 pub use token_types::TokenTypes;
@@ -253,6 +255,8 @@ ops! {
     CausalConv(CausalConv),
     /// A gated delta net.
     DeltaNet(DeltaNet),
+    /// A selective scan.
+    SsmScan(SsmScan),
     /// An op that is defined outside of this crate.
     Extension(Extension),
 }

@@ -57,10 +57,11 @@ pub enum Activation {
 /// `out = x / sqrt(mean(x²) + eps) · (weight + offset)`.
 ///
 /// `x` and `out` are whole groups: rows of `d_model`, or heads of `head_dim` for the norms of
-/// queries and keys. `offset` is 1 for models that store `weight - 1`, else 0.
+/// queries and keys. `weight` is one group, or several that groups take in turns. `offset` is 1 for models that store
+/// `weight - 1`, else 0.
 ///
 /// # Panics
-/// If `weight` is not one group, or `x` and `out` differ in length or are not whole groups.
+/// If `weight` is not whole groups, or `x` and `out` differ in length or are not whole turns of them.
 pub fn rms_norm(
     cpu: &Cpu,
     x: &[f32],
@@ -76,19 +77,28 @@ pub fn rms_norm(
         x.len()
     );
     assert_eq!(x.len(), out.len(), "as many elements of x as of out");
-    assert_eq!(
-        weight.len(),
-        group,
-        "one weight for each element of a group"
+    assert!(
+        !weight.is_empty() && weight.len().is_multiple_of(group),
+        "one weight for each element of some groups"
     );
-    let norm = Norm {
+    assert!(x.len().is_multiple_of(weight.len()), "whole turns");
+    let norm = |weight| Norm {
         weight,
         eps,
         offset,
     };
     let rows = ElementwiseKernels::for_level(cpu.level());
-    split(cpu, out, group, &|start, out| {
-        rows.norm(&norm, &x[start..start + out.len()], out)
+    if weight.len() == group {
+        return split(cpu, out, group, &|start, out| {
+            rows.norm(&norm(weight), &x[start..start + out.len()], out)
+        });
+    }
+    split(cpu, out, weight.len(), &|start, out| {
+        let groups = x[start..].chunks_exact(group);
+        let weights = weight.chunks_exact(group).cycle();
+        for ((x, weight), out) in groups.zip(weights).zip(out.chunks_exact_mut(group)) {
+            rows.norm(&norm(weight), x, out);
+        }
     });
 }
 

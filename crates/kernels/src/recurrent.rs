@@ -1,22 +1,27 @@
-//! Ops whose value behind a token follows from that of the token before: convolutions over tokens, gated delta nets.
+//! Ops whose value behind a token follows from that of the token before: convolutions over tokens, gated delta nets,
+//! selective scans.
 //!
 //! A token is computed from the state before it in one order of sums, whether it comes alone or amid a prompt: bits do
 //! not depend on how a prompt is cut. Threads share out heads or channels, never tokens.
 
 mod conv;
 mod delta;
+mod heads;
 mod leaves;
+mod ssm;
 #[cfg(test)]
 mod tests;
 
 pub use conv::{ConvInput, causal_conv};
 pub use delta::{DeltaInput, DeltaShape, delta_net};
-#[cfg(target_arch = "aarch64")]
-pub(crate) use leaves::correct_body;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use leaves::{ConvTaps, FadeToken};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) use leaves::{RecurrentKernels, conv_body, unit_body};
+#[cfg(target_arch = "aarch64")]
+pub(crate) use leaves::{absorb_body, correct_body};
+
+pub use ssm::{SsmInput, SsmShape, ssm_scan};
 
 use crate::pool::DisjointMut;
 use std::ops::Range;

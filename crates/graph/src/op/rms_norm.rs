@@ -3,12 +3,12 @@
 
 use super::{Operation, WeightKind, WeightUse, by_definition};
 use crate::check::{Shapes, fits};
-use crate::{Real, TokenContext, WeightId};
+use crate::{Graph, Real, TokenContext, WeightId};
 
 /// `x / sqrt(mean(x²) + eps) · (weight + offset)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RmsNorm {
-    /// `[group]`.
+    /// `[group]`; or as many as a row has, where every group of it has its own.
     pub weight: WeightId,
     /// Added to the mean of squares.
     pub eps: f32,
@@ -19,11 +19,17 @@ pub struct RmsNorm {
 }
 
 impl RmsNorm {
+    /// Whether all groups of a row have one weight.
+    pub fn shares_weight(&self, graph: &Graph) -> bool {
+        graph.weights[self.weight.0].n_elems() == self.group as u64
+    }
+
     fn compute<R: Real>(&self, row: &TokenContext<'_, R>, _state: &mut [R], out: &mut [R]) {
         let weight = row.weights.vector(self.weight);
         let [eps, offset] = [self.eps, self.offset].map(|x| R::from_f64(f64::from(x)));
         let groups = row.inputs[0].chunks(self.group);
-        for (x, out) in groups.zip(out.chunks_mut(self.group)) {
+        let groups = groups.zip(weight.chunks(self.group).cycle());
+        for ((x, weight), out) in groups.zip(out.chunks_mut(self.group)) {
             let squares: R = x.iter().map(|x| *x * *x).sum();
             let root = (squares / R::from_f64(x.len() as f64) + eps).sqrt();
             for ((out, x), w) in out.iter_mut().zip(x).zip(weight) {
@@ -49,7 +55,11 @@ impl Operation for RmsNorm {
     fn check(&self, shapes: &Shapes<'_>) -> Result<(), String> {
         let (out, group) = (shapes.output(), self.group);
         let divides = group > 0 && out.is_multiple_of(group) && shapes.input(0) == out;
-        fits(divides && shapes.weight(self.weight)? == [1, 1, group])
+        let [n_experts, n, k] = shapes.weight(self.weight)?;
+        // llama.cpp's files have a row for each group.
+        let n_elems = n.checked_mul(k).filter(|_| n_experts == 1);
+        let is_of_row = n_elems == Some(out) && (n == 1 || k == group);
+        fits(divides && (is_of_row || [n, k] == [1, group] && n_experts == 1))
     }
 
     by_definition!();

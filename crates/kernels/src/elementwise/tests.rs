@@ -96,13 +96,24 @@ fn sums_of_exponentials() {
 #[test]
 fn norms_of_rows_and_heads() {
     for_each_cpu(|cpu| {
-        for (group, n_groups) in [(1, 3), (8, 5), (31, 2), (64, 700), (2048, 3), (1000, 40)] {
+        // Groups, those of all rows, and those of a row that have a weight of their own.
+        for (group, n_groups, n_own) in [
+            (1, 3, 1),
+            (8, 5, 1),
+            (31, 2, 1),
+            (64, 700, 1),
+            (2048, 3, 1),
+            (1000, 40, 1),
+            (1, 6, 3),
+            (24, 4, 4),
+            (40, 1002, 3),
+        ] {
             let x = numbers(group * n_groups, group as u64, 3.0);
-            let weight = numbers(group, 5, 2.0);
+            let weight = numbers(group * n_own, 5, 2.0);
             for (eps, offset) in [(1e-6, 0.0), (1e-5, 1.0)] {
                 let mut out = vec![f32::NAN; x.len()];
                 rms_norm(cpu, &x, group, &weight, eps, offset, &mut out);
-                let expected = oracle::rms_norm(&x, &weight, eps, offset);
+                let expected = oracle::rms_norm(&x, group, &weight, eps, offset);
                 // Sums of squares in f32, and weight + offset may cancel.
                 assert_close(&out, &expected, 8.0, 1e-1, "rms_norm");
             }

@@ -4,9 +4,10 @@ use crate::elementwise::{Activation, RopeTable};
 
 /// See [`crate::elementwise::rms_norm`].
 #[must_use]
-pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, offset: f32) -> Vec<f64> {
+pub fn rms_norm(x: &[f32], group: usize, weight: &[f32], eps: f32, offset: f32) -> Vec<f64> {
     let mut out = Vec::with_capacity(x.len());
-    for group in x.chunks(weight.len()) {
+    let weights = weight.chunks(group).cycle();
+    for (group, weight) in x.chunks(group).zip(weights) {
         let squares: f64 = group.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
         let factor = 1.0 / (squares / group.len() as f64 + f64::from(eps)).sqrt();
         for (&x, &weight) in group.iter().zip(weight) {

@@ -1,6 +1,6 @@
 //! What recurrent ops mean, in f64, over a whole sequence.
 
-use crate::recurrent::{ConvInput, DeltaInput, DeltaShape};
+use crate::recurrent::{ConvInput, DeltaInput, DeltaShape, SsmInput, SsmShape};
 
 /// See [`crate::recurrent::causal_conv`]: of all tokens of a sequence.
 #[must_use]
@@ -72,6 +72,46 @@ pub fn delta_net(shape: &DeltaShape, input: &DeltaInput<'_>) -> Vec<f64> {
                 for ((row, k), q) in state.iter_mut().zip(&k).zip(&q) {
                     row[j] = decay * row[j] + k * correction;
                     out[at * v_dim + j] += row[j] * q / (k_dim as f64).sqrt();
+                }
+            }
+        }
+    }
+    out
+}
+
+/// See [`crate::recurrent::ssm_scan`]: of all tokens of a sequence.
+#[must_use]
+pub fn ssm_scan(shape: &SsmShape, input: &SsmInput<'_>) -> Vec<f64> {
+    let SsmShape {
+        n_heads,
+        n_groups,
+        head_dim,
+        d_state,
+    } = *shape;
+    let n_tokens = input.dt.len() / n_heads;
+    let mut out = vec![0.0; n_tokens * n_heads * head_dim];
+    for head in 0..n_heads {
+        let first_k = n_heads * head_dim + head / (n_heads / n_groups) * d_state;
+        let mut state = vec![vec![0.0; head_dim]; d_state];
+        for token in 0..n_tokens {
+            let row = &input.xbc[token * shape.xbc_width()..][..shape.xbc_width()];
+            let x = &row[head * head_dim..][..head_dim];
+            let (k, q) = (&row[first_k..], &row[first_k + n_groups * d_state..]);
+            let at = token * n_heads + head;
+            let step = f64::from(input.dt[at]) + f64::from(input.dt_bias[head]);
+            let (low, high) = input.dt_limit;
+            let step = (1.0 + step.exp()).ln().clamp(low.into(), high.into());
+            let rate = match input.rate_is_log {
+                true => -f64::from(input.rate[head]).exp(),
+                false => f64::from(input.rate[head]),
+            };
+            let decay = (rate * step).exp();
+            for (j, x) in x.iter().map(|x| f64::from(*x)).enumerate() {
+                let out = &mut out[at * head_dim + j];
+                *out = f64::from(input.skip[head]) * x;
+                for ((row, k), q) in state.iter_mut().zip(k).zip(q) {
+                    row[j] = decay * row[j] + step * x * f64::from(*k);
+                    *out += row[j] * f64::from(*q);
                 }
             }
         }

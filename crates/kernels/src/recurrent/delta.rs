@@ -1,7 +1,8 @@
 //! Gated delta net.
 
+use super::heads::{STRIP_TOKENS, softplus};
 use super::leaves::{FadeToken, RecurrentKernels};
-use super::{Before, LANES, MAX_KEY_DIM, PageTokens, SharedSlots, StateRun, StateSlots};
+use super::{LANES, MAX_KEY_DIM, SharedSlots, StateRun, StateSlots};
 use crate::cpu::Cpu;
 use crate::pool::DisjointMut;
 use std::ops::Range;
@@ -37,9 +38,6 @@ pub struct DeltaInput<'a> {
     /// `[n_v_heads]`: added to `alpha`.
     pub dt: &'a [f32],
 }
-
-/// Tokens whose keys and queries are brought to unit length at a time.
-const STRIP_TOKENS: usize = 16;
 
 /// Added to the sum of squares under the root that queries and keys are divided by.
 const L2_EPS: f32 = 1e-6;
@@ -138,31 +136,13 @@ impl DeltaHead<'_> {
             q: [[0.0; MAX_KEY_DIM]; N],
             gates: [(0.0, 0.0); N],
         };
-        for page in self.slots.pages(run, self.head * n_elems) {
-            // SAFETY: a head's part of every slot belongs to it alone, and it runs once.
-            let state = unsafe { self.slots.data.slice(page.slot..page.slot + n_elems) };
-            self.begin(&page, state);
-            let mut first = page.rows.start;
-            while first < page.rows.end {
-                let rows = first..page.rows.end.min(first + N);
-                first = rows.end;
+        let place = (self.head * n_elems, n_elems);
+        // SAFETY: a head's part of every slot belongs to it alone, and it runs once.
+        unsafe {
+            self.slots.for_strips(run, place, N, |rows, state| {
                 self.prepare(rows.clone(), &mut strip);
                 self.compute(rows, &strip, state, out);
-            }
-        }
-    }
-
-    fn begin(&self, page: &PageTokens, state: &mut [f32]) {
-        match page.before {
-            Before::Same => {}
-            Before::Zeros => state.fill(0.0),
-            // A slot that is its own past has it already.
-            Before::Slot(from) if from == page.slot => {}
-            Before::Slot(from) => {
-                // SAFETY: another slot's part of the same head.
-                let before = unsafe { self.slots.data.slice(from..from + state.len()) };
-                state.copy_from_slice(before);
-            }
+            });
         }
     }
 
@@ -223,10 +203,10 @@ impl DeltaHead<'_> {
                     k: &strip.k[i][..k_dim],
                     q: &strip.q[i][..k_dim],
                     decay: strip.gates[i].0,
-                    strength: strip.gates[i].1,
                     v: &v,
                 };
-                self.kernels.correct(tile, &token, &mut sums);
+                let strength = strip.gates[i].1;
+                self.kernels.correct(tile, &token, strength, &mut sums);
                 let at = (row * n_v_heads + self.head) * v_dim + column;
                 // SAFETY: the columns of a head belong to it alone, and it runs once.
                 let out = unsafe { out.slice(at..at + width) };
@@ -234,9 +214,4 @@ impl DeltaHead<'_> {
             }
         }
     }
-}
-
-/// `ln(1 + e^x)`.
-fn softplus(x: f32) -> f32 {
-    x.max(0.0) + (-x.abs()).exp().ln_1p()
 }

@@ -15,12 +15,9 @@ pub(crate) struct ConvTaps {
 
 /// What a block of columns of a state sees of a token.
 pub(crate) struct FadeToken<'a> {
-    /// The key, of unit length.
     pub(crate) k: &'a [f32],
-    /// The query, scaled.
     pub(crate) q: &'a [f32],
     pub(crate) decay: f32,
-    pub(crate) strength: f32,
     /// The values of the block's columns.
     pub(crate) v: &'a [f32; LANES],
 }
@@ -32,13 +29,15 @@ type Window = [[f32; LANES]; MAX_TAPS];
 pub(crate) struct RecurrentKernels {
     pub(crate) conv: unsafe fn(&ConvTaps, &mut Window, &mut [f32; LANES]),
     pub(crate) unit: unsafe fn(&[f32], (f32, f32), &mut [f32]),
-    pub(crate) correct: unsafe fn(&mut [f32], &FadeToken<'_>, &mut [f32; LANES]),
+    pub(crate) correct: unsafe fn(&mut [f32], &FadeToken<'_>, f32, &mut [f32; LANES]),
+    pub(crate) absorb: unsafe fn(&mut [f32], &FadeToken<'_>, &mut [f32; LANES]),
 }
 
 static SCALAR: RecurrentKernels = RecurrentKernels {
     conv: conv_body::<false>,
     unit: unit_body::<false>,
     correct: correct_body::<false>,
+    absorb: absorb_body::<false>,
 };
 
 impl RecurrentKernels {
@@ -67,11 +66,31 @@ impl RecurrentKernels {
         unsafe { (self.unit)(x, (eps, scale), out) }
     }
 
-    /// A block of columns `[k_dim, LANES]` fades, is corrected at a token's key and read at its query.
-    pub(super) fn correct(&self, tile: &mut [f32], token: &FadeToken<'_>, out: &mut [f32; LANES]) {
-        assert!(token.k.len() * LANES == tile.len() && token.q.len() == token.k.len());
+    /// A block of columns `[k_dim, LANES]` fades, is corrected at a token's key towards its values by a strength, and
+    /// read at its query.
+    pub(super) fn correct(
+        &self,
+        tile: &mut [f32],
+        token: &FadeToken<'_>,
+        strength: f32,
+        out: &mut [f32; LANES],
+    ) {
+        token.check(tile);
         // SAFETY: the table was chosen for a level this CPU has; the leaves may rely on the lengths.
-        unsafe { (self.correct)(tile, token, out) }
+        unsafe { (self.correct)(tile, token, strength, out) }
+    }
+
+    /// A block of columns `[k_dim, LANES]` fades, takes a token's values at its key, and is read at its query.
+    pub(super) fn absorb(&self, tile: &mut [f32], token: &FadeToken<'_>, out: &mut [f32; LANES]) {
+        token.check(tile);
+        // SAFETY: the table was chosen for a level this CPU has; the leaves may rely on the lengths.
+        unsafe { (self.absorb)(tile, token, out) }
+    }
+}
+
+impl FadeToken<'_> {
+    fn check(&self, tile: &[f32]) {
+        assert!(self.k.len() * LANES == tile.len() && self.q.len() == self.k.len());
     }
 }
 
@@ -135,9 +154,10 @@ const PARTIALS: usize = 4;
 pub(crate) fn correct_body<const FMA: bool>(
     tile: &mut [f32],
     token: &FadeToken<'_>,
+    strength: f32,
     out: &mut [f32; LANES],
 ) {
-    let (rows, _) = tile.as_chunks_mut::<LANES>();
+    let (rows, _) = tile.as_chunks::<LANES>();
     let mut sums = [[0.0; LANES]; PARTIALS];
     for (i, (row, k)) in rows.iter().zip(token.k).enumerate() {
         for (sum, x) in sums[i % PARTIALS].iter_mut().zip(row) {
@@ -147,14 +167,28 @@ pub(crate) fn correct_body<const FMA: bool>(
     let seen = add_up(&sums);
     let mut correction = [0.0; LANES];
     for ((correction, v), seen) in correction.iter_mut().zip(token.v).zip(&seen) {
-        *correction = token.strength * fma::<FMA>(-token.decay, *seen, *v);
+        *correction = strength * fma::<FMA>(-token.decay, *seen, *v);
     }
-    sums = [[0.0; LANES]; PARTIALS];
+    let token = FadeToken {
+        v: &correction,
+        ..*token
+    };
+    absorb_body::<FMA>(tile, &token, out);
+}
+
+#[inline(always)]
+pub(crate) fn absorb_body<const FMA: bool>(
+    tile: &mut [f32],
+    token: &FadeToken<'_>,
+    out: &mut [f32; LANES],
+) {
+    let (rows, _) = tile.as_chunks_mut::<LANES>();
+    let mut sums = [[0.0; LANES]; PARTIALS];
     let inputs = rows.iter_mut().zip(token.k.iter().zip(token.q));
     for (i, (row, (k, q))) in inputs.enumerate() {
         let sums = sums[i % PARTIALS].iter_mut();
-        for ((x, sum), correction) in row.iter_mut().zip(sums).zip(&correction) {
-            *x = fma::<FMA>(*k, *correction, token.decay * *x);
+        for ((x, sum), v) in row.iter_mut().zip(sums).zip(token.v) {
+            *x = fma::<FMA>(*k, *v, token.decay * *x);
             *sum = fma::<FMA>(*x, *q, *sum);
         }
     }

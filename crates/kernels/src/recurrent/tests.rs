@@ -188,6 +188,60 @@ fn delta_nets_are_their_recurrence_however_a_sequence_is_cut() {
 }
 
 #[test]
+fn selective_scans_are_their_recurrence_however_a_sequence_is_cut() {
+    const N_TOKENS: usize = 19;
+    for (n_heads, n_groups, head_dim, d_state) in [
+        (1, 1, 1, 1),
+        (6, 2, 16, 16),
+        (4, 1, 24, 40),
+        (3, 3, 17, 9),
+        (2, 1, 64, 128),
+        (1, 1, 33, MAX_KEY_DIM),
+    ] {
+        let shape = SsmShape {
+            n_heads,
+            n_groups,
+            head_dim,
+            d_state,
+        };
+        let width = shape.xbc_width();
+        // Keys as short as those of unit length keep the sums where the tolerance is meant for.
+        let scale = 1.0 / (d_state as f32).sqrt();
+        let xbc = numbers(N_TOKENS * width, 1);
+        let xbc: Vec<f32> = xbc.iter().map(|x| x * scale).collect();
+        let dt = numbers(N_TOKENS * n_heads, 2);
+        let rates: Vec<f32> = numbers(n_heads, 4).iter().map(|x| x - 1.2).collect();
+        let (dt_bias, skip) = (numbers(n_heads, 5), numbers(n_heads, 6));
+        for (rate_is_log, dt_limit) in [(false, (0.0, f32::INFINITY)), (true, (0.5, 0.9))] {
+            let input = |rows: Range<usize>| SsmInput {
+                xbc: &xbc[rows.start * width..rows.end * width],
+                dt: &dt[rows.start * n_heads..rows.end * n_heads],
+                rate: &rates,
+                rate_is_log,
+                dt_bias: &dt_bias,
+                dt_limit,
+                skip: &skip,
+            };
+            let expected = oracle::ssm_scan(&shape, &input(0..N_TOKENS));
+            for_each_cpu(|cpu| {
+                let run = |cuts: &[usize]| {
+                    let sizes = (n_heads * shape.head_elems(), n_heads * head_dim);
+                    in_parts(N_TOKENS, cuts, sizes, &|states, runs, rows, out| {
+                        ssm_scan(cpu, &shape, input(rows), states, runs, out);
+                    })
+                };
+                let what = format!("{shape:?}, {dt_limit:?}, {}", cpu.level());
+                let whole = run(&[]);
+                assert_close(&whole, &expected, &what);
+                for cuts in CUTS {
+                    assert!(run(cuts) == whole, "{what}, cut at {cuts:?}");
+                }
+            });
+        }
+    }
+}
+
+#[test]
 fn sequences_of_a_batch_do_not_see_each_other() {
     let shape = DeltaShape {
         n_k_heads: 1,

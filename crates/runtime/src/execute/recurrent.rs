@@ -3,8 +3,10 @@
 use super::ops::Ops;
 use crate::kv::{PAGE_TOKENS, PageTables, StateSlab};
 use crate::sequences::SeqId;
-use millrace_graph::{Activation, CausalConv, DecayForm, DeltaNet, Op, ValueHeadOrder};
-use millrace_kernels::{self as kernels, ConvInput, DeltaInput, DeltaShape, StateRun};
+use millrace_graph::{Activation, CausalConv, DecayForm, DeltaNet, Op, SsmScan, ValueHeadOrder};
+use millrace_kernels::{
+    self as kernels, ConvInput, DeltaInput, DeltaShape, SsmInput, SsmShape, StateRun,
+};
 use std::ops::Range;
 
 /// Neighbouring tokens of a sequence, as a kernel takes them.
@@ -26,7 +28,7 @@ pub(super) fn state_run(
 pub(super) fn has_state_kernel(op: &Op) -> bool {
     match op {
         Op::CausalConv(conv) => matches!(conv.activation, None | Some(Activation::Silu)),
-        Op::DeltaNet(_) => true,
+        Op::DeltaNet(_) | Op::SsmScan(_) => true,
         _ => false,
     }
 }
@@ -44,6 +46,7 @@ impl Ops<'_> {
         match op {
             Op::CausalConv(conv) => self.causal_conv(conv, inputs[0], states, runs, out),
             Op::DeltaNet(net) => self.delta_net(net, inputs, states, runs, out),
+            Op::SsmScan(scan) => self.ssm_scan(scan, inputs, states, runs, out),
             _ => unreachable!("has_state_kernel() was asked first"),
         }
     }
@@ -92,5 +95,32 @@ impl Ops<'_> {
         };
         let slots = states.slots(net.state, PAGE_TOKENS);
         kernels::delta_net(self.cpu, &shape, input, slots, runs, out);
+    }
+
+    fn ssm_scan(
+        &self,
+        scan: &SsmScan,
+        inputs: &[&[f32]],
+        states: &mut StateSlab,
+        runs: &[StateRun<'_>],
+        out: &mut [f32],
+    ) {
+        let shape = SsmShape {
+            n_heads: scan.n_heads,
+            n_groups: scan.n_groups,
+            head_dim: scan.head_dim,
+            d_state: scan.d_state,
+        };
+        let input = SsmInput {
+            xbc: inputs[0],
+            dt: inputs[1],
+            rate: &self.vectors[scan.rate.0],
+            rate_is_log: scan.form == DecayForm::Logarithm,
+            dt_bias: &self.vectors[scan.dt.0],
+            dt_limit: scan.dt_limit,
+            skip: &self.vectors[scan.skip.0],
+        };
+        let slots = states.slots(scan.state, PAGE_TOKENS);
+        kernels::ssm_scan(self.cpu, &shape, input, slots, runs, out);
     }
 }

@@ -71,6 +71,9 @@ impl Lowering<'_> {
     }
 
     fn norm(&self, norm: &graph::RmsNorm) -> Result<NodeLowering, Reason> {
+        if !norm.shares_weight(self.graph) {
+            return no("a norm of groups has one weight for all of them");
+        }
         let (of, n, group) = (self.of, self.n, norm.group as u64);
         let layout = WeightLayout::Vector {
             offset: norm.offset,

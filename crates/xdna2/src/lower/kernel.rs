@@ -183,6 +183,9 @@ impl<'a> Kernels<'a> {
                         .to_owned(),
                 );
             }
+            Op::RmsNorm(norm) if !norm.shares_weight(graph) => {
+                return Err("a tile program has one weight for all groups of a norm".to_owned());
+            }
             Op::RmsNorm(RmsNorm {
                 weight,
                 eps,

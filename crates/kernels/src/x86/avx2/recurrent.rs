@@ -10,6 +10,7 @@ pub(crate) static ROWS: RecurrentKernels = RecurrentKernels {
     conv,
     unit,
     correct,
+    absorb,
 };
 
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -25,50 +26,51 @@ fn unit(x: &[f32], by: (f32, f32), out: &mut [f32]) {
 /// # Safety
 /// The tile has [`LANES`] elements for each of a key and of as long a query.
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn correct(tile: &mut [f32], token: &FadeToken<'_>, out: &mut [f32; LANES]) {
+unsafe fn correct(tile: &mut [f32], token: &FadeToken<'_>, strength: f32, out: &mut [f32; LANES]) {
     // The halves of a block share nothing but the token.
     for half in [0, 8] {
         // SAFETY: by this function's contract; a half is 8 of the `LANES` elements of a row.
-        unsafe { correct_half(tile.as_mut_ptr().add(half), token, half, out) };
+        unsafe {
+            let tile = tile.as_mut_ptr().add(half);
+            let seen = seen(tile, token);
+            let v = _mm256_loadu_ps(token.v.as_ptr().add(half));
+            let error = _mm256_fnmadd_ps(_mm256_set1_ps(token.decay), seen, v);
+            let correction = _mm256_mul_ps(_mm256_set1_ps(strength), error);
+            let read = absorb_half(tile, token, correction);
+            _mm256_storeu_ps(out.as_mut_ptr().add(half), read);
+        }
     }
 }
 
 /// # Safety
+/// As [`correct`].
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn absorb(tile: &mut [f32], token: &FadeToken<'_>, out: &mut [f32; LANES]) {
+    for half in [0, 8] {
+        // SAFETY: by this function's contract; a half is 8 of the `LANES` elements of a row.
+        unsafe {
+            let v = _mm256_loadu_ps(token.v.as_ptr().add(half));
+            let read = absorb_half(tile.as_mut_ptr().add(half), token, v);
+            _mm256_storeu_ps(out.as_mut_ptr().add(half), read);
+        }
+    }
+}
+
+/// What a half of a block holds at a token's key.
+///
+/// # Safety
 /// As [`correct`]; `tile` points to the half's first element.
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn correct_half(tile: *mut f32, token: &FadeToken<'_>, half: usize, out: &mut [f32; LANES]) {
-    let n = token.k.len();
-    let (k, q) = (token.k.as_ptr(), token.q.as_ptr());
-    let zero = _mm256_setzero_ps();
-    let mut sums = [zero; 4];
-    let decay = _mm256_set1_ps(token.decay);
+unsafe fn seen(tile: *const f32, token: &FadeToken<'_>) -> __m256 {
+    let (n, k) = (token.k.len(), token.k.as_ptr());
+    let mut sums = [_mm256_setzero_ps(); 4];
     // SAFETY: rows and elements below `n` are there, by this function's contract.
     unsafe {
-        let mut i = 0;
-        while i + 4 <= n {
-            for (p, sum) in sums.iter_mut().enumerate() {
-                let row = _mm256_loadu_ps(tile.add((i + p) * LANES));
-                *sum = _mm256_fmadd_ps(row, _mm256_set1_ps(*k.add(i + p)), *sum);
-            }
-            i += 4;
-        }
-        for (p, sum) in sums.iter_mut().enumerate().take(n - i) {
-            let row = _mm256_loadu_ps(tile.add((i + p) * LANES));
-            *sum = _mm256_fmadd_ps(row, _mm256_set1_ps(*k.add(i + p)), *sum);
-        }
-        let seen = add_up(sums);
-        let v = _mm256_loadu_ps(token.v.as_ptr().add(half));
-        let error = _mm256_fnmadd_ps(decay, seen, v);
-        let correction = _mm256_mul_ps(_mm256_set1_ps(token.strength), error);
-        sums = [zero; 4];
         let step = |i: usize, sum: &mut __m256| {
-            let at = tile.add(i * LANES);
-            let faded = _mm256_mul_ps(decay, _mm256_loadu_ps(at));
-            let row = _mm256_fmadd_ps(_mm256_set1_ps(*k.add(i)), correction, faded);
-            _mm256_storeu_ps(at, row);
-            *sum = _mm256_fmadd_ps(row, _mm256_set1_ps(*q.add(i)), *sum);
+            let row = _mm256_loadu_ps(tile.add(i * LANES));
+            *sum = _mm256_fmadd_ps(row, _mm256_set1_ps(*k.add(i)), *sum);
         };
-        i = 0;
+        let mut i = 0;
         while i + 4 <= n {
             for (p, sum) in sums.iter_mut().enumerate() {
                 step(i + p, sum);
@@ -78,8 +80,41 @@ unsafe fn correct_half(tile: *mut f32, token: &FadeToken<'_>, half: usize, out: 
         for (p, sum) in sums.iter_mut().enumerate().take(n - i) {
             step(i + p, sum);
         }
-        _mm256_storeu_ps(out.as_mut_ptr().add(half), add_up(sums));
     }
+    add_up(sums)
+}
+
+/// A half of a block fades, takes `v` at a token's key, and is read at its query.
+///
+/// # Safety
+/// As [`seen`].
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn absorb_half(tile: *mut f32, token: &FadeToken<'_>, v: __m256) -> __m256 {
+    let n = token.k.len();
+    let (k, q) = (token.k.as_ptr(), token.q.as_ptr());
+    let decay = _mm256_set1_ps(token.decay);
+    let mut sums = [_mm256_setzero_ps(); 4];
+    // SAFETY: rows and elements below `n` are there, by this function's contract.
+    unsafe {
+        let step = |i: usize, sum: &mut __m256| {
+            let at = tile.add(i * LANES);
+            let faded = _mm256_mul_ps(decay, _mm256_loadu_ps(at));
+            let row = _mm256_fmadd_ps(_mm256_set1_ps(*k.add(i)), v, faded);
+            _mm256_storeu_ps(at, row);
+            *sum = _mm256_fmadd_ps(row, _mm256_set1_ps(*q.add(i)), *sum);
+        };
+        let mut i = 0;
+        while i + 4 <= n {
+            for (p, sum) in sums.iter_mut().enumerate() {
+                step(i + p, sum);
+            }
+            i += 4;
+        }
+        for (p, sum) in sums.iter_mut().enumerate().take(n - i) {
+            step(i + p, sum);
+        }
+    }
+    add_up(sums)
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]

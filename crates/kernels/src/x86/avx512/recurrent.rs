@@ -10,6 +10,7 @@ pub(crate) static ROWS: RecurrentKernels = RecurrentKernels {
     conv,
     unit,
     correct,
+    absorb,
 };
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
@@ -25,40 +26,45 @@ fn unit(x: &[f32], by: (f32, f32), out: &mut [f32]) {
 /// # Safety
 /// The tile has [`LANES`] elements for each of a key and of as long a query.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-unsafe fn correct(tile: &mut [f32], token: &FadeToken<'_>, out: &mut [f32; LANES]) {
-    let (n, tile) = (token.k.len(), tile.as_mut_ptr());
-    let (k, q) = (token.k.as_ptr(), token.q.as_ptr());
-    let zero = _mm512_setzero_ps();
-    let mut sums = [zero; 4];
-    let decay = _mm512_set1_ps(token.decay);
-    // SAFETY: rows and elements below `n` are there, by this function's contract; arrays of `LANES` elements are one
-    // register each.
+unsafe fn correct(tile: &mut [f32], token: &FadeToken<'_>, strength: f32, out: &mut [f32; LANES]) {
+    // SAFETY: by this function's contract; arrays of `LANES` elements are one register each.
     unsafe {
-        let mut i = 0;
-        while i + 4 <= n {
-            for (p, sum) in sums.iter_mut().enumerate() {
-                let row = _mm512_loadu_ps(tile.add((i + p) * LANES));
-                *sum = _mm512_fmadd_ps(row, _mm512_set1_ps(*k.add(i + p)), *sum);
-            }
-            i += 4;
-        }
-        for (p, sum) in sums.iter_mut().enumerate().take(n - i) {
-            let row = _mm512_loadu_ps(tile.add((i + p) * LANES));
-            *sum = _mm512_fmadd_ps(row, _mm512_set1_ps(*k.add(i + p)), *sum);
-        }
-        let seen = add_up(sums);
+        let seen = seen(tile.as_ptr(), token);
         let v = _mm512_loadu_ps(token.v.as_ptr());
-        let error = _mm512_fnmadd_ps(decay, seen, v);
-        let correction = _mm512_mul_ps(_mm512_set1_ps(token.strength), error);
-        sums = [zero; 4];
+        let error = _mm512_fnmadd_ps(_mm512_set1_ps(token.decay), seen, v);
+        let correction = _mm512_mul_ps(_mm512_set1_ps(strength), error);
+        let read = absorb_block(tile.as_mut_ptr(), token, correction);
+        _mm512_storeu_ps(out.as_mut_ptr(), read);
+    }
+}
+
+/// # Safety
+/// As [`correct`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+unsafe fn absorb(tile: &mut [f32], token: &FadeToken<'_>, out: &mut [f32; LANES]) {
+    // SAFETY: by this function's contract; arrays of `LANES` elements are one register each.
+    unsafe {
+        let v = _mm512_loadu_ps(token.v.as_ptr());
+        let read = absorb_block(tile.as_mut_ptr(), token, v);
+        _mm512_storeu_ps(out.as_mut_ptr(), read);
+    }
+}
+
+/// What a block holds at a token's key.
+///
+/// # Safety
+/// As [`correct`]; `tile` points to the block's first element.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+unsafe fn seen(tile: *const f32, token: &FadeToken<'_>) -> __m512 {
+    let (n, k) = (token.k.len(), token.k.as_ptr());
+    let mut sums = [_mm512_setzero_ps(); 4];
+    // SAFETY: rows and elements below `n` are there, by this function's contract.
+    unsafe {
         let step = |i: usize, sum: &mut __m512| {
-            let at = tile.add(i * LANES);
-            let faded = _mm512_mul_ps(decay, _mm512_loadu_ps(at));
-            let row = _mm512_fmadd_ps(_mm512_set1_ps(*k.add(i)), correction, faded);
-            _mm512_storeu_ps(at, row);
-            *sum = _mm512_fmadd_ps(row, _mm512_set1_ps(*q.add(i)), *sum);
+            let row = _mm512_loadu_ps(tile.add(i * LANES));
+            *sum = _mm512_fmadd_ps(row, _mm512_set1_ps(*k.add(i)), *sum);
         };
-        i = 0;
+        let mut i = 0;
         while i + 4 <= n {
             for (p, sum) in sums.iter_mut().enumerate() {
                 step(i + p, sum);
@@ -68,8 +74,41 @@ unsafe fn correct(tile: &mut [f32], token: &FadeToken<'_>, out: &mut [f32; LANES
         for (p, sum) in sums.iter_mut().enumerate().take(n - i) {
             step(i + p, sum);
         }
-        _mm512_storeu_ps(out.as_mut_ptr(), add_up(sums));
     }
+    add_up(sums)
+}
+
+/// A block fades, takes `v` at a token's key, and is read at its query.
+///
+/// # Safety
+/// As [`seen`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+unsafe fn absorb_block(tile: *mut f32, token: &FadeToken<'_>, v: __m512) -> __m512 {
+    let n = token.k.len();
+    let (k, q) = (token.k.as_ptr(), token.q.as_ptr());
+    let decay = _mm512_set1_ps(token.decay);
+    let mut sums = [_mm512_setzero_ps(); 4];
+    // SAFETY: rows and elements below `n` are there, by this function's contract.
+    unsafe {
+        let step = |i: usize, sum: &mut __m512| {
+            let at = tile.add(i * LANES);
+            let faded = _mm512_mul_ps(decay, _mm512_loadu_ps(at));
+            let row = _mm512_fmadd_ps(_mm512_set1_ps(*k.add(i)), v, faded);
+            _mm512_storeu_ps(at, row);
+            *sum = _mm512_fmadd_ps(row, _mm512_set1_ps(*q.add(i)), *sum);
+        };
+        let mut i = 0;
+        while i + 4 <= n {
+            for (p, sum) in sums.iter_mut().enumerate() {
+                step(i + p, sum);
+            }
+            i += 4;
+        }
+        for (p, sum) in sums.iter_mut().enumerate().take(n - i) {
+            step(i + p, sum);
+        }
+    }
+    add_up(sums)
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
