@@ -48,8 +48,6 @@ pub enum PanelLayout {
     /// As [`PanelLayout::Block32`] with a second line of f32 scales, for the upper 16 columns. Each block adds the products of its first 16
     /// columns, then those of the others, each with a fused multiply-add.
     Block16,
-    /// The same of [`PanelLayout::Block32Wide`].
-    Block16Wide,
     /// Superblocks of 256 columns with integer scales for each 16: 64 lines of unsigned bytes that
     /// stand for `byte − 32`, 16 lines of i32 scales, 1 line of f32 scales. Activations i8 with an
     /// f32 scale for each 256; each superblock adds `fma(Σ s·Σ w·q, d_w·d_x, acc)`.
@@ -86,8 +84,7 @@ impl PanelLayout {
             PanelLayout::Block32
             | PanelLayout::Block32Min
             | PanelLayout::Block32Wide
-            | PanelLayout::Block16
-            | PanelLayout::Block16Wide => Input::I8x32,
+            | PanelLayout::Block16 => Input::I8x32,
             PanelLayout::Super16
             | PanelLayout::Super16Min
             | PanelLayout::Super32Min
@@ -125,8 +122,7 @@ impl PanelLayout {
             PanelLayout::Block32
             | PanelLayout::Block32Min
             | PanelLayout::Block32Wide
-            | PanelLayout::Block16
-            | PanelLayout::Block16Wide => 32,
+            | PanelLayout::Block16 => 32,
             PanelLayout::Super16
             | PanelLayout::Super16Min
             | PanelLayout::Super32Min
@@ -145,7 +141,6 @@ impl PanelLayout {
             PanelLayout::Block32Min => 8 + 1 + 1,
             PanelLayout::Block32Wide => 16 + 1,
             PanelLayout::Block16 => 8 + 2,
-            PanelLayout::Block16Wide => 16 + 2,
             PanelLayout::Super16 => 64 + 16 + 1,
             PanelLayout::Super16Min => 64 + 16 + 1 + 1 + 8,
             PanelLayout::Super32Min => 64 + 8 + 1 + 1 + 4,

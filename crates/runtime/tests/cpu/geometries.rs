@@ -40,8 +40,7 @@ fn budget(dtype: DType, level: Level) -> f64 {
         PanelLayout::Block32
         | PanelLayout::Block32Min
         | PanelLayout::Block32Wide
-        | PanelLayout::Block16
-        | PanelLayout::Block16Wide => 1e-3,
+        | PanelLayout::Block16 => 1e-3,
         PanelLayout::Super16
         | PanelLayout::Super16Min
         | PanelLayout::Super32Min

@@ -6,13 +6,12 @@ use crate::matmul::panel::{DirectArgs, PackArgs, PackFn, TileArgs, TileFn};
 use std::mem::MaybeUninit;
 
 /// The layouts that this may pack.
-const LAYOUTS: [PanelLayout; 9] = [
+const LAYOUTS: [PanelLayout; 8] = [
     PanelLayout::F32,
     PanelLayout::Block32,
     PanelLayout::Block32Min,
     PanelLayout::Block32Wide,
     PanelLayout::Block16,
-    PanelLayout::Block16Wide,
     PanelLayout::Super16,
     PanelLayout::Super16Min,
     PanelLayout::Super32Min,

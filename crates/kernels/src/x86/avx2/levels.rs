@@ -13,10 +13,10 @@ pub(crate) use ternary::{Iq1M, Iq1S, Tq1_0, Tq2_0};
 use super::direct::through_panel;
 use super::lines::{HALF_LINE, HALF_ROWS, load_f16, load_rows, store, store_ps};
 use super::reduce::{sum_halves_i32, sum_i32};
-use super::tile_wide;
+use super::tile_i8x32;
 use crate::matmul::PanelLayout;
 use crate::matmul::panel::{
-    DirectArgs, LINE_BYTES, PANEL_ROWS, PackArgs, PackFn, TileFn, X32, lines_a_step,
+    DirectArgs, LINE_BYTES, PANEL_ROWS, PackArgs, TileFn, X32, lines_a_step,
 };
 use millrace_quant::DType;
 use std::arch::x86_64::*;
@@ -28,6 +28,8 @@ pub(crate) trait Unpack {
     const DTYPE: DType;
     /// Scales of 32 columns: 1 or 2.
     const SCALES: usize;
+    /// Largest magnitude of a level.
+    const LARGEST: u8;
     /// What eight rows' scales of a block have in common.
     type Header: Copy;
 
@@ -48,75 +50,24 @@ pub(crate) trait Unpack {
         j: usize,
     ) -> [__m256; 2];
 
-    /// The levels of columns `32j..32j + 32` of one row, −127 to 127.
+    /// The levels of columns `32j..32j + 32` of one row.
     ///
     /// # Safety
     /// The CPU has AVX2; `block` is a block, which has these columns.
     unsafe fn levels(block: *const u8, j: usize) -> __m256i;
 }
 
-/// Packs levels plus 128: [`PanelLayout::Block32`], or [`PanelLayout::Block16`] of a format with two scales.
+/// Packs levels plus `OFFSET`: [`PanelLayout::Block32`], or [`PanelLayout::Block16`] of a format with two scales.
 ///
 /// # Safety
 /// As [`crate::matmul::panel::PackFn`].
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(crate) unsafe fn pack<F: Unpack>(args: &PackArgs) {
-    let layout = if F::SCALES == 1 {
-        PanelLayout::Block32
-    } else {
-        PanelLayout::Block16
-    };
-    let top_bit = _mm256_set1_epi8(i8::MIN);
-    // SAFETY: forwarded; a unit has eight lines of levels.
-    unsafe {
-        pack_each::<F>(args, layout, 8, |line, v| {
-            store(line, _mm256_xor_si256(v, top_bit));
-        });
-    }
-}
-
-/// Packs levels widened to 16 bits: [`PanelLayout::Block32Wide`], or [`PanelLayout::Block16Wide`] of a format with two scales.
-///
-/// # Safety
-/// As [`crate::matmul::panel::PackFn`].
-#[target_feature(enable = "avx2,fma,f16c")]
-pub(crate) unsafe fn pack_wide<F: Unpack>(args: &PackArgs) {
-    let layout = if F::SCALES == 1 {
-        PanelLayout::Block32Wide
-    } else {
-        PanelLayout::Block16Wide
-    };
-    // SAFETY: forwarded; a unit has eight lines of even columns and eight of odd ones.
-    unsafe {
-        pack_each::<F>(args, layout, 16, |line, v| {
-            let [even, odd] = tile_wide::widen(v);
-            store(line, even);
-            store(line.add(8 * LINE_BYTES), odd);
-        });
-    }
-}
-
-/// Levels of half a panel's rows.
-#[repr(align(32))]
-struct HalfLevels(MaybeUninit<[[u8; 32]; HALF_ROWS]>);
-
-/// Packs a panel of `layout`, whose scales begin at line `scale_line`; `put` writes half a line of levels.
-///
-/// # Safety
-/// As [`crate::matmul::panel::PackFn`].
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn pack_each<F: Unpack>(
-    args: &PackArgs,
-    layout: PanelLayout,
-    scale_line: usize,
-    put: impl Fn(*mut u8, __m256i),
-) {
+pub(crate) unsafe fn pack<F: Unpack, const OFFSET: u8>(args: &PackArgs) {
+    const { assert!(F::LARGEST <= OFFSET) };
     let source = &args.source;
     let (parts, bytes) = const { (F::DTYPE.block_elems() / 32, F::DTYPE.block_bytes()) };
+    let unit_bytes = const { layout(F::SCALES).unit_bytes() };
     let mut ahead = source.ahead;
-    let mut levels = HalfLevels(MaybeUninit::uninit());
-    let levels = levels.0.as_mut_ptr().cast::<u8>();
     for b in 0..source.k / (32 * parts) {
         for half in 0..2 {
             // SAFETY: block `b` of each row and its units of the panel exist.
@@ -127,21 +78,12 @@ unsafe fn pack_each<F: Unpack>(
                 let header = F::header(block, source.stride);
                 for j in 0..parts {
                     ahead.fetch(lines_a_step(F::DTYPE, 2 * parts));
-                    let unit = args.panel.add((b * parts + j) * layout.unit_bytes());
+                    let unit = args.panel.add((b * parts + j) * unit_bytes);
                     let line = |i: usize| unit.add(i * LINE_BYTES + half * HALF_LINE);
-                    for r in 0..HALF_ROWS {
-                        let v = F::levels(block.add(r * source.stride), j);
-                        store(levels.add(32 * r), v);
-                    }
-                    for side in 0..2 {
-                        let lines = load_rows(levels.add(16 * side), 32);
-                        for (i, v) in lines.into_iter().enumerate() {
-                            put(line(4 * side + i), v);
-                        }
-                    }
+                    put_levels::<F, OFFSET>(block, source.stride, j, line(0));
                     let scales = F::scales(header, block, source.stride, j);
                     for (i, d) in scales.into_iter().enumerate().take(F::SCALES) {
-                        store_ps(line(scale_line + i), d);
+                        store_ps(line(8 + i), d);
                     }
                 }
             }
@@ -149,38 +91,81 @@ unsafe fn pack_each<F: Unpack>(
     }
 }
 
-/// Multiplies with a few tokens, more than one through wide panels.
+/// The layout of a format with so many scales for 32 columns.
+pub(crate) const fn layout(scales: usize) -> PanelLayout {
+    if scales == 1 {
+        PanelLayout::Block32
+    } else {
+        PanelLayout::Block16
+    }
+}
+
+/// Levels of half a panel's rows.
+#[repr(align(32))]
+struct HalfLevels(MaybeUninit<[[u8; 32]; HALF_ROWS]>);
+
+/// Writes the halves of eight lines, from `first` on: columns `32j..32j + 32` of eight rows' levels, plus `OFFSET`.
+///
+/// # Safety
+/// As [`Unpack::levels`], for eight rows; the lines are writable and aligned.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn put_levels<F: Unpack, const OFFSET: u8>(
+    block: *const u8,
+    stride: usize,
+    j: usize,
+    first: *mut u8,
+) {
+    let offset = _mm256_set1_epi8(OFFSET.cast_signed());
+    let mut levels = HalfLevels(MaybeUninit::uninit());
+    let levels = levels.0.as_mut_ptr().cast::<u8>();
+    // SAFETY: forwarded; all rows are written before they are read.
+    unsafe {
+        for r in 0..HALF_ROWS {
+            let v = F::levels(block.add(r * stride), j);
+            store(levels.add(32 * r), _mm256_add_epi8(v, offset));
+        }
+        for side in 0..2 {
+            let lines = load_rows(levels.add(16 * side), 32);
+            for (i, v) in lines.into_iter().enumerate() {
+                store(first.add((4 * side + i) * LINE_BYTES), v);
+            }
+        }
+    }
+}
+
+/// Multiplies with a few tokens; `OFFSET` is that of the panels' tile.
 ///
 /// # Safety
 /// As [`crate::matmul::panel::DirectFn`].
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(crate) unsafe fn direct<F: Unpack>(args: &DirectArgs) {
-    let (layout, tile) = if F::SCALES == 1 {
-        (PanelLayout::Block32Wide, tile_wide::tile as TileFn)
-    } else {
-        (PanelLayout::Block16Wide, tile_wide::tile_16 as TileFn)
+pub(crate) unsafe fn direct<F: Unpack, const OFFSET: u8>(args: &DirectArgs) {
+    let tile: TileFn = const {
+        match (OFFSET, F::SCALES) {
+            (12, 1) => tile_i8x32::tile_e2m1,
+            (12, _) => tile_i8x32::tile_e2m1_twice,
+            (16, 1) => tile_i8x32::tile_five,
+            (64, 1) => tile_i8x32::tile_seven,
+            (64, _) => tile_i8x32::tile_seven_twice,
+            _ => panic!("no tile has this offset"),
+        }
     };
     // SAFETY: forwarded.
-    unsafe { one_or_few::<F>(args, layout, pack_wide::<F>, tile) }
+    unsafe { one_or_few::<F, OFFSET>(args, tile) }
 }
 
 /// One token by [`direct_row`], more through panels.
 ///
 /// # Safety
-/// As [`crate::matmul::panel::DirectFn`]; `layout`, `pack` and `tile` belong together and to the format.
+/// As [`crate::matmul::panel::DirectFn`]; `tile` is that of panels with the offset and the format's scales.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(crate) unsafe fn one_or_few<F: Unpack>(
-    args: &DirectArgs,
-    layout: PanelLayout,
-    pack: PackFn,
-    tile: TileFn,
-) {
+pub(crate) unsafe fn one_or_few<F: Unpack, const OFFSET: u8>(args: &DirectArgs, tile: TileFn) {
     // SAFETY: forwarded.
     unsafe {
         match args.m {
             1 => direct_row::<F>(args),
-            _ => through_panel(args, layout, pack, tile),
+            _ => through_panel(args, layout(F::SCALES), pack::<F, OFFSET>, tile),
         }
     }
 }
@@ -240,26 +225,19 @@ unsafe fn products<F: Unpack>(
     j: usize,
     x: &X32,
 ) -> [__m256i; HALF_ROWS] {
-    // SAFETY: forwarded.
-    std::array::from_fn(|r| unsafe {
-        let q = _mm256_loadu_si256(x.q.as_ptr().cast());
-        let w = F::levels(block.add(r * stride), j);
-        // The weight's sign moves to the activation: 2 · 127 · 127 is below 2¹⁵.
-        let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(q, w));
-        _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))
-    })
-}
-
-/// Loads a u32 of each of eight rows, `stride` bytes apart.
-///
-/// # Safety
-/// All eight rows have 4 readable bytes.
-#[inline]
-#[target_feature(enable = "avx2")]
-unsafe fn load_u32(first: *const u8, stride: usize) -> __m256i {
-    // SAFETY: `r` is below 8.
-    let at = |r: usize| unsafe { first.add(r * stride).cast::<i32>().read_unaligned() };
-    _mm256_setr_epi32(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7))
+    let mut rows = [_mm256_setzero_si256(); HALF_ROWS];
+    // A loop and no closure: what is called in it has to become part of it.
+    for (r, products) in rows.iter_mut().enumerate() {
+        // SAFETY: forwarded.
+        unsafe {
+            let q = _mm256_loadu_si256(x.q.as_ptr().cast());
+            let w = F::levels(block.add(r * stride), j);
+            // The weight's sign moves to the activation: 2 · 127 · 127 is below 2¹⁵.
+            let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(q, w));
+            *products = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+        }
+    }
+    rows
 }
 
 /// `d · (2·code + 1)`, `code` being the bits of `mask` in each lane shifted right by `shift`.

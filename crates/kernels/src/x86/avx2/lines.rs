@@ -53,6 +53,18 @@ pub(in crate::x86) unsafe fn load_f16(first: *const u8, stride: usize) -> __m256
     ))
 }
 
+/// Loads a u32 of each of eight rows, `stride` bytes apart.
+///
+/// # Safety
+/// All eight rows have 4 readable bytes.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(in crate::x86) unsafe fn load_u32(first: *const u8, stride: usize) -> __m256i {
+    // SAFETY: `r` is below 8.
+    let at = |r: usize| unsafe { first.add(r * stride).cast::<i32>().read_unaligned() };
+    _mm256_setr_epi32(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7))
+}
+
 /// Widens the f16 in the low half of each lane.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]

@@ -1,10 +1,12 @@
-//! The k-quants Q4_K, Q5_K and Q6_K: packed into panels, or multiplied with a few tokens directly.
+//! The k-quants: packed into panels, or multiplied with a few tokens directly.
 //!
 //! A lane of a scale line holds the scale twice, as i16: it multiplies the two halves of a lane of sums.
 
 use super::direct::through_panel;
-use super::lines::{HALF_LINE, HALF_ROWS, field, load_f16, load_rows, store, store_ps, widen_f16};
-use super::superblock_rows::{Q4_K, Q5_K, Q6_K, direct_row};
+use super::lines::{
+    HALF_LINE, HALF_ROWS, field, load_f16, load_rows, load_u32, store, store_ps, widen_f16,
+};
+use super::superblock_rows::{Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, direct_row};
 use super::tile_i8x256;
 use crate::matmul::PanelLayout;
 use crate::matmul::panel::{DirectArgs, LINE_BYTES, PackArgs, lines_a_step};
@@ -55,6 +57,8 @@ macro_rules! functions_of_format {
     )*};
 }
 functions_of_format!(
+    q2_k direct_q2_k Q2K Super16Min half_q2_k Q2_K tile_q2_k;
+    q3_k direct_q3_k Q3K Super16 half_q3_k Q3_K tile_q3_k;
     q4_k direct_q4_k Q4K Super32Min half_q4_k Q4_K tile_q4_k;
     q5_k direct_q5_k Q5K Super32Min half_q5_k Q5_K tile_q5_k;
     q6_k direct_q6_k Q6K Super16 half_q6_k Q6_K tile_q6_k;
@@ -90,6 +94,18 @@ fn twice<const SIGNED: bool>(v: __m256i, j: usize) -> __m256i {
     )
 }
 
+/// Bytes 0 and 1 of each lane, and bytes 2 and 3, as pairs of i16.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn pairs(v: __m256i) -> [__m256i; 2] {
+    let even = _mm256_and_si256(v, _mm256_set1_epi16(0xFF));
+    let odd = _mm256_srli_epi16::<8>(v);
+    [
+        _mm256_blend_epi16::<0b10_10_10_10>(even, _mm256_slli_epi32::<16>(odd)),
+        _mm256_blend_epi16::<0b10_10_10_10>(_mm256_srli_epi32::<16>(even), odd),
+    ]
+}
+
 /// The header that Q4_K and Q5_K share: six-bit scales and minimums, the low four whole, the upper four
 /// split between the third word and the top bits of the first two.
 ///
@@ -114,10 +130,7 @@ unsafe fn header(block: *const u8, stride: usize, unit: HalfSuperblock) {
             for j in 0..4 {
                 store(unit.line(BYTE_LINES + 4 * w + j), twice::<false>(scales, j));
             }
-            let (even, odd) = (field::<0>(mins, -1), _mm256_srli_epi16::<8>(mins));
-            let even = _mm256_and_si256(even, _mm256_set1_epi16(0xFF));
-            let low = _mm256_blend_epi16::<0b10_10_10_10>(even, _mm256_slli_epi32::<16>(odd));
-            let high = _mm256_blend_epi16::<0b10_10_10_10>(_mm256_srli_epi32::<16>(even), odd);
+            let [low, high] = pairs(mins);
             store(unit.line(BYTE_LINES + 10 + 2 * w), low);
             store(unit.line(BYTE_LINES + 11 + 2 * w), high);
         }
@@ -127,6 +140,96 @@ unsafe fn header(block: *const u8, stride: usize, unit: HalfSuperblock) {
             unit.line(BYTE_LINES + 9),
             _mm256_sub_ps(_mm256_set1_ps(-0.0), d_min),
         );
+    }
+}
+
+/// # Safety
+/// As [`header`], of [`PanelLayout::Super16Min`].
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn half_q2_k(block: *const u8, stride: usize, unit: HalfSuperblock) {
+    // SAFETY: forwarded; a byte has levels of four groups of 32 columns.
+    unsafe {
+        for (i, v) in load_rows(block, stride).into_iter().enumerate() {
+            for j in 0..4 {
+                let scale = twice::<false>(field::<0>(v, 0x0F), j);
+                store(unit.line(BYTE_LINES + 4 * i + j), scale);
+            }
+            let [low, high] = pairs(field::<4>(v, 0x0F));
+            store(unit.line(BYTE_LINES + 18 + 2 * i), low);
+            store(unit.line(BYTE_LINES + 19 + 2 * i), high);
+        }
+        let d_min = load_f16(block.add(82), stride);
+        let minus_d_min = _mm256_sub_ps(_mm256_set1_ps(-0.0), d_min);
+        store_ps(unit.line(BYTE_LINES + 16), load_f16(block.add(80), stride));
+        store_ps(unit.line(BYTE_LINES + 17), minus_d_min);
+        for part in 0..4 {
+            let (half, side) = (part / 2, part % 2);
+            let rows = load_rows(block.add(16 + 32 * half + 16 * side), stride);
+            for (i, v) in rows.into_iter().enumerate() {
+                let to = half * 32 + side * 4 + i;
+                store(unit.line(to), field::<0>(v, 3));
+                store(unit.line(to + 8), field::<2>(v, 3));
+                store(unit.line(to + 16), field::<4>(v, 3));
+                store(unit.line(to + 24), field::<6>(v, 3));
+            }
+        }
+    }
+}
+
+/// Levels plus 4.
+///
+/// # Safety
+/// As [`header`], of [`PanelLayout::Super16`].
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn half_q3_k(block: *const u8, stride: usize, unit: HalfSuperblock) {
+    let third = |h| _mm256_and_si256(h, _mm256_set1_epi8(4));
+    // SAFETY: forwarded; bit `g` of a byte of the third bits is that of the column in group `g`.
+    unsafe {
+        let low = [
+            load_u32(block.add(96), stride),
+            load_u32(block.add(100), stride),
+        ];
+        let upper = load_u32(block.add(104), stride);
+        let words = [
+            (field::<0>(low[0], 0x0F), _mm256_slli_epi16::<4>(upper)),
+            (field::<0>(low[1], 0x0F), _mm256_slli_epi16::<2>(upper)),
+            (field::<4>(low[0], 0x0F), upper),
+            (field::<4>(low[1], 0x0F), _mm256_srli_epi16::<2>(upper)),
+        ];
+        for (i, (low, upper)) in words.into_iter().enumerate() {
+            let six = _mm256_or_si256(low, field::<0>(upper, 0x30));
+            let scales = _mm256_sub_epi8(six, _mm256_set1_epi8(32));
+            for j in 0..4 {
+                store(unit.line(BYTE_LINES + 4 * i + j), twice::<true>(scales, j));
+            }
+        }
+        store_ps(unit.line(BYTE_LINES + 16), load_f16(block.add(108), stride));
+        for side in 0..2 {
+            let high = load_rows(block.add(16 * side), stride);
+            for half in 0..2 {
+                let rows = load_rows(block.add(32 + 32 * half + 16 * side), stride);
+                for i in 0..4 {
+                    let (v, to) = (rows[i], half * 32 + side * 4 + i);
+                    // The bits of groups 0 to 3, or 4 to 7.
+                    let h = if half == 0 {
+                        high[i]
+                    } else {
+                        _mm256_srli_epi16::<4>(high[i])
+                    };
+                    let parts = [
+                        (field::<0>(v, 3), _mm256_slli_epi16::<2>(h)),
+                        (field::<2>(v, 3), _mm256_slli_epi16::<1>(h)),
+                        (field::<4>(v, 3), h),
+                        (field::<6>(v, 3), _mm256_srli_epi16::<1>(h)),
+                    ];
+                    for (g, (low, h)) in parts.into_iter().enumerate() {
+                        store(unit.line(to + 8 * g), _mm256_or_si256(low, third(h)));
+                    }
+                }
+            }
+        }
     }
 }
 

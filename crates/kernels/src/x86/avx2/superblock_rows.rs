@@ -20,6 +20,8 @@ use std::hint::black_box;
 pub(in crate::x86) const Q4_K: u8 = 0;
 pub(in crate::x86) const Q5_K: u8 = 1;
 pub(in crate::x86) const Q6_K: u8 = 2;
+pub(in crate::x86) const Q2_K: u8 = 3;
+pub(in crate::x86) const Q3_K: u8 = 4;
 
 /// Superblocks of a row that are summed together: one for each 128-bit half.
 const MOST: usize = 2;
@@ -28,11 +30,13 @@ const fn block_bytes(format: u8) -> usize {
     match format {
         Q4_K => DType::Q4K.block_bytes(),
         Q5_K => DType::Q5K.block_bytes(),
+        Q2_K => DType::Q2K.block_bytes(),
+        Q3_K => DType::Q3K.block_bytes(),
         _ => DType::Q6K.block_bytes(),
     }
 }
 
-/// Multiplies [`Q4_K`], [`Q5_K`] or [`Q6_K`] with one token.
+/// Multiplies a k-quant with one token.
 ///
 /// # Safety
 /// As [`crate::matmul::panel::DirectFn`], with one token.
@@ -62,10 +66,10 @@ pub(in crate::x86) unsafe fn direct_row<const FORMAT: u8>(args: &DirectArgs) {
 unsafe fn eight_rows<const FORMAT: u8, const N: usize>(args: &DirectArgs, first: usize, b: usize) {
     // SAFETY: forwarded.
     unsafe {
-        if FORMAT == Q6_K {
-            six_bits::<N>(args, first, b);
-        } else {
-            with_minimums::<FORMAT, N>(args, first, b);
+        match FORMAT {
+            Q2_K => two_bits::<N>(args, first, b),
+            Q3_K | Q6_K => without_minimums::<FORMAT, N>(args, first, b),
+            _ => with_minimums::<FORMAT, N>(args, first, b),
         }
     }
 }
@@ -131,33 +135,80 @@ unsafe fn with_minimums<const FORMAT: u8, const N: usize>(
     }
 }
 
-/// Q6_K.
+/// Q3_K and Q6_K.
 ///
 /// # Safety
 /// As [`eight_rows`].
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn six_bits<const N: usize>(args: &DirectArgs, first: usize, b: usize) {
+unsafe fn without_minimums<const FORMAT: u8, const N: usize>(
+    args: &DirectArgs,
+    first: usize,
+    b: usize,
+) {
     let elements = Elements::hidden();
     let mut sums = [[_mm256_setzero_si256(); HALF_ROWS]; N];
     // SAFETY: forwarded: eight rows of `N` superblocks, as many records, eight accumulators.
     unsafe {
         let x = args.x.cast::<X256>().add(b);
-        let bytes = block_bytes(Q6_K);
+        let bytes = block_bytes(FORMAT);
         let rows = args.source.base.add(first * args.source.stride + b * bytes);
         for r in 0..HALF_ROWS {
             let at = rows.add(r * args.source.stride);
             for i in 0..N {
-                fetch::<Q6_K>(&args.source.ahead, first + r, b + i);
-                sums[i][r] = six_bit_products(at.add(i * bytes), elements, &*x.add(i));
+                fetch::<FORMAT>(&args.source.ahead, first + r, b + i);
+                let (block, x) = (at.add(i * bytes), &*x.add(i));
+                sums[i][r] = if FORMAT == Q3_K {
+                    three_bit_products(block, elements, x)
+                } else {
+                    six_bit_products(block, elements, x)
+                };
             }
         }
         let mut acc = _mm256_load_ps(args.acc.add(first));
         for i in 0..N {
-            let d = load_f16(rows.add(i * bytes + 208), args.source.stride);
+            // The scale ends a superblock.
+            let d = load_f16(rows.add((i + 1) * bytes - 2), args.source.stride);
             let d_x = _mm256_set1_ps((*x.add(i)).d);
             let sum = _mm256_cvtepi32_ps(sum_i32(sums[i]));
             acc = _mm256_fmadd_ps(sum, _mm256_mul_ps(d, d_x), acc);
+        }
+        _mm256_store_ps(args.acc.add(first), acc);
+    }
+}
+
+/// Q2_K.
+///
+/// # Safety
+/// As [`eight_rows`].
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn two_bits<const N: usize>(args: &DirectArgs, first: usize, b: usize) {
+    let elements = Elements::hidden();
+    let mut sums = [[_mm256_setzero_si256(); HALF_ROWS]; N];
+    let mut minimums = sums;
+    // SAFETY: forwarded: eight rows of `N` superblocks, as many records, eight accumulators.
+    unsafe {
+        let (x, stride) = (args.x.cast::<X256>().add(b), args.source.stride);
+        let bytes = block_bytes(Q2_K);
+        let rows = args.source.base.add(first * stride + b * bytes);
+        for r in 0..HALF_ROWS {
+            for i in 0..N {
+                fetch::<Q2_K>(&args.source.ahead, first + r, b + i);
+                let block = rows.add(r * stride + i * bytes);
+                [sums[i][r], minimums[i][r]] = two_bit_products(block, elements, &*x.add(i));
+            }
+        }
+        let mut acc = _mm256_load_ps(args.acc.add(first));
+        for i in 0..N {
+            let d = load_f16(rows.add(i * bytes + 80), stride);
+            let d_min = load_f16(rows.add(i * bytes + 82), stride);
+            let d_min = _mm256_sub_ps(_mm256_set1_ps(-0.0), d_min);
+            let d_x = _mm256_set1_ps((*x.add(i)).d);
+            let sum = _mm256_cvtepi32_ps(sum_i32(sums[i]));
+            acc = _mm256_fmadd_ps(sum, _mm256_mul_ps(d, d_x), acc);
+            let minimum = _mm256_cvtepi32_ps(sum_i32(minimums[i]));
+            acc = _mm256_fmadd_ps(minimum, _mm256_mul_ps(d_min, d_x), acc);
         }
         _mm256_store_ps(args.acc.add(first), acc);
     }
@@ -210,7 +261,7 @@ unsafe fn nibble_products<const FORMAT: u8>(
     sum
 }
 
-/// As [`nibble_products`] of Q6_K. Pairs of products: 2 · 63 · 127.
+/// As [`nibble_products`], of Q6_K. Pairs of products: 2 · 63 · 127.
 ///
 /// # Safety
 /// `block` is a superblock.
@@ -225,9 +276,7 @@ unsafe fn six_bit_products(block: *const u8, elements: &Elements, x: &X256) -> _
         let column_sums = _mm256_loadu_si256(x.sums_16.as_ptr().cast());
         let offset = _mm256_madd_epi16(_mm256_cvtepi8_epi16(scales), column_sums);
         let mut sum = _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_slli_epi32::<5>(offset));
-        // Even ones to the lower half, odd ones to the upper: vectors are two groups of 16 columns.
-        let order = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
-        let scales = _mm256_cvtepi8_epi16(_mm_shuffle_epi8(scales, order));
+        let scales = of_sixteens(scales);
         for half in 0..2 {
             let first = _mm256_loadu_si256(block.add(64 * half).cast());
             let second = _mm256_loadu_si256(block.add(64 * half + 32).cast());
@@ -248,6 +297,81 @@ unsafe fn six_bit_products(block: *const u8, elements: &Elements, x: &X256) -> _
         }
         sum
     }
+}
+
+/// As [`six_bit_products`], of Q3_K. Pairs of products: 2 · 7 · 127.
+///
+/// # Safety
+/// `block` is a superblock.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn three_bit_products(block: *const u8, elements: &Elements, x: &X256) -> __m256i {
+    // SAFETY: fields are where ggml's `block_q3_K` has them.
+    unsafe {
+        let low = _mm_shuffle_epi32::<0b01_00_01_00>(_mm_loadl_epi64(block.add(96).cast()));
+        let low = _mm_srlv_epi32(low, _mm_setr_epi32(0, 0, 4, 4));
+        let upper = _mm_set1_epi32(block.add(104).cast::<i32>().read_unaligned());
+        let upper = _mm_srlv_epi32(upper, _mm_setr_epi32(0, 2, 4, 6));
+        let upper = _mm_slli_epi32::<4>(_mm_and_si128(upper, _mm_set1_epi8(3)));
+        let six = _mm_or_si128(_mm_and_si128(low, _mm_set1_epi8(0x0F)), upper);
+        let scales = _mm_sub_epi8(six, _mm_set1_epi8(32));
+        // What the levels' offset of 4 takes away.
+        let column_sums = _mm256_loadu_si256(x.sums_16.as_ptr().cast());
+        let offset = _mm256_madd_epi16(_mm256_cvtepi8_epi16(scales), column_sums);
+        let mut sum = _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_slli_epi32::<2>(offset));
+        let scales = of_sixteens(scales);
+        let mut third = _mm256_loadu_si256(block.cast());
+        for half in 0..2 {
+            let mut low = _mm256_loadu_si256(block.add(32 + 32 * half).cast());
+            for i in 4 * half..4 * half + 4 {
+                let bit = _mm256_and_si256(third, _mm256_set1_epi8(1));
+                let v = _mm256_or_si256(field::<0>(low, 3), _mm256_slli_epi16::<2>(bit));
+                let x = _mm256_loadu_si256(x.q.as_ptr().add(32 * i).cast());
+                let scaled = _mm256_madd_epi16(_mm256_maddubs_epi16(v, x), elements.of(scales, i));
+                sum = _mm256_add_epi32(sum, scaled);
+                low = _mm256_srli_epi16::<2>(low);
+                third = _mm256_srli_epi16::<1>(third);
+            }
+        }
+        sum
+    }
+}
+
+/// As [`six_bit_products`], of Q2_K, and the products of its minimums.
+///
+/// # Safety
+/// `block` is a superblock.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn two_bit_products(block: *const u8, elements: &Elements, x: &X256) -> [__m256i; 2] {
+    // SAFETY: fields are where ggml's `block_q2_K` has them.
+    unsafe {
+        let both = _mm_loadu_si128(block.cast());
+        let nibble = _mm_set1_epi8(0x0F);
+        let minimums = _mm_and_si128(_mm_srli_epi16::<4>(both), nibble);
+        let column_sums = _mm256_loadu_si256(x.sums_16.as_ptr().cast());
+        let minimums = _mm256_madd_epi16(_mm256_cvtepi8_epi16(minimums), column_sums);
+        let scales = of_sixteens(_mm_and_si128(both, nibble));
+        let mut sum = _mm256_setzero_si256();
+        for half in 0..2 {
+            let mut low = _mm256_loadu_si256(block.add(16 + 32 * half).cast());
+            for i in 4 * half..4 * half + 4 {
+                let x = _mm256_loadu_si256(x.q.as_ptr().add(32 * i).cast());
+                let pairs = _mm256_maddubs_epi16(field::<0>(low, 3), x);
+                sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, elements.of(scales, i)));
+                low = _mm256_srli_epi16::<2>(low);
+            }
+        }
+        [sum, minimums]
+    }
+}
+
+/// Sixteen scales as i16, even ones in the lower half, odd ones in the upper: vectors of levels are two groups of 16 columns.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn of_sixteens(scales: __m128i) -> __m256i {
+    let order = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+    _mm256_cvtepi8_epi16(_mm_shuffle_epi8(scales, order))
 }
 
 /// For each i16 of a half: the bytes that repeat it all over the half.

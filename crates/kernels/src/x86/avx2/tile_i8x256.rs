@@ -1,7 +1,7 @@
 //! Tiles over panels of 256-column superblocks with integer scales.
 //!
 //! Products of levels are added in i16 for as many lines as fit below 2¹⁵ (`RUN`: 8 · 2 · 15 · 127, 4 · 2 · 31 · 127,
-//! 2 · 2 · 63 · 127), then multiplied with their scale and added in i32.
+//! 2 · 2 · 63 · 127, and of two and three bits those of a scale), then multiplied with their scale and added in i32.
 
 #![expect(
     clippy::needless_range_loop,
@@ -20,7 +20,7 @@ const TOKENS: usize = 3;
 const BYTE_LINES: usize = 64;
 
 macro_rules! tile_of_format {
-    ($($name:ident $run:literal $sub:literal $format:literal;)*) => {$(
+    ($($name:ident $run:literal $sub:literal $offset:literal $format:literal;)*) => {$(
         #[doc = concat!("The tile of ", $format, ".")]
         ///
         /// # Safety
@@ -34,9 +34,9 @@ macro_rules! tile_of_format {
                     // SAFETY: forwarded, for tokens below `m`.
                     unsafe {
                         match tokens {
-                            3 => tile_of::<3, $run, $sub>(args, t, p),
-                            2 => tile_of::<2, $run, $sub>(args, t, p),
-                            _ => tile_of::<1, $run, $sub>(args, t, p),
+                            3 => tile_of::<3, $run, $sub, $offset>(args, t, p),
+                            2 => tile_of::<2, $run, $sub, $offset>(args, t, p),
+                            _ => tile_of::<1, $run, $sub, $offset>(args, t, p),
                         }
                     }
                     t += tokens;
@@ -46,25 +46,27 @@ macro_rules! tile_of_format {
     )*};
 }
 tile_of_format!(
-    tile_q4_k 8 32 "Q4_K";
-    tile_q5_k 4 32 "Q5_K";
-    tile_q6_k 2 16 "Q6_K";
+    tile_q2_k 4 16 0 "Q2_K";
+    tile_q3_k 4 16 4 "Q3_K";
+    tile_q4_k 8 32 0 "Q4_K";
+    tile_q5_k 4 32 0 "Q5_K";
+    tile_q6_k 2 16 32 "Q6_K";
 );
 
 /// # Safety
-/// As the tiles, with `T` tokens from `t` and panel `p`, a scale for each `SUB` columns: [`PanelLayout::Super32Min`] or
-/// [`PanelLayout::Super16`].
+/// As the tiles, with `T` tokens from `t` and panel `p`, a scale for each `SUB` columns; `OFFSET` is taken away from each level, or if it
+/// is zero there are minimums.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn tile_of<const T: usize, const RUN: usize, const SUB: usize>(
+unsafe fn tile_of<const T: usize, const RUN: usize, const SUB: usize, const OFFSET: i32>(
     args: &TileArgs,
     t: usize,
     p: usize,
 ) {
-    let layout = if SUB == 32 {
-        PanelLayout::Super32Min
-    } else {
-        PanelLayout::Super16
+    let layout = match (SUB, OFFSET) {
+        (32, _) => PanelLayout::Super32Min,
+        (_, 0) => PanelLayout::Super16Min,
+        _ => PanelLayout::Super16,
     };
     // SAFETY: a panel has a unit for each 256 columns, a token a record; accumulators have a row for each token.
     unsafe {
@@ -103,7 +105,8 @@ unsafe fn tile_of<const T: usize, const RUN: usize, const SUB: usize>(
                 for h in 0..2 {
                     let acc = (t + i) * GROUP_ROWS + p * PANEL_ROWS + 8 * h;
                     let tail = line(BYTE_LINES, h);
-                    add_superblock::<SUB>(args.acc.add(acc), sum[i][h], tail, &*x[i].add(b));
+                    let x = &*x[i].add(b);
+                    add_superblock::<SUB, OFFSET>(args.acc.add(acc), sum[i][h], tail, x);
                 }
             }
         }
@@ -117,7 +120,7 @@ unsafe fn tile_of<const T: usize, const RUN: usize, const SUB: usize>(
 /// `acc` and `tail` are as the tile has them.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn add_superblock<const SUB: usize>(
+unsafe fn add_superblock<const SUB: usize, const OFFSET: i32>(
     acc_at: *mut f32,
     sum: __m256i,
     tail: *const u8,
@@ -131,23 +134,29 @@ unsafe fn add_superblock<const SUB: usize>(
             _mm256_set1_epi32(sums.cast::<i32>().add(j).read_unaligned())
         };
         let mut products = sum;
-        if SUB == 16 {
+        if OFFSET > 0 {
             let mut offset = _mm256_setzero_si256();
             for j in 0..8 {
                 let scales = _mm256_blend_epi16::<0b10_10_10_10>(line(2 * j), line(2 * j + 1));
                 let sums = pair(x.sums_16.as_ptr(), j);
                 offset = _mm256_add_epi32(offset, _mm256_madd_epi16(scales, sums));
             }
-            products = _mm256_sub_epi32(products, _mm256_slli_epi32::<5>(offset));
+            let offset = _mm256_mullo_epi32(offset, _mm256_set1_epi32(OFFSET));
+            products = _mm256_sub_epi32(products, offset);
         }
         let d_x = _mm256_set1_ps(x.d);
         let scale = |i: usize| _mm256_mul_ps(_mm256_castsi256_ps(line(scales + i)), d_x);
         let mut acc = _mm256_load_ps(acc_at);
         acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(products), scale(0), acc);
-        if SUB == 32 {
+        if OFFSET == 0 {
+            let sums = if SUB == 32 {
+                x.sums_32.as_ptr()
+            } else {
+                x.sums_16.as_ptr()
+            };
             let mut minimums = _mm256_setzero_si256();
-            for j in 0..4 {
-                let products = _mm256_madd_epi16(line(10 + j), pair(x.sums_32.as_ptr(), j));
+            for j in 0..scales / 2 {
+                let products = _mm256_madd_epi16(line(scales + 2 + j), pair(sums, j));
                 minimums = _mm256_add_epi32(minimums, products);
             }
             acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(minimums), scale(1), acc);

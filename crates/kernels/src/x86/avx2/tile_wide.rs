@@ -43,25 +43,6 @@ pub(super) fn widen(v: __m256i) -> [__m256i; 2] {
 /// As [`crate::matmul::panel::TileFn`].
 #[target_feature(enable = "avx2,fma")]
 pub(crate) unsafe fn tile(args: &TileArgs) {
-    // SAFETY: forwarded.
-    unsafe { tile_all::<1>(args) }
-}
-
-/// The tile of [`PanelLayout::Block16Wide`].
-///
-/// # Safety
-/// As [`crate::matmul::panel::TileFn`].
-#[target_feature(enable = "avx2,fma")]
-pub(crate) unsafe fn tile_16(args: &TileArgs) {
-    // SAFETY: forwarded.
-    unsafe { tile_all::<2>(args) }
-}
-
-/// # Safety
-/// As [`tile`] and [`tile_16`], with `SCALES` scales for each 32 columns.
-#[inline]
-#[target_feature(enable = "avx2,fma")]
-unsafe fn tile_all<const SCALES: usize>(args: &TileArgs) {
     let mut wide = Wide([[[0; LEVEL_LINES]; BLOCKS]; TOKENS]);
     let mut t = 0;
     while t < args.m {
@@ -74,12 +55,12 @@ unsafe fn tile_all<const SCALES: usize>(args: &TileArgs) {
                 for p in 0..args.n_panels {
                     let blocks = blocks.clone();
                     match tokens {
-                        6 => tile_of::<6, SCALES>(args, t, p, blocks, &wide),
-                        5 => tile_of::<5, SCALES>(args, t, p, blocks, &wide),
-                        4 => tile_of::<4, SCALES>(args, t, p, blocks, &wide),
-                        3 => tile_of::<3, SCALES>(args, t, p, blocks, &wide),
-                        2 => tile_of::<2, SCALES>(args, t, p, blocks, &wide),
-                        _ => tile_of::<1, SCALES>(args, t, p, blocks, &wide),
+                        6 => tile_of::<6>(args, t, p, blocks, &wide),
+                        5 => tile_of::<5>(args, t, p, blocks, &wide),
+                        4 => tile_of::<4>(args, t, p, blocks, &wide),
+                        3 => tile_of::<3>(args, t, p, blocks, &wide),
+                        2 => tile_of::<2>(args, t, p, blocks, &wide),
+                        _ => tile_of::<1>(args, t, p, blocks, &wide),
                     }
                 }
             }
@@ -116,7 +97,7 @@ unsafe fn widen_tokens(
 /// # Safety
 /// As [`tile`], with `T` tokens from `t`, panel `p` and blocks that are widened.
 #[target_feature(enable = "avx2,fma")]
-unsafe fn tile_of<const T: usize, const SCALES: usize>(
+unsafe fn tile_of<const T: usize>(
     args: &TileArgs,
     t: usize,
     p: usize,
@@ -124,44 +105,33 @@ unsafe fn tile_of<const T: usize, const SCALES: usize>(
     wide: &Wide,
 ) {
     let first = blocks.start;
-    let layout = if SCALES == 1 {
-        PanelLayout::Block32Wide
-    } else {
-        PanelLayout::Block16Wide
-    };
-    // Of the even lines, and of the odd ones.
-    let lines = LEVEL_LINES / 2 / SCALES;
     // SAFETY: a panel has a unit for each 32 columns, a token a record; accumulators have a row for each token.
     unsafe {
         for b in blocks {
             let unit = args
                 .panels
-                .add(p * args.panel_stride + b * layout.unit_bytes());
+                .add(p * args.panel_stride + b * PanelLayout::Block32Wide.unit_bytes());
             let line = |i: usize, h: usize| unit.add(i * LINE_BYTES + h * HALF_LINE);
-            for s in 0..SCALES {
-                let mut dot = [[_mm256_setzero_si256(); 2]; T];
-                for j in 0..2 * lines {
-                    let j = j / lines * (LEVEL_LINES / 2) + s * lines + j % lines;
-                    let w: [__m256i; 2] =
-                        std::array::from_fn(|h| _mm256_load_si256(line(j, h).cast()));
-                    for i in 0..T {
-                        let q = _mm256_set1_epi32(wide.0[i][b - first][j]);
-                        for h in 0..2 {
-                            dot[i][h] = _mm256_add_epi32(dot[i][h], _mm256_madd_epi16(w[h], q));
-                        }
+            let mut dot = [[_mm256_setzero_si256(); 2]; T];
+            for j in 0..LEVEL_LINES {
+                let w: [__m256i; 2] = std::array::from_fn(|h| _mm256_load_si256(line(j, h).cast()));
+                for i in 0..T {
+                    let q = _mm256_set1_epi32(wide.0[i][b - first][j]);
+                    for h in 0..2 {
+                        dot[i][h] = _mm256_add_epi32(dot[i][h], _mm256_madd_epi16(w[h], q));
                     }
                 }
-                for i in 0..T {
-                    let x = &*args.x.add((t + i) * args.x_stride).cast::<X32>().add(b);
-                    let d_x = _mm256_set1_ps(x.d);
-                    for h in 0..2 {
-                        let d = _mm256_load_ps(line(LEVEL_LINES + s, h).cast());
-                        let at = args.acc.add((t + i) * GROUP_ROWS + p * PANEL_ROWS + 8 * h);
-                        let products = _mm256_cvtepi32_ps(dot[i][h]);
-                        let acc = _mm256_load_ps(at);
-                        let acc = _mm256_fmadd_ps(products, _mm256_mul_ps(d, d_x), acc);
-                        _mm256_store_ps(at, acc);
-                    }
+            }
+            for i in 0..T {
+                let x = &*args.x.add((t + i) * args.x_stride).cast::<X32>().add(b);
+                let d_x = _mm256_set1_ps(x.d);
+                for h in 0..2 {
+                    let d = _mm256_load_ps(line(LEVEL_LINES, h).cast());
+                    let at = args.acc.add((t + i) * GROUP_ROWS + p * PANEL_ROWS + 8 * h);
+                    let products = _mm256_cvtepi32_ps(dot[i][h]);
+                    let acc = _mm256_load_ps(at);
+                    let acc = _mm256_fmadd_ps(products, _mm256_mul_ps(d, d_x), acc);
+                    _mm256_store_ps(at, acc);
                 }
             }
         }

@@ -1,9 +1,8 @@
 //! Formats that AVX2's functions unpack, multiplied by AVX-VNNI's tiles.
 
 use super::tile_i8x32::{tile_128, tile_128_twice};
-use crate::matmul::PanelLayout;
 use crate::matmul::panel::{DirectArgs, TileFn};
-use crate::x86::avx2::levels::{Unpack, one_or_few, pack};
+use crate::x86::avx2::levels::{Unpack, one_or_few};
 
 /// Multiplies with a few tokens.
 ///
@@ -11,11 +10,12 @@ use crate::x86::avx2::levels::{Unpack, one_or_few, pack};
 /// As [`crate::matmul::panel::DirectFn`].
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
 pub(crate) unsafe fn direct<F: Unpack>(args: &DirectArgs) {
-    let (layout, tile) = if F::SCALES == 1 {
-        (PanelLayout::Block32, tile_128 as TileFn)
-    } else {
-        (PanelLayout::Block16, tile_128_twice as TileFn)
+    let tile: TileFn = const {
+        match F::SCALES {
+            1 => tile_128,
+            _ => tile_128_twice,
+        }
     };
     // SAFETY: forwarded.
-    unsafe { one_or_few::<F>(args, layout, pack::<F>, tile) }
+    unsafe { one_or_few::<F, 128>(args, tile) }
 }

@@ -1,7 +1,7 @@
 //! IQ2_* and IQ3_*: magnitudes by a point's index, signs beside them. Bytes are where the formats' files in `quant` have them.
 
-use super::{Unpack, load_u32, spread_bits, times_odd};
-use crate::x86::avx2::lines::load_f16;
+use super::{Unpack, spread_bits, times_odd};
+use crate::x86::avx2::lines::{load_f16, load_u32};
 use millrace_quant::{DType, codebooks};
 use std::arch::x86_64::*;
 
@@ -83,6 +83,7 @@ pub(crate) struct Iq3S;
 impl Unpack for Iq3S {
     const DTYPE: DType = DType::Iq3S;
     const SCALES: usize = 1;
+    const LARGEST: u8 = 15;
     /// Scales of blocks, and their eight codes of four bits.
     type Header = (__m256, __m256i);
 
@@ -108,10 +109,9 @@ impl Unpack for Iq3S {
             let ninth = _mm256_set1_epi32(i32::from(*block.add(66 + j)));
             let ninth = _mm256_sllv_epi32(ninth, _mm256_setr_epi32(8, 7, 6, 5, 4, 3, 2, 1));
             let ninth = _mm256_and_si256(ninth, _mm256_set1_epi32(256));
-            let mut indices = [0_u32; 8];
-            let all = _mm256_or_si256(low, ninth);
-            _mm256_storeu_si256(indices.as_mut_ptr().cast(), all);
-            let magnitudes = points_of_4(&codebooks::IQ3_S, |i| indices[i] as usize);
+            // Nine bits: there are as many points.
+            let indices = _mm256_or_si256(low, ninth);
+            let magnitudes = _mm256_i32gather_epi32::<4>(codebooks::IQ3_S.as_ptr().cast(), indices);
             negate(magnitudes, spread_bits(u32_at(block.add(74 + 4 * j))))
         }
     }
@@ -123,6 +123,7 @@ pub(crate) struct Iq3Xxs;
 impl Unpack for Iq3Xxs {
     const DTYPE: DType = DType::Iq3Xxs;
     const SCALES: usize = 1;
+    const LARGEST: u8 = 62;
     /// A quarter of blocks' scales.
     type Header = __m256;
 
@@ -159,6 +160,7 @@ pub(crate) struct Iq2Xxs;
 impl Unpack for Iq2Xxs {
     const DTYPE: DType = DType::Iq2Xxs;
     const SCALES: usize = 1;
+    const LARGEST: u8 = 43;
     /// An eighth of blocks' scales.
     type Header = __m256;
 
@@ -202,8 +204,8 @@ unsafe fn sixteen_codes<const AT: usize>(
     // SAFETY: forwarded.
     unsafe {
         let d = _mm256_mul_ps(load_f16(block, stride), _mm256_set1_ps(1.0 / 8.0));
-        let codes = [0, 4].map(|word| load_u32(block.add(AT + word), stride));
-        (d, codes)
+        let first = load_u32(block.add(AT), stride);
+        (d, [first, load_u32(block.add(AT + 4), stride)])
     }
 }
 
@@ -212,7 +214,11 @@ unsafe fn sixteen_codes<const AT: usize>(
 #[target_feature(enable = "avx2")]
 fn pair_of_sixteen((d, codes): (__m256, [__m256i; 2]), j: usize) -> [__m256; 2] {
     let word = if j < 4 { codes[0] } else { codes[1] };
-    [0, 4].map(|shift| times_odd(d, word, 8 * (j % 4) + shift, 15))
+    let shift = 8 * (j % 4);
+    [
+        times_odd(d, word, shift, 15),
+        times_odd(d, word, shift + 4, 15),
+    ]
 }
 
 /// IQ2_XS.
@@ -221,6 +227,7 @@ pub(crate) struct Iq2Xs;
 impl Unpack for Iq2Xs {
     const DTYPE: DType = DType::Iq2Xs;
     const SCALES: usize = 2;
+    const LARGEST: u8 = 43;
     type Header = (__m256, [__m256i; 2]);
 
     #[inline]
@@ -255,6 +262,7 @@ pub(crate) struct Iq2S;
 impl Unpack for Iq2S {
     const DTYPE: DType = DType::Iq2S;
     const SCALES: usize = 2;
+    const LARGEST: u8 = 43;
     type Header = (__m256, [__m256i; 2]);
 
     #[inline]

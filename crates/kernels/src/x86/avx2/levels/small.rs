@@ -1,6 +1,7 @@
 //! Formats of small blocks: NVFP4, Q1_0, Q2_0. Bytes are where the formats' files in `quant` have them.
 
-use super::{Unpack, block_scale, load_u32, spread_bits};
+use super::{Unpack, block_scale, spread_bits};
+use crate::x86::avx2::lines::load_u32;
 use millrace_quant::DType;
 use std::arch::x86_64::*;
 
@@ -26,6 +27,7 @@ fn half_of_e4m3(bits: __m256i) -> __m256 {
 impl Unpack for Nvfp4 {
     const DTYPE: DType = DType::Nvfp4;
     const SCALES: usize = 2;
+    const LARGEST: u8 = 12;
     /// Four scales.
     type Header = __m256i;
 
@@ -40,7 +42,10 @@ impl Unpack for Nvfp4 {
     #[target_feature(enable = "avx2")]
     unsafe fn scales(scales: __m256i, _: *const u8, _: usize, j: usize) -> [__m256; 2] {
         let pair = _mm256_srl_epi32(scales, _mm_cvtsi32_si128(16 * j as i32));
-        [pair, _mm256_srli_epi32::<8>(pair)].map(|bits| half_of_e4m3(bits))
+        [
+            half_of_e4m3(pair),
+            half_of_e4m3(_mm256_srli_epi32::<8>(pair)),
+        ]
     }
 
     #[inline]
@@ -66,6 +71,7 @@ pub(crate) struct Q1_0;
 impl Unpack for Q1_0 {
     const DTYPE: DType = DType::Q1_0;
     const SCALES: usize = 1;
+    const LARGEST: u8 = 1;
     type Header = __m256;
 
     #[inline]
@@ -97,6 +103,7 @@ pub(crate) struct Q2_0;
 impl Unpack for Q2_0 {
     const DTYPE: DType = DType::Q2_0;
     const SCALES: usize = 1;
+    const LARGEST: u8 = 2;
     type Header = __m256;
 
     #[inline]

@@ -1,8 +1,8 @@
 //! IQ1_* and TQ*: three levels, of IQ1_* moved by an eighth. Bytes are where the formats' files in `quant` have them.
 
 use super::codebook::points_of_8;
-use super::{Unpack, block_scale, load_u32, times_odd};
-use crate::x86::avx2::lines::{load_f16, widen_f16};
+use super::{Unpack, block_scale, times_odd};
+use crate::x86::avx2::lines::{load_f16, load_u32, widen_f16};
 use millrace_quant::{DType, codebooks};
 use std::arch::x86_64::*;
 
@@ -31,6 +31,7 @@ pub(crate) struct Iq1S;
 impl Unpack for Iq1S {
     const DTYPE: DType = DType::Iq1S;
     const SCALES: usize = 1;
+    const LARGEST: u8 = 9;
     /// An eighth of blocks' scales.
     type Header = __m256;
 
@@ -70,6 +71,7 @@ pub(crate) struct Iq1M;
 impl Unpack for Iq1M {
     const DTYPE: DType = DType::Iq1M;
     const SCALES: usize = 2;
+    const LARGEST: u8 = 9;
     /// An eighth of blocks' scales, and sixteen codes of three bits, each four of them in the lower bits of half a lane.
     type Header = (__m256, [__m256i; 2]);
 
@@ -77,7 +79,10 @@ impl Unpack for Iq1M {
     #[target_feature(enable = "avx2,f16c")]
     unsafe fn header(block: *const u8, stride: usize) -> Self::Header {
         // SAFETY: forwarded.
-        let words = [48, 52].map(|at| unsafe { load_u32(block.add(at), stride) });
+        let words = unsafe {
+            let first = load_u32(block.add(48), stride);
+            [first, load_u32(block.add(52), stride)]
+        };
         // A quarter of d is at the top of each half of a lane.
         let low = _mm256_srli_epi32::<12>(words[0]);
         let quarter = |v, mask| _mm256_and_si256(v, _mm256_set1_epi32(mask));
@@ -99,7 +104,11 @@ impl Unpack for Iq1M {
     #[target_feature(enable = "avx2")]
     unsafe fn scales((d, words): Self::Header, _: *const u8, _: usize, j: usize) -> [__m256; 2] {
         let word = if j < 4 { words[0] } else { words[1] };
-        [0, 3].map(|shift| times_odd(d, word, 16 * (j / 2 % 2) + 6 * (j % 2) + shift, 7))
+        let shift = 16 * (j / 2 % 2) + 6 * (j % 2);
+        [
+            times_odd(d, word, shift, 7),
+            times_odd(d, word, shift + 3, 7),
+        ]
     }
 
     #[inline]
@@ -140,6 +149,7 @@ static DIGITS: [[[i16; 16]; 2]; 8] = [
 impl Unpack for Tq1_0 {
     const DTYPE: DType = DType::Tq1_0;
     const SCALES: usize = 1;
+    const LARGEST: u8 = 1;
     type Header = __m256;
 
     #[inline]
@@ -188,6 +198,7 @@ pub(crate) struct Tq2_0;
 impl Unpack for Tq2_0 {
     const DTYPE: DType = DType::Tq2_0;
     const SCALES: usize = 1;
+    const LARGEST: u8 = 2;
     type Header = __m256;
 
     #[inline]
