@@ -351,7 +351,9 @@ impl<'a> GraphBuilder<'a> {
         let mut unknown: Vec<&str> = catalog
             .names()
             .filter(|name| {
-                let is_known = used.contains(*name) || self.unread.contains(*name);
+                let is_known = used.contains(*name)
+                    || self.unread.contains(*name)
+                    || catalog.is_zero_bias(name);
                 !is_known
                     && locate::is_of_a_block(catalog, name, (self.family, self.config.n_layers))
             })
