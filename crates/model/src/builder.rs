@@ -289,6 +289,14 @@ impl<'a> GraphBuilder<'a> {
         }
     }
 
+    /// Whether the tensor of this name has this shape.
+    pub(crate) fn has_shape(&self, name: TensorName, shape: &[usize]) -> bool {
+        match &self.tensors {
+            Tensors::Checkpoint(catalog) => catalog.shape(&self.spell(name)) == Some(shape),
+            Tensors::Any(_) => true,
+        }
+    }
+
     /// Whether the checkpoint has this weight, which not all of its family have.
     pub(crate) fn has_own(&self, name: TensorName) -> bool {
         match &self.tensors {

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::{Biases, LayerConfig, ModelConfig};
 use crate::Error;
-use crate::arch::{self, Family};
+use crate::arch::{self, Family, GateOrder};
 use millrace_format::Packing;
 use millrace_graph::Activation;
 
@@ -150,7 +150,7 @@ fn refuse_features(family: &Family, config: &ConfigObject<'_>) -> Result<(), Err
             .get("quant_method")
             .and_then(Value::as_str)
             .unwrap_or("unknown");
-        let is_read = method == "mxfp4" && family.hf_turned_experts;
+        let is_read = method == "mxfp4" && family.hf_turned_experts == Some(GateOrder::Alternating);
         if let Some(unsupported) = Packing::read(value).err().filter(|_| !is_read) {
             return Err(config.unsupported(unsupported.feature, unsupported.supported));
         }
