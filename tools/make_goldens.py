@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from goldens import Fixture, common, rope, v4_flat
 from goldens import attention, dense, experts, gemma4, recurrent
@@ -298,6 +298,7 @@ def make_model(fixture, config):
     if fixture.wrapper:
         name = f"{fixture.wrapper[0]}ForConditionalGeneration"
         model = getattr(transformers, name)._from_config(config, attn_implementation="eager")
+        model.config.text_config._experts_implementation = "eager"
     elif fixture.multimodal:
         model = transformers.Gemma3ForConditionalGeneration._from_config(
             config, attn_implementation="eager"
@@ -422,6 +423,10 @@ def make(name, fixture, out):
         model.save_pretrained(temp)
         for file in ("config.json", "model.safetensors"):
             shutil.copyfile(Path(temp) / file, folder / file)
+    if fixture.publish:
+        tensors = fixture.publish(load_file(folder / "model.safetensors"))
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+        (folder / "model.safetensors").chmod(0o644)
     if fixture.rewrite:
         written = json.loads((folder / "config.json").read_text())
         text = json.dumps(fixture.rewrite(written), indent=2) + "\n"

@@ -60,6 +60,7 @@ class Fixture:
         rewrite=None,
         salt="",
         head_norms=1.0,
+        publish=None,
     ):
         self.family, self.n_tokens, self.config = family, n_tokens, config
         self.v4, self.gguf, self.multimodal = v4, gguf, multimodal
@@ -77,3 +78,5 @@ class Fixture:
         self.salt = salt
         # The mean of the norms of heads of queries and keys.
         self.head_norms = head_norms
+        # What becomes of the tensors, for families whose published files have another layout than transformers writes.
+        self.publish = publish

@@ -1,6 +1,16 @@
 """Families with mixtures of experts."""
 
 from . import Fixture, rope, tiny
+from .attention import QWEN3_TOWER
+
+
+
+def turned(tensors):
+    """Matrices of experts as they are published: rows and columns the other way round."""
+    of_experts = (".experts.gate_up_proj", ".experts.down_proj")
+    turn = lambda key, x: x.transpose(0, 2, 1).copy() if key.endswith(of_experts) else x
+    return {key: turn(key, x) for key, x in tensors.items()}
+
 
 FIXTURES = {
     # Weights of the chosen are normalised.
@@ -341,5 +351,65 @@ FIXTURES = {
         gguf=True,
         config_class="Dots1Config",
         salt="-1",
+    ),
+    # Softmax with a bias for the choice, two shared experts, a dense layer first and one last, neighbours rotate together.
+    "ernie4.5-moe": Fixture(
+        "ernie4_5_moe",
+        33,
+        tiny(
+            num_hidden_layers=3,
+            use_bias=False,
+            moe_num_experts=6,
+            moe_k=2,
+            moe_intermediate_size=24,
+            moe_num_shared_experts=2,
+            moe_layer_start_index=1,
+            moe_layer_end_index=1,
+            rope_parameters=rope(500000.0),
+        ),
+        gguf=True,
+        config_class="Ernie4_5_MoeConfig",
+    ),
+    # Norms of heads behind the rotation, experts beside one that is as wide, numbers a layer.
+    "hunyuan-moe": Fixture(
+        "hunyuan_v1_moe",
+        31,
+        tiny(
+            num_experts=5,
+            moe_topk=[2, 2],
+            moe_intermediate_size=[24, 24],
+            num_shared_expert=[1, 1],
+            rope_parameters=rope(10000.0),
+        ),
+        gguf=True,
+        config_class="HunYuanMoEV1Config",
+    ),
+    # Sigmoid with a bias for the choice, norms over all heads together, half of each head rotates.
+    "minimax-m2": Fixture(
+        "minimax_m2",
+        35,
+        tiny(
+            num_local_experts=6,
+            num_experts_per_tok=2,
+            rotary_dim=8,
+            rope_parameters=rope(5000000.0, partial_rotary_factor=0.5),
+        ),
+        gguf=True,
+        config_class="MiniMaxM2Config",
+    ),
+    # Experts turned, the gate first; sections of heads.
+    "qwen3vlmoe": Fixture(
+        "qwen3_vl_moe",
+        33,
+        tiny(
+            num_experts=6,
+            num_experts_per_tok=2,
+            moe_intermediate_size=32,
+            rope_parameters=rope(5000000.0, mrope_section=[4, 2, 2], mrope_interleaved=True),
+        ),
+        gguf=True,
+        config_class="Qwen3VLMoeTextConfig",
+        publish=turned,
+        wrapper=("Qwen3VLMoe", {"vision_config": QWEN3_TOWER}),
     ),
 }

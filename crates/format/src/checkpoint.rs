@@ -1,10 +1,12 @@
 //! One view of a model's files, whatever their format.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::mmap::{Advice, FileMapping};
+use crate::packed::{PackedTensor, Packing, StoredTensors, unpack};
 use crate::{Error, Tensor, TensorInfo, gguf, hf};
 
 /// Whose tensor names and whose configuration a checkpoint has.
@@ -24,7 +26,7 @@ pub(crate) enum FileBytes {
 }
 
 impl FileBytes {
-    fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             FileBytes::Mapped(mapping) => mapping,
             FileBytes::Static(bytes) => bytes,
@@ -34,7 +36,8 @@ impl FileBytes {
 
 /// An open model: tensors and their bytes, metadata, and where they came from.
 ///
-/// Weights are mapped into memory, not copied. While the checkpoint lives its files must not be
+/// Weights are mapped into memory, not copied, but for those that a quantiser packed in a layout of its own
+/// ([`Packing`]): they are decoded when they are first asked for, and kept. While the checkpoint lives its files must not be
 /// truncated or rewritten in place (replacing them by renaming is fine): a page that the file lost
 /// cannot be read, and the operating system ends the process that tries.
 pub struct Checkpoint {
@@ -44,6 +47,8 @@ pub struct Checkpoint {
     buffers: Vec<FileBytes>,
     tensors: Vec<TensorInfo>,
     index: HashMap<String, usize>,
+    /// Those that are made of several tensors of the files, by number.
+    packed: HashMap<usize, PackedTensor>,
     gguf: Option<gguf::Metadata>,
     hf: Option<hf::Files>,
 }
@@ -55,6 +60,7 @@ pub(crate) struct CheckpointParts {
     buffers: Vec<FileBytes>,
     tensors: Vec<TensorInfo>,
     index: HashMap<String, usize>,
+    packed: HashMap<usize, PackedTensor>,
 }
 
 impl CheckpointParts {
@@ -90,8 +96,28 @@ impl CheckpointParts {
         self.finish(name, Source::Gguf, Some(metadata), None)
     }
 
-    pub(crate) fn into_hugging_face(self, name: String, files: hf::Files) -> Checkpoint {
-        self.finish(name, Source::HuggingFace, None, Some(files))
+    /// # Errors
+    /// [`Error::PackedPart`] and [`Error::DuplicateTensor`], where matrices are packed.
+    pub(crate) fn into_hugging_face(
+        mut self,
+        name: String,
+        files: hf::Files,
+    ) -> Result<Checkpoint, Error> {
+        // Whoever needs the model refuses what is packed in other ways.
+        if let Some(Ok(packing)) = files.packing() {
+            self.unpack(&packing)?;
+        }
+        Ok(self.finish(name, Source::HuggingFace, None, Some(files)))
+    }
+
+    fn unpack(&mut self, packing: &Packing) -> Result<(), Error> {
+        let stored = StoredTensors::new(&self.tensors, &self.paths, &self.buffers);
+        let unpacked = unpack(&stored, packing)?;
+        let names = unpacked.tensors.iter().map(|info| info.name.clone());
+        self.index = names.zip(0..).collect();
+        self.tensors = unpacked.tensors;
+        self.packed = unpacked.packed;
+        Ok(())
     }
 
     fn finish(
@@ -108,6 +134,7 @@ impl CheckpointParts {
             buffers: self.buffers,
             tensors: self.tensors,
             index: self.index,
+            packed: self.packed,
             gguf,
             hf,
         }
@@ -168,7 +195,32 @@ impl Checkpoint {
     /// The tensor of a name, with its bytes.
     pub fn tensor(&self, name: &str) -> Option<Tensor<'_>> {
         let &i = self.index.get(name)?;
-        Some(self.tensor_of(&self.tensors[i]))
+        Some(self.tensor_of(i))
+    }
+
+    /// Name, type, shape and place of the tensor of a name.
+    pub fn info(&self, name: &str) -> Option<&TensorInfo> {
+        Some(&self.tensors[*self.index.get(name)?])
+    }
+
+    /// The bytes of a tensor, for those who read them once: what [`tensor`](Checkpoint::tensor) decodes it keeps, and
+    /// this does not.
+    ///
+    /// # Errors
+    /// [`Error::MissingTensor`].
+    pub fn read(&self, name: &str) -> Result<Cow<'_, [u8]>, Error> {
+        let number = self.index.get(name);
+        let packed = number.and_then(|number| self.packed.get(number));
+        match packed.filter(|packed| packed.decoded().is_none()) {
+            Some(packed) => Ok(Cow::Owned(packed.decode(&self.buffers).into_vec())),
+            None => Ok(Cow::Borrowed(self.require(name)?.bytes)),
+        }
+    }
+
+    /// Whether a tensor is decoded from several of the files, and its bytes lie in memory and in no file.
+    pub fn is_packed(&self, name: &str) -> bool {
+        let number = self.index.get(name);
+        number.is_some_and(|number| self.packed.contains_key(number))
     }
 
     /// The tensor of a name, which the model cannot do without.
@@ -184,15 +236,21 @@ impl Checkpoint {
 
     /// All tensors with their bytes, in file order.
     pub fn iter(&self) -> impl Iterator<Item = Tensor<'_>> {
-        self.tensors.iter().map(|info| self.tensor_of(info))
+        (0..self.tensors.len()).map(|i| self.tensor_of(i))
     }
 
-    fn tensor_of<'a>(&'a self, info: &'a TensorInfo) -> Tensor<'a> {
-        let bytes = self.buffers[info.file].bytes();
-        let start = info.offset as usize; // Readers checked that it lies inside the bytes.
+    fn tensor_of(&self, i: usize) -> Tensor<'_> {
+        let info = &self.tensors[i];
+        let bytes = match self.packed.get(&i) {
+            Some(packed) => packed.bytes(&self.buffers),
+            None => {
+                let start = info.offset as usize; // Readers checked that it lies inside the bytes.
+                &self.buffers[info.file].bytes()[start..start + info.size_bytes]
+            }
+        };
         Tensor {
             info,
-            bytes: &bytes[start..start + info.size_bytes],
+            bytes,
             file: &self.paths[info.file],
         }
     }
@@ -229,9 +287,13 @@ impl Checkpoint {
     /// Gives back memory that reading these bytes of a tensor took, for those who copied them
     /// elsewhere. They can be read again. Only a hint.
     pub fn release(&self, tensor: &str, bytes: Range<usize>) {
-        let Some(info) = self.index.get(tensor).map(|&i| &self.tensors[i]) else {
+        let Some(&i) = self.index.get(tensor) else {
             return;
         };
+        if self.packed.contains_key(&i) {
+            return;
+        }
+        let info = &self.tensors[i];
         if let FileBytes::Mapped(mapping) = &self.buffers[info.file] {
             let start = info.offset as usize; // Readers checked that it lies inside the bytes.
             let end = start + bytes.end.min(info.size_bytes);

@@ -153,6 +153,14 @@ pub enum Error {
         offset: u64,
         alignment: u64,
     },
+    /// A part of a packed matrix is absent, or does not fit the others.
+    #[error("{}: tensor `{tensor}`: expected {expected}, found {found}", file.display())]
+    PackedPart {
+        file: PathBuf,
+        tensor: String,
+        expected: String,
+        found: String,
+    },
     /// Two tensors share bytes.
     #[error(
         "{}: tensor `{tensor}` at offset {offset} overlaps `{other}`, which ends at {other_end}",

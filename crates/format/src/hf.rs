@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::{Error, recognize};
+use crate::{Error, Packing, UnsupportedPacking, recognize};
 
 /// Far more than any configuration needs.
 const MAX_CONFIG_BYTES: u64 = 16 << 20;
@@ -97,6 +97,11 @@ impl Files {
 }
 
 impl Files {
+    /// How matrices are packed, if `config.json` says that they are.
+    pub fn packing(&self) -> Option<Result<Packing, UnsupportedPacking>> {
+        Packing::find(self.config.as_ref()?).map(Packing::read)
+    }
+
     /// The numbers of the tokens that end a text: those of `generation_config.json`, else those of
     /// `config.json` and the configuration of its language model, as in transformers. Both write one
     /// number or a list.

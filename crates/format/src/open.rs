@@ -109,7 +109,7 @@ fn open_safetensors(path: &Path, shown: &Path) -> Result<Checkpoint, Error> {
     }
     let mut parts = CheckpointParts::default();
     push_safetensors(&mut parts, path)?;
-    Ok(parts.into_hugging_face(name_of(shown), hf::Files::read(folder_of(path))?))
+    parts.into_hugging_face(name_of(shown), hf::Files::read(folder_of(path))?)
 }
 
 fn push_safetensors(parts: &mut CheckpointParts, path: &Path) -> Result<(), Error> {
@@ -151,5 +151,5 @@ fn open_index(path: &Path, shown: &Path) -> Result<Checkpoint, Error> {
         }
         push_safetensors(&mut parts, &shard)?;
     }
-    Ok(parts.into_hugging_face(name_of(shown), hf::Files::read(folder)?))
+    parts.into_hugging_face(name_of(shown), hf::Files::read(folder)?)
 }

@@ -104,7 +104,8 @@ impl fmt::Display for TensorType {
 /// Name, type, shape and place of a tensor.
 ///
 /// Always holds: the shape divides into whole blocks of the type, `size_bytes` is what both need,
-/// and `offset..offset + size_bytes` lies inside the file. For an [`OpaqueType`] of unknown size,
+/// and `offset..offset + size_bytes` lies inside the file. Of a tensor that is decoded from several
+/// ([`crate::Checkpoint::is_packed`]) the offset is that of its codes, and its bytes lie in no file. For an [`OpaqueType`] of unknown size,
 /// `size_bytes` is the room that the file leaves for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorInfo {

@@ -15,6 +15,7 @@ mod dots1;
 #[cfg(test)]
 mod dummy;
 mod ernie4_5;
+mod ernie4_5_moe;
 mod exaone;
 mod exaone4;
 mod family;
@@ -30,11 +31,13 @@ mod gptoss;
 mod granite;
 mod granitemoe;
 mod hunyuan;
+mod hunyuan_moe;
 mod internlm2;
 mod lfm2;
 mod lfm2moe;
 mod llama;
 mod minicpm;
+mod minimax_m2;
 mod mistral;
 mod mistral3;
 mod mixtral;
@@ -54,6 +57,7 @@ mod qwen35moe;
 mod qwen3moe;
 mod qwen3next;
 mod qwen3vl;
+mod qwen3vlmoe;
 mod refused;
 mod seed_oss;
 mod smollm3;
@@ -64,7 +68,7 @@ mod tests;
 
 pub(crate) use block::norm;
 pub use family::{Conventions, Family, WeightConvention};
-pub(crate) use family::{ExpertDefaults, SetKey};
+pub(crate) use family::{ExpertDefaults, GateOrder, SetKey};
 pub use refused::{RefusedFamilies, refused};
 
 static GEMMA3: Family = gemma3::FAMILY;
@@ -88,6 +92,7 @@ static FAMILIES: &[&Family] = &[
     &gemma4::FAMILY,
     &arcee::FAMILY,
     &ernie4_5::FAMILY,
+    &ernie4_5_moe::FAMILY,
     &exaone::FAMILY,
     &gemma::FAMILY,
     &gemma2::FAMILY,
@@ -95,8 +100,10 @@ static FAMILIES: &[&Family] = &[
     &glm4::FAMILY,
     &granite::FAMILY,
     &hunyuan::FAMILY,
+    &hunyuan_moe::FAMILY,
     &internlm2::FAMILY,
     &minicpm::FAMILY,
+    &minimax_m2::FAMILY,
     &olmo::FAMILY,
     &phi2::FAMILY,
     &phi3::FAMILY,
@@ -113,6 +120,7 @@ static FAMILIES: &[&Family] = &[
     &olmo3::FAMILY,
     &qwen2vl::FAMILY,
     &qwen3vl::FAMILY,
+    &qwen3vlmoe::FAMILY,
     &lfm2::FAMILY,
     &lfm2moe::FAMILY,
     &qwen35::FAMILY,

@@ -289,6 +289,14 @@ impl<'a> GraphBuilder<'a> {
         }
     }
 
+    /// Whether the tensor of this name has this shape.
+    pub(crate) fn has_shape(&self, name: TensorName, shape: &[usize]) -> bool {
+        match &self.tensors {
+            Tensors::Checkpoint(catalog) => catalog.shape(&self.spell(name)) == Some(shape),
+            Tensors::Any(_) => true,
+        }
+    }
+
     /// Whether the checkpoint has this weight, which not all of its family have.
     pub(crate) fn has_own(&self, name: TensorName) -> bool {
         match &self.tensors {
@@ -351,7 +359,9 @@ impl<'a> GraphBuilder<'a> {
         let mut unknown: Vec<&str> = catalog
             .names()
             .filter(|name| {
-                let is_known = used.contains(*name) || self.unread.contains(*name);
+                let is_known = used.contains(*name)
+                    || self.unread.contains(*name)
+                    || catalog.is_zero_bias(name);
                 !is_known
                     && locate::is_of_a_block(catalog, name, (self.family, self.config.n_layers))
             })

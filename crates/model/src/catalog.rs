@@ -1,6 +1,6 @@
 //! What a checkpoint holds, without its bytes: the graph is built and checked against this.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use millrace_format::{Checkpoint, Source, TensorInfo, TensorType};
 use millrace_quant::DType;
@@ -16,11 +16,25 @@ pub(crate) struct Catalog<'a> {
     /// Where Hugging Face names begin; empty in GGUF files.
     hf_prefix: &'static str,
     by_name: HashMap<&'a str, &'a TensorInfo>,
+    /// Biases of zeros beside packed matrices: quantisers write one whether the model has it or not.
+    zero_biases: HashSet<&'a str>,
 }
 
 impl<'a> Catalog<'a> {
     pub(crate) fn of(checkpoint: &'a Checkpoint) -> Catalog<'a> {
-        Catalog::new(checkpoint.name(), checkpoint.source(), checkpoint.tensors())
+        let tensors = checkpoint.tensors();
+        let is_zero_bias = |name: &&str| {
+            let module = name.strip_suffix(".bias");
+            module.is_some_and(|module| checkpoint.is_packed(&format!("{module}.weight")))
+                && checkpoint
+                    .tensor(name)
+                    .is_some_and(|bias| bias.bytes.iter().all(|byte| *byte == 0))
+        };
+        let names = tensors.iter().map(|info| info.name.as_str());
+        Catalog {
+            zero_biases: names.filter(is_zero_bias).collect(),
+            ..Catalog::new(checkpoint.name(), checkpoint.source(), tensors)
+        }
     }
 
     pub(crate) fn new(file: &'a str, source: Source, tensors: &'a [TensorInfo]) -> Catalog<'a> {
@@ -51,6 +65,7 @@ impl<'a> Catalog<'a> {
             layout,
             hf_prefix,
             by_name,
+            zero_biases: HashSet::new(),
         }
     }
 
@@ -72,6 +87,11 @@ impl<'a> Catalog<'a> {
 
     pub(crate) fn shape(&self, name: &str) -> Option<&'a [usize]> {
         self.by_name.get(name).map(|info| info.shape.as_slice())
+    }
+
+    /// Whether a model that has no use for this bias is the same without it.
+    pub(crate) fn is_zero_bias(&self, name: &str) -> bool {
+        self.zero_biases.contains(name)
     }
 
     pub(crate) fn info(&self, name: &str) -> Option<&'a TensorInfo> {

@@ -1,5 +1,7 @@
 //! Weights that no tensor holds as the graph reads them: computed once, when a checkpoint is loaded.
 
+use std::borrow::Cow;
+
 use crate::Error;
 use crate::catalog::Catalog;
 use millrace_format::{Checkpoint, TensorInfo, TensorType};
@@ -138,14 +140,19 @@ struct DeriveJob<'a> {
 }
 
 impl DeriveJob<'_> {
-    fn bytes(&self, name: &str) -> Result<(&TensorInfo, &[u8]), Error> {
-        let tensor = self.checkpoint.tensor(name);
-        let tensor = tensor.ok_or_else(|| Error::MissingTensor {
+    fn bytes(&self, name: &str) -> Result<(&TensorInfo, Cow<'_, [u8]>), Error> {
+        let info = self.checkpoint.info(name);
+        let info = info.ok_or_else(|| Error::MissingTensor {
             file: self.checkpoint.name().into(),
             tensor: name.into(),
             expected: vec![self.weight.n_experts, self.weight.n, self.weight.k],
         })?;
-        Ok((tensor.info, tensor.bytes))
+        let bytes = match self.weight.n_experts {
+            1 => self.checkpoint.read(name)?,
+            // One tensor is read for every matrix.
+            _ => Cow::Borrowed(self.checkpoint.require(name)?.bytes),
+        };
+        Ok((info, bytes))
     }
 
     /// Rows keep their bytes. Of a weight that is a vector an expert, elements are its rows.
@@ -159,7 +166,7 @@ impl DeriveJob<'_> {
         let (n_matrices, n) = if is_bias { (n, k) } else { (n_experts, n) };
         let row_bytes = bytes.len() / (n_matrices * n_rows).max(1);
         let matrices = match is_bias {
-            true => bytes,
+            true => &bytes[..],
             false => &bytes[self.matrix * n_rows * row_bytes..][..n_rows * row_bytes],
         };
         let mut out = Vec::with_capacity(self.weight.n * k * row_bytes);

@@ -33,8 +33,13 @@ enum Use {
 pub(crate) fn check(checkpoint: &Checkpoint, graph: &Graph) -> Result<(), Error> {
     let uses = uses(graph);
     let mut by_file: Vec<Vec<Tensor<'_>>> = checkpoint.files().iter().map(|_| Vec::new()).collect();
-    for tensor in checkpoint.iter().filter(|tensor| !tensor.bytes.is_empty()) {
-        by_file[tensor.info.file].push(tensor);
+    // What is decoded has no bytes in a file.
+    let in_files = checkpoint.tensors().iter().map(|info| &info.name);
+    let in_files = in_files.filter(|name| !checkpoint.is_packed(name));
+    for tensor in in_files.filter_map(|name| checkpoint.tensor(name)) {
+        if !tensor.bytes.is_empty() {
+            by_file[tensor.info.file].push(tensor);
+        }
     }
     for (file, tensors) in checkpoint.files().iter().zip(&mut by_file) {
         tensors.sort_by_key(|tensor| std::cmp::Reverse(tensor.info.offset));

@@ -93,6 +93,7 @@ impl CpuEngine {
         })?;
         let sizes = memory::sizes(&model, &options)?;
         let model = LoadedModel::for_context(model, sizes.n_ctx);
+        model.decode_packed();
         let cache = KvCache::new(&model.model().graph, sizes)?;
         let limits = EngineLimits {
             n_ctx: sizes.n_ctx,

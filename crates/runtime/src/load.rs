@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use crate::Error;
 use crate::execute::PlanError;
 
-/// A model with the text side its files carry. The weights stay mapped; nothing is copied.
+/// A model with the text side its files carry. The weights stay mapped, and nothing is copied but matrices that a
+/// quantiser packed in a layout of its own ([`millrace_format::Packing`]).
 pub struct LoadedModel {
     checkpoint: Arc<Checkpoint>,
     model: Model,
@@ -94,6 +95,18 @@ impl LoadedModel {
             }
         }
         Ok(self)
+    }
+
+    /// Decodes the packed matrices that the graph reads, so that no pass waits for it.
+    pub(crate) fn decode_packed(&self) {
+        let weights = self.model.graph.weights.iter();
+        // Derived ones are computed already.
+        let weights = weights.filter(|weight| !matches!(weight.source, WeightSource::Derived(_)));
+        for name in weights.flat_map(Weight::tensors) {
+            if self.checkpoint.is_packed(&name) {
+                self.checkpoint.tensor(&name);
+            }
+        }
     }
 
     /// The checkpoint.

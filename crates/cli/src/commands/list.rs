@@ -4,7 +4,7 @@ use crate::exit::CommandResult;
 use crate::output::{Align, Out, TextTable, Ui, bytes};
 use millrace::EmbeddedModel;
 use millrace_hub::{CachedModel, Hub, HubSettings};
-use millrace_model::arch::families;
+use millrace_model::arch::{Family, encoders, families};
 use serde_json::json;
 
 const EXAMPLES: &str = "\
@@ -72,9 +72,9 @@ pub(crate) fn run(args: &ListArgs, ui: Ui) -> CommandResult {
 fn list_families(as_json: bool) -> CommandResult {
     let mut out = Out::new();
     if as_json {
-        let all = families().map(|family| {
+        let all = families().chain(encoders()).map(|family| {
             json!({
-                "name": family.name, "models": family.models, "gguf_architecture": family.gguf_arch,
+                "name": family.name, "makes": makes(family), "models": family.models, "gguf_architecture": family.gguf_arch,
                 "classes": family.hf_classes, "model_types": family.hf_model_types,
                 "golden": family.golden(),
             })
@@ -82,12 +82,20 @@ fn list_families(as_json: bool) -> CommandResult {
         let all: Vec<serde_json::Value> = all.collect();
         return out.json(&all);
     }
-    let columns = ["family", "models", "GGUF", "transformers", "golden"];
+    let columns = [
+        "family",
+        "models",
+        "makes",
+        "GGUF",
+        "transformers",
+        "golden",
+    ];
     let mut table = TextTable::new(&columns.map(|column| (column, Align::Left)));
-    for family in families() {
+    for family in families().chain(encoders()) {
         table.row(vec![
             family.name.to_owned(),
             family.models.to_owned(),
+            makes(family).to_owned(),
             family.gguf_arch.to_owned(),
             family.hf_classes.join(", "),
             family.golden().to_owned(),
@@ -95,6 +103,11 @@ fn list_families(as_json: bool) -> CommandResult {
     }
     table.print(&mut out)?;
     out.flush()
+}
+
+/// What a model of the family makes of a text.
+fn makes(family: &Family) -> &'static str {
+    if family.is_encoder { "vectors" } else { "text" }
 }
 
 fn row(held: &CachedModel) -> Vec<String> {

@@ -32,7 +32,7 @@ pub(super) static FAMILY: Family = Family {
     ..Family::PLAIN
 };
 
-fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
+pub(super) fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     let all = text.bool("use_bias")?.unwrap_or(false);
     config.biases = Biases {
         qkv: all,

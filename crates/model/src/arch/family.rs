@@ -45,6 +45,15 @@ pub(crate) struct ExpertDefaults {
     pub(crate) group_best: usize,
 }
 
+/// How gates and up projections of experts share a matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GateOrder {
+    /// One of the gate, one of the up projection, in turns.
+    Alternating,
+    /// All of the gate first.
+    GateFirst,
+}
+
 /// Takes a key of GGUF metadata, under the architecture's name, and its value.
 pub(crate) type SetKey<'a> = dyn FnMut(&str, GgufValue) + 'a;
 
@@ -110,8 +119,10 @@ pub struct Family {
     pub(crate) hf_original_context: Option<usize>,
     /// Whether neighbouring elements of a head rotate together, in every layout.
     pub(crate) interleaved: bool,
-    /// Whether its Hugging Face files hold experts' matrices turned, gates and up projections row by row in turns.
-    pub(crate) hf_turned_experts: bool,
+    /// The order of gates and up projections in Hugging Face files that hold experts' matrices turned.
+    pub(crate) hf_turned_experts: Option<GateOrder>,
+    /// Whether the bias for the choice of experts is a row of a matrix in its Hugging Face files.
+    pub(crate) hf_choice_bias_is_row: bool,
     /// The key of `config.json` by which heads of queries and keys have norms or have none.
     pub(crate) hf_qk_norm: Option<&'static str>,
     /// Whether `attention_bias` leaves the attention's output without a bias.
@@ -207,7 +218,8 @@ impl Family {
         hf_partial_rotary: 1.0,
         hf_original_context: None,
         interleaved: false,
-        hf_turned_experts: false,
+        hf_turned_experts: None,
+        hf_choice_bias_is_row: false,
         hf_qk_norm: None,
         hf_unbiased_output: false,
         logit_divisor: false,

@@ -1,7 +1,7 @@
 //! gpt-oss: attention with sinks and windows on every second layer, experts with biases behind a bounded gate.
 
-use super::Family;
 use super::block::{self, attention, feed_forward, norm};
+use super::{Family, GateOrder};
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::config::hf::{ConfigObject, HfDefaults, HfExperts, HfWindows};
@@ -25,7 +25,7 @@ pub(super) static FAMILY: Family = Family {
     // As every published model; llama.cpp has no key for it.
     gguf_yarn_truncates: false,
     glu_clamp: Some(CLAMP),
-    hf_turned_experts: true,
+    hf_turned_experts: Some(GateOrder::Alternating),
     own_roles: &[WeightRole::AttnSinks],
     hf_names: &[
         // GGUF files call the norm before the feed-forward so.

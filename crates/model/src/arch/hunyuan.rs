@@ -9,16 +9,19 @@ use crate::config::hf::ConfigObject;
 use crate::config::{ModelConfig, RopeScaling};
 use crate::names::WeightRole;
 
+/// Names of norms of heads.
+pub(super) const HEAD_NORMS: [(WeightRole, &str); 2] = [
+    (WeightRole::AttnQNorm, "self_attn.query_layernorm"),
+    (WeightRole::AttnKNorm, "self_attn.key_layernorm"),
+];
+
 pub(super) static FAMILY: Family = Family {
     name: "hunyuan-dense",
     golden: Some("hunyuan"),
     gguf_arch: "hunyuan-dense",
     hf_model_types: &["hunyuan_v1_dense"],
     hf_classes: &["HunYuanDenseV1ForCausalLM"],
-    hf_names: &[
-        (WeightRole::AttnQNorm, "self_attn.query_layernorm"),
-        (WeightRole::AttnKNorm, "self_attn.key_layernorm"),
-    ],
+    hf_names: &[HEAD_NORMS[0], HEAD_NORMS[1]],
     models: "Hunyuan v1 (dense)",
     hf_norm_eps: 1e-5,
     hf,
@@ -27,7 +30,7 @@ pub(super) static FAMILY: Family = Family {
 };
 
 /// NTK-aware scaling by a fixed number is another base: `theta · alpha^(d / (d - 2))`.
-fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
+pub(super) fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     let (parameters, scaling) = (
         text.object("rope_parameters")?,
         text.object("rope_scaling")?,
@@ -46,7 +49,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
 }
 
 /// Llama's blocks with a norm of each head behind the rotation.
-fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
+pub(super) fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
     block::decoder(b, |b, layer, x| {
         let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
         let heads = attention::project(b, normed)?;

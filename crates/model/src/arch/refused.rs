@@ -96,6 +96,11 @@ static REFUSED: &[RefusedFamilies] = &[
         models: "OpenELM, Llama Nemotron (pruned)",
         why: "has heads or widths that differ by layer",
     },
+    RefusedFamilies {
+        names: &["phimoe"],
+        models: "Phi 3.5 MoE",
+        why: "chooses experts by thresholds of its own (SparseMixer)",
+    },
 ];
 
 /// All of them.

@@ -15,7 +15,8 @@ use serde_json::Value;
 
 use super::{Biases, LayerConfig, ModelConfig};
 use crate::Error;
-use crate::arch::{self, Family};
+use crate::arch::{self, Family, GateOrder};
+use millrace_format::Packing;
 use millrace_graph::Activation;
 
 pub(crate) use experts::{HfExperts, HfShared};
@@ -149,9 +150,9 @@ fn refuse_features(family: &Family, config: &ConfigObject<'_>) -> Result<(), Err
             .get("quant_method")
             .and_then(Value::as_str)
             .unwrap_or("unknown");
-        if method != "mxfp4" || !family.hf_turned_experts {
-            let feature = format!("`quantization_config` with method `{method}`");
-            return Err(config.unsupported(feature, "unquantised safetensors, GGUF, Q4NX"));
+        let is_read = method == "mxfp4" && family.hf_turned_experts == Some(GateOrder::Alternating);
+        if let Some(unsupported) = Packing::read(value).err().filter(|_| !is_read) {
+            return Err(config.unsupported(unsupported.feature, unsupported.supported));
         }
     }
     let unrotated = ["no_rope_layers", "no_rope_layer_interval"];

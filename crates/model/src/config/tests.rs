@@ -132,8 +132,16 @@ fn refusals_name_what_they_refuse() {
             "bidirectional",
         ),
         (
-            json!({"quantization_config": {"quant_method": "awq"}}),
-            "awq",
+            json!({"quantization_config": {"quant_method": "bitsandbytes"}}),
+            "bitsandbytes",
+        ),
+        (
+            json!({"quantization_config": {"quant_method": "gptq", "bits": 3}}),
+            "bits",
+        ),
+        (
+            json!({"quantization_config": {"quant_method": "awq", "version": "gemv"}}),
+            "gemv",
         ),
         (
             json!({"no_rope_layer_interval": 4}),

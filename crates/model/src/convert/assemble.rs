@@ -36,8 +36,12 @@ impl<'a> MatrixRows<'a> {
             rows: first..first + n,
         };
         let stored = |tensor: &'a str, n_all, first| {
-            let bytes = checkpoint.require(tensor)?.bytes;
-            Ok(whole(tensor, Cow::Borrowed(bytes), n_all, first))
+            let bytes = match n_all == n || weight.n_experts == 1 {
+                true => checkpoint.read(tensor)?,
+                // One tensor is read for every matrix.
+                false => Cow::Borrowed(checkpoint.require(tensor)?.bytes),
+            };
+            Ok(whole(tensor, bytes, n_all, first))
         };
         match &weight.source {
             WeightSource::Whole => stored(&weight.name, weight.n_experts * n, matrix * n),

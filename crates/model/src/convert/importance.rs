@@ -123,6 +123,6 @@ fn is_copied(checkpoint: &Checkpoint, tensor: &PlannedTensor) -> bool {
     let TensorOrigin::Tensor(source) = &tensor.origin else {
         return false;
     };
-    let source = checkpoint.tensor(source);
-    source.is_some_and(|source| source.info.tensor_type == tensor.tensor_type)
+    let source = checkpoint.info(source);
+    source.is_some_and(|source| source.tensor_type == tensor.tensor_type)
 }

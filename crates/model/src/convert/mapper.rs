@@ -55,6 +55,7 @@ impl<'a> Mapper<'a> {
     /// Every tensor of the source under its own name, but those of types whose size is unknown or
     /// that have no place in the result's format.
     pub(super) fn kept(&mut self, checkpoint: &Checkpoint) -> Result<Vec<PlannedTensor>, Error> {
+        let catalog = self.catalog;
         let plan = |info: &TensorInfo| {
             let parsed = match self.layout {
                 WeightConvention::Gguf => TensorName::parse_gguf(&info.name),
@@ -84,8 +85,9 @@ impl<'a> Mapper<'a> {
             TensorType::Opaque(opaque) => opaque.is_sized(),
             TensorType::Weights(_) | TensorType::Plain(_) => true,
         };
-        let tensors = checkpoint.tensors().iter();
-        tensors.filter(is_copyable).map(plan).collect()
+        let tensors = checkpoint.tensors().iter().filter(is_copyable);
+        let tensors = tensors.filter(|info| !catalog.is_zero_bias(&info.name));
+        tensors.map(plan).collect()
     }
 
     /// The model's tensors, as the target's layout has them.

@@ -92,7 +92,7 @@ impl SideFiles<'_> {
     fn folder_from_folder(&self, side: &mut SideOutput) -> Result<(), Error> {
         let source = self.checkpoint.hf().and_then(|files| files.config.as_ref());
         let config = match (source, self.same_layout) {
-            (Some(source), true) => self.with_dtype(source.clone()),
+            (Some(source), true) => self.with_dtype(self.unpacked(source.clone())),
             (source, _) => self.new_config(source)?,
         };
         side.put_json("config.json", &config);
@@ -147,6 +147,19 @@ impl SideFiles<'_> {
             merge(&mut out, found.collect());
         }
         Ok(out)
+    }
+
+    /// The configuration without what says how matrices of the source are packed: the result's are not.
+    fn unpacked(&self, mut config: Value) -> Value {
+        let packing = self.checkpoint.hf().and_then(|files| files.packing());
+        if packing.is_some_and(|packing| packing.is_ok()) {
+            let text = config.get_mut("text_config").and_then(Value::as_object_mut);
+            text.map(|text| text.remove("quantization_config"));
+            config
+                .as_object_mut()
+                .map(|config| config.remove("quantization_config"));
+        }
+        config
     }
 
     /// The configuration with the type of the new weights, in the spelling it has.

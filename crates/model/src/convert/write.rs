@@ -220,8 +220,12 @@ impl Conversion<'_> {
                 TensorType::Plain(_) | TensorType::Opaque(_),
             ) => Ok(()),
             (TensorOrigin::Tensor(source), TensorType::Weights(to)) => {
-                let tensor = self.checkpoint.require(source)?;
-                let (bytes, from) = (tensor.bytes, tensor.dtype()?);
+                let from = match self.checkpoint.info(source).map(|info| info.tensor_type) {
+                    Some(TensorType::Weights(from)) => from,
+                    // The error says what is there.
+                    _ => self.checkpoint.require(source)?.dtype()?,
+                };
+                let bytes = &self.checkpoint.read(source)?[..];
                 if from == to || importance.is_none() {
                     return job(source, bytes, from, to, 0..n, None).run(n_threads, out);
                 }
@@ -233,7 +237,7 @@ impl Conversion<'_> {
                 Ok(())
             }
             (TensorOrigin::Tensor(source), TensorType::Plain(_) | TensorType::Opaque(_)) => {
-                out(self.checkpoint.require(source)?.bytes, n * k)
+                out(&self.checkpoint.read(source)?, n * k)
             }
         }
     }

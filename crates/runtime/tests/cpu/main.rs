@@ -7,6 +7,7 @@ mod encoders;
 mod engine;
 mod geometries;
 mod limits;
+mod packed;
 mod prefix;
 mod quality;
 mod sampler;

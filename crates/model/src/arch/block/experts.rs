@@ -2,6 +2,7 @@
 
 use super::feed_forward::{self, SHARED};
 use crate::Error;
+use crate::arch::GateOrder;
 use crate::builder::GraphBuilder;
 use crate::config::ExpertConfig;
 use crate::names::WeightRole;
@@ -53,9 +54,9 @@ pub(in crate::arch) fn routed_by(
     let up = product(b, ("ffn_up_exps", n_used, false), up, [x, choice], inner);
     let out = feed_forward::glu(b, "ffn_glu_exps", gate, up);
     let shape = [experts.n_experts, d_model, experts.d_ff];
-    let down = match is_turned(b) {
-        true => turned(b, [WeightRole::ExpertsDown; 2], shape, (0, 1))?,
-        false => b.experts(WeightRole::ExpertsDown, shape)?,
+    let down = match turned_order(b, WeightRole::ExpertsDown, shape) {
+        Some(_) => turned(b, [WeightRole::ExpertsDown; 2], shape, (0, 1), shape[1])?,
+        None => b.experts(WeightRole::ExpertsDown, shape)?,
     };
     let bias = bias(b, experts, WeightRole::ExpertsDown, d_model)?;
     let outer = n_used * d_model;
@@ -91,7 +92,19 @@ pub(in crate::arch) fn choose(
 ) -> Result<ValueId, Error> {
     let n_experts = experts.n_experts;
     let bias = match experts.choice_bias {
-        true => Some(b.bias(WeightRole::RouterBias, &[n_experts])?),
+        true => {
+            // llama.cpp's converter keeps the row of folders that have one.
+            let is_row = match b.rank_of(b.name_of(WeightRole::RouterBias).bias()) {
+                Some(rank) => rank == 2,
+                None => b.family().hf_choice_bias_is_row && !b.is_gguf(),
+            };
+            let shape = if is_row {
+                vec![1, n_experts]
+            } else {
+                vec![n_experts]
+            };
+            Some(b.bias(WeightRole::RouterBias, &shape)?)
+        }
         false => None,
     };
     let route = Route {
@@ -115,10 +128,12 @@ fn gates(b: &mut GraphBuilder<'_>, experts: &ExpertConfig) -> Result<[Projection
     let shape = [n_experts, d_ff, b.config().d_model];
     let roles = [WeightRole::ExpertsGate, WeightRole::ExpertsUp];
     let fused = b.name_of(WeightRole::ExpertsGateUp);
+    let fused_shape = [n_experts, 2 * d_ff, shape[2]];
+    let turned = turned_order(b, WeightRole::ExpertsGateUp, fused_shape);
     let mut out = Vec::with_capacity(2);
     for (index, role) in roles.into_iter().enumerate() {
-        if is_turned(b) {
-            out.push(turned_gate(b, experts, role, index)?);
+        if let Some(order) = turned {
+            out.push(turned_gate(b, experts, role, (order, index))?);
             continue;
         }
         let weight = match b.has_own(fused) {
@@ -134,25 +149,39 @@ fn gates(b: &mut GraphBuilder<'_>, experts: &ExpertConfig) -> Result<[Projection
     Ok([out[0], out[1]])
 }
 
-/// Whether matrices of experts lie turned, gates and up projections in turns.
-fn is_turned(b: &GraphBuilder<'_>) -> bool {
-    b.family().hf_turned_experts && !b.is_gguf()
+/// The order of gates and up projections where the matrices of this role lie turned. `shape` is theirs where they do not.
+fn turned_order(b: &GraphBuilder<'_>, role: WeightRole, shape: [usize; 3]) -> Option<GateOrder> {
+    let order = b.family().hf_turned_experts.filter(|_| !b.is_gguf())?;
+    let is_turned = match order {
+        GateOrder::Alternating => true,
+        // As published; transformers 5 turns them back, and writes them so.
+        GateOrder::GateFirst => !b.has_shape(b.name_of(role), &shape),
+    };
+    is_turned.then_some(order)
 }
 
-/// Every second row of the two in one, or of blocks and scales that are two tensors, and of their biases.
+/// The gate or the up projection of the two in one, or of blocks and scales that are two tensors, and its bias.
 fn turned_gate(
     b: &mut GraphBuilder<'_>,
     experts: &ExpertConfig,
     role: WeightRole,
-    first: usize,
+    (order, index): (GateOrder, usize),
 ) -> Result<Projection, Error> {
     let (n_experts, d_ff) = (experts.n_experts, experts.d_ff);
     let shape = [n_experts, d_ff, b.config().d_model];
-    let weight = turned(b, [role, WeightRole::ExpertsGateUp], shape, (first, 2))?;
+    let (first, step) = match order {
+        GateOrder::Alternating => (index, 2),
+        GateOrder::GateFirst => (index * d_ff, 1),
+    };
+    let roles = [role, WeightRole::ExpertsGateUp];
+    let weight = turned(b, roles, shape, (first, step), 2 * d_ff)?;
+    if !experts.biases {
+        return Ok((weight, None, None));
+    }
     let names = [role, WeightRole::ExpertsGateUp].map(|role| b.name_of(role).bias());
     let every = Derivation::EveryRow {
         first,
-        step: 2,
+        step,
         n_rows: 2 * d_ff,
     };
     let bias = b.weight_from(
@@ -170,8 +199,8 @@ fn turned(
     [role, tensor]: [WeightRole; 2],
     shape: [usize; 3],
     (first, step): (usize, usize),
+    n_rows: usize,
 ) -> Result<WeightId, Error> {
-    let n_rows = step * shape[1];
     let derivation = match b.has_part(tensor, "_blocks") {
         true => Derivation::Mxfp4Parts {
             first,

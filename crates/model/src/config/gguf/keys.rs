@@ -131,6 +131,11 @@ impl<'a> Keys<'a> {
         self.catalog.has(&name.gguf())
     }
 
+    /// The dimensions of that weight in the file, slowest first; `None` where it has none.
+    pub(crate) fn shape(&self, name: TensorName) -> Option<&'a [usize]> {
+        self.catalog.shape(&name.gguf())
+    }
+
     pub(crate) fn u32_array(&self, key: &str) -> Result<Option<Vec<u32>>, Error> {
         Ok(self.metadata.get_u32_array(&self.key(key))?)
     }

@@ -81,12 +81,12 @@ impl HfExperts {
         text: &ConfigObject<'_>,
     ) -> Result<Option<ExpertConfig>, Error> {
         let size = |(key, default): (&str, usize)| -> Result<usize, Error> {
-            Ok(text.usize(key)?.unwrap_or(default))
+            Ok(uniform(text, key)?.unwrap_or(default))
         };
         let optional = |key: Option<(&str, usize)>, default| key.map_or(Ok(default), size);
-        let mut n_experts = text.usize(self.n_experts.0)?;
+        let mut n_experts = uniform(text, self.n_experts.0)?;
         for key in COUNTS {
-            n_experts = n_experts.or(text.usize(key)?);
+            n_experts = n_experts.or(uniform(text, key)?);
         }
         let n_experts = n_experts.unwrap_or(self.n_experts.1);
         if n_experts == 0 {
@@ -167,6 +167,22 @@ impl HfExperts {
         }
         if let Some(key) = self.dense_layers {
             set(key, experts.dense_layers.clone().into());
+        }
+    }
+}
+
+/// A number that may be given once or once a layer; layers must agree.
+fn uniform(text: &ConfigObject<'_>, key: &str) -> Result<Option<usize>, Error> {
+    let Some(Value::Array(list)) = text.get(key) else {
+        return text.usize(key);
+    };
+    let number = list.first().and_then(Value::as_u64);
+    let number = number.and_then(|number| usize::try_from(number).ok());
+    match number.filter(|_| list.iter().all(|other| *other == list[0])) {
+        Some(number) => Ok(Some(number)),
+        None => {
+            let feature = format!("`{key}` that differs by layer");
+            Err(text.unsupported(feature, "one number"))
         }
     }
 }

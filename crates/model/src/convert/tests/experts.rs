@@ -196,3 +196,57 @@ fn published_blocks_of_gpt_oss_become_ggufs() {
         assert_eq!(found, up[(expert * d_ff + row) * d_model + column]);
     }
 }
+
+/// Published folders of Qwen 3 VL hold matrices of experts turned; transformers 5 writes them as they are multiplied.
+#[test]
+fn experts_that_lie_turned_convert_as_others_do() {
+    let golden = Golden::named("qwen3vlmoe");
+    let published = Checkpoint::open(golden.hf()).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("plain");
+    std::fs::create_dir(&folder).unwrap();
+    let mut tensors = Vec::new();
+    for info in published.tensors() {
+        let mut spec = TensorSpec::from(info);
+        let mut bytes = published.tensor(&info.name).unwrap().bytes.to_vec();
+        if let [_, n, k] = info.shape[..] {
+            spec.shape = vec![info.shape[0], k, n];
+            let matrices = bytes.chunks_exact(4 * n * k);
+            bytes = matrices
+                .flat_map(|matrix| {
+                    (0..n * k).flat_map(|i| matrix[4 * (i % n * k + i / n)..][..4].to_vec())
+                })
+                .collect();
+        }
+        tensors.push((spec, bytes));
+    }
+    let specs: Vec<TensorSpec> = tensors.iter().map(|(spec, _)| spec.clone()).collect();
+    let mut writer = ShardedWriter::create(&folder, &BTreeMap::new(), &specs, 1 << 30).unwrap();
+    for (spec, bytes) in &tensors {
+        writer.write(&spec.name, bytes).unwrap();
+    }
+    writer.commit().unwrap();
+    let config = published.hf().unwrap().config.clone().unwrap();
+    std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
+
+    let path = |name: &str| dir.path().join(name);
+    convert(&published, &path("turned.gguf"), "F32").unwrap();
+    convert(
+        &Checkpoint::open(&folder).unwrap(),
+        &path("plain.gguf"),
+        "F32",
+    )
+    .unwrap();
+    let [plain, turned] =
+        ["plain.gguf", "turned.gguf"].map(|name| Checkpoint::open(&path(name)).unwrap());
+    assert!(plain.tensor("blk.1.ffn_up_exps.weight").is_some());
+    for info in plain.tensors() {
+        let found = turned.tensor(&info.name).unwrap();
+        assert_eq!(found.info.shape, info.shape);
+        assert!(
+            found.bytes == plain.tensor(&info.name).unwrap().bytes,
+            "{}",
+            info.name
+        );
+    }
+}

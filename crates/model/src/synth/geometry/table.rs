@@ -13,7 +13,7 @@ const fn llama3(factor: f32) -> RopeScaling {
 }
 
 /// Sizes of the published models are those of their `config.json`.
-pub(super) static TABLE: [GeometryRow; 19] = [
+pub(super) static TABLE: [GeometryRow; 20] = [
     GeometryRow {
         name: "llama-3.2-1b",
         family: "llama",
@@ -218,6 +218,27 @@ pub(super) static TABLE: [GeometryRow; 19] = [
         tied_head: true,
         vision: None,
         n_rot: None,
+        experts: None,
+        attention_biases: false,
+        recurrent: None,
+    },
+    // In its original context, where RoPE is plain.
+    GeometryRow {
+        name: "phi-4-mini",
+        family: "phi3",
+        n_layers: 32,
+        d_model: 3072,
+        d_ff: 8192,
+        heads: [24, 8, 128],
+        vocab_size: 200_064,
+        context_length: 4096,
+        norm_eps: 1e-5,
+        rope_theta: 10_000.0,
+        rope_scaling: RopeScaling::None,
+        window: None,
+        tied_head: true,
+        vision: None,
+        n_rot: Some(96),
         experts: None,
         attention_biases: false,
         recurrent: None,

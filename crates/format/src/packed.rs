@@ -1,0 +1,189 @@
+//! Folders whose matrices are packed in a quantiser's own layout: FP8, compressed-tensors, GPTQ, AWQ.
+//!
+//! Such a folder has several tensors for a matrix, and `quantization_config` in `config.json` says how they go
+//! together. Here they become one tensor under the matrix's own name, in a format that kernels multiply with, so that
+//! nobody else has to know. Integers keep their codes in blocks of 32 ([`integers`]), FP8 becomes F16 or BF16
+//! ([`float8`]); the files of both say what is exact. A tensor is decoded when its bytes are first asked for.
+//!
+//! What a folder leaves unpacked (`ignore`, `modules_to_not_convert`, `dynamic`) shows in its tensors, so the lists are
+//! not read.
+
+mod codes;
+mod float8;
+mod integers;
+mod layouts;
+mod packing;
+mod stored;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::OnceLock;
+use std::thread;
+
+use millrace_quant::DType;
+
+use crate::checkpoint::FileBytes;
+use crate::{Error, TensorInfo, TensorType};
+use float8::PackedFloats;
+use integers::PackedIntegers;
+pub use packing::{Packing, UnsupportedPacking};
+pub(crate) use stored::StoredTensors;
+
+/// Rows that one thread decodes at least.
+const MIN_ROWS: usize = 64;
+
+/// Factors of activations and of caches, which this program computes without: it keeps both more exactly.
+const UNREAD: [&str; 11] = [
+    ".input_scale",
+    ".input_zero_point",
+    ".input_global_scale",
+    ".output_scale",
+    ".output_zero_point",
+    ".activation_scale",
+    ".activation_scale_inv",
+    ".q_scale",
+    ".k_scale",
+    ".v_scale",
+    ".weight_shape",
+];
+
+/// A tensor that is made of others.
+pub(crate) struct PackedTensor {
+    source: PackedSource,
+    decoded: OnceLock<Box<[u8]>>,
+}
+
+enum PackedSource {
+    Integers(PackedIntegers),
+    Floats(PackedFloats),
+}
+
+impl PackedTensor {
+    fn new(source: PackedSource) -> PackedTensor {
+        PackedTensor {
+            source,
+            decoded: OnceLock::new(),
+        }
+    }
+
+    /// The tensor's bytes, kept from the first call on.
+    pub(crate) fn bytes(&self, files: &[FileBytes]) -> &[u8] {
+        self.decoded.get_or_init(|| self.decode(files))
+    }
+
+    /// The tensor's bytes, if they are kept.
+    pub(crate) fn decoded(&self) -> Option<&[u8]> {
+        self.decoded.get().map(|bytes| &bytes[..])
+    }
+
+    /// The tensor's bytes, computed by all processors.
+    pub(crate) fn decode(&self, files: &[FileBytes]) -> Box<[u8]> {
+        match &self.source {
+            PackedSource::Integers(integers) => {
+                let groups = integers.groups(files);
+                let codes = integers.codes(files);
+                by_rows(integers.n(), integers.row_bytes(), &|first, out| {
+                    integers.decode(codes, &groups, first, out);
+                })
+            }
+            PackedSource::Floats(floats) => {
+                let scales = floats.scales(files);
+                let codes = floats.codes(files);
+                by_rows(floats.n(), floats.row_bytes(), &|first, out| {
+                    floats.decode(codes, &scales, first, out);
+                })
+            }
+        }
+    }
+
+    /// Slowest dimension first.
+    fn shape(&self) -> Vec<usize> {
+        match &self.source {
+            PackedSource::Integers(integers) => integers.shape(),
+            PackedSource::Floats(floats) => floats.shape().to_vec(),
+        }
+    }
+
+    fn dtype(&self) -> DType {
+        match &self.source {
+            PackedSource::Integers(integers) => integers.dtype(),
+            PackedSource::Floats(floats) => floats.dtype(),
+        }
+    }
+}
+
+/// `n` rows of `row_bytes` each; `decode` fills some of them, from the row of its number on.
+fn by_rows(n: usize, row_bytes: usize, decode: &(dyn Fn(usize, &mut [u8]) + Sync)) -> Box<[u8]> {
+    let mut out = vec![0; n * row_bytes].into_boxed_slice();
+    let n_threads = thread::available_parallelism().map_or(1, usize::from);
+    let rows = n.div_ceil(n_threads).max(MIN_ROWS);
+    let chunks = out.chunks_mut((rows * row_bytes).max(1)).enumerate();
+    thread::scope(|scope| {
+        for (i, chunk) in chunks {
+            scope.spawn(move || decode(i * rows, chunk));
+        }
+    });
+    out
+}
+
+/// A matrix, the tensor that holds its codes, and all others that it takes.
+struct Found {
+    name: String,
+    codes: String,
+    others: Vec<String>,
+    tensor: PackedTensor,
+}
+
+/// The tensors of a folder as everyone but this module sees them, and those of them that are packed, by number.
+pub(crate) struct Unpacked {
+    pub(crate) tensors: Vec<TensorInfo>,
+    pub(crate) packed: HashMap<usize, PackedTensor>,
+}
+
+/// Puts one tensor in place of each packed matrix's several.
+///
+/// # Errors
+/// [`Error::PackedPart`] for a part that is absent or does not fit the others, [`Error::DuplicateTensor`] for a matrix
+/// that is there unpacked too.
+pub(crate) fn unpack(stored: &StoredTensors<'_>, packing: &Packing) -> Result<Unpacked, Error> {
+    let mut by_codes = HashMap::new();
+    let mut taken = HashSet::new();
+    for info in stored.all() {
+        let Some(found) = layouts::find(stored, packing, info)? else {
+            continue;
+        };
+        if found.name != found.codes && stored.get(&found.name).is_some() {
+            return Err(Error::DuplicateTensor {
+                file: stored.path(info).to_owned(),
+                tensor: found.name,
+                first: None,
+            });
+        }
+        taken.extend(found.others.iter().cloned());
+        by_codes.insert(found.codes.clone(), found);
+    }
+    let (mut tensors, mut packed) = (Vec::new(), HashMap::new());
+    for info in stored.all() {
+        if let Some(found) = by_codes.remove(&info.name) {
+            let (shape, dtype) = (found.tensor.shape(), found.tensor.dtype());
+            let tensor_type = TensorType::Weights(dtype);
+            let size_bytes = tensor_type.size_bytes(&shape);
+            packed.insert(tensors.len(), found.tensor);
+            tensors.push(TensorInfo {
+                name: found.name,
+                tensor_type,
+                // Layouts choose formats by the rows' length.
+                size_bytes: size_bytes.unwrap_or_default(),
+                shape,
+                ..info.clone()
+            });
+            continue;
+        }
+        let is_unread = UNREAD.iter().any(|suffix| info.name.ends_with(suffix));
+        if !taken.contains(&info.name) && !is_unread {
+            tensors.push(info.clone());
+        }
+    }
+    Ok(Unpacked { tensors, packed })
+}

@@ -1,0 +1,119 @@
+//! FP8 (E4M3, no infinities) with a scale of the matrix, of each row, or of each block.
+//!
+//! A code has 4 significant bits, so its product with a power of two is exact in BF16, which then is the format. Other
+//! scales have more digits: the products become F16, rounded to 11 bits. A matrix whose products F16 cannot hold becomes
+//! BF16, rounded to 8 bits.
+
+use millrace_quant::DType;
+
+use super::integers::encoded;
+use super::stored::{Numbers, Place};
+use crate::checkpoint::FileBytes;
+
+/// The greatest code.
+const MAX_CODE: f32 = 448.0;
+/// The greatest finite F16.
+const F16_MAX: f32 = 65_504.0;
+/// The least greatest product for which F16's least step is below its own rounding.
+const F16_MIN: f32 = 1.0 / 2048.0;
+
+/// Which scale an element has: scales are a matrix whose elements are of so many rows and columns each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ScaleGrid {
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+}
+
+/// Matrices `[…, n, k]` of FP8.
+pub(super) struct PackedFloats {
+    shape: Vec<usize>,
+    codes: Place,
+    scales: Numbers,
+    grid: ScaleGrid,
+    dtype: DType,
+}
+
+impl PackedFloats {
+    /// `shape` is that of the codes and has two dimensions or more.
+    pub(super) fn new(
+        shape: Vec<usize>,
+        codes: Place,
+        (scales, grid): (Numbers, ScaleGrid),
+        files: &[FileBytes],
+    ) -> PackedFloats {
+        let values = scales.read(files);
+        let is_power = |scale: &f32| scale.to_bits() << 9 == 0;
+        let max = values.iter().fold(0f32, |max, scale| max.max(scale.abs())) * MAX_CODE;
+        let dtype = match values.iter().all(is_power) || !(F16_MIN..=F16_MAX).contains(&max) {
+            true => DType::BF16,
+            false => DType::F16,
+        };
+        PackedFloats {
+            shape,
+            codes,
+            scales,
+            grid,
+            dtype,
+        }
+    }
+
+    pub(super) fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    pub(super) fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Rows of all matrices.
+    pub(super) fn n(&self) -> usize {
+        self.shape[..self.shape.len() - 1].iter().product()
+    }
+
+    fn k(&self) -> usize {
+        self.shape[self.shape.len() - 1]
+    }
+
+    pub(super) fn row_bytes(&self) -> usize {
+        self.dtype.size_bytes(1, self.k()).unwrap_or(0)
+    }
+
+    pub(super) fn codes<'a>(&self, files: &'a [FileBytes]) -> &'a [u8] {
+        self.codes.bytes(files)
+    }
+
+    pub(super) fn scales(&self, files: &[FileBytes]) -> Vec<f32> {
+        self.scales.read(files)
+    }
+
+    /// Decodes rows from `first` on; `out` is whole rows.
+    pub(super) fn decode(&self, codes: &[u8], scales: &[f32], first: usize, out: &mut [u8]) {
+        let k = self.k();
+        let n = self.shape[self.shape.len() - 2];
+        let (n_rows, n_columns) = (n.div_ceil(self.grid.rows), k.div_ceil(self.grid.columns));
+        let table: [f32; 256] = std::array::from_fn(|code| value(code as u8));
+        let mut numbers = vec![0.0; k];
+        for (row, out) in (first..).zip(out.chunks_exact_mut(self.row_bytes())) {
+            let at = (row / n * n_rows + row % n / self.grid.rows) * n_columns;
+            let codes = codes[row * k..][..k].chunks(self.grid.columns);
+            let numbers_of = numbers.chunks_mut(self.grid.columns);
+            for ((codes, numbers), scale) in codes.zip(numbers_of).zip(&scales[at..]) {
+                for (code, number) in codes.iter().zip(numbers) {
+                    *number = table[usize::from(*code)] * scale;
+                }
+            }
+            out.copy_from_slice(&encoded(self.dtype, &numbers));
+        }
+    }
+}
+
+/// The number of a code: a sign, 4 bits of exponent with a bias of 7, 3 of mantissa.
+pub(super) fn value(code: u8) -> f32 {
+    let (exponent, mantissa) = (i32::from(code >> 3 & 15), f32::from(code & 7));
+    let size = match (exponent, code & 7) {
+        (15, 7) => f32::NAN,
+        (0, _) => mantissa / 8.0 * 2f32.powi(-6),
+        _ => (1.0 + mantissa / 8.0) * 2f32.powi(exponent - 7),
+    };
+    if code & 128 == 0 { size } else { -size }
+}

@@ -1,0 +1,409 @@
+//! Finds the parts of each packed matrix, and checks that they fit each other.
+
+use super::codes::{CodeLayout, Codes};
+use super::float8::{PackedFloats, ScaleGrid};
+use super::integers::{Groups, IntegerParts, PackedIntegers, Zeros};
+use super::stored::{Part, StoredTensors};
+use super::{Found, PackedSource, PackedTensor, Packing};
+use crate::{Error, PlainType, TensorInfo, TensorType};
+
+/// The matrix whose codes this tensor is; `None` if it is none.
+///
+/// # Errors
+/// [`Error::PackedPart`].
+pub(super) fn find(
+    stored: &StoredTensors<'_>,
+    packing: &Packing,
+    info: &TensorInfo,
+) -> Result<Option<Found>, Error> {
+    let Some(codes) = stored.get(&info.name) else {
+        return Ok(None);
+    };
+    match *packing {
+        Packing::Float8 { block } if codes.is_float8() => float8(stored, codes, block).map(Some),
+        Packing::Float8 { .. } => Ok(None),
+        Packing::CompressedTensors { block } => {
+            if codes.is_float8() {
+                return float8(stored, codes, block).map(Some);
+            }
+            match (info.name.strip_suffix("_packed"), codes.is_int8()) {
+                (Some(name), _) => compressed_words(stored, codes, name).map(Some),
+                (None, true) => compressed_bytes(stored, codes).map(Some),
+                (None, false) => Ok(None),
+            }
+        }
+        Packing::Gptq { .. } | Packing::Awq => match info.name.strip_suffix(".qweight") {
+            Some(module) => by_columns(stored, codes, module, packing).map(Some),
+            None => Ok(None),
+        },
+    }
+}
+
+/// FP8 with scales of the matrix, of rows, or of blocks.
+fn float8(stored: &StoredTensors<'_>, codes: Part<'_>, block: [usize; 2]) -> Result<Found, Error> {
+    let name = codes.info.name.clone();
+    let shape = codes.info.shape.clone();
+    let [.., n, k] = shape[..] else {
+        return Err(codes.wrong("a matrix of FP8".to_owned(), format!("the shape {shape:?}")));
+    };
+    let n_matrices = shape[..shape.len() - 2].iter().product();
+    let inverse = format!("{name}_scale_inv");
+    let expected = "its scales (or `weight_scale`)".to_owned();
+    let scales = match stored.get(&format!("{name}_scale")) {
+        Some(scales) => scales,
+        None => stored.require(&inverse, codes.info, expected)?,
+    };
+    let grid = grid_of(&scales, [n_matrices, n, k], block)?;
+    let tensor = PackedFloats::new(
+        shape,
+        codes.place(),
+        (scales.scales()?, grid),
+        stored.files(),
+    );
+    Ok(Found {
+        codes: name.clone(),
+        name,
+        others: vec![scales.info.name.clone()],
+        tensor: PackedTensor::new(PackedSource::Floats(tensor)),
+    })
+}
+
+fn grid_of(
+    scales: &Part<'_>,
+    [n_matrices, n, k]: [usize; 3],
+    [rows, columns]: [usize; 2],
+) -> Result<ScaleGrid, Error> {
+    let found = &scales.info.shape;
+    let of = |grid: ScaleGrid| {
+        [
+            n.div_ceil(grid.rows.max(1)),
+            k.div_ceil(grid.columns.max(1)),
+        ]
+    };
+    let grids = [
+        ScaleGrid {
+            rows: n,
+            columns: k,
+        },
+        ScaleGrid { rows, columns },
+        ScaleGrid {
+            rows: 1,
+            columns: k,
+        },
+    ];
+    let n_found: usize = found.iter().product();
+    let is_it = |grid: &&ScaleGrid| {
+        let [rows, columns] = of(**grid);
+        // Scales of one dimension are of the matrix or of rows; a scalar has none.
+        let fits = match found[..] {
+            [.., found_rows, found_columns] => [found_rows, found_columns] == [rows, columns],
+            _ => columns == 1,
+        };
+        fits && n_found == n_matrices * rows * columns
+    };
+    grids.iter().find(is_it).copied().ok_or_else(|| {
+        let [block_rows, block_columns] = of(grids[1]);
+        let expected = format!(
+            "a scale of the matrix, {n} of rows, or the shape {:?} of blocks of {rows} x {columns}",
+            [block_rows, block_columns]
+        );
+        scales.wrong(expected, format!("the shape {found:?}"))
+    })
+}
+
+/// Zero points that compressed-tensors keeps beside `name`, if there are any.
+fn compressed_zeros(
+    stored: &StoredTensors<'_>,
+    name: &str,
+    [n, n_groups, bits]: [usize; 3],
+) -> Result<(Zeros, Option<String>), Error> {
+    let Some(part) = stored.get(&format!("{name}_zero_point")) else {
+        return Ok((Zeros::Middle, None));
+    };
+    let codes = if part.is_int8() {
+        // One of the matrix, or of rows, may have fewer dimensions.
+        if ![1, n * n_groups].contains(&part.info.n_elems()) {
+            part.check_shape(&[n, n_groups])?;
+        }
+        Codes {
+            place: part.place(),
+            layout: CodeLayout::Bytes,
+            bits: 8,
+        }
+    } else {
+        part.check_shape(&[(n * bits).div_ceil(32), n_groups])?;
+        Codes {
+            place: part.words()?,
+            layout: CodeLayout::AlongColumns,
+            bits,
+        }
+    };
+    let zeros = Zeros::Stored {
+        codes,
+        minus_one: false,
+    };
+    Ok((zeros, Some(part.info.name.clone())))
+}
+
+/// How many columns have a scale in common, by the number of scales of a row.
+fn even_groups(scales: &Part<'_>, k: usize, n_groups: usize) -> Result<usize, Error> {
+    match n_groups > 0 && k.is_multiple_of(n_groups) {
+        true => Ok(k / n_groups),
+        false => Err(scales.wrong(
+            format!("a divisor of the {k} columns for their number of groups"),
+            n_groups.to_string(),
+        )),
+    }
+}
+
+/// Integers that compressed-tensors packs into words along rows.
+fn compressed_words(
+    stored: &StoredTensors<'_>,
+    codes: Part<'_>,
+    name: &str,
+) -> Result<Found, Error> {
+    let [n, n_words] = codes.matrix()?;
+    let shape_name = format!("{name}_shape");
+    let shape = stored.require(&shape_name, codes.info, "rows and columns".to_owned())?;
+    let k = columns_of(&shape, n, stored)?;
+    let bits = [4, 8]
+        .into_iter()
+        .find(|bits| (k * bits).div_ceil(32) == n_words);
+    let bits = bits.filter(|_| k > 0).ok_or_else(|| {
+        let expected = format!("[{n}, {}] or [{n}, {}]", k.div_ceil(8), k.div_ceil(4));
+        let found = format!("[{n}, {n_words}]");
+        codes.wrong(
+            format!("codes of 4 or 8 bits of {k} columns, {expected}"),
+            found,
+        )
+    })?;
+    let expected = format!("scales [{n}, groups]");
+    let scales = stored.require(&format!("{name}_scale"), codes.info, expected)?;
+    let [scale_rows, n_groups] = scales.matrix()?;
+    if scale_rows != n {
+        scales.check_shape(&[n, n_groups])?;
+    }
+    let (zeros, zeros_name) = compressed_zeros(stored, name, [n, n_groups, bits])?;
+    let listed = stored.get(&format!("{name}_g_idx"));
+    let groups = match &listed {
+        Some(part) => listed_groups(part, k, n_groups)?,
+        None => Groups::Even(even_groups(&scales, k, n_groups)?),
+    };
+    let parts = IntegerParts {
+        n,
+        k,
+        codes: Codes {
+            place: codes.words()?,
+            layout: CodeLayout::AlongRows,
+            bits,
+        },
+        scales: scales.scales()?,
+        scales_by_group: false,
+        zeros,
+        n_groups,
+        groups,
+    };
+    let listed = listed.map(|part| part.info.name.clone());
+    let others = [
+        Some(scales.info.name.clone()),
+        zeros_name,
+        listed,
+        Some(shape_name),
+    ];
+    Ok(Found {
+        name: name.to_owned(),
+        codes: codes.info.name.clone(),
+        others: others.into_iter().flatten().collect(),
+        tensor: packed(parts, stored),
+    })
+}
+
+/// The columns that `weight_shape` says.
+fn columns_of(shape: &Part<'_>, n: usize, stored: &StoredTensors<'_>) -> Result<usize, Error> {
+    let bytes = shape.place();
+    let numbers: Vec<i64> = match shape.info.tensor_type {
+        TensorType::Plain(PlainType::I64) => {
+            let (numbers, _) = bytes.bytes(stored.files()).as_chunks::<8>();
+            numbers
+                .iter()
+                .map(|bytes| i64::from_le_bytes(*bytes))
+                .collect()
+        }
+        _ => shape.integers()?.into_iter().map(i64::from).collect(),
+    };
+    let rows = i64::try_from(n).unwrap_or(i64::MAX);
+    match numbers[..] {
+        // More columns than that have no packed words on this machine.
+        [found, k @ 0..0x1_0000_0000] if found == rows => Ok(k as usize),
+        _ => Err(shape.wrong(
+            format!("{n} rows and their columns"),
+            format!("{numbers:?}"),
+        )),
+    }
+}
+
+/// Bytes with a scale of the matrix, of rows, or of groups of columns.
+fn compressed_bytes(stored: &StoredTensors<'_>, codes: Part<'_>) -> Result<Found, Error> {
+    let name = codes.info.name.clone();
+    let [n, k] = codes.matrix()?;
+    let expected = format!("scales [{n}, groups]");
+    let scales = stored.require(&format!("{name}_scale"), codes.info, expected)?;
+    let n_groups = match *scales.info.shape {
+        _ if scales.info.n_elems() == 1 => 1,
+        [_] => {
+            scales.check_shape(&[n])?;
+            1
+        }
+        _ => {
+            let [_, n_groups] = scales.matrix()?;
+            scales.check_shape(&[n, n_groups])?;
+            n_groups
+        }
+    };
+    let (zeros, zeros_name) = compressed_zeros(stored, &name, [n, n_groups, 8])?;
+    let parts = IntegerParts {
+        n,
+        k,
+        codes: Codes {
+            place: codes.place(),
+            layout: CodeLayout::Bytes,
+            bits: 8,
+        },
+        scales: scales.scales()?,
+        scales_by_group: false,
+        zeros,
+        n_groups,
+        groups: Groups::Even(even_groups(&scales, k, n_groups)?),
+    };
+    let others = [Some(scales.info.name.clone()), zeros_name];
+    Ok(Found {
+        codes: name.clone(),
+        name,
+        others: others.into_iter().flatten().collect(),
+        tensor: packed(parts, stored),
+    })
+}
+
+fn packed(parts: IntegerParts, stored: &StoredTensors<'_>) -> PackedTensor {
+    PackedTensor::new(PackedSource::Integers(PackedIntegers::new(
+        parts,
+        stored.files(),
+    )))
+}
+
+/// GPTQ and AWQ: `qweight`, `qzeros` and `scales`, groups by rows; of GPTQ also `g_idx`.
+fn by_columns(
+    stored: &StoredTensors<'_>,
+    codes: Part<'_>,
+    module: &str,
+    packing: &Packing,
+) -> Result<Found, Error> {
+    let part = |suffix: &str, expected: &str| {
+        stored.require(
+            &format!("{module}.{suffix}"),
+            codes.info,
+            expected.to_owned(),
+        )
+    };
+    let scales = part("scales", "scales [groups, rows]")?;
+    let zeros = part("qzeros", "zero points [groups, words of rows]")?;
+    let [n_groups, n] = scales.matrix()?;
+    let listed = stored.get(&format!("{module}.g_idx"));
+    let [n_stored, n_columns] = codes.matrix()?;
+    let (bits, k, layout, zero_layout, minus_one) = match *packing {
+        Packing::Gptq {
+            bits,
+            zero_minus_one,
+        } => {
+            let k = match &listed {
+                Some(list) => list.info.n_elems(),
+                None => n_stored * 32 / bits,
+            };
+            // Modules may have more bits than the others.
+            let bits = [4, 8].into_iter().find(|bits| k * bits == n_stored * 32);
+            let bits = bits.ok_or_else(|| {
+                let expected = format!("codes of 4 or 8 bits of {k} columns");
+                codes.wrong(expected, format!("{n_stored} rows of words"))
+            })?;
+            codes.check_shape(&[n_stored, n])?;
+            let zero_layout = CodeLayout::AlongColumnsTurned;
+            (
+                bits,
+                k,
+                CodeLayout::AlongRowsTurned,
+                zero_layout,
+                zero_minus_one,
+            )
+        }
+        _ => {
+            codes.check_shape(&[n_stored, n.div_ceil(8)])?;
+            (4, n_stored, CodeLayout::Awq, CodeLayout::Awq, false)
+        }
+    };
+    if n * bits % 32 != 0 || n_columns == 0 || k == 0 {
+        let expected = format!("a multiple of {} for its rows", 32 / bits);
+        return Err(scales.wrong(expected, format!("{n}")));
+    }
+    zeros.check_shape(&[n_groups, n * bits / 32])?;
+    let groups = match &listed {
+        Some(part) => listed_groups(part, k, n_groups)?,
+        None => Groups::Even(even_groups(&scales, k, n_groups)?),
+    };
+    let codes_of = |place, layout| Codes {
+        place,
+        layout,
+        bits,
+    };
+    let parts = IntegerParts {
+        n,
+        k,
+        codes: codes_of(codes.words()?, layout),
+        scales: scales.scales()?,
+        scales_by_group: true,
+        zeros: Zeros::Stored {
+            codes: codes_of(zeros.words()?, zero_layout),
+            minus_one,
+        },
+        n_groups,
+        groups,
+    };
+    let others = [Some(scales), Some(zeros), listed];
+    let others = others
+        .into_iter()
+        .flatten()
+        .map(|part| part.info.name.clone());
+    Ok(Found {
+        name: format!("{module}.weight"),
+        codes: codes.info.name.clone(),
+        others: others.collect(),
+        tensor: packed(parts, stored),
+    })
+}
+
+/// The groups of columns by a list of them.
+fn listed_groups(part: &Part<'_>, k: usize, n_groups: usize) -> Result<Groups, Error> {
+    part.check_shape(&[k])?;
+    let list = part.integers()?;
+    let group = |number: &i32| {
+        u32::try_from(*number)
+            .ok()
+            .filter(|n| (*n as usize) < n_groups)
+    };
+    let groups: Option<Vec<u32>> = list.iter().map(group).collect();
+    let Some(groups) = groups else {
+        let is_wrong = |number: &&i32| group(number).is_none();
+        let found = list.iter().find(is_wrong).copied().unwrap_or_default();
+        return Err(part.wrong(format!("numbers of {n_groups} groups"), found.to_string()));
+    };
+    // Most lists say what their absence would say.
+    let size = k.checked_div(n_groups).unwrap_or(0).max(1);
+    let is_even = k.is_multiple_of(n_groups.max(1))
+        && groups
+            .iter()
+            .enumerate()
+            .all(|(i, group)| i / size == *group as usize);
+    Ok(match is_even {
+        true => Groups::Even(size),
+        false => Groups::Listed(groups),
+    })
+}

@@ -1,0 +1,202 @@
+//! What `quantization_config` says of how a folder's matrices are packed.
+
+use serde_json::Value;
+
+/// The layout of a folder's packed matrices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Packing {
+    /// FP8 with `weight_scale_inv` or `weight_scale`: one number, one a row, or one a block of this many rows and columns.
+    Float8 {
+        /// Rows and columns of a block.
+        block: [usize; 2],
+    },
+    /// The layouts of compressed-tensors: integers of 4 or 8 bits, and FP8 as above.
+    CompressedTensors {
+        /// Rows and columns of a block of FP8.
+        block: [usize; 2],
+    },
+    /// GPTQ.
+    Gptq {
+        /// Bits of a code of modules that do not say it by their shapes.
+        bits: usize,
+        /// Whether zero points are stored one too small, as in the first version of the format.
+        zero_minus_one: bool,
+    },
+    /// AWQ in the order of its GEMM kernels, 4 bits.
+    Awq,
+}
+
+/// Why packed matrices are not read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnsupportedPacking {
+    /// What the configuration asks for, with its key.
+    pub feature: String,
+    /// What would be accepted instead.
+    pub supported: &'static str,
+}
+
+const METHODS: &str = "fp8, compressed-tensors (float-quantized, int-quantized and pack-quantized of 4 or 8 bits), gptq and \
+    awq (4 bits; gptq also 8), unquantised safetensors, GGUF, Q4NX";
+
+const DEFAULT_BLOCK: [usize; 2] = [128, 128];
+
+impl Packing {
+    /// Reads a `quantization_config`.
+    ///
+    /// # Errors
+    /// [`UnsupportedPacking`] for another method, and for parts of a method that are not read.
+    pub fn read(config: &Value) -> Result<Packing, UnsupportedPacking> {
+        match text(config, "quant_method").unwrap_or("unknown") {
+            "fp8" => float8(config),
+            "compressed-tensors" => compressed(config),
+            "gptq" => gptq(config),
+            "awq" => awq(config),
+            other => Err(UnsupportedPacking {
+                feature: format!("`quantization_config` with method `{other}`"),
+                supported: METHODS,
+            }),
+        }
+    }
+
+    /// The `quantization_config` of a `config.json`, or of the language model in it.
+    pub fn find(config: &Value) -> Option<&Value> {
+        let of = |object: &'_ Value| object.get("quantization_config").is_some();
+        [Some(config), config.get("text_config")]
+            .into_iter()
+            .flatten()
+            .find(|object| of(object))?
+            .get("quantization_config")
+    }
+}
+
+fn text<'a>(config: &'a Value, key: &str) -> Option<&'a str> {
+    config.get(key).and_then(Value::as_str)
+}
+
+fn unsupported<T>(
+    key: &str,
+    value: impl std::fmt::Display,
+    supported: &'static str,
+) -> Result<T, UnsupportedPacking> {
+    Err(UnsupportedPacking {
+        feature: format!("`quantization_config.{key}` = {value}"),
+        supported,
+    })
+}
+
+/// Refuses a text that is not one of those known; one that is absent is the first.
+fn one_of<'a>(
+    config: &'a Value,
+    key: &str,
+    known: &'static [&'static str],
+    supported: &'static str,
+) -> Result<&'a str, UnsupportedPacking> {
+    match config.get(key) {
+        None | Some(Value::Null) => Ok(known[0]),
+        Some(Value::String(found)) if known.contains(&found.as_str()) => Ok(found),
+        Some(other) => unsupported(key, other, supported),
+    }
+}
+
+fn block_of(value: Option<&Value>, key: &str) -> Result<[usize; 2], UnsupportedPacking> {
+    let size = |value: &Value| value.as_u64().filter(|size| (1..=65_536).contains(size));
+    match value {
+        None | Some(Value::Null) => Ok(DEFAULT_BLOCK),
+        Some(Value::Array(sizes)) => match &sizes[..] {
+            [rows, columns] if size(rows).is_some() && size(columns).is_some() => {
+                Ok([rows, columns].map(|value| size(value).unwrap_or(1) as usize))
+            }
+            _ => unsupported(
+                key,
+                Value::from(sizes.clone()),
+                "two sizes, such as [128, 128]",
+            ),
+        },
+        Some(other) => unsupported(key, other, "two sizes, such as [128, 128]"),
+    }
+}
+
+fn float8(config: &Value) -> Result<Packing, UnsupportedPacking> {
+    one_of(config, "fmt", &["e4m3"], "e4m3")?;
+    one_of(config, "expert_dtype", &["fp8"], "fp8")?;
+    let block = block_of(config.get("weight_block_size"), "weight_block_size")?;
+    Ok(Packing::Float8 { block })
+}
+
+fn compressed(config: &Value) -> Result<Packing, UnsupportedPacking> {
+    const FORMATS: &[&str] = &[
+        "pack-quantized",
+        "float-quantized",
+        "int-quantized",
+        "naive-quantized",
+        "mixed-precision",
+        "dense",
+    ];
+    const SUPPORTED: &str =
+        "pack-quantized, int-quantized, float-quantized, naive-quantized, mixed-precision of these";
+    one_of(config, "format", FORMATS, SUPPORTED)?;
+    let sparsity = config.get("sparsity_config");
+    if let Some(format) = sparsity.and_then(|sparsity| text(sparsity, "format"))
+        && format != "dense"
+    {
+        return unsupported("sparsity_config.format", format, "dense");
+    }
+    let transforms = config.get("transform_config");
+    let transforms = transforms.and_then(|transforms| transforms.get("config_groups"));
+    if transforms.is_some_and(|groups| groups.as_object().is_none_or(|map| !map.is_empty())) {
+        return unsupported("transform_config.config_groups", "a transform", "none");
+    }
+    let groups = config.get("config_groups").and_then(Value::as_object);
+    let mut block = DEFAULT_BLOCK;
+    for group in groups.into_iter().flat_map(|groups| groups.values()) {
+        one_of(group, "format", FORMATS, SUPPORTED)?;
+        let Some(weights) = group.get("weights").filter(|weights| weights.is_object()) else {
+            continue;
+        };
+        let kind = one_of(weights, "type", &["int", "float"], "int, float")?;
+        let bits = weights.get("num_bits").and_then(Value::as_u64).unwrap_or(8);
+        if bits != 8 && (bits != 4 || kind != "int") {
+            let key = format!("config_groups.weights.num_bits` of type `{kind}");
+            return unsupported(&key, bits, "8, or 4 of type int");
+        }
+        if weights.get("block_structure").is_some_and(Value::is_array) {
+            block = block_of(weights.get("block_structure"), "block_structure")?;
+        }
+    }
+    Ok(Packing::CompressedTensors { block })
+}
+
+fn gptq(config: &Value) -> Result<Packing, UnsupportedPacking> {
+    const FORMATS: &[&str] = &["gptq", "gptq_v2"];
+    let key = match config.get("checkpoint_format") {
+        Some(Value::String(_)) => "checkpoint_format",
+        _ => "format",
+    };
+    let format = one_of(config, key, FORMATS, "gptq, gptq_v2")?;
+    one_of(config, "pack_dtype", &["int32"], "int32")?;
+    let bits = config.get("bits").and_then(Value::as_u64).unwrap_or(4);
+    if bits != 4 && bits != 8 {
+        return unsupported("bits", bits, "4, 8");
+    }
+    Ok(Packing::Gptq {
+        bits: bits as usize,
+        zero_minus_one: format == "gptq",
+    })
+}
+
+fn awq(config: &Value) -> Result<Packing, UnsupportedPacking> {
+    let key = match config.get("version") {
+        Some(Value::String(_)) => "version",
+        _ => "format",
+    };
+    one_of(config, key, &["gemm", "GEMM"], "gemm")?;
+    let bits = config.get("bits").or(config.get("w_bit"));
+    match bits.and_then(Value::as_u64).unwrap_or(4) {
+        4 => {}
+        other => return unsupported("bits", other, "4"),
+    }
+    match config.get("zero_point").and_then(Value::as_bool) {
+        Some(false) => unsupported("zero_point", false, "true"),
+        _ => Ok(Packing::Awq),
+    }
+}

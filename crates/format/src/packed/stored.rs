@@ -1,0 +1,219 @@
+//! Parts of packed matrices as their files hold them.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use millrace_quant::{DType, decode_blocks};
+
+use crate::checkpoint::FileBytes;
+use crate::{Error, PlainType, TensorInfo, TensorType};
+
+/// The name of FP8 in safetensors' headers.
+const FLOAT8: &str = "F8_E4M3";
+/// The name of powers of two in them.
+const EXPONENTS: &str = "F8_E8M0";
+
+/// All tensors of a folder's files.
+pub(crate) struct StoredTensors<'a> {
+    tensors: &'a [TensorInfo],
+    by_name: HashMap<&'a str, &'a TensorInfo>,
+    paths: &'a [PathBuf],
+    files: &'a [FileBytes],
+}
+
+impl<'a> StoredTensors<'a> {
+    pub(crate) fn new(
+        tensors: &'a [TensorInfo],
+        paths: &'a [PathBuf],
+        files: &'a [FileBytes],
+    ) -> StoredTensors<'a> {
+        let by_name = tensors.iter().map(|info| (info.name.as_str(), info));
+        StoredTensors {
+            tensors,
+            by_name: by_name.collect(),
+            paths,
+            files,
+        }
+    }
+
+    pub(super) fn all(&self) -> &'a [TensorInfo] {
+        self.tensors
+    }
+
+    pub(super) fn files(&self) -> &'a [FileBytes] {
+        self.files
+    }
+
+    pub(super) fn path(&self, info: &TensorInfo) -> &'a Path {
+        &self.paths[info.file]
+    }
+
+    pub(super) fn part(&self, info: &'a TensorInfo) -> Part<'a> {
+        Part {
+            info,
+            path: self.path(info),
+            files: self.files,
+        }
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<Part<'a>> {
+        self.by_name.get(name).map(|info| self.part(info))
+    }
+
+    /// A part that the codes `of` are nothing without. `expected` is what it would be.
+    pub(super) fn require(
+        &self,
+        name: &str,
+        of: &TensorInfo,
+        expected: String,
+    ) -> Result<Part<'a>, Error> {
+        self.get(name).ok_or_else(|| Error::PackedPart {
+            file: self.path(of).to_owned(),
+            tensor: name.to_owned(),
+            expected: format!("{expected}, beside `{}`", of.name),
+            found: "no such tensor".to_owned(),
+        })
+    }
+}
+
+/// Where bytes of a file are.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    file: usize,
+    range: Range<usize>,
+}
+
+impl Place {
+    pub(super) fn bytes<'a>(&self, files: &'a [FileBytes]) -> &'a [u8] {
+        // Whoever read the header has checked that they lie inside the file.
+        &files[self.file].bytes()[self.range.clone()]
+    }
+}
+
+/// Numbers with a place in a file.
+#[derive(Clone, Debug)]
+pub(super) struct Numbers {
+    place: Place,
+    /// `None`: powers of two, a byte of exponent each.
+    dtype: Option<DType>,
+    len: usize,
+}
+
+impl Numbers {
+    /// All of them.
+    pub(super) fn read(&self, files: &[FileBytes]) -> Vec<f32> {
+        let bytes = self.place.bytes(files);
+        let Some(dtype) = self.dtype else {
+            return bytes.iter().map(|byte| power_of_two(*byte)).collect();
+        };
+        let mut out = vec![0.0; self.len];
+        // The header's check: as many bytes as these elements take.
+        let _ = decode_blocks(dtype, bytes, &mut out);
+        out
+    }
+
+    /// Whether the numbers have no more digits than F16.
+    pub(super) fn is_f16(&self) -> bool {
+        self.dtype == Some(DType::F16)
+    }
+}
+
+fn power_of_two(exponent: u8) -> f32 {
+    match exponent {
+        255 => f32::NAN,
+        _ => 2f32.powi(i32::from(exponent) - 127),
+    }
+}
+
+/// A tensor of a file.
+#[derive(Clone, Copy)]
+pub(super) struct Part<'a> {
+    pub(super) info: &'a TensorInfo,
+    path: &'a Path,
+    files: &'a [FileBytes],
+}
+
+impl Part<'_> {
+    pub(super) fn is_float8(&self) -> bool {
+        self.info.tensor_type.name() == FLOAT8
+    }
+
+    pub(super) fn is_int8(&self) -> bool {
+        self.info.tensor_type == TensorType::Plain(PlainType::I8)
+    }
+
+    pub(super) fn wrong(&self, expected: String, found: String) -> Error {
+        Error::PackedPart {
+            file: self.path.to_owned(),
+            tensor: self.info.name.clone(),
+            expected,
+            found,
+        }
+    }
+
+    pub(super) fn place(&self) -> Place {
+        let start = self.info.offset as usize;
+        Place {
+            file: self.info.file,
+            range: start..start + self.info.size_bytes,
+        }
+    }
+
+    /// # Errors
+    /// [`Error::PackedPart`] if it has other dimensions.
+    pub(super) fn check_shape(&self, expected: &[usize]) -> Result<(), Error> {
+        if self.info.shape == expected {
+            return Ok(());
+        }
+        let found = format!("{:?}", self.info.shape);
+        Err(self.wrong(format!("the shape {expected:?}"), found))
+    }
+
+    /// Rows and columns.
+    pub(super) fn matrix(&self) -> Result<[usize; 2], Error> {
+        match *self.info.shape {
+            [rows, columns] => Ok([rows, columns]),
+            ref other => Err(self.wrong("a matrix".to_owned(), format!("the shape {other:?}"))),
+        }
+    }
+
+    /// Its place, if it holds 32-bit words.
+    pub(super) fn words(&self) -> Result<Place, Error> {
+        match self.info.tensor_type {
+            TensorType::Plain(PlainType::I32 | PlainType::U32) => Ok(self.place()),
+            other => Err(self.wrong("words of type I32".to_owned(), format!("type {other}"))),
+        }
+    }
+
+    /// Its numbers, all of which must be finite.
+    pub(super) fn scales(&self) -> Result<Numbers, Error> {
+        let dtype = match self.info.tensor_type {
+            TensorType::Weights(dtype @ (DType::F32 | DType::F16 | DType::BF16)) => Some(dtype),
+            other if other.name() == EXPONENTS => None,
+            other => {
+                let expected = "scales of type F32, F16, BF16 or F8_E8M0".to_owned();
+                return Err(self.wrong(expected, format!("type {other}")));
+            }
+        };
+        let numbers = Numbers {
+            place: self.place(),
+            dtype,
+            len: self.info.n_elems(),
+        };
+        let values = numbers.read(self.files);
+        match values.iter().position(|scale| !scale.is_finite()) {
+            None => Ok(numbers),
+            Some(at) => {
+                let found = format!("{} at element {at}", values[at]);
+                Err(self.wrong("finite scales".to_owned(), found))
+            }
+        }
+    }
+
+    /// 32-bit integers.
+    pub(super) fn integers(&self) -> Result<Vec<i32>, Error> {
+        let (words, _) = self.words()?.bytes(self.files).as_chunks::<4>();
+        Ok(words.iter().map(|word| i32::from_le_bytes(*word)).collect())
+    }
+}

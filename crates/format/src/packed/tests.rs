@@ -1,0 +1,391 @@
+use std::fs;
+use std::path::Path;
+
+use millrace_quant::{DType, decode_blocks};
+use serde_json::{Map, Value, json};
+
+use super::{Packing, float8};
+use crate::{Checkpoint, Error, TensorType};
+
+/// A tensor of a folder: name, type as headers spell it, shape, bytes.
+#[derive(Clone)]
+struct Stored {
+    name: &'static str,
+    dtype: &'static str,
+    shape: Vec<usize>,
+    bytes: Vec<u8>,
+}
+
+/// All elements have these bytes.
+fn stored(name: &'static str, dtype: &'static str, shape: &[usize], element: &[u8]) -> Stored {
+    let n: usize = shape.iter().product();
+    Stored {
+        name,
+        dtype,
+        shape: shape.to_vec(),
+        bytes: element.repeat(n),
+    }
+}
+
+fn words(name: &'static str, shape: &[usize], word: u32) -> Stored {
+    stored(name, "I32", shape, &word.to_le_bytes())
+}
+
+fn scales(name: &'static str, shape: &[usize], scale: f32) -> Stored {
+    stored(name, "F32", shape, &scale.to_le_bytes())
+}
+
+fn open(dir: &Path, config: &Value, tensors: &[Stored]) -> Result<Checkpoint, Error> {
+    let (mut header, mut data) = (Map::new(), Vec::new());
+    for tensor in tensors {
+        let start = data.len();
+        data.extend_from_slice(&tensor.bytes);
+        let entry = json!({"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [start, data.len()]});
+        header.insert(tensor.name.to_owned(), entry);
+    }
+    let header = Value::from(header).to_string();
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend_from_slice(header.as_bytes());
+    file.extend_from_slice(&data);
+    fs::write(dir.join("model.safetensors"), file).unwrap();
+    let config = json!({ "quantization_config": config });
+    fs::write(dir.join("config.json"), config.to_string()).unwrap();
+    Checkpoint::open(dir)
+}
+
+/// A linear layer of 32 rows and 64 columns in groups of 32, as GPTQ packs it: all codes 9, zero points 8.
+fn gptq() -> (Value, Vec<Stored>) {
+    let tensors = vec![
+        words("a.qweight", &[8, 32], 0x9999_9999),
+        words("a.qzeros", &[2, 4], 0x7777_7777),
+        scales("a.scales", &[2, 32], 0.5),
+    ];
+    (json!({"quant_method": "gptq", "bits": 4}), tensors)
+}
+
+/// The same as AWQ packs it.
+fn awq() -> (Value, Vec<Stored>) {
+    let tensors = vec![
+        words("a.qweight", &[64, 4], 0x9999_9999),
+        words("a.qzeros", &[2, 4], 0x8888_8888),
+        scales("a.scales", &[2, 32], 0.5),
+    ];
+    (json!({"quant_method": "awq"}), tensors)
+}
+
+/// The same as compressed-tensors packs it.
+fn compressed() -> (Value, Vec<Stored>) {
+    let mut shape = stored("a.weight_shape", "I64", &[2], &32i64.to_le_bytes());
+    shape.bytes[8..].copy_from_slice(&64i64.to_le_bytes());
+    let tensors = vec![
+        words("a.weight_packed", &[32, 8], 0x9999_9999),
+        scales("a.weight_scale", &[32, 2], 0.5),
+        shape,
+    ];
+    (
+        json!({"quant_method": "compressed-tensors", "format": "pack-quantized"}),
+        tensors,
+    )
+}
+
+/// FP8 of all ones, blocks of 128 by 128.
+fn fp8() -> (Value, Vec<Stored>) {
+    let tensors = vec![
+        stored("a.weight", "F8_E4M3", &[160, 64], &[0x38]),
+        scales("a.weight_scale_inv", &[2, 1], 0.5),
+    ];
+    (json!({"quant_method": "fp8"}), tensors)
+}
+
+fn numbers(checkpoint: &Checkpoint, name: &str) -> (DType, Vec<f32>) {
+    let tensor = checkpoint.require(name).unwrap();
+    let TensorType::Weights(dtype) = tensor.info.tensor_type else {
+        panic!("{}", tensor.info.tensor_type);
+    };
+    let mut out = vec![0.0; tensor.info.n_elems()];
+    decode_blocks(dtype, tensor.bytes, &mut out).unwrap();
+    (dtype, out)
+}
+
+#[test]
+fn one_step_above_the_zero_point_is_one_scale() {
+    let dir = tempfile::tempdir().unwrap();
+    for (layout, dtype) in [
+        (gptq(), DType::Q4_0),
+        (awq(), DType::Q4_0),
+        (compressed(), DType::Q4_0),
+        (fp8(), DType::BF16),
+    ] {
+        let (config, tensors) = layout;
+        let checkpoint = open(dir.path(), &config, &tensors).unwrap();
+        assert_eq!(checkpoint.tensors().len(), 1, "{config}");
+        assert!(checkpoint.is_packed("a.weight"));
+        let (found_type, found) = numbers(&checkpoint, "a.weight");
+        assert_eq!(found_type, dtype, "{config}");
+        assert!(found.iter().all(|x| *x == 0.5), "{config}: {found:?}");
+    }
+}
+
+#[test]
+fn formats_follow_scales_and_zero_points() {
+    let dir = tempfile::tempdir().unwrap();
+    let dtype_of = |layout: (Value, Vec<Stored>), change: &dyn Fn(&mut Vec<Stored>)| {
+        let (config, mut tensors) = layout;
+        change(&mut tensors);
+        let checkpoint = open(dir.path(), &config, &tensors).unwrap();
+        numbers(&checkpoint, "a.weight")
+    };
+    let zeros = |tensors: &mut Vec<Stored>| tensors[1] = words("a.qzeros", &[2, 4], 0x2222_2222);
+    assert_eq!(dtype_of(gptq(), &zeros), (DType::Q4_1, vec![3.0; 2048]));
+    // Stored 15 is zero point 0, not 16.
+    let wrapped = |tensors: &mut Vec<Stored>| tensors[1] = words("a.qzeros", &[2, 4], u32::MAX);
+    assert_eq!(dtype_of(gptq(), &wrapped), (DType::Q4_1, vec![4.5; 2048]));
+    // F16 holds neither 15 steps of this size nor anything that small.
+    for scale in [8192.0, 2f32.powi(-20)] {
+        let change = |tensors: &mut Vec<Stored>| tensors[2] = scales("a.scales", &[2, 32], scale);
+        assert_eq!(dtype_of(gptq(), &change), (DType::BF16, vec![scale; 2048]));
+    }
+    for (scale, dtype) in [(0.3, DType::F16), (300.0, DType::BF16), (1e-7, DType::BF16)] {
+        let change = |tensors: &mut Vec<Stored>| {
+            tensors[1] = scales("a.weight_scale_inv", &[2, 1], scale);
+        };
+        let (found, numbers) = dtype_of(fp8(), &change);
+        assert_eq!(found, dtype, "{scale}");
+        assert!(
+            (numbers[0] - scale).abs() <= scale / 256.0,
+            "{scale}: {}",
+            numbers[0]
+        );
+    }
+}
+
+#[test]
+fn a_list_of_groups_is_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (config, mut tensors) = gptq();
+    let second: Vec<u8> = 2f32.to_le_bytes().repeat(32);
+    tensors[2].bytes[4 * 32..].copy_from_slice(&second);
+    let list = |list: &dyn Fn(usize) -> u32| {
+        let mut part = words("a.g_idx", &[64], 0);
+        part.bytes = (0..64).flat_map(|i| list(i).to_le_bytes()).collect();
+        part
+    };
+    let even = [tensors.clone(), vec![list(&|i| i as u32 / 32)]].concat();
+    let checkpoint = open(dir.path(), &config, &even).unwrap();
+    assert_eq!(numbers(&checkpoint, "a.weight").0, DType::Q4_0);
+    let turns = [tensors, vec![list(&|i| i as u32 % 2)]].concat();
+    let checkpoint = open(dir.path(), &config, &turns).unwrap();
+    let (dtype, numbers) = numbers(&checkpoint, "a.weight");
+    assert_eq!(
+        (dtype, &numbers[..4]),
+        (DType::F16, &[0.5, 2.0, 0.5, 2.0][..])
+    );
+}
+
+#[test]
+fn codes_of_float8_are_those_of_the_standard() {
+    // OCP 8-bit Floating Point Specification, revision 1.0, table 1.
+    let known = [
+        (0x00, 0.0),
+        (0x01, 0.001_953_125),
+        (0x07, 0.013_671_875),
+        (0x08, 0.015_625),
+        (0x38, 1.0),
+        (0x3c, 1.5),
+        (0x7e, 448.0),
+        (0xfe, -448.0),
+    ];
+    for (code, expected) in known {
+        assert_eq!(float8::value(code), expected, "{code:#x}");
+    }
+    assert!(float8::value(0x7f).is_nan() && float8::value(0xff).is_nan());
+}
+
+/// What is wrong with a folder: the layout, what becomes of it, and words of the message.
+type Fault = (
+    (Value, Vec<Stored>),
+    fn(&mut Vec<Stored>),
+    &'static [&'static str],
+);
+
+#[test]
+fn parts_that_do_not_fit_are_named() {
+    let faults: Vec<Fault> = vec![
+        (
+            gptq(),
+            |t| drop(t.remove(1)),
+            &["a.qzeros", "expected zero points", "no such tensor"],
+        ),
+        (
+            gptq(),
+            |t| drop(t.remove(2)),
+            &["a.scales", "expected scales", "no such tensor"],
+        ),
+        (
+            gptq(),
+            |t| t[0].dtype = "F32",
+            &["a.qweight", "I32", "found type f32"],
+        ),
+        (
+            gptq(),
+            |t| t[1] = words("a.qzeros", &[2, 3], 0),
+            &["a.qzeros", "[2, 4]", "found [2, 3]"],
+        ),
+        (
+            gptq(),
+            |t| {
+                t[1] = words("a.qzeros", &[3, 4], 0);
+                t[2] = scales("a.scales", &[3, 32], 1.0);
+            },
+            &["a.scales", "divisor", "found 3"],
+        ),
+        (
+            gptq(),
+            |t| t[2] = scales("a.scales", &[2, 32], f32::NAN),
+            &["a.scales", "finite", "NaN"],
+        ),
+        (
+            gptq(),
+            |t| t[2] = scales("a.scales", &[2, 31], 1.0),
+            &["a.qweight", "[8, 31]", "[8, 32]"],
+        ),
+        (
+            gptq(),
+            |t| t[2] = scales("a.scales", &[64], 1.0),
+            &["a.scales", "a matrix", "[64]"],
+        ),
+        (
+            gptq(),
+            |t| t.push(words("a.g_idx", &[64], 2)),
+            &["a.g_idx", "2 groups", "found 2"],
+        ),
+        (
+            gptq(),
+            |t| t.push(words("a.g_idx", &[60], 0)),
+            &["a.qweight", "60 columns", "8 rows"],
+        ),
+        (
+            gptq(),
+            |t| t.push(scales("a.weight", &[32, 64], 0.0)),
+            &["a.weight", "twice"],
+        ),
+        (
+            awq(),
+            |t| t[0] = words("a.qweight", &[64, 5], 0),
+            &["a.qweight", "[64, 4]", "[64, 5]"],
+        ),
+        (
+            awq(),
+            |t| t[2] = scales("a.scales", &[2, 30], 1.0),
+            &["a.scales", "multiple of 8", "30"],
+        ),
+        (
+            compressed(),
+            |t| drop(t.remove(1)),
+            &["a.weight_scale", "no such tensor"],
+        ),
+        (
+            compressed(),
+            |t| drop(t.remove(2)),
+            &["a.weight_shape", "no such tensor"],
+        ),
+        (
+            compressed(),
+            |t| t[0] = words("a.weight_packed", &[32, 9], 0),
+            &["a.weight_packed", "[32, 8]", "[32, 9]"],
+        ),
+        (
+            compressed(),
+            |t| t[2].bytes[0] = 31,
+            &["a.weight_shape", "32 rows", "[31, 64]"],
+        ),
+        (
+            compressed(),
+            |t| t[1] = scales("a.weight_scale", &[31, 2], 1.0),
+            &["a.weight_scale", "[32, 2]", "[31, 2]"],
+        ),
+        (
+            compressed(),
+            |t| t.push(words("a.weight_zero_point", &[4, 1], 0)),
+            &["a.weight_zero_point", "[4, 2]", "[4, 1]"],
+        ),
+        (
+            fp8(),
+            |t| drop(t.remove(1)),
+            &["a.weight_scale_inv", "its scales", "no such tensor"],
+        ),
+        (
+            fp8(),
+            |t| t[1] = scales("a.weight_scale_inv", &[2, 2], 1.0),
+            &["a.weight_scale_inv", "128 x 128", "[2, 2]"],
+        ),
+        (
+            fp8(),
+            |t| t[1].dtype = "I32",
+            &["a.weight_scale_inv", "F32", "found type i32"],
+        ),
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    for ((config, mut tensors), change, words) in faults {
+        change(&mut tensors);
+        let error = open(dir.path(), &config, &tensors).unwrap_err().to_string();
+        for word in words.iter().chain(&["model.safetensors"]) {
+            assert!(error.contains(word), "`{word}` is not in: {error}");
+        }
+    }
+}
+
+#[test]
+fn other_layouts_are_refused_by_name() {
+    for (config, word) in [
+        (json!({}), "unknown"),
+        (json!({"quant_method": "bitsandbytes"}), "bitsandbytes"),
+        (json!({"quant_method": "gptq", "bits": 3}), "bits` = 3"),
+        (
+            json!({"quant_method": "gptq", "checkpoint_format": "marlin"}),
+            "marlin",
+        ),
+        (
+            json!({"quant_method": "gptq", "pack_dtype": "int16"}),
+            "int16",
+        ),
+        (json!({"quant_method": "awq", "version": "gemv"}), "gemv"),
+        (json!({"quant_method": "awq", "bits": 8}), "bits` = 8"),
+        (
+            json!({"quant_method": "awq", "zero_point": false}),
+            "zero_point",
+        ),
+        (json!({"quant_method": "fp8", "fmt": "e5m2"}), "e5m2"),
+        (
+            json!({"quant_method": "fp8", "weight_block_size": [128]}),
+            "weight_block_size",
+        ),
+        (
+            json!({"quant_method": "fp8", "weight_block_size": [0, 128]}),
+            "weight_block_size",
+        ),
+        (
+            json!({"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"}),
+            "nvfp4",
+        ),
+        (
+            json!({"quant_method": "compressed-tensors", "sparsity_config": {"format": "sparse-24"}}),
+            "sparse-24",
+        ),
+        (
+            json!({"quant_method": "compressed-tensors", "transform_config": {"config_groups": {"u": {}}}}),
+            "transform_config",
+        ),
+        (
+            json!({"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"num_bits": 4, "type": "float"}}}}),
+            "num_bits",
+        ),
+    ] {
+        let refused = Packing::read(&config).unwrap_err();
+        assert!(refused.feature.contains(word), "{config}: {refused:?}");
+    }
+    // The language model's own configuration may say it.
+    let nested = json!({"text_config": {"quantization_config": {"quant_method": "awq"}}});
+    let found = Packing::find(&nested).map(Packing::read);
+    assert_eq!(found, Some(Ok(Packing::Awq)));
+}
