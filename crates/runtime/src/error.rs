@@ -2,6 +2,7 @@
 
 use crate::execute::PlanError;
 use crate::npu::NpuError;
+use crate::ranks::RankError;
 use crate::sequences::SeqId;
 
 /// What can go wrong between a file and its text.
@@ -140,6 +141,9 @@ pub enum Error {
     /// The device, or what was planned for it.
     #[error("{0}")]
     Device(Box<NpuError>),
+    /// A rank of several that share the model.
+    #[error(transparent)]
+    Rank(#[from] RankError),
     /// Rows of an image that cannot be computed.
     #[error("an image cannot be read: {reason}")]
     BadImage {

@@ -15,6 +15,7 @@ use crate::image;
 use crate::kv::KvCache;
 use crate::load::LoadedModel;
 use crate::npu::{DeviceCounters, NpuModel};
+use crate::ranks::RankTraffic;
 use crate::sequences::SeqId;
 
 /// A model with the sequences that it is running.
@@ -66,6 +67,11 @@ pub trait Compute: Send + Sized {
     fn device_counters(&self) -> Option<&DeviceCounters> {
         None
     }
+
+    /// What was exchanged with other ranks.
+    fn rank_traffic(&self) -> Option<RankTraffic> {
+        None
+    }
 }
 
 /// An [`Engine`] that computes so.
@@ -107,7 +113,8 @@ impl<C: Compute> EngineOf<C> {
         check_whole(model, limits, (len, item))
     }
 
-    fn check(&self, batch: &[BatchItem<'_>]) -> Result<(), Error> {
+    /// Refuses a batch that [`step`](Engine::step) would refuse.
+    pub(crate) fn check(&self, batch: &[BatchItem<'_>]) -> Result<(), Error> {
         for (i, item) in batch.iter().enumerate() {
             if batch[..i].iter().any(|other| other.seq == item.seq) {
                 return Err(Error::DuplicateSequence(item.seq));
@@ -237,5 +244,9 @@ impl<C: Compute> Engine for EngineOf<C> {
 
     fn device_counters(&self) -> Option<&DeviceCounters> {
         self.compute.device_counters()
+    }
+
+    fn rank_traffic(&self) -> Option<RankTraffic> {
+        self.compute.rank_traffic()
     }
 }

@@ -8,6 +8,7 @@ mod geometries;
 mod limits;
 mod prefix;
 mod quality;
+mod ranks;
 mod sampler;
 mod scales;
 mod speculate;
