@@ -12,6 +12,7 @@ use crate::execute::{Chunk, Executor, PassSink, RunSpan};
 use crate::image;
 use crate::kv::KvCache;
 use crate::load::LoadedModel;
+use crate::ranks::{Communicator, RankTraffic};
 use crate::shell::{Compute, EngineOf, Shell};
 pub use memory::EngineMemory;
 pub(crate) use memory::check_rope;
@@ -70,6 +71,8 @@ pub struct CpuCompute {
     chunk: Chunk,
     /// Where each span of the chunk comes from.
     sources: Vec<SpanSource>,
+    /// The others that share the model.
+    ranks: Option<Communicator>,
 }
 
 /// Where a span of a chunk comes from.
@@ -87,13 +90,32 @@ impl CpuEngine {
     /// # Errors
     /// A level this CPU lacks, an option out of range, or a graph the kernels cannot run.
     pub fn new(model: Arc<LoadedModel>, options: EngineOptions) -> Result<CpuEngine, Error> {
+        let model = for_context(model, &options)?;
+        CpuEngine::of(model, options, None)
+    }
+
+    /// The engine of one rank, for its part of the model.
+    pub(crate) fn with_ranks(
+        model: &Arc<LoadedModel>,
+        options: EngineOptions,
+        ranks: Communicator,
+    ) -> Result<CpuEngine, Error> {
+        let model = for_context(Arc::clone(model), &options)?;
+        let own = LoadedModel::for_rank(&model, ranks.place())?;
+        CpuEngine::of(Arc::new(own), options, Some(ranks))
+    }
+
+    fn of(
+        model: Arc<LoadedModel>,
+        options: EngineOptions,
+        ranks: Option<Communicator>,
+    ) -> Result<CpuEngine, Error> {
         let cpu = Cpu::new(CpuOptions {
             n_threads: options.n_threads,
             level: options.level,
         })?;
-        let sizes = memory::sizes(&model, &options)?;
-        let model = LoadedModel::for_context(model, sizes.n_ctx);
         model.decode_packed();
+        let sizes = memory::sizes(&model.model().config, &options)?;
         let cache = KvCache::new(&model.model().graph, sizes)?;
         let limits = EngineLimits {
             n_ctx: sizes.n_ctx,
@@ -107,9 +129,21 @@ impl CpuEngine {
                 executor: Executor::new(&model, sizes.max_chunk)?,
                 chunk: Chunk::default(),
                 sources: Vec::new(),
+                ranks,
             },
             shell: Shell::new(model, cache, limits),
         })
+    }
+
+    /// The other ranks, where there are some.
+    pub(crate) fn ranks_mut(&mut self) -> Option<&mut Communicator> {
+        self.compute.ranks.as_mut()
+    }
+
+    /// Which rank it is of those that share the model.
+    pub(crate) fn rank(&self) -> usize {
+        let ranks = self.compute.ranks.as_ref();
+        ranks.map_or(0, |ranks| ranks.place().rank)
     }
 
     /// Computes a batch, chunk by chunk.
@@ -148,6 +182,7 @@ impl CpuEngine {
             executor,
             chunk,
             sources,
+            ranks,
         } = &mut self.compute;
         let Shell {
             model,
@@ -166,7 +201,7 @@ impl CpuEngine {
             sink,
         };
         let _hot = cpu.pool().enter();
-        executor.run(cpu, model, cache.parts(), chunk, &mut sink)?;
+        executor.run(cpu, model, cache.parts(), ranks.as_mut(), chunk, &mut sink)?;
         counters.n_logit_rows += sink.n_rows as u64;
         for span in &chunk.spans {
             cache.commit(span.seq, &chunk.tokens[span.rows.clone()])?;
@@ -182,11 +217,22 @@ impl Compute for CpuCompute {
     const KEEPS_ON_DISK: bool = true;
 
     fn name(&self) -> String {
-        format!("cpu ({})", self.cpu.level())
+        let level = self.cpu.level();
+        match &self.ranks {
+            None => format!("cpu ({level})"),
+            Some(ranks) => {
+                let place = ranks.place();
+                format!("cpu ({level}), rank {} of {}", place.rank, place.n_ranks)
+            }
+        }
     }
 
     fn cpu(&self) -> &Cpu {
         &self.cpu
+    }
+
+    fn rank_traffic(&self) -> Option<RankTraffic> {
+        self.ranks.as_ref().map(Communicator::traffic)
     }
 
     fn compute(
@@ -202,6 +248,15 @@ impl Compute for CpuCompute {
         }
         engine.passes(sink, batch)
     }
+}
+
+/// The model for the context that the options ask for.
+fn for_context(
+    model: Arc<LoadedModel>,
+    options: &EngineOptions,
+) -> Result<Arc<LoadedModel>, Error> {
+    let n_ctx = memory::sizes(&model.model().config, options)?.n_ctx;
+    Ok(LoadedModel::for_context(model, n_ctx))
 }
 
 /// Cuts a batch into chunks, in order.

@@ -13,6 +13,7 @@ use crate::image::Image;
 use crate::kv::PrefixCounters;
 use crate::load::LoadedModel;
 use crate::npu::{DeviceCounters, NpuModel};
+use crate::ranks::RankTraffic;
 use crate::sequences::SeqId;
 
 /// A model ready to run, with the sequences it is running.
@@ -181,6 +182,11 @@ pub trait Engine: Send {
 
     /// What the device did so far, by phase. `None` for an engine without one.
     fn device_counters(&self) -> Option<&DeviceCounters> {
+        None
+    }
+
+    /// What this process exchanged with the others that share the model. `None` where no others do.
+    fn rank_traffic(&self) -> Option<RankTraffic> {
         None
     }
 

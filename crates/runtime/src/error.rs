@@ -3,6 +3,7 @@
 use crate::disk::DiskError;
 use crate::execute::PlanError;
 use crate::npu::NpuError;
+use crate::ranks::RankError;
 use crate::sequences::SeqId;
 
 /// What can go wrong between a file and its text.
@@ -144,6 +145,9 @@ pub enum Error {
     /// A file of cached keys and values, or its folder.
     #[error(transparent)]
     Disk(#[from] Box<DiskError>),
+    /// A rank of several that share the model.
+    #[error(transparent)]
+    Rank(#[from] RankError),
     /// Rows of an image that cannot be computed.
     #[error("an image cannot be read: {reason}")]
     BadImage {

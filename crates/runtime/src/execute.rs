@@ -9,6 +9,7 @@ mod attend;
 mod encoder;
 mod experts;
 mod gelu;
+mod head;
 mod memory;
 mod ops;
 mod pass;

@@ -28,6 +28,7 @@ mod kv;
 mod load;
 pub mod npu;
 pub mod ranking;
+pub mod ranks;
 mod recommended;
 pub mod sampling;
 mod sequences;

@@ -1,12 +1,14 @@
 //! A checkpoint ready to run: its graph, tokenizer, chat template and sampling defaults.
 
+mod rank;
+
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use millrace_format::hf::Files;
 use millrace_format::{Checkpoint, gguf};
-use millrace_graph::{Graph, Weight, WeightId, WeightSource};
+use millrace_graph::{Graph, Weight, WeightId, WeightPart, WeightSource};
 use millrace_model::Model;
 use millrace_model::derive::derive;
 use millrace_text::{ChatTemplate, GgufVocab, Tokenizer};
@@ -22,6 +24,8 @@ pub struct LoadedModel {
     model: Model,
     /// Bytes of weights that no tensor holds as the graph reads them, by weight.
     derived: Vec<Option<Arc<[u8]>>>,
+    /// By weight, for those of one rank that are parts of others.
+    parts: Vec<Option<WeightPart>>,
     /// Built when first asked for: token ids alone need none.
     tokenizer: Mutex<Option<Arc<Tokenizer>>>,
 }
@@ -47,6 +51,7 @@ impl LoadedModel {
         Ok(LoadedModel {
             derived,
             checkpoint: Arc::new(checkpoint),
+            parts: Vec::new(),
             model,
             tokenizer: Mutex::new(None),
         })
@@ -66,6 +71,7 @@ impl LoadedModel {
             checkpoint: Arc::clone(&model.checkpoint),
             model: other,
             derived: model.derived.clone(),
+            parts: model.parts.clone(),
             tokenizer: Mutex::new(tokenizer.clone()),
         })
     }
@@ -145,11 +151,19 @@ impl LoadedModel {
         let weight = self.model.graph.weights.get(id.0)?;
         let of = |rows: usize, k: usize| weight.dtype.size_bytes(rows, k);
         let matrix_bytes = of(weight.n, weight.k)?;
+        if let Some(derived) = self.derived.get(id.0)?.as_deref() {
+            let at = expert * matrix_bytes;
+            return derived.get(at..at.checked_add(matrix_bytes)?);
+        }
+        if let Some(part) = self.part(id) {
+            let whole = self.find(part.of, part.matrix + expert)?;
+            let at = rank::offset(weight, self.model.graph.weights.get(part.of.0)?, part)?;
+            return whole.get(at..at.checked_add(matrix_bytes)?);
+        }
         let (bytes, at) = match &weight.source {
             WeightSource::Experts(names) => (self.checkpoint.tensor(names.get(expert)?)?.bytes, 0),
-            WeightSource::Derived(_) => {
-                (self.derived.get(id.0)?.as_deref()?, expert * matrix_bytes)
-            }
+            // It would stand among those that are derived.
+            WeightSource::Derived(_) => return None,
             WeightSource::Whole => {
                 let bytes = self.checkpoint.tensor(&weight.name)?.bytes;
                 (bytes, expert * matrix_bytes)
@@ -171,6 +185,7 @@ impl LoadedModel {
     pub(crate) fn release_weight(&self, id: WeightId, bytes: Range<usize>) {
         let weight = &self.model.graph.weights[id.0];
         let first = match &weight.source {
+            _ if self.part(id).is_some() => return,
             WeightSource::Whole => 0,
             WeightSource::Rows { first, .. } => {
                 let shape = self.checkpoint.tensor(&weight.name);

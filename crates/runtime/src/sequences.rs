@@ -15,6 +15,13 @@ pub struct SeqId {
     slot: u32,
 }
 
+impl SeqId {
+    /// The name as a number.
+    pub(crate) fn serial(self) -> u64 {
+        self.serial
+    }
+}
+
 impl fmt::Display for SeqId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.serial)

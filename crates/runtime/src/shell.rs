@@ -18,6 +18,7 @@ use crate::image;
 use crate::kv::KvCache;
 use crate::load::LoadedModel;
 use crate::npu::{DeviceCounters, NpuModel};
+use crate::ranks::RankTraffic;
 use crate::sequences::SeqId;
 
 /// A model with the sequences that it is running.
@@ -73,6 +74,11 @@ pub trait Compute: Send + Sized {
 
     /// What the device did so far, by phase.
     fn device_counters(&self) -> Option<&DeviceCounters> {
+        None
+    }
+
+    /// What was exchanged with other ranks.
+    fn rank_traffic(&self) -> Option<RankTraffic> {
         None
     }
 }
@@ -138,7 +144,8 @@ impl<C: Compute> EngineOf<C> {
         }))
     }
 
-    fn check(&self, batch: &[BatchItem<'_>]) -> Result<(), Error> {
+    /// Refuses a batch that [`step`](Engine::step) would refuse.
+    pub(crate) fn check(&self, batch: &[BatchItem<'_>]) -> Result<(), Error> {
         for (i, item) in batch.iter().enumerate() {
             if batch[..i].iter().any(|other| other.seq == item.seq) {
                 return Err(Error::DuplicateSequence(item.seq));
@@ -290,5 +297,9 @@ impl<C: Compute> Engine for EngineOf<C> {
 
     fn device_counters(&self) -> Option<&DeviceCounters> {
         self.compute.device_counters()
+    }
+
+    fn rank_traffic(&self) -> Option<RankTraffic> {
+        self.compute.rank_traffic()
     }
 }

@@ -5,6 +5,7 @@ use crate::execute::Executor;
 use crate::kv::{KvCache, KvSizes, ROLLBACK_TOKENS};
 use crate::load::LoadedModel;
 use crate::{CpuEngine, Error};
+use millrace_model::{Model, ModelConfig};
 
 /// Memory of an engine beside the weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,13 +29,20 @@ impl CpuEngine {
     /// # Errors
     /// As [`CpuEngine::new`], except for want of memory.
     pub fn memory(model: &LoadedModel, options: &EngineOptions) -> Result<EngineMemory, Error> {
-        let sizes = sizes(model, options)?;
-        let (n_state_slots, state_slot_bytes) = KvCache::slots_of(&model.model().graph, sizes)?;
+        EngineMemory::of(model.model(), options)
+    }
+}
+
+impl EngineMemory {
+    /// Of a model without its weights.
+    pub(crate) fn of(model: &Model, options: &EngineOptions) -> Result<EngineMemory, Error> {
+        let sizes = sizes(&model.config, options)?;
+        let (n_state_slots, state_slot_bytes) = KvCache::slots_of(&model.graph, sizes)?;
         Ok(EngineMemory {
             n_ctx: sizes.n_ctx,
             n_state_slots,
             state_slot_bytes,
-            kv_bytes: KvCache::bytes_of(&model.model().graph, sizes)?,
+            kv_bytes: KvCache::bytes_of(&model.graph, sizes)?,
             scratch_bytes: Executor::scratch_bytes_of(model, sizes.max_chunk)?,
         })
     }
@@ -44,13 +52,13 @@ impl CpuEngine {
 const MAX_CTX: usize = (1 << 31) - 1;
 
 /// The sizes that the options ask for, checked.
-pub(super) fn sizes(model: &LoadedModel, options: &EngineOptions) -> Result<KvSizes, Error> {
-    let usual = model.model().config.usual_context();
+pub(super) fn sizes(config: &ModelConfig, options: &EngineOptions) -> Result<KvSizes, Error> {
+    let usual = config.usual_context();
     let n_ctx = options
         .n_ctx
         .unwrap_or(usual.min(EngineOptions::DEFAULT_MAX_CTX));
     at_least_one("ctx", n_ctx)?;
-    check_rope(model, n_ctx)?;
+    check_rope(config, n_ctx)?;
     if n_ctx > MAX_CTX {
         let (found, expected) = (n_ctx.to_string(), "at most 2^31 - 1");
         return Err(Error::BadOption {
@@ -68,7 +76,7 @@ pub(super) fn sizes(model: &LoadedModel, options: &EngineOptions) -> Result<KvSi
         kv_tokens: options.kv_tokens.unwrap_or(all),
         max_sequences: options.max_sequences,
         // An encoder reads a text at once.
-        max_chunk: match model.model().config.encoder {
+        max_chunk: match config.encoder {
             Some(_) => options.max_chunk.max(n_ctx),
             None => options.max_chunk.min(all),
         },
@@ -78,8 +86,8 @@ pub(super) fn sizes(model: &LoadedModel, options: &EngineOptions) -> Result<KvSi
 }
 
 /// Refuses a context in which positions would turn otherwise than the model's RoPE asks.
-pub(crate) fn check_rope(model: &LoadedModel, n_ctx: usize) -> Result<(), Error> {
-    let mut config = model.model().config.clone();
+pub(crate) fn check_rope(config: &ModelConfig, n_ctx: usize) -> Result<(), Error> {
+    let mut config = config.clone();
     config.choose_rope(n_ctx);
     match config.position_limit() {
         Some(limit) if n_ctx > limit => Err(Error::BeyondRope { n_ctx, limit }),

@@ -4,23 +4,27 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use millrace_graph::{
-    self as graph, Embed, ExpertLinear, Node, Op, SequenceMemory, SharedAttention,
+    self as graph, AllGather, Embed, ExpertLinear, Node, Op, SequenceMemory, SharedAttention,
 };
 use millrace_kernels as kernels;
 use millrace_kernels::matmul::{Activations, Multiplication, WeightMatrix, matmul};
 use millrace_kernels::{AttentionScratch, Cpu, KvRun, RopeTable, StateRun};
 
+use millrace_model::Model;
+
 use super::attend::{AttendArgs, attend, recycle};
 use super::encoder::{self, TextPages};
 use super::experts::ExpertScratch;
+use super::head::{HeadBuffers, HeadStep};
 use super::memory::{Past, SequenceSpan};
 use super::ops::{self, Ops, Tokens, decode_vectors, has_kernel, rope_table};
-use super::plan::{CpuPlan, ExpertPart, Head, LinearPart, PlanError, Register, StepKind};
+use super::plan::{CpuPlan, ExpertPart, LinearPart, PlanError, Register, StepKind};
 use super::recurrent::{has_state_kernel, state_run};
 use crate::Error;
 use crate::image::{self, Image, ImageRows};
 use crate::kv::CacheParts;
 use crate::load::LoadedModel;
+use crate::ranks::Communicator;
 use crate::sequences::SeqId;
 
 /// A sequence's share of a chunk.
@@ -110,6 +114,20 @@ impl PassBuffers {
         self.0[out.buffer] = taken;
     }
 
+    /// Puts a value of `m` rows together of the parts that ranks have.
+    fn gather_ranks(
+        &mut self,
+        ranks: &mut Communicator,
+        op: &AllGather,
+        (x, out, m): (Register, Register, usize),
+    ) -> Result<(), Error> {
+        let mut gathered = Ok(());
+        self.write(out, m, |buffers, out| {
+            gathered = ranks.gather(op, m, buffers.rows(x, m), out);
+        });
+        Ok(gathered?)
+    }
+
     /// Keeps only `rows` (ascending) of a value, moved to the front.
     fn gather(&mut self, slot: Register, rows: &[usize]) {
         let width = slot.width;
@@ -135,20 +153,15 @@ pub(crate) struct Executor {
     runs: Vec<KvRun<'static>>,
     /// As those.
     state_runs: Vec<StateRun<'static>>,
-    /// Up to [`HEAD_ROWS`] rows.
-    logits: Vec<f32>,
+    logits: HeadBuffers,
     /// Tokens and positions of the rows whose logits are wanted.
     wanted: (Vec<u32>, Vec<u32>),
 }
 
-/// Rows of logits computed at a time. A row is a vocabulary wide, so a whole chunk of them would be
-/// the largest buffer by far; more rows than this make the head hardly faster.
-const HEAD_ROWS: usize = 128;
-
 impl Executor {
     pub(crate) fn new(model: &LoadedModel, max_chunk: usize) -> Result<Executor, Error> {
         let graph = &model.model().graph;
-        let plan = plan_of(model)?;
+        let plan = plan_of(graph)?;
         ops::check_matrices(model, graph)?;
         let buffers = plan
             .buffer_widths
@@ -165,19 +178,19 @@ impl Executor {
             text_pages: TextPages::default(),
             runs: Vec::new(),
             state_runs: Vec::new(),
-            logits: vec![0.0; head_elems(&plan, model, max_chunk)],
+            logits: HeadBuffers::new(&plan, model.model().config.vocab_size, max_chunk),
             wanted: (Vec::with_capacity(max_chunk), Vec::with_capacity(max_chunk)),
             plan,
         })
     }
 
     /// Bytes of scratch buffers that [`Executor::new`] would allocate; saturates.
-    pub(crate) fn scratch_bytes_of(model: &LoadedModel, max_chunk: usize) -> Result<usize, Error> {
-        let plan = plan_of(model)?;
+    pub(crate) fn scratch_bytes_of(model: &Model, max_chunk: usize) -> Result<usize, Error> {
+        let plan = plan_of(&model.graph)?;
         let widths = plan.buffer_widths.iter();
         let rows = widths.map(|width| width.saturating_mul(max_chunk));
-        let head = head_elems(&plan, model, max_chunk);
-        let elems = rows.fold(head, usize::saturating_add);
+        let head = HeadBuffers::elems(&plan, model.config.vocab_size, max_chunk);
+        let elems = rows.chain(head).fold(0, usize::saturating_add);
         Ok(elems.saturating_mul(size_of::<f32>()))
     }
 
@@ -187,6 +200,7 @@ impl Executor {
         cpu: &Cpu,
         model: &LoadedModel,
         mut cache: CacheParts<'_>,
+        mut ranks: Option<&mut Communicator>,
         chunk: &Chunk,
         sink: &mut dyn PassSink,
     ) -> Result<(), Error> {
@@ -229,7 +243,11 @@ impl Executor {
                         inputs,
                         out: *out,
                     };
-                    if let (Op::EncoderAttention(op), &[q, k, v]) = (&node.op, &inputs[..]) {
+                    if let (Op::AllGather(op), &[x], Some(ranks)) =
+                        (&node.op, &inputs[..], ranks.as_deref_mut())
+                    {
+                        self.buffers.gather_ranks(ranks, op, (x, *out, m))?;
+                    } else if let (Op::EncoderAttention(op), &[q, k, v]) = (&node.op, &inputs[..]) {
                         let scratch = (&mut self.attention, &mut self.text_pages);
                         let slots = ([q, k, v], *out);
                         encoder::attend(cpu, (&mut self.buffers, chunk), scratch, op, slots);
@@ -279,7 +297,15 @@ impl Executor {
             if !drop_rows && chunk.logit_rows.len() < m {
                 self.buffers.gather(head.x, &chunk.logit_rows);
             }
-            self.head(cpu, model, chunk.logit_rows.len(), sink);
+            let ops = Ops {
+                cpu,
+                model,
+                vectors: &self.vectors,
+                ropes: &self.ropes,
+            };
+            let x = self.buffers.rows(head.x, chunk.logit_rows.len());
+            let buffers = (&mut self.logits, &mut self.activations);
+            HeadStep { ops, head }.run(x, buffers, ranks, sink)?;
         }
         Ok(())
     }
@@ -291,62 +317,16 @@ impl Executor {
         ids.extend(chunk.logit_rows.iter().map(|row| chunk.ids[*row]));
         positions.extend(chunk.logit_rows.iter().map(|row| chunk.positions[*row]));
     }
-
-    /// Computes the logits of the first `m` rows of the head's input, some rows at a time.
-    fn head(&mut self, cpu: &Cpu, model: &LoadedModel, m: usize, sink: &mut dyn PassSink) {
-        let Some(Head {
-            x,
-            weight,
-            bias,
-            tail,
-        }) = &self.plan.head
-        else {
-            return;
-        };
-        let (x, weight, bias) = (*x, *weight, *bias);
-        let weight = known_matrix(model, weight);
-        let bias = bias.map(|bias| &self.vectors[bias.0][..]);
-        for x in self.buffers.rows(x, m).chunks(HEAD_ROWS * x.width) {
-            let rows = x.len() / weight.k();
-            let out = &mut self.logits[..rows * weight.n()];
-            let product = Multiplication {
-                weight,
-                bias,
-                out: &mut *out,
-            };
-            matmul(cpu, x, rows, &mut self.activations, &mut [product]);
-            let ops = Ops {
-                cpu,
-                model,
-                vectors: &self.vectors,
-                ropes: &self.ropes,
-            };
-            for node in tail {
-                ops.by_kernel(&model.model().graph.nodes[*node].op, &[], &[], out);
-            }
-            sink.logits(out, weight.n());
-        }
-    }
 }
 
-/// Elements of the rows of logits that are computed at a time.
-fn head_elems(plan: &CpuPlan, model: &LoadedModel, max_chunk: usize) -> usize {
-    let vocab_size = model.model().config.vocab_size;
-    match plan.head {
-        Some(_) => vocab_size.saturating_mul(HEAD_ROWS.min(max_chunk)),
-        None => 0,
-    }
-}
-
-/// The plan of a model's graph, which is checked first.
-fn plan_of(model: &LoadedModel) -> Result<CpuPlan, PlanError> {
-    let graph = &model.model().graph;
+/// The plan of a graph, which is checked first.
+fn plan_of(graph: &graph::Graph) -> Result<CpuPlan, PlanError> {
     graph::check(graph)?;
     CpuPlan::new(graph)
 }
 
 /// The weight as a matrix, of those that [`Executor::new`] has tried.
-fn known_matrix(model: &LoadedModel, weight: graph::WeightId) -> WeightMatrix<'_> {
+pub(super) fn known_matrix(model: &LoadedModel, weight: graph::WeightId) -> WeightMatrix<'_> {
     ops::matrix(model, weight).expect("every matrix was checked when the executor was made")
 }
 

@@ -73,6 +73,8 @@ pub(crate) struct Head {
     pub(crate) bias: Option<WeightId>,
     /// Nodes behind it that change logits in place, by number.
     pub(crate) tail: Vec<usize>,
+    /// The node behind those that puts logits of several ranks together, by number.
+    pub(crate) gather: Option<usize>,
 }
 
 /// A CPU execution plan.
@@ -122,6 +124,10 @@ fn head_of(graph: &Graph) -> Option<usize> {
     let head = graph.nodes.iter().rposition(is_linear)?;
     let mut logits = graph.nodes[head].output;
     for node in &graph.nodes[head + 1..] {
+        if matches!(node.op, Op::AllGather(_)) && node.inputs == [logits] {
+            // The last: what reads the logits of all ranks is no op in place.
+            return (graph.logits == Some(node.output)).then_some(head);
+        }
         let is_in_place = node.inputs == [logits] && node.op.in_place() == [0];
         if !(is_in_place && has_kernel(&node.op)) {
             return None;
@@ -218,11 +224,16 @@ impl<'g> PlanBuilder<'g> {
                 let Op::Linear(Linear { weight, bias }) = node.op else {
                     return Err(PlanError::NoHead);
                 };
+                let behind = self.head + 1..self.graph.nodes.len();
+                let is_gather =
+                    |node: &usize| matches!(self.graph.nodes[*node].op, Op::AllGather(_));
+                let (gather, tail) = behind.partition::<Vec<usize>, _>(is_gather);
                 Some(Head {
                     x: self.slot(node.inputs[0]),
                     weight,
                     bias,
-                    tail: (self.head + 1..self.graph.nodes.len()).collect(),
+                    tail,
+                    gather: gather.first().copied(),
                 })
             }
         };

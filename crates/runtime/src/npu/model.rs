@@ -152,7 +152,7 @@ impl NpuModel {
                 expected: "between 1 and 2^22",
             }));
         }
-        check_rope(&model, n_ctx).map_err(NpuError::Runtime)?;
+        check_rope(&model.model().config, n_ctx).map_err(NpuError::Runtime)?;
         let model = LoadedModel::for_context(model, n_ctx);
         let end_token = model.tokenizer().ok().and_then(|tokenizer| tokenizer.eos());
         let graph = &model.model().graph;

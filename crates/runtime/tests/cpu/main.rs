@@ -10,6 +10,7 @@ mod limits;
 mod packed;
 mod prefix;
 mod quality;
+mod ranks;
 mod sampler;
 mod scales;
 mod speculate;

@@ -1,0 +1,220 @@
+//! One model on several processes: the seam to whatever carries their numbers.
+//!
+//! Every *rank* runs the graph that [`shard`](millrace_graph::shard()) gives it, and asks the others for their parts where an
+//! [`AllGather`] stands. Rank 0 leads: a [`LeaderEngine`] is an engine like any other, which tells the others what it
+//! does; they [`follow`] it, with sequences and caches of their own that stay alike. Results have the same bits whatever
+//! the number of ranks.
+//!
+//! [`Ranks`] is what carries: MPI, or [`local_ranks`] between threads of one process.
+
+mod command;
+mod follow;
+mod handshake;
+mod leader;
+mod local;
+mod plan;
+
+use std::time::{Duration, Instant};
+
+use millrace_graph::{AllGather, RankPlace};
+
+pub use follow::follow;
+pub use leader::LeaderEngine;
+pub use local::{LocalRanks, local_ranks};
+pub use plan::{LinkModel, RankPlan, plan};
+
+/// What carries numbers and commands between ranks.
+///
+/// All ranks call the same methods in the same order.
+pub trait Ranks: Send {
+    /// Which rank this is, of how many.
+    fn place(&self) -> RankPlace;
+
+    /// Gives `own` to all ranks and takes theirs: `out` gets the parts of all ranks, one after the other, `lens` elements of
+    /// each. `own` has as many as its own entry of `lens`.
+    ///
+    /// # Errors
+    /// A rank that is gone, or that does not answer.
+    fn all_gather(&mut self, own: &[f32], lens: &[usize], out: &mut [f32])
+    -> Result<(), RankError>;
+
+    /// Gives the bytes of rank 0 to all others, in place of theirs. They wait for it as long as it takes.
+    ///
+    /// # Errors
+    /// A rank that is gone.
+    fn broadcast(&mut self, message: &mut Vec<u8>) -> Result<(), RankError>;
+}
+
+/// Why ranks cannot go on together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RankError {
+    /// A rank that ended, or whose connection broke.
+    #[error("rank {rank} is lost: {reason}; start all ranks again")]
+    Lost {
+        /// The rank.
+        rank: usize,
+        /// What was seen of it.
+        reason: String,
+    },
+    /// A rank that says nothing.
+    #[error(
+        "rank {rank} gave nothing within {} s: it hangs or is gone; look at its output, and start all ranks again",
+        timeout.as_secs()
+    )]
+    Silent {
+        /// The rank.
+        rank: usize,
+        /// How long it was waited for.
+        timeout: Duration,
+    },
+    /// A rank that runs something else.
+    #[error(
+        "rank {rank} differs from rank 0: {difference}; start all ranks with the same options and files"
+    )]
+    Differs {
+        /// The rank.
+        rank: usize,
+        /// In what.
+        difference: String,
+    },
+}
+
+/// What a rank exchanged so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RankTraffic {
+    /// Values that were put together.
+    pub n_gathers: u64,
+    /// Bytes given, once for each other rank.
+    pub sent_bytes: u64,
+    /// Bytes taken from other ranks.
+    pub received_bytes: u64,
+    /// Time in these exchanges, waiting for slower ranks included.
+    pub wait_ns: u64,
+}
+
+/// Ranks as an engine uses them: rows of values, counted.
+pub(crate) struct Communicator {
+    ranks: Box<dyn Ranks>,
+    traffic: RankTraffic,
+    /// The first failure: what came after it would be in no order.
+    failed: Option<RankError>,
+    /// The own elements of all pieces.
+    packed: Vec<f32>,
+    /// Those of all ranks, one rank after the other.
+    blocks: Vec<f32>,
+    block_lens: Vec<usize>,
+}
+
+impl Communicator {
+    pub(crate) fn new(ranks: Box<dyn Ranks>) -> Communicator {
+        Communicator {
+            ranks,
+            traffic: RankTraffic::default(),
+            failed: None,
+            packed: Vec::new(),
+            blocks: Vec::new(),
+            block_lens: Vec::new(),
+        }
+    }
+
+    pub(crate) fn place(&self) -> RankPlace {
+        self.ranks.place()
+    }
+
+    pub(crate) fn traffic(&self) -> RankTraffic {
+        self.traffic
+    }
+
+    /// Puts `m` rows of a value together: `x` has the own part of each, `out` gets all.
+    pub(crate) fn gather(
+        &mut self,
+        op: &AllGather,
+        m: usize,
+        x: &[f32],
+        out: &mut [f32],
+    ) -> Result<(), RankError> {
+        let n_rows = m * op.n_pieces;
+        let own_len = op.lens[op.rank];
+        let own = match x.len() == n_rows * own_len {
+            true => x,
+            false => {
+                self.packed.clear();
+                for piece in x.chunks_exact((x.len() / n_rows).max(1)) {
+                    self.packed.extend_from_slice(&piece[op.first..][..own_len]);
+                }
+                &self.packed
+            }
+        };
+        self.block_lens.clear();
+        self.block_lens
+            .extend(op.lens.iter().map(|len| len * n_rows));
+        if n_rows == 1 {
+            let (ranks, failed) = (&mut self.ranks, &mut self.failed);
+            exchange(
+                ranks,
+                failed,
+                &mut self.traffic,
+                (own, &self.block_lens),
+                out,
+            )
+        } else {
+            self.blocks.resize(out.len(), 0.0);
+            let (ranks, failed) = (&mut self.ranks, &mut self.failed);
+            let own = (own, &self.block_lens[..]);
+            exchange(ranks, failed, &mut self.traffic, own, &mut self.blocks)?;
+            spread(&self.blocks, &op.lens, out);
+            Ok(())
+        }
+    }
+
+    pub(crate) fn broadcast(&mut self, message: &mut Vec<u8>) -> Result<(), RankError> {
+        let (ranks, failed) = (&mut self.ranks, &mut self.failed);
+        once(failed, || ranks.broadcast(message))
+    }
+}
+
+/// Asks the ranks, unless they failed before.
+fn once(
+    failed: &mut Option<RankError>,
+    ask: impl FnOnce() -> Result<(), RankError>,
+) -> Result<(), RankError> {
+    if let Some(error) = failed {
+        return Err(error.clone());
+    }
+    ask().inspect_err(|error| *failed = Some(error.clone()))
+}
+
+fn exchange(
+    ranks: &mut Box<dyn Ranks>,
+    failed: &mut Option<RankError>,
+    traffic: &mut RankTraffic,
+    (own, lens): (&[f32], &[usize]),
+    out: &mut [f32],
+) -> Result<(), RankError> {
+    let start = Instant::now();
+    once(failed, || ranks.all_gather(own, lens, out))?;
+    let n_others = lens.len().saturating_sub(1);
+    traffic.n_gathers += 1;
+    traffic.sent_bytes += (size_of_val(own) * n_others) as u64;
+    traffic.received_bytes += (size_of_val(out) - size_of_val(own)) as u64;
+    traffic.wait_ns += u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    Ok(())
+}
+
+/// Brings blocks of ranks, each of all rows, into rows: row by row the elements of every rank.
+fn spread(blocks: &[f32], lens: &[usize], out: &mut [f32]) {
+    let width: usize = lens.iter().sum();
+    let n_rows = out.len() / width.max(1);
+    let (mut rest, mut place) = (blocks, 0);
+    for len in lens.iter().copied().filter(|len| *len > 0) {
+        let (block, others) = rest.split_at(n_rows * len);
+        for (row, own) in out.chunks_exact_mut(width).zip(block.chunks_exact(len)) {
+            row[place..][..len].copy_from_slice(own);
+        }
+        rest = others;
+        place += len;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! What the leader tells the other ranks: what it did to its sequences, and what it is about to compute.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Communicator, RankError};
+use crate::engine::{BatchItem, LogitsFor};
+use crate::sequences::SeqId;
+
+/// The leader's name of a sequence.
+pub(super) type Name = u64;
+
+/// A change that was made, or a step that begins.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(super) enum Command {
+    /// A sequence was made.
+    Create { seq: Name },
+    /// A second one with the same past.
+    Fork { from: Name, seq: Name },
+    /// A sequence was cut back.
+    Truncate { seq: Name, len: usize },
+    /// A sequence changed its scope.
+    SetScope { seq: Name, scope: u64 },
+    /// A sequence holds the first `len` tokens of a prompt.
+    ReusePrefix {
+        seq: Name,
+        prompt: Vec<u32>,
+        len: usize,
+    },
+    /// A sequence was given up.
+    Release { seq: Name },
+    /// A batch that was checked.
+    Step { items: Vec<StepItem> },
+    /// Nothing follows.
+    Close,
+}
+
+/// An item of a step.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct StepItem {
+    pub(super) seq: Name,
+    /// Tokens that the sequence has before.
+    pub(super) len: usize,
+    pub(super) tokens: Vec<u32>,
+    pub(super) logits: Wanted,
+    pub(super) hidden: bool,
+}
+
+/// [`LogitsFor`], to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Wanted {
+    None,
+    Last,
+    All,
+}
+
+impl From<LogitsFor> for Wanted {
+    fn from(logits: LogitsFor) -> Wanted {
+        match logits {
+            LogitsFor::None => Wanted::None,
+            LogitsFor::Last => Wanted::Last,
+            LogitsFor::All => Wanted::All,
+        }
+    }
+}
+
+impl StepItem {
+    pub(super) fn new(item: &BatchItem<'_>, len: usize) -> StepItem {
+        StepItem {
+            seq: item.seq.serial(),
+            len,
+            tokens: item.tokens.to_vec(),
+            logits: item.logits.into(),
+            hidden: item.hidden,
+        }
+    }
+
+    /// The item for a follower's own sequence.
+    pub(super) fn item(&self, seq: SeqId) -> BatchItem<'_> {
+        let logits = match self.logits {
+            Wanted::None => LogitsFor::None,
+            Wanted::Last => LogitsFor::Last,
+            Wanted::All => LogitsFor::All,
+        };
+        BatchItem {
+            hidden: self.hidden,
+            ..BatchItem::new(seq, &self.tokens, logits)
+        }
+    }
+}
+
+impl Command {
+    /// Tells the other ranks.
+    pub(super) fn tell(&self, ranks: &mut Communicator) -> Result<(), RankError> {
+        let mut message = serde_json::to_vec(self).expect("a command has nothing that JSON lacks");
+        ranks.broadcast(&mut message)
+    }
+
+    /// What the leader told.
+    pub(super) fn hear(ranks: &mut Communicator) -> Result<Command, RankError> {
+        let mut message = Vec::new();
+        ranks.broadcast(&mut message)?;
+        serde_json::from_slice(&message).map_err(|error| RankError::Differs {
+            rank: ranks.place().rank,
+            difference: format!("it does not know a command of rank 0 ({error})"),
+        })
+    }
+}

@@ -1,0 +1,154 @@
+//! The engine of rank 0: it does what it is told, and tells the other ranks.
+
+use std::sync::Arc;
+
+use millrace_kernels::Cpu;
+
+use super::command::{Command, StepItem};
+use super::handshake::{Setup, shake_hands};
+use super::{Communicator, RankError, RankTraffic, Ranks};
+use crate::Error;
+use crate::cpu_engine::{CpuEngine, EngineOptions};
+use crate::engine::{BatchItem, Engine, EngineCounters, EngineLimits, KvUsage, StepSink};
+use crate::load::LoadedModel;
+use crate::sequences::SeqId;
+
+/// A CPU engine whose model several ranks share, on rank 0. When it is dropped the others end.
+///
+/// Its cache and the numbers of [`kv_usage`](Engine::kv_usage) are those of this rank. It takes no images.
+pub struct LeaderEngine {
+    engine: CpuEngine,
+}
+
+impl LeaderEngine {
+    /// Waits for all other ranks to [`follow`](super::follow), with the same model and options.
+    ///
+    /// # Errors
+    /// As [`CpuEngine::new`]; [`Error::Rank`] for a rank that is lost or differs.
+    ///
+    /// # Panics
+    /// If this is not rank 0.
+    pub fn new(
+        model: &Arc<LoadedModel>,
+        options: EngineOptions,
+        ranks: Box<dyn Ranks>,
+    ) -> Result<LeaderEngine, Error> {
+        assert_eq!(ranks.place().rank, 0, "rank 0 leads");
+        let setup = Setup::of(model, &options)?;
+        let mut ranks = Communicator::new(ranks);
+        shake_hands(&mut ranks, &setup)?;
+        let engine = CpuEngine::with_ranks(model, options, ranks)?;
+        Ok(LeaderEngine { engine })
+    }
+
+    fn ranks(&mut self) -> &mut Communicator {
+        let ranks = self.engine.ranks_mut();
+        ranks.expect("the engine was made with ranks")
+    }
+
+    fn tell(&mut self, command: &Command) -> Result<(), Error> {
+        Ok(command.tell(self.ranks())?)
+    }
+}
+
+impl Drop for LeaderEngine {
+    fn drop(&mut self) {
+        // Where a rank is lost already there is nobody to tell.
+        let _: Result<(), RankError> = Command::Close.tell(self.ranks());
+    }
+}
+
+impl Engine for LeaderEngine {
+    fn model(&self) -> &Arc<LoadedModel> {
+        self.engine.model()
+    }
+
+    fn name(&self) -> String {
+        self.engine.name()
+    }
+
+    fn cpu(&self) -> &Cpu {
+        self.engine.cpu()
+    }
+
+    fn create(&mut self) -> Result<SeqId, Error> {
+        let seq = self.engine.create()?;
+        self.tell(&Command::Create { seq: seq.serial() })?;
+        Ok(seq)
+    }
+
+    fn fork(&mut self, seq: SeqId) -> Result<SeqId, Error> {
+        let new = self.engine.fork(seq)?;
+        self.tell(&Command::Fork {
+            from: seq.serial(),
+            seq: new.serial(),
+        })?;
+        Ok(new)
+    }
+
+    fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), Error> {
+        self.engine.truncate(seq, len)?;
+        let seq = seq.serial();
+        self.tell(&Command::Truncate { seq, len })
+    }
+
+    fn set_scope(&mut self, seq: SeqId, scope: u64) -> Result<(), Error> {
+        self.engine.set_scope(seq, scope)?;
+        let seq = seq.serial();
+        self.tell(&Command::SetScope { seq, scope })
+    }
+
+    fn reuse_prefix(&mut self, seq: SeqId, prompt: &[u32]) -> Result<usize, Error> {
+        let len = self.engine.reuse_prefix(seq, prompt)?;
+        self.tell(&Command::ReusePrefix {
+            seq: seq.serial(),
+            prompt: prompt.to_vec(),
+            len,
+        })?;
+        Ok(len)
+    }
+
+    fn release(&mut self, seq: SeqId) -> Result<(), Error> {
+        self.engine.release(seq)?;
+        let seq = seq.serial();
+        self.tell(&Command::Release { seq })
+    }
+
+    fn tokens(&self, seq: SeqId) -> Result<&[u32], Error> {
+        self.engine.tokens(seq)
+    }
+
+    fn step(&mut self, batch: &[BatchItem<'_>], sink: &mut dyn StepSink) -> Result<(), Error> {
+        if batch.iter().any(|item| !item.images.is_empty()) {
+            let engine = self.name();
+            return Err(Error::NoImages { engine });
+        }
+        // What is refused is refused here; the others compute what is told.
+        self.engine.check(batch)?;
+        let items = batch.iter();
+        let items = items.map(|item| Ok(StepItem::new(item, self.engine.len(item.seq)?)));
+        let items = items.collect::<Result<_, Error>>()?;
+        self.tell(&Command::Step { items })?;
+        self.engine.step(batch, sink)
+    }
+
+    fn limits(&self) -> EngineLimits {
+        self.engine.limits()
+    }
+
+    fn room(&self, seqs: &[SeqId], n_new: usize) -> Result<usize, Error> {
+        self.engine.room(seqs, n_new)
+    }
+
+    fn kv_usage(&self) -> KvUsage {
+        self.engine.kv_usage()
+    }
+
+    fn counters(&self) -> EngineCounters {
+        self.engine.counters()
+    }
+
+    fn rank_traffic(&self) -> Option<RankTraffic> {
+        self.engine.rank_traffic()
+    }
+}

@@ -1,0 +1,117 @@
+//! What each rank would take and exchange, without starting any.
+
+use std::collections::BTreeSet;
+
+use millrace_graph::{Depth, Graph, Op, RankPlace, WeightKind, shard};
+use millrace_model::Model;
+
+use crate::Error;
+use crate::cpu_engine::{EngineMemory, EngineOptions};
+
+/// What one rank takes and exchanges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RankPlan {
+    /// Bytes of weights that it multiplies with, in the file's formats. Of tables it reads the rows of its tokens alone,
+    /// so they are not counted.
+    pub weight_bytes: u64,
+    /// Bytes of weights that one token reads: less where it uses some experts of many.
+    pub read_bytes: u64,
+    /// Bytes of the full cache of keys, values and states; saturates.
+    pub kv_bytes: u64,
+    /// Bytes of scratch for activations; saturates.
+    pub scratch_bytes: u64,
+    /// Values that are put together a pass.
+    pub n_gathers: usize,
+    /// Bytes that it gives away for each token of a pass whose logits are wanted, to all others together.
+    pub sent_bytes: u64,
+    /// Bytes that it takes for each such token.
+    pub received_bytes: u64,
+}
+
+/// What each of `n_ranks` ranks takes of a model: a [`LoadedModel`](crate::LoadedModel)'s, or one without weights.
+///
+/// # Errors
+/// As [`CpuEngine::memory`](crate::CpuEngine::memory).
+pub fn plan(
+    model: &Model,
+    options: &EngineOptions,
+    n_ranks: usize,
+) -> Result<Vec<RankPlan>, Error> {
+    let of_rank = |rank| {
+        let own = Model {
+            graph: shard(&model.graph, RankPlace { rank, n_ranks }).graph,
+            config: model.config.clone(),
+        };
+        let memory = EngineMemory::of(&own, options)?;
+        let (sent_bytes, received_bytes) = exchanged_bytes(&own.graph);
+        let is_gather = |node: &&millrace_graph::Node| matches!(node.op, Op::AllGather(_));
+        Ok(RankPlan {
+            weight_bytes: weight_bytes(&own.graph),
+            read_bytes: read_bytes(&own.graph),
+            kv_bytes: memory.kv_bytes as u64,
+            scratch_bytes: memory.scratch_bytes as u64,
+            n_gathers: own.graph.nodes.iter().filter(is_gather).count(),
+            sent_bytes,
+            received_bytes,
+        })
+    };
+    (0..n_ranks).map(of_rank).collect()
+}
+
+fn weight_bytes(graph: &Graph) -> u64 {
+    let used = graph.nodes.iter().flat_map(|node| node.op.weights());
+    let used = used.filter(|used| used.kind != WeightKind::Table);
+    let used: BTreeSet<usize> = used.map(|used| used.id.0).collect();
+    let bytes = used.into_iter().map(|id| graph.weights[id].size_bytes());
+    bytes.sum()
+}
+
+/// Weights that a token reads, by what its ops cost.
+fn read_bytes(graph: &Graph) -> u64 {
+    let depth = Depth {
+        n_before: 0,
+        kv_elem_bytes: 0.0,
+    };
+    let costs = graph.nodes.iter().map(|node| node.op.cost(graph, &depth));
+    costs.map(|cost| cost.weight_bytes).sum::<f64>() as u64
+}
+
+/// Given and taken, a token.
+fn exchanged_bytes(graph: &Graph) -> (u64, u64) {
+    let (mut sent, mut received) = (0, 0);
+    for node in &graph.nodes {
+        let Op::AllGather(op) = &node.op else {
+            continue;
+        };
+        let bytes = |elems: usize| (op.n_pieces * elems * size_of::<f32>()) as u64;
+        let own = op.lens[op.rank];
+        sent += bytes(own) * (op.lens.len() as u64 - 1);
+        received += bytes(op.piece_width() - own);
+    }
+    (sent, received)
+}
+
+/// What a machine of many is taken to do, to predict how long a token takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinkModel {
+    /// Bytes of weights that a rank reads from memory in a second.
+    pub memory_bytes_per_s: f64,
+    /// Seconds from the call of a gather of few bytes to its end.
+    pub gather_s: f64,
+    /// Bytes that a rank gives, and takes at the same time, in a second.
+    pub link_bytes_per_s: f64,
+}
+
+impl LinkModel {
+    /// Seconds a token, one at a time behind a short prompt: the slowest rank reads its weights, waits for every gather, and
+    /// exchanges its bytes. Nothing overlaps.
+    pub fn token_s(&self, ranks: &[RankPlan]) -> f64 {
+        let of_rank = |rank: &RankPlan| {
+            let moved_bytes = rank.sent_bytes.max(rank.received_bytes) as f64;
+            rank.read_bytes as f64 / self.memory_bytes_per_s
+                + rank.n_gathers as f64 * self.gather_s
+                + moved_bytes / self.link_bytes_per_s
+        };
+        ranks.iter().map(of_rank).fold(0.0, f64::max)
+    }
+}
