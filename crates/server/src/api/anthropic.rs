@@ -10,6 +10,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde_json::{Value, json};
 
+use super::calls::CallHead;
 use super::error::ApiError;
 use super::fields::Fields;
 use super::generation::{Answer, AnswerPiece, BETWEEN_THOUGHTS, Generation, Reason, placement};
@@ -126,7 +127,8 @@ impl MessageContext {
         }
         for call in &answer.calls {
             content.push(json!({
-                "type": "tool_use", "id": call_id(&call.id), "name": call.name, "input": call.arguments,
+                "type": "tool_use", "id": call_id(&call.head.id), "name": call.head.name,
+                "input": call.arguments,
             }));
         }
         json!({
@@ -151,6 +153,7 @@ enum OpenBlock {
     Text,
     /// With what it says so far, which is signed at its end.
     Thought(String),
+    Call,
 }
 
 /// Content blocks, opened and closed as thoughts, text and calls come.
@@ -210,18 +213,18 @@ impl Blocks {
         Ok(())
     }
 
-    async fn call(&mut self, call: &super::generation::FunctionCall) -> Result<(), ClientGone> {
+    async fn begin_call(&mut self, head: &CallHead) -> Result<(), ClientGone> {
         self.close().await?;
+        self.open = Some(OpenBlock::Call);
         let block = json!({"content_block": {
-            "type": "tool_use", "id": call_id(&call.id), "name": call.name, "input": {},
+            "type": "tool_use", "id": call_id(&head.id), "name": head.name, "input": {},
         }});
-        self.event("content_block_start", block).await?;
-        let input = call.arguments.to_string();
+        self.event("content_block_start", block).await
+    }
+
+    async fn call_delta(&self, input: &str) -> Result<(), ClientGone> {
         let delta = json!({"delta": {"type": "input_json_delta", "partial_json": input}});
-        self.event("content_block_delta", delta).await?;
-        self.event("content_block_stop", json!({})).await?;
-        self.index += 1;
-        Ok(())
+        self.event("content_block_delta", delta).await
     }
 }
 
@@ -246,14 +249,17 @@ async fn stream(
             Ok(Some(AnswerPiece::Thought { .. })) if context.hides_thoughts => {}
             Ok(Some(AnswerPiece::Thought { text, .. })) => {
                 // Each thought is a block of its own.
-                let is_next = blocks.open.is_none() || blocks.open == Some(OpenBlock::Text);
-                let text = match is_next {
-                    true => text.strip_prefix(BETWEEN_THOUGHTS).unwrap_or(&text),
-                    false => &text,
+                let text = match blocks.open {
+                    Some(OpenBlock::Thought(_)) => &text,
+                    _ => text.strip_prefix(BETWEEN_THOUGHTS).unwrap_or(&text),
                 };
                 blocks.thought(text).await?;
             }
-            Ok(Some(AnswerPiece::Call { call, .. })) => blocks.call(&call).await?,
+            Ok(Some(AnswerPiece::CallBegin { head, .. })) => blocks.begin_call(&head).await?,
+            Ok(Some(AnswerPiece::CallDelta { text, .. })) => blocks.call_delta(&text).await?,
+            Ok(Some(AnswerPiece::Call { .. } | AnswerPiece::CallCut { .. })) => {
+                blocks.close().await?;
+            }
             Ok(Some(AnswerPiece::Finish {
                 reason, stop_text, ..
             })) => ended = (Some(stop_reason(reason)), stop_text),

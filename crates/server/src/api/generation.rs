@@ -9,11 +9,11 @@ use millrace_runtime::npu::HostShare;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 
+use super::calls::{CallHead, CallPlace, CallsOfAnswer, FunctionCall};
 use super::error::ApiError;
 use super::shape::AnswerShape;
 use super::submit::submit_shaped;
 use super::tools::CallKind;
-use super::unique;
 use crate::models::ServedModel;
 use crate::scheduler::{Job, JobEvent, PassRecord, Receipt, TokenLogprob};
 use crate::syntax::{AnswerPart, AnswerReader};
@@ -34,24 +34,6 @@ pub(crate) enum Reason {
     Calls,
 }
 
-/// A call of a function.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct FunctionCall {
-    pub(crate) id: String,
-    /// As the model writes it.
-    pub(crate) name: String,
-    pub(crate) arguments: Value,
-    /// How it is told.
-    pub(crate) kind: CallKind,
-}
-
-impl FunctionCall {
-    /// The text that a custom tool is called with.
-    pub(crate) fn input(&self) -> &str {
-        self.arguments["input"].as_str().unwrap_or_default()
-    }
-}
-
 /// Part of what a job gives.
 #[derive(Clone, Debug)]
 pub(crate) enum AnswerPiece {
@@ -69,11 +51,29 @@ pub(crate) enum AnswerPiece {
         choice: usize,
         text: String,
     },
-    Call {
+    /// A call begins.
+    CallBegin {
         choice: usize,
         /// Its place among the calls of the answer.
         index: usize,
+        head: CallHead,
+    },
+    /// More of what the call that began is called with.
+    CallDelta {
+        choice: usize,
+        place: CallPlace,
+        text: String,
+    },
+    /// The call that began is complete.
+    Call {
+        choice: usize,
         call: FunctionCall,
+    },
+    /// The call that began will not be complete.
+    CallCut {
+        choice: usize,
+        /// As the model wrote it, where the answer ended in it. Else it follows.
+        text: String,
     },
     Finish {
         choice: usize,
@@ -90,6 +90,8 @@ pub(crate) struct Generation {
     readers: Vec<AnswerReader>,
     /// By answer: how far thoughts are told.
     thoughts: Vec<Thoughts>,
+    /// By answer.
+    calls: Vec<CallsOfAnswer>,
     /// How calls of each function are told.
     kinds: Vec<(String, CallKind)>,
     /// What of the request this server goes without, in words.
@@ -157,6 +159,7 @@ impl Generation {
             events,
             readers: shape.readers(n),
             thoughts: vec![Thoughts::None; n],
+            calls: vec![CallsOfAnswer::default(); n],
             kinds: shape.kinds(),
             ready: VecDeque::new(),
             has_ended: false,
@@ -224,12 +227,11 @@ impl Generation {
                 match self.readers.get_mut(choice) {
                     None => self.text(choice, delta.text, tokens),
                     Some(reader) => {
-                        let n_before = reader.n_calls();
                         let parts = reader.push(&delta.text);
                         if !tokens.is_empty() {
                             self.text(choice, String::new(), tokens);
                         }
-                        self.parts(choice, n_before, parts);
+                        self.parts(choice, parts);
                     }
                 }
             }
@@ -259,12 +261,11 @@ impl Generation {
             Finish::Length | Finish::ContextFull | Finish::Cancelled => Reason::Length,
         };
         if let Some(reader) = self.readers.get_mut(choice) {
-            let n_before = reader.n_calls();
             let parts = reader.finish();
             if reason == Reason::Stop && reader.n_calls() > 0 {
                 reason = Reason::Calls;
             }
-            self.parts(choice, n_before, parts);
+            self.parts(choice, parts);
         }
         self.ready.push_back(AnswerPiece::Finish {
             choice,
@@ -299,28 +300,54 @@ impl Generation {
         self.ready.push_back(AnswerPiece::Thought { choice, text });
     }
 
-    fn parts(&mut self, choice: usize, mut index: usize, parts: Vec<AnswerPart>) {
+    fn parts(&mut self, choice: usize, parts: Vec<AnswerPart>) {
         for part in parts {
             match part {
                 AnswerPart::Text(text) => self.text(choice, text, Vec::new()),
                 AnswerPart::Thought(text) => self.thought(choice, text),
-                AnswerPart::Call { name, arguments } => {
-                    index += 1;
+                part => {
                     self.close_thought(choice);
-                    let kind = self.kinds.iter().find(|(known, _)| *known == name);
-                    let kind = kind.map(|(_, kind)| kind.clone()).unwrap_or_default();
-                    self.ready.push_back(AnswerPiece::Call {
-                        choice,
-                        index: index - 1,
-                        call: FunctionCall {
-                            id: unique("call_"),
-                            name,
-                            arguments,
-                            kind,
-                        },
-                    });
+                    self.call(choice, part);
                 }
             }
+        }
+    }
+
+    /// Part of a call.
+    fn call(&mut self, choice: usize, part: AnswerPart) {
+        let Some(calls) = self.calls.get_mut(choice) else {
+            return;
+        };
+        let ready = &mut self.ready;
+        match part {
+            AnswerPart::CallBegin { name } => {
+                let head = calls.begin(name, &self.kinds);
+                let index = calls.place.index;
+                ready.push_back(AnswerPiece::CallBegin {
+                    choice,
+                    index,
+                    head,
+                });
+            }
+            AnswerPart::CallArguments(json) => {
+                let text = calls.more(&json);
+                push_call_delta(ready, choice, calls.place, text);
+            }
+            AnswerPart::Call { arguments, .. } => {
+                if let Some((rest, call)) = calls.complete(arguments) {
+                    push_call_delta(ready, choice, calls.place, rest);
+                    ready.push_back(AnswerPiece::Call { choice, call });
+                }
+            }
+            AnswerPart::CallBroken | AnswerPart::CallCut(_) => {
+                calls.give_up();
+                let text = match part {
+                    AnswerPart::CallCut(text) => text,
+                    _ => String::new(),
+                };
+                ready.push_back(AnswerPiece::CallCut { choice, text });
+            }
+            AnswerPart::Text(_) | AnswerPart::Thought(_) => {}
         }
     }
 
@@ -346,7 +373,13 @@ impl Generation {
         };
         while let Some(piece) = self.next().await? {
             match piece {
-                AnswerPiece::Progress { .. } => {}
+                AnswerPiece::Progress { .. }
+                | AnswerPiece::CallBegin { .. }
+                | AnswerPiece::CallDelta { .. } => {}
+                AnswerPiece::CallCut { choice, text } => {
+                    grow(&mut answers, choice);
+                    answers[choice].text += &text;
+                }
                 AnswerPiece::Delta {
                     choice,
                     text,
@@ -360,7 +393,7 @@ impl Generation {
                     grow(&mut answers, choice);
                     answers[choice].thought += &text;
                 }
-                AnswerPiece::Call { choice, call, .. } => {
+                AnswerPiece::Call { choice, call } => {
                     grow(&mut answers, choice);
                     answers[choice].calls.push(call);
                 }
@@ -377,6 +410,21 @@ impl Generation {
             }
         }
         Err(crate::scheduler::JobFailure::Engine("the answer has no end".to_owned()).into())
+    }
+}
+
+fn push_call_delta(
+    ready: &mut VecDeque<AnswerPiece>,
+    choice: usize,
+    place: CallPlace,
+    text: String,
+) {
+    if !text.is_empty() {
+        ready.push_back(AnswerPiece::CallDelta {
+            choice,
+            place,
+            text,
+        });
     }
 }
 

@@ -13,9 +13,10 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde_json::{Value, json};
 
+use super::calls::FunctionCall;
 use super::error::ApiError;
 use super::fields::Fields;
-use super::generation::{Answer, AnswerPiece, FunctionCall, Generation, Reason, placement};
+use super::generation::{Answer, AnswerPiece, Generation, Reason, placement};
 use super::params::Caller;
 use super::prompt;
 use super::shape::AnswerShape;
@@ -147,7 +148,7 @@ impl OllamaContext {
                 if !calls.is_empty() {
                     let call = |call: &FunctionCall| {
                         json!({"function": {
-                            "name": call.name, "arguments": call.arguments,
+                            "name": call.head.name, "arguments": call.arguments,
                         }})
                     };
                     message["tool_calls"] = calls.iter().map(call).collect();
@@ -198,9 +199,18 @@ async fn stream(
     loop {
         match generation.next().await {
             Err(error) => return writer.line(&error.ollama()).await,
-            Ok(None | Some(AnswerPiece::Progress { .. })) => {}
-            Ok(Some(AnswerPiece::Delta { text, .. })) if text.is_empty() => {}
-            Ok(Some(AnswerPiece::Delta { text, .. })) => {
+            // This API tells calls as a whole.
+            Ok(
+                None
+                | Some(
+                    AnswerPiece::Progress { .. }
+                    | AnswerPiece::CallBegin { .. }
+                    | AnswerPiece::CallDelta { .. },
+                ),
+            ) => {}
+            Ok(Some(AnswerPiece::Delta { text, .. } | AnswerPiece::CallCut { text, .. }))
+                if text.is_empty() => {}
+            Ok(Some(AnswerPiece::Delta { text, .. } | AnswerPiece::CallCut { text, .. })) => {
                 let part = Answer {
                     text,
                     ..Answer::default()

@@ -15,7 +15,8 @@ pub(crate) mod tools;
 use millrace_text::Tokenizer;
 use serde_json::{Value, json};
 
-use super::generation::{FunctionCall, Reason, placement};
+use super::calls::{CallHead, CallPlace};
+use super::generation::{Reason, placement};
 use super::tools::CallKind;
 use crate::scheduler::{Receipt, TokenLogprob};
 
@@ -65,19 +66,28 @@ fn total(receipts: &[Receipt]) -> Option<Receipt> {
     Some(sum)
 }
 
-/// A call as part of a message.
-fn tool_call(call: &FunctionCall) -> Value {
-    match &call.kind {
-        CallKind::Function => json!({"id": call.id, "type": "function", "function": {
-            "name": call.name, "arguments": call.arguments.to_string(),
+/// A call as part of a message, with this input.
+fn tool_call(head: &CallHead, input: &str) -> Value {
+    let CallHead { id, name, kind } = head;
+    match kind {
+        CallKind::Function => json!({"id": id, "type": "function", "function": {
+            "name": name, "arguments": input,
         }}),
-        CallKind::Custom => json!({"id": call.id, "type": "custom", "custom": {
-            "name": call.name, "input": call.input(),
+        CallKind::Custom => json!({"id": id, "type": "custom", "custom": {
+            "name": name, "input": input,
         }}),
         CallKind::InNamespace { namespace, name } => json!({
-            "id": call.id, "type": "function", "namespace": namespace,
-            "function": {"name": name, "arguments": call.arguments.to_string()},
+            "id": id, "type": "function", "namespace": namespace,
+            "function": {"name": name, "arguments": input},
         }),
+    }
+}
+
+/// More of a call's input, in a delta.
+fn tool_call_delta(place: CallPlace, text: &str) -> Value {
+    match place.is_custom {
+        true => json!({"index": place.index, "custom": {"input": text}}),
+        false => json!({"index": place.index, "function": {"arguments": text}}),
     }
 }
 

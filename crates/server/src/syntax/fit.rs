@@ -5,7 +5,8 @@ use serde_json::Value;
 use super::calls::{Arguments, CallSyntax};
 use super::json::{CallFit, object};
 use super::lark::BLANKS;
-use super::reader::Names;
+use super::preview::CallPreview;
+use super::reader::{AnswerPart, Names};
 use super::{python, tagged};
 
 /// Whether a text begins with a pattern, apart from white space. The text may be cut.
@@ -59,19 +60,119 @@ pub(super) fn call(syntax: &CallSyntax, names: &Names, text: &str) -> CallFit<(S
     if let Arguments::Json(Some((name, arguments))) = syntax.arguments {
         return whole_object(syntax, names, text, [name, arguments]);
     }
+    head(syntax, names, text).then(|name, at| {
+        let read = arguments(syntax, names, name, &text[at..]);
+        read.then(|value, n_bytes| CallFit::Full((name.to_owned(), value), at + n_bytes))
+    })
+}
+
+/// The name of a call, and what stands around it.
+fn head<'t>(syntax: &CallSyntax, names: &Names, text: &'t str) -> CallFit<&'t str> {
     loosely(text, syntax.before).then(|(), at| {
         name(&text[at..]).then(|name, n_name| {
             if !names.has(name) {
                 return CallFit::Not;
             }
             let at = at + n_name;
-            loosely(&text[at..], syntax.middle).then(|(), n_middle| {
-                let at = at + n_middle;
-                let read = arguments(syntax, names, name, &text[at..]);
-                read.then(|value, n_bytes| CallFit::Full((name.to_owned(), value), at + n_bytes))
-            })
+            loosely(&text[at..], syntax.middle)
+                .then(|(), n_middle| CallFit::Full(name, at + n_middle))
         })
     })
+}
+
+/// Tells what is certain of the call that begins at a byte of the held text: its name, and its arguments as far as they are there.
+pub(super) fn preview(
+    syntax: &CallSyntax,
+    names: &Names,
+    (held, at): (&str, usize),
+    preview: &mut Option<CallPreview>,
+    out: &mut Vec<AnswerPart>,
+) {
+    if let Some(preview) = preview.as_mut().filter(|preview| preview.is_open()) {
+        return preview.follow(held, out);
+    }
+    let text = &held[at..];
+    let fit = match syntax.arguments {
+        Arguments::Json(Some((name, arguments))) => object_head(syntax, text, [name, arguments]),
+        _ => head(syntax, names, text).then(|name, at| CallFit::Full(name.to_owned(), at)),
+    };
+    let CallFit::Full(name, n_head) = fit else {
+        return;
+    };
+    let rest = text[n_head..].trim_start();
+    let members = match &syntax.arguments {
+        Arguments::Tagged(tags) => tagged::complete(tags, syntax.after, names, &name, rest),
+        Arguments::Python => python::complete(rest, syntax.after, false),
+        Arguments::Gemma => python::complete(rest, syntax.after, true),
+        Arguments::Json(_) | Arguments::Harmony => {
+            if preview.is_none() && rest.starts_with('{') && names.has(&name) {
+                let json_at = held.len() - rest.len();
+                let begun = preview.insert(CallPreview::begin(&name, Some(json_at), out));
+                begun.follow(held, out);
+            }
+            return;
+        }
+    };
+    if !members.is_empty() {
+        preview
+            .get_or_insert_with(|| CallPreview::begin(&name, None, out))
+            .tell_members(members, out);
+    }
+}
+
+/// The name in a call that is one JSON object, and where its arguments begin. Only where the name comes first.
+fn object_head(
+    syntax: &CallSyntax,
+    text: &str,
+    [name_key, arguments_key]: [&str; 2],
+) -> CallFit<String> {
+    let before = syntax.before.split('{').next().unwrap_or_default();
+    let (mut name, mut mark) = (None, "{");
+    loosely(text, before).then(|(), mut at| {
+        loop {
+            let key = loosely(&text[at..], mark).then(|(), n_mark| {
+                scalar(&text[at + n_mark..]).then(|key, n_key| {
+                    let n_key = n_mark + n_key;
+                    loosely(&text[at + n_key..], ":")
+                        .then(|(), n_colon| CallFit::Full(key, n_key + n_colon))
+                })
+            });
+            let (key, n_key) = match key {
+                CallFit::Full(key, n_key) => (key, n_key),
+                CallFit::Partial => return CallFit::Partial,
+                CallFit::Not => return CallFit::Not,
+            };
+            at += n_key;
+            if let Some(name) = name.take_if(|_| key == arguments_key) {
+                return CallFit::Full(name, at);
+            }
+            match scalar(&text[at..]) {
+                CallFit::Full(value, n_value) => {
+                    at += n_value;
+                    if key == name_key {
+                        name = value.as_str().map(str::to_owned);
+                    }
+                }
+                CallFit::Partial => return CallFit::Partial,
+                CallFit::Not => return CallFit::Not,
+            }
+            mark = ",";
+        }
+    })
+}
+
+/// A text, a number or a word of JSON that something follows.
+fn scalar(text: &str) -> CallFit<Value> {
+    let rest = text.trim_start();
+    let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
+    match values.next() {
+        Some(Ok(Value::Object(_) | Value::Array(_))) => CallFit::Not,
+        Some(Ok(_)) if values.byte_offset() == rest.len() => CallFit::Partial,
+        Some(Ok(value)) => CallFit::Full(value, text.len() - rest.len() + values.byte_offset()),
+        Some(Err(error)) if error.is_eof() && !rest.starts_with(['{', '[']) => CallFit::Partial,
+        Some(Err(_)) => CallFit::Not,
+        None => CallFit::Partial,
+    }
 }
 
 /// Arguments, and what stands behind them.

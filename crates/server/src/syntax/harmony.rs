@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::preview::CallPreview;
 use super::reader::{AnswerPart, Names, overlap};
 
 const START: &str = "<|start|>";
@@ -12,6 +13,9 @@ const CONSTRAIN: &str = "<|constrain|>";
 
 /// The control tokens of messages.
 pub(super) const MARKS: [&str; 5] = [START, CHANNEL, MESSAGE, END, CONSTRAIN];
+
+/// What ends a message.
+const ENDS: [&str; 2] = [END, START];
 
 /// What a message is.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +32,8 @@ pub(super) struct HarmonyReader {
     held: String,
     /// Of the message under way, once its header is complete.
     kind: Option<MessageKind>,
+    /// Of a call.
+    preview: Option<CallPreview>,
 }
 
 impl HarmonyReader {
@@ -35,6 +41,7 @@ impl HarmonyReader {
         HarmonyReader {
             held: String::new(),
             kind: None,
+            preview: None,
         }
     }
 
@@ -47,11 +54,15 @@ impl HarmonyReader {
         let Some(kind) = &self.kind else {
             return self.header(names);
         };
-        let ends = [END, START];
-        let end = ends
+        let end = ENDS
             .iter()
-            .filter_map(|end| Some((self.held.find(end)?, *end)));
-        match (end.min_by_key(|(at, _)| *at), kind) {
+            .filter_map(|end| Some((self.held.find(end)?, *end)))
+            .min_by_key(|(at, _)| *at);
+        let n_body = end.map_or_else(|| self.n_safe(), |(at, _)| at);
+        if let MessageKind::Call(name) = kind {
+            preview(name, &self.held[..n_body], &mut self.preview, out);
+        }
+        match (end, kind) {
             (Some((at, end)), _) => {
                 let body: String = self.held.drain(..at).collect();
                 self.tell(body, out);
@@ -63,13 +74,17 @@ impl HarmonyReader {
             }
             (None, MessageKind::Call(_)) => false,
             (None, _) => {
-                let kept = ends.iter().map(|end| overlap(&self.held, end)).max();
-                let n_safe = self.held.len() - kept.unwrap_or(0);
-                let text: String = self.held.drain(..n_safe).collect();
+                let text: String = self.held.drain(..n_body).collect();
                 self.tell(text, out);
                 false
             }
         }
+    }
+
+    /// Bytes of the held text that are no beginning of a message's end.
+    fn n_safe(&self) -> usize {
+        let kept = ENDS.iter().map(|end| overlap(&self.held, end)).max();
+        self.held.len() - kept.unwrap_or(0)
     }
 
     /// Reads a header, if there is one: a text without one is an answer.
@@ -103,28 +118,52 @@ impl HarmonyReader {
         true
     }
 
-    fn tell(&self, text: String, out: &mut Vec<AnswerPart>) {
+    fn tell(&mut self, text: String, out: &mut Vec<AnswerPart>) {
         if text.is_empty() {
             return;
         }
-        out.push(match &self.kind {
-            Some(MessageKind::Thought) => AnswerPart::Thought(text),
+        match &self.kind {
+            Some(MessageKind::Thought) => out.push(AnswerPart::Thought(text)),
             Some(MessageKind::Call(name)) => match serde_json::from_str(text.trim()) {
-                Ok(arguments @ Value::Object(_)) => AnswerPart::Call {
-                    name: name.clone(),
-                    arguments,
-                },
-                _ => AnswerPart::Text(text),
+                Ok(arguments @ Value::Object(_)) => {
+                    let preview = self.preview.take();
+                    CallPreview::complete(preview, name.clone(), arguments, out);
+                }
+                _ => {
+                    if self.preview.take().is_some() {
+                        out.push(AnswerPart::CallBroken);
+                    }
+                    out.push(AnswerPart::Text(text));
+                }
             },
-            Some(MessageKind::Answer) | None => AnswerPart::Text(text),
-        });
+            Some(MessageKind::Answer) | None => out.push(AnswerPart::Text(text)),
+        }
     }
 
     /// The answer has ended; a call ends with it.
     pub(super) fn finish(&mut self, out: &mut Vec<AnswerPart>) {
         let text = std::mem::take(&mut self.held);
-        if self.kind.is_some() || !text.trim().is_empty() {
-            self.tell(text, out);
+        if self.kind.is_none() && text.trim().is_empty() {
+            return;
         }
+        let n_before = out.len();
+        self.tell(text, out);
+        if let [AnswerPart::CallBroken, AnswerPart::Text(text)] = &mut out[n_before..] {
+            let text = std::mem::take(text);
+            out.truncate(n_before);
+            out.push(AnswerPart::CallCut(text));
+        }
+    }
+}
+
+/// Tells what is certain of a call's arguments.
+fn preview(name: &str, body: &str, preview: &mut Option<CallPreview>, out: &mut Vec<AnswerPart>) {
+    let begun = body.trim_start();
+    if preview.is_none() && begun.starts_with('{') {
+        let json_at = body.len() - begun.len();
+        *preview = Some(CallPreview::begin(name, Some(json_at), out));
+    }
+    if let Some(preview) = preview {
+        preview.follow(body, out);
     }
 }

@@ -1,6 +1,6 @@
 //! Arguments as Python writes them, and as Gemma 4 does.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::calls::GEMMA_QUOTE;
 use super::fit::loosely;
@@ -18,6 +18,9 @@ enum Stop {
 
 type PythonResult<T> = Result<T, Stop>;
 
+/// Names with values, as they come.
+type Members = Vec<(String, Value)>;
+
 /// `a=1, b="x"`, and `after` behind them.
 pub(super) fn arguments(text: &str, after: &str) -> CallFit<Value> {
     read(text, after, false)
@@ -28,16 +31,33 @@ pub(super) fn gemma_arguments(text: &str, after: &str) -> CallFit<Value> {
     read(text, after, true)
 }
 
+/// Those arguments that are complete, of a call that need not be, in their order.
+pub(super) fn complete(text: &str, after: &str, is_gemma: bool) -> Members {
+    let mut arguments = Members::new();
+    members(text, after, is_gemma, &mut arguments);
+    arguments
+}
+
 fn read(text: &str, after: &str, is_gemma: bool) -> CallFit<Value> {
+    let mut arguments = Members::new();
+    members(text, after, is_gemma, &mut arguments).then(|(), at| {
+        loosely(&text[at..], after).then(|(), n_bytes| {
+            CallFit::Full(Value::Object(arguments.into_iter().collect()), at + n_bytes)
+        })
+    })
+}
+
+/// Reads arguments up to where `after` stands.
+fn members(text: &str, after: &str, is_gemma: bool, arguments: &mut Members) -> CallFit<()> {
     let mut reader = ValueReader {
         text,
         at: 0,
         is_gemma,
     };
     let end = after.trim_start().chars().next().unwrap_or(')');
-    match reader.members(if is_gemma { ':' } else { '=' }, end, 0) {
-        Ok(arguments) => loosely(&text[reader.at..], after)
-            .then(|(), n_bytes| CallFit::Full(Value::Object(arguments), reader.at + n_bytes)),
+    let delimiter = if is_gemma { ':' } else { '=' };
+    match reader.members(delimiter, end, 0, arguments) {
+        Ok(()) => CallFit::Full((), reader.at),
         Err(Stop::Partial) => CallFit::Partial,
         Err(Stop::Not) => CallFit::Not,
     }
@@ -69,30 +89,30 @@ impl<'t> ValueReader<'t> {
         Ok(())
     }
 
-    /// Names with values up to `end`, which is left.
+    /// Names with values up to `end`, which is left. Those that are complete are in `members`, whatever comes behind.
     fn members(
         &mut self,
         delimiter: char,
         end: char,
         depth: usize,
-    ) -> PythonResult<Map<String, Value>> {
-        let mut members = Map::new();
+        members: &mut Members,
+    ) -> PythonResult<()> {
         if self.next()? == end {
-            return Ok(members);
+            return Ok(());
         }
         loop {
             let key = self.key(delimiter)?;
             self.pass(delimiter)?;
             let value = self.value(depth)?;
-            members.insert(key, value);
+            members.push((key, value));
             match self.next()? {
                 ',' => self.at += 1,
-                c if c == end => return Ok(members),
+                c if c == end => return Ok(()),
                 _ => return Err(Stop::Not),
             }
             // A comma may stand behind the last.
             if self.next()? == end {
-                return Ok(members);
+                return Ok(());
             }
         }
     }
@@ -125,9 +145,10 @@ impl<'t> ValueReader<'t> {
             }
             '{' => {
                 self.at += 1;
-                let members = self.members(':', '}', depth + 1)?;
+                let mut members = Members::new();
+                self.members(':', '}', depth + 1, &mut members)?;
                 self.pass('}')?;
-                Ok(Value::Object(members))
+                Ok(Value::Object(members.into_iter().collect()))
             }
             '"' | '\'' => Ok(self.quoted()?.into()),
             '<' if self.is_gemma => match rest.starts_with(GEMMA_QUOTE) {

@@ -8,6 +8,7 @@ use super::calls::CallSyntax;
 use super::fit::{self, loosely};
 use super::harmony::HarmonyReader;
 use super::json::CallFit;
+use super::preview::CallPreview;
 
 /// Part of an answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,11 +16,21 @@ pub(crate) enum AnswerPart {
     Text(String),
     /// Of a message that is not meant for the user.
     Thought(String),
-    /// A complete call.
+    /// A call begins.
+    CallBegin {
+        name: String,
+    },
+    /// More of the arguments of the call that began, as JSON. Without the rest they are none.
+    CallArguments(String),
+    /// The call that began is complete: its arguments as a whole.
     Call {
         name: String,
         arguments: Value,
     },
+    /// The call that began is none. What was read of it follows as text.
+    CallBroken,
+    /// The answer ended amid the call that began. This was read of it.
+    CallCut(String),
 }
 
 /// The functions that an answer may call: what names another is text.
@@ -85,6 +96,8 @@ pub(crate) struct AnswerReader {
     names: Names,
     held: String,
     place: ReaderPlace,
+    /// The call under way, once its name is known.
+    preview: Option<CallPreview>,
     n_calls: usize,
     /// No text came since the last call.
     is_behind_call: bool,
@@ -111,6 +124,7 @@ impl AnswerReader {
             names,
             held: String::new(),
             place: ReaderPlace::Begin,
+            preview: None,
             n_calls: 0,
             is_behind_call: false,
         }
@@ -146,7 +160,13 @@ impl AnswerReader {
             return out;
         }
         self.held.push_str(text);
-        // Long arguments are looked at where they may end, and not with every word.
+        if let Some(preview) = self.preview.as_mut().filter(|preview| preview.is_open()) {
+            preview.follow(&self.held, &mut out);
+            if preview.is_open() {
+                return out;
+            }
+        }
+        // Other long arguments are looked at where they may end, and not with every word.
         let is_amid =
             matches!(self.place, ReaderPlace::Calls { .. }) && self.held.len() > LONG_CALL_BYTES;
         if is_amid && !text.contains(['}', ')', ']', '>']) {
@@ -220,10 +240,23 @@ impl AnswerReader {
             0 => loosely(&self.held, syntax.open),
             _ => loosely(&self.held, syntax.between),
         };
+        let begin = match opened {
+            CallFit::Full((), at) => Some(at),
+            CallFit::Partial | CallFit::Not => None,
+        };
         let read = opened.then(|(), at| {
             let call = fit::call(syntax, &self.names, &self.held[at..]);
             call.then(|call, n_bytes| CallFit::Full(call, at + n_bytes))
         });
+        let n_read = match &read {
+            CallFit::Full(_, n_bytes) => *n_bytes,
+            CallFit::Partial | CallFit::Not => self.held.len(),
+        };
+        // Before anything is decided, so that the same is told however the text was cut.
+        if let Some(at) = begin {
+            let held = (&self.held[..n_read], at);
+            fit::preview(syntax, &self.names, held, &mut self.preview, out);
+        }
         let close = match n_calls {
             0 => CallFit::Not,
             _ => loosely(&self.held, syntax.close),
@@ -231,7 +264,7 @@ impl AnswerReader {
         match (read, close) {
             (CallFit::Full((name, arguments), n_bytes), _) => {
                 self.held.drain(..n_bytes);
-                out.push(AnswerPart::Call { name, arguments });
+                CallPreview::complete(self.preview.take(), name, arguments, out);
                 self.n_calls += 1;
                 self.is_behind_call = true;
                 self.place = ReaderPlace::Calls {
@@ -246,6 +279,9 @@ impl AnswerReader {
             }
             (CallFit::Partial, _) | (_, CallFit::Partial) => false,
             _ => {
+                if self.preview.take().is_some() {
+                    out.push(AnswerPart::CallBroken);
+                }
                 // What begins calls and is none is text, and calls may still follow it.
                 if n_calls == 0 {
                     let trigger = self.held.find(syntax.trigger());
@@ -272,6 +308,9 @@ impl AnswerReader {
         let is_space = self.held.trim().is_empty() && self.is_behind_call;
         match is_space {
             true => self.held.clear(),
+            false if self.preview.take().is_some() => {
+                out.push(AnswerPart::CallCut(std::mem::take(&mut self.held)));
+            }
             false => self.tell(self.held.len(), &mut out),
         }
         out

@@ -1,6 +1,6 @@
 //! Arguments that stand each between tags of their own.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::calls::Tags;
 use super::fit::loosely;
@@ -15,17 +15,41 @@ pub(super) fn arguments(
     name: &str,
     text: &str,
 ) -> CallFit<Value> {
-    let (mut arguments, mut at) = (Map::new(), 0);
+    let mut arguments = Vec::new();
+    let fit = read(tags, after, names, name, text, &mut arguments);
+    fit.then(|(), n_bytes| CallFit::Full(Value::Object(arguments.into_iter().collect()), n_bytes))
+}
+
+/// Those arguments that are complete, of a call that need not be, in their order.
+pub(super) fn complete(
+    tags: &Tags,
+    after: &str,
+    names: &Names,
+    name: &str,
+    text: &str,
+) -> Vec<(String, Value)> {
+    let mut arguments = Vec::new();
+    read(tags, after, names, name, text, &mut arguments);
+    arguments
+}
+
+fn read(
+    tags: &Tags,
+    after: &str,
+    names: &Names,
+    name: &str,
+    text: &str,
+    arguments: &mut Vec<(String, Value)>,
+) -> CallFit<()> {
+    let mut at = 0;
     loop {
         let rest = &text[at..];
         let key = loosely(rest, tags.key);
         match (key, loosely(rest, after)) {
-            (_, CallFit::Full((), n_bytes)) => {
-                return CallFit::Full(Value::Object(arguments), at + n_bytes);
-            }
+            (_, CallFit::Full((), n_bytes)) => return CallFit::Full((), at + n_bytes),
             (CallFit::Full((), n_key), _) => match argument(tags, names, name, &rest[n_key..]) {
-                CallFit::Full((key, value), n_bytes) => {
-                    arguments.insert(key, value);
+                CallFit::Full(argument, n_bytes) => {
+                    arguments.push(argument);
                     at += n_key + n_bytes;
                 }
                 CallFit::Partial => return CallFit::Partial,

@@ -114,8 +114,8 @@ fn written(row: &CallSyntax, calls: &[(&str, Value)]) -> String {
     format!("{}{}{}", row.open, calls.join(row.between), row.close)
 }
 
-/// What a reader makes of an answer in these pieces; texts and thoughts that follow each other are one.
-fn read<'a>(reader: &AnswerReader, pieces: impl IntoIterator<Item = &'a str>) -> Vec<AnswerPart> {
+/// All that a reader tells of an answer in these pieces; texts, thoughts and arguments that follow each other are one.
+fn events<'a>(reader: &AnswerReader, pieces: impl IntoIterator<Item = &'a str>) -> Vec<AnswerPart> {
     let mut reader = reader.clone();
     let mut parts = Vec::new();
     for piece in pieces {
@@ -131,10 +131,64 @@ fn read<'a>(reader: &AnswerReader, pieces: impl IntoIterator<Item = &'a str>) ->
         match (joined.last_mut(), part) {
             (Some(AnswerPart::Text(text)), AnswerPart::Text(more)) => text.push_str(&more),
             (Some(AnswerPart::Thought(text)), AnswerPart::Thought(more)) => text.push_str(&more),
+            (Some(AnswerPart::CallArguments(text)), AnswerPart::CallArguments(more)) => {
+                text.push_str(&more);
+            }
             (_, part) => joined.push(part),
         }
     }
     joined
+}
+
+/// The texts, thoughts and complete calls among events: what whoever waits for the whole answer gets. What was told of
+/// calls before must be of the form that streams rely on.
+fn whole(events: &[AnswerPart]) -> Vec<AnswerPart> {
+    let mut parts: Vec<AnswerPart> = Vec::new();
+    let mut told: Option<(String, String)> = None;
+    for event in events {
+        let is_amid = told.is_some();
+        match event {
+            AnswerPart::CallBegin { name } => {
+                assert!(!is_amid, "{events:?}");
+                told = Some((name.clone(), String::new()));
+            }
+            AnswerPart::CallArguments(more) => told.as_mut().unwrap().1.push_str(more),
+            AnswerPart::Call { name, arguments } => {
+                assert_eq!(told.take(), Some((name.clone(), arguments.to_string())));
+                parts.push(event.clone());
+            }
+            AnswerPart::CallBroken | AnswerPart::CallCut(_) => {
+                let (_, text) = told.take().unwrap();
+                let read = serde_json::from_str::<Value>(&text);
+                assert!(read.is_err(), "a call that is none looks complete: {text}");
+                if let AnswerPart::CallCut(text) = event {
+                    push_text(&mut parts, text);
+                }
+            }
+            AnswerPart::Text(text) => {
+                assert!(!is_amid, "{events:?}");
+                push_text(&mut parts, text);
+            }
+            AnswerPart::Thought(_) => {
+                assert!(!is_amid, "{events:?}");
+                parts.push(event.clone());
+            }
+        }
+    }
+    assert_eq!(told, None);
+    parts
+}
+
+fn push_text(parts: &mut Vec<AnswerPart>, more: &str) {
+    match parts.last_mut() {
+        Some(AnswerPart::Text(text)) => text.push_str(more),
+        _ => parts.push(AnswerPart::Text(more.to_owned())),
+    }
+}
+
+/// What a reader makes of an answer in these pieces, without what it tells of calls before they are complete.
+fn read<'a>(reader: &AnswerReader, pieces: impl IntoIterator<Item = &'a str>) -> Vec<AnswerPart> {
+    whole(&events(reader, pieces))
 }
 
 fn call(name: &str, arguments: &Value) -> AnswerPart {
@@ -282,14 +336,15 @@ fn any_cut_of_any_answer_gives_the_same_events() {
     };
     proptest!(config, |(which in 0..n_rows, answer in answer, cuts in cuts)| {
         let row = rows[which];
-        let whole = written(&row, &[("weather", some())]);
+        let written = written(&row, &[("weather", some())]);
         let text: String = answer.iter().map(|(kind, index)| {
-            let at = index.index(whole.chars().count() + 1);
-            let byte = whole.char_indices().nth(at).map_or(whole.len(), |(byte, _)| byte);
+            let at = index.index(written.chars().count() + 1);
+            let byte = written.char_indices().nth(at).map_or(written.len(), |(byte, _)| byte);
             match kind {
-                0..3 => whole.clone(),
-                3 => whole[..byte].to_owned(),
-                4 => whole[byte..].to_owned(),
+                0..3 => written.clone(),
+                3 => written[..byte].to_owned(),
+                4 => written[byte..].to_owned(),
+                5 if row.close.is_empty() => written.replace("note", "city"),
                 5 => row.trigger().to_owned(),
                 6 => " \n".to_owned(),
                 7 => "a < b { [ \"é\" ".to_owned(),
@@ -298,14 +353,104 @@ fn any_cut_of_any_answer_gives_the_same_events() {
             }
         }).collect();
         let reader = AnswerReader::new(Some(row), None, names());
-        let at_once = read(&reader, [text.as_str()]);
+        let at_once = events(&reader, [text.as_str()]);
         let cut = pieces(&text, &cuts);
-        let in_pieces = read(&reader, cut.iter().map(String::as_str));
+        let in_pieces = events(&reader, cut.iter().map(String::as_str));
         prop_assert_eq!(&at_once, &in_pieces, "{}: {}", row.name, text);
+        let at_once = whole(&at_once);
         // What is no call is told, all of it.
         let is_call = |part: &AnswerPart| matches!(part, AnswerPart::Call { .. });
         if !row.is_harmony() && !at_once.iter().any(is_call) && !text.is_empty() {
             prop_assert_eq!(at_once, [AnswerPart::Text(text)], "{}", row.name);
         }
     });
+}
+
+/// What is told of a call before its last piece is there.
+fn told_early(row: &CallSyntax, answer: &str, n_bytes: usize) -> (Option<String>, String) {
+    let mut reader = AnswerReader::new(Some(*row), None, names());
+    let (mut name, mut text) = (None, String::new());
+    for piece in pieces(&answer[..n_bytes], &[1]) {
+        for part in reader.push(&piece) {
+            match part {
+                AnswerPart::CallBegin { name: begun } => name = Some(begun),
+                AnswerPart::CallArguments(more) => text += &more,
+                other => panic!("{}: {other:?}", row.name),
+            }
+        }
+    }
+    (name, text)
+}
+
+#[test]
+fn arguments_are_told_while_they_are_written() {
+    for row in rows() {
+        let answer = written(&row, &[("weather", some())]);
+        // Amid the last of its words, which is amid a text.
+        let at = answer.rfind("days").unwrap() - 8;
+        let (name, text) = told_early(&row, &answer, at);
+        assert_eq!(name.as_deref(), Some("weather"), "{}", row.name);
+        let is_json = matches!(row.arguments, Arguments::Json(_) | Arguments::Harmony);
+        let (certain, whole) = match is_json {
+            true => (
+                "{\"city\":\"Rome\",\"note\":\"a \\\"b\\\"",
+                some().to_string(),
+            ),
+            false => ("{\"city\":\"Rome\"", some().to_string()),
+        };
+        assert!(text.starts_with(certain), "{}: {text}", row.name);
+        assert!(whole.starts_with(&text), "{}: {text}", row.name);
+        // All but what closes the object is told before the call is.
+        let end = answer.rfind("y").unwrap() + 1;
+        let (_, text) = told_early(&row, &answer, end);
+        let certain = match is_json {
+            true => {
+                "{\"city\":\"Rome\",\"note\":\"a \\\"b\\\" {c}\",\"days\":3,\"wet\":true,\"tags\":[\"x\",\""
+            }
+            false => "{\"city\":\"Rome\",\"note\":\"a \\\"b\\\" {c}\",\"days\":3,\"wet\":true",
+        };
+        assert!(text.starts_with(certain), "{}: {text}", row.name);
+    }
+}
+
+#[test]
+fn hostile_calls_keep_the_form_of_what_is_told() {
+    let call = |arguments: &str| {
+        format!("<tool_call>\n{{\"name\": \"weather\", \"arguments\": {arguments}}}\n</tool_call>")
+    };
+    let good = call("{\"city\": \"Rome\"}");
+    for (answer, n_calls) in [
+        // Of members that come twice the last counts.
+        (call("{\"city\": \"Rome\", \"city\": \"Paris\"}"), 1),
+        (call("{\"city\": \"Rome\"}, \"arguments\": {}"), 1),
+        (call("{\"city\": \"Rome\"}, \"name\": \"time\""), 1),
+        (call("{\"city\": \"Rome\"}, \"name\": \"another\""), 0),
+        (call("{\"city\": Rome}"), 0),
+        (call("[\"Rome\"]"), 0),
+        (format!("{} not this", &good[..good.len() - 12]), 0),
+        (format!("{}{good}", call("{\"city\": Rome}")), 1),
+        (format!("{good} and {}", &good[..good.len() - 14]), 1),
+        (
+            format!(
+                "<tool_call>{{\"arguments\": {{\"days\": 1}}, \"name\": \"time\"}}</tool_call>{good}"
+            ),
+            2,
+        ),
+    ] {
+        let reader = AnswerReader::new(Some(row("hermes")), None, names());
+        let at_once = events(&reader, [answer.as_str()]);
+        for n_chars in [1, 2, 5, 13] {
+            let cut = pieces(&answer, &[n_chars]);
+            assert_eq!(
+                events(&reader, cut.iter().map(String::as_str)),
+                at_once,
+                "{answer}"
+            );
+        }
+        let calls = whole(&at_once);
+        let calls = calls
+            .iter()
+            .filter(|part| matches!(part, AnswerPart::Call { .. }));
+        assert_eq!(calls.count(), n_calls, "{answer}: {at_once:?}");
+    }
 }

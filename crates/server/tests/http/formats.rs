@@ -94,13 +94,53 @@ fn a_required_call_is_made_and_told() {
         .iter()
         .filter_map(|c| c["choices"][0]["delta"]["tool_calls"].get(0))
         .collect();
-    assert_eq!(calls.len(), 1);
-    assert_eq!(calls[0]["function"], call["function"]);
-    assert_eq!(calls[0]["index"], 0);
+    // The name comes first, and arguments in pieces behind it.
+    assert_eq!(calls[0]["function"]["name"], call["function"]["name"]);
+    assert_eq!(calls[0]["function"]["arguments"], "");
+    assert!(calls[0]["id"].is_string());
+    assert!(calls.len() > 3, "{calls:?}");
+    assert!(calls[1..].iter().all(|call| call["id"].is_null()));
+    assert!(calls.iter().all(|call| call["index"] == 0));
+    let pieces = calls
+        .iter()
+        .map(|call| call["function"]["arguments"].as_str().unwrap());
+    assert_eq!(
+        pieces.collect::<String>(),
+        call["function"]["arguments"].as_str().unwrap()
+    );
     let reasons = chunks
         .iter()
         .filter_map(|chunk| chunk["choices"][0]["finish_reason"].as_str());
     assert_eq!(reasons.collect::<Vec<_>>(), ["tool_calls"]);
+}
+
+#[test]
+fn a_call_that_is_cut_is_never_complete() {
+    let ask = with(
+        question("Weather?"),
+        json!({"tools": tools(), "tool_choice": "required", "stream": true}),
+    );
+    // So few tokens that the call has begun and not ended, however the model spells it.
+    let mut n_begun = 0;
+    for max_tokens in [8, 16, 24] {
+        let ask = with(ask.clone(), json!({"max_tokens": max_tokens}));
+        let chunks = shared().post(CHAT, &ask).chunks();
+        let deltas = || chunks.iter().map(|chunk| &chunk["choices"][0]["delta"]);
+        let calls = deltas().filter_map(|delta| delta["tool_calls"].get(0));
+        let pieces = calls.map(|call| call["function"]["arguments"].as_str().unwrap());
+        let arguments: Vec<&str> = pieces.collect();
+        if arguments.is_empty() {
+            continue;
+        }
+        n_begun += 1;
+        assert!(serde_json::from_str::<Value>(&arguments.concat()).is_err());
+        assert!(deltas().all(|delta| delta["content"].as_str().unwrap_or("").is_empty()));
+        let reasons = chunks
+            .iter()
+            .filter_map(|chunk| chunk["choices"][0]["finish_reason"].as_str());
+        assert_eq!(reasons.collect::<Vec<_>>(), ["length"]);
+    }
+    assert!(n_begun > 0);
 }
 
 #[test]

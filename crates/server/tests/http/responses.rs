@@ -115,6 +115,15 @@ fn functions_are_called() {
         .find(|(name, _)| name.as_deref() == Some("response.function_call_arguments.done"));
     let done: Value = serde_json::from_str(&done.unwrap().1).unwrap();
     assert_eq!(done["arguments"], call["arguments"]);
+    let deltas = events
+        .iter()
+        .filter(|(name, _)| name.as_deref() == Some("response.function_call_arguments.delta"))
+        .map(|(_, data)| serde_json::from_str::<Value>(data).unwrap());
+    let deltas: Vec<String> = deltas
+        .map(|event| event["delta"].as_str().unwrap().to_owned())
+        .collect();
+    assert!(deltas.len() > 1, "{deltas:?}");
+    assert_eq!(deltas.concat(), call["arguments"].as_str().unwrap());
 }
 
 #[test]

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::messages::messages;
 use super::tools::tools;
-use super::{chat_logprobs, finish_reason, tool_call, usage};
+use super::{chat_logprobs, finish_reason, tool_call, tool_call_delta, usage};
 use crate::api::error::ApiError;
 use crate::api::fields::Fields;
 use crate::api::forms::structured_outputs;
@@ -166,7 +166,10 @@ impl ChatContext {
     }
 
     fn choice(&self, index: usize, answer: &Answer) -> Value {
-        let calls: Vec<Value> = answer.calls.iter().map(tool_call).collect();
+        let calls = answer.calls.iter();
+        let calls: Vec<Value> = calls
+            .map(|call| tool_call(&call.head, &call.input()))
+            .collect();
         let content = match answer.text.is_empty() && !calls.is_empty() {
             true => Value::Null,
             false => answer.text.as_str().into(),
@@ -241,15 +244,24 @@ async fn stream(
                 let delta = json!({"reasoning_content": text, "reasoning": text});
                 context.chunk(choice, delta, None, Value::Null)
             }
-            AnswerPiece::Call {
+            AnswerPiece::CallBegin {
                 choice,
                 index,
-                call,
+                head,
             } => {
-                let mut call = tool_call(&call);
+                let mut call = tool_call(&head, "");
                 call["index"] = index.into();
                 context.chunk(choice, json!({"tool_calls": [call]}), None, Value::Null)
             }
+            AnswerPiece::CallDelta {
+                choice,
+                place,
+                text,
+            } => {
+                let delta = json!({"tool_calls": [tool_call_delta(place, &text)]});
+                context.chunk(choice, delta, None, Value::Null)
+            }
+            AnswerPiece::Call { .. } | AnswerPiece::CallCut { .. } => continue,
             AnswerPiece::Finish { choice, reason, .. } => {
                 context.chunk(choice, json!({}), Some(finish_reason(reason)), Value::Null)
             }

@@ -369,7 +369,11 @@ async fn stream(
             }
             // Prompts of texts have no thoughts.
             AnswerPiece::Thought { .. } => continue,
-            AnswerPiece::Progress { .. } | AnswerPiece::Call { .. } => continue,
+            AnswerPiece::Progress { .. }
+            | AnswerPiece::CallBegin { .. }
+            | AnswerPiece::CallDelta { .. }
+            | AnswerPiece::Call { .. }
+            | AnswerPiece::CallCut { .. } => continue,
         };
         let mut chunk = context.head();
         let logprobs = match tokens.is_empty() {

@@ -155,7 +155,8 @@ impl ResponseContext {
         if !answer.text.is_empty() || answer.calls.is_empty() {
             output.push(self.message(&answer.text, status(answer)));
         }
-        output.extend(answer.calls.iter().map(|call| call_item(call, "completed")));
+        let calls = answer.calls.iter();
+        output.extend(calls.map(|call| call_item(&call.head, &call.input(), "completed")));
         let usage = self.usage(receipt);
         let mut response = self.response(status(answer), output, usage);
         if answer.reason == Some(Reason::Length) {

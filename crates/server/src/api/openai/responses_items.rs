@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use super::messages::parts;
 use super::tools::qualified;
+use crate::api::calls::CallHead;
 use crate::api::error::ApiError;
 use crate::api::fields::Fields;
-use crate::api::generation::FunctionCall;
 use crate::api::tools::CallKind;
 use crate::api::turns::{Texts, arguments};
 
@@ -151,18 +151,18 @@ impl Items {
     }
 }
 
-/// A call as an item.
-pub(super) fn call_item(call: &FunctionCall, status: &str) -> Value {
+/// A call as an item, with this input.
+pub(super) fn call_item(head: &CallHead, input: &str, status: &str) -> Value {
     let item = |kind: &str, id: &str| {
         json!({
-            "id": format!("{id}_{}", call.id), "type": kind, "status": status, "call_id": call.id,
-            "name": call.name,
+            "id": format!("{id}_{}", head.id), "type": kind, "status": status, "call_id": head.id,
+            "name": head.name,
         })
     };
-    let mut item = match &call.kind {
+    let mut item = match &head.kind {
         CallKind::Custom => {
             let mut item = item("custom_tool_call", "ctc");
-            item["input"] = call.input().into();
+            item["input"] = input.into();
             return item;
         }
         CallKind::Function => item("function_call", "fc"),
@@ -173,6 +173,6 @@ pub(super) fn call_item(call: &FunctionCall, status: &str) -> Value {
             item
         }
     };
-    item["arguments"] = call.arguments.to_string().into();
+    item["arguments"] = input.into();
     item
 }

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::responses::ResponseContext;
 use super::responses_items::call_item;
-use crate::api::generation::{Answer, AnswerPiece, BETWEEN_THOUGHTS, FunctionCall, Generation};
+use crate::api::calls::CallHead;
+use crate::api::generation::{Answer, AnswerPiece, BETWEEN_THOUGHTS, Generation};
 use crate::api::tools::CallKind;
 use crate::http::stream::{ClientGone, StreamWriter};
 
@@ -22,8 +23,10 @@ struct Items {
     /// Items that are complete.
     done: Vec<Value>,
     open: Option<OpenItem>,
-    /// What the open item says so far.
+    /// What the open item, or the call, says so far.
     said: String,
+    /// The call that has begun.
+    call: Option<CallHead>,
     answer: Answer,
 }
 
@@ -38,6 +41,7 @@ pub(super) async fn stream(
         done: Vec::new(),
         open: None,
         said: String::new(),
+        call: None,
         answer: Answer::default(),
     };
     for kind in ["response.created", "response.in_progress"] {
@@ -56,13 +60,21 @@ pub(super) async fn stream(
             Ok(None | Some(AnswerPiece::Progress { .. })) => {}
             Ok(Some(AnswerPiece::Thought { text, .. })) => items.thought(&context, &text).await?,
             Ok(Some(AnswerPiece::Delta { text, .. })) => items.text(&context, &text).await?,
-            Ok(Some(AnswerPiece::Call { call, .. })) => items.call(&context, call).await?,
+            Ok(Some(AnswerPiece::CallBegin { head, .. })) => {
+                items.begin_call(&context, head).await?;
+            }
+            Ok(Some(AnswerPiece::CallDelta { text, .. })) => items.call_delta(&text).await?,
+            Ok(Some(AnswerPiece::Call { call, .. })) => {
+                items.end_call("completed").await?;
+                items.answer.calls.push(call);
+            }
+            Ok(Some(AnswerPiece::CallCut { .. })) => items.end_call("incomplete").await?,
             Ok(Some(AnswerPiece::Finish { reason, .. })) => items.answer.reason = Some(reason),
             Ok(Some(AnswerPiece::End(receipt))) => {
-                let is_message = |item: &Value| item["type"] == "message";
-                let has_message =
-                    items.open == Some(OpenItem::Message) || items.done.iter().any(is_message);
-                if items.answer.calls.is_empty() && !has_message {
+                let is_thought = |item: &Value| item["type"] == "reasoning";
+                let is_empty =
+                    items.open != Some(OpenItem::Message) && items.done.iter().all(is_thought);
+                if is_empty {
                     // An empty answer is a message too.
                     items.open(&context, OpenItem::Message).await?;
                 }
@@ -186,30 +198,50 @@ impl Items {
         self.event("response.output_item.done", done).await
     }
 
-    async fn call(
+    async fn begin_call(
         &mut self,
         context: &ResponseContext,
-        call: FunctionCall,
+        head: CallHead,
     ) -> Result<(), ClientGone> {
         self.close(context).await?;
-        // What the call is about, and the events that tell it.
-        let (field, events) = match call.kind {
-            CallKind::Custom => ("input", "response.custom_tool_call_input"),
-            _ => ("arguments", "response.function_call_arguments"),
-        };
-        let mut item = call_item(&call, "in_progress");
-        let (id, name, text) = (item["id"].clone(), item["name"].clone(), item[field].take());
-        item[field] = "".into();
+        self.said.clear();
+        let item = call_item(&head, "", "in_progress");
+        self.call = Some(head);
         let added = json!({"output_index": self.done.len(), "item": item});
-        self.event("response.output_item.added", added).await?;
+        self.event("response.output_item.added", added).await
+    }
+
+    async fn call_delta(&mut self, text: &str) -> Result<(), ClientGone> {
+        let Some(head) = &self.call else {
+            return Ok(());
+        };
+        self.said += text;
+        let (_, events) = called_with(head);
+        let id = call_item(head, "", "in_progress")["id"].take();
         let delta = json!({"item_id": id, "output_index": self.done.len(), "delta": text});
-        self.event(&format!("{events}.delta"), delta).await?;
-        let mut done = json!({"item_id": id, "output_index": self.done.len(), "name": name});
-        done[field] = text;
+        self.event(&format!("{events}.delta"), delta).await
+    }
+
+    async fn end_call(&mut self, status: &str) -> Result<(), ClientGone> {
+        let Some(head) = self.call.take() else {
+            return Ok(());
+        };
+        let (field, events) = called_with(&head);
+        let item = call_item(&head, &self.said, status);
+        let done = json!({
+            "item_id": item["id"], "output_index": self.done.len(), "name": item["name"],
+            field: self.said,
+        });
         self.event(&format!("{events}.done"), done).await?;
-        let item = call_item(&call, "completed");
-        self.answer.calls.push(call);
         self.complete(item).await
+    }
+}
+
+/// The field with what a call is called with, and the events that tell it.
+fn called_with(head: &CallHead) -> (&'static str, &'static str) {
+    match head.kind {
+        CallKind::Custom => ("input", "response.custom_tool_call_input"),
+        _ => ("arguments", "response.function_call_arguments"),
     }
 }
 
