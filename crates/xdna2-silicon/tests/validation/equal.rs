@@ -97,13 +97,16 @@ fn what_goes_by_the_cascade() {
 fn a_launch_says_what_it_takes() {
     let (program, _) = case("gemm-stream", "128x96x128", "");
     let lowered = lower(&program, &Machine::npu2()).unwrap();
-    let counts = lowered[0].counts;
-    assert_eq!(counts.words, lowered[0].stream.encode().len());
-    assert_eq!(counts.operations, lowered[0].stream.operations.len());
+    let counts = lowered[0].words.counts;
+    assert_eq!(counts.words, lowered[0].words.stream.encode().len());
+    assert_eq!(counts.operations, lowered[0].words.stream.operations.len());
     assert!(counts.shim_tasks > 0 && counts.descriptors > 0 && counts.locks > 0);
     // The same words every time.
     let again = lower(&program, &Machine::npu2()).unwrap();
-    assert_eq!(again[0].stream.encode(), lowered[0].stream.encode());
+    assert_eq!(
+        again[0].words.stream.encode(),
+        lowered[0].words.stream.encode()
+    );
 }
 
 /// Each shape of the mappings' own tests with `MILLRACE_TEST_ALL=1`, else a few of them.
