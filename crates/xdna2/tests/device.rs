@@ -78,10 +78,7 @@ fn it_keeps_the_contract_of_devices() {
 /// So does the device whose programs are words on the board behind the driver's kernel.
 #[test]
 fn the_device_of_words_keeps_it_too() {
-    let samples = [
-        sample("add", "1024"),
-        sample("gemm-i8", "64x64x64"),
-    ];
+    let samples = [sample("add", "1024"), sample("gemm-i8", "64x64x64")];
     let failures = conformance::run_virtual(&|| Subject {
         device: Arc::new(words().with_memory(1 << 20)),
         samples: samples.to_vec(),

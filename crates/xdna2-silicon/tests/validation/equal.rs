@@ -109,6 +109,24 @@ fn a_launch_says_what_it_takes() {
     );
 }
 
+/// What a task of a shim takes of the stream: a descriptor, its address, a push, a wait; and how many a GEMM has.
+#[test]
+fn a_task_of_a_shim_takes_136_bytes() {
+    let counts = |shape: &str| {
+        let (program, _) = case("gemm-drain", shape, "");
+        let lowered = lower(&program, &Machine::npu2()).unwrap();
+        let n_points = program.launches[0].n_grid_points().unwrap() as usize;
+        let counts = lowered[0].words.counts;
+        // As the profile's note counts them.
+        assert_eq!(counts.shim_tasks, 20 * n_points, "{shape}");
+        counts
+    };
+    let (few, many) = (counts("512x256x1024"), counts("512x256x4096"));
+    let n_tasks = many.shim_tasks - few.shim_tasks;
+    assert_eq!((many.words - few.words) * 4, n_tasks * 136);
+    assert_eq!(few.descriptors, many.descriptors);
+}
+
 /// Each shape of the mappings' own tests with `MILLRACE_TEST_ALL=1`, else a few of them.
 #[test]
 fn shapes_of_the_mappings_tests() {
