@@ -140,6 +140,9 @@ pub(crate) struct ModeArgs {
     /// How the NPU multiplies matrices [default: as it is]
     #[arg(long, value_name = "NAME")]
     numerics: Option<String>,
+    /// On a virtual NPU: what executes its programs [default: the first; `millrace devices -v` lists them]
+    #[arg(long, value_name = "NAME")]
+    simulator: Option<String>,
     #[command(flatten)]
     machine: MachineArgs,
 }
@@ -228,6 +231,7 @@ impl ModeArgs {
             mode: self.mode.clone(),
             without: self.without.clone(),
             numerics: self.numerics.clone(),
+            simulator: self.simulator.clone(),
             ..self.machine.target_settings()
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::{Error, Model, Result, programs_folder};
 use millrace_graph::Graph;
-use millrace_plan::{Choice, FactSource, Planner, Settings, Target};
+use millrace_plan::{Choice, FactSource, Planner, SettingError, Settings, Target};
 use millrace_runtime::npu::{LoadProgress, NpuModel, NpuOptions, PlannedEngine};
 use millrace_runtime::speculate::check_draft;
 use millrace_runtime::{CpuEngine, Engine, EngineOptions, KvType, Level, LoadedModel, Speculator};
@@ -31,6 +31,8 @@ pub struct TargetSettings {
     pub without: Vec<String>,
     /// How matrices are multiplied.
     pub numerics: Option<String>,
+    /// What executes programs on a virtual device.
+    pub simulator: Option<String>,
     /// Facts of the machine: a built-in name, or a TOML file.
     pub machine: Option<String>,
     /// Constants of the software stack: a built-in name, or a TOML file.
@@ -40,17 +42,24 @@ pub struct TargetSettings {
 }
 
 impl TargetSettings {
-    /// What is asked of a target whatever the model: machine, profile, changes of both, numerics.
+    /// What is asked of a target whatever the model: machine, profile, changes of both, numerics, simulator.
     ///
     /// # Errors
-    /// [`Error::NoFacts`], [`Error::Read`].
+    /// [`Error::NoFacts`], [`Error::Read`]; [`Error::Setting`] for a simulator that the target has not.
     pub fn of_machine(&self, target: &dyn Target) -> Result<Settings> {
         let options = target.options();
+        if let Some(name) = &self.simulator {
+            let known = &options.simulators;
+            if !known.iter().any(|choice| choice.name == *name) {
+                return Err(SettingError::unknown(target.name(), "simulator", name, known).into());
+            }
+        }
         Ok(Settings {
             machine: facts(self.machine.as_deref(), "machine", &options.machines)?,
             profile: facts(self.profile.as_deref(), "profile", &options.profiles)?,
             set: self.set.clone(),
             numerics: self.numerics.clone(),
+            simulator: self.simulator.clone(),
             ..Settings::default()
         })
     }

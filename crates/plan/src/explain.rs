@@ -19,6 +19,12 @@ pub trait Explain: Send + Sync {
         let _ = launch;
         KernelFacts::default()
     }
+
+    /// What executes a program on a virtual device, in words; `None` where it is the only thing that can.
+    fn execution(&self, planned: &PlannedProgram) -> Option<String> {
+        let _ = planned;
+        None
+    }
 }
 
 /// What launches take of a machine's cores.

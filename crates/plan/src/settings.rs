@@ -18,6 +18,8 @@ pub struct Settings {
     pub without: Vec<String>,
     /// How matrices are multiplied.
     pub numerics: Option<String>,
+    /// What executes programs on a virtual device.
+    pub simulator: Option<String>,
     /// In predictions, whose host works between the calls.
     pub host: Option<String>,
 }

@@ -88,6 +88,8 @@ pub struct TargetOptions {
     pub features: Vec<Choice>,
     /// How matrices are multiplied.
     pub numerics: Vec<Choice>,
+    /// What can execute programs on a virtual device; none where there is nothing to choose.
+    pub simulators: Vec<Choice>,
 }
 
 /// A value of an option.

@@ -4,7 +4,9 @@
 //! Each open file (*worker*) has an address space of its own and is kept on one core by the kernel, so
 //! three workers keep three cores busy.
 
-use crate::rocket::{CreatedBo, DRIVER_NAME, Host, JobArgs, Node, Version};
+use crate::rocket::{CreatedBo, DRIVER_NAME, Host, JobArgs, Node};
+use millrace_accel::find::is_older;
+use millrace_accel::{Absence, DriverVersion, find_node};
 use millrace_npu::DeviceError;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -126,30 +128,15 @@ impl DriverError {
 ///
 /// # Errors
 /// [`OpenError`]: why not, and what to do.
-pub fn open(host: &dyn Host) -> Result<(String, Arc<dyn Node>, Version), OpenError> {
-    let mut last = None;
-    for path in host.paths() {
-        let node = match host.open(&path) {
-            Ok(node) => node,
-            Err(Errno::ACCESS | Errno::PERM) => {
-                last = Some(OpenError::Permission { path });
-                continue;
-            }
-            Err(errno) => {
-                last = last.or(Some(OpenError::Open { path, errno }));
-                continue;
-            }
-        };
-        match node.version() {
-            Ok(version) if version.name == DRIVER_NAME => return Ok((path, node, version)),
-            Ok(version) => {
-                let found = version.name;
-                last = last.or(Some(OpenError::OtherDriver { path, found }));
-            }
-            Err(errno) => last = last.or(Some(OpenError::Open { path, errno })),
-        }
-    }
-    Err(last.unwrap_or_else(|| absent(host)))
+pub fn open(host: &dyn Host) -> Result<(String, Arc<dyn Node>, DriverVersion), OpenError> {
+    let open = |path: &str| host.open(path);
+    let found = find_node(&host.paths(), &[DRIVER_NAME], open, |node| node.version());
+    found.map_err(|absence| match absence {
+        Absence::NoNode => absent(host),
+        Absence::Permission { path } => OpenError::Permission { path },
+        Absence::OtherDriver { path, found } => OpenError::OtherDriver { path, found },
+        Absence::Open { path, errno } => OpenError::Open { path, errno },
+    })
 }
 
 fn absent(host: &dyn Host) -> OpenError {
@@ -157,17 +144,8 @@ fn absent(host: &dyn Host) -> OpenError {
         return OpenError::VendorDriver;
     }
     match host.kernel_release() {
-        Some(release) if is_old(&release) => OpenError::OldKernel { release },
+        Some(release) if is_older(&release, KERNEL_MIN) => OpenError::OldKernel { release },
         _ => OpenError::NoNode,
-    }
-}
-
-/// Whether a release (`6.12.30-rc1`) is below [`KERNEL_MIN`]; unknown forms are not.
-pub fn is_old(release: &str) -> bool {
-    let mut numbers = release.split(['.', '-']).map(str::parse::<u32>);
-    match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) < KERNEL_MIN,
-        _ => false,
     }
 }
 
@@ -182,7 +160,7 @@ pub struct Driver {
     /// The node's path.
     pub path: String,
     /// What the driver says of itself.
-    pub version: Version,
+    pub version: DriverVersion,
     workers: Vec<Worker>,
 }
 

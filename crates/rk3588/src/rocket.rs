@@ -9,23 +9,13 @@
 pub mod sys;
 
 use crate::simulate::Board;
+use millrace_accel::DriverVersion;
 use millrace_npu::Provenance;
 use rustix::io::Errno;
 use std::sync::Arc;
 
 /// Name that the mainline driver gives itself.
 pub const DRIVER_NAME: &str = "rocket";
-
-/// What a driver says of itself.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Version {
-    /// Name (`rocket`).
-    pub name: String,
-    /// Description.
-    pub description: String,
-    /// Major, minor and patch number; rocket says 0.0.0.
-    pub numbers: (i32, i32, i32),
-}
 
 /// A buffer object as the kernel made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +83,7 @@ pub trait Node: Send + Sync {
     ///
     /// # Errors
     /// As `ioctl(2)`.
-    fn version(&self) -> Result<Version, Errno>;
+    fn version(&self) -> Result<DriverVersion, Errno>;
 
     /// CREATE_BO: zeroed memory of whole pages.
     ///

@@ -45,6 +45,7 @@ impl Target for Rk3588Target {
                 "k rotated before it is quantised, which spreads outliers of activations",
             )],
             numerics: settings::numerics(),
+            ..TargetOptions::default()
         }
     }
 

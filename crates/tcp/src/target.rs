@@ -48,6 +48,7 @@ impl Target for TcpTarget {
                 .map(|(name, what)| Choice::new(name, what))
                 .to_vec(),
             numerics: numerics(),
+            ..TargetOptions::default()
         }
     }
 

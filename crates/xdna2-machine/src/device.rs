@@ -37,7 +37,34 @@ pub struct AcceptedProgram {
     duration_ns: u64,
 }
 
+impl AcceptedProgram {
+    /// The program.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+}
+
 impl Array {
+    /// The machine.
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// What computes the tile kernels.
+    pub fn cpu(&self) -> &Cpu {
+        &self.cpu
+    }
+
+    /// How long a program takes, whoever executed it.
+    pub fn completion(&self, accepted: &AcceptedProgram) -> Completion {
+        Completion {
+            duration_ns: accepted.duration_ns,
+            provenance: self.provenance.clone(),
+            trace: None,
+            energy: self.profile.energy(accepted.duration_ns),
+        }
+    }
+
     /// An array of that machine, timed by that profile, computing on that CPU.
     pub fn new(machine: Machine, profile: Profile, cpu: Cpu) -> Array {
         let provenance = profile.provenance(ErrorScope::Kernel, &machine);
@@ -124,11 +151,6 @@ impl Simulator for Array {
         }
         simulate::run(&accepted.program, content, &options)
             .map_err(|fault| stopped(&accepted.program, &fault, options.stop_after.is_some()))?;
-        Ok(Completion {
-            duration_ns: accepted.duration_ns,
-            provenance: self.provenance.clone(),
-            trace: None,
-            energy: self.profile.energy(accepted.duration_ns),
-        })
+        Ok(self.completion(accepted))
     }
 }

@@ -179,7 +179,7 @@ impl<'a> SlotMemory<'a> {
 }
 
 /// By slot, whether the launch writes it.
-fn written_slots(flat: &Flat<'_>, n_slots: usize) -> Vec<bool> {
+pub fn written_slots(flat: &Flat<'_>, n_slots: usize) -> Vec<bool> {
     let mut is_written = vec![false; n_slots];
     for transfer in flat.transfers.iter().filter(|transfer| !transfer.reads) {
         let slot = flat.launch.args.get(transfer.decl.arg);

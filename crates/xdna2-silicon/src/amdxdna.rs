@@ -1,7 +1,8 @@
 //! The Linux driver `amdxdna` as a program sees it, and a kernel in software that answers like it.
 //!
-//! [`AmdxdnaNode`] is an open `/dev/accel` node; [`FakeKernel`] is one over the board, which refuses what the
-//! driver refuses. There is no implementation over Linux here yet, so nothing of this reaches an NPU.
+//! [`AmdxdnaNode`] is an open `/dev/accel` node, one method a call: [`LinuxNode`] calls Linux, [`FakeKernel`] is one
+//! over the board, which refuses what the driver refuses. [`AmdxdnaDriver`] is the same code over both. Nothing of
+//! this has met an NPU.
 //!
 //! Structures, numbers and refusals are those of `drm/amdxdna_accel.h` and `drivers/accel/amdxdna`. The path is
 //! that of a command of opcode 22: the address of a transaction stream in device memory, no PDI, no arguments.
@@ -9,70 +10,99 @@
 
 mod driver;
 mod fake;
+mod fault;
 pub mod packet;
+mod relocation;
+mod sys;
 pub mod uapi;
 
-pub use driver::{AmdxdnaDriver, DDR_APERTURE, DriverFault, FIRMWARE, relocate};
+pub use driver::{AmdxdnaDriver, DeviceVersions};
 pub use fake::{FakeFaults, FakeKernel};
+pub use fault::{DriverFault, NodeFault};
+pub use relocation::{DDR_APERTURE, relocate};
+pub use rustix::io::Errno;
+pub use sys::{LinuxNode, open_node};
 
-/// What an `ioctl` fails with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Errno {
-    /// EINVAL: a field that must be zero is not, a type or handle is wrong.
-    #[error("EINVAL")]
-    Inval,
-    /// EAGAIN: memory of the device without a heap.
-    #[error("EAGAIN")]
-    Again,
-    /// ENOSPC: the heap would pass 512 MiB.
-    #[error("ENOSPC")]
-    NoSpc,
-    /// ENOMEM.
-    #[error("ENOMEM")]
-    NoMem,
-    /// EOPNOTSUPP: firmware without that command.
-    #[error("EOPNOTSUPP")]
-    OpNotSupp,
-    /// ENOENT: no such context or command.
-    #[error("ENOENT")]
-    NoEnt,
-    /// ETIME: the wait's time is over.
-    #[error("ETIME")]
-    Time,
-    /// ENODEV: the device is gone.
-    #[error("ENODEV")]
-    NoDev,
-}
+/// The least protocol between driver and firmware that takes a stream without a PDI (`npu4_regs.c`:
+/// AIE2_NPU_COMMAND). No call tells it: the version that GET_INFO gives is that of the firmware's release.
+pub const PROTOCOL: (u32, u32) = (6, 15);
+/// The first kernel with `amdxdna`.
+pub const KERNEL: (u32, u32) = (6, 14);
+/// The unit and the alignment of heaps, in bytes (`aie2_pci.c`: dev_mem_size).
+pub const HEAP_BYTES: u64 = 64 << 20;
 
 /// The kinds of buffer object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BoKind {
-    /// Memory of the host that both see: arguments, commands.
+    /// Memory of the host that both see: arguments.
     Share = 1,
     /// The heap that memory of the device is taken from.
     DevHeap = 2,
-    /// Memory of the device: instructions.
+    /// Memory of the device: instructions. It lies in the heap, and is mapped with it.
     Dev = 3,
+    /// A command's packet.
+    Command = 4,
 }
 
-/// A buffer object as the kernel made it.
+/// Where a buffer object is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeviceBo {
-    /// Its handle in this open file.
-    pub handle: u32,
-    /// Its size in bytes.
-    pub size: u64,
-    /// Its address on the device.
+pub struct BoInfo {
+    /// The offset that maps it.
+    pub map_offset: u64,
+    /// Its address on the device. That of [`BoKind::Share`] is known once the object is mapped.
     pub xdna_addr: u64,
 }
 
-/// Version of the firmware's protocol.
+/// Version of the firmware's release, which says nothing about its [`PROTOCOL`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FirmwareVersion {
     /// Major number.
     pub major: u32,
     /// Minor number.
     pub minor: u32,
+    /// Patch level.
+    pub patch: u32,
+    /// Number of the build.
+    pub build: u32,
+}
+
+impl std::fmt::Display for FirmwareVersion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let FirmwareVersion {
+            major,
+            minor,
+            patch,
+            build,
+        } = self;
+        write!(f, "{major}.{minor}.{patch}.{build}")
+    }
+}
+
+/// The array, as the driver knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArrayShape {
+    /// Columns.
+    pub cols: u16,
+    /// Rows of all kinds of tile.
+    pub rows: u16,
+    /// Rows of cores.
+    pub core_rows: u16,
+}
+
+/// The array of an NPU2: Strix, Strix Halo, Krackan.
+pub const NPU2: ArrayShape = ArrayShape {
+    cols: 8,
+    rows: 6,
+    core_rows: 4,
+};
+
+/// A context on columns of the array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HwContext {
+    /// Its handle in this open file.
+    pub handle: u32,
+    /// The timeline that commands end on. It outlives the context.
+    pub syncobj: u32,
 }
 
 /// Which way a cache is written back.
@@ -84,31 +114,49 @@ pub enum SyncTo {
     Host = 1,
 }
 
-/// An open node of the driver.
+/// An open node of the driver, one method a call. Closing the node closes all that it made.
 pub trait AmdxdnaNode {
     /// GET_INFO of the firmware's version.
     ///
     /// # Errors
     /// As `ioctl(2)`.
-    fn firmware(&self) -> Result<FirmwareVersion, Errno>;
+    fn firmware(&mut self) -> Result<FirmwareVersion, Errno>;
 
-    /// CREATE_BO and GET_BO_INFO, mapped.
+    /// GET_INFO of the array's version: major and minor number.
+    ///
+    /// # Errors
+    /// As `ioctl(2)`.
+    fn array_version(&mut self) -> Result<(u32, u32), Errno>;
+
+    /// GET_INFO of the array's metadata.
+    ///
+    /// # Errors
+    /// As `ioctl(2)`.
+    fn array_shape(&mut self) -> Result<ArrayShape, Errno>;
+
+    /// CREATE_BO. Gives its handle.
     ///
     /// # Errors
     /// EINVAL for a size of 0 or a heap of other than whole 64 MiB, EAGAIN for memory of the device
-    /// without a heap, ENOSPC for heaps of more than 512 MiB, ENOMEM.
-    fn create_bo(&mut self, kind: BoKind, size: u64) -> Result<DeviceBo, Errno>;
+    /// without a mapped heap, ENOSPC for heaps of more than 512 MiB, ENOMEM.
+    fn create_bo(&mut self, kind: BoKind, size_bytes: u64) -> Result<u32, Errno>;
 
-    /// Closes a buffer object.
-    ///
-    /// # Errors
-    /// EINVAL: no such handle, or a heap that is in use.
-    fn close_bo(&mut self, handle: u32) -> Result<(), Errno>;
-
-    /// The mapping of a buffer object.
+    /// GET_BO_INFO.
     ///
     /// # Errors
     /// EINVAL: no such handle.
+    fn bo_info(&mut self, handle: u32) -> Result<BoInfo, Errno>;
+
+    /// Maps a buffer object; a heap at a multiple of 64 MiB. Memory of the device is mapped with its heap.
+    ///
+    /// # Errors
+    /// As `mmap(2)`.
+    fn map(&mut self, handle: u32, info: BoInfo) -> Result<(), Errno>;
+
+    /// The content of a mapped buffer object.
+    ///
+    /// # Errors
+    /// EINVAL: no such handle, or not mapped.
     fn mapping(&mut self, handle: u32) -> Result<&mut [u8], Errno>;
 
     /// SYNC_BO of the whole object: the mapping and the device's view are not coherent.
@@ -117,29 +165,48 @@ pub trait AmdxdnaNode {
     /// EINVAL: no such handle.
     fn sync_bo(&mut self, handle: u32, to: SyncTo) -> Result<(), Errno>;
 
-    /// CREATE_HWCTX for so many columns.
+    /// Unmaps and closes a buffer object.
     ///
     /// # Errors
-    /// EINVAL: no column, or more than eight.
-    fn create_context(&mut self, columns: u32) -> Result<u32, Errno>;
+    /// EINVAL: no such handle.
+    fn close_bo(&mut self, handle: u32) -> Result<(), Errno>;
 
-    /// DESTROY_HWCTX.
+    /// CREATE_HWCTX for so many cores: columns times rows of cores.
+    ///
+    /// # Errors
+    /// EINVAL: no column, or more than there are; ENOENT: no heap; EAGAIN: the heap is not mapped.
+    fn create_context(&mut self, n_cores: u32) -> Result<HwContext, Errno>;
+
+    /// DESTROY_HWCTX: ends what still runs.
     ///
     /// # Errors
     /// EINVAL: no such context.
     fn destroy_context(&mut self, context: u32) -> Result<(), Errno>;
 
+    /// SYNCOBJ_DESTROY.
+    ///
+    /// # Errors
+    /// EINVAL: no such object.
+    fn destroy_syncobj(&mut self, syncobj: u32) -> Result<(), Errno>;
+
     /// EXEC_CMD of one command; `arguments` are all objects that it touches. Gives its number.
     ///
     /// # Errors
-    /// EINVAL for a bad handle or packet, EOPNOTSUPP for an opcode that the firmware lacks, ENOENT for no
-    /// such context.
+    /// EINVAL for a bad handle or packet, ENOENT for no such context.
     fn execute(&mut self, context: u32, command: u32, arguments: &[u32]) -> Result<u64, Errno>;
 
-    /// SYNCOBJ_TIMELINE_WAIT on the context's object. Success says that the command ended: how, its packet
-    /// says.
+    /// SYNCOBJ_TIMELINE_WAIT until a time of [`now_ns`](AmdxdnaNode::now_ns). Success says that the command of that
+    /// number ended: how, its packet says. An opcode that the firmware lacks ends as it began: as new.
     ///
     /// # Errors
-    /// ETIME, ENOENT.
-    fn wait(&mut self, context: u32, number: u64, timeout_ms: u32) -> Result<(), Errno>;
+    /// ETIME at the deadline; ENOENT for no such object.
+    fn wait(&mut self, syncobj: u32, number: u64, deadline_ns: i64) -> Result<(), Errno>;
+
+    /// The clock of deadlines, in nanoseconds.
+    fn now_ns(&self) -> i64;
+
+    /// What stopped the last command, where the node can tell more than its packet does.
+    fn explanation(&self) -> Option<String> {
+        None
+    }
 }

@@ -11,16 +11,18 @@
 //! | [`lower`](mod@lower) | placement, numbers, routes, shim tasks, the stream |
 //! | [`core`] | a core's program as the board runs it |
 //! | [`run`](mod@run) | a program's launches on the board |
-//! | [`amdxdna`] | the Linux driver's interface, and a kernel in software over the board |
+//! | [`amdxdna`] | the Linux driver's interface: Linux, and a kernel in software over the board |
+//! | [`device`] | a virtual NPU2 that executes words behind that kernel |
 //!
 //! What has no words yet is refused and named: stage patterns that vary over the grid, elements of four bits.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod amdxdna;
 pub mod core;
+pub mod device;
 pub mod lower;
 pub mod run;
 
-pub use lower::{LoweredLaunch, WordsError, lower};
+pub use lower::{LaunchWords, LoweredLaunch, WordCounts, WordsError, lower};
 pub use run::{RunError, run};

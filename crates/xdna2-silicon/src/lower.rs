@@ -75,11 +75,33 @@ pub struct WordCounts {
     pub shim_tasks: usize,
 }
 
-/// A launch as words.
+impl WordCounts {
+    /// What all launches of a program take together.
+    pub fn of(launches: &[LaunchWords]) -> WordCounts {
+        let mut all = WordCounts::default();
+        for LaunchWords { counts, .. } in launches {
+            all.words += counts.words;
+            all.operations += counts.operations;
+            all.descriptors += counts.descriptors;
+            all.locks += counts.locks;
+            all.shim_tasks += counts.shim_tasks;
+        }
+        all
+    }
+}
+
+/// A launch with its words.
 #[derive(Debug)]
 pub struct LoweredLaunch<'p> {
     /// The launch, flat.
     pub flat: Flat<'p>,
+    /// Its words.
+    pub words: LaunchWords,
+}
+
+/// A launch as words.
+#[derive(Clone, Debug)]
+pub struct LaunchWords {
     /// The stream. Its arguments are the program's slots.
     pub stream: TxnStream,
     /// Where each core of the launch finds its buffers and locks.
@@ -155,10 +177,10 @@ fn launch_words<'p>(
         shim_tasks,
     };
     let cores = std::mem::take(&mut places.cores);
-    Ok(LoweredLaunch {
-        flat,
+    let words = LaunchWords {
         stream,
         cores,
         counts,
-    })
+    };
+    Ok(LoweredLaunch { flat, words })
 }

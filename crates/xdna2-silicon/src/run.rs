@@ -1,8 +1,9 @@
 //! A program's launches on the board, one after the other.
 
-use crate::core::CoreRun;
+use crate::core::{CoreImage, CoreRun};
 use crate::lower::LoweredLaunch;
 use millrace_kernels::Cpu;
+use millrace_xdna2_machine::program::Flat;
 use millrace_xdna2_machine::simulate::code::HerdCode;
 use millrace_xdna2_words::board::{Board, BoardCounters, BoardError, BoardOptions};
 use std::sync::Arc;
@@ -27,7 +28,7 @@ pub fn run(
     cpu: &Cpu,
     options: BoardOptions,
 ) -> Result<Vec<BoardCounters>, RunError> {
-    let run = |launch| run_words(launch, &launch.stream.encode(), slots, cpu, options);
+    let run = |launch| run_words(launch, &launch.words.stream.encode(), slots, cpu, options);
     launches.iter().map(run).collect()
 }
 
@@ -42,10 +43,12 @@ pub fn run_words(
     cpu: &Cpu,
     options: BoardOptions,
 ) -> Result<BoardCounters, RunError> {
-    let mut board = board_of(launch, cpu, options)?;
-    board
-        .run(words, slots)
-        .map_err(|error| fault(launch, error))
+    let board = board_of(&launch.flat, &launch.words.cores, cpu, options);
+    let ran = board.and_then(|mut board| board.run(words, slots));
+    ran.map_err(|error| RunError {
+        launch: launch.flat.launch.name.clone(),
+        error,
+    })
 }
 
 /// A board with the programs of a launch's cores.
@@ -53,30 +56,24 @@ pub fn run_words(
 /// # Errors
 /// A core program that makes no sense.
 pub fn board_of<'p>(
-    launch: &'p LoweredLaunch<'p>,
+    flat: &'p Flat<'p>,
+    cores: &'p [CoreImage],
     cpu: &'p Cpu,
     options: BoardOptions,
-) -> Result<Board<'p>, RunError> {
+) -> Result<Board<'p>, BoardError> {
     let mut board = Board::new(options);
     let mut codes = Vec::new();
-    for herd in &launch.flat.launch.herds {
+    for herd in &flat.launch.herds {
         let code = HerdCode::new(herd).map_err(|problem| {
             let place = herd.name.clone();
-            fault(launch, BoardError::Fault { place, problem })
+            BoardError::Fault { place, problem }
         })?;
         codes.push(Arc::new(code));
     }
-    for (core, image) in launch.cores.iter().enumerate() {
-        let code = Arc::clone(&codes[launch.flat.cores[core].herd]);
-        let run = CoreRun::new(&launch.flat, core, image, code, cpu);
+    for (core, image) in cores.iter().enumerate() {
+        let code = Arc::clone(&codes[flat.cores[core].herd]);
+        let run = CoreRun::new(flat, core, image, code, cpu);
         board.install(image.tile, Box::new(run));
     }
     Ok(board)
-}
-
-fn fault(launch: &LoweredLaunch<'_>, error: BoardError) -> RunError {
-    RunError {
-        launch: launch.flat.launch.name.clone(),
-        error,
-    }
 }

@@ -7,9 +7,11 @@ mod of_file;
 mod packed;
 mod planner;
 mod probe;
+mod simulator;
 mod words;
 
 pub use planner::Xdna2;
+pub use simulator::ArraySimulator;
 
 use crate::lower::{Feature, Features};
 use crate::predict::HostKind;
@@ -45,6 +47,9 @@ impl Target for Xdna2Target {
                 .to_vec(),
             numerics: [Numerics::Bf16, Numerics::Bfp16]
                 .map(|numerics| Choice::new(numerics.name(), numerics.summary()))
+                .to_vec(),
+            simulators: ArraySimulator::ALL
+                .map(|simulator| Choice::new(simulator.name(), simulator.summary()))
                 .to_vec(),
         }
     }
@@ -97,6 +102,12 @@ pub fn planner(settings: &Settings) -> Result<Xdna2, SettingError> {
     let (machine, profile) = machine(settings)?;
     let features = features(settings)?;
     let mut planner = Xdna2::new(machine, profile, features);
+    if let Some(name) = &settings.simulator {
+        let known = ArraySimulator::ALL.into_iter().find(|s| s.name() == name);
+        let unknown =
+            || SettingError::unknown(NAME, "simulator", name, &Xdna2Target.options().simulators);
+        planner = planner.with_simulator(known.ok_or_else(unknown)?);
+    }
     if let Some(name) = &settings.host {
         let hosts = [HostKind::Published, HostKind::Own];
         let known = hosts.into_iter().find(|host| host.name() == name);

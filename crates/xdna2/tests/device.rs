@@ -11,6 +11,7 @@ use millrace_npu::{Corruption, Inject, Injection};
 use millrace_xdna2::mapping;
 use millrace_xdna2_machine::device::{VirtualDevice, virtual_device};
 use millrace_xdna2_machine::{Machine, Profile};
+use millrace_xdna2_silicon::device::{WordsDevice, words_device};
 use std::sync::Arc;
 
 fn device() -> VirtualDevice {
@@ -44,6 +45,13 @@ fn sample(name: &str, shape: &str) -> Sample {
     }
 }
 
+/// The device that executes words.
+fn words() -> WordsDevice {
+    let cpu = Cpu::new(CpuOptions::default()).unwrap();
+    let profile = Profile::builtin(Profile::DEFAULT).unwrap();
+    words_device(Machine::npu2(), profile, cpu)
+}
+
 fn samples() -> Vec<Sample> {
     vec![
         sample("rmsnorm", "16x256"),
@@ -62,6 +70,19 @@ fn it_keeps_the_contract_of_devices() {
             samples: samples.clone(),
             faulty: None,
         }
+    });
+    let failures: Vec<String> = failures.iter().map(ToString::to_string).collect();
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
+/// So does the device whose programs are words on the board behind the driver's kernel.
+#[test]
+fn the_device_of_words_keeps_it_too() {
+    let samples = [sample("add", "1024"), sample("gemm-i8", "64x64x64")];
+    let failures = conformance::run_virtual(&|| Subject {
+        device: Arc::new(words().with_memory(1 << 20)),
+        samples: samples.to_vec(),
+        faulty: None,
     });
     let failures: Vec<String> = failures.iter().map(ToString::to_string).collect();
     assert!(failures.is_empty(), "{failures:#?}");

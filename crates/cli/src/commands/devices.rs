@@ -183,6 +183,7 @@ fn print_options(target: &dyn Target, out: &mut Out) -> CommandResult {
         ("--mode", &options.modes),
         ("--without", &options.features),
         ("--numerics", &options.numerics),
+        ("--simulator", &options.simulators),
     ] {
         let mut option = option;
         for choice in choices {
@@ -210,6 +211,7 @@ fn target_json(target: &dyn Target) -> Value {
         "modes": choices(&options.modes),
         "features": choices(&options.features),
         "numerics": choices(&options.numerics),
+        "simulators": choices(&options.simulators),
     })
 }
 

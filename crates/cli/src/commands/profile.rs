@@ -63,7 +63,7 @@ pub(crate) struct ProfileArgs {
     layers: Option<usize>,
     /// Put the tables of a publication beside what its models are predicted to take
     #[arg(long, value_name = "NAME", conflicts_with_all = ["model", "prompt", "geometry", "prompt_tokens", "context",
-        "features", "trace", "html", "chips", "markdown", "with_image", "mode", "without", "numerics", "machine", "set", "profile"])]
+        "features", "trace", "html", "chips", "markdown", "with_image", "mode", "without", "numerics", "simulator", "machine", "set", "profile"])]
     paper: Option<String>,
     /// Of a paper's rows only those of at most so many tokens: long ones take longest
     #[arg(long, value_name = "TOKENS", requires = "paper", conflicts_with_all = ["model", "geometry"], value_parser = clap::value_parser!(u64).range(1..=predict::MAX_PROMPT))]

@@ -234,11 +234,51 @@ fn programs_of_dma_alone_probe_the_board() {
         refused.contains("nothing moves: firmware waits at operation"),
         "{refused}"
     );
-    // No driver is pretended.
-    let hardware = probe(&[]).expect(FAILED);
+    let old = probe(&["--virtual", "--fault", "firmware"]).expect(FAILED);
     assert!(
-        hardware.stderr.contains("no driver for amdxdna yet"),
+        old.stderr.contains("update linux-firmware"),
         "{}",
-        hardware.stderr
+        old.stderr
     );
+    // No device is pretended.
+    if !std::path::Path::new("/dev/accel").exists() {
+        let hardware = probe(&[]).expect(FAILED);
+        assert!(
+            hardware.stderr.contains("no node in /dev/accel"),
+            "{}",
+            hardware.stderr
+        );
+    }
+}
+
+/// The demo as words on the board behind the driver writes what it writes as tiles.
+#[test]
+fn models_run_as_words() {
+    let run = |command: &str, more: &[&str]| {
+        let mut millrace = millrace(std::env::temp_dir().as_path());
+        finish(
+            millrace
+                .args([command, "demo", "--device", "xdna2"])
+                .args(more),
+        )
+    };
+    let text = |more: &[&str]| {
+        let first = ["Once upon", "-n", "3", "--temp", "0"];
+        let all = [&first[..], more].concat();
+        run("run", &all).expect(OK).stdout
+    };
+    assert_eq!(text(&["--simulator", "words"]), text(&[]));
+    let prompts = ["--prompt-tokens", "64", "--simulator", "words", "--json"];
+    let plans = run("explain", &prompts).expect(OK).json();
+    for plan in plans["summary"]["plans"].as_array().expect("plans") {
+        let programs = plan["executions"].as_array().expect("programs");
+        assert!(!programs.is_empty());
+        for program in programs {
+            let how = program["execution"].as_str().expect("words");
+            assert!(how.ends_with("on the board"), "{how}");
+        }
+    }
+    let unknown = run("run", &["a", "--simulator", "wires"]);
+    let unknown = unknown.expect(USAGE).stderr;
+    assert!(unknown.contains("there is tiles, words"), "{unknown}");
 }

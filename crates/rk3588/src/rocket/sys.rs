@@ -2,22 +2,17 @@
 
 #![allow(unsafe_code)]
 
-use super::{CreatedBo, Host, JobArgs, Node, Version};
-use memmap2::{MmapMut, MmapOptions};
+use super::{CreatedBo, DRIVER_NAME, Host, JobArgs, Node};
+use millrace_accel::{AccelFile, DriverVersion, Mapping};
 use millrace_npu::Provenance;
-use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl};
+use rustix::ioctl::Opcode;
 use std::collections::HashMap;
-use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The running system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Linux;
-
-const FOLDER: &str = "/dev/accel";
 
 impl Host for Linux {
     fn describe(&self) -> String {
@@ -28,28 +23,18 @@ impl Host for Linux {
     }
 
     fn paths(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(FOLDER).into_iter().flatten().flatten();
-        let mut paths: Vec<String> = entries
-            .filter_map(|entry| entry.file_name().into_string().ok())
-            .filter(|name| name.starts_with("accel") && may_be_rocket(name))
-            .map(|name| format!("{FOLDER}/{name}"))
-            .collect();
-        paths.sort();
-        paths
+        millrace_accel::node_paths(DRIVER_NAME)
     }
 
     fn open(&self, path: &str) -> Result<Arc<dyn Node>, Errno> {
-        let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(path, flags, Mode::empty())?;
         Ok(Arc::new(NodeFile {
-            fd,
+            file: AccelFile::open(path)?,
             maps: Mutex::default(),
         }))
     }
 
     fn kernel_release(&self) -> Option<String> {
-        let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
-        Some(text.trim().to_owned())
+        millrace_accel::kernel_release()
     }
 
     fn shared(&self) -> Arc<dyn Host> {
@@ -62,20 +47,10 @@ impl Host for Linux {
     }
 }
 
-/// Whether a node belongs to rocket or to a driver that cannot be told; sysfs is open to all, the node
-/// may not be.
-fn may_be_rocket(name: &str) -> bool {
-    let link = std::fs::read_link(format!("/sys/class/accel/{name}/device/driver"));
-    let driver = link
-        .ok()
-        .and_then(|path| Some(path.file_name()?.to_owned()));
-    driver.is_none_or(|driver| driver == super::DRIVER_NAME)
-}
-
 /// An open node.
 struct NodeFile {
-    fd: OwnedFd,
-    maps: Mutex<HashMap<u32, Arc<Mutex<MmapMut>>>>,
+    file: AccelFile,
+    maps: Mutex<HashMap<u32, Arc<Mutex<Mapping>>>>,
 }
 
 #[repr(C)]
@@ -119,93 +94,34 @@ struct PrepBo {
     timeout_ns: i64,
 }
 
-/// FINI_BO's handle and reserved word; GEM_CLOSE has the same shape.
+/// FINI_BO's handle and reserved word.
 #[repr(C)]
-struct OneBo {
+struct FiniBo {
     handle: u32,
     reserved: u32,
-}
-
-#[repr(C)]
-struct DrmVersion {
-    major: i32,
-    minor: i32,
-    patch: i32,
-    name_len: u64,
-    name: u64,
-    date_len: u64,
-    date: u64,
-    desc_len: u64,
-    desc: u64,
 }
 
 const CREATE_BO: Opcode = 0xc018_6440;
 const SUBMIT: Opcode = 0x4018_6441;
 const PREP_BO: Opcode = 0x4010_6442;
 const FINI_BO: Opcode = 0x4008_6443;
-const GEM_CLOSE: Opcode = 0x4008_6409;
-const DRM_VERSION: Opcode = 0xc040_6400;
-
-/// A call whose argument is one structure and whose answer is a number that is not negative.
-struct SysCall<'t, T, const OPCODE: Opcode>(&'t mut T);
-
-// SAFETY: every `T` is a `repr(C)` structure of the size that the opcode states (tested below), laid
-// out as the kernel's header; pointers within are checked where the structures are filled.
-unsafe impl<T, const OPCODE: Opcode> Ioctl for SysCall<'_, T, OPCODE> {
-    type Output = i32;
-
-    const IS_MUTATING: bool = true;
-
-    fn opcode(&self) -> Opcode {
-        OPCODE
-    }
-
-    fn as_ptr(&mut self) -> *mut c_void {
-        std::ptr::from_mut(self.0).cast()
-    }
-
-    unsafe fn output_from_ptr(output: IoctlOutput, _: *mut c_void) -> Result<i32, Errno> {
-        Ok(output)
-    }
-}
 
 impl NodeFile {
     fn call<T, const OPCODE: Opcode>(&self, argument: &mut T) -> Result<i32, Errno> {
-        // SAFETY: the descriptor is open, the opcode belongs to `T` (see `SysCall`), and what `T` points
-        // to outlives the call, since callers keep it on their stacks.
-        unsafe { ioctl(self.fd.as_fd(), SysCall::<T, OPCODE>(argument)) }
+        // SAFETY: every `T` here is a `repr(C)` structure laid out as the header's of that number (tested
+        // below), and what it points to outlives the call, since callers keep it on their stacks.
+        unsafe { self.file.call::<T, OPCODE>(argument) }
     }
 
-    fn map(&self, bo: &CreatedBo) -> Result<Arc<Mutex<MmapMut>>, Errno> {
+    fn map(&self, bo: &CreatedBo) -> Result<Arc<Mutex<Mapping>>, Errno> {
         let maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
         maps.get(&bo.handle).cloned().ok_or(Errno::INVAL)
     }
 }
 
 impl Node for NodeFile {
-    fn version(&self) -> Result<Version, Errno> {
-        let (mut name, mut description) = ([0u8; 64], [0u8; 256]);
-        let mut version = DrmVersion {
-            major: 0,
-            minor: 0,
-            patch: 0,
-            name_len: name.len() as u64,
-            name: name.as_mut_ptr() as u64,
-            date_len: 0,
-            date: 0,
-            desc_len: description.len() as u64,
-            desc: description.as_mut_ptr() as u64,
-        };
-        self.call::<_, DRM_VERSION>(&mut version)?;
-        let text = |bytes: &[u8], len: u64| {
-            let len = (len as usize).min(bytes.len());
-            String::from_utf8_lossy(&bytes[..len]).into_owned()
-        };
-        Ok(Version {
-            name: text(&name, version.name_len),
-            description: text(&description, version.desc_len),
-            numbers: (version.major, version.minor, version.patch),
-        })
+    fn version(&self) -> Result<DriverVersion, Errno> {
+        self.file.version()
     }
 
     fn create_bo(&self, size: u32) -> Result<CreatedBo, Errno> {
@@ -219,24 +135,16 @@ impl Node for NodeFile {
             dma_address: argument.dma_address,
             offset: argument.offset,
         };
-        // SAFETY: the kernel gave the offset for exactly this object and size. The object's memory is
-        // not a file that could shrink; the device writes to it only while the host does not hold it.
-        let map = unsafe {
-            MmapOptions::new()
-                .offset(bo.offset)
-                .len(size as usize)
-                .map_mut(&self.fd)
-        };
-        match map {
+        match self.file.map(bo.offset, size as usize, 1) {
             Ok(map) => {
                 let mut maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
                 maps.insert(bo.handle, Arc::new(Mutex::new(map)));
                 Ok(bo)
             }
-            Err(error) => {
+            Err(errno) => {
                 // Nobody else knows of the object.
                 let _ = self.close_bo(bo.handle);
-                Err(Errno::from_io_error(&error).unwrap_or(Errno::NOMEM))
+                Err(errno)
             }
         }
     }
@@ -280,7 +188,7 @@ impl Node for NodeFile {
     }
 
     fn fini_bo(&self, handle: u32) -> Result<(), Errno> {
-        let mut argument = OneBo {
+        let mut argument = FiniBo {
             handle,
             reserved: 0,
         };
@@ -291,11 +199,7 @@ impl Node for NodeFile {
         let mut maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
         maps.remove(&handle);
         drop(maps);
-        let mut argument = OneBo {
-            handle,
-            reserved: 0,
-        };
-        self.call::<_, GEM_CLOSE>(&mut argument).map(|_| ())
+        self.file.gem_close(handle)
     }
 
     fn access(&self, bo: &CreatedBo, touch: &mut dyn FnMut(&mut [u8])) -> Result<(), Errno> {
@@ -306,8 +210,7 @@ impl Node for NodeFile {
     }
 
     fn now_ns(&self) -> i64 {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        now.tv_sec * 1_000_000_000 + now.tv_nsec
+        millrace_accel::now_ns()
     }
 
     fn provenance(&self) -> Provenance {
@@ -322,28 +225,71 @@ impl Node for NodeFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Bits 16 to 29 of an ioctl's number are the size of its argument.
-    const fn size_of_opcode(opcode: Opcode) -> usize {
-        (opcode as usize >> 16) & 0x3fff
-    }
+    use millrace_accel::file::argument_bytes;
+    use millrace_accel::header::{Structure, check, offsets};
 
     #[test]
-    fn structures_have_the_sizes_that_the_numbers_state() {
+    fn structures_are_those_of_the_header() {
         let sizes = [
             (CREATE_BO, size_of::<CreateBo>()),
             (SUBMIT, size_of::<Submit>()),
             (PREP_BO, size_of::<PrepBo>()),
-            (FINI_BO, size_of::<OneBo>()),
-            (GEM_CLOSE, size_of::<OneBo>()),
-            (DRM_VERSION, size_of::<DrmVersion>()),
+            (FINI_BO, size_of::<FiniBo>()),
         ];
         for (opcode, size) in sizes {
-            assert_eq!(size_of_opcode(opcode), size, "{opcode:#x}");
+            assert_eq!(argument_bytes(opcode), size, "{opcode:#x}");
         }
         assert_eq!((size_of::<SysJob>(), size_of::<SysTask>()), (40, 8));
-        assert_eq!(std::mem::offset_of!(SysJob, task_count), 24);
-        assert_eq!(std::mem::offset_of!(DrmVersion, name_len), 16);
+        let structure = |name, size_bytes, offsets| Structure {
+            name,
+            size_bytes,
+            offsets,
+        };
+        let fields = offsets!(CreateBo {
+            size,
+            handle,
+            dma_address,
+            offset
+        });
+        let create = structure("drm_rocket_create_bo", size_of::<CreateBo>(), fields);
+        let fields = offsets!(Submit {
+            jobs,
+            job_count,
+            job_struct_size,
+            reserved
+        });
+        let submit = structure("drm_rocket_submit", size_of::<Submit>(), fields);
+        let fields = offsets!(SysJob {
+            tasks,
+            in_bo_handles,
+            out_bo_handles,
+            task_count,
+            task_struct_size,
+            in_bo_handle_count,
+            out_bo_handle_count
+        });
+        let job = structure("drm_rocket_job", size_of::<SysJob>(), fields);
+        let fields = offsets!(SysTask {
+            regcmd,
+            regcmd_count
+        });
+        let task = structure("drm_rocket_task", size_of::<SysTask>(), fields);
+        let fields = offsets!(PrepBo {
+            handle,
+            reserved,
+            timeout_ns
+        });
+        let prep = structure("drm_rocket_prep_bo", size_of::<PrepBo>(), fields);
+        let fields = offsets!(FiniBo { handle, reserved });
+        let fini = structure("drm_rocket_fini_bo", size_of::<FiniBo>(), fields);
+        let numbers = [
+            ("DRM_IOCTL_ROCKET_CREATE_BO", u64::from(CREATE_BO)),
+            ("DRM_IOCTL_ROCKET_SUBMIT", SUBMIT.into()),
+            ("DRM_IOCTL_ROCKET_PREP_BO", PREP_BO.into()),
+            ("DRM_IOCTL_ROCKET_FINI_BO", FINI_BO.into()),
+        ];
+        let all = [create, submit, job, task, prep, fini];
+        check("drm/rocket_accel.h", &all, &numbers);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use super::job::{self, BoardJob, TaskStep};
 use super::memory::{Bo, Fence, Space};
 use super::{BoardMode, BoardState, Inner};
-use crate::rocket::{CreatedBo, JobArgs, Node, Version};
+use crate::rocket::{CreatedBo, JobArgs, Node};
+use millrace_accel::DriverVersion;
 use millrace_npu::Provenance;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -143,9 +144,9 @@ impl Descriptor {
 const JIFFY_NS: f64 = 4e6;
 
 impl Node for Descriptor {
-    fn version(&self) -> Result<Version, Errno> {
+    fn version(&self) -> Result<DriverVersion, Errno> {
         let _state = self.state()?;
-        Ok(Version {
+        Ok(DriverVersion {
             name: self.board.options.driver_name.clone(),
             description: "virtual RK3588 NPU".into(),
             numbers: (0, 0, 0),

@@ -156,6 +156,9 @@ fn fields(walk: &PatternWalk, size_bytes: u64, dma: Dma, machine: &Machine) -> O
     if let Some(finding) = at_most.fit(dma, limits) {
         return Some(finding);
     }
+    if let Some(finding) = executions(repeat, at_most.iterations, max_repeat + 1) {
+        return Some(finding);
+    }
     let max_step = 1u64 << limits.step_bits;
     let steepest = at_most.dims.iter().map(|d| d.1).max().unwrap_or(0);
     if steepest > max_step {
@@ -178,6 +181,23 @@ fn fields(walk: &PatternWalk, size_bytes: u64, dma: Dma, machine: &Machine) -> O
         );
     }
     length_finding(length / at_most.iterations, max_length, dma)
+}
+
+/// A repeat of iterations: the queue counts every execution of the descriptor.
+fn executions(repeat: u64, iterations: u64, limit: u64) -> Option<RuleFinding> {
+    let n = repeat.saturating_mul(iterations);
+    (n > limit).then(|| {
+        let message = format!(
+            "{} repeats of {} iterations are {} executions of a task, {limit} at most",
+            group(repeat),
+            group(iterations),
+            group(n)
+        );
+        let fix = format!("Loop over tasks of at most {} repeats", limit / iterations);
+        RuleFinding::new(Rule::Repeat, message)
+            .numbers(n, limit)
+            .fix(fix)
+    })
 }
 
 fn length_finding(length: u64, limit: u64, dma: Dma) -> Option<RuleFinding> {
@@ -355,6 +375,9 @@ mod tests {
         assert_eq!(rule(&four(2), 4, Dma::Core), Some(Rule::Dimensions));
         assert_eq!(rule(&[(255, 0), (64, 1)], 2, Dma::Shim), None);
         assert_eq!(rule(&[(256, 0), (64, 1)], 2, Dma::Shim), Some(Rule::Repeat));
+        let repeated = |n| [&[(n, 0)], &four(64)[..]].concat();
+        assert_eq!(rule(&repeated(4), 4, Dma::Shim), None);
+        assert_eq!(rule(&repeated(5), 4, Dma::Shim), Some(Rule::Repeat));
         assert_eq!(
             rule(&[(4, 0), (64, 1)], 2, Dma::Memory),
             Some(Rule::StrideSign)

@@ -15,9 +15,14 @@ struct MemoryBuffer {
     bytes: u64,
 }
 
+/// What a buffer's address is a multiple of: a vector load of 512 bits wants it.
+const ALIGN_BYTES: u64 = 64;
+
 impl MemoryBuffer {
+    /// Bytes that all copies take, to where the next buffer may begin.
     fn total(&self) -> u64 {
-        self.copies.saturating_mul(self.bytes)
+        let whole = self.bytes.div_ceil(ALIGN_BYTES).saturating_mul(ALIGN_BYTES);
+        self.copies.saturating_mul(whole)
     }
 }
 

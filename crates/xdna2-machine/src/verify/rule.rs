@@ -14,8 +14,8 @@ millrace_npu::rules! {
     ElementType "XD106" "The two sides of a channel and its buffers have one element type." "DMA moves bytes: nothing converts";
     Kernel "XD107" "A call names a known tile kernel and fits its operands." "the table of tile kernels, those of mlir-air's Llama-3.2-1B among them";
     StageEnds "XD108" "A stage has something that fills and something that drains it." "the IR's definition";
-    L1 "XD201" "A core's buffers, channel blocks and stack fit its data memory." "Gemma paper 2.1.2: 64 KB";
-    L2 "XD202" "The stages of a memory tile fit it." "Gemma paper 2.1.3: 512 KB";
+    L1 "XD201" "A core's buffers, channel blocks and stack fit its data memory, each from a multiple of 64 bytes on." "Gemma paper 2.1.2: 64 KB; Peano aligns what vectors are loaded from";
+    L2 "XD202" "The stages of a memory tile fit it, each copy from a multiple of 64 bytes on." "Gemma paper 2.1.3: 512 KB; as cores' buffers";
     ProgramMemory "XD203" "A core's program fits its program memory, by a low estimate." "Gemma paper 2.1.2: 16 KB";
     BufferSize "XD204" "A shim addresses at most 4 GiB of a buffer object." "mlir-air decode_geometry.py: 32-bit byte offsets";
     CoreChannels "XD301" "A core has two DMA channels a direction." "mlir-aie getNumSourceSwitchboxConnections";
@@ -27,7 +27,7 @@ millrace_npu::rules! {
     Wrap "XD307" "A dimension's size fits its field, or splits into dimensions that do." "mlir-aie getDmaBdWrapBits: 8 bits, 10 on memory tiles and shims";
     Instruction "XD308" "A stride fits its field." "mlir-aie getDmaBdStepBits: 13, 17 and 20 bits of 4-byte words; mlir-air GEMM: tile_k_l2 x N has a ceiling";
     Length "XD309" "A descriptor's length fits its field." "mlir-aie getDmaBdMaxLen";
-    Repeat "XD310" "A repeat is at most 255, an iteration at most 64." "mlir-aie AIEXDialect; mlir-air GEMV_bf16.md";
+    Repeat "XD310" "A repeat is at most 255, an iteration at most 64, both together 256 executions of a task." "mlir-aie AIEXDialect; mlir-air GEMV_bf16.md; the repeat count of a task queue has 8 bits";
     Granularity "XD311" "Offsets, runs and strides are whole 4-byte words." "mlir-aie getAddressGenGranularity; mlir-air GEMV_bf16.md: tile_m=1 is illegal";
     InnerStride "XD312" "Types of less than 4 bytes have inner stride 1: DMA cannot transpose them." "mlir-air GEMV_bf16.md and its guide to Llama-3.2-1B, on layouts";
     StrideSign "XD313" "Strides are positive; only a shim's outermost may be 0, a repeat." "mlir-aie AIEXDialect verifyStridesWraps";

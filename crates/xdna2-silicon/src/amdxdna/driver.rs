@@ -1,147 +1,98 @@
 //! From a stream and arguments to a command, and back.
 
 use super::packet::{self, CommandState};
-use super::{AmdxdnaNode, BoKind, DeviceBo, Errno, FirmwareVersion, SyncTo};
-use millrace_xdna2_words::descriptor::SHIM;
-use millrace_xdna2_words::{Record, TxnOperation, TxnStream, WordField};
-
-/// The least firmware that takes a stream without a PDI.
-pub const FIRMWARE: FirmwareVersion = FirmwareVersion {
-    major: 6,
-    minor: 15,
+use super::{
+    AmdxdnaNode, ArrayShape, BoKind, DriverFault, Errno, FirmwareVersion, HEAP_BYTES, HwContext,
+    NPU2, SyncTo, relocate,
 };
-/// The unit of heaps.
-const HEAP_BYTES: u64 = 64 << 20;
-/// What the array's DMA adds to an address of the host: its aperture of DDR (XRT's `elf_patcher`).
-pub const DDR_APERTURE: u64 = 0x8000_0000;
-/// The watchdog ends a command after two seconds without progress.
-const TIMEOUT_MS: u32 = 4000;
+use millrace_xdna2_words::TxnStream;
 
-/// Why a stream did not run.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DriverFault {
-    /// The kernel refused.
-    #[error("{what}: {errno}")]
-    Kernel {
-        /// What was asked.
-        what: &'static str,
-        /// Its answer.
-        errno: Errno,
-    },
-    /// The firmware is too old.
-    #[error(
-        "firmware {found_major}.{found_minor}: streams without a PDI need 6.15; update linux-firmware (amdnpu) and the kernel"
-    )]
-    Firmware {
-        /// Major number.
-        found_major: u32,
-        /// Minor number.
-        found_minor: u32,
-    },
-    /// The command ended otherwise than it should.
-    #[error("the command ended as {state:?}{}", hint(.state))]
-    Command {
-        /// How.
-        state: CommandState,
-    },
-    /// The stream cannot be given addresses.
-    #[error("{0}")]
-    Stream(String),
+/// How long a command may take, in nanoseconds. The kernel's watchdog ends one after two seconds without progress;
+/// what is not ended then is not going to be.
+const TIMEOUT_NS: i64 = 10_000_000_000;
+/// Bytes of a command's object: a page, which the kernel maps.
+const COMMAND_BYTES: u64 = 4096;
+
+/// What a device says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceVersions {
+    /// The firmware's release.
+    pub firmware: FirmwareVersion,
+    /// The array's version: major and minor number.
+    pub array: (u32, u32),
+    /// The array.
+    pub shape: ArrayShape,
 }
 
-/// What a state means.
-fn hint(state: &CommandState) -> &'static str {
-    match state {
-        CommandState::Timeout => ": the watchdog saw no progress",
-        _ => "",
-    }
-}
-
-fn asked(what: &'static str) -> impl Fn(Errno) -> DriverFault {
-    move |errno| DriverFault::Kernel { what, errno }
-}
-
-/// Writes the addresses of arguments into the descriptors of shims, in place of patches: firmware does not
-/// patch on the path of opcode 22.
-///
-/// # Errors
-/// A patch of no argument, or of what was not written just before as a descriptor.
-pub fn relocate(stream: &TxnStream, addresses: &[u64]) -> Result<TxnStream, DriverFault> {
-    let fail = |problem: String| DriverFault::Stream(problem);
-    let mut out = TxnStream::new(stream.header);
-    for operation in &stream.operations {
-        let TxnOperation::Patch {
-            register,
-            argument,
-            plus_bytes,
-        } = operation.operation
-        else {
-            out.operations.push(operation.clone());
-            continue;
-        };
-        let address = addresses.get(argument as usize);
-        let address =
-            address.ok_or_else(|| fail(format!("argument {argument} of {}", addresses.len())))?;
-        let whole = address
-            .checked_add(plus_bytes)
-            .and_then(|sum| sum.checked_add(DDR_APERTURE));
-        let whole = whole.filter(|sum| sum.is_multiple_of(4));
-        let whole = whole.ok_or_else(|| fail(format!("a distance of {plus_bytes} bytes")))?;
-        let is_it = |at: u32| u64::from(at) + 4 == register;
-        let written = out
-            .operations
-            .iter_mut()
-            .rev()
-            .find_map(|op| match &mut op.operation {
-                TxnOperation::BlockWrite { address, data } if is_it(*address) => Some(data),
-                _ => None,
-            });
-        let written = written
-            .ok_or_else(|| fail(format!("a patch of {register:#x}, which is no descriptor")))?;
-        let record = Record::read(&SHIM, written).and_then(|record| {
-            let base = record.get(WordField::Base) + whole / 4;
-            record.with(&[(WordField::Base, base)])
-        });
-        *written = record.map_err(|error| fail(error.to_string()))?.words();
-    }
-    Ok(out)
+/// A buffer object that both sides see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct DeviceBo {
+    handle: u32,
+    xdna_addr: u64,
 }
 
 /// An open device with a context on all of its columns.
 pub struct AmdxdnaDriver<N: AmdxdnaNode> {
     node: N,
-    context: u32,
-    heap: DeviceBo,
+    versions: DeviceVersions,
+    heap: Option<u32>,
+    context: Option<HwContext>,
 }
 
 impl<N: AmdxdnaNode> AmdxdnaDriver<N> {
-    /// Asks for the firmware, makes a heap and a context.
+    /// Asks what the device is, makes a heap and a context.
     ///
     /// # Errors
-    /// Firmware that is too old; what the kernel refuses.
+    /// Another array than an NPU2's; what the kernel refuses. Nothing is left open then.
     pub fn open(mut node: N) -> Result<AmdxdnaDriver<N>, DriverFault> {
-        let found = node.firmware().map_err(asked("the firmware's version"))?;
-        if found < FIRMWARE {
-            return Err(DriverFault::Firmware {
-                found_major: found.major,
-                found_minor: found.minor,
-            });
-        }
-        let heap = node
-            .create_bo(BoKind::DevHeap, HEAP_BYTES)
-            .map_err(asked("a heap"))?;
-        let context = match node.create_context(8) {
-            Ok(context) => context,
-            Err(errno) => {
-                let _ = node.close_bo(heap.handle);
-                return Err(asked("a context")(errno));
-            }
+        let asked = DriverFault::of("GET_INFO");
+        let versions = DeviceVersions {
+            firmware: node.firmware().map_err(&asked)?,
+            array: node.array_version().map_err(&asked)?,
+            shape: node.array_shape().map_err(&asked)?,
         };
-        Ok(AmdxdnaDriver {
+        if versions.shape != NPU2 {
+            return Err(DriverFault::Array(versions.shape));
+        }
+        let mut driver = AmdxdnaDriver {
             node,
-            context,
-            heap,
-        })
+            versions,
+            heap: None,
+            context: None,
+        };
+        match driver.prepare() {
+            Ok(()) => Ok(driver),
+            Err(fault) => {
+                // The first fault is the one to tell.
+                let _ = driver.release();
+                Err(fault)
+            }
+        }
+    }
+
+    fn prepare(&mut self) -> Result<(), DriverFault> {
+        let heap = self.node.create_bo(BoKind::DevHeap, HEAP_BYTES);
+        let heap = heap.map_err(DriverFault::of("CREATE_BO of a heap"))?;
+        self.heap = Some(heap);
+        self.place(heap)?;
+        self.context().map(|_| ())
+    }
+
+    /// The context; another one where the last was lost.
+    fn context(&mut self) -> Result<HwContext, DriverFault> {
+        if let Some(context) = self.context {
+            return Ok(context);
+        }
+        let n_cores = u32::from(NPU2.cols) * u32::from(NPU2.core_rows);
+        let made = self.node.create_context(n_cores);
+        let context = made.map_err(DriverFault::of("CREATE_HWCTX"))?;
+        self.context = Some(context);
+        Ok(context)
+    }
+
+    /// What the device said of itself.
+    pub fn versions(&self) -> DeviceVersions {
+        self.versions
     }
 
     /// The node, to look at.
@@ -152,22 +103,40 @@ impl<N: AmdxdnaNode> AmdxdnaDriver<N> {
     /// Gives everything back.
     ///
     /// # Errors
-    /// What the kernel refuses.
-    pub fn close(mut self) -> Result<N, DriverFault> {
-        self.node
-            .destroy_context(self.context)
-            .map_err(asked("the context's end"))?;
-        self.node
-            .close_bo(self.heap.handle)
-            .map_err(asked("the heap's end"))?;
-        Ok(self.node)
+    /// The first call that failed; the others were made all the same.
+    pub fn close(mut self) -> Result<(), DriverFault> {
+        self.release()
+    }
+
+    fn release(&mut self) -> Result<(), DriverFault> {
+        let ended = self.drop_context();
+        let closed = match self.heap.take() {
+            Some(heap) => self
+                .node
+                .close_bo(heap)
+                .map_err(DriverFault::of("GEM_CLOSE")),
+            None => Ok(()),
+        };
+        ended.and(closed)
+    }
+
+    /// Ends the context, and with it whatever runs on it. Its timeline has a handle of its own.
+    fn drop_context(&mut self) -> Result<(), DriverFault> {
+        let Some(context) = self.context.take() else {
+            return Ok(());
+        };
+        let destroyed = self.node.destroy_context(context.handle);
+        let forgotten = self.node.destroy_syncobj(context.syncobj);
+        destroyed
+            .map_err(DriverFault::of("DESTROY_HWCTX"))
+            .and(forgotten.map_err(DriverFault::of("SYNCOBJ_DESTROY")))
     }
 
     /// Executes a stream on arguments, which it reads and writes.
     ///
     /// # Errors
     /// What the kernel refuses; a command that ended otherwise than it should. All buffer objects are given
-    /// back either way.
+    /// back either way, and the next run has a context that works, or says why it has none.
     pub fn run(
         &mut self,
         stream: &TxnStream,
@@ -175,31 +144,44 @@ impl<N: AmdxdnaNode> AmdxdnaDriver<N> {
     ) -> Result<(), DriverFault> {
         let mut objects = Vec::new();
         let ended = self.execute(stream, arguments, &mut objects);
+        let mut closed = Ok(());
         for object in objects {
-            let _ = self.node.close_bo(object);
+            closed = closed.and(self.node.close_bo(object));
         }
-        ended
+        ended.and(closed.map_err(DriverFault::of("GEM_CLOSE")))
+    }
+
+    /// Maps an object, and says where it is: of memory of the host the address is known once it is mapped.
+    fn place(&mut self, handle: u32) -> Result<DeviceBo, DriverFault> {
+        let asked = DriverFault::of("GET_BO_INFO");
+        let info = self.node.bo_info(handle).map_err(&asked)?;
+        self.node
+            .map(handle, info)
+            .map_err(DriverFault::of("mmap"))?;
+        let xdna_addr = self.node.bo_info(handle).map_err(&asked)?.xdna_addr;
+        Ok(DeviceBo { handle, xdna_addr })
     }
 
     /// An object with content that the device sees.
     fn object(
         &mut self,
-        kind: BoKind,
+        (kind, size_bytes): (BoKind, u64),
         content: &[u8],
         all: &mut Vec<u32>,
     ) -> Result<DeviceBo, DriverFault> {
-        let size = (content.len() as u64).max(4);
-        let made = self
-            .node
-            .create_bo(kind, size)
-            .map_err(asked("a buffer object"))?;
-        all.push(made.handle);
-        let mapping = self.node.mapping(made.handle).map_err(asked("a mapping"))?;
-        mapping[..content.len()].copy_from_slice(content);
-        self.node
-            .sync_bo(made.handle, SyncTo::Device)
-            .map_err(asked("a sync"))?;
-        Ok(made)
+        let made = self.node.create_bo(kind, size_bytes.max(4));
+        let handle = made.map_err(DriverFault::of("CREATE_BO"))?;
+        all.push(handle);
+        let object = self.place(handle)?;
+        let mapping = self.node.mapping(handle).map_err(DriverFault::of("mmap"))?;
+        let (own, rest) = mapping
+            .split_at_mut_checked(content.len())
+            .ok_or(DriverFault::of("mmap")(Errno::INVAL))?;
+        own.copy_from_slice(content);
+        rest.fill(0);
+        let synced = self.node.sync_bo(handle, SyncTo::Device);
+        synced.map_err(DriverFault::of("SYNC_BO"))?;
+        Ok(object)
     }
 
     fn execute(
@@ -210,52 +192,73 @@ impl<N: AmdxdnaNode> AmdxdnaDriver<N> {
     ) -> Result<(), DriverFault> {
         let mut data = Vec::new();
         for argument in arguments.iter() {
-            data.push(self.object(BoKind::Share, argument, all)?);
+            let size_bytes = argument.len() as u64;
+            data.push(self.object((BoKind::Share, size_bytes), argument, all)?);
         }
         let addresses: Vec<u64> = data.iter().map(|object| object.xdna_addr).collect();
-        let bytes = |words: &[u32]| {
-            words
-                .iter()
-                .flat_map(|word| word.to_le_bytes())
-                .collect::<Vec<u8>>()
-        };
         let words = bytes(&relocate(stream, &addresses)?.encode());
-        let code = self.object(BoKind::Dev, &words, all)?;
+        let code = self.object((BoKind::Dev, words.len() as u64), &words, all)?;
         let packet = bytes(&packet::command(code.xdna_addr, words.len() as u32));
-        let command = self.object(BoKind::Share, &packet, all)?;
+        let command = self.object((BoKind::Command, COMMAND_BYTES), &packet, all)?;
         let mut touched: Vec<u32> = data.iter().map(|object| object.handle).collect();
         touched.push(code.handle);
-        let number = self.node.execute(self.context, command.handle, &touched);
-        let number = number.map_err(asked("a submission"))?;
-        self.node
-            .wait(self.context, number, TIMEOUT_MS)
-            .map_err(asked("the wait"))?;
-        self.node
-            .sync_bo(command.handle, SyncTo::Host)
-            .map_err(asked("a sync"))?;
-        let mapping = self
-            .node
-            .mapping(command.handle)
-            .map_err(asked("a mapping"))?;
-        let header = mapping.first().map_or(0, |&byte| u32::from(byte));
-        match CommandState::of(header) {
-            Some(CommandState::Completed) => {}
-            state => {
-                let state = state.unwrap_or(CommandState::Error);
-                return Err(DriverFault::Command { state });
-            }
+        let ended = self.submit(command.handle, &touched);
+        if let Err(fault) = ended {
+            // Nothing may touch the objects when they are closed.
+            return Err(self.renewed(fault));
         }
         for (argument, object) in arguments.iter_mut().zip(data) {
-            self.node
-                .sync_bo(object.handle, SyncTo::Host)
-                .map_err(asked("a sync"))?;
-            let mapping = self
-                .node
-                .mapping(object.handle)
-                .map_err(asked("a mapping"))?;
+            let content = self.fetch(object.handle)?;
             let n = argument.len();
-            argument.copy_from_slice(&mapping[..n]);
+            argument.copy_from_slice(&content[..n]);
         }
         Ok(())
     }
+
+    /// What the device left in an object.
+    fn fetch(&mut self, handle: u32) -> Result<&[u8], DriverFault> {
+        let synced = self.node.sync_bo(handle, SyncTo::Host);
+        synced.map_err(DriverFault::of("SYNC_BO"))?;
+        let mapping = self.node.mapping(handle);
+        Ok(mapping.map_err(DriverFault::of("mmap"))?)
+    }
+
+    /// Executes a command and waits for its end.
+    fn submit(&mut self, command: u32, touched: &[u32]) -> Result<(), DriverFault> {
+        let context = self.context()?;
+        let number = match self.node.execute(context.handle, command, touched) {
+            Err(Errno::OPNOTSUPP) => return Err(DriverFault::Unsupported(self.versions.firmware)),
+            answer => answer.map_err(DriverFault::of("EXEC_CMD"))?,
+        };
+        let deadline_ns = self.node.now_ns() + TIMEOUT_NS;
+        let waited = self.node.wait(context.syncobj, number, deadline_ns);
+        waited.map_err(DriverFault::of("SYNCOBJ_TIMELINE_WAIT"))?;
+        let header = self.fetch(command)?.first().copied().unwrap_or_default();
+        match CommandState::of(header.into()) {
+            Some(CommandState::Completed) => Ok(()),
+            Some(CommandState::New) => Err(DriverFault::Unsupported(self.versions.firmware)),
+            Some(state) => Err(DriverFault::Command { state }),
+            None => Err(DriverFault::Command {
+                state: CommandState::Error,
+            }),
+        }
+    }
+
+    /// Ends the context after a fault and makes another one.
+    fn renewed(&mut self, fault: DriverFault) -> DriverFault {
+        let renewed = self.drop_context().and_then(|()| self.context());
+        match renewed {
+            Err(DriverFault::Kernel { call, errno }) => DriverFault::ContextLost {
+                fault: Box::new(fault),
+                call,
+                errno,
+            },
+            _ => fault,
+        }
+    }
+}
+
+/// Words as they lie in memory.
+fn bytes(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }

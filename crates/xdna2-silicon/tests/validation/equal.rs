@@ -97,13 +97,34 @@ fn what_goes_by_the_cascade() {
 fn a_launch_says_what_it_takes() {
     let (program, _) = case("gemm-stream", "128x96x128", "");
     let lowered = lower(&program, &Machine::npu2()).unwrap();
-    let counts = lowered[0].counts;
-    assert_eq!(counts.words, lowered[0].stream.encode().len());
-    assert_eq!(counts.operations, lowered[0].stream.operations.len());
+    let counts = lowered[0].words.counts;
+    assert_eq!(counts.words, lowered[0].words.stream.encode().len());
+    assert_eq!(counts.operations, lowered[0].words.stream.operations.len());
     assert!(counts.shim_tasks > 0 && counts.descriptors > 0 && counts.locks > 0);
     // The same words every time.
     let again = lower(&program, &Machine::npu2()).unwrap();
-    assert_eq!(again[0].stream.encode(), lowered[0].stream.encode());
+    assert_eq!(
+        again[0].words.stream.encode(),
+        lowered[0].words.stream.encode()
+    );
+}
+
+/// What a task of a shim takes of the stream: a descriptor, its address, a push, a wait; and how many a GEMM has.
+#[test]
+fn a_task_of_a_shim_takes_136_bytes() {
+    let counts = |shape: &str| {
+        let (program, _) = case("gemm-drain", shape, "");
+        let lowered = lower(&program, &Machine::npu2()).unwrap();
+        let n_points = program.launches[0].n_grid_points().unwrap() as usize;
+        let counts = lowered[0].words.counts;
+        // As the profile's note counts them.
+        assert_eq!(counts.shim_tasks, 20 * n_points, "{shape}");
+        counts
+    };
+    let (few, many) = (counts("512x256x1024"), counts("512x256x4096"));
+    let n_tasks = many.shim_tasks - few.shim_tasks;
+    assert_eq!((many.words - few.words) * 4, n_tasks * 136);
+    assert_eq!(few.descriptors, many.descriptors);
 }
 
 /// Each shape of the mappings' own tests with `MILLRACE_TEST_ALL=1`, else a few of them.

@@ -6,6 +6,7 @@ mod driver;
 mod equal;
 mod models;
 mod mutated;
+mod programs;
 
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_xdna2::mapping;

@@ -63,7 +63,7 @@ fn sample(case_of: (&str, &str, &str), n: usize, tally: &mut BTreeMap<Notice, us
         panic!("one launch");
     };
     let expected = simulated(&program, &slots, &cpu);
-    let words = launch.stream.encode();
+    let words = launch.words.stream.encode();
     let options = BoardOptions {
         seed: 3,
         ..BoardOptions::default()

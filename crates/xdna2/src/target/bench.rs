@@ -16,6 +16,8 @@ use millrace_xdna2_machine::simulate;
 use millrace_xdna2_machine::timing::{self, Timing};
 use millrace_xdna2_machine::verify::{self, ResourceReport as Resources};
 use millrace_xdna2_machine::{Machine, Numerics, Profile, Program};
+use millrace_xdna2_silicon::WordCounts;
+use millrace_xdna2_silicon::device::program_words;
 use report::BenchReport;
 use serde::Serialize;
 use std::time::Instant;
@@ -92,6 +94,7 @@ impl Workbench for Xdna2Bench {
             computed: computed.as_ref(),
             run: run.as_ref(),
             timing: &timing,
+            words: &case.words(),
         };
         let mut found = report.made();
         if request.trace_spans > 0 {
@@ -198,7 +201,23 @@ fn predict(
     Some((timing.total_ns, longest.bottleneck.resource.clone()))
 }
 
+/// Grid points of a program beyond which its words are not counted: each has tasks of its own, so that streams have
+/// hundreds of MiB.
+const MAX_POINTS: u64 = 1 << 14;
+
 impl KernelCase {
+    /// What the program's words take, or why they are not known.
+    fn words(&self) -> Result<WordCounts, String> {
+        let points = self.program.launches.iter();
+        let points: Option<u64> = points.map(|launch| launch.n_grid_points()).sum();
+        if points.is_none_or(|n| n > MAX_POINTS) {
+            return Err(format!("more than {MAX_POINTS} grid points, not counted"));
+        }
+        let launches = program_words(&self.program, &self.machine);
+        let launches = launches.map_err(|error| error.to_string())?;
+        Ok(WordCounts::of(&launches))
+    }
+
     fn new(request: &KernelRequest) -> Result<KernelCase, BenchError> {
         let (machine, profile) = machine(&request.settings)?;
         let numerics = match &request.settings.numerics {

@@ -264,6 +264,10 @@ impl Explain for Int8 {
             ..launch.clone()
         })
     }
+
+    fn execution(&self, planned: &PlannedProgram) -> Option<String> {
+        self.base.execution(planned)
+    }
 }
 
 impl Planner for Int8 {

@@ -2,6 +2,7 @@
 
 use super::modes::{FAST, FASTFLOWLM, INT4, MLIR_AIR};
 use super::packed;
+use super::simulator::ArraySimulator;
 use crate::lower::{
     self, Feature, Features, LowerOptions, Mode, attention_times, cache_rows, key_bucket,
     layout_unit, program_of, prompt_bucket, resident_keys, token_bucket,
@@ -24,6 +25,7 @@ use millrace_xdna2_machine::device::{VirtualDevice, virtual_device};
 use millrace_xdna2_machine::program::Launch;
 use millrace_xdna2_machine::program::codec::TARGET;
 use millrace_xdna2_machine::{Machine, Numerics, Profile, Program, verify};
+use millrace_xdna2_silicon::device::words_device;
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
@@ -38,6 +40,7 @@ pub struct Xdna2 {
     profile: Profile,
     features: Features,
     host: HostKind,
+    simulator: ArraySimulator,
     /// Whether the array is the faster one for a kind of attention in a kind of pass.
     wins: Mutex<HashMap<String, bool>>,
 }
@@ -56,6 +59,7 @@ impl Xdna2 {
             machine,
             profile,
             host: HostKind::of(features),
+            simulator: ArraySimulator::default(),
             features,
             wins: Mutex::default(),
         }
@@ -65,6 +69,12 @@ impl Xdna2 {
     #[must_use]
     pub fn with_host(self, host: HostKind) -> Xdna2 {
         Xdna2 { host, ..self }
+    }
+
+    /// The same with another simulator behind its virtual devices.
+    #[must_use]
+    pub fn with_simulator(self, simulator: ArraySimulator) -> Xdna2 {
+        Xdna2 { simulator, ..self }
     }
 
     /// The machine.
@@ -298,6 +308,10 @@ impl Explain for Xdna2 {
         }
     }
 
+    fn execution(&self, planned: &PlannedProgram) -> Option<String> {
+        self.simulator.execution(planned, &self.machine)
+    }
+
     /// The launch by itself, as its mapping builds it, against the machine's memories.
     fn kernel(&self, launch: &PlannedLaunch) -> KernelFacts {
         let Some(mapping) = mapping::find(&launch.kernel) else {
@@ -328,7 +342,13 @@ impl Explain for Xdna2 {
 
 impl Planner for Xdna2 {
     fn open(&self, cpu: Cpu) -> Result<Arc<dyn Device>, DeviceError> {
-        Ok(Arc::new(self.device(cpu)))
+        Ok(match self.simulator {
+            ArraySimulator::Tiles => Arc::new(self.device(cpu)),
+            ArraySimulator::Words => {
+                let (machine, profile) = (self.machine.clone(), self.profile.clone());
+                Arc::new(words_device(machine, profile, cpu))
+            }
+        })
     }
 
     fn pricer(&self) -> Option<Box<dyn Pricer + '_>> {

@@ -64,6 +64,12 @@ fn on_array(case: &PlanCase<'_>) -> (usize, usize) {
     (all.count() - host, case.plan.placement.len())
 }
 
+/// What executes the programs of a plan on a virtual device, where there is something to tell.
+fn executions<'c>(case: &'c PlanCase<'_>) -> impl Iterator<Item = (&'c str, String)> {
+    let programs = case.plan.programs.iter();
+    programs.filter_map(|program| Some((program.name(), case.planner.execution(program)?)))
+}
+
 /// What a plan leaves to the host: an entry for each op and reason, with all the layers.
 fn left_by(case: &PlanCase<'_>) -> Vec<HostOp> {
     let mut all: Vec<(OpRow, Vec<(usize, usize)>)> = Vec::new();
@@ -142,6 +148,9 @@ impl ExplainSummary {
                 case.plan.programs.len(),
                 case.plan.calls().count()
             ))?;
+            for (program, execution) in executions(case) {
+                out.line(format!("    {program}: {execution}"))?;
+            }
         }
         for left in &self.left {
             let layers = match left.layers.as_str() {
@@ -190,6 +199,9 @@ impl ExplainSummary {
                 "n_ops_on_array": array,
                 "n_programs": case.plan.programs.len(),
                 "n_dispatches": case.plan.calls().count(),
+                "executions": executions(case)
+                    .map(|(program, how)| json!({ "program": program, "execution": how }))
+                    .collect::<Vec<_>>(),
             })
         };
         let left = |left: &HostOp| {

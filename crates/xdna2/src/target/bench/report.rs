@@ -8,6 +8,7 @@ use millrace_plan::{KernelReport, LineSpan, ReportLine, Tone};
 use millrace_xdna2_machine::Machine;
 use millrace_xdna2_machine::timing::Timing;
 use millrace_xdna2_machine::verify::ResourceReport as Resources;
+use millrace_xdna2_silicon::WordCounts;
 use serde_json::{Value, json};
 
 /// Everything known about one kernel.
@@ -18,6 +19,8 @@ pub(super) struct BenchReport<'a> {
     /// What a program of somebody's own computed.
     pub(super) run: Option<&'a Run>,
     pub(super) timing: &'a Timing,
+    /// What the program's words take, or why it has none.
+    pub(super) words: &'a Result<WordCounts, String>,
 }
 
 /// A rate beside the roof it cannot pass.
@@ -36,6 +39,7 @@ impl BenchReport<'_> {
     pub(super) fn made(&self) -> KernelReport {
         let mut lines = Vec::new();
         self.resources(&mut lines);
+        self.words(&mut lines);
         self.numbers(&mut lines);
         self.prediction(&mut lines);
         self.launches(&mut lines);
@@ -116,6 +120,21 @@ impl BenchReport<'_> {
             used.locks,
         );
         lines.push(ReportLine::plain("verified", text));
+    }
+
+    fn words(&self, lines: &mut Vec<ReportLine>) {
+        let text = match self.words {
+            Ok(counts) => format!(
+                "{} of instructions: {} operations, {} descriptors, {} locks, {} shim tasks",
+                bytes(counts.words as u64 * 4),
+                counts.operations,
+                counts.descriptors,
+                counts.locks,
+                counts.shim_tasks
+            ),
+            Err(problem) => format!("none: {problem}"),
+        };
+        lines.push(ReportLine::plain("words", text));
     }
 
     fn numbers(&self, lines: &mut Vec<ReportLine>) {
@@ -226,6 +245,13 @@ impl BenchReport<'_> {
                 "l1_bytes": used.l1_bytes, "l2_bytes": used.l2_bytes, "program_bytes": used.program_bytes,
                 "dma_channels": used.dma_channels, "core_bds": used.core_bds, "memory_bds": used.memory_bds,
                 "locks": used.locks, "link_streams": used.link_streams,
+            },
+            "words": match self.words {
+                Ok(counts) => json!({
+                    "stream_bytes": counts.words * 4, "operations": counts.operations,
+                    "descriptors": counts.descriptors, "locks": counts.locks, "shim_tasks": counts.shim_tasks,
+                }),
+                Err(problem) => json!({ "problem": problem }),
             },
             "computed": match self.run {
                 Some(run) => json!(run),
