@@ -1,4 +1,4 @@
-//! Formats without arithmetic of their own: a block is unpacked to signed bytes, which the kernels of 32-column blocks multiply.
+//! Codebook, ternary and small-block formats: a block is unpacked to bytes, which the tiles of 32-column blocks multiply.
 //!
 //! A format is an [`Unpack`] in a file of `levels/`. From it come the panels of all levels of x86-64, and one token's products.
 
@@ -41,7 +41,7 @@ pub(crate) trait Unpack {
     /// The CPU has AVX2 and F16C; `block` reaches a block in eight rows, `stride` bytes apart.
     unsafe fn header(block: *const u8, stride: usize) -> Self::Header;
 
-    /// The scales of columns `32j..32j + 32` in eight rows, one a lane. Of one scale the second is not used.
+    /// The scales of columns `32j..32j + 32` in eight rows, a lane each. A format with one scale gives it twice.
     ///
     /// # Safety
     /// As [`Unpack::header`], which gave `header`; the block has these columns.
@@ -79,7 +79,7 @@ impl Levels {
         }
     }
 
-    /// Σ level·q of two neighbours in each i16, less what the offset of `F` adds.
+    /// Σ byte·q of two neighbours in each i16, with the signs of levels; what the offset of `F` adds is in it.
     ///
     /// Pairs of products fit: 2 · 127 · 127.
     #[inline]
