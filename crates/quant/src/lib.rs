@@ -24,11 +24,6 @@
 //! gives equal bytes.
 #![forbid(unsafe_code)]
 
-/// The points of the codebook formats, as ggml's `iq*_grid` tables have them: what an index in a block stands for. Kernels
-/// look them up.
-pub mod codebooks {
-    pub use crate::formats::codebook::{IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS};
-}
 mod codec;
 mod dtype;
 mod error;
@@ -40,6 +35,12 @@ pub use codec::{decode_blocks, decode_rows, encode_blocks, encode_matrix, encode
 pub use dtype::TILE_GROUP;
 pub use error::Error;
 pub use formats::{DType, FileType};
+
+/// The points of the codebook formats, as ggml's `iq*_grid` tables have them: what an index in a block stands for. Kernels
+/// look them up.
+pub mod codebooks {
+    pub use crate::formats::codebook::{IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS};
+}
 
 /// The largest magnitude that block encoders keep, the largest finite f16: most of them store
 /// scales in f16.

@@ -45,8 +45,8 @@ pub enum PanelLayout {
     Block32Min,
     /// As [`PanelLayout::Block32`] with 16 lines of i16 pairs: of 4 columns the even ones in the first 8 lines, the odd ones in the others.
     Block32Wide,
-    /// As [`PanelLayout::Block32`] with a second line of f32 scales, for the upper 16 columns. Each block adds the products of its first 16
-    /// columns, then those of the others, each with a fused multiply-add.
+    /// As [`PanelLayout::Block32`] with a second line of f32 scales, for columns 16 to 31. Each block adds the products of its first 16
+    /// columns and then those of the others, with a fused multiply-add each.
     Block16,
     /// Superblocks of 256 columns with integer scales for each 16: 64 lines of unsigned bytes that
     /// stand for `byte − 32`, 16 lines of i32 scales, 1 line of f32 scales. Activations i8 with an
@@ -194,7 +194,10 @@ pub(crate) struct X32 {
 
 impl X32 {
     /// −128 · Σ q of part `s` of `PARTS`, which is 1 or 2.
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        allow(dead_code, reason = "other architectures have signed dot products")
+    )]
     #[inline(always)]
     pub(crate) fn offset<const PARTS: usize>(&self, s: usize) -> i32 {
         match (PARTS, s) {

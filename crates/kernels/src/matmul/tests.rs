@@ -1,5 +1,6 @@
 //! Every row of the table against the oracles.
 
+mod any_bytes;
 mod widths;
 
 use super::*;

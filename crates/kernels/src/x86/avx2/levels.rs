@@ -1,4 +1,4 @@
-//! Formats without arithmetic of their own: a block is unpacked to signed bytes, which the kernels of 32-column blocks multiply.
+//! Codebook, ternary and small-block formats: a block is unpacked to bytes, which the tiles of 32-column blocks multiply.
 //!
 //! A format is an [`Unpack`] in a file of `levels/`. From it come the panels of all levels of x86-64, and one token's products.
 
@@ -12,7 +12,7 @@ pub(crate) use ternary::{Iq1M, Iq1S, Tq1_0, Tq2_0};
 
 use super::direct::through_panel;
 use super::lines::{HALF_LINE, HALF_ROWS, load_f16, load_rows, store, store_ps};
-use super::reduce::{sum_halves_i32, sum_i32};
+use super::reduce::{sum_halves_i16, sum_halves_i32, sum_i16, sum_i32};
 use super::tile_i8x32;
 use crate::matmul::PanelLayout;
 use crate::matmul::panel::{
@@ -28,7 +28,9 @@ pub(crate) trait Unpack {
     const DTYPE: DType;
     /// Scales of 32 columns: 1 or 2.
     const SCALES: usize;
-    /// Largest magnitude of a level.
+    /// What is taken away from each byte to get its level; 0: bytes are magnitudes, with signs beside them.
+    const OFFSET: u8;
+    /// Largest byte.
     const LARGEST: u8;
     /// What eight rows' scales of a block have in common.
     type Header: Copy;
@@ -39,7 +41,7 @@ pub(crate) trait Unpack {
     /// The CPU has AVX2 and F16C; `block` reaches a block in eight rows, `stride` bytes apart.
     unsafe fn header(block: *const u8, stride: usize) -> Self::Header;
 
-    /// The scales of columns `32j..32j + 32` in eight rows, one a lane. Of one scale the second is not used.
+    /// The scales of columns `32j..32j + 32` in eight rows, a lane each. A format with one scale gives it twice.
     ///
     /// # Safety
     /// As [`Unpack::header`], which gave `header`; the block has these columns.
@@ -54,7 +56,66 @@ pub(crate) trait Unpack {
     ///
     /// # Safety
     /// The CPU has AVX2; `block` is a block, which has these columns.
-    unsafe fn levels(block: *const u8, j: usize) -> __m256i;
+    unsafe fn levels(block: *const u8, j: usize) -> Levels;
+}
+
+/// Levels of 32 columns of a row.
+#[derive(Clone, Copy)]
+pub(crate) struct Levels {
+    /// Levels plus [`Unpack::OFFSET`], or their magnitudes where that is 0.
+    bytes: __m256i,
+    /// Where these are magnitudes, ones in the bytes of negative levels.
+    negative: __m256i,
+}
+
+impl Levels {
+    /// Of a format with an offset.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn unsigned(bytes: __m256i) -> Levels {
+        Levels {
+            bytes,
+            negative: _mm256_setzero_si256(),
+        }
+    }
+
+    /// Σ byte·q of two neighbours in each i16, with the signs of levels; what the offset of `F` adds is in it.
+    ///
+    /// Pairs of products fit: 2 · 127 · 127.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn pairs<F: Unpack>(self, q: __m256i) -> __m256i {
+        let q = if F::OFFSET == 0 {
+            negate(q, self.negative)
+        } else {
+            q
+        };
+        _mm256_maddubs_epi16(self.bytes, q)
+    }
+
+    /// Levels plus `OFFSET`.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn plus<F: Unpack, const OFFSET: u8>(self) -> __m256i {
+        if F::OFFSET == 0 {
+            let offset = _mm256_set1_epi8(OFFSET.cast_signed());
+            return _mm256_add_epi8(negate(self.bytes, self.negative), offset);
+        }
+        let more = _mm256_set1_epi8((OFFSET - F::OFFSET).cast_signed());
+        _mm256_add_epi8(self.bytes, more)
+    }
+}
+
+/// Negates the bytes that `negative` has ones for.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn negate(v: __m256i, negative: __m256i) -> __m256i {
+    _mm256_sub_epi8(_mm256_xor_si256(v, negative), negative)
+}
+
+/// Whether any four pairs of products add up to an i16.
+const fn is_narrow(largest: u8) -> bool {
+    4 * 2 * 127 * (largest as i32) <= i16::MAX as i32
 }
 
 /// Packs levels plus `OFFSET`: [`PanelLayout::Block32`], or [`PanelLayout::Block16`] of a format with two scales.
@@ -63,7 +124,7 @@ pub(crate) trait Unpack {
 /// As [`crate::matmul::panel::PackFn`].
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) unsafe fn pack<F: Unpack, const OFFSET: u8>(args: &PackArgs) {
-    const { assert!(F::LARGEST <= OFFSET) };
+    const { assert!(OFFSET >= F::OFFSET && (F::OFFSET > 0 || OFFSET >= F::LARGEST)) };
     let source = &args.source;
     let (parts, bytes) = const { (F::DTYPE.block_elems() / 32, F::DTYPE.block_bytes()) };
     let unit_bytes = const { layout(F::SCALES).unit_bytes() };
@@ -116,14 +177,13 @@ unsafe fn put_levels<F: Unpack, const OFFSET: u8>(
     j: usize,
     first: *mut u8,
 ) {
-    let offset = _mm256_set1_epi8(OFFSET.cast_signed());
     let mut levels = HalfLevels(MaybeUninit::uninit());
     let levels = levels.0.as_mut_ptr().cast::<u8>();
     // SAFETY: forwarded; all rows are written before they are read.
     unsafe {
         for r in 0..HALF_ROWS {
-            let v = F::levels(block.add(r * stride), j);
-            store(levels.add(32 * r), _mm256_add_epi8(v, offset));
+            let of_row = F::levels(block.add(r * stride), j);
+            store(levels.add(32 * r), of_row.plus::<F, OFFSET>());
         }
         for side in 0..2 {
             let lines = load_rows(levels.add(16 * side), 32);
@@ -196,13 +256,8 @@ unsafe fn direct_row<F: Unpack>(args: &DirectArgs) {
                 for j in 0..parts {
                     let x = &*args.x.cast::<X32>().add(b * parts + j);
                     let d_x = _mm256_set1_ps(x.d);
-                    let rows = products::<F>(block, source.stride, j, x);
+                    let sums = sums::<F>(block, source.stride, j, x);
                     let scales = F::scales(header, block, source.stride, j);
-                    let sums = if F::SCALES == 1 {
-                        [sum_i32(rows), _mm256_setzero_si256()]
-                    } else {
-                        sum_halves_i32(rows)
-                    };
                     for (sum, d) in sums.into_iter().zip(scales).take(F::SCALES) {
                         acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(d, d_x), acc);
                     }
@@ -213,31 +268,48 @@ unsafe fn direct_row<F: Unpack>(args: &DirectArgs) {
     }
 }
 
-/// Products of columns `32j..32j + 32` in each of eight rows, four added up in a lane.
+/// Σ w·q of columns `32j..32j + 32` in each of eight rows, or of both halves of them for a format with two scales.
 ///
 /// # Safety
 /// As [`Unpack::levels`], for eight rows.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn products<F: Unpack>(
-    block: *const u8,
-    stride: usize,
-    j: usize,
-    x: &X32,
-) -> [__m256i; HALF_ROWS] {
-    let mut rows = [_mm256_setzero_si256(); HALF_ROWS];
+unsafe fn sums<F: Unpack>(block: *const u8, stride: usize, j: usize, x: &X32) -> [__m256i; 2] {
+    let zero = _mm256_setzero_si256();
+    let mut rows = [zero; HALF_ROWS];
     // A loop and no closure: what is called in it has to become part of it.
     for (r, products) in rows.iter_mut().enumerate() {
         // SAFETY: forwarded.
-        unsafe {
+        let pairs = unsafe {
             let q = _mm256_loadu_si256(x.q.as_ptr().cast());
-            let w = F::levels(block.add(r * stride), j);
-            // The weight's sign moves to the activation: 2 · 127 · 127 is below 2¹⁵.
-            let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(q, w));
-            *products = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-        }
+            F::levels(block.add(r * stride), j).pairs::<F>(q)
+        };
+        *products = if is_narrow(F::LARGEST) {
+            pairs
+        } else {
+            _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))
+        };
     }
-    rows
+    let sums = match (is_narrow(F::LARGEST), F::SCALES) {
+        (true, 1) => [sum_i16(rows), zero],
+        (true, _) => sum_halves_i16(rows),
+        (false, 1) => [sum_i32(rows), zero],
+        (false, _) => sum_halves_i32(rows),
+    };
+    if F::OFFSET == 0 {
+        return sums;
+    }
+    // −128 · Σ q is a multiple of what the offset takes away.
+    let offset = i32::from(F::OFFSET);
+    let (first, second) = if F::SCALES == 1 {
+        (x.offset::<1>(0), 0)
+    } else {
+        (x.offset::<2>(0), x.offset::<2>(1))
+    };
+    [
+        _mm256_add_epi32(sums[0], _mm256_set1_epi32(first / 128 * offset)),
+        _mm256_add_epi32(sums[1], _mm256_set1_epi32(second / 128 * offset)),
+    ]
 }
 
 /// `d · (2·code + 1)`, `code` being the bits of `mask` in each lane shifted right by `shift`.

@@ -6,23 +6,29 @@ use std::arch::x86_64::*;
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(in crate::x86) fn sum_i32(rows: [__m256i; 8]) -> __m256i {
-    let pair = |a, b| _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
-    let four = |a, b| _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
-    let [a, b, c, d, e, f, g, h] = rows;
-    fold(four(pair(a, b), pair(c, d)), four(pair(e, f), pair(g, h)))
+    let [low, high] = sum_halves_i32(rows);
+    _mm256_add_epi32(low, high)
 }
 
 /// Lane `r` is the sum of the i16 lanes of vector `r`, of which any four must add up to an i16.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(in crate::x86) fn sum_i16(rows: [__m256i; 8]) -> __m256i {
+    let [low, high] = sum_halves_i16(rows);
+    _mm256_add_epi32(low, high)
+}
+
+/// As [`sum_i16`]: lane `r` of result `i` is the sum of half `i` of vector `r`.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(in crate::x86) fn sum_halves_i16(rows: [__m256i; 8]) -> [__m256i; 2] {
     let pair = |a, b| _mm256_add_epi16(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
     let four = |a, b| {
         let sums = _mm256_add_epi16(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
         _mm256_madd_epi16(sums, _mm256_set1_epi16(1))
     };
     let [a, b, c, d, e, f, g, h] = rows;
-    fold(four(pair(a, b), pair(c, d)), four(pair(e, f), pair(g, h)))
+    halves(four(pair(a, b), pair(c, d)), four(pair(e, f), pair(g, h)))
 }
 
 /// In each half of vector `r`, four i32 of one superblock: lane `r` of result `i` is the sum of half `i` of vector `r`.
@@ -44,14 +50,6 @@ pub(in crate::x86) fn first_of_halves(rows: [__m256i; 8]) -> [__m256i; 2] {
     };
     let [a, b, c, d, e, f, g, h] = rows;
     halves(four(a, b, c, d), four(e, f, g, h))
-}
-
-/// The sum of the halves of each, one after the other.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn fold(first: __m256i, second: __m256i) -> __m256i {
-    let [low, high] = halves(first, second);
-    _mm256_add_epi32(low, high)
 }
 
 /// The lower halves of both and the upper halves of both.

@@ -1,16 +1,9 @@
 //! IQ2_* and IQ3_*: magnitudes by a point's index, signs beside them. Bytes are where the formats' files in `quant` have them.
 
-use super::{Unpack, spread_bits, times_odd};
+use super::{Levels, Unpack, spread_bits, times_odd};
 use crate::x86::avx2::lines::{load_f16, load_u32};
 use millrace_quant::{DType, codebooks};
 use std::arch::x86_64::*;
-
-/// Negates the bytes that `negative` has ones for.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn negate(magnitudes: __m256i, negative: __m256i) -> __m256i {
-    _mm256_sub_epi8(_mm256_xor_si256(magnitudes, negative), negative)
-}
 
 /// By seven stored signs: a byte of ones for each negative element of eight, whose number is even.
 static EVEN_SIGNS: [u64; 128] = {
@@ -20,7 +13,7 @@ static EVEN_SIGNS: [u64; 128] = {
         let bits = stored as u8 | ((stored as u8).count_ones() as u8 & 1) << 7;
         let mut i = 0;
         while i < 8 {
-            signs[stored] |= (bits as u64 >> i & 1) * 0xFF << (8 * i);
+            signs[stored] |= ((bits as u64 >> i & 1) * 0xFF) << (8 * i);
             i += 1;
         }
         stored += 1;
@@ -83,6 +76,7 @@ pub(crate) struct Iq3S;
 impl Unpack for Iq3S {
     const DTYPE: DType = DType::Iq3S;
     const SCALES: usize = 1;
+    const OFFSET: u8 = 0;
     const LARGEST: u8 = 15;
     /// Scales of blocks, and their eight codes of four bits.
     type Header = (__m256, __m256i);
@@ -102,7 +96,7 @@ impl Unpack for Iq3S {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn levels(block: *const u8, j: usize) -> __m256i {
+    unsafe fn levels(block: *const u8, j: usize) -> Levels {
         // SAFETY: forwarded.
         unsafe {
             let low = _mm256_cvtepu8_epi32(_mm_loadl_epi64(block.add(2 + 8 * j).cast()));
@@ -111,8 +105,9 @@ impl Unpack for Iq3S {
             let ninth = _mm256_and_si256(ninth, _mm256_set1_epi32(256));
             // Nine bits: there are as many points.
             let indices = _mm256_or_si256(low, ninth);
-            let magnitudes = _mm256_i32gather_epi32::<4>(codebooks::IQ3_S.as_ptr().cast(), indices);
-            negate(magnitudes, spread_bits(u32_at(block.add(74 + 4 * j))))
+            let bytes = _mm256_i32gather_epi32::<4>(codebooks::IQ3_S.as_ptr().cast(), indices);
+            let negative = spread_bits(u32_at(block.add(74 + 4 * j)));
+            Levels { bytes, negative }
         }
     }
 }
@@ -123,6 +118,7 @@ pub(crate) struct Iq3Xxs;
 impl Unpack for Iq3Xxs {
     const DTYPE: DType = DType::Iq3Xxs;
     const SCALES: usize = 1;
+    const OFFSET: u8 = 0;
     const LARGEST: u8 = 62;
     /// A quarter of blocks' scales.
     type Header = __m256;
@@ -144,12 +140,13 @@ impl Unpack for Iq3Xxs {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn levels(block: *const u8, j: usize) -> __m256i {
+    unsafe fn levels(block: *const u8, j: usize) -> Levels {
         // SAFETY: forwarded.
         unsafe {
             let indices = block.add(2 + 8 * j);
-            let magnitudes = points_of_4(&codebooks::IQ3_XXS, |i| usize::from(*indices.add(i)));
-            negate(magnitudes, even_signs(u32_at(block.add(66 + 4 * j))))
+            let bytes = points_of_4(&codebooks::IQ3_XXS, |i| usize::from(*indices.add(i)));
+            let negative = even_signs(u32_at(block.add(66 + 4 * j)));
+            Levels { bytes, negative }
         }
     }
 }
@@ -160,6 +157,7 @@ pub(crate) struct Iq2Xxs;
 impl Unpack for Iq2Xxs {
     const DTYPE: DType = DType::Iq2Xxs;
     const SCALES: usize = 1;
+    const OFFSET: u8 = 0;
     const LARGEST: u8 = 43;
     /// An eighth of blocks' scales.
     type Header = __m256;
@@ -181,12 +179,13 @@ impl Unpack for Iq2Xxs {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn levels(block: *const u8, j: usize) -> __m256i {
+    unsafe fn levels(block: *const u8, j: usize) -> Levels {
         // SAFETY: forwarded.
         unsafe {
             let indices = block.add(2 + 8 * j);
-            let magnitudes = points_of_8(&codebooks::IQ2_XXS, |i| usize::from(*indices.add(i)));
-            negate(magnitudes, even_signs(u32_at(indices.add(4))))
+            let bytes = points_of_8(&codebooks::IQ2_XXS, |i| usize::from(*indices.add(i)));
+            let negative = even_signs(u32_at(indices.add(4)));
+            Levels { bytes, negative }
         }
     }
 }
@@ -227,6 +226,7 @@ pub(crate) struct Iq2Xs;
 impl Unpack for Iq2Xs {
     const DTYPE: DType = DType::Iq2Xs;
     const SCALES: usize = 2;
+    const OFFSET: u8 = 0;
     const LARGEST: u8 = 43;
     type Header = (__m256, [__m256i; 2]);
 
@@ -245,14 +245,14 @@ impl Unpack for Iq2Xs {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn levels(block: *const u8, j: usize) -> __m256i {
-        // SAFETY: forwarded.
-        let words = unsafe { block.add(2 + 8 * j).cast::<u64>().read_unaligned() };
-        let word = |i: usize| (words >> (16 * i) & 0xFFFF) as usize;
-        let magnitudes = points_of_8(&codebooks::IQ2_XS, |i| word(i) & 0x1FF);
+    unsafe fn levels(block: *const u8, j: usize) -> Levels {
+        let words = block.wrapping_add(2 + 8 * j).cast::<u16>();
+        // SAFETY: forwarded; `i` is below 4.
+        let word = |i: usize| usize::from(unsafe { words.add(i).read_unaligned() });
+        let bytes = points_of_8(&codebooks::IQ2_XS, |i| word(i) & 0x1FF);
         let eight = |i: usize| EVEN_SIGNS[word(i) >> 9].cast_signed();
         let negative = _mm256_setr_epi64x(eight(0), eight(1), eight(2), eight(3));
-        negate(magnitudes, negative)
+        Levels { bytes, negative }
     }
 }
 
@@ -262,6 +262,7 @@ pub(crate) struct Iq2S;
 impl Unpack for Iq2S {
     const DTYPE: DType = DType::Iq2S;
     const SCALES: usize = 2;
+    const OFFSET: u8 = 0;
     const LARGEST: u8 = 43;
     type Header = (__m256, [__m256i; 2]);
 
@@ -280,14 +281,15 @@ impl Unpack for Iq2S {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn levels(block: *const u8, j: usize) -> __m256i {
+    unsafe fn levels(block: *const u8, j: usize) -> Levels {
         // SAFETY: forwarded.
         unsafe {
             let (low, high) = (block.add(2 + 4 * j), usize::from(*block.add(66 + j)));
-            let magnitudes = points_of_8(&codebooks::IQ2_S, |i| {
+            let bytes = points_of_8(&codebooks::IQ2_S, |i| {
                 usize::from(*low.add(i)) | (high << (8 - 2 * i) & 0x300)
             });
-            negate(magnitudes, spread_bits(u32_at(block.add(34 + 4 * j))))
+            let negative = spread_bits(u32_at(block.add(34 + 4 * j)));
+            Levels { bytes, negative }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Formats of small blocks: NVFP4, Q1_0, Q2_0. Bytes are where the formats' files in `quant` have them.
 
-use super::{Unpack, block_scale, spread_bits};
+use super::{Levels, Unpack, block_scale, spread_bits};
 use crate::x86::avx2::lines::load_u32;
 use millrace_quant::DType;
 use std::arch::x86_64::*;
@@ -8,8 +8,8 @@ use std::arch::x86_64::*;
 /// NVFP4.
 pub(crate) struct Nvfp4;
 
-/// Doubled values of E2M1's sixteen codes (OCP Microscaling Formats 1.0).
-static E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+/// Doubled values of E2M1's sixteen codes (OCP Microscaling Formats 1.0), plus 12.
+static E2M1: [u8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0];
 
 /// Half of what the E4M3 number in the lowest byte of each lane means without its sign; the NaN without sign counts as 0.
 #[inline]
@@ -27,7 +27,8 @@ fn half_of_e4m3(bits: __m256i) -> __m256 {
 impl Unpack for Nvfp4 {
     const DTYPE: DType = DType::Nvfp4;
     const SCALES: usize = 2;
-    const LARGEST: u8 = 12;
+    const OFFSET: u8 = 12;
+    const LARGEST: u8 = 24;
     /// Four scales.
     type Header = __m256i;
 
@@ -50,7 +51,7 @@ impl Unpack for Nvfp4 {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn levels(block: *const u8, j: usize) -> __m256i {
+    unsafe fn levels(block: *const u8, j: usize) -> Levels {
         // SAFETY: forwarded; sixteen values.
         let (v, values) = unsafe {
             (
@@ -61,7 +62,8 @@ impl Unpack for Nvfp4 {
         let nibble = |v| _mm_and_si128(v, _mm_set1_epi8(15));
         let (low, high) = (nibble(v), nibble(_mm_srli_epi16::<4>(v)));
         let codes = _mm256_set_m128i(_mm_unpackhi_epi64(low, high), _mm_unpacklo_epi64(low, high));
-        _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(values), codes)
+        let values = _mm256_broadcastsi128_si256(values);
+        Levels::unsigned(_mm256_shuffle_epi8(values, codes))
     }
 }
 
@@ -71,38 +73,7 @@ pub(crate) struct Q1_0;
 impl Unpack for Q1_0 {
     const DTYPE: DType = DType::Q1_0;
     const SCALES: usize = 1;
-    const LARGEST: u8 = 1;
-    type Header = __m256;
-
-    #[inline]
-    #[target_feature(enable = "avx2,f16c")]
-    unsafe fn header(block: *const u8, stride: usize) -> Self::Header {
-        // SAFETY: forwarded.
-        unsafe { block_scale::<0>(block, stride) }
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    unsafe fn scales(d: __m256, _: *const u8, _: usize, _: usize) -> [__m256; 2] {
-        [d; 2]
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    unsafe fn levels(block: *const u8, j: usize) -> __m256i {
-        // SAFETY: forwarded.
-        let positive = unsafe { block.add(2 + 4 * j).cast::<u32>().read_unaligned() };
-        // Ones are −1.
-        _mm256_or_si256(spread_bits(!positive), _mm256_set1_epi8(1))
-    }
-}
-
-/// Q2_0.
-pub(crate) struct Q2_0;
-
-impl Unpack for Q2_0 {
-    const DTYPE: DType = DType::Q2_0;
-    const SCALES: usize = 1;
+    const OFFSET: u8 = 1;
     const LARGEST: u8 = 2;
     type Header = __m256;
 
@@ -121,14 +92,45 @@ impl Unpack for Q2_0 {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn levels(block: *const u8, j: usize) -> __m256i {
+    unsafe fn levels(block: *const u8, j: usize) -> Levels {
+        // SAFETY: forwarded.
+        let positive = unsafe { block.add(2 + 4 * j).cast::<u32>().read_unaligned() };
+        Levels::unsigned(_mm256_and_si256(spread_bits(positive), _mm256_set1_epi8(2)))
+    }
+}
+
+/// Q2_0.
+pub(crate) struct Q2_0;
+
+impl Unpack for Q2_0 {
+    const DTYPE: DType = DType::Q2_0;
+    const SCALES: usize = 1;
+    const OFFSET: u8 = 1;
+    const LARGEST: u8 = 3;
+    type Header = __m256;
+
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    unsafe fn header(block: *const u8, stride: usize) -> Self::Header {
+        // SAFETY: forwarded.
+        unsafe { block_scale::<0>(block, stride) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn scales(d: __m256, _: *const u8, _: usize, _: usize) -> [__m256; 2] {
+        [d; 2]
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn levels(block: *const u8, j: usize) -> Levels {
         // SAFETY: forwarded.
         let v = unsafe { _mm_loadl_epi64(block.add(2 + 8 * j).cast()) };
         let v = _mm256_cvtepu8_epi32(v);
         // Byte i of a lane gets bits 2i and 2i + 1 of the lane's byte, and others above.
         let pair = _mm256_or_si256(v, _mm256_slli_epi32::<6>(v));
         let four = _mm256_or_si256(pair, _mm256_slli_epi32::<12>(pair));
-        let q = _mm256_and_si256(four, _mm256_set1_epi8(3));
-        _mm256_sub_epi8(q, _mm256_set1_epi8(1))
+        Levels::unsigned(_mm256_and_si256(four, _mm256_set1_epi8(3)))
     }
 }

@@ -1,7 +1,7 @@
 //! IQ1_* and TQ*: three levels, of IQ1_* moved by an eighth. Bytes are where the formats' files in `quant` have them.
 
 use super::codebook::points_of_8;
-use super::{Unpack, block_scale, times_odd};
+use super::{Levels, Unpack, block_scale, times_odd};
 use crate::x86::avx2::lines::{load_f16, load_u32, widen_f16};
 use millrace_quant::{DType, codebooks};
 use std::arch::x86_64::*;
@@ -16,13 +16,14 @@ unsafe fn u16_at(at: *const u8) -> usize {
     usize::from(unsafe { at.cast::<u16>().read_unaligned() })
 }
 
-/// Eight times points of IQ1_*, plus `delta`.
+/// Eight times points of IQ1_*, plus `more`.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn eighths(points: __m256i, delta: __m256i) -> __m256i {
+fn eighths(points: __m256i, more: __m256i) -> Levels {
     // What comes over from the lower byte is below the bits kept.
     let v = _mm256_slli_epi16::<3>(points);
-    _mm256_add_epi8(_mm256_and_si256(v, _mm256_set1_epi8(-8)), delta)
+    let v = _mm256_and_si256(v, _mm256_set1_epi8(-8));
+    Levels::unsigned(_mm256_add_epi8(v, more))
 }
 
 /// IQ1_S, in eighths.
@@ -31,7 +32,8 @@ pub(crate) struct Iq1S;
 impl Unpack for Iq1S {
     const DTYPE: DType = DType::Iq1S;
     const SCALES: usize = 1;
-    const LARGEST: u8 = 9;
+    const OFFSET: u8 = 9;
+    const LARGEST: u8 = 18;
     /// An eighth of blocks' scales.
     type Header = __m256;
 
@@ -52,15 +54,15 @@ impl Unpack for Iq1S {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn levels(block: *const u8, j: usize) -> __m256i {
+    unsafe fn levels(block: *const u8, j: usize) -> Levels {
         // SAFETY: forwarded.
         unsafe {
             let (low, word) = (block.add(2 + 4 * j), u16_at(block.add(34 + 2 * j)));
             let points = points_of_8(&codebooks::IQ1_S, |i| {
                 usize::from(*low.add(i)) | (word >> (3 * i) & 7) << 8
             });
-            let delta = if word >> 15 == 0 { 1 } else { -1 };
-            eighths(points, _mm256_set1_epi8(delta))
+            let more = if word >> 15 == 0 { 9 + 1 } else { 9 - 1 };
+            eighths(points, _mm256_set1_epi8(more))
         }
     }
 }
@@ -71,7 +73,8 @@ pub(crate) struct Iq1M;
 impl Unpack for Iq1M {
     const DTYPE: DType = DType::Iq1M;
     const SCALES: usize = 2;
-    const LARGEST: u8 = 9;
+    const OFFSET: u8 = 9;
+    const LARGEST: u8 = 18;
     /// An eighth of blocks' scales, and sixteen codes of three bits, each four of them in the lower bits of half a lane.
     type Header = (__m256, [__m256i; 2]);
 
@@ -113,17 +116,20 @@ impl Unpack for Iq1M {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn levels(block: *const u8, j: usize) -> __m256i {
+    unsafe fn levels(block: *const u8, j: usize) -> Levels {
         // SAFETY: forwarded.
         unsafe {
             let (low, nibbles) = (block.add(4 * j), u16_at(block.add(32 + 2 * j)));
             let points = points_of_8(&codebooks::IQ1_S, |i| {
                 usize::from(*low.add(i)) | (nibbles >> (4 * i) & 7) << 8
             });
-            // Ones where an eighth is taken off.
-            let delta = |i: usize| -((nibbles >> (4 * i + 3) & 1) as i64);
-            let negative = _mm256_setr_epi64x(delta(0), delta(1), delta(2), delta(3));
-            eighths(points, _mm256_or_si256(negative, _mm256_set1_epi8(1)))
+            // The fourth bit of a point's nibble: an eighth is taken off.
+            let bit = _mm256_set1_epi64x(nibbles as i64);
+            let own = _mm256_setr_epi64x(1 << 3, 1 << 7, 1 << 11, 1 << 15);
+            let negative = _mm256_cmpeq_epi64(_mm256_and_si256(bit, own), own);
+            let more =
+                _mm256_blendv_epi8(_mm256_set1_epi8(9 + 1), _mm256_set1_epi8(9 - 1), negative);
+            eighths(points, more)
         }
     }
 }
@@ -131,25 +137,23 @@ impl Unpack for Iq1M {
 /// TQ1_0.
 pub(crate) struct Tq1_0;
 
-/// Powers of 3 that bring the digits of sixteen bytes to the top, for the upper and the lower half of each 32 columns.
-static DIGITS: [[[i16; 16]; 2]; 8] = [
-    [[1; 16]; 2],
-    [[3; 16]; 2],
-    [[9; 16]; 2],
-    [[27; 16]; 2],
-    [[81; 16]; 2],
-    [[1; 16], [3; 16]],
-    [[9; 16], [27; 16]],
-    [
-        [81; 16],
-        [1, 1, 1, 1, 3, 3, 3, 3, 9, 9, 9, 9, 27, 27, 27, 27],
-    ],
+/// Powers of 3 that bring the digits of each two bytes to the top.
+static DIGITS: [[i16; 16]; 8] = [
+    [1; 16],
+    [3; 16],
+    [9; 16],
+    [27; 16],
+    [81; 16],
+    [1, 1, 1, 1, 1, 1, 1, 1, 3, 3, 3, 3, 3, 3, 3, 3],
+    [9, 9, 9, 9, 9, 9, 9, 9, 27, 27, 27, 27, 27, 27, 27, 27],
+    [81, 81, 81, 81, 81, 81, 81, 81, 1, 1, 3, 3, 9, 9, 27, 27],
 ];
 
 impl Unpack for Tq1_0 {
     const DTYPE: DType = DType::Tq1_0;
     const SCALES: usize = 1;
-    const LARGEST: u8 = 1;
+    const OFFSET: u8 = 1;
+    const LARGEST: u8 = 2;
     type Header = __m256;
 
     #[inline]
@@ -167,27 +171,26 @@ impl Unpack for Tq1_0 {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn levels(block: *const u8, j: usize) -> __m256i {
+    unsafe fn levels(block: *const u8, j: usize) -> Levels {
         // SAFETY: forwarded.
         unsafe {
             let sixteen = |at: usize| _mm_loadu_si128(block.add(at).cast());
-            let (first, second) = match j {
-                0..5 => (sixteen(0), sixteen(16)),
-                5 | 6 => (sixteen(32), sixteen(32)),
+            let bytes = match j {
+                0..5 => _mm256_loadu_si256(block.cast()),
+                5 | 6 => _mm256_broadcastsi128_si256(sixteen(32)),
                 _ => {
                     let four = block.add(48).cast::<i32>().read_unaligned();
-                    (sixteen(32), _mm_set1_epi32(four))
+                    _mm256_set_m128i(_mm_set1_epi32(four), sixteen(32))
                 }
             };
-            let digit = |bytes: __m128i, half: usize| {
-                let power = _mm256_loadu_si256(DIGITS[j][half].as_ptr().cast());
-                let rest = _mm256_mullo_epi16(_mm256_cvtepu8_epi16(bytes), power);
-                let rest = _mm256_and_si256(rest, _mm256_set1_epi16(0xFF));
-                _mm256_srli_epi16::<8>(_mm256_mullo_epi16(rest, _mm256_set1_epi16(3)))
-            };
-            let digits = _mm256_packus_epi16(digit(first, 0), digit(second, 1));
-            let digits = _mm256_permute4x64_epi64::<0b11_01_10_00>(digits);
-            _mm256_sub_epi8(digits, _mm256_set1_epi8(1))
+            let power = _mm256_loadu_si256(DIGITS[j].as_ptr().cast());
+            let three = _mm256_set1_epi16(3);
+            // Of a byte at the top of 16 bits what exceeds it is lost, and three times the rest has the digit above it.
+            let even = _mm256_mullo_epi16(_mm256_slli_epi16::<8>(bytes), power);
+            let odd = _mm256_and_si256(bytes, _mm256_set1_epi16(0xFF00_u16.cast_signed()));
+            let odd = _mm256_mullo_epi16(odd, power);
+            let odd = _mm256_slli_epi16::<8>(_mm256_mulhi_epu16(odd, three));
+            Levels::unsigned(_mm256_or_si256(_mm256_mulhi_epu16(even, three), odd))
         }
     }
 }
@@ -198,7 +201,8 @@ pub(crate) struct Tq2_0;
 impl Unpack for Tq2_0 {
     const DTYPE: DType = DType::Tq2_0;
     const SCALES: usize = 1;
-    const LARGEST: u8 = 2;
+    const OFFSET: u8 = 1;
+    const LARGEST: u8 = 3;
     type Header = __m256;
 
     #[inline]
@@ -216,11 +220,10 @@ impl Unpack for Tq2_0 {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn levels(block: *const u8, j: usize) -> __m256i {
+    unsafe fn levels(block: *const u8, j: usize) -> Levels {
         // SAFETY: forwarded.
         let v = unsafe { _mm256_loadu_si256(block.add(j / 4 * 32).cast()) };
         let v = _mm256_srl_epi16(v, _mm_cvtsi32_si128(2 * (j % 4) as i32));
-        let v = _mm256_and_si256(v, _mm256_set1_epi8(3));
-        _mm256_sub_epi8(v, _mm256_set1_epi8(1))
+        Levels::unsigned(_mm256_and_si256(v, _mm256_set1_epi8(3)))
     }
 }
