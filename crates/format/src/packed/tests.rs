@@ -164,17 +164,21 @@ fn formats_follow_scales_and_zero_points() {
 fn codes_lie_in_words_as_each_layout_says() {
     let dir = tempfile::tempdir().unwrap();
     let by_column = 0x7654_3210;
-    let gptq = [
+    let mut gptq = [
         words("a.qweight", &[8, 136], by_column),
         words("a.qzeros", &[2, 17], u32::MAX),
         scales("a.scales", &[2, 136], 1.0),
     ];
-    let awq = [
+    // A row of the second tile has another scale in its first group.
+    gptq[2].bytes[4 * 100..][..4].copy_from_slice(&2f32.to_le_bytes());
+    let mut awq = [
         // Of neighbours 0 to 7 the even ones come first.
         words("a.qweight", &[64, 17], 0x7531_6420),
         words("a.qzeros", &[2, 17], 0),
         scales("a.scales", &[2, 136], 1.0),
     ];
+    // Eight rows of the second tile have other codes in the first column.
+    awq[0].bytes[4 * 8..][..4].fill(0);
     let mut shape = stored("a.weight_shape", "I64", &[2], &136i64.to_le_bytes());
     shape.bytes[8..].copy_from_slice(&64i64.to_le_bytes());
     let compressed = [
@@ -186,8 +190,14 @@ fn codes_lie_in_words_as_each_layout_says() {
     ];
     type Code = fn(usize, usize) -> f32;
     let cases: [(Value, &[Stored], Code); 3] = [
-        (self::gptq().0, &gptq, |_, column| (column % 8) as f32),
-        (self::awq().0, &awq, |row, _| (row % 8) as f32),
+        (self::gptq().0, &gptq, |row, column| {
+            let scale = if row == 100 && column < 32 { 2.0 } else { 1.0 };
+            scale * (column % 8) as f32
+        }),
+        (self::awq().0, &awq, |row, column| match (row, column) {
+            (64..72, 0) => 0.0,
+            _ => (row % 8) as f32,
+        }),
         (self::compressed().0, &compressed, |row, column| {
             (column % 8) as f32 - (row % 8) as f32
         }),
