@@ -46,7 +46,7 @@ CHOICE_STD = 0.1
 DECAY_MEAN = -2.0
 
 # Families whose norms store what is added to 1; those of a gated delta net do not.
-UNIT_NORMS = ("gemma", "gemma2", "gemma3", "qwen3_5", "qwen3_5_moe", "qwen3_next")
+UNIT_NORMS = ("gemma", "gemma2", "gemma3", "nemotron", "qwen3_5", "qwen3_5_moe", "qwen3_next")
 
 
 LLAMA3 = dict(

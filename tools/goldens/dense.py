@@ -368,4 +368,16 @@ FIXTURES = {
         config_class="GraniteConfig",
         rewrite=minicpm,
     ),
+    # LayerNorms that hold what is added to 1, a squared ReLU without a gate, half of each head rotates.
+    "nemotron": Fixture(
+        "nemotron",
+        37,
+        tiny(
+            hidden_size=64,
+            norm_eps=1e-5,
+            rope_parameters=rope(10000.0, partial_rotary_factor=0.5),
+        ),
+        gguf=True,
+        config_class="NemotronConfig",
+    ),
 }

@@ -369,6 +369,7 @@ FIXTURES = {
         ),
         gguf=True,
         config_class="Ernie4_5_MoeConfig",
+        salt="-1",
     ),
     # Norms of heads behind the rotation, experts beside one that is as wide, numbers a layer.
     "hunyuan-moe": Fixture(
@@ -396,6 +397,7 @@ FIXTURES = {
         ),
         gguf=True,
         config_class="MiniMaxM2Config",
+        salt="-1",
     ),
     # Experts turned, the gate first; sections of heads.
     "qwen3vlmoe": Fixture(

@@ -30,8 +30,8 @@ use integers::PackedIntegers;
 pub use packing::{Packing, UnsupportedPacking};
 pub(crate) use stored::StoredTensors;
 
-/// Rows that one thread decodes at least.
-const MIN_ROWS: usize = 64;
+/// Rows that a thread decodes are a multiple of this.
+const ROWS: usize = 64;
 
 /// Factors of activations and of caches, which this program computes without: it keeps both more exactly.
 const UNREAD: [&str; 11] = [
@@ -117,7 +117,7 @@ impl PackedTensor {
 fn by_rows(n: usize, row_bytes: usize, decode: &(dyn Fn(usize, &mut [u8]) + Sync)) -> Box<[u8]> {
     let mut out = vec![0; n * row_bytes].into_boxed_slice();
     let n_threads = thread::available_parallelism().map_or(1, usize::from);
-    let rows = n.div_ceil(n_threads).max(MIN_ROWS);
+    let rows = n.div_ceil(n_threads).next_multiple_of(ROWS).max(ROWS);
     let chunks = out.chunks_mut((rows * row_bytes).max(1)).enumerate();
     thread::scope(|scope| {
         for (i, chunk) in chunks {

@@ -111,6 +111,8 @@ pub enum Derivation {
         /// Rows that a matrix of the tensors has.
         n_rows: usize,
     },
+    /// Each number plus 1, in f32: for a norm that takes mean and variance, of files that hold what is added to 1.
+    PlusOne,
     /// Ones in f32, of no tensor: for a norm that has no weight.
     Ones,
 }

@@ -41,6 +41,7 @@ mod minimax_m2;
 mod mistral;
 mod mistral3;
 mod mixtral;
+mod nemotron;
 mod nomic_bert;
 mod olmo;
 mod olmo2;
@@ -104,6 +105,7 @@ static FAMILIES: &[&Family] = &[
     &internlm2::FAMILY,
     &minicpm::FAMILY,
     &minimax_m2::FAMILY,
+    &nemotron::FAMILY,
     &olmo::FAMILY,
     &phi2::FAMILY,
     &phi3::FAMILY,

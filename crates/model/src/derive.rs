@@ -18,8 +18,10 @@ pub(crate) fn check(
     derivation: &Derivation,
     shape: &[usize],
 ) -> Result<DType, Error> {
-    if *derivation == Derivation::Ones {
-        return Ok(DType::F32);
+    match derivation {
+        Derivation::Ones => return Ok(DType::F32),
+        Derivation::PlusOne => return catalog.check(name, shape).map(|_| DType::F32),
+        _ => {}
     }
     if let Derivation::Mxfp4Parts { n_rows, .. } = *derivation {
         let &[n_experts, _, k] = shape else {
@@ -128,6 +130,10 @@ pub(crate) fn derive_matrix(
             step,
             n_rows,
         } => job.mxfp4(first, step, n_rows),
+        Derivation::PlusOne => {
+            let numbers = job.numbers()?;
+            job.encode(&numbers.iter().map(|x| x + 1.0).collect::<Vec<_>>())
+        }
         Derivation::Ones => job.encode(&vec![1.0; weight.n * weight.k]),
     }
 }

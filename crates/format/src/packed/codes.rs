@@ -32,14 +32,10 @@ pub(super) struct Codes {
 }
 
 impl Codes {
-    /// Rows from `first` on of a matrix of `n` rows and `k` columns, as unsigned numbers; `out` is whole rows.
-    /// `bytes` are those of its place.
+    /// Rows from `first` on, a multiple of eight, of a matrix of `n` rows and `k` columns, as unsigned numbers; `out` is
+    /// whole rows. `bytes` are those of its place.
     pub(super) fn read(&self, bytes: &[u8], [n, k]: [usize; 2], first: usize, out: &mut [u8]) {
         let (words, _) = bytes.as_chunks::<4>();
-        let word = |at: usize| u32::from_le_bytes(words[at]);
-        let per_word = 32 / self.bits;
-        let code = |word: u32, i: usize| (word >> (i * self.bits)) as u8 & (255 >> (8 - self.bits));
-        let n_rows = out.len() / k.max(1);
         match self.layout {
             CodeLayout::Bytes => {
                 let bytes = &bytes[first * k..];
@@ -47,49 +43,67 @@ impl Codes {
                     .zip(bytes)
                     .for_each(|(out, byte)| *out = byte ^ 128);
             }
-            // A tile's words are read in the order in which they lie.
             CodeLayout::AlongRows | CodeLayout::AlongRowsTurned => {
-                let n_words = k.div_ceil(per_word);
-                let is_turned = self.layout == CodeLayout::AlongRowsTurned;
-                let (outer, inner) = if is_turned {
-                    (n_words, n_rows)
-                } else {
-                    (n_rows, n_words)
-                };
-                for outer in 0..outer {
-                    for inner in 0..inner {
-                        let (row, i) = if is_turned {
-                            (inner, outer)
-                        } else {
-                            (outer, inner)
-                        };
-                        let word = word(match is_turned {
-                            true => i * n + first + row,
-                            false => (first + row) * n_words + i,
-                        });
-                        let end = k.min((i + 1) * per_word);
-                        let out = &mut out[row * k..][i * per_word..end];
-                        out.iter_mut()
-                            .enumerate()
-                            .for_each(|(i, out)| *out = code(word, i));
-                    }
-                }
+                self.along_rows(words, [n, k], first, out);
             }
             CodeLayout::AlongColumns | CodeLayout::AlongColumnsTurned | CodeLayout::Awq => {
-                let n_words = n.div_ceil(per_word);
-                for column in 0..k {
-                    for row in 0..n_rows {
-                        let (at, i) = ((first + row) / per_word, (first + row) % per_word);
-                        let word = word(match self.layout {
-                            CodeLayout::AlongColumns => at * k + column,
-                            _ => column * n_words + at,
-                        });
-                        let i = match self.layout {
-                            CodeLayout::Awq => AWQ_NIBBLES[i],
-                            _ => i,
-                        };
-                        out[row * k + column] = code(word, i);
-                    }
+                self.along_columns(words, [n, k], first, out);
+            }
+        }
+    }
+
+    fn per_word(&self) -> usize {
+        32 / self.bits
+    }
+
+    /// Code `i` of a word.
+    fn code(&self, word: [u8; 4], i: usize) -> u8 {
+        (u32::from_le_bytes(word) >> (i * self.bits)) as u8 & (255 >> (8 - self.bits))
+    }
+
+    /// Words are read in the order in which they lie.
+    fn along_rows(&self, words: &[[u8; 4]], [n, k]: [usize; 2], first: usize, out: &mut [u8]) {
+        let (n_rows, n_words) = (out.len() / k.max(1), k.div_ceil(self.per_word()));
+        let is_turned = self.layout == CodeLayout::AlongRowsTurned;
+        let (outer, inner) = match is_turned {
+            true => (n_words, n_rows),
+            false => (n_rows, n_words),
+        };
+        for outer in 0..outer {
+            for inner in 0..inner {
+                let (row, at) = match is_turned {
+                    true => (inner, outer),
+                    false => (outer, inner),
+                };
+                let word = words[match is_turned {
+                    true => at * n + first + row,
+                    false => (first + row) * n_words + at,
+                }];
+                let end = k.min((at + 1) * self.per_word());
+                let out = &mut out[row * k..][at * self.per_word()..end];
+                for (i, out) in out.iter_mut().enumerate() {
+                    *out = self.code(word, i);
+                }
+            }
+        }
+    }
+
+    fn along_columns(&self, words: &[[u8; 4]], [n, k]: [usize; 2], first: usize, out: &mut [u8]) {
+        let per_word = self.per_word();
+        let (n_rows, n_words) = (out.len() / k.max(1), n.div_ceil(per_word));
+        for column in 0..k {
+            for row in (0..n_rows).step_by(per_word) {
+                let at = (first + row) / per_word;
+                let word = words[match self.layout {
+                    CodeLayout::AlongColumns => at * k + column,
+                    _ => column * n_words + at,
+                }];
+                for i in 0..per_word.min(n_rows - row) {
+                    let place = match self.layout {
+                        CodeLayout::Awq => AWQ_NIBBLES[i],
+                        _ => i,
+                    };
+                    out[(row + i) * k + column] = self.code(word, place);
                 }
             }
         }

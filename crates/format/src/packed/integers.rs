@@ -1,12 +1,12 @@
 //! Integers with a scale and a zero point a group: `w = scale · (code − zero)`.
 //!
-//! Where a group is whole blocks of 32 neighbours, codes stay what they are:
+//! Where a group is whole blocks of 32 neighbours, nothing is lost that F16 can hold of the scale:
 //!
-//! | bits | zero points | becomes | which is |
+//! | bits | zero points | becomes | code |
 //! |---|---|---|---|
-//! | 4 | all 8 | Q4_0 | exact where F16 holds the scale |
-//! | 4 | others | Q4_1 | so, but that `scale · zero` is rounded to F16: at most 15/2048 of a step |
-//! | 8 | all 128 | Q8_0 | exact where F16 holds the scale |
+//! | 4 | all 8 | Q4_0 | as it is |
+//! | 4 | others | Q5_0 | `code − zero + 16` |
+//! | 8 | all 128 | Q8_0 | `code − 128` |
 //!
 //! F16 holds all scales of type F16, and those of type BF16 from 2⁻¹⁴ on; of type F32 they are rounded to 11 bits.
 //! Everything else becomes F16, each weight rounded to 11 bits: 8 bits with other zero points, columns whose groups are
@@ -75,8 +75,6 @@ pub(super) struct GroupTable {
     zeros: Vec<u8>,
     /// The scales, F16.
     steps: Vec<u8>,
-    /// `−scale · zero`, F16.
-    minima: Vec<u8>,
 }
 
 impl PackedIntegers {
@@ -94,7 +92,7 @@ impl PackedIntegers {
         let dtype = match (fits, in_blocks, parts.codes.bits) {
             (false, ..) => DType::BF16,
             (true, true, 4) if is_middle() => DType::Q4_0,
-            (true, true, 4) => DType::Q4_1,
+            (true, true, 4) => DType::Q5_0,
             (true, true, _) if is_middle() => DType::Q8_0,
             _ => DType::F16,
         };
@@ -123,11 +121,8 @@ impl PackedIntegers {
 
     pub(super) fn groups(&self, files: &[FileBytes]) -> GroupTable {
         let (scales, zeros) = (self.parts.scales(files), self.parts.zeros(files));
-        let minimum = |(scale, zero): (&f32, &u8)| -scale * f32::from(*zero);
-        let minima: Vec<f32> = scales.iter().zip(&zeros).map(minimum).collect();
         GroupTable {
             steps: encoded(DType::F16, &scales),
-            minima: encoded(DType::F16, &minima),
             scales,
             zeros,
         }
@@ -154,31 +149,29 @@ impl PackedIntegers {
         let Groups::Even(size) = self.parts.groups else {
             return self.decode_numbers(codes, table, first, out);
         };
-        let half = |halves: &[u8], block: usize| -> [u8; 2] {
-            let group = first + block * BLOCK / size;
-            [halves[2 * group], halves[2 * group + 1]]
-        };
+        let group = |block: usize| first + block * BLOCK / size;
+        let step = |block: usize| &table.steps[2 * group(block)..][..2];
         let (blocks, _) = codes.as_chunks::<BLOCK>();
         match self.dtype {
             DType::Q4_0 => {
                 let outs = out.as_chunks_mut::<18>().0.iter_mut();
                 for (i, (codes, out)) in blocks.iter().zip(outs).enumerate() {
-                    out[..2].copy_from_slice(&half(&table.steps, i));
+                    out[..2].copy_from_slice(step(i));
                     put_nibbles(codes, &mut out[2..]);
                 }
             }
-            DType::Q4_1 => {
-                let outs = out.as_chunks_mut::<20>().0.iter_mut();
+            DType::Q5_0 => {
+                let outs = out.as_chunks_mut::<22>().0.iter_mut();
                 for (i, (codes, out)) in blocks.iter().zip(outs).enumerate() {
-                    out[..2].copy_from_slice(&half(&table.steps, i));
-                    out[2..4].copy_from_slice(&half(&table.minima, i));
-                    put_nibbles(codes, &mut out[4..]);
+                    let codes = codes.map(|code| code + 16 - table.zeros[group(i)]);
+                    out[..2].copy_from_slice(step(i));
+                    put_five_bits(&codes, &mut out[2..]);
                 }
             }
             DType::Q8_0 => {
                 let outs = out.as_chunks_mut::<34>().0.iter_mut();
                 for (i, (codes, out)) in blocks.iter().zip(outs).enumerate() {
-                    out[..2].copy_from_slice(&half(&table.steps, i));
+                    out[..2].copy_from_slice(step(i));
                     // From 0…255 to −128…127.
                     let signed = codes.iter().map(|code| code ^ 128);
                     out[2..]
@@ -249,6 +242,14 @@ fn put_nibbles(codes: &[u8; BLOCK], out: &mut [u8]) {
     for (i, out) in out.iter_mut().enumerate() {
         *out = codes[i] | codes[i + BLOCK / 2] << 4;
     }
+}
+
+/// The fifth bit of each element first, then the others as nibbles.
+fn put_five_bits(codes: &[u8; BLOCK], out: &mut [u8]) {
+    let bits = (0..).zip(codes).map(|(i, code)| u32::from(code >> 4) << i);
+    let bits = bits.fold(0, |all, bit| all | bit);
+    out[..4].copy_from_slice(&bits.to_le_bytes());
+    put_nibbles(&codes.map(|code| code & 15), &mut out[4..]);
 }
 
 /// Numbers in a format of one element a block.

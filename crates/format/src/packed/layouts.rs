@@ -120,7 +120,7 @@ fn compressed_zeros(
     let Some(part) = stored.get(&format!("{name}_zero_point")) else {
         return Ok((Zeros::Middle, None));
     };
-    let codes = if part.is_int8() {
+    let codes = if part.is_int8() && bits == 8 {
         // One of the matrix, or of rows, may have fewer dimensions.
         if ![1, n * n_groups].contains(&part.info.n_elems()) {
             part.check_shape(&[n, n_groups])?;
@@ -291,6 +291,56 @@ fn packed(parts: IntegerParts, stored: &StoredTensors<'_>) -> PackedTensor {
     )))
 }
 
+/// How codes and zero points lie whose groups are rows of their tensors.
+struct ColumnLayout {
+    bits: usize,
+    k: usize,
+    codes: CodeLayout,
+    zeros: CodeLayout,
+    zero_minus_one: bool,
+}
+
+impl ColumnLayout {
+    /// Of a matrix of `n` rows, whose list of groups is `listed`.
+    fn of(
+        packing: &Packing,
+        codes: &Part<'_>,
+        n: usize,
+        listed: Option<&Part<'_>>,
+    ) -> Result<ColumnLayout, Error> {
+        let [n_stored, _] = codes.matrix()?;
+        let Packing::Gptq {
+            bits,
+            zero_minus_one,
+        } = *packing
+        else {
+            codes.check_shape(&[n_stored, n.div_ceil(8)])?;
+            return Ok(ColumnLayout {
+                bits: 4,
+                k: n_stored,
+                codes: CodeLayout::Awq,
+                zeros: CodeLayout::Awq,
+                zero_minus_one: false,
+            });
+        };
+        let k = listed.map_or(n_stored * 32 / bits, |list| list.info.n_elems());
+        // Modules may have more bits than the others.
+        let bits = [4, 8].into_iter().find(|bits| k * bits == n_stored * 32);
+        let bits = bits.ok_or_else(|| {
+            let expected = format!("codes of 4 or 8 bits of {k} columns");
+            codes.wrong(expected, format!("{n_stored} rows of words"))
+        })?;
+        codes.check_shape(&[n_stored, n])?;
+        Ok(ColumnLayout {
+            bits,
+            k,
+            codes: CodeLayout::AlongRowsTurned,
+            zeros: CodeLayout::AlongColumnsTurned,
+            zero_minus_one,
+        })
+    }
+}
+
 /// GPTQ and AWQ: `qweight`, `qzeros` and `scales`, groups by rows; of GPTQ also `g_idx`.
 fn by_columns(
     stored: &StoredTensors<'_>,
@@ -299,50 +349,18 @@ fn by_columns(
     packing: &Packing,
 ) -> Result<Found, Error> {
     let part = |suffix: &str, expected: &str| {
-        stored.require(
-            &format!("{module}.{suffix}"),
-            codes.info,
-            expected.to_owned(),
-        )
+        let name = format!("{module}.{suffix}");
+        stored.require(&name, codes.info, expected.to_owned())
     };
     let scales = part("scales", "scales [groups, rows]")?;
     let zeros = part("qzeros", "zero points [groups, words of rows]")?;
     let [n_groups, n] = scales.matrix()?;
     let listed = stored.get(&format!("{module}.g_idx"));
-    let [n_stored, n_columns] = codes.matrix()?;
-    let (bits, k, layout, zero_layout, minus_one) = match *packing {
-        Packing::Gptq {
-            bits,
-            zero_minus_one,
-        } => {
-            let k = match &listed {
-                Some(list) => list.info.n_elems(),
-                None => n_stored * 32 / bits,
-            };
-            // Modules may have more bits than the others.
-            let bits = [4, 8].into_iter().find(|bits| k * bits == n_stored * 32);
-            let bits = bits.ok_or_else(|| {
-                let expected = format!("codes of 4 or 8 bits of {k} columns");
-                codes.wrong(expected, format!("{n_stored} rows of words"))
-            })?;
-            codes.check_shape(&[n_stored, n])?;
-            let zero_layout = CodeLayout::AlongColumnsTurned;
-            (
-                bits,
-                k,
-                CodeLayout::AlongRowsTurned,
-                zero_layout,
-                zero_minus_one,
-            )
-        }
-        _ => {
-            codes.check_shape(&[n_stored, n.div_ceil(8)])?;
-            (4, n_stored, CodeLayout::Awq, CodeLayout::Awq, false)
-        }
-    };
-    if n * bits % 32 != 0 || n_columns == 0 || k == 0 {
+    let layout = ColumnLayout::of(packing, &codes, n, listed.as_ref())?;
+    let ColumnLayout { bits, k, .. } = layout;
+    if n * bits % 32 != 0 || n == 0 || k == 0 {
         let expected = format!("a multiple of {} for its rows", 32 / bits);
-        return Err(scales.wrong(expected, format!("{n}")));
+        return Err(scales.wrong(expected, n.to_string()));
     }
     zeros.check_shape(&[n_groups, n * bits / 32])?;
     let groups = match &listed {
@@ -357,25 +375,21 @@ fn by_columns(
     let parts = IntegerParts {
         n,
         k,
-        codes: codes_of(codes.words()?, layout),
+        codes: codes_of(codes.words()?, layout.codes),
         scales: scales.scales()?,
         scales_by_group: true,
         zeros: Zeros::Stored {
-            codes: codes_of(zeros.words()?, zero_layout),
-            minus_one,
+            codes: codes_of(zeros.words()?, layout.zeros),
+            minus_one: layout.zero_minus_one,
         },
         n_groups,
         groups,
     };
-    let others = [Some(scales), Some(zeros), listed];
-    let others = others
-        .into_iter()
-        .flatten()
-        .map(|part| part.info.name.clone());
+    let others = [Some(scales), Some(zeros), listed].into_iter().flatten();
     Ok(Found {
         name: format!("{module}.weight"),
         codes: codes.info.name.clone(),
-        others: others.collect(),
+        others: others.map(|part| part.info.name.clone()).collect(),
         tensor: packed(parts, stored),
     })
 }

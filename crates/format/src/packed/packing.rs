@@ -38,6 +38,8 @@ pub struct UnsupportedPacking {
 const METHODS: &str = "fp8, compressed-tensors (float-quantized, int-quantized and pack-quantized of 4 or 8 bits), gptq and \
     awq (4 bits; gptq also 8), unquantised safetensors, GGUF, Q4NX";
 
+const KEY: &str = "quantization_config";
+
 const DEFAULT_BLOCK: [usize; 2] = [128, 128];
 
 impl Packing {
@@ -60,12 +62,10 @@ impl Packing {
 
     /// The `quantization_config` of a `config.json`, or of the language model in it.
     pub fn find(config: &Value) -> Option<&Value> {
-        let of = |object: &'_ Value| object.get("quantization_config").is_some();
-        [Some(config), config.get("text_config")]
-            .into_iter()
-            .flatten()
-            .find(|object| of(object))?
-            .get("quantization_config")
+        fn of(object: &Value) -> Option<&Value> {
+            object.get(KEY).filter(|found| !found.is_null())
+        }
+        of(config).or_else(|| of(config.get("text_config")?))
     }
 }
 

@@ -136,10 +136,10 @@ fn formats_follow_scales_and_zero_points() {
         numbers(&checkpoint, "a.weight")
     };
     let zeros = |tensors: &mut Vec<Stored>| tensors[1] = words("a.qzeros", &[2, 4], 0x2222_2222);
-    assert_eq!(dtype_of(gptq(), &zeros), (DType::Q4_1, vec![3.0; 2048]));
+    assert_eq!(dtype_of(gptq(), &zeros), (DType::Q5_0, vec![3.0; 2048]));
     // Stored 15 is zero point 0, not 16.
     let wrapped = |tensors: &mut Vec<Stored>| tensors[1] = words("a.qzeros", &[2, 4], u32::MAX);
-    assert_eq!(dtype_of(gptq(), &wrapped), (DType::Q4_1, vec![4.5; 2048]));
+    assert_eq!(dtype_of(gptq(), &wrapped), (DType::Q5_0, vec![4.5; 2048]));
     // F16 holds neither 15 steps of this size nor anything that small.
     for scale in [8192.0, 2f32.powi(-20)] {
         let change = |tensors: &mut Vec<Stored>| tensors[2] = scales("a.scales", &[2, 32], scale);
@@ -156,6 +156,64 @@ fn formats_follow_scales_and_zero_points() {
             "{scale}: {}",
             numbers[0]
         );
+    }
+}
+
+/// Rows beyond one tile of the decoder, codes that differ by row or by column, zero points 0.
+#[test]
+fn codes_lie_in_words_as_each_layout_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let by_column = 0x7654_3210;
+    let mut gptq = [
+        words("a.qweight", &[8, 136], by_column),
+        words("a.qzeros", &[2, 17], u32::MAX),
+        scales("a.scales", &[2, 136], 1.0),
+    ];
+    // A row of the second tile has another scale in its first group.
+    gptq[2].bytes[4 * 100..][..4].copy_from_slice(&2f32.to_le_bytes());
+    let mut awq = [
+        // Of neighbours 0 to 7 the even ones come first.
+        words("a.qweight", &[64, 17], 0x7531_6420),
+        words("a.qzeros", &[2, 17], 0),
+        scales("a.scales", &[2, 136], 1.0),
+    ];
+    // Eight rows of the second tile have other codes in the first column.
+    awq[0].bytes[4 * 8..][..4].fill(0);
+    let mut shape = stored("a.weight_shape", "I64", &[2], &136i64.to_le_bytes());
+    shape.bytes[8..].copy_from_slice(&64i64.to_le_bytes());
+    let compressed = [
+        words("a.weight_packed", &[136, 8], by_column),
+        scales("a.weight_scale", &[136, 2], 1.0),
+        // A zero point a row, eight rows a word.
+        words("a.weight_zero_point", &[17, 2], by_column),
+        shape,
+    ];
+    type Code = fn(usize, usize) -> f32;
+    let cases: [(Value, &[Stored], Code); 3] = [
+        (self::gptq().0, &gptq, |row, column| {
+            let scale = if row == 100 && column < 32 { 2.0 } else { 1.0 };
+            scale * (column % 8) as f32
+        }),
+        (self::awq().0, &awq, |row, column| match (row, column) {
+            (64..72, 0) => 0.0,
+            _ => (row % 8) as f32,
+        }),
+        (self::compressed().0, &compressed, |row, column| {
+            (column % 8) as f32 - (row % 8) as f32
+        }),
+    ];
+    for (config, tensors, code) in cases {
+        let checkpoint = open(dir.path(), &config, tensors).unwrap();
+        let (dtype, found) = numbers(&checkpoint, "a.weight");
+        assert_eq!(dtype, DType::Q5_0, "{config}");
+        for (i, found) in found.into_iter().enumerate() {
+            let (row, column) = (i / 64, i % 64);
+            assert_eq!(
+                found,
+                code(row, column),
+                "{config}: row {row}, column {column}"
+            );
+        }
     }
 }
 

@@ -60,10 +60,16 @@ pub struct Assembly {
 
 /// Whether the tensor is one of the source's, read and written whole.
 pub(super) fn is_whole(tensor: &TensorLayout, sources: &HashMap<TensorName, Weight>) -> bool {
+    // What is added to a norm's weight is a transformation of its own.
+    let is_whole = |source: &WeightSource| {
+        matches!(
+            source,
+            WeightSource::Whole | WeightSource::Derived(Derivation::PlusOne)
+        )
+    };
     let whole = |used: &TensorUse| {
         let source = sources.get(&used.weight);
-        used.source == WeightSource::Whole
-            && source.is_none_or(|weight| weight.source == WeightSource::Whole)
+        is_whole(&used.source) && source.is_none_or(|weight| is_whole(&weight.source))
     };
     tensor.uses.len() == 1 && tensor.uses.iter().all(whole)
 }
@@ -136,8 +142,8 @@ fn place(source: &WeightSource) -> PartPlace {
         WeightSource::Derived(derivation) => match derivation {
             Derivation::EveryRow { first, step, .. }
             | Derivation::Mxfp4Parts { first, step, .. } => PartPlace::Rows { first, step },
-            // Of no tensor.
-            Derivation::Ones => PartPlace::Rows { first: 0, step: 1 },
+            // Of no tensor, or whole.
+            Derivation::Ones | Derivation::PlusOne => PartPlace::Rows { first: 0, step: 1 },
             Derivation::OfHeads(rows) => PartPlace::OfHeads(rows),
             Derivation::Transposed { first, step, .. } => PartPlace::Columns {
                 first_row: 0,

@@ -23,16 +23,15 @@ const FIXTURES: [(&str, DType, f32); 14] = [
     ("fp8-tensor", DType::F16, 1.0 / 2048.0),
     ("fp8-channel", DType::F16, 1.0 / 2048.0),
     ("pack-int4", DType::Q4_0, 0.0),
-    // 15/2048 of a step, of which the largest number has at least seven and a half.
-    ("pack-int4-zeros", DType::Q4_1, 2.0 / 2048.0),
+    ("pack-int4-zeros", DType::Q5_0, 0.0),
     ("pack-int4-order", DType::F16, 1.0 / 2048.0),
     ("pack-int8", DType::Q8_0, 0.0),
     ("int8", DType::Q8_0, 0.0),
     ("gptq", DType::Q4_0, 0.0),
-    ("gptq-zeros", DType::Q4_1, 2.0 / 2048.0),
+    ("gptq-zeros", DType::Q5_0, 0.0),
     ("gptq-order", DType::F16, 1.0 / 2048.0),
     ("gptq-8", DType::Q8_0, 0.0),
-    ("awq", DType::Q4_1, 2.0 / 2048.0),
+    ("awq", DType::Q5_0, 0.0),
 ];
 
 fn folder(name: &str) -> PathBuf {

@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::names::WeightRole;
-use millrace_graph::{LayerNorm, RmsNorm, ValueId};
+use millrace_graph::{Derivation, LayerNorm, RmsNorm, ValueId, WeightSource};
 
 /// The family's norm of the stream.
 pub(crate) fn stream(
@@ -29,6 +29,11 @@ pub(crate) fn layer(
     let name = b.name_of(role);
     let weight = match b.family().bare_norms {
         true => None,
+        // The op adds nothing to weights.
+        false if b.norm_offset() == 1.0 => {
+            let source = WeightSource::Derived(Derivation::PlusOne);
+            Some(b.weight_from(name, name, &[group], source)?)
+        }
         false => Some(b.vector(role, group)?),
     };
     let bias = match b.has_own(name.bias()) {
