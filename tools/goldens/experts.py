@@ -397,7 +397,7 @@ FIXTURES = {
         ),
         gguf=True,
         config_class="MiniMaxM2Config",
-        salt="-1",
+        salt="-2",
     ),
     # Experts turned, the gate first; sections of heads.
     "qwen3vlmoe": Fixture(

@@ -111,6 +111,14 @@ impl PackedTensor {
             PackedSource::Floats(floats) => floats.dtype(),
         }
     }
+
+    /// `dtype` is [`wider`] than its own.
+    fn set_dtype(&mut self, dtype: DType) {
+        match &mut self.source {
+            PackedSource::Integers(integers) => integers.set_dtype(dtype),
+            PackedSource::Floats(floats) => floats.set_dtype(dtype),
+        }
+    }
 }
 
 /// `n` rows of `row_bytes` each; `decode` fills some of them, from the row of its number on.
@@ -133,6 +141,35 @@ struct Found {
     codes: String,
     others: Vec<String>,
     tensor: PackedTensor,
+}
+
+/// The narrowest format that holds what both hold.
+fn wider(a: DType, b: DType) -> DType {
+    match (a, b) {
+        _ if a == b => a,
+        (DType::Q4_0, DType::Q5_0) | (DType::Q5_0, DType::Q4_0) => DType::Q5_0,
+        (DType::BF16, _) | (_, DType::BF16) => DType::BF16,
+        _ => DType::F16,
+    }
+}
+
+/// Gives the matrices of a layer's experts one format: whoever multiplies with them asks for that.
+fn unify_experts(found: &mut HashMap<String, Found>) {
+    let group = |name: &str| {
+        let parts: Vec<&str> = name.split('.').collect();
+        let is_number = |i: usize| i > 0 && parts[i - 1] == "experts";
+        let part = |i: usize| if is_number(i) { "{}" } else { parts[i] };
+        (0..parts.len()).map(part).collect::<Vec<_>>().join(".")
+    };
+    let mut formats: HashMap<String, DType> = HashMap::new();
+    for matrix in found.values() {
+        let dtype = matrix.tensor.dtype();
+        let format = formats.entry(group(&matrix.name)).or_insert(dtype);
+        *format = wider(*format, dtype);
+    }
+    for matrix in found.values_mut() {
+        matrix.tensor.set_dtype(formats[&group(&matrix.name)]);
+    }
 }
 
 /// The tensors of a folder as everyone but this module sees them, and those of them that are packed, by number.
@@ -163,6 +200,7 @@ pub(crate) fn unpack(stored: &StoredTensors<'_>, packing: &Packing) -> Result<Un
         taken.extend(found.others.iter().cloned());
         by_codes.insert(found.codes.clone(), found);
     }
+    unify_experts(&mut by_codes);
     let (mut tensors, mut packed) = (Vec::new(), HashMap::new());
     for info in stored.all() {
         if let Some(found) = by_codes.remove(&info.name) {

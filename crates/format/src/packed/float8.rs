@@ -61,6 +61,10 @@ impl PackedFloats {
         self.dtype
     }
 
+    pub(super) fn set_dtype(&mut self, dtype: DType) {
+        self.dtype = dtype;
+    }
+
     pub(super) fn shape(&self) -> &[usize] {
         &self.shape
     }

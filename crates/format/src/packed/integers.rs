@@ -103,6 +103,10 @@ impl PackedIntegers {
         self.dtype
     }
 
+    pub(super) fn set_dtype(&mut self, dtype: DType) {
+        self.dtype = dtype;
+    }
+
     pub(super) fn shape(&self) -> Vec<usize> {
         vec![self.parts.n, self.parts.k]
     }

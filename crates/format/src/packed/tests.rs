@@ -241,6 +241,46 @@ fn a_list_of_groups_is_followed() {
 }
 
 #[test]
+fn experts_of_a_layer_have_one_format() {
+    let dir = tempfile::tempdir().unwrap();
+    let names = [
+        [
+            "m.experts.0.u.qweight",
+            "m.experts.0.u.qzeros",
+            "m.experts.0.u.scales",
+        ],
+        [
+            "m.experts.1.u.qweight",
+            "m.experts.1.u.qzeros",
+            "m.experts.1.u.scales",
+        ],
+        [
+            "m.experts.0.d.qweight",
+            "m.experts.0.d.qzeros",
+            "m.experts.0.d.scales",
+        ],
+    ];
+    let mut all = Vec::new();
+    for ([qweight, qzeros, scale], zero) in names.into_iter().zip([0x77, 0x22, 0x77]) {
+        all.push(words(qweight, &[8, 32], 0x9999_9999));
+        all.push(stored(qzeros, "I32", &[2, 4], &[zero; 4]));
+        all.push(scales(scale, &[2, 32], 0.5));
+    }
+    let checkpoint = open(dir.path(), &gptq().0, &all).unwrap();
+    for (name, dtype, value) in [
+        ("m.experts.0.u.weight", DType::Q5_0, 0.5),
+        ("m.experts.1.u.weight", DType::Q5_0, 3.0),
+        ("m.experts.0.d.weight", DType::Q4_0, 0.5),
+    ] {
+        assert_eq!(
+            numbers(&checkpoint, name),
+            (dtype, vec![value; 2048]),
+            "{name}"
+        );
+    }
+}
+
+#[test]
 fn codes_of_float8_are_those_of_the_standard() {
     // OCP 8-bit Floating Point Specification, revision 1.0, table 1.
     let known = [
