@@ -499,11 +499,15 @@ def convert(folder, vocab_size, llama_cpp):
             converter = get_model_class(architecture(folder))
             # No blocks that predict further tokens.
             converter.no_mtp = True
+            config = json.loads((folder / "config.json").read_text())
+            # transformers adds words of experts to models that have none, by which the converter would go.
+            as_it_is = {"hparams": config} if "hybrid_override_pattern" in config else {}
             model = converter(
                 temp,
                 gguf.LlamaFileType.ALL_F32,
                 folder / "model.f32.gguf",
                 model_name=folder.name,
+                **as_it_is,
             )
             # A wrapper's converter has the text model's within it.
             inner = getattr(model, "impl", model)

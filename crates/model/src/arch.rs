@@ -17,6 +17,7 @@ mod dummy;
 mod ernie4_5;
 mod exaone;
 mod exaone4;
+mod falcon_h1;
 mod family;
 mod gemma;
 mod gemma2;
@@ -28,6 +29,7 @@ mod glm4;
 mod glm4moe;
 mod gptoss;
 mod granite;
+mod granitehybrid;
 mod granitemoe;
 mod hunyuan;
 mod internlm2;
@@ -38,6 +40,7 @@ mod minicpm;
 mod mistral;
 mod mistral3;
 mod mixtral;
+mod nemotron_h;
 mod nomic_bert;
 mod olmo;
 mod olmo2;
@@ -118,6 +121,10 @@ static FAMILIES: &[&Family] = &[
     &qwen35::FAMILY,
     &qwen35moe::FAMILY,
     &qwen3next::FAMILY,
+    &granitehybrid::FAMILY,
+    &nemotron_h::FAMILY,
+    &nemotron_h::WITH_EXPERTS,
+    &falcon_h1::FAMILY,
     #[cfg(test)]
     &dummy::FAMILY,
 ];
