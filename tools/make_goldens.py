@@ -37,7 +37,7 @@ from goldens import attention, dense, experts, gemma4, recurrent
 
 # Standard deviations, relative to 1/sqrt(inputs) for matrices. Large enough that logits spread over
 # several units and attention is far from uniform: a wrong mask, scale or rotation must show.
-GAIN = {"q_proj": 2.0, "k_proj": 2.0, "lm_head": 3.0, "mlp.gate.": 3.0, "router": 3.0}
+GAIN = {"q_proj": 2.0, "k_proj": 2.0, "lm_head": 3.0, "mlp.gate.": 3.0, "mixer.gate.": 3.0, "router": 3.0}
 EMBED_STD = 0.4
 NORM_STD = 0.25
 BIAS_STD = 0.5
