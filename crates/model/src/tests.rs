@@ -10,6 +10,7 @@ use crate::arch::{self, WeightConvention};
 use crate::catalog::Catalog;
 use crate::config::{BranchScales, RecurrentMixer, RopeScaling, hf};
 use crate::names::TensorName;
+use crate::synth::ModelGeometry;
 use crate::{Error, Model, ModelConfig};
 use millrace_graph::{Embed, Op, RmsNorm, RopeStyle, Weight};
 
@@ -211,6 +212,22 @@ fn listed_tensors_are_exactly_those_the_graph_reads() {
             assert_eq!(listed, read);
         }
     }
+}
+
+/// llama.cpp's programs drop dimensions of one when they write a file again.
+#[test]
+fn norms_of_one_group_may_stand_as_vectors() {
+    let config = ModelGeometry::named("granite-4.0-h-tiny").unwrap();
+    let config = config.config(Some(1));
+    let mut tensors = complete(&config, Source::Gguf);
+    let norm = tensors
+        .iter_mut()
+        .find(|info| info.name == "blk.0.ssm_norm.weight");
+    let norm = norm.unwrap();
+    assert_eq!(norm.shape, [1, 3072]);
+    norm.shape = vec![3072];
+    let graph = build(config, Source::Gguf, &tensors).unwrap().graph;
+    assert_eq!(millrace_graph::check(&graph), Ok(()));
 }
 
 /// A family takes its file and its row: names, shapes, graph and configuration follow.

@@ -55,10 +55,19 @@ pub(in crate::arch) fn scan(
 
 /// A number for each head; llama.cpp's files have them as a column.
 fn by_head(b: &mut GraphBuilder<'_>, role: WeightRole, n: usize) -> Result<WeightId, Error> {
+    by_rows(b, role, [n, 1])
+}
+
+/// A vector that llama.cpp's files have as a matrix. It is one there, too, where a program has dropped dimensions of one.
+fn by_rows(
+    b: &mut GraphBuilder<'_>,
+    role: WeightRole,
+    [n, k]: [usize; 2],
+) -> Result<WeightId, Error> {
     let name = b.name_of(role);
-    let shape: &[usize] = match b.is_gguf() {
-        true => &[n, 1],
-        false => &[n],
+    let shape: &[usize] = match b.is_gguf() && b.rank_of(name) != Some(1) {
+        true => &[n, k],
+        false => &[n * k],
     };
     b.weight_from(name, name, shape, WeightSource::Whole)
 }
@@ -96,14 +105,9 @@ fn norm(
 ) -> Result<ValueId, Error> {
     let (width, n_groups) = (mamba.d_inner(), mamba.n_groups);
     let group = width / n_groups;
-    let name = b.name_of(role);
-    let shape: &[usize] = match b.is_gguf() {
-        true => &[n_groups, group],
-        false => &[width],
-    };
     // No layout stores its weight less 1.
     let norm = RmsNorm {
-        weight: b.weight_from(name, name, shape, WeightSource::Whole)?,
+        weight: by_rows(b, role, [n_groups, group])?,
         eps: b.config().norm_eps,
         offset: 0.0,
         group,
