@@ -86,7 +86,7 @@ impl ExpertConfig {
             ("width of the shared expert", self.shared_d_ff),
             ("width before experts", self.latent_dim),
         ];
-        for (key, found) in optional.into_iter().filter(|(_, n)| *n > MAX_WIDTH) {
+        if let Some((key, found)) = optional.into_iter().find(|(_, n)| *n > MAX_WIDTH) {
             return Err(bad(key, found.to_string(), format!("at most {MAX_WIDTH}")));
         }
         let factors = [self.scale, 1.0 + self.normalized.unwrap_or(0.0)];
