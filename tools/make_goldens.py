@@ -37,7 +37,7 @@ from goldens import attention, dense, experts, gemma4, recurrent
 
 # Standard deviations, relative to 1/sqrt(inputs) for matrices. Large enough that logits spread over
 # several units and attention is far from uniform: a wrong mask, scale or rotation must show.
-GAIN = {"q_proj": 2.0, "k_proj": 2.0, "lm_head": 3.0, "mlp.gate.": 3.0, "router": 3.0}
+GAIN = {"q_proj": 2.0, "k_proj": 2.0, "lm_head": 3.0, "mlp.gate.": 3.0, "mixer.gate.": 3.0, "router": 3.0}
 EMBED_STD = 0.4
 NORM_STD = 0.25
 BIAS_STD = 0.5
@@ -504,11 +504,15 @@ def convert(folder, vocab_size, llama_cpp):
             converter = get_model_class(architecture(folder))
             # No blocks that predict further tokens.
             converter.no_mtp = True
+            config = json.loads((folder / "config.json").read_text())
+            # transformers adds words of experts to models that have none, by which the converter would go.
+            as_it_is = {"hparams": config} if "hybrid_override_pattern" in config else {}
             model = converter(
                 temp,
                 gguf.LlamaFileType.ALL_F32,
                 folder / "model.f32.gguf",
                 model_name=folder.name,
+                **as_it_is,
             )
             # A wrapper's converter has the text model's within it.
             inner = getattr(model, "impl", model)

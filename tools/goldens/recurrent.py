@@ -22,7 +22,213 @@ def delta(**sizes):
     return out
 
 
+def mamba(**sizes):
+    """Four heads of 16 in two groups, so that each group's norm and keys show."""
+    out = tiny(
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=None,
+        mamba_n_heads=4,
+        mamba_d_head=16,
+        mamba_n_groups=2,
+        mamba_d_state=24,
+        mamba_d_conv=4,
+        mamba_expand=2,
+        mamba_chunk_size=32,
+    )
+    out.update(sizes)
+    return out
+
+
+GRANITE = dict(embedding_multiplier=3.0, attention_multiplier=0.25, residual_multiplier=0.5, logits_scaling=0.5)
+
+
+def by_old_names(config):
+    """Types of layers as transformers 4 calls them, which llama.cpp's converter looks for."""
+    names = {"linear_attention": "mamba", "full_attention": "attention"}
+    return {**config, "layer_types": [names[kind] for kind in config["layer_types"]]}
+
+
+def nemotron(kinds, **sizes):
+    out = tiny(
+        hidden_size=32,
+        num_hidden_layers=None,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        rms_norm_eps=None,
+        layer_norm_epsilon=1e-5,
+        layers_block_type=kinds,
+        mamba_num_heads=4,
+        mamba_head_dim=16,
+        n_groups=2,
+        ssm_state_size=24,
+        chunk_size=32,
+    )
+    out.update(sizes)
+    return out
+
+
+def as_pattern(config):
+    """Layers by letters and no words of experts, as dense models have it; llama.cpp's converter goes by both."""
+    letters = {"linear_attention": "M", "full_attention": "*", "mlp": "-"}
+    is_of_experts = lambda key: any(part in key for part in ("expert", "moe_", "topk", "n_group")) and key != "n_groups"
+    out = {key: value for key, value in config.items() if not is_of_experts(key)}
+    kinds = out.pop("layers_block_type")
+    return {**out, "num_hidden_layers": len(kinds), "hybrid_override_pattern": "".join(letters[kind] for kind in kinds)}
+
+
+def with_extra_keys(**keys):
+    return lambda config: {**config, **keys}
+
+
+FALCON = dict(
+    embedding_multiplier=3.0,
+    lm_head_multiplier=0.5,
+    mlp_multipliers=[0.75, 1.5],
+    key_multiplier=0.625,
+    attention_out_multiplier=1.25,
+    attention_in_multiplier=1.5,
+    ssm_multipliers=[0.75, 1.25, 1.5, 0.875, 0.625],
+    ssm_in_multiplier=1.125,
+    ssm_out_multiplier=0.75,
+)
+
 FIXTURES = {
+    # A scan, a network and attention, layers of one thing each.
+    "nemotron_h": Fixture(
+        "nemotron_h",
+        73,
+        nemotron(["linear_attention", "mlp", "full_attention", "linear_attention"]),
+        gguf=True,
+        config_class="NemotronHConfig",
+        rewrite=as_pattern,
+    ),
+    # Biases of projections and networks, none of the convolution, steps of at least a half, a network first.
+    "nemotron_h-bias": Fixture(
+        "nemotron_h",
+        35,
+        nemotron(
+            ["mlp", "linear_attention", "full_attention"],
+            vocab_size=131,
+            use_bias=True,
+            mlp_bias=True,
+            use_conv_bias=False,
+            time_step_min=0.5,
+            conv_kernel=3,
+        ),
+        config_class="NemotronHConfig",
+    ),
+    # Experts of a latent of their own, chosen by a sigmoid with a bias, beside a shared one.
+    "nemotron_h-experts": Fixture(
+        "nemotron_h",
+        69,
+        nemotron(
+            ["linear_attention", "moe", "full_attention", "moe"],
+            n_routed_experts=6,
+            num_experts_per_tok=2,
+            moe_intermediate_size=24,
+            moe_shared_expert_intermediate_size=40,
+            moe_latent_size=16,
+            routed_scaling_factor=2.5,
+        ),
+        gguf=True,
+        config_class="NemotronHConfig",
+    ),
+    # A scan and attention side by side, a factor on everything, a norm behind the gate.
+    "falcon_h1": Fixture(
+        "falcon_h1",
+        71,
+        mamba(
+            mamba_d_ssm=64,
+            num_hidden_layers=2,
+            mamba_rms_norm=True,
+            mamba_norm_before_gate=False,
+            rope_parameters=rope(100000.0),
+            **FALCON,
+        ),
+        gguf=True,
+        config_class="FalconH1Config",
+        # llama.cpp's converter wants the size said.
+        rewrite=with_extra_keys(head_dim=8),
+    ),
+    # One table as the head, every bias, a norm before the gate, heads of a size that is no half of a whole.
+    "falcon_h1-bias": Fixture(
+        "falcon_h1",
+        33,
+        mamba(
+            vocab_size=131,
+            num_hidden_layers=2,
+            mamba_d_ssm=48,
+            mamba_n_heads=3,
+            mamba_n_groups=1,
+            mamba_rms_norm=True,
+            mamba_norm_before_gate=True,
+            mamba_proj_bias=True,
+            projectors_bias=True,
+            attention_bias=True,
+            mlp_bias=True,
+            tie_word_embeddings=True,
+            rope_parameters=rope(10000.0),
+            **FALCON,
+        ),
+        config_class="FalconH1Config",
+    ),
+    # No norm, no factors.
+    "falcon_h1-plain": Fixture(
+        "falcon_h1",
+        33,
+        mamba(
+            vocab_size=131,
+            num_hidden_layers=1,
+            mamba_d_ssm=None,
+            mamba_conv_bias=False,
+            rope_parameters=rope(10000.0),
+        ),
+        config_class="FalconH1Config",
+        keep_none=("mamba_d_ssm",),
+    ),
+    # Experts beside a shared network, Granite's factors, no rotation.
+    "granitehybrid": Fixture(
+        "granitemoehybrid",
+        79,
+        mamba(
+            intermediate_size=16,
+            layer_types=["linear_attention", "full_attention", "linear_attention"],
+            num_local_experts=5,
+            num_experts_per_tok=2,
+            shared_intermediate_size=32,
+            tie_word_embeddings=True,
+            **GRANITE,
+        ),
+        gguf=True,
+        config_class="GraniteMoeHybridConfig",
+        rewrite=by_old_names,
+    ),
+    # One network, rotation, biases of attention and projections, none of the convolution, bounded steps, three taps.
+    "granitehybrid-dense": Fixture(
+        "granitemoehybrid",
+        41,
+        mamba(
+            vocab_size=131,
+            layer_types=["full_attention", "linear_attention", "linear_attention"],
+            num_local_experts=0,
+            shared_intermediate_size=32,
+            position_embedding_type="rope",
+            attention_bias=True,
+            mamba_conv_bias=False,
+            mamba_proj_bias=True,
+            mamba_n_heads=2,
+            mamba_d_head=32,
+            mamba_n_groups=1,
+            mamba_d_conv=3,
+            time_step_limit=[0.2, 0.8],
+            rope_parameters=rope(10000.0),
+            **GRANITE,
+        ),
+        config_class="GraniteMoeHybridConfig",
+    ),
     # Short convolutions, attention in the second layer alone, a feed-forward whose width is adjusted.
     "lfm2": Fixture(
         "lfm2",

@@ -17,7 +17,7 @@ pub use delta::{DeltaInput, DeltaShape, delta_net};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use leaves::{ConvTaps, FadeToken};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-pub(crate) use leaves::{RecurrentKernels, conv_body, unit_body};
+pub(crate) use leaves::{RecurrentKernels, conv_body, silu_body, unit_body};
 #[cfg(target_arch = "aarch64")]
 pub(crate) use leaves::{absorb_body, correct_body};
 

@@ -18,6 +18,7 @@ mod ernie4_5;
 mod ernie4_5_moe;
 mod exaone;
 mod exaone4;
+mod falcon_h1;
 mod family;
 mod gemma;
 mod gemma2;
@@ -29,6 +30,7 @@ mod glm4;
 mod glm4moe;
 mod gptoss;
 mod granite;
+mod granitehybrid;
 mod granitemoe;
 mod hunyuan;
 mod hunyuan_moe;
@@ -42,6 +44,7 @@ mod mistral;
 mod mistral3;
 mod mixtral;
 mod nemotron;
+mod nemotron_h;
 mod nomic_bert;
 mod olmo;
 mod olmo2;
@@ -128,6 +131,10 @@ static FAMILIES: &[&Family] = &[
     &qwen35::FAMILY,
     &qwen35moe::FAMILY,
     &qwen3next::FAMILY,
+    &granitehybrid::FAMILY,
+    &nemotron_h::FAMILY,
+    &nemotron_h::WITH_EXPERTS,
+    &falcon_h1::FAMILY,
     #[cfg(test)]
     &dummy::FAMILY,
 ];

@@ -16,7 +16,9 @@ pub use encoder::{EncoderConfig, EncoderPooling};
 pub use experts::ExpertConfig;
 pub use latent::LatentConfig;
 pub use layers::{HeadSizes, LayerConfig};
-pub use recurrent::{DeltaConfig, RecurrentConfig, RecurrentMixer};
+pub use recurrent::{
+    BranchScales, DeltaConfig, MambaConfig, MambaNorm, RecurrentConfig, RecurrentMixer,
+};
 
 use crate::Error;
 use millrace_graph::{Activation, Temperature};
@@ -262,11 +264,21 @@ impl ModelConfig {
         recurs.then_some(recurrent.mixer)
     }
 
-    /// The number of the cache of `layer`, which attends: layers with a state have none.
+    /// The number of the cache of `layer`, which attends: layers that do not have none.
     pub fn cache_of(&self, layer: usize) -> usize {
-        let recurrent = self.recurrent.iter();
-        let states = recurrent.flat_map(|recurrent| recurrent.layers.iter().take(layer));
-        layer - states.filter(|recurs| **recurs).count()
+        (0..layer).filter(|layer| self.attends(*layer)).count()
+    }
+
+    /// Whether `layer` has attention.
+    pub fn attends(&self, layer: usize) -> bool {
+        let recurrent = self.recurrent.as_ref();
+        let attends_too = recurrent.is_some_and(|config| config.beside_attention.is_some());
+        !self.is_network(layer) && (attends_too || self.mixer_of(layer).is_none())
+    }
+
+    /// Whether `layer` is a feed-forward and nothing else, in models whose layers are one thing each.
+    pub fn is_network(&self, layer: usize) -> bool {
+        self.layers.networks.get(layer).copied().unwrap_or(false)
     }
 
     /// The experts of `layer`, if it has them.

@@ -60,6 +60,8 @@ pub enum WeightRole {
     AttnPostNorm,
     /// `[d_model]`: norm before the feed-forward.
     FfnNorm,
+    /// The same in GGUF files that leave `.weight` out of its name.
+    FfnPreNorm,
     /// `[d_ff, d_model]`: gate of the feed-forward.
     FfnGate,
     /// `[d_ff, d_model]`: up projection of the feed-forward.
@@ -82,6 +84,10 @@ pub enum WeightRole {
     ExpertsGateUp,
     /// `[n_experts, d_model, d_ff]`: down projections of experts.
     ExpertsDown,
+    /// `[latent, d_model]`: projection of what enters experts.
+    LatentDown,
+    /// `[d_model, latent]`: projection of what experts give.
+    LatentUp,
     /// `[1, d_model]`: gate of the shared expert as a whole.
     SharedRouter,
     /// `[shared_d_ff, d_model]`: gate of the shared expert's activation.
@@ -140,9 +146,22 @@ pub enum WeightRole {
     ShortConv,
     /// `[d_model, d_model]`: projection of its output.
     ShortConvOut,
-    /// `[2·k_width + 2·v_width, d_model]`: queries, keys, values and gates of a gated delta net, key head by key head.
+    /// `[2·k_width + 2·v_width, d_model]`: queries, keys, values and gates of a gated delta net, key head by key head. Of a
+    /// selective scan `[2·d_inner + 2·n_groups·d_state + n_heads, d_model]`: gates, values, keys, queries, steps.
     SsmIn,
-    /// `[channels, n_taps]`: convolution before a gated delta net.
+    /// `[d_inner, d_model]`: gates of a selective scan, rows of [`SsmIn`](WeightRole::SsmIn).
+    SsmInGate,
+    /// `[d_inner + 2·n_groups·d_state, d_model]`: its values, keys and queries, the rows behind.
+    SsmInXbc,
+    /// `[d_inner, d_model]`: its values by themselves.
+    SsmInX,
+    /// `[n_groups·d_state, d_model]`: its keys.
+    SsmInB,
+    /// `[n_groups·d_state, d_model]`: its queries.
+    SsmInC,
+    /// `[n_heads, d_model]`: its steps.
+    SsmInDt,
+    /// `[channels, n_taps]`: convolution before a gated delta net or a selective scan.
     SsmConv,
     /// `[n_v_heads]`: rates of decay; in Hugging Face files the logarithms of their negatives.
     SsmRate,
@@ -154,8 +173,12 @@ pub enum WeightRole {
     SsmBeta,
     /// `[2·n_v_heads, d_model]`: both, key head by key head, strengths first.
     SsmBetaAlpha,
-    /// `[v_dim]`: norm of a recurrent layer's value heads.
+    /// `[n_heads]`: the share of values that goes past the state of a selective scan.
+    SsmSkip,
+    /// `[v_dim]`: norm of a recurrent layer's value heads; of a selective scan `[n_groups, d_inner / n_groups]`.
     SsmNorm,
+    /// The same before the gate: llama.cpp has no name for it, and refuses a file that has one.
+    SsmPreNorm,
     /// `[d_model, v_width]`: projection of a recurrent layer's output.
     SsmOut,
 }
@@ -179,6 +202,7 @@ impl WeightRole {
                 | AttnQANorm
                 | AttnKvANorm
                 | FfnNorm
+                | FfnPreNorm
                 | FfnPostNorm
                 | FfnSubNorm
                 | LayerEmbeddingNorm
@@ -202,7 +226,10 @@ impl WeightRole {
     /// Whether files keep it in floating point, though it has two dimensions.
     pub fn is_never_quantised(self) -> bool {
         use WeightRole::*;
-        matches!(self, Router | SharedRouter | ShortConv | SsmConv)
+        matches!(
+            self,
+            Router | SharedRouter | ShortConv | SsmConv | SsmRate | SsmSkip | SsmNorm | SsmPreNorm
+        )
     }
 
     /// Whether it is a matrix for each of a layer's experts.
@@ -305,7 +332,7 @@ const fn both(name: &'static str) -> [Option<&'static str>; 2] {
 /// One row a role, in the order of the enum. Sources: ggml's `gguf-py` constants, transformers'
 /// `modeling_llama.py`, `modeling_gemma3.py`, `modeling_qwen3_moe.py` and `modeling_deepseek_v3.py`.
 #[rustfmt::skip]
-const TABLE: [NameRow; 74] = {
+const TABLE: [NameRow; 85] = {
     use WeightRole as R;
     [
         row_of(R::TokenEmbedding, false, "token_embd", both("embed_tokens")),
@@ -333,6 +360,7 @@ const TABLE: [NameRow; 74] = {
         row_of(R::AttnOutput, true, "attn_output", both("self_attn.o_proj")),
         row_of(R::AttnPostNorm, true, "post_attention_norm", [None, Some("post_attention_layernorm")]),
         row_of(R::FfnNorm, true, "ffn_norm", [Some("post_attention_layernorm"), Some("pre_feedforward_layernorm")]),
+        row_of(R::FfnPreNorm, true, "ffn_norm!", [None, None]),
         row_of(R::FfnGate, true, "ffn_gate", both("mlp.gate_proj")),
         row_of(R::FfnUp, true, "ffn_up", both("mlp.up_proj")),
         row_of(R::FfnGateUp, true, "ffn_up", both("mlp.gate_up_proj")),
@@ -344,6 +372,8 @@ const TABLE: [NameRow; 74] = {
         row_of(R::ExpertsUp, true, "ffn_up_exps", both("mlp.experts.{}.up_proj")),
         row_of(R::ExpertsGateUp, true, "ffn_gate_up_exps", both("mlp.experts.gate_up_proj!")),
         row_of(R::ExpertsDown, true, "ffn_down_exps", both("mlp.experts.{}.down_proj")),
+        row_of(R::LatentDown, true, "ffn_latent_down", [None, None]),
+        row_of(R::LatentUp, true, "ffn_latent_up", [None, None]),
         row_of(R::SharedRouter, true, "ffn_gate_inp_shexp", both("mlp.shared_expert_gate")),
         row_of(R::SharedGate, true, "ffn_gate_shexp", both("mlp.shared_expert.gate_proj")),
         row_of(R::SharedUp, true, "ffn_up_shexp", both("mlp.shared_expert.up_proj")),
@@ -374,13 +404,21 @@ const TABLE: [NameRow; 74] = {
         row_of(R::ShortConv, true, "shortconv.conv", both("conv.conv")),
         row_of(R::ShortConvOut, true, "shortconv.out_proj", both("conv.out_proj")),
         row_of(R::SsmIn, true, "ssm_in", [None, None]),
+        row_of(R::SsmInGate, true, "ssm_in.gate", [None, None]),
+        row_of(R::SsmInXbc, true, "ssm_in.xbc", [None, None]),
+        row_of(R::SsmInX, true, "ssm_in.x", [None, None]),
+        row_of(R::SsmInB, true, "ssm_in.b", [None, None]),
+        row_of(R::SsmInC, true, "ssm_in.c", [None, None]),
+        row_of(R::SsmInDt, true, "ssm_in.dt", [None, None]),
         row_of(R::SsmConv, true, "ssm_conv1d", both("linear_attn.conv1d")),
         row_of(R::SsmRate, true, "ssm_a!", both("linear_attn.A_log!")),
         row_of(R::SsmDt, true, "ssm_dt", both("linear_attn.dt!")),
         row_of(R::SsmAlpha, true, "ssm_alpha", [None, None]),
         row_of(R::SsmBeta, true, "ssm_beta", [None, None]),
         row_of(R::SsmBetaAlpha, true, "ssm_ba", [None, None]),
+        row_of(R::SsmSkip, true, "ssm_d!", [None, None]),
         row_of(R::SsmNorm, true, "ssm_norm", [None, None]),
+        row_of(R::SsmPreNorm, true, "ssm_pre_norm", [None, None]),
         row_of(R::SsmOut, true, "ssm_out", [None, None]),
     ]
 };
@@ -389,10 +427,11 @@ fn row(role: WeightRole) -> &'static NameRow {
     &TABLE[role as usize]
 }
 
-/// Prefixes that Hugging Face files put before the text model's modules: plain causal models, the
-/// multimodal wrappers of transformers 4 and of 5, encoders with a head, and the bare text model.
-pub const HF_PREFIXES: [&str; 7] = [
+/// Prefixes that Hugging Face files put before the text model's modules: plain causal models, those of Mamba's
+/// classes, the multimodal wrappers of transformers 4 and of 5, encoders with a head, and the bare text model.
+pub const HF_PREFIXES: [&str; 8] = [
     "model.",
+    "backbone.",
     "language_model.model.",
     "model.language_model.",
     "bert.",
@@ -501,11 +540,9 @@ impl TensorName {
             None => (None, stem),
         };
         let bare = |row: &NameRow| row.gguf.strip_suffix('!').unwrap_or(row.gguf);
-        let row = TABLE.iter().find(|row| bare(row) == stem)?;
-        let is_suffixed = part != ParameterKind::Weight || !row.gguf.ends_with('!');
-        if has_suffix != is_suffixed {
-            return None;
-        }
+        let is_suffixed = |row: &NameRow| part != ParameterKind::Weight || !row.gguf.ends_with('!');
+        let mut rows = TABLE.iter();
+        let row = rows.find(|row| bare(row) == stem && is_suffixed(row) == has_suffix)?;
         (row.per_layer == layer.is_some()).then_some(TensorName {
             layer,
             role: row.role,

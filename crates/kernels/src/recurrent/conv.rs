@@ -1,10 +1,12 @@
 //! Causal depthwise convolution.
 
+use super::heads::STRIP_TOKENS;
 use super::leaves::{ConvTaps, RecurrentKernels};
 use super::{Before, LANES, MAX_TAPS, PageTokens, SharedSlots, StateRun, StateSlots};
 use crate::cpu::Cpu;
 use crate::elementwise::SERIAL_ELEMS;
 use crate::pool::DisjointMut;
+use std::ops::Range;
 
 /// What a convolution reads beside its state.
 #[derive(Clone, Copy, Debug)]
@@ -80,23 +82,47 @@ struct ChannelBlock<'a> {
 impl ChannelBlock<'_> {
     fn run(&self, kernels: &RecurrentKernels, runs: &[StateRun<'_>], out: &DisjointMut<'_, f32>) {
         let taps = self.taps();
-        let n = self.input.n_channels;
         for run in runs {
             let mut window = [[0.0; LANES]; MAX_TAPS];
             for page in self.slots.pages(run, self.first) {
                 self.load(&page, &mut window);
-                for row in page.rows.clone() {
-                    let at = row * n + self.first;
-                    let newest = &mut window[self.n_taps - 1];
-                    newest[..self.width].copy_from_slice(&self.input.x[at..][..self.width]);
-                    let mut sums = [0.0; LANES];
-                    kernels.conv(&taps, &mut window, &mut sums);
-                    // SAFETY: the columns of a block belong to it alone, and it runs once.
-                    let out = unsafe { out.slice(at..at + self.width) };
-                    out.copy_from_slice(&sums[..self.width]);
+                let mut first = page.rows.start;
+                while first < page.rows.end {
+                    let rows = first..page.rows.end.min(first + STRIP_TOKENS);
+                    first = rows.end;
+                    self.compute(kernels, &taps, rows, &mut window, out);
                 }
                 self.store(&page, &window);
             }
+        }
+    }
+
+    /// Sums of tokens, and the activation of all of them at once: of a single one most time is waiting.
+    fn compute(
+        &self,
+        kernels: &RecurrentKernels,
+        taps: &ConvTaps,
+        rows: Range<usize>,
+        window: &mut [[f32; LANES]; MAX_TAPS],
+        out: &DisjointMut<'_, f32>,
+    ) {
+        let n = self.input.n_channels;
+        let mut sums = [[0.0; LANES]; STRIP_TOKENS];
+        let sums = &mut sums[..rows.len()];
+        for (row, sums) in rows.clone().zip(sums.iter_mut()) {
+            let newest = &mut window[self.n_taps - 1];
+            let x = &self.input.x[row * n + self.first..][..self.width];
+            newest[..self.width].copy_from_slice(x);
+            kernels.conv(taps, window, sums);
+        }
+        if self.input.silu {
+            kernels.silu(sums.as_flattened_mut());
+        }
+        for (row, sums) in rows.zip(sums) {
+            let at = row * n + self.first;
+            // SAFETY: the columns of a block belong to it alone, and it runs once.
+            let out = unsafe { out.slice(at..at + self.width) };
+            out.copy_from_slice(&sums[..self.width]);
         }
     }
 
@@ -105,7 +131,6 @@ impl ChannelBlock<'_> {
             weight: [[0.0; LANES]; MAX_TAPS],
             bias: [0.0; LANES],
             n_taps: self.n_taps,
-            silu: self.input.silu,
         };
         let channels = self.first..self.first + self.width;
         for (lane, channel) in channels.enumerate() {

@@ -3,7 +3,7 @@
 use super::{Before, PageTokens, SharedSlots, StateRun};
 use std::ops::Range;
 
-/// Tokens made ready at a time.
+/// Tokens that are worked on at a time.
 pub(super) const STRIP_TOKENS: usize = 16;
 
 impl SharedSlots<'_> {

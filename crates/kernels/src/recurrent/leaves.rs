@@ -10,7 +10,6 @@ pub(crate) struct ConvTaps {
     pub(super) weight: [[f32; LANES]; MAX_TAPS],
     pub(super) bias: [f32; LANES],
     pub(super) n_taps: usize,
-    pub(super) silu: bool,
 }
 
 /// What a block of columns of a state sees of a token.
@@ -28,6 +27,7 @@ type Window = [[f32; LANES]; MAX_TAPS];
 /// The kernels of a level. Calling one is sound where the CPU has the level.
 pub(crate) struct RecurrentKernels {
     pub(crate) conv: unsafe fn(&ConvTaps, &mut Window, &mut [f32; LANES]),
+    pub(crate) silu: unsafe fn(&mut [f32]),
     pub(crate) unit: unsafe fn(&[f32], (f32, f32), &mut [f32]),
     pub(crate) correct: unsafe fn(&mut [f32], &FadeToken<'_>, f32, &mut [f32; LANES]),
     pub(crate) absorb: unsafe fn(&mut [f32], &FadeToken<'_>, &mut [f32; LANES]),
@@ -35,6 +35,7 @@ pub(crate) struct RecurrentKernels {
 
 static SCALAR: RecurrentKernels = RecurrentKernels {
     conv: conv_body::<false>,
+    silu: silu_body::<false>,
     unit: unit_body::<false>,
     correct: correct_body::<false>,
     absorb: absorb_body::<false>,
@@ -58,6 +59,12 @@ impl RecurrentKernels {
     pub(super) fn conv(&self, taps: &ConvTaps, window: &mut Window, out: &mut [f32; LANES]) {
         // SAFETY: the table was chosen for a level this CPU has.
         unsafe { (self.conv)(taps, window, out) }
+    }
+
+    /// SiLU in place.
+    pub(super) fn silu(&self, x: &mut [f32]) {
+        // SAFETY: the table was chosen for a level this CPU has.
+        unsafe { (self.silu)(x) }
     }
 
     /// `x · scale / sqrt(Σ x² + eps)`.
@@ -114,12 +121,14 @@ pub(crate) fn conv_body<const FMA: bool>(
     for ((out, sum), bias) in out.iter_mut().zip(&sums).zip(&taps.bias) {
         *out = sum + bias;
     }
-    if taps.silu {
-        for x in out {
-            *x /= 1.0 + exp::<FMA>(-*x);
-        }
-    }
     window.copy_within(1..taps.n_taps, 0);
+}
+
+#[inline(always)]
+pub(crate) fn silu_body<const FMA: bool>(x: &mut [f32]) {
+    for x in x {
+        *x /= 1.0 + exp::<FMA>(-*x);
+    }
 }
 
 #[inline(always)]

@@ -5,6 +5,8 @@ pub(super) mod experts;
 pub(super) mod feed_forward;
 pub(super) mod gated_attention;
 pub(super) mod latent;
+pub(super) mod mamba;
+pub(super) mod mamba_config;
 pub(crate) mod norm;
 pub(super) mod recurrent;
 pub(super) mod sections;

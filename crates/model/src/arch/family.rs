@@ -6,7 +6,7 @@ use crate::builder::GraphBuilder;
 use crate::config::gguf::Keys as GgufKeys;
 use crate::config::hf::{ConfigObject, HfDefaults, HfExperts, HfWindows};
 use crate::config::{Biases, ExpertConfig, ModelConfig};
-use crate::names::{HfNames, HfNorms, WeightRole};
+use crate::names::{HfNames, HfNorms, TensorName, WeightRole};
 use millrace_format::gguf::GgufValue;
 use millrace_graph::{Activation, Gating, GluClamp, RopeStyle};
 
@@ -137,6 +137,8 @@ pub struct Family {
     pub(crate) bare_norms: bool,
     /// What the class adds under the norms' root, where the configuration says nothing.
     pub(crate) hf_norm_eps: f32,
+    /// Whether its feed-forwards and experts have no gates.
+    pub(crate) ungated: bool,
     /// Bounds of its gated activation.
     pub(crate) glu_clamp: Option<GluClamp>,
     /// Roles that its checkpoints have beside, or in place of, those that every family has.
@@ -161,10 +163,14 @@ pub struct Family {
     pub(crate) hf: fn(&ConfigObject<'_>, &mut ModelConfig) -> Result<(), Error>,
     /// The family of a `config.json` that is written for its GGUF files, where that is another one.
     pub(crate) hf_family: fn(&ModelConfig) -> Option<&'static str>,
+    /// The family of a GGUF file that is written for its folders, where that is another one.
+    pub(crate) gguf_family: fn(&ModelConfig) -> Option<&'static str>,
     /// Writes those words.
     pub(crate) write_hf: fn(&ModelConfig, &mut serde_json::Value),
     /// Writes what its GGUF files say in words of their own; a key that stands already is replaced.
     pub(crate) write_gguf: fn(&ModelConfig, &mut SetKey<'_>),
+    /// The factor on a weight in its GGUF files, which have factors of `config.json` within weights.
+    pub(crate) gguf_factor: fn(&ModelConfig, TensorName) -> f32,
     /// Builds its graph, weights asked for in the order in which llama.cpp's converter writes those of a block.
     pub(crate) build: fn(&mut GraphBuilder<'_>) -> Result<(), Error>,
 }
@@ -227,6 +233,7 @@ impl Family {
         layer_norms: false,
         bare_norms: false,
         hf_norm_eps: 1e-6,
+        ungated: false,
         glu_clamp: None,
         own_roles: &[],
         gguf_roles: &[],
@@ -239,8 +246,10 @@ impl Family {
         gguf: |_, _| Ok(()),
         hf: |_, _| Ok(()),
         hf_family: |_| None,
+        gguf_family: |_| None,
         write_hf: |_, _| {},
         write_gguf: |_, _| {},
+        gguf_factor: |_, _| 1.0,
         build: llama::build,
     };
 
@@ -309,6 +318,21 @@ impl Family {
             every: 1,
             dense_layers: Vec::new(),
             biases: self.hf_experts.is_some_and(|keys| keys.biases),
+            latent_dim: 0,
+        }
+    }
+
+    /// The configuration of its GGUF file, whose table and head may have factors within them.
+    pub(crate) fn folded(&self, config: &ModelConfig) -> ModelConfig {
+        let factor = |role| (self.gguf_factor)(config, TensorName::global(role));
+        let [table, head] = [WeightRole::TokenEmbedding, WeightRole::Output].map(factor);
+        ModelConfig {
+            family: (self.gguf_family)(config).unwrap_or(config.family),
+            embed_scale: config.embed_scale / table,
+            logit_scale: config.logit_scale / head,
+            // One matrix has one factor.
+            tied_head: config.tied_head && table == head,
+            ..config.clone()
         }
     }
 

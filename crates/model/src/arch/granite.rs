@@ -5,6 +5,7 @@ use crate::Error;
 use crate::config::ModelConfig;
 use crate::config::gguf::Keys;
 use crate::config::hf::{ConfigObject, shortest};
+use serde_json::Value;
 
 pub(super) static FAMILY: Family = Family {
     name: "granite",
@@ -17,12 +18,7 @@ pub(super) static FAMILY: Family = Family {
     logit_divisor: true,
     gguf,
     hf,
-    write_hf: |config, out| {
-        out["embedding_multiplier"] = shortest(config.embed_scale);
-        out["attention_multiplier"] = shortest(config.attention_scale);
-        out["residual_multiplier"] = shortest(config.residual_scale);
-        out["logits_scaling"] = shortest(1.0 / config.logit_scale);
-    },
+    write_hf,
     ..Family::PLAIN
 };
 
@@ -35,10 +31,19 @@ fn gguf(keys: &Keys<'_>, _config: &mut ModelConfig) -> Result<(), Error> {
     Ok(())
 }
 
-fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
+/// The four factors, which all of Granite's families have.
+pub(super) fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     let factor = |key: &str| Ok::<_, Error>(text.f32(key)?.unwrap_or(1.0));
     config.embed_scale = factor("embedding_multiplier")?;
     config.attention_scale = factor("attention_multiplier")?;
     config.logit_scale = 1.0 / factor("logits_scaling")?;
     Ok(())
+}
+
+/// Writes them.
+pub(super) fn write_hf(config: &ModelConfig, out: &mut Value) {
+    out["embedding_multiplier"] = shortest(config.embed_scale);
+    out["attention_multiplier"] = shortest(config.attention_scale);
+    out["residual_multiplier"] = shortest(config.residual_scale);
+    out["logits_scaling"] = shortest(1.0 / config.logit_scale);
 }

@@ -1,9 +1,9 @@
 //! Granite with experts: Llama's blocks with factors on embeddings, scores, the stream and logits.
 
 use super::Family;
-use crate::Error;
+use super::granite;
 use crate::config::ModelConfig;
-use crate::config::hf::{ConfigObject, HfExperts, HfShared};
+use crate::config::hf::{HfExperts, HfShared};
 use crate::names::WeightRole;
 use serde_json::{Value, json};
 
@@ -30,24 +30,13 @@ pub(super) static FAMILY: Family = Family {
         shared: HfShared::Width("shared_intermediate_size", 0),
         ..HfExperts::PLAIN
     }),
-    hf,
+    hf: granite::hf,
     write_hf,
     ..Family::PLAIN
 };
 
-fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
-    let factor = |key: &str| Ok::<f32, Error>(text.f32(key)?.unwrap_or(1.0));
-    config.embed_scale = factor("embedding_multiplier")?;
-    config.attention_scale = factor("attention_multiplier")?;
-    config.logit_scale = 1.0 / factor("logits_scaling")?;
-    Ok(())
-}
-
 fn write_hf(config: &ModelConfig, out: &mut Value) {
-    out["embedding_multiplier"] = json!(config.embed_scale);
-    out["attention_multiplier"] = json!(config.attention_scale);
-    out["residual_multiplier"] = json!(config.residual_scale);
-    out["logits_scaling"] = json!(1.0 / config.logit_scale);
+    granite::write_hf(config, out);
     let experts = config.experts.as_ref();
     if experts.is_some_and(|experts| experts.shared_d_ff > 0) {
         out["architectures"] = json!([FAMILY.hf_classes[1]]);

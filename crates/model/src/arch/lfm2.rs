@@ -113,6 +113,7 @@ pub(super) fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<()
     }
     let layers = recurrent::hf_layers(text, CONV_TYPE)?;
     config.recurrent = Some(RecurrentConfig {
+        beside_attention: None,
         layers: layers.unwrap_or_else(|| vec![false; config.n_layers]),
         mixer: RecurrentMixer::ShortConv {
             n_taps: text.usize("conv_L_cache")?.unwrap_or(3),

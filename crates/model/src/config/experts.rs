@@ -35,6 +35,8 @@ pub struct ExpertConfig {
     pub dense_layers: Vec<usize>,
     /// Whether routers, experts' gates, up and down projections have biases.
     pub biases: bool,
+    /// Elements that a token is brought to before experts, and back from behind them; 0 for the stream's own.
+    pub latent_dim: usize,
 }
 
 impl ExpertConfig {
@@ -80,13 +82,12 @@ impl ExpertConfig {
                 return Err(bad(key, found.to_string(), format!("between 1 and {max}")));
             }
         }
-        if self.shared_d_ff > MAX_WIDTH {
-            let found = self.shared_d_ff.to_string();
-            return Err(bad(
-                "width of the shared expert",
-                found,
-                format!("at most {MAX_WIDTH}"),
-            ));
+        let optional = [
+            ("width of the shared expert", self.shared_d_ff),
+            ("width before experts", self.latent_dim),
+        ];
+        if let Some((key, found)) = optional.into_iter().find(|(_, n)| *n > MAX_WIDTH) {
+            return Err(bad(key, found.to_string(), format!("at most {MAX_WIDTH}")));
         }
         let factors = [self.scale, 1.0 + self.normalized.unwrap_or(0.0)];
         if !factors

@@ -19,7 +19,6 @@ use experts::experts;
 pub(crate) use keys::Keys;
 pub(crate) use rope::RopeTables;
 
-use super::hf::HfWindows;
 use super::{EncoderConfig, EncoderPooling, LayerConfig, ModelConfig};
 use crate::arch::{self, Family};
 use crate::names::{TensorName, WeightRole};
@@ -63,17 +62,17 @@ pub(crate) fn read(
             _ => keys.required_uniform("feed_forward_length")?,
         },
         n_heads,
-        n_kv_heads: match family.hf_windows {
-            HfWindows::Recurrent => keys.uniform_but_zeros("attention.head_count_kv")?,
-            _ => keys.leading(family, "attention.head_count_kv")?,
-        }
-        .unwrap_or(n_heads),
+        n_kv_heads: keys
+            .leading(family, "attention.head_count_kv")?
+            .unwrap_or(n_heads),
         head_dim,
         vocab_size: vocab_size(catalog)?,
         context_length: keys.required("context_length")?,
         norm_eps: match keys.f32("attention.layer_norm_epsilon")? {
             Some(eps) if family.layer_norms => eps,
-            _ => keys.required_f32("attention.layer_norm_rms_epsilon")?,
+            // Some families name it so, whatever their norms are.
+            Some(eps) => keys.f32("attention.layer_norm_rms_epsilon")?.unwrap_or(eps),
+            None => keys.required_f32("attention.layer_norm_rms_epsilon")?,
         },
         rope,
         rope_local,

@@ -279,22 +279,33 @@ fn attention_scale(
 
 fn activation(text: &ConfigObject<'_>) -> Result<Option<Activation>, Error> {
     for key in ["hidden_activation", "hidden_act"] {
-        if let Some(name) = text.str(key)? {
-            return match name {
-                "silu" | "swish" => Ok(Some(Activation::Silu)),
-                "gelu_pytorch_tanh" | "gelu_new" | "gelu_fast" => Ok(Some(Activation::GeluTanh)),
-                "gelu" | "gelu_python" => Ok(Some(Activation::Gelu)),
-                "relu" => Ok(Some(Activation::Relu)),
-                "relu2" => Ok(Some(Activation::ReluSquared)),
-                _ => {
-                    let feature = format!("activation `{name}` (`{key}`)");
-                    let known = "silu, gelu_pytorch_tanh, gelu, relu, relu2";
-                    Err(text.unsupported(feature, known))
-                }
-            };
+        if let Some(activation) = activation_of(text, key)? {
+            return Ok(Some(activation));
         }
     }
     Ok(None)
+}
+
+/// The activation that `key` names; `None` where it is absent.
+pub(crate) fn activation_of(
+    text: &ConfigObject<'_>,
+    key: &str,
+) -> Result<Option<Activation>, Error> {
+    let Some(name) = text.str(key)? else {
+        return Ok(None);
+    };
+    Ok(Some(match name {
+        "silu" | "swish" => Activation::Silu,
+        "gelu_pytorch_tanh" | "gelu_new" | "gelu_fast" => Activation::GeluTanh,
+        "gelu" | "gelu_python" => Activation::Gelu,
+        "relu" => Activation::Relu,
+        "relu2" => Activation::ReluSquared,
+        _ => {
+            let feature = format!("activation `{name}` (`{key}`)");
+            let known = "silu, gelu_pytorch_tanh, gelu, relu, relu2";
+            return Err(text.unsupported(feature, known));
+        }
+    }))
 }
 
 fn biases(family: &Family, text: &ConfigObject<'_>) -> Result<Biases, Error> {

@@ -14,7 +14,8 @@ pub struct HeadSizes {
     pub n_rot: usize,
 }
 
-/// What differs from layer to layer, in families where something does (Gemma 4).
+/// What differs from layer to layer, in families where something does (Gemma 4,
+/// Nemotron H).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LayerConfig {
     /// Heads of sliding layers, where they differ from those of the others.
@@ -27,6 +28,9 @@ pub struct LayerConfig {
     pub keys_as_values: bool,
     /// Elements of a token's embedding for each layer; 0 for none.
     pub embedding_dim: usize,
+    /// For each layer, whether it is a feed-forward and nothing else; the others then have none (Nemotron H). Empty where
+    /// every layer has one.
+    pub networks: Vec<bool>,
 }
 
 impl ModelConfig {
@@ -78,6 +82,12 @@ impl ModelConfig {
         if let Some(heads) = self.layers.sliding_heads {
             self.check_heads(heads)
                 .map_err(|(key, found, expected)| bad(key, found, expected))?;
+        }
+        let networks = &self.layers.networks;
+        if !networks.is_empty() && networks.len() != self.n_layers {
+            let expected = format!("one for each of the {} layers", self.n_layers);
+            let found = networks.len().to_string();
+            return Err(bad("number of layer types", found, expected));
         }
         let widths = &self.layers.d_ff;
         if !widths.is_empty() && widths.len() != self.n_layers {

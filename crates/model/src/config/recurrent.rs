@@ -11,6 +11,8 @@ pub struct RecurrentConfig {
     pub layers: Vec<bool>,
     /// What they compute.
     pub mixer: RecurrentMixer,
+    /// Where they attend, too, side by side: factors on both branches (Falcon H1).
+    pub beside_attention: Option<BranchScales>,
 }
 
 /// What recurrent layers compute.
@@ -25,6 +27,8 @@ pub enum RecurrentMixer {
     },
     /// A gated delta net (Qwen 3 Next and 3.5).
     DeltaNet(DeltaConfig),
+    /// A selective scan (Mamba-2).
+    Mamba(MambaConfig),
 }
 
 /// Sizes of a gated delta net.
@@ -41,6 +45,140 @@ pub struct DeltaConfig {
     /// Elements of a value head.
     pub v_dim: usize,
 }
+
+/// Sizes of a selective scan, and what stands around it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MambaConfig {
+    /// Tokens that its convolution reads.
+    pub n_taps: usize,
+    /// Heads of values.
+    pub n_heads: usize,
+    /// Heads of keys and queries.
+    pub n_groups: usize,
+    /// Elements of a head of values.
+    pub head_dim: usize,
+    /// Elements of a key.
+    pub d_state: usize,
+    /// Least and largest step.
+    pub dt_limit: (f32, f32),
+    /// Where its norm stands.
+    pub norm: MambaNorm,
+    /// Whether its convolution has a bias.
+    pub conv_bias: bool,
+    /// Whether the projection before it has one.
+    pub in_bias: bool,
+    /// Whether the projection behind it has one.
+    pub out_bias: bool,
+}
+
+/// Where the norm of a selective scan stands, which takes each group of heads by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MambaNorm {
+    /// It has none.
+    Absent,
+    /// Of the gated output.
+    BehindGate,
+    /// Of the output before the gate.
+    BeforeGate,
+}
+
+/// Factors on a selective scan and on attention beside it, and on the feed-forward behind; GGUF files have them within
+/// weights.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BranchScales {
+    /// On what enters attention.
+    pub attention_in: f32,
+    /// On what leaves it.
+    pub attention_out: f32,
+    /// On keys.
+    pub key: f32,
+    /// On what enters the scan.
+    pub ssm_in: f32,
+    /// On what leaves it.
+    pub ssm_out: f32,
+    /// On its gates, values, keys, queries and steps.
+    pub ssm: [f32; 5],
+    /// On the gate of the feed-forward.
+    pub ffn_gate: f32,
+    /// On what leaves it.
+    pub ffn_out: f32,
+}
+
+impl BranchScales {
+    /// No factors.
+    pub const NONE: BranchScales = BranchScales {
+        attention_in: 1.0,
+        attention_out: 1.0,
+        key: 1.0,
+        ssm_in: 1.0,
+        ssm_out: 1.0,
+        ssm: [1.0; 5],
+        ffn_gate: 1.0,
+        ffn_out: 1.0,
+    };
+
+    /// Whether all are numbers that say something.
+    fn are_finite(&self) -> bool {
+        let BranchScales {
+            attention_in,
+            attention_out,
+            key,
+            ssm_in,
+            ssm_out,
+            ssm,
+            ffn_gate,
+            ffn_out,
+        } = *self;
+        let others = [
+            attention_in,
+            attention_out,
+            key,
+            ssm_in,
+            ssm_out,
+            ffn_gate,
+            ffn_out,
+        ];
+        others.iter().chain(&ssm).all(|factor| factor.is_finite())
+    }
+}
+
+impl MambaConfig {
+    /// Elements of all heads of values.
+    pub fn d_inner(&self) -> usize {
+        self.n_heads * self.head_dim
+    }
+
+    /// Elements of all keys.
+    pub fn key_width(&self) -> usize {
+        self.n_groups * self.d_state
+    }
+
+    /// Elements of values, keys and queries.
+    pub fn xbc_width(&self) -> usize {
+        self.d_inner() + 2 * self.key_width()
+    }
+
+    /// Elements of the projection before the scan.
+    pub fn in_width(&self) -> usize {
+        self.d_inner() + self.xbc_width() + self.n_heads
+    }
+
+    fn sizes(&self) -> Vec<NamedSize> {
+        let inner = self.n_heads.saturating_mul(self.head_dim);
+        let keys = self.n_groups.saturating_mul(self.d_state);
+        vec![
+            ("heads of recurrent layers", self.n_heads, 1, MAX_WIDTH),
+            ("groups of recurrent layers", self.n_groups, 1, MAX_WIDTH),
+            ("size of their heads", self.head_dim, 1, MAX_WIDTH),
+            ("size of their keys", self.d_state, 1, KEY_DIM_MAX),
+            ("size of all their heads", inner, 1, MAX_WIDTH),
+            ("size of all their keys", keys, 1, MAX_WIDTH),
+        ]
+    }
+}
+
+/// What a size is called, the size, the least and the most that it may be.
+type NamedSize = (&'static str, usize, usize, usize);
 
 impl DeltaConfig {
     /// Elements of all key heads.
@@ -62,6 +200,29 @@ impl DeltaConfig {
     pub fn group(&self) -> usize {
         self.n_v_heads / self.n_k_heads.max(1)
     }
+
+    fn sizes(&self) -> Vec<NamedSize> {
+        let v_width = self.n_v_heads.saturating_mul(self.v_dim);
+        let k_width = self.n_k_heads.saturating_mul(self.k_dim);
+        vec![
+            (
+                "key heads of recurrent layers",
+                self.n_k_heads,
+                1,
+                MAX_WIDTH,
+            ),
+            (
+                "value heads of recurrent layers",
+                self.n_v_heads,
+                1,
+                MAX_WIDTH,
+            ),
+            ("size of their key heads", self.k_dim, 1, KEY_DIM_MAX),
+            ("size of their value heads", self.v_dim, 1, MAX_WIDTH),
+            ("size of all key heads", k_width, 1, MAX_WIDTH),
+            ("size of all value heads", v_width, 1, MAX_WIDTH),
+        ]
+    }
 }
 
 impl RecurrentConfig {
@@ -69,7 +230,15 @@ impl RecurrentConfig {
     pub fn delta(&self) -> Option<&DeltaConfig> {
         match &self.mixer {
             RecurrentMixer::DeltaNet(delta) => Some(delta),
-            RecurrentMixer::ShortConv { .. } => None,
+            _ => None,
+        }
+    }
+
+    /// Sizes of its selective scans, if those are what it has.
+    pub fn mamba(&self) -> Option<&MambaConfig> {
+        match &self.mixer {
+            RecurrentMixer::Mamba(mamba) => Some(mamba),
+            _ => None,
         }
     }
 
@@ -87,43 +256,49 @@ impl RecurrentConfig {
             let expected = format!("one for each of the {n_layers} layers");
             return bad("number of layer types", self.layers.len(), expected);
         }
-        let n_taps = match &self.mixer {
-            RecurrentMixer::ShortConv { n_taps, .. } => *n_taps,
-            RecurrentMixer::DeltaNet(delta) => delta.n_taps,
+        let (n_taps, mut sizes) = match &self.mixer {
+            RecurrentMixer::ShortConv { n_taps, .. } => (*n_taps, Vec::new()),
+            RecurrentMixer::DeltaNet(delta) => (delta.n_taps, delta.sizes()),
+            RecurrentMixer::Mamba(mamba) => (mamba.n_taps, mamba.sizes()),
         };
-        let mut sizes = vec![("length of the convolution", n_taps, 2, TAPS_MAX)];
-        if let Some(delta) = self.delta() {
-            let v_width = delta.n_v_heads.saturating_mul(delta.v_dim);
-            let k_width = delta.n_k_heads.saturating_mul(delta.k_dim);
-            sizes.extend([
-                (
-                    "key heads of recurrent layers",
-                    delta.n_k_heads,
-                    1,
-                    MAX_WIDTH,
-                ),
-                (
-                    "value heads of recurrent layers",
-                    delta.n_v_heads,
-                    1,
-                    MAX_WIDTH,
-                ),
-                ("size of their key heads", delta.k_dim, 1, KEY_DIM_MAX),
-                ("size of their value heads", delta.v_dim, 1, MAX_WIDTH),
-                ("size of all key heads", k_width, 1, MAX_WIDTH),
-                ("size of all value heads", v_width, 1, MAX_WIDTH),
-            ]);
-        }
+        sizes.push(("length of the convolution", n_taps, 2, TAPS_MAX));
         for (key, found, least, most) in sizes {
             if !(least..=most).contains(&found) {
                 return bad(key, found, format!("between {least} and {most}"));
             }
         }
-        match self.delta() {
-            Some(delta) if !delta.n_v_heads.is_multiple_of(delta.n_k_heads) => {
-                let expected = format!("a multiple of the {} key heads", delta.n_k_heads);
-                bad("value heads of recurrent layers", delta.n_v_heads, expected)
-            }
+        let (n_heads, n_groups) = match &self.mixer {
+            RecurrentMixer::ShortConv { .. } => (1, 1),
+            RecurrentMixer::DeltaNet(delta) => (delta.n_v_heads, delta.n_k_heads),
+            RecurrentMixer::Mamba(mamba) => (mamba.n_heads, mamba.n_groups),
+        };
+        if !n_heads.is_multiple_of(n_groups) {
+            let expected = format!("a multiple of the {n_groups} key heads");
+            return bad("value heads of recurrent layers", n_heads, expected);
+        }
+        self.validate_factors(file)
+    }
+
+    fn validate_factors(&self, file: &str) -> Result<(), Error> {
+        let bad = |key: &str, found: String, expected: &str| {
+            Err(Error::BadValue {
+                file: file.into(),
+                key: key.into(),
+                found,
+                expected: expected.into(),
+            })
+        };
+        let (least, most) = self.mamba().map_or((0.0, 0.0), |mamba| mamba.dt_limit);
+        if !(least >= 0.0 && least <= most) {
+            let expected = "two numbers, the least first";
+            return bad("limits of steps", format!("{least} and {most}"), expected);
+        }
+        match &self.beside_attention {
+            Some(scales) if !scales.are_finite() => bad(
+                "factors on branches",
+                format!("{scales:?}"),
+                "finite numbers",
+            ),
             _ => Ok(()),
         }
     }

@@ -12,6 +12,7 @@ use rope::scaled_configs;
 
 mod hostile;
 mod layers;
+mod mamba;
 mod recurrent;
 mod refusals;
 mod rope;

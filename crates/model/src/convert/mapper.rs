@@ -21,6 +21,8 @@ use millrace_graph::RopeStyle;
 /// Finds out name, format and transformation of each tensor.
 pub(super) struct Mapper<'a> {
     config: &'a ModelConfig,
+    /// As the result says it.
+    written: &'a ModelConfig,
     catalog: &'a Catalog<'a>,
     family: &'static Family,
     from: Conventions,
@@ -33,7 +35,7 @@ pub(super) struct Mapper<'a> {
 
 impl<'a> Mapper<'a> {
     pub(super) fn new(
-        config: &'a ModelConfig,
+        (config, written): (&'a ModelConfig, &'a ModelConfig),
         catalog: &'a Catalog<'a>,
         layout: WeightConvention,
         (target, options): (ConversionTarget, &'a ConversionOptions<'a>),
@@ -41,6 +43,7 @@ impl<'a> Mapper<'a> {
         let family = arch::by_name(config.family);
         Mapper {
             config,
+            written,
             catalog,
             family,
             from: family.conventions(catalog.layout()),
@@ -93,15 +96,15 @@ impl<'a> Mapper<'a> {
     /// The model's tensors, as the target's layout has them.
     pub(super) fn translated(&mut self) -> Result<Vec<PlannedTensor>, Error> {
         let sources = builder::weights_of(self.config, self.catalog)?;
-        let layouts = builder::layout(self.config, self.layout, 0..self.config.n_layers);
+        let layouts = builder::layout(self.written, self.layout, 0..self.written.n_layers);
         let layouts: HashMap<TensorName, TensorLayout> = layouts
             .into_iter()
             .map(|tensor| (tensor.name, tensor))
             .collect();
         let mut tensors = Vec::with_capacity(layouts.len());
-        for name in self.config.tensors(self.layout) {
+        for name in self.written.tensors(self.layout) {
             let Some(layout) = layouts.get(&name) else {
-                let shape = self.config.shape_of(name);
+                let shape = self.written.shape_of(name);
                 tensors.push(self.translate(name, shape)?);
                 continue;
             };
@@ -172,7 +175,7 @@ impl<'a> Mapper<'a> {
             // A tied head that the target keeps apart.
             let table = TensorName::global(WeightRole::TokenEmbedding);
             let table = self.spell(self.catalog.layout(), self.catalog.hf_prefix(), table);
-            let scale = self.unscaled(self.from);
+            let scale = self.unscaled(self.from) * self.factor(name);
             (
                 TensorOrigin::Tensor(table),
                 Transform {
@@ -184,7 +187,7 @@ impl<'a> Mapper<'a> {
             // A head that serves as the table, and is not scaled.
             let head = TensorName::global(WeightRole::Output);
             let head = self.spell(self.catalog.layout(), self.catalog.hf_prefix(), head);
-            let scale = 1.0 / self.unscaled(self.to);
+            let scale = self.factor(name) / self.unscaled(self.to);
             (
                 TensorOrigin::Tensor(head),
                 Transform {
@@ -223,6 +226,15 @@ impl<'a> Mapper<'a> {
         }
     }
 
+    /// The factor that the result has within a weight and the source has beside it.
+    fn factor(&self, name: TensorName) -> f32 {
+        let is_gguf = |layout| layout == WeightConvention::Gguf;
+        match is_gguf(self.layout) && !is_gguf(self.catalog.layout()) {
+            true => (self.family.gguf_factor)(self.config, name),
+            false => 1.0,
+        }
+    }
+
     fn transform(&self, name: TensorName) -> Transform {
         let (from, to) = (self.from, self.to);
         let mut transform = Transform::NONE;
@@ -244,6 +256,7 @@ impl<'a> Mapper<'a> {
         if name.role == WeightRole::TokenEmbedding {
             transform.scale = self.unscaled(from) / self.unscaled(to);
         }
+        transform.scale *= self.factor(name);
         let is_gguf = |layout| layout == WeightConvention::Gguf;
         let (from_gguf, to_gguf) = (is_gguf(self.catalog.layout()), is_gguf(self.layout));
         if from_gguf != to_gguf {

@@ -12,7 +12,7 @@ use super::side::{SideFiles, SideOutput};
 use super::transform::Transform;
 use super::{ConversionTarget, Error, OutputContainer};
 use crate::Model;
-use crate::arch::WeightConvention;
+use crate::arch::{self, WeightConvention};
 use crate::catalog::Catalog;
 use crate::importance::ImportanceMatrix;
 use crate::names::TensorName;
@@ -127,9 +127,14 @@ impl<'a> Conversion<'a> {
             OutputContainer::Safetensors => WeightConvention::HuggingFace,
             OutputContainer::Q4nx => WeightConvention::Q4nx,
         };
-        let mut mapper = Mapper::new(&config, &catalog, to, (target, options));
         // Between files of one layout everything is kept, known or not.
         let keeps = catalog.layout() == to && to != WeightConvention::Q4nx;
+        let written = match to {
+            WeightConvention::Gguf if !keeps => arch::by_name(config.family).folded(&config),
+            _ => config.clone(),
+        };
+        let configs = (&config, &written);
+        let mut mapper = Mapper::new(configs, &catalog, to, (target, options));
         let tensors = match keeps {
             true => mapper.kept(checkpoint)?,
             false => mapper.translated()?,
@@ -140,7 +145,7 @@ impl<'a> Conversion<'a> {
         let skipped = unused(checkpoint, &tensors);
         let files = SideFiles {
             checkpoint,
-            config: &config,
+            config: &written,
             target,
             same_layout: keeps,
         };

@@ -106,7 +106,7 @@ pub struct Transform {
     pub heads: Option<HeadOrder>,
     /// What is computed of each number.
     pub map: NumberMap,
-    /// Factor, 1 but for embeddings that one layout stores scaled.
+    /// Factor, 1 but for embeddings that one layout stores scaled, and for factors that one layout has within weights.
     pub scale: f32,
     /// Added, 0 but for norms that one layout stores as `1 + w`.
     pub offset: f32,

@@ -4,7 +4,8 @@ mod table;
 
 use crate::arch;
 use crate::config::{
-    Biases, LayerConfig, ModelConfig, RecurrentConfig, RecurrentMixer, RopeConfig, RopeScaling,
+    Biases, ExpertConfig, LayerConfig, ModelConfig, RecurrentConfig, RecurrentMixer, RopeConfig,
+    RopeScaling,
 };
 use crate::vision::VisionConfig;
 use table::TABLE;
@@ -44,11 +45,16 @@ struct GeometryRow {
     recurrent: Option<RecurrentRow>,
 }
 
-/// What recurrent layers compute, and which layers attend.
+/// What recurrent layers compute, and what else is in models that have them.
 #[derive(Debug, PartialEq)]
 struct RecurrentRow {
     mixer: RecurrentMixer,
+    /// Layers that attend.
     attending: &'static [usize],
+    /// Whether their heads rotate.
+    rotates: bool,
+    /// Width of the network that every token uses beside experts; 0 for none.
+    shared_d_ff: usize,
 }
 
 /// A vision tower's sizes.
@@ -128,6 +134,7 @@ impl ModelGeometry {
                 .map(|layer| !recurrent.attending.contains(&layer))
                 .collect(),
             mixer: recurrent.mixer,
+            beside_attention: None,
         });
         ModelConfig {
             family: family.name,
@@ -157,14 +164,20 @@ impl ModelGeometry {
                 ffn: false,
             }),
             n_rot: row.n_rot.unwrap_or(head_dim),
-            unrotated_layers: Vec::new(),
+            unrotated_layers: match &row.recurrent {
+                Some(RecurrentRow { rotates: false, .. }) => (0..listed).collect(),
+                _ => Vec::new(),
+            },
             residual_scale: 1.0,
             logit_scale: 1.0,
             attention_softcap: None,
             logit_softcap: None,
             temperature: None,
             rope_sections: Vec::new(),
-            experts: row.experts.map(|sizes| family.expert_config(sizes)),
+            experts: row.experts.map(|sizes| ExpertConfig {
+                shared_d_ff: row.recurrent.as_ref().map_or(0, |row| row.shared_d_ff),
+                ..family.expert_config(sizes)
+            }),
             latent: None,
             layers: LayerConfig::default(),
             recurrent,

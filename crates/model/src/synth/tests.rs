@@ -65,6 +65,7 @@ fn folders_and_bundles_open_with_the_same_configuration() {
         ("gemma-tiny", "BF16"),
         ("qwen-tiny", "F16"),
         ("qwen35-tiny", "F16"),
+        ("granitehybrid-tiny", "F16"),
         ("gemma-tiny", "Q4NX"),
     ];
     for (geometry, recipe) in cases {

@@ -140,7 +140,7 @@ impl Fill<'_> {
         }
         let family = arch::by_name(config.family);
         let mean = match (name.role, name.part) {
-            (WeightRole::SsmNorm, _) => 1.0,
+            (WeightRole::SsmNorm | WeightRole::SsmPreNorm | WeightRole::SsmSkip, _) => 1.0,
             // A state then forgets half of itself in some ten tokens.
             (WeightRole::SsmRate, _) if self.layout == WeightConvention::Gguf => {
                 return around(0.0).into_iter().map(|x| -0.1 * x.exp()).collect();
@@ -199,7 +199,12 @@ impl Fill<'_> {
 /// Rows and columns of what is filled from a pool: matrices, all experts' as one, but not their biases.
 fn matrix(tensor: &SynthTensor) -> Option<[usize; 2]> {
     let is_weight = match tensor.name {
-        PlannedName::Text(name) => name.part == ParameterKind::Weight,
+        // Numbers of heads may stand as a column or by group.
+        PlannedName::Text(name) => {
+            use WeightRole::{SsmNorm, SsmPreNorm, SsmRate, SsmSkip};
+            let by_head = matches!(name.role, SsmRate | SsmSkip | SsmNorm | SsmPreNorm);
+            name.part == ParameterKind::Weight && !by_head
+        }
         PlannedName::Vision(_) => tensor.spec.shape.len() == 2,
     };
     match tensor.spec.shape[..] {

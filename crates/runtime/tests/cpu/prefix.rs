@@ -11,14 +11,17 @@ use millrace_testkit::golden::Golden;
 use millrace_testkit::ops::add_leaky_sums;
 use proptest::prelude::*;
 
-/// Full attention; windows of 9 and 13 in some layers; a window of 17 in all; gated delta nets; short convolutions.
-const MODELS: [&str; 6] = [
+/// Full attention; windows of 9 and 13 in some layers; a window of 17 in all; gated delta nets; short convolutions;
+/// selective scans, with experts and beside attention.
+const MODELS: [&str; 8] = [
     "llama-llama3",
     "gemma3-256",
     "gemma3-pattern",
     "mistral-window",
     "qwen35",
     "lfm2",
+    "granitehybrid",
+    "falcon_h1",
 ];
 
 /// Of these the same once more, with a recurrent state in every block.

@@ -231,6 +231,7 @@ fn sliding_windows_are_rolled_back() {
 #[test]
 fn states_are_rolled_back() {
     are_rolled_back("qwen35-tiny", 4);
+    are_rolled_back("granitehybrid-tiny", 3);
 }
 
 fn are_rolled_back(geometry: &str, n_layers: usize) {

@@ -1,13 +1,14 @@
 //! The loops of recurrent ops with AVX2 and FMA: a row of a state's block is two registers.
 
 use crate::recurrent::{
-    ConvTaps, FadeToken, LANES, MAX_TAPS, RecurrentKernels, conv_body, unit_body,
+    ConvTaps, FadeToken, LANES, MAX_TAPS, RecurrentKernels, conv_body, silu_body, unit_body,
 };
 use std::arch::x86_64::*;
 
 /// This level's row of the table. Its functions need the features named on them, no more.
 pub(crate) static ROWS: RecurrentKernels = RecurrentKernels {
     conv,
+    silu,
     unit,
     correct,
     absorb,
@@ -16,6 +17,11 @@ pub(crate) static ROWS: RecurrentKernels = RecurrentKernels {
 #[target_feature(enable = "avx2,fma,f16c")]
 fn conv(taps: &ConvTaps, window: &mut [[f32; LANES]; MAX_TAPS], out: &mut [f32; LANES]) {
     conv_body::<true>(taps, window, out)
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn silu(x: &mut [f32]) {
+    silu_body::<true>(x)
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]

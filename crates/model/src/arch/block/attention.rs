@@ -122,6 +122,12 @@ pub(in crate::arch) fn project_keys_as_values(
     Ok(Heads { q, k, v: k })
 }
 
+/// Keys times a factor.
+pub(in crate::arch) fn scale_keys(b: &mut GraphBuilder<'_>, factor: f32, heads: Heads) -> Heads {
+    let k = b.scale("attn_k_scale", factor, heads.k);
+    Heads { k, ..heads }
+}
+
 /// A norm without a weight of each head of values.
 pub(in crate::arch) fn norm_values(b: &mut GraphBuilder<'_>, heads: Heads) -> Heads {
     let head_dim = b.heads().head_dim;

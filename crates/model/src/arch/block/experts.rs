@@ -31,7 +31,19 @@ pub(in crate::arch) fn routed(
     x: ValueId,
 ) -> Result<ValueId, Error> {
     let choice = route(b, experts, x)?;
-    routed_by(b, experts, choice, x)
+    if experts.latent_dim == 0 {
+        return routed_by(b, experts, choice, x);
+    }
+    let (d_model, biased) = (b.config().d_model, b.config().biases.ffn);
+    let down = (experts.latent_dim, biased);
+    let latent = b.linear("ffn_latent_down", WeightRole::LatentDown, down, x)?;
+    let out = routed_by(b, experts, choice, latent)?;
+    b.linear(
+        "ffn_latent_up",
+        WeightRole::LatentUp,
+        (d_model, biased),
+        out,
+    )
 }
 
 /// What experts of a choice give.
@@ -41,25 +53,15 @@ pub(in crate::arch) fn routed_by(
     choice: ValueId,
     x: ValueId,
 ) -> Result<ValueId, Error> {
-    let (d_model, n_used) = (b.config().d_model, experts.n_used);
-    let [gate, up] = gates(b, experts)?;
-    let inner = n_used * experts.d_ff;
-    let gate = product(
-        b,
-        ("ffn_gate_exps", n_used, false),
-        gate,
-        [x, choice],
-        inner,
-    );
-    let up = product(b, ("ffn_up_exps", n_used, false), up, [x, choice], inner);
-    let out = feed_forward::glu(b, "ffn_glu_exps", gate, up);
-    let shape = [experts.n_experts, d_model, experts.d_ff];
+    let (width, n_used) = (b.width(x), experts.n_used);
+    let out = hidden(b, experts, choice, x)?;
+    let shape = [experts.n_experts, width, experts.d_ff];
     let down = match turned_order(b, WeightRole::ExpertsDown, shape) {
         Some(_) => turned(b, [WeightRole::ExpertsDown; 2], shape, (0, 1), shape[1])?,
         None => b.experts(WeightRole::ExpertsDown, shape)?,
     };
-    let bias = bias(b, experts, WeightRole::ExpertsDown, d_model)?;
-    let outer = n_used * d_model;
+    let bias = bias(b, experts, WeightRole::ExpertsDown, width)?;
+    let outer = n_used * width;
     let down = (down, bias, scale(b, experts, WeightRole::ExpertsDown)?);
     let out = product(
         b,
@@ -69,7 +71,41 @@ pub(in crate::arch) fn routed_by(
         outer,
     );
     let combine = CombineExperts { n_used };
-    Ok(b.push("ffn_exps_sum", combine.into(), vec![out, choice], d_model))
+    Ok(b.push("ffn_exps_sum", combine.into(), vec![out, choice], width))
+}
+
+/// What the down projections of chosen experts read: products behind gates, or behind an activation alone.
+fn hidden(
+    b: &mut GraphBuilder<'_>,
+    experts: &ExpertConfig,
+    choice: ValueId,
+    x: ValueId,
+) -> Result<ValueId, Error> {
+    let (n_used, inner) = (experts.n_used, experts.n_used * experts.d_ff);
+    let up_label = ("ffn_up_exps", n_used, false);
+    if b.family().ungated {
+        let up = projection(b, experts, WeightRole::ExpertsUp, b.width(x))?;
+        let up = product(b, up_label, up, [x, choice], inner);
+        return Ok(feed_forward::activated(b, "ffn_act_exps", up));
+    }
+    let [gate, up] = gates(b, experts)?;
+    let gate_label = ("ffn_gate_exps", n_used, false);
+    let gate = product(b, gate_label, gate, [x, choice], inner);
+    let up = product(b, up_label, up, [x, choice], inner);
+    Ok(feed_forward::glu(b, "ffn_glu_exps", gate, up))
+}
+
+/// The matrices of this role, of a tensor of their own.
+fn projection(
+    b: &mut GraphBuilder<'_>,
+    experts: &ExpertConfig,
+    role: WeightRole,
+    width: usize,
+) -> Result<Projection, Error> {
+    let d_ff = experts.d_ff;
+    let weight = b.experts(role, [experts.n_experts, d_ff, width])?;
+    let bias = bias(b, experts, role, d_ff)?;
+    Ok((weight, bias, scale(b, experts, role)?))
 }
 
 /// Scores, and the choice by them.
@@ -136,10 +172,11 @@ fn gates(b: &mut GraphBuilder<'_>, experts: &ExpertConfig) -> Result<[Projection
             out.push(turned_gate(b, experts, role, (order, index))?);
             continue;
         }
-        let weight = match b.has_own(fused) {
-            true => b.rows_of((b.name_of(role), &shape), (fused, 2 * d_ff), index * d_ff)?,
-            false => b.experts(role, shape)?,
-        };
+        if !b.has_own(fused) {
+            out.push(projection(b, experts, role, b.config().d_model)?);
+            continue;
+        }
+        let weight = b.rows_of((b.name_of(role), &shape), (fused, 2 * d_ff), index * d_ff)?;
         out.push((
             weight,
             bias(b, experts, role, d_ff)?,
@@ -275,9 +312,12 @@ pub(in crate::arch) fn shared(
     experts: &ExpertConfig,
     x: ValueId,
 ) -> Result<ValueId, Error> {
+    let d_ff = experts.shared_d_ff;
+    let biased = b.family().ungated && b.config().biases.ffn;
     let out = match b.has_role(WeightRole::SharedGateUp) {
-        true => feed_forward::shared_in_one(b, experts.shared_d_ff, x)?,
-        false => feed_forward::gated_of(b, SHARED, (experts.shared_d_ff, false), x)?,
+        _ if b.family().ungated => feed_forward::plain_of(b, SHARED, (d_ff, biased), x)?,
+        true => feed_forward::shared_in_one(b, d_ff, x)?,
+        false => feed_forward::gated_of(b, SHARED, (d_ff, false), x)?,
     };
     if !experts.shared_gate {
         return Ok(out);

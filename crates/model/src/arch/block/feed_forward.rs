@@ -6,13 +6,14 @@ use crate::builder::GraphBuilder;
 use crate::names::WeightRole;
 use millrace_graph::{Activate, Glu, ValueId};
 
-/// The weights of a gated network, and the labels of their products and of the gate.
+/// The weights of a network, and the labels of their products, of its gate and of an activation in its place.
 #[derive(Clone, Copy)]
 pub(in crate::arch) struct GatedRoles {
     gate: (&'static str, WeightRole),
     up: (&'static str, WeightRole),
     down: (&'static str, WeightRole),
     glu: &'static str,
+    act: &'static str,
 }
 
 /// That of a dense block.
@@ -21,6 +22,7 @@ pub(in crate::arch) const DENSE: GatedRoles = GatedRoles {
     up: ("ffn_up", WeightRole::FfnUp),
     down: ("ffn_down", WeightRole::FfnDown),
     glu: "ffn_glu",
+    act: "ffn_act",
 };
 
 /// That of the expert that every token uses.
@@ -29,9 +31,10 @@ pub(in crate::arch) const SHARED: GatedRoles = GatedRoles {
     up: ("ffn_up_shexp", WeightRole::SharedUp),
     down: ("ffn_down_shexp", WeightRole::SharedDown),
     glu: "ffn_glu_shexp",
+    act: "ffn_act_shexp",
 };
 
-/// What the layer has: experts, or one gated network.
+/// What the layer has: experts, or one network.
 pub(in crate::arch) fn network(
     b: &mut GraphBuilder<'_>,
     layer: usize,
@@ -39,6 +42,7 @@ pub(in crate::arch) fn network(
 ) -> Result<ValueId, Error> {
     match b.config().experts_of(layer) {
         Some(config) => experts::mixture(b, config, x),
+        None if b.family().ungated => plain(b, x),
         None => gated(b, x),
     }
 }
@@ -104,19 +108,34 @@ pub(in crate::arch) fn shared_in_one(
 
 /// One without a gate: `down · act(up · x)`.
 pub(in crate::arch) fn plain(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<ValueId, Error> {
-    let config = b.config();
-    let (d_ff, biased) = (config.d_ff, config.biases.ffn);
-    let up = b.linear("ffn_up", WeightRole::FfnUp, (d_ff, biased), x)?;
+    let biased = b.config().biases.ffn;
+    plain_of(b, DENSE, (b.config().d_ff, biased), x)
+}
+
+/// One without a gate, of these weights.
+pub(in crate::arch) fn plain_of(
+    b: &mut GraphBuilder<'_>,
+    roles: GatedRoles,
+    (d_ff, biased): (usize, bool),
+    x: ValueId,
+) -> Result<ValueId, Error> {
+    let up = b.linear(roles.up.0, roles.up.1, (d_ff, biased), x)?;
+    let out = activated(b, roles.act, up);
+    let d_model = b.config().d_model;
+    b.linear(roles.down.0, roles.down.1, (d_model, biased), out)
+}
+
+/// The family's activation without a gate.
+pub(in crate::arch) fn activated(
+    b: &mut GraphBuilder<'_>,
+    label: &'static str,
+    x: ValueId,
+) -> ValueId {
     let activate = Activate {
-        activation: config.activation,
+        activation: b.config().activation,
     };
-    let out = b.push("ffn_act", activate.into(), vec![up], d_ff);
-    b.linear(
-        "ffn_down",
-        WeightRole::FfnDown,
-        (config.d_model, biased),
-        out,
-    )
+    let width = b.width(x);
+    b.push(label, activate.into(), vec![x], width)
 }
 
 /// The family's gated activation.

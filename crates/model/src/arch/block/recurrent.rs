@@ -60,7 +60,7 @@ pub(in crate::arch) fn short_conv(
 }
 
 /// A convolution over the last tokens.
-fn conv(
+pub(super) fn conv(
     b: &mut GraphBuilder<'_>,
     role: WeightRole,
     (n_taps, biased): (usize, bool),
@@ -227,6 +227,7 @@ pub(in crate::arch) fn gguf_delta(keys: &Keys<'_>, config: &mut ModelConfig) -> 
         }
     };
     config.recurrent = Some(RecurrentConfig {
+        beside_attention: None,
         layers,
         mixer: RecurrentMixer::DeltaNet(delta),
     });
@@ -267,7 +268,7 @@ pub(in crate::arch) fn write_gguf_delta(config: &ModelConfig, set: &mut SetKey<'
     }
 }
 
-fn number(size: usize) -> GgufValue {
+pub(super) fn number(size: usize) -> GgufValue {
     GgufValue::U32(u32::try_from(size).unwrap_or(u32::MAX))
 }
 
@@ -318,6 +319,7 @@ pub(in crate::arch) fn hf_delta(
         },
     };
     config.recurrent = Some(RecurrentConfig {
+        beside_attention: None,
         layers,
         mixer: RecurrentMixer::DeltaNet(DeltaConfig {
             n_taps: size("linear_conv_kernel_dim", 4)?,
@@ -352,6 +354,7 @@ pub(in crate::arch) fn gguf_short_conv(
     let first = layers.iter().position(|recurs| *recurs);
     let bias = |layer| TensorName::block(layer, WeightRole::ShortConv).bias();
     config.recurrent = Some(RecurrentConfig {
+        beside_attention: None,
         mixer: RecurrentMixer::ShortConv {
             n_taps: keys.required("shortconv.l_cache")?,
             biased: first.is_some_and(|layer| keys.has(bias(layer))),

@@ -31,7 +31,9 @@ pub(super) fn experts(
         .filter(|n| *n > 0)
     {
         Some(d_ff) => d_ff,
-        None => keys.required_uniform("feed_forward_length")?,
+        None => keys
+            .leading(family, "feed_forward_length")?
+            .ok_or_else(|| keys.missing("feed_forward_length"))?,
     };
     let n_shared = keys.usize("expert_shared_count")?.unwrap_or(0);
     let shared_name = TensorName::block(first, WeightRole::SharedUp);
@@ -96,5 +98,6 @@ pub(super) fn experts(
             false => layers.filter(|l| *l >= leading && is_dense(l)).collect(),
         },
         biases: has(TensorName::block(first, WeightRole::ExpertsDown).bias()),
+        latent_dim: keys.usize("moe_latent_size")?.unwrap_or(0),
     }))
 }

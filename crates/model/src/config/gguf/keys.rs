@@ -5,6 +5,7 @@ use millrace_format::gguf::{GgufArray, GgufValue, Metadata};
 use crate::Error;
 use crate::arch::Family;
 use crate::catalog::Catalog;
+use crate::config::hf::HfWindows;
 use crate::names::TensorName;
 
 /// Metadata keys under the architecture's name.
@@ -76,8 +77,12 @@ impl<'a> Keys<'a> {
         Ok(Some(sizes.into_iter().map(|size| size as usize).collect()))
     }
 
-    /// A size of all layers; of the first one in families where layers may differ, which their hooks sort out.
+    /// A size of all layers; of the first one in families where layers may differ, and of those that have it in families
+    /// with recurrent layers, which their hooks sort out.
     pub(super) fn leading(&self, family: &Family, key: &str) -> Result<Option<usize>, Error> {
+        if matches!(family.hf_windows, HfWindows::Recurrent) {
+            return self.uniform_but_zeros(key);
+        }
         match self.by_layer(key)? {
             Some(sizes) if family.sizes_by_layer => Ok(sizes.first().copied()),
             _ => self.uniform(key),
@@ -85,7 +90,7 @@ impl<'a> Keys<'a> {
     }
 
     /// As [`uniform`](Keys::uniform), zeros left out.
-    pub(super) fn uniform_but_zeros(&self, key: &str) -> Result<Option<usize>, Error> {
+    fn uniform_but_zeros(&self, key: &str) -> Result<Option<usize>, Error> {
         let name = self.key(key);
         if !matches!(self.metadata.get(&name), Some(GgufValue::Array(_))) {
             return self.usize(key);
@@ -138,6 +143,10 @@ impl<'a> Keys<'a> {
 
     pub(crate) fn u32_array(&self, key: &str) -> Result<Option<Vec<u32>>, Error> {
         Ok(self.metadata.get_u32_array(&self.key(key))?)
+    }
+
+    pub(crate) fn f32_array(&self, key: &str) -> Result<Option<Vec<f32>>, Error> {
+        Ok(self.metadata.get_f32_array(&self.key(key))?)
     }
 
     pub(crate) fn bool(&self, key: &str) -> Result<Option<bool>, Error> {

@@ -148,6 +148,9 @@ fn write_experts(experts: &ExpertConfig, set: &mut dyn FnMut(&str, GgufValue)) {
         set("expert_group_count", size(groups.n_groups));
         set("expert_group_used_count", size(groups.n_used));
     }
+    if experts.latent_dim > 0 {
+        set("moe_latent_size", size(experts.latent_dim));
+    }
     if experts.n_dense_layers > 0 {
         set("leading_dense_block_count", size(experts.n_dense_layers));
     }
@@ -189,6 +192,12 @@ fn refuse_unwritable(config: &ModelConfig, family: &Family) -> Result<(), Error>
     if config.activation != family.activation && !family.gguf_activation {
         let feature = format!("activation {:?} in {}", config.activation, family.name);
         return refuse(feature, "the family's own activation");
+    }
+    let networks = config.layers.networks.iter().enumerate();
+    let mut networks = networks.filter(|(_, alone)| **alone);
+    if config.experts.is_some() && networks.any(|(layer, _)| config.experts_of(layer).is_none()) {
+        let feature = format!("layers of {} without experts beside others", family.name);
+        return refuse(feature, "networks of one kind");
     }
     if let Some(local) = &config.rope_local
         && local.scaling != RopeScaling::None

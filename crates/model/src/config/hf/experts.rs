@@ -135,6 +135,7 @@ impl HfExperts {
                 .dense_layers
                 .map_or(Ok(Vec::new()), |key| layers(text, key))?,
             biases: self.biases,
+            latent_dim: 0,
         }))
     }
 

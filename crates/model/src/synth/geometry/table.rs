@@ -1,7 +1,7 @@
 //! The rows: sizes as published.
 
 use super::{GeometryRow, RecurrentRow, Tower};
-use crate::config::{DeltaConfig, RecurrentMixer, RopeScaling};
+use crate::config::{DeltaConfig, MambaConfig, MambaNorm, RecurrentMixer, RopeScaling};
 
 const fn llama3(factor: f32) -> RopeScaling {
     RopeScaling::Llama3 {
@@ -13,7 +13,7 @@ const fn llama3(factor: f32) -> RopeScaling {
 }
 
 /// Sizes of the published models are those of their `config.json`.
-pub(super) static TABLE: [GeometryRow; 20] = [
+pub(super) static TABLE: [GeometryRow; 22] = [
     GeometryRow {
         name: "llama-3.2-1b",
         family: "llama",
@@ -399,6 +399,8 @@ pub(super) static TABLE: [GeometryRow; 20] = [
                 v_dim: 128,
             }),
             attending: &[3, 7, 11, 15, 19, 23],
+            rotates: true,
+            shared_d_ff: 0,
         }),
     },
     GeometryRow {
@@ -425,6 +427,8 @@ pub(super) static TABLE: [GeometryRow; 20] = [
                 biased: false,
             },
             attending: &[2, 5, 8, 10, 12, 14],
+            rotates: true,
+            shared_d_ff: 0,
         }),
     },
     GeometryRow {
@@ -454,6 +458,78 @@ pub(super) static TABLE: [GeometryRow; 20] = [
                 v_dim: 32,
             }),
             attending: &[3],
+            rotates: true,
+            shared_d_ff: 0,
+        }),
+    },
+    GeometryRow {
+        name: "granite-4.0-h-tiny",
+        family: "granitehybrid",
+        n_layers: 40,
+        d_model: 1536,
+        d_ff: 512,
+        heads: [12, 4, 128],
+        vocab_size: 100_352,
+        context_length: 131_072,
+        norm_eps: 1e-5,
+        rope_theta: 10_000.0,
+        rope_scaling: RopeScaling::None,
+        window: None,
+        tied_head: true,
+        vision: None,
+        n_rot: None,
+        experts: Some([64, 6, 512]),
+        attention_biases: false,
+        recurrent: Some(RecurrentRow {
+            mixer: RecurrentMixer::Mamba(GRANITE_MAMBA),
+            attending: &[5, 15, 25, 35],
+            rotates: false,
+            shared_d_ff: 1024,
+        }),
+    },
+    GeometryRow {
+        name: "granitehybrid-tiny",
+        family: "granitehybrid",
+        n_layers: 3,
+        d_model: 128,
+        d_ff: 64,
+        heads: [4, 2, 32],
+        vocab_size: 512,
+        context_length: 4096,
+        norm_eps: 1e-5,
+        rope_theta: 10_000.0,
+        rope_scaling: RopeScaling::None,
+        window: None,
+        tied_head: true,
+        vision: None,
+        n_rot: None,
+        experts: Some([8, 2, 64]),
+        attention_biases: false,
+        recurrent: Some(RecurrentRow {
+            mixer: RecurrentMixer::Mamba(MambaConfig {
+                n_heads: 8,
+                n_groups: 2,
+                head_dim: 32,
+                d_state: 32,
+                ..GRANITE_MAMBA
+            }),
+            attending: &[1],
+            rotates: false,
+            shared_d_ff: 64,
         }),
     },
 ];
+
+/// Granite 4's selective scans: those of its smallest model with experts.
+const GRANITE_MAMBA: MambaConfig = MambaConfig {
+    n_taps: 4,
+    n_heads: 48,
+    n_groups: 1,
+    head_dim: 64,
+    d_state: 128,
+    dt_limit: (0.0, f32::INFINITY),
+    norm: MambaNorm::BehindGate,
+    conv_bias: true,
+    in_bias: false,
+    out_bias: false,
+};
