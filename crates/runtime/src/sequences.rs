@@ -15,6 +15,13 @@ pub struct SeqId {
     slot: u32,
 }
 
+impl SeqId {
+    /// Its slot, below the number of sequences that its engine has.
+    pub(crate) fn slot(self) -> usize {
+        self.slot as usize
+    }
+}
+
 impl fmt::Display for SeqId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.serial)

@@ -210,6 +210,12 @@ fn a_server_that_is_started_again_knows_the_conversation() {
     let n_prompt = again["usage"]["prompt_tokens"].as_u64().unwrap();
     assert_eq!(text(&again), text(&first));
     assert_eq!(cached(&again), (n_prompt - 1) / 64 * 64, "{again}");
+    // A model that is loaded again finds what the one before it has just written.
+    let headers = "authorization: Bearer one\r\n";
+    let unloaded = server.ask("POST", "/v1/models/unload", headers, r#"{"model": "demo"}"#);
+    assert!(unloaded.starts_with("HTTP/1.1 200"), "{unloaded}");
+    let again = ask(&server, "Who is Max?");
+    assert_eq!(cached(&again), (n_prompt - 1) / 64 * 64, "{again}");
     drop(server); // Killed.
 
     let mut n_pages = 0;
