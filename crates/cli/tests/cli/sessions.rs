@@ -116,14 +116,11 @@ fn chat(home: &Path, more: &[&str], lines: &str) -> String {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .unwrap();
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(lines.as_bytes())
-        .unwrap();
-    crate::run::finished(child.wait_with_output().unwrap())
+        .expect("the binary starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    stdin.write_all(lines.as_bytes()).expect("it reads");
+    drop(stdin);
+    crate::run::finished(child.wait_with_output().expect("it ends"))
         .expect(OK)
         .stdout
 }

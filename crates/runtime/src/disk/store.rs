@@ -142,8 +142,9 @@ impl PageStore {
         found.is_some_and(|found| found.is_written)
     }
 
-    /// Has a page written, and waits where much is to be written already.
-    pub(crate) fn put(&self, page: PageAt, text: PageText<'_>, bytes: Vec<u8>) {
+    /// Has a page written that was used at a time, and waits where much is to be written already. Pages of a text have one time,
+    /// so that its end goes before its beginning where there is no room for both.
+    pub(crate) fn put(&self, page: PageAt, used: SystemTime, text: PageText<'_>, bytes: Vec<u8>) {
         let name = page.name();
         let n_bytes = bytes.len() as u64;
         let header = Box::new(Header {
@@ -163,7 +164,7 @@ impl PageStore {
             state.waiting_bytes += n_bytes;
             let page = StoredPage {
                 n_bytes,
-                used: micros(SystemTime::now()),
+                used: micros(used),
                 is_written: false,
             };
             state.insert(name, page);
@@ -176,9 +177,8 @@ impl PageStore {
         });
     }
 
-    /// Pages were used now.
-    pub(crate) fn touch(&self, pages: &[PageAt]) {
-        let now = SystemTime::now();
+    /// Pages were used at a time.
+    pub(crate) fn touch(&self, pages: &[PageAt], now: SystemTime) {
         let used = micros(now);
         let mut touched = Vec::new();
         {

@@ -11,6 +11,7 @@ use crate::disk::page::{PageAt, PageKey, PageText};
 use crate::disk::store::PageStore;
 use crate::image::is_row;
 use crate::sequences::SeqId;
+use std::time::SystemTime;
 
 /// A page on the way of a prompt: in the index, on disk, or in both.
 #[derive(Clone, Copy, Debug)]
@@ -262,7 +263,7 @@ impl KvCache {
             return;
         };
         let nodes = prefixes.way(node);
-        let (mut parent, mut used) = (None, Vec::new());
+        let (mut parent, mut used, now) = (None, Vec::new(), SystemTime::now());
         for (depth, node) in nodes.iter().enumerate() {
             let tokens = prefixes.tokens(*node);
             if tokens.iter().any(|token| is_row(*token)) {
@@ -291,12 +292,12 @@ impl KvCache {
                         parent,
                         tokens,
                     };
-                    store.put(at, text, bytes);
+                    store.put(at, now, text, bytes);
                 }
             }
             parent = Some(key);
         }
-        store.touch(&used);
+        store.touch(&used, now);
     }
 
     /// The longest beginning of `prompt`, of at most `most` tokens, whose every visible page is in the index or on disk.
