@@ -10,7 +10,7 @@ use crate::Error;
 use crate::engine::{BatchItem, EngineLimits, ItemRows, LogitsFor, StepSink};
 use crate::execute::{Chunk, Executor, PassSink, RunSpan};
 use crate::image;
-use crate::kv::KvCache;
+use crate::kv::{KvCache, PAGE_TOKENS, ROLLBACK_TOKENS};
 use crate::load::LoadedModel;
 use crate::ranks::{Communicator, RankTraffic};
 use crate::shell::{Compute, EngineOf, Shell};
@@ -82,6 +82,8 @@ struct SpanSource {
     item: usize,
     /// Index among its tokens of the span's first.
     first_token: usize,
+    /// Whether the span is of tokens before the item's, of which nobody wants anything.
+    is_replay: bool,
 }
 
 impl CpuEngine {
@@ -146,10 +148,16 @@ impl CpuEngine {
         ranks.map_or(0, |ranks| ranks.place().rank)
     }
 
-    /// Computes a batch, chunk by chunk.
-    fn passes(&mut self, sink: &mut dyn StepSink, batch: &[BatchItem<'_>]) -> Result<(), Error> {
+    /// Computes a batch, chunk by chunk; before each item's tokens those of its sequence whose states are missing.
+    fn passes(
+        &mut self,
+        sink: &mut dyn StepSink,
+        batch: &[BatchItem<'_>],
+        replays: &[Vec<u32>],
+    ) -> Result<(), Error> {
         let mut chunker = Chunker {
             batch,
+            replays,
             item: 0,
             token: 0,
             whole: self.shell.model.model().config.encoder.is_some(),
@@ -191,7 +199,12 @@ impl CpuEngine {
             ..
         } = &mut self.shell;
         for span in &chunk.spans {
-            cache.reserve(span.seq, span.rows.len())?;
+            // Of two spans of a sequence the first is not counted yet.
+            let end = span.first_pos + span.rows.len();
+            cache.reserve(span.seq, end - cache.len(span.seq)?)?;
+            if span.takes_snapshot {
+                cache.drop_snapshot(span.seq)?;
+            }
         }
         let mut sink = ChunkSink {
             chunk,
@@ -205,6 +218,9 @@ impl CpuEngine {
         counters.n_logit_rows += sink.n_rows as u64;
         for span in &chunk.spans {
             cache.commit(span.seq, &chunk.tokens[span.rows.clone()])?;
+            if span.takes_snapshot {
+                cache.set_snapshot(span.seq, span.first_pos)?;
+            }
         }
         counters.n_passes += 1;
         counters.n_tokens += chunk.tokens.len() as u64;
@@ -240,13 +256,14 @@ impl Compute for CpuCompute {
         batch: &[BatchItem<'_>],
         sink: &mut dyn StepSink,
     ) -> Result<(), Error> {
-        for item in batch {
+        let mut replays = Vec::new();
+        for (i, item) in batch.iter().enumerate() {
             if let Some(tokens) = engine.shell.cache.take_replay(item.seq)? {
-                let again = [BatchItem::new(item.seq, &tokens, LogitsFor::None)];
-                engine.passes(&mut |_: ItemRows<'_>| {}, &again)?;
+                replays.resize(batch.len(), Vec::new());
+                replays[i] = tokens;
             }
         }
-        engine.passes(sink, batch)
+        engine.passes(sink, batch, &replays)
     }
 }
 
@@ -262,7 +279,10 @@ fn for_context(
 /// Cuts a batch into chunks, in order.
 struct Chunker<'a> {
     batch: &'a [BatchItem<'a>],
+    /// By item, tokens to compute before its own; empty if there are none at all.
+    replays: &'a [Vec<u32>],
     item: usize,
+    /// Of those before the item's and its own together.
     token: usize,
     /// Whether no item may be cut.
     whole: bool,
@@ -281,21 +301,32 @@ impl Chunker<'_> {
         sources.clear();
         while self.item < self.batch.len() && chunk.tokens.len() < max_chunk {
             let item = &self.batch[self.item];
+            let replay = self.replays.get(self.item).map_or(&[][..], Vec::as_slice);
+            let is_replay = self.token < replay.len();
+            let (tokens, first) = match is_replay {
+                true => (replay, self.token),
+                false => (item.tokens, self.token - replay.len()),
+            };
             let room = max_chunk - chunk.tokens.len();
-            let end = image::cut_before(item.tokens, self.token + room);
-            let is_cut = self.whole && end < item.tokens.len();
-            if end <= self.token || is_cut {
+            let end = image::cut_before(tokens, first + room);
+            let is_cut = self.whole && end < tokens.len();
+            if end <= first || is_cut {
                 // An image or a whole text that the rest of the chunk has no room for; an empty one has.
                 break;
             }
             let row = chunk.tokens.len();
-            let rows = row..row + (end - self.token);
-            let first_pos = cache.len(item.seq)?;
-            chunk.push_tokens(&item.tokens[self.token..end], item.images);
+            let rows = row..row + (end - first);
+            let last = chunk.spans.last().filter(|span| span.seq == item.seq);
+            let first_pos = match last {
+                Some(span) => span.first_pos + span.rows.len(),
+                None => cache.len(item.seq)?,
+            };
+            chunk.push_tokens(&tokens[first..end], item.images);
             chunk
                 .positions
                 .extend((first_pos..first_pos + rows.len()).map(|p| p as u32));
             match item.logits {
+                _ if is_replay => {}
                 LogitsFor::All => chunk.logit_rows.extend(rows.clone()),
                 LogitsFor::Last if end == item.tokens.len() => chunk.logit_rows.push(rows.end - 1),
                 _ => {}
@@ -303,21 +334,34 @@ impl Chunker<'_> {
             chunk.hidden |= item.hidden;
             sources.push(SpanSource {
                 item: self.item,
-                first_token: self.token,
+                first_token: first,
+                is_replay,
             });
             chunk.spans.push(RunSpan {
                 seq: item.seq,
                 rows,
                 first_pos,
+                is_replay,
+                takes_snapshot: !is_replay
+                    && first == 0
+                    && cache.has_states()
+                    && may_be_cut_back(item)
+                    // The states behind a page's end stay anyway.
+                    && !first_pos.is_multiple_of(PAGE_TOKENS),
             });
-            self.token = end;
-            if end == item.tokens.len() {
+            self.token += end - first;
+            if self.token == replay.len() + item.tokens.len() {
                 self.item += 1;
                 self.token = 0;
             }
         }
         Ok(!chunk.tokens.is_empty())
     }
+}
+
+/// Whether tokens are likely drafts, of which the last may be given up.
+fn may_be_cut_back(item: &BatchItem<'_>) -> bool {
+    item.logits == LogitsFor::All && (2..=ROLLBACK_TOKENS).contains(&item.tokens.len())
 }
 
 /// Tells the step's sink which item and tokens a chunk's rows belong to.
@@ -334,7 +378,7 @@ impl PassSink for ChunkSink<'_> {
     fn hidden(&mut self, index: usize, rows: &[f32]) {
         let width = rows.len() / self.chunk.tokens.len();
         for (span, source) in self.chunk.spans.iter().zip(self.sources) {
-            if !self.batch[source.item].hidden {
+            if source.is_replay || !self.batch[source.item].hidden {
                 continue;
             }
             let rows = ItemRows {

@@ -8,6 +8,7 @@ mod error;
 pub(crate) mod file;
 mod identity;
 mod lock;
+pub(crate) mod page;
 pub(crate) mod sequence;
 pub(crate) mod store;
 

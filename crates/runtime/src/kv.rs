@@ -14,6 +14,7 @@ pub(crate) mod disk;
 mod pages;
 mod prefix;
 mod reuse;
+mod sizes;
 mod states;
 mod tables;
 
@@ -27,8 +28,9 @@ use crate::sequences::{SeqId, Sequences};
 use pages::LayerGroup;
 pub use prefix::PrefixCounters;
 use prefix::{NodeId, PrefixIndex};
+pub(crate) use sizes::KvSizes;
+use states::STATE_WINDOW;
 pub(crate) use states::StateSlab;
-use states::{STATE_CHECKPOINTS, STATE_WINDOW};
 pub(crate) use tables::{CacheParts, PageTables};
 
 /// Tokens a page holds.
@@ -72,6 +74,10 @@ struct KvSequence {
     scope: u64,
     /// Tokens behind which its states stand; less than all of them where a cut left none.
     state_len: usize,
+    /// Tokens behind which its slot for snapshots has a copy of its states.
+    snapshot: Option<usize>,
+    /// Whether the states behind `state_len` tokens are that copy, and others in the page's slot.
+    is_rolled_back: bool,
 }
 
 /// All pages of all layers, and all sequences.
@@ -91,70 +97,6 @@ pub(crate) struct KvCache {
     now: u64,
 }
 
-/// Sizes of a KV cache.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct KvSizes {
-    pub(crate) dtype: KvType,
-    /// Tokens one sequence may hold.
-    pub(crate) n_ctx: usize,
-    /// Tokens all sequences together may hold.
-    pub(crate) kv_tokens: usize,
-    /// Sequences the windowed groups must have room for.
-    pub(crate) max_sequences: usize,
-    /// Tokens a step may add to a sequence.
-    pub(crate) max_chunk: usize,
-    /// Whether full pages outlive their sequences.
-    pub(crate) keep_prefixes: bool,
-    /// Tokens that a sequence can be cut back by whatever its windows. Of a graph with states a page more than a
-    /// caller may give up: what is computed again begins with a page.
-    pub(crate) rollback_tokens: usize,
-}
-
-impl KvSizes {
-    /// The most pages one sequence holds at a time in a group of that window, and one to unshare.
-    fn windowed_pages(&self, window: usize) -> usize {
-        let seen = window.saturating_add(self.rollback_tokens);
-        seen.saturating_add(self.max_chunk).div_ceil(PAGE_TOKENS) + 2
-    }
-
-    /// The most pages a sequence's table in `group` lists at a time.
-    fn table_pages(&self, group: &LayerGroup) -> usize {
-        let all = self.n_ctx.div_ceil(PAGE_TOKENS).min(group.n_pages);
-        group
-            .window
-            .map_or(all, |window| all.min(self.windowed_pages(window)))
-    }
-
-    /// Pages of a group that sees everything; nodes of the prefix index.
-    fn full_pages(&self) -> usize {
-        let pages = self.kv_tokens.div_ceil(PAGE_TOKENS);
-        pages.saturating_add(self.max_sequences)
-    }
-
-    /// Slots of states: what sequences see, and if prefixes are kept, some of those that are gone.
-    fn state_slots(&self) -> usize {
-        let seen = self.windowed_pages(STATE_WINDOW);
-        let seen = seen.saturating_mul(self.max_sequences);
-        let kept = match self.keep_prefixes {
-            true => STATE_CHECKPOINTS,
-            false => 0,
-        };
-        self.full_pages().min(seen.saturating_add(kept))
-    }
-
-    /// Pages of a group. A windowed one has room for what its sequences see and, if prefixes are kept,
-    /// for as much again: the windows that end the kept ones.
-    fn group_pages(&self, window: Option<usize>) -> usize {
-        let all = self.full_pages();
-        window.map_or(all, |window| {
-            let seen = self
-                .windowed_pages(window)
-                .saturating_mul(self.max_sequences);
-            all.min(seen.saturating_mul(1 + usize::from(self.keep_prefixes)))
-        })
-    }
-}
-
 impl KvCache {
     /// Lays out the cache for the attention layers of `graph`. The slabs are zeroed lazily by the
     /// system, so memory is spent only on pages that were written.
@@ -169,7 +111,10 @@ impl KvCache {
             cache.layers.push(LayerCache { layout, k, v });
         }
         if let Some(group) = cache.state_group {
-            cache.states = StateSlab::new(graph, cache.groups[group].n_pages)?;
+            let n_slots = cache.groups[group]
+                .n_pages
+                .saturating_add(sizes.max_sequences);
+            cache.states = StateSlab::new(graph, n_slots)?;
         }
         // Only now, when the slabs are known to fit.
         cache.groups.iter_mut().for_each(LayerGroup::lay_out);
@@ -183,9 +128,7 @@ impl KvCache {
     /// Bytes of address space that [`KvCache::new`] would take; saturates. Allocates nothing.
     pub(crate) fn bytes_of(graph: &Graph, sizes: KvSizes) -> Result<usize, Error> {
         let (cache, slabs) = KvCache::plan(graph, sizes)?;
-        let slots = cache
-            .state_group
-            .map_or(0, |group| cache.groups[group].n_pages);
+        let slots = cache.n_state_slots();
         let states = slots.saturating_mul(states::state_bytes(graph));
         let both = slabs
             .iter()
@@ -196,8 +139,15 @@ impl KvCache {
     /// Slots of states that [`KvCache::new`] would lay out, and bytes of one; zeros for a graph without states.
     pub(crate) fn slots_of(graph: &Graph, sizes: KvSizes) -> Result<(usize, usize), Error> {
         let (cache, _) = KvCache::plan(graph, sizes)?;
-        let n_slots = cache.state_group.map(|group| cache.groups[group].n_pages);
-        Ok((n_slots.unwrap_or(0), states::state_bytes(graph)))
+        Ok((cache.n_state_slots(), states::state_bytes(graph)))
+    }
+
+    /// Slots of states: those of pages, and one a sequence for its snapshot.
+    fn n_state_slots(&self) -> usize {
+        self.state_group.map_or(0, |group| {
+            let n_pages = self.groups[group].n_pages;
+            n_pages.saturating_add(self.sizes.max_sequences)
+        })
     }
 
     /// A cache without its memory: the groups, and layout and bytes of the two slabs of each layer.
@@ -257,7 +207,11 @@ impl KvCache {
 
     /// Bytes of address space of all slabs.
     pub(crate) fn capacity_bytes(&self) -> usize {
-        self.bytes(|group| group.n_pages)
+        let n_snapshots = match self.state_group {
+            Some(_) => self.sizes.max_sequences,
+            None => 0,
+        };
+        self.bytes(|group| group.n_pages) + n_snapshots * self.states.slot_bytes()
     }
 
     /// Bytes of pages some sequence refers to.
@@ -305,6 +259,8 @@ impl KvCache {
             node: None,
             scope: 0,
             state_len: 0,
+            snapshot: None,
+            is_rolled_back: false,
         };
         self.sequences.insert(sequence)
     }
@@ -339,7 +295,13 @@ impl KvCache {
             tables: parent.tables.clone(),
             node: parent.node,
             scope: parent.scope,
-            state_len: parent.state_len,
+            // A snapshot is its sequence's own.
+            state_len: match parent.is_rolled_back {
+                true => parent.state_len / PAGE_TOKENS * PAGE_TOKENS,
+                false => parent.state_len,
+            },
+            snapshot: None,
+            is_rolled_back: false,
         };
         for (group, table) in self.groups.iter_mut().zip(&mut copy.tables) {
             let most = self.sizes.table_pages(group);
@@ -408,6 +370,7 @@ impl KvCache {
         // The pass may have begun to write states of the last page.
         let sequence = self.sequences.get_mut(seq)?;
         sequence.state_len = sequence.state_len.min(len / PAGE_TOKENS * PAGE_TOKENS);
+        sequence.is_rolled_back = false;
         self.cut(seq, len)
     }
 
@@ -415,9 +378,7 @@ impl KvCache {
     fn cut(&mut self, seq: SeqId, len: usize) -> Result<(), Error> {
         let sequence = self.sequences.get_mut(seq)?;
         self.now += 1;
-        if len < sequence.state_len {
-            sequence.state_len = len / PAGE_TOKENS * PAGE_TOKENS;
-        }
+        sequence.cut_states(len);
         sequence.tokens.truncate(len);
         let keep = len.div_ceil(PAGE_TOKENS);
         for (group, table) in self.groups.iter_mut().zip(&mut sequence.tables) {

@@ -20,6 +20,11 @@ impl SeqId {
     pub(crate) fn serial(self) -> u64 {
         self.serial
     }
+
+    /// Its slot, below the number of sequences that its engine has.
+    pub(crate) fn slot(self) -> usize {
+        self.slot as usize
+    }
 }
 
 impl fmt::Display for SeqId {

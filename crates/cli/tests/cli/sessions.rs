@@ -116,14 +116,11 @@ fn chat(home: &Path, more: &[&str], lines: &str) -> String {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .unwrap();
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(lines.as_bytes())
-        .unwrap();
-    crate::run::finished(child.wait_with_output().unwrap())
+        .expect("the binary starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    stdin.write_all(lines.as_bytes()).expect("it reads");
+    drop(stdin);
+    crate::run::finished(child.wait_with_output().expect("it ends"))
         .expect(OK)
         .stdout
 }
@@ -209,6 +206,12 @@ fn a_server_that_is_started_again_knows_the_conversation() {
     let again = ask(&server, "Who is Max?");
     let n_prompt = again["usage"]["prompt_tokens"].as_u64().unwrap();
     assert_eq!(text(&again), text(&first));
+    assert_eq!(cached(&again), (n_prompt - 1) / 64 * 64, "{again}");
+    // A model that is loaded again finds what the one before it has just written.
+    let headers = "authorization: Bearer one\r\n";
+    let unloaded = server.ask("POST", "/v1/models/unload", headers, r#"{"model": "demo"}"#);
+    assert!(unloaded.starts_with("HTTP/1.1 200"), "{unloaded}");
+    let again = ask(&server, "Who is Max?");
     assert_eq!(cached(&again), (n_prompt - 1) / 64 * 64, "{again}");
     drop(server); // Killed.
 

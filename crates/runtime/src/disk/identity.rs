@@ -54,61 +54,48 @@ impl CacheIdentity {
     /// Refuses what another identity wrote, by the first thing that differs.
     pub(crate) fn check(&self, found: &CacheIdentity, path: &Path) -> Result<(), DiskError> {
         let begin = "remove it to begin anew, or name another file";
-        let short = |digest: &str| digest.chars().take(12).collect::<String>();
         let rows = [
             (
                 "model",
-                short(&found.model),
-                short(&self.model),
-                found.model == self.model,
+                [&found.model, &self.model],
                 "open the model that wrote it, or name another file",
             ),
-            (
-                "build",
-                found.build.clone(),
-                self.build.clone(),
-                found.build == self.build,
-                begin,
-            ),
+            ("build", [&found.build, &self.build], begin),
             (
                 "level",
-                found.level.clone(),
-                self.level.clone(),
-                found.level == self.level,
+                [&found.level, &self.level],
                 "take that --cpu-level, or name another file",
             ),
             (
                 "kv-type",
-                found.kv_type.clone(),
-                self.kv_type.clone(),
-                found.kv_type == self.kv_type,
+                [&found.kv_type, &self.kv_type],
                 "take that --kv-type, or name another file",
             ),
-            (
-                "pages of tokens:",
-                found.page_tokens.to_string(),
-                self.page_tokens.to_string(),
-                found.page_tokens == self.page_tokens,
-                begin,
-            ),
-            (
-                "layers",
-                short(&found.layers),
-                short(&self.layers),
-                found.layers == self.layers,
-                begin,
-            ),
+            ("layers", [&found.layers, &self.layers], begin),
         ];
-        match rows.into_iter().find(|(.., is_same, _)| !is_same) {
-            None => Ok(()),
-            Some((what, found, expected, _, advice)) => Err(DiskError::Other {
-                path: path.to_owned(),
-                what,
-                found,
-                expected,
-                advice,
-            }),
-        }
+        let [found_tokens, tokens] = [found.page_tokens, self.page_tokens].map(|n| n.to_string());
+        let pages = ("tokens a page of", [&found_tokens, &tokens], begin);
+        let mut rows = rows.into_iter().chain([pages]);
+        let Some((what, both, advice)) = rows.find(|(_, [found, expected], _)| found != expected)
+        else {
+            return Ok(());
+        };
+        let [found, expected] = both.map(|text| short(text));
+        Err(DiskError::Other {
+            path: path.to_owned(),
+            what,
+            found,
+            expected,
+            advice,
+        })
+    }
+}
+
+/// What people need of a digest; anything else as it is.
+fn short(text: &str) -> String {
+    match text.len() {
+        64 => text.chars().take(12).collect(),
+        _ => text.to_owned(),
     }
 }
 

@@ -4,10 +4,9 @@
 //! their own, one at a time and whole or not at all, so a folder is good whenever the process ends. Where they take more room
 //! than is allowed, those go that were used longest ago, and of one age the ends of texts before their beginnings.
 
-use super::file::{Contents, FileReader, FileWriter, Header};
-use super::identity::hex;
+use super::file::{FileReader, FileWriter, Header};
+use super::page::{PageAt, PageName, PageText};
 use super::{CacheIdentity, DiskError, FileLock};
-use sha2::{Digest, Sha256};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, DirBuilder, File};
@@ -32,64 +31,6 @@ pub struct PageFolder {
     pub max_bytes: u64,
     /// Is told of pages that are damaged or cannot be written. Neither changes an answer: the prompt is read again.
     pub warn: Warn,
-}
-
-/// Stands for the tokens of a page and all before them, in one scope.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct PageKey([u8; 16]);
-
-impl PageKey {
-    /// The key of a page behind another.
-    pub(crate) fn of(scope: u64, parent: Option<PageKey>, tokens: &[u32]) -> PageKey {
-        let mut hasher = Sha256::new();
-        hasher.update(scope.to_le_bytes());
-        hasher.update(parent.map_or([0; 16], |parent| parent.0));
-        tokens
-            .iter()
-            .for_each(|token| hasher.update(token.to_le_bytes()));
-        let mut key = [0; 16];
-        key.copy_from_slice(&hasher.finalize()[..16]);
-        PageKey(key)
-    }
-
-    fn parse(text: &str) -> Option<PageKey> {
-        let digits = text.as_bytes();
-        if digits.len() != 32 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-            return None;
-        }
-        let mut key = [0; 16];
-        for (i, byte) in key.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(text.get(2 * i..2 * i + 2)?, 16).ok()?;
-        }
-        Some(PageKey(key))
-    }
-}
-
-/// A page of a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct PageName {
-    key: PageKey,
-    /// Pages before it in its text.
-    depth: u32,
-    group: u32,
-}
-
-impl PageName {
-    fn file_name(self) -> String {
-        let key = hex(&self.key.0);
-        format!("{key}-{}-{}.page", self.depth, self.group)
-    }
-
-    fn parse(name: &str) -> Option<PageName> {
-        let mut parts = name.strip_suffix(".page")?.split('-');
-        let found = PageName {
-            key: PageKey::parse(parts.next()?)?,
-            depth: parts.next()?.parse().ok()?,
-            group: parts.next()?.parse().ok()?,
-        };
-        // What would be written otherwise is not ours.
-        (found.file_name() == name).then_some(found)
-    }
 }
 
 /// Which page goes first: the one used longest ago, at the end of its text.
@@ -151,45 +92,6 @@ enum StoreTask {
     Touch(Vec<PageName>, SystemTime),
 }
 
-/// Where a page is, or shall be.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PageAt {
-    pub(crate) key: PageKey,
-    /// Pages before it in its text.
-    pub(crate) depth: usize,
-    pub(crate) group: usize,
-}
-
-impl PageAt {
-    fn name(self) -> PageName {
-        PageName {
-            key: self.key,
-            depth: self.depth as u32,
-            group: self.group as u32,
-        }
-    }
-}
-
-/// The text that a page is of.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PageText<'a> {
-    pub(crate) scope: u64,
-    pub(crate) parent: Option<PageKey>,
-    pub(crate) tokens: &'a [u32],
-}
-
-impl PageText<'_> {
-    fn contents(&self, group: usize) -> Contents {
-        Contents::Page {
-            scope: self.scope,
-            parent: self
-                .parent
-                .map_or_else(String::new, |parent| hex(&parent.0)),
-            group,
-        }
-    }
-}
-
 /// The pages of one engine on disk. Dropped, it writes what waits.
 pub(crate) struct PageStore {
     shared: Arc<StoreShared>,
@@ -240,8 +142,9 @@ impl PageStore {
         found.is_some_and(|found| found.is_written)
     }
 
-    /// Has a page written, and waits where much is to be written already.
-    pub(crate) fn put(&self, page: PageAt, text: PageText<'_>, bytes: Vec<u8>) {
+    /// Has a page written that was used at a time, and waits where much is to be written already. Pages of a text have one time,
+    /// so that its end goes before its beginning where there is no room for both.
+    pub(crate) fn put(&self, page: PageAt, used: SystemTime, text: PageText<'_>, bytes: Vec<u8>) {
         let name = page.name();
         let n_bytes = bytes.len() as u64;
         let header = Box::new(Header {
@@ -261,7 +164,7 @@ impl PageStore {
             state.waiting_bytes += n_bytes;
             let page = StoredPage {
                 n_bytes,
-                used: micros(SystemTime::now()),
+                used: micros(used),
                 is_written: false,
             };
             state.insert(name, page);
@@ -274,9 +177,8 @@ impl PageStore {
         });
     }
 
-    /// Pages were used now.
-    pub(crate) fn touch(&self, pages: &[PageAt]) {
-        let now = SystemTime::now();
+    /// Pages were used at a time.
+    pub(crate) fn touch(&self, pages: &[PageAt], now: SystemTime) {
         let used = micros(now);
         let mut touched = Vec::new();
         {

@@ -35,6 +35,10 @@ pub(crate) struct RunSpan {
     pub(crate) rows: std::ops::Range<usize>,
     /// Position of the first row.
     pub(crate) first_pos: usize,
+    /// Whether the tokens were computed before and only their states are missing. Such a span comes before others of its sequence.
+    pub(crate) is_replay: bool,
+    /// Whether the states before the first row are to be copied to the sequence's slot for snapshots.
+    pub(crate) takes_snapshot: bool,
 }
 
 /// The rows one pass computes: at most `max_chunk` tokens of any number of sequences.
@@ -386,20 +390,41 @@ impl Compute<'_> {
         cache: &mut CacheParts<'_>,
         memory: &mut Vec<StateRun<'static>>,
     ) {
-        let CacheParts { states, tables, .. } = cache;
-        let run =
-            |span: &RunSpan| state_run(*tables, span.seq, (span.rows.clone(), span.first_pos));
+        let tables = cache.tables;
+        let run = |span: &RunSpan| state_run(tables, span.seq, (span.rows.clone(), span.first_pos));
         let mut runs = recycle(std::mem::take(memory));
-        runs.extend(self.chunk.spans.iter().map(run));
         buffers.write(self.out, self.m, |buffers, out| {
             let mut inputs = [&[][..]; 3];
             for (rows, input) in inputs.iter_mut().zip(self.inputs) {
                 *rows = buffers.rows(*input, self.m);
             }
-            self.ops
-                .by_state_kernel(&self.node.op, &inputs, states, &runs, out);
+            // Two spans of a sequence are two runs of the kernel, which knows no order among those of one.
+            for is_replay in [true, false] {
+                let spans = self
+                    .chunk
+                    .spans
+                    .iter()
+                    .filter(|span| span.is_replay == is_replay);
+                runs.clear();
+                runs.extend(spans.clone().map(run));
+                spans.for_each(|span| self.take_snapshot(cache, span));
+                if !runs.is_empty() {
+                    let states = &mut *cache.states;
+                    self.ops
+                        .by_state_kernel(&self.node.op, &inputs, states, &runs, out);
+                }
+            }
         });
         *memory = recycle(runs);
+    }
+
+    /// Copies the state of this op before a span, while it is near, if the span is to leave it behind.
+    fn take_snapshot(&self, cache: &mut CacheParts<'_>, span: &RunSpan) {
+        if let (true, SequenceMemory::State(state)) = (span.takes_snapshot, self.node.op.memory()) {
+            let from = cache.tables.state_slot(span.seq, span.first_pos);
+            let to = cache.tables.snapshot_slot(span.seq);
+            cache.states.begin(state, Some(from), to);
+        }
     }
 
     fn embed(&self, embed: &Embed, buffers: &mut PassBuffers) -> Result<(), Error> {
@@ -422,6 +447,7 @@ impl Compute<'_> {
                 return self.ops.by_definition(self.node, tokens, &inputs, out);
             }
             for span in &self.chunk.spans {
+                self.take_snapshot(cache, span);
                 let past = Past::of(cache, span.seq);
                 let span = SequenceSpan {
                     rows: span.rows.clone(),

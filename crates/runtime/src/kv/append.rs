@@ -83,7 +83,7 @@ impl KvCache {
         for g in 0..self.groups.len() {
             self.extend(seq, g, n_tokens)?;
         }
-        Ok(())
+        self.restore_snapshot(seq)
     }
 
     /// The place in the table of a page that is both shared and about to be written, and the page.

@@ -7,9 +7,11 @@ use super::{KvCache, PAGE_TOKENS};
 use crate::Error;
 use crate::disk::DiskError;
 use crate::disk::file::{Contents, FileReader, FileWriter, TableSpan};
-use crate::disk::store::{PageAt, PageKey, PageStore, PageText};
+use crate::disk::page::{PageAt, PageKey, PageText};
+use crate::disk::store::PageStore;
 use crate::image::is_row;
 use crate::sequences::SeqId;
+use std::time::SystemTime;
 
 /// A page on the way of a prompt: in the index, on disk, or in both.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +28,17 @@ pub(super) struct DiskMatch {
     pub(super) len: usize,
     /// As many as `len` touches.
     way: Vec<WayPage>,
+}
+
+/// What the index has of a beginning, with a reference to each page.
+#[derive(Debug, Default)]
+struct Shared {
+    /// By group: the first page that is wanted.
+    firsts: Vec<usize>,
+    /// By group: those of the wanted pages that the index has, in order.
+    tables: Vec<Vec<u32>>,
+    /// The others, as group and number in the text, in order.
+    missing: Vec<(usize, usize)>,
 }
 
 impl KvCache {
@@ -106,6 +119,7 @@ impl KvCache {
     pub(crate) fn spans(&self, seq: SeqId) -> Result<(&[u32], Vec<TableSpan>), Error> {
         let sequence = self.sequences.get(seq)?;
         let len = match self.state_group {
+            Some(_) if sequence.is_rolled_back => sequence.state_len / PAGE_TOKENS * PAGE_TOKENS,
             Some(_) => sequence.state_len,
             None => sequence.tokens.len(),
         };
@@ -149,51 +163,68 @@ impl KvCache {
         mut reader: FileReader,
     ) -> Result<(), Error> {
         self.cut(seq, 0)?;
-        self.check_spans(tokens.len(), spans, &reader)?;
+        let firsts = self.check_spans(tokens.len(), spans, &reader)?;
         let mut tables = vec![Vec::new(); self.groups.len()];
-        let mut firsts = Vec::new();
-        let mut read = Ok(());
-        for (g, span) in spans.iter().enumerate() {
-            let rolled_back = tokens.len().saturating_sub(self.sizes.rollback_tokens);
-            let wanted = self.groups[g].oldest_needed(rolled_back) / PAGE_TOKENS;
-            let first = (span.first as usize).max(wanted);
-            firsts.push(first);
-            read = read.and_then(|()| {
-                let n_skipped = first - span.first as usize;
-                skip(&mut reader, n_skipped * self.page_bytes(g))?;
-                for _ in n_skipped..span.n_pages as usize {
-                    let page = self.take(g);
-                    tables[g].push(page);
-                    self.fill_parts((g, page), &mut |out| reader.read(out))?;
-                }
-                Ok::<(), DiskError>(())
-            });
-        }
+        let groups = spans.iter().zip(&firsts).zip(&mut tables).enumerate();
+        let mut read = groups.map(|(g, ((span, first), pages))| {
+            self.read_span((g, *first), *span, &mut reader, pages)
+        });
+        let read = read.try_for_each(|read| read);
         if let Err(error) = read.and_then(|()| reader.finish()) {
             self.drop_pages(&tables);
             return Err(error.into());
         }
-        let sequence = self.sequences.get_mut(seq)?;
-        for ((table, pages), first) in sequence.tables.iter_mut().zip(tables).zip(firsts) {
-            table.pages.extend(pages);
-            table.first = first;
+        self.hold(seq, tokens, tables, &firsts)
+    }
+
+    /// Reads the pages of a group from the first that is wanted on; those before it only count for the checksum.
+    fn read_span(
+        &mut self,
+        (g, first): (usize, usize),
+        span: TableSpan,
+        reader: &mut FileReader,
+        pages: &mut Vec<u32>,
+    ) -> Result<(), DiskError> {
+        let n_skipped = first - span.first as usize;
+        skip(reader, n_skipped * self.page_bytes(g))?;
+        for _ in n_skipped..span.n_pages as usize {
+            let page = self.take(g);
+            pages.push(page);
+            self.fill_parts((g, page), &mut |out| reader.read(out))?;
         }
-        sequence.tokens.extend_from_slice(tokens);
-        sequence.state_len = tokens.len();
         Ok(())
     }
 
-    /// Refuses spans that no sequence of this length has, and those for which there is no room.
+    /// Makes an empty sequence hold tokens, and pages that it has references to.
+    fn hold(
+        &mut self,
+        seq: SeqId,
+        tokens: &[u32],
+        tables: Vec<Vec<u32>>,
+        firsts: &[usize],
+    ) -> Result<(), Error> {
+        let sequence = self.sequences.get_mut(seq)?;
+        for ((table, pages), first) in sequence.tables.iter_mut().zip(tables).zip(firsts) {
+            table.pages.extend(pages);
+            table.first = *first;
+        }
+        sequence.tokens.extend_from_slice(tokens);
+        sequence.replace_states(tokens.len());
+        Ok(())
+    }
+
+    /// Refuses spans that no sequence of this length has, and those for which there is no room. By group the first page that
+    /// may be seen again.
     fn check_spans(
         &self,
         len: usize,
         spans: &[TableSpan],
         reader: &FileReader,
-    ) -> Result<(), Error> {
-        let end = len.div_ceil(PAGE_TOKENS) as u64;
+    ) -> Result<Vec<usize>, Error> {
+        let end = len.div_ceil(PAGE_TOKENS);
         let fits = |(group, span): (&LayerGroup, &TableSpan)| {
-            let needed = (group.oldest_needed(len) / PAGE_TOKENS) as u64;
-            span.first <= needed.min(end) && span.first.checked_add(span.n_pages) == Some(end)
+            let needed = (group.oldest_needed(len) / PAGE_TOKENS).min(end);
+            span.first <= needed as u64 && span.first.checked_add(span.n_pages) == Some(end as u64)
         };
         let is_whole = spans.len() == self.groups.len()
             && self.groups.iter().zip(spans).all(fits)
@@ -202,19 +233,20 @@ impl KvCache {
             let problem = format!("its pages are not those of {len} tokens");
             return Err(reader.damaged("header", problem).into());
         }
-        for (group, span) in self.groups.iter().zip(spans) {
+        let first = |(group, span): (&LayerGroup, &TableSpan)| {
             let rolled_back = len.saturating_sub(self.sizes.rollback_tokens);
-            let wanted = (group.oldest_needed(rolled_back) / PAGE_TOKENS) as u64;
-            let needed = (end - wanted.max(span.first)) as usize;
-            if needed > group.available() {
-                return Err(Error::CacheFull {
+            let first = (group.oldest_needed(rolled_back) / PAGE_TOKENS).max(span.first as usize);
+            let (needed, free) = (end - first, group.available());
+            match needed <= free {
+                true => Ok(first),
+                false => Err(Error::CacheFull {
                     needed,
-                    free: group.available(),
+                    free,
                     page_tokens: PAGE_TOKENS,
-                });
+                }),
             }
-        }
-        Ok(())
+        };
+        self.groups.iter().zip(spans).map(first).collect()
     }
 
     fn drop_pages(&mut self, tables: &[Vec<u32>]) {
@@ -231,7 +263,7 @@ impl KvCache {
             return;
         };
         let nodes = prefixes.way(node);
-        let (mut parent, mut used) = (None, Vec::new());
+        let (mut parent, mut used, now) = (None, Vec::new(), SystemTime::now());
         for (depth, node) in nodes.iter().enumerate() {
             let tokens = prefixes.tokens(*node);
             if tokens.iter().any(|token| is_row(*token)) {
@@ -260,12 +292,12 @@ impl KvCache {
                         parent,
                         tokens,
                     };
-                    store.put(at, text, bytes);
+                    store.put(at, now, text, bytes);
                 }
             }
             parent = Some(key);
         }
-        store.touch(&used);
+        store.touch(&used, now);
     }
 
     /// The longest beginning of `prompt`, of at most `most` tokens, whose every visible page is in the index or on disk.
@@ -314,7 +346,11 @@ impl KvCache {
         found: &DiskMatch,
     ) -> Result<bool, Error> {
         let scope = self.sequences.get(seq)?.scope;
-        let (firsts, mut tables, missing) = self.share_of(found);
+        let Shared {
+            firsts,
+            mut tables,
+            missing,
+        } = self.share_of(found);
         self.cut(seq, 0)?;
         let fits = |(g, group): (usize, &LayerGroup)| {
             missing.iter().filter(|(of, _)| *of == g).count() <= group.available()
@@ -333,23 +369,16 @@ impl KvCache {
             self.drop_pages(&tables);
             return Ok(false);
         }
+        self.hold(seq, &prompt[..found.len], tables, &firsts)?;
         self.now += 1;
         let sequence = self.sequences.get_mut(seq)?;
-        for ((table, pages), first) in sequence.tables.iter_mut().zip(tables).zip(firsts) {
-            table.pages.extend(pages);
-            table.first = first;
-        }
-        sequence.tokens.extend_from_slice(&prompt[..found.len]);
-        sequence.state_len = found.len;
         keep_full_pages(sequence, self.prefixes.as_mut(), &mut self.groups, self.now);
         Ok(true)
     }
 
-    /// Takes a reference to each wanted page that the index has. By group the first page and those, and of all groups what is
-    /// missing, as group and place in the text, from the first on.
-    #[allow(clippy::type_complexity)] // Three lists of plain numbers, which one caller takes apart.
-    fn share_of(&mut self, found: &DiskMatch) -> (Vec<usize>, Vec<Vec<u32>>, Vec<(usize, usize)>) {
-        let (mut firsts, mut tables, mut missing) = (Vec::new(), Vec::new(), Vec::new());
+    /// Takes a reference to each wanted page that the index has.
+    fn share_of(&mut self, found: &DiskMatch) -> Shared {
+        let mut shared = Shared::default();
         for (g, group) in self.groups.iter_mut().enumerate() {
             let first = group.oldest_needed(found.len) / PAGE_TOKENS;
             let mut pages = Vec::new();
@@ -360,13 +389,13 @@ impl KvCache {
                         group.share(page);
                         pages.push(page);
                     }
-                    None => missing.push((g, depth)),
+                    None => shared.missing.push((g, depth)),
                 }
             }
-            firsts.push(first);
-            tables.push(pages);
+            shared.firsts.push(first);
+            shared.tables.push(pages);
         }
-        (firsts, tables, missing)
+        shared
     }
 
     fn read_page(

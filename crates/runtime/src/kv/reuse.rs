@@ -87,7 +87,7 @@ impl KvCache {
         }
         sequence.tokens.clear();
         sequence.tokens.extend_from_slice(tokens);
-        sequence.state_len = tokens.len();
+        sequence.replace_states(tokens.len());
         Ok(())
     }
 }

@@ -4,8 +4,12 @@
 //! is full it stays as the state behind the page's end, and the next page begins with a copy. So forks share slots,
 //! cuts to a page's end find their state, and the prefix index keeps slots as it keeps pages. A cut within a page finds
 //! the state at the page's beginning: the tokens behind it are computed again.
+//!
+//! Drafts are cut off at nearly every step. A sequence therefore has a slot of its own for a snapshot: a step that checks drafts
+//! leaves there the states that it began with, op by op as it computes, and a cut behind it goes back to these.
 
-use super::{KvCache, PAGE_TOKENS};
+use super::pages::LayerGroup;
+use super::{KvCache, KvSequence, PAGE_TOKENS, PageTable};
 use crate::Error;
 use crate::sequences::SeqId;
 use bytemuck::cast_slice_mut;
@@ -133,15 +137,85 @@ pub(super) fn state_bytes(graph: &Graph) -> usize {
     slot_bytes(&ranges(graph))
 }
 
+impl KvSequence {
+    /// The longest beginning of at most `len` tokens, fewer than its states stand behind, of which states are: behind a page's
+    /// end or in the snapshot. Says whether they are in the latter.
+    fn states_within(&self, len: usize) -> (usize, bool) {
+        let page_end = len / PAGE_TOKENS * PAGE_TOKENS;
+        match self.snapshot.filter(|at| *at > page_end && *at <= len) {
+            Some(at) => (at, true),
+            None => (page_end, false),
+        }
+    }
+
+    /// Only `len` tokens are left.
+    pub(super) fn cut_states(&mut self, len: usize) {
+        if len < self.state_len {
+            (self.state_len, self.is_rolled_back) = self.states_within(len);
+        }
+        self.snapshot = self.snapshot.filter(|at| *at <= len);
+    }
+
+    /// Its tokens are others, and the states behind all `len` of them are in their page's slot.
+    pub(super) fn replace_states(&mut self, len: usize) {
+        self.state_len = len;
+        self.snapshot = None;
+        self.is_rolled_back = false;
+    }
+}
+
 impl KvCache {
+    /// Whether sequences keep states.
+    pub(crate) fn has_states(&self) -> bool {
+        self.state_group.is_some()
+    }
+
+    /// A sequence's snapshot is about to be written over.
+    pub(crate) fn drop_snapshot(&mut self, seq: SeqId) -> Result<(), Error> {
+        self.sequences.get_mut(seq)?.snapshot = None;
+        Ok(())
+    }
+
+    /// A sequence's slot for snapshots has its states behind `len` tokens.
+    pub(crate) fn set_snapshot(&mut self, seq: SeqId, len: usize) -> Result<(), Error> {
+        self.sequences.get_mut(seq)?.snapshot = Some(len);
+        Ok(())
+    }
+
+    /// Puts the states of a snapshot, if a cut went back to it, where the next token reads them. The page is the sequence's own.
+    pub(super) fn restore_snapshot(&mut self, seq: SeqId) -> Result<(), Error> {
+        let sequence = self.sequences.get_mut(seq)?;
+        if !std::mem::take(&mut sequence.is_rolled_back) {
+            return Ok(());
+        }
+        let (_, tables) = self.shared();
+        let to = tables.state_slot(seq, self.len(seq)?);
+        let from = tables.snapshot_slot(seq);
+        self.states.copy(from, to);
+        Ok(())
+    }
+
     /// Where states are missing behind a sequence's last tokens, gives those tokens up and returns them, to be computed
     /// again before anything else of it is.
     pub(crate) fn take_replay(&mut self, seq: SeqId) -> Result<Option<Vec<u32>>, Error> {
         let sequence = self.sequences.get(seq)?;
-        let valid = sequence.state_len;
-        if self.state_group.is_none() || valid == sequence.tokens.len() {
+        if self.state_group.is_none() || sequence.state_len == sequence.tokens.len() {
             return Ok(None);
         }
+        // A snapshot goes into the page that it was made of. If others see that page too, a fresh one is begun instead, for which
+        // there is room.
+        let is_of_others = |(group, table): (&LayerGroup, &PageTable)| {
+            let at = (sequence.state_len / PAGE_TOKENS).checked_sub(table.first);
+            let page = at.and_then(|at| table.pages.get(at));
+            page.is_some_and(|page| group.is_shared(*page))
+        };
+        let mut groups = self.groups.iter().zip(&sequence.tables);
+        let begins_page = sequence.is_rolled_back && groups.any(is_of_others);
+        let sequence = self.sequences.get_mut(seq)?;
+        if begins_page {
+            sequence.replace_states(sequence.state_len / PAGE_TOKENS * PAGE_TOKENS);
+        }
+        let valid = sequence.state_len;
         let tokens = sequence.tokens[valid..].to_vec();
         self.cut(seq, valid)?;
         Ok(Some(tokens))
@@ -150,10 +224,10 @@ impl KvCache {
     /// The longest beginning of at most `len` tokens at whose end a sequence's states are.
     pub(super) fn with_state(&self, seq: SeqId, len: usize) -> Result<usize, Error> {
         let sequence = self.sequences.get(seq)?;
-        let is_whole = self.state_group.is_none() || len == sequence.state_len;
-        Ok(match is_whole {
-            true => len,
-            false => len / PAGE_TOKENS * PAGE_TOKENS,
+        Ok(match self.state_group {
+            None => len,
+            Some(_) if len >= sequence.state_len => sequence.state_len,
+            Some(_) => sequence.states_within(len).0,
         })
     }
 }

@@ -16,12 +16,14 @@ pub(crate) struct CacheParts<'a> {
 impl KvCache {
     /// The slabs, and the tables that say where a sequence's pages are in them.
     pub(crate) fn parts(&mut self) -> CacheParts<'_> {
+        let n_state_pages = self.n_state_pages();
         CacheParts {
             layers: &mut self.layers,
             states: &mut self.states,
             tables: PageTables {
                 group_of: &self.group_of,
                 state_group: self.state_group,
+                n_state_pages,
                 sequences: &self.sequences,
             },
         }
@@ -32,9 +34,16 @@ impl KvCache {
         let tables = PageTables {
             group_of: &self.group_of,
             state_group: self.state_group,
+            n_state_pages: self.n_state_pages(),
             sequences: &self.sequences,
         };
         (&self.layers, tables)
+    }
+
+    /// Slots of states that pages have; those for snapshots follow.
+    fn n_state_pages(&self) -> usize {
+        self.state_group
+            .map_or(0, |group| self.groups[group].n_pages)
     }
 }
 
@@ -43,6 +52,7 @@ impl KvCache {
 pub(crate) struct PageTables<'a> {
     group_of: &'a [usize],
     state_group: Option<usize>,
+    n_state_pages: usize,
     sequences: &'a Sequences<KvSequence>,
 }
 
@@ -56,6 +66,17 @@ impl<'a> PageTables<'a> {
     /// The pages of `seq` whose slots hold its states, and the number of the first page in the sequence.
     pub(crate) fn state_pages(&self, seq: SeqId) -> (&'a [u32], usize) {
         self.table(seq, self.state_group)
+    }
+
+    /// The slot of the page of `seq` that a token at a position within it continues.
+    pub(crate) fn state_slot(&self, seq: SeqId, position: usize) -> u32 {
+        let (pages, first) = self.state_pages(seq);
+        pages[position / PAGE_TOKENS - first]
+    }
+
+    /// The slot for the snapshot of `seq`.
+    pub(crate) fn snapshot_slot(&self, seq: SeqId) -> u32 {
+        (self.n_state_pages + seq.slot()) as u32
     }
 
     fn table(&self, seq: SeqId, group: Option<usize>) -> (&'a [u32], usize) {

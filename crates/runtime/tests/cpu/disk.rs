@@ -421,6 +421,17 @@ fn pages_keep_to_their_bytes_and_the_newest_stay() {
     assert!(warned.lock().unwrap().is_empty());
     // What a killed process left half written goes; what is no page stays.
     drop(engine);
+    // Of a text that is too long for the folder its beginning is kept.
+    let (narrow, warned) =
+        page_folder(&folder.path().join("few"), n_bytes(&unbounded.path) * 3 / 4);
+    let mut engine = kept("llama-llama3", &narrow);
+    read(&mut engine, &a);
+    drop(engine);
+    assert_eq!(page_files(&narrow.path).len(), 2);
+    let mut engine = kept("llama-llama3", &narrow);
+    assert_eq!(read(&mut engine, &a).0, 128);
+    drop(engine);
+    assert!(warned.lock().unwrap().is_empty());
     let of_engine = page_files(&bounded.path)[0].parent().unwrap().to_owned();
     fs::write(of_engine.join(".x.page.1-0.partial"), "half").unwrap();
     fs::write(of_engine.join("notes.txt"), "mine").unwrap();

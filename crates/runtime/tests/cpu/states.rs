@@ -133,3 +133,69 @@ fn states_are_in_the_count_of_memory() {
     engine.compute(&[BatchItem::last(seq, &[1])]).unwrap();
     assert!(engine.kv_usage().used_bytes > slot_bytes);
 }
+
+/// Drafts that are given up cost their own tokens: those that were drawn are computed once more, in the pass of the next step.
+#[test]
+fn what_is_computed_again_after_a_rejection_is_what_was_accepted() {
+    for name in ["qwen35", "lfm2", "qwen3next"] {
+        let model = Arc::new(LoadedModel::open(Golden::named(name).hf()).unwrap());
+        let new = || {
+            let options = EngineOptions {
+                n_ctx: Some(400),
+                max_sequences: 2,
+                ..EngineOptions::default()
+            };
+            CpuEngine::new(Arc::clone(&model), options).unwrap()
+        };
+        let (mut engine, mut plain) = (new(), new());
+        let all = tokens(200);
+        let whole = {
+            let seq = plain.create().unwrap();
+            let item = BatchItem::new(seq, &all, LogitsFor::All);
+            plain.compute(&[item]).unwrap().logits(0).to_vec()
+        };
+        let width = whole.len() / all.len();
+        let row = |i: usize| &whole[i * width..(i + 1) * width];
+        let seq = engine.create().unwrap();
+        engine
+            .compute(&[BatchItem::last(seq, &all[..100])])
+            .unwrap();
+        let mut len = 100;
+        // Within a page, with all rejected, over a page's end, with none rejected, and back to where the page began.
+        for (n_right, n_wrong) in [
+            (2, 3),
+            (1, 4),
+            (3, 0),
+            (4, 2),
+            (17, 5),
+            (2, 2),
+            (1, 3),
+            (9, 40),
+            (3, 7),
+        ] {
+            let wrong = vec![7; n_wrong];
+            let step = [&all[len..len + n_right], &wrong].concat();
+            let before = engine.counters();
+            let output = engine
+                .compute(&[BatchItem::new(seq, &step, LogitsFor::All)])
+                .unwrap();
+            let after = engine.counters();
+            for i in 0..n_right {
+                let found = &output.logits(0)[i * width..(i + 1) * width];
+                assert!(found == row(len + i), "{name} at {}", len + i);
+            }
+            assert_eq!(after.n_passes - before.n_passes, 1, "{name} at {len}");
+            let n_again = after.n_tokens - before.n_tokens - step.len() as u64;
+            // What the step before drew at most; over a page's end, from that end.
+            assert!(n_again <= 17, "{name} at {len}: {n_again}");
+            len += n_right;
+            engine.truncate(seq, len).unwrap();
+        }
+        let before = engine.counters().n_tokens;
+        let output = engine
+            .compute(&[BatchItem::last(seq, &all[len..len + 1])])
+            .unwrap();
+        assert!(output.logits(0) == row(len), "{name} at the end");
+        assert_eq!(engine.counters().n_tokens - before, 1 + 3, "{name}");
+    }
+}

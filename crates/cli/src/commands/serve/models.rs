@@ -7,14 +7,15 @@ use crate::exit::{CommandFailure, CommandResult};
 use crate::model_arg::{ModelArgs, warn};
 use crate::output::Ui;
 use crate::target_args::DeviceArgs;
-use millrace_runtime::disk::PageFolder;
+use millrace_runtime::disk::{DiskError, PageFolder};
 use millrace_runtime::{
-    BatchItem, CpuEngine, Engine, EngineOptions, LoadedModel, LogitsFor, VisionTower,
+    BatchItem, CpuEngine, Engine, EngineOptions, Error, LoadedModel, LogitsFor, VisionTower,
 };
 use millrace_server::scheduler::{EngineFactory, EngineSetup};
 use millrace_server::{ModelSpec, image_memory_bytes};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// A model by the name that clients call it.
 pub(super) struct NamedModel {
@@ -143,6 +144,7 @@ fn factory(
     let options = engine_options(args);
     let open = move || -> CommandResult<EngineSetup> {
         let opened = first.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let is_reload = opened.is_none();
         let (loaded, drafter) = match opened {
             Some(opened) => opened,
             None => {
@@ -156,7 +158,7 @@ fn factory(
             warm_up(&mut *engine)?;
         }
         if let Some(folder) = folder.as_ref().filter(|_| engine.limits().keeps_prefixes) {
-            engine.keep_pages_in(folder)?;
+            keep_pages(&mut *engine, folder, is_reload)?;
         }
         let lay_out = |drafter: Drafter| {
             let draft = drafter.draft;
@@ -170,6 +172,26 @@ fn factory(
         })
     };
     Arc::new(move || open().map_err(|failure: CommandFailure| failure.message))
+}
+
+/// How long a model that is loaded again waits for the engine before it, which completes its answers and writes their pages.
+const LEAVING_TIME: Duration = Duration::from_secs(60);
+
+/// Keeps an engine's pages in a folder. The folder may still be that of the engine that was unloaded before it.
+fn keep_pages(engine: &mut dyn Engine, folder: &PageFolder, is_reload: bool) -> Result<(), Error> {
+    let start = Instant::now();
+    loop {
+        match engine.keep_pages_in(folder) {
+            Err(Error::Disk(error))
+                if is_reload
+                    && matches!(*error, DiskError::Busy { .. })
+                    && start.elapsed() < LEAVING_TIME =>
+            {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            other => return other,
+        }
+    }
 }
 
 /// Computes one token and forgets it. A file is mapped, so whoever comes first waits for its pages to be read; let that be nobody's request.
