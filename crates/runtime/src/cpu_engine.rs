@@ -12,6 +12,7 @@ use crate::execute::{Chunk, Executor, PassSink, RunSpan};
 use crate::image;
 use crate::kv::KvCache;
 use crate::load::LoadedModel;
+use crate::lora::{AdaptedRows, AdapterSet, SequenceAdapters};
 use crate::shell::{Compute, EngineOf, Shell};
 pub use memory::EngineMemory;
 pub(crate) use memory::check_rope;
@@ -38,6 +39,8 @@ pub struct EngineOptions {
     /// Whether full pages outlive their sequences, for prompts that begin the same. They take room that
     /// nothing else needs; layers with a sliding window are laid out with room for twice the pages.
     pub keep_prefixes: bool,
+    /// Adapters that sequences begin with; [`Engine::set_adapters`](crate::Engine::set_adapters) gives one others.
+    pub adapters: AdapterSet,
 }
 
 impl EngineOptions {
@@ -56,6 +59,7 @@ impl Default for EngineOptions {
             kv_tokens: None,
             max_chunk: 512,
             keep_prefixes: false,
+            adapters: AdapterSet::default(),
         }
     }
 }
@@ -85,13 +89,14 @@ impl CpuEngine {
     /// Starts the threads and lays out scratch and cache.
     ///
     /// # Errors
-    /// A level this CPU lacks, an option out of range, or a graph the kernels cannot run.
+    /// A level this CPU lacks, an option out of range, adapters of another model, or a graph the kernels cannot run.
     pub fn new(model: Arc<LoadedModel>, options: EngineOptions) -> Result<CpuEngine, Error> {
         let cpu = Cpu::new(CpuOptions {
             n_threads: options.n_threads,
             level: options.level,
         })?;
         let sizes = memory::sizes(&model, &options)?;
+        options.adapters.check(&model)?;
         let model = LoadedModel::for_context(model, sizes.n_ctx);
         let cache = KvCache::new(&model.model().graph, sizes)?;
         let limits = EngineLimits {
@@ -107,7 +112,10 @@ impl CpuEngine {
                 chunk: Chunk::default(),
                 sources: Vec::new(),
             },
-            shell: Shell::new(model, cache, limits),
+            shell: Shell {
+                adapters: SequenceAdapters::with_default(options.adapters),
+                ..Shell::new(model, cache, limits)
+            },
         })
     }
 
@@ -152,10 +160,16 @@ impl CpuEngine {
             model,
             cache,
             counters,
+            adapters,
             ..
         } = &mut self.shell;
         for span in &chunk.spans {
             cache.reserve(span.seq, span.rows.len())?;
+            let (_, set) = adapters.get(span.seq);
+            if !set.is_empty() {
+                let rows = span.rows.clone();
+                chunk.adapted.push(AdaptedRows { rows, set });
+            }
         }
         let mut sink = ChunkSink {
             chunk,
@@ -178,6 +192,7 @@ impl CpuEngine {
 
 impl Compute for CpuCompute {
     const HIDES_STATES: Option<&'static str> = None;
+    const TAKES_ADAPTERS: bool = true;
 
     fn name(&self) -> String {
         format!("cpu ({})", self.cpu.level())

@@ -14,6 +14,7 @@ use crate::engine::{
 use crate::image;
 use crate::kv::KvCache;
 use crate::load::LoadedModel;
+use crate::lora::{AdapterSet, SequenceAdapters};
 use crate::npu::{DeviceCounters, NpuModel};
 use crate::sequences::SeqId;
 
@@ -23,6 +24,7 @@ pub(crate) struct Shell {
     pub(crate) cache: KvCache,
     pub(crate) limits: EngineLimits,
     pub(crate) counters: EngineCounters,
+    pub(crate) adapters: SequenceAdapters,
 }
 
 impl Shell {
@@ -32,7 +34,16 @@ impl Shell {
             cache,
             limits,
             counters: EngineCounters::default(),
+            adapters: SequenceAdapters::default(),
         }
+    }
+
+    /// Has a sequence compute in a scope with these adapters.
+    fn place(&mut self, seq: SeqId, scope: u64, adapters: AdapterSet) -> Result<(), Error> {
+        let in_cache = self.adapters.cache_scope(scope, &adapters);
+        self.cache.set_scope(seq, in_cache)?;
+        self.adapters.set(seq, scope, adapters);
+        Ok(())
     }
 }
 
@@ -40,6 +51,9 @@ impl Shell {
 pub trait Compute: Send + Sized {
     /// Why hidden states cannot be asked for; `None` where they can.
     const HIDES_STATES: Option<&'static str>;
+
+    /// Whether sequences may have adapters.
+    const TAKES_ADAPTERS: bool = false;
 
     /// Where it runs, for messages.
     fn name(&self) -> String;
@@ -163,11 +177,17 @@ impl<C: Compute> Engine for EngineOf<C> {
     }
 
     fn create(&mut self) -> Result<SeqId, Error> {
-        self.shell.cache.create()
+        let seq = self.shell.cache.create()?;
+        let adapters = self.shell.adapters.default.clone();
+        self.shell.place(seq, 0, adapters)?;
+        Ok(seq)
     }
 
     fn fork(&mut self, seq: SeqId) -> Result<SeqId, Error> {
-        self.shell.cache.fork(seq)
+        let fork = self.shell.cache.fork(seq)?;
+        let (scope, adapters) = self.shell.adapters.get(seq);
+        self.shell.adapters.set(fork, scope, adapters);
+        Ok(fork)
     }
 
     fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), Error> {
@@ -176,7 +196,20 @@ impl<C: Compute> Engine for EngineOf<C> {
     }
 
     fn set_scope(&mut self, seq: SeqId, scope: u64) -> Result<(), Error> {
-        self.shell.cache.set_scope(seq, scope)
+        let (_, adapters) = self.shell.adapters.get(seq);
+        self.shell.place(seq, scope, adapters)
+    }
+
+    fn set_adapters(&mut self, seq: SeqId, adapters: &AdapterSet) -> Result<(), Error> {
+        if !C::TAKES_ADAPTERS {
+            adapters.refuse()?;
+        }
+        adapters.check(&self.shell.model)?;
+        let (scope, before) = self.shell.adapters.get(seq);
+        match before == *adapters {
+            true => self.shell.cache.len(seq).map(|_| ()),
+            false => self.shell.place(seq, scope, adapters.clone()),
+        }
     }
 
     fn reuse_prefix(&mut self, seq: SeqId, prompt: &[u32]) -> Result<usize, Error> {
@@ -184,7 +217,9 @@ impl<C: Compute> Engine for EngineOf<C> {
     }
 
     fn release(&mut self, seq: SeqId) -> Result<(), Error> {
-        self.shell.cache.release(seq)
+        self.shell.cache.release(seq)?;
+        self.shell.adapters.remove(seq);
+        Ok(())
     }
 
     fn tokens(&self, seq: SeqId) -> Result<&[u32], Error> {

@@ -10,6 +10,7 @@ pub(crate) mod forms;
 pub(crate) mod generation;
 pub(crate) mod infill;
 pub(crate) mod llama_cpp;
+pub(crate) mod lora;
 pub(crate) mod ollama;
 pub(crate) mod openai;
 pub(crate) mod params;

@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 
 use crate::api::error::ApiError;
 use crate::api::fields::Fields;
+use crate::api::lora;
 use crate::api::params::Caller;
 use crate::batch::BatchStore;
 use crate::http::HttpOptions;
@@ -175,13 +176,18 @@ impl App {
     /// The model that a request names, ready to run.
     pub(crate) async fn served(&self, fields: &Fields<'_>) -> Result<ServedModel, ApiError> {
         let name = fields.need("model", fields.text("model")?)?;
-        self.served_by_name(name).await
+        lora::chosen(fields, self.served_by_name(name).await?)
     }
 
     pub(crate) async fn served_by_name(&self, name: &str) -> Result<ServedModel, ApiError> {
-        let entry = self.registry.find(name);
-        let entry = entry.ok_or_else(|| ApiError::unknown_model(name, &self.registry.ids()))?;
-        Ok(self.registry.serve(entry).await?)
+        let found = self.registry.locate(name);
+        let (entry, adapter) =
+            found.ok_or_else(|| ApiError::unknown_model(name, &self.registry.ids()))?;
+        let served = self.registry.serve(entry).await?;
+        Ok(match adapter {
+            Some(adapter) => served.as_adapter(adapter, name),
+            None => served,
+        })
     }
 }
 

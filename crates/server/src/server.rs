@@ -45,7 +45,7 @@ pub enum ServeError {
     #[error("{0}")]
     Tls(#[from] crate::http::tls::TlsError),
     /// Two models of one name.
-    #[error("two models are called `{0}`; name them with NAME=MODEL")]
+    #[error("two models or adapters are called `{0}`; name models with NAME=MODEL")]
     Twice(String),
     /// The address is taken, or not this computer's.
     #[error("cannot listen on {address}: {error}")]
@@ -147,8 +147,12 @@ impl Server {
             return Err(ServeError::Open { host });
         }
         let mut ids = std::collections::BTreeSet::new();
-        if let Some(twice) = options.models.iter().find(|spec| !ids.insert(&spec.id)) {
-            return Err(ServeError::Twice(twice.id.clone()));
+        let names = options.models.iter().flat_map(|spec| {
+            let adapters = spec.adapters.iter().map(|adapter| &adapter.name);
+            std::iter::once(&spec.id).chain(adapters)
+        });
+        if let Some(twice) = names.into_iter().find(|name| !ids.insert(*name)) {
+            return Err(ServeError::Twice(twice.clone()));
         }
         if let Some(budget) = options.model_options.memory_budget
             && let Some(spec) = options

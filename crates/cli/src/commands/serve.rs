@@ -1,5 +1,6 @@
 //! `millrace serve`: models for any client of OpenAI's, Anthropic's or Ollama's API.
 
+mod adapters;
 mod assign;
 mod drafts;
 pub(crate) mod models;
@@ -27,6 +28,7 @@ Examples:
   millrace serve demo --device {npu}               on the simulated NPU, with modelled times
   millrace serve demo --also-on {npu}              on the CPU as `demo`, and as `demo@{npu}`
   millrace serve demo --draft demo-draft          tokens guessed ahead by a smaller model, or by `ngram`
+  millrace serve model.gguf --lora style=style.gguf  as `model`, and with a LoRA adapter as `style`
   millrace serve gemma.gguf --mmproj mmproj.gguf  images in messages, read by this vision tower
   millrace serve demo --host 0.0.0.0 --api-key-file keys.txt    for others on the network
 
@@ -90,6 +92,10 @@ pub(crate) struct ServedArgs {
     /// File with the vision tower of a GGUF model [default: the mmproj file beside it]. With several models NAME=FILE
     #[arg(long, value_name = "[NAME=]FILE.gguf", help_heading = "Images", value_hint = clap::ValueHint::FilePath)]
     mmproj: Vec<String>,
+    /// LoRA adapter, a GGUF file or a PEFT folder, that clients choose by its NAME as a model, or by `lora`. May be
+    /// repeated; with several models MODEL:NAME=FILE
+    #[arg(long, value_name = "NAME=FILE", help_heading = "Adapters", value_hint = clap::ValueHint::AnyPath)]
+    lora: Vec<String>,
     #[command(flatten)]
     context: ContextArgs,
     #[command(flatten)]

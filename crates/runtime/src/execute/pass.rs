@@ -21,6 +21,7 @@ use crate::Error;
 use crate::image::{self, Image, ImageRows};
 use crate::kv::CacheParts;
 use crate::load::LoadedModel;
+use crate::lora::{self, AdaptedRows};
 use crate::sequences::SeqId;
 
 /// A sequence's share of a chunk.
@@ -45,6 +46,8 @@ pub(crate) struct Chunk {
     ids: Vec<u32>,
     pub(crate) positions: Vec<u32>,
     pub(crate) spans: Vec<RunSpan>,
+    /// Rows with adapters, ascending.
+    pub(crate) adapted: Vec<AdaptedRows>,
     /// Rows whose logits are wanted, ascending.
     pub(crate) logit_rows: Vec<usize>,
     /// Whether every hidden state is to be captured.
@@ -60,6 +63,7 @@ impl Chunk {
         self.ids.clear();
         self.positions.clear();
         self.spans.clear();
+        self.adapted.clear();
         self.logit_rows.clear();
         self.hidden = false;
     }
@@ -139,6 +143,15 @@ pub(crate) struct Executor {
     logits: Vec<f32>,
     /// Tokens and positions of the rows whose logits are wanted.
     wanted: (Vec<u32>, Vec<u32>),
+    adapters: AdapterScratch,
+}
+
+/// What adapters compute with, kept for its memory.
+#[derive(Default)]
+struct AdapterScratch {
+    /// Rows with adapters among those that the pass goes on with.
+    adapted: Vec<AdaptedRows>,
+    inner: Vec<f32>,
 }
 
 /// Rows of logits computed at a time. A row is a vocabulary wide, so a whole chunk of them would be
@@ -167,6 +180,7 @@ impl Executor {
             state_runs: Vec::new(),
             logits: vec![0.0; head_elems(&plan, model, max_chunk)],
             wanted: (Vec::with_capacity(max_chunk), Vec::with_capacity(max_chunk)),
+            adapters: AdapterScratch::default(),
             plan,
         })
     }
@@ -192,6 +206,7 @@ impl Executor {
     ) -> Result<(), Error> {
         let mut m = chunk.tokens.len();
         let drop_rows = !chunk.hidden && chunk.logit_rows.len() < m;
+        self.adapters.adapted.clone_from(&chunk.adapted);
         for i in 0..self.plan.steps.len() {
             if i == self.plan.gather_at && drop_rows {
                 if chunk.logit_rows.is_empty() {
@@ -202,6 +217,9 @@ impl Executor {
                 }
                 m = chunk.logit_rows.len();
                 self.want(chunk);
+                for adapted in &mut self.adapters.adapted {
+                    adapted.rows = places(&chunk.logit_rows, &adapted.rows);
+                }
             }
             match &self.plan.steps[i].kind {
                 StepKind::Op { node, inputs, out } => {
@@ -248,6 +266,7 @@ impl Executor {
                         m,
                     };
                     linears.run(cpu, parts, &mut self.buffers, &mut self.activations);
+                    linears.adapt(cpu, parts, &mut self.buffers, &mut self.adapters);
                 }
                 StepKind::Experts { x, choice, parts } => {
                     let ops = Ops {
@@ -327,6 +346,12 @@ impl Executor {
             sink.logits(out, weight.n());
         }
     }
+}
+
+/// Where the rows of a range stand among those that are kept, which ascend.
+fn places(kept: &[usize], rows: &Range<usize>) -> Range<usize> {
+    let before = |end: usize| kept.partition_point(|row| *row < end);
+    before(rows.start)..before(rows.end)
 }
 
 /// Elements of the rows of logits that are computed at a time.
@@ -505,6 +530,26 @@ impl Linears<'_> {
             more => more
                 .iter()
                 .for_each(|part| self.run_parts(cpu, [part], buffers, act)),
+        }
+    }
+
+    /// Adds what the rows' adapters say.
+    fn adapt(
+        &self,
+        cpu: &Cpu,
+        parts: &[LinearPart],
+        buffers: &mut PassBuffers,
+        scratch: &mut AdapterScratch,
+    ) {
+        let AdapterScratch { adapted, inner } = scratch;
+        if adapted.is_empty() {
+            return;
+        }
+        for part in parts {
+            buffers.write(part.out, self.m, |buffers, out| {
+                let rows = (buffers.rows(self.x, self.m), out);
+                lora::add(cpu, adapted, part.weight, rows, self.m, inner);
+            });
         }
     }
 

@@ -45,7 +45,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     let images = prompted.see(&served, &caller).await?;
     let context = MessageContext {
         id: unique("msg_"),
-        model: served.entry.spec.id.clone(),
+        model: served.name.clone(),
         n_prompt: prompted.tokens.len(),
         with_placement: fields.bool("placement")?.unwrap_or(false),
         hides_thoughts,

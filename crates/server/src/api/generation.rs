@@ -166,7 +166,7 @@ impl Generation {
             embedding: None,
             log: log.map(|request| Log {
                 request,
-                model: served.entry.spec.id.clone(),
+                model: served.name.clone(),
                 left_out: shape.left_out.clone(),
             }),
             left_out: shape.left_out,

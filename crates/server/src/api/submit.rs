@@ -24,6 +24,7 @@ pub(super) async fn submit_shaped(
         thinking: shape.thinking.clone(),
         grammar_has_thoughts: shape.is_in_channels(),
         shown: shape.marks.ids().into(),
+        adapters: served.adapters.clone(),
         ..job
     };
     let error = match served.scheduler.submit_in_turn(job.clone()).await {

@@ -139,6 +139,7 @@ impl SchedulerCore {
             sender,
             client: job.client,
             scope: job.scope,
+            adapters: job.adapters,
             priority: job.priority,
             deadline: job.deadline,
             progress: job.progress,

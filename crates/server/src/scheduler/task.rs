@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use millrace_runtime::sampling::{likeliest, log_softmax};
-use millrace_runtime::{Finish, Phase, SeqId, Turn, TurnPiece};
+use millrace_runtime::{AdapterSet, Finish, Phase, SeqId, Turn, TurnPiece};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::gate::ThoughtGate;
@@ -19,6 +19,7 @@ pub(super) struct AcceptedJob {
     pub(super) sender: UnboundedSender<JobEvent>,
     pub(super) client: Arc<str>,
     pub(super) scope: u64,
+    pub(super) adapters: AdapterSet,
     pub(super) priority: i32,
     pub(super) deadline: Option<Instant>,
     pub(super) progress: bool,

@@ -1,17 +1,17 @@
 //! The models of `serve`: names, and what opens them.
 
-use super::ServedArgs;
 use super::assign::{DRAFT, MMPROJ};
 use super::drafts::Drafter;
+use super::{ServedArgs, adapters};
 use crate::exit::{CommandFailure, CommandResult};
 use crate::model_arg::{ModelArgs, warn};
 use crate::output::Ui;
-use crate::target_args::DeviceArgs;
+use crate::target_args::{DeviceArgs, ModelPlacement};
 use millrace_runtime::{
     BatchItem, CpuEngine, Engine, EngineOptions, LoadedModel, LogitsFor, VisionTower,
 };
 use millrace_server::scheduler::{EngineFactory, EngineSetup};
-use millrace_server::{ModelSpec, image_memory_bytes};
+use millrace_server::{AdapterSpec, ModelSpec, image_memory_bytes};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -26,8 +26,11 @@ pub(crate) fn specs(models: &[String], args: &ServedArgs, ui: Ui) -> CommandResu
     let models: Vec<NamedModel> = models.iter().map(|text| named(text)).collect();
     let drafts = DRAFT.assign(&args.draft, &models)?;
     let towers = MMPROJ.assign(&args.mmproj, &models)?;
+    let adapters = adapters::assign(&args.lora, &models)?;
+    let assigned = drafts.into_iter().zip(towers).zip(adapters);
     let mut specs = Vec::new();
-    for ((NamedModel { name, model }, draft), mmproj) in models.into_iter().zip(drafts).zip(towers)
+    for (NamedModel { name, model }, ((draft, mmproj), adapters)) in
+        models.into_iter().zip(assigned)
     {
         let model = ModelArgs {
             model,
@@ -49,6 +52,10 @@ pub(crate) fn specs(models: &[String], args: &ServedArgs, ui: Ui) -> CommandResu
         if let Some(tower) = &tower {
             memory_bytes = memory_bytes.saturating_add(image_memory_bytes(tower));
         }
+        // What is wrong with one is told before anyone asks.
+        for adapter in adapters::open(&adapters, &loaded)? {
+            memory_bytes = memory_bytes.saturating_add(adapter.size_bytes() as u64);
+        }
         if let Some(drafter) = &drafter {
             let bytes = drafter.memory_bytes(args, &loaded, ui)?;
             memory_bytes = memory_bytes.saturating_add(bytes);
@@ -62,8 +69,19 @@ pub(crate) fn specs(models: &[String], args: &ServedArgs, ui: Ui) -> CommandResu
         });
         for (id, device) in std::iter::once((name.clone(), args.device.clone())).chain(also) {
             let first = (Arc::clone(&loaded), drafter.clone());
-            let source = (model.clone(), mmproj.clone());
+            let is_cpu = matches!(device.device, ModelPlacement::Cpu);
+            if !is_cpu && id == name && !adapters.is_empty() {
+                let message = format!("--lora: {} computes with no adapters", device.device.name());
+                return Err(CommandFailure::usage(message)
+                    .hint("serve the model on the CPU, or merge the adapter into it"));
+            }
+            let adapters = match is_cpu {
+                true => adapters.clone(),
+                false => Vec::new(),
+            };
+            let source = (model.clone(), mmproj.clone(), adapters.clone());
             specs.push(ModelSpec {
+                adapters,
                 id,
                 source: model.model.clone(),
                 weight_bytes,
@@ -131,7 +149,7 @@ pub(super) fn engine_options(args: &ServedArgs) -> EngineOptions {
 fn factory(
     args: &ServedArgs,
     device: DeviceArgs,
-    (model, mmproj): (ModelArgs, Option<PathBuf>),
+    (model, mmproj, adapters): (ModelArgs, Option<PathBuf>, Vec<AdapterSpec>),
     first: (Arc<LoadedModel>, Option<Drafter>),
     ui: Ui,
 ) -> EngineFactory {
@@ -161,6 +179,7 @@ fn factory(
             engine,
             speculator,
             mmproj: mmproj.clone(),
+            adapters: adapters::open(&adapters, &loaded)?,
         })
     };
     Arc::new(move || open().map_err(|failure: CommandFailure| failure.message))

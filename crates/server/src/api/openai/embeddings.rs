@@ -47,7 +47,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     });
     let data: Vec<Value> = data.collect();
     let mut body = json!({
-        "object": "list", "model": served.entry.spec.id, "data": data,
+        "object": "list", "model": served.name, "data": data,
         "pooling": match pooling.pooling {
             Pooling::Mean => "mean",
             Pooling::First => "first",

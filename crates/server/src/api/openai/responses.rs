@@ -70,7 +70,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
         item: unique("msg_"),
         reasoning: unique("rs_"),
         created: unix_s(),
-        model: served.entry.spec.id.clone(),
+        model: served.name.clone(),
         echo: json!({
             "instructions": body["instructions"], "max_output_tokens": body["max_output_tokens"],
             "temperature": params.sampling.temperature, "top_p": params.sampling.top_p,
