@@ -14,6 +14,7 @@ pub(crate) mod lora;
 pub(crate) mod ollama;
 pub(crate) mod openai;
 pub(crate) mod params;
+pub(crate) mod placement;
 pub(crate) mod prompt;
 pub(crate) mod rank;
 pub(crate) mod sampling;

@@ -1,5 +1,7 @@
 //! The models a server offers: which are loaded, and which are loaded when someone asks.
 
+mod served;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -7,9 +9,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use millrace_runtime::AdapterSet;
 
 use crate::scheduler::{
-    EngineFactory, LoadState, ModelInfo, ModelMetrics, Scheduler, SchedulerOptions, SubmitError,
+    EngineFactory, LoadState, ModelMetrics, Scheduler, SchedulerOptions, SubmitError,
 };
 use crate::syntax::{CallSyntax, ThoughtSyntax};
+use served::InUse;
+pub(crate) use served::ServedModel;
 
 /// A model that can be served.
 #[derive(Clone)]
@@ -144,63 +148,6 @@ pub(crate) fn beyond_budget(spec: &ModelSpec, budget: u64) -> String {
         mib(spec.memory_bytes),
         mib(budget)
     )
-}
-
-/// A model that runs, ready for a request.
-#[derive(Clone)]
-pub(crate) struct ServedModel {
-    pub(crate) entry: Arc<ModelEntry>,
-    /// What answers call it: the name of the model, or of one of its adapters as the request has it.
-    pub(crate) name: String,
-    /// What requests compute with.
-    pub(crate) adapters: AdapterSet,
-    pub(crate) scheduler: Scheduler,
-    pub(crate) loaded: Arc<ModelInfo>,
-    /// Until it is dropped the model gives way to no other.
-    _in_use: Arc<InUse>,
-}
-
-impl ServedModel {
-    /// The same with one of its adapters, by the name that the request has.
-    pub(crate) fn as_adapter(self, index: usize, name: &str) -> ServedModel {
-        let adapter = self.loaded.adapters.get(index).cloned();
-        ServedModel {
-            adapters: AdapterSet::new(adapter.map(|adapter| (adapter, 1.0))),
-            name: name.to_owned(),
-            ..self
-        }
-    }
-
-    /// Whether the request named an adapter.
-    pub(crate) fn is_adapter(&self) -> bool {
-        self.name != self.entry.spec.id
-    }
-
-    /// The same with these factors on its adapters.
-    pub(crate) fn with_scales(self, scales: &[f32]) -> ServedModel {
-        let adapters = self.loaded.adapters.iter().cloned();
-        ServedModel {
-            adapters: AdapterSet::new(adapters.zip(scales.iter().copied())),
-            ..self
-        }
-    }
-}
-
-/// A request that uses a model: between finding it and submitting a job the scheduler knows nothing of it, and the model
-/// would seem idle.
-struct InUse(Arc<ModelEntry>);
-
-impl InUse {
-    fn new(entry: &Arc<ModelEntry>) -> Arc<InUse> {
-        entry.n_users.fetch_add(1, SeqCst);
-        Arc::new(InUse(Arc::clone(entry)))
-    }
-}
-
-impl Drop for InUse {
-    fn drop(&mut self) {
-        self.0.n_users.fetch_sub(1, SeqCst);
-    }
 }
 
 /// All models of a server.

@@ -138,6 +138,7 @@ impl SchedulerCore {
         let accepted = Rc::new(AcceptedJob {
             sender,
             client: job.client,
+            usage: job.usage,
             scope: job.scope,
             adapters: job.adapters,
             priority: job.priority,
@@ -155,6 +156,9 @@ impl SchedulerCore {
         });
         self.metrics
             .add(&self.metrics.prompt_tokens, accepted.prompt.len());
+        if let Some(usage) = &accepted.usage {
+            usage.add_prompt(accepted.prompt.len());
+        }
         let mut tasks = turns
             .into_iter()
             .enumerate()

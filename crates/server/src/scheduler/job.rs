@@ -8,6 +8,7 @@ use millrace_runtime::npu::Shares;
 use millrace_runtime::{AdapterSet, Finish, GenerateParams, Image, Pooling, Thinking};
 
 use crate::grammar::Grammar;
+use crate::keys::KeyUsage;
 
 /// A prompt and what shall follow it.
 #[derive(Clone, Debug)]
@@ -36,6 +37,8 @@ pub struct Job {
     pub shown: Arc<[u32]>,
     /// What the sequences of the answers compute with.
     pub adapters: AdapterSet,
+    /// What the tokens are counted against.
+    pub usage: Option<Arc<KeyUsage>>,
     /// Who asks: jobs are shared out fairly between clients.
     pub client: Arc<str>,
     /// Jobs of one number find each other's prompts in the cache, and each other's compiled grammars.
@@ -66,6 +69,7 @@ impl Job {
             grammar_has_thoughts: false,
             shown: Arc::default(),
             adapters: AdapterSet::default(),
+            usage: None,
             client: Arc::from(""),
             scope: 0,
             priority: 0,

@@ -22,6 +22,7 @@ mod numbers;
 mod ollama;
 mod openai;
 mod operations;
+mod quotas;
 mod ranking;
 mod responses;
 mod samplers;

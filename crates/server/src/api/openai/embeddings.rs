@@ -14,7 +14,7 @@ use crate::api::base64;
 use crate::api::embeddings::{MAX_INPUTS, embed, pooling};
 use crate::api::error::ApiError;
 use crate::api::fields::Fields;
-use crate::api::generation::placement;
+use crate::api::placement::placement;
 use crate::app::{App, Dialect, Incoming, json as json_response};
 use crate::scheduler::Receipt;
 
