@@ -69,6 +69,7 @@ fn options(model: Arc<LoadedModel>) -> ServerOptions {
             source: "a random model".to_owned(),
             weight_bytes: 1_000_000,
             memory_bytes: 2_000_000,
+            adapters: Vec::new(),
             open: Arc::new(open),
         }],
         model_options: ModelOptions::default(),

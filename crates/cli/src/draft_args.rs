@@ -8,7 +8,7 @@ use crate::target_args::{DeviceArgs, ModelPlacement};
 use millrace_plan::predict::{self, PromptWorkload};
 use millrace_runtime::speculate::check_draft;
 use millrace_runtime::{
-    CpuEngine, Engine, EngineOptions, LoadedModel, SpeculationStats, Speculator,
+    AdapterSet, CpuEngine, Engine, EngineOptions, LoadedModel, SpeculationStats, Speculator,
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -175,6 +175,8 @@ impl Draft {
         };
         let options = EngineOptions {
             n_ctx: Some(engine.limits().n_ctx),
+            // Adapters are the target's.
+            adapters: AdapterSet::default(),
             ..options.clone()
         };
         let own = device.make(draft, options, ui)?;

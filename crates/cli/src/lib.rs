@@ -12,6 +12,7 @@ mod exit;
 mod guest;
 mod image_args;
 mod interrupt;
+mod lora_args;
 mod machine;
 mod model_arg;
 mod output;

@@ -30,7 +30,7 @@ pub(crate) struct ServerArgs {
         long,
         value_name = "URL",
         value_hint = Url,
-        conflicts_with_all = ["device", "threads", "cpu_level", "ctx", "kv_type", "mmproj", "image_style", "pan_and_scan", "offline"]
+        conflicts_with_all = ["device", "threads", "cpu_level", "ctx", "kv_type", "mmproj", "image_style", "pan_and_scan", "offline", "lora"]
     )]
     pub(crate) server: Option<String>,
     /// Trust this certificate, in PEM, and no other: for servers with one of their own

@@ -1,7 +1,7 @@
 //! Which device, and how a model is put on it: the arguments that commands share. What can be said
 //! comes from the registry of targets.
 
-use crate::engine_args::{ContextArgs, CpuArgs};
+use crate::engine_args::CpuArgs;
 use crate::exit::{CommandFailure, CommandResult, Exit};
 use crate::output::{Ui, bytes};
 use crate::progress::ProgressDisplay;
@@ -363,32 +363,6 @@ impl DeviceArgs {
     /// Whether it is this computer's processor.
     pub(crate) fn is_cpu(&self) -> bool {
         matches!(self.device, ModelPlacement::Cpu)
-    }
-
-    /// An engine for one sequence.
-    pub(crate) fn engine(
-        &self,
-        model: &Arc<LoadedModel>,
-        context: &ContextArgs,
-        cpu: &CpuArgs,
-        ui: Ui,
-    ) -> CommandResult<Box<dyn Engine>> {
-        self.make(model, cpu.with_context(context), ui)
-    }
-
-    /// An engine for one conversation: what was said stays cached after it is cleared or changed.
-    pub(crate) fn chat_engine(
-        &self,
-        model: &Arc<LoadedModel>,
-        context: &ContextArgs,
-        cpu: &CpuArgs,
-        ui: Ui,
-    ) -> CommandResult<Box<dyn Engine>> {
-        let options = EngineOptions {
-            keep_prefixes: true,
-            ..cpu.with_context(context)
-        };
-        self.make(model, options, ui)
     }
 
     /// An engine as the options say; those of the cache's format and its pages are the CPU's.

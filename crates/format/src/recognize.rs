@@ -435,7 +435,8 @@ fn adapter_folder(dir: &Path) -> Error {
         file: dir.to_owned(),
         what: "a LoRA adapter (PEFT), not a model".to_owned(),
         advice: format!(
-            "merge it into {base} (`merge_and_unload` of peft) and name the merged model's folder"
+            "merge it into {base} (`merge_and_unload` of peft) and name the merged model's folder, or name {base} \
+             and the adapter with --lora"
         ),
     }
 }

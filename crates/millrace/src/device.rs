@@ -5,7 +5,9 @@ use millrace_graph::Graph;
 use millrace_plan::{Choice, FactSource, Planner, SettingError, Settings, Target};
 use millrace_runtime::npu::{LoadProgress, NpuModel, NpuOptions, PlannedEngine};
 use millrace_runtime::speculate::check_draft;
-use millrace_runtime::{CpuEngine, Engine, EngineOptions, KvType, Level, LoadedModel, Speculator};
+use millrace_runtime::{
+    AdapterSet, CpuEngine, Engine, EngineOptions, KvType, Level, LoadedModel, Speculator,
+};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -238,6 +240,13 @@ impl Device {
         self
     }
 
+    /// LoRA adapters that every sequence computes with, on the CPU; other devices refuse them.
+    #[must_use]
+    pub fn adapters(mut self, adapters: AdapterSet) -> Device {
+        self.options.adapters = adapters;
+        self
+    }
+
     /// Guesses tokens ahead by what the text repeats. It changes the speed, not the text.
     #[must_use]
     pub fn draft_ngram(mut self) -> Device {
@@ -316,6 +325,7 @@ impl Device {
                 device: target.name(),
             });
         }
+        self.options.adapters.refuse()?;
         let npu = Arc::new(self.load(target, model, None)?);
         Ok(Box::new(PlannedEngine::new(&npu)?))
     }
@@ -353,7 +363,9 @@ impl Device {
             Some(Draft::Model(draft)) => draft.loaded(),
         };
         check_draft(engine.model(), draft)?;
-        let beside = self.clone().context(engine.limits().n_ctx);
+        let mut beside = self.clone().context(engine.limits().n_ctx);
+        // They are the target's.
+        beside.options.adapters = AdapterSet::default();
         let own = beside.engine(draft)?;
         Ok(Some(Speculator::model(own, engine.model())?))
     }

@@ -235,9 +235,9 @@ pub mod engine {
     pub use millrace_runtime::vision::picture::Error as PictureError;
     pub use millrace_runtime::vision::{ImageReader, Pixels, TowerRun};
     pub use millrace_runtime::{
-        BatchItem, Cpu, Engine, EngineCounters, EngineLimits, EngineOptions, Error, Image,
-        ItemRows, KvUsage, LoadedModel, LogitsFor, SamplingParams, SeqId, Speculator, StepOutput,
-        StepShape, StepSink,
+        AdapterSet, BatchItem, Cpu, Engine, EngineCounters, EngineLimits, EngineOptions, Error,
+        Image, ItemRows, KvUsage, LoadedModel, LogitsFor, LoraAdapter, SamplingParams, SeqId,
+        Speculator, StepOutput, StepShape, StepSink,
     };
     pub use millrace_text::{
         EncodeOptions, Error as TextError, TemplateJob, TemplateReply, Tokenizer,

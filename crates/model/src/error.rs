@@ -32,6 +32,14 @@ pub enum Error {
         /// What would be accepted instead.
         supported: String,
     },
+    /// An adapter that does not fit the model, or that is none.
+    #[error("{file}: {problem}")]
+    Adapter {
+        /// The adapter's file.
+        file: String,
+        /// What is wrong with it, with names and shapes.
+        problem: String,
+    },
     /// A key that has no default is absent.
     #[error("{file}: the configuration has no `{key}`")]
     MissingKey {

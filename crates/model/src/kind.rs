@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::Error;
 
 const MERGE: &str = "merge it into its base model (peft's `merge_and_unload`, llama.cpp's `llama-export-lora`) and \
-     take the result";
+     take the result, or name its base model and the adapter with --lora";
 
 /// `general.type` or `general.architecture`, what it is, and what to do.
 const GGUF_KINDS: &[(&str, &str, &str)] = &[

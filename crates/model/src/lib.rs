@@ -6,6 +6,7 @@
 //! divisors.
 #![forbid(unsafe_code)]
 
+pub mod adapter;
 pub mod arch;
 mod builder;
 mod catalog;

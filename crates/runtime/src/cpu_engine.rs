@@ -13,6 +13,7 @@ use crate::image;
 use crate::kv::{KvCache, PAGE_TOKENS, ROLLBACK_TOKENS};
 use crate::load::LoadedModel;
 use crate::ranks::{Communicator, RankTraffic};
+use crate::lora::{AdaptedRows, AdapterSet, SequenceAdapters};
 use crate::shell::{Compute, EngineOf, Shell};
 pub use memory::EngineMemory;
 pub(crate) use memory::check_rope;
@@ -39,6 +40,8 @@ pub struct EngineOptions {
     /// Whether full pages outlive their sequences, for prompts that begin the same. They take room that
     /// nothing else needs; layers with a sliding window are laid out with room for twice the pages.
     pub keep_prefixes: bool,
+    /// Adapters that sequences begin with; [`Engine::set_adapters`](crate::Engine::set_adapters) gives one others.
+    pub adapters: AdapterSet,
 }
 
 impl EngineOptions {
@@ -57,6 +60,7 @@ impl Default for EngineOptions {
             kv_tokens: None,
             max_chunk: 512,
             keep_prefixes: false,
+            adapters: AdapterSet::default(),
         }
     }
 }
@@ -90,7 +94,7 @@ impl CpuEngine {
     /// Starts the threads and lays out scratch and cache.
     ///
     /// # Errors
-    /// A level this CPU lacks, an option out of range, or a graph the kernels cannot run.
+    /// A level this CPU lacks, an option out of range, adapters of another model, or a graph the kernels cannot run.
     pub fn new(model: Arc<LoadedModel>, options: EngineOptions) -> Result<CpuEngine, Error> {
         let model = for_context(model, &options)?;
         CpuEngine::of(model, options, None)
@@ -102,6 +106,8 @@ impl CpuEngine {
         options: EngineOptions,
         ranks: Communicator,
     ) -> Result<CpuEngine, Error> {
+        // The products of adapters are not divided.
+        options.adapters.refuse()?;
         let model = for_context(Arc::clone(model), &options)?;
         let own = LoadedModel::for_rank(&model, ranks.place())?;
         CpuEngine::of(Arc::new(own), options, Some(ranks))
@@ -118,6 +124,7 @@ impl CpuEngine {
         })?;
         model.decode_packed();
         let sizes = memory::sizes(&model.model().config, &options)?;
+        options.adapters.check(&model)?;
         let cache = KvCache::new(&model.model().graph, sizes)?;
         let limits = EngineLimits {
             n_ctx: sizes.n_ctx,
@@ -133,7 +140,10 @@ impl CpuEngine {
                 sources: Vec::new(),
                 ranks,
             },
-            shell: Shell::new(model, cache, limits),
+            shell: Shell {
+                adapters: SequenceAdapters::with_default(options.adapters),
+                ..Shell::new(model, cache, limits)
+            },
         })
     }
 
@@ -196,6 +206,7 @@ impl CpuEngine {
             model,
             cache,
             counters,
+            adapters,
             ..
         } = &mut self.shell;
         for span in &chunk.spans {
@@ -204,6 +215,11 @@ impl CpuEngine {
             cache.reserve(span.seq, end - cache.len(span.seq)?)?;
             if span.takes_snapshot {
                 cache.drop_snapshot(span.seq)?;
+            }
+            let (_, set) = adapters.get(span.seq);
+            if !set.is_empty() {
+                let rows = span.rows.clone();
+                chunk.adapted.push(AdaptedRows { rows, set });
             }
         }
         let mut sink = ChunkSink {
@@ -231,6 +247,7 @@ impl CpuEngine {
 impl Compute for CpuCompute {
     const HIDES_STATES: Option<&'static str> = None;
     const KEEPS_ON_DISK: bool = true;
+    const TAKES_ADAPTERS: bool = true;
 
     fn name(&self) -> String {
         let level = self.cpu.level();

@@ -12,6 +12,7 @@ use crate::disk::{DiskError, PageFolder};
 use crate::image::Image;
 use crate::kv::PrefixCounters;
 use crate::load::LoadedModel;
+use crate::lora::AdapterSet;
 use crate::npu::{DeviceCounters, NpuModel};
 use crate::ranks::RankTraffic;
 use crate::sequences::SeqId;
@@ -64,6 +65,16 @@ pub trait Engine: Send {
     /// # Errors
     /// [`Error::NoSequence`].
     fn set_scope(&mut self, seq: SeqId, scope: u64) -> Result<(), Error>;
+
+    /// Has a sequence compute with these adapters and no others. One whose adapters change gives up what it holds, and
+    /// [`reuse_prefix`](Engine::reuse_prefix) finds what sequences of its scope with the same adapters left behind.
+    ///
+    /// # Errors
+    /// [`Error::NoSequence`]; [`Error::BadOption`] if an adapter is another model's, or the engine takes none.
+    fn set_adapters(&mut self, seq: SeqId, adapters: &AdapterSet) -> Result<(), Error> {
+        self.len(seq)?;
+        adapters.refuse()
+    }
 
     /// Makes a sequence hold the longest beginning of `prompt` that need not be computed: its own past
     /// as far as it agrees, or what sequences before it left behind. At least the last token is left

@@ -12,7 +12,7 @@
 //!
 //! Every session is reproducible from model, tokens, seed and instruction-set level, whatever else
 //! shares the batch: the kernels promise bit-identical rows (see `millrace_kernels`), and this
-//! crate adds no arithmetic of its own.
+//! crate adds none of its own but that of adapters, row by row.
 #![forbid(unsafe_code)]
 
 mod batch;
@@ -26,6 +26,7 @@ mod generate;
 pub mod image;
 mod kv;
 mod load;
+mod lora;
 pub mod npu;
 pub mod ranking;
 pub mod ranks;
@@ -53,6 +54,7 @@ pub use generate::{
 pub use image::Image;
 pub use kv::{PAGE_TOKENS, PrefixCounters, ROLLBACK_TOKENS};
 pub use load::{LoadedModel, tokenizer_of, tokenizer_of_files};
+pub use lora::{AdapterSet, LoraAdapter};
 pub use millrace_kernels::{Cpu, CpuOptions, KvType, Level};
 pub use sampling::{Sampler, SamplingParams};
 pub use sequences::SeqId;

@@ -17,6 +17,7 @@ use crate::engine::{
 use crate::image;
 use crate::kv::KvCache;
 use crate::load::LoadedModel;
+use crate::lora::{AdapterSet, SequenceAdapters};
 use crate::npu::{DeviceCounters, NpuModel};
 use crate::ranks::RankTraffic;
 use crate::sequences::SeqId;
@@ -29,6 +30,7 @@ pub(crate) struct Shell {
     pub(crate) counters: EngineCounters,
     /// Who computes what is cached; known once it was asked for, since every weight is read for it.
     identity: OnceLock<CacheIdentity>,
+    pub(crate) adapters: SequenceAdapters,
 }
 
 impl Shell {
@@ -39,7 +41,16 @@ impl Shell {
             limits,
             counters: EngineCounters::default(),
             identity: OnceLock::new(),
+            adapters: SequenceAdapters::default(),
         }
+    }
+
+    /// Has a sequence compute in a scope with these adapters.
+    fn place(&mut self, seq: SeqId, scope: u64, adapters: AdapterSet) -> Result<(), Error> {
+        let in_cache = self.adapters.cache_scope(scope, &adapters);
+        self.cache.set_scope(seq, in_cache)?;
+        self.adapters.set(seq, scope, adapters);
+        Ok(())
     }
 }
 
@@ -50,6 +61,9 @@ pub trait Compute: Send + Sized {
 
     /// Whether what is cached is all there is of a sequence, so that it can be kept on disk.
     const KEEPS_ON_DISK: bool;
+
+    /// Whether sequences may have adapters.
+    const TAKES_ADAPTERS: bool = false;
 
     /// Where it runs, for messages.
     fn name(&self) -> String;
@@ -201,11 +215,17 @@ impl<C: Compute> Engine for EngineOf<C> {
     }
 
     fn create(&mut self) -> Result<SeqId, Error> {
-        self.shell.cache.create()
+        let seq = self.shell.cache.create()?;
+        let adapters = self.shell.adapters.default.clone();
+        self.shell.place(seq, 0, adapters)?;
+        Ok(seq)
     }
 
     fn fork(&mut self, seq: SeqId) -> Result<SeqId, Error> {
-        self.shell.cache.fork(seq)
+        let fork = self.shell.cache.fork(seq)?;
+        let (scope, adapters) = self.shell.adapters.get(seq);
+        self.shell.adapters.set(fork, scope, adapters);
+        Ok(fork)
     }
 
     fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), Error> {
@@ -214,7 +234,20 @@ impl<C: Compute> Engine for EngineOf<C> {
     }
 
     fn set_scope(&mut self, seq: SeqId, scope: u64) -> Result<(), Error> {
-        self.shell.cache.set_scope(seq, scope)
+        let (_, adapters) = self.shell.adapters.get(seq);
+        self.shell.place(seq, scope, adapters)
+    }
+
+    fn set_adapters(&mut self, seq: SeqId, adapters: &AdapterSet) -> Result<(), Error> {
+        if !C::TAKES_ADAPTERS {
+            adapters.refuse()?;
+        }
+        adapters.check(&self.shell.model)?;
+        let (scope, before) = self.shell.adapters.get(seq);
+        match before == *adapters {
+            true => self.shell.cache.len(seq).map(|_| ()),
+            false => self.shell.place(seq, scope, adapters.clone()),
+        }
     }
 
     fn reuse_prefix(&mut self, seq: SeqId, prompt: &[u32]) -> Result<usize, Error> {
@@ -222,7 +255,9 @@ impl<C: Compute> Engine for EngineOf<C> {
     }
 
     fn release(&mut self, seq: SeqId) -> Result<(), Error> {
-        self.shell.cache.release(seq)
+        self.shell.cache.release(seq)?;
+        self.shell.adapters.remove(seq);
+        Ok(())
     }
 
     fn tokens(&self, seq: SeqId) -> Result<&[u32], Error> {

@@ -9,14 +9,17 @@ use axum::body::Bytes;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::api::error::ApiError;
 use crate::api::fields::Fields;
+use crate::api::lora;
 use crate::api::params::Caller;
+use crate::audit::{AuditLog, RequestLog};
 use crate::batch::BatchStore;
 use crate::http::HttpOptions;
+use crate::keys::KeyUsage;
 use crate::models::{Registry, ServedModel};
 
 /// State of the server.
@@ -27,6 +30,9 @@ pub(crate) struct App {
     /// Files and batches, where they have a folder.
     pub(crate) batches: Option<Arc<BatchStore>>,
     pub(crate) http: HttpCounters,
+    /// Of each API key.
+    pub(crate) usage: Vec<Arc<KeyUsage>>,
+    pub(crate) audit: Option<Arc<AuditLog>>,
     /// It was asked to stop, and `/ready` says so; requests are accepted for a while yet.
     pub(crate) is_leaving: AtomicBool,
     /// No request is accepted any more.
@@ -59,6 +65,8 @@ pub(crate) struct Asker {
     pub(crate) request: Arc<str>,
     /// Of requests that do not say: lower is served earlier.
     pub(crate) priority: i32,
+    /// Of the key that it showed.
+    pub(crate) usage: Option<Arc<KeyUsage>>,
 }
 
 fn owner_of_key(key: &str) -> String {
@@ -135,14 +143,20 @@ impl App {
         };
         let asker = parts.extensions.get::<Asker>();
         let client = asker.map_or_else(|| Arc::from(""), |asker| Arc::clone(&asker.client));
-        let log = asker.filter(|_| self.options.log);
-        let log = log.map(|asker| Arc::clone(&asker.request));
+        let log = asker.map(|asker| self.request_log(Arc::clone(&asker.request)));
+        if let (Some(audit), Some(asker)) = (&self.audit, asker)
+            && audit.with_text
+        {
+            let text = String::from_utf8_lossy(&bytes);
+            audit.write(&json!({"request": &*asker.request, "body": text}));
+        }
         let scope = self.scope(&client);
         let caller = Caller::new(client, &parts.headers, self.options.request_timeout, log)?;
         let priority = asker.map_or(0, |asker| asker.priority);
         let caller = Caller {
             scope,
             priority,
+            usage: asker.and_then(|asker| asker.usage.clone()),
             ..caller
         };
         Ok((parts.headers, bytes, caller))
@@ -173,6 +187,21 @@ impl App {
         index.map_or_else(|| Arc::from("batch"), key_name)
     }
 
+    /// What the key of a client has used; without keys nothing is counted by them.
+    pub(crate) fn usage_of(&self, client: &Arc<str>) -> Option<Arc<KeyUsage>> {
+        let index = (0..self.usage.len()).find(|index| key_name(*index) == *client)?;
+        self.usage.get(index).cloned()
+    }
+
+    /// Where what becomes of a request of that name is written.
+    pub(crate) fn request_log(&self, request: Arc<str>) -> RequestLog {
+        RequestLog {
+            request,
+            to_stderr: self.options.log,
+            audit: self.audit.clone(),
+        }
+    }
+
     /// Whose cache a client finds: its key's own, unless all share one.
     fn scope(&self, client: &Arc<str>) -> u64 {
         let keys: &[String] = match self.options.share_cache {
@@ -187,13 +216,18 @@ impl App {
     /// The model that a request names, ready to run.
     pub(crate) async fn served(&self, fields: &Fields<'_>) -> Result<ServedModel, ApiError> {
         let name = fields.need("model", fields.text("model")?)?;
-        self.served_by_name(name).await
+        lora::chosen(fields, self.served_by_name(name).await?)
     }
 
     pub(crate) async fn served_by_name(&self, name: &str) -> Result<ServedModel, ApiError> {
-        let entry = self.registry.find(name);
-        let entry = entry.ok_or_else(|| ApiError::unknown_model(name, &self.registry.ids()))?;
-        Ok(self.registry.serve(entry).await?)
+        let found = self.registry.locate(name);
+        let (entry, adapter) =
+            found.ok_or_else(|| ApiError::unknown_model(name, &self.registry.ids()))?;
+        let served = self.registry.serve(entry).await?;
+        Ok(match adapter {
+            Some(adapter) => served.as_adapter(adapter, name),
+            None => served,
+        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Sockets, who may ask, and answers that are written while they come into being.
 
 pub(crate) mod guard;
+mod held;
 pub(crate) mod listen;
 pub(crate) mod routes;
 pub(crate) mod stream;
@@ -11,6 +12,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use tls::{TlsError, TlsFiles};
+
+use crate::keys::KeyLimits;
 
 /// How the server meets the network.
 #[derive(Clone, Debug)]
@@ -23,6 +26,12 @@ pub struct HttpOptions {
     pub tls: Option<TlsFiles>,
     /// Keys that clients must show; none are needed if this is empty.
     pub api_keys: Vec<String>,
+    /// What each of them may use, in their order; those beyond may use all there is.
+    pub key_limits: Vec<KeyLimits>,
+    /// File to which who asked what is appended, a JSON object a line.
+    pub audit_log: Option<PathBuf>,
+    /// Write bodies of requests to that file too: prompts are in them.
+    pub audit_text: bool,
     /// Listen beyond this computer though anyone may ask.
     pub allow_open: bool,
     /// Origins whose pages may ask, such as `http://localhost:3000`; `*` is any. Pages of this server
@@ -66,6 +75,9 @@ impl Default for HttpOptions {
             port: 8080,
             tls: None,
             api_keys: Vec::new(),
+            key_limits: Vec::new(),
+            audit_log: None,
+            audit_text: false,
             allow_open: false,
             allowed_origins: Vec::new(),
             allowed_hosts: Vec::new(),

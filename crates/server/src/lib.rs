@@ -16,9 +16,11 @@
 
 mod api;
 mod app;
+mod audit;
 pub mod batch;
 pub mod grammar;
 mod http;
+mod keys;
 mod models;
 mod ops;
 mod page;
@@ -31,6 +33,7 @@ pub use api::base64::encode as base64;
 pub use api::signature::sign_thoughts_with;
 pub use api::tools::whole as whole_schema;
 pub use http::{HttpOptions, TlsError, TlsFiles};
-pub use models::{ModelOptions, ModelSpec};
+pub use keys::{KeyLimits, KeyUsage};
+pub use models::{AdapterSpec, ModelOptions, ModelSpec};
 pub use server::{ServeError, Server, ServerOptions, run};
 pub use vision::image_memory_bytes;

@@ -1,13 +1,19 @@
 //! The models a server offers: which are loaded, and which are loaded when someone asks.
 
+mod served;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use millrace_runtime::AdapterSet;
+
 use crate::scheduler::{
-    EngineFactory, LoadState, ModelInfo, ModelMetrics, Scheduler, SchedulerOptions, SubmitError,
+    EngineFactory, LoadState, ModelMetrics, Scheduler, SchedulerOptions, SubmitError,
 };
 use crate::syntax::{CallSyntax, ThoughtSyntax};
+use served::InUse;
+pub(crate) use served::ServedModel;
 
 /// A model that can be served.
 #[derive(Clone)]
@@ -21,8 +27,19 @@ pub struct ModelSpec {
     /// Bytes it takes while it is loaded: weights, the full cache, scratch. Counted against
     /// [`ModelOptions::memory_budget`].
     pub memory_bytes: u64,
+    /// Its LoRA adapters, which [`open`](ModelSpec::open) opens in this order.
+    pub adapters: Vec<AdapterSpec>,
     /// Opens it.
     pub open: EngineFactory,
+}
+
+/// An adapter of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdapterSpec {
+    /// What clients call the model with it: by this name, or behind the model's and a colon.
+    pub name: String,
+    /// Where it comes from, for people.
+    pub source: String,
 }
 
 /// How models come and go.
@@ -63,6 +80,8 @@ pub(crate) struct ModelEntry {
     n_users: AtomicUsize,
     /// Milliseconds after the registry's start.
     last_used_ms: AtomicU64,
+    /// Factors of its adapters in requests that name none.
+    adapter_scales: Mutex<Vec<f32>>,
     /// How the model writes calls of functions, once that is known, if its template shows any; see [`crate::api`].
     pub(crate) native_calls: OnceLock<Option<CallSyntax>>,
     /// How it writes thoughts, once that is known, if it does.
@@ -85,6 +104,18 @@ impl ModelEntry {
     fn running(&self) -> Option<Scheduler> {
         let scheduler = self.scheduler();
         scheduler.filter(|scheduler| !matches!(scheduler.state(), LoadState::Stopped))
+    }
+
+    /// Factors of its adapters in requests that name none.
+    pub(crate) fn adapter_scales(&self) -> Vec<f32> {
+        let scales = self.adapter_scales.lock();
+        scales.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Changes them, for requests from here on.
+    pub(crate) fn set_adapter_scales(&self, scales: Vec<f32>) {
+        let own = self.adapter_scales.lock();
+        *own.unwrap_or_else(PoisonError::into_inner) = scales;
     }
 
     fn holds_memory(&self) -> bool {
@@ -119,33 +150,6 @@ pub(crate) fn beyond_budget(spec: &ModelSpec, budget: u64) -> String {
     )
 }
 
-/// A model that runs, ready for a request.
-#[derive(Clone)]
-pub(crate) struct ServedModel {
-    pub(crate) entry: Arc<ModelEntry>,
-    pub(crate) scheduler: Scheduler,
-    pub(crate) loaded: Arc<ModelInfo>,
-    /// Until it is dropped the model gives way to no other.
-    _in_use: Arc<InUse>,
-}
-
-/// A request that uses a model: between finding it and submitting a job the scheduler knows nothing of it, and the model
-/// would seem idle.
-struct InUse(Arc<ModelEntry>);
-
-impl InUse {
-    fn new(entry: &Arc<ModelEntry>) -> Arc<InUse> {
-        entry.n_users.fetch_add(1, SeqCst);
-        Arc::new(InUse(Arc::clone(entry)))
-    }
-}
-
-impl Drop for InUse {
-    fn drop(&mut self) {
-        self.0.n_users.fetch_sub(1, SeqCst);
-    }
-}
-
 /// All models of a server.
 pub(crate) struct Registry {
     entries: Vec<Arc<ModelEntry>>,
@@ -167,8 +171,9 @@ impl Registry {
     pub(crate) fn new(specs: Vec<ModelSpec>, options: ModelOptions) -> Registry {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let created_unix_s = now.unwrap_or_default().as_secs();
-        let entry = |spec| {
+        let entry = |spec: ModelSpec| {
             Arc::new(ModelEntry {
+                adapter_scales: Mutex::new(vec![0.0; spec.adapters.len()]),
                 spec,
                 metrics: Arc::new(ModelMetrics::default()),
                 created_unix_s,
@@ -193,14 +198,36 @@ impl Registry {
     }
 
     pub(crate) fn ids(&self) -> Vec<String> {
-        let ids = self.entries.iter().map(|entry| entry.spec.id.clone());
-        ids.collect()
+        let mut ids = Vec::new();
+        for entry in &self.entries {
+            ids.push(entry.spec.id.clone());
+            let adapters = entry.spec.adapters.iter();
+            ids.extend(adapters.map(|adapter| adapter.name.clone()));
+        }
+        ids
     }
 
-    /// The model of that name. Ollama's clients add `:latest` to names without a tag.
+    /// The model of that name, or of an adapter of that name.
     pub(crate) fn find(&self, name: &str) -> Option<&Arc<ModelEntry>> {
+        self.locate(name).map(|(entry, _)| entry)
+    }
+
+    /// The model of that name, with the place of its adapter where the name is an adapter's: `ADAPTER` or `MODEL:ADAPTER`. Ollama's
+    /// clients add `:latest` to names without a tag.
+    pub(crate) fn locate(&self, name: &str) -> Option<(&Arc<ModelEntry>, Option<usize>)> {
         let name = name.strip_suffix(":latest").unwrap_or(name);
-        self.entries.iter().find(|entry| entry.spec.id == name)
+        if let Some(entry) = self.entries.iter().find(|entry| entry.spec.id == name) {
+            return Some((entry, None));
+        }
+        self.entries.iter().find_map(|entry| {
+            let behind = name.strip_prefix(&entry.spec.id);
+            let own = behind.and_then(|behind| behind.strip_prefix(':'));
+            let mut adapters = entry.spec.adapters.iter();
+            let place = adapters.position(|adapter| {
+                adapter.name == name || own.is_some_and(|own| adapter.name == own)
+            });
+            Some((entry, Some(place?)))
+        })
     }
 
     /// Begins to load the first models, as many as fit together.
@@ -333,12 +360,15 @@ impl Registry {
                 continue;
             }
             let loaded = scheduler.loaded()?;
-            return Ok(ServedModel {
+            let served = ServedModel {
                 entry: Arc::clone(entry),
+                name: entry.spec.id.clone(),
+                adapters: AdapterSet::default(),
                 scheduler,
                 loaded,
                 _in_use: in_use,
-            });
+            };
+            return Ok(served.with_scales(&entry.adapter_scales()));
         }
         Err(SubmitError::Unloading)
     }

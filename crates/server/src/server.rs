@@ -1,6 +1,7 @@
 //! The server from its start to its end.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -10,8 +11,10 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::app::App;
+use crate::audit::AuditLog;
 use crate::batch::BatchStore;
 use crate::http::{HttpOptions, listen, routes, tls};
+use crate::keys::KeyUsage;
 use crate::models::{ModelOptions, ModelSpec, Registry, beyond_budget};
 
 /// Everything a server is made of.
@@ -45,13 +48,21 @@ pub enum ServeError {
     #[error("{0}")]
     Tls(#[from] crate::http::tls::TlsError),
     /// Two models of one name.
-    #[error("two models are called `{0}`; name them with NAME=MODEL")]
+    #[error("two models or adapters are called `{0}`; name models with NAME=MODEL")]
     Twice(String),
     /// The address is taken, or not this computer's.
     #[error("cannot listen on {address}: {error}")]
     Listen {
         /// The address.
         address: SocketAddr,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// The audit log cannot be written.
+    #[error("{}: {error}", file.display())]
+    Audit {
+        /// The file.
+        file: PathBuf,
         /// Why.
         error: std::io::Error,
     },
@@ -147,8 +158,12 @@ impl Server {
             return Err(ServeError::Open { host });
         }
         let mut ids = std::collections::BTreeSet::new();
-        if let Some(twice) = options.models.iter().find(|spec| !ids.insert(&spec.id)) {
-            return Err(ServeError::Twice(twice.id.clone()));
+        let names = options.models.iter().flat_map(|spec| {
+            let adapters = spec.adapters.iter().map(|adapter| &adapter.name);
+            std::iter::once(&spec.id).chain(adapters)
+        });
+        if let Some(twice) = names.into_iter().find(|name| !ids.insert(*name)) {
+            return Err(ServeError::Twice(twice.clone()));
         }
         if let Some(budget) = options.model_options.memory_budget
             && let Some(spec) = options
@@ -165,6 +180,14 @@ impl Server {
             .map(BatchStore::open)
             .transpose();
         let batches = store.map_err(|error| ServeError::Batches(Box::new(error)))?;
+        let audit = options.http.audit_log.as_deref().map(|path| {
+            let opened = AuditLog::open(path, options.http.audit_text);
+            opened.map_err(|error| ServeError::Audit {
+                file: path.to_owned(),
+                error,
+            })
+        });
+        let audit = audit.transpose()?;
         let tls = options.http.tls.as_ref().map(tls::acceptor).transpose()?;
         let address = SocketAddr::new(host, options.http.port);
         let listener = TcpListener::bind(address).await;
@@ -172,13 +195,15 @@ impl Server {
         let address = listener.local_addr()?;
         let app = Arc::new(App {
             registry: Registry::new(options.models, options.model_options),
-            options: options.http,
             start: Instant::now(),
             batches: batches.map(Arc::new),
             http: Default::default(),
+            usage: usage(&options.http),
+            audit: audit.map(Arc::new),
             is_leaving: AtomicBool::new(false),
             is_draining: AtomicBool::new(false),
             system: options.system,
+            options: options.http,
         });
         app.registry.load_first();
         let (stop, stopped) = watch::channel(false);
@@ -240,6 +265,14 @@ impl Server {
         // What is left is to be written to clients that may be slow.
         let _ = tokio::time::timeout(Duration::from_secs(5), self.accepting).await;
     }
+}
+
+/// What each API key may use.
+fn usage(options: &HttpOptions) -> Vec<Arc<KeyUsage>> {
+    let limits = |index: usize| options.key_limits.get(index).cloned().unwrap_or_default();
+    let keys = 0..options.api_keys.len();
+    keys.map(|index| Arc::new(KeyUsage::new(index, limits(index))))
+        .collect()
 }
 
 /// How often the house is looked after.

@@ -8,6 +8,7 @@ use crate::describe::CheckpointSummary;
 use crate::draft_args::DraftArgs;
 use crate::engine_args::{kv_type_parser, level_parser};
 use crate::exit::{CommandFailure, CommandResult};
+use crate::lora_args::LoraArgs;
 use crate::machine;
 use crate::model_arg::ModelArgs;
 use crate::output::{Out, Ui};
@@ -105,6 +106,8 @@ pub(crate) struct BenchArgs {
     device: DeviceArgs,
     #[command(flatten)]
     draft: DraftArgs,
+    #[command(flatten)]
+    lora: LoraArgs,
     /// With --draft: a text to repeat and to continue, instead of the built-in prose
     #[arg(long, value_name = "FILE", requires = "draft", value_hint = clap::ValueHint::FilePath)]
     text: Option<PathBuf>,
@@ -159,6 +162,7 @@ pub(crate) fn run(args: &BenchArgs, ui: Ui) -> CommandResult {
     if args.draft.draft.is_some() {
         return run_drafted(args, &model, ui);
     }
+    let adapters = args.lora.open(&model, ui)?;
     let summary = CheckpointSummary::of(model.checkpoint());
     let cpu_name = machine::processor().name.unwrap_or_default();
     let threads = match args.threads.as_slice() {
@@ -178,6 +182,7 @@ pub(crate) fn run(args: &BenchArgs, ui: Ui) -> CommandResult {
             kv_type,
             n_ctx: Some(n_ctx),
             max_sequences: args.sequences.iter().copied().max().unwrap_or(1),
+            adapters: adapters.clone(),
             ..EngineOptions::default()
         };
         let engine = progress.suspend(|| args.device.make(&model, options, ui))?;
@@ -235,6 +240,7 @@ fn run_drafted(args: &BenchArgs, model: &Arc<LoadedModel>, ui: Ui) -> CommandRes
         n_threads: args.threads.first().copied(),
         level: args.cpu_level,
         kv_type: args.kv_type.first().copied().unwrap_or(KvType::F16),
+        adapters: args.lora.open(model, ui)?,
         ..EngineOptions::default()
     };
     let setup = drafted::Setup {

@@ -11,6 +11,7 @@ use crate::engine_args::{ContextArgs, CpuArgs, SessionArgs, warn_beyond_training
 use crate::exit::{CommandFailure, CommandResult, Exit};
 use crate::image_args::VisionArgs;
 use crate::interrupt;
+use crate::lora_args::LoraArgs;
 use crate::model_arg::{ModelArgs, warn};
 use crate::output::{Out, Paint, Ui};
 use crate::remote::ServerArgs;
@@ -20,6 +21,7 @@ use crate::target_args::{DeviceArgs, examples};
 use conversation::Conversation;
 use input::{ChatInput, Input};
 use millrace::{Chat, Event, Finish, Session};
+use millrace_runtime::EngineOptions;
 use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
@@ -71,6 +73,8 @@ pub(crate) struct ChatArgs {
     pub(crate) device: DeviceArgs,
     #[command(flatten)]
     pub(crate) draft: DraftArgs,
+    #[command(flatten)]
+    pub(crate) lora: LoraArgs,
 }
 
 pub(crate) fn run(args: &ChatArgs, ui: Ui) -> CommandResult {
@@ -85,9 +89,13 @@ pub(crate) fn run(args: &ChatArgs, ui: Ui) -> CommandResult {
     let draft = args
         .draft
         .open(loaded, &args.model, &args.device, &options, ui)?;
-    let engine = args
-        .device
-        .chat_engine(loaded, &args.context, &args.cpu, ui)?;
+    // What was said stays cached after it is cleared or changed.
+    let own = EngineOptions {
+        keep_prefixes: true,
+        adapters: args.lora.open(loaded, ui)?,
+        ..options.clone()
+    };
+    let engine = args.device.make(loaded, own, ui)?;
     let speculator = match &draft {
         Some(draft) => {
             draft.refuse_images(args.images.len())?;

@@ -9,6 +9,7 @@ use crate::engine_args::{ContextArgs, CpuArgs, SessionArgs, warn_beyond_training
 use crate::exit::{CommandFailure, CommandResult};
 use crate::image_args::{ImageBar, VisionArgs, read_pictures};
 use crate::interrupt;
+use crate::lora_args::LoraArgs;
 use crate::model_arg::{ModelArgs, warn};
 use crate::output::{Out, Paint, Ui, printable};
 use crate::progress::ProgressDisplay;
@@ -22,6 +23,7 @@ use millrace::{
     Event, Finish, GenerateParams, Generation, ImageReading, Model, Picture, Prompt, PromptTokens,
     Session,
 };
+use millrace_runtime::EngineOptions;
 use millrace_runtime::vision::IMAGE_TOKEN;
 use serde_json::{Value, json};
 use std::io::IsTerminal;
@@ -37,6 +39,7 @@ Examples:
   millrace run gemma.gguf --image a.jpg --mmproj mmproj.gguf \"Who?\"
   millrace run demo \"A cat\" --seed 7 --json                text, tokens, timings and seed as JSON
   millrace run demo \"A cat\" --draft demo-draft            a small model guesses ahead: the same text, sooner
+  millrace run model.gguf --lora style.gguf:0.8 \"A cat\"     with a LoRA adapter; repeat --lora for more
   millrace run demo \"A cat\" --device {npu} -n 32           on the simulated NPU, with modelled times
   millrace run demo -f book.txt --session book.kv          what is computed of the text is kept for the next run
   millrace run demo \"A cat\" --server http://127.0.0.1:8080   by a running `millrace serve`
@@ -86,6 +89,8 @@ pub(crate) struct RunArgs {
     device: DeviceArgs,
     #[command(flatten)]
     draft: DraftArgs,
+    #[command(flatten)]
+    lora: LoraArgs,
 }
 
 pub(crate) fn run(args: &RunArgs, ui: Ui) -> CommandResult {
@@ -103,6 +108,7 @@ pub(crate) fn run(args: &RunArgs, ui: Ui) -> CommandResult {
             draft: args.draft.clone(),
             images: args.images.clone(),
             vision: args.vision.clone(),
+            lora: args.lora.clone(),
         };
         return chat::run(&chat, ui);
     }
@@ -162,9 +168,11 @@ fn session(args: &RunArgs, model: &Model, ui: Ui) -> CommandResult<Session> {
     let draft = args
         .draft
         .open(model.loaded(), &args.model, &args.device, &options, ui)?;
-    let engine = args
-        .device
-        .engine(model.loaded(), &args.context, &args.cpu, ui)?;
+    let own = EngineOptions {
+        adapters: args.lora.open(model.loaded(), ui)?,
+        ..options.clone()
+    };
+    let engine = args.device.make(model.loaded(), own, ui)?;
     let speculator = match &draft {
         Some(draft) => {
             draft.refuse_images(args.images.len())?;

@@ -1,5 +1,6 @@
 //! `millrace serve`: models for any client of OpenAI's, Anthropic's or Ollama's API.
 
+mod adapters;
 mod assign;
 mod drafts;
 pub(crate) mod models;
@@ -13,7 +14,9 @@ use crate::prompt::read_file;
 use crate::target_args::{DeviceArgs, ModelPlacement, examples, place_parser};
 use millrace_runtime::disk::PageFolder;
 use millrace_server::scheduler::{MAX_PASS_DRAFTS, SchedulerOptions};
-use millrace_server::{HttpOptions, ModelOptions, ServeError, ServerOptions, TlsError, TlsFiles};
+use millrace_server::{
+    HttpOptions, KeyLimits, ModelOptions, ServeError, ServerOptions, TlsError, TlsFiles,
+};
 use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -29,6 +32,7 @@ Examples:
   millrace serve demo --also-on {npu}              on the CPU as `demo`, and as `demo@{npu}`
   millrace serve demo --draft demo-draft          tokens guessed ahead by a smaller model, or by `ngram`
   millrace serve demo --cache-dir ~/.cache/prompts   conversations survive a restart of the server
+  millrace serve model.gguf --lora style=style.gguf  as `model`, and with a LoRA adapter as `style`
   millrace serve gemma.gguf --mmproj mmproj.gguf  images in messages, read by this vision tower
   millrace serve demo --host 0.0.0.0 --api-key-file keys.txt    for others on the network
 
@@ -99,6 +103,10 @@ pub(crate) struct ServedArgs {
     /// Room on disk for it, for each model; what was used longest ago goes first [default: 8192]
     #[arg(long, value_name = "MIB", help_heading = "Memory", requires = "cache_dir", value_parser = at_least_one())]
     cache_dir_size: Option<usize>,
+    /// LoRA adapter, a GGUF file or a PEFT folder, that clients choose by its NAME as a model, or by `lora`. May be
+    /// repeated; with several models MODEL:NAME=FILE
+    #[arg(long, value_name = "NAME=FILE", help_heading = "Adapters", value_hint = clap::ValueHint::AnyPath)]
+    lora: Vec<String>,
     #[command(flatten)]
     context: ContextArgs,
     #[command(flatten)]
@@ -140,9 +148,16 @@ struct NetworkArgs {
         hide_env_values = true
     )]
     api_key: Vec<String>,
-    /// Read keys from a file, one a line
+    /// Read keys from a file, one a line; behind a key may stand what it may use: name=NAME requests=N tokens=N (a
+    /// minute) concurrent=N priority=N
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     api_key_file: Option<PathBuf>,
+    /// Append who asked what, and what became of it, to a file: a JSON object a line, without texts
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    audit_log: Option<PathBuf>,
+    /// Write bodies of requests to the audit log too: prompts are in them
+    #[arg(long, requires = "audit_log")]
+    audit_text: bool,
     /// Sign what models think with the text of a file, so that it can be sent back after a restart [default: a key of this run]
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     thinking_key_file: Option<PathBuf>,
@@ -252,19 +267,33 @@ pub(crate) fn run(args: &ServeArgs, ui: Ui) -> CommandResult {
 }
 
 impl NetworkArgs {
-    fn options(&self, ui: Ui) -> CommandResult<HttpOptions> {
-        let mut api_keys = self.api_key.clone();
-        if let Some(path) = &self.api_key_file {
-            let text = read_file(path)?;
-            let lines = text.lines().map(str::trim);
-            let keys = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
-            let n_before = api_keys.len();
-            api_keys.extend(keys.map(str::to_owned));
-            if api_keys.len() == n_before {
-                let message = format!("{} holds no key", path.display());
-                return Err(CommandFailure::bad_input(message).hint("write one a line"));
-            }
+    /// The keys, and what each may use.
+    fn keys(&self) -> CommandResult<(Vec<String>, Vec<KeyLimits>)> {
+        let mut keys = self.api_key.clone();
+        let mut limits = vec![KeyLimits::default(); keys.len()];
+        let Some(path) = &self.api_key_file else {
+            return Ok((keys, limits));
+        };
+        let text = read_file(path)?;
+        let lines = text.lines().map(str::trim).enumerate();
+        for (i, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
+            let (key, of_key) = KeyLimits::read_line(line).map_err(|reason| {
+                let message = format!("{}, line {}: {reason}", path.display(), i + 1);
+                CommandFailure::bad_input(message)
+                    .hint("as in: KEY name=team requests=60 tokens=100000 concurrent=4 priority=5")
+            })?;
+            keys.push(key);
+            limits.push(of_key);
         }
+        if keys.len() == self.api_key.len() {
+            let message = format!("{} holds no key", path.display());
+            return Err(CommandFailure::bad_input(message).hint("write one a line"));
+        }
+        Ok((keys, limits))
+    }
+
+    fn options(&self, ui: Ui) -> CommandResult<HttpOptions> {
+        let (api_keys, key_limits) = self.keys()?;
         if let Some(path) = &self.thinking_key_file {
             let text = read_file(path)?;
             let key = text.trim();
@@ -290,6 +319,9 @@ impl NetworkArgs {
                 .zip(self.tls_key.clone())
                 .map(|(certificate, key)| TlsFiles { certificate, key }),
             api_keys,
+            key_limits,
+            audit_log: self.audit_log.clone(),
+            audit_text: self.audit_text,
             allow_open: self.allow_open,
             allowed_origins: self.allow_origin.clone(),
             allowed_hosts: self.allow_host.clone(),
@@ -346,6 +378,8 @@ impl From<ServeError> for CommandFailure {
                     _ => failure,
                 }
             }
+            ServeError::Audit { .. } => CommandFailure::new(Exit::Io, error.to_string())
+                .hint("name a file that can be written with --audit-log"),
             ServeError::Batches(_) => CommandFailure::new(Exit::Io, error.to_string()),
             ServeError::Start(_) => CommandFailure::new(Exit::Io, error.to_string()),
         }

@@ -22,7 +22,7 @@ pub struct Permutation {
 
 impl Permutation {
     /// Row `i` of a head comes from row `sources()[i]` of the same head.
-    fn sources(self) -> Vec<usize> {
+    pub(crate) fn sources(self) -> Vec<usize> {
         let interleaved = permutation(1, self.head_dim);
         match self.order {
             RowOrder::Interleave => interleaved,

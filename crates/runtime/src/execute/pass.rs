@@ -25,6 +25,7 @@ use crate::image::{self, Image, ImageRows};
 use crate::kv::CacheParts;
 use crate::load::LoadedModel;
 use crate::ranks::Communicator;
+use crate::lora::{self, AdaptedRows};
 use crate::sequences::SeqId;
 
 /// A sequence's share of a chunk.
@@ -53,6 +54,8 @@ pub(crate) struct Chunk {
     ids: Vec<u32>,
     pub(crate) positions: Vec<u32>,
     pub(crate) spans: Vec<RunSpan>,
+    /// Rows with adapters, ascending.
+    pub(crate) adapted: Vec<AdaptedRows>,
     /// Rows whose logits are wanted, ascending.
     pub(crate) logit_rows: Vec<usize>,
     /// Whether every hidden state is to be captured.
@@ -68,6 +71,7 @@ impl Chunk {
         self.ids.clear();
         self.positions.clear();
         self.spans.clear();
+        self.adapted.clear();
         self.logit_rows.clear();
         self.hidden = false;
     }
@@ -160,6 +164,15 @@ pub(crate) struct Executor {
     logits: HeadBuffers,
     /// Tokens and positions of the rows whose logits are wanted.
     wanted: (Vec<u32>, Vec<u32>),
+    adapters: AdapterScratch,
+}
+
+/// What adapters compute with, kept for its memory.
+#[derive(Default)]
+struct AdapterScratch {
+    /// Rows with adapters among those that the pass goes on with.
+    adapted: Vec<AdaptedRows>,
+    inner: Vec<f32>,
 }
 
 impl Executor {
@@ -184,6 +197,7 @@ impl Executor {
             state_runs: Vec::new(),
             logits: HeadBuffers::new(&plan, model.model().config.vocab_size, max_chunk),
             wanted: (Vec::with_capacity(max_chunk), Vec::with_capacity(max_chunk)),
+            adapters: AdapterScratch::default(),
             plan,
         })
     }
@@ -210,6 +224,7 @@ impl Executor {
     ) -> Result<(), Error> {
         let mut m = chunk.tokens.len();
         let drop_rows = !chunk.hidden && chunk.logit_rows.len() < m;
+        self.adapters.adapted.clone_from(&chunk.adapted);
         for i in 0..self.plan.steps.len() {
             if i == self.plan.gather_at && drop_rows {
                 if chunk.logit_rows.is_empty() {
@@ -220,6 +235,9 @@ impl Executor {
                 }
                 m = chunk.logit_rows.len();
                 self.want(chunk);
+                for adapted in &mut self.adapters.adapted {
+                    adapted.rows = places(&chunk.logit_rows, &adapted.rows);
+                }
             }
             match &self.plan.steps[i].kind {
                 StepKind::Op { node, inputs, out } => {
@@ -270,6 +288,7 @@ impl Executor {
                         m,
                     };
                     linears.run(cpu, parts, &mut self.buffers, &mut self.activations);
+                    linears.adapt(cpu, parts, &mut self.buffers, &mut self.adapters);
                 }
                 StepKind::Experts { x, choice, parts } => {
                     let ops = Ops {
@@ -321,6 +340,12 @@ impl Executor {
         ids.extend(chunk.logit_rows.iter().map(|row| chunk.ids[*row]));
         positions.extend(chunk.logit_rows.iter().map(|row| chunk.positions[*row]));
     }
+}
+
+/// Where the rows of a range stand among those that are kept, which ascend.
+fn places(kept: &[usize], rows: &Range<usize>) -> Range<usize> {
+    let before = |end: usize| kept.partition_point(|row| *row < end);
+    before(rows.start)..before(rows.end)
 }
 
 /// The plan of a graph, which is checked first.
@@ -511,6 +536,26 @@ impl Linears<'_> {
             more => more
                 .iter()
                 .for_each(|part| self.run_parts(cpu, [part], buffers, act)),
+        }
+    }
+
+    /// Adds what the rows' adapters say.
+    fn adapt(
+        &self,
+        cpu: &Cpu,
+        parts: &[LinearPart],
+        buffers: &mut PassBuffers,
+        scratch: &mut AdapterScratch,
+    ) {
+        let AdapterScratch { adapted, inner } = scratch;
+        if adapted.is_empty() {
+            return;
+        }
+        for part in parts {
+            buffers.write(part.out, self.m, |buffers, out| {
+                let rows = (buffers.rows(self.x, self.m), out);
+                lora::add(cpu, adapted, part.weight, rows, self.m, inner);
+            });
         }
     }
 

@@ -1,6 +1,7 @@
 //! The engine of the CPU: beside goldens, at every geometry, within its limits, with what it keeps of prefixes.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
+mod adapters;
 mod converted;
 mod disk;
 mod encoders;

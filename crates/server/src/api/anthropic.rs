@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use super::calls::CallHead;
 use super::error::ApiError;
 use super::fields::Fields;
-use super::generation::{Answer, AnswerPiece, BETWEEN_THOUGHTS, Generation, Reason, placement};
+use super::generation::{Answer, AnswerPiece, BETWEEN_THOUGHTS, Generation, Reason};
+use super::placement::placement;
 use super::signature::sign;
 use super::unique;
 use crate::app::{App, Dialect, Incoming, json as json_response, with_left_out};
@@ -45,7 +46,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     let images = prompted.see(&served, &caller).await?;
     let context = MessageContext {
         id: unique("msg_"),
-        model: served.entry.spec.id.clone(),
+        model: served.name.clone(),
         n_prompt: prompted.tokens.len(),
         with_placement: fields.bool("placement")?.unwrap_or(false),
         hides_thoughts,

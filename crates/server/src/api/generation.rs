@@ -1,21 +1,21 @@
 //! A job's events as an answer: text, calls of functions, an end with its true reason.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use millrace_runtime::Finish;
-use millrace_runtime::npu::HostShare;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::calls::{CallHead, CallPlace, CallsOfAnswer, FunctionCall};
 use super::error::ApiError;
+use super::placement::placement;
 use super::shape::AnswerShape;
 use super::submit::submit_shaped;
 use super::tools::CallKind;
+use crate::audit::RequestLog;
 use crate::models::ServedModel;
-use crate::scheduler::{Job, JobEvent, PassRecord, Receipt, TokenLogprob};
+use crate::scheduler::{Job, JobEvent, Receipt, TokenLogprob};
 use crate::syntax::{AnswerPart, AnswerReader};
 
 /// What stands between two thoughts of an answer.
@@ -116,14 +116,14 @@ enum Thoughts {
 
 /// Writes what became of a request, once.
 struct Log {
-    request: Arc<str>,
+    to: RequestLog,
     model: String,
     left_out: Vec<String>,
 }
 
 impl Log {
     fn write(self, end: &str, receipt: Option<&Receipt>) {
-        let mut line = json!({"request": &*self.request, "model": self.model, "end": end});
+        let mut line = json!({"request": &*self.to.request, "model": self.model, "end": end});
         if let Some(receipt) = receipt {
             line["prompt_tokens"] = receipt.n_prompt.into();
             line["cached_tokens"] = receipt.n_cached.into();
@@ -133,7 +133,7 @@ impl Log {
         if !self.left_out.is_empty() {
             line["left_out"] = self.left_out.into();
         }
-        crate::app::log(&line);
+        self.to.write(&line);
     }
 }
 
@@ -151,7 +151,7 @@ impl Generation {
         served: &ServedModel,
         job: Job,
         shape: AnswerShape,
-        log: Option<Arc<str>>,
+        log: Option<RequestLog>,
     ) -> Result<Generation, ApiError> {
         let n = job.n;
         let (events, shape) = submit_shaped(served, job, shape).await?;
@@ -164,9 +164,9 @@ impl Generation {
             ready: VecDeque::new(),
             has_ended: false,
             embedding: None,
-            log: log.map(|request| Log {
-                request,
-                model: served.entry.spec.id.clone(),
+            log: log.map(|to| Log {
+                to,
+                model: served.name.clone(),
                 left_out: shape.left_out.clone(),
             }),
             left_out: shape.left_out,
@@ -438,41 +438,4 @@ pub(crate) struct Answer {
     pub(crate) calls: Vec<FunctionCall>,
     pub(crate) reason: Option<Reason>,
     pub(crate) stop_text: Option<String>,
-}
-
-/// Which device computed an answer, and where the times come from.
-pub(crate) fn placement(receipt: &Receipt) -> Value {
-    let ms = |time: std::time::Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
-    let mut placement = json!({
-        "device": receipt.device,
-        "host_ms": ms(receipt.host),
-        "host_time": "measured",
-        "queued_ms": ms(receipt.queued),
-        "first_token_ms": ms(receipt.first_token),
-        "total_ms": ms(receipt.total),
-        "preempted": receipt.n_preempted,
-    });
-    if let Some(drafts) = &receipt.drafts {
-        placement["drafted_tokens"] = drafts.n_drafted.into();
-        placement["accepted_tokens"] = drafts.n_accepted.into();
-    }
-    if let Some((time, origin)) = &receipt.device_time {
-        placement["device_ms"] = ms(*time).into();
-        placement["device_time"] = origin.to_string().into();
-    }
-    if let Some(shares) = &receipt.shares {
-        placement["device_ops"] = shares.n_device.into();
-        let share = |share: &HostShare| json!({"op": share.label, "count": share.n_ops, "reason": share.reason});
-        placement["host_ops"] = shares.host.iter().map(share).collect();
-    }
-    if !receipt.timeline.is_empty() {
-        let pass = |pass: &PassRecord| {
-            json!({
-                "end_ms": ms(pass.end), "reads": pass.reads, "tokens": pass.n_tokens,
-                "pass_tokens": pass.n_pass_tokens, "host_ms": ms(pass.host), "device_ms": ms(pass.device),
-            })
-        };
-        placement["timeline"] = receipt.timeline.iter().map(pass).collect();
-    }
-    placement
 }

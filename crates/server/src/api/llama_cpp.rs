@@ -13,6 +13,7 @@ use super::fields::Fields;
 use super::forms::structured_outputs;
 use super::generation::{AnswerPiece, Generation, Reason};
 use super::infill::infill;
+use super::lora;
 use super::params::{stop_texts, token_ids};
 use super::prompt;
 use super::sampling::sampling;
@@ -26,7 +27,6 @@ use crate::scheduler::{Job, LoadState, Receipt};
 /// What they have and this server has not.
 const REFUSED: &[(&str, &str)] = &[
     ("n_probs", "ask /v1/completions for logprobs"),
-    ("lora", "adapters are not loaded here"),
     ("id_slot", "what was computed is found by what it says"),
     ("image_data", "ask /v1/chat/completions"),
 ];
@@ -46,6 +46,7 @@ async fn answer(app: Arc<App>, request: Request, is_infill: bool) -> Result<Resp
     let fields = Fields::of(&body)?;
     fields.refuse(REFUSED)?;
     let served = caller.within(served(&app, &fields)).await?;
+    let served = lora::chosen(&fields, served)?;
     let prompt = match is_infill {
         true => gap(&fields, &served).await?,
         false => text(&fields, &served).await?,
@@ -61,7 +62,7 @@ async fn answer(app: Arc<App>, request: Request, is_infill: bool) -> Result<Resp
         ..GenerateParams::default()
     };
     let shape = AnswerShape::of_form(structured_outputs(&fields)?);
-    let model = served.entry.spec.id.clone();
+    let model = served.name.clone();
     let job = Job {
         progress: false,
         ..caller.job(prompt, params)
@@ -161,7 +162,7 @@ async fn stream(
 }
 
 /// The model of the query, or the first.
-fn entry(app: &App, request: &Request) -> Result<Arc<ModelEntry>, ApiError> {
+pub(super) fn entry(app: &App, request: &Request) -> Result<Arc<ModelEntry>, ApiError> {
     let query = request.uri().query().unwrap_or_default();
     let named = query
         .split('&')

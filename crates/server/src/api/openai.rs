@@ -16,7 +16,8 @@ use millrace_text::Tokenizer;
 use serde_json::{Value, json};
 
 use super::calls::{CallHead, CallPlace};
-use super::generation::{Reason, placement};
+use super::generation::Reason;
+use super::placement::placement;
 use super::tools::CallKind;
 use crate::scheduler::{Receipt, TokenLogprob};
 

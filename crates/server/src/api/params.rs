@@ -10,7 +10,9 @@ use super::error::ApiError;
 use super::fields::{Fields, wrong};
 use super::random;
 use super::shape::OutputForm;
+use crate::audit::RequestLog;
 use crate::grammar::Grammar;
+use crate::keys::KeyUsage;
 use crate::scheduler::{Job, ModelInfo, SubmitError};
 
 /// Stop texts of a request at most, and bytes of each.
@@ -32,8 +34,10 @@ pub(crate) struct Caller {
     /// Of a request that does not say: lower is served earlier.
     pub(crate) priority: i32,
     pub(crate) deadline: Option<Instant>,
-    /// The request's name, if what becomes of it is written to the log.
-    pub(crate) log: Option<Arc<str>>,
+    /// Of the key that it showed.
+    pub(crate) usage: Option<Arc<KeyUsage>>,
+    /// Where what becomes of the request is written.
+    pub(crate) log: Option<RequestLog>,
 }
 
 impl Caller {
@@ -43,7 +47,7 @@ impl Caller {
         client: Arc<str>,
         headers: &HeaderMap,
         limit: Option<Duration>,
-        log: Option<Arc<str>>,
+        log: Option<RequestLog>,
     ) -> Result<Caller, ApiError> {
         const NAME: &str = "x-request-timeout-ms";
         let asked = match headers.get(NAME) {
@@ -62,6 +66,7 @@ impl Caller {
             client,
             scope: 0,
             priority: 0,
+            usage: None,
             log,
             // Beyond what a clock can hold is no limit.
             deadline: wait.and_then(|wait| Instant::now().checked_add(wait)),
@@ -92,6 +97,7 @@ impl Caller {
             client: Arc::clone(&self.client),
             scope: self.scope,
             priority: self.priority,
+            usage: self.usage.clone(),
             deadline: self.deadline,
             ..Job::new(prompt, params)
         }

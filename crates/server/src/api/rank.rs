@@ -72,7 +72,7 @@ async fn answer_rerank(app: Arc<App>, request: Request) -> Result<Response, ApiE
     };
     let rows: Vec<Value> = order.iter().map(row).collect();
     let body = json!({
-        "object": "list", "model": served.entry.spec.id, "results": rows,
+        "object": "list", "model": served.name, "results": rows,
         "usage": {"prompt_tokens": n_tokens, "total_tokens": n_tokens},
     });
     Ok(json_response(StatusCode::OK, &body))
@@ -102,7 +102,7 @@ async fn answer_score(app: Arc<App>, request: Request) -> Result<Response, ApiEr
         rows.map(|(index, score)| json!({"index": index, "object": "score", "score": score}));
     let rows: Vec<Value> = rows.collect();
     let body = json!({
-        "object": "list", "model": served.entry.spec.id, "data": rows,
+        "object": "list", "model": served.name, "data": rows,
         "usage": {"prompt_tokens": n_tokens, "total_tokens": n_tokens},
     });
     Ok(json_response(StatusCode::OK, &body))

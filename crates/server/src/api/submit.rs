@@ -13,6 +13,12 @@ use crate::scheduler::{Job, JobEvent, SubmitError};
 /// How long it may take to find out which of several schemas is at fault.
 const SEARCH_TIME: Duration = Duration::from_secs(2);
 
+/// A request may ask to be served later than its key's requests usually are, and no earlier.
+fn least_priority(job: &Job) -> i32 {
+    let of_key = job.usage.as_ref().and_then(|usage| usage.priority());
+    job.priority.max(of_key.unwrap_or(i32::MIN))
+}
+
 /// Gives the scheduler a job of some shape, or, if that cannot be held, of what remains of it.
 pub(super) async fn submit_shaped(
     served: &ServedModel,
@@ -24,6 +30,8 @@ pub(super) async fn submit_shaped(
         thinking: shape.thinking.clone(),
         grammar_has_thoughts: shape.is_in_channels(),
         shown: shape.marks.ids().into(),
+        adapters: served.adapters.clone(),
+        priority: least_priority(&job),
         ..job
     };
     let error = match served.scheduler.submit_in_turn(job.clone()).await {
@@ -48,4 +56,33 @@ pub(super) async fn submit_shaped(
     let shape = shape.without(&error, failed)?;
     job.grammar = shape.grammar();
     Ok((served.scheduler.submit_in_turn(job).await?, shape))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::keys::{KeyLimits, KeyUsage};
+
+    #[test]
+    fn no_request_is_served_earlier_than_its_key() {
+        for (of_key, asked, priority) in [
+            (None, -100, -100),
+            (Some(5), -100, 5),
+            (Some(5), 7, 7),
+            (Some(-5), -5, -5),
+        ] {
+            let limits = KeyLimits {
+                priority: of_key,
+                ..KeyLimits::default()
+            };
+            let job = Job {
+                usage: Some(Arc::new(KeyUsage::new(0, limits))),
+                priority: asked,
+                ..Job::new(vec![1], Default::default())
+            };
+            assert_eq!(least_priority(&job), priority, "{of_key:?} {asked}");
+        }
+    }
 }

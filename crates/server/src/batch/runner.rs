@@ -69,6 +69,17 @@ pub(crate) struct BatchRun {
 }
 
 impl BatchRun {
+    /// Who asks, of a request without a name. Its tokens count as its key's, but requests of batches have no quota: they wait for
+    /// all others.
+    fn asker(&self) -> Asker {
+        Asker {
+            client: Arc::clone(&self.client),
+            request: Arc::from(""),
+            priority: PRIORITY,
+            usage: self.app.usage_of(&self.client),
+        }
+    }
+
     /// Asks all of them, in this order as far as there is room. Those under way when it is stopped are not answered.
     ///
     /// # Errors
@@ -87,7 +98,7 @@ impl BatchRun {
                 && !*self.stopped.borrow()
                 && let Some(line) = lines.next()
             {
-                running.spawn(ask(routes.clone(), Arc::clone(&self.client), line));
+                running.spawn(ask(routes.clone(), self.asker(), line));
             }
             let joined = tokio::select! {
                 joined = running.join_next() => joined,
@@ -109,8 +120,8 @@ impl BatchRun {
     }
 }
 
-/// The answer to a request, as a line of the answers.
-async fn ask(mut routes: Router, client: Arc<str>, line: BatchLine) -> Value {
+/// The answer to a request, as a line of the answers. Each attempt has a name of its own.
+async fn ask(mut routes: Router, asker: Asker, line: BatchLine) -> Value {
     let body = line.body.to_string();
     loop {
         let id = unique("req_");
@@ -122,9 +133,8 @@ async fn ask(mut routes: Router, client: Arc<str>, line: BatchLine) -> Value {
         let json = header::HeaderValue::from_static("application/json");
         request.headers_mut().insert(header::CONTENT_TYPE, json);
         request.extensions_mut().insert(Asker {
-            client: Arc::clone(&client),
             request: Arc::from(id.as_str()),
-            priority: PRIORITY,
+            ..asker.clone()
         });
         let response = match Service::call(&mut routes, request).await {
             Ok(response) => response,

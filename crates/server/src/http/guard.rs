@@ -12,9 +12,11 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
+use super::held::until_written;
 use crate::api::error::ApiError;
 use crate::api::unique;
-use crate::app::{App, Asker, Dialect, LEFT_OUT, key_name, log};
+use crate::app::{App, Asker, Dialect, LEFT_OUT, key_name};
+use crate::keys::OverQuota;
 
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -39,17 +41,27 @@ pub(crate) async fn guard(
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let origin = request.headers().get(header::ORIGIN).cloned();
     let asked = Preflight::of(&request);
+    let mut usage = None;
     let mut response = match admit(&app, &request, peer.ip()) {
         Err(error) => Dialect::of_path(&path).response(&error),
         Ok(_) if method == Method::OPTIONS => StatusCode::NO_CONTENT.into_response(),
         Ok(client) => {
+            usage = app.usage_of(&client);
             let asker = Asker {
                 client,
                 request: Arc::from(id.as_str()),
-                priority: 0,
+                priority: usage
+                    .as_ref()
+                    .and_then(|usage| usage.priority())
+                    .unwrap_or(0),
+                usage: usage.clone(),
             };
             request.extensions_mut().insert(asker);
-            next.run(request).await
+            let counted = usage.as_ref().filter(|_| is_counted(&method, &path));
+            match counted.map(|usage| usage.begin(start)).transpose() {
+                Ok(running) => until_written(next.run(request).await, running),
+                Err(refused) => Dialect::of_path(&path).response(&over_quota(&refused)),
+            }
         }
     };
     let headers = response.headers_mut();
@@ -64,15 +76,37 @@ pub(crate) async fn guard(
         allow_origin(headers, origin, asked);
     }
     app.http.count(response.status());
-    if app.options.log {
-        let line = json!({
+    if app.options.log || app.audit.is_some() {
+        let mut line = json!({
             "request": id, "peer": peer.ip().to_string(), "method": method.as_str(), "path": path,
             "status": response.status().as_u16(),
             "headers_after_ms": start.elapsed().as_secs_f64() * 1e3,
         });
-        log(&line);
+        if let Some(usage) = &usage {
+            line["key"] = usage.label().into();
+        }
+        app.request_log(Arc::from(id)).write(&line);
     }
     response
+}
+
+/// Whether a request is counted against its key's quotas: whatever models work for.
+fn is_counted(method: &Method, path: &str) -> bool {
+    let is_kept = ["/v1/files", "/v1/batches", "/v1/models/", "/lora-adapters"];
+    method == Method::POST && !is_kept.iter().any(|kept| path.starts_with(kept))
+}
+
+fn over_quota(refused: &OverQuota) -> ApiError {
+    let seconds = refused.retry_after.as_secs_f64().ceil() as u64;
+    let message = format!(
+        "this API key may use {}; try again in {seconds} s",
+        refused.quota
+    );
+    ApiError {
+        code: Some("rate_limit_exceeded"),
+        retry_after: Some(seconds.max(1)),
+        ..ApiError::new(StatusCode::TOO_MANY_REQUESTS, message)
+    }
 }
 
 /// The caller's own name for its request if it is plain, else a new one.

@@ -13,7 +13,7 @@ use tower_service::Service;
 use super::guard::{guard, refuse_while_draining};
 use crate::api::error::ApiError;
 use crate::api::openai::{batches, input_tokens as count};
-use crate::api::{anthropic, llama_cpp, ollama, openai, rank, tokens};
+use crate::api::{anthropic, llama_cpp, lora, ollama, openai, rank, tokens};
 use crate::app::{App, Dialect};
 use crate::{ops, page};
 
@@ -100,6 +100,7 @@ fn routes(app: &Arc<App>) -> Router {
         .route("/v1/models/{*name}", get(openai::models::one))
         .route("/props", get(llama_cpp::props))
         .route("/slots", get(llama_cpp::slots))
+        .route("/lora-adapters", get(lora::list).post(lora::set))
         .route("/v1/files", get(batches::files).post(batches::upload))
         .route("/v1/files/{id}", get(batches::file).delete(batches::delete))
         .route("/v1/files/{id}/content", get(batches::content))

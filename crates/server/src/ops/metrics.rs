@@ -5,13 +5,14 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
 use crate::app::App;
+use crate::keys::{KeyCounts, KeyUsage};
 use crate::models::ModelEntry;
 use crate::scheduler::{Histogram, Snapshot};
 
@@ -235,7 +236,70 @@ fn render(app: &App) -> String {
         }
     }
     http(&mut out, app);
+    keys(&mut out, app);
     out
+}
+
+/// Keys with a label of their own at most: the numbers of all others are one.
+const MAX_KEY_LABELS: usize = 100;
+
+type KeyNumber = fn(&KeyCounts) -> &AtomicU64;
+
+/// Name, kind, help, value.
+const KEY_NUMBERS: [(&str, &str, &str, KeyNumber); 5] = [
+    (
+        "millrace:key_requests_running",
+        "gauge",
+        "Requests of an API key under way.",
+        |c| &c.running,
+    ),
+    (
+        "millrace:key_requests_total",
+        "counter",
+        "Requests of an API key that were let through.",
+        |c| &c.requests,
+    ),
+    (
+        "millrace:key_refused_total",
+        "counter",
+        "Requests of an API key beyond its quotas.",
+        |c| &c.refused,
+    ),
+    (
+        "millrace:key_prompt_tokens_total",
+        "counter",
+        "Tokens of an API key's prompts.",
+        |c| &c.prompt_tokens,
+    ),
+    (
+        "millrace:key_generation_tokens_total",
+        "counter",
+        "Tokens drawn for an API key.",
+        |c| &c.generated_tokens,
+    ),
+];
+
+fn keys(out: &mut String, app: &App) {
+    if app.usage.is_empty() {
+        return;
+    }
+    let (own, others) = app.usage.split_at(app.usage.len().min(MAX_KEY_LABELS));
+    for (name, kind, help, number) in KEY_NUMBERS {
+        head(out, name, kind, help);
+        let value = |usage: &Arc<KeyUsage>| number(usage.counts()).load(Relaxed);
+        for usage in own {
+            let _ = writeln!(
+                out,
+                "{name}{{key=\"{}\"}} {}",
+                label(usage.label()),
+                value(usage)
+            );
+        }
+        if !others.is_empty() {
+            let sum: u64 = others.iter().map(value).sum();
+            let _ = writeln!(out, "{name}{{key=\"other\"}} {sum}");
+        }
+    }
 }
 
 fn http(out: &mut String, app: &App) {

@@ -138,7 +138,9 @@ impl SchedulerCore {
         let accepted = Rc::new(AcceptedJob {
             sender,
             client: job.client,
+            usage: job.usage,
             scope: job.scope,
+            adapters: job.adapters,
             priority: job.priority,
             deadline: job.deadline,
             progress: job.progress,
@@ -154,6 +156,9 @@ impl SchedulerCore {
         });
         self.metrics
             .add(&self.metrics.prompt_tokens, accepted.prompt.len());
+        if let Some(usage) = &accepted.usage {
+            usage.add_prompt(accepted.prompt.len());
+        }
         let mut tasks = turns
             .into_iter()
             .enumerate()

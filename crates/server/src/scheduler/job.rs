@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use millrace_npu::Provenance;
 use millrace_runtime::npu::Shares;
-use millrace_runtime::{Finish, GenerateParams, Image, Pooling, Thinking};
+use millrace_runtime::{AdapterSet, Finish, GenerateParams, Image, Pooling, Thinking};
 
 use crate::grammar::Grammar;
+use crate::keys::KeyUsage;
 
 /// A prompt and what shall follow it.
 #[derive(Clone, Debug)]
@@ -34,6 +35,10 @@ pub struct Job {
     pub grammar_has_thoughts: bool,
     /// Control tokens that print their texts.
     pub shown: Arc<[u32]>,
+    /// What the sequences of the answers compute with.
+    pub adapters: AdapterSet,
+    /// What the tokens are counted against.
+    pub usage: Option<Arc<KeyUsage>>,
     /// Who asks: jobs are shared out fairly between clients.
     pub client: Arc<str>,
     /// Jobs of one number find each other's prompts in the cache, and each other's compiled grammars.
@@ -63,6 +68,8 @@ impl Job {
             thinking: None,
             grammar_has_thoughts: false,
             shown: Arc::default(),
+            adapters: AdapterSet::default(),
+            usage: None,
             client: Arc::from(""),
             scope: 0,
             priority: 0,

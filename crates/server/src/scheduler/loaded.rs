@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use millrace_runtime::npu::NpuModel;
 use millrace_runtime::ranking::Ranker;
 use millrace_runtime::{
-    CpuOptions, Embedder, Engine, EngineLimits, LoadedModel, Pooling, Speculator,
+    CpuOptions, Embedder, Engine, EngineLimits, LoadedModel, LoraAdapter, Pooling, Speculator,
 };
 use millrace_text::{ChatTemplate, Tokenizer};
 
@@ -24,6 +24,8 @@ pub struct EngineSetup {
     pub speculator: Option<Speculator>,
     /// File of the vision tower, if it is neither the model's own nor the one beside it.
     pub mmproj: Option<PathBuf>,
+    /// The adapters that [`ModelSpec::adapters`](crate::ModelSpec::adapters) names, in that order.
+    pub adapters: Vec<Arc<LoraAdapter>>,
 }
 
 impl From<Box<dyn Engine>> for EngineSetup {
@@ -32,6 +34,7 @@ impl From<Box<dyn Engine>> for EngineSetup {
             engine,
             speculator: None,
             mmproj: None,
+            adapters: Vec::new(),
         }
     }
 }
@@ -56,6 +59,8 @@ pub struct ModelInfo {
     pub embedder: Result<(Arc<Embedder>, Option<Pooling>), String>,
     /// What ranks texts; or why nothing does.
     pub ranker: Result<Arc<Ranker>, String>,
+    /// Its adapters.
+    pub adapters: Vec<Arc<LoraAdapter>>,
     /// The vision tower, opened with the first image; or why there is none.
     pub(crate) vision: OnceLock<Result<Vision, String>>,
     mmproj: Option<PathBuf>,
@@ -93,6 +98,7 @@ impl ModelInfo {
             model,
             vision: OnceLock::new(),
             mmproj: opened.mmproj.clone(),
+            adapters: opened.adapters.clone(),
             cpu: CpuOptions {
                 n_threads: Some(engine.cpu().pool().n_threads()),
                 level: Some(engine.cpu().level()),

@@ -6,19 +6,22 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use millrace_runtime::sampling::{likeliest, log_softmax};
-use millrace_runtime::{Finish, Phase, SeqId, Turn, TurnPiece};
+use millrace_runtime::{AdapterSet, Finish, Phase, SeqId, Turn, TurnPiece};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::gate::ThoughtGate;
 use super::job::{Delta, JobEvent, JobFailure, MAX_PASSES, PassRecord, Receipt, TokenLogprob};
 use super::pooled::EmbeddingTask;
 use crate::grammar::{Constraint, Follower};
+use crate::keys::KeyUsage;
 
 /// A job that was accepted, shared by its answers.
 pub(super) struct AcceptedJob {
     pub(super) sender: UnboundedSender<JobEvent>,
     pub(super) client: Arc<str>,
+    pub(super) usage: Option<Arc<KeyUsage>>,
     pub(super) scope: u64,
+    pub(super) adapters: AdapterSet,
     pub(super) priority: i32,
     pub(super) deadline: Option<Instant>,
     pub(super) progress: bool,

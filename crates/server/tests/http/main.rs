@@ -1,6 +1,7 @@
 //! The server over real sockets, on the demo model.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
+mod adapters;
 mod agents;
 mod anthropic;
 mod batches;
@@ -21,6 +22,7 @@ mod numbers;
 mod ollama;
 mod openai;
 mod operations;
+mod quotas;
 mod ranking;
 mod responses;
 mod samplers;
@@ -58,6 +60,7 @@ fn spec(id: &str, options: EngineOptions) -> ModelSpec {
         source: "the demo".to_owned(),
         weight_bytes: 10_000_000,
         memory_bytes: 20_000_000,
+        adapters: Vec::new(),
         open: Arc::new(move || {
             let engine = CpuEngine::new(model(), options.clone()).map_err(|e| e.to_string())?;
             Ok(EngineSetup::from(Box::new(engine) as Box<dyn Engine>))

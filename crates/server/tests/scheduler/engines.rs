@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use millrace_runtime::{
-    BatchItem, Cpu, CpuEngine, Engine, EngineCounters, EngineLimits, EngineOptions, Error, KvUsage,
-    LoadedModel, SeqId, Speculator, StepSink,
+    AdapterSet, BatchItem, Cpu, CpuEngine, Engine, EngineCounters, EngineLimits, EngineOptions,
+    Error, KvUsage, LoadedModel, SeqId, Speculator, StepSink,
 };
 use millrace_server::scheduler::EngineSetup;
 
@@ -157,6 +157,7 @@ impl Watched {
             engine: self.engine(),
             speculator: drafter.map(|drafter| drafter(self.options.clone())),
             mmproj: None,
+            adapters: Vec::new(),
         }
     }
 
@@ -227,6 +228,10 @@ impl Engine for WatchedEngine {
 
     fn set_scope(&mut self, seq: SeqId, scope: u64) -> Result<(), Error> {
         self.inner.set_scope(seq, scope)
+    }
+
+    fn set_adapters(&mut self, seq: SeqId, adapters: &AdapterSet) -> Result<(), Error> {
+        self.inner.set_adapters(seq, adapters)
     }
 
     fn reuse_prefix(&mut self, seq: SeqId, prompt: &[u32]) -> Result<usize, Error> {

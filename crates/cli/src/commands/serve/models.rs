@@ -1,18 +1,18 @@
 //! The models of `serve`: names, and what opens them.
 
-use super::ServedArgs;
 use super::assign::{DRAFT, MMPROJ};
 use super::drafts::Drafter;
+use super::{ServedArgs, adapters};
 use crate::exit::{CommandFailure, CommandResult};
 use crate::model_arg::{ModelArgs, warn};
 use crate::output::Ui;
-use crate::target_args::DeviceArgs;
+use crate::target_args::{DeviceArgs, ModelPlacement};
 use millrace_runtime::disk::{DiskError, PageFolder};
 use millrace_runtime::{
     BatchItem, CpuEngine, Engine, EngineOptions, Error, LoadedModel, LogitsFor, VisionTower,
 };
 use millrace_server::scheduler::{EngineFactory, EngineSetup};
-use millrace_server::{ModelSpec, image_memory_bytes};
+use millrace_server::{AdapterSpec, ModelSpec, image_memory_bytes};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -29,8 +29,11 @@ pub(crate) fn specs(models: &[String], args: &ServedArgs, ui: Ui) -> CommandResu
     let drafts = DRAFT.assign(&args.draft, &models)?;
     let towers = MMPROJ.assign(&args.mmproj, &models)?;
     let folder = args.page_folder(ui)?;
+    let adapters = adapters::assign(&args.lora, &models)?;
+    let assigned = drafts.into_iter().zip(towers).zip(adapters);
     let mut specs = Vec::new();
-    for ((NamedModel { name, model }, draft), mmproj) in models.into_iter().zip(drafts).zip(towers)
+    for (NamedModel { name, model }, ((draft, mmproj), adapters)) in
+        models.into_iter().zip(assigned)
     {
         let model = ModelArgs {
             model,
@@ -52,6 +55,10 @@ pub(crate) fn specs(models: &[String], args: &ServedArgs, ui: Ui) -> CommandResu
         if let Some(tower) = &tower {
             memory_bytes = memory_bytes.saturating_add(image_memory_bytes(tower));
         }
+        // What is wrong with one is told before anyone asks.
+        for adapter in adapters::open(&adapters, &loaded)? {
+            memory_bytes = memory_bytes.saturating_add(adapter.size_bytes() as u64);
+        }
         if let Some(drafter) = &drafter {
             let bytes = drafter.memory_bytes(args, &loaded, ui)?;
             memory_bytes = memory_bytes.saturating_add(bytes);
@@ -65,8 +72,19 @@ pub(crate) fn specs(models: &[String], args: &ServedArgs, ui: Ui) -> CommandResu
         });
         for (id, device) in std::iter::once((name.clone(), args.device.clone())).chain(also) {
             let first = (Arc::clone(&loaded), drafter.clone());
-            let source = (model.clone(), mmproj.clone());
+            let is_cpu = matches!(device.device, ModelPlacement::Cpu);
+            if !is_cpu && id == name && !adapters.is_empty() {
+                let message = format!("--lora: {} computes with no adapters", device.device.name());
+                return Err(CommandFailure::usage(message)
+                    .hint("serve the model on the CPU, or merge the adapter into it"));
+            }
+            let adapters = match is_cpu {
+                true => adapters.clone(),
+                false => Vec::new(),
+            };
+            let source = (model.clone(), mmproj.clone(), adapters.clone());
             specs.push(ModelSpec {
+                adapters,
                 id,
                 source: model.model.clone(),
                 weight_bytes,
@@ -134,7 +152,7 @@ pub(super) fn engine_options(args: &ServedArgs) -> EngineOptions {
 fn factory(
     args: &ServedArgs,
     device: DeviceArgs,
-    (model, mmproj): (ModelArgs, Option<PathBuf>),
+    (model, mmproj, adapters): (ModelArgs, Option<PathBuf>, Vec<AdapterSpec>),
     first: (Arc<LoadedModel>, Option<Drafter>),
     folder: Option<PageFolder>,
     ui: Ui,
@@ -169,6 +187,7 @@ fn factory(
             engine,
             speculator,
             mmproj: mmproj.clone(),
+            adapters: adapters::open(&adapters, &loaded)?,
         })
     };
     Arc::new(move || open().map_err(|failure: CommandFailure| failure.message))

@@ -74,7 +74,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     let context = ChatContext {
         id: unique("chatcmpl-"),
         created: unix_s(),
-        model: served.entry.spec.id.clone(),
+        model: served.name.clone(),
         with_logprobs: job.top_logprobs.is_some(),
         with_usage: include_usage,
         with_placement: fields.bool("placement")?.unwrap_or(false),

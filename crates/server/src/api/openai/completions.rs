@@ -253,7 +253,7 @@ impl CompletionContext {
     fn head(&self) -> Value {
         json!({
             "id": self.id, "object": "text_completion", "created": self.created,
-            "model": self.served.entry.spec.id,
+            "model": self.served.name,
         })
     }
 

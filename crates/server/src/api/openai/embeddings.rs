@@ -14,7 +14,7 @@ use crate::api::base64;
 use crate::api::embeddings::{MAX_INPUTS, embed, pooling};
 use crate::api::error::ApiError;
 use crate::api::fields::Fields;
-use crate::api::generation::placement;
+use crate::api::placement::placement;
 use crate::app::{App, Dialect, Incoming, json as json_response};
 use crate::scheduler::Receipt;
 
@@ -47,7 +47,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     });
     let data: Vec<Value> = data.collect();
     let mut body = json!({
-        "object": "list", "model": served.entry.spec.id, "data": data,
+        "object": "list", "model": served.name, "data": data,
         "pooling": match pooling.pooling {
             Pooling::Mean => "mean",
             Pooling::First => "first",

@@ -12,7 +12,7 @@ use crate::api::error::ApiError;
 use crate::api::fields::Fields;
 use crate::api::time::rfc3339;
 use crate::app::{App, Dialect, json as json_response};
-use crate::models::ModelEntry;
+use crate::models::{AdapterSpec, ModelEntry};
 use crate::scheduler::LoadState;
 
 /// How far a model is, in a word.
@@ -43,9 +43,24 @@ fn describe(entry: &ModelEntry) -> Value {
     value
 }
 
+/// One of a model's adapters, as vLLM has them: a model with a parent.
+fn describe_adapter(entry: &ModelEntry, adapter: &AdapterSpec) -> Value {
+    let mut value = describe(entry);
+    value["id"] = adapter.name.as_str().into();
+    value["display_name"] = adapter.name.as_str().into();
+    value["root"] = adapter.source.as_str().into();
+    value["parent"] = entry.spec.id.as_str().into();
+    value
+}
+
 pub(crate) async fn list(State(app): State<Arc<App>>) -> Response {
     let entries = app.registry.entries().iter();
-    let data: Vec<Value> = entries.map(|entry| describe(entry)).collect();
+    let described = entries.flat_map(|entry| {
+        let adapters = entry.spec.adapters.iter();
+        let adapters = adapters.map(|adapter| describe_adapter(entry, adapter));
+        std::iter::once(describe(entry)).chain(adapters)
+    });
+    let data: Vec<Value> = described.collect();
     let id = |model: Option<&Value>| model.map_or(Value::Null, |model| model["id"].clone());
     // The list is whole, which Anthropic's clients read from what follows it.
     let body = json!({
@@ -65,9 +80,17 @@ pub(crate) async fn one(
             return Dialect::OpenAi.response(&ApiError::bad(rejection.body_text()));
         }
     };
-    let entry = app.registry.find(&name);
-    let entry = entry.ok_or_else(|| ApiError::unknown_model(&name, &app.registry.ids()));
-    Dialect::OpenAi.answer(entry.map(|entry| json_response(StatusCode::OK, &describe(entry))))
+    let found = app.registry.locate(&name);
+    let found = found.ok_or_else(|| ApiError::unknown_model(&name, &app.registry.ids()));
+    let described = found.map(|(entry, adapter)| {
+        let adapter = adapter.and_then(|index| entry.spec.adapters.get(index));
+        let described = match adapter {
+            Some(adapter) => describe_adapter(entry, adapter),
+            None => describe(entry),
+        };
+        json_response(StatusCode::OK, &described)
+    });
+    Dialect::OpenAi.answer(described)
 }
 
 /// `POST /v1/models/load`: begins, and waits until the model is there.

@@ -15,8 +15,9 @@ use super::responses_stream::stream;
 use super::tools::tools;
 use crate::api::error::ApiError;
 use crate::api::fields::{Fields, wrong};
-use crate::api::generation::{Answer, Generation, Reason, placement};
+use crate::api::generation::{Answer, Generation, Reason};
 use crate::api::params::response_format;
+use crate::api::placement::placement;
 use crate::api::prompt::{Conversation, variables};
 use crate::api::sampling::sampling;
 use crate::api::thinking::ThinkingRequest;
@@ -70,7 +71,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
         item: unique("msg_"),
         reasoning: unique("rs_"),
         created: unix_s(),
-        model: served.entry.spec.id.clone(),
+        model: served.name.clone(),
         echo: json!({
             "instructions": body["instructions"], "max_output_tokens": body["max_output_tokens"],
             "temperature": params.sampling.temperature, "top_p": params.sampling.top_p,

@@ -54,6 +54,7 @@ impl SchedulerCore {
             let end = held.unwrap_or(0) / PAGE_TOKENS * PAGE_TOKENS + PAGE_TOKENS;
             // Who may not find it need not wait for it, and would learn of it by waiting.
             other.job.scope == task.job.scope
+                && other.job.adapters == task.job.adapters
                 && other.job.priority <= task.job.priority
                 && end <= most.min(of_other.len())
                 && prompt[..end] == of_other[..end]
@@ -87,7 +88,9 @@ impl SchedulerCore {
         let Ok(seq) = self.engine.create() else {
             return false;
         };
-        if self.engine.set_scope(seq, task.job.scope).is_err() {
+        if self.engine.set_scope(seq, task.job.scope).is_err()
+            || self.engine.set_adapters(seq, &task.job.adapters).is_err()
+        {
             return false;
         }
         // An embedding needs the hidden states of all tokens, which no cache has.

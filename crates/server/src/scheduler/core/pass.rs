@@ -219,6 +219,9 @@ pub(super) fn settle(
         return Some(None);
     }
     metrics.generated_tokens.fetch_add(1, Relaxed);
+    if let Some(usage) = &task.job.usage {
+        usage.add_generated();
+    }
     match task.last_token.replace(now) {
         Some(last) => metrics.inter_token.observe_time(now - last),
         None => {

@@ -1,0 +1,72 @@
+//! `--lora` of the commands that run one model.
+
+use crate::exit::{CommandFailure, CommandResult};
+use crate::output::Ui;
+use millrace_runtime::{AdapterSet, LoadedModel, LoraAdapter};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Adapters beside the model.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(crate) struct LoraArgs {
+    /// LoRA adapter, a GGUF file or a PEFT folder, with a factor on what it adds [default: 1]. May be repeated
+    #[arg(long, value_name = "FILE[:SCALE]", value_hint = clap::ValueHint::AnyPath)]
+    lora: Vec<String>,
+}
+
+impl LoraArgs {
+    /// Opens the adapters for a model.
+    pub(crate) fn open(&self, model: &LoadedModel, ui: Ui) -> CommandResult<AdapterSet> {
+        let adapters = self.lora.iter().map(|text| {
+            let (file, scale) = file_and_scale(text)?;
+            let adapter = LoraAdapter::open(Path::new(file), model)?;
+            ui.detail(format_args!("adapter {file}, times {scale}"));
+            Ok((Arc::new(adapter), scale))
+        });
+        let adapters = adapters.collect::<CommandResult<Vec<_>>>()?;
+        Ok(AdapterSet::new(adapters))
+    }
+}
+
+/// The file of `FILE[:SCALE]`, and the factor. A path that exists has no factor behind it.
+fn file_and_scale(text: &str) -> CommandResult<(&str, f32)> {
+    let named = text.rsplit_once(':').filter(|_| !Path::new(text).exists());
+    let Some((file, scale)) = named else {
+        return Ok((text, 1.0));
+    };
+    let number = scale.parse().ok().filter(|scale: &f32| scale.is_finite());
+    match number {
+        Some(number) => Ok((file, number)),
+        None => {
+            let message = format!(
+                "--lora {text}: expected FILE or FILE:SCALE, found no number in \"{scale}\""
+            );
+            Err(CommandFailure::usage(message).hint("as in adapter.gguf:0.5"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::file_and_scale;
+
+    #[test]
+    fn a_factor_stands_behind_the_file() {
+        for (text, found) in [
+            ("a.gguf", Some(("a.gguf", 1.0))),
+            ("a.gguf:0.5", Some(("a.gguf", 0.5))),
+            ("a:b:-2", Some(("a:b", -2.0))),
+            ("a.gguf:x", None),
+            ("a.gguf:", None),
+            ("a.gguf:inf", None),
+        ] {
+            assert_eq!(file_and_scale(text).ok(), found, "{text}");
+        }
+        // What exists is a file, whatever its name.
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a:2");
+        std::fs::write(&path, "").unwrap();
+        let text = path.to_str().unwrap();
+        assert_eq!(file_and_scale(text).ok(), Some((text, 1.0)));
+    }
+}
