@@ -19,6 +19,7 @@ pub mod uapi;
 pub use driver::{AmdxdnaDriver, DeviceVersions};
 pub use fake::{FakeFaults, FakeKernel};
 pub use fault::{DriverFault, NodeFault};
+pub use millrace_accel::DriverVersion;
 pub use relocation::{DDR_APERTURE, relocate};
 pub use rustix::io::Errno;
 pub use sys::{LinuxNode, open_node};

@@ -18,11 +18,12 @@ use crate::predict::HostKind;
 use millrace_graph::Graph;
 use millrace_plan::settings::machine_and_profile;
 use millrace_plan::{
-    Choice, Disassembler, ModeChoice, Planner, Prober, SettingError, Settings, Target,
+    Choice, Disassembler, Hardware, ModeChoice, Planner, Prober, SettingError, Settings, Target,
     TargetOptions, Workbench,
 };
 use millrace_xdna2_machine::program::codec::TARGET as NAME;
 use millrace_xdna2_machine::{Machine, Numerics, Profile};
+use millrace_xdna2_silicon::amdxdna::open_node;
 use std::sync::Arc;
 
 /// The registry's row.
@@ -73,6 +74,10 @@ impl Target for Xdna2Target {
 
     fn workbench(&self) -> Option<&dyn Workbench> {
         Some(&bench::Xdna2Bench)
+    }
+
+    fn hardware(&self) -> Vec<Hardware> {
+        probe::hardware(open_node())
     }
 
     fn prober(&self) -> Option<&dyn Prober> {

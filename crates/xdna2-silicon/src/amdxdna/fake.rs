@@ -176,7 +176,7 @@ impl<'p> FakeKernel<'p> {
     }
 
     /// Takes memory of the device from the heap.
-    fn from_heap(&mut self, size_bytes: u64) -> Result<u64, Errno> {
+    fn take_from_heap(&mut self, size_bytes: u64) -> Result<u64, Errno> {
         let at = self.heap.used_bytes.next_multiple_of(DEV_UNIT);
         if !self.heap.is_mapped || at + size_bytes > self.heap.size_bytes {
             return Err(Errno::AGAIN);
@@ -306,7 +306,7 @@ impl AmdxdnaNode for FakeKernel<'_> {
         }
         let address = match kind {
             BoKind::DevHeap => self.grow_heap(size_bytes)?,
-            BoKind::Dev => self.from_heap(size_bytes)?,
+            BoKind::Dev => self.take_from_heap(size_bytes)?,
             BoKind::Share | BoKind::Command => {
                 let at = self.next_host;
                 // A page stays free between any two.

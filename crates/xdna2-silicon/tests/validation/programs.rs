@@ -2,6 +2,8 @@
 
 use super::*;
 use millrace_xdna2_machine::program::text;
+use millrace_xdna2_silicon::WordsError;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// A verifier that accepts what has no words misses a rule.
@@ -39,5 +41,49 @@ fn what_the_verifier_accepts_has_words() {
             Ok(_) => {}
         }
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Tilings of every mapping that the verifier accepts have words: a few of each, or with `MILLRACE_TEST_ALL=1`
+/// every one.
+#[test]
+fn tilings_that_the_verifier_accepts_have_words() {
+    let all = std::env::var_os("MILLRACE_TEST_ALL").is_some();
+    let machine = Machine::npu2();
+    let rows = include_str!("shapes.txt").lines();
+    let rows = rows.filter(|line| !line.starts_with('#'));
+    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+    let (mut n_lowered, mut wrong) = (0, Vec::new());
+    for row in rows {
+        let mut parts = row.split('|').map(str::trim);
+        let (Some(name), Some(shape)) = (parts.next(), parts.next()) else {
+            panic!("{row}");
+        };
+        let n_seen = seen.entry(name).or_default();
+        *n_seen += 1;
+        if !all && *n_seen > 1 {
+            continue;
+        }
+        let mapping = mapping::find(name).unwrap();
+        let shape = mapping.parse_shape(shape).unwrap();
+        let tilings = mapping.tilings(&shape, &machine);
+        let step = if all {
+            1
+        } else {
+            tilings.len().div_ceil(4).max(1)
+        };
+        for tiling in tilings.iter().step_by(step) {
+            let Ok(program) = mapping.build(&shape, tiling, &machine) else {
+                continue;
+            };
+            match lower(&program, &machine) {
+                Ok(_) => n_lowered += 1,
+                Err(WordsError::Refused(_)) => {}
+                Err(error) => wrong.push(format!("{name} {shape} {tiling}: {error}")),
+            }
+        }
+    }
+    println!("{n_lowered} programs have words");
+    assert!(n_lowered >= 50, "{n_lowered}");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

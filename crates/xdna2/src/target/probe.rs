@@ -5,8 +5,10 @@ mod steps;
 
 use super::NAME;
 use fault::{FAULTS, ProbeFault};
-use millrace_plan::{Choice, ProbeOf, ProbeReport, Prober, SettingError, Settings};
-use millrace_xdna2_silicon::amdxdna::{FakeKernel, open_node};
+use millrace_plan::{Choice, Hardware, ProbeOf, ProbeReport, Prober, SettingError, Settings};
+use millrace_xdna2_silicon::amdxdna::{
+    AmdxdnaNode, DriverFault, DriverVersion, FakeKernel, NPU2, NodeFault, open_node,
+};
 use millrace_xdna2_words::board::BoardOptions;
 use steps::ProbeSteps;
 
@@ -33,6 +35,39 @@ impl Prober for Xdna2Probe {
         Ok(of_board(fault))
     }
 }
+
+/// An NPU that this computer has, told from what opening its node gave.
+pub(super) fn hardware<N: AmdxdnaNode>(
+    opened: Result<(String, N, DriverVersion), NodeFault>,
+) -> Vec<Hardware> {
+    let (place, state) = match opened {
+        Ok((path, mut node, _)) => {
+            let state = match node.array_shape() {
+                Ok(NPU2) => NO_CORE_CODE.to_owned(),
+                Ok(other) => DriverFault::Array(other).to_string(),
+                Err(errno) => format!("GET_INFO failed: {errno}"),
+            };
+            (path, state)
+        }
+        Err(fault) => match &fault {
+            NodeFault::Permission { path } | NodeFault::Open { path, .. } => {
+                (path.clone(), fault.to_string())
+            }
+            NodeFault::NoNode | NodeFault::OldKernel { .. } | NodeFault::OtherDriver { .. } => {
+                return Vec::new();
+            }
+        },
+    };
+    vec![Hardware {
+        place,
+        name: "NPU of a Ryzen AI".to_owned(),
+        state: Err(state),
+    }]
+}
+
+/// Why no model runs on an NPU2 that is there.
+const NO_CORE_CODE: &str = "models need code for the cores, which no compiler here makes; \
+     `millrace probe --device xdna2` tries the rest of the array";
 
 /// This computer's device, by its node.
 fn of_hardware() -> ProbeReport {
@@ -68,8 +103,11 @@ fn of_board(fault: Option<&ProbeFault>) -> ProbeReport {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)] // A test may panic.
+
     use super::*;
     use millrace_plan::ProbeStatus;
+    use millrace_xdna2_silicon::amdxdna::{ArrayShape, FakeFaults};
 
     #[test]
     fn it_passes_and_every_fault_is_found() {
@@ -90,6 +128,29 @@ mod tests {
                 .filter(|s| s.status == ProbeStatus::Skipped);
             assert!(skipped.count() > 0, "{}", fault.name);
         }
+    }
+
+    #[test]
+    fn hardware_is_what_has_a_node_and_says_what_it_lacks() {
+        let told = |shape, fault: Option<NodeFault>| {
+            let faults = FakeFaults {
+                shape,
+                ..FakeFaults::default()
+            };
+            let node = FakeKernel::plain(BoardOptions::default(), faults);
+            let place = "/dev/accel/accel0".to_owned();
+            let opened = fault.map_or(Ok((place, node, DriverVersion::default())), Err);
+            let found = hardware(opened);
+            found.first().map(|found| found.state.clone().unwrap_err())
+        };
+        let npu2 = told(NPU2, None);
+        assert!(npu2.is_some_and(|state| state.contains("millrace probe")));
+        let older = told(ArrayShape { cols: 5, ..NPU2 }, None);
+        assert!(older.is_some_and(|state| state.contains("5 columns")));
+        let path = "/dev/accel/accel0".to_owned();
+        let closed = told(NPU2, Some(NodeFault::Permission { path }));
+        assert!(closed.is_some_and(|state| state.contains("usermod")));
+        assert_eq!(told(NPU2, Some(NodeFault::NoNode)), None);
     }
 
     /// Without a node the report says what to do, and measures nothing.
