@@ -56,7 +56,8 @@ impl Design {
         let mut unknown_kernels = Vec::new();
         let mut notes = self.notes.clone();
         for buffer in &self.buffers {
-            of(&mut tiles, buffer.tile).memory_bytes += buffer.bytes;
+            let tile = of(&mut tiles, buffer.tile);
+            tile.memory_bytes = tile.memory_bytes.saturating_add(buffer.bytes);
         }
         for lock in &self.locks {
             of(&mut tiles, lock.tile).n_locks += 1;
@@ -67,7 +68,7 @@ impl Design {
         for core in &self.cores {
             let compiled = compile(self, &lowered.places, core)?;
             let tile = of(&mut tiles, core.tile);
-            tile.memory_bytes += core.stack_bytes;
+            tile.memory_bytes = tile.memory_bytes.saturating_add(core.stack_bytes);
             tile.n_instructions = compiled.code.instructions.len();
             for name in compiled.unknown {
                 if !unknown_kernels.contains(&name) {

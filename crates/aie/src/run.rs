@@ -213,36 +213,39 @@ fn once(
             report.verdict = Verdict::Hang;
             report.problem = Some("nobody can move, and the sequence waits".to_owned());
             let codes = programs.codes.iter().map(|(tile, code)| (*tile, &**code));
+            let logs = logs.iter().map(|(tile, log)| (*tile, log.borrow().clone()));
             let parties = Parties {
                 design,
                 places: &lowered.places,
                 codes: codes.collect(),
-                logs: logs
-                    .iter()
-                    .map(|(tile, log)| (*tile, log.borrow().clone()))
-                    .collect(),
+                logs: logs.collect(),
             };
             (report.ring, report.waits) = ring(&parties, &board.waits());
         }
-        Err(BoardError::Operation {
-            operation,
-            what,
-            problem,
-        }) => {
-            let place = lowered.operations.range(..=operation).next_back();
-            let place = place.map_or_else(String::new, |(_, at)| format!("{at}: "));
-            report.verdict = Verdict::Fail;
-            report.problem = Some(format!("{place}{what}: {problem}"));
-        }
         Err(error) => {
             report.verdict = Verdict::Fail;
-            report.problem = Some(error.to_string());
+            report.problem = Some(failure(lowered, &error));
         }
     }
     if report.verdict == Verdict::Pass {
         report.outputs = outputs(design, lowered, &after);
     }
     (report, after)
+}
+
+/// What stopped a run, with its place in the text where it was an operation of the sequence.
+fn failure(lowered: &Lowered, error: &BoardError) -> String {
+    let BoardError::Operation {
+        operation,
+        what,
+        problem,
+    } = error
+    else {
+        return error.to_string();
+    };
+    let place = lowered.operations.range(..=*operation).next_back();
+    let place = place.map_or_else(String::new, |(_, at)| format!("{at}: "));
+    format!("{place}{what}: {problem}")
 }
 
 fn outputs(design: &Design, lowered: &Lowered, after: &[Vec<u8>]) -> Vec<OutputBytes> {
@@ -262,8 +265,10 @@ fn outputs(design: &Design, lowered: &Lowered, after: &[Vec<u8>]) -> Vec<OutputB
 /// The first elements of bytes.
 fn shown(element: &crate::syntax::Type, bytes: &[u8]) -> String {
     const SHOWN: usize = 8;
-    let (Some(number), Some(size)) = (crate::core::Number::of(element), element.size_bytes())
-    else {
+    let (Some(number), Some(size)) = (
+        crate::core::Number::in_memory(element),
+        element.size_bytes(),
+    ) else {
         return String::new();
     };
     let is_unsigned = matches!(

@@ -11,7 +11,7 @@ impl Design {
             return Vec::new();
         };
         let n_bytes = of.bytes().unwrap_or(0) as usize;
-        let Some(number) = Number::of(&of.element) else {
+        let Some(number) = Number::in_memory(&of.element) else {
             return vec![0; n_bytes];
         };
         let size = of.element_bytes() as usize;

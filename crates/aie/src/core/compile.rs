@@ -373,7 +373,7 @@ fn of_floats(of: &Type) -> bool {
 
 fn whole(op: &Op, of: &MemRefType, base: Base) -> Result<View, SyntaxError> {
     let shape: Option<Vec<u64>> = of.shape.iter().copied().collect();
-    match (shape, Number::of(&of.element)) {
+    match (shape, Number::in_memory(&of.element)) {
         (Some(shape), Some(number)) => Ok(View::whole(base, &shape, number)),
         _ => Err(op.error("a memref of a size that is not fixed")),
     }

@@ -114,7 +114,11 @@ impl Memories<'_, '_, '_> {
         while done < n_elements {
             let now = a_block.min(n_elements - done);
             let bytes = &mut block[..now as usize * n];
-            self.bytes(view.base, (view.offset + done) * n as i64, bytes)?;
+            self.bytes(
+                view.base,
+                view.offset.saturating_add(done).saturating_mul(n as i64),
+                bytes,
+            )?;
             values.extend(bytes.chunks(n).map(|bytes| view.number.read(bytes)));
             done += now;
         }
@@ -135,7 +139,7 @@ impl Memories<'_, '_, '_> {
             }
             self.put(
                 view.base,
-                (view.offset + done) * n as i64,
+                view.offset.saturating_add(done).saturating_mul(n as i64),
                 &block[..values.len() * n],
             )?;
             done += values.len() as i64;

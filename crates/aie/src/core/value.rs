@@ -55,12 +55,20 @@ impl Number {
             Type::F32 => Number::F32,
             Type::F64 => Number::F64,
             Type::Vector(_, element) => Number::of(element)?,
-            Type::MemRef(of) => Number::of(&of.element)?,
+            Type::MemRef(of) => Number::in_memory(&of.element)?,
             Type::Other(_) => return None,
         })
     }
 
-    /// Bytes in memory; an index takes a word there.
+    /// Of elements in memory, where an index takes a word.
+    pub(crate) fn in_memory(of: &Type) -> Option<Number> {
+        match of {
+            Type::Index => Some(Number::Integer(32)),
+            of => Number::of(of),
+        }
+    }
+
+    /// Bytes in memory.
     pub(crate) fn bytes(self) -> usize {
         match self {
             Number::Integer(bits) => (bits.div_ceil(8) as usize).next_power_of_two(),
@@ -198,7 +206,7 @@ impl View {
     pub(crate) fn nth(&self, mut i: i64) -> i64 {
         let mut position = self.offset;
         for (&size, &stride) in self.sizes.iter().zip(&self.strides).rev() {
-            position = position.saturating_add(i % size.max(1) * stride);
+            position = position.saturating_add((i % size.max(1)).saturating_mul(stride));
             i /= size.max(1);
         }
         position
@@ -211,7 +219,7 @@ impl View {
             if size != 1 && stride != expected {
                 return false;
             }
-            expected *= size;
+            expected = i64::saturating_mul(expected, size);
         }
         true
     }

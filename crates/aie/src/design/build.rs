@@ -13,7 +13,9 @@ const STACK_BYTES: i64 = 1024;
 /// Bytes of a global, at most: it is for memories of tiles.
 const MOST_GLOBAL_BYTES: u64 = 1 << 20;
 /// Bytes of all arguments of a sequence, at most.
-const MOST_ARGUMENT_BYTES: u64 = 1 << 30;
+const MOST_ARGUMENT_BYTES: u64 = 256 << 20;
+/// Streams of a design, at most: the router tries them again and again.
+const MOST_STREAMS: usize = 512;
 
 /// The one device of a text.
 pub(super) fn design(ops: &[Op]) -> Result<Design, SyntaxError> {
@@ -42,6 +44,10 @@ pub(super) fn design(ops: &[Op]) -> Result<Design, SyntaxError> {
         wire(&mut design, op)?;
     }
     fifo::lower(&mut design, &body)?;
+    if design.flows.len() > MOST_STREAMS {
+        let n = design.flows.len();
+        return Err(device.error(format!("{n} streams, more than {MOST_STREAMS}")));
+    }
     for op in &body {
         sequence(&mut design, op)?;
     }
@@ -360,7 +366,7 @@ fn sequence(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
             let sizes = design.arguments.iter().map(|argument| argument.of.bytes());
             let total = sizes.fold(0u64, |sum, bytes| sum.saturating_add(bytes.unwrap_or(0)));
             if total > MOST_ARGUMENT_BYTES {
-                let problem = format!("its arguments have {total} bytes, more than 1 GiB");
+                let problem = format!("its arguments have {total} bytes, more than 256 MiB");
                 return Err(op.error(problem));
             }
             design.sequence.clone_from(&block.ops);

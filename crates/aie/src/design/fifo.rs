@@ -144,6 +144,33 @@ impl Lowering<'_> {
         (tile, fifo.depth(self.design, side))
     }
 
+    fn buffers(
+        &mut self,
+        fifo: &FifoOp<'_>,
+        prefix: &str,
+        (tile, depth): (Tile, u64),
+        initial: &[Vec<u8>],
+    ) -> Vec<usize> {
+        let mut buffers = Vec::new();
+        for i in 0..depth as usize {
+            let (name, number) = (format!("{prefix}_buff_{i}"), self.design.buffers.len());
+            self.design
+                .symbols
+                .insert(name.clone(), Entity::Buffer(number));
+            self.design.buffers.push(Buffer {
+                name,
+                tile,
+                of: fifo.of.clone(),
+                bytes: fifo.bytes() as u32,
+                address: None,
+                initial: initial.get(i).cloned(),
+                at: fifo.op.at,
+            });
+            buffers.push(number);
+        }
+        buffers
+    }
+
     /// Buffers and locks of one side. `parts` are (offset, length) in bytes.
     pub(super) fn pool(
         &mut self,
@@ -166,22 +193,7 @@ impl Lowering<'_> {
                 .op
                 .error(format!("{n_full} first values for {depth} objects")));
         }
-        let mut buffers = Vec::new();
-        for i in 0..depth as usize {
-            buffers.push(self.design.buffers.len());
-            let buffer = Buffer {
-                name: format!("{prefix}_buff_{i}"),
-                tile,
-                of: fifo.of.clone(),
-                bytes: fifo.bytes() as u32,
-                address: None,
-                initial: initial.get(i).cloned(),
-                at: fifo.op.at,
-            };
-            let name = buffer.name.clone();
-            self.design.symbols.insert(name, Entity::Buffer(buffers[i]));
-            self.design.buffers.push(buffer);
-        }
+        let buffers = self.buffers(fifo, &prefix, (tile, depth), initial);
         let mut all = Vec::new();
         for (i, &(offset_bytes, length_bytes)) in parts.iter().enumerate() {
             let of_part = if parts.len() == 1 {

@@ -134,49 +134,8 @@ fn link(
     {
         return Err(op.error(format!("@{} is linked already", fifo.name)));
     }
-    let side = |fifo: &FifoOp<'_>| 1 + fifo.consumers.iter().position(|&c| c == tile).unwrap_or(0);
     let number = links.pools.len();
-    let all = |n: usize| (0..n).collect::<Vec<_>>();
-    let (pool, of_inputs, of_outputs) = match (inputs, outputs) {
-        ([input], [output]) if input.bytes() >= output.bytes() => {
-            let pool = lowering.pool(
-                input,
-                side(input),
-                lowering.side(input, side(input)),
-                &[(0, input.bytes())],
-            )?;
-            (pool, vec![vec![0]], vec![vec![0]])
-        }
-        ([_], [output]) => {
-            let pool =
-                lowering.pool(output, 0, lowering.side(output, 0), &[(0, output.bytes())])?;
-            (pool, vec![vec![0]], vec![vec![0]])
-        }
-        ([input], many) => {
-            let parts = parts(op, "dst_offsets", many, input)?;
-            let pool = lowering.pool(
-                input,
-                side(input),
-                lowering.side(input, side(input)),
-                &parts,
-            )?;
-            (
-                pool,
-                vec![all(parts.len())],
-                all(parts.len()).into_iter().map(|i| vec![i]).collect(),
-            )
-        }
-        (many, [output]) => {
-            let parts = parts(op, "src_offsets", many, output)?;
-            let pool = lowering.pool(output, 0, lowering.side(output, 0), &parts)?;
-            (
-                pool,
-                all(parts.len()).into_iter().map(|i| vec![i]).collect(),
-                vec![all(parts.len())],
-            )
-        }
-        _ => return Err(op.error("it joins and distributes at once")),
-    };
+    let (pool, of_inputs, of_outputs) = shared(lowering, op, inputs, outputs)?;
     links.pools.push(pool);
     for (fifo, parts) in inputs.iter().zip(of_inputs) {
         links.inputs.insert(fifo.name.to_owned(), (number, parts));
@@ -185,4 +144,41 @@ fn link(
         links.outputs.insert(fifo.name.to_owned(), (number, parts));
     }
     Ok(())
+}
+
+/// Parts by FIFO.
+type PartsOf = Vec<Vec<usize>>;
+
+/// The pool of a link, and which of its parts each input fills and each output empties.
+fn shared(
+    lowering: &mut Lowering<'_>,
+    op: &Op,
+    inputs: &[&FifoOp<'_>],
+    outputs: &[&FifoOp<'_>],
+) -> Result<(Pool, PartsOf, PartsOf), SyntaxError> {
+    let tile = outputs[0].producer;
+    // The pool is that of the side with the larger objects.
+    let (owner, parts) = match (inputs, outputs) {
+        ([input], [output]) if input.bytes() < output.bytes() => {
+            (output, vec![(0, output.bytes())])
+        }
+        ([input], [_]) => (input, vec![(0, input.bytes())]),
+        ([input], many) => (input, parts(op, "dst_offsets", many, input)?),
+        (many, [output]) => (output, parts(op, "src_offsets", many, output)?),
+        _ => return Err(op.error("it joins and distributes at once")),
+    };
+    let consumer = owner
+        .consumers
+        .iter()
+        .position(|&consumer| consumer == tile);
+    let side = match owner.producer == tile {
+        true => 0,
+        false => 1 + consumer.unwrap_or(0),
+    };
+    let pool = lowering.pool(owner, side, lowering.side(owner, side), &parts)?;
+    let of = |fifos: &[&FifoOp<'_>]| match fifos.len() {
+        1 => vec![(0..parts.len()).collect()],
+        n => (0..n).map(|i| vec![i]).collect(),
+    };
+    Ok((pool, of(inputs), of(outputs)))
 }

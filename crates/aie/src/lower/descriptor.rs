@@ -36,7 +36,8 @@ pub(super) fn fields(
     match of.memory {
         Memory::Buffer(buffer) => {
             let buffer_of = &design.buffers[buffer];
-            let byte = u64::from(places.addresses[buffer]) + of.offset_bytes;
+            let address = u64::from(places.addresses[buffer]);
+            let byte = address.saturating_add(of.offset_bytes);
             if !byte.is_multiple_of(4) {
                 return Err(fail(format!("byte {byte:#x} begins no word")));
             }
@@ -46,7 +47,7 @@ pub(super) fn fields(
             } else {
                 0
             };
-            fields.push((F::Base, (base + byte) / 4));
+            fields.push((F::Base, base.saturating_add(byte) / 4));
         }
         // A patch brings the address.
         Memory::Argument(_) if of.offset_bytes.is_multiple_of(4) => {}
@@ -62,18 +63,7 @@ pub(super) fn fields(
             (F::IterationStep, stored_step(step)),
         ]);
     }
-    if let Some((lock, amount)) = of.acquire.filter(|row| row.1 > 0) {
-        let id = lock_id(design, places, channel.tile, lock).map_err(fail)?;
-        fields.extend([
-            (F::AcquireEnable, 1),
-            (F::AcquireId, id),
-            (F::AcquireValue, (128 - amount) & 127),
-        ]);
-    }
-    if let Some((lock, amount)) = of.release.filter(|row| row.1 > 0) {
-        let id = lock_id(design, places, channel.tile, lock).map_err(fail)?;
-        fields.extend([(F::ReleaseId, id), (F::ReleaseValue, amount)]);
-    }
+    locks(design, places, of, channel.tile, &mut fields).map_err(fail)?;
     if let (Some((packet_type, id)), Direction::Mm2s) = (of.packet, channel.direction) {
         fields.extend([
             (F::PacketEnable, 1),
@@ -85,20 +75,45 @@ pub(super) fn fields(
         fields.extend([(F::UseNext, 1), (F::Next, next.into())]);
     }
     if kind == TileKind::Shim {
-        let burst = match of.burst_bytes {
-            0 | 512 => 3,
-            64 => 0,
-            128 => 1,
-            256 => 2,
-            other => {
-                return Err(fail(format!(
-                    "bursts of {other} bytes; 64, 128, 256 and 512 are known"
-                )));
-            }
-        };
+        let burst = burst(of.burst_bytes).map_err(fail)?;
         fields.extend([(F::Burst, burst), (F::AxCache, 2)]);
     }
     Ok(fields)
+}
+
+/// The code of a burst's bytes; without any it is the largest.
+fn burst(bytes: u64) -> Result<u64, String> {
+    match bytes {
+        0 | 512 => Ok(3),
+        64 => Ok(0),
+        128 => Ok(1),
+        256 => Ok(2),
+        other => Err(format!(
+            "bursts of {other} bytes; 64, 128, 256 and 512 are known"
+        )),
+    }
+}
+
+fn locks(
+    design: &Design,
+    places: &Places,
+    of: &Descriptor,
+    tile: Tile,
+    fields: &mut Vec<(F, u64)>,
+) -> Result<(), String> {
+    if let Some((lock, amount)) = of.acquire.filter(|row| row.1 > 0) {
+        let id = lock_id(design, places, tile, lock)?;
+        fields.extend([
+            (F::AcquireEnable, 1),
+            (F::AcquireId, id),
+            (F::AcquireValue, (128 - amount) & 127),
+        ]);
+    }
+    if let Some((lock, amount)) = of.release.filter(|row| row.1 > 0) {
+        let id = lock_id(design, places, tile, lock)?;
+        fields.extend([(F::ReleaseId, id), (F::ReleaseValue, amount)]);
+    }
+    Ok(())
 }
 
 /// 0 west, 1 own, 2 east: whose memory a DMA reaches.
@@ -123,24 +138,25 @@ fn lock_id(design: &Design, places: &Places, own: Tile, lock: usize) -> Result<u
 
 type Iteration = Option<(u64, u64)>;
 
+/// So many elements in words.
+fn in_words(of: &Descriptor, elements: u64, what: &str) -> Result<u64, String> {
+    let bytes = elements.saturating_mul(of.element_bytes);
+    match bytes % 4 {
+        0 => Ok(bytes / 4),
+        _ => Err(format!("{what} of {bytes} bytes is no whole words")),
+    }
+}
+
 /// Dimensions in words, the innermost first, and the iteration in words.
 fn dimensions(of: &Descriptor, kind: TileKind) -> Result<(Vec<Dimension>, Iteration), String> {
-    let words = |elements: u64, what: &str| {
-        let bytes = elements.saturating_mul(of.element_bytes);
-        match bytes % 4 {
-            0 => Ok(bytes / 4),
-            _ => Err(format!("{what} of {bytes} bytes is no whole words")),
-        }
-    };
     let mut given = of.dimensions.as_slice();
     let mut iteration = of.iteration;
     // A shim's fourth dimension is an iteration: its length is that of the three inner ones.
     if let (TileKind::Shim, [outer, inner @ ..]) = (kind, given)
         && inner.len() == 3
     {
-        let product = inner
-            .iter()
-            .try_fold(of.element_bytes, |n, row| n.checked_mul(row.0));
+        let mut sizes = inner.iter();
+        let product = sizes.try_fold(of.element_bytes, |n, row| n.checked_mul(row.0));
         if product == Some(of.length_bytes) {
             if outer.0 > 1 && outer.1 > 0 {
                 iteration = Some(*outer);
@@ -150,65 +166,77 @@ fn dimensions(of: &Descriptor, kind: TileKind) -> Result<(Vec<Dimension>, Iterat
     }
     let iteration = match iteration {
         Some((size, _)) if size <= 1 => None,
-        Some((size, stride)) if size <= 64 => Some((size, words(stride, "an iteration's step")?)),
+        Some((size, stride)) if size <= 64 => {
+            Some((size, in_words(of, stride, "an iteration's step")?))
+        }
         Some((size, _)) => return Err(format!("{size} iterations; at most 64 are there")),
         None => None,
     };
-    let mut all = Vec::new();
-    let mut rows: Vec<(u64, u64, u64, u64)> = given
+    let padding = of.padding.iter().copied().chain(std::iter::repeat((0, 0)));
+    let mut rows: Vec<Dimension> = given
         .iter()
-        .enumerate()
-        .map(|(i, &(size, stride))| {
-            let (before, after) = of.padding.get(i).copied().unwrap_or((0, 0));
-            (size, stride, before, after)
+        .zip(padding)
+        .map(|(&(size, step), (before, after))| Dimension {
+            size,
+            step,
+            before,
+            after,
         })
         .collect();
-    rows.retain(|&(size, _, before, after)| size > 1 || before + after > 0);
-    for (i, (size, stride, before, after)) in rows.into_iter().rev().enumerate() {
-        if size == 0 {
-            return Err("a dimension of size 0".to_owned());
-        }
-        if stride == 0 && size > 1 {
-            return Err("a step of 0 has no words: a step is stored minus one".to_owned());
-        }
-        let pads = |n: u64| if i == 0 { words(n, "padding") } else { Ok(n) };
-        let (before, after) = (pads(before)?, pads(after)?);
-        match i {
-            0 if stride == 1 || size == 1 => {
-                let size = words(size, "a row")?;
-                all.push(Dimension {
-                    size,
-                    step: 1,
-                    before,
-                    after,
-                });
-            }
-            0 if of.element_bytes == 8 => {
-                all.push(Dimension {
-                    size: 2,
-                    step: 1,
-                    before: 0,
-                    after: 0,
-                });
-                all.push(Dimension {
-                    size,
-                    step: stride * 2,
-                    before,
-                    after,
-                });
-            }
-            _ => {
-                let step = words(stride, "a step")?.max(1);
-                all.push(Dimension {
-                    size,
-                    step,
-                    before,
-                    after,
-                });
-            }
-        }
+    rows.retain(|row| row.size != 1 || row.before.saturating_add(row.after) > 0);
+    let mut all = Vec::new();
+    for (i, row) in rows.into_iter().rev().enumerate() {
+        dimension(of, row, i == 0, &mut all)?;
     }
     Ok((all, iteration))
+}
+
+/// A dimension in words of one in elements.
+fn dimension(
+    of: &Descriptor,
+    row: Dimension,
+    is_innermost: bool,
+    to: &mut Vec<Dimension>,
+) -> Result<(), String> {
+    if row.size == 0 {
+        return Err("a dimension of size 0".to_owned());
+    }
+    if row.step == 0 && row.size > 1 {
+        return Err("a step of 0 has no words: a step is stored minus one".to_owned());
+    }
+    if !is_innermost {
+        let step = in_words(of, row.step, "a step")?.max(1);
+        to.push(Dimension { step, ..row });
+        return Ok(());
+    }
+    let before = in_words(of, row.before, "padding")?;
+    let after = in_words(of, row.after, "padding")?;
+    let padded = Dimension {
+        before,
+        after,
+        ..row
+    };
+    if row.step == 1 || row.size == 1 {
+        let size = in_words(of, row.size, "a row")?;
+        to.push(Dimension {
+            size,
+            step: 1,
+            ..padded
+        });
+    } else if of.element_bytes == 8 {
+        to.push(Dimension {
+            size: 2,
+            step: 1,
+            before: 0,
+            after: 0,
+        });
+        let step = row.step.saturating_mul(2);
+        to.push(Dimension { step, ..padded });
+    } else {
+        let step = in_words(of, row.step, "a step")?;
+        to.push(Dimension { step, ..padded });
+    }
+    Ok(())
 }
 
 fn write_dimensions(
@@ -216,7 +244,9 @@ fn write_dimensions(
     kind: TileKind,
     fields: &mut Vec<(F, u64)>,
 ) -> Result<(), String> {
-    let is_padded = dimensions.iter().any(|d| d.before + d.after > 0);
+    let is_padded = dimensions
+        .iter()
+        .any(|d| d.before.saturating_add(d.after) > 0);
     let mut run = 1;
     let is_linear = !is_padded
         && dimensions.iter().all(|d| {
@@ -251,7 +281,7 @@ fn write_dimensions(
         if i + 1 < most && (!is_last || is_padded) {
             fields.push((WRAPS[i], d.size));
         }
-        if d.before + d.after > 0 {
+        if d.before.saturating_add(d.after) > 0 {
             let [before, after] = *PADS.get(i).ok_or("padding of a fourth dimension")?;
             fields.extend([(before, d.before), (after, d.after)]);
         }

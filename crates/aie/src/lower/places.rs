@@ -72,7 +72,7 @@ fn addresses(design: &Design) -> Result<Vec<u32>, SyntaxError> {
         let taken = taken.entry(buffer.tile).or_default();
         let most = buffer.tile.kind().data_bytes();
         let Some(address) = free(taken, buffer.bytes, most) else {
-            let held: u32 = taken.iter().map(|(from, to)| to - from).sum();
+            let held: u64 = taken.iter().map(|(from, to)| u64::from(to - from)).sum();
             let problem = format!(
                 "no room for the {} bytes of {} in {}, whose {most} hold {held} already",
                 buffer.bytes, buffer.name, buffer.tile
@@ -136,9 +136,12 @@ fn descriptors(design: &Design) -> Result<Vec<u8>, SyntaxError> {
     let given = design
         .descriptors
         .iter()
-        .filter_map(|d| Some((d.tile, d.number?)));
-    for (tile, number) in given {
-        taken.insert((tile, number));
+        .filter_map(|d| Some((d.tile, d.number?, d.at)));
+    for (tile, number, at) in given {
+        if !taken.insert((tile, number)) {
+            let problem = format!("a second descriptor {number} of {tile}");
+            return Err(SyntaxError::new(at, problem).in_op("aie.dma_bd"));
+        }
     }
     for chain_op in &design.chains {
         let channel = chain_op.channel;

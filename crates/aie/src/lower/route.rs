@@ -24,22 +24,7 @@ pub(super) fn routes(
     writer: &mut StreamWriter,
 ) -> Result<BTreeMap<Tile, u8>, SyntaxError> {
     let mut flows = design.flows.clone();
-    let mut tokens = BTreeMap::new();
-    let used: BTreeSet<u8> = flows.iter().filter_map(|flow| flow.packet).collect();
-    let mut free = (0..32u8).rev().filter(|id| !used.contains(id));
-    for &tile in token_tiles {
-        // A shim's tokens meet no other tile's.
-        let id = if tile.kind() == TileKind::Shim && !used.contains(&0) {
-            Some(0)
-        } else {
-            free.next()
-        };
-        let id = id.ok_or_else(|| {
-            SyntaxError::new(Location::default(), "no packet id is left for tokens")
-        })?;
-        tokens.insert(tile, id);
-        flows.push(token_flow(tile, id));
-    }
+    let tokens = add_tokens(&mut flows, token_tiles)?;
     let streams: Vec<RoutedStream> = flows.iter().map(stream).collect();
     let ways = router::route(&streams).map_err(|error| {
         let flow = flows.iter().find(|flow| flow.name == error.place);
@@ -80,6 +65,29 @@ pub(super) fn routes(
         configure(*tile, switch, writer).map_err(|problem| {
             SyntaxError::new(Location::default(), format!("packets of {tile}: {problem}"))
         })?;
+    }
+    Ok(tokens)
+}
+
+/// Adds the streams of tokens; gives the ids of their packets.
+fn add_tokens(
+    flows: &mut Vec<Flow>,
+    tiles: &BTreeSet<Tile>,
+) -> Result<BTreeMap<Tile, u8>, SyntaxError> {
+    let used: BTreeSet<u8> = flows.iter().filter_map(|flow| flow.packet).collect();
+    let mut free = (0..32u8).rev().filter(|id| !used.contains(id));
+    let mut tokens = BTreeMap::new();
+    for &tile in tiles {
+        // A shim's tokens meet no other tile's.
+        let id = match tile.kind() == TileKind::Shim && !used.contains(&0) {
+            true => Some(0),
+            false => free.next(),
+        };
+        let id = id.ok_or_else(|| {
+            SyntaxError::new(Location::default(), "no packet id is left for tokens")
+        })?;
+        tokens.insert(tile, id);
+        flows.push(token_flow(tile, id));
     }
     Ok(tokens)
 }

@@ -210,44 +210,24 @@ impl Sequence<'_> {
         let channel = self.allocation(op, op.text("metadata")?)?;
         let argument = self.argument(op, op.operand(0)?)?;
         let of = &self.design.arguments[argument].of;
-        let four = |name| -> Result<[i64; 4], SyntaxError> {
-            let all = self.numbers(op, name)?;
-            all.try_into()
-                .map_err(|_| op.error(format!("`{name}` has not four numbers")))
-        };
-        let (offsets, sizes, strides) = (four("offsets")?, four("sizes")?, four("strides")?);
-        if sizes.iter().any(|&size| size < 1) || strides.iter().chain(&offsets).any(|&n| n < 0) {
-            return Err(op.error("sizes from 1 on, strides and offsets from 0 on are known"));
-        }
         let element_bytes = of.element_bytes();
-        let at = |(offset, stride): (&i64, &i64)| offset.checked_mul(*stride);
-        let offset = offsets
-            .iter()
-            .zip(&strides)
-            .try_fold(0i64, |sum, row| sum.checked_add(at(row)?));
-        let length = sizes[1..]
-            .iter()
-            .try_fold(element_bytes as i64, |n, size| n.checked_mul(*size));
-        let bytes = offset.and_then(|offset| offset.checked_mul(element_bytes as i64));
-        let (Some(offset_bytes), Some(length_bytes)) = (bytes, length) else {
-            return Err(op.error("more bytes than any memory"));
-        };
+        let transfer = self.transfer(op, element_bytes)?;
+        let Transfer { sizes, strides, .. } = transfer;
         if sizes[0] > 256 {
             return Err(op.error(format!("{} repetitions; a task has at most 256", sizes[0])));
         }
-        let outer =
-            (sizes[0] > 1 && strides[0] > 0).then_some((sizes[0] as u64, strides[0] as u64));
+        let outer = (sizes[0] > 1 && strides[0] > 0).then_some((sizes[0], strides[0]));
         // A stride of a dimension of one element says nothing.
         let dimensions = sizes[1..]
             .iter()
             .zip(&strides[1..])
-            .map(|(&size, &stride)| (size as u64, stride as u64));
+            .map(|(&size, &stride)| (size, stride));
         let number = op.number::<u8>("id")?;
         let descriptor = Descriptor {
             tile: channel.tile,
             memory: Memory::Argument(argument),
-            offset_bytes: offset_bytes as u64,
-            length_bytes: length_bytes as u64,
+            offset_bytes: transfer.offset_bytes,
+            length_bytes: transfer.length_bytes,
             element_bytes,
             dimensions: dimensions.collect(),
             padding: Vec::new(),
@@ -273,11 +253,42 @@ impl Sequence<'_> {
         let token = op.flag("issue_token") || channel.direction == Direction::S2mm;
         let task = TaskPush {
             descriptor: number,
-            executions: sizes[0] as u64,
+            executions: sizes[0],
             token,
         };
         self.push(op, Command::Push { channel, task });
         Ok(())
+    }
+
+    /// The four offsets, sizes and strides of a transfer, the outermost first.
+    fn transfer(&self, op: &Op, element_bytes: u64) -> Result<Transfer, SyntaxError> {
+        let four = |name| -> Result<[i64; 4], SyntaxError> {
+            let all = self.numbers(op, name)?;
+            all.try_into()
+                .map_err(|_| op.error(format!("`{name}` has not four numbers")))
+        };
+        let (offsets, sizes, strides) = (four("offsets")?, four("sizes")?, four("strides")?);
+        if sizes.iter().any(|&size| size < 1) || strides.iter().chain(&offsets).any(|&n| n < 0) {
+            return Err(op.error("sizes from 1 on, strides and offsets from 0 on are known"));
+        }
+        let unsigned = |all: [i64; 4]| all.map(|n| n.unsigned_abs());
+        let (offsets, sizes, strides) = (unsigned(offsets), unsigned(sizes), unsigned(strides));
+        let mut rows = offsets.iter().zip(&strides);
+        let offset = rows.try_fold(0u64, |sum, (offset, stride)| {
+            sum.checked_add(offset.checked_mul(*stride)?)
+        });
+        let mut inner = sizes[1..].iter();
+        let length = inner.try_fold(element_bytes, |n, size| n.checked_mul(*size));
+        let bytes = offset.and_then(|offset| offset.checked_mul(element_bytes));
+        let (Some(offset_bytes), Some(length_bytes)) = (bytes, length) else {
+            return Err(op.error("more bytes than any memory"));
+        };
+        Ok(Transfer {
+            sizes,
+            strides,
+            offset_bytes,
+            length_bytes,
+        })
     }
 
     fn sync(&mut self, op: &Op) -> Result<(), SyntaxError> {
@@ -431,6 +442,16 @@ impl Sequence<'_> {
         self.push(op, Command::Push { channel, task });
         Ok(())
     }
+}
+
+/// A transfer's numbers.
+struct Transfer {
+    sizes: [u64; 4],
+    /// In elements.
+    strides: [u64; 4],
+    offset_bytes: u64,
+    /// Of the three inner dimensions.
+    length_bytes: u64,
 }
 
 /// The channel whose queue a register is.

@@ -118,23 +118,7 @@ impl Tasks {
                 design::channel(op, tile, op.text("channel_dir")?, op.integer("channel")?)?
             }
         };
-        let region = op.region(0)?;
-        let mut all: Vec<Descriptor> = Vec::new();
-        for (i, block) in region.blocks.iter().enumerate() {
-            // A block that ends a chain has no descriptor.
-            if !block.ops.iter().any(|op| op.name == "aie.dma_bd") {
-                continue;
-            }
-            let (descriptor, next) =
-                design::block(sequence.design, block, channel.tile, &|op, name| {
-                    memory_of(sequence, op, name)
-                })?;
-            let follows = region.blocks.get(i + 1).map(|block| &block.label);
-            if next.is_some() && next.as_ref() != follows {
-                return Err(op.error("the chain of a task goes from block to block"));
-            }
-            all.push(descriptor);
-        }
+        let all = descriptors(sequence, op, channel)?;
         let packet = design::packet_of(op)?;
         let mut numbers = Vec::new();
         for descriptor in &all {
@@ -187,4 +171,30 @@ fn memory_of(
         Memory::Argument(argument),
         sequence.design.arguments[argument].of.clone(),
     ))
+}
+
+/// The descriptors of a task, in their order.
+fn descriptors(
+    sequence: &Sequence<'_>,
+    op: &Op,
+    channel: ChannelAt,
+) -> Result<Vec<Descriptor>, SyntaxError> {
+    let region = op.region(0)?;
+    let mut all: Vec<Descriptor> = Vec::new();
+    for (i, block) in region.blocks.iter().enumerate() {
+        // A block that ends a chain has no descriptor.
+        if !block.ops.iter().any(|op| op.name == "aie.dma_bd") {
+            continue;
+        }
+        let (descriptor, next) =
+            design::block(sequence.design, block, channel.tile, &|op, name| {
+                memory_of(sequence, op, name)
+            })?;
+        let follows = region.blocks.get(i + 1).map(|block| &block.label);
+        if next.is_some() && next.as_ref() != follows {
+            return Err(op.error("the chain of a task goes from block to block"));
+        }
+        all.push(descriptor);
+    }
+    Ok(all)
 }

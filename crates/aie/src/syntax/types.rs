@@ -29,6 +29,8 @@ pub(crate) struct MemRefType {
     pub(crate) element: Type,
 }
 
+/// Types within one another, at most.
+const MOST_DEPTH: u32 = 4;
 /// Elements of a memref or vector, at most.
 const MOST_ELEMENTS: u64 = 1 << 32;
 
@@ -61,19 +63,26 @@ impl Type {
 
     /// The type of a text, as in `memref<4x8xi32>`.
     pub(crate) fn read(text: &str) -> Result<Type, String> {
+        Type::read_within(text, 0)
+    }
+
+    fn read_within(text: &str, depth: u32) -> Result<Type, String> {
+        if depth > MOST_DEPTH {
+            return Err("types too deep within one another".to_owned());
+        }
         let text = text.trim();
         if let Some(inner) = between(text, "memref<") {
-            return memref(inner).map(|memref| Type::MemRef(Box::new(memref)));
+            return memref(inner, depth).map(|memref| Type::MemRef(Box::new(memref)));
         }
         if let Some(inner) = between(text, "vector<") {
-            let memref = memref(inner)?;
+            let memref = memref(inner, depth)?;
             let shape: Option<Vec<u64>> = memref.shape.into_iter().collect();
             let shape = shape.ok_or_else(|| format!("`{text}` has no fixed size"))?;
             return Ok(Type::Vector(shape, Box::new(memref.element)));
         }
         for name in ["!aie.objectfifo<", "!aie.objectfifosubview<"] {
             if let Some(inner) = between(text, name) {
-                return Type::read(inner);
+                return Type::read_within(inner, depth + 1);
             }
         }
         Ok(match text {
@@ -107,7 +116,7 @@ fn integer(text: &str) -> Option<(u32, bool)> {
 }
 
 /// What stands between the angles of a memref.
-fn memref(inner: &str) -> Result<MemRefType, String> {
+fn memref(inner: &str, depth: u32) -> Result<MemRefType, String> {
     // A layout is told by the op that makes the view; a memory space changes nothing here.
     let (body, layout) = match inner.split_once(',') {
         Some((body, layout)) => (body.trim(), layout.trim()),
@@ -144,7 +153,7 @@ fn memref(inner: &str) -> Result<MemRefType, String> {
     if elements > MOST_ELEMENTS || shape.len() > 16 {
         return Err(format!("`{body}` is larger than any memory here"));
     }
-    let element = Type::read(rest)?;
+    let element = Type::read_within(rest, depth + 1)?;
     if element.size_bytes().is_none() {
         return Err(format!("elements of type `{rest}` are not known"));
     }

@@ -118,7 +118,7 @@ fn refusals_name_line_column_and_op() {
         ),
         (
             "aie.runtime_sequence(%a: memref<1000000000xi32>) {\n}",
-            "its arguments have 4000000000 bytes, more than 1 GiB",
+            "its arguments have 4000000000 bytes, more than 256 MiB",
         ),
         (
             "memref.global @g : memref<4000000000xi8> = dense<0>",

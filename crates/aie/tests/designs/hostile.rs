@@ -81,6 +81,10 @@ fn depth_is_bounded() {
     }
     survive(&format!("#a = {}", "[".repeat(1_000_000)));
     survive(&format!("#a = {}", "affine_map<".repeat(100_000)));
+    survive(&format!(
+        "#a = {}",
+        "memref<1x".repeat(100_000) + &">".repeat(100_000)
+    ));
     let error = Design::read(&"module {\n".repeat(1000))
         .unwrap_err()
         .to_string();

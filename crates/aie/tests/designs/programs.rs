@@ -330,6 +330,38 @@ fn what_goes_wrong_in_a_program_is_told_with_its_place() {
     }
 }
 
+/// Views that reach beyond, or repeat an element without end, and numbers as large as they go.
+#[test]
+fn views_and_numbers_are_bounded() {
+    let most = i64::MAX;
+    for (offset, size, stride) in [
+        (0, most, 0),
+        (most, 4, 1),
+        (0, 4, most),
+        (-most, 4, 1),
+        (0, -1, 1),
+    ] {
+        let body = format!(
+            "%v = memref.reinterpret_cast %in to offset: [{offset}], sizes: [{size}], strides: [{stride}] : memref<16xi32> to memref<?xi32>
+    memref.copy %v, %v : memref<?xi32> to memref<?xi32>
+    func.call @zero_i32(%v) : (memref<?xi32>) -> ()"
+        );
+        assert_eq!(
+            run_text(&core_design("", &body)).verdict,
+            Verdict::Fail,
+            "{body}"
+        );
+    }
+    let indices = "memref.global @g : memref<4xindex> = dense<7>";
+    let read = "%g = memref.get_global @g : memref<4xindex>
+    %n = memref.load %g[%c1] : memref<4xindex>
+    %k = arith.index_cast %n : index to i32
+    scf.for %i = %c0 to %c16 step %c1 {
+      memref.store %k, %out[%i] : memref<16xi32>
+    }";
+    assert_eq!(words(&run_text(&core_design(indices, read))), map(|_| 7));
+}
+
 /// Memory that nothing has set is noise, which differs from run to run.
 #[test]
 fn an_output_that_nothing_computes_is_no_pass() {

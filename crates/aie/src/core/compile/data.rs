@@ -16,8 +16,8 @@ impl Compiler<'_> {
             let of = of.ok_or_else(|| op.error("its type is no memref"))?;
             let shape: Option<Vec<u64>> = of.shape.iter().copied().collect();
             let shape = shape.ok_or_else(|| op.error("a size that is not fixed"))?;
-            let number =
-                Number::of(&of.element).ok_or_else(|| op.error("elements of an unknown type"))?;
+            let number = Number::in_memory(&of.element)
+                .ok_or_else(|| op.error("elements of an unknown type"))?;
             Ok((shape, number))
         };
         match op.name.as_str() {

@@ -3,6 +3,9 @@
 use crate::core::arithmetic::compute;
 use crate::core::value::{Number, Value, View};
 
+/// Elements of a view, at most: bytes of the largest memory.
+const MOST_ELEMENTS: i64 = 1 << 20;
+
 /// So many elements in a row of the last dimension.
 pub(super) fn row(view: &View, indices: &[i64], n: usize) -> Result<View, String> {
     let offset = view.position(indices)?;
@@ -32,6 +35,14 @@ pub(super) fn sub_view(
 ) -> Result<View, String> {
     if sizes.iter().any(|&size| size < 0) || sizes.len() != strides.len() {
         return Err("a view of negative sizes".to_owned());
+    }
+    let n = sizes
+        .iter()
+        .fold(1i64, |product, &size| product.saturating_mul(size));
+    if n > MOST_ELEMENTS {
+        return Err(format!(
+            "a view of {n} elements, more than any memory here has"
+        ));
     }
     if is_cast {
         let [offset] = offsets else {
