@@ -200,27 +200,7 @@ impl State {
             I::AcquireObjects(to, end, n) => {
                 return self.acquire_objects(code, (*to, *end, *n), core);
             }
-            I::ReleaseObjects(end, n) => {
-                let at = &code.ends[*end];
-                let (given, held) = &mut self.ends[*end];
-                if *n > *held {
-                    return Err(format!(
-                        "{} gives back {n} objects and holds {held}",
-                        at.name
-                    ));
-                }
-                *held -= n;
-                *given += n;
-                core.release(at.release.number, *n as u8)?;
-            }
-            I::Object(to, from, index) => {
-                let object = match &self.slots[*from] {
-                    Value::Objects(all) => all.get(*index).cloned(),
-                    _ => None,
-                };
-                let object = object.ok_or_else(|| format!("object {index} is not held"))?;
-                self.slots[*to] = Value::View(object);
-            }
+            I::ReleaseObjects(end, n) => self.release_objects(code, (*end, *n), core)?,
             I::End => return Ok(Step::End),
             other => self.data(other, core)?,
         }
@@ -246,9 +226,36 @@ impl State {
         Ok(Step::Next)
     }
 
+    fn release_objects(
+        &mut self,
+        code: &Code,
+        (end, n): (usize, u64),
+        core: &mut CoreView<'_, '_>,
+    ) -> Result<(), String> {
+        let at = &code.ends[end];
+        let (given, held) = &mut self.ends[end];
+        if n > *held {
+            return Err(format!(
+                "{} gives back {n} objects and holds {held}",
+                at.name
+            ));
+        }
+        *held -= n;
+        *given += n;
+        core.release(at.release.number, n as u8)
+    }
+
     /// What touches memory, and views of it.
     fn data(&mut self, of: &I, core: &mut CoreView<'_, '_>) -> Result<(), String> {
         match of {
+            I::Object(to, from, index) => {
+                let object = match &self.slots[*from] {
+                    Value::Objects(all) => all.get(*index).cloned(),
+                    _ => None,
+                };
+                let object = object.ok_or_else(|| format!("object {index} is not held"))?;
+                self.slots[*to] = Value::View(object);
+            }
             I::Allocate(to, shape, number, bytes) => {
                 let whole = View::whole(Base::Own(0), shape, *number);
                 let n = usize::try_from(whole.n_elements())
@@ -293,6 +300,15 @@ impl State {
                 let size = self.slots[*from].view()?.sizes.get(index).copied();
                 self.slots[*to] = Value::Integer(size.ok_or("no such dimension")?);
             }
+            _ if self.vector(of)? => {}
+            _ => self.transfer(of, core)?,
+        }
+        Ok(())
+    }
+
+    /// What makes vectors and takes them apart; `false` if it is none of that.
+    fn vector(&mut self, of: &I) -> Result<bool, String> {
+        match of {
             I::Splat(to, from, n) => {
                 self.slots[*to] = Value::Vector(vec![self.slots[*from].clone(); *n])
             }
@@ -312,9 +328,9 @@ impl State {
             I::Reduce(to, from, kind, number) => {
                 self.slots[*to] = reduce(&self.slots[*from], kind, *number)?
             }
-            _ => self.transfer(of, core)?,
+            _ => return Ok(false),
         }
-        Ok(())
+        Ok(true)
     }
 
     fn transfer(&mut self, of: &I, core: &mut CoreView<'_, '_>) -> Result<(), String> {

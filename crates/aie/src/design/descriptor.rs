@@ -201,6 +201,23 @@ pub(crate) fn elements(dimensions: &[(u64, u64)], padding: &[(u64, u64)]) -> Opt
         .try_fold(1u64, |product, size| product.checked_mul(size?))
 }
 
+/// What a descriptor's op may say.
+const KNOWN: [&str; 13] = [
+    "offset",
+    "len",
+    "dimensions",
+    "pad_dimensions",
+    "sizes",
+    "strides",
+    "bd_id",
+    "next_bd_id",
+    "packet",
+    "burst_length",
+    "iteration",
+    "pad_value",
+    "axcache",
+];
+
 fn read(
     design: &Design,
     op: &Op,
@@ -208,21 +225,7 @@ fn read(
     of: &MemRefType,
     constants: &Constants,
 ) -> Result<Descriptor, SyntaxError> {
-    op.only(&[
-        "offset",
-        "len",
-        "dimensions",
-        "pad_dimensions",
-        "sizes",
-        "strides",
-        "bd_id",
-        "next_bd_id",
-        "packet",
-        "burst_length",
-        "iteration",
-        "pad_value",
-        "axcache",
-    ])?;
+    op.only(&KNOWN)?;
     if op.integer_or("pad_value", 0)? != 0 {
         return Err(op.error("padding with other values than 0"));
     }

@@ -26,7 +26,8 @@ const ENUMERATIONS: [(&[&str], &[&str]); 4] = [
 ];
 
 /// Attributes of the generic form whose name here is another.
-const NAMES: [(&str, &str); 3] = [
+const NAMES: [(&str, &str); 4] = [
+    ("dimensionsFromStreamPerConsumer", "dimensionsFromStream"),
     ("static_offsets", "offsets"),
     ("static_sizes", "sizes"),
     ("static_strides", "strides"),

@@ -89,23 +89,22 @@ impl Part {
                 op.set(name, Attribute::Symbol(parser.symbol()?));
             }
             Part::Symbols(name) | Part::Indices(name) => {
-                op.set(
-                    name,
-                    Attribute::Array(parser.list("[", "]", Parser::attribute)?),
-                );
+                op.set(name, list(parser, "[", "]")?);
             }
             Part::MaybeIndices(name) if parser.is("[") => {
-                op.set(
-                    name,
-                    Attribute::Array(parser.list("[", "]", Parser::attribute)?),
-                );
+                op.set(name, list(parser, "[", "]")?);
             }
             Part::Items(name) if parser.is("(") => {
-                op.set(
-                    name,
-                    Attribute::Array(parser.list("(", ")", Parser::attribute)?),
-                );
+                op.set(name, list(parser, "(", ")")?);
             }
+            _ => self.read_structure(parser, op)?,
+        }
+        Ok(())
+    }
+
+    /// Types, regions, and parts of parts.
+    fn read_structure(&self, parser: &mut Parser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
+        match self {
             Part::Fields => {
                 while parser.eat(",") {
                     let (name, value) = parser.field()?;
@@ -134,10 +133,19 @@ impl Part {
                 }
             }
             Part::Own(read) => read(parser, op)?,
-            Part::MaybeSymbol(_) | Part::MaybeIndices(_) | Part::Items(_) => {}
+            // What may stand there and does not.
+            _ => {}
         }
         Ok(())
     }
+}
+
+fn list(parser: &mut Parser<'_>, open: &str, close: &str) -> Result<Attribute, SyntaxError> {
+    Ok(Attribute::Array(parser.list(
+        open,
+        close,
+        Parser::attribute,
+    )?))
 }
 
 fn read_operands(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), SyntaxError> {

@@ -1,7 +1,7 @@
 //! `millrace aie`: designs in MLIR's aie dialect, checked, run and listed without hardware.
 
 use crate::exit::{CommandFailure, CommandResult, Exit};
-use crate::output::{Align, Out, Paint, TextTable, Ui, count, printable};
+use crate::output::{Align, Out, Paint, TextTable, Ui, printable};
 use crate::progress::ProgressDisplay;
 use millrace_aie::{Design, Footprint, RunOptions, RunReport, SyntaxError, Verdict};
 use serde_json::json;
@@ -225,9 +225,9 @@ fn print_report(
         out.line(format!(
             "{verdict} in {} orders of actors: {} tasks, {} executions of descriptors, {} words by DMA",
             args.orders,
-            count(counters.pushes),
-            count(counters.executions),
-            count(counters.words)
+            counters.pushes,
+            counters.executions,
+            counters.words
         ))?;
         let has_values = report.unknown_kernels.is_empty();
         for output in report.outputs.iter().filter(|_| has_values) {
@@ -287,8 +287,8 @@ fn verify(args: &DesignArgs) -> CommandResult {
     for tile in &footprint.tiles {
         table.row(vec![
             tile.tile.clone(),
-            count(tile.memory_bytes.into()),
-            count(tile.capacity_bytes.into()),
+            tile.memory_bytes.to_string(),
+            tile.capacity_bytes.to_string(),
             tile.n_locks.to_string(),
             tile.n_descriptors.to_string(),
         ]);
@@ -296,9 +296,7 @@ fn verify(args: &DesignArgs) -> CommandResult {
     table.print(&mut out)?;
     out.line(format!(
         "{} streams are routed; the transaction stream has {} operations, {} bytes",
-        footprint.n_streams,
-        count(footprint.n_operations as u64),
-        count(footprint.stream_bytes as u64)
+        footprint.n_streams, footprint.n_operations, footprint.stream_bytes
     ))?;
     out.flush()
 }

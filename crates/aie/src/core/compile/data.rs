@@ -12,14 +12,6 @@ const MOST_LANES: u64 = 4096;
 impl Compiler<'_> {
     pub(super) fn memory(&mut self, op: &Op) -> Result<(), SyntaxError> {
         let to_type = op.types.last().and_then(Type::memref);
-        let shape = |of: Option<&MemRefType>| -> Result<(Vec<u64>, Number), SyntaxError> {
-            let of = of.ok_or_else(|| op.error("its type is no memref"))?;
-            let shape: Option<Vec<u64>> = of.shape.iter().copied().collect();
-            let shape = shape.ok_or_else(|| op.error("a size that is not fixed"))?;
-            let number = Number::in_memory(&of.element)
-                .ok_or_else(|| op.error("elements of an unknown type"))?;
-            Ok((shape, number))
-        };
         match op.name.as_str() {
             "memref.load" => {
                 let (from, indices) = (self.operand(op, 0)?, self.indices(op, 1)?);
@@ -32,7 +24,7 @@ impl Compiler<'_> {
                 self.push(I::Store(value, into, indices))
             }
             "memref.alloc" | "memref.alloca" => {
-                let (shape, number) = shape(to_type)?;
+                let (shape, number) = shape(op, to_type)?;
                 let to = self.bind(op.result()?);
                 self.push(I::Allocate(to, shape, number, None))
             }
@@ -41,7 +33,7 @@ impl Compiler<'_> {
                 let global = self.design.globals.get(name);
                 let global =
                     global.ok_or_else(|| op.error(format!("there is no global @{name}")))?;
-                let (shape, number) = shape(Some(&global.of))?;
+                let (shape, number) = shape(op, Some(&global.of))?;
                 let bytes = global.bytes.clone().map(Rc::new);
                 let to = self.bind(op.result()?);
                 self.push(I::Allocate(to, shape, number, bytes))
@@ -63,26 +55,29 @@ impl Compiler<'_> {
                 self.push(I::Copy(vec![(from, to)]))
             }
             "memref.collapse_shape" | "memref.expand_shape" => {
-                let (shape, _) = shape(to_type)?;
+                let (shape, _) = shape(op, to_type)?;
                 let from = self.operand(op, 0)?;
                 let to = self.bind(op.result()?);
                 self.push(I::Reshape(to, from, shape))
             }
-            name => {
-                let is_cast = name == "memref.reinterpret_cast";
-                let from = self.operand(op, 0)?;
-                let terms = [
-                    self.terms(op, "offsets")?,
-                    self.terms(op, "sizes")?,
-                    self.terms(op, "strides")?,
-                ];
-                if op.operands.len() > 1 {
-                    return Err(op.error("offsets among the operands are not known here"));
-                }
-                let to = self.bind(op.result()?);
-                self.push(I::View(to, from, terms, is_cast))
-            }
+            _ => self.view(op),
         }
+    }
+
+    /// A view at other offsets, sizes and strides.
+    fn view(&mut self, op: &Op) -> Result<(), SyntaxError> {
+        let is_cast = op.name == "memref.reinterpret_cast";
+        let from = self.operand(op, 0)?;
+        let terms = [
+            self.terms(op, "offsets")?,
+            self.terms(op, "sizes")?,
+            self.terms(op, "strides")?,
+        ];
+        if op.operands.len() > 1 {
+            return Err(op.error("offsets among the operands are not known here"));
+        }
+        let to = self.bind(op.result()?);
+        self.push(I::View(to, from, terms, is_cast))
     }
 
     pub(super) fn vector(&mut self, op: &Op) -> Result<(), SyntaxError> {
@@ -136,4 +131,14 @@ impl Compiler<'_> {
             _ => Err(op.error("it does not stand in a core's program")),
         }
     }
+}
+
+/// Sizes and elements of a memref of fixed size.
+fn shape(op: &Op, of: Option<&MemRefType>) -> Result<(Vec<u64>, Number), SyntaxError> {
+    let of = of.ok_or_else(|| op.error("its type is no memref"))?;
+    let shape: Option<Vec<u64>> = of.shape.iter().copied().collect();
+    let shape = shape.ok_or_else(|| op.error("a size that is not fixed"))?;
+    let number = Number::in_memory(&of.element);
+    let number = number.ok_or_else(|| op.error("elements of an unknown type"))?;
+    Ok((shape, number))
 }

@@ -24,22 +24,25 @@ pub(in crate::design) struct FifoOp<'o> {
     pub(super) initial: Vec<Vec<u8>>,
 }
 
-pub(super) fn read<'o>(design: &Design, op: &'o Op) -> Result<FifoOp<'o>, SyntaxError> {
-    op.only(&[
-        "sym_name",
-        "dimensionsToStream",
-        "dimensionsFromStream",
-        "dimensionsFromStreamPerConsumer",
-        "elemNumber",
-        "elemType",
-        "initValues",
-        "via_DMA",
-        "plio",
-        "padDimensions",
-        "repeat_count",
-        "disable_synchronization",
-        "via_shared_mem",
-    ])?;
+/// What its op may say.
+const KNOWN: [&str; 12] = [
+    "sym_name",
+    "dimensionsToStream",
+    "dimensionsFromStream",
+    "elemNumber",
+    "elemType",
+    "initValues",
+    "via_DMA",
+    "plio",
+    "padDimensions",
+    "repeat_count",
+    "disable_synchronization",
+    "via_shared_mem",
+];
+
+/// The type of an object; attributes that change what a FIFO does are refused.
+fn object(op: &Op) -> Result<&MemRefType, SyntaxError> {
+    op.only(&KNOWN)?;
     for name in ["plio", "disable_synchronization"] {
         if op.flag(name) {
             return Err(op.error(format!("`{name}` is not known here")));
@@ -60,9 +63,11 @@ pub(super) fn read<'o>(design: &Design, op: &'o Op) -> Result<FifoOp<'o>, Syntax
         of.bytes()
             .is_some_and(|bytes| (1..=MOST_OBJECT_BYTES).contains(&bytes))
     });
-    let of = of
-        .ok_or_else(|| op.error("its objects are no memrefs of a fixed size that a tile holds"))?
-        .clone();
+    of.ok_or_else(|| op.error("its objects are no memrefs of a fixed size that a tile holds"))
+}
+
+pub(super) fn read<'o>(design: &Design, op: &'o Op) -> Result<FifoOp<'o>, SyntaxError> {
+    let of = object(op)?.clone();
     let tiles = op.operands.iter().map(|name| design.tile(op, name));
     let tiles: Vec<Tile> = tiles.collect::<Result<_, _>>()?;
     let [producer, consumers @ ..] = &tiles[..] else {
@@ -76,7 +81,8 @@ pub(super) fn read<'o>(design: &Design, op: &'o Op) -> Result<FifoOp<'o>, Syntax
             let each = all.iter().map(|value| pairs(op, value, "size", "stride"));
             each.collect::<Result<_, _>>()?
         }
-        _ => Vec::new(),
+        Some(_) => return Err(op.error("`dimensionsFromStream` is no list")),
+        None => Vec::new(),
     };
     from_stream.resize(consumers.len(), Vec::new());
     let list = |name, first, second| match op.get(name) {
