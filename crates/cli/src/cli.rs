@@ -211,6 +211,7 @@ subcommands! {
     Devices(DevicesArgs) => devices,
     Probe(ProbeArgs) => probe,
     Npu(NpuArgs) => npu,
+    Aie(AieArgs) => aie,
     Doctor(DoctorArgs) => doctor,
     Completions(CompletionsArgs) => completions,
     Man(ManArgs) => man,

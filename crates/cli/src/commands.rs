@@ -1,6 +1,7 @@
 //! The subcommands, one file each. A command takes its arguments and the [`Ui`](crate::output::Ui),
 //! prints its result on standard output and returns an [`CommandResult`](crate::exit::CommandResult).
 
+pub(crate) mod aie;
 pub(crate) mod batch;
 pub(crate) mod bench;
 pub(crate) mod ceiling;

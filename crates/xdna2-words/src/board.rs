@@ -20,14 +20,16 @@ mod fault;
 mod firmware;
 mod route;
 mod state;
+mod waits;
 mod walk;
 
 pub use assumptions::{ASSUMPTIONS, Assumption};
 pub use core::{CoreProblem, CoreProgram, CoreStep, CoreView};
 pub use fault::BoardError;
+pub use waits::{BoardActor, BoardWait, WaitFor};
 
 use crate::tile::{Direction, Tile};
-use crate::txn::{TxnStream, decode};
+use crate::txn::{TxnOperation, TxnStream, decode};
 use route::{Entry, Route};
 use state::{Active, CoreState, Marks, TileState};
 use std::collections::{BTreeMap, HashMap};
@@ -90,6 +92,8 @@ pub struct Board<'p> {
     active: Active,
     order: TurnOrder,
     counters: BoardCounters,
+    /// What firmware waited for when nothing moved.
+    stalled_at: Option<TxnOperation>,
 }
 
 /// Xorshift64*: order and noise, nothing more.
@@ -153,6 +157,7 @@ impl<'p> Board<'p> {
             active: Active::new(),
             order: TurnOrder(options.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
             counters: BoardCounters::default(),
+            stalled_at: None,
         }
     }
 
@@ -167,6 +172,7 @@ impl<'p> Board<'p> {
         self.tokens.clear();
         self.busy.clear();
         self.active = Active::new();
+        self.stalled_at = None;
         self.counters = BoardCounters::default();
     }
 
@@ -227,6 +233,11 @@ impl<'p> Board<'p> {
         ended.map(|()| self.counters)
     }
 
+    /// What the last run took, however it ended.
+    pub fn counters(&self) -> BoardCounters {
+        self.counters
+    }
+
     fn execute(&mut self, stream: &TxnStream) -> Result<(), BoardError> {
         let header = stream.header;
         if header != crate::StreamHeader::npu2(header.columns) || !(1..=8).contains(&header.columns)
@@ -246,6 +257,8 @@ impl<'p> Board<'p> {
                 });
             }
             if !self.round(stream, &mut next, &mut order)? {
+                let stalled_at = stream.operations.get(next);
+                self.stalled_at = stalled_at.map(|of| of.operation.clone());
                 return Err(self.standstill(stream, next));
             }
         }

@@ -9,6 +9,7 @@
 //! | [`register`] | register blocks of each kind of tile, with their fields |
 //! | [`port`] | ports of the stream switches, what may be joined, and what lies next door |
 //! | [`txn`] | the transaction stream, format 0.1 |
+//! | [`router`] | ways of streams through the switches |
 //! | [`writer`] | streams written part by part |
 //! | [`listing`] | a stream as text |
 //! | [`board`] | a register-level NPU2 that executes streams |
@@ -27,6 +28,7 @@ pub mod listing;
 pub mod port;
 pub mod probe;
 pub mod register;
+pub mod router;
 pub mod tile;
 pub mod txn;
 pub mod writer;

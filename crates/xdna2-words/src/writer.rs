@@ -3,6 +3,10 @@
 //! What is written is complete: a switch that is used has all of its ports set, so that nothing of an
 //! earlier stream is left in it.
 
+mod selection;
+
+pub use selection::PacketRule;
+
 use crate::descriptor;
 use crate::field::{FieldError, Record, WordField};
 use crate::port::{self, Bundle, SwitchPort};
@@ -94,6 +98,11 @@ impl StreamWriter {
         self.stream.operations.len()
     }
 
+    /// Adds an operation as it is.
+    pub fn operation(&mut self, operation: TxnOperation) {
+        self.stream.push(operation);
+    }
+
     fn offset(tile: Tile, kind: BlockKind, number: u32) -> Result<u32, WriterError> {
         let offset = register::offset(tile.kind(), kind, number);
         offset.map(|offset| tile.address(offset)).ok_or_else(|| {
@@ -128,6 +137,14 @@ impl StreamWriter {
         let address = Self::offset(tile, kind, number)?;
         self.stream.push(TxnOperation::BlockWrite { address, data });
         Ok(())
+    }
+
+    /// Writes words to a tile's data memory, from a byte on.
+    ///
+    /// # Errors
+    /// The byte is no word of that memory.
+    pub fn data(&mut self, tile: Tile, byte: u32, words: Vec<u32>) -> Result<(), WriterError> {
+        self.block(tile, BlockKind::DataMemory, byte / 4, words)
     }
 
     /// Joins a slave port to a master port of a switch.

@@ -20,20 +20,20 @@ const NOT_RUN: [(&str, &str); 2] = [
     ("run demo --chat", "the same, and no seed is given"),
 ];
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// A command and what it printed.
 #[derive(Debug, PartialEq)]
-struct Transcript {
-    command: String,
-    shown: Vec<String>,
+pub(crate) struct Transcript {
+    pub(crate) command: String,
+    pub(crate) shown: Vec<String>,
 }
 
 /// The transcripts of a document's fenced blocks. A command may go on in lines that begin with spaces
 /// while a quotation is open.
-fn transcripts(document: &str) -> Vec<Transcript> {
+pub(crate) fn transcripts(document: &str) -> Vec<Transcript> {
     let mut found: Vec<Transcript> = Vec::new();
     let (mut in_block, mut is_transcript) = (false, false);
     for line in document.lines() {
@@ -70,7 +70,7 @@ fn transcripts(document: &str) -> Vec<Transcript> {
 
 /// Words as a shell splits them: quotes hold spaces together. A comment, a pipe or a redirection ends
 /// the command.
-fn words(command: &str) -> Vec<String> {
+pub(crate) fn words(command: &str) -> Vec<String> {
     let (mut words, mut word, mut quoted, mut any) = (Vec::new(), String::new(), false, false);
     for c in command.chars() {
         match c {
@@ -124,7 +124,7 @@ fn masked(line: &str) -> String {
 }
 
 /// Whether lines are as shown, where a line `…` stands for any number of them.
-fn matches(shown: &[String], printed: &[String]) -> Result<(), String> {
+pub(crate) fn matches(shown: &[String], printed: &[String]) -> Result<(), String> {
     let Some((first, rest)) = shown.split_first() else {
         return match printed.first() {
             None => Ok(()),

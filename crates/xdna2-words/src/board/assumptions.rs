@@ -25,8 +25,8 @@ pub const ASSUMPTIONS: [Assumption; 14] = [
     },
     Assumption {
         name: "packet-arbiters",
-        what: "A packet takes all arbiters of its way at once, from its header to its last word.",
-        probe: "Two packet streams that share a first and a second arbiter in opposite order; a hang says otherwise.",
+        what: "A packet takes the arbiters of its way one after the other and holds each to its last word.",
+        probe: "Two packet streams that share a first and a second arbiter in opposite order; it hangs now and then, or never.",
     },
     Assumption {
         name: "release-zero",

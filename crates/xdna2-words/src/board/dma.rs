@@ -99,6 +99,11 @@ impl DmaChannel {
         !self.queue.is_empty()
     }
 
+    /// The descriptor at work, if there is one.
+    pub(super) fn execution(&self) -> Option<&Execution> {
+        self.execution.as_ref()
+    }
+
     /// Whether its stream passes that tile.
     pub(super) fn passes(&self, tile: usize) -> bool {
         let route = self.execution.as_ref().and_then(|e| e.route.as_ref());
@@ -115,6 +120,22 @@ impl DmaChannel {
                 let chain = std::iter::successors(Some(start), |&at| next(at));
                 chain.take(64).any(|at| at == number)
             })
+    }
+}
+
+impl Execution {
+    /// What it waits for first: tile, lock and value.
+    pub(super) fn awaited_lock(&self) -> Option<(usize, u8, i32)> {
+        self.acquire.filter(|_| self.mark.is_none())
+    }
+
+    pub(super) fn route(&self) -> Option<&Route> {
+        self.route.as_deref()
+    }
+
+    /// The descriptor's number.
+    pub(super) fn number(&self) -> u8 {
+        self.number
     }
 }
 

@@ -8,7 +8,7 @@ use crate::field::{Record, WordField};
 use crate::register::BlockKind;
 use crate::tile::{Direction, Tile, TileKind};
 use crate::txn::{StreamOperation, TxnOperation};
-use registers::locate;
+pub(super) use registers::locate;
 
 /// How an operation went.
 enum Outcome {

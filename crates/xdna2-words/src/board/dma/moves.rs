@@ -43,12 +43,12 @@ impl Board<'_> {
             return Ok(false);
         };
         if !execution.holds_arbiters {
-            let taken = |a: &(usize, u8)| self.arbiters.get(a).is_some_and(|&by| by != actor);
-            if route.arbiters.iter().any(taken) {
-                return Ok(false);
+            // One after the other, in the order of the way: those that it has stay its own while it waits.
+            for arbiter in &route.arbiters {
+                if *self.arbiters.entry(*arbiter).or_insert(actor) != actor {
+                    return Ok(false);
+                }
             }
-            self.arbiters
-                .extend(route.arbiters.iter().map(|&a| (a, actor)));
             execution.holds_arbiters = true;
         }
         let inbox =

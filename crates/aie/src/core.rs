@@ -1,0 +1,15 @@
+//! Programs of cores: compiled from their ops, run between the board's locks.
+
+mod arithmetic;
+mod code;
+mod compile;
+mod flow;
+mod kernel;
+mod machine;
+mod memory;
+mod value;
+
+pub(crate) use code::{Code, Instruction};
+pub(crate) use compile::compile;
+pub(crate) use machine::{CoreLog, CoreRun};
+pub(crate) use value::{Number, Value};

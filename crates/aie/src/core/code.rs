@@ -1,0 +1,83 @@
+//! A program as instructions over numbered values.
+
+use super::kernel::Kernel;
+use super::value::{Number, Value, View};
+use crate::syntax::Location;
+use std::rc::Rc;
+
+/// A number or a value, as an index is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Term {
+    Fixed(i64),
+    Slot(usize),
+}
+
+/// One thing to do. Places are slots of values.
+#[derive(Clone, Debug)]
+pub(crate) enum Instruction {
+    Constant(usize, Value),
+    /// Values at once: each is read before any is written.
+    Copy(Vec<(usize, usize)>),
+    Compute {
+        name: String,
+        predicate: String,
+        types: (Number, Number),
+        to: usize,
+        from: Vec<usize>,
+    },
+    Jump(usize),
+    /// Jumps where a value is 0.
+    Unless(usize, usize),
+    /// Jumps where one is not less than another.
+    UnlessLess(usize, usize, usize),
+    Allocate(usize, Vec<u64>, Number, Option<Rc<Vec<u8>>>),
+    Load(usize, usize, Vec<Term>),
+    Store(usize, usize, Vec<Term>),
+    /// So many elements in a row.
+    LoadVector(usize, usize, Vec<Term>, usize),
+    StoreVector(usize, usize, Vec<Term>),
+    Splat(usize, usize, usize),
+    Reduce(usize, usize, String, Number),
+    Extract(usize, usize, Vec<Term>),
+    /// A view of another: offsets, sizes, strides; with `true` in elements of the memory itself.
+    View(usize, usize, [Vec<Term>; 3], bool),
+    Reshape(usize, usize, Vec<u64>),
+    Dimension(usize, usize, usize),
+    CopyView(usize, usize),
+    /// Waits for so much of a lock.
+    Acquire(LockAt, u8),
+    Release(LockAt, u8),
+    /// Objects of a FIFO's end.
+    AcquireObjects(usize, usize, u64),
+    ReleaseObjects(usize, u64),
+    Object(usize, usize, usize),
+    Call(&'static Kernel, Vec<usize>),
+    End,
+}
+
+/// A lock as the core numbers it.
+#[derive(Clone, Debug)]
+pub(crate) struct LockAt {
+    pub(crate) number: u8,
+    /// Which lock of the design.
+    pub(crate) lock: usize,
+}
+
+/// A core's end of a FIFO.
+#[derive(Clone, Debug)]
+pub(crate) struct EndAt {
+    pub(crate) name: String,
+    pub(crate) objects: Vec<View>,
+    pub(crate) acquire: LockAt,
+    pub(crate) release: LockAt,
+}
+
+/// A program.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Code {
+    pub(crate) instructions: Vec<Instruction>,
+    /// Where each instruction stands in the text.
+    pub(crate) places: Vec<Location>,
+    pub(crate) n_slots: usize,
+    pub(crate) ends: Vec<EndAt>,
+}

@@ -1,0 +1,144 @@
+//! Ops of memory and of vectors.
+
+use super::Compiler;
+use crate::core::code::Instruction as I;
+use crate::core::value::Number;
+use crate::syntax::{MemRefType, Op, SyntaxError, Type};
+use std::rc::Rc;
+
+/// Elements of a vector, at most.
+const MOST_LANES: u64 = 4096;
+
+impl Compiler<'_> {
+    pub(super) fn memory(&mut self, op: &Op) -> Result<(), SyntaxError> {
+        let to_type = op.types.last().and_then(Type::memref);
+        match op.name.as_str() {
+            "memref.load" => {
+                let (from, indices) = (self.operand(op, 0)?, self.indices(op, 1)?);
+                let to = self.bind(op.result()?);
+                self.push(I::Load(to, from, indices))
+            }
+            "memref.store" => {
+                let (value, into) = (self.operand(op, 0)?, self.operand(op, 1)?);
+                let indices = self.indices(op, 2)?;
+                self.push(I::Store(value, into, indices))
+            }
+            "memref.alloc" | "memref.alloca" => {
+                let (shape, number) = shape(op, to_type)?;
+                let to = self.bind(op.result()?);
+                self.push(I::Allocate(to, shape, number, None))
+            }
+            "memref.get_global" => {
+                let name = op.text("name")?;
+                let global = self.design.globals.get(name);
+                let global =
+                    global.ok_or_else(|| op.error(format!("there is no global @{name}")))?;
+                let (shape, number) = shape(op, Some(&global.of))?;
+                let bytes = global.bytes.clone().map(Rc::new);
+                let to = self.bind(op.result()?);
+                self.push(I::Allocate(to, shape, number, bytes))
+            }
+            "memref.dealloc" => Ok(()),
+            "memref.assume_alignment" if op.results.is_empty() => Ok(()),
+            "memref.copy" => {
+                let (from, into) = (self.operand(op, 0)?, self.operand(op, 1)?);
+                self.push(I::CopyView(from, into))
+            }
+            "memref.dim" => {
+                let (of, index) = (self.operand(op, 0)?, self.operand(op, 1)?);
+                let to = self.bind(op.result()?);
+                self.push(I::Dimension(to, of, index))
+            }
+            "memref.cast" | "memref.assume_alignment" => {
+                let from = self.operand(op, 0)?;
+                let to = self.bind(op.result()?);
+                self.push(I::Copy(vec![(from, to)]))
+            }
+            "memref.collapse_shape" | "memref.expand_shape" => {
+                let (shape, _) = shape(op, to_type)?;
+                let from = self.operand(op, 0)?;
+                let to = self.bind(op.result()?);
+                self.push(I::Reshape(to, from, shape))
+            }
+            _ => self.view(op),
+        }
+    }
+
+    /// A view at other offsets, sizes and strides.
+    fn view(&mut self, op: &Op) -> Result<(), SyntaxError> {
+        let is_cast = op.name == "memref.reinterpret_cast";
+        let from = self.operand(op, 0)?;
+        let terms = [
+            self.terms(op, "offsets")?,
+            self.terms(op, "sizes")?,
+            self.terms(op, "strides")?,
+        ];
+        if op.operands.len() > 1 {
+            return Err(op.error("offsets among the operands are not known here"));
+        }
+        let to = self.bind(op.result()?);
+        self.push(I::View(to, from, terms, is_cast))
+    }
+
+    pub(super) fn vector(&mut self, op: &Op) -> Result<(), SyntaxError> {
+        let size = |of: Option<&Type>| match of {
+            Some(Type::Vector(shape, _)) if shape.len() == 1 && shape[0] <= MOST_LANES => {
+                Ok(shape[0] as usize)
+            }
+            _ => Err(op.error("vectors of one dimension are known")),
+        };
+        match op.name.as_str() {
+            "vector.load" | "vector.transfer_read" => {
+                let n = size(op.types.last())?;
+                if op.get("permutation_map").is_some() {
+                    return Err(op.error("a permutation is not known"));
+                }
+                let (from, indices) = (self.operand(op, 0)?, self.terms(op, "indices")?);
+                let to = self.bind(op.result()?);
+                self.push(I::LoadVector(to, from, indices, n))
+            }
+            "vector.store" | "vector.transfer_write" => {
+                if op.get("permutation_map").is_some() {
+                    return Err(op.error("a permutation is not known"));
+                }
+                let (value, into) = (self.operand(op, 0)?, self.operand(op, 1)?);
+                let indices = self.terms(op, "indices")?;
+                self.push(I::StoreVector(value, into, indices))
+            }
+            "vector.broadcast" | "vector.splat" => {
+                let n = size(op.types.last())?;
+                let from = self.operand(op, 0)?;
+                let to = self.bind(op.result()?);
+                self.push(I::Splat(to, from, n))
+            }
+            "vector.reduction" => {
+                let kind = op.text("kind")?.to_owned();
+                let number = op.types.first().and_then(Number::of);
+                let number = number.ok_or_else(|| op.error("a type that is not known"))?;
+                if op.operands.len() != 1 {
+                    return Err(op.error("a reduction that begins with a value is not known"));
+                }
+                let from = self.operand(op, 0)?;
+                let to = self.bind(op.result()?);
+                self.push(I::Reduce(to, from, kind, number))
+            }
+            "vector.extract" => {
+                let from = self.operand(op, 0)?;
+                let position = self.terms(op, "position")?;
+                let to = self.bind(op.result()?);
+                self.push(I::Extract(to, from, position))
+            }
+            _ => Err(op.error("it does not stand in a core's program")),
+        }
+    }
+}
+
+/// Sizes and elements of a memref of fixed size.
+fn shape(op: &Op, of: Option<&MemRefType>) -> Result<(Vec<u64>, Number), SyntaxError> {
+    let of = of.ok_or_else(|| op.error("its type is no memref"))?;
+    let shape: Option<Vec<u64>> = of.shape.iter().copied().collect();
+    let shape = shape.ok_or_else(|| op.error("a size that is not fixed"))?;
+    let number = Number::in_memory(&of.element);
+    let number = number.ok_or_else(|| op.error("elements of an unknown type"))?;
+    Ok((shape, number))
+}

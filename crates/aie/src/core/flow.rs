@@ -1,0 +1,276 @@
+//! Loops, conditions, blocks and calls.
+
+use super::code::Instruction as I;
+use super::compile::Compiler;
+use crate::syntax::{Op, Region, Successor, SyntaxError};
+use std::collections::BTreeMap;
+
+impl Compiler<'_> {
+    /// Compiles an op that decides where the program goes on; `false` if it is none.
+    pub(super) fn control(&mut self, op: &Op, to: &[usize]) -> Result<bool, SyntaxError> {
+        match op.name.as_str() {
+            "scf.for" => self.for_loop(op)?,
+            "scf.if" => self.condition(op)?,
+            "scf.while" => self.while_loop(op)?,
+            "func.call" | "call" => self.call(op)?,
+            "scf.yield" | "func.return" | "return" => {
+                let from = self.operands(op)?;
+                self.give(op, &from, to)?;
+            }
+            "aie.end" => self.push(I::End)?,
+            "cf.br" | "cf.cond_br" | "scf.condition" => {
+                return Err(op.error("it does not stand here"));
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Values of a terminator go where they belong.
+    fn give(&mut self, op: &Op, from: &[usize], to: &[usize]) -> Result<(), SyntaxError> {
+        if from.len() != to.len() {
+            return Err(op.error(format!(
+                "{} values where {} are needed",
+                from.len(),
+                to.len()
+            )));
+        }
+        match from.is_empty() {
+            true => Ok(()),
+            false => self.push(I::Copy(
+                from.iter().copied().zip(to.iter().copied()).collect(),
+            )),
+        }
+    }
+
+    fn bind_all(&mut self, names: &[String]) -> Vec<usize> {
+        names.iter().map(|name| self.bind(name)).collect()
+    }
+
+    /// Where a jump that was written before leads.
+    fn aim(&mut self, jump: usize, at: usize) {
+        match &mut self.code.instructions[jump] {
+            I::Jump(to) | I::Unless(_, to) | I::UnlessLess(_, _, to) => *to = at,
+            _ => {}
+        }
+    }
+
+    fn for_loop(&mut self, op: &Op) -> Result<(), SyntaxError> {
+        let operands = self.operands(op)?;
+        let [first, end, step, carried @ ..] = &operands[..] else {
+            return Err(op.error("a loop has bounds and a step"));
+        };
+        let region = op.region(0)?;
+        let [block] = &region.blocks[..] else {
+            return Err(op.error("a loop's body is one block"));
+        };
+        let names: Vec<String> = block.arguments.iter().map(|row| row.0.clone()).collect();
+        if names.len() != carried.len() + 1 {
+            return Err(op.error("the loop's values differ in number"));
+        }
+        let places = self.bind_all(&names);
+        let start: Vec<usize> = [*first]
+            .into_iter()
+            .chain(carried.iter().copied())
+            .collect();
+        self.give(op, &start, &places)?;
+        let test = self.here();
+        self.push(I::UnlessLess(places[0], *end, 0))?;
+        self.region(region, &places[1..])?;
+        let name = "index.step".to_owned();
+        let number = super::value::Number::Integer(64);
+        self.push(I::Compute {
+            name,
+            predicate: String::new(),
+            types: (number, number),
+            to: places[0],
+            from: vec![places[0], *step],
+        })?;
+        self.push(I::Jump(test))?;
+        let behind = self.here();
+        self.aim(test, behind);
+        let results = self.bind_all(&op.results);
+        self.give(op, &places[1..], &results)
+    }
+
+    fn condition(&mut self, op: &Op) -> Result<(), SyntaxError> {
+        let value = self.operand(op, 0)?;
+        let results: Vec<usize> = op.results.iter().map(|_| self.slot()).collect();
+        let test = self.here();
+        self.push(I::Unless(value, 0))?;
+        self.region(op.region(0)?, &results)?;
+        let over = self.here();
+        self.push(I::Jump(0))?;
+        let otherwise = self.here();
+        self.aim(test, otherwise);
+        match op.regions.get(1) {
+            Some(region) => self.region(region, &results)?,
+            None if results.is_empty() => {}
+            None => return Err(op.error("it gives values, and has no `else`")),
+        }
+        let behind = self.here();
+        self.aim(over, behind);
+        for (name, slot) in op.results.iter().zip(results) {
+            self.names().insert(name.clone(), slot);
+        }
+        Ok(())
+    }
+
+    fn while_loop(&mut self, op: &Op) -> Result<(), SyntaxError> {
+        let start = self.operands(op)?;
+        let [before, after] = [op.region(0)?, op.region(1)?];
+        let [([first], [second])] = [(&before.blocks[..], &after.blocks[..])] else {
+            return Err(op.error("each part of the loop is one block"));
+        };
+        let names = |block: &crate::syntax::Block| {
+            block
+                .arguments
+                .iter()
+                .map(|row| row.0.clone())
+                .collect::<Vec<_>>()
+        };
+        let places = self.bind_all(&names(first));
+        self.give(op, &start, &places)?;
+        let test = self.here();
+        let Some((last, ops)) = first
+            .ops
+            .split_last()
+            .filter(|(last, _)| last.name == "scf.condition")
+        else {
+            return Err(op.error("its first part ends with `scf.condition`"));
+        };
+        for op in ops {
+            self.op(op, &[])?;
+        }
+        let values = self.operands(last)?;
+        let (condition, passed) = values
+            .split_first()
+            .ok_or_else(|| last.error("it has no condition"))?;
+        let inner = self.bind_all(&names(second));
+        let results: Vec<usize> = op.results.iter().map(|_| self.slot()).collect();
+        self.give(last, passed, &results)?;
+        let leave = self.here();
+        self.push(I::Unless(*condition, 0))?;
+        self.give(last, passed, &inner)?;
+        self.region(after, &places)?;
+        self.push(I::Jump(test))?;
+        let behind = self.here();
+        self.aim(leave, behind);
+        for (name, slot) in op.results.iter().zip(results) {
+            self.names().insert(name.clone(), slot);
+        }
+        Ok(())
+    }
+
+    /// A function of the file is written out; one without a body is a kernel.
+    fn call(&mut self, op: &Op) -> Result<(), SyntaxError> {
+        const MOST_CALLS: usize = 16;
+        let name = op.text("callee")?.to_owned();
+        let function = self.function(&name).cloned();
+        let Some(function) = function.filter(|function| !function.regions.is_empty()) else {
+            return self.kernel(op, &name);
+        };
+        if self.calls.contains(&name) || self.calls.len() >= MOST_CALLS {
+            return Err(op.error(format!(
+                "@{name} calls itself, or too many within one another"
+            )));
+        }
+        let from = self.operands(op)?;
+        let region = function.region(0)?;
+        let arguments: Vec<String> = region.blocks.first().map_or(Vec::new(), |block| {
+            block.arguments.iter().map(|row| row.0.clone()).collect()
+        });
+        let outer = std::mem::take(self.names());
+        let places = self.bind_all(&arguments);
+        self.give(op, &from, &places)?;
+        let results: Vec<usize> = op.results.iter().map(|_| self.slot()).collect();
+        self.calls.push(name);
+        self.region(region, &results)?;
+        self.calls.pop();
+        *self.names() = outer;
+        for (name, slot) in op.results.iter().zip(results) {
+            self.names().insert(name.clone(), slot);
+        }
+        Ok(())
+    }
+
+    /// A region of several blocks.
+    pub(super) fn blocks(&mut self, region: &Region, to: &[usize]) -> Result<(), SyntaxError> {
+        let mut arguments = BTreeMap::new();
+        for (i, block) in region.blocks.iter().enumerate() {
+            let names: Vec<String> = block.arguments.iter().map(|row| row.0.clone()).collect();
+            // The first block's have been given values already.
+            let places = match i {
+                0 => names
+                    .iter()
+                    .map(|name| self.names().get(name).copied().unwrap_or(0))
+                    .collect(),
+                _ => self.bind_all(&names),
+            };
+            arguments.insert(block.label.as_str(), places);
+        }
+        let mut starts = BTreeMap::new();
+        let mut jumps: Vec<(usize, &Op, &str)> = Vec::new();
+        let mut exits = Vec::new();
+        for block in &region.blocks {
+            starts.insert(block.label.as_str(), self.here());
+            for op in &block.ops {
+                match op.name.as_str() {
+                    "cf.br" => {
+                        let [successor] = &op.successors[..] else {
+                            return Err(op.error("it names one block"));
+                        };
+                        self.jump(op, successor, &arguments, &mut jumps)?;
+                    }
+                    "cf.cond_br" => {
+                        let [then, otherwise] = &op.successors[..] else {
+                            return Err(op.error("it names two blocks"));
+                        };
+                        let value = self.operand(op, 0)?;
+                        let test = self.here();
+                        self.push(I::Unless(value, 0))?;
+                        self.jump(op, then, &arguments, &mut jumps)?;
+                        let here = self.here();
+                        self.aim(test, here);
+                        self.jump(op, otherwise, &arguments, &mut jumps)?;
+                    }
+                    _ => {
+                        self.op(op, to)?;
+                        if matches!(op.name.as_str(), "func.return" | "return" | "scf.yield") {
+                            exits.push(self.here());
+                            self.push(I::Jump(0))?;
+                        }
+                    }
+                }
+            }
+        }
+        for (jump, op, label) in jumps {
+            let at = *starts
+                .get(label)
+                .ok_or_else(|| op.error(format!("there is no block ^{label}")))?;
+            self.aim(jump, at);
+        }
+        let behind = self.here();
+        exits.into_iter().for_each(|exit| self.aim(exit, behind));
+        Ok(())
+    }
+
+    fn jump<'o>(
+        &mut self,
+        op: &'o Op,
+        successor: &'o Successor,
+        arguments: &BTreeMap<&str, Vec<usize>>,
+        jumps: &mut Vec<(usize, &'o Op, &'o str)>,
+    ) -> Result<(), SyntaxError> {
+        let values = successor
+            .operands
+            .iter()
+            .map(|name| self.use_name(op, name));
+        let from: Vec<usize> = values.collect::<Result<_, _>>()?;
+        let to = arguments.get(successor.label.as_str());
+        let to = to.ok_or_else(|| op.error(format!("there is no block ^{}", successor.label)))?;
+        self.give(op, &from, to)?;
+        jumps.push((self.here(), op, &successor.label));
+        self.push(I::Jump(0))
+    }
+}

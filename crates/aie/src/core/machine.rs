@@ -1,0 +1,385 @@
+//! A program at work on the board.
+
+mod views;
+
+use super::arithmetic::compute;
+use super::code::{Code, Instruction as I, LockAt, Term};
+use super::memory::{Memories, allocate};
+use super::value::{Base, Value, View};
+use crate::syntax::Location;
+use millrace_xdna2_words::board::{CoreProgram, CoreStep, CoreView};
+use std::cell::RefCell;
+use std::rc::Rc;
+use views::{reduce, row, sub_view};
+
+/// Instructions in a turn, at most: others have theirs in between.
+const A_TURN: u32 = 4096;
+
+/// What a core does, as a report tells it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CoreLog {
+    /// The lock that it waits for, and how much of it.
+    pub(crate) waits: Option<(usize, u8)>,
+    /// Where its program stands.
+    pub(crate) at: Location,
+    /// Instructions so far.
+    pub(crate) instructions: u64,
+}
+
+/// A core at work.
+pub(crate) struct CoreRun {
+    code: Rc<Code>,
+    log: Rc<RefCell<CoreLog>>,
+    /// Instructions that all runs of this core may take.
+    budget: u64,
+    state: State,
+}
+
+#[derive(Default)]
+struct State {
+    next: usize,
+    slots: Vec<Value>,
+    own: Vec<Vec<u8>>,
+    /// By end of a FIFO: objects given back so far, and objects in hand.
+    ends: Vec<(u64, u64)>,
+}
+
+/// How an instruction went.
+enum Step {
+    Next,
+    To(usize),
+    Waits(LockAt, u8),
+    End,
+}
+
+impl CoreRun {
+    pub(crate) fn new(code: Rc<Code>, log: Rc<RefCell<CoreLog>>, budget: u64) -> CoreRun {
+        let mut run = CoreRun {
+            code,
+            log,
+            budget,
+            state: State::default(),
+        };
+        run.restart();
+        run
+    }
+
+    fn advance(&mut self, core: &mut CoreView<'_, '_>) -> Result<CoreStep, String> {
+        let code = Rc::clone(&self.code);
+        let mut done = 0;
+        loop {
+            let Some(instruction) = code.instructions.get(self.state.next) else {
+                return Ok(CoreStep::Done);
+            };
+            let step = self.state.step(&code, instruction, core)?;
+            // A kernel takes as long as many instructions.
+            done += if matches!(instruction, I::Call(..)) {
+                A_TURN
+            } else {
+                1
+            };
+            match step {
+                Step::Next => self.state.next += 1,
+                Step::To(next) => self.state.next = next,
+                Step::End => return Ok(CoreStep::Done),
+                Step::Waits(lock, amount) => {
+                    let mut log = self.log.borrow_mut();
+                    log.instructions += u64::from(done);
+                    log.waits = Some((lock.lock, amount));
+                    // What was done before the wait counts as a move.
+                    return Ok(match done {
+                        1 => CoreStep::Waits(format!(
+                            "waits for {amount} of its lock {}",
+                            lock.number
+                        )),
+                        _ => CoreStep::Ran,
+                    });
+                }
+            }
+            if done >= A_TURN
+                || matches!(
+                    instruction,
+                    I::Release(..) | I::ReleaseObjects(..) | I::Call(..)
+                )
+            {
+                let mut log = self.log.borrow_mut();
+                log.instructions += u64::from(done);
+                log.waits = None;
+                if log.instructions > self.budget {
+                    return Err(format!("stopped after {} instructions", self.budget));
+                }
+                return Ok(CoreStep::Ran);
+            }
+        }
+    }
+}
+
+impl CoreProgram for CoreRun {
+    fn step(&mut self, core: &mut CoreView<'_, '_>) -> Result<CoreStep, String> {
+        let step = self.advance(core);
+        let place = self
+            .code
+            .places
+            .get(self.state.next)
+            .copied()
+            .unwrap_or_default();
+        self.log.borrow_mut().at = place;
+        // A race keeps its first word, by which the board knows it.
+        step.map_err(|problem| match problem.strip_prefix("race: ") {
+            Some(race) => format!("race: {race} ({place})"),
+            None => format!("{place}: {problem}"),
+        })
+    }
+
+    fn restart(&mut self) {
+        self.state = State {
+            slots: vec![Value::Integer(0); self.code.n_slots],
+            ends: vec![(0, 0); self.code.ends.len()],
+            ..State::default()
+        };
+        *self.log.borrow_mut() = CoreLog::default();
+    }
+}
+
+impl State {
+    fn terms(&self, terms: &[Term]) -> Result<Vec<i64>, String> {
+        let term = |term: &Term| match term {
+            Term::Fixed(value) => Ok(*value),
+            Term::Slot(slot) => self.slots[*slot].integer(),
+        };
+        terms.iter().map(term).collect()
+    }
+
+    fn step(&mut self, code: &Code, of: &I, core: &mut CoreView<'_, '_>) -> Result<Step, String> {
+        match of {
+            I::Constant(to, value) => self.slots[*to] = value.clone(),
+            I::Copy(pairs) => {
+                let values: Vec<Value> = pairs
+                    .iter()
+                    .map(|&(from, _)| self.slots[from].clone())
+                    .collect();
+                for (&(_, to), value) in pairs.iter().zip(values) {
+                    self.slots[to] = value;
+                }
+            }
+            I::Compute {
+                name,
+                predicate,
+                types,
+                to,
+                from,
+            } => {
+                self.slots[*to] = match (name.as_str(), &from[..]) {
+                    ("index.step", &[a, b]) => {
+                        // A loop to the largest number ends there, as in two's complement it would not.
+                        Value::Integer(
+                            self.slots[a]
+                                .integer()?
+                                .saturating_add(self.slots[b].integer()?),
+                        )
+                    }
+                    _ => {
+                        let operands: Vec<&Value> =
+                            from.iter().map(|&slot| &self.slots[slot]).collect();
+                        compute(name, predicate, *types, &operands)?
+                    }
+                };
+            }
+            I::Jump(to) => return Ok(Step::To(*to)),
+            I::Unless(value, to) if self.slots[*value].integer()? == 0 => return Ok(Step::To(*to)),
+            I::UnlessLess(a, b, to) if self.slots[*a].integer()? >= self.slots[*b].integer()? => {
+                return Ok(Step::To(*to));
+            }
+            I::Unless(..) | I::UnlessLess(..) => {}
+            I::Acquire(lock, amount) => {
+                if *amount > 0 && !core.acquire(lock.number, *amount)? {
+                    return Ok(Step::Waits(lock.clone(), *amount));
+                }
+            }
+            I::Release(lock, amount) => core.release(lock.number, *amount)?,
+            I::AcquireObjects(to, end, n) => {
+                return self.acquire_objects(code, (*to, *end, *n), core);
+            }
+            I::ReleaseObjects(end, n) => self.release_objects(code, (*end, *n), core)?,
+            I::End => return Ok(Step::End),
+            other => self.data(other, core)?,
+        }
+        Ok(Step::Next)
+    }
+
+    fn acquire_objects(
+        &mut self,
+        code: &Code,
+        (to, end, n): (usize, usize, u64),
+        core: &mut CoreView<'_, '_>,
+    ) -> Result<Step, String> {
+        let at = &code.ends[end];
+        let (given, held) = self.ends[end];
+        let more = n.saturating_sub(held) as u8;
+        if more > 0 && !core.acquire(at.acquire.number, more)? {
+            return Ok(Step::Waits(at.acquire.clone(), more));
+        }
+        self.ends[end].1 = held.max(n);
+        let depth = at.objects.len() as u64;
+        let objects = (0..n).map(|i| at.objects[((given + i) % depth.max(1)) as usize].clone());
+        self.slots[to] = Value::Objects(objects.collect());
+        Ok(Step::Next)
+    }
+
+    fn release_objects(
+        &mut self,
+        code: &Code,
+        (end, n): (usize, u64),
+        core: &mut CoreView<'_, '_>,
+    ) -> Result<(), String> {
+        let at = &code.ends[end];
+        let (given, held) = &mut self.ends[end];
+        if n > *held {
+            return Err(format!(
+                "{} gives back {n} objects and holds {held}",
+                at.name
+            ));
+        }
+        *held -= n;
+        *given += n;
+        core.release(at.release.number, n as u8)
+    }
+
+    /// What touches memory, and views of it.
+    fn data(&mut self, of: &I, core: &mut CoreView<'_, '_>) -> Result<(), String> {
+        match of {
+            I::Object(to, from, index) => {
+                let object = match &self.slots[*from] {
+                    Value::Objects(all) => all.get(*index).cloned(),
+                    _ => None,
+                };
+                let object = object.ok_or_else(|| format!("object {index} is not held"))?;
+                self.slots[*to] = Value::View(object);
+            }
+            I::Allocate(to, shape, number, bytes) => {
+                let whole = View::whole(Base::Own(0), shape, *number);
+                let n = usize::try_from(whole.n_elements())
+                    .unwrap_or(usize::MAX)
+                    .saturating_mul(number.bytes());
+                let block = allocate(&mut self.own, n)?;
+                if let Some(bytes) = bytes {
+                    self.own[block].copy_from_slice(bytes);
+                }
+                self.slots[*to] = Value::View(View {
+                    base: Base::Own(block),
+                    ..whole
+                });
+            }
+            I::View(to, from, terms, is_cast) => {
+                let [offsets, sizes, strides] = [
+                    self.terms(&terms[0])?,
+                    self.terms(&terms[1])?,
+                    self.terms(&terms[2])?,
+                ];
+                let view = sub_view(
+                    self.slots[*from].view()?,
+                    &offsets,
+                    (sizes, &strides),
+                    *is_cast,
+                )?;
+                self.slots[*to] = Value::View(view);
+            }
+            I::Reshape(to, from, shape) => {
+                let view = self.slots[*from].view()?;
+                let new = View::whole(view.base, shape, view.number);
+                if !view.is_dense() || new.n_elements() != view.n_elements() {
+                    return Err("a view whose elements do not lie in a row is reshaped".to_owned());
+                }
+                self.slots[*to] = Value::View(View {
+                    offset: view.offset,
+                    ..new
+                });
+            }
+            I::Dimension(to, from, index) => {
+                let index = usize::try_from(self.slots[*index].integer()?).unwrap_or(usize::MAX);
+                let size = self.slots[*from].view()?.sizes.get(index).copied();
+                self.slots[*to] = Value::Integer(size.ok_or("no such dimension")?);
+            }
+            _ if self.vector(of)? => {}
+            _ => self.transfer(of, core)?,
+        }
+        Ok(())
+    }
+
+    /// What makes vectors and takes them apart; `false` if it is none of that.
+    fn vector(&mut self, of: &I) -> Result<bool, String> {
+        match of {
+            I::Splat(to, from, n) => {
+                self.slots[*to] = Value::Vector(vec![self.slots[*from].clone(); *n])
+            }
+            I::Extract(to, from, position) => {
+                let [index] = self.terms(position)?[..] else {
+                    return Err("an element of a vector has one index".to_owned());
+                };
+                let value = match &self.slots[*from] {
+                    Value::Vector(all) => usize::try_from(index)
+                        .ok()
+                        .and_then(|i| all.get(i))
+                        .cloned(),
+                    _ => None,
+                };
+                self.slots[*to] = value.ok_or("no such element of a vector")?;
+            }
+            I::Reduce(to, from, kind, number) => {
+                self.slots[*to] = reduce(&self.slots[*from], kind, *number)?
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn transfer(&mut self, of: &I, core: &mut CoreView<'_, '_>) -> Result<(), String> {
+        let indices = match of {
+            I::Load(_, _, at)
+            | I::Store(_, _, at)
+            | I::LoadVector(_, _, at, _)
+            | I::StoreVector(_, _, at) => self.terms(at)?,
+            _ => Vec::new(),
+        };
+        let mut memories = Memories {
+            core,
+            own: &mut self.own,
+        };
+        match of {
+            I::Load(to, from, _) => {
+                let view = self.slots[*from].view()?;
+                self.slots[*to] = memories.load(view, view.position(&indices)?)?;
+            }
+            I::Store(value, into, _) => {
+                let view = self.slots[*into].view()?;
+                memories.store(view, view.position(&indices)?, &self.slots[*value])?;
+            }
+            I::LoadVector(to, from, _, n) => {
+                let row = row(self.slots[*from].view()?, &indices, *n)?;
+                self.slots[*to] = Value::Vector(memories.load_all(&row)?);
+            }
+            I::StoreVector(value, into, _) => {
+                let Value::Vector(values) = &self.slots[*value] else {
+                    return Err("a vector is needed".to_owned());
+                };
+                let row = row(self.slots[*into].view()?, &indices, values.len())?;
+                memories.store_all(&row, values)?;
+            }
+            I::CopyView(from, into) => {
+                let (from, into) = (self.slots[*from].view()?, self.slots[*into].view()?);
+                if from.sizes != into.sizes {
+                    return Err("a copy between memrefs of different sizes".to_owned());
+                }
+                let values = memories.load_all(from)?;
+                memories.store_all(into, &values)?;
+            }
+            I::Call(kernel, from) => {
+                let arguments: Vec<&Value> = from.iter().map(|&slot| &self.slots[slot]).collect();
+                (kernel.run)(&arguments, &mut memories)
+                    .map_err(|problem| format!("kernel {}: {problem}", kernel.summary))?;
+            }
+            _ => return Err("an instruction that does nothing".to_owned()),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,227 @@
+//! A design: tiles, buffers, locks, descriptors, flows, cores and the sequence.
+//!
+//! Ops of the text become plain data with numbers in place of names. Object FIFOs become buffers, locks,
+//! descriptors and flows, as mlir-aie's `aie-objectFifo-stateful-transform` has them.
+
+mod build;
+mod descriptor;
+mod dma;
+mod fifo;
+mod fifo_link;
+mod flow;
+
+pub(crate) use build::channel;
+pub(crate) use descriptor::{Constants, block, constant, number, packet_of, use_lock};
+
+use crate::syntax::{Location, MemRefType, Op, SyntaxError, parse};
+use millrace_xdna2_words::Tile;
+use millrace_xdna2_words::router::TilePort;
+use millrace_xdna2_words::writer::ChannelAt;
+use std::collections::BTreeMap;
+
+/// A design that was read.
+#[derive(Clone, Debug, Default)]
+pub struct Design {
+    /// The device as the text names it.
+    pub device: String,
+    /// Its name, where it has one.
+    pub name: String,
+    /// What a reader should know: what is taken for what, and what was left out.
+    pub notes: Vec<String>,
+    pub(crate) arguments: Vec<Argument>,
+    pub(crate) names: BTreeMap<String, Entity>,
+    pub(crate) symbols: BTreeMap<String, Entity>,
+    pub(crate) buffers: Vec<Buffer>,
+    pub(crate) locks: Vec<Lock>,
+    pub(crate) descriptors: Vec<Descriptor>,
+    pub(crate) chains: Vec<Chain>,
+    pub(crate) flows: Vec<Flow>,
+    /// Channels of shims by the names that the sequence uses.
+    pub(crate) allocations: BTreeMap<String, ChannelAt>,
+    pub(crate) fifos: BTreeMap<String, Fifo>,
+    pub(crate) cores: Vec<Core>,
+    pub(crate) functions: BTreeMap<String, Op>,
+    pub(crate) globals: BTreeMap<String, Global>,
+    pub(crate) sequence: Vec<Op>,
+}
+
+/// What a name of the device means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entity {
+    Tile(Tile),
+    Buffer(usize),
+    Lock(usize),
+    /// A whole number.
+    Constant(i64),
+}
+
+/// An argument of the sequence: host memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Argument {
+    pub(crate) name: String,
+    pub(crate) of: MemRefType,
+}
+
+/// A buffer in a tile.
+#[derive(Clone, Debug)]
+pub(crate) struct Buffer {
+    pub(crate) name: String,
+    pub(crate) tile: Tile,
+    pub(crate) of: MemRefType,
+    pub(crate) bytes: u32,
+    pub(crate) address: Option<u32>,
+    pub(crate) initial: Option<Vec<u8>>,
+    pub(crate) at: Location,
+}
+
+/// A lock.
+#[derive(Clone, Debug)]
+pub(crate) struct Lock {
+    pub(crate) name: String,
+    pub(crate) tile: Tile,
+    pub(crate) number: Option<u8>,
+    pub(crate) initial: u8,
+    pub(crate) at: Location,
+}
+
+/// Memory that a descriptor moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Memory {
+    Buffer(usize),
+    Argument(usize),
+}
+
+/// A buffer descriptor.
+#[derive(Clone, Debug)]
+pub(crate) struct Descriptor {
+    /// Whose DMA has it.
+    pub(crate) tile: Tile,
+    pub(crate) memory: Memory,
+    pub(crate) offset_bytes: u64,
+    pub(crate) length_bytes: u64,
+    pub(crate) element_bytes: u64,
+    /// Sizes and strides in elements, the outermost first.
+    pub(crate) dimensions: Vec<(u64, u64)>,
+    /// Elements of padding before and after, by dimension.
+    pub(crate) padding: Vec<(u64, u64)>,
+    /// Executions until it begins again, and elements from one to the next.
+    pub(crate) iteration: Option<(u64, u64)>,
+    pub(crate) acquire: Option<(usize, u64)>,
+    pub(crate) release: Option<(usize, u64)>,
+    /// Type and id.
+    pub(crate) packet: Option<(u64, u64)>,
+    pub(crate) burst_bytes: u64,
+    pub(crate) next: Option<usize>,
+    pub(crate) number: Option<u8>,
+    pub(crate) at: Location,
+}
+
+/// What a channel executes from the start.
+#[derive(Clone, Debug)]
+pub(crate) struct Chain {
+    pub(crate) channel: ChannelAt,
+    pub(crate) first: usize,
+    pub(crate) executions: u64,
+    pub(crate) at: Location,
+}
+
+/// A stream from a port to others.
+#[derive(Clone, Debug)]
+pub(crate) struct Flow {
+    pub(crate) name: String,
+    pub(crate) from: TilePort,
+    pub(crate) to: Vec<TilePort>,
+    /// The id of its packets; `None` for a circuit.
+    pub(crate) packet: Option<u8>,
+    pub(crate) keeps_header: bool,
+    pub(crate) at: Location,
+}
+
+/// An object FIFO as cores see it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fifo {
+    /// By tile: the end that its core has.
+    pub(crate) ends: Vec<FifoEnd>,
+}
+
+/// A core's end of an object FIFO.
+#[derive(Clone, Debug)]
+pub(crate) struct FifoEnd {
+    pub(crate) tile: Tile,
+    pub(crate) is_producer: bool,
+    /// Used in turn.
+    pub(crate) buffers: Vec<usize>,
+    /// Counts the objects that the end may take.
+    pub(crate) acquire: usize,
+    /// Counts the objects that the other end may take.
+    pub(crate) release: usize,
+}
+
+/// A core's program.
+#[derive(Clone, Debug)]
+pub(crate) struct Core {
+    pub(crate) tile: Tile,
+    pub(crate) op: Op,
+    pub(crate) stack_bytes: u32,
+}
+
+/// A constant or variable of the file.
+#[derive(Clone, Debug)]
+pub(crate) struct Global {
+    pub(crate) of: MemRefType,
+    pub(crate) bytes: Option<Vec<u8>>,
+}
+
+impl Design {
+    /// Reads a design.
+    ///
+    /// # Errors
+    /// The place, the op and what is wrong; an op that is not known is refused by name.
+    pub fn read(text: &str) -> Result<Design, SyntaxError> {
+        build::design(&parse(text)?)
+    }
+
+    /// The arguments of the sequence: name, type, bytes.
+    pub fn arguments(&self) -> impl Iterator<Item = (&str, String, u64)> {
+        let all = self.arguments.iter();
+        all.map(|a| (a.name.as_str(), a.of.to_string(), a.of.bytes().unwrap_or(0)))
+    }
+
+    /// What it is made of, in words.
+    pub fn summary(&self) -> String {
+        let n_tiles = self
+            .names
+            .values()
+            .filter(|e| matches!(e, Entity::Tile(_)))
+            .count();
+        format!(
+            "device {}: {n_tiles} tiles, {} cores, {} buffers, {} locks, {} descriptors, {} streams, {} object FIFOs",
+            self.device,
+            self.cores.len(),
+            self.buffers.len(),
+            self.locks.len(),
+            self.descriptors.len(),
+            self.flows.len(),
+            self.fifos.len()
+        )
+    }
+
+    /// Whether kernels are those of the first generation.
+    pub(crate) fn is_npu1(&self) -> bool {
+        self.device.starts_with("npu1")
+    }
+
+    pub(crate) fn tile(&self, op: &Op, name: &str) -> Result<Tile, SyntaxError> {
+        match self.names.get(name) {
+            Some(Entity::Tile(tile)) => Ok(*tile),
+            _ => Err(op.error(format!("%{name} is no tile"))),
+        }
+    }
+
+    pub(crate) fn lock(&self, op: &Op, name: &str) -> Result<usize, SyntaxError> {
+        match self.names.get(name) {
+            Some(Entity::Lock(lock)) => Ok(*lock),
+            _ => Err(op.error(format!("%{name} is no lock"))),
+        }
+    }
+}

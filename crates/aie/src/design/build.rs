@@ -1,0 +1,393 @@
+//! From ops to a design.
+
+use super::{Argument, Buffer, Core, Design, Entity, Fifo, Global, Lock};
+use super::{dma, fifo, flow};
+use crate::syntax::{Attribute, MemRefType, Op, SyntaxError, Type};
+use millrace_xdna2_words::Tile;
+use millrace_xdna2_words::tile::{Direction, TileKind};
+use millrace_xdna2_words::writer::ChannelAt;
+
+/// Bytes of a core's stack where the design does not say, as in mlir-aie.
+const STACK_BYTES: i64 = 1024;
+
+/// Bytes of a global, at most: it is for memories of tiles.
+const MOST_GLOBAL_BYTES: u64 = 1 << 20;
+/// Bytes of all arguments of a sequence, at most.
+const MOST_ARGUMENT_BYTES: u64 = 256 << 20;
+/// Streams of a design, at most: the router tries them again and again.
+const MOST_STREAMS: usize = 512;
+
+/// The one device of a text.
+pub(super) fn design(ops: &[Op]) -> Result<Design, SyntaxError> {
+    let mut devices = Vec::new();
+    let mut outside = Vec::new();
+    find_devices(ops, &mut devices, &mut outside)?;
+    let device = match devices[..] {
+        [device] => device,
+        [] => {
+            let at = ops.first().map(|op| op.at).unwrap_or_default();
+            return Err(SyntaxError::new(at, "the text has no `aie.device`"));
+        }
+        [_, second, ..] => return Err(second.error("a text of several devices")),
+    };
+    let mut design = Design::default();
+    begin(&mut design, device)?;
+    for op in outside {
+        file_op(&mut design, op)?;
+    }
+    let body: Vec<&Op> = device.region(0)?.ops().collect();
+    // What others refer to comes first, wherever it stands.
+    for op in &body {
+        declare(&mut design, op)?;
+    }
+    for op in &body {
+        wire(&mut design, op)?;
+    }
+    fifo::lower(&mut design, &body)?;
+    if design.flows.len() > MOST_STREAMS {
+        let n = design.flows.len();
+        return Err(device.error(format!("{n} streams, more than {MOST_STREAMS}")));
+    }
+    for op in &body {
+        sequence(&mut design, op)?;
+    }
+    Ok(design)
+}
+
+fn find_devices<'o>(
+    ops: &'o [Op],
+    devices: &mut Vec<&'o Op>,
+    outside: &mut Vec<&'o Op>,
+) -> Result<(), SyntaxError> {
+    for op in ops {
+        match op.name.as_str() {
+            "module" | "builtin.module" => {
+                for block in &op.region(0)?.blocks {
+                    find_devices(&block.ops, devices, outside)?;
+                }
+            }
+            "aie.device" => devices.push(op),
+            "func.func" | "memref.global" => outside.push(op),
+            _ => return Err(op.error("it does not stand in a device")),
+        }
+    }
+    Ok(())
+}
+
+fn begin(design: &mut Design, device: &Op) -> Result<(), SyntaxError> {
+    let name = device.text("device")?;
+    design.device = name.to_owned();
+    if device.get("sym_name").is_some() {
+        device.text("sym_name")?.clone_into(&mut design.name);
+    }
+    let npu1 = ["npu1", "NPUDEVICE"].iter().any(|of| name.starts_with(of));
+    if npu1 {
+        let note =
+            format!("the device {name} is taken for an NPU2, whose tiles have the same registers");
+        design.notes.push(note);
+    } else if !name.starts_with("npu2") {
+        return Err(device.error(format!("the device {name} is no NPU1 or NPU2")));
+    }
+    Ok(())
+}
+
+/// What stands in the file beside the device, or anywhere in it.
+fn file_op(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
+    let name = op.text("sym_name")?.to_owned();
+    if op.name == "func.func" {
+        design.functions.insert(name, op.clone());
+        return Ok(());
+    }
+    let of = memref(op)?;
+    if of.bytes().is_none_or(|bytes| bytes > MOST_GLOBAL_BYTES) {
+        return Err(op.error(format!("a global of more than {MOST_GLOBAL_BYTES} bytes")));
+    }
+    let bytes = initial(op, of)?;
+    design.globals.insert(
+        name,
+        Global {
+            of: of.clone(),
+            bytes,
+        },
+    );
+    Ok(())
+}
+
+/// The memref that an op's first type is.
+fn memref(op: &Op) -> Result<&MemRefType, SyntaxError> {
+    let of = op.types.iter().find_map(Type::memref);
+    of.filter(|of| of.bytes().is_some())
+        .ok_or_else(|| op.error("its type is no memref of a fixed size"))
+}
+
+fn initial(op: &Op, of: &MemRefType) -> Result<Option<Vec<u8>>, SyntaxError> {
+    match op.get("initial_value") {
+        None => Ok(None),
+        Some(Attribute::Dense(dense)) => {
+            let bytes = dense.bytes(&Type::MemRef(Box::new(of.clone())));
+            bytes.map(Some).map_err(|problem| op.error(problem))
+        }
+        Some(_) => Err(op.error("its first value is not `dense<…>`")),
+    }
+}
+
+/// Tiles, buffers, locks, names of shims' channels, functions, cores.
+fn declare(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
+    match op.name.as_str() {
+        "aie.tile" => {
+            op.only(&[
+                "col",
+                "row",
+                "controller_id",
+                "sym_name",
+                "allocation_scheme",
+            ])?;
+            let place = (op.integer("col")?, op.integer("row")?);
+            let new = |(col, row): (i64, i64)| {
+                Tile::new(u32::try_from(col).ok()?, u32::try_from(row).ok()?)
+            };
+            let tile = new(place);
+            let tile = tile.ok_or_else(|| op.error(format!("an NPU2 has no tile {place:?}")))?;
+            name(design, op, Entity::Tile(tile))
+        }
+        "aie.buffer" => buffer(design, op),
+        "aie.lock" => lock(design, op),
+        "aie.shim_dma_allocation" => allocation(design, op),
+        "arith.constant" => match op.get("value") {
+            Some(Attribute::Integer(value)) => name(design, op, Entity::Constant(*value)),
+            _ => Err(op.error("a device's constants are whole numbers")),
+        },
+        "func.func" | "memref.global" => file_op(design, op),
+        "aie.objectfifo" => {
+            let name = op.text("sym_name")?.to_owned();
+            let twice = design.fifos.insert(name, Fifo::default());
+            twice.map_or(Ok(()), |_| {
+                Err(op.error("a second object FIFO of that name"))
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn name(design: &mut Design, op: &Op, entity: Entity) -> Result<(), SyntaxError> {
+    if let Some(result) = op.results.first() {
+        design.names.insert(result.clone(), entity);
+    }
+    if op.get("sym_name").is_some() {
+        let symbol = op.text("sym_name")?.to_owned();
+        design.symbols.insert(symbol, entity);
+    }
+    Ok(())
+}
+
+/// The name that a thing has in reports.
+fn shown(op: &Op, otherwise: &str, number: usize) -> String {
+    match (op.get("sym_name"), op.results.first()) {
+        (Some(Attribute::Symbol(name) | Attribute::Text(name)), _) => name.clone(),
+        (_, Some(name)) => format!("%{name}"),
+        _ => format!("{otherwise} {number}"),
+    }
+}
+
+fn buffer(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
+    op.only(&["address", "mem_bank", "sym_name", "initial_value"])?;
+    let tile = design.tile(op, op.operand(0)?)?;
+    let of = memref(op)?.clone();
+    let bytes = of.bytes().unwrap_or(0);
+    if bytes > u64::from(tile.kind().data_bytes()) {
+        let most = tile.kind().data_bytes();
+        return Err(op.error(format!("{bytes} bytes; {tile} has {most}")));
+    }
+    let address = match op.get("address") {
+        Some(_) => Some(op.number::<u32>("address")?),
+        None => None,
+    };
+    let number = design.buffers.len();
+    let initial = initial(op, &of)?;
+    design.buffers.push(Buffer {
+        name: shown(op, "buffer", number),
+        tile,
+        of,
+        bytes: bytes as u32,
+        address,
+        initial,
+        at: op.at,
+    });
+    name(design, op, Entity::Buffer(number))
+}
+
+fn lock(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
+    op.only(&["lockID", "init", "sym_name"])?;
+    let tile = design.tile(op, op.operand(0)?)?;
+    let number = match op.get("lockID") {
+        Some(_) => Some(op.number::<u8>("lockID")?),
+        None => None,
+    };
+    if number.is_some_and(|number| number >= tile.kind().locks()) {
+        return Err(op.error(format!("{tile} has {} locks", tile.kind().locks())));
+    }
+    let initial = op.integer_or("init", 0)?;
+    let initial = u8::try_from(initial).ok().filter(|&value| value < 64);
+    let initial = initial.ok_or_else(|| op.error("a lock holds 0 to 63"))?;
+    let lock = design.locks.len();
+    design.locks.push(Lock {
+        name: shown(op, "lock", lock),
+        tile,
+        number,
+        initial,
+        at: op.at,
+    });
+    name(design, op, Entity::Lock(lock))
+}
+
+/// `@name(%tile, MM2S, 0)`; older texts have `(MM2S, 0, column)`, the generic form names.
+fn allocation(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
+    op.only(&[
+        "sym_name",
+        "items",
+        "plio",
+        "channel_dir",
+        "channel_index",
+        "col",
+    ])?;
+    if op.flag("plio") {
+        return Err(op.error("an NPU has no PLIO"));
+    }
+    let items = match op.get("items") {
+        Some(Attribute::Array(items)) => items.clone(),
+        _ => [op.need("channel_dir")?, op.need("channel_index")?]
+            .map(Attribute::clone)
+            .to_vec(),
+    };
+    let (tile, rest) = match items.as_slice() {
+        [Attribute::Value(tile), rest @ ..] => (design.tile(op, tile)?, rest),
+        [Attribute::Word(_), _, Attribute::Integer(col)] => {
+            let tile = u32::try_from(*col).ok().and_then(|col| Tile::new(col, 0));
+            (tile.ok_or_else(|| op.error("no such column"))?, &items[..2])
+        }
+        _ => (design.tile(op, op.operand(0)?)?, &items[..]),
+    };
+    let (Some(Attribute::Word(direction)), Some(number)) =
+        (rest.first(), rest.get(1).and_then(Attribute::integer))
+    else {
+        return Err(op.error("expected a tile, a direction and a channel"));
+    };
+    let channel = channel(op, tile, direction, number)?;
+    if tile.kind() != TileKind::Shim {
+        return Err(op.error(format!("{tile} is no shim")));
+    }
+    design
+        .allocations
+        .insert(op.text("sym_name")?.to_owned(), channel);
+    Ok(())
+}
+
+/// A channel of a tile.
+pub(crate) fn channel(
+    op: &Op,
+    tile: Tile,
+    direction: &str,
+    number: i64,
+) -> Result<ChannelAt, SyntaxError> {
+    let direction = match direction {
+        "MM2S" => Direction::Mm2s,
+        "S2MM" => Direction::S2mm,
+        other => return Err(op.error(format!("`{other}` is neither MM2S nor S2MM"))),
+    };
+    let channels = tile.kind().channels();
+    let number = u8::try_from(number)
+        .ok()
+        .filter(|&number| number < channels);
+    let number =
+        number.ok_or_else(|| op.error(format!("{tile} has {channels} channels a direction")))?;
+    Ok(ChannelAt {
+        tile,
+        direction,
+        number,
+    })
+}
+
+/// DMA programs, flows and cores.
+fn wire(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
+    match op.name.as_str() {
+        "aie.mem" | "aie.memtile_dma" | "aie.shim_dma" => dma::program(design, op),
+        "aie.flow" => flow::circuit(design, op),
+        "aie.packet_flow" => flow::packets(design, op),
+        "aie.core" => {
+            op.only(&[
+                "stack_size",
+                "data_size",
+                "link_with",
+                "link_files",
+                "elf_file",
+                "dynamic_objfifo_lowering",
+            ])?;
+            let tile = design.tile(op, op.operand(0)?)?;
+            if tile.kind() != TileKind::Core {
+                return Err(op.error(format!("{tile} has no core")));
+            }
+            if design.cores.iter().any(|core| core.tile == tile) {
+                return Err(op.error(format!("a second program of {tile}")));
+            }
+            let stack = op.integer_or("stack_size", STACK_BYTES)?;
+            let stack = u32::try_from(stack).ok().filter(|&bytes| bytes <= 0x10000);
+            let stack_bytes = stack.ok_or_else(|| op.error("a stack larger than the memory"))?;
+            design.cores.push(Core {
+                tile,
+                op: op.clone(),
+                stack_bytes,
+            });
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The sequence; and ops that nobody has looked at are refused.
+fn sequence(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
+    match op.name.as_str() {
+        "aie.runtime_sequence" | "aiex.runtime_sequence" => {
+            if !design.sequence.is_empty() || !design.arguments.is_empty() {
+                return Err(op.error("a second sequence"));
+            }
+            let region = op.region(0)?;
+            let [block] = &region.blocks[..] else {
+                return Err(op.error("a sequence of several blocks"));
+            };
+            for (name, of) in &block.arguments {
+                let of = of.memref().filter(|of| of.bytes().is_some());
+                let of =
+                    of.ok_or_else(|| op.error(format!("%{name} is no memref of a fixed size")))?;
+                design.arguments.push(Argument {
+                    name: name.clone(),
+                    of: of.clone(),
+                });
+            }
+            let sizes = design.arguments.iter().map(|argument| argument.of.bytes());
+            let total = sizes.fold(0u64, |sum, bytes| sum.saturating_add(bytes.unwrap_or(0)));
+            if total > MOST_ARGUMENT_BYTES {
+                let problem = format!("its arguments have {total} bytes, more than 256 MiB");
+                return Err(op.error(problem));
+            }
+            design.sequence.clone_from(&block.ops);
+            Ok(())
+        }
+        "aie.tile"
+        | "aie.buffer"
+        | "aie.lock"
+        | "aie.shim_dma_allocation"
+        | "arith.constant"
+        | "func.func"
+        | "memref.global"
+        | "aie.objectfifo"
+        | "aie.objectfifo.link"
+        | "aie.mem"
+        | "aie.memtile_dma"
+        | "aie.shim_dma"
+        | "aie.flow"
+        | "aie.packet_flow"
+        | "aie.core"
+        | "aie.end" => Ok(()),
+        _ => Err(op.error("it does not stand in a device by itself")),
+    }
+}

@@ -1,0 +1,301 @@
+//! `aie.dma_bd` and what stands beside it.
+
+use super::{Descriptor, Design, Entity, Memory};
+use crate::syntax::{Attribute, Block, MemRefType, Op, SyntaxError};
+use millrace_xdna2_words::Tile;
+use std::collections::BTreeMap;
+
+/// Values of a region that are whole numbers.
+pub(crate) type Constants = BTreeMap<String, i64>;
+
+/// Remembers a constant; `false` if the op is none.
+pub(crate) fn constant(op: &Op, constants: &mut Constants) -> Result<bool, SyntaxError> {
+    if op.name != "arith.constant" {
+        return Ok(false);
+    }
+    if let Some(value) = op.need("value")?.integer() {
+        constants.insert(op.result()?.to_owned(), value);
+    }
+    Ok(true)
+}
+
+/// A number that stands there, or is a constant.
+pub(crate) fn number(
+    design: &Design,
+    op: &Op,
+    value: &Attribute,
+    constants: &Constants,
+) -> Result<i64, SyntaxError> {
+    if let Some(number) = value.integer() {
+        return Ok(number);
+    }
+    if let Attribute::Value(name) = value {
+        if let Some(number) = constants.get(name) {
+            return Ok(*number);
+        }
+        if let Some(Entity::Constant(number)) = design.names.get(name) {
+            return Ok(*number);
+        }
+        return Err(op.error(format!("%{name} is not constant here")));
+    }
+    Err(op.error("expected a number"))
+}
+
+/// A number that is not negative.
+pub(crate) fn count(
+    design: &Design,
+    op: &Op,
+    value: &Attribute,
+    constants: &Constants,
+) -> Result<u64, SyntaxError> {
+    let number = number(design, op, value, constants)?;
+    u64::try_from(number).map_err(|_| op.error(format!("{number} is negative")))
+}
+
+/// Finds what a name means that a descriptor moves, and its type.
+pub(crate) type FindMemory<'f> = &'f dyn Fn(&Op, &str) -> Result<(Memory, MemRefType), SyntaxError>;
+
+/// A block of a DMA program: locks and one descriptor. `of` finds what the descriptor moves.
+pub(crate) fn block(
+    design: &Design,
+    block: &Block,
+    tile: Tile,
+    of: FindMemory<'_>,
+) -> Result<(Descriptor, Option<String>), SyntaxError> {
+    let mut constants = Constants::new();
+    let mut found: Option<Descriptor> = None;
+    let (mut acquire, mut release, mut packet, mut next) = (None, None, None, None);
+    for op in &block.ops {
+        match op.name.as_str() {
+            _ if constant(op, &mut constants)? => {}
+            "aie.use_lock" => {
+                let (lock, is_acquire, amount) = use_lock(design, op, &constants)?;
+                let side = if is_acquire {
+                    &mut acquire
+                } else {
+                    &mut release
+                };
+                if side.replace((lock, amount)).is_some() {
+                    return Err(op.error("a descriptor acquires one lock and releases one"));
+                }
+            }
+            "aie.dma_bd" => {
+                let (memory, of) = of(op, op.operand(0)?)?;
+                let new = read(design, op, (tile, memory), &of, &constants)?;
+                if found.replace(new).is_some() {
+                    return Err(op.error("a second descriptor in the block"));
+                }
+            }
+            "aie.dma_bd_packet" => {
+                packet = Some((op.number("packet_type")?, op.number("packet_id")?))
+            }
+            "aie.next_bd" => next = op.successors.first().map(|s| s.label.clone()),
+            "aie.end" => {}
+            _ => return Err(op.error("it does not stand in a block of DMA")),
+        }
+    }
+    let at = block.ops.first().map(|op| op.at).unwrap_or_default();
+    let mut descriptor =
+        found.ok_or_else(|| SyntaxError::new(at, "a block of DMA without `aie.dma_bd`"))?;
+    descriptor.acquire = acquire;
+    descriptor.release = release;
+    descriptor.packet = descriptor.packet.or(packet);
+    Ok((descriptor, next))
+}
+
+/// Lock, whether it is acquired, how much.
+pub(crate) fn use_lock(
+    design: &Design,
+    op: &Op,
+    constants: &Constants,
+) -> Result<(usize, bool, u64), SyntaxError> {
+    op.only(&["action", "value", "acq_en", "blocking"])?;
+    let lock = design.lock(op, op.operand(0)?)?;
+    let amount = match (op.get("value"), op.operands.get(1)) {
+        (Some(value), _) => count(design, op, value, constants)?,
+        (None, Some(value)) => count(design, op, &Attribute::Value(value.clone()), constants)?,
+        (None, None) => 1,
+    };
+    if amount > 63 {
+        return Err(op.error(format!("a lock holds at most 63, not {amount}")));
+    }
+    match op.text("action")? {
+        "AcquireGreaterEqual" => Ok((lock, true, amount)),
+        "Release" => Ok((lock, false, amount)),
+        "Acquire" => Err(
+            op.error("`Acquire` waits for a value to be equal: what that leaves is not documented")
+        ),
+        other => Err(op.error(format!("`{other}` is no action of a lock"))),
+    }
+}
+
+/// `size` and `stride` lists, whichever way they are written.
+fn dimensions(
+    design: &Design,
+    op: &Op,
+    constants: &Constants,
+) -> Result<Vec<(u64, u64)>, SyntaxError> {
+    if let (Some(Attribute::Array(sizes)), Some(Attribute::Array(strides))) =
+        (op.get("sizes"), op.get("strides"))
+    {
+        if sizes.len() != strides.len() {
+            return Err(op.error("sizes and strides differ in number"));
+        }
+        let pair = |(size, stride)| {
+            Ok((
+                count(design, op, size, constants)?,
+                count(design, op, stride, constants)?,
+            ))
+        };
+        return sizes.iter().zip(strides).map(pair).collect();
+    }
+    match op.get("dimensions") {
+        None => Ok(Vec::new()),
+        Some(value) => pairs(op, value, "size", "stride"),
+    }
+}
+
+/// `[<first = 4, second = 8>, …]`.
+pub(crate) fn pairs(
+    op: &Op,
+    value: &Attribute,
+    first: &str,
+    second: &str,
+) -> Result<Vec<(u64, u64)>, SyntaxError> {
+    let Attribute::Array(all) = value else {
+        return Err(op.error(format!("expected a list of <{first}, {second}>")));
+    };
+    let field = |of: &Attribute, name: &str| {
+        let number = of.field(name).and_then(Attribute::integer);
+        number.and_then(|number| u64::try_from(number).ok())
+    };
+    let pair = |of| Some((field(of, first)?, field(of, second)?));
+    let pairs: Option<Vec<_>> = all.iter().map(pair).collect();
+    pairs.ok_or_else(|| {
+        op.error(format!(
+            "expected <{first} = …, {second} = …>, not negative"
+        ))
+    })
+}
+
+/// Type and id of an attribute `packet`.
+pub(crate) fn packet_of(op: &Op) -> Result<Option<(u64, u64)>, SyntaxError> {
+    let Some(packet) = op.get("packet") else {
+        return Ok(None);
+    };
+    let field = |name| packet.field(name).and_then(Attribute::integer);
+    match (field("pkt_type"), field("pkt_id")) {
+        (Some(kind @ 0..=7), Some(id @ 0..=31)) => Ok(Some((kind as u64, id as u64))),
+        _ => Err(op.error("expected a packet of a type to 7 and an id to 31")),
+    }
+}
+
+/// Elements of all dimensions, padding among them.
+pub(crate) fn elements(dimensions: &[(u64, u64)], padding: &[(u64, u64)]) -> Option<u64> {
+    let sizes = dimensions.iter().enumerate().map(|(i, &(size, _))| {
+        let (before, after) = padding.get(i).copied().unwrap_or((0, 0));
+        size.checked_add(before)?.checked_add(after)
+    });
+    sizes
+        .into_iter()
+        .try_fold(1u64, |product, size| product.checked_mul(size?))
+}
+
+/// What a descriptor's op may say.
+const KNOWN: [&str; 13] = [
+    "offset",
+    "len",
+    "dimensions",
+    "pad_dimensions",
+    "sizes",
+    "strides",
+    "bd_id",
+    "next_bd_id",
+    "packet",
+    "burst_length",
+    "iteration",
+    "pad_value",
+    "axcache",
+];
+
+fn read(
+    design: &Design,
+    op: &Op,
+    (tile, memory): (Tile, Memory),
+    of: &MemRefType,
+    constants: &Constants,
+) -> Result<Descriptor, SyntaxError> {
+    op.only(&KNOWN)?;
+    if op.integer_or("pad_value", 0)? != 0 {
+        return Err(op.error("padding with other values than 0"));
+    }
+    if !matches!(op.integer_or("axcache", 2)?, 0 | 2) {
+        return Err(op.error("what `axcache` other than 0 and 2 does is not documented"));
+    }
+    let dimensions = dimensions(design, op, constants)?;
+    let padding = match op.get("pad_dimensions") {
+        Some(value) => pairs(op, value, "const_pad_before", "const_pad_after")?,
+        None => Vec::new(),
+    };
+    let one = |name: &str| {
+        op.get(name)
+            .map(|value| count(design, op, value, constants))
+            .transpose()
+    };
+    let element_bytes = of.element_bytes();
+    let offset = one("offset")?.unwrap_or(0);
+    let whole = elements(&dimensions, &padding).filter(|_| !dimensions.is_empty());
+    let all = of.elements().unwrap_or(0);
+    let length = match (one("len")?, whole) {
+        (Some(length), _) => length,
+        (None, Some(whole)) => whole,
+        (None, None) => all.saturating_sub(offset),
+    };
+    if dimensions.is_empty() && offset.checked_add(length).is_none_or(|end| end > all) {
+        return Err(op.error(format!(
+            "elements {offset} to {} of {all}",
+            offset.saturating_add(length)
+        )));
+    }
+    let bytes = |elements: u64| {
+        elements
+            .checked_mul(element_bytes)
+            .ok_or_else(|| op.error("too many elements"))
+    };
+    let number = match op.get("bd_id") {
+        Some(_) => Some(op.number::<u8>("bd_id")?),
+        None => None,
+    };
+    Ok(Descriptor {
+        tile,
+        memory,
+        offset_bytes: bytes(offset)?,
+        length_bytes: bytes(length)?,
+        element_bytes,
+        dimensions,
+        padding,
+        iteration: iteration(op)?,
+        acquire: None,
+        release: None,
+        packet: packet_of(op)?,
+        burst_bytes: one("burst_length")?.unwrap_or(0),
+        next: None,
+        number,
+        at: op.at,
+    })
+}
+
+fn iteration(op: &Op) -> Result<Option<(u64, u64)>, SyntaxError> {
+    let Some(value) = op.get("iteration") else {
+        return Ok(None);
+    };
+    let field = |name| value.field(name).and_then(Attribute::integer);
+    match (
+        field("size"),
+        field("stride"),
+        field("current").unwrap_or(0),
+    ) {
+        (Some(size @ 1..=64), Some(stride @ 1..), 0) => Ok(Some((size as u64, stride as u64))),
+        _ => Err(op.error("expected an iteration of 1 to 64, a stride from 1 on, and current 0")),
+    }
+}

@@ -1,0 +1,372 @@
+//! Object FIFOs: buffers, locks, descriptors and flows in their place.
+//!
+//! Depths, lock pairs and where buffers lie are those of mlir-aie's `aie-objectFifo-stateful-transform`:
+//! two neighbouring cores share one pool; otherwise each side has its own, and DMA moves objects between
+//! them. A core's own pool holds one object more than it acquires at once.
+
+mod op;
+
+pub(super) use op::FifoOp;
+
+use super::descriptor::elements;
+use super::fifo_link::{self, Links};
+use super::flow::end;
+use super::{Buffer, Chain, Descriptor, Design, Entity, FifoEnd, Flow, Lock, Memory};
+use crate::syntax::{Location, Op, SyntaxError};
+use millrace_xdna2_words::Tile;
+use millrace_xdna2_words::router::TilePort;
+use millrace_xdna2_words::tile::{Direction, TileKind};
+use millrace_xdna2_words::writer::ChannelAt;
+use std::collections::BTreeSet;
+
+/// Buffers with a pair of locks for each part.
+#[derive(Clone, Debug)]
+pub(super) struct Pool {
+    pub(super) tile: Tile,
+    pub(super) buffers: Vec<usize>,
+    pub(super) parts: Vec<PoolPart>,
+}
+
+/// A stretch of each of a pool's buffers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PoolPart {
+    pub(super) offset_bytes: u64,
+    pub(super) length_bytes: u64,
+    /// Counts empty ones.
+    pub(super) empty: usize,
+    /// Counts full ones.
+    pub(super) full: usize,
+}
+
+/// Lowers all object FIFOs of a device.
+pub(super) fn lower(design: &mut Design, body: &[&Op]) -> Result<(), SyntaxError> {
+    let named = |name: &'static str| body.iter().copied().filter(move |op| op.name == name);
+    let mut fifos = Vec::new();
+    for op in named("aie.objectfifo") {
+        fifos.push(op::read(design, op)?);
+    }
+    let mut lowering = Lowering {
+        design,
+        used: BTreeSet::new(),
+    };
+    lowering.note_used();
+    let links = fifo_link::pools(&mut lowering, &fifos, named("aie.objectfifo.link"))?;
+    for fifo in &fifos {
+        lowering.fifo(fifo, &links)?;
+    }
+    Ok(())
+}
+
+/// A device while its object FIFOs are lowered.
+pub(super) struct Lowering<'d> {
+    pub(super) design: &'d mut Design,
+    used: BTreeSet<ChannelAt>,
+}
+
+impl Lowering<'_> {
+    /// Channels that the design itself uses.
+    fn note_used(&mut self) {
+        let chains = self.design.chains.iter().map(|chain| chain.channel);
+        let named = self.design.allocations.values().copied();
+        self.used = chains.chain(named).collect();
+        let channels = Tile::all().flat_map(|tile| {
+            let directions = [Direction::S2mm, Direction::Mm2s];
+            directions.into_iter().flat_map(move |direction| {
+                (0..tile.kind().channels()).map(move |number| ChannelAt {
+                    tile,
+                    direction,
+                    number,
+                })
+            })
+        });
+        for channel in channels {
+            let port = millrace_xdna2_words::port::of_dma(
+                channel.tile.kind(),
+                channel.direction,
+                channel.number,
+            );
+            let is_end = |of: &TilePort| of.tile == channel.tile && Some(of.port) == port;
+            let by_flow = self
+                .design
+                .flows
+                .iter()
+                .any(|flow| match channel.direction {
+                    Direction::Mm2s => is_end(&flow.from),
+                    Direction::S2mm => flow.to.iter().any(is_end),
+                });
+            if by_flow {
+                self.used.insert(channel);
+            }
+        }
+    }
+
+    fn channel(
+        &mut self,
+        op: &Op,
+        tile: Tile,
+        direction: Direction,
+    ) -> Result<ChannelAt, SyntaxError> {
+        let all = (0..tile.kind().channels()).map(|number| ChannelAt {
+            tile,
+            direction,
+            number,
+        });
+        let free = all.into_iter().find(|channel| !self.used.contains(channel));
+        let free = free.ok_or_else(|| {
+            op.error(format!(
+                "all {} channels of {tile} are taken",
+                direction.name()
+            ))
+        })?;
+        self.used.insert(free);
+        Ok(free)
+    }
+
+    fn lock(&mut self, name: String, tile: Tile, initial: u64, at: Location) -> usize {
+        let number = self.design.locks.len();
+        self.design.locks.push(Lock {
+            name,
+            tile,
+            number: None,
+            initial: initial as u8,
+            at,
+        });
+        number
+    }
+
+    /// Tile and depth of a side: 0 is the producer's.
+    pub(super) fn side(&self, fifo: &FifoOp<'_>, side: usize) -> (Tile, u64) {
+        let tile = if side == 0 {
+            fifo.producer
+        } else {
+            fifo.consumers[side - 1]
+        };
+        (tile, fifo.depth(self.design, side))
+    }
+
+    fn buffers(
+        &mut self,
+        fifo: &FifoOp<'_>,
+        prefix: &str,
+        (tile, depth): (Tile, u64),
+        initial: &[Vec<u8>],
+    ) -> Vec<usize> {
+        let mut buffers = Vec::new();
+        for i in 0..depth as usize {
+            let (name, number) = (format!("{prefix}_buff_{i}"), self.design.buffers.len());
+            self.design
+                .symbols
+                .insert(name.clone(), Entity::Buffer(number));
+            self.design.buffers.push(Buffer {
+                name,
+                tile,
+                of: fifo.of.clone(),
+                bytes: fifo.bytes() as u32,
+                address: None,
+                initial: initial.get(i).cloned(),
+                at: fifo.op.at,
+            });
+            buffers.push(number);
+        }
+        buffers
+    }
+
+    /// Buffers and locks of one side. `parts` are (offset, length) in bytes.
+    pub(super) fn pool(
+        &mut self,
+        fifo: &FifoOp<'_>,
+        side: usize,
+        (tile, depth): (Tile, u64),
+        parts: &[(u64, u64)],
+    ) -> Result<Pool, SyntaxError> {
+        let middle = match side {
+            0 => String::new(),
+            1 if fifo.consumers.len() == 1 => "_cons".to_owned(),
+            side => format!("_{}_cons", side - 1),
+        };
+        let prefix = format!("{}{middle}", fifo.name);
+        // First values belong to the producer.
+        let initial: &[Vec<u8>] = if side == 0 { &fifo.initial } else { &[] };
+        let n_full = initial.len() as u64;
+        if n_full > depth {
+            return Err(fifo
+                .op
+                .error(format!("{n_full} first values for {depth} objects")));
+        }
+        let buffers = self.buffers(fifo, &prefix, (tile, depth), initial);
+        let mut all = Vec::new();
+        for (i, &(offset_bytes, length_bytes)) in parts.iter().enumerate() {
+            let of_part = if parts.len() == 1 {
+                String::new()
+            } else {
+                format!("_{i}")
+            };
+            let at = fifo.op.at;
+            all.push(PoolPart {
+                offset_bytes,
+                length_bytes,
+                empty: self.lock(
+                    format!("{prefix}_prod_lock{of_part}"),
+                    tile,
+                    depth - n_full,
+                    at,
+                ),
+                full: self.lock(format!("{prefix}_cons_lock{of_part}"), tile, n_full, at),
+            });
+        }
+        Ok(Pool {
+            tile,
+            buffers,
+            parts: all,
+        })
+    }
+
+    /// A ring of descriptors over a pool's buffers, and for each over some of its parts.
+    fn ring(
+        &mut self,
+        fifo: &FifoOp<'_>,
+        channel: ChannelAt,
+        pool: &Pool,
+        parts: &[usize],
+        dimensions: &[(u64, u64)],
+    ) -> Result<(), SyntaxError> {
+        let first = self.design.descriptors.len();
+        let sends = channel.direction == Direction::Mm2s;
+        let padding: &[(u64, u64)] = if sends { &fifo.padding } else { &[] };
+        let element_bytes = fifo.of.element_bytes();
+        for &buffer in &pool.buffers {
+            for part in parts.iter().map(|&part| pool.parts[part]) {
+                let padded = match dimensions.is_empty() {
+                    true => Some(part.length_bytes),
+                    false => {
+                        elements(dimensions, padding).and_then(|n| n.checked_mul(element_bytes))
+                    }
+                };
+                let length_bytes = padded.ok_or_else(|| fifo.op.error("too many elements"))?;
+                let (acquire, release) = if sends {
+                    (part.full, part.empty)
+                } else {
+                    (part.empty, part.full)
+                };
+                self.design.descriptors.push(Descriptor {
+                    tile: channel.tile,
+                    memory: Memory::Buffer(buffer),
+                    offset_bytes: part.offset_bytes,
+                    length_bytes,
+                    element_bytes,
+                    dimensions: dimensions.to_vec(),
+                    padding: padding.to_vec(),
+                    iteration: None,
+                    acquire: Some((acquire, 1)),
+                    release: Some((release, 1)),
+                    packet: None,
+                    burst_bytes: 0,
+                    next: Some(self.design.descriptors.len() + 1),
+                    number: None,
+                    at: fifo.op.at,
+                });
+            }
+        }
+        if let Some(last) = self.design.descriptors.last_mut() {
+            last.next = Some(first);
+        }
+        self.design.chains.push(Chain {
+            channel,
+            first,
+            executions: 1,
+            at: fifo.op.at,
+        });
+        Ok(())
+    }
+
+    fn end(&mut self, fifo: &FifoOp<'_>, tile: Tile, is_producer: bool, pool: &Pool) {
+        let part = pool.parts[0];
+        let (acquire, release) = if is_producer {
+            (part.empty, part.full)
+        } else {
+            (part.full, part.empty)
+        };
+        let buffers = pool.buffers.clone();
+        let end = FifoEnd {
+            tile,
+            is_producer,
+            buffers,
+            acquire,
+            release,
+        };
+        self.design
+            .fifos
+            .entry(fifo.name.to_owned())
+            .or_default()
+            .ends
+            .push(end);
+    }
+
+    fn fifo(&mut self, fifo: &FifoOp<'_>, links: &Links) -> Result<(), SyntaxError> {
+        let whole = [(0, fifo.bytes())];
+        if let Some(tile) = fifo.shared().filter(|_| !links.touches(fifo.name)) {
+            // Nothing is fetched ahead, so the depth is the one that the text gives.
+            let own = self.pool(fifo, 0, (tile, fifo.depths[0]), &whole)?;
+            self.end(fifo, fifo.producer, true, &own);
+            self.end(fifo, fifo.consumers[0], false, &own);
+            return Ok(());
+        }
+        let source = self.channel(fifo.op, fifo.producer, Direction::Mm2s)?;
+        if fifo.producer.kind() == TileKind::Shim {
+            self.design.allocations.insert(fifo.name.to_owned(), source);
+        } else {
+            let (pool, parts) = match links.output(fifo.name) {
+                Some((pool, parts)) => (pool.clone(), parts.to_vec()),
+                None => (self.pool(fifo, 0, self.side(fifo, 0), &whole)?, vec![0]),
+            };
+            if !links.touches_output(fifo.name) {
+                self.end(fifo, fifo.producer, true, &pool);
+            }
+            self.ring(fifo, source, &pool, &parts, &fifo.to_stream)?;
+        }
+        let mut sinks = Vec::new();
+        for (i, &consumer) in fifo.consumers.iter().enumerate() {
+            let sink = self.channel(fifo.op, consumer, Direction::S2mm)?;
+            sinks.push(sink);
+            if consumer.kind() == TileKind::Shim {
+                self.design.allocations.insert(fifo.name.to_owned(), sink);
+                continue;
+            }
+            match links.input(fifo.name, consumer) {
+                Some((pool, parts)) => self.ring(fifo, sink, pool, parts, &fifo.from_stream[i])?,
+                None => {
+                    let pool = self.pool(fifo, i + 1, self.side(fifo, i + 1), &whole)?;
+                    self.end(fifo, consumer, false, &pool);
+                    self.ring(fifo, sink, &pool, &[0], &fifo.from_stream[i])?;
+                }
+            }
+        }
+        self.stream(fifo, source, &sinks)
+    }
+
+    fn stream(
+        &mut self,
+        fifo: &FifoOp<'_>,
+        source: ChannelAt,
+        sinks: &[ChannelAt],
+    ) -> Result<(), SyntaxError> {
+        let port = |channel: &ChannelAt| {
+            end(
+                fifo.op,
+                channel.tile,
+                ("DMA", channel.number.into()),
+                channel.direction,
+            )
+        };
+        let to = sinks.iter().map(port).collect::<Result<Vec<_>, _>>()?;
+        self.design.flows.push(Flow {
+            name: format!("@{}", fifo.name),
+            from: port(&source)?,
+            to,
+            packet: None,
+            keeps_header: false,
+            at: fifo.op.at,
+        });
+        Ok(())
+    }
+}

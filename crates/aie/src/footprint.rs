@@ -1,0 +1,106 @@
+//! What a design takes of the array, checked without running it.
+
+use crate::core::compile;
+use crate::design::Design;
+use crate::lower::lower;
+use crate::syntax::SyntaxError;
+use millrace_xdna2_words::Tile;
+use std::collections::BTreeMap;
+
+/// What a design takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Footprint {
+    /// By tile, in the order of columns and rows.
+    pub tiles: Vec<TileUse>,
+    /// Arguments that the sequence reads.
+    pub reads: Vec<usize>,
+    /// Arguments that it writes.
+    pub writes: Vec<usize>,
+    /// Streams through the switches.
+    pub n_streams: usize,
+    /// Operations of the transaction stream.
+    pub n_operations: usize,
+    /// Its bytes.
+    pub stream_bytes: usize,
+    /// Kernels that nobody here knows: they are called and compute nothing.
+    pub unknown_kernels: Vec<String>,
+    /// What kernels are taken for.
+    pub notes: Vec<String>,
+}
+
+/// What a design takes of a tile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TileUse {
+    /// The tile, as in `memory (0, 1)`.
+    pub tile: String,
+    /// Bytes of buffers and stack.
+    pub memory_bytes: u32,
+    /// Bytes that there are.
+    pub capacity_bytes: u32,
+    /// Locks.
+    pub n_locks: usize,
+    /// Descriptors of DMA programs; those of the sequence's tasks are not among them.
+    pub n_descriptors: usize,
+    /// Instructions of the core's program, as this interpreter has them.
+    pub n_instructions: usize,
+}
+
+impl Design {
+    /// Checks everything that can be told without running: places, routes, fields, programs.
+    ///
+    /// # Errors
+    /// What cannot be, with its place.
+    pub fn check(&self) -> Result<Footprint, SyntaxError> {
+        let lowered = lower(self)?;
+        let mut tiles: BTreeMap<Tile, TileUse> = BTreeMap::new();
+        let mut unknown_kernels = Vec::new();
+        let mut notes = self.notes.clone();
+        for buffer in &self.buffers {
+            let tile = of(&mut tiles, buffer.tile);
+            tile.memory_bytes = tile.memory_bytes.saturating_add(buffer.bytes);
+        }
+        for lock in &self.locks {
+            of(&mut tiles, lock.tile).n_locks += 1;
+        }
+        for descriptor in &self.descriptors {
+            of(&mut tiles, descriptor.tile).n_descriptors += 1;
+        }
+        for core in &self.cores {
+            let compiled = compile(self, &lowered.places, core)?;
+            let tile = of(&mut tiles, core.tile);
+            tile.memory_bytes = tile.memory_bytes.saturating_add(core.stack_bytes);
+            tile.n_instructions = compiled.code.instructions.len();
+            for name in compiled.unknown {
+                if !unknown_kernels.contains(&name) {
+                    unknown_kernels.push(name);
+                }
+            }
+            for note in compiled.notes {
+                if !notes.contains(&note) {
+                    notes.push(note);
+                }
+            }
+        }
+        Ok(Footprint {
+            tiles: tiles.into_values().collect(),
+            reads: lowered.reads.into_iter().collect(),
+            writes: lowered.writes.into_iter().collect(),
+            n_streams: self.flows.len(),
+            n_operations: lowered.stream.operations.len(),
+            stream_bytes: lowered.stream.encode().len() * 4,
+            unknown_kernels,
+            notes,
+        })
+    }
+}
+
+fn of(tiles: &mut BTreeMap<Tile, TileUse>, tile: Tile) -> &mut TileUse {
+    tiles.entry(tile).or_insert_with(|| TileUse {
+        tile: tile.to_string(),
+        memory_bytes: 0,
+        capacity_bytes: tile.kind().data_bytes(),
+        n_locks: 0,
+        n_descriptors: 0,
+        n_instructions: 0,
+    })
+}

@@ -1,0 +1,52 @@
+//! Designs of others for AMD's NPU2: MLIR's `aie` dialect as text, lowered to the words that the hardware
+//! reads, and run on the board of `millrace-xdna2-words`.
+//!
+//! ```text
+//! text ─► ops ─► design ─► words ─► board ─► bytes, or who waits for whom
+//!                   └────► programs of cores ──┘
+//! ```
+//!
+//! | module | holds |
+//! |---|---|
+//! | `syntax` | MLIR's text: words, types, attributes, the forms of all ops that are known |
+//! | `design` | tiles, buffers, locks, descriptors, flows; object FIFOs in these terms |
+//! | `lower` | places, routes, fields of descriptors, the sequence, one transaction stream |
+//! | `core` | programs of cores, interpreted; kernels of other files by their names |
+//! | `run` | a design on the board, with several orders of its actors; what a hang's ring is |
+//!
+//! What is not known is refused with line, column and op. A run passes only if all waits of the sequence
+//! are met and all that shims write is written: whatever stops before is a hang or a failure.
+
+#![forbid(unsafe_code)]
+
+mod core;
+mod design;
+mod footprint;
+mod lower;
+mod ring;
+mod run;
+mod sample;
+mod syntax;
+
+pub use design::Design;
+pub use footprint::{Footprint, TileUse};
+pub use run::{OutputBytes, RunOptions, RunReport, Verdict, run};
+pub use syntax::{Location, SyntaxError};
+
+pub use millrace_xdna2_words::{Listing, ListingLine, TxnStream};
+
+/// The transaction stream of a design: set-up, sequence, and waits for all that shims write.
+///
+/// # Errors
+/// What has no words, with its place.
+pub fn words(design: &Design) -> Result<TxnStream, SyntaxError> {
+    Ok(lower::lower(design)?.stream)
+}
+
+/// The same as text, operation by operation.
+///
+/// # Errors
+/// As [`words`].
+pub fn listing(design: &Design) -> Result<Listing, SyntaxError> {
+    Ok(millrace_xdna2_words::listing::listing(&words(design)?))
+}

@@ -1,0 +1,255 @@
+//! From a design to the words that set up the array and run the sequence.
+
+mod descriptor;
+mod places;
+mod route;
+mod sequence;
+mod tasks;
+
+pub(crate) use places::{Places, chain_descriptors};
+
+use crate::design::{Design, Memory};
+use crate::syntax::{Location, SyntaxError};
+use descriptor::fields;
+use millrace_xdna2_words::register::BlockKind;
+use millrace_xdna2_words::tile::{Direction, TileKind};
+use millrace_xdna2_words::txn::{TxnOperation, TxnStream};
+use millrace_xdna2_words::writer::{ChannelAt, StreamWriter, TaskPush, WriterError};
+use sequence::Command;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A design in words.
+pub(crate) struct Lowered {
+    pub(crate) stream: TxnStream,
+    pub(crate) places: Places,
+    /// By operation of the sequence: where it stands in the text.
+    pub(crate) operations: BTreeMap<usize, Location>,
+    /// Channels of shims that write arguments: their tasks must end.
+    pub(crate) writers: Vec<ChannelAt>,
+    /// Arguments that the sequence reads, and those that it writes.
+    pub(crate) reads: BTreeSet<usize>,
+    pub(crate) writes: BTreeSet<usize>,
+}
+
+fn at_op(at: Location, op: &str) -> impl Fn(WriterError) -> SyntaxError {
+    let op = op.to_owned();
+    move |error| SyntaxError::new(at, error.to_string()).in_op(&op)
+}
+
+/// Columns that a design needs: the last that it uses is the last there is.
+fn columns(design: &Design) -> u8 {
+    let tiles = design.names.values().filter_map(|entity| match entity {
+        crate::design::Entity::Tile(tile) => Some(tile.col + 1),
+        _ => None,
+    });
+    tiles.max().unwrap_or(1)
+}
+
+/// Lowers a design.
+pub(crate) fn lower(design: &Design) -> Result<Lowered, SyntaxError> {
+    let places = places::place(design)?;
+    let commands = sequence::commands(design, &places)?;
+    let mut writer = StreamWriter::new(columns(design));
+    let tokens = route::routes(design, &sequence::token_tiles(&commands), &mut writer)?;
+    set_up(design, &places, &commands, &tokens, &mut writer)?;
+    let mut lowered = Lowered {
+        stream: TxnStream::new(writer_header(design)),
+        places,
+        operations: BTreeMap::new(),
+        writers: Vec::new(),
+        reads: BTreeSet::new(),
+        writes: BTreeSet::new(),
+    };
+    for (at, command) in &commands {
+        lowered.operations.insert(writer.n_operations(), *at);
+        issue(design, &lowered.places, (*at, command), &mut writer)?;
+        note(command, &mut lowered);
+    }
+    lowered.writers.sort_unstable();
+    lowered.writers.dedup();
+    lowered.stream = writer.finish();
+    for channel in &lowered.writers {
+        lowered.stream.push(idle_poll(*channel));
+    }
+    Ok(lowered)
+}
+
+fn writer_header(design: &Design) -> millrace_xdna2_words::StreamHeader {
+    millrace_xdna2_words::StreamHeader::npu2(columns(design))
+}
+
+/// Waits until a channel has no task: what nobody awaits must end all the same.
+fn idle_poll(channel: ChannelAt) -> TxnOperation {
+    const BUSY_AND_WAITING: u32 = 0xF << 19;
+    let kind = BlockKind::Status(channel.direction);
+    let offset =
+        millrace_xdna2_words::register::offset(channel.tile.kind(), kind, channel.number.into());
+    TxnOperation::MaskPoll {
+        address: channel.tile.address(offset.unwrap_or(0)).into(),
+        value: 0,
+        mask: BUSY_AND_WAITING,
+        busy: false,
+    }
+}
+
+/// Everything that stands before the sequence: switches, locks, memories, descriptors, tasks, cores.
+fn set_up(
+    design: &Design,
+    places: &Places,
+    commands: &[(Location, Command)],
+    tokens: &BTreeMap<millrace_xdna2_words::Tile, u8>,
+    writer: &mut StreamWriter,
+) -> Result<(), SyntaxError> {
+    let whole = at_op(Location::default(), "aie.device");
+    writer.switches().map_err(whole)?;
+    for core in &design.cores {
+        writer
+            .hold(core.tile)
+            .map_err(at_op(core.op.at, "aie.core"))?;
+    }
+    for (lock, &number) in design.locks.iter().zip(&places.locks) {
+        let set = writer.lock(lock.tile, number, lock.initial.into());
+        set.map_err(at_op(lock.at, "aie.lock"))?;
+    }
+    for (buffer, &address) in design.buffers.iter().zip(&places.addresses) {
+        let Some(bytes) = &buffer.initial else {
+            continue;
+        };
+        let words = bytes.chunks(4).map(|chunk| {
+            let mut word = [0; 4];
+            word[..chunk.len()].copy_from_slice(chunk);
+            u32::from_le_bytes(word)
+        });
+        let set = writer.data(buffer.tile, address, words.collect());
+        set.map_err(at_op(buffer.at, "aie.buffer"))?;
+    }
+    let mut channels: BTreeSet<ChannelAt> =
+        design.chains.iter().map(|chain| chain.channel).collect();
+    channels.extend(commands.iter().filter_map(|(_, command)| command.channel()));
+    for channel in channels {
+        let error = at_op(Location::default(), "aie.dma_start");
+        writer.open(channel).map_err(&error)?;
+        if let Some(&id) = tokens.get(&channel.tile).filter(|&&id| id > 0) {
+            let kind = BlockKind::Control(channel.direction);
+            let set = writer.write(
+                channel.tile,
+                kind,
+                channel.number.into(),
+                u32::from(id) << 8,
+            );
+            set.map_err(&error)?;
+        }
+    }
+    chains(design, places, writer)?;
+    writer
+        .start_cores()
+        .map_err(at_op(Location::default(), "aie.core"))
+}
+
+/// The descriptors and tasks of DMA programs.
+fn chains(design: &Design, places: &Places, writer: &mut StreamWriter) -> Result<(), SyntaxError> {
+    for chain in &design.chains {
+        for number in chain_descriptors(design, chain.first) {
+            let descriptor = &design.descriptors[number];
+            let next = descriptor.next.map(|next| places.descriptors[next]);
+            let fields = fields(design, places, descriptor, (chain.channel, next))?;
+            let set = writer.descriptor(descriptor.tile, places.descriptors[number], &fields);
+            set.map_err(at_op(descriptor.at, "aie.dma_bd"))?;
+        }
+    }
+    for chain in &design.chains {
+        let task = TaskPush {
+            descriptor: places.descriptors[chain.first],
+            executions: chain.executions,
+            token: false,
+        };
+        let push = writer.push(chain.channel, task);
+        push.map_err(at_op(chain.at, "aie.dma_start"))?;
+    }
+    Ok(())
+}
+
+/// The words of a command of the sequence.
+fn issue(
+    design: &Design,
+    places: &Places,
+    (at, command): (Location, &Command),
+    writer: &mut StreamWriter,
+) -> Result<(), SyntaxError> {
+    match command {
+        Command::Descriptor {
+            channel,
+            number,
+            next,
+            descriptor,
+        } => {
+            let fields = fields(design, places, descriptor, (*channel, *next))?;
+            let error = at_op(descriptor.at, "aie.dma_bd");
+            writer
+                .descriptor(descriptor.tile, *number, &fields)
+                .map_err(&error)?;
+            if let Memory::Argument(argument) = descriptor.memory {
+                let patch = writer.patch(
+                    descriptor.tile,
+                    *number,
+                    argument as u32,
+                    descriptor.offset_bytes,
+                );
+                patch.map_err(error)?;
+            }
+        }
+        Command::Push { channel, task } => {
+            writer
+                .push(*channel, *task)
+                .map_err(at_op(at, "aiex.dma_start_task"))?;
+        }
+        Command::Await(channel) => writer.await_token(*channel),
+        Command::Lock {
+            tile,
+            number,
+            value,
+        } => {
+            writer
+                .lock(*tile, *number, *value)
+                .map_err(at_op(at, "aiex.set_lock"))?;
+        }
+        Command::Raw { operation, .. } => writer.operation(operation.clone()),
+    }
+    Ok(())
+}
+
+/// What a command says about arguments and about channels that write them.
+fn note(command: &Command, lowered: &mut Lowered) {
+    match command {
+        Command::Descriptor {
+            channel,
+            descriptor,
+            ..
+        } => {
+            if let Memory::Argument(argument) = descriptor.memory {
+                match channel.direction {
+                    Direction::Mm2s => lowered.reads.insert(argument),
+                    Direction::S2mm => lowered.writes.insert(argument),
+                };
+            }
+        }
+        Command::Push { channel, .. } if is_writer(*channel) => lowered.writers.push(*channel),
+        Command::Raw {
+            argument: Some(argument),
+            ..
+        } => {
+            // A patch does not say which way its descriptor goes.
+            lowered.reads.insert(*argument);
+            lowered.writes.insert(*argument);
+        }
+        Command::Raw {
+            push: Some(channel),
+            ..
+        } if is_writer(*channel) => lowered.writers.push(*channel),
+        _ => {}
+    }
+}
+
+fn is_writer(channel: ChannelAt) -> bool {
+    channel.tile.kind() == TileKind::Shim && channel.direction == Direction::S2mm
+}

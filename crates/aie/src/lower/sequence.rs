@@ -1,0 +1,469 @@
+//! The sequence as commands.
+
+use super::places::{Places, buffer_place};
+use super::tasks::Tasks;
+use crate::design::{self, Constants, Descriptor, Design, Memory};
+use crate::syntax::{Attribute, Location, Op, SyntaxError};
+use millrace_xdna2_words::Tile;
+use millrace_xdna2_words::register::{self, BlockKind};
+use millrace_xdna2_words::tile::Direction;
+use millrace_xdna2_words::txn::TxnOperation;
+use millrace_xdna2_words::writer::{ChannelAt, TaskPush};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What firmware is to do, before descriptors are words.
+#[derive(Clone, Debug)]
+pub(super) enum Command {
+    Descriptor {
+        channel: ChannelAt,
+        number: u8,
+        next: Option<u8>,
+        descriptor: Box<Descriptor>,
+    },
+    Push {
+        channel: ChannelAt,
+        task: TaskPush,
+    },
+    Await(ChannelAt),
+    Lock {
+        tile: Tile,
+        number: u8,
+        value: u64,
+    },
+    /// An operation that the design gives word by word; what is known of it beside.
+    Raw {
+        operation: TxnOperation,
+        argument: Option<usize>,
+        push: Option<ChannelAt>,
+        token: bool,
+    },
+}
+
+impl Command {
+    /// The channel that it gives work.
+    pub(super) fn channel(&self) -> Option<ChannelAt> {
+        match self {
+            Command::Push { channel, .. } => Some(*channel),
+            Command::Raw { push, .. } => *push,
+            _ => None,
+        }
+    }
+}
+
+/// Tiles that send tokens.
+pub(super) fn token_tiles(commands: &[(Location, Command)]) -> BTreeSet<Tile> {
+    let tile = |(_, command): &(Location, Command)| match command {
+        Command::Push { channel, task } => task.token.then_some(channel.tile),
+        Command::Raw {
+            push: Some(channel),
+            token,
+            ..
+        } => token.then_some(channel.tile),
+        _ => None,
+    };
+    commands.iter().filter_map(tile).collect()
+}
+
+/// The sequence while it is read.
+pub(super) struct Sequence<'d> {
+    pub(super) design: &'d Design,
+    places: &'d Places,
+    pub(super) constants: Constants,
+    data: BTreeMap<String, Vec<u32>>,
+    pub(super) commands: Vec<(Location, Command)>,
+}
+
+impl Sequence<'_> {
+    pub(super) fn push(&mut self, op: &Op, command: Command) {
+        self.commands.push((op.at, command));
+    }
+
+    /// The argument of a name.
+    pub(super) fn argument(&self, op: &Op, name: &str) -> Result<usize, SyntaxError> {
+        let found = self
+            .design
+            .arguments
+            .iter()
+            .position(|argument| argument.name == name);
+        found.ok_or_else(|| op.error(format!("%{name} is no argument of the sequence")))
+    }
+
+    /// The shim's channel of a name.
+    pub(super) fn allocation(&self, op: &Op, name: &str) -> Result<ChannelAt, SyntaxError> {
+        let found = self.design.allocations.get(name).copied();
+        found.ok_or_else(|| op.error(format!("no shim's channel has the name @{name}")))
+    }
+}
+
+/// The commands of a design's sequence.
+pub(super) fn commands(
+    design: &Design,
+    places: &Places,
+) -> Result<Vec<(Location, Command)>, SyntaxError> {
+    let mut sequence = Sequence {
+        design,
+        places,
+        constants: Constants::new(),
+        data: BTreeMap::new(),
+        commands: Vec::new(),
+    };
+    let mut tasks = Tasks::new(design, places);
+    for op in &design.sequence {
+        if !design::constant(op, &mut sequence.constants)? && !tasks.op(&mut sequence, op)? {
+            sequence.op(op)?;
+        }
+    }
+    Ok(sequence.commands)
+}
+
+impl Sequence<'_> {
+    fn op(&mut self, op: &Op) -> Result<(), SyntaxError> {
+        match op.name.as_str() {
+            "aiex.npu.dma_memcpy_nd" => self.memcpy(op),
+            "aiex.npu.dma_wait" => {
+                op.only(&["symbol"])?;
+                let channel = self.allocation(op, op.text("symbol")?)?;
+                self.push(op, Command::Await(channel));
+                Ok(())
+            }
+            "aiex.npu.sync" => self.sync(op),
+            "aiex.npu.load_pdi" => {
+                let same = op
+                    .text("device_ref")
+                    .is_ok_and(|name| name == self.design.name);
+                match same && self.commands.is_empty() {
+                    true => Ok(()),
+                    false => Err(
+                        op.error("another configuration than this device's, or in the midst of it")
+                    ),
+                }
+            }
+            "aiex.npu.write32" | "aiex.npu.maskwrite32" => self.write(op),
+            "aiex.npu.blockwrite" => self.block_write(op),
+            "aiex.npu.rtp_write" => self.rtp_write(op),
+            "aiex.npu.address_patch" => self.patch(op),
+            "aiex.npu.push_queue" => self.push_queue(op),
+            "aiex.set_lock" => {
+                let lock = self.design.lock(op, op.operand(0)?)?;
+                let tile = self.design.locks[lock].tile;
+                let value = op.number("value")?;
+                self.push(
+                    op,
+                    Command::Lock {
+                        tile,
+                        number: self.places.locks[lock],
+                        value,
+                    },
+                );
+                Ok(())
+            }
+            "memref.get_global" => {
+                let global = self.design.globals.get(op.text("name")?);
+                let bytes = global.and_then(|global| global.bytes.as_ref());
+                let bytes = bytes.ok_or_else(|| op.error("a global without a value"))?;
+                let words = bytes
+                    .chunks_exact(4)
+                    .map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+                self.data.insert(op.result()?.to_owned(), words.collect());
+                Ok(())
+            }
+            "aie.end" => Ok(()),
+            _ => Err(op.error("it does not stand in a sequence")),
+        }
+    }
+
+    /// Whole numbers of a list, with values that are constants.
+    fn numbers(&self, op: &Op, name: &str) -> Result<Vec<i64>, SyntaxError> {
+        let Attribute::Array(all) = op.need(name)? else {
+            return Err(op.error(format!("`{name}` is no list")));
+        };
+        all.iter()
+            .map(|value| design::number(self.design, op, value, &self.constants))
+            .collect()
+    }
+
+    /// A transfer: descriptor, address, push. Four sizes; the outermost repeats the task, and with a
+    /// stride moves it on.
+    fn memcpy(&mut self, op: &Op) -> Result<(), SyntaxError> {
+        op.only(&[
+            "offsets",
+            "sizes",
+            "strides",
+            "id",
+            "metadata",
+            "issue_token",
+            "packet",
+            "burst_length",
+            "d0_zero_before",
+            "d1_zero_before",
+            "d2_zero_before",
+            "d0_zero_after",
+            "d1_zero_after",
+            "d2_zero_after",
+            "offset",
+        ])?;
+        for (name, value) in &op.attributes {
+            if name.contains("_zero_") && value.integer() != Some(0) {
+                return Err(op.error("a shim does not pad"));
+            }
+        }
+        let channel = self.allocation(op, op.text("metadata")?)?;
+        let argument = self.argument(op, op.operand(0)?)?;
+        let of = &self.design.arguments[argument].of;
+        let element_bytes = of.element_bytes();
+        let transfer = self.transfer(op, element_bytes)?;
+        let Transfer { sizes, strides, .. } = transfer;
+        if sizes[0] > 256 {
+            return Err(op.error(format!("{} repetitions; a task has at most 256", sizes[0])));
+        }
+        let outer = (sizes[0] > 1 && strides[0] > 0).then_some((sizes[0], strides[0]));
+        // A stride of a dimension of one element says nothing.
+        let dimensions = sizes[1..]
+            .iter()
+            .zip(&strides[1..])
+            .map(|(&size, &stride)| (size, stride));
+        let number = op.number::<u8>("id")?;
+        let descriptor = Descriptor {
+            tile: channel.tile,
+            memory: Memory::Argument(argument),
+            offset_bytes: transfer.offset_bytes,
+            length_bytes: transfer.length_bytes,
+            element_bytes,
+            dimensions: dimensions.collect(),
+            padding: Vec::new(),
+            iteration: outer,
+            acquire: None,
+            release: None,
+            packet: design::packet_of(op)?,
+            burst_bytes: op.number_or("burst_length", 0)?,
+            next: None,
+            number: Some(number),
+            at: op.at,
+        };
+        self.push(
+            op,
+            Command::Descriptor {
+                channel,
+                number,
+                next: None,
+                descriptor: Box::new(descriptor),
+            },
+        );
+        // What a shim writes has always been followed by a token.
+        let token = op.flag("issue_token") || channel.direction == Direction::S2mm;
+        let task = TaskPush {
+            descriptor: number,
+            executions: sizes[0],
+            token,
+        };
+        self.push(op, Command::Push { channel, task });
+        Ok(())
+    }
+
+    /// The four offsets, sizes and strides of a transfer, the outermost first.
+    fn transfer(&self, op: &Op, element_bytes: u64) -> Result<Transfer, SyntaxError> {
+        let four = |name| -> Result<[i64; 4], SyntaxError> {
+            let all = self.numbers(op, name)?;
+            all.try_into()
+                .map_err(|_| op.error(format!("`{name}` has not four numbers")))
+        };
+        let (offsets, sizes, strides) = (four("offsets")?, four("sizes")?, four("strides")?);
+        if sizes.iter().any(|&size| size < 1) || strides.iter().chain(&offsets).any(|&n| n < 0) {
+            return Err(op.error("sizes from 1 on, strides and offsets from 0 on are known"));
+        }
+        let unsigned = |all: [i64; 4]| all.map(|n| n.unsigned_abs());
+        let (offsets, sizes, strides) = (unsigned(offsets), unsigned(sizes), unsigned(strides));
+        let mut rows = offsets.iter().zip(&strides);
+        let offset = rows.try_fold(0u64, |sum, (offset, stride)| {
+            sum.checked_add(offset.checked_mul(*stride)?)
+        });
+        let mut inner = sizes[1..].iter();
+        let length = inner.try_fold(element_bytes, |n, size| n.checked_mul(*size));
+        let bytes = offset.and_then(|offset| offset.checked_mul(element_bytes));
+        let (Some(offset_bytes), Some(length_bytes)) = (bytes, length) else {
+            return Err(op.error("more bytes than any memory"));
+        };
+        Ok(Transfer {
+            sizes,
+            strides,
+            offset_bytes,
+            length_bytes,
+        })
+    }
+
+    fn sync(&mut self, op: &Op) -> Result<(), SyntaxError> {
+        op.only(&[
+            "column",
+            "row",
+            "direction",
+            "channel",
+            "column_num",
+            "row_num",
+        ])?;
+        let operation = TxnOperation::Sync {
+            direction: op.number("direction")?,
+            col: op.number("column")?,
+            row: op.number("row")?,
+            channel: op.number("channel")?,
+            n_cols: op.number("column_num")?,
+            n_rows: op.number("row_num")?,
+        };
+        self.raw(op, operation);
+        Ok(())
+    }
+
+    fn raw(&mut self, op: &Op, operation: TxnOperation) {
+        self.push(
+            op,
+            Command::Raw {
+                operation,
+                argument: None,
+                push: None,
+                token: false,
+            },
+        );
+    }
+
+    /// The address of a register: absolute, in a tile, or in a buffer.
+    fn address(&self, op: &Op) -> Result<u32, SyntaxError> {
+        let offset: u32 = op.number("address")?;
+        if op.get("buffer").is_some() {
+            let place = buffer_place(self.design, self.places, op.text("buffer")?);
+            let (tile, byte) = place.ok_or_else(|| op.error("there is no such buffer"))?;
+            return Ok(tile.address(byte.saturating_add(offset.saturating_mul(4))));
+        }
+        if op.get("column").is_none() && op.get("row").is_none() {
+            return Ok(offset);
+        }
+        let tile = Tile::new(op.number("column")?, op.number("row")?);
+        tile.map(|tile| tile.address(offset))
+            .ok_or_else(|| op.error("an NPU2 has no such tile"))
+    }
+
+    fn write(&mut self, op: &Op) -> Result<(), SyntaxError> {
+        op.only(&["address", "value", "mask", "column", "row", "buffer"])?;
+        let address = self.address(op)?;
+        let value = op.integer("value")? as u32;
+        let operation = match op.name.as_str() {
+            "aiex.npu.write32" => TxnOperation::Write {
+                address: address.into(),
+                value,
+            },
+            _ => TxnOperation::MaskWrite {
+                address: address.into(),
+                value,
+                mask: op.integer("mask")? as u32,
+            },
+        };
+        let (push, token) = match pushed(address) {
+            Some(channel) => (Some(channel), value >> 31 == 1),
+            None => (None, false),
+        };
+        self.push(
+            op,
+            Command::Raw {
+                operation,
+                argument: None,
+                push,
+                token,
+            },
+        );
+        Ok(())
+    }
+
+    fn block_write(&mut self, op: &Op) -> Result<(), SyntaxError> {
+        op.only(&["address", "column", "row", "buffer"])?;
+        let address = self.address(op)?;
+        let data = self.data.get(op.operand(0)?).cloned();
+        let data = data.ok_or_else(|| op.error("its words are no `memref.get_global`"))?;
+        self.raw(op, TxnOperation::BlockWrite { address, data });
+        Ok(())
+    }
+
+    fn rtp_write(&mut self, op: &Op) -> Result<(), SyntaxError> {
+        op.only(&["buffer", "index", "value"])?;
+        let place = buffer_place(self.design, self.places, op.text("buffer")?);
+        let (tile, byte) = place.ok_or_else(|| op.error("there is no such buffer"))?;
+        let index: u32 = op.number("index")?;
+        let value = design::number(self.design, op, op.need("value")?, &self.constants)?;
+        let address = tile
+            .address(byte.saturating_add(index.saturating_mul(4)))
+            .into();
+        self.raw(
+            op,
+            TxnOperation::Write {
+                address,
+                value: value as u32,
+            },
+        );
+        Ok(())
+    }
+
+    fn patch(&mut self, op: &Op) -> Result<(), SyntaxError> {
+        op.only(&["addr", "arg_idx", "arg_plus"])?;
+        let argument: u32 = op.number("arg_idx")?;
+        let operation = TxnOperation::Patch {
+            register: op.number("addr")?,
+            argument,
+            plus_bytes: op.number_or("arg_plus", 0)?,
+        };
+        let argument = Some(argument as usize);
+        self.push(
+            op,
+            Command::Raw {
+                operation,
+                argument,
+                push: None,
+                token: false,
+            },
+        );
+        Ok(())
+    }
+
+    fn push_queue(&mut self, op: &Op) -> Result<(), SyntaxError> {
+        op.only(&[
+            "column",
+            "row",
+            "channel_dir",
+            "channel",
+            "bd_id",
+            "issue_token",
+            "repeat_count",
+        ])?;
+        let tile = Tile::new(op.number("column")?, op.number("row")?);
+        let tile = tile.ok_or_else(|| op.error("an NPU2 has no such tile"))?;
+        let channel = design::channel(op, tile, op.text("channel_dir")?, op.integer("channel")?)?;
+        let repeats: u64 = op.number_or("repeat_count", 0)?;
+        let task = TaskPush {
+            descriptor: op.number("bd_id")?,
+            executions: repeats.saturating_add(1),
+            token: op.flag("issue_token"),
+        };
+        self.push(op, Command::Push { channel, task });
+        Ok(())
+    }
+}
+
+/// A transfer's numbers.
+struct Transfer {
+    sizes: [u64; 4],
+    /// In elements.
+    strides: [u64; 4],
+    offset_bytes: u64,
+    /// Of the three inner dimensions.
+    length_bytes: u64,
+}
+
+/// The channel whose queue a register is.
+fn pushed(address: u32) -> Option<ChannelAt> {
+    let (tile, offset) = Tile::of_address(address)?;
+    let found = register::find(tile.kind(), offset)?;
+    match found.block.kind {
+        BlockKind::Queue(direction) => Some(ChannelAt {
+            tile,
+            direction,
+            number: found.number as u8,
+        }),
+        _ => None,
+    }
+}

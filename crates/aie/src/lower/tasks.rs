@@ -1,0 +1,200 @@
+//! Tasks of the sequence: `aiex.dma_configure_task`, start, await, free.
+
+use super::places::Places;
+use super::sequence::{Command, Sequence};
+use crate::design::{self, Descriptor, Design, Entity, Memory};
+use crate::syntax::{MemRefType, Op, SyntaxError};
+use millrace_xdna2_words::Tile;
+use millrace_xdna2_words::writer::{ChannelAt, TaskPush};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Tasks by name, and descriptors that are not free.
+pub(super) struct Tasks {
+    tasks: BTreeMap<String, Task>,
+    taken: BTreeSet<(Tile, u8)>,
+}
+
+struct Task {
+    channel: ChannelAt,
+    push: TaskPush,
+    descriptors: Vec<u8>,
+    is_free: bool,
+}
+
+impl Tasks {
+    pub(super) fn new(design: &Design, places: &Places) -> Tasks {
+        let fixed = design.descriptors.iter().zip(&places.descriptors);
+        let fixed = fixed
+            .filter(|row| *row.1 != u8::MAX)
+            .map(|(of, &number)| (of.tile, number));
+        Tasks {
+            tasks: BTreeMap::new(),
+            taken: fixed.collect(),
+        }
+    }
+
+    /// Reads an op of tasks; `false` if it is none.
+    pub(super) fn op(&mut self, sequence: &mut Sequence<'_>, op: &Op) -> Result<bool, SyntaxError> {
+        match op.name.as_str() {
+            "aiex.dma_configure_task" | "aiex.dma_configure_task_for" => {
+                self.configure(sequence, op)?
+            }
+            "aiex.dma_start_task" => {
+                let task = self.task(op)?;
+                if task.is_free {
+                    return Err(op.error("it starts a task whose descriptors were given free"));
+                }
+                let (channel, push) = (task.channel, task.push);
+                sequence.push(
+                    op,
+                    Command::Push {
+                        channel,
+                        task: push,
+                    },
+                );
+            }
+            "aiex.dma_await_task" => {
+                let task = self.task(op)?;
+                if !task.push.token {
+                    return Err(op.error("it awaits a task that sends no token (`issue_token`)"));
+                }
+                let channel = task.channel;
+                sequence.push(op, Command::Await(channel));
+                self.free(op)?;
+            }
+            "aiex.dma_free_task" => self.free(op)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn task(&mut self, op: &Op) -> Result<&mut Task, SyntaxError> {
+        let name = op.operand(0)?;
+        self.tasks
+            .get_mut(name)
+            .ok_or_else(|| op.error(format!("%{name} is no task")))
+    }
+
+    fn free(&mut self, op: &Op) -> Result<(), SyntaxError> {
+        let task = self.task(op)?;
+        task.is_free = true;
+        let (tile, numbers) = (task.channel.tile, task.descriptors.clone());
+        for number in numbers {
+            self.taken.remove(&(tile, number));
+        }
+        Ok(())
+    }
+
+    fn number(&mut self, channel: ChannelAt, of: &Descriptor) -> Result<u8, SyntaxError> {
+        let kind = channel.tile.kind();
+        let reaches = |number: u8| kind.reaches(channel.number, number);
+        let free = (0..kind.descriptors())
+            .find(|&n| reaches(n) && !self.taken.contains(&(channel.tile, n)));
+        let number = of.number.or(free).filter(|&number| reaches(number));
+        let number = number.ok_or_else(|| {
+            let problem = format!(
+                "no descriptor of {} is free: none was awaited or given free",
+                channel.tile
+            );
+            SyntaxError::new(of.at, problem).in_op("aie.dma_bd")
+        })?;
+        self.taken.insert((channel.tile, number));
+        Ok(number)
+    }
+
+    fn configure(&mut self, sequence: &mut Sequence<'_>, op: &Op) -> Result<(), SyntaxError> {
+        op.only(&[
+            "alloc",
+            "channel_dir",
+            "channel",
+            "issue_token",
+            "repeat_count",
+            "packet",
+        ])?;
+        let channel = match op.name.as_str() {
+            "aiex.dma_configure_task_for" => sequence.allocation(op, op.text("alloc")?)?,
+            _ => {
+                let tile = sequence.design.tile(op, op.operand(0)?)?;
+                design::channel(op, tile, op.text("channel_dir")?, op.integer("channel")?)?
+            }
+        };
+        let all = descriptors(sequence, op, channel)?;
+        let packet = design::packet_of(op)?;
+        let mut numbers = Vec::new();
+        for descriptor in &all {
+            numbers.push(self.number(channel, descriptor)?);
+        }
+        let repeats: u64 = op.number_or("repeat_count", 0)?;
+        let first = *numbers
+            .first()
+            .ok_or_else(|| op.error("a task without `aie.dma_bd`"))?;
+        for (i, mut descriptor) in all.into_iter().enumerate() {
+            descriptor.packet = descriptor.packet.or(packet);
+            let command = Command::Descriptor {
+                channel,
+                number: numbers[i],
+                next: numbers.get(i + 1).copied(),
+                descriptor: Box::new(descriptor),
+            };
+            sequence.push(op, command);
+        }
+        let push = TaskPush {
+            descriptor: first,
+            executions: repeats.saturating_add(1),
+            token: op.flag("issue_token"),
+        };
+        let task = Task {
+            channel,
+            push,
+            descriptors: numbers,
+            is_free: false,
+        };
+        self.tasks.insert(op.result()?.to_owned(), task);
+        Ok(())
+    }
+}
+
+/// What a name in a task means: an argument, or a buffer of a tile.
+fn memory_of(
+    sequence: &Sequence<'_>,
+    op: &Op,
+    name: &str,
+) -> Result<(Memory, MemRefType), SyntaxError> {
+    if let Some(Entity::Buffer(buffer)) = sequence.design.names.get(name) {
+        return Ok((
+            Memory::Buffer(*buffer),
+            sequence.design.buffers[*buffer].of.clone(),
+        ));
+    }
+    let argument = sequence.argument(op, name)?;
+    Ok((
+        Memory::Argument(argument),
+        sequence.design.arguments[argument].of.clone(),
+    ))
+}
+
+/// The descriptors of a task, in their order.
+fn descriptors(
+    sequence: &Sequence<'_>,
+    op: &Op,
+    channel: ChannelAt,
+) -> Result<Vec<Descriptor>, SyntaxError> {
+    let region = op.region(0)?;
+    let mut all: Vec<Descriptor> = Vec::new();
+    for (i, block) in region.blocks.iter().enumerate() {
+        // A block that ends a chain has no descriptor.
+        if !block.ops.iter().any(|op| op.name == "aie.dma_bd") {
+            continue;
+        }
+        let (descriptor, next) =
+            design::block(sequence.design, block, channel.tile, &|op, name| {
+                memory_of(sequence, op, name)
+            })?;
+        let follows = region.blocks.get(i + 1).map(|block| &block.label);
+        if next.is_some() && next.as_ref() != follows {
+            return Err(op.error("the chain of a task goes from block to block"));
+        }
+        all.push(descriptor);
+    }
+    Ok(all)
+}

@@ -1,0 +1,291 @@
+//! A design on the board.
+
+use crate::core::{CoreLog, CoreRun, compile};
+use crate::design::Design;
+use crate::lower::{Lowered, lower};
+use crate::ring::{Parties, ring};
+use crate::syntax::SyntaxError;
+use millrace_xdna2_words::Tile;
+use millrace_xdna2_words::board::{Board, BoardCounters, BoardError, BoardOptions};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// How a design is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunOptions {
+    /// Orders of the actors that are tried.
+    pub orders: u64,
+    /// Instructions that a core may take.
+    pub max_instructions: u64,
+    /// Rounds of all actors, at most.
+    pub max_rounds: u64,
+}
+
+impl Default for RunOptions {
+    fn default() -> RunOptions {
+        RunOptions {
+            orders: 3,
+            max_instructions: 1 << 28,
+            max_rounds: 1 << 24,
+        }
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// All waits were met and all that shims write is written, in every order of actors.
+    Pass,
+    /// Nobody could move, and a wait was not met.
+    Hang,
+    /// Something the hardware or the design does not allow, or bytes that depend on the order.
+    Fail,
+}
+
+impl Verdict {
+    /// In a word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::Pass => "PASS",
+            Verdict::Hang => "HANG",
+            Verdict::Fail => "FAIL",
+        }
+    }
+}
+
+/// An argument that the sequence writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputBytes {
+    /// Its number.
+    pub argument: usize,
+    /// Its name in the text.
+    pub name: String,
+    /// What it holds.
+    pub bytes: Vec<u8>,
+    /// Its first elements as text.
+    pub shown: String,
+}
+
+/// What a run found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunReport {
+    /// How it ended.
+    pub verdict: Verdict,
+    /// What went wrong.
+    pub problem: Option<String>,
+    /// Of a hang: who waits for whom, in turn.
+    pub ring: Vec<String>,
+    /// Of a hang: everybody that waits.
+    pub waits: Vec<String>,
+    /// What stood still or lay about when all waits were met: rings of descriptors, cores that wait on.
+    pub left: Vec<String>,
+    /// What the last run took.
+    pub counters: BoardCounters,
+    /// Arguments that were written; empty unless it passed.
+    pub outputs: Vec<OutputBytes>,
+    /// Arguments that the sequence reads.
+    pub reads: Vec<usize>,
+    /// Kernels that compute nothing here: what depends on them has no meaning.
+    pub unknown_kernels: Vec<String>,
+    /// What is taken for what.
+    pub notes: Vec<String>,
+}
+
+/// Programs of cores, and what they log.
+struct Programs {
+    codes: Vec<(Tile, Rc<crate::core::Code>)>,
+    unknown: Vec<String>,
+    notes: Vec<String>,
+}
+
+fn programs(design: &Design, lowered: &Lowered) -> Result<Programs, SyntaxError> {
+    let mut all = Programs {
+        codes: Vec::new(),
+        unknown: Vec::new(),
+        notes: design.notes.clone(),
+    };
+    for core in &design.cores {
+        let compiled = compile(design, &lowered.places, core)?;
+        all.codes.push((core.tile, Rc::new(compiled.code)));
+        for (of, to) in [
+            (compiled.unknown, &mut all.unknown),
+            (compiled.notes, &mut all.notes),
+        ] {
+            for one in of {
+                if !to.contains(&one) {
+                    to.push(one);
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Runs a design with bytes of its arguments, in several orders of its actors.
+///
+/// # Errors
+/// What cannot be lowered, arguments that do not fit, or a design without a sequence, with its place.
+pub fn run(
+    design: &Design,
+    arguments: &[Vec<u8>],
+    options: RunOptions,
+) -> Result<RunReport, SyntaxError> {
+    let fail = |problem: String| SyntaxError::new(Default::default(), problem);
+    if design.sequence.is_empty() {
+        return Err(fail(
+            "the design has no sequence, so there is nothing to run".to_owned(),
+        ));
+    }
+    for (i, (name, of, bytes)) in design.arguments().enumerate() {
+        let given = arguments.get(i).map_or(0, Vec::len) as u64;
+        if given != bytes {
+            return Err(fail(format!(
+                "argument {i} (%{name}: {of}) has {bytes} bytes, {given} were given"
+            )));
+        }
+    }
+    let lowered = lower(design)?;
+    let programs = programs(design, &lowered)?;
+    let mut first: Option<(RunReport, Vec<Vec<u8>>)> = None;
+    for seed in 0..options.orders.max(1) {
+        let (report, after) = once(design, &lowered, &programs, (arguments, seed, options));
+        if report.verdict != Verdict::Pass {
+            return Ok(report);
+        }
+        match &first {
+            None => first = Some((report, after)),
+            // What an unknown kernel leaves is noise.
+            Some((_, before)) if programs.unknown.is_empty() && *before != after => {
+                let mut report = report;
+                report.verdict = Verdict::Fail;
+                report.outputs.clear();
+                let problem = "what is written depends on the order of actors, or on memory that nothing has set";
+                report.problem = Some(problem.to_owned());
+                return Ok(report);
+            }
+            Some(_) => {}
+        }
+    }
+    first
+        .map(|(report, _)| report)
+        .ok_or_else(|| fail("no order was tried".to_owned()))
+}
+
+/// One order of actors: the report, and the arguments behind it.
+fn once(
+    design: &Design,
+    lowered: &Lowered,
+    programs: &Programs,
+    (arguments, seed, options): (&[Vec<u8>], u64, RunOptions),
+) -> (RunReport, Vec<Vec<u8>>) {
+    let mut board = Board::new(BoardOptions {
+        seed,
+        strict: false,
+        max_rounds: options.max_rounds,
+    });
+    let mut logs = BTreeMap::new();
+    for (tile, code) in &programs.codes {
+        let log = Rc::new(RefCell::new(CoreLog::default()));
+        logs.insert(*tile, Rc::clone(&log));
+        let run = CoreRun::new(Rc::clone(code), log, options.max_instructions);
+        board.install(*tile, Box::new(run));
+    }
+    let mut after = arguments.to_vec();
+    let ended = board.run_stream(&lowered.stream, &mut after);
+    let mut report = RunReport {
+        verdict: Verdict::Pass,
+        problem: None,
+        ring: Vec::new(),
+        waits: Vec::new(),
+        left: Vec::new(),
+        counters: board.counters(),
+        outputs: Vec::new(),
+        reads: lowered.reads.iter().copied().collect(),
+        unknown_kernels: programs.unknown.clone(),
+        notes: programs.notes.clone(),
+    };
+    match ended {
+        Ok(_) => {}
+        // All waits were met; rings of descriptors and loops of cores go on for ever.
+        Err(BoardError::Unfinished { left }) => report.left = left,
+        Err(BoardError::Standstill { .. }) => {
+            report.verdict = Verdict::Hang;
+            report.problem = Some("nobody can move, and the sequence waits".to_owned());
+            let codes = programs.codes.iter().map(|(tile, code)| (*tile, &**code));
+            let logs = logs.iter().map(|(tile, log)| (*tile, log.borrow().clone()));
+            let parties = Parties {
+                design,
+                places: &lowered.places,
+                codes: codes.collect(),
+                logs: logs.collect(),
+            };
+            (report.ring, report.waits) = ring(&parties, &board.waits());
+        }
+        Err(error) => {
+            report.verdict = Verdict::Fail;
+            report.problem = Some(failure(lowered, &error));
+        }
+    }
+    if report.verdict == Verdict::Pass {
+        report.outputs = outputs(design, lowered, &after);
+    }
+    (report, after)
+}
+
+/// What stopped a run, with its place in the text where it was an operation of the sequence.
+fn failure(lowered: &Lowered, error: &BoardError) -> String {
+    let BoardError::Operation {
+        operation,
+        what,
+        problem,
+    } = error
+    else {
+        return error.to_string();
+    };
+    let place = lowered.operations.range(..=*operation).next_back();
+    let place = place.map_or_else(String::new, |(_, at)| format!("{at}: "));
+    format!("{place}{what}: {problem}")
+}
+
+fn outputs(design: &Design, lowered: &Lowered, after: &[Vec<u8>]) -> Vec<OutputBytes> {
+    let output = |&argument: &usize| {
+        let of = design.arguments.get(argument)?;
+        let bytes = after.get(argument)?.clone();
+        Some(OutputBytes {
+            argument,
+            name: of.name.clone(),
+            shown: shown(&of.of.element, &bytes),
+            bytes,
+        })
+    };
+    lowered.writes.iter().filter_map(output).collect()
+}
+
+/// The first elements of bytes.
+fn shown(element: &crate::syntax::Type, bytes: &[u8]) -> String {
+    const SHOWN: usize = 8;
+    let (Some(number), Some(size)) = (
+        crate::core::Number::in_memory(element),
+        element.size_bytes(),
+    ) else {
+        return String::new();
+    };
+    let is_unsigned = matches!(
+        element,
+        crate::syntax::Type::Integer {
+            is_unsigned: true,
+            ..
+        }
+    );
+    let text = |chunk: &[u8]| match number.read(chunk) {
+        crate::core::Value::Integer(value) if is_unsigned => number.unsigned(value).to_string(),
+        crate::core::Value::Integer(value) => value.to_string(),
+        crate::core::Value::Float(value) => format!("{value}"),
+        _ => String::new(),
+    };
+    let chunks = bytes.chunks_exact(size as usize);
+    let more = if chunks.len() > SHOWN { " …" } else { "" };
+    let words: Vec<String> = chunks.take(SHOWN).map(text).collect();
+    words.join(" ") + more
+}

@@ -1,0 +1,29 @@
+//! Data for arguments that nobody gave any.
+
+use crate::core::{Number, Value};
+use crate::design::Design;
+
+impl Design {
+    /// The elements 1, 2, 3, … of an argument, as far as its type holds them; zeros of one that has no
+    /// such type. Empty if there is no such argument.
+    pub fn counting(&self, argument: usize) -> Vec<u8> {
+        let Some(of) = self.arguments.get(argument).map(|argument| &argument.of) else {
+            return Vec::new();
+        };
+        let n_bytes = of.bytes().unwrap_or(0) as usize;
+        let Some(number) = Number::in_memory(&of.element) else {
+            return vec![0; n_bytes];
+        };
+        let size = of.element_bytes() as usize;
+        let element = |i: i64| match number {
+            Number::Integer(_) => Value::Integer(number.wrap(i)),
+            // A period that every format with a point holds exactly.
+            _ => Value::Float(((i - 1) % 128 + 1) as f64),
+        };
+        let bytes = (1..=of.elements().unwrap_or(0) as i64).flat_map(|i| {
+            let bytes = number.write(&element(i)).unwrap_or_default();
+            bytes.into_iter().take(size)
+        });
+        bytes.collect()
+    }
+}

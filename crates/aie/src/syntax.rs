@@ -1,0 +1,66 @@
+//! MLIR's text: the part of it that designs use.
+//!
+//! Ops are read in their own form by a table of forms ([`table`]), and in MLIR's generic form. What
+//! stands in no row is refused by name.
+
+mod attribute;
+mod dialect;
+mod form;
+mod irregular;
+mod lexer;
+mod op;
+mod parser;
+mod table;
+mod types;
+
+pub(crate) use attribute::Attribute;
+pub(crate) use op::{Block, Op, Region, Successor};
+pub(crate) use parser::parse;
+pub(crate) use types::{MemRefType, Type};
+
+use std::fmt;
+
+/// A place in the text; lines and columns count from one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Location {
+    /// The line.
+    pub line: u32,
+    /// The column, in characters.
+    pub column: u32,
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}, column {}", self.line, self.column)
+    }
+}
+
+/// Why a design cannot be read or lowered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{at}: {}{problem}", if op.is_empty() { String::new() } else { format!("`{op}`: ") })]
+pub struct SyntaxError {
+    /// Where.
+    pub at: Location,
+    /// The op, where one is known.
+    pub op: String,
+    /// What is wrong.
+    pub problem: String,
+}
+
+impl SyntaxError {
+    pub(crate) fn new(at: Location, problem: impl Into<String>) -> SyntaxError {
+        SyntaxError {
+            at,
+            op: String::new(),
+            problem: problem.into(),
+        }
+    }
+
+    /// This error within an op, where none is named yet.
+    pub(crate) fn in_op(mut self, op: &str) -> SyntaxError {
+        if self.op.is_empty() {
+            op.clone_into(&mut self.op);
+        }
+        self
+    }
+}

@@ -1,0 +1,184 @@
+//! What an op's own form is made of.
+
+use super::lexer::TokenKind;
+use super::op::Op;
+use super::parser::Parser;
+use super::{Attribute, SyntaxError};
+
+/// A part of a form. Names are those of the attributes that it gives.
+pub(super) enum Part {
+    /// A sign or word.
+    Sign(&'static str),
+    /// A value.
+    Operand,
+    /// Values with commas, perhaps none.
+    Operands,
+    /// A number, word, name or value.
+    Any(&'static str),
+    /// A whole number.
+    Integer(&'static str),
+    /// A bare word or string.
+    Word(&'static str),
+    /// `@name`.
+    Symbol(&'static str),
+    /// `@name`, if it stands here.
+    MaybeSymbol(&'static str),
+    /// `@name, …` in brackets.
+    Symbols(&'static str),
+    /// Numbers and values in brackets.
+    Indices(&'static str),
+    /// Numbers and values in brackets, if they stand here.
+    MaybeIndices(&'static str),
+    /// Anything in round brackets, with commas, if it stands here.
+    Items(&'static str),
+    /// `, name = value` again and again.
+    Fields,
+    /// Attributes in braces, if they stand here.
+    Dictionary,
+    /// Words with `<…>` that say nothing about values.
+    Flags,
+    Type,
+    /// Types with commas, in brackets or not.
+    Types,
+    /// Types of operands and results.
+    FunctionType,
+    Region,
+    /// A region whose block has the arguments that stand here in round brackets.
+    RegionWithArguments,
+    /// Regions in square brackets.
+    Regions,
+    Successor,
+    /// More, behind a sign.
+    Maybe(&'static str, &'static [Part]),
+    /// A form of its own.
+    Own(fn(&mut Parser<'_>, &mut Op) -> Result<(), SyntaxError>),
+}
+
+impl Part {
+    pub(super) fn read(&self, parser: &mut Parser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
+        match self {
+            Part::Sign(sign) => parser.expect(sign)?,
+            Part::Operand => op.operands.push(parser.value()?),
+            Part::Operands => read_operands(parser, op)?,
+            Part::Any(name) => op.set(name, parser.attribute()?),
+            Part::Integer(name) => {
+                let value = parser.numeral()?;
+                match value.integer() {
+                    Some(_) => op.set(name, value),
+                    None => return parser.fail(format!("`{name}` is no whole number")),
+                }
+            }
+            Part::Word(name) => {
+                let token = parser.take();
+                if !matches!(token.kind, TokenKind::Word | TokenKind::Text) {
+                    let problem = format!("expected a word, found {}", token.name());
+                    return Err(SyntaxError::new(token.at, problem));
+                }
+                op.set(
+                    name,
+                    Attribute::Word(token.text.trim_matches('"').to_owned()),
+                );
+            }
+            // Older texts have strings for some names.
+            Part::Symbol(name) if parser.peek().kind == TokenKind::Text => {
+                let text = parser.attribute()?;
+                op.set(name, text);
+            }
+            Part::Symbol(name) => op.set(name, Attribute::Symbol(parser.symbol()?)),
+            Part::MaybeSymbol(name) if parser.peek().kind == TokenKind::Symbol => {
+                op.set(name, Attribute::Symbol(parser.symbol()?));
+            }
+            Part::Symbols(name) | Part::Indices(name) => {
+                op.set(name, list(parser, "[", "]")?);
+            }
+            Part::MaybeIndices(name) if parser.is("[") => {
+                op.set(name, list(parser, "[", "]")?);
+            }
+            Part::Items(name) if parser.is("(") => {
+                op.set(name, list(parser, "(", ")")?);
+            }
+            _ => self.read_structure(parser, op)?,
+        }
+        Ok(())
+    }
+
+    /// Types, regions, and parts of parts.
+    fn read_structure(&self, parser: &mut Parser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
+        match self {
+            Part::Fields => {
+                while parser.eat(",") {
+                    let (name, value) = parser.field()?;
+                    op.attributes.push((name, value));
+                }
+            }
+            Part::Dictionary => parser.dictionary(op)?,
+            Part::Flags => read_flags(parser)?,
+            Part::Type => op.types.push(parser.type_()?),
+            Part::Types => read_types(parser, op)?,
+            Part::FunctionType => {
+                let (from, to) = parser.function_type()?;
+                op.types.extend(from);
+                op.types.extend(to);
+            }
+            Part::Region => op.regions.push(parser.region(Vec::new())?),
+            Part::RegionWithArguments => {
+                let arguments = parser.list("(", ")", Parser::block_argument)?;
+                op.regions.push(parser.region(arguments)?);
+            }
+            Part::Regions => op.regions = parser.list("[", "]", |p| p.region(Vec::new()))?,
+            Part::Successor => op.successors.push(parser.successor()?),
+            Part::Maybe(sign, parts) => {
+                if parser.eat(sign) {
+                    parser.parts(parts, op)?;
+                }
+            }
+            Part::Own(read) => read(parser, op)?,
+            // What may stand there and does not.
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn list(parser: &mut Parser<'_>, open: &str, close: &str) -> Result<Attribute, SyntaxError> {
+    Ok(Attribute::Array(parser.list(
+        open,
+        close,
+        Parser::attribute,
+    )?))
+}
+
+fn read_operands(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
+    while parser.peek().kind == TokenKind::Value {
+        op.operands.push(parser.value()?);
+        if !parser.eat(",") {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn read_types(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
+    if parser.is("(") {
+        op.types.extend(parser.list("(", ")", Parser::type_)?);
+        return Ok(());
+    }
+    loop {
+        op.types.push(parser.type_()?);
+        if !parser.eat(",") {
+            return Ok(());
+        }
+    }
+}
+
+/// `fastmath<fast>`, `overflow<nsw>`: they allow a compiler what an interpreter does not do.
+fn read_flags(parser: &mut Parser<'_>) -> Result<(), SyntaxError> {
+    const FLAGS: [&str; 5] = ["fastmath", "overflow", "exact", "nneg", "to_nearest_even"];
+    while FLAGS.contains(&parser.peek().text) {
+        parser.take();
+        if parser.is("<") {
+            parser.list("<", ">", Parser::attribute)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,248 @@
+//! Forms that no list of parts describes.
+
+use super::lexer::TokenKind;
+use super::op::Op;
+use super::parser::Parser;
+use super::{Attribute, SyntaxError};
+
+/// `(%b : memref<…>, offset, length, [sizes and strides], [paddings]) {…}`, or with
+/// `offset = … len = … sizes = […] strides = […]` behind the type.
+pub(super) fn descriptor(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
+    parser.expect("(")?;
+    op.operands.push(parser.value()?);
+    parser.expect(":")?;
+    op.types.push(parser.type_()?);
+    let mut number = 0;
+    while !parser.is(")") {
+        if parser.eat(",") {
+            let value = parser.attribute()?;
+            let name = match (&value, number) {
+                (Attribute::Integer(_) | Attribute::Value(_), 0) => "offset",
+                (Attribute::Integer(_) | Attribute::Value(_), _) => "len",
+                (Attribute::Array(_), _) if op.get("dimensions").is_none() => "dimensions",
+                (Attribute::Array(_), _) => "pad_dimensions",
+                _ => return parser.fail("what a descriptor holds is numbers and lists"),
+            };
+            op.set(name, value);
+            number += 1;
+            continue;
+        }
+        let token = parser.take();
+        const KEYWORDS: [&str; 5] = ["offset", "len", "sizes", "strides", "pad_dimensions"];
+        if !KEYWORDS.contains(&token.text) {
+            let problem = format!(
+                "{} says nothing of a descriptor that is known here",
+                token.name()
+            );
+            return Err(SyntaxError::new(token.at, problem));
+        }
+        parser.expect("=")?;
+        let value = parser.attribute()?;
+        op.set(token.text, value);
+    }
+    parser.expect(")")?;
+    parser.dictionary(op)
+}
+
+/// `@name(%a dimensionsToStream […], {%b dimensionsFromStream […], %c}, depth) {…} : type = […]`.
+pub(super) fn object_fifo(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
+    let name = parser.symbol()?;
+    op.set("sym_name", Attribute::Symbol(name));
+    parser.expect("(")?;
+    op.operands.push(parser.value()?);
+    if parser.eat("dimensionsToStream") {
+        op.set("dimensionsToStream", parser.attribute()?);
+    }
+    parser.expect(",")?;
+    let mut dimensions = Vec::new();
+    let consumers = parser.list("{", "}", |parser| {
+        let consumer = parser.value()?;
+        dimensions.push(match parser.eat("dimensionsFromStream") {
+            true => parser.attribute()?,
+            false => Attribute::Array(Vec::new()),
+        });
+        Ok(consumer)
+    })?;
+    op.operands.extend(consumers);
+    op.set("dimensionsFromStream", Attribute::Array(dimensions));
+    parser.expect(",")?;
+    op.set("elemNumber", parser.attribute()?);
+    parser.expect(")")?;
+    parser.dictionary(op)?;
+    parser.expect(":")?;
+    op.types.push(parser.type_()?);
+    if parser.eat("=") {
+        op.set("initValues", parser.attribute()?);
+    }
+    Ok(())
+}
+
+/// `([0, 16] [])`, or `()`.
+pub(super) fn link_offsets(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
+    parser.expect("(")?;
+    for name in ["src_offsets", "dst_offsets"] {
+        if parser.is("[") {
+            op.set(name, parser.attribute()?);
+        }
+    }
+    parser.expect(")")
+}
+
+/// `(%a[offsets][sizes][strides], packet = <…>) {…} : type`; older texts have two numbers first.
+pub(super) fn memcpy(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
+    parser.expect("(")?;
+    while parser.peek().kind == TokenKind::Integer {
+        parser.take();
+        parser.expect(",")?;
+    }
+    op.operands.push(parser.value()?);
+    for name in ["offsets", "sizes", "strides"] {
+        op.set(name, parser.attribute()?);
+    }
+    while parser.eat(",") {
+        let (name, value) = parser.field()?;
+        op.attributes.push((name, value));
+    }
+    parser.expect(")")?;
+    parser.dictionary(op)?;
+    parser.expect(":")?;
+    op.types.push(parser.type_()?);
+    Ok(())
+}
+
+/// `private @name(arguments) -> results attributes {…} {…}`.
+pub(super) fn function(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
+    for visibility in ["private", "public", "nested"] {
+        parser.eat(visibility);
+    }
+    let name = parser.symbol()?;
+    op.set("sym_name", Attribute::Symbol(name));
+    let mut arguments = Vec::new();
+    parser.list("(", ")", |parser| {
+        if parser.peek().kind == TokenKind::Value {
+            let argument = parser.block_argument()?;
+            op.types.push(argument.1.clone());
+            arguments.push(argument);
+        } else {
+            op.types.push(parser.type_()?);
+            parser.dictionary(&mut Op::new("", op.at))?;
+        }
+        Ok(())
+    })?;
+    if parser.eat("->") {
+        match parser.is("(") {
+            true => op.types.extend(parser.list("(", ")", Parser::type_)?),
+            false => op.types.push(parser.type_()?),
+        }
+    }
+    if parser.eat("attributes") {
+        parser.dictionary(op)?;
+    }
+    if parser.is("{") {
+        op.regions.push(parser.region(arguments)?);
+    }
+    Ok(())
+}
+
+/// `%i = %a to %b step %c iter_args(%x = %y) -> (types) : type {…}`.
+pub(super) fn scf_for(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
+    parser.eat("unsigned");
+    let variable = parser.value()?;
+    parser.expect("=")?;
+    op.operands.push(parser.value()?);
+    parser.expect("to")?;
+    op.operands.push(parser.value()?);
+    parser.expect("step")?;
+    op.operands.push(parser.value()?);
+    let mut names = vec![variable];
+    if parser.eat("iter_args") {
+        carried(parser, op, &mut names)?;
+        parser.expect("->")?;
+        match parser.is("(") {
+            true => drop(parser.list("(", ")", Parser::type_)?),
+            false => drop(parser.type_()?),
+        }
+    }
+    if parser.eat(":") {
+        parser.type_()?;
+    }
+    let arguments = names.into_iter().map(|name| (name, super::Type::Index));
+    op.regions.push(parser.region(arguments.collect())?);
+    parser.dictionary(op)
+}
+
+/// `(%x = %y, …)`: initial values become operands.
+fn carried(
+    parser: &mut Parser<'_>,
+    op: &mut Op,
+    names: &mut Vec<String>,
+) -> Result<(), SyntaxError> {
+    parser.list("(", ")", |parser| {
+        names.push(parser.value()?);
+        parser.expect("=")?;
+        op.operands.push(parser.value()?);
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// `(%x = %y) : (types) -> types {…} do {…}`.
+pub(super) fn scf_while(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
+    let mut names = Vec::new();
+    if parser.is("(") {
+        carried(parser, op, &mut names)?;
+    }
+    parser.expect(":")?;
+    parser.function_type()?;
+    let arguments = names.into_iter().map(|name| (name, super::Type::Index));
+    op.regions.push(parser.region(arguments.collect())?);
+    parser.expect("do")?;
+    op.regions.push(parser.region(Vec::new())?);
+    parser.eat("attributes");
+    parser.dictionary(op)
+}
+
+/// `value : type`, `true`, `dense<…> : type`.
+pub(super) fn constant(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
+    parser.dictionary(op)?;
+    if parser.is("dense") {
+        let value = parser.attribute()?;
+        if let Attribute::Dense(dense) = &value {
+            op.types.push(dense.of.clone());
+        }
+        op.set("value", value);
+        return Ok(());
+    }
+    if parser.is("true") || parser.is("false") {
+        op.types.push(super::Type::Integer {
+            bits: 1,
+            is_unsigned: false,
+        });
+        op.set("value", parser.attribute()?);
+        return Ok(());
+    }
+    let (value, of) = parser.typed_numeral()?;
+    op.set("value", value);
+    op.types.push(of.unwrap_or(super::Type::Integer {
+        bits: 64,
+        is_unsigned: false,
+    }));
+    Ok(())
+}
+
+/// `"private" constant @name : type = value {…}`.
+pub(super) fn global(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
+    if parser.peek().kind == TokenKind::Text {
+        parser.take();
+    }
+    parser.eat("constant");
+    let name = parser.symbol()?;
+    op.set("sym_name", Attribute::Symbol(name));
+    parser.expect(":")?;
+    op.types.push(parser.type_()?);
+    if parser.eat("=") && !parser.eat("uninitialized") {
+        let value = parser.attribute()?;
+        op.set("initial_value", value);
+    }
+    parser.dictionary(op)
+}

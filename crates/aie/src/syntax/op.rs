@@ -1,0 +1,161 @@
+//! Ops, as either form of the text gives them.
+
+use super::{Attribute, Location, SyntaxError, Type};
+
+/// An op.
+#[derive(Clone, Debug)]
+pub(crate) struct Op {
+    pub(crate) name: String,
+    pub(crate) at: Location,
+    /// Names of its results, without `%`; those of one of several are `name#i`.
+    pub(crate) results: Vec<String>,
+    pub(crate) operands: Vec<String>,
+    pub(crate) attributes: Vec<(String, Attribute)>,
+    pub(crate) regions: Vec<Region>,
+    pub(crate) successors: Vec<Successor>,
+    /// Types as they stand in the text: of operands first, of results last.
+    pub(crate) types: Vec<Type>,
+}
+
+/// Where a terminator goes.
+#[derive(Clone, Debug)]
+pub(crate) struct Successor {
+    pub(crate) label: String,
+    pub(crate) operands: Vec<String>,
+}
+
+/// Blocks; the first is entered.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Region {
+    pub(crate) blocks: Vec<Block>,
+}
+
+/// Ops in order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Block {
+    pub(crate) label: String,
+    pub(crate) arguments: Vec<(String, Type)>,
+    pub(crate) ops: Vec<Op>,
+}
+
+impl Region {
+    /// All ops of all blocks; those of their regions are not among them.
+    pub(crate) fn ops(&self) -> impl Iterator<Item = &Op> {
+        self.blocks.iter().flat_map(|block| &block.ops)
+    }
+}
+
+impl Op {
+    pub(crate) fn new(name: &str, at: Location) -> Op {
+        Op {
+            name: name.to_owned(),
+            at,
+            results: Vec::new(),
+            operands: Vec::new(),
+            attributes: Vec::new(),
+            regions: Vec::new(),
+            successors: Vec::new(),
+            types: Vec::new(),
+        }
+    }
+
+    /// An error at this op.
+    pub(crate) fn error(&self, problem: impl Into<String>) -> SyntaxError {
+        SyntaxError::new(self.at, problem).in_op(&self.name)
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&Attribute> {
+        let found = self.attributes.iter().find(|(of, _)| of == name);
+        found.map(|(_, value)| value)
+    }
+
+    /// An attribute that must be there.
+    pub(crate) fn need(&self, name: &str) -> Result<&Attribute, SyntaxError> {
+        self.get(name)
+            .ok_or_else(|| self.error(format!("it has no attribute `{name}`")))
+    }
+
+    pub(crate) fn set(&mut self, name: &str, value: Attribute) {
+        self.attributes.push((name.to_owned(), value));
+    }
+
+    /// A whole number that must be there.
+    pub(crate) fn integer(&self, name: &str) -> Result<i64, SyntaxError> {
+        self.need(name)?
+            .integer()
+            .ok_or_else(|| self.error(format!("`{name}` is no whole number")))
+    }
+
+    /// A whole number, with the value where there is none.
+    pub(crate) fn integer_or(&self, name: &str, otherwise: i64) -> Result<i64, SyntaxError> {
+        match self.get(name) {
+            None => Ok(otherwise),
+            Some(_) => self.integer(name),
+        }
+    }
+
+    /// A number of a type that holds it.
+    pub(crate) fn number<T: TryFrom<i64>>(&self, name: &str) -> Result<T, SyntaxError> {
+        let value = self.integer(name)?;
+        T::try_from(value).map_err(|_| self.error(format!("`{name}` of {value} is out of range")))
+    }
+
+    /// The same, with the value where there is none.
+    pub(crate) fn number_or<T: TryFrom<i64>>(
+        &self,
+        name: &str,
+        otherwise: T,
+    ) -> Result<T, SyntaxError> {
+        match self.get(name) {
+            None => Ok(otherwise),
+            Some(_) => self.number(name),
+        }
+    }
+
+    pub(crate) fn flag(&self, name: &str) -> bool {
+        matches!(
+            self.get(name),
+            Some(Attribute::Bool(true) | Attribute::Unit)
+        )
+    }
+
+    /// A symbol, string or word.
+    pub(crate) fn text(&self, name: &str) -> Result<&str, SyntaxError> {
+        match self.need(name)? {
+            Attribute::Symbol(text) | Attribute::Text(text) | Attribute::Word(text) => Ok(text),
+            _ => Err(self.error(format!("`{name}` is no name"))),
+        }
+    }
+
+    pub(crate) fn operand(&self, number: usize) -> Result<&str, SyntaxError> {
+        let operand = self.operands.get(number);
+        operand
+            .map(String::as_str)
+            .ok_or_else(|| self.error(format!("it has no operand {number}")))
+    }
+
+    pub(crate) fn result(&self) -> Result<&str, SyntaxError> {
+        let result = self.results.first();
+        result
+            .map(String::as_str)
+            .ok_or_else(|| self.error("it gives a value, and has no name for it"))
+    }
+
+    pub(crate) fn region(&self, number: usize) -> Result<&Region, SyntaxError> {
+        self.regions
+            .get(number)
+            .ok_or_else(|| self.error("it has no body"))
+    }
+
+    /// Refuses attributes of other names: each may change what the design does.
+    pub(crate) fn only(&self, known: &[&str]) -> Result<(), SyntaxError> {
+        let unknown = self
+            .attributes
+            .iter()
+            .find(|(name, _)| !known.contains(&name.as_str()));
+        match unknown {
+            None => Ok(()),
+            Some((name, _)) => Err(self.error(format!("the attribute `{name}` is not known here"))),
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! The forms of all ops that are known here, after mlir-aie's and MLIR's `assemblyFormat`s.
+
+use super::form::Part::{
+    self, Any, Dictionary, Fields, Flags, FunctionType, Indices, Integer, Items, Maybe,
+    MaybeIndices, MaybeSymbol, Operand, Operands, Own, Region, RegionWithArguments, Regions, Sign,
+    Successor, Symbol, Symbols, Type, Types, Word,
+};
+use super::irregular;
+
+/// One operand and its type.
+const UNARY: &[Part] = &[Operand, Flags, Dictionary, Sign(":"), Type];
+/// Two operands of a type.
+const BINARY: &[Part] = &[
+    Operand,
+    Sign(","),
+    Operand,
+    Flags,
+    Dictionary,
+    Sign(":"),
+    Type,
+];
+const TERNARY: &[Part] = &[
+    Operand,
+    Sign(","),
+    Operand,
+    Sign(","),
+    Operand,
+    Flags,
+    Dictionary,
+    Sign(":"),
+    Types,
+];
+/// From a type to another.
+const CAST: &[Part] = &[
+    Operand,
+    Flags,
+    Dictionary,
+    Sign(":"),
+    Type,
+    Sign("to"),
+    Type,
+];
+const COMPARE: &[Part] = &[
+    Word("predicate"),
+    Sign(","),
+    Operand,
+    Sign(","),
+    Operand,
+    Flags,
+    Dictionary,
+    Sign(":"),
+    Type,
+];
+/// What a tile has: a region, and attributes behind it.
+const OF_TILE: &[Part] = &[Sign("("), Operand, Sign(")"), Region, Dictionary];
+const SEQUENCE: &[Part] = &[MaybeSymbol("sym_name"), RegionWithArguments, Dictionary];
+/// Ops of the sequence that say all in attributes.
+const COMMAND: &[Part] = &[Items("items"), Dictionary, Maybe(":", &[Types])];
+const TASK: &[Part] = &[Sign("("), Operand, Sign(")"), Dictionary];
+const PORT: &[Part] = &[
+    Sign("<"),
+    Operand,
+    Sign(","),
+    Word("bundle"),
+    Sign(":"),
+    Integer("channel"),
+    Sign(">"),
+];
+const RESHAPE: &[Part] = &[
+    Operand,
+    Any("reassociation"),
+    Maybe("output_shape", &[Indices("output_shape")]),
+    Sign(":"),
+    Type,
+    Sign("into"),
+    Type,
+];
+const ALLOCATE: &[Part] = &[Sign("("), Operands, Sign(")"), Dictionary, Sign(":"), Type];
+const SUBVIEW: &[Part] = &[
+    Operand,
+    Indices("offsets"),
+    Indices("sizes"),
+    Indices("strides"),
+    Dictionary,
+    Sign(":"),
+    Type,
+    Sign("to"),
+    Type,
+];
+
+/// Names and forms, a row each.
+#[rustfmt::skip]
+static FORMS: &[(&str, &[Part])] = &[
+    ("module", &[MaybeSymbol("sym_name"), Maybe("attributes", &[Dictionary]), Region]),
+    ("builtin.module", &[MaybeSymbol("sym_name"), Maybe("attributes", &[Dictionary]), Region]),
+    // Structure.
+    ("aie.device", &[Sign("("), Word("device"), Sign(")"), MaybeSymbol("sym_name"), Region, Dictionary]),
+    ("aie.tile", &[Sign("("), Integer("col"), Sign(","), Integer("row"), Sign(")"), Dictionary]),
+    ("aie.buffer", &[Sign("("), Operand, Sign(")"), Dictionary, Sign(":"), Type, Maybe("=", &[Any("initial_value")])]),
+    ("aie.lock", &[Sign("("), Operand, Maybe(",", &[Integer("lockID")]), Sign(")"), Dictionary]),
+    ("aie.core", OF_TILE),
+    ("aie.mem", OF_TILE),
+    ("aie.memtile_dma", OF_TILE),
+    ("aie.shim_dma", OF_TILE),
+    ("aie.end", &[]),
+    ("aie.event", &[Sign("("), Integer("val"), Sign(")")]),
+    // DMA.
+    ("aie.dma_start", &[Sign("("), Word("channel_dir"), Sign(","), Integer("channel_index"), Sign(","), Successor, Sign(","), Successor, Fields, Sign(")"), Dictionary]),
+    ("aie.dma", &[Sign("("), Word("channel_dir"), Sign(","), Integer("channel_index"), Sign(")"), Dictionary, Regions, Dictionary]),
+    ("aie.dma_bd", &[Own(irregular::descriptor)]),
+    ("aie.dma_bd_packet", &[Sign("("), Integer("packet_type"), Sign(","), Integer("packet_id"), Sign(")"), Dictionary]),
+    ("aie.next_bd", &[Successor, Dictionary]),
+    ("aie.use_lock", &[Sign("("), Operand, Sign(","), Word("action"), Maybe(",", &[Any("value")]), Sign(")"), Dictionary]),
+    // Streams.
+    ("aie.flow", &[Sign("("), Operand, Sign(","), Word("source_bundle"), Sign(":"), Integer("source_channel"), Sign(","), Operand, Sign(","), Word("dest_bundle"), Sign(":"), Integer("dest_channel"), Sign(")"), Dictionary]),
+    ("aie.packet_flow", &[Sign("("), Integer("ID"), Sign(")"), Region, Dictionary]),
+    ("aie.packet_source", PORT),
+    ("aie.packet_dest", PORT),
+    ("aie.shim_dma_allocation", &[Symbol("sym_name"), Items("items"), Dictionary]),
+    // Object FIFOs.
+    ("aie.objectfifo", &[Own(irregular::object_fifo)]),
+    ("aie.objectfifo.link", &[Symbols("fifoIns"), Sign("->"), Symbols("fifoOuts"), Own(irregular::link_offsets), Dictionary]),
+    ("aie.objectfifo.acquire", &[Symbol("objFifo_name"), Sign("("), Word("port"), Sign(","), Integer("size"), Sign(")"), Dictionary, Maybe(":", &[Type])]),
+    ("aie.objectfifo.release", &[Symbol("objFifo_name"), Sign("("), Word("port"), Sign(","), Integer("size"), Sign(")"), Dictionary]),
+    ("aie.objectfifo.subview.access", &[Operand, Sign("["), Integer("index"), Sign("]"), Dictionary, Sign(":"), Type, Sign("->"), Type]),
+    // The sequence.
+    ("aie.runtime_sequence", SEQUENCE),
+    ("aiex.runtime_sequence", SEQUENCE),
+    ("aiex.npu.dma_memcpy_nd", &[Own(irregular::memcpy)]),
+    ("aiex.npu.dma_wait", COMMAND),
+    ("aiex.npu.sync", COMMAND),
+    ("aiex.npu.write32", COMMAND),
+    ("aiex.npu.maskwrite32", COMMAND),
+    ("aiex.npu.address_patch", COMMAND),
+    ("aiex.npu.load_pdi", COMMAND),
+    ("aiex.npu.rtp_write", &[Sign("("), Symbol("buffer"), Sign(","), Integer("index"), Sign(","), Any("value"), Sign(")"), Dictionary, Maybe(":", &[Type])]),
+    ("aiex.npu.blockwrite", &[Sign("("), Operand, Sign(")"), Dictionary, Sign(":"), Type]),
+    ("aiex.npu.push_queue", &[Sign("("), Integer("column"), Sign(","), Integer("row"), Sign(","), Word("channel_dir"), Sign(":"), Integer("channel"), Sign(")"), Dictionary]),
+    ("aiex.set_lock", &[Sign("("), Operand, Sign(","), Integer("value"), Sign(")"), Dictionary]),
+    ("aiex.dma_configure_task", &[Sign("("), Operand, Sign(","), Word("channel_dir"), Sign(","), Integer("channel"), Fields, Sign(")"), Region, Dictionary]),
+    ("aiex.dma_configure_task_for", &[Symbol("alloc"), Fields, Region, Dictionary]),
+    ("aiex.dma_start_task", TASK),
+    ("aiex.dma_await_task", TASK),
+    ("aiex.dma_free_task", TASK),
+    // Functions and their flow.
+    ("func.func", &[Own(irregular::function)]),
+    ("func.call", &[Symbol("callee"), Sign("("), Operands, Sign(")"), Dictionary, Sign(":"), FunctionType]),
+    ("call", &[Symbol("callee"), Sign("("), Operands, Sign(")"), Dictionary, Sign(":"), FunctionType]),
+    ("func.return", &[Operands, Maybe(":", &[Types])]),
+    ("return", &[Operands, Maybe(":", &[Types])]),
+    ("scf.for", &[Own(irregular::scf_for)]),
+    ("scf.if", &[Operand, Maybe("->", &[Types]), Region, Maybe("else", &[Region]), Dictionary]),
+    ("scf.while", &[Own(irregular::scf_while)]),
+    ("scf.yield", &[Operands, Maybe(":", &[Types])]),
+    ("scf.condition", &[Sign("("), Operand, Sign(")"), Operands, Maybe(":", &[Types])]),
+    ("cf.br", &[Successor]),
+    ("cf.cond_br", &[Operand, Sign(","), Successor, Sign(","), Successor, Dictionary]),
+    // Values.
+    ("arith.constant", &[Own(irregular::constant)]),
+    ("arith.addi", BINARY),
+    ("arith.subi", BINARY),
+    ("arith.muli", BINARY),
+    ("arith.divsi", BINARY),
+    ("arith.divui", BINARY),
+    ("arith.remsi", BINARY),
+    ("arith.remui", BINARY),
+    ("arith.ceildivsi", BINARY),
+    ("arith.floordivsi", BINARY),
+    ("arith.andi", BINARY),
+    ("arith.ori", BINARY),
+    ("arith.xori", BINARY),
+    ("arith.shli", BINARY),
+    ("arith.shrsi", BINARY),
+    ("arith.shrui", BINARY),
+    ("arith.maxsi", BINARY),
+    ("arith.minsi", BINARY),
+    ("arith.maxui", BINARY),
+    ("arith.minui", BINARY),
+    ("arith.addf", BINARY),
+    ("arith.subf", BINARY),
+    ("arith.mulf", BINARY),
+    ("arith.divf", BINARY),
+    ("arith.maximumf", BINARY),
+    ("arith.minimumf", BINARY),
+    ("arith.maxnumf", BINARY),
+    ("arith.minnumf", BINARY),
+    ("arith.negf", UNARY),
+    ("math.sqrt", UNARY),
+    ("math.rsqrt", UNARY),
+    ("math.exp", UNARY),
+    ("math.tanh", UNARY),
+    ("math.absf", UNARY),
+    ("math.absi", UNARY),
+    ("arith.cmpi", COMPARE),
+    ("arith.cmpf", COMPARE),
+    ("arith.select", TERNARY),
+    ("arith.extsi", CAST),
+    ("arith.extui", CAST),
+    ("arith.trunci", CAST),
+    ("arith.extf", CAST),
+    ("arith.truncf", CAST),
+    ("arith.sitofp", CAST),
+    ("arith.uitofp", CAST),
+    ("arith.fptosi", CAST),
+    ("arith.fptoui", CAST),
+    ("arith.index_cast", CAST),
+    ("arith.index_castui", CAST),
+    ("arith.bitcast", CAST),
+    // Memory.
+    ("memref.global", &[Own(irregular::global)]),
+    ("memref.get_global", &[Symbol("name"), Dictionary, Sign(":"), Type]),
+    ("memref.load", &[Operand, Indices("indices"), Dictionary, Sign(":"), Type]),
+    ("memref.store", &[Operand, Sign(","), Operand, Indices("indices"), Dictionary, Sign(":"), Type]),
+    ("memref.alloc", ALLOCATE),
+    ("memref.alloca", ALLOCATE),
+    ("memref.dealloc", UNARY),
+    ("memref.copy", &[Operand, Sign(","), Operand, Dictionary, Sign(":"), Type, Sign("to"), Type]),
+    ("memref.dim", &[Operand, Sign(","), Operand, Dictionary, Sign(":"), Type]),
+    ("memref.cast", CAST),
+    ("memref.subview", SUBVIEW),
+    ("memref.reinterpret_cast", &[Operand, Sign("to"), Sign("offset"), Sign(":"), Indices("offsets"), Sign(","), Sign("sizes"), Sign(":"), Indices("sizes"), Sign(","), Sign("strides"), Sign(":"), Indices("strides"), Dictionary, Sign(":"), Type, Sign("to"), Type]),
+    ("memref.collapse_shape", RESHAPE),
+    ("memref.expand_shape", RESHAPE),
+    ("memref.assume_alignment", &[Operand, Sign(","), Integer("alignment"), Dictionary, Sign(":"), Type]),
+    // Vectors.
+    ("vector.load", &[Operand, Indices("indices"), Dictionary, Sign(":"), Type, Sign(","), Type]),
+    ("vector.store", &[Operand, Sign(","), Operand, Indices("indices"), Dictionary, Sign(":"), Type, Sign(","), Type]),
+    ("vector.transfer_read", &[Operand, Indices("indices"), Sign(","), Operand, Dictionary, Sign(":"), Type, Sign(","), Type]),
+    ("vector.transfer_write", &[Operand, Sign(","), Operand, Indices("indices"), Dictionary, Sign(":"), Type, Sign(","), Type]),
+    ("vector.broadcast", CAST),
+    ("vector.splat", UNARY),
+    ("vector.fma", TERNARY),
+    ("vector.reduction", &[Sign("<"), Word("kind"), Sign(">"), Sign(","), Operand, Maybe(",", &[Operand]), Flags, Sign(":"), Type, Sign("into"), Type]),
+    ("vector.extract", &[Operand, MaybeIndices("position"), Dictionary, Sign(":"), Type, Maybe("from", &[Type])]),
+];
+
+/// The form of an op; `None` for one that is not known here.
+pub(super) fn form(name: &str) -> Option<&'static [Part]> {
+    FORMS.iter().find(|row| row.0 == name).map(|row| row.1)
+}

@@ -1,0 +1,323 @@
+//! `millrace aie`: designs in MLIR's aie dialect, checked, run and listed without hardware.
+
+use crate::exit::{CommandFailure, CommandResult, Exit};
+use crate::output::{Align, Out, Paint, TextTable, Ui, printable};
+use crate::progress::ProgressDisplay;
+use millrace_aie::{Design, Footprint, RunOptions, RunReport, SyntaxError, Verdict};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+const EXAMPLES: &str = "\
+Examples:
+  millrace aie run design.mlir                            run it on numbers 1, 2, 3, …; PASS, HANG or FAIL
+  millrace aie run design.mlir --input a.bin --input b.bin --output out    with files, bytes as in memory
+  millrace aie verify design.mlir                         places, routes, fields and programs, without a run
+  millrace aie words design.mlir --json                   the transaction stream that firmware would execute
+
+A design is what `aie-opt` or IRON's `print(module)` gives. A file of --input is for the next argument that
+the sequence reads; --output writes `argN.bin` for each argument that it writes. No time is told: the model
+counts moves, not cycles.
+Exit codes: 0 PASS, 1 HANG or FAIL, 3 where something is not known here, with line, column and op.";
+
+/// Run designs of MLIR's aie dialect on a register-level model of the NPU
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct AieArgs {
+    #[command(subcommand)]
+    command: AieCommand,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum AieCommand {
+    /// Run a design, in several orders of its actors
+    Run(RunArgs),
+    /// Check what can be checked without running
+    Verify(DesignArgs),
+    /// List the transaction stream
+    Words(DesignArgs),
+}
+
+#[derive(clap::Args, Debug)]
+struct DesignArgs {
+    /// The design
+    #[arg(value_name = "DESIGN.mlir", value_hint = clap::ValueHint::FilePath)]
+    design: PathBuf,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+struct RunArgs {
+    #[command(flatten)]
+    of: DesignArgs,
+    /// Bytes of the next argument that the sequence reads
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    input: Vec<PathBuf>,
+    /// Write what the sequence writes to files in this folder
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    output: Option<PathBuf>,
+    /// Orders of the actors to try
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    orders: u64,
+    /// Instructions that a core may take
+    #[arg(long, value_name = "N", default_value_t = 1 << 28)]
+    max_instructions: u64,
+}
+
+pub(crate) fn run(args: &AieArgs, ui: Ui) -> CommandResult {
+    match &args.command {
+        AieCommand::Run(args) => run_design(args, ui),
+        AieCommand::Verify(args) => verify(args),
+        AieCommand::Words(args) => words(args),
+    }
+}
+
+fn read(path: &Path) -> Result<Design, CommandFailure> {
+    let text = std::fs::read(path).map_err(|error| CommandFailure::reading_file(path, &error))?;
+    let text = String::from_utf8(text).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        CommandFailure::bad_input(format!("{}: byte {at} is no UTF-8", path.display()))
+    })?;
+    Design::read(&text).map_err(|error| refused(path, &error))
+}
+
+fn refused(path: &Path, error: &SyntaxError) -> CommandFailure {
+    CommandFailure::bad_input(format!("{}: {error}", path.display()))
+}
+
+fn check(path: &Path, design: &Design) -> Result<Footprint, CommandFailure> {
+    design.check().map_err(|error| refused(path, &error))
+}
+
+fn run_design(args: &RunArgs, ui: Ui) -> CommandResult {
+    let path = &args.of.design;
+    let design = read(path)?;
+    let footprint = check(path, &design)?;
+    let arguments = arguments(args, &design, &footprint)?;
+    let options = RunOptions {
+        orders: args.orders,
+        max_instructions: args.max_instructions,
+        ..RunOptions::default()
+    };
+    let report = {
+        let _progress = ProgressDisplay::spinner(ui, "running");
+        millrace_aie::run(&design, &arguments, options).map_err(|error| refused(path, &error))?
+    };
+    if let Some(folder) = &args.output {
+        write_outputs(folder, &report)?;
+    }
+    let mut out = Out::new();
+    match args.of.json {
+        true => out.json(&report_json(&design, &report))?,
+        false => print_report(&design, &report, args, &mut out)?,
+    }
+    out.flush()?;
+    match report.verdict {
+        Verdict::Pass => Ok(()),
+        verdict => {
+            let problem = report.problem.as_deref().unwrap_or_default();
+            Err(CommandFailure::new(
+                Exit::Failed,
+                format!("{}: {problem}", verdict.name()),
+            ))
+        }
+    }
+}
+
+/// Bytes of all arguments: files for those that are read, in their order; else the numbers from 1 on, and
+/// zeros for what is written only.
+fn arguments(
+    args: &RunArgs,
+    design: &Design,
+    footprint: &Footprint,
+) -> Result<Vec<Vec<u8>>, CommandFailure> {
+    if args.input.len() > footprint.reads.len() {
+        let (given, reads) = (args.input.len(), footprint.reads.len());
+        let message = format!("{given} files of --input, and the sequence reads {reads} arguments");
+        return Err(CommandFailure::usage(message));
+    }
+    let mut files = args.input.iter();
+    let mut all = Vec::new();
+    for (i, (name, of, n_bytes)) in design.arguments().enumerate() {
+        let file = footprint.reads.contains(&i).then(|| files.next()).flatten();
+        let bytes = match file {
+            Some(path) => {
+                let bytes = std::fs::read(path);
+                bytes.map_err(|error| CommandFailure::reading_file(path, &error))?
+            }
+            None if footprint.reads.contains(&i) => design.counting(i),
+            None => vec![0; n_bytes as usize],
+        };
+        if let (Some(path), true) = (file, bytes.len() as u64 != n_bytes) {
+            let message = format!(
+                "{} has {} bytes; argument {i} (%{name}: {of}) has {n_bytes}",
+                path.display(),
+                bytes.len()
+            );
+            return Err(CommandFailure::bad_input(message));
+        }
+        all.push(bytes);
+    }
+    Ok(all)
+}
+
+fn write_outputs(folder: &Path, report: &RunReport) -> CommandResult {
+    let failed = |path: &Path, error: &std::io::Error| {
+        CommandFailure::io(format_args!("cannot write {}", path.display()), error)
+    };
+    std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
+    for output in &report.outputs {
+        let path = folder.join(format!("arg{}.bin", output.argument));
+        std::fs::write(&path, &output.bytes).map_err(|error| failed(&path, &error))?;
+    }
+    Ok(())
+}
+
+fn report_json(design: &Design, report: &RunReport) -> serde_json::Value {
+    let outputs = report.outputs.iter().map(|output| {
+        json!({ "argument": output.argument, "name": output.name, "bytes": output.bytes.len(), "first": output.shown })
+    });
+    let counters = report.counters;
+    json!({
+        "verdict": report.verdict.name(),
+        "problem": report.problem,
+        "device": design.device,
+        "ring": report.ring,
+        "waits": report.waits,
+        "left": report.left,
+        "outputs": outputs.collect::<Vec<_>>(),
+        "unknown_kernels": report.unknown_kernels,
+        "notes": report.notes,
+        "counters": {
+            "rounds": counters.rounds,
+            "tasks": counters.pushes,
+            "descriptor_executions": counters.executions,
+            "dma_words": counters.words,
+            "tokens": counters.tokens,
+        },
+    })
+}
+
+fn print_report(
+    design: &Design,
+    report: &RunReport,
+    args: &RunArgs,
+    out: &mut Out,
+) -> CommandResult {
+    out.line(printable(&design.summary()))?;
+    for note in &report.notes {
+        out.line(printable(&format!("  {note}")))?;
+    }
+    for name in &report.unknown_kernels {
+        out.line(format!(
+            "  @{name} is not known: data moves, values are not computed"
+        ))?;
+    }
+    let paint = if report.verdict == Verdict::Pass {
+        Paint::Bold
+    } else {
+        Paint::Error
+    };
+    let verdict = paint.stdout(report.verdict.name());
+    if report.verdict == Verdict::Pass {
+        let counters = report.counters;
+        out.line(format!(
+            "{verdict} in {} orders of actors: {} tasks, {} executions of descriptors, {} words by DMA",
+            args.orders,
+            counters.pushes,
+            counters.executions,
+            counters.words
+        ))?;
+        let has_values = report.unknown_kernels.is_empty();
+        for output in report.outputs.iter().filter(|_| has_values) {
+            out.line(format!(
+                "  %{} (argument {}): {}",
+                output.name, output.argument, output.shown
+            ))?;
+        }
+        return Ok(());
+    }
+    let problem = report.problem.as_deref().unwrap_or_default();
+    out.line(format!("{verdict}: {}", printable(problem)))?;
+    let mut ring = report.ring.iter();
+    ring.try_for_each(|line| out.line(format!("  {}", printable(line))))
+}
+
+fn verify(args: &DesignArgs) -> CommandResult {
+    let design = read(&args.design)?;
+    let footprint = check(&args.design, &design)?;
+    let mut out = Out::new();
+    if args.json {
+        let tiles = footprint.tiles.iter().map(|tile| {
+            json!({
+                "tile": tile.tile, "memory_bytes": tile.memory_bytes, "capacity_bytes": tile.capacity_bytes,
+                "locks": tile.n_locks, "descriptors": tile.n_descriptors, "instructions": tile.n_instructions,
+            })
+        });
+        out.json(&json!({
+            "device": design.device,
+            "tiles": tiles.collect::<Vec<_>>(),
+            "streams": footprint.n_streams,
+            "operations": footprint.n_operations,
+            "stream_bytes": footprint.stream_bytes,
+            "reads": footprint.reads,
+            "writes": footprint.writes,
+            "unknown_kernels": footprint.unknown_kernels,
+            "notes": footprint.notes,
+        }))?;
+        return out.flush();
+    }
+    out.line(printable(&design.summary()))?;
+    for note in &footprint.notes {
+        out.line(printable(&format!("  {note}")))?;
+    }
+    for name in &footprint.unknown_kernels {
+        out.line(format!(
+            "  @{name} is not known: a run would not compute its values"
+        ))?;
+    }
+    let mut table = TextTable::new(&[
+        ("tile", Align::Left),
+        ("bytes", Align::Right),
+        ("of", Align::Right),
+        ("locks", Align::Right),
+        ("descriptors", Align::Right),
+    ]);
+    for tile in &footprint.tiles {
+        table.row(vec![
+            tile.tile.clone(),
+            tile.memory_bytes.to_string(),
+            tile.capacity_bytes.to_string(),
+            tile.n_locks.to_string(),
+            tile.n_descriptors.to_string(),
+        ]);
+    }
+    table.print(&mut out)?;
+    out.line(format!(
+        "{} streams are routed; the transaction stream has {} operations, {} bytes",
+        footprint.n_streams, footprint.n_operations, footprint.stream_bytes
+    ))?;
+    out.flush()
+}
+
+fn words(args: &DesignArgs) -> CommandResult {
+    let design = read(&args.design)?;
+    let listing = millrace_aie::listing(&design).map_err(|error| refused(&args.design, &error))?;
+    let mut out = Out::new();
+    if args.json {
+        let lines = listing.lines.iter().map(|line| {
+            json!({ "word": line.word, "operation": line.operation, "text": line.text, "details": line.details, "words": line.words })
+        });
+        out.json(&json!({ "title": listing.title, "operations": lines.collect::<Vec<_>>() }))?;
+        return out.flush();
+    }
+    out.line(&listing.title)?;
+    for line in &listing.lines {
+        out.line(format!("{:6}  {:<14} {}", line.word, line.operation, line.text).trim_end())?;
+        for detail in &line.details {
+            out.line(format!("        {detail}"))?;
+        }
+    }
+    out.flush()
+}

@@ -1,0 +1,158 @@
+//! `aie`: designs of `testdata/aie`, and the page that shows them.
+
+use crate::run::{BAD_INPUT, FAILED, NOT_FOUND, OK, USAGE, finish, millrace};
+use crate::transcripts::{matches, root, transcripts, words};
+use std::fs;
+use std::path::Path;
+use tempfile::{TempDir, tempdir};
+
+/// A folder with all designs, and one that lacks a release.
+fn designs() -> TempDir {
+    let home = tempdir().expect("a folder");
+    for file in fs::read_dir(root().join("testdata/aie")).expect("a folder") {
+        let path = file.expect("a file").path();
+        fs::copy(&path, home.path().join(path.file_name().expect("a name"))).expect("copied");
+    }
+    let good = fs::read_to_string(home.path().join("vector_add.mlir")).expect("a design");
+    let line = "        aie.objectfifo.release @sum(Produce, 1)\n";
+    assert!(good.contains(line));
+    fs::write(home.path().join("broken.mlir"), good.replace(line, "")).expect("written");
+    home
+}
+
+fn aie(home: &Path, arguments: &[&str]) -> crate::run::Finished {
+    finish(millrace(home).current_dir(home).arg("aie").args(arguments))
+}
+
+#[test]
+fn the_page_shows_what_is_printed() {
+    let page = fs::read_to_string(root().join("docs/aie.md")).expect("a page");
+    let home = designs();
+    let all = transcripts(&page);
+    assert!(all.len() >= 5, "{all:?}");
+    for transcript in all {
+        let command = words(&transcript.command);
+        let found = finish(
+            millrace(home.path())
+                .current_dir(home.path())
+                .args(&command),
+        );
+        let is_hang = transcript.shown.iter().any(|line| line.starts_with("HANG"));
+        assert_eq!(
+            found.code,
+            if is_hang { FAILED } else { OK },
+            "{command:?}: {}",
+            found.stderr
+        );
+        let lines: Vec<String> = found.stdout.lines().map(str::to_owned).collect();
+        if let Err(problem) = matches(&transcript.shown, &lines) {
+            panic!("docs/aie.md: millrace {}\n{problem}", transcript.command);
+        }
+    }
+}
+
+#[test]
+fn files_go_in_and_come_out() {
+    let home = designs();
+    let bytes = |of: &dyn Fn(i32) -> i32| {
+        (0..256)
+            .flat_map(|i| of(i).to_le_bytes())
+            .collect::<Vec<u8>>()
+    };
+    fs::write(home.path().join("a.bin"), bytes(&|i| 3 * i)).expect("written");
+    fs::write(home.path().join("b.bin"), bytes(&|i| 7 - i)).expect("written");
+    let run = [
+        "run",
+        "vector_add.mlir",
+        "--input",
+        "a.bin",
+        "--input",
+        "b.bin",
+        "--output",
+        "out",
+    ];
+    aie(home.path(), &run).expect(OK);
+    let sums = fs::read(home.path().join("out/arg2.bin")).expect("an output");
+    assert_eq!(sums, bytes(&|i| 2 * i + 7));
+    let short = aie(
+        home.path(),
+        &["run", "passthrough.mlir", "--input", "a.bin"],
+    )
+    .expect(BAD_INPUT);
+    assert!(
+        short
+            .stderr
+            .contains("a.bin has 1024 bytes; argument 0 (%from: memref<1024xi32>) has 4096"),
+        "{}",
+        short.stderr
+    );
+    aie(home.path(), &["run", "packets.mlir", "--input", "a.bin"]).expect(USAGE);
+    aie(home.path(), &["run", "no.mlir"]).expect(NOT_FOUND);
+}
+
+#[test]
+fn a_refusal_names_file_line_column_and_op() {
+    let home = designs();
+    fs::write(
+        home.path().join("odd.mlir"),
+        "aie.device(npu2) {\n  aie.cascade_flow(%a, %b)\n}",
+    )
+    .expect("written");
+    for command in ["run", "verify", "words"] {
+        let found = aie(home.path(), &[command, "odd.mlir"]).expect(BAD_INPUT);
+        assert!(
+            found.stderr.contains(
+                "odd.mlir: line 2, column 3: `aie.cascade_flow`: this op is not known here"
+            ),
+            "{}",
+            found.stderr
+        );
+    }
+    fs::write(home.path().join("latin.mlir"), b"module { // \xe9\n}").expect("written");
+    let found = aie(home.path(), &["run", "latin.mlir"]).expect(BAD_INPUT);
+    assert!(
+        found.stderr.contains("byte 12 is no UTF-8"),
+        "{}",
+        found.stderr
+    );
+}
+
+#[test]
+fn json_says_the_same() {
+    let home = designs();
+    let pass = aie(home.path(), &["run", "join.mlir", "--json"])
+        .expect(OK)
+        .json();
+    assert_eq!(
+        (&pass["verdict"], &pass["outputs"][0]["first"]),
+        (&"PASS".into(), &"101 102 103 104 105 106 107 108 …".into())
+    );
+    let hang = aie(home.path(), &["run", "deadlock.mlir", "--json"])
+        .expect(FAILED)
+        .json();
+    assert_eq!(hang["verdict"], "HANG");
+    let ring = hang["ring"].as_array().expect("lines");
+    assert!(
+        ring.iter().any(|line| line == "from here on it is a ring:"),
+        "{ring:?}"
+    );
+    let verified = aie(home.path(), &["verify", "matmul.mlir", "--json"])
+        .expect(OK)
+        .json();
+    assert_eq!(
+        (&verified["streams"], &verified["reads"]),
+        (&8.into(), &serde_json::json!([0, 1]))
+    );
+    let words = aie(home.path(), &["words", "physical.mlir", "--json"])
+        .expect(OK)
+        .json();
+    assert_eq!(
+        words["operations"].as_array().map(Vec::len),
+        verified_operations(home.path(), "physical.mlir")
+    );
+}
+
+fn verified_operations(home: &Path, design: &str) -> Option<usize> {
+    let verified = aie(home, &["verify", design, "--json"]).expect(OK).json();
+    verified["operations"].as_u64().map(|n| n as usize)
+}
