@@ -201,6 +201,9 @@ impl CpuEngine {
         };
         let _hot = cpu.pool().enter();
         executor.run(cpu, model, cache.parts(), ranks.as_mut(), chunk, &mut sink)?;
+        if let Some(ranks) = ranks {
+            ranks.count_tokens(chunk.tokens.len());
+        }
         counters.n_logit_rows += sink.n_rows as u64;
         for span in &chunk.spans {
             cache.commit(span.seq, &chunk.tokens[span.rows.clone()])?;
