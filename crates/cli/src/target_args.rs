@@ -356,17 +356,6 @@ impl TargetArgs {
 }
 
 impl DeviceArgs {
-    /// An engine for one sequence.
-    pub(crate) fn engine(
-        &self,
-        model: &Arc<LoadedModel>,
-        context: &ContextArgs,
-        cpu: &CpuArgs,
-        ui: Ui,
-    ) -> CommandResult<Box<dyn Engine>> {
-        self.make(model, cpu.with_context(context), ui)
-    }
-
     /// An engine for one conversation: what was said stays cached after it is cleared or changed.
     pub(crate) fn chat_engine(
         &self,

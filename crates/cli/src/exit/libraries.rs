@@ -162,6 +162,7 @@ impl From<millrace_runtime::Error> for CommandFailure {
             | Error::LargerDraft { .. }
             | Error::BadOption { .. } => CommandFailure::new(Exit::Usage, error.to_string()),
             Error::Device(device) => of_npu(device),
+            Error::Rank(_) => CommandFailure::new(Exit::Io, error.to_string()),
             _ => CommandFailure::reading(&error),
         }
     }
