@@ -1,6 +1,7 @@
 //! A model on several machines: what each holds and exchanges, and how long a token takes.
 
 use super::InfoArgs;
+use crate::commands::ceiling::parse_positive;
 use crate::exit::CommandResult;
 use crate::output::{Align, Out, Paint, TextTable, bytes};
 use millrace_model::Model;
@@ -21,10 +22,10 @@ const NETWORKS_GBIT: [f64; 2] = [10.0, 100.0];
 #[derive(clap::Args, Clone, Debug)]
 pub(super) struct LinkArgs {
     /// With --ranks: what a machine reads from memory, in GB/s; `millrace ceiling` measures it
-    #[arg(long, value_name = "GB/S", default_value_t = 40.0)]
+    #[arg(long, value_name = "GB/S", default_value_t = 40.0, value_parser = parse_positive)]
     memory_gb_per_s: f64,
     /// With --ranks: what a small gather takes, in microseconds; `millrace bench --mpi` measures it
-    #[arg(long, value_name = "US", default_value_t = 50.0)]
+    #[arg(long, value_name = "US", default_value_t = 50.0, value_parser = parse_positive)]
     gather_us: f64,
 }
 
