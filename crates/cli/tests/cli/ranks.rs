@@ -8,7 +8,8 @@ use tempfile::tempdir;
 fn a_build_without_mpi_refuses_it_and_says_how_to_get_it() {
     let home = tempdir().unwrap();
     let requests = home.path().join("in.jsonl");
-    std::fs::write(&requests, "").unwrap();
+    let request = r#"{"custom_id": "1", "method": "POST", "url": "/v1/completions", "body": {"model": "demo", "prompt": "x"}}"#;
+    std::fs::write(&requests, request).unwrap();
     let requests = requests.to_str().unwrap();
     let lines: [&[&str]; 5] = [
         &["run", "demo", "x"],
@@ -34,15 +35,15 @@ fn info_plans_what_ranks_hold_and_exchange() {
     };
     let alone = info(&["--json"]).expect(OK).json();
     assert!(alone["ranks"].is_null());
-    let plan = info(&["--ranks", "3", "--json"]).expect(OK).json()["ranks"].clone();
+    let plan = info(&["--ranks", "2", "--json"]).expect(OK).json()["ranks"].clone();
     let ranks = plan["ranks"].as_array().unwrap();
-    assert_eq!(ranks.len(), 3);
+    assert_eq!(ranks.len(), 2);
     let sum = |field: &str| -> u64 { ranks.iter().map(|rank| rank[field].as_u64().unwrap()).sum() };
     // Every rank reads the norms.
     let weights = alone["memory"]["weights_bytes"].as_u64().unwrap();
     assert!(sum("weight_bytes") < weights + (64 << 10));
     assert_eq!(sum("sent_bytes_per_token"), sum("received_bytes_per_token"));
-    assert!(ranks[0]["weight_bytes"].as_u64().unwrap() < weights / 2);
+    assert!(ranks[0]["weight_bytes"].as_u64().unwrap() < weights * 2 / 3);
     let predictions = plan["predictions"].as_array().unwrap();
     let machines: Vec<u64> = predictions
         .iter()
