@@ -15,12 +15,14 @@ mod interrupt;
 mod lora_args;
 mod machine;
 mod model_arg;
+
 mod output;
 mod plan_args;
 mod plan_text;
 mod program_cache;
 mod progress;
 mod prompt;
+mod ranks;
 mod remote;
 mod renamed;
 mod roofs;
@@ -71,6 +73,7 @@ pub fn main(
         }
     };
     let result = interrupt::install().and_then(|()| cli.run());
+    ranks::finish(result.is_ok());
     if interrupt::is_pressed() {
         // Whatever the work made of it, the user asked for an end.
         return Exit::Interrupted.into();

@@ -12,8 +12,8 @@ use crate::execute::{Chunk, Executor, PassSink, RunSpan};
 use crate::image;
 use crate::kv::{KvCache, PAGE_TOKENS, ROLLBACK_TOKENS};
 use crate::load::LoadedModel;
-use crate::ranks::{Communicator, RankTraffic};
 use crate::lora::{AdaptedRows, AdapterSet, SequenceAdapters};
+use crate::ranks::{Communicator, RankTraffic};
 use crate::shell::{Compute, EngineOf, Shell};
 pub use memory::EngineMemory;
 pub(crate) use memory::check_rope;
@@ -231,6 +231,9 @@ impl CpuEngine {
         };
         let _hot = cpu.pool().enter();
         executor.run(cpu, model, cache.parts(), ranks.as_mut(), chunk, &mut sink)?;
+        if let Some(ranks) = ranks {
+            ranks.count_tokens(chunk.tokens.len());
+        }
         counters.n_logit_rows += sink.n_rows as u64;
         for span in &chunk.spans {
             cache.commit(span.seq, &chunk.tokens[span.rows.clone()])?;

@@ -82,6 +82,8 @@ pub enum RankError {
 /// What a rank exchanged so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RankTraffic {
+    /// Tokens that were computed.
+    pub n_tokens: u64,
     /// Values that were put together.
     pub n_gathers: u64,
     /// Bytes given, once for each other rank.
@@ -119,6 +121,11 @@ impl Communicator {
 
     pub(crate) fn place(&self) -> RankPlace {
         self.ranks.place()
+    }
+
+    /// Counts the tokens of a pass that is done.
+    pub(crate) fn count_tokens(&mut self, n_tokens: usize) {
+        self.traffic.n_tokens += n_tokens as u64;
     }
 
     pub(crate) fn traffic(&self) -> RankTraffic {

@@ -57,6 +57,10 @@ pub(crate) fn run(args: &BatchArgs, ui: Ui) -> CommandResult {
         true => named.into_iter().collect(),
         false => args.model.clone(),
     };
+    if args.served.ranks.is_follower()? {
+        let _patience = interrupt::patience();
+        return models::follow(&models, &args.served, ui);
+    }
     if models.is_empty() {
         let message = format!("{}: no request names a model", args.input.display());
         return Err(CommandFailure::bad_input(message).hint("name one with --model"));

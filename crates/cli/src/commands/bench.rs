@@ -13,6 +13,7 @@ use crate::machine;
 use crate::model_arg::ModelArgs;
 use crate::output::{Out, Ui};
 use crate::progress::ProgressDisplay;
+use crate::ranks::{self, MpiArgs};
 use crate::target_args::{DeviceArgs, examples};
 use measure::{BenchSession, Test};
 use millrace_runtime::{EngineOptions, KvType, Level, LoadedModel};
@@ -111,6 +112,8 @@ pub(crate) struct BenchArgs {
     /// With --draft: a text to repeat and to continue, instead of the built-in prose
     #[arg(long, value_name = "FILE", requires = "draft", value_hint = clap::ValueHint::FilePath)]
     text: Option<PathBuf>,
+    #[command(flatten)]
+    ranks: MpiArgs,
 }
 
 fn parse_pair(text: &str) -> Result<(usize, usize), String> {
@@ -159,33 +162,35 @@ pub(crate) fn run(args: &BenchArgs, ui: Ui) -> CommandResult {
         )));
     }
     let model = args.model.load(ui)?;
+    let settings = settings(args, n_ctx);
+    if args.ranks.mpi && args.draft.draft.is_some() {
+        return Err(CommandFailure::usage(
+            "bench measures --draft on one machine: leave out --mpi, or measure `run --draft --mpi`",
+        ));
+    }
+    if args.ranks.is_follower()? {
+        // An engine for each of them, as rank 0 makes them.
+        return settings
+            .into_iter()
+            .try_for_each(|options| args.ranks.follow(&model, options, ui));
+    }
     if args.draft.draft.is_some() {
         return run_drafted(args, &model, ui);
     }
     let adapters = args.lora.open(&model, ui)?;
     let summary = CheckpointSummary::of(model.checkpoint());
     let cpu_name = machine::processor().name.unwrap_or_default();
-    let threads = match args.threads.as_slice() {
-        [] => vec![None],
-        some => some.iter().copied().map(Some).collect(),
-    };
-    let settings = threads
-        .iter()
-        .flat_map(|n| args.kv_type.iter().map(move |kv_type| (*n, *kv_type)));
-    let total = tests.len() * threads.len() * args.kv_type.len();
+    let total = tests.len() * settings.len();
     let progress = ProgressDisplay::steps(ui, (total * args.repetitions as usize) as u64);
     let mut reporter = Reporter::new(args.output, Out::new());
-    for (n_threads, kv_type) in settings {
+    for options in settings {
+        let kv_type = options.kv_type;
         let options = EngineOptions {
-            n_threads,
-            level: args.cpu_level,
-            kv_type,
-            n_ctx: Some(n_ctx),
-            max_sequences: args.sequences.iter().copied().max().unwrap_or(1),
             adapters: adapters.clone(),
-            ..EngineOptions::default()
+            ..options
         };
-        let engine = progress.suspend(|| args.device.make(&model, options, ui))?;
+        let make = || args.ranks.make(&args.device, &model, options, ui);
+        let engine = progress.suspend(make)?;
         if let Some(times) = engine.device_time() {
             progress.suspend(|| {
                 ui.note(format_args!(
@@ -216,9 +221,32 @@ pub(crate) fn run(args: &BenchArgs, ui: Ui) -> CommandResult {
             };
             progress.suspend(|| reporter.row(&row))?;
         }
+        if let Some(line) = ranks::line(bench.engine()) {
+            progress.suspend(|| ui.note(format_args!("[{line}]")));
+        }
     }
     drop(progress);
     reporter.finish()
+}
+
+/// What each engine is set up for.
+fn settings(args: &BenchArgs, n_ctx: usize) -> Vec<EngineOptions> {
+    let threads = match args.threads.as_slice() {
+        [] => vec![None],
+        some => some.iter().copied().map(Some).collect(),
+    };
+    let settings = threads
+        .iter()
+        .flat_map(|n| args.kv_type.iter().map(move |kv_type| (*n, *kv_type)));
+    let options = settings.map(|(n_threads, kv_type)| EngineOptions {
+        n_threads,
+        level: args.cpu_level,
+        kv_type,
+        n_ctx: Some(n_ctx),
+        max_sequences: args.sequences.iter().copied().max().unwrap_or(1),
+        ..EngineOptions::default()
+    });
+    options.collect()
 }
 
 /// With and without drafts, at the first of the settings.

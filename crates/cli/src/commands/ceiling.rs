@@ -65,7 +65,7 @@ fn number(text: &str, what: &str, holds: impl Fn(f64) -> bool) -> Result<f64, St
     number.ok_or_else(|| format!("write {what}"))
 }
 
-fn parse_positive(text: &str) -> Result<f64, String> {
+pub(crate) fn parse_positive(text: &str) -> Result<f64, String> {
     number(text, "a number over 0", |n| n > 0.0)
 }
 

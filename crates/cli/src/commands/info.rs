@@ -2,6 +2,7 @@
 
 mod memory;
 mod metadata;
+mod ranks;
 mod vision;
 
 use crate::describe::{CheckpointSummary, is_sized};
@@ -13,6 +14,7 @@ use memory::MemoryPlan;
 use millrace_format::Checkpoint;
 use millrace_model::{Model, ModelConfig};
 use millrace_runtime::{KvType, LoadedModel};
+use ranks::{LinkArgs, MAX_RANKS, RanksPlan};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use vision::Vision;
@@ -22,6 +24,7 @@ Examples:
   millrace info demo
   millrace info model.gguf -c 32768 --kv-type q8_0    the memory a long context takes
   millrace info model-folder --tensors                every tensor: name, shape, type, size
+  millrace info model.gguf --ranks 4                  what each of four machines holds of it
   millrace info model.gguf --json | jq .config";
 
 /// Show what is in a model, and the memory it takes
@@ -36,6 +39,11 @@ pub(crate) struct InfoArgs {
     /// Format of the cached keys and values to plan with
     #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = kv_type_parser())]
     kv_type: KvType,
+    /// Plan for so many machines that share the model (`--mpi`): what each holds and exchanges, and how long a token takes
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_RANKS))]
+    ranks: Option<u32>,
+    #[command(flatten)]
+    link: LinkArgs,
     /// List every tensor
     #[arg(long)]
     tensors: bool,
@@ -51,6 +59,8 @@ pub(crate) struct InfoArgs {
 struct Runnable {
     config: ModelConfig,
     plan: MemoryPlan,
+    /// For several machines, if asked for.
+    ranks: Option<RanksPlan>,
     /// Parameters, and those that a token uses.
     n_params: [u64; 2],
 }
@@ -66,10 +76,14 @@ pub(crate) fn run(args: &InfoArgs, ui: Ui) -> CommandResult {
             warn_of(&checkpoint, &model, ui);
             let model = Arc::new(LoadedModel::from_checkpoint(checkpoint)?);
             let plan = MemoryPlan::of(&model, args.ctx.map(|n| n as usize), args.kv_type)?;
+            let ranks = args
+                .ranks
+                .map(|n| RanksPlan::of(args, model.model(), n as usize));
             let weights = model.model().memory_plan(1, 16.0);
             Ok(Runnable {
                 config: model.model().config.clone(),
                 plan,
+                ranks: ranks.transpose()?,
                 n_params: [weights.n_params, weights.n_params_active],
             })
         }
@@ -99,6 +113,9 @@ pub(crate) fn run(args: &InfoArgs, ui: Ui) -> CommandResult {
                 vision.print(&mut out)?;
                 print_types(&summary, &mut out)?;
                 runnable.plan.print(&mut out)?;
+                if let Some(ranks) = &runnable.ranks {
+                    ranks.print(&mut out)?;
+                }
             }
             Err(why) => {
                 let no = Paint::Warning.stdout("no");
@@ -304,6 +321,9 @@ fn to_json(
             value["runs"] = json!(true);
             value["config"] = config_json(&runnable.config);
             value["memory"] = json!(runnable.plan);
+            if let Some(ranks) = &runnable.ranks {
+                value["ranks"] = json!(ranks);
+            }
             value["n_params"] = json!(runnable.n_params[0]);
             value["n_params_active"] = json!(runnable.n_params[1]);
         }

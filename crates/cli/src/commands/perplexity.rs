@@ -12,6 +12,7 @@ use crate::model_arg::{ModelArgs, warn};
 use crate::output::{Out, Paint, Ui};
 use crate::progress::ProgressDisplay;
 use crate::prompt::read_file;
+use crate::ranks::MpiArgs;
 use crate::target_args::{DeviceArgs, examples};
 use millrace_runtime::sampling::log_softmax;
 use millrace_runtime::{BatchItem, Engine, EngineOptions, KvType, LogitsFor, SeqId, StepOutput};
@@ -53,6 +54,8 @@ pub(crate) struct PerplexityArgs {
     cpu: CpuArgs,
     #[command(flatten)]
     device: DeviceArgs,
+    #[command(flatten)]
+    ranks: MpiArgs,
 }
 
 /// Tokens whose logits are computed and scored at a time, which bounds the memory of a large
@@ -60,6 +63,14 @@ pub(crate) struct PerplexityArgs {
 const SCORED_TOKENS: usize = 128;
 
 pub(crate) fn run(args: &PerplexityArgs, ui: Ui) -> CommandResult {
+    let options = EngineOptions {
+        n_ctx: Some(args.ctx as usize),
+        kv_type: args.kv_type,
+        ..args.cpu.options()
+    };
+    if args.ranks.is_follower()? {
+        return args.ranks.follow(&args.model.load(ui)?, options, ui);
+    }
     let text = read_file(&args.file)?;
     let model = args.model.load(ui)?;
     let tokenizer = model.tokenizer()?;
@@ -79,13 +90,8 @@ pub(crate) fn run(args: &PerplexityArgs, ui: Ui) -> CommandResult {
     let n_chunks = args
         .chunks
         .map_or(available, |chunks| available.min(chunks as usize));
-    let options = EngineOptions {
-        n_ctx: Some(n_ctx),
-        kv_type: args.kv_type,
-        ..args.cpu.options()
-    };
     warn_beyond_training(ui, &model, n_ctx, n_ctx, Some(0));
-    let mut engine = args.device.make(&model, options, ui)?;
+    let mut engine = args.ranks.make(&args.device, &model, options, ui)?;
     let seq = engine.create()?;
     let bos = tokenizer.bos().filter(|_| tokenizer.add_bos());
 

@@ -14,6 +14,7 @@ use crate::model_arg::{ModelArgs, warn};
 use crate::output::{Out, Paint, Ui, printable};
 use crate::progress::ProgressDisplay;
 use crate::prompt::{TextArgs, check_not_empty};
+use crate::ranks::{self, MpiArgs};
 use crate::remote::ServerArgs;
 use crate::sampling_args::{LengthArgs, SamplingArgs, generate_params};
 use crate::stats;
@@ -91,10 +92,22 @@ pub(crate) struct RunArgs {
     draft: DraftArgs,
     #[command(flatten)]
     lora: LoraArgs,
+    #[command(flatten)]
+    ranks: MpiArgs,
 }
 
 pub(crate) fn run(args: &RunArgs, ui: Ui) -> CommandResult {
-    if args.text.is_interactive() && !args.json {
+    if args.ranks.mpi && args.server.server.is_some() {
+        return Err(CommandFailure::usage(
+            "--mpi and --server: one of them, since the model runs there or here",
+        ));
+    }
+    // It reads no prompt: `mpirun` gives standard input to rank 0.
+    if args.ranks.is_follower()? {
+        let options = args.cpu.with_context(&args.context);
+        return args.ranks.follow(&args.model.load(ui)?, options, ui);
+    }
+    if args.text.is_interactive() && !args.json && !args.ranks.mpi {
         let chat = chat::ChatArgs {
             model: args.model.clone(),
             server: args.server.clone(),
@@ -172,7 +185,7 @@ fn session(args: &RunArgs, model: &Model, ui: Ui) -> CommandResult<Session> {
         adapters: args.lora.open(model.loaded(), ui)?,
         ..options.clone()
     };
-    let engine = args.device.make(model.loaded(), own, ui)?;
+    let engine = args.ranks.make(&args.device, model.loaded(), own, ui)?;
     let speculator = match &draft {
         Some(draft) => {
             draft.refuse_images(args.images.len())?;
@@ -190,9 +203,13 @@ fn about(engine: &dyn Engine, generation: &Generation) -> (Value, Vec<String>) {
         "threads": engine.cpu().pool().n_threads(),
         "cpu_level": engine.cpu().level().name(),
     });
-    let lines = device_stats::lines(engine, stats::line(generation));
+    let mut lines = device_stats::lines(engine, stats::line(generation));
+    lines.extend(ranks::line(engine));
     if let Some(npu) = device_stats::json(engine) {
         details["npu"] = npu;
+    }
+    if let Some(ranks) = ranks::json(engine) {
+        details["ranks"] = ranks;
     }
     (details, lines)
 }
@@ -258,7 +275,9 @@ impl Printer {
     /// Prints the prompt, if it is to be seen.
     fn new(args: &RunArgs, text: &str) -> CommandResult<Printer> {
         let mut out = Out::new();
-        if !args.json && (args.echo || std::io::stdout().is_terminal()) {
+        // `mpirun` reads through a terminal of its own.
+        let is_terminal = std::io::stdout().is_terminal() && !args.ranks.mpi;
+        if !args.json && (args.echo || is_terminal) {
             out.text(Paint::Bold.stdout(&printable(text)))?;
             out.flush()?;
             if args.is_chat(text) {

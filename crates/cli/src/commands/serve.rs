@@ -11,6 +11,7 @@ use crate::interrupt;
 use crate::machine;
 use crate::output::{Out, Ui};
 use crate::prompt::read_file;
+use crate::ranks::{self, MpiArgs};
 use crate::target_args::{DeviceArgs, ModelPlacement, examples, place_parser};
 use millrace_runtime::disk::PageFolder;
 use millrace_server::scheduler::{MAX_PASS_DRAFTS, SchedulerOptions};
@@ -116,6 +117,8 @@ pub(crate) struct ServedArgs {
     /// Serve every model on this device too, as NAME@DEVICE. May be repeated
     #[arg(long, value_name = "NAME", value_parser = place_parser(), help_heading = "Device")]
     also_on: Vec<ModelPlacement>,
+    #[command(flatten)]
+    pub(crate) ranks: MpiArgs,
 }
 
 /// Room on disk for cached pages of a model, where nothing else is said.
@@ -225,6 +228,15 @@ pub(crate) fn at_least_one() -> impl clap::builder::TypedValueParser<Value = usi
 }
 
 pub(crate) fn run(args: &ServeArgs, ui: Ui) -> CommandResult {
+    if args.served.ranks.mpi && (args.idle_unload.is_some() || args.max_loaded.is_some()) {
+        return Err(CommandFailure::usage(
+            "--mpi keeps its model loaded: leave out --idle-unload and --max-loaded",
+        ));
+    }
+    if args.served.ranks.is_follower()? {
+        let _patience = interrupt::patience();
+        return models::follow(&args.models, &args.served, ui);
+    }
     let options = ServerOptions {
         models: models::specs(&args.models, &args.served, ui)?,
         model_options: ModelOptions {
@@ -260,7 +272,13 @@ pub(crate) fn run(args: &ServeArgs, ui: Ui) -> CommandResult {
         Ok(()) => ui.note("every model is loaded"),
         Err((model, reason)) => ui.warn(format_args!("{model} is not available: {reason}")),
     };
-    millrace_server::run(options, listening, loaded, interrupt::is_raised)?;
+    // Without its ranks the model answers nobody: what waits is told so, and the server ends.
+    let stop = || interrupt::is_raised() || ranks::has_failed();
+    millrace_server::run(options, listening, loaded, stop)?;
+    if ranks::has_failed() {
+        let message = "the server ended, because a rank is lost";
+        return Err(CommandFailure::new(Exit::Io, message).hint("start all ranks again"));
+    }
     // It was asked to end, and did: that is no failure.
     interrupt::clear();
     written

@@ -164,6 +164,7 @@ impl From<millrace_runtime::Error> for CommandFailure {
             | Error::BadOption { .. } => CommandFailure::new(Exit::Usage, error.to_string()),
             Error::Device(device) => of_npu(device),
             Error::Disk(disk) => of_disk(disk),
+            Error::Rank(_) => CommandFailure::new(Exit::Io, error.to_string()),
             _ => CommandFailure::reading(&error),
         }
     }

@@ -29,6 +29,7 @@ mod pasted;
 mod plans;
 mod profile;
 mod pull;
+mod ranks;
 mod rk3588;
 mod run;
 #[cfg(unix)]

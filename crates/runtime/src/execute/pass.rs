@@ -24,8 +24,8 @@ use crate::Error;
 use crate::image::{self, Image, ImageRows};
 use crate::kv::CacheParts;
 use crate::load::LoadedModel;
-use crate::ranks::Communicator;
 use crate::lora::{self, AdaptedRows};
+use crate::ranks::Communicator;
 use crate::sequences::SeqId;
 
 /// A sequence's share of a chunk.

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::{Duration, Instant};
 
 use millrace_runtime::npu::Shares;
-use millrace_runtime::{Engine, Finish, Speculator, Turn};
+use millrace_runtime::{Engine, Error, Finish, Speculator, Turn};
 use tokio::sync::mpsc::UnboundedSender;
 
 pub use self::drafting::MAX_PASS_DRAFTS;
@@ -222,6 +222,11 @@ impl SchedulerCore {
         let scheduling_ns = &self.metrics.scheduling_ns;
         scheduling_ns.fetch_add(all_ns.saturating_sub(engine_ns), Relaxed);
         did
+    }
+
+    /// Ends every job: without one of its ranks the engine computes nothing more, so nobody is at fault and none can wait.
+    fn lose_rank(&mut self, error: &Error) {
+        self.fail_all(&JobFailure::Engine(error.to_string()));
     }
 
     /// Ends every job with this.

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use millrace_runtime::ranks::RankError;
 use millrace_runtime::{
     AdapterSet, BatchItem, Cpu, CpuEngine, Engine, EngineCounters, EngineLimits, EngineOptions,
     Error, KvUsage, LoadedModel, SeqId, Speculator, StepSink,
@@ -54,6 +55,8 @@ struct Shared {
     poison: Option<(u32, Fault)>,
     /// Steps to fail whatever they hold.
     n_failures: usize,
+    /// Whether one of the ranks that share the model is lost.
+    has_lost_rank: bool,
 }
 
 /// Makes what drafts for an engine with these options.
@@ -180,6 +183,12 @@ impl Watched {
         self.shared.lock().unwrap().n_failures = n_steps;
     }
 
+    /// From here on no sequence is made and no step computed, as where a rank is lost.
+    #[allow(dead_code)] // The tests over HTTP lose none.
+    pub(crate) fn lose_rank(&self) {
+        self.shared.lock().unwrap().has_lost_rank = true;
+    }
+
     /// Holds all steps up until what it returns is dropped.
     #[allow(dead_code)] // The tests over HTTP hold none.
     pub(crate) fn hold(&self) -> impl Sized + '_ {
@@ -201,6 +210,13 @@ struct WatchedEngine {
 /// What a device's failure looks like to the scheduler: any error but a full cache.
 const BROKEN: Error = Error::NotFinite { position: 0 };
 
+fn lost() -> Error {
+    Error::Rank(RankError::Lost {
+        rank: 2,
+        reason: "it ended".to_owned(),
+    })
+}
+
 impl Engine for WatchedEngine {
     fn model(&self) -> &Arc<LoadedModel> {
         self.inner.model()
@@ -215,6 +231,9 @@ impl Engine for WatchedEngine {
     }
 
     fn create(&mut self) -> Result<SeqId, Error> {
+        if self.shared.lock().unwrap().has_lost_rank {
+            return Err(lost());
+        }
         self.inner.create()
     }
 
@@ -253,6 +272,9 @@ impl Engine for WatchedEngine {
         let step: Step = step.collect();
         std::thread::sleep(self.delay);
         let mut shared = self.shared.lock().unwrap();
+        if shared.has_lost_rank {
+            return Err(lost());
+        }
         if shared.n_failures > 0 {
             shared.n_failures -= 1;
             return Err(BROKEN);

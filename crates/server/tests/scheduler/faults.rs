@@ -69,3 +69,30 @@ fn a_fault_that_does_not_return_costs_nobody_an_answer() {
         assert_eq!(answers[0].text, expected[0].text);
     }
 }
+
+/// More jobs than are computed together: those that wait could wait for ever.
+#[test]
+fn a_lost_rank_ends_every_job_and_is_named() {
+    let watched = Watched::new(options());
+    let scheduler = start_watched(&watched, SchedulerOptions::default());
+    let jobs = || (0..12).map(|i| sampled(chat("Hello!"), 200, i));
+    let mut receivers: Vec<_> = jobs().map(|job| scheduler.submit(job).unwrap()).collect();
+    while watched.steps().is_empty() {
+        std::thread::yield_now();
+    }
+    watched.lose_rank();
+    // And one that comes later.
+    receivers.extend(jobs().take(1).map(|job| scheduler.submit(job).unwrap()));
+    let mut n_lost = 0;
+    for receiver in &mut receivers {
+        // An answer may have been complete before.
+        if let Err(failure) = wait(receiver) {
+            assert_eq!(
+                failure,
+                JobFailure::Engine("rank 2 is lost: it ended; start all ranks again".to_owned())
+            );
+            n_lost += 1;
+        }
+    }
+    assert!(n_lost > 1, "{n_lost}");
+}

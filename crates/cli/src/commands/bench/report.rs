@@ -4,6 +4,7 @@ use super::measure::Test;
 use crate::describe::CheckpointSummary;
 use crate::exit::CommandResult;
 use crate::output::Out;
+use crate::ranks;
 use millrace_runtime::{Engine, KvType};
 use serde_json::{Value, json};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -128,7 +129,12 @@ impl BenchRow<'_> {
             "samples_ts": samples_ts,
         });
         match fields {
-            Value::Object(fields) => fields,
+            Value::Object(mut fields) => {
+                if let Some(ranks) = ranks::json(self.engine) {
+                    fields.insert("ranks".to_owned(), ranks);
+                }
+                fields
+            }
             _ => serde_json::Map::new(),
         }
     }

@@ -6,6 +6,7 @@ use super::{ServedArgs, adapters};
 use crate::exit::{CommandFailure, CommandResult};
 use crate::model_arg::{ModelArgs, warn};
 use crate::output::Ui;
+use crate::ranks::MpiArgs;
 use crate::target_args::{DeviceArgs, ModelPlacement};
 use millrace_runtime::disk::{DiskError, PageFolder};
 use millrace_runtime::{
@@ -25,6 +26,9 @@ pub(super) struct NamedModel {
 
 /// Opens every model once, so that what is wrong with one is told before anyone asks; then each on every device.
 pub(crate) fn specs(models: &[String], args: &ServedArgs, ui: Ui) -> CommandResult<Vec<ModelSpec>> {
+    if args.ranks.mpi {
+        the_only(models, args)?;
+    }
     let models: Vec<NamedModel> = models.iter().map(|text| named(text)).collect();
     let drafts = DRAFT.assign(&args.draft, &models)?;
     let towers = MMPROJ.assign(&args.mmproj, &models)?;
@@ -96,6 +100,26 @@ pub(crate) fn specs(models: &[String], args: &ServedArgs, ui: Ui) -> CommandResu
     Ok(specs)
 }
 
+/// Follows rank 0, which serves the model.
+pub(crate) fn follow(models: &[String], args: &ServedArgs, ui: Ui) -> CommandResult {
+    let model = ModelArgs {
+        model: named(the_only(models, args)?).model,
+        offline: args.offline,
+    };
+    let options = engine_options(args);
+    args.ranks.follow(&model.load(ui)?, options, ui)
+}
+
+/// The model that ranks share; refuses several.
+fn the_only<'a>(models: &'a [String], args: &ServedArgs) -> CommandResult<&'a str> {
+    match models {
+        [model] if args.also_on.is_empty() => Ok(model),
+        _ => Err(CommandFailure::usage(
+            "--mpi serves one model: name one, and leave out --also-on",
+        )),
+    }
+}
+
 /// The name by which clients call a model, and the model. A path that exists is no name with a model behind it.
 fn named(text: &str) -> NamedModel {
     if let Some((name, model)) = text.split_once('=')
@@ -160,6 +184,7 @@ fn factory(
     let again = first.1.as_ref().map(Drafter::source);
     let first = Mutex::new(Some(first));
     let options = engine_options(args);
+    let ranks: MpiArgs = args.ranks.clone();
     let open = move || -> CommandResult<EngineSetup> {
         let opened = first.lock().unwrap_or_else(PoisonError::into_inner).take();
         let is_reload = opened.is_none();
@@ -170,7 +195,7 @@ fn factory(
                 (model.load(ui)?, drafter.transpose()?)
             }
         };
-        let mut engine = device.make(&loaded, options.clone(), ui)?;
+        let mut engine = ranks.make(&device, &loaded, options.clone(), ui)?;
         // A virtual device would simulate for as long as a request of one token takes.
         if engine.device_model().is_none() {
             warm_up(&mut *engine)?;

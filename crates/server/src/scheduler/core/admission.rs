@@ -85,8 +85,13 @@ impl SchedulerCore {
     fn place(&mut self, index: usize) -> bool {
         let task = &self.queue.tasks()[index];
         let (prompt, n_drawn) = (&task.job.prompt, task.turn.drawn().len());
-        let Ok(seq) = self.engine.create() else {
-            return false;
+        let seq = match self.engine.create() {
+            Ok(seq) => seq,
+            Err(error @ Error::Rank(_)) => {
+                self.lose_rank(&error);
+                return false;
+            }
+            Err(_) => return false,
         };
         if self.engine.set_scope(seq, task.job.scope).is_err()
             || self.engine.set_adapters(seq, &task.job.adapters).is_err()

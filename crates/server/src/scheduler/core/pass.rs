@@ -172,6 +172,9 @@ impl SchedulerCore {
     /// A step failed amid its work. One task alone is its cause, and ends; of several, each must show by
     /// itself that it is not. Sequences go back to where they were.
     fn isolate(&mut self, parts: &[BatchPart], lengths: &[usize], error: &Error) {
+        if let Error::Rank(_) = error {
+            return self.lose_rank(error);
+        }
         if let [only] = parts {
             let task = self.running.remove(only.task);
             self.fail(&task, JobFailure::Engine(error.to_string()));

@@ -1,0 +1,151 @@
+//! A model on several machines: what each holds and exchanges, and how long a token takes.
+
+use super::InfoArgs;
+use crate::commands::ceiling::parse_positive;
+use crate::exit::CommandResult;
+use crate::output::{Align, Out, Paint, TextTable, bytes};
+use millrace_model::Model;
+use millrace_runtime::EngineOptions;
+use millrace_runtime::ranks::{LinkModel, RankPlan, plan};
+use serde::Serialize;
+
+/// The most machines that are planned for.
+pub(super) const MAX_RANKS: i64 = 64;
+
+/// Machines that a token's time is predicted for.
+const MACHINES: [usize; 5] = [1, 2, 4, 8, 16];
+
+/// Networks that it is predicted for, in Gbit/s.
+const NETWORKS_GBIT: [f64; 2] = [10.0, 100.0];
+
+/// What machines are taken to do, for --ranks
+#[derive(clap::Args, Clone, Debug)]
+pub(super) struct LinkArgs {
+    /// With --ranks: what a machine reads from memory, in GB/s; `millrace ceiling` measures it
+    #[arg(long, value_name = "GB/S", default_value_t = 40.0, value_parser = parse_positive)]
+    memory_gb_per_s: f64,
+    /// With --ranks: what a small gather takes, in microseconds; `millrace bench --mpi` measures it
+    #[arg(long, value_name = "US", default_value_t = 50.0, value_parser = parse_positive)]
+    gather_us: f64,
+}
+
+/// A plan for several machines.
+#[derive(Debug, Serialize)]
+pub(super) struct RanksPlan {
+    n_ctx: usize,
+    ranks: Vec<RankRow>,
+    predictions: Vec<Prediction>,
+    memory_gb_per_s: f64,
+    gather_us: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct RankRow {
+    weight_bytes: u64,
+    kv_bytes: u64,
+    scratch_bytes: u64,
+    gathers_per_token: usize,
+    sent_bytes_per_token: u64,
+    received_bytes_per_token: u64,
+}
+
+/// Milliseconds a token on so many machines, by [`NETWORKS_GBIT`].
+#[derive(Debug, Serialize)]
+struct Prediction {
+    n_ranks: usize,
+    token_ms: [f64; NETWORKS_GBIT.len()],
+}
+
+impl From<&RankPlan> for RankRow {
+    fn from(plan: &RankPlan) -> RankRow {
+        RankRow {
+            weight_bytes: plan.weight_bytes,
+            kv_bytes: plan.kv_bytes,
+            scratch_bytes: plan.scratch_bytes,
+            gathers_per_token: plan.n_gathers,
+            sent_bytes_per_token: plan.sent_bytes,
+            received_bytes_per_token: plan.received_bytes,
+        }
+    }
+}
+
+impl RanksPlan {
+    pub(super) fn of(args: &InfoArgs, model: &Model, n_ranks: usize) -> CommandResult<RanksPlan> {
+        let usual = model.config.usual_context();
+        let n_ctx = match args.ctx {
+            Some(n_ctx) => n_ctx as usize,
+            None => usual.min(EngineOptions::DEFAULT_MAX_CTX),
+        };
+        let options = EngineOptions {
+            n_ctx: Some(n_ctx),
+            kv_type: args.kv_type,
+            ..EngineOptions::default()
+        };
+        let ranks = plan(model, &options, n_ranks)?;
+        let mut predictions = Vec::new();
+        for n_ranks in MACHINES {
+            let ranks = plan(model, &options, n_ranks)?;
+            let token_ms = NETWORKS_GBIT.map(|gbit| 1e3 * args.link.model(gbit).token_s(&ranks));
+            predictions.push(Prediction { n_ranks, token_ms });
+        }
+        Ok(RanksPlan {
+            n_ctx,
+            ranks: ranks.iter().map(RankRow::from).collect(),
+            predictions,
+            memory_gb_per_s: args.link.memory_gb_per_s,
+            gather_us: args.link.gather_us,
+        })
+    }
+
+    pub(super) fn print(&self, out: &mut Out) -> CommandResult {
+        let title = format!(
+            "{} ranks, a context of {} tokens",
+            self.ranks.len(),
+            self.n_ctx
+        );
+        out.line(format!("\n{}", Paint::Bold.stdout(&title)))?;
+        let columns = [
+            "rank", "weights", "cache", "scratch", "total", "given", "taken",
+        ];
+        let mut table = TextTable::new(&columns.map(|name| (name, Align::Right)));
+        for (rank, row) in self.ranks.iter().enumerate() {
+            let total = row.weight_bytes.saturating_add(row.kv_bytes);
+            let total = total.saturating_add(row.scratch_bytes);
+            let mut cells = vec![rank.to_string()];
+            let memory = [row.weight_bytes, row.kv_bytes, row.scratch_bytes, total];
+            let moved = [row.sent_bytes_per_token, row.received_bytes_per_token];
+            cells.extend(memory.into_iter().chain(moved).map(bytes));
+            table.row(cells);
+        }
+        table.print(out)?;
+        let n_gathers = self.ranks.first().map_or(0, |row| row.gathers_per_token);
+        out.line(format!(
+            "  given and taken: bytes a token, in {n_gathers} gathers. Beside the weights stands the table of tokens, of \
+             which rows are read"
+        ))?;
+        let title = "Milliseconds a token, modelled";
+        out.line(format!("\n{}", Paint::Bold.stdout(title)))?;
+        let columns = ["machines", "10 Gbit/s", "100 Gbit/s"];
+        let mut table = TextTable::new(&columns.map(|name| (name, Align::Right)));
+        for Prediction { n_ranks, token_ms } in &self.predictions {
+            let mut cells = vec![n_ranks.to_string()];
+            cells.extend(token_ms.map(|ms| format!("{ms:.2}")));
+            table.row(cells);
+        }
+        table.print(out)?;
+        out.line(format!(
+            "  weights at {} GB/s, {} us a gather, one token at a time behind a short prompt; nothing overlaps",
+            self.memory_gb_per_s, self.gather_us
+        ))
+    }
+}
+
+impl LinkArgs {
+    fn model(&self, gbit: f64) -> LinkModel {
+        LinkModel {
+            memory_bytes_per_s: self.memory_gb_per_s * 1e9,
+            gather_s: self.gather_us * 1e-6,
+            link_bytes_per_s: gbit * 1e9 / 8.0,
+        }
+    }
+}
