@@ -132,18 +132,18 @@ impl CpuEngine {
             max_chunk: sizes.max_chunk,
             keeps_prefixes: cache.keeps_prefixes(),
         };
+        let executor = Executor::new(&model, sizes.max_chunk)?;
+        let mut shell = Shell::new(model, cache, limits);
+        shell.adapters = SequenceAdapters::with_default(options.adapters);
         Ok(EngineOf {
             compute: CpuCompute {
                 cpu,
-                executor: Executor::new(&model, sizes.max_chunk)?,
+                executor,
                 chunk: Chunk::default(),
                 sources: Vec::new(),
                 ranks,
             },
-            shell: Shell {
-                adapters: SequenceAdapters::with_default(options.adapters),
-                ..Shell::new(model, cache, limits)
-            },
+            shell,
         })
     }
 

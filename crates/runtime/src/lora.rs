@@ -6,11 +6,11 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use millrace_graph::WeightId;
 use millrace_kernels::Cpu;
 use millrace_model::adapter::{Adapter, LowRank};
+use sha2::{Digest, Sha256};
 
 use crate::Error;
 use crate::load::LoadedModel;
@@ -21,8 +21,8 @@ pub struct LoraAdapter {
     adapter: Adapter,
     /// Index among the adapter's products, by weight.
     by_weight: Vec<Option<usize>>,
-    /// No other adapter of this process has it.
-    serial: u64,
+    /// SHA-256 of what it adds to which weights: the same in every process.
+    digest: [u8; 32],
 }
 
 impl LoraAdapter {
@@ -37,15 +37,14 @@ impl LoraAdapter {
 
     /// An adapter that was fitted to this model.
     pub fn new(adapter: Adapter, model: &LoadedModel) -> LoraAdapter {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
         let mut by_weight = vec![None; model.model().graph.weights.len()];
         for (index, product) in adapter.products.iter().enumerate() {
             by_weight[product.weight.0] = Some(index);
         }
         LoraAdapter {
+            digest: digest(&adapter),
             adapter,
             by_weight,
-            serial: NEXT.fetch_add(1, Ordering::Relaxed),
         }
     }
 
@@ -94,6 +93,29 @@ impl AdapterSet {
         self.0.is_empty()
     }
 
+    /// SHA-256 of the adapters, their factors and their order.
+    pub(crate) fn digest(&self) -> [u8; 32] {
+        let mut hasher = Sha256::new();
+        for (adapter, scale) in self.0.iter() {
+            hasher.update(adapter.digest);
+            hasher.update(scale.to_le_bytes());
+        }
+        hasher.finalize().into()
+    }
+
+    /// The cache's scope for sequences of a scope with these adapters; without any it is the scope itself. Pages on disk outlive
+    /// the process, so it follows from what the adapters hold.
+    pub(crate) fn cache_scope(&self, scope: u64) -> u64 {
+        if self.is_empty() {
+            return scope;
+        }
+        let mut hasher = Sha256::new();
+        hasher.update(scope.to_le_bytes());
+        hasher.update(self.digest());
+        let [a, b, c, d, e, f, g, h, ..] = <[u8; 32]>::from(hasher.finalize());
+        u64::from_le_bytes([a, b, c, d, e, f, g, h])
+    }
+
     /// Refuses all adapters, for an engine that computes with none.
     ///
     /// # Errors
@@ -122,9 +144,26 @@ impl AdapterSet {
     }
 }
 
+/// What an adapter adds, whatever its file's name and form.
+fn digest(adapter: &Adapter) -> [u8; 32] {
+    let mut hasher = Sha256::new();
+    for product in &adapter.products {
+        hasher.update(format!(
+            "{} {} {:08x}\n",
+            product.weight.0,
+            product.rank,
+            product.scale.to_bits()
+        ));
+        for x in product.a.iter().chain(product.b.iter()) {
+            hasher.update(x.to_le_bytes());
+        }
+    }
+    hasher.finalize().into()
+}
+
 impl PartialEq for AdapterSet {
     fn eq(&self, other: &AdapterSet) -> bool {
-        let key = |(adapter, scale): &(Arc<LoraAdapter>, f32)| (adapter.serial, scale.to_bits());
+        let key = |(adapter, scale): &(Arc<LoraAdapter>, f32)| (adapter.digest, scale.to_bits());
         self.0.iter().map(key).eq(other.0.iter().map(key))
     }
 }
@@ -139,9 +178,6 @@ impl fmt::Debug for AdapterSet {
     }
 }
 
-/// Pairs of a scope and adapters that are remembered. What sequences of a forgotten one left behind is found no more.
-const MAX_SCOPES: usize = 1024;
-
 /// Which sequences have adapters, and the scopes in which they find what others left behind: adapters change keys and values,
 /// so that a prefix is of use to those with the same ones alone.
 #[derive(Default)]
@@ -150,9 +186,6 @@ pub(crate) struct SequenceAdapters {
     pub(crate) default: AdapterSet,
     /// Of those with adapters, or in a scope other than 0.
     of: Vec<(SeqId, u64, AdapterSet)>,
-    /// The cache's scope of each pair, oldest first.
-    scopes: Vec<(u64, AdapterSet, u64)>,
-    n_scopes: u64,
 }
 
 impl SequenceAdapters {
@@ -178,26 +211,6 @@ impl SequenceAdapters {
 
     pub(crate) fn remove(&mut self, seq: SeqId) {
         self.of.retain(|(known, ..)| *known != seq);
-    }
-
-    /// The cache's scope for sequences of a scope with these adapters: numbers that are given out once, so that no two pairs
-    /// share one. Without adapters it is the scope itself.
-    pub(crate) fn cache_scope(&mut self, scope: u64, set: &AdapterSet) -> u64 {
-        if set.is_empty() {
-            return scope;
-        }
-        let is_it = |(of, adapters, _): &(u64, AdapterSet, u64)| *of == scope && adapters == set;
-        if let Some((.., found)) = self.scopes.iter().find(|entry| is_it(entry)) {
-            return *found;
-        }
-        if self.scopes.len() == MAX_SCOPES {
-            self.scopes.remove(0);
-        }
-        self.n_scopes += 1;
-        // Scopes of API keys are hashes, and small numbers are those of tests and tools: neither is likely up here.
-        let found = u64::MAX - self.n_scopes;
-        self.scopes.push((scope, set.clone(), found));
-        found
     }
 }
 

@@ -47,7 +47,7 @@ impl Shell {
 
     /// Has a sequence compute in a scope with these adapters.
     fn place(&mut self, seq: SeqId, scope: u64, adapters: AdapterSet) -> Result<(), Error> {
-        let in_cache = self.adapters.cache_scope(scope, &adapters);
+        let in_cache = adapters.cache_scope(scope);
         self.cache.set_scope(seq, in_cache)?;
         self.adapters.set(seq, scope, adapters);
         Ok(())
@@ -281,11 +281,14 @@ impl<C: Compute> Engine for EngineOf<C> {
     }
 
     fn save_sequence(&self, seq: SeqId, note: &[u8], path: &Path) -> Result<(), Error> {
-        disk::sequence::save(&self.shell, self.identity()?, seq, note, path)
+        let (_, adapters) = self.shell.adapters.get(seq);
+        let identity = self.identity()?.with_adapters(&adapters);
+        disk::sequence::save(&self.shell, &identity, seq, note, path)
     }
 
     fn load_sequence(&mut self, seq: SeqId, path: &Path) -> Result<Option<Vec<u8>>, Error> {
-        let identity = self.identity()?.clone();
+        let (_, adapters) = self.shell.adapters.get(seq);
+        let identity = self.identity()?.with_adapters(&adapters);
         disk::sequence::load(&mut self.shell, &identity, seq, path)
     }
 

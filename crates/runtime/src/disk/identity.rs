@@ -3,6 +3,7 @@
 use super::DiskError;
 use crate::kv::PAGE_TOKENS;
 use crate::load::LoadedModel;
+use crate::lora::AdapterSet;
 use millrace_kernels::{KvType, Level};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -25,6 +26,8 @@ pub struct CacheIdentity {
     pub page_tokens: usize,
     /// SHA-256 of the shapes of what layers keep.
     pub layers: String,
+    /// SHA-256 of a sequence's LoRA adapters; nothing without any, and of a folder, whose pages have a scope.
+    pub adapters: String,
 }
 
 impl CacheIdentity {
@@ -42,6 +45,19 @@ impl CacheIdentity {
             kv_type: kv_type.name().to_owned(),
             page_tokens: PAGE_TOKENS,
             layers: hex(&Sha256::digest(layers)),
+            adapters: String::new(),
+        }
+    }
+
+    /// The same for a sequence with these adapters.
+    pub(crate) fn with_adapters(&self, adapters: &AdapterSet) -> CacheIdentity {
+        let adapters = match adapters.is_empty() {
+            true => String::new(),
+            false => hex(&adapters.digest()),
+        };
+        CacheIdentity {
+            adapters,
+            ..self.clone()
         }
     }
 
@@ -72,6 +88,11 @@ impl CacheIdentity {
                 "take that --kv-type, or name another file",
             ),
             ("layers", [&found.layers, &self.layers], begin),
+            (
+                "LoRA adapters",
+                [&found.adapters, &self.adapters],
+                "take the same --lora, or name another file",
+            ),
         ];
         let [found_tokens, tokens] = [found.page_tokens, self.page_tokens].map(|n| n.to_string());
         let pages = ("tokens a page of", [&found_tokens, &tokens], begin);
@@ -94,6 +115,7 @@ impl CacheIdentity {
 /// What people need of a digest; anything else as it is.
 fn short(text: &str) -> String {
     match text.len() {
+        0 => "none".to_owned(),
         64 => text.chars().take(12).collect(),
         _ => text.to_owned(),
     }
