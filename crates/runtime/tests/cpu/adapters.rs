@@ -8,6 +8,7 @@ use millrace_format::safetensors::Writer;
 use millrace_format::{Checkpoint, TensorSpec, gguf};
 use millrace_model::names::permutation;
 use millrace_quant::DType;
+use millrace_runtime::disk::PageFolder;
 use millrace_runtime::{
     AdapterSet, BatchItem, CpuEngine, Engine, EngineOptions, KvType, LoadedModel, LogitsFor,
     LoraAdapter,
@@ -431,6 +432,66 @@ fn a_prefix_is_found_by_those_with_the_same_adapters() {
     assert_eq!(found(0, &set(0.5)), 0);
     for (scope, adapters) in [(0, &none), (0, &set(1.0)), (1, &set(1.0)), (0, &set(0.0))] {
         assert_eq!(found(scope, adapters), 128, "{scope} {adapters:?}");
+    }
+}
+
+#[test]
+fn what_is_on_disk_is_found_with_the_same_adapters_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = folder();
+    let files = [6, 7].map(|seed| {
+        write_peft(
+            dir.path(),
+            &format!("peft{seed}"),
+            &halves(seed, false),
+            &config(),
+        )
+    });
+    // Each engine reads its adapters again, as another process would.
+    let set = |which: usize, scale: f32| {
+        let adapter = adapter(&files[which], &model);
+        AdapterSet::new([(adapter, scale)])
+    };
+    let pages = PageFolder {
+        path: dir.path().join("pages"),
+        max_bytes: u64::MAX,
+        warn: Arc::new(|line| panic!("{line}")),
+    };
+    let text = tokens(150);
+    let found = |adapters: AdapterSet| {
+        let mut engine = engine(&model, AdapterSet::default(), 512);
+        engine.keep_pages_in(&pages).unwrap();
+        let seq = engine.create().unwrap();
+        engine.set_adapters(seq, &adapters).unwrap();
+        let n_held = engine.reuse_prefix(seq, &text).unwrap();
+        let rest = [BatchItem::last(seq, &text[n_held..])];
+        let logits = engine.compute(&rest).unwrap().logits(0).to_vec();
+        engine.release(seq).unwrap();
+        (n_held, logits)
+    };
+    // A file read twice, another file, another factor, no adapter: each finds its own pages.
+    let sets = || [set(0, 1.0), set(1, 1.0), set(0, 0.5), AdapterSet::default()];
+    let computed = sets().map(&found);
+    for ((first, again), adapters) in computed.iter().zip(sets().map(&found)).zip(sets()) {
+        assert_eq!((first.0, again.0), (0, 128), "{adapters:?}");
+        assert!(first.1 == again.1, "{adapters:?}");
+    }
+    let session = dir.path().join("session");
+    let open = |adapters: AdapterSet| {
+        let mut engine = engine(&model, adapters, 512);
+        let seq = engine.create().unwrap();
+        (engine, seq)
+    };
+    let (mut engine, seq) = open(set(0, 1.0));
+    engine.compute(&[BatchItem::last(seq, &text)]).unwrap();
+    engine.save_sequence(seq, b"", &session).unwrap();
+    let (mut engine, seq) = open(set(0, 1.0));
+    assert!(engine.load_sequence(seq, &session).unwrap().is_some());
+    for other in [set(1, 1.0), AdapterSet::default()] {
+        let (mut engine, seq) = open(other);
+        let error = engine.load_sequence(seq, &session).unwrap_err().to_string();
+        assert!(error.contains("LoRA adapters"), "{error}");
+        assert!(error.contains("--lora"), "{error}");
     }
 }
 
