@@ -225,7 +225,7 @@ impl App {
             found.ok_or_else(|| ApiError::unknown_model(name, &self.registry.ids()))?;
         let served = self.registry.serve(entry).await?;
         Ok(match adapter {
-            Some(adapter) => served.as_adapter(adapter, name),
+            Some(adapter) => served.with_adapter(adapter, name),
             None => served,
         })
     }

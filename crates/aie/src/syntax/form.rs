@@ -127,11 +127,7 @@ impl Part {
             }
             Part::Regions => op.regions = parser.list("[", "]", |p| p.region(Vec::new()))?,
             Part::Successor => op.successors.push(parser.successor()?),
-            Part::Maybe(sign, parts) => {
-                if parser.eat(sign) {
-                    parser.parts(parts, op)?;
-                }
-            }
+            Part::Maybe(sign, parts) if parser.eat(sign) => parser.parts(parts, op)?,
             Part::Own(read) => read(parser, op)?,
             // What may stand there and does not.
             _ => {}

@@ -24,7 +24,7 @@ pub(crate) struct ServedModel {
 
 impl ServedModel {
     /// The same with one of its adapters, by the name that the request has.
-    pub(crate) fn as_adapter(self, index: usize, name: &str) -> ServedModel {
+    pub(crate) fn with_adapter(self, index: usize, name: &str) -> ServedModel {
         let adapter = self.loaded.adapters.get(index).cloned();
         ServedModel {
             adapters: AdapterSet::new(adapter.map(|adapter| (adapter, 1.0))),
