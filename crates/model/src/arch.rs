@@ -156,7 +156,7 @@ pub fn families() -> impl Iterator<Item = &'static Family> {
     FAMILIES.iter().copied()
 }
 
-/// The family of a [`ModelConfig::family`].
+/// The family of a [`ModelConfig::family`](crate::config::ModelConfig::family).
 ///
 /// # Panics
 /// If the name is not one of the table; configurations hold only names of it.
