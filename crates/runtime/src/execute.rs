@@ -6,6 +6,7 @@
 //! both. [`memory`] is for ops that read what a sequence keeps.
 
 mod attend;
+mod chunk;
 mod encoder;
 mod experts;
 mod gelu;
@@ -14,10 +15,12 @@ mod memory;
 mod ops;
 mod pass;
 mod plan;
+mod products;
 mod recurrent;
 
+pub(crate) use chunk::{Chunk, PassSink, RunSpan};
 pub(crate) use memory::{Past, SequenceSpan};
 pub use ops::{Numbers, decode_vectors};
 pub(crate) use ops::{Ops, Tokens, decode_vector, has_kernel};
-pub(crate) use pass::{Chunk, Executor, PassSink, RunSpan};
+pub(crate) use pass::Executor;
 pub use plan::PlanError;

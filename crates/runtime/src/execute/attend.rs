@@ -1,6 +1,6 @@
 //! Attention of a chunk over the pages of its sequences.
 
-use super::pass::{Chunk, PassBuffers, RunSpan};
+use super::chunk::{Chunk, PassBuffers, RunSpan};
 use super::plan::Register;
 use crate::kv::{LayerCache, PageTables};
 use millrace_graph::Attention;

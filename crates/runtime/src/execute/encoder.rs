@@ -1,6 +1,6 @@
 //! Attention of an encoder: the tokens of a text see each other, and nothing is kept of them.
 
-use super::pass::{Chunk, PassBuffers, RunSpan};
+use super::chunk::{Chunk, PassBuffers, RunSpan};
 use super::plan::Register;
 use crate::kv::PAGE_TOKENS;
 use millrace_graph::{AllTokensShape, EncoderAttention};

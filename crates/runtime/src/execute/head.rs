@@ -3,9 +3,10 @@
 use millrace_graph::Op;
 use millrace_kernels::matmul::{Activations, Multiplication, matmul};
 
+use super::chunk::PassSink;
 use super::ops::Ops;
-use super::pass::{PassSink, known_matrix};
 use super::plan::{CpuPlan, Head};
+use super::products::known_matrix;
 use crate::Error;
 use crate::ranks::Communicator;
 

@@ -1,149 +1,28 @@
 //! Runs a plan's steps on the CPU kernels for one ragged chunk.
 
 use std::ops::Range;
-use std::sync::Arc;
 
-use millrace_graph::{
-    self as graph, AllGather, Embed, ExpertLinear, Node, Op, SequenceMemory, SharedAttention,
-};
+use millrace_graph::{self as graph, Embed, Node, Op, SequenceMemory, SharedAttention};
 use millrace_kernels as kernels;
-use millrace_kernels::matmul::{Activations, Multiplication, WeightMatrix, matmul};
+use millrace_kernels::matmul::Activations;
 use millrace_kernels::{AttentionScratch, Cpu, KvRun, RopeTable, StateRun};
 
 use millrace_model::Model;
 
 use super::attend::{AttendArgs, attend, recycle};
+use super::chunk::{Chunk, PassBuffers, PassSink, RunSpan};
 use super::encoder::{self, TextPages};
 use super::experts::ExpertScratch;
 use super::head::{HeadBuffers, HeadStep};
 use super::memory::{Past, SequenceSpan};
 use super::ops::{self, Ops, Tokens, decode_vectors, has_kernel, rope_table};
-use super::plan::{CpuPlan, ExpertPart, LinearPart, PlanError, Register, StepKind};
+use super::plan::{CpuPlan, PlanError, Register, StepKind};
+use super::products::{AdapterScratch, Linears, experts, known_matrix};
 use super::recurrent::{has_state_kernel, state_run};
 use crate::Error;
-use crate::image::{self, Image, ImageRows};
 use crate::kv::CacheParts;
 use crate::load::LoadedModel;
-use crate::lora::{self, AdaptedRows};
 use crate::ranks::Communicator;
-use crate::sequences::SeqId;
-
-/// A sequence's share of a chunk.
-#[derive(Clone, Debug)]
-pub(crate) struct RunSpan {
-    pub(crate) seq: SeqId,
-    /// Rows of the chunk.
-    pub(crate) rows: std::ops::Range<usize>,
-    /// Position of the first row.
-    pub(crate) first_pos: usize,
-    /// Whether the tokens were computed before and only their states are missing. Such a span comes before others of its sequence.
-    pub(crate) is_replay: bool,
-    /// Whether the states before the first row are to be copied to the sequence's slot for snapshots.
-    pub(crate) takes_snapshot: bool,
-}
-
-/// The rows one pass computes: at most `max_chunk` tokens of any number of sequences.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Chunk {
-    pub(crate) tokens: Vec<u32>,
-    /// The images that some rows are of, in order.
-    pub(crate) images: Vec<ImageRows>,
-    /// Those rows alone: they see each other.
-    pub(super) blocks: Vec<Range<usize>>,
-    /// The tokens with something of the vocabulary in place of images' rows.
-    ids: Vec<u32>,
-    pub(crate) positions: Vec<u32>,
-    pub(crate) spans: Vec<RunSpan>,
-    /// Rows with adapters, ascending.
-    pub(crate) adapted: Vec<AdaptedRows>,
-    /// Rows whose logits are wanted, ascending.
-    pub(crate) logit_rows: Vec<usize>,
-    /// Whether every hidden state is to be captured.
-    pub(crate) hidden: bool,
-}
-
-impl Chunk {
-    /// Empties it, keeping its memory.
-    pub(crate) fn clear(&mut self) {
-        self.tokens.clear();
-        self.images.clear();
-        self.blocks.clear();
-        self.ids.clear();
-        self.positions.clear();
-        self.spans.clear();
-        self.adapted.clear();
-        self.logit_rows.clear();
-        self.hidden = false;
-    }
-
-    /// Appends tokens in which no image is cut, and which [`image::check`] has passed.
-    pub(crate) fn push_tokens(&mut self, tokens: &[u32], images: &[Arc<Image>]) {
-        let row = self.tokens.len();
-        for placed in image::placed(tokens, images, row) {
-            self.blocks.push(placed.rows.clone());
-            self.images.push(placed);
-        }
-        self.tokens.extend_from_slice(tokens);
-        let ids = tokens.iter().map(|token| image::in_vocabulary(*token));
-        self.ids.extend(ids);
-    }
-}
-
-/// Takes what a pass hands back.
-pub(crate) trait PassSink {
-    /// Rows `[m, d_model]` of hidden state `index` (see [`Graph::hidden`]).
-    fn hidden(&mut self, index: usize, rows: &[f32]);
-    /// Some of the wanted logit rows `[_, vocab]`, of `width` elements; calls come in the order of the
-    /// rows.
-    fn logits(&mut self, rows: &[f32], width: usize);
-}
-
-/// Scratch buffers, each `max_chunk` rows of the widest value it ever holds.
-pub(super) struct PassBuffers(Vec<Vec<f32>>);
-
-impl PassBuffers {
-    pub(super) fn rows(&self, slot: Register, m: usize) -> &[f32] {
-        &self.0[slot.buffer][..m * slot.width]
-    }
-
-    fn rows_mut(&mut self, slot: Register, m: usize) -> &mut [f32] {
-        &mut self.0[slot.buffer][..m * slot.width]
-    }
-
-    /// Writes `out` while the other buffers can be read. A plan never reads a step's own output.
-    pub(super) fn write(
-        &mut self,
-        out: Register,
-        m: usize,
-        f: impl FnOnce(&PassBuffers, &mut [f32]),
-    ) {
-        let mut taken = std::mem::take(&mut self.0[out.buffer]);
-        f(self, &mut taken[..m * out.width]);
-        self.0[out.buffer] = taken;
-    }
-
-    /// Puts a value of `m` rows together of the parts that ranks have.
-    fn gather_ranks(
-        &mut self,
-        ranks: &mut Communicator,
-        op: &AllGather,
-        (x, out, m): (Register, Register, usize),
-    ) -> Result<(), Error> {
-        let mut gathered = Ok(());
-        self.write(out, m, |buffers, out| {
-            gathered = ranks.gather(op, m, buffers.rows(x, m), out);
-        });
-        Ok(gathered?)
-    }
-
-    /// Keeps only `rows` (ascending) of a value, moved to the front.
-    fn gather(&mut self, slot: Register, rows: &[usize]) {
-        let width = slot.width;
-        for (to, &from) in rows.iter().enumerate() {
-            self.0[slot.buffer].copy_within(from * width..(from + 1) * width, to * width);
-        }
-    }
-}
 
 /// A plan with everything it needs besides the matrices, which stay in the checkpoint.
 pub(crate) struct Executor {
@@ -165,14 +44,6 @@ pub(crate) struct Executor {
     /// Tokens and positions of the rows whose logits are wanted.
     wanted: (Vec<u32>, Vec<u32>),
     adapters: AdapterScratch,
-}
-
-/// What adapters compute with, kept for its memory.
-#[derive(Default)]
-struct AdapterScratch {
-    /// Rows with adapters among those that the pass goes on with.
-    adapted: Vec<AdaptedRows>,
-    inner: Vec<f32>,
 }
 
 impl Executor {
@@ -354,11 +225,6 @@ fn plan_of(graph: &graph::Graph) -> Result<CpuPlan, PlanError> {
     CpuPlan::new(graph)
 }
 
-/// The weight as a matrix, of those that [`Executor::new`] has tried.
-pub(super) fn known_matrix(model: &LoadedModel, weight: graph::WeightId) -> WeightMatrix<'_> {
-    ops::matrix(model, weight).expect("every matrix was checked when the executor was made")
-}
-
 /// A step of one op.
 struct Compute<'a> {
     ops: Ops<'a>,
@@ -482,110 +348,5 @@ impl Compute<'_> {
                     .over_memory(self.node, (tokens, span), &inputs, past, out);
             }
         });
-    }
-}
-
-/// The products of one step of experts.
-fn experts(
-    ops: Ops<'_>,
-    parts: &[ExpertPart],
-    (x, choice, m): (Register, Register, usize),
-    buffers: &mut PassBuffers,
-    scratch: &mut ExpertScratch,
-) {
-    let nodes = &ops.model.model().graph.nodes;
-    let taken = parts
-        .iter()
-        .map(|part| std::mem::take(&mut buffers.0[part.out.buffer]));
-    let mut taken: Vec<Vec<f32>> = taken.collect();
-    let outs = taken.iter_mut().zip(parts);
-    let mut products: Vec<(&ExpertLinear, &mut [f32])> = outs
-        .filter_map(|(out, part)| match &nodes[part.node].op {
-            Op::ExpertLinear(op) => Some((op, &mut out[..m * part.out.width])),
-            _ => None,
-        })
-        .collect();
-    let inputs = (buffers.rows(x, m), buffers.rows(choice, m));
-    ops.expert_linears(inputs, scratch, &mut products);
-    for (part, out) in parts.iter().zip(taken) {
-        buffers.0[part.out.buffer] = out;
-    }
-}
-
-/// The linear layers of one step.
-struct Linears<'a> {
-    model: &'a LoadedModel,
-    vectors: &'a [Vec<f32>],
-    x: Register,
-    m: usize,
-}
-
-impl Linears<'_> {
-    fn run(
-        &self,
-        cpu: &Cpu,
-        parts: &[LinearPart],
-        buffers: &mut PassBuffers,
-        act: &mut Activations,
-    ) {
-        // Arrays, not a vector: a decode step allocates nothing.
-        match parts {
-            [a] => self.run_parts(cpu, [a], buffers, act),
-            [a, b] => self.run_parts(cpu, [a, b], buffers, act),
-            [a, b, c] => self.run_parts(cpu, [a, b, c], buffers, act),
-            more => more
-                .iter()
-                .for_each(|part| self.run_parts(cpu, [part], buffers, act)),
-        }
-    }
-
-    /// Adds what the rows' adapters say.
-    fn adapt(
-        &self,
-        cpu: &Cpu,
-        parts: &[LinearPart],
-        buffers: &mut PassBuffers,
-        scratch: &mut AdapterScratch,
-    ) {
-        let AdapterScratch { adapted, inner } = scratch;
-        if adapted.is_empty() {
-            return;
-        }
-        for part in parts {
-            buffers.write(part.out, self.m, |buffers, out| {
-                let rows = (buffers.rows(self.x, self.m), out);
-                lora::add(cpu, adapted, part.weight, rows, self.m, inner);
-            });
-        }
-    }
-
-    fn run_parts<const N: usize>(
-        &self,
-        cpu: &Cpu,
-        parts: [&LinearPart; N],
-        buffers: &mut PassBuffers,
-        activations: &mut Activations,
-    ) {
-        let mut outs = parts.map(|part| std::mem::take(&mut buffers.0[part.out.buffer]));
-        let mut i = 0;
-        let mut products = outs.each_mut().map(|out| {
-            let part = parts[i];
-            i += 1;
-            Multiplication {
-                weight: known_matrix(self.model, part.weight),
-                bias: part.bias.map(|bias| &self.vectors[bias.0][..]),
-                out: &mut out[..self.m * part.out.width],
-            }
-        });
-        matmul(
-            cpu,
-            buffers.rows(self.x, self.m),
-            self.m,
-            activations,
-            &mut products,
-        );
-        for (part, out) in parts.into_iter().zip(outs) {
-            buffers.0[part.out.buffer] = out;
-        }
     }
 }

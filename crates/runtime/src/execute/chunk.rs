@@ -1,0 +1,130 @@
+//! What a pass computes: rows of tokens by sequence, and the buffers that hold values of them.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use millrace_graph::AllGather;
+
+use super::plan::Register;
+use crate::Error;
+use crate::image::{self, Image, ImageRows};
+use crate::lora::AdaptedRows;
+use crate::ranks::Communicator;
+use crate::sequences::SeqId;
+
+/// A sequence's share of a chunk.
+#[derive(Clone, Debug)]
+pub(crate) struct RunSpan {
+    pub(crate) seq: SeqId,
+    /// Rows of the chunk.
+    pub(crate) rows: std::ops::Range<usize>,
+    /// Position of the first row.
+    pub(crate) first_pos: usize,
+    /// Whether the tokens were computed before and only their states are missing. Such a span comes before others of its sequence.
+    pub(crate) is_replay: bool,
+    /// Whether the states before the first row are to be copied to the sequence's slot for snapshots.
+    pub(crate) takes_snapshot: bool,
+}
+
+/// The rows one pass computes: at most `max_chunk` tokens of any number of sequences.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Chunk {
+    pub(crate) tokens: Vec<u32>,
+    /// The images that some rows are of, in order.
+    pub(crate) images: Vec<ImageRows>,
+    /// Those rows alone: they see each other.
+    pub(super) blocks: Vec<Range<usize>>,
+    /// The tokens with something of the vocabulary in place of images' rows.
+    pub(super) ids: Vec<u32>,
+    pub(crate) positions: Vec<u32>,
+    pub(crate) spans: Vec<RunSpan>,
+    /// Rows with adapters, ascending.
+    pub(crate) adapted: Vec<AdaptedRows>,
+    /// Rows whose logits are wanted, ascending.
+    pub(crate) logit_rows: Vec<usize>,
+    /// Whether every hidden state is to be captured.
+    pub(crate) hidden: bool,
+}
+
+impl Chunk {
+    /// Empties it, keeping its memory.
+    pub(crate) fn clear(&mut self) {
+        self.tokens.clear();
+        self.images.clear();
+        self.blocks.clear();
+        self.ids.clear();
+        self.positions.clear();
+        self.spans.clear();
+        self.adapted.clear();
+        self.logit_rows.clear();
+        self.hidden = false;
+    }
+
+    /// Appends tokens in which no image is cut, and which [`image::check`] has passed.
+    pub(crate) fn push_tokens(&mut self, tokens: &[u32], images: &[Arc<Image>]) {
+        let row = self.tokens.len();
+        for placed in image::placed(tokens, images, row) {
+            self.blocks.push(placed.rows.clone());
+            self.images.push(placed);
+        }
+        self.tokens.extend_from_slice(tokens);
+        let ids = tokens.iter().map(|token| image::in_vocabulary(*token));
+        self.ids.extend(ids);
+    }
+}
+
+/// Takes what a pass hands back.
+pub(crate) trait PassSink {
+    /// Rows `[m, d_model]` of hidden state `index` (see [`Graph::hidden`](millrace_graph::Graph::hidden)).
+    fn hidden(&mut self, index: usize, rows: &[f32]);
+    /// Some of the wanted logit rows `[_, vocab]`, of `width` elements; calls come in the order of the
+    /// rows.
+    fn logits(&mut self, rows: &[f32], width: usize);
+}
+
+/// Scratch buffers, each `max_chunk` rows of the widest value it ever holds.
+pub(super) struct PassBuffers(pub(super) Vec<Vec<f32>>);
+
+impl PassBuffers {
+    pub(super) fn rows(&self, slot: Register, m: usize) -> &[f32] {
+        &self.0[slot.buffer][..m * slot.width]
+    }
+
+    pub(super) fn rows_mut(&mut self, slot: Register, m: usize) -> &mut [f32] {
+        &mut self.0[slot.buffer][..m * slot.width]
+    }
+
+    /// Writes `out` while the other buffers can be read. A plan never reads a step's own output.
+    pub(super) fn write(
+        &mut self,
+        out: Register,
+        m: usize,
+        f: impl FnOnce(&PassBuffers, &mut [f32]),
+    ) {
+        let mut taken = std::mem::take(&mut self.0[out.buffer]);
+        f(self, &mut taken[..m * out.width]);
+        self.0[out.buffer] = taken;
+    }
+
+    /// Puts a value of `m` rows together of the parts that ranks have.
+    pub(super) fn gather_ranks(
+        &mut self,
+        ranks: &mut Communicator,
+        op: &AllGather,
+        (x, out, m): (Register, Register, usize),
+    ) -> Result<(), Error> {
+        let mut gathered = Ok(());
+        self.write(out, m, |buffers, out| {
+            gathered = ranks.gather(op, m, buffers.rows(x, m), out);
+        });
+        Ok(gathered?)
+    }
+
+    /// Keeps only `rows` (ascending) of a value, moved to the front.
+    pub(super) fn gather(&mut self, slot: Register, rows: &[usize]) {
+        let width = slot.width;
+        for (to, &from) in rows.iter().enumerate() {
+            self.0[slot.buffer].copy_within(from * width..(from + 1) * width, to * width);
+        }
+    }
+}
