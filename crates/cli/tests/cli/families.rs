@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use millrace_model::arch::families;
+use millrace_model::arch::{Family, encoders, families};
 
 use crate::run::{OK, finish, millrace};
 
@@ -13,14 +13,15 @@ fn families_are_listed_for_people_and_for_scripts() {
     let json = finish(millrace(home.path()).args(["list", "--families", "--json"])).expect(OK);
     let rows = json.json();
     let rows = rows.as_array().unwrap();
-    assert_eq!(rows.len(), families().count());
+    let all: Vec<&Family> = families().chain(encoders()).collect();
+    assert_eq!(rows.len(), all.len());
     // One line a family behind the headings; a long cell may take more lines.
     let firsts: BTreeSet<&str> = table
         .stdout
         .lines()
         .filter_map(|line| line.split_whitespace().next())
         .collect();
-    for (row, family) in rows.iter().zip(families()) {
+    for (row, family) in rows.iter().zip(all) {
         assert_eq!(row["name"], family.name);
         assert_eq!(row["gguf_architecture"], family.gguf_arch);
         // Of families that GGUF files alone have there is none.
