@@ -181,7 +181,7 @@ FIXTURES = {
         33,
         mamba(
             vocab_size=131,
-            num_hidden_layers=1,
+            num_hidden_layers=2,
             mamba_d_ssm=None,
             mamba_conv_bias=False,
             rope_parameters=rope(10000.0),

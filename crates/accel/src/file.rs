@@ -139,7 +139,12 @@ impl AccelFile {
     ///
     /// # Errors
     /// As `mmap(2)`.
-    pub fn map(&self, offset: u64, len_bytes: usize, align_bytes: usize) -> Result<Mapping, Errno> {
+    pub fn map(
+        &self,
+        offset: u64,
+        len_bytes: usize,
+        align_bytes: usize,
+    ) -> Result<FileMapping, Errno> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // More than is needed is reserved, so that it holds a multiple; no pages are behind it.
         let more = if align_bytes > 4096 { align_bytes } else { 0 };
@@ -149,7 +154,7 @@ impl AccelFile {
         let reserved =
             unsafe { mmap_anonymous(null_mut(), reserved_bytes, ProtFlags::empty(), flags)? };
         let skipped = reserved.cast::<u8>().align_offset(align_bytes.max(1));
-        let mut mapping = Mapping {
+        let mut mapping = FileMapping {
             reserved: NonNull::new(reserved).ok_or(Errno::NOMEM)?,
             reserved_bytes,
             skipped_bytes: skipped.min(more),
@@ -172,7 +177,7 @@ pub fn now_ns() -> i64 {
 /// A buffer object in this process's memory; unmapped when dropped. The device writes to it while a command
 /// runs that has it: whoever holds one looks at it before and after, not during.
 #[derive(Debug)]
-pub struct Mapping {
+pub struct FileMapping {
     reserved: NonNull<c_void>,
     reserved_bytes: usize,
     skipped_bytes: usize,
@@ -180,16 +185,16 @@ pub struct Mapping {
 }
 
 // SAFETY: the memory belongs to the mapping alone, whatever thread has it.
-unsafe impl Send for Mapping {}
+unsafe impl Send for FileMapping {}
 
-impl Mapping {
+impl FileMapping {
     fn as_mut_ptr(&mut self) -> *mut u8 {
         // SAFETY: skipped and mapped bytes together are within the reservation.
         unsafe { self.reserved.as_ptr().cast::<u8>().add(self.skipped_bytes) }
     }
 }
 
-impl Deref for Mapping {
+impl Deref for FileMapping {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -202,14 +207,14 @@ impl Deref for Mapping {
     }
 }
 
-impl DerefMut for Mapping {
+impl DerefMut for FileMapping {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, for writing too; `self` is borrowed alone.
         unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr(), self.len_bytes) }
     }
 }
 
-impl Drop for Mapping {
+impl Drop for FileMapping {
     fn drop(&mut self) {
         // SAFETY: the reservation with all that was mapped into it is this mapping's, which ends.
         let _ = unsafe { munmap(self.reserved.as_ptr(), self.reserved_bytes) };

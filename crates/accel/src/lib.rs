@@ -13,5 +13,5 @@ pub mod file;
 pub mod find;
 pub mod header;
 
-pub use file::{AccelFile, Mapping, now_ns};
+pub use file::{AccelFile, FileMapping, now_ns};
 pub use find::{Absence, DriverVersion, find_node, kernel_release, node_paths};

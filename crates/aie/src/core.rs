@@ -12,4 +12,4 @@ mod value;
 pub(crate) use code::{Code, Instruction};
 pub(crate) use compile::compile;
 pub(crate) use machine::{CoreLog, CoreRun};
-pub(crate) use value::{Number, Value};
+pub(crate) use value::{CoreValue, Number};

@@ -34,7 +34,7 @@ pub struct Design {
     pub(crate) buffers: Vec<Buffer>,
     pub(crate) locks: Vec<Lock>,
     pub(crate) descriptors: Vec<Descriptor>,
-    pub(crate) chains: Vec<Chain>,
+    pub(crate) chains: Vec<BdChain>,
     pub(crate) flows: Vec<Flow>,
     /// Channels of shims by the names that the sequence uses.
     pub(crate) allocations: BTreeMap<String, ChannelAt>,
@@ -86,7 +86,7 @@ pub(crate) struct Lock {
 
 /// Memory that a descriptor moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Memory {
+pub(crate) enum TileMemory {
     Buffer(usize),
     Argument(usize),
 }
@@ -96,7 +96,7 @@ pub(crate) enum Memory {
 pub(crate) struct Descriptor {
     /// Whose DMA has it.
     pub(crate) tile: Tile,
-    pub(crate) memory: Memory,
+    pub(crate) memory: TileMemory,
     pub(crate) offset_bytes: u64,
     pub(crate) length_bytes: u64,
     pub(crate) element_bytes: u64,
@@ -118,7 +118,7 @@ pub(crate) struct Descriptor {
 
 /// What a channel executes from the start.
 #[derive(Clone, Debug)]
-pub(crate) struct Chain {
+pub(crate) struct BdChain {
     pub(crate) channel: ChannelAt,
     pub(crate) first: usize,
     pub(crate) executions: u64,

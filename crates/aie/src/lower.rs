@@ -8,18 +8,18 @@ mod tasks;
 
 pub(crate) use places::{Places, chain_descriptors};
 
-use crate::design::{Design, Memory};
+use crate::design::{Design, TileMemory};
 use crate::syntax::{Location, SyntaxError};
 use descriptor::fields;
 use millrace_xdna2_words::register::BlockKind;
 use millrace_xdna2_words::tile::{Direction, TileKind};
 use millrace_xdna2_words::txn::{TxnOperation, TxnStream};
 use millrace_xdna2_words::writer::{ChannelAt, StreamWriter, TaskPush, WriterError};
-use sequence::Command;
+use sequence::SequenceCommand;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A design in words.
-pub(crate) struct Lowered {
+pub(crate) struct DesignProgram {
     pub(crate) stream: TxnStream,
     pub(crate) places: Places,
     /// By operation of the sequence: where it stands in the text.
@@ -46,13 +46,13 @@ fn columns(design: &Design) -> u8 {
 }
 
 /// Lowers a design.
-pub(crate) fn lower(design: &Design) -> Result<Lowered, SyntaxError> {
+pub(crate) fn lower(design: &Design) -> Result<DesignProgram, SyntaxError> {
     let places = places::place(design)?;
     let commands = sequence::commands(design, &places)?;
     let mut writer = StreamWriter::new(columns(design));
     let tokens = route::routes(design, &sequence::token_tiles(&commands), &mut writer)?;
     set_up(design, &places, &commands, &tokens, &mut writer)?;
-    let mut lowered = Lowered {
+    let mut lowered = DesignProgram {
         stream: TxnStream::new(writer_header(design)),
         places,
         operations: BTreeMap::new(),
@@ -96,7 +96,7 @@ fn idle_poll(channel: ChannelAt) -> TxnOperation {
 fn set_up(
     design: &Design,
     places: &Places,
-    commands: &[(Location, Command)],
+    commands: &[(Location, SequenceCommand)],
     tokens: &BTreeMap<millrace_xdna2_words::Tile, u8>,
     writer: &mut StreamWriter,
 ) -> Result<(), SyntaxError> {
@@ -173,11 +173,11 @@ fn chains(design: &Design, places: &Places, writer: &mut StreamWriter) -> Result
 fn issue(
     design: &Design,
     places: &Places,
-    (at, command): (Location, &Command),
+    (at, command): (Location, &SequenceCommand),
     writer: &mut StreamWriter,
 ) -> Result<(), SyntaxError> {
     match command {
-        Command::Descriptor {
+        SequenceCommand::Descriptor {
             channel,
             number,
             next,
@@ -188,7 +188,7 @@ fn issue(
             writer
                 .descriptor(descriptor.tile, *number, &fields)
                 .map_err(&error)?;
-            if let Memory::Argument(argument) = descriptor.memory {
+            if let TileMemory::Argument(argument) = descriptor.memory {
                 let patch = writer.patch(
                     descriptor.tile,
                     *number,
@@ -198,13 +198,13 @@ fn issue(
                 patch.map_err(error)?;
             }
         }
-        Command::Push { channel, task } => {
+        SequenceCommand::Push { channel, task } => {
             writer
                 .push(*channel, *task)
                 .map_err(at_op(at, "aiex.dma_start_task"))?;
         }
-        Command::Await(channel) => writer.await_token(*channel),
-        Command::Lock {
+        SequenceCommand::Await(channel) => writer.await_token(*channel),
+        SequenceCommand::Lock {
             tile,
             number,
             value,
@@ -213,28 +213,30 @@ fn issue(
                 .lock(*tile, *number, *value)
                 .map_err(at_op(at, "aiex.set_lock"))?;
         }
-        Command::Raw { operation, .. } => writer.operation(operation.clone()),
+        SequenceCommand::Raw { operation, .. } => writer.operation(operation.clone()),
     }
     Ok(())
 }
 
 /// What a command says about arguments and about channels that write them.
-fn note(command: &Command, lowered: &mut Lowered) {
+fn note(command: &SequenceCommand, lowered: &mut DesignProgram) {
     match command {
-        Command::Descriptor {
+        SequenceCommand::Descriptor {
             channel,
             descriptor,
             ..
         } => {
-            if let Memory::Argument(argument) = descriptor.memory {
+            if let TileMemory::Argument(argument) = descriptor.memory {
                 match channel.direction {
                     Direction::Mm2s => lowered.reads.insert(argument),
                     Direction::S2mm => lowered.writes.insert(argument),
                 };
             }
         }
-        Command::Push { channel, .. } if is_writer(*channel) => lowered.writers.push(*channel),
-        Command::Raw {
+        SequenceCommand::Push { channel, .. } if is_writer(*channel) => {
+            lowered.writers.push(*channel)
+        }
+        SequenceCommand::Raw {
             argument: Some(argument),
             ..
         } => {
@@ -242,7 +244,7 @@ fn note(command: &Command, lowered: &mut Lowered) {
             lowered.reads.insert(*argument);
             lowered.writes.insert(*argument);
         }
-        Command::Raw {
+        SequenceCommand::Raw {
             push: Some(channel),
             ..
         } if is_writer(*channel) => lowered.writers.push(*channel),

@@ -19,14 +19,14 @@ pub(crate) struct Parties<'d> {
 }
 
 /// A wait with who could end it.
-struct Link {
+struct WaitLink {
     text: String,
     others: Vec<BoardActor>,
 }
 
 /// The ring of waits, or the chain to somebody who has nothing to do; and all waits.
 pub(crate) fn ring(parties: &Parties<'_>, waits: &[BoardWait]) -> (Vec<String>, Vec<String>) {
-    let links: BTreeMap<BoardActor, Link> = waits
+    let links: BTreeMap<BoardActor, WaitLink> = waits
         .iter()
         .map(|wait| (wait.actor, parties.link(wait)))
         .collect();
@@ -51,7 +51,10 @@ pub(crate) fn ring(parties: &Parties<'_>, waits: &[BoardWait]) -> (Vec<String>, 
 }
 
 /// The way from somebody: where in it a ring closes, or the longest one to somebody who does not wait.
-fn walk(from: BoardActor, links: &BTreeMap<BoardActor, Link>) -> (Vec<BoardActor>, Option<usize>) {
+fn walk(
+    from: BoardActor,
+    links: &BTreeMap<BoardActor, WaitLink>,
+) -> (Vec<BoardActor>, Option<usize>) {
     let (mut path, mut seen, mut best) = (Vec::new(), Vec::new(), Vec::new());
     let closes = follow(from, links, (&mut path, &mut seen, &mut best));
     (if closes.is_some() { path } else { best }, closes)
@@ -61,7 +64,7 @@ fn walk(from: BoardActor, links: &BTreeMap<BoardActor, Link>) -> (Vec<BoardActor
 /// longest way to somebody who does not wait.
 fn follow(
     actor: BoardActor,
-    links: &BTreeMap<BoardActor, Link>,
+    links: &BTreeMap<BoardActor, WaitLink>,
     (path, seen, best): (
         &mut Vec<BoardActor>,
         &mut Vec<BoardActor>,
@@ -112,7 +115,7 @@ impl Parties<'_> {
         &self,
         path: &[BoardActor],
         closes: Option<usize>,
-        links: &BTreeMap<BoardActor, Link>,
+        links: &BTreeMap<BoardActor, WaitLink>,
     ) -> Vec<String> {
         let mut lines = Vec::new();
         for (i, &actor) in path.iter().enumerate() {
@@ -130,7 +133,7 @@ impl Parties<'_> {
         lines
     }
 
-    fn link(&self, wait: &BoardWait) -> Link {
+    fn link(&self, wait: &BoardWait) -> WaitLink {
         let of = |all: &[ChannelAt]| all.iter().map(|&at| BoardActor::Channel(at)).collect();
         let at = wait
             .descriptor
@@ -150,33 +153,33 @@ impl Parties<'_> {
                     (true, BoardActor::Channel(at)) => self.sources(at),
                     _ => from.clone(),
                 };
-                Link {
+                WaitLink {
                     text: format!("{at}waits for words from {}", channels(&from)),
                     others: of(&from),
                 }
             }
-            WaitFor::Room { at: sinks } => Link {
+            WaitFor::Room { at: sinks } => WaitLink {
                 text: format!("{at}waits for room at {}", channels(sinks)),
                 others: of(sinks),
             },
             WaitFor::Arbiters { held_by } => {
                 let names: Vec<String> = held_by.iter().map(|&actor| name(actor)).collect();
-                Link {
+                WaitLink {
                     text: format!("{at}waits for an arbiter that {} holds", names.join(", ")),
                     others: held_by.clone(),
                 }
             }
-            WaitFor::Tokens { of: missing } => Link {
+            WaitFor::Tokens { of: missing } => WaitLink {
                 text: format!("awaits the token of {}", channels(missing)),
                 others: of(missing),
             },
-            WaitFor::Idle { channel: at } => Link {
+            WaitFor::Idle { channel: at } => WaitLink {
                 text: format!("has ended, and {} is to write on", channel(*at)),
                 others: vec![BoardActor::Channel(*at)],
             },
             WaitFor::Own(text) => match wait.actor {
                 BoardActor::Core(tile) => self.core_link(tile, text),
-                _ => Link {
+                _ => WaitLink {
                     text: text.clone(),
                     others: Vec::new(),
                 },
@@ -184,9 +187,9 @@ impl Parties<'_> {
         }
     }
 
-    fn core_link(&self, tile: Tile, text: &str) -> Link {
+    fn core_link(&self, tile: Tile, text: &str) -> WaitLink {
         let Some(log) = self.logs.get(&tile) else {
-            return Link {
+            return WaitLink {
                 text: text.to_owned(),
                 others: Vec::new(),
             };
@@ -195,7 +198,7 @@ impl Parties<'_> {
             Some((lock, amount)) => {
                 self.lock_link(Some(lock), (amount, 0), &format!("({}) ", log.at))
             }
-            None => Link {
+            None => WaitLink {
                 text: format!("({}) {text}", log.at),
                 others: Vec::new(),
             },
@@ -203,9 +206,9 @@ impl Parties<'_> {
     }
 
     /// A wait for a lock: those who release it could end it.
-    fn lock_link(&self, lock: Option<usize>, (amount, held): (u8, u8), at: &str) -> Link {
+    fn lock_link(&self, lock: Option<usize>, (amount, held): (u8, u8), at: &str) -> WaitLink {
         let Some((number, lock)) = lock.map(|lock| (lock, &self.design.locks[lock])) else {
-            return Link {
+            return WaitLink {
                 text: format!("{at}waits for {amount} of a lock"),
                 others: Vec::new(),
             };
@@ -227,7 +230,7 @@ impl Parties<'_> {
         let text = format!(
             "{at}waits for {amount} of {lock_name}, lock {lock_number} of {tile}, which is {held} and {by}"
         );
-        Link { text, others }
+        WaitLink { text, others }
     }
 
     fn lock_number(&self, tile: Tile, lock: u8) -> Option<usize> {

@@ -2,7 +2,7 @@
 
 use crate::core::{CoreLog, CoreRun, compile};
 use crate::design::Design;
-use crate::lower::{Lowered, lower};
+use crate::lower::{DesignProgram, lower};
 use crate::ring::{Parties, ring};
 use crate::syntax::SyntaxError;
 use millrace_xdna2_words::Tile;
@@ -99,7 +99,7 @@ struct Programs {
     notes: Vec<String>,
 }
 
-fn programs(design: &Design, lowered: &Lowered) -> Result<Programs, SyntaxError> {
+fn programs(design: &Design, lowered: &DesignProgram) -> Result<Programs, SyntaxError> {
     let mut all = Programs {
         codes: Vec::new(),
         unknown: Vec::new(),
@@ -175,7 +175,7 @@ pub fn run(
 /// One order of actors: the report, and the arguments behind it.
 fn once(
     design: &Design,
-    lowered: &Lowered,
+    lowered: &DesignProgram,
     programs: &Programs,
     (arguments, seed, options): (&[Vec<u8>], u64, RunOptions),
 ) -> (RunReport, Vec<Vec<u8>>) {
@@ -234,7 +234,7 @@ fn once(
 }
 
 /// What stopped a run, with its place in the text where it was an operation of the sequence.
-fn failure(lowered: &Lowered, error: &BoardError) -> String {
+fn failure(lowered: &DesignProgram, error: &BoardError) -> String {
     let BoardError::Operation {
         operation,
         what,
@@ -248,7 +248,7 @@ fn failure(lowered: &Lowered, error: &BoardError) -> String {
     format!("{place}{what}: {problem}")
 }
 
-fn outputs(design: &Design, lowered: &Lowered, after: &[Vec<u8>]) -> Vec<OutputBytes> {
+fn outputs(design: &Design, lowered: &DesignProgram, after: &[Vec<u8>]) -> Vec<OutputBytes> {
     let output = |&argument: &usize| {
         let of = design.arguments.get(argument)?;
         let bytes = after.get(argument)?.clone();
@@ -279,9 +279,9 @@ fn shown(element: &crate::syntax::Type, bytes: &[u8]) -> String {
         }
     );
     let text = |chunk: &[u8]| match number.read(chunk) {
-        crate::core::Value::Integer(value) if is_unsigned => number.unsigned(value).to_string(),
-        crate::core::Value::Integer(value) => value.to_string(),
-        crate::core::Value::Float(value) => format!("{value}"),
+        crate::core::CoreValue::Integer(value) if is_unsigned => number.unsigned(value).to_string(),
+        crate::core::CoreValue::Integer(value) => value.to_string(),
+        crate::core::CoreValue::Float(value) => format!("{value}"),
         _ => String::new(),
     };
     let chunks = bytes.chunks_exact(size as usize);

@@ -1,6 +1,6 @@
 //! Data for arguments that nobody gave any.
 
-use crate::core::{Number, Value};
+use crate::core::{CoreValue, Number};
 use crate::design::Design;
 
 impl Design {
@@ -16,9 +16,9 @@ impl Design {
         };
         let size = of.element_bytes() as usize;
         let element = |i: i64| match number {
-            Number::Integer(_) => Value::Integer(number.wrap(i)),
+            Number::Integer(_) => CoreValue::Integer(number.wrap(i)),
             // A period that every format with a point holds exactly.
-            _ => Value::Float(((i - 1) % 128 + 1) as f64),
+            _ => CoreValue::Float(((i - 1) % 128 + 1) as f64),
         };
         let bytes = (1..=of.elements().unwrap_or(0) as i64).flat_map(|i| {
             let bytes = number.write(&element(i)).unwrap_or_default();

@@ -14,7 +14,7 @@ mod table;
 mod types;
 
 pub(crate) use attribute::Attribute;
-pub(crate) use op::{Block, Op, Region, Successor};
+pub(crate) use op::{Op, OpBlock, Region, Successor};
 pub(crate) use parser::parse;
 pub(crate) use types::{MemRefType, Type};
 

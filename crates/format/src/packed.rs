@@ -136,7 +136,7 @@ fn by_rows(n: usize, row_bytes: usize, decode: &(dyn Fn(usize, &mut [u8]) + Sync
 }
 
 /// A matrix, the tensor that holds its codes, and all others that it takes.
-struct Found {
+struct FoundMatrix {
     name: String,
     codes: String,
     others: Vec<String>,
@@ -154,7 +154,7 @@ fn wider(a: DType, b: DType) -> DType {
 }
 
 /// Gives the matrices of a layer's experts one format: whoever multiplies with them asks for that.
-fn unify_experts(found: &mut HashMap<String, Found>) {
+fn unify_experts(found: &mut HashMap<String, FoundMatrix>) {
     let group = |name: &str| {
         let parts: Vec<&str> = name.split('.').collect();
         let is_number = |i: usize| i > 0 && parts[i - 1] == "experts";
@@ -173,7 +173,7 @@ fn unify_experts(found: &mut HashMap<String, Found>) {
 }
 
 /// The tensors of a folder as everyone but this module sees them, and those of them that are packed, by number.
-pub(crate) struct Unpacked {
+pub(crate) struct FolderTensors {
     pub(crate) tensors: Vec<TensorInfo>,
     pub(crate) packed: HashMap<usize, PackedTensor>,
 }
@@ -183,7 +183,10 @@ pub(crate) struct Unpacked {
 /// # Errors
 /// [`Error::PackedPart`] for a part that is absent or does not fit the others, [`Error::DuplicateTensor`] for a matrix
 /// that is there unpacked too.
-pub(crate) fn unpack(stored: &StoredTensors<'_>, packing: &Packing) -> Result<Unpacked, Error> {
+pub(crate) fn unpack(
+    stored: &StoredTensors<'_>,
+    packing: &Packing,
+) -> Result<FolderTensors, Error> {
     let mut by_codes = HashMap::new();
     let mut taken = HashSet::new();
     for info in stored.all() {
@@ -223,5 +226,5 @@ pub(crate) fn unpack(stored: &StoredTensors<'_>, packing: &Packing) -> Result<Un
             tensors.push(info.clone());
         }
     }
-    Ok(Unpacked { tensors, packed })
+    Ok(FolderTensors { tensors, packed })
 }

@@ -1,6 +1,6 @@
 //! Ops on numbers; on vectors element by element.
 
-use super::value::{Number, Value};
+use super::value::{CoreValue, Number};
 
 /// The value of an op of `arith`, `math` or `vector` on numbers. `from` and `to` are the types of operands
 /// and result.
@@ -8,10 +8,10 @@ pub(crate) fn compute(
     name: &str,
     predicate: &str,
     (from, to): (Number, Number),
-    operands: &[&Value],
-) -> Result<Value, String> {
+    operands: &[&CoreValue],
+) -> Result<CoreValue, String> {
     let lanes = operands.iter().filter_map(|value| match value {
-        Value::Vector(all) => Some(all.len()),
+        CoreValue::Vector(all) => Some(all.len()),
         _ => None,
     });
     let Some(n) = lanes.max() else {
@@ -19,26 +19,26 @@ pub(crate) fn compute(
     };
     let lane = |i: usize| {
         let each = operands.iter().map(|value| match value {
-            Value::Vector(all) => all
+            CoreValue::Vector(all) => all
                 .get(i)
                 .ok_or_else(|| "vectors differ in size".to_owned()),
             other => Ok(*other),
         });
-        let each: Vec<&Value> = each.collect::<Result<_, _>>()?;
+        let each: Vec<&CoreValue> = each.collect::<Result<_, _>>()?;
         scalar(name, predicate, (from, to), &each)
     };
     (0..n)
         .map(lane)
         .collect::<Result<_, _>>()
-        .map(Value::Vector)
+        .map(CoreValue::Vector)
 }
 
 fn scalar(
     name: &str,
     predicate: &str,
     (from, to): (Number, Number),
-    of: &[&Value],
-) -> Result<Value, String> {
+    of: &[&CoreValue],
+) -> Result<CoreValue, String> {
     let op = name.split_once('.').map_or(name, |(_, op)| op);
     if op == "select" {
         let [condition, then, otherwise] = of else {
@@ -53,14 +53,14 @@ fn scalar(
     match of {
         [a] => unary(op, (from, to), a),
         [a, b] => match (a, b) {
-            (Value::Integer(a), Value::Integer(b)) => integers(op, predicate, from, *a, *b),
+            (CoreValue::Integer(a), CoreValue::Integer(b)) => integers(op, predicate, from, *a, *b),
             _ => floats(op, predicate, from, a.float()?, b.float()?),
         },
         [a, b, c] if op == "fma" => match (a, b, c) {
-            (Value::Integer(a), Value::Integer(b), Value::Integer(c)) => Ok(Value::Integer(
-                from.wrap(a.wrapping_mul(*b).wrapping_add(*c)),
-            )),
-            _ => Ok(Value::Float(
+            (CoreValue::Integer(a), CoreValue::Integer(b), CoreValue::Integer(c)) => Ok(
+                CoreValue::Integer(from.wrap(a.wrapping_mul(*b).wrapping_add(*c))),
+            ),
+            _ => Ok(CoreValue::Float(
                 from.round(a.float()? * b.float()? + c.float()?),
             )),
         },
@@ -68,36 +68,42 @@ fn scalar(
     }
 }
 
-fn unary(op: &str, (from, to): (Number, Number), a: &Value) -> Result<Value, String> {
-    if let Value::Integer(a) = a {
+fn unary(op: &str, (from, to): (Number, Number), a: &CoreValue) -> Result<CoreValue, String> {
+    if let CoreValue::Integer(a) = a {
         return Ok(match op {
-            "extsi" | "index_cast" => Value::Integer(to.wrap(from.wrap(*a))),
-            "extui" | "index_castui" => Value::Integer(to.wrap(from.unsigned(*a) as i64)),
-            "trunci" => Value::Integer(to.wrap(*a)),
-            "sitofp" => Value::Float(to.round(*a as f64)),
-            "uitofp" => Value::Float(to.round(from.unsigned(*a) as f64)),
-            "absi" => Value::Integer(from.wrap(a.wrapping_abs())),
-            "bitcast" => to.read(&from.write(&Value::Integer(*a))?[..to.bytes()]),
+            "extsi" | "index_cast" => CoreValue::Integer(to.wrap(from.wrap(*a))),
+            "extui" | "index_castui" => CoreValue::Integer(to.wrap(from.unsigned(*a) as i64)),
+            "trunci" => CoreValue::Integer(to.wrap(*a)),
+            "sitofp" => CoreValue::Float(to.round(*a as f64)),
+            "uitofp" => CoreValue::Float(to.round(from.unsigned(*a) as f64)),
+            "absi" => CoreValue::Integer(from.wrap(a.wrapping_abs())),
+            "bitcast" => to.read(&from.write(&CoreValue::Integer(*a))?[..to.bytes()]),
             _ => return Err(format!("`{op}` of a whole number")),
         });
     }
     let a = a.float()?;
     Ok(match op {
-        "negf" => Value::Float(-a),
-        "absf" => Value::Float(a.abs()),
-        "sqrt" => Value::Float(from.round(a.sqrt())),
-        "rsqrt" => Value::Float(from.round(1.0 / a.sqrt())),
-        "exp" => Value::Float(from.round(a.exp())),
-        "tanh" => Value::Float(from.round(a.tanh())),
-        "extf" | "truncf" => Value::Float(to.round(a)),
-        "fptosi" => Value::Integer(to.wrap(a as i64)),
-        "fptoui" => Value::Integer(to.wrap(a as u64 as i64)),
-        "bitcast" => to.read(&from.write(&Value::Float(a))?[..to.bytes()]),
+        "negf" => CoreValue::Float(-a),
+        "absf" => CoreValue::Float(a.abs()),
+        "sqrt" => CoreValue::Float(from.round(a.sqrt())),
+        "rsqrt" => CoreValue::Float(from.round(1.0 / a.sqrt())),
+        "exp" => CoreValue::Float(from.round(a.exp())),
+        "tanh" => CoreValue::Float(from.round(a.tanh())),
+        "extf" | "truncf" => CoreValue::Float(to.round(a)),
+        "fptosi" => CoreValue::Integer(to.wrap(a as i64)),
+        "fptoui" => CoreValue::Integer(to.wrap(a as u64 as i64)),
+        "bitcast" => to.read(&from.write(&CoreValue::Float(a))?[..to.bytes()]),
         _ => return Err(format!("`{op}` of a number with a point")),
     })
 }
 
-fn integers(op: &str, predicate: &str, number: Number, a: i64, b: i64) -> Result<Value, String> {
+fn integers(
+    op: &str,
+    predicate: &str,
+    number: Number,
+    a: i64,
+    b: i64,
+) -> Result<CoreValue, String> {
     let (ua, ub) = (number.unsigned(a), number.unsigned(b));
     let shift = || match number {
         Number::Integer(bits) if ub < u64::from(bits) => Ok(ub as u32),
@@ -144,14 +150,14 @@ fn integers(op: &str, predicate: &str, number: Number, a: i64, b: i64) -> Result
                 "uge" => ua >= ub,
                 _ => return Err(format!("`cmpi {predicate}`")),
             };
-            return Ok(Value::Integer(holds.into()));
+            return Ok(CoreValue::Integer(holds.into()));
         }
         _ => return Err(format!("`{op}` of whole numbers")),
     };
-    Ok(Value::Integer(number.wrap(value)))
+    Ok(CoreValue::Integer(number.wrap(value)))
 }
 
-fn floats(op: &str, predicate: &str, number: Number, a: f64, b: f64) -> Result<Value, String> {
+fn floats(op: &str, predicate: &str, number: Number, a: f64, b: f64) -> Result<CoreValue, String> {
     let nan = a.is_nan() || b.is_nan();
     let value = match op {
         "addf" => a + b,
@@ -180,9 +186,9 @@ fn floats(op: &str, predicate: &str, number: Number, a: f64, b: f64) -> Result<V
                 "uno" => nan,
                 _ => return Err(format!("`cmpf {predicate}`")),
             };
-            return Ok(Value::Integer(holds.into()));
+            return Ok(CoreValue::Integer(holds.into()));
         }
         _ => return Err(format!("`{op}` of numbers with a point")),
     };
-    Ok(Value::Float(number.round(value)))
+    Ok(CoreValue::Float(number.round(value)))
 }

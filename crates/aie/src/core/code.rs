@@ -1,7 +1,7 @@
 //! A program as instructions over numbered values.
 
 use super::kernel::Kernel;
-use super::value::{Number, Value, View};
+use super::value::{CoreValue, MemoryView, Number};
 use crate::syntax::Location;
 use std::rc::Rc;
 
@@ -15,7 +15,7 @@ pub(crate) enum Term {
 /// One thing to do. Places are slots of values.
 #[derive(Clone, Debug)]
 pub(crate) enum Instruction {
-    Constant(usize, Value),
+    Constant(usize, CoreValue),
     /// Values at once: each is read before any is written.
     Copy(Vec<(usize, usize)>),
     Compute {
@@ -67,7 +67,7 @@ pub(crate) struct LockAt {
 #[derive(Clone, Debug)]
 pub(crate) struct EndAt {
     pub(crate) name: String,
-    pub(crate) objects: Vec<View>,
+    pub(crate) objects: Vec<MemoryView>,
     pub(crate) acquire: LockAt,
     pub(crate) release: LockAt,
 }

@@ -4,7 +4,7 @@ mod data;
 
 use super::code::{Code, EndAt, Instruction as I, LockAt, Term};
 use super::kernel;
-use super::value::{Base, Number, Value, View};
+use super::value::{Base, CoreValue, MemoryView, Number};
 use crate::design::{Constants, Core, Design, Entity, use_lock};
 use crate::lower::Places;
 use crate::syntax::{Attribute, Location, MemRefType, Op, Region, SyntaxError, Type};
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 const MOST_INSTRUCTIONS: usize = 1 << 20;
 
 /// A program, and what it calls that nobody here knows.
-pub(crate) struct Compiled {
+pub(crate) struct CoreCode {
     pub(crate) code: Code,
     pub(crate) unknown: Vec<String>,
     /// What known kernels are taken for, where that is a choice.
@@ -27,8 +27,8 @@ pub(crate) fn compile(
     design: &Design,
     places: &Places,
     core: &Core,
-) -> Result<Compiled, SyntaxError> {
-    let mut compiler = Compiler {
+) -> Result<CoreCode, SyntaxError> {
+    let mut compiler = CoreCompiler {
         design,
         places,
         tile: core.tile,
@@ -41,13 +41,13 @@ pub(crate) fn compile(
     };
     compiler.region(core.op.region(0)?, &[])?;
     compiler.push(I::End)?;
-    let Compiler {
+    let CoreCompiler {
         code,
         unknown,
         notes,
         ..
     } = compiler;
-    Ok(Compiled {
+    Ok(CoreCode {
         code,
         unknown,
         notes,
@@ -55,7 +55,7 @@ pub(crate) fn compile(
 }
 
 /// A program while it is compiled.
-pub(super) struct Compiler<'d> {
+pub(super) struct CoreCompiler<'d> {
     design: &'d Design,
     places: &'d Places,
     tile: Tile,
@@ -67,7 +67,7 @@ pub(super) struct Compiler<'d> {
     at: Location,
 }
 
-impl Compiler<'_> {
+impl CoreCompiler<'_> {
     pub(super) fn push(&mut self, instruction: I) -> Result<(), SyntaxError> {
         if self.code.instructions.len() >= MOST_INSTRUCTIONS {
             return Err(SyntaxError::new(self.at, "the core's program is too large"));
@@ -106,8 +106,8 @@ impl Compiler<'_> {
             return Ok(slot);
         }
         let value = match self.design.names.get(name) {
-            Some(Entity::Buffer(buffer)) => Value::View(self.buffer(op, *buffer)?),
-            Some(Entity::Constant(value)) => Value::Integer(*value),
+            Some(Entity::Buffer(buffer)) => CoreValue::View(self.buffer(op, *buffer)?),
+            Some(Entity::Constant(value)) => CoreValue::Integer(*value),
             _ => return Err(op.error(format!("%{name} has no value here"))),
         };
         let slot = self.slot();
@@ -136,7 +136,7 @@ impl Compiler<'_> {
             .ok_or_else(|| op.error(format!("{} does not reach the memory of {tile}", self.tile)))
     }
 
-    fn buffer(&self, op: &Op, buffer: usize) -> Result<View, SyntaxError> {
+    fn buffer(&self, op: &Op, buffer: usize) -> Result<MemoryView, SyntaxError> {
         let of = &self.design.buffers[buffer];
         let window = (4 + self.side(op, of.tile)?) << 16;
         let base = Base::Core(window + self.places.addresses[buffer]);
@@ -252,7 +252,7 @@ impl Compiler<'_> {
             let slot = *self.names.get(name)?;
             let mut all = self.code.instructions.iter().rev();
             let value = all.find_map(|instruction| match instruction {
-                I::Constant(to, Value::Integer(value)) if *to == slot => Some(*value),
+                I::Constant(to, CoreValue::Integer(value)) if *to == slot => Some(*value),
                 _ => None,
             });
             Some((name.clone(), value?))
@@ -272,18 +272,21 @@ impl Compiler<'_> {
         let of = op.types.last().ok_or_else(|| op.error("it has no type"))?;
         let number = Number::of(of).ok_or_else(|| op.error(format!("a constant of type {of}")))?;
         let one = |value: &Attribute| match value {
-            Attribute::Float(value) => Ok(Value::Float(number.round(*value))),
-            other if of_floats(of) => other.integer().map(|v| Value::Float(v as f64)).ok_or(()),
+            Attribute::Float(value) => Ok(CoreValue::Float(number.round(*value))),
+            other if of_floats(of) => other
+                .integer()
+                .map(|v| CoreValue::Float(v as f64))
+                .ok_or(()),
             other => other
                 .integer()
-                .map(|v| Value::Integer(number.wrap(v)))
+                .map(|v| CoreValue::Integer(number.wrap(v)))
                 .ok_or(()),
         };
         let value = match (op.need("value")?, of) {
             (Attribute::Dense(dense), Type::Vector(shape, _)) => {
                 let n = shape.iter().product::<u64>().min(4096) as usize;
-                let all: Result<Vec<Value>, ()> = dense.numbers.iter().map(one).collect();
-                all.map(|all| Value::Vector(all.iter().cycle().take(n).cloned().collect()))
+                let all: Result<Vec<CoreValue>, ()> = dense.numbers.iter().map(one).collect();
+                all.map(|all| CoreValue::Vector(all.iter().cycle().take(n).cloned().collect()))
             }
             (value, _) => one(value),
         };
@@ -371,10 +374,10 @@ fn of_floats(of: &Type) -> bool {
     }
 }
 
-fn whole(op: &Op, of: &MemRefType, base: Base) -> Result<View, SyntaxError> {
+fn whole(op: &Op, of: &MemRefType, base: Base) -> Result<MemoryView, SyntaxError> {
     let shape: Option<Vec<u64>> = of.shape.iter().copied().collect();
     match (shape, Number::in_memory(&of.element)) {
-        (Some(shape), Some(number)) => Ok(View::whole(base, &shape, number)),
+        (Some(shape), Some(number)) => Ok(MemoryView::whole(base, &shape, number)),
         _ => Err(op.error("a memref of a size that is not fixed")),
     }
 }

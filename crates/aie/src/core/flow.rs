@@ -1,11 +1,11 @@
 //! Loops, conditions, blocks and calls.
 
 use super::code::Instruction as I;
-use super::compile::Compiler;
+use super::compile::CoreCompiler;
 use crate::syntax::{Op, Region, Successor, SyntaxError};
 use std::collections::BTreeMap;
 
-impl Compiler<'_> {
+impl CoreCompiler<'_> {
     /// Compiles an op that decides where the program goes on; `false` if it is none.
     pub(super) fn control(&mut self, op: &Op, to: &[usize]) -> Result<bool, SyntaxError> {
         match op.name.as_str() {
@@ -122,7 +122,7 @@ impl Compiler<'_> {
         let [([first], [second])] = [(&before.blocks[..], &after.blocks[..])] else {
             return Err(op.error("each part of the loop is one block"));
         };
-        let names = |block: &crate::syntax::Block| {
+        let names = |block: &crate::syntax::OpBlock| {
             block
                 .arguments
                 .iter()

@@ -4,7 +4,7 @@
 //! precision where its elements have a point; the order of sums of the hardware is not known.
 
 use super::memory::Memories;
-use super::value::{Number, Value, View};
+use super::value::{CoreValue, MemoryView, Number};
 
 /// A kernel.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ pub(crate) struct Kernel {
     pub(crate) summary: &'static str,
     /// What its name begins with, and what it may not have in it.
     names: &'static [&'static str],
-    pub(crate) run: fn(&[&Value], &mut Memories<'_, '_, '_>) -> Result<(), String>,
+    pub(crate) run: fn(&[&CoreValue], &mut Memories<'_, '_, '_>) -> Result<(), String>,
 }
 
 const MATMUL_NPU2: &str =
@@ -146,7 +146,7 @@ pub(crate) fn find(name: &str, is_npu1: bool) -> Option<&'static Kernel> {
 }
 
 /// Views among the arguments.
-fn views<'v>(arguments: &[&'v Value]) -> Vec<&'v View> {
+fn views<'v>(arguments: &[&'v CoreValue]) -> Vec<&'v MemoryView> {
     arguments
         .iter()
         .filter_map(|value| value.view().ok())
@@ -154,21 +154,29 @@ fn views<'v>(arguments: &[&'v Value]) -> Vec<&'v View> {
 }
 
 /// The elements that a kernel works on: as many as its last number says, if it is fewer than there are.
-fn count(arguments: &[&Value], most: i64) -> i64 {
+fn count(arguments: &[&CoreValue], most: i64) -> i64 {
     let last = arguments.last().and_then(|value| value.integer().ok());
     last.filter(|n| (1..most).contains(n)).unwrap_or(most)
 }
 
-fn numbers(view: &View, n: i64, memories: &mut Memories<'_, '_, '_>) -> Result<Vec<f64>, String> {
+fn numbers(
+    view: &MemoryView,
+    n: i64,
+    memories: &mut Memories<'_, '_, '_>,
+) -> Result<Vec<f64>, String> {
     let values = memories.load_all(view)?;
-    let number = |value: &Value| match value {
-        Value::Integer(value) => Ok(*value as f64),
+    let number = |value: &CoreValue| match value {
+        CoreValue::Integer(value) => Ok(*value as f64),
         other => other.float(),
     };
     values.iter().take(n.max(0) as usize).map(number).collect()
 }
 
-fn put(view: &View, values: &[f64], memories: &mut Memories<'_, '_, '_>) -> Result<(), String> {
+fn put(
+    view: &MemoryView,
+    values: &[f64],
+    memories: &mut Memories<'_, '_, '_>,
+) -> Result<(), String> {
     if values.len() as i64 > view.n_elements() {
         return Err(format!(
             "{} results for {} elements",
@@ -178,10 +186,10 @@ fn put(view: &View, values: &[f64], memories: &mut Memories<'_, '_, '_>) -> Resu
     }
     let value = |&value: &f64| match view.number {
         // Whole numbers of up to 32 bits and their products are exact in 64 bits with a point.
-        number @ Number::Integer(_) => Value::Integer(number.wrap(value as i64)),
-        number => Value::Float(number.round(value)),
+        number @ Number::Integer(_) => CoreValue::Integer(number.wrap(value as i64)),
+        number => CoreValue::Float(number.round(value)),
     };
-    let all: Vec<Value> = values.iter().map(value).collect();
+    let all: Vec<CoreValue> = values.iter().map(value).collect();
     match values.len() as i64 == view.n_elements() {
         true => memories.store_all(view, &all),
         false => all
@@ -191,7 +199,7 @@ fn put(view: &View, values: &[f64], memories: &mut Memories<'_, '_, '_>) -> Resu
     }
 }
 
-fn copy(arguments: &[&Value], memories: &mut Memories<'_, '_, '_>) -> Result<(), String> {
+fn copy(arguments: &[&CoreValue], memories: &mut Memories<'_, '_, '_>) -> Result<(), String> {
     let [from, to] = views(arguments)[..] else {
         return Err("expected two memrefs".to_owned());
     };
@@ -201,7 +209,7 @@ fn copy(arguments: &[&Value], memories: &mut Memories<'_, '_, '_>) -> Result<(),
     values.try_for_each(|(i, value)| memories.store(to, to.nth(i as i64), value))
 }
 
-fn zero(arguments: &[&Value], memories: &mut Memories<'_, '_, '_>) -> Result<(), String> {
+fn zero(arguments: &[&CoreValue], memories: &mut Memories<'_, '_, '_>) -> Result<(), String> {
     let [to] = views(arguments)[..] else {
         return Err("expected one memref".to_owned());
     };
@@ -209,7 +217,7 @@ fn zero(arguments: &[&Value], memories: &mut Memories<'_, '_, '_>) -> Result<(),
 }
 
 fn two(
-    arguments: &[&Value],
+    arguments: &[&CoreValue],
     memories: &mut Memories<'_, '_, '_>,
     of: fn(f64, f64) -> f64,
 ) -> Result<(), String> {
@@ -226,7 +234,7 @@ fn two(
 }
 
 fn one(
-    arguments: &[&Value],
+    arguments: &[&CoreValue],
     memories: &mut Memories<'_, '_, '_>,
     of: fn(&[f64]) -> Vec<f64>,
 ) -> Result<(), String> {
@@ -238,7 +246,7 @@ fn one(
     put(to, &values, memories)
 }
 
-fn scale(arguments: &[&Value], memories: &mut Memories<'_, '_, '_>) -> Result<(), String> {
+fn scale(arguments: &[&CoreValue], memories: &mut Memories<'_, '_, '_>) -> Result<(), String> {
     let [from, to, factor] = views(arguments)[..] else {
         return Err("expected three memrefs".to_owned());
     };
@@ -260,7 +268,7 @@ fn scale(arguments: &[&Value], memories: &mut Memories<'_, '_, '_>) -> Result<()
 }
 
 fn reduce(
-    arguments: &[&Value],
+    arguments: &[&CoreValue],
     memories: &mut Memories<'_, '_, '_>,
     of: fn(f64, f64) -> f64,
 ) -> Result<(), String> {
@@ -285,7 +293,7 @@ fn rms_norm(of: &[f64]) -> Vec<f64> {
 }
 
 /// m, k and n of three matrices. Without two dimensions each, they follow from the numbers of elements.
-fn shape(a: &View, b: &View, c: &View) -> Result<[usize; 3], String> {
+fn shape(a: &MemoryView, b: &MemoryView, c: &MemoryView) -> Result<[usize; 3], String> {
     let (m, k, n) = match (&a.sizes[..], &b.sizes[..], &c.sizes[..]) {
         (&[m, k], &[k2, n], &[m2, n2]) if (k, m, n) == (k2, m2, n2) => (m, k, n),
         _ => sizes(a.n_elements(), b.n_elements(), c.n_elements())?,
@@ -296,7 +304,7 @@ fn shape(a: &View, b: &View, c: &View) -> Result<[usize; 3], String> {
 /// A·B added to C. `place` gives the position of an element of a matrix by which it is (0 A, 1 B, 2 C), its
 /// row and its column.
 fn matmul(
-    arguments: &[&Value],
+    arguments: &[&CoreValue],
     memories: &mut Memories<'_, '_, '_>,
     place: impl Fn(usize, [usize; 3], usize, usize) -> usize,
 ) -> Result<(), String> {
@@ -305,7 +313,7 @@ fn matmul(
     };
     let dims = shape(a, b, c)?;
     let [m, k, n] = dims;
-    let all = |view: &View| view.n_elements();
+    let all = |view: &MemoryView| view.n_elements();
     let (x, y) = (numbers(a, all(a), memories)?, numbers(b, all(b), memories)?);
     let mut sums = numbers(c, all(c), memories)?;
     for row in 0..m {
@@ -317,7 +325,10 @@ fn matmul(
     put(c, &sums, memories)
 }
 
-fn matmul_rows(arguments: &[&Value], memories: &mut Memories<'_, '_, '_>) -> Result<(), String> {
+fn matmul_rows(
+    arguments: &[&CoreValue],
+    memories: &mut Memories<'_, '_, '_>,
+) -> Result<(), String> {
     matmul(arguments, memories, |of, [_, k, n], row, col| {
         row * [k, n, n][of] + col
     })
@@ -325,7 +336,7 @@ fn matmul_rows(arguments: &[&Value], memories: &mut Memories<'_, '_, '_>) -> Res
 
 /// Matrices as the vector kernels have them: blocks in row order, rows of a block behind one another.
 fn matmul_blocks(
-    arguments: &[&Value],
+    arguments: &[&CoreValue],
     memories: &mut Memories<'_, '_, '_>,
     is_npu1: bool,
 ) -> Result<(), String> {

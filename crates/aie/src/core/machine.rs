@@ -5,7 +5,7 @@ mod views;
 use super::arithmetic::compute;
 use super::code::{Code, Instruction as I, LockAt, Term};
 use super::memory::{Memories, allocate};
-use super::value::{Base, Value, View};
+use super::value::{Base, CoreValue, MemoryView};
 use crate::syntax::Location;
 use millrace_xdna2_words::board::{CoreProgram, CoreStep, CoreView};
 use std::cell::RefCell;
@@ -38,14 +38,14 @@ pub(crate) struct CoreRun {
 #[derive(Default)]
 struct State {
     next: usize,
-    slots: Vec<Value>,
+    slots: Vec<CoreValue>,
     own: Vec<Vec<u8>>,
     /// By end of a FIFO: objects given back so far, and objects in hand.
     ends: Vec<(u64, u64)>,
 }
 
 /// How an instruction went.
-enum Step {
+enum CoreEvent {
     Next,
     To(usize),
     Waits(LockAt, u8),
@@ -79,10 +79,10 @@ impl CoreRun {
                 1
             };
             match step {
-                Step::Next => self.state.next += 1,
-                Step::To(next) => self.state.next = next,
-                Step::End => return Ok(CoreStep::Done),
-                Step::Waits(lock, amount) => {
+                CoreEvent::Next => self.state.next += 1,
+                CoreEvent::To(next) => self.state.next = next,
+                CoreEvent::End => return Ok(CoreStep::Done),
+                CoreEvent::Waits(lock, amount) => {
                     let mut log = self.log.borrow_mut();
                     log.instructions += u64::from(done);
                     log.waits = Some((lock.lock, amount));
@@ -133,7 +133,7 @@ impl CoreProgram for CoreRun {
 
     fn restart(&mut self) {
         self.state = State {
-            slots: vec![Value::Integer(0); self.code.n_slots],
+            slots: vec![CoreValue::Integer(0); self.code.n_slots],
             ends: vec![(0, 0); self.code.ends.len()],
             ..State::default()
         };
@@ -150,11 +150,16 @@ impl State {
         terms.iter().map(term).collect()
     }
 
-    fn step(&mut self, code: &Code, of: &I, core: &mut CoreView<'_, '_>) -> Result<Step, String> {
+    fn step(
+        &mut self,
+        code: &Code,
+        of: &I,
+        core: &mut CoreView<'_, '_>,
+    ) -> Result<CoreEvent, String> {
         match of {
             I::Constant(to, value) => self.slots[*to] = value.clone(),
             I::Copy(pairs) => {
-                let values: Vec<Value> = pairs
+                let values: Vec<CoreValue> = pairs
                     .iter()
                     .map(|&(from, _)| self.slots[from].clone())
                     .collect();
@@ -172,28 +177,30 @@ impl State {
                 self.slots[*to] = match (name.as_str(), &from[..]) {
                     ("index.step", &[a, b]) => {
                         // A loop to the largest number ends there, as in two's complement it would not.
-                        Value::Integer(
+                        CoreValue::Integer(
                             self.slots[a]
                                 .integer()?
                                 .saturating_add(self.slots[b].integer()?),
                         )
                     }
                     _ => {
-                        let operands: Vec<&Value> =
+                        let operands: Vec<&CoreValue> =
                             from.iter().map(|&slot| &self.slots[slot]).collect();
                         compute(name, predicate, *types, &operands)?
                     }
                 };
             }
-            I::Jump(to) => return Ok(Step::To(*to)),
-            I::Unless(value, to) if self.slots[*value].integer()? == 0 => return Ok(Step::To(*to)),
+            I::Jump(to) => return Ok(CoreEvent::To(*to)),
+            I::Unless(value, to) if self.slots[*value].integer()? == 0 => {
+                return Ok(CoreEvent::To(*to));
+            }
             I::UnlessLess(a, b, to) if self.slots[*a].integer()? >= self.slots[*b].integer()? => {
-                return Ok(Step::To(*to));
+                return Ok(CoreEvent::To(*to));
             }
             I::Unless(..) | I::UnlessLess(..) => {}
             I::Acquire(lock, amount) => {
                 if *amount > 0 && !core.acquire(lock.number, *amount)? {
-                    return Ok(Step::Waits(lock.clone(), *amount));
+                    return Ok(CoreEvent::Waits(lock.clone(), *amount));
                 }
             }
             I::Release(lock, amount) => core.release(lock.number, *amount)?,
@@ -201,10 +208,10 @@ impl State {
                 return self.acquire_objects(code, (*to, *end, *n), core);
             }
             I::ReleaseObjects(end, n) => self.release_objects(code, (*end, *n), core)?,
-            I::End => return Ok(Step::End),
+            I::End => return Ok(CoreEvent::End),
             other => self.data(other, core)?,
         }
-        Ok(Step::Next)
+        Ok(CoreEvent::Next)
     }
 
     fn acquire_objects(
@@ -212,18 +219,18 @@ impl State {
         code: &Code,
         (to, end, n): (usize, usize, u64),
         core: &mut CoreView<'_, '_>,
-    ) -> Result<Step, String> {
+    ) -> Result<CoreEvent, String> {
         let at = &code.ends[end];
         let (given, held) = self.ends[end];
         let more = n.saturating_sub(held) as u8;
         if more > 0 && !core.acquire(at.acquire.number, more)? {
-            return Ok(Step::Waits(at.acquire.clone(), more));
+            return Ok(CoreEvent::Waits(at.acquire.clone(), more));
         }
         self.ends[end].1 = held.max(n);
         let depth = at.objects.len() as u64;
         let objects = (0..n).map(|i| at.objects[((given + i) % depth.max(1)) as usize].clone());
-        self.slots[to] = Value::Objects(objects.collect());
-        Ok(Step::Next)
+        self.slots[to] = CoreValue::Objects(objects.collect());
+        Ok(CoreEvent::Next)
     }
 
     fn release_objects(
@@ -250,14 +257,14 @@ impl State {
         match of {
             I::Object(to, from, index) => {
                 let object = match &self.slots[*from] {
-                    Value::Objects(all) => all.get(*index).cloned(),
+                    CoreValue::Objects(all) => all.get(*index).cloned(),
                     _ => None,
                 };
                 let object = object.ok_or_else(|| format!("object {index} is not held"))?;
-                self.slots[*to] = Value::View(object);
+                self.slots[*to] = CoreValue::View(object);
             }
             I::Allocate(to, shape, number, bytes) => {
-                let whole = View::whole(Base::Own(0), shape, *number);
+                let whole = MemoryView::whole(Base::Own(0), shape, *number);
                 let n = usize::try_from(whole.n_elements())
                     .unwrap_or(usize::MAX)
                     .saturating_mul(number.bytes());
@@ -265,7 +272,7 @@ impl State {
                 if let Some(bytes) = bytes {
                     self.own[block].copy_from_slice(bytes);
                 }
-                self.slots[*to] = Value::View(View {
+                self.slots[*to] = CoreValue::View(MemoryView {
                     base: Base::Own(block),
                     ..whole
                 });
@@ -282,15 +289,15 @@ impl State {
                     (sizes, &strides),
                     *is_cast,
                 )?;
-                self.slots[*to] = Value::View(view);
+                self.slots[*to] = CoreValue::View(view);
             }
             I::Reshape(to, from, shape) => {
                 let view = self.slots[*from].view()?;
-                let new = View::whole(view.base, shape, view.number);
+                let new = MemoryView::whole(view.base, shape, view.number);
                 if !view.is_dense() || new.n_elements() != view.n_elements() {
                     return Err("a view whose elements do not lie in a row is reshaped".to_owned());
                 }
-                self.slots[*to] = Value::View(View {
+                self.slots[*to] = CoreValue::View(MemoryView {
                     offset: view.offset,
                     ..new
                 });
@@ -298,7 +305,7 @@ impl State {
             I::Dimension(to, from, index) => {
                 let index = usize::try_from(self.slots[*index].integer()?).unwrap_or(usize::MAX);
                 let size = self.slots[*from].view()?.sizes.get(index).copied();
-                self.slots[*to] = Value::Integer(size.ok_or("no such dimension")?);
+                self.slots[*to] = CoreValue::Integer(size.ok_or("no such dimension")?);
             }
             _ if self.vector(of)? => {}
             _ => self.transfer(of, core)?,
@@ -310,14 +317,14 @@ impl State {
     fn vector(&mut self, of: &I) -> Result<bool, String> {
         match of {
             I::Splat(to, from, n) => {
-                self.slots[*to] = Value::Vector(vec![self.slots[*from].clone(); *n])
+                self.slots[*to] = CoreValue::Vector(vec![self.slots[*from].clone(); *n])
             }
             I::Extract(to, from, position) => {
                 let [index] = self.terms(position)?[..] else {
                     return Err("an element of a vector has one index".to_owned());
                 };
                 let value = match &self.slots[*from] {
-                    Value::Vector(all) => usize::try_from(index)
+                    CoreValue::Vector(all) => usize::try_from(index)
                         .ok()
                         .and_then(|i| all.get(i))
                         .cloned(),
@@ -356,10 +363,10 @@ impl State {
             }
             I::LoadVector(to, from, _, n) => {
                 let row = row(self.slots[*from].view()?, &indices, *n)?;
-                self.slots[*to] = Value::Vector(memories.load_all(&row)?);
+                self.slots[*to] = CoreValue::Vector(memories.load_all(&row)?);
             }
             I::StoreVector(value, into, _) => {
-                let Value::Vector(values) = &self.slots[*value] else {
+                let CoreValue::Vector(values) = &self.slots[*value] else {
                     return Err("a vector is needed".to_owned());
                 };
                 let row = row(self.slots[*into].view()?, &indices, values.len())?;
@@ -374,7 +381,8 @@ impl State {
                 memories.store_all(into, &values)?;
             }
             I::Call(kernel, from) => {
-                let arguments: Vec<&Value> = from.iter().map(|&slot| &self.slots[slot]).collect();
+                let arguments: Vec<&CoreValue> =
+                    from.iter().map(|&slot| &self.slots[slot]).collect();
                 (kernel.run)(&arguments, &mut memories)
                     .map_err(|problem| format!("kernel {}: {problem}", kernel.summary))?;
             }

@@ -1,6 +1,6 @@
 //! Reads and writes of elements.
 
-use super::value::{Base, Value, View};
+use super::value::{Base, CoreValue, MemoryView};
 use millrace_xdna2_words::board::CoreView;
 
 /// Bytes that a program may allocate for itself.
@@ -77,7 +77,7 @@ impl Memories<'_, '_, '_> {
     }
 
     /// The element at a position.
-    pub(crate) fn load(&mut self, view: &View, position: i64) -> Result<Value, String> {
+    pub(crate) fn load(&mut self, view: &MemoryView, position: i64) -> Result<CoreValue, String> {
         let n = view.number.bytes();
         let mut bytes = [0; 8];
         self.bytes(
@@ -90,9 +90,9 @@ impl Memories<'_, '_, '_> {
 
     pub(crate) fn store(
         &mut self,
-        view: &View,
+        view: &MemoryView,
         position: i64,
-        value: &Value,
+        value: &CoreValue,
     ) -> Result<(), String> {
         let n = view.number.bytes();
         let bytes = view.number.write(value)?;
@@ -100,7 +100,7 @@ impl Memories<'_, '_, '_> {
     }
 
     /// All elements in row order.
-    pub(crate) fn load_all(&mut self, view: &View) -> Result<Vec<Value>, String> {
+    pub(crate) fn load_all(&mut self, view: &MemoryView) -> Result<Vec<CoreValue>, String> {
         let (n, n_elements) = (view.number.bytes(), view.n_elements());
         if !view.is_dense() {
             return (0..n_elements)
@@ -125,7 +125,11 @@ impl Memories<'_, '_, '_> {
         Ok(values)
     }
 
-    pub(crate) fn store_all(&mut self, view: &View, values: &[Value]) -> Result<(), String> {
+    pub(crate) fn store_all(
+        &mut self,
+        view: &MemoryView,
+        values: &[CoreValue],
+    ) -> Result<(), String> {
         let n = view.number.bytes();
         if !view.is_dense() {
             let mut all = values.iter().enumerate();

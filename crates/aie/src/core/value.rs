@@ -15,18 +15,18 @@ pub(crate) enum Number {
 
 /// A value.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Value {
+pub(crate) enum CoreValue {
     Integer(i64),
     Float(f64),
-    View(View),
+    View(MemoryView),
     /// Objects of a FIFO.
-    Objects(Vec<View>),
-    Vector(Vec<Value>),
+    Objects(Vec<MemoryView>),
+    Vector(Vec<CoreValue>),
 }
 
 /// Elements in a memory.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct View {
+pub(crate) struct MemoryView {
     pub(crate) base: Base,
     /// In elements.
     pub(crate) offset: i64,
@@ -106,69 +106,71 @@ impl Number {
     }
 
     /// The value of bytes.
-    pub(crate) fn read(self, bytes: &[u8]) -> Value {
+    pub(crate) fn read(self, bytes: &[u8]) -> CoreValue {
         let mut raw = [0u8; 8];
         let n = bytes.len().min(8);
         raw[..n].copy_from_slice(&bytes[..n]);
         let bits = u64::from_le_bytes(raw);
         match self {
-            Number::Integer(1) => Value::Integer((bits & 1) as i64),
-            Number::Integer(_) => Value::Integer(self.wrap(bits as i64)),
-            Number::Bf16 => Value::Float(half::bf16::from_bits(bits as u16).into()),
-            Number::F16 => Value::Float(half::f16::from_bits(bits as u16).into()),
-            Number::F32 => Value::Float(f32::from_bits(bits as u32).into()),
-            Number::F64 => Value::Float(f64::from_bits(bits)),
+            Number::Integer(1) => CoreValue::Integer((bits & 1) as i64),
+            Number::Integer(_) => CoreValue::Integer(self.wrap(bits as i64)),
+            Number::Bf16 => CoreValue::Float(half::bf16::from_bits(bits as u16).into()),
+            Number::F16 => CoreValue::Float(half::f16::from_bits(bits as u16).into()),
+            Number::F32 => CoreValue::Float(f32::from_bits(bits as u32).into()),
+            Number::F64 => CoreValue::Float(f64::from_bits(bits)),
         }
     }
 
     /// The bytes of a value; the first [`bytes`](Number::bytes) count.
-    pub(crate) fn write(self, value: &Value) -> Result<[u8; 8], String> {
+    pub(crate) fn write(self, value: &CoreValue) -> Result<[u8; 8], String> {
         let bits = match (self, value) {
-            (Number::Integer(_), Value::Integer(value)) => *value as u64,
-            (Number::Bf16, Value::Float(value)) => half::bf16::from_f64(*value).to_bits().into(),
-            (Number::F16, Value::Float(value)) => half::f16::from_f64(*value).to_bits().into(),
-            (Number::F32, Value::Float(value)) => (*value as f32).to_bits().into(),
-            (Number::F64, Value::Float(value)) => value.to_bits(),
+            (Number::Integer(_), CoreValue::Integer(value)) => *value as u64,
+            (Number::Bf16, CoreValue::Float(value)) => {
+                half::bf16::from_f64(*value).to_bits().into()
+            }
+            (Number::F16, CoreValue::Float(value)) => half::f16::from_f64(*value).to_bits().into(),
+            (Number::F32, CoreValue::Float(value)) => (*value as f32).to_bits().into(),
+            (Number::F64, CoreValue::Float(value)) => value.to_bits(),
             _ => return Err(format!("a value of another type is written as {self:?}")),
         };
         Ok(bits.to_le_bytes())
     }
 }
 
-impl Value {
+impl CoreValue {
     pub(crate) fn integer(&self) -> Result<i64, String> {
         match self {
-            Value::Integer(value) => Ok(*value),
+            CoreValue::Integer(value) => Ok(*value),
             _ => Err("a whole number is needed".to_owned()),
         }
     }
 
     pub(crate) fn float(&self) -> Result<f64, String> {
         match self {
-            Value::Float(value) => Ok(*value),
+            CoreValue::Float(value) => Ok(*value),
             _ => Err("a number with a point is needed".to_owned()),
         }
     }
 
     /// A memref; of a FIFO's objects the first.
-    pub(crate) fn view(&self) -> Result<&View, String> {
+    pub(crate) fn view(&self) -> Result<&MemoryView, String> {
         match self {
-            Value::View(view) => Ok(view),
-            Value::Objects(all) => all.first().ok_or_else(|| "no object is held".to_owned()),
+            CoreValue::View(view) => Ok(view),
+            CoreValue::Objects(all) => all.first().ok_or_else(|| "no object is held".to_owned()),
             _ => Err("a memref is needed".to_owned()),
         }
     }
 }
 
-impl View {
+impl MemoryView {
     /// All elements of a shape, the last dimension innermost.
-    pub(crate) fn whole(base: Base, sizes: &[u64], number: Number) -> View {
+    pub(crate) fn whole(base: Base, sizes: &[u64], number: Number) -> MemoryView {
         let sizes: Vec<i64> = sizes.iter().map(|&size| size as i64).collect();
         let mut strides = vec![1; sizes.len()];
         for d in (1..sizes.len()).rev() {
             strides[d - 1] = strides[d] * sizes[d];
         }
-        View {
+        MemoryView {
             base,
             offset: 0,
             sizes,

@@ -1,7 +1,7 @@
 //! `aie.dma_bd` and what stands beside it.
 
-use super::{Descriptor, Design, Entity, Memory};
-use crate::syntax::{Attribute, Block, MemRefType, Op, SyntaxError};
+use super::{Descriptor, Design, Entity, TileMemory};
+use crate::syntax::{Attribute, MemRefType, Op, OpBlock, SyntaxError};
 use millrace_xdna2_words::Tile;
 use std::collections::BTreeMap;
 
@@ -53,12 +53,13 @@ pub(crate) fn count(
 }
 
 /// Finds what a name means that a descriptor moves, and its type.
-pub(crate) type FindMemory<'f> = &'f dyn Fn(&Op, &str) -> Result<(Memory, MemRefType), SyntaxError>;
+pub(crate) type FindMemory<'f> =
+    &'f dyn Fn(&Op, &str) -> Result<(TileMemory, MemRefType), SyntaxError>;
 
 /// A block of a DMA program: locks and one descriptor. `of` finds what the descriptor moves.
 pub(crate) fn block(
     design: &Design,
-    block: &Block,
+    block: &OpBlock,
     tile: Tile,
     of: FindMemory<'_>,
 ) -> Result<(Descriptor, Option<String>), SyntaxError> {
@@ -221,7 +222,7 @@ const KNOWN: [&str; 13] = [
 fn read(
     design: &Design,
     op: &Op,
-    (tile, memory): (Tile, Memory),
+    (tile, memory): (Tile, TileMemory),
     of: &MemRefType,
     constants: &Constants,
 ) -> Result<Descriptor, SyntaxError> {

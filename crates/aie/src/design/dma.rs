@@ -2,7 +2,7 @@
 
 use super::build::channel;
 use super::descriptor::block;
-use super::{Chain, Design, Entity, Memory};
+use super::{BdChain, Design, Entity, TileMemory};
 use crate::syntax::{MemRefType, Op, Region, SyntaxError};
 use millrace_xdna2_words::Tile;
 use millrace_xdna2_words::tile::TileKind;
@@ -70,7 +70,7 @@ fn start_chain(design: &mut Design, op: &Op, tile: Tile, first: usize) -> Result
     let repeats = op.integer_or("repeat_count", 0)?;
     let repeats = u64::try_from(repeats).ok().filter(|&n| n <= 255);
     let repeats = repeats.ok_or_else(|| op.error("a repeat count is 0 to 255"))?;
-    design.chains.push(Chain {
+    design.chains.push(BdChain {
         channel,
         first,
         executions: repeats + 1,
@@ -80,11 +80,16 @@ fn start_chain(design: &mut Design, op: &Op, tile: Tile, first: usize) -> Result
 }
 
 /// What a name in a tile's DMA program means.
-fn memory_of(design: &Design, op: &Op, name: &str) -> Result<(Memory, MemRefType), SyntaxError> {
+fn memory_of(
+    design: &Design,
+    op: &Op,
+    name: &str,
+) -> Result<(TileMemory, MemRefType), SyntaxError> {
     match design.names.get(name) {
-        Some(Entity::Buffer(buffer)) => {
-            Ok((Memory::Buffer(*buffer), design.buffers[*buffer].of.clone()))
-        }
+        Some(Entity::Buffer(buffer)) => Ok((
+            TileMemory::Buffer(*buffer),
+            design.buffers[*buffer].of.clone(),
+        )),
         _ => Err(op.error(format!("%{name} is no buffer"))),
     }
 }

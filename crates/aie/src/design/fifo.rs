@@ -11,7 +11,7 @@ pub(super) use op::FifoOp;
 use super::descriptor::elements;
 use super::fifo_link::{self, Links};
 use super::flow::end;
-use super::{Buffer, Chain, Descriptor, Design, Entity, FifoEnd, Flow, Lock, Memory};
+use super::{BdChain, Buffer, Descriptor, Design, Entity, FifoEnd, Flow, Lock, TileMemory};
 use crate::syntax::{Location, Op, SyntaxError};
 use millrace_xdna2_words::Tile;
 use millrace_xdna2_words::router::TilePort;
@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 
 /// Buffers with a pair of locks for each part.
 #[derive(Clone, Debug)]
-pub(super) struct Pool {
+pub(super) struct FifoPool {
     pub(super) tile: Tile,
     pub(super) buffers: Vec<usize>,
     pub(super) parts: Vec<PoolPart>,
@@ -45,7 +45,7 @@ pub(super) fn lower(design: &mut Design, body: &[&Op]) -> Result<(), SyntaxError
     for op in named("aie.objectfifo") {
         fifos.push(op::read(design, op)?);
     }
-    let mut lowering = Lowering {
+    let mut lowering = FifoLowering {
         design,
         used: BTreeSet::new(),
     };
@@ -58,12 +58,12 @@ pub(super) fn lower(design: &mut Design, body: &[&Op]) -> Result<(), SyntaxError
 }
 
 /// A device while its object FIFOs are lowered.
-pub(super) struct Lowering<'d> {
+pub(super) struct FifoLowering<'d> {
     pub(super) design: &'d mut Design,
     used: BTreeSet<ChannelAt>,
 }
 
-impl Lowering<'_> {
+impl FifoLowering<'_> {
     /// Channels that the design itself uses.
     fn note_used(&mut self) {
         let chains = self.design.chains.iter().map(|chain| chain.channel);
@@ -178,7 +178,7 @@ impl Lowering<'_> {
         side: usize,
         (tile, depth): (Tile, u64),
         parts: &[(u64, u64)],
-    ) -> Result<Pool, SyntaxError> {
+    ) -> Result<FifoPool, SyntaxError> {
         let middle = match side {
             0 => String::new(),
             1 if fifo.consumers.len() == 1 => "_cons".to_owned(),
@@ -214,7 +214,7 @@ impl Lowering<'_> {
                 full: self.lock(format!("{prefix}_cons_lock{of_part}"), tile, n_full, at),
             });
         }
-        Ok(Pool {
+        Ok(FifoPool {
             tile,
             buffers,
             parts: all,
@@ -226,7 +226,7 @@ impl Lowering<'_> {
         &mut self,
         fifo: &FifoOp<'_>,
         channel: ChannelAt,
-        pool: &Pool,
+        pool: &FifoPool,
         parts: &[usize],
         dimensions: &[(u64, u64)],
     ) -> Result<(), SyntaxError> {
@@ -250,7 +250,7 @@ impl Lowering<'_> {
                 };
                 self.design.descriptors.push(Descriptor {
                     tile: channel.tile,
-                    memory: Memory::Buffer(buffer),
+                    memory: TileMemory::Buffer(buffer),
                     offset_bytes: part.offset_bytes,
                     length_bytes,
                     element_bytes,
@@ -270,7 +270,7 @@ impl Lowering<'_> {
         if let Some(last) = self.design.descriptors.last_mut() {
             last.next = Some(first);
         }
-        self.design.chains.push(Chain {
+        self.design.chains.push(BdChain {
             channel,
             first,
             executions: 1,
@@ -279,7 +279,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    fn end(&mut self, fifo: &FifoOp<'_>, tile: Tile, is_producer: bool, pool: &Pool) {
+    fn end(&mut self, fifo: &FifoOp<'_>, tile: Tile, is_producer: bool, pool: &FifoPool) {
         let part = pool.parts[0];
         let (acquire, release) = if is_producer {
             (part.empty, part.full)

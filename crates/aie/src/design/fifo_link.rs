@@ -1,6 +1,6 @@
 //! Links between object FIFOs: one pool that both ends use.
 
-use super::fifo::{FifoOp, Lowering, Pool};
+use super::fifo::{FifoLowering, FifoOp, FifoPool};
 use crate::syntax::{Attribute, Op, SyntaxError};
 use millrace_xdna2_words::Tile;
 use millrace_xdna2_words::tile::TileKind;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// Pools of links by the FIFOs that they join.
 #[derive(Default)]
 pub(super) struct Links {
-    pools: Vec<Pool>,
+    pools: Vec<FifoPool>,
     /// By the FIFO that fills it: pool and parts.
     inputs: BTreeMap<String, (usize, Vec<usize>)>,
     /// By the FIFO that empties it.
@@ -25,12 +25,12 @@ impl Links {
         self.outputs.contains_key(fifo)
     }
 
-    pub(super) fn output(&self, fifo: &str) -> Option<(&Pool, &[usize])> {
+    pub(super) fn output(&self, fifo: &str) -> Option<(&FifoPool, &[usize])> {
         let (pool, parts) = self.outputs.get(fifo)?;
         Some((&self.pools[*pool], parts))
     }
 
-    pub(super) fn input(&self, fifo: &str, consumer: Tile) -> Option<(&Pool, &[usize])> {
+    pub(super) fn input(&self, fifo: &str, consumer: Tile) -> Option<(&FifoPool, &[usize])> {
         let (pool, parts) = self.inputs.get(fifo)?;
         let pool = &self.pools[*pool];
         (pool.tile == consumer).then_some((pool, parts.as_slice()))
@@ -39,7 +39,7 @@ impl Links {
 
 /// Makes the pools of all links.
 pub(super) fn pools<'o>(
-    lowering: &mut Lowering<'_>,
+    lowering: &mut FifoLowering<'_>,
     fifos: &[FifoOp<'_>],
     ops: impl Iterator<Item = &'o Op>,
 ) -> Result<Links, SyntaxError> {
@@ -110,7 +110,7 @@ fn parts(
 }
 
 fn link(
-    lowering: &mut Lowering<'_>,
+    lowering: &mut FifoLowering<'_>,
     op: &Op,
     inputs: &[&FifoOp<'_>],
     outputs: &[&FifoOp<'_>],
@@ -151,11 +151,11 @@ type PartsOf = Vec<Vec<usize>>;
 
 /// The pool of a link, and which of its parts each input fills and each output empties.
 fn shared(
-    lowering: &mut Lowering<'_>,
+    lowering: &mut FifoLowering<'_>,
     op: &Op,
     inputs: &[&FifoOp<'_>],
     outputs: &[&FifoOp<'_>],
-) -> Result<(Pool, PartsOf, PartsOf), SyntaxError> {
+) -> Result<(FifoPool, PartsOf, PartsOf), SyntaxError> {
     let tile = outputs[0].producer;
     // The pool is that of the side with the larger objects.
     let (owner, parts) = match (inputs, outputs) {

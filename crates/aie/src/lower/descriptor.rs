@@ -1,7 +1,7 @@
 //! A descriptor's fields.
 
 use super::Places;
-use crate::design::{Descriptor, Design, Memory};
+use crate::design::{Descriptor, Design, TileMemory};
 use crate::syntax::SyntaxError;
 use millrace_xdna2_words::descriptor::stored_step;
 use millrace_xdna2_words::field::WordField as F;
@@ -34,7 +34,7 @@ pub(super) fn fields(
     }
     let mut fields = vec![(F::Valid, 1), (F::Length, of.length_bytes / 4)];
     match of.memory {
-        Memory::Buffer(buffer) => {
+        TileMemory::Buffer(buffer) => {
             let buffer_of = &design.buffers[buffer];
             let address = u64::from(places.addresses[buffer]);
             let byte = address.saturating_add(of.offset_bytes);
@@ -50,8 +50,8 @@ pub(super) fn fields(
             fields.push((F::Base, base.saturating_add(byte) / 4));
         }
         // A patch brings the address.
-        Memory::Argument(_) if of.offset_bytes.is_multiple_of(4) => {}
-        Memory::Argument(_) => {
+        TileMemory::Argument(_) if of.offset_bytes.is_multiple_of(4) => {}
+        TileMemory::Argument(_) => {
             return Err(fail(format!("byte {} begins no word", of.offset_bytes)));
         }
     }

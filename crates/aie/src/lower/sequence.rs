@@ -2,7 +2,7 @@
 
 use super::places::{Places, buffer_place};
 use super::tasks::Tasks;
-use crate::design::{self, Constants, Descriptor, Design, Memory};
+use crate::design::{self, Constants, Descriptor, Design, TileMemory};
 use crate::syntax::{Attribute, Location, Op, SyntaxError};
 use millrace_xdna2_words::Tile;
 use millrace_xdna2_words::register::{self, BlockKind};
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// What firmware is to do, before descriptors are words.
 #[derive(Clone, Debug)]
-pub(super) enum Command {
+pub(super) enum SequenceCommand {
     Descriptor {
         channel: ChannelAt,
         number: u8,
@@ -39,22 +39,22 @@ pub(super) enum Command {
     },
 }
 
-impl Command {
+impl SequenceCommand {
     /// The channel that it gives work.
     pub(super) fn channel(&self) -> Option<ChannelAt> {
         match self {
-            Command::Push { channel, .. } => Some(*channel),
-            Command::Raw { push, .. } => *push,
+            SequenceCommand::Push { channel, .. } => Some(*channel),
+            SequenceCommand::Raw { push, .. } => *push,
             _ => None,
         }
     }
 }
 
 /// Tiles that send tokens.
-pub(super) fn token_tiles(commands: &[(Location, Command)]) -> BTreeSet<Tile> {
-    let tile = |(_, command): &(Location, Command)| match command {
-        Command::Push { channel, task } => task.token.then_some(channel.tile),
-        Command::Raw {
+pub(super) fn token_tiles(commands: &[(Location, SequenceCommand)]) -> BTreeSet<Tile> {
+    let tile = |(_, command): &(Location, SequenceCommand)| match command {
+        SequenceCommand::Push { channel, task } => task.token.then_some(channel.tile),
+        SequenceCommand::Raw {
             push: Some(channel),
             token,
             ..
@@ -70,11 +70,11 @@ pub(super) struct Sequence<'d> {
     places: &'d Places,
     pub(super) constants: Constants,
     data: BTreeMap<String, Vec<u32>>,
-    pub(super) commands: Vec<(Location, Command)>,
+    pub(super) commands: Vec<(Location, SequenceCommand)>,
 }
 
 impl Sequence<'_> {
-    pub(super) fn push(&mut self, op: &Op, command: Command) {
+    pub(super) fn push(&mut self, op: &Op, command: SequenceCommand) {
         self.commands.push((op.at, command));
     }
 
@@ -99,7 +99,7 @@ impl Sequence<'_> {
 pub(super) fn commands(
     design: &Design,
     places: &Places,
-) -> Result<Vec<(Location, Command)>, SyntaxError> {
+) -> Result<Vec<(Location, SequenceCommand)>, SyntaxError> {
     let mut sequence = Sequence {
         design,
         places,
@@ -123,7 +123,7 @@ impl Sequence<'_> {
             "aiex.npu.dma_wait" => {
                 op.only(&["symbol"])?;
                 let channel = self.allocation(op, op.text("symbol")?)?;
-                self.push(op, Command::Await(channel));
+                self.push(op, SequenceCommand::Await(channel));
                 Ok(())
             }
             "aiex.npu.sync" => self.sync(op),
@@ -149,7 +149,7 @@ impl Sequence<'_> {
                 let value = op.number("value")?;
                 self.push(
                     op,
-                    Command::Lock {
+                    SequenceCommand::Lock {
                         tile,
                         number: self.places.locks[lock],
                         value,
@@ -212,7 +212,7 @@ impl Sequence<'_> {
         let of = &self.design.arguments[argument].of;
         let element_bytes = of.element_bytes();
         let transfer = self.transfer(op, element_bytes)?;
-        let Transfer { sizes, strides, .. } = transfer;
+        let DmaTransfer { sizes, strides, .. } = transfer;
         if sizes[0] > 256 {
             return Err(op.error(format!("{} repetitions; a task has at most 256", sizes[0])));
         }
@@ -225,7 +225,7 @@ impl Sequence<'_> {
         let number = op.number::<u8>("id")?;
         let descriptor = Descriptor {
             tile: channel.tile,
-            memory: Memory::Argument(argument),
+            memory: TileMemory::Argument(argument),
             offset_bytes: transfer.offset_bytes,
             length_bytes: transfer.length_bytes,
             element_bytes,
@@ -242,7 +242,7 @@ impl Sequence<'_> {
         };
         self.push(
             op,
-            Command::Descriptor {
+            SequenceCommand::Descriptor {
                 channel,
                 number,
                 next: None,
@@ -256,12 +256,12 @@ impl Sequence<'_> {
             executions: sizes[0],
             token,
         };
-        self.push(op, Command::Push { channel, task });
+        self.push(op, SequenceCommand::Push { channel, task });
         Ok(())
     }
 
     /// The four offsets, sizes and strides of a transfer, the outermost first.
-    fn transfer(&self, op: &Op, element_bytes: u64) -> Result<Transfer, SyntaxError> {
+    fn transfer(&self, op: &Op, element_bytes: u64) -> Result<DmaTransfer, SyntaxError> {
         let four = |name| -> Result<[i64; 4], SyntaxError> {
             let all = self.numbers(op, name)?;
             all.try_into()
@@ -283,7 +283,7 @@ impl Sequence<'_> {
         let (Some(offset_bytes), Some(length_bytes)) = (bytes, length) else {
             return Err(op.error("more bytes than any memory"));
         };
-        Ok(Transfer {
+        Ok(DmaTransfer {
             sizes,
             strides,
             offset_bytes,
@@ -315,7 +315,7 @@ impl Sequence<'_> {
     fn raw(&mut self, op: &Op, operation: TxnOperation) {
         self.push(
             op,
-            Command::Raw {
+            SequenceCommand::Raw {
                 operation,
                 argument: None,
                 push: None,
@@ -361,7 +361,7 @@ impl Sequence<'_> {
         };
         self.push(
             op,
-            Command::Raw {
+            SequenceCommand::Raw {
                 operation,
                 argument: None,
                 push,
@@ -410,7 +410,7 @@ impl Sequence<'_> {
         let argument = Some(argument as usize);
         self.push(
             op,
-            Command::Raw {
+            SequenceCommand::Raw {
                 operation,
                 argument,
                 push: None,
@@ -439,13 +439,13 @@ impl Sequence<'_> {
             executions: repeats.saturating_add(1),
             token: op.flag("issue_token"),
         };
-        self.push(op, Command::Push { channel, task });
+        self.push(op, SequenceCommand::Push { channel, task });
         Ok(())
     }
 }
 
 /// A transfer's numbers.
-struct Transfer {
+struct DmaTransfer {
     sizes: [u64; 4],
     /// In elements.
     strides: [u64; 4],

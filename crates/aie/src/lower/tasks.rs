@@ -1,8 +1,8 @@
 //! Tasks of the sequence: `aiex.dma_configure_task`, start, await, free.
 
 use super::places::Places;
-use super::sequence::{Command, Sequence};
-use crate::design::{self, Descriptor, Design, Entity, Memory};
+use super::sequence::{Sequence, SequenceCommand};
+use crate::design::{self, Descriptor, Design, Entity, TileMemory};
 use crate::syntax::{MemRefType, Op, SyntaxError};
 use millrace_xdna2_words::Tile;
 use millrace_xdna2_words::writer::{ChannelAt, TaskPush};
@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Tasks by name, and descriptors that are not free.
 pub(super) struct Tasks {
-    tasks: BTreeMap<String, Task>,
+    tasks: BTreeMap<String, DmaTask>,
     taken: BTreeSet<(Tile, u8)>,
 }
 
-struct Task {
+struct DmaTask {
     channel: ChannelAt,
     push: TaskPush,
     descriptors: Vec<u8>,
@@ -47,7 +47,7 @@ impl Tasks {
                 let (channel, push) = (task.channel, task.push);
                 sequence.push(
                     op,
-                    Command::Push {
+                    SequenceCommand::Push {
                         channel,
                         task: push,
                     },
@@ -59,7 +59,7 @@ impl Tasks {
                     return Err(op.error("it awaits a task that sends no token (`issue_token`)"));
                 }
                 let channel = task.channel;
-                sequence.push(op, Command::Await(channel));
+                sequence.push(op, SequenceCommand::Await(channel));
                 self.free(op)?;
             }
             "aiex.dma_free_task" => self.free(op)?,
@@ -68,7 +68,7 @@ impl Tasks {
         Ok(true)
     }
 
-    fn task(&mut self, op: &Op) -> Result<&mut Task, SyntaxError> {
+    fn task(&mut self, op: &Op) -> Result<&mut DmaTask, SyntaxError> {
         let name = op.operand(0)?;
         self.tasks
             .get_mut(name)
@@ -130,7 +130,7 @@ impl Tasks {
             .ok_or_else(|| op.error("a task without `aie.dma_bd`"))?;
         for (i, mut descriptor) in all.into_iter().enumerate() {
             descriptor.packet = descriptor.packet.or(packet);
-            let command = Command::Descriptor {
+            let command = SequenceCommand::Descriptor {
                 channel,
                 number: numbers[i],
                 next: numbers.get(i + 1).copied(),
@@ -143,7 +143,7 @@ impl Tasks {
             executions: repeats.saturating_add(1),
             token: op.flag("issue_token"),
         };
-        let task = Task {
+        let task = DmaTask {
             channel,
             push,
             descriptors: numbers,
@@ -159,16 +159,16 @@ fn memory_of(
     sequence: &Sequence<'_>,
     op: &Op,
     name: &str,
-) -> Result<(Memory, MemRefType), SyntaxError> {
+) -> Result<(TileMemory, MemRefType), SyntaxError> {
     if let Some(Entity::Buffer(buffer)) = sequence.design.names.get(name) {
         return Ok((
-            Memory::Buffer(*buffer),
+            TileMemory::Buffer(*buffer),
             sequence.design.buffers[*buffer].of.clone(),
         ));
     }
     let argument = sequence.argument(op, name)?;
     Ok((
-        Memory::Argument(argument),
+        TileMemory::Argument(argument),
         sequence.design.arguments[argument].of.clone(),
     ))
 }

@@ -2,11 +2,11 @@
 
 use super::lexer::TokenKind;
 use super::op::Op;
-use super::parser::Parser;
+use super::parser::MlirParser;
 use super::{Attribute, SyntaxError};
 
 /// A part of a form. Names are those of the attributes that it gives.
-pub(super) enum Part {
+pub(super) enum FormPart {
     /// A sign or word.
     Sign(&'static str),
     /// A value.
@@ -49,26 +49,26 @@ pub(super) enum Part {
     Regions,
     Successor,
     /// More, behind a sign.
-    Maybe(&'static str, &'static [Part]),
+    Maybe(&'static str, &'static [FormPart]),
     /// A form of its own.
-    Own(fn(&mut Parser<'_>, &mut Op) -> Result<(), SyntaxError>),
+    Own(fn(&mut MlirParser<'_>, &mut Op) -> Result<(), SyntaxError>),
 }
 
-impl Part {
-    pub(super) fn read(&self, parser: &mut Parser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
+impl FormPart {
+    pub(super) fn read(&self, parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
         match self {
-            Part::Sign(sign) => parser.expect(sign)?,
-            Part::Operand => op.operands.push(parser.value()?),
-            Part::Operands => read_operands(parser, op)?,
-            Part::Any(name) => op.set(name, parser.attribute()?),
-            Part::Integer(name) => {
+            FormPart::Sign(sign) => parser.expect(sign)?,
+            FormPart::Operand => op.operands.push(parser.value()?),
+            FormPart::Operands => read_operands(parser, op)?,
+            FormPart::Any(name) => op.set(name, parser.attribute()?),
+            FormPart::Integer(name) => {
                 let value = parser.numeral()?;
                 match value.integer() {
                     Some(_) => op.set(name, value),
                     None => return parser.fail(format!("`{name}` is no whole number")),
                 }
             }
-            Part::Word(name) => {
+            FormPart::Word(name) => {
                 let token = parser.take();
                 if !matches!(token.kind, TokenKind::Word | TokenKind::Text) {
                     let problem = format!("expected a word, found {}", token.name());
@@ -80,21 +80,21 @@ impl Part {
                 );
             }
             // Older texts have strings for some names.
-            Part::Symbol(name) if parser.peek().kind == TokenKind::Text => {
+            FormPart::Symbol(name) if parser.peek().kind == TokenKind::Text => {
                 let text = parser.attribute()?;
                 op.set(name, text);
             }
-            Part::Symbol(name) => op.set(name, Attribute::Symbol(parser.symbol()?)),
-            Part::MaybeSymbol(name) if parser.peek().kind == TokenKind::Symbol => {
+            FormPart::Symbol(name) => op.set(name, Attribute::Symbol(parser.symbol()?)),
+            FormPart::MaybeSymbol(name) if parser.peek().kind == TokenKind::Symbol => {
                 op.set(name, Attribute::Symbol(parser.symbol()?));
             }
-            Part::Symbols(name) | Part::Indices(name) => {
+            FormPart::Symbols(name) | FormPart::Indices(name) => {
                 op.set(name, list(parser, "[", "]")?);
             }
-            Part::MaybeIndices(name) if parser.is("[") => {
+            FormPart::MaybeIndices(name) if parser.is("[") => {
                 op.set(name, list(parser, "[", "]")?);
             }
-            Part::Items(name) if parser.is("(") => {
+            FormPart::Items(name) if parser.is("(") => {
                 op.set(name, list(parser, "(", ")")?);
             }
             _ => self.read_structure(parser, op)?,
@@ -103,32 +103,32 @@ impl Part {
     }
 
     /// Types, regions, and parts of parts.
-    fn read_structure(&self, parser: &mut Parser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
+    fn read_structure(&self, parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
         match self {
-            Part::Fields => {
+            FormPart::Fields => {
                 while parser.eat(",") {
                     let (name, value) = parser.field()?;
                     op.attributes.push((name, value));
                 }
             }
-            Part::Dictionary => parser.dictionary(op)?,
-            Part::Flags => read_flags(parser)?,
-            Part::Type => op.types.push(parser.type_()?),
-            Part::Types => read_types(parser, op)?,
-            Part::FunctionType => {
+            FormPart::Dictionary => parser.dictionary(op)?,
+            FormPart::Flags => read_flags(parser)?,
+            FormPart::Type => op.types.push(parser.type_()?),
+            FormPart::Types => read_types(parser, op)?,
+            FormPart::FunctionType => {
                 let (from, to) = parser.function_type()?;
                 op.types.extend(from);
                 op.types.extend(to);
             }
-            Part::Region => op.regions.push(parser.region(Vec::new())?),
-            Part::RegionWithArguments => {
-                let arguments = parser.list("(", ")", Parser::block_argument)?;
+            FormPart::Region => op.regions.push(parser.region(Vec::new())?),
+            FormPart::RegionWithArguments => {
+                let arguments = parser.list("(", ")", MlirParser::block_argument)?;
                 op.regions.push(parser.region(arguments)?);
             }
-            Part::Regions => op.regions = parser.list("[", "]", |p| p.region(Vec::new()))?,
-            Part::Successor => op.successors.push(parser.successor()?),
-            Part::Maybe(sign, parts) if parser.eat(sign) => parser.parts(parts, op)?,
-            Part::Own(read) => read(parser, op)?,
+            FormPart::Regions => op.regions = parser.list("[", "]", |p| p.region(Vec::new()))?,
+            FormPart::Successor => op.successors.push(parser.successor()?),
+            FormPart::Maybe(sign, parts) if parser.eat(sign) => parser.parts(parts, op)?,
+            FormPart::Own(read) => read(parser, op)?,
             // What may stand there and does not.
             _ => {}
         }
@@ -136,15 +136,15 @@ impl Part {
     }
 }
 
-fn list(parser: &mut Parser<'_>, open: &str, close: &str) -> Result<Attribute, SyntaxError> {
+fn list(parser: &mut MlirParser<'_>, open: &str, close: &str) -> Result<Attribute, SyntaxError> {
     Ok(Attribute::Array(parser.list(
         open,
         close,
-        Parser::attribute,
+        MlirParser::attribute,
     )?))
 }
 
-fn read_operands(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
+fn read_operands(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
     while parser.peek().kind == TokenKind::Value {
         op.operands.push(parser.value()?);
         if !parser.eat(",") {
@@ -154,9 +154,9 @@ fn read_operands(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), SyntaxError
     Ok(())
 }
 
-fn read_types(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
+fn read_types(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
     if parser.is("(") {
-        op.types.extend(parser.list("(", ")", Parser::type_)?);
+        op.types.extend(parser.list("(", ")", MlirParser::type_)?);
         return Ok(());
     }
     loop {
@@ -168,12 +168,12 @@ fn read_types(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
 }
 
 /// `fastmath<fast>`, `overflow<nsw>`: they allow a compiler what an interpreter does not do.
-fn read_flags(parser: &mut Parser<'_>) -> Result<(), SyntaxError> {
+fn read_flags(parser: &mut MlirParser<'_>) -> Result<(), SyntaxError> {
     const FLAGS: [&str; 5] = ["fastmath", "overflow", "exact", "nneg", "to_nearest_even"];
     while FLAGS.contains(&parser.peek().text) {
         parser.take();
         if parser.is("<") {
-            parser.list("<", ">", Parser::attribute)?;
+            parser.list("<", ">", MlirParser::attribute)?;
         }
     }
     Ok(())

@@ -2,12 +2,12 @@
 
 use super::lexer::TokenKind;
 use super::op::Op;
-use super::parser::Parser;
+use super::parser::MlirParser;
 use super::{Attribute, SyntaxError};
 
 /// `(%b : memref<…>, offset, length, [sizes and strides], [paddings]) {…}`, or with
 /// `offset = … len = … sizes = […] strides = […]` behind the type.
-pub(super) fn descriptor(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
+pub(super) fn descriptor(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
     parser.expect("(")?;
     op.operands.push(parser.value()?);
     parser.expect(":")?;
@@ -45,7 +45,7 @@ pub(super) fn descriptor(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), Syn
 }
 
 /// `@name(%a dimensionsToStream […], {%b dimensionsFromStream […], %c}, depth) {…} : type = […]`.
-pub(super) fn object_fifo(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
+pub(super) fn object_fifo(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
     let name = parser.symbol()?;
     op.set("sym_name", Attribute::Symbol(name));
     parser.expect("(")?;
@@ -78,7 +78,7 @@ pub(super) fn object_fifo(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), Sy
 }
 
 /// `([0, 16] [])`, or `()`.
-pub(super) fn link_offsets(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
+pub(super) fn link_offsets(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
     parser.expect("(")?;
     for name in ["src_offsets", "dst_offsets"] {
         if parser.is("[") {
@@ -89,7 +89,7 @@ pub(super) fn link_offsets(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), S
 }
 
 /// `(%a[offsets][sizes][strides], packet = <…>) {…} : type`; older texts have two numbers first.
-pub(super) fn memcpy(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
+pub(super) fn memcpy(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
     parser.expect("(")?;
     while parser.peek().kind == TokenKind::Integer {
         parser.take();
@@ -111,7 +111,7 @@ pub(super) fn memcpy(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), SyntaxE
 }
 
 /// `private @name(arguments) -> results attributes {…} {…}`.
-pub(super) fn function(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
+pub(super) fn function(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
     for visibility in ["private", "public", "nested"] {
         parser.eat(visibility);
     }
@@ -131,7 +131,7 @@ pub(super) fn function(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), Synta
     })?;
     if parser.eat("->") {
         match parser.is("(") {
-            true => op.types.extend(parser.list("(", ")", Parser::type_)?),
+            true => op.types.extend(parser.list("(", ")", MlirParser::type_)?),
             false => op.types.push(parser.type_()?),
         }
     }
@@ -145,7 +145,7 @@ pub(super) fn function(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), Synta
 }
 
 /// `%i = %a to %b step %c iter_args(%x = %y) -> (types) : type {…}`.
-pub(super) fn scf_for(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
+pub(super) fn scf_for(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
     parser.eat("unsigned");
     let variable = parser.value()?;
     parser.expect("=")?;
@@ -159,7 +159,7 @@ pub(super) fn scf_for(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), Syntax
         carried(parser, op, &mut names)?;
         parser.expect("->")?;
         match parser.is("(") {
-            true => drop(parser.list("(", ")", Parser::type_)?),
+            true => drop(parser.list("(", ")", MlirParser::type_)?),
             false => drop(parser.type_()?),
         }
     }
@@ -173,7 +173,7 @@ pub(super) fn scf_for(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), Syntax
 
 /// `(%x = %y, …)`: initial values become operands.
 fn carried(
-    parser: &mut Parser<'_>,
+    parser: &mut MlirParser<'_>,
     op: &mut Op,
     names: &mut Vec<String>,
 ) -> Result<(), SyntaxError> {
@@ -187,7 +187,7 @@ fn carried(
 }
 
 /// `(%x = %y) : (types) -> types {…} do {…}`.
-pub(super) fn scf_while(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
+pub(super) fn scf_while(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
     let mut names = Vec::new();
     if parser.is("(") {
         carried(parser, op, &mut names)?;
@@ -203,7 +203,7 @@ pub(super) fn scf_while(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), Synt
 }
 
 /// `value : type`, `true`, `dense<…> : type`.
-pub(super) fn constant(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
+pub(super) fn constant(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
     parser.dictionary(op)?;
     if parser.is("dense") {
         let value = parser.attribute()?;
@@ -231,7 +231,7 @@ pub(super) fn constant(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), Synta
 }
 
 /// `"private" constant @name : type = value {…}`.
-pub(super) fn global(parser: &mut Parser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
+pub(super) fn global(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
     if parser.peek().kind == TokenKind::Text {
         parser.take();
     }

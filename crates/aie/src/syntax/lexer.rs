@@ -31,7 +31,7 @@ pub(crate) enum TokenKind {
 
 /// A word of the text.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Token<'t> {
+pub(crate) struct MlirToken<'t> {
     pub(crate) kind: TokenKind,
     pub(crate) text: &'t str,
     /// Its first byte in the text.
@@ -39,7 +39,7 @@ pub(crate) struct Token<'t> {
     pub(crate) at: Location,
 }
 
-impl Token<'_> {
+impl MlirToken<'_> {
     /// As a message names it.
     pub(crate) fn name(&self) -> String {
         match self.kind {
@@ -52,7 +52,7 @@ impl Token<'_> {
     }
 }
 
-struct Lexer<'t> {
+struct MlirLexer<'t> {
     text: &'t str,
     next: usize,
     line: u32,
@@ -64,7 +64,7 @@ fn continues(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'$')
 }
 
-impl<'t> Lexer<'t> {
+impl<'t> MlirLexer<'t> {
     fn peek(&self, ahead: usize) -> u8 {
         *self.text.as_bytes().get(self.next + ahead).unwrap_or(&0)
     }
@@ -191,8 +191,8 @@ impl<'t> Lexer<'t> {
 }
 
 /// The words of a text, the last one its end.
-pub(crate) fn tokens(text: &str) -> Result<Vec<Token<'_>>, SyntaxError> {
-    let mut lexer = Lexer {
+pub(crate) fn tokens(text: &str) -> Result<Vec<MlirToken<'_>>, SyntaxError> {
+    let mut lexer = MlirLexer {
         text,
         next: 0,
         line: 1,
@@ -203,7 +203,7 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<Token<'_>>, SyntaxError> {
         lexer.skip_blank();
         let (start, at) = (lexer.next, lexer.location());
         if start >= text.len() {
-            all.push(Token {
+            all.push(MlirToken {
                 kind: TokenKind::End,
                 text: "",
                 start: text.len(),
@@ -216,7 +216,7 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<Token<'_>>, SyntaxError> {
         let word = text
             .get(start..lexer.next)
             .ok_or_else(|| SyntaxError::new(at, "a word ends within a character"))?;
-        all.push(Token {
+        all.push(MlirToken {
             kind,
             text: word,
             start,

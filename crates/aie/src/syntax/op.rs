@@ -27,12 +27,12 @@ pub(crate) struct Successor {
 /// Blocks; the first is entered.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Region {
-    pub(crate) blocks: Vec<Block>,
+    pub(crate) blocks: Vec<OpBlock>,
 }
 
 /// Ops in order.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Block {
+pub(crate) struct OpBlock {
     pub(crate) label: String,
     pub(crate) arguments: Vec<(String, Type)>,
     pub(crate) ops: Vec<Op>,

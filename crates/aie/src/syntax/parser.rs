@@ -2,9 +2,9 @@
 
 mod literal;
 
-use super::form::Part;
-use super::lexer::{Token, TokenKind, tokens};
-use super::op::{Block, Op, Region, Successor};
+use super::form::FormPart;
+use super::lexer::{MlirToken, TokenKind, tokens};
+use super::op::{Op, OpBlock, Region, Successor};
 use super::types::Type;
 use super::{Location, SyntaxError, table};
 
@@ -19,7 +19,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Op>, SyntaxError> {
         let problem = format!("the text has {} bytes, more than 32 MiB", text.len());
         return Err(SyntaxError::new(Location { line: 1, column: 1 }, problem));
     }
-    let mut parser = Parser {
+    let mut parser = MlirParser {
         text,
         tokens: tokens(text)?,
         next: 0,
@@ -35,24 +35,24 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Op>, SyntaxError> {
 }
 
 /// Reads words one after the other.
-pub(super) struct Parser<'t> {
+pub(super) struct MlirParser<'t> {
     text: &'t str,
-    tokens: Vec<Token<'t>>,
+    tokens: Vec<MlirToken<'t>>,
     next: usize,
     depth: u32,
 }
 
-impl<'t> Parser<'t> {
-    pub(super) fn peek(&self) -> Token<'t> {
+impl<'t> MlirParser<'t> {
+    pub(super) fn peek(&self) -> MlirToken<'t> {
         self.ahead(0)
     }
 
-    pub(super) fn ahead(&self, n: usize) -> Token<'t> {
+    pub(super) fn ahead(&self, n: usize) -> MlirToken<'t> {
         let last = self.tokens.len() - 1;
         self.tokens[(self.next + n).min(last)]
     }
 
-    pub(super) fn take(&mut self) -> Token<'t> {
+    pub(super) fn take(&mut self) -> MlirToken<'t> {
         let token = self.peek();
         self.next += 1;
         token
@@ -267,9 +267,9 @@ impl<'t> Parser<'t> {
         self.expect("{")?;
         self.deeper(|parser| {
             let mut region = Region::default();
-            let mut block = Block {
+            let mut block = OpBlock {
                 arguments,
-                ..Block::default()
+                ..OpBlock::default()
             };
             loop {
                 if parser.eat("}") {
@@ -289,7 +289,7 @@ impl<'t> Parser<'t> {
                         block.arguments = arguments;
                         continue;
                     }
-                    let new = Block {
+                    let new = OpBlock {
                         label,
                         arguments,
                         ops: Vec::new(),
@@ -394,7 +394,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    pub(super) fn parts(&mut self, parts: &[Part], op: &mut Op) -> Result<(), SyntaxError> {
+    pub(super) fn parts(&mut self, parts: &[FormPart], op: &mut Op) -> Result<(), SyntaxError> {
         parts.iter().try_for_each(|part| part.read(self, op))
     }
 }

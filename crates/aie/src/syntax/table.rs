@@ -1,6 +1,6 @@
 //! The forms of all ops that are known here, after mlir-aie's and MLIR's `assemblyFormat`s.
 
-use super::form::Part::{
+use super::form::FormPart::{
     self, Any, Dictionary, Fields, Flags, FunctionType, Indices, Integer, Items, Maybe,
     MaybeIndices, MaybeSymbol, Operand, Operands, Own, Region, RegionWithArguments, Regions, Sign,
     Successor, Symbol, Symbols, Type, Types, Word,
@@ -8,9 +8,9 @@ use super::form::Part::{
 use super::irregular;
 
 /// One operand and its type.
-const UNARY: &[Part] = &[Operand, Flags, Dictionary, Sign(":"), Type];
+const UNARY: &[FormPart] = &[Operand, Flags, Dictionary, Sign(":"), Type];
 /// Two operands of a type.
-const BINARY: &[Part] = &[
+const BINARY: &[FormPart] = &[
     Operand,
     Sign(","),
     Operand,
@@ -19,7 +19,7 @@ const BINARY: &[Part] = &[
     Sign(":"),
     Type,
 ];
-const TERNARY: &[Part] = &[
+const TERNARY: &[FormPart] = &[
     Operand,
     Sign(","),
     Operand,
@@ -31,7 +31,7 @@ const TERNARY: &[Part] = &[
     Types,
 ];
 /// From a type to another.
-const CAST: &[Part] = &[
+const CAST: &[FormPart] = &[
     Operand,
     Flags,
     Dictionary,
@@ -40,7 +40,7 @@ const CAST: &[Part] = &[
     Sign("to"),
     Type,
 ];
-const COMPARE: &[Part] = &[
+const COMPARE: &[FormPart] = &[
     Word("predicate"),
     Sign(","),
     Operand,
@@ -52,12 +52,12 @@ const COMPARE: &[Part] = &[
     Type,
 ];
 /// What a tile has: a region, and attributes behind it.
-const OF_TILE: &[Part] = &[Sign("("), Operand, Sign(")"), Region, Dictionary];
-const SEQUENCE: &[Part] = &[MaybeSymbol("sym_name"), RegionWithArguments, Dictionary];
+const OF_TILE: &[FormPart] = &[Sign("("), Operand, Sign(")"), Region, Dictionary];
+const SEQUENCE: &[FormPart] = &[MaybeSymbol("sym_name"), RegionWithArguments, Dictionary];
 /// Ops of the sequence that say all in attributes.
-const COMMAND: &[Part] = &[Items("items"), Dictionary, Maybe(":", &[Types])];
-const TASK: &[Part] = &[Sign("("), Operand, Sign(")"), Dictionary];
-const PORT: &[Part] = &[
+const COMMAND: &[FormPart] = &[Items("items"), Dictionary, Maybe(":", &[Types])];
+const TASK: &[FormPart] = &[Sign("("), Operand, Sign(")"), Dictionary];
+const PORT: &[FormPart] = &[
     Sign("<"),
     Operand,
     Sign(","),
@@ -66,7 +66,7 @@ const PORT: &[Part] = &[
     Integer("channel"),
     Sign(">"),
 ];
-const RESHAPE: &[Part] = &[
+const RESHAPE: &[FormPart] = &[
     Operand,
     Any("reassociation"),
     Maybe("output_shape", &[Indices("output_shape")]),
@@ -75,8 +75,8 @@ const RESHAPE: &[Part] = &[
     Sign("into"),
     Type,
 ];
-const ALLOCATE: &[Part] = &[Sign("("), Operands, Sign(")"), Dictionary, Sign(":"), Type];
-const SUBVIEW: &[Part] = &[
+const ALLOCATE: &[FormPart] = &[Sign("("), Operands, Sign(")"), Dictionary, Sign(":"), Type];
+const SUBVIEW: &[FormPart] = &[
     Operand,
     Indices("offsets"),
     Indices("sizes"),
@@ -90,7 +90,7 @@ const SUBVIEW: &[Part] = &[
 
 /// Names and forms, a row each.
 #[rustfmt::skip]
-static FORMS: &[(&str, &[Part])] = &[
+static FORMS: &[(&str, &[FormPart])] = &[
     ("module", &[MaybeSymbol("sym_name"), Maybe("attributes", &[Dictionary]), Region]),
     ("builtin.module", &[MaybeSymbol("sym_name"), Maybe("attributes", &[Dictionary]), Region]),
     // Structure.
@@ -235,6 +235,6 @@ static FORMS: &[(&str, &[Part])] = &[
 ];
 
 /// The form of an op; `None` for one that is not known here.
-pub(super) fn form(name: &str) -> Option<&'static [Part]> {
+pub(super) fn form(name: &str) -> Option<&'static [FormPart]> {
     FORMS.iter().find(|row| row.0 == name).map(|row| row.1)
 }

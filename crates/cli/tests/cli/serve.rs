@@ -418,7 +418,11 @@ fn what_cannot_be_served_is_told_before_it_listens() {
             USAGE,
             "no API key is set",
         ),
-        (vec!["demo", "demo"], USAGE, "two models or adapters are called `demo`"),
+        (
+            vec!["demo", "demo"],
+            USAGE,
+            "two models or adapters are called `demo`",
+        ),
         (vec!["no-such-model"], NOT_FOUND, "no model `no-such-model`"),
         (
             vec!["demo", "--port", &port],

@@ -1,6 +1,6 @@
 //! Small integers in the words of packed matrices.
 
-use super::stored::Place;
+use super::stored::CodePlace;
 
 /// The nibble of a word that holds each of eight neighbours in AWQ's order.
 const AWQ_NIBBLES: [usize; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
@@ -25,7 +25,7 @@ pub(super) enum CodeLayout {
 /// Small integers in a file.
 #[derive(Clone, Debug)]
 pub(super) struct Codes {
-    pub(super) place: Place,
+    pub(super) place: CodePlace,
     pub(super) layout: CodeLayout,
     /// Of a code: 4 or 8.
     pub(super) bits: usize,

@@ -7,7 +7,7 @@
 use millrace_quant::DType;
 
 use super::integers::encoded;
-use super::stored::{Numbers, Place};
+use super::stored::{CodePlace, StoredNumbers};
 use crate::checkpoint::FileBytes;
 
 /// The greatest code.
@@ -27,8 +27,8 @@ pub(super) struct ScaleGrid {
 /// Matrices `[…, n, k]` of FP8.
 pub(super) struct PackedFloats {
     shape: Vec<usize>,
-    codes: Place,
-    scales: Numbers,
+    codes: CodePlace,
+    scales: StoredNumbers,
     grid: ScaleGrid,
     dtype: DType,
 }
@@ -37,8 +37,8 @@ impl PackedFloats {
     /// `shape` is that of the codes and has two dimensions or more.
     pub(super) fn new(
         shape: Vec<usize>,
-        codes: Place,
-        (scales, grid): (Numbers, ScaleGrid),
+        codes: CodePlace,
+        (scales, grid): (StoredNumbers, ScaleGrid),
         files: &[FileBytes],
     ) -> PackedFloats {
         let values = scales.read(files);

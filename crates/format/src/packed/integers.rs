@@ -15,7 +15,7 @@
 use millrace_quant::{DType, encode_matrix};
 
 use super::codes::Codes;
-use super::stored::Numbers;
+use super::stored::StoredNumbers;
 use crate::checkpoint::FileBytes;
 
 /// Elements of the blocks that codes are put in.
@@ -61,7 +61,7 @@ pub(super) struct IntegerParts {
     pub(super) n: usize,
     pub(super) k: usize,
     pub(super) codes: Codes,
-    pub(super) scales: Numbers,
+    pub(super) scales: StoredNumbers,
     /// Whether scales lie `[n_groups, n]`, and not `[n, n_groups]`.
     pub(super) scales_by_group: bool,
     pub(super) zeros: Zeros,

@@ -3,8 +3,8 @@
 use super::codes::{CodeLayout, Codes};
 use super::float8::{PackedFloats, ScaleGrid};
 use super::integers::{Groups, IntegerParts, PackedIntegers, Zeros};
-use super::stored::{Part, StoredTensors};
-use super::{Found, PackedSource, PackedTensor, Packing};
+use super::stored::{CodePart, StoredTensors};
+use super::{FoundMatrix, PackedSource, PackedTensor, Packing};
 use crate::{Error, PlainType, TensorInfo, TensorType};
 
 /// The matrix whose codes this tensor is; `None` if it is none.
@@ -15,7 +15,7 @@ pub(super) fn find(
     stored: &StoredTensors<'_>,
     packing: &Packing,
     info: &TensorInfo,
-) -> Result<Option<Found>, Error> {
+) -> Result<Option<FoundMatrix>, Error> {
     let Some(codes) = stored.get(&info.name) else {
         return Ok(None);
     };
@@ -40,7 +40,11 @@ pub(super) fn find(
 }
 
 /// FP8 with scales of the matrix, of rows, or of blocks.
-fn float8(stored: &StoredTensors<'_>, codes: Part<'_>, block: [usize; 2]) -> Result<Found, Error> {
+fn float8(
+    stored: &StoredTensors<'_>,
+    codes: CodePart<'_>,
+    block: [usize; 2],
+) -> Result<FoundMatrix, Error> {
     let name = codes.info.name.clone();
     let shape = codes.info.shape.clone();
     let [.., n, k] = shape[..] else {
@@ -60,7 +64,7 @@ fn float8(stored: &StoredTensors<'_>, codes: Part<'_>, block: [usize; 2]) -> Res
         (scales.scales()?, grid),
         stored.files(),
     );
-    Ok(Found {
+    Ok(FoundMatrix {
         codes: name.clone(),
         name,
         others: vec![scales.info.name.clone()],
@@ -69,7 +73,7 @@ fn float8(stored: &StoredTensors<'_>, codes: Part<'_>, block: [usize; 2]) -> Res
 }
 
 fn grid_of(
-    scales: &Part<'_>,
+    scales: &CodePart<'_>,
     [n_matrices, n, k]: [usize; 3],
     [rows, columns]: [usize; 2],
 ) -> Result<ScaleGrid, Error> {
@@ -146,7 +150,7 @@ fn compressed_zeros(
 }
 
 /// How many columns have a scale in common, by the number of scales of a row.
-fn even_groups(scales: &Part<'_>, k: usize, n_groups: usize) -> Result<usize, Error> {
+fn even_groups(scales: &CodePart<'_>, k: usize, n_groups: usize) -> Result<usize, Error> {
     match n_groups > 0 && k.is_multiple_of(n_groups) {
         true => Ok(k / n_groups),
         false => Err(scales.wrong(
@@ -159,9 +163,9 @@ fn even_groups(scales: &Part<'_>, k: usize, n_groups: usize) -> Result<usize, Er
 /// Integers that compressed-tensors packs into words along rows.
 fn compressed_words(
     stored: &StoredTensors<'_>,
-    codes: Part<'_>,
+    codes: CodePart<'_>,
     name: &str,
-) -> Result<Found, Error> {
+) -> Result<FoundMatrix, Error> {
     let [n, n_words] = codes.matrix()?;
     let shape_name = format!("{name}_shape");
     let shape = stored.require(&shape_name, codes.info, "rows and columns".to_owned())?;
@@ -210,7 +214,7 @@ fn compressed_words(
         listed,
         Some(shape_name),
     ];
-    Ok(Found {
+    Ok(FoundMatrix {
         name: name.to_owned(),
         codes: codes.info.name.clone(),
         others: others.into_iter().flatten().collect(),
@@ -219,7 +223,7 @@ fn compressed_words(
 }
 
 /// The columns that `weight_shape` says.
-fn columns_of(shape: &Part<'_>, n: usize, stored: &StoredTensors<'_>) -> Result<usize, Error> {
+fn columns_of(shape: &CodePart<'_>, n: usize, stored: &StoredTensors<'_>) -> Result<usize, Error> {
     let bytes = shape.place();
     let numbers: Vec<i64> = match shape.info.tensor_type {
         TensorType::Plain(PlainType::I64) => {
@@ -243,7 +247,7 @@ fn columns_of(shape: &Part<'_>, n: usize, stored: &StoredTensors<'_>) -> Result<
 }
 
 /// Bytes with a scale of the matrix, of rows, or of groups of columns.
-fn compressed_bytes(stored: &StoredTensors<'_>, codes: Part<'_>) -> Result<Found, Error> {
+fn compressed_bytes(stored: &StoredTensors<'_>, codes: CodePart<'_>) -> Result<FoundMatrix, Error> {
     let name = codes.info.name.clone();
     let [n, k] = codes.matrix()?;
     let expected = format!("scales [{n}, groups]");
@@ -276,7 +280,7 @@ fn compressed_bytes(stored: &StoredTensors<'_>, codes: Part<'_>) -> Result<Found
         groups: Groups::Even(even_groups(&scales, k, n_groups)?),
     };
     let others = [Some(scales.info.name.clone()), zeros_name];
-    Ok(Found {
+    Ok(FoundMatrix {
         codes: name.clone(),
         name,
         others: others.into_iter().flatten().collect(),
@@ -304,9 +308,9 @@ impl ColumnLayout {
     /// Of a matrix of `n` rows, whose list of groups is `listed`.
     fn of(
         packing: &Packing,
-        codes: &Part<'_>,
+        codes: &CodePart<'_>,
         n: usize,
-        listed: Option<&Part<'_>>,
+        listed: Option<&CodePart<'_>>,
     ) -> Result<ColumnLayout, Error> {
         let [n_stored, _] = codes.matrix()?;
         let Packing::Gptq {
@@ -344,10 +348,10 @@ impl ColumnLayout {
 /// GPTQ and AWQ: `qweight`, `qzeros` and `scales`, groups by rows; of GPTQ also `g_idx`.
 fn by_columns(
     stored: &StoredTensors<'_>,
-    codes: Part<'_>,
+    codes: CodePart<'_>,
     module: &str,
     packing: &Packing,
-) -> Result<Found, Error> {
+) -> Result<FoundMatrix, Error> {
     let part = |suffix: &str, expected: &str| {
         let name = format!("{module}.{suffix}");
         stored.require(&name, codes.info, expected.to_owned())
@@ -386,7 +390,7 @@ fn by_columns(
         groups,
     };
     let others = [Some(scales), Some(zeros), listed].into_iter().flatten();
-    Ok(Found {
+    Ok(FoundMatrix {
         name: format!("{module}.weight"),
         codes: codes.info.name.clone(),
         others: others.map(|part| part.info.name.clone()).collect(),
@@ -395,7 +399,7 @@ fn by_columns(
 }
 
 /// The groups of columns by a list of them.
-fn listed_groups(part: &Part<'_>, k: usize, n_groups: usize) -> Result<Groups, Error> {
+fn listed_groups(part: &CodePart<'_>, k: usize, n_groups: usize) -> Result<Groups, Error> {
     part.check_shape(&[k])?;
     let list = part.integers()?;
     let group = |number: &i32| {

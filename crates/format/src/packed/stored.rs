@@ -49,15 +49,15 @@ impl<'a> StoredTensors<'a> {
         &self.paths[info.file]
     }
 
-    pub(super) fn part(&self, info: &'a TensorInfo) -> Part<'a> {
-        Part {
+    pub(super) fn part(&self, info: &'a TensorInfo) -> CodePart<'a> {
+        CodePart {
             info,
             path: self.path(info),
             files: self.files,
         }
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<Part<'a>> {
+    pub(super) fn get(&self, name: &str) -> Option<CodePart<'a>> {
         self.by_name.get(name).map(|info| self.part(info))
     }
 
@@ -67,7 +67,7 @@ impl<'a> StoredTensors<'a> {
         name: &str,
         of: &TensorInfo,
         expected: String,
-    ) -> Result<Part<'a>, Error> {
+    ) -> Result<CodePart<'a>, Error> {
         self.get(name).ok_or_else(|| Error::PackedPart {
             file: self.path(of).to_owned(),
             tensor: name.to_owned(),
@@ -79,12 +79,12 @@ impl<'a> StoredTensors<'a> {
 
 /// Where bytes of a file are.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct CodePlace {
     file: usize,
     range: Range<usize>,
 }
 
-impl Place {
+impl CodePlace {
     pub(super) fn bytes<'a>(&self, files: &'a [FileBytes]) -> &'a [u8] {
         // Whoever read the header has checked that they lie inside the file.
         &files[self.file].bytes()[self.range.clone()]
@@ -93,14 +93,14 @@ impl Place {
 
 /// Numbers with a place in a file.
 #[derive(Clone, Debug)]
-pub(super) struct Numbers {
-    place: Place,
+pub(super) struct StoredNumbers {
+    place: CodePlace,
     /// `None`: powers of two, a byte of exponent each.
     dtype: Option<DType>,
     len: usize,
 }
 
-impl Numbers {
+impl StoredNumbers {
     /// All of them.
     pub(super) fn read(&self, files: &[FileBytes]) -> Vec<f32> {
         let bytes = self.place.bytes(files);
@@ -128,13 +128,13 @@ fn power_of_two(exponent: u8) -> f32 {
 
 /// A tensor of a file.
 #[derive(Clone, Copy)]
-pub(super) struct Part<'a> {
+pub(super) struct CodePart<'a> {
     pub(super) info: &'a TensorInfo,
     path: &'a Path,
     files: &'a [FileBytes],
 }
 
-impl Part<'_> {
+impl CodePart<'_> {
     pub(super) fn is_float8(&self) -> bool {
         self.info.tensor_type.name() == FLOAT8
     }
@@ -152,9 +152,9 @@ impl Part<'_> {
         }
     }
 
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn place(&self) -> CodePlace {
         let start = self.info.offset as usize;
-        Place {
+        CodePlace {
             file: self.info.file,
             range: start..start + self.info.size_bytes,
         }
@@ -179,7 +179,7 @@ impl Part<'_> {
     }
 
     /// Its place, if it holds 32-bit words.
-    pub(super) fn words(&self) -> Result<Place, Error> {
+    pub(super) fn words(&self) -> Result<CodePlace, Error> {
         match self.info.tensor_type {
             TensorType::Plain(PlainType::I32 | PlainType::U32) => Ok(self.place()),
             other => Err(self.wrong("words of type I32".to_owned(), format!("type {other}"))),
@@ -187,7 +187,7 @@ impl Part<'_> {
     }
 
     /// Its numbers, all of which must be finite.
-    pub(super) fn scales(&self) -> Result<Numbers, Error> {
+    pub(super) fn scales(&self) -> Result<StoredNumbers, Error> {
         let dtype = match self.info.tensor_type {
             TensorType::Weights(dtype @ (DType::F32 | DType::F16 | DType::BF16)) => Some(dtype),
             other if other.name() == EXPONENTS => None,
@@ -196,7 +196,7 @@ impl Part<'_> {
                 return Err(self.wrong(expected, format!("type {other}")));
             }
         };
-        let numbers = Numbers {
+        let numbers = StoredNumbers {
             place: self.place(),
             dtype,
             len: self.info.n_elems(),

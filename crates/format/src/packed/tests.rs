@@ -9,7 +9,7 @@ use crate::{Checkpoint, Error, TensorType};
 
 /// A tensor of a folder: name, type as headers spell it, shape, bytes.
 #[derive(Clone)]
-struct Stored {
+struct StoredTensor {
     name: &'static str,
     dtype: &'static str,
     shape: Vec<usize>,
@@ -17,9 +17,14 @@ struct Stored {
 }
 
 /// All elements have these bytes.
-fn stored(name: &'static str, dtype: &'static str, shape: &[usize], element: &[u8]) -> Stored {
+fn stored(
+    name: &'static str,
+    dtype: &'static str,
+    shape: &[usize],
+    element: &[u8],
+) -> StoredTensor {
     let n: usize = shape.iter().product();
-    Stored {
+    StoredTensor {
         name,
         dtype,
         shape: shape.to_vec(),
@@ -27,15 +32,15 @@ fn stored(name: &'static str, dtype: &'static str, shape: &[usize], element: &[u
     }
 }
 
-fn words(name: &'static str, shape: &[usize], word: u32) -> Stored {
+fn words(name: &'static str, shape: &[usize], word: u32) -> StoredTensor {
     stored(name, "I32", shape, &word.to_le_bytes())
 }
 
-fn scales(name: &'static str, shape: &[usize], scale: f32) -> Stored {
+fn scales(name: &'static str, shape: &[usize], scale: f32) -> StoredTensor {
     stored(name, "F32", shape, &scale.to_le_bytes())
 }
 
-fn open(dir: &Path, config: &Value, tensors: &[Stored]) -> Result<Checkpoint, Error> {
+fn open(dir: &Path, config: &Value, tensors: &[StoredTensor]) -> Result<Checkpoint, Error> {
     let (mut header, mut data) = (Map::new(), Vec::new());
     for tensor in tensors {
         let start = data.len();
@@ -54,7 +59,7 @@ fn open(dir: &Path, config: &Value, tensors: &[Stored]) -> Result<Checkpoint, Er
 }
 
 /// A linear layer of 32 rows and 64 columns in groups of 32, as GPTQ packs it: all codes 9, zero points 8.
-fn gptq() -> (Value, Vec<Stored>) {
+fn gptq() -> (Value, Vec<StoredTensor>) {
     let tensors = vec![
         words("a.qweight", &[8, 32], 0x9999_9999),
         words("a.qzeros", &[2, 4], 0x7777_7777),
@@ -64,7 +69,7 @@ fn gptq() -> (Value, Vec<Stored>) {
 }
 
 /// The same as AWQ packs it.
-fn awq() -> (Value, Vec<Stored>) {
+fn awq() -> (Value, Vec<StoredTensor>) {
     let tensors = vec![
         words("a.qweight", &[64, 4], 0x9999_9999),
         words("a.qzeros", &[2, 4], 0x8888_8888),
@@ -74,7 +79,7 @@ fn awq() -> (Value, Vec<Stored>) {
 }
 
 /// The same as compressed-tensors packs it.
-fn compressed() -> (Value, Vec<Stored>) {
+fn compressed() -> (Value, Vec<StoredTensor>) {
     let mut shape = stored("a.weight_shape", "I64", &[2], &32i64.to_le_bytes());
     shape.bytes[8..].copy_from_slice(&64i64.to_le_bytes());
     let tensors = vec![
@@ -89,7 +94,7 @@ fn compressed() -> (Value, Vec<Stored>) {
 }
 
 /// FP8 of all ones, blocks of 128 by 128.
-fn fp8() -> (Value, Vec<Stored>) {
+fn fp8() -> (Value, Vec<StoredTensor>) {
     let tensors = vec![
         stored("a.weight", "F8_E4M3", &[160, 64], &[0x38]),
         scales("a.weight_scale_inv", &[2, 1], 0.5),
@@ -129,24 +134,27 @@ fn one_step_above_the_zero_point_is_one_scale() {
 #[test]
 fn formats_follow_scales_and_zero_points() {
     let dir = tempfile::tempdir().unwrap();
-    let dtype_of = |layout: (Value, Vec<Stored>), change: &dyn Fn(&mut Vec<Stored>)| {
+    let dtype_of = |layout: (Value, Vec<StoredTensor>), change: &dyn Fn(&mut Vec<StoredTensor>)| {
         let (config, mut tensors) = layout;
         change(&mut tensors);
         let checkpoint = open(dir.path(), &config, &tensors).unwrap();
         numbers(&checkpoint, "a.weight")
     };
-    let zeros = |tensors: &mut Vec<Stored>| tensors[1] = words("a.qzeros", &[2, 4], 0x2222_2222);
+    let zeros =
+        |tensors: &mut Vec<StoredTensor>| tensors[1] = words("a.qzeros", &[2, 4], 0x2222_2222);
     assert_eq!(dtype_of(gptq(), &zeros), (DType::Q5_0, vec![3.0; 2048]));
     // Stored 15 is zero point 0, not 16.
-    let wrapped = |tensors: &mut Vec<Stored>| tensors[1] = words("a.qzeros", &[2, 4], u32::MAX);
+    let wrapped =
+        |tensors: &mut Vec<StoredTensor>| tensors[1] = words("a.qzeros", &[2, 4], u32::MAX);
     assert_eq!(dtype_of(gptq(), &wrapped), (DType::Q5_0, vec![4.5; 2048]));
     // F16 holds neither 15 steps of this size nor anything that small.
     for scale in [8192.0, 2f32.powi(-20)] {
-        let change = |tensors: &mut Vec<Stored>| tensors[2] = scales("a.scales", &[2, 32], scale);
+        let change =
+            |tensors: &mut Vec<StoredTensor>| tensors[2] = scales("a.scales", &[2, 32], scale);
         assert_eq!(dtype_of(gptq(), &change), (DType::BF16, vec![scale; 2048]));
     }
     for (scale, dtype) in [(0.3, DType::F16), (300.0, DType::BF16), (1e-7, DType::BF16)] {
-        let change = |tensors: &mut Vec<Stored>| {
+        let change = |tensors: &mut Vec<StoredTensor>| {
             tensors[1] = scales("a.weight_scale_inv", &[2, 1], scale);
         };
         let (found, numbers) = dtype_of(fp8(), &change);
@@ -189,7 +197,7 @@ fn codes_lie_in_words_as_each_layout_says() {
         shape,
     ];
     type Code = fn(usize, usize) -> f32;
-    let cases: [(Value, &[Stored], Code); 3] = [
+    let cases: [(Value, &[StoredTensor], Code); 3] = [
         (self::gptq().0, &gptq, |row, column| {
             let scale = if row == 100 && column < 32 { 2.0 } else { 1.0 };
             scale * (column % 8) as f32
@@ -301,8 +309,8 @@ fn codes_of_float8_are_those_of_the_standard() {
 
 /// What is wrong with a folder: the layout, what becomes of it, and words of the message.
 type Fault = (
-    (Value, Vec<Stored>),
-    fn(&mut Vec<Stored>),
+    (Value, Vec<StoredTensor>),
+    fn(&mut Vec<StoredTensor>),
     &'static [&'static str],
 );
 

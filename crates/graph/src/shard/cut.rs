@@ -8,36 +8,36 @@ const ROWS_MIN: usize = 8;
 
 /// A value by ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Cut {
+pub(super) struct Division {
     /// Pieces of a row, each divided alike.
     pub(super) n_pieces: usize,
     /// Elements of a piece that each rank has. Begin and end never decrease; neighbours may share elements.
     pub(super) parts: Vec<Range<usize>>,
 }
 
-impl Cut {
+impl Division {
     /// `n` rows in parts as even as blocks of `block_rows` allow; `None` where there are too few.
-    pub(super) fn even(n: usize, n_ranks: usize, block_rows: usize) -> Option<Cut> {
+    pub(super) fn even(n: usize, n_ranks: usize, block_rows: usize) -> Option<Division> {
         let n_blocks = n / block_rows;
         let divides = n.is_multiple_of(block_rows) && n_blocks >= n_ranks;
         if !divides || n < ROWS_MIN * n_ranks {
             return None;
         }
-        Some(Cut::of_units(&ranges(n_blocks, n_ranks), block_rows))
+        Some(Division::of_units(&ranges(n_blocks, n_ranks), block_rows))
     }
 
     /// Parts of so many units of `unit` elements.
-    fn of_units(units: &[Range<usize>], unit: usize) -> Cut {
+    fn of_units(units: &[Range<usize>], unit: usize) -> Division {
         let parts = units.iter().map(|r| r.start * unit..r.end * unit);
-        Cut {
+        Division {
             n_pieces: 1,
             parts: parts.collect(),
         }
     }
 
     /// The same parts of every one of `n_pieces` pieces.
-    pub(super) fn in_pieces(self, n_pieces: usize) -> Cut {
-        Cut { n_pieces, ..self }
+    pub(super) fn in_pieces(self, n_pieces: usize) -> Division {
+        Division { n_pieces, ..self }
     }
 
     /// Elements a token that a rank has.
@@ -52,11 +52,11 @@ impl Cut {
     }
 
     /// The cut of a value whose units have `to` elements, by one whose units have `from`.
-    pub(super) fn scaled(&self, from: usize, to: usize) -> Option<Cut> {
+    pub(super) fn scaled(&self, from: usize, to: usize) -> Option<Division> {
         let fits = self.is_of_units(from) && (self.n_pieces == 1 || (from, to) == (1, 1));
         let parts = self.parts.iter();
         let parts = parts.map(|part| part.start / from * to..part.end / from * to);
-        fits.then(|| Cut {
+        fits.then(|| Division {
             n_pieces: self.n_pieces,
             parts: parts.collect(),
         })
@@ -91,10 +91,10 @@ fn ranges(n: usize, n_parts: usize) -> Vec<Range<usize>> {
 
 /// The query heads, and the key and value heads, of every rank. Where there are more ranks than heads of keys, some ranks
 /// keep the same one and divide its queries. `None` where a rank would have no query.
-pub(super) fn heads(op: &Attention, n_ranks: usize) -> Option<[Cut; 2]> {
+pub(super) fn heads(op: &Attention, n_ranks: usize) -> Option<[Division; 2]> {
     let (n_kv, group) = (op.n_kv_heads, op.n_heads / op.n_kv_heads);
     let scaled = |queries: &[Range<usize>], keys: &[Range<usize>]| {
-        [queries, keys].map(|heads| Cut::of_units(heads, op.head_dim))
+        [queries, keys].map(|heads| Division::of_units(heads, op.head_dim))
     };
     if n_kv >= n_ranks {
         let keys = ranges(n_kv, n_ranks);
@@ -151,26 +151,26 @@ impl Units {
     }
 
     /// Whether the node can compute the parts of such a cut of its output.
-    pub(super) fn take(&self, cut: &Cut) -> bool {
+    pub(super) fn take(&self, cut: &Division) -> bool {
         let mut inputs = self.inputs.iter().flatten();
         inputs.all(|unit| cut.scaled(self.output, *unit).is_some())
     }
 
     /// How the output is cut where an input is cut so.
-    pub(super) fn output_cut(&self, input: usize, cut: &Cut) -> Option<Cut> {
+    pub(super) fn output_cut(&self, input: usize, cut: &Division) -> Option<Division> {
         cut.scaled(self.inputs[input]?, self.output)
     }
 
     /// How an input is cut where the output is cut so; `None` for one that is read whole.
-    pub(super) fn input_cut(&self, input: usize, cut: &Cut) -> Option<Cut> {
+    pub(super) fn input_cut(&self, input: usize, cut: &Division) -> Option<Division> {
         cut.scaled(self.output, self.inputs[input]?)
     }
 }
 
 /// By value, the cut that attention asks for: that of heads, from the products that make queries, keys and values to the
 /// last op on what attention gives. `None` for values that are on no such way.
-pub(super) fn wanted(graph: &Graph, place: RankPlace) -> Vec<Option<Cut>> {
-    let mut wanted: Vec<Option<Cut>> = vec![None; graph.values.len()];
+pub(super) fn wanted(graph: &Graph, place: RankPlace) -> Vec<Option<Division>> {
+    let mut wanted: Vec<Option<Division>> = vec![None; graph.values.len()];
     for node in &graph.nodes {
         let (Op::Attention(op) | Op::SharedAttention(crate::SharedAttention { attention: op })) =
             &node.op

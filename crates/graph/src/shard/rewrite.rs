@@ -1,6 +1,6 @@
 //! From a graph to that of one rank, node by node.
 
-use super::cut::{Cut, Units, heads, wanted};
+use super::cut::{Division, Units, heads, wanted};
 use super::{RankGraph, RankPlace, WeightPart};
 use crate::{
     Attention, CombineExperts, ConcatHeads, ExpertLinear, Graph, HeadLinear, Linear, Node, Op,
@@ -10,21 +10,21 @@ use std::ops::Range;
 
 /// Where a value of the whole graph is in that of the rank.
 #[derive(Clone, Debug, Default)]
-struct Found {
+struct ValuePlaces {
     whole: Option<ValueId>,
-    parts: Vec<(Cut, ValueId)>,
+    parts: Vec<(Division, ValueId)>,
 }
 
 pub(super) struct Rewrite<'g> {
     graph: &'g Graph,
     place: RankPlace,
     /// By value of the whole graph.
-    wanted: Vec<Option<Cut>>,
+    wanted: Vec<Option<Division>>,
     /// As those: values that somebody outside of the graph reads.
     is_read_outside: Vec<bool>,
     /// As those: scores that experts are chosen by, which are few.
     is_choice: Vec<bool>,
-    found: Vec<Found>,
+    found: Vec<ValuePlaces>,
     /// The rank's graph as far as it is.
     own: Graph,
     /// By weight of it.
@@ -51,7 +51,7 @@ impl<'g> Rewrite<'g> {
             wanted: wanted(graph, place),
             is_read_outside,
             is_choice,
-            found: vec![Found::default(); n_values],
+            found: vec![ValuePlaces::default(); n_values],
             own: Graph {
                 weights: graph.weights.clone(),
                 ropes: graph.ropes.clone(),
@@ -115,10 +115,10 @@ impl<'g> Rewrite<'g> {
         }
         let weight = &self.graph.weights[op.weight.0];
         let block_rows = weight.dtype.block_rows();
-        let fits = |cut: &&Cut| cut.n_pieces == 1 && cut.is_of_units(block_rows);
+        let fits = |cut: &&Division| cut.n_pieces == 1 && cut.is_of_units(block_rows);
         let cut = match self.wanted[node.output.0].as_ref().filter(fits) {
             Some(cut) => cut.clone(),
-            None => Cut::even(weight.n, self.place.n_ranks, block_rows)?,
+            None => Division::even(weight.n, self.place.n_ranks, block_rows)?,
         };
         let rows = self.own_part(&cut);
         let own = Linear {
@@ -136,7 +136,7 @@ impl<'g> Rewrite<'g> {
         if weight.dtype.block_rows() > 1 {
             return None;
         }
-        let cut = Cut::even(weight.n, self.place.n_ranks, 1)?.in_pieces(op.n_used);
+        let cut = Division::even(weight.n, self.place.n_ranks, 1)?.in_pieces(op.n_used);
         let rows = self.own_part(&cut);
         let own = ExpertLinear {
             weight: self.rows_of(op.weight, rows.clone()),
@@ -223,7 +223,7 @@ impl<'g> Rewrite<'g> {
     }
 
     /// The cut of the output that all inputs have already.
-    fn common_cut(&self, node: &Node, units: &Units) -> Option<Cut> {
+    fn common_cut(&self, node: &Node, units: &Units) -> Option<Division> {
         let mut common = None;
         for (i, input) in node.inputs.iter().enumerate() {
             if units.inputs[i].is_none() {
@@ -256,7 +256,7 @@ impl<'g> Rewrite<'g> {
     }
 
     /// The own part of a value by that cut. `node` is the one that needs it.
-    fn part(&mut self, node: &Node, value: ValueId, cut: &Cut) -> ValueId {
+    fn part(&mut self, node: &Node, value: ValueId, cut: &Division) -> ValueId {
         let parts = self.found[value.0].parts.iter();
         if let Some((_, part)) = parts.clone().find(|(other, _)| other == cut) {
             return *part;
@@ -276,11 +276,11 @@ impl<'g> Rewrite<'g> {
         part
     }
 
-    fn own_part(&self, cut: &Cut) -> Range<usize> {
+    fn own_part(&self, cut: &Division) -> Range<usize> {
         cut.parts[self.place.rank].clone()
     }
 
-    fn push_part(&mut self, node: &Node, op: Op, inputs: Vec<ValueId>, cut: Cut) {
+    fn push_part(&mut self, node: &Node, op: Op, inputs: Vec<ValueId>, cut: Division) {
         let at = (node.layer, node.label);
         let value = self.push(at, op, inputs, cut.width(self.place.rank));
         self.found[node.output.0].parts.push((cut, value));

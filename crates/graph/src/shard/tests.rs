@@ -1,4 +1,4 @@
-use super::cut::{Cut, heads};
+use super::cut::{Division, heads};
 use super::*;
 use crate::*;
 use millrace_quant::DType;
@@ -140,7 +140,7 @@ fn heads_are_divided_by_keys_and_where_there_are_few_by_queries() {
 
 #[test]
 fn what_ranks_share_is_given_by_the_first() {
-    let cut = Cut {
+    let cut = Division {
         n_pieces: 1,
         parts: vec![0..4, 0..4, 4..8],
     };

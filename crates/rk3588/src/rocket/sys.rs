@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::{CreatedBo, DRIVER_NAME, Host, JobArgs, Node};
-use millrace_accel::{AccelFile, DriverVersion, Mapping};
+use millrace_accel::{AccelFile, DriverVersion, FileMapping};
 use millrace_npu::Provenance;
 use rustix::io::Errno;
 use rustix::ioctl::Opcode;
@@ -50,7 +50,7 @@ impl Host for Linux {
 /// An open node.
 struct NodeFile {
     file: AccelFile,
-    maps: Mutex<HashMap<u32, Arc<Mutex<Mapping>>>>,
+    maps: Mutex<HashMap<u32, Arc<Mutex<FileMapping>>>>,
 }
 
 #[repr(C)]
@@ -113,7 +113,7 @@ impl NodeFile {
         unsafe { self.file.call::<T, OPCODE>(argument) }
     }
 
-    fn map(&self, bo: &CreatedBo) -> Result<Arc<Mutex<Mapping>>, Errno> {
+    fn map(&self, bo: &CreatedBo) -> Result<Arc<Mutex<FileMapping>>, Errno> {
         let maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
         maps.get(&bo.handle).cloned().ok_or(Errno::INVAL)
     }

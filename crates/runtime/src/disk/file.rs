@@ -5,7 +5,7 @@
 //! | 8 | `MILLRKV` and a zero |
 //! | 4 | version, as all numbers with the least byte first |
 //! | 4 | length of the header |
-//! | so many | the header: JSON of [`Header`] |
+//! | so many | the header: JSON of [`FileHeader`] |
 //! | 4 | CRC-32 of all bytes before |
 //! | as the header says | contents |
 //! | 4 | CRC-32 of the contents |
@@ -36,11 +36,11 @@ const MAX_HEADER_BYTES: u32 = 1 << 16;
 
 /// What a file says of itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Header {
+pub(crate) struct FileHeader {
     /// Who wrote it.
     pub(crate) identity: CacheIdentity,
     /// What its contents are.
-    pub(crate) contents: Contents,
+    pub(crate) contents: FileContents,
     /// Bytes of its contents.
     pub(crate) contents_bytes: u64,
 }
@@ -48,7 +48,7 @@ pub(crate) struct Header {
 /// What a file holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub(crate) enum Contents {
+pub(crate) enum FileContents {
     /// A sequence: its tokens (4 bytes each), a note, and its pages group by group.
     Sequence {
         n_tokens: u64,
@@ -82,7 +82,7 @@ pub(crate) struct FileWriter {
 
 impl FileWriter {
     /// Writes the header.
-    pub(crate) fn create(path: &Path, header: &Header) -> Result<FileWriter, DiskError> {
+    pub(crate) fn create(path: &Path, header: &FileHeader) -> Result<FileWriter, DiskError> {
         let file = AtomicFile::create(path).map_err(|error| of_format(path, error))?;
         let mut writer = FileWriter {
             file,
@@ -151,7 +151,7 @@ impl FileReader {
     pub(crate) fn open(
         path: &Path,
         identity: &CacheIdentity,
-    ) -> Result<Option<(Contents, FileReader)>, DiskError> {
+    ) -> Result<Option<(FileContents, FileReader)>, DiskError> {
         let file = match File::open(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             file => file.map_err(DiskError::io("read", path))?,
@@ -169,7 +169,7 @@ impl FileReader {
         Ok(Some((header.contents, reader)))
     }
 
-    fn header(&mut self, found_bytes: u64) -> Result<Header, DiskError> {
+    fn header(&mut self, found_bytes: u64) -> Result<FileHeader, DiskError> {
         let mut start = [0; START_BYTES];
         if found_bytes < START_BYTES as u64 {
             return Err(self.length(START_BYTES as u64, found_bytes));
@@ -195,7 +195,7 @@ impl FileReader {
         let mut json = vec![0; n_bytes as usize];
         self.read(&mut json)?;
         self.check_sum("header")?;
-        let header: Header = serde_json::from_slice(&json)
+        let header: FileHeader = serde_json::from_slice(&json)
             .map_err(|error| self.damaged("header", error.to_string()))?;
         let whole = before
             .saturating_add(header.contents_bytes)

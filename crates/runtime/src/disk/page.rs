@@ -1,6 +1,6 @@
 //! What pages on disk are called, and what they are of.
 
-use super::file::Contents;
+use super::file::FileContents;
 use super::identity::hex;
 use sha2::{Digest, Sha256};
 
@@ -90,8 +90,8 @@ pub(crate) struct PageText<'a> {
 }
 
 impl PageText<'_> {
-    pub(super) fn contents(&self, group: usize) -> Contents {
-        Contents::Page {
+    pub(super) fn contents(&self, group: usize) -> FileContents {
+        FileContents::Page {
             scope: self.scope,
             parent: self
                 .parent

@@ -1,6 +1,6 @@
 //! A sequence of an engine in a file.
 
-use super::file::{Contents, FileReader, FileWriter, Header};
+use super::file::{FileContents, FileHeader, FileReader, FileWriter};
 use super::{CacheIdentity, DiskError};
 use crate::Error;
 use crate::image::is_row;
@@ -22,10 +22,10 @@ pub(crate) fn save(
         return Err(DiskError::Images.into());
     }
     let (n_tokens, note_bytes) = (tokens.len() as u64, note.len() as u64);
-    let header = Header {
+    let header = FileHeader {
         identity: identity.clone(),
         contents_bytes: size_of_val(tokens) as u64 + note_bytes + shell.cache.span_bytes(&spans),
-        contents: Contents::Sequence {
+        contents: FileContents::Sequence {
             n_tokens,
             note_bytes,
             tables: spans.clone(),

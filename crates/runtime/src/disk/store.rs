@@ -4,7 +4,7 @@
 //! their own, one at a time and whole or not at all, so a folder is good whenever the process ends. Where they take more room
 //! than is allowed, those go that were used longest ago, and of one age the ends of texts before their beginnings.
 
-use super::file::{FileReader, FileWriter, Header};
+use super::file::{FileHeader, FileReader, FileWriter};
 use super::page::{PageAt, PageName, PageText};
 use super::{CacheIdentity, DiskError, FileLock};
 use std::cmp::Reverse;
@@ -84,7 +84,7 @@ struct StoreShared {
 enum StoreTask {
     Write {
         name: PageName,
-        header: Box<Header>,
+        header: Box<FileHeader>,
         tokens: Vec<u32>,
         bytes: Vec<u8>,
     },
@@ -147,7 +147,7 @@ impl PageStore {
     pub(crate) fn put(&self, page: PageAt, used: SystemTime, text: PageText<'_>, bytes: Vec<u8>) {
         let name = page.name();
         let n_bytes = bytes.len() as u64;
-        let header = Box::new(Header {
+        let header = Box::new(FileHeader {
             identity: self.shared.identity.clone(),
             contents: text.contents(page.group),
             contents_bytes: n_bytes + size_of_val(text.tokens) as u64,
@@ -293,7 +293,13 @@ impl StoreShared {
     }
 
     /// Writes a page where there is room for it; returns the bytes of its file. `None` if there is no room, or it cannot be written.
-    fn write(&self, name: PageName, header: &Header, tokens: &[u32], bytes: &[u8]) -> Option<u64> {
+    fn write(
+        &self,
+        name: PageName,
+        header: &FileHeader,
+        tokens: &[u32],
+        bytes: &[u8],
+    ) -> Option<u64> {
         if self.lock().has_failed || !self.make_room() {
             return None;
         }

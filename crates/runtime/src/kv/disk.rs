@@ -6,7 +6,7 @@ use super::prefix::{Completeness, NodeId};
 use super::{KvCache, PAGE_TOKENS};
 use crate::Error;
 use crate::disk::DiskError;
-use crate::disk::file::{Contents, FileReader, FileWriter, TableSpan};
+use crate::disk::file::{FileContents, FileReader, FileWriter, TableSpan};
 use crate::disk::page::{PageAt, PageKey, PageText};
 use crate::disk::store::PageStore;
 use crate::image::is_row;
@@ -32,7 +32,7 @@ pub(super) struct DiskMatch {
 
 /// What the index has of a beginning, with a reference to each page.
 #[derive(Debug, Default)]
-struct Shared {
+struct CachedStart {
     /// By group: the first page that is wanted.
     firsts: Vec<usize>,
     /// By group: those of the wanted pages that the index has, in order.
@@ -346,7 +346,7 @@ impl KvCache {
         found: &DiskMatch,
     ) -> Result<bool, Error> {
         let scope = self.sequences.get(seq)?.scope;
-        let Shared {
+        let CachedStart {
             firsts,
             mut tables,
             missing,
@@ -377,8 +377,8 @@ impl KvCache {
     }
 
     /// Takes a reference to each wanted page that the index has.
-    fn share_of(&mut self, found: &DiskMatch) -> Shared {
-        let mut shared = Shared::default();
+    fn share_of(&mut self, found: &DiskMatch) -> CachedStart {
+        let mut shared = CachedStart::default();
         for (g, group) in self.groups.iter_mut().enumerate() {
             let first = group.oldest_needed(found.len) / PAGE_TOKENS;
             let mut pages = Vec::new();
@@ -440,16 +440,16 @@ fn skip(reader: &mut FileReader, mut n_bytes: usize) -> Result<(), DiskError> {
 
 /// The parts of a header of a sequence; refuses one of a page.
 pub(crate) fn sequence_of(
-    contents: Contents,
+    contents: FileContents,
     reader: &FileReader,
 ) -> Result<(u64, u64, Vec<TableSpan>), DiskError> {
     match contents {
-        Contents::Sequence {
+        FileContents::Sequence {
             n_tokens,
             note_bytes,
             tables,
         } => Ok((n_tokens, note_bytes, tables)),
-        Contents::Page { .. } => {
+        FileContents::Page { .. } => {
             let problem = "it is of a page of a cache folder, not of a conversation".to_owned();
             Err(reader.damaged("header", problem))
         }

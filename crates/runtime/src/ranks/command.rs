@@ -11,7 +11,7 @@ pub(super) type Name = u64;
 
 /// A change that was made, or a step that begins.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub(super) enum Command {
+pub(super) enum RankCommand {
     /// A sequence was made.
     Create { seq: Name },
     /// A second one with the same past.
@@ -41,24 +41,24 @@ pub(super) struct StepItem {
     /// Tokens that the sequence has before.
     pub(super) len: usize,
     pub(super) tokens: Vec<u32>,
-    pub(super) logits: Wanted,
+    pub(super) logits: SentLogitsFor,
     pub(super) hidden: bool,
 }
 
 /// [`LogitsFor`], to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Wanted {
+pub(super) enum SentLogitsFor {
     None,
     Last,
     All,
 }
 
-impl From<LogitsFor> for Wanted {
-    fn from(logits: LogitsFor) -> Wanted {
+impl From<LogitsFor> for SentLogitsFor {
+    fn from(logits: LogitsFor) -> SentLogitsFor {
         match logits {
-            LogitsFor::None => Wanted::None,
-            LogitsFor::Last => Wanted::Last,
-            LogitsFor::All => Wanted::All,
+            LogitsFor::None => SentLogitsFor::None,
+            LogitsFor::Last => SentLogitsFor::Last,
+            LogitsFor::All => SentLogitsFor::All,
         }
     }
 }
@@ -77,9 +77,9 @@ impl StepItem {
     /// The item for a follower's own sequence.
     pub(super) fn item(&self, seq: SeqId) -> BatchItem<'_> {
         let logits = match self.logits {
-            Wanted::None => LogitsFor::None,
-            Wanted::Last => LogitsFor::Last,
-            Wanted::All => LogitsFor::All,
+            SentLogitsFor::None => LogitsFor::None,
+            SentLogitsFor::Last => LogitsFor::Last,
+            SentLogitsFor::All => LogitsFor::All,
         };
         BatchItem {
             hidden: self.hidden,
@@ -88,7 +88,7 @@ impl StepItem {
     }
 }
 
-impl Command {
+impl RankCommand {
     /// Tells the other ranks.
     pub(super) fn tell(&self, ranks: &mut Communicator) -> Result<(), RankError> {
         let mut message = serde_json::to_vec(self).expect("a command has nothing that JSON lacks");
@@ -96,7 +96,7 @@ impl Command {
     }
 
     /// What the leader told.
-    pub(super) fn hear(ranks: &mut Communicator) -> Result<Command, RankError> {
+    pub(super) fn hear(ranks: &mut Communicator) -> Result<RankCommand, RankError> {
         let mut message = Vec::new();
         ranks.broadcast(&mut message)?;
         serde_json::from_slice(&message).map_err(|error| RankError::Differs {

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::command::{Command, Name, StepItem};
-use super::handshake::{Setup, shake_hands};
+use super::command::{Name, RankCommand, StepItem};
+use super::handshake::{RankSetup, shake_hands};
 use super::{Communicator, RankError, RankTraffic, Ranks};
 use crate::Error;
 use crate::cpu_engine::{CpuEngine, EngineOptions};
@@ -21,7 +21,7 @@ pub fn follow(
     options: EngineOptions,
     ranks: Box<dyn Ranks>,
 ) -> Result<RankTraffic, Error> {
-    let setup = Setup::of(model, &options)?;
+    let setup = RankSetup::of(model, &options)?;
     let mut ranks = Communicator::new(ranks);
     shake_hands(&mut ranks, &setup)?;
     let mut follower = Follower {
@@ -29,8 +29,8 @@ pub fn follow(
         seqs: HashMap::new(),
     };
     loop {
-        match Command::hear(follower.ranks())? {
-            Command::Close => return Ok(follower.ranks().traffic()),
+        match RankCommand::hear(follower.ranks())? {
+            RankCommand::Close => return Ok(follower.ranks().traffic()),
             command => follower.obey(&command)?,
         }
     }
@@ -48,28 +48,30 @@ impl Follower {
         ranks.expect("the engine was made with ranks")
     }
 
-    fn obey(&mut self, command: &Command) -> Result<(), Error> {
+    fn obey(&mut self, command: &RankCommand) -> Result<(), Error> {
         match command {
-            Command::Create { seq } => {
+            RankCommand::Create { seq } => {
                 let own = self.engine.create()?;
                 self.seqs.insert(*seq, own);
             }
-            Command::Fork { from, seq } => {
+            RankCommand::Fork { from, seq } => {
                 let own = self.engine.fork(self.seq(*from)?)?;
                 self.seqs.insert(*seq, own);
             }
-            Command::Truncate { seq, len } => self.engine.truncate(self.seq(*seq)?, *len)?,
-            Command::SetScope { seq, scope } => self.engine.set_scope(self.seq(*seq)?, *scope)?,
-            Command::ReusePrefix { seq, prompt, len } => {
+            RankCommand::Truncate { seq, len } => self.engine.truncate(self.seq(*seq)?, *len)?,
+            RankCommand::SetScope { seq, scope } => {
+                self.engine.set_scope(self.seq(*seq)?, *scope)?
+            }
+            RankCommand::ReusePrefix { seq, prompt, len } => {
                 let own = self.engine.reuse_prefix(self.seq(*seq)?, prompt)?;
                 self.compare(*seq, own, *len)?;
             }
-            Command::Release { seq } => {
+            RankCommand::Release { seq } => {
                 self.engine.release(self.seq(*seq)?)?;
                 self.seqs.remove(seq);
             }
-            Command::Step { items } => self.step(items)?,
-            Command::Close => {}
+            RankCommand::Step { items } => self.step(items)?,
+            RankCommand::Close => {}
         }
         Ok(())
     }

@@ -15,11 +15,11 @@ const SAMPLE_BYTES: usize = 64;
 
 /// What must be alike for results to be: names and values.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Setup(Vec<(String, String)>);
+pub(super) struct RankSetup(Vec<(String, String)>);
 
-impl Setup {
+impl RankSetup {
     /// Of a whole model and the options of its engine.
-    pub(super) fn of(model: &LoadedModel, options: &EngineOptions) -> Result<Setup, Error> {
+    pub(super) fn of(model: &LoadedModel, options: &EngineOptions) -> Result<RankSetup, Error> {
         let cpu = Cpu::new(CpuOptions {
             n_threads: Some(1),
             level: options.level,
@@ -37,11 +37,11 @@ impl Setup {
             ("options", format!("{options:?}")),
         ];
         let rows = rows.map(|(name, value)| (name.to_owned(), value));
-        Ok(Setup(rows.to_vec()))
+        Ok(RankSetup(rows.to_vec()))
     }
 
     /// In what it is another one than the leader's.
-    fn difference(&self, leader: &Setup) -> Option<String> {
+    fn difference(&self, leader: &RankSetup) -> Option<String> {
         let pairs = self.0.iter().zip(&leader.0);
         let mut pairs = pairs.filter(|(own, leader)| own != leader);
         let ((name, own), (_, other)) = pairs.next()?;
@@ -71,11 +71,11 @@ fn fingerprint(model: &LoadedModel) -> u64 {
 ///
 /// # Errors
 /// On a rank that differs, in what; on the others, which one differs.
-pub(super) fn shake_hands(ranks: &mut Communicator, own: &Setup) -> Result<(), RankError> {
+pub(super) fn shake_hands(ranks: &mut Communicator, own: &RankSetup) -> Result<(), RankError> {
     let place = ranks.place();
     let mut message = serde_json::to_vec(own).expect("names and values are texts");
     ranks.broadcast(&mut message)?;
-    let leader = serde_json::from_slice::<Setup>(&message);
+    let leader = serde_json::from_slice::<RankSetup>(&message);
     let difference = match &leader {
         Ok(leader) => own.difference(leader),
         Err(_) => Some("its version is another one".to_owned()),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use millrace_kernels::Cpu;
 
-use super::command::{Command, StepItem};
-use super::handshake::{Setup, shake_hands};
+use super::command::{RankCommand, StepItem};
+use super::handshake::{RankSetup, shake_hands};
 use super::{Communicator, RankError, RankTraffic, Ranks};
 use crate::Error;
 use crate::cpu_engine::{CpuEngine, EngineOptions};
@@ -34,7 +34,7 @@ impl LeaderEngine {
         ranks: Box<dyn Ranks>,
     ) -> Result<LeaderEngine, Error> {
         assert_eq!(ranks.place().rank, 0, "rank 0 leads");
-        let setup = Setup::of(model, &options)?;
+        let setup = RankSetup::of(model, &options)?;
         let mut ranks = Communicator::new(ranks);
         shake_hands(&mut ranks, &setup)?;
         let engine = CpuEngine::with_ranks(model, options, ranks)?;
@@ -46,7 +46,7 @@ impl LeaderEngine {
         ranks.expect("the engine was made with ranks")
     }
 
-    fn tell(&mut self, command: &Command) -> Result<(), Error> {
+    fn tell(&mut self, command: &RankCommand) -> Result<(), Error> {
         Ok(command.tell(self.ranks())?)
     }
 }
@@ -54,7 +54,7 @@ impl LeaderEngine {
 impl Drop for LeaderEngine {
     fn drop(&mut self) {
         // Where a rank is lost already there is nobody to tell.
-        let _: Result<(), RankError> = Command::Close.tell(self.ranks());
+        let _: Result<(), RankError> = RankCommand::Close.tell(self.ranks());
     }
 }
 
@@ -73,13 +73,13 @@ impl Engine for LeaderEngine {
 
     fn create(&mut self) -> Result<SeqId, Error> {
         let seq = self.engine.create()?;
-        self.tell(&Command::Create { seq: seq.serial() })?;
+        self.tell(&RankCommand::Create { seq: seq.serial() })?;
         Ok(seq)
     }
 
     fn fork(&mut self, seq: SeqId) -> Result<SeqId, Error> {
         let new = self.engine.fork(seq)?;
-        self.tell(&Command::Fork {
+        self.tell(&RankCommand::Fork {
             from: seq.serial(),
             seq: new.serial(),
         })?;
@@ -89,18 +89,18 @@ impl Engine for LeaderEngine {
     fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), Error> {
         self.engine.truncate(seq, len)?;
         let seq = seq.serial();
-        self.tell(&Command::Truncate { seq, len })
+        self.tell(&RankCommand::Truncate { seq, len })
     }
 
     fn set_scope(&mut self, seq: SeqId, scope: u64) -> Result<(), Error> {
         self.engine.set_scope(seq, scope)?;
         let seq = seq.serial();
-        self.tell(&Command::SetScope { seq, scope })
+        self.tell(&RankCommand::SetScope { seq, scope })
     }
 
     fn reuse_prefix(&mut self, seq: SeqId, prompt: &[u32]) -> Result<usize, Error> {
         let len = self.engine.reuse_prefix(seq, prompt)?;
-        self.tell(&Command::ReusePrefix {
+        self.tell(&RankCommand::ReusePrefix {
             seq: seq.serial(),
             prompt: prompt.to_vec(),
             len,
@@ -111,7 +111,7 @@ impl Engine for LeaderEngine {
     fn release(&mut self, seq: SeqId) -> Result<(), Error> {
         self.engine.release(seq)?;
         let seq = seq.serial();
-        self.tell(&Command::Release { seq })
+        self.tell(&RankCommand::Release { seq })
     }
 
     fn tokens(&self, seq: SeqId) -> Result<&[u32], Error> {
@@ -128,7 +128,7 @@ impl Engine for LeaderEngine {
         let items = batch.iter();
         let items = items.map(|item| Ok(StepItem::new(item, self.engine.len(item.seq)?)));
         let items = items.collect::<Result<_, Error>>()?;
-        self.tell(&Command::Step { items })?;
+        self.tell(&RankCommand::Step { items })?;
         self.engine.step(batch, sink)
     }
 

@@ -1,12 +1,12 @@
 use super::*;
 
 /// A rank that gave its part before it is asked: the others' are numbers of their own.
-struct Scripted {
+struct ScriptRanks {
     place: RankPlace,
     parts: Vec<Vec<f32>>,
 }
 
-impl Ranks for Scripted {
+impl Ranks for ScriptRanks {
     fn place(&self) -> RankPlace {
         self.place
     }
@@ -30,7 +30,7 @@ impl Ranks for Scripted {
 }
 
 fn communicator(rank: usize, parts: &[&[f32]]) -> Communicator {
-    Communicator::new(Box::new(Scripted {
+    Communicator::new(Box::new(ScriptRanks {
         place: RankPlace { rank, n_ranks: 2 },
         parts: parts.iter().map(|part| part.to_vec()).collect(),
     }))

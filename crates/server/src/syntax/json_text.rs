@@ -7,7 +7,7 @@ const MAX_DEPTH: usize = 127;
 
 /// What may come next.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Expected {
+enum Expectation {
     /// The object that the text is.
     Object,
     Value,
@@ -23,7 +23,7 @@ enum Expected {
 
 /// What has begun and not ended.
 #[derive(Clone, Debug, PartialEq)]
-enum Token {
+enum JsonToken {
     /// A text, with the escape that is not complete.
     Text { is_key: bool, escape: String },
     /// A number, `true`, `false` or `null`.
@@ -35,8 +35,8 @@ enum Token {
 /// looks complete.
 #[derive(Clone, Debug)]
 pub(super) struct JsonText {
-    expected: Expected,
-    token: Option<Token>,
+    expected: Expectation,
+    token: Option<JsonToken>,
     /// Of what is open, from the outside in: whether it is an object.
     open: Vec<bool>,
     is_open: bool,
@@ -48,7 +48,7 @@ struct NotJson;
 impl JsonText {
     pub(super) fn new() -> JsonText {
         JsonText {
-            expected: Expected::Object,
+            expected: Expectation::Object,
             token: None,
             open: Vec::new(),
             is_open: true,
@@ -74,16 +74,16 @@ impl JsonText {
 
     fn take(&mut self, c: char, out: &mut String) -> Result<(), NotJson> {
         match self.token.take() {
-            Some(Token::Text { is_key, escape }) => self.text(is_key, escape, c, out),
-            Some(Token::Word(mut word)) if is_of_word(c) => {
+            Some(JsonToken::Text { is_key, escape }) => self.text(is_key, escape, c, out),
+            Some(JsonToken::Word(mut word)) if is_of_word(c) => {
                 word.push(c);
-                self.token = Some(Token::Word(word));
+                self.token = Some(JsonToken::Word(word));
                 Ok(())
             }
-            Some(Token::Word(word)) => {
+            Some(JsonToken::Word(word)) => {
                 let value: serde_json::Value = serde_json::from_str(&word).map_err(|_| NotJson)?;
                 out.push_str(&value.to_string());
-                self.expected = Expected::Comma;
+                self.expected = Expectation::Comma;
                 self.between(c, out)
             }
             None => self.between(c, out),
@@ -92,7 +92,7 @@ impl JsonText {
 
     /// A character outside of texts and words.
     fn between(&mut self, c: char, out: &mut String) -> Result<(), NotJson> {
-        use Expected::{Colon, Comma, FirstItem, FirstKey, Key, Object, Value};
+        use Expectation::{Colon, Comma, FirstItem, FirstKey, Key, Object, Value};
         match (c, self.expected) {
             (' ' | '\n' | '\r' | '\t', _) => return Ok(()),
             ('{', Object | Value | FirstItem) => self.begin(true)?,
@@ -107,10 +107,10 @@ impl JsonText {
             ('"', Key | FirstKey | Value | FirstItem) => {
                 let is_key = matches!(self.expected, Key | FirstKey);
                 let escape = String::new();
-                self.token = Some(Token::Text { is_key, escape });
+                self.token = Some(JsonToken::Text { is_key, escape });
             }
             (c, Value | FirstItem) if is_of_word(c) => {
-                self.token = Some(Token::Word(c.into()));
+                self.token = Some(JsonToken::Word(c.into()));
                 return Ok(());
             }
             _ => return Err(NotJson),
@@ -125,8 +125,8 @@ impl JsonText {
         }
         self.open.push(is_object);
         self.expected = match is_object {
-            true => Expected::FirstKey,
-            false => Expected::FirstItem,
+            true => Expectation::FirstKey,
+            false => Expectation::FirstItem,
         };
         Ok(())
     }
@@ -135,7 +135,7 @@ impl JsonText {
         if self.open.pop() != Some(is_object) {
             return Err(NotJson);
         }
-        self.expected = Expected::Comma;
+        self.expected = Expectation::Comma;
         self.is_open = !self.open.is_empty();
         if self.is_open {
             out.push(if is_object { '}' } else { ']' });
@@ -166,15 +166,15 @@ impl JsonText {
             '"' => {
                 out.push(c);
                 self.expected = match is_key {
-                    true => Expected::Colon,
-                    false => Expected::Comma,
+                    true => Expectation::Colon,
+                    false => Expectation::Comma,
                 };
                 return Ok(());
             }
             c if c < ' ' => return Err(NotJson),
             c => out.push(c),
         }
-        self.token = Some(Token::Text { is_key, escape });
+        self.token = Some(JsonToken::Text { is_key, escape });
         Ok(())
     }
 }

@@ -25,14 +25,14 @@ pub(super) fn no<T>(reason: impl Into<String>) -> Result<T, Reason> {
 }
 
 /// A graph's op on its way to a kernel: what each of the functions below asks of it.
-struct Lowering<'a> {
+struct NodeContext<'a> {
     graph: &'a Graph,
     of: &'a OpOf<'a>,
     /// Width of a row of the result.
     n: u64,
 }
 
-impl Lowering<'_> {
+impl NodeContext<'_> {
     fn op(&self, kind: OpKind, sizes: Vec<u64>) -> Op {
         Op {
             kind,
@@ -195,7 +195,7 @@ impl Tcp {
         of: &OpOf<'_>,
     ) -> Result<NodeLowering, Reason> {
         let n = graph.values[of.node.output.0].width as u64;
-        let lowering = Lowering { graph, of, n };
+        let lowering = NodeContext { graph, of, n };
         match &of.node.op {
             GraphOp::Embed(embed) => lowering.embed(embed),
             GraphOp::RmsNorm(norm) => lowering.norm(norm),

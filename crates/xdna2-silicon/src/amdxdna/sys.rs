@@ -7,7 +7,9 @@ use super::{
     AmdxdnaNode, ArrayShape, BoInfo, BoKind, Errno, FirmwareVersion, HEAP_BYTES, HwContext,
     NodeFault, SyncTo,
 };
-use millrace_accel::{AccelFile, DriverVersion, Mapping, find_node, kernel_release, node_paths};
+use millrace_accel::{
+    AccelFile, DriverVersion, FileMapping, find_node, kernel_release, node_paths,
+};
 use rustix::ioctl::Opcode;
 use std::collections::HashMap;
 
@@ -33,7 +35,7 @@ struct OwnBo {
     kind: BoKind,
     size_bytes: u64,
     address: u64,
-    mapping: Option<Mapping>,
+    mapping: Option<FileMapping>,
 }
 
 /// An open node of Linux.

@@ -1,6 +1,6 @@
 //! Ops of memory and of vectors.
 
-use super::Compiler;
+use super::CoreCompiler;
 use crate::core::code::Instruction as I;
 use crate::core::value::Number;
 use crate::syntax::{MemRefType, Op, SyntaxError, Type};
@@ -9,7 +9,7 @@ use std::rc::Rc;
 /// Elements of a vector, at most.
 const MOST_LANES: u64 = 4096;
 
-impl Compiler<'_> {
+impl CoreCompiler<'_> {
     pub(super) fn memory(&mut self, op: &Op) -> Result<(), SyntaxError> {
         let to_type = op.types.last().and_then(Type::memref);
         match op.name.as_str() {

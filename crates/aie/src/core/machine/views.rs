@@ -1,13 +1,13 @@
 //! Views of views, and what is made of a vector.
 
 use crate::core::arithmetic::compute;
-use crate::core::value::{Number, Value, View};
+use crate::core::value::{CoreValue, MemoryView, Number};
 
 /// Elements of a view, at most: bytes of the largest memory.
 const MOST_ELEMENTS: i64 = 1 << 20;
 
 /// So many elements in a row of the last dimension.
-pub(super) fn row(view: &View, indices: &[i64], n: usize) -> Result<View, String> {
+pub(super) fn row(view: &MemoryView, indices: &[i64], n: usize) -> Result<MemoryView, String> {
     let offset = view.position(indices)?;
     let (Some(&last), Some(&size)) = (indices.last(), view.sizes.last()) else {
         return Err("a vector of a memref without dimensions".to_owned());
@@ -18,7 +18,7 @@ pub(super) fn row(view: &View, indices: &[i64], n: usize) -> Result<View, String
         ));
     }
     let stride = view.strides.last().copied().unwrap_or(1);
-    Ok(View {
+    Ok(MemoryView {
         base: view.base,
         offset,
         sizes: vec![n as i64],
@@ -28,11 +28,11 @@ pub(super) fn row(view: &View, indices: &[i64], n: usize) -> Result<View, String
 }
 
 pub(super) fn sub_view(
-    of: &View,
+    of: &MemoryView,
     offsets: &[i64],
     (sizes, strides): (Vec<i64>, &[i64]),
     is_cast: bool,
-) -> Result<View, String> {
+) -> Result<MemoryView, String> {
     if sizes.iter().any(|&size| size < 0) || sizes.len() != strides.len() {
         return Err("a view of negative sizes".to_owned());
     }
@@ -48,7 +48,7 @@ pub(super) fn sub_view(
         let [offset] = offsets else {
             return Err("a cast has one offset".to_owned());
         };
-        return Ok(View {
+        return Ok(MemoryView {
             base: of.base,
             offset: *offset,
             sizes,
@@ -62,7 +62,7 @@ pub(super) fn sub_view(
     {
         return Err("a view of another number of dimensions".to_owned());
     }
-    let mut view = View {
+    let mut view = MemoryView {
         sizes,
         ..of.clone()
     };
@@ -83,11 +83,11 @@ pub(super) fn sub_view(
     Ok(view)
 }
 
-pub(super) fn reduce(of: &Value, kind: &str, number: Number) -> Result<Value, String> {
-    let Value::Vector(all) = of else {
+pub(super) fn reduce(of: &CoreValue, kind: &str, number: Number) -> Result<CoreValue, String> {
+    let CoreValue::Vector(all) = of else {
         return Err("a vector is needed".to_owned());
     };
-    let suffix = if matches!(all.first(), Some(Value::Integer(_))) {
+    let suffix = if matches!(all.first(), Some(CoreValue::Integer(_))) {
         "i"
     } else {
         "f"

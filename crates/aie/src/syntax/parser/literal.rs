@@ -1,13 +1,13 @@
 //! Attributes' values.
 
-use super::{Parser, unquoted};
+use super::{MlirParser, unquoted};
 use crate::syntax::SyntaxError;
 use crate::syntax::attribute::{Attribute, Dense};
 use crate::syntax::lexer::TokenKind;
 use crate::syntax::types::Type;
 use std::collections::BTreeMap;
 
-impl Parser<'_> {
+impl MlirParser<'_> {
     /// An attribute's value.
     pub(in crate::syntax) fn attribute(&mut self) -> Result<Attribute, SyntaxError> {
         self.deeper(Self::attribute_here)

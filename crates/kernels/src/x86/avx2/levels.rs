@@ -56,24 +56,24 @@ pub(crate) trait Unpack {
     ///
     /// # Safety
     /// The CPU has AVX2; `block` is a block, which has these columns.
-    unsafe fn levels(block: *const u8, j: usize) -> Levels;
+    unsafe fn levels(block: *const u8, j: usize) -> BlockLevels;
 }
 
 /// Levels of 32 columns of a row.
 #[derive(Clone, Copy)]
-pub(crate) struct Levels {
+pub(crate) struct BlockLevels {
     /// Levels plus [`Unpack::OFFSET`], or their magnitudes where that is 0.
     bytes: __m256i,
     /// Where these are magnitudes, ones in the bytes of negative levels.
     negative: __m256i,
 }
 
-impl Levels {
+impl BlockLevels {
     /// Of a format with an offset.
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn unsigned(bytes: __m256i) -> Levels {
-        Levels {
+    fn unsigned(bytes: __m256i) -> BlockLevels {
+        BlockLevels {
             bytes,
             negative: _mm256_setzero_si256(),
         }

@@ -116,7 +116,7 @@ fn norm(
 }
 
 /// What a selective scan is computed from.
-struct Projected {
+struct ScanInputs {
     gate: ValueId,
     xbc: ValueId,
     dt: ValueId,
@@ -128,7 +128,7 @@ fn project(
     mamba: &MambaConfig,
     factors: &[f32; 5],
     x: ValueId,
-) -> Result<Projected, Error> {
+) -> Result<ScanInputs, Error> {
     use WeightRole::{SsmInB, SsmInC, SsmInDt, SsmInGate, SsmInX, SsmInXbc};
     let (inner, keys) = (mamba.d_inner(), mamba.key_width());
     let mut part = |label, role, (first, n): (usize, usize), factor| {
@@ -150,7 +150,7 @@ fn project(
             beside(b, xb, q)
         }
     };
-    Ok(Projected { gate, xbc, dt })
+    Ok(ScanInputs { gate, xbc, dt })
 }
 
 /// Rows of the one projection, and of its bias if it has one.

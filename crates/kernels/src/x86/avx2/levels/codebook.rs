@@ -1,6 +1,6 @@
 //! IQ2_* and IQ3_*: magnitudes by a point's index, signs beside them. Bytes are where the formats' files in `quant` have them.
 
-use super::{Levels, Unpack, spread_bits, times_odd};
+use super::{BlockLevels, Unpack, spread_bits, times_odd};
 use crate::x86::avx2::lines::{load_f16, load_u32};
 use millrace_quant::{DType, codebooks};
 use std::arch::x86_64::*;
@@ -96,7 +96,7 @@ impl Unpack for Iq3S {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn levels(block: *const u8, j: usize) -> Levels {
+    unsafe fn levels(block: *const u8, j: usize) -> BlockLevels {
         // SAFETY: forwarded.
         unsafe {
             let low = _mm256_cvtepu8_epi32(_mm_loadl_epi64(block.add(2 + 8 * j).cast()));
@@ -107,7 +107,7 @@ impl Unpack for Iq3S {
             let indices = _mm256_or_si256(low, ninth);
             let bytes = _mm256_i32gather_epi32::<4>(codebooks::IQ3_S.as_ptr().cast(), indices);
             let negative = spread_bits(u32_at(block.add(74 + 4 * j)));
-            Levels { bytes, negative }
+            BlockLevels { bytes, negative }
         }
     }
 }
@@ -140,13 +140,13 @@ impl Unpack for Iq3Xxs {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn levels(block: *const u8, j: usize) -> Levels {
+    unsafe fn levels(block: *const u8, j: usize) -> BlockLevels {
         // SAFETY: forwarded.
         unsafe {
             let indices = block.add(2 + 8 * j);
             let bytes = points_of_4(&codebooks::IQ3_XXS, |i| usize::from(*indices.add(i)));
             let negative = even_signs(u32_at(block.add(66 + 4 * j)));
-            Levels { bytes, negative }
+            BlockLevels { bytes, negative }
         }
     }
 }
@@ -179,13 +179,13 @@ impl Unpack for Iq2Xxs {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn levels(block: *const u8, j: usize) -> Levels {
+    unsafe fn levels(block: *const u8, j: usize) -> BlockLevels {
         // SAFETY: forwarded.
         unsafe {
             let indices = block.add(2 + 8 * j);
             let bytes = points_of_8(&codebooks::IQ2_XXS, |i| usize::from(*indices.add(i)));
             let negative = even_signs(u32_at(indices.add(4)));
-            Levels { bytes, negative }
+            BlockLevels { bytes, negative }
         }
     }
 }
@@ -245,14 +245,14 @@ impl Unpack for Iq2Xs {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn levels(block: *const u8, j: usize) -> Levels {
+    unsafe fn levels(block: *const u8, j: usize) -> BlockLevels {
         let words = block.wrapping_add(2 + 8 * j).cast::<u16>();
         // SAFETY: forwarded; `i` is below 4.
         let word = |i: usize| usize::from(unsafe { words.add(i).read_unaligned() });
         let bytes = points_of_8(&codebooks::IQ2_XS, |i| word(i) & 0x1FF);
         let eight = |i: usize| EVEN_SIGNS[word(i) >> 9].cast_signed();
         let negative = _mm256_setr_epi64x(eight(0), eight(1), eight(2), eight(3));
-        Levels { bytes, negative }
+        BlockLevels { bytes, negative }
     }
 }
 
@@ -281,7 +281,7 @@ impl Unpack for Iq2S {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn levels(block: *const u8, j: usize) -> Levels {
+    unsafe fn levels(block: *const u8, j: usize) -> BlockLevels {
         // SAFETY: forwarded.
         unsafe {
             let (low, high) = (block.add(2 + 4 * j), usize::from(*block.add(66 + j)));
@@ -289,7 +289,7 @@ impl Unpack for Iq2S {
                 usize::from(*low.add(i)) | (high << (8 - 2 * i) & 0x300)
             });
             let negative = spread_bits(u32_at(block.add(34 + 4 * j)));
-            Levels { bytes, negative }
+            BlockLevels { bytes, negative }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Formats of small blocks: NVFP4, Q1_0, Q2_0. Bytes are where the formats' files in `quant` have them.
 
-use super::{Levels, Unpack, block_scale, spread_bits};
+use super::{BlockLevels, Unpack, block_scale, spread_bits};
 use crate::x86::avx2::lines::load_u32;
 use millrace_quant::DType;
 use std::arch::x86_64::*;
@@ -51,7 +51,7 @@ impl Unpack for Nvfp4 {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn levels(block: *const u8, j: usize) -> Levels {
+    unsafe fn levels(block: *const u8, j: usize) -> BlockLevels {
         // SAFETY: forwarded; sixteen values.
         let (v, values) = unsafe {
             (
@@ -63,7 +63,7 @@ impl Unpack for Nvfp4 {
         let (low, high) = (nibble(v), nibble(_mm_srli_epi16::<4>(v)));
         let codes = _mm256_set_m128i(_mm_unpackhi_epi64(low, high), _mm_unpacklo_epi64(low, high));
         let values = _mm256_broadcastsi128_si256(values);
-        Levels::unsigned(_mm256_shuffle_epi8(values, codes))
+        BlockLevels::unsigned(_mm256_shuffle_epi8(values, codes))
     }
 }
 
@@ -92,10 +92,10 @@ impl Unpack for Q1_0 {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn levels(block: *const u8, j: usize) -> Levels {
+    unsafe fn levels(block: *const u8, j: usize) -> BlockLevels {
         // SAFETY: forwarded.
         let positive = unsafe { block.add(2 + 4 * j).cast::<u32>().read_unaligned() };
-        Levels::unsigned(_mm256_and_si256(spread_bits(positive), _mm256_set1_epi8(2)))
+        BlockLevels::unsigned(_mm256_and_si256(spread_bits(positive), _mm256_set1_epi8(2)))
     }
 }
 
@@ -124,13 +124,13 @@ impl Unpack for Q2_0 {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn levels(block: *const u8, j: usize) -> Levels {
+    unsafe fn levels(block: *const u8, j: usize) -> BlockLevels {
         // SAFETY: forwarded.
         let v = unsafe { _mm_loadl_epi64(block.add(2 + 8 * j).cast()) };
         let v = _mm256_cvtepu8_epi32(v);
         // Byte i of a lane gets bits 2i and 2i + 1 of the lane's byte, and others above.
         let pair = _mm256_or_si256(v, _mm256_slli_epi32::<6>(v));
         let four = _mm256_or_si256(pair, _mm256_slli_epi32::<12>(pair));
-        Levels::unsigned(_mm256_and_si256(four, _mm256_set1_epi8(3)))
+        BlockLevels::unsigned(_mm256_and_si256(four, _mm256_set1_epi8(3)))
     }
 }

@@ -1,7 +1,7 @@
 //! IQ1_* and TQ*: three levels, of IQ1_* moved by an eighth. Bytes are where the formats' files in `quant` have them.
 
 use super::codebook::points_of_8;
-use super::{Levels, Unpack, block_scale, times_odd};
+use super::{BlockLevels, Unpack, block_scale, times_odd};
 use crate::x86::avx2::lines::{load_f16, load_u32, widen_f16};
 use millrace_quant::{DType, codebooks};
 use std::arch::x86_64::*;
@@ -19,11 +19,11 @@ unsafe fn u16_at(at: *const u8) -> usize {
 /// Eight times points of IQ1_*, plus `more`.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn eighths(points: __m256i, more: __m256i) -> Levels {
+fn eighths(points: __m256i, more: __m256i) -> BlockLevels {
     // What comes over from the lower byte is below the bits kept.
     let v = _mm256_slli_epi16::<3>(points);
     let v = _mm256_and_si256(v, _mm256_set1_epi8(-8));
-    Levels::unsigned(_mm256_add_epi8(v, more))
+    BlockLevels::unsigned(_mm256_add_epi8(v, more))
 }
 
 /// IQ1_S, in eighths.
@@ -54,7 +54,7 @@ impl Unpack for Iq1S {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn levels(block: *const u8, j: usize) -> Levels {
+    unsafe fn levels(block: *const u8, j: usize) -> BlockLevels {
         // SAFETY: forwarded.
         unsafe {
             let (low, word) = (block.add(2 + 4 * j), u16_at(block.add(34 + 2 * j)));
@@ -116,7 +116,7 @@ impl Unpack for Iq1M {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn levels(block: *const u8, j: usize) -> Levels {
+    unsafe fn levels(block: *const u8, j: usize) -> BlockLevels {
         // SAFETY: forwarded.
         unsafe {
             let (low, nibbles) = (block.add(4 * j), u16_at(block.add(32 + 2 * j)));
@@ -171,7 +171,7 @@ impl Unpack for Tq1_0 {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn levels(block: *const u8, j: usize) -> Levels {
+    unsafe fn levels(block: *const u8, j: usize) -> BlockLevels {
         // SAFETY: forwarded.
         unsafe {
             let sixteen = |at: usize| _mm_loadu_si128(block.add(at).cast());
@@ -190,7 +190,7 @@ impl Unpack for Tq1_0 {
             let odd = _mm256_and_si256(bytes, _mm256_set1_epi16(0xFF00_u16.cast_signed()));
             let odd = _mm256_mullo_epi16(odd, power);
             let odd = _mm256_slli_epi16::<8>(_mm256_mulhi_epu16(odd, three));
-            Levels::unsigned(_mm256_or_si256(_mm256_mulhi_epu16(even, three), odd))
+            BlockLevels::unsigned(_mm256_or_si256(_mm256_mulhi_epu16(even, three), odd))
         }
     }
 }
@@ -220,10 +220,10 @@ impl Unpack for Tq2_0 {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn levels(block: *const u8, j: usize) -> Levels {
+    unsafe fn levels(block: *const u8, j: usize) -> BlockLevels {
         // SAFETY: forwarded.
         let v = unsafe { _mm256_loadu_si256(block.add(j / 4 * 32).cast()) };
         let v = _mm256_srl_epi16(v, _mm_cvtsi32_si128(2 * (j % 4) as i32));
-        Levels::unsigned(_mm256_and_si256(v, _mm256_set1_epi8(3)))
+        BlockLevels::unsigned(_mm256_and_si256(v, _mm256_set1_epi8(3)))
     }
 }
