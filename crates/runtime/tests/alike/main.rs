@@ -33,7 +33,7 @@ fn convert(from: &Path, container: OutputContainer) -> Result<(PathBuf, Vec<Stri
     Ok((out, plan.notes().to_vec()))
 }
 
-/// A folder of a golden model with fewer tokens, the first ones.
+/// A folder of a golden model with another number of tokens, whose weights are those of the model's tokens in turn.
 fn folder(golden: &Golden, n_vocab: usize, dir: &Path) -> PathBuf {
     let path = dir.join("model");
     std::fs::create_dir(&path).unwrap();
@@ -46,7 +46,8 @@ fn folder(golden: &Golden, n_vocab: usize, dir: &Path) -> PathBuf {
         let is_head = spec.shape.len() == 2 || spec.name == "lm_head.bias";
         if spec.shape.first() == Some(&old) && is_head {
             spec.shape[0] = n_vocab;
-            bytes.truncate(bytes.len() / old * n_vocab);
+            let n_bytes = bytes.len() / old * n_vocab;
+            bytes = bytes.into_iter().cycle().take(n_bytes).collect();
         }
         tensors.push((spec, bytes));
     }
