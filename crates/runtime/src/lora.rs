@@ -154,9 +154,8 @@ fn digest(adapter: &Adapter) -> [u8; 32] {
             product.rank,
             product.scale.to_bits()
         ));
-        for x in product.a.iter().chain(product.b.iter()) {
-            hasher.update(x.to_le_bytes());
-        }
+        hasher.update(bytemuck::cast_slice(&product.a));
+        hasher.update(bytemuck::cast_slice(&product.b));
     }
     hasher.finalize().into()
 }

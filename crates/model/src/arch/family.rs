@@ -169,6 +169,8 @@ pub struct Family {
     pub(crate) write_hf: fn(&ModelConfig, &mut serde_json::Value),
     /// Writes what its GGUF files say in words of their own; a key that stands already is replaced.
     pub(crate) write_gguf: fn(&ModelConfig, &mut SetKey<'_>),
+    /// Sections of a head that rotate by the places of an image, where files say none.
+    pub(crate) rope_sections: &'static [usize],
     /// The factor on a weight in its GGUF files, which have factors of `config.json` within weights.
     pub(crate) gguf_factor: fn(&ModelConfig, TensorName) -> f32,
     /// Builds its graph, weights asked for in the order in which llama.cpp's converter writes those of a block.
@@ -249,6 +251,7 @@ impl Family {
         gguf_family: |_| None,
         write_hf: |_, _| {},
         write_gguf: |_, _| {},
+        rope_sections: &[],
         gguf_factor: |_, _| 1.0,
         build: llama::build,
     };

@@ -56,6 +56,8 @@ pub(super) static FAMILY: Family = Family {
         sections::write_gguf(config, set);
         recurrent::write_gguf_delta(config, set);
     },
+    // The default of transformers' `Qwen3_5TextRotaryEmbedding`; llama.cpp opens no file without them.
+    rope_sections: &[11, 11, 10],
     build,
     ..Family::PLAIN
 };

@@ -2,7 +2,7 @@
 //! that are written.
 
 use crate::Error;
-use crate::arch::SetKey;
+use crate::arch::{SetKey, by_name};
 use crate::config::ModelConfig;
 use crate::config::gguf::Keys;
 use crate::config::hf::ConfigObject;
@@ -20,6 +20,7 @@ pub(in crate::arch) fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result
         sections.pop();
     }
     config.rope_sections = sections;
+    or_default(config);
     Ok(())
 }
 
@@ -47,7 +48,15 @@ pub(in crate::arch) fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> 
         config.rope_sections = numbers.collect::<Result<_, _>>()?;
         break;
     }
+    or_default(config);
     Ok(())
+}
+
+/// What the family has where the file said nothing.
+fn or_default(config: &mut ModelConfig) {
+    if config.rope_sections.is_empty() {
+        config.rope_sections = by_name(config.family).rope_sections.to_vec();
+    }
 }
 
 pub(in crate::arch) fn write_hf(config: &ModelConfig, out: &mut Value) {
