@@ -4,7 +4,8 @@
 #     tools/peers/build_llama_cpp.sh [DIRECTORY]        (default: target/llama.cpp)
 #
 # Needs Python 3 with venv, a C++ compiler, and about 20 minutes on two cores. The programs are then in DIRECTORY/build/bin:
-# llama-bench, llama-completion, llama-perplexity, test-backend-ops. LLAMA_CPP_SOURCE=folder takes a source that is already unpacked.
+# llama-bench, llama-completion, llama-perplexity, test-backend-ops; with RPC=1 ggml-rpc-server too. LLAMA_CPP_SOURCE=folder takes a
+# source that is already unpacked.
 set -eu
 version=0.3.36
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -35,6 +36,6 @@ fi
 # GGML_NATIVE takes every instruction of this processor, so the comparison is with llama.cpp at its best.
 cmake -S "$source" -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON \
     -DGGML_NATIVE=ON -DLLAMA_BUILD_TOOLS=ON -DLLAMA_BUILD_TESTS=ON -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF \
-    -DLLAMA_BUILD_APP=OFF -DLLAMA_OPENSSL=OFF
-nice ninja -C build -j "$jobs" ggml-cpu llama-bench llama-completion llama-perplexity test-backend-ops
+    -DLLAMA_BUILD_APP=OFF -DLLAMA_OPENSSL=OFF -DGGML_RPC="${RPC:+ON}"
+nice ninja -C build -j "$jobs" ggml-cpu llama-bench llama-completion llama-perplexity test-backend-ops ${RPC:+ggml-rpc-server}
 echo "$directory/build/bin"

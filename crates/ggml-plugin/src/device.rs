@@ -97,7 +97,13 @@ pub(crate) trait PluginDevice: Send + Sync {
         None
     }
 
-    /// Whether it takes an op, judged by types and shapes: nothing may be allocated yet.
+    /// Whether it takes every op, and has the program's CPU backend compute those that `supports` refuses. Such a device is a GPU to the
+    /// program, whose memory is the program's own.
+    fn takes_all(&self) -> bool {
+        false
+    }
+
+    /// Whether it computes an op, judged by types and shapes: nothing may be allocated yet.
     ///
     /// # Errors
     /// Why not.

@@ -7,6 +7,7 @@
 //! | `product` | ggml's products of matrices, checked |
 //! | `gate` | ggml's gated activations, checked and computed |
 //! | `cpu`, `rows` | the device `Millrace`: the CPU's kernels; from how many tokens on they are taken |
+//! | `node` | the device `MillraceNode`: those kernels, and the host's CPU backend for every other op |
 //! | `npu` | NPUs of the registry of targets as devices |
 //! | `report` | what was computed, what not and why |
 //! | `settings` | variables of the environment |
@@ -18,6 +19,7 @@ mod cpu;
 mod device;
 mod gate;
 mod load;
+mod node;
 mod npu;
 mod product;
 mod report;

@@ -2,10 +2,11 @@
 
 use crate::cpu::{self, CpuDevice};
 use crate::device::PluginDevice;
+use crate::node::{self, NodeDevice};
 use crate::npu::{self, NpuDevice};
 use crate::report::DeviceReport;
 use crate::settings::{DEVICES, PluginSettings, SettingError};
-use crate::sys::host::{FunctionLookup, Functions};
+use crate::sys::host::{CpuFunctions, FunctionLookup, Functions};
 use crate::sys::objects::Plugin;
 use crate::sys::openmp;
 use crate::sys::probe::{LoadError, probe};
@@ -50,25 +51,30 @@ fn devices(
         if known_names.any(|known| known.eq_ignore_ascii_case(name)) {
             continue;
         }
-        if name.eq_ignore_ascii_case(cpu::NAME) {
-            devices.push(Box::new(CpuDevice::new(
-                settings.clone(),
-                openmp::team(lookup),
-            )));
-            continue;
-        }
         let refused = |expected: String| SettingError {
             variable: DEVICES,
             value: name.clone(),
             expected,
         };
+        let unusable = |cause: String| refused(format!("a device that can be used: {cause}"));
+        let cpu = || CpuDevice::new(settings.clone(), openmp::team(lookup));
+        if name.eq_ignore_ascii_case(cpu::NAME) {
+            devices.push(Box::new(cpu()));
+            continue;
+        }
+        if name.eq_ignore_ascii_case(node::NAME) {
+            CpuFunctions::find(lookup).map_err(|missing| unusable(missing.to_string()))?;
+            let node = NodeDevice::open(cpu()).map_err(unusable)?;
+            devices.push(Box::new(node));
+            continue;
+        }
         let mut targets = millrace_targets::ALL.iter();
         let target = targets.find(|target| target.name().eq_ignore_ascii_case(name));
         let target = target.ok_or_else(|| refused(known()))?;
         let device = NpuDevice::open(*target, settings, report);
-        let device =
-            device.map_err(|cause| refused(format!("a device that can be used: {cause}")))?;
-        devices.push(Box::new(device));
+        devices.push(Box::new(
+            device.map_err(|cause| unusable(cause.to_string()))?,
+        ));
     }
     Ok(devices)
 }
@@ -78,7 +84,9 @@ fn known() -> String {
     let targets = millrace_targets::ALL
         .iter()
         .map(|target| npu::name(*target));
-    let names: Vec<String> = std::iter::once(cpu::NAME.to_owned())
+    let names: Vec<String> = [cpu::NAME, node::NAME]
+        .map(str::to_owned)
+        .into_iter()
         .chain(targets)
         .collect();
     format!(

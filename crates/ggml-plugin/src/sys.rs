@@ -2,7 +2,9 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod abi;
+mod backends;
 pub(crate) mod border;
+mod cpu_backend;
 mod entry;
 pub(crate) mod graph;
 pub(crate) mod host;

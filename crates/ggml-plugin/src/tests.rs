@@ -6,5 +6,6 @@ mod failure;
 mod gate;
 mod host;
 mod loading;
+mod node;
 mod npu;
 mod threads;

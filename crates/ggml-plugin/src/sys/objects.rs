@@ -1,22 +1,20 @@
 //! What the host gets to see: a registry, its devices, their buffer types and backends, and the functions behind them.
 
 use super::abi::{
-    API_VERSION, AbiDevice, AbiLayout, AbiTensor, Backend, BackendTable, BufferType,
-    COPIES_BEFORE_2D, COPIES_WITH_2D, Caps, Props, Registry, STATUS_FAILED, STATUS_SUCCESS,
-    TYPE_ACCEL, TYPE_GPU,
+    API_VERSION, AbiDevice, AbiLayout, AbiTensor, BufferType, COPIES_BEFORE_2D, COPIES_WITH_2D,
+    Caps, Props, Registry, TYPE_ACCEL, TYPE_GPU,
 };
-use super::border::{guard, words};
-use super::graph;
+use super::backends::{backend_threads, device_open};
+use super::border::guard;
+use super::cpu_backend;
 use super::host::Functions;
-use super::log;
 use super::memory;
 use super::probe::HostProbe;
 use super::tensor::HostTensor;
-use crate::device::{self, ComputeError, DeviceStream, WeightsIn, is_view};
+use crate::device::{self, WeightsIn, is_view};
 use crate::report::DeviceReport;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// The registry's name.
 const NAME: &CStr = c"Millrace";
@@ -40,14 +38,14 @@ pub(crate) struct DeviceObject {
     /// Where the device has memory of its own: the type of that, and a list with it for the host.
     weights: BufferType,
     weights_list: [*mut BufferType; 2],
-    name: CString,
+    pub(super) name: CString,
     weights_name: CString,
     description: CString,
     pub(crate) host: Functions,
     pub(crate) found: HostProbe,
     pub(crate) behind: Box<dyn device::PluginDevice>,
-    report: Option<Arc<DeviceReport>>,
-    fail: Option<String>,
+    pub(super) report: Option<Arc<DeviceReport>>,
+    pub(super) fail: Option<String>,
 }
 
 impl Plugin {
@@ -202,7 +200,7 @@ extern "C" fn registry_function(registry: *mut Registry, name: *const c_char) ->
 // Devices.
 
 /// What is behind a device.
-fn object(device: *mut AbiDevice) -> &'static DeviceObject {
+pub(super) fn object(device: *mut AbiDevice) -> &'static DeviceObject {
     // SAFETY: hosts call functions of a device with that device; its context is the object, which lives on.
     unsafe { &*(*device).context.cast::<DeviceObject>() }
 }
@@ -224,12 +222,13 @@ extern "C" fn device_memory(device: *mut AbiDevice, free: *mut usize, total: *mu
     }
 }
 
-/// A device with memory of its own is what ggml calls a GPU, any other an accelerator beside the CPU.
+/// A device with memory of its own, or one that takes every op, is what ggml calls a GPU; any other is an accelerator beside the CPU.
 extern "C" fn device_type(device: *mut AbiDevice) -> c_int {
     guard("get_type", TYPE_ACCEL, || {
-        match object(device).behind.own_memory() {
-            Some(_) => TYPE_GPU,
-            None => TYPE_ACCEL,
+        let behind = &object(device).behind;
+        match behind.own_memory().is_some() || behind.takes_all() {
+            true => TYPE_GPU,
+            false => TYPE_ACCEL,
         }
     })
 }
@@ -293,6 +292,7 @@ extern "C" fn device_supports(device: *mut AbiDevice, op: *const AbiTensor) -> b
         };
         match object.behind.supports(&op, weights) {
             Ok(()) => true,
+            Err(_) if object.behind.takes_all() => cpu_backend::takes(&op, &object.host),
             Err(refusal) => {
                 if let Some(report) = &object.report {
                     report.refused(object.behind.name(), &op, refusal);
@@ -365,153 +365,4 @@ extern "C" fn weights_alloc(buffers: *mut BufferType, size: usize) -> *mut c_voi
 
 extern "C" fn weights_alignment(_: *mut BufferType) -> usize {
     128
-}
-
-// Backends.
-
-/// This plugin's mark, which no other backend has: random bytes.
-static GUID: [u8; 16] = [
-    0x6d, 0x69, 0x6c, 0x6c, 0x72, 0x61, 0x63, 0x65, 0x9a, 0x41, 0x4e, 0x0f, 0xb2, 0x77, 0x1c, 0xd3,
-];
-
-/// What is behind a backend.
-struct BackendContext {
-    object: &'static DeviceObject,
-    stream: Mutex<Box<dyn DeviceStream>>,
-}
-
-extern "C" fn device_open(device: *mut AbiDevice, _params: *const c_char) -> *mut c_void {
-    guard("init_backend", std::ptr::null_mut(), || {
-        let object = object(device);
-        let stream = match object.behind.open() {
-            Ok(stream) => stream,
-            Err(cause) => {
-                let name = object.behind.name();
-                log::error(
-                    &object.host,
-                    &format!("millrace: device {name} cannot be used: {cause}"),
-                );
-                return std::ptr::null_mut();
-            }
-        };
-        let stream = Mutex::new(stream);
-        let running = Box::into_raw(Box::new(BackendContext { object, stream })).cast();
-        match object.found.layout {
-            AbiLayout::Before2d => backend::<COPIES_BEFORE_2D>(device, running),
-            AbiLayout::With2d => backend::<COPIES_WITH_2D>(device, running),
-        }
-    })
-}
-
-/// A backend of either layout.
-fn backend<const N: usize>(device: *mut AbiDevice, context: *mut c_void) -> *mut c_void {
-    let table = BackendTable::<N> {
-        get_name: backend_name::<N>,
-        free: backend_free::<N>,
-        copies: [None; N],
-        synchronize: None,
-        plans: [None; 4],
-        graph_compute: backend_compute::<N>,
-        events: [None; 2],
-        graph_optimize: None,
-    };
-    let guid = &raw const GUID;
-    Box::into_raw(Box::new(Backend {
-        guid,
-        table,
-        device,
-        context,
-    }))
-    .cast()
-}
-
-/// What is behind a backend of layout `N`.
-fn running<'a, const N: usize>(backend: *mut c_void) -> &'a BackendContext {
-    // SAFETY: `backend` made the backend with this layout's functions, and hosts call them with it until they free it.
-    unsafe {
-        &*(*backend.cast::<Backend<N>>())
-            .context
-            .cast::<BackendContext>()
-    }
-}
-
-extern "C" fn backend_name<const N: usize>(backend: *mut c_void) -> *const c_char {
-    running::<N>(backend).object.name.as_ptr()
-}
-
-extern "C" fn backend_free<const N: usize>(backend: *mut c_void) {
-    guard("free", (), || {
-        // SAFETY: both were boxed in `device_open`, and a host frees a backend once, as the last thing it does with it.
-        unsafe {
-            let backend = Box::from_raw(backend.cast::<Backend<N>>());
-            drop(Box::from_raw(backend.context.cast::<BackendContext>()));
-        }
-    });
-}
-
-extern "C" fn backend_threads<const N: usize>(backend: *mut c_void, n: c_int) {
-    guard("set_n_threads", (), || {
-        let mut stream = running::<N>(backend)
-            .stream
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        stream.set_threads(usize::try_from(n).unwrap_or(1).max(1));
-    });
-}
-
-extern "C" fn backend_compute<const N: usize>(backend: *mut c_void, graph: *mut c_void) -> c_int {
-    guard("graph_compute", STATUS_FAILED, || {
-        let running = running::<N>(backend);
-        match compute(running, graph) {
-            Ok(()) => STATUS_SUCCESS,
-            Err(failed) => {
-                log::error(&running.object.host, &format!("millrace: {failed}"));
-                STATUS_FAILED
-            }
-        }
-    })
-}
-
-/// Computes a graph; a panic is a failure of the node at which it happened.
-fn compute(running: &BackendContext, graph: *mut c_void) -> Result<(), ComputeError> {
-    let object = running.object;
-    // SAFETY: the host passes a graph of its own, and leaves it and its memory alone during the call.
-    let mut nodes = unsafe { graph::nodes(graph, &object.host, object.found) };
-    nodes.retain(|node| !is_view(node.tensor()));
-    let failed = |at: usize, cause: String| ComputeError {
-        op: nodes
-            .get(at)
-            .map_or("", |node| node.tensor().op())
-            .to_owned(),
-        tensor: nodes
-            .get(at)
-            .map_or(String::new(), |node| node.tensor().name()),
-        device: object.behind.name().to_owned(),
-        cause,
-    };
-    if let Some(part) = &object.fail {
-        let at = nodes
-            .iter()
-            .position(|node| node.tensor().name().contains(part));
-        if let Some(at) = at {
-            return Err(failed(at, device::OpError::Injected.to_string()));
-        }
-    }
-    let mut work = nodes.clone();
-    let mut stream = running
-        .stream
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
-    let computed = catch_unwind(AssertUnwindSafe(|| stream.compute(&mut work)));
-    match computed {
-        Ok(Ok(())) => {
-            if let Some(report) = &object.report {
-                let tensors = nodes.iter().map(|node| *node.tensor());
-                report.taken(object.behind.name(), tensors);
-            }
-            Ok(())
-        }
-        Ok(Err((at, error))) => Err(failed(at, error.to_string())),
-        Err(payload) => Err(failed(0, format!("internal error: {}", words(&*payload)))),
-    }
 }

@@ -49,6 +49,11 @@ impl<'a> HostTensor<'a> {
         unsafe { raw.as_ref() }.map(|raw| HostTensor { raw, host })
     }
 
+    /// The tensor as the host has it, to be handed back to the host.
+    pub(super) fn raw(&self) -> *const abi::AbiTensor {
+        self.raw
+    }
+
     /// The operator's name (`MUL_MAT`).
     pub(crate) fn op(&self) -> &'static str {
         // SAFETY: a number that the host itself put into the tensor.

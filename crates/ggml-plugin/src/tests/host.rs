@@ -187,7 +187,7 @@ extern "C" fn mul_mat(
     keep(context, product)
 }
 
-extern "C" fn new_graph(context: *mut c_void) -> *mut c_void {
+pub(super) extern "C" fn new_graph(context: *mut c_void) -> *mut c_void {
     let graph = Box::into_raw(Box::new(Graph(Vec::new())));
     // SAFETY: made by `init`.
     unsafe { &mut *context.cast::<TestContext>() }
@@ -310,6 +310,8 @@ pub(super) struct TestHost {
     /// Whether its tensors are as the plugin knows them.
     pub(super) small_tensors: bool,
     pub(super) moved_names: bool,
+    /// Whether it has a CPU backend.
+    pub(super) has_cpu: bool,
     /// A function that it does not export.
     pub(super) lacks: &'static CStr,
 }
@@ -322,6 +324,7 @@ pub(super) const BEFORE_2D: TestHost = TestHost {
     marks_nodes: false,
     small_tensors: false,
     moved_names: false,
+    has_cpu: true,
     lacks: c"",
 };
 
@@ -381,7 +384,7 @@ impl FunctionLookup for TestHost {
                 2 => reg_get::<2> as *mut c_void,
                 _ => reg_get::<3> as *mut c_void,
             },
-            _ => std::ptr::null_mut(),
+            other => super::node::find(other, self.has_cpu),
         }
     }
 }
