@@ -414,6 +414,9 @@ pub struct KvUsage {
     pub idle_bytes: usize,
     /// The most there can be.
     pub capacity_bytes: usize,
+    /// Pages of [`PAGE_TOKENS`](crate::PAGE_TOKENS) tokens that there can be in layers that look back without a bound; in the layers
+    /// that have most, where all have a window.
+    pub capacity_pages: usize,
 }
 
 /// What an engine did since it was made.

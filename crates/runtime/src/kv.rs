@@ -214,6 +214,17 @@ impl KvCache {
         self.bytes(|group| group.n_pages) + n_snapshots * self.states.slot_bytes()
     }
 
+    /// Pages of the layers that look back without a bound, or of those with most pages.
+    pub(crate) fn capacity_pages(&self) -> usize {
+        let of_tokens = self.groups.iter().filter(|group| !group.is_of_states);
+        let unbounded = of_tokens.clone().find(|group| group.window.is_none());
+        let most = || of_tokens.map(|group| group.n_pages).max();
+        unbounded
+            .map(|group| group.n_pages)
+            .or_else(most)
+            .unwrap_or(0)
+    }
+
     /// Bytes of pages some sequence refers to.
     pub(crate) fn used_bytes(&self) -> usize {
         self.bytes(LayerGroup::used)

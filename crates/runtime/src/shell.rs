@@ -319,6 +319,7 @@ impl<C: Compute> Engine for EngineOf<C> {
             used_bytes: cache.used_bytes(),
             idle_bytes: cache.idle_bytes(),
             capacity_bytes: cache.capacity_bytes(),
+            capacity_pages: cache.capacity_pages(),
         }
     }
 

@@ -39,6 +39,8 @@ pub struct HttpOptions {
     pub allowed_origins: Vec<String>,
     /// Names, besides addresses and `localhost`, that requests may call this server.
     pub allowed_hosts: Vec<String>,
+    /// Let `/metrics` be read without an API key, as routers and collectors of a cluster do.
+    pub open_metrics: bool,
     /// Bytes of a request's body at most.
     pub max_body_bytes: usize,
     /// Connections at a time at most.
@@ -81,6 +83,7 @@ impl Default for HttpOptions {
             allow_open: false,
             allowed_origins: Vec::new(),
             allowed_hosts: Vec::new(),
+            open_metrics: false,
             max_body_bytes: 16 << 20,
             max_connections: 1024,
             max_connections_per_address: None,

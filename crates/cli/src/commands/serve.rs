@@ -173,6 +173,9 @@ struct NetworkArgs {
     /// A name that requests may call this server, besides addresses and localhost. May be repeated
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
+    /// Let /metrics be read without an API key, as routers of a cluster do: it tells numbers, and names of models and keys
+    #[arg(long)]
+    open_metrics: bool,
     /// Keep files and batches (/v1/files, /v1/batches) in this folder, and go on with the batches that are in it
     #[arg(long, value_name = "FOLDER", value_hint = clap::ValueHint::DirPath)]
     batches: Option<PathBuf>,
@@ -343,6 +346,7 @@ impl NetworkArgs {
             allow_open: self.allow_open,
             allowed_origins: self.allow_origin.clone(),
             allowed_hosts: self.allow_host.clone(),
+            open_metrics: self.open_metrics,
             max_body_bytes: self.max_body.saturating_mul(1 << 20),
             max_connections: self.max_connections,
             max_connections_per_address: self.max_connections_per_address,

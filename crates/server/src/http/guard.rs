@@ -147,7 +147,7 @@ fn admit(app: &App, request: &Request, peer: IpAddr) -> Result<Arc<str>, ApiErro
     let found = given.and_then(|given| find_key(&app.options.api_keys, given));
     match found {
         Some(index) => Ok(key_name(index)),
-        None if OPEN.contains(&request.uri().path()) => Ok(Arc::from(peer.to_string())),
+        None if is_open(app, request.uri().path()) => Ok(Arc::from(peer.to_string())),
         None => Err(ApiError::new(
             StatusCode::UNAUTHORIZED,
             match given {
@@ -158,6 +158,11 @@ fn admit(app: &App, request: &Request, peer: IpAddr) -> Result<Arc<str>, ApiErro
             },
         )),
     }
+}
+
+/// Whether a path needs no key.
+fn is_open(app: &App, path: &str) -> bool {
+    OPEN.contains(&path) || (app.options.open_metrics && path == "/metrics")
 }
 
 fn given_key(headers: &HeaderMap) -> Option<&str> {

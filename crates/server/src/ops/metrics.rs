@@ -6,10 +6,12 @@
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use millrace_runtime::PAGE_TOKENS;
 
 use crate::app::App;
 use crate::keys::{KeyCounts, KeyUsage};
@@ -229,6 +231,8 @@ fn render(app: &App) -> String {
             );
         }
     }
+    cache_config(&mut out, &models);
+    adapters(&mut out, app);
     for (name, help, of) in HISTOGRAMS {
         head(&mut out, name, "histogram", help);
         for entry in app.registry.entries() {
@@ -238,6 +242,54 @@ fn render(app: &App) -> String {
     http(&mut out, app);
     keys(&mut out, app);
     out
+}
+
+/// What routers by prefix ask for (llm-d, Kubernetes' Gateway API Inference Extension): the cache's page in tokens, and how many there are.
+fn cache_config(out: &mut String, models: &[(String, Snapshot)]) {
+    let name = "vllm:cache_config_info";
+    head(
+        out,
+        name,
+        "gauge",
+        "The KV cache: tokens of a page, pages of a loaded model. Always 1.",
+    );
+    for (model, snapshot) in models {
+        let _ = writeln!(
+            out,
+            "{name}{{model_name=\"{model}\",block_size=\"{PAGE_TOKENS}\",num_gpu_blocks=\"{}\"}} 1",
+            snapshot.kv_capacity_pages
+        );
+    }
+}
+
+/// What routers by adapter ask for: every adapter is ready for the whole life of its model, so none waits.
+fn adapters(out: &mut String, app: &App) {
+    let entries = app.registry.entries().iter();
+    let mut with_adapters = entries
+        .filter(|entry| !entry.spec.adapters.is_empty())
+        .peekable();
+    if with_adapters.peek().is_none() {
+        return;
+    }
+    let name = "vllm:lora_requests_info";
+    head(
+        out,
+        name,
+        "gauge",
+        "LoRA adapters of a model. The value is the time of the reading, in seconds since 1970.",
+    );
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now_s = since_1970.map_or(0, |since| since.as_secs());
+    for entry in with_adapters {
+        let names: Vec<_> = entry.spec.adapters.iter().map(|a| label(&a.name)).collect();
+        let _ = writeln!(
+            out,
+            "{name}{{model_name=\"{}\",max_lora=\"{}\",running_lora_adapters=\"{}\",waiting_lora_adapters=\"\"}} {now_s}",
+            label(&entry.spec.id),
+            names.len(),
+            names.join(",")
+        );
+    }
 }
 
 /// Keys with a label of their own at most: the numbers of all others are one.

@@ -69,6 +69,7 @@ pub struct ModelMetrics {
     pub(super) kv_used_bytes: AtomicU64,
     pub(super) kv_idle_bytes: AtomicU64,
     pub(super) kv_capacity_bytes: AtomicU64,
+    pub(super) kv_capacity_pages: AtomicU64,
     pub(super) prompt_tokens: AtomicU64,
     pub(super) cached_tokens: AtomicU64,
     pub(super) generated_tokens: AtomicU64,
@@ -108,6 +109,7 @@ pub struct Snapshot {
     pub kv_used_bytes: u64,
     pub kv_idle_bytes: u64,
     pub kv_capacity_bytes: u64,
+    pub kv_capacity_pages: u64,
     pub prompt_tokens: u64,
     pub cached_tokens: u64,
     pub generated_tokens: u64,
@@ -137,6 +139,7 @@ impl Default for ModelMetrics {
             kv_used_bytes: zero(),
             kv_idle_bytes: zero(),
             kv_capacity_bytes: zero(),
+            kv_capacity_pages: zero(),
             prompt_tokens: zero(),
             cached_tokens: zero(),
             generated_tokens: zero(),
@@ -174,6 +177,7 @@ impl ModelMetrics {
             kv_used_bytes: get(&self.kv_used_bytes),
             kv_idle_bytes: get(&self.kv_idle_bytes),
             kv_capacity_bytes: get(&self.kv_capacity_bytes),
+            kv_capacity_pages: get(&self.kv_capacity_pages),
             prompt_tokens: get(&self.prompt_tokens),
             cached_tokens: get(&self.cached_tokens),
             generated_tokens: get(&self.generated_tokens),
@@ -204,6 +208,8 @@ impl ModelMetrics {
         self.kv_idle_bytes.store(usage.idle_bytes as u64, Relaxed);
         self.kv_capacity_bytes
             .store(usage.capacity_bytes as u64, Relaxed);
+        self.kv_capacity_pages
+            .store(usage.capacity_pages as u64, Relaxed);
         self.evicted_pages.store(prefix.n_evicted_pages, Relaxed);
     }
 

@@ -181,6 +181,13 @@ fn adapters_are_listed_and_what_is_none_is_refused() {
     let reply = serving().post(COMPLETIONS, &body(json!({"model": "demo:none"})));
     assert_eq!(reply.status, 404, "{}", reply.body);
     assert!(reply.body.contains("style"), "{}", reply.body);
+    let metrics = serving().get("/metrics").body;
+    let line = metrics
+        .lines()
+        .find(|line| line.starts_with("vllm:lora_requests_info{"));
+    let labels = "model_name=\"demo\",max_lora=\"2\",running_lora_adapters=\"style,other\",waiting_lora_adapters=\"\"} ";
+    let (_, seconds) = line.unwrap().split_once(labels).expect("the adapters");
+    assert!(seconds.parse::<u64>().unwrap() > 1_700_000_000);
     for wrong in [json!({"id": 0}), json!([{"id": 9, "scale": 1}])] {
         assert_eq!(serving().post(ADAPTERS, &wrong).status, 400);
     }

@@ -91,6 +91,13 @@ fn metrics_count_what_happened() {
     );
     assert_eq!(value("millrace:http_responses_total{class=\"4xx\"}"), 1.0);
     assert!(value("millrace:kv_capacity_bytes{model_name=\"demo\"}") > 0.0);
+    // The demo's cache: pages of 64 tokens, enough for its context of 512.
+    let config = "vllm:cache_config_info{model_name=\"demo\",block_size=\"64\",num_gpu_blocks=\"";
+    let line = reply.body.lines().find(|line| line.starts_with(config));
+    let (pages, value) = line.unwrap()[config.len()..].split_once("\"} ").unwrap();
+    assert_eq!(value, "1");
+    assert!(pages.parse::<usize>().unwrap() >= 512 / 64, "{pages} pages");
+    assert!(!reply.body.contains("lora_requests_info"));
     // Each name has its help and type once, before its values.
     for name in reply
         .body

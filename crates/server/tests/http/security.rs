@@ -58,6 +58,18 @@ fn keys_are_asked_for_in_each_clients_way() {
 }
 
 #[test]
+fn metrics_may_be_open_beside_keys() {
+    let server = running(|http| {
+        http.api_keys = vec!["first".into()];
+        http.open_metrics = true;
+    });
+    assert_eq!(server.get("/metrics").status, 200);
+    for path in ["/metrics/", "/v1/system", "/v1/models"] {
+        assert_eq!(server.get(path).status, 401, "{path}");
+    }
+}
+
+#[test]
 fn pages_of_strangers_may_not_ask() {
     let body = question("Hi").to_string();
     let ask = |server: &Running, headers: &[(&str, &str)]| {
