@@ -1,5 +1,8 @@
 //! Plans: products on the NPU, everything else on the host.
 
+mod weight_mode;
+pub use weight_mode::WeightMode;
+
 use super::attention::AttentionBy;
 use super::own::id;
 use super::price::Rk3588Prices;
@@ -34,38 +37,6 @@ const LENGTHS: [u64; 5] = [16, 32, 64, 128, 256];
 
 /// Rows that weights are cut for. Their place serves every other number too.
 pub(super) const LENGTHS_FOR_WEIGHTS: u32 = 128;
-
-/// When weights are made what the array multiplies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WeightMode {
-    /// Once, at load: a byte a weight stays in memory.
-    AtLoad,
-    /// Before every call, from the file's own blocks: only the file's bytes stay.
-    PerCall,
-}
-
-impl WeightMode {
-    /// All, the default first.
-    pub const ALL: [WeightMode; 2] = [WeightMode::AtLoad, WeightMode::PerCall];
-
-    /// Its name as a value of `--mode`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            WeightMode::AtLoad => "at-load",
-            WeightMode::PerCall => "per-call",
-        }
-    }
-
-    /// What it means.
-    pub const fn summary(self) -> &'static str {
-        match self {
-            WeightMode::AtLoad => "weights are unpacked once: a byte each in memory (two of fp16)",
-            WeightMode::PerCall => {
-                "weights are unpacked before every product: the file's memory, slow"
-            }
-        }
-    }
-}
 
 /// Makes plans for an RK3588.
 pub struct Rk3588 {

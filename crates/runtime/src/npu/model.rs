@@ -1,75 +1,31 @@
 //! What the sequences of a model share: plans, programs, weights on the device.
 
+mod options;
+pub use options::{NpuMemory, NpuOptions};
+
 use super::NpuError;
 use super::device_cache::DeviceCache;
 use super::prepared::{PreparedPlan, suffix};
-use super::progress::LoadProgress;
 use crate::EngineOptions;
 use crate::cpu_engine::check_rope;
 use crate::execute::decode_vectors;
 use crate::load::LoadedModel;
 use millrace_graph::RopeStyle;
-use millrace_kernels::{Cpu, CpuOptions, Level, RopeTable};
+use millrace_kernels::{Cpu, RopeTable};
 use millrace_npu::cache::CacheStats;
 use millrace_npu::{Container, Device, DeviceError, ProgramCache, Provenance, Role, Traffic};
 use millrace_plan::{
     Arrangement, Binding, Call, Lengths, PassKind, Phase, Plan, Planner, Scales, Sequences,
-    WeightLayout, compile, graph,
+    compile, graph,
 };
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// How an [`NpuModel`] is set up.
-#[derive(Clone, Debug, Default)]
-pub struct NpuOptions {
-    /// Tokens a sequence may hold; `None` takes the trained context, at most
-    /// [`EngineOptions::DEFAULT_MAX_CTX`].
-    pub n_ctx: Option<usize>,
-    /// Sequences alive at a time; 0 takes one.
-    pub max_sequences: usize,
-    /// Threads of the host's steps, and of the simulation; `None` takes the physical cores.
-    pub n_threads: Option<usize>,
-    /// Forces an instruction-set level; `None` takes the best.
-    pub level: Option<Level>,
-    /// Folder where compiled programs are kept from one run to the next, shared with others;
-    /// where it cannot be made, and with `None`, they are kept in memory.
-    pub programs: Option<PathBuf>,
-    /// Tokens that every prefill is padded to; `None` takes the lengths that the planner has
-    /// ([`Lowering::lengths`](millrace_plan::Lowering::lengths)). Longer prompts go in chunks.
-    pub prefill_tokens: Option<u64>,
-    /// A mistake on purpose, for testing what finds it: the layout that weights are written in instead
-    /// of the one that programs ask for. It must have as many elements.
-    pub relayout: Option<fn(WeightLayout) -> WeightLayout>,
-    /// Who is told while the model is loaded.
-    pub progress: Option<LoadProgress>,
-}
-
-impl NpuOptions {
-    fn cpu(&self) -> Result<Cpu, NpuError> {
-        Ok(Cpu::new(CpuOptions {
-            n_threads: self.n_threads,
-            level: self.level,
-        })?)
-    }
-}
 
 /// Where programs are kept.
 fn programs(device: Arc<dyn Device>, options: &NpuOptions) -> ProgramCache {
     let folder = options.programs.as_ref();
     let kept = folder.and_then(|dir| ProgramCache::with_directory(device.clone(), dir).ok());
     kept.unwrap_or_else(|| ProgramCache::new(device))
-}
-
-/// Bytes of a model's buffers on its device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NpuMemory {
-    /// Weights and tables.
-    pub weight_bytes: u64,
-    /// Values and scratch of all plans in use.
-    pub activation_bytes: u64,
-    /// Copies of keys and values, where programs read them.
-    pub kv_bytes: u64,
 }
 
 /// A model on a device.

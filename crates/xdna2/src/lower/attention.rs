@@ -1,15 +1,17 @@
 //! Attention: by itself or over a cache, the cache's lengths, and whether the array or the host is faster.
 
-use super::cached::{AttentionKernel, Prompt, fitted};
+#[cfg(test)]
+mod tests;
+mod times;
+pub use times::{AttentionTimes, attention_times};
+
+use super::cached::{Prompt, fitted};
 use super::kernel::{Arg, Kernels, LoweredKernel};
 use super::{AttentionOn, CachePart, Feature, Features, Phase};
-use crate::mapping::prompt_attention;
 use crate::mapping::q4nx::token;
-use crate::mapping::{self, NamedNumbers, Shape, flow_kv, flow_qkv};
+use crate::mapping::{self, NamedNumbers, Shape, flow_kv, flow_qkv, prompt_attention};
 use millrace_graph::{Attention, Graph, Node, Op};
-use millrace_xdna2_machine::timing::{self, TimingError};
-use millrace_xdna2_machine::{Machine, Profile, Program};
-use std::fmt;
+use millrace_xdna2_machine::Machine;
 
 /// Widest heads that flash attention has all values of at once; of wider ones it computes scores anew for every 64, beyond
 /// 128 in smaller tiles.
@@ -154,89 +156,6 @@ pub(super) fn shape(a: &Attention, n_tokens: u64, (n_keys, max_tokens): (u64, u6
         ("head_dim", a.head_dim as u64),
         ("window", window.filter(|&w| w < n_keys).unwrap_or(0)),
     ])
-}
-
-/// What a layer's attention over a cache takes, modelled.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AttentionTimes {
-    /// Keys read on the array.
-    pub n_keys: u64,
-    /// On the array: the program with its dispatch, the host's part of a call, and writing the rows
-    /// that are new to the cache, or all that a window reaches.
-    pub array_ns: f64,
-    /// On the host: every token reads the keys and values that it sees, at the rate that one thread
-    /// was seen to copy (`host.write_gb_per_s`), and nothing else.
-    pub host_ns: f64,
-}
-
-impl AttentionTimes {
-    /// For `n_tokens` tokens, the last of the keys, by such a program.
-    ///
-    /// # Errors
-    /// What [`timing::predict`] says of the program.
-    fn of(
-        (program, choice): (&Program, &AttentionKernel),
-        a: &Attention,
-        n_tokens: u64,
-        machine: &Machine,
-        profile: &Profile,
-    ) -> Result<AttentionTimes, TimingError> {
-        let n_keys = choice.n_keys;
-        let row_bytes = (4 * a.n_kv_heads * a.head_dim) as f64;
-        let copied_ns = |bytes: f64| bytes / profile.host.write_gb_per_s.max(f64::MIN_POSITIVE);
-        let window = a.window.map_or(n_keys, |w| n_keys.min(w as u64)) as f64;
-        // Of a chunk the last token sees all keys and each before it one less.
-        let before = (n_tokens.saturating_sub(1)) as f64 / 2.0;
-        let seen = window.min((n_keys as f64 - before).max(1.0));
-        let timing = timing::predict(program, machine, profile)?;
-        Ok(AttentionTimes {
-            n_keys,
-            array_ns: timing.total_ns
-                + profile.host.call_ns
-                + copied_ns(row_bytes * choice.n_written as f64),
-            host_ns: copied_ns(row_bytes * seen * n_tokens as f64),
-        })
-    }
-
-    /// Whether the array is the faster one.
-    pub fn array_wins(&self) -> bool {
-        self.array_ns < self.host_ns
-    }
-}
-
-impl fmt::Display for AttentionTimes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:.0} µs on the array, {:.0} µs on the host, for {} keys of the cache (modelled)",
-            self.array_ns / 1e3,
-            self.host_ns / 1e3,
-            self.n_keys
-        )
-    }
-}
-
-/// Times of a layer's attention of `n_tokens` new tokens over `n_keys` keys, rounded up to what a plan
-/// reads, of a cache of `max_tokens`.
-///
-/// # Errors
-/// Why the array cannot do it, in words.
-pub fn attention_times(
-    a: &Attention,
-    n_tokens: u64,
-    (n_keys, max_tokens): (u64, u64),
-    (machine, features): (&Machine, Features),
-    profile: &Profile,
-) -> Result<AttentionTimes, String> {
-    let on = (max_tokens, machine, features);
-    let choice = fitted(a, n_tokens, (n_keys, max_tokens), on)?;
-    let name = choice.mapping;
-    let mapping = mapping::find(name).ok_or_else(|| format!("no mapping `{name}`"))?;
-    let tiling = mapping.default_tiling(&choice.shape, machine);
-    let program = mapping.build(&choice.shape, &tiling, machine);
-    let program = program.map_err(|e| e.to_string())?;
-    AttentionTimes::of((&program, &choice), a, n_tokens, machine, profile)
-        .map_err(|e| e.to_string())
 }
 
 impl Features {
@@ -450,61 +369,5 @@ impl Kernels<'_> {
             format!("a program of its own, so that its cores stay loaded: {times}"),
         );
         Ok(kernel)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::lower::Mode;
-
-    /// A token sees itself and one key less than the window has: a ring must have its row masked, whatever the numbers.
-    #[test]
-    fn a_ring_has_more_rows_than_its_window() {
-        let features = Features::of(Mode::Q4nx);
-        for (head_dim, n_kv_heads) in [(64, 8), (160, 8), (256, 1), (320, 4)] {
-            for window in [1, 16, 40, 512, 1024, 4000] {
-                let a = Attention {
-                    layer: 0,
-                    n_heads: n_kv_heads,
-                    n_kv_heads,
-                    head_dim,
-                    scale: 1.0,
-                    window: Some(window),
-                    softcap: None,
-                    sinks: None,
-                };
-                let n_rows = rows(&a, &Machine::npu2(), features, 1 << 20);
-                assert!(n_rows > window as u64);
-                let shape = shape(&a, 1, (n_rows, n_rows));
-                assert_eq!(shape["window"], window as u64);
-            }
-        }
-    }
-
-    #[test]
-    fn buckets_hold_what_they_are_for() {
-        for n_keys in [1, 512, 513, 768, 769, 1025, 4096, 100_000, u64::MAX] {
-            let bucket = key_bucket(n_keys);
-            assert!(bucket >= n_keys);
-            let bounded = (512..=1 << 62).contains(&n_keys);
-            assert!(!bounded || bucket <= n_keys + n_keys / 2);
-            let bucket = token_bucket(n_keys);
-            assert!(bucket >= n_keys);
-            assert!(!bounded || bucket <= n_keys + n_keys / 4);
-        }
-        assert_eq!(
-            [1, 600, 1025, 4096].map(token_bucket),
-            [512, 640, 1280, 4096]
-        );
-        assert_eq!([1, 600, 900, 1025].map(key_bucket), [512, 768, 1024, 1536]);
-        for n_keys in [1, 512, 513, 1025, 20_000, 100_001, u64::MAX] {
-            let bucket = prompt_bucket(n_keys);
-            assert!(bucket >= n_keys);
-            let bounded = (512..=1 << 62).contains(&n_keys);
-            assert!(!bounded || bucket <= n_keys + n_keys / 8);
-        }
-        let buckets = [1, 513, 1025, 4096, 10_240, 10_241].map(prompt_bucket);
-        assert_eq!(buckets, [512, 576, 1152, 4096, 10_240, 11_264]);
     }
 }

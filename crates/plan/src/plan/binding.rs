@@ -1,0 +1,122 @@
+//! What the slots of a call hold.
+
+use crate::{AttentionPart, Bias, InputId, KeyRange, TableRows, ValueArrangement, WeightLayout};
+use millrace_graph::{RopeId, ValueId, WeightId};
+use serde::{Deserialize, Serialize};
+
+/// What a slot holds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Binding {
+    /// A weight in the slot's element type, arranged as the layout says; quantised ones are decoded
+    /// unless the layout is the target's own. `static`; as `input` it is arranged anew for every call, in
+    /// a buffer that others use too.
+    Weight {
+        /// Which.
+        weight: WeightId,
+        /// How.
+        layout: WeightLayout,
+    },
+    /// Cosines and sines ([`rope_table`](crate::rope_table)): `static` in a prefill, where they
+    /// hold from the chunk's first position, `input` in decode.
+    RopeTable {
+        /// Which frequencies.
+        rope: RopeId,
+        /// Which rows.
+        rows: TableRows,
+    },
+    /// A value: an `input` slot is written from the host's copy, an `output` slot read to it.
+    Value(ValueId),
+    /// Elements `start .. start + len` of each of a value's rows; what follows them in the slot's
+    /// rows is padding.
+    Part {
+        /// Which.
+        value: ValueId,
+        /// First element.
+        start: usize,
+        /// How many.
+        len: usize,
+    },
+    /// A layer's cached keys or values, `[n_kv_heads, max_tokens, head_dim]`: the
+    /// sequence's own, never written as a whole. Rows that were never written are zeros. `static` where the host
+    /// brings the pass's rows before the call ([`HostStep::AppendKv`](super::HostStep::AppendKv)); `intermediate` where the program writes
+    /// them itself, and then it may also write the last row, which is no token's.
+    Cache {
+        /// The cache's layer.
+        layer: usize,
+        /// Which of its two arrays.
+        of: CachePart,
+    },
+    /// The rows of a layer's cached keys or values that the pass [reaches](KeyRange), its own among them, `[n_kv_heads, n_rows,
+    /// head_dim]`, written by the host after [`HostStep::AppendKv`](super::HostStep::AppendKv); zeros where there is no token. `input`.
+    CacheRange {
+        /// The cache's layer.
+        layer: usize,
+        /// Which of its two arrays.
+        of: CachePart,
+        /// Which rows.
+        range: KeyRange,
+    },
+    /// Where the pass stands among such rows ([`KeyRange::slot`]). `input`.
+    RangePosition {
+        /// Which rows.
+        range: KeyRange,
+    },
+    /// A value in an arrangement of the target's own: it [packs](crate::Arrangement::pack)
+    /// what the host writes and [unpacks](crate::Arrangement::unpack) what the
+    /// host reads.
+    Packed {
+        /// Which.
+        value: ValueId,
+        /// The arrangement.
+        id: ValueArrangement,
+        /// Of a product that leaves the device without its bias: what the host adds to what it unpacks, in
+        /// f32, before it rounds to bf16.
+        bias: Option<Bias>,
+    },
+    /// An operand or a result of the products that are a node's attention, of one key-value head; arranged and
+    /// moved as [`Packed`](Binding::Packed) is.
+    AttentionProduct {
+        /// The node.
+        node: usize,
+        /// The key-value head.
+        kv_head: usize,
+        /// Which.
+        of: AttentionPart,
+        /// Keys of the product.
+        n_keys: usize,
+        /// The arrangement.
+        id: ValueArrangement,
+    },
+    /// Position of the pass's first token ([`position_slot`](crate::position_slot)). `input`.
+    Position,
+    /// What follows from the pass's position:
+    /// [`Arrangement::make`](crate::Arrangement::make) makes it (masks, positions, tokens). `input`.
+    PassInput {
+        /// What it is.
+        id: InputId,
+    },
+    /// Overwritten by the program, of no interest afterwards. `intermediate`.
+    Scratch,
+}
+
+impl Binding {
+    /// The value that the slot holds, whole or a part of it.
+    pub fn value(&self) -> Option<ValueId> {
+        match self {
+            Binding::Value(value) | Binding::Part { value, .. } | Binding::Packed { value, .. } => {
+                Some(*value)
+            }
+            Binding::AttentionProduct { of, .. } => of.value(),
+            _ => None,
+        }
+    }
+}
+
+/// One of the two arrays of a layer's cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum CachePart {
+    /// Rotated keys.
+    Keys,
+    /// Values.
+    Values,
+}
