@@ -468,7 +468,7 @@ class Lenient:
         return iter(self.table)
 
 
-def convert(folder, vocab_size, llama_cpp):
+def convert(folder, vocab_size, llama_cpp, with_draft=False):
     """Runs llama.cpp's converter, with a byte-level vocabulary in place of a tokenizer."""
     sys.path[:0] = [str(llama_cpp), str(llama_cpp / "gguf-py")]
     import gguf
@@ -502,8 +502,8 @@ def convert(folder, vocab_size, llama_cpp):
         (temp / "tokenizer.json").write_text(json.dumps(counted))
         with torch.inference_mode():
             converter = get_model_class(architecture(folder))
-            # No blocks that predict further tokens.
-            converter.no_mtp = True
+            # Blocks that predict further tokens only where they are what the fixture is for.
+            converter.no_mtp = not with_draft
             config = json.loads((folder / "config.json").read_text())
             # transformers adds words of experts to models that have none, by which the converter would go.
             as_it_is = {"hparams": config} if "hybrid_override_pattern" in config else {}

@@ -13,16 +13,19 @@ use millrace_runtime::{
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The value that names no model.
+/// The value for what the text repeats.
 pub(crate) const NGRAM: &str = "ngram";
+
+/// The value for the model's own draft layer.
+pub(crate) const MTP: &str = "mtp";
 
 /// How tokens are guessed ahead
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Speculation")]
 pub(crate) struct DraftArgs {
-    /// Guess tokens ahead and check them together: with a smaller MODEL of the same vocabulary, or with `ngram`, by
-    /// what the text repeats. Changes the speed, not the text
-    #[arg(long, value_name = "MODEL|ngram")]
+    /// Guess tokens ahead and check them together: with a smaller MODEL of the same vocabulary, with `mtp`, by the
+    /// model's own layer for that, or with `ngram`, by what the text repeats. Changes the speed, not the text
+    #[arg(long, value_name = "MODEL|mtp|ngram")]
     pub(crate) draft: Option<String>,
 }
 
@@ -30,6 +33,8 @@ pub(crate) struct DraftArgs {
 #[derive(Clone)]
 pub(crate) enum Draft {
     Ngram,
+    /// The target's own layer.
+    Layer,
     Model(Arc<LoadedModel>),
 }
 
@@ -72,8 +77,10 @@ impl DraftArgs {
         let Some(name) = &self.draft else {
             return Ok(None);
         };
-        if name == NGRAM {
-            return Ok(Some(Draft::Ngram));
+        match name.as_str() {
+            NGRAM => return Ok(Some(Draft::Ngram)),
+            MTP => return open_layer(target, device, options, ui).map(Some),
+            _ => {}
         }
         let args = ModelArgs {
             model: name.clone(),
@@ -98,6 +105,49 @@ impl DraftArgs {
             check_fits([target.name(), draft.name()], needs, n_ctx, usable)?;
         }
         Ok(Some(Draft::Model(draft)))
+    }
+}
+
+/// Refuses a target without a draft layer, one on a device, and one that does not fit beside its layer's cache.
+fn open_layer(
+    target: &LoadedModel,
+    device: &DeviceArgs,
+    options: &EngineOptions,
+    ui: Ui,
+) -> CommandResult<Draft> {
+    check_on_cpu(device)?;
+    let layer = target.draft_layer()?;
+    let options = with_context_of(target, options);
+    let needs = [
+        need(target, device, &options)?,
+        Need {
+            // They are the file's.
+            weights: 0,
+            ..need(&layer, device, &options)?
+        },
+    ];
+    let n_ctx = options.n_ctx.unwrap_or_default();
+    ui.detail(format_args!(
+        "planned for a context of {n_ctx}: {} for {}; {} for its MTP layer",
+        needs[0].words(),
+        target.name(),
+        needs[1].words(),
+    ));
+    if let Some(usable) = machine::memory().usable_bytes() {
+        check_fits([target.name(), "its MTP layer"], needs, n_ctx, usable)?;
+    }
+    Ok(Draft::Layer)
+}
+
+/// Devices keep to themselves what a draft layer reads.
+fn check_on_cpu(device: &DeviceArgs) -> CommandResult {
+    match device.device {
+        ModelPlacement::Cpu => Ok(()),
+        ModelPlacement::Target(target) => Err(CommandFailure::usage(format!(
+            "--draft {MTP} runs on the CPU: {} does not give out the states that an MTP layer reads",
+            target.name()
+        ))
+        .hint("take --draft ngram or a smaller model, or leave --device out")),
     }
 }
 
@@ -171,13 +221,20 @@ impl Draft {
     ) -> CommandResult<Speculator> {
         let draft = match self {
             Draft::Ngram => return Ok(Speculator::ngram()),
-            Draft::Model(draft) => draft,
+            Draft::Layer => None,
+            Draft::Model(draft) => Some(draft),
         };
         let options = EngineOptions {
             n_ctx: Some(engine.limits().n_ctx),
             // Adapters are the target's.
             adapters: AdapterSet::default(),
             ..options.clone()
+        };
+        let Some(draft) = draft else {
+            check_on_cpu(device)?;
+            let layer = Arc::new(engine.model().draft_layer()?);
+            let own = CpuEngine::new(layer, options)?;
+            return Ok(Speculator::layer(Box::new(own), engine.model())?);
         };
         let own = device.make(draft, options, ui)?;
         Ok(Speculator::model(own, engine.model())?)

@@ -59,6 +59,7 @@ impl<R: Real> Sequence<'_, R> {
             token: self.tokens[position],
             position,
             inputs: &rows,
+            given: &[],
             keys,
             round: self.round,
         };

@@ -28,6 +28,7 @@ mod slice_heads;
 mod softcap;
 mod ssm_scan;
 mod table_row;
+mod target_state;
 mod temperature;
 mod token_types;
 
@@ -59,6 +60,7 @@ pub use slice_heads::SliceHeads;
 pub use softcap::Softcap;
 pub use ssm_scan::SsmScan;
 pub use table_row::TableRow;
+pub use target_state::TargetState;
 pub use temperature::Temperature;
 pub use token_types::TokenTypes;
 
@@ -215,6 +217,8 @@ ops! {
     EncoderAttention(EncoderAttention),
     /// A row of a table by position.
     TableRow(TableRow),
+    /// A row that the caller hands over with a token.
+    TargetState(TargetState),
     /// A row of a table by text.
     TokenTypes(TokenTypes),
     /// A gated activation.

@@ -174,6 +174,8 @@ pub struct TokenContext<'a, R> {
     pub position: usize,
     /// The token's row of each input, in the op's order.
     pub inputs: &'a [&'a [R]],
+    /// The row that came with the token; empty where none did.
+    pub given: &'a [R],
     /// Of an op with a KV cache: what the token sees, a window applied.
     pub keys: Keys<'a, R>,
     /// Rounds what hardware would round between the steps of a definition.

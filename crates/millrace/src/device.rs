@@ -130,6 +130,8 @@ enum DevicePlacement {
 #[derive(Clone, Debug)]
 enum Draft {
     Ngram,
+    /// The model's own layer.
+    Layer,
     Model(Model),
 }
 
@@ -254,6 +256,13 @@ impl Device {
         self
     }
 
+    /// Guesses tokens ahead with the model's own layer for that (MTP), on the CPU. It changes the speed, not the text.
+    #[must_use]
+    pub fn draft_mtp(mut self) -> Device {
+        self.draft = Some(Draft::Layer);
+        self
+    }
+
     /// Guesses tokens ahead with a smaller model of the same vocabulary. It changes the speed, not the text.
     #[must_use]
     pub fn draft(mut self, model: &Model) -> Device {
@@ -357,15 +366,20 @@ impl Device {
 
     /// What guesses ahead for an engine of `model`, here and in the same context.
     pub(crate) fn speculator(&self, engine: &dyn Engine) -> Result<Option<Speculator>> {
-        let draft = match &self.draft {
-            None => return Ok(None),
-            Some(Draft::Ngram) => return Ok(Some(Speculator::ngram())),
-            Some(Draft::Model(draft)) => draft.loaded(),
-        };
-        check_draft(engine.model(), draft)?;
         let mut beside = self.clone().context(engine.limits().n_ctx);
         // They are the target's.
         beside.options.adapters = AdapterSet::default();
+        let draft = match &self.draft {
+            None => return Ok(None),
+            Some(Draft::Ngram) => return Ok(Some(Speculator::ngram())),
+            Some(Draft::Layer) => {
+                let layer = Arc::new(engine.model().draft_layer()?);
+                let own = CpuEngine::new(layer, beside.options)?;
+                return Ok(Some(Speculator::layer(Box::new(own), engine.model())?));
+            }
+            Some(Draft::Model(draft)) => draft.loaded(),
+        };
+        check_draft(engine.model(), draft)?;
         let own = beside.engine(draft)?;
         Ok(Some(Speculator::model(own, engine.model())?))
     }

@@ -70,7 +70,7 @@ mod starcoder2;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use block::norm;
+pub(crate) use block::{draft, norm};
 pub use family::{Conventions, Family, WeightConvention};
 pub(crate) use family::{ExpertDefaults, GateOrder, SetKey};
 pub use refused::{RefusedFamilies, refused};
@@ -154,6 +154,13 @@ fn all() -> impl Iterator<Item = &'static Family> {
 /// All families of models that write texts.
 pub fn families() -> impl Iterator<Item = &'static Family> {
     FAMILIES.iter().copied()
+}
+
+/// Names of the families whose files may have a draft layer, comma-separated.
+pub(crate) fn with_draft_layers() -> String {
+    let with = families().filter(|family| family.draft.is_some());
+    let names: Vec<&str> = with.map(|family| family.name).collect();
+    names.join(", ")
 }
 
 /// The family of a [`ModelConfig::family`](crate::config::ModelConfig::family).

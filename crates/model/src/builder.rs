@@ -1,5 +1,6 @@
 //! Builds a graph step by step, checking every weight against the checkpoint as it is named.
 
+mod draft;
 mod layout;
 mod locate;
 mod ops;
@@ -8,9 +9,10 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-pub(crate) use layout::{TensorLayout, TensorUse, layout, weights_of};
+pub(crate) use layout::{TensorLayout, TensorUse, draft_layout, layout, weights_of};
 
 use crate::Error;
+use crate::arch::draft::DraftLayer;
 use crate::arch::{Conventions, Family, WeightConvention};
 use crate::catalog::Catalog;
 use crate::config::{HeadSizes, ModelConfig};
@@ -34,6 +36,18 @@ pub(crate) struct GraphBuilder<'a> {
     unread: HashSet<String>,
     /// Recurrent states that nodes have so far.
     n_states: usize,
+    /// Where the weights of the blocks are, if they are those of a draft layer.
+    draft: Option<DraftPlace>,
+}
+
+/// Where a checkpoint has its draft layer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DraftPlace {
+    pub(crate) layer: DraftLayer,
+    /// The number of its block.
+    pub(crate) block: usize,
+    /// What Hugging Face names of a layer that stands by itself begin with; `None` where it is a block behind the last.
+    pub(crate) hf_prefix: Option<&'static str>,
 }
 
 /// The weights that there are.
@@ -71,6 +85,15 @@ impl<'a> GraphBuilder<'a> {
             layer: None,
             n_states: 0,
             unread: HashSet::new(),
+            draft: None,
+        }
+    }
+
+    /// For the draft layer of a checkpoint, whose configuration is that of [a model of one block](crate::arch::draft::config_of).
+    pub(crate) fn of_draft(self, place: DraftPlace) -> GraphBuilder<'a> {
+        GraphBuilder {
+            draft: Some(place),
+            ..self
         }
     }
 
@@ -170,7 +193,10 @@ impl<'a> GraphBuilder<'a> {
 
     fn name(&self, role: WeightRole) -> TensorName {
         match self.layer.filter(|_| role.is_per_layer()) {
-            Some(layer) => TensorName::block(layer, role),
+            Some(layer) => {
+                let first = self.draft.map_or(0, |draft| draft.block);
+                TensorName::block(first + layer, role)
+            }
             None => TensorName::global(role),
         }
     }
@@ -314,6 +340,11 @@ impl<'a> GraphBuilder<'a> {
     fn spell(&self, name: TensorName) -> String {
         match self.tensors {
             Tensors::Checkpoint(catalog) if catalog.layout() != WeightConvention::Gguf => {
+                if let Some(draft) = &self.draft
+                    && let Some(spelled) = draft.hf(name, self.family)
+                {
+                    return spelled;
+                }
                 let hf = name.hf(catalog.hf_prefix(), self.family.hf_names());
                 // A role that these files have no name for is one that they lack.
                 hf.unwrap_or_else(|| name.gguf())
@@ -322,7 +353,8 @@ impl<'a> GraphBuilder<'a> {
         }
     }
 
-    fn has(&self, role: WeightRole) -> bool {
+    /// Whether there is a weight of this role here; where nothing is missing, whether it is called for.
+    pub(crate) fn has(&self, role: WeightRole) -> bool {
         match &self.tensors {
             Tensors::Checkpoint(catalog) => catalog.has(&self.spell(self.name(role))),
             // A head that is the table is written once; a table that is stored scaled cannot be the head, so
@@ -363,7 +395,13 @@ impl<'a> GraphBuilder<'a> {
                     || self.unread.contains(*name)
                     || catalog.is_zero_bias(name);
                 !is_known
-                    && locate::is_of_a_block(catalog, name, (self.family, self.config.n_layers))
+                    && match &self.draft {
+                        Some(draft) => draft.holds(catalog, name, self.family),
+                        None => {
+                            let blocks = 0..self.config.n_layers;
+                            locate::is_of_a_block(catalog, name, (self.family, blocks))
+                        }
+                    }
             })
             .collect();
         unknown.sort_unstable();

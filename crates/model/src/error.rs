@@ -70,6 +70,17 @@ pub enum Error {
         /// Its shape by the configuration, slowest dimension first.
         expected: Vec<usize>,
     },
+    /// Drafts were asked of a layer that the checkpoint does not have.
+    #[error(
+        "{file}: there is no MTP layer: no tensor `{tensor}`, and none beside it; take a file that was converted with it, \
+         or another draft"
+    )]
+    NoDraftLayer {
+        /// The checkpoint's name.
+        file: String,
+        /// The layer's first tensor in this file format.
+        tensor: String,
+    },
     /// A weight has another shape than the configuration says.
     #[error("{file}: tensor `{tensor}` has shape {found:?}; the configuration says {expected:?}")]
     TensorShape {

@@ -29,7 +29,7 @@ mod warnings;
 use millrace_format::{Checkpoint, Source, TensorType};
 use millrace_quant::DType;
 
-use builder::GraphBuilder;
+use builder::{DraftPlace, GraphBuilder};
 use catalog::Catalog;
 pub use config::ModelConfig;
 pub use error::Error;
@@ -77,6 +77,34 @@ impl Model {
         let model = Model::build(config, &catalog)?;
         tail::check(checkpoint, &model.graph)?;
         Ok(model)
+    }
+
+    /// The layer of a checkpoint that predicts the token after the next, as a model of one block: with each token it takes
+    /// what the whole model's last norm gave for the token before ([`TargetState`](millrace_graph::TargetState)).
+    ///
+    /// # Errors
+    /// [`Error::NoDraftLayer`] for a checkpoint without one; of one that has some of its tensors, as
+    /// [`from_checkpoint`](Model::from_checkpoint); a family that has none.
+    pub fn draft_layer(checkpoint: &Checkpoint) -> Result<Model, Error> {
+        let catalog = Catalog::of(checkpoint);
+        let whole = read_config(checkpoint, &catalog)?;
+        let family = arch::by_name(whole.family);
+        let layer = family.draft.ok_or_else(|| Error::Unsupported {
+            file: checkpoint.name().into(),
+            feature: format!("an MTP layer of a {} model", family.name),
+            supported: arch::with_draft_layers(),
+        })?;
+        let place = DraftPlace::find(&catalog, (family, layer), whole.n_layers);
+        let place = place.ok_or_else(|| Error::NoDraftLayer {
+            file: checkpoint.name().into(),
+            tensor: DraftPlace::first_tensor(&catalog, (family, layer), whole.n_layers),
+        })?;
+        let config = arch::draft::config_of(&whole);
+        let mut builder = GraphBuilder::new(&config, family, &catalog).of_draft(place);
+        layer.build(&mut builder)?;
+        let graph = builder.finish()?;
+        tail::check(checkpoint, &graph)?;
+        Ok(Model { config, graph })
     }
 
     /// The model for sequences of up to `n_tokens`, where that takes other RoPE frequencies than these; else `None`.

@@ -181,6 +181,18 @@ pub enum WeightRole {
     SsmPreNorm,
     /// `[d_model, v_width]`: projection of a recurrent layer's output.
     SsmOut,
+    /// `[d_model, 2·d_model]`: of a draft layer, projection of a token's embedding beside a hidden state.
+    DraftProj,
+    /// `[d_model]`: norm of that embedding.
+    DraftEmbedNorm,
+    /// `[d_model]`: norm of that hidden state.
+    DraftStateNorm,
+    /// `[vocab, d_model]`: the draft layer's own embedding table.
+    DraftEmbedding,
+    /// `[vocab, d_model]`: its own head.
+    DraftHead,
+    /// `[d_model]`: norm before its head.
+    DraftHeadNorm,
 }
 
 impl WeightRole {
@@ -214,6 +226,9 @@ impl WeightRole {
                 | AttnOutNorm
                 | LayerOutNorm
                 | OutputNorm
+                | DraftEmbedNorm
+                | DraftStateNorm
+                | DraftHeadNorm
         )
     }
 
@@ -332,7 +347,7 @@ const fn both(name: &'static str) -> [Option<&'static str>; 2] {
 /// One row a role, in the order of the enum. Sources: ggml's `gguf-py` constants, transformers'
 /// `modeling_llama.py`, `modeling_gemma3.py`, `modeling_qwen3_moe.py` and `modeling_deepseek_v3.py`.
 #[rustfmt::skip]
-const TABLE: [NameRow; 85] = {
+const TABLE: [NameRow; 91] = {
     use WeightRole as R;
     [
         row_of(R::TokenEmbedding, false, "token_embd", both("embed_tokens")),
@@ -420,6 +435,12 @@ const TABLE: [NameRow; 85] = {
         row_of(R::SsmNorm, true, "ssm_norm", [None, None]),
         row_of(R::SsmPreNorm, true, "ssm_pre_norm", [None, None]),
         row_of(R::SsmOut, true, "ssm_out", [None, None]),
+        row_of(R::DraftProj, true, "nextn.eh_proj", both("eh_proj")),
+        row_of(R::DraftEmbedNorm, true, "nextn.enorm", both("enorm")),
+        row_of(R::DraftStateNorm, true, "nextn.hnorm", both("hnorm")),
+        row_of(R::DraftEmbedding, true, "nextn.embed_tokens", both("embed_tokens")),
+        row_of(R::DraftHead, true, "nextn.shared_head_head", both("shared_head.head")),
+        row_of(R::DraftHeadNorm, true, "nextn.shared_head_norm", both("shared_head.norm")),
     ]
 };
 
@@ -526,6 +547,11 @@ impl TensorName {
             }
             (None, _) => format!("{prefix}{name}.{suffix}"),
         })
+    }
+
+    /// The name in Hugging Face files with this before it, of a module that stands by itself.
+    pub(crate) fn hf_module(&self, module: &str) -> String {
+        format!("{module}.{}", self.part.suffix())
     }
 
     /// Reads a GGUF name; `None` if it is not one of this table.

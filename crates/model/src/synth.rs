@@ -12,6 +12,7 @@
 //! any weights would be, and a matrix is filled with blocks picked from that pool at random: real
 //! blocks of every format, at the speed of a copy.
 
+mod draft;
 mod geometry;
 mod vision;
 mod vocab;
@@ -102,6 +103,8 @@ struct SynthJob<'a> {
     vision: Option<VisionConfig>,
     /// Tensors of the `mmproj` file.
     mmproj: Vec<SynthTensor>,
+    /// With a draft layer behind the blocks, which guesses what the model writes.
+    has_draft: bool,
 }
 
 /// Writes a checkpoint: a GGUF file if `out` ends in `.gguf`, else a folder with `config.json`,
@@ -119,36 +122,59 @@ pub fn write(
     options: &SynthOptions<'_>,
     progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
 ) -> Result<SynthSummary, Error> {
+    SynthJob::new(geometry, out, options)?.write(progress)
+}
+
+/// As [`write`], with a layer that predicts the token after the next (MTP) and guesses most of what the model writes.
+///
+/// Blocks of such a model add nothing to the stream, though all of their products are computed: what it writes follows from
+/// the last token alone. The layer repeats that but for noise, so that some guesses are wrong.
+///
+/// # Errors
+/// As [`write`]; a geometry whose family has no such layer, and Q4NX.
+pub fn write_with_draft_layer(
+    geometry: ModelGeometry,
+    out: &Path,
+    options: &SynthOptions<'_>,
+    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+) -> Result<SynthSummary, Error> {
     let job = SynthJob::new(geometry, out, options)?;
-    let size = |spec: &TensorSpec| spec.tensor_type.size_bytes(&spec.shape).unwrap_or(0) as u64;
-    let n_elems = |spec: &TensorSpec| spec.shape.iter().product::<usize>() as u64;
-    let all = || job.plan.iter().chain(&job.mmproj);
-    let written = SynthSummary {
-        n_params: all().map(|tensor| n_elems(&tensor.spec)).sum(),
-        size_bytes: all().map(|tensor| size(&tensor.spec)).sum(),
-        mmproj: (!job.mmproj.is_empty()).then(|| vision::mmproj_path(out)),
-        config: job.config.clone(),
-    };
-    let mut done = 0;
-    let mut progress = |bytes: usize| {
-        done += bytes as u64;
-        match progress(done, written.size_bytes) {
-            ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(Error::Cancelled),
-        }
-    };
-    match job.layout {
-        WeightConvention::Gguf => {
-            job.write_mmproj(&mut progress)?;
-            job.write_gguf(&mut progress)?;
-        }
-        WeightConvention::HuggingFace => job.write_folder(&mut progress)?,
-        WeightConvention::Q4nx => job.write_bundle(&mut progress)?,
-    }
-    Ok(written)
+    job.with_draft_layer()?.write(progress)
 }
 
 impl<'a> SynthJob<'a> {
+    fn write(
+        &self,
+        progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    ) -> Result<SynthSummary, Error> {
+        let size = |spec: &TensorSpec| spec.tensor_type.size_bytes(&spec.shape).unwrap_or(0) as u64;
+        let n_elems = |spec: &TensorSpec| spec.shape.iter().product::<usize>() as u64;
+        let all = || self.plan.iter().chain(&self.mmproj);
+        let written = SynthSummary {
+            n_params: all().map(|tensor| n_elems(&tensor.spec)).sum(),
+            size_bytes: all().map(|tensor| size(&tensor.spec)).sum(),
+            mmproj: (!self.mmproj.is_empty()).then(|| vision::mmproj_path(self.out)),
+            config: self.config.clone(),
+        };
+        let mut done = 0;
+        let mut progress = |bytes: usize| {
+            done += bytes as u64;
+            match progress(done, written.size_bytes) {
+                ControlFlow::Continue(()) => Ok(()),
+                ControlFlow::Break(()) => Err(Error::Cancelled),
+            }
+        };
+        match self.layout {
+            WeightConvention::Gguf => {
+                self.write_mmproj(&mut progress)?;
+                self.write_gguf(&mut progress)?;
+            }
+            WeightConvention::HuggingFace => self.write_folder(&mut progress)?,
+            WeightConvention::Q4nx => self.write_bundle(&mut progress)?,
+        }
+        Ok(written)
+    }
+
     fn new(
         geometry: ModelGeometry,
         out: &'a Path,
@@ -195,6 +221,7 @@ impl<'a> SynthJob<'a> {
             config,
             layout,
             plan,
+            has_draft: false,
         })
     }
 
@@ -218,6 +245,7 @@ impl<'a> SynthJob<'a> {
             layout: self.layout,
             seed: self.options.seed,
             n_threads: self.options.n_threads.unwrap_or_else(cores).max(1),
+            copies: self.has_draft,
         };
         fill.run(plan, &mut |name, bytes| {
             sink(name, bytes)?;
@@ -269,6 +297,9 @@ impl<'a> SynthJob<'a> {
                 out.insert("general.quantization_version", GgufValue::U32(2));
             }
         }
+        if self.has_draft {
+            draft::write_gguf(&self.config, &mut out);
+        }
         match self.options.vocab {
             Some(vocab) => vocab::copy(vocab, &mut out),
             None => vocab::bytes(self.config.vocab_size, self.control(), &mut out),
@@ -318,7 +349,13 @@ impl<'a> SynthJob<'a> {
             Some(vision) => {
                 vision::write_side_files(self.out, &self.config, vision, vocab::FIRST_CONTROL)
             }
-            None => Ok(write("config.json", config::hf::write(&self.config)?)?),
+            None => {
+                let mut config = config::hf::write(&self.config)?;
+                if self.has_draft {
+                    draft::write_hf(&self.config, &mut config);
+                }
+                Ok(write("config.json", config)?)
+            }
         }
     }
 }
@@ -401,31 +438,42 @@ fn plan(
                 .hf(prefix, names)
                 .expect("the list for this layout has only names it can spell"),
         };
-        let mut push = |spelled: String, shape: &[usize]| {
-            let dtype = match layout {
-                // Hugging Face files have one type throughout.
-                WeightConvention::HuggingFace => recipe.base(),
-                WeightConvention::Gguf | WeightConvention::Q4nx => {
-                    recipe.dtype_for(name, shape, config)
-                }
-            };
-            out.push(SynthTensor {
-                name: PlannedName::Text(name),
-                dtype,
-                spec: TensorSpec {
-                    name: spelled,
-                    tensor_type: TensorType::Weights(dtype),
-                    shape: shape.to_vec(),
-                },
-            });
-        };
-        match (spelled.contains("{}"), &shape[..]) {
-            (true, [n_experts, matrix @ ..]) => (0..*n_experts)
-                .for_each(|e| push(spelled.replacen("{}", &e.to_string(), 1), matrix)),
-            _ => push(spelled, &shape),
-        }
+        push_tensor(&mut out, (name, spelled), &shape, (config, layout, recipe));
     }
     out
+}
+
+/// Plans a tensor; where each expert has one, all of them.
+fn push_tensor(
+    out: &mut Vec<SynthTensor>,
+    (name, spelled): (TensorName, String),
+    shape: &[usize],
+    (config, layout, recipe): (&ModelConfig, WeightConvention, Recipe),
+) {
+    let mut push = |spelled: String, shape: &[usize]| {
+        let dtype = match layout {
+            // Hugging Face files have one type throughout.
+            WeightConvention::HuggingFace => recipe.base(),
+            WeightConvention::Gguf | WeightConvention::Q4nx => {
+                recipe.dtype_for(name, shape, config)
+            }
+        };
+        out.push(SynthTensor {
+            name: PlannedName::Text(name),
+            dtype,
+            spec: TensorSpec {
+                name: spelled,
+                tensor_type: TensorType::Weights(dtype),
+                shape: shape.to_vec(),
+            },
+        });
+    };
+    match (spelled.contains("{}"), shape) {
+        (true, [n_experts, matrix @ ..]) => {
+            (0..*n_experts).for_each(|e| push(spelled.replacen("{}", &e.to_string(), 1), matrix))
+        }
+        _ => push(spelled, shape),
+    }
 }
 
 #[cfg(test)]

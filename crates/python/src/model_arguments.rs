@@ -31,6 +31,9 @@ const NAMES: [&str; 12] = [
 /// The draft that is no model: what the text repeats.
 const NGRAM: &str = "ngram";
 
+/// The draft that is the model's own layer.
+const MTP: &str = "mtp";
+
 /// How a model is opened and put on a device.
 #[derive(Debug, Default)]
 pub(crate) struct ModelArguments {
@@ -109,6 +112,7 @@ impl ModelArguments {
         device = match self.draft.as_deref() {
             None => device,
             Some(NGRAM) => device.draft_ngram(),
+            Some(MTP) => device.draft_mtp(),
             Some(draft) => device.draft(&Model::open_with(draft, &open)?),
         };
         if let Some(mode) = &self.mode {

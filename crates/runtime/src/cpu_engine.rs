@@ -352,6 +352,10 @@ impl Chunker<'_> {
                 _ => {}
             }
             chunk.hidden |= item.hidden;
+            chunk.head_input |= item.head_input;
+            let width = item.given.len() / item.tokens.len().max(1);
+            let given = item.given.get(first * width..end * width);
+            chunk.given.extend_from_slice(given.unwrap_or_default());
             sources.push(SpanSource {
                 item: self.item,
                 first_token: first,
@@ -394,11 +398,17 @@ struct ChunkSink<'a> {
     sink: &'a mut dyn StepSink,
 }
 
-impl PassSink for ChunkSink<'_> {
-    fn hidden(&mut self, index: usize, rows: &[f32]) {
+impl ChunkSink<'_> {
+    /// Gives each item that asks its rows of a value of all of the chunk's.
+    fn hand_over(
+        &mut self,
+        rows: &[f32],
+        asks: impl Fn(&BatchItem<'_>) -> bool,
+        take: impl Fn(&mut dyn StepSink, ItemRows<'_>),
+    ) {
         let width = rows.len() / self.chunk.tokens.len();
         for (span, source) in self.chunk.spans.iter().zip(self.sources) {
-            if source.is_replay || !self.batch[source.item].hidden {
+            if source.is_replay || !asks(&self.batch[source.item]) {
                 continue;
             }
             let rows = ItemRows {
@@ -406,8 +416,26 @@ impl PassSink for ChunkSink<'_> {
                 first_token: source.first_token,
                 data: &rows[span.rows.start * width..span.rows.end * width],
             };
-            self.sink.hidden(index, rows);
+            take(self.sink, rows);
         }
+    }
+}
+
+impl PassSink for ChunkSink<'_> {
+    fn hidden(&mut self, index: usize, rows: &[f32]) {
+        self.hand_over(
+            rows,
+            |item| item.hidden,
+            |sink, rows| sink.hidden(index, rows),
+        );
+    }
+
+    fn head_input(&mut self, rows: &[f32]) {
+        self.hand_over(
+            rows,
+            |item| item.head_input,
+            |sink, rows| sink.head_input(rows),
+        );
     }
 
     fn logits(&mut self, rows: &[f32], width: usize) {

@@ -251,6 +251,11 @@ pub struct BatchItem<'a> {
     pub logits: LogitsFor,
     /// Whether to hand over the hidden states of all of them. An engine that cannot see them refuses.
     pub hidden: bool,
+    /// Whether to hand over what enters the head, of all of them: the last norm's output. An engine that cannot see it refuses.
+    pub head_input: bool,
+    /// A row `[d_model]` for each token, where the model takes one ([`TargetState`](millrace_graph::TargetState)): a draft
+    /// layer does. Empty otherwise.
+    pub given: &'a [f32],
     /// The images that tokens are rows of ([`Image::ids`]). Their rows stand in the prompt whole and in
     /// order. An engine that takes no images refuses.
     pub images: &'a [Arc<Image>],
@@ -264,6 +269,8 @@ impl<'a> BatchItem<'a> {
             tokens,
             logits,
             hidden: false,
+            head_input: false,
+            given: &[],
             images: &[],
         }
     }
@@ -318,6 +325,11 @@ pub trait StepSink {
     fn hidden(&mut self, index: usize, rows: ItemRows<'_>) {
         let _ = (index, rows);
     }
+
+    /// Some rows of what enters the head, in the order of items and tokens.
+    fn head_input(&mut self, rows: ItemRows<'_>) {
+        let _ = rows;
+    }
 }
 
 impl<F: FnMut(ItemRows<'_>)> StepSink for F {
@@ -337,6 +349,8 @@ pub struct StepOutput {
     ranges: Vec<Range<usize>>,
     /// By item, then by hidden state: `[n_tokens, d_model]`.
     hidden: Vec<Vec<Vec<f32>>>,
+    /// By item: `[n_tokens, d_model]`.
+    head_input: Vec<Vec<f32>>,
 }
 
 impl StepOutput {
@@ -349,6 +363,11 @@ impl StepOutput {
     /// first is the embeddings as they enter the first block.
     pub fn hidden(&self, item: usize) -> &[Vec<f32>] {
         &self.hidden[item]
+    }
+
+    /// What enters the head for item `item`, if it asked: `[n_tokens, d_model]`.
+    pub fn head_input(&self, item: usize) -> &[f32] {
+        &self.head_input[item]
     }
 
     /// Elements of a logit row.
@@ -371,6 +390,8 @@ impl StepSink for StepOutput {
         self.ranges.resize(shape.n_items, 0..0);
         self.hidden.clear();
         self.hidden.resize(shape.n_items, Vec::new());
+        self.head_input.iter_mut().for_each(Vec::clear);
+        self.head_input.resize(shape.n_items, Vec::new());
     }
 
     fn logits(&mut self, rows: ItemRows<'_>) {
@@ -388,6 +409,10 @@ impl StepSink for StepOutput {
             states.resize(index + 1, Vec::new());
         }
         states[index].extend_from_slice(rows.data);
+    }
+
+    fn head_input(&mut self, rows: ItemRows<'_>) {
+        self.head_input[rows.item].extend_from_slice(rows.data);
     }
 }
 

@@ -263,14 +263,22 @@ impl GenerationRun {
         let (n_tokens, logits) = (feed.tokens.len(), feed.logits);
         tokens.clear();
         tokens.extend_from_slice(feed.tokens);
-        let Some(speculator) = speculator.filter(|_| !turn.reads_prompt()) else {
-            let item = BatchItem::new(seq, tokens, logits).with_images(turn.images());
-            engine.step(&[item], output)?;
-            turn.fed(n_tokens);
-            if logits == LogitsFor::Last {
-                turn.push_logits(output.logits(0))?;
+        let first = turn.n_fed();
+        let head_input = speculator.as_deref().is_some_and(Speculator::wants_states);
+        let speculator = match speculator {
+            Some(speculator) if !turn.reads_prompt() => speculator,
+            beside => {
+                let item = BatchItem::new(seq, tokens, logits).with_images(turn.images());
+                engine.step(&[BatchItem { head_input, ..item }], output)?;
+                turn.fed(n_tokens);
+                if logits == LogitsFor::Last {
+                    turn.push_logits(output.logits(0))?;
+                }
+                return match beside {
+                    Some(speculator) => speculator.read(seq, turn, first, output.head_input(0)),
+                    None => Ok(()),
+                };
             }
-            return Ok(());
         };
         tokens.extend_from_slice(speculator.draft(seq, turn, n_tokens, MAX_DRAFTS)?);
         let n_drafts = tokens.len() - n_tokens;
@@ -279,10 +287,15 @@ impl GenerationRun {
             false => logits,
         };
         let (before_ns, n_drawn) = (clock_ns(engine), turn.drawn().len());
-        engine.step(&[BatchItem::new(seq, tokens, logits)], output)?;
+        let item = BatchItem {
+            head_input,
+            ..BatchItem::new(seq, tokens, logits)
+        };
+        engine.step(&[item], output)?;
         let step_ns = clock_ns(engine) - before_ns;
         turn.fed(n_tokens);
         speculator.check(engine, seq, turn, output.logits(0))?;
+        speculator.read(seq, turn, first, output.head_input(0))?;
         speculator.took(n_tokens, n_drafts, turn.drawn().len() - n_drawn, step_ns);
         Ok(())
     }

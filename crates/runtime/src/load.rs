@@ -57,6 +57,26 @@ impl LoadedModel {
         })
     }
 
+    /// The model's draft layer by itself, over the same files ([`Model::draft_layer`]).
+    ///
+    /// # Errors
+    /// Files that have none, or one that lacks tensors or has them in other shapes; a family without one.
+    pub fn draft_layer(&self) -> Result<LoadedModel, Error> {
+        let model = Model::draft_layer(&self.checkpoint)?;
+        let weights = model.graph.weights.iter();
+        let derived = weights.map(|weight| bytes_of(&self.checkpoint, weight));
+        let derived = derived.collect::<Result<Vec<_>, _>>()?;
+        let tokenizer = self.tokenizer.lock();
+        let tokenizer = tokenizer.unwrap_or_else(PoisonError::into_inner);
+        Ok(LoadedModel {
+            checkpoint: Arc::clone(&self.checkpoint),
+            derived,
+            parts: Vec::new(),
+            model,
+            tokenizer: Mutex::new(tokenizer.clone()),
+        })
+    }
+
     /// The model for sequences of up to `n_ctx` tokens: another one where that takes other RoPE frequencies
     /// ([`Model::for_context`]). Weights are shared.
     pub(crate) fn for_context(model: Arc<LoadedModel>, n_ctx: usize) -> Arc<LoadedModel> {

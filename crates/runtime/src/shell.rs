@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use millrace_graph::Op;
 use millrace_kernels::Cpu;
 
 use crate::Error;
@@ -31,11 +32,19 @@ pub(crate) struct Shell {
     /// Who computes what is cached; known once it was asked for, since every weight is read for it.
     identity: OnceLock<CacheIdentity>,
     pub(crate) adapters: SequenceAdapters,
+    /// Elements of the row that the model takes with each token; 0 for none.
+    given_width: usize,
 }
 
 impl Shell {
     pub(crate) fn new(model: Arc<LoadedModel>, cache: KvCache, limits: EngineLimits) -> Shell {
+        let mut nodes = model.model().graph.nodes.iter();
+        let given_width = nodes.find_map(|node| match &node.op {
+            Op::TargetState(op) => Some(op.width),
+            _ => None,
+        });
         Shell {
+            given_width: given_width.unwrap_or(0),
             model,
             cache,
             limits,
@@ -116,13 +125,14 @@ impl<C: Compute> EngineOf<C> {
         if item.tokens.is_empty() {
             return Err(Error::EmptyPrompt);
         }
-        if let (true, Some(expected)) = (item.hidden, C::HIDES_STATES) {
+        if let (true, Some(expected)) = (item.hidden || item.head_input, C::HIDES_STATES) {
             return Err(Error::BadOption {
                 option: "hidden states",
                 found: "asked for".to_owned(),
                 expected,
             });
         }
+        self.check_given(item)?;
         let config = &model.model().config;
         let mut text = item.tokens.iter().filter(|token| !image::is_row(**token));
         if let Some(&token) = text.find(|token| **token as usize >= config.vocab_size) {
@@ -134,6 +144,23 @@ impl<C: Compute> EngineOf<C> {
         image::check(item.tokens, item.images, last, sizes)?;
         self.check_context(len.saturating_add(item.tokens.len()), 0)?;
         check_whole(model, limits, (len, item))
+    }
+
+    /// Refuses rows beside tokens that the model does not take, or lacks.
+    fn check_given(&self, item: &BatchItem<'_>) -> Result<(), Error> {
+        let wanted = self.shell.given_width.saturating_mul(item.tokens.len());
+        match item.given.len() == wanted {
+            true => Ok(()),
+            false => Err(Error::BadOption {
+                option: "rows given with tokens",
+                found: format!(
+                    "{} numbers for {} tokens",
+                    item.given.len(),
+                    item.tokens.len()
+                ),
+                expected: "a row of the model's width for each token of a draft layer, none for other models",
+            }),
+        }
     }
 
     /// Who computes what is cached.

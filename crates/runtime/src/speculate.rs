@@ -2,7 +2,7 @@
 //!
 //! A step over `1 + k` tokens reads the weights once, so where reading them is what takes the time it costs
 //! little more than a step over one. A [`Speculator`] drafts behind what a [`Turn`] feeds, from a small model of
-//! the same vocabulary or from what the text itself repeats, and [`follow`] takes the rows of logits that the
+//! the same vocabulary, from the model's own draft layer or from what the text itself repeats, and [`follow`] takes the rows of logits that the
 //! engine computed: row by row the turn draws as it always does, and as long as what it draws is what
 //! was drafted, the next row is that of the next token. The first that differs is the turn's token, and the
 //! drafts behind it are cut off the sequence ([`Engine::truncate`]).
@@ -27,10 +27,12 @@
 
 mod acceptance;
 mod costs;
+mod draft_layer;
 mod draft_model;
 mod ngram;
 pub mod plan;
 mod vocabulary;
+mod writing;
 
 use std::collections::HashMap;
 
@@ -42,9 +44,13 @@ use crate::sequences::SeqId;
 use crate::turn::Turn;
 use acceptance::Acceptance;
 use costs::Pace;
+use draft_layer::DraftLayer;
 use draft_model::DraftModel;
+use millrace_graph::{Node, Op};
+use millrace_model::ModelConfig;
 use ngram::Repeats;
 pub use vocabulary::check_draft;
+use writing::Drafting;
 
 /// Tokens drafted for a step at most. Fewer than [`ROLLBACK_TOKENS`](crate::ROLLBACK_TOKENS), so that a sequence can
 /// always be cut back, with sliding windows too.
@@ -94,7 +100,25 @@ pub struct DraftOutcome {
 /// Where guesses come from.
 enum Drafter {
     Model(Box<DraftModel>),
+    Layer(Box<DraftLayer>),
     Repeats,
+}
+
+impl Drafter {
+    /// Guesses by computing, as long as `goes_on` says so.
+    fn compute(
+        &mut self,
+        seq: SeqId,
+        (turn, most): (&Turn, usize),
+        out: &mut Vec<Guess>,
+        goes_on: &mut dyn FnMut(&[Guess]) -> bool,
+    ) -> Result<Drafting, Error> {
+        match self {
+            Drafter::Model(model) => model.draft(seq, turn, most, out, goes_on),
+            Drafter::Layer(layer) => layer.draft(seq, turn, most, out, goes_on),
+            Drafter::Repeats => Ok(Drafting::default()),
+        }
+    }
 }
 
 /// What is kept of a sequence.
@@ -142,6 +166,28 @@ impl Speculator {
         Ok(Speculator::new(Drafter::Model(Box::new(model))))
     }
 
+    /// Guesses what the model's own draft layer ([`LoadedModel::draft_layer`]) predicts, run by `engine`. It reads states of
+    /// the model, so whoever drives it asks for them ([`wants_states`](Speculator::wants_states)).
+    ///
+    /// # Errors
+    /// [`Error::BadOption`] for another model's layer, and for an engine of a model that is none.
+    pub fn layer(engine: Box<dyn Engine>, target: &LoadedModel) -> Result<Speculator, Error> {
+        let (own, whole) = (&engine.model().model(), target.model());
+        let takes_states = |node: &Node| matches!(node.op, Op::TargetState(_));
+        let sizes = |config: &ModelConfig| (config.vocab_size, config.d_model);
+        let fits = sizes(&own.config) == sizes(&whole.config);
+        if !fits || !own.graph.nodes.iter().any(takes_states) {
+            return Err(Error::BadOption {
+                option: "draft layer",
+                found: engine.model().name().to_owned(),
+                expected: "the draft layer of the model itself",
+            });
+        }
+        let (n_vocab, d_model) = sizes(&whole.config);
+        let layer = DraftLayer::new(engine, n_vocab, d_model);
+        Ok(Speculator::new(Drafter::Layer(Box::new(layer))))
+    }
+
     fn new(drafter: Drafter) -> Speculator {
         Speculator {
             drafter,
@@ -167,10 +213,11 @@ impl Speculator {
         self.stats
     }
 
-    /// The engine of the draft model.
+    /// The engine of the draft model or layer.
     pub fn draft_engine(&self) -> Option<&dyn Engine> {
         match &self.drafter {
             Drafter::Model(model) => Some(model.engine()),
+            Drafter::Layer(layer) => Some(layer.engine()),
             Drafter::Repeats => None,
         }
     }
@@ -213,14 +260,14 @@ impl Speculator {
                     state.guesses.clear();
                 }
             }
-            Drafter::Model(model) => {
+            drafter => {
                 let (pace, always) = (&mut self.pace, self.always.is_some());
                 if always || pace.choose(&state.acceptance, &[], most, n_rows) > 0 {
                     let mut goes_on = |made: &[Guess]| {
                         always || pace.goes_on(&state.acceptance, made, most, n_rows)
                     };
                     let guesses = &mut state.guesses;
-                    let drafting = model.draft(seq, turn, most, guesses, &mut goes_on)?;
+                    let drafting = drafter.compute(seq, (turn, most), guesses, &mut goes_on)?;
                     pace.drafted(&drafting);
                     self.stats.draft_ns += drafting.total_ns;
                 }
@@ -304,6 +351,30 @@ impl Speculator {
         Ok(())
     }
 
+    /// Whether [`read`](Speculator::read) is to follow each step of the engine, prompts' too, with what entered the head
+    /// ([`BatchItem::head_input`](crate::BatchItem)).
+    pub fn wants_states(&self) -> bool {
+        matches!(self.drafter, Drafter::Layer(_))
+    }
+
+    /// The engine computed the tokens of the turn's context from `first` on. `states` is what entered the head at each of
+    /// them, `[_, d_model]`; those of drafts that were not drawn do not count. Called when the turn knows what is held.
+    ///
+    /// # Errors
+    /// Of the draft layer's engine.
+    pub fn read(
+        &mut self,
+        seq: SeqId,
+        turn: &Turn,
+        first: usize,
+        states: &[f32],
+    ) -> Result<(), Error> {
+        match &mut self.drafter {
+            Drafter::Layer(layer) => layer.read(seq, turn, first, states),
+            Drafter::Model(_) | Drafter::Repeats => Ok(()),
+        }
+    }
+
     /// A step over `n_rows` tokens, one of each sequence, and `n_drafts` behind them took so long and gave `n_drawn`,
     /// drafting not included.
     pub fn took(&mut self, n_rows: usize, n_drafts: usize, n_drawn: usize, step_ns: u64) {
@@ -318,6 +389,7 @@ impl Speculator {
         self.sequences.remove(&seq);
         match &mut self.drafter {
             Drafter::Model(model) => model.forget(seq),
+            Drafter::Layer(layer) => layer.forget(seq),
             Drafter::Repeats => Ok(()),
         }
     }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod compare;
+pub mod draft;
 pub mod encoder;
 pub mod golden;
 pub mod ops;

@@ -122,16 +122,15 @@ fn compute(
 ) -> Result<StepOutput, millrace_runtime::Error> {
     let seq = engine.create()?;
     let images = prompt.images_read().map_or(&[][..], |read| &read.images);
+    let logits = if args.all {
+        LogitsFor::All
+    } else {
+        LogitsFor::Last
+    };
     let item = BatchItem {
-        seq,
-        tokens: prompt.tokens(),
-        logits: if args.all {
-            LogitsFor::All
-        } else {
-            LogitsFor::Last
-        },
         hidden: args.hidden_states,
         images,
+        ..BatchItem::new(seq, prompt.tokens(), logits)
     };
     engine.compute(&[item])
 }

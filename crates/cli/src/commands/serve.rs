@@ -89,10 +89,14 @@ pub(crate) struct ServedArgs {
     /// Tokens of context all answers of a model together may hold [default: --parallel times --ctx]
     #[arg(long, value_name = "TOKENS")]
     kv_tokens: Option<usize>,
-    /// Guess tokens of answers ahead and check them together: with a smaller MODEL of the same vocabulary, or with
-    /// `ngram`, by what the text repeats. Changes the speed, not the text. With several models NAME=MODEL, for each of
+    /// Guess tokens of answers ahead and check them together: with a smaller MODEL of the same vocabulary, with
+    /// `mtp`, by the model's own layer for that, or with `ngram`, by what the text repeats. Changes the speed, not the text. With several models NAME=MODEL, for each of
     /// them that has one
-    #[arg(long, value_name = "[NAME=]MODEL|ngram", help_heading = "Speculation")]
+    #[arg(
+        long,
+        value_name = "[NAME=]MODEL|mtp|ngram",
+        help_heading = "Speculation"
+    )]
     draft: Vec<String>,
     /// File with the vision tower of a GGUF model [default: the mmproj file beside it]. With several models NAME=FILE
     #[arg(long, value_name = "[NAME=]FILE.gguf", help_heading = "Images", value_hint = clap::ValueHint::FilePath)]

@@ -20,6 +20,7 @@ Examples:
   millrace synth qwen3-0.6b qwen-folder --type BF16           a Hugging Face folder
   millrace synth llama-3.1-8b 8b.gguf --layers 4 --seed 7     fewer layers, other weights
   millrace synth gemma-3-1b g.gguf --vocab-from gemma.gguf    with a real vocabulary
+  millrace synth qwen3.5-0.8b q.gguf --mtp                    then `millrace bench q.gguf --draft mtp`
   millrace synth gemma-tiny g --type F32 --vision             then `millrace run g --image a.png \"What?\"`
 
 The files load everywhere a real one does and run at the same speed; the text makes no sense. The
@@ -44,6 +45,9 @@ pub(crate) struct SynthArgs {
     /// With the vision tower of gemma-3-4b or gemma-tiny: in the folder, or in mmproj-OUT beside the file
     #[arg(long)]
     vision: bool,
+    /// With a layer that predicts the token after the next (MTP), and guesses most of what the model writes
+    #[arg(long, conflicts_with = "vision")]
+    mtp: bool,
     /// Number of layers [default: the geometry's]
     #[arg(long, value_name = "N")]
     layers: Option<usize>,
@@ -92,7 +96,11 @@ pub(crate) fn run(args: &SynthArgs, ui: Ui) -> CommandResult {
     };
     let progress = ProgressDisplay::bytes(ui, 0);
     progress.message(args.geometry.name());
-    let written = synth::write(args.geometry, &args.out, &options, &mut |done, total| {
+    let write = match args.mtp {
+        true => synth::write_with_draft_layer,
+        false => synth::write,
+    };
+    let written = write(args.geometry, &args.out, &options, &mut |done, total| {
         progress.set_of(done, total);
         if interrupt::is_raised() {
             ControlFlow::Break(())

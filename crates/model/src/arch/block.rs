@@ -1,6 +1,7 @@
 //! What blocks are built of. A family's function takes these, or [`GraphBuilder`]'s ops where it differs.
 
 pub(super) mod attention;
+pub(crate) mod draft;
 pub(super) mod experts;
 pub(super) mod feed_forward;
 pub(super) mod gated_attention;
@@ -33,7 +34,7 @@ pub(super) fn encoder(b: &mut GraphBuilder<'_>, block: Block) -> Result<(), Erro
 }
 
 /// A function that builds a block.
-type Block = fn(&mut GraphBuilder<'_>, usize, ValueId) -> Result<ValueId, Error>;
+pub(crate) type Block = fn(&mut GraphBuilder<'_>, usize, ValueId) -> Result<ValueId, Error>;
 
 fn blocks(b: &mut GraphBuilder<'_>, block: Block) -> Result<ValueId, Error> {
     let mut x = b.embed()?;

@@ -9,7 +9,7 @@ use crate::config::gguf::Keys;
 use crate::config::hf::{ConfigObject, HfDefaults, HfExperts, HfShared};
 use crate::config::{LatentConfig, ModelConfig};
 use crate::names::WeightRole;
-use millrace_graph::Gating;
+use millrace_graph::{Gating, ValueId};
 use serde_json::{Value, json};
 
 /// transformers leaves it at the default of its class of norms, whatever `rms_norm_eps` says.
@@ -165,12 +165,15 @@ fn write_hf(config: &ModelConfig, out: &mut Value) {
 }
 
 pub(super) fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
-    block::decoder(b, |b, layer, x| {
-        let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
-        let out = latent::attend(b, layer, normed)?;
-        let x = b.residual("attn_residual", x, out);
-        let normed = norm::stream(b, "ffn_norm", WeightRole::FfnNorm, x)?;
-        let out = feed_forward::network(b, layer, normed)?;
-        Ok(b.residual("ffn_residual", x, out))
-    })
+    block::decoder(b, block)
+}
+
+/// Attention over a latent, and what the layer has behind it.
+pub(super) fn block(b: &mut GraphBuilder<'_>, layer: usize, x: ValueId) -> Result<ValueId, Error> {
+    let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
+    let out = latent::attend(b, layer, normed)?;
+    let x = b.residual("attn_residual", x, out);
+    let normed = norm::stream(b, "ffn_norm", WeightRole::FfnNorm, x)?;
+    let out = feed_forward::network(b, layer, normed)?;
+    Ok(b.residual("ffn_residual", x, out))
 }

@@ -2,6 +2,7 @@
 //! for the choice. Its GGUF files call themselves `deepseek2`.
 
 use super::Family;
+use super::block::draft::DraftLayer;
 use super::deepseek2::{self, hf_latent, write_latent};
 use super::glm4moe::{SHARED_EXPERTS, SUM_EPS};
 use crate::Error;
@@ -55,6 +56,7 @@ pub(super) static FAMILY: Family = Family {
     },
     hf,
     write_hf,
+    draft: Some(DraftLayer::behind(deepseek2::block)),
     build: deepseek2::build,
     ..Family::PLAIN
 };

@@ -1,5 +1,6 @@
 //! What a family is: its names, the defaults that its files leave unsaid, and the function that builds its graph.
 
+use super::block::draft::DraftLayer;
 use super::llama;
 use crate::Error;
 use crate::builder::GraphBuilder;
@@ -173,6 +174,8 @@ pub struct Family {
     pub(crate) rope_sections: &'static [usize],
     /// The factor on a weight in its GGUF files, which have factors of `config.json` within weights.
     pub(crate) gguf_factor: fn(&ModelConfig, TensorName) -> f32,
+    /// The layer that predicts further tokens, in families whose files may have one.
+    pub(crate) draft: Option<DraftLayer>,
     /// Builds its graph, weights asked for in the order in which llama.cpp's converter writes those of a block.
     pub(crate) build: fn(&mut GraphBuilder<'_>) -> Result<(), Error>,
 }
@@ -253,6 +256,7 @@ impl Family {
         write_gguf: |_, _| {},
         rope_sections: &[],
         gguf_factor: |_, _| 1.0,
+        draft: None,
         build: llama::build,
     };
 

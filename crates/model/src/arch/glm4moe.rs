@@ -1,13 +1,14 @@
 //! GLM 4.5 to 4.7: experts by sigmoid with a bias for the choice, a shared one, part of each head rotates.
 
 use super::Family;
+use super::block::draft::DraftLayer;
 use super::block::{self, attention, feed_forward, norm};
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::config::ModelConfig;
 use crate::config::hf::{ConfigObject, HfDefaults, HfExperts, HfShared};
 use crate::names::WeightRole;
-use millrace_graph::Gating;
+use millrace_graph::{Gating, ValueId};
 
 /// Names of shared experts in files of GLM and DeepSeek.
 pub(super) const SHARED_EXPERTS: [(WeightRole, &str); 3] = [
@@ -64,6 +65,7 @@ pub(super) static FAMILY: Family = Family {
         rope_theta: 10_000.0,
     },
     hf,
+    draft: Some(DraftLayer::behind(block)),
     build,
     ..Family::PLAIN
 };
@@ -79,16 +81,19 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
 }
 
 fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
-    block::decoder(b, |b, layer, x| {
-        let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
-        let mut heads = attention::project(b, normed)?;
-        if b.config().qk_norm {
-            heads = attention::norm_heads(b, heads)?;
-        }
-        let out = attention::attend(b, layer, heads)?;
-        let x = b.residual("attn_residual", x, out);
-        let normed = norm::stream(b, "ffn_norm", WeightRole::AttnPostNorm, x)?;
-        let out = feed_forward::network(b, layer, normed)?;
-        Ok(b.residual("ffn_residual", x, out))
-    })
+    block::decoder(b, block)
+}
+
+/// Attention, and what the layer has behind it.
+fn block(b: &mut GraphBuilder<'_>, layer: usize, x: ValueId) -> Result<ValueId, Error> {
+    let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
+    let mut heads = attention::project(b, normed)?;
+    if b.config().qk_norm {
+        heads = attention::norm_heads(b, heads)?;
+    }
+    let out = attention::attend(b, layer, heads)?;
+    let x = b.residual("attn_residual", x, out);
+    let normed = norm::stream(b, "ffn_norm", WeightRole::AttnPostNorm, x)?;
+    let out = feed_forward::network(b, layer, normed)?;
+    Ok(b.residual("ffn_residual", x, out))
 }

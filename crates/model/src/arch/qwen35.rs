@@ -3,6 +3,7 @@
 //! Sections of a head rotate by the time, row and column of an image, interleaved; for text all three are the position.
 
 use super::Family;
+use super::block::draft::DraftLayer;
 use super::block::{self, feed_forward, gated_attention, norm, recurrent, sections};
 use crate::Error;
 use crate::builder::GraphBuilder;
@@ -25,6 +26,19 @@ pub(super) const NAMES: [(WeightRole, &str); 9] = [
     (WeightRole::SsmNorm, "linear_attn.norm"),
     (WeightRole::SsmOut, "linear_attn.out_proj"),
 ];
+
+/// The layer that predicts further tokens: one that attends, with modules of its own beside it.
+pub(super) const DRAFT: DraftLayer = DraftLayer {
+    block,
+    hf_modules: &[
+        (WeightRole::DraftProj, "fc"),
+        (WeightRole::DraftEmbedNorm, "pre_fc_norm_embedding"),
+        (WeightRole::DraftStateNorm, "pre_fc_norm_hidden"),
+        (WeightRole::DraftHeadNorm, "norm"),
+        (WeightRole::DraftEmbedding, "embed_tokens"),
+        (WeightRole::DraftHead, "lm_head"),
+    ],
+};
 
 pub(super) static FAMILY: Family = Family {
     name: "qwen35",
@@ -58,6 +72,7 @@ pub(super) static FAMILY: Family = Family {
     },
     // The default of transformers' `Qwen3_5TextRotaryEmbedding`; llama.cpp opens no file without them.
     rope_sections: &[11, 11, 10],
+    draft: Some(DRAFT),
     build,
     ..Family::PLAIN
 };
@@ -84,14 +99,17 @@ pub(super) fn write_hf(config: &ModelConfig, out: &mut Value) {
 }
 
 pub(super) fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
-    block::decoder(b, |b, layer, x| {
-        let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
-        let out = mix(b, layer, normed)?;
-        let x = b.residual("attn_residual", x, out);
-        let normed = norm::stream(b, "ffn_norm", WeightRole::AttnPostNorm, x)?;
-        let out = feed_forward::network(b, layer, normed)?;
-        Ok(b.residual("ffn_residual", x, out))
-    })
+    block::decoder(b, block)
+}
+
+/// What the layer mixes tokens by, and what it has behind it.
+pub(super) fn block(b: &mut GraphBuilder<'_>, layer: usize, x: ValueId) -> Result<ValueId, Error> {
+    let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
+    let out = mix(b, layer, normed)?;
+    let x = b.residual("attn_residual", x, out);
+    let normed = norm::stream(b, "ffn_norm", WeightRole::AttnPostNorm, x)?;
+    let out = feed_forward::network(b, layer, normed)?;
+    Ok(b.residual("ffn_residual", x, out))
 }
 
 /// A gated delta net, or attention with a gate.

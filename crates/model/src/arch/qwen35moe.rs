@@ -51,6 +51,7 @@ pub(super) static FAMILY: Family = Family {
     },
     // The default of transformers' `Qwen3_5TextRotaryEmbedding`; llama.cpp opens no file without them.
     rope_sections: &[11, 11, 10],
+    draft: Some(qwen35::DRAFT),
     build: qwen35::build,
     ..Family::PLAIN
 };

@@ -43,6 +43,7 @@ pub(super) static FAMILY: Family = Family {
     hf: recurrent::hf_delta,
     write_hf: recurrent::write_hf_delta,
     write_gguf: recurrent::write_gguf_delta,
+    draft: Some(qwen35::DRAFT),
     build: qwen35::build,
     ..Family::PLAIN
 };

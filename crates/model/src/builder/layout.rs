@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::{GraphBuilder, Tensors};
+use super::{DraftPlace, GraphBuilder, Tensors};
 use crate::Error;
 use crate::arch::{self, WeightConvention};
 use crate::catalog::Catalog;
 use crate::config::ModelConfig;
 use crate::derive;
-use crate::names::TensorName;
+use crate::names::{HF_PREFIXES, TensorName};
 use millrace_graph::{Weight, WeightId, WeightSource};
 
 /// A tensor of a layout, and the weights that graphs read from it.
@@ -46,6 +46,38 @@ pub(crate) fn layout(
         Tensors::Any(tensors) => tensors,
         Tensors::Checkpoint(_) => Vec::new(),
     }
+}
+
+/// The tensors of a model's draft layer with their names in files, in the order in which they are read; `None` for a family
+/// without one.
+pub(crate) fn draft_layout(
+    config: &ModelConfig,
+    layout: WeightConvention,
+) -> Option<Vec<(String, TensorLayout)>> {
+    let family = arch::by_name(config.family);
+    let layer = family.draft?;
+    let place = DraftPlace::usual((layer, layout), config.n_layers);
+    let own = arch::draft::config_of(config);
+    let tensors = Tensors::Any(Vec::new());
+    let mut builder = GraphBuilder::of(&own, family, (tensors, layout)).of_draft(place);
+    // Nothing is missing where there is whatever is asked for.
+    let _ = layer.build(&mut builder);
+    let Tensors::Any(tensors) = builder.tensors else {
+        return None;
+    };
+    let own = tensors
+        .into_iter()
+        .filter(|tensor| tensor.name.layer.is_some());
+    let spelled = own.map(|tensor| {
+        let hf = place.hf(tensor.name, family);
+        let hf = hf.or_else(|| tensor.name.hf(HF_PREFIXES[0], family.hf_names()));
+        let spelled = match layout {
+            WeightConvention::Gguf => None,
+            WeightConvention::HuggingFace | WeightConvention::Q4nx => hf,
+        };
+        (spelled.unwrap_or_else(|| tensor.name.gguf()), tensor)
+    });
+    Some(spelled.collect())
 }
 
 /// What the weights of a checkpoint are, by name.

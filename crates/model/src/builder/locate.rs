@@ -1,5 +1,7 @@
 //! Where a checkpoint has the tensors of a weight.
 
+use std::ops::Range;
+
 use super::layout::stored_shape;
 use crate::Error;
 use crate::arch::{Family, WeightConvention};
@@ -49,24 +51,24 @@ pub(super) fn locate(
     Ok((WeightSource::Experts(names), dtype))
 }
 
-/// Whether a tensor is a parameter of one of the text model's blocks. Tensors elsewhere do not
+/// Whether a tensor is a parameter of one of these blocks of the text model. Tensors elsewhere do not
 /// take part in the text model, nor do blocks behind its last, which predict further tokens; [`crate::warnings()`]
 /// names both.
 pub(super) fn is_of_a_block(
     catalog: &Catalog<'_>,
     name: &str,
-    (family, n_layers): (&Family, usize),
+    (family, blocks): (&Family, Range<usize>),
 ) -> bool {
-    let blocks = match catalog.layout() {
+    let prefix = match catalog.layout() {
         WeightConvention::Gguf => "blk.".to_owned(),
         WeightConvention::HuggingFace | WeightConvention::Q4nx => {
             format!("{}{}.", catalog.hf_prefix(), family.hf_layers)
         }
     };
-    let Some(rest) = name.strip_prefix(&blocks) else {
+    let Some(rest) = name.strip_prefix(&prefix) else {
         return false;
     };
     let number = rest.split('.').next().and_then(|layer| layer.parse().ok());
-    let is_behind = number.is_some_and(|layer: usize| layer >= n_layers);
-    !is_behind && !warnings::is_derived(name)
+    let is_elsewhere = number.is_some_and(|layer: usize| !blocks.contains(&layer));
+    !is_elsewhere && !warnings::is_derived(name)
 }

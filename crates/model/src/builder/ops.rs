@@ -20,18 +20,23 @@ impl GraphBuilder<'_> {
             true => WeightRole::Output,
             false => WeightRole::TokenEmbedding,
         };
-        let shape = [self.config.vocab_size, self.config.d_model];
-        let table = self.weight(self.name(table), &shape)?;
         let scale = match prescaled && !is_head {
             true => 1.0,
             false => self.config.embed_scale,
         };
-        Ok(self.push(
-            "embed",
-            Op::Embed(Embed { table, scale }),
-            vec![],
-            self.config.d_model,
-        ))
+        self.embed_scaled(table, scale)
+    }
+
+    /// The embeddings of a table of this role.
+    pub(crate) fn embed_of(&mut self, table: WeightRole) -> Result<ValueId, Error> {
+        self.embed_scaled(table, self.config.embed_scale)
+    }
+
+    fn embed_scaled(&mut self, table: WeightRole, scale: f32) -> Result<ValueId, Error> {
+        let d_model = self.config.d_model;
+        let table = self.weight(self.name(table), &[self.config.vocab_size, d_model])?;
+        let op = Op::Embed(Embed { table, scale });
+        Ok(self.push("embed", op, vec![], d_model))
     }
 
     /// `weight · x (+ bias)`, of `n` elements.
@@ -157,19 +162,24 @@ impl GraphBuilder<'_> {
     /// The last norm and the logits.
     pub(crate) fn head(&mut self, x: ValueId) -> Result<(), Error> {
         let normed = norm::stream(self, "output_norm", WeightRole::OutputNorm, x)?;
-        self.head_of(normed)
+        self.head_of(normed, None)
     }
 
-    /// The logits, of the last norm's output.
-    pub(crate) fn head_of(&mut self, normed: ValueId) -> Result<(), Error> {
+    /// The logits, of the last norm's output; by a head of this role, where it is not the model's.
+    pub(crate) fn head_of(
+        &mut self,
+        normed: ValueId,
+        own: Option<WeightRole>,
+    ) -> Result<(), Error> {
         let (has_table, has_head) = (
             self.has(WeightRole::TokenEmbedding),
             self.has(WeightRole::Output),
         );
-        let role = match self.config.tied_head && (has_table || !has_head) {
+        let shared = match self.config.tied_head && (has_table || !has_head) {
             true => WeightRole::TokenEmbedding,
             false => WeightRole::Output,
         };
+        let role = own.unwrap_or(shared);
         let vocab_size = self.config.vocab_size;
         let scaled = self.scale("logit_scale", self.config.logit_scale, normed);
         let weight = self.weight(self.name(role), &[vocab_size, self.width(scaled)])?;

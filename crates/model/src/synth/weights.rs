@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use millrace_quant::{DType, encode_matrix};
 
-use super::{ByteSink, PlannedName, SynthTensor};
+use super::{ByteSink, PlannedName, SynthTensor, draft};
 use crate::Error;
 use crate::arch::{self, WeightConvention};
 use crate::config::ModelConfig;
@@ -18,7 +18,7 @@ const CHUNK_BYTES: usize = 4 << 20;
 /// Chunks a thread may be ahead of the writer.
 const CHUNKS_AHEAD: usize = 2;
 /// Deviation of norms from 1 and of biases from 0.
-const VECTOR_STD: f32 = 0.1;
+pub(super) const VECTOR_STD: f32 = 0.1;
 
 /// How to fill tensors.
 pub(super) struct Fill<'a> {
@@ -26,6 +26,8 @@ pub(super) struct Fill<'a> {
     pub(super) layout: WeightConvention,
     pub(super) seed: u64,
     pub(super) n_threads: usize,
+    /// Whether a draft layer copies what the model writes.
+    pub(super) copies: bool,
 }
 
 /// Encoded blocks of one format and deviation.
@@ -48,7 +50,8 @@ enum WeightChunk<'a> {
     },
 }
 
-type PoolKey = (DType, usize);
+/// Format, inputs, and whether all is zero.
+type PoolKey = (DType, usize, bool);
 
 impl Fill<'_> {
     /// Fills all tensors of the plan, in its order, through `sink`.
@@ -97,7 +100,16 @@ impl Fill<'_> {
             });
             return Ok(());
         };
-        let pool = &pools[&(tensor.dtype, k)];
+        if let (true, PlannedName::Text(name)) = (self.copies, tensor.name)
+            && name.role == WeightRole::DraftProj
+        {
+            let values = draft::projection([n, k], seed(0));
+            let bytes = encode(tensor, n, &values)?;
+            let name = tensor.spec.name.as_str();
+            chunks.push(WeightChunk::Ready { name, bytes });
+            return Ok(());
+        }
+        let pool = &pools[&self.pool_key(tensor, k)];
         let mut rest = tensor
             .dtype
             .size_bytes(n, k)
@@ -139,6 +151,10 @@ impl Fill<'_> {
                 .1;
         }
         let family = arch::by_name(config.family);
+        let offset = family.conventions(self.layout).norm_offset;
+        if let (true, Some(values)) = (self.copies, draft::vector(name, n, offset)) {
+            return values;
+        }
         let mean = match (name.role, name.part) {
             (WeightRole::SsmNorm | WeightRole::SsmPreNorm | WeightRole::SsmSkip, _) => 1.0,
             // A state then forgets half of itself in some ten tokens.
@@ -146,9 +162,7 @@ impl Fill<'_> {
                 return around(0.0).into_iter().map(|x| -0.1 * x.exp()).collect();
             }
             (WeightRole::SsmRate, _) => -2.3,
-            (role, ParameterKind::Weight) if role.is_norm() => {
-                1.0 - family.conventions(self.layout).norm_offset
-            }
+            (role, ParameterKind::Weight) if role.is_norm() => 1.0 - offset,
             _ => 0.0,
         };
         around(mean)
@@ -159,7 +173,8 @@ impl Fill<'_> {
         let mut needed: HashMap<PoolKey, (&SynthTensor, usize)> = HashMap::new();
         for tensor in plan {
             if let Some([n, k]) = matrix(tensor) {
-                let entry = needed.entry((tensor.dtype, k)).or_insert((tensor, 0));
+                let key = self.pool_key(tensor, k);
+                let entry = needed.entry(key).or_insert((tensor, 0));
                 entry.1 += n * k;
             }
         }
@@ -169,9 +184,17 @@ impl Fill<'_> {
         needed.into_iter().map(pool).collect()
     }
 
+    fn pool_key(&self, tensor: &SynthTensor, k: usize) -> PoolKey {
+        let is_zero = match tensor.name {
+            PlannedName::Text(name) => self.copies && draft::is_zero(name),
+            PlannedName::Vision(_) => false,
+        };
+        (tensor.dtype, k, is_zero)
+    }
+
     fn pool(
         &self,
-        (dtype, k): PoolKey,
+        (dtype, k, is_zero): PoolKey,
         first: &SynthTensor,
         n_elems: usize,
     ) -> Result<Pool, Error> {
@@ -183,7 +206,11 @@ impl Fill<'_> {
         };
         let block_elems = width * dtype.block_rows();
         let n_blocks = n_elems.div_ceil(block_elems).min(POOL_BLOCKS);
-        let scale = 1.0 / (k as f32).sqrt();
+        let scale = if is_zero {
+            0.0
+        } else {
+            1.0 / (k as f32).sqrt()
+        };
         let mut rng = SynthRng::new(mix(self.seed, mix(dtype as u64, k as u64)));
         let values: Vec<f32> = (0..n_blocks * block_elems)
             .map(|_| scale * rng.normal())
@@ -292,21 +319,21 @@ fn draw<'c>(chunks: impl Iterator<Item = &'c WeightChunk<'c>>, sender: &SyncSend
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014): small, fast, the same everywhere.
-struct SynthRng(u64);
+pub(super) struct SynthRng(u64);
 
 impl SynthRng {
-    fn new(seed: u64) -> SynthRng {
+    pub(super) fn new(seed: u64) -> SynthRng {
         SynthRng(seed)
     }
 
-    fn bits(&mut self) -> u64 {
+    pub(super) fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         finish(self.0)
     }
 
     /// Standard normal, as the sum of twelve uniform numbers less six. Unlike the logarithm and cosine
     /// of the usual transform it has no rounding that differs between machines.
-    fn normal(&mut self) -> f32 {
+    pub(super) fn normal(&mut self) -> f32 {
         let mut sum = 0u32;
         for _ in 0..3 {
             let bits = self.bits();

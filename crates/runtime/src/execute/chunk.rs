@@ -44,6 +44,10 @@ pub(crate) struct Chunk {
     pub(crate) logit_rows: Vec<usize>,
     /// Whether every hidden state is to be captured.
     pub(crate) hidden: bool,
+    /// Whether what enters the head is.
+    pub(crate) head_input: bool,
+    /// A row for each token, where the graph takes one.
+    pub(crate) given: Vec<f32>,
 }
 
 impl Chunk {
@@ -58,6 +62,8 @@ impl Chunk {
         self.adapted.clear();
         self.logit_rows.clear();
         self.hidden = false;
+        self.head_input = false;
+        self.given.clear();
     }
 
     /// Appends tokens in which no image is cut, and which [`image::check`] has passed.
@@ -77,6 +83,8 @@ impl Chunk {
 pub(crate) trait PassSink {
     /// Rows `[m, d_model]` of hidden state `index` (see [`Graph::hidden`](millrace_graph::Graph::hidden)).
     fn hidden(&mut self, index: usize, rows: &[f32]);
+    /// Rows `[m, d_model]` of what enters the head.
+    fn head_input(&mut self, rows: &[f32]);
     /// Some of the wanted logit rows `[_, vocab]`, of `width` elements; calls come in the order of the
     /// rows.
     fn logits(&mut self, rows: &[f32], width: usize);

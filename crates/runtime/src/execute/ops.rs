@@ -182,6 +182,7 @@ impl<'a> Ops<'a> {
             token: tokens.ids[index],
             position: tokens.positions[index] as usize,
             inputs,
+            given: &[],
             keys: graph::Keys::default(),
             round: exact,
         }

@@ -94,7 +94,7 @@ impl Executor {
         sink: &mut dyn PassSink,
     ) -> Result<(), Error> {
         let mut m = chunk.tokens.len();
-        let drop_rows = !chunk.hidden && chunk.logit_rows.len() < m;
+        let drop_rows = !chunk.hidden && !chunk.head_input && chunk.logit_rows.len() < m;
         self.adapters.adapted.clone_from(&chunk.adapted);
         for i in 0..self.plan.steps.len() {
             if i == self.plan.gather_at && drop_rows {
@@ -186,6 +186,9 @@ impl Executor {
                     sink.hidden(*index, self.buffers.rows(*slot, m));
                 }
             }
+            if let (true, Some(slot)) = (chunk.head_input, self.plan.steps[i].head_input) {
+                sink.head_input(self.buffers.rows(slot, m));
+            }
         }
         if let Some(head) = &self.plan.head {
             if !drop_rows && chunk.logit_rows.len() < m {
@@ -245,6 +248,10 @@ impl Compute<'_> {
     ) -> Result<(), Error> {
         match (&self.node.op, self.inputs) {
             (Op::Embed(embed), _) => self.embed(embed, buffers)?,
+            (Op::TargetState(_), _) => {
+                let out = buffers.rows_mut(self.out, self.m);
+                out.copy_from_slice(&self.chunk.given);
+            }
             (
                 op
                 @ (Op::Attention(attention) | Op::SharedAttention(SharedAttention { attention })),

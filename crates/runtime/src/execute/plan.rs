@@ -63,6 +63,8 @@ pub(crate) struct ExecutionStep {
     pub(crate) kind: StepKind,
     /// `(index into Graph::hidden, place)` to capture when asked for.
     pub(crate) hidden: Vec<(usize, Register)>,
+    /// The place of what enters the head, where the step computes it.
+    pub(crate) head_input: Option<Register>,
 }
 
 /// The linear layer that writes the logits.
@@ -268,8 +270,15 @@ impl<'g> PlanBuilder<'g> {
             }
         };
         let outputs = group.iter().map(|&i| self.graph.nodes[i].output);
-        let hidden = outputs.flat_map(|value| self.hidden_of(value)).collect();
-        self.steps.push(ExecutionStep { kind, hidden });
+        let hidden = outputs.clone().flat_map(|value| self.hidden_of(value));
+        let hidden = hidden.collect();
+        let mut outputs = outputs.filter(|value| self.graph.head_input == Some(*value));
+        let head_input = outputs.next().map(|value| self.slot(value));
+        self.steps.push(ExecutionStep {
+            kind,
+            hidden,
+            head_input,
+        });
     }
 
     /// The input that an op overwrites, one that dies here where there is one. A definition reads rows while it
@@ -365,6 +374,7 @@ impl<'g> PlanBuilder<'g> {
         self.steps.push(ExecutionStep {
             kind: StepKind::Copy { x, out },
             hidden: Vec::new(),
+            head_input: None,
         });
         out
     }

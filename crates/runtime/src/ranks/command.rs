@@ -43,6 +43,7 @@ pub(super) struct StepItem {
     pub(super) tokens: Vec<u32>,
     pub(super) logits: SentLogitsFor,
     pub(super) hidden: bool,
+    pub(super) head_input: bool,
 }
 
 /// [`LogitsFor`], to be sent.
@@ -71,6 +72,7 @@ impl StepItem {
             tokens: item.tokens.to_vec(),
             logits: item.logits.into(),
             hidden: item.hidden,
+            head_input: item.head_input,
         }
     }
 
@@ -83,6 +85,7 @@ impl StepItem {
         };
         BatchItem {
             hidden: self.hidden,
+            head_input: self.head_input,
             ..BatchItem::new(seq, &self.tokens, logits)
         }
     }

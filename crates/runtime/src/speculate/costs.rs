@@ -1,8 +1,8 @@
 //! What steps and drafts take, as they took it lately, and what is won by them.
 
 use super::acceptance::Acceptance;
-use super::draft_model::Drafting;
 use super::plan::Outlook;
+use super::writing::Drafting;
 use super::{Guess, MAX_DRAFTS};
 
 /// The newest sample counts an eighth.

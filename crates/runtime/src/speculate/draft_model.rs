@@ -2,12 +2,11 @@
 
 use std::collections::HashMap;
 
-use super::acceptance::of_probability;
+use super::writing::{Drafting, GuessWriter};
 use super::{Guess, clock_ns};
 use crate::Error;
-use crate::engine::{BatchItem, Engine, LogitsFor, StepOutput};
+use crate::engine::{BatchItem, Engine};
 use crate::image;
-use crate::sampling::Sampler;
 use crate::sequences::SeqId;
 use crate::turn::Turn;
 
@@ -15,34 +14,15 @@ use crate::turn::Turn;
 pub(super) struct DraftModel {
     engine: Box<dyn Engine>,
     sequences: HashMap<SeqId, SeqId>,
-    output: StepOutput,
-    /// Draws as the target's will.
-    sampler: Sampler,
-    /// Rows of the target's head: no other token can be checked.
-    n_vocab: usize,
+    writer: GuessWriter,
 }
-
-/// What a drafting took.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Drafting {
-    /// In all.
-    pub(super) total_ns: u64,
-    /// Without what had to be read first, if that was much: the time of so many drafts.
-    pub(super) drafts_ns: u64,
-    pub(super) n_drafts: usize,
-}
-
-/// Tokens beyond which catching up with the text is not part of a draft's time.
-const MUCH: usize = 8;
 
 impl DraftModel {
     pub(super) fn new(engine: Box<dyn Engine>, n_vocab: usize) -> DraftModel {
         DraftModel {
             engine,
             sequences: HashMap::new(),
-            output: StepOutput::default(),
-            sampler: Sampler::with_stages(Vec::new(), 0),
-            n_vocab,
+            writer: GuessWriter::new(n_vocab),
         }
     }
 
@@ -91,50 +71,15 @@ impl DraftModel {
         if most == 0 {
             return Ok(Drafting::default());
         }
-        for tokens in context[n_held..].chunks(self.engine.limits().max_chunk) {
-            self.step(own, tokens)?;
+        let DraftModel { engine, writer, .. } = self;
+        for tokens in context[n_held..].chunks(engine.limits().max_chunk) {
+            engine.step(&[BatchItem::last(own, tokens)], &mut writer.output)?;
         }
-        let read_ns = clock_ns(&*self.engine) - before_ns;
-        self.sampler.copy_from(turn.sampler());
-        loop {
-            let row = self.output.logits(0);
-            let token = self.sampler.sample(row);
-            if token as usize >= self.n_vocab {
-                break;
-            }
-            let class = of_probability(probability(row, token));
-            out.push(Guess { token, class });
-            // Nothing is drawn behind an end.
-            if out.len() >= most || turn.ends_with(token) || !goes_on(out) {
-                break;
-            }
-            self.sampler.accept(token);
-            self.step(own, &[token])?;
-        }
-        let total_ns = clock_ns(&*self.engine) - before_ns;
-        // What had to be read is not what another draft will cost; the first of these came with it.
-        let (drafts_ns, n_drafts) = match n_new > MUCH {
-            true => (total_ns - read_ns, out.len().saturating_sub(1)),
-            false => (total_ns, out.len()),
-        };
-        Ok(Drafting {
-            total_ns,
-            drafts_ns,
-            n_drafts,
-        })
+        let read_ns = clock_ns(&**engine) - before_ns;
+        writer.write((turn, most), out, goes_on, &mut |token, output| {
+            engine.step(&[BatchItem::last(own, &[token])], output)
+        })?;
+        let total_ns = clock_ns(&**engine) - before_ns;
+        Ok(Drafting::new(total_ns, (n_new, read_ns), out.len()))
     }
-
-    fn step(&mut self, own: SeqId, tokens: &[u32]) -> Result<(), Error> {
-        let item = BatchItem::new(own, tokens, LogitsFor::Last);
-        self.engine.step(&[item], &mut self.output)
-    }
-}
-
-/// The probability of a token, by the model's logits alone.
-fn probability(row: &[f32], token: u32) -> f64 {
-    let Some(of_token) = row.get(token as usize) else {
-        return 0.0;
-    };
-    let sum: f32 = row.iter().map(|logit| (logit - of_token).exp()).sum();
-    1.0 / f64::from(sum)
 }

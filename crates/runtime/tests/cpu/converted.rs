@@ -32,13 +32,7 @@ fn logits_at(level: Option<Level>, path: &Path, tokens: &[u32]) -> GoldenMatrix 
     };
     let mut engine = CpuEngine::new(Arc::new(model), options).unwrap();
     let seq = engine.create().unwrap();
-    let item = BatchItem {
-        seq,
-        tokens,
-        logits: LogitsFor::All,
-        hidden: false,
-        images: &[],
-    };
+    let item = BatchItem::new(seq, tokens, LogitsFor::All);
     GoldenMatrix {
         width,
         data: engine.compute(&[item]).unwrap().logits(0).to_vec(),

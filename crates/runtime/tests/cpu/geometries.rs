@@ -95,13 +95,7 @@ fn engine(model: &Arc<LoadedModel>, level: Level) -> CpuEngine {
 
 fn logits(engine: &mut CpuEngine, tokens: &[u32]) -> GoldenMatrix {
     let seq = engine.create().unwrap();
-    let item = BatchItem {
-        seq,
-        tokens,
-        logits: LogitsFor::All,
-        hidden: false,
-        images: &[],
-    };
+    let item = BatchItem::new(seq, tokens, LogitsFor::All);
     let data = engine.compute(&[item]).unwrap().logits(0).to_vec();
     engine.release(seq).unwrap();
     GoldenMatrix {

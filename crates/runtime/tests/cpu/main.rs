@@ -4,6 +4,7 @@
 mod adapters;
 mod converted;
 mod disk;
+mod draft_layer;
 mod encoders;
 mod engine;
 mod geometries;

@@ -82,13 +82,7 @@ fn logits(model: &Arc<LoadedModel>, level: Level, tokens: &[u32]) -> GoldenMatri
     };
     let mut engine = CpuEngine::new(Arc::clone(model), options).unwrap();
     let seq = engine.create().unwrap();
-    let item = BatchItem {
-        seq,
-        tokens,
-        logits: LogitsFor::All,
-        hidden: false,
-        images: &[],
-    };
+    let item = BatchItem::new(seq, tokens, LogitsFor::All);
     GoldenMatrix {
         width: model.model().config.vocab_size,
         data: engine.compute(&[item]).unwrap().logits(0).to_vec(),

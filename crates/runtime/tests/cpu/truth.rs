@@ -69,11 +69,8 @@ fn logits_and_hidden_states_are_those_of_transformers() {
             let seq = engine.create().unwrap();
             let tokens = &expected.tokens;
             let item = BatchItem {
-                seq,
-                tokens,
-                logits: LogitsFor::None,
                 hidden: true,
-                images: &[],
+                ..BatchItem::new(seq, tokens, LogitsFor::None)
             };
             let output = engine.compute(&[item]).unwrap();
             assert_eq!(output.hidden(0).len(), expected.hidden.len());

@@ -68,6 +68,11 @@ impl PassOutput {
         self.logits.logits(item)
     }
 
+    /// Rows of what enters the head, of an item that asked.
+    pub(super) fn head_input(&self, item: usize) -> &[f32] {
+        self.logits.head_input(item)
+    }
+
     /// Rows of the last hidden state of an item that asked.
     pub(super) fn state(&self, item: usize) -> &[f32] {
         &self.states[item]
@@ -89,5 +94,9 @@ impl StepSink for PassOutput {
         if index == self.last_state {
             self.states[rows.item].extend_from_slice(rows.data);
         }
+    }
+
+    fn head_input(&mut self, rows: ItemRows<'_>) {
+        StepSink::head_input(&mut self.logits, rows);
     }
 }

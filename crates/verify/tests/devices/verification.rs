@@ -95,13 +95,7 @@ fn the_graph_in_f32_is_what_the_engine_computes() {
         )
         .unwrap();
         let mut engine = engine(&model);
-        let item = BatchItem {
-            seq: engine.create().unwrap(),
-            tokens: &sequence,
-            logits: LogitsFor::All,
-            hidden: false,
-            images: &[],
-        };
+        let item = BatchItem::new(engine.create().unwrap(), &sequence, LogitsFor::All);
         let expected = engine.compute(&[item]).unwrap().logits(0)[60 * vocab_size..].to_vec();
         assert_eq!(found.len(), expected.len());
         let largest = expected.iter().fold(0.0_f32, |m, x| m.max(x.abs()));

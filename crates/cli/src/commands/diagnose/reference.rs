@@ -41,11 +41,8 @@ impl States {
         let mut engine = CpuEngine::new(model.clone(), options)?;
         let seq = engine.create()?;
         let item = BatchItem {
-            seq,
-            tokens: prompt,
-            logits: LogitsFor::Last,
             hidden: true,
-            images: &[],
+            ..BatchItem::new(seq, prompt, LogitsFor::Last)
         };
         let output = engine.compute(&[item])?;
         Ok(States {

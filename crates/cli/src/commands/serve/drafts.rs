@@ -2,7 +2,7 @@
 
 use super::models::{engine_bytes, engine_options};
 use super::{MAX_PASS_DRAFTS, ServedArgs};
-use crate::draft_args::{Draft, DraftArgs, NGRAM, with_context_of};
+use crate::draft_args::{Draft, DraftArgs, MTP, NGRAM, with_context_of};
 use crate::exit::CommandResult;
 use crate::model_arg::ModelArgs;
 use crate::output::{Ui, bytes};
@@ -46,6 +46,16 @@ impl Drafter {
         let rows = (MAX_PASS_DRAFTS * vocab_size * size_of::<f32>()) as u64;
         let model = match &self.draft {
             Draft::Ngram => 0,
+            Draft::Layer => {
+                let options = with_context_of(target, &engine_options(args));
+                let beside = engine_bytes(&target.draft_layer()?, &options)?;
+                ui.note(format_args!(
+                    "the MTP layer of {} drafts for it: {} of caches and scratch",
+                    target.name(),
+                    bytes(beside),
+                ));
+                beside
+            }
             Draft::Model(draft) => {
                 let options = with_context_of(target, &engine_options(args));
                 let beside = engine_bytes(draft, &options)?;
@@ -70,9 +80,10 @@ impl Drafter {
 
     /// The same again: its model was unloaded, and is wanted.
     pub(super) fn reopen(args: &ModelArgs, ui: Ui) -> CommandResult<Drafter> {
-        let draft = match args.model == NGRAM {
-            true => Draft::Ngram,
-            false => Draft::Model(args.load(ui)?),
+        let draft = match args.model.as_str() {
+            NGRAM => Draft::Ngram,
+            MTP => Draft::Layer,
+            _ => Draft::Model(args.load(ui)?),
         };
         let args = args.clone();
         Ok(Drafter { draft, args })

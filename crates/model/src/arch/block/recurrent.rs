@@ -192,7 +192,7 @@ impl DeltaProjections {
 pub(in crate::arch) fn head(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<(), Error> {
     let d_model = b.config().d_model;
     let normed = norm::rms(b, "output_norm", (WeightRole::EmbeddingNorm, d_model), x)?;
-    b.head_of(normed)
+    b.head_of(normed, None)
 }
 
 const INTERVAL: &str = "full_attention_interval";

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use millrace_runtime::speculate::{DraftOutcome, follow};
-use millrace_runtime::{Error, SeqId};
+use millrace_runtime::{Error, SeqId, Speculator};
 
 use super::SchedulerCore;
 use super::pass::settle;
@@ -131,6 +131,31 @@ impl SchedulerCore {
             drafts.n_accepted += counted.n_accepted;
         }
         n_drawn
+    }
+
+    /// Whether the drafter reads what enters the head.
+    pub(super) fn wants_states(&self) -> bool {
+        let speculator = self.speculator.as_ref().filter(|_| !self.drafts_failed);
+        speculator.is_some_and(Speculator::wants_states)
+    }
+
+    /// Tells the drafter what entered the head at the tokens of a pass, which began behind `lengths` of its sequences.
+    pub(super) fn tell_states(&mut self, parts: &[BatchPart], lengths: &[usize]) {
+        if !self.wants_states() {
+            return;
+        }
+        for (i, (part, first)) in parts.iter().zip(lengths).enumerate() {
+            let task = &self.running[part.task];
+            let (Some(speculator), Some(seq), None) =
+                (&mut self.speculator, task.seq, &task.pooled)
+            else {
+                continue;
+            };
+            let states = self.output.head_input(i);
+            if let Err(error) = speculator.read(seq, &task.turn, *first, states) {
+                return self.give_drafts_up(&mut [], &error);
+            }
+        }
     }
 
     /// A sequence is no more.

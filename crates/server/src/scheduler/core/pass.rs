@@ -33,6 +33,7 @@ impl SchedulerCore {
                     let step_ns = clock_ns(&*self.engine) - before_ns;
                     self.account(&parts, before, start.elapsed());
                     let n_drawn = self.hand_out(&parts);
+                    self.tell_states(&parts, &lengths);
                     if let Some(speculator) = self.speculator.as_mut().filter(|_| decodes) {
                         let n_drafts = parts.iter().map(|part| part.n_drafts).sum();
                         speculator.took(parts.len(), n_drafts, n_drawn, step_ns);
@@ -54,6 +55,7 @@ impl SchedulerCore {
     }
 
     fn run(&mut self, parts: &[BatchPart]) -> Result<(), Error> {
+        let states = self.wants_states();
         let items = parts
             .iter()
             .zip(&self.drafted)
@@ -69,7 +71,12 @@ impl SchedulerCore {
                     _ => (&drafted[..], LogitsFor::All),
                 };
                 let item = BatchItem::new(task.seq?, tokens, logits);
-                let item = BatchItem { hidden, ..item };
+                let head_input = states && task.pooled.is_none();
+                let item = BatchItem {
+                    hidden,
+                    head_input,
+                    ..item
+                };
                 Some(item.with_images(task.turn.images()))
             });
         let batch: Vec<BatchItem<'_>> = items.collect();

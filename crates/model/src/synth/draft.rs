@@ -1,0 +1,119 @@
+//! Models with a draft layer that guesses most of what they write.
+//!
+//! All that would add to the residual stream is zero, so the next token follows from the last one: the token whose row of the
+//! head is nearest to the last one's row of the table, seen through the last norm. Signs by chance in that norm keep a model
+//! whose head is its table from repeating one token. The layer's projection is the identity beside noise, its norms are those
+//! of the model, and its block adds nothing: its guess is the model's token unless the noise tips the scales.
+
+use millrace_format::gguf::{GgufArray, GgufValue, Metadata};
+use serde_json::{Value, json};
+
+use super::weights::{SynthRng, VECTOR_STD};
+use super::{SynthJob, push_tensor};
+use crate::Error;
+use crate::arch::{self, WeightConvention};
+use crate::builder;
+use crate::config::ModelConfig;
+use crate::names::{ParameterKind, TensorName, WeightRole};
+
+/// The noise beside a token's embedding, by elements of either after their norms.
+const NOISE: f32 = 0.02;
+
+/// The seed of the signs of last norms, which a model and its layer share.
+const SIGNS_SEED: u64 = 0x5167_0000;
+
+impl SynthJob<'_> {
+    /// The same with a draft layer.
+    pub(super) fn with_draft_layer(mut self) -> Result<Self, Error> {
+        let (config, layout) = (&self.config, self.layout);
+        let tensors = builder::draft_layout(config, layout);
+        let tensors = tensors.filter(|_| layout != WeightConvention::Q4nx);
+        let tensors = tensors.ok_or_else(|| Error::Unsupported {
+            file: self.out.display().to_string(),
+            feature: format!(
+                "a draft layer for {} as {}",
+                self.geometry.name(),
+                self.options.recipe
+            ),
+            supported: format!("GGUF files and folders of {}", arch::with_draft_layers()),
+        })?;
+        for (spelled, tensor) in tensors {
+            let formats = (config, layout, self.options.recipe);
+            push_tensor(
+                &mut self.plan,
+                (tensor.name, spelled),
+                &tensor.shape,
+                formats,
+            );
+        }
+        self.has_draft = true;
+        Ok(self)
+    }
+}
+
+/// Says the layer in a GGUF file's metadata, where it counts as a block.
+pub(super) fn write_gguf(config: &ModelConfig, out: &mut Metadata) {
+    let arch = arch::by_name(config.family).gguf_arch;
+    let number = |n: usize| GgufValue::U32(u32::try_from(n).unwrap_or(u32::MAX));
+    out.insert(&format!("{arch}.block_count"), number(config.n_layers + 1));
+    out.insert(&format!("{arch}.nextn_predict_layers"), number(1));
+    if let Some(recurrent) = &config.recurrent {
+        let mut layers = recurrent.layers.clone();
+        layers.push(false);
+        let layers = GgufValue::Array(GgufArray::Bool(layers));
+        out.insert(&format!("{arch}.attention.recurrent_layers"), layers);
+    }
+}
+
+/// Says it in a folder's configuration.
+pub(super) fn write_hf(config: &ModelConfig, out: &mut Value) {
+    let stands_alone = |layer: arch::draft::DraftLayer| !layer.hf_modules.is_empty();
+    let key = match arch::by_name(config.family).draft.is_some_and(stands_alone) {
+        true => "mtp_num_hidden_layers",
+        false => "num_nextn_predict_layers",
+    };
+    out[key] = json!(1);
+}
+
+/// Whether a matrix is zero in such a model: what it gives would be added to the stream.
+pub(super) fn is_zero(name: TensorName) -> bool {
+    use WeightRole::*;
+    let adds = matches!(
+        name.role,
+        AttnOutput | FfnDown | ExpertsDown | SharedDown | SsmOut | ShortConvOut
+    );
+    adds && name.part == ParameterKind::Weight
+}
+
+/// The vector of this name in such a model, where it is another than elsewhere; `offset` is added when it is read.
+pub(super) fn vector(name: TensorName, n: usize, offset: f32) -> Option<Vec<f32>> {
+    match name.role {
+        WeightRole::DraftEmbedNorm | WeightRole::DraftStateNorm => Some(vec![1.0 - offset; n]),
+        WeightRole::OutputNorm | WeightRole::DraftHeadNorm => {
+            let mut rng = SynthRng::new(SIGNS_SEED);
+            let mut element = || {
+                let sign = if rng.bits().is_multiple_of(2) {
+                    1.0
+                } else {
+                    -1.0
+                };
+                sign * (1.0 + VECTOR_STD * rng.normal()) - offset
+            };
+            Some((0..n).map(|_| element()).collect())
+        }
+        _ => None,
+    }
+}
+
+/// The layer's projection `[d_model, 2·d_model]`: the identity beside noise.
+pub(super) fn projection([n, k]: [usize; 2], seed: u64) -> Vec<f32> {
+    let mut rng = SynthRng::new(seed);
+    let std = NOISE / (n as f32).sqrt();
+    let mut values = vec![0.0; n * k];
+    for (i, row) in values.chunks_exact_mut(k).enumerate() {
+        let (own, given) = row.split_at_mut(k - n);
+        own[i] = 1.0;
+        given.iter_mut().for_each(|x| *x = std * rng.normal());
+    }
+    values
+}

@@ -1,0 +1,281 @@
+//! The model's own draft layer: one block that guesses from the hidden states of the model itself.
+//!
+//! The layer has a cache of its own, a sequence for each of the target's. Its row at a token is computed of that token and of
+//! what entered the target's head at the token before, so a step of the target gives the states of the next rows, for
+//! prompts as for drafts that were drawn. Rows of drafts are computed of the layer's own states; they are cut off when their
+//! guesses are made, and those that were drawn are computed again of the target's.
+
+use std::collections::HashMap;
+
+use super::writing::{Drafting, GuessWriter};
+use super::{Guess, clock_ns};
+use crate::Error;
+use crate::engine::{BatchItem, Engine, LogitsFor, StepOutput};
+use crate::image;
+use crate::kv::PAGE_TOKENS;
+use crate::sequences::SeqId;
+use crate::turn::Turn;
+
+/// Tokens without states that are computed of zeros, so that what is cached before them stays of use.
+const MAX_GAP: usize = PAGE_TOKENS;
+
+/// The first scope of sequences that begin within a text: those of callers are keys' numbers or hashes, and to meet one
+/// would only mislead a guess.
+const FIRST_OWN_SCOPE: u64 = 1 << 63;
+
+/// A draft layer on its engine.
+pub(super) struct DraftLayer {
+    engine: Box<dyn Engine>,
+    sequences: HashMap<SeqId, LayerSequence>,
+    writer: GuessWriter,
+    d_model: usize,
+    next_scope: u64,
+}
+
+/// What the layer has of a sequence.
+struct LayerSequence {
+    own: SeqId,
+    /// The place in the text of its own first token.
+    first: usize,
+    /// Tokens that are to be computed behind its own, and the states before them, `[tokens, d_model]`.
+    tokens: Vec<u32>,
+    states: Vec<f32>,
+    /// Tokens of the text that the target computed.
+    n_read: usize,
+    /// The state at the last of them; zeros where it is not known.
+    last_state: Vec<f32>,
+}
+
+impl DraftLayer {
+    /// `n_vocab` are the rows of the target's head, `d_model` the elements of what enters it.
+    pub(super) fn new(engine: Box<dyn Engine>, n_vocab: usize, d_model: usize) -> DraftLayer {
+        DraftLayer {
+            engine,
+            sequences: HashMap::new(),
+            writer: GuessWriter::new(n_vocab),
+            d_model,
+            next_scope: FIRST_OWN_SCOPE,
+        }
+    }
+
+    pub(super) fn engine(&self) -> &dyn Engine {
+        &*self.engine
+    }
+
+    pub(super) fn forget(&mut self, seq: SeqId) -> Result<(), Error> {
+        match self.sequences.remove(&seq) {
+            Some(state) => self.engine.release(state.own),
+            None => Ok(()),
+        }
+    }
+
+    /// The target computed the tokens of the turn's context from `first` on, as many as there are `states`
+    /// `[_, d_model]` and as it still holds.
+    pub(super) fn read(
+        &mut self,
+        seq: SeqId,
+        turn: &Turn,
+        first: usize,
+        states: &[f32],
+    ) -> Result<(), Error> {
+        let d_model = self.d_model;
+        let n_rows = (states.len() / d_model).min(turn.n_fed().saturating_sub(first));
+        if n_rows == 0 {
+            return Ok(());
+        }
+        let mut state = self.sequence_at(seq, turn, first)?;
+        let tokens = &turn.context()[first..first + n_rows];
+        for (i, (token, row)) in tokens.iter().zip(states.chunks_exact(d_model)).enumerate() {
+            if image::is_row(*token) {
+                self.begin(&mut state, first + i + 1)?;
+            } else if first + i >= state.first + self.engine.len(state.own)? + state.tokens.len() {
+                state.tokens.push(*token);
+                state.states.extend_from_slice(&state.last_state);
+            }
+            state.last_state.copy_from_slice(row);
+        }
+        state.n_read = first + n_rows;
+        if state.tokens.len() >= PAGE_TOKENS {
+            self.compute_pending(&mut state)?;
+        }
+        self.sequences.insert(seq, state);
+        Ok(())
+    }
+
+    /// What is kept of a sequence whose tokens from `first` on follow.
+    fn sequence_at(
+        &mut self,
+        seq: SeqId,
+        turn: &Turn,
+        first: usize,
+    ) -> Result<LayerSequence, Error> {
+        let known = self.sequences.remove(&seq);
+        let mut state = match known {
+            Some(state) if state.n_read == first => {
+                self.drop_other(&state, turn.context()[first])?;
+                return Ok(state);
+            }
+            Some(state) => state,
+            None => {
+                let own = self.engine.create()?;
+                self.engine.set_scope(own, turn.scope())?;
+                LayerSequence {
+                    own,
+                    first: 0,
+                    tokens: Vec::new(),
+                    states: Vec::new(),
+                    n_read: 0,
+                    last_state: vec![0.0; self.d_model],
+                }
+            }
+        };
+        self.compute_pending(&mut state)?;
+        state.last_state.fill(0.0);
+        let context = turn.context();
+        let between = (state.first <= first).then(|| &context[state.first..=first]);
+        let n_held = match between {
+            Some(text) if !text.iter().any(|token| image::is_row(*token)) => {
+                state.first + self.engine.reuse_prefix(state.own, text)?
+            }
+            _ => 0,
+        };
+        if n_held < state.first || n_held + MAX_GAP < first {
+            self.begin(&mut state, first)?;
+        } else {
+            state.tokens.extend_from_slice(&context[n_held..first]);
+            let n_missing = (first - n_held) * self.d_model;
+            state.states.resize(n_missing, 0.0);
+        }
+        Ok(state)
+    }
+
+    /// Gives up the row behind what the target computed, if it is that of another token than `token`.
+    fn drop_other(&mut self, state: &LayerSequence, token: u32) -> Result<(), Error> {
+        let n_true = state.n_read - state.first;
+        match self.engine.tokens(state.own)?.get(n_true) {
+            Some(guessed) if *guessed != token => self.engine.truncate(state.own, n_true),
+            _ => Ok(()),
+        }
+    }
+
+    /// Begins anew at a place within the text. What it computes from there on is of no use to texts that begin so.
+    fn begin(&mut self, state: &mut LayerSequence, first: usize) -> Result<(), Error> {
+        self.engine.set_scope(state.own, self.next_scope)?;
+        self.next_scope = self.next_scope.wrapping_add(1) | FIRST_OWN_SCOPE;
+        state.first = first;
+        state.tokens.clear();
+        state.states.clear();
+        Ok(())
+    }
+
+    /// Computes what waits; begins anew behind it where there is no room.
+    fn compute_pending(&mut self, state: &mut LayerSequence) -> Result<(), Error> {
+        let n_tokens = state.tokens.len();
+        if n_tokens > self.engine.room(&[state.own], 0)? {
+            let first = state.first + self.engine.len(state.own)? + n_tokens;
+            return self.begin(state, first);
+        }
+        let n_rows = self.engine.limits().max_chunk;
+        let given = state.states.chunks(n_rows * self.d_model);
+        for (tokens, given) in state.tokens.chunks(n_rows).zip(given) {
+            let item = BatchItem {
+                given,
+                ..BatchItem::new(state.own, tokens, LogitsFor::None)
+            };
+            self.engine.step(&[item], &mut self.writer.output)?;
+        }
+        state.tokens.clear();
+        state.states.clear();
+        Ok(())
+    }
+
+    /// Writes behind the turn's context as long as `goes_on` says so, with a copy of the turn's sampler. Nothing
+    /// where the target's last state is not known, or there is no room in the cache.
+    pub(super) fn draft(
+        &mut self,
+        seq: SeqId,
+        turn: &Turn,
+        most: usize,
+        out: &mut Vec<Guess>,
+        goes_on: &mut dyn FnMut(&[Guess]) -> bool,
+    ) -> Result<Drafting, Error> {
+        let context = turn.context();
+        let Some(mut state) = self.sequences.remove(&seq) else {
+            return Ok(Drafting::default());
+        };
+        let before_ns = clock_ns(&*self.engine);
+        let drafted = match context.get(state.n_read..) {
+            Some(&[token]) => self.draft_behind(&mut state, token, (turn, most), out, goes_on),
+            _ => Ok((0, 0)),
+        };
+        self.sequences.insert(seq, state);
+        let (n_read, read_ns) = drafted?;
+        let total_ns = clock_ns(&*self.engine) - before_ns;
+        Ok(Drafting::new(total_ns, (n_read, read_ns), out.len()))
+    }
+
+    /// Writes behind `token`, the only one that the target has not computed. Returns how many tokens were read first, and
+    /// the time of that.
+    fn draft_behind(
+        &mut self,
+        state: &mut LayerSequence,
+        token: u32,
+        (turn, most): (&Turn, usize),
+        out: &mut Vec<Guess>,
+        goes_on: &mut dyn FnMut(&[Guess]) -> bool,
+    ) -> Result<(usize, u64), Error> {
+        let before_ns = clock_ns(&*self.engine);
+        let (own, n_true) = (state.own, state.n_read - state.first);
+        // A row of this token is there already where nothing was checked since.
+        self.engine.truncate(own, n_true)?;
+        let limits = self.engine.limits();
+        let n_new = state.tokens.len() + 1;
+        // The last draft is not fed.
+        let room = self.engine.room(&[own], 0)?;
+        let most = most.min((room + 1).saturating_sub(n_new));
+        let most = most.min(limits.n_ctx.saturating_sub(n_true));
+        if most == 0 {
+            return Ok((0, 0));
+        }
+        if n_new > limits.max_chunk {
+            self.compute_pending(state)?;
+        }
+        state.tokens.push(token);
+        state.states.extend_from_slice(&state.last_state);
+        let DraftLayer { engine, writer, .. } = self;
+        step(
+            &mut **engine,
+            own,
+            (&state.tokens, &state.states),
+            &mut writer.output,
+        )?;
+        state.tokens.clear();
+        state.states.clear();
+        let read_ns = clock_ns(&**engine) - before_ns;
+        let (width, mut chained) = (self.d_model, Vec::new());
+        let wrote = writer.write((turn, most), out, goes_on, &mut |token, output| {
+            let rows = output.head_input(0);
+            chained.clear();
+            chained.extend_from_slice(&rows[rows.len() - width..]);
+            step(&mut **engine, own, (&[token], &chained), output)
+        });
+        engine.truncate(own, n_true + 1)?;
+        wrote?;
+        Ok((n_new, read_ns))
+    }
+}
+
+/// Computes rows of the layer: of tokens, and of the states before them.
+fn step(
+    engine: &mut dyn Engine,
+    own: SeqId,
+    (tokens, given): (&[u32], &[f32]),
+    output: &mut StepOutput,
+) -> Result<(), Error> {
+    let item = BatchItem {
+        given,
+        head_input: true,
+        ..BatchItem::last(own, tokens)
+    };
+    engine.step(&[item], output)
+}
