@@ -8,6 +8,7 @@ tokens, what enters each block and leaves the last (of a ranker the score of a p
 """
 
 import argparse
+import json
 import shutil
 import tempfile
 from pathlib import Path
@@ -18,6 +19,7 @@ import torch
 import transformers
 from safetensors.numpy import save_file
 
+from goldens.encoder_references import REFERENCES
 from make_goldens import convert, fill, generator
 
 
@@ -61,7 +63,83 @@ FIXTURES = {
     ),
     # Rotated heads, gates, no biases.
     "nomic-bert": ("NomicBert", sizes(), 33, False),
+    # Windows in two layers of three, which rotate by another base; the first block has no norm before attention.
+    "modern-bert": (
+        "ModernBert",
+        sizes(
+            num_hidden_layers=5,
+            local_attention=14,
+            rope_parameters={
+                "full_attention": {"rope_type": "default", "rope_theta": 3000.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 70.0},
+            },
+            **{f"{token}_token_id": 2 for token in ("bos", "eos", "cls", "sep")},
+        ),
+        43,
+        True,
+    ),
+    # Llama's blocks with attention both ways.
+    "eurobert": (
+        "EuroBert",
+        sizes(
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=16,
+            # llama.cpp's converter knows this way and `cls`, not the usual one.
+            classifier_pooling="mean",
+            rope_parameters={"rope_type": "default", "rope_theta": 700.0},
+            **{f"{token}_token_id": 2 for token in ("bos", "eos", "mask")},
+        ),
+        35,
+        True,
+    ),
+    # BERT's blocks with rotated heads in place of positions.
+    "jina-bert-v3": (
+        "JinaEmbeddingsV3",
+        sizes(type_vocab_size=1, rope_parameters={"rope_type": "default", "rope_theta": 500.0}),
+        31,
+        True,
+    ),
 }
+
+# What published folders say where transformers' class has other words, for llama.cpp's converter.
+CONVERTED_AS = {"jina-bert-v3": dict(architectures=["XLMRobertaModel"], lora_adaptations=["none"])}
+
+
+def convert_as(name, folder, vocab_size, llama_cpp):
+    with tempfile.TemporaryDirectory() as temp:
+        temp = Path(temp)
+        config = json.loads((folder / "config.json").read_text()) | CONVERTED_AS.get(name, {})
+        (temp / "config.json").write_text(json.dumps(config))
+        shutil.copyfile(folder / "model.safetensors", temp / "model.safetensors")
+        convert(temp, vocab_size, llama_cpp)
+        shutil.copyfile(temp / "model.f32.gguf", folder / "model.f32.gguf")
+
+
+def make_by_reference(name, out):
+    config, shapes, hidden, n_tokens = REFERENCES[name]
+    weights = {}
+    for parameter, shape in shapes(config).items():
+        values = generator(name, parameter).standard_normal(shape)
+        if "norm" in parameter.lower() or "emb_ln" in parameter:
+            values = 0.25 * values + (1.0 if parameter.endswith("weight") else 0.0)
+        elif len(shape) == 1:
+            values = 0.5 * values
+        else:
+            values = values * (0.4 if "embeddings" in parameter else 1.5 / shape[1] ** 0.5)
+        weights[parameter] = values.astype(np.float16).astype(np.float32)
+    tokens = generator(name, "tokens").integers(4, config["vocab_size"], n_tokens)
+    exact = {key: torch.from_numpy(value).double() for key, value in weights.items()}
+    states = [state.float().numpy() for state in hidden(exact, config, torch.from_numpy(tokens))]
+    folder = out / name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    expected = {"tokens": tokens.astype(np.int64), "last": states[-1]}
+    expected.update({f"hidden.{i}": np.ascontiguousarray(state) for i, state in enumerate(states)})
+    save_file(expected, folder / "expected.safetensors")
+    for file in ("model.safetensors", "expected.safetensors"):
+        (folder / file).chmod(0o644)
 
 
 def make(name, out):
@@ -80,7 +158,7 @@ def make(name, out):
                 parameter.copy_(torch.from_numpy(values))
     tokens = generator(name, "tokens").integers(4, arguments["vocab_size"], n_tokens)
     states = []
-    if is_gemma:
+    if hasattr(model, "norm") or hasattr(model, "final_norm"):
         # What leaves the last block is not what leaves the norm behind it.
         model.layers[-1].register_forward_hook(
             lambda _module, _args, output: states.append(output[0] if isinstance(output, tuple) else output)
@@ -109,13 +187,25 @@ RANKERS = {
         sizes(vocab_size=64, pad_token_id=1, type_vocab_size=1),
         ["<s>", "<pad>", "</s>", "<unk>"],
     ),
+    # A layer with GELU and a norm over the mean of all tokens.
+    "modern-bert-rank": (
+        "ModernBert",
+        sizes(
+            vocab_size=263,
+            local_attention=14,
+            classifier_pooling="mean",
+            classifier_bias=True,
+            **{f"{token}_token_id": 2 for token in ("bos", "eos", "cls", "sep")},
+        ),
+        ["[PAD]", "[UNK]", "[CLS]", "[SEP]"],
+    ),
 }
 
 
 def tokenizer_of(kind, special, folder):
     """A vocabulary of letters, and the pair of texts as published tokenizers put them together."""
     letters = "abcdefghijklmnopqrstuvwxyz?.,'"
-    if kind == "Bert":
+    if kind != "XLMRoberta":
         vocab = {t: i for i, t in enumerate([*special, *letters, *("##" + c for c in letters[:26])])}
         made = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocab, unk_token="[UNK]"))
         made.normalizer = tokenizers.normalizers.BertNormalizer()
@@ -209,21 +299,26 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     default = Path(__file__).resolve().parent.parent / "testdata" / "encoders"
     parser.add_argument("--out", type=Path, default=default)
-    parser.add_argument("--only", nargs="*", choices=[*FIXTURES, *RANKERS, JUDGE_NAME], metavar="NAME")
+    parser.add_argument("--only", nargs="*", choices=[*FIXTURES, *REFERENCES, *RANKERS, JUDGE_NAME], metavar="NAME")
     parser.add_argument("--llama-cpp", type=Path, metavar="DIR")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    for name in arguments.only or [*FIXTURES, *RANKERS, JUDGE_NAME]:
+    for name in arguments.only or [*FIXTURES, *REFERENCES, *RANKERS, JUDGE_NAME]:
         print(name)
         if name == JUDGE_NAME:
             make_judge(name, arguments.out)
             continue
         if name in RANKERS:
             make_ranker(name, arguments.out)
-            continue
-        make(name, arguments.out)
-        if FIXTURES[name][3] and arguments.llama_cpp:
-            convert(arguments.out / name, FIXTURES[name][1]["vocab_size"], arguments.llama_cpp)
+            converts = RANKERS[name][1]["vocab_size"] == 263
+        elif name in REFERENCES:
+            make_by_reference(name, arguments.out)
+            converts = True
+        else:
+            make(name, arguments.out)
+            converts = FIXTURES[name][3]
+        if converts and arguments.llama_cpp:
+            convert_as(name, arguments.out / name, 263, arguments.llama_cpp)
 
 
 if __name__ == "__main__":

@@ -498,15 +498,18 @@ def convert(folder, vocab_size, llama_cpp, with_draft=False):
         for file in ("config.json", "model.safetensors"):
             shutil.copy(folder / file, temp)
         # Gemma's conversion counts the tokens here to cut the padding of the embedding table.
-        counted = {"model": {"vocab": {t: i for i, t in enumerate(tokens)}}, "added_tokens": []}
+        vocabulary = {t: i for i, t in enumerate(tokens)}
+        # Nomic's asks for the kind.
+        counted = {"model": {"type": "WordPiece", "vocab": vocabulary}, "added_tokens": []}
         (temp / "tokenizer.json").write_text(json.dumps(counted))
         with torch.inference_mode():
             converter = get_model_class(architecture(folder))
             # Blocks that predict further tokens only where they are what the fixture is for.
             converter.no_mtp = not with_draft
             config = json.loads((folder / "config.json").read_text())
-            # transformers adds words of experts to models that have none, by which the converter would go.
-            as_it_is = {"hparams": config} if "hybrid_override_pattern" in config else {}
+            # transformers adds words that such a file lacks, by which the converter would go.
+            has_own_words = "hybrid_override_pattern" in config or "n_embd" in config
+            as_it_is = {"hparams": config} if has_own_words else {}
             model = converter(
                 temp,
                 gguf.LlamaFileType.ALL_F32,

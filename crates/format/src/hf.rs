@@ -28,6 +28,8 @@ pub struct Files {
     pub preprocessor_config: Option<Value>,
     /// `1_Pooling/config.json` of sentence-transformers: how rows of tokens become one.
     pub pooling: Option<Value>,
+    /// `config_sentence_transformers.json`: among others what stands before texts, by name.
+    pub sentence_transformers: Option<Value>,
     /// Layers behind the pooled row, in the order of `modules.json` of sentence-transformers.
     pub dense: Vec<DenseModule>,
     /// `tokenizer.json`, unparsed: it is large, and only the tokenizer needs it.
@@ -88,6 +90,7 @@ impl Files {
             generation_config: read_json(&dir.join("generation_config.json"))?,
             preprocessor_config: read_json(&dir.join("preprocessor_config.json"))?,
             pooling: read_json(&dir.join("1_Pooling").join("config.json"))?,
+            sentence_transformers: read_json(&dir.join("config_sentence_transformers.json"))?,
             dense: dense_modules(dir)?,
             tokenizer_json: read_if_present(&dir.join("tokenizer.json"), MAX_TOKENIZER_BYTES)?,
             chat_template: read_chat_template(dir, tokenizer_config.as_ref())?,

@@ -45,6 +45,8 @@ pub enum Activation {
     Silu,
     /// The tanh form of GELU: `x / 2 · (1 + tanh(√(2/π) (x + 0.044715 x³)))`.
     GeluTanh,
+    /// GELU by the error function: `x / 2 · (1 + erf(x / √2))`, within 2e-7 of `max(1, |x|)`.
+    Gelu,
     /// `1 / (1 + e^-x)`.
     Sigmoid,
     /// `max(x, 0)`.

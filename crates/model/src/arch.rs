@@ -16,6 +16,7 @@ mod dots1;
 mod dummy;
 mod ernie4_5;
 mod ernie4_5_moe;
+mod eurobert;
 mod exaone;
 mod exaone4;
 mod falcon_h1;
@@ -35,6 +36,8 @@ mod granitemoe;
 mod hunyuan;
 mod hunyuan_moe;
 mod internlm2;
+mod jina_bert_v2;
+mod jina_bert_v3;
 mod lfm2;
 mod lfm2moe;
 mod llama;
@@ -43,6 +46,7 @@ mod minimax_m2;
 mod mistral;
 mod mistral3;
 mod mixtral;
+mod modern_bert;
 mod nemotron;
 mod nemotron_h;
 mod nomic_bert;
@@ -140,7 +144,16 @@ static FAMILIES: &[&Family] = &[
 ];
 
 /// Encoders, which make vectors of texts.
-static ENCODERS: &[&Family] = &[&bert::FAMILY, &nomic_bert::FAMILY, &gemma_embedding::FAMILY];
+static ENCODERS: &[&Family] = &[
+    &bert::FAMILY,
+    &nomic_bert::FAMILY,
+    &nomic_bert::WITH_EXPERTS,
+    &gemma_embedding::FAMILY,
+    &modern_bert::FAMILY,
+    &eurobert::FAMILY,
+    &jina_bert_v2::FAMILY,
+    &jina_bert_v3::FAMILY,
+];
 
 /// Families of encoders: they make vectors of texts, and write none.
 pub fn encoders() -> impl Iterator<Item = &'static Family> {
@@ -178,6 +191,13 @@ pub(crate) fn by_gguf_arch(name: &str) -> Option<&'static Family> {
 
 pub(crate) fn by_hf_model_type(name: &str) -> Option<&'static Family> {
     all().find(|family| family.hf_model_types.contains(&name))
+}
+
+/// The family of a model type that has this class, where several share the type.
+pub(crate) fn by_hf_type_and_class(model_type: &str, class: &str) -> Option<&'static Family> {
+    all().find(|family| {
+        family.hf_model_types.contains(&model_type) && family.hf_classes.contains(&class)
+    })
 }
 
 pub(crate) fn by_hf_class(name: &str) -> Option<&'static Family> {

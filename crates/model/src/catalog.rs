@@ -58,6 +58,7 @@ impl<'a> Catalog<'a> {
             _ => find("embed_tokens.weight")
                 .or_else(|| find("layers.0.input_layernorm.weight"))
                 .or_else(|| find("embeddings.word_embeddings.weight"))
+                .or_else(|| find("embeddings.tok_embeddings.weight"))
                 .or_else(|| find("embeddings.weight"))
                 .or_else(|| find("layers.0.norm.weight"))
                 .unwrap_or(HF_PREFIXES[0]),

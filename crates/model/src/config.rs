@@ -3,7 +3,7 @@
 //! [`gguf`] and [`hf`] read and write the two spellings; [`ModelConfig::validate`] is the gate both
 //! pass, so everything built on a configuration may rely on what it checks.
 
-mod encoder;
+pub(crate) mod encoder;
 mod experts;
 pub mod gguf;
 pub mod hf;
@@ -12,7 +12,7 @@ mod layers;
 mod recurrent;
 mod rope;
 
-pub use encoder::{EncoderConfig, EncoderPooling};
+pub use encoder::{ClassifierConfig, EncoderConfig, EncoderPooling};
 pub use experts::ExpertConfig;
 pub use latent::LatentConfig;
 pub use layers::{HeadSizes, LayerConfig};

@@ -6,6 +6,7 @@
 
 mod batches;
 mod dense;
+mod prompts;
 
 use millrace_graph::{LayerNorm, Op, RmsNorm, WeightId};
 use millrace_model::config::EncoderPooling;
@@ -13,6 +14,7 @@ use serde_json::Value;
 use std::sync::Arc;
 
 use dense::DenseLayer;
+pub use prompts::EmbeddingPrompts;
 
 use crate::engine::{BatchItem, Engine, ItemRows, LogitsFor, StepSink};
 use crate::execute::decode_vector;
@@ -93,14 +95,14 @@ pub struct Embedder {
 
 /// The final norm of a model.
 #[derive(Clone, Debug)]
-struct FinalNorm {
+pub(crate) struct FinalNorm {
     /// `[d_model]`, the offset added.
-    weight: Vec<f32>,
+    pub(crate) weight: Vec<f32>,
     /// `[d_model]`.
-    bias: Vec<f32>,
+    pub(crate) bias: Vec<f32>,
     /// Whether the mean is taken away first, as LayerNorm does.
-    centered: bool,
-    eps: f32,
+    pub(crate) centered: bool,
+    pub(crate) eps: f32,
 }
 
 impl Embedder {
@@ -210,17 +212,18 @@ impl Embedder {
 }
 
 impl FinalNorm {
-    fn apply(&self, row: &[f32], out: &mut [f64]) {
+    pub(crate) fn apply<X: Copy + Into<f64>>(&self, row: &[X], out: &mut [f64]) {
         let n = row.len() as f64;
+        let numbers = row.iter().map(|x| -> f64 { (*x).into() });
         let mean = match self.centered {
-            true => row.iter().map(|x| f64::from(*x)).sum::<f64>() / n,
+            true => numbers.clone().sum::<f64>() / n,
             false => 0.0,
         };
-        let squares: f64 = row.iter().map(|x| (f64::from(*x) - mean).powi(2)).sum();
+        let squares: f64 = numbers.clone().map(|x| (x - mean).powi(2)).sum();
         let factor = 1.0 / (squares / n + f64::from(self.eps)).sqrt();
         let affine = self.weight.iter().zip(&self.bias);
-        for ((out, x), (weight, bias)) in out.iter_mut().zip(row).zip(affine) {
-            *out = (f64::from(*x) - mean) * factor * f64::from(*weight) + f64::from(*bias);
+        for ((out, x), (weight, bias)) in out.iter_mut().zip(numbers).zip(affine) {
+            *out = (x - mean) * factor * f64::from(*weight) + f64::from(*bias);
         }
     }
 }

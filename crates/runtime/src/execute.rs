@@ -9,7 +9,6 @@ mod attend;
 mod chunk;
 mod encoder;
 mod experts;
-mod gelu;
 mod head;
 mod memory;
 mod ops;

@@ -40,7 +40,7 @@ pub mod vision;
 
 pub use batch::generate_batch;
 pub use cpu_engine::{CpuEngine, EngineMemory, EngineOptions};
-pub use embedding::{Embedder, Embedding, Pooling, cut_embedding};
+pub use embedding::{Embedder, Embedding, EmbeddingPrompts, Pooling, cut_embedding};
 pub use engine::{
     BatchItem, Engine, EngineCounters, EngineLimits, ItemRows, KvUsage, LogitsFor, StepOutput,
     StepShape, StepSink,

@@ -4,12 +4,13 @@
 //! trained to judge answers a question about the pair, and its score is the share of "yes" beside "no".
 
 use millrace_format::Checkpoint;
-use millrace_graph::{Linear, Op, WeightId};
+use millrace_graph::{Activation, Linear, Op, WeightId, exact};
+use millrace_model::config::{ClassifierConfig, EncoderPooling};
 use millrace_model::names::HF_PREFIXES;
 use millrace_quant::decode_rows;
 use millrace_text::{EncodeOptions, Tokenizer};
 
-use crate::embedding::{Embedder, Pooling};
+use crate::embedding::{Embedder, FinalNorm, Pooling};
 use crate::{Error, LoadedModel};
 
 /// A matrix `[n, k]` and a bias.
@@ -20,11 +21,38 @@ struct Layer {
     k: usize,
 }
 
+/// A layer before a classifier.
+#[derive(Clone, Debug)]
+struct Dense {
+    layer: Layer,
+    /// tanh where there is none of these.
+    activation: Option<Activation>,
+    norm: Option<FinalNorm>,
+}
+
+impl Dense {
+    fn apply(&self, row: &[f64]) -> Vec<f64> {
+        let sums = self.layer.apply(row).into_iter();
+        let active: Vec<f64> = match self.activation {
+            Some(activation) => sums.map(|x| activation.apply(x, exact)).collect(),
+            None => sums.map(f64::tanh).collect(),
+        };
+        match &self.norm {
+            Some(norm) => {
+                let mut out = vec![0.0; active.len()];
+                norm.apply(&active, &mut out);
+                out
+            }
+            None => active,
+        }
+    }
+}
+
 /// What scores a pooled row.
 #[derive(Clone, Debug)]
 enum Head {
-    /// A classifier of one label, behind a layer with tanh where there is one.
-    Classifier { dense: Option<Layer>, out: Layer },
+    /// A classifier of one label, behind a layer where there is one.
+    Classifier { dense: Option<Dense>, out: Layer },
     /// Rows of the language model's head.
     YesNo(Layer),
 }
@@ -53,7 +81,7 @@ impl Ranker {
         let config = &model.model().config;
         if config.encoder.is_some() {
             let head = classifier(model)?;
-            let pooling = Pooling::First;
+            let pooling = classifier_pooling(model)?;
             return Ok(Ranker { head, pooling });
         }
         let tokenizer = model.tokenizer()?;
@@ -126,7 +154,7 @@ impl Ranker {
             }
             Head::Classifier { dense, out } => {
                 let inner = match dense {
-                    Some(dense) => dense.apply(row).into_iter().map(f64::tanh).collect(),
+                    Some(dense) => dense.apply(row),
                     None => row.to_vec(),
                 };
                 out.apply(&inner)[0]
@@ -211,7 +239,7 @@ fn classifier(model: &LoadedModel) -> Result<Head, Error> {
     let pooler = prefixed("pooler.dense");
     let pooler: Vec<&str> = pooler.iter().map(String::as_str).collect();
     // With a classifier of two layers the pooler is another thing.
-    let own = find(&["cls", "classifier.dense"], d_model)?;
+    let own = find(&["cls", "classifier.dense", "head.dense", "dense"], d_model)?;
     let plain = find(&["classifier"], 1)?;
     let out = match plain {
         Some(out) => Some(out),
@@ -221,10 +249,62 @@ fn classifier(model: &LoadedModel) -> Result<Head, Error> {
         Some(dense) => Some(dense),
         None => find(&pooler, d_model)?,
     };
-    match out {
-        Some(out) => Ok(Head::Classifier { dense, out }),
-        None => Err(unlike(model)),
+    let out = out.ok_or_else(|| unlike(model))?;
+    let activation = classifier_config(model).map(|config| config.activation);
+    let dense = dense.map(|layer| {
+        Ok::<_, Error>(Dense {
+            layer,
+            activation,
+            norm: norm(model)?,
+        })
+    });
+    Ok(Head::Classifier {
+        dense: dense.transpose()?,
+        out,
+    })
+}
+
+fn classifier_config(model: &LoadedModel) -> Option<ClassifierConfig> {
+    model.model().config.encoder.as_ref()?.classifier
+}
+
+/// What a classifier reads.
+fn classifier_pooling(model: &LoadedModel) -> Result<Pooling, Error> {
+    let Some(config) = classifier_config(model) else {
+        return Ok(Pooling::First);
+    };
+    match config.pooling {
+        Some(EncoderPooling::Mean) => Ok(Pooling::Mean),
+        Some(EncoderPooling::First) => Ok(Pooling::First),
+        Some(EncoderPooling::Last) => Ok(Pooling::Last),
+        None => Err(Error::BadOption {
+            option: "the classifier of the model's file",
+            found: "one that scores every token (`classifier_pooling` = late)".to_owned(),
+            expected: "one that scores the first token, or the mean of all",
+        }),
     }
+}
+
+/// The norm behind the layer before a classifier, where there is one.
+fn norm(model: &LoadedModel) -> Result<Option<FinalNorm>, Error> {
+    let checkpoint = model.checkpoint();
+    let config = &model.model().config;
+    for name in ["cls.norm", "head.norm"] {
+        let Some(weight) = checkpoint.tensor(&format!("{name}.weight")) else {
+            continue;
+        };
+        let bias = checkpoint.tensor(&format!("{name}.bias"));
+        return Ok(Some(FinalNorm {
+            weight: numbers(&weight, config.d_model)?,
+            bias: match bias {
+                Some(bias) => numbers(&bias, config.d_model)?,
+                None => vec![0.0; config.d_model],
+            },
+            centered: true,
+            eps: config.norm_eps,
+        }));
+    }
+    Ok(None)
 }
 
 /// The first layer of these names; `None` if there is none.
@@ -270,6 +350,14 @@ fn numbers(tensor: &millrace_format::Tensor<'_>, n: usize) -> Result<Vec<f32>, E
             expected: "numbers of a weight format",
         });
     };
+    let shape = &tensor.info.shape;
+    if shape.iter().product::<usize>() != n {
+        return Err(Error::BadOption {
+            option: "the classifier of the model's file",
+            found: format!("{} of {shape:?}", tensor.info.name),
+            expected: "the model's width",
+        });
+    }
     let mut out = vec![0.0; n];
     millrace_quant::decode_blocks(dtype, tensor.bytes, &mut out)?;
     Ok(out)

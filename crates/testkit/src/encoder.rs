@@ -20,7 +20,11 @@ impl EncoderGolden {
         let names = [
             "bert",
             "bert-tanh",
+            "eurobert",
             "gemma-embedding",
+            "jina-bert-v2",
+            "jina-bert-v3",
+            "modern-bert",
             "nomic-bert",
             "xlm-roberta",
         ];

@@ -10,7 +10,9 @@ use crate::prompt::read_file;
 use clap::ValueEnum;
 use millrace_format::{TensorSpec, safetensors};
 use millrace_quant::DType;
-use millrace_runtime::{CpuEngine, Embedder, EngineOptions, Pooling, cut_embedding};
+use millrace_runtime::{
+    CpuEngine, Embedder, EmbeddingPrompts, EngineOptions, Pooling, cut_embedding,
+};
 use millrace_text::EncodeOptions;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -52,9 +54,12 @@ pub(crate) struct EmbedArgs {
     /// Elements to keep of each vector, for models that were trained to be cut
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     dimensions: Option<u32>,
-    /// What stands before every text, such as "query: "
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    prefix: String,
+    /// What stands before every text, such as "query: " [default: the usual prompt of the model's folder, if it has one]
+    #[arg(long, value_name = "TEXT", conflicts_with = "prompt_name")]
+    prefix: Option<String>,
+    /// The prompt of the model's folder that stands before every text, such as query or document
+    #[arg(long, value_name = "NAME")]
+    prompt_name: Option<String>,
     /// File to write instead of lines
     #[arg(short, long, value_name = "FILE.safetensors", value_hint = clap::ValueHint::FilePath)]
     out: Option<PathBuf>,
@@ -85,7 +90,8 @@ pub(crate) fn run(args: &EmbedArgs, ui: Ui) -> CommandResult {
         add_special: true,
         parse_special: false,
     };
-    let tokens = texts.iter().map(|text| format!("{}{text}", args.prefix));
+    let prefix = prefix(args, &EmbeddingPrompts::of(&model))?;
+    let tokens = texts.iter().map(|text| format!("{prefix}{text}"));
     let tokens: Vec<Vec<u32>> = tokens.map(|text| tokenizer.encode(&text, encode)).collect();
     if let Some(index) = tokens.iter().position(Vec::is_empty) {
         let message = format!("text {index} of {} has no tokens", args.file.display());
@@ -115,6 +121,18 @@ pub(crate) fn run(args: &EmbedArgs, ui: Ui) -> CommandResult {
     }
     drop(progress);
     write(args, &tokens, &vectors, width)
+}
+
+/// What stands before every text.
+fn prefix(args: &EmbedArgs, prompts: &EmbeddingPrompts) -> CommandResult<String> {
+    let prefix = match (&args.prefix, &args.prompt_name) {
+        (Some(prefix), _) => Ok(prefix.as_str()),
+        (None, Some(name)) => prompts.named(name),
+        (None, None) => Ok(prompts.usual()),
+    };
+    let prefix =
+        prefix.map_err(|found| CommandFailure::usage(format!("--prompt-name: {found}")))?;
+    Ok(prefix.to_owned())
 }
 
 /// Elements to keep.

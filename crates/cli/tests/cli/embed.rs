@@ -82,6 +82,48 @@ fn a_line_is_a_vector_whatever_its_company() {
 }
 
 #[test]
+fn a_folder_names_what_stands_before_texts() {
+    let home = home("A dog.\n");
+    let folder = home.path().join("folder");
+    fs::create_dir(&folder).expect("a folder");
+    for file in [
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ] {
+        fs::copy(
+            Path::new(&encoder("bert-rank")).join(file),
+            folder.join(file),
+        )
+        .expect("a copy");
+    }
+    let prompts =
+        r#"{"prompts": {"query": "a question? ", "document": ""}, "default_prompt_name": null}"#;
+    let config = folder.join("config_sentence_transformers.json");
+    fs::write(&config, prompts).expect("a file");
+    let embed = |more: &[&str]| {
+        let found = run(
+            &home,
+            &[&["embed", "folder", "texts.txt"][..], more].concat(),
+        );
+        found.expect(OK).stdout
+    };
+    let plain = embed(&[]);
+    let query = embed(&["--prompt-name", "query"]);
+    assert_ne!(plain, query);
+    assert_eq!(query, embed(&["--prefix", "a question? "]));
+    assert_eq!(plain, embed(&["--prompt-name", "document"]));
+    let wrong = ["embed", "folder", "texts.txt", "--prompt-name", "passage"];
+    let wrong = run(&home, &wrong).expect(USAGE);
+    assert!(wrong.stderr.contains("document, query"), "{}", wrong.stderr);
+    // The usual one, unless something else is asked for.
+    fs::write(&config, prompts.replace("null", r#""query""#)).expect("a file");
+    assert_eq!(query, embed(&[]));
+    assert_eq!(plain, embed(&["--prefix", ""]));
+}
+
+#[test]
 fn the_best_text_comes_first() {
     let home = home("a cat\nA dog ran along, and saw the river.\nthe fog\n");
     let model = encoder("bert-rank");

@@ -17,6 +17,9 @@ pub struct EncoderAttention {
     pub scale: f32,
     /// With `Some(r)`, a query at position `p` sees keys at positions `p-r ..= p+r`.
     pub reach: Option<usize>,
+    /// With `Some(b)`, a score sinks by the head's slope times the distance of the key: ALiBi (Press, Smith and Lewis 2022),
+    /// whose slopes are powers of `2^-b`.
+    pub max_distance_bias: Option<f32>,
 }
 
 impl EncoderAttention {
@@ -34,8 +37,58 @@ impl EncoderAttention {
         }
     }
 
+    /// What a score of each head loses a position of distance; `None` if nothing.
+    ///
+    /// Of a power of 2 heads the slopes are `2^(-b·i/n)` for `i` from 1 on. Of other numbers the first are those of the power
+    /// below, the rest every other one of the power above.
+    pub fn slopes(&self) -> Option<Vec<f32>> {
+        let max_bias = f64::from(self.max_distance_bias?);
+        let power = 1 << self.n_heads.max(1).ilog2();
+        let slope = |index: usize, n: usize| (-max_bias * index as f64 / n as f64).exp2() as f32;
+        let slopes = (0..self.n_heads).map(|head| match head < power {
+            true => slope(head + 1, power),
+            false => slope(2 * (head - power) + 1, 2 * power),
+        });
+        Some(slopes.collect())
+    }
+
     fn compute<R: Real>(&self, row: &TokenContext<'_, R>, state: &mut [R], out: &mut [R]) {
-        R::define(&self.of_seen(), row, state, out);
+        match self.slopes() {
+            None => R::define(&self.of_seen(), row, state, out),
+            Some(slopes) => self.compute_biased(&slopes, row, out),
+        }
+    }
+
+    fn compute_biased<R: Real>(&self, slopes: &[f32], row: &TokenContext<'_, R>, out: &mut [R]) {
+        let d = self.head_dim;
+        let width = self.n_kv_heads * d;
+        let scale = R::from_f64(f64::from(self.scale));
+        let first = row
+            .position
+            .saturating_sub(self.reach.unwrap_or(row.position));
+        let heads = row.inputs[0].chunks_exact(d).zip(out.chunks_exact_mut(d));
+        for ((head, (q, out)), slope) in heads.enumerate().zip(slopes) {
+            let at = head / (self.n_heads / self.n_kv_heads) * d;
+            let score = |(key, k): (usize, &[R])| {
+                let products = q.iter().zip(&k[at..][..d]).map(|(q, k)| *q * *k);
+                let distance = row.position.abs_diff(first + key);
+                let bias = R::from_f64(f64::from(*slope) * distance as f64);
+                (row.round)(products.sum::<R>()) * scale - bias
+            };
+            let keys = row.keys.k.chunks_exact(width).enumerate();
+            let scores: Vec<R> = keys.map(score).collect();
+            let max = scores.iter().copied().fold(R::NEG_INFINITY, R::max);
+            let mut sum = R::default();
+            out.fill(R::default());
+            for (score, v) in scores.into_iter().zip(row.keys.v.chunks_exact(width)) {
+                let p = (row.round)((score - max).exp());
+                sum += p;
+                for (out, v) in out.iter_mut().zip(&v[at..][..d]) {
+                    *out += p * *v;
+                }
+            }
+            out.iter_mut().for_each(|x| *x /= sum);
+        }
     }
 }
 
@@ -68,4 +121,31 @@ impl Operation for EncoderAttention {
     }
 
     by_definition!();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::EncoderAttention;
+
+    #[test]
+    fn slopes_are_powers() {
+        let of = |n_heads, max_distance_bias| {
+            let op = EncoderAttention {
+                n_heads,
+                n_kv_heads: n_heads,
+                head_dim: 8,
+                scale: 1.0,
+                reach: None,
+                max_distance_bias,
+            };
+            op.slopes()
+        };
+        assert_eq!(of(4, None), None);
+        assert_eq!(
+            of(4, Some(8.0)).unwrap(),
+            [0.25, 0.0625, 1.0 / 64.0, 1.0 / 256.0]
+        );
+        // Two behind the four of a power: the first and the third of eight.
+        assert_eq!(of(6, Some(8.0)).unwrap()[4..], [0.5, 0.125]);
+    }
 }

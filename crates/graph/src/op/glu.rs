@@ -48,7 +48,7 @@ pub(super) fn sigmoid<R: Real>(x: R, round: fn(R) -> R) -> R {
 
 impl Activation {
     /// The activation.
-    pub(super) fn apply<R: Real>(self, x: R, round: fn(R) -> R) -> R {
+    pub fn apply<R: Real>(self, x: R, round: fn(R) -> R) -> R {
         let [zero, half, one] = [0.0, 0.5, 1.0].map(R::from_f64);
         match self {
             Activation::Silu => round(x * sigmoid(x, round)),

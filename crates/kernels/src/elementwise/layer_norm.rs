@@ -8,7 +8,7 @@ use crate::cpu::Cpu;
 const LANES: usize = 16;
 
 /// Layer norm of each row of `weight.len()` elements:
-/// `out = (x - mean(x)) / sqrt(var(x) + eps) · weight + bias`, with the variance over all elements.
+/// `out = (x - mean(x)) / sqrt(var(x) + eps) · weight + bias`, with the variance over all elements, and no bias where `bias` is empty.
 ///
 /// # Panics
 /// If `bias` is not as long as `weight`, or `x` and `out` differ in length or are not whole rows.
@@ -20,7 +20,10 @@ pub fn layer_norm(cpu: &Cpu, x: &[f32], weight: &[f32], bias: &[f32], eps: f32, 
         x.len()
     );
     assert_eq!(x.len(), out.len(), "as many elements of x as of out");
-    assert_eq!(bias.len(), width, "one bias for each element of a row");
+    assert!(
+        bias.is_empty() || bias.len() == width,
+        "one bias for each element of a row"
+    );
     let norm = Norm {
         weight,
         eps,
@@ -36,7 +39,9 @@ pub fn layer_norm(cpu: &Cpu, x: &[f32], weight: &[f32], bias: &[f32], eps: f32, 
                 *centred = x - mean;
             }
             rows.norm(&norm, &centred, out);
-            rows.add(out, bias);
+            if !bias.is_empty() {
+                rows.add(out, bias);
+            }
         }
     });
 }

@@ -175,6 +175,12 @@ fn gated_activations() {
             }
         }
         for n in LENGTHS {
+            let (mut gate, up) = (numbers(n, 1, 12.0), numbers(n, 2, 1.0));
+            let expected = oracle::glu(Activation::Gelu, &gate, &up);
+            glu(cpu, Activation::Gelu, &mut gate, &up);
+            assert_close(&gate, &expected, 4.0, 1.0, "exact GELU");
+        }
+        for n in LENGTHS {
             let mut x = numbers(n, 3, 12.0);
             let mut gate = x.clone();
             glu(cpu, Activation::GeluTanh, &mut gate, &vec![1.0; n]);

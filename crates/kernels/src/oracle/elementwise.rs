@@ -42,6 +42,7 @@ pub fn glu(activation: Activation, gate: &[f32], up: &[f32]) -> Vec<f64> {
             let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x * x * x);
             0.5 * x * (1.0 + inner.tanh())
         }
+        Activation::Gelu => 0.5 * x * (1.0 + erf(x * std::f64::consts::FRAC_1_SQRT_2)),
         Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
         Activation::Relu => x.max(0.0),
         Activation::ReluSquared => x.max(0.0) * x.max(0.0),
@@ -50,6 +51,17 @@ pub fn glu(activation: Activation, gate: &[f32], up: &[f32]) -> Vec<f64> {
         .zip(up)
         .map(|(&gate, &up)| activated(f64::from(gate)) * f64::from(up))
         .collect()
+}
+
+/// The error function by its series (Abramowitz and Stegun 1964, 7.1.5), where less than 1e-9 is missing to 1 by 1.
+fn erf(x: f64) -> f64 {
+    let a = x.abs().min(4.5);
+    let (mut term, mut sum) = (a, a);
+    for n in 1..200 {
+        term *= -a * a / f64::from(n);
+        sum += term / f64::from(2 * n + 1);
+    }
+    (sum * std::f64::consts::FRAC_2_SQRT_PI).copysign(x)
 }
 
 /// See [`crate::elementwise::rope`]: one row of heads at `position`, turned by the frequencies of

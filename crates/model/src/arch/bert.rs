@@ -1,7 +1,7 @@
 //! BERT, RoBERTa, XLM-R: learned positions, attention both ways, a norm behind each half of a block.
 
 use super::Family;
-use super::block::{attention, feed_forward, norm};
+use super::block::{self, feed_forward, norm};
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::config::gguf::Keys;
@@ -115,7 +115,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
         first_position,
         n_token_types: text.usize("type_vocab_size")?.unwrap_or(2),
         separator: None,
-        pooling: None,
+        ..EncoderConfig::default()
     });
     Ok(())
 }
@@ -142,22 +142,8 @@ fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
     let x = b.embed()?;
     let x = add_token_type(b, x)?;
     let x = add_position(b, x)?;
-    let mut x = norm::stream(b, "embed_norm", WeightRole::EmbeddingNorm, x)?;
-    for layer in b.layers() {
-        b.hidden(x);
-        b.enter_layer(layer);
-        let heads = attention::project(b, x)?;
-        let out = attention::attend(b, layer, heads)?;
-        let sum = b.residual("attn_residual", x, out);
-        x = norm::stream(b, "attn_out_norm", WeightRole::AttnOutNorm, sum)?;
-        let out = feed_forward::plain(b, x)?;
-        let sum = b.residual("ffn_residual", x, out);
-        x = norm::stream(b, "layer_out_norm", WeightRole::LayerOutNorm, sum)?;
-    }
-    b.leave_layers();
-    b.hidden(x);
-    b.encoded(x);
-    Ok(())
+    let x = norm::stream(b, "embed_norm", WeightRole::EmbeddingNorm, x)?;
+    block::sum_normed(b, |b, _, x| feed_forward::plain(b, x), x)
 }
 
 /// Adds the embedding of the text that a token is of: the first, as long as no separator is known.

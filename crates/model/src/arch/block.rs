@@ -21,13 +21,24 @@ use millrace_graph::ValueId;
 /// A decoder: embeddings, blocks over a residual stream, the last norm and the head. `block` takes the
 /// stream that enters a block, with the block's number, and gives what leaves it.
 pub(super) fn decoder(b: &mut GraphBuilder<'_>, block: Block) -> Result<(), Error> {
-    let x = blocks(b, block)?;
+    let x = b.embed()?;
+    let x = blocks(b, block, x)?;
     b.head(x)
 }
 
 /// The same without a head: the last norm is the end.
 pub(super) fn encoder(b: &mut GraphBuilder<'_>, block: Block) -> Result<(), Error> {
-    let x = blocks(b, block)?;
+    let x = b.embed()?;
+    encoder_from(b, block, x)
+}
+
+/// The same of what enters the first block.
+pub(super) fn encoder_from(
+    b: &mut GraphBuilder<'_>,
+    block: Block,
+    x: ValueId,
+) -> Result<(), Error> {
+    let x = blocks(b, block, x)?;
     let normed = norm::stream(b, "output_norm", WeightRole::OutputNorm, x)?;
     b.encoded(normed);
     Ok(())
@@ -36,8 +47,31 @@ pub(super) fn encoder(b: &mut GraphBuilder<'_>, block: Block) -> Result<(), Erro
 /// A function that builds a block.
 pub(crate) type Block = fn(&mut GraphBuilder<'_>, usize, ValueId) -> Result<ValueId, Error>;
 
-fn blocks(b: &mut GraphBuilder<'_>, block: Block) -> Result<ValueId, Error> {
-    let mut x = b.embed()?;
+/// An encoder like BERT: each half of a block has a norm behind the sum with what entered it, and the last is the end.
+/// `network` is the second half.
+pub(super) fn sum_normed(
+    b: &mut GraphBuilder<'_>,
+    network: Block,
+    mut x: ValueId,
+) -> Result<(), Error> {
+    for layer in b.layers() {
+        b.hidden(x);
+        b.enter_layer(layer);
+        let heads = attention::project(b, x)?;
+        let out = attention::attend(b, layer, heads)?;
+        let sum = b.residual("attn_residual", x, out);
+        x = norm::stream(b, "attn_out_norm", WeightRole::AttnOutNorm, sum)?;
+        let out = network(b, layer, x)?;
+        let sum = b.residual("ffn_residual", x, out);
+        x = norm::stream(b, "layer_out_norm", WeightRole::LayerOutNorm, sum)?;
+    }
+    b.leave_layers();
+    b.hidden(x);
+    b.encoded(x);
+    Ok(())
+}
+
+fn blocks(b: &mut GraphBuilder<'_>, block: Block, mut x: ValueId) -> Result<ValueId, Error> {
     for layer in b.layers() {
         b.hidden(x);
         b.enter_layer(layer);

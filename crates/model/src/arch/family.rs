@@ -103,6 +103,8 @@ pub struct Family {
     /// Every n-th layer is global when GGUF metadata give a window and no pattern; 0: none is;
     /// `None`: the window is then unused.
     pub(crate) gguf_window_pattern: Option<usize>,
+    /// Whether the first, not the last of so many layers is global.
+    pub(crate) first_layer_is_global: bool,
     /// Whether its GGUF files name the activation, in words that its hooks read and write.
     pub(crate) gguf_activation: bool,
     /// Size at which GGUF readers take `d_model / n_heads` for the attention scale, not the head
@@ -217,6 +219,7 @@ impl Family {
             rope_theta: 10_000.0,
         },
         gguf_window_pattern: None,
+        first_layer_is_global: false,
         gguf_activation: false,
         gguf_scale_by_width_at_layers: None,
         hf_names: &[],
@@ -349,6 +352,15 @@ impl Family {
         } else {
             1.0
         }
+    }
+
+    /// Whether `layer` slides where every `pattern`-th is global; none is with a pattern of 0 (llama.cpp, `set_swa_pattern`).
+    pub(crate) fn slides(&self, layer: usize, pattern: usize) -> bool {
+        let place = match self.first_layer_is_global {
+            true => layer,
+            false => layer + 1,
+        };
+        pattern == 0 || !place.is_multiple_of(pattern)
     }
 
     /// The attention scale that GGUF readers assume where no key says it.

@@ -6,6 +6,7 @@ use super::block::{self, attention, feed_forward, norm};
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::names::WeightRole;
+use millrace_graph::ValueId;
 
 pub(super) static FAMILY: Family = Family {
     name: "llama",
@@ -32,13 +33,16 @@ pub(super) static FAMILY: Family = Family {
 
 /// Blocks of attention and a gated feed-forward, each behind a norm.
 pub(super) fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
-    block::decoder(b, |b, layer, x| {
-        let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
-        let heads = attention::project(b, normed)?;
-        let out = attention::attend(b, layer, heads)?;
-        let x = b.residual("attn_residual", x, out);
-        let normed = norm::stream(b, "ffn_norm", WeightRole::FfnNorm, x)?;
-        let out = feed_forward::network(b, layer, normed)?;
-        Ok(b.residual("ffn_residual", x, out))
-    })
+    block::decoder(b, block)
+}
+
+/// One of those blocks.
+pub(super) fn block(b: &mut GraphBuilder<'_>, layer: usize, x: ValueId) -> Result<ValueId, Error> {
+    let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
+    let heads = attention::project(b, normed)?;
+    let out = attention::attend(b, layer, heads)?;
+    let x = b.residual("attn_residual", x, out);
+    let normed = norm::stream(b, "ffn_norm", WeightRole::FfnNorm, x)?;
+    let out = feed_forward::network(b, layer, normed)?;
+    Ok(b.residual("ffn_residual", x, out))
 }

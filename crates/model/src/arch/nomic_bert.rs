@@ -1,8 +1,8 @@
 //! Nomic's BERT: rotated heads in place of learned positions, a gated network, no biases.
 
-use super::Family;
 use super::bert::add_token_type;
-use super::block::{attention, feed_forward, norm};
+use super::block::{self, feed_forward, norm};
+use super::{ExpertDefaults, Family};
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::config::gguf::Keys;
@@ -10,9 +10,10 @@ use crate::config::hf::{ConfigObject, HfDefaults, shortest};
 use crate::config::{Biases, EncoderConfig, MAX_LAYERS, ModelConfig};
 use crate::names::WeightRole;
 use millrace_format::gguf::GgufValue;
+use millrace_graph::{Activation, Gating};
 use serde_json::json;
 
-pub(super) static FAMILY: Family = Family {
+pub(super) const FAMILY: Family = Family {
     name: "nomic-bert",
     gguf_arch: "nomic-bert",
     hf_model_types: &["nomic_bert"],
@@ -71,6 +72,30 @@ pub(super) static FAMILY: Family = Family {
     write_gguf: |_, set| set("attention.causal", GgufValue::Bool(false)),
     build,
     ..Family::PLAIN
+};
+
+/// With experts in some layers, biases, and networks without gates.
+pub(super) static WITH_EXPERTS: Family = Family {
+    name: "nomic-bert-moe",
+    gguf_arch: "nomic-bert-moe",
+    hf_model_types: &[],
+    hf_classes: &[],
+    models: "nomic-embed-text 2 (from GGUF files)",
+    activation: Activation::Gelu,
+    ungated: true,
+    experts: ExpertDefaults {
+        gating: Gating::Softmax,
+        normalized: None,
+        group_best: 2,
+    },
+    hf_biases: None,
+    build: |b| {
+        let x = b.embed()?;
+        let x = add_token_type(b, x)?;
+        let x = norm::stream(b, "embed_norm", WeightRole::EmbeddingNorm, x)?;
+        block::sum_normed(b, feed_forward::network, x)
+    },
+    ..FAMILY
 };
 
 fn gguf(_: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
@@ -141,20 +166,6 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
 fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
     let x = b.embed()?;
     let x = add_token_type(b, x)?;
-    let mut x = norm::stream(b, "embed_norm", WeightRole::EmbeddingNorm, x)?;
-    for layer in b.layers() {
-        b.hidden(x);
-        b.enter_layer(layer);
-        let heads = attention::project(b, x)?;
-        let out = attention::attend(b, layer, heads)?;
-        let sum = b.residual("attn_residual", x, out);
-        x = norm::stream(b, "attn_out_norm", WeightRole::AttnOutNorm, sum)?;
-        let out = feed_forward::gated(b, x)?;
-        let sum = b.residual("ffn_residual", x, out);
-        x = norm::stream(b, "layer_out_norm", WeightRole::LayerOutNorm, sum)?;
-    }
-    b.leave_layers();
-    b.hidden(x);
-    b.encoded(x);
-    Ok(())
+    let x = norm::stream(b, "embed_norm", WeightRole::EmbeddingNorm, x)?;
+    block::sum_normed(b, |b, _, x| feed_forward::gated(b, x), x)
 }

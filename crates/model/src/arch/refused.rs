@@ -38,16 +38,8 @@ static REFUSED: &[RefusedFamilies] = &[
         why: "has recurrent layers of a kind that is not computed here",
     },
     RefusedFamilies {
-        names: &[
-            "distilbert",
-            "eurobert",
-            "jina-bert-v2",
-            "modern-bert",
-            "modernbert",
-            "neo-bert",
-            "t5encoder",
-        ],
-        models: "ModernBERT, EuroBERT, Jina's BERT, DistilBERT",
+        names: &["distilbert", "neo-bert", "t5encoder"],
+        models: "NeoBERT, DistilBERT",
         why: "is an encoder of a kind that is not computed",
     },
     RefusedFamilies {

@@ -1,7 +1,10 @@
 //! Encoders: models that make something of a whole text, and write none.
 
-use super::MAX_WIDTH;
+use super::{MAX_WIDTH, ModelConfig};
 use crate::Error;
+use crate::config::gguf::Keys;
+use crate::config::hf::{ConfigObject, activation_name, activation_of};
+use millrace_graph::Activation;
 use serde_json::Value;
 
 /// How the rows of a text's tokens become one, as a file says it.
@@ -39,8 +42,18 @@ impl EncoderPooling {
     }
 }
 
+/// How a classifier behind an encoder makes of rows what it scores, where that is not BERT's way: the first token's row, and
+/// tanh behind the layer before the scores.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ClassifierConfig {
+    /// What is pooled before its first layer; `None` if it is each token that is scored, and the scores that are pooled.
+    pub pooling: Option<EncoderPooling>,
+    /// Behind that layer.
+    pub activation: Activation,
+}
+
 /// What an encoder has beside a decoder's numbers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct EncoderConfig {
     /// Whether each position has a learned embedding.
     pub learned_positions: bool,
@@ -52,6 +65,63 @@ pub struct EncoderConfig {
     pub separator: Option<u32>,
     /// What the file says of pooling.
     pub pooling: Option<EncoderPooling>,
+    /// Scores of keys sink with their distance, by up to this much a position in the first head (ALiBi, Press, Smith and
+    /// Lewis 2022).
+    pub max_distance_bias: Option<f32>,
+    /// How a classifier behind it works, in families whose models say it.
+    pub classifier: Option<ClassifierConfig>,
+}
+
+/// transformers' keys of a classifier.
+const POOLING: &str = "classifier_pooling";
+const ACTIVATION: &str = "classifier_activation";
+
+impl ClassifierConfig {
+    /// What `config.json` says, with the default of a class for where it says nothing.
+    pub(crate) fn of_hf(text: &ConfigObject<'_>, usual: &str) -> Result<ClassifierConfig, Error> {
+        let pooling = match text.str(POOLING)?.unwrap_or(usual) {
+            "cls" | "bos" => Some(EncoderPooling::First),
+            "mean" => Some(EncoderPooling::Mean),
+            "late" => None,
+            other => {
+                let feature = format!("pooling `{other}` (`{POOLING}`)");
+                return Err(text.unsupported(feature, "cls, bos, mean, late"));
+            }
+        };
+        Ok(ClassifierConfig {
+            pooling,
+            activation: activation_of(text, ACTIVATION)?.unwrap_or(Activation::Gelu),
+        })
+    }
+
+    /// What a GGUF file says. llama.cpp takes the mean where it says nothing.
+    pub(crate) fn of_gguf(keys: &Keys<'_>) -> Result<ClassifierConfig, Error> {
+        let pooling = match keys.usize("classifier.pooling_type")? {
+            None | Some(1) => EncoderPooling::Mean,
+            Some(2) => EncoderPooling::First,
+            Some(other) => {
+                let feature = format!("`classifier.pooling_type` = {other}");
+                return Err(keys.unsupported(feature, "1 (mean), 2 (first token)"));
+            }
+        };
+        Ok(ClassifierConfig {
+            pooling: Some(pooling),
+            activation: Activation::Gelu,
+        })
+    }
+}
+
+/// Writes what [`ClassifierConfig::of_hf`] reads. `first` is the word of the class for the first token.
+pub(crate) fn write_classifier(config: &ModelConfig, first: &str, out: &mut Value) {
+    let Some(classifier) = config.encoder.as_ref().and_then(|e| e.classifier) else {
+        return;
+    };
+    out[POOLING] = match classifier.pooling {
+        Some(EncoderPooling::Mean) => "mean".into(),
+        Some(_) => first.into(),
+        None => "late".into(),
+    };
+    out[ACTIVATION] = activation_name(classifier.activation).into();
 }
 
 impl EncoderConfig {

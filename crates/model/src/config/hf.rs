@@ -23,8 +23,8 @@ pub(crate) use experts::{HfExperts, HfShared};
 pub(crate) use object::ConfigObject;
 pub(crate) use rope::rope_of_kind;
 pub(crate) use windows::HfWindows;
-pub(crate) use write::shortest;
 pub use write::write;
+pub(crate) use write::{activation_name, shortest};
 
 /// The defaults of a family's transformers configuration class.
 #[derive(Clone, Copy, Debug)]
@@ -105,10 +105,12 @@ fn family_of(
                 family = arch::by_name(twin);
             }
             // The same model type also serves classifiers and embedding models.
-            if !names.is_empty() && !names.iter().any(|name| family.hf_classes.contains(name)) {
-                return Err(unknown(names[0]));
+            if names.is_empty() || names.iter().any(|name| family.hf_classes.contains(name)) {
+                return Ok(family);
             }
-            Ok(family)
+            let by_both = |name: &&str| arch::by_hf_type_and_class(model_type, name);
+            let other = names.iter().find_map(by_both);
+            other.ok_or_else(|| unknown(names[0]))
         }
         None => {
             let by_class = |name: &&str| arch::by_hf_class(name);
@@ -294,18 +296,28 @@ pub(crate) fn activation_of(
     let Some(name) = text.str(key)? else {
         return Ok(None);
     };
-    Ok(Some(match name {
+    match activation_named(name) {
+        Some(activation) => Ok(Some(activation)),
+        None => {
+            let feature = format!("activation `{name}` (`{key}`)");
+            Err(text.unsupported(feature, ACTIVATIONS))
+        }
+    }
+}
+
+/// Names of activations, for messages.
+pub(crate) const ACTIVATIONS: &str = "silu, gelu_pytorch_tanh, gelu, relu, relu2";
+
+/// The activation of a name of transformers.
+pub(crate) fn activation_named(name: &str) -> Option<Activation> {
+    Some(match name {
         "silu" | "swish" => Activation::Silu,
         "gelu_pytorch_tanh" | "gelu_new" | "gelu_fast" => Activation::GeluTanh,
         "gelu" | "gelu_python" => Activation::Gelu,
         "relu" => Activation::Relu,
         "relu2" => Activation::ReluSquared,
-        _ => {
-            let feature = format!("activation `{name}` (`{key}`)");
-            let known = "silu, gelu_pytorch_tanh, gelu, relu, relu2";
-            return Err(text.unsupported(feature, known));
-        }
-    }))
+        _ => return None,
+    })
 }
 
 fn biases(family: &Family, text: &ConfigObject<'_>) -> Result<Biases, Error> {

@@ -126,9 +126,7 @@ impl ModelGeometry {
         let n_layers = n_layers.unwrap_or(row.n_layers);
         let listed = n_layers.min(crate::config::MAX_LAYERS);
         let pattern = family.gguf_window_pattern.unwrap_or(0);
-        let windowed = |layer: usize| {
-            row.window.is_some() && (pattern == 0 || !(layer + 1).is_multiple_of(pattern))
-        };
+        let windowed = |layer: usize| row.window.is_some() && family.slides(layer, pattern);
         let recurrent = row.recurrent.as_ref().map(|recurrent| RecurrentConfig {
             layers: (0..listed)
                 .map(|layer| !recurrent.attending.contains(&layer))

@@ -42,23 +42,34 @@ pub(super) fn attend(
     ([q, k, v], out): ([Register; 3], Register),
 ) {
     let m = chunk.tokens.len();
-    // A text's way depends on its own length, so that company changes no bit.
-    let reaches_all = |span: &&RunSpan| op.reach.is_none_or(|reach| span.rows.len() <= reach + 1);
-    let (all, some): (Vec<&RunSpan>, Vec<&RunSpan>) = chunk.spans.iter().partition(reaches_all);
+    let slopes = op.slopes();
+    let spans = &chunk.spans;
     buffers.write(out, m, |buffers, out| {
         let qkv = [q, k, v].map(|slot| buffers.rows(slot, m));
-        let done = by_pages(cpu, &all, (scratch, pages), op, (qkv, &mut *out));
-        let rest = if done.is_some() { &[][..] } else { &all };
-        for span in some.iter().chain(rest) {
-            near(cpu, op, span.rows.clone(), qkv, out);
+        if slopes.is_none()
+            && by_pages(cpu, spans, (scratch, pages), op, (qkv, &mut *out)).is_some()
+        {
+            return;
+        }
+        for span in spans {
+            near(cpu, (op, slopes.as_deref()), span.rows.clone(), qkv, out);
         }
     });
 }
 
-/// By the kernel that attends to pages, each text a block whose rows see each other.
+/// Rows at the end of a text of `n`, which see all that is behind them: of them the pages' kernel makes one block.
+fn n_last(n: usize, reach: Option<usize>) -> usize {
+    match reach {
+        Some(reach) if reach + 1 < n => reach,
+        _ => n,
+    }
+}
+
+/// By the kernel that attends to pages. The last rows of each text are a block that sees its end. Where a row reaches less
+/// far, those before go as causal rows do at the last position that each sees.
 fn by_pages(
     cpu: &Cpu,
-    spans: &[&RunSpan],
+    spans: &[RunSpan],
     (scratch, pages): (&mut AttentionScratch, &mut TextPages),
     op: &EncoderAttention,
     ([q, k, v], out): ([&[f32]; 3], &mut [f32]),
@@ -76,7 +87,7 @@ fn by_pages(
     let TextPages { slabs, numbers, .. } = pages;
     let (k_slab, v_slab) = slabs.as_mut()?;
     let mut first = 0;
-    let run = |span: &&RunSpan| {
+    let run = |span: &RunSpan| {
         let own = first..first + n_pages(&span.rows);
         first = own.end;
         KvRun {
@@ -86,26 +97,48 @@ fn by_pages(
             pages_first_pos: 0,
         }
     };
-    let runs: Vec<KvRun<'_>> = spans.iter().map(run).collect();
-    let blocks: Vec<Range<usize>> = spans.iter().map(|span| span.rows.clone()).collect();
-    kernels::kv_append(cpu, &layout, k, v, k_slab, v_slab, &runs);
-    let shape = kernels::AttentionShape {
-        n_heads: op.n_heads,
-        n_kv_heads: op.n_kv_heads,
-        head_dim: op.head_dim,
-        scale: op.scale,
-        window: None,
-        softcap: None,
+    let texts: Vec<KvRun<'_>> = spans.iter().map(run).collect();
+    kernels::kv_append(cpu, &layout, k, v, k_slab, v_slab, &texts);
+    let mut attend = |window: Option<usize>, runs: &[KvRun<'_>], blocks: &[Range<usize>]| {
+        let shape = kernels::AttentionShape {
+            n_heads: op.n_heads,
+            n_kv_heads: op.n_kv_heads,
+            head_dim: op.head_dim,
+            scale: op.scale,
+            window,
+            softcap: None,
+        };
+        let input = AttentionInput {
+            q,
+            k_pages: k_slab,
+            v_pages: v_slab,
+            runs,
+            blocks,
+            sinks: None,
+        };
+        kernels::attention(cpu, &shape, &layout, &input, scratch, out);
     };
-    let input = AttentionInput {
-        q,
-        k_pages: k_slab,
-        v_pages: v_slab,
-        runs: &runs,
-        blocks: &blocks,
-        sinks: None,
-    };
-    kernels::attention(cpu, &shape, &layout, &input, scratch, out);
+    let parts = texts.iter().map(|text| {
+        let n_before = text.rows.len() - n_last(text.rows.len(), op.reach);
+        let (before, last) = (text.rows.start, text.rows.start + n_before);
+        let part = |rows, first_pos| KvRun {
+            rows,
+            first_pos,
+            ..text.clone()
+        };
+        let seen = op.reach.unwrap_or(0);
+        (
+            part(before..last, seen),
+            part(last..text.rows.end, n_before),
+        )
+    });
+    let (mut before, last): (Vec<_>, Vec<_>) = parts.unzip();
+    let blocks: Vec<Range<usize>> = last.iter().map(|run| run.rows.clone()).collect();
+    attend(op.reach.map(|reach| reach + 1), &last, &blocks);
+    before.retain(|run| !run.rows.is_empty());
+    if let Some(reach) = op.reach.filter(|_| !before.is_empty()) {
+        attend(Some(2 * reach + 1), &before, &[]);
+    }
     Some(())
 }
 
@@ -115,7 +148,7 @@ const LANES: usize = 16;
 /// Each row with those that it reaches.
 fn near(
     cpu: &Cpu,
-    op: &EncoderAttention,
+    (op, slopes): (&EncoderAttention, Option<&[f32]>),
     rows: Range<usize>,
     [q, k, v]: [&[f32]; 3],
     out: &mut [f32],
@@ -143,8 +176,10 @@ fn near(
             let of = |x: &'_ [f32], token: usize| {
                 token * kv_width + at..(token * kv_width + at + op.head_dim).min(x.len())
             };
+            let slope = slopes.map_or(0.0, |slopes| slopes[head]);
             for (score, token) in scores.iter_mut().zip(seen.clone()) {
-                *score = dot(q, &k[of(k, token)]) * op.scale;
+                let bias = slope * position.abs_diff(token) as f32;
+                *score = dot(q, &k[of(k, token)]) * op.scale - bias;
             }
             let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let mut sum = 0.0;

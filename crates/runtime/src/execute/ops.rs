@@ -1,6 +1,5 @@
 //! One op over rows of f32: its kernel, or its definition.
 
-use super::gelu::gelu;
 use super::plan::PlanError;
 use crate::Error;
 use crate::load::LoadedModel;
@@ -40,13 +39,9 @@ pub(crate) fn has_kernel(op: &Op) -> bool {
     match op {
         Op::RmsNorm(_) | Op::Rope(_) | Op::Add(_) | Op::Scale(_) | Op::ScaleByWeight(_) => true,
         Op::Multiply(_) | Op::SliceHeads(_) => true,
-        Op::Glu(glu) => glu.clamp.is_some() || activation(glu.activation).is_some(),
-        Op::Activate(op) => {
-            op.activation == graph::Activation::Gelu || activation(op.activation).is_some()
-        }
-        // Its kernel takes a weight and a bias.
-        Op::LayerNorm(norm) => norm.weight.is_some() && norm.bias.is_some(),
-        Op::Softcap(_) => true,
+        Op::Glu(_) | Op::Activate(_) | Op::Softcap(_) => true,
+        // Its kernel takes a weight, of the whole row.
+        Op::LayerNorm(norm) => norm.weight.is_some(),
         _ => false,
     }
 }
@@ -86,12 +81,13 @@ impl<'a> Ops<'a> {
             }
             Op::LayerNorm(LayerNorm {
                 weight: Some(weight),
-                bias: Some(bias),
+                bias,
                 eps,
                 ..
             }) => {
-                let vectors = (&self.vectors[weight.0], &self.vectors[bias.0]);
-                kernels::layer_norm(cpu, other, vectors.0, vectors.1, *eps, out);
+                let weight = &self.vectors[weight.0];
+                let bias = bias.map_or(&[][..], |bias| &self.vectors[bias.0]);
+                kernels::layer_norm(cpu, other, weight, bias, *eps, out);
             }
             Op::Rope(RotateHeads {
                 rope,
@@ -110,18 +106,8 @@ impl<'a> Ops<'a> {
             Op::Glu(Glu {
                 activation: function,
                 ..
-            }) => {
-                let function = activation(*function).expect("has_kernel() was asked first");
-                kernels::glu(cpu, function, out, other);
-            }
-            Op::Activate(op) if op.activation == graph::Activation::Gelu => {
-                let width = out.len() / positions.len().max(1);
-                gelu(cpu, out, width);
-            }
-            Op::Activate(op) => {
-                let function = activation(op.activation).expect("has_kernel() was asked first");
-                kernels::activate(cpu, function, out);
-            }
+            }) => kernels::glu(cpu, activation(*function), out, other),
+            Op::Activate(op) => kernels::activate(cpu, activation(op.activation), out),
             Op::Add(_) => kernels::add(cpu, out, other),
             Op::Multiply(_) => kernels::multiply(cpu, out, other),
             Op::SliceHeads(op) => {
@@ -212,15 +198,15 @@ impl WeightValues<f32> for Ops<'_> {
     }
 }
 
-/// The kernels' form of an activation; `None` for one without a kernel.
-fn activation(activation: graph::Activation) -> Option<kernels::Activation> {
+/// The kernels' form of an activation.
+fn activation(activation: graph::Activation) -> kernels::Activation {
     match activation {
-        graph::Activation::Silu => Some(kernels::Activation::Silu),
-        graph::Activation::GeluTanh => Some(kernels::Activation::GeluTanh),
-        graph::Activation::Sigmoid => Some(kernels::Activation::Sigmoid),
-        graph::Activation::Relu => Some(kernels::Activation::Relu),
-        graph::Activation::ReluSquared => Some(kernels::Activation::ReluSquared),
-        graph::Activation::Gelu => None,
+        graph::Activation::Silu => kernels::Activation::Silu,
+        graph::Activation::GeluTanh => kernels::Activation::GeluTanh,
+        graph::Activation::Gelu => kernels::Activation::Gelu,
+        graph::Activation::Sigmoid => kernels::Activation::Sigmoid,
+        graph::Activation::Relu => kernels::Activation::Relu,
+        graph::Activation::ReluSquared => kernels::Activation::ReluSquared,
     }
 }
 

@@ -46,12 +46,12 @@ fn hidden(engine: &mut CpuEngine, texts: &[&[u32]]) -> Vec<Vec<Vec<f32>>> {
 
 #[test]
 fn hidden_states_are_those_of_transformers() {
-    for golden in EncoderGolden::all() {
+    let experts = EncoderGolden::named("nomic-bert-moe");
+    for golden in EncoderGolden::all().into_iter().chain([experts]) {
         let (tokens, expected) = golden.expected();
-        for path in [Some(golden.hf().to_owned()), golden.gguf()]
-            .into_iter()
-            .flatten()
-        {
+        // Experts are read from GGUF files alone.
+        let folder = Some(golden.hf().to_owned()).filter(|_| golden.name != "nomic-bert-moe");
+        for path in [folder, golden.gguf()].into_iter().flatten() {
             for level in Level::supported() {
                 let mut engine = engine(&path, Some(level), 2);
                 let found = hidden(&mut engine, &[&tokens]).remove(0);
@@ -159,7 +159,12 @@ const PAIR: (&str, &str) = (
 
 #[test]
 fn pairs_have_the_scores_of_transformers() {
-    for name in ["bert-rank", "qwen3-rank", "xlm-roberta-rank"] {
+    for name in [
+        "bert-rank",
+        "modern-bert-rank",
+        "qwen3-rank",
+        "xlm-roberta-rank",
+    ] {
         let golden = EncoderGolden::named(name);
         let (tokens, expected) = golden.expected();
         let mut engine = engine(golden.hf(), None, 2);
@@ -182,6 +187,26 @@ fn pairs_have_the_scores_of_transformers() {
             "{name}: {score}, not {expected}"
         );
     }
+}
+
+/// The head of a file of llama.cpp, which has no vocabulary of texts here.
+#[test]
+fn a_file_of_llama_cpp_has_the_head_too() {
+    let golden = EncoderGolden::named("modern-bert-rank");
+    let (tokens, expected) = golden.expected();
+    let mut engine = engine(&golden.gguf().unwrap(), None, 2);
+    let model = Arc::clone(engine.model());
+    let ranker = Ranker::of(&model).unwrap();
+    assert_eq!(ranker.pooling(), Pooling::Mean);
+    let mut score = f32::NAN;
+    let mut take = |_: usize, pooled: Embedding| {
+        score = ranker.score(&pooled.row()?);
+        Ok(())
+    };
+    let embedder = Embedder::new(&model).unwrap();
+    let pooled = embedder.pool_all(&mut engine, &[tokens], ranker.pooling(), &mut take);
+    pooled.unwrap();
+    assert!((score - expected[0].row(0)[0]).abs() < 1e-4, "{score}");
 }
 
 #[test]

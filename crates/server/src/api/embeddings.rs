@@ -59,6 +59,24 @@ pub(crate) fn pooling(fields: &Fields<'_>, served: &ServedModel) -> Result<Vecto
     Ok(VectorForm { pooling, width })
 }
 
+/// What stands before every text: the prompt of the model's folder that `prompt_name` names, else its usual one.
+///
+/// # Errors
+/// A name that the folder does not have.
+pub(crate) fn prefix<'a>(
+    fields: &Fields<'_>,
+    served: &'a ServedModel,
+) -> Result<&'a str, ApiError> {
+    let prompts = &served.loaded.embedding_prompts;
+    match fields.text("prompt_name")? {
+        Some(name) => {
+            let prompt = prompts.named(name);
+            prompt.map_err(|message| ApiError::field("prompt_name", message))
+        }
+        None => Ok(prompts.usual()),
+    }
+}
+
 /// The embeddings of all inputs in their order, each of length 1 unless rows are asked for. As many are computed together as the engine
 /// has sequences, so that a long list fills no queue.
 ///

@@ -6,7 +6,8 @@ use std::sync::{Arc, OnceLock};
 use millrace_runtime::npu::NpuModel;
 use millrace_runtime::ranking::Ranker;
 use millrace_runtime::{
-    CpuOptions, Embedder, Engine, EngineLimits, LoadedModel, LoraAdapter, Pooling, Speculator,
+    CpuOptions, Embedder, EmbeddingPrompts, Engine, EngineLimits, LoadedModel, LoraAdapter,
+    Pooling, Speculator,
 };
 use millrace_text::{ChatTemplate, Tokenizer};
 
@@ -57,6 +58,8 @@ pub struct ModelInfo {
     pub grammars: GrammarFactory,
     /// What makes embeddings, and how this model's file says that they are pooled; or why there are none.
     pub embedder: Result<(Arc<Embedder>, Option<Pooling>), String>,
+    /// What stands before texts of which embeddings are made.
+    pub embedding_prompts: EmbeddingPrompts,
     /// What ranks texts; or why nothing does.
     pub ranker: Result<Arc<Ranker>, String>,
     /// Its adapters.
@@ -95,6 +98,7 @@ impl ModelInfo {
                     .map_err(|error| error.to_string()),
             },
             embedder: embedder(engine, &model),
+            embedding_prompts: EmbeddingPrompts::of(&model),
             model,
             vision: OnceLock::new(),
             mmproj: opened.mmproj.clone(),

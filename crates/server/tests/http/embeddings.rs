@@ -211,6 +211,7 @@ fn wrong_requests_are_told_which_field() {
         (json!({"input": []}), "input", "1 to 2048"),
         (json!({"input": [1.5]}), "input", "token ids"),
         (json!({"dimensions": 0}), "dimensions", "elements"),
+        (json!({"prompt_name": "query"}), "prompt_name", "no prompts"),
         (json!({"dimensions": 100_000}), "dimensions", "elements"),
         (
             json!({"encoding_format": "int8"}),

@@ -3,6 +3,7 @@
 use super::norm;
 use crate::Error;
 use crate::builder::GraphBuilder;
+use crate::config::ModelConfig;
 use crate::names::WeightRole;
 use millrace_graph::{
     Attention, EncoderAttention, RmsNorm, SharedAttention, ValueId, WeightSource,
@@ -171,7 +172,7 @@ pub(in crate::arch) fn attend_rotated(
     let (op, q) = attention(b, layer, heads.q)?;
     let width = b.width(q);
     let op = match b.family().is_encoder {
-        true => both_ways(&op).into(),
+        true => both_ways(b.config(), &op).into(),
         false => op.into(),
     };
     Ok(b.push("attn", op, vec![q, heads.k, heads.v], width))
@@ -196,13 +197,15 @@ pub(in crate::arch) fn attend_shared(
 }
 
 /// The same in both directions: a window reaches half as far to each side.
-fn both_ways(attention: &Attention) -> EncoderAttention {
+fn both_ways(config: &ModelConfig, attention: &Attention) -> EncoderAttention {
+    let encoder = config.encoder.as_ref();
     EncoderAttention {
         n_heads: attention.n_heads,
         n_kv_heads: attention.n_kv_heads,
         head_dim: attention.head_dim,
         scale: attention.scale,
         reach: attention.window.map(|window| window / 2),
+        max_distance_bias: encoder.and_then(|encoder| encoder.max_distance_bias),
     }
 }
 

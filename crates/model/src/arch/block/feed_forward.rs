@@ -4,7 +4,7 @@ use super::experts;
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::names::WeightRole;
-use millrace_graph::{Activate, Glu, ValueId};
+use millrace_graph::{Activate, Glu, ValueId, WeightSource};
 
 /// The weights of a network, and the labels of their products, of its gate and of an activation in its place.
 #[derive(Clone, Copy)]
@@ -72,20 +72,37 @@ pub(in crate::arch) fn gated_in_one(
     b: &mut GraphBuilder<'_>,
     x: ValueId,
 ) -> Result<ValueId, Error> {
+    let (d_model, biased) = (b.config().d_model, b.config().biases.ffn);
+    let out = glu_in_one(b, biased, x)?;
+    b.linear("ffn_down", WeightRole::FfnDown, (d_model, biased), out)
+}
+
+/// What its down projection reads.
+pub(in crate::arch) fn glu_in_one(
+    b: &mut GraphBuilder<'_>,
+    biased: bool,
+    x: ValueId,
+) -> Result<ValueId, Error> {
     let (d_ff, d_model) = (b.config().d_ff, b.config().d_model);
     let fused = (b.name_of(WeightRole::FfnGateUp), 2 * d_ff);
     let parts = [(WeightRole::FfnGate, 0), (WeightRole::FfnUp, d_ff)];
     let mut values = [x; 2];
     for (value, (role, first)) in values.iter_mut().zip(parts) {
         let label = if first == 0 { "ffn_gate" } else { "ffn_up" };
-        let shape = [d_ff, d_model];
-        let weight = b.rows_of((b.name_of(role), &shape), fused, first)?;
-        *value = b.product(label, (weight, None), x);
+        let name = b.name_of(role);
+        let weight = b.rows_of((name, &[d_ff, d_model]), fused, first)?;
+        let bias = match biased {
+            true => {
+                let n_rows = fused.1;
+                let source = WeightSource::Rows { first, n_rows };
+                Some(b.weight_from(name.bias(), fused.0.bias(), &[d_ff], source)?)
+            }
+            false => None,
+        };
+        *value = b.product(label, (weight, bias), x);
         *value = b.scaled(fused.0, *value)?;
     }
-    let out = glu(b, "ffn_glu", values[0], values[1]);
-    let biased = b.config().biases.ffn;
-    b.linear("ffn_down", WeightRole::FfnDown, (d_model, biased), out)
+    Ok(glu(b, "ffn_glu", values[0], values[1]))
 }
 
 /// That of the expert that every token uses, where gate and up projection are one matrix.

@@ -125,8 +125,7 @@ pub(super) fn windows(
             let Some(pattern) = given else {
                 return Ok(none());
             };
-            // A pattern of 0 has no global layer at all (llama.cpp, `set_swa_pattern`).
-            let slides = |layer: usize| pattern == 0 || !(layer + 1).is_multiple_of(pattern);
+            let slides = |layer: usize| family.slides(layer, pattern);
             (0..n_layers).map(slides).collect()
         }
     };

@@ -51,7 +51,7 @@ pub fn write(config: &ModelConfig) -> Result<Metadata, Error> {
     }
     if let Some(window) = config.window {
         set("attention.sliding_window", size(window));
-        if !follows_pattern(config, family.gguf_window_pattern) {
+        if !follows_pattern(config, family) {
             let layers = GgufArray::Bool(config.layer_windowed.clone());
             set("attention.sliding_window_pattern", GgufValue::Array(layers));
         }
@@ -101,12 +101,11 @@ pub fn write(config: &ModelConfig) -> Result<Metadata, Error> {
         write_latent(latent, &mut set);
     }
     if let Some(pooling) = config.encoder.as_ref().and_then(|encoder| encoder.pooling) {
-        let number = match pooling {
-            EncoderPooling::Mean => 1,
-            EncoderPooling::First => 2,
-            EncoderPooling::Last => 3,
-        };
-        set("pooling_type", GgufValue::U32(number));
+        set("pooling_type", pooling_number(pooling));
+    }
+    let classifier = config.encoder.as_ref().and_then(|e| e.classifier);
+    if let Some(pooling) = classifier.and_then(|classifier| classifier.pooling) {
+        set("classifier.pooling_type", pooling_number(pooling));
     }
     let default_scale = family.gguf_attention_scale(config);
     if (config.attention_scale - default_scale).abs() > 1e-6 * default_scale {
@@ -114,6 +113,15 @@ pub fn write(config: &ModelConfig) -> Result<Metadata, Error> {
     }
     (family.write_gguf)(config, &mut set);
     Ok(out)
+}
+
+/// llama.cpp's number of a way of pooling.
+fn pooling_number(pooling: EncoderPooling) -> GgufValue {
+    GgufValue::U32(match pooling {
+        EncoderPooling::Mean => 1,
+        EncoderPooling::First => 2,
+        EncoderPooling::Last => 3,
+    })
 }
 
 fn write_experts(experts: &ExpertConfig, set: &mut dyn FnMut(&str, GgufValue)) {
@@ -168,16 +176,15 @@ fn write_latent(latent: &LatentConfig, set: &mut dyn FnMut(&str, GgufValue)) {
     set("attention.value_length_mla", size(latent.v_dim));
 }
 
-fn follows_pattern(config: &ModelConfig, pattern: Option<usize>) -> bool {
-    let Some(pattern) = pattern else {
+fn follows_pattern(config: &ModelConfig, family: &Family) -> bool {
+    let Some(pattern) = family.gguf_window_pattern else {
         return false;
     };
-    let slides = |layer: usize| pattern == 0 || !(layer + 1).is_multiple_of(pattern);
     config
         .layer_windowed
         .iter()
         .enumerate()
-        .all(|(layer, &windowed)| windowed == slides(layer))
+        .all(|(layer, &windowed)| windowed == family.slides(layer, pattern))
 }
 
 fn refuse_unwritable(config: &ModelConfig, family: &Family) -> Result<(), Error> {

@@ -31,6 +31,14 @@ pub(crate) enum HfWindows {
         /// Default of `sliding_window_pattern`.
         pattern: usize,
     },
+    /// `local_attention`, then `layer_types`, else every layer but each `global_attn_every_n_layers`-th, which the first
+    /// is one of.
+    Local {
+        /// Default of `local_attention`.
+        window: usize,
+        /// Default of `global_attn_every_n_layers`.
+        every: usize,
+    },
 }
 
 /// The window and the layers that use it.
@@ -86,6 +94,19 @@ impl HfWindows {
                     false => vec![false],
                 };
                 (window, Box::new(move |layer| period[layer % period.len()]))
+            }
+            HfWindows::Local {
+                window: default,
+                every: default_every,
+            } => {
+                let window = text.usize("local_attention")?.unwrap_or(default);
+                let every = text.usize("global_attn_every_n_layers")?;
+                let every = every.unwrap_or(default_every);
+                if every == 0 {
+                    let key = "global_attn_every_n_layers";
+                    return Err(text.bad(key, &json!(0), "at least 1"));
+                }
+                (Some(window), Box::new(move |layer| layer % every != 0))
             }
         };
         let by_rule = || {

@@ -43,14 +43,7 @@ pub fn write(config: &ModelConfig) -> Result<Value, Error> {
         "tie_word_embeddings": config.tied_head,
         "rope_parameters": rope_json(config)?,
     });
-    let act = match config.activation {
-        Activation::Silu => "silu",
-        Activation::GeluTanh => "gelu_pytorch_tanh",
-        Activation::Gelu => "gelu",
-        Activation::Relu => "relu",
-        Activation::ReluSquared => "relu2",
-        Activation::Sigmoid => "sigmoid",
-    };
+    let act = activation_name(config.activation);
     let mut set = |key: &str, value: Value| out[key] = value;
     if family.query_pre_attn_scalar.is_some() {
         set("hidden_activation", json!(act));
@@ -86,11 +79,15 @@ pub fn write(config: &ModelConfig) -> Result<Value, Error> {
     match family.hf_windows {
         HfWindows::Never | HfWindows::Recurrent => {}
         HfWindows::All(_) | HfWindows::Given => set("sliding_window", json!(config.window)),
-        HfWindows::FromLayer { .. } | HfWindows::Pattern { .. } => {
+        HfWindows::FromLayer { .. } | HfWindows::Pattern { .. } | HfWindows::Local { .. } => {
             if matches!(family.hf_windows, HfWindows::FromLayer { .. }) {
                 set("use_sliding_window", json!(config.window.is_some()));
             }
-            set("sliding_window", json!(config.window));
+            match (family.hf_windows, config.window) {
+                (HfWindows::Local { .. }, None) => {}
+                (HfWindows::Local { .. }, window) => set("local_attention", json!(window)),
+                (_, window) => set("sliding_window", json!(window)),
+            }
             let name = |&windowed: &bool| match windowed {
                 true => "sliding_attention",
                 false => "full_attention",
@@ -103,6 +100,18 @@ pub fn write(config: &ModelConfig) -> Result<Value, Error> {
     }
     (family.write_hf)(config, &mut out);
     Ok(out)
+}
+
+/// transformers' name of an activation.
+pub(crate) fn activation_name(activation: Activation) -> &'static str {
+    match activation {
+        Activation::Silu => "silu",
+        Activation::GeluTanh => "gelu_pytorch_tanh",
+        Activation::Gelu => "gelu",
+        Activation::Relu => "relu",
+        Activation::ReluSquared => "relu2",
+        Activation::Sigmoid => "sigmoid",
+    }
 }
 
 /// The share of a head that reads back as `n` elements: readers cut the product down to a whole number.

@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde_json::{Value, json};
 
-use crate::api::embeddings::{MAX_INPUTS, embed, pooling};
+use crate::api::embeddings::{MAX_INPUTS, embed, pooling, prefix};
 use crate::api::error::ApiError;
 use crate::api::fields::{Fields, wrong};
 use crate::api::prompt;
@@ -32,6 +32,7 @@ async fn answer(app: Arc<App>, request: Request, name: &str) -> Result<Response,
     let served = app.served(&fields).await?;
     let load = start.elapsed();
     let pooling = pooling(&fields, &served)?;
+    let before = prefix(&fields, &served)?;
     let texts = texts(&fields, name)?;
     let loaded = &served.loaded;
     let most = loaded
@@ -42,7 +43,7 @@ async fn answer(app: Arc<App>, request: Request, name: &str) -> Result<Response,
     let cuts = fields.bool("truncate")?.unwrap_or(true);
     let mut inputs = Vec::with_capacity(texts.len());
     for text in texts {
-        let mut tokens = prompt::encode_whole(loaded, text.to_owned()).await?;
+        let mut tokens = prompt::encode_whole(loaded, format!("{before}{text}")).await?;
         if cuts {
             tokens.truncate(most);
         }

@@ -174,11 +174,11 @@ fn mean_logprob(answer: &Answer) -> f64 {
 
 /// What becomes of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TextUse {
+pub(super) enum TextUse<'a> {
     /// The model goes on with it.
     Prompt,
-    /// It is whole.
-    Whole,
+    /// It is whole, behind this.
+    Whole(&'a str),
 }
 
 /// A text, tokens, or a list of either, of which there may be `most`.
@@ -187,7 +187,7 @@ pub(super) async fn texts_or_tokens(
     served: &ServedModel,
     name: &str,
     most: usize,
-    kind: TextUse,
+    kind: TextUse<'_>,
 ) -> Result<Vec<Vec<u32>>, ApiError> {
     let value = fields.need(name, fields.get(name))?;
     let one = std::slice::from_ref(value);
@@ -205,10 +205,12 @@ pub(super) async fn texts_or_tokens(
     let mut inputs = Vec::with_capacity(list.len());
     for value in list {
         let tokens = match value {
-            Value::String(text) if kind == TextUse::Whole => {
-                prompt::encode_whole(&served.loaded, text.clone()).await?
-            }
-            Value::String(text) => prompt::encode(&served.loaded, text.clone()).await?,
+            Value::String(text) => match kind {
+                TextUse::Prompt => prompt::encode(&served.loaded, text.clone()).await?,
+                TextUse::Whole(before) => {
+                    prompt::encode_whole(&served.loaded, format!("{before}{text}")).await?
+                }
+            },
             other => {
                 let expected = "a string, token ids, or a list of either";
                 token_ids(other, name, expected, &served.loaded)?

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::completions::{TextUse, texts_or_tokens};
 use super::total;
 use crate::api::base64;
-use crate::api::embeddings::{MAX_INPUTS, embed, pooling};
+use crate::api::embeddings::{MAX_INPUTS, embed, pooling, prefix};
 use crate::api::error::ApiError;
 use crate::api::fields::Fields;
 use crate::api::placement::placement;
@@ -35,7 +35,8 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
             return Err(ApiError::field("encoding_format", message));
         }
     };
-    let inputs = texts_or_tokens(&fields, &served, "input", MAX_INPUTS, TextUse::Whole).await?;
+    let before = TextUse::Whole(prefix(&fields, &served)?);
+    let inputs = texts_or_tokens(&fields, &served, "input", MAX_INPUTS, before).await?;
     let embedded = embed(&served, &caller, inputs, pooling).await?;
     let (vectors, receipts): (Vec<Vec<f32>>, Vec<Receipt>) = embedded.into_iter().unzip();
     let data = vectors.iter().enumerate().map(|(index, vector)| {

@@ -1,0 +1,75 @@
+//! What stands before texts of which embeddings are made, as folders of sentence-transformers name it.
+
+use crate::LoadedModel;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// The prompts of a model, such as `query` and `document`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EmbeddingPrompts {
+    by_name: BTreeMap<String, String>,
+    usual: String,
+}
+
+impl EmbeddingPrompts {
+    /// Those of its folder; a GGUF file has none.
+    pub fn of(model: &LoadedModel) -> EmbeddingPrompts {
+        let files = model.checkpoint().hf();
+        let config = files.and_then(|files| files.sentence_transformers.as_ref());
+        config.map(EmbeddingPrompts::read).unwrap_or_default()
+    }
+
+    /// `prompts` and `default_prompt_name` of a `config_sentence_transformers.json`.
+    fn read(config: &Value) -> EmbeddingPrompts {
+        let prompts = config["prompts"].as_object().into_iter().flatten();
+        let by_name: BTreeMap<String, String> = prompts
+            .filter_map(|(name, prompt)| Some((name.clone(), prompt.as_str()?.to_owned())))
+            .collect();
+        let usual = config["default_prompt_name"].as_str();
+        let usual = usual.and_then(|name| by_name.get(name)).cloned();
+        EmbeddingPrompts {
+            by_name,
+            usual: usual.unwrap_or_default(),
+        }
+    }
+
+    /// What stands before a text where no name is given: nothing, unless the folder names one.
+    pub fn usual(&self) -> &str {
+        &self.usual
+    }
+
+    /// The prompt of that name.
+    ///
+    /// # Errors
+    /// What to say where there is none: the names that there are.
+    pub fn named(&self, name: &str) -> Result<&str, String> {
+        self.by_name.get(name).map(String::as_str).ok_or_else(|| {
+            let names: Vec<&str> = self.by_name.keys().map(String::as_str).collect();
+            match names.is_empty() {
+                true => format!("the model names no prompts, found \"{name}\""),
+                false => format!("expected one of {}, found \"{name}\"", names.join(", ")),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::EmbeddingPrompts;
+    use serde_json::json;
+
+    #[test]
+    fn a_folder_names_prompts_and_the_usual_one() {
+        let mut config = json!({"prompts": {"query": "query: ", "document": ""}});
+        let prompts = EmbeddingPrompts::read(&config);
+        assert_eq!(prompts.named("query"), Ok("query: "));
+        assert_eq!(prompts.named("document"), Ok(""));
+        assert_eq!(prompts.usual(), "");
+        let error = prompts.named("passage").unwrap_err();
+        assert!(error.contains("document, query"), "{error}");
+        config["default_prompt_name"] = json!("query");
+        assert_eq!(EmbeddingPrompts::read(&config).usual(), "query: ");
+        let none = EmbeddingPrompts::default();
+        assert!(none.named("query").unwrap_err().contains("no prompts"));
+    }
+}
