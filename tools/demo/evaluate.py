@@ -1,6 +1,6 @@
 """Measures an exported demo model with llama.cpp: share of right answers by kind of question, and sample stories.
 
-    python tools/demo/evaluate.py models/demo.gguf
+    python tools/demo/evaluate.py models/demo/demo.gguf
 
 Questions are of seeds that training never saw; an answer is right when it contains the key that its
 maker gave. Short questions (sums, opposites) have few forms, so most of those were trained on too.

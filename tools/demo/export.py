@@ -96,7 +96,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", choices=NAMES)
     parser.add_argument("--run", type=Path, default=Path("demo-run"), help="folder train.py wrote")
-    parser.add_argument("--out", type=Path, default=Path("models"), help="folder of the GGUF file")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the GGUF file")
     args = parser.parse_args()
     saved = torch.load(args.run / f"{args.model}.pt", weights_only=True)
     config = Config(**saved["config"])

@@ -4,6 +4,6 @@ set -eu
 here=$(dirname "$0")
 for model in demo demo-draft; do
     python "$here/train.py" "$model" --out demo-run "$@"
-    python "$here/export.py" "$model" --run demo-run --out models
-    cp "demo-run/$model-training-log.jsonl" models/
+    python "$here/export.py" "$model" --run demo-run --out "models/$model"
+    cp "demo-run/$model-training-log.jsonl" "models/$model/training-log.jsonl"
 done

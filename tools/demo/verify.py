@@ -64,7 +64,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     model, encoder = load(args.run, args.model)
-    cpp = LlamaCpp(str(args.models / f"{args.model}.gguf"), n_ctx=512, n_threads=1, verbose=False)
+    cpp = LlamaCpp(str(args.models / args.model / f"{args.model}.gguf"), n_ctx=512, n_threads=1, verbose=False)
     stops = {encoder.id[vocab.EOS], encoder.id[vocab.END]}
     failed = tokens_differ(cpp, encoder)
     print(f"tokenizations that differ: {failed}")

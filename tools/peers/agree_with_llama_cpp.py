@@ -4,7 +4,7 @@
 Both continue the same prompts greedily, from the same token ids; the first token where they differ
 is reported. Exit status 0 if every prompt agrees for at least --tokens tokens or to its end.
 
-    python tools/peers/agree_with_llama_cpp.py models/demo.gguf --tokens 200
+    python tools/peers/agree_with_llama_cpp.py models/demo/demo.gguf --tokens 200
 """
 
 import argparse

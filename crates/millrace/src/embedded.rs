@@ -3,17 +3,6 @@
 use crate::Result;
 use millrace_format::Checkpoint;
 
-/// Bytes at an address that suits every tensor alignment GGUF files use.
-#[cfg(feature = "demo")]
-#[repr(C, align(64))]
-struct EmbeddedBytes<T: ?Sized>(T);
-
-#[cfg(feature = "demo")]
-static DEMO: &EmbeddedBytes<[u8]> = &EmbeddedBytes(*include_bytes!("../../../models/demo.gguf"));
-#[cfg(feature = "demo")]
-static DEMO_DRAFT: &EmbeddedBytes<[u8]> =
-    &EmbeddedBytes(*include_bytes!("../../../models/demo-draft.gguf"));
-
 /// A model that needs no file.
 #[derive(Clone, Copy, Debug)]
 pub struct EmbeddedModel {
@@ -25,12 +14,12 @@ static MODELS: &[EmbeddedModel] = &[
     #[cfg(feature = "demo")]
     EmbeddedModel {
         name: "demo",
-        bytes: &DEMO.0,
+        bytes: millrace_demo::DEMO,
     },
     #[cfg(feature = "demo")]
     EmbeddedModel {
         name: "demo-draft",
-        bytes: &DEMO_DRAFT.0,
+        bytes: millrace_demo_draft::DEMO_DRAFT,
     },
 ];
 

@@ -103,7 +103,7 @@ fn quality(found: &[f32], exact: &[f32], tokens: &[u32], vocab: usize) -> (f64, 
 
 fn main() {
     let mut args = std::env::args().skip(1);
-    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo.gguf");
+    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo/demo.gguf");
     let path = args.next().map_or(demo, PathBuf::from);
     let text = args.next().map_or(STORY.to_owned(), |file| {
         std::fs::read_to_string(file).unwrap()

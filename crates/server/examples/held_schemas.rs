@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo.gguf");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo/demo.gguf");
     let model = LoadedModel::open(&path)?;
     let tokenizer = model.tokenizer()?;
     let vocab_size = model.model().config.vocab_size;

@@ -22,7 +22,7 @@ const EXAMPLES: &str = "\
 Examples:
   millrace diagnose demo --device {npu}                        cosine of every layer beside the CPU in f32
   millrace diagnose model.gguf \"Once upon a time\" --mode mlir-air --json
-  millrace diagnose folder --reference hidden.safetensors       beside states that tools/npu/reference_hf.py wrote
+  millrace diagnose folder --reference hidden.safetensors       beside states that reference_hf.py wrote
   millrace diagnose demo --bisect                              every op by itself: which is the first that is wrong
   millrace diagnose demo --bisect --corrupt flash_attn:attn    makes one wrong, to see that it is found
 

@@ -316,7 +316,7 @@ fn a_wrong_device_fails() {
 fn transformers_that_are_not_here_say_what_to_install() {
     let home = tempdir().expect("a folder");
     fs::copy(
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft.gguf"),
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft/demo-draft.gguf"),
         home.path().join("m.gguf"),
     )
     .expect("copied");

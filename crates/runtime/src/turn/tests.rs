@@ -3,7 +3,7 @@ use std::path::Path;
 
 fn model() -> LoadedModel {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models");
-    LoadedModel::open(&models.join("demo-draft.gguf")).unwrap()
+    LoadedModel::open(&models.join("demo-draft/demo-draft.gguf")).unwrap()
 }
 
 fn encode(model: &LoadedModel, text: &str) -> Vec<u32> {

@@ -17,7 +17,7 @@ fn golden() -> Arc<LoadedModel> {
 
 fn demo() -> Arc<LoadedModel> {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models");
-    Arc::new(LoadedModel::open(&models.join("demo-draft.gguf")).unwrap())
+    Arc::new(LoadedModel::open(&models.join("demo-draft/demo-draft.gguf")).unwrap())
 }
 
 fn encode(model: &LoadedModel, text: &str) -> Vec<u32> {

@@ -121,7 +121,7 @@ fn assert_none(exceeded: &[String]) {
 
 #[test]
 fn the_demo_models_perplexity_and_logits_stay_within_their_budgets() {
-    let demo: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../../models/demo.gguf"]
+    let demo: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../../models/demo/demo.gguf"]
         .iter()
         .collect();
     let options = EncodeOptions {

@@ -16,7 +16,8 @@ use millrace_text::EncodeOptions;
 
 fn embedded(name: &str) -> Arc<LoadedModel> {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models");
-    Arc::new(LoadedModel::open(&models.join(name)).unwrap())
+    let folder = models.join(name.trim_end_matches(".gguf"));
+    Arc::new(LoadedModel::open(&folder.join(name)).unwrap())
 }
 
 fn synthetic(geometry: &str, n_layers: usize) -> Arc<LoadedModel> {

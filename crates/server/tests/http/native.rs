@@ -27,7 +27,7 @@ fn patch(bytes: &mut [u8], old: &[u8], new: &[u8]) {
 
 /// The demo with another template, which may be as long as its own.
 pub(crate) fn server(template: &str) -> Running {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo.gguf");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo/demo.gguf");
     let mut bytes = std::fs::read(path).unwrap();
     patch(&mut bytes, b"<|reserved_0|>", b"<|python_tag|>");
     let start = b"{{ bos_token }}{% for message in messages %}";
@@ -76,7 +76,7 @@ fn tools() -> Value {
 
 #[test]
 fn an_end_token_stands_behind_whole_texts_alone() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo.gguf");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo/demo.gguf");
     let mut bytes = std::fs::read(path).unwrap();
     // The key, the number of the type bool, and the value.
     let entry = |value: u8| [b"tokenizer.ggml.add_eos_token\x07\0\0\0", &[value][..]].concat();

@@ -20,7 +20,7 @@ use crate::{Running, engine_options, options, question, spec, with};
 const CHAT: &str = "/v1/chat/completions";
 
 fn demo() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft.gguf")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft/demo-draft.gguf")
 }
 
 /// The smaller demo on a device of its own, with three sequences of 256 tokens.

@@ -19,7 +19,8 @@ pub(crate) fn model() -> Arc<LoadedModel> {
 /// A model of the repository.
 pub(crate) fn embedded(file: &str) -> Arc<LoadedModel> {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models");
-    Arc::new(LoadedModel::open(&models.join(file)).unwrap())
+    let folder = models.join(file.trim_end_matches(".gguf"));
+    Arc::new(LoadedModel::open(&folder.join(file)).unwrap())
 }
 
 /// Four sequences of 512 tokens, one thread.

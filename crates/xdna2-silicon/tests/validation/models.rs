@@ -9,7 +9,7 @@ use millrace_xdna2::lower::{self, LowerOptions, Mode, Plan};
 use std::path::Path;
 
 fn demo() -> Graph {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo.gguf");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo/demo.gguf");
     Model::from_checkpoint(&Checkpoint::open(&path).unwrap())
         .unwrap()
         .graph

@@ -54,7 +54,7 @@ fn llama_1b() -> Graph {
 }
 
 fn demo() -> Graph {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo.gguf");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo/demo.gguf");
     let checkpoint = Checkpoint::open(&path).unwrap();
     Model::from_checkpoint(&checkpoint).unwrap().graph
 }

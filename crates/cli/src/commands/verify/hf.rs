@@ -9,7 +9,7 @@ use millrace_runtime::LoadedModel;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-const SCRIPT: &str = include_str!("../../../../../tools/npu/reference_hf.py");
+const SCRIPT: &str = include_str!("reference_hf.py");
 
 /// The variable that names another Python.
 const VARIABLE: &str = "MILLRACE_PYTHON";

@@ -48,7 +48,7 @@ fn tools(choice: ToolChoice, parallel: bool) -> Tools {
 pub(crate) fn demo() -> &'static (Arc<Tokenizer>, usize, GrammarFactory) {
     static MODEL: OnceLock<(Arc<Tokenizer>, usize, GrammarFactory)> = OnceLock::new();
     MODEL.get_or_init(|| {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo.gguf");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo/demo.gguf");
         let model = millrace_runtime::LoadedModel::open(&path).unwrap();
         let tokenizer = model.tokenizer().unwrap();
         let vocab_size = model.model().config.vocab_size;

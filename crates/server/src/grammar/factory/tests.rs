@@ -33,7 +33,7 @@ fn factory() -> GrammarFactory {
     try_grammars_with(attempt);
     static MODEL: OnceLock<(Arc<Tokenizer>, usize)> = OnceLock::new();
     let (tokenizer, vocab_size) = MODEL.get_or_init(|| {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo.gguf");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo/demo.gguf");
         let model = millrace_runtime::LoadedModel::open(&path).unwrap();
         (model.tokenizer().unwrap(), model.model().config.vocab_size)
     });

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes what Hugging Face transformers chooses in bf16: the reference that `millrace verify` compares with.
 
-    python tools/npu/reference_hf.py MODEL --prompts PROMPTS.json --out REFERENCE.json [--tokens 32]
+    python crates/cli/src/commands/verify/reference_hf.py MODEL --prompts PROMPTS.json --out REFERENCE.json [--tokens 32]
         [--hidden HIDDEN.safetensors]
 
 MODEL is a Hugging Face folder, or a GGUF file of an architecture that transformers reads. PROMPTS.json has

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Packs every crate that is for publishing, as a registry would get it, and installs the program from what was packed, without a network.
+#
+#   tools/package/crates.sh [--pack-only]
+#
+# The packages go to target/package/*.crate. Dependencies are vendored into target/package/vendor, beside our own as they were packed: a
+# folder that `cargo install --offline millrace-cli` takes in place of a registry.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+target=${CARGO_TARGET_DIR:-target}
+# What a registry takes at most, in bytes.
+limit=10485760
+
+members=$(cargo metadata --no-deps --format-version 1 --locked | python3 -c '
+import json, sys
+for package in json.load(sys.stdin)["packages"]:
+    if package["publish"] != []:
+        print(package["name"], package["version"])')
+names=()
+while read -r name _; do names+=(-p "$name"); done <<<"$members"
+
+# All together: crates that are not on a registry yet are taken from each other. They are compiled below, from what was packed.
+cargo package --quiet --locked --no-verify --allow-dirty "${names[@]}"
+while read -r name version; do
+    crate=$target/package/$name-$version.crate
+    size=$(stat -c %s "$crate")
+    if [ "$size" -gt "$limit" ]; then
+        echo "$name: $size bytes, of which registries take $limit" >&2
+        exit 1
+    fi
+done <<<"$members"
+echo "packed $(wc -l <<<"$members") crates"
+
+vendor=$target/package/vendor
+rm -rf "$vendor"
+cargo vendor --quiet --locked --versioned-dirs "$vendor" >/dev/null
+while read -r name version; do
+    crate=$target/package/$name-$version.crate
+    tar xzf "$crate" -C "$vendor"
+    printf '{"files":{},"package":"%s"}' "$(sha256sum "$crate" | cut -d' ' -f1)" >"$vendor/$name-$version/.cargo-checksum.json"
+done <<<"$members"
+[ "${1:-}" != --pack-only ] || exit 0
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$work/.cargo"
+printf '[source.crates-io]\nreplace-with = "vendor"\n[source.vendor]\ndirectory = "%s"\n' "$(cd "$vendor" && pwd)" >"$work/.cargo/config.toml"
+root=$work/root
+built=$(cd "$target" && pwd)/package/install
+# The lock file comes with the package. Away from this folder nothing of the workspace is seen.
+(cd "$work" && CARGO_TARGET_DIR=$built cargo install --quiet --offline --locked --root "$root" millrace-cli)
+"$root/bin/millrace" --version
+"$root/bin/millrace" run demo "Once upon a time" --greedy -n 24 --quiet
