@@ -10,6 +10,7 @@ use crate::names::{TensorName, WeightRole};
 use crate::synth::ModelGeometry;
 use rope::scaled_configs;
 
+mod encoders;
 mod hostile;
 mod layers;
 mod mamba;
