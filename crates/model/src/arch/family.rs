@@ -171,6 +171,8 @@ pub struct Family {
     pub(crate) write_gguf: fn(&ModelConfig, &mut SetKey<'_>),
     /// Sections of a head that rotate by the places of an image, where files say none.
     pub(crate) rope_sections: &'static [usize],
+    /// Whether those sections take turns, pair by pair, rather than lie one behind the other.
+    pub(crate) interleaved_sections: bool,
     /// The factor on a weight in its GGUF files, which have factors of `config.json` within weights.
     pub(crate) gguf_factor: fn(&ModelConfig, TensorName) -> f32,
     /// Builds its graph, weights asked for in the order in which llama.cpp's converter writes those of a block.
@@ -252,6 +254,7 @@ impl Family {
         write_hf: |_, _| {},
         write_gguf: |_, _| {},
         rope_sections: &[],
+        interleaved_sections: false,
         gguf_factor: |_, _| 1.0,
         build: llama::build,
     };

@@ -3,7 +3,7 @@
 use millrace_kernels::Cpu;
 
 /// `x / 2 · (1 + erf(x / sqrt(2)))` in place, a row of `width` elements a piece of work.
-pub(super) fn gelu(cpu: &Cpu, rows: &mut [f32], width: usize) {
+pub(crate) fn gelu(cpu: &Cpu, rows: &mut [f32], width: usize) {
     cpu.pool().run_pieces(rows, width, &|_, row| {
         for x in row {
             *x *= 0.5 * (1.0 + erf(*x * std::f32::consts::FRAC_1_SQRT_2));

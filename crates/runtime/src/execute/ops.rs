@@ -2,11 +2,12 @@
 
 use super::gelu::gelu;
 use super::plan::PlanError;
+use super::planes::Planes;
 use crate::Error;
 use crate::load::LoadedModel;
 use millrace_graph::{
-    self as graph, Glu, Graph, LayerNorm, Node, Op, RmsNorm, RopeStyle, RotateHeads, TokenContext,
-    WeightId, WeightKind, WeightValues, exact,
+    self as graph, Glu, Graph, LayerNorm, Node, Op, RmsNorm, RopeStyle, TokenContext, WeightId,
+    WeightKind, WeightValues, exact,
 };
 use millrace_kernels::matmul::WeightMatrix;
 use millrace_kernels::{self as kernels, Cpu, RopeTable};
@@ -60,6 +61,8 @@ pub(crate) struct Ops<'a> {
     pub(crate) vectors: &'a [Vec<f32>],
     /// By the graph's tables.
     pub(crate) ropes: &'a [RopeTable],
+    /// Of rows with positions on three axes.
+    pub(crate) planes: Planes<'a>,
 }
 
 /// The tokens whose rows are computed.
@@ -93,17 +96,10 @@ impl<'a> Ops<'a> {
                 let vectors = (&self.vectors[weight.0], &self.vectors[bias.0]);
                 kernels::layer_norm(cpu, other, vectors.0, vectors.1, *eps, out);
             }
-            Op::Rope(RotateHeads {
-                rope,
-                head_dim,
-                first,
-            }) => kernels::rope_from(
-                cpu,
-                out,
-                (*head_dim, *first),
-                positions,
-                &self.ropes[rope.0],
-            ),
+            Op::Rope(op) => {
+                let table = &self.ropes[op.rope.0];
+                self.planes.rotate(cpu, op, (table, positions), out);
+            }
             Op::Glu(Glu {
                 clamp: Some(clamp), ..
             }) => kernels::glu_clamped(cpu, (clamp.alpha, clamp.limit), out, other),
