@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Makes the vision fixtures of testdata/vision: pictures drawn for this project with what Pillow and
-transformers' processor make of them, and tiny random Gemma 3 models with a vision tower, with what
+transformers' processor make of them, and tiny random models with a vision tower, with what
 transformers computes for them in float32 on the CPU.
 
-    python tools/make_vision_goldens.py [--out DIR]
+    python tools/make_vision_goldens.py [--out DIR] [--only NAME ...] [--llama-cpp DIR]
 
 Needs torch, transformers, safetensors, numpy, gguf and Pillow 12 (Pillow 13 resizes tall pictures in
-another order, which moves some values by one level).
+another order, which moves some values by one level). With --llama-cpp (a source tree of llama.cpp) the models of
+Qwen (`goldens/qwen_vision.py`) also get mmproj.gguf, written by llama.cpp's own converter.
 
     pictures/*              the pictures: PNG, JPEG, WebP; broken and animated ones
     pictures.safetensors    decoded/NAME u8 [h, w, 3]; resized/NAME/SIZE/FILTER u8 [s, s, 3];
@@ -27,12 +28,23 @@ import json
 import shutil
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import PIL
 import torch
 import transformers
-from make_goldens import BIAS_STD, EMBED_STD, GAIN, NORM_STD, generator, rope
+from goldens import qwen_vision
+from make_goldens import (
+    BIAS_STD,
+    DECAY_MEAN,
+    EMBED_STD,
+    GAIN,
+    NORM_STD,
+    Lenient,
+    generator,
+    rope,
+)
 from PIL import Image, ImageDraw, ImageOps
 from safetensors.numpy import save_file
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
@@ -381,12 +393,23 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     default = Path(__file__).resolve().parent.parent / "testdata" / "vision"
     parser.add_argument("--out", type=Path, default=default)
+    names = [*MODELS, *qwen_vision.MODELS]
+    parser.add_argument("--only", nargs="+", choices=names, help="these models, and no pictures")
+    parser.add_argument("--llama-cpp", type=Path)
     arguments = parser.parse_args()
     assert PIL.__version__.startswith("12."), f"Pillow {PIL.__version__}, not 12"
     torch.set_num_threads(1)
-    make_pictures(arguments.out)
-    for name in MODELS:
-        make_model(name, arguments.out)
+    if not arguments.only:
+        make_pictures(arguments.out)
+    spreads = SimpleNamespace(
+        norm=NORM_STD, bias=BIAS_STD, embed=EMBED_STD, decay=DECAY_MEAN, gains=GAIN
+    )
+    for name in arguments.only or names:
+        if name in MODELS:
+            make_model(name, arguments.out)
+        else:
+            more = (decoded, generator, spreads, arguments.llama_cpp, Lenient)
+            qwen_vision.make(name, arguments.out, *more)
 
 
 if __name__ == "__main__":

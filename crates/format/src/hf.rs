@@ -24,7 +24,7 @@ pub struct Files {
     pub config: Option<Value>,
     /// `generation_config.json`.
     pub generation_config: Option<Value>,
-    /// `preprocessor_config.json`: what a vision tower wants of pictures.
+    /// `preprocessor_config.json`, or `image_processor` in `processor_config.json`: what a vision tower wants of pictures.
     pub preprocessor_config: Option<Value>,
     /// `1_Pooling/config.json` of sentence-transformers: how rows of tokens become one.
     pub pooling: Option<Value>,
@@ -88,7 +88,7 @@ impl Files {
         Ok(Files {
             config: read_json(&dir.join("config.json"))?,
             generation_config: read_json(&dir.join("generation_config.json"))?,
-            preprocessor_config: read_json(&dir.join("preprocessor_config.json"))?,
+            preprocessor_config: read_preprocessor(dir)?,
             pooling: read_json(&dir.join("1_Pooling").join("config.json"))?,
             sentence_transformers: read_json(&dir.join("config_sentence_transformers.json"))?,
             dense: dense_modules(dir)?,
@@ -97,6 +97,17 @@ impl Files {
             tokenizer_config,
         })
     }
+}
+
+/// What a vision tower wants of pictures: a file of its own, or the image processor's part of the processor's as
+/// transformers 5 writes it.
+fn read_preprocessor(dir: &Path) -> Result<Option<Value>, Error> {
+    let own = read_json(&dir.join("preprocessor_config.json"))?;
+    if own.is_some() {
+        return Ok(own);
+    }
+    let processor = read_json(&dir.join("processor_config.json"))?;
+    Ok(processor.and_then(|processor| processor.get("image_processor").cloned()))
 }
 
 impl Files {

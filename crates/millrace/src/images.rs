@@ -23,7 +23,7 @@ struct ChatImage {
 impl ChatImages {
     /// Takes an image under a name, which is that image's alone.
     pub(crate) fn add(&mut self, model: &Model, name: &str, picture: &Picture) -> Result<()> {
-        let pixels = model.image_reader()?.pixels(picture);
+        let pixels = model.image_reader()?.pixels(picture)?;
         match self.0.get(name) {
             Some(known) if known.pixels.all() != pixels.all() => Err(Error::OtherImage {
                 name: name.to_owned(),
@@ -48,10 +48,9 @@ impl ChatImages {
         if names.is_empty() {
             return Ok(tokenizer.encode_prompt(prompt));
         }
-        let n_crops = names.iter().map(|name| self.0[name].pixels.n_crops());
-        let n_crops: Vec<usize> = n_crops.collect();
+        let pixels: Vec<&Pixels> = names.iter().map(|name| &self.0[name].pixels).collect();
         let reader = model.image_reader()?;
-        Ok(reader.tokens(tokenizer, ImageText::Chat(prompt), &n_crops)?)
+        Ok(reader.tokens(tokenizer, ImageText::Chat(prompt), &pixels)?)
     }
 
     /// Puts the images of these names into the places for them, running the tower over new ones.

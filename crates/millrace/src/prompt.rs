@@ -181,31 +181,27 @@ impl PromptTokens {
             return PromptTokens::without_images(model, content);
         }
         let reader = model.image_reader()?;
-        let pixels: Vec<Pixels> = pictures.iter().map(|p| reader.pixels(p)).collect();
-        let n_crops: Vec<usize> = pixels.iter().map(Pixels::n_crops).collect();
+        let pixels = pictures.iter().map(|picture| reader.pixels(picture));
+        let pixels: Vec<Pixels> = pixels.collect::<std::result::Result<_, _>>()?;
+        let shown: Vec<&Pixels> = pixels.iter().collect();
         let tokenizer = || model.loaded().tokenizer();
         let mut warning = None;
         let tokens = match &content {
             PromptContent::Text(text) => {
                 let tokenizer = tokenizer()?;
                 warning = tokenizer.encode_continued(text, true).1;
-                reader.tokens(&tokenizer, ImageText::Plain(text), &n_crops)?
+                reader.tokens(&tokenizer, ImageText::Plain(text), &shown)?
             }
             PromptContent::Messages(messages) => {
                 let tokenizer = tokenizer()?;
                 let template = model.loaded().chat_template()?;
                 let prompt = template.render_prompt(&tokenizer, messages, &answered())?;
-                reader.tokens(&tokenizer, ImageText::Chat(&prompt), &n_crops)?
+                reader.tokens(&tokenizer, ImageText::Chat(&prompt), &shown)?
             }
             PromptContent::Tokens(tokens) => {
-                let n_images = pixels.iter().map(|pixels| pixels.all().len()).sum();
-                let tower = reader.tower();
-                expand(
-                    tokens,
-                    tower.placeholder(),
-                    n_images,
-                    tower.config().n_tokens,
-                )?
+                let n_rows = shown.iter().flat_map(|pixels| reader.n_rows(pixels));
+                let n_rows: Vec<usize> = n_rows.collect();
+                expand(tokens, reader.tower().placeholder(), &n_rows)?
             }
         };
         Ok(PromptTokens {
@@ -265,26 +261,28 @@ pub(crate) fn answered() -> RenderOptions {
     }
 }
 
-/// Tokens with a place for each row of `n_images` images, in place of the model's own placeholder, one for each image. Those that
-/// already have one for each row are taken as they are.
-fn expand(tokens: &[u32], placeholder: u32, n_images: usize, n_rows: usize) -> Result<Vec<u32>> {
+/// Tokens with a place for each row of images, of which `n_rows` has the number for each, in place of the model's own placeholder, one
+/// for each image. Those that already have one for each row are taken as they are.
+fn expand(tokens: &[u32], placeholder: u32, n_rows: &[usize]) -> Result<Vec<u32>> {
     let n_found = tokens.iter().filter(|token| **token == placeholder).count();
-    let n_each = match n_found {
-        n if n == n_images => n_rows,
-        n if n == n_images * n_rows => 1,
-        n_found => {
-            return Err(Error::Placeholders {
-                n_found,
-                placeholder,
-                n_images,
-                n_rows,
-            });
-        }
-    };
-    let mut out = Vec::with_capacity(tokens.len() + n_images * n_rows);
+    let (n_images, n_all) = (n_rows.len(), n_rows.iter().sum());
+    if n_found != n_images && n_found != n_all {
+        return Err(Error::Placeholders {
+            n_found,
+            placeholder,
+            n_images,
+            n_rows: n_all,
+        });
+    }
+    let is_short = n_found == n_images;
+    let mut left = n_rows.iter().copied();
+    let mut out = Vec::with_capacity(tokens.len() + n_all);
     for token in tokens {
         match *token == placeholder {
-            true => out.resize(out.len() + n_each, image::PLACEHOLDER),
+            true => {
+                let n = left.next().filter(|_| is_short).unwrap_or(1);
+                out.resize(out.len() + n, image::PLACEHOLDER);
+            }
             false => out.push(*token),
         }
     }
@@ -299,13 +297,13 @@ mod tests {
     fn placeholders_stand_for_images_or_for_their_rows() {
         const P: u32 = image::PLACEHOLDER;
         for (tokens, expected) in [
-            (&[1, 9, 2, 9][..], &[1, P, P, 2, P, P][..]),
-            (&[9, 9, 9, 9], &[P, P, P, P]),
+            (&[1, 9, 2, 9][..], &[1, P, P, 2, P, P, P][..]),
+            (&[9, 9, 9, 9, 9], &[P, P, P, P, P]),
         ] {
-            assert_eq!(expand(tokens, 9, 2, 2).expect("as many"), expected);
+            assert_eq!(expand(tokens, 9, &[2, 3]).expect("as many"), expected);
         }
         for tokens in [&[1, 2][..], &[9], &[9, 9, 9]] {
-            let error = expand(tokens, 9, 2, 2).expect_err("other numbers");
+            let error = expand(tokens, 9, &[2, 3]).expect_err("other numbers");
             assert!(matches!(error, Error::Placeholders { n_images: 2, .. }));
         }
     }

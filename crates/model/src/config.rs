@@ -246,6 +246,35 @@ impl ModelConfig {
         self.context_length.min(limit)
     }
 
+    /// Which position each of `n_pairs` pairs of a head turns by, where those of images differ: 0 that of time, 1 that of the row, 2 that of the
+    /// column. `None` where there is one alone.
+    pub fn rope_axes(&self, n_pairs: usize) -> Option<Vec<usize>> {
+        let sections = &self.rope_sections;
+        if sections.is_empty() {
+            return None;
+        }
+        let is_interleaved = crate::arch::by_name(self.family).interleaved_sections;
+        let axis = |pair: usize| match is_interleaved {
+            // Rows and columns have every third pair as far as their sections reach.
+            true => match pair % 3 {
+                0 => 0,
+                axis => {
+                    let n = sections.get(axis).copied().unwrap_or(0);
+                    if pair / 3 < n { axis } else { 0 }
+                }
+            },
+            false => {
+                let mut end = 0;
+                let found = sections.iter().take(3).position(|n| {
+                    end += n;
+                    pair < end
+                });
+                found.unwrap_or(0)
+            }
+        };
+        Some((0..n_pairs).map(axis).collect())
+    }
+
     /// Takes the RoPE frequencies for sequences of up to `n_tokens`, where there are several.
     pub fn choose_rope(&mut self, n_tokens: usize) {
         let ropes = std::iter::once(&mut self.rope).chain(&mut self.rope_local);

@@ -1,44 +1,54 @@
 //! Vision towers: what a picture goes through before a text model takes its rows for embeddings.
 //!
-//! One kind so far: the SigLIP tower and the projector of Gemma 3. [`VisionModel::of`] reads it from a
-//! Hugging Face folder, in each of the three spellings that transformers has given its tensors, or from
+//! Each family of towers is a file here and a row of a table: Gemma 3's SigLIP, Qwen 2 VL, Qwen 2.5 VL, Qwen 3 VL with Qwen 3.5.
+//! [`VisionModel::of`] reads a tower from a Hugging Face folder, in each of the spellings that transformers has given its tensors, or from
 //! llama.cpp's `mmproj` GGUF file, and checks every weight's presence, shape and format.
 //!
 //! ```text
-//!  pixel values [3, s, s] ─ patches ─ + positions ─┐
+//!  pixel values [3, h, w] ─ patches ─ + positions ─┐
 //!     ┌────────────────────────────────────────────┘
-//!     └─ n_layers × ( x += out(attention(norm1 x)); x += down(gelu(up(norm2 x))) ) ─ norm ─ encoder output
-//!     encoder output [n_patches, d_model] ─ average pool ─ RMSNorm ─ projection ─ [n_tokens, d_text]
+//!     └─ n_layers × ( x += out(attention(norm1 x)); x += ffn(norm2 x) ) ─ norm ─ encoder output
+//!     encoder output [n_patches, d_model] ─ projector ─ [n_tokens, d_text]
 //! ```
 
 mod config;
+mod family;
+mod finder;
+mod gemma3;
 mod names;
+mod qwen2vl;
+mod qwen3vl;
 
 use millrace_format::{Checkpoint, Source};
 
 use crate::Error;
 use crate::catalog::Catalog;
-pub use config::VisionConfig;
+pub use config::{PatchGrid, TowerActivation, VisionConfig, WindowedAttention};
+pub(crate) use family::HfSpelling;
+pub(crate) use family::by_name;
+pub use family::{ImageMarks, RowsAt, has_places, reads_for};
+pub(crate) use finder::Finder;
+pub(crate) use gemma3::HUB;
 use millrace_graph::Weight;
 pub(crate) use names::VisionName;
-pub use names::{HfSpelling, VisionRole};
+pub use names::VisionRole;
 
-/// A matrix `[n, k]` and its bias `[n]`.
+/// A matrix `[n, k]` and its bias `[n]`, where it has one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BiasedLinear {
     /// `[n, k]`.
     pub weight: Weight,
     /// `[n]`.
-    pub bias: Weight,
+    pub bias: Option<Weight>,
 }
 
-/// A layer norm's weight and bias, `[d_model]` each.
+/// A layer norm's weight and bias, `[d_model]` each; an RMS norm where there is no bias.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayerNorm {
     /// Factor.
     pub weight: Weight,
     /// Summand.
-    pub bias: Weight,
+    pub bias: Option<Weight>,
 }
 
 /// One block of the tower.
@@ -52,9 +62,42 @@ pub struct VisionLayer {
     pub out: BiasedLinear,
     /// Before the feed-forward.
     pub norm2: LayerNorm,
+    /// `[d_ff, d_model]`: what goes through the activation, where the network is gated.
+    pub gate: Option<BiasedLinear>,
     /// `[d_ff, d_model]`.
     pub up: BiasedLinear,
     /// `[d_model, d_ff]`.
+    pub down: BiasedLinear,
+}
+
+/// From what leaves the blocks to rows of the text model's width.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Projector {
+    /// Squares of patches averaged, normalised and projected.
+    Pooled(PooledProjector),
+    /// A network over squares of patches side by side.
+    Merged(Merger),
+}
+
+/// The projector of Gemma 3.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PooledProjector {
+    /// RMSNorm of the pooled rows, `[d_model]`.
+    pub norm: Weight,
+    /// Added to that weight: 1 in Hugging Face files, 0 in GGUF ones, where it is in the file.
+    pub norm_offset: f32,
+    /// `[d_model, d_text]`: inputs by outputs, as the files have it.
+    pub projection: Weight,
+}
+
+/// A network of two matrices with a GELU between them, over squares of `merge²` patches side by side.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Merger {
+    /// Before them: of `d_model` elements over each patch, of `merge² · d_model` over the square.
+    pub norm: LayerNorm,
+    /// `[merge² · d_model, merge² · d_model]`.
+    pub up: BiasedLinear,
+    /// `[d_text, merge² · d_model]`.
     pub down: BiasedLinear,
 }
 
@@ -63,20 +106,21 @@ pub struct VisionLayer {
 pub struct VisionModel {
     /// Hyperparameters.
     pub config: VisionConfig,
-    /// The patch convolution as a matrix `[d_model, 3 · patch²]`; columns in the order channel, y, x.
+    /// The patch convolution as a matrix `[d_model, 3 · patch²]`; columns in the order channel, y, x. Of a folder whose patches have two
+    /// frames `[d_model, 3 · 2 · patch²]`, in the order channel, frame, y, x.
     pub patches: BiasedLinear,
-    /// Position table, `[n_patches, d_model]`.
-    pub positions: Weight,
+    /// That of the second frame, where it is a tensor of its own.
+    pub second_frame: Option<Weight>,
+    /// Position table, `[n_positions, d_model]`.
+    pub positions: Option<Weight>,
     /// Blocks, in order.
     pub layers: Vec<VisionLayer>,
     /// After the blocks.
-    pub norm: LayerNorm,
-    /// RMSNorm of the pooled rows, `[d_model]`.
-    pub pooled_norm: Weight,
-    /// Added to that weight: 1 in Hugging Face files, 0 in GGUF ones, where it is in the file.
-    pub pooled_norm_offset: f32,
-    /// `[d_model, d_text]`: inputs by outputs, as the files have it.
-    pub projection: Weight,
+    pub norm: Option<LayerNorm>,
+    /// Behind it.
+    pub projector: Projector,
+    /// Of each block of [`VisionConfig::deepstack`], what makes of its output summands of the text model's layers.
+    pub deepstack: Vec<Merger>,
 }
 
 impl VisionModel {
@@ -99,112 +143,6 @@ impl VisionModel {
         catalog: &Catalog<'_>,
     ) -> Result<VisionModel, Error> {
         let finder = Finder::new(&config, source, catalog);
-        let layers = (0..config.n_layers).map(|layer| finder.layer(layer));
-        Ok(VisionModel {
-            patches: finder.linear(None, VisionRole::Patches)?,
-            positions: finder.weight(VisionName::weight(None, VisionRole::Positions))?,
-            layers: layers.collect::<Result<_, _>>()?,
-            norm: finder.norm(None, VisionRole::PostNorm)?,
-            pooled_norm: finder.weight(VisionName::weight(None, VisionRole::PooledNorm))?,
-            pooled_norm_offset: match source {
-                Source::Gguf => 0.0,
-                Source::HuggingFace => 1.0,
-            },
-            projection: finder.projection()?,
-            config,
-        })
-    }
-}
-
-/// Finds and checks weights.
-struct Finder<'a> {
-    config: &'a VisionConfig,
-    catalog: &'a Catalog<'a>,
-    /// The spelling of a Hugging Face file; `None` for GGUF.
-    spelling: Option<HfSpelling>,
-    /// Old files of llama.cpp call the up projection down and the other way round.
-    swapped: bool,
-}
-
-impl<'a> Finder<'a> {
-    fn new(config: &'a VisionConfig, source: Source, catalog: &'a Catalog<'a>) -> Finder<'a> {
-        let spelling = (source == Source::HuggingFace).then(|| HfSpelling::of(catalog));
-        let down = catalog.shape("v.blk.0.ffn_down.weight");
-        Finder {
-            swapped: spelling.is_none()
-                && config.d_ff != config.d_model
-                && down == Some(&[config.d_ff, config.d_model]),
-            config,
-            catalog,
-            spelling,
-        }
-    }
-
-    fn layer(&self, layer: usize) -> Result<VisionLayer, Error> {
-        let linear = |role| self.linear(Some(layer), role);
-        Ok(VisionLayer {
-            norm1: self.norm(Some(layer), VisionRole::Norm1)?,
-            qkv: [
-                linear(VisionRole::AttnQ)?,
-                linear(VisionRole::AttnK)?,
-                linear(VisionRole::AttnV)?,
-            ],
-            out: linear(VisionRole::AttnOutput)?,
-            norm2: self.norm(Some(layer), VisionRole::Norm2)?,
-            up: linear(VisionRole::FfnUp)?,
-            down: linear(VisionRole::FfnDown)?,
-        })
-    }
-
-    fn norm(&self, layer: Option<usize>, role: VisionRole) -> Result<LayerNorm, Error> {
-        let name = VisionName::weight(layer, role);
-        Ok(LayerNorm {
-            weight: self.weight(name)?,
-            bias: self.weight(name.bias())?,
-        })
-    }
-
-    fn linear(&self, layer: Option<usize>, role: VisionRole) -> Result<BiasedLinear, Error> {
-        let name = VisionName::weight(layer, role);
-        Ok(BiasedLinear {
-            weight: self.weight(name)?,
-            bias: self.weight(name.bias())?,
-        })
-    }
-
-    /// The projection is read by column, which only plain numbers allow.
-    fn projection(&self) -> Result<Weight, Error> {
-        let weight = self.weight(VisionName::weight(None, VisionRole::Projection))?;
-        if !weight.dtype.is_float() {
-            return Err(Error::TensorType {
-                file: self.catalog.file().into(),
-                tensor: weight.name,
-                found: weight.dtype.name().into(),
-                expected: "f32, f16 or bf16".into(),
-            });
-        }
-        Ok(weight)
-    }
-
-    fn weight(&self, name: VisionName) -> Result<Weight, Error> {
-        let spelled = match self.spelling {
-            Some(spelling) => name.hf(spelling),
-            None if self.swapped => name.swapped().gguf(),
-            None => name.gguf(),
-        };
-        let shape = self.config.shape_of(name);
-        let dtype = self.catalog.check(&spelled, &shape)?;
-        let (n, k) = match shape.split_first() {
-            Some((n, rest)) if !rest.is_empty() => (*n, rest.iter().product()),
-            _ => (1, shape[0]),
-        };
-        Ok(Weight {
-            n_experts: 1,
-            source: millrace_graph::WeightSource::Whole,
-            name: spelled,
-            n,
-            k,
-            dtype,
-        })
+        (family::by_name(config.family).build)(&finder)
     }
 }

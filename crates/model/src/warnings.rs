@@ -105,8 +105,8 @@ fn is_of_a_tower(name: &str, catalog: &Catalog<'_>) -> bool {
     match catalog.layout() {
         WeightConvention::Gguf => name.starts_with("v.") || name.starts_with("mm."),
         WeightConvention::HuggingFace | WeightConvention::Q4nx => {
-            HfSpelling::ALL.iter().any(|spelling| {
-                name.starts_with(spelling.tower()) || name.starts_with(spelling.projector())
+            HfSpelling::all().any(|spelling| {
+                name.starts_with(spelling.tower) || name.starts_with(spelling.projector)
             })
         }
     }

@@ -93,55 +93,78 @@ impl Picture {
     /// # Errors
     /// [`Error`], which calls the file `name`.
     pub fn decode_within(name: &str, bytes: &[u8], limits: Limits) -> Result<Picture, Error> {
-        if bytes.len() as u64 > MAX_FILE_BYTES {
-            return Err(Error::TooLong {
-                name: name.into(),
-                found_bytes: bytes.len() as u64,
-                limit_bytes: MAX_FILE_BYTES,
-            });
-        }
-        let Some(format) = PictureFormat::of(bytes) else {
-            return Err(Error::Unknown {
-                name: name.into(),
-                found: bytes[..bytes.len().min(12)].escape_ascii().to_string(),
-            });
-        };
-        let limits = Limits {
-            pixels: limits.pixels.min(MAX_PIXELS),
-            ..limits
-        };
-        let stored = format.read(bytes, limits).map_err(|fault| match fault {
-            PictureFault::Broken(reason) => Error::Broken {
-                name: name.into(),
-                format: format.name(),
-                reason,
-            },
-            PictureFault::Animated => Error::Animated {
-                name: name.into(),
-                format: format.name(),
-            },
-            PictureFault::TooLarge { width, height } => Error::TooLarge {
-                name: name.into(),
-                width,
-                height,
-                limit: limits.pixels,
-            },
-            PictureFault::TooMuchMemory {
-                width,
-                height,
-                needed_bytes,
-            } => Error::TooMuchMemory {
-                name: name.into(),
-                format: format.name(),
-                width,
-                height,
-                needed_bytes,
-                limit_bytes: limits.bytes,
-            },
-        })?;
+        let (format, limits) = format_of(name, bytes, limits)?;
+        let stored = format.read(bytes, limits);
+        let stored = stored.map_err(|fault| error_of(fault, name, format, limits))?;
         // An orientation that cannot be read is none. Turning is not to find metadata beside the picture: they may be as long as the file.
         let orientation = stored.exif.and_then(|exif| Orientation::in_exif(&exif));
         let picture = Picture::new(stored.width, stored.height, stored.rgb);
         Ok(orientation.unwrap_or_default().applied_to(picture))
+    }
+
+    /// Width and height as a file's head says them, of the picture as it is stored: turned upright they may change places. Nothing
+    /// behind the head is read, so the file may yet have no picture.
+    ///
+    /// # Errors
+    /// As [`decode_within`](Picture::decode_within) for what a head tells.
+    pub fn size_within(name: &str, bytes: &[u8], limits: Limits) -> Result<(usize, usize), Error> {
+        let (format, limits) = format_of(name, bytes, limits)?;
+        let size = format.size(bytes, limits);
+        size.map_err(|fault| error_of(fault, name, format, limits))
+    }
+}
+
+/// The format of a file that is not too long, and the limits with those of all pictures.
+fn format_of(name: &str, bytes: &[u8], limits: Limits) -> Result<(PictureFormat, Limits), Error> {
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(Error::TooLong {
+            name: name.into(),
+            found_bytes: bytes.len() as u64,
+            limit_bytes: MAX_FILE_BYTES,
+        });
+    }
+    let Some(format) = PictureFormat::of(bytes) else {
+        return Err(Error::Unknown {
+            name: name.into(),
+            found: bytes[..bytes.len().min(12)].escape_ascii().to_string(),
+        });
+    };
+    let limits = Limits {
+        pixels: limits.pixels.min(MAX_PIXELS),
+        ..limits
+    };
+    Ok((format, limits))
+}
+
+/// The error of a fault in a file of that name.
+fn error_of(fault: PictureFault, name: &str, format: PictureFormat, limits: Limits) -> Error {
+    match fault {
+        PictureFault::Broken(reason) => Error::Broken {
+            name: name.into(),
+            format: format.name(),
+            reason,
+        },
+        PictureFault::Animated => Error::Animated {
+            name: name.into(),
+            format: format.name(),
+        },
+        PictureFault::TooLarge { width, height } => Error::TooLarge {
+            name: name.into(),
+            width,
+            height,
+            limit: limits.pixels,
+        },
+        PictureFault::TooMuchMemory {
+            width,
+            height,
+            needed_bytes,
+        } => Error::TooMuchMemory {
+            name: name.into(),
+            format: format.name(),
+            width,
+            height,
+            needed_bytes,
+            limit_bytes: limits.bytes,
+        },
     }
 }

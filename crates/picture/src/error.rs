@@ -77,4 +77,17 @@ pub enum Error {
         /// Bytes that are read at most.
         limit_bytes: u64,
     },
+    /// Too long for a tower that keeps aspect ratios.
+    #[error(
+        "a picture of {width} × {height} pixels is more than {limit} times as long as it is wide, which this model does not take; \
+         cut it into parts"
+    )]
+    Aspect {
+        /// Pixels a row.
+        width: usize,
+        /// Rows.
+        height: usize,
+        /// The longer side over the shorter, at most.
+        limit: usize,
+    },
 }

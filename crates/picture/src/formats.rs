@@ -83,6 +83,19 @@ impl PictureFormat {
     }
 }
 
+impl PictureFormat {
+    /// Width and height of a file's picture, as its head says.
+    pub(crate) fn size(self, bytes: &[u8], limits: Limits) -> Result<(usize, usize), PictureFault> {
+        let (width, height) = match self {
+            PictureFormat::Png => png::size(bytes)?,
+            PictureFormat::Jpeg => jpeg::size(bytes)?,
+            PictureFormat::WebP => webp::size(bytes)?,
+        };
+        check(width, height, 0, limits)?;
+        Ok((width as usize, height as usize))
+    }
+}
+
 /// Bytes of a picture in RGB.
 fn rgb_bytes(width: u32, height: u32) -> u64 {
     3 * u64::from(width) * u64::from(height)

@@ -1,13 +1,14 @@
 //! Picture files to the pixel values that a vision tower takes.
 //!
 //! [`Picture::decode`] turns the bytes of a PNG, JPEG or WebP file into RGB, upright and without
-//! transparency. [`Preprocess`] resizes it to the tower's square, as Pillow does bit for bit, and
+//! transparency. [`Preprocess`] resizes it to what the tower takes, as Pillow does bit for bit, and
 //! normalises it. [`PanAndScan`] cuts long pictures into crops that are looked at besides.
 //!
 //! No byte is trusted: what is broken, animated or absurdly large is an error that names the file,
 //! before memory for it is taken. [`Limits`] bound pixels and bytes; resizing takes a few rows besides, whatever the shape.
 #![forbid(unsafe_code)]
 
+mod aspect;
 mod decode;
 mod error;
 mod formats;
@@ -16,6 +17,7 @@ mod pan_and_scan;
 mod preprocess;
 mod resize;
 
+pub use aspect::AspectResize;
 pub use decode::{Limits, MAX_FILE_BYTES, MAX_PIXELS, Picture};
 pub use error::Error;
 pub use pan_and_scan::PanAndScan;

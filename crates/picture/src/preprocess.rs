@@ -1,22 +1,25 @@
 //! A picture to the pixel values of a tower's input.
 
+use crate::aspect::AspectResize;
 use crate::resize::{Filter, resize};
-use crate::{PanAndScan, Picture};
+use crate::{Error, PanAndScan, Picture};
 
-/// How a picture that is no square fills the square.
+/// How a picture becomes as large as a tower takes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fit {
-    /// Stretched: the aspect ratio is lost (transformers' Gemma 3 processor).
+    /// Stretched to the square: the aspect ratio is lost (transformers' Gemma 3 processor).
     #[default]
     Stretch,
-    /// Scaled until it fits, centred on black (llama.cpp).
+    /// Scaled until it fits the square, centred on black (llama.cpp).
     Letterbox,
+    /// Any size of the right aspect ratio, within limits.
+    Aspect(AspectResize),
 }
 
 /// What a tower wants of its input.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preprocess {
-    /// Pixels of a side of the square.
+    /// Pixels of a side of the square, where it is to be one.
     pub size: usize,
     /// How it is resized.
     pub filter: Filter,
@@ -46,33 +49,49 @@ impl Preprocess {
         }
     }
 
-    /// The pixel values of a picture, and of its crops behind it if it is to be cut up.
-    pub fn apply(&self, picture: &Picture) -> Vec<PixelValues> {
-        let mut all = vec![self.one(picture)];
-        if let Some(pan_and_scan) = &self.pan_and_scan {
-            // One crop at a time is a copy.
-            let crops = pan_and_scan.places(picture);
-            all.extend(crops.into_iter().map(|crop| self.one(&crop.of(picture))));
+    /// Width and height of what a tower takes of a picture that is `width` by `height` pixels.
+    ///
+    /// # Errors
+    /// [`Error::Aspect`] where the tower does not take a picture that is so much longer than wide.
+    pub fn target(&self, width: usize, height: usize) -> Result<(usize, usize), Error> {
+        match self.fit {
+            Fit::Stretch | Fit::Letterbox => Ok((self.size, self.size)),
+            Fit::Aspect(aspect) => aspect.target(width, height),
         }
-        all
     }
 
-    fn one(&self, picture: &Picture) -> PixelValues {
-        let square = match self.fit {
-            Fit::Stretch => resize(picture, self.size, self.size, self.filter),
+    /// The pixel values of a picture, and of its crops behind it if it is to be cut up.
+    ///
+    /// # Errors
+    /// As [`target`](Preprocess::target).
+    pub fn apply(&self, picture: &Picture) -> Result<Vec<PixelValues>, Error> {
+        let mut all = vec![self.one(picture)?];
+        if let Some(pan_and_scan) = &self.pan_and_scan {
+            for crop in pan_and_scan.places(picture) {
+                // One crop at a time is a copy.
+                all.push(self.one(&crop.of(picture))?);
+            }
+        }
+        Ok(all)
+    }
+
+    fn one(&self, picture: &Picture) -> Result<PixelValues, Error> {
+        let (width, height) = self.target(picture.width(), picture.height())?;
+        let resized = match self.fit {
             Fit::Letterbox => self.letterbox(picture),
+            Fit::Stretch | Fit::Aspect(_) => resize(picture, width, height, self.filter),
         };
-        let n = self.size * self.size;
-        let mut data = Vec::with_capacity(3 * n);
+        let mut data = Vec::with_capacity(3 * width * height);
         for channel in 0..3 {
             let (mean, std) = (self.mean[channel], self.std[channel]);
-            let values = square.rgb().iter().skip(channel).step_by(3);
+            let values = resized.rgb().iter().skip(channel).step_by(3);
             data.extend(values.map(|value| (f32::from(*value) * self.rescale - mean) / std));
         }
-        PixelValues {
-            size: self.size,
+        Ok(PixelValues {
+            width,
+            height,
             data,
-        }
+        })
     }
 
     fn letterbox(&self, picture: &Picture) -> Picture {
@@ -90,11 +109,13 @@ impl Preprocess {
     }
 }
 
-/// A tower's input: `[3, size, size]` f32, channels red, green, blue.
+/// A tower's input: `[3, height, width]` f32, channels red, green, blue.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PixelValues {
-    /// Pixels of a side.
-    pub size: usize,
-    /// `[3, size, size]`, row-major.
+    /// Pixels a row.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+    /// `[3, height, width]`, row-major.
     pub data: Vec<f32>,
 }

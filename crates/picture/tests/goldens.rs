@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use millrace_format::Checkpoint;
-use millrace_picture::{Error, Filter, Fit, PanAndScan, Picture, Preprocess};
+use millrace_picture::{Error, Filter, Fit, Limits, PanAndScan, Picture, Preprocess};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/vision")
@@ -28,12 +28,42 @@ fn picture(file: &Checkpoint, name: &str) -> Picture {
 
 /// The 8-bit values that pixel values of the usual normalisation stand for, `[size, size, 3]`.
 fn bytes_of(preprocess: &Preprocess, picture: &Picture) -> Vec<u8> {
-    let values = preprocess.apply(picture).remove(0);
-    let n = values.size * values.size;
+    let values = preprocess.apply(picture).unwrap().remove(0);
+    let n = values.width * values.height;
     let level = |value: f32| ((value + 1.0) * 127.5).round() as u8;
     (0..n)
         .flat_map(|i| [0, 1, 2].map(|c| level(values.data[c * n + i])))
         .collect()
+}
+
+/// What a head says is what is decoded, but for a picture that is turned.
+#[test]
+fn sizes_are_known_from_heads() {
+    for name in [
+        "wide.png",
+        "tall.png",
+        "alpha.png",
+        "photo.jpg",
+        "lossless.webp",
+        "lossy.webp",
+    ] {
+        let bytes = std::fs::read(root().join("pictures").join(name)).unwrap();
+        let found = Picture::size_within(name, &bytes, Limits::default()).unwrap();
+        let picture = decode(name).unwrap();
+        assert_eq!(found, (picture.width(), picture.height()), "{name}");
+        // Of the head alone, and of less.
+        let head = &bytes[..bytes.len() / 2];
+        assert_eq!(
+            Picture::size_within(name, head, Limits::default()).unwrap(),
+            found
+        );
+        Picture::size_within(name, &bytes[..14], Limits::default()).unwrap_err();
+        Picture::size_within(name, &bytes, Limits::of_pixels(100)).unwrap_err();
+    }
+    let bytes = std::fs::read(root().join("pictures/turned.jpg")).unwrap();
+    let (width, height) = Picture::size_within("turned.jpg", &bytes, Limits::default()).unwrap();
+    let picture = decode("turned.jpg").unwrap();
+    assert_eq!((height, width), (picture.width(), picture.height()));
 }
 
 #[test]
@@ -116,7 +146,9 @@ fn pixel_values_are_those_of_transformers() {
     let file = expected();
     let tensor = file.tensor("pixel_values").unwrap();
     let (numbers, _) = tensor.bytes.as_chunks::<4>();
-    let found = Preprocess::siglip(112).apply(&decode("wide.png").unwrap());
+    let found = Preprocess::siglip(112)
+        .apply(&decode("wide.png").unwrap())
+        .unwrap();
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].data.len(), numbers.len());
     for (found, expected) in found[0].data.iter().zip(numbers) {
@@ -152,7 +184,7 @@ fn pan_and_scan_cuts_where_transformers_does() {
             pan_and_scan: Some(pan_and_scan),
             ..Preprocess::siglip(28)
         };
-        let values = preprocess.apply(&decode(name).unwrap());
+        let values = preprocess.apply(&decode(name).unwrap()).unwrap();
         assert_eq!(values.len(), 1 + crops.len());
     }
 }
@@ -175,7 +207,7 @@ fn a_letterbox_is_black_around_the_picture() {
     // A square needs none.
     let square = decode("square.png").unwrap();
     let stretched = Preprocess::siglip(112);
-    assert!(preprocess.apply(&square) == stretched.apply(&square));
+    assert!(preprocess.apply(&square).unwrap() == stretched.apply(&square).unwrap());
 }
 
 #[test]

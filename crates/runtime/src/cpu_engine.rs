@@ -165,12 +165,14 @@ impl CpuEngine {
         batch: &[BatchItem<'_>],
         replays: &[Vec<u32>],
     ) -> Result<(), Error> {
+        let config = &self.shell.model.model().config;
         let mut chunker = Chunker {
             batch,
             replays,
             item: 0,
             token: 0,
-            whole: self.shell.model.model().config.encoder.is_some(),
+            whole: config.encoder.is_some(),
+            has_planes: config.rope_axes(0).is_some() && image::planes::are_known(),
         };
         while chunker.fill(
             &mut self.compute.chunk,
@@ -306,6 +308,8 @@ struct Chunker<'a> {
     token: usize,
     /// Whether no item may be cut.
     whole: bool,
+    /// Whether positions may differ from places in the cache.
+    has_planes: bool,
 }
 
 impl Chunker<'_> {
@@ -342,9 +346,10 @@ impl Chunker<'_> {
                 None => cache.len(item.seq)?,
             };
             chunk.push_tokens(&tokens[first..end], item.images);
-            chunk
-                .positions
-                .extend((first_pos..first_pos + rows.len()).map(|p| p as u32));
+            match self.has_planes {
+                true => chunk.push_places(cache.tokens(item.seq)?, first_pos),
+                false => chunk.push_positions(first_pos),
+            }
             match item.logits {
                 _ if is_replay => {}
                 LogitsFor::All => chunk.logit_rows.extend(rows.clone()),

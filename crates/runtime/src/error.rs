@@ -228,6 +228,20 @@ pub enum Error {
         /// Width of the model.
         expected: usize,
     },
+    /// A tower for text models of other families.
+    #[error(
+        "{tower} is a vision tower for {expected}, and {model} is {found}: it is another model's tower"
+    )]
+    ForeignTower {
+        /// The file with the tower.
+        tower: String,
+        /// The text model.
+        model: String,
+        /// The text model's family.
+        found: String,
+        /// Those that the tower is for.
+        expected: String,
+    },
     /// The model computed a logit that is not a number.
     #[error(
         "the model computed NaN or infinite logits at position {position}: the weights are damaged \

@@ -14,6 +14,7 @@ mod memory;
 mod ops;
 mod pass;
 mod plan;
+mod planes;
 mod products;
 mod recurrent;
 
@@ -23,3 +24,4 @@ pub use ops::{Numbers, decode_vectors};
 pub(crate) use ops::{Ops, Tokens, decode_vector, has_kernel};
 pub(crate) use pass::Executor;
 pub use plan::PlanError;
+pub(crate) use planes::Planes;

@@ -6,8 +6,11 @@
 //! the tokens ([`BatchItem::images`](crate::BatchItem::images)). Every image of the process has ids of its own, and none is given out
 //! twice: equal ids mean equal rows, and what was computed for one picture is never taken for another.
 //!
-//! The rows of an image see each other in both directions, so they are computed in one pass: an image
-//! is never cut.
+//! The rows of most images see each other in both directions, so they are computed in one pass: such an image
+//! is never cut. Rows of an image [on a grid](Image::on_grid) look back alone, as tokens do, and have places of rows and columns
+//! ([`planes`]).
+
+pub(crate) mod planes;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,6 +20,9 @@ use crate::Error;
 
 /// Ids from here on are rows of images; no vocabulary reaches so far.
 const FIRST_ID: u32 = 1 << 31;
+
+/// Ids from here on are rows of images on grids.
+const FIRST_GRID_ID: u32 = 3 << 30;
 
 /// The id that stands for a row of an image not yet made, in prompts that [`place`] completes.
 pub const PLACEHOLDER: u32 = u32::MAX;
@@ -30,24 +36,23 @@ pub struct Image {
     ids: Range<u32>,
     width: usize,
     rows: Vec<f32>,
+    /// By layer of the text model, what is added behind it; as many elements as `rows` each.
+    summands: Vec<Vec<f32>>,
 }
 
 impl Image {
-    /// An image of `rows`, `[n, width]` f32, row-major; at least one.
+    /// An image of `rows`, `[n, width]` f32, row-major; at least one. They see each other in both directions.
     ///
     /// # Errors
     /// [`Error::BadImage`] if the rows are none or not whole; [`Error::TooManyImages`] after some
-    /// eight million images in one process.
+    /// four million images in one process.
     pub fn new(width: usize, rows: Vec<f32>) -> Result<Arc<Image>, Error> {
-        if width == 0 || rows.is_empty() || !rows.len().is_multiple_of(width) {
-            let n = rows.len();
-            return Err(Error::BadImage {
-                reason: format!("{n} numbers are no rows of {width}"),
-            });
-        }
-        let n = u32::try_from(rows.len() / width).map_err(|_| Error::TooManyImages)?;
+        let n = n_rows(width, &rows)?;
         // One id stays unused: neighbouring ids are of one image.
-        let take = |next: u32| next.checked_add(n)?.checked_add(1);
+        let take = |next: u32| {
+            let end = next.checked_add(n)?.checked_add(1)?;
+            (end <= FIRST_GRID_ID).then_some(end)
+        };
         let first = NEXT_ID
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
             .map_err(|_| Error::TooManyImages)?;
@@ -55,7 +60,45 @@ impl Image {
             ids: first..first + n,
             width,
             rows,
+            summands: Vec::new(),
         }))
+    }
+
+    /// An image of `height` by `width` rows in a text model that turns heads by places in images: `rows` as of
+    /// [`new`](Image::new), and by layer of the text model what is added to them behind it.
+    ///
+    /// # Errors
+    /// As [`new`](Image::new), also if there are not as many rows as the grid has places, or not as many summands.
+    pub fn on_grid(
+        d_model: usize,
+        rows: Vec<f32>,
+        (height, width): (usize, usize),
+        summands: Vec<Vec<f32>>,
+    ) -> Result<Arc<Image>, Error> {
+        let n = n_rows(d_model, &rows)?;
+        let fits = summands.iter().all(|added| added.len() == rows.len());
+        if !fits || height.checked_mul(width) != Some(n as usize) {
+            return Err(Error::BadImage {
+                reason: format!("{n} rows are not {height} times {width}, with as many summands"),
+            });
+        }
+        let first = planes::add(height, width).ok_or(Error::TooManyImages)?;
+        Ok(Arc::new(Image {
+            ids: first..first + n,
+            width: d_model,
+            rows,
+            summands,
+        }))
+    }
+
+    /// Layers of the text model, the first ones, behind which something is added to its rows.
+    pub fn n_layers_added(&self) -> usize {
+        self.summands.len()
+    }
+
+    /// What is added to its rows behind layer `layer` of the text model.
+    pub fn summands(&self, layer: usize) -> Option<&[f32]> {
+        self.summands.get(layer).map(Vec::as_slice)
     }
 
     /// The tokens that stand for its rows, in order.
@@ -79,6 +122,17 @@ impl Image {
     }
 }
 
+/// How many rows of `width` elements there are.
+fn n_rows(width: usize, rows: &[f32]) -> Result<u32, Error> {
+    if width == 0 || rows.is_empty() || !rows.len().is_multiple_of(width) {
+        let n = rows.len();
+        return Err(Error::BadImage {
+            reason: format!("{n} numbers are no rows of {width}"),
+        });
+    }
+    u32::try_from(rows.len() / width).map_err(|_| Error::TooManyImages)
+}
+
 /// Whether a token is a row of an image.
 pub(crate) fn is_row(token: u32) -> bool {
     token >= FIRST_ID
@@ -89,10 +143,20 @@ fn continues(a: u32, b: u32) -> bool {
     is_row(a) && a.checked_add(1) == Some(b)
 }
 
+/// Whether `b` is the next row of the image that `a` is a row of, and sees it and is seen by it.
+fn is_joined(a: u32, b: u32) -> bool {
+    continues(a, b) && !is_on_grid(a)
+}
+
+/// Whether a token is a row of an image on a grid.
+pub(crate) fn is_on_grid(token: u32) -> bool {
+    token >= FIRST_GRID_ID && token != PLACEHOLDER
+}
+
 /// The largest place up to `end` where `tokens` can be cut without cutting an image.
 pub(crate) fn cut_before(tokens: &[u32], end: usize) -> usize {
     let inside =
-        |at: &usize| *at > 0 && *at < tokens.len() && continues(tokens[at - 1], tokens[*at]);
+        |at: &usize| *at > 0 && *at < tokens.len() && is_joined(tokens[at - 1], tokens[*at]);
     let mut at = end.min(tokens.len());
     while inside(&at) {
         at -= 1;
@@ -122,7 +186,7 @@ pub(crate) struct ImageRows {
     pub(crate) image: Arc<Image>,
     /// The first of the image's rows among them: the others may be left from an earlier pass.
     pub(crate) first: usize,
-    /// Their rows in the pass, which see each other.
+    /// Their rows in the pass.
     pub(crate) rows: Range<usize>,
 }
 
@@ -133,6 +197,19 @@ impl ImageRows {
         let first = self.first * width;
         let elements = &self.image.rows[first..first + self.rows.len() * width];
         (elements, self.rows.start * width..self.rows.end * width)
+    }
+
+    /// Whether they see each other.
+    pub(crate) fn see_each_other(&self) -> bool {
+        !is_on_grid(self.image.ids.start)
+    }
+
+    /// What is added to a row of the pass that is one of them, behind layer `layer`.
+    pub(crate) fn summand(&self, layer: usize, row: usize) -> Option<&[f32]> {
+        let at = self.first + row.checked_sub(self.rows.start)?;
+        let width = self.image.width;
+        let summands = self.image.summands(layer)?;
+        summands.get(at * width..(at + 1) * width)
     }
 }
 
@@ -197,6 +274,11 @@ pub(crate) fn check(
     last: Option<u32>,
     (d_model, max_chunk): (usize, usize),
 ) -> Result<(), Error> {
+    if planes::is_cut(last, tokens) {
+        return Err(Error::BadImage {
+            reason: "the sequence ends within one, and other tokens follow".into(),
+        });
+    }
     let mut at = 0;
     while at < tokens.len() {
         let token = tokens[at];
@@ -216,8 +298,11 @@ pub(crate) fn check(
         if token != image.ids.start && !before.is_some_and(|before| continues(before, token)) {
             return bad("a row stands without those before it");
         }
-        let n = (image.ids.end - token) as usize;
-        if unit_len(&tokens[at..]) != n {
+        let left = (image.ids.end - token) as usize;
+        let n = unit_len(&tokens[at..]);
+        // One on a grid may go on with the next tokens.
+        let may_end = is_on_grid(token) && at + n == tokens.len();
+        if n != left && !may_end {
             return bad("the rows of an image are not computed together");
         }
         if image.width != d_model {
@@ -226,7 +311,7 @@ pub(crate) fn check(
                 "its rows have {width} elements, the model's {d_model}"
             ));
         }
-        if n > max_chunk {
+        if n > max_chunk && !is_on_grid(token) {
             return Err(Error::BadOption {
                 option: "max-chunk",
                 found: max_chunk.to_string(),
@@ -260,6 +345,26 @@ mod tests {
         let cuts: Vec<usize> = (0..=6).map(|end| cut_before(&tokens, end)).collect();
         assert_eq!(cuts, [0, 1, 1, 1, 4, 4, 6]);
         assert_eq!((unit_len(&tokens), unit_len(&tokens[1..])), (1, 3));
+    }
+
+    #[test]
+    fn images_on_grids_are_cut_anywhere_and_go_on() {
+        let image = Image::on_grid(2, vec![0.0; 12], (2, 3), Vec::new()).unwrap();
+        let images = [Arc::clone(&image)];
+        let ids: Vec<u32> = image.ids().collect();
+        assert_eq!(cut_before(&ids, 4), 4);
+        check_cut(&ids, 4).unwrap();
+        let of = |tokens: &[u32], last| check(tokens, &images, last, (2, 4));
+        // Longer than a pass, begun, gone on with.
+        of(&ids, None).unwrap();
+        of(&ids[..3], Some(7)).unwrap();
+        of(&[ids[3], ids[4], ids[5], 7], Some(ids[2])).unwrap();
+        of(&[7], Some(ids[5])).unwrap();
+        of(&[ids[0], ids[1], 7], None).unwrap_err();
+        of(&[ids[4]], Some(ids[2])).unwrap_err();
+        of(&[7], Some(ids[2])).unwrap_err();
+        Image::on_grid(2, vec![0.0; 12], (2, 2), Vec::new()).unwrap_err();
+        Image::on_grid(2, vec![0.0; 12], (2, 3), vec![vec![0.0; 10]]).unwrap_err();
     }
 
     #[test]

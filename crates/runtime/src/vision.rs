@@ -9,24 +9,31 @@
 //! on the kernels of a [`millrace_kernels::Cpu`], whichever engine runs the text, or has its blocks on the text
 //! model's device ([`TowerBlocks`]). [`ImageReader`] is a tower with a way of preparing pictures: what fronts use.
 
+mod block;
 mod encode;
 mod heads;
+mod merge;
 mod on_device;
 mod open;
+mod order;
+mod pool;
+mod prepare;
 mod prompt;
 mod reader;
 
 use std::sync::Arc;
 
 use millrace_format::Checkpoint;
-use millrace_graph::Weight;
+use millrace_graph::{Weight, WeightSource};
+use millrace_kernels::RopeTable;
 use millrace_model::{VisionConfig, VisionModel};
 use millrace_picture::Preprocess;
 
-use crate::{Image, LoadedModel};
+use crate::{Error, Image, LoadedModel};
+pub use millrace_model::vision::has_places;
 pub use millrace_picture as picture;
 pub use on_device::{TowerBlocks, TowerOn, TowerRun};
-pub use prompt::{IMAGE_TOKEN, ImageStyle, ImageText};
+pub use prompt::{ImageStyle, ImageText};
 pub use reader::{ImageReader, Pixels, ReadOptions};
 
 /// A vision tower and its projector, ready to run. The matrices stay mapped in their file.
@@ -34,8 +41,10 @@ pub struct VisionTower {
     file: TowerFile,
     model: VisionModel,
     vectors: Vectors,
-    /// The projection with rows for outputs, in its file's format.
-    projection: Vec<u8>,
+    /// Matrices that are not as in the file.
+    own: OwnMatrices,
+    /// Turns by rows and by columns, where heads turn.
+    rotary: Option<[RopeTable; 2]>,
     preprocess: Preprocess,
     /// The token that stands for a row of a picture in lists of tokens.
     placeholder: u32,
@@ -58,13 +67,24 @@ impl TowerFile {
     }
 }
 
-/// Norms and biases as f32.
+/// Matrices computed when the tower was opened.
+struct OwnMatrices {
+    /// The projection of pooled rows with rows for outputs, in its file's format; empty without one.
+    projection: Vec<u8>,
+    /// The patch matrix of two equal frames, `[d_model, 3 · patch²]` f32: the sum of both; empty where a patch has one.
+    patches: Vec<u8>,
+}
+
+/// Norms and biases as f32. What a tower has not is empty.
 struct Vectors {
     patches_bias: Vec<f32>,
     positions: Vec<f32>,
     layers: Vec<LayerVectors>,
     norm: [Vec<f32>; 2],
     pooled_norm: Vec<f32>,
+    merger: MergerVectors,
+    /// As the model's.
+    deepstack: Vec<MergerVectors>,
 }
 
 /// Those of a block. A norm is its weight and its bias.
@@ -73,6 +93,15 @@ struct LayerVectors {
     qkv_bias: [Vec<f32>; 3],
     out_bias: Vec<f32>,
     norm2: [Vec<f32>; 2],
+    gate_bias: Vec<f32>,
+    up_bias: Vec<f32>,
+    down_bias: Vec<f32>,
+}
+
+/// Those of a network over merged patches.
+#[derive(Default)]
+struct MergerVectors {
+    norm: [Vec<f32>; 2],
     up_bias: Vec<f32>,
     down_bias: Vec<f32>,
 }
@@ -80,7 +109,8 @@ struct LayerVectors {
 /// What a tower makes of one picture.
 #[derive(Debug)]
 pub struct PictureRows {
-    /// What leaves the tower after its last norm, `[n_patches, d_model]` f32.
+    /// What leaves the tower's blocks, after the last norm where there is one, `[n_patches, d_model]` f32. Patches of a tower that merges
+    /// squares of them lie by squares, and by windows where it has some.
     pub encoder: Vec<f32>,
     /// The rows that the text model takes, `[n_tokens, d_text]`.
     pub image: Arc<Image>,
@@ -112,10 +142,10 @@ impl VisionTower {
         }
     }
 
-    /// Bytes of the values that a pass over one picture takes, beside weights: pixels, patches, the residual stream, queries,
-    /// keys, values, what attention and the last norm give, and chunks of rows.
-    pub fn work_bytes(&self) -> u64 {
-        heads::work_bytes(self.config())
+    /// Bytes of the values that a pass over one picture of up to `n_tokens` rows takes, beside weights: pixels, patches, the residual
+    /// stream, queries, keys, values, what attention and the last norm give, and chunks of rows.
+    pub fn work_bytes(&self, n_tokens: usize) -> u64 {
+        heads::work_bytes(self.config(), n_tokens)
     }
 
     /// How pictures become pixel values, as the files say.
@@ -128,10 +158,50 @@ impl VisionTower {
         self.placeholder
     }
 
-    fn bytes(&self, weight: &Weight) -> &[u8] {
-        let tensor = self.file.checkpoint().tensor(&weight.name);
-        tensor
-            .expect("the tower was built from this checkpoint's tensors")
-            .bytes
+    /// Rows that pixels of so many columns and rows become.
+    pub fn n_rows(&self, width: usize, height: usize) -> usize {
+        let config = self.config();
+        match &config.grid {
+            Some(grid) => {
+                let cell = grid.merge * config.patch_size;
+                (width / cell) * (height / cell)
+            }
+            None => config.n_tokens,
+        }
     }
+
+    /// Rows that a picture of so many columns and rows becomes.
+    ///
+    /// # Errors
+    /// [`Error::BadImage`] for a picture that the tower does not take.
+    pub fn rows_of_picture(&self, width: usize, height: usize) -> Result<usize, Error> {
+        let (width, height) = self.preprocess.target(width, height).map_err(not_taken)?;
+        Ok(self.n_rows(width, height))
+    }
+
+    fn bytes(&self, weight: &Weight) -> &[u8] {
+        bytes(self.file.checkpoint(), weight)
+    }
+}
+
+/// The error of a picture that a tower does not take.
+fn not_taken(error: picture::Error) -> Error {
+    Error::BadImage {
+        reason: error.to_string(),
+    }
+}
+
+/// What a checkpoint stores of a weight.
+fn bytes<'a>(checkpoint: &'a Checkpoint, weight: &Weight) -> &'a [u8] {
+    let tensor = checkpoint.tensor(&weight.name);
+    let bytes = tensor
+        .expect("the tower was built from this checkpoint's tensors")
+        .bytes;
+    let WeightSource::Rows { first, n_rows } = weight.source else {
+        return bytes;
+    };
+    // Of a vector the rows are its elements.
+    let n = if weight.n == 1 { weight.k } else { weight.n };
+    let row_bytes = bytes.len() / n_rows.max(1);
+    &bytes[first * row_bytes..(first + n) * row_bytes]
 }

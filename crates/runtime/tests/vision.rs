@@ -2,6 +2,8 @@
 //! from every spelling of files; in one pass, in chunks, in ragged batches and after a kept prefix.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
+#[path = "vision/grids.rs"]
+mod grids;
 #[path = "vision/plain.rs"]
 mod plain;
 
@@ -49,7 +51,7 @@ fn engine(model: &Arc<LoadedModel>, level: Option<Level>, max_chunk: usize) -> C
 
 fn encode(tower: &VisionTower, cpu: &Cpu, image: &ExpectedImage) -> PictureRows {
     let picture = Picture::new(image.width, image.height, image.rgb.clone());
-    let pixels = tower.preprocess().apply(&picture).remove(0);
+    let pixels = tower.preprocess().apply(&picture).unwrap().remove(0);
     for (found, expected) in pixels.data.iter().zip(&image.pixel_values.data) {
         assert!((found - expected).abs() < 1e-6, "{found} for {expected}");
     }
@@ -364,9 +366,13 @@ fn what_cannot_be_computed_is_refused_before_any_work() {
     let text = open(text.hf());
     let error = VisionTower::open(&text, None).err().unwrap();
     assert!(matches!(error, Error::NoVision { .. }), "{error}");
-    let llama = millrace_testkit::golden::Golden::named("llama-mha");
-    let error = VisionTower::open(&open(llama.hf()), Some(&golden.mmproj()))
-        .err()
-        .unwrap();
+    let refused = |name: &str| {
+        let other = millrace_testkit::golden::Golden::named(name);
+        let tower = VisionTower::open(&open(other.hf()), Some(&golden.mmproj()));
+        tower.err().unwrap()
+    };
+    let error = refused("gemma3-256");
     assert!(matches!(error, Error::OtherTower { .. }), "{error}");
+    let error = refused("llama-mha");
+    assert!(matches!(error, Error::ForeignTower { .. }), "{error}");
 }

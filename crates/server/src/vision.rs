@@ -20,8 +20,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::api::base64;
 
-/// Images kept at most: of Gemma 3 4B each takes 2.5 MiB.
-const MAX_KEPT: usize = 64;
+/// Rows of images that are kept at most: 64 images of Gemma 3, of 2.5 MiB each with the 4B.
+const MAX_KEPT_ROWS: usize = 64 * 256;
 
 /// Images of a request at most.
 pub(crate) const MAX_IMAGES: usize = 32;
@@ -29,13 +29,17 @@ pub(crate) const MAX_IMAGES: usize = 32;
 /// What decoding and resizing an image may take: 24 million pixels, 382 MiB. Who claims more is refused before any of it is taken.
 const LIMITS: Limits = Limits::of_pixels(24_000_000);
 
-/// Bytes that images of a served model take at most, beside the tower's weights and the requests: one that is decoded, the
-/// values of the tower's pass over it, and the rows of those that are kept.
-pub fn image_memory_bytes(tower: &VisionTower) -> u64 {
+/// Bytes that images of a model served with contexts of `n_ctx` tokens take at most, beside the tower's weights and the requests: one that
+/// is decoded, the values of the tower's pass over it, and the rows of a request's images and of those that are kept.
+pub fn image_memory_bytes(tower: &VisionTower, n_ctx: usize) -> u64 {
     let config = tower.config();
-    let row_bytes = config.d_text as u64 * size_of::<f32>() as u64;
-    let kept_bytes = (MAX_KEPT + MAX_IMAGES) as u64 * config.n_tokens as u64 * row_bytes;
-    LIMITS.bytes + tower.work_bytes() + kept_bytes
+    let n_sums = 1 + config.deepstack.len() as u64;
+    let row_bytes = config.d_text as u64 * size_of::<f32>() as u64 * n_sums;
+    // A longer prompt is refused before its images are read.
+    let n_request = n_ctx.min(MAX_IMAGES.saturating_mul(config.n_tokens));
+    let n_rows = n_request.saturating_add(MAX_KEPT_ROWS) as u64;
+    let kept_bytes = n_rows.saturating_mul(row_bytes);
+    LIMITS.bytes + tower.work_bytes(n_ctx).saturating_add(kept_bytes)
 }
 
 /// What tells images apart, of those of one scope.
@@ -85,6 +89,11 @@ pub(crate) enum ImageError {
     Gone,
 }
 
+/// What messages call a request's image.
+fn image_name(index: usize) -> String {
+    format!("image {}", index + 1)
+}
+
 impl Vision {
     /// Opens a model's tower, in `mmproj` or where [`VisionTower::open`] finds it, to run on as many threads as the engine
     /// has and at its level, or with its blocks on the engine's device.
@@ -119,20 +128,29 @@ impl Vision {
         Arc::clone(&self.turn).acquire_owned().await.ok()
     }
 
-    /// Tokens of a prompt with so many images, placeholders for their rows.
+    /// Tokens of a prompt with these images, placeholders for their rows.
     ///
     /// # Errors
-    /// A template or vocabulary without places for images.
+    /// A template or vocabulary without places for images, an image that says no size that the tower takes.
     pub(crate) fn tokens(
         &self,
         tokenizer: &Tokenizer,
         prompt: &RenderedPrompt,
-        n_images: usize,
+        images: &[UnreadImage],
     ) -> Result<Vec<u32>, String> {
+        let n_rows = images.iter().enumerate().map(|(i, image)| {
+            if self.tower.config().grid.is_none() {
+                return Ok(vec![self.tower.config().n_tokens]);
+            }
+            // As many as its head says; it is decoded when its turn has come.
+            let size = Picture::size_within(&image_name(i), &image.bytes, LIMITS);
+            let (width, height) = size.map_err(|error| error.to_string())?;
+            let n_rows = self.tower.rows_of_picture(width, height);
+            n_rows.map(|n| vec![n]).map_err(|error| error.to_string())
+        });
+        let n_rows: Vec<Vec<usize>> = n_rows.collect::<Result<_, String>>()?;
         let (text, style) = (ImageText::Chat(prompt), ImageStyle::Transformers);
-        let tokens = self
-            .tower
-            .tokens(tokenizer, text, &vec![0; n_images], style);
+        let tokens = self.tower.tokens(tokenizer, text, &n_rows, style);
         tokens.map_err(|error| error.to_string())
     }
 
@@ -157,8 +175,7 @@ impl Vision {
             let image = match known {
                 Some(image) => image,
                 None => {
-                    let name = format!("image {}", i + 1);
-                    let image = self.read(&name, &pending.bytes, gone)?;
+                    let image = self.read(&image_name(i), &pending.bytes, gone)?;
                     self.kept().keep(key, Arc::clone(&image));
                     image
                 }
@@ -173,7 +190,9 @@ impl Vision {
     fn read(&self, name: &str, bytes: &[u8], gone: &AtomicBool) -> Result<Arc<Image>, ImageError> {
         let picture = Picture::decode_within(name, bytes, LIMITS);
         let picture = picture.map_err(|error| ImageError::Picture(error.to_string()))?;
-        let pixels = self.tower.preprocess().apply(&picture).swap_remove(0);
+        let pixels = self.tower.preprocess().apply(&picture);
+        let pixels = pixels.map_err(|error| ImageError::Picture(error.to_string()))?;
+        let pixels = pixels.into_iter().next().ok_or(ImageError::Gone)?;
         drop(picture);
         let watch = &mut |_, _| match gone.load(Relaxed) {
             true => ControlFlow::Break(()),
@@ -204,7 +223,13 @@ impl RecentImages {
 
     fn keep(&mut self, key: ImageKey, image: Arc<Image>) {
         self.0.push_back((key, image));
-        if self.0.len() > MAX_KEPT {
+        let n_rows = |kept: &Self| {
+            kept.0
+                .iter()
+                .map(|(_, image)| image.n_rows())
+                .sum::<usize>()
+        };
+        while n_rows(self) > MAX_KEPT_ROWS {
             self.0.pop_front();
         }
     }
@@ -225,6 +250,23 @@ fn bytes_of(data: &str) -> Result<Vec<u8>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_oldest_images_go_first_and_as_many_as_must() {
+        let image = |n: usize| Image::new(1, vec![0.0; n]).expect("rows");
+        let key = |i: u8| (0, [i; 32]);
+        let mut kept = RecentImages::default();
+        for i in 0..4 {
+            kept.keep(key(i), image(MAX_KEPT_ROWS / 4));
+        }
+        kept.known(&key(0)).expect("all have room");
+        kept.keep(key(4), image(MAX_KEPT_ROWS / 2));
+        let has: Vec<bool> = (0..5).map(|i| kept.known(&key(i)).is_some()).collect();
+        assert_eq!(has, [true, false, false, true, true]);
+        // One that is larger than all may be is not kept.
+        kept.keep(key(5), image(MAX_KEPT_ROWS + 1));
+        assert!(kept.known(&key(5)).is_none());
+    }
 
     #[test]
     fn images_are_data_and_no_addresses() {

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use millrace_format::Checkpoint;
+use serde_json::{Map, Value, json};
 
 use crate::golden::{GoldenMatrix, GoldenValues, expected_of, to_rows};
 
@@ -16,12 +17,14 @@ pub struct ExpectedImage {
     pub width: usize,
     /// `[height, width, 3]`.
     pub rgb: Vec<u8>,
-    /// `[3 · size, size]`.
+    /// `[3 · height, width]` as the tower takes it.
     pub pixel_values: GoldenMatrix,
     /// What leaves the tower: `[n_patches, d_model]`.
     pub encoder: GoldenMatrix,
     /// What the text model takes: `[n_tokens, d_text]`.
     pub projected: GoldenMatrix,
+    /// By layer, what the text model adds behind it: `[n_tokens, d_text]`.
+    pub deepstack: Vec<GoldenMatrix>,
 }
 
 /// One model.
@@ -36,14 +39,30 @@ pub struct VisionGolden {
 pub const PLACEHOLDER: u32 = 262;
 
 impl VisionGolden {
-    /// All models.
+    /// Models that take squares.
     pub fn all() -> Vec<VisionGolden> {
-        let names = ["gemma3-vision", "gemma3-vision-small"];
-        let golden = |name| VisionGolden {
+        ["gemma3-vision", "gemma3-vision-small"]
+            .map(VisionGolden::named)
+            .to_vec()
+    }
+
+    /// Models that take pictures of any size.
+    pub fn on_grids() -> Vec<VisionGolden> {
+        let names = [
+            "qwen3vl-vision",
+            "qwen35-vision",
+            "qwen2vl-vision",
+            "qwen2_5vl-vision",
+        ];
+        names.map(VisionGolden::named).to_vec()
+    }
+
+    /// The model of that name.
+    pub fn named(name: &'static str) -> VisionGolden {
+        VisionGolden {
             name,
             dir: root().join(name),
-        };
-        names.map(golden).to_vec()
+        }
     }
 
     /// The Hugging Face folder.
@@ -54,6 +73,17 @@ impl VisionGolden {
     /// The tower as llama.cpp's converter writes it.
     pub fn mmproj(&self) -> PathBuf {
         self.dir.join("mmproj.gguf")
+    }
+
+    /// Files of the pictures in a prompt of a model on grids, in order.
+    pub fn pictures(&self) -> &'static [&'static str] {
+        match self.name {
+            "qwen3vl-vision" => &["wide.png", "small.png", "tall.png"],
+            "qwen35-vision" => &["tall.png", "as-tall.png"],
+            "qwen2vl-vision" => &["square.png", "small.png", "wide.png"],
+            "qwen2_5vl-vision" => &["wide.png", "tall.png"],
+            _ => &[],
+        }
     }
 
     /// Tokens with placeholders, logits and hidden states.
@@ -76,6 +106,9 @@ impl VisionGolden {
                 pixel_values: rows("pixel_values"),
                 encoder: rows("encoder"),
                 projected: rows("projected"),
+                deepstack: (0..)
+                    .map_while(|k| Some(to_rows(&tensor(&format!("deepstack.{k}"))?)))
+                    .collect(),
             })
         };
         (0..).map_while(image).collect()
@@ -89,4 +122,77 @@ pub fn picture(name: &str) -> PathBuf {
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/vision")
+}
+
+impl VisionGolden {
+    /// A copy of the folder of a model on grids, with a tokenizer of bytes and a chat template: what fronts need besides.
+    pub fn copy_with_chat(&self, to: &Path) {
+        for name in [
+            "config.json",
+            "model.safetensors",
+            "preprocessor_config.json",
+        ] {
+            std::fs::copy(self.dir.join(name), to.join(name)).unwrap_or_else(|e| panic!("{e}"));
+        }
+        let write = |name: &str, text: &str| {
+            std::fs::write(to.join(name), text).unwrap_or_else(|e| panic!("{e}"));
+        };
+        write("tokenizer.json", &tokenizer().to_string());
+        write("chat_template.jinja", CHAT_TEMPLATE);
+    }
+}
+
+/// Contents are lists of parts, as with the published models.
+const CHAT_TEMPLATE: &str = "\
+{%- for message in messages -%}
+    {{- '<|im_start|>' ~ message.role ~ '\\n' -}}
+    {%- if message.content is string -%}
+        {{- message.content -}}
+    {%- else -%}
+        {%- for part in message.content -%}
+            {{- '<|vision_start|><|image_pad|><|vision_end|>' if part.type == 'image' else part.text -}}
+        {%- endfor -%}
+    {%- endif -%}
+    {{- '<|im_end|>\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+    {{- '<|im_start|>assistant\\n' -}}
+{%- endif -%}
+";
+
+/// The first id is that of byte 0; names for turns and images behind all bytes, where the models have them.
+fn tokenizer() -> Value {
+    // Bytes that are printed as themselves; the others take letters from 256 on (GPT-2, `bytes_to_unicode`).
+    let is_plain = |byte: u8| matches!(byte, 33..=126 | 161..=172 | 174..);
+    let mut vocabulary = Map::new();
+    let mut n_other = 0;
+    for byte in 0..=u8::MAX {
+        let letter = match is_plain(byte) {
+            true => char::from(byte),
+            false => {
+                n_other += 1;
+                char::from_u32(255 + n_other).unwrap_or_default()
+            }
+        };
+        vocabulary.insert(letter.to_string(), byte.into());
+    }
+    let names = [
+        "<|endoftext|>",
+        "<|im_start|>",
+        "<|im_end|>",
+        "<|unused|>",
+        "<|vision_start|>",
+        "<|vision_end|>",
+        "<|image_pad|>",
+    ];
+    let added = names.iter().enumerate();
+    let added = added.map(|(i, name)| json!({"id": 256 + i, "content": name, "special": true}));
+    let bytes = json!({"type": "ByteLevel", "add_prefix_space": false, "use_regex": false});
+    json!({
+        "version": "1.0",
+        "added_tokens": added.collect::<Vec<_>>(),
+        "pre_tokenizer": bytes,
+        "decoder": {"type": "ByteLevel"},
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": []},
+    })
 }

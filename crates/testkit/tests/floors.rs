@@ -68,10 +68,12 @@ fn shipped_with(manifest: &Table) -> BTreeSet<String> {
 
 /// By folder below `crates` and `models`.
 fn crates() -> Vec<Room> {
-    let folders = ["crates", "models"].map(|folder| std::fs::read_dir(root().join(folder)).unwrap());
+    let folders =
+        ["crates", "models"].map(|folder| std::fs::read_dir(root().join(folder)).unwrap());
     let manifests = folders
         .into_iter()
-        .flatten().map(|folder| folder.unwrap().path().join("Cargo.toml"));
+        .flatten()
+        .map(|folder| folder.unwrap().path().join("Cargo.toml"));
     let rooms = manifests.filter(|path| path.is_file()).map(|path| {
         let manifest: Table = std::fs::read_to_string(&path).unwrap().parse().unwrap();
         let name = manifest["package"]["name"].as_str().unwrap();

@@ -173,21 +173,25 @@ fn image_name(i: usize, part: usize) -> String {
 
 /// What the file will hold of images: pixel values, encoder output and projected rows of each.
 fn image_specs(model: &Model, prompt: &PromptTokens) -> CommandResult<Vec<TensorSpec>> {
-    let n_images: usize = prompt.pixels().iter().map(|p| p.all().len()).sum();
-    if n_images == 0 {
+    if prompt.pixels().is_empty() {
         return Ok(Vec::new());
     }
     let reader = model.image_reader()?;
-    let config = reader.tower().config();
-    let side = config.image_size;
-    let shapes = [
-        vec![VisionConfig::CHANNELS, side, side],
-        vec![config.n_patches(), config.d_model],
-        vec![config.n_tokens, config.d_text],
-    ];
-    let parts = (0..n_images).flat_map(|i| [(i, 0), (i, 1), (i, 2)]);
-    let spec = |(i, part)| TensorSpec::new(image_name(i, part), DType::F32, &shapes[part]);
-    Ok(parts.map(spec).collect())
+    let tower = reader.tower();
+    let config = tower.config();
+    let all = prompt.pixels().iter().flat_map(|pixels| pixels.all());
+    let specs = all.enumerate().flat_map(|(i, pixels)| {
+        let (width, height) = (pixels.width, pixels.height);
+        let n_patches = width / config.patch_size * (height / config.patch_size);
+        let shapes = [
+            vec![VisionConfig::CHANNELS, height, width],
+            vec![n_patches, config.d_model],
+            vec![tower.n_rows(width, height), config.d_text],
+        ];
+        let shapes = shapes.into_iter().enumerate();
+        shapes.map(move |(part, shape)| TensorSpec::new(image_name(i, part), DType::F32, &shape))
+    });
+    Ok(specs.collect())
 }
 
 /// These tensors, with their names.

@@ -25,7 +25,7 @@ use millrace::{
     Session,
 };
 use millrace_runtime::EngineOptions;
-use millrace_runtime::vision::IMAGE_TOKEN;
+use millrace_runtime::vision::has_places;
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -217,7 +217,7 @@ fn about(engine: &dyn Engine, generation: &Generation) -> (Value, Vec<String>) {
 impl RunArgs {
     /// Whether images are to be put before the text, which has no places for them.
     fn shows_images(&self, text: &str) -> bool {
-        !self.images.is_empty() && !text.contains(IMAGE_TOKEN)
+        !self.images.is_empty() && !has_places(text)
     }
 
     fn is_chat(&self, text: &str) -> bool {
@@ -227,10 +227,10 @@ impl RunArgs {
 
 /// What reading the images took.
 fn image_line(args: &RunArgs, seen: &ImageReading) -> String {
-    let (n, n_rows) = (args.images.len(), seen.images[0].n_rows());
+    let n = args.images.len();
+    let n_rows: usize = seen.images.iter().map(|image| image.n_rows()).sum();
     let images = if n == 1 { "image" } else { "images" };
     let seconds = seen.time.as_secs_f64();
-    let n_rows = n_rows * seen.images.len();
     let line = format!("{n} {images} in {seconds:.1} s, {n_rows} tokens");
     match &seen.on_device {
         Some(run) => format!("{line}; {}", device_stats::tower(run)),

@@ -14,6 +14,7 @@ mod hostile_templates;
 mod hub;
 mod hwbench;
 #[cfg(unix)]
+mod image_grids;
 mod images;
 #[cfg(unix)]
 mod interrupt;

@@ -174,6 +174,8 @@ pub struct Family {
     pub(crate) write_gguf: fn(&ModelConfig, &mut SetKey<'_>),
     /// Sections of a head that rotate by the places of an image, where files say none.
     pub(crate) rope_sections: &'static [usize],
+    /// Whether those sections take turns, pair by pair, rather than lie one behind the other.
+    pub(crate) interleaved_sections: bool,
     /// The factor on a weight in its GGUF files, which have factors of `config.json` within weights.
     pub(crate) gguf_factor: fn(&ModelConfig, TensorName) -> f32,
     /// The layer that predicts further tokens, in families whose files may have one.
@@ -258,6 +260,7 @@ impl Family {
         write_hf: |_, _| {},
         write_gguf: |_, _| {},
         rope_sections: &[],
+        interleaved_sections: false,
         gguf_factor: |_, _| 1.0,
         draft: None,
         build: llama::build,

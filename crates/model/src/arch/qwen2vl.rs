@@ -14,7 +14,7 @@ pub(super) static FAMILY: Family = Family {
         "Qwen2VLForConditionalGeneration",
         "Qwen2_5_VLForConditionalGeneration",
     ],
-    models: "Qwen 2 VL, Qwen 2.5 VL (text)",
+    models: "Qwen 2 VL, Qwen 2.5 VL",
     hf_biases: Some(Biases {
         qkv: true,
         attn_output: false,
@@ -37,6 +37,8 @@ pub(super) static FAMILY: Family = Family {
         tied_head: false,
         rope_theta: 1_000_000.0,
     },
+    // The default of transformers' configuration.
+    rope_sections: &[16, 24, 24],
     gguf: sections::gguf,
     hf: sections::hf,
     write_hf: sections::write_hf,

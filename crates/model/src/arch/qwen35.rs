@@ -45,7 +45,7 @@ pub(super) static FAMILY: Family = Family {
     gguf_arch: "qwen35",
     hf_model_types: &["qwen3_5_text", "qwen3_5"],
     hf_classes: &["Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"],
-    models: "Qwen 3.5, 3.6, 3.8 (dense, text)",
+    models: "Qwen 3.5, 3.6, 3.8 (dense)",
     unit_norms: true,
     tiled_values_in_gguf: true,
     hf_names: &NAMES,
@@ -73,6 +73,7 @@ pub(super) static FAMILY: Family = Family {
     // The default of transformers' `Qwen3_5TextRotaryEmbedding`; llama.cpp opens no file without them.
     rope_sections: &[11, 11, 10],
     draft: Some(DRAFT),
+    interleaved_sections: true,
     build,
     ..Family::PLAIN
 };

@@ -23,7 +23,7 @@ pub(super) static FAMILY: Family = Family {
         "Qwen3_5MoeForCausalLM",
         "Qwen3_5MoeForConditionalGeneration",
     ],
-    models: "Qwen 3.5 and 3.6 with experts (35B-A3B, 122B-A10B, text)",
+    models: "Qwen 3.5 and 3.6 with experts (35B-A3B, 122B-A10B)",
     unit_norms: true,
     tiled_values_in_gguf: true,
     hf_names: &qwen35::NAMES,
@@ -52,6 +52,7 @@ pub(super) static FAMILY: Family = Family {
     // The default of transformers' `Qwen3_5TextRotaryEmbedding`; llama.cpp opens no file without them.
     rope_sections: &[11, 11, 10],
     draft: Some(qwen35::DRAFT),
+    interleaved_sections: true,
     build: qwen35::build,
     ..Family::PLAIN
 };

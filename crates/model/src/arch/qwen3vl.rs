@@ -11,7 +11,7 @@ pub(super) static FAMILY: Family = Family {
     gguf_arch: "qwen3vl",
     hf_model_types: &["qwen3_vl", "qwen3_vl_text"],
     hf_classes: &["Qwen3VLForConditionalGeneration"],
-    models: "Qwen 3 VL (dense, text)",
+    models: "Qwen 3 VL (dense)",
     hf_defaults: HfDefaults {
         vocab_size: 151_936,
         d_model: 4096,
@@ -25,6 +25,9 @@ pub(super) static FAMILY: Family = Family {
         rope_theta: 500_000.0,
     },
     gguf: sections::gguf,
+    // The default of transformers' configuration.
+    rope_sections: &[24, 20, 20],
+    interleaved_sections: true,
     hf: sections::hf,
     write_hf: sections::write_hf,
     write_gguf: sections::write_gguf,

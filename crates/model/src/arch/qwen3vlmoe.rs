@@ -11,7 +11,7 @@ pub(super) static FAMILY: Family = Family {
     gguf_arch: "qwen3vlmoe",
     hf_model_types: &["qwen3_vl_moe", "qwen3_vl_moe_text"],
     hf_classes: &["Qwen3VLMoeForConditionalGeneration"],
-    models: "Qwen 3 VL with experts (text)",
+    models: "Qwen 3 VL with experts",
     hf_turned_experts: Some(GateOrder::GateFirst),
     hf_roles: &[WeightRole::ExpertsGateUp],
     hf_names: &[(WeightRole::ExpertsDown, "mlp.experts.down_proj!")],
@@ -36,6 +36,9 @@ pub(super) static FAMILY: Family = Family {
         rope_theta: 500_000.0,
     },
     gguf: sections::gguf,
+    // The default of transformers' configuration.
+    rope_sections: &[24, 20, 20],
+    interleaved_sections: true,
     hf: sections::hf,
     write_hf: sections::write_hf,
     write_gguf: sections::write_gguf,

@@ -4,14 +4,14 @@
 use std::path::{Path, PathBuf};
 
 use millrace_format::gguf::{GgufArray, GgufValue, Metadata};
-use millrace_format::{TensorSpec, TensorType, output};
+use millrace_format::{Source, TensorSpec, TensorType, output};
 use millrace_quant::DType;
 use serde_json::json;
 
 use super::{PlannedName, SynthTensor};
 use crate::Error;
 use crate::config::{self, ModelConfig};
-use crate::vision::{HfSpelling, VisionConfig, VisionName, VisionRole};
+use crate::vision::{HUB, VisionConfig, VisionName, VisionRole, by_name};
 
 /// Control tokens that a vocabulary of a model with a tower has besides: those of conversations and of
 /// images, as Gemma 3 calls them.
@@ -28,7 +28,14 @@ pub(super) const TEXT_PREFIX: &str = "language_model.model.";
 
 /// The tower's tensors in a folder whose weights are of this type.
 pub(super) fn plan_folder(config: &VisionConfig, dtype: DType) -> Vec<SynthTensor> {
-    let planned = |name: VisionName| planned(config, name, name.hf(HfSpelling::Hub), dtype);
+    let planned = |name: VisionName| {
+        planned(
+            config,
+            name,
+            name.hf(by_name(config.family), HUB),
+            (dtype, Source::HuggingFace),
+        )
+    };
     config.names().into_iter().map(planned).collect()
 }
 
@@ -36,24 +43,34 @@ pub(super) fn plan_folder(config: &VisionConfig, dtype: DType) -> Vec<SynthTenso
 pub(super) fn plan_mmproj(config: &VisionConfig) -> Vec<SynthTensor> {
     let planned = |name: VisionName| {
         let is_exact = matches!(name.role, VisionRole::Patches | VisionRole::Positions);
-        let is_vector = config.shape_of(name).len() == 1;
+        let is_vector = config.shape_of(name, Source::Gguf).len() == 1;
         let dtype = match is_exact || is_vector {
             true => DType::F32,
             false => DType::F16,
         };
-        planned(config, name, name.gguf(), dtype)
+        planned(
+            config,
+            name,
+            name.gguf(by_name(config.family)),
+            (dtype, Source::Gguf),
+        )
     };
     config.names().into_iter().map(planned).collect()
 }
 
-fn planned(config: &VisionConfig, name: VisionName, spelled: String, dtype: DType) -> SynthTensor {
+fn planned(
+    config: &VisionConfig,
+    name: VisionName,
+    spelled: String,
+    (dtype, source): (DType, Source),
+) -> SynthTensor {
     SynthTensor {
         name: PlannedName::Vision(name),
         dtype,
         spec: TensorSpec {
             name: spelled,
             tensor_type: TensorType::Weights(dtype),
-            shape: config.shape_of(name),
+            shape: config.shape_of(name, source),
         },
     }
 }

@@ -1,6 +1,9 @@
 //! What each weight of a tower is for, and its names.
 
+use millrace_format::Source;
+
 use super::VisionConfig;
+use super::family::{HfSpelling, VisionFamily};
 use crate::catalog::Catalog;
 use crate::names::ParameterKind;
 
@@ -9,10 +12,14 @@ use crate::names::ParameterKind;
 pub enum VisionRole {
     /// `[d_model, 3, patch, patch]`: the patch convolution.
     Patches,
+    /// `[d_model, 3, patch, patch]`: that of the second of two frames.
+    SecondFrame,
     /// `[n_patches, d_model]`: the position table.
     Positions,
     /// `[d_model]`: layer norm before attention.
     Norm1,
+    /// `[3 · d_model, d_model]`: query, key and value projections one after the other.
+    AttnQkv,
     /// `[d_model, d_model]`: query projection.
     AttnQ,
     /// `[d_model, d_model]`: key projection.
@@ -23,6 +30,8 @@ pub enum VisionRole {
     AttnOutput,
     /// `[d_model]`: layer norm before the feed-forward.
     Norm2,
+    /// `[d_ff, d_model]`: what goes through the activation of a gated feed-forward.
+    FfnGate,
     /// `[d_ff, d_model]`: first matrix of the feed-forward.
     FfnUp,
     /// `[d_model, d_ff]`: second matrix of the feed-forward.
@@ -33,65 +42,47 @@ pub enum VisionRole {
     PooledNorm,
     /// `[d_model, d_text]`: projection to the text model's width.
     Projection,
+    /// `[d_model]`: norm before patches are merged.
+    MergerNorm,
+    /// `[merge² · d_model, merge² · d_model]`: first matrix over merged patches.
+    MergerUp,
+    /// `[d_text, merge² · d_model]`: second matrix over merged patches.
+    MergerDown,
+    /// `[merge² · d_model]`: layer norm of merged patches of a block.
+    DeepstackNorm,
+    /// As [`MergerUp`](VisionRole::MergerUp), of a block's patches.
+    DeepstackUp,
+    /// As [`MergerDown`](VisionRole::MergerDown), of a block's patches.
+    DeepstackDown,
 }
 
-/// Names in GGUF files (llama.cpp's `tensor_mapping.py`), and in Hugging Face files (module names of
-/// `modeling_siglip.py` and `modeling_gemma3.py`), in the order of the enum.
-const TABLE: [(&str, &str); 13] = [
-    ("v.patch_embd", "embeddings.patch_embedding"),
-    ("v.position_embd", "embeddings.position_embedding"),
-    ("ln1", "layer_norm1"),
-    ("attn_q", "self_attn.q_proj"),
-    ("attn_k", "self_attn.k_proj"),
-    ("attn_v", "self_attn.v_proj"),
-    ("attn_out", "self_attn.out_proj"),
-    ("ln2", "layer_norm2"),
-    ("ffn_up", "mlp.fc1"),
-    ("ffn_down", "mlp.fc2"),
-    ("v.post_ln", "post_layernorm"),
-    ("mm.soft_emb_norm", "mm_soft_emb_norm"),
-    ("mm.input_projection", "mm_input_projection_weight"),
-];
+/// A role and its names: in GGUF files, and in Hugging Face files. `{}` is for a block's number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RoleNames(
+    pub(super) VisionRole,
+    pub(super) &'static str,
+    pub(super) HfName,
+);
 
-/// Where Hugging Face files put tower and projector.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HfSpelling {
-    /// The hub's files: `vision_tower.vision_model.…`, `multi_modal_projector.…`.
-    Hub,
-    /// transformers 4.52 and later: `model.vision_tower.vision_model.…`.
-    Nested,
-    /// transformers 5: `vision_tower.…`, without `vision_model`.
-    Flat,
+/// A name in Hugging Face files.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum HfName {
+    /// A module of the tower.
+    Tower(&'static str),
+    /// A module of the projector.
+    Projector(&'static str),
+    /// A bare parameter of the projector, not a module's.
+    Parameter(&'static str),
 }
 
 impl HfSpelling {
-    /// All of them, the longer prefix of two that share their beginning first.
-    pub const ALL: [HfSpelling; 3] = [HfSpelling::Hub, HfSpelling::Nested, HfSpelling::Flat];
-
-    /// What stands before the tower's modules.
-    pub fn tower(self) -> &'static str {
-        match self {
-            HfSpelling::Hub => "vision_tower.vision_model.",
-            HfSpelling::Nested => "model.vision_tower.vision_model.",
-            HfSpelling::Flat => "vision_tower.",
-        }
-    }
-
-    /// What stands before the projector's.
-    pub fn projector(self) -> &'static str {
-        match self {
-            HfSpelling::Hub | HfSpelling::Flat => "multi_modal_projector.",
-            HfSpelling::Nested => "model.multi_modal_projector.",
-        }
-    }
-
-    /// The spelling of a file, by the name of its position table. Without one the hub's makes the error
+    /// The spelling of a file, by the name of its patch convolution. Without one the first makes the error
     /// name the usual tensor.
-    pub(super) fn of(catalog: &Catalog<'_>) -> HfSpelling {
-        let name = VisionName::weight(None, VisionRole::Positions);
-        let found = HfSpelling::ALL.into_iter();
-        let mut found = found.filter(|spelling| catalog.has(&name.hf(*spelling)));
-        found.next().unwrap_or(HfSpelling::Hub)
+    pub(super) fn of(family: &VisionFamily, catalog: &Catalog<'_>) -> HfSpelling {
+        let name = VisionName::weight(None, VisionRole::Patches);
+        let all = family.hf_prefixes.iter().copied();
+        let mut found = all.filter(|spelling| catalog.has(&name.hf(family, *spelling)));
+        found.next().unwrap_or(family.hf_prefixes[0])
     }
 }
 
@@ -149,46 +140,78 @@ impl VisionName {
         }
     }
 
-    pub(crate) fn gguf(self) -> String {
-        let (name, suffix) = (TABLE[self.role as usize].0, self.suffix());
+    fn names(self, family: &VisionFamily) -> &RoleNames {
+        let found = family.names.iter().find(|names| names.0 == self.role);
+        found.expect("a family asks for the roles that it names")
+    }
+
+    /// The name with its block's number.
+    fn numbered(self, name: &str) -> String {
         match self.layer {
-            Some(layer) => format!("v.blk.{layer}.{name}.{suffix}"),
-            None => format!("{name}.{suffix}"),
+            Some(layer) => name.replacen("{}", &layer.to_string(), 1),
+            None => name.to_owned(),
         }
     }
 
-    pub(crate) fn hf(self, spelling: HfSpelling) -> String {
-        let (name, suffix) = (TABLE[self.role as usize].1, self.suffix());
-        let tower = spelling.tower();
-        match (self.role, self.layer) {
-            // A bare parameter, not a layer's.
-            (VisionRole::Projection, _) => format!("{}{name}", spelling.projector()),
-            (VisionRole::PooledNorm, _) => format!("{}{name}.{suffix}", spelling.projector()),
-            (_, Some(layer)) => format!("{tower}encoder.layers.{layer}.{name}.{suffix}"),
-            (_, None) => format!("{tower}{name}.{suffix}"),
+    pub(crate) fn gguf(self, family: &VisionFamily) -> String {
+        let name = self.numbered(self.names(family).1);
+        match self.role {
+            // Its name is whole.
+            VisionRole::SecondFrame => name,
+            _ => format!("{name}.{}", self.suffix()),
+        }
+    }
+
+    pub(crate) fn hf(self, family: &VisionFamily, spelling: HfSpelling) -> String {
+        let suffix = self.suffix();
+        match self.names(family).2 {
+            HfName::Tower(name) => {
+                format!("{}{}.{suffix}", spelling.tower, self.numbered(name))
+            }
+            HfName::Projector(name) => format!("{}{name}.{suffix}", spelling.projector),
+            HfName::Parameter(name) => format!("{}{name}", spelling.projector),
         }
     }
 }
 
 impl VisionConfig {
-    /// The shape of a weight, slowest dimension first.
-    pub(crate) fn shape_of(&self, name: VisionName) -> Vec<usize> {
+    /// The shape of a weight in such a file, slowest dimension first.
+    pub(crate) fn shape_of(&self, name: VisionName, source: Source) -> Vec<usize> {
         use VisionRole::*;
         let (d, ff) = (self.d_model, self.d_ff);
-        let patch = self.patch_size;
+        let (channels, patch) = (VisionConfig::CHANNELS, self.patch_size);
+        let merge = self.grid.map_or(1, |grid| grid.merge);
+        let merged = d * merge * merge;
         match (name.role, name.part) {
-            (FfnUp, ParameterKind::Bias) => vec![ff],
-            (_, ParameterKind::Bias) | (Norm1 | Norm2 | PostNorm | PooledNorm, _) => vec![d],
-            (Patches, _) => vec![d, VisionConfig::CHANNELS, patch, patch],
-            (Positions, _) => vec![self.n_patches(), d],
+            (FfnUp | FfnGate, ParameterKind::Bias) => vec![ff],
+            (AttnQkv, ParameterKind::Bias) => vec![3 * d],
+            (MergerUp | DeepstackUp | DeepstackNorm, ParameterKind::Bias) | (DeepstackNorm, _) => {
+                vec![merged]
+            }
+            (MergerDown | DeepstackDown, ParameterKind::Bias) => vec![self.d_text],
+            (_, ParameterKind::Bias) | (Norm1 | Norm2 | PostNorm | PooledNorm | MergerNorm, _) => {
+                vec![d]
+            }
+            // A folder has both frames in one tensor.
+            (Patches, _) if self.grid.is_some() && source == Source::HuggingFace => {
+                vec![d, channels, 2, patch, patch]
+            }
+            (Patches | SecondFrame, _) => vec![d, channels, patch, patch],
+            (Positions, _) => {
+                let side = self.patches_per_side();
+                vec![side * side, d]
+            }
+            (AttnQkv, _) => vec![3 * d, d],
             (AttnQ | AttnK | AttnV | AttnOutput, _) => vec![d, d],
-            (FfnUp, _) => vec![ff, d],
+            (FfnUp | FfnGate, _) => vec![ff, d],
             (FfnDown, _) => vec![d, ff],
             (Projection, _) => vec![d, self.d_text],
+            (MergerUp | DeepstackUp, _) => vec![merged, merged],
+            (MergerDown | DeepstackDown, _) => vec![self.d_text, merged],
         }
     }
 
-    /// All weights, in the order of files.
+    /// All weights of a tower of Gemma 3, in the order of files.
     pub(crate) fn names(&self) -> Vec<VisionName> {
         use VisionRole::*;
         let mut names = Vec::new();

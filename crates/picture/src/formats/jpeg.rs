@@ -7,12 +7,26 @@ use zune_jpeg::zune_core::options::DecoderOptions;
 use super::{FilePicture, PictureFault, broken, check, rgb_bytes};
 use crate::Limits;
 
-pub(super) fn read(bytes: &[u8], limits: Limits) -> Result<FilePicture, PictureFault> {
-    // Sizes are held to `limits` below; files that break rules as cameras do are read.
-    let options = DecoderOptions::default()
+/// Sizes are held to limits here; files that break rules as cameras do are read.
+fn options() -> DecoderOptions {
+    DecoderOptions::default()
         .set_strict_mode(false)
         .set_max_width(usize::MAX)
-        .set_max_height(usize::MAX);
+        .set_max_height(usize::MAX)
+}
+
+/// Width and height as the head says them.
+pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), PictureFault> {
+    let mut header = zune_jpeg::JpegDecoder::new_with_options(ZCursor::new(bytes), options());
+    header.decode_headers().map_err(broken)?;
+    let size = header.dimensions();
+    let (width, height) = size.ok_or_else(|| broken("it has no frame"))?;
+    let side = |n: usize| u32::try_from(n).map_err(broken);
+    Ok((side(width)?, side(height)?))
+}
+
+pub(super) fn read(bytes: &[u8], limits: Limits) -> Result<FilePicture, PictureFault> {
+    let options = options();
     let opened = |options| zune_jpeg::JpegDecoder::new_with_options(ZCursor::new(bytes), options);
     let mut header = opened(options);
     header.decode_headers().map_err(broken)?;

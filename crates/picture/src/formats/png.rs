@@ -19,6 +19,14 @@ const PASSES: [[usize; 4]; 7] = [
     [0, 1, 1, 2],
 ];
 
+/// Width and height as the head says them: its first chunk, behind eight bytes of signature.
+pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), PictureFault> {
+    let head = bytes.get(8..24).filter(|head| &head[4..8] == b"IHDR");
+    let head = head.ok_or_else(|| broken("it does not begin with its head"))?;
+    let side = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    Ok((side(8), side(12)))
+}
+
 pub(super) fn read(bytes: &[u8], limits: Limits) -> Result<FilePicture, PictureFault> {
     // It counts lines and metadata by it; what all takes is checked below. A line has 8 bytes a pixel at most. Metadata grow in a buffer
     // that is there twice, then half as long: three bytes for two that are counted.

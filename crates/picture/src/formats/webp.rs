@@ -13,6 +13,12 @@ use std::io::Cursor;
 use super::{FilePicture, PictureFault, broken, check, over_white};
 use crate::Limits;
 
+/// Width and height as the head says them.
+pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), PictureFault> {
+    let decoder = image_webp::WebPDecoder::new(Cursor::new(bytes)).map_err(broken)?;
+    Ok(decoder.dimensions())
+}
+
 pub(super) fn read(bytes: &[u8], limits: Limits) -> Result<FilePicture, PictureFault> {
     let mut decoder = image_webp::WebPDecoder::new(Cursor::new(bytes)).map_err(broken)?;
     // Frames without the flag are the decoder's to choose from, in a way of its own.

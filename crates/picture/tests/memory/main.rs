@@ -336,7 +336,7 @@ fn check(name: &str, file: &[u8]) -> Picture {
     Picture::decode_within(name, file, exactly).unwrap();
     for size in [56, 448] {
         let preprocess = Preprocess::siglip(size);
-        let (most, values) = most_bytes(|| preprocess.apply(&picture));
+        let (most, values) = most_bytes(|| preprocess.apply(&picture).unwrap());
         // The result in bytes and floats, a strip, sums of a few rows, weights of a list that grows; or the few columns.
         let own = 18 * size * size + 64 * 3 * size + 40 * size * 3 + (1 << 20);
         let own = own + picture.width().min(size) * size * 8;
@@ -365,7 +365,7 @@ fn twenty_four_million_pixels_of_any_shape_take_little() {
         let start = std::time::Instant::now();
         let (most, values) = most_bytes(|| {
             let picture = Picture::decode_within("x", &file, limits).unwrap();
-            Preprocess::siglip(896).apply(&picture)
+            Preprocess::siglip(896).apply(&picture).unwrap()
         });
         println!(
             "{width} × {height}: {} MiB, {:?}",

@@ -327,7 +327,8 @@ fn stored_plans_are_looked_at() {
 /// Decode is the host's, with reasons; so are prompts but for the longest, whose predicted time says so.
 #[test]
 fn it_is_where_the_prediction_says() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft/demo-draft.gguf");
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft/demo-draft.gguf");
     let model = LoadedModel::open(&path).unwrap();
     let graph = &model.model().graph;
     let attention = |planner: &dyn Planner, kind: &PassKind| {
@@ -420,7 +421,8 @@ fn the_prediction_of_a_long_prompt_is_no_worse_for_it() {
 /// What `profile` says of a pass has the products, what the host packs and reads for them, and softmax.
 #[test]
 fn its_time_is_in_the_prediction() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft/demo-draft.gguf");
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft/demo-draft.gguf");
     let model = LoadedModel::open(&path).unwrap();
     let graph: &Graph = &model.model().graph;
     let token = |by: &dyn Planner| {

@@ -38,7 +38,8 @@ struct Setup {
 
 impl Setup {
     fn new() -> Setup {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft/demo-draft.gguf");
+        let path =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft/demo-draft.gguf");
         let model = Arc::new(LoadedModel::open(&path).unwrap());
         let board = Board::new(BoardOptions::default());
         let device = RkDevice::with_host(&board, Machine::rk3588(), 3).unwrap();
@@ -159,7 +160,8 @@ fn a_thousand_failing_runs_leave_no_buffer() {
 /// A check is checked: weights in another order than the plan asks for are named before any product is.
 #[test]
 fn weights_in_a_wrong_order_are_found() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft/demo-draft.gguf");
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft/demo-draft.gguf");
     let model = Arc::new(LoadedModel::open(&path).unwrap());
     let found = |relayout: Option<fn(WeightLayout) -> WeightLayout>| {
         let options = NpuOptions {
@@ -195,7 +197,8 @@ fn weights_in_a_wrong_order_are_found() {
 
 #[test]
 fn a_full_address_space_ends_the_load_with_its_size() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft/demo-draft.gguf");
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft/demo-draft.gguf");
     let model = Arc::new(LoadedModel::open(&path).unwrap());
     let board = Board::new(BoardOptions::default());
     board.set_faults(Faults {
@@ -220,7 +223,8 @@ fn a_full_address_space_ends_the_load_with_its_size() {
 /// Weights that are unpacked before every product are paid for, with packing them at a byte each: every weight once a pass.
 #[test]
 fn unpacking_at_every_call_is_priced() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft/demo-draft.gguf");
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft/demo-draft.gguf");
     let loaded = LoadedModel::open(&path).unwrap();
     let model = loaded.model();
     let ns = |mode: &str| {

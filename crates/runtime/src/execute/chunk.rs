@@ -7,6 +7,7 @@ use millrace_graph::AllGather;
 
 use super::plan::Register;
 use crate::Error;
+use crate::image::planes::{PlaneRows, Positions};
 use crate::image::{self, Image, ImageRows};
 use crate::lora::AdaptedRows;
 use crate::ranks::Communicator;
@@ -32,11 +33,14 @@ pub(crate) struct Chunk {
     pub(crate) tokens: Vec<u32>,
     /// The images that some rows are of, in order.
     pub(crate) images: Vec<ImageRows>,
-    /// Those rows alone: they see each other.
+    /// Those of them that see each other.
     pub(super) blocks: Vec<Range<usize>>,
     /// The tokens with something of the vocabulary in place of images' rows.
     pub(super) ids: Vec<u32>,
+    /// Positions as RoPE takes them; those of the cache are the spans'.
     pub(crate) positions: Vec<u32>,
+    /// Rows that have a position on each of three axes.
+    pub(super) planes: Vec<PlaneRows>,
     pub(crate) spans: Vec<RunSpan>,
     /// Rows with adapters, ascending.
     pub(crate) adapted: Vec<AdaptedRows>,
@@ -58,6 +62,7 @@ impl Chunk {
         self.blocks.clear();
         self.ids.clear();
         self.positions.clear();
+        self.planes.clear();
         self.spans.clear();
         self.adapted.clear();
         self.logit_rows.clear();
@@ -70,12 +75,35 @@ impl Chunk {
     pub(crate) fn push_tokens(&mut self, tokens: &[u32], images: &[Arc<Image>]) {
         let row = self.tokens.len();
         for placed in image::placed(tokens, images, row) {
-            self.blocks.push(placed.rows.clone());
+            if placed.see_each_other() {
+                self.blocks.push(placed.rows.clone());
+            }
             self.images.push(placed);
         }
         self.tokens.extend_from_slice(tokens);
         let ids = tokens.iter().map(|token| image::in_vocabulary(*token));
         self.ids.extend(ids);
+    }
+
+    /// Says the positions of the tokens that were pushed last, which are those from `first_pos` on.
+    pub(crate) fn push_positions(&mut self, first_pos: usize) {
+        let n = self.tokens.len() - self.positions.len();
+        let positions = first_pos..first_pos + n;
+        self.positions
+            .extend(positions.map(|position| position as u32));
+    }
+
+    /// The same in a model whose positions have three axes; `before` are the tokens of the sequence before the chunk.
+    pub(crate) fn push_places(&mut self, before: &[u32], first_pos: usize) {
+        let row = self.positions.len();
+        // A sequence's spans lie one behind the other.
+        let first_row = row - (first_pos - before.len());
+        let mut positions = Positions::behind(before);
+        for token in &self.tokens[first_row..row] {
+            positions.take(*token);
+        }
+        let (times, planes) = (&mut self.positions, &mut self.planes);
+        positions.place(&self.tokens[row..], row, times, planes);
     }
 }
 

@@ -1,11 +1,12 @@
 //! One op over rows of f32: its kernel, or its definition.
 
 use super::plan::PlanError;
+use super::planes::Planes;
 use crate::Error;
 use crate::load::LoadedModel;
 use millrace_graph::{
-    self as graph, Glu, Graph, LayerNorm, Node, Op, RmsNorm, RopeStyle, RotateHeads, TokenContext,
-    WeightId, WeightKind, WeightValues, exact,
+    self as graph, Glu, Graph, LayerNorm, Node, Op, RmsNorm, RopeStyle, TokenContext, WeightId,
+    WeightKind, WeightValues, exact,
 };
 use millrace_kernels::matmul::WeightMatrix;
 use millrace_kernels::{self as kernels, Cpu, RopeTable};
@@ -55,6 +56,8 @@ pub(crate) struct Ops<'a> {
     pub(crate) vectors: &'a [Vec<f32>],
     /// By the graph's tables.
     pub(crate) ropes: &'a [RopeTable],
+    /// Of rows with positions on three axes.
+    pub(crate) planes: Planes<'a>,
 }
 
 /// The tokens whose rows are computed.
@@ -89,17 +92,10 @@ impl<'a> Ops<'a> {
                 let bias = bias.map_or(&[][..], |bias| &self.vectors[bias.0]);
                 kernels::layer_norm(cpu, other, weight, bias, *eps, out);
             }
-            Op::Rope(RotateHeads {
-                rope,
-                head_dim,
-                first,
-            }) => kernels::rope_from(
-                cpu,
-                out,
-                (*head_dim, *first),
-                positions,
-                &self.ropes[rope.0],
-            ),
+            Op::Rope(op) => {
+                let table = &self.ropes[op.rope.0];
+                self.planes.rotate(cpu, op, (table, positions), out);
+            }
             Op::Glu(Glu {
                 clamp: Some(clamp), ..
             }) => kernels::glu_clamped(cpu, (clamp.alpha, clamp.limit), out, other),

@@ -17,6 +17,7 @@ use super::head::{HeadBuffers, HeadStep};
 use super::memory::{Past, SequenceSpan};
 use super::ops::{self, Ops, Tokens, decode_vectors, has_kernel, rope_table};
 use super::plan::{CpuPlan, PlanError, Register, StepKind};
+use super::planes::{PlaneTables, Planes};
 use super::products::{AdapterScratch, Linears, experts, known_matrix};
 use super::recurrent::{has_state_kernel, state_run};
 use crate::Error;
@@ -30,6 +31,8 @@ pub(crate) struct Executor {
     /// Norm weights and biases as f32, by weight; empty for matrices.
     vectors: Vec<Vec<f32>>,
     ropes: Vec<RopeTable>,
+    /// Of models whose positions have three axes.
+    planes: Vec<PlaneTables>,
     buffers: PassBuffers,
     activations: Activations,
     experts: ExpertScratch,
@@ -60,6 +63,7 @@ impl Executor {
             buffers: PassBuffers(buffers),
             vectors: decode_vectors(model, graph)?,
             ropes: graph.ropes.iter().map(rope_table).collect(),
+            planes: plane_tables(model.model()),
             activations: Activations::default(),
             experts: ExpertScratch::default(),
             attention: AttentionScratch::default(),
@@ -119,6 +123,15 @@ impl Executor {
                             model,
                             vectors: &self.vectors,
                             ropes: &self.ropes,
+                            // Behind the last attention nothing turns.
+                            planes: Planes {
+                                tables: &self.planes,
+                                rows: if m == chunk.tokens.len() {
+                                    &chunk.planes
+                                } else {
+                                    &[]
+                                },
+                            },
                         },
                         chunk,
                         tokens: match m == chunk.tokens.len() {
@@ -167,6 +180,7 @@ impl Executor {
                         model,
                         vectors: &self.vectors,
                         ropes: &self.ropes,
+                        planes: Planes::default(),
                     };
                     let (x, choice) = (*x, *choice);
                     experts(
@@ -180,6 +194,11 @@ impl Executor {
                 StepKind::Copy { x, out } => self.buffers.write(*out, m, |buffers, out| {
                     out.copy_from_slice(buffers.rows(*x, m));
                 }),
+            }
+            if !chunk.images.is_empty() {
+                for (index, slot) in &self.plan.steps[i].hidden {
+                    add_summands(&mut self.buffers, chunk, (*index, *slot), m);
+                }
             }
             if chunk.hidden {
                 for (index, slot) in &self.plan.steps[i].hidden {
@@ -199,6 +218,7 @@ impl Executor {
                 model,
                 vectors: &self.vectors,
                 ropes: &self.ropes,
+                planes: Planes::default(),
             };
             let x = self.buffers.rows(head.x, chunk.logit_rows.len());
             let buffers = (&mut self.logits, &mut self.activations);
@@ -213,6 +233,49 @@ impl Executor {
         positions.clear();
         ids.extend(chunk.logit_rows.iter().map(|row| chunk.ids[*row]));
         positions.extend(chunk.logit_rows.iter().map(|row| chunk.positions[*row]));
+    }
+}
+
+/// The tables of a model whose positions have three axes; none of another.
+fn plane_tables(model: &Model) -> Vec<PlaneTables> {
+    let ropes = model.graph.ropes.iter();
+    let tables = ropes.filter_map(|rope| {
+        let axes = model.config.rope_axes(rope.inv_freq.len())?;
+        Some(PlaneTables::new(rope, &axes))
+    });
+    tables.collect()
+}
+
+/// Adds to hidden state `index` what its images have for the layer that it leaves.
+fn add_summands(
+    buffers: &mut PassBuffers,
+    chunk: &Chunk,
+    (index, slot): (usize, Register),
+    m: usize,
+) {
+    let Some(layer) = index.checked_sub(1) else {
+        return;
+    };
+    let out = buffers.rows_mut(slot, m);
+    for image in &chunk.images {
+        // Rows that nobody wants anything of may have been dropped.
+        let kept = match m == chunk.tokens.len() {
+            true => image.rows.clone(),
+            false => places(&chunk.logit_rows, &image.rows),
+        };
+        for at in kept {
+            let row = match m == chunk.tokens.len() {
+                true => at,
+                false => chunk.logit_rows[at],
+            };
+            let Some(summand) = image.summand(layer, row) else {
+                break;
+            };
+            let out = &mut out[at * slot.width..(at + 1) * slot.width];
+            out.iter_mut()
+                .zip(summand)
+                .for_each(|(x, added)| *x += added);
+        }
     }
 }
 

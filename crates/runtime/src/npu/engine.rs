@@ -215,7 +215,11 @@ impl PlannedEngine {
         let kind = self.kind(part, images.len());
         let prepared = npu.prepared(part.chunk.first, &kind, self.compute.observer.is_some())?;
         let graph = &npu.model().model().graph;
-        if !images.is_empty() && !prepared.takes_images(graph, kind.attention) {
+        // Positions on three axes are the CPU's.
+        let takes = |image: &ImageRows| {
+            image.see_each_other() && prepared.takes_images(graph, kind.attention)
+        };
+        if !images.iter().all(takes) {
             let engine = self.name();
             return Err(Error::NoImages { engine }.into());
         }

@@ -1,7 +1,7 @@
 //! The host's own steps. Each reads values in bf16, computes in f32 and rounds its result once.
 
 use super::NpuError;
-use crate::execute::{Ops, Past, SequenceSpan, Tokens, has_kernel};
+use crate::execute::{Ops, Past, Planes, SequenceSpan, Tokens, has_kernel};
 use crate::image::ImageRows;
 use crate::load::LoadedModel;
 use half::bf16;
@@ -310,6 +310,7 @@ impl HostContext<'_> {
             model: self.model,
             vectors: self.vectors,
             ropes: self.ropes,
+            planes: Planes::default(),
         }
     }
 }

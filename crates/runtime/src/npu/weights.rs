@@ -262,7 +262,8 @@ mod tests {
     /// Every layout of every matrix, against the layout's own arrangement.
     #[test]
     fn slots_hold_what_the_layout_says() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft/demo-draft.gguf");
+        let path =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft/demo-draft.gguf");
         let model = LoadedModel::open(&path).expect("the model");
         let cpu = Cpu::new(CpuOptions {
             n_threads: Some(2),

@@ -6,19 +6,20 @@
 //! each head, which add nothing to any score or sum.
 
 use std::ops::ControlFlow;
+use std::slice;
 
 use millrace_graph::Weight;
 use millrace_kernels::matmul::{Activations, Multiplication, WeightMatrix, matmul};
-use millrace_kernels::{
-    Activation, AttentionInput, AttentionScratch, AttentionShape, Cpu, KvBuffer, KvLayout, KvRun,
-    KvType, activate, add, attention, kv_append, layer_norm, rms_norm,
-};
+use millrace_kernels::{AttentionScratch, Cpu, KvBuffer, KvLayout, KvType, add};
 use millrace_model::VisionConfig;
-use millrace_model::vision::VisionLayer;
+use millrace_model::vision::Projector;
 use millrace_picture::PixelValues;
+use millrace_quant::DType;
 
-use super::heads::{copy_heads, padded};
-use super::{LayerVectors, PictureRows, VisionTower};
+use super::block::{Segment, norm, segments};
+use super::heads::padded;
+use super::order::PatchOrder;
+use super::{PictureRows, VisionTower};
 use crate::kv::PAGE_TOKENS;
 use crate::{Error, Image};
 
@@ -55,7 +56,7 @@ impl Stages<Error> for OnCpu {
     fn block(&mut self, pass: &mut EncodePass<'_>, index: usize) -> Result<(), Error> {
         let tower = pass.tower;
         let (layer, vectors) = (&tower.model.layers[index], &tower.vectors.layers[index]);
-        pass.attend(layer, vectors)?;
+        pass.attend(layer, vectors, index)?;
         pass.feed_forward(layer, vectors)
     }
 
@@ -67,23 +68,28 @@ impl Stages<Error> for OnCpu {
 /// The values of a picture under way.
 pub(super) struct EncodePass<'a> {
     pub(super) tower: &'a VisionTower,
-    cpu: &'a Cpu,
+    pub(super) cpu: &'a Cpu,
+    pub(super) order: PatchOrder,
     /// The residual stream, `[n_patches, d_model]`.
     pub(super) x: Vec<f32>,
     /// Queries, then the attention's output; `[n_patches, d_model]`.
-    q: Vec<f32>,
-    out: Vec<f32>,
+    pub(super) q: Vec<f32>,
+    pub(super) out: Vec<f32>,
     /// Where heads are padded: `[n_patches, n_heads, padded]` of queries and of the output, chunks of keys and of values.
-    heads: Option<[Vec<f32>; 4]>,
+    pub(super) heads: Option<[Vec<f32>; 4]>,
     /// Chunks of rows: what a norm gives, and what matrices make of it.
-    normed: Vec<f32>,
-    wide: [Vec<f32>; 2],
-    layout: KvLayout,
-    k_pages: KvBuffer,
-    v_pages: KvBuffer,
-    pages: Vec<u32>,
-    activations: Activations,
-    scratch: AttentionScratch,
+    pub(super) normed: Vec<f32>,
+    pub(super) wide: [Vec<f32>; 2],
+    /// The gates of a gated feed-forward network; empty without one.
+    pub(super) gate: Vec<f32>,
+    /// Of blocks in which patches see their windows, and of those in which they see all.
+    pub(super) segments: [Vec<Segment>; 2],
+    pub(super) layout: KvLayout,
+    pub(super) k_pages: KvBuffer,
+    pub(super) v_pages: KvBuffer,
+    pub(super) pages: Vec<u32>,
+    pub(super) activations: Activations,
+    pub(super) scratch: AttentionScratch,
 }
 
 impl VisionTower {
@@ -111,26 +117,37 @@ impl VisionTower {
         watch: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
     ) -> Result<Option<PictureRows>, E> {
         let config = &self.model.config;
-        if pixels.size != config.image_size {
-            let (found, expected) = (pixels.size, config.image_size);
-            let reason = format!("it has {found} pixels a side, and the tower takes {expected}");
-            return Err(Error::BadImage { reason }.into());
-        }
+        check_pixels(config, pixels)?;
         let _hot = cpu.pool().enter();
-        let mut pass = EncodePass::new(self, cpu, stages.attends_on_pages())?;
-        let patches = patch_rows(config, &pixels.data);
+        let order = PatchOrder::new(config, pixels.height, pixels.width);
+        let mut pass = EncodePass::new(self, cpu, stages.attends_on_pages(), order)?;
+        let patches = pass.order.patch_rows(config.patch_size, &pixels.data);
         stages.embed(&mut pass, &patches)?;
-        add(cpu, &mut pass.x, &self.vectors.positions);
+        pass.add_positions();
+        let mut summands = Vec::with_capacity(config.deepstack.len());
         for done in 0..config.n_layers {
             if watch(done, config.n_layers).is_break() {
                 return Ok(None);
             }
             stages.block(&mut pass, done)?;
+            if let Some(i) = config.deepstack.iter().position(|layer| *layer == done) {
+                let (merger, vectors) = (&self.model.deepstack[i], &self.vectors.deepstack[i]);
+                summands.push(pass.merged(merger, vectors)?);
+            }
         }
         let encoder = pass.finish();
-        let pooled = pass.pooled(&encoder);
-        let rows = stages.project(&mut pass, &pooled)?;
-        let image = Image::new(config.d_text, rows)?;
+        let image = match (&self.model.projector, &config.grid) {
+            (Projector::Pooled(projector), _) => {
+                let pooled = pass.pooled(projector, &encoder);
+                Image::new(config.d_text, stages.project(&mut pass, &pooled)?)?
+            }
+            (Projector::Merged(merger), grid) => {
+                let rows = pass.merged(merger, &self.vectors.merger)?;
+                let merge = grid.map_or(1, |grid| grid.merge);
+                let places = (pass.order.height / merge, pass.order.width / merge);
+                Image::on_grid(config.d_text, rows, places, summands)?
+            }
+        };
         Ok(Some(PictureRows {
             encoder,
             image,
@@ -139,7 +156,7 @@ impl VisionTower {
     }
 
     /// `out = x · weightᵀ (+ bias)` for rows of `x`.
-    fn product<'a>(
+    pub(super) fn product<'a>(
         &'a self,
         weight: &Weight,
         bias: &'a [f32],
@@ -148,16 +165,31 @@ impl VisionTower {
         let weight = WeightMatrix::new(weight.dtype, weight.n, weight.k, self.bytes(weight))?;
         Ok(Multiplication {
             weight,
-            bias: Some(bias),
+            bias: (!bias.is_empty()).then_some(bias),
             out,
+        })
+    }
+
+    /// The patch matrix, over patches of one frame.
+    fn patch_matrix(&self) -> Result<WeightMatrix<'_>, Error> {
+        let weight = &self.model.patches.weight;
+        let k = self.config().patch_elems();
+        Ok(match self.own.patches.as_slice() {
+            [] => WeightMatrix::new(weight.dtype, weight.n, k, self.bytes(weight))?,
+            summed => WeightMatrix::new(DType::F32, weight.n, k, summed)?,
         })
     }
 }
 
 impl<'a> EncodePass<'a> {
-    fn new(tower: &'a VisionTower, cpu: &'a Cpu, attends: bool) -> Result<EncodePass<'a>, Error> {
+    fn new(
+        tower: &'a VisionTower,
+        cpu: &'a Cpu,
+        attends: bool,
+        order: PatchOrder,
+    ) -> Result<EncodePass<'a>, Error> {
         let config = tower.config();
-        let (n, d_model) = (config.n_patches(), config.d_model);
+        let (n, d_model) = (order.len(), config.d_model);
         let head_dim = padded(config.head_dim());
         let width = config.n_heads * head_dim;
         let layout = KvLayout {
@@ -167,7 +199,9 @@ impl<'a> EncodePass<'a> {
             page_tokens: PAGE_TOKENS,
         };
         layout.check()?;
-        let n_pages = if attends { n.div_ceil(PAGE_TOKENS) } else { 0 };
+        let segments = [segments(&order.windows), segments(slice::from_ref(&(0..n)))];
+        let ends = segments.iter().flatten().map(|segment| segment.pages.end);
+        let n_pages = ends.max().filter(|_| attends).unwrap_or(0);
         let needed_bytes = n_pages.saturating_mul(layout.page_bytes());
         let buffer =
             || KvBuffer::zeroed(needed_bytes).map_err(|_| Error::CacheTooLarge { needed_bytes });
@@ -186,6 +220,12 @@ impl<'a> EncodePass<'a> {
             heads,
             normed: rows(d_model),
             wide: [rows(widest), rows(d_model)],
+            gate: match tower.model.layers.iter().any(|layer| layer.gate.is_some()) {
+                true => rows(config.d_ff),
+                false => Vec::new(),
+            },
+            segments,
+            order,
             layout,
             k_pages: buffer()?,
             v_pages: buffer()?,
@@ -195,12 +235,12 @@ impl<'a> EncodePass<'a> {
         })
     }
 
-    fn config(&self) -> &'a VisionConfig {
+    pub(super) fn config(&self) -> &'a VisionConfig {
         self.tower.config()
     }
 
     /// Ranges of elements of `[n_patches, d_model]`, a chunk of rows each.
-    fn chunks(&self) -> impl Iterator<Item = std::ops::Range<usize>> + use<> {
+    pub(super) fn chunks(&self) -> impl Iterator<Item = std::ops::Range<usize>> + use<> {
         let (n, width) = (self.x.len(), CHUNK_ROWS * self.config().d_model);
         (0..n)
             .step_by(width)
@@ -210,13 +250,17 @@ impl<'a> EncodePass<'a> {
     /// Patches through their matrix.
     fn embed(&mut self, patches: &[f32]) -> Result<(), Error> {
         let (tower, config) = (self.tower, self.config());
-        let weight = &tower.model.patches.weight;
+        let (weight, k) = (tower.patch_matrix()?, config.patch_elems());
+        let bias = &tower.vectors.patches_bias[..];
         let d_model = config.d_model;
         for range in self.chunks() {
             let rows = range.start / d_model..range.end / d_model;
-            let x = &patches[rows.start * weight.k..rows.end * weight.k];
-            let out = &mut self.x[range];
-            let product = tower.product(weight, &tower.vectors.patches_bias, out)?;
+            let x = &patches[rows.start * k..rows.end * k];
+            let product = Multiplication {
+                weight,
+                bias: (!bias.is_empty()).then_some(bias),
+                out: &mut self.x[range],
+            };
             matmul(
                 self.cpu,
                 x,
@@ -228,204 +272,52 @@ impl<'a> EncodePass<'a> {
         Ok(())
     }
 
-    /// `x += out(attention(norm1(x)))`.
-    fn attend(&mut self, layer: &VisionLayer, vectors: &LayerVectors) -> Result<(), Error> {
-        let (tower, cpu, config) = (self.tower, self.cpu, self.config());
-        let d_model = config.d_model;
-        for range in self.chunks() {
-            let m = range.len() / d_model;
-            let normed = &mut self.normed[..range.len()];
-            let [weight, bias] = &vectors.norm1;
-            layer_norm(
-                cpu,
-                &self.x[range.clone()],
-                weight,
-                bias,
-                config.norm_eps,
-                normed,
-            );
-            let [k, v] = &mut self.wide;
-            let (k, v) = (&mut k[..range.len()], &mut v[..range.len()]);
-            let first_pos = range.start / d_model;
-            let q = &mut self.q[range.clone()];
-            let [q_bias, k_bias, v_bias] = &vectors.qkv_bias;
-            let [wq, wk, wv] = &layer.qkv;
-            let mut products = [
-                tower.product(&wq.weight, q_bias, q)?,
-                tower.product(&wk.weight, k_bias, k)?,
-                tower.product(&wv.weight, v_bias, v)?,
-            ];
-            matmul(cpu, normed, m, &mut self.activations, &mut products);
-            let run = KvRun {
-                rows: 0..m,
-                first_pos,
-                pages: &self.pages,
-                pages_first_pos: 0,
-            };
-            let (k_pages, v_pages) = (&mut self.k_pages, &mut self.v_pages);
-            let (k, v) = match &mut self.heads {
-                None => (&*k, &*v),
-                Some([wide_q, _, wide_k, wide_v]) => {
-                    let (own, wide) = (config.head_dim(), self.layout.head_dim);
-                    let start = range.start / own * wide;
-                    copy_heads((&self.q[range], own), (&mut wide_q[start..], wide));
-                    copy_heads((k, own), (wide_k, wide));
-                    copy_heads((v, own), (wide_v, wide));
-                    let n = m * config.n_heads * wide;
-                    (&wide_k[..n], &wide_v[..n])
-                }
-            };
-            kv_append(cpu, &self.layout, k, v, k_pages, v_pages, &[run]);
-        }
-        self.attention();
-        for range in self.chunks() {
-            let m = range.len() / d_model;
-            let added = &mut self.normed[..range.len()];
-            let product = tower.product(&layer.out.weight, &vectors.out_bias, added)?;
-            let heads = &self.out[range.clone()];
-            matmul(cpu, heads, m, &mut self.activations, &mut [product]);
-            add(cpu, &mut self.x[range.clone()], &self.normed[..range.len()]);
-        }
-        Ok(())
-    }
-
-    /// Every row sees all.
-    fn attention(&mut self) {
-        let config = self.config();
-        let (n, head_dim) = (config.n_patches(), config.head_dim());
-        let shape = AttentionShape {
-            n_heads: config.n_heads,
-            n_kv_heads: config.n_heads,
-            head_dim: self.layout.head_dim,
-            scale: 1.0 / (head_dim as f32).sqrt(),
-            window: None,
-            softcap: None,
-        };
-        let run = KvRun {
-            rows: 0..n,
-            first_pos: 0,
-            pages: &self.pages,
-            pages_first_pos: 0,
-        };
-        let block = 0..n;
-        let (q, found) = match &mut self.heads {
-            None => (&self.q, &mut self.out),
-            Some([q, found, ..]) => (&*q, found),
-        };
-        let input = AttentionInput {
-            q,
-            k_pages: &self.k_pages,
-            v_pages: &self.v_pages,
-            runs: &[run],
-            blocks: &[block],
-            sinks: None,
-        };
-        let scratch = &mut self.scratch;
-        attention(self.cpu, &shape, &self.layout, &input, scratch, found);
-        if let Some([_, found, ..]) = &self.heads {
-            copy_heads((found, shape.head_dim), (&mut self.out, head_dim));
-        }
-    }
-
-    /// `x += down(gelu(up(norm2(x))))`.
-    fn feed_forward(&mut self, layer: &VisionLayer, vectors: &LayerVectors) -> Result<(), Error> {
-        let (tower, cpu, config) = (self.tower, self.cpu, self.config());
-        for range in self.chunks() {
-            let m = range.len() / config.d_model;
-            let normed = &mut self.normed[..range.len()];
-            let [weight, bias] = &vectors.norm2;
-            layer_norm(
-                cpu,
-                &self.x[range.clone()],
-                weight,
-                bias,
-                config.norm_eps,
-                normed,
-            );
-            let [up, down] = &mut self.wide;
-            let (up, down) = (&mut up[..m * config.d_ff], &mut down[..range.len()]);
-            let product = tower.product(&layer.up.weight, &vectors.up_bias, up)?;
-            matmul(cpu, normed, m, &mut self.activations, &mut [product]);
-            activate(cpu, Activation::GeluTanh, up);
-            let product = tower.product(&layer.down.weight, &vectors.down_bias, down)?;
-            matmul(cpu, up, m, &mut self.activations, &mut [product]);
-            add(cpu, &mut self.x[range], down);
-        }
-        Ok(())
-    }
-
-    /// The last norm.
-    fn finish(&mut self) -> Vec<f32> {
-        let [weight, bias] = &self.tower.vectors.norm;
-        let mut out = std::mem::take(&mut self.out);
-        let eps = self.config().norm_eps;
-        layer_norm(self.cpu, &self.x, weight, bias, eps, &mut out);
-        out
-    }
-
-    /// Squares of patches pooled and normalised: `[n_tokens, d_model]`.
-    fn pooled(&self, encoder: &[f32]) -> Vec<f32> {
-        let (tower, config) = (self.tower, self.config());
-        let pooled = pooled(config, encoder);
-        let mut normed = vec![0.0; pooled.len()];
-        let (weight, offset) = (&tower.vectors.pooled_norm, tower.model.pooled_norm_offset);
-        let (d_model, eps) = (config.d_model, config.norm_eps);
-        rms_norm(self.cpu, &pooled, d_model, weight, eps, offset, &mut normed);
-        normed
-    }
-
-    /// Their projection, `[n_tokens, d_text]`.
-    fn project(&mut self, pooled: &[f32]) -> Result<Vec<f32>, Error> {
-        let (tower, config) = (self.tower, self.config());
-        let mut rows = vec![0.0; config.n_tokens * config.d_text];
-        let projection = &tower.model.projection;
-        // Stored by input; transposed when the tower was opened.
-        let (dtype, k) = (projection.dtype, config.d_model);
-        let weight = WeightMatrix::new(dtype, config.d_text, k, &tower.projection)?;
-        let product = Multiplication {
-            weight,
-            bias: None,
-            out: &mut rows,
-        };
-        let m = config.n_tokens;
-        matmul(self.cpu, pooled, m, &mut self.activations, &mut [product]);
-        Ok(rows)
-    }
-}
-
-/// `[3, size, size]` as patches `[n_patches, 3 · patch²]`, each in the order channel, y, x.
-fn patch_rows(config: &VisionConfig, pixels: &[f32]) -> Vec<f32> {
-    let (size, patch, side) = (
-        config.image_size,
-        config.patch_size,
-        config.patches_per_side(),
-    );
-    let mut rows = Vec::with_capacity(pixels.len());
-    for row in 0..side {
-        for column in 0..side {
-            for channel in 0..VisionConfig::CHANNELS {
-                for y in row * patch..(row + 1) * patch {
-                    let start = (channel * size + y) * size + column * patch;
-                    rows.extend_from_slice(&pixels[start..start + patch]);
-                }
+    /// Adds what the table of positions has for each patch.
+    fn add_positions(&mut self) {
+        let (table, config) = (&self.tower.vectors.positions, self.config());
+        match &config.grid {
+            _ if table.is_empty() => {}
+            None => add(self.cpu, &mut self.x, table),
+            Some(_) => {
+                let side = config.patches_per_side();
+                let positions = self.order.stretched(table, side, config.d_model);
+                add(self.cpu, &mut self.x, &positions);
             }
         }
     }
-    rows
+
+    /// The last norm, where there is one.
+    fn finish(&mut self) -> Vec<f32> {
+        if self.tower.model.norm.is_none() {
+            return self.x.clone();
+        }
+        let mut out = std::mem::take(&mut self.out);
+        let (vectors, eps) = (&self.tower.vectors.norm, self.config().norm_eps);
+        norm(self.cpu, &self.x, vectors, eps, &mut out);
+        out
+    }
 }
 
-/// The mean of each square of `pool` × `pool` patches, row-major.
-fn pooled(config: &VisionConfig, encoder: &[f32]) -> Vec<f32> {
-    let (d_model, pool) = (config.d_model, config.pool());
-    let (side, out_side) = (config.patches_per_side(), config.tokens_per_side());
-    let mut out = vec![0.0f32; out_side * out_side * d_model];
-    for (i, row) in encoder.chunks_exact(d_model).enumerate() {
-        let token = i / side / pool * out_side + i % side / pool;
-        for (sum, x) in out[token * d_model..][..d_model].iter_mut().zip(row) {
-            *sum += x;
+/// Refuses pixels of another size than the tower takes.
+fn check_pixels(config: &VisionConfig, pixels: &PixelValues) -> Result<(), Error> {
+    let (width, height) = (pixels.width, pixels.height);
+    let expected = match &config.grid {
+        None if (width, height) == (config.image_size, config.image_size) => return Ok(()),
+        None => format!("{0} × {0}", config.image_size),
+        Some(grid) => {
+            let cell = grid.merge * config.patch_size;
+            let fits = |side: usize| side > 0 && side.is_multiple_of(cell);
+            let n_pixels = width as u64 * height as u64;
+            if fits(width)
+                && fits(height)
+                && n_pixels / (cell * cell) as u64 <= config.n_tokens as u64
+            {
+                return Ok(());
+            }
+            let n_tokens = config.n_tokens;
+            format!("sides of a multiple of {cell}, and {n_tokens} squares of it at most")
         }
-    }
-    let n = (pool * pool) as f32;
-    out.iter_mut().for_each(|sum| *sum /= n);
-    out
+    };
+    let reason = format!("it has {width} × {height} pixels, and the tower takes {expected}");
+    Err(Error::BadImage { reason })
 }

@@ -22,13 +22,29 @@ pub(super) fn copy_heads(from: (&[f32], usize), to: (&mut [f32], usize)) {
     }
 }
 
-/// Bytes of a pass's values.
-pub(super) fn work_bytes(config: &VisionConfig) -> u64 {
-    let n = config.n_patches().next_multiple_of(PAGE_TOKENS);
+/// Bytes of a pass's values, over a picture of `n_tokens` rows at most.
+pub(super) fn work_bytes(config: &VisionConfig, n_tokens: usize) -> u64 {
+    let n_tokens = n_tokens.min(config.n_tokens);
+    let n_patches = match config.grid {
+        Some(grid) => n_tokens * grid.merge * grid.merge,
+        None => config.n_patches(),
+    };
+    // Each window has pages of its own, of which the last may be nearly empty.
+    let n = match &config.windows {
+        Some(_) => n_patches * 2,
+        None => n_patches.next_multiple_of(PAGE_TOKENS),
+    };
     let width = config.n_heads * padded(config.head_dim());
-    let pixels = 2 * config.n_patches() * config.patch_elems();
+    let pixels = 2 * n_patches * config.patch_elems();
     let rows = n * (2 * config.d_model + 4 * width);
     let widest = config.d_ff.max(width);
-    let chunks = 2 * CHUNK_ROWS * (2 * width + widest);
-    (size_of::<f32>() * (pixels + rows + chunks)) as u64
+    let gate = usize::from(config.windows.is_some()) * config.d_ff;
+    let chunks = 2 * CHUNK_ROWS * (2 * width + widest + gate);
+    // Positions stretched to the picture, a copy of what leaves the blocks, and merged patches on their way.
+    let merged = config.grid.map_or(0, |grid| {
+        let merged = config.d_model * grid.merge * grid.merge;
+        let summands = (1 + config.deepstack.len()) * n_tokens * config.d_text;
+        2 * n * config.d_model + summands + CHUNK_ROWS * (2 * merged + config.d_text)
+    });
+    (size_of::<f32>() * (pixels + rows + chunks + merged)) as u64
 }

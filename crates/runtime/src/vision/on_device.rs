@@ -8,7 +8,7 @@ use half::bf16;
 use half::slice::HalfFloatSliceExt;
 use millrace_graph::Weight;
 use millrace_kernels::{Cpu, layer_norm};
-use millrace_model::vision::{BiasedLinear, VisionLayer};
+use millrace_model::vision::{BiasedLinear, Projector, VisionLayer};
 use millrace_npu::cache::Move;
 use millrace_npu::{Provenance, Traffic};
 use millrace_picture::PixelValues;
@@ -26,6 +26,8 @@ use crate::npu::{NpuError, NpuModel};
 pub struct TowerBlocks {
     npu: Arc<NpuModel>,
     plan: TowerPlan,
+    /// The tower's projection.
+    projection: Weight,
 }
 
 /// Where a tower's blocks run.
@@ -74,7 +76,12 @@ struct TowerProduct<'a> {
 }
 
 /// The tower's matrix of that kind; of block `index`, where blocks have it.
-fn stored(tower: &VisionTower, matrix: TowerMatrix, index: usize) -> TowerProduct<'_> {
+fn stored<'t>(
+    tower: &'t VisionTower,
+    projection: &'t Weight,
+    matrix: TowerMatrix,
+    index: usize,
+) -> TowerProduct<'t> {
     let (model, all) = (&tower.model, &tower.vectors);
     let of = |linear: fn(&VisionLayer) -> &BiasedLinear, bias: fn(&LayerVectors) -> &Vec<f32>| {
         (
@@ -93,8 +100,8 @@ fn stored(tower: &VisionTower, matrix: TowerMatrix, index: usize) -> TowerProduc
         // Rows are its inputs in the file; it was transposed when the tower was opened.
         TowerMatrix::Projection => {
             return TowerProduct {
-                weight: &model.projection,
-                bytes: &tower.projection,
+                weight: projection,
+                bytes: &tower.own.projection,
                 bias: &[],
             };
         }
@@ -112,10 +119,17 @@ impl TowerBlocks {
     /// # Errors
     /// Why it is the host's.
     pub fn new(tower: &VisionTower, npu: &Arc<NpuModel>) -> Result<TowerBlocks, Reason> {
-        let plan = npu.planner().tower(&TowerShape::of(tower.config()))?;
+        let (model, config) = (tower.model(), tower.config());
+        let (None, Projector::Pooled(projector)) = (&config.grid, &model.projector) else {
+            let family = config.family;
+            return Err(Reason(format!(
+                "no device has programs for the blocks of a {family} tower"
+            )));
+        };
         Ok(TowerBlocks {
             npu: Arc::clone(npu),
-            plan,
+            plan: npu.planner().tower(&TowerShape::of(config))?,
+            projection: projector.projection.clone(),
         })
     }
 
@@ -159,7 +173,7 @@ impl OnDevice<'_> {
         let n_patches = self.blocks.plan.shape.n_patches as u32;
         let mut fill = |slot: usize, bytes: &mut [u8]| -> Result<(), NpuError> {
             if let TowerSlot::Matrix { of, n, k, bias } = program.slots[slot] {
-                let stored = stored(tower, of, index);
+                let stored = stored(tower, &self.blocks.projection, of, index);
                 return stored.write((n as usize, k as usize, bias), bytes);
             }
             let position = position_slot(n_patches, bytes.len() / size_of::<bf16>());

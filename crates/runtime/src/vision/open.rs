@@ -5,17 +5,16 @@ use std::sync::Arc;
 
 use millrace_format::{Checkpoint, Source};
 use millrace_graph::Weight;
-use millrace_model::vision::{LayerNorm, VisionLayer};
-use millrace_model::{Error as ModelError, VisionModel};
-use millrace_picture::{Filter, Preprocess};
+use millrace_kernels::RopeTable;
+use millrace_model::vision::{
+    BiasedLinear, ImageMarks, LayerNorm, Merger, Projector, VisionLayer, reads_for,
+};
+use millrace_model::{VisionConfig, VisionModel};
 use millrace_quant as quant;
-use serde_json::Value;
 
-use super::{LayerVectors, TowerFile, Vectors, VisionTower};
+use super::prepare::preprocess;
+use super::{LayerVectors, MergerVectors, OwnMatrices, TowerFile, Vectors, VisionTower, bytes};
 use crate::{Error, LoadedModel};
-
-/// The text of the token that stands for a row of a picture, and its id in the published models.
-const PLACEHOLDER: (&str, u32) = ("<image_soft_token>", 262_144);
 
 impl VisionTower {
     /// The tower of a model: in the file `mmproj` if one is named, else in the model's own files, else
@@ -25,14 +24,24 @@ impl VisionTower {
     /// [`Error::NoVision`]; a tower that is not supported, not whole, or another model's; several
     /// `mmproj` files.
     pub fn open(model: &Arc<LoadedModel>, mmproj: Option<&Path>) -> Result<VisionTower, Error> {
-        let (file, tower) = match mmproj {
+        let (file, mut tower) = match mmproj {
             Some(path) => own(model, path)?,
             None => match VisionModel::of(model.checkpoint())? {
                 Some(tower) => (TowerFile::Model(Arc::clone(model)), tower),
                 None => own(model, &beside(model)?)?,
             },
         };
-        let d_model = model.model().config.d_model;
+        let text = &model.model().config;
+        let families = tower.config.text_families();
+        if !families.contains(&text.family) {
+            return Err(Error::ForeignTower {
+                tower: file.checkpoint().name().to_owned(),
+                model: model.name().to_owned(),
+                found: text.family.to_owned(),
+                expected: families.join(", "),
+            });
+        }
+        let d_model = text.d_model;
         if tower.config.d_text != d_model {
             return Err(Error::OtherTower {
                 tower: file.checkpoint().name().to_owned(),
@@ -42,15 +51,34 @@ impl VisionTower {
             });
         }
         let checkpoint = file.checkpoint();
+        let preprocess = preprocess(checkpoint, &mut tower.config)?;
         Ok(VisionTower {
             vectors: vectors(checkpoint, &tower)?,
-            projection: transposed(checkpoint, &tower.projection),
-            preprocess: preprocess(checkpoint, tower.config.image_size)?,
-            placeholder: placeholder(model),
+            own: OwnMatrices {
+                projection: match &tower.projector {
+                    Projector::Pooled(of) => transposed(checkpoint, &of.projection),
+                    Projector::Merged(_) => Vec::new(),
+                },
+                patches: summed_frames(checkpoint, &tower)?,
+            },
+            rotary: rotary(&tower.config),
+            preprocess,
+            placeholder: placeholder(model, tower.config.marks()),
             model: tower,
             file,
         })
     }
+}
+
+/// Tables of rows and of columns: the first half of a head's pairs turns by rows, the second by columns, with the same frequencies.
+fn rotary(config: &VisionConfig) -> Option<[RopeTable; 2]> {
+    let theta = config.grid.as_ref()?.rope_theta;
+    let n = config.head_dim() / 4;
+    let frequency = |i: usize| 1.0 / theta.powf(i as f32 / n as f32);
+    let frequencies: Vec<f32> = (0..n).map(frequency).collect();
+    let still = vec![0.0; n];
+    let table = |parts: [&[f32]; 2]| RopeTable::new(false, parts.concat(), 1.0);
+    Some([table([&frequencies, &still]), table([&still, &frequencies])])
 }
 
 fn no_vision(model: &LoadedModel) -> Error {
@@ -69,7 +97,7 @@ fn own(model: &LoadedModel, path: &Path) -> Result<(TowerFile, VisionModel), Err
 fn beside(model: &LoadedModel) -> Result<PathBuf, Error> {
     let checkpoint = model.checkpoint();
     // A built-in model has no folder, and a tower in some folder is no other family's.
-    let is_candidate = model.model().config.family == "gemma3";
+    let is_candidate = reads_for(model.model().config.family);
     let file = checkpoint.files().first();
     let file = file.filter(|file| is_candidate && file.is_file());
     let folder = file.and_then(|file| file.parent());
@@ -111,63 +139,117 @@ fn beside(model: &LoadedModel) -> Result<PathBuf, Error> {
 }
 
 /// The id of the token by the model's own configuration, by its vocabulary, or as published.
-fn placeholder(model: &LoadedModel) -> u32 {
+fn placeholder(model: &LoadedModel, marks: &ImageMarks) -> u32 {
     let files = model.checkpoint().hf();
     let config = files.and_then(|files| files.config.as_ref());
     let configured = config.and_then(|config| {
         let key = ["image_token_index", "image_token_id"];
         key.iter().find_map(|key| config[*key].as_u64())
     });
-    let tokenizer = || model.tokenizer().ok()?.id_of(PLACEHOLDER.0);
+    let tokenizer = || model.tokenizer().ok()?.id_of(marks.placeholder);
     let configured = configured.and_then(|id| u32::try_from(id).ok());
-    configured.or_else(tokenizer).unwrap_or(PLACEHOLDER.1)
+    configured
+        .or_else(tokenizer)
+        .unwrap_or(marks.placeholder_id)
 }
 
 fn decode(checkpoint: &Checkpoint, weight: &Weight) -> Result<Vec<f32>, Error> {
-    let tensor = checkpoint.tensor(&weight.name);
-    let bytes = tensor
-        .expect("the tower was built from this checkpoint's tensors")
-        .bytes;
     let mut out = vec![0.0; weight.n * weight.k];
-    quant::decode_blocks(weight.dtype, bytes, &mut out)?;
+    quant::decode_blocks(weight.dtype, bytes(checkpoint, weight), &mut out)?;
     Ok(out)
 }
 
-fn vectors(checkpoint: &Checkpoint, tower: &VisionModel) -> Result<Vectors, Error> {
-    let norm = |norm: &LayerNorm| {
-        let [weight, bias] = [&norm.weight, &norm.bias].map(|weight| decode(checkpoint, weight));
-        Ok::<_, Error>([weight?, bias?])
+/// The same of a weight that may be none: it is empty then.
+fn decode_some(checkpoint: &Checkpoint, weight: Option<&Weight>) -> Result<Vec<f32>, Error> {
+    weight.map_or(Ok(Vec::new()), |weight| decode(checkpoint, weight))
+}
+
+fn norm(checkpoint: &Checkpoint, norm: &LayerNorm) -> Result<[Vec<f32>; 2], Error> {
+    let bias = decode_some(checkpoint, norm.bias.as_ref())?;
+    Ok([decode(checkpoint, &norm.weight)?, bias])
+}
+
+fn bias(checkpoint: &Checkpoint, linear: &BiasedLinear) -> Result<Vec<f32>, Error> {
+    decode_some(checkpoint, linear.bias.as_ref())
+}
+
+fn merger(checkpoint: &Checkpoint, merger: &Merger) -> Result<MergerVectors, Error> {
+    Ok(MergerVectors {
+        norm: norm(checkpoint, &merger.norm)?,
+        up_bias: bias(checkpoint, &merger.up)?,
+        down_bias: bias(checkpoint, &merger.down)?,
+    })
+}
+
+/// The patch matrix over one of two equal frames: the sum of theirs, in f32. Empty where patches have one frame.
+fn summed_frames(checkpoint: &Checkpoint, tower: &VisionModel) -> Result<Vec<u8>, Error> {
+    let (config, weight) = (&tower.config, &tower.patches.weight);
+    let numbers: Vec<f32> = match &tower.second_frame {
+        Some(second) => {
+            let mut sums = decode(checkpoint, weight)?;
+            let second = decode(checkpoint, second)?;
+            sums.iter_mut().zip(second).for_each(|(sum, x)| *sum += x);
+            sums
+        }
+        None if weight.k == config.patch_elems() => return Ok(Vec::new()),
+        None => {
+            // Both frames of a channel lie one behind the other.
+            let n = config.patch_size * config.patch_size;
+            let frames = decode(checkpoint, weight)?;
+            let sums = frames.chunks_exact(2 * n).flat_map(|frames| {
+                let (first, second) = frames.split_at(n);
+                first.iter().zip(second).map(|(a, b)| a + b)
+            });
+            sums.collect()
+        }
     };
+    Ok(numbers.iter().flat_map(|x| x.to_le_bytes()).collect())
+}
+
+fn vectors(checkpoint: &Checkpoint, tower: &VisionModel) -> Result<Vectors, Error> {
     let layer = |layer: &VisionLayer| {
-        let bias = |i: usize| decode(checkpoint, &layer.qkv[i].bias);
+        let [q, k, v] = layer.qkv.each_ref().map(|linear| bias(checkpoint, linear));
+        let gate = layer.gate.as_ref().and_then(|gate| gate.bias.as_ref());
         Ok(LayerVectors {
-            norm1: norm(&layer.norm1)?,
-            qkv_bias: [bias(0)?, bias(1)?, bias(2)?],
-            out_bias: decode(checkpoint, &layer.out.bias)?,
-            norm2: norm(&layer.norm2)?,
-            up_bias: decode(checkpoint, &layer.up.bias)?,
-            down_bias: decode(checkpoint, &layer.down.bias)?,
+            norm1: norm(checkpoint, &layer.norm1)?,
+            qkv_bias: [q?, k?, v?],
+            out_bias: bias(checkpoint, &layer.out)?,
+            norm2: norm(checkpoint, &layer.norm2)?,
+            gate_bias: decode_some(checkpoint, gate)?,
+            up_bias: bias(checkpoint, &layer.up)?,
+            down_bias: bias(checkpoint, &layer.down)?,
         })
     };
+    let deepstack = tower.deepstack.iter();
     Ok(Vectors {
-        patches_bias: decode(checkpoint, &tower.patches.bias)?,
-        positions: decode(checkpoint, &tower.positions)?,
+        patches_bias: bias(checkpoint, &tower.patches)?,
+        positions: decode_some(checkpoint, tower.positions.as_ref())?,
         layers: tower
             .layers
             .iter()
             .map(layer)
             .collect::<Result<_, Error>>()?,
-        norm: norm(&tower.norm)?,
-        pooled_norm: decode(checkpoint, &tower.pooled_norm)?,
+        norm: match &tower.norm {
+            Some(last) => norm(checkpoint, last)?,
+            None => [const { Vec::new() }; 2],
+        },
+        pooled_norm: match &tower.projector {
+            Projector::Pooled(of) => decode(checkpoint, &of.norm)?,
+            Projector::Merged(_) => Vec::new(),
+        },
+        merger: match &tower.projector {
+            Projector::Pooled(_) => MergerVectors::default(),
+            Projector::Merged(of) => merger(checkpoint, of)?,
+        },
+        deepstack: deepstack
+            .map(|of| merger(checkpoint, of))
+            .collect::<Result<_, _>>()?,
     })
 }
 
 /// A matrix of plain numbers with rows and columns exchanged.
 fn transposed(checkpoint: &Checkpoint, weight: &Weight) -> Vec<u8> {
-    let tensor = checkpoint.tensor(&weight.name);
-    let bytes = tensor
-        .expect("the tower was built from this checkpoint's tensors")
-        .bytes;
+    let bytes = bytes(checkpoint, weight);
     let elem = bytes.len() / (weight.n * weight.k);
     let mut out = Vec::with_capacity(bytes.len());
     for column in 0..weight.k {
@@ -177,85 +259,4 @@ fn transposed(checkpoint: &Checkpoint, weight: &Weight) -> Vec<u8> {
         }
     }
     out
-}
-
-/// What the files say of preprocessing, on top of what SigLIP towers usually want.
-fn preprocess(checkpoint: &Checkpoint, size: usize) -> Result<Preprocess, Error> {
-    let mut preprocess = Preprocess::siglip(size);
-    let file = checkpoint.name();
-    if let Some(metadata) = checkpoint.gguf() {
-        for (key, channels) in [
-            ("clip.vision.image_mean", &mut preprocess.mean),
-            ("clip.vision.image_std", &mut preprocess.std),
-        ] {
-            if let Some(values) = metadata.get_f32_array(key)? {
-                *channels = three(file, key, &values)?;
-            }
-        }
-    }
-    let files = checkpoint.hf();
-    if let Some(config) = files.and_then(|files| files.preprocessor_config.as_ref()) {
-        read_config(file, config, &mut preprocess)?;
-    }
-    if preprocess.std.contains(&0.0) {
-        return Err(bad(file, "image_std", "0", "another number than 0").into());
-    }
-    Ok(preprocess)
-}
-
-/// Reads a `preprocessor_config.json`.
-fn read_config(file: &str, config: &Value, preprocess: &mut Preprocess) -> Result<(), Error> {
-    let size = &config["size"];
-    for side in ["height", "width"] {
-        if let Some(found) = size[side].as_u64()
-            && found != preprocess.size as u64
-        {
-            let expected = format!("the tower's {}", preprocess.size);
-            return Err(bad(file, "size", &found.to_string(), &expected).into());
-        }
-    }
-    for key in ["do_resize", "do_rescale", "do_normalize"] {
-        if config[key] == Value::Bool(false) {
-            return Err(bad(file, key, "false", "true").into());
-        }
-    }
-    match config["resample"].as_u64() {
-        None | Some(2) => {}
-        Some(3) => preprocess.filter = Filter::Bicubic,
-        Some(other) => {
-            let expected = "2 (bilinear) or 3 (bicubic)";
-            return Err(bad(file, "resample", &other.to_string(), expected).into());
-        }
-    }
-    if let Some(factor) = config["rescale_factor"].as_f64() {
-        preprocess.rescale = factor as f32;
-    }
-    for (key, channels) in [
-        ("image_mean", &mut preprocess.mean),
-        ("image_std", &mut preprocess.std),
-    ] {
-        if let Some(list) = config[key].as_array() {
-            let values: Vec<f32> = list
-                .iter()
-                .filter_map(|value| value.as_f64().map(|value| value as f32))
-                .collect();
-            *channels = three(file, key, &values)?;
-        }
-    }
-    Ok(())
-}
-
-fn three(file: &str, key: &str, values: &[f32]) -> Result<[f32; 3], Error> {
-    let finite = values.iter().all(|value| value.is_finite());
-    let values: Option<[f32; 3]> = values.try_into().ok().filter(|_| finite);
-    values.ok_or_else(|| bad(file, key, "something else", "three numbers").into())
-}
-
-fn bad(file: &str, key: &str, found: &str, expected: &str) -> ModelError {
-    ModelError::BadValue {
-        file: file.into(),
-        key: key.into(),
-        found: found.into(),
-        expected: expected.into(),
-    }
 }

@@ -1,25 +1,19 @@
 //! Pictures in prompts: what stands around them, and a place for each of their rows.
 
-use millrace_text::{RenderedPrompt, Tokenizer};
+use millrace_text::{IMAGE_TOKEN, RenderedPrompt, Tokenizer};
 
 use super::VisionTower;
 use crate::Error;
 use crate::image::PLACEHOLDER;
-
-/// The token before the rows of a picture. It alone is what templates write, and what a prompt may
-/// hold, where a picture belongs.
-pub const IMAGE_TOKEN: &str = millrace_text::IMAGE_TOKEN;
-
-/// The token after them.
-const END: &str = "<end_of_image>";
+use millrace_model::vision::{ImageMarks, RowsAt};
 
 /// Whose way of putting pictures into prompts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ImageStyle {
-    /// transformers' processor: two line ends before and after each picture, which is stretched.
+    /// transformers' processor: a picture that becomes a square is stretched, with two line ends before and after it for Gemma 3.
     #[default]
     Transformers,
-    /// llama.cpp: no line ends, and pictures that are no square are centred on black.
+    /// llama.cpp: no line ends, and pictures that become a square are centred on black.
     LlamaCpp,
 }
 
@@ -33,8 +27,13 @@ pub enum ImageText<'a> {
 }
 
 impl VisionTower {
-    /// Tokens of a prompt with `n_crops.len()` pictures, each with so many crops besides: where the
-    /// prompt has `<start_of_image>`, the picture's rows as [`PLACEHOLDER`]s with what belongs around
+    /// The token that templates write, and that a text may hold, where a picture belongs.
+    pub fn place_token(&self) -> &'static str {
+        self.config().marks().place
+    }
+
+    /// Tokens of a prompt with pictures, of each of which `n_rows` has the rows of the whole and of each crop besides: where the
+    /// prompt has [`place_token`](VisionTower::place_token), the picture's rows as [`PLACEHOLDER`]s with what belongs around
     /// them. A conversation cannot write that token, only its template.
     ///
     /// # Errors
@@ -44,27 +43,33 @@ impl VisionTower {
         &self,
         tokenizer: &Tokenizer,
         text: ImageText<'_>,
-        n_crops: &[usize],
+        n_rows: &[Vec<usize>],
         style: ImageStyle,
     ) -> Result<Vec<u32>, Error> {
-        let (Some(begin), Some(end)) = (tokenizer.id_of(IMAGE_TOKEN), tokenizer.id_of(END)) else {
-            let reason = format!("the vocabulary has no {IMAGE_TOKEN} and {END}");
-            return Err(Error::BadImage { reason });
+        let marks = self.config().marks();
+        let places = PlaceIds::of(marks, tokenizer)?;
+        let with = |i: usize| match n_rows.get(i) {
+            Some(rows) => around(marks, rows.len().saturating_sub(1), style),
+            None => String::new(),
         };
-        let with = |i: usize| n_crops.get(i).map_or(String::new(), |n| around(*n, style));
+        let placed = |prompt: &RenderedPrompt| {
+            // What contents have where a template takes no parts.
+            let (prompt, _) = prompt.replaced(IMAGE_TOKEN, &|_| marks.alone.to_owned());
+            prompt.replaced(marks.place, &with)
+        };
         let (tokens, n_found) = match text {
             ImageText::Chat(prompt) => {
-                let (prompt, n_found) = prompt.replaced(IMAGE_TOKEN, &with);
+                let (prompt, n_found) = placed(prompt);
                 (tokenizer.encode_prompt(&prompt), n_found)
             }
             ImageText::Plain(text) => {
-                let (prompt, n_found) = RenderedPrompt::from(text).replaced(IMAGE_TOKEN, &with);
+                let (prompt, n_found) = placed(&RenderedPrompt::from(text));
                 let (tokens, _) = tokenizer.encode_continued(prompt.text(), true);
                 (tokens, n_found)
             }
         };
-        if n_found != n_crops.len() {
-            let n = n_crops.len();
+        let (place, n) = (marks.place, n_rows.len());
+        if n_found != n {
             return Err(Error::BadImage {
                 reason: match text {
                     ImageText::Chat(_) => format!(
@@ -72,21 +77,27 @@ impl VisionTower {
                          for images"
                     ),
                     ImageText::Plain(_) => format!(
-                        "the prompt has {n_found} places {IMAGE_TOKEN} for {n} images; write one for each"
+                        "the prompt has {n_found} places {place} for {n} images; write one for each"
                     ),
                 },
             });
         }
-        Ok(with_rows(&tokens, begin, end, self.config().n_tokens))
+        let n_rows: Vec<usize> = n_rows.iter().flatten().copied().collect();
+        places.with_rows(&tokens, &n_rows)
     }
 }
 
 /// The text in the place of a picture and its crops, without their rows.
-fn around(n_crops: usize, style: ImageStyle) -> String {
-    let one = match style {
-        ImageStyle::Transformers => format!("\n\n{IMAGE_TOKEN}{END}\n\n"),
-        ImageStyle::LlamaCpp => format!("{IMAGE_TOKEN}{END}"),
+fn around(marks: &ImageMarks, n_crops: usize, style: ImageStyle) -> String {
+    let line_ends = match style {
+        ImageStyle::Transformers => marks.around,
+        ImageStyle::LlamaCpp => "",
     };
+    let end = match marks.rows {
+        RowsAt::Before(end) => end,
+        RowsAt::Place => "",
+    };
+    let one = format!("{line_ends}{}{end}{line_ends}", marks.place);
     if n_crops == 0 {
         return one;
     }
@@ -96,14 +107,72 @@ fn around(n_crops: usize, style: ImageStyle) -> String {
     )
 }
 
-/// Placeholders between each beginning and its end.
-fn with_rows(tokens: &[u32], begin: u32, end: u32, n_rows: usize) -> Vec<u32> {
-    let mut out = Vec::with_capacity(tokens.len());
-    for (i, token) in tokens.iter().enumerate() {
-        out.push(*token);
-        if *token == begin && tokens.get(i + 1) == Some(&end) {
-            out.resize(out.len() + n_rows, PLACEHOLDER);
-        }
+/// Tokens that tell where rows go.
+struct PlaceIds {
+    place: u32,
+    /// The token behind the rows; without one they take the place's.
+    end: Option<u32>,
+}
+
+impl PlaceIds {
+    fn of(marks: &ImageMarks, tokenizer: &Tokenizer) -> Result<PlaceIds, Error> {
+        let id_of = |token: &str| {
+            tokenizer.id_of(token).ok_or_else(|| Error::BadImage {
+                reason: format!("the vocabulary has no {token}"),
+            })
+        };
+        Ok(PlaceIds {
+            place: id_of(marks.place)?,
+            end: match marks.rows {
+                RowsAt::Before(end) => Some(id_of(end)?),
+                RowsAt::Place => None,
+            },
+        })
     }
-    out
+
+    /// The tokens with `n_rows[i]` placeholders at the `i`-th place.
+    fn with_rows(&self, tokens: &[u32], n_rows: &[usize]) -> Result<Vec<u32>, Error> {
+        let mut out = Vec::with_capacity(tokens.len() + n_rows.iter().sum::<usize>());
+        let mut left = n_rows.iter();
+        for (i, token) in tokens.iter().enumerate() {
+            let is_place =
+                *token == self.place && self.end.is_none_or(|end| tokens.get(i + 1) == Some(&end));
+            if !is_place || self.end.is_some() {
+                out.push(*token);
+            }
+            if is_place {
+                let n = left.next().ok_or_else(|| Error::BadImage {
+                    reason: format!("the prompt has more than {} places for them", n_rows.len()),
+                })?;
+                out.resize(out.len() + n, PLACEHOLDER);
+            }
+        }
+        Ok(out)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // A test may panic.
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_go_before_the_end_or_in_the_stead_of_the_place() {
+        const P: u32 = PLACEHOLDER;
+        let between = PlaceIds {
+            place: 8,
+            end: Some(9),
+        };
+        // A place without its end is a token as any other.
+        let tokens = [1, 8, 9, 8, 2, 8, 9];
+        let found = between.with_rows(&tokens, &[2, 1]).unwrap();
+        assert_eq!(found, [1, 8, P, P, 9, 8, 2, 8, P, 9]);
+        let instead = PlaceIds {
+            place: 8,
+            end: None,
+        };
+        let found = instead.with_rows(&[1, 8, 2, 8], &[2, 1]).unwrap();
+        assert_eq!(found, [1, P, P, 2, P]);
+        instead.with_rows(&[8, 8], &[1]).unwrap_err();
+    }
 }

@@ -8,7 +8,7 @@ use millrace_kernels::Cpu;
 use millrace_picture::{Fit, PanAndScan, Picture, PixelValues};
 use millrace_text::Tokenizer;
 
-use super::{ImageStyle, ImageText, PictureRows, TowerOn, VisionTower};
+use super::{ImageStyle, ImageText, PictureRows, TowerOn, VisionTower, not_taken};
 use crate::{Engine, Error, LoadedModel};
 
 /// How pictures are read.
@@ -31,11 +31,6 @@ pub struct ImageReader {
 pub struct Pixels(Vec<PixelValues>);
 
 impl Pixels {
-    /// Crops beside the whole.
-    pub fn n_crops(&self) -> usize {
-        self.0.len() - 1
-    }
-
     /// The whole, then the crops.
     pub fn all(&self) -> &[PixelValues] {
         &self.0
@@ -52,10 +47,15 @@ impl ImageReader {
         mmproj: Option<&Path>,
         options: ReadOptions,
     ) -> Result<ImageReader, Error> {
-        Ok(ImageReader {
-            tower: VisionTower::open(model, mmproj)?,
-            options,
-        })
+        let tower = VisionTower::open(model, mmproj)?;
+        if options.pan_and_scan && tower.config().grid.is_some() {
+            return Err(Error::BadOption {
+                option: "pan-and-scan",
+                found: format!("given for a {} tower", tower.config().family),
+                expected: "left out: this tower takes pictures of any size whole",
+            });
+        }
+        Ok(ImageReader { tower, options })
     }
 
     /// The tower.
@@ -64,16 +64,25 @@ impl ImageReader {
     }
 
     /// What the tower takes of a picture.
-    pub fn pixels(&self, picture: &Picture) -> Pixels {
+    ///
+    /// # Errors
+    /// [`Error::BadImage`] for a picture that the tower does not take.
+    pub fn pixels(&self, picture: &Picture) -> Result<Pixels, Error> {
         let mut preprocess = self.tower.preprocess().clone();
-        if self.options.style == ImageStyle::LlamaCpp {
+        if self.options.style == ImageStyle::LlamaCpp && preprocess.fit == Fit::Stretch {
             preprocess.fit = Fit::Letterbox;
         }
         preprocess.pan_and_scan = self.options.pan_and_scan.then(PanAndScan::default);
-        Pixels(preprocess.apply(picture))
+        Ok(Pixels(preprocess.apply(picture).map_err(not_taken)?))
     }
 
-    /// Tokens of a prompt with pictures of so many crops, placeholders for their rows.
+    /// Rows that the whole and each crop of a picture become.
+    pub fn n_rows(&self, pixels: &Pixels) -> Vec<usize> {
+        let rows = |pixels: &PixelValues| self.tower.n_rows(pixels.width, pixels.height);
+        pixels.all().iter().map(rows).collect()
+    }
+
+    /// Tokens of a prompt with these pictures, placeholders for their rows.
     ///
     /// # Errors
     /// As [`VisionTower::tokens`].
@@ -81,10 +90,11 @@ impl ImageReader {
         &self,
         tokenizer: &Tokenizer,
         text: ImageText<'_>,
-        n_crops: &[usize],
+        pixels: &[&Pixels],
     ) -> Result<Vec<u32>, Error> {
+        let n_rows: Vec<Vec<usize>> = pixels.iter().map(|pixels| self.n_rows(pixels)).collect();
         self.tower
-            .tokens(tokenizer, text, n_crops, self.options.style)
+            .tokens(tokenizer, text, &n_rows, self.options.style)
     }
 
     /// Where the tower's blocks run beside this engine: on its device where that takes them. To be asked once an engine: plans are

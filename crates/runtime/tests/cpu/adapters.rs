@@ -392,7 +392,8 @@ fn what_does_not_fit_is_refused_by_name() {
     // An adapter of one model is not another's.
     let path = write_peft(dir.path(), "own", &plain(), &config());
     let own = AdapterSet::new([(adapter(&path, &model), 1.0)]);
-    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft/demo-draft.gguf");
+    let demo =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft/demo-draft.gguf");
     let other = Arc::new(LoadedModel::open(&demo).unwrap());
     let mut engine = engine(&other, AdapterSet::default(), 512);
     let seq = engine.create().unwrap();

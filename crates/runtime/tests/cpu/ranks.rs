@@ -165,7 +165,8 @@ fn every_format_has_the_bits_of_one_rank() {
 /// The demo, whose weights are quantised, over more tokens than a pass takes.
 #[test]
 fn a_long_prompt_has_the_bits_of_one_rank() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft/demo-draft.gguf");
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft/demo-draft.gguf");
     let model = Arc::new(LoadedModel::open(&path).unwrap());
     let tokens: Vec<u32> = (0..150).map(|i| i * 7 % 200).collect();
     compare("demo-draft", &model, &tokens, &[2, 4]);

@@ -15,7 +15,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub(crate) fn demo() -> Arc<LoadedModel> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft/demo-draft.gguf");
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft/demo-draft.gguf");
     Arc::new(LoadedModel::open(&path).unwrap())
 }
 

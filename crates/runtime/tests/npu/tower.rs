@@ -43,7 +43,7 @@ fn errors(folder: &Path, golden: &VisionGolden) -> f32 {
     let mut worst = 0.0_f32;
     for image in golden.images() {
         let picture = Picture::new(image.width, image.height, image.rgb.clone());
-        let pixels = tower.preprocess().apply(&picture).remove(0);
+        let pixels = tower.preprocess().apply(&picture).unwrap().remove(0);
         let found = encode(&tower, &blocks, &pixels);
         worst = worst.max(apart(&found.encoder, &image.encoder.data));
         worst = worst.max(apart(found.image.rows(), &image.projected.data));
@@ -123,7 +123,7 @@ impl Bench {
         let picture = Picture::new(image.width, image.height, image.rgb);
         Bench {
             blocks: TowerBlocks::new(&tower, &npu).unwrap(),
-            pixels: tower.preprocess().apply(&picture).remove(0),
+            pixels: tower.preprocess().apply(&picture).unwrap().remove(0),
             tower,
             device,
         }

@@ -20,7 +20,10 @@ impl Tower<'_> {
     }
 
     fn linear(&self, x: &Matrix, linear: &BiasedLinear) -> Matrix {
-        let (weight, bias) = (self.numbers(&linear.weight), self.numbers(&linear.bias));
+        let (weight, bias) = (
+            self.numbers(&linear.weight),
+            self.numbers(linear.bias.as_ref().unwrap()),
+        );
         let rows = weight.chunks_exact(linear.weight.k);
         let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
         let row = |x: &Vec<f64>| {
@@ -31,7 +34,10 @@ impl Tower<'_> {
     }
 
     fn norm(&self, x: &Matrix, norm: &LayerNorm, eps: f64) -> Matrix {
-        let (weight, bias) = (self.numbers(&norm.weight), self.numbers(&norm.bias));
+        let (weight, bias) = (
+            self.numbers(&norm.weight),
+            self.numbers(norm.bias.as_ref().unwrap()),
+        );
         let row = |x: &Vec<f64>| {
             let n = x.len() as f64;
             let mean = x.iter().sum::<f64>() / n;
@@ -87,7 +93,7 @@ pub(crate) fn encoder(tower: &VisionTower, file: &Checkpoint, pixels: &[f32]) ->
         (0..3 * patch * patch).map(one).collect()
     });
     let mut x = of.linear(&patches.collect(), &model.patches);
-    let positions = of.numbers(&model.positions);
+    let positions = of.numbers(model.positions.as_ref().unwrap());
     let rows = positions.chunks_exact(config.d_model).map(<[f64]>::to_vec);
     add(&mut x, rows.collect());
     for layer in &model.layers {
@@ -102,7 +108,7 @@ pub(crate) fn encoder(tower: &VisionTower, file: &Checkpoint, pixels: &[f32]) ->
         }
         add(&mut x, of.linear(&wide, &layer.down));
     }
-    let x = of.norm(&x, &model.norm, eps);
+    let x = of.norm(&x, model.norm.as_ref().unwrap(), eps);
     let data = x.into_iter().flatten().map(|x| x as f32).collect();
     GoldenMatrix {
         width: config.d_model,

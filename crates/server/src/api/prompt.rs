@@ -262,7 +262,7 @@ fn with_images(
     let vision = loaded.vision().map_err(wrong)?;
     let pending = images.into_iter().map(|data| UnreadImage::new(data));
     let pending: Vec<UnreadImage> = pending.collect::<Result<_, _>>().map_err(wrong)?;
-    let tokens = vision.tokens(&loaded.tokenizer, prompt, pending.len());
+    let tokens = vision.tokens(&loaded.tokenizer, prompt, &pending);
     Ok((tokens.map_err(wrong)?, pending))
 }
 

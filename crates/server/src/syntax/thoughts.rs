@@ -205,7 +205,8 @@ mod tests {
 
     #[test]
     fn templates_and_vocabularies_show_the_way() {
-        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo/demo.gguf");
+        let path =
+            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo/demo.gguf");
         let model = millrace_runtime::LoadedModel::open(&path).unwrap();
         let tokenizer = model.tokenizer().unwrap();
         for (template, open) in [

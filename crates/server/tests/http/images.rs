@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::{Running, options, shared, spec};
 
 /// Standard base64.
-fn base64(bytes: &[u8]) -> String {
+pub(crate) fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let digit = |bits: u32| char::from(DIGITS[bits as usize & 63]);
     bytes
@@ -36,18 +36,18 @@ fn base64(bytes: &[u8]) -> String {
         .collect()
 }
 
-fn picture(name: &str) -> String {
+pub(crate) fn picture(name: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/vision/pictures");
     base64(&std::fs::read(folder.join(name)).unwrap())
 }
 
-/// The head of a PNG of 8,192 × 8,192 pixels, which is all of it that may be read.
-fn huge() -> Vec<u8> {
+/// The head of a PNG of so many pixels, which is all of it that may be read.
+pub(crate) fn resized(width: u32, height: u32) -> Vec<u8> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/vision/pictures");
     let mut bytes = std::fs::read(folder.join("wide.png")).unwrap();
     let (start, end) = (12, 29);
-    bytes[16..20].copy_from_slice(&8192u32.to_be_bytes());
-    bytes[20..24].copy_from_slice(&8192u32.to_be_bytes());
+    bytes[16..20].copy_from_slice(&width.to_be_bytes());
+    bytes[20..24].copy_from_slice(&height.to_be_bytes());
     // The CRC of ISO 3309, as PNG has it, over the chunk's type and data.
     let crc = bytes[start..end].iter().fold(u32::MAX, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
@@ -205,7 +205,7 @@ fn images_that_cannot_be_read_are_refused() {
     refused(&openai(&["wide.png"; 20]), "fewer images");
     refused(&openai(&["wide.png"; 33]), "found 33");
     let mut body = openai(&["wide.png"]);
-    let url = format!("data:image/png;base64,{}", base64(&huge()));
+    let url = format!("data:image/png;base64,{}", base64(&resized(8192, 8192)));
     body["messages"][0]["content"][0]["image_url"]["url"] = url.into();
     refused(&body, "24 million");
     let mut body = openai(&["wide.png"]);

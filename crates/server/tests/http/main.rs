@@ -14,6 +14,7 @@ mod embeddings;
 mod engines;
 mod failures;
 mod formats;
+mod grids;
 mod images;
 mod llama_cpp;
 mod native;

@@ -28,7 +28,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 fn demo() -> Arc<LoadedModel> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft/demo-draft.gguf");
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft/demo-draft.gguf");
     Arc::new(LoadedModel::open(&path).unwrap())
 }
 

@@ -14,6 +14,18 @@ pub(super) enum Vision {
     Unusable(String),
 }
 
+/// What becomes of images.
+fn taken(config: &VisionConfig) -> String {
+    let (side, n_tokens) = (config.image_size, config.n_tokens);
+    match &config.grid {
+        None => format!("images of {side} × {side} pixels become {n_tokens} tokens"),
+        Some(grid) => {
+            let cell = grid.merge * config.patch_size;
+            format!("each {cell} × {cell} pixels of an image become a token, {n_tokens} at most")
+        }
+    }
+}
+
 impl Vision {
     pub(super) fn of(checkpoint: &Checkpoint) -> Vision {
         match VisionModel::of(checkpoint) {
@@ -27,13 +39,11 @@ impl Vision {
         let line = match self {
             Vision::None => return Ok(()),
             Vision::Tower(config) => format!(
-                "{} layers, width {}, {} heads; images of {} × {} pixels become {} tokens",
+                "{} layers, width {}, {} heads; {}",
                 config.n_layers,
                 config.d_model,
                 config.n_heads,
-                config.image_size,
-                config.image_size,
-                config.n_tokens
+                taken(config)
             ),
             Vision::Unusable(why) => format!("does not run here: {}", printable(why)),
         };
@@ -50,6 +60,8 @@ impl Vision {
                 "d_model": config.d_model,
                 "d_ff": config.d_ff,
                 "n_heads": config.n_heads,
+                "family": config.family,
+                "for": config.text_families(),
                 "image_size": config.image_size,
                 "patch_size": config.patch_size,
                 "tokens_per_image": config.n_tokens,

@@ -88,7 +88,14 @@ impl Image {
 fn vision(args: &ProfileArgs, subject: &ProfileSubject) -> CommandResult<VisionConfig> {
     if let ProfileSubject::Files(model) = subject {
         let tower = VisionTower::open(model, args.mmproj.as_deref())?;
-        return Ok(tower.config().clone());
+        let config = tower.config();
+        return match &config.grid {
+            None => Ok(config.clone()),
+            Some(_) => Err(CommandFailure::usage(format!(
+                "{} takes images of any size, which no device does: there is nothing to predict",
+                tower.name()
+            ))),
+        };
     }
     let vision = args.geometry.and_then(|geometry| geometry.vision());
     vision.ok_or_else(|| CommandFailure::usage(format!("{} sees no images", subject.name())))

@@ -57,7 +57,10 @@ pub(crate) fn specs(models: &[String], args: &ServedArgs, ui: Ui) -> CommandResu
         let mut memory_bytes =
             weight_bytes.saturating_add(engine_bytes(&loaded, &engine_options(args))?);
         if let Some(tower) = &tower {
-            memory_bytes = memory_bytes.saturating_add(image_memory_bytes(tower));
+            let most = loaded.model().config.context_length;
+            let n_ctx = engine_options(args).n_ctx;
+            let n_ctx = n_ctx.unwrap_or(most.min(EngineOptions::DEFAULT_MAX_CTX));
+            memory_bytes = memory_bytes.saturating_add(image_memory_bytes(tower, n_ctx));
         }
         // What is wrong with one is told before anyone asks.
         for adapter in adapters::open(&adapters, &loaded)? {

@@ -1,0 +1,295 @@
+//! Families of vision towers: what files call their parts, and how their pictures stand in texts.
+
+use std::fmt::Display;
+
+use millrace_format::Checkpoint;
+use millrace_format::gguf::Metadata;
+
+use serde_json::Value;
+
+use super::names::RoleNames;
+use super::{Finder, VisionConfig, VisionModel, gemma3, qwen2vl, qwen3vl};
+use crate::Error;
+use crate::config::hf::ConfigObject;
+
+/// All families. One more is a file with a `VisionFamily`, and a row here.
+static FAMILIES: [&VisionFamily; 4] = [
+    &gemma3::FAMILY,
+    &qwen2vl::FAMILY,
+    &qwen2vl::FAMILY_25,
+    &qwen3vl::FAMILY,
+];
+
+/// A family of towers.
+pub(crate) struct VisionFamily {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// Text models whose pictures it reads, as their families are called.
+    pub(crate) text_families: &'static [&'static str],
+    /// `clip.projector_type` of `mmproj` files.
+    pub(crate) projector: &'static str,
+    /// `model_type` of `config.json`.
+    pub(crate) hf_model_types: &'static [&'static str],
+    /// `model_type` of the `vision_config` in it.
+    pub(crate) hf_tower_types: &'static [&'static str],
+    /// What names begin with in Hugging Face files; the longer one of two that share their beginning first.
+    pub(crate) hf_prefixes: &'static [HfSpelling],
+    /// Names of all its weights.
+    pub(crate) names: &'static [RoleNames],
+    /// How a picture stands in a text.
+    pub(crate) marks: ImageMarks,
+    /// Hyperparameters of a `config.json`.
+    pub(crate) hf: fn(&HfVision<'_>) -> Result<VisionConfig, Error>,
+    /// Hyperparameters of an `mmproj` file.
+    pub(crate) gguf: fn(&ClipKeys<'_>) -> Result<VisionConfig, Error>,
+    /// The weights.
+    pub(crate) build: fn(&Finder<'_>) -> Result<VisionModel, Error>,
+}
+
+/// Where Hugging Face files put tower and projector: what names of their parts begin with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HfSpelling {
+    /// The tower's.
+    pub(crate) tower: &'static str,
+    /// The projector's.
+    pub(crate) projector: &'static str,
+}
+
+impl HfSpelling {
+    /// Those of all families.
+    pub(crate) fn all() -> impl Iterator<Item = HfSpelling> {
+        let families = FAMILIES.into_iter();
+        families.flat_map(|family| family.hf_prefixes.iter().copied())
+    }
+}
+
+/// How a picture stands in a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageMarks {
+    /// The token that templates write where a picture belongs.
+    pub place: &'static str,
+    /// What stands for a picture in a text whose template does not know of pictures.
+    pub alone: &'static str,
+    /// Where the rows go.
+    pub rows: RowsAt,
+    /// What transformers' processor writes before and behind a picture besides.
+    pub around: &'static str,
+    /// The token that stands for a row in lists of tokens.
+    pub placeholder: &'static str,
+    /// Its id in the published models, for vocabularies that lack it.
+    pub placeholder_id: u32,
+}
+
+/// Where a picture's rows go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowsAt {
+    /// Behind the place's token, before this one.
+    Before(&'static str),
+    /// In the stead of the place's token.
+    Place,
+}
+
+/// The family of that name.
+///
+/// # Panics
+/// Without one: names come from [`VisionConfig::family`].
+pub(crate) fn by_name(name: &str) -> &'static VisionFamily {
+    let mut all = FAMILIES.into_iter();
+    let found = all.find(|family| family.name == name);
+    found.expect("a configuration has a family of the table")
+}
+
+/// Whether a text has places for pictures, as any family writes them.
+pub fn has_places(text: &str) -> bool {
+    let mut all = FAMILIES.into_iter();
+    all.any(|family| text.contains(family.marks.place))
+}
+
+/// Whether there are towers for text models of that family.
+pub fn reads_for(text_family: &str) -> bool {
+    let mut all = FAMILIES.into_iter();
+    all.any(|family| family.text_families.contains(&text_family))
+}
+
+/// The configuration of a folder's tower; `None` if it has none.
+pub(super) fn of_hf(config: &ConfigObject<'_>) -> Result<Option<VisionConfig>, Error> {
+    let Some(tower) = config.object("vision_config")? else {
+        return Ok(None);
+    };
+    let model_type = config.str("model_type")?.unwrap_or("none");
+    let found = FAMILIES
+        .into_iter()
+        .find(|family| family.hf_model_types.contains(&model_type));
+    let Some(family) = found else {
+        let feature = format!("a vision tower in a model `{model_type}`");
+        let supported = listed(|family| family.hf_model_types);
+        return Err(config.unsupported(feature, &supported));
+    };
+    if let Some(tower_type) = tower.str("model_type")?
+        && !family.hf_tower_types.contains(&tower_type)
+    {
+        let feature = format!("a vision tower `{tower_type}` in `{model_type}`");
+        return Err(config.unsupported(feature, &family.hf_tower_types.join(", ")));
+    }
+    let keys = HfVision {
+        config: *config,
+        text: config.object("text_config")?.unwrap_or(*config),
+        tower,
+    };
+    (family.hf)(&keys).map(Some)
+}
+
+/// The configuration of an `mmproj` file; `None` if it is none.
+pub(super) fn of_gguf(checkpoint: &Checkpoint) -> Result<Option<VisionConfig>, Error> {
+    let Some(metadata) = checkpoint.gguf() else {
+        return Ok(None);
+    };
+    if metadata.get_str("general.architecture")? != Some("clip") {
+        return Ok(None);
+    }
+    let keys = ClipKeys {
+        checkpoint,
+        metadata,
+    };
+    let kind = match metadata.get_str("clip.projector_type")? {
+        Some(kind) => Some(kind),
+        // Files with several towers name the projector of each.
+        None => metadata.get_str("clip.vision.projector_type")?,
+    };
+    let kind = kind.unwrap_or("none");
+    let found = FAMILIES.into_iter().find(|family| family.projector == kind);
+    let Some(family) = found else {
+        let feature = format!("a projector `{kind}` (`clip.projector_type`)");
+        let supported = FAMILIES.map(|family| family.projector).join(", ");
+        return Err(keys.unsupported(feature, &supported));
+    };
+    (family.gguf)(&keys).map(Some)
+}
+
+fn listed(names: impl Fn(&VisionFamily) -> &'static [&'static str]) -> String {
+    FAMILIES.map(|family| names(family).join(", ")).join(", ")
+}
+
+/// What a `config.json` says of a tower.
+pub(crate) struct HfVision<'a> {
+    /// All of it.
+    pub(crate) config: ConfigObject<'a>,
+    /// The text model's part.
+    pub(crate) text: ConfigObject<'a>,
+    /// The tower's part.
+    pub(crate) tower: ConfigObject<'a>,
+}
+
+impl HfVision<'_> {
+    /// A size of the tower, or the default of transformers' class, which files leave out.
+    pub(crate) fn or(&self, key: &str, default: usize) -> Result<usize, Error> {
+        Ok(self.tower.usize(key)?.unwrap_or(default))
+    }
+
+    /// Refuses channels other than three, whatever their key is called.
+    pub(crate) fn check_channels(&self, key: &str) -> Result<(), Error> {
+        match self.tower.usize(key)? {
+            Some(channels) if channels != VisionConfig::CHANNELS => {
+                let feature = format!("a vision tower of {channels} channels");
+                Err(self.tower.unsupported(feature, "3 channels"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses patches of another number of frames than two.
+    pub(crate) fn check_frames(&self) -> Result<(), Error> {
+        match self.or("temporal_patch_size", 2)? {
+            2 => Ok(()),
+            found => {
+                let feature = format!("patches of {found} frames (`temporal_patch_size`)");
+                Err(self.tower.unsupported(feature, "2"))
+            }
+        }
+    }
+
+    /// The base of rotary positions of rows and columns.
+    pub(crate) fn rope_theta(&self) -> Result<f32, Error> {
+        let theta = match self.tower.object("rope_parameters")? {
+            Some(rope) => rope.f32("rope_theta")?,
+            None => None,
+        };
+        Ok(theta.unwrap_or(10_000.0))
+    }
+
+    /// A list of the tower's blocks.
+    pub(crate) fn indexes(&self, key: &str) -> Result<Vec<usize>, Error> {
+        let list = self.tower.array(key)?.map_or(&[][..], Vec::as_slice);
+        let index = |value: &Value| {
+            let index = value.as_u64().and_then(|index| usize::try_from(index).ok());
+            index.ok_or_else(|| self.tower.bad(key, value, "whole numbers"))
+        };
+        list.iter().map(index).collect()
+    }
+
+    /// Refuses another activation than this one, which is also the default.
+    pub(crate) fn check_activation(&self, expected: &str) -> Result<(), Error> {
+        match self.tower.str("hidden_act")? {
+            Some(found) if found != expected => {
+                let feature = format!("activation `{found}` (`hidden_act`) in the vision tower");
+                Err(self.tower.unsupported(feature, expected))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What the metadata of an `mmproj` file say of a tower.
+pub(crate) struct ClipKeys<'a> {
+    checkpoint: &'a Checkpoint,
+    /// All of them.
+    pub(crate) metadata: &'a Metadata,
+}
+
+impl ClipKeys<'_> {
+    /// A whole number under `clip.vision.`.
+    pub(crate) fn size(&self, key: &str) -> Result<Option<usize>, Error> {
+        let value = self.metadata.get_u32(&format!("clip.vision.{key}"))?;
+        Ok(value.map(|value| value as usize))
+    }
+
+    /// The same where the tower cannot do without.
+    pub(crate) fn need(&self, key: &str) -> Result<usize, Error> {
+        self.size(key)?.ok_or_else(|| Error::MissingKey {
+            file: self.checkpoint.name().into(),
+            key: format!("clip.vision.{key}"),
+        })
+    }
+
+    /// The width within feed-forward networks of a tower that is `d_model` wide, of its first tensor.
+    pub(crate) fn inner_width(&self, d_model: usize) -> Result<usize, Error> {
+        const NAME: &str = "v.blk.0.ffn_up.weight";
+        let shape = self.checkpoint.tensor(NAME).map(|t| t.info.shape.clone());
+        match shape.as_deref() {
+            // Old files call the second matrix so.
+            Some([n, k]) => Ok(if *k == d_model { *n } else { *k }),
+            _ => Err(Error::MissingTensor {
+                file: self.checkpoint.name().into(),
+                tensor: NAME.into(),
+                expected: vec![4 * d_model, d_model],
+            }),
+        }
+    }
+
+    /// The epsilon of norms.
+    pub(crate) fn norm_eps(&self) -> Result<f32, Error> {
+        let eps = self
+            .metadata
+            .get_f32("clip.vision.attention.layer_norm_epsilon")?;
+        Ok(eps.unwrap_or(1e-6))
+    }
+
+    /// A feature that is not supported.
+    pub(crate) fn unsupported(&self, feature: impl Display, supported: &str) -> Error {
+        Error::Unsupported {
+            file: self.checkpoint.name().into(),
+            feature: feature.to_string(),
+            supported: supported.into(),
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Qwen 2 VL, and Qwen 2.5 VL with RMS norms, gated feed-forward networks and attention within windows.
+
+use super::config::{PatchGrid, TowerActivation, VisionConfig, WindowedAttention};
+use super::family::{ClipKeys, HfVision, VisionFamily};
+use super::names::{HfName, RoleNames, VisionRole};
+use super::qwen3vl::{MARKS, PREFIXES};
+use super::{Finder, Merger, Projector, VisionModel};
+use crate::Error;
+
+/// Names in GGUF files (llama.cpp's `tensor_mapping.py`), and in Hugging Face files (module names of
+/// `modeling_qwen2_vl.py`).
+const NAMES: [RoleNames; 14] = {
+    use HfName::Tower;
+    use VisionRole::*;
+    [
+        RoleNames(Patches, "v.patch_embd", Tower("patch_embed.proj")),
+        RoleNames(SecondFrame, "v.patch_embd.weight.1", Tower("")),
+        RoleNames(Norm1, "v.blk.{}.ln1", Tower("blocks.{}.norm1")),
+        RoleNames(AttnQkv, "v.blk.{}.attn_qkv", Tower("blocks.{}.attn.qkv")),
+        RoleNames(AttnQ, "v.blk.{}.attn_q", Tower("blocks.{}.attn.q")),
+        RoleNames(AttnK, "v.blk.{}.attn_k", Tower("blocks.{}.attn.k")),
+        RoleNames(AttnV, "v.blk.{}.attn_v", Tower("blocks.{}.attn.v")),
+        RoleNames(
+            AttnOutput,
+            "v.blk.{}.attn_out",
+            Tower("blocks.{}.attn.proj"),
+        ),
+        RoleNames(Norm2, "v.blk.{}.ln2", Tower("blocks.{}.norm2")),
+        RoleNames(FfnUp, "v.blk.{}.ffn_up", Tower("blocks.{}.mlp.fc1")),
+        RoleNames(FfnDown, "v.blk.{}.ffn_down", Tower("blocks.{}.mlp.fc2")),
+        RoleNames(MergerNorm, "v.post_ln", Tower("merger.ln_q")),
+        RoleNames(MergerUp, "mm.0", Tower("merger.mlp.0")),
+        RoleNames(MergerDown, "mm.2", Tower("merger.mlp.2")),
+    ]
+};
+
+/// The same of `modeling_qwen2_5_vl.py`.
+const NAMES_25: [RoleNames; 15] = {
+    use HfName::Tower;
+    use VisionRole::*;
+    let [
+        patches,
+        second,
+        norm1,
+        qkv,
+        q,
+        k,
+        v,
+        output,
+        norm2,
+        _,
+        _,
+        norm,
+        up,
+        down,
+    ] = NAMES;
+    [
+        patches,
+        second,
+        norm1,
+        qkv,
+        q,
+        k,
+        v,
+        output,
+        norm2,
+        RoleNames(
+            FfnGate,
+            "v.blk.{}.ffn_gate",
+            Tower("blocks.{}.mlp.gate_proj"),
+        ),
+        RoleNames(FfnUp, "v.blk.{}.ffn_up", Tower("blocks.{}.mlp.up_proj")),
+        RoleNames(
+            FfnDown,
+            "v.blk.{}.ffn_down",
+            Tower("blocks.{}.mlp.down_proj"),
+        ),
+        norm,
+        up,
+        down,
+    ]
+};
+
+pub(super) static FAMILY: VisionFamily = VisionFamily {
+    name: "qwen2vl",
+    text_families: &["qwen2vl"],
+    projector: "qwen2vl_merger",
+    hf_model_types: &["qwen2_vl"],
+    hf_tower_types: &["qwen2_vl_vision", "qwen2_vl"],
+    hf_prefixes: &PREFIXES,
+    names: &NAMES,
+    marks: MARKS,
+    hf,
+    gguf,
+    build,
+};
+
+pub(super) static FAMILY_25: VisionFamily = VisionFamily {
+    name: "qwen2.5vl",
+    text_families: &["qwen2vl"],
+    projector: "qwen2.5vl_merger",
+    hf_model_types: &["qwen2_5_vl"],
+    hf_tower_types: &["qwen2_5_vl_vision", "qwen2_5_vl"],
+    hf_prefixes: &PREFIXES,
+    names: &NAMES_25,
+    marks: MARKS,
+    hf: hf_25,
+    gguf: gguf_25,
+    build: build_25,
+};
+
+/// Pixels of a window's side, in `mmproj` files that do not say it (llama.cpp, `clip.cpp`).
+const WINDOW_SIZE: usize = 112;
+
+fn hf(keys: &HfVision<'_>) -> Result<VisionConfig, Error> {
+    keys.check_activation("quick_gelu")?;
+    let d_model = keys.or("embed_dim", 1280)?;
+    Ok(VisionConfig {
+        family: FAMILY.name,
+        d_model,
+        d_ff: d_model.saturating_mul(keys.or("mlp_ratio", 4)?),
+        d_text: keys.or("hidden_size", 3584)?,
+        activation: TowerActivation::QuickGelu,
+        ..both_of_hf(keys)?
+    })
+}
+
+fn hf_25(keys: &HfVision<'_>) -> Result<VisionConfig, Error> {
+    const FULL: &str = "fullatt_block_indexes";
+    keys.check_activation("silu")?;
+    let full_layers = match keys.tower.array(FULL)? {
+        Some(_) => keys.indexes(FULL)?,
+        None => vec![7, 15, 23, 31],
+    };
+    Ok(VisionConfig {
+        family: FAMILY_25.name,
+        d_model: keys.or("hidden_size", 3584)?,
+        d_ff: keys.or("intermediate_size", 3420)?,
+        d_text: keys.or("out_hidden_size", 3584)?,
+        activation: TowerActivation::Silu,
+        windows: Some(WindowedAttention {
+            side: keys.or("window_size", WINDOW_SIZE)?,
+            full_layers,
+        }),
+        ..both_of_hf(keys)?
+    })
+}
+
+/// What both have, and zeros for the rest.
+fn both_of_hf(keys: &HfVision<'_>) -> Result<VisionConfig, Error> {
+    keys.check_channels("in_channels")?;
+    keys.check_channels("in_chans")?;
+    keys.check_frames()?;
+    let patch_size = keys.or("patch_size", 14)?;
+    let merge = keys.or("spatial_merge_size", 2)?;
+    let grid = PatchGrid::of_transformers(merge, keys.rope_theta()?);
+    Ok(VisionConfig {
+        n_layers: keys.or("depth", 32)?,
+        n_heads: keys.or("num_heads", 16)?,
+        ..without_widths(grid, patch_size)
+    })
+}
+
+fn gguf(keys: &ClipKeys<'_>) -> Result<VisionConfig, Error> {
+    let d_model = keys.need("embedding_length")?;
+    Ok(VisionConfig {
+        family: FAMILY.name,
+        // The converter writes the text model's width under `feed_forward_length`.
+        d_ff: keys.inner_width(d_model)?,
+        activation: TowerActivation::QuickGelu,
+        ..both_of_gguf(keys)?
+    })
+}
+
+fn gguf_25(keys: &ClipKeys<'_>) -> Result<VisionConfig, Error> {
+    let n_layers = keys.need("block_count")?;
+    let every = keys.need("n_wa_pattern")?;
+    if every == 0 {
+        return Err(keys.unsupported("`clip.vision.n_wa_pattern` = 0", "1 or more"));
+    }
+    Ok(VisionConfig {
+        family: FAMILY_25.name,
+        d_ff: keys.need("feed_forward_length")?,
+        activation: TowerActivation::Silu,
+        windows: Some(WindowedAttention {
+            side: keys.size("window_size")?.unwrap_or(WINDOW_SIZE),
+            full_layers: (0..n_layers.min(VisionConfig::MAX_LAYERS))
+                .filter(|layer| (layer + 1).is_multiple_of(every))
+                .collect(),
+        }),
+        ..both_of_gguf(keys)?
+    })
+}
+
+fn both_of_gguf(keys: &ClipKeys<'_>) -> Result<VisionConfig, Error> {
+    let patch_size = keys.need("patch_size")?;
+    let grid = PatchGrid::of_llama_cpp(keys, patch_size)?;
+    Ok(VisionConfig {
+        n_layers: keys.need("block_count")?,
+        d_model: keys.need("embedding_length")?,
+        n_heads: keys.need("attention.head_count")?,
+        norm_eps: keys.norm_eps()?,
+        d_text: keys.need("projection_dim")?,
+        ..without_widths(grid, patch_size)
+    })
+}
+
+fn without_widths(grid: PatchGrid, patch_size: usize) -> VisionConfig {
+    VisionConfig {
+        family: FAMILY.name,
+        n_layers: 0,
+        d_model: 0,
+        d_ff: 0,
+        n_heads: 0,
+        // There is no table of positions.
+        image_size: 0,
+        patch_size,
+        norm_eps: 1e-6,
+        n_tokens: grid.max_tokens(patch_size),
+        d_text: 0,
+        activation: TowerActivation::QuickGelu,
+        grid: Some(grid),
+        windows: None,
+        deepstack: Vec::new(),
+    }
+}
+
+fn build(finder: &Finder<'_>) -> Result<VisionModel, Error> {
+    let merger = Merger {
+        norm: finder.norm(None, VisionRole::MergerNorm)?,
+        up: finder.linear(None, VisionRole::MergerUp)?,
+        down: finder.linear(None, VisionRole::MergerDown)?,
+    };
+    let layers = finder.layers(&|finder, layer| finder.layer(layer))?;
+    model(finder, merger, layers)
+}
+
+fn build_25(finder: &Finder<'_>) -> Result<VisionModel, Error> {
+    let merger = Merger {
+        norm: finder.rms_norm(None, VisionRole::MergerNorm)?,
+        up: finder.linear(None, VisionRole::MergerUp)?,
+        down: finder.linear(None, VisionRole::MergerDown)?,
+    };
+    let layers = finder.layers(&|finder, layer| finder.gated_layer(layer))?;
+    model(finder, merger, layers)
+}
+
+fn model(
+    finder: &Finder<'_>,
+    merger: Merger,
+    layers: Vec<super::VisionLayer>,
+) -> Result<VisionModel, Error> {
+    Ok(VisionModel {
+        patches: finder.without_bias(None, VisionRole::Patches)?,
+        second_frame: finder.second_frame()?,
+        positions: None,
+        layers,
+        norm: None,
+        projector: Projector::Merged(merger),
+        deepstack: Vec::new(),
+        config: finder.config.clone(),
+    })
+}

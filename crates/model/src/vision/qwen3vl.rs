@@ -1,0 +1,202 @@
+//! Qwen 3 VL and Qwen 3.5: pictures of any size in patches of two equal frames, learned positions stretched to the picture, rotary
+//! positions of rows and columns, and a network that merges squares of patches. Qwen 3 VL taps some blocks besides, for the first
+//! layers of the text model.
+
+use super::config::{PatchGrid, TowerActivation, VisionConfig};
+use super::family::{ClipKeys, HfSpelling, HfVision, ImageMarks, RowsAt, VisionFamily};
+use super::names::{HfName, RoleNames, VisionName, VisionRole};
+use super::{Finder, Merger, Projector, VisionModel};
+use crate::Error;
+
+/// Names in GGUF files (llama.cpp's `tensor_mapping.py` and `conversion/qwen3vl.py`), and in Hugging Face files (module names of
+/// `modeling_qwen3_vl.py`).
+const NAMES: [RoleNames; 18] = {
+    use HfName::Tower;
+    use VisionRole::*;
+    [
+        RoleNames(Patches, "v.patch_embd", Tower("patch_embed.proj")),
+        RoleNames(Positions, "v.position_embd", Tower("pos_embed")),
+        RoleNames(Norm1, "v.blk.{}.ln1", Tower("blocks.{}.norm1")),
+        RoleNames(AttnQkv, "v.blk.{}.attn_qkv", Tower("blocks.{}.attn.qkv")),
+        RoleNames(AttnQ, "v.blk.{}.attn_q", Tower("blocks.{}.attn.q")),
+        RoleNames(AttnK, "v.blk.{}.attn_k", Tower("blocks.{}.attn.k")),
+        RoleNames(AttnV, "v.blk.{}.attn_v", Tower("blocks.{}.attn.v")),
+        RoleNames(
+            AttnOutput,
+            "v.blk.{}.attn_out",
+            Tower("blocks.{}.attn.proj"),
+        ),
+        RoleNames(Norm2, "v.blk.{}.ln2", Tower("blocks.{}.norm2")),
+        RoleNames(FfnUp, "v.blk.{}.ffn_up", Tower("blocks.{}.mlp.linear_fc1")),
+        RoleNames(
+            FfnDown,
+            "v.blk.{}.ffn_down",
+            Tower("blocks.{}.mlp.linear_fc2"),
+        ),
+        RoleNames(MergerNorm, "v.post_ln", Tower("merger.norm")),
+        RoleNames(MergerUp, "mm.0", Tower("merger.linear_fc1")),
+        RoleNames(MergerDown, "mm.2", Tower("merger.linear_fc2")),
+        RoleNames(
+            DeepstackNorm,
+            "v.deepstack.{}.norm",
+            Tower("deepstack_merger_list.{}.norm"),
+        ),
+        RoleNames(
+            DeepstackUp,
+            "v.deepstack.{}.fc1",
+            Tower("deepstack_merger_list.{}.linear_fc1"),
+        ),
+        RoleNames(
+            DeepstackDown,
+            "v.deepstack.{}.fc2",
+            Tower("deepstack_merger_list.{}.linear_fc2"),
+        ),
+        RoleNames(SecondFrame, "v.patch_embd.weight.1", Tower("")),
+    ]
+};
+
+/// Where transformers and the hub put the towers of Qwen.
+pub(super) const PREFIXES: [HfSpelling; 2] = [
+    HfSpelling {
+        tower: "model.visual.",
+        projector: "model.visual.",
+    },
+    HfSpelling {
+        tower: "visual.",
+        projector: "visual.",
+    },
+];
+
+/// What stands for a picture in texts for models of Qwen.
+pub(super) const MARKS: ImageMarks = ImageMarks {
+    place: "<|image_pad|>",
+    alone: "<|vision_start|><|image_pad|><|vision_end|>",
+    rows: RowsAt::Place,
+    around: "",
+    placeholder: "<|image_pad|>",
+    placeholder_id: 151_655,
+};
+
+pub(super) static FAMILY: VisionFamily = VisionFamily {
+    name: "qwen3vl",
+    text_families: &["qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe"],
+    projector: "qwen3vl_merger",
+    hf_model_types: &["qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"],
+    hf_tower_types: &[
+        "qwen3_vl_vision",
+        "qwen3_vl_moe_vision",
+        "qwen3_5_vision",
+        "qwen3_5_moe_vision",
+        // Early folders name the tower as the model.
+        "qwen3_vl",
+        "qwen3_vl_moe",
+        "qwen3_5",
+        "qwen3_5_moe",
+    ],
+    hf_prefixes: &PREFIXES,
+    names: &NAMES,
+    marks: MARKS,
+    hf,
+    gguf,
+    build,
+};
+
+fn hf(keys: &HfVision<'_>) -> Result<VisionConfig, Error> {
+    keys.check_activation("gelu_pytorch_tanh")?;
+    keys.check_channels("in_channels")?;
+    keys.check_frames()?;
+    let patch_size = keys.or("patch_size", 16)?;
+    let n_positions = keys.or("num_position_embeddings", 2304)?;
+    let merge = keys.or("spatial_merge_size", 2)?;
+    let grid = PatchGrid::of_transformers(merge, keys.rope_theta()?);
+    Ok(VisionConfig {
+        family: FAMILY.name,
+        n_layers: keys.or("depth", 27)?,
+        d_model: keys.or("hidden_size", 1152)?,
+        d_ff: keys.or("intermediate_size", 4304)?,
+        n_heads: keys.or("num_heads", 16)?,
+        image_size: n_positions.isqrt().saturating_mul(patch_size),
+        patch_size,
+        norm_eps: 1e-6,
+        n_tokens: grid.max_tokens(patch_size),
+        d_text: keys.or("out_hidden_size", 3584)?,
+        activation: TowerActivation::GeluTanh,
+        grid: Some(grid),
+        windows: None,
+        deepstack: deepstack_of_hf(keys)?,
+    })
+}
+
+/// The blocks whose output the text model's first layers get. Qwen 3.5 has none.
+fn deepstack_of_hf(keys: &HfVision<'_>) -> Result<Vec<usize>, Error> {
+    const KEY: &str = "deepstack_visual_indexes";
+    let model_type = keys.config.str("model_type")?.unwrap_or_default();
+    match keys.tower.array(KEY)? {
+        Some(_) => keys.indexes(KEY),
+        None if model_type.starts_with("qwen3_vl") => Ok(vec![8, 16, 24]),
+        None => Ok(Vec::new()),
+    }
+}
+
+fn gguf(keys: &ClipKeys<'_>) -> Result<VisionConfig, Error> {
+    let patch_size = keys.need("patch_size")?;
+    let grid = PatchGrid::of_llama_cpp(keys, patch_size)?;
+    let flags = "clip.vision.is_deepstack_layers";
+    let flags = keys.metadata.get_bool_array(flags)?.unwrap_or_default();
+    let tapped = flags
+        .iter()
+        .enumerate()
+        .filter(|(_, is_tapped)| **is_tapped);
+    Ok(VisionConfig {
+        family: FAMILY.name,
+        n_layers: keys.need("block_count")?,
+        d_model: keys.need("embedding_length")?,
+        d_ff: keys.need("feed_forward_length")?,
+        n_heads: keys.need("attention.head_count")?,
+        image_size: keys.need("image_size")?,
+        patch_size,
+        norm_eps: keys.norm_eps()?,
+        n_tokens: grid.max_tokens(patch_size),
+        d_text: keys.need("projection_dim")?,
+        activation: TowerActivation::GeluTanh,
+        grid: Some(grid),
+        windows: None,
+        deepstack: tapped.map(|(layer, _)| layer).collect(),
+    })
+}
+
+fn build(finder: &Finder<'_>) -> Result<VisionModel, Error> {
+    let merger = |index, [norm, up, down]: [VisionRole; 3]| {
+        Ok::<_, Error>(Merger {
+            norm: finder.norm(index, norm)?,
+            up: finder.linear(index, up)?,
+            down: finder.linear(index, down)?,
+        })
+    };
+    let own = [
+        VisionRole::MergerNorm,
+        VisionRole::MergerUp,
+        VisionRole::MergerDown,
+    ];
+    let tapped = [
+        VisionRole::DeepstackNorm,
+        VisionRole::DeepstackUp,
+        VisionRole::DeepstackDown,
+    ];
+    let deepstack = finder.config.deepstack.iter().enumerate();
+    let deepstack = deepstack.map(|(i, layer)| {
+        // Folders count them, GGUF files call them after their blocks.
+        let index = if finder.is_gguf() { *layer } else { i };
+        merger(Some(index), tapped)
+    });
+    Ok(VisionModel {
+        patches: finder.linear(None, VisionRole::Patches)?,
+        second_frame: finder.second_frame()?,
+        positions: Some(finder.weight(VisionName::weight(None, VisionRole::Positions))?),
+        layers: finder.layers(&|finder, layer| finder.layer(layer))?,
+        norm: None,
+        projector: Projector::Merged(merger(None, own)?),
+        deepstack: deepstack.collect::<Result<_, _>>()?,
+        config: finder.config.clone(),
+    })
+}
