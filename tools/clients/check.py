@@ -6,7 +6,9 @@
 
 Starts the server on a free port with an API key, asks it through each client, streaming and not, and stops it.
 With --device the models run there, where there are no embeddings: that these are refused is asked instead.
-With --node the npm package `openai` is asked too; it must be installed beside this file (`npm install openai`).
+With --frameworks PYTHON the frameworks that are installed for that Python are asked too. May be repeated: not all of them take
+the same `openai`, so that they need environments of their own (frameworks.txt, llama-index.txt, aider.txt).
+With --node the packages of npm are asked too; they must be installed beside this file (`npm install` there).
 Every check names what it expected and found; the exit code is 1 if one fails.
 """
 
@@ -25,35 +27,10 @@ from pathlib import Path
 import anthropic
 import ollama
 import openai
+from checks import ANSWER, KEY, LAMP, QUESTION, check, failures, refused
 
-KEY = "a-key-of-the-check"
-QUESTION = [{"role": "user", "content": "What is 7 plus 5?"}]
-ANSWER = "7 plus 5 is 12."
-LAMP = {
-    "type": "object",
-    "properties": {"on": {"type": "boolean"}},
-    "required": ["on"],
-    "additionalProperties": False,
-}
-
-failures = []
-
-
-def check(name, found, expected=True):
-    ok = found == expected
-    print(f"{'ok  ' if ok else 'FAIL'}  {name}" + ("" if ok else f": found {found!r}, expected {expected!r}"))
-    if not ok:
-        failures.append(name)
-
-
-def refused(name, error, call):
-    try:
-        call()
-    except error as raised:
-        check(name, True)
-        return raised
-    check(name, "accepted", f"{error.__name__}")
-    return None
+sys.path.append(str(Path(__file__).resolve().parents[1] / "server_load"))
+from variants import CODER, THINKER, rewritten  # noqa: E402
 
 
 def openai_chat(client):
@@ -245,23 +222,6 @@ def ollama_calls(url, models, device):
     check("ollama: unknown model: status", error.status_code, 404)
 
 
-def rewritten(template):
-    """The demo model with another template, which may be as long as its own."""
-    model = (Path(__file__).resolve().parents[2] / "models/demo/demo.gguf").read_bytes()
-    start, end = b"{{ bos_token }}{% for message in messages %}", b"{{ '<|assistant|>' }}{% endif %}"
-    first = model.index(start)
-    last = model.index(end, first) + len(end)
-    text = template.encode()
-    return model[:first] + text + b"{#" + b" " * (last - first - len(text) - 4) + b"#}" + model[last:]
-
-
-TURNS = "{{bos_token}}{% for m in messages %}<|{{m.role}}|>{{m.content}}<|end|>{% endfor %}"
-# It begins a thought, unless told not to.
-THINKER = TURNS + "<|assistant|><think>{% if enable_thinking is false %}</think>{% endif %}"
-# It shows functions the way of Qwen Coder.
-CODER = TURNS + "{{tools|tojson if tools}}<|assistant|>{#<tool_call><function=x><parameter=y>#}"
-
-
 def thoughts_openai(client):
     ask = dict(model="thinker", messages=QUESTION, temperature=0, max_tokens=40, extra_body={"thinking_budget": 3})
     answer = client.chat.completions.create(**ask)
@@ -378,7 +338,8 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("binary")
     parser.add_argument("--device", help="run the models on this device, such as xdna2")
-    parser.add_argument("--node", action="store_true", help="ask the npm package too")
+    parser.add_argument("--frameworks", action="append", default=[], metavar="PYTHON", help="ask this Python's frameworks too")
+    parser.add_argument("--node", action="store_true", help="ask the packages of npm too")
     args = parser.parse_args()
     environment = dict(os.environ, MILLRACE_API_KEY=KEY)
     folder = tempfile.TemporaryDirectory()
@@ -413,9 +374,12 @@ def main():
         thoughts_anthropic(url)
         thoughts_ollama(url)
         images(url, client)
-        if args.node:
-            script = Path(__file__).with_name("check.mjs")
-            check("npm openai", subprocess.run(["node", script, url, KEY, args.device or "cpu", *models]).returncode, 0)
+        here = Path(__file__).parent
+        for python in args.frameworks:
+            check(f"frameworks of {python}", subprocess.run([python, here / "frameworks.py", url]).returncode, 0)
+        for script in ("check.mjs", "vercel.mjs") if args.node else ():
+            run = subprocess.run(["node", here / script, url, KEY, args.device or "cpu", *models])
+            check(script, run.returncode, 0)
     finally:
         server.send_signal(signal.SIGTERM)
         check("the server ends when asked to", server.wait(timeout=30), 0)

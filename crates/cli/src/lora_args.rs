@@ -1,7 +1,10 @@
-//! `--lora` of the commands that run one model.
+//! `--lora` of the commands that run one model, and `--merge-lora` of the one that converts it.
 
 use crate::exit::{CommandFailure, CommandResult};
 use crate::output::Ui;
+use millrace_format::Checkpoint;
+use millrace_model::Model;
+use millrace_model::adapter::Adapter;
 use millrace_runtime::{AdapterSet, LoadedModel, LoraAdapter};
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +21,7 @@ impl LoraArgs {
     /// Opens the adapters for a model.
     pub(crate) fn open(&self, model: &LoadedModel, ui: Ui) -> CommandResult<AdapterSet> {
         let adapters = self.lora.iter().map(|text| {
-            let (file, scale) = file_and_scale(text)?;
+            let (file, scale) = file_and_scale("--lora", text)?;
             let adapter = LoraAdapter::open(Path::new(file), model)?;
             ui.detail(format_args!("adapter {file}, times {scale}"));
             Ok((Arc::new(adapter), scale))
@@ -28,8 +31,36 @@ impl LoraArgs {
     }
 }
 
+/// Adapters that become part of the weights.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(crate) struct MergeArgs {
+    /// LoRA adapter to add to the weights, a GGUF file or a PEFT folder, with a factor on what it adds [default: 1]. May be repeated
+    #[arg(long, value_name = "FILE[:SCALE]", value_hint = clap::ValueHint::AnyPath)]
+    merge_lora: Vec<String>,
+}
+
+impl MergeArgs {
+    /// Opens the adapters for the model of a checkpoint, each with its factor.
+    pub(crate) fn open(&self, base: &Checkpoint, ui: Ui) -> CommandResult<Vec<(Adapter, f32)>> {
+        if self.merge_lora.is_empty() {
+            return Ok(Vec::new());
+        }
+        let model = Model::from_checkpoint(base)?;
+        let adapters = self.merge_lora.iter().map(|text| {
+            let (file, scale) = file_and_scale("--merge-lora", text)?;
+            let adapter = Adapter::open(Path::new(file), &model, base)?;
+            let n_matrices = adapter.products.len();
+            ui.note(format_args!(
+                "{file} changes {n_matrices} matrices, times {scale}"
+            ));
+            Ok((adapter, scale))
+        });
+        adapters.collect()
+    }
+}
+
 /// The file of `FILE[:SCALE]`, and the factor. A path that exists has no factor behind it.
-fn file_and_scale(text: &str) -> CommandResult<(&str, f32)> {
+fn file_and_scale<'a>(option: &str, text: &'a str) -> CommandResult<(&'a str, f32)> {
     let named = text.rsplit_once(':').filter(|_| !Path::new(text).exists());
     let Some((file, scale)) = named else {
         return Ok((text, 1.0));
@@ -39,7 +70,7 @@ fn file_and_scale(text: &str) -> CommandResult<(&str, f32)> {
         Some(number) => Ok((file, number)),
         None => {
             let message = format!(
-                "--lora {text}: expected FILE or FILE:SCALE, found no number in \"{scale}\""
+                "{option} {text}: expected FILE or FILE:SCALE, found no number in \"{scale}\""
             );
             Err(CommandFailure::usage(message).hint("as in adapter.gguf:0.5"))
         }
@@ -60,13 +91,13 @@ mod tests {
             ("a.gguf:", None),
             ("a.gguf:inf", None),
         ] {
-            assert_eq!(file_and_scale(text).ok(), found, "{text}");
+            assert_eq!(file_and_scale("--lora", text).ok(), found, "{text}");
         }
         // What exists is a file, whatever its name.
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a:2");
         std::fs::write(&path, "").unwrap();
         let text = path.to_str().unwrap();
-        assert_eq!(file_and_scale(text).ok(), Some((text, 1.0)));
+        assert_eq!(file_and_scale("--lora", text).ok(), Some((text, 1.0)));
     }
 }

@@ -15,6 +15,8 @@
 //! - experts: a tensor each in Hugging Face folders, stacked in GGUF; gates and up projections joined, apart or
 //!   interleaved, as the family's files have them;
 //! - Llama 3's RoPE scaling: a tensor in GGUF, parameters in `config.json`.
+//!
+//! LoRA adapters can be merged on the way ([`ConversionOptions::adapters`]).
 
 mod assemble;
 mod encode;
@@ -22,6 +24,7 @@ mod error;
 mod folder;
 mod importance;
 mod mapper;
+mod merge;
 mod metadata;
 mod parts;
 mod plan;

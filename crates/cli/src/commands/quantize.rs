@@ -2,6 +2,7 @@
 
 use crate::exit::{CommandFailure, CommandResult};
 use crate::interrupt;
+use crate::lora_args::MergeArgs;
 use crate::model_arg::ModelArgs;
 use crate::output::{Align, Out, TextTable, Ui, bytes};
 use crate::progress::ProgressDisplay;
@@ -26,6 +27,7 @@ Examples:
   millrace quantize model-folder bundle Q4NX_PURE            those in Q4NX too: faster, a little less exact
   millrace quantize model.gguf small.gguf IQ2_M --imatrix imatrix.gguf       see `millrace imatrix`
   millrace quantize model.gguf mixed.gguf Q4_K_M --tensor-type ffn_down=Q6_K  other types by name
+  millrace quantize model.gguf own.gguf Q8_0 --merge-lora style.gguf:0.8  an adapter within the weights
   millrace quantize model-folder out.gguf Q8_0 --dry-run     what would be written, and how large
 
 OUT is a GGUF file if it ends in .gguf, else a folder. The result appears whole or not at all. _PURE behind a
@@ -61,6 +63,8 @@ pub(crate) struct QuantizeArgs {
     /// Type of the output matrix
     #[arg(long, value_name = "TYPE", value_parser = parse_dtype)]
     output_tensor_type: Option<DType>,
+    #[command(flatten)]
+    merge: MergeArgs,
     /// Only say what would be written
     #[arg(long)]
     dry_run: bool,
@@ -132,31 +136,17 @@ pub(crate) fn run(args: &QuantizeArgs, ui: Ui) -> CommandResult {
         container,
         recipe: args.recipe,
     };
+    let adapters = args.merge.open(&checkpoint, ui)?;
     let options = ConversionOptions {
         importance: importance.as_ref(),
         tensor_types: args.tensor_type.clone(),
         token_embedding: args.token_embedding_type,
         output_tensor: args.output_tensor_type,
+        adapters: &adapters,
     };
     let plan = Conversion::with_options(&checkpoint, target, &options)?;
     tell_of_importance(args, &plan, ui);
-    for note in plan.notes() {
-        ui.note(note);
-    }
-    if !plan.skipped().is_empty() {
-        ui.warn(format_args!(
-            "{} tensors have no place in the result",
-            plan.skipped().len()
-        ));
-        plan.skipped().iter().for_each(|name| ui.detail(name));
-    }
-    for fallback in plan.fallbacks() {
-        let (tensor, shape) = (&fallback.tensor, &fallback.shape);
-        let (wanted, given) = (fallback.wanted, fallback.given);
-        ui.detail(format_args!(
-            "{tensor} {shape:?}: {given}, as {wanted} blocks do not fit"
-        ));
-    }
+    tell_of_changes(&plan, ui);
     if args.dry_run {
         return report_plan(args, &plan, ui);
     }
@@ -176,6 +166,27 @@ pub(crate) fn run(args: &QuantizeArgs, ui: Ui) -> CommandResult {
     })?;
     drop(progress);
     report(args, &summary, plan.n_elems(), ui)
+}
+
+/// Says what the result lacks, and what has another format than the recipe's.
+fn tell_of_changes(plan: &Conversion<'_>, ui: Ui) {
+    for note in plan.notes() {
+        ui.note(note);
+    }
+    if !plan.skipped().is_empty() {
+        ui.warn(format_args!(
+            "{} tensors have no place in the result",
+            plan.skipped().len()
+        ));
+        plan.skipped().iter().for_each(|name| ui.detail(name));
+    }
+    for fallback in plan.fallbacks() {
+        let (tensor, shape) = (&fallback.tensor, &fallback.shape);
+        let (wanted, given) = (fallback.wanted, fallback.given);
+        ui.detail(format_args!(
+            "{tensor} {shape:?}: {given}, as {wanted} blocks do not fit"
+        ));
+    }
 }
 
 /// Says once what an importance matrix does not cover.

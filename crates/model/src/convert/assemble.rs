@@ -10,6 +10,7 @@ use millrace_quant::{DType, encode_rows};
 use super::Error;
 use super::encode::{EncodeJob, Out};
 use super::importance::TensorImportance;
+use super::merge::Merge;
 use super::parts::{Assembly, PartPlace, TensorPart};
 use crate::derive;
 
@@ -61,7 +62,7 @@ impl<'a> MatrixRows<'a> {
         &'b self,
         part: &TensorPart,
         to: DType,
-        importance: Option<&'b [f32]>,
+        (importance, merge): (Option<&'b [f32]>, &'b Merge<'b>),
     ) -> EncodeJob<'b> {
         EncodeJob {
             tensor: self.tensor,
@@ -71,6 +72,7 @@ impl<'a> MatrixRows<'a> {
             n: self.n,
             rows: self.rows.clone(),
             k: part.weight.k,
+            addends: merge.of(self.tensor),
             transform: part.transform,
             importance,
         }
@@ -84,19 +86,20 @@ impl Assembly {
         &self,
         checkpoint: &Checkpoint,
         (to, n_threads): (DType, usize),
-        importance: &TensorImportance<'_>,
+        (importance, merge): (&TensorImportance<'_>, &Merge<'_>),
         out: &mut Out<'_>,
     ) -> Result<(), Error> {
         let stacked = self.is_stacked() && to.block_rows() == 1;
         for matrix in self.matrices.clone() {
             let columns = importance.columns(matrix);
             if !stacked {
-                self.weave(checkpoint, matrix, (to, columns.as_deref()), out)?;
+                self.weave(checkpoint, matrix, (to, columns.as_deref(), merge), out)?;
                 continue;
             }
             for part in &self.parts {
                 let rows = MatrixRows::of(checkpoint, &part.weight, matrix)?;
-                rows.job(part, to, columns.as_deref()).run(n_threads, out)?;
+                rows.job(part, to, (columns.as_deref(), merge))
+                    .run(n_threads, out)?;
             }
         }
         Ok(())
@@ -106,7 +109,7 @@ impl Assembly {
         &self,
         checkpoint: &Checkpoint,
         matrix: usize,
-        (to, importance): (DType, Option<&[f32]>),
+        (to, importance, merge): (DType, Option<&[f32]>, &Merge<'_>),
         out: &mut Out<'_>,
     ) -> Result<(), Error> {
         let [n, k] = self.shape;
@@ -115,7 +118,8 @@ impl Assembly {
         for part in &self.parts {
             let rows = MatrixRows::of(checkpoint, &part.weight, matrix)?;
             tensor = &part.weight.name;
-            let numbers = rows.job(part, to, None).numbers(rows.rows.clone())?;
+            let job = rows.job(part, to, (None, merge));
+            let numbers = job.numbers(rows.rows.clone())?;
             put(&mut woven, k, (&numbers, part.weight.k), part.place);
         }
         let quant = |source| Error::Quant {

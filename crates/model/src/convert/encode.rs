@@ -5,6 +5,7 @@ use std::ops::Range;
 use millrace_quant::{DType, decode_rows, encode_rows};
 
 use super::Error;
+use super::merge::Addend;
 use super::transform::Transform;
 
 /// Elements that a thread works on at a time: 4 MB of f32.
@@ -25,6 +26,8 @@ pub(super) struct EncodeJob<'a> {
     /// Those that are to be written.
     pub(super) rows: Range<usize>,
     pub(super) k: usize,
+    /// What adapters add to the rows, before they are transformed.
+    pub(super) addends: &'a [Addend<'a>],
     pub(super) transform: Transform,
     /// By how much an error in each column counts, `[k]`.
     pub(super) importance: Option<&'a [f32]>,
@@ -35,6 +38,7 @@ impl EncodeJob<'_> {
     pub(super) fn run(&self, n_threads: usize, out: &mut Out<'_>) -> Result<(), Error> {
         if self.from == self.to
             && self.transform == Transform::NONE
+            && self.addends.is_empty()
             && let Some(bytes) = self.bytes_of_rows()
         {
             return self.copy(bytes, out);
@@ -106,8 +110,18 @@ impl EncodeJob<'_> {
     pub(super) fn numbers(&self, rows: Range<usize>) -> Result<Vec<f32>, Error> {
         let first = rows.start;
         let mut numbers = vec![0.0; rows.len() * self.k];
-        let decoded = decode_rows(self.from, self.bytes, self.n, self.k, rows, &mut numbers);
+        let decoded = decode_rows(
+            self.from,
+            self.bytes,
+            self.n,
+            self.k,
+            rows.clone(),
+            &mut numbers,
+        );
         decoded.map_err(|source| self.quant(source))?;
+        for addend in self.addends {
+            addend.add(rows.clone(), self.k, &mut numbers);
+        }
         self.check(&numbers, first)?;
         self.transform.apply(&mut numbers, self.k);
         Ok(numbers)
@@ -226,6 +240,7 @@ mod tests {
                 ..Transform::NONE
             },
             importance: None,
+            addends: &[],
         };
         let (one, n_elems) = run(&job, 1).unwrap();
         assert_eq!(n_elems, n * k);
@@ -251,6 +266,7 @@ mod tests {
             k: 512,
             transform: Transform::NONE,
             importance: None,
+            addends: &[],
         };
         assert_eq!(run(&job, 2).unwrap(), (bytes, 3 * 512));
     }
@@ -270,6 +286,7 @@ mod tests {
             k: 32,
             transform: Transform::NONE,
             importance: None,
+            addends: &[],
         };
         assert!(run(&job(&bytes, DType::BF16), 1).is_ok());
         let error = run(&job(&bytes, DType::F16), 1).unwrap_err();

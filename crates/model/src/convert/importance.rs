@@ -4,7 +4,9 @@ use fancy_regex::Regex;
 use millrace_format::{Checkpoint, TensorType};
 use millrace_quant::DType;
 
+use super::merge::Merge;
 use super::{ConversionTarget, Error, PlannedTensor, TensorOrigin};
+use crate::adapter::Adapter;
 use crate::importance::{ImportanceEntry, ImportanceMatrix};
 
 /// A type for the matrices whose names match a pattern.
@@ -27,6 +29,8 @@ pub struct ConversionOptions<'a> {
     pub token_embedding: Option<DType>,
     /// The format of the head, before every rule; of a table that is the head, too, unless it has one of its own.
     pub output_tensor: Option<DType>,
+    /// LoRA adapters that are added to the weights, each with a factor; opened for the model of the checkpoint.
+    pub adapters: &'a [(Adapter, f32)],
 }
 
 impl ConversionOptions<'_> {
@@ -84,7 +88,7 @@ fn shape_of(tensor: &PlannedTensor) -> Option<(usize, usize)> {
 pub(super) fn check(
     checkpoint: &Checkpoint,
     target: ConversionTarget,
-    importance: Option<&ImportanceMatrix>,
+    (importance, merge): (Option<&ImportanceMatrix>, &Merge<'_>),
     tensors: &[PlannedTensor],
 ) -> Result<Vec<String>, Error> {
     let mut unknown = Vec::new();
@@ -98,7 +102,7 @@ pub(super) fn check(
             Some(matrix) => matrix.check(&tensor.name, n_matrices, k)?,
             None => None,
         };
-        if dtype.is_float() || entry.is_some() || is_copied(checkpoint, tensor) {
+        if dtype.is_float() || entry.is_some() || is_copied(checkpoint, merge, tensor) {
             continue;
         }
         if dtype.needs_importance() {
@@ -119,10 +123,11 @@ pub(super) fn check(
     Ok(unknown)
 }
 
-fn is_copied(checkpoint: &Checkpoint, tensor: &PlannedTensor) -> bool {
+fn is_copied(checkpoint: &Checkpoint, merge: &Merge<'_>, tensor: &PlannedTensor) -> bool {
     let TensorOrigin::Tensor(source) = &tensor.origin else {
         return false;
     };
-    let source = checkpoint.info(source);
-    source.is_some_and(|source| source.tensor_type == tensor.tensor_type)
+    let same_type = checkpoint.info(source);
+    let same_type = same_type.is_some_and(|info| info.tensor_type == tensor.tensor_type);
+    same_type && merge.of(source).is_empty()
 }

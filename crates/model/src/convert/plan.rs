@@ -7,6 +7,7 @@ use millrace_quant::DType;
 
 use super::importance::{self, ConversionOptions, TensorImportance};
 use super::mapper::Mapper;
+use super::merge::Merge;
 use super::parts::Assembly;
 use super::side::{SideFiles, SideOutput};
 use super::transform::Transform;
@@ -79,6 +80,7 @@ pub struct Conversion<'a> {
     pub(super) side: SideOutput,
     importance: Option<&'a ImportanceMatrix>,
     unknown: Vec<String>,
+    pub(super) merge: Merge<'a>,
 }
 
 impl<'a> Conversion<'a> {
@@ -96,11 +98,11 @@ impl<'a> Conversion<'a> {
         Conversion::with_options(checkpoint, target, &ConversionOptions::default())
     }
 
-    /// As [`new`](Conversion::new), with an importance matrix or formats of the user's own.
+    /// As [`new`](Conversion::new), with an importance matrix, formats of the user's own or adapters to merge.
     ///
     /// # Errors
     /// As there; [`Error::Importance`] for a matrix of another model, [`Error::NoImportanceOf`] for a tensor that needs an
-    /// entry and has none.
+    /// entry and has none, [`Error::Model`] for an adapter that was opened for another model or whose rows no tensor has.
     pub fn with_options(
         checkpoint: &'a Checkpoint,
         target: ConversionTarget,
@@ -119,7 +121,8 @@ impl<'a> Conversion<'a> {
             });
         }
         // Whoever builds the graph has checked that every weight is there and has its shape.
-        Model::from_checkpoint(checkpoint)?;
+        let model = Model::from_checkpoint(checkpoint)?;
+        let merge = Merge::new(&model, options.adapters)?;
         let catalog = Catalog::of(checkpoint);
         let config = crate::read_config(checkpoint, &catalog)?;
         let to = match target.container {
@@ -141,7 +144,7 @@ impl<'a> Conversion<'a> {
         };
         let fallbacks = mapper.fallbacks;
         let importance = options.importance;
-        let unknown = importance::check(checkpoint, target, importance, &tensors)?;
+        let unknown = importance::check(checkpoint, target, (importance, &merge), &tensors)?;
         let skipped = unused(checkpoint, &tensors);
         let files = SideFiles {
             checkpoint,
@@ -159,6 +162,7 @@ impl<'a> Conversion<'a> {
             side,
             importance,
             unknown,
+            merge,
         })
     }
 

@@ -195,6 +195,7 @@ impl Conversion<'_> {
         let columns: Vec<_> = (0..n_matrices).map(|i| importance.columns(i)).collect();
         let job = |tensor, bytes, from, to, rows, columns| {
             let transform = planned.transform;
+            let addends = self.merge.of(tensor);
             EncodeJob {
                 tensor,
                 bytes,
@@ -203,6 +204,7 @@ impl Conversion<'_> {
                 n,
                 rows,
                 k,
+                addends,
                 transform,
                 importance: columns,
             }
@@ -212,9 +214,12 @@ impl Conversion<'_> {
                 let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
                 job(&planned.name, &bytes, DType::F32, to, 0..n, None).run(n_threads, out)
             }
-            (TensorOrigin::Assembly(assembly), TensorType::Weights(to)) => {
-                assembly.run(self.checkpoint, (to, n_threads), &importance, out)
-            }
+            (TensorOrigin::Assembly(assembly), TensorType::Weights(to)) => assembly.run(
+                self.checkpoint,
+                (to, n_threads),
+                (&importance, &self.merge),
+                out,
+            ),
             (
                 TensorOrigin::Values(_) | TensorOrigin::Assembly(_),
                 TensorType::Plain(_) | TensorType::Opaque(_),
@@ -226,7 +231,8 @@ impl Conversion<'_> {
                     _ => self.checkpoint.require(source)?.dtype()?,
                 };
                 let bytes = &self.checkpoint.read(source)?[..];
-                if from == to || importance.is_none() {
+                let is_copied = from == to && self.merge.of(source).is_empty();
+                if is_copied || importance.is_none() {
                     return job(source, bytes, from, to, 0..n, None).run(n_threads, out);
                 }
                 let n_rows = n / n_matrices;
