@@ -14,7 +14,7 @@ CODER = TURNS + "{{tools|tojson if tools}}<|assistant|>{#<tool_call><function=x>
 
 def rewritten(template):
     """The demo model with another template, which may be as long as its own."""
-    model = (Path(__file__).resolve().parents[2] / "models/demo.gguf").read_bytes()
+    model = (Path(__file__).resolve().parents[2] / "models/demo/demo.gguf").read_bytes()
     start, end = b"{{ bos_token }}{% for message in messages %}", b"{{ '<|assistant|>' }}{% endif %}"
     first = model.index(start)
     last = model.index(end, first) + len(end)

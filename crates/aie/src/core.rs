@@ -7,9 +7,10 @@ mod flow;
 mod kernel;
 mod machine;
 mod memory;
+mod tile_kernel;
 mod value;
 
 pub(crate) use code::{Code, Instruction};
 pub(crate) use compile::compile;
-pub(crate) use machine::{CoreLog, CoreRun};
+pub(crate) use machine::{CascadeWait, CoreLog, CoreRun, CoreWait};
 pub(crate) use value::{CoreValue, Number};

@@ -36,6 +36,8 @@ pub struct Design {
     pub(crate) descriptors: Vec<Descriptor>,
     pub(crate) chains: Vec<BdChain>,
     pub(crate) flows: Vec<Flow>,
+    /// Cores that send to a neighbour by the cascade, each with that neighbour.
+    pub(crate) cascades: Vec<(Tile, Tile)>,
     /// Channels of shims by the names that the sequence uses.
     pub(crate) allocations: BTreeMap<String, ChannelAt>,
     pub(crate) fifos: BTreeMap<String, Fifo>,

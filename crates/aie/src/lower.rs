@@ -12,7 +12,7 @@ use crate::design::{Design, TileMemory};
 use crate::syntax::{Location, SyntaxError};
 use descriptor::fields;
 use millrace_xdna2_words::register::BlockKind;
-use millrace_xdna2_words::tile::{Direction, TileKind};
+use millrace_xdna2_words::tile::{Direction, Tile, TileKind};
 use millrace_xdna2_words::txn::{TxnOperation, TxnStream};
 use millrace_xdna2_words::writer::{ChannelAt, StreamWriter, TaskPush, WriterError};
 use sequence::SequenceCommand;
@@ -97,7 +97,7 @@ fn set_up(
     design: &Design,
     places: &Places,
     commands: &[(Location, SequenceCommand)],
-    tokens: &BTreeMap<millrace_xdna2_words::Tile, u8>,
+    tokens: &BTreeMap<Tile, u8>,
     writer: &mut StreamWriter,
 ) -> Result<(), SyntaxError> {
     let whole = at_op(Location::default(), "aie.device");
@@ -106,6 +106,10 @@ fn set_up(
         writer
             .hold(core.tile)
             .map_err(at_op(core.op.at, "aie.core"))?;
+    }
+    for (tile, value) in cascades(design) {
+        let set = writer.write(tile, BlockKind::Cascade, 0, value);
+        set.map_err(at_op(Location::default(), "aie.cascade_flow"))?;
     }
     for (lock, &number) in design.locks.iter().zip(&places.locks) {
         let set = writer.lock(lock.tile, number, lock.initial.into());
@@ -144,6 +148,18 @@ fn set_up(
     writer
         .start_cores()
         .map_err(at_op(Location::default(), "aie.core"))
+}
+
+/// Directions of the cores' cascades: bit 0 takes from the west, else the north, bit 1 sends to the east, else
+/// the south.
+fn cascades(design: &Design) -> BTreeMap<Tile, u32> {
+    let mut values = BTreeMap::new();
+    for &(from, to) in &design.cascades {
+        let is_east = u32::from(from.neighbour(1, 0) == Some(to));
+        *values.entry(from).or_default() |= is_east << 1;
+        *values.entry(to).or_default() |= is_east;
+    }
+    values
 }
 
 /// The descriptors and tasks of DMA programs.

@@ -1,6 +1,6 @@
 //! Of a hang: who waits for whom.
 
-use crate::core::{Code, CoreLog, Instruction};
+use crate::core::{CascadeWait, Code, CoreLog, CoreWait, Instruction};
 use crate::design::{Design, Lock};
 use crate::lower::Places;
 use millrace_xdna2_words::Tile;
@@ -195,8 +195,19 @@ impl Parties<'_> {
             };
         };
         match log.waits {
-            Some((lock, amount)) => {
+            Some(CoreWait::Lock(lock, amount)) => {
                 self.lock_link(Some(lock), (amount, 0), &format!("({}) ", log.at))
+            }
+            Some(CoreWait::Cascade(wait)) => {
+                let mut cascades = self.design.cascades.iter();
+                let other = match wait {
+                    CascadeWait::Room => cascades.find(|row| row.0 == tile).map(|row| row.1),
+                    CascadeWait::Value => cascades.find(|row| row.1 == tile).map(|row| row.0),
+                };
+                WaitLink {
+                    text: format!("({}) {}", log.at, wait.name()),
+                    others: other.map(BoardActor::Core).into_iter().collect(),
+                }
             }
             None => WaitLink {
                 text: format!("({}) {text}", log.at),

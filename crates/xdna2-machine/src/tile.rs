@@ -37,12 +37,14 @@ mod part;
 mod q4nx;
 mod rope;
 mod shape;
+mod symbol;
 mod table;
 #[cfg(test)]
 mod tests;
 mod token;
 
 pub use shape::{CallShape, MAX_DIM};
+pub use symbol::KernelInstance;
 pub use table::TABLE;
 
 use millrace_kernels::Cpu;

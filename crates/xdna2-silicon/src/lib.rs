@@ -11,6 +11,7 @@
 //! | [`lower`](mod@lower) | placement, numbers, routes, shim tasks, the stream |
 //! | [`core`] | a core's program as the board runs it |
 //! | [`run`](mod@run) | a program's launches on the board |
+//! | [`export`] | launches as designs in MLIR's aie dialect, with shells of the kernels |
 //! | [`amdxdna`] | the Linux driver's interface: Linux, and a kernel in software over the board |
 //! | [`device`] | a virtual NPU2 that executes words behind that kernel |
 //!
@@ -21,8 +22,10 @@
 pub mod amdxdna;
 pub mod core;
 pub mod device;
+pub mod export;
 pub mod lower;
 pub mod run;
 
+pub use export::{KernelFunction, LaunchDesign, designs};
 pub use lower::{LaunchWords, LoweredLaunch, WordCounts, WordsError, lower};
 pub use run::{RunError, run};

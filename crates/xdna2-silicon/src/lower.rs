@@ -4,13 +4,13 @@
 //! the endless tasks of memory tiles and cores pushed, cores started; then the shims' tasks with waits
 //! for their tokens; at the end cores have ended, and channels are reset again.
 
-mod cores;
+pub(crate) mod cores;
 mod memory;
-mod places;
-mod route;
-mod shim;
+pub(crate) mod places;
+pub(crate) mod route;
+pub(crate) mod shim;
 mod stage;
-mod walk;
+pub(crate) mod walk;
 
 use crate::core::CoreImage;
 use millrace_xdna2_machine::program::{Flat, Program};
@@ -50,6 +50,15 @@ impl NoWords {
         NoWords {
             place: place.into(),
             problem: problem.into(),
+        }
+    }
+
+    /// As an error of a program.
+    pub(crate) fn of_launch(self, launch: String) -> WordsError {
+        WordsError::Unsupported {
+            launch,
+            place: self.place,
+            problem: self.problem,
         }
     }
 }
@@ -118,22 +127,24 @@ pub fn lower<'p>(
     program: &'p Program,
     machine: &Machine,
 ) -> Result<Vec<LoweredLaunch<'p>>, WordsError> {
+    let lowered = verified(program, machine)?.into_iter().map(|flat| {
+        let launch = flat.launch.name.clone();
+        launch_words(program, flat, machine).map_err(|error| error.of_launch(launch))
+    });
+    lowered.collect()
+}
+
+/// The launches of a program that the verifier accepts.
+pub(crate) fn verified<'p>(
+    program: &'p Program,
+    machine: &Machine,
+) -> Result<Vec<Flat<'p>>, WordsError> {
     if let Err(refusals) = verify(program, machine) {
         let first = refusals.first().map(ToString::to_string);
         return Err(WordsError::Refused(first.unwrap_or_default()));
     }
-    let flats = program
-        .flatten()
-        .map_err(|error| WordsError::Refused(error.to_string()))?;
-    let lowered = flats.into_iter().map(|flat| {
-        let launch = flat.launch.name.clone();
-        launch_words(program, flat, machine).map_err(|error| WordsError::Unsupported {
-            launch,
-            place: error.place,
-            problem: error.problem,
-        })
-    });
-    lowered.collect()
+    let flats = program.flatten();
+    flats.map_err(|error| WordsError::Refused(error.to_string()))
 }
 
 fn launch_words<'p>(
@@ -166,7 +177,8 @@ fn launch_words<'p>(
         writer.push(ring.channel, ring.task())?;
     }
     writer.start_cores()?;
-    let shim_tasks = shim::tasks(program, &flat, &places, &mut writer)?;
+    let commands = shim::commands(program, &flat, &places)?;
+    let shim_tasks = shim::write(&commands, &mut writer)?;
     writer.quieten()?;
     let stream = writer.finish();
     let counts = WordCounts {

@@ -1,6 +1,7 @@
 //! The row of AMD XDNA2 in the registry of targets.
 
 mod bench;
+mod export;
 mod int8;
 pub mod modes;
 mod of_file;
@@ -18,8 +19,8 @@ use crate::predict::HostKind;
 use millrace_graph::Graph;
 use millrace_plan::settings::machine_and_profile;
 use millrace_plan::{
-    Choice, Disassembler, Hardware, ModeChoice, Planner, Prober, SettingError, Settings, Target,
-    TargetOptions, Workbench,
+    Choice, Disassembler, Exporter, Hardware, ModeChoice, Planner, Prober, SettingError, Settings,
+    Target, TargetOptions, Workbench,
 };
 use millrace_xdna2_machine::program::codec::TARGET as NAME;
 use millrace_xdna2_machine::{Machine, Numerics, Profile};
@@ -82,6 +83,10 @@ impl Target for Xdna2Target {
 
     fn prober(&self) -> Option<&dyn Prober> {
         Some(&probe::Xdna2Probe)
+    }
+
+    fn exporter(&self) -> Option<&dyn Exporter> {
+        Some(&export::Xdna2Exporter)
     }
 
     fn disassembler(&self) -> Option<&dyn Disassembler> {

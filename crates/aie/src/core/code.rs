@@ -1,6 +1,7 @@
 //! A program as instructions over numbered values.
 
 use super::kernel::Kernel;
+use super::tile_kernel::TileFunction;
 use super::value::{CoreValue, MemoryView, Number};
 use crate::syntax::Location;
 use std::rc::Rc;
@@ -52,6 +53,12 @@ pub(crate) enum Instruction {
     ReleaseObjects(usize, u64),
     Object(usize, usize, usize),
     Call(&'static Kernel, Vec<usize>),
+    /// A tile kernel of Millrace's own.
+    CallTile(Rc<TileFunction>, Vec<usize>),
+    /// Sends a vector of 512 bits down the cascade.
+    PutCascade(usize, Number),
+    /// Takes so many elements from the cascade.
+    GetCascade(usize, Number),
     End,
 }
 

@@ -4,12 +4,14 @@ mod data;
 
 use super::code::{Code, EndAt, Instruction as I, LockAt, Term};
 use super::kernel;
+use super::tile_kernel;
 use super::value::{Base, CoreValue, MemoryView, Number};
 use crate::design::{Constants, Core, Design, Entity, use_lock};
 use crate::lower::Places;
 use crate::syntax::{Attribute, Location, MemRefType, Op, Region, SyntaxError, Type};
 use millrace_xdna2_words::Tile;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// Instructions of a program, at most: calls are written out.
 const MOST_INSTRUCTIONS: usize = 1 << 20;
@@ -56,7 +58,7 @@ pub(crate) fn compile(
 
 /// A program while it is compiled.
 pub(super) struct CoreCompiler<'d> {
-    design: &'d Design,
+    pub(super) design: &'d Design,
     places: &'d Places,
     tile: Tile,
     pub(super) code: Code,
@@ -90,6 +92,10 @@ impl CoreCompiler<'_> {
         let slot = self.slot();
         self.names.insert(name.to_owned(), slot);
         slot
+    }
+
+    pub(super) fn tile(&self) -> Tile {
+        self.tile
     }
 
     pub(super) fn names(&mut self) -> &mut BTreeMap<String, usize> {
@@ -200,6 +206,7 @@ impl CoreCompiler<'_> {
         }
         match op.name.as_str() {
             "arith.constant" => self.constant(op),
+            "aie.put_cascade" | "aie.get_cascade" => self.cascade(op),
             // A mark for traces.
             "aie.event" => Ok(()),
             "aie.use_lock" => {
@@ -351,6 +358,10 @@ impl CoreCompiler<'_> {
                 "%{result} is what a kernel of another file gives; it is not known here"
             )));
         }
+        if let Some(function) = tile_kernel::find(op, name)? {
+            self.note(format!("@{name} is taken for: {}", function.summary()));
+            return self.push(I::CallTile(Rc::new(function), from));
+        }
         let known = kernel::find(name, self.design.is_npu1());
         let Some(kernel) = known else {
             if !self.unknown.iter().any(|known| known == name) {
@@ -359,11 +370,14 @@ impl CoreCompiler<'_> {
             // Its data moves; nothing is computed.
             return Ok(());
         };
-        let note = format!("@{name} is taken for: {}", kernel.summary);
+        self.note(format!("@{name} is taken for: {}", kernel.summary));
+        self.push(I::Call(kernel, from))
+    }
+
+    fn note(&mut self, note: String) {
         if !self.notes.contains(&note) {
             self.notes.push(note);
         }
-        self.push(I::Call(kernel, from))
     }
 }
 

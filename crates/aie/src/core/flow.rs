@@ -2,7 +2,8 @@
 
 use super::code::Instruction as I;
 use super::compile::CoreCompiler;
-use crate::syntax::{Op, Region, Successor, SyntaxError};
+use super::value::CoreValue;
+use crate::syntax::{Attribute, Op, Region, Successor, SyntaxError};
 use std::collections::BTreeMap;
 
 impl CoreCompiler<'_> {
@@ -12,6 +13,7 @@ impl CoreCompiler<'_> {
             "scf.for" => self.for_loop(op)?,
             "scf.if" => self.condition(op)?,
             "scf.while" => self.while_loop(op)?,
+            "scf.index_switch" => self.index_switch(op)?,
             "func.call" | "call" => self.call(op)?,
             "scf.yield" | "func.return" | "return" => {
                 let from = self.operands(op)?;
@@ -110,6 +112,51 @@ impl CoreCompiler<'_> {
         }
         let behind = self.here();
         self.aim(over, behind);
+        for (name, slot) in op.results.iter().zip(results) {
+            self.names().insert(name.clone(), slot);
+        }
+        Ok(())
+    }
+
+    /// One region a case; the last one is for all other values.
+    fn index_switch(&mut self, op: &Op) -> Result<(), SyntaxError> {
+        let value = self.operand(op, 0)?;
+        let cases = match op.need("cases")? {
+            Attribute::Array(all) => all.iter().map(Attribute::integer).collect(),
+            _ => None,
+        };
+        let cases: Vec<i64> = cases.ok_or_else(|| op.error("its cases are no whole numbers"))?;
+        let Some((otherwise, regions)) = op
+            .regions
+            .split_last()
+            .filter(|(_, regions)| regions.len() == cases.len())
+        else {
+            return Err(op.error("it has a region for each case, and one for all others"));
+        };
+        let results: Vec<usize> = op.results.iter().map(|_| self.slot()).collect();
+        let number = super::value::Number::Integer(64);
+        let mut exits = Vec::new();
+        for (&case, region) in cases.iter().zip(regions) {
+            let (other, test) = (self.slot(), self.slot());
+            self.push(I::Constant(other, CoreValue::Integer(case)))?;
+            self.push(I::Compute {
+                name: "arith.cmpi".to_owned(),
+                predicate: "eq".to_owned(),
+                types: (number, number),
+                to: test,
+                from: vec![value, other],
+            })?;
+            let jump = self.here();
+            self.push(I::Unless(test, 0))?;
+            self.region(region, &results)?;
+            exits.push(self.here());
+            self.push(I::Jump(0))?;
+            let next = self.here();
+            self.aim(jump, next);
+        }
+        self.region(otherwise, &results)?;
+        let behind = self.here();
+        exits.into_iter().for_each(|exit| self.aim(exit, behind));
         for (name, slot) in op.results.iter().zip(results) {
             self.names().insert(name.clone(), slot);
         }

@@ -1,5 +1,6 @@
 //! A program at work on the board.
 
+mod cascade;
 mod views;
 
 use super::arithmetic::compute;
@@ -7,6 +8,7 @@ use super::code::{Code, Instruction as I, LockAt, Term};
 use super::memory::{Memories, allocate};
 use super::value::{Base, CoreValue, MemoryView};
 use crate::syntax::Location;
+pub(crate) use cascade::CascadeWait;
 use millrace_xdna2_words::board::{CoreProgram, CoreStep, CoreView};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,11 +17,19 @@ use views::{reduce, row, sub_view};
 /// Instructions in a turn, at most: others have theirs in between.
 const A_TURN: u32 = 4096;
 
+/// What a core waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CoreWait {
+    /// A lock of the design, and how much of it.
+    Lock(usize, u8),
+    Cascade(CascadeWait),
+}
+
 /// What a core does, as a report tells it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CoreLog {
-    /// The lock that it waits for, and how much of it.
-    pub(crate) waits: Option<(usize, u8)>,
+    /// What it waits for.
+    pub(crate) waits: Option<CoreWait>,
     /// Where its program stands.
     pub(crate) at: Location,
     /// Instructions so far.
@@ -49,6 +59,7 @@ enum CoreEvent {
     Next,
     To(usize),
     Waits(LockAt, u8),
+    WaitsForCascade(CascadeWait),
     End,
 }
 
@@ -73,7 +84,7 @@ impl CoreRun {
             };
             let step = self.state.step(&code, instruction, core)?;
             // A kernel takes as long as many instructions.
-            done += if matches!(instruction, I::Call(..)) {
+            done += if matches!(instruction, I::Call(..) | I::CallTile(..)) {
                 A_TURN
             } else {
                 1
@@ -82,10 +93,19 @@ impl CoreRun {
                 CoreEvent::Next => self.state.next += 1,
                 CoreEvent::To(next) => self.state.next = next,
                 CoreEvent::End => return Ok(CoreStep::Done),
+                CoreEvent::WaitsForCascade(wait) => {
+                    let mut log = self.log.borrow_mut();
+                    log.instructions += u64::from(done);
+                    log.waits = Some(CoreWait::Cascade(wait));
+                    return Ok(match done {
+                        1 => CoreStep::Waits(wait.name().to_owned()),
+                        _ => CoreStep::Ran,
+                    });
+                }
                 CoreEvent::Waits(lock, amount) => {
                     let mut log = self.log.borrow_mut();
                     log.instructions += u64::from(done);
-                    log.waits = Some((lock.lock, amount));
+                    log.waits = Some(CoreWait::Lock(lock.lock, amount));
                     // What was done before the wait counts as a move.
                     return Ok(match done {
                         1 => CoreStep::Waits(format!(
@@ -99,7 +119,7 @@ impl CoreRun {
             if done >= A_TURN
                 || matches!(
                     instruction,
-                    I::Release(..) | I::ReleaseObjects(..) | I::Call(..)
+                    I::Release(..) | I::ReleaseObjects(..) | I::Call(..) | I::CallTile(..)
                 )
             {
                 let mut log = self.log.borrow_mut();
@@ -208,6 +228,8 @@ impl State {
                 return self.acquire_objects(code, (*to, *end, *n), core);
             }
             I::ReleaseObjects(end, n) => self.release_objects(code, (*end, *n), core)?,
+            I::PutCascade(from, number) => return self.put_cascade((*from, *number), core),
+            I::GetCascade(to, number) => return Ok(self.get_cascade((*to, *number), core)),
             I::End => return Ok(CoreEvent::End),
             other => self.data(other, core)?,
         }
@@ -385,6 +407,11 @@ impl State {
                     from.iter().map(|&slot| &self.slots[slot]).collect();
                 (kernel.run)(&arguments, &mut memories)
                     .map_err(|problem| format!("kernel {}: {problem}", kernel.summary))?;
+            }
+            I::CallTile(function, from) => {
+                let arguments: Vec<&CoreValue> =
+                    from.iter().map(|&slot| &self.slots[slot]).collect();
+                function.run(&arguments, &mut memories)?;
             }
             _ => return Err("an instruction that does nothing".to_owned()),
         }

@@ -99,6 +99,43 @@ impl Memories<'_, '_, '_> {
         self.put(view.base, position.saturating_mul(n as i64), &bytes[..n])
     }
 
+    /// All bytes of a view that begins and ends with a word.
+    pub(crate) fn words(&mut self, view: &MemoryView) -> Result<Vec<u32>, String> {
+        let (start, n_words) = word_range(view)?;
+        let mut words = vec![0; n_words];
+        match view.base {
+            Base::Own(block) => {
+                let from = self.own.get(block).and_then(|b| b.get(start..));
+                let from = from.filter(|bytes| bytes.len() >= n_words * 4);
+                let chunks = from.ok_or("an element behind its memory")?.chunks_exact(4);
+                for (word, bytes) in words.iter_mut().zip(chunks) {
+                    *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+                }
+            }
+            Base::Core(address) => {
+                self.core.read(address + start as u32, &mut words)?;
+            }
+        }
+        Ok(words)
+    }
+
+    /// Writes all bytes of such a view.
+    pub(crate) fn put_words(&mut self, view: &MemoryView, words: &[u32]) -> Result<(), String> {
+        let (start, _) = word_range(view)?;
+        match view.base {
+            Base::Own(block) => {
+                let to = self.own.get_mut(block);
+                let to = to.and_then(|b| b.get_mut(start..start + words.len() * 4));
+                let to = to.ok_or("an element behind its memory")?;
+                to.iter_mut()
+                    .zip(words.iter().flat_map(|word| word.to_le_bytes()))
+                    .for_each(|(to, byte)| *to = byte);
+            }
+            Base::Core(address) => self.core.write(address + start as u32, words)?,
+        }
+        Ok(())
+    }
+
     /// All elements in row order.
     pub(crate) fn load_all(&mut self, view: &MemoryView) -> Result<Vec<CoreValue>, String> {
         let (n, n_elements) = (view.number.bytes(), view.n_elements());
@@ -150,6 +187,25 @@ impl Memories<'_, '_, '_> {
         }
         Ok(())
     }
+}
+
+/// First byte and number of words of a view in a row.
+fn word_range(view: &MemoryView) -> Result<(usize, usize), String> {
+    let n = view.number.bytes() as i64;
+    let (start, bytes) = (
+        view.offset.saturating_mul(n),
+        view.n_elements().saturating_mul(n),
+    );
+    let is_whole = view.is_dense() && start % 4 == 0 && bytes % 4 == 0;
+    let start = usize::try_from(start)
+        .ok()
+        .filter(|&at| is_whole && at < MOST_OWN_BYTES);
+    let n_words = usize::try_from(bytes / 4)
+        .ok()
+        .filter(|&n| n <= MOST_OWN_BYTES);
+    start
+        .zip(n_words)
+        .ok_or_else(|| "a buffer that is no row of whole words".to_owned())
 }
 
 /// The first word's address, bytes of it before, and words.

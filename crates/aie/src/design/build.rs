@@ -313,6 +313,7 @@ fn wire(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
         "aie.mem" | "aie.memtile_dma" | "aie.shim_dma" => dma::program(design, op),
         "aie.flow" => flow::circuit(design, op),
         "aie.packet_flow" => flow::packets(design, op),
+        "aie.cascade_flow" => flow::cascade(design, op),
         "aie.core" => {
             op.only(&[
                 "stack_size",
@@ -386,6 +387,7 @@ fn sequence(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
         | "aie.shim_dma"
         | "aie.flow"
         | "aie.packet_flow"
+        | "aie.cascade_flow"
         | "aie.core"
         | "aie.end" => Ok(()),
         _ => Err(op.error("it does not stand in a device by itself")),

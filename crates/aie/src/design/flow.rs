@@ -118,3 +118,22 @@ pub(super) fn packets(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
     });
     Ok(())
 }
+
+/// `(%from, %to)`: 512 bits at a time from a core to the one south or east of it.
+pub(super) fn cascade(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
+    op.only(&[])?;
+    let (from, to) = (
+        design.tile(op, op.operand(0)?)?,
+        design.tile(op, op.operand(1)?)?,
+    );
+    let leads = [from.neighbour(1, 0), from.neighbour(0, -1)].contains(&Some(to));
+    if !leads || from.kind() != TileKind::Core || to.kind() != TileKind::Core {
+        return Err(op.error(format!("no cascade leads from {from} to {to}")));
+    }
+    let known = &design.cascades;
+    if known.iter().any(|row| row.0 == from || row.1 == to) {
+        return Err(op.error("a core's cascade leads to one core, and comes from one"));
+    }
+    design.cascades.push((from, to));
+    Ok(())
+}

@@ -202,6 +202,27 @@ pub(super) fn scf_while(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), 
     parser.dictionary(op)
 }
 
+/// `%i -> types case 0 {…} … default {…}`.
+pub(super) fn index_switch(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
+    op.operands.push(parser.value()?);
+    parser.dictionary(op)?;
+    if parser.eat("->") {
+        match parser.is("(") {
+            true => op.types.extend(parser.list("(", ")", MlirParser::type_)?),
+            false => op.types.push(parser.type_()?),
+        }
+    }
+    let mut cases = Vec::new();
+    while parser.eat("case") {
+        cases.push(parser.numeral()?);
+        op.regions.push(parser.region(Vec::new())?);
+    }
+    op.set("cases", Attribute::Array(cases));
+    parser.expect("default")?;
+    op.regions.push(parser.region(Vec::new())?);
+    Ok(())
+}
+
 /// `value : type`, `true`, `dense<…> : type`.
 pub(super) fn constant(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
     parser.dictionary(op)?;

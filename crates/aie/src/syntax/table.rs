@@ -116,6 +116,9 @@ static FORMS: &[(&str, &[FormPart])] = &[
     ("aie.packet_flow", &[Sign("("), Integer("ID"), Sign(")"), Region, Dictionary]),
     ("aie.packet_source", PORT),
     ("aie.packet_dest", PORT),
+    ("aie.cascade_flow", &[Sign("("), Operand, Sign(","), Operand, Sign(")"), Dictionary]),
+    ("aie.put_cascade", &[Sign("("), Operand, Sign(":"), Type, Sign(")"), Dictionary]),
+    ("aie.get_cascade", &[Sign("("), Sign(")"), Dictionary, Sign(":"), Type]),
     ("aie.shim_dma_allocation", &[Symbol("sym_name"), Items("items"), Dictionary]),
     // Object FIFOs.
     ("aie.objectfifo", &[Own(irregular::object_fifo)]),
@@ -151,6 +154,7 @@ static FORMS: &[(&str, &[FormPart])] = &[
     ("scf.for", &[Own(irregular::scf_for)]),
     ("scf.if", &[Operand, Maybe("->", &[Types]), Region, Maybe("else", &[Region]), Dictionary]),
     ("scf.while", &[Own(irregular::scf_while)]),
+    ("scf.index_switch", &[Own(irregular::index_switch)]),
     ("scf.yield", &[Operands, Maybe(":", &[Types])]),
     ("scf.condition", &[Sign("("), Operand, Sign(")"), Operands, Maybe(":", &[Types])]),
     ("cf.br", &[Successor]),

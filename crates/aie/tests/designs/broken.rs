@@ -25,8 +25,8 @@ fn in_device(body: &str) -> String {
 fn refusals_name_line_column_and_op() {
     let rows = [
         (
-            "aie.cascade_flow(%core, %mem)",
-            "line 5, column 1: `aie.cascade_flow`: this op is not known here",
+            "aie.switchbox(%core)",
+            "line 5, column 1: `aie.switchbox`: this op is not known here",
         ),
         (
             "%x = some.op %core",

@@ -2,11 +2,13 @@
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 mod broken;
+mod cascade;
 mod descriptors;
 mod fifos;
 mod hangs;
 mod hostile;
 mod programs;
+mod tile_kernels;
 mod values;
 
 use millrace_aie::{Design, RunOptions, RunReport, Verdict, run};

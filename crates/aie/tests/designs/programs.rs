@@ -367,3 +367,40 @@ fn views_and_numbers_are_bounded() {
 fn an_output_that_nothing_computes_is_no_pass() {
     assert_eq!(run_text(&core_design("", "")).verdict, Verdict::Fail);
 }
+
+#[test]
+fn a_switch_takes_one_of_several_regions() {
+    let switch = "%r = arith.remui %x, %three : i32
+      %at = arith.index_cast %r : i32 to index
+      %y = scf.index_switch %at -> i32
+      case 0 { %k = arith.constant 100 : i32
+        scf.yield %k : i32 }
+      case 2 { scf.yield %x : i32 }
+      default { %k = arith.muli %x, %three : i32
+        scf.yield %k : i32 }";
+    let found = each(&format!("%three = arith.constant 3 : i32\n{switch}"));
+    let expected = map(|x| match x % 3 {
+        0 => 100,
+        2 => x,
+        _ => 3 * x,
+    });
+    assert_eq!(found, expected);
+}
+
+/// A core uses its buffers in turn, as exported programs and mlir-aie's dynamic FIFOs choose them.
+#[test]
+fn a_switch_chooses_a_buffer() {
+    let found = body(
+        "scf.for %i = %c0 to %c16 step %c1 {
+      %two = arith.constant 2 : index
+      %turn = arith.remui %i, %two : index
+      %b = scf.index_switch %turn -> memref<16xi32>
+      case 1 { scf.yield %out : memref<16xi32> }
+      default { scf.yield %in : memref<16xi32> }
+      %x = memref.load %b[%c0] : memref<16xi32>
+      memref.store %x, %out[%i] : memref<16xi32>
+    }",
+    );
+    // Turns of the output read what was written at 0 before.
+    assert_eq!(found, [1; 16]);
+}

@@ -10,12 +10,12 @@ use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Examples:
-  millrace export demo --device {exporter} --out demo-device       a Rust crate of device functions, and what they need
-  millrace export --geometry llama-3.1-8b --device {exporter} --numerics fp8 --out 8b-device
+  millrace export demo --device {exporter} --out demo-device       source for the vendor's toolchain, and what it needs
+  millrace export --geometry llama-3.2-1b --device {exporter} --out 1b-device
   millrace export demo --device {exporter} --prompt-tokens 64 --context 2048 --out demo-device
 
 One pass of a prompt and one of a token are written; the folder's README.md says what its owner needs beyond it.
-Devices without such a form say so.";
+A device without such a form says so, and names the devices that have one.";
 
 /// Write a model's programs as source for the vendor's own toolchain
 #[derive(clap::Args, Debug)]

@@ -95,15 +95,15 @@ fn a_refusal_names_file_line_column_and_op() {
     let home = designs();
     fs::write(
         home.path().join("odd.mlir"),
-        "aie.device(npu2) {\n  aie.cascade_flow(%a, %b)\n}",
+        "aie.device(npu2) {\n  aie.switchbox(%a)\n}",
     )
     .expect("written");
     for command in ["run", "verify", "words"] {
         let found = aie(home.path(), &[command, "odd.mlir"]).expect(BAD_INPUT);
         assert!(
-            found.stderr.contains(
-                "odd.mlir: line 2, column 3: `aie.cascade_flow`: this op is not known here"
-            ),
+            found
+                .stderr
+                .contains("odd.mlir: line 2, column 3: `aie.switchbox`: this op is not known here"),
             "{}",
             found.stderr
         );
@@ -155,4 +155,53 @@ fn json_says_the_same() {
 fn verified_operations(home: &Path, design: &str) -> Option<usize> {
     let verified = aie(home, &["verify", design, "--json"]).expect(OK).json();
     verified["operations"].as_u64().map(|n| n as usize)
+}
+
+/// Designs that are exported are read back, and computed with the tile kernels that they name.
+#[test]
+fn exported_designs_run() {
+    let home = tempdir().expect("a folder");
+    let export = ["export", "demo-draft", "--device", "xdna2", "--out", "out"];
+    finish(millrace(home.path()).current_dir(home.path()).args(export)).expect(OK);
+    let readme = fs::read_to_string(home.path().join("out/README.md")).expect("a page");
+    assert!(readme.contains("Never run on hardware"), "{readme}");
+    assert!(!readme.contains("without a design"), "{readme}");
+    let folder = fs::read_dir(home.path().join("out/designs")).expect("a folder");
+    let mut names: Vec<String> = folder
+        .map(|file| {
+            file.expect("a file")
+                .file_name()
+                .into_string()
+                .expect("a name")
+        })
+        .collect();
+    names.sort();
+    assert!(names.len() > 5, "{names:?}");
+    for name in &names {
+        assert!(readme.contains(&format!("designs/{name}")), "{name}");
+    }
+    let design = format!("out/designs/{}", names[0]);
+    let text = fs::read_to_string(home.path().join(&design)).expect("a design");
+    let functions = text.lines().filter_map(|line| {
+        let name = line.trim().strip_prefix("func.func private @")?;
+        Some(name.split('(').next().unwrap_or_default().to_owned())
+    });
+    for function in functions {
+        let shell = home.path().join(format!("out/kernels/{function}.cc"));
+        let shell = fs::read_to_string(shell).expect("a shell");
+        assert!(
+            shell.contains(&format!("extern \"C\" void {function}(")),
+            "{shell}"
+        );
+        let whole = ["zero_f32", "zero_bf16", "zero_i32", "copy_bf16", "copy_i8"];
+        let is_whole = whole
+            .iter()
+            .any(|name| function.starts_with(&format!("millrace_{name}__")));
+        assert_eq!(!shell.contains("#error"), is_whole, "{shell}");
+    }
+    let output = aie(home.path(), &["run", &design, "--orders", "1"])
+        .expect(OK)
+        .stdout;
+    assert!(output.contains("is taken for: tile kernel"), "{output}");
+    assert!(output.contains("PASS"), "{output}");
 }

@@ -182,7 +182,11 @@ fn it_exports_its_programs() {
     let best = [&export[..], &TCP, &["--mode", "best"]].concat();
     let errors = run(home.path(), &best).expect(USAGE).stderr;
     assert!(errors.contains("--mode plain"), "{errors}");
-    let other = run(home.path(), &[&export[..], &["--device", "xdna2"]].concat()).expect(USAGE);
+    let other = run(
+        home.path(),
+        &[&export[..], &["--device", "rk3588"]].concat(),
+    )
+    .expect(USAGE);
     assert!(
         other.stderr.contains("--device tcp writes"),
         "{}",

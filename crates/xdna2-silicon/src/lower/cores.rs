@@ -8,7 +8,7 @@ use crate::core::{BlockEnd, CoreImage, EndLink};
 use millrace_npu::Element;
 use millrace_xdna2_machine::Machine;
 use millrace_xdna2_machine::program::{
-    ChannelLink, Env, Flat, FlatChannel, Pattern, PatternWalk, Port,
+    ChannelLink, Env, Flat, FlatChannel, Pattern, PatternWalk, Port, flat::indexed,
 };
 use millrace_xdna2_words::Tile;
 use millrace_xdna2_words::WordField as F;
@@ -29,6 +29,20 @@ struct CoreLayout {
 const OWN: u8 = 3;
 const LOCKS: u8 = 16;
 const WINDOW: u32 = 0x10000;
+/// East and north of a core to the tiles that its code reaches, in the order of their numbers.
+const SIDES: [(i32, i32); 4] = [(0, -1), (-1, 0), (0, 1), (0, 0)];
+
+/// The tile and byte of an address in a core's code.
+pub(crate) fn place_of_address(core: Tile, address: u32) -> Option<(Tile, u64)> {
+    let (east, north) = *SIDES.get((address / WINDOW).checked_sub(4)? as usize)?;
+    Some((core.neighbour(east, north)?, (address % WINDOW).into()))
+}
+
+/// The tile and number of a lock in a core's code.
+pub(crate) fn place_of_lock(core: Tile, lock: u8) -> Option<(Tile, u8)> {
+    let (east, north) = *SIDES.get(usize::from(lock / LOCKS))?;
+    Some((core.neighbour(east, north)?, lock % LOCKS))
+}
 
 /// Numbers of a side's locks and memory in a core's code.
 fn seen(side: u8) -> (u8, u32) {
@@ -37,11 +51,10 @@ fn seen(side: u8) -> (u8, u32) {
 
 /// The side of a core on which another is; `None` where it cannot be reached.
 fn side(of: Tile, other: Tile) -> Option<u8> {
-    let sides = [(0, -1, 0), (-1, 0, 1), (0, 1, 2), (0, 0, OWN)];
-    let found = sides
+    let found = SIDES
         .iter()
-        .find(|(east, north, _)| of.neighbour(*east, *north) == Some(other));
-    found.map(|row| row.2)
+        .position(|&(east, north)| of.neighbour(east, north) == Some(other));
+    found.map(|side| side as u8)
 }
 
 impl CoreLayout {
@@ -96,7 +109,8 @@ impl Places {
                         ends.iter().map(|end| layouts[end.0].image.tile).collect();
                     self.cascade(&tiles).map_err(fail)?;
                     for (core, is_input) in ends {
-                        cascade_end((id, channel), is_input, &mut layouts[core]).map_err(fail)?;
+                        self.cascade_end((id, channel), is_input, &mut layouts[core])
+                            .map_err(fail)?;
                     }
                 }
                 (ChannelLink::Neighbour, ends) => {
@@ -109,6 +123,9 @@ impl Places {
             for local in &core.decl.locals {
                 let address = layout.bottom.take(local.size_bytes());
                 let address = address.map_err(|problem| NoWords::new(&*core.decl.name, problem))?;
+                let n_elements = local.size_bytes() / local.element.size_bytes();
+                let of = (local.element, n_elements);
+                self.hold(layout.image.tile, &[address], of, &local.name);
                 let words = local.size_bytes().div_ceil(4) as usize;
                 layout
                     .image
@@ -138,6 +155,7 @@ impl Places {
         self.locks
             .extend([(at, empty, depth.into()), (at, full, 0)]);
         let addresses = layout.blocks(decl.depth, decl.block_bytes())?;
+        self.hold_blocks(at, &addresses, channel);
         let pattern = if is_input {
             &decl.to_pattern
         } else {
@@ -200,6 +218,7 @@ impl Places {
         self.locks
             .extend([(at, empty, channel.decl.depth.into()), (at, full, 0)]);
         let addresses = layouts[owner].blocks(channel.decl.depth, channel.decl.block_bytes())?;
+        self.hold_blocks(at, &addresses, channel);
         for &(core, is_input) in ends {
             let own = layouts[core].image.tile;
             let seen = side(own, at).ok_or("a core does not reach the blocks")?;
@@ -208,6 +227,27 @@ impl Places {
             layouts[core].image.ends.push(end);
         }
         Ok(())
+    }
+
+    /// A block that goes by the cascade lies in the core's own memory.
+    fn cascade_end(
+        &mut self,
+        (id, channel): (usize, &FlatChannel<'_>),
+        is_input: bool,
+        layout: &mut CoreLayout,
+    ) -> Result<(), String> {
+        let addresses = layout.blocks(channel.decl.depth, channel.decl.block_bytes())?;
+        self.hold_blocks(layout.image.tile, &addresses, channel);
+        let end = end((id, channel), is_input, EndLink::Cascade, (OWN, &addresses));
+        layout.image.ends.push(end);
+        Ok(())
+    }
+
+    /// Notes the blocks of a channel's end.
+    fn hold_blocks(&mut self, tile: Tile, addresses: &[u64], channel: &FlatChannel<'_>) {
+        let of = (channel.decl.element, channel.decl.block_elements());
+        let owner = indexed(&channel.decl.name, &channel.index);
+        self.hold(tile, addresses, of, &owner);
     }
 
     /// Directions of a cascade: to the south or east, from the north or west.
@@ -227,17 +267,6 @@ impl Places {
         *self.cascades.entry(to).or_default() |= is_east;
         Ok(())
     }
-}
-
-fn cascade_end(
-    (id, channel): (usize, &FlatChannel<'_>),
-    is_input: bool,
-    layout: &mut CoreLayout,
-) -> Result<(), String> {
-    let addresses = layout.blocks(channel.decl.depth, channel.decl.block_bytes())?;
-    let end = end((id, channel), is_input, EndLink::Cascade, (OWN, &addresses));
-    layout.image.ends.push(end);
-    Ok(())
 }
 
 /// A channel's ends at cores, and whether blocks come there.

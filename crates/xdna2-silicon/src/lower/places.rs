@@ -3,7 +3,7 @@
 use super::NoWords;
 use super::memory::Bottom;
 use super::stage::{self, Piece, StagePieces};
-use crate::core::CoreImage;
+use crate::core::{CoreImage, EndLink};
 use millrace_npu::Element;
 use millrace_xdna2_machine::Machine;
 use millrace_xdna2_machine::program::{Flat, FlatStage, Port};
@@ -14,10 +14,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Descriptors that a channel executes for ever, one after the other.
 #[derive(Clone, Debug)]
-pub(super) struct Ring {
-    pub(super) channel: ChannelAt,
+pub(crate) struct Ring {
+    pub(crate) channel: ChannelAt,
     /// Number and fields.
-    pub(super) descriptors: Vec<(u8, Vec<(F, u64)>)>,
+    pub(crate) descriptors: Vec<(u8, Vec<(F, u64)>)>,
 }
 
 impl Ring {
@@ -31,25 +31,38 @@ impl Ring {
     }
 }
 
+/// A buffer in a tile's memory.
+#[derive(Clone, Debug)]
+pub(crate) struct TileBuffer {
+    pub(crate) tile: Tile,
+    /// Bytes from the memory's beginning.
+    pub(crate) address: u64,
+    pub(crate) element: Element,
+    pub(crate) n_elements: u64,
+    /// What of the launch it belongs to.
+    pub(crate) owner: String,
+}
+
 /// Where everything of a launch is.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(crate) struct Places {
     /// By channel of the launch: what sends.
-    pub(super) sources: Vec<Option<ChannelAt>>,
+    pub(crate) sources: Vec<Option<ChannelAt>>,
     /// By channel of the launch: what receives, in the order of its sinks.
-    pub(super) sinks: Vec<Vec<ChannelAt>>,
-    pub(super) rings: Vec<Ring>,
+    pub(crate) sinks: Vec<Vec<ChannelAt>>,
+    pub(crate) buffers: Vec<TileBuffer>,
+    pub(crate) rings: Vec<Ring>,
     /// Tile, number, initial value.
-    pub(super) locks: Vec<(Tile, u8, u64)>,
-    pub(super) cores: Vec<CoreImage>,
+    pub(crate) locks: Vec<(Tile, u8, u64)>,
+    pub(crate) cores: Vec<CoreImage>,
     /// Of cores whose cascade is used: what its register says.
-    pub(super) cascades: BTreeMap<Tile, u32>,
+    pub(crate) cascades: BTreeMap<Tile, u32>,
 }
 
 /// What a word of its own memory is called in a memory tile's descriptor: the western one comes first.
-const OWN_WORDS: u64 = 0x20000;
+pub(crate) const OWN_WORDS: u64 = 0x20000;
 /// The same for locks.
-const OWN_LOCKS: u64 = 64;
+pub(crate) const OWN_LOCKS: u64 = 64;
 
 /// Acquire and release of a descriptor.
 #[derive(Clone, Copy)]
@@ -166,10 +179,11 @@ impl MemoryNumbers {
 
 impl Places {
     /// Places everything.
-    pub(super) fn new(flat: &Flat<'_>, machine: &Machine) -> Result<Places, NoWords> {
+    pub(crate) fn new(flat: &Flat<'_>, machine: &Machine) -> Result<Places, NoWords> {
         let mut places = Places {
             sources: vec![None; flat.channels.len()],
             sinks: flat.channels.iter().map(|_| Vec::new()).collect(),
+            buffers: Vec::new(),
             rings: Vec::new(),
             locks: Vec::new(),
             cores: Vec::new(),
@@ -184,12 +198,26 @@ impl Places {
     }
 
     /// All DMA channels, in order.
-    pub(super) fn channels(&self) -> BTreeSet<&ChannelAt> {
+    pub(crate) fn channels(&self) -> BTreeSet<&ChannelAt> {
         self.sources
             .iter()
             .flatten()
             .chain(self.sinks.iter().flatten())
             .collect()
+    }
+
+    /// Cascades that are used, each from a core to the next.
+    pub(crate) fn cascade_links(&self) -> Vec<(Tile, Tile)> {
+        let sends = |core: &&CoreImage| {
+            let mut ends = core.ends.iter();
+            ends.any(|end| !end.is_input && end.link == EndLink::Cascade)
+        };
+        let link = |core: &CoreImage| {
+            let is_east = self.cascades.get(&core.tile)? >> 1 & 1 == 1;
+            let (east, north) = if is_east { (1, 0) } else { (0, -1) };
+            Some((core.tile, core.tile.neighbour(east, north)?))
+        };
+        self.cores.iter().filter(sends).filter_map(link).collect()
     }
 
     fn shims(&mut self, flat: &Flat<'_>) -> Result<(), NoWords> {
@@ -238,6 +266,8 @@ impl Places {
                 .map(|_| bottom.take(stage.decl.block_bytes()))
                 .collect();
             let addresses = addresses.map_err(|problem| NoWords::new(name(), problem))?;
+            let of = (stage.decl.element, stage.decl.block_elements());
+            self.hold(at, &addresses, of, &name());
             let pieces = stage::pieces(flat, id)?;
             self.stage(
                 flat,
@@ -253,6 +283,24 @@ impl Places {
             return Err(NoWords::new(at.to_string(), problem));
         }
         self.number_ends(flat, at, ends)
+    }
+
+    /// Notes buffers of a tile: their elements and what they belong to.
+    pub(super) fn hold(
+        &mut self,
+        tile: Tile,
+        addresses: &[u64],
+        (element, n_elements): (Element, u64),
+        owner: &str,
+    ) {
+        let buffers = addresses.iter().map(|&address| TileBuffer {
+            tile,
+            address,
+            element,
+            n_elements,
+            owner: owner.to_owned(),
+        });
+        self.buffers.extend(buffers);
     }
 
     /// Locks and descriptors of a stage.

@@ -18,12 +18,8 @@ fn end(at: ChannelAt) -> Option<TilePort> {
     })
 }
 
-/// Joins ports for every stream of a launch, and for the tokens of the shims that it uses.
-pub(super) fn circuits(
-    flat: &Flat<'_>,
-    places: &Places,
-    writer: &mut StreamWriter,
-) -> Result<(), NoWords> {
+/// Every stream of a launch.
+pub(crate) fn streams(flat: &Flat<'_>, places: &Places) -> Result<Vec<ChannelStream>, NoWords> {
     let mut streams = Vec::new();
     for (id, channel) in flat.channels.iter().enumerate() {
         if channel.decl.link != ChannelLink::Stream {
@@ -31,17 +27,47 @@ pub(super) fn circuits(
         }
         let name = flat.channel_name(id);
         let unused = || NoWords::new(&*name, "nobody sends or receives it");
-        let from = places.sources[id].and_then(end).ok_or_else(unused)?;
-        let to: Option<Vec<TilePort>> = places.sinks[id].iter().map(|&at| end(at)).collect();
-        let to = to.filter(|to| !to.is_empty()).ok_or_else(unused)?;
-        streams.push(RoutedStream {
-            name,
-            from,
-            to,
-            is_packet: false,
-        });
+        let from = places.sources[id].ok_or_else(unused)?;
+        let to = places.sinks[id].clone();
+        if to.is_empty() {
+            return Err(unused());
+        }
+        streams.push(ChannelStream { name, from, to });
     }
-    let ways = router::route(&streams).map_err(|e| NoWords::new(e.place, e.problem))?;
+    Ok(streams)
+}
+
+/// A stream from one DMA channel to others.
+#[derive(Clone, Debug)]
+pub(crate) struct ChannelStream {
+    /// The channel of the program.
+    pub(crate) name: String,
+    pub(crate) from: ChannelAt,
+    pub(crate) to: Vec<ChannelAt>,
+}
+
+/// Joins ports for every stream of a launch, and for the tokens of the shims that it uses.
+pub(super) fn circuits(
+    flat: &Flat<'_>,
+    places: &Places,
+    writer: &mut StreamWriter,
+) -> Result<(), NoWords> {
+    let routed = |stream: ChannelStream| {
+        let from = end(stream.from);
+        let to: Option<Vec<TilePort>> = stream.to.iter().map(|&at| end(at)).collect();
+        match (from, to) {
+            (Some(from), Some(to)) => Ok(RoutedStream {
+                name: stream.name,
+                from,
+                to,
+                is_packet: false,
+            }),
+            _ => Err(NoWords::new(stream.name, "a DMA channel without a port")),
+        }
+    };
+    let streams = streams(flat, places)?;
+    let streams: Result<Vec<RoutedStream>, NoWords> = streams.into_iter().map(routed).collect();
+    let ways = router::route(&streams?).map_err(|e| NoWords::new(e.place, e.problem))?;
     for join in ways.iter().flatten() {
         writer.circuit(join.tile, join.slave, join.master)?;
     }

@@ -21,24 +21,37 @@ const BURST: u64 = 3;
 /// What mlir-aie writes.
 const AXCACHE: u64 = 2;
 
-/// A task before it has a descriptor.
-struct ShimTask {
-    channel: ChannelAt,
-    slot: u32,
-    walk: WalkFields,
+/// A shim's part in a launch, step by step.
+#[derive(Clone, Debug)]
+pub(crate) enum ShimCommand {
+    /// A descriptor is written and pushed.
+    Push(ShimTask),
+    /// The oldest task of a channel whose token is out is awaited.
+    Await(ChannelAt),
+}
+
+/// A task of a shim.
+#[derive(Clone, Debug)]
+pub(crate) struct ShimTask {
+    pub(crate) channel: ChannelAt,
+    /// Which slot of the program it moves.
+    pub(crate) slot: u32,
+    pub(crate) walk: WalkFields,
     /// Of its channel's words at this point, those before it.
     before: u64,
 }
 
-/// Writes all tasks and waits; gives the number of tasks.
-pub(super) fn tasks(
+/// Tokens of a channel: tasks pushed so far, and those awaited.
+type Queues = BTreeMap<ChannelAt, (usize, usize)>;
+
+/// All tasks and waits of a launch.
+pub(crate) fn commands(
     program: &Program,
     flat: &Flat<'_>,
     places: &Places,
-    writer: &mut StreamWriter,
-) -> Result<usize, NoWords> {
-    let mut queues: BTreeMap<ChannelAt, (usize, usize)> = BTreeMap::new();
-    let mut n_tasks = 0;
+) -> Result<Vec<ShimCommand>, NoWords> {
+    let mut queues = Queues::new();
+    let mut commands = Vec::new();
     for grid in flat.launch.grid_points() {
         let mut all = at_point(program, flat, places, &grid)?;
         let mut totals: BTreeMap<ChannelAt, u64> = BTreeMap::new();
@@ -53,52 +66,75 @@ pub(super) fn tasks(
             // What takes comes before what gives.
             order.then(a.channel.direction.cmp(&b.channel.direction))
         });
-        n_tasks += all.len();
         for task in all {
-            push(&task, queues.entry(task.channel).or_default(), writer)?;
+            let (pushed, awaited) = queues.entry(task.channel).or_default();
+            if *pushed - *awaited == DEPTH {
+                commands.push(ShimCommand::Await(task.channel));
+                *awaited += 1;
+            }
+            *pushed += 1;
+            commands.push(ShimCommand::Push(task));
         }
         if flat.launch.order == GridOrder::Sequential {
-            drain(&mut queues, writer);
+            drain(&mut queues, &mut commands);
         }
     }
-    drain(&mut queues, writer);
+    drain(&mut queues, &mut commands);
+    Ok(commands)
+}
+
+/// Writes tasks and waits; gives the number of tasks.
+pub(super) fn write(commands: &[ShimCommand], writer: &mut StreamWriter) -> Result<usize, NoWords> {
+    let mut numbers = DescriptorNumbers::default();
+    let mut n_tasks = 0;
+    for command in commands {
+        match command {
+            ShimCommand::Push(task) => {
+                write_task(task, numbers.next(task.channel), writer)?;
+                n_tasks += 1;
+            }
+            ShimCommand::Await(channel) => writer.await_token(*channel),
+        }
+    }
     Ok(n_tasks)
 }
 
-/// Waits for all tokens that are out.
-fn drain(queues: &mut BTreeMap<ChannelAt, (usize, usize)>, writer: &mut StreamWriter) {
-    for (channel, (pushed, awaited)) in queues {
-        while awaited < pushed {
-            writer.await_token(*channel);
-            *awaited += 1;
-        }
+/// Which of its channel's own descriptors a task takes, in turn.
+#[derive(Debug, Default)]
+pub(crate) struct DescriptorNumbers(BTreeMap<ChannelAt, usize>);
+
+impl DescriptorNumbers {
+    /// The number for a channel's next task.
+    pub(crate) fn next(&mut self, at: ChannelAt) -> u8 {
+        let pushed = self.0.entry(at).or_default();
+        let first = (at.direction as usize * 2 + usize::from(at.number)) * DEPTH;
+        let number = first + *pushed % DEPTH;
+        *pushed += 1;
+        number as u8
     }
 }
 
-fn push(
-    task: &ShimTask,
-    queue: &mut (usize, usize),
-    writer: &mut StreamWriter,
-) -> Result<(), NoWords> {
-    let (pushed, awaited) = queue;
-    let at = task.channel;
-    if *pushed - *awaited == DEPTH {
-        writer.await_token(at);
-        *awaited += 1;
+/// Waits for all tokens that are out.
+fn drain(queues: &mut Queues, commands: &mut Vec<ShimCommand>) {
+    for (channel, (pushed, awaited)) in queues {
+        let n_out = *pushed - *awaited;
+        commands.extend(std::iter::repeat_n(ShimCommand::Await(*channel), n_out));
+        *awaited = *pushed;
     }
-    let first = (at.direction as usize * 2 + usize::from(at.number)) * DEPTH;
-    let number = (first + *pushed % DEPTH) as u8;
+}
+
+fn write_task(task: &ShimTask, number: u8, writer: &mut StreamWriter) -> Result<(), NoWords> {
+    let at = task.channel;
     let mut fields = task.walk.fields.clone();
     fields.extend([(F::Valid, 1), (F::Burst, BURST), (F::AxCache, AXCACHE)]);
     writer.descriptor(at.tile, number, &fields)?;
     writer.patch(at.tile, number, task.slot, task.walk.offset_bytes)?;
-    let task = TaskPush {
+    let push = TaskPush {
         descriptor: number,
         executions: task.walk.executions,
         token: true,
     };
-    writer.push(at, task)?;
-    *pushed += 1;
+    writer.push(at, push)?;
     Ok(())
 }
 

@@ -6,13 +6,13 @@ use millrace_xdna2_words::tile::TileKind;
 
 /// A walk as a descriptor's fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct WalkFields {
+pub(crate) struct WalkFields {
     /// Byte of the first word in its buffer.
-    pub(super) offset_bytes: u64,
+    pub(crate) offset_bytes: u64,
     /// Length and dimensions.
-    pub(super) fields: Vec<(WordField, u64)>,
+    pub(crate) fields: Vec<(WordField, u64)>,
     /// Executions of the descriptor that the walk takes.
-    pub(super) executions: u64,
+    pub(crate) executions: u64,
 }
 
 /// Bytes of a word.

@@ -4,6 +4,7 @@
 
 mod driver;
 mod equal;
+mod export;
 mod models;
 mod mutated;
 mod programs;

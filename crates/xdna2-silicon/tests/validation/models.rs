@@ -8,7 +8,7 @@ use millrace_npu::{Element, Slot};
 use millrace_xdna2::lower::{self, LowerOptions, Mode, Plan};
 use std::path::Path;
 
-fn demo() -> Graph {
+pub(super) fn demo() -> Graph {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo/demo.gguf");
     Model::from_checkpoint(&Checkpoint::open(&path).unwrap())
         .unwrap()
@@ -16,7 +16,7 @@ fn demo() -> Graph {
 }
 
 /// Numbers between -1 and 1 where a slot holds numbers, small positions where it holds integers.
-fn content(slot: &Slot, number: usize) -> Vec<u8> {
+pub(super) fn content(slot: &Slot, number: usize) -> Vec<u8> {
     let n = slot.size_bytes().unwrap() / slot.element.size_bytes();
     let mut state = number as u64 * 77 + 5;
     let mut next = || {

@@ -133,6 +133,36 @@ impl CoreCompiler<'_> {
     }
 }
 
+impl CoreCompiler<'_> {
+    /// A vector of 512 bits to the next core, or from the one before.
+    pub(super) fn cascade(&mut self, op: &Op) -> Result<(), SyntaxError> {
+        const CASCADE_BYTES: u64 = 64;
+        let number = match op.types.first() {
+            Some(Type::Vector(shape, element)) => Number::in_memory(element)
+                .filter(|n| shape.iter().product::<u64>() == CASCADE_BYTES / n.bytes() as u64),
+            _ => None,
+        };
+        let number = number.ok_or_else(|| op.error("the cascade takes vectors of 512 bits"))?;
+        let own = self.tile();
+        let (sends, receives) = (
+            self.design.cascades.iter().any(|row| row.0 == own),
+            self.design.cascades.iter().any(|row| row.1 == own),
+        );
+        if op.name == "aie.put_cascade" {
+            if !sends {
+                return Err(op.error(format!("no `aie.cascade_flow` leads from {own}")));
+            }
+            let from = self.operand(op, 0)?;
+            return self.push(I::PutCascade(from, number));
+        }
+        if !receives {
+            return Err(op.error(format!("no `aie.cascade_flow` leads to {own}")));
+        }
+        let to = self.bind(op.result()?);
+        self.push(I::GetCascade(to, number))
+    }
+}
+
 /// Sizes and elements of a memref of fixed size.
 fn shape(op: &Op, of: Option<&MemRefType>) -> Result<(Vec<u64>, Number), SyntaxError> {
     let of = of.ok_or_else(|| op.error("its type is no memref"))?;
