@@ -33,7 +33,7 @@ DRAFTS = {
     "qwen35moe": ("qwen35moe", dict(vocab_size=131), False),
     "qwen3next": ("qwen3next", dict(vocab_size=131), False),
     "glm4moe": ("glm4moe", dict(num_hidden_layers=2), True),
-    "deepseek-v3": ("deepseek-v3", dict(), False),
+    "deepseek-v3": ("deepseek-v3", dict(vocab_size=131), False),
 }
 
 # Names of the layer where it stands by itself.

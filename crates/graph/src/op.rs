@@ -51,7 +51,9 @@ pub use linear::Linear;
 pub use multiply::Multiply;
 pub use rms_norm::RmsNorm;
 pub use rope::RotateHeads;
-pub use route::{EXPERTS_MAX, Gating, Route, RouteGroups, choice_weights, chosen_experts};
+pub use route::{
+    EXPERTS_MAX, Gating, Route, RouteGroups, RouteScratch, choice_weights, chosen_experts,
+};
 pub use scale::Scale;
 pub use scale_by_gate::ScaleByGate;
 pub use scale_by_weight::ScaleByWeight;

@@ -7,6 +7,7 @@ use millrace_format::{Checkpoint, Source};
 use millrace_graph::Weight;
 
 use crate::arch::{self, WeightConvention};
+use crate::builder::DraftPlace;
 use crate::catalog::Catalog;
 use crate::names::TensorName;
 use crate::vision::HfSpelling;
@@ -17,7 +18,7 @@ const MAX_NAMES: usize = 3;
 
 /// What the files hold or say that the model does not follow; empty for most.
 ///
-/// Tensors of a vision tower, RoPE tables that follow from the configuration, and copies of a tied
+/// Tensors of a vision tower and of a draft layer, RoPE tables that follow from the configuration, and copies of a tied
 /// head are no loss and are not named.
 pub fn warnings(checkpoint: &Checkpoint, model: &Model) -> Vec<String> {
     let catalog = Catalog::of(checkpoint);
@@ -54,8 +55,17 @@ fn unused(checkpoint: &Checkpoint, model: &Model, catalog: &Catalog<'_>) -> Opti
         .flat_map(Weight::tensors)
         .collect();
     let [_, head] = head::names(&model.config, catalog);
+    let family = arch::by_name(model.config.family);
+    let draft = family
+        .draft
+        .and_then(|layer| DraftPlace::find(catalog, (family, layer), model.config.n_layers));
+    // A draft layer is for who asks for drafts.
+    let is_of_draft = |name: &str| draft.is_some_and(|draft| draft.holds(catalog, name, family));
     let is_needless = |name: &str| {
-        (model.config.tied_head && name == head) || is_derived(name) || is_of_a_tower(name, catalog)
+        (model.config.tied_head && name == head)
+            || is_derived(name)
+            || is_of_a_tower(name, catalog)
+            || is_of_draft(name)
     };
     let names: Vec<&str> = checkpoint
         .tensors()
@@ -75,7 +85,7 @@ fn unused(checkpoint: &Checkpoint, model: &Model, catalog: &Catalog<'_>) -> Opti
         0 => String::new(),
         n => format!(" and {n} more"),
     };
-    let family = arch::by_name(model.config.family).name;
+    let family = family.name;
     Some(format!(
         "{}: a {family} model has no use for {}{rest}: left aside",
         checkpoint.name(),

@@ -2,8 +2,8 @@
 //!
 //! A step over `1 + k` tokens reads the weights once, so where reading them is what takes the time it costs
 //! little more than a step over one. A [`Speculator`] drafts behind what a [`Turn`] feeds, from a small model of
-//! the same vocabulary, from the model's own draft layer or from what the text itself repeats, and [`follow`] takes the rows of logits that the
-//! engine computed: row by row the turn draws as it always does, and as long as what it draws is what
+//! the same vocabulary, from the model's own draft layer or from what the text itself repeats, and [`follow`] takes
+//! the rows of logits that the engine computed: row by row the turn draws as it always does, and as long as what it draws is what
 //! was drafted, the next row is that of the next token. The first that differs is the turn's token, and the
 //! drafts behind it are cut off the sequence ([`Engine::truncate`]).
 //!
@@ -75,7 +75,7 @@ pub struct SpeculationStats {
     pub n_drafted: u64,
     /// Of those: drawn.
     pub n_accepted: u64,
-    /// Time that drafting took: on the device of the draft model if it has one, otherwise here.
+    /// Time that drafting took, and what a draft layer read along: on the device of the draft model if it has one, otherwise here.
     pub draft_ns: u64,
 }
 
@@ -370,7 +370,12 @@ impl Speculator {
         states: &[f32],
     ) -> Result<(), Error> {
         match &mut self.drafter {
-            Drafter::Layer(layer) => layer.read(seq, turn, first, states),
+            Drafter::Layer(layer) => {
+                let before_ns = clock_ns(layer.engine());
+                layer.read(seq, turn, first, states)?;
+                self.stats.draft_ns += clock_ns(layer.engine()) - before_ns;
+                Ok(())
+            }
             Drafter::Model(_) | Drafter::Repeats => Ok(()),
         }
     }

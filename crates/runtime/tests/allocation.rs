@@ -123,6 +123,8 @@ fn a_decode_step_allocates_nothing() {
         ("llama-tiny", "Q4_K_M"),
         ("qwen-tiny", "Q8_0"),
         ("qwen35-tiny", "Q8_0"),
+        // Scans, experts and a shared one.
+        ("granitehybrid-tiny", "F16"),
     ] {
         let path = model(dir.path(), geometry, recipe);
         for n_sequences in [1, 8] {

@@ -1,7 +1,7 @@
 //! Drafts, sweeps, ceilings and signal-to-noise ratios: what they print, and what they refuse.
 
 use crate::models;
-use crate::run::{Finished, NOT_FOUND, OK, USAGE, finish, millrace};
+use crate::run::{BAD_INPUT, Finished, NOT_FOUND, OK, USAGE, finish, millrace};
 use serde_json::Value;
 use std::fs;
 use tempfile::{TempDir, tempdir};
@@ -55,6 +55,45 @@ fn drafts_change_no_text() {
     assert!(told.stderr.contains("drawn ("), "{}", told.stderr);
 }
 
+/// `synth --mtp` writes what `--draft mtp` takes, in a file and in a folder.
+#[test]
+fn the_models_own_layer_drafts() {
+    let home = home();
+    for out in ["mtp.gguf", "mtp"] {
+        let synth = ["-q", "synth", "qwen35-tiny", out, "--mtp", "--type", "F16"];
+        run(&home, &synth).expect(OK);
+        let write = [
+            "run",
+            out,
+            "Once",
+            "-n",
+            "40",
+            "--json",
+            "-q",
+            "--ignore-eos",
+        ];
+        let plain = json(&home, &[&write[..], &["--greedy"]].concat());
+        let drafted = json(
+            &home,
+            &[&write[..], &["--greedy", "--draft", "mtp"]].concat(),
+        );
+        assert_eq!(drafted["tokens"], plain["tokens"], "{out}");
+        assert!(drafted["speculation"]["n_drafted"].is_u64(), "{drafted}");
+    }
+    let bench = [
+        "bench", "mtp.gguf", "--draft", "mtp", "-n", "48", "-r", "1", "-o", "json",
+    ];
+    let rows = json(&home, &bench);
+    let story = &rows[0]["speculation"];
+    assert!(story["n_drafted"].as_u64() > Some(0), "{story}");
+    let device = [
+        "run", "mtp.gguf", "Hi", "--draft", "mtp", "--device", "xdna2",
+    ];
+    run(&home, &device).expect_error(USAGE, &["--draft mtp runs on the CPU"]);
+    let llama = ["synth", "llama-tiny", "l.gguf", "--mtp"];
+    run(&home, &llama).expect_error(USAGE, &["draft layer for llama-tiny", "qwen35"]);
+}
+
 #[test]
 fn drafts_that_cannot_be_are_refused() {
     let home = home();
@@ -94,6 +133,8 @@ fn drafts_that_cannot_be_are_refused() {
         USAGE,
         &memory,
     );
+    let family = ["MTP layer of a llama model", "qwen35", "glm4moe"];
+    refused(&with("demo", "mtp"), BAD_INPUT, &family);
     let bench = ["bench", "demo", "--draft", "ngram"];
     refused(
         &[&bench[..], &["-d", "64"]].concat(),

@@ -3,6 +3,8 @@
 //! The result of a token is its *choice*, `3 · n_used` elements: of each expert, the best first, the number modulo 256;
 //! then of each the number divided by 256; then the weights. So a choice survives rounding to bf16.
 
+use std::cmp::Ordering;
+
 use super::{Operation, WeightKind, WeightUse, by_definition};
 use crate::check::{Shapes, fits};
 use crate::op::glu::sigmoid;
@@ -79,17 +81,34 @@ impl Route {
         round: fn(R) -> R,
         out: &mut [R],
     ) {
-        let gates = self.gates(scores, round);
-        let biased = |expert: usize| match bias {
-            Some(bias) => gates[expert] + bias[expert],
-            None => gates[expert],
-        };
-        let mut for_choice: Vec<R> = (0..self.n_experts).map(biased).collect();
-        if let Some(groups) = self.groups {
-            groups.keep_best(&mut for_choice);
+        self.choose_in(&mut RouteScratch::default(), (scores, bias), round, out);
+    }
+
+    /// As [`choose`](Route::choose), in memory that is kept from choice to choice.
+    pub fn choose_in<R: Real>(
+        &self,
+        scratch: &mut RouteScratch<R>,
+        (scores, bias): (&[R], Option<&[R]>),
+        round: fn(R) -> R,
+        out: &mut [R],
+    ) {
+        let RouteScratch {
+            gates,
+            for_choice,
+            of_groups,
+            places,
+        } = scratch;
+        self.put_gates(scores, round, gates);
+        for_choice.clear();
+        for_choice.extend_from_slice(gates);
+        for (score, bias) in for_choice.iter_mut().zip(bias.into_iter().flatten()) {
+            *score = *score + *bias;
         }
-        let chosen = best(&for_choice, self.n_used);
-        self.weigh_gates(&gates, &chosen, round, out);
+        if let Some(groups) = self.groups {
+            groups.keep_best(for_choice, of_groups, places);
+        }
+        let chosen = best(for_choice, self.n_used, places);
+        self.weigh_gates(gates, chosen, round, out);
     }
 
     /// The choice of a token that takes given experts, in their order, with the weights that its scores give them.
@@ -103,7 +122,9 @@ impl Route {
         round: fn(R) -> R,
         out: &mut [R],
     ) {
-        self.weigh_gates(&self.gates(scores, round), experts, round, out);
+        let mut gates = Vec::new();
+        self.put_gates(scores, round, &mut gates);
+        self.weigh_gates(&gates, experts, round, out);
     }
 
     fn weigh_gates<R: Real>(
@@ -134,27 +155,42 @@ impl Route {
             .for_each(|weight| *weight = *weight * scale);
     }
 
-    fn gates<R: Real>(&self, scores: &[R], round: fn(R) -> R) -> Vec<R> {
-        let mut gates = scores.to_vec();
+    fn put_gates<R: Real>(&self, scores: &[R], round: fn(R) -> R, gates: &mut Vec<R>) {
+        gates.clear();
+        gates.extend_from_slice(scores);
         match self.gating {
-            Gating::Softmax => softmax(&mut gates, round),
+            Gating::Softmax => softmax(gates, round),
             Gating::Sigmoid => gates.iter_mut().for_each(|x| *x = sigmoid(*x, round)),
             Gating::SoftmaxChosen => {}
         }
-        gates
     }
+}
+
+/// What a choice is computed in.
+#[derive(Clone, Debug, Default)]
+pub struct RouteScratch<R> {
+    gates: Vec<R>,
+    for_choice: Vec<R>,
+    of_groups: Vec<R>,
+    places: Vec<usize>,
 }
 
 impl RouteGroups {
     /// Puts the experts of all but the best groups out of reach.
-    fn keep_best<R: Real>(&self, scores: &mut [R]) {
+    fn keep_best<R: Real>(
+        &self,
+        scores: &mut [R],
+        of_groups: &mut Vec<R>,
+        places: &mut Vec<usize>,
+    ) {
         let size = scores.len() / self.n_groups;
         let score = |group: &[R]| {
-            let experts = best(group, self.n_best.min(size));
-            experts.into_iter().map(|expert| group[expert]).sum::<R>()
+            let experts = best(group, self.n_best.min(size), places).iter();
+            experts.map(|expert| group[*expert]).sum::<R>()
         };
-        let of_groups: Vec<R> = scores.chunks_exact(size).map(score).collect();
-        let kept = best(&of_groups, self.n_used);
+        of_groups.clear();
+        of_groups.extend(scores.chunks_exact(size).map(score));
+        let kept = best(of_groups, self.n_used, places);
         for (group, scores) in scores.chunks_exact_mut(size).enumerate() {
             if !kept.contains(&group) {
                 scores.fill(R::NEG_INFINITY);
@@ -170,18 +206,18 @@ fn softmax<R: Real>(x: &mut [R], round: fn(R) -> R) {
     x.iter_mut().for_each(|x| *x /= sum);
 }
 
-/// The places of the `n` largest, the largest first.
-fn best<R: Real>(x: &[R], n: usize) -> Vec<usize> {
-    let mut places: Vec<usize> = (0..x.len()).collect();
+/// The places of the `n` largest, the largest first; put into `places`.
+fn best<'a, R: Real>(x: &[R], n: usize, places: &'a mut Vec<usize>) -> &'a [usize] {
+    places.clear();
+    places.extend(0..x.len());
     let rank = |place: &usize| match x[*place].partial_cmp(&x[*place]) {
         Some(_) => x[*place],
         None => R::NEG_INFINITY,
     };
-    // Stable: of equals the first stays first.
-    places.sort_by(|a, b| {
-        rank(b)
-            .partial_cmp(&rank(a))
-            .unwrap_or(std::cmp::Ordering::Equal)
+    // Of equals the first comes first; a stable sort would take memory for that.
+    places.sort_unstable_by(|a, b| {
+        let order = rank(b).partial_cmp(&rank(a));
+        order.unwrap_or(Ordering::Equal).then(a.cmp(b))
     });
     places.truncate(n);
     places

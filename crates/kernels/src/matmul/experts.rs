@@ -33,8 +33,21 @@ pub struct ChosenProduct<'a> {
 #[derive(Default)]
 pub struct GatherScratch {
     /// In the order of uses, by form.
-    rows: [super::scratch::AlignedBytes; 4],
+    rows: [super::scratch::AlignedBytes; N_FORMS],
+    jobs: JobMemory,
+    /// By row of a result, whether a use has it.
+    is_taken: Vec<bool>,
 }
+
+/// The memory of a list of jobs, which is empty between calls.
+#[derive(Default)]
+struct JobMemory(Vec<Option<MatmulJob<'static>>>);
+
+// SAFETY: only `matmul_chosen` puts jobs in, and takes them out before it returns: nothing that jobs point to is sent.
+unsafe impl Send for JobMemory {}
+
+/// Forms that rows are converted to.
+const N_FORMS: usize = 4;
 
 /// Multiplies rows of `x: [m, k]` with the matrices that use them: use `i` of `uses` is of the matrix whose range of
 /// `by_matrix` holds `i`. Every product has a matrix for each range, in their order.
@@ -52,28 +65,26 @@ pub fn matmul_chosen(
     (uses, by_matrix): (&[RowUse], &[Range<usize>]),
     products: &mut [ChosenProduct<'_>],
 ) {
-    let Some(k) = check(x, (uses, by_matrix), products) else {
+    let Some(k) = check(x, (uses, by_matrix), products, &mut gathered.is_taken) else {
         return;
     };
     let exact = scratch.precision() == Precision::Exact;
     let pick = |weight: &WeightMatrix<'_>, m| table::pick(weight.dtype, cpu.level(), m, exact);
-    let mut forms = Vec::new();
+    let mut forms = [None; N_FORMS];
     for product in products.iter() {
         for ((weight, _), uses) in product.matrices.iter().zip(by_matrix) {
             let form = pick(weight, uses.len()).layout.input();
-            if !forms.contains(&form) {
-                forms.push(form);
-            }
+            forms[form as usize] = Some(form);
         }
     }
     let single = by_matrix.iter().all(|uses| uses.len() == 1);
-    for form in &forms {
-        scratch.prepare(cpu, x, k, *form);
+    for form in forms.into_iter().flatten() {
+        scratch.prepare(cpu, x, k, form);
         if !single {
-            gathered.gather(cpu, scratch.view(x, k, *form), (k, *form), uses);
+            gathered.gather(cpu, scratch.view(x, k, form), (k, form), uses);
         }
     }
-    let mut jobs: Vec<Option<MatmulJob<'_>>> = Vec::new();
+    let mut jobs = recycle(std::mem::take(&mut gathered.jobs.0));
     let mut n_groups = 0;
     for product in products {
         let out = DisjointMut::new(&mut *product.out);
@@ -97,6 +108,16 @@ pub fn matmul_chosen(
         }
     }
     run_jobs(cpu, &jobs, n_groups, uses.len() / by_matrix.len());
+    gathered.jobs.0 = recycle(jobs);
+}
+
+/// The memory of a list, for elements of another lifetime (`To` is `From` but for that). Collecting from a vector's own
+/// iterator reuses its memory, though the library does not promise it; the runtime's `tests/allocation.rs` watches.
+fn recycle<From, To>(mut list: Vec<From>) -> Vec<To> {
+    list.clear();
+    list.into_iter()
+        .map(|_| unreachable!("the list is empty"))
+        .collect()
 }
 
 /// Checks what the unsafe code below relies on; the columns, or nothing where there is nothing to do.
@@ -104,6 +125,7 @@ fn check(
     x: &[f32],
     (uses, by_matrix): (&[RowUse], &[Range<usize>]),
     products: &[ChosenProduct<'_>],
+    is_taken: &mut Vec<bool>,
 ) -> Option<usize> {
     let mut end = 0;
     for range in by_matrix {
@@ -114,7 +136,6 @@ fn check(
     let (first, _) = products.first()?.matrices.first()?;
     let k = first.k;
     assert!(k > 0 && x.len().is_multiple_of(k), "x is rows of {k}");
-    let mut is_taken = Vec::new();
     for product in products {
         assert_eq!(product.matrices.len(), by_matrix.len(), "a matrix a range");
         let n = product.matrices[0].0.n;

@@ -79,7 +79,7 @@ impl DraftPlace {
     }
 
     /// Whether a tensor is one of the layer's.
-    pub(super) fn holds(&self, catalog: &Catalog<'_>, name: &str, family: &Family) -> bool {
+    pub(crate) fn holds(&self, catalog: &Catalog<'_>, name: &str, family: &Family) -> bool {
         match self.hf_prefix {
             Some(prefix) => name.starts_with(prefix),
             None => is_of_a_block(catalog, name, (family, self.block..self.block + 1)),

@@ -8,8 +8,9 @@
 use millrace_format::gguf::{GgufArray, GgufValue, Metadata};
 use serde_json::{Value, json};
 
+use super::SynthJob;
+use super::plan::push_tensor;
 use super::weights::{SynthRng, VECTOR_STD};
-use super::{SynthJob, push_tensor};
 use crate::Error;
 use crate::arch::{self, WeightConvention};
 use crate::builder;

@@ -1,9 +1,10 @@
 use std::fs;
 use std::ops::ControlFlow;
 
-use millrace_format::Checkpoint;
+use millrace_format::{Checkpoint, Source, TensorInfo};
 use tempfile::tempdir;
 
+use super::plan::info_of;
 use super::*;
 use crate::{Model, VisionModel};
 
@@ -340,4 +341,27 @@ fn the_tower_of_the_4b_has_the_published_size() {
     let catalog = crate::catalog::Catalog::new("test", Source::HuggingFace, &tensors);
     let tower = VisionModel::build(vision, Source::HuggingFace, &catalog).unwrap();
     assert_eq!((tower.layers.len(), tower.config.head_dim()), (27, 72));
+}
+
+/// A file and a folder with a draft layer say so, open as before, and have a layer that reads all of its tensors.
+#[test]
+fn files_with_a_draft_layer_open_with_and_without_it() {
+    let dir = tempdir().unwrap();
+    for (file, recipe) in [("draft.gguf", "Q8_0"), ("folder", "BF16")] {
+        let path = dir.path().join(file);
+        let go_on = &mut |_, _| ControlFlow::Continue(());
+        write_with_draft_layer(tiny("qwen35-tiny"), &path, &options(recipe), go_on).unwrap();
+        let checkpoint = Checkpoint::open(&path).unwrap();
+        let whole = Model::from_checkpoint(&checkpoint).unwrap();
+        assert_eq!(whole.config, tiny("qwen35-tiny").config(None), "{file}");
+        assert!(crate::warnings(&checkpoint, &whole).is_empty(), "{file}");
+        let layer = Model::draft_layer(&checkpoint).unwrap();
+        assert_eq!(layer.config.n_layers, 1);
+        let n_own = layer.graph.weights.iter().filter(|own| {
+            let mut of_whole = whole.graph.weights.iter();
+            !of_whole.any(|weight| weight.name == own.name)
+        });
+        let (all, n_shared) = (checkpoint.tensors().len(), whole.graph.weights.len());
+        assert_eq!(n_own.count(), all - n_shared, "{file}");
+    }
 }

@@ -1,11 +1,16 @@
 //! Products of which each token chooses the matrices, or each head has its own.
 
 use super::ops::{Ops, expert_matrix};
-use millrace_graph::{ExpertLinear, HeadLinear, Node, Op, WeightId, chosen_experts};
+use millrace_graph::{
+    ExpertLinear, HeadLinear, Node, Op, Route, RouteScratch, WeightId, chosen_experts, exact,
+};
 use millrace_kernels::matmul::{
     Activations, ChosenProduct, GatherScratch, RowUse, WeightMatrix, matmul_chosen,
 };
 use std::ops::Range;
+
+use super::attend::recycle;
+use super::plan::MAX_PARTS;
 
 /// What products of experts reuse from step to step.
 #[derive(Default)]
@@ -18,7 +23,13 @@ pub(crate) struct ExpertScratch {
     /// Experts that are used, and their part of `rows`.
     experts: Vec<usize>,
     by_expert: Vec<Range<usize>>,
+    /// Lists of a step's matrices, empty between steps; kept for their memory.
+    matrices: [Vec<ChosenMatrix<'static>>; MAX_PARTS],
+    route: RouteScratch<f32>,
 }
+
+/// A matrix of a chosen expert, and its bias.
+type ChosenMatrix<'a> = (WeightMatrix<'a>, Option<&'a [f32]>);
 
 impl ExpertScratch {
     /// Sorts uses by matrix.
@@ -47,8 +58,7 @@ impl<'a> Ops<'a> {
         let mut scratch = ExpertScratch::default();
         match &node.op {
             Op::ExpertLinear(op) => {
-                let mut products = [(op, out)];
-                self.expert_linears((inputs[0], inputs[1]), &mut scratch, &mut products);
+                self.expert_linears((inputs[0], inputs[1]), &mut scratch, [(op, out)]);
             }
             Op::HeadLinear(op) => self.head_linear(op, node, inputs[0], &mut scratch, out),
             _ => return false,
@@ -57,11 +67,11 @@ impl<'a> Ops<'a> {
     }
 
     /// Products of one input and one choice. What a token gets does not depend on who shares its experts.
-    pub(super) fn expert_linears(
+    pub(super) fn expert_linears<const N: usize>(
         &self,
         (x, choices): (&[f32], &[f32]),
         scratch: &mut ExpertScratch,
-        products: &mut [(&ExpertLinear, &mut [f32])],
+        mut products: [(&ExpertLinear, &mut [f32]); N],
     ) {
         let Some((first, _)) = products.first() else {
             return;
@@ -76,26 +86,28 @@ impl<'a> Ops<'a> {
             }
         }
         scratch.sort();
-        let mut chosen = Vec::with_capacity(products.len());
-        for (op, out) in products.iter_mut() {
+        let mut lists = scratch.matrices.iter_mut();
+        let experts = &scratch.experts;
+        let mut chosen = products.each_mut().map(|(op, out)| {
             let n = self.model.model().graph.weights[op.weight.0].n;
             // A scale comes before the bias.
             let bias = op.bias.filter(|_| op.scale.is_none());
             let bias = bias.map(|bias| &self.vectors[bias.0][..]);
-            let matrices = scratch.experts.iter().map(|expert| {
+            let memory = lists.next().map(std::mem::take);
+            let mut matrices = recycle(memory.unwrap_or_default());
+            matrices.extend(experts.iter().map(|expert| {
                 let bias = bias.map(|bias| &bias[expert * n..][..n]);
                 (self.known_matrix(op.weight, *expert), bias)
-            });
-            chosen.push(ChosenProduct {
-                matrices: matrices.collect(),
-                out,
-            });
-        }
+            }));
+            ChosenProduct { matrices, out }
+        });
         let rows = (&scratch.rows[..], &scratch.by_expert[..]);
         let (activations, gathered) = (&mut scratch.activations, &mut scratch.gathered);
         matmul_chosen(self.cpu, x, activations, gathered, rows, &mut chosen);
-        drop(chosen);
-        for (op, out) in products {
+        for (list, product) in scratch.matrices.iter_mut().zip(chosen) {
+            *list = recycle(product.matrices);
+        }
+        for (op, out) in &mut products {
             self.scale(op, &scratch.uses, out);
         }
     }
@@ -112,6 +124,21 @@ impl<'a> Ops<'a> {
             for (i, out) in out[row.out_row * n..][..n].iter_mut().enumerate() {
                 *out = *out * scales[*expert] + bias.map_or(0.0, |bias| bias[i]);
             }
+        }
+    }
+
+    /// Choices of a few tokens, one after the other: `scores` has a row for each, and so has `out`.
+    pub(super) fn choices(
+        &self,
+        op: &Route,
+        scores: &[f32],
+        scratch: &mut ExpertScratch,
+        out: &mut [f32],
+    ) {
+        let bias = op.bias.map(|bias| &self.vectors[bias.0][..]);
+        let rows = scores.chunks_exact(op.n_experts);
+        for (scores, out) in rows.zip(out.chunks_exact_mut(3 * op.n_used)) {
+            op.choose_in(&mut scratch.route, (scores, bias), exact, out);
         }
     }
 

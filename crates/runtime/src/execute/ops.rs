@@ -60,6 +60,47 @@ pub(crate) struct Ops<'a> {
     pub(crate) planes: Planes<'a>,
 }
 
+/// Rows of an op's inputs. Few ops have more than a few, so a step takes no memory for them.
+pub(super) struct InputRows<'i> {
+    few: [&'i [f32]; FEW_INPUTS],
+    n: usize,
+    /// All of them, where they are more.
+    many: Vec<&'i [f32]>,
+}
+
+/// Inputs of the ops of this program at most; those of others may have more.
+const FEW_INPUTS: usize = 4;
+
+impl<'i> FromIterator<&'i [f32]> for InputRows<'i> {
+    fn from_iter<I: IntoIterator<Item = &'i [f32]>>(rows: I) -> Self {
+        let mut rows = rows.into_iter();
+        let mut few = [&[][..]; FEW_INPUTS];
+        let mut n = 0;
+        for (place, row) in few.iter_mut().zip(rows.by_ref()) {
+            *place = row;
+            n += 1;
+        }
+        let mut many = Vec::new();
+        if let Some(next) = rows.next() {
+            many.extend_from_slice(&few);
+            many.push(next);
+            many.extend(rows);
+        }
+        InputRows { few, n, many }
+    }
+}
+
+impl<'i> std::ops::Deref for InputRows<'i> {
+    type Target = [&'i [f32]];
+
+    fn deref(&self) -> &[&'i [f32]] {
+        match self.many.is_empty() {
+            true => &self.few[..self.n],
+            false => &self.many,
+        }
+    }
+}
+
 /// The tokens whose rows are computed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tokens<'a> {
@@ -142,7 +183,7 @@ impl<'a> Ops<'a> {
         node: &Node,
         index: usize,
         inputs: &[&'i [f32]],
-    ) -> Vec<&'i [f32]> {
+    ) -> InputRows<'i> {
         let rows = node.inputs.iter().zip(inputs);
         rows.map(|(value, rows)| {
             let width = self.graph().width(*value);

@@ -15,7 +15,7 @@ use super::encoder::{self, TextPages};
 use super::experts::ExpertScratch;
 use super::head::{HeadBuffers, HeadStep};
 use super::memory::{Past, SequenceSpan};
-use super::ops::{self, Ops, Tokens, decode_vectors, has_kernel, rope_table};
+use super::ops::{self, InputRows, Ops, Tokens, decode_vectors, has_kernel, rope_table};
 use super::plan::{CpuPlan, PlanError, Register, StepKind};
 use super::planes::{PlaneTables, Planes};
 use super::products::{AdapterScratch, Linears, experts, known_matrix};
@@ -24,6 +24,9 @@ use crate::Error;
 use crate::kv::CacheParts;
 use crate::load::LoadedModel;
 use crate::ranks::Communicator;
+
+/// Tokens whose experts are chosen one after the other; those of more are shared out to threads.
+const FEW_CHOICES: usize = 16;
 
 /// A plan with everything it needs besides the matrices, which stay in the checkpoint.
 pub(crate) struct Executor {
@@ -157,6 +160,14 @@ impl Executor {
                         let scratch = (&mut self.attention, &mut self.text_pages);
                         let slots = ([q, k, v], *out);
                         encoder::attend(cpu, (&mut self.buffers, chunk), scratch, op, slots);
+                    } else if let (Op::Route(route), &[scores], true) =
+                        (&node.op, &inputs[..], m <= FEW_CHOICES)
+                    {
+                        let ops = compute.ops;
+                        self.buffers.write(*out, m, |buffers, out| {
+                            let scores = buffers.rows(scores, m);
+                            ops.choices(route, scores, &mut self.experts, out);
+                        });
                     } else if has_state_kernel(&node.op) {
                         compute.over_states(&mut self.buffers, &mut cache, &mut self.state_runs);
                     } else {
@@ -403,7 +414,7 @@ impl Compute<'_> {
         let tokens = self.tokens;
         buffers.write(self.out, self.m, |buffers, out| {
             let rows = |input: &Register| buffers.rows(*input, self.m);
-            let inputs: Vec<&[f32]> = self.inputs.iter().map(rows).collect();
+            let inputs: InputRows<'_> = self.inputs.iter().map(rows).collect();
             if self.node.op.memory() == SequenceMemory::None {
                 return self.ops.by_definition(self.node, tokens, &inputs, out);
             }

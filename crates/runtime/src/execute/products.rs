@@ -1,6 +1,6 @@
 //! Products with matrices of the checkpoint: linear layers, what adapters add to them, and experts.
 
-use millrace_graph::{self as graph, ExpertLinear, Op};
+use millrace_graph::{self as graph, Op};
 use millrace_kernels::Cpu;
 use millrace_kernels::matmul::{Activations, Multiplication, WeightMatrix, matmul};
 
@@ -32,21 +32,37 @@ pub(super) fn experts(
     buffers: &mut PassBuffers,
     scratch: &mut ExpertScratch,
 ) {
+    // Arrays, not a vector: a decode step allocates nothing.
+    match parts {
+        [a] => expert_parts(ops, [a], (x, choice, m), buffers, scratch),
+        [a, b] => expert_parts(ops, [a, b], (x, choice, m), buffers, scratch),
+        [a, b, c] => expert_parts(ops, [a, b, c], (x, choice, m), buffers, scratch),
+        more => more
+            .iter()
+            .for_each(|part| expert_parts(ops, [part], (x, choice, m), buffers, scratch)),
+    }
+}
+
+fn expert_parts<const N: usize>(
+    ops: Ops<'_>,
+    parts: [&ExpertPart; N],
+    (x, choice, m): (Register, Register, usize),
+    buffers: &mut PassBuffers,
+    scratch: &mut ExpertScratch,
+) {
     let nodes = &ops.model.model().graph.nodes;
-    let taken = parts
-        .iter()
-        .map(|part| std::mem::take(&mut buffers.0[part.out.buffer]));
-    let mut taken: Vec<Vec<f32>> = taken.collect();
-    let outs = taken.iter_mut().zip(parts);
-    let mut products: Vec<(&ExpertLinear, &mut [f32])> = outs
-        .filter_map(|(out, part)| match &nodes[part.node].op {
-            Op::ExpertLinear(op) => Some((op, &mut out[..m * part.out.width])),
-            _ => None,
-        })
-        .collect();
+    let mut outs = parts.map(|part| std::mem::take(&mut buffers.0[part.out.buffer]));
+    let mut of_parts = parts.into_iter();
+    let products = outs.each_mut().map(|out| {
+        let part = of_parts.next().expect("as many parts as buffers");
+        let Op::ExpertLinear(op) = &nodes[part.node].op else {
+            unreachable!("the plan makes such steps of products of experts alone");
+        };
+        (op, &mut out[..m * part.out.width])
+    });
     let inputs = (buffers.rows(x, m), buffers.rows(choice, m));
-    ops.expert_linears(inputs, scratch, &mut products);
-    for (part, out) in parts.iter().zip(taken) {
+    ops.expert_linears(inputs, scratch, products);
+    for (part, out) in parts.into_iter().zip(outs) {
         buffers.0[part.out.buffer] = out;
     }
 }

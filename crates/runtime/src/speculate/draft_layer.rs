@@ -83,70 +83,81 @@ impl DraftLayer {
         if n_rows == 0 {
             return Ok(());
         }
-        let mut state = self.sequence_at(seq, turn, first)?;
-        let tokens = &turn.context()[first..first + n_rows];
-        for (i, (token, row)) in tokens.iter().zip(states.chunks_exact(d_model)).enumerate() {
-            if image::is_row(*token) {
-                self.begin(&mut state, first + i + 1)?;
-            } else if first + i >= state.first + self.engine.len(state.own)? + state.tokens.len() {
-                state.tokens.push(*token);
+        let mut state = match self.sequences.remove(&seq) {
+            Some(state) => state,
+            None => self.sequence(turn.scope())?,
+        };
+        let read = self.read_into(&mut state, turn, first, &states[..n_rows * d_model]);
+        self.sequences.insert(seq, state);
+        read
+    }
+
+    /// An empty sequence.
+    fn sequence(&mut self, scope: u64) -> Result<LayerSequence, Error> {
+        let own = self.engine.create()?;
+        self.engine.set_scope(own, scope)?;
+        Ok(LayerSequence {
+            own,
+            first: 0,
+            tokens: Vec::new(),
+            states: Vec::new(),
+            n_read: 0,
+            last_state: vec![0.0; self.d_model],
+        })
+    }
+
+    fn read_into(
+        &mut self,
+        state: &mut LayerSequence,
+        turn: &Turn,
+        first: usize,
+        states: &[f32],
+    ) -> Result<(), Error> {
+        match state.n_read == first {
+            true => self.drop_other(state, turn.context()[first])?,
+            false => self.go_to(state, turn.context(), first)?,
+        }
+        let rows = states.chunks_exact(self.d_model);
+        for (position, row) in (first..).zip(rows) {
+            let token = turn.context()[position];
+            if image::is_row(token) {
+                self.begin(state, position + 1)?;
+            } else if position >= state.first + self.engine.len(state.own)? + state.tokens.len() {
+                state.tokens.push(token);
                 state.states.extend_from_slice(&state.last_state);
             }
             state.last_state.copy_from_slice(row);
+            state.n_read = position + 1;
         }
-        state.n_read = first + n_rows;
-        if state.tokens.len() >= PAGE_TOKENS {
-            self.compute_pending(&mut state)?;
+        match state.tokens.len() >= PAGE_TOKENS {
+            true => self.compute_pending(state),
+            false => Ok(()),
         }
-        self.sequences.insert(seq, state);
-        Ok(())
     }
 
-    /// What is kept of a sequence whose tokens from `first` on follow.
-    fn sequence_at(
+    /// Brings a sequence to the place in its text from which on the target computes, wherever it was before.
+    fn go_to(
         &mut self,
-        seq: SeqId,
-        turn: &Turn,
+        state: &mut LayerSequence,
+        context: &[u32],
         first: usize,
-    ) -> Result<LayerSequence, Error> {
-        let known = self.sequences.remove(&seq);
-        let mut state = match known {
-            Some(state) if state.n_read == first => {
-                self.drop_other(&state, turn.context()[first])?;
-                return Ok(state);
-            }
-            Some(state) => state,
-            None => {
-                let own = self.engine.create()?;
-                self.engine.set_scope(own, turn.scope())?;
-                LayerSequence {
-                    own,
-                    first: 0,
-                    tokens: Vec::new(),
-                    states: Vec::new(),
-                    n_read: 0,
-                    last_state: vec![0.0; self.d_model],
-                }
-            }
-        };
-        self.compute_pending(&mut state)?;
+    ) -> Result<(), Error> {
+        self.compute_pending(state)?;
         state.last_state.fill(0.0);
-        let context = turn.context();
+        state.n_read = first;
         let between = (state.first <= first).then(|| &context[state.first..=first]);
         let n_held = match between {
             Some(text) if !text.iter().any(|token| image::is_row(*token)) => {
                 state.first + self.engine.reuse_prefix(state.own, text)?
             }
-            _ => 0,
+            _ => return self.begin(state, first),
         };
-        if n_held < state.first || n_held + MAX_GAP < first {
-            self.begin(&mut state, first)?;
-        } else {
-            state.tokens.extend_from_slice(&context[n_held..first]);
-            let n_missing = (first - n_held) * self.d_model;
-            state.states.resize(n_missing, 0.0);
+        if n_held + MAX_GAP < first {
+            return self.begin(state, first);
         }
-        Ok(state)
+        state.tokens.extend_from_slice(&context[n_held..first]);
+        state.states.resize((first - n_held) * self.d_model, 0.0);
+        Ok(())
     }
 
     /// Gives up the row behind what the target computed, if it is that of another token than `token`.

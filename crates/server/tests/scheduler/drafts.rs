@@ -1,6 +1,9 @@
 //! Drafts change how many rows a pass computes, and nothing that anyone is told.
 
-use millrace_runtime::{CpuEngine, EngineOptions, Finish, Speculator};
+use std::path::Path;
+use std::sync::Arc;
+
+use millrace_runtime::{CpuEngine, EngineOptions, Finish, LoadedModel, Speculator};
 use millrace_server::grammar::Grammar;
 use millrace_server::scheduler::{Job, MAX_PASS_DRAFTS, Scheduler, SchedulerOptions};
 use serde_json::json;
@@ -50,6 +53,51 @@ fn answers_have_the_bits_that_they_have_without() {
         start_drafted(Watched::new(options()).drafted(|_| Speculator::ngram().always(5)));
     check_with(&scheduler, 6, 3);
     was_tested(&scheduler, &watched);
+}
+
+/// The model's own layer follows prompts in parts, shared passes and preemption.
+#[test]
+fn so_they_do_with_the_models_own_layer() {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../testdata/drafts/qwen35/model.f32.gguf"
+    );
+    let model = Arc::new(LoadedModel::open(Path::new(path)).unwrap());
+    let small = EngineOptions {
+        kv_tokens: Some(512),
+        max_chunk: 32,
+        ..options()
+    };
+    let by_layer = {
+        let model = Arc::clone(&model);
+        move |options: EngineOptions| {
+            let layer = Arc::new(model.draft_layer().unwrap());
+            let engine = CpuEngine::new(layer, options).unwrap();
+            let speculator = Speculator::layer(Box::new(engine), &model);
+            speculator.unwrap().always(3)
+        }
+    };
+    let job = |i: u32| {
+        let prompt = (0..60 + i).map(|at| 40 + (at * 7 + i) % 90).collect();
+        let mut job = sampled(prompt, 120, u64::from(i));
+        job.params.ignore_end = true;
+        job
+    };
+    let answers = |scheduler: Scheduler| {
+        let receivers: Vec<_> = (0..5).map(|i| scheduler.submit(job(i)).unwrap()).collect();
+        let outcomes = receivers
+            .into_iter()
+            .map(|mut receiver| wait(&mut receiver).unwrap());
+        let answers: Vec<_> = outcomes.map(|outcome| outcome.answers).collect();
+        (answers, scheduler.metrics().snapshot())
+    };
+    let watched = Watched::of(Arc::clone(&model), small.clone());
+    let (plain, _) = answers(start_watched(&watched, SchedulerOptions::default()));
+    let watched = Watched::of(model, small).drafted(by_layer);
+    let (drafted, counted) = answers(start_watched(&watched, SchedulerOptions::default()));
+    assert_eq!(drafted, plain);
+    assert!(counted.drafted_tokens > 100, "{counted:?}");
+    assert_eq!(counted.draft_failures, 0);
 }
 
 /// As it is served: the clock decides how many are drafted.
