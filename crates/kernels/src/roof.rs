@@ -218,9 +218,18 @@ type ReadFn = unsafe fn(&ReadArgs<'_>);
 /// Bytes that a leaf reads of a stream before it turns to the next.
 pub(crate) const READ_STEP: usize = 4 * LINE_BYTES;
 
-/// Streams and distances (bytes) that are tried: which is the fastest differs between processors.
-const READ_PATTERNS: [(usize, usize); 5] =
-    [(1, 2048), (1, 4096), (1, 16_384), (16, 512), (16, 1024)];
+/// Streams and distances (bytes) that are tried: which is the fastest differs between processors. A distance of 0 leaves fetching to
+/// the processor: with it two cores of a Zen 4 read 48 GB/s in two or four streams and 34 in one.
+const READ_PATTERNS: [(usize, usize); 8] = [
+    (1, 2048),
+    (1, 4096),
+    (1, 16_384),
+    (2, 0),
+    (4, 0),
+    (4, 768),
+    (16, 512),
+    (16, 1024),
+];
 
 /// Most streams of a pattern.
 const MAX_STREAMS: usize = 16;

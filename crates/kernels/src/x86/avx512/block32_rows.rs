@@ -8,6 +8,7 @@ use super::block32_lines::{
 };
 use super::block32_lines::{dtype, half_powers, has_min, times_six_bits};
 use super::streams::{Fetch, STREAMS, add_elements, each_four_rows, lanes, quarters_of, spread};
+use crate::level::is_zen_4;
 use crate::matmul::panel::{RowsArgs, X32};
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
@@ -40,6 +41,21 @@ const NIBBLES: usize = 8;
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
 pub(super) unsafe fn rows<const FORMAT: u8>(args: &RowsArgs) {
+    // SAFETY: forwarded.
+    unsafe {
+        if is_zen_4() {
+            segments::<FORMAT, true>(args);
+        } else {
+            segments::<FORMAT, false>(args);
+        }
+    }
+}
+
+/// # Safety
+/// As [`rows`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
+unsafe fn segments<const FORMAT: u8, const SECOND: bool>(args: &RowsArgs) {
     let mut sets = [const { MaybeUninit::<ActivationBlocks>::uninit() }; SEGMENT];
     // Of IQ4_XS, a block's share of the superblock: sets come in pairs.
     let block_bytes = const { dtype(FORMAT).block_bytes() * 32 / dtype(FORMAT).block_elems() };
@@ -58,20 +74,26 @@ pub(super) unsafe fn rows<const FORMAT: u8>(args: &RowsArgs) {
                 let i = first + full * MOST + i;
                 prepare::<1>(args.x.cast::<X32>().add(i.min(blocks - 1)))
             });
-            let fetch = Fetch::of_this_cpu();
-            each_four_rows(args, first == 0, fetch, |rows, mut acc| {
+            each_four_rows::<SECOND>(args, first == 0, |rows, mut acc| {
                 let mut at = rows.map(|row| row.add(first * block_bytes));
-                for (i, set) in sets[..full].iter().enumerate() {
-                    let half = if FORMAT == IQ4_XS { i % 2 } else { 0 };
-                    acc = some::<FORMAT, MOST>((at, fetch), half, set.assume_init_ref(), acc);
-                    if FORMAT != IQ4_XS {
-                        at = at.map(|at| at.add(MOST * block_bytes));
-                    } else if half == 1 {
+                if FORMAT == IQ4_XS {
+                    // A superblock is two sets.
+                    for pair in sets[..full].as_chunks::<2>().0 {
+                        for (half, set) in pair.iter().enumerate() {
+                            let set = set.assume_init_ref();
+                            acc = some::<FORMAT, MOST, SECOND>(at, half, set, acc);
+                        }
                         at = at.map(|at| at.add(2 * MOST * block_bytes));
+                    }
+                } else {
+                    for set in &sets[..full] {
+                        let set = set.assume_init_ref();
+                        acc = some::<FORMAT, MOST, SECOND>(at, 0, set, acc);
+                        at = at.map(|at| at.add(MOST * block_bytes));
                     }
                 }
                 for set in &left[..(end - first) % MOST] {
-                    acc = some::<FORMAT, 1>((at, fetch), 0, set, acc);
+                    acc = some::<FORMAT, 1, SECOND>(at, 0, set, acc);
                     at = at.map(|at| at.add(block_bytes));
                 }
                 acc
@@ -113,8 +135,8 @@ unsafe fn prepare<const N: usize>(x: *const X32) -> ActivationBlocks {
 /// At each address are `N` blocks, or a superblock; `set` was prepared for them.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
-unsafe fn some<const FORMAT: u8, const N: usize>(
-    (at, fetch): ([*const u8; STREAMS], Fetch),
+unsafe fn some<const FORMAT: u8, const N: usize, const SECOND: bool>(
+    at: [*const u8; STREAMS],
     half: usize,
     set: &ActivationBlocks,
     mut acc: __m128,
@@ -130,7 +152,7 @@ unsafe fn some<const FORMAT: u8, const N: usize>(
             } else {
                 N * const { dtype(FORMAT).block_bytes() }
             };
-            fetch.after(at.add(from), n_bytes);
+            Fetch::<SECOND>::after(at.add(from), n_bytes);
             let [low, high] = levels::<FORMAT, N>(at, half);
             *dot = _mm512_dpbusd_epi32(*dot, low, set.q[0]);
             *dot = _mm512_dpbusd_epi32(*dot, high, set.q[1]);

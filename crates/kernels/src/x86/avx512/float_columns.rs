@@ -4,6 +4,7 @@
 //! are added up at the end of each chunk, always in the same tree, so one token and a thousand get the same bits.
 
 use super::streams::{Fetch, STREAMS, each_four_rows};
+use crate::level::is_zen_4;
 use crate::matmul::PanelLayout;
 use crate::matmul::panel::{
     Ahead, DirectArgs, GROUP_ROWS, LINE_BYTES, PANEL_ROWS, PackArgs, RowsArgs, TileArgs,
@@ -217,15 +218,29 @@ fn sums_of_four([a, b, c, d]: [__m512; ROWS]) -> __m128 {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn rows<const FORMAT: u8>(args: &RowsArgs) {
-    let fetch = Fetch::of_this_cpu();
+    // SAFETY: forwarded.
+    unsafe {
+        if is_zen_4() {
+            rows_fetched::<FORMAT, true>(args);
+        } else {
+            rows_fetched::<FORMAT, false>(args);
+        }
+    }
+}
+
+/// # Safety
+/// As [`rows`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn rows_fetched<const FORMAT: u8, const SECOND: bool>(args: &RowsArgs) {
     let chunk_k = layout(FORMAT).chunk_k();
     // SAFETY: forwarded: columns below `k` of four rows and the token.
     unsafe {
-        each_four_rows(args, true, fetch, |rows, mut acc| {
+        each_four_rows::<SECOND>(args, true, |rows, mut acc| {
             for first in (0..args.k).step_by(chunk_k) {
                 let rows = rows.map(|row| row.add(first * elem_bytes(FORMAT)));
                 let x = args.x.add(first * x_bytes(FORMAT));
-                let sums = row_sums::<FORMAT>(rows, x, chunk_k.min(args.k - first), fetch);
+                let sums = row_sums::<FORMAT, SECOND>(rows, x, chunk_k.min(args.k - first));
                 acc = _mm_add_ps(acc, sums);
             }
             acc
@@ -239,11 +254,10 @@ unsafe fn rows<const FORMAT: u8>(args: &RowsArgs) {
 /// As [`rows`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn row_sums<const FORMAT: u8>(
+unsafe fn row_sums<const FORMAT: u8, const SECOND: bool>(
     rows: [*const u8; ROWS],
     x: *const u8,
     k: usize,
-    fetch: Fetch,
 ) -> __m128 {
     let step_bytes = vector_k(FORMAT) * elem_bytes(FORMAT);
     let mut sums = [_mm512_setzero_ps(); ROWS];
@@ -253,7 +267,7 @@ unsafe fn row_sums<const FORMAT: u8>(
             let x = x_vector::<FORMAT>(x.add($c * x_bytes(FORMAT)), $columns);
             for r in 0..ROWS {
                 let at = rows[r].add($c * elem_bytes(FORMAT));
-                fetch.after(at, step_bytes);
+                Fetch::<SECOND>::after(at, step_bytes);
                 let w = weights::<FORMAT>(at, $columns);
                 sums[r] = add_products::<FORMAT>(sums[r], w, x);
             }

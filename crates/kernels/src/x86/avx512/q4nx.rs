@@ -2,6 +2,7 @@
 
 use super::streams::Fetch;
 use super::tile_i8x32::add_block;
+use crate::level::is_zen_4;
 use crate::matmul::panel::{Ahead, LINE_BYTES, PANEL_ROWS, PanelSource, RowsArgs, X32};
 use millrace_quant::DType;
 use std::arch::x86_64::*;
@@ -106,9 +107,23 @@ fn widen_bf16(v: __m256i) -> __m512 {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
 pub(super) unsafe fn rows(args: &RowsArgs, is_zero_point: bool) {
+    // SAFETY: forwarded.
+    unsafe {
+        if is_zen_4() {
+            rows_fetched::<true>(args, is_zero_point);
+        } else {
+            rows_fetched::<false>(args, is_zero_point);
+        }
+    }
+}
+
+/// # Safety
+/// As [`rows`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
+unsafe fn rows_fetched<const SECOND: bool>(args: &RowsArgs, is_zero_point: bool) {
     let tile_rows = args.n / TILE_ROWS;
     let a_stream = tile_rows.div_ceil(STREAMS);
-    let fetch = Fetch::of_this_cpu();
     for i in 0..a_stream {
         // A stream that ends early repeats the last row of tiles.
         let rows: [usize; STREAMS] = std::array::from_fn(|s| (s * a_stream + i).min(tile_rows - 1));
@@ -120,7 +135,7 @@ pub(super) unsafe fn rows(args: &RowsArgs, is_zero_point: bool) {
                 for (row, acc) in rows.iter().zip(&mut acc) {
                     let base = args.base.add(row * args.row_bytes);
                     let at = base.add(b * (TILE_BYTES / GROUPS) + AHEAD_BYTES);
-                    fetch.lines(at, TILE_BYTES / GROUPS);
+                    Fetch::<SECOND>::lines(at, TILE_BYTES / GROUPS);
                     for (p, acc) in acc.iter_mut().enumerate() {
                         let source = PanelSource {
                             dtype: DType::Q4nx,

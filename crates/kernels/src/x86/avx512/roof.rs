@@ -2,6 +2,7 @@
 
 use super::float_columns::dot_pairs;
 use super::streams::Fetch;
+use crate::level::is_zen_4;
 use crate::matmul::panel::LINE_BYTES;
 use crate::roof::{READ_STEP, ReadArgs, RegisterLoop};
 use std::arch::x86_64::*;
@@ -72,14 +73,23 @@ fn byte_products(rounds: usize) {
 /// Reads every byte, fetching ahead to where kernels do.
 #[target_feature(enable = "avx512f")]
 pub(crate) fn read(args: &ReadArgs<'_>) {
-    let fetch = Fetch::of_this_cpu();
+    if is_zen_4() {
+        read_fetched::<true>(args);
+    } else {
+        read_fetched::<false>(args);
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn read_fetched<const SECOND: bool>(args: &ReadArgs<'_>) {
     let stream_bytes = args.bytes.len() / args.n_streams;
     let mut sums = [_mm512_setzero_si512(); READ_STEP / LINE_BYTES];
     for at in (0..stream_bytes).step_by(READ_STEP) {
         for step in args.bytes[at..].chunks(stream_bytes).take(args.n_streams) {
             let lines = step[..READ_STEP].chunks_exact(LINE_BYTES);
             for (sum, line) in sums.iter_mut().zip(lines) {
-                fetch.lines(line.as_ptr().wrapping_add(args.ahead_bytes), LINE_BYTES);
+                Fetch::<SECOND>::lines(line.as_ptr().wrapping_add(args.ahead_bytes), LINE_BYTES);
                 // SAFETY: a line has 64 bytes.
                 let loaded = unsafe { _mm512_loadu_si512(line.as_ptr().cast()) };
                 *sum = _mm512_or_si512(*sum, loaded);

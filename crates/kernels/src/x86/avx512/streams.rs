@@ -9,51 +9,34 @@ use std::arch::x86_64::*;
 /// Rows at a time.
 pub(super) const STREAMS: usize = 4;
 
-/// How lines that streams will need are fetched.
-#[derive(Clone, Copy)]
-pub(super) struct Fetch {
-    /// How far ahead of its use a line is fetched in its stream.
-    ahead_bytes: usize,
-    /// Into the second cache; else into the nearest.
-    pub(super) second: bool,
-}
+/// How lines that streams will need are fetched: into the second cache, else into the nearest. It is a parameter of kernels, since a
+/// choice at each line would cost more than what it chooses.
+pub(super) struct Fetch<const SECOND: bool>;
 
-impl Fetch {
+impl<const SECOND: bool> Fetch<SECOND> {
+    /// How far ahead of its use a line is fetched in its stream.
+    ///
     /// Zen 5 with two cores, weights of 400 to 700 MB, into the nearest cache, GB/s with 1024, 1536, 2048 and 3072 bytes: Q4_K 38, 43,
     /// 43, 41; Q6_K 39, 43, 42, 40; Q8_0 59, 64, 66, 65. Too many do not fit the buffers for misses and stop the core.
-    const NEAREST: Fetch = Fetch {
-        ahead_bytes: 1536,
-        second: false,
-    };
+    ///
+    /// Zen 4 with two cores, weights of 400 MB, into the second cache, GB/s with 512, 768, 1024 and 2048 bytes: Q4_K 38, 41, 36, 31;
+    /// Q8_0 44, 43, 40, 30; IQ4_XS 37, 40, 39, 27; BF16 52, 53, 42, 44. Q8_0 with 1536 bytes into the nearest cache: 36.
+    const AHEAD_BYTES: usize = if SECOND { 768 } else { 1536 };
 
-    /// Zen 4 with two cores, weights of 500 MB: Q4_K 22 to 27 GB/s with [`Fetch::NEAREST`], 29 to 35 with this, Q6_K 23 to 28 and 30 to
-    /// 33, Q8_0 25 to 30 and 32; 4096 and 6144 bytes are no faster.
-    const SECOND: Fetch = Fetch {
-        ahead_bytes: 2048,
-        second: true,
-    };
-
-    /// The fastest of those measured on this processor, or of a related one.
-    pub(super) fn of_this_cpu() -> Fetch {
-        if crate::level::is_zen_4() {
-            Fetch::SECOND
-        } else {
-            Fetch::NEAREST
-        }
-    }
-
-    /// Fetches what a stream needs soon, as far as `n_bytes` from `at` reach.
+    /// Fetches the lines that a stream needs soon after the `n_bytes` from `at`. A line that begins in them and ends behind is left to
+    /// the processor's own prefetcher: a line asked for twice takes a buffer for misses twice.
     #[inline(always)]
-    pub(super) fn after(self, at: *const u8, n_bytes: usize) {
-        self.lines(at.wrapping_add(self.ahead_bytes), n_bytes);
+    pub(super) fn after(at: *const u8, n_bytes: usize) {
+        let at = at.wrapping_add(Self::AHEAD_BYTES);
+        Self::lines(at, n_bytes / LINE_BYTES * LINE_BYTES);
     }
 
     /// Fetches `n_bytes` from `at`.
     #[inline(always)]
-    pub(super) fn lines(self, at: *const u8, n_bytes: usize) {
+    pub(super) fn lines(at: *const u8, n_bytes: usize) {
         let lines =
             (0..n_bytes.div_ceil(LINE_BYTES)).map(|line| at.wrapping_add(line * LINE_BYTES));
-        if self.second {
+        if SECOND {
             lines.for_each(prefetch::<false>);
         } else {
             lines.for_each(prefetch::<true>);
@@ -68,10 +51,9 @@ impl Fetch {
 /// As [`crate::matmul::panel::RowsFn`]; `sum` may read what the rows hold.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(super) unsafe fn each_four_rows(
+pub(super) unsafe fn each_four_rows<const SECOND: bool>(
     args: &RowsArgs,
     from_zero: bool,
-    fetch: Fetch,
     mut sum: impl FnMut([*const u8; STREAMS], __m128) -> __m128,
 ) {
     let rows_a_stream = args.n.div_ceil(STREAMS);
@@ -85,7 +67,7 @@ pub(super) unsafe fn each_four_rows(
             let at = rows.map(|row| args.base.add(row * args.row_bytes));
             if i == 0 {
                 for at in at {
-                    fetch.lines(at, fetch.ahead_bytes);
+                    Fetch::<SECOND>::lines(at, Fetch::<SECOND>::AHEAD_BYTES);
                 }
             }
             let mut sums = [0.0_f32; STREAMS];

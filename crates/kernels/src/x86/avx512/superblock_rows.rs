@@ -11,6 +11,7 @@
 
 use super::streams::{Fetch, STREAMS, add_elements, each_four_rows, lanes, quarters_of, spread};
 use super::superblock_lines::{Q4_K, Q5_K, Q6_K, dtype};
+use crate::level::is_zen_4;
 use crate::matmul::panel::{LINE_BYTES, RowsArgs, X256};
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -50,7 +51,13 @@ pub(super) unsafe fn rows<const FORMAT: u8>(args: &RowsArgs) {
     while first < blocks {
         let end = blocks.min(first + SEGMENT);
         // SAFETY: forwarded, for superblocks of the rows.
-        unsafe { segment::<FORMAT>(args, first, end) };
+        unsafe {
+            if is_zen_4() {
+                segment::<FORMAT, true>(args, first, end);
+            } else {
+                segment::<FORMAT, false>(args, first, end);
+            }
+        }
         first = end;
     }
 }
@@ -59,7 +66,7 @@ pub(super) unsafe fn rows<const FORMAT: u8>(args: &RowsArgs) {
 /// As [`rows`], for superblocks from `first` to `end`, at most [`SEGMENT`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn segment<const FORMAT: u8>(args: &RowsArgs, first: usize, end: usize) {
+unsafe fn segment<const FORMAT: u8, const SECOND: bool>(args: &RowsArgs, first: usize, end: usize) {
     let mut sets = [const { MaybeUninit::<ActivationSuperblocks>::uninit() }; SETS];
     let full = (end - first) / MOST;
     let left = (end - first) % MOST;
@@ -78,22 +85,21 @@ unsafe fn segment<const FORMAT: u8>(args: &RowsArgs, first: usize, end: usize) {
             prepare::<FORMAT, 1>(x_left.add(left & 2), sets[full].as_mut_ptr());
         }
         let block_bytes = const { dtype(FORMAT).block_bytes() };
-        let fetch = Fetch::of_this_cpu();
-        each_four_rows(args, first == 0, fetch, |rows, mut acc| {
+        each_four_rows::<SECOND>(args, first == 0, |rows, mut acc| {
             let mut at = rows.map(|row| row.add(first * block_bytes));
             let mut x = x;
             for i in 0..full {
-                acc = some::<FORMAT, MOST>((at, fetch), x, sets[i].as_ptr(), acc);
+                acc = some::<FORMAT, MOST, SECOND>(at, x, sets[i].as_ptr(), acc);
                 at = at.map(|at| at.add(MOST * block_bytes));
                 x = x.add(MOST);
             }
             if left & 2 > 0 {
-                acc = some::<FORMAT, 2>((at, fetch), x, two.as_ptr(), acc);
+                acc = some::<FORMAT, 2, SECOND>(at, x, two.as_ptr(), acc);
                 at = at.map(|at| at.add(2 * block_bytes));
                 x = x.add(2);
             }
             if left & 1 > 0 {
-                acc = some::<FORMAT, 1>((at, fetch), x, sets[full].as_ptr(), acc);
+                acc = some::<FORMAT, 1, SECOND>(at, x, sets[full].as_ptr(), acc);
             }
             acc
         });
@@ -135,8 +141,8 @@ unsafe fn prepare<const FORMAT: u8, const N: usize>(
 /// At each address and at `x` are `N` superblocks or records; `set` was prepared for them.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn some<const FORMAT: u8, const N: usize>(
-    (at, fetch): ([*const u8; STREAMS], Fetch),
+unsafe fn some<const FORMAT: u8, const N: usize, const SECOND: bool>(
+    at: [*const u8; STREAMS],
     x: *const X256,
     set: *const ActivationSuperblocks,
     acc: __m128,
@@ -144,9 +150,9 @@ unsafe fn some<const FORMAT: u8, const N: usize>(
     // SAFETY: forwarded.
     unsafe {
         if matches!(FORMAT, Q4_K | Q5_K) {
-            with_minimums::<FORMAT, N>((at, fetch), set, acc)
+            with_minimums::<FORMAT, N, SECOND>(at, set, acc)
         } else {
-            six_bits::<N>((at, fetch), x, set, acc)
+            six_bits::<N, SECOND>(at, x, set, acc)
         }
     }
 }
@@ -157,32 +163,31 @@ unsafe fn some<const FORMAT: u8, const N: usize>(
 /// As [`some`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn with_minimums<const FORMAT: u8, const N: usize>(
-    (at, fetch): ([*const u8; STREAMS], Fetch),
+unsafe fn with_minimums<const FORMAT: u8, const N: usize, const SECOND: bool>(
+    at: [*const u8; STREAMS],
     set: *const ActivationSuperblocks,
     mut acc: __m128,
 ) -> __m128 {
-    let zero = _mm512_setzero_si512();
-    let mut rows = [[zero; 3]; STREAMS];
+    let block_bytes = const { dtype(FORMAT).block_bytes() };
     // SAFETY: forwarded.
-    let d_x = unsafe { (*set).d };
-    // SAFETY: forwarded.
-    unsafe {
-        let block_bytes = const { dtype(FORMAT).block_bytes() };
-        for (at, to) in at.into_iter().zip(&mut rows) {
+    let (d_x, row) = unsafe {
+        let row = |at: *const u8| {
             let header = lanes::<N>(at, block_bytes);
             let scales = six_bit_scales(header);
-            let high = _mm512_unpackhi_epi8(scales, zero);
+            let high = _mm512_unpackhi_epi8(scales, _mm512_setzero_si512());
             let low = in_all_lanes(scales);
-            fetch.after(at, N * block_bytes);
+            Fetch::<SECOND>::after(at, N * block_bytes);
             let sum = |i: usize| {
                 let block = at.add(i * block_bytes);
                 nibble_products::<FORMAT>(block, low[i], &(*set).q[i])
             };
-            let sum = each_of::<N>(sum);
-            *to = [add_lanes(sum), _mm512_madd_epi16(high, (*set).sums), header];
-        }
-    }
+            let sum = add_lanes(each_of::<N>(sum));
+            [sum, _mm512_madd_epi16(high, (*set).sums), header]
+        };
+        ((*set).d, row)
+    };
+    // Written out as in `each_of`.
+    let rows = [row(at[0]), row(at[1]), row(at[2]), row(at[3])];
     // A lane is a superblock, an element of it a row.
     let sums = _mm512_cvtepi32_ps(add_elements(rows.map(|row| row[0])));
     let minimums = _mm512_cvtepi32_ps(add_elements(rows.map(|row| row[1])));
@@ -206,25 +211,27 @@ unsafe fn with_minimums<const FORMAT: u8, const N: usize>(
 /// As [`some`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn six_bits<const N: usize>(
-    (at, fetch): ([*const u8; STREAMS], Fetch),
+unsafe fn six_bits<const N: usize, const SECOND: bool>(
+    at: [*const u8; STREAMS],
     x: *const X256,
     set: *const ActivationSuperblocks,
     mut acc: __m128,
 ) -> __m128 {
-    let zero = _mm512_setzero_si512();
-    let mut rows = [zero; STREAMS];
-    // SAFETY: forwarded.
-    let d_x = unsafe { (*set).d };
     let block_bytes = const { dtype(Q6_K).block_bytes() };
-    // SAFETY: forwarded; the scale of a superblock is its last field.
-    let d = unsafe {
-        for (at, to) in at.into_iter().zip(&mut rows) {
-            fetch.after(at, N * block_bytes);
+    // SAFETY: forwarded.
+    let (d_x, row) = unsafe {
+        let row = |at: *const u8| {
+            Fetch::<SECOND>::after(at, N * block_bytes);
             let sum =
                 |i: usize| six_bit_products(at.add(i * block_bytes), &*x.add(i), (*set).offsets[i]);
-            *to = add_lanes(each_of::<N>(sum));
-        }
+            add_lanes(each_of::<N>(sum))
+        };
+        ((*set).d, row)
+    };
+    // Written out as in `each_of`.
+    let rows = [row(at[0]), row(at[1]), row(at[2]), row(at[3])];
+    // SAFETY: forwarded; the scale of a superblock is its last field.
+    let d = unsafe {
         let d = |i: usize| {
             let i = i.min(N - 1) * block_bytes + 208;
             at.map(|at| at.add(i).cast::<i16>().read_unaligned())
