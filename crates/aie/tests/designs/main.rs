@@ -9,6 +9,7 @@ mod hangs;
 mod hostile;
 mod programs;
 mod tile_kernels;
+mod time;
 mod values;
 
 use millrace_aie::{Design, RunOptions, RunReport, Verdict, run};
