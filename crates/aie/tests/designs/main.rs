@@ -8,6 +8,7 @@ mod fifos;
 mod hangs;
 mod hostile;
 mod programs;
+mod spellings;
 mod tile_kernels;
 mod time;
 mod values;
