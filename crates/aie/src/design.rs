@@ -24,6 +24,8 @@ use std::collections::BTreeMap;
 pub struct Design {
     /// The device as the text names it.
     pub device: String,
+    /// Columns that the device has.
+    pub(crate) n_columns: u8,
     /// Its name, where it has one.
     pub name: String,
     /// What a reader should know: what is taken for what, and what was left out.

@@ -13,6 +13,7 @@
 //! | `lower` | places, routes, fields of descriptors, the sequence, one transaction stream |
 //! | `core` | programs of cores, interpreted; kernels of other files by their names |
 //! | `run` | a design on the board, with several orders of its actors; what a hang's ring is |
+//! | `time` | the board's events with a clock for each actor: modelled time, traces |
 //!
 //! What is not known is refused with line, column and op. A run passes only if all waits of the sequence
 //! are met and all that shims write is written: whatever stops before is a hang or a failure.
@@ -27,11 +28,15 @@ mod ring;
 mod run;
 mod sample;
 mod syntax;
+mod time;
 
 pub use design::Design;
 pub use footprint::{Footprint, TileUse};
 pub use run::{OutputBytes, RunOptions, RunReport, Verdict, run};
 pub use syntax::{Location, SyntaxError};
+pub use time::{ActorTime, DesignTime, TimeModel, time};
+
+pub use millrace_npu::Trace;
 
 pub use millrace_xdna2_words::{Listing, ListingLine, TxnStream};
 

@@ -5,8 +5,9 @@ use crate::design::Design;
 use crate::lower::{DesignProgram, lower};
 use crate::ring::{Parties, ring};
 use crate::syntax::SyntaxError;
+use millrace_xdna2_machine::Profile;
 use millrace_xdna2_words::Tile;
-use millrace_xdna2_words::board::{Board, BoardCounters, BoardError, BoardOptions};
+use millrace_xdna2_words::board::{Board, BoardCounters, BoardError, BoardEvent, BoardOptions};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -131,25 +132,18 @@ pub fn run(
     arguments: &[Vec<u8>],
     options: RunOptions,
 ) -> Result<RunReport, SyntaxError> {
-    let fail = |problem: String| SyntaxError::new(Default::default(), problem);
-    if design.sequence.is_empty() {
-        return Err(fail(
-            "the design has no sequence, so there is nothing to run".to_owned(),
-        ));
-    }
-    for (i, (name, of, bytes)) in design.arguments().enumerate() {
-        let given = arguments.get(i).map_or(0, Vec::len) as u64;
-        if given != bytes {
-            return Err(fail(format!(
-                "argument {i} (%{name}: {of}) has {bytes} bytes, {given} were given"
-            )));
-        }
-    }
+    check_arguments(design, arguments)?;
     let lowered = lower(design)?;
     let programs = programs(design, &lowered)?;
     let mut first: Option<(RunReport, Vec<Vec<u8>>)> = None;
     for seed in 0..options.orders.max(1) {
-        let (report, after) = once(design, &lowered, &programs, (arguments, seed, options));
+        let run = SeededRun {
+            arguments,
+            seed,
+            options,
+            profile: None,
+        };
+        let (report, after, _) = once(design, &lowered, &programs, run);
         if report.verdict != Verdict::Pass {
             return Ok(report);
         }
@@ -169,27 +163,94 @@ pub fn run(
     }
     first
         .map(|(report, _)| report)
-        .ok_or_else(|| fail("no order was tried".to_owned()))
+        .ok_or_else(|| SyntaxError::new(Default::default(), "no order was tried"))
 }
 
-/// One order of actors: the report, and the arguments behind it.
+/// There is something to run, and the bytes are those of the arguments.
+fn check_arguments(design: &Design, arguments: &[Vec<u8>]) -> Result<(), SyntaxError> {
+    let fail = |problem: String| Err(SyntaxError::new(Default::default(), problem));
+    if design.sequence.is_empty() {
+        return fail("the design has no sequence, so there is nothing to run".to_owned());
+    }
+    for (i, (name, of, bytes)) in design.arguments().enumerate() {
+        let given = arguments.get(i).map_or(0, Vec::len) as u64;
+        if given != bytes {
+            return fail(format!(
+                "argument {i} (%{name}: {of}) has {bytes} bytes, {given} were given"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Events that are kept of a run.
+const MOST_EVENTS: usize = 1 << 23;
+
+/// Runs a design in one order of its actors; of a run that passes, what happened, for the profile's cycles.
+///
+/// # Errors
+/// As [`run`]; more events than are kept.
+pub(crate) fn recorded(
+    design: &Design,
+    arguments: &[Vec<u8>],
+    options: RunOptions,
+    profile: &Rc<Profile>,
+) -> Result<(RunReport, Option<Vec<BoardEvent>>), SyntaxError> {
+    check_arguments(design, arguments)?;
+    let lowered = lower(design)?;
+    let programs = programs(design, &lowered)?;
+    let run = SeededRun {
+        arguments,
+        seed: 0,
+        options,
+        profile: Some(profile),
+    };
+    let (report, _, events) = once(design, &lowered, &programs, run);
+    if report.verdict != Verdict::Pass {
+        return Ok((report, None));
+    }
+    let events = events.ok_or_else(|| {
+        let problem = format!("the run has more than {MOST_EVENTS} events, too many for a time");
+        SyntaxError::new(Default::default(), problem)
+    })?;
+    Ok((report, Some(events)))
+}
+
+/// A run in the order of a seed.
+#[derive(Clone, Copy)]
+struct SeededRun<'a> {
+    arguments: &'a [Vec<u8>],
+    seed: u64,
+    options: RunOptions,
+    /// Whose cycles cores spend, if events are wanted.
+    profile: Option<&'a Rc<Profile>>,
+}
+
+/// One order of actors: the report, the arguments behind it, and what happened, if that was wanted.
 fn once(
     design: &Design,
     lowered: &DesignProgram,
     programs: &Programs,
-    (arguments, seed, options): (&[Vec<u8>], u64, RunOptions),
-) -> (RunReport, Vec<Vec<u8>>) {
+    run: SeededRun<'_>,
+) -> (RunReport, Vec<Vec<u8>>, Option<Vec<BoardEvent>>) {
+    let (arguments, options) = (run.arguments, run.options);
     let mut board = Board::new(BoardOptions {
-        seed,
+        seed: run.seed,
         strict: false,
         max_rounds: options.max_rounds,
     });
+    if run.profile.is_some() {
+        board.record(MOST_EVENTS);
+    }
     let mut logs = BTreeMap::new();
     for (tile, code) in &programs.codes {
         let log = Rc::new(RefCell::new(CoreLog::default()));
         logs.insert(*tile, Rc::clone(&log));
-        let run = CoreRun::new(Rc::clone(code), log, options.max_instructions);
-        board.install(*tile, Box::new(run));
+        let mut core = CoreRun::new(Rc::clone(code), log, options.max_instructions);
+        if let Some(profile) = run.profile {
+            core.spend_cycles_of(Rc::clone(profile));
+        }
+        board.install(*tile, Box::new(core));
     }
     let mut after = arguments.to_vec();
     let ended = board.run_stream(&lowered.stream, &mut after);
@@ -230,7 +291,8 @@ fn once(
     if report.verdict == Verdict::Pass {
         report.outputs = outputs(design, lowered, &after);
     }
-    (report, after)
+    let events = run.profile.and_then(|_| board.take_events());
+    (report, after, events)
 }
 
 /// What stopped a run, with its place in the text where it was an operation of the sequence.

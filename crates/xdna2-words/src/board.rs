@@ -16,6 +16,7 @@
 mod assumptions;
 mod core;
 mod dma;
+mod event;
 mod fault;
 mod firmware;
 mod route;
@@ -25,11 +26,13 @@ mod walk;
 
 pub use assumptions::{ASSUMPTIONS, Assumption};
 pub use core::{CoreProblem, CoreProgram, CoreStep, CoreView};
+pub use event::BoardEvent;
 pub use fault::BoardError;
 pub use waits::{BoardActor, BoardWait, WaitFor};
 
 use crate::tile::{Direction, Tile};
 use crate::txn::{TxnOperation, TxnStream, decode};
+use event::EventLog;
 use route::{Entry, Route};
 use state::{Active, CoreState, Marks, TileState};
 use std::collections::{BTreeMap, HashMap};
@@ -92,6 +95,7 @@ pub struct Board<'p> {
     active: Active,
     order: TurnOrder,
     counters: BoardCounters,
+    log: EventLog,
     /// What firmware waited for when nothing moved.
     stalled_at: Option<TxnOperation>,
 }
@@ -157,6 +161,7 @@ impl<'p> Board<'p> {
             active: Active::new(),
             order: TurnOrder(options.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
             counters: BoardCounters::default(),
+            log: EventLog::default(),
             stalled_at: None,
         }
     }
@@ -306,6 +311,8 @@ impl<'p> Board<'p> {
             if !self.operate(*next, operation)? {
                 break;
             }
+            let operation = *next;
+            self.event(|_| BoardEvent::Operated { operation });
             *next += 1;
         }
         Ok(*next > first)

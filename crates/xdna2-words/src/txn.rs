@@ -219,6 +219,13 @@ impl TxnStream {
 }
 
 impl StreamOperation {
+    /// Words that it takes of a stream.
+    pub fn n_words(&self) -> usize {
+        let mut words = Vec::new();
+        self.append(&mut words);
+        words.len()
+    }
+
     /// Writes the operation's words behind others.
     fn append(&self, to: &mut Vec<u32>) {
         let Hints {

@@ -62,6 +62,22 @@ pub(crate) enum Instruction {
     End,
 }
 
+impl Instruction {
+    /// Whether other actors see that it happens: it touches locks or the cascade, or ends the program.
+    pub(crate) fn is_seen_by_others(&self) -> bool {
+        matches!(
+            self,
+            Instruction::Acquire(..)
+                | Instruction::Release(..)
+                | Instruction::AcquireObjects(..)
+                | Instruction::ReleaseObjects(..)
+                | Instruction::PutCascade(..)
+                | Instruction::GetCascade(..)
+                | Instruction::End
+        )
+    }
+}
+
 /// A lock as the core numbers it.
 #[derive(Clone, Debug)]
 pub(crate) struct LockAt {

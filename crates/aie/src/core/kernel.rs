@@ -13,6 +13,8 @@ pub(crate) struct Kernel {
     pub(crate) summary: &'static str,
     /// What its name begins with, and what it may not have in it.
     names: &'static [&'static str],
+    /// Whether it multiplies matrices.
+    pub(crate) is_product: bool,
     pub(crate) run: fn(&[&CoreValue], &mut Memories<'_, '_, '_>) -> Result<(), String>,
 }
 
@@ -25,76 +27,91 @@ static KERNELS: &[Kernel] = &[
     Kernel {
         summary: "a copy of the first memref to the second",
         names: &["passThrough", "passthrough", "copy"],
+        is_product: false,
         run: copy,
     },
     Kernel {
         summary: "zeros in the memref",
         names: &["zero"],
+        is_product: false,
         run: zero,
     },
     Kernel {
         summary: "C += A·B of matrices in row order",
         names: &["matmul_scalar", "mm_scalar"],
+        is_product: true,
         run: matmul_rows,
     },
     Kernel {
         summary: MATMUL_NPU2,
         names: &["matmul", "mm"],
+        is_product: true,
         run: |of, m| matmul_blocks(of, m, false),
     },
     Kernel {
         summary: MATMUL_NPU1,
         names: &["matmul", "mm"],
+        is_product: true,
         run: |of, m| matmul_blocks(of, m, true),
     },
     Kernel {
         summary: "the sums of two memrefs' elements",
         names: &["add", "eltwise_add", "vector_vector_add", "vector_add"],
+        is_product: false,
         run: |of, m| two(of, m, |a, b| a + b),
     },
     Kernel {
         summary: "the products of two memrefs' elements",
         names: &["mul", "eltwise_mul", "vector_vector_mul"],
+        is_product: false,
         run: |of, m| two(of, m, |a, b| a * b),
     },
     Kernel {
         summary: "the first memref's elements times the one number",
         names: &["vector_scalar_mul", "scale"],
+        is_product: false,
         run: scale,
     },
     Kernel {
         summary: "max(x, 0)",
         names: &["relu", "bf16_relu"],
+        is_product: false,
         run: |of, m| one(of, m, |all| all.iter().map(|x| x.max(0.0)).collect()),
     },
     Kernel {
         summary: "e^x",
         names: &["exp"],
+        is_product: false,
         run: |of, m| one(of, m, |all| all.iter().map(|x| x.exp()).collect()),
     },
     Kernel {
         summary: "softmax over all elements",
         names: &["softmax"],
+        is_product: false,
         run: |of, m| one(of, m, softmax),
     },
     Kernel {
         summary: "x / √(mean of squares + 1e-5), without weights",
         names: &["rms_norm", "rmsnorm"],
+        is_product: false,
         run: |of, m| one(of, m, rms_norm),
     },
     Kernel {
         summary: "the sum of all elements",
         names: &["reduce_add"],
+        is_product: false,
         run: |of, m| reduce(of, m, |a, b| a + b),
     },
     Kernel {
         summary: "the largest element",
         names: &["reduce_max"],
+        is_product: false,
         run: |of, m| reduce(of, m, f64::max),
     },
     Kernel {
         summary: "the smallest element",
         names: &["reduce_min"],
+        is_product: false,
         run: |of, m| reduce(of, m, f64::min),
     },
 ];

@@ -1,6 +1,7 @@
 //! A program at work on the board.
 
 mod cascade;
+mod cycles;
 mod views;
 
 use super::arithmetic::compute;
@@ -9,6 +10,7 @@ use super::memory::{Memories, allocate};
 use super::value::{Base, CoreValue, MemoryView};
 use crate::syntax::Location;
 pub(crate) use cascade::CascadeWait;
+use millrace_xdna2_machine::Profile;
 use millrace_xdna2_words::board::{CoreProgram, CoreStep, CoreView};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -43,6 +45,10 @@ pub(crate) struct CoreRun {
     /// Instructions that all runs of this core may take.
     budget: u64,
     state: State,
+    /// Whose cycles kernels take; without one no time is told.
+    profile: Option<Rc<Profile>>,
+    /// Cycles since the last that were told.
+    cycles: u64,
 }
 
 #[derive(Default)]
@@ -70,9 +76,27 @@ impl CoreRun {
             log,
             budget,
             state: State::default(),
+            profile: None,
+            cycles: 0,
         };
         run.restart();
         run
+    }
+
+    /// Tells the board how many cycles the program takes, kernels as a profile has them.
+    pub(crate) fn spend_cycles_of(&mut self, profile: Rc<Profile>) {
+        self.profile = Some(profile);
+    }
+
+    /// Counts an instruction's cycles, and tells them before others can see what it does.
+    fn spend(&mut self, instruction: &I, core: &mut CoreView<'_, '_>) {
+        let Some(profile) = &self.profile else {
+            return;
+        };
+        self.cycles += self.state.cycles(instruction, profile);
+        if instruction.is_seen_by_others() {
+            core.spend(std::mem::take(&mut self.cycles));
+        }
     }
 
     fn advance(&mut self, core: &mut CoreView<'_, '_>) -> Result<CoreStep, String> {
@@ -82,6 +106,7 @@ impl CoreRun {
             let Some(instruction) = code.instructions.get(self.state.next) else {
                 return Ok(CoreStep::Done);
             };
+            self.spend(instruction, core);
             let step = self.state.step(&code, instruction, core)?;
             // A kernel takes as long as many instructions.
             done += if matches!(instruction, I::Call(..) | I::CallTile(..)) {

@@ -5,6 +5,7 @@ use super::value::{CoreValue, Number};
 use crate::syntax::{Op, SyntaxError, Type};
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_npu::Element;
+use millrace_xdna2_machine::Profile;
 use millrace_xdna2_machine::tile::{CallShape, KernelInstance, TileCall};
 use std::sync::OnceLock;
 
@@ -85,6 +86,19 @@ impl TileFunction {
     /// What it is taken for.
     pub(crate) fn summary(&self) -> String {
         format!("tile kernel `{}`", self.instance.kernel.name)
+    }
+
+    /// Cycles of a call, as a profile has the kernel's object code.
+    pub(crate) fn cycles(&self, scalars: &[i64], profile: &Profile) -> u64 {
+        let kernel = self.instance.kernel;
+        let work = (kernel.work)(&self.instance.dims, scalars);
+        let cycles = profile.kernel(kernel.name).copied().unwrap_or_default();
+        cycles.of(work).max(0.0) as u64
+    }
+
+    /// Buffers among its operands.
+    pub(crate) fn n_operands(&self) -> usize {
+        self.n_operands
     }
 
     /// Computes on buffers and numbers.

@@ -2,9 +2,9 @@
 
 use super::{Argument, Buffer, Core, Design, Entity, Fifo, Global, Lock};
 use super::{dma, fifo, flow};
-use crate::syntax::{Attribute, MemRefType, Op, SyntaxError, Type};
+use crate::syntax::{Attribute, MemRefType, Op, Region, SyntaxError, Type};
 use millrace_xdna2_words::Tile;
-use millrace_xdna2_words::tile::{Direction, TileKind};
+use millrace_xdna2_words::tile::{COLUMNS, Direction, TileKind};
 use millrace_xdna2_words::writer::ChannelAt;
 
 /// Bytes of a core's stack where the design does not say, as in mlir-aie.
@@ -80,15 +80,31 @@ fn begin(design: &mut Design, device: &Op) -> Result<(), SyntaxError> {
     if device.get("sym_name").is_some() {
         device.text("sym_name")?.clone_into(&mut design.name);
     }
-    let npu1 = ["npu1", "NPUDEVICE"].iter().any(|of| name.starts_with(of));
-    if npu1 {
+    let kind = name.strip_prefix("npu2").map(|rest| (rest, 8));
+    let npu1 = name.strip_prefix("npu1").map(|rest| (rest, 4));
+    let older = (name == "NPUDEVICE").then_some(("", 4));
+    let is_npu1 = npu1.or(older).is_some();
+    let part = kind
+        .or(npu1)
+        .or(older)
+        .and_then(|(rest, most)| part(rest, most));
+    design.n_columns =
+        part.ok_or_else(|| device.error(format!("the device {name} is no NPU1 or NPU2")))?;
+    if is_npu1 {
         let note =
             format!("the device {name} is taken for an NPU2, whose tiles have the same registers");
         design.notes.push(note);
-    } else if !name.starts_with("npu2") {
-        return Err(device.error(format!("the device {name} is no NPU1 or NPU2")));
     }
     Ok(())
+}
+
+/// Columns of the part of an array that the rest of a device's name says: `_1col`, or nothing for all.
+fn part(rest: &str, most: u8) -> Option<u8> {
+    if rest.is_empty() {
+        return Some(COLUMNS);
+    }
+    let n = rest.strip_prefix('_')?.strip_suffix("col")?.parse().ok()?;
+    (1..=most).contains(&n).then_some(n)
 }
 
 /// What stands in the file beside the device, or anywhere in it.
@@ -148,6 +164,12 @@ fn declare(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
             };
             let tile = new(place);
             let tile = tile.ok_or_else(|| op.error(format!("an NPU2 has no tile {place:?}")))?;
+            if tile.col >= design.n_columns {
+                let (device, n) = (&design.device, design.n_columns);
+                let columns = if n == 1 { "column" } else { "columns" };
+                let problem = format!("{device} has {n} {columns}, and no tile {place:?}");
+                return Err(op.error(problem));
+            }
             name(design, op, Entity::Tile(tile))
         }
         "aie.buffer" => buffer(design, op),
@@ -157,6 +179,7 @@ fn declare(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
             Some(Attribute::Integer(value)) => name(design, op, Entity::Constant(*value)),
             _ => Err(op.error("a device's constants are whole numbers")),
         },
+        "func.func" if is_sequence(op) => Ok(()),
         "func.func" | "memref.global" => file_op(design, op),
         "aie.objectfifo" => {
             let name = op.text("sym_name")?.to_owned();
@@ -330,6 +353,10 @@ fn wire(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
             if design.cores.iter().any(|core| core.tile == tile) {
                 return Err(op.error(format!("a second program of {tile}")));
             }
+            let has_program = op.region(0)?.ops().any(|op| op.name != "aie.end");
+            if let (Some(Attribute::Text(file)), false) = (op.get("elf_file"), has_program) {
+                return Err(op.error(format!("its program is in {file}, which is not read here")));
+            }
             let stack = op.integer_or("stack_size", STACK_BYTES)?;
             let stack = u32::try_from(stack).ok().filter(|&bytes| bytes <= 0x10000);
             let stack_bytes = stack.ok_or_else(|| op.error("a stack larger than the memory"))?;
@@ -344,9 +371,19 @@ fn wire(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
     }
 }
 
+/// Whether a function is what texts of 2024 have for a sequence.
+fn is_sequence(op: &Op) -> bool {
+    let mut ops = op.regions.iter().flat_map(Region::ops);
+    ops.any(|op| op.name.starts_with("aiex."))
+}
+
 /// The sequence; and ops that nobody has looked at are refused.
 fn sequence(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
-    match op.name.as_str() {
+    let name = match op.name.as_str() {
+        "func.func" if is_sequence(op) => "aie.runtime_sequence",
+        name => name,
+    };
+    match name {
         "aie.runtime_sequence" | "aiex.runtime_sequence" => {
             if !design.sequence.is_empty() || !design.arguments.is_empty() {
                 return Err(op.error("a second sequence"));

@@ -167,7 +167,7 @@ impl Sequence<'_> {
                 self.data.insert(op.result()?.to_owned(), words.collect());
                 Ok(())
             }
-            "aie.end" => Ok(()),
+            "aie.end" | "return" | "func.return" => Ok(()),
             _ => Err(op.error("it does not stand in a sequence")),
         }
     }
@@ -263,7 +263,11 @@ impl Sequence<'_> {
     /// The four offsets, sizes and strides of a transfer, the outermost first.
     fn transfer(&self, op: &Op, element_bytes: u64) -> Result<DmaTransfer, SyntaxError> {
         let four = |name| -> Result<[i64; 4], SyntaxError> {
-            let all = self.numbers(op, name)?;
+            let mut all = self.numbers(op, name)?;
+            if name == "strides" && all.len() == 3 {
+                // Texts of early 2024 leave out the innermost, which is 1.
+                all.push(1);
+            }
             all.try_into()
                 .map_err(|_| op.error(format!("`{name}` has not four numbers")))
         };

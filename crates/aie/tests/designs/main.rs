@@ -8,7 +8,9 @@ mod fifos;
 mod hangs;
 mod hostile;
 mod programs;
+mod spellings;
 mod tile_kernels;
+mod time;
 mod values;
 
 use millrace_aie::{Design, RunOptions, RunReport, Verdict, run};

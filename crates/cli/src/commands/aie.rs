@@ -1,4 +1,6 @@
-//! `millrace aie`: designs in MLIR's aie dialect, checked, run and listed without hardware.
+//! `millrace aie`: designs in MLIR's aie dialect, checked, run, timed and listed without hardware.
+
+mod time;
 
 use crate::exit::{CommandFailure, CommandResult, Exit};
 use crate::output::{Align, Out, Paint, TextTable, Ui, printable};
@@ -13,10 +15,12 @@ Examples:
   millrace aie run design.mlir --input a.bin --input b.bin --output out    with files, bytes as in memory
   millrace aie verify design.mlir                         places, routes, fields and programs, without a run
   millrace aie words design.mlir --json                   the transaction stream that firmware would execute
+  millrace aie time design.mlir                           modelled time, never measured, and what works longest
+  millrace aie run design.mlir --trace t.json             what DMA, locks and cores do; opens in Perfetto
 
 A design is what `aie-opt` or IRON's `print(module)` gives. A file of --input is for the next argument that
-the sequence reads; --output writes `argN.bin` for each argument that it writes. No time is told: the model
-counts moves, not cycles.
+the sequence reads; --output writes `argN.bin` for each argument that it writes. Times are modelled with the
+constants of a profile, as those of `millrace kernel` are.
 Exit codes: 0 PASS, 1 HANG or FAIL, 3 where something is not known here, with line, column and op.";
 
 /// Run designs of MLIR's aie dialect on a register-level model of the NPU
@@ -35,6 +39,8 @@ enum AieCommand {
     Verify(DesignArgs),
     /// List the transaction stream
     Words(DesignArgs),
+    /// Model the time of a run, and what bounds it
+    Time(time::TimeArgs),
 }
 
 #[derive(clap::Args, Debug)]
@@ -63,6 +69,9 @@ struct RunArgs {
     /// Instructions that a core may take
     #[arg(long, value_name = "N", default_value_t = 1 << 28)]
     max_instructions: u64,
+    /// Write what DMA channels, locks and cores do in modelled time (Chrome trace-event format)
+    #[arg(long, value_name = "FILE.json", value_hint = clap::ValueHint::FilePath)]
+    trace: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &AieArgs, ui: Ui) -> CommandResult {
@@ -70,6 +79,7 @@ pub(crate) fn run(args: &AieArgs, ui: Ui) -> CommandResult {
         AieCommand::Run(args) => run_design(args, ui),
         AieCommand::Verify(args) => verify(args),
         AieCommand::Words(args) => words(args),
+        AieCommand::Time(args) => time::time(args, ui),
     }
 }
 
@@ -95,15 +105,14 @@ fn run_design(args: &RunArgs, ui: Ui) -> CommandResult {
     let design = read(path)?;
     let footprint = check(path, &design)?;
     let arguments = arguments(args, &design, &footprint)?;
-    let options = RunOptions {
-        orders: args.orders,
-        max_instructions: args.max_instructions,
-        ..RunOptions::default()
-    };
     let report = {
         let _progress = ProgressDisplay::spinner(ui, "running");
-        millrace_aie::run(&design, &arguments, options).map_err(|error| refused(path, &error))?
+        let ran = millrace_aie::run(&design, &arguments, options(args));
+        ran.map_err(|error| refused(path, &error))?
     };
+    if args.trace.is_some() && report.verdict == Verdict::Pass {
+        time::timed(args, &design, None, ui)?;
+    }
     if let Some(folder) = &args.output {
         write_outputs(folder, &report)?;
     }
@@ -113,6 +122,19 @@ fn run_design(args: &RunArgs, ui: Ui) -> CommandResult {
         false => print_report(&design, &report, args, &mut out)?,
     }
     out.flush()?;
+    end(&report)
+}
+
+fn options(args: &RunArgs) -> RunOptions {
+    RunOptions {
+        orders: args.orders,
+        max_instructions: args.max_instructions,
+        ..RunOptions::default()
+    }
+}
+
+/// The command fails as the run does.
+fn end(report: &RunReport) -> CommandResult {
     match report.verdict {
         Verdict::Pass => Ok(()),
         verdict => {
@@ -214,13 +236,8 @@ fn print_report(
             "  @{name} is not known: data moves, values are not computed"
         ))?;
     }
-    let paint = if report.verdict == Verdict::Pass {
-        Paint::Bold
-    } else {
-        Paint::Error
-    };
-    let verdict = paint.stdout(report.verdict.name());
     if report.verdict == Verdict::Pass {
+        let verdict = Paint::Bold.stdout(report.verdict.name());
         let counters = report.counters;
         out.line(format!(
             "{verdict} in {} orders of actors: {} tasks, {} executions of descriptors, {} words by DMA",
@@ -238,6 +255,12 @@ fn print_report(
         }
         return Ok(());
     }
+    print_verdict(report, out)
+}
+
+/// What went wrong, and the ring of waits.
+fn print_verdict(report: &RunReport, out: &mut Out) -> CommandResult {
+    let verdict = Paint::Error.stdout(report.verdict.name());
     let problem = report.problem.as_deref().unwrap_or_default();
     out.line(format!("{verdict}: {}", printable(problem)))?;
     let mut ring = report.ring.iter();

@@ -205,3 +205,29 @@ fn exported_designs_run() {
     assert!(output.contains("is taken for: tile kernel"), "{output}");
     assert!(output.contains("PASS"), "{output}");
 }
+
+/// Times say that they are modelled, follow the profile, and leave a trace that opens.
+#[test]
+fn times_are_modelled_and_traced() {
+    let home = designs();
+    let text = aie(home.path(), &["time", "join.mlir"]).expect(OK).stdout;
+    assert!(text.contains("never measured on hardware"), "{text}");
+    let time = |more: &[&str]| {
+        let command = [&["time", "join.mlir", "--json"], more].concat();
+        let found = aie(home.path(), &command).expect(OK).json();
+        found["time"]["total_ns"].as_f64().expect("a time")
+    };
+    let base = time(&[]);
+    let slow = "name = \"slow\"\nsummary = \"slow\"\nbase = \"air-strix-2026\"\nkernel_error_percent = 0\n\
+                prompt_error_percent = 0\ntoken_error_percent = 0\n[dispatch.issue_ns]\nvalue = 75000\n\
+                origin = \"derived\"\nsource = \"a test\"\n";
+    fs::write(home.path().join("slow.toml"), slow).expect("written");
+    assert!(time(&["--profile", "slow.toml"]) > 2.0 * base);
+    aie(home.path(), &["time", "join.mlir", "--profile", "none"]).expect(USAGE);
+    let hang = aie(home.path(), &["time", "deadlock.mlir"]).expect(FAILED);
+    assert!(hang.stdout.contains("HANG"), "{}", hang.stdout);
+    aie(home.path(), &["run", "join.mlir", "--trace", "t.json"]).expect(OK);
+    let trace = fs::read_to_string(home.path().join("t.json")).expect("a trace");
+    let summary = millrace_npu::trace::check_chrome(&trace).expect("a trace");
+    assert!(summary.groups().contains("shims"), "{:?}", summary.groups());
+}

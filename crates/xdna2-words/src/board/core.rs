@@ -2,7 +2,7 @@
 
 use super::fault::{BoardError, BoardProblem};
 use super::state::CoreState;
-use super::{Board, core_actor};
+use super::{Board, BoardActor, BoardEvent, core_actor};
 use crate::tile::{Tile, TileKind};
 
 /// A core's program. It stands for the code in program memory, which no word here can: a board is given
@@ -71,7 +71,17 @@ impl CoreView<'_, '_> {
     pub fn acquire(&mut self, lock: u8, amount: u8) -> Result<bool, String> {
         let tile = self.side(u32::from(lock / 16))?;
         let taken = self.board.tiles[tile].acquire(lock % 16, -i32::from(amount));
-        taken.map_err(|problem| problem.to_string())
+        let taken = taken.map_err(|problem| problem.to_string())?;
+        if taken {
+            let core = BoardActor::Core(self.tile());
+            self.board.event(|board| BoardEvent::Acquired {
+                actor: core,
+                tile: board.tiles[tile].tile,
+                lock: lock % 16,
+                amount,
+            });
+        }
+        Ok(taken)
     }
 
     /// Adds to a lock. What the core touched before is done with.
@@ -82,7 +92,24 @@ impl CoreView<'_, '_> {
         let tile = self.side(u32::from(lock / 16))?;
         self.board.active.begin(core_actor(self.tile));
         let given = self.board.tiles[tile].release(lock % 16, i32::from(amount));
-        given.map_err(|problem| problem.to_string())
+        given.map_err(|problem| problem.to_string())?;
+        let core = BoardActor::Core(self.tile());
+        self.board.event(|board| BoardEvent::Released {
+            actor: core,
+            tile: board.tiles[tile].tile,
+            lock: lock % 16,
+            amount,
+        });
+        Ok(())
+    }
+
+    /// Says how many clock cycles the program took since it said so last. The board has no clock: only
+    /// [events](BoardEvent) tell it.
+    pub fn spend(&mut self, cycles: u64) {
+        let core = self.tile();
+        if cycles > 0 {
+            self.board.event(|_| BoardEvent::Computed { core, cycles });
+        }
     }
 
     /// The words of a memory from an address on.
@@ -143,6 +170,8 @@ impl CoreView<'_, '_> {
             Some(_) => Ok(false),
             None => {
                 state.cascade_inbox = Some(*value);
+                let sent = BoardEvent::CascadeSent { core: own, to };
+                self.board.event(|_| sent);
                 Ok(true)
             }
         }
@@ -150,7 +179,12 @@ impl CoreView<'_, '_> {
 
     /// Takes 512 bits from the cascade, if there are any.
     pub fn cascade_receive(&mut self) -> Option<[u32; 16]> {
-        self.board.tiles[self.tile].cascade_inbox.take()
+        let value = self.board.tiles[self.tile].cascade_inbox.take();
+        if value.is_some() {
+            let core = self.tile();
+            self.board.event(|_| BoardEvent::CascadeReceived { core });
+        }
+        value
     }
 
     fn locate(&mut self, address: u32, n_words: usize) -> Result<(usize, usize), CoreProblem> {

@@ -2,8 +2,8 @@
 
 mod registers;
 
-use super::Board;
 use super::fault::{BoardError, BoardProblem};
+use super::{Board, BoardEvent};
 use crate::field::{Record, WordField};
 use crate::register::BlockKind;
 use crate::tile::{Direction, Tile, TileKind};
@@ -125,6 +125,9 @@ impl Board<'_> {
             if let Some(n) = self.tokens.get_mut(&key) {
                 *n -= 1;
             }
+            self.event(|board| BoardEvent::Awaited {
+                channel: board.event_channel(key.0, key.1, key.2),
+            });
         }
         Ok(Outcome::Done)
     }

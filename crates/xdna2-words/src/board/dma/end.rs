@@ -3,7 +3,7 @@
 use super::super::fault::BoardProblem;
 use super::super::route::Entry;
 use super::super::state::STREAM_WORDS;
-use super::super::{Board, channel_actor};
+use super::super::{Board, BoardActor, BoardEvent, channel_actor};
 use super::Execution;
 use crate::descriptor;
 use crate::field::{Record, WordField};
@@ -25,6 +25,7 @@ impl Board<'_> {
         if let Some((tile, lock, value)) = execution.release {
             self.tiles[tile].release(lock, value)?;
         }
+        self.ended(execution, tile, direction, number);
         self.iterate(tile, execution.number)?;
         if execution.next.is_some() {
             return Ok(execution.next);
@@ -43,6 +44,28 @@ impl Board<'_> {
             self.send_token(tile, direction, number, control)?;
         }
         Ok(None)
+    }
+
+    /// Tells that a descriptor is done with.
+    fn ended(&mut self, execution: &Execution, tile: usize, direction: Direction, number: u8) {
+        if let Some((at, lock, value)) = execution.release {
+            self.event(|board| BoardEvent::Released {
+                actor: BoardActor::Channel(board.event_channel(tile, direction, number)),
+                tile: board.tiles[at].tile,
+                lock,
+                amount: value.unsigned_abs() as u8,
+            });
+        }
+        self.event(|board| {
+            let channel = &board.tiles[tile].channels[direction as usize][usize::from(number)];
+            let task = channel.queue.front().filter(|_| execution.next.is_none());
+            let task = task.filter(|task| task.repeats_left == 0);
+            BoardEvent::Ended {
+                channel: board.event_channel(tile, direction, number),
+                is_last: task.is_some(),
+                has_token: task.is_some_and(|task| task.token),
+            }
+        });
     }
 
     /// Steps a descriptor's iteration: the next execution begins a step further on.

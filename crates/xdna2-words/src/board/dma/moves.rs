@@ -2,7 +2,7 @@
 
 use super::super::fault::BoardProblem;
 use super::super::state::{Active, Mark, STREAM_WORDS};
-use super::super::{Board, channel_actor};
+use super::super::{Board, BoardActor, BoardEvent, channel_actor};
 use super::{DmaMemory, Execution};
 use crate::tile::{Direction, Tile};
 
@@ -24,13 +24,49 @@ impl Board<'_> {
                 return Ok(false);
             }
             execution.mark = Some(self.active.begin(actor));
+            self.began(execution, tile, direction, number);
             moved = true;
         }
         let mark = execution.mark.unwrap_or_default();
-        match direction {
-            Direction::Mm2s => Ok(self.send(execution, mark, actor)? || moved),
-            Direction::S2mm => Ok(self.receive(execution, mark, (tile, number))? || moved),
+        let left = execution.walk.left;
+        let went = match direction {
+            Direction::Mm2s => self.send(execution, mark, actor)?,
+            Direction::S2mm => self.receive(execution, mark, (tile, number))?,
+        };
+        let n_words = (left - execution.walk.left) as usize;
+        if n_words > 0 {
+            self.event(|board| {
+                let channel = board.event_channel(tile, direction, number);
+                match direction {
+                    Direction::Mm2s => BoardEvent::Sent { channel, n_words },
+                    Direction::S2mm => BoardEvent::Received { channel, n_words },
+                }
+            });
         }
+        Ok(went || moved)
+    }
+
+    /// Tells that a channel has its lock, and begins.
+    fn began(&mut self, execution: &Execution, tile: usize, direction: Direction, number: u8) {
+        if let Some((at, lock, value)) = execution.acquire {
+            self.event(|board| BoardEvent::Acquired {
+                actor: BoardActor::Channel(board.event_channel(tile, direction, number)),
+                tile: board.tiles[at].tile,
+                lock,
+                amount: value.unsigned_abs() as u8,
+            });
+        }
+        self.event(|board| {
+            let route = execution.route.as_deref();
+            let sinks = route.map_or(&[][..], |route| &route.sinks);
+            let sink = |s: &(usize, u8, bool)| board.event_channel(s.0, Direction::S2mm, s.1);
+            BoardEvent::Began {
+                channel: board.event_channel(tile, direction, number),
+                descriptor: execution.number,
+                sinks: sinks.iter().map(sink).collect(),
+                n_switches: route.map_or(0, |route| route.tiles.len()),
+            }
+        });
     }
 
     fn send(

@@ -1,9 +1,9 @@
 //! Registers as firmware reads and writes them.
 
-use super::super::Board;
 use super::super::dma::{QUEUE_DEPTH, Task};
 use super::super::fault::BoardProblem;
 use super::super::state::{CoreState, TileState};
+use super::super::{Board, BoardEvent};
 use crate::field::{Record, WordField};
 use crate::port;
 use crate::register::{self, BlockKind, RegisterAt};
@@ -86,6 +86,11 @@ impl Board<'_> {
                     self.is_quiet(tile, "a lock is written")?;
                 }
                 self.tiles[tile.index()].locks[number] = Some(value as u8);
+                self.event(|_| BoardEvent::LockSet {
+                    tile,
+                    lock: number as u8,
+                    value: value as u8,
+                });
             }
             BlockKind::Master | BlockKind::Slave | BlockKind::Slot => {
                 self.write_switch(tile, found, value)?;
@@ -289,6 +294,9 @@ impl Board<'_> {
         }
         channel.queue.push_back(task);
         self.counters.pushes += 1;
+        self.event(|board| BoardEvent::Pushed {
+            channel: board.event_channel(tile.index(), direction, number),
+        });
         let key = (tile.index(), direction, number);
         if !self.busy.contains(&key) {
             self.busy.push(key);

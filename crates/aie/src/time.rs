@@ -1,0 +1,117 @@
+//! Modelled time of a design: the board's events with a clock for each actor.
+//!
+//! The board says what happened, in an order that its causes allow. Here every actor has a clock; an event
+//! begins when its actor is free and its causes are over, and takes what the profile's constants say:
+//!
+//! | event | takes |
+//! |---|---|
+//! | a task of a shim in the sequence | `dispatch.issue_ns`, by the bytes of its operations |
+//! | first descriptor of a task on a shim | `shim.task_ns` |
+//! | words through a shim | 4 bytes at `shim.port_gb_per_s` |
+//! | words elsewhere | 4 bytes at the stream's width times the clock |
+//! | a switch | two cycles of latency |
+//! | a lock of a core | half of `core.block_cycles` |
+//! | an instruction of a core's program | one cycle, whatever it computes |
+//! | a tile kernel of Millrace | the cycles of its object code in the profile |
+//! | any other kernel | one cycle for each 64 bytes of its operands, products at the profile's GEMM rate |
+//!
+//! DDR is no actor: the whole cannot be faster than all bytes at `ddr.total_gb_per_s`, those read at
+//! `ddr.read_gb_per_s`. The configuration before the sequence is not in the time, nor is the call by the
+//! host. All of it is modelled, and was never measured on hardware.
+
+mod replay;
+mod trace;
+
+use crate::design::Design;
+use crate::lower::lower;
+use crate::run::{RunOptions, RunReport, recorded};
+use crate::syntax::SyntaxError;
+use millrace_npu::Trace;
+use millrace_xdna2_machine::{Machine, Profile};
+use replay::Replay;
+use std::rc::Rc;
+
+/// How much of the time an actor worked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ActorTime {
+    /// Who: a channel, a core, firmware, DDR.
+    pub name: String,
+    /// Time at work, waits apart.
+    pub busy_ns: f64,
+}
+
+/// What a design takes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DesignTime {
+    /// From the sequence's first operation to its last.
+    pub total_ns: f64,
+    /// Host, driver and firmware around it.
+    pub call_ns: f64,
+    /// All that worked, the busiest first.
+    pub actors: Vec<ActorTime>,
+    /// Bytes that shims read and wrote.
+    pub ddr_bytes: [u64; 2],
+    /// The profile's name.
+    pub profile: String,
+    /// What every actor did, when.
+    pub trace: Trace,
+}
+
+/// A machine, and the constants of a software stack on it.
+pub struct TimeModel {
+    machine: Machine,
+    profile: Rc<Profile>,
+}
+
+impl TimeModel {
+    /// An NPU2 with the profile of that name, or the one that is taken if none is named.
+    ///
+    /// # Errors
+    /// No such profile, and which there are.
+    pub fn named(name: Option<&str>) -> Result<TimeModel, String> {
+        let name = name.unwrap_or(Profile::DEFAULT);
+        let profile = Profile::builtin(name).ok_or_else(|| {
+            let names: Vec<&str> = Profile::builtin_names().collect();
+            format!("no profile `{name}`; there are {}", names.join(", "))
+        })?;
+        Ok(TimeModel::new(profile))
+    }
+
+    /// An NPU2 with a profile in a file's text; `path` is for messages.
+    ///
+    /// # Errors
+    /// What is wrong with the file.
+    pub fn from_toml(text: &str, path: &str) -> Result<TimeModel, String> {
+        let profile = Profile::from_toml(text, path).map_err(|error| error.to_string())?;
+        Ok(TimeModel::new(profile))
+    }
+
+    fn new(profile: Profile) -> TimeModel {
+        TimeModel {
+            machine: Machine::npu2(),
+            profile: Rc::new(profile),
+        }
+    }
+}
+
+/// Runs a design once and gives its modelled time. A run that does not pass has none.
+///
+/// # Errors
+/// As [`run`](crate::run()); more events than are kept.
+pub fn time(
+    design: &Design,
+    arguments: &[Vec<u8>],
+    options: RunOptions,
+    model: &TimeModel,
+) -> Result<(RunReport, Option<DesignTime>), SyntaxError> {
+    let (report, events) = recorded(design, arguments, options, &model.profile)?;
+    let Some(events) = events else {
+        return Ok((report, None));
+    };
+    let lowered = lower(design)?;
+    let mut replay = Replay::new(&lowered, &model.machine, &model.profile);
+    for event in &events {
+        replay.event(event);
+    }
+    Ok((report, Some(replay.finish(&design.name))))
+}
