@@ -22,6 +22,7 @@ mod numbers;
 mod ollama;
 mod openai;
 mod operations;
+mod prompt_logprobs;
 mod quotas;
 mod ranking;
 mod responses;
