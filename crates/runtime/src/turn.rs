@@ -165,6 +165,16 @@ impl Turn {
         Turn { forced, ..self }
     }
 
+    /// The turn with a prompt that is read even if nothing is to be written behind it. With `max_tokens` of 0 it does not end by
+    /// itself: whoever drives it [ends](Turn::end) it when the prompt is [read](Turn::reads_prompt).
+    #[must_use]
+    pub fn reading_all(self) -> Turn {
+        Turn {
+            finish: None,
+            ..self
+        }
+    }
+
     /// What goes with every [`feed`](Turn::feed) to the engine, as
     /// [`BatchItem::images`](crate::BatchItem::images).
     pub fn images(&self) -> &[Arc<Image>] {

@@ -30,6 +30,7 @@ mod metrics;
 mod pace;
 mod pooled;
 mod queue;
+mod scores;
 mod task;
 
 pub use self::core::{MAX_PASS_DRAFTS, SchedulerCore, SchedulerOptions};
@@ -39,3 +40,4 @@ pub use job::{
 };
 pub use loaded::{EngineFactory, EngineSetup, ModelInfo};
 pub use metrics::{Buckets, Histogram, ModelMetrics, Snapshot};
+pub use scores::{PromptScore, PromptToken};

@@ -245,7 +245,7 @@ async fn stream(
     loop {
         match generation.next().await {
             Err(error) => return blocks.writer.event("error", &error.anthropic()).await,
-            Ok(None | Some(AnswerPiece::Progress { .. })) => {}
+            Ok(None | Some(AnswerPiece::Progress { .. } | AnswerPiece::PromptScores(_))) => {}
             Ok(Some(AnswerPiece::Delta { text, .. })) => blocks.text(&text).await?,
             Ok(Some(AnswerPiece::Thought { .. })) if context.hides_thoughts => {}
             Ok(Some(AnswerPiece::Thought { text, .. })) => {

@@ -1,5 +1,7 @@
 //! A job's events as an answer: text, calls of functions, an end with its true reason.
 
+mod complete;
+
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
 
@@ -15,8 +17,9 @@ use super::submit::submit_shaped;
 use super::tools::CallKind;
 use crate::audit::RequestLog;
 use crate::models::ServedModel;
-use crate::scheduler::{Job, JobEvent, Receipt, TokenLogprob};
+use crate::scheduler::{Job, JobEvent, PromptToken, Receipt, TokenLogprob};
 use crate::syntax::{AnswerPart, AnswerReader};
+pub(crate) use complete::Answer;
 
 /// What stands between two thoughts of an answer.
 pub(crate) const BETWEEN_THOUGHTS: &str = "\n\n";
@@ -41,6 +44,8 @@ pub(crate) enum AnswerPiece {
         done: usize,
         total: usize,
     },
+    /// What the model thinks of the prompt, before any text.
+    PromptScores(Vec<PromptToken>),
     Delta {
         choice: usize,
         text: String,
@@ -248,6 +253,9 @@ impl Generation {
                 }
                 self.ready.push_back(AnswerPiece::End(Box::new(receipt)));
             }
+            JobEvent::PromptScores(tokens) => {
+                self.ready.push_back(AnswerPiece::PromptScores(tokens));
+            }
             JobEvent::Embedding(vector) => self.embedding = Some(vector),
             // Taken before.
             JobEvent::Failed(_) => {}
@@ -362,55 +370,6 @@ impl Generation {
         }
         Err(crate::scheduler::JobFailure::Engine("there is no embedding".to_owned()).into())
     }
-
-    /// Waits for all of it.
-    pub(crate) async fn complete(mut self) -> Result<(Vec<Answer>, Receipt), ApiError> {
-        let mut answers: Vec<Answer> = Vec::new();
-        let grow = |answers: &mut Vec<Answer>, choice: usize| {
-            if answers.len() <= choice {
-                answers.resize_with(choice + 1, Answer::default);
-            }
-        };
-        while let Some(piece) = self.next().await? {
-            match piece {
-                AnswerPiece::Progress { .. }
-                | AnswerPiece::CallBegin { .. }
-                | AnswerPiece::CallDelta { .. } => {}
-                AnswerPiece::CallCut { choice, text } => {
-                    grow(&mut answers, choice);
-                    answers[choice].text += &text;
-                }
-                AnswerPiece::Delta {
-                    choice,
-                    text,
-                    tokens,
-                } => {
-                    grow(&mut answers, choice);
-                    answers[choice].text += &text;
-                    answers[choice].tokens.extend(tokens);
-                }
-                AnswerPiece::Thought { choice, text } => {
-                    grow(&mut answers, choice);
-                    answers[choice].thought += &text;
-                }
-                AnswerPiece::Call { choice, call } => {
-                    grow(&mut answers, choice);
-                    answers[choice].calls.push(call);
-                }
-                AnswerPiece::Finish {
-                    choice,
-                    reason,
-                    stop_text,
-                } => {
-                    grow(&mut answers, choice);
-                    answers[choice].reason = Some(reason);
-                    answers[choice].stop_text = stop_text;
-                }
-                AnswerPiece::End(receipt) => return Ok((answers, *receipt)),
-            }
-        }
-        Err(crate::scheduler::JobFailure::Engine("the answer has no end".to_owned()).into())
-    }
 }
 
 fn push_call_delta(
@@ -426,16 +385,4 @@ fn push_call_delta(
             text,
         });
     }
-}
-
-/// A complete answer.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Answer {
-    /// What the model thought.
-    pub(crate) thought: String,
-    pub(crate) text: String,
-    pub(crate) tokens: Vec<TokenLogprob>,
-    pub(crate) calls: Vec<FunctionCall>,
-    pub(crate) reason: Option<Reason>,
-    pub(crate) stop_text: Option<String>,
 }

@@ -205,6 +205,7 @@ async fn stream(
                 None
                 | Some(
                     AnswerPiece::Progress { .. }
+                    | AnswerPiece::PromptScores(_)
                     | AnswerPiece::CallBegin { .. }
                     | AnswerPiece::CallDelta { .. },
                 ),

@@ -5,6 +5,7 @@ pub(crate) mod chat;
 pub(crate) mod completions;
 pub(crate) mod embeddings;
 pub(crate) mod input_tokens;
+mod logprobs;
 pub(crate) mod messages;
 pub(crate) mod models;
 pub(crate) mod responses;
@@ -12,14 +13,13 @@ mod responses_items;
 mod responses_stream;
 pub(crate) mod tools;
 
-use millrace_text::Tokenizer;
 use serde_json::{Value, json};
 
 use super::calls::{CallHead, CallPlace};
 use super::generation::Reason;
 use super::placement::placement;
 use super::tools::CallKind;
-use crate::scheduler::{Receipt, TokenLogprob};
+use crate::scheduler::Receipt;
 
 /// The reason in OpenAI's words.
 fn finish_reason(reason: Reason) -> &'static str {
@@ -90,26 +90,4 @@ fn tool_call_delta(place: CallPlace, text: &str) -> Value {
         true => json!({"index": place.index, "custom": {"input": text}}),
         false => json!({"index": place.index, "function": {"arguments": text}}),
     }
-}
-
-/// Tokens with their log-probabilities, as chat completions have them.
-fn chat_logprobs(tokenizer: &Tokenizer, tokens: &[TokenLogprob]) -> Value {
-    let entry = |token: u32, logprob: f64| {
-        let bytes = tokenizer.token_bytes(token);
-        json!({
-            "token": String::from_utf8_lossy(&bytes), "logprob": finite(logprob), "bytes": bytes.as_ref(),
-        })
-    };
-    let content = tokens.iter().map(|token| {
-        let mut value = entry(token.token, token.logprob);
-        let top = token.top.iter().map(|(id, logprob)| entry(*id, *logprob));
-        value["top_logprobs"] = top.collect();
-        value
-    });
-    json!({"content": content.collect::<Vec<_>>(), "refusal": null})
-}
-
-/// JSON has no infinity: OpenAI's documentation gives -9999 for what is very unlikely.
-fn finite(logprob: f64) -> f64 {
-    logprob.max(-9999.0)
 }

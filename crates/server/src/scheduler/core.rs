@@ -22,6 +22,7 @@ use super::metrics::ModelMetrics;
 use super::pace::Pace;
 use super::pooled::{EmbeddingTask, PassOutput};
 use super::queue::Queue;
+use super::scores::PromptScores;
 use super::task::{AcceptedJob, AnswerTask, SamplingScratch};
 use crate::grammar::Constraint;
 
@@ -130,6 +131,7 @@ impl SchedulerCore {
             submitted,
         } = submission;
         self.n_arrivals += 1;
+        let mut scores = job.prompt_logprobs.map(PromptScores::new);
         let receipt = self.blank_receipt(job.prompt.len());
         let thinking = job.thinking.filter(|_| !job.grammar_has_thoughts);
         let tokenizer = self.engine.model().tokenizer().ok();
@@ -169,6 +171,7 @@ impl SchedulerCore {
                 is_constrained: turn.1.is_some(),
                 constraint: turn.1,
                 pooled: pooled.take(),
+                scores: scores.take(),
                 seq: None,
                 siblings: Vec::new(),
                 admission: 0,

@@ -329,6 +329,9 @@ fn turns(
         let turn = Turn::new(&loaded.model, &job.prompt, &params, most)?;
         let turn = turn.with_images(job.images.clone()).with_scope(job.scope);
         let mut turn = turn.showing(Arc::clone(&job.shown));
+        if choice == 0 && job.prompt_logprobs.is_some() {
+            turn = turn.reading_all();
+        }
         if let Some(thinking) = &job.thinking {
             turn = turn.with_thinking(thinking);
         }

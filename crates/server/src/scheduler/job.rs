@@ -7,6 +7,7 @@ use millrace_npu::Provenance;
 use millrace_runtime::npu::Shares;
 use millrace_runtime::{AdapterSet, Finish, GenerateParams, Image, Pooling, Thinking};
 
+use super::scores::PromptToken;
 use crate::grammar::Grammar;
 use crate::keys::KeyUsage;
 
@@ -23,6 +24,9 @@ pub struct Job {
     pub n: usize,
     /// Report the log-probability of every token drawn, and of this many of the likeliest beside it.
     pub top_logprobs: Option<usize>,
+    /// Report the log-probability of every token of the prompt, and of this many of the likeliest in its place. All of the prompt
+    /// is computed then. With `max_tokens` of 0 nothing else is.
+    pub prompt_logprobs: Option<usize>,
     /// Make an embedding of the prompt, pooled like this, instead of answers.
     pub embed: Option<Pooling>,
     /// Leave that embedding as it was pooled, not of length 1.
@@ -62,6 +66,7 @@ impl Job {
             params,
             n: 1,
             top_logprobs: None,
+            prompt_logprobs: None,
             embed: None,
             embed_rows: false,
             grammar: None,
@@ -169,7 +174,8 @@ pub struct PassRecord {
     pub device: Duration,
 }
 
-/// What a job's receiver hears, in order: any number of the first two or one embedding, one `Finished` for each answer,
+/// What a job's receiver hears, in order: any number of the first two or one embedding, the prompt's
+/// scores before any text if they are wanted, one `Finished` for each answer,
 /// then `Ended`; or at any point `Failed`, after which nothing comes.
 #[derive(Clone, Debug)]
 pub enum JobEvent {
@@ -182,6 +188,8 @@ pub enum JobEvent {
     },
     /// More text or tokens.
     Delta(Delta),
+    /// The prompt's tokens and what the model thinks of them.
+    PromptScores(Vec<PromptToken>),
     /// The embedding that was wanted, `[d_model]`, of length 1.
     Embedding(Vec<f32>),
     /// An answer is complete.

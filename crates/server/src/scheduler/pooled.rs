@@ -1,8 +1,10 @@
-//! Embeddings: tasks that read a text and write nothing.
+//! Embeddings: tasks that read a text and write nothing. What passes hand over to them and others.
 
 use std::sync::Arc;
 
 use millrace_runtime::{Embedder, Embedding, ItemRows, Pooling, StepOutput, StepShape, StepSink};
+
+use super::scores::ScoredRows;
 
 /// An embedding that a task makes instead of an answer.
 pub(super) struct EmbeddingTask {
@@ -45,9 +47,12 @@ impl EmbeddingTask {
     }
 }
 
-/// What a pass hands over: logits, and of the hidden states the last, which alone is pooled.
+/// What a pass hands over: logits, scores of prompts, and of the hidden states the last, which alone is pooled.
 pub(super) struct PassOutput {
     logits: StepOutput,
+    /// By item: rows that are scored and not kept.
+    scored: Vec<Option<ScoredRows>>,
+    vocab_size: usize,
     last_state: usize,
     /// By item, `[n_tokens, d_model]`.
     states: Vec<Vec<f32>>,
@@ -58,12 +63,24 @@ impl PassOutput {
     pub(super) fn new(n_layers: usize) -> PassOutput {
         PassOutput {
             logits: StepOutput::default(),
+            scored: Vec::new(),
+            vocab_size: 0,
             last_state: n_layers,
             states: Vec::new(),
         }
     }
 
-    /// Rows of logits of an item.
+    /// What the next pass has to score, by item.
+    pub(super) fn score(&mut self, scored: Vec<Option<ScoredRows>>) {
+        self.scored = scored;
+    }
+
+    /// What was scored of an item.
+    pub(super) fn take_scored(&mut self, item: usize) -> Option<ScoredRows> {
+        self.scored.get_mut(item)?.take()
+    }
+
+    /// Rows of logits of an item; of one that is scored the last.
     pub(super) fn logits(&self, item: usize) -> &[f32] {
         self.logits.logits(item)
     }
@@ -82,12 +99,18 @@ impl PassOutput {
 impl StepSink for PassOutput {
     fn begin(&mut self, shape: StepShape) {
         self.logits.begin(shape);
+        self.vocab_size = shape.vocab_size;
         self.states.clear();
         self.states.resize(shape.n_items, Vec::new());
     }
 
     fn logits(&mut self, rows: ItemRows<'_>) {
-        StepSink::logits(&mut self.logits, rows);
+        let Some(Some(scored)) = self.scored.get_mut(rows.item) else {
+            return StepSink::logits(&mut self.logits, rows);
+        };
+        if let Some(data) = scored.take(rows.first_token, rows.data, self.vocab_size) {
+            StepSink::logits(&mut self.logits, ItemRows { data, ..rows });
+        }
     }
 
     fn hidden(&mut self, index: usize, rows: ItemRows<'_>) {

@@ -12,6 +12,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::gate::ThoughtGate;
 use super::job::{Delta, JobEvent, JobFailure, MAX_PASSES, PassRecord, Receipt, TokenLogprob};
 use super::pooled::EmbeddingTask;
+use super::scores::{PromptScores, ScoredRows};
 use crate::grammar::{Constraint, Follower};
 use crate::keys::KeyUsage;
 
@@ -71,6 +72,8 @@ pub(super) struct AnswerTask {
     pub(super) constraint: Option<Constraint>,
     /// It makes an embedding, and no answer.
     pub(super) pooled: Option<EmbeddingTask>,
+    /// What the model thinks of the prompt, if that is wanted and not told.
+    pub(super) scores: Option<PromptScores>,
     pub(super) seq: Option<SeqId>,
     /// Other answers of the job, which begin from this one's sequence once the prompt is read.
     pub(super) siblings: Vec<AnswerTask>,
@@ -91,6 +94,34 @@ impl AnswerTask {
     /// Whether it reads its prompt (again, perhaps), and does not only await its next token.
     pub(super) fn reads(&self) -> bool {
         self.turn.feed(2).is_some_and(|feed| feed.tokens.len() > 1) || self.turn.reads_prompt()
+    }
+
+    /// Whether it needs what no cache has: hidden states or logits of all the prompt's tokens.
+    pub(super) fn computes_all(&self) -> bool {
+        self.pooled.is_some() || self.scores.is_some()
+    }
+
+    /// What a pass of `n_rows` of its tokens has to score.
+    pub(super) fn scored_rows(&self, n_rows: usize) -> Option<ScoredRows> {
+        let scores = self.scores.as_ref()?;
+        Some(scores.wanted(&self.job.prompt, self.turn.n_fed(), n_rows))
+    }
+
+    /// Takes what a pass has scored, and tells it once the prompt is read. An answer of no tokens is complete then.
+    pub(super) fn take_scores(&mut self, rows: ScoredRows) {
+        let Some(scores) = &mut self.scores else {
+            return;
+        };
+        scores.push(&self.job.prompt, rows);
+        if self.turn.reads_prompt() {
+            return;
+        }
+        if let Some(scores) = self.scores.take() {
+            self.job.tell(JobEvent::PromptScores(scores.finish()));
+        }
+        if self.turn.wanted() == 0 {
+            self.turn.end(Finish::Length);
+        }
     }
 
     /// Takes the row of logits that its last token gave. The token that was drawn; `None` if the answer was complete.

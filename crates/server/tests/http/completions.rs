@@ -84,7 +84,6 @@ fn logprobs_have_offsets() {
 #[test]
 fn what_is_not_supported_is_refused() {
     for (fields, param) in [
-        (json!({"echo": true, "logprobs": 1}), "logprobs"),
         // The demo was not trained to fill in.
         (json!({"suffix": "x"}), "suffix"),
         (json!({"best_of": 3, "stream": true}), "best_of"),

@@ -23,6 +23,7 @@ mod numbers;
 mod ollama;
 mod openai;
 mod operations;
+mod prompt_logprobs;
 mod quotas;
 mod ranking;
 mod responses;

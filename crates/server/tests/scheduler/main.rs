@@ -96,6 +96,7 @@ fn wait(receiver: &mut UnboundedReceiver<JobEvent>) -> Result<Outcome, JobFailur
                 return Ok(Outcome { answers, receipt });
             }
             JobEvent::Embedding(_) => panic!("no embedding was wanted"),
+            JobEvent::PromptScores(_) => panic!("no scores were wanted"),
             JobEvent::Failed(failure) => return Err(failure),
         }
     }

@@ -8,9 +8,10 @@ use axum::response::Response;
 use millrace_runtime::GenerateParams;
 use serde_json::{Value, json};
 
+use super::logprobs::{MAX_TOP_LOGPROBS, chat_logprobs, prompt_logprobs, prompt_logprobs_field};
 use super::messages::messages;
 use super::tools::tools;
-use super::{chat_logprobs, finish_reason, tool_call, tool_call_delta, usage};
+use super::{finish_reason, tool_call, tool_call_delta, usage};
 use crate::api::error::ApiError;
 use crate::api::fields::Fields;
 use crate::api::forms::structured_outputs;
@@ -81,7 +82,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
         hides_thoughts,
         served,
     };
-    let n = job.n;
+    let (n, n_prompt_logprobs) = (job.n, job.prompt_logprobs);
     let is_stream = fields.bool("stream")?.unwrap_or(false);
     let generation = Generation::start(&context.served, job, prompted.shape, caller.log).await?;
     let left_out = generation.left_out();
@@ -92,14 +93,18 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
             &left_out,
         ));
     }
-    let (answers, receipt) = generation.complete().await?;
-    let choices = answers.iter().enumerate();
+    let complete = generation.complete_scored().await?;
+    let choices = complete.answers.iter().enumerate();
     let choices: Vec<Value> = choices
         .map(|(i, answer)| context.choice(i, answer))
         .collect();
     let mut body = context.head("chat.completion");
     body["choices"] = choices.into();
-    body["usage"] = usage(&receipt, context.with_placement);
+    if let Some(n_top) = n_prompt_logprobs {
+        let tokenizer = &context.served.loaded.tokenizer;
+        body["prompt_logprobs"] = prompt_logprobs(tokenizer, &complete.prompt, n_top);
+    }
+    body["usage"] = usage(&complete.receipt, context.with_placement);
     Ok(with_left_out(
         json_response(StatusCode::OK, &body),
         &left_out,
@@ -133,7 +138,7 @@ fn params(fields: &Fields<'_>, served: &ServedModel) -> Result<GenerateParams, A
 }
 
 fn complete_job(job: Job, fields: &Fields<'_>) -> Result<Job, ApiError> {
-    let n_top = fields.usize_in("top_logprobs", 0, 20)?;
+    let n_top = fields.usize_in("top_logprobs", 0, MAX_TOP_LOGPROBS)?;
     let with_logprobs = fields.bool("logprobs")?.unwrap_or(false);
     if n_top.is_some_and(|n| n > 0) && !with_logprobs {
         return Err(ApiError::field(
@@ -144,6 +149,7 @@ fn complete_job(job: Job, fields: &Fields<'_>) -> Result<Job, ApiError> {
     Ok(Job {
         n: fields.usize_in("n", 1, MAX_ANSWERS)?.unwrap_or(1),
         top_logprobs: with_logprobs.then_some(n_top.unwrap_or(0)),
+        prompt_logprobs: prompt_logprobs_field(fields)?,
         priority: priority(fields)?.unwrap_or(job.priority),
         progress: fields.bool("return_progress")?.unwrap_or(false),
         timeline: fields.bool("timeline")?.unwrap_or(false),
@@ -271,7 +277,7 @@ async fn stream(
                 chunk["usage"] = usage(&receipt, context.with_placement);
                 chunk
             }
-            AnswerPiece::End(_) => continue,
+            AnswerPiece::PromptScores(_) | AnswerPiece::End(_) => continue,
         };
         writer.data(&chunk).await?;
     }

@@ -10,7 +10,8 @@ use millrace_runtime::GenerateParams;
 use serde_json::{Value, json};
 
 use super::chat::priority;
-use super::{finish_reason, finite, total, usage};
+use super::logprobs::{MAX_TOP_LOGPROBS, TextLogprobs, prompt_logprobs, prompt_logprobs_field};
+use super::{finish_reason, total, usage};
 use crate::api::error::ApiError;
 use crate::api::fields::Fields;
 use crate::api::forms::structured_outputs;
@@ -26,7 +27,7 @@ use crate::api::{prompt, unique};
 use crate::app::{App, Dialect, Incoming, json as json_response};
 use crate::http::stream::{ClientGone, StreamWriter, events};
 use crate::models::ServedModel;
-use crate::scheduler::{Job, Receipt, TokenLogprob};
+use crate::scheduler::{Job, PromptToken, Receipt, TokenLogprob};
 
 /// Prompts of a request at most.
 const MAX_PROMPTS: usize = 64;
@@ -47,6 +48,8 @@ struct CompletionContext {
     top_logprobs: Option<usize>,
     /// By prompt, what its answers begin with, if they repeat it.
     echo: Vec<String>,
+    /// How many tokens are told beside each of a prompt's, if prompts have log-probabilities of their own.
+    n_prompt_logprobs: Option<usize>,
     with_usage: bool,
     with_placement: bool,
 }
@@ -73,8 +76,9 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
         id: unique("cmpl-"),
         created: unix_s(),
         n,
-        top_logprobs: fields.usize_in("logprobs", 0, 20)?,
+        top_logprobs: fields.usize_in("logprobs", 0, MAX_TOP_LOGPROBS)?,
         echo,
+        n_prompt_logprobs: prompt_logprobs_field(&fields)?,
         with_usage: include_usage,
         with_placement: fields.bool("placement")?.unwrap_or(false),
         served,
@@ -92,15 +96,17 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     let mut receipts = Vec::new();
     for (prompt, generation) in generations.into_iter().enumerate() {
         // All run; this only waits for one after the other.
-        let (mut answers, receipt) = generation.complete().await?;
+        let mut complete = generation.complete_scored().await?;
+        let answers = &mut complete.answers;
         if best_of.is_some() {
             answers.sort_by(|a, b| mean_logprob(b).total_cmp(&mean_logprob(a)));
             answers.truncate(n);
         }
-        for answer in answers {
-            choices.push(context.choice(prompt, choices.len(), &answer));
+        for answer in &complete.answers {
+            let place = (prompt, choices.len());
+            choices.push(context.choice(place, &complete.prompt, answer));
         }
-        receipts.push(receipt);
+        receipts.push(complete.receipt);
     }
     let mut body = context.head();
     body["choices"] = choices.into();
@@ -143,10 +149,6 @@ fn echo(
 ) -> Result<Vec<String>, ApiError> {
     if !fields.bool("echo")?.unwrap_or(false) {
         return Ok(Vec::new());
-    }
-    if fields.get("logprobs").is_some() {
-        let message = "beside echo only the answer's are known; leave one of them out";
-        return Err(ApiError::field("logprobs", message));
     }
     let given = match fields.get("prompt") {
         Some(Value::String(text)) => vec![Some(text.clone())],
@@ -239,12 +241,19 @@ fn jobs(
         ignore_end: fields.bool("ignore_eos")?.unwrap_or(false),
         show_special: false,
     };
-    let top_logprobs = fields.usize_in("logprobs", 0, 20)?;
+    let top_logprobs = fields.usize_in("logprobs", 0, MAX_TOP_LOGPROBS)?;
+    // A prompt that is repeated has log-probabilities as the answer does.
+    let echoed = match fields.bool("echo")?.unwrap_or(false) {
+        true => top_logprobs,
+        false => None,
+    };
+    let prompt_logprobs = prompt_logprobs_field(fields)?.max(echoed);
     let priority = priority(fields)?.unwrap_or(caller.priority);
     let job = |prompt| Job {
         n: best_of.unwrap_or(n),
         // The best are chosen by them.
         top_logprobs: top_logprobs.or(best_of.map(|_| 0)),
+        prompt_logprobs,
         priority,
         ..caller.job(prompt, params.clone())
     };
@@ -259,41 +268,73 @@ impl CompletionContext {
         })
     }
 
-    fn choice(&self, prompt: usize, index: usize, answer: &Answer) -> Value {
-        let text = match self.echo.get(prompt) {
-            Some(before) => format!("{before}{}", answer.text),
-            None => answer.text.clone(),
-        };
-        json!({
-            "index": index, "text": text, "logprobs": self.logprobs(&answer.tokens),
+    /// One of a prompt's answers.
+    fn choice(
+        &self,
+        (prompt, index): (usize, usize),
+        scores: &[PromptToken],
+        answer: &Answer,
+    ) -> Value {
+        let (mut text, mut logprobs) = (String::new(), TextLogprobs::default());
+        let tokenizer = &self.served.loaded.tokenizer;
+        if let Some(before) = self.echo.get(prompt) {
+            text += before;
+            logprobs.push_prompt(tokenizer, scores, self.top_logprobs.unwrap_or(0));
+        }
+        text += &answer.text;
+        logprobs.push_answer(tokenizer, &answer.tokens);
+        let logprobs = self.top_logprobs.map(|_| logprobs.json());
+        let mut choice = json!({
+            "index": index, "text": text, "logprobs": logprobs,
             "finish_reason": answer.reason.map(finish_reason),
-        })
+        });
+        if let Some(n_top) = self.n_prompt_logprobs {
+            choice["prompt_logprobs"] = prompt_logprobs(tokenizer, scores, n_top);
+        }
+        choice
     }
 
-    /// As this older API has them: lists side by side, offsets in characters of the tokens' texts.
-    fn logprobs(&self, tokens: &[TokenLogprob]) -> Value {
-        if self.top_logprobs.is_none() {
+    /// More of an answer, as a chunk of a stream.
+    fn chunk(&self, index: usize, text: &str, logprobs: Value, reason: Option<&str>) -> Value {
+        let mut chunk = self.head();
+        chunk["choices"] = json!([{
+            "index": index, "text": text, "logprobs": logprobs, "finish_reason": reason,
+        }]);
+        chunk
+    }
+
+    /// Log-probabilities of more of an answer whose tokens so far have `offset` characters.
+    fn more_logprobs(&self, tokens: &[TokenLogprob], offset: &mut usize) -> Value {
+        if self.top_logprobs.is_none() || tokens.is_empty() {
             return Value::Null;
         }
-        let tokenizer = &self.served.loaded.tokenizer;
-        let text = |id: u32| String::from_utf8_lossy(&tokenizer.token_bytes(id)).into_owned();
-        let texts: Vec<String> = tokens.iter().map(|token| text(token.token)).collect();
-        let logprobs: Vec<f64> = tokens.iter().map(|token| finite(token.logprob)).collect();
-        let top = tokens.iter().map(|token| {
-            let entries = token.top.iter();
-            let entries = entries.map(|(id, logprob)| (text(*id), finite(*logprob).into()));
-            Value::Object(entries.collect())
-        });
-        let offsets = texts.iter().scan(0, |offset, text| {
-            let here = *offset;
-            *offset += text.chars().count();
-            Some(here)
-        });
-        let offsets: Vec<usize> = offsets.collect();
-        json!({
-            "tokens": texts, "token_logprobs": logprobs, "top_logprobs": top.collect::<Vec<_>>(),
-            "text_offset": offsets,
-        })
+        let mut logprobs = TextLogprobs::from_offset(*offset);
+        logprobs.push_answer(&self.served.loaded.tokenizer, tokens);
+        *offset = logprobs.next_offset();
+        logprobs.json()
+    }
+
+    /// Begins the answers to a prompt with it, and with its log-probabilities where they are wanted.
+    async fn echo(
+        &self,
+        writer: &StreamWriter,
+        prompt: usize,
+        scores: &[PromptToken],
+        offsets: &mut [usize],
+    ) -> Result<(), ClientGone> {
+        let Some(text) = self.echo.get(prompt) else {
+            return Ok(());
+        };
+        for index in prompt * self.n..(prompt + 1) * self.n {
+            let mut logprobs = TextLogprobs::default();
+            let n_top = self.top_logprobs.unwrap_or(0);
+            logprobs.push_prompt(&self.served.loaded.tokenizer, scores, n_top);
+            offsets[index] = logprobs.next_offset();
+            let logprobs = self.top_logprobs.map(|_| logprobs.json());
+            let chunk = self.chunk(index, text, logprobs.into(), None);
+            writer.data(&chunk).await?;
+        }
+        Ok(())
     }
 
     /// All prompts together.
@@ -335,17 +376,13 @@ async fn stream(
     context: CompletionContext,
 ) -> Result<(), ClientGone> {
     let mut generations: Vec<_> = generations.into_iter().map(|one| (one, false)).collect();
+    let n = context.n;
+    let mut offsets = vec![0; generations.len() * n];
     let mut receipts = Vec::new();
-    for (index, before) in context
-        .echo
-        .iter()
-        .flat_map(|one| std::iter::repeat_n(one, context.n))
-        .enumerate()
-    {
-        let mut chunk = context.head();
-        chunk["choices"] =
-            json!([{"index": index, "text": before, "logprobs": null, "finish_reason": null}]);
-        writer.data(&chunk).await?;
+    if context.top_logprobs.is_none() {
+        for prompt in 0..context.echo.len() {
+            context.echo(&writer, prompt, &[], &mut offsets).await?;
+        }
     }
     loop {
         let (prompt, piece) = match next_of(&mut generations).await {
@@ -353,18 +390,24 @@ async fn stream(
             Ok(None) => break,
             Err(error) => return writer.data(&error.openai()).await,
         };
-        let (choice, text, tokens, reason) = match piece {
+        let chunk = match piece {
+            AnswerPiece::PromptScores(scores) => {
+                context.echo(&writer, prompt, &scores, &mut offsets).await?;
+                continue;
+            }
             AnswerPiece::Delta {
                 choice,
                 text,
                 tokens,
-            } => (choice, text, tokens, None),
-            AnswerPiece::Finish { choice, reason, .. } => (
-                choice,
-                String::new(),
-                Vec::new(),
-                Some(finish_reason(reason)),
-            ),
+            } => {
+                let index = prompt * n + choice;
+                let logprobs = context.more_logprobs(&tokens, &mut offsets[index]);
+                context.chunk(index, &text, logprobs, None)
+            }
+            AnswerPiece::Finish { choice, reason, .. } => {
+                let reason = Some(finish_reason(reason));
+                context.chunk(prompt * n + choice, "", Value::Null, reason)
+            }
             AnswerPiece::End(receipt) => {
                 receipts.push(*receipt);
                 continue;
@@ -377,14 +420,6 @@ async fn stream(
             | AnswerPiece::Call { .. }
             | AnswerPiece::CallCut { .. } => continue,
         };
-        let mut chunk = context.head();
-        let logprobs = match tokens.is_empty() {
-            true => Value::Null,
-            false => context.logprobs(&tokens),
-        };
-        chunk["choices"] = json!([{
-            "index": prompt * context.n + choice, "text": text, "logprobs": logprobs, "finish_reason": reason,
-        }]);
         writer.data(&chunk).await?;
     }
     if context.with_usage {

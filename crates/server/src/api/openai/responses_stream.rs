@@ -57,7 +57,7 @@ pub(super) async fn stream(
                     .event("response.failed", json!({"response": response}))
                     .await;
             }
-            Ok(None | Some(AnswerPiece::Progress { .. })) => {}
+            Ok(None | Some(AnswerPiece::Progress { .. } | AnswerPiece::PromptScores(_))) => {}
             Ok(Some(AnswerPiece::Thought { text, .. })) => items.thought(&context, &text).await?,
             Ok(Some(AnswerPiece::Delta { text, .. })) => items.text(&context, &text).await?,
             Ok(Some(AnswerPiece::CallBegin { head, .. })) => {

@@ -9,6 +9,7 @@ use super::SchedulerCore;
 use crate::scheduler::batch::unread;
 use crate::scheduler::job::{JobEvent, JobFailure};
 use crate::scheduler::pooled::EmbeddingTask;
+use crate::scheduler::scores::PromptScores;
 use crate::scheduler::task::AnswerTask;
 
 impl SchedulerCore {
@@ -39,10 +40,10 @@ impl SchedulerCore {
     /// Whether a running answer, no less urgent, has still to read pages that this one's prompt begins with too.
     fn is_being_read(&self, task: &AnswerTask) -> bool {
         let prompt = &task.job.prompt;
-        // No cache has the hidden states that an embedding needs; the last token of a prompt is always computed.
-        let most = match task.pooled {
-            Some(_) => 0,
-            None => prompt.len().saturating_sub(1) / PAGE_TOKENS * PAGE_TOKENS,
+        // No cache has the hidden states that an embedding needs, or the logits of a prompt; the last token of a prompt is always computed.
+        let most = match task.computes_all() {
+            true => 0,
+            false => prompt.len().saturating_sub(1) / PAGE_TOKENS * PAGE_TOKENS,
         };
         if most == 0 || !self.engine.limits().keeps_prefixes {
             return false;
@@ -98,10 +99,9 @@ impl SchedulerCore {
         {
             return false;
         }
-        // An embedding needs the hidden states of all tokens, which no cache has.
-        let n_cached = match task.pooled {
-            Some(_) => 0,
-            None => self.engine.reuse_prefix(seq, prompt).unwrap_or(0),
+        let n_cached = match task.computes_all() {
+            true => 0,
+            false => self.engine.reuse_prefix(seq, prompt).unwrap_or(0),
         };
         let rest = prompt.len() + n_drawn - n_cached;
         // A page for each of the others, so that they can go on, and their drafts; and what they have to read.
@@ -153,6 +153,7 @@ impl SchedulerCore {
         self.release(&task);
         task.seq = None;
         task.pooled.iter_mut().for_each(EmbeddingTask::restart);
+        task.scores.iter_mut().for_each(PromptScores::restart);
         task.job.receipt.borrow_mut().n_preempted += 1;
         self.metrics.preemptions.fetch_add(1, Relaxed);
         self.queue.push(task);

@@ -56,15 +56,18 @@ impl SchedulerCore {
 
     fn run(&mut self, parts: &[BatchPart]) -> Result<(), Error> {
         let states = self.wants_states();
+        let scored = |part: &BatchPart| self.running[part.task].scored_rows(part.n_tokens);
+        self.output.score(parts.iter().map(scored).collect());
         let items = parts
             .iter()
             .zip(&self.drafted)
             .filter_map(|(part, drafted)| {
                 let task = &self.running[part.task];
                 let feed = task.turn.feed(part.n_tokens)?;
-                let (logits, hidden) = match task.pooled {
-                    Some(_) => (LogitsFor::None, true),
-                    None => (feed.logits, false),
+                let (logits, hidden) = match (&task.pooled, &task.scores) {
+                    (Some(_), _) => (LogitsFor::None, true),
+                    (None, Some(_)) => (LogitsFor::All, false),
+                    (None, None) => (feed.logits, false),
                 };
                 let (tokens, logits) = match part.n_drafts {
                     0 => (feed.tokens, logits),
@@ -143,7 +146,10 @@ impl SchedulerCore {
                 }
                 continue;
             }
-            if !wants_logits {
+            if let Some(rows) = self.output.take_scored(i) {
+                task.take_scores(rows);
+            }
+            if !wants_logits || task.turn.finish().is_some() {
                 continue;
             }
             if part.n_drafts > 0 {

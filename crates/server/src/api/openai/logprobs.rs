@@ -1,0 +1,148 @@
+//! Log-probabilities as the two kinds of completions have them, of answers and of prompts.
+
+use millrace_text::Tokenizer;
+use serde_json::{Map, Value, json};
+
+use crate::api::error::ApiError;
+use crate::api::fields::Fields;
+use crate::scheduler::{PromptToken, TokenLogprob};
+
+/// Likeliest tokens that are told beside a token at most.
+pub(super) const MAX_TOP_LOGPROBS: usize = 20;
+
+/// JSON has no infinity: OpenAI's documentation gives -9999 for what is very unlikely.
+fn finite(logprob: f64) -> f64 {
+    logprob.max(-9999.0)
+}
+
+fn text_of(tokenizer: &Tokenizer, token: u32) -> String {
+    String::from_utf8_lossy(&tokenizer.token_bytes(token)).into_owned()
+}
+
+/// Tokens of an answer, as chat completions have them.
+pub(super) fn chat_logprobs(tokenizer: &Tokenizer, tokens: &[TokenLogprob]) -> Value {
+    let entry = |token: u32, logprob: f64| {
+        let bytes = tokenizer.token_bytes(token);
+        json!({
+            "token": String::from_utf8_lossy(&bytes), "logprob": finite(logprob), "bytes": bytes.as_ref(),
+        })
+    };
+    let content = tokens.iter().map(|token| {
+        let mut value = entry(token.token, token.logprob);
+        let top = token.top.iter().map(|(id, logprob)| entry(*id, *logprob));
+        value["top_logprobs"] = top.collect();
+        value
+    });
+    json!({"content": content.collect::<Vec<_>>(), "refusal": null})
+}
+
+/// As the older API has them: lists side by side, of a prompt that is repeated and of what follows it.
+#[derive(Default)]
+pub(super) struct TextLogprobs {
+    tokens: Vec<String>,
+    logprobs: Vec<Value>,
+    top: Vec<Value>,
+    offsets: Vec<usize>,
+    /// Characters of the texts of all tokens so far.
+    next_offset: usize,
+}
+
+impl TextLogprobs {
+    /// Lists whose first token stands behind so many characters.
+    pub(super) fn from_offset(next_offset: usize) -> TextLogprobs {
+        TextLogprobs {
+            next_offset,
+            ..TextLogprobs::default()
+        }
+    }
+
+    /// Characters of the texts of all tokens so far.
+    pub(super) fn next_offset(&self) -> usize {
+        self.next_offset
+    }
+
+    fn push(&mut self, tokenizer: &Tokenizer, token: u32, score: Option<(f64, &[(u32, f64)])>) {
+        let text = text_of(tokenizer, token);
+        let n_chars = text.chars().count();
+        self.offsets.push(self.next_offset);
+        self.next_offset += n_chars;
+        self.tokens.push(text);
+        let (logprob, top) = match score {
+            None => (Value::Null, Value::Null),
+            Some((logprob, top)) => {
+                let top = top.iter();
+                let top = top.map(|(id, x)| (text_of(tokenizer, *id), finite(*x).into()));
+                (finite(logprob).into(), Value::Object(top.collect()))
+            }
+        };
+        self.logprobs.push(logprob);
+        self.top.push(top);
+    }
+
+    /// The tokens of a prompt, with up to `n_top` of the likeliest in the place of each.
+    pub(super) fn push_prompt(
+        &mut self,
+        tokenizer: &Tokenizer,
+        tokens: &[PromptToken],
+        n_top: usize,
+    ) {
+        for PromptToken { token, score } in tokens {
+            let score = score.as_ref();
+            let score = score.map(|score| {
+                let n_top = n_top.min(score.top.len());
+                (score.logprob, &score.top[..n_top])
+            });
+            self.push(tokenizer, *token, score);
+        }
+    }
+
+    /// Tokens of an answer.
+    pub(super) fn push_answer(&mut self, tokenizer: &Tokenizer, tokens: &[TokenLogprob]) {
+        for token in tokens {
+            self.push(tokenizer, token.token, Some((token.logprob, &token.top)));
+        }
+    }
+
+    pub(super) fn json(self) -> Value {
+        json!({
+            "tokens": self.tokens, "token_logprobs": self.logprobs, "top_logprobs": self.top,
+            "text_offset": self.offsets,
+        })
+    }
+}
+
+/// `prompt_logprobs` of a request, which vLLM has beside OpenAI's fields. They are told with the whole answer.
+pub(super) fn prompt_logprobs_field(fields: &Fields<'_>) -> Result<Option<usize>, ApiError> {
+    let wanted = fields.usize_in("prompt_logprobs", 0, MAX_TOP_LOGPROBS)?;
+    match wanted.is_some() && fields.bool("stream")?.unwrap_or(false) {
+        true => Err(ApiError::field(
+            "prompt_logprobs",
+            "they are not streamed; set stream to false",
+        )),
+        false => Ok(wanted),
+    }
+}
+
+/// As vLLM has them: an object a token, `null` for those without, by token id the prompt's own and up to `n_top` of the likeliest.
+pub(super) fn prompt_logprobs(
+    tokenizer: &Tokenizer,
+    tokens: &[PromptToken],
+    n_top: usize,
+) -> Value {
+    let entry = |token: u32, logprob: f64, rank: usize| {
+        let text = text_of(tokenizer, token);
+        let entry = json!({"logprob": finite(logprob), "rank": rank, "decoded_token": text});
+        (token.to_string(), entry)
+    };
+    let tokens = tokens.iter().map(|PromptToken { token, score }| {
+        let Some(score) = score else {
+            return Value::Null;
+        };
+        let own = entry(*token, score.logprob, score.rank);
+        let top = score.top.iter().enumerate().take(n_top);
+        let top = top.filter(|(_, (id, _))| id != token);
+        let top = top.map(|(i, (id, logprob))| entry(*id, *logprob, i + 1));
+        Value::Object(std::iter::once(own).chain(top).collect::<Map<_, _>>())
+    });
+    tokens.collect()
+}
