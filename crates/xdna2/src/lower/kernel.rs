@@ -4,9 +4,9 @@ mod build;
 
 use super::{
     AttentionTimes, CachePart, Feature, KeyRange, LM_HEAD_PARTITIONS, LowerOptions, Phase,
-    TableRows, WeightLayout, check, tiling,
+    TableRows, WeightLayout, check,
 };
-use crate::mapping::{self, NamedNumbers, Shape, Tiling};
+use crate::mapping::{NamedNumbers, Shape, Tiling};
 use millrace_graph::{
     Activation, Glu, Graph, Linear, Node, Op, RmsNorm, RopeId, RotateHeads, ValueId, WeightId,
     single_row,

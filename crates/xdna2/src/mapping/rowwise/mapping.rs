@@ -1,8 +1,8 @@
 //! Row-wise kernels as mappings.
 
-use super::{BLOCK_ELEMENTS, EPSILON, Function, Rowwise, RowwiseDims, reference};
+use super::{Function, Rowwise, reference};
 use crate::mapping::data::Random;
-use crate::mapping::parts::{Checks, divisors, launch, new, slot, x, y};
+use crate::mapping::parts::{Checks, divisors, slot};
 use crate::mapping::{
     BuildError, LeastWork, Mapping, Shape, ShapeError, Tiling, Tolerance, parse_dims,
 };

@@ -9,9 +9,9 @@ use millrace_xdna2_machine::Machine;
 #[derive(Clone, Copy)]
 pub(super) struct Numerics {
     pub(super) tile_kv: u64,
-    tile_dk: u64,
-    tile_dv: u64,
-    stages: u64,
+    pub(super) tile_dk: u64,
+    pub(super) tile_dv: u64,
+    pub(super) stages: u64,
 }
 
 /// Largest tiles, for head dimensions beyond 128 of 32 × 32.

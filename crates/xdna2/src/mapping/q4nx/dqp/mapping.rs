@@ -3,7 +3,7 @@
 use super::{DqpDims, FusedDqp, NAME, own_tiling};
 use crate::mapping::data::{Random, bf16_bytes, floats};
 use crate::mapping::fused::{self, GEMV_PARTS};
-use crate::mapping::parts::{Checks, herd, i, launch, new, slot, x, y};
+use crate::mapping::parts::{Checks, herd, launch, slot};
 use crate::mapping::q4nx::token::Attend;
 use crate::mapping::q4nx::{BYTES, Matrix, ROWS, across, random_blocks, unit, weight_slot};
 use crate::mapping::{
