@@ -14,8 +14,8 @@ mod mapping;
 
 use super::super::fused::{self, GEMV_PARTS};
 use super::super::parts::{
-    Checks, at, block, call_with, constant, core, end, free, get, i, int, largest_divisor,
-    local, new, pattern, put, repeat, small, stage, stream, upto, x, y,
+    Checks, at, block, call_with, constant, core, end, free, get, i, int, largest_divisor, local,
+    new, pattern, put, repeat, small, stage, stream, upto, x, y,
 };
 use super::super::{BuildError, Mapping, NamedNumbers, Rule, Shape, Tiling};
 use super::token::{Attend, Heads};

@@ -2,7 +2,7 @@
 
 use super::{
     AIR_KRACKAN, AIR_Q4_0, AIR_STRIX, BUFFERS, FLM_DECODE, FLM_PREFILL, PAPER_DECODE,
-    PAPER_PREFILL, PROGRAMS, PROMPTS, PredictionCase, PredictionKind, TOKENS, no_npu,
+    PAPER_PREFILL, PROGRAMS, PROMPTS, PredictionCase, PredictionKind, TOKENS, no_npu, reason,
 };
 use crate::xdna2::fidelity::Measurement;
 use crate::xdna2::fidelity::stack::{Build, StackProgram};
