@@ -1,6 +1,6 @@
 //! Attention of an encoder: the tokens of a text see each other, and nothing is kept of them.
 
-use super::chunk::{Chunk, PassBuffers, RunSpan};
+use super::chunk::{Chunk, PassBuffers};
 use super::plan::Register;
 use crate::kv::PAGE_TOKENS;
 use millrace_graph::{AllTokensShape, EncoderAttention};
@@ -43,33 +43,24 @@ pub(super) fn attend(
 ) {
     let m = chunk.tokens.len();
     let slopes = op.slopes();
-    let spans = &chunk.spans;
+    let texts: Vec<Range<usize>> = chunk.spans.iter().map(|span| span.rows.clone()).collect();
     buffers.write(out, m, |buffers, out| {
         let qkv = [q, k, v].map(|slot| buffers.rows(slot, m));
         if slopes.is_none()
-            && by_pages(cpu, spans, (scratch, pages), op, (qkv, &mut *out)).is_some()
+            && by_pages(cpu, &texts, (scratch, pages), op, (qkv, &mut *out)).is_some()
         {
             return;
         }
-        for span in spans {
-            near(cpu, (op, slopes.as_deref()), span.rows.clone(), qkv, out);
+        for rows in texts {
+            near(cpu, (op, slopes.as_deref()), rows, qkv, out);
         }
     });
 }
 
-/// Rows at the end of a text of `n`, which see all that is behind them: of them the pages' kernel makes one block.
-fn n_last(n: usize, reach: Option<usize>) -> usize {
-    match reach {
-        Some(reach) if reach + 1 < n => reach,
-        _ => n,
-    }
-}
-
-/// By the kernel that attends to pages. The last rows of each text are a block that sees its end. Where a row reaches less
-/// far, those before go as causal rows do at the last position that each sees.
+/// By the kernel that attends to pages, within each text's rows. `None` where that does not take the heads.
 fn by_pages(
     cpu: &Cpu,
-    spans: &[RunSpan],
+    texts: &[Range<usize>],
     (scratch, pages): (&mut AttentionScratch, &mut TextPages),
     op: &EncoderAttention,
     ([q, k, v], out): ([&[f32]; 3], &mut [f32]),
@@ -82,64 +73,87 @@ fn by_pages(
     };
     layout.check().ok()?;
     let n_pages = |rows: &Range<usize>| rows.len().div_ceil(PAGE_TOKENS);
-    let all = spans.iter().map(|span| n_pages(&span.rows)).sum();
+    let all = texts.iter().map(n_pages).sum();
     pages.fit(&layout, all)?;
     let TextPages { slabs, numbers, .. } = pages;
     let (k_slab, v_slab) = slabs.as_mut()?;
     let mut first = 0;
-    let run = |span: &RunSpan| {
-        let own = first..first + n_pages(&span.rows);
+    let run = |rows: &Range<usize>| {
+        let own = first..first + n_pages(rows);
         first = own.end;
         KvRun {
-            rows: span.rows.clone(),
+            rows: rows.clone(),
             first_pos: 0,
             pages: &numbers[own],
             pages_first_pos: 0,
         }
     };
-    let texts: Vec<KvRun<'_>> = spans.iter().map(run).collect();
-    kernels::kv_append(cpu, &layout, k, v, k_slab, v_slab, &texts);
-    let mut attend = |window: Option<usize>, runs: &[KvRun<'_>], blocks: &[Range<usize>]| {
+    let runs: Vec<KvRun<'_>> = texts.iter().map(run).collect();
+    kernels::kv_append(cpu, &layout, k, v, k_slab, v_slab, &runs);
+    for part in parts(&runs, op.reach) {
         let shape = kernels::AttentionShape {
             n_heads: op.n_heads,
             n_kv_heads: op.n_kv_heads,
             head_dim: op.head_dim,
             scale: op.scale,
-            window,
+            window: part.window,
             softcap: None,
         };
         let input = AttentionInput {
             q,
             k_pages: k_slab,
             v_pages: v_slab,
-            runs,
-            blocks,
+            runs: &part.runs,
+            blocks: &part.blocks,
             sinks: None,
         };
         kernels::attention(cpu, &shape, &layout, &input, scratch, out);
-    };
-    let parts = texts.iter().map(|text| {
-        let n_before = text.rows.len() - n_last(text.rows.len(), op.reach);
-        let (before, last) = (text.rows.start, text.rows.start + n_before);
-        let part = |rows, first_pos| KvRun {
-            rows,
-            first_pos,
-            ..text.clone()
-        };
-        let seen = op.reach.unwrap_or(0);
-        (
-            part(before..last, seen),
-            part(last..text.rows.end, n_before),
-        )
-    });
-    let (mut before, last): (Vec<_>, Vec<_>) = parts.unzip();
-    let blocks: Vec<Range<usize>> = last.iter().map(|run| run.rows.clone()).collect();
-    attend(op.reach.map(|reach| reach + 1), &last, &blocks);
-    before.retain(|run| !run.rows.is_empty());
-    if let Some(reach) = op.reach.filter(|_| !before.is_empty()) {
-        attend(Some(2 * reach + 1), &before, &[]);
     }
     Some(())
+}
+
+/// Rows of texts that the kernel computes in one call.
+struct TextParts<'a> {
+    window: Option<usize>,
+    runs: Vec<KvRun<'a>>,
+    blocks: Vec<Range<usize>>,
+}
+
+/// The last rows of each text see its end: they are a block, each with a window that begins where it reaches to. A row
+/// before them is computed as a causal one at the last position that it sees, whose window is all that it reaches.
+fn parts<'a>(texts: &[KvRun<'a>], reach: Option<usize>) -> Vec<TextParts<'a>> {
+    let n_before = |text: &KvRun<'_>| match (text.rows.len(), reach) {
+        (n, Some(reach)) if reach + 1 < n => n - reach,
+        _ => 0,
+    };
+    let run = |text: &KvRun<'a>, rows: Range<usize>, first_pos| KvRun {
+        rows,
+        first_pos,
+        ..text.clone()
+    };
+    let last = texts.iter().map(|text| {
+        let n_before = n_before(text);
+        run(text, text.rows.start + n_before..text.rows.end, n_before)
+    });
+    let last: Vec<KvRun<'a>> = last.filter(|run| !run.rows.is_empty()).collect();
+    let mut parts = vec![TextParts {
+        window: reach.map(|reach| reach + 1),
+        blocks: last.iter().map(|run| run.rows.clone()).collect(),
+        runs: last,
+    }];
+    if let Some(reach) = reach {
+        let before = texts.iter().map(|text| {
+            let rows = text.rows.start..text.rows.start + n_before(text);
+            run(text, rows, reach)
+        });
+        parts.push(TextParts {
+            window: Some(2 * reach + 1),
+            runs: before.filter(|run| !run.rows.is_empty()).collect(),
+            blocks: Vec::new(),
+        });
+    }
+    parts.retain(|part| !part.runs.is_empty());
+    parts
 }
 
 /// Sums side by side in a dot product: as many as a compiler keeps in a register or two.
@@ -207,4 +221,60 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
     }
     let rest: f32 = a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum();
     sums.iter().sum::<f32>() + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millrace_kernels::CpuOptions;
+    use millrace_testkit::rng::Rng;
+
+    /// Every reach beside every length, with company: the kernel's rows are those by definition.
+    #[test]
+    fn pages_hold_what_each_row_reaches() {
+        let cpu = Cpu::new(CpuOptions::default()).unwrap();
+        let lengths = [1, 2, 3, 5, 67, 300];
+        let n: usize = lengths.iter().sum();
+        let mut rng = Rng::new(7);
+        let (n_heads, n_kv_heads, head_dim) = (4, 2, 16);
+        let mut numbers = |n_heads: usize| rng.normals(n * n_heads * head_dim, 1.0);
+        let [q, k, v] = [n_heads, n_kv_heads, n_kv_heads].map(&mut numbers);
+        let mut start = 0;
+        let texts = lengths.map(|length| {
+            start += length;
+            start - length..start
+        });
+        for reach in [
+            None,
+            Some(0),
+            Some(1),
+            Some(2),
+            Some(31),
+            Some(64),
+            Some(400),
+        ] {
+            let op = EncoderAttention {
+                n_heads,
+                n_kv_heads,
+                head_dim,
+                scale: 0.25,
+                reach,
+                max_distance_bias: None,
+            };
+            let mut expected = vec![f32::NAN; q.len()];
+            for rows in texts.clone() {
+                near(&cpu, (&op, None), rows, [&q, &k, &v], &mut expected);
+            }
+            let mut found = vec![f32::NAN; q.len()];
+            let mut scratch = (AttentionScratch::default(), TextPages::default());
+            let memory = (&mut scratch.0, &mut scratch.1);
+            by_pages(&cpu, &texts, memory, &op, ([&q, &k, &v], &mut found)).unwrap();
+            for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                assert!(
+                    (found - expected).abs() < 1e-5,
+                    "{reach:?} [{i}]: {found}, not {expected}"
+                );
+            }
+        }
+    }
 }
