@@ -254,8 +254,8 @@ impl<'a> Replay<'a> {
 
     fn acquired(&mut self, actor: BoardActor, lock: (Tile, u8), amount: usize) {
         let held = self.locks.entry(lock).or_default();
-        let n_taken = amount.min(held.len());
-        let given = held.drain(..n_taken).next_back().unwrap_or(0.0);
+        let amount = amount.min(held.len());
+        let given = held.drain(..amount).next_back().unwrap_or(0.0);
         let ns = self.lock_ns(actor);
         let clock = self.clock(actor);
         let before = clock.now;

@@ -56,6 +56,16 @@ struct DesignArgs {
 #[derive(clap::Args, Debug)]
 struct RunArgs {
     #[command(flatten)]
+    data: DataArgs,
+    /// Orders of the actors to try
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    orders: u64,
+}
+
+/// A design with its data.
+#[derive(clap::Args, Debug)]
+struct DataArgs {
+    #[command(flatten)]
     of: DesignArgs,
     /// Bytes of the next argument that the sequence reads
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
@@ -63,13 +73,11 @@ struct RunArgs {
     /// Write what the sequence writes to files in this folder
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     output: Option<PathBuf>,
-    /// Orders of the actors to try
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    orders: u64,
     /// Instructions that a core may take
     #[arg(long, value_name = "N", default_value_t = 1 << 28)]
     max_instructions: u64,
-    /// Write what DMA channels, locks and cores do in modelled time (Chrome trace-event format)
+    /// Write what DMA channels, locks and cores of a run that passes do in modelled time (Chrome
+    /// trace-event format)
     #[arg(long, value_name = "FILE.json", value_hint = clap::ValueHint::FilePath)]
     trace: Option<PathBuf>,
 }
@@ -101,33 +109,37 @@ fn check(path: &Path, design: &Design) -> Result<Footprint, CommandFailure> {
 }
 
 fn run_design(args: &RunArgs, ui: Ui) -> CommandResult {
-    let path = &args.of.design;
+    let data = &args.data;
+    let path = &data.of.design;
     let design = read(path)?;
     let footprint = check(path, &design)?;
-    let arguments = arguments(args, &design, &footprint)?;
+    let arguments = arguments(data, &design, &footprint)?;
+    let options = RunOptions {
+        orders: args.orders,
+        ..options(data)
+    };
     let report = {
         let _progress = ProgressDisplay::spinner(ui, "running");
-        let ran = millrace_aie::run(&design, &arguments, options(args));
+        let ran = millrace_aie::run(&design, &arguments, options);
         ran.map_err(|error| refused(path, &error))?
     };
-    if args.trace.is_some() && report.verdict == Verdict::Pass {
-        time::timed(args, &design, None, ui)?;
+    if data.trace.is_some() && report.verdict == Verdict::Pass {
+        time::timed(data, &design, None, ui)?;
     }
-    if let Some(folder) = &args.output {
+    if let Some(folder) = &data.output {
         write_outputs(folder, &report)?;
     }
     let mut out = Out::new();
-    match args.of.json {
+    match data.of.json {
         true => out.json(&report_json(&design, &report))?,
-        false => print_report(&design, &report, args, &mut out)?,
+        false => print_report(&design, &report, args.orders, &mut out)?,
     }
     out.flush()?;
     end(&report)
 }
 
-fn options(args: &RunArgs) -> RunOptions {
+fn options(args: &DataArgs) -> RunOptions {
     RunOptions {
-        orders: args.orders,
         max_instructions: args.max_instructions,
         ..RunOptions::default()
     }
@@ -150,7 +162,7 @@ fn end(report: &RunReport) -> CommandResult {
 /// Bytes of all arguments: files for those that are read, in their order; else the numbers from 1 on, and
 /// zeros for what is written only.
 fn arguments(
-    args: &RunArgs,
+    args: &DataArgs,
     design: &Design,
     footprint: &Footprint,
 ) -> Result<Vec<Vec<u8>>, CommandFailure> {
@@ -221,12 +233,7 @@ fn report_json(design: &Design, report: &RunReport) -> serde_json::Value {
     })
 }
 
-fn print_report(
-    design: &Design,
-    report: &RunReport,
-    args: &RunArgs,
-    out: &mut Out,
-) -> CommandResult {
+fn print_report(design: &Design, report: &RunReport, orders: u64, out: &mut Out) -> CommandResult {
     out.line(printable(&design.summary()))?;
     for note in &report.notes {
         out.line(printable(&format!("  {note}")))?;
@@ -240,8 +247,7 @@ fn print_report(
         let verdict = Paint::Bold.stdout(report.verdict.name());
         let counters = report.counters;
         out.line(format!(
-            "{verdict} in {} orders of actors: {} tasks, {} executions of descriptors, {} words by DMA",
-            args.orders,
+            "{verdict} in {orders} orders of actors: {} tasks, {} executions of descriptors, {} words by DMA",
             counters.pushes,
             counters.executions,
             counters.words

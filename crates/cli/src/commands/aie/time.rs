@@ -1,6 +1,6 @@
 //! `millrace aie time`: the modelled time of a design, and what bounds it.
 
-use super::{RunArgs, arguments, check, end, options, read, refused, report_json};
+use super::{DataArgs, arguments, check, end, options, read, refused, report_json};
 use crate::exit::{CommandFailure, CommandResult};
 use crate::output::{Align, Out, TextTable, Ui, printable};
 use crate::progress::ProgressDisplay;
@@ -16,7 +16,7 @@ const LISTED: usize = 8;
 #[derive(clap::Args, Debug)]
 pub(super) struct TimeArgs {
     #[command(flatten)]
-    pub(super) run: RunArgs,
+    data: DataArgs,
     /// The profile with the constants: a name, or a TOML file
     #[arg(long, value_name = "NAME|FILE")]
     profile: Option<String>,
@@ -24,10 +24,13 @@ pub(super) struct TimeArgs {
 
 /// Runs a design once, and says how long the model has it take.
 pub(super) fn time(args: &TimeArgs, ui: Ui) -> CommandResult {
-    let design = read(&args.run.of.design)?;
-    let (report, found) = timed(&args.run, &design, args.profile.as_deref(), ui)?;
+    let design = read(&args.data.of.design)?;
+    let (report, found) = timed(&args.data, &design, args.profile.as_deref(), ui)?;
+    if let Some(folder) = &args.data.output {
+        super::write_outputs(folder, &report)?;
+    }
     let mut out = Out::new();
-    if args.run.of.json {
+    if args.data.of.json {
         let mut all = report_json(&design, &report);
         all["time"] = found.as_ref().map_or(serde_json::Value::Null, time_json);
         out.json(&all)?;
@@ -47,7 +50,7 @@ pub(super) fn time(args: &TimeArgs, ui: Ui) -> CommandResult {
 
 /// The run and the modelled time of a design; writes the trace that is asked for.
 pub(super) fn timed(
-    args: &RunArgs,
+    args: &DataArgs,
     design: &Design,
     profile: Option<&str>,
     ui: Ui,
