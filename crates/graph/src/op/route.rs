@@ -102,7 +102,7 @@ impl Route {
         for_choice.clear();
         for_choice.extend_from_slice(gates);
         for (score, bias) in for_choice.iter_mut().zip(bias.into_iter().flatten()) {
-            *score = *score + *bias;
+            *score += *bias;
         }
         if let Some(groups) = self.groups {
             groups.keep_best(for_choice, of_groups, places);

@@ -56,13 +56,13 @@ impl SynthJob<'_> {
 pub(super) fn write_gguf(config: &ModelConfig, out: &mut Metadata) {
     let arch = arch::by_name(config.family).gguf_arch;
     let number = |n: usize| GgufValue::U32(u32::try_from(n).unwrap_or(u32::MAX));
-    out.insert(&format!("{arch}.block_count"), number(config.n_layers + 1));
-    out.insert(&format!("{arch}.nextn_predict_layers"), number(1));
+    out.insert(format!("{arch}.block_count"), number(config.n_layers + 1));
+    out.insert(format!("{arch}.nextn_predict_layers"), number(1));
     if let Some(recurrent) = &config.recurrent {
         let mut layers = recurrent.layers.clone();
         layers.push(false);
         let layers = GgufValue::Array(GgufArray::Bool(layers));
-        out.insert(&format!("{arch}.attention.recurrent_layers"), layers);
+        out.insert(format!("{arch}.attention.recurrent_layers"), layers);
     }
 }
 
