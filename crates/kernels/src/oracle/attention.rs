@@ -93,7 +93,7 @@ pub fn row(
     }
     let n = 1usize << layout.head_dim.trailing_zeros();
     let sign = |i: usize, j: usize| {
-        if (i & j).count_ones() % 2 == 0 {
+        if (i & j).count_ones().is_multiple_of(2) {
             1.0
         } else {
             -1.0
