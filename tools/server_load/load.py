@@ -4,7 +4,7 @@
         [--warm-up 5000] [--minutes 0] [--model demo]
 
 Starts the server, asks a set of questions one at a time to know their answers, then sends requests of these kinds,
-many together: complete ones, those of other APIs, with schemas and functions, streams read slowly, streams left in the
+many together: complete ones, those of other APIs, with schemas, functions, thoughts, adapters and scores of prompts, streams read slowly, streams left in the
 middle, connections dropped after half a request, text that is not JSON, bodies beyond the limit, wrong fields, deadlines
 too short to keep. The warm-up is the same before anything is counted, twice as many together, then contexts that fill the cache: a server that has served
 little has not yet touched all of it, and an allocator keeps what the most at once have taken. At the end it wants
@@ -24,9 +24,12 @@ import json
 import random
 import re
 import subprocess
+import tempfile
 import time
 from collections import Counter, defaultdict
 from pathlib import Path
+
+from variants import THINKER, adapter, rewritten
 
 KINDS = {  # kind: (weight, statuses that are right; None is a connection that was closed)
     "complete": (25, {200, 429}),
@@ -48,8 +51,10 @@ def questions(model):
         text = f"What is {1 + i % 9} plus {1 + i * 7 % 9}?"
         if i % 4 == 3:
             text = "Ben went to the lake with a dog. " * (5 + i) + text
-        out.append({"model": model, "messages": [{"role": "user", "content": text}], "seed": i, "logprobs": True,
-                    "temperature": [0, 1][i % 2], "max_tokens": 8 + i, "ignore_eos": i % 5 == 0})
+        # Some of a model that thinks, some with an adapter.
+        asked = {5: "thinker", 6: "style"}.get(i % 8, model)
+        out.append({"model": asked, "messages": [{"role": "user", "content": text}], "seed": i, "logprobs": True,
+                    "temperature": [0, 1][i % 2], "max_tokens": 8 + i, "ignore_eos": i % 5 == 0, "thinking_budget": 1 + i % 7})
     return out
 
 
@@ -76,12 +81,26 @@ def others(model):
         (chat, ask | {"max_tokens": 40, "tools": [tool], "tool_choice": "required"},
          lambda answer: [call["function"] for call in answer["choices"][0]["message"].get("tool_calls", [])]),
         (chat, ask | {"structured_outputs": {"regex": "[a-z]{3,9} [0-9]+"}, "max_tokens": 20}, choice),
+        (chat, ask | {"model": "thinker", "max_tokens": 30, "thinking_budget": 4},
+         lambda answer: answer["choices"][0]["message"]),
+        (chat, ask | {"model": "thinker", "max_tokens": 60, "thinking_budget": 4, "response_format": {
+            "type": "json_schema", "json_schema": {"name": "x", "schema": schema}}}, choice),
+        ("/v1/messages", ask | {"model": "thinker", "max_tokens": 40, "thinking": {"type": "enabled", "budget_tokens": 8}},
+         lambda answer: [block.get("thinking") or block.get("text") for block in answer["content"]]),
+        (chat, ask | {"model": "style", "max_tokens": 20}, choice),
+        (chat, ask | {"lora": [{"id": 0, "scale": 0.5}], "max_tokens": 20}, choice),
+        (chat, ask | {"prompt_logprobs": 2, "max_tokens": 4}, lambda answer: answer["prompt_logprobs"]),
+        ("/v1/completions", {"model": model, "prompt": "Ben went to the lake. " * 20, "echo": True, "logprobs": 1,
+                             "max_tokens": 0}, lambda answer: answer["choices"]),
         ("/tokenize", {"model": model, "content": "Ben went to the lake. " * 30}, lambda answer: answer["tokens"]),
         ("/apply-template", ask, lambda answer: answer["prompt"]),
         ("/api/show", {"model": model}, lambda answer: answer["model_info"]),
     ]
 
 
+# What is added up over the models.
+COUNTERS = ("n_running", "n_waiting", "kv_used_bytes", "prompt_tokens", "cached_tokens", "generated_tokens", "passes",
+            "preemptions", "aborted", "failed", "refused")
 # Tokens of a context, and of all that are cached together.
 CONTEXT, CACHED = 512, 2048
 
@@ -272,17 +291,18 @@ class Load:
         """Writes to every page of keys and values, which have no memory before: contexts that nearly fill it, with nothing in common."""
         async def one(i):
             prompt = [(7 * i + 13 * j) % 1000 + 10 for j in range(CONTEXT - 32)]
-            body = {"model": "m", "prompt": prompt, "max_tokens": 30, "ignore_eos": True}
+            body = {"model": ("m", "thinker")[i % 2], "prompt": prompt, "max_tokens": 30, "ignore_eos": True}
             status, _ = await self.ask(body, "/v1/completions")
             if status != 200:
                 self.problems.append(f"a context of {len(prompt)} tokens: status {status}")
 
-        await asyncio.gather(*[one(i) for i in range(4 * CACHED // CONTEXT)])
+        await asyncio.gather(*[one(i) for i in range(8 * CACHED // CONTEXT)])
 
     async def settle(self):
         """Waits until nothing is under way, and then until idle threads have ended (10 s after their last work)."""
         for _ in range(200):
-            counters = await self.counters()
+            models = await self.counters()
+            counters = {name: sum(of[name] for of in models) for name in COUNTERS}
             if not (counters["n_running"] or counters["n_waiting"] or counters["kv_used_bytes"]):
                 break
             await asyncio.sleep(0.1)
@@ -296,7 +316,8 @@ class Load:
         writer.write(b"GET /v1/system HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
         raw = await reader.read(-1)
         writer.close()
-        return json.loads(raw.split(b"\r\n\r\n", 1)[1])["models"][0]["counters"]
+        models = json.loads(raw.split(b"\r\n\r\n", 1)[1])["models"]
+        return [model["counters"] for model in models]
 
 
 def memory_kib(pid):
@@ -316,7 +337,11 @@ async def main():
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     random.seed(args.seed)
-    command = [args.binary, "serve", f"m={args.model}", "--port", "0", "--quiet", "--ctx", str(CONTEXT), "--kv-tokens", str(CACHED),
+    folder = tempfile.TemporaryDirectory()
+    thinker = Path(folder.name) / "thinker.gguf"
+    thinker.write_bytes(rewritten(THINKER))
+    style = adapter(Path(folder.name) / "style")
+    command = [args.binary, "serve", f"m={args.model}", f"thinker={thinker}", "--lora", f"m:style={style}", "--port", "0", "--quiet", "--ctx", str(CONTEXT), "--kv-tokens", str(CACHED),
                "--max-body", "2"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -371,8 +396,8 @@ def report(load, args, seconds, before, after, counters):
             continue
         statuses = ", ".join(f"{status or 'closed'}: {n}" for status, n in load.statuses[kind].most_common())
         print(f"| {kind} | {len(times)} | {statuses} | {times[len(times) // 2]:.2f} | {times[len(times) * 95 // 100]:.2f} |")
-    print(f"\nmemory, its own and pages of files, {before} -> {after} KiB; " + ", ".join(f"{name} {counters[name]}" for name in (
-        "prompt_tokens", "cached_tokens", "generated_tokens", "passes", "preemptions", "aborted", "failed", "refused")))
+    print(f"\nmemory, its own and pages of files, {before} -> {after} KiB; " + ", ".join(
+        f"{name} {counters[name]}" for name in COUNTERS[3:]))
 
 
 asyncio.run(main())

@@ -34,12 +34,7 @@ pub(crate) struct Setting {
 
 /// Bytes of a cached element, with its share of a scale.
 pub(crate) fn element_bytes(kv_type: KvType) -> f64 {
-    match kv_type {
-        KvType::F32 => 4.0,
-        KvType::F16 | KvType::BF16 => 2.0,
-        // A byte each, and two for the scale of 32.
-        KvType::Q8_0 => 34.0 / 32.0,
-    }
+    kv_type.bits_with_scales() / 8.0
 }
 
 /// The least and the most that the machine is made to read to find its rate: fewer bytes than the caches hold

@@ -6,10 +6,12 @@
 //! `[head_dim][16]` (scores are computed with one position a SIMD lane), a tile of V
 //! `[16][head_dim]` (outputs are computed with one dimension a lane). `head_dim` is padded to a
 //! multiple of 16 in both. In [`KvType::Q8_0`] the 8-bit values of a tile follow its f16 scales,
-//! one for 32 dimensions of a position: `[head_dim / 32][16]` for K, `[16][head_dim / 32]` for V.
+//! one for 32 dimensions of a position: `[head_dim / 32][16]` for K, `[16][head_dim / 32]` for V. Types of fewer bits have the same
+//! scales, and planes of bits in place of bytes (`kv/narrow.rs`).
 
 mod append;
 mod buffer;
+pub(crate) mod narrow;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -53,11 +55,25 @@ pub enum KvType {
     BF16,
     /// Signed bytes with one f16 scale for 32 dimensions of a position.
     Q8_0,
+    /// Six bits with the same scales, of rotated rows; `head_dim` is a multiple of 32.
+    Q6_0,
+    /// Five bits, likewise.
+    Q5_0,
+    /// Four bits, likewise.
+    Q4_0,
 }
 
 impl KvType {
     /// Every type.
-    pub const ALL: [KvType; 4] = [KvType::F32, KvType::F16, KvType::BF16, KvType::Q8_0];
+    pub const ALL: [KvType; 7] = [
+        KvType::F32,
+        KvType::F16,
+        KvType::BF16,
+        KvType::Q8_0,
+        KvType::Q6_0,
+        KvType::Q5_0,
+        KvType::Q4_0,
+    ];
 
     /// The name used on command lines.
     #[must_use]
@@ -67,17 +83,37 @@ impl KvType {
             KvType::F16 => "f16",
             KvType::BF16 => "bf16",
             KvType::Q8_0 => "q8_0",
+            KvType::Q6_0 => "q6_0",
+            KvType::Q5_0 => "q5_0",
+            KvType::Q4_0 => "q4_0",
         }
     }
 
-    /// Bytes of one element, without the scales of [`KvType::Q8_0`].
-    #[must_use]
-    pub(crate) const fn elem_bytes(self) -> usize {
+    /// Bits of one element, without scales.
+    pub(crate) const fn elem_bits(self) -> usize {
         match self {
-            KvType::F32 => 4,
-            KvType::F16 | KvType::BF16 => 2,
-            KvType::Q8_0 => 1,
+            KvType::F32 => 32,
+            KvType::F16 | KvType::BF16 => 16,
+            KvType::Q8_0 => 8,
+            KvType::Q6_0 => 6,
+            KvType::Q5_0 => 5,
+            KvType::Q4_0 => 4,
         }
+    }
+
+    /// Bits of one element with its share of the scales, of a `head_dim` that is a multiple of 32.
+    #[must_use]
+    pub const fn bits_with_scales(self) -> f64 {
+        let scale = match self {
+            KvType::F32 | KvType::F16 | KvType::BF16 => 0.0,
+            KvType::Q8_0 | KvType::Q6_0 | KvType::Q5_0 | KvType::Q4_0 => 16.0 / Q8_DIMS as f64,
+        };
+        self.elem_bits() as f64 + scale
+    }
+
+    /// Bytes of one element, of the types whose tiles kernels multiply; without scales.
+    pub(crate) const fn elem_bytes(self) -> usize {
+        self.kernel_type().elem_bits() / 8
     }
 }
 
@@ -127,6 +163,14 @@ impl KvLayout {
             let needs = format!("a multiple of 8 up to {MAX_HEAD_DIM}");
             return geometry("head_dim", self.head_dim, needs);
         }
+        let narrow = self.dtype.narrow_bits();
+        if narrow.is_some() && !self.head_dim.is_multiple_of(Q8_DIMS) {
+            let needs = format!(
+                "a multiple of {Q8_DIMS} for a cache of {}; q8_0 takes any",
+                self.dtype
+            );
+            return geometry("head_dim", self.head_dim, needs);
+        }
         if self.page_tokens == 0 || !self.page_tokens.is_multiple_of(TILE_TOKENS) {
             let needs = format!("a multiple of {TILE_TOKENS}");
             return geometry("page_tokens", self.page_tokens, needs);
@@ -153,14 +197,16 @@ impl KvLayout {
     /// Bytes of scales that precede the elements of a tile.
     pub(crate) fn scale_bytes(&self) -> usize {
         match self.dtype {
-            KvType::Q8_0 => TILE_TOKENS * self.scale_blocks() * 2,
+            KvType::Q8_0 | KvType::Q6_0 | KvType::Q5_0 | KvType::Q4_0 => {
+                TILE_TOKENS * self.scale_blocks() * 2
+            }
             KvType::F32 | KvType::F16 | KvType::BF16 => 0,
         }
     }
 
     /// Bytes of a tile of K, and of a tile of V.
     pub(crate) fn tile_bytes(&self) -> usize {
-        self.scale_bytes() + TILE_TOKENS * self.padded_dim() * self.dtype.elem_bytes()
+        self.scale_bytes() + TILE_TOKENS * self.padded_dim() * self.dtype.elem_bits() / 8
     }
 
     pub(crate) fn tiles_per_page(&self) -> usize {

@@ -126,7 +126,8 @@ impl Question<'_> {
             )
         };
         let mut rows = vec![of("as it is", demand, roofs, ONE)];
-        for (name, bytes) in [("q8_0", element_bytes(KvType::Q8_0)), ("fp8", 1.0)] {
+        let smaller = [KvType::Q8_0, KvType::Q4_0].map(|kv| (kv.name(), element_bytes(kv)));
+        for (name, bytes) in smaller.into_iter().chain([("fp8", 1.0)]) {
             if bytes < self.element_bytes {
                 let smaller = Demand {
                     cache_bytes: demand.cache_bytes * bytes / self.element_bytes,

@@ -4,19 +4,22 @@
 //! length, the first token of each becomes the beginning-of-text token if the model uses one, and
 //! the second half of each chunk is scored. The error is the standard error of the mean negative
 //! log-likelihood, carried over to its exponential.
+//!
+//! Of several formats of the cache each is measured on the same tokens. What one loses beside the first is the mean of the
+//! differences token by token, whose error is far less than that of either.
 
 use crate::engine_args::{CpuArgs, kv_type_parser, warn_beyond_training};
 use crate::exit::{CommandFailure, CommandResult};
 use crate::interrupt;
 use crate::model_arg::{ModelArgs, warn};
-use crate::output::{Out, Paint, Ui};
+use crate::output::{Align, Out, Paint, TextTable, Ui};
 use crate::progress::ProgressDisplay;
 use crate::prompt::read_file;
 use crate::ranks::MpiArgs;
 use crate::target_args::{DeviceArgs, examples};
 use millrace_runtime::sampling::log_softmax;
 use millrace_runtime::{BatchItem, Engine, EngineOptions, KvType, LogitsFor, SeqId, StepOutput};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
@@ -25,6 +28,7 @@ Examples:
   millrace perplexity model.gguf wiki.test.raw
   millrace perplexity model.gguf wiki.test.raw -c 2048 --chunks 20
   millrace perplexity model.gguf text.txt --json | jq .perplexity
+  millrace perplexity model.gguf text.txt --kv-type f16,q8_0,q4_0   what smaller caches lose
   millrace perplexity model.gguf text.txt --device {npu} --chunks 2
 
 Lower is better. Compare only numbers of the same text, context length and number of chunks.";
@@ -44,9 +48,9 @@ pub(crate) struct PerplexityArgs {
     /// Stop after so many chunks [default: the whole text]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     chunks: Option<u32>,
-    /// Format of the cached keys and values
-    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = kv_type_parser())]
-    kv_type: KvType,
+    /// Format of the cached keys and values; of several, what each loses beside the first
+    #[arg(long, value_name = "TYPE,..", value_delimiter = ',', default_value = "f16", value_parser = kv_type_parser())]
+    kv_type: Vec<KvType>,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -63,13 +67,15 @@ pub(crate) struct PerplexityArgs {
 const SCORED_TOKENS: usize = 128;
 
 pub(crate) fn run(args: &PerplexityArgs, ui: Ui) -> CommandResult {
-    let options = EngineOptions {
+    let options = |kv_type| EngineOptions {
         n_ctx: Some(args.ctx as usize),
-        kv_type: args.kv_type,
+        kv_type,
         ..args.cpu.options()
     };
     if args.ranks.is_follower()? {
-        return args.ranks.follow(&args.model.load(ui)?, options, ui);
+        let model = args.model.load(ui)?;
+        let mut types = args.kv_type.iter();
+        return types.try_for_each(|kv_type| args.ranks.follow(&model, options(*kv_type), ui));
     }
     let text = read_file(&args.file)?;
     let model = args.model.load(ui)?;
@@ -77,9 +83,27 @@ pub(crate) fn run(args: &PerplexityArgs, ui: Ui) -> CommandResult {
     warn(&tokenizer.warnings(), ui);
     let (tokens, _) = tokenizer.encode_continued(&text, false);
     let n_ctx = args.ctx as usize;
-    let available = tokens.len() / n_ctx;
+    let n_chunks = n_chunks(args, tokens.len())?;
+    warn_beyond_training(ui, &model, n_ctx, n_ctx, Some(0));
+    let bos = tokenizer.bos().filter(|_| tokenizer.add_bos());
+    let chunks: Vec<&[u32]> = tokens.chunks_exact(n_ctx).take(n_chunks).collect();
+    let mut scores = Vec::with_capacity(args.kv_type.len());
+    let mut device = String::new();
+    for kv_type in &args.kv_type {
+        let mut engine = args
+            .ranks
+            .make(&args.device, &model, options(*kv_type), ui)?;
+        scores.push(score_chunks(&mut *engine, &chunks, bos, ui)?);
+        device = engine.name();
+    }
+    report(args, &device, n_chunks, &scores, ui)
+}
+
+/// Chunks of a text of `n` tokens that are scored.
+fn n_chunks(args: &PerplexityArgs, n: usize) -> CommandResult<usize> {
+    let n_ctx = args.ctx as usize;
+    let available = n / n_ctx;
     if available == 0 {
-        let n = tokens.len();
         let message = format!("the text has {n} tokens: fewer than one chunk of {n_ctx}");
         let hint = match n / 2 {
             0..4 => "give a longer text".to_owned(),
@@ -87,18 +111,22 @@ pub(crate) fn run(args: &PerplexityArgs, ui: Ui) -> CommandResult {
         };
         return Err(CommandFailure::usage(message).hint(hint));
     }
-    let n_chunks = args
-        .chunks
-        .map_or(available, |chunks| available.min(chunks as usize));
-    warn_beyond_training(ui, &model, n_ctx, n_ctx, Some(0));
-    let mut engine = args.ranks.make(&args.device, &model, options, ui)?;
-    let seq = engine.create()?;
-    let bos = tokenizer.bos().filter(|_| tokenizer.add_bos());
+    let wanted = args.chunks.map_or(available, |chunks| chunks as usize);
+    Ok(available.min(wanted))
+}
 
-    let progress = ProgressDisplay::steps(ui, n_chunks as u64);
+/// Scores all chunks, and tells how far it is.
+fn score_chunks(
+    engine: &mut dyn Engine,
+    chunks: &[&[u32]],
+    bos: Option<u32>,
+    ui: Ui,
+) -> CommandResult<Score> {
+    let seq = engine.create()?;
+    let progress = ProgressDisplay::steps(ui, chunks.len() as u64);
     let mut score = Score::default();
-    for (i, chunk) in tokens.chunks_exact(n_ctx).take(n_chunks).enumerate() {
-        score_chunk(&mut *engine, seq, chunk, bos, &mut score)?;
+    for (i, chunk) in chunks.iter().enumerate() {
+        score_chunk(engine, seq, chunk, bos, &mut score)?;
         let running = format!("[{}]{:.4}", i + 1, score.perplexity());
         progress.message(running.as_str());
         progress.set(i as u64 + 1);
@@ -106,8 +134,7 @@ pub(crate) fn run(args: &PerplexityArgs, ui: Ui) -> CommandResult {
             progress.suspend(|| ui.note(running));
         }
     }
-    drop(progress);
-    report(args, &engine.name(), n_chunks, &score, ui)
+    Ok(score)
 }
 
 /// Scores the second half of a chunk.
@@ -170,23 +197,20 @@ fn negative_log_likelihoods(logits: &[f32], targets: &[u32], n_threads: usize) -
     results
 }
 
-/// Sums over the scored tokens.
-#[derive(Clone, Copy, Debug, Default)]
+/// The scored tokens.
+#[derive(Clone, Debug, Default)]
 struct Score {
-    n: usize,
-    sum: f64,
-    sum_of_squares: f64,
+    /// `-ln p` of each.
+    nlls: Vec<f64>,
 }
 
 impl Score {
     fn add(&mut self, nll: f64) {
-        self.n += 1;
-        self.sum += nll;
-        self.sum_of_squares += nll * nll;
+        self.nlls.push(nll);
     }
 
     fn mean(&self) -> f64 {
-        self.sum / self.n as f64
+        mean_and_error(&self.nlls).0
     }
 
     fn perplexity(&self) -> f64 {
@@ -195,44 +219,110 @@ impl Score {
 
     /// Standard error of the perplexity, to first order.
     fn error(&self) -> f64 {
-        let mean = self.mean();
-        let variance = (self.sum_of_squares / self.n as f64 - mean * mean).max(0.0);
-        (variance / (self.n.max(2) - 1) as f64).sqrt() * mean.exp()
+        let (mean, error) = mean_and_error(&self.nlls);
+        error * mean.exp()
     }
+
+    /// Nats a token that this loses beside another score of the same tokens, with the standard error.
+    fn loss(&self, other: &Score) -> (f64, f64) {
+        let pairs = self.nlls.iter().zip(&other.nlls);
+        let differences: Vec<f64> = pairs.map(|(own, other)| own - other).collect();
+        mean_and_error(&differences)
+    }
+}
+
+/// The mean of numbers, and its standard error.
+fn mean_and_error(numbers: &[f64]) -> (f64, f64) {
+    let n = numbers.len() as f64;
+    let mean = numbers.iter().sum::<f64>() / n;
+    let squares: f64 = numbers.iter().map(|x| x * x).sum();
+    let variance = (squares / n - mean * mean).max(0.0);
+    (mean, (variance / (n.max(2.0) - 1.0)).sqrt())
 }
 
 fn report(
     args: &PerplexityArgs,
     device: &str,
     n_chunks: usize,
-    score: &Score,
+    scores: &[Score],
     ui: Ui,
 ) -> CommandResult {
     let mut out = Out::new();
+    let Some(first) = scores.first() else {
+        return Ok(());
+    };
     if args.json {
-        return out.json(&json!({
-            "model": args.model.model,
-            "file": args.file,
-            "device": device,
-            "perplexity": score.perplexity(),
-            "error": score.error(),
-            "mean_nll": score.mean(),
-            "n_ctx": args.ctx,
-            "n_chunks": n_chunks,
-            "n_tokens_scored": score.n,
-        }));
+        return out.json(&report_json(args, (device, n_chunks), scores, first));
     }
+    let n_scored = first.nlls.len();
     let scored = format!(
-        "{n_chunks} chunks of {}, {} tokens scored",
-        args.ctx, score.n
+        "{n_chunks} chunks of {}, {n_scored} tokens scored",
+        args.ctx
     );
     ui.note(Paint::Dim.stderr(&scored));
-    out.line(format!(
-        "PPL = {:.4} +/- {:.5}",
-        score.perplexity(),
-        score.error()
-    ))?;
+    if scores.len() > 1 {
+        loss_table(args, scores, first).print(&mut out)?;
+        return out.flush();
+    }
+    let (perplexity, error) = (first.perplexity(), first.error());
+    out.line(format!("PPL = {perplexity:.4} +/- {error:.5}"))?;
     out.flush()
+}
+
+/// By format of the cache: what it takes, and what it loses beside the first.
+fn loss_table(args: &PerplexityArgs, scores: &[Score], first: &Score) -> TextTable {
+    let mut table = TextTable::new(&[
+        ("cache", Align::Left),
+        ("bits", Align::Right),
+        ("PPL", Align::Right),
+        ("+/-", Align::Right),
+        ("nats lost", Align::Right),
+        ("+/-", Align::Right),
+    ]);
+    for (kv_type, score) in args.kv_type.iter().zip(scores) {
+        let (loss, loss_error) = score.loss(first);
+        table.row(vec![
+            kv_type.to_string(),
+            format!("{}", kv_type.bits_with_scales()),
+            format!("{:.4}", score.perplexity()),
+            format!("{:.4}", score.error()),
+            format!("{loss:.5}"),
+            format!("{loss_error:.5}"),
+        ]);
+    }
+    table
+}
+
+fn report_json(
+    args: &PerplexityArgs,
+    (device, n_chunks): (&str, usize),
+    scores: &[Score],
+    first: &Score,
+) -> Value {
+    let mut report = json!({
+        "model": args.model.model,
+        "file": args.file,
+        "device": device,
+        "perplexity": first.perplexity(),
+        "error": first.error(),
+        "mean_nll": first.mean(),
+        "n_ctx": args.ctx,
+        "n_chunks": n_chunks,
+        "n_tokens_scored": first.nlls.len(),
+    });
+    if scores.len() > 1 {
+        let rows = args.kv_type.iter().zip(scores);
+        let rows = rows.map(|(kv_type, score)| {
+            let (loss, loss_error) = score.loss(first);
+            json!({
+                "kv_type": kv_type.name(), "bits": kv_type.bits_with_scales(),
+                "perplexity": score.perplexity(), "error": score.error(), "mean_nll": score.mean(),
+                "loss_nats": loss, "loss_error": loss_error,
+            })
+        });
+        report["kv_types"] = rows.collect();
+    }
+    report
 }
 
 #[cfg(test)]
@@ -246,7 +336,7 @@ mod tests {
             let nlls = negative_log_likelihoods(&[0.5; 7 * 10], &[3; 7], n_threads);
             nlls.into_iter().for_each(|nll| score.add(nll));
         }
-        assert_eq!(score.n, 14);
+        assert_eq!(score.nlls.len(), 14);
         assert!((score.perplexity() - 10.0).abs() < 1e-9);
         assert!(score.error() < 1e-6);
     }
@@ -260,6 +350,19 @@ mod tests {
         // Population variance 1.25 over n - 1 = 3, times the perplexity e^2.5.
         let expected = (1.25f64 / 3.0).sqrt() * 2.5f64.exp();
         assert!((score.error() - expected).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_loss_has_the_error_of_the_differences() {
+        let score = |nlls: [f64; 4]| Score {
+            nlls: nlls.to_vec(),
+        };
+        let (first, other) = (score([1.0, 9.0, 2.0, 4.0]), score([1.5, 9.5, 2.5, 4.5]));
+        assert_eq!(other.loss(&first), (0.5, 0.0));
+        assert_eq!(first.loss(&first), (0.0, 0.0));
+        // Differences of 0 and 1 in turn: variance 1/4 over n - 1 = 3.
+        let (mean, error) = score([1.0, 10.0, 2.0, 5.0]).loss(&first);
+        assert!((mean - 0.5).abs() < 1e-12 && (error - (0.25f64 / 3.0).sqrt()).abs() < 1e-12);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `logits`, `perplexity`, `bench`, `quantize` and `synth`.
 
 use crate::models;
-use crate::run::{Finished, OK, finish, millrace};
+use crate::run::{Finished, NOT_FOUND, OK, USAGE, finish, millrace};
 use millrace_format::Checkpoint;
 use serde_json::Value;
 use std::fs;
@@ -102,6 +102,54 @@ fn perplexity_of_random_weights_is_near_the_vocabulary() {
     // The cache's format and the threads change little and nothing.
     let other = ok(&home, &[&arguments[..], &["--json", "-t", "1"]].concat()).json();
     assert_eq!(other["perplexity"], json["perplexity"]);
+}
+
+#[test]
+fn perplexity_tells_what_smaller_caches_lose() {
+    let home = home();
+    let story = "Once upon a time there was a little dog who lived in a house near the woods. ";
+    fs::write(home.path().join("text.txt"), story.repeat(30)).expect("write");
+    let types = ["f16", "q8_0", "q6_0", "q5_0", "q4_0"];
+    let list = types.join(",");
+    let arguments = [
+        "perplexity",
+        "demo",
+        "text.txt",
+        "-c",
+        "128",
+        "--kv-type",
+        &list,
+    ];
+    let json = ok(&home, &[&arguments[..], &["--json"]].concat()).json();
+    let rows = json["kv_types"].as_array().expect("a row a type");
+    let loss = |row: &Value| row["loss_nats"].as_f64().expect("a number").abs();
+    for ((row, name), most) in rows.iter().zip(types).zip([0.0, 0.01, 0.02, 0.05, 0.1]) {
+        assert_eq!(row["kv_type"], name);
+        assert!(loss(row) <= most, "{row}");
+    }
+    assert_eq!(rows.len(), types.len());
+    assert!(loss(&rows[4]) > 0.0, "four bits cost something");
+    let bits: Vec<f64> = rows.iter().filter_map(|row| row["bits"].as_f64()).collect();
+    assert_eq!(bits, [16.0, 8.5, 6.5, 5.5, 4.5]);
+    // One type of them alone has the same number, and the table the same rows.
+    let alone = [
+        "perplexity",
+        "demo",
+        "text.txt",
+        "-c",
+        "128",
+        "--kv-type",
+        "q4_0",
+        "--json",
+    ];
+    assert_eq!(
+        ok(&home, &alone).json()["perplexity"],
+        rows[4]["perplexity"]
+    );
+    let table = ok(&home, &arguments).stdout;
+    let first = |line: &str| line.split_whitespace().next().map(str::to_owned);
+    let found: Vec<String> = table.lines().filter_map(first).collect();
+    assert_eq!(found[1..], types, "{table}");
 }
 
 #[test]
@@ -251,6 +299,52 @@ fn conversions_keep_what_the_model_says() {
             "{model}"
         );
     }
+}
+
+#[test]
+fn adapters_are_merged_with_their_factors() {
+    let home = home();
+    let testdata = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata");
+    let model = format!("{testdata}/goldens/llama-llama3");
+    let adapter = format!("{testdata}/adapters/llama-all");
+    let logits = |model: &str| {
+        let out = "logits.safetensors";
+        ok(&home, &["logits", model, "--tokens", "1,2,3", "--out", out]);
+        let file = Checkpoint::open(&home.path().join(out)).expect("logits");
+        tensor(&file, "logits").1
+    };
+    let merge = |out: &str, adapter: &str| {
+        ok(
+            &home,
+            &["quantize", &model, out, "F32", "--merge-lora", adapter],
+        )
+    };
+    let told = merge("merged.gguf", &adapter).stderr;
+    assert!(
+        told.contains("llama-all changes 14 matrices, times 1"),
+        "{told}"
+    );
+    assert_ne!(logits("merged.gguf"), logits(&model));
+    // Times 0 it adds nothing.
+    merge("none.gguf", &format!("{adapter}:0"));
+    ok(&home, &["quantize", &model, "plain.gguf", "F32"]);
+    assert_eq!(logits("none.gguf"), logits("plain.gguf"));
+    let wrong = [
+        (format!("{adapter}:much"), USAGE, "--merge-lora"),
+        ("no-adapter.gguf".to_owned(), NOT_FOUND, "no-adapter.gguf"),
+    ];
+    for (adapter, exit, words) in wrong {
+        let arguments = [
+            "quantize",
+            &model,
+            "x.gguf",
+            "F32",
+            "--merge-lora",
+            &adapter,
+        ];
+        finish(millrace(home.path()).args(arguments)).expect_error(exit, &[words]);
+    }
+    assert!(!home.path().join("x.gguf").exists());
 }
 
 #[test]

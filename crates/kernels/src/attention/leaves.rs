@@ -44,6 +44,19 @@ pub(crate) struct TileStrip<'a> {
 }
 
 impl<'a> TileStrip<'a> {
+    /// The first `n_tiles` of neighbouring tiles.
+    pub(crate) fn new(tiles: &'a [u8], tile_bytes: usize, n_tiles: usize) -> TileStrip<'a> {
+        let mut strip = TileStrip {
+            n_tiles,
+            ..TileStrip::default()
+        };
+        let tiles = tiles.chunks_exact(tile_bytes).take(n_tiles);
+        for (slot, tile) in strip.tiles.iter_mut().zip(tiles) {
+            *slot = tile;
+        }
+        strip
+    }
+
     pub(crate) fn tiles(&self) -> &[&'a [u8]] {
         &self.tiles[..self.n_tiles]
     }
@@ -110,7 +123,7 @@ impl PvTask<'_> {
     }
 }
 
-/// One function for each [`KvType`], in the order of [`KvType::ALL`].
+/// One function for each [`KvType`] that kernels multiply, in the order of [`KvType::ALL`].
 type ByType<F> = [F; 4];
 
 /// Converts a tile to f32: `(shape, tile, out)`, `out` of [`TileShape::tile_elems`].

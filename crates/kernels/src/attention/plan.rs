@@ -104,7 +104,7 @@ pub(super) fn run_chunk(
     let (unit, spans) = shared.chunk(chunk);
     let n_rows = walk.query_rows(unit);
     let mut lines = shared.buffer();
-    let mut buffers = UnitBuffers::carve(lines.as_mut_slice(), n_rows, walk.padded_dim());
+    let mut buffers = UnitBuffers::carve(lines.as_mut_slice(), n_rows, walk.layout());
     if !spans.is_empty() {
         walk.load_queries(unit, buffers.work.q);
     }

@@ -2,7 +2,7 @@
 
 use super::plan::{self, TokenBlock};
 use super::{AttentionInput, AttentionShape, SPAN_TOKENS, STRIP_TOKENS};
-use crate::kv::KvLayout;
+use crate::kv::{KvLayout, TILE_TOKENS};
 use crate::pool::DisjointMut;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -64,7 +64,7 @@ impl AttentionScratch {
             .map(|unit| unit.rows.len())
             .max()
             .unwrap_or(0);
-        let buffer_elems = UnitBuffers::elems(most_rows * shape.group(), padded_dim);
+        let buffer_elems = UnitBuffers::elems(most_rows * shape.group(), layout);
         self.buffers
             .resize_with(n_threads.max(self.buffers.len()), Mutex::default);
         for buffer in &mut self.buffers {
@@ -132,6 +132,8 @@ pub(super) struct SpanScratch<'a> {
     pub(super) q: &'a mut [f32],
     /// Scores, then weights, `[n_rows, SPAN_TOKENS]`.
     pub(super) scores: &'a mut [f32],
+    /// A strip as kernels multiply it, where pages have another type; else empty.
+    pub(super) wide: &'a mut [f32],
     /// A converted strip.
     pub(super) strip: &'a mut [f32],
 }
@@ -146,8 +148,10 @@ pub(super) struct UnitBuffers<'a> {
 }
 
 impl<'a> UnitBuffers<'a> {
-    fn elems(n_rows: usize, padded_dim: usize) -> usize {
+    fn elems(n_rows: usize, layout: &KvLayout) -> usize {
+        let padded_dim = layout.padded_dim();
         n_rows * (padded_dim + SPAN_TOKENS)
+            + wide_elems(layout)
             + STRIP_TOKENS * padded_dim
             + 2 * partial_elems(n_rows, padded_dim)
     }
@@ -156,18 +160,37 @@ impl<'a> UnitBuffers<'a> {
     pub(super) fn carve(
         floats: &'a mut [f32],
         n_rows: usize,
-        padded_dim: usize,
+        layout: &KvLayout,
     ) -> UnitBuffers<'a> {
+        let padded_dim = layout.padded_dim();
         let (q, floats) = floats.split_at_mut(n_rows * padded_dim);
         let (scores, floats) = floats.split_at_mut(n_rows * SPAN_TOKENS);
+        let (wide, floats) = floats.split_at_mut(wide_elems(layout));
         let (strip, floats) = floats.split_at_mut(STRIP_TOKENS * padded_dim);
         let (span, total) = floats.split_at_mut(partial_elems(n_rows, padded_dim));
         let span = Partial::carve(span, n_rows, padded_dim);
         let total = Partial::carve(total, n_rows, padded_dim);
         UnitBuffers {
-            work: SpanScratch { q, scores, strip },
+            work: SpanScratch {
+                q,
+                scores,
+                wide,
+                strip,
+            },
             span,
             total,
+        }
+    }
+}
+
+/// Floats of a strip as kernels multiply it, where pages have another type: whole cache lines.
+fn wide_elems(layout: &KvLayout) -> usize {
+    let widened = layout.widened();
+    match widened == *layout {
+        true => 0,
+        false => {
+            let n_tiles = STRIP_TOKENS / TILE_TOKENS;
+            (n_tiles * widened.tile_bytes() / size_of::<f32>()).next_multiple_of(16)
         }
     }
 }

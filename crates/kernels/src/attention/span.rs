@@ -7,6 +7,7 @@ use super::{
     TileShape, TileStrip,
 };
 use crate::elementwise::ElementwiseKernels;
+use crate::kv::narrow::{rotate, widen};
 use crate::kv::{KvLayout, KvSide, KvType, TILE_TOKENS};
 use crate::pool::DisjointMut;
 use std::f32::consts::LOG2_E;
@@ -28,7 +29,11 @@ pub(super) struct SpanWalk<'a> {
     elementwise: &'static ElementwiseKernels,
     /// The kernels on pairs of bf16, where the cache takes them.
     pairs: Option<&'a PairLeaves>,
+    /// Type and shape of the tiles that kernels multiply.
+    kernel_type: KvType,
     tile: TileShape,
+    /// Bytes of a tile in a page.
+    stored_bytes: usize,
     /// Shape of a converted tile.
     unpacked: TileShape,
     page_bytes: usize,
@@ -52,7 +57,7 @@ impl<'a> SpanWalk<'a> {
             dtype: KvType::F32,
             ..*layout
         });
-        let tile = TileShape::new(layout);
+        let widened = layout.widened();
         SpanWalk {
             shape,
             layout,
@@ -60,7 +65,9 @@ impl<'a> SpanWalk<'a> {
             leaves,
             elementwise,
             pairs: leaves.pairs(layout.dtype),
-            tile,
+            kernel_type: widened.dtype,
+            tile: TileShape::new(&widened),
+            stored_bytes: layout.tile_bytes(),
             unpacked,
             page_bytes: layout.page_bytes(),
         }
@@ -68,6 +75,15 @@ impl<'a> SpanWalk<'a> {
 
     pub(super) fn padded_dim(&self) -> usize {
         self.tile.padded_dim
+    }
+
+    /// Whether the cache keeps rows rotated.
+    fn is_rotated(&self) -> bool {
+        self.layout.dtype.narrow_bits().is_some()
+    }
+
+    pub(super) fn layout(&self) -> &KvLayout {
+        self.layout
     }
 
     /// Query rows of a unit: one for each token and each head of the group.
@@ -86,6 +102,9 @@ impl<'a> SpanWalk<'a> {
             let source = &self.input.q[(row * self.shape.n_heads + head) * head_dim..][..head_dim];
             for (out, value) in out.iter_mut().zip(source) {
                 *out = value * scale;
+            }
+            if self.is_rotated() {
+                rotate(&mut out[..head_dim]);
             }
         }
         if let Some(pairs) = self.pairs {
@@ -145,6 +164,7 @@ impl<'a> SpanWalk<'a> {
         for i in 0..road.n_strips {
             let (pos, packed) = road.strips[i];
             let (_, ahead) = road.strips[i + AHEAD];
+            let packed = self.widen(packed, work.wide);
             let scores = &mut work.scores[pos - span_start..];
             if let Some(pairs) = self.pairs {
                 let strip = self.unpack(KvSide::K, packed, work.strip);
@@ -167,7 +187,7 @@ impl<'a> SpanWalk<'a> {
                     ahead,
                     scores,
                 };
-                self.leaves.qk(self.layout.dtype, task);
+                self.leaves.qk(self.kernel_type, task);
             } else {
                 let strip = self.unpack(KvSide::K, packed, work.strip);
                 let (shape, q, ahead) = (&self.unpacked, &*work.q, TileStrip::default());
@@ -229,6 +249,7 @@ impl<'a> SpanWalk<'a> {
         for i in road.n_strips..2 * road.n_strips {
             let (pos, packed) = road.strips[i];
             let (_, ahead) = road.strips[i + AHEAD];
+            let packed = self.widen(packed, work.wide);
             let end = seen.end.min(pos + packed.n_tiles * TILE_TOKENS);
             let keys = seen.start.max(pos) - pos..end - pos;
             let weights = &work.scores[pos - span_start..];
@@ -255,7 +276,7 @@ impl<'a> SpanWalk<'a> {
                     ahead,
                     sums,
                 };
-                self.leaves.pv(self.layout.dtype, task);
+                self.leaves.pv(self.kernel_type, task);
             } else {
                 let strip = self.unpack(KvSide::V, packed, work.strip);
                 let (shape, ahead) = (&self.unpacked, TileStrip::default());
@@ -273,9 +294,22 @@ impl<'a> SpanWalk<'a> {
         }
     }
 
+    /// The tiles of a strip as kernels multiply them.
+    fn widen<'s>(&self, stored: TileStrip<'s>, out: &'s mut [f32]) -> TileStrip<'s> {
+        let Some(bits) = self.layout.dtype.narrow_bits() else {
+            return stored;
+        };
+        let out: &mut [u8] = bytemuck::cast_slice_mut(out);
+        let tile_bytes = self.tile.tile_bytes;
+        for (tile, out) in stored.tiles().iter().zip(out.chunks_exact_mut(tile_bytes)) {
+            widen(bits, self.tile.scale_bytes, tile, out);
+        }
+        TileStrip::new(out, tile_bytes, stored.n_tiles)
+    }
+
     /// Converts the tiles of a strip to f32, or lays them out in pairs. A cache of f32 is used where it lies.
     fn unpack<'s>(&self, side: KvSide, packed: TileStrip<'s>, out: &'s mut [f32]) -> TileStrip<'s> {
-        if self.layout.dtype == KvType::F32 {
+        if self.kernel_type == KvType::F32 {
             return packed;
         }
         let n_elems = self.tile.tile_elems();
@@ -287,21 +321,14 @@ impl<'a> SpanWalk<'a> {
             match side {
                 KvSide::K => self
                     .leaves
-                    .unpack_k(self.layout.dtype, &self.tile, tile, out),
+                    .unpack_k(self.kernel_type, &self.tile, tile, out),
                 KvSide::V => self
                     .leaves
-                    .unpack_v(self.layout.dtype, &self.tile, tile, out),
+                    .unpack_v(self.kernel_type, &self.tile, tile, out),
             }
         }
-        let mut strip = TileStrip {
-            n_tiles: packed.n_tiles,
-            ..TileStrip::default()
-        };
-        let tiles = out.chunks_exact(n_elems).take(packed.n_tiles);
-        for (slot, tile) in strip.tiles.iter_mut().zip(tiles) {
-            *slot = bytemuck::cast_slice(tile);
-        }
-        strip
+        let tile_bytes = n_elems * size_of::<f32>();
+        TileStrip::new(bytemuck::cast_slice(out), tile_bytes, packed.n_tiles)
     }
 
     /// Adds the strips with positions that are `seen`, all in one span, up to the road's end. A strip's tiles end at a multiple of [`STRIP_TOKENS`]; tiles without a seen
@@ -329,8 +356,8 @@ impl<'a> SpanWalk<'a> {
             (*strip_pos, strip.n_tiles) = (pos, n_tiles);
             for bytes in &mut strip.tiles[..n_tiles] {
                 let start = run.pages[page] as usize * self.page_bytes
-                    + (unit.kv_head * tiles_per_page + tile) * self.tile.tile_bytes;
-                *bytes = &pages[start..start + self.tile.tile_bytes];
+                    + (unit.kv_head * tiles_per_page + tile) * self.stored_bytes;
+                *bytes = &pages[start..start + self.stored_bytes];
                 tile += 1;
                 if tile == tiles_per_page {
                     (page, tile) = (page + 1, 0);
@@ -384,6 +411,9 @@ impl<'a> SpanWalk<'a> {
             };
             for (out, value) in out.iter_mut().zip(values) {
                 *out = value * factor;
+            }
+            if self.is_rotated() {
+                rotate(out);
             }
         }
     }

@@ -17,6 +17,17 @@ pub(super) fn levels() -> Vec<Level> {
     levels
 }
 
+/// Whether a cache of this type holds heads of this shape.
+pub(super) fn takes(dtype: KvType, shape: &AttentionShape) -> bool {
+    let layout = KvLayout {
+        dtype,
+        n_kv_heads: shape.n_kv_heads,
+        head_dim: shape.head_dim,
+        page_tokens: 16,
+    };
+    layout.check().is_ok()
+}
+
 /// A small generator (xorshift) of roughly normal numbers.
 pub(super) struct Numbers(u64);
 

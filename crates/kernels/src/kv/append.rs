@@ -1,5 +1,6 @@
 //! Writing new rows of K and V into their pages.
 
+use super::narrow;
 use super::{KvLayout, KvRun, KvSide, KvType, MAX_HEAD_DIM, Q8_DIMS, TILE_TOKENS};
 use crate::cpu::Cpu;
 use crate::pool::DisjointMut;
@@ -105,6 +106,9 @@ fn store_row(
     tile: &mut [u8],
     halves: &mut [u16],
 ) {
+    if let Some(bits) = layout.dtype.narrow_bits() {
+        return narrow::store_row(layout, (side, bits), x, slot, tile);
+    }
     let stride = if side == KvSide::K { TILE_TOKENS } else { 1 };
     let first = if side == KvSide::K {
         slot
@@ -139,14 +143,10 @@ fn store_row(
                 halves.iter().map(|bits| bits.to_le_bytes()),
             );
         }
-        KvType::Q8_0 => {
-            let n_blocks = layout.scale_blocks();
+        KvType::Q8_0 | KvType::Q6_0 | KvType::Q5_0 | KvType::Q4_0 => {
             for (block, values) in x.chunks(Q8_DIMS).enumerate() {
                 let scale = q8_scale(values);
-                let index = match side {
-                    KvSide::K => block * TILE_TOKENS + slot,
-                    KvSide::V => slot * n_blocks + block,
-                };
+                let index = layout.scale_index(side, slot, block);
                 scales[2 * index..2 * index + 2].copy_from_slice(&scale.to_le_bytes());
                 let inverse = if scale.to_f32() > 0.0 {
                     1.0 / scale.to_f32()

@@ -1,10 +1,11 @@
 //! Reading rows of K and V back out of their pages.
 
+use super::narrow;
 use super::{KvLayout, KvSide, KvType, Q8_DIMS, TILE_TOKENS};
 use half::{bf16, f16};
 
 /// Copies what pages hold of one head at one position: `head_dim` elements of a key or of a value, as
-/// f32, each exactly what attention multiplies. `pages` are a sequence's, `pages_first_pos` the position
+/// f32, each exactly what attention multiplies; of types that keep rows rotated, what comes of it rotated back. `pages` are a sequence's, `pages_first_pos` the position
 /// of the first slot of the first of them; `slab` is the layer's K or V.
 ///
 /// # Panics
@@ -26,24 +27,23 @@ pub fn kv_read(
     let tile = kv_head * layout.tiles_per_page() + within / TILE_TOKENS;
     let tile = &slab[page * layout.page_bytes() + tile * layout.tile_bytes()..];
     let (data, lane) = (&tile[layout.scale_bytes()..], within % TILE_TOKENS);
+    if let Some(bits) = layout.dtype.narrow_bits() {
+        return narrow::read_row(layout, (side, bits), tile, lane, out);
+    }
     let scale = |dim: usize| {
-        let at = match side {
-            KvSide::K => dim / Q8_DIMS * TILE_TOKENS + lane,
-            KvSide::V => lane * layout.scale_blocks() + dim / Q8_DIMS,
-        };
+        let at = layout.scale_index(side, lane, dim / Q8_DIMS);
         f16::from_le_bytes([tile[2 * at], tile[2 * at + 1]]).to_f32()
     };
     for (dim, out) in out.iter_mut().enumerate() {
-        let at = match side {
-            KvSide::K => dim * TILE_TOKENS + lane,
-            KvSide::V => lane * layout.padded_dim() + dim,
-        };
+        let at = layout.elem_index(side, lane, dim);
         let bytes = &data[at * layout.dtype.elem_bytes()..];
         *out = match layout.dtype {
             KvType::F32 => f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]),
             KvType::F16 => f16::from_le_bytes([bytes[0], bytes[1]]).to_f32(),
             KvType::BF16 => bf16::from_le_bytes([bytes[0], bytes[1]]).to_f32(),
-            KvType::Q8_0 => f32::from(bytes[0].cast_signed()) * scale(dim),
+            KvType::Q8_0 | KvType::Q6_0 | KvType::Q5_0 | KvType::Q4_0 => {
+                f32::from(bytes[0].cast_signed()) * scale(dim)
+            }
         };
     }
 }

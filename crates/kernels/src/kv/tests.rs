@@ -2,16 +2,21 @@
 
 use super::*;
 use crate::cpu::{Cpu, CpuOptions};
-use crate::oracle::attention::element;
+use crate::oracle::attention::{element, row};
 
-/// Relative error a stored element may have: half a unit in the last place of each type, and half a
-/// step of the largest of its block in `Q8_0`.
+/// Relative error a stored element may have: half a unit in the last place of each type, half a
+/// step of the largest of its block in `Q8_0`, and of types of fewer bits the error of a row's length.
 fn tolerance(dtype: KvType) -> f32 {
     match dtype {
         KvType::F32 => 0.0,
         KvType::F16 => 1.0 / 2048.0,
         KvType::BF16 => 1.0 / 256.0,
         KvType::Q8_0 => 0.51 / 127.0,
+        // Half a step of each of 32 dimensions, the largest of which has all of the row: the rows of the test rise steadily, which a
+        // rotation gathers in few dimensions.
+        KvType::Q6_0 => 5.66 / 64.0,
+        KvType::Q5_0 => 5.66 / 32.0,
+        KvType::Q4_0 => 5.66 / 16.0,
     }
 }
 
@@ -24,9 +29,16 @@ fn rows_are_found_where_the_layout_says() {
         })
         .expect("cpu");
         for dtype in KvType::ALL {
-            for (head_dim, n_kv_heads, page_tokens) in
-                [(64, 3, 16), (72, 1, 32), (80, 4, 64), (8, 1, 16)]
-            {
+            for (head_dim, n_kv_heads, page_tokens) in [
+                (64, 3, 16),
+                (72, 1, 32),
+                (80, 4, 64),
+                (8, 1, 16),
+                (96, 2, 16),
+            ] {
+                if dtype.narrow_bits().is_some() && head_dim % Q8_DIMS != 0 {
+                    continue;
+                }
                 let layout = KvLayout {
                     dtype,
                     n_kv_heads,
@@ -77,12 +89,17 @@ fn check_row(
     side: KvSide,
     pages: &[u8],
     (run, pos): (&KvRun<'_>, usize),
-    row: &[f32],
+    rows: &[f32],
 ) {
-    for (head, values) in row.chunks(layout.head_dim).enumerate() {
+    for (head, values) in rows.chunks(layout.head_dim).enumerate() {
         let mut read = vec![0.0; layout.head_dim];
         let table = (run.pages, run.pages_first_pos);
         kv_read(layout, side, pages, table, (head, pos), &mut read);
+        if layout.dtype.narrow_bits().is_some() {
+            let expected = row(layout, side, pages, run, (head, pos));
+            check_rotated(layout, values, &read, &expected);
+            continue;
+        }
         for (dim, read) in read.into_iter().enumerate() {
             let found = element(layout, side, pages, run, (head, pos, dim));
             assert_eq!(read, found, "{layout:?}: dimension {dim}");
@@ -106,6 +123,22 @@ fn check_row(
                 );
             }
         }
+    }
+}
+
+/// A row that was rotated and back is near what was stored, and what the definition makes of the stored elements.
+fn check_rotated(layout: &KvLayout, values: &[f32], read: &[f32], expected: &[f64]) {
+    let length = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
+    let whole = length(&mut values.iter().map(|x| f64::from(*x)));
+    let lost = values.iter().zip(read).map(|(x, y)| f64::from(x - y));
+    let lost = length(&mut lost.into_iter());
+    assert!(
+        lost <= f64::from(tolerance(layout.dtype)) * whole,
+        "{layout:?}: {lost} of {whole}"
+    );
+    for (read, expected) in read.iter().zip(expected) {
+        let error = (f64::from(*read) - expected).abs();
+        assert!(error <= 1e-6 * whole, "{layout:?}: {read} for {expected}");
     }
 }
 
@@ -136,6 +169,14 @@ fn unusable_layouts_are_named() {
         (
             KvLayout {
                 head_dim: 2048,
+                ..good
+            },
+            "head_dim",
+        ),
+        (
+            KvLayout {
+                dtype: KvType::Q4_0,
+                head_dim: 80,
                 ..good
             },
             "head_dim",

@@ -4,7 +4,7 @@ use crate::attention::{AttentionInput, AttentionShape};
 use crate::kv::{KvLayout, KvRun, KvSide, KvType, TILE_TOKENS};
 use half::{bf16, f16};
 
-/// One stored element, decoded: dimension `dim` of `kv_head` at position `pos` of a run.
+/// One stored element, decoded, of a type that keeps rows as they are: dimension `dim` of `kv_head` at position `pos` of a run.
 ///
 /// # Panics
 /// If the run's pages do not cover `pos`.
@@ -45,7 +45,66 @@ pub fn element(
             let value = tile[2 * TILE_TOKENS * n_blocks + index].cast_signed();
             f16::from_bits(half_at(scale)).to_f32() * f32::from(value)
         }
+        KvType::Q6_0 | KvType::Q5_0 | KvType::Q4_0 => {
+            let n_blocks = layout.head_dim / 32;
+            let scale = match side {
+                KvSide::K => dim / 32 * TILE_TOKENS + slot,
+                KvSide::V => slot * n_blocks + dim / 32,
+            };
+            let bits = match layout.dtype {
+                KvType::Q6_0 => 6,
+                KvType::Q5_0 => 5,
+                _ => 4,
+            };
+            let planes = &tile[2 * TILE_TOKENS * n_blocks..];
+            let plane = &planes[index / 512 * 64 * bits..][..64 * bits];
+            let value = plane_element(plane, bits, index % 512) - (1 << (bits - 1));
+            f16::from_bits(half_at(scale)).to_f32() * value as f32
+        }
     }
+}
+
+/// Element `i` of 512, of 4 to 6 bits.
+fn plane_element(plane: &[u8], bits: usize, i: usize) -> i32 {
+    let byte = i32::from(plane[i % 256]);
+    let low = if i < 256 { byte % 16 } else { byte / 16 };
+    let high = match bits {
+        5 => i32::from(plane[256 + i % 64]) >> (i / 64) & 1,
+        6 => i32::from(plane[256 + i % 128]) >> (i / 128 * 2) & 3,
+        _ => 0,
+    };
+    low + 16 * high
+}
+
+/// A row of one head: elements as stored, rotated back by the definition where the type keeps them rotated.
+#[must_use]
+pub fn row(
+    layout: &KvLayout,
+    side: KvSide,
+    pages: &[u8],
+    run: &KvRun<'_>,
+    (kv_head, pos): (usize, usize),
+) -> Vec<f64> {
+    let dims = 0..layout.head_dim;
+    let stored = dims.map(|dim| f64::from(element(layout, side, pages, run, (kv_head, pos, dim))));
+    let stored: Vec<f64> = stored.collect();
+    if !matches!(layout.dtype, KvType::Q6_0 | KvType::Q5_0 | KvType::Q4_0) {
+        return stored;
+    }
+    let n = 1usize << layout.head_dim.trailing_zeros();
+    let sign = |i: usize, j: usize| {
+        if (i & j).count_ones().is_multiple_of(2) {
+            1.0
+        } else {
+            -1.0
+        }
+    };
+    let rotated = |dim: usize| {
+        let block = &stored[dim / n * n..][..n];
+        let sum: f64 = (0..n).map(|j| sign(dim % n, j) * block[j]).sum();
+        sum / (n as f64).sqrt()
+    };
+    (0..layout.head_dim).map(rotated).collect()
 }
 
 /// See [`crate::attention::attention`]; rows of no run are 0.
@@ -87,15 +146,12 @@ fn head_row(
     let first = shape
         .window
         .map_or(0, |window| (pos + 1).saturating_sub(window));
-    let read = |side: KvSide, pages: &[u8], pos: usize, dim: usize| {
-        f64::from(element(layout, side, pages, run, (kv_head, pos, dim)))
-    };
+    let read =
+        |side: KvSide, pages: &[u8], pos: usize| row(layout, side, pages, run, (kv_head, pos));
     let mut scores = Vec::with_capacity(end - first);
     for key in first..end {
-        let products = q.iter().enumerate();
-        let dot: f64 = products
-            .map(|(dim, &q)| f64::from(q) * read(KvSide::K, input.k_pages, key, dim))
-            .sum();
+        let products = q.iter().zip(read(KvSide::K, input.k_pages, key));
+        let dot: f64 = products.map(|(q, k)| f64::from(*q) * k).sum();
         let score = dot * f64::from(shape.scale);
         scores.push(shape.softcap.map_or(score, |cap| {
             let cap = f64::from(cap);
@@ -108,13 +164,12 @@ fn head_row(
     let weights: Vec<f64> = scores.iter().map(|score| (score - max).exp()).collect();
     let sum: f64 = weights.iter().sum();
     let sum = sum + sink.map_or(0.0, |sink| (sink - max).exp());
-    (0..shape.head_dim)
-        .map(|dim| {
-            let weighted = weights
-                .iter()
-                .zip(first..)
-                .map(|(weight, key)| weight * read(KvSide::V, input.v_pages, key, dim));
-            weighted.sum::<f64>() / sum
-        })
-        .collect()
+    let mut out = vec![0.0; shape.head_dim];
+    for (weight, key) in weights.iter().zip(first..) {
+        let values = read(KvSide::V, input.v_pages, key);
+        for (out, value) in out.iter_mut().zip(values) {
+            *out += weight * value / sum;
+        }
+    }
+    out
 }

@@ -271,6 +271,59 @@ fn smaller_cache_types_pass_the_top_five_gate() {
     }
 }
 
+/// What caches of few bits may lose of logits: the normalised mean square error, of models that were not trained to bear it.
+#[test]
+fn caches_of_few_bits_lose_little_or_are_refused_by_name() {
+    let (mut n_held, mut n_refused) = (0, 0);
+    for golden in Golden::all() {
+        let expected = golden.expected();
+        let model = open(golden.hf());
+        for (kv_type, most) in [
+            (KvType::Q6_0, 0.03),
+            (KvType::Q5_0, 0.06),
+            (KvType::Q4_0, 0.2),
+        ] {
+            let options = EngineOptions {
+                kv_type,
+                n_ctx: context(model.model().config.position_limit()),
+                ..EngineOptions::default()
+            };
+            let what = format!("{} with a {kv_type} cache", golden.name);
+            let mut engine = match CpuEngine::new(Arc::clone(&model), options) {
+                Ok(engine) => engine,
+                Err(error) => {
+                    let error = error.to_string();
+                    for words in ["head_dim", "a multiple of 32", kv_type.name()] {
+                        assert!(error.contains(words), "{what}: {error}");
+                    }
+                    n_refused += 1;
+                    continue;
+                }
+            };
+            n_held += 1;
+            let found = logits(&mut engine, &expected.tokens, &[expected.tokens.len()]);
+            // However the prompt is cut, whatever the cache holds of it already.
+            assert!(
+                found == logits(&mut engine, &expected.tokens, &[32]),
+                "{what}"
+            );
+            let pairs = found.data.iter().zip(&expected.logits.data);
+            let error: f64 = pairs.map(|(a, b)| f64::from(a - b).powi(2)).sum();
+            let all: f64 = expected
+                .logits
+                .data
+                .iter()
+                .map(|b| f64::from(*b).powi(2))
+                .sum();
+            assert!(error <= most * all, "{what}: {}", error / all);
+        }
+    }
+    assert!(
+        n_held > 30 && n_refused > 100,
+        "{n_held} held, {n_refused} refused"
+    );
+}
+
 #[test]
 fn a_fork_continues_as_its_parent_would() {
     let golden = Golden::named("llama-llama3");

@@ -325,11 +325,13 @@ impl CompletionContext {
         let Some(text) = self.echo.get(prompt) else {
             return Ok(());
         };
-        for index in prompt * self.n..(prompt + 1) * self.n {
+        let first = prompt * self.n;
+        let own = &mut offsets[first..first + self.n];
+        for (index, offset) in (first..).zip(own) {
             let mut logprobs = TextLogprobs::default();
             let n_top = self.top_logprobs.unwrap_or(0);
             logprobs.push_prompt(&self.served.loaded.tokenizer, scores, n_top);
-            offsets[index] = logprobs.next_offset();
+            *offset = logprobs.next_offset();
             let logprobs = self.top_logprobs.map(|_| logprobs.json());
             let chunk = self.chunk(index, text, logprobs.into(), None);
             writer.data(&chunk).await?;
