@@ -18,6 +18,8 @@ mod gemma3;
 mod names;
 mod qwen2vl;
 mod qwen3vl;
+#[cfg(test)]
+mod tests;
 
 use millrace_format::{Checkpoint, Source};
 
@@ -74,9 +76,9 @@ pub struct VisionLayer {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Projector {
     /// Squares of patches averaged, normalised and projected.
-    Pooled(PooledProjector),
+    Pooled(Box<PooledProjector>),
     /// A network over squares of patches side by side.
-    Merged(Merger),
+    Merged(Box<Merger>),
 }
 
 /// The projector of Gemma 3.

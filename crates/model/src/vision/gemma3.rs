@@ -174,7 +174,7 @@ fn build(finder: &Finder<'_>) -> Result<VisionModel, Error> {
         positions: Some(finder.weight(VisionName::weight(None, VisionRole::Positions))?),
         layers: finder.layers(&|finder, layer| finder.layer(layer))?,
         norm: Some(finder.norm(None, VisionRole::PostNorm)?),
-        projector: Projector::Pooled(projector),
+        projector: Projector::Pooled(Box::new(projector)),
         deepstack: Vec::new(),
         config: finder.config.clone(),
     })

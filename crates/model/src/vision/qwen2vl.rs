@@ -256,7 +256,7 @@ fn model(
         positions: None,
         layers,
         norm: None,
-        projector: Projector::Merged(merger),
+        projector: Projector::Merged(Box::new(merger)),
         deepstack: Vec::new(),
         config: finder.config.clone(),
     })

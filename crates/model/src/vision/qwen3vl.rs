@@ -195,7 +195,7 @@ fn build(finder: &Finder<'_>) -> Result<VisionModel, Error> {
         positions: Some(finder.weight(VisionName::weight(None, VisionRole::Positions))?),
         layers: finder.layers(&|finder, layer| finder.layer(layer))?,
         norm: None,
-        projector: Projector::Merged(merger(None, own)?),
+        projector: Projector::Merged(Box::new(merger(None, own)?)),
         deepstack: deepstack.collect::<Result<_, _>>()?,
         config: finder.config.clone(),
     })

@@ -23,9 +23,10 @@ impl EncodePass<'_> {
     /// Their projection, `[n_tokens, d_text]`.
     pub(super) fn project(&mut self, pooled: &[f32]) -> Result<Vec<f32>, Error> {
         let (tower, config) = (self.tower, self.config());
-        let Projector::Pooled(PooledProjector { projection, .. }) = &tower.model.projector else {
+        let Projector::Pooled(projector) = &tower.model.projector else {
             return Ok(Vec::new());
         };
+        let projection = &projector.projection;
         let mut rows = vec![0.0; config.n_tokens * config.d_text];
         // Stored by input; transposed when the tower was opened.
         let (dtype, k) = (projection.dtype, config.d_model);
