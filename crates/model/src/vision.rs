@@ -18,6 +18,8 @@ mod gemma3;
 mod names;
 mod qwen2vl;
 mod qwen3vl;
+#[cfg(test)]
+mod tests;
 
 use millrace_format::{Checkpoint, Source};
 

@@ -8,7 +8,7 @@
 //!
 //! The rows of most images see each other in both directions, so they are computed in one pass: such an image
 //! is never cut. Rows of an image [on a grid](Image::on_grid) look back alone, as tokens do, and have places of rows and columns
-//! ([`planes`]).
+//! (`planes`).
 
 pub(crate) mod planes;
 

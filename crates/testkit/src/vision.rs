@@ -187,7 +187,7 @@ fn tokenizer() -> Value {
     ];
     let added = names.iter().enumerate();
     let added = added.map(|(i, name)| json!({"id": 256 + i, "content": name, "special": true}));
-    let bytes = json!({"type": "ByteLevel", "add_prefix_space": false, "use_regex": false});
+    let bytes = json!({"type": "ByteLevel", "add_prefix_space": false, "use_regex": true});
     json!({
         "version": "1.0",
         "added_tokens": added.collect::<Vec<_>>(),

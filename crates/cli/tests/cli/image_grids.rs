@@ -1,7 +1,7 @@
 //! Images on the command line for models that take them in any size.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
-use crate::run::{OK, USAGE, finish, millrace, shell};
+use crate::run::{BAD_INPUT, OK, USAGE, finish, millrace, shell};
 use millrace_format::Checkpoint;
 use millrace_testkit::vision::{PLACEHOLDER, VisionGolden, picture};
 use tempfile::{TempDir, tempdir};
@@ -72,7 +72,7 @@ fn logits_are_those_of_transformers() {
 fn folders_and_gguf_files_with_towers_agree() {
     for golden in VisionGolden::on_grids() {
         let home = home(golden.name);
-        let quantize = ["quantize", "m", "m.gguf", "--type", "F32"];
+        let quantize = ["quantize", "m", "m.gguf", "F32"];
         finish(millrace(home.path()).args(quantize)).expect(OK);
         // The limits that files of that kind have.
         let path = home.path().join("m/preprocessor_config.json");
@@ -155,6 +155,6 @@ fn another_models_tower_is_refused_by_name() {
         command.args([
             "run", "m", "?", "-n", "1", "--image", &image, "--mmproj", &tower,
         ]);
-        finish(&mut command).expect_error(USAGE, &["another model's tower", "qwen3vl"]);
+        finish(&mut command).expect_error(BAD_INPUT, &["another model's tower", "qwen3vl"]);
     }
 }

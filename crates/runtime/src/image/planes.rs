@@ -36,6 +36,7 @@ pub(super) fn add(height: usize, width: usize) -> Option<u32> {
     let end = |grid: &Grid| grid.first + grid.n_rows();
     // One id stays unused: neighbouring ids are of one image.
     let first = grids.last().map_or(FIRST_GRID_ID, |last| end(last) + 1);
+    // The last id stands for rows not yet made.
     if first.checked_add(n)? == PLACEHOLDER {
         return None;
     }

@@ -54,7 +54,7 @@ fn images_of_any_size_mean_the_same_in_every_api() {
     let chat = "/v1/chat/completions";
     for (name, rows) in [
         ("qwen3vl-vision", [15, 6, 12]),
-        ("qwen35-vision", [21, 2, 21]),
+        ("qwen35-vision", [18, 2, 21]),
     ] {
         let (server, _folder) = serve(name);
         let n_prompt = |answer: &Value| answer["usage"]["prompt_tokens"].as_u64().unwrap();
