@@ -5,6 +5,7 @@ pub mod edits;
 pub mod models;
 pub mod schema;
 pub mod server;
+pub mod session;
 pub mod trial;
 
 /// A fuzz target of one route: bodies grown from what the server says of it.
