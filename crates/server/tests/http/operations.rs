@@ -94,8 +94,8 @@ fn metrics_count_what_happened() {
     // The demo's cache: pages of 64 tokens, enough for its context of 512.
     let config = "vllm:cache_config_info{model_name=\"demo\",block_size=\"64\",num_gpu_blocks=\"";
     let line = reply.body.lines().find(|line| line.starts_with(config));
-    let (pages, value) = line.unwrap()[config.len()..].split_once("\"} ").unwrap();
-    assert_eq!(value, "1");
+    let (pages, one) = line.unwrap()[config.len()..].split_once("\"} ").unwrap();
+    assert_eq!(one, "1");
     assert!(pages.parse::<usize>().unwrap() >= 512 / 64, "{pages} pages");
     assert!(!reply.body.contains("lora_requests_info"));
     // Each name has its help and type once, before its values.

@@ -80,7 +80,7 @@ fn model(profile: Option<&str>) -> CommandResult<TimeModel> {
     }
 }
 
-fn write_trace(path: &PathBuf, trace: &Trace) -> CommandResult {
+fn write_trace(path: &Path, trace: &Trace) -> CommandResult {
     let failed = |error| CommandFailure::io(format!("cannot write {}", path.display()), &error);
     let mut file = AtomicFile::create(path).map_err(|error| CommandFailure::writing(&error))?;
     trace.write_chrome(&mut file).map_err(failed)?;
