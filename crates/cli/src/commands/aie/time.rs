@@ -8,7 +8,7 @@ use crate::prompt::read_file;
 use millrace_aie::{Design, DesignTime, RunReport, TimeModel, Trace};
 use millrace_format::output::AtomicFile;
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Actors that are listed.
 const LISTED: usize = 8;
