@@ -19,7 +19,7 @@ use crate::lower::places::{OWN_LOCKS, OWN_WORDS, Places, Ring, TileBuffer};
 use crate::lower::shim::{DescriptorNumbers, ShimCommand, ShimTask, commands};
 use crate::lower::{NoWords, WordsError, route, verified};
 use core::CoreText;
-use descriptor::{Descriptor, memref};
+use descriptor::{DescriptorText, memref};
 use millrace_npu::Element;
 use millrace_xdna2_machine::Machine;
 use millrace_xdna2_machine::program::{Flat, Program};
@@ -268,7 +268,7 @@ impl<'a> DesignText<'a> {
         };
         let (name, buffer, byte) = self.buffer(tile, (get(F::Base) - first_word) * 4)?;
         let of = memref(buffer.element, buffer.n_elements)?;
-        let walk = Descriptor::new(fields, buffer.element, tile.kind()).map_err(fail)?;
+        let walk = DescriptorText::new(fields, buffer.element, tile.kind()).map_err(fail)?;
         let lock = |id: F| lock_name(tile, get(id) - first_lock);
         let (acquire, release) = (lock(F::AcquireId), lock(F::ReleaseId));
         let (taken, given) = (128 - get(F::AcquireValue), get(F::ReleaseValue));
@@ -351,7 +351,7 @@ fn shim_task(
 ) -> Result<(), NoWords> {
     let at = task.channel;
     let fail = |problem: String| NoWords::new(format!("a task of {}", at.tile), problem);
-    let walk = Descriptor::new(&task.walk.fields, *element, TileKind::Shim).map_err(fail)?;
+    let walk = DescriptorText::new(&task.walk.fields, *element, TileKind::Shim).map_err(fail)?;
     let offset = task.walk.offset_bytes / element.size_bytes();
     let repeats = match task.walk.executions {
         0 | 1 => String::new(),

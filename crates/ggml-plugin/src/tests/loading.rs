@@ -136,7 +136,7 @@ fn an_unknown_device_is_refused_by_name() {
         .to_string();
     assert!(
         refused
-            .contains("MILLRACE_GGML_DEVICES=XDNA9: expected names out of Millrace, XDNA2, RK3588"),
+            .contains("MILLRACE_GGML_DEVICES=XDNA9: expected names out of Millrace, MillraceNode, XDNA2, RK3588"),
         "{refused}"
     );
     let twice = settings(&[("MILLRACE_GGML_DEVICES", "millrace,MILLRACE,")]).expect("settings");

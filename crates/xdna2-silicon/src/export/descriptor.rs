@@ -32,7 +32,7 @@ pub(super) fn memref(element: Element, n_elements: u64) -> Result<String, NoWord
 
 /// Length and dimensions of a descriptor in elements; its text is `length, [<size, stride>, …]`.
 #[derive(Debug)]
-pub(super) struct Descriptor {
+pub(super) struct DescriptorText {
     length: u64,
     /// Sizes and strides, the outermost first; none where the elements lie in a row.
     dimensions: Vec<(u64, u64)>,
@@ -42,13 +42,13 @@ const WORD_BYTES: u64 = 4;
 const WRAPS: [F; 3] = [F::D0Wrap, F::D1Wrap, F::D2Wrap];
 const STEPS: [F; 4] = [F::D0Step, F::D1Step, F::D2Step, F::D3Step];
 
-impl Descriptor {
+impl DescriptorText {
     /// Of a descriptor's fields, for elements of a type.
     pub(super) fn new(
         fields: &[(F, u64)],
         element: Element,
         kind: TileKind,
-    ) -> Result<Descriptor, String> {
+    ) -> Result<DescriptorText, String> {
         let get = |field: F| fields.iter().find(|row| row.0 == field).map(|row| row.1);
         let words = get(F::Length).ok_or("a descriptor without a length")?;
         let per_word = WORD_BYTES / element.size_bytes();
@@ -95,14 +95,14 @@ impl Descriptor {
             dimensions.push((n + 1, step * per_word));
         }
         dimensions.reverse();
-        Ok(Descriptor {
+        Ok(DescriptorText {
             length: words * per_word,
             dimensions,
         })
     }
 }
 
-impl fmt::Display for Descriptor {
+impl fmt::Display for DescriptorText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.length)?;
         if self.dimensions.is_empty() {

@@ -1,7 +1,7 @@
 //! Shapes of attention and their tilings.
 
 mod numerics;
-use numerics::{Numerics, canonical, numerics};
+use numerics::{TileNumerics, canonical, numerics};
 
 use crate::mapping::parts::{Checks, divisors, int};
 use crate::mapping::{BuildError, NamedNumbers, Rule, Shape, ShapeError, Tiling};
@@ -376,12 +376,12 @@ fn busiest(plans: &[AttentionDims]) -> Option<&AttentionDims> {
 /// On the most cores, with the numerics that every length has. A length of which those tiles are no
 /// whole number gets smaller ones.
 pub(super) fn default(shape: &Shape, machine: &Machine) -> Tiling {
-    let best = |n: Numerics| busiest(&n.plans(shape, machine)).copied();
+    let best = |n: TileNumerics| busiest(&n.plans(shape, machine)).copied();
     let others = || numerics(shape["head_dim"], shape["n_keys"], machine);
     let tiled = canonical(shape, machine)
         .and_then(best)
         .or_else(|| others().into_iter().find_map(best));
-    let least = Numerics {
+    let least = TileNumerics {
         tile_kv: 8,
         tile_dk: 8,
         tile_dv: 8,

@@ -7,7 +7,7 @@ use millrace_xdna2_machine::Machine;
 /// What decides the bits of a query's result: tiles of keys, their deal, and where sums over the head
 /// dimension are rounded. Tiles of queries, columns and heads at once only say who computes it.
 #[derive(Clone, Copy)]
-pub(super) struct Numerics {
+pub(super) struct TileNumerics {
     pub(super) tile_kv: u64,
     pub(super) tile_dk: u64,
     pub(super) tile_dv: u64,
@@ -20,7 +20,7 @@ fn tile_max(head_dim: u64) -> u64 {
 }
 
 /// Numerics from the production configuration downwards, for `n_keys` keys.
-pub(super) fn numerics(head_dim: u64, n_keys: u64, machine: &Machine) -> Vec<Numerics> {
+pub(super) fn numerics(head_dim: u64, n_keys: u64, machine: &Machine) -> Vec<TileNumerics> {
     let mut found = Vec::new();
     let max_dv = if head_dim > 128 { 128 } else { 64 };
     for tile_kv in down(n_keys, tile_max(head_dim)) {
@@ -29,7 +29,7 @@ pub(super) fn numerics(head_dim: u64, n_keys: u64, machine: &Machine) -> Vec<Num
                 for tile_dk in down(head_dim, 128) {
                     let sizes = [tile_kv, tile_dk, tile_dv];
                     if stages.is_power_of_two() && sizes.iter().all(|s| s.is_multiple_of(8)) {
-                        found.push(Numerics {
+                        found.push(TileNumerics {
                             tile_kv,
                             tile_dk,
                             tile_dv,
@@ -45,20 +45,20 @@ pub(super) fn numerics(head_dim: u64, n_keys: u64, machine: &Machine) -> Vec<Num
 
 /// The numerics of every length: those of the largest tiles that fit with as many queries as keys.
 /// Fewer keys are one smaller tile, whose sums are those of a large one with the rest masked.
-pub(super) fn canonical(shape: &Shape, machine: &Machine) -> Option<Numerics> {
+pub(super) fn canonical(shape: &Shape, machine: &Machine) -> Option<TileNumerics> {
     let (d, n_keys) = (shape["head_dim"], shape["n_keys"]);
-    let fits = |n: &Numerics| {
+    let fits = |n: &TileNumerics| {
         let tiled = n.tiled(shape, n.tile_kv, (1, 1));
         tiled.l1_bytes() <= machine.core.data_bytes - machine.stack_bytes
     };
     let largest = numerics(d, tile_max(d), machine).into_iter().find(fits)?;
-    Some(Numerics {
+    Some(TileNumerics {
         tile_kv: largest.tile_kv.min(n_keys),
         ..largest
     })
 }
 
-impl Numerics {
+impl TileNumerics {
     /// With tiles of so many queries, on so many columns, for so many heads.
     pub(super) fn tiled(
         self,
