@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use millrace_quant::DType;
 
 /// Files and folders that name block formats, and why they must. A new format needs none of them to work.
-const ALLOWED: [(&str, &str); 17] = [
+const ALLOWED: [(&str, &str); 18] = [
     (
         "model/src/config/hf.rs",
         "tells a method of transformers, whose name a format has too",
