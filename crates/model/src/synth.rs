@@ -127,13 +127,13 @@ pub fn write(
     SynthJob::new(geometry, out, options)?.write(progress)
 }
 
-/// As [`write`], with a layer that predicts the token after the next (MTP) and guesses most of what the model writes.
+/// As [`write()`], with a layer that predicts the token after the next (MTP) and guesses most of what the model writes.
 ///
 /// Blocks of such a model add nothing to the stream, though all of their products are computed: what it writes follows from
 /// the last token alone. The layer repeats that but for noise, so that some guesses are wrong.
 ///
 /// # Errors
-/// As [`write`]; a geometry whose family has no such layer, and Q4NX.
+/// As [`write()`]; a geometry whose family has no such layer, and Q4NX.
 pub fn write_with_draft_layer(
     geometry: ModelGeometry,
     out: &Path,

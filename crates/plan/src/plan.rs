@@ -177,7 +177,7 @@ pub enum HostStep {
         node: usize,
     },
     /// Probabilities of the scores that the call before gave, for the call that follows: of the queries that
-    /// share a key-value head ([`AttentionPart`]).
+    /// share a key-value head ([`AttentionPart`](crate::AttentionPart)).
     Softmax {
         /// The node.
         node: usize,
@@ -196,7 +196,7 @@ pub enum HostStep {
         /// The node.
         node: usize,
         /// With a head's elements: outputs to put in half-split order, as
-        /// [`WeightLayout::source_row`] does for weights.
+        /// [`WeightLayout::source_row`](crate::WeightLayout::source_row) does for weights.
         half_split: Option<usize>,
     },
     /// Any other op that the device does not take. A rotation is half-split whatever the graph's style, but for those that

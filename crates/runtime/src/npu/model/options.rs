@@ -6,11 +6,11 @@ use millrace_kernels::{Cpu, CpuOptions, Level};
 use millrace_plan::WeightLayout;
 use std::path::PathBuf;
 
-/// How an [`NpuModel`] is set up.
+/// How an [`NpuModel`](super::NpuModel) is set up.
 #[derive(Clone, Debug, Default)]
 pub struct NpuOptions {
     /// Tokens a sequence may hold; `None` takes the trained context, at most
-    /// [`EngineOptions::DEFAULT_MAX_CTX`].
+    /// [`EngineOptions::DEFAULT_MAX_CTX`](crate::EngineOptions::DEFAULT_MAX_CTX).
     pub n_ctx: Option<usize>,
     /// Sequences alive at a time; 0 takes one.
     pub max_sequences: usize,
