@@ -43,11 +43,11 @@ done <<<"$members"
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-mkdir -p "$work/.cargo"
-printf '[source.crates-io]\nreplace-with = "vendor"\n[source.vendor]\ndirectory = "%s"\n' "$(cd "$vendor" && pwd)" >"$work/.cargo/config.toml"
+# On the command line: `cargo install` of a package by its name reads no configuration of the folder it is started in.
+from=(--config 'source.crates-io.replace-with="vendor"' --config "source.vendor.directory=\"$(cd "$vendor" && pwd)\"")
 root=$work/root
 built=$(cd "$target" && pwd)/package/install
 # The lock file comes with the package. Away from this folder nothing of the workspace is seen.
-(cd "$work" && CARGO_TARGET_DIR=$built cargo install --quiet --offline --locked --root "$root" millrace-cli)
+(cd "$work" && CARGO_TARGET_DIR=$built cargo "${from[@]}" install --quiet --offline --locked --root "$root" millrace-cli)
 "$root/bin/millrace" --version
 "$root/bin/millrace" run demo "Once upon a time" --greedy -n 24 --quiet
