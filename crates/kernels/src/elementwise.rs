@@ -25,6 +25,8 @@ pub(crate) use body::{
     scale_body, softcap_body, sum_exp_body,
 };
 pub(crate) use rows::ElementwiseKernels;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use rows::elementwise_rows;
 
 use crate::cpu::Cpu;
 use crate::level::Level;

@@ -8,6 +8,7 @@
 //! format, the level and the [`Precision`], never on the other tokens, rows or threads.
 
 pub(crate) mod activations;
+pub(crate) mod ahead;
 mod driver;
 mod experts;
 mod job;

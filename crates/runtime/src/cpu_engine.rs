@@ -3,6 +3,7 @@
 mod memory;
 mod sink;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use millrace_kernels::{Cpu, CpuOptions, KvType, Level};
@@ -314,7 +315,15 @@ struct Chunker<'a> {
     has_planes: bool,
 }
 
-impl Chunker<'_> {
+/// Tokens of one item that go into a chunk.
+struct ItemSpan<'a> {
+    /// The item's, or those before them.
+    tokens: &'a [u32],
+    taken: Range<usize>,
+    is_replay: bool,
+}
+
+impl<'a> Chunker<'a> {
     /// Fills `chunk` with the next tokens; false when there are none.
     fn fill(
         &mut self,
@@ -326,67 +335,91 @@ impl Chunker<'_> {
         chunk.clear();
         sources.clear();
         while self.item < self.batch.len() && chunk.tokens.len() < max_chunk {
-            let item = &self.batch[self.item];
-            let replay = self.replays.get(self.item).map_or(&[][..], Vec::as_slice);
-            let is_replay = self.token < replay.len();
-            let (tokens, first) = match is_replay {
-                true => (replay, self.token),
-                false => (item.tokens, self.token - replay.len()),
-            };
-            let room = max_chunk - chunk.tokens.len();
-            let end = image::cut_before(tokens, first + room);
-            let is_cut = self.whole && end < tokens.len();
-            if end <= first || is_cut {
-                // An image or a whole text that the rest of the chunk has no room for; an empty one has.
+            let Some(span) = self.next(max_chunk - chunk.tokens.len()) else {
                 break;
-            }
-            let row = chunk.tokens.len();
-            let rows = row..row + (end - first);
-            let last = chunk.spans.last().filter(|span| span.seq == item.seq);
-            let first_pos = match last {
-                Some(span) => span.first_pos + span.rows.len(),
-                None => cache.len(item.seq)?,
             };
-            chunk.push_tokens(&tokens[first..end], item.images);
-            match self.has_planes {
-                true => chunk.push_places(cache.tokens(item.seq)?, first_pos),
-                false => chunk.push_positions(first_pos),
-            }
-            match item.logits {
-                _ if is_replay => {}
-                LogitsFor::All => chunk.logit_rows.extend(rows.clone()),
-                LogitsFor::Last if end == item.tokens.len() => chunk.logit_rows.push(rows.end - 1),
-                _ => {}
-            }
-            chunk.hidden |= item.hidden;
-            chunk.head_input |= item.head_input;
-            let width = item.given.len() / item.tokens.len().max(1);
-            let given = item.given.get(first * width..end * width);
-            chunk.given.extend_from_slice(given.unwrap_or_default());
+            self.push(chunk, cache, &span)?;
             sources.push(SpanSource {
                 item: self.item,
-                first_token: first,
-                is_replay,
+                first_token: span.taken.start,
+                is_replay: span.is_replay,
             });
-            chunk.spans.push(RunSpan {
-                seq: item.seq,
-                rows,
-                first_pos,
-                is_replay,
-                takes_snapshot: !is_replay
-                    && first == 0
-                    && cache.has_states()
-                    && may_be_cut_back(item)
-                    // The states behind a page's end stay anyway.
-                    && !first_pos.is_multiple_of(PAGE_TOKENS),
-            });
-            self.token += end - first;
-            if self.token == replay.len() + item.tokens.len() {
+            self.token += span.taken.len();
+            if self.token == self.replay().len() + self.batch[self.item].tokens.len() {
                 self.item += 1;
                 self.token = 0;
             }
         }
         Ok(!chunk.tokens.is_empty())
+    }
+
+    /// Tokens to compute before the item's own.
+    fn replay(&self) -> &'a [u32] {
+        self.replays.get(self.item).map_or(&[], Vec::as_slice)
+    }
+
+    /// The item's next tokens; none if an image or a whole text comes that `room` does not hold. An empty chunk holds it.
+    fn next(&self, room: usize) -> Option<ItemSpan<'a>> {
+        let replay = self.replay();
+        let is_replay = self.token < replay.len();
+        let (tokens, first) = match is_replay {
+            true => (replay, self.token),
+            false => (self.batch[self.item].tokens, self.token - replay.len()),
+        };
+        let end = image::cut_before(tokens, first + room);
+        let is_cut = self.whole && end < tokens.len();
+        (end > first && !is_cut).then_some(ItemSpan {
+            tokens,
+            taken: first..end,
+            is_replay,
+        })
+    }
+
+    fn push(&self, chunk: &mut Chunk, cache: &KvCache, span: &ItemSpan<'_>) -> Result<(), Error> {
+        let item = &self.batch[self.item];
+        let ItemSpan {
+            tokens,
+            taken,
+            is_replay,
+        } = span;
+        let row = chunk.tokens.len();
+        let rows = row..row + taken.len();
+        let last = chunk.spans.last().filter(|span| span.seq == item.seq);
+        let first_pos = match last {
+            Some(span) => span.first_pos + span.rows.len(),
+            None => cache.len(item.seq)?,
+        };
+        chunk.push_tokens(&tokens[taken.clone()], item.images);
+        match self.has_planes {
+            true => chunk.push_places(cache.tokens(item.seq)?, first_pos),
+            false => chunk.push_positions(first_pos),
+        }
+        match item.logits {
+            _ if *is_replay => {}
+            LogitsFor::All => chunk.logit_rows.extend(rows.clone()),
+            LogitsFor::Last if taken.end == item.tokens.len() => {
+                chunk.logit_rows.push(rows.end - 1);
+            }
+            _ => {}
+        }
+        chunk.hidden |= item.hidden;
+        chunk.head_input |= item.head_input;
+        let width = item.given.len() / item.tokens.len().max(1);
+        let given = item.given.get(taken.start * width..taken.end * width);
+        chunk.given.extend_from_slice(given.unwrap_or_default());
+        chunk.spans.push(RunSpan {
+            seq: item.seq,
+            rows,
+            first_pos,
+            is_replay: *is_replay,
+            takes_snapshot: !is_replay
+                && taken.start == 0
+                && cache.has_states()
+                && may_be_cut_back(item)
+                // The states behind a page's end stay anyway.
+                && !first_pos.is_multiple_of(PAGE_TOKENS),
+        });
+        Ok(())
     }
 }
 

@@ -8,7 +8,7 @@ mod batches;
 mod dense;
 mod prompts;
 
-use millrace_graph::{LayerNorm, Op, RmsNorm, WeightId};
+use millrace_graph::{LayerNorm, Op, RmsNorm, ValueId, WeightId};
 use millrace_model::config::EncoderPooling;
 use serde_json::Value;
 use std::sync::Arc;
@@ -105,6 +105,49 @@ pub(crate) struct FinalNorm {
     pub(crate) eps: f32,
 }
 
+impl FinalNorm {
+    /// The norm that makes a model's head input of the hidden state `last`; none where another op does.
+    fn of(model: &LoadedModel, last: ValueId) -> Result<Option<FinalNorm>, Error> {
+        let graph = &model.model().graph;
+        let d_model = model.model().config.d_model;
+        let mut nodes = graph.nodes.iter();
+        let node = nodes.find(|node| Some(node.output) == graph.head_input);
+        let Some(node) = node.filter(|node| node.inputs == [last]) else {
+            return Ok(None);
+        };
+        let (weight, bias, eps, group, offset) = match node.op {
+            Op::RmsNorm(RmsNorm {
+                weight,
+                eps,
+                offset,
+                group,
+            }) => (Some(weight), None, eps, group, offset),
+            Op::LayerNorm(LayerNorm {
+                weight,
+                bias,
+                eps,
+                group,
+            }) => (weight, bias, eps, group, 0.0),
+            _ => return Ok(None),
+        };
+        if group != d_model {
+            return Ok(None);
+        }
+        let vector = |id: Option<WeightId>, neutral: f32| match id {
+            Some(id) => decode_vector(model, id),
+            None => Ok(vec![neutral; d_model]),
+        };
+        let mut weight = vector(weight, 1.0)?;
+        weight.iter_mut().for_each(|weight| *weight += offset);
+        Ok(Some(FinalNorm {
+            weight,
+            bias: vector(bias, 0.0)?,
+            centered: matches!(node.op, Op::LayerNorm(_)),
+            eps,
+        }))
+    }
+}
+
 impl Embedder {
     /// Of this model.
     ///
@@ -118,58 +161,16 @@ impl Embedder {
             expected: "a norm of the last block's output",
         };
         let d_model = model.model().config.d_model;
-        if let (None, Some(last)) = (graph.logits, graph.hidden.last())
-            && graph.head_input == Some(*last)
-        {
-            return Ok(Embedder {
-                d_model,
-                norm: None,
-                state: graph.hidden.len() - 1,
-                dense: dense::layers(model)?.into(),
-            });
-        }
-        let mut nodes = graph.nodes.iter();
-        let norm = nodes.find(|node| Some(node.output) == graph.head_input);
-        let norm = norm.ok_or_else(unlike)?;
-        let (state, last) = graph
-            .hidden
-            .iter()
-            .enumerate()
-            .next_back()
-            .ok_or_else(unlike)?;
-        let (weight, bias, eps, group, offset) = match norm.op {
-            Op::RmsNorm(RmsNorm {
-                weight,
-                eps,
-                offset,
-                group,
-            }) => (Some(weight), None, eps, group, offset),
-            Op::LayerNorm(LayerNorm {
-                weight,
-                bias,
-                eps,
-                group,
-            }) => (weight, bias, eps, group, 0.0),
-            _ => return Err(unlike()),
+        let last = graph.hidden.last().ok_or_else(unlike)?;
+        let has_no_norm = graph.logits.is_none() && graph.head_input == Some(*last);
+        let norm = match has_no_norm {
+            true => None,
+            false => Some(FinalNorm::of(model, *last)?.ok_or_else(unlike)?),
         };
-        if norm.inputs != [*last] || group != d_model {
-            return Err(unlike());
-        }
-        let vector = |id: Option<WeightId>, neutral: f32| match id {
-            Some(id) => decode_vector(model, id),
-            None => Ok(vec![neutral; d_model]),
-        };
-        let mut weight = vector(weight, 1.0)?;
-        weight.iter_mut().for_each(|weight| *weight += offset);
         Ok(Embedder {
             d_model,
-            norm: Some(FinalNorm {
-                weight,
-                bias: vector(bias, 0.0)?,
-                centered: matches!(norm.op, Op::LayerNorm(_)),
-                eps,
-            }),
-            state,
+            norm,
+            state: graph.hidden.len() - 1,
             dense: dense::layers(model)?.into(),
         })
     }

@@ -7,6 +7,7 @@
 
 mod attend;
 mod chunk;
+mod compute;
 mod encoder;
 mod experts;
 mod head;

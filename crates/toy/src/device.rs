@@ -45,12 +45,11 @@ impl Toy {
     fn multiply(&self, program: Program, x: &[f32], w: &[f16]) -> Vec<f32> {
         let (k, n) = (program.k as usize, program.n as usize);
         let mut y = vec![0.0; program.m as usize * n];
+        let w = w.to_f32_vec();
         self.cpu.pool().run_pieces(&mut y, n, &|row, y| {
             let x = &x[row * k..][..k];
-            let mut w_row = vec![0.0; k];
             for (y, w) in y.iter_mut().zip(w.chunks_exact(k)) {
-                w.convert_to_f32_slice(&mut w_row);
-                *y = x.iter().zip(&w_row).map(|(x, w)| x * w).sum();
+                *y = x.iter().zip(w).map(|(x, w)| x * w).sum();
             }
         });
         y

@@ -105,6 +105,30 @@ const ONE: StepOf = StepOf {
     n_passes: 1,
 };
 
+/// The machine with one of its limits moved, each in words.
+fn better_machines(roofs: &Roofs) -> Vec<(&'static str, Roofs)> {
+    let faster = Roofs {
+        bytes_per_s: 1.5 * roofs.bytes_per_s,
+        ..*roofs
+    };
+    let wider = Roofs {
+        flops_per_s: 2.0 * roofs.flops_per_s,
+        ..*roofs
+    };
+    let free = Roofs {
+        launch_ns: 0.0,
+        ..*roofs
+    };
+    let mut machines = vec![
+        ("memory 1.5 times as fast", faster),
+        ("twice the columns or cores", wider),
+    ];
+    if roofs.launch_ns > 0.0 {
+        machines.push(("launches for nothing", free));
+    }
+    machines
+}
+
 impl Question<'_> {
     /// The bound, and what would change it.
     fn rows(&self) -> Vec<CeilingRow> {
@@ -126,16 +150,10 @@ impl Question<'_> {
             )
         };
         let mut rows = vec![of("as it is", demand, roofs, ONE)];
-        let smaller = [KvType::Q8_0, KvType::Q4_0].map(|kv| (kv.name(), element_bytes(kv)));
-        for (name, bytes) in smaller.into_iter().chain([("fp8", 1.0)]) {
-            if bytes < self.element_bytes {
-                let smaller = Demand {
-                    cache_bytes: demand.cache_bytes * bytes / self.element_bytes,
-                    ..*demand
-                };
-                rows.push(of(&format!("cache in {name}"), &smaller, roofs, ONE));
-            }
-        }
+        rows.extend(
+            self.smaller_caches()
+                .map(|(what, demand)| of(&what, &demand, roofs, ONE)),
+        );
         for n in [8, 64] {
             let step = StepOf {
                 n_sequences: n,
@@ -165,24 +183,25 @@ impl Question<'_> {
         );
         let tokens = expected_tokens(self.acceptance, self.drafts);
         rows.push(row(what, tokens, checked.ns() + drafting, checked.limit()));
-        let faster = Roofs {
-            bytes_per_s: 1.5 * roofs.bytes_per_s,
-            ..*roofs
-        };
-        rows.push(of("memory 1.5 times as fast", demand, &faster, ONE));
-        let wider = Roofs {
-            flops_per_s: 2.0 * roofs.flops_per_s,
-            ..*roofs
-        };
-        rows.push(of("twice the columns or cores", demand, &wider, ONE));
-        if roofs.launch_ns > 0.0 {
-            let free = Roofs {
-                launch_ns: 0.0,
-                ..*roofs
-            };
-            rows.push(of("launches for nothing", demand, &free, ONE));
+        for (what, roofs) in better_machines(roofs) {
+            rows.push(of(what, demand, &roofs, ONE));
         }
         rows
+    }
+
+    /// What a step needs with cache elements of fewer bytes.
+    fn smaller_caches(&self) -> impl Iterator<Item = (String, Demand)> {
+        let formats = [KvType::Q8_0, KvType::Q4_0].map(|kv| (kv.name(), element_bytes(kv)));
+        let formats = formats.into_iter().chain([("fp8", 1.0)]);
+        let smaller = formats.filter(|(_, bytes)| *bytes < self.element_bytes);
+        smaller.map(|(name, bytes)| {
+            let cache_bytes = self.demand.cache_bytes * bytes / self.element_bytes;
+            let demand = Demand {
+                cache_bytes,
+                ..*self.demand
+            };
+            (format!("cache in {name}"), demand)
+        })
     }
 
     /// The answer in words.
@@ -260,6 +279,20 @@ pub(crate) fn run(args: &CeilingArgs, ui: Ui) -> CommandResult {
     print(args, &planned, (&setting, kv_type), &rows, &verdict)
 }
 
+impl Setting {
+    fn json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "device": self.name,
+            "demand": self.demand,
+            "roofs": self.roofs,
+            "limits_are": self.source,
+            "predicted_token_ns": self.token.as_ref().map(|(token, _)| token.totals.total_ns),
+            "predicted_by": self.token.as_ref().map(|(_, by)| by),
+            "bound": StepBound::of(&self.demand, &self.roofs, ONE),
+        })
+    }
+}
+
 fn print(
     args: &CeilingArgs,
     planned: &PlanSubject,
@@ -270,20 +303,13 @@ fn print(
     let mut out = Out::new();
     let (demand, roofs) = (&setting.demand, &setting.roofs);
     if args.json {
-        return out.json(&serde_json::json!({
-            "model": planned.name(),
-            "device": setting.name,
-            "depth": args.depth,
-            "kv_type": kv_type.name(),
-            "demand": demand,
-            "roofs": roofs,
-            "limits_are": setting.source,
-            "predicted_token_ns": setting.token.as_ref().map(|(t, _)| t.totals.total_ns),
-            "predicted_by": setting.token.as_ref().map(|(_, by)| by),
-            "bound": StepBound::of(demand, roofs, ONE),
-            "rows": rows,
-            "verdict": verdict,
-        }));
+        let mut report = setting.json();
+        report["model"] = planned.name().into();
+        report["depth"] = args.depth.into();
+        report["kv_type"] = kv_type.name().into();
+        report["rows"] = serde_json::json!(rows);
+        report["verdict"] = verdict.into();
+        return out.json(&report);
     }
     out.line(format!("{} on {}", planned.name(), setting.name))?;
     out.line(format!(

@@ -60,19 +60,7 @@ pub(crate) fn run(args: &ExplainArgs, ui: Ui) -> CommandResult {
     let planned = args.plan.read(ui)?;
     let planner = args.plan.target.planner(planned.graph())?;
     let machine = planner.machine();
-    let mut cases = Vec::new();
-    let sequences = planned.sequences(&*planner, &args.prompt_tokens);
-    let mut kinds = sequences.prefills(&args.prompt_tokens);
-    let longest = args.prompt_tokens.iter().copied().max();
-    kinds.push(sequences.decode(longest.unwrap_or(0)));
-    for kind in kinds {
-        cases.push(PlanCase {
-            planned: &planned,
-            planner: &*planner,
-            kind,
-            plan: planner.lower(planned.graph(), &kind)?,
-        });
-    }
+    let cases = plan_cases(&planned, &*planner, &args.prompt_tokens)?;
     if let Some(name) = &args.op {
         check_op(name, &planned)?;
     }
@@ -123,6 +111,27 @@ pub(crate) fn run(args: &ExplainArgs, ui: Ui) -> CommandResult {
         }
     }
     out.flush()
+}
+
+/// The plans of prompts so long, and of a token behind the longest.
+fn plan_cases<'a>(
+    planned: &'a PlanSubject,
+    planner: &'a dyn Planner,
+    prompt_tokens: &[u64],
+) -> CommandResult<Vec<PlanCase<'a>>> {
+    let sequences = planned.sequences(planner, prompt_tokens);
+    let mut kinds = sequences.prefills(prompt_tokens);
+    let longest = prompt_tokens.iter().copied().max();
+    kinds.push(sequences.decode(longest.unwrap_or(0)));
+    let case = |kind: PassKind| {
+        Ok(PlanCase {
+            planned,
+            planner,
+            kind,
+            plan: planner.lower(planned.graph(), &kind)?,
+        })
+    };
+    kinds.into_iter().map(case).collect()
 }
 
 fn check_op(name: &str, planned: &PlanSubject) -> CommandResult {

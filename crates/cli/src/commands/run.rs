@@ -96,6 +96,27 @@ pub(crate) struct RunArgs {
     ranks: MpiArgs,
 }
 
+impl RunArgs {
+    /// The same, for a conversation.
+    fn as_chat(&self) -> chat::ChatArgs {
+        chat::ChatArgs {
+            model: self.model.clone(),
+            server: self.server.clone(),
+            system: self.system.clone(),
+            length: self.length.clone(),
+            sampling: self.sampling.clone(),
+            context: self.context.clone(),
+            session: self.session.clone(),
+            cpu: self.cpu.clone(),
+            device: self.device.clone(),
+            draft: self.draft.clone(),
+            images: self.images.clone(),
+            vision: self.vision.clone(),
+            lora: self.lora.clone(),
+        }
+    }
+}
+
 pub(crate) fn run(args: &RunArgs, ui: Ui) -> CommandResult {
     if args.ranks.mpi && args.server.server.is_some() {
         return Err(CommandFailure::usage(
@@ -108,22 +129,7 @@ pub(crate) fn run(args: &RunArgs, ui: Ui) -> CommandResult {
         return args.ranks.follow(&args.model.load(ui)?, options, ui);
     }
     if args.text.is_interactive() && !args.json && !args.ranks.mpi {
-        let chat = chat::ChatArgs {
-            model: args.model.clone(),
-            server: args.server.clone(),
-            system: args.system.clone(),
-            length: args.length.clone(),
-            sampling: args.sampling.clone(),
-            context: args.context.clone(),
-            session: args.session.clone(),
-            cpu: args.cpu.clone(),
-            device: args.device.clone(),
-            draft: args.draft.clone(),
-            images: args.images.clone(),
-            vision: args.vision.clone(),
-            lora: args.lora.clone(),
-        };
-        return chat::run(&chat, ui);
+        return chat::run(&args.as_chat(), ui);
     }
     let text = args.text.read()?;
     check_not_empty(&text)?;
@@ -166,9 +172,7 @@ pub(crate) fn run(args: &RunArgs, ui: Ui) -> CommandResult {
         lines.push(draft_args::line(&stats));
     }
     if let Some(seen) = &seen {
-        details["images"] = json!(args.images);
-        details["image_ms"] = json!(seen.time.as_secs_f64() * 1e3);
-        details["tower"] = seen.on_device.as_ref().map(device_stats::tower_json).into();
+        about_images(&mut details, args, seen);
         lines.insert(0, image_line(args, seen));
     }
     let report = to_json(&model, &params, &generation, details);
@@ -194,6 +198,12 @@ fn session(args: &RunArgs, model: &Model, ui: Ui) -> CommandResult<Session> {
         None => None,
     };
     Ok(Session::over(model, engine, speculator))
+}
+
+fn about_images(details: &mut Value, args: &RunArgs, seen: &ImageReading) {
+    details["images"] = json!(args.images);
+    details["image_ms"] = json!(seen.time.as_secs_f64() * 1e3);
+    details["tower"] = seen.on_device.as_ref().map(device_stats::tower_json).into();
 }
 
 /// Where a generation ran, and the lines about it.

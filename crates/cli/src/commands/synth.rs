@@ -8,7 +8,7 @@ use crate::progress::ProgressDisplay;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use millrace_format::Checkpoint;
 use millrace_model::recipe::Recipe;
-use millrace_model::synth::{self, ModelGeometry, SynthOptions};
+use millrace_model::synth::{self, ModelGeometry, SynthOptions, SynthSummary};
 use serde_json::json;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -114,6 +114,10 @@ pub(crate) fn run(args: &SynthArgs, ui: Ui) -> CommandResult {
         millrace_model::Error::Format(_) => CommandFailure::writing(&error),
         _ => CommandFailure::usage(error.to_string()),
     })?;
+    print(args, recipe, &written, ui)
+}
+
+fn print(args: &SynthArgs, recipe: Recipe, written: &SynthSummary, ui: Ui) -> CommandResult {
     let mut out = Out::new();
     if args.json {
         return out.json(&json!({

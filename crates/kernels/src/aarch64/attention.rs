@@ -6,7 +6,7 @@
 use super::lines::map;
 use crate::attention::{NO_SCORE, PvTask, QkTask, SPAN_TOKENS, TileShape, TileStrip};
 use crate::kv::{KvType, Q8_DIMS, TILE_TOKENS};
-use crate::matmul::panel::prefetch;
+use crate::matmul::ahead::prefetch;
 use std::arch::aarch64::*;
 use std::ops::Range;
 

@@ -6,7 +6,8 @@ use super::lines::{
 };
 use super::products::{ByteProducts, DotProd, Widening};
 use crate::matmul::PanelLayout;
-use crate::matmul::panel::{LINE_BYTES, PANEL_ROWS, PackArgs, RowsArgs, X32, lines_a_step};
+use crate::matmul::ahead::lines_a_step;
+use crate::matmul::panel::{LINE_BYTES, PANEL_ROWS, PackArgs, RowsArgs, X32};
 use std::arch::aarch64::*;
 
 macro_rules! functions_of_format {

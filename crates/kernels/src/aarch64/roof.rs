@@ -2,7 +2,8 @@
 
 use super::products::{ByteProducts, DotProd, Widening};
 use crate::level::Level;
-use crate::matmul::panel::{LINE_BYTES, prefetch};
+use crate::matmul::ahead::prefetch;
+use crate::matmul::panel::LINE_BYTES;
 use crate::roof::{READ_STEP, ReadArgs, RegisterLoop};
 use std::arch::aarch64::*;
 use std::hint::black_box;

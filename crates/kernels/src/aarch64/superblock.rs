@@ -8,7 +8,8 @@ use super::lines::{
 use super::products::{ByteProducts, DotProd, Widening};
 use super::superblock_levels::*;
 use crate::matmul::PanelLayout;
-use crate::matmul::panel::{LINE_BYTES, PANEL_ROWS, PackArgs, RowsArgs, X256, lines_a_step};
+use crate::matmul::ahead::lines_a_step;
+use crate::matmul::panel::{LINE_BYTES, PANEL_ROWS, PackArgs, RowsArgs, X256};
 use std::arch::aarch64::*;
 
 /// Lines of levels in a unit; scales follow.

@@ -126,22 +126,12 @@ fn store_row(
         KvType::F16 => {
             let rounded: &mut [f16] = half::slice::HalfBitsSliceExt::reinterpret_cast_mut(halves);
             rounded.convert_from_f32_slice(x);
-            scatter(
-                elems,
-                first,
-                stride,
-                halves.iter().map(|bits| bits.to_le_bytes()),
-            );
+            scatter_halves(elems, first, stride, halves);
         }
         KvType::BF16 => {
             let rounded: &mut [bf16] = half::slice::HalfBitsSliceExt::reinterpret_cast_mut(halves);
             rounded.convert_from_f32_slice(x);
-            scatter(
-                elems,
-                first,
-                stride,
-                halves.iter().map(|bits| bits.to_le_bytes()),
-            );
+            scatter_halves(elems, first, stride, halves);
         }
         KvType::Q8_0 | KvType::Q6_0 | KvType::Q5_0 | KvType::Q4_0 => {
             for (block, values) in x.chunks(Q8_DIMS).enumerate() {
@@ -163,6 +153,11 @@ fn store_row(
             }
         }
     }
+}
+
+fn scatter_halves(elems: &mut [u8], first: usize, stride: usize, halves: &[u16]) {
+    let bytes = halves.iter().map(|bits| bits.to_le_bytes());
+    scatter(elems, first, stride, bytes);
 }
 
 /// Writes elements of `E` bytes at the element indices `first`, `first + stride`, ….

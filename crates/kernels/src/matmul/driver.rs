@@ -263,9 +263,10 @@ fn run_chunk(
         .at_least(m * GROUP_ROWS * size_of::<f32>())
         .as_mut_ptr()
         .cast();
-    let sources = sources.iter().take(group.n_panels);
+    let n_panels = group.n_panels;
+    let sources = &sources[..n_panels];
     if let Some(direct) = job.direct {
-        for (p, source) in sources.enumerate() {
+        for (p, source) in sources.iter().enumerate() {
             let source = readable_rows(&job.weight, source, &mut scratch.rows);
             // SAFETY: as below; the panel's accumulators start at its first row.
             unsafe {
@@ -282,21 +283,8 @@ fn run_chunk(
         return;
     }
     let panel_stride = layout.panel_bytes(job.chunk_k);
-    let panels = scratch
-        .panels
-        .at_least(GROUP_PANELS * panel_stride)
-        .as_mut_ptr();
-    let k = sources.clone().next().map_or(0, |source| source.k);
-    for (p, source) in sources.enumerate() {
-        let source = readable_rows(&job.weight, source, &mut scratch.rows);
-        // SAFETY: a `Cpu` proves its level; sixteen rows exist (or were repeated), and `WeightMatrix` checked that each has
-        // its columns; panel `p` has the layout's bytes for a chunk.
-        unsafe {
-            let panel = panels.add(p * panel_stride);
-            (job.kernel.pack)(&PackArgs { source, panel });
-        }
-    }
-    let n_panels = group.n_panels;
+    let panels = pack_panels(job, sources, panel_stride, scratch);
+    let k = sources.first().map_or(0, |source| source.k);
     let is_last = index + n_panels >= group.n_pieces();
     let step = match job.kernel.level {
         _ if !is_last => m,
@@ -327,6 +315,27 @@ fn run_chunk(
             store(group, first..first + m, acc);
         }
     }
+}
+
+/// The sources' rows as the tile kernel wants them, a panel each `panel_stride` bytes.
+fn pack_panels(
+    job: &MatmulJob<'_>,
+    sources: &[PanelSource],
+    panel_stride: usize,
+    scratch: &mut MatmulScratch,
+) -> *mut u8 {
+    let bytes = GROUP_PANELS * panel_stride;
+    let panels = scratch.panels.at_least(bytes).as_mut_ptr();
+    for (p, source) in sources.iter().enumerate() {
+        let source = readable_rows(&job.weight, source, &mut scratch.rows);
+        // SAFETY: a `Cpu` proves its level; sixteen rows exist (or were repeated), and `WeightMatrix` checked that each has
+        // its columns; panel `p` has the layout's bytes for a chunk.
+        unsafe {
+            let panel = panels.add(p * panel_stride);
+            (job.kernel.pack)(&PackArgs { source, panel });
+        }
+    }
+    panels
 }
 
 /// Writes the finished sums of a group's rows: `acc` has a row for each of the tokens.

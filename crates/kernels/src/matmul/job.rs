@@ -1,10 +1,10 @@
 //! Products ready to run, and the groups of rows they are cut into.
 
 use super::activations::ActivationView;
+use super::ahead::Ahead;
 use super::experts::RowUse;
 use super::panel::{
-    Ahead, DIRECT_TOKENS, DirectFn, GROUP_PANELS, GROUP_ROWS, Input, PANEL_ROWS, PanelSource,
-    RowsFn,
+    DIRECT_TOKENS, DirectFn, GROUP_PANELS, GROUP_ROWS, Input, PANEL_ROWS, PanelSource, RowsFn,
 };
 use super::{Multiplication, WeightMatrix};
 use crate::pool::DisjointMut;

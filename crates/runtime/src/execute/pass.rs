@@ -2,25 +2,23 @@
 
 use std::ops::Range;
 
-use millrace_graph::{self as graph, Embed, Node, Op, SequenceMemory, SharedAttention};
-use millrace_kernels as kernels;
+use millrace_graph::{self as graph, Op};
 use millrace_kernels::matmul::Activations;
 use millrace_kernels::{AttentionScratch, Cpu, KvRun, RopeTable, StateRun};
-
 use millrace_model::Model;
 
-use super::attend::{AttendArgs, attend, recycle};
-use super::chunk::{Chunk, PassBuffers, PassSink, RunSpan};
+use super::chunk::{Chunk, PassBuffers, PassSink};
+use super::compute::Compute;
 use super::encoder::{self, TextPages};
 use super::experts::ExpertScratch;
 use super::head::{HeadBuffers, HeadStep};
-use super::memory::{Past, SequenceSpan};
-use super::ops::{self, InputRows, Ops, Tokens, decode_vectors, has_kernel, rope_table};
+use super::ops::{self, Ops, Tokens, decode_vectors, rope_table};
 use super::plan::{CpuPlan, PlanError, Register, StepKind};
 use super::planes::{PlaneTables, Planes};
-use super::products::{AdapterScratch, Linears, experts, known_matrix};
-use super::recurrent::{has_state_kernel, state_run};
+use super::products::{AdapterScratch, Linears, experts};
+use super::recurrent::has_state_kernel;
 use crate::Error;
+use crate::image::planes::PlaneRows;
 use crate::kv::CacheParts;
 use crate::load::LoadedModel;
 use crate::ranks::Communicator;
@@ -31,11 +29,7 @@ const FEW_CHOICES: usize = 16;
 /// A plan with everything it needs besides the matrices, which stay in the checkpoint.
 pub(crate) struct Executor {
     plan: CpuPlan,
-    /// Norm weights and biases as f32, by weight; empty for matrices.
-    vectors: Vec<Vec<f32>>,
-    ropes: Vec<RopeTable>,
-    /// Of models whose positions have three axes.
-    planes: Vec<PlaneTables>,
+    tables: OpTables,
     buffers: PassBuffers,
     activations: Activations,
     experts: ExpertScratch,
@@ -47,8 +41,7 @@ pub(crate) struct Executor {
     /// As those.
     state_runs: Vec<StateRun<'static>>,
     logits: HeadBuffers,
-    /// Tokens and positions of the rows whose logits are wanted.
-    wanted: (Vec<u32>, Vec<u32>),
+    wanted: WantedRows,
     adapters: AdapterScratch,
 }
 
@@ -64,9 +57,11 @@ impl Executor {
             .collect();
         Ok(Executor {
             buffers: PassBuffers(buffers),
-            vectors: decode_vectors(model, graph)?,
-            ropes: graph.ropes.iter().map(rope_table).collect(),
-            planes: plane_tables(model.model()),
+            tables: OpTables {
+                vectors: decode_vectors(model, graph)?,
+                ropes: graph.ropes.iter().map(rope_table).collect(),
+                planes: plane_tables(model.model()),
+            },
             activations: Activations::default(),
             experts: ExpertScratch::default(),
             attention: AttentionScratch::default(),
@@ -74,7 +69,7 @@ impl Executor {
             runs: Vec::new(),
             state_runs: Vec::new(),
             logits: HeadBuffers::new(&plan, model.model().config.vocab_size, max_chunk),
-            wanted: (Vec::with_capacity(max_chunk), Vec::with_capacity(max_chunk)),
+            wanted: WantedRows::new(max_chunk),
             adapters: AdapterScratch::default(),
             plan,
         })
@@ -100,150 +95,240 @@ impl Executor {
         chunk: &Chunk,
         sink: &mut dyn PassSink,
     ) -> Result<(), Error> {
-        let mut m = chunk.tokens.len();
-        let drop_rows = !chunk.hidden && !chunk.head_input && chunk.logit_rows.len() < m;
+        let mut rows = PassRows {
+            cpu,
+            model,
+            chunk,
+            m: chunk.tokens.len(),
+        };
+        let drops_rows = !chunk.hidden && !chunk.head_input && chunk.logit_rows.len() < rows.m;
         self.adapters.adapted.clone_from(&chunk.adapted);
         for i in 0..self.plan.steps.len() {
-            if i == self.plan.gather_at && drop_rows {
+            if i == self.plan.gather_at && drops_rows {
                 if chunk.logit_rows.is_empty() {
                     return Ok(());
                 }
-                for &slot in &self.plan.gather {
-                    self.buffers.gather(slot, &chunk.logit_rows);
-                }
-                m = chunk.logit_rows.len();
-                self.want(chunk);
-                for adapted in &mut self.adapters.adapted {
-                    adapted.rows = places(&chunk.logit_rows, &adapted.rows);
-                }
+                self.drop_rows(chunk);
+                rows.m = chunk.logit_rows.len();
             }
-            match &self.plan.steps[i].kind {
-                StepKind::Op { node, inputs, out } => {
-                    let node = &model.model().graph.nodes[*node];
-                    let compute = Compute {
-                        ops: Ops {
-                            cpu,
-                            model,
-                            vectors: &self.vectors,
-                            ropes: &self.ropes,
-                            // Behind the last attention nothing turns.
-                            planes: Planes {
-                                tables: &self.planes,
-                                rows: if m == chunk.tokens.len() {
-                                    &chunk.planes
-                                } else {
-                                    &[]
-                                },
-                            },
-                        },
-                        chunk,
-                        tokens: match m == chunk.tokens.len() {
-                            true => Tokens {
-                                ids: &chunk.ids,
-                                positions: &chunk.positions,
-                            },
-                            false => Tokens {
-                                ids: &self.wanted.0,
-                                positions: &self.wanted.1,
-                            },
-                        },
-                        m,
-                        node,
-                        inputs,
-                        out: *out,
-                    };
-                    if let (Op::AllGather(op), &[x], Some(ranks)) =
-                        (&node.op, &inputs[..], ranks.as_deref_mut())
-                    {
-                        self.buffers.gather_ranks(ranks, op, (x, *out, m))?;
-                    } else if let (Op::EncoderAttention(op), &[q, k, v]) = (&node.op, &inputs[..]) {
-                        let scratch = (&mut self.attention, &mut self.text_pages);
-                        let slots = ([q, k, v], *out);
-                        encoder::attend(cpu, (&mut self.buffers, chunk), scratch, op, slots);
-                    } else if let (Op::Route(route), &[scores], true) =
-                        (&node.op, &inputs[..], m <= FEW_CHOICES)
-                    {
-                        let ops = compute.ops;
-                        self.buffers.write(*out, m, |buffers, out| {
-                            let scores = buffers.rows(scores, m);
-                            ops.choices(route, scores, &mut self.experts, out);
-                        });
-                    } else if has_state_kernel(&node.op) {
-                        compute.over_states(&mut self.buffers, &mut cache, &mut self.state_runs);
-                    } else {
-                        let scratch = (&mut self.attention, &mut self.runs);
-                        compute.run(&mut self.buffers, &mut cache, scratch)?;
-                    }
-                }
-                StepKind::Linear { x, parts } => {
-                    let linears = Linears {
-                        model,
-                        vectors: &self.vectors,
-                        x: *x,
-                        m,
-                    };
-                    linears.run(cpu, parts, &mut self.buffers, &mut self.activations);
-                    linears.adapt(cpu, parts, &mut self.buffers, &mut self.adapters);
-                }
-                StepKind::Experts { x, choice, parts } => {
-                    let ops = Ops {
-                        cpu,
-                        model,
-                        vectors: &self.vectors,
-                        ropes: &self.ropes,
-                        planes: Planes::default(),
-                    };
-                    let (x, choice) = (*x, *choice);
-                    experts(
-                        ops,
-                        parts,
-                        (x, choice, m),
-                        &mut self.buffers,
-                        &mut self.experts,
-                    );
-                }
-                StepKind::Copy { x, out } => self.buffers.write(*out, m, |buffers, out| {
-                    out.copy_from_slice(buffers.rows(*x, m));
-                }),
-            }
-            if !chunk.images.is_empty() {
-                for (index, slot) in &self.plan.steps[i].hidden {
-                    add_summands(&mut self.buffers, chunk, (*index, *slot), m);
-                }
-            }
-            if chunk.hidden {
-                for (index, slot) in &self.plan.steps[i].hidden {
-                    sink.hidden(*index, self.buffers.rows(*slot, m));
-                }
-            }
-            if let (true, Some(slot)) = (chunk.head_input, self.plan.steps[i].head_input) {
-                sink.head_input(self.buffers.rows(slot, m));
-            }
+            self.step(i, rows, &mut cache, ranks.as_deref_mut())?;
+            self.between_layers(i, rows, sink);
         }
-        if let Some(head) = &self.plan.head {
-            if !drop_rows && chunk.logit_rows.len() < m {
-                self.buffers.gather(head.x, &chunk.logit_rows);
+        self.head(rows, ranks, sink)
+    }
+
+    /// Leaves of all that later steps read the rows whose logits are wanted.
+    fn drop_rows(&mut self, chunk: &Chunk) {
+        for &slot in &self.plan.gather {
+            self.buffers.gather(slot, &chunk.logit_rows);
+        }
+        self.wanted.take(chunk);
+        for adapted in &mut self.adapters.adapted {
+            adapted.rows = places(&chunk.logit_rows, &adapted.rows);
+        }
+    }
+
+    fn step(
+        &mut self,
+        i: usize,
+        rows: PassRows<'_>,
+        cache: &mut CacheParts<'_>,
+        ranks: Option<&mut Communicator>,
+    ) -> Result<(), Error> {
+        let PassRows { cpu, model, m, .. } = rows;
+        match &self.plan.steps[i].kind {
+            StepKind::Op { .. } => return self.op_step(i, rows, cache, ranks),
+            StepKind::Linear { x, parts } => {
+                let linears = Linears {
+                    model,
+                    vectors: &self.tables.vectors,
+                    x: *x,
+                    m,
+                };
+                linears.run(cpu, parts, &mut self.buffers, &mut self.activations);
+                linears.adapt(cpu, parts, &mut self.buffers, &mut self.adapters);
             }
-            let ops = Ops {
-                cpu,
-                model,
-                vectors: &self.vectors,
-                ropes: &self.ropes,
-                planes: Planes::default(),
-            };
-            let x = self.buffers.rows(head.x, chunk.logit_rows.len());
-            let buffers = (&mut self.logits, &mut self.activations);
-            HeadStep { ops, head }.run(x, buffers, ranks, sink)?;
+            StepKind::Experts { x, choice, parts } => {
+                let ops = self.tables.ops(cpu, model, &[]);
+                let from = (*x, *choice, m);
+                experts(ops, parts, from, &mut self.buffers, &mut self.experts);
+            }
+            StepKind::Copy { x, out } => self.buffers.write(*out, m, |buffers, out| {
+                out.copy_from_slice(buffers.rows(*x, m));
+            }),
         }
         Ok(())
     }
 
-    fn want(&mut self, chunk: &Chunk) {
-        let (ids, positions) = &mut self.wanted;
-        ids.clear();
-        positions.clear();
-        ids.extend(chunk.logit_rows.iter().map(|row| chunk.ids[*row]));
-        positions.extend(chunk.logit_rows.iter().map(|row| chunk.positions[*row]));
+    fn op_step(
+        &mut self,
+        i: usize,
+        rows: PassRows<'_>,
+        cache: &mut CacheParts<'_>,
+        ranks: Option<&mut Communicator>,
+    ) -> Result<(), Error> {
+        let StepKind::Op { node, inputs, out } = &self.plan.steps[i].kind else {
+            return Ok(());
+        };
+        let PassRows {
+            cpu,
+            model,
+            chunk,
+            m,
+        } = rows;
+        let node = &model.model().graph.nodes[*node];
+        let (tokens, planes) = self.wanted.tokens_of(rows);
+        let compute = Compute {
+            ops: self.tables.ops(cpu, model, planes),
+            chunk,
+            tokens,
+            m,
+            node,
+            inputs,
+            out: *out,
+        };
+        match (&node.op, &inputs[..], ranks) {
+            (Op::AllGather(op), &[x], Some(ranks)) => {
+                self.buffers.gather_ranks(ranks, op, (x, *out, m))?;
+            }
+            (Op::EncoderAttention(op), &[q, k, v], _) => {
+                let scratch = (&mut self.attention, &mut self.text_pages);
+                let slots = ([q, k, v], *out);
+                encoder::attend(cpu, (&mut self.buffers, chunk), scratch, op, slots);
+            }
+            (Op::Route(route), &[scores], _) if m <= FEW_CHOICES => {
+                let ops = compute.ops;
+                self.buffers.write(*out, m, |buffers, out| {
+                    let scores = buffers.rows(scores, m);
+                    ops.choices(route, scores, &mut self.experts, out);
+                });
+            }
+            (op, ..) if has_state_kernel(op) => {
+                compute.over_states(&mut self.buffers, cache, &mut self.state_runs);
+            }
+            _ => {
+                let scratch = (&mut self.attention, &mut self.runs);
+                compute.run(&mut self.buffers, cache, scratch)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What happens to states that a step leaves for the next layer: images add to them, and `sink` may want them.
+    fn between_layers(&mut self, i: usize, rows: PassRows<'_>, sink: &mut dyn PassSink) {
+        let PassRows { chunk, m, .. } = rows;
+        let step = &self.plan.steps[i];
+        for (index, slot) in &step.hidden {
+            if !chunk.images.is_empty() {
+                add_summands(&mut self.buffers, chunk, (*index, *slot), m);
+            }
+            if chunk.hidden {
+                sink.hidden(*index, self.buffers.rows(*slot, m));
+            }
+        }
+        if let (true, Some(slot)) = (chunk.head_input, step.head_input) {
+            sink.head_input(self.buffers.rows(slot, m));
+        }
+    }
+
+    /// The logits that are wanted, of a model that has a head.
+    fn head(
+        &mut self,
+        rows: PassRows<'_>,
+        ranks: Option<&mut Communicator>,
+        sink: &mut dyn PassSink,
+    ) -> Result<(), Error> {
+        let Some(head) = &self.plan.head else {
+            return Ok(());
+        };
+        let wanted = &rows.chunk.logit_rows;
+        if wanted.len() < rows.m {
+            self.buffers.gather(head.x, wanted);
+        }
+        let ops = self.tables.ops(rows.cpu, rows.model, &[]);
+        let x = self.buffers.rows(head.x, wanted.len());
+        let buffers = (&mut self.logits, &mut self.activations);
+        HeadStep { ops, head }.run(x, buffers, ranks, sink)
+    }
+}
+
+/// What ops read besides rows and matrices.
+struct OpTables {
+    /// Norm weights and biases as f32, by weight; empty for matrices.
+    vectors: Vec<Vec<f32>>,
+    ropes: Vec<RopeTable>,
+    /// Of models whose positions have three axes.
+    planes: Vec<PlaneTables>,
+}
+
+impl OpTables {
+    fn ops<'a>(
+        &'a self,
+        cpu: &'a Cpu,
+        model: &'a LoadedModel,
+        plane_rows: &'a [PlaneRows],
+    ) -> Ops<'a> {
+        Ops {
+            cpu,
+            model,
+            vectors: &self.vectors,
+            ropes: &self.ropes,
+            planes: Planes {
+                tables: &self.planes,
+                rows: plane_rows,
+            },
+        }
+    }
+}
+
+/// The rows that a step computes.
+#[derive(Clone, Copy)]
+struct PassRows<'a> {
+    cpu: &'a Cpu,
+    model: &'a LoadedModel,
+    chunk: &'a Chunk,
+    /// All tokens of the chunk, or those whose logits are wanted.
+    m: usize,
+}
+
+/// Tokens and positions of the rows whose logits are wanted.
+struct WantedRows {
+    ids: Vec<u32>,
+    positions: Vec<u32>,
+}
+
+impl WantedRows {
+    fn new(max_chunk: usize) -> WantedRows {
+        WantedRows {
+            ids: Vec::with_capacity(max_chunk),
+            positions: Vec::with_capacity(max_chunk),
+        }
+    }
+
+    fn take(&mut self, chunk: &Chunk) {
+        self.ids.clear();
+        self.positions.clear();
+        let rows = chunk.logit_rows.iter();
+        self.ids.extend(rows.clone().map(|row| chunk.ids[*row]));
+        self.positions.extend(rows.map(|row| chunk.positions[*row]));
+    }
+
+    /// The tokens of a step's rows, and where those of images stand.
+    fn tokens_of<'a>(&'a self, rows: PassRows<'a>) -> (Tokens<'a>, &'a [PlaneRows]) {
+        let PassRows { chunk, m, .. } = rows;
+        if m == chunk.tokens.len() {
+            let tokens = Tokens {
+                ids: &chunk.ids,
+                positions: &chunk.positions,
+            };
+            return (tokens, &chunk.planes);
+        }
+        let tokens = Tokens {
+            ids: &self.ids,
+            positions: &self.positions,
+        };
+        // Behind the last attention nothing turns.
+        (tokens, &[])
     }
 }
 
@@ -300,134 +385,4 @@ fn places(kept: &[usize], rows: &Range<usize>) -> Range<usize> {
 fn plan_of(graph: &graph::Graph) -> Result<CpuPlan, PlanError> {
     graph::check(graph)?;
     CpuPlan::new(graph)
-}
-
-/// A step of one op.
-struct Compute<'a> {
-    ops: Ops<'a>,
-    chunk: &'a Chunk,
-    tokens: Tokens<'a>,
-    m: usize,
-    node: &'a Node,
-    inputs: &'a [Register],
-    out: Register,
-}
-
-impl Compute<'_> {
-    fn run(
-        &self,
-        buffers: &mut PassBuffers,
-        cache: &mut CacheParts<'_>,
-        scratch: (&mut AttentionScratch, &mut Vec<KvRun<'static>>),
-    ) -> Result<(), Error> {
-        match (&self.node.op, self.inputs) {
-            (Op::Embed(embed), _) => self.embed(embed, buffers)?,
-            (Op::TargetState(_), _) => {
-                let out = buffers.rows_mut(self.out, self.m);
-                out.copy_from_slice(&self.chunk.given);
-            }
-            (
-                op
-                @ (Op::Attention(attention) | Op::SharedAttention(SharedAttention { attention })),
-                &[q, k, v],
-            ) => {
-                let args = AttendArgs {
-                    attention,
-                    slots: [q, k, v],
-                    out: self.out,
-                    appends: matches!(op, Op::Attention(_)),
-                    sinks: attention.sinks.map(|sinks| &self.ops.vectors[sinks.0][..]),
-                };
-                let layer = &mut cache.layers[attention.layer];
-                let (cpu, tables) = (self.ops.cpu, cache.tables);
-                attend(cpu, buffers, scratch, layer, tables, self.chunk, args);
-            }
-            (op, inputs) if has_kernel(op) => {
-                let positions = self.tokens.positions;
-                let other = inputs.iter().find(|input| input.buffer != self.out.buffer);
-                buffers.write(self.out, self.m, |buffers, out| {
-                    let other = other.map_or(&[][..], |other| buffers.rows(*other, self.m));
-                    self.ops.by_kernel(op, positions, other, out);
-                });
-            }
-            _ => self.by_definition(buffers, cache),
-        }
-        Ok(())
-    }
-
-    /// A recurrent op over all sequences of the chunk.
-    fn over_states(
-        &self,
-        buffers: &mut PassBuffers,
-        cache: &mut CacheParts<'_>,
-        memory: &mut Vec<StateRun<'static>>,
-    ) {
-        let tables = cache.tables;
-        let run = |span: &RunSpan| state_run(tables, span.seq, (span.rows.clone(), span.first_pos));
-        let mut runs = recycle(std::mem::take(memory));
-        buffers.write(self.out, self.m, |buffers, out| {
-            let mut inputs = [&[][..]; 3];
-            for (rows, input) in inputs.iter_mut().zip(self.inputs) {
-                *rows = buffers.rows(*input, self.m);
-            }
-            // Two spans of a sequence are two runs of the kernel, which knows no order among those of one.
-            for is_replay in [true, false] {
-                let spans = self
-                    .chunk
-                    .spans
-                    .iter()
-                    .filter(|span| span.is_replay == is_replay);
-                runs.clear();
-                runs.extend(spans.clone().map(run));
-                spans.for_each(|span| self.take_snapshot(cache, span));
-                if !runs.is_empty() {
-                    let states = &mut *cache.states;
-                    self.ops
-                        .by_state_kernel(&self.node.op, &inputs, states, &runs, out);
-                }
-            }
-        });
-        *memory = recycle(runs);
-    }
-
-    /// Copies the state of this op before a span, while it is near, if the span is to leave it behind.
-    fn take_snapshot(&self, cache: &mut CacheParts<'_>, span: &RunSpan) {
-        if let (true, SequenceMemory::State(state)) = (span.takes_snapshot, self.node.op.memory()) {
-            let from = cache.tables.state_slot(span.seq, span.first_pos);
-            let to = cache.tables.snapshot_slot(span.seq);
-            cache.states.begin(state, Some(from), to);
-        }
-    }
-
-    fn embed(&self, embed: &Embed, buffers: &mut PassBuffers) -> Result<(), Error> {
-        let table = known_matrix(self.ops.model, embed.table);
-        let out = buffers.rows_mut(self.out, self.m);
-        kernels::embed(self.ops.cpu, &table, &self.chunk.ids, embed.scale, out)?;
-        for placed in &self.chunk.images {
-            let (elements, place) = placed.elements();
-            out[place].copy_from_slice(elements);
-        }
-        Ok(())
-    }
-
-    fn by_definition(&self, buffers: &mut PassBuffers, cache: &mut CacheParts<'_>) {
-        let tokens = self.tokens;
-        buffers.write(self.out, self.m, |buffers, out| {
-            let rows = |input: &Register| buffers.rows(*input, self.m);
-            let inputs: InputRows<'_> = self.inputs.iter().map(rows).collect();
-            if self.node.op.memory() == SequenceMemory::None {
-                return self.ops.by_definition(self.node, tokens, &inputs, out);
-            }
-            for span in &self.chunk.spans {
-                self.take_snapshot(cache, span);
-                let past = Past::of(cache, span.seq);
-                let span = SequenceSpan {
-                    rows: span.rows.clone(),
-                    first_pos: span.first_pos,
-                };
-                self.ops
-                    .over_memory(self.node, (tokens, span), &inputs, past, out);
-            }
-        });
-    }
 }

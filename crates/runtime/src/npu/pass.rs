@@ -29,6 +29,9 @@ use std::time::Instant;
 /// An input's bytes, where they are not a value's as it lies on the host, and what is kept of them.
 type InputBytes = Option<(Vec<u8>, Scales)>;
 
+/// Rows that a call fills, by value.
+type Outputs = Vec<(ValueId, Vec<bf16>)>;
+
 /// A pass about to run.
 pub(super) struct Pass<'a> {
     pub(super) npu: &'a NpuModel,
@@ -123,45 +126,14 @@ impl Pass<'_> {
             }
         }
         let scales = self.scales(container, index);
-        // Outputs leave their place, so that inputs can be lent beside them.
-        let mut outputs: Vec<(ValueId, Vec<bf16>)> = Vec::new();
-        let mut reads: Vec<Range<u64>> = vec![0..0; uses.len()];
-        for (slot, (binding, used)) in call.bindings.iter().zip(uses).enumerate() {
-            let HostMove::Read(rows) = used.host else {
-                continue;
-            };
-            let size_bytes = container.slots()[slot].size_bytes().unwrap_or(0);
-            let (bytes, n_rows) = self.rows_read(binding, size_bytes, rows);
-            reads[slot] = bytes;
-            let Some(value) = binding.value() else {
-                continue;
-            };
-            if !outputs.iter().any(|(other, _)| *other == value) {
-                let rows = match binding {
-                    // Other heads' parts are there.
-                    Binding::AttentionProduct { .. } => self.values.keep(value, n_rows),
-                    _ => self.values.take(value, n_rows),
-                };
-                outputs.push((value, rows));
-            }
-        }
+        let (reads, mut outputs) = self.take_outputs(call, index);
+        let mut scores = std::mem::take(&mut self.scores);
         let slots = container.slots().iter().zip(uses).zip(reads);
         let moves: Vec<Move<'_>> = slots
             .zip(call.bindings.iter().zip(&made))
-            .map(
-                |(((slot, used), read), (binding, made))| match (used.host, binding, made) {
-                    (HostMove::Write, _, Some((made, _))) => Move::Write(made),
-                    (HostMove::Write, Binding::Value(value), _) => {
-                        Move::Write(cast_slice(self.values.get(*value)))
-                    }
-                    (HostMove::Read(_), ..) => Move::Read(read),
-                    _ if slot.role == Role::Input => Move::Keep,
-                    _ => Move::None,
-                },
-            )
+            .map(|((slot, read), input)| self.slot_move(slot, read, input))
             .collect();
         let mut misfit = None;
-        let mut scores = std::mem::take(&mut self.scores);
         let before = ns(start.elapsed());
         let called = Instant::now();
         let result = self.npu.cache.run_moving(
@@ -202,6 +174,53 @@ impl Pass<'_> {
                 problem,
             )),
             None => Ok(()),
+        }
+    }
+
+    /// By slot, the bytes that the host reads; and the values they go to. These leave their place, so that inputs can be
+    /// lent beside them.
+    fn take_outputs(&mut self, call: &Call, index: usize) -> (Vec<Range<u64>>, Outputs) {
+        let container = self.prepared.container(call);
+        let uses = self.prepared.uses(index);
+        let mut outputs = Outputs::new();
+        let mut reads = vec![0..0; uses.len()];
+        for (slot, (binding, used)) in call.bindings.iter().zip(uses).enumerate() {
+            let HostMove::Read(rows) = used.host else {
+                continue;
+            };
+            let size_bytes = container.slots()[slot].size_bytes().unwrap_or(0);
+            let (bytes, n_rows) = self.rows_read(binding, size_bytes, rows);
+            reads[slot] = bytes;
+            let Some(value) = binding.value() else {
+                continue;
+            };
+            if !outputs.iter().any(|(other, _)| *other == value) {
+                let rows = match binding {
+                    // Other heads' parts are there.
+                    Binding::AttentionProduct { .. } => self.values.keep(value, n_rows),
+                    _ => self.values.take(value, n_rows),
+                };
+                outputs.push((value, rows));
+            }
+        }
+        (reads, outputs)
+    }
+
+    /// What crosses between host and device for one slot.
+    fn slot_move<'m>(
+        &'m self,
+        (slot, used): (&Slot, &SlotUse),
+        read: Range<u64>,
+        (binding, made): (&Binding, &'m InputBytes),
+    ) -> Move<'m> {
+        match (used.host, binding, made) {
+            (HostMove::Write, _, Some((made, _))) => Move::Write(made),
+            (HostMove::Write, Binding::Value(value), _) => {
+                Move::Write(cast_slice(self.values.get(*value)))
+            }
+            (HostMove::Read(_), ..) => Move::Read(read),
+            _ if slot.role == Role::Input => Move::Keep,
+            _ => Move::None,
         }
     }
 
@@ -258,6 +277,29 @@ impl Pass<'_> {
         }
     }
 
+    /// The pass's first position and its first image's, in a slot of `n_elems`.
+    fn position_elements(&self, n_elems: usize) -> Result<Vec<bf16>, String> {
+        let first = u32::try_from(self.first).map_err(|_| "a position beyond 2^32".to_owned())?;
+        let image = self.images.first().map_or(0..0, |placed| {
+            let rows = &placed.rows;
+            first + rows.start as u32..first + rows.end as u32
+        });
+        Ok(position_and_image(first, image, n_elems))
+    }
+
+    /// Elements of a value, and zeros behind them.
+    fn part_elements(
+        &self,
+        value: ValueId,
+        part: Range<usize>,
+        n_elems: usize,
+    ) -> Result<Vec<bf16>, String> {
+        let part = self.values.get(value).get(part);
+        let mut padded = part.ok_or("a part beyond its value")?.to_vec();
+        padded.resize(n_elems, bf16::ZERO);
+        Ok(padded)
+    }
+
     fn made_input(&self, call: &Call, number: usize) -> Result<InputBytes, NpuError> {
         let slot = &self.prepared.container(call).slots()[number];
         let binding = &call.bindings[number];
@@ -274,17 +316,9 @@ impl Pass<'_> {
                 let rope = &self.npu.model.model().graph.ropes[rope.0];
                 weights::write(&rope_table(rope, *rows, self.first), slot, &mut bytes)
             }
-            Binding::Position => match u32::try_from(self.first) {
-                Ok(first) => {
-                    let image = self.images.first().map_or(0..0, |placed| {
-                        let rows = &placed.rows;
-                        first + rows.start as u32..first + rows.end as u32
-                    });
-                    let position = position_and_image(first, image, n_elems);
-                    weights::write(&position, slot, &mut bytes)
-                }
-                Err(_) => Err("a position beyond 2^32".to_owned()),
-            },
+            Binding::Position => self
+                .position_elements(n_elems)
+                .and_then(|position| weights::write(&position, slot, &mut bytes)),
             Binding::RangePosition { range } => {
                 weights::write(&range.slot(self.first, n_elems), slot, &mut bytes)
             }
@@ -298,16 +332,9 @@ impl Pass<'_> {
                     .arrangement()
                     .make(&at, &self.position(), &mut bytes)
             }
-            Binding::Part { value, start, len } => {
-                match self.values.get(*value).get(*start..start + len) {
-                    Some(part) => {
-                        let mut padded = part.to_vec();
-                        padded.resize(n_elems, bf16::ZERO);
-                        weights::write(&padded, slot, &mut bytes)
-                    }
-                    None => Err("a part beyond its value".to_owned()),
-                }
-            }
+            Binding::Part { value, start, len } => self
+                .part_elements(*value, *start..start + len, n_elems)
+                .and_then(|part| weights::write(&part, slot, &mut bytes)),
             Binding::Packed { value, id, .. } => {
                 let rows = self.values.get(*value).to_f32_vec();
                 let width = self.values.width(*value);

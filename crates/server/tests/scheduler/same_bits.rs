@@ -2,7 +2,8 @@
 
 use millrace_runtime::EngineOptions;
 use millrace_runtime::sampling::Rng;
-use millrace_server::scheduler::{Job, Scheduler, SchedulerOptions};
+use millrace_server::scheduler::{Job, JobEvent, Receipt, Scheduler, SchedulerOptions};
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::engines::options;
 use crate::{alone, chat, sampled, start, wait};
@@ -119,6 +120,52 @@ fn with_a_cache_so_small_that_answers_must_give_way() {
         let outcome = wait(receiver).unwrap();
         assert_eq!(outcome.answers, alone(job));
         n_preempted += outcome.receipt.n_preempted;
+    }
+    assert!(n_preempted > 0, "nothing gave way, so nothing was tested");
+}
+
+/// What a job hears of its prompt's tokens, each time it hears something.
+fn prompt_scores(receiver: &mut UnboundedReceiver<JobEvent>) -> (Vec<String>, Receipt) {
+    let mut heard = Vec::new();
+    loop {
+        match receiver.blocking_recv().expect("an end") {
+            JobEvent::PromptScores(scores) => heard.push(format!("{scores:?}")),
+            JobEvent::Ended(receipt) => return (heard, receipt),
+            JobEvent::Failed(failure) => panic!("{failure}"),
+            _ => {}
+        }
+    }
+}
+
+/// A prompt that is computed again is scored once, with the bits that it has alone.
+#[test]
+fn scores_of_prompts_that_give_way() {
+    let small = EngineOptions {
+        kv_tokens: Some(768),
+        ..options()
+    };
+    let jobs: Vec<_> = (0..5)
+        .map(|i| {
+            let mut job = sampled(
+                chat(&format!("{}{}", QUESTIONS[i], shared())),
+                100,
+                i as u64,
+            );
+            job.params.ignore_end = true;
+            job.prompt_logprobs = Some(1);
+            job
+        })
+        .collect();
+    let (crowded, _) = start(small, SchedulerOptions::default());
+    let submit = |job: &Job| crowded.submit(job.clone()).unwrap();
+    let mut receivers: Vec<_> = jobs.iter().map(submit).collect();
+    let (roomy, _) = start(options(), SchedulerOptions::default());
+    let mut n_preempted = 0;
+    for (job, receiver) in jobs.iter().zip(&mut receivers) {
+        let (found, receipt) = prompt_scores(receiver);
+        let (expected, _) = prompt_scores(&mut roomy.submit(job.clone()).unwrap());
+        assert_eq!((found.len(), &found), (1, &expected));
+        n_preempted += receipt.n_preempted;
     }
     assert!(n_preempted > 0, "nothing gave way, so nothing was tested");
 }

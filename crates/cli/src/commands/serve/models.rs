@@ -36,9 +36,36 @@ pub(crate) fn specs(models: &[String], args: &ServedArgs, ui: Ui) -> CommandResu
     let adapters = adapters::assign(&args.lora, &models)?;
     let assigned = drafts.into_iter().zip(towers).zip(adapters);
     let mut specs = Vec::new();
-    for (NamedModel { name, model }, ((draft, mmproj), adapters)) in
-        models.into_iter().zip(assigned)
-    {
+    for (named, ((draft, mmproj), adapters)) in models.into_iter().zip(assigned) {
+        let opened = OpenedModel::open(named, (draft, mmproj, adapters), args, ui)?;
+        specs.push(opened.spec(None, args, folder.clone(), ui)?);
+        for place in &args.also_on {
+            specs.push(opened.spec(Some(*place), args, folder.clone(), ui)?);
+        }
+    }
+    Ok(specs)
+}
+
+/// A model to serve, which was opened once.
+struct OpenedModel {
+    name: String,
+    model: ModelArgs,
+    loaded: Arc<LoadedModel>,
+    drafter: Option<Drafter>,
+    mmproj: Option<PathBuf>,
+    adapters: Vec<AdapterSpec>,
+    weight_bytes: u64,
+    /// Of weights, caches and scratch, of images, adapters and drafts.
+    memory_bytes: u64,
+}
+
+impl OpenedModel {
+    fn open(
+        NamedModel { name, model }: NamedModel,
+        (draft, mmproj, adapters): (Option<String>, Option<String>, Vec<AdapterSpec>),
+        args: &ServedArgs,
+        ui: Ui,
+    ) -> CommandResult<OpenedModel> {
         let model = ModelArgs {
             model,
             offline: args.offline,
@@ -54,53 +81,69 @@ pub(crate) fn specs(models: &[String], args: &ServedArgs, ui: Ui) -> CommandResu
         let tower = tower(&loaded, mmproj.as_deref())?;
         let tower_bytes = tower.as_ref().map_or(0, VisionTower::own_bytes);
         let weight_bytes = loaded.checkpoint().size_bytes() + tower_bytes;
-        let mut memory_bytes =
-            weight_bytes.saturating_add(engine_bytes(&loaded, &engine_options(args))?);
+        let mut parts_bytes = vec![engine_bytes(&loaded, &engine_options(args))?];
         if let Some(tower) = &tower {
             let most = loaded.model().config.context_length;
             let n_ctx = engine_options(args).n_ctx;
             let n_ctx = n_ctx.unwrap_or(most.min(EngineOptions::DEFAULT_MAX_CTX));
-            memory_bytes = memory_bytes.saturating_add(image_memory_bytes(tower, n_ctx));
+            parts_bytes.push(image_memory_bytes(tower, n_ctx));
         }
-        // What is wrong with one is told before anyone asks.
         for adapter in adapters::open(&adapters, &loaded)? {
-            memory_bytes = memory_bytes.saturating_add(adapter.size_bytes() as u64);
+            parts_bytes.push(adapter.size_bytes() as u64);
         }
         if let Some(drafter) = &drafter {
-            let bytes = drafter.memory_bytes(args, &loaded, ui)?;
-            memory_bytes = memory_bytes.saturating_add(bytes);
+            parts_bytes.push(drafter.memory_bytes(args, &loaded, ui)?);
         }
-        let also = args.also_on.iter().map(|place| {
-            let device = DeviceArgs {
-                device: *place,
-                ..args.device.clone()
-            };
-            (format!("{name}@{}", place.name()), device)
-        });
-        for (id, device) in std::iter::once((name.clone(), args.device.clone())).chain(also) {
-            let first = (Arc::clone(&loaded), drafter.clone());
-            let is_cpu = matches!(device.device, ModelPlacement::Cpu);
-            if !is_cpu && id == name && !adapters.is_empty() {
-                let message = format!("--lora: {} computes with no adapters", device.device.name());
-                return Err(CommandFailure::usage(message)
-                    .hint("serve the model on the CPU, or merge the adapter into it"));
-            }
-            let adapters = match is_cpu {
-                true => adapters.clone(),
-                false => Vec::new(),
-            };
-            let source = (model.clone(), mmproj.clone(), adapters.clone());
-            specs.push(ModelSpec {
-                adapters,
-                id,
-                source: model.model.clone(),
-                weight_bytes,
-                memory_bytes,
-                open: factory(args, device, source, first, folder.clone(), ui),
-            });
-        }
+        let parts_bytes = parts_bytes.into_iter();
+        Ok(OpenedModel {
+            name,
+            model,
+            loaded,
+            drafter,
+            mmproj,
+            adapters,
+            weight_bytes,
+            memory_bytes: parts_bytes.fold(weight_bytes, u64::saturating_add),
+        })
     }
-    Ok(specs)
+
+    /// The model on its device by its name, or on one beside it by its name and the device's.
+    fn spec(
+        &self,
+        also_on: Option<ModelPlacement>,
+        args: &ServedArgs,
+        folder: Option<PageFolder>,
+        ui: Ui,
+    ) -> CommandResult<ModelSpec> {
+        let device = DeviceArgs {
+            device: also_on.unwrap_or(args.device.device),
+            ..args.device.clone()
+        };
+        let is_cpu = matches!(device.device, ModelPlacement::Cpu);
+        if !is_cpu && also_on.is_none() && !self.adapters.is_empty() {
+            let message = format!("--lora: {} computes with no adapters", device.device.name());
+            return Err(CommandFailure::usage(message)
+                .hint("serve the model on the CPU, or merge the adapter into it"));
+        }
+        let adapters = match is_cpu {
+            true => self.adapters.clone(),
+            false => Vec::new(),
+        };
+        let id = match also_on {
+            None => self.name.clone(),
+            Some(place) => format!("{}@{}", self.name, place.name()),
+        };
+        let first = (Arc::clone(&self.loaded), self.drafter.clone());
+        let source = (self.model.clone(), self.mmproj.clone(), adapters.clone());
+        Ok(ModelSpec {
+            adapters,
+            id,
+            source: self.model.model.clone(),
+            weight_bytes: self.weight_bytes,
+            memory_bytes: self.memory_bytes,
+            open: factory(args, device, source, first, folder, ui),
+        })
+    }
 }
 
 /// Follows rank 0, which serves the model.

@@ -24,6 +24,19 @@ fn escaped(text: &str) -> String {
         .replace('>', "&gt;")
 }
 
+/// A point's circle, its rate above and its number of sequences below.
+fn mark(point: &Point, x: f64, y: f64) -> String {
+    format!(
+        "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"#06c\"/>\n\
+         <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{:.1}</text>\n\
+         <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+        y - 9.0,
+        point.tokens_per_s,
+        HEIGHT - BOTTOM + 17.0,
+        point.n_sequences
+    )
+}
+
 /// Tokens a second over sequences, reached and at the bound.
 pub(super) fn picture(title: &str, points: &[Point]) -> String {
     let rates = points
@@ -72,20 +85,7 @@ pub(super) fn picture(title: &str, points: &[Point]) -> String {
         ));
     }
     for point in points {
-        let (x, y) = (x(point.n_sequences), y(point.tokens_per_s));
-        add(format!(
-            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"#06c\"/>"
-        ));
-        add(format!(
-            "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{:.1}</text>",
-            y - 9.0,
-            point.tokens_per_s
-        ));
-        add(format!(
-            "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-            bottom + 17.0,
-            point.n_sequences
-        ));
+        add(mark(point, x(point.n_sequences), y(point.tokens_per_s)));
     }
     add(format!(
         "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">sequences; blue: tokens/s, orange: at the bound</text>",

@@ -21,23 +21,7 @@ pub(super) fn print(
     let mut out = Out::new();
     let failure = found.failure();
     if as_json {
-        return out.json(&json!({
-            "model": model.name(),
-            "device": session.model().device_name(),
-            "reference": reference.source,
-            "k": TOP,
-            "passes": failure.is_none(),
-            "failure": failure,
-            "prompts": rows(reference, &found.prompts),
-            "statistics": found.verdict.statistics.iter().map(statistic).collect::<Vec<_>>(),
-            "choices_unlike_the_model": found.n_strange,
-            "conversion": found.conversion.map(|(mean_kl, n_lost)| json!({
-                "mean_kl": mean_kl,
-                "likeliest_lost": n_lost,
-            })),
-            "ops": crate::commands::diagnose::ops_json(&found.ops),
-            "npu": device_stats::json(session.engine()),
-        }));
+        return out.json(&as_value(model, reference, found, session));
     }
     out.line(format!(
         "{} on {}, beside {}, along the reference's tokens",
@@ -82,6 +66,32 @@ pub(super) fn print(
         out.line(line)?;
     }
     out.flush()
+}
+
+fn as_value(
+    model: &LoadedModel,
+    reference: &DeviceReference,
+    found: &CompareReport,
+    session: &NpuSession,
+) -> Value {
+    let failure = found.failure();
+    json!({
+        "model": model.name(),
+        "device": session.model().device_name(),
+        "reference": reference.source,
+        "k": TOP,
+        "passes": failure.is_none(),
+        "failure": failure,
+        "prompts": rows(reference, &found.prompts),
+        "statistics": found.verdict.statistics.iter().map(statistic).collect::<Vec<_>>(),
+        "choices_unlike_the_model": found.n_strange,
+        "conversion": found.conversion.map(|(mean_kl, n_lost)| json!({
+            "mean_kl": mean_kl,
+            "likeliest_lost": n_lost,
+        })),
+        "ops": crate::commands::diagnose::ops_json(&found.ops),
+        "npu": device_stats::json(session.engine()),
+    })
 }
 
 pub(super) fn phase_name(phase: Phase) -> &'static str {

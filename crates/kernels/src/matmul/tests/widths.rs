@@ -272,8 +272,9 @@ fn the_sample_meets_every_width_and_number_of_tokens() {
 /// No function of a kernel relies on what drivers cut: each multiplies a chunk longer than any of theirs.
 #[test]
 fn functions_take_chunks_of_any_length() {
+    use crate::matmul::ahead::Ahead;
     use crate::matmul::panel::{
-        Ahead, DirectArgs, GROUP_ROWS, PANEL_ROWS, PackArgs, PanelSource, TileArgs,
+        DirectArgs, GROUP_ROWS, PANEL_ROWS, PackArgs, PanelSource, TileArgs,
     };
     use crate::matmul::scratch::AlignedBytes;
     let (m, k) = (DIRECT_TOKENS, 5 * 2048 + 256);
@@ -355,6 +356,39 @@ fn functions_take_chunks_of_any_length() {
             // SAFETY: as above.
             unsafe { direct(&args) };
             compare("direct", m, sums);
+        }
+    }
+}
+
+/// Tiles beyond the last column multiply nothing, whatever lies in them, and share an input with other formats.
+#[test]
+fn tiles_beyond_the_last_column_do_not_count() {
+    let (n, k, stored) = (64, 288, 512);
+    let wide = encoded(DType::Q4nx, n, stored, &numbers(n * stored, 31));
+    let plain = encoded(DType::BF16, n, k, &numbers(n * k, 32));
+    for level in Level::supported() {
+        let cpu = cpu(level, 2);
+        for m in [1, 3, 20] {
+            let x = numbers(m * k, 33);
+            let mut padded = vec![0.0; m * stored];
+            for (to, x) in padded.chunks_mut(stored).zip(x.chunks(k)) {
+                to[..k].copy_from_slice(x);
+            }
+            let tiled = WeightMatrix::new(DType::Q4nx, n, k, &wide).unwrap();
+            let other = WeightMatrix::new(DType::BF16, n, k, &plain).unwrap();
+            let expected = WeightMatrix::new(DType::Q4nx, n, stored, &wide).unwrap();
+            let expected = [run(&cpu, &padded, m, expected), run(&cpu, &x, m, other)];
+            let mut found = [vec![0.0; m * n], vec![0.0; m * n]];
+            let [a, b] = &mut found;
+            let product = |weight, out| Multiplication {
+                weight,
+                bias: None,
+                out,
+            };
+            let mut products = [product(tiled, &mut a[..]), product(other, &mut b[..])];
+            let mut scratch = Activations::new(Precision::Fast);
+            matmul(&cpu, &x, m, &mut scratch, &mut products);
+            assert!(found == expected, "{level} {m}");
         }
     }
 }

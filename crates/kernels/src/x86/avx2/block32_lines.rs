@@ -4,7 +4,7 @@
 //! IQ4_XS is IQ4_NL in superblocks of eight blocks, which share the number that their scales are multiples of.
 
 use super::lines::{HALF_ROWS, field, load_f16, load_rows, widen_f16};
-use crate::matmul::panel::lines_a_step;
+use crate::matmul::ahead::lines_a_step;
 use millrace_quant::DType;
 use std::arch::x86_64::*;
 

@@ -15,9 +15,8 @@ use super::lines::{HALF_LINE, HALF_ROWS, load_f16, load_rows, store, store_ps};
 use super::reduce::{sum_halves_i16, sum_halves_i32, sum_i16, sum_i32};
 use super::tile_i8x32;
 use crate::matmul::PanelLayout;
-use crate::matmul::panel::{
-    DirectArgs, LINE_BYTES, PANEL_ROWS, PackArgs, TileFn, X32, lines_a_step,
-};
+use crate::matmul::ahead::lines_a_step;
+use crate::matmul::panel::{DirectArgs, LINE_BYTES, PANEL_ROWS, PackArgs, TileFn, X32};
 use millrace_quant::DType;
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;

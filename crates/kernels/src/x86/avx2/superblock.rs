@@ -9,7 +9,8 @@ use super::lines::{
 use super::superblock_rows::{Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, direct_row};
 use super::tile_i8x256;
 use crate::matmul::PanelLayout;
-use crate::matmul::panel::{DirectArgs, LINE_BYTES, PackArgs, lines_a_step};
+use crate::matmul::ahead::lines_a_step;
+use crate::matmul::panel::{DirectArgs, LINE_BYTES, PackArgs};
 use millrace_quant::DType;
 use std::arch::x86_64::*;
 

@@ -11,7 +11,8 @@
 
 use super::lines::{HALF_ROWS, field, load_f16, widen_f16};
 use super::reduce::{first_of_halves, sum_halves_i32, sum_i32};
-use crate::matmul::panel::{Ahead, DirectArgs, LINE_BYTES, PANEL_ROWS, X256};
+use crate::matmul::ahead::Ahead;
+use crate::matmul::panel::{DirectArgs, LINE_BYTES, PANEL_ROWS, X256};
 use millrace_quant::DType;
 use std::arch::x86_64::*;
 use std::hint::black_box;

@@ -5,7 +5,8 @@
 
 use super::q4nx;
 use super::transpose::{load_f16, load_rows};
-use crate::matmul::panel::{PanelSource, lines_a_step};
+use crate::matmul::ahead::lines_a_step;
+use crate::matmul::panel::PanelSource;
 use millrace_quant::DType;
 use std::arch::x86_64::*;
 

@@ -6,9 +6,9 @@
 use super::streams::{Fetch, STREAMS, each_four_rows};
 use crate::level::is_zen_4;
 use crate::matmul::PanelLayout;
+use crate::matmul::ahead::Ahead;
 use crate::matmul::panel::{
-    Ahead, DirectArgs, GROUP_ROWS, LINE_BYTES, PANEL_ROWS, PackArgs, RowsArgs, TileArgs,
-    tile_tokens,
+    DirectArgs, GROUP_ROWS, LINE_BYTES, PANEL_ROWS, PackArgs, RowsArgs, TileArgs, tile_tokens,
 };
 use std::arch::asm;
 use std::arch::x86_64::*;

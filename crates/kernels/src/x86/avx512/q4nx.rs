@@ -3,7 +3,8 @@
 use super::streams::Fetch;
 use super::tile_i8x32::add_block;
 use crate::level::is_zen_4;
-use crate::matmul::panel::{Ahead, LINE_BYTES, PANEL_ROWS, PanelSource, RowsArgs, X32};
+use crate::matmul::ahead::Ahead;
+use crate::matmul::panel::{LINE_BYTES, PANEL_ROWS, PanelSource, RowsArgs, X32};
 use millrace_quant::DType;
 use std::arch::x86_64::*;
 

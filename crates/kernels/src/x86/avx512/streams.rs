@@ -3,7 +3,8 @@
 //! A hardware prefetcher follows a few streams and loses its way among sixteen rows; one stream waits for memory at each page. So a
 //! chunk of rows is cut into four runs of neighbours, and kernels take one row of each at a time: four streams without a gap.
 
-use crate::matmul::panel::{LINE_BYTES, RowsArgs, prefetch};
+use crate::matmul::ahead::prefetch;
+use crate::matmul::panel::{LINE_BYTES, RowsArgs};
 use std::arch::x86_64::*;
 
 /// Rows at a time.

@@ -4,8 +4,9 @@ use super::superblock_lines::*;
 use super::superblock_rows;
 use super::tile_i8x256::add_superblock;
 use crate::matmul::PanelLayout;
+use crate::matmul::ahead::Ahead;
 use crate::matmul::panel::{
-    Ahead, DIRECT_TOKENS, DirectArgs, GROUP_ROWS, LINE_BYTES, PackArgs, RowsArgs, X256, slot,
+    DIRECT_TOKENS, DirectArgs, GROUP_ROWS, LINE_BYTES, PackArgs, RowsArgs, X256, slot,
 };
 use std::arch::x86_64::*;
 

@@ -1,7 +1,8 @@
 //! The k-quants, superblocks of 256 columns with integer scales, as lines.
 
 use super::transpose::{load_f16, load_rows};
-use crate::matmul::panel::{Ahead, LINE_BYTES, lines_a_step};
+use crate::matmul::ahead::{Ahead, lines_a_step};
+use crate::matmul::panel::LINE_BYTES;
 use millrace_quant::DType;
 use std::arch::x86_64::*;
 

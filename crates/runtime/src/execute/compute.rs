@@ -1,0 +1,147 @@
+//! A step of one op: by its kernel, or by the graph's definition.
+
+use millrace_graph::{Embed, Node, Op, SequenceMemory, SharedAttention};
+use millrace_kernels as kernels;
+use millrace_kernels::{AttentionScratch, KvRun, StateRun};
+
+use super::attend::{AttendArgs, attend, recycle};
+use super::chunk::{Chunk, PassBuffers, RunSpan};
+use super::memory::{Past, SequenceSpan};
+use super::ops::{InputRows, Ops, Tokens, has_kernel};
+use super::plan::Register;
+use super::products::known_matrix;
+use super::recurrent::state_run;
+use crate::Error;
+use crate::kv::CacheParts;
+
+/// A step of one op.
+pub(super) struct Compute<'a> {
+    pub(super) ops: Ops<'a>,
+    pub(super) chunk: &'a Chunk,
+    pub(super) tokens: Tokens<'a>,
+    /// Rows.
+    pub(super) m: usize,
+    pub(super) node: &'a Node,
+    pub(super) inputs: &'a [Register],
+    pub(super) out: Register,
+}
+
+impl Compute<'_> {
+    /// An op that has a kernel for itself, or else the graph's definition of it.
+    pub(super) fn run(
+        &self,
+        buffers: &mut PassBuffers,
+        cache: &mut CacheParts<'_>,
+        scratch: (&mut AttentionScratch, &mut Vec<KvRun<'static>>),
+    ) -> Result<(), Error> {
+        match (&self.node.op, self.inputs) {
+            (Op::Embed(embed), _) => self.embed(embed, buffers)?,
+            (Op::TargetState(_), _) => {
+                let out = buffers.rows_mut(self.out, self.m);
+                out.copy_from_slice(&self.chunk.given);
+            }
+            (
+                op
+                @ (Op::Attention(attention) | Op::SharedAttention(SharedAttention { attention })),
+                &[q, k, v],
+            ) => {
+                let args = AttendArgs {
+                    attention,
+                    slots: [q, k, v],
+                    out: self.out,
+                    appends: matches!(op, Op::Attention(_)),
+                    sinks: attention.sinks.map(|sinks| &self.ops.vectors[sinks.0][..]),
+                };
+                let layer = &mut cache.layers[attention.layer];
+                let (cpu, tables) = (self.ops.cpu, cache.tables);
+                attend(cpu, buffers, scratch, layer, tables, self.chunk, args);
+            }
+            (op, inputs) if has_kernel(op) => {
+                let positions = self.tokens.positions;
+                let other = inputs.iter().find(|input| input.buffer != self.out.buffer);
+                buffers.write(self.out, self.m, |buffers, out| {
+                    let other = other.map_or(&[][..], |other| buffers.rows(*other, self.m));
+                    self.ops.by_kernel(op, positions, other, out);
+                });
+            }
+            _ => self.by_definition(buffers, cache),
+        }
+        Ok(())
+    }
+
+    /// A recurrent op over all sequences of the chunk.
+    pub(super) fn over_states(
+        &self,
+        buffers: &mut PassBuffers,
+        cache: &mut CacheParts<'_>,
+        memory: &mut Vec<StateRun<'static>>,
+    ) {
+        let tables = cache.tables;
+        let run = |span: &RunSpan| state_run(tables, span.seq, (span.rows.clone(), span.first_pos));
+        let mut runs = recycle(std::mem::take(memory));
+        buffers.write(self.out, self.m, |buffers, out| {
+            let mut inputs = [&[][..]; 3];
+            for (rows, input) in inputs.iter_mut().zip(self.inputs) {
+                *rows = buffers.rows(*input, self.m);
+            }
+            // Two spans of a sequence are two runs of the kernel, which knows no order among those of one.
+            for is_replay in [true, false] {
+                let spans = self
+                    .chunk
+                    .spans
+                    .iter()
+                    .filter(|span| span.is_replay == is_replay);
+                runs.clear();
+                runs.extend(spans.clone().map(run));
+                spans.for_each(|span| self.take_snapshot(cache, span));
+                if !runs.is_empty() {
+                    let states = &mut *cache.states;
+                    self.ops
+                        .by_state_kernel(&self.node.op, &inputs, states, &runs, out);
+                }
+            }
+        });
+        *memory = recycle(runs);
+    }
+
+    /// Copies the state of this op before a span, while it is near, if the span is to leave it behind.
+    fn take_snapshot(&self, cache: &mut CacheParts<'_>, span: &RunSpan) {
+        if let (true, SequenceMemory::State(state)) = (span.takes_snapshot, self.node.op.memory()) {
+            let from = cache.tables.state_slot(span.seq, span.first_pos);
+            let to = cache.tables.snapshot_slot(span.seq);
+            cache.states.begin(state, Some(from), to);
+        }
+    }
+
+    fn embed(&self, embed: &Embed, buffers: &mut PassBuffers) -> Result<(), Error> {
+        let table = known_matrix(self.ops.model, embed.table);
+        let out = buffers.rows_mut(self.out, self.m);
+        kernels::embed(self.ops.cpu, &table, &self.chunk.ids, embed.scale, out)?;
+        for placed in &self.chunk.images {
+            let (elements, place) = placed.elements();
+            out[place].copy_from_slice(elements);
+        }
+        Ok(())
+    }
+
+    fn by_definition(&self, buffers: &mut PassBuffers, cache: &mut CacheParts<'_>) {
+        let tokens = self.tokens;
+        buffers.write(self.out, self.m, |buffers, out| {
+            let rows = |input: &Register| buffers.rows(*input, self.m);
+            let inputs: InputRows<'_> = self.inputs.iter().map(rows).collect();
+            if self.node.op.memory() == SequenceMemory::None {
+                return self.ops.by_definition(self.node, tokens, &inputs, out);
+            }
+            for span in &self.chunk.spans {
+                self.take_snapshot(cache, span);
+                let past = Past::of(cache, span.seq);
+                let span = SequenceSpan {
+                    rows: span.rows.clone(),
+                    first_pos: span.first_pos,
+                };
+                self.ops
+                    .over_memory(self.node, (tokens, span), &inputs, past, out);
+            }
+        });
+    }
+}
