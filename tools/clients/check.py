@@ -8,6 +8,7 @@ Starts the server on a free port with an API key, asks it through each client, s
 With --device the models run there, where there are no embeddings: that these are refused is asked instead.
 With --frameworks PYTHON the frameworks that are installed for that Python are asked too. May be repeated: not all of them take
 the same `openai`, so that they need environments of their own (frameworks.txt, llama-index.txt, aider.txt).
+With --open-webui COMMAND Open WebUI is started in front of the server (open_webui.py).
 With --node the packages of npm are asked too; they must be installed beside this file (`npm install` there).
 Every check names what it expected and found; the exit code is 1 if one fails.
 """
@@ -340,6 +341,7 @@ def main():
     parser.add_argument("--device", help="run the models on this device, such as xdna2")
     parser.add_argument("--frameworks", action="append", default=[], metavar="PYTHON", help="ask this Python's frameworks too")
     parser.add_argument("--node", action="store_true", help="ask the packages of npm too")
+    parser.add_argument("--open-webui", metavar="COMMAND", help="start this Open WebUI in front of the server too")
     args = parser.parse_args()
     environment = dict(os.environ, MILLRACE_API_KEY=KEY)
     folder = tempfile.TemporaryDirectory()
@@ -377,6 +379,8 @@ def main():
         here = Path(__file__).parent
         for python in args.frameworks:
             check(f"frameworks of {python}", subprocess.run([python, here / "frameworks.py", url]).returncode, 0)
+        if args.open_webui:
+            check("Open WebUI", subprocess.run([sys.executable, here / "open_webui.py", url, args.open_webui]).returncode, 0)
         for script in ("check.mjs", "vercel.mjs") if args.node else ():
             run = subprocess.run(["node", here / script, url, KEY, args.device or "cpu", *models])
             check(script, run.returncode, 0)
