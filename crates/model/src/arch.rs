@@ -41,6 +41,8 @@ mod jina_bert_v3;
 mod lfm2;
 mod lfm2moe;
 mod llama;
+mod mamba;
+mod mamba2;
 mod minicpm;
 mod minimax_m2;
 mod mistral;
@@ -139,6 +141,9 @@ static FAMILIES: &[&Family] = &[
     &nemotron_h::FAMILY,
     &nemotron_h::WITH_EXPERTS,
     &falcon_h1::FAMILY,
+    &mamba::FAMILY,
+    &mamba::FALCON,
+    &mamba2::FAMILY,
     #[cfg(test)]
     &dummy::FAMILY,
 ];

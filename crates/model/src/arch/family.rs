@@ -160,6 +160,8 @@ pub struct Family {
     pub is_encoder: bool,
     /// Whether sizes of heads and networks may differ by layer.
     pub(crate) sizes_by_layer: bool,
+    /// Whether its blocks are a recurrent layer and nothing else.
+    pub(crate) attention_free: bool,
     /// What its GGUF files say in words of their own, or leave unsaid.
     pub(crate) gguf: fn(&GgufKeys<'_>, &mut ModelConfig) -> Result<(), Error>,
     /// What its `config.json` says in words of its own.
@@ -253,6 +255,7 @@ impl Family {
         hf_layers: "layers",
         encoder_twin: None,
         is_encoder: false,
+        attention_free: false,
         gguf: |_, _| Ok(()),
         hf: |_, _| Ok(()),
         hf_family: |_| None,

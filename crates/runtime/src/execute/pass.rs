@@ -19,7 +19,7 @@ use super::ops::{self, InputRows, Ops, Tokens, decode_vectors, has_kernel, rope_
 use super::plan::{CpuPlan, PlanError, Register, StepKind};
 use super::planes::{PlaneTables, Planes};
 use super::products::{AdapterScratch, Linears, experts, known_matrix};
-use super::recurrent::{has_state_kernel, state_run};
+use super::recurrent::{STATE_KERNEL_INPUTS, has_state_kernel, state_run};
 use crate::Error;
 use crate::kv::CacheParts;
 use crate::load::LoadedModel;
@@ -366,7 +366,8 @@ impl Compute<'_> {
         let run = |span: &RunSpan| state_run(tables, span.seq, (span.rows.clone(), span.first_pos));
         let mut runs = recycle(std::mem::take(memory));
         buffers.write(self.out, self.m, |buffers, out| {
-            let mut inputs = [&[][..]; 3];
+            let mut inputs = [&[][..]; STATE_KERNEL_INPUTS];
+            let inputs = &mut inputs[..self.inputs.len()];
             for (rows, input) in inputs.iter_mut().zip(self.inputs) {
                 *rows = buffers.rows(*input, self.m);
             }
@@ -383,7 +384,7 @@ impl Compute<'_> {
                 if !runs.is_empty() {
                     let states = &mut *cache.states;
                     self.ops
-                        .by_state_kernel(&self.node.op, &inputs, states, &runs, out);
+                        .by_state_kernel(&self.node.op, inputs, states, &runs, out);
                 }
             }
         });
