@@ -76,7 +76,7 @@ pub fn channel_scan(
     let slots = SharedSlots::new(slots, shape.state_elems());
     let out = DisjointMut::new(out);
     cpu.pool().run(n_channels.div_ceil(LANES), &|block| {
-        let block = ChannelBlock::new(shape, input, block, kernels);
+        let mut block = ChannelBlock::new(shape, input, block, kernels);
         let n_elems = d_state * LANES;
         for run in runs {
             let place = (block.first / LANES * n_elems, n_elems);
@@ -99,8 +99,10 @@ struct ChannelBlock<'a> {
     first: usize,
     /// How many there are.
     width: usize,
-    /// `[d_state, LANES]`: rates of decay, zeros where channels are missing.
-    rates: [f32; LANES * MAX_KEY_DIM],
+    /// `[d_state, LANES]`: rates of decay; where channels are missing, numbers that zeros fade by.
+    rates: Vec<f32>,
+    /// `[d_state, LANES]`: what the elements fade by at a token.
+    decays: Vec<f32>,
     kernels: &'a RecurrentKernels,
 }
 
@@ -114,7 +116,7 @@ impl<'a> ChannelBlock<'a> {
         let d_state = shape.d_state;
         let first = block * LANES;
         let width = LANES.min(shape.n_channels - first);
-        let mut rates = [0.0; LANES * MAX_KEY_DIM];
+        let mut rates = vec![0.0; d_state * LANES];
         let rows = input.rate[first * d_state..].chunks_exact(d_state);
         for (lane, row) in rows.take(width).enumerate() {
             for (i, rate) in row.iter().enumerate() {
@@ -122,8 +124,7 @@ impl<'a> ChannelBlock<'a> {
             }
         }
         if input.rate_is_log {
-            let rates = &mut rates[..d_state * LANES];
-            kernels.exp(rates);
+            kernels.exp(&mut rates);
             rates.iter_mut().for_each(|rate| *rate = -*rate);
         }
         ChannelBlock {
@@ -132,30 +133,30 @@ impl<'a> ChannelBlock<'a> {
             input,
             first,
             width,
+            decays: vec![0.0; rates.len()],
             rates,
             kernels,
         }
     }
 
-    fn compute(&self, rows: Range<usize>, state: &mut [f32], out: &DisjointMut<'_, f32>) {
+    fn compute(&mut self, rows: Range<usize>, state: &mut [f32], out: &DisjointMut<'_, f32>) {
         let ChannelBlock { d_state, width, .. } = *self;
-        let place = |row: usize| row * self.n_channels + self.first;
+        let (n_channels, first) = (self.n_channels, self.first);
+        let place = |row: usize| row * n_channels + first;
         let mut steps = [[0.0; LANES]; STRIP_TOKENS];
         for (steps, row) in steps.iter_mut().zip(rows.clone()) {
             steps[..width].copy_from_slice(&self.input.dt[place(row)..][..width]);
         }
         self.kernels
             .softplus(steps[..rows.len()].as_flattened_mut());
-        let mut decays = [0.0; LANES * MAX_KEY_DIM];
-        let decays = &mut decays[..d_state * LANES];
         for (steps, row) in steps.iter().zip(rows) {
             let rates = self.rates.chunks_exact(LANES);
-            for (decays, rates) in decays.chunks_exact_mut(LANES).zip(rates) {
+            for (decays, rates) in self.decays.chunks_exact_mut(LANES).zip(rates) {
                 for ((decay, rate), step) in decays.iter_mut().zip(rates).zip(steps) {
                     *decay = rate * step;
                 }
             }
-            self.kernels.exp(decays);
+            self.kernels.exp(&mut self.decays);
             let x = &self.input.x[place(row)..][..width];
             let mut v = [0.0; LANES];
             for ((v, x), step) in v.iter_mut().zip(x).zip(steps) {
@@ -164,7 +165,7 @@ impl<'a> ChannelBlock<'a> {
             let token = ChannelToken {
                 k: &self.input.k[row * d_state..][..d_state],
                 q: &self.input.q[row * d_state..][..d_state],
-                decays,
+                decays: &self.decays,
                 v: &v,
             };
             let mut sums = [0.0; LANES];
