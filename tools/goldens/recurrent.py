@@ -177,6 +177,37 @@ FIXTURES = {
         ),
         config_class="Mamba2Config",
     ),
+    # Scans with a rate for each channel, attention without rotation in the second layer, experts in the first and third.
+    "jamba": Fixture(
+        "jamba",
+        71,
+        tiny(
+            hidden_size=32,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=None,
+            attn_layer_period=3,
+            attn_layer_offset=1,
+            expert_layer_period=2,
+            expert_layer_offset=0,
+            num_experts=5,
+            num_experts_per_tok=2,
+            mamba_d_state=8,
+            mamba_d_conv=4,
+            mamba_expand=2,
+            mamba_dt_rank=5,
+        ),
+        gguf=True,
+        config_class="JambaConfig",
+    ),
+    # Selective scans, attention in the second layer, half of whose heads rotates.
+    "bamba": Fixture(
+        "bamba",
+        71,
+        mamba(attn_layer_indices=[1], rope_parameters=rope(10000.0, partial_rotary_factor=0.5)),
+        config_class="BambaConfig",
+    ),
     # A scan, a network and attention, layers of one thing each.
     "nemotron_h": Fixture(
         "nemotron_h",

@@ -4,6 +4,7 @@
 //! what stands in `arch/block/`, and the names and defaults that its files leave unsaid.
 
 mod arcee;
+mod bamba;
 mod bert;
 mod bitnet;
 mod block;
@@ -36,6 +37,7 @@ mod granitemoe;
 mod hunyuan;
 mod hunyuan_moe;
 mod internlm2;
+mod jamba;
 mod jina_bert_v2;
 mod jina_bert_v3;
 mod lfm2;
@@ -144,6 +146,8 @@ static FAMILIES: &[&Family] = &[
     &mamba::FAMILY,
     &mamba::FALCON,
     &mamba2::FAMILY,
+    &bamba::FAMILY,
+    &jamba::FAMILY,
     #[cfg(test)]
     &dummy::FAMILY,
 ];

@@ -172,6 +172,8 @@ pub struct Family {
     pub(crate) gguf_family: fn(&ModelConfig) -> Option<&'static str>,
     /// Writes those words.
     pub(crate) write_hf: fn(&ModelConfig, &mut serde_json::Value),
+    /// What its `config.json` cannot say of a configuration, in words.
+    pub(crate) hf_unsayable: fn(&ModelConfig) -> Option<String>,
     /// Writes what its GGUF files say in words of their own; a key that stands already is replaced.
     pub(crate) write_gguf: fn(&ModelConfig, &mut SetKey<'_>),
     /// Sections of a head that rotate by the places of an image, where files say none.
@@ -261,6 +263,7 @@ impl Family {
         hf_family: |_| None,
         gguf_family: |_| None,
         write_hf: |_, _| {},
+        hf_unsayable: |_| None,
         write_gguf: |_, _| {},
         rope_sections: &[],
         interleaved_sections: false,

@@ -3,7 +3,7 @@
 use super::Family;
 use super::block::mamba_config::{self as files, LayerKind};
 use super::block::{self, feed_forward, norm, recurrent};
-use super::granite;
+use super::{bamba, granite};
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::config::ModelConfig;
@@ -55,6 +55,11 @@ pub(super) static FAMILY: Family = Family {
         ..Family::PLAIN.hf_defaults
     },
     gguf,
+    // Where heads rotate in part, the model is another one of the same kind.
+    hf_family: |config| match config.rotates(0) && config.n_rot < config.head_dim {
+        true => Some(bamba::NAME),
+        false => None,
+    },
     write_gguf: |config, set| {
         files::write_gguf(config, set);
         set(ROTATES, GgufValue::Bool(config.rotates(0)));
@@ -123,7 +128,7 @@ fn write_hf(config: &ModelConfig, out: &mut Value) {
     }
 }
 
-fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
+pub(super) fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
     block::decoder(b, |b, layer, x| {
         let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
         let out = recurrent::mix(b, layer, normed)?;

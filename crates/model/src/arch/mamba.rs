@@ -2,11 +2,11 @@
 
 use super::Family;
 use super::SetKey;
-use super::block::{attention_free, channel_scan as files};
+use super::block::{attention_free, channel_scan as files, mamba_config};
 use crate::Error;
 use crate::config::gguf::Keys;
 use crate::config::hf::{ConfigObject, HfDefaults, HfWindows, shortest};
-use crate::config::{ChannelScanConfig, ModelConfig, RecurrentConfig, ScanNorms};
+use crate::config::{ChannelScanConfig, ModelConfig, ScanNorms};
 use crate::names::WeightRole;
 use serde_json::{Value, json};
 
@@ -47,13 +47,14 @@ const PLAIN: Family = Family {
         rope_theta: 10_000.0,
     },
     gguf,
-    hf_family: |config| match scan_of(config).map(|scan| scan.norms) {
+    hf_family: |config| match files::of(config).map(|scan| scan.norms) {
         Some(ScanNorms::Bare { .. }) => Some(FALCON_NAME),
         _ => None,
     },
     write_gguf,
     hf: |text, config| hf(text, ScanNorms::Absent, config),
     write_hf,
+    hf_unsayable: mamba_config::hf_unsayable,
     build: attention_free::build,
     ..Family::PLAIN
 };
@@ -76,11 +77,6 @@ pub(super) static FALCON: Family = Family {
 const FALCON_NAME: &str = "falcon_mamba";
 const NORM_EPS: &str = "mixer_rms_eps";
 
-fn scan_of(config: &ModelConfig) -> Option<&ChannelScanConfig> {
-    let recurrent = config.recurrent.as_ref();
-    recurrent.and_then(RecurrentConfig::channel_scan)
-}
-
 fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     attention_free::set(config);
     files::gguf(keys, vec![true; config.n_layers], config)
@@ -88,9 +84,7 @@ fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
 
 fn write_gguf(config: &ModelConfig, set: &mut SetKey<'_>) {
     attention_free::write_gguf(set);
-    if let Some(scan) = scan_of(config) {
-        files::write_gguf(scan, set);
-    }
+    files::write_gguf(config, set);
 }
 
 fn hf(text: &ConfigObject<'_>, norms: ScanNorms, config: &mut ModelConfig) -> Result<(), Error> {
@@ -100,10 +94,7 @@ fn hf(text: &ConfigObject<'_>, norms: ScanNorms, config: &mut ModelConfig) -> Re
         n_taps: size("conv_kernel", 4)?,
         d_inner: size("expand", 2)?.saturating_mul(config.d_model),
         d_state: size("state_size", 16)?,
-        dt_rank: match text.get("time_step_rank") {
-            None | Some(Value::String(_)) => config.d_model.div_ceil(16),
-            Some(_) => size("time_step_rank", 0)?,
-        },
+        dt_rank: files::hf_rank(text, "time_step_rank", config)?,
         norms,
         conv_bias: text.bool("use_conv_bias")?.unwrap_or(true),
         biased: text.bool("use_bias")?.unwrap_or(false),
@@ -114,7 +105,7 @@ fn hf(text: &ConfigObject<'_>, norms: ScanNorms, config: &mut ModelConfig) -> Re
 
 fn write_hf(config: &ModelConfig, out: &mut Value) {
     attention_free::write_hf(config, out);
-    let Some(scan) = scan_of(config) else {
+    let Some(scan) = files::of(config) else {
         return;
     };
     out["conv_kernel"] = json!(scan.n_taps);

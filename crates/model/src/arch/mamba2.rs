@@ -52,6 +52,7 @@ pub(super) static FAMILY: Family = Family {
     },
     hf,
     write_hf,
+    hf_unsayable: files::hf_unsayable,
     build: attention_free::build,
     ..Family::PLAIN
 };

@@ -15,8 +15,6 @@ static REFUSED: &[RefusedFamilies] = &[
     RefusedFamilies {
         names: &[
             "arwkv7",
-            "bamba",
-            "jamba",
             "kimi-linear",
             "kimi_linear",
             "minimax",
@@ -31,7 +29,7 @@ static REFUSED: &[RefusedFamilies] = &[
             "zamba",
             "zamba2",
         ],
-        models: "RWKV, Jamba, Bamba, Zamba, Kimi Linear",
+        models: "RWKV, Zamba, Kimi Linear",
         why: "has recurrent layers of a kind that is not computed here",
     },
     RefusedFamilies {

@@ -113,6 +113,8 @@ pub enum ScanNorms {
         /// Epsilon.
         eps: f32,
     },
+    /// With weights, and the epsilon of the other norms (Jamba).
+    Weighted,
 }
 
 /// Factors on a selective scan and on attention beside it, and on the feed-forward behind; GGUF files have them within

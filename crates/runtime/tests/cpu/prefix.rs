@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 /// Full attention; windows of 9 and 13 in some layers; a window of 17 in all; gated delta nets; short convolutions;
 /// selective scans, with experts, beside attention and alone.
-const MODELS: [&str; 9] = [
+const MODELS: [&str; 10] = [
     "llama-llama3",
     "gemma3-256",
     "gemma3-pattern",
@@ -23,6 +23,7 @@ const MODELS: [&str; 9] = [
     "granitehybrid",
     "falcon_h1",
     "mamba",
+    "jamba",
 ];
 
 /// Of these the same once more, with a recurrent state in every block.

@@ -5,10 +5,12 @@ use crate::Error;
 use crate::arch::SetKey;
 use crate::builder::GraphBuilder;
 use crate::config::gguf::Keys;
+use crate::config::hf::ConfigObject;
 use crate::config::{ChannelScanConfig, ModelConfig, RecurrentConfig, RecurrentMixer, ScanNorms};
 use crate::names::{TensorName, WeightRole};
 use millrace_format::gguf::GgufValue;
 use millrace_graph::{Activation, ChannelScan, DecayForm, Glu, RmsNorm, ValueId, WeightSource};
+use serde_json::Value;
 
 /// A scan of channels of a normed stream, with its gate and its projections.
 pub(super) fn scan(
@@ -78,29 +80,42 @@ fn inputs(
         let name = b.name_of(role);
         let shape = [n, b.width(x)];
         let weight = b.rows_of((name, &shape), fused, first)?;
-        let out = b.product(label, (weight, None), x);
-        Ok::<_, Error>(normed(b, config.norms, out))
+        Ok::<_, Error>(b.product(label, (weight, None), x))
     };
-    let second = dt_rank + d_state;
+    let dt = part(b, "ssm_x_dt", WeightRole::SsmXDt, (0, dt_rank))?;
+    let k = part(b, "ssm_x_b", WeightRole::SsmXB, (dt_rank, d_state))?;
+    let q = part(
+        b,
+        "ssm_x_c",
+        WeightRole::SsmXC,
+        (dt_rank + d_state, d_state),
+    )?;
     Ok([
-        part(b, "ssm_x_dt", WeightRole::SsmXDt, (0, dt_rank))?,
-        part(b, "ssm_x_b", WeightRole::SsmXB, (dt_rank, d_state))?,
-        part(b, "ssm_x_c", WeightRole::SsmXC, (second, d_state))?,
+        normed(b, config.norms, WeightRole::SsmDtNorm, dt)?,
+        normed(b, config.norms, WeightRole::SsmBNorm, k)?,
+        normed(b, config.norms, WeightRole::SsmCNorm, q)?,
     ])
 }
 
-fn normed(b: &mut GraphBuilder<'_>, norms: ScanNorms, x: ValueId) -> ValueId {
-    let ScanNorms::Bare { eps } = norms else {
-        return x;
-    };
+fn normed(
+    b: &mut GraphBuilder<'_>,
+    norms: ScanNorms,
+    role: WeightRole,
+    x: ValueId,
+) -> Result<ValueId, Error> {
     let group = b.width(x);
+    let (weight, eps) = match norms {
+        ScanNorms::Absent => return Ok(x),
+        ScanNorms::Bare { eps } => (b.ones(group), eps),
+        ScanNorms::Weighted => (b.vector(role, group)?, b.config().norm_eps),
+    };
     let norm = RmsNorm {
-        weight: b.ones(group),
+        weight,
         eps,
         offset: 0.0,
         group,
     };
-    b.push("ssm_x_norm", norm.into(), vec![x], group)
+    Ok(b.push("ssm_x_norm", norm.into(), vec![x], group))
 }
 
 /// A key of our own: llama.cpp takes the epsilon of the other norms.
@@ -119,14 +134,14 @@ pub(in crate::arch) fn gguf(
     config: &mut ModelConfig,
 ) -> Result<(), Error> {
     let first = layers.iter().position(|recurs| *recurs);
-    let has_bias = |role| {
-        let name = first.map(|layer| TensorName::block(layer, role).bias());
-        name.is_some_and(|name| keys.has(name))
-    };
+    let has = |name: &dyn Fn(usize) -> TensorName| first.is_some_and(|layer| keys.has(name(layer)));
+    let has_bias = |role| has(&|layer| TensorName::block(layer, role).bias());
+    let has_weight = |role| has(&|layer| TensorName::block(layer, role));
     let norms = match keys.bool(HAS_NORMS)?.unwrap_or(false) {
         true => ScanNorms::Bare {
             eps: keys.f32(NORM_EPS)?.unwrap_or(USUAL_NORM_EPS),
         },
+        false if has_weight(WeightRole::SsmDtNorm) => ScanNorms::Weighted,
         false => ScanNorms::Absent,
     };
     let scan = ChannelScanConfig {
@@ -151,8 +166,30 @@ pub(in crate::arch) fn set(config: &mut ModelConfig, layers: Vec<bool>, scan: Ch
     });
 }
 
+/// Sizes of the scans of channels of a configuration.
+pub(in crate::arch) fn of(config: &ModelConfig) -> Option<&ChannelScanConfig> {
+    let recurrent = config.recurrent.as_ref();
+    recurrent.and_then(RecurrentConfig::channel_scan)
+}
+
+/// The rank of steps: a number, or a sixteenth of the stream's width.
+pub(in crate::arch) fn hf_rank(
+    text: &ConfigObject<'_>,
+    key: &str,
+    config: &ModelConfig,
+) -> Result<usize, Error> {
+    let usual = config.d_model.div_ceil(16);
+    match text.get(key) {
+        Some(Value::String(word)) if word == "auto" => Ok(usual),
+        _ => Ok(text.usize(key)?.unwrap_or(usual)),
+    }
+}
+
 /// Writes sizes of scans of channels.
-pub(in crate::arch) fn write_gguf(scan: &ChannelScanConfig, set: &mut SetKey<'_>) {
+pub(in crate::arch) fn write_gguf(config: &ModelConfig, set: &mut SetKey<'_>) {
+    let Some(scan) = of(config) else {
+        return;
+    };
     let sizes = [
         ("ssm.conv_kernel", scan.n_taps),
         ("ssm.inner_size", scan.d_inner),
@@ -162,12 +199,10 @@ pub(in crate::arch) fn write_gguf(scan: &ChannelScanConfig, set: &mut SetKey<'_>
     for (key, size) in sizes {
         set(key, number(size));
     }
-    let eps = match scan.norms {
-        ScanNorms::Absent => None,
-        ScanNorms::Bare { eps } => Some(eps),
-    };
-    set(HAS_NORMS, GgufValue::Bool(eps.is_some()));
-    if let Some(eps) = eps.filter(|eps| *eps != USUAL_NORM_EPS) {
-        set(NORM_EPS, GgufValue::F32(eps));
+    if let ScanNorms::Bare { eps } = scan.norms {
+        set(HAS_NORMS, GgufValue::Bool(true));
+        if eps != USUAL_NORM_EPS {
+            set(NORM_EPS, GgufValue::F32(eps));
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Models whose blocks are scans and nothing else: what files say in their own words, and what is refused by name.
+//! Models whose blocks are scans and nothing else, Bamba and Jamba: what files say in their own words, and what is refused by name.
 
 use serde_json::{Value, json};
 
@@ -28,6 +28,56 @@ fn mamba2() -> Value {
         "architectures": ["Mamba2ForCausalLM"], "model_type": "mamba2", "hidden_size": 4096,
         "num_heads": 128, "head_dim": 64, "n_groups": 8, "time_step_limit": [0.0, "Infinity"],
     })
+}
+
+fn jamba() -> Value {
+    json!({
+        "architectures": ["JambaForCausalLM"], "model_type": "jamba", "num_hidden_layers": 16,
+    })
+}
+
+fn bamba() -> Value {
+    json!({
+        "architectures": ["BambaForCausalLM"], "model_type": "bamba", "num_hidden_layers": 8,
+        "attn_layer_indices": [2, 5], "mamba_d_state": 128,
+    })
+}
+
+#[test]
+fn layers_attend_where_files_say() {
+    let attending = |config: &ModelConfig| -> Vec<usize> {
+        (0..config.n_layers)
+            .filter(|layer| config.attends(*layer))
+            .collect()
+    };
+    let config = read_hf(&bamba()).unwrap();
+    assert_eq!(attending(&config), [2, 5]);
+    assert_eq!((config.n_rot, config.head_dim), (64, 128));
+    let config = read_hf(&jamba()).unwrap();
+    assert_eq!(attending(&config), [4, 12]);
+    assert!(!config.rotates(4));
+    let has_experts = |layer: &usize| config.experts_of(*layer).is_some();
+    assert_eq!((0..6).filter(has_experts).collect::<Vec<_>>(), [1, 3, 5]);
+    let dense = with(&jamba(), json!({"num_experts": 1}));
+    assert_eq!(read_hf(&dense).unwrap().experts, None);
+}
+
+#[test]
+fn layers_without_a_period_have_no_words() {
+    let mut config = read_hf(&jamba()).unwrap();
+    config.recurrent.as_mut().unwrap().layers[7] = false;
+    let error = hf::write(&config).unwrap_err().to_string();
+    assert!(error.contains("[4, 7, 12]"), "{error}");
+}
+
+#[test]
+fn widths_of_scans_are_times_that_of_the_stream() {
+    for config in [mamba(), falcon(), mamba2(), bamba(), jamba()] {
+        let mut config = read_hf(&config).unwrap();
+        config.d_model += 1;
+        let error = hf::write(&config).unwrap_err().to_string();
+        assert!(error.contains("beside a stream of"), "{error}");
+    }
 }
 
 #[test]
@@ -81,6 +131,20 @@ fn what_is_written_reads_back() {
             json!({"mixer_rms_eps": 1e-4, "use_conv_bias": false}),
         ),
         mamba2(),
+        bamba(),
+        with(
+            &bamba(),
+            json!({"attention_bias": true, "mlp_bias": true, "mamba_proj_bias": true}),
+        ),
+        jamba(),
+        with(
+            &jamba(),
+            json!({"num_experts": 1, "mamba_dt_rank": 7, "mamba_proj_bias": true}),
+        ),
+        with(
+            &jamba(),
+            json!({"attn_layer_period": 20, "expert_layer_period": 1, "expert_layer_offset": 0}),
+        ),
         with(
             &mamba2(),
             json!({"time_step_limit": [0.5, 2.0], "use_bias": true}),
@@ -121,6 +185,21 @@ fn what_does_not_fit_is_refused_by_name() {
         ),
         (mamba2(), json!({"num_heads": 127}), "num_heads"),
         (mamba2(), json!({"n_groups": 3}), "key heads"),
+        (
+            bamba(),
+            json!({"attn_layer_indices": [8]}),
+            "attn_layer_indices",
+        ),
+        (
+            jamba(),
+            json!({"attn_layer_period": 0}),
+            "attn_layer_offset",
+        ),
+        (
+            jamba(),
+            json!({"expert_layer_offset": 2}),
+            "expert_layer_offset",
+        ),
     ];
     for (config, changes, words) in cases {
         let error = read_hf(&with(&config, changes.clone()));
