@@ -350,7 +350,7 @@ def fill(model, fixture_name, unit_norms, qk_gain=None, head_norms=1.0):
 
 
 def text_model(model):
-    inner = model.model
+    inner = model.backbone if hasattr(model, "backbone") else model.model
     return getattr(inner, "language_model", inner)
 
 

@@ -95,7 +95,119 @@ FALCON = dict(
     ssm_out_multiplier=0.75,
 )
 
+def scans_alone(**sizes):
+    """A model whose blocks are scans and nothing else; the words of Mamba's classes."""
+    out = dict(
+        vocab_size=263,
+        hidden_size=32,
+        num_hidden_layers=3,
+        layer_norm_epsilon=1e-5,
+        expand=2,
+        conv_kernel=4,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=None,
+    )
+    out.update(sizes)
+    return out
+
+
 FIXTURES = {
+    # A rate for each channel and element of a state, one table as the head.
+    "mamba": Fixture(
+        "mamba",
+        73,
+        scans_alone(state_size=24, time_step_rank=5, tie_word_embeddings=True),
+        gguf=True,
+        config_class="MambaConfig",
+    ),
+    # Biases of both projections, none of the convolution, three taps, as many channels as the stream has, all of them no
+    # multiple of a vector, a head of its own.
+    "mamba-bias": Fixture(
+        "mamba",
+        37,
+        scans_alone(
+            vocab_size=131,
+            hidden_size=40,
+            num_hidden_layers=2,
+            expand=1,
+            state_size=7,
+            conv_kernel=3,
+            use_bias=True,
+            use_conv_bias=False,
+            time_step_rank="auto",
+            tie_word_embeddings=False,
+        ),
+        config_class="MambaConfig",
+    ),
+    # Norms without weights on what the steps, keys and queries come from.
+    "falcon_mamba": Fixture(
+        "falcon_mamba",
+        67,
+        scans_alone(state_size=16, time_step_rank=6, tie_word_embeddings=False),
+        gguf=True,
+        config_class="FalconMambaConfig",
+    ),
+    # Four heads of 16 in two groups.
+    "mamba2": Fixture(
+        "mamba2",
+        73,
+        scans_alone(num_heads=4, head_dim=16, n_groups=2, state_size=24, chunk_size=32),
+        gguf=True,
+        config_class="Mamba2Config",
+    ),
+    # Biases of both projections, none of the convolution, bounded steps, one table as the head.
+    "mamba2-bias": Fixture(
+        "mamba2",
+        37,
+        scans_alone(
+            vocab_size=131,
+            num_hidden_layers=2,
+            num_heads=3,
+            head_dim=32,
+            expand=3,
+            n_groups=1,
+            state_size=16,
+            chunk_size=32,
+            conv_kernel=3,
+            use_bias=True,
+            use_conv_bias=False,
+            time_step_limit=[0.2, 0.8],
+            tie_word_embeddings=True,
+        ),
+        config_class="Mamba2Config",
+    ),
+    # Scans with a rate for each channel, attention without rotation in the second layer, experts in the first and third.
+    "jamba": Fixture(
+        "jamba",
+        71,
+        tiny(
+            hidden_size=32,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=None,
+            attn_layer_period=3,
+            attn_layer_offset=1,
+            expert_layer_period=2,
+            expert_layer_offset=0,
+            num_experts=5,
+            num_experts_per_tok=2,
+            mamba_d_state=8,
+            mamba_d_conv=4,
+            mamba_expand=2,
+            mamba_dt_rank=5,
+        ),
+        gguf=True,
+        config_class="JambaConfig",
+    ),
+    # Selective scans, attention in the second layer, half of whose heads rotates.
+    "bamba": Fixture(
+        "bamba",
+        71,
+        mamba(attn_layer_indices=[1], rope_parameters=rope(10000.0, partial_rotary_factor=0.5)),
+        config_class="BambaConfig",
+    ),
     # A scan, a network and attention, layers of one thing each.
     "nemotron_h": Fixture(
         "nemotron_h",

@@ -5,6 +5,7 @@ mod add;
 mod all_gather;
 mod attention;
 mod causal_conv;
+mod channel_scan;
 mod combine_experts;
 mod concat_heads;
 mod delta_net;
@@ -37,6 +38,7 @@ pub use add::Add;
 pub use all_gather::AllGather;
 pub use attention::Attention;
 pub use causal_conv::{CausalConv, TAPS_MAX};
+pub use channel_scan::ChannelScan;
 pub use combine_experts::CombineExperts;
 pub use concat_heads::ConcatHeads;
 pub use delta_net::{DecayForm, DeltaNet, KEY_DIM_MAX, STATE_LANES, ValueHeadOrder};
@@ -263,6 +265,8 @@ ops! {
     DeltaNet(DeltaNet),
     /// A selective scan.
     SsmScan(SsmScan),
+    /// A selective scan of channels with a vector each.
+    ChannelScan(ChannelScan),
     /// An op that is defined outside of this crate.
     Extension(Extension),
 }

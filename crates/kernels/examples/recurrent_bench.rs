@@ -6,8 +6,8 @@
 //! all repetitions, of one layer.
 
 use millrace_kernels::{
-    ConvInput, Cpu, CpuOptions, DeltaInput, DeltaShape, Level, SsmInput, SsmShape, StateRun,
-    StateSlots, causal_conv, delta_net, ssm_scan,
+    ChannelScanInput, ChannelScanShape, ConvInput, Cpu, CpuOptions, DeltaInput, DeltaShape, Level,
+    SsmInput, SsmShape, StateRun, StateSlots, causal_conv, channel_scan, delta_net, ssm_scan,
 };
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ struct Options {
 fn main() {
     let options = parse();
     println!(
-        "{:<22} {:>5} {:>7} {:>9} {:>9}",
+        "{:<24} {:>5} {:>7} {:>9} {:>9}",
         "op", "m", "threads", "µs", "µs/token"
     );
     for &n_threads in &options.threads {
@@ -37,7 +37,7 @@ fn main() {
             for (name, seconds) in times(&cpu, m, options.time) {
                 let us = seconds * 1e6;
                 println!(
-                    "{name:<22} {m:>5} {n_threads:>7} {us:>9.1} {:>9.3}",
+                    "{name:<24} {m:>5} {n_threads:>7} {us:>9.1} {:>9.3}",
                     us / m as f64
                 );
             }
@@ -71,12 +71,13 @@ fn parse() -> Options {
     options
 }
 
-fn times(cpu: &Cpu, m: usize, time: Duration) -> [(&'static str, f64); 4] {
+fn times(cpu: &Cpu, m: usize, time: Duration) -> [(&'static str, f64); 5] {
     [
         ("conv 6144x4, SiLU", conv(cpu, (6144, 4, true), m, time)),
         ("conv 2048x3", conv(cpu, (2048, 3, false), m, time)),
         ("delta net 16x128x128", delta(cpu, m, time)),
         ("scan 48x64x128", scan(cpu, m, time)),
+        ("scan of channels 5120x16", channels(cpu, m, time)),
     ]
 }
 
@@ -137,6 +138,27 @@ fn scan(cpu: &Cpu, m: usize, time: Duration) -> f64 {
     let sizes = (48 * shape.head_elems(), 48 * 64);
     measure(m, sizes, time, &mut |slots, runs, out| {
         ssm_scan(cpu, &shape, input, slots, runs, out);
+    })
+}
+
+fn channels(cpu: &Cpu, m: usize, time: Duration) -> f64 {
+    let shape = ChannelScanShape {
+        n_channels: 5120,
+        d_state: 16,
+    };
+    let (rows, keys) = (numbers(m * 5120), numbers(m * 16));
+    let input = ChannelScanInput {
+        x: &rows,
+        dt: &rows,
+        k: &keys,
+        q: &keys,
+        rate: &vec![-0.1; 5120 * 16],
+        rate_is_log: false,
+        skip: &[1.0; 5120],
+    };
+    let sizes = (shape.state_elems(), 5120);
+    measure(m, sizes, time, &mut |slots, runs, out| {
+        channel_scan(cpu, &shape, input, slots, runs, out);
     })
 }
 

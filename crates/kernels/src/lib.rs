@@ -39,6 +39,6 @@ pub use kv::{KvBuffer, KvLayout, KvRun, KvSide, KvType, kv_append, kv_read};
 pub use level::Level;
 pub use pool::Pool;
 pub use recurrent::{
-    ConvInput, DeltaInput, DeltaShape, SsmInput, SsmShape, StateRun, StateSlots, causal_conv,
-    delta_net, ssm_scan,
+    ChannelScanInput, ChannelScanShape, ConvInput, DeltaInput, DeltaShape, SsmInput, SsmShape,
+    StateRun, StateSlots, causal_conv, channel_scan, delta_net, ssm_scan,
 };

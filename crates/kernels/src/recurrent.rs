@@ -4,6 +4,7 @@
 //! A token is computed from the state before it in one order of sums, whether it comes alone or amid a prompt: bits do
 //! not depend on how a prompt is cut. Threads share out heads or channels, never tokens.
 
+mod channels;
 mod conv;
 mod delta;
 mod heads;
@@ -12,12 +13,16 @@ mod ssm;
 #[cfg(test)]
 mod tests;
 
+pub use channels::{ChannelScanInput, ChannelScanShape, channel_scan};
 pub use conv::{ConvInput, causal_conv};
 pub use delta::{DeltaInput, DeltaShape, delta_net};
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) use leaves::{
+    ChannelToken, RecurrentKernels, conv_body, exp_body, fade_body, silu_body, softplus_body,
+    unit_body,
+};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use leaves::{ConvTaps, FadeToken};
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-pub(crate) use leaves::{RecurrentKernels, conv_body, silu_body, unit_body};
 #[cfg(target_arch = "aarch64")]
 pub(crate) use leaves::{absorb_body, correct_body};
 

@@ -204,8 +204,12 @@ impl<'f> AdapterFile<'f> {
             RopeStyle::Interleaved => RowOrder::Interleave,
             RopeStyle::HalfSplit => RowOrder::SplitHalves,
         };
-        let head_dim = model.config.head_dim;
-        Some(Permutation { head_dim, order }.sources())
+        let permutation = Permutation {
+            head_dim: model.config.head_dim,
+            n_rot: model.config.n_rot,
+            order,
+        };
+        Some(permutation.sources())
     }
 
     /// The product for a weight that is read from a tensor.

@@ -4,6 +4,7 @@
 //! what stands in `arch/block/`, and the names and defaults that its files leave unsaid.
 
 mod arcee;
+mod bamba;
 mod bert;
 mod bitnet;
 mod block;
@@ -36,11 +37,14 @@ mod granitemoe;
 mod hunyuan;
 mod hunyuan_moe;
 mod internlm2;
+mod jamba;
 mod jina_bert_v2;
 mod jina_bert_v3;
 mod lfm2;
 mod lfm2moe;
 mod llama;
+mod mamba;
+mod mamba2;
 mod minicpm;
 mod minimax_m2;
 mod mistral;
@@ -139,6 +143,11 @@ static FAMILIES: &[&Family] = &[
     &nemotron_h::FAMILY,
     &nemotron_h::WITH_EXPERTS,
     &falcon_h1::FAMILY,
+    &mamba::FAMILY,
+    &mamba::FALCON,
+    &mamba2::FAMILY,
+    &bamba::FAMILY,
+    &jamba::FAMILY,
     #[cfg(test)]
     &dummy::FAMILY,
 ];

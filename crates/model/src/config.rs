@@ -17,7 +17,8 @@ pub use experts::ExpertConfig;
 pub use latent::LatentConfig;
 pub use layers::{HeadSizes, LayerConfig};
 pub use recurrent::{
-    BranchScales, DeltaConfig, MambaConfig, MambaNorm, RecurrentConfig, RecurrentMixer,
+    BranchScales, ChannelScanConfig, DeltaConfig, MambaConfig, MambaNorm, RecurrentConfig,
+    RecurrentMixer, ScanNorms,
 };
 
 use crate::Error;

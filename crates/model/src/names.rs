@@ -163,9 +163,25 @@ pub enum WeightRole {
     SsmInDt,
     /// `[channels, n_taps]`: convolution before a gated delta net or a selective scan.
     SsmConv,
-    /// `[n_v_heads]`: rates of decay; in Hugging Face files the logarithms of their negatives.
+    /// `[dt_rank + 2·d_state, d_inner]`: of a scan of channels, what steps are made of, keys and queries.
+    SsmX,
+    /// `[dt_rank, d_inner]`: what its steps are made of, rows of [`SsmX`](WeightRole::SsmX).
+    SsmXDt,
+    /// `[d_state, d_inner]`: its keys, the rows behind.
+    SsmXB,
+    /// `[d_state, d_inner]`: its queries, the last rows.
+    SsmXC,
+    /// `[dt_rank]`: norm of what its steps are made of.
+    SsmDtNorm,
+    /// `[d_state]`: norm of its keys.
+    SsmBNorm,
+    /// `[d_state]`: norm of its queries.
+    SsmCNorm,
+    /// `[n_v_heads]`: rates of decay; in Hugging Face files the logarithms of their negatives. Of a scan of channels
+    /// `[d_inner, d_state]`.
     SsmRate,
-    /// `[n_v_heads]`, a bias: added to the inputs for the decay.
+    /// `[n_v_heads]`, a bias: added to the inputs for the decay. Of a scan of channels it has a weight, too,
+    /// `[d_inner, dt_rank]`.
     SsmDt,
     /// `[n_v_heads, d_model]`: inputs for the decay.
     SsmAlpha,
@@ -173,7 +189,7 @@ pub enum WeightRole {
     SsmBeta,
     /// `[2·n_v_heads, d_model]`: both, key head by key head, strengths first.
     SsmBetaAlpha,
-    /// `[n_heads]`: the share of values that goes past the state of a selective scan.
+    /// `[n_heads]`: the share of values that goes past the state of a selective scan; of a scan of channels `[d_inner]`.
     SsmSkip,
     /// `[v_dim]`: norm of a recurrent layer's value heads; of a selective scan `[n_groups, d_inner / n_groups]`.
     SsmNorm,
@@ -226,6 +242,9 @@ impl WeightRole {
                 | AttnOutNorm
                 | LayerOutNorm
                 | OutputNorm
+                | SsmDtNorm
+                | SsmBNorm
+                | SsmCNorm
                 | DraftEmbedNorm
                 | DraftStateNorm
                 | DraftHeadNorm
@@ -347,7 +366,7 @@ const fn both(name: &'static str) -> [Option<&'static str>; 2] {
 /// One row a role, in the order of the enum. Sources: ggml's `gguf-py` constants, transformers'
 /// `modeling_llama.py`, `modeling_gemma3.py`, `modeling_qwen3_moe.py` and `modeling_deepseek_v3.py`.
 #[rustfmt::skip]
-const TABLE: [NameRow; 91] = {
+const TABLE: [NameRow; 98] = {
     use WeightRole as R;
     [
         row_of(R::TokenEmbedding, false, "token_embd", both("embed_tokens")),
@@ -426,6 +445,13 @@ const TABLE: [NameRow; 91] = {
         row_of(R::SsmInC, true, "ssm_in.c", [None, None]),
         row_of(R::SsmInDt, true, "ssm_in.dt", [None, None]),
         row_of(R::SsmConv, true, "ssm_conv1d", both("linear_attn.conv1d")),
+        row_of(R::SsmX, true, "ssm_x", [None, None]),
+        row_of(R::SsmXDt, true, "ssm_x.dt", [None, None]),
+        row_of(R::SsmXB, true, "ssm_x.b", [None, None]),
+        row_of(R::SsmXC, true, "ssm_x.c", [None, None]),
+        row_of(R::SsmDtNorm, true, "ssm_dt_norm", [None, None]),
+        row_of(R::SsmBNorm, true, "ssm_b_norm", [None, None]),
+        row_of(R::SsmCNorm, true, "ssm_c_norm", [None, None]),
         row_of(R::SsmRate, true, "ssm_a!", both("linear_attn.A_log!")),
         row_of(R::SsmDt, true, "ssm_dt", both("linear_attn.dt!")),
         row_of(R::SsmAlpha, true, "ssm_alpha", [None, None]),

@@ -1,7 +1,8 @@
 //! The loops of recurrent ops with fused multiply-add, which every AArch64 has.
 
 use crate::recurrent::{
-    RecurrentKernels, absorb_body, conv_body, correct_body, silu_body, unit_body,
+    RecurrentKernels, absorb_body, conv_body, correct_body, exp_body, fade_body, silu_body,
+    softplus_body, unit_body,
 };
 
 /// The row of the table of all the levels here.
@@ -11,4 +12,7 @@ pub(crate) static ROWS: RecurrentKernels = RecurrentKernels {
     unit: unit_body::<true>,
     correct: correct_body::<true>,
     absorb: absorb_body::<true>,
+    exp: exp_body::<true>,
+    softplus: softplus_body::<true>,
+    fade: fade_body::<true>,
 };

@@ -354,7 +354,7 @@ pub(crate) struct DirectArgs {
     pub(crate) x: *const u8,
     /// Bytes from a token to the next.
     pub(crate) x_stride: usize,
-    /// Tokens: 1 to [`DIRECT_TOKENS`].
+    /// Tokens: 1 to [`DIRECT_TOKENS`]; of layouts by columns, any number.
     pub(crate) m: usize,
     /// `[m, GROUP_ROWS]` f32, the panel's first lane, 64-byte aligned: what earlier chunks gave.
     pub(crate) acc: *mut f32,

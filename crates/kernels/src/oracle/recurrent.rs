@@ -1,6 +1,8 @@
 //! What recurrent ops mean, in f64, over a whole sequence.
 
-use crate::recurrent::{ConvInput, DeltaInput, DeltaShape, SsmInput, SsmShape};
+use crate::recurrent::{
+    ChannelScanInput, ChannelScanShape, ConvInput, DeltaInput, DeltaShape, SsmInput, SsmShape,
+};
 
 /// See [`crate::recurrent::causal_conv`]: of all tokens of a sequence.
 #[must_use]
@@ -113,6 +115,33 @@ pub fn ssm_scan(shape: &SsmShape, input: &SsmInput<'_>) -> Vec<f64> {
                     row[j] = decay * row[j] + step * x * f64::from(*k);
                     *out += row[j] * f64::from(*q);
                 }
+            }
+        }
+    }
+    out
+}
+
+/// See [`crate::recurrent::channel_scan`]: of all tokens of a sequence.
+#[must_use]
+pub fn channel_scan(shape: &ChannelScanShape, input: &ChannelScanInput<'_>) -> Vec<f64> {
+    let ChannelScanShape {
+        n_channels,
+        d_state,
+    } = *shape;
+    let mut out = vec![0.0; input.x.len()];
+    for channel in 0..n_channels {
+        let mut state = vec![0.0; d_state];
+        for token in 0..out.len() / n_channels {
+            let at = token * n_channels + channel;
+            let x = f64::from(input.x[at]);
+            let step = (1.0 + f64::from(input.dt[at]).exp()).ln();
+            out[at] = f64::from(input.skip[channel]) * x;
+            for (i, cell) in state.iter_mut().enumerate() {
+                let rate = f64::from(input.rate[channel * d_state + i]);
+                let rate = if input.rate_is_log { -rate.exp() } else { rate };
+                let [k, q] = [input.k, input.q].map(|x| f64::from(x[token * d_state + i]));
+                *cell = (rate * step).exp() * *cell + step * x * k;
+                out[at] += *cell * q;
             }
         }
     }

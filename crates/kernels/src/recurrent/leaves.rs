@@ -21,6 +21,16 @@ pub(crate) struct FadeToken<'a> {
     pub(crate) v: &'a [f32; LANES],
 }
 
+/// What a block of channels of a state sees of a token.
+pub(crate) struct ChannelToken<'a> {
+    pub(crate) k: &'a [f32],
+    pub(crate) q: &'a [f32],
+    /// What each element of the block fades by.
+    pub(crate) decays: &'a [f32],
+    /// The values of the block's channels.
+    pub(crate) v: &'a [f32; LANES],
+}
+
 /// The window of a convolution: by token, the oldest first.
 type Window = [[f32; LANES]; MAX_TAPS];
 
@@ -31,6 +41,9 @@ pub(crate) struct RecurrentKernels {
     pub(crate) unit: unsafe fn(&[f32], (f32, f32), &mut [f32]),
     pub(crate) correct: unsafe fn(&mut [f32], &FadeToken<'_>, f32, &mut [f32; LANES]),
     pub(crate) absorb: unsafe fn(&mut [f32], &FadeToken<'_>, &mut [f32; LANES]),
+    pub(crate) exp: unsafe fn(&mut [f32]),
+    pub(crate) softplus: unsafe fn(&mut [f32]),
+    pub(crate) fade: unsafe fn(&mut [f32], &ChannelToken<'_>, &mut [f32; LANES]),
 }
 
 static SCALAR: RecurrentKernels = RecurrentKernels {
@@ -39,6 +52,9 @@ static SCALAR: RecurrentKernels = RecurrentKernels {
     unit: unit_body::<false>,
     correct: correct_body::<false>,
     absorb: absorb_body::<false>,
+    exp: exp_body::<false>,
+    softplus: softplus_body::<false>,
+    fade: fade_body::<false>,
 };
 
 impl RecurrentKernels {
@@ -92,6 +108,27 @@ impl RecurrentKernels {
         token.check(tile);
         // SAFETY: the table was chosen for a level this CPU has; the leaves may rely on the lengths.
         unsafe { (self.absorb)(tile, token, out) }
+    }
+}
+
+impl RecurrentKernels {
+    /// `e^x` in place.
+    pub(super) fn exp(&self, x: &mut [f32]) {
+        // SAFETY: the table was chosen for a level this CPU has.
+        unsafe { (self.exp)(x) }
+    }
+
+    /// `ln(1 + e^x)` in place.
+    pub(super) fn softplus(&self, x: &mut [f32]) {
+        // SAFETY: the table was chosen for a level this CPU has.
+        unsafe { (self.softplus)(x) }
+    }
+
+    /// A block of channels `[d_state, LANES]` fades element by element, takes a token's values at its key, and is read at
+    /// its query.
+    pub(super) fn fade(&self, tile: &mut [f32], token: &ChannelToken<'_>, out: &mut [f32; LANES]) {
+        // SAFETY: the table was chosen for a level this CPU has.
+        unsafe { (self.fade)(tile, token, out) }
     }
 }
 
@@ -198,6 +235,50 @@ pub(crate) fn absorb_body<const FMA: bool>(
         let sums = sums[i % PARTIALS].iter_mut();
         for ((x, sum), v) in row.iter_mut().zip(sums).zip(token.v) {
             *x = fma::<FMA>(*k, *v, token.decay * *x);
+            *sum = fma::<FMA>(*x, *q, *sum);
+        }
+    }
+    *out = add_up(&sums);
+}
+
+#[inline(always)]
+pub(crate) fn exp_body<const FMA: bool>(x: &mut [f32]) {
+    for x in x {
+        *x = exp::<FMA>(*x);
+    }
+}
+
+/// `ln(1 + t)` of `t = e^-|x|` is `2 · artanh(t / (2 + t))`, whose series in the square, at most 1/9, ends below the
+/// rounding after seven terms.
+#[inline(always)]
+pub(crate) fn softplus_body<const FMA: bool>(x: &mut [f32]) {
+    const SERIES: [f32; 6] = [1.0 / 11.0, 1.0 / 9.0, 1.0 / 7.0, 1.0 / 5.0, 1.0 / 3.0, 1.0];
+    for x in x {
+        let t = exp::<FMA>(-x.abs());
+        let s = t / (2.0 + t);
+        let square = s * s;
+        let mut sum = 1.0 / 13.0;
+        for coefficient in SERIES {
+            sum = fma::<FMA>(sum, square, coefficient);
+        }
+        *x = fma::<FMA>(2.0 * s, sum, x.max(0.0));
+    }
+}
+
+#[inline(always)]
+pub(crate) fn fade_body<const FMA: bool>(
+    tile: &mut [f32],
+    token: &ChannelToken<'_>,
+    out: &mut [f32; LANES],
+) {
+    let (rows, _) = tile.as_chunks_mut::<LANES>();
+    let (decays, _) = token.decays.as_chunks::<LANES>();
+    let mut sums = [[0.0; LANES]; PARTIALS];
+    let inputs = rows.iter_mut().zip(decays).zip(token.k.iter().zip(token.q));
+    for (i, ((row, decays), (k, q))) in inputs.enumerate() {
+        let sums = sums[i % PARTIALS].iter_mut();
+        for (((x, decay), sum), v) in row.iter_mut().zip(decays).zip(sums).zip(token.v) {
+            *x = fma::<FMA>(*k, *v, decay * *x);
             *sum = fma::<FMA>(*x, *q, *sum);
         }
     }

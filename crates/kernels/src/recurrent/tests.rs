@@ -242,6 +242,77 @@ fn selective_scans_are_their_recurrence_however_a_sequence_is_cut() {
 }
 
 #[test]
+fn scans_of_channels_are_their_recurrence_however_a_sequence_is_cut() {
+    const N_TOKENS: usize = 19;
+    for (n_channels, d_state) in [(1, 1), (16, 16), (40, 7), (64, 24), (33, MAX_KEY_DIM)] {
+        let shape = ChannelScanShape {
+            n_channels,
+            d_state,
+        };
+        let scale = 1.0 / (d_state as f32).sqrt();
+        let of = |n: usize, seed, scale: f32| -> Vec<f32> {
+            numbers(N_TOKENS * n, seed)
+                .iter()
+                .map(|x| x * scale)
+                .collect()
+        };
+        let (x, dt) = (of(n_channels, 1, 1.0), of(n_channels, 2, 4.0));
+        let (k, q) = (of(d_state, 3, scale), of(d_state, 4, scale));
+        let rate: Vec<f32> = numbers(n_channels * d_state, 5)
+            .iter()
+            .map(|x| x - 1.2)
+            .collect();
+        let skip = numbers(n_channels, 6);
+        for rate_is_log in [false, true] {
+            let input = |rows: Range<usize>| ChannelScanInput {
+                x: &x[rows.start * n_channels..rows.end * n_channels],
+                dt: &dt[rows.start * n_channels..rows.end * n_channels],
+                k: &k[rows.start * d_state..rows.end * d_state],
+                q: &q[rows.start * d_state..rows.end * d_state],
+                rate: &rate,
+                rate_is_log,
+                skip: &skip,
+            };
+            let expected = oracle::channel_scan(&shape, &input(0..N_TOKENS));
+            for_each_cpu(|cpu| {
+                let run = |cuts: &[usize]| {
+                    let sizes = (shape.state_elems(), n_channels);
+                    in_parts(N_TOKENS, cuts, sizes, &|states, runs, rows, out| {
+                        channel_scan(cpu, &shape, input(rows), states, runs, out);
+                    })
+                };
+                let what = format!("{shape:?}, {}", cpu.level());
+                let whole = run(&[]);
+                assert_close(&whole, &expected, &what);
+                for cuts in CUTS {
+                    assert!(run(cuts) == whole, "{what}, cut at {cuts:?}");
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn steps_are_softplus_at_every_level() {
+    let cases = [
+        -200.0, -88.0, -20.0, -1.0, -1e-6, 0.0, 0.5, 1.0, 17.0, 90.0, 1e30_f32,
+    ];
+    for_each_cpu(|cpu| {
+        let mut found = cases;
+        leaves::RecurrentKernels::for_level(cpu.level()).softplus(&mut found);
+        for (x, found) in cases.iter().zip(found) {
+            let x = f64::from(*x);
+            let expected = x.max(0.0) + (-x.abs()).exp().ln_1p();
+            let error = (f64::from(found) - expected).abs();
+            assert!(
+                error <= 4e-7 * expected + 1e-37,
+                "{x}: {found} for {expected}"
+            );
+        }
+    });
+}
+
+#[test]
 fn sequences_of_a_batch_do_not_see_each_other() {
     let shape = DeltaShape {
         n_k_heads: 1,

@@ -1,6 +1,8 @@
 //! What blocks are built of. A family's function takes these, or [`GraphBuilder`]'s ops where it differs.
 
 pub(super) mod attention;
+pub(super) mod attention_free;
+pub(super) mod channel_scan;
 pub(crate) mod draft;
 pub(super) mod experts;
 pub(super) mod feed_forward;

@@ -160,6 +160,8 @@ pub struct Family {
     pub is_encoder: bool,
     /// Whether sizes of heads and networks may differ by layer.
     pub(crate) sizes_by_layer: bool,
+    /// Whether its blocks are a recurrent layer and nothing else.
+    pub(crate) attention_free: bool,
     /// What its GGUF files say in words of their own, or leave unsaid.
     pub(crate) gguf: fn(&GgufKeys<'_>, &mut ModelConfig) -> Result<(), Error>,
     /// What its `config.json` says in words of its own.
@@ -170,6 +172,8 @@ pub struct Family {
     pub(crate) gguf_family: fn(&ModelConfig) -> Option<&'static str>,
     /// Writes those words.
     pub(crate) write_hf: fn(&ModelConfig, &mut serde_json::Value),
+    /// What its `config.json` cannot say of a configuration, in words.
+    pub(crate) hf_unsayable: fn(&ModelConfig) -> Option<String>,
     /// Writes what its GGUF files say in words of their own; a key that stands already is replaced.
     pub(crate) write_gguf: fn(&ModelConfig, &mut SetKey<'_>),
     /// Sections of a head that rotate by the places of an image, where files say none.
@@ -253,11 +257,13 @@ impl Family {
         hf_layers: "layers",
         encoder_twin: None,
         is_encoder: false,
+        attention_free: false,
         gguf: |_, _| Ok(()),
         hf: |_, _| Ok(()),
         hf_family: |_| None,
         gguf_family: |_| None,
         write_hf: |_, _| {},
+        hf_unsayable: |_| None,
         write_gguf: |_, _| {},
         rope_sections: &[],
         interleaved_sections: false,

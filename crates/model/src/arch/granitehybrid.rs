@@ -2,16 +2,15 @@
 
 use super::Family;
 use super::block::mamba_config::{self as files, LayerKind};
-use super::block::{self, attention, feed_forward, mamba, norm};
-use super::granite;
+use super::block::{self, feed_forward, norm, recurrent};
+use super::{bamba, granite};
 use crate::Error;
 use crate::builder::GraphBuilder;
+use crate::config::ModelConfig;
 use crate::config::gguf::Keys;
 use crate::config::hf::{ConfigObject, HfDefaults, HfExperts, HfShared, HfWindows};
-use crate::config::{ModelConfig, RecurrentMixer};
 use crate::names::WeightRole;
 use millrace_format::gguf::GgufValue;
-use millrace_graph::ValueId;
 use serde_json::{Value, json};
 
 pub(super) static FAMILY: Family = Family {
@@ -56,6 +55,11 @@ pub(super) static FAMILY: Family = Family {
         ..Family::PLAIN.hf_defaults
     },
     gguf,
+    // Where heads rotate in part, the model is another one of the same kind.
+    hf_family: |config| match config.rotates(0) && config.n_rot < config.head_dim {
+        true => Some(bamba::NAME),
+        false => None,
+    },
     write_gguf: |config, set| {
         files::write_gguf(config, set);
         set(ROTATES, GgufValue::Bool(config.rotates(0)));
@@ -124,10 +128,10 @@ fn write_hf(config: &ModelConfig, out: &mut Value) {
     }
 }
 
-fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
+pub(super) fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
     block::decoder(b, |b, layer, x| {
         let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
-        let out = mix(b, layer, normed)?;
+        let out = recurrent::mix(b, layer, normed)?;
         let x = b.residual("attn_residual", x, out);
         let normed = norm::stream(b, "ffn_norm", WeightRole::FfnNorm, x)?;
         let in_one = b.has_role(WeightRole::FfnGateUp) && b.config().experts.is_none();
@@ -137,13 +141,4 @@ fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
         };
         Ok(b.residual("ffn_residual", x, out))
     })
-}
-
-/// A selective scan, or attention.
-pub(super) fn mix(b: &mut GraphBuilder<'_>, layer: usize, x: ValueId) -> Result<ValueId, Error> {
-    if let Some(RecurrentMixer::Mamba(config)) = b.config().mixer_of(layer) {
-        return mamba::scan(b, &config, x);
-    }
-    let heads = attention::project(b, x)?;
-    attention::attend(b, layer, heads)
 }

@@ -3,8 +3,8 @@
 
 use super::Family;
 use super::block::mamba_config::{self as files, LayerKind};
-use super::block::{self, feed_forward, norm};
-use super::{ExpertDefaults, SetKey, granitehybrid};
+use super::block::{self, feed_forward, norm, recurrent};
+use super::{ExpertDefaults, SetKey};
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::config::gguf::Keys;
@@ -265,7 +265,7 @@ fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
         let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
         let out = match b.config().is_network(layer) {
             true => feed_forward::network(b, layer, normed)?,
-            false => granitehybrid::mix(b, layer, normed)?,
+            false => recurrent::mix(b, layer, normed)?,
         };
         Ok(b.residual("residual", x, out))
     })

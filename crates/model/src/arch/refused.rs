@@ -15,13 +15,8 @@ static REFUSED: &[RefusedFamilies] = &[
     RefusedFamilies {
         names: &[
             "arwkv7",
-            "bamba",
-            "falcon_mamba",
-            "jamba",
             "kimi-linear",
             "kimi_linear",
-            "mamba",
-            "mamba2",
             "minimax",
             "olmo_hybrid",
             "plamo2",
@@ -34,7 +29,7 @@ static REFUSED: &[RefusedFamilies] = &[
             "zamba",
             "zamba2",
         ],
-        models: "Mamba, RWKV, Jamba, Bamba, Zamba, Kimi Linear",
+        models: "RWKV, Zamba, Kimi Linear",
         why: "has recurrent layers of a kind that is not computed here",
     },
     RefusedFamilies {

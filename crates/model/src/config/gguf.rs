@@ -43,10 +43,15 @@ pub(crate) fn read(
     let n_behind = keys.usize("nextn_predict_layers")?.unwrap_or(0);
     let n_layers = keys.required("block_count")?.saturating_sub(n_behind);
     let d_model = keys.required("embedding_length")?;
-    let n_heads = keys.required_uniform("attention.head_count")?;
+    let n_heads = match family.attention_free {
+        // Files say 0 where nothing attends.
+        true => 1,
+        false => keys.required_uniform("attention.head_count")?,
+    };
     let latent = latent(&keys)?;
     let head_dim = match latent {
         Some(latent) => latent.q_dim(),
+        None if family.attention_free => 1,
         None => head_dim(family, &keys, d_model, n_heads)?,
     };
     let windows = windows(family, &keys, n_layers)?;

@@ -29,6 +29,8 @@ pub enum RecurrentMixer {
     DeltaNet(DeltaConfig),
     /// A selective scan (Mamba-2).
     Mamba(MambaConfig),
+    /// A selective scan with a rate for each channel and element of the state (Mamba).
+    ChannelScan(ChannelScanConfig),
 }
 
 /// Sizes of a gated delta net.
@@ -80,6 +82,39 @@ pub enum MambaNorm {
     BehindGate,
     /// Of the output before the gate.
     BeforeGate,
+}
+
+/// Sizes of a scan of channels, and what stands around it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ChannelScanConfig {
+    /// Tokens that its convolution reads.
+    pub n_taps: usize,
+    /// Channels.
+    pub d_inner: usize,
+    /// Elements of a channel's state.
+    pub d_state: usize,
+    /// Elements that steps are made of.
+    pub dt_rank: usize,
+    /// Norms of what steps, keys and queries are.
+    pub norms: ScanNorms,
+    /// Whether its convolution has a bias.
+    pub conv_bias: bool,
+    /// Whether the projections before and behind it have one.
+    pub biased: bool,
+}
+
+/// Norms within a scan of channels: of what its steps are made of, of its keys and of its queries.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ScanNorms {
+    /// It has none.
+    Absent,
+    /// Without weights (Falcon Mamba).
+    Bare {
+        /// Epsilon.
+        eps: f32,
+    },
+    /// With weights, and the epsilon of the other norms (Jamba).
+    Weighted,
 }
 
 /// Factors on a selective scan and on attention beside it, and on the feed-forward behind; GGUF files have them within
@@ -177,6 +212,21 @@ impl MambaConfig {
     }
 }
 
+impl ChannelScanConfig {
+    /// Rows of the matrix that makes steps, keys and queries.
+    pub fn x_width(&self) -> usize {
+        self.dt_rank + 2 * self.d_state
+    }
+
+    fn sizes(&self) -> Vec<NamedSize> {
+        vec![
+            ("channels of recurrent layers", self.d_inner, 1, MAX_WIDTH),
+            ("size of their keys", self.d_state, 1, KEY_DIM_MAX),
+            ("rank of their steps", self.dt_rank, 1, MAX_WIDTH),
+        ]
+    }
+}
+
 /// What a size is called, the size, the least and the most that it may be.
 type NamedSize = (&'static str, usize, usize, usize);
 
@@ -242,6 +292,14 @@ impl RecurrentConfig {
         }
     }
 
+    /// Sizes of its scans of channels, if those are what it has.
+    pub fn channel_scan(&self) -> Option<&ChannelScanConfig> {
+        match &self.mixer {
+            RecurrentMixer::ChannelScan(scan) => Some(scan),
+            _ => None,
+        }
+    }
+
     /// Refuses sizes that are zero, absurd or do not fit each other.
     pub(super) fn validate(&self, file: &str, n_layers: usize) -> Result<(), Error> {
         let bad = |key: &str, found: usize, expected: String| {
@@ -260,6 +318,7 @@ impl RecurrentConfig {
             RecurrentMixer::ShortConv { n_taps, .. } => (*n_taps, Vec::new()),
             RecurrentMixer::DeltaNet(delta) => (delta.n_taps, delta.sizes()),
             RecurrentMixer::Mamba(mamba) => (mamba.n_taps, mamba.sizes()),
+            RecurrentMixer::ChannelScan(scan) => (scan.n_taps, scan.sizes()),
         };
         sizes.push(("length of the convolution", n_taps, 2, TAPS_MAX));
         for (key, found, least, most) in sizes {
@@ -268,7 +327,7 @@ impl RecurrentConfig {
             }
         }
         let (n_heads, n_groups) = match &self.mixer {
-            RecurrentMixer::ShortConv { .. } => (1, 1),
+            RecurrentMixer::ShortConv { .. } | RecurrentMixer::ChannelScan(_) => (1, 1),
             RecurrentMixer::DeltaNet(delta) => (delta.n_v_heads, delta.n_k_heads),
             RecurrentMixer::Mamba(mamba) => (mamba.n_heads, mamba.n_groups),
         };
@@ -292,6 +351,14 @@ impl RecurrentConfig {
         if !(least >= 0.0 && least <= most) {
             let expected = "two numbers, the least first";
             return bad("limits of steps", format!("{least} and {most}"), expected);
+        }
+        if let Some(&ChannelScanConfig {
+            norms: ScanNorms::Bare { eps },
+            ..
+        }) = self.channel_scan()
+            && !(eps.is_finite() && eps > 0.0)
+        {
+            return bad("epsilon within scans", eps.to_string(), "a positive number");
         }
         match &self.beside_attention {
             Some(scales) if !scales.are_finite() => bad(

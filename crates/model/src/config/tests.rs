@@ -17,6 +17,7 @@ mod mamba;
 mod recurrent;
 mod refusals;
 mod rope;
+mod scans_alone;
 mod yarn;
 
 fn read_hf(config: &Value) -> Result<ModelConfig, Error> {
@@ -118,7 +119,7 @@ fn windows_follow_each_class() {
 fn refusals_name_what_they_refuse() {
     let scaled = |name: &str| json!({"rope_scaling": {"rope_type": name, "factor": 2.0}});
     let cases = [
-        (json!({"model_type": "mamba"}), "mamba"),
+        (json!({"model_type": "xlstm"}), "xlstm"),
         (json!({"model_type": "rwkv"}), "rwkv"),
         (json!({"model_type": "t5gemma"}), "t5gemma"),
         (

@@ -225,6 +225,7 @@ mod tests {
         let bytes = bytes_of(&numbers);
         let permutation = Some(Permutation {
             head_dim: 80,
+            n_rot: 80,
             order: RowOrder::Interleave,
         });
         let job = EncodeJob {

@@ -247,6 +247,7 @@ impl<'a> Mapper<'a> {
             };
             transform.permutation = Some(Permutation {
                 head_dim: self.config.head_dim,
+                n_rot: self.config.n_rot,
                 order,
             });
         }

@@ -16,6 +16,8 @@ pub enum RowOrder {
 pub struct Permutation {
     /// Rows of a head.
     pub head_dim: usize,
+    /// Those that RoPE rotates, from the first on; the others stay.
+    pub n_rot: usize,
     /// Which way.
     pub order: RowOrder,
 }
@@ -23,7 +25,8 @@ pub struct Permutation {
 impl Permutation {
     /// Row `i` of a head comes from row `sources()[i]` of the same head.
     pub(crate) fn sources(self) -> Vec<usize> {
-        let interleaved = permutation(1, self.head_dim);
+        let mut interleaved = permutation(1, self.n_rot);
+        interleaved.extend(self.n_rot..self.head_dim);
         match self.order {
             RowOrder::Interleave => interleaved,
             RowOrder::SplitHalves => {
@@ -163,7 +166,11 @@ mod tests {
     use super::*;
 
     fn permute(order: RowOrder, rows: &mut [f32], k: usize) {
-        let permutation = Some(Permutation { head_dim: 8, order });
+        let permutation = Some(Permutation {
+            head_dim: 8,
+            n_rot: 8,
+            order,
+        });
         Transform {
             permutation,
             ..Transform::NONE
@@ -179,6 +186,20 @@ mod tests {
         let head = [0.0, 4.0, 1.0, 5.0, 2.0, 6.0, 3.0, 7.0];
         assert_eq!(rows[..8], head);
         assert_eq!(rows[8..], head.map(|v| v + 8.0));
+    }
+
+    #[test]
+    fn rows_that_do_not_rotate_stay() {
+        let sources = |order| {
+            let permutation = Permutation {
+                head_dim: 8,
+                n_rot: 4,
+                order,
+            };
+            permutation.sources()
+        };
+        assert_eq!(sources(RowOrder::Interleave), [0, 2, 1, 3, 4, 5, 6, 7]);
+        assert_eq!(sources(RowOrder::SplitHalves), [0, 2, 1, 3, 4, 5, 6, 7]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::memory::{Past, SequenceSpan};
 use super::ops::{InputRows, Ops, Tokens, has_kernel};
 use super::plan::Register;
 use super::products::known_matrix;
-use super::recurrent::state_run;
+use super::recurrent::{STATE_KERNEL_INPUTS, state_run};
 use crate::Error;
 use crate::kv::CacheParts;
 
@@ -80,7 +80,8 @@ impl Compute<'_> {
         let run = |span: &RunSpan| state_run(tables, span.seq, (span.rows.clone(), span.first_pos));
         let mut runs = recycle(std::mem::take(memory));
         buffers.write(self.out, self.m, |buffers, out| {
-            let mut inputs = [&[][..]; 3];
+            let mut inputs = [&[][..]; STATE_KERNEL_INPUTS];
+            let inputs = &mut inputs[..self.inputs.len()];
             for (rows, input) in inputs.iter_mut().zip(self.inputs) {
                 *rows = buffers.rows(*input, self.m);
             }
@@ -97,7 +98,7 @@ impl Compute<'_> {
                 if !runs.is_empty() {
                     let states = &mut *cache.states;
                     self.ops
-                        .by_state_kernel(&self.node.op, &inputs, states, &runs, out);
+                        .by_state_kernel(&self.node.op, inputs, states, &runs, out);
                 }
             }
         });

@@ -3,11 +3,17 @@
 use super::ops::Ops;
 use crate::kv::{PAGE_TOKENS, PageTables, StateSlab};
 use crate::sequences::SeqId;
-use millrace_graph::{Activation, CausalConv, DecayForm, DeltaNet, Op, SsmScan, ValueHeadOrder};
+use millrace_graph::{
+    Activation, CausalConv, ChannelScan, DecayForm, DeltaNet, Op, SsmScan, ValueHeadOrder,
+};
 use millrace_kernels::{
-    self as kernels, ConvInput, DeltaInput, DeltaShape, SsmInput, SsmShape, StateRun,
+    self as kernels, ChannelScanInput, ChannelScanShape, ConvInput, DeltaInput, DeltaShape,
+    SsmInput, SsmShape, StateRun,
 };
 use std::ops::Range;
+
+/// Most inputs of an op that [has a kernel](has_state_kernel): those of a scan of channels.
+pub(super) const STATE_KERNEL_INPUTS: usize = 4;
 
 /// Neighbouring tokens of a sequence, as a kernel takes them.
 pub(super) fn state_run(
@@ -28,7 +34,7 @@ pub(super) fn state_run(
 pub(super) fn has_state_kernel(op: &Op) -> bool {
     match op {
         Op::CausalConv(conv) => matches!(conv.activation, None | Some(Activation::Silu)),
-        Op::DeltaNet(_) | Op::SsmScan(_) => true,
+        Op::DeltaNet(_) | Op::SsmScan(_) | Op::ChannelScan(_) => true,
         _ => false,
     }
 }
@@ -47,6 +53,7 @@ impl Ops<'_> {
             Op::CausalConv(conv) => self.causal_conv(conv, inputs[0], states, runs, out),
             Op::DeltaNet(net) => self.delta_net(net, inputs, states, runs, out),
             Op::SsmScan(scan) => self.ssm_scan(scan, inputs, states, runs, out),
+            Op::ChannelScan(scan) => self.channel_scan(scan, inputs, states, runs, out),
             _ => unreachable!("has_state_kernel() was asked first"),
         }
     }
@@ -122,5 +129,30 @@ impl Ops<'_> {
         };
         let slots = states.slots(scan.state, PAGE_TOKENS);
         kernels::ssm_scan(self.cpu, &shape, input, slots, runs, out);
+    }
+
+    fn channel_scan(
+        &self,
+        scan: &ChannelScan,
+        inputs: &[&[f32]],
+        states: &mut StateSlab,
+        runs: &[StateRun<'_>],
+        out: &mut [f32],
+    ) {
+        let shape = ChannelScanShape {
+            n_channels: scan.n_channels,
+            d_state: scan.d_state,
+        };
+        let input = ChannelScanInput {
+            x: inputs[0],
+            dt: inputs[1],
+            k: inputs[2],
+            q: inputs[3],
+            rate: &self.vectors[scan.rate.0],
+            rate_is_log: scan.form == DecayForm::Logarithm,
+            skip: &self.vectors[scan.skip.0],
+        };
+        let slots = states.slots(scan.state, PAGE_TOKENS);
+        kernels::channel_scan(self.cpu, &shape, input, slots, runs, out);
     }
 }

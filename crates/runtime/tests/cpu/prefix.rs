@@ -12,8 +12,8 @@ use millrace_testkit::ops::add_leaky_sums;
 use proptest::prelude::*;
 
 /// Full attention; windows of 9 and 13 in some layers; a window of 17 in all; gated delta nets; short convolutions;
-/// selective scans, with experts and beside attention.
-const MODELS: [&str; 8] = [
+/// selective scans, with experts, beside attention and alone.
+const MODELS: [&str; 10] = [
     "llama-llama3",
     "gemma3-256",
     "gemma3-pattern",
@@ -22,6 +22,8 @@ const MODELS: [&str; 8] = [
     "lfm2",
     "granitehybrid",
     "falcon_h1",
+    "mamba",
+    "jamba",
 ];
 
 /// Of these the same once more, with a recurrent state in every block.

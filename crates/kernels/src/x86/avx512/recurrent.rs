@@ -1,7 +1,8 @@
 //! The loops of recurrent ops with AVX-512: a row of a state's block is one register.
 
 use crate::recurrent::{
-    ConvTaps, FadeToken, LANES, MAX_TAPS, RecurrentKernels, conv_body, silu_body, unit_body,
+    ChannelToken, ConvTaps, FadeToken, LANES, MAX_TAPS, RecurrentKernels, conv_body, exp_body,
+    fade_body, silu_body, softplus_body, unit_body,
 };
 use std::arch::x86_64::*;
 
@@ -12,6 +13,9 @@ pub(crate) static ROWS: RecurrentKernels = RecurrentKernels {
     unit,
     correct,
     absorb,
+    exp,
+    softplus,
+    fade,
 };
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
@@ -27,6 +31,21 @@ fn silu(x: &mut [f32]) {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 fn unit(x: &[f32], by: (f32, f32), out: &mut [f32]) {
     unit_body::<true>(x, by, out)
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+fn exp(x: &mut [f32]) {
+    exp_body::<true>(x)
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+fn softplus(x: &mut [f32]) {
+    softplus_body::<true>(x)
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+fn fade(tile: &mut [f32], token: &ChannelToken<'_>, out: &mut [f32; LANES]) {
+    fade_body::<true>(tile, token, out)
 }
 
 /// # Safety

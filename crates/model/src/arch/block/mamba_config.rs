@@ -103,9 +103,13 @@ pub(in crate::arch) fn write_gguf(config: &ModelConfig, set: &mut SetKey<'_>) {
         let (least, most) = mamba.dt_limit;
         set(LIMIT, GgufValue::Array(GgufArray::F32(vec![least, most])));
     }
-    if (0..config.n_layers).all(|layer| config.attends(layer)) {
-        return;
+    if !(0..config.n_layers).all(|layer| config.attends(layer)) {
+        write_gguf_heads(config, set);
     }
+}
+
+/// Writes which layers attend: those that have heads of keys.
+pub(in crate::arch) fn write_gguf_heads(config: &ModelConfig, set: &mut SetKey<'_>) {
     let n_kv_heads = i32::try_from(config.n_kv_heads).unwrap_or(i32::MAX);
     let heads = |layer| i32::from(config.attends(layer)) * n_kv_heads;
     let heads = GgufArray::I32((0..config.n_layers).map(heads).collect());
@@ -207,6 +211,19 @@ pub(in crate::arch) fn hf_inner(
 ) -> Result<usize, Error> {
     let expand = text.usize("mamba_expand")?.unwrap_or(2);
     Ok(expand.saturating_mul(config.d_model))
+}
+
+/// What words for the width of scans cannot say: they give it in times the width of the stream.
+pub(in crate::arch) fn hf_unsayable(config: &ModelConfig) -> Option<String> {
+    let recurrent = config.recurrent.as_ref()?;
+    let inner = match &recurrent.mixer {
+        RecurrentMixer::Mamba(mamba) => mamba.d_inner(),
+        RecurrentMixer::ChannelScan(scan) => scan.d_inner,
+        _ => return None,
+    };
+    let d_model = config.d_model;
+    (!inner.is_multiple_of(d_model))
+        .then(|| format!("scans of {inner} elements beside a stream of {d_model}"))
 }
 
 /// Writes those words.

@@ -1,6 +1,6 @@
 //! Layers with a state in place of attention, and what files say of them.
 
-use super::norm;
+use super::{attention, channel_scan, mamba, norm};
 use crate::Error;
 use crate::arch::SetKey;
 use crate::builder::GraphBuilder;
@@ -14,6 +14,22 @@ use millrace_graph::{
     ValueHeadOrder, ValueId, WeightSource,
 };
 use serde_json::{Value, json};
+
+/// What a layer has before its feed-forward: a selective scan of either kind, or attention.
+pub(in crate::arch) fn mix(
+    b: &mut GraphBuilder<'_>,
+    layer: usize,
+    x: ValueId,
+) -> Result<ValueId, Error> {
+    match b.config().mixer_of(layer) {
+        Some(RecurrentMixer::Mamba(config)) => mamba::scan(b, &config, x),
+        Some(RecurrentMixer::ChannelScan(config)) => channel_scan::scan(b, &config, x),
+        _ => {
+            let heads = attention::project(b, x)?;
+            attention::attend(b, layer, heads)
+        }
+    }
+}
 
 /// A gated convolution: `out · (c · conv(b · x))`, of a normed stream.
 pub(in crate::arch) fn short_conv(

@@ -129,6 +129,13 @@ fn refuse_unwritable(config: &ModelConfig, family: &Family) -> Result<(), Error>
         attn_output,
         ffn,
     } = config.biases;
+    if let Some(feature) = (family.hf_unsayable)(config) {
+        return Err(Error::Unsupported {
+            file: "config.json".into(),
+            feature,
+            supported: "GGUF files of it".into(),
+        });
+    }
     if !config.has_sayable_widths() {
         return Err(Error::Unsupported {
             file: "config.json".into(),
