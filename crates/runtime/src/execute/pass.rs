@@ -23,7 +23,7 @@ use super::recurrent::{has_state_kernel, state_run};
 use crate::Error;
 use crate::kv::CacheParts;
 use crate::load::LoadedModel;
-use crate::ranks::Communicator;
+use crate::ranks::{Communicator, StepTimer};
 
 /// Tokens whose experts are chosen one after the other; those of more are shared out to threads.
 const FEW_CHOICES: usize = 16;
@@ -117,6 +117,7 @@ impl Executor {
                     adapted.rows = places(&chunk.logit_rows, &adapted.rows);
                 }
             }
+            let timer = StepTimer::start(ranks.as_deref());
             match &self.plan.steps[i].kind {
                 StepKind::Op { node, inputs, out } => {
                     let node = &model.model().graph.nodes[*node];
@@ -205,6 +206,9 @@ impl Executor {
                 StepKind::Copy { x, out } => self.buffers.write(*out, m, |buffers, out| {
                     out.copy_from_slice(buffers.rows(*x, m));
                 }),
+            }
+            if let Some(work) = self.plan.steps[i].kind.rank_work(&model.model().graph) {
+                timer.stop(ranks.as_deref_mut(), work);
             }
             if !chunk.images.is_empty() {
                 for (index, slot) in &self.plan.steps[i].hidden {
