@@ -1,11 +1,13 @@
 //! A model that ranks share, on CPUs: bytes and time of a token by rank, measured here.
 
+mod tables;
+
 use super::ProfileArgs;
 use super::measured::PROMPT_TOKENS;
 use super::subject::ProfileSubject;
 use crate::exit::{CommandFailure, CommandResult};
 use crate::interrupt;
-use crate::output::{Align, Out, Paint, TextTable, Ui, bytes, duration, rate};
+use crate::output::{Out, Ui, rate};
 use crate::ranks::{MAX_RANKS, MpiArgs, share_of_cores};
 use millrace_runtime::ranks::{
     GatherTime, LeaderEngine, LinkMeasurement, RankProfile, follow, local_ranks, plan,
@@ -42,15 +44,15 @@ struct RanksDocument {
     carrier: &'static str,
     /// Threads of rank 0.
     n_threads: usize,
-    prompt: Phase,
-    decode: Phase,
+    prompt: RankPhase,
+    decode: RankPhase,
     link: Option<LinkRows>,
     predictor: Predictor,
 }
 
 /// Passes of one kind, by rank. Times are sums over all of them.
 #[derive(Serialize)]
-struct Phase {
+struct RankPhase {
     n_tokens: usize,
     /// From the first pass to the end of the last, as rank 0 sees it.
     wall_ns: u64,
@@ -243,7 +245,7 @@ fn phase(
     engine: &mut LeaderEngine,
     n_tokens: usize,
     run: impl FnOnce(&mut LeaderEngine) -> CommandResult,
-) -> CommandResult<Phase> {
+) -> CommandResult<RankPhase> {
     let before = engine.profiles()?;
     let start = Instant::now();
     run(engine)?;
@@ -251,7 +253,7 @@ fn phase(
     let after = engine.profiles()?;
     let ranks = after.iter().zip(&before).enumerate();
     let ranks = ranks.map(|(rank, (after, before))| RankRow::of(rank, &after.since(before)));
-    Ok(Phase {
+    Ok(RankPhase {
         n_tokens,
         wall_ns,
         ranks: ranks.collect(),
@@ -300,7 +302,7 @@ fn gbit(bytes_per_s: f64) -> f64 {
 
 impl Predictor {
     /// Of tokens that were written one by one.
-    fn of(decode: &Phase, read_bytes: &[u64], link: Option<&LinkMeasurement>) -> Predictor {
+    fn of(decode: &RankPhase, read_bytes: &[u64], link: Option<&LinkMeasurement>) -> Predictor {
         let n_tokens = decode.n_tokens.max(1) as f64;
         let speed = |(row, read_bytes): (&RankRow, &u64)| {
             *read_bytes as f64 * n_tokens / row.divided_ns().max(1) as f64
@@ -335,95 +337,6 @@ impl Predictor {
     }
 }
 
-impl RanksDocument {
-    fn print(&self, out: &mut Out) -> CommandResult {
-        let name = Paint::Bold.stdout(&self.model);
-        let (n_ranks, n_threads) = (self.n_ranks, self.n_threads);
-        out.line(format!(
-            "{name} on {n_ranks} ranks over {}, rank 0 with {n_threads} threads; measured",
-            self.carrier
-        ))?;
-        for (phase, what) in [(&self.prompt, "prompt"), (&self.decode, "writing")] {
-            phase.print(what, out)?;
-        }
-        if let Some(link) = &self.link {
-            link.print(out)?;
-        }
-        out.line(format!(
-            "\nOther numbers of such machines:\n  {}",
-            self.predictor.line(&self.model)
-        ))
-    }
-}
-
-impl Phase {
-    fn print(&self, what: &str, out: &mut Out) -> CommandResult {
-        let n_tokens = self.n_tokens.max(1) as u64;
-        let each = |ns: u64| duration(ns as f64 / n_tokens as f64);
-        let title = format!(
-            "A token of {what}, of {} in {} each",
-            self.n_tokens,
-            each(self.wall_ns)
-        );
-        out.line(format!("\n{}", Paint::Bold.stdout(&title)))?;
-        let columns = [
-            "rank",
-            "products",
-            "attention",
-            "sums",
-            "waiting",
-            "pass",
-            "gathers",
-            "sent",
-            "received",
-        ];
-        let mut table = TextTable::new(&columns.map(|name| (name, Align::Right)));
-        for row in &self.ranks {
-            let times = [
-                row.products_ns,
-                row.attention_ns,
-                row.sums_ns,
-                row.waiting_ns,
-                row.pass_ns,
-            ];
-            let mut cells = vec![row.rank.to_string()];
-            cells.extend(times.map(each));
-            cells.push(rate(row.n_gathers as f64 / n_tokens as f64));
-            cells.extend([row.sent_bytes, row.received_bytes].map(|sum| bytes(sum / n_tokens)));
-            table.row(cells);
-        }
-        table.print(out)
-    }
-}
-
-impl LinkRows {
-    fn print(&self, out: &mut Out) -> CommandResult {
-        out.line(format!(
-            "\n{}",
-            Paint::Bold.stdout("Gathers of nothing else")
-        ))?;
-        let columns = ["each gives", "times", "median", "least"];
-        let mut table = TextTable::new(&columns.map(|name| (name, Align::Right)));
-        for row in &self.gathers {
-            table.row(vec![
-                bytes(row.bytes),
-                row.n_gathers.to_string(),
-                duration(row.median_ns as f64),
-                duration(row.least_ns as f64),
-            ]);
-        }
-        table.print(out)?;
-        let speed = match self.gbit_per_s {
-            Some(gbit) => format!("{} Gbit/s each way", rate(gbit)),
-            None => "large gathers took no longer than small ones".to_owned(),
-        };
-        out.line(format!(
-            "  {speed}; rank 0 hands a message over in {}",
-            duration(self.message_ns)
-        ))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -441,7 +354,7 @@ mod tests {
             sent_bytes: 0,
             received_bytes: 0,
         };
-        let decode = Phase {
+        let decode = RankPhase {
             n_tokens: 2,
             wall_ns: 20_000,
             ranks: vec![row(0, 9000), row(1, 15_000)],
