@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs one model on 1, 2, 3 and 4 ranks of this computer and compares what they write; then stops a rank of a server.
+# Runs one model on 1, 2, 3 and 4 ranks of this computer and compares what they write; puts the predicted time of a token on two ranks
+# beside what two ranks take; then stops a rank of a server.
 #
 #   tools/many_machines/check.sh [MILLRACE] [MODEL] [TOKENS]
 #
@@ -48,6 +49,33 @@ for n in 2 3; do
     [ "$alone" = "$shared" ] || fail "perplexity on $n ranks: $shared, alone $alone"
     echo "$n ranks: the same perplexity to the last digit"
 done
+
+# One rank's products and two ranks' exchanges predict a token on two ranks. Whatever else runs here changes both numbers, so none is refused.
+profile() { ranks "$1" "$millrace" profile "$model" --mpi --threads 1 -n "$n_tokens" --json 2>/dev/null; }
+profile 1 >"$folder/one.json" || fail "profile on 1 rank"
+profile 2 >"$folder/two.json" || fail "profile on 2 ranks"
+options=$(python3 - "$folder/one.json" "$folder/two.json" <<'CODE'
+import json, sys
+one, two = (json.load(open(path))["predictor"] for path in sys.argv[1:])
+print("--memory-gb-per-s", one["memory_gb_per_s"], "--undivided-us", one["undivided_us"], "--gather-us", two["gather_us"],
+      "--message-us", two["message_us"], "--link-gbit-per-s", two["link_gbit_per_s"] or 1e6)
+CODE
+)
+# shellcheck disable=SC2086 # Several options.
+"$millrace" info "$model" --ranks 2 --json $options >"$folder/predicted.json"
+python3 - "$folder/two.json" "$folder/predicted.json" <<'CODE'
+import json, sys
+two, predicted = (json.load(open(path)) for path in sys.argv[1:])
+decode, link = two["decode"], two["link"]
+measured_ms = decode["wall_ns"] / decode["n_tokens"] / 1e6
+(predicted_ms,) = next(row["token_ms"] for row in predicted["ranks"]["predictions"] if row["n_ranks"] == 2)
+for row in decode["ranks"]:
+    each = {key: value / decode["n_tokens"] for key, value in row.items()}
+    print(f"rank {row['rank']}: a token {each['products_ns'] / 1e6:.2f} ms of products, {each['waiting_ns'] / 1e6:.2f} ms waiting in "
+          f"{each['n_gathers']:.0f} gathers, {each['sent_bytes']:.0f} bytes sent, {each['received_bytes']:.0f} received")
+print(f"link: {link['gathers'][0]['median_ns'] / 1e3:.1f} us a gather of one number, {link['gbit_per_s'] or float('nan'):.1f} Gbit/s")
+print(f"2 ranks: {predicted_ms:.2f} ms a token predicted, {measured_ms:.2f} ms measured, ratio {predicted_ms / measured_ms:.2f}")
+CODE
 
 # A server whose rank stops answering tells its client which one, and ends.
 ranks 2 "$millrace" serve "$model" --mpi --rank-timeout 3 --port 0 --grace 2 >"$folder/serve.out" 2>"$folder/serve.err" &

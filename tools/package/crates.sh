@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Packs every crate that is for publishing, as a registry would get it, and installs the program from what was packed, without a network.
 #
-#   tools/package/crates.sh [--pack-only]
+#   tools/package/crates.sh [--pack-only] [--publish-dry-run]
 #
+# --publish-dry-run asks cargo what publishing would say, which needs the registry's index, and does no more; a warning fails it.
 # The packages go to target/package/*.crate. Dependencies are vendored into target/package/vendor, beside our own as they were packed: a
 # folder that `cargo install --offline millrace-cli` takes in place of a registry.
 set -euo pipefail
@@ -10,6 +11,18 @@ cd "$(dirname "$0")/../.."
 target=${CARGO_TARGET_DIR:-target}
 # What a registry takes at most, in bytes.
 limit=10485760
+
+if [ "${1:-}" = --publish-dry-run ]; then
+    # Without compiling: what was packed is compiled by the other way of this script.
+    said=$(cargo publish --workspace --dry-run --no-verify --locked 2>&1) || { echo "$said" >&2; exit 1; }
+    warnings=$(grep '^warning' <<<"$said" | grep -v 'aborting upload due to dry run' || true)
+    if [ -n "$warnings" ]; then
+        echo "$warnings" >&2
+        exit 1
+    fi
+    echo "cargo publish --dry-run: $(grep -c '^ *Uploading' <<<"$said") crates, no warning"
+    exit 0
+fi
 
 members=$(cargo metadata --no-deps --format-version 1 --locked | python3 -c '
 import json, sys

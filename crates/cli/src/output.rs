@@ -187,7 +187,7 @@ pub(crate) enum Align {
 
 /// Rows under headings, padded to the widest cell of each column.
 pub(crate) struct TextTable {
-    columns: Vec<(&'static str, Align)>,
+    columns: Vec<(String, Align)>,
     rows: Vec<Vec<String>>,
     widths: Vec<usize>,
 }
@@ -196,11 +196,17 @@ pub(crate) struct TextTable {
 const GAP: usize = 2;
 
 impl TextTable {
-    pub(crate) fn new(columns: &[(&'static str, Align)]) -> TextTable {
+    pub(crate) fn new<S: AsRef<str>>(columns: &[(S, Align)]) -> TextTable {
+        let named = columns
+            .iter()
+            .map(|(name, align)| (name.as_ref().to_owned(), *align));
         TextTable {
-            columns: columns.to_vec(),
+            columns: named.collect(),
             rows: Vec::new(),
-            widths: columns.iter().map(|(name, _)| width(name)).collect(),
+            widths: columns
+                .iter()
+                .map(|(name, _)| width(name.as_ref()))
+                .collect(),
         }
     }
 
@@ -218,7 +224,7 @@ impl TextTable {
 
     /// Prints headings and rows, indented by two spaces.
     pub(crate) fn print(&self, out: &mut Out) -> CommandResult {
-        let headings = self.padded(self.columns.iter().map(|(name, _)| *name));
+        let headings = self.padded(self.columns.iter().map(|(name, _)| &name[..]));
         out.line(format_args!("  {}", Paint::Dim.stdout(&headings)))?;
         for row in &self.rows {
             let line = self.padded(row.iter().map(String::as_str));

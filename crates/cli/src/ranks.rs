@@ -23,6 +23,9 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The most ranks that are planned for.
+pub(crate) const MAX_RANKS: i64 = 64;
+
 pub(crate) use process::{finish, has_failed};
 
 /// Whether other processes share the model
@@ -73,6 +76,16 @@ impl MpiArgs {
             let message = format!("--mpi shares a model among CPUs, not on {}", target.name());
             return Err(CommandFailure::usage(message).hint("leave out --device"));
         }
+        Ok(Box::new(self.lead(model, options, ui)?))
+    }
+
+    /// The engine of rank 0 over all ranks.
+    pub(crate) fn lead(
+        &self,
+        model: &Arc<LoadedModel>,
+        options: EngineOptions,
+        ui: Ui,
+    ) -> CommandResult<LeaderEngine> {
         let job = self.start()?;
         let options = job.options(options);
         let engine = LeaderEngine::new(model, options, job.ranks)?;
@@ -82,7 +95,7 @@ impl MpiArgs {
             engine.cpu().pool().n_threads(),
             engine.limits().n_ctx,
         ));
-        Ok(Box::new(engine))
+        Ok(engine)
     }
 
     fn start(&self) -> CommandResult<MpiJob> {
@@ -98,15 +111,19 @@ struct MpiJob {
 }
 
 impl MpiJob {
-    /// Threads of this process, where none were asked for: its share of the cores.
     fn options(&self, options: EngineOptions) -> EngineOptions {
-        let cores = machine::processor().cores;
-        let allowed = std::thread::available_parallelism().map_or(1, usize::from);
-        let share = |cores: usize| (cores / self.n_here.max(1)).clamp(1, allowed);
-        EngineOptions {
-            n_threads: options.n_threads.or(cores.map(share)),
-            ..options
-        }
+        share_of_cores(options, self.n_here)
+    }
+}
+
+/// Threads of one of `n_here` ranks on this machine, where none were asked for: its share of the cores.
+pub(crate) fn share_of_cores(options: EngineOptions, n_here: usize) -> EngineOptions {
+    let cores = machine::processor().cores;
+    let allowed = std::thread::available_parallelism().map_or(1, usize::from);
+    let share = |cores: usize| (cores / n_here.max(1)).clamp(1, allowed);
+    EngineOptions {
+        n_threads: options.n_threads.or(cores.map(share)),
+        ..options
     }
 }
 

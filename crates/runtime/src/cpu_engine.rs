@@ -5,6 +5,7 @@ mod sink;
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use millrace_kernels::{Cpu, CpuOptions, KvType, Level};
 
@@ -235,9 +236,10 @@ impl CpuEngine {
             sink,
         };
         let _hot = cpu.pool().enter();
+        let start = Instant::now();
         executor.run(cpu, model, cache.parts(), ranks.as_mut(), chunk, &mut sink)?;
         if let Some(ranks) = ranks {
-            ranks.count_tokens(chunk.tokens.len());
+            ranks.count_pass(chunk.tokens.len(), start.elapsed());
         }
         counters.n_logit_rows += sink.n_rows as u64;
         for span in &chunk.spans {

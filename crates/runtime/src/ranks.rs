@@ -11,8 +11,10 @@ mod command;
 mod follow;
 mod handshake;
 mod leader;
+mod link;
 mod local;
 mod plan;
+mod profile;
 
 use std::time::{Duration, Instant};
 
@@ -20,8 +22,11 @@ use millrace_graph::{AllGather, RankPlace};
 
 pub use follow::follow;
 pub use leader::LeaderEngine;
+pub use link::{GatherTime, LinkMeasurement};
 pub use local::{LocalRanks, local_ranks};
 pub use plan::{LinkModel, RankPlan, plan};
+pub use profile::RankProfile;
+pub(crate) use profile::{RankWork, StepTimer};
 
 /// What carries numbers and commands between ranks.
 ///
@@ -97,7 +102,7 @@ pub struct RankTraffic {
 /// Ranks as an engine uses them: rows of values, counted.
 pub(crate) struct Communicator {
     ranks: Box<dyn Ranks>,
-    traffic: RankTraffic,
+    profile: RankProfile,
     /// The first failure: what came after it would be in no order.
     failed: Option<RankError>,
     /// The own elements of all pieces.
@@ -111,7 +116,7 @@ impl Communicator {
     pub(crate) fn new(ranks: Box<dyn Ranks>) -> Communicator {
         Communicator {
             ranks,
-            traffic: RankTraffic::default(),
+            profile: RankProfile::default(),
             failed: None,
             packed: Vec::new(),
             blocks: Vec::new(),
@@ -123,13 +128,27 @@ impl Communicator {
         self.ranks.place()
     }
 
-    /// Counts the tokens of a pass that is done.
-    pub(crate) fn count_tokens(&mut self, n_tokens: usize) {
-        self.traffic.n_tokens += n_tokens as u64;
+    /// Counts a pass that is done.
+    pub(crate) fn count_pass(&mut self, n_tokens: usize, time: Duration) {
+        self.profile.traffic.n_tokens += n_tokens as u64;
+        self.profile.pass_ns += profile::nanoseconds(time);
+    }
+
+    /// Counts a step of a pass.
+    pub(crate) fn count_work(&mut self, work: RankWork, time: Duration) {
+        let sum = match work {
+            RankWork::Products => &mut self.profile.products_ns,
+            RankWork::Attention => &mut self.profile.attention_ns,
+        };
+        *sum += profile::nanoseconds(time);
     }
 
     pub(crate) fn traffic(&self) -> RankTraffic {
-        self.traffic
+        self.profile.traffic
+    }
+
+    pub(crate) fn profile(&self) -> RankProfile {
+        self.profile
     }
 
     /// Puts `m` rows of a value together: `x` has the own part of each, `out` gets all.
@@ -157,21 +176,25 @@ impl Communicator {
             .extend(op.lens.iter().map(|len| len * n_rows));
         if n_rows == 1 {
             let (ranks, failed) = (&mut self.ranks, &mut self.failed);
-            exchange(
-                ranks,
-                failed,
-                &mut self.traffic,
-                (own, &self.block_lens),
-                out,
-            )
+            let own = (own, &self.block_lens[..]);
+            exchange(ranks, failed, &mut self.profile.traffic, own, out)
         } else {
             self.blocks.resize(out.len(), 0.0);
             let (ranks, failed) = (&mut self.ranks, &mut self.failed);
             let own = (own, &self.block_lens[..]);
-            exchange(ranks, failed, &mut self.traffic, own, &mut self.blocks)?;
+            let traffic = &mut self.profile.traffic;
+            exchange(ranks, failed, traffic, own, &mut self.blocks)?;
             spread(&self.blocks, &op.lens, out);
             Ok(())
         }
+    }
+
+    /// Exchanges that are not the model's, and are not counted.
+    fn uncounted<T>(&mut self, exchange: impl FnOnce(&mut Communicator) -> T) -> T {
+        let profile = self.profile;
+        let result = exchange(self);
+        self.profile = profile;
+        result
     }
 
     pub(crate) fn broadcast(&mut self, message: &mut Vec<u8>) -> Result<(), RankError> {
@@ -204,7 +227,7 @@ fn exchange(
     traffic.n_gathers += 1;
     traffic.sent_bytes += (size_of_val(own) * n_others) as u64;
     traffic.received_bytes += (size_of_val(out) - size_of_val(own)) as u64;
-    traffic.wait_ns += u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    traffic.wait_ns += profile::nanoseconds(start.elapsed());
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Which crate may use which: the table of rooms in ARCHITECTURE.md against every crate's Cargo.toml.
+//! Every crate's Cargo.toml: which crate may use which, by the table of rooms in ARCHITECTURE.md; and what registries show of it.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use std::collections::BTreeSet;
@@ -66,16 +66,23 @@ fn shipped_with(manifest: &Table) -> BTreeSet<String> {
     uses
 }
 
-/// By folder below `crates` and `models`.
-fn crates() -> Vec<Room> {
+/// The folders below `crates` and `models` that have a manifest, with it.
+fn manifests() -> Vec<(PathBuf, Table)> {
     let folders =
         ["crates", "models"].map(|folder| std::fs::read_dir(root().join(folder)).unwrap());
-    let manifests = folders
-        .into_iter()
-        .flatten()
-        .map(|folder| folder.unwrap().path().join("Cargo.toml"));
-    let rooms = manifests.filter(|path| path.is_file()).map(|path| {
-        let manifest: Table = std::fs::read_to_string(&path).unwrap().parse().unwrap();
+    let folders = folders.into_iter().flatten();
+    let folders = folders.map(|folder| folder.unwrap().path());
+    let folders = folders.filter(|folder| folder.join("Cargo.toml").is_file());
+    let manifests = folders.map(|folder| {
+        let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+        (folder, manifest.parse().unwrap())
+    });
+    manifests.collect()
+}
+
+/// By folder below `crates` and `models`.
+fn crates() -> Vec<Room> {
+    let rooms = manifests().into_iter().map(|(_, manifest)| {
         let name = manifest["package"]["name"].as_str().unwrap();
         Room {
             name: room(name).unwrap(),
@@ -128,6 +135,94 @@ fn nothing_points_back() {
     assert!(crates.len() > 15, "{} crates", crates.len());
     let lines = violations(&table, &crates);
     assert!(lines.is_empty(), "{}", lines.join("\n"));
+}
+
+/// What a crate's page on a registry, and its packed sources, would lack.
+fn lacks(folder: &Path, package: &Table, workspace: &Table) -> Vec<String> {
+    if package.get("publish") == Some(&Value::Boolean(false)) {
+        return Vec::new();
+    }
+    let own = |key: &str| package.get(key).filter(|value| !value.is_table());
+    let value = |key: &str| {
+        let inherited = package.get(key).and_then(Value::as_table);
+        let inherited = inherited.filter(|table| table.get("workspace").is_some());
+        own(key).or(inherited.and_then(|_| workspace.get(key)))
+    };
+    let mut lacks = Vec::new();
+    for key in [
+        "description",
+        "license",
+        "repository",
+        "readme",
+        "keywords",
+        "categories",
+    ] {
+        if value(key).is_none() {
+            lacks.push(key.to_owned());
+        }
+    }
+    // What registries take at most.
+    let many = |key: &str| value(key).and_then(Value::as_array).map_or(0, Vec::len);
+    for key in ["keywords", "categories"] {
+        if many(key) > 5 {
+            lacks.push(format!("fewer {key}"));
+        }
+    }
+    let docs = package
+        .get("metadata")
+        .and_then(|metadata| metadata.get("docs"));
+    if docs.and_then(|docs| docs.get("rs")).is_none() {
+        lacks.push("package.metadata.docs.rs".to_owned());
+    }
+    for file in ["LICENSE-MIT", "LICENSE-APACHE"] {
+        let text = std::fs::read(folder.join(file)).ok();
+        if text.is_none() || text != std::fs::read(root().join(file)).ok() {
+            lacks.push(format!("{file} of the workspace"));
+        }
+    }
+    lacks
+}
+
+#[test]
+fn crates_for_publishing_lack_nothing_that_registries_show() {
+    let workspace = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let workspace: Table = workspace.parse().unwrap();
+    let workspace = workspace["workspace"]["package"]
+        .as_table()
+        .unwrap()
+        .clone();
+    let mut lines = Vec::new();
+    for (folder, manifest) in manifests() {
+        let package = manifest["package"].as_table().unwrap();
+        let lacks = lacks(&folder, package, &workspace);
+        let name = &package["name"];
+        lines.extend(lacks.iter().map(|lacked| format!("{name} lacks {lacked}")));
+    }
+    assert!(lines.is_empty(), "{}", lines.join("\n"));
+}
+
+#[test]
+fn what_a_crate_lacks_is_named() {
+    let workspace: Table = "license = 'MIT'\nrepository = 'r'\nreadme = 'README.md'"
+        .parse()
+        .unwrap();
+    let package: Table =
+        "name = 'x'\nlicense.workspace = true\nreadme.workspace = true\ndescription = 'd'\n\
+                          keywords.workspace = true\ncategories = ['a', 'b', 'c', 'd', 'e', 'f']"
+            .parse()
+            .unwrap();
+    let lacked = lacks(&root().join("docs"), &package, &workspace);
+    let expected = [
+        "repository",
+        "keywords",
+        "fewer categories",
+        "package.metadata.docs.rs",
+        "LICENSE-MIT of the workspace",
+        "LICENSE-APACHE of the workspace",
+    ];
+    assert_eq!(lacked, expected);
+    let own: Table = "publish = false".parse().unwrap();
+    assert!(lacks(&root(), &own, &workspace).is_empty());
 }
 
 #[test]

@@ -73,7 +73,7 @@ fn parse_share(text: &str) -> Result<f64, String> {
     number(text, "a number from 0 to 1", |n| (0.0..=1.0).contains(&n))
 }
 
-fn parse_cost(text: &str) -> Result<f64, String> {
+pub(crate) fn parse_cost(text: &str) -> Result<f64, String> {
     number(text, "a number of at least 0", |n| n >= 0.0)
 }
 

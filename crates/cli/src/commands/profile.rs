@@ -6,6 +6,7 @@ mod html;
 mod image;
 mod measured;
 mod paper;
+mod ranks;
 mod subject;
 mod tables;
 mod trace;
@@ -22,6 +23,7 @@ use millrace_plan::predict::{
     self, PredictError, Prediction, PromptWorkload, cells, variants, with_settings,
 };
 use millrace_plan::{Lowering, Settings};
+use ranks::RanksArgs;
 use std::path::PathBuf;
 use subject::ProfileSubject;
 
@@ -40,13 +42,15 @@ Examples:
   millrace profile --paper gemma3                           a paper's tables beside predictions
   millrace profile demo \"Once upon a time\" --html p.html   a page with the array over time
   millrace profile demo --timing-only --trace t.json        opens in Perfetto or chrome://tracing
+  millrace profile demo --ranks 2 -n 32                     CPUs: what each of two ranks computes and exchanges
+  mpirun -n 2 millrace profile demo --mpi -n 32             the same over MPI, and what its exchanges take
 
 NPU times are modelled, never measured: the label says by which profile, and how far off it was for whole
 models that others measured; `millrace fidelity --model` lists them. A changed machine (--set) has no stated
 error. Rates count what the programs compute, padding included, against the peak of the array's matrix units
 in bf16. Times of this computer are measured and printed apart; of an NPU they say nothing.";
 
-/// Show where a model's time goes on an NPU: programs, launches, bytes, memory
+/// Show where a model's time goes: on an NPU programs, launches, bytes, memory; on ranks of CPUs products and exchanges
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ProfileArgs {
@@ -111,6 +115,8 @@ pub(crate) struct ProfileArgs {
     parallel: String,
     #[command(flatten)]
     cpu: CpuArgs,
+    #[command(flatten)]
+    ranks: RanksArgs,
     /// Print as JSON
     #[arg(long)]
     json: bool,
@@ -122,6 +128,9 @@ pub(crate) struct ProfileArgs {
 pub(crate) fn run(args: &ProfileArgs, ui: Ui) -> CommandResult {
     if let Some(name) = &args.paper {
         return paper::run(args, name, ui);
+    }
+    if args.ranks.are_asked_for() {
+        return ranks::run(args, ui);
     }
     let subject = ProfileSubject::open(args, ui)?;
     let target = args.target.device;

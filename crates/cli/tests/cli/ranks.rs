@@ -64,3 +64,112 @@ fn info_plans_what_ranks_hold_and_exchange() {
         info(&bad).expect(USAGE);
     }
 }
+
+#[test]
+fn other_machines_are_predicted_from_what_was_measured() {
+    let home = tempdir().unwrap();
+    // Milliseconds of a token on `n_ranks`, and their plan.
+    let predict = |n_ranks: &str, options: &str| {
+        let mut command = millrace(home.path());
+        let command = command.args(["info", "demo", "--json", "--ranks", n_ranks]);
+        let plan = finish(command.args(options.split(' '))).expect(OK).json()["ranks"].clone();
+        let rows = plan["predictions"].as_array().unwrap();
+        let row = rows
+            .iter()
+            .find(|row| row["n_ranks"].to_string() == n_ranks);
+        let ms = row.unwrap()["token_ms"][0].as_f64().unwrap();
+        (ms, plan)
+    };
+    let free = "--gather-us=0.001 --message-us=0 --memory-gb-per-s=1e9";
+    let fast = "--link-gbit-per-s=1e9,1";
+    let of_two = |us: f64, n_others: f64| us + n_others * 2.0;
+    for (n_ranks, gather_us) in [
+        ("1", 0.0),
+        ("2", of_two(100.0, 0.0)),
+        ("3", of_two(100.0, 1.0)),
+        ("16", of_two(100.0, 14.0)),
+    ] {
+        let (base_ms, plan) = predict(n_ranks, &format!("{free} {fast}"));
+        assert!(base_ms < 0.001, "{base_ms}");
+        let added = |options: &str| predict(n_ranks, options).0 - base_ms;
+        // What is not divided is added on any number of machines.
+        let ms = added(&format!("{free} {fast} --undivided-us=500"));
+        assert!((ms - 0.5).abs() < 1e-9, "{n_ranks}: {ms}");
+        // Each gather, and the command before them, costs more among more machines, and nothing alone.
+        let ms = added(&format!(
+            "--gather-us=100 --message-us=1 --memory-gb-per-s=1e9 {fast}"
+        ));
+        let rows = plan["ranks"].as_array().unwrap();
+        let n_exchanges = rows[0]["gathers_per_token"].as_f64().unwrap() + 1.0;
+        let expected = n_exchanges * gather_us / 1e3;
+        assert!((ms - expected).abs() < 0.001, "{n_ranks}: {ms}, {expected}");
+        // A gigabit a second carries 125 bytes in a microsecond, and the rank that moves most is waited for.
+        let ms = added(&format!("{free} --link-gbit-per-s=1"));
+        let moved = ["sent_bytes_per_token", "received_bytes_per_token"]
+            .into_iter()
+            .flat_map(|field| rows.iter().map(move |row| row[field].as_u64().unwrap()));
+        let expected = moved.max().unwrap() as f64 / 125e3;
+        assert!((ms - expected).abs() < 1e-6, "{n_ranks}: {ms}, {expected}");
+    }
+}
+
+#[test]
+fn profile_shows_what_each_rank_of_a_process_did() {
+    let home = tempdir().unwrap();
+    let profile = |options: &[&str]| {
+        let mut command = millrace(home.path());
+        finish(
+            command
+                .args(["profile", "demo", "--prompt-tokens", "8", "-n", "3"])
+                .args(options),
+        )
+    };
+    let plan = |n_ranks: &str| {
+        let mut command = millrace(home.path());
+        let command = command.args(["info", "demo", "--json", "--ranks", n_ranks]);
+        finish(command).expect(OK).json()["ranks"]["ranks"].clone()
+    };
+    for n_ranks in ["1", "3"] {
+        let document = profile(&["--ranks", n_ranks, "--json"]).expect(OK).json();
+        let plan = plan(n_ranks);
+        assert_eq!(document["n_ranks"].to_string(), n_ranks);
+        let rows = document["decode"]["ranks"].as_array().unwrap();
+        assert_eq!(rows.len(), plan.as_array().unwrap().len());
+        for (row, plan) in rows.iter().zip(plan.as_array().unwrap()) {
+            let each = |field: &str| row[field].as_u64().unwrap() as f64 / 3.0;
+            assert_eq!(
+                each("sent_bytes"),
+                plan["sent_bytes_per_token"].as_f64().unwrap()
+            );
+            let received = plan["received_bytes_per_token"].as_f64().unwrap();
+            assert_eq!(each("received_bytes"), received);
+            assert_eq!(
+                each("n_gathers"),
+                plan["gathers_per_token"].as_f64().unwrap()
+            );
+            let parts = ["products_ns", "attention_ns", "sums_ns", "waiting_ns"];
+            let sum: f64 = parts.iter().map(|part| each(part)).sum();
+            assert!((sum - each("pass_ns")).abs() < 1.0, "{row}");
+        }
+        let link = &document["link"];
+        assert_eq!(link.is_null(), n_ranks == "1");
+        let predictor = &document["predictor"];
+        assert!(predictor["memory_gb_per_s"].as_f64().unwrap() > 0.0);
+        assert_eq!(predictor["gather_us"].is_null(), n_ranks == "1");
+    }
+    let text = profile(&["--ranks", "2"]).expect(OK).stdout;
+    for part in [
+        "demo on 2 ranks",
+        "received",
+        "millrace info demo --ranks N --memory-gb-per-s",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    for bad in [
+        &["--ranks", "0"][..],
+        &["--ranks", "2", "--timing-only"],
+        &["--ranks", "2", "--features"],
+    ] {
+        profile(bad).expect(USAGE);
+    }
+}

@@ -8,7 +8,7 @@ use super::ops::Ops;
 use super::plan::{CpuPlan, Head};
 use super::products::known_matrix;
 use crate::Error;
-use crate::ranks::Communicator;
+use crate::ranks::{Communicator, RankWork, StepTimer};
 
 /// Rows of logits computed at a time. A row is a vocabulary wide, so a whole chunk of them would be
 /// the largest buffer by far; more rows than this make the head hardly faster.
@@ -70,7 +70,9 @@ impl HeadStep<'_> {
                 bias,
                 out: &mut *out,
             };
+            let timer = StepTimer::start(ranks.as_deref());
             matmul(ops.cpu, x, rows, activations, &mut [product]);
+            timer.stop(ranks.as_deref_mut(), RankWork::Products);
             for node in &head.tail {
                 ops.by_kernel(&nodes[*node].op, &[], &[], out);
             }

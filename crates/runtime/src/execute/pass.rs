@@ -21,7 +21,7 @@ use crate::Error;
 use crate::image::planes::PlaneRows;
 use crate::kv::CacheParts;
 use crate::load::LoadedModel;
-use crate::ranks::Communicator;
+use crate::ranks::{Communicator, StepTimer};
 
 /// Tokens whose experts are chosen one after the other; those of more are shared out to threads.
 const FEW_CHOICES: usize = 16;
@@ -111,7 +111,11 @@ impl Executor {
                 self.drop_rows(chunk);
                 rows.m = chunk.logit_rows.len();
             }
+            let timer = StepTimer::start(ranks.as_deref());
             self.step(i, rows, &mut cache, ranks.as_deref_mut())?;
+            if let Some(work) = self.plan.steps[i].kind.rank_work(&model.model().graph) {
+                timer.stop(ranks.as_deref_mut(), work);
+            }
             self.between_layers(i, rows, sink);
         }
         self.head(rows, ranks, sink)

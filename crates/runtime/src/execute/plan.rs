@@ -6,6 +6,7 @@
 //! after which only the rows whose logits are wanted need to go on.
 
 use super::ops::has_kernel;
+use crate::ranks::RankWork;
 use millrace_graph::{Graph, Linear, Node, Op, ValueId, WeightId};
 
 /// A value's place: a scratch buffer, and the elements a token it takes there.
@@ -55,6 +56,21 @@ pub(crate) enum StepKind {
     },
     /// Copies a value that an in-place step is about to overwrite but a later step still reads.
     Copy { x: Register, out: Register },
+}
+
+impl StepKind {
+    /// What its time counts as where ranks share the model; `None` for what none of them is relieved of.
+    pub(crate) fn rank_work(&self, graph: &Graph) -> Option<RankWork> {
+        match self {
+            StepKind::Linear { .. } | StepKind::Experts { .. } => Some(RankWork::Products),
+            StepKind::Op { node, .. } => match &graph.nodes[*node].op {
+                Op::Linear(_) | Op::ExpertLinear(_) | Op::HeadLinear(_) => Some(RankWork::Products),
+                Op::Attention(_) | Op::SharedAttention(_) => Some(RankWork::Attention),
+                _ => None,
+            },
+            StepKind::Copy { .. } => None,
+        }
+    }
 }
 
 /// One step, and the hidden states its outputs are.

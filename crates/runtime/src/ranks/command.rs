@@ -30,6 +30,12 @@ pub(super) enum RankCommand {
     Release { seq: Name },
     /// A batch that was checked.
     Step { items: Vec<StepItem> },
+    /// All give their profiles to all.
+    Profile,
+    /// All exchange zeros, which is timed.
+    Exchange { n_elems: usize, n_times: usize },
+    /// Nothing to do: the message is timed.
+    Nothing,
     /// Nothing follows.
     Close,
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::command::{Name, RankCommand, StepItem};
 use super::handshake::{RankSetup, shake_hands};
-use super::{Communicator, RankError, RankTraffic, Ranks};
+use super::{Communicator, RankError, RankTraffic, Ranks, link, profile};
 use crate::Error;
 use crate::cpu_engine::{CpuEngine, EngineOptions};
 use crate::engine::{BatchItem, Engine, ItemRows};
@@ -71,7 +71,13 @@ impl Follower {
                 self.seqs.remove(seq);
             }
             RankCommand::Step { items } => self.step(items)?,
-            RankCommand::Close => {}
+            RankCommand::Profile => {
+                profile::share(self.ranks())?;
+            }
+            RankCommand::Exchange { n_elems, n_times } => {
+                link::exchange(self.ranks(), *n_elems, *n_times)?;
+            }
+            RankCommand::Nothing | RankCommand::Close => {}
         }
         Ok(())
     }

@@ -6,7 +6,9 @@ use millrace_kernels::Cpu;
 
 use super::command::{RankCommand, StepItem};
 use super::handshake::{RankSetup, shake_hands};
-use super::{Communicator, RankError, RankTraffic, Ranks};
+use super::{
+    Communicator, LinkMeasurement, RankError, RankProfile, RankTraffic, Ranks, link, profile,
+};
 use crate::Error;
 use crate::cpu_engine::{CpuEngine, EngineOptions};
 use crate::engine::{BatchItem, Engine, EngineCounters, EngineLimits, KvUsage, StepSink};
@@ -39,6 +41,27 @@ impl LeaderEngine {
         shake_hands(&mut ranks, &setup)?;
         let engine = CpuEngine::with_ranks(model, options, ranks)?;
         Ok(LeaderEngine { engine })
+    }
+
+    /// What each rank did so far, in their order.
+    ///
+    /// # Errors
+    /// [`Error::Rank`] for a rank that is lost.
+    pub fn profiles(&mut self) -> Result<Vec<RankProfile>, Error> {
+        self.tell(&RankCommand::Profile)?;
+        Ok(profile::share(self.ranks())?)
+    }
+
+    /// Measures what carries between the ranks, by some hundred exchanges, which count as nobody's
+    /// traffic. `None` where there is no other rank.
+    ///
+    /// # Errors
+    /// [`Error::Rank`] for a rank that is lost.
+    pub fn measure_link(&mut self) -> Result<Option<LinkMeasurement>, Error> {
+        if self.ranks().place().n_ranks == 1 {
+            return Ok(None);
+        }
+        Ok(Some(link::measure(self.ranks())?))
     }
 
     fn ranks(&mut self) -> &mut Communicator {

@@ -96,20 +96,34 @@ fn exchanged_bytes(graph: &Graph) -> (u64, u64) {
 pub struct LinkModel {
     /// Bytes of weights that a rank reads from memory in a second.
     pub memory_bytes_per_s: f64,
-    /// Seconds from the call of a gather of few bytes to its end.
+    /// Seconds of a token in what every rank computes whole: norms, sums, the choice of tokens.
+    pub undivided_s: f64,
+    /// Seconds from the call of a gather of few bytes between two ranks to its end.
     pub gather_s: f64,
+    /// Seconds in which a rank sends one more message, or takes one.
+    pub message_s: f64,
     /// Bytes that a rank gives, and takes at the same time, in a second.
     pub link_bytes_per_s: f64,
 }
 
 impl LinkModel {
-    /// Seconds a token, one at a time behind a short prompt: the slowest rank reads its weights, waits for every gather, and
-    /// exchanges its bytes. Nothing overlaps.
+    /// Seconds of a gather of few bytes among `n_ranks`: each further rank costs a message to it and one from it.
+    fn gather_among_s(&self, n_ranks: usize) -> f64 {
+        match n_ranks {
+            0 | 1 => 0.0,
+            _ => self.gather_s + 2.0 * (n_ranks - 2) as f64 * self.message_s,
+        }
+    }
+
+    /// Seconds a token, one at a time behind a short prompt: the slowest rank reads its weights, computes what all compute, waits for
+    /// the command of rank 0 and for every gather, and exchanges its bytes. Nothing overlaps.
     pub fn token_s(&self, ranks: &[RankPlan]) -> f64 {
+        let gather_s = self.gather_among_s(ranks.len());
         let of_rank = |rank: &RankPlan| {
             let moved_bytes = rank.sent_bytes.max(rank.received_bytes) as f64;
             rank.read_bytes as f64 / self.memory_bytes_per_s
-                + rank.n_gathers as f64 * self.gather_s
+                + self.undivided_s
+                + (rank.n_gathers + 1) as f64 * gather_s
                 + moved_bytes / self.link_bytes_per_s
         };
         ranks.iter().map(of_rank).fold(0.0, f64::max)

@@ -265,6 +265,53 @@ fn what_one_engine_refuses_the_leader_refuses_and_all_go_on() {
     }
 }
 
+/// Profiles are of every rank, and count its tokens, gathers and bytes as the plan has them.
+#[test]
+fn profiles_of_all_ranks_have_the_bytes_of_the_plan() {
+    let model = golden();
+    for n_ranks in [1, 3] {
+        let (mut engine, others) = start(&model, n_ranks);
+        let seq = engine.create().unwrap();
+        engine.compute(&[BatchItem::last(seq, &[1, 2])]).unwrap();
+        let before = engine.profiles().unwrap();
+        for token in 3..7 {
+            engine.compute(&[BatchItem::last(seq, &[token])]).unwrap();
+        }
+        let after = engine.profiles().unwrap();
+        let plans = plan(model.model(), &options(&model, 1), n_ranks).unwrap();
+        assert_eq!((before.len(), after.len()), (n_ranks, n_ranks));
+        for (rank, plan) in plans.iter().enumerate() {
+            let profile = after[rank].since(&before[rank]);
+            let traffic = profile.traffic;
+            assert_eq!(traffic.n_tokens, 4);
+            assert_eq!(traffic.n_gathers, 4 * plan.n_gathers as u64);
+            assert_eq!(traffic.sent_bytes, 4 * plan.sent_bytes);
+            assert_eq!(traffic.received_bytes, 4 * plan.received_bytes);
+            assert!(profile.products_ns > 0 && profile.attention_ns > 0);
+            assert!(profile.products_ns + profile.attention_ns < profile.pass_ns);
+        }
+        let link = engine.measure_link().unwrap();
+        assert_eq!(link.is_some(), n_ranks > 1);
+        if let Some(link) = link {
+            assert_eq!(link.n_ranks, n_ranks);
+            let bytes: Vec<u64> = link.gathers.iter().map(|gather| gather.bytes).collect();
+            assert!(bytes.is_sorted() && bytes[0] == 4, "{bytes:?}");
+            assert!(
+                link.gathers
+                    .iter()
+                    .all(|gather| gather.least_ns <= gather.median_ns)
+            );
+        }
+        // What was measured is no traffic of the model, and all go on.
+        assert_eq!(engine.rank_traffic().unwrap(), after[0].traffic);
+        engine.compute(&[BatchItem::last(seq, &[8])]).unwrap();
+        drop(engine);
+        for other in others {
+            other.join().unwrap().unwrap();
+        }
+    }
+}
+
 /// 70 billion parameters in 4 bits, on four machines of 16 GB: less than 11 GiB of weights each, and a quarter of the cache.
 #[test]
 fn ranks_share_weights_and_cache() {
@@ -298,7 +345,9 @@ fn ranks_share_weights_and_cache() {
 fn a_token_takes_the_slowest_ranks_weights_gathers_and_bytes() {
     let link = LinkModel {
         memory_bytes_per_s: 1e9,
+        undivided_s: 0.5,
         gather_s: 1e-3,
+        message_s: 1e-4,
         link_bytes_per_s: 1e6,
     };
     let rank = |read_bytes, sent_bytes| RankPlan {
@@ -310,9 +359,17 @@ fn a_token_takes_the_slowest_ranks_weights_gathers_and_bytes() {
         sent_bytes,
         received_bytes: 2000,
     };
-    // 2 s of weights, 5 ms of gathers, 3 ms of bytes; the other rank reads less.
-    let seconds = link.token_s(&[rank(2_000_000_000, 3000), rank(1_000_000_000, 9000)]);
-    assert!((seconds - 2.008).abs() < 1e-9, "{seconds}");
+    let [slow, fast] = [rank(2_000_000_000, 3000), rank(1_000_000_000, 9000)];
+    // Alone: the weights, what is not divided, and no exchange but its bytes, of which a real plan has none.
+    // Two: a command and five gathers more. Four: two ranks more, each a message there and one back, in each of the six.
+    for (ranks, expected) in [
+        (&[slow][..], 2.5 + 0.003),
+        (&[slow, fast], 2.5 + 0.006 + 0.003),
+        (&[slow, fast, fast, fast], 2.5 + 0.006 + 6.0 * 4e-4 + 0.003),
+    ] {
+        let seconds = link.token_s(ranks);
+        assert!((seconds - expected).abs() < 1e-9, "{seconds}, {expected}");
+    }
 }
 
 /// A rank that ends before a gather.

@@ -1,32 +1,37 @@
 //! A model on several machines: what each holds and exchanges, and how long a token takes.
 
 use super::InfoArgs;
-use crate::commands::ceiling::parse_positive;
+use crate::commands::ceiling::{parse_cost, parse_positive};
 use crate::exit::CommandResult;
 use crate::output::{Align, Out, Paint, TextTable, bytes};
 use millrace_model::Model;
 use millrace_runtime::EngineOptions;
 use millrace_runtime::ranks::{LinkModel, RankPlan, plan};
 use serde::Serialize;
+use std::collections::BTreeSet;
 
-/// The most machines that are planned for.
-pub(super) const MAX_RANKS: i64 = 64;
-
-/// Machines that a token's time is predicted for.
+/// Machines that a token's time is predicted for, beside those that were asked for.
 const MACHINES: [usize; 5] = [1, 2, 4, 8, 16];
-
-/// Networks that it is predicted for, in Gbit/s.
-const NETWORKS_GBIT: [f64; 2] = [10.0, 100.0];
 
 /// What machines are taken to do, for --ranks
 #[derive(clap::Args, Clone, Debug)]
 pub(super) struct LinkArgs {
-    /// With --ranks: what a machine reads from memory, in GB/s; `millrace ceiling` measures it
+    /// With --ranks: weights that a machine computes with in a second, in GB/s; `millrace profile --mpi` measures it, and
+    /// `millrace ceiling` what its memory can give
     #[arg(long, value_name = "GB/S", default_value_t = 40.0, value_parser = parse_positive)]
     memory_gb_per_s: f64,
-    /// With --ranks: what a small gather takes, in microseconds; `millrace bench --mpi` measures it
+    /// With --ranks: what every machine computes of a token in full, in microseconds; `millrace profile --mpi` measures it
+    #[arg(long, value_name = "US", default_value_t = 0.0, value_parser = parse_cost)]
+    undivided_us: f64,
+    /// With --ranks: what a small gather between two takes, in microseconds; `millrace profile --mpi` measures it
     #[arg(long, value_name = "US", default_value_t = 50.0, value_parser = parse_positive)]
     gather_us: f64,
+    /// With --ranks: in which a machine sends or takes one more message, in microseconds; `millrace profile --mpi` measures it
+    #[arg(long, value_name = "US", default_value_t = 2.0, value_parser = parse_cost)]
+    message_us: f64,
+    /// With --ranks: networks to predict for, in Gbit/s
+    #[arg(long, value_name = "GBIT,..", value_delimiter = ',', default_value = "10,100", value_parser = parse_positive)]
+    link_gbit_per_s: Vec<f64>,
 }
 
 /// A plan for several machines.
@@ -35,8 +40,11 @@ pub(super) struct RanksPlan {
     n_ctx: usize,
     ranks: Vec<RankRow>,
     predictions: Vec<Prediction>,
+    link_gbit_per_s: Vec<f64>,
     memory_gb_per_s: f64,
+    undivided_us: f64,
     gather_us: f64,
+    message_us: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -49,11 +57,11 @@ struct RankRow {
     received_bytes_per_token: u64,
 }
 
-/// Milliseconds a token on so many machines, by [`NETWORKS_GBIT`].
+/// Milliseconds a token on so many machines, by network.
 #[derive(Debug, Serialize)]
 struct Prediction {
     n_ranks: usize,
-    token_ms: [f64; NETWORKS_GBIT.len()],
+    token_ms: Vec<f64>,
 }
 
 impl From<&RankPlan> for RankRow {
@@ -82,18 +90,26 @@ impl RanksPlan {
             ..EngineOptions::default()
         };
         let ranks = plan(model, &options, n_ranks)?;
+        let link = &args.link;
         let mut predictions = Vec::new();
-        for n_ranks in MACHINES {
+        for n_ranks in BTreeSet::from_iter(MACHINES.into_iter().chain([n_ranks])) {
             let ranks = plan(model, &options, n_ranks)?;
-            let token_ms = NETWORKS_GBIT.map(|gbit| 1e3 * args.link.model(gbit).token_s(&ranks));
-            predictions.push(Prediction { n_ranks, token_ms });
+            let networks = link.link_gbit_per_s.iter();
+            let token_ms = networks.map(|gbit| 1e3 * link.model(*gbit).token_s(&ranks));
+            predictions.push(Prediction {
+                n_ranks,
+                token_ms: token_ms.collect(),
+            });
         }
         Ok(RanksPlan {
             n_ctx,
             ranks: ranks.iter().map(RankRow::from).collect(),
             predictions,
-            memory_gb_per_s: args.link.memory_gb_per_s,
-            gather_us: args.link.gather_us,
+            link_gbit_per_s: link.link_gbit_per_s.clone(),
+            memory_gb_per_s: link.memory_gb_per_s,
+            undivided_us: link.undivided_us,
+            gather_us: link.gather_us,
+            message_us: link.message_us,
         })
     }
 
@@ -123,19 +139,26 @@ impl RanksPlan {
             "  given and taken: bytes a token, in {n_gathers} gathers. Beside the weights stands the table of tokens, of \
              which rows are read"
         ))?;
-        let title = "Milliseconds a token, modelled";
+        self.print_predictions(out)
+    }
+
+    fn print_predictions(&self, out: &mut Out) -> CommandResult {
+        let title = "Milliseconds a token on machines of such a network, modelled";
         out.line(format!("\n{}", Paint::Bold.stdout(title)))?;
-        let columns = ["machines", "10 Gbit/s", "100 Gbit/s"];
-        let mut table = TextTable::new(&columns.map(|name| (name, Align::Right)));
+        let networks = self.link_gbit_per_s.iter();
+        let mut columns = vec![("machines".to_owned(), Align::Right)];
+        columns.extend(networks.map(|gbit| (format!("{gbit} Gbit/s"), Align::Right)));
+        let mut table = TextTable::new(&columns);
         for Prediction { n_ranks, token_ms } in &self.predictions {
             let mut cells = vec![n_ranks.to_string()];
-            cells.extend(token_ms.map(|ms| format!("{ms:.2}")));
+            cells.extend(token_ms.iter().map(|ms| format!("{ms:.2}")));
             table.row(cells);
         }
         table.print(out)?;
         out.line(format!(
-            "  weights at {} GB/s, {} us a gather, one token at a time behind a short prompt; nothing overlaps",
-            self.memory_gb_per_s, self.gather_us
+            "  weights at {} GB/s, {} us undivided, {} us a gather of two and {} us a message of more, one token at a time \
+             behind a short prompt; nothing overlaps",
+            self.memory_gb_per_s, self.undivided_us, self.gather_us, self.message_us
         ))
     }
 }
@@ -144,7 +167,9 @@ impl LinkArgs {
     fn model(&self, gbit: f64) -> LinkModel {
         LinkModel {
             memory_bytes_per_s: self.memory_gb_per_s * 1e9,
+            undivided_s: self.undivided_us * 1e-6,
             gather_s: self.gather_us * 1e-6,
+            message_s: self.message_us * 1e-6,
             link_bytes_per_s: gbit * 1e9 / 8.0,
         }
     }
