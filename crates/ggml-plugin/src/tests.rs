@@ -1,6 +1,7 @@
 //! The tests play the host: they export what ggml exports, and call the plugin as ggml does.
 #![allow(unsafe_code)]
 
+mod client;
 mod compute;
 mod failure;
 mod gate;

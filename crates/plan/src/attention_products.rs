@@ -102,43 +102,25 @@ pub(crate) fn add(
     plan.steps.push(Step::Host(append));
     let n_keys = products.n_keys;
     let first = plan.steps.len();
-    let [scores, sums] = [products.scores, products.sums].map(|(program, ids)| {
-        let known = plan.programs.iter().position(|p| *p == program);
-        let known = known.unwrap_or_else(|| {
-            plan.programs.push(program);
-            plan.programs.len() - 1
-        });
-        (known, ids)
-    });
+    let [scores, sums] = [products.scores, products.sums]
+        .map(|(program, ids)| (program_number(&mut plan.programs, program), ids));
     for kv_head in 0..attention.n_kv_heads {
-        let call =
-            |(program, ids): (usize, [ValueArrangement; 3]), what: &str, of: [AttentionPart; 3]| {
-                let bound = of.into_iter().zip(ids);
-                Step::Call(Call {
-                    program,
-                    set: set(node, what, kv_head),
-                    bindings: bound
-                        .map(|(of, id)| Binding::AttentionProduct {
-                            node: number,
-                            kv_head,
-                            of,
-                            n_keys,
-                            id,
-                        })
-                        .collect(),
-                    nodes: vec![number],
-                })
-            };
+        let calls = HeadCalls {
+            node,
+            number,
+            kv_head,
+            n_keys,
+        };
         use AttentionPart::{Keys, Probabilities, Queries, Scores, Sums, Values};
-        plan.steps
-            .push(call(scores, "scores", [Queries(*q), Keys, Scores]));
+        let of = [Queries(*q), Keys, Scores];
+        plan.steps.push(calls.step(scores, "scores", of));
         plan.steps.push(Step::Host(HostStep::Softmax {
             node: number,
             kv_head,
             n_keys,
         }));
         let of = [Probabilities, Values, Sums(node.output)];
-        plan.steps.push(call(sums, "sums", of));
+        plan.steps.push(calls.step(sums, "sums", of));
     }
     plan.placement.push(Placement {
         node: number,
@@ -150,6 +132,46 @@ pub(crate) fn add(
         reason: products.reason,
     });
     Ok(())
+}
+
+/// Where a plan's programs have that one; behind them where none is it.
+fn program_number(programs: &mut Vec<PlannedProgram>, program: PlannedProgram) -> usize {
+    let known = programs.iter().position(|p| *p == program);
+    known.unwrap_or_else(|| {
+        programs.push(program);
+        programs.len() - 1
+    })
+}
+
+/// The calls of a key-value head.
+struct HeadCalls<'a> {
+    node: &'a Node,
+    number: usize,
+    kv_head: usize,
+    n_keys: usize,
+}
+
+impl HeadCalls<'_> {
+    fn step(
+        &self,
+        (program, ids): (usize, [ValueArrangement; 3]),
+        what: &str,
+        of: [AttentionPart; 3],
+    ) -> Step {
+        let binding = |(of, id)| Binding::AttentionProduct {
+            node: self.number,
+            kv_head: self.kv_head,
+            of,
+            n_keys: self.n_keys,
+            id,
+        };
+        Step::Call(Call {
+            program,
+            set: set(self.node, what, self.kv_head),
+            bindings: of.into_iter().zip(ids).map(binding).collect(),
+            nodes: vec![self.number],
+        })
+    }
 }
 
 fn set(node: &Node, what: &str, kv_head: usize) -> String {

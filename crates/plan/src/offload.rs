@@ -208,19 +208,7 @@ fn shares(
     }
     let orders = head_orders(graph);
     let is_single_row = kind.phase == Phase::Decode || kind.head == HeadRows::Last;
-    let mut plan = Plan {
-        phase: kind.phase,
-        n_tokens: kind.n_tokens,
-        alias: true,
-        head: kind.head,
-        programs: Vec::new(),
-        steps: Vec::new(),
-        placement: Vec::new(),
-        single_row: match is_single_row {
-            true => single_row(graph),
-            false => Vec::new(),
-        },
-    };
+    let mut plan = without_steps(graph, kind, is_single_row);
     let nodes = graph.nodes.iter().enumerate();
     let ops: Vec<OpOf<'_>> = nodes
         .map(|(number, node)| OpOf {
@@ -257,6 +245,23 @@ fn shares(
         }
     }
     Ok(plan)
+}
+
+/// The plan of a kind of pass before its first step.
+fn without_steps(graph: &Graph, kind: &PassKind, is_single_row: bool) -> Plan {
+    Plan {
+        phase: kind.phase,
+        n_tokens: kind.n_tokens,
+        alias: true,
+        head: kind.head,
+        programs: Vec::new(),
+        steps: Vec::new(),
+        placement: Vec::new(),
+        single_row: match is_single_row {
+            true => single_row(graph),
+            false => Vec::new(),
+        },
+    }
 }
 
 fn add_host(plan: &mut Plan, op: &OpOf<'_>, is_last_norm: bool, reason: Reason) {

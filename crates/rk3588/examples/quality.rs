@@ -150,17 +150,22 @@ fn main() {
     row("NPU, fp16", &fp16.0);
     row("NPU, W8A8", &plain.0);
     row("NPU, W8A8, k rotated", &rotated.0);
+    print_snr(&fp16.1, &plain.1, &rotated.1);
+}
+
+/// Signal over noise of each product, against those in fp16.
+fn print_snr(exact: &Results, plain: &Results, rotated: &Results) {
     println!(
         "\nSignal over noise of results, dB, against the NPU in fp16; errors of layers before are in it"
     );
     println!("| layer | product | W8A8 | W8A8, k rotated |\n|---|---|---|---|");
-    for (key @ (layer, label), exact) in &fp16.1 {
+    for (key @ (layer, label), exact) in exact {
         let db = |results: &Results| snr_db(exact, &results[key]);
         let layer = layer.map_or("–".to_owned(), |layer| layer.to_string());
         println!(
             "| {layer} | {label} | {:.1} | {:.1} |",
-            db(&plain.1),
-            db(&rotated.1)
+            db(plain),
+            db(rotated)
         );
     }
 }

@@ -49,42 +49,12 @@ pub fn program(
         }
     };
     let mut jobs = Vec::new();
-    for (job, commands) in program.jobs.iter().enumerate() {
-        let mut tasks: Vec<Task> = Vec::new();
-        // What a task that cannot be read leaves in the CBUF is no fault of the next.
-        let mut unreadable = false;
-        for (at, commands) in commands.tasks.iter().enumerate() {
-            let place = Some((job, at));
-            let found = task(commands, machine);
-            let mut broken = match &found {
-                Ok(task) if !unreadable => reuse(tasks.last(), task, machine),
-                Ok(_) => Vec::new(),
-                Err(broken) => broken.clone(),
-            };
-            unreadable = found.is_err();
-            if let Ok(task) = found {
-                if task.kind != program.shape.kind {
-                    broken.push(TaskViolation {
-                        rule: Rule::Precision,
-                        detail: format!(
-                            "The task computes {}, the program {}.",
-                            task.kind, program.shape.kind
-                        ),
-                    });
-                }
-                tasks.push(task);
-            }
-            refusals.extend(broken.into_iter().map(|broken| Rk3588Violation {
-                rule: broken.rule,
-                place,
-                detail: broken.detail,
-            }));
-            if refusals.len() >= MAX_REFUSALS {
-                refusals.truncate(MAX_REFUSALS);
-                return Err(refusals);
-            }
+    for job in 0..program.jobs.len() {
+        jobs.push(job_tasks(program, job, machine, &mut refusals));
+        if refusals.len() >= MAX_REFUSALS {
+            refusals.truncate(MAX_REFUSALS);
+            return Err(refusals);
         }
-        jobs.push(tasks);
     }
     if refusals.is_empty() {
         let verified = VerifiedProgram { grid, jobs };
@@ -95,4 +65,46 @@ pub fn program(
     }
     refusals.truncate(MAX_REFUSALS);
     Err(refusals)
+}
+
+/// The tasks of a job that can be read, up to the limit of refusals.
+fn job_tasks(
+    program: &Program,
+    job: usize,
+    machine: &Machine,
+    refusals: &mut Vec<Rk3588Violation>,
+) -> Vec<Task> {
+    let mut tasks: Vec<Task> = Vec::new();
+    // What a task that cannot be read leaves in the CBUF is no fault of the next.
+    let mut unreadable = false;
+    for (at, commands) in program.jobs[job].tasks.iter().enumerate() {
+        let found = task(commands, machine);
+        let mut broken = match &found {
+            Ok(task) if !unreadable => reuse(tasks.last(), task, machine),
+            Ok(_) => Vec::new(),
+            Err(broken) => broken.clone(),
+        };
+        unreadable = found.is_err();
+        if let Ok(task) = found {
+            if task.kind != program.shape.kind {
+                broken.push(TaskViolation {
+                    rule: Rule::Precision,
+                    detail: format!(
+                        "The task computes {}, the program {}.",
+                        task.kind, program.shape.kind
+                    ),
+                });
+            }
+            tasks.push(task);
+        }
+        refusals.extend(broken.into_iter().map(|broken| Rk3588Violation {
+            rule: broken.rule,
+            place: Some((job, at)),
+            detail: broken.detail,
+        }));
+        if refusals.len() >= MAX_REFUSALS {
+            break;
+        }
+    }
+    tasks
 }

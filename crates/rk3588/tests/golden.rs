@@ -231,6 +231,56 @@ fn sections(text: &str) -> HashMap<String, Vec<u8>> {
     sections
 }
 
+/// A row of `k` times a matrix of `n` columns on the strict board, packed as the operands are.
+fn computed((kind, k, n): (MatmulKind, u32, u32), [a, b]: [&[u8]; 2], c_bytes: usize) -> Vec<u8> {
+    let board = Board::new(BoardOptions {
+        mode: BoardMode::Strict,
+        ..BoardOptions::default()
+    });
+    let node = board.open(PATH).unwrap();
+    let put = |content: &[u8]| -> CreatedBo {
+        let bo = node.create_bo(content.len().max(16) as u32).unwrap();
+        node.prep_bo(bo.handle, i64::MAX).unwrap();
+        node.access(&bo, &mut |bytes| {
+            bytes[..content.len()].copy_from_slice(content)
+        })
+        .unwrap();
+        node.fini_bo(bo.handle).unwrap();
+        bo
+    };
+    let (a, b) = (put(a), put(b));
+    let c = put(&vec![0xee; c_bytes]);
+    let task = Task {
+        kind,
+        m: 1,
+        n,
+        k,
+        banks: Banks::of(1, k, kind, &Machine::rk3588()).unwrap(),
+        data_reuse: false,
+        weight_reuse: false,
+        a: a.dma_address as u32,
+        b: b.dma_address as u32,
+        c: c.dma_address as u32,
+    };
+    let words = command::encode(&task.commands(Emit::MILLRACE));
+    let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+    let regcmd = put(&bytes);
+    let job = JobArgs {
+        tasks: vec![TaskArgs {
+            regcmd: regcmd.dma_address as u32,
+            regcmd_count: words.len() as u32,
+        }],
+        in_handles: vec![a.handle, b.handle, regcmd.handle],
+        out_handles: vec![c.handle],
+    };
+    node.submit(&[job]).unwrap();
+    node.prep_bo(c.handle, i64::MAX).unwrap();
+    let mut found = Vec::new();
+    node.access(&c, &mut |bytes| found = bytes[..c_bytes].to_vec())
+        .unwrap();
+    found
+}
+
 /// Vectors of a reference model, through commands on the virtual board.
 #[test]
 fn the_board_computes_the_vectors() {
@@ -249,55 +299,11 @@ fn the_board_computes_the_vectors() {
             16,
         ),
     ];
-    let machine = Machine::rk3588();
     for (file, kind, k, n) in cases {
         let vectors = sections(&std::fs::read_to_string(folder.join(file)).unwrap());
-        let board = Board::new(BoardOptions {
-            mode: BoardMode::Strict,
-            ..BoardOptions::default()
-        });
-        let node = board.open(PATH).unwrap();
-        let put = |content: &[u8]| -> CreatedBo {
-            let bo = node.create_bo(content.len().max(16) as u32).unwrap();
-            node.prep_bo(bo.handle, i64::MAX).unwrap();
-            node.access(&bo, &mut |bytes| {
-                bytes[..content.len()].copy_from_slice(content)
-            })
-            .unwrap();
-            node.fini_bo(bo.handle).unwrap();
-            bo
-        };
         let expected = &vectors["C_packed"];
-        let (a, b) = (put(&vectors["A_packed"]), put(&vectors["B_packed"]));
-        let c = put(&vec![0xee; expected.len()]);
-        let task = Task {
-            kind,
-            m: 1,
-            n,
-            k,
-            banks: Banks::of(1, k, kind, &machine).unwrap(),
-            data_reuse: false,
-            weight_reuse: false,
-            a: a.dma_address as u32,
-            b: b.dma_address as u32,
-            c: c.dma_address as u32,
-        };
-        let words = command::encode(&task.commands(Emit::MILLRACE));
-        let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-        let regcmd = put(&bytes);
-        let job = JobArgs {
-            tasks: vec![TaskArgs {
-                regcmd: regcmd.dma_address as u32,
-                regcmd_count: words.len() as u32,
-            }],
-            in_handles: vec![a.handle, b.handle, regcmd.handle],
-            out_handles: vec![c.handle],
-        };
-        node.submit(&[job]).unwrap();
-        node.prep_bo(c.handle, i64::MAX).unwrap();
-        node.access(&c, &mut |found| {
-            assert_eq!(&found[..expected.len()], expected, "{file}")
-        })
-        .unwrap();
+        let operands = [&vectors["A_packed"][..], &vectors["B_packed"]];
+        let found = computed((kind, k, n), operands, expected.len());
+        assert_eq!(&found, expected, "{file}");
     }
 }

@@ -2,12 +2,13 @@
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use millrace_kernels::{Cpu, CpuOptions};
-use millrace_npu::{Device, Direction};
+use millrace_npu::{Buffer, Container, Device, Direction};
 use millrace_rk3588::linear::LayerLinear;
 use millrace_rk3588::matmul::MatmulKind;
 use millrace_rk3588::quantise::{Rotation, snr_db};
 use millrace_rk3588::simulate::{Board, BoardOptions};
 use millrace_rk3588::{Machine, Profile, RkDevice};
+use std::sync::Arc;
 
 fn normal(seed: u64, n: usize) -> Vec<f32> {
     let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -22,6 +23,40 @@ fn normal(seed: u64, n: usize) -> Vec<f32> {
         .collect()
 }
 
+fn two_threads() -> Cpu {
+    let options = CpuOptions {
+        n_threads: Some(2),
+        level: None,
+    };
+    Cpu::new(options).unwrap()
+}
+
+/// Rows of which a channel is thirty times the others.
+fn activations(m: u32, k: u32) -> Vec<f32> {
+    let mut rows = normal(7 + u64::from(m), (m * k) as usize);
+    let rows_mut = rows.chunks_exact_mut(k as usize);
+    rows_mut.for_each(|row| row[3] *= 30.0);
+    rows
+}
+
+/// `rows · weightsᵀ` in f64.
+fn products(rows: &[f32], weights: &[f32], k: usize) -> Vec<f32> {
+    let mut exact = Vec::new();
+    for x in rows.chunks_exact(k) {
+        for w in weights.chunks_exact(k) {
+            let products = x.iter().zip(w).map(|(x, w)| f64::from(*x) * f64::from(*w));
+            exact.push(products.sum::<f64>() as f32);
+        }
+    }
+    exact
+}
+
+fn run(device: &RkDevice, container: &Container, buffers: &[Arc<Buffer>]) {
+    let loaded = device.load(container).unwrap();
+    let bound = device.bind(&loaded, buffers).unwrap();
+    device.wait(device.submit(&bound).unwrap()).unwrap();
+}
+
 /// SNR of a layer of n × k over passes of each m, which share packed weights.
 fn snr(kind: MatmulKind, n: u32, k: u32, rotation: Rotation) -> f64 {
     let (machine, profile) = (Machine::rk3588(), Profile::rocket_200());
@@ -30,11 +65,7 @@ fn snr(kind: MatmulKind, n: u32, k: u32, rotation: Rotation) -> f64 {
     let linear = LayerLinear::new(kind, [64, n, k], 3, rotation, &machine, &profile).unwrap();
     let weights = normal(1, (n * k) as usize);
     let weight_bytes = linear.weight_bytes(&machine, &profile).unwrap();
-    let options = CpuOptions {
-        n_threads: Some(2),
-        level: None,
-    };
-    let cpu = Cpu::new(options).unwrap();
+    let cpu = two_threads();
     let mut shared = None;
     let mut worst = f64::INFINITY;
     for m in [1, 5, 64] {
@@ -44,9 +75,8 @@ fn snr(kind: MatmulKind, n: u32, k: u32, rotation: Rotation) -> f64 {
         let container = program.to_container(&machine).unwrap();
         let alloc = |slot: usize| {
             let slot = &container.slots()[slot];
-            device
-                .alloc(slot.size_bytes().unwrap(), slot.role.into())
-                .unwrap()
+            let bytes = slot.size_bytes().unwrap();
+            device.alloc(bytes, slot.role.into()).unwrap()
         };
         let (b, weight_scales) = shared.get_or_insert_with(|| {
             let b = alloc(1);
@@ -64,21 +94,14 @@ fn snr(kind: MatmulKind, n: u32, k: u32, rotation: Rotation) -> f64 {
             (b, scales.unwrap())
         });
         let (a, c) = (alloc(0), alloc(2));
-        let mut rows = normal(7 + u64::from(m), (m * k) as usize);
-        // A channel that is thirty times the others.
-        rows.chunks_exact_mut(k as usize)
-            .for_each(|row| row[3] *= 30.0);
+        let rows = activations(m, k);
         let mut row_scales = None;
         a.write_with(|bytes| {
             row_scales = Some(linear.pack_rows(cpu.pool(), &grid, &rows, bytes).unwrap())
         })
         .unwrap();
         a.sync(Direction::ToDevice).unwrap();
-        let loaded = device.load(&container).unwrap();
-        let fence = device
-            .submit(&device.bind(&loaded, &[a, b.clone(), c.clone()]).unwrap())
-            .unwrap();
-        device.wait(fence).unwrap();
+        run(&device, &container, &[a, b.clone(), c.clone()]);
         c.sync(Direction::FromDevice).unwrap();
         let mut found = vec![0.0; (m * n) as usize];
         c.read_with(|bytes| {
@@ -88,13 +111,7 @@ fn snr(kind: MatmulKind, n: u32, k: u32, rotation: Rotation) -> f64 {
                 .unwrap();
         })
         .unwrap();
-        let mut exact = Vec::new();
-        for x in rows.chunks_exact(k as usize) {
-            for w in weights.chunks_exact(k as usize) {
-                let products = x.iter().zip(w).map(|(x, w)| f64::from(*x) * f64::from(*w));
-                exact.push(products.sum::<f64>() as f32);
-            }
-        }
+        let exact = products(&rows, &weights, k as usize);
         worst = worst.min(snr_db(&exact, &found));
     }
     worst

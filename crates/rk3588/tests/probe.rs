@@ -58,135 +58,73 @@ fn the_stock_clock_is_noted_with_what_to_do() {
 #[test]
 fn every_fault_fails_its_step_with_advice() {
     let plain = BoardOptions::default;
-    let absent = || BoardOptions {
-        has_node: false,
-        ..plain()
+    let absent = |change: fn(&mut BoardOptions)| {
+        let mut options = plain();
+        options.has_node = false;
+        change(&mut options);
+        options
     };
-    let at = |job| TaskAt { job, task: 0 };
-    let open = |errno| Faults {
-        open: Some(errno),
-        ..Faults::default()
+    let fault = |change: fn(&mut Faults)| {
+        let mut faults = Faults::default();
+        change(&mut faults);
+        faults
     };
     let none = Faults::default;
-    let cases: Vec<(BoardOptions, Faults, &str, &str)> = vec![
-        (absent(), none(), "open", "modprobe rocket"),
-        (
-            BoardOptions {
-                kernel_release: "6.17.4".into(),
-                ..absent()
-            },
-            none(),
-            "open",
-            "install a newer one",
-        ),
-        (
-            BoardOptions {
-                has_vendor_driver: true,
-                ..absent()
-            },
-            none(),
-            "open",
-            "boot a mainline kernel",
-        ),
-        (plain(), open(Errno::ACCESS), "open", "usermod"),
-        (
-            plain(),
-            Faults {
-                domain_bytes: Some(2 * 4096),
-                ..none()
-            },
-            "allocate",
-            "dmesg",
-        ),
-        (
-            plain(),
-            Faults {
-                gone_at: Some(0),
-                ..none()
-            },
-            "submit",
-            "disappeared",
-        ),
-        (
-            plain(),
-            Faults {
-                dropped: vec![at(0)],
-                ..none()
-            },
-            "wait",
-            "update the kernel",
-        ),
-        (
-            plain(),
-            Faults {
-                hung: vec![0],
-                ..none()
-            },
-            "wait",
-            "IOMMU faults",
-        ),
-        (
-            plain(),
-            Faults {
-                delayed: vec![(0, 700_000_000)],
-                ..none()
-            },
-            "wait",
-            "dmesg",
-        ),
-        (
-            plain(),
-            Faults {
-                wrong: vec![(at(0), 70, 1)],
-                ..none()
-            },
-            "compare",
-            "lower its clock",
-        ),
-        (
-            plain(),
-            Faults {
-                hung: vec![2],
-                ..none()
-            },
-            "clock",
-            "IOMMU faults",
-        ),
-        (
-            plain(),
-            Faults {
-                gone_at: Some(5),
-                ..none()
-            },
-            "bandwidth",
-            "disappeared",
-        ),
-        (
-            plain(),
-            Faults {
-                hung: vec![10],
-                ..none()
-            },
-            "second core",
-            "IOMMU faults",
-        ),
+    let first = TaskAt { job: 0, task: 0 };
+    let old = absent(|options| options.kernel_release = "6.17.4".into());
+    let vendors = absent(|options| options.has_vendor_driver = true);
+    let locked = fault(|f| f.open = Some(Errno::ACCESS));
+    let small = fault(|f| f.domain_bytes = Some(2 * 4096));
+    let gone = |at| Faults {
+        gone_at: Some(at),
+        ..none()
+    };
+    let hung = |job| Faults {
+        hung: vec![job],
+        ..none()
+    };
+    let dropped = Faults {
+        dropped: vec![first],
+        ..none()
+    };
+    let delayed = fault(|f| f.delayed = vec![(0, 700_000_000)]);
+    let wrong = Faults {
+        wrong: vec![(first, 70, 1)],
+        ..none()
+    };
+    let cases = [
+        (absent(|_| {}), none(), "open", "modprobe rocket"),
+        (old, none(), "open", "install a newer one"),
+        (vendors, none(), "open", "boot a mainline kernel"),
+        (plain(), locked, "open", "usermod"),
+        (plain(), small, "allocate", "dmesg"),
+        (plain(), gone(0), "submit", "disappeared"),
+        (plain(), dropped, "wait", "update the kernel"),
+        (plain(), hung(0), "wait", "IOMMU faults"),
+        (plain(), delayed, "wait", "dmesg"),
+        (plain(), wrong, "compare", "lower its clock"),
+        (plain(), hung(2), "clock", "IOMMU faults"),
+        (plain(), gone(5), "bandwidth", "disappeared"),
+        (plain(), hung(10), "second core", "IOMMU faults"),
     ];
     for (options, faults, step, advice) in cases {
         let report = probe(options, faults.clone());
-        assert!(!report.passed());
-        let failed = report
-            .steps
-            .iter()
-            .find(|s| s.status != Status::Ok && s.status != Status::Note);
-        let failed = failed.unwrap();
-        assert_eq!(
-            (failed.name, failed.status),
-            (step, Status::Failed),
-            "{faults:?}: {report:#?}"
-        );
-        let found = failed.advice.as_ref().unwrap();
-        assert!(found.contains(advice), "{found}");
+        assert_fails(&report, step, advice, &faults);
     }
+}
+
+fn assert_fails(report: &BoardProbeReport, step: &str, advice: &str, faults: &Faults) {
+    assert!(!report.passed());
+    let mut steps = report.steps.iter();
+    let failed = steps.find(|s| s.status != Status::Ok && s.status != Status::Note);
+    let failed = failed.unwrap();
+    assert_eq!(
+        (failed.name, failed.status),
+        (step, Status::Failed),
+        "{faults:?}: {report:#?}"
+    );
+    let found = failed.advice.as_ref().unwrap();
+    assert!(found.contains(advice), "{found}");
 }
 
 #[test]

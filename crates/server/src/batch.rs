@@ -133,46 +133,56 @@ pub fn run(
         .enable_all()
         .build()
         .map_err(ServeError::from)?;
-    let tally = runtime.block_on(async {
-        // Nobody hears of the address, and nobody may ask there.
-        let server = Server::start(options).await?;
-        server
-            .wait_until_loaded()
-            .await
-            .map_err(|(model, reason)| BatchError::Model { model, reason })?;
-        let outputs = BatchOutputs {
-            answers: output,
-            errors: None,
-        };
-        let (sender, stopped) = watch::channel(false);
-        let run = BatchRun {
-            app: server.app(),
-            client: Arc::from("batch"),
-            n_parallel,
-            stopped,
-            progress: Box::new(move |tally: &Tally| {
-                progress(n_before + tally.n_answered, n_requests)
-            }),
-        };
-        let mut running = tokio::spawn(run.run(by_prefix(todo), outputs));
-        let joined = loop {
-            tokio::select! {
-                joined = &mut running => break joined,
-                () = tokio::time::sleep(Duration::from_millis(50)) => {
-                    if stop() {
-                        let _ = sender.send(true);
-                    }
-                }
-            }
-        };
-        server.stop().await;
-        joined.map_err(|error| ServeError::Start(std::io::Error::other(error)))?
-    });
+    let outputs = BatchOutputs {
+        answers: output,
+        errors: None,
+    };
+    let progress = Box::new(move |tally: &Tally| progress(n_before + tally.n_answered, n_requests));
+    let answered = answer(options, todo, outputs, n_parallel, stop, progress);
+    let tally = runtime.block_on(answered);
     runtime.shutdown_timeout(Duration::from_secs(1));
-    let tally: Tally = tally?;
+    let tally = tally?;
     Ok(BatchReport {
         n_answered: tally.n_answered,
         n_failed: tally.n_failed,
         ..report
     })
+}
+
+/// Starts a server, asks it the requests, and ends it.
+async fn answer(
+    options: ServerOptions,
+    todo: Vec<BatchLine>,
+    outputs: BatchOutputs,
+    n_parallel: usize,
+    stop: impl Fn() -> bool,
+    progress: Box<dyn Fn(&Tally) + Send + Sync>,
+) -> Result<Tally, BatchError> {
+    // Nobody hears of the address, and nobody may ask there.
+    let server = Server::start(options).await?;
+    server
+        .wait_until_loaded()
+        .await
+        .map_err(|(model, reason)| BatchError::Model { model, reason })?;
+    let (sender, stopped) = watch::channel(false);
+    let run = BatchRun {
+        app: server.app(),
+        client: Arc::from("batch"),
+        n_parallel,
+        stopped,
+        progress,
+    };
+    let mut running = tokio::spawn(run.run(by_prefix(todo), outputs));
+    let joined = loop {
+        tokio::select! {
+            joined = &mut running => break joined,
+            () = tokio::time::sleep(Duration::from_millis(50)) => {
+                if stop() {
+                    let _ = sender.send(true);
+                }
+            }
+        }
+    };
+    server.stop().await;
+    joined.map_err(|error| ServeError::Start(std::io::Error::other(error)))?
 }

@@ -139,6 +139,45 @@ fn terminated() -> std::io::Result<std::pin::Pin<Box<dyn Future<Output = ()>>>> 
     Ok(Box::pin(std::future::pending()))
 }
 
+/// Refuses options that contradict each other.
+fn check_options(options: &ServerOptions) -> Result<(), ServeError> {
+    let host = options.http.host;
+    if !host.is_loopback() && options.http.api_keys.is_empty() && !options.http.allow_open {
+        return Err(ServeError::Open { host });
+    }
+    let mut ids = std::collections::BTreeSet::new();
+    let names = options.models.iter().flat_map(|spec| {
+        let adapters = spec.adapters.iter().map(|adapter| &adapter.name);
+        std::iter::once(&spec.id).chain(adapters)
+    });
+    if let Some(twice) = names.into_iter().find(|name| !ids.insert(*name)) {
+        return Err(ServeError::Twice(twice.clone()));
+    }
+    if let Some(budget) = options.model_options.memory_budget
+        && let Some(spec) = options
+            .models
+            .iter()
+            .find(|spec| spec.memory_bytes > budget)
+    {
+        return Err(ServeError::TooLarge(beyond_budget(spec, budget)));
+    }
+    Ok(())
+}
+
+/// The folder of batches and the audit log, as far as there are any.
+fn open_files(http: &HttpOptions) -> Result<(Option<BatchStore>, Option<AuditLog>), ServeError> {
+    let store = http.batches.as_deref().map(BatchStore::open).transpose();
+    let batches = store.map_err(|error| ServeError::Batches(Box::new(error)))?;
+    let audit = http.audit_log.as_deref().map(|path| {
+        let opened = AuditLog::open(path, http.audit_text);
+        opened.map_err(|error| ServeError::Audit {
+            file: path.to_owned(),
+            error,
+        })
+    });
+    Ok((batches, audit.transpose()?))
+}
+
 /// A server that listens.
 pub struct Server {
     app: Arc<App>,
@@ -153,43 +192,10 @@ impl Server {
     /// # Errors
     /// [`ServeError`].
     pub async fn start(options: ServerOptions) -> Result<Server, ServeError> {
-        let host = options.http.host;
-        if !host.is_loopback() && options.http.api_keys.is_empty() && !options.http.allow_open {
-            return Err(ServeError::Open { host });
-        }
-        let mut ids = std::collections::BTreeSet::new();
-        let names = options.models.iter().flat_map(|spec| {
-            let adapters = spec.adapters.iter().map(|adapter| &adapter.name);
-            std::iter::once(&spec.id).chain(adapters)
-        });
-        if let Some(twice) = names.into_iter().find(|name| !ids.insert(*name)) {
-            return Err(ServeError::Twice(twice.clone()));
-        }
-        if let Some(budget) = options.model_options.memory_budget
-            && let Some(spec) = options
-                .models
-                .iter()
-                .find(|spec| spec.memory_bytes > budget)
-        {
-            return Err(ServeError::TooLarge(beyond_budget(spec, budget)));
-        }
-        let store = options
-            .http
-            .batches
-            .as_deref()
-            .map(BatchStore::open)
-            .transpose();
-        let batches = store.map_err(|error| ServeError::Batches(Box::new(error)))?;
-        let audit = options.http.audit_log.as_deref().map(|path| {
-            let opened = AuditLog::open(path, options.http.audit_text);
-            opened.map_err(|error| ServeError::Audit {
-                file: path.to_owned(),
-                error,
-            })
-        });
-        let audit = audit.transpose()?;
+        check_options(&options)?;
+        let (batches, audit) = open_files(&options.http)?;
         let tls = options.http.tls.as_ref().map(tls::acceptor).transpose()?;
-        let address = SocketAddr::new(host, options.http.port);
+        let address = SocketAddr::new(options.http.host, options.http.port);
         let listener = TcpListener::bind(address).await;
         let listener = listener.map_err(|error| ServeError::Listen { address, error })?;
         let address = listener.local_addr()?;

@@ -10,11 +10,15 @@ use crate::lower::{
     self, Dims, LowerError, PassSizes, Target, TcpLowerOptions, TcpLowering, key_bucket,
     token_bucket,
 };
-use crate::timing::{Dispatch, TimedProgram, Timing, sequence};
+use crate::timing::{TimedProgram, Timing, sequence};
 use crate::{Machine, Profile};
 use millrace_model::ModelConfig;
 use std::collections::HashMap;
 use std::ops::Range;
+
+mod dispatches;
+
+use dispatches::StageDispatches;
 
 /// How chips share a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -323,58 +327,23 @@ impl ParallelModel<'_> {
         layers: u64,
         (is_first, is_last): (bool, bool),
     ) -> (Timing, usize) {
-        let mut next = 0;
-        let mut fresh = |timed: &TimedProgram| -> Vec<usize> {
-            let own = Dispatch::alone(timed, next).buffers;
-            next += own.len();
-            own
-        };
-        let mut list: Vec<Dispatch<'_>> = Vec::new();
-        let mut x = None;
+        let mut stage = StageDispatches::default();
         if is_first {
-            let buffers = fresh(&programs.embed);
-            x = buffers.last().copied();
-            list.push(Dispatch {
-                program: &programs.embed,
-                buffers,
-            });
+            stage.push(&programs.embed);
         }
         for half in 0..2 * layers {
-            let program = match half % 2 {
+            let from = stage.push(match half % 2 {
                 0 => &programs.attention,
                 _ => &programs.feed_forward,
-            };
-            let mut buffers = fresh(program);
-            buffers[0] = x.unwrap_or(buffers[0]);
-            let (from, mut out) = (buffers[0], buffers.last().copied());
-            list.push(Dispatch { program, buffers });
+            });
             if let Some((exchange, reduce)) = &programs.joint {
-                let mut sent = fresh(exchange);
-                sent[0] = out.unwrap_or(sent[0]);
-                let mut summed = fresh(reduce);
-                let n = sent.len();
-                summed[0] = from;
-                summed[1..=n].copy_from_slice(&sent);
-                out = summed.last().copied();
-                list.push(Dispatch {
-                    program: exchange,
-                    buffers: sent,
-                });
-                list.push(Dispatch {
-                    program: reduce,
-                    buffers: summed,
-                });
+                stage.push_sum(exchange, reduce, from);
             }
-            x = out;
         }
         if is_last {
-            let mut buffers = fresh(&programs.head);
-            buffers[0] = x.unwrap_or(buffers[0]);
-            list.push(Dispatch {
-                program: &programs.head,
-                buffers,
-            });
+            stage.push(&programs.head);
         }
+        let list = stage.list;
         let n_commands = list.iter().map(|one| one.program.n_commands()).sum();
         let (mut timing, _) = sequence(&list, self.machine, self.profile);
         timing.total_ns += (list.len() as f64 - 1.0) * self.profile.dispatch_ns;

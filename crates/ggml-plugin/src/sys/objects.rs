@@ -48,6 +48,35 @@ pub(crate) struct DeviceObject {
     pub(super) fail: Option<String>,
 }
 
+impl DeviceObject {
+    /// Without the pointers to itself and to the registry.
+    fn new(
+        host: Functions,
+        found: HostProbe,
+        behind: Box<dyn device::PluginDevice>,
+    ) -> DeviceObject {
+        DeviceObject {
+            device: device_table(),
+            buffers: buffer_table(),
+            weights: BufferType {
+                get_name: weights_name,
+                alloc_buffer: weights_alloc,
+                get_alignment: weights_alignment,
+                ..buffer_table()
+            },
+            weights_list: [std::ptr::null_mut(); 2],
+            name: c_string(behind.name()),
+            weights_name: c_string(&format!("{}_Weights", behind.name())),
+            description: c_string(&behind.description()),
+            host,
+            found,
+            behind,
+            report: None,
+            fail: None,
+        }
+    }
+}
+
 impl Plugin {
     /// Makes what the host sees of devices.
     pub(crate) fn new(
@@ -71,23 +100,9 @@ impl Plugin {
         });
         for behind in devices {
             plugin.devices.push(DeviceObject {
-                device: device_table(),
-                buffers: buffer_table(),
-                weights: BufferType {
-                    get_name: weights_name,
-                    alloc_buffer: weights_alloc,
-                    get_alignment: weights_alignment,
-                    ..buffer_table()
-                },
-                weights_list: [std::ptr::null_mut(); 2],
-                name: c_string(behind.name()),
-                weights_name: c_string(&format!("{}_Weights", behind.name())),
-                description: c_string(&behind.description()),
-                host,
-                found,
-                behind,
                 report: report.cloned(),
                 fail: fail.map(str::to_owned),
+                ..DeviceObject::new(host, found, behind)
             });
         }
         let at = Box::into_raw(plugin);

@@ -1,6 +1,7 @@
 //! Products computed through the border, compared with the scalar reference.
 
-use super::host::{BEFORE_2D, Client, FAR_BUFFER, Graph, TestHost, WITH_2D, dtype, op, tensor};
+use super::client::Client;
+use super::host::{BEFORE_2D, FAR_BUFFER, Graph, TestHost, WITH_2D, dtype, op, tensor};
 use crate::load::load;
 use crate::report::DeviceReport;
 use crate::rows::least_rows;

@@ -1,7 +1,8 @@
 //! What fails is reported to the host, and the next graph works.
 
+use super::client::Client;
 use super::compute::{ProductCase, TestTensor, client, to_bytes};
-use super::host::{BEFORE_2D, Client, Graph, LOG, TestHost, WITH_2D, op};
+use super::host::{BEFORE_2D, Graph, LOG, TestHost, WITH_2D, op};
 use crate::device::{DeviceStream, OpError, OpRefusal, PluginDevice, WeightsIn};
 use crate::load::load;
 use crate::settings::PluginSettings;

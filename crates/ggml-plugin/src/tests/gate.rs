@@ -1,8 +1,9 @@
 //! Gated activations, through the border.
 
+use super::client::Client;
 use super::compute::{TestTensor, client, numbers, to_bytes};
 use super::failure::log_has;
-use super::host::{BEFORE_2D, Client, Graph, WITH_2D, gate, op};
+use super::host::{BEFORE_2D, Graph, WITH_2D, gate, op};
 use crate::load::load;
 use crate::report::DeviceReport;
 use crate::settings::PluginSettings;

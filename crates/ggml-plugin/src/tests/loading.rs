@@ -1,6 +1,7 @@
 //! Hosts that the plugin goes with, and hosts that it refuses.
 
-use super::host::{BEFORE_2D, Client, TestHost, WITH_2D};
+use super::client::Client;
+use super::host::{BEFORE_2D, TestHost, WITH_2D};
 use crate::cpu::CpuDevice;
 use crate::device::PluginDevice;
 use crate::load::load;

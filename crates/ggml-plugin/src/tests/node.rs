@@ -1,8 +1,9 @@
 //! The device that takes every op: what its kernels refuse is computed by the host's CPU backend, in order.
 
+use super::client::Client;
 use super::compute::{ProductCase, TestTensor, numbers, to_bytes};
 use super::failure::log_has;
-use super::host::{BEFORE_2D, Client, Graph, TestHost, WITH_2D, new_graph, op};
+use super::host::{BEFORE_2D, Graph, TestHost, WITH_2D, new_graph, op};
 use crate::load::load;
 use crate::report::DeviceReport;
 use crate::settings::PluginSettings;

@@ -1,8 +1,9 @@
 //! A virtual NPU through the border: weights placed when they are written, products on the device, its own memory given back.
 
+use super::client::Client;
 use super::compute::{ProductCase, experts, numbers};
 use super::failure::log_has;
-use super::host::{BEFORE_2D, Client, Graph, TestBuffer, TestHost, WITH_2D};
+use super::host::{BEFORE_2D, Graph, TestBuffer, TestHost, WITH_2D};
 use crate::load::load;
 use crate::npu::NpuDevice;
 use crate::report::DeviceReport;
@@ -48,6 +49,19 @@ fn own_type(client: &Client) -> *mut BufferType {
     }
 }
 
+fn free_bytes(client: &Client) -> usize {
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: the plugin's device.
+    unsafe { ((*client.device).get_memory)(client.device, &raw mut free, &raw mut total) };
+    assert!(free <= total);
+    free
+}
+
+fn compute(client: &Client, case: &mut ProductCase) {
+    let mut graph = Graph(vec![case.out.raw()]);
+    assert_eq!(client.open().compute(&mut graph), STATUS_SUCCESS);
+}
+
 /// Computes a case with its weight in a buffer of the device.
 fn with_own_memory<const N_2D: usize>((npu, memory_name): (&str, &CStr), host: TestHost) {
     let report = Arc::new(DeviceReport::default());
@@ -55,13 +69,7 @@ fn with_own_memory<const N_2D: usize>((npu, memory_name): (&str, &CStr), host: T
     let own = own_type(&client);
     let mut case = ProductCase::new(DType::Q8_0, c"q8_0", [5, 24, 64], [1, 1]);
     let n_bytes = 24 * 2 * 34;
-    let memory = || {
-        let (mut free, mut total) = (0, 0);
-        // SAFETY: the plugin's device.
-        unsafe { ((*client.device).get_memory)(client.device, &raw mut free, &raw mut total) };
-        assert!(free <= total);
-        free
-    };
+    let memory = || free_bytes(&client);
     let before = memory();
     // SAFETY: the plugin's functions, called as hosts do, with sizes that are the buffer's.
     unsafe {
@@ -74,10 +82,7 @@ fn with_own_memory<const N_2D: usize>((npu, memory_name): (&str, &CStr), host: T
         let weight: *mut AbiTensor = case.weight.raw();
         (table.set_tensor)(buffer, weight, original, 0, n_bytes);
         assert!(memory() < before, "the weight is placed when it is written");
-        assert_eq!(
-            client.open().compute(&mut Graph(vec![case.out.raw()])),
-            STATUS_SUCCESS
-        );
+        compute(&client, &mut case);
         case.check();
         // The host reads back what it wrote, and computes with it where it lies.
         let mut back = vec![0_u8; n_bytes];
@@ -96,19 +101,13 @@ fn with_own_memory<const N_2D: usize>((npu, memory_name): (&str, &CStr), host: T
             first.len(),
             second.len(),
         );
-        assert_eq!(
-            client.open().compute(&mut Graph(vec![case.out.raw()])),
-            STATUS_SUCCESS
-        );
+        compute(&client, &mut case);
         case.weight.fill(&others);
         case.check();
         // What is outside of the buffer is not written.
         (table.set_tensor)(buffer, weight, others.as_ptr().cast(), 4096, n_bytes);
         (table.clear)(buffer, 0);
-        assert_eq!(
-            client.open().compute(&mut Graph(vec![case.out.raw()])),
-            STATUS_SUCCESS
-        );
+        compute(&client, &mut case);
         assert!(case.out.floats().iter().all(|x| *x == 0.0));
         (table.free_buffer)(buffer);
     }

@@ -1,7 +1,8 @@
 //! The host's own threads, and its memory.
 
+use super::client::Client;
 use super::compute::{ProductCase, client};
-use super::host::{BEFORE_2D, Client, Graph, TestHost, WITH_2D};
+use super::host::{BEFORE_2D, Graph, TestHost, WITH_2D};
 use crate::load::load;
 use crate::settings::PluginSettings;
 use crate::sys::abi::{Props, STATUS_SUCCESS};

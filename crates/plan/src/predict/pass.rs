@@ -156,51 +156,27 @@ pub(super) fn cost(
     for planned in &plan.programs {
         programs.push(pricer.program(planned)?);
     }
-    let host = HostWork { graph, plan, chunk };
+    let mut pricing = PassPricing {
+        host: HostWork { graph, plan, chunk },
+        programs,
+        // Passes follow each other, so before the first call was the last.
+        before: plan.calls().last().map(|call| call.program),
+        now_ns: 0.0,
+    };
     let mut crossings = crossings(plan, graph, chunk.n_tokens).into_iter();
-    let mut now_ns = 0.0;
     let mut steps = Vec::new();
-    // Passes follow each other, so before the first call was the last.
-    let mut before = plan.calls().last().map(|call| call.program);
     for step in &plan.steps {
         let cost = match step {
             Step::Call(call) => {
                 let crossing = crossings.next().unwrap_or_default();
-                let part = pricer.call(&host, call, crossing);
-                let program = programs.get_mut(call.program);
-                let same = before.replace(call.program) == Some(call.program);
-                let (run_ns, switch_ns) = program.map_or((0.0, 0.0), |program| {
-                    program.calls += 1;
-                    let switch_ns = if same { 0.0 } else { program.switch_ns };
-                    (program.run_ns + switch_ns, switch_ns)
-                });
-                let first = call.nodes.first().and_then(|n| graph.nodes.get(*n));
-                StepCost::Call(CallCost {
-                    set: call.set.clone(),
-                    program: call.program,
-                    layer: first.and_then(|node| node.layer),
-                    start_ns: now_ns,
-                    ns: part.call_ns + part.write_ns + run_ns + part.read_ns,
-                    call_ns: part.call_ns,
-                    write_ns: part.write_ns,
-                    run_ns,
-                    switch_ns,
-                    read_ns: part.read_ns,
-                    crossing,
-                    static_bytes: static_bytes(plan, call),
-                })
+                StepCost::Call(pricing.call(call, crossing, pricer))
             }
-            Step::Host(step) => StepCost::Host(HostCost {
-                name: name(*step, graph),
-                layer: layer(*step, graph),
-                start_ns: now_ns,
-                ns: pricer.step_ns(&host, *step),
-                bytes: host.bytes(*step),
-            }),
+            Step::Host(step) => StepCost::Host(pricing.host_step(*step, pricer)),
         };
-        now_ns += cost.ns();
+        pricing.now_ns += cost.ns();
         steps.push(cost);
     }
+    let programs = pricing.programs;
     let totals = totals(&programs, &steps, pricer);
     Ok(PassCost {
         phase: match plan.phase {
@@ -214,6 +190,55 @@ pub(super) fn cost(
         steps,
         totals,
     })
+}
+
+/// A pass while its steps are priced one after the other.
+struct PassPricing<'a> {
+    host: HostWork<'a>,
+    programs: Vec<ProgramCost>,
+    /// The program of the call before.
+    before: Option<usize>,
+    /// Since the pass's start.
+    now_ns: f64,
+}
+
+impl PassPricing<'_> {
+    fn call(&mut self, call: &Call, crossing: Crossing, pricer: &mut dyn Pricer) -> CallCost {
+        let part = pricer.call(&self.host, call, crossing);
+        let program = self.programs.get_mut(call.program);
+        let same = self.before.replace(call.program) == Some(call.program);
+        let (run_ns, switch_ns) = program.map_or((0.0, 0.0), |program| {
+            program.calls += 1;
+            let switch_ns = if same { 0.0 } else { program.switch_ns };
+            (program.run_ns + switch_ns, switch_ns)
+        });
+        let first = call.nodes.first();
+        let first = first.and_then(|n| self.host.graph.nodes.get(*n));
+        CallCost {
+            set: call.set.clone(),
+            program: call.program,
+            layer: first.and_then(|node| node.layer),
+            start_ns: self.now_ns,
+            ns: part.call_ns + part.write_ns + run_ns + part.read_ns,
+            call_ns: part.call_ns,
+            write_ns: part.write_ns,
+            run_ns,
+            switch_ns,
+            read_ns: part.read_ns,
+            crossing,
+            static_bytes: static_bytes(self.host.plan, call),
+        }
+    }
+
+    fn host_step(&self, step: HostStep, pricer: &mut dyn Pricer) -> HostCost {
+        HostCost {
+            name: name(step, self.host.graph),
+            layer: layer(step, self.host.graph),
+            start_ns: self.now_ns,
+            ns: pricer.step_ns(&self.host, step),
+            bytes: self.host.bytes(step),
+        }
+    }
 }
 
 impl StepCost {

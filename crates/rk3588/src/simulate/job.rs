@@ -52,20 +52,15 @@ pub(super) fn prepare(
     space: &Space,
     job: &JobArgs,
 ) -> Result<BoardJob, JobRejection> {
-    let handle = |handle: &u32| {
-        let found = space.get(*handle).cloned();
-        found.ok_or_else(|| JobRejection(format!("no buffer object has handle {handle}")))
+    let objects = |handles: &[u32]| -> Result<Vec<Arc<Bo>>, JobRejection> {
+        let object = |handle: &u32| {
+            let found = space.get(*handle).cloned();
+            found.ok_or_else(|| JobRejection(format!("no buffer object has handle {handle}")))
+        };
+        handles.iter().map(object).collect()
     };
-    let out: Vec<Arc<Bo>> = job
-        .out_handles
-        .iter()
-        .map(handle)
-        .collect::<Result<_, _>>()?;
-    let read: Vec<Arc<Bo>> = job
-        .in_handles
-        .iter()
-        .map(handle)
-        .collect::<Result<_, _>>()?;
+    let out = objects(&job.out_handles)?;
+    let read = objects(&job.in_handles)?;
     if job.tasks.is_empty() || job.tasks.iter().any(|task| task.regcmd_count == 0) {
         return Err(JobRejection("a job needs tasks, a task commands".into()));
     }
@@ -82,61 +77,22 @@ pub(super) fn prepare(
         work.hangs = true;
         return Ok(work);
     }
-    let machine = &board.options.machine;
     let mut before: Option<Task> = None;
     for (at, args) in job.tasks.iter().enumerate() {
-        let step = fetch(space, args).and_then(|commands| {
-            let task = verify::task(&commands, machine).map_err(|broken| Stop::of(&broken))?;
-            let broken = verify::reuse(before.as_ref(), &task, machine);
-            match broken.is_empty() {
-                true => Ok((task, Ends::Well, broken)),
-                false => Ok((task, Ends::Garbage, broken)),
-            }
-        });
-        let (task, ends, broken) = match step {
-            Ok(step) => step,
-            Err(Stop::Hang(problem)) => {
+        match work.add_task(board, space, (at, args), before.as_ref()) {
+            Ok(task) => before = Some(task),
+            Err(stop) => {
+                let (Stop::Hang(problem) | Stop::Skip(problem)) = &stop;
                 work.problems.push(format!("task {at}: {problem}"));
-                work.hangs = true;
-                break;
-            }
-            Err(Stop::Skip(problem)) => {
-                work.problems.push(format!("task {at}: {problem}"));
+                if let Stop::Hang(_) = stop {
+                    work.hangs = true;
+                    break;
+                }
                 before = None;
-                continue;
             }
-        };
-        work.problems
-            .extend(broken.iter().map(|b| format!("task {at}: {}", b.detail)));
-        let found = [task.a_range(), task.b_range(), task.c_range()]
-            .map(|range| space.find(&range).cloned().ok_or(range));
-        let [Ok(a), Ok(b), Ok(c)] = found else {
-            let unmapped = found.into_iter().filter_map(Result::err).next();
-            let range = unmapped.unwrap_or(0..0);
-            work.problems.push(fault(at, &range));
-            work.hangs = true;
-            break;
-        };
-        before = Some(task);
-        work.costs
-            .push(TaskCost::of(&task, machine, &board.options.profile));
-        work.steps.push(TaskStep {
-            task,
-            a,
-            b,
-            c,
-            ends,
-            wrong: None,
-        });
+        }
     }
     Ok(work)
-}
-
-fn fault(task: usize, range: &Range<u64>) -> String {
-    format!(
-        "task {task}: IOMMU fault: bytes {:#x} .. {:#x} are in no buffer object",
-        range.start, range.end
-    )
 }
 
 /// Why a task does nothing useful.
@@ -181,6 +137,30 @@ fn fetch(space: &Space, args: &TaskArgs) -> Result<Vec<command::Command>, Stop> 
 }
 
 impl BoardJob {
+    /// Reads a task back from its commands and adds it, with what is wrong with it behind the one before.
+    fn add_task(
+        &mut self,
+        board: &Inner,
+        space: &Space,
+        (at, args): (usize, &TaskArgs),
+        before: Option<&Task>,
+    ) -> Result<Task, Stop> {
+        let machine = &board.options.machine;
+        let commands = fetch(space, args)?;
+        let task = verify::task(&commands, machine).map_err(|broken| Stop::of(&broken))?;
+        let broken = verify::reuse(before, &task, machine);
+        let problems = broken.iter().map(|b| format!("task {at}: {}", b.detail));
+        self.problems.extend(problems);
+        let ends = match broken.is_empty() {
+            true => Ends::Well,
+            false => Ends::Garbage,
+        };
+        self.steps.push(TaskStep::new(space, task, ends)?);
+        self.costs
+            .push(TaskCost::of(&task, machine, &board.options.profile));
+        Ok(task)
+    }
+
     /// Lets the board's plan of faults act on the job of that number.
     pub(super) fn inject(&mut self, number: u64, faults: &super::Faults) {
         for (at, step) in self.steps.iter_mut().enumerate() {
@@ -235,6 +215,27 @@ impl Drop for End<'_> {
 }
 
 impl TaskStep {
+    /// A task with its memory.
+    fn new(space: &Space, task: Task, ends: Ends) -> Result<TaskStep, Stop> {
+        let object = |range: Range<u64>| {
+            let found = space.find(&range).cloned();
+            found.ok_or_else(|| {
+                Stop::Hang(format!(
+                    "IOMMU fault: bytes {:#x} .. {:#x} are in no buffer object",
+                    range.start, range.end
+                ))
+            })
+        };
+        Ok(TaskStep {
+            a: object(task.a_range())?,
+            b: object(task.b_range())?,
+            c: object(task.c_range())?,
+            task,
+            ends,
+            wrong: None,
+        })
+    }
+
     fn run(&self) {
         if self.ends == Ends::Unwritten {
             return;

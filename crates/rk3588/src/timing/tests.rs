@@ -107,57 +107,59 @@ fn one_row_costs_as_much_as_sixteen() {
     assert_eq!(cycles(64, 64, 64, MatmulKind::Int8Int32), 512.0);
 }
 
+/// (DDR, NPU) of each part.
+type Parts = &'static [(f64, f64)];
+/// (m, k, n), then what the build log of the converter printed for layers of our own.
+const ESTIMATES: &[(u32, u32, u32, MatmulKind, Parts)] = &[
+    (1, 512, 512, MatmulKind::Int8Int32, &[(11_299.0, 4096.0)]),
+    (64, 64, 64, MatmulKind::Int8Int32, &[(542.0, 512.0)]),
+    (64, 64, 64, MatmulKind::Fp16Fp16, &[(1039.0, 512.0)]),
+    (144, 672, 64, MatmulKind::Int8Int32, &[(6321.0, 6048.0)]),
+    (
+        128,
+        1024,
+        256,
+        MatmulKind::Fp16Fp16,
+        &[(36_018.0, 65_536.0)],
+    ),
+    (
+        128,
+        2048,
+        2048,
+        MatmulKind::Int8Int32,
+        &[(200_177.0, 524_288.0)],
+    ),
+    (
+        128,
+        2048,
+        2048,
+        MatmulKind::Fp16Fp16,
+        &[(210_567.0, 524_288.0), (232_732.0, 524_288.0)],
+    ),
+    (
+        4,
+        4096,
+        4096,
+        MatmulKind::Int8Int32,
+        &[(357_063.0, 131_072.0), (357_755.0, 131_072.0)],
+    ),
+    (
+        4,
+        4096,
+        4096,
+        MatmulKind::Fp16Fp16,
+        &[
+            (533_862.0, 196_608.0),
+            (535_248.0, 196_608.0),
+            (357_755.0, 131_072.0),
+        ],
+    ),
+];
+
 #[test]
 fn the_converters_estimates_come_out_within_two_percent() {
-    // (m, k, n), then (DDR, NPU) of each part, as its build log printed for layers of our own.
-    type Parts = &'static [(f64, f64)];
-    let rows: &[(u32, u32, u32, MatmulKind, Parts)] = &[
-        (1, 512, 512, MatmulKind::Int8Int32, &[(11_299.0, 4096.0)]),
-        (64, 64, 64, MatmulKind::Int8Int32, &[(542.0, 512.0)]),
-        (64, 64, 64, MatmulKind::Fp16Fp16, &[(1039.0, 512.0)]),
-        (144, 672, 64, MatmulKind::Int8Int32, &[(6321.0, 6048.0)]),
-        (
-            128,
-            1024,
-            256,
-            MatmulKind::Fp16Fp16,
-            &[(36_018.0, 65_536.0)],
-        ),
-        (
-            128,
-            2048,
-            2048,
-            MatmulKind::Int8Int32,
-            &[(200_177.0, 524_288.0)],
-        ),
-        (
-            128,
-            2048,
-            2048,
-            MatmulKind::Fp16Fp16,
-            &[(210_567.0, 524_288.0), (232_732.0, 524_288.0)],
-        ),
-        (
-            4,
-            4096,
-            4096,
-            MatmulKind::Int8Int32,
-            &[(357_063.0, 131_072.0), (357_755.0, 131_072.0)],
-        ),
-        (
-            4,
-            4096,
-            4096,
-            MatmulKind::Fp16Fp16,
-            &[
-                (533_862.0, 196_608.0),
-                (535_248.0, 196_608.0),
-                (357_755.0, 131_072.0),
-            ],
-        ),
-    ];
     let machine = Machine::rk3588();
-    for &(m, k, n, kind, expected) in rows {
+    for &(m, k, n, kind, expected) in ESTIMATES {
         let found = vendor_cycles(m, n, k, kind, &machine);
         assert_eq!(found.len(), expected.len(), "{m}, {k}, {n}");
         for (found, &(ddr, npu)) in found.iter().zip(expected) {

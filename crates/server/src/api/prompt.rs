@@ -21,7 +21,8 @@ use super::turns::{ARRANGEMENTS, ids_with_names, images_after_results, later_sys
 use crate::models::ServedModel;
 use crate::scheduler::ModelInfo;
 use crate::syntax::{
-    CallSyntax, GENERIC, by_template, derived, probe_calls, probe_functions, thought_syntax,
+    CallSyntax, GENERIC, ThoughtSyntax, by_template, derived, probe_calls, probe_functions,
+    thought_syntax,
 };
 use crate::vision::{ImageError, MAX_IMAGES, UnreadImage, Vision};
 
@@ -82,10 +83,7 @@ impl Conversation {
             true => native_calls(served)?,
             false => None,
         };
-        let thoughts = *served.entry.thoughts.get_or_init(|| {
-            let template = loaded.template.as_ref().ok()?;
-            thought_syntax(&sources(template), &loaded.tokenizer)
-        });
+        let thoughts = native_thoughts(served);
         let mut variables = self.thinking.variables(thoughts.as_ref());
         variables.extend(self.variables);
         let mut options = RenderOptions {
@@ -93,15 +91,13 @@ impl Conversation {
             variables,
             ..RenderOptions::default()
         };
+        if native.is_some() && is_offered {
+            let list = self.tools.list.iter().map(|tool| tool.for_template());
+            options.tools = Some(Value::Array(list.collect()));
+        }
         let (messages, syntax) = match native {
-            Some(syntax) => {
-                let list = self.tools.list.iter().map(|tool| tool.for_template());
-                options.tools = is_offered.then(|| Value::Array(list.collect()));
-                match syntax.has_named_ids() {
-                    true => (ids_with_names(messages), syntax),
-                    false => (messages, syntax),
-                }
-            }
+            Some(syntax) if syntax.has_named_ids() => (ids_with_names(messages), syntax),
+            Some(syntax) => (messages, syntax),
             None if is_offered || has_calls => {
                 let plain = as_plain_messages(&messages, &self.tools);
                 (plain, GENERIC)
@@ -273,6 +269,15 @@ fn is_about_calls(message: &Message) -> bool {
 fn sources(template: &ChatTemplate) -> String {
     let sources: Vec<&str> = template.sources().collect();
     sources.join("\n")
+}
+
+/// How the model's template writes thoughts, if it does.
+fn native_thoughts(served: &ServedModel) -> Option<ThoughtSyntax> {
+    let loaded = &served.loaded;
+    *served.entry.thoughts.get_or_init(|| {
+        let template = loaded.template.as_ref().ok()?;
+        thought_syntax(&sources(template), &loaded.tokenizer)
+    })
 }
 
 /// How the model writes calls, if its template shows functions in a way of writing that is known here, or that it shows.

@@ -73,6 +73,16 @@ pub(crate) fn shared(
             .f32_in("top_n_sigma", -1.0, 1000.0)?
             .map(|n| n.max(0.0)),
     );
+    repetition(fields, params)?;
+    params.mirostat = mirostat(fields)?;
+    set(&mut params.order, order(fields)?);
+    params.logit_bias = logit_bias(fields, loaded)?;
+    params.seed = seed(fields)?;
+    absent(fields)
+}
+
+/// How far back repetitions count, what breaks them, and which texts are banned.
+fn repetition(fields: &Fields<'_>, params: &mut SamplingParams) -> Result<(), ApiError> {
     for (name, place) in [
         ("repeat_last_n", &mut params.penalty_last_n),
         ("dry_penalty_last_n", &mut params.dry.last_n),
@@ -96,11 +106,7 @@ pub(crate) fn shared(
         let banned = texts(fields, name, MAX_BANNED, MAX_BANNED_BYTES)?;
         params.banned_texts.extend(banned);
     }
-    params.mirostat = mirostat(fields)?;
-    set(&mut params.order, order(fields)?);
-    params.logit_bias = logit_bias(fields, loaded)?;
-    params.seed = seed(fields)?;
-    absent(fields)
+    Ok(())
 }
 
 /// Samplers of llama.cpp that this server has not, unless they are off.

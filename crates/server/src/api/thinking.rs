@@ -160,90 +160,102 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    type ReadRequest = fn(&Fields<'_>) -> Result<ThinkingRequest, ApiError>;
+    const OPENAI: ReadRequest = ThinkingRequest::of_openai;
+    const ANTHROPIC: ReadRequest = ThinkingRequest::of_anthropic;
+    const OLLAMA: ReadRequest = ThinkingRequest::of_ollama;
+
+    /// A request, whether thoughts are wanted, how far, and tokens at most.
+    type ThinkingCase = (Value, Option<bool>, Option<&'static str>, Option<usize>);
+
+    fn assert_read(read: ReadRequest, requests: impl IntoIterator<Item = ThinkingCase>) {
+        for (body, is_wanted, effort, most) in requests {
+            let request = read(&Fields::of(&body).unwrap()).unwrap();
+            assert_eq!(request.is_wanted, is_wanted, "{body}");
+            assert_eq!(request.effort.as_deref(), effort, "{body}");
+            assert_eq!(request.most_tokens(), most, "{body}");
+        }
+    }
+
     #[test]
-    fn every_api_says_it_its_own_way() {
-        type Read = fn(&Fields<'_>) -> Result<ThinkingRequest, ApiError>;
-        let (openai, anthropic, ollama): (Read, Read, Read) = (
-            ThinkingRequest::of_openai,
-            ThinkingRequest::of_anthropic,
-            ThinkingRequest::of_ollama,
-        );
-        for (read, body, is_wanted, effort, most) in [
-            (openai, json!({}), None, None, None),
+    fn openai_has_several_words_for_it() {
+        let requests = [
+            (json!({}), None, None, None),
             (
-                openai,
                 json!({"reasoning_effort": "none"}),
                 Some(false),
                 None,
                 Some(0),
             ),
             (
-                openai,
                 json!({"reasoning_effort": "low"}),
                 Some(true),
                 Some("low"),
                 None,
             ),
             (
-                openai,
                 json!({"reasoning": {"effort": "high", "max_tokens": 9}}),
                 Some(true),
                 Some("high"),
                 Some(9),
             ),
             (
-                openai,
                 json!({"thinking": {"type": "enabled", "budget_tokens": 7}}),
                 Some(true),
                 None,
                 Some(7),
             ),
             (
-                openai,
                 json!({"thinking": {"type": "disabled"}}),
                 Some(false),
                 None,
                 Some(0),
             ),
-            (openai, json!({"thinking_budget": 5}), None, None, Some(5)),
-            (openai, json!({"reasoning_budget": -1}), None, None, None),
-            (anthropic, json!({}), Some(false), None, None),
+            (json!({"thinking_budget": 5}), None, None, Some(5)),
+            (json!({"reasoning_budget": -1}), None, None, None),
+        ];
+        assert_read(OPENAI, requests);
+    }
+
+    #[test]
+    fn anthropic_has_a_budget_or_an_effort() {
+        let requests = [
+            (json!({}), Some(false), None, None),
             (
-                anthropic,
                 json!({"thinking": {"type": "adaptive"}, "output_config": {"effort": "max"}}),
                 Some(true),
                 Some("max"),
                 None,
             ),
             (
-                anthropic,
                 json!({"thinking": {"type": "enabled", "budget_tokens": 1024}}),
                 Some(true),
                 None,
                 Some(1024),
             ),
-            (ollama, json!({"think": true}), Some(true), None, None),
-            (ollama, json!({"think": false}), Some(false), None, Some(0)),
-            (
-                ollama,
-                json!({"think": "low"}),
-                Some(true),
-                Some("low"),
-                None,
-            ),
-        ] {
-            let request = read(&Fields::of(&body).unwrap()).unwrap();
-            assert_eq!(request.is_wanted, is_wanted, "{body}");
-            assert_eq!(request.effort.as_deref(), effort, "{body}");
-            assert_eq!(request.most_tokens(), most, "{body}");
-        }
+        ];
+        assert_read(ANTHROPIC, requests);
+    }
+
+    #[test]
+    fn ollama_has_a_switch_or_an_effort() {
+        let requests = [
+            (json!({"think": true}), Some(true), None, None),
+            (json!({"think": false}), Some(false), None, Some(0)),
+            (json!({"think": "low"}), Some(true), Some("low"), None),
+        ];
+        assert_read(OLLAMA, requests);
+    }
+
+    #[test]
+    fn what_no_api_says_is_refused() {
         for (read, body) in [
-            (openai, json!({"reasoning_effort": "extreme"})),
-            (openai, json!({"reasoning_effort": 3})),
-            (anthropic, json!({"thinking": {"type": "hard"}})),
-            (anthropic, json!({"thinking": {}})),
-            (ollama, json!({"think": 3})),
-            (ollama, json!({"think": "much"})),
+            (OPENAI, json!({"reasoning_effort": "extreme"})),
+            (OPENAI, json!({"reasoning_effort": 3})),
+            (ANTHROPIC, json!({"thinking": {"type": "hard"}})),
+            (ANTHROPIC, json!({"thinking": {}})),
+            (OLLAMA, json!({"think": 3})),
+            (OLLAMA, json!({"think": "much"})),
         ] {
             assert!(read(&Fields::of(&body).unwrap()).is_err(), "{body}");
         }

@@ -126,18 +126,48 @@ impl SchedulerCore {
         let Submission {
             job,
             turns,
-            mut pooled,
+            pooled,
             sender,
             submitted,
         } = submission;
+        let scores = job.prompt_logprobs.map(PromptScores::new);
+        let accepted = self.accept(job, turns.len(), sender, submitted);
+        let mut tasks = turns
+            .into_iter()
+            .enumerate()
+            .map(|(choice, turn)| AnswerTask::new(Rc::clone(&accepted), choice, turn));
+        let Some(mut first) = tasks.next() else {
+            return;
+        };
+        first.siblings = tasks.collect();
+        (first.pooled, first.scores) = (pooled, scores);
+        // Nothing to write: no pass is needed.
+        if first.turn.finish().is_some() {
+            return self.finish(first);
+        }
+        self.queue.push(first);
+    }
+
+    /// What all answers of a job share.
+    fn accept(
+        &mut self,
+        job: Job,
+        n_answers: usize,
+        sender: UnboundedSender<JobEvent>,
+        submitted: Instant,
+    ) -> Rc<AcceptedJob> {
         self.n_arrivals += 1;
-        let mut scores = job.prompt_logprobs.map(PromptScores::new);
         let receipt = self.blank_receipt(job.prompt.len());
         let thinking = job.thinking.filter(|_| !job.grammar_has_thoughts);
         let tokenizer = self.engine.model().tokenizer().ok();
         let gate = thinking.zip(tokenizer);
         let gate = gate.map(|(thinking, tokenizer)| ThoughtGate::new(tokenizer, &thinking));
-        let accepted = Rc::new(AcceptedJob {
+        self.metrics
+            .add(&self.metrics.prompt_tokens, job.prompt.len());
+        if let Some(usage) = &job.usage {
+            usage.add_prompt(job.prompt.len());
+        }
+        Rc::new(AcceptedJob {
             sender,
             client: job.client,
             usage: job.usage,
@@ -152,42 +182,10 @@ impl SchedulerCore {
             gate,
             arrival: self.n_arrivals,
             submitted,
-            n_open: Cell::new(turns.len()),
+            n_open: Cell::new(n_answers),
             is_dead: Cell::new(false),
             receipt: RefCell::new(receipt),
-        });
-        self.metrics
-            .add(&self.metrics.prompt_tokens, accepted.prompt.len());
-        if let Some(usage) = &accepted.usage {
-            usage.add_prompt(accepted.prompt.len());
-        }
-        let mut tasks = turns
-            .into_iter()
-            .enumerate()
-            .map(|(choice, turn)| AnswerTask {
-                job: Rc::clone(&accepted),
-                choice,
-                turn: turn.0,
-                is_constrained: turn.1.is_some(),
-                constraint: turn.1,
-                pooled: pooled.take(),
-                scores: scores.take(),
-                seq: None,
-                siblings: Vec::new(),
-                admission: 0,
-                is_suspect: false,
-                last_token: None,
-                n_opening: 0,
-            });
-        let Some(mut first) = tasks.next() else {
-            return;
-        };
-        first.siblings = tasks.collect();
-        // Nothing to write: no pass is needed.
-        if first.turn.finish().is_some() {
-            return self.finish(first);
-        }
-        self.queue.push(first);
+        })
     }
 
     fn blank_receipt(&self, n_prompt: usize) -> Receipt {

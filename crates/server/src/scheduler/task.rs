@@ -87,6 +87,41 @@ pub(super) struct AnswerTask {
 }
 
 impl AnswerTask {
+    /// An answer that waits, without siblings.
+    pub(super) fn new(
+        job: Rc<AcceptedJob>,
+        choice: usize,
+        (turn, constraint): (Turn, Option<Constraint>),
+    ) -> AnswerTask {
+        AnswerTask {
+            job,
+            choice,
+            turn,
+            is_constrained: constraint.is_some(),
+            constraint,
+            pooled: None,
+            scores: None,
+            seq: None,
+            siblings: Vec::new(),
+            admission: 0,
+            is_suspect: false,
+            last_token: None,
+            n_opening: 0,
+        }
+    }
+
+    /// Tells how much of the prompt is read, where that is wanted.
+    pub(super) fn tell_progress(&self) {
+        if self.job.progress && self.choice == 0 {
+            let n_read = self.job.receipt.borrow().n_cached + self.turn.prefill().0;
+            let total = self.job.prompt.len();
+            self.job.tell(JobEvent::Prefill {
+                done: total.min(n_read),
+                total,
+            });
+        }
+    }
+
     pub(super) fn was_admitted(&self) -> bool {
         self.admission > 0
     }

@@ -126,16 +126,18 @@ fn what_is_meant_for_the_service_does_not_spoil_the_cache() {
     );
 }
 
+/// A conversation with the result of a call.
+fn with_result(result: Value) -> Value {
+    let result = with(json!({"type": "tool_result", "tool_use_id": "t"}), result);
+    json!({"messages": [
+        {"role": "user", "content": "look"},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "Read", "input": {}}]},
+        {"role": "user", "content": [result]},
+    ]})
+}
+
 #[test]
 fn results_are_made_of_blocks() {
-    let with_result = |result: Value| {
-        let result = with(json!({"type": "tool_result", "tool_use_id": "t"}), result);
-        json!({"messages": [
-            {"role": "user", "content": "look"},
-            {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "Read", "input": {}}]},
-            {"role": "user", "content": [result]},
-        ]})
-    };
     let document = json!({"type": "document", "title": "T", "context": "C",
                           "source": {"type": "text", "media_type": "text/plain", "data": "hi"}});
     for (content, text) in [
@@ -167,6 +169,10 @@ fn results_are_made_of_blocks() {
             "{content}"
         );
     }
+}
+
+#[test]
+fn results_that_failed_say_so() {
     let error = |fields: Value| count(&with_result(with(fields, json!({"is_error": true}))));
     let plain = |text: &str| count(&with_result(json!({"content": text})));
     assert_eq!(
@@ -178,6 +184,10 @@ fn results_are_made_of_blocks() {
         plain("Error: it failed")
     );
     assert_eq!(error(json!({})), plain("Error"));
+}
+
+#[test]
+fn blocks_that_no_model_reads_are_refused() {
     for (block, words) in [
         (
             json!({"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": ""}}),
@@ -229,16 +239,18 @@ fn tools_of_the_service_are_left_out_beside_others() {
     }
 }
 
+/// A chat in which a function was called with these arguments.
+fn chat(arguments: &Value) -> Value {
+    json!({"messages": [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": null, "tool_calls": [
+            {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}]},
+        {"role": "tool", "tool_call_id": "c", "content": "no such call"}, {"role": "user", "content": "go on"},
+    ]})
+}
+
 #[test]
 fn arguments_that_were_cut_do_not_end_a_conversation() {
-    let chat = |arguments: &Value| {
-        json!({"messages": [
-            {"role": "user", "content": "hi"},
-            {"role": "assistant", "content": null, "tool_calls": [
-                {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}]},
-            {"role": "tool", "tool_call_id": "c", "content": "no such call"}, {"role": "user", "content": "go on"},
-        ]})
-    };
     let prompt =
         |arguments: &Value| shared().ask("/apply-template", &chat(arguments))["prompt"].clone();
     // A template that goes through the arguments takes no text.
@@ -265,6 +277,26 @@ fn arguments_that_were_cut_do_not_end_a_conversation() {
             found, "[user]hi[assistant]f[tool]no such call[user]go on",
             "{arguments}"
         );
+    }
+    let found = native.ask("/apply-template", &chat(&json!("{\"a\": 1}")))["prompt"].clone();
+    assert_eq!(
+        found,
+        "[user]hi[assistant]fa=1[tool]no such call[user]go on"
+    );
+}
+
+#[test]
+fn every_api_takes_arguments_that_were_cut() {
+    for arguments in [
+        json!(""),
+        Value::Null,
+        json!("{}"),
+        json!("{\"value\": "),
+        json!("not json"),
+        json!("42"),
+        json!(42),
+        json!([1]),
+    ] {
         let messages = json!({"model": "demo", "max_tokens": 2, "messages": [
             {"role": "user", "content": "hi"},
             {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": arguments}]},
@@ -291,11 +323,6 @@ fn arguments_that_were_cut_do_not_end_a_conversation() {
         );
         assert_eq!(shared().post("/api/chat", &body).status, 200, "{arguments}");
     }
-    let found = native.ask("/apply-template", &chat(&json!("{\"a\": 1}")))["prompt"].clone();
-    assert_eq!(
-        found,
-        "[user]hi[assistant]fa=1[tool]no such call[user]go on"
-    );
 }
 
 #[test]

@@ -94,7 +94,29 @@ fn a_batch_from_its_file_to_its_answers() {
         json!({"total": 3, "completed": 2, "failed": 1})
     );
     assert_eq!(batch["metadata"], json!({"for": "a test"}));
-    let told = answers(&server, &batch["output_file_id"]);
+    assert_answers_of_single_requests(&server, &batch);
+    let errors = answers(&server, &batch["error_file_id"]);
+    assert_eq!(
+        (errors.len(), &errors[0]["custom_id"]),
+        (1, &json!("wrong"))
+    );
+    assert_eq!(errors[0]["response"]["status_code"], 400);
+    let n_listed = |path: &str| {
+        let list = server.get(path).json();
+        list["data"].as_array().unwrap().len()
+    };
+    assert_eq!((n_listed("/v1/batches"), n_listed("/v1/files")), (1, 3));
+    let path = format!("/v1/files/{}", file["id"].as_str().unwrap());
+    assert_eq!(
+        server.request("DELETE", &path, &[], b"").json()["deleted"],
+        true
+    );
+    assert_eq!(server.get(&path).status, 404);
+}
+
+/// The two prompts of a batch have the answers that they have alone.
+fn assert_answers_of_single_requests(server: &Running, batch: &Value) {
+    let told = answers(server, &batch["output_file_id"]);
     assert_eq!(told.len(), 2);
     for answer in told {
         let prompt = if answer["custom_id"] == "a" {
@@ -107,32 +129,6 @@ fn a_batch_from_its_file_to_its_answers() {
         assert_eq!(answer["response"]["status_code"], 200);
         assert_eq!(answer["response"]["body"]["choices"], alone["choices"]);
     }
-    let errors = answers(&server, &batch["error_file_id"]);
-    assert_eq!(
-        (errors.len(), &errors[0]["custom_id"]),
-        (1, &json!("wrong"))
-    );
-    assert_eq!(errors[0]["response"]["status_code"], 400);
-    assert_eq!(
-        server.get("/v1/batches").json()["data"]
-            .as_array()
-            .unwrap()
-            .len(),
-        1
-    );
-    assert_eq!(
-        server.get("/v1/files").json()["data"]
-            .as_array()
-            .unwrap()
-            .len(),
-        3
-    );
-    let path = format!("/v1/files/{}", file["id"].as_str().unwrap());
-    assert_eq!(
-        server.request("DELETE", &path, &[], b"").json()["deleted"],
-        true
-    );
-    assert_eq!(server.get(&path).status, 404);
 }
 
 #[test]

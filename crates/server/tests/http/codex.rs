@@ -65,13 +65,17 @@ fn tools_that_a_server_would_run_are_left_out() {
     assert_eq!((reply.status, reply.header(LEFT_OUT)), (200, None));
 }
 
+/// A bias by which a text of a call ends.
+fn towards_an_end() -> Value {
+    let comma = shared().ask("/tokenize", &json!({"content": "\"}}"}))["tokens"][0].to_string();
+    json!({"logit_bias": {comma: 50}})
+}
+
 #[test]
 fn a_custom_tool_is_called_with_a_text() {
     let fields = json!({"tools": [shell(), patch()], "parallel_tool_calls": false, "max_output_tokens": 200,
                         "tool_choice": {"type": "custom", "name": "apply_patch"}});
-    // So that the text ends.
-    let comma = shared().ask("/tokenize", &json!({"content": "\"}}"}))["tokens"][0].to_string();
-    let fields = with(fields, json!({"logit_bias": {comma: 50}}));
+    let fields = with(fields, towards_an_end());
     let reply = ask(fields.clone());
     assert!(
         reply
@@ -117,12 +121,14 @@ fn a_custom_tool_is_called_with_a_text() {
         data("response.output_item.done")["item"]["type"],
         "custom_tool_call"
     );
+}
 
+#[test]
+fn chats_call_a_custom_tool_with_a_text() {
     let custom = json!({"type": "custom", "custom": {"name": "apply_patch", "description": "d"}});
     let choice = json!({"type": "custom", "custom": {"name": "apply_patch"}});
-    let comma = shared().ask("/tokenize", &json!({"content": "\"}}"}))["tokens"][0].to_string();
-    let body = json!({"tools": [custom], "tool_choice": choice, "parallel_tool_calls": false, "max_tokens": 200,
-                      "logit_bias": {comma: 50}});
+    let body = json!({"tools": [custom], "tool_choice": choice, "parallel_tool_calls": false, "max_tokens": 200});
+    let body = with(body, towards_an_end());
     let answer = shared().ask(CHAT, &with(question("hi"), body));
     let call = &answer["choices"][0]["message"]["tool_calls"][0];
     assert_eq!(
@@ -223,26 +229,29 @@ fn only_allowed_tools_are_called() {
     );
 }
 
+/// Tokens of an input.
+fn n_tokens(input: &Value) -> u64 {
+    let reply = ask(json!({"input": input}));
+    assert_eq!(reply.status, 200, "{input}: {}", reply.body);
+    reply.json()["usage"]["input_tokens"].as_u64().unwrap()
+}
+
+/// A call and its result after a question.
+fn with_call(call: Value, output: Value) -> Value {
+    let call = with(json!({"call_id": "c"}), call);
+    let output = with(json!({"call_id": "c"}), output);
+    json!([{"role": "user", "content": "hi"}, call, output])
+}
+
+/// Tokens of a history with a function's call.
+fn n_plain(name: &str, arguments: Value, output: &str) -> u64 {
+    let call = json!({"type": "function_call", "name": name, "arguments": arguments.to_string()});
+    let output = json!({"type": "function_call_output", "output": output});
+    n_tokens(&with_call(call, output))
+}
+
 #[test]
-fn histories_of_every_kind_of_call_are_read() {
-    let n_tokens = |input: &Value| {
-        let reply = ask(json!({"input": input}));
-        assert_eq!(reply.status, 200, "{input}: {}", reply.body);
-        reply.json()["usage"]["input_tokens"].as_u64().unwrap()
-    };
-    let conversation = |call: Value, output: Value| {
-        let call = with(json!({"call_id": "c"}), call);
-        let output = with(json!({"call_id": "c"}), output);
-        json!([{"role": "user", "content": "hi"}, call, output])
-    };
-    let plain = |name: &str, arguments: Value, output: &str| {
-        let call =
-            json!({"type": "function_call", "name": name, "arguments": arguments.to_string()});
-        n_tokens(&conversation(
-            call,
-            json!({"type": "function_call_output", "output": output}),
-        ))
-    };
+fn results_of_every_kind_are_read() {
     let shell = json!({"type": "function_call", "name": "shell", "arguments": "{}"});
     for (output, text) in [
         (json!([{"type": "input_text", "text": "ok"}]), "ok"),
@@ -254,34 +263,36 @@ fn histories_of_every_kind_of_call_are_read() {
         (Value::Null, ""),
         (json!({"a": 1}), "{\"a\":1}"),
     ] {
-        let found = n_tokens(&conversation(
-            shell.clone(),
-            json!({"type": "function_call_output", "output": output}),
-        ));
-        assert_eq!(found, plain("shell", json!({}), text), "{output}");
+        let result = json!({"type": "function_call_output", "output": output});
+        let found = n_tokens(&with_call(shell.clone(), result));
+        assert_eq!(found, n_plain("shell", json!({}), text), "{output}");
     }
+}
+
+#[test]
+fn histories_of_every_kind_of_call_are_read() {
     let custom = json!({"type": "custom_tool_call", "name": "apply_patch", "input": "x"});
-    let found = n_tokens(&conversation(
+    let found = n_tokens(&with_call(
         custom,
         json!({"type": "custom_tool_call_output", "output": "ok"}),
     ));
-    assert_eq!(found, plain("apply_patch", json!({"input": "x"}), "ok"));
+    assert_eq!(found, n_plain("apply_patch", json!({"input": "x"}), "ok"));
     let local = json!({"type": "local_shell_call", "action": {"command": ["ls"]}});
-    let found = n_tokens(&conversation(
+    let found = n_tokens(&with_call(
         local,
         json!({"type": "local_shell_call_output", "output": "ok"}),
     ));
     assert_eq!(
         found,
-        plain("local_shell", json!({"command": ["ls"]}), "ok")
+        n_plain("local_shell", json!({"command": ["ls"]}), "ok")
     );
     let named =
         json!({"type": "function_call", "name": "shell", "namespace": "mcp__x", "arguments": ""});
-    let found = n_tokens(&conversation(
+    let found = n_tokens(&with_call(
         named,
         json!({"type": "function_call_output", "output": "ok"}),
     ));
-    assert_eq!(found, plain("mcp__x__shell", json!({}), "ok"));
+    assert_eq!(found, n_plain("mcp__x__shell", json!({}), "ok"));
     let thought = json!([{"role": "user", "content": "hi"},
                          {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "x"}]);
     assert_eq!(n_tokens(&thought), n_tokens(&json!("hi")));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::engines::{Fault, Watched};
-use crate::{Running, options, question, with};
+use crate::{Client, Running, options, question, with};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -175,64 +175,72 @@ fn many_at_once_get_their_own_answers() {
     });
 }
 
+/// A question with a seed.
+fn seeded(i: usize) -> Value {
+    let question = question(&format!("What is {} plus 3?", 1 + i % 9));
+    with(question, json!({"seed": i}))
+}
+
+/// Requests that are cut off, wrong, too long, left alone, or none at all.
+fn misuse(server: &Client, kind: usize, round: usize) {
+    use std::io::Write;
+    match kind {
+        0 => {
+            let text = endless(50).to_string();
+            let request = format!(
+                "POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{text}",
+                text.len()
+            );
+            let n = (7 * (round + 1)).min(request.len() - 1);
+            let _ = server.connect().write_all(&request.as_bytes()[..n]);
+        }
+        1 => {
+            let reply = server.request("POST", CHAT, &[], b"{\"model\"");
+            assert_eq!(reply.status, 400);
+        }
+        2 => {
+            let reply = server.request("POST", CHAT, &[], &[b'x'; 70_000]);
+            assert_eq!(reply.status, 413);
+        }
+        3 => drop(server.begin(CHAT, &endless(400))),
+        _ => {
+            // Bytes that are no HTTP at all.
+            let mut stream = server.connect();
+            let _ = stream.write_all(b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n");
+        }
+    }
+}
+
+/// A reader that takes its time, of a stream that is whole all the same.
+fn read_slowly(server: &Client, body: &Value) {
+    let mut open = server.begin(CHAT, &with(body.clone(), json!({"stream": true})));
+    let mut text = String::new();
+    while let Some(piece) = open.piece() {
+        text += &piece;
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert!(text.ends_with("data: [DONE]\n\n"));
+}
+
 #[test]
 fn abuse_costs_others_nothing() {
-    use std::io::Write;
     let mut options = options();
     options.http.max_body_bytes = 64 << 10;
     let server = Running::start(options);
-    let body = |i: usize| {
-        with(
-            question(&format!("What is {} plus 3?", 1 + i % 9)),
-            json!({"seed": i}),
-        )
-    };
     let alone: Vec<Value> = (0..9)
-        .map(|i| server.ask(CHAT, &body(i))["choices"].clone())
+        .map(|i| server.ask(CHAT, &seeded(i))["choices"].clone())
         .collect();
-    let half = |cut: usize| {
-        let text = endless(50).to_string();
-        let request = format!(
-            "POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{text}",
-            text.len()
-        );
-        let mut stream = server.connect();
-        let _ = stream.write_all(&request.as_bytes()[..cut.min(request.len() - 1)]);
-    };
     std::thread::scope(|scope| {
         for thread in 0..8 {
-            let (server, alone, half) = (&*server, &alone, &half);
+            let (server, alone) = (&*server, &alone);
             scope.spawn(move || {
                 for round in 0..24 {
                     match (thread * 3 + round) % 8 {
-                        0 => half(7 * (round + 1)),
-                        1 => {
-                            assert_eq!(server.request("POST", CHAT, &[], b"{\"model\"").status, 400)
-                        }
-                        2 => assert_eq!(
-                            server.request("POST", CHAT, &[], &[b'x'; 70_000]).status,
-                            413
-                        ),
-                        3 => drop(server.begin(CHAT, &endless(400))),
-                        4 => {
-                            // Bytes that are no HTTP at all.
-                            let mut stream = server.connect();
-                            let _ = stream.write_all(b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n");
-                        }
-                        5 => {
-                            // A reader that takes its time, of a stream that is whole all the same.
-                            let mut open =
-                                server.begin(CHAT, &with(body(round), json!({"stream": true})));
-                            let mut text = String::new();
-                            while let Some(piece) = open.piece() {
-                                text += &piece;
-                                std::thread::sleep(Duration::from_millis(2));
-                            }
-                            assert!(text.ends_with("data: [DONE]\n\n"));
-                        }
+                        kind @ 0..=4 => misuse(server, kind, round),
+                        5 => read_slowly(server, &seeded(round)),
                         _ => {
                             let i = (thread + round) % 9;
-                            assert_eq!(server.ask(CHAT, &body(i))["choices"], alone[i]);
+                            assert_eq!(server.ask(CHAT, &seeded(i))["choices"], alone[i]);
                         }
                     }
                 }

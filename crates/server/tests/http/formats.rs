@@ -236,15 +236,19 @@ fn without_a_choice_the_model_may_just_answer() {
     }
 }
 
-/// An answer is of the form or calls a function, whichever API asks.
+/// Objects with a sum of two digits.
+fn sum_schema() -> Value {
+    json!({"type": "object", "properties": {"sum": {"type": "integer", "minimum": 0, "maximum": 99}},
+           "required": ["sum"], "additionalProperties": false})
+}
+
+/// An answer is of the form or calls a function.
 #[test]
 fn functions_and_a_form_go_together() {
-    let schema = json!({"type": "object", "properties": {"sum": {"type": "integer", "minimum": 0, "maximum": 99}},
-                        "required": ["sum"], "additionalProperties": false});
     let chat = with(
         question("What is 7 plus 5?"),
         json!({"tools": tools(), "max_tokens": 200, "response_format": {
-            "type": "json_schema", "json_schema": {"name": "o", "strict": true, "schema": schema}}}),
+            "type": "json_schema", "json_schema": {"name": "o", "strict": true, "schema": sum_schema()}}}),
     );
     let token =
         |text: &str| shared().ask("/tokenize", &json!({"content": text}))["tokens"][0].to_string();
@@ -277,7 +281,11 @@ fn functions_and_a_form_go_together() {
     );
     let choice = shared().ask(CHAT, &required)["choices"][0].clone();
     assert_eq!(choice["finish_reason"], "tool_calls", "{choice}");
+}
 
+#[test]
+fn every_api_takes_functions_with_a_form() {
+    let schema = sum_schema();
     let named = json!({"type": "json_schema", "name": "o", "schema": schema});
     let own = json!([{"name": "f", "input_schema": {"type": "object", "properties": {}}}]);
     let flat = json!([{"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}}]);

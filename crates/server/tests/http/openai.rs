@@ -200,8 +200,21 @@ fn parts_and_developers_are_understood() {
     assert_eq!(prompt("developer"), prompt("system"));
 }
 
+/// Asks with these fields, and expects that one of them is named with those words.
+fn assert_refused(fields: &Value, status: u16, (param, words): (&str, &str)) {
+    let reply = shared().post(CHAT, &with(question("Hi"), fields.clone()));
+    let error = &reply.json()["error"];
+    assert_eq!(reply.status, status, "{fields}: {error}");
+    assert_eq!(error["param"], param, "{fields}: {error}");
+    assert!(
+        error["message"].as_str().unwrap().contains(words),
+        "{error}"
+    );
+    assert!(error["type"].is_string() && error.get("code").is_some());
+}
+
 #[test]
-fn wrong_requests_are_told_which_field() {
+fn wrong_messages_are_told_which_field() {
     for (fields, status, param, words) in [
         (json!({"model": null}), 400, "model", "required"),
         (
@@ -229,6 +242,14 @@ fn wrong_requests_are_told_which_field() {
             "messages",
             "no vision tower",
         ),
+    ] {
+        assert_refused(&fields, status, (param, words));
+    }
+}
+
+#[test]
+fn wrong_options_are_told_which_field() {
+    for (fields, status, param, words) in [
         (
             json!({"temperature": "hot"}),
             400,
@@ -264,15 +285,7 @@ fn wrong_requests_are_told_which_field() {
             "tools is empty",
         ),
     ] {
-        let reply = shared().post(CHAT, &with(question("Hi"), fields.clone()));
-        let error = &reply.json()["error"];
-        assert_eq!(reply.status, status, "{fields}: {error}");
-        assert_eq!(error["param"], param, "{fields}: {error}");
-        assert!(
-            error["message"].as_str().unwrap().contains(words),
-            "{error}"
-        );
-        assert!(error["type"].is_string() && error.get("code").is_some());
+        assert_refused(&fields, status, (param, words));
     }
     // What has no bearing is left alone.
     let body = with(

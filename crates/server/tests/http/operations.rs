@@ -50,6 +50,13 @@ fn a_model_that_cannot_be_opened_is_told() {
     );
 }
 
+/// The value of the first line that begins so.
+fn metric(metrics: &str, name: &str) -> f64 {
+    let line = metrics.lines().find(|line| line.starts_with(name));
+    let line = line.unwrap_or_else(|| panic!("no {name} in\n{metrics}"));
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
 #[test]
 fn metrics_count_what_happened() {
     let server = Running::start(options());
@@ -66,11 +73,7 @@ fn metrics_count_what_happened() {
             .unwrap()
             .starts_with("text/plain; version=0.0.4")
     );
-    let value = |name: &str| -> f64 {
-        let line = reply.body.lines().find(|line| line.starts_with(name));
-        let line = line.unwrap_or_else(|| panic!("no {name} in\n{}", reply.body));
-        line.rsplit(' ').next().unwrap().parse().unwrap()
-    };
+    let value = |name: &str| metric(&reply.body, name);
     assert_eq!(
         value("vllm:request_success_total{model_name=\"demo\",finished_reason=\"stop\"}"),
         2.0
@@ -98,21 +101,27 @@ fn metrics_count_what_happened() {
     assert_eq!(one, "1");
     assert!(pages.parse::<usize>().unwrap() >= 512 / 64, "{pages} pages");
     assert!(!reply.body.contains("lora_requests_info"));
-    // Each name has its help and type once, before its values.
-    for name in reply
-        .body
-        .lines()
-        .filter_map(|line| line.strip_prefix("# TYPE "))
-    {
-        let name = name.split(' ').next().unwrap();
-        assert_eq!(reply.body.matches(&format!("# HELP {name} ")).count(), 1);
-    }
     let system = server.get("/v1/system").json();
     assert_eq!(system["machine"]["cpu"], "a test's");
     assert_eq!(
         system["models"][0]["counters"]["generated_tokens"],
         value("vllm:generation_tokens_total")
     );
+}
+
+/// Each name of a metric has its help and type once, before its values.
+#[test]
+fn metrics_have_help_and_a_type() {
+    let metrics = shared().get("/metrics").body;
+    let types = metrics
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE "));
+    let names: Vec<&str> = types.map(|line| line.split(' ').next().unwrap()).collect();
+    assert!(names.len() > 10, "{names:?}");
+    for name in names {
+        assert_eq!(metrics.matches(&format!("# HELP {name} ")).count(), 1);
+        assert_eq!(metrics.matches(&format!("# TYPE {name} ")).count(), 1);
+    }
 }
 
 #[test]

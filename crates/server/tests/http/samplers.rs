@@ -78,6 +78,29 @@ fn banned_texts_are_not_written() {
     }
 }
 
+/// Asks two APIs with these fields, and expects an error that begins so.
+fn assert_refused(fields: &Value, named: &str) {
+    let body = json!({"model": "demo", "prompt": "hi", "max_tokens": 1});
+    let reply = shared().post("/v1/completions", &with(body, fields.clone()));
+    let message = reply.json()["error"]["message"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    assert_eq!(reply.status, 400, "{fields}");
+    assert!(message.starts_with(named), "{message}");
+    let body = json!({"model": "demo", "prompt": "hi", "options": fields});
+    let reply = shared().post("/api/generate", &body);
+    let message = reply.json()["error"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    assert_eq!(reply.status, 400, "{body}");
+    assert!(
+        message.starts_with(&format!("options.{named}")),
+        "{message}"
+    );
+}
+
 #[test]
 fn values_that_make_no_sense_are_refused_by_name() {
     for (fields, named) in [
@@ -134,24 +157,6 @@ fn values_that_make_no_sense_are_refused_by_name() {
             "banned_strings: at most 64 texts",
         ),
     ] {
-        let body = json!({"model": "demo", "prompt": "hi", "max_tokens": 1});
-        let reply = shared().post("/v1/completions", &with(body, fields.clone()));
-        let message = reply.json()["error"]["message"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned();
-        assert_eq!(reply.status, 400, "{fields}");
-        assert!(message.starts_with(named), "{message}");
-        let body = json!({"model": "demo", "prompt": "hi", "options": fields});
-        let reply = shared().post("/api/generate", &body);
-        let message = reply.json()["error"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned();
-        assert_eq!(reply.status, 400, "{body}");
-        assert!(
-            message.starts_with(&format!("options.{named}")),
-            "{message}"
-        );
+        assert_refused(&fields, named);
     }
 }

@@ -155,15 +155,21 @@ fn forms_and_calls_come_behind_thoughts() {
     assert_eq!(answer["choices"][0]["finish_reason"], "tool_calls");
 }
 
+/// A question of Anthropic's API with these fields.
+fn anthropics(fields: Value) -> Value {
+    let body = json!({"model": "demo", "max_tokens": 40, "temperature": 0,
+                      "messages": [{"role": "user", "content": "What is 7 plus 5?"}]});
+    with(body, fields)
+}
+
+/// The same with thoughts.
+fn anthropics_with_thoughts() -> Value {
+    anthropics(json!({"thinking": {"type": "enabled", "budget_tokens": 3}}))
+}
+
 #[test]
 fn anthropics_thoughts_are_signed() {
-    let ask = |fields: Value| {
-        let body = json!({"model": "demo", "max_tokens": 40, "temperature": 0,
-                          "messages": [{"role": "user", "content": "What is 7 plus 5?"}]});
-        with(body, fields)
-    };
-    let thinking = json!({"thinking": {"type": "enabled", "budget_tokens": 3}});
-    let message = thinker().ask(MESSAGES, &ask(thinking.clone()));
+    let message = thinker().ask(MESSAGES, &anthropics_with_thoughts());
     let (thought, said) = (message["content"][0].clone(), message["content"][1].clone());
     assert_eq!(
         (&thought["type"], &said["type"]),
@@ -173,7 +179,7 @@ fn anthropics_thoughts_are_signed() {
     let n_thought = message["usage"]["output_tokens_details"]["thinking_tokens"].as_u64();
     assert!(n_thought.unwrap() > 3, "{message}");
 
-    let stream = with(ask(thinking), json!({"stream": true}));
+    let stream = with(anthropics_with_thoughts(), json!({"stream": true}));
     let (mut told, mut kinds) = ([String::new(), String::new(), String::new()], Vec::new());
     for (_, data) in thinker().post(MESSAGES, &stream).events() {
         let event: Value = serde_json::from_str(&data).unwrap();
@@ -188,8 +194,16 @@ fn anthropics_thoughts_are_signed() {
     assert_eq!(kinds, ["thinking_delta", "signature_delta", "text_delta"]);
     let expected = [&thought["thinking"], &thought["signature"], &said["text"]].map(text);
     assert_eq!(told, expected);
+    // Who does not ask for thoughts gets none.
+    let plain = thinker().ask(MESSAGES, &anthropics(json!({})));
+    assert_eq!(plain["content"][0]["type"], "text", "{plain}");
+}
 
-    // What comes back is told to the template, if it is as it was.
+/// What comes back is told to the template, if it is as it was.
+#[test]
+fn anthropics_thoughts_come_back_as_they_were() {
+    let message = thinker().ask(MESSAGES, &anthropics_with_thoughts());
+    let thought = message["content"][0].clone();
     let count = |block: Value| {
         let messages = json!([{"role": "user", "content": "hi"},
             {"role": "assistant", "content": [block, {"type": "text", "text": "yes"}]}, {"role": "user", "content": "so?"}]);
@@ -223,9 +237,6 @@ fn anthropics_thoughts_are_signed() {
         assert_eq!(reply.status, 400, "{}", reply.body);
         assert!(reply.body.contains(words), "{}", reply.body);
     }
-    // Who does not ask for thoughts gets none.
-    let plain = thinker().ask(MESSAGES, &ask(json!({})));
-    assert_eq!(plain["content"][0]["type"], "text", "{plain}");
 }
 
 #[test]

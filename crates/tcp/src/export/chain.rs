@@ -5,7 +5,7 @@ use super::spelling::{INTERLEAVED, padded_to, scalar, size};
 use super::vector::{VectorStream, Way};
 use super::views::Extents;
 use crate::Element;
-use crate::axes::{DigitLayout, Mapping, cover};
+use crate::axes::{Axes, DigitLayout, Mapping, cover};
 use crate::program::{
     Context, LaneMode, Place, SliceKernel, Stage, TensorSharding, Topology, VectorOperand, View,
 };
@@ -179,18 +179,7 @@ impl Module<'_> {
         let named = self.names(kernel)?;
         let own = self.program.tensors[view.tensor].spread().cloned();
         let own = own.ok_or("a fetch from the chip's memory")?;
-        let is_switched = kernel
-            .stages
-            .iter()
-            .any(|stage| matches!(stage, Stage::Switch { .. }));
-        let fetched = TensorSharding {
-            cluster: named.cluster.clone(),
-            slice: if is_switched {
-                own.slice.clone()
-            } else {
-                named.slice.clone()
-            },
-        };
+        let fetched = fetch_sharding(kernel, &own, &named);
         let mut chain = Chain {
             calls: Vec::new(),
             stream: VectorStream {
@@ -210,12 +199,7 @@ impl Module<'_> {
             Some((name, false)) => format!("{name}.view()"),
             _ => self.view(view, &extents, Some(&fetched), false)?.text,
         };
-        // Register files of contractions are filled by the sub context alone in the vendor's interface.
-        let fills = matches!(kernel.stages.last(), Some(Stage::ToRegisters { .. }));
-        let context = match (kernel.context, fills) {
-            (Context::Main, false) => "main",
-            _ => "sub",
-        };
+        let context = context_name(kernel);
         chain.calls.push(match with {
             None => format!("{context}\n        .begin({first})"),
             Some(with) => {
@@ -252,14 +236,7 @@ impl Module<'_> {
         match stage {
             Stage::Switch { topology, time, .. } => {
                 let slice = &chain.stream.spread.slice;
-                let config = match topology {
-                    Topology::Forwarding => "SwitchConfig::Forwarding".to_owned(),
-                    Topology::CustomBroadcast => {
-                        let ring = size(slice, axes)?;
-                        format!("SwitchConfig::CustomBroadcast {{ ring_size: {ring} }}")
-                    }
-                    other => return Err(format!("the switch's `{}`", other.word())),
-                };
+                let config = switch_config(topology, slice, axes)?;
                 chain
                     .calls
                     .push(format!("switch::<{slice}, {time}>({config})"));
@@ -281,16 +258,7 @@ impl Module<'_> {
             Stage::Packet { packet } => chain.calls.push(format!("contract_packet::<{packet}>()")),
             Stage::Time { time } => chain.calls.push(format!("contract_time::<{time}>()")),
             Stage::Lane { mode, time, packet } => {
-                let mode = match mode {
-                    LaneMode::Interleaved => "Interleaved",
-                    LaneMode::Sequential => "Sequential",
-                };
-                chain.element = Element::F32;
-                let flit = chain.flit(packet, axes)?;
-                let lane = format!("contract_lane::<{time}, {flit}>(LaneMode::{mode})");
-                chain.calls.push(lane);
-                chain.stream.time = time.clone();
-                (chain.stream.packet, chain.packet) = (flit, packet.clone());
+                chain.lane(*mode, (time, packet), axes)?;
             }
             Stage::Cast { to } => {
                 chain.leave();
@@ -331,12 +299,32 @@ impl Module<'_> {
 
 impl Chain {
     /// A packet padded to a flit of the stream's element.
-    fn flit(&self, packet: &Mapping, axes: &crate::axes::Axes) -> ExportResult<Mapping> {
+    fn flit(&self, packet: &Mapping, axes: &Axes) -> ExportResult<Mapping> {
         Ok(padded_to(
             packet,
             size(packet, axes)?,
             FLIT_BITS / self.element.bits(),
         ))
+    }
+
+    /// Sums of all lanes, in the order of the mode.
+    fn lane(
+        &mut self,
+        mode: LaneMode,
+        (time, packet): (&Mapping, &Mapping),
+        axes: &Axes,
+    ) -> ExportResult<()> {
+        let mode = match mode {
+            LaneMode::Interleaved => "Interleaved",
+            LaneMode::Sequential => "Sequential",
+        };
+        self.element = Element::F32;
+        let flit = self.flit(packet, axes)?;
+        let call = format!("contract_lane::<{time}, {flit}>(LaneMode::{mode})");
+        self.calls.push(call);
+        self.stream.time = time.clone();
+        (self.stream.packet, self.packet) = (flit, packet.clone());
+        Ok(())
     }
 
     /// A time with the axis of an interleaved fetch behind it.
@@ -354,6 +342,43 @@ impl Chain {
             self.calls.push("vector_final()".to_owned());
             self.stream.entered = false;
         }
+    }
+}
+
+/// Clusters and slices that a kernel fetches from: names of slices begin behind the switch.
+fn fetch_sharding(
+    kernel: &SliceKernel,
+    own: &TensorSharding,
+    named: &TensorSharding,
+) -> TensorSharding {
+    let mut stages = kernel.stages.iter();
+    let is_switched = stages.any(|stage| matches!(stage, Stage::Switch { .. }));
+    TensorSharding {
+        cluster: named.cluster.clone(),
+        slice: if is_switched { own } else { named }.slice.clone(),
+    }
+}
+
+/// Register files of contractions are filled by the sub context alone in the vendor's interface.
+fn context_name(kernel: &SliceKernel) -> &'static str {
+    let fills = matches!(kernel.stages.last(), Some(Stage::ToRegisters { .. }));
+    match (kernel.context, fills) {
+        (Context::Main, false) => "main",
+        _ => "sub",
+    }
+}
+
+/// The argument of a switch behind which the slices are these.
+fn switch_config(topology: &Topology, slice: &Mapping, axes: &Axes) -> ExportResult<String> {
+    match topology {
+        Topology::Forwarding => Ok("SwitchConfig::Forwarding".to_owned()),
+        Topology::CustomBroadcast => {
+            let ring = size(slice, axes)?;
+            Ok(format!(
+                "SwitchConfig::CustomBroadcast {{ ring_size: {ring} }}"
+            ))
+        }
+        other => Err(format!("the switch's `{}`", other.word())),
     }
 }
 

@@ -22,6 +22,15 @@ struct ViewTile {
     size: u64,
 }
 
+/// A view without the names that a command gives its axes.
+struct CutView {
+    /// Mappings of element, slice and cluster, cut factors as `@number`.
+    levels: Vec<Mapping>,
+    tiles: Vec<ViewTile>,
+    /// The calls that cut.
+    text: String,
+}
+
 /// A view as an expression, and what it holds where.
 pub(super) struct ViewExpression {
     pub text: String,
@@ -118,6 +127,45 @@ impl Module<'_> {
     ) -> ExportResult<ViewExpression> {
         let tensor = &self.program.tensors[view.tensor];
         let is_hbm = matches!(tensor.place, Place::Hbm { .. });
+        let CutView {
+            levels,
+            tiles,
+            text,
+        } = self.cut_view(view, extents, mutable)?;
+        let name = |level: usize| match levels.get(level) {
+            Some(mapping) => self.marked(mapping, &tiles, &[], mutable),
+            None => String::new(),
+        };
+        let mut viewed = ViewExpression {
+            element: name(0),
+            slice: name(1),
+            cluster: name(2),
+            text,
+        };
+        let element = self.marked(&levels[0], &tiles, &view.renames, mutable);
+        let spread = names.map_or((viewed.cluster.clone(), viewed.slice.clone()), |names| {
+            (names.cluster.to_string(), names.slice.to_string())
+        });
+        let is_renamed = element != viewed.element || spread != (viewed.cluster, viewed.slice);
+        (viewed.cluster, viewed.slice) = spread;
+        viewed.element = element;
+        if is_renamed {
+            let types = match is_hbm {
+                true => format!("Chip, {}", viewed.element),
+                false => format!(
+                    "Chip, {}, {}, {}",
+                    viewed.cluster, viewed.slice, viewed.element
+                ),
+            };
+            // SAFETY: of what is printed: names change, positions do not.
+            viewed.text = format!("unsafe {{ {}.reshape::<{types}>() }}", viewed.text);
+        }
+        Ok(viewed)
+    }
+
+    /// Cuts out of a tensor what a view of these extents takes, axis by axis.
+    fn cut_view(&self, view: &View, extents: &Extents, mutable: bool) -> ExportResult<CutView> {
+        let tensor = &self.program.tensors[view.tensor];
         let mut levels = vec![tensor.layout().clone()];
         levels.extend(tensor.spread().map(|s| s.slice.clone()));
         levels.extend(tensor.spread().map(|s| s.cluster.clone()));
@@ -155,35 +203,11 @@ impl Module<'_> {
                 LEVELS[level], tile.index, tile.len, tile.start
             ));
         }
-        let name = |level: usize| match levels.get(level) {
-            Some(mapping) => self.marked(mapping, &tiles, &[], mutable),
-            None => String::new(),
-        };
-        let mut viewed = ViewExpression {
-            element: name(0),
-            slice: name(1),
-            cluster: name(2),
+        Ok(CutView {
+            levels,
+            tiles,
             text,
-        };
-        let element = self.marked(&levels[0], &tiles, &view.renames, mutable);
-        let spread = names.map_or((viewed.cluster.clone(), viewed.slice.clone()), |names| {
-            (names.cluster.to_string(), names.slice.to_string())
-        });
-        let is_renamed = element != viewed.element || spread != (viewed.cluster, viewed.slice);
-        (viewed.cluster, viewed.slice) = spread;
-        viewed.element = element;
-        if is_renamed {
-            let types = match is_hbm {
-                true => format!("Chip, {}", viewed.element),
-                false => format!(
-                    "Chip, {}, {}, {}",
-                    viewed.cluster, viewed.slice, viewed.element
-                ),
-            };
-            // SAFETY: of what is printed: names change, positions do not.
-            viewed.text = format!("unsafe {{ {}.reshape::<{types}>() }}", viewed.text);
-        }
-        Ok(viewed)
+        })
     }
 
     /// A mapping with its cut factors written out.

@@ -74,6 +74,18 @@ pub(super) fn ring(before: &DigitLayout, left: &DigitLayout) -> FlowResult<()> {
     }
 }
 
+/// The element of sums of products of these two.
+fn sum_element(a: Element, b: Element) -> Option<Element> {
+    let pairs = [
+        (Element::I4, Element::I32),
+        (Element::I8, Element::I32),
+        (Element::E4m3, Element::F32),
+        (Element::Bf16, Element::F32),
+    ];
+    let sum = pairs.iter().find(|(of, _)| *of == a && a == b);
+    sum.map(|&(_, sum)| sum)
+}
+
 impl Walker<'_> {
     pub(super) fn outer(&mut self, trf: usize, time: &Mapping, packet: &Mapping) -> FlowResult<()> {
         let in_trf = |place: &Place| matches!(place, Place::Trf { .. });
@@ -82,14 +94,7 @@ impl Walker<'_> {
             return Err((Rule::Place, String::new()));
         };
         let (a, b) = (self.stream.element, tensor.element);
-        let pairs = [
-            (Element::I4, Element::I32),
-            (Element::I8, Element::I32),
-            (Element::E4m3, Element::F32),
-            (Element::Bf16, Element::F32),
-        ];
-        let sum = pairs.iter().find(|(of, _)| *of == a && a == b);
-        let Some(&(_, sum)) = sum else {
+        let Some(sum) = sum_element(a, b) else {
             return Err((Rule::Elements, format!("{a} is not multiplied with {b}")));
         };
         let trf_shape = tensor.shape(self.axes).map_err(axes_broken)?;

@@ -244,6 +244,21 @@ impl Builder<'_> {
         Ok((self.weights(Element::Bf16, at, layout)?, Lane::Weights))
     }
 
+    /// A chunk of keys or values out of the cache, from key `first` on, and which moves bring it.
+    fn load_chunk(
+        &mut self,
+        (name, cache): (&str, usize),
+        at: &TensorSharding,
+        layout: Mapping,
+        (sequence, first): (u64, u64),
+    ) -> Result<(usize, Lane), LowerError> {
+        let (tensor, lane) = self.chunk_room(at, layout)?;
+        let from = View::of(cache).from("B", sequence).from("s_max", first);
+        let from = from.named("s_max", "s_k");
+        self.copy(name, lane, from, View::of(tensor));
+        Ok((tensor, lane))
+    }
+
     /// Scores of a chunk of keys, scaled and masked.
     fn score_chunk(
         &mut self,
@@ -258,13 +273,9 @@ impl Builder<'_> {
         let own = inner(&keys, cut.chunk, cut.own);
         let queries = self.queries(cut);
         let (row, d) = (list([ax("r"), ax("d_k_prime")]), dims.head_dim);
-        let (k, lane) = self.chunk_room(&at, list([own.clone(), row.clone()]))?;
         let first = base + chunk * cut.chunk;
-        let from = View::of(cache.keys)
-            .from("B", sequence)
-            .from("s_max", first);
-        let from = from.named("s_max", "s_k");
-        self.copy("load_k", lane, from, View::of(k));
+        let layout = list([own.clone(), row.clone()]);
+        let (k, lane) = self.load_chunk(("load_k", cache.keys), &at, layout, (sequence, first))?;
         let mask = self.mask_chunk(cut, cache.mask, (sequence, query, first))?;
         let packet = if d.is_multiple_of(32) { 32 } else { 16 };
         let flit = 16;

@@ -285,12 +285,9 @@ impl Builder<'_> {
         let mut tiles = Vec::new();
         for kernel in 0..n_kernels {
             let first = kernel * cut.rows / unit;
-            let held = self.trf_alternating(
-                "w_t",
-                linear.weights.factor(),
-                &spread_w,
-                (lane.clone(), list([second.clone(), part.clone()])),
-            )?;
+            let layout = list([second.clone(), part.clone()]);
+            let factor = linear.weights.factor();
+            let held = self.trf_alternating("w_t", factor, &spread_w, (lane.clone(), layout))?;
             let mut stages = self.weight_stream(w, linear, &own, &part, k_s);
             if let Some(Stage::Fetch { view, .. }) = stages.first_mut() {
                 *view = View::of(w).from(&name, first);

@@ -23,7 +23,6 @@ impl Builder<'_> {
         heads: &Width,
         table: &Table,
     ) -> Result<ActivationRows, LowerError> {
-        let machine = self.target.machine;
         let pairs = self.target.dims.head_dim / 2;
         let (p, f, r) = (ax("d_k_prime"), ax("f"), ax("r"));
         // Pairs in a slice, where columns are spread over slices; all of several heads otherwise.
@@ -33,50 +32,15 @@ impl Builder<'_> {
             false => heads.size(),
         };
         let own_pairs = (x.per / 2).min(pairs);
-        let at = match self.is_held() {
-            true => {
-                let slices = machine.slices / (pairs / own_pairs);
-                let slice = list([copies(slices), outer(&p, pairs, own_pairs)]);
-                spread(copies(machine.clusters), slice)
-            }
-            false => x.spread.clone(),
-        };
         let own_p = inner(&p, pairs, own_pairs);
-        let layout = list([self.own_tokens(), own_p.clone(), f.clone(), r.clone()]);
-        let t = self.dm("t_rope", Element::Bf16, &at, layout.clone())?;
-        let both = (View::of(table.tensor), View::of(t));
-        match table.position {
-            Some(position) => self.indexed("look_up", both, (Side::From, "s_max", position)),
-            None => self.copy("load_t", Lane::Others, both.0, both.1),
-        }
-        let held = self.trf("t_rope_t", Element::Bf16, &at, Mapping::one(), layout)?;
         let flit = own_pairs.min(8);
-        let mut fill = Vec::from(fetch(
-            View::of(t),
-            None,
-            list([
-                self.own_tokens(),
-                outer(&own_p, own_pairs, flit.min(4)),
-                Mapping::one(),
-            ]),
-            list([inner(&p, pairs, flit.min(4)), f.clone(), r.clone()]),
-        ));
-        fill.push(Stage::ToRegisters { tensor: held });
-        self.sub("hold_t", fill);
+        let (t, held) = self.hold_rotations(x, own_pairs, table)?;
         let own_head = inner(&heads.mapping, heads.size(), own_heads);
-        let tokens = self.own_tokens();
-        let time = list([
-            tokens.clone(),
-            own_head.clone(),
-            outer(&own_p, own_pairs, flit),
-        ]);
+        let blocks = outer(&own_p, own_pairs, flit);
+        let time = list([self.own_tokens(), own_head, blocks]);
         let packet = list([inner(&p, pairs, flit), f, filler(8 / flit)]);
-        let mut stages = Vec::from(fetch(
-            View::of(x.tensor),
-            None,
-            time.clone(),
-            packet.clone(),
-        ));
+        let from = View::of(x.tensor);
+        let mut stages = Vec::from(fetch(from, None, time.clone(), packet.clone()));
         let rotated = list([time, r.clone()]);
         let left = list([inner(&p, pairs, flit), filler(8 / flit)]);
         let out = self.rotated(stem, x, heads, (own_heads, own_pairs))?;
@@ -105,6 +69,46 @@ impl Builder<'_> {
         self.main("rotate", stages);
         self.retire(t);
         Ok(out)
+    }
+
+    /// Matrices of a slice's pairs, in data memory and in registers.
+    fn hold_rotations(
+        &mut self,
+        x: &ActivationRows,
+        own_pairs: u64,
+        table: &Table,
+    ) -> Result<(usize, usize), LowerError> {
+        let machine = self.target.machine;
+        let pairs = self.target.dims.head_dim / 2;
+        let (p, f, r) = (ax("d_k_prime"), ax("f"), ax("r"));
+        let at = match self.is_held() {
+            true => {
+                let slices = machine.slices / (pairs / own_pairs);
+                let slice = list([copies(slices), outer(&p, pairs, own_pairs)]);
+                spread(copies(machine.clusters), slice)
+            }
+            false => x.spread.clone(),
+        };
+        let own_p = inner(&p, pairs, own_pairs);
+        let layout = list([self.own_tokens(), own_p.clone(), f.clone(), r.clone()]);
+        let t = self.dm("t_rope", Element::Bf16, &at, layout.clone())?;
+        let both = (View::of(table.tensor), View::of(t));
+        match table.position {
+            Some(position) => self.indexed("look_up", both, (Side::From, "s_max", position)),
+            None => self.copy("load_t", Lane::Others, both.0, both.1),
+        }
+        let held = self.trf("t_rope_t", Element::Bf16, &at, Mapping::one(), layout)?;
+        let flit = own_pairs.min(4);
+        let time = list([
+            self.own_tokens(),
+            outer(&own_p, own_pairs, flit),
+            Mapping::one(),
+        ]);
+        let packet = list([inner(&p, pairs, flit), f, r]);
+        let mut fill = Vec::from(fetch(View::of(t), None, time, packet));
+        fill.push(Stage::ToRegisters { tensor: held });
+        self.sub("hold_t", fill);
+        Ok((t, held))
     }
 
     /// Room for rotated heads, in the slices of `x`.

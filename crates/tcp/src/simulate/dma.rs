@@ -4,7 +4,7 @@ use super::array::{Array, Loop, Nest, layout_table, own_axis};
 use super::{Chip, SimulationResult};
 use crate::Element;
 use crate::axes::DigitLayout;
-use crate::program::{Dma, Side, View};
+use crate::program::{Dma, IndexedAxis, Program, Side, View};
 use crate::verify::{dma_region, start};
 
 /// One side of a move: where indices of axes lie.
@@ -19,6 +19,54 @@ impl IndexPlace<'_> {
             IndexPlace::Hbm(layout) => layout_table(layout, axis, start, extent),
             IndexPlace::Chip(array) => array.table(axis, start, extent),
         }
+    }
+}
+
+/// The source and the destination of a move.
+struct MoveEnds<'a> {
+    program: &'a Program,
+    views: [&'a View; 2],
+    places: [IndexPlace<'a>; 2],
+}
+
+impl MoveEnds<'_> {
+    /// Where `extent` indices of an axis lie at both ends, from the index `first` of the move on.
+    fn run(&self, axis: usize, first: u64, extent: u64) -> Loop {
+        let at = |end: usize| {
+            let view = self.views[end];
+            let own = own_axis(axis, &view.renames, &self.program.axes);
+            self.places[end].table(own, start(self.program, view, axis) + first, extent)
+        };
+        (at(0), at(1))
+    }
+
+    /// The nest of whole axes.
+    fn plain(&self, shape: &[(usize, u64)]) -> Nest {
+        let loops = shape
+            .iter()
+            .map(|&(axis, extent)| self.run(axis, 0, extent));
+        let mut nest = Nest {
+            loops: loops.collect(),
+        };
+        nest.sort();
+        nest
+    }
+
+    /// Where both ends begin along axes that are not moved.
+    fn base(&self, shape: &[(usize, u64)]) -> Loop {
+        let axes = &self.program.axes;
+        let at = |end: usize| -> usize {
+            let view = self.views[end];
+            let outside = view.offsets.iter().filter_map(|(name, first)| {
+                let axis = axes.id(name).ok()?;
+                let moved = shape
+                    .iter()
+                    .any(|&(a, _)| own_axis(a, &view.renames, axes) == axis);
+                (!moved).then(|| self.places[end].table(axis, *first, 1)[0])
+            });
+            outside.sum()
+        };
+        (vec![at(0)], vec![at(1)])
     }
 }
 
@@ -104,46 +152,38 @@ impl Chip<'_> {
             let n = shape.iter().map(|(_, extent)| *extent as usize).product();
             self.written(dma.to.tensor, n)?;
         }
+        let sides = [&dma.from, &dma.to];
+        let ends = MoveEnds {
+            program: self.program,
+            views: sides,
+            places: [self.place(sides[0])?, self.place(sides[1])?],
+        };
+        let base = ends.base(shape);
+        match &dma.indexed {
+            None => {
+                let mut nest = ends.plain(shape);
+                nest.loops.insert(0, base);
+                Ok(vec![nest])
+            }
+            Some(indexed) => self.indexed_nests(&ends, indexed, shape, &base),
+        }
+    }
+
+    /// A loop nest for each index that is looked up.
+    fn indexed_nests(
+        &self,
+        ends: &MoveEnds<'_>,
+        indexed: &IndexedAxis,
+        shape: &[(usize, u64)],
+        base: &Loop,
+    ) -> SimulationResult<Vec<Nest>> {
         let axes = &self.program.axes;
-        let (from, to) = (self.place(&dma.from)?, self.place(&dma.to)?);
-        let table = |place: &IndexPlace<'_>, view: &View, axis: usize, first: u64, extent: u64| {
-            let own = own_axis(axis, &view.renames, axes);
-            place.table(own, start(self.program, view, axis) + first, extent)
-        };
-        let plain = |of: &[(usize, u64)]| -> Vec<Loop> {
-            let both = of.iter().map(|&(axis, extent)| {
-                (
-                    table(&from, &dma.from, axis, 0, extent),
-                    table(&to, &dma.to, axis, 0, extent),
-                )
-            });
-            both.collect()
-        };
-        let fixed = |view: &View, place: &IndexPlace<'_>| -> usize {
-            // Axes that are not moved but begin elsewhere.
-            let outside = view.offsets.iter().filter_map(|(name, first)| {
-                let axis = axes.id(name).ok()?;
-                let moved = shape
-                    .iter()
-                    .any(|&(a, _)| own_axis(a, &view.renames, axes) == axis);
-                (!moved).then(|| place.table(axis, *first, 1)[0])
-            });
-            outside.sum()
-        };
-        let base = (vec![fixed(&dma.from, &from)], vec![fixed(&dma.to, &to)]);
-        let Some(indexed) = &dma.indexed else {
-            let mut nest = Nest {
-                loops: plain(shape),
-            };
-            nest.sort();
-            nest.loops.insert(0, base);
-            return Ok(vec![nest]);
-        };
         let looked_up = axes.id(&indexed.axis).map_err(|e| (None, e.to_string()))?;
-        let (table_view, table_place) = match indexed.side {
-            Side::From => (&dma.from, &from),
-            Side::To => (&dma.to, &to),
+        let side = match indexed.side {
+            Side::From => 0,
+            Side::To => 1,
         };
+        let (table_view, table_place) = (ends.views[side], &ends.places[side]);
         let extent = self.program.tensors[table_view.tensor].shape(axes);
         let extent = extent.map_err(|error| (Some(table_view.tensor), error.to_string()))?;
         let own = own_axis(looked_up, &table_view.renames, axes);
@@ -161,20 +201,14 @@ impl Chip<'_> {
             let mut loops = vec![base.clone()];
             for &(axis, n) in &indices.shape {
                 let at = (flat / indices.step(axis) % n as usize) as u64;
-                let left = table(&from, &dma.from, axis, at, 1);
-                let right = table(&to, &dma.to, axis, at, 1);
-                loops.push((left, right));
+                loops.push(ends.run(axis, at, 1));
             }
             let at = table_place.table(own, index as u64, 1);
             loops.push(match indexed.side {
                 Side::From => (at, vec![0]),
                 Side::To => (vec![0], at),
             });
-            let mut nest = Nest {
-                loops: plain(&rest),
-            };
-            nest.sort();
-            loops.extend(nest.loops);
+            loops.extend(ends.plain(&rest).loops);
             nests.push(Nest { loops });
         }
         Ok(nests)

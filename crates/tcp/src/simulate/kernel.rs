@@ -33,62 +33,16 @@ impl Chip<'_> {
         at: usize,
         run: &mut Run,
     ) -> SimulationResult<usize> {
-        let shape = |at: usize| -> SimulationResult<Shape> {
-            let shape = streams[at].shape(&self.program.axes);
-            shape.map_err(|error| (None, error.to_string()))
-        };
         match &kernel.stages[at] {
             Stage::Fetch {
                 view, with, cast, ..
             } => {
-                let shape = shape(at)?;
-                run.values = self.part(view, &shape)?;
-                if let Some(with) = with {
-                    run.second = Some(self.part(with, &shape)?);
-                }
-                // Widening changes no value.
-                let narrows = *cast == Some(Element::Bf16)
-                    && self.program.tensors[view.tensor].element == Element::F32;
-                if narrows {
-                    round(Arc::make_mut(&mut run.values), Element::Bf16);
-                }
+                let shape = self.shape(&streams[at])?;
+                self.fetch(run, (view, with.as_ref()), *cast, &shape)?;
             }
             Stage::Outer { trf, .. } => {
-                let stages = &kernel.stages[at..];
-                let ends = |stage: &Stage| {
-                    matches!(
-                        stage,
-                        Stage::Outer { .. }
-                            | Stage::Packet { .. }
-                            | Stage::Time { .. }
-                            | Stage::Lane { .. }
-                    )
-                };
-                let mut last = at + stages.iter().take_while(|stage| ends(stage)).count() - 1;
-                // Partial sums meet around the ring at once.
-                let is_partial = !streams[last].partial.is_empty();
-                let next = kernel.stages.get(last + 1);
-                if let (true, Some(Stage::Ring { .. })) = (is_partial, next) {
-                    last += 1;
-                }
-                let (products, reduced) = (&streams[at], &streams[last].partial);
-                let order = Order {
-                    ring: [
-                        Order::digits(&products.cluster, reduced),
-                        Order::digits(&products.slice, reduced),
-                    ]
-                    .concat(),
-                    time: Order::digits(&products.time, reduced),
-                    packet: Order::digits(&products.packet, reduced),
-                };
-                let is_integer = products.element == Element::I32;
-                let held = self.array(*trf)?;
-                let n_threads = self.options.n_threads;
-                let out = shape(last)?;
-                let (values, n_macs) =
-                    contract(&run.values, held, out, &order, is_integer, n_threads);
-                run.values = Arc::new(values);
-                self.counters.n_macs += n_macs;
+                let last = contraction_end(&kernel.stages, streams, at);
+                self.contract(run, *trf, &streams[at], &streams[last])?;
                 return Ok(last + 1);
             }
             Stage::Reduce { op, .. } => {
@@ -96,12 +50,13 @@ impl Chip<'_> {
                 let ring = matches!(next, Some(Stage::Ring { .. }));
                 let last = if ring { at + 1 } else { at };
                 let (before, reduced) = (&streams[at - 1], &streams[last].partial);
-                self.reduce(run, before, reduced, shape(last)?, *op, ring);
+                let shape = self.shape(&streams[last])?;
+                self.reduce(run, before, reduced, shape, *op, ring);
                 return Ok(last + 1);
             }
             Stage::Ring { op, .. } => {
                 let reduced = &streams[at].partial;
-                let shape = shape(at)?;
+                let shape = self.shape(&streams[at])?;
                 self.reduce(run, &streams[at - 1], reduced, shape, *op, true);
             }
             Stage::Stash => run.stash = Some(run.values.clone()),
@@ -117,6 +72,60 @@ impl Chip<'_> {
             | Stage::Lane { .. } => {}
         }
         Ok(at + 1)
+    }
+
+    fn shape(&self, stream: &FlowStream) -> SimulationResult<Shape> {
+        let shape = stream.shape(&self.program.axes);
+        shape.map_err(|error| (None, error.to_string()))
+    }
+
+    /// Fetches a view, and beside it that of a second tensor.
+    fn fetch(
+        &self,
+        run: &mut Run,
+        (view, with): (&View, Option<&View>),
+        cast: Option<Element>,
+        shape: &Shape,
+    ) -> SimulationResult<()> {
+        run.values = self.part(view, shape)?;
+        if let Some(with) = with {
+            run.second = Some(self.part(with, shape)?);
+        }
+        // Widening changes no value.
+        let narrows = cast == Some(Element::Bf16)
+            && self.program.tensors[view.tensor].element == Element::F32;
+        if narrows {
+            round(Arc::make_mut(&mut run.values), Element::Bf16);
+        }
+        Ok(())
+    }
+
+    /// Products of the stream with a register file, summed over what `sums` lacks.
+    fn contract(
+        &mut self,
+        run: &mut Run,
+        trf: usize,
+        products: &FlowStream,
+        sums: &FlowStream,
+    ) -> SimulationResult<()> {
+        let reduced = &sums.partial;
+        let order = Order {
+            ring: [
+                Order::digits(&products.cluster, reduced),
+                Order::digits(&products.slice, reduced),
+            ]
+            .concat(),
+            time: Order::digits(&products.time, reduced),
+            packet: Order::digits(&products.packet, reduced),
+        };
+        let is_integer = products.element == Element::I32;
+        let held = self.array(trf)?;
+        let n_threads = self.options.n_threads;
+        let out = self.shape(sums)?;
+        let (values, n_macs) = contract(&run.values, held, out, &order, is_integer, n_threads);
+        run.values = Arc::new(values);
+        self.counters.n_macs += n_macs;
+        Ok(())
     }
 
     /// The part of a tensor that a view with that shape is, under the command's names.
@@ -230,6 +239,22 @@ impl Chip<'_> {
         }
         Ok(())
     }
+}
+
+/// The last stage of the contraction that begins at `at`.
+fn contraction_end(stages: &[Stage], streams: &[FlowStream], at: usize) -> usize {
+    let belongs = |stage: &Stage| {
+        matches!(
+            stage,
+            Stage::Outer { .. } | Stage::Packet { .. } | Stage::Time { .. } | Stage::Lane { .. }
+        )
+    };
+    let own = stages[at..].iter().take_while(|stage| belongs(stage));
+    let last = at + own.count() - 1;
+    // Partial sums meet around the ring at once.
+    let is_partial = !streams[last].partial.is_empty();
+    let meets = matches!(stages.get(last + 1), Some(Stage::Ring { .. }));
+    if is_partial && meets { last + 1 } else { last }
 }
 
 /// What a kernel has in flight.

@@ -100,7 +100,6 @@ impl Cost {
     }
 }
 
-/// Cycles of each part of a kernel's pipeline; the slowest decides.
 fn kernel_cost(
     program: &Program,
     kernel: &SliceKernel,
@@ -108,72 +107,31 @@ fn kernel_cost(
     machine: &Machine,
     profile: &Profile,
 ) -> Cost {
-    let (mut start, mut ring) = (0f64, 0f64);
-    let (mut fetch, mut outer, mut rest) = (0f64, 0f64, (0f64, "commit"));
-    let mut n_macs = 0.0;
-    let slowest = |cycles: f64, what: &'static str, rest: &mut (f64, &'static str)| {
-        if cycles > rest.0 {
-            *rest = (cycles, what);
-        }
+    let pipeline = KernelPipeline {
+        program,
+        kernel,
+        flow,
+        machine,
+        profile,
     };
-    let per_cycle = match kernel.context {
-        Context::Main => machine.main_fetch_bytes,
-        Context::Sub => machine.sub_fetch_bytes,
+    let mut cycles = PipelineCycles {
+        start: 0.0,
+        ring: 0.0,
+        fetch: 0.0,
+        outer: 0.0,
+        slowest: (0.0, "commit"),
+        n_macs: 0.0,
     };
-    for (at, (stage, stream)) in kernel.stages.iter().zip(&flow.streams).enumerate() {
-        let packets = stream.time.size() as f64;
-        let flits = |bytes: u64, unit: u64| bytes.div_ceil(unit) as f64;
-        match stage {
-            Stage::Fetch { view, with, .. } => {
-                let stored = program.tensors[view.tensor].element;
-                let read = stored.bytes(stream.packet.size());
-                let reads =
-                    flits(read, per_cycle).max(flits(stream.packet_bytes(), machine.flit_bytes));
-                fetch = packets * reads * if with.is_some() { 2.0 } else { 1.0 };
-            }
-            Stage::Switch { topology, .. } if *topology != Topology::Forwarding => {
-                start = start.max(profile.switch_start_cycles);
-                let cycles = packets * flits(stream.packet_bytes(), machine.flit_bytes);
-                slowest(cycles, "switch", &mut rest);
-            }
-            Stage::Outer { .. } => {
-                start = start.max(profile.contract_start_cycles);
-                outer = packets;
-                let slices = (stream.cluster.size() * stream.slice.size()) as f64;
-                let width = stream.packet.size() * stream.lane.size();
-                n_macs = slices * packets * width as f64;
-            }
-            Stage::Vector { .. } | Stage::Reduce { .. } => {
-                start = start.max(profile.vector_start_cycles);
-                // What enters a reduction streams through it.
-                let entering = &flow.streams[at - 1];
-                let ways = flits(entering.packet.size(), machine.float_ways);
-                slowest(entering.time.size() as f64 * ways, "vector", &mut rest);
-            }
-            Stage::Ring { .. } => {
-                start = start.max(profile.vector_start_cycles);
-                let before = &flow.streams[at - 1].slice;
-                ring = reduced(before, &stream.slice) as f64;
-            }
-            Stage::Commit { .. } => {
-                let writes = flits(stream.packet_bytes(), machine.commit_bytes);
-                slowest(packets * writes, "commit", &mut rest);
-            }
-            Stage::ToRegisters { .. } => {
-                start = start.max(profile.sub_start_cycles);
-                let bytes = stream.packet_bytes() * stream.time.size();
-                slowest(flits(bytes, per_cycle), "registers", &mut rest);
-            }
-            _ => {}
-        }
+    for at in 0..kernel.stages.len().min(flow.streams.len()) {
+        cycles.add_stage(&pipeline, at);
     }
-    let efficiency = if outer > 0.0 {
+    let efficiency = if cycles.outer > 0.0 {
         profile.contraction_efficiency
     } else {
         1.0
     };
-    slowest(outer / efficiency, "contraction", &mut rest);
-    slowest(fetch / efficiency, "fetch", &mut rest);
+    cycles.at_least(cycles.outer / efficiency, "contraction");
+    cycles.at_least(cycles.fetch / efficiency, "fetch");
     let cycle = machine.cycle_ns();
     Cost {
         queue: match kernel.context {
@@ -181,10 +139,112 @@ fn kernel_cost(
             Context::Sub => Queue::Sub,
         },
         engines: 0,
-        start_ns: (start + ring) * cycle,
-        work: CommandWork::Fixed { ns: rest.0 * cycle },
-        n_macs,
-        bound: rest.1,
+        start_ns: (cycles.start + cycles.ring) * cycle,
+        work: CommandWork::Fixed {
+            ns: cycles.slowest.0 * cycle,
+        },
+        n_macs: cycles.n_macs,
+        bound: cycles.slowest.1,
+    }
+}
+
+/// A kernel as its stages are priced.
+struct KernelPipeline<'p> {
+    program: &'p Program,
+    kernel: &'p SliceKernel,
+    flow: &'p Flow,
+    machine: &'p Machine,
+    profile: &'p Profile,
+}
+
+impl KernelPipeline<'_> {
+    /// Bytes that the kernel's context fetches a cycle.
+    fn fetch_bytes(&self) -> u64 {
+        match self.kernel.context {
+            Context::Main => self.machine.main_fetch_bytes,
+            Context::Sub => self.machine.sub_fetch_bytes,
+        }
+    }
+}
+
+/// Cycles of each part of a kernel's pipeline; the slowest decides.
+struct PipelineCycles {
+    /// Before the first result.
+    start: f64,
+    /// Around a ring of slices.
+    ring: f64,
+    fetch: f64,
+    /// Of products.
+    outer: f64,
+    /// The slowest of the other parts, and its name.
+    slowest: (f64, &'static str),
+    n_macs: f64,
+}
+
+impl PipelineCycles {
+    fn at_least(&mut self, cycles: f64, what: &'static str) {
+        if cycles > self.slowest.0 {
+            self.slowest = (cycles, what);
+        }
+    }
+
+    fn add_stage(&mut self, pipeline: &KernelPipeline<'_>, at: usize) {
+        let &KernelPipeline {
+            program,
+            kernel,
+            flow,
+            machine,
+            profile,
+        } = pipeline;
+        let stream = &flow.streams[at];
+        let packets = stream.time.size() as f64;
+        let flits = |bytes: u64, unit: u64| bytes.div_ceil(unit) as f64;
+        let per_cycle = pipeline.fetch_bytes();
+        let start = match &kernel.stages[at] {
+            Stage::Fetch { view, with, .. } => {
+                let stored = program.tensors[view.tensor].element;
+                let read = stored.bytes(stream.packet.size());
+                let reads =
+                    flits(read, per_cycle).max(flits(stream.packet_bytes(), machine.flit_bytes));
+                self.fetch = packets * reads * if with.is_some() { 2.0 } else { 1.0 };
+                0.0
+            }
+            Stage::Switch { topology, .. } if *topology != Topology::Forwarding => {
+                let cycles = packets * flits(stream.packet_bytes(), machine.flit_bytes);
+                self.at_least(cycles, "switch");
+                profile.switch_start_cycles
+            }
+            Stage::Outer { .. } => {
+                self.outer = packets;
+                let slices = (stream.cluster.size() * stream.slice.size()) as f64;
+                let width = stream.packet.size() * stream.lane.size();
+                self.n_macs = slices * packets * width as f64;
+                profile.contract_start_cycles
+            }
+            Stage::Vector { .. } | Stage::Reduce { .. } => {
+                // What enters a reduction streams through it.
+                let entering = &flow.streams[at - 1];
+                let ways = flits(entering.packet.size(), machine.float_ways);
+                self.at_least(entering.time.size() as f64 * ways, "vector");
+                profile.vector_start_cycles
+            }
+            Stage::Ring { .. } => {
+                self.ring = reduced(&flow.streams[at - 1].slice, &stream.slice) as f64;
+                profile.vector_start_cycles
+            }
+            Stage::Commit { .. } => {
+                let writes = flits(stream.packet_bytes(), machine.commit_bytes);
+                self.at_least(packets * writes, "commit");
+                0.0
+            }
+            Stage::ToRegisters { .. } => {
+                let bytes = stream.packet_bytes() * stream.time.size();
+                self.at_least(flits(bytes, per_cycle), "registers");
+                profile.sub_start_cycles
+            }
+            _ => 0.0,
+        };
+        self.start = self.start.max(start);
     }
 }
 

@@ -4,7 +4,7 @@ use super::Rule;
 use crate::Element;
 use crate::axes::Shape;
 use crate::flow::stream_renamed_shape;
-use crate::program::{Dma, Place, Program, Side, View};
+use crate::program::{Dma, IndexedAxis, Place, Program, Side, View};
 
 /// The values that a move carries, under the names that the command gives its axes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,24 +54,43 @@ pub fn dma_region(program: &Program, dma: &Dma) -> RegionResult<DmaRegion> {
             known.map_err(|error| (Rule::Mapping, error.to_string()))?;
         }
     }
-    let Some(indexed) = &dma.indexed else {
-        let shape = match (dma.from.offsets.is_empty(), dma.to.offsets.is_empty()) {
-            // A part may begin at 0: the smaller side is what moves.
-            (true, true) if fits(program, &dma.from, &from, &to).is_err() => from.clone(),
-            (_, true) => to.clone(),
-            (true, false) => from.clone(),
-            (false, false) => {
-                let message = "both sides begin elsewhere: one has to be a whole tensor";
-                return Err((Rule::Region, message.to_owned()));
-            }
-        };
-        fits(program, &dma.from, &from, &shape)?;
-        fits(program, &dma.to, &to, &shape)?;
-        return Ok(DmaRegion {
-            shape,
-            indexed: None,
-        });
+    match &dma.indexed {
+        None => plain_region(program, dma, (from, to)),
+        Some(indexed) => indexed_region(program, dma, indexed, (from, to)),
+    }
+}
+
+/// What moves where no axis is looked up: the smaller of the two sides.
+fn plain_region(
+    program: &Program,
+    dma: &Dma,
+    (from, to): (Shape, Shape),
+) -> RegionResult<DmaRegion> {
+    let shape = match (dma.from.offsets.is_empty(), dma.to.offsets.is_empty()) {
+        // A part may begin at 0: the smaller side is what moves.
+        (true, true) if fits(program, &dma.from, &from, &to).is_err() => from.clone(),
+        (_, true) => to.clone(),
+        (true, false) => from.clone(),
+        (false, false) => {
+            let message = "both sides begin elsewhere: one has to be a whole tensor";
+            return Err((Rule::Region, message.to_owned()));
+        }
     };
+    fits(program, &dma.from, &from, &shape)?;
+    fits(program, &dma.to, &to, &shape)?;
+    Ok(DmaRegion {
+        shape,
+        indexed: None,
+    })
+}
+
+/// What moves where an axis of one side is looked up: the other side.
+fn indexed_region(
+    program: &Program,
+    dma: &Dma,
+    indexed: &IndexedAxis,
+    (from, to): (Shape, Shape),
+) -> RegionResult<DmaRegion> {
     let axis = program.axes.id(&indexed.axis);
     let axis = axis.map_err(|error| (Rule::Index, error.to_string()))?;
     let index = index_shape(program, indexed.index)?;

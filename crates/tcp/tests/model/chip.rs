@@ -151,18 +151,7 @@ impl<'m> Chips<'m> {
                 x = self.half((stage, number as usize), call, x, &common, false);
             }
         }
-        let last = vec![(n_new - 1) as f32; batch as usize];
-        let mut slots = HashMap::from([
-            ("x", x),
-            ("last", store(Element::I32, &last)),
-            ("norm", store(Element::F32, &self.model.norm)),
-            ("w_head", store(Element::Bf16, &self.model.head)),
-        ]);
-        let bytes = self.run(
-            lower::head(self.target(call)).unwrap(),
-            &mut slots,
-            "logits",
-        );
+        let bytes = self.head(call, x, n_new);
         self.n_past.iter_mut().for_each(|n| *n += n_new);
         let mut logits = vec![0.0; bytes.len() / 4];
         Element::F32.decode(&bytes, 0, &mut logits);
@@ -170,6 +159,19 @@ impl<'m> Chips<'m> {
             .chunks(self.model.sizes.vocab_size)
             .map(<[f32]>::to_vec)
             .collect()
+    }
+
+    /// Logits of each sequence's last token.
+    fn head(&mut self, call: PassSizes, x: Vec<u8>, n_new: u64) -> Vec<u8> {
+        let last = vec![(n_new - 1) as f32; call.batch as usize];
+        let mut slots = HashMap::from([
+            ("x", x),
+            ("last", store(Element::I32, &last)),
+            ("norm", store(Element::F32, &self.model.norm)),
+            ("w_head", store(Element::Bf16, &self.model.head)),
+        ]);
+        let head = lower::head(self.target(call)).unwrap();
+        self.run(head, &mut slots, "logits")
     }
 
     /// Attention or feed-forward of a layer, on all of its chips.

@@ -4,6 +4,7 @@
 mod appended;
 mod blocks;
 mod images;
+mod prices;
 
 use millrace_format::Source;
 use millrace_kernels::{Cpu, CpuOptions};
@@ -17,15 +18,12 @@ use millrace_runtime::npu::{NpuModel, NpuOptions, NpuSession};
 use millrace_runtime::{
     BatchItem, CpuEngine, Engine, EngineOptions, KvType, LoadedModel, LogitsFor, StepOutput,
 };
-use millrace_tcp::lower::{TcpLowerOptions, Weights};
 use millrace_tcp::target::TcpTarget;
-use millrace_tcp::{Machine, Profile, parallel};
 use millrace_verify::ops::{CheckSummary, OpCheck};
 use millrace_verify::verification::{Verdict, Verification, follow, judge, record};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 
 fn demo() -> Arc<LoadedModel> {
     let path =
@@ -294,70 +292,6 @@ fn formats_have_their_noise() {
 fn document() -> String {
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tcp.md");
     std::fs::read_to_string(document).unwrap()
-}
-
-/// Whole models are priced without weights, in seconds; a program an op beside blocks, as the document has it.
-#[test]
-fn models_are_priced() {
-    let (machine, profile) = (Machine::rngd(), Profile::furiosa_llm());
-    let (small, large) = ("llama-3.1-8b", "llama-3.1-70b");
-    let document = document();
-    let start = Instant::now();
-    let mut lacks = Vec::new();
-    for (name, format, weights) in [
-        (small, "bf16", Weights::Bf16),
-        (small, "fp8", Weights::Fp8),
-        (large, "fp8", Weights::Fp8),
-    ] {
-        let geometry = ModelGeometry::named(name).unwrap();
-        let recipe = Recipe::parse("bf16").unwrap();
-        let model = Model::without_weights(geometry, None, recipe, Source::HuggingFace).unwrap();
-        let predicted = |settings: &Settings| {
-            let planner = TcpTarget.planner(settings).unwrap();
-            let mut pricer = planner.pricer().unwrap();
-            let work = PromptWorkload::new(512);
-            predict::model(&model.graph, &*planner, &mut *pricer, &work).unwrap()
-        };
-        let ops = predicted(&settings(format));
-        let best = predicted(&best(format));
-        let blocks = |options| parallel::ParallelModel {
-            config: &model.config,
-            options,
-            machine: &machine,
-            profile: &profile,
-        };
-        let plan = parallel::Plan {
-            split: parallel::Split::Pipeline,
-            n_chips: if name == large { 2 } else { 1 },
-        };
-        let plain = blocks(TcpLowerOptions::plain(weights));
-        let token = plain.token(plan, 1, 1024).unwrap();
-        let prompt = plain.prompt(plan, 512).unwrap().total_ns;
-        let ahead = blocks(TcpLowerOptions::plain(weights).read_ahead());
-        let ahead = ahead.token(plan, 1, 1024).unwrap().total_ns;
-        let peak = token.hbm_bytes / machine.hbm_gb_per_s;
-        let ms = |ns: f64| ns * 1e-6;
-        let row = format!(
-            "| {name} {format} | {:.1} | {:.1} | {:.1} | {:.1} | {:.0} % | {:.1} | {:.0} | {:.0} | {:.0} |",
-            ms(ops.token.totals.total_ns),
-            ms(best.token.totals.total_ns),
-            ms(ahead),
-            ms(peak),
-            100.0 * peak / best.token.totals.total_ns,
-            ms(token.total_ns),
-            ms(ops.ttft_ns),
-            ms(best.ttft_ns),
-            ms(prompt),
-        );
-        println!("{row}");
-        if !document.contains(&row) {
-            lacks.push(row);
-        }
-        assert!(ops.token.totals.total_ns > token.total_ns && token.total_ns > ahead);
-        assert!(ahead > peak);
-    }
-    println!("{:?}", start.elapsed());
-    assert!(lacks.is_empty(), "docs/tcp.md lacks\n{}", lacks.join("\n"));
 }
 
 #[test]

@@ -210,57 +210,60 @@ fn conversation() -> Vec<Message> {
     ]
 }
 
-#[test]
-fn default_formats() {
-    for (kind, want) in [
-        (
-            DefaultTemplate::ChatMl,
-            "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHi <|im_end|>\n<|im_start|>assistant\n \
+/// The conversation in every default template.
+const DEFAULT_FORMATS: [(DefaultTemplate, &str); 9] = [
+    (
+        DefaultTemplate::ChatMl,
+        "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHi <|im_end|>\n<|im_start|>assistant\n \
              Hello.<|im_end|>\n<|im_start|>user\nBye<|im_end|>\n<|im_start|>assistant\n",
-        ),
-        (
-            DefaultTemplate::Llama3,
-            "<s><|start_header_id|>system<|end_header_id|>\n\nBe kind.<|eot_id|><|start_header_id|>user\
+    ),
+    (
+        DefaultTemplate::Llama3,
+        "<s><|start_header_id|>system<|end_header_id|>\n\nBe kind.<|eot_id|><|start_header_id|>user\
              <|end_header_id|>\n\nHi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nHello.<|eot_id|>\
              <|start_header_id|>user<|end_header_id|>\n\nBye<|eot_id|><|start_header_id|>assistant\
              <|end_header_id|>\n\n",
-        ),
-        (
-            DefaultTemplate::Gemma,
-            "<s><start_of_turn>user\nBe kind.\n\nHi<end_of_turn>\n<start_of_turn>model\nHello.<end_of_turn>\n\
+    ),
+    (
+        DefaultTemplate::Gemma,
+        "<s><start_of_turn>user\nBe kind.\n\nHi<end_of_turn>\n<start_of_turn>model\nHello.<end_of_turn>\n\
              <start_of_turn>user\nBye<end_of_turn>\n<start_of_turn>model\n",
-        ),
-        (
-            DefaultTemplate::Mistral,
-            "<s>[INST] Be kind.\n\nHi [/INST] Hello.</s>[INST] Bye[/INST]",
-        ),
-        (
-            DefaultTemplate::Llama2,
-            "<s>[INST] <<SYS>>\nBe kind.\n<</SYS>>\n\nHi [/INST] Hello. </s><s>[INST] Bye [/INST]",
-        ),
-        (
-            DefaultTemplate::Phi3,
-            "<|system|>\nBe kind.<|end|>\n<|user|>\nHi <|end|>\n<|assistant|>\n Hello.<|end|>\n<|user|>\nBye<|end|>\n\
+    ),
+    (
+        DefaultTemplate::Mistral,
+        "<s>[INST] Be kind.\n\nHi [/INST] Hello.</s>[INST] Bye[/INST]",
+    ),
+    (
+        DefaultTemplate::Llama2,
+        "<s>[INST] <<SYS>>\nBe kind.\n<</SYS>>\n\nHi [/INST] Hello. </s><s>[INST] Bye [/INST]",
+    ),
+    (
+        DefaultTemplate::Phi3,
+        "<|system|>\nBe kind.<|end|>\n<|user|>\nHi <|end|>\n<|assistant|>\n Hello.<|end|>\n<|user|>\nBye<|end|>\n\
              <|assistant|>\n",
-        ),
-        (
-            DefaultTemplate::Granite,
-            "<|start_of_role|>system<|end_of_role|>Be kind.<|end_of_text|>\n<|start_of_role|>user<|end_of_role|>Hi \
+    ),
+    (
+        DefaultTemplate::Granite,
+        "<|start_of_role|>system<|end_of_role|>Be kind.<|end_of_text|>\n<|start_of_role|>user<|end_of_role|>Hi \
              <|end_of_text|>\n<|start_of_role|>assistant<|end_of_role|> Hello.<|end_of_text|>\n<|start_of_role|>user\
              <|end_of_role|>Bye<|end_of_text|>\n<|start_of_role|>assistant<|end_of_role|>",
-        ),
-        (
-            DefaultTemplate::DeepSeek,
-            "<s>Be kind.<｜User｜>Hi <｜Assistant｜> Hello.<｜end▁of▁sentence｜><｜User｜>Bye<｜Assistant｜>",
-        ),
-        (
-            DefaultTemplate::CommandR,
-            "<s><|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>Be kind.<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|>\
+    ),
+    (
+        DefaultTemplate::DeepSeek,
+        "<s>Be kind.<｜User｜>Hi <｜Assistant｜> Hello.<｜end▁of▁sentence｜><｜User｜>Bye<｜Assistant｜>",
+    ),
+    (
+        DefaultTemplate::CommandR,
+        "<s><|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>Be kind.<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|>\
              <|USER_TOKEN|>Hi<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>Hello.\
              <|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|USER_TOKEN|>Bye<|END_OF_TURN_TOKEN|>\
              <|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>",
-        ),
-    ] {
+    ),
+];
+
+#[test]
+fn default_formats() {
+    for (kind, want) in DEFAULT_FORMATS {
         let template = ChatTemplate::new("test", kind.source(), Some("<s>"), Some("</s>")).unwrap();
         let options = RenderOptions {
             add_generation_prompt: true,

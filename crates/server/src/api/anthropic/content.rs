@@ -96,21 +96,45 @@ pub(super) fn message(value: &Value, path: &str, out: &mut Vec<Message>) -> Resu
         }
     }
     let has_results = out.len() > n_before;
-    let text = text.joined();
-    if text.is_empty() && images.is_empty() && calls.is_empty() && has_results {
-        return Ok(());
+    let parts = MessageParts {
+        text: text.joined(),
+        images,
+        calls,
+        thoughts,
+    };
+    if !(has_results && parts.is_empty()) {
+        out.push(parts.message(role));
     }
-    let mut message = Message::new(role, text).with_images(images);
-    if !thoughts.is_empty() {
-        let thoughts = thoughts.join(BETWEEN_THOUGHTS);
-        let field = ("reasoning_content".to_owned(), thoughts.into());
-        message.fields.extend([field]);
-    }
-    if !calls.is_empty() {
-        message.fields.insert("tool_calls".to_owned(), calls.into());
-    }
-    out.push(message);
     Ok(())
+}
+
+/// What blocks say beside results of calls.
+struct MessageParts<'a> {
+    text: String,
+    images: Vec<String>,
+    calls: Vec<Value>,
+    thoughts: Vec<&'a str>,
+}
+
+impl MessageParts<'_> {
+    /// Whether nothing would be left without thoughts.
+    fn is_empty(&self) -> bool {
+        self.text.is_empty() && self.images.is_empty() && self.calls.is_empty()
+    }
+
+    fn message(self, role: &str) -> Message {
+        let mut message = Message::new(role, self.text).with_images(self.images);
+        if !self.thoughts.is_empty() {
+            let thoughts = self.thoughts.join(BETWEEN_THOUGHTS);
+            let field = ("reasoning_content".to_owned(), thoughts.into());
+            message.fields.extend([field]);
+        }
+        if !self.calls.is_empty() {
+            let calls = self.calls.into();
+            message.fields.insert("tool_calls".to_owned(), calls);
+        }
+        message
+    }
 }
 
 /// What the model thought before: as this server told it, and not as somebody else has it.

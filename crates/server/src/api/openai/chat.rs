@@ -208,6 +208,63 @@ impl ChatContext {
         }
         chunk
     }
+
+    /// What a piece of the answer is in the stream, if anything.
+    fn piece_chunk(&self, piece: AnswerPiece) -> Option<Value> {
+        let chunk = match piece {
+            AnswerPiece::Progress { done, total } => {
+                let mut chunk = self.head("chat.completion.chunk");
+                chunk["choices"] = json!([]);
+                chunk["prompt_progress"] = json!({"processed": done, "total": total});
+                chunk
+            }
+            AnswerPiece::Delta {
+                choice,
+                text,
+                tokens,
+            } => {
+                let logprobs = match self.with_logprobs && !tokens.is_empty() {
+                    true => chat_logprobs(&self.served.loaded.tokenizer, &tokens),
+                    false => Value::Null,
+                };
+                self.chunk(choice, json!({"content": text}), None, logprobs)
+            }
+            AnswerPiece::Thought { .. } if self.hides_thoughts => return None,
+            AnswerPiece::Thought { choice, text } => {
+                let delta = json!({"reasoning_content": text, "reasoning": text});
+                self.chunk(choice, delta, None, Value::Null)
+            }
+            AnswerPiece::CallBegin {
+                choice,
+                index,
+                head,
+            } => {
+                let mut call = tool_call(&head, "");
+                call["index"] = index.into();
+                self.chunk(choice, json!({"tool_calls": [call]}), None, Value::Null)
+            }
+            AnswerPiece::CallDelta {
+                choice,
+                place,
+                text,
+            } => {
+                let delta = json!({"tool_calls": [tool_call_delta(place, &text)]});
+                self.chunk(choice, delta, None, Value::Null)
+            }
+            AnswerPiece::Call { .. } | AnswerPiece::CallCut { .. } => return None,
+            AnswerPiece::Finish { choice, reason, .. } => {
+                self.chunk(choice, json!({}), Some(finish_reason(reason)), Value::Null)
+            }
+            AnswerPiece::End(receipt) if self.with_usage => {
+                let mut chunk = self.head("chat.completion.chunk");
+                chunk["choices"] = json!([]);
+                chunk["usage"] = usage(&receipt, self.with_placement);
+                chunk
+            }
+            AnswerPiece::PromptScores(_) | AnswerPiece::End(_) => return None,
+        };
+        Some(chunk)
+    }
 }
 
 async fn stream(
@@ -227,58 +284,8 @@ async fn stream(
             Ok(None) => return writer.done().await,
             Err(error) => return writer.data(&error.openai()).await,
         };
-        let chunk = match piece {
-            AnswerPiece::Progress { done, total } => {
-                let mut chunk = context.head("chat.completion.chunk");
-                chunk["choices"] = json!([]);
-                chunk["prompt_progress"] = json!({"processed": done, "total": total});
-                chunk
-            }
-            AnswerPiece::Delta {
-                choice,
-                text,
-                tokens,
-            } => {
-                let logprobs = match context.with_logprobs && !tokens.is_empty() {
-                    true => chat_logprobs(&context.served.loaded.tokenizer, &tokens),
-                    false => Value::Null,
-                };
-                context.chunk(choice, json!({"content": text}), None, logprobs)
-            }
-            AnswerPiece::Thought { .. } if context.hides_thoughts => continue,
-            AnswerPiece::Thought { choice, text } => {
-                let delta = json!({"reasoning_content": text, "reasoning": text});
-                context.chunk(choice, delta, None, Value::Null)
-            }
-            AnswerPiece::CallBegin {
-                choice,
-                index,
-                head,
-            } => {
-                let mut call = tool_call(&head, "");
-                call["index"] = index.into();
-                context.chunk(choice, json!({"tool_calls": [call]}), None, Value::Null)
-            }
-            AnswerPiece::CallDelta {
-                choice,
-                place,
-                text,
-            } => {
-                let delta = json!({"tool_calls": [tool_call_delta(place, &text)]});
-                context.chunk(choice, delta, None, Value::Null)
-            }
-            AnswerPiece::Call { .. } | AnswerPiece::CallCut { .. } => continue,
-            AnswerPiece::Finish { choice, reason, .. } => {
-                context.chunk(choice, json!({}), Some(finish_reason(reason)), Value::Null)
-            }
-            AnswerPiece::End(receipt) if context.with_usage => {
-                let mut chunk = context.head("chat.completion.chunk");
-                chunk["choices"] = json!([]);
-                chunk["usage"] = usage(&receipt, context.with_placement);
-                chunk
-            }
-            AnswerPiece::PromptScores(_) | AnswerPiece::End(_) => continue,
-        };
-        writer.data(&chunk).await?;
+        if let Some(chunk) = context.piece_chunk(piece) {
+            writer.data(&chunk).await?;
+        }
     }
 }

@@ -8,6 +8,7 @@ use crate::api::calls::CallHead;
 use crate::api::generation::{Answer, AnswerPiece, BETWEEN_THOUGHTS, Generation};
 use crate::api::tools::CallKind;
 use crate::http::stream::{ClientGone, StreamWriter};
+use crate::scheduler::Receipt;
 
 /// What an item that is open is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,29 +72,35 @@ pub(super) async fn stream(
             Ok(Some(AnswerPiece::CallCut { .. })) => items.end_call("incomplete").await?,
             Ok(Some(AnswerPiece::Finish { reason, .. })) => items.answer.reason = Some(reason),
             Ok(Some(AnswerPiece::End(receipt))) => {
-                let is_thought = |item: &Value| item["type"] == "reasoning";
-                let is_empty =
-                    items.open != Some(OpenItem::Message) && items.done.iter().all(is_thought);
-                if is_empty {
-                    // An empty answer is a message too.
-                    items.open(&context, OpenItem::Message).await?;
-                }
-                items.close(&context).await?;
-                let mut response = context.complete(&items.answer, &receipt);
-                if items.done.len() > 1 {
-                    response["output"] = items.done.clone().into();
-                }
-                let kind = format!(
-                    "response.{}",
-                    response["status"].as_str().unwrap_or("completed")
-                );
-                return items.event(&kind, json!({"response": response})).await;
+                return items.finish(&context, &receipt).await;
             }
         }
     }
 }
 
 impl Items {
+    /// The end of the answer.
+    async fn finish(
+        &mut self,
+        context: &ResponseContext,
+        receipt: &Receipt,
+    ) -> Result<(), ClientGone> {
+        let is_thought = |item: &Value| item["type"] == "reasoning";
+        let is_empty = self.open != Some(OpenItem::Message) && self.done.iter().all(is_thought);
+        if is_empty {
+            // An empty answer is a message too.
+            self.open(context, OpenItem::Message).await?;
+        }
+        self.close(context).await?;
+        let mut response = context.complete(&self.answer, receipt);
+        if self.done.len() > 1 {
+            response["output"] = self.done.clone().into();
+        }
+        let status = response["status"].as_str().unwrap_or("completed");
+        let kind = format!("response.{status}");
+        self.event(&kind, json!({"response": response})).await
+    }
+
     async fn event(&mut self, kind: &str, fields: Value) -> Result<(), ClientGone> {
         let mut event = json!({"type": kind, "sequence_number": self.sequence});
         if let (Some(event), Value::Object(fields)) = (event.as_object_mut(), fields) {

@@ -77,129 +77,58 @@ pub(crate) fn accepts(grammar: &Grammar, answer: &str) -> bool {
     logits[end as usize] == 0.0
 }
 
+/// A choice of tools, whether calls may be several, an answer, and whether it is one.
+type ToolAnswer = (ToolChoice, bool, String, bool);
+
+fn assert_held(syntax: &CallSyntax, answers: impl IntoIterator<Item = ToolAnswer>) {
+    for (choice, parallel, answer, is_fine) in answers {
+        let grammar = grammar(syntax, &tools(choice.clone(), parallel), None);
+        let found = accepts(&grammar, &answer);
+        let name = syntax.name;
+        assert_eq!(found, is_fine, "{name} {choice:?} {parallel}: {answer}");
+    }
+}
+
 #[test]
-fn grammars_hold_answers_to_the_tools() {
-    let (hermes_syntax, llama_syntax) = syntaxes();
-    let hermes = |name: &str, city: &str| {
+fn grammars_of_hermes_hold_answers_to_the_tools() {
+    use ToolChoice::{Auto, Named, Required};
+    let call = |name: &str, city: &str| {
         format!(
             "<tool_call>\n{{\"name\": \"{name}\", \"arguments\": {{\"city\": \"{city}\"}}}}\n</tool_call>"
         )
     };
-    let llama = |name: &str, city: &str| {
+    let time = || Named("time".into());
+    let two = format!("{}\n{}", call("time", "Rome"), call("weather", "Paris"));
+    let answers = [
+        (Required, false, call("weather", "Rome"), true),
+        (Required, false, two.clone(), false),
+        (Required, true, two.clone(), true),
+        (Required, true, "Hello".into(), false),
+        (Required, true, call("weather", "Oslo"), false),
+        (Required, true, call("other", "Rome"), false),
+        (time(), false, call("weather", "Rome"), false),
+        (time(), false, call("time", "Rome"), true),
+        (Auto, true, "Hello < there".into(), true),
+        (Auto, true, format!("Well.\n{two}"), true),
+        (Auto, true, call("other", "Rome"), false),
+    ];
+    assert_held(&syntaxes().0, answers);
+}
+
+#[test]
+fn grammars_of_llama_hold_answers_to_the_tools() {
+    use ToolChoice::{Auto, Named, Required};
+    let call = |name: &str, city: &str| {
         format!("{{\"name\": \"{name}\", \"parameters\": {{\"city\": \"{city}\"}}}}")
     };
-    let named = ToolChoice::Named("time".into());
-    let two = format!("{}\n{}", hermes("time", "Rome"), hermes("weather", "Paris"));
-    for (syntax, choice, parallel, answer, is_fine) in [
-        (
-            hermes_syntax,
-            ToolChoice::Required,
-            false,
-            hermes("weather", "Rome"),
-            true,
-        ),
-        (
-            hermes_syntax,
-            ToolChoice::Required,
-            false,
-            two.clone(),
-            false,
-        ),
-        (hermes_syntax, ToolChoice::Required, true, two.clone(), true),
-        (
-            hermes_syntax,
-            ToolChoice::Required,
-            true,
-            "Hello".into(),
-            false,
-        ),
-        (
-            hermes_syntax,
-            ToolChoice::Required,
-            true,
-            hermes("weather", "Oslo"),
-            false,
-        ),
-        (
-            hermes_syntax,
-            ToolChoice::Required,
-            true,
-            hermes("other", "Rome"),
-            false,
-        ),
-        (
-            hermes_syntax,
-            named.clone(),
-            false,
-            hermes("weather", "Rome"),
-            false,
-        ),
-        (
-            hermes_syntax,
-            named.clone(),
-            false,
-            hermes("time", "Rome"),
-            true,
-        ),
-        (
-            hermes_syntax,
-            ToolChoice::Auto,
-            true,
-            "Hello < there".into(),
-            true,
-        ),
-        (
-            hermes_syntax,
-            ToolChoice::Auto,
-            true,
-            format!("Well.\n{two}"),
-            true,
-        ),
-        (
-            hermes_syntax,
-            ToolChoice::Auto,
-            true,
-            hermes("other", "Rome"),
-            false,
-        ),
-        (
-            llama_syntax,
-            ToolChoice::Auto,
-            false,
-            "Hello {you}".into(),
-            true,
-        ),
-        (
-            llama_syntax,
-            ToolChoice::Auto,
-            false,
-            llama("time", "Rome"),
-            true,
-        ),
-        (
-            llama_syntax,
-            ToolChoice::Auto,
-            false,
-            llama("time", "Oslo"),
-            false,
-        ),
-        (
-            llama_syntax,
-            ToolChoice::Required,
-            false,
-            "Hello".into(),
-            false,
-        ),
-        (llama_syntax, named, false, llama("time", "Paris"), true),
-    ] {
-        let grammar = grammar(&syntax, &tools(choice.clone(), parallel), None);
-        let found = accepts(&grammar, &answer);
-        assert_eq!(
-            found, is_fine,
-            "{} {choice:?} {parallel}: {answer}",
-            syntax.name
-        );
-    }
+    let answers = [
+        (Auto, false, "Hello {you}".into(), true),
+        (Auto, false, call("time", "Rome"), true),
+        (Auto, false, call("time", "Oslo"), false),
+        (Required, false, "Hello".into(), false),
+        (Named("time".into()), false, call("time", "Paris"), true),
+    ];
+    assert_held(&syntaxes().1, answers);
 }
 
 #[test]

@@ -47,63 +47,65 @@ number ::= ("-"? ([0-9] | [1-9] [0-9]{0,15})) ("." [0-9]+)? ([eE] [-+]? [0-9] [1
 ws ::= | " " | "\n" [ \t]{0,20}
 "#;
 
+/// Grammars, texts of them, and others.
+const TEXTS: [(&str, &[&str], &[&str]); 11] = [
+    (
+        "root ::= \"yes\" | \"no\"",
+        &["yes", "no"],
+        &["", "ye", "yesno"],
+    ),
+    (
+        "root ::= [a-c]+ \"-\"? [^a-z]",
+        &["abc1", "a-1", "b-ß"],
+        &["a", "a-b", "d1"],
+    ),
+    // What a lexer would read to its end too early.
+    (
+        "root ::= (\"a\" | \"ab\") \"bc\"",
+        &["abc", "abbc"],
+        &["ab", "abb"],
+    ),
+    (
+        "root ::= x x\nx ::= \"a\"{1,2}",
+        &["aa", "aaa", "aaaa"],
+        &["a", "aaaaa"],
+    ),
+    (
+        "root ::= \"a\"{2} \"b\"{1,} \"c\"{,2}",
+        &["aab", "aabbcc"],
+        &["ab", "aac", "aabccc"],
+    ),
+    ("root ::= \"\" | \"x\"", &["", "x"], &["y"]),
+    ("root ::= .", &["ä", "\n"], &["", "ab"]),
+    (
+        "root ::= \"\\x41\\u00e4\\U0001F600\\n\"",
+        &["Aä😀\n"],
+        &["A"],
+    ),
+    (
+        "root ::= \"(\" root? \")\"",
+        &["()", "((()))"],
+        &["", "(", "())"],
+    ),
+    (
+        "root ::= list\nlist ::= item (\",\" list)?\nitem ::= [0-9]* \"x\"",
+        &["x", "1x,22x,x"],
+        &["", "1", "x,"],
+    ),
+    (
+        JSON,
+        &[
+            "{}",
+            "{\"a\":[1,-2.5e3,true,{\"b\":\"\\u00ff\"}]}",
+            "{ \"a\": null }",
+        ],
+        &["[]", "{\"a\":01}", "{\"a\":1,}", "{\"a\" 1}", "{\"\\x\":1}"],
+    ),
+];
+
 #[test]
 fn texts_are_those_of_the_grammar() {
-    let cases: [(&str, &[&str], &[&str]); 11] = [
-        (
-            "root ::= \"yes\" | \"no\"",
-            &["yes", "no"],
-            &["", "ye", "yesno"],
-        ),
-        (
-            "root ::= [a-c]+ \"-\"? [^a-z]",
-            &["abc1", "a-1", "b-ß"],
-            &["a", "a-b", "d1"],
-        ),
-        // What a lexer would read to its end too early.
-        (
-            "root ::= (\"a\" | \"ab\") \"bc\"",
-            &["abc", "abbc"],
-            &["ab", "abb"],
-        ),
-        (
-            "root ::= x x\nx ::= \"a\"{1,2}",
-            &["aa", "aaa", "aaaa"],
-            &["a", "aaaaa"],
-        ),
-        (
-            "root ::= \"a\"{2} \"b\"{1,} \"c\"{,2}",
-            &["aab", "aabbcc"],
-            &["ab", "aac", "aabccc"],
-        ),
-        ("root ::= \"\" | \"x\"", &["", "x"], &["y"]),
-        ("root ::= .", &["ä", "\n"], &["", "ab"]),
-        (
-            "root ::= \"\\x41\\u00e4\\U0001F600\\n\"",
-            &["Aä😀\n"],
-            &["A"],
-        ),
-        (
-            "root ::= \"(\" root? \")\"",
-            &["()", "((()))"],
-            &["", "(", "())"],
-        ),
-        (
-            "root ::= list\nlist ::= item (\",\" list)?\nitem ::= [0-9]* \"x\"",
-            &["x", "1x,22x,x"],
-            &["", "1", "x,"],
-        ),
-        (
-            JSON,
-            &[
-                "{}",
-                "{\"a\":[1,-2.5e3,true,{\"b\":\"\\u00ff\"}]}",
-                "{ \"a\": null }",
-            ],
-            &["[]", "{\"a\":01}", "{\"a\":1,}", "{\"a\" 1}", "{\"\\x\":1}"],
-        ),
-    ];
-    for (grammar, members, others) in cases {
+    for (grammar, members, others) in TEXTS {
         for text in members {
             assert!(
                 accepts(grammar, text),

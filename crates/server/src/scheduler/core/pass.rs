@@ -124,15 +124,8 @@ impl SchedulerCore {
             let wants_logits = feed.is_some_and(|feed| feed.logits == LogitsFor::Last);
             let read_prompt = task.turn.reads_prompt();
             task.turn.fed(part.n_tokens);
-            if read_prompt && task.job.progress && task.choice == 0 {
-                task.job.tell(JobEvent::Prefill {
-                    done: task
-                        .job
-                        .prompt
-                        .len()
-                        .min(task.job.receipt.borrow().n_cached + task.turn.prefill().0),
-                    total: task.job.prompt.len(),
-                });
+            if read_prompt {
+                task.tell_progress();
             }
             if let Some(pooled) = &mut task.pooled {
                 pooled.push(self.output.state(i));

@@ -104,18 +104,35 @@ fn what_a_way_cannot_hold_is_told() {
     }
 }
 
+/// Tokens of the demo's vocabulary that only their own texts are.
+fn control_tokens() -> Vec<u32> {
+    let (tokenizer, vocab_size, _) = demo();
+    let ends = tokenizer.end_of_generation();
+    let is_control =
+        |id: &u32| tokenizer.is_special(*id) && !ends.contains(id) && Some(*id) != tokenizer.bos();
+    (0..*vocab_size as u32)
+        .filter(is_control)
+        .filter(|id| tokenizer.encode(tokenizer.token_text(*id), SPECIAL) == [*id])
+        .collect()
+}
+
+/// Whether an answer with control tokens begins as the grammar wants.
+fn takes(grammar: &Grammar, answer: &str) -> bool {
+    let (tokenizer, vocab_size, factory) = demo();
+    let mut constraint = factory.compile(grammar).unwrap();
+    let mut tokens = tokenizer.encode(answer, SPECIAL).into_iter();
+    tokens.all(|token| {
+        let mut logits = vec![0.0; *vocab_size];
+        constraint.mask(&mut logits).unwrap();
+        logits[token as usize] == 0.0 && constraint.accept(token).is_ok()
+    })
+}
+
 #[test]
 fn control_tokens_of_a_way_are_tokens_of_its_grammar() {
-    let (tokenizer, vocab_size, factory) = demo();
-    let text = |id: u32| tokenizer.token_text(id).to_owned();
-    let ends = tokenizer.end_of_generation();
-    let control: Vec<u32> = (0..*vocab_size as u32)
-        .filter(|id| {
-            tokenizer.is_special(*id) && !ends.contains(id) && Some(*id) != tokenizer.bos()
-        })
-        .filter(|id| tokenizer.encode(&text(*id), SPECIAL) == [*id])
-        .collect();
-    let [before, middle, after] = [0, 1, 2].map(|i| text(control[i]));
+    let control = control_tokens();
+    let tokenizer = &demo().0;
+    let [before, middle, after] = [0, 1, 2].map(|i| tokenizer.token_text(control[i]).to_owned());
     let row = CallSyntax::of_json([&before, &middle, &after, ""]);
     let marks = Marks::of(row.texts(), tokenizer);
     assert_eq!(marks.ids(), control[..3]);
@@ -164,19 +181,7 @@ fn control_tokens_of_a_way_are_tokens_of_its_grammar() {
             form: None,
         };
         let grammar = Grammar::Calls(row.grammar(&calls, &marks));
-        let tokens = tokenizer.encode(&answer, SPECIAL);
-        let mut constraint = factory.compile(&grammar).unwrap();
-        let mut is_taken = true;
-        for token in tokens {
-            let mut logits = vec![0.0; *vocab_size];
-            constraint.mask(&mut logits).unwrap();
-            is_taken =
-                is_taken && logits[token as usize] == 0.0 && constraint.accept(token).is_ok();
-            if !is_taken {
-                break;
-            }
-        }
-        assert_eq!(is_taken, is_fine, "{answer}");
+        assert_eq!(takes(&grammar, &answer), is_fine, "{answer}");
         // A trial has a vocabulary without these tokens.
         let tried = GrammarTrial::of(grammar).run();
         assert!(matches!(tried, TrialReply::Passed), "{tried:?}");

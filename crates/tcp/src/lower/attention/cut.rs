@@ -30,6 +30,17 @@ pub(super) struct AttentionSplit {
     pub no_heads: TensorSharding,
 }
 
+/// What of attention is held at once, in numbers; as in [`AttentionSplit`].
+struct AttentionCounts {
+    batch: u64,
+    queries: u64,
+    part: u64,
+    chunk: u64,
+    ring: u64,
+    /// Clusters that heads are spread over.
+    clusters: u64,
+}
+
 impl AttentionSplit {
     /// Keys of a chunk.
     pub(super) fn keys(&self, n_keys: u64) -> Mapping {
@@ -73,6 +84,32 @@ impl AttentionSplit {
 
 impl Builder<'_> {
     pub(super) fn attention_cut(&self) -> Result<AttentionSplit, LowerError> {
+        self.check_attention()?;
+        let counts = self.attention_counts();
+        let (heads, no_heads) = self.head_shardings(&counts);
+        let AttentionCounts {
+            batch,
+            queries,
+            part,
+            chunk,
+            ring,
+            ..
+        } = counts;
+        Ok(AttentionSplit {
+            batch,
+            queries,
+            part,
+            n_parts: self.target.call.n_keys / part,
+            chunk,
+            n_chunks: part / chunk,
+            own: chunk / ring,
+            ring,
+            heads,
+            no_heads,
+        })
+    }
+
+    fn check_attention(&self) -> Result<(), LowerError> {
         let (call, dims, machine) = (self.target.call, self.target.dims, self.target.machine);
         let size = |what: &str, found: u64, expected: &str| LowerError::Size {
             what: what.to_owned(),
@@ -90,6 +127,12 @@ impl Builder<'_> {
                 "a power of two from 64",
             ));
         }
+        Ok(())
+    }
+
+    /// How much of attention the chip holds at a time.
+    fn attention_counts(&self) -> AttentionCounts {
+        let (call, dims, machine) = (self.target.call, self.target.dims, self.target.machine);
         let heads = dims.n_kv_heads;
         let mut batch = call.batch;
         // Heads of the sequences of one round have a slice each, and at least half of their keys fit.
@@ -121,13 +164,31 @@ impl Builder<'_> {
         while part > ring && queries * row / (call.n_keys / part) > machine.dm_bytes / 2 {
             part /= 2;
         }
-        chunk = chunk.min(part);
-        let sequences = match batch == call.batch {
+        AttentionCounts {
+            batch,
+            queries,
+            part,
+            chunk: chunk.min(part),
+            ring,
+            clusters,
+        }
+    }
+
+    /// Heads of a round over clusters and slices, and copies in their place.
+    fn head_shardings(&self, counts: &AttentionCounts) -> (TensorSharding, TensorSharding) {
+        let machine = self.target.machine;
+        let AttentionCounts {
+            batch, clusters, ..
+        } = *counts;
+        let heads = self.target.dims.n_kv_heads;
+        let pairs = batch * heads;
+        let per = pairs / clusters;
+        let sequences = match batch == self.target.call.batch {
             true => ax("B"),
             false => ax("B").resize(batch),
         };
         let both = list([sequences.clone(), ax("h_kv")]);
-        let slots = machine.slices / ring;
+        let slots = machine.slices / counts.ring;
         let cluster = match clusters {
             1 => copies(machine.clusters),
             _ => outer(&both, pairs, per),
@@ -147,18 +208,7 @@ impl Builder<'_> {
             1 => copies(slots),
             _ => filled(list([own_sequences, copies(heads)]), per, slots),
         };
-        Ok(AttentionSplit {
-            batch,
-            queries,
-            part,
-            n_parts: call.n_keys / part,
-            chunk,
-            n_chunks: part / chunk,
-            own: chunk / ring,
-            ring,
-            heads: spread(cluster, slice),
-            no_heads: spread(no_cluster, no_slice),
-        })
+        (spread(cluster, slice), spread(no_cluster, no_slice))
     }
 
     /// How attention is cut: slices that share a head's keys, chunks of keys, queries at a time.

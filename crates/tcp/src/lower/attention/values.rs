@@ -108,36 +108,40 @@ impl Builder<'_> {
         (weights, out): (usize, usize),
         (sequence, base, chunk): (u64, u64, u64),
     ) -> Result<(), LowerError> {
-        let (dims, n_keys) = (self.target.dims, self.target.call.n_keys);
-        let (keys, d) = (cut.keys(n_keys), dims.head_dim);
+        let keys = cut.keys(self.target.call.n_keys);
         let at = cut.by_key(&keys, cut.chunk);
         let own = inner(&keys, cut.chunk, cut.own);
-        let (queries, value) = (self.queries(cut), ax("d_k"));
-        let (v, lane) = self.chunk_room(&at, list([own.clone(), value.clone()]))?;
         let first = base + chunk * cut.chunk;
-        let from = View::of(cache.values)
-            .from("B", sequence)
-            .from("s_max", first);
-        let from = from.named("s_max", "s_k");
-        self.copy("load_v", lane, from, View::of(v));
-        let layout = list([queries.clone(), own.clone()]);
+        let layout = list([own.clone(), ax("d_k")]);
+        let (v, lane) =
+            self.load_chunk(("load_v", cache.values), &at, layout, (sequence, first))?;
+        let layout = list([self.queries(cut), own.clone()]);
         let half = self.target.machine.trf_lane_bytes / 2;
-        let held = self.trf_at(
-            "p_t",
-            Element::Bf16,
-            &at,
-            (self.lanes(), layout.clone()),
-            half,
-        )?;
-        let heads = padded(ax("G"), dims.n_groups, 8);
-        let mut stages = Vec::from(fetch(
-            View::of(weights).from("s_k", chunk * cut.chunk),
-            None,
-            layout,
-            heads,
-        ));
+        let lanes = (self.lanes(), layout.clone());
+        let held = self.trf_at("p_t", Element::Bf16, &at, lanes, half)?;
+        let heads = padded(ax("G"), self.target.dims.n_groups, 8);
+        let from = View::of(weights).from("s_k", chunk * cut.chunk);
+        let mut stages = Vec::from(fetch(from, None, layout, heads));
         stages.push(Stage::ToRegisters { tensor: held });
         self.sub("hold_p", stages);
+        let stages = self.value_stages(cut, own, (v, held), out);
+        self.main("weighted", stages);
+        if lane == Lane::Others {
+            self.retire(v);
+        }
+        Ok(())
+    }
+
+    /// A chunk of values past the weights that are held, summed over keys into `out`.
+    fn value_stages(
+        &self,
+        cut: &AttentionSplit,
+        own: Mapping,
+        (v, held): (usize, usize),
+        out: usize,
+    ) -> Vec<Stage> {
+        let d = self.target.dims.head_dim;
+        let (queries, value) = (self.queries(cut), ax("d_k"));
         let packet = if d.is_multiple_of(32) { 32 } else { 16 };
         let blocks = outer(&value, d, packet);
         let part = inner(&value, d, packet);
@@ -181,10 +185,6 @@ impl Builder<'_> {
             stages.push(Stage::Cast { to: Element::Bf16 });
         }
         stages.push(Stage::Commit { to: View::of(out) });
-        self.main("weighted", stages);
-        if lane == Lane::Others {
-            self.retire(v);
-        }
-        Ok(())
+        stages
     }
 }

@@ -68,24 +68,16 @@ impl<'a> SchemaWalk<'a, '_> {
             "exclusiveMinimum" => return self.bound((key, "minimum"), value, of, at, out),
             "exclusiveMaximum" => return self.bound((key, "maximum"), value, of, at, out),
             "multipleOf" => number(value).filter(|n| n.as_f64().is_some_and(|n| n > 0.0)),
-            "pattern" => value
-                .as_str()
-                .filter(|text| self.patterns.is_regex(text))
-                .map(Into::into),
+            "pattern" => self.pattern(value),
             "format" => match value.as_str() {
                 // The formats of numbers, and of what is no string, bind nothing.
                 _ if !may_be_text(of) => return,
                 Some(name) if FORMATS.contains(&name) => Some(value.clone()),
                 _ => None,
             },
-            "properties" => value
-                .as_object()
-                .map(|map| self.map(map, &format!("{at}/{key}"))),
+            "properties" => self.properties(value, at),
             "required" => return self.required(value, of, at, out),
-            "patternProperties" => {
-                let map = value.as_object().filter(|map| self.patterns.are_apart(map));
-                map.map(|map| self.map(map, &format!("{at}/{key}")))
-            }
+            "patternProperties" => self.pattern_properties(value, at),
             // Beside patterns that are left out it would forbid what they allow.
             "additionalProperties" if !self.holds_patterns(of) => match value {
                 Value::Bool(true) => return,
@@ -114,6 +106,23 @@ impl<'a> SchemaWalk<'a, '_> {
             Some(kept) => add(out, key, kept),
             None => self.leave_out(key, at),
         }
+    }
+
+    fn pattern(&mut self, value: &Value) -> Option<Value> {
+        let text = value.as_str().filter(|text| self.patterns.is_regex(text));
+        text.map(Into::into)
+    }
+
+    fn properties(&mut self, value: &'a Value, at: &str) -> Option<Value> {
+        let map = value.as_object()?;
+        Some(self.map(map, &format!("{at}/properties")))
+    }
+
+    fn pattern_properties(&mut self, value: &'a Value, at: &str) -> Option<Value> {
+        let map = value
+            .as_object()
+            .filter(|map| self.patterns.are_apart(map))?;
+        Some(self.map(map, &format!("{at}/patternProperties")))
     }
 
     fn options(&mut self, key: &str, value: &'a Value, at: &str) -> Option<Value> {

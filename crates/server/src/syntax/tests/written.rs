@@ -1,0 +1,83 @@
+//! Calls as a row writes them.
+
+use serde_json::Value;
+
+use crate::syntax::calls::{Arguments, CallSyntax, Tags};
+use crate::syntax::lark::BLANKS;
+
+fn filled(text: &str) -> String {
+    let values = ["3", "a1B2c3D4e", "number"];
+    let blanks = BLANKS.iter().zip(values);
+    blanks.fold(text.to_owned(), |text, ((blank, _), value)| {
+        text.replace(blank, value)
+    })
+}
+
+fn gemma(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("<|\"|>{text}<|\"|>"),
+        Value::Array(items) => format!(
+            "[{}]",
+            items.iter().map(gemma).collect::<Vec<_>>().join(",")
+        ),
+        other => other.to_string(),
+    }
+}
+
+/// Arguments as a row has them.
+fn arguments(row: &CallSyntax, value: &Value) -> String {
+    let members = || value.as_object().unwrap().iter();
+    let spaced = |value: &Value| match value {
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(Value::to_string).collect();
+            format!("[{}]", items.join(", "))
+        }
+        other => other.to_string(),
+    };
+    match &row.arguments {
+        Arguments::Tagged(Tags {
+            key,
+            value,
+            json,
+            end,
+        }) => members()
+            .map(|(name, argument)| match argument {
+                Value::String(text) => filled(&format!("{key}{name}{value}{text}{end}")),
+                other => filled(&format!("{key}{name}{json}{}{end}", spaced(other))),
+            })
+            .collect(),
+        Arguments::Python => {
+            let one = |(name, argument): (&String, &Value)| match argument {
+                Value::Bool(true) => format!("{name}=True"),
+                other => format!("{name}={}", spaced(other)),
+            };
+            members().map(one).collect::<Vec<_>>().join(", ")
+        }
+        Arguments::Gemma => {
+            let one = |(name, argument): (&String, &Value)| format!("{name}:{}", gemma(argument));
+            members().map(one).collect::<Vec<_>>().join(",")
+        }
+        Arguments::Json(_) | Arguments::Harmony => {
+            let one =
+                |(name, argument): (&String, &Value)| format!("\"{name}\": {}", spaced(argument));
+            format!("{{{}}}", members().map(one).collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+/// Calls as a row has them.
+pub(super) fn written(row: &CallSyntax, calls: &[(&str, Value)]) -> String {
+    if row.is_harmony() {
+        let (name, value) = &calls[0];
+        let arguments = arguments(row, value);
+        return format!(
+            "<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>{arguments}"
+        );
+    }
+    let call = |(name, value): &(&str, Value)| {
+        let [before, middle, after] = [row.before, row.middle, row.after].map(filled);
+        format!("{before}{name}{middle}{}{after}", arguments(row, value))
+    };
+    let calls: Vec<String> = calls.iter().map(call).collect();
+    format!("{}{}{}", row.open, calls.join(row.between), row.close)
+}
