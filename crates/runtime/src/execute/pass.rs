@@ -21,6 +21,7 @@ use super::planes::{PlaneTables, Planes};
 use super::products::{AdapterScratch, Linears, experts, known_matrix};
 use super::recurrent::{has_state_kernel, state_run};
 use crate::Error;
+use crate::image::is_replaced;
 use crate::kv::CacheParts;
 use crate::load::LoadedModel;
 use crate::ranks::Communicator;
@@ -403,7 +404,8 @@ impl Compute<'_> {
         let table = known_matrix(self.ops.model, embed.table);
         let out = buffers.rows_mut(self.out, self.m);
         kernels::embed(self.ops.cpu, &table, &self.chunk.ids, embed.scale, out)?;
-        for placed in &self.chunk.images {
+        let is_replaced = !self.chunk.images.is_empty() && is_replaced(self.ops.graph(), self.node);
+        for placed in self.chunk.images.iter().filter(|_| is_replaced) {
             let (elements, place) = placed.elements();
             out[place].copy_from_slice(elements);
         }
