@@ -7,7 +7,8 @@ transformers computes for them in float32 on the CPU.
 
 Needs torch, transformers, safetensors, numpy, gguf and Pillow 12 (Pillow 13 resizes tall pictures in
 another order, which moves some values by one level). With --llama-cpp (a source tree of llama.cpp) the models of
-Qwen (`goldens/qwen_vision.py`) also get mmproj.gguf, written by llama.cpp's own converter.
+Qwen (`goldens/qwen_vision.py`), Gemma 4 and Mistral (`goldens/axial_vision.py`) also get mmproj.gguf, written by llama.cpp's own
+converter.
 
     pictures/*              the pictures: PNG, JPEG, WebP; broken and animated ones
     pictures.safetensors    decoded/NAME u8 [h, w, 3]; resized/NAME/SIZE/FILTER u8 [s, s, 3];
@@ -34,7 +35,7 @@ import numpy as np
 import PIL
 import torch
 import transformers
-from goldens import qwen_vision
+from goldens import axial_vision, qwen_vision
 from make_goldens import (
     BIAS_STD,
     DECAY_MEAN,
@@ -393,7 +394,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     default = Path(__file__).resolve().parent.parent / "testdata" / "vision"
     parser.add_argument("--out", type=Path, default=default)
-    names = [*MODELS, *qwen_vision.MODELS]
+    modules = [axial_vision, qwen_vision]
+    names = [*MODELS, *(name for module in modules for name in module.MODELS)]
     parser.add_argument("--only", nargs="+", choices=names, help="these models, and no pictures")
     parser.add_argument("--llama-cpp", type=Path)
     arguments = parser.parse_args()
@@ -409,7 +411,8 @@ def main():
             make_model(name, arguments.out)
         else:
             more = (decoded, generator, spreads, arguments.llama_cpp, Lenient)
-            qwen_vision.make(name, arguments.out, *more)
+            module = next(module for module in modules if name in module.MODELS)
+            module.make(name, arguments.out, *more)
 
 
 if __name__ == "__main__":

@@ -287,11 +287,13 @@ def make(name, out, decoded, generator, spreads, llama_cpp, lenient):
     for file in folder.iterdir():
         file.chmod(0o644)
     if llama_cpp:
-        write_mmproj(folder, llama_cpp, lenient)
+        side = made.tower.get("window_size")
+        # llama.cpp's converter leaves it out, since all published models have 112.
+        write_mmproj(folder, llama_cpp, lenient, {"clip.vision.window_size": side} if side else {})
 
 
-def write_mmproj(folder, llama_cpp, lenient):
-    """The tower as llama.cpp's own converter writes it, in F16."""
+def write_mmproj(folder, llama_cpp, lenient, more):
+    """The tower as llama.cpp's own converter writes it, in F16, with what `more` has of whole numbers."""
     sys.path[:0] = [str(llama_cpp), str(llama_cpp / "gguf-py")]
     import gguf
 
@@ -308,8 +310,6 @@ def write_mmproj(folder, llama_cpp, lenient):
         model = converter(
             folder, gguf.LlamaFileType.MOSTLY_F16, folder / "mmproj.gguf", model_name=folder.name
         )
-        side = model.hparams_vision.get("window_size")
-        if side:
-            # llama.cpp's converter leaves it out, since all published models have 112.
-            model.gguf_writer.add_uint32("clip.vision.window_size", side)
+        for key, value in more.items():
+            model.gguf_writer.add_uint32(key, value)
         model.write()

@@ -15,7 +15,7 @@ mod rope;
 pub use encoder::{ClassifierConfig, EncoderConfig, EncoderPooling};
 pub use experts::ExpertConfig;
 pub use latent::LatentConfig;
-pub use layers::{HeadSizes, LayerConfig};
+pub use layers::{HeadSizes, ImageSight, LayerConfig};
 pub use recurrent::{
     BranchScales, ChannelScanConfig, DeltaConfig, MambaConfig, MambaNorm, RecurrentConfig,
     RecurrentMixer, ScanNorms,

@@ -31,7 +31,7 @@ use millrace_quant::DType;
 
 use builder::{DraftPlace, GraphBuilder};
 use catalog::Catalog;
-pub use config::ModelConfig;
+pub use config::{ImageSight, ModelConfig};
 pub use error::Error;
 pub use kind::check_kind;
 pub use memory::{MemoryPlan, WeightGroup};

@@ -1,6 +1,7 @@
 //! Vision towers: what a picture goes through before a text model takes its rows for embeddings.
 //!
-//! Each family of towers is a file here and a row of a table: Gemma 3's SigLIP, Qwen 2 VL, Qwen 2.5 VL, Qwen 3 VL with Qwen 3.5.
+//! Each family of towers is a file here and a row of a table: Gemma 3's SigLIP, Gemma 4, Pixtral with Mistral 3, Qwen 2 VL, Qwen 2.5 VL,
+//! Qwen 3 VL with Qwen 3.5.
 //! [`VisionModel::of`] reads a tower from a Hugging Face folder, in each of the spellings that transformers has given its tensors, or from
 //! llama.cpp's `mmproj` GGUF file, and checks every weight's presence, shape and format.
 //!
@@ -11,11 +12,15 @@
 //!     encoder output [n_patches, d_model] ─ projector ─ [n_tokens, d_text]
 //! ```
 
+mod check;
 mod config;
 mod family;
 mod finder;
 mod gemma3;
+mod gemma4;
+mod mistral;
 mod names;
+mod qwen;
 mod qwen2vl;
 mod qwen3vl;
 #[cfg(test)]
@@ -25,23 +30,28 @@ use millrace_format::{Checkpoint, Source};
 
 use crate::Error;
 use crate::catalog::Catalog;
-pub use config::{PatchGrid, TowerActivation, VisionConfig, WindowedAttention};
+pub use config::{
+    AxialTurns, GridResize, LineBreak, PatchColumns, PatchGrid, TowerActivation, VisionConfig,
+    WindowedAttention,
+};
 pub(crate) use family::HfSpelling;
 pub(crate) use family::by_name;
-pub use family::{ImageMarks, RowsAt, has_places, reads_for};
+pub use family::{ImageMarks, RowsAt, reads_for};
 pub(crate) use finder::Finder;
 pub(crate) use gemma3::HUB;
 use millrace_graph::Weight;
 pub(crate) use names::VisionName;
 pub use names::VisionRole;
 
-/// A matrix `[n, k]` and its bias `[n]`, where it has one.
+/// A matrix `[n, k]`, with its bias `[n]` and bounds, where it has some.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BiasedLinear {
     /// `[n, k]`.
     pub weight: Weight,
     /// `[n]`.
     pub bias: Option<Weight>,
+    /// Least and most of what goes in, least and most of what comes out: a number each, beyond which the bound counts.
+    pub bounds: Option<[Weight; 4]>,
 }
 
 /// A layer norm's weight and bias, `[d_model]` each; an RMS norm where there is no bias.
@@ -70,6 +80,21 @@ pub struct VisionLayer {
     pub up: BiasedLinear,
     /// `[d_model, d_ff]`.
     pub down: BiasedLinear,
+    /// Norms within both halves. Scores of attention have no factor then, and heads of values a norm without a weight.
+    pub inner_norms: Option<InnerNorms>,
+}
+
+/// Norms within a block.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InnerNorms {
+    /// RMS norm of each head of queries, `[head_dim]`.
+    pub q: Weight,
+    /// RMS norm of each head of keys, `[head_dim]`.
+    pub k: Weight,
+    /// Of what attention adds.
+    pub attention: LayerNorm,
+    /// Of what the feed-forward adds.
+    pub feed_forward: LayerNorm,
 }
 
 /// From what leaves the blocks to rows of the text model's width.
@@ -77,8 +102,12 @@ pub struct VisionLayer {
 pub enum Projector {
     /// Squares of patches averaged, normalised and projected.
     Pooled(Box<PooledProjector>),
+    /// Squares of patches averaged, normalised without a weight and projected.
+    Averaged(Box<AverageProjector>),
     /// A network over squares of patches side by side.
     Merged(Box<Merger>),
+    /// A network over patches, which a matrix may merge before.
+    Adapted(Box<PatchAdapter>),
 }
 
 /// The projector of Gemma 3.
@@ -90,6 +119,27 @@ pub struct PooledProjector {
     pub norm_offset: f32,
     /// `[d_model, d_text]`: inputs by outputs, as the files have it.
     pub projection: Weight,
+}
+
+/// The projector of Gemma 4: averages times `sqrt(d_model)`, their norm, and a matrix.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AverageProjector {
+    /// What is subtracted before the norm, and the factor on the difference, `[d_model]` each.
+    pub standard: Option<[Weight; 2]>,
+    /// `[d_text, d_model]`.
+    pub projection: BiasedLinear,
+}
+
+/// The projector of Pixtral and Mistral 3: two matrices with a GELU between them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PatchAdapter {
+    /// RMS norm of patches, `[d_model]`, and the matrix that makes one of a square of them: `[d_model, d_model · merge²]`, columns in the
+    /// order element, y, x.
+    pub merger: Option<(LayerNorm, BiasedLinear)>,
+    /// `[d_text, d_model]`.
+    pub up: BiasedLinear,
+    /// `[d_text, d_text]`.
+    pub down: BiasedLinear,
 }
 
 /// A network of two matrices with a GELU between them, over squares of `merge²` patches side by side.
@@ -108,13 +158,15 @@ pub struct Merger {
 pub struct VisionModel {
     /// Hyperparameters.
     pub config: VisionConfig,
-    /// The patch convolution as a matrix `[d_model, 3 · patch²]`; columns in the order channel, y, x. Of a folder whose patches have two
-    /// frames `[d_model, 3 · 2 · patch²]`, in the order channel, frame, y, x.
+    /// The patch convolution as a matrix `[d_model, 3 · patch²]`, or `[d_model, 3 · 2 · patch²]` where both frames are in it; columns as
+    /// [`VisionConfig::patches`] says.
     pub patches: BiasedLinear,
     /// That of the second frame, where it is a tensor of its own.
     pub second_frame: Option<Weight>,
-    /// Position table, `[n_positions, d_model]`.
+    /// Position table, `[n_positions, d_model]`, or two of them, `[2, axis_positions, d_model]`, by column and by row.
     pub positions: Option<Weight>,
+    /// Before the blocks.
+    pub pre_norm: Option<LayerNorm>,
     /// Blocks, in order.
     pub layers: Vec<VisionLayer>,
     /// After the blocks.

@@ -1,4 +1,4 @@
-//! Sizes that keep a picture's aspect ratio: sides of whole units, and a number of pixels within limits.
+//! Sizes that keep a picture's aspect ratio: sides of whole units, and a number of pixels or a longer side within limits.
 
 use crate::Error;
 
@@ -51,10 +51,130 @@ impl AspectResize {
     }
 }
 
+/// As many whole units as a number of them allows, whatever a picture's size (transformers,
+/// `get_aspect_ratio_preserving_size` of `image_processing_gemma4`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FillResize {
+    /// Pixels of a unit's side; at least 1.
+    pub unit: usize,
+    /// Units of a picture, at most; at least 1.
+    pub max_units: usize,
+}
+
+impl FillResize {
+    /// Width and height that a picture of `width` by `height` pixels becomes. A line is a unit high, and as many long as the limit or the
+    /// ratio allows.
+    pub fn target(&self, width: usize, height: usize) -> (usize, usize) {
+        let (unit, n_pixels) = (self.unit as f64, width as f64 * height as f64);
+        let factor = (self.max_units as f64 * unit * unit / n_pixels).sqrt();
+        let units = [width, height].map(|side| (factor * side as f64 / unit).floor() as usize);
+        let longest = |long: usize, short: usize| (long / short.max(1)).clamp(1, self.max_units);
+        let [across, down] = match units {
+            [0, 0] => [1, 1],
+            [across, 0] if across > 0 => [longest(width, height), 1],
+            [0, _] => [1, longest(height, width)],
+            both => both,
+        };
+        (across * self.unit, down * self.unit)
+    }
+}
+
+/// Sizes as they are, reduced to a longer side, and then up to whole units (transformers,
+/// `get_resize_output_image_size` of `image_processing_pixtral`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LongerSideResize {
+    /// Pixels of which both sides are multiples; at least 1.
+    pub unit: usize,
+    /// Pixels of the longer side before that, at most; at least 1.
+    pub longer_side: usize,
+}
+
+impl LongerSideResize {
+    /// Width and height that a picture of `width` by `height` pixels becomes.
+    ///
+    /// # Errors
+    /// [`Error::Aspect`] for a picture whose shorter side would be less than a pixel.
+    pub fn target(&self, width: usize, height: usize) -> Result<(usize, usize), Error> {
+        let limit = self.longer_side as f64;
+        let ratio = (height as f64 / limit).max(width as f64 / limit);
+        let reduced = [width, height].map(|side| match ratio > 1.0 {
+            true => (side as f64 / ratio).floor() as usize,
+            false => side,
+        });
+        if reduced.contains(&0) {
+            return Err(Error::Aspect {
+                width,
+                height,
+                limit: self.longer_side,
+            });
+        }
+        let [width, height] = reduced.map(|side| side.next_multiple_of(self.unit));
+        Ok((width, height))
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // A test may panic.
 mod tests {
     use super::*;
+
+    /// Widths and heights, what fills 280 units of 48 pixels, and what has 1,540 pixels of the longer side at most in units of 28.
+    const OTHER_SIZES: [[(usize, usize); 3]; 12] = [
+        [(1, 1), (768, 768), (28, 28)],
+        [(48, 48), (768, 768), (56, 56)],
+        [(640, 480), (912, 672), (644, 504)],
+        [(61, 143), (480, 1200), (84, 168)],
+        [(4000, 3000), (912, 672), (1540, 1176)],
+        [(3000, 4000), (672, 912), (1176, 1540)],
+        [(1000, 1001), (768, 768), (1008, 1008)],
+        [(1, 1000), (48, 13440), (28, 1008)],
+        [(500, 1), (13440, 48), (504, 28)],
+        [(1540, 1541), (768, 768), (1540, 1540)],
+        [(2000, 3), (13440, 48), (1540, 28)],
+        [(17, 9), (1056, 576), (28, 28)],
+    ];
+
+    #[test]
+    fn other_sizes_are_those_of_transformers() {
+        let fill = FillResize {
+            unit: 48,
+            max_units: 280,
+        };
+        let longer = LongerSideResize {
+            unit: 28,
+            longer_side: 1540,
+        };
+        for [(width, height), filled, reduced] in OTHER_SIZES {
+            assert_eq!(fill.target(width, height), filled, "{width} × {height}");
+            let found = longer.target(width, height).unwrap();
+            assert_eq!(found, reduced, "{width} × {height}");
+        }
+    }
+
+    #[test]
+    fn lines_have_a_unit_and_never_more_than_the_limit() {
+        for max_units in [1, 2, 3, 70, 280, 1120] {
+            let fill = FillResize {
+                unit: 48,
+                max_units,
+            };
+            for (width, height) in [(1, 1), (1, 100_000), (100_000_000, 1), (3, 2), (7919, 7907)] {
+                let (across, down) = fill.target(width, height);
+                let units = across / 48 * (down / 48);
+                assert!(units >= 1 && units <= max_units, "{width} × {height}");
+                assert!(across % 48 == 0 && down % 48 == 0);
+            }
+        }
+        let longer = LongerSideResize {
+            unit: 28,
+            longer_side: 1540,
+        };
+        longer.target(1540, 1).unwrap();
+        for (width, height) in [(3081, 1), (1, 3081), (100_000_000, 1)] {
+            let error = longer.target(width, height).unwrap_err();
+            assert!(error.to_string().contains("1540 times"), "{error}");
+        }
+    }
 
     /// Widths and heights of pictures, and what becomes of them.
     const SIZES: [((usize, usize), (usize, usize)); 18] = [

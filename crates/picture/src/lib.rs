@@ -17,7 +17,7 @@ mod pan_and_scan;
 mod preprocess;
 mod resize;
 
-pub use aspect::AspectResize;
+pub use aspect::{AspectResize, FillResize, LongerSideResize};
 pub use decode::{Limits, MAX_FILE_BYTES, MAX_PIXELS, Picture};
 pub use error::Error;
 pub use pan_and_scan::PanAndScan;

@@ -1,6 +1,6 @@
 //! A picture to the pixel values of a tower's input.
 
-use crate::aspect::AspectResize;
+use crate::aspect::{AspectResize, FillResize, LongerSideResize};
 use crate::resize::{Filter, resize};
 use crate::{Error, PanAndScan, Picture};
 
@@ -14,6 +14,10 @@ pub enum Fit {
     Letterbox,
     /// Any size of the right aspect ratio, within limits.
     Aspect(AspectResize),
+    /// As large as a number of units allows.
+    Fill(FillResize),
+    /// Any size of the right aspect ratio, up to a longer side.
+    LongerSide(LongerSideResize),
 }
 
 /// What a tower wants of its input.
@@ -57,6 +61,8 @@ impl Preprocess {
         match self.fit {
             Fit::Stretch | Fit::Letterbox => Ok((self.size, self.size)),
             Fit::Aspect(aspect) => aspect.target(width, height),
+            Fit::Fill(fill) => Ok(fill.target(width, height)),
+            Fit::LongerSide(longer) => longer.target(width, height),
         }
     }
 
@@ -79,7 +85,7 @@ impl Preprocess {
         let (width, height) = self.target(picture.width(), picture.height())?;
         let resized = match self.fit {
             Fit::Letterbox => self.letterbox(picture),
-            Fit::Stretch | Fit::Aspect(_) => resize(picture, width, height, self.filter),
+            _ => resize(picture, width, height, self.filter),
         };
         let mut data = Vec::with_capacity(3 * width * height);
         for channel in 0..3 {

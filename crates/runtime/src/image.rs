@@ -6,15 +6,17 @@
 //! the tokens ([`BatchItem::images`](crate::BatchItem::images)). Every image of the process has ids of its own, and none is given out
 //! twice: equal ids mean equal rows, and what was computed for one picture is never taken for another.
 //!
-//! The rows of most images see each other in both directions, so they are computed in one pass: such an image
-//! is never cut. Rows of an image [on a grid](Image::on_grid) look back alone, as tokens do, and have places of rows and columns
-//! (`planes`).
+//! Where rows of an image see each other in both directions they are computed in one pass: such an image is never cut. Those of others
+//! look back alone, as tokens do ([`ImageSight`]); [on a grid](Image::on_grid) they have places of rows and columns besides (`planes`).
 
 pub(crate) mod planes;
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use millrace_graph::{Graph, Node, Op};
+use millrace_model::ImageSight;
 
 use crate::Error;
 
@@ -34,6 +36,7 @@ static NEXT_ID: AtomicU32 = AtomicU32::new(FIRST_ID);
 #[derive(Debug)]
 pub struct Image {
     ids: Range<u32>,
+    sight: ImageSight,
     width: usize,
     rows: Vec<f32>,
     /// By layer of the text model, what is added behind it; as many elements as `rows` each.
@@ -47,6 +50,32 @@ impl Image {
     /// [`Error::BadImage`] if the rows are none or not whole; [`Error::TooManyImages`] after some
     /// four million images in one process.
     pub fn new(width: usize, rows: Vec<f32>) -> Result<Arc<Image>, Error> {
+        Image::seen_both_ways(ImageSight::All, width, rows)
+    }
+
+    /// An image whose rows see of it what `sight` says, in a text model in which they have positions as tokens have.
+    ///
+    /// # Errors
+    /// As [`new`](Image::new).
+    pub fn with_sight(
+        sight: ImageSight,
+        width: usize,
+        rows: Vec<f32>,
+    ) -> Result<Arc<Image>, Error> {
+        match sight {
+            ImageSight::All | ImageSight::AllInWindows => Image::seen_both_ways(sight, width, rows),
+            ImageSight::Before => {
+                let n = n_rows(width, &rows)? as usize;
+                Image::on_grid(width, rows, (1, n), Vec::new())
+            }
+        }
+    }
+
+    fn seen_both_ways(
+        sight: ImageSight,
+        width: usize,
+        rows: Vec<f32>,
+    ) -> Result<Arc<Image>, Error> {
         let n = n_rows(width, &rows)?;
         // One id stays unused: neighbouring ids are of one image.
         let take = |next: u32| {
@@ -58,6 +87,7 @@ impl Image {
             .map_err(|_| Error::TooManyImages)?;
         Ok(Arc::new(Image {
             ids: first..first + n,
+            sight,
             width,
             rows,
             summands: Vec::new(),
@@ -85,6 +115,7 @@ impl Image {
         let first = planes::add(height, width).ok_or(Error::TooManyImages)?;
         Ok(Arc::new(Image {
             ids: first..first + n,
+            sight: ImageSight::Before,
             width: d_model,
             rows,
             summands,
@@ -199,9 +230,9 @@ impl ImageRows {
         (elements, self.rows.start * width..self.rows.end * width)
     }
 
-    /// Whether they see each other.
-    pub(crate) fn see_each_other(&self) -> bool {
-        !is_on_grid(self.image.ids.start)
+    /// What they see of their image.
+    pub(crate) fn sight(&self) -> ImageSight {
+        self.image.sight
     }
 
     /// What is added to a row of the pass that is one of them, behind layer `layer`.
@@ -237,6 +268,14 @@ pub(crate) fn placed<'a>(
         }
         None
     })
+}
+
+/// The look-up of tokens whose rows images take the place of: the first. Later ones are tables of layers, which have what they have for
+/// [`in_vocabulary`].
+pub(crate) fn is_replaced(graph: &Graph, node: &Node) -> bool {
+    let mut nodes = graph.nodes.iter();
+    let first = nodes.find(|node| matches!(node.op, Op::Embed(_)));
+    first.is_some_and(|first| first.output == node.output)
 }
 
 /// What a table of embeddings has for a token: rows of images take any of the vocabulary's place.

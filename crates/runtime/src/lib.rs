@@ -56,6 +56,7 @@ pub use kv::{PAGE_TOKENS, PrefixCounters, ROLLBACK_TOKENS};
 pub use load::{LoadedModel, tokenizer_of, tokenizer_of_files};
 pub use lora::{AdapterSet, LoraAdapter};
 pub use millrace_kernels::{Cpu, CpuOptions, KvType, Level};
+pub use millrace_model::ImageSight;
 pub use sampling::{Sampler, SamplingParams};
 pub use sequences::SeqId;
 pub use shell::{Compute, EngineOf};

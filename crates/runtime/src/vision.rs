@@ -9,9 +9,12 @@
 //! on the kernels of a [`millrace_kernels::Cpu`], whichever engine runs the text, or has its blocks on the text
 //! model's device ([`TowerBlocks`]). [`ImageReader`] is a tower with a way of preparing pictures: what fronts use.
 
+mod adapt;
+mod average;
 mod block;
 mod encode;
 mod heads;
+mod linear;
 mod merge;
 mod on_device;
 mod open;
@@ -20,21 +23,22 @@ mod pool;
 mod prepare;
 mod prompt;
 mod reader;
+mod turn;
 
 use std::sync::Arc;
 
 use millrace_format::Checkpoint;
 use millrace_graph::{Weight, WeightSource};
-use millrace_kernels::RopeTable;
-use millrace_model::{VisionConfig, VisionModel};
+use millrace_model::{ImageSight, VisionConfig, VisionModel};
 use millrace_picture::Preprocess;
 
 use crate::{Error, Image, LoadedModel};
-pub use millrace_model::vision::has_places;
+use linear::LinearVectors;
 pub use millrace_picture as picture;
 pub use on_device::{TowerBlocks, TowerOn, TowerRun};
 pub use prompt::{ImageStyle, ImageText};
 pub use reader::{ImageReader, Pixels, ReadOptions};
+use turn::AxialTurn;
 
 /// A vision tower and its projector, ready to run. The matrices stay mapped in their file.
 pub struct VisionTower {
@@ -44,8 +48,12 @@ pub struct VisionTower {
     /// Matrices that are not as in the file.
     own: OwnMatrices,
     /// Turns by rows and by columns, where heads turn.
-    rotary: Option<[RopeTable; 2]>,
+    turns: Vec<AxialTurn>,
     preprocess: Preprocess,
+    /// What rows see of their image in the text model.
+    sight: ImageSight,
+    /// The row between two lines of a picture's rows; empty without one.
+    line_break: Vec<f32>,
     /// The token that stands for a row of a picture in lists of tokens.
     placeholder: u32,
 }
@@ -71,7 +79,8 @@ impl TowerFile {
 struct OwnMatrices {
     /// The projection of pooled rows with rows for outputs, in its file's format; empty without one.
     projection: Vec<u8>,
-    /// The patch matrix of two equal frames, `[d_model, 3 · patch²]` f32: the sum of both; empty where a patch has one.
+    /// The patch matrix, `[d_model, 3 · patch²]` f32, columns in the order channel, y, x: of two equal frames the sum of both; empty where
+    /// that of the file is such.
     patches: Vec<u8>,
 }
 
@@ -79,10 +88,10 @@ struct OwnMatrices {
 struct Vectors {
     patches_bias: Vec<f32>,
     positions: Vec<f32>,
+    pre_norm: [Vec<f32>; 2],
     layers: Vec<LayerVectors>,
     norm: [Vec<f32>; 2],
-    pooled_norm: Vec<f32>,
-    merger: MergerVectors,
+    projector: ProjectorVectors,
     /// As the model's.
     deepstack: Vec<MergerVectors>,
 }
@@ -90,16 +99,39 @@ struct Vectors {
 /// Those of a block. A norm is its weight and its bias.
 struct LayerVectors {
     norm1: [Vec<f32>; 2],
-    qkv_bias: [Vec<f32>; 3],
-    out_bias: Vec<f32>,
+    qkv: [LinearVectors; 3],
+    out: LinearVectors,
     norm2: [Vec<f32>; 2],
-    gate_bias: Vec<f32>,
-    up_bias: Vec<f32>,
-    down_bias: Vec<f32>,
+    gate: LinearVectors,
+    up: LinearVectors,
+    down: LinearVectors,
+    inner: Option<InnerVectors>,
+}
+
+/// Those of norms within a block.
+struct InnerVectors {
+    /// Of heads of queries, keys and values, `[head_dim]` each.
+    heads: [Vec<f32>; 3],
+    attention: [Vec<f32>; 2],
+    feed_forward: [Vec<f32>; 2],
+}
+
+/// Those of the projector.
+enum ProjectorVectors {
+    /// The norm's weight.
+    Pooled(Vec<f32>),
+    /// What is subtracted, and the factor, where averages are shifted and scaled.
+    Averaged(Option<[Vec<f32>; 2]>),
+    Merged(MergerVectors),
+    Adapted {
+        /// Before patches are merged; empty where they are not.
+        norm: [Vec<f32>; 2],
+        up_bias: Vec<f32>,
+        down_bias: Vec<f32>,
+    },
 }
 
 /// Those of a network over merged patches.
-#[derive(Default)]
 struct MergerVectors {
     norm: [Vec<f32>; 2],
     up_bias: Vec<f32>,
@@ -164,7 +196,7 @@ impl VisionTower {
         match &config.grid {
             Some(grid) => {
                 let cell = grid.merge * config.patch_size;
-                (width / cell) * (height / cell)
+                grid.n_rows((height / cell, width / cell))
             }
             None => config.n_tokens,
         }

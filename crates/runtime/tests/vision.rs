@@ -6,6 +6,8 @@
 mod grids;
 #[path = "vision/plain.rs"]
 mod plain;
+#[path = "vision/refused.rs"]
+mod refused;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

@@ -25,7 +25,6 @@ use millrace::{
     Session,
 };
 use millrace_runtime::EngineOptions;
-use millrace_runtime::vision::has_places;
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -139,7 +138,9 @@ pub(crate) fn run(args: &RunArgs, ui: Ui) -> CommandResult {
     let pictures = read_pictures(&args.images)?;
     let model = args.model.model(&args.vision, ui)?;
     let (how, params) = generate_params(&model, &args.sampling, &args.length)?;
-    let mut prompt = prompt(args, &model, &text, pictures, ui)?;
+    // What is wrong with a tower is told before what is strange about a vocabulary.
+    let is_chat = args.is_chat(&model, &text)?;
+    let mut prompt = prompt(args, &model, (&text, is_chat), pictures, ui)?;
     let session = session(args, &model, ui)?;
     ui.detail(format_args!("seed {}", params.sampling.seed));
     let n_prompt = prompt.tokens().len();
@@ -155,7 +156,7 @@ pub(crate) fn run(args: &RunArgs, ui: Ui) -> CommandResult {
     session.read_images(&mut prompt, &how, &mut |event| images.tell(&event))?;
     drop(images);
     let seen = prompt.images_read().cloned();
-    let mut printer = Printer::new(args, &text)?;
+    let mut printer = Printer::new(args, &text, is_chat)?;
     let generation = printer.stream(ui, |on_event| {
         let mut kept = match &args.session.session {
             Some(path) => session.kept_in(path)?,
@@ -225,13 +226,13 @@ fn about(engine: &dyn Engine, generation: &Generation) -> (Value, Vec<String>) {
 }
 
 impl RunArgs {
-    /// Whether images are to be put before the text, which has no places for them.
-    fn shows_images(&self, text: &str) -> bool {
-        !self.images.is_empty() && !has_places(text)
-    }
-
-    fn is_chat(&self, text: &str) -> bool {
-        self.chat || self.system.is_some() || self.shows_images(text)
+    /// Whether the text is a message: also where images are to be put before it, which has no places for them.
+    fn is_chat(&self, model: &Model, text: &str) -> CommandResult<bool> {
+        let is_asked = self.chat || self.system.is_some();
+        if is_asked || self.images.is_empty() {
+            return Ok(is_asked);
+        }
+        Ok(!model.image_reader()?.tower().has_places(text))
     }
 }
 
@@ -252,16 +253,15 @@ fn image_line(args: &RunArgs, seen: &ImageReading) -> String {
 fn prompt(
     args: &RunArgs,
     model: &Model,
-    text: &str,
+    (text, is_chat): (&str, bool),
     pictures: Vec<Picture>,
     ui: Ui,
 ) -> CommandResult<PromptTokens> {
-    // What is wrong with a tower is told before what is strange about a vocabulary.
     if !pictures.is_empty() {
         model.image_reader()?;
     }
     warn(&model.loaded().tokenizer()?.warnings(), ui);
-    let mut prompt = match args.is_chat(text) {
+    let mut prompt = match is_chat {
         true => Prompt::user(text),
         false => Prompt::text(text),
     };
@@ -283,14 +283,14 @@ struct Printer {
 
 impl Printer {
     /// Prints the prompt, if it is to be seen.
-    fn new(args: &RunArgs, text: &str) -> CommandResult<Printer> {
+    fn new(args: &RunArgs, text: &str, is_chat: bool) -> CommandResult<Printer> {
         let mut out = Out::new();
         // `mpirun` reads through a terminal of its own.
         let is_terminal = std::io::stdout().is_terminal() && !args.ranks.mpi;
         if !args.json && (args.echo || is_terminal) {
             out.text(Paint::Bold.stdout(&printable(text)))?;
             out.flush()?;
-            if args.is_chat(text) {
+            if is_chat {
                 out.line("")?;
             }
         }

@@ -78,7 +78,13 @@ fn folders_and_gguf_files_with_towers_agree() {
         let path = home.path().join("m/preprocessor_config.json");
         let text = std::fs::read_to_string(&path).unwrap();
         let mut config: serde_json::Value = serde_json::from_str(&text).unwrap();
-        config["size"] = serde_json::json!({"shortest_edge": 8 * 64, "longest_edge": 4096 * 64});
+        match golden.has_places() {
+            true => {
+                let size = serde_json::json!({"shortest_edge": 8 * 64, "longest_edge": 4096 * 64});
+                config["size"] = size;
+            }
+            false => _ = config.as_object_mut().unwrap().remove("max_soft_tokens"),
+        }
         std::fs::write(&path, config.to_string()).unwrap();
         let tokens = [1, 2, 260, PLACEHOLDER, 261, 260, PLACEHOLDER, 261, 5, 6];
         let [folder, gguf] =
@@ -133,22 +139,69 @@ fn models_are_asked_and_tell_what_they_take() {
     );
 }
 
+/// What stands around a picture and between its lines is written for it, in messages and in texts.
+#[test]
+fn names_around_images_are_written_for_them() {
+    for (name, place, n_rows, n_pixels) in [
+        ("gemma4-vision", "<|image|>", 18, 12),
+        ("mistral3-vision", "[IMG]", 27, 8),
+    ] {
+        let home = home(name);
+        let run = |text: &str, more: &[&str]| {
+            let image = picture("wide.png").display().to_string();
+            let mut command = millrace(home.path());
+            command.args(["run", "m", text, "--image", &image, "-n", "3", "--greedy"]);
+            finish(command.args(more))
+        };
+        let done = run("What?", &["-v"]).expect(OK);
+        let told = format!("{n_rows} tokens");
+        assert!(done.stderr.contains(&told), "{}", done.stderr);
+        // Another family's name is text.
+        run("A <|image_pad|> is", &[]).expect(OK);
+        for text in [
+            format!("A {place} is"),
+            format!("A {place}"),
+            "A <start_of_image> is".into(),
+        ] {
+            run(&text, &[]).expect(OK);
+        }
+        let twice = format!("{place}{place}");
+        run(&twice, &[]).expect_error(USAGE, &["2 places", place, "1 images"]);
+        run("?", &["--pan-and-scan"]).expect_error(USAGE, &["pan-and-scan"]);
+        for device in ["xdna2", "tcp", "rk3588"] {
+            run("?", &["--device", device]).expect_error(USAGE, &["images"]);
+        }
+        let info = finish(millrace(home.path()).args(["info", "mmproj.gguf"])).expect(OK);
+        let taken = format!("each {n_pixels} × {n_pixels} pixels of an image become a token");
+        assert!(info.stdout.contains(&taken), "{}", info.stdout);
+    }
+}
+
 #[test]
 fn conversations_show_images_of_any_size() {
-    let home = home("qwen35-vision");
-    let script = format!(
-        "printf '/image {}\\nWhat?\\n/image {}\\nAnd this?\\nWhy?\\n' | $MILLRACE chat m --greedy -n 3",
-        picture("wide.png").display(),
-        picture("tall.png").display()
-    );
-    let done = finish(&mut shell(home.path(), &script)).expect(OK);
-    assert!(done.stderr.contains("61 × 143 pixels"), "{}", done.stderr);
+    for name in ["qwen35-vision", "gemma4-vision", "mistral3-vision"] {
+        let home = home(name);
+        let script = format!(
+            "printf '/image {}\\nWhat?\\n/image {}\\nAnd this?\\nWhy?\\n' | $MILLRACE chat m --greedy -n 3",
+            picture("wide.png").display(),
+            picture("tall.png").display()
+        );
+        let done = finish(&mut shell(home.path(), &script)).expect(OK);
+        assert!(done.stderr.contains("61 × 143 pixels"), "{}", done.stderr);
+    }
 }
 
 #[test]
 fn another_models_tower_is_refused_by_name() {
     let home = home("qwen3vl-vision");
-    for other in ["qwen2vl-vision", "qwen2_5vl-vision", "gemma3-vision"] {
+    let others = [
+        "qwen2vl-vision",
+        "qwen2_5vl-vision",
+        "gemma3-vision",
+        "gemma4-vision",
+        "pixtral-vision",
+    ];
+    for other in others {
         let tower = VisionGolden::named(other).mmproj().display().to_string();
         let image = picture("wide.png").display().to_string();
         let mut command = millrace(home.path());

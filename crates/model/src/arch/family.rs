@@ -6,7 +6,7 @@ use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::config::gguf::Keys as GgufKeys;
 use crate::config::hf::{ConfigObject, HfDefaults, HfExperts, HfWindows};
-use crate::config::{Biases, ExpertConfig, ModelConfig};
+use crate::config::{Biases, ExpertConfig, ImageSight, ModelConfig};
 use crate::names::{HfNames, HfNorms, TensorName, WeightRole};
 use millrace_format::gguf::GgufValue;
 use millrace_graph::{Activation, Gating, GluClamp, RopeStyle};
@@ -156,6 +156,8 @@ pub struct Family {
     pub(crate) hf_layers: &'static str,
     /// The encoder that `use_bidirectional_attention` makes of a model of its types.
     pub(crate) encoder_twin: Option<&'static str>,
+    /// What rows of an image see of it, in models that say nothing else.
+    pub(crate) image_sight: ImageSight,
     /// Whether its tokens see each other both ways.
     pub is_encoder: bool,
     /// Whether sizes of heads and networks may differ by layer.
@@ -256,6 +258,7 @@ impl Family {
         sizes_by_layer: false,
         hf_layers: "layers",
         encoder_twin: None,
+        image_sight: ImageSight::Before,
         is_encoder: false,
         attention_free: false,
         gguf: |_, _| Ok(()),

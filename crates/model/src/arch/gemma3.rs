@@ -6,6 +6,7 @@ use super::Family;
 use super::block::{self, attention, feed_forward, norm};
 use crate::Error;
 use crate::builder::GraphBuilder;
+use crate::config::ImageSight;
 use crate::config::hf::{HfDefaults, HfWindows};
 use crate::names::{HfNorms, WeightRole};
 use millrace_graph::{Activation, ValueId};
@@ -43,6 +44,7 @@ pub(super) const FAMILY: Family = Family {
     // The 27B alone: 62 layers, `query_pre_attn_scalar` 168 with heads of 128.
     gguf_scale_by_width_at_layers: Some(62),
     encoder_twin: Some("gemma-embedding"),
+    image_sight: ImageSight::All,
     build: |b| block::decoder(b, block),
     ..Family::PLAIN
 };

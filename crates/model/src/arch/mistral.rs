@@ -8,9 +8,13 @@ use crate::config::hf::{HfDefaults, HfWindows};
 pub(super) static FAMILY: Family = Family {
     name: "mistral",
     gguf_arch: "llama",
-    hf_model_types: &["mistral", "mistral3"],
-    hf_classes: &["MistralForCausalLM", "Mistral3ForConditionalGeneration"],
-    models: "Mistral 7B, Nemo; Mistral Small (text)",
+    hf_model_types: &["mistral", "mistral3", "llava"],
+    hf_classes: &[
+        "MistralForCausalLM",
+        "Mistral3ForConditionalGeneration",
+        "LlavaForConditionalGeneration",
+    ],
+    models: "Mistral 7B, Nemo; Mistral Small, Pixtral (text)",
     golden: Some("mistral-window"),
     permuted_in_gguf: true,
     hf_biases: Some(Biases {

@@ -2,6 +2,7 @@
 
 use super::{MAX_HEAD_DIM, MAX_LAYERS, MAX_WIDTH, ModelConfig};
 use crate::Error;
+use crate::arch;
 
 /// Sizes of a layer's heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub struct LayerConfig {
     pub n_shared_kv: usize,
     /// Whether values of global layers are their keys, before norm and rotation.
     pub keys_as_values: bool,
+    /// Whether rows of an image see all of it in layers with a window, and those before them in the others.
+    pub images_in_windows: bool,
     /// Elements of a token's embedding for each layer; 0 for none.
     pub embedding_dim: usize,
     /// For each layer, whether it is a feed-forward and nothing else; the others then have none (Nemotron H). Empty where
@@ -33,7 +36,27 @@ pub struct LayerConfig {
     pub networks: Vec<bool>,
 }
 
+/// What rows of an image see of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ImageSight {
+    /// Those before them, as tokens do.
+    #[default]
+    Before,
+    /// All of it in layers with a window, within the window; those before them in the others.
+    AllInWindows,
+    /// All of it, in layers with a window within the window.
+    All,
+}
+
 impl ModelConfig {
+    /// What rows of an image see of it.
+    pub fn image_sight(&self) -> ImageSight {
+        match self.layers.images_in_windows {
+            true => ImageSight::AllInWindows,
+            false => arch::by_name(self.family).image_sight,
+        }
+    }
+
     /// Sizes of the heads of `layer`.
     pub fn heads_of(&self, layer: usize) -> HeadSizes {
         match self.layers.sliding_heads {

@@ -7,7 +7,7 @@ use crate::config::{
     Biases, ExpertConfig, LayerConfig, ModelConfig, RecurrentConfig, RecurrentMixer, RopeConfig,
     RopeScaling,
 };
-use crate::vision::{TowerActivation, VisionConfig};
+use crate::vision::VisionConfig;
 use table::TABLE;
 
 /// A model's sizes without its weights.
@@ -105,20 +105,15 @@ impl ModelGeometry {
     pub fn vision(self) -> Option<VisionConfig> {
         let tower = self.row.vision.as_ref()?;
         Some(VisionConfig {
-            family: "gemma3",
             n_layers: tower.n_layers,
             d_model: tower.d_model,
             d_ff: tower.d_ff,
             n_heads: tower.n_heads,
             image_size: tower.image_size,
             patch_size: tower.patch_size,
-            norm_eps: 1e-6,
             n_tokens: tower.n_tokens,
             d_text: self.row.d_model,
-            activation: TowerActivation::GeluTanh,
-            grid: None,
-            windows: None,
-            deepstack: Vec::new(),
+            ..VisionConfig::without_sizes("gemma3")
         })
     }
 

@@ -48,12 +48,7 @@ pub(super) fn plan_mmproj(config: &VisionConfig) -> Vec<SynthTensor> {
             true => DType::F32,
             false => DType::F16,
         };
-        planned(
-            config,
-            name,
-            name.gguf(by_name(config.family)),
-            (dtype, Source::Gguf),
-        )
+        planned(config, name, name.gguf(), (dtype, Source::Gguf))
     };
     config.names().into_iter().map(planned).collect()
 }

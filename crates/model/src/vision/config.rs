@@ -15,6 +15,44 @@ pub enum TowerActivation {
     QuickGelu,
     /// `x · sigmoid(x)`.
     Silu,
+    /// GELU by the error function.
+    Gelu,
+}
+
+/// How the patch convolution lies in files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatchColumns {
+    /// Columns in the order channel, y, x.
+    Plain,
+    /// Patches have two frames: in a folder in the order channel, frame, y, x, in GGUF files as two tensors.
+    TwoFrames,
+    /// In a folder in the order y, x, channel; plain in GGUF files.
+    ChannelsLast,
+}
+
+/// How large pictures become that keep their ratio.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GridResize {
+    /// As they are, within the limits of pixels.
+    Limits,
+    /// As many pixels as the upper limit allows.
+    Fill,
+    /// As they are, with so many pixels of the longer side at most.
+    LongerSide(usize),
+}
+
+/// Which pairs of a head turn by rows and which by columns, all with the frequencies of one base.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AxialTurns {
+    /// Pairs of elements half a head apart: the first half of them by rows, the others by columns, with the same frequencies.
+    RowsThenColumns,
+    /// The first half of a head by columns, the second by rows, with the same frequencies; pairs are a quarter of a head apart.
+    HalvesByColumnsAndRows,
+    /// Frequencies of rows and of columns alternate. Pairs are half a head apart, or neighbours: the first half by rows.
+    Alternating {
+        /// Whether they are neighbours.
+        neighbours: bool,
+    },
 }
 
 /// How a tower takes pictures of any size.
@@ -26,8 +64,23 @@ pub struct PatchGrid {
     pub min_pixels: u64,
     /// Pixels of a picture, at most: larger ones are reduced.
     pub max_pixels: u64,
+    /// How large a picture becomes within these.
+    pub resize: GridResize,
     /// Base of the rotary positions of rows and columns.
     pub rope_theta: f32,
+    /// What they turn.
+    pub turns: AxialTurns,
+    /// What stands between two lines of a picture's rows.
+    pub line_break: Option<LineBreak>,
+}
+
+/// A token of the text model whose embedding stands among rows of a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LineBreak {
+    /// What vocabularies call it.
+    pub token: &'static str,
+    /// Its id in the published models, for folders without a vocabulary.
+    pub id: u32,
 }
 
 impl PatchGrid {
@@ -37,7 +90,10 @@ impl PatchGrid {
             merge,
             min_pixels: 56 * 56,
             max_pixels: 28 * 28 * 1280,
+            resize: GridResize::Limits,
             rope_theta,
+            turns: AxialTurns::RowsThenColumns,
+            line_break: None,
         }
     }
 
@@ -54,15 +110,51 @@ impl PatchGrid {
             merge,
             min_pixels: limit("image_min_pixels", 8)?,
             max_pixels: limit("image_max_pixels", 4096)?,
-            rope_theta: 10_000.0,
+            ..PatchGrid::of_transformers(merge, 10_000.0)
         })
+    }
+
+    /// The same with `n_tokens` rows of a picture, or as few less as keep its ratio, with patches of that size.
+    #[must_use]
+    pub fn filled(self, n_tokens: usize, patch_size: usize) -> PatchGrid {
+        let side = (self.merge as u64).saturating_mul(patch_size as u64);
+        let max_pixels = side.saturating_mul(side).saturating_mul(n_tokens as u64);
+        PatchGrid {
+            min_pixels: 0,
+            max_pixels,
+            resize: GridResize::Fill,
+            ..self
+        }
+    }
+
+    /// The same with `side` pixels of a picture's longer side at most, with patches of that size.
+    #[must_use]
+    pub fn with_longer_side(self, side: usize, patch_size: usize) -> PatchGrid {
+        let unit = self.merge.saturating_mul(patch_size);
+        let whole = (side as u64).checked_next_multiple_of(unit.max(1) as u64);
+        let whole = whole.unwrap_or(u64::MAX);
+        PatchGrid {
+            min_pixels: 0,
+            max_pixels: whole.saturating_mul(whole),
+            resize: GridResize::LongerSide(side),
+            ..self
+        }
     }
 
     /// Rows that a picture becomes at most, with patches of that size.
     pub fn max_tokens(&self, patch_size: usize) -> usize {
         let side = (self.merge as u64).saturating_mul(patch_size as u64);
         let tokens = self.max_pixels / side.saturating_mul(side).max(1);
-        usize::try_from(tokens).unwrap_or(usize::MAX).max(1)
+        let tokens = usize::try_from(tokens).unwrap_or(usize::MAX).max(1);
+        // Squares have the longest sides that the limit allows.
+        let breaks = self.line_break.map_or(0, |_| tokens.isqrt() - 1);
+        tokens.saturating_add(breaks)
+    }
+
+    /// Rows that a picture of so many squares of patches becomes.
+    pub fn n_rows(&self, (height, width): (usize, usize)) -> usize {
+        let breaks = self.line_break.map_or(0, |_| height.saturating_sub(1));
+        height * width + breaks
     }
 }
 
@@ -94,12 +186,20 @@ pub struct VisionConfig {
     pub patch_size: usize,
     /// Epsilon of all norms.
     pub norm_eps: f32,
+    /// That of the norm before patches are merged, where it is another (Mistral: the text model's).
+    pub merger_eps: Option<f32>,
     /// Rows that a picture becomes, a square number; at most, where the tower takes any size.
     pub n_tokens: usize,
     /// Width of the text model.
     pub d_text: usize,
     /// Between the matrices of feed-forward networks.
     pub activation: TowerActivation,
+    /// How its patch convolution lies in files.
+    pub patches: PatchColumns,
+    /// Rows of each of two tables of positions, by column and by row; 0 without such tables.
+    pub axis_positions: usize,
+    /// Whether matrices have bounds of what goes in and of what comes out; in GGUF files those that say some.
+    pub bounded: bool,
     /// How pictures of any size are taken; without it each becomes the square.
     pub grid: Option<PatchGrid>,
     /// Windows of attention, where not all blocks see the whole picture.
@@ -108,19 +208,49 @@ pub struct VisionConfig {
     pub deepstack: Vec<usize>,
 }
 
-const MAX_WIDTH: usize = 1 << 20;
-const MAX_SIDE: usize = 1 << 14;
-const MAX_MERGE: usize = 16;
-/// Of a picture as the tower takes it: as many as are decoded.
-const MAX_PIXELS: u64 = 100_000_000;
-/// As attention's kernels take them.
-const MAX_HEAD_DIM: usize = 1024;
-
 impl VisionConfig {
     /// Red, green, blue.
     pub const CHANNELS: usize = 3;
 
     pub(super) const MAX_LAYERS: usize = 1024;
+
+    /// A tower of that family for squares, without sizes.
+    pub(crate) fn without_sizes(family: &'static str) -> VisionConfig {
+        VisionConfig {
+            family,
+            n_layers: 0,
+            d_model: 0,
+            d_ff: 0,
+            n_heads: 0,
+            image_size: 0,
+            patch_size: 0,
+            norm_eps: 1e-6,
+            merger_eps: None,
+            n_tokens: 0,
+            d_text: 0,
+            activation: TowerActivation::GeluTanh,
+            patches: PatchColumns::Plain,
+            axis_positions: 0,
+            bounded: false,
+            grid: None,
+            windows: None,
+            deepstack: Vec::new(),
+        }
+    }
+
+    /// The same for pictures of any size.
+    pub(super) fn on_grid(
+        family: &'static str,
+        grid: PatchGrid,
+        patch_size: usize,
+    ) -> VisionConfig {
+        VisionConfig {
+            patch_size,
+            n_tokens: grid.max_tokens(patch_size),
+            grid: Some(grid),
+            ..VisionConfig::without_sizes(family)
+        }
+    }
 
     /// Patches of a side of the square, or of the table of positions.
     pub fn patches_per_side(&self) -> usize {
@@ -163,166 +293,6 @@ impl VisionConfig {
     /// Patches of a side that are pooled to one row.
     pub fn pool(&self) -> usize {
         self.patches_per_side() / self.tokens_per_side()
-    }
-
-    /// Refuses sizes that are zero, absurd or do not fit each other.
-    pub(crate) fn validate(&self, file: &str) -> Result<(), Error> {
-        let bad = |key: &str, found: String, expected: String| {
-            Err(Error::BadValue {
-                file: file.into(),
-                key: key.into(),
-                found,
-                expected,
-            })
-        };
-        let sizes = [
-            (
-                "number of the tower's layers",
-                self.n_layers,
-                VisionConfig::MAX_LAYERS,
-            ),
-            ("width of the tower", self.d_model, MAX_WIDTH),
-            ("width of its feed-forward", self.d_ff, MAX_WIDTH),
-            ("number of its heads", self.n_heads, MAX_WIDTH),
-            ("patch size", self.patch_size, MAX_SIDE),
-            ("width of the text model", self.d_text, 1 << 22),
-        ];
-        for (key, found, max) in sizes {
-            if found == 0 || found > max {
-                return bad(key, found.to_string(), format!("between 1 and {max}"));
-            }
-        }
-        if !self.d_model.is_multiple_of(self.n_heads) {
-            let expected = format!("a divisor of the tower's width, {}", self.d_model);
-            return bad(
-                "number of the tower's heads",
-                self.n_heads.to_string(),
-                expected,
-            );
-        }
-        if self.head_dim() > MAX_HEAD_DIM {
-            let (found, width) = (self.head_dim(), self.d_model);
-            return bad(
-                "elements of a head in the tower",
-                format!("{found} ({} heads in a width of {width})", self.n_heads),
-                format!("{MAX_HEAD_DIM} at most"),
-            );
-        }
-        if !(self.norm_eps.is_finite() && self.norm_eps > 0.0) {
-            let found = self.norm_eps.to_string();
-            return bad(
-                "epsilon of the tower's norms",
-                found,
-                "a positive number".into(),
-            );
-        }
-        match &self.grid {
-            Some(grid) => self.validate_grid(file, grid),
-            None => self.validate_square(file),
-        }
-    }
-
-    /// Sizes of a tower that takes squares.
-    fn validate_square(&self, file: &str) -> Result<(), Error> {
-        let bad = |key: &str, found: String, expected: String| {
-            Err(Error::BadValue {
-                file: file.into(),
-                key: key.into(),
-                found,
-                expected,
-            })
-        };
-        for (key, found) in [
-            ("image size", self.image_size),
-            ("tokens of an image", self.n_tokens),
-        ] {
-            if found == 0 || found > MAX_SIDE {
-                return bad(key, found.to_string(), format!("between 1 and {MAX_SIDE}"));
-            }
-        }
-        if !self.image_size.is_multiple_of(self.patch_size) {
-            let expected = format!("a multiple of the patch size {}", self.patch_size);
-            return bad("image size", self.image_size.to_string(), expected);
-        }
-        let side = self.tokens_per_side();
-        if side * side != self.n_tokens || !self.patches_per_side().is_multiple_of(side) {
-            let n = self.patches_per_side();
-            let expected = format!("the square of a divisor of {n} patches a side");
-            return bad("tokens of an image", self.n_tokens.to_string(), expected);
-        }
-        Ok(())
-    }
-
-    /// Sizes of a tower that takes any.
-    fn validate_grid(&self, file: &str, grid: &PatchGrid) -> Result<(), Error> {
-        let bad = |key: &str, found: String, expected: &str| {
-            Err(Error::BadValue {
-                file: file.into(),
-                key: key.into(),
-                found,
-                expected: expected.into(),
-            })
-        };
-        let merge = grid.merge;
-        if merge == 0 || merge > MAX_MERGE {
-            let expected = format!("between 1 and {MAX_MERGE}");
-            return bad(
-                "patches of a side that are merged",
-                merge.to_string(),
-                &expected,
-            );
-        }
-        if !self.head_dim().is_multiple_of(4) {
-            let found = self.head_dim().to_string();
-            let expected = "a multiple of 4, for rows and columns rotate half of it each";
-            return bad("elements of a head in the tower", found, expected);
-        }
-        if !(grid.rope_theta.is_finite() && grid.rope_theta > 0.0) {
-            let found = grid.rope_theta.to_string();
-            return bad(
-                "base of the tower's rotary positions",
-                found,
-                "a positive number",
-            );
-        }
-        if self.image_size > MAX_SIDE || !self.image_size.is_multiple_of(self.patch_size) {
-            let expected = format!("a multiple of the patch size, {MAX_SIDE} at most");
-            return bad("image size", self.image_size.to_string(), &expected);
-        }
-        self.check_limits(file, grid)?;
-        let last = self.deepstack.last().copied().unwrap_or(0);
-        if !self.deepstack.is_sorted_by(|a, b| a < b) || last >= self.n_layers {
-            let found = format!("{:?}", self.deepstack);
-            let expected = format!("ascending numbers below {}", self.n_layers);
-            return bad("blocks for the text model's first layers", found, &expected);
-        }
-        let cell = merge * self.patch_size;
-        match &self.windows {
-            Some(windows) if windows.side < cell || windows.side > MAX_SIDE => bad(
-                "pixels of a window's side",
-                windows.side.to_string(),
-                &format!("between {cell} and {MAX_SIDE}"),
-            ),
-            _ => Ok(()),
-        }
-    }
-
-    /// Refuses limits of a picture's pixels that no picture meets, or that are absurd. They may be another file's than the rest.
-    ///
-    /// # Errors
-    /// [`Error::BadValue`], which calls the file `file`.
-    pub fn check_limits(&self, file: &str, grid: &PatchGrid) -> Result<(), Error> {
-        let (min, max) = (grid.min_pixels, grid.max_pixels);
-        let side = (grid.merge * self.patch_size) as u64;
-        if max < side * side || min > max || max > MAX_PIXELS {
-            return Err(Error::BadValue {
-                file: file.into(),
-                key: "pixels of an image".into(),
-                found: format!("{min} to {max}"),
-                expected: format!("a range that ends between {} and {MAX_PIXELS}", side * side),
-            });
-        }
-        Ok(())
     }
 }
 

@@ -7,14 +7,17 @@ use millrace_format::gguf::Metadata;
 
 use serde_json::Value;
 
-use super::names::RoleNames;
-use super::{Finder, VisionConfig, VisionModel, gemma3, qwen2vl, qwen3vl};
+use super::config::TowerActivation;
+use super::names::{HfName, RoleName, VisionRole};
+use super::{Finder, VisionConfig, VisionModel, gemma3, gemma4, mistral, qwen2vl, qwen3vl};
 use crate::Error;
 use crate::config::hf::ConfigObject;
 
 /// All families. One more is a file with a `VisionFamily`, and a row here.
-static FAMILIES: [&VisionFamily; 4] = [
+static FAMILIES: [&VisionFamily; 6] = [
     &gemma3::FAMILY,
+    &gemma4::FAMILY,
+    &mistral::FAMILY,
     &qwen2vl::FAMILY,
     &qwen2vl::FAMILY_25,
     &qwen3vl::FAMILY,
@@ -34,8 +37,8 @@ pub(crate) struct VisionFamily {
     pub(crate) hf_tower_types: &'static [&'static str],
     /// What names begin with in Hugging Face files; the longer one of two that share their beginning first.
     pub(crate) hf_prefixes: &'static [HfSpelling],
-    /// Names of all its weights.
-    pub(crate) names: &'static [RoleNames],
+    /// Names of all its weights, in lists of which families share some.
+    pub(crate) names: &'static [&'static [RoleName]],
     /// How a picture stands in a text.
     pub(crate) marks: ImageMarks,
     /// Hyperparameters of a `config.json`.
@@ -44,6 +47,14 @@ pub(crate) struct VisionFamily {
     pub(crate) gguf: fn(&ClipKeys<'_>) -> Result<VisionConfig, Error>,
     /// The weights.
     pub(crate) build: fn(&Finder<'_>) -> Result<VisionModel, Error>,
+}
+
+impl VisionFamily {
+    /// What Hugging Face files call weights of that role; `None` if the family has none.
+    pub(super) fn hf_name(&self, role: VisionRole) -> Option<HfName> {
+        let mut names = self.names.iter().copied().flatten();
+        names.find(|name| name.0 == role).map(|name| name.1)
+    }
 }
 
 /// Where Hugging Face files put tower and projector: what names of their parts begin with.
@@ -85,8 +96,13 @@ pub struct ImageMarks {
 pub enum RowsAt {
     /// Behind the place's token, before this one.
     Before(&'static str),
-    /// In the stead of the place's token.
-    Place,
+    /// In the stead of the place's token, between these texts.
+    Place {
+        /// What stands before the rows.
+        begin: &'static str,
+        /// What stands behind them.
+        end: &'static str,
+    },
 }
 
 /// The family of that name.
@@ -99,10 +115,10 @@ pub(crate) fn by_name(name: &str) -> &'static VisionFamily {
     found.expect("a configuration has a family of the table")
 }
 
-/// Whether a text has places for pictures, as any family writes them.
-pub fn has_places(text: &str) -> bool {
-    let mut all = FAMILIES.into_iter();
-    all.any(|family| text.contains(family.marks.place))
+/// The table.
+#[cfg(test)]
+pub(super) fn all() -> impl Iterator<Item = &'static VisionFamily> {
+    FAMILIES.into_iter()
 }
 
 /// Whether there are towers for text models of that family.
@@ -117,19 +133,26 @@ pub(super) fn of_hf(config: &ConfigObject<'_>) -> Result<Option<VisionConfig>, E
         return Ok(None);
     };
     let model_type = config.str("model_type")?.unwrap_or("none");
-    let found = FAMILIES
-        .into_iter()
-        .find(|family| family.hf_model_types.contains(&model_type));
-    let Some(family) = found else {
+    let of_model = FAMILIES.map(|family| {
+        let is_of = family.hf_model_types.contains(&model_type);
+        is_of.then_some(family)
+    });
+    let of_model: Vec<&VisionFamily> = of_model.into_iter().flatten().collect();
+    let Some(first) = of_model.first() else {
         let feature = format!("a vision tower in a model `{model_type}`");
         let supported = listed(|family| family.hf_model_types);
         return Err(config.unsupported(feature, &supported));
     };
-    if let Some(tower_type) = tower.str("model_type")?
-        && !family.hf_tower_types.contains(&tower_type)
-    {
-        let feature = format!("a vision tower `{tower_type}` in `{model_type}`");
-        return Err(config.unsupported(feature, &family.hf_tower_types.join(", ")));
+    let mut family = *first;
+    if let Some(tower_type) = tower.str("model_type")? {
+        let is_of = |family: &&&VisionFamily| family.hf_tower_types.contains(&tower_type);
+        family = of_model.iter().find(is_of).copied().ok_or_else(|| {
+            let feature = format!("a vision tower `{tower_type}` in `{model_type}`");
+            let supported = of_model
+                .iter()
+                .map(|family| family.hf_tower_types.join(", "));
+            config.unsupported(feature, &supported.collect::<Vec<_>>().join(", "))
+        })?;
     }
     let keys = HfVision {
         config: *config,
@@ -209,12 +232,26 @@ impl HfVision<'_> {
     }
 
     /// The base of rotary positions of rows and columns.
-    pub(crate) fn rope_theta(&self) -> Result<f32, Error> {
+    pub(crate) fn rope_theta(&self, default: f32) -> Result<f32, Error> {
         let theta = match self.tower.object("rope_parameters")? {
             Some(rope) => rope.f32("rope_theta")?,
-            None => None,
+            None => self.tower.f32("rope_theta")?,
         };
-        Ok(theta.unwrap_or(10_000.0))
+        Ok(theta.unwrap_or(default))
+    }
+
+    /// Refuses heads that are not `width / n_heads` wide, or are fewer for keys and values than for queries.
+    pub(crate) fn check_heads(&self, width: usize, n_heads: usize) -> Result<(), Error> {
+        let n_kv_heads = self.or("num_key_value_heads", n_heads)?;
+        let head_dim = self.or("head_dim", width.checked_div(n_heads).unwrap_or(0))?;
+        if n_kv_heads == n_heads && head_dim.checked_mul(n_heads) == Some(width) {
+            return Ok(());
+        }
+        let feature = format!(
+            "{n_heads} heads of {head_dim} elements, {n_kv_heads} for keys, in a vision tower of width {width}"
+        );
+        let supported = "heads of queries, keys and values that are the tower's width together";
+        Err(self.tower.unsupported(feature, supported))
     }
 
     /// A list of the tower's blocks.
@@ -227,15 +264,21 @@ impl HfVision<'_> {
         list.iter().map(index).collect()
     }
 
-    /// Refuses another activation than this one, which is also the default.
-    pub(crate) fn check_activation(&self, expected: &str) -> Result<(), Error> {
-        match self.tower.str("hidden_act")? {
-            Some(found) if found != expected => {
-                let feature = format!("activation `{found}` (`hidden_act`) in the vision tower");
-                Err(self.tower.unsupported(feature, expected))
-            }
-            _ => Ok(()),
-        }
+    /// Which of these activations it has; without a word the first.
+    pub(crate) fn activation(
+        &self,
+        key: &str,
+        known: &[(&str, TowerActivation)],
+    ) -> Result<TowerActivation, Error> {
+        let Some(found) = self.tower.str(key)? else {
+            return Ok(known[0].1);
+        };
+        let same = known.iter().find(|(name, _)| *name == found);
+        same.map(|(_, activation)| *activation).ok_or_else(|| {
+            let feature = format!("activation `{found}` (`{key}`) in the vision tower");
+            let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+            self.tower.unsupported(feature, &names.join(", "))
+        })
     }
 }
 
@@ -261,11 +304,16 @@ impl ClipKeys<'_> {
         })
     }
 
+    /// The shape of a tensor of the file.
+    pub(crate) fn shape(&self, tensor: &str) -> Option<&[usize]> {
+        let tensor = self.checkpoint.tensor(tensor);
+        tensor.map(|tensor| tensor.info.shape.as_slice())
+    }
+
     /// The width within feed-forward networks of a tower that is `d_model` wide, of its first tensor.
     pub(crate) fn inner_width(&self, d_model: usize) -> Result<usize, Error> {
         const NAME: &str = "v.blk.0.ffn_up.weight";
-        let shape = self.checkpoint.tensor(NAME).map(|t| t.info.shape.clone());
-        match shape.as_deref() {
+        match self.shape(NAME) {
             // Old files call the second matrix so.
             Some([n, k]) => Ok(if *k == d_model { *n } else { *k }),
             _ => Err(Error::MissingTensor {

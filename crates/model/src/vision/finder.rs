@@ -5,9 +5,41 @@ use millrace_graph::{Weight, WeightSource};
 
 use super::family::{HfSpelling, VisionFamily, by_name};
 use super::names::{VisionName, VisionRole};
-use super::{BiasedLinear, LayerNorm, VisionConfig, VisionLayer};
+use super::{BiasedLinear, InnerNorms, LayerNorm, VisionConfig, VisionLayer};
 use crate::Error;
 use crate::catalog::Catalog;
+
+/// What bounds of a matrix are called behind its module: least and most of what goes in, and of what comes out.
+const BOUNDS: [&str; 4] = ["input_min", "input_max", "output_min", "output_max"];
+
+/// Of what a family's blocks are made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BlockForm {
+    /// Layer norms; else RMS norms.
+    pub(super) layer_norms: bool,
+    /// Whether matrices have biases.
+    pub(super) biases: bool,
+    /// Whether the feed-forward has gates.
+    pub(super) gated: bool,
+    /// Norms of heads, and of what both halves add.
+    pub(super) inner_norms: bool,
+}
+
+impl BlockForm {
+    /// Layer norms, and biases everywhere.
+    pub(super) const LAYER_NORMS: BlockForm = BlockForm {
+        layer_norms: true,
+        biases: true,
+        gated: false,
+        inner_norms: false,
+    };
+
+    /// The same with RMS norms.
+    pub(super) const RMS_NORMS: BlockForm = BlockForm {
+        layer_norms: false,
+        ..BlockForm::LAYER_NORMS
+    };
+}
 
 /// Finds and checks weights.
 pub(crate) struct Finder<'a> {
@@ -49,53 +81,66 @@ impl<'a> Finder<'a> {
         self.source == Source::Gguf
     }
 
+    /// Whether the file has a weight.
+    pub(super) fn has(&self, role: VisionRole) -> bool {
+        let name = VisionName::weight(None, role);
+        self.catalog.has(&self.spelled(name))
+    }
+
     /// All blocks.
-    pub(super) fn layers(
-        &self,
-        layer: &dyn Fn(&Finder<'a>, usize) -> Result<VisionLayer, Error>,
-    ) -> Result<Vec<VisionLayer>, Error> {
-        let layers = (0..self.config.n_layers).map(|index| layer(self, index));
+    pub(super) fn layers(&self, form: BlockForm) -> Result<Vec<VisionLayer>, Error> {
+        let layers = (0..self.config.n_layers).map(|index| self.layer(form, index));
         layers.collect()
     }
 
-    /// A block of layer norms and a feed-forward network of two matrices.
-    pub(super) fn layer(&self, layer: usize) -> Result<VisionLayer, Error> {
+    fn layer(&self, form: BlockForm, layer: usize) -> Result<VisionLayer, Error> {
         let layer = Some(layer);
+        let norm = |role| match form.layer_norms {
+            true => self.norm(layer, role),
+            false => self.rms_norm(layer, role),
+        };
+        let linear = |role| match form.biases {
+            true => self.linear(layer, role),
+            false => self.without_bias(layer, role),
+        };
+        let inner =
+            |of: &dyn Fn() -> Result<InnerNorms, Error>| form.inner_norms.then(of).transpose();
         Ok(VisionLayer {
-            norm1: self.norm(layer, VisionRole::Norm1)?,
-            qkv: self.attention_inputs(layer)?,
-            out: self.linear(layer, VisionRole::AttnOutput)?,
-            norm2: self.norm(layer, VisionRole::Norm2)?,
-            gate: None,
-            up: self.linear(layer, VisionRole::FfnUp)?,
-            down: self.linear(layer, VisionRole::FfnDown)?,
-        })
-    }
-
-    /// A block of RMS norms and a gated feed-forward network.
-    pub(super) fn gated_layer(&self, layer: usize) -> Result<VisionLayer, Error> {
-        let layer = Some(layer);
-        Ok(VisionLayer {
-            norm1: self.rms_norm(layer, VisionRole::Norm1)?,
-            qkv: self.attention_inputs(layer)?,
-            out: self.linear(layer, VisionRole::AttnOutput)?,
-            norm2: self.rms_norm(layer, VisionRole::Norm2)?,
-            gate: Some(self.linear(layer, VisionRole::FfnGate)?),
-            up: self.linear(layer, VisionRole::FfnUp)?,
-            down: self.linear(layer, VisionRole::FfnDown)?,
+            norm1: norm(VisionRole::Norm1)?,
+            qkv: self.attention_inputs(layer, &linear)?,
+            out: linear(VisionRole::AttnOutput)?,
+            norm2: norm(VisionRole::Norm2)?,
+            gate: match form.gated {
+                true => Some(linear(VisionRole::FfnGate)?),
+                false => None,
+            },
+            up: linear(VisionRole::FfnUp)?,
+            down: linear(VisionRole::FfnDown)?,
+            inner_norms: inner(&|| {
+                Ok(InnerNorms {
+                    q: self.weight(VisionName::weight(layer, VisionRole::QNorm))?,
+                    k: self.weight(VisionName::weight(layer, VisionRole::KNorm))?,
+                    attention: self.rms_norm(layer, VisionRole::PostAttentionNorm)?,
+                    feed_forward: self.rms_norm(layer, VisionRole::PostFfnNorm)?,
+                })
+            })?,
         })
     }
 
     /// Queries, keys and values, which are one tensor or three.
-    fn attention_inputs(&self, layer: Option<usize>) -> Result<[BiasedLinear; 3], Error> {
+    fn attention_inputs(
+        &self,
+        layer: Option<usize>,
+        linear: &dyn Fn(VisionRole) -> Result<BiasedLinear, Error>,
+    ) -> Result<[BiasedLinear; 3], Error> {
         let fused = VisionName::weight(layer, VisionRole::AttnQkv);
-        let is_named = self.family.names.iter().any(|names| names.0 == fused.role);
+        let is_named = self.family.hf_name(fused.role).is_some();
         let is_fused = is_named && (!self.is_gguf() || self.catalog.has(&self.spelled(fused)));
         if !is_fused {
             return Ok([
-                self.linear(layer, VisionRole::AttnQ)?,
-                self.linear(layer, VisionRole::AttnK)?,
-                self.linear(layer, VisionRole::AttnV)?,
+                linear(VisionRole::AttnQ)?,
+                linear(VisionRole::AttnK)?,
+                linear(VisionRole::AttnV)?,
             ]);
         }
         let (weight, bias) = (self.weight(fused)?, self.weight(fused.bias())?);
@@ -112,6 +157,7 @@ impl<'a> Finder<'a> {
         Ok([0, 1, 2].map(|i| BiasedLinear {
             weight: rows(&weight, i, (d_model, d_model)),
             bias: Some(rows(&bias, i, (1, d_model))),
+            bounds: None,
         }))
     }
 
@@ -143,8 +189,8 @@ impl<'a> Finder<'a> {
     ) -> Result<BiasedLinear, Error> {
         let name = VisionName::weight(layer, role);
         Ok(BiasedLinear {
-            weight: self.weight(name)?,
             bias: Some(self.weight(name.bias())?),
+            ..self.without_bias(layer, role)?
         })
     }
 
@@ -154,10 +200,55 @@ impl<'a> Finder<'a> {
         layer: Option<usize>,
         role: VisionRole,
     ) -> Result<BiasedLinear, Error> {
+        let name = VisionName::weight(layer, role);
         Ok(BiasedLinear {
-            weight: self.weight(VisionName::weight(layer, role))?,
+            weight: self.weight(name)?,
             bias: None,
+            bounds: match layer {
+                Some(_) if self.config.bounded => self.bounds(name)?,
+                _ => None,
+            },
         })
+    }
+
+    /// A matrix with its bias, if the file has one.
+    pub(super) fn with_any_bias(&self, role: VisionRole) -> Result<BiasedLinear, Error> {
+        let bias = VisionName::weight(None, role).bias();
+        match self.catalog.has(&self.spelled(bias)) {
+            true => self.linear(None, role),
+            false => self.without_bias(None, role),
+        }
+    }
+
+    /// Bounds of a matrix, each a number beside it.
+    fn bounds(&self, name: VisionName) -> Result<Option<[Weight; 4]>, Error> {
+        let spelled = self.spelled(name);
+        let stem = spelled.strip_suffix(".weight").unwrap_or(&spelled);
+        let stem = stem.strip_suffix(".linear").unwrap_or(stem);
+        let names = BOUNDS.map(|bound| format!("{stem}.{bound}"));
+        if self.is_gguf() && !names.iter().any(|name| self.catalog.has(name)) {
+            return Ok(None);
+        }
+        let number = |name: String| {
+            // A folder has them without any dimension.
+            let shape = self.catalog.shape(&name).filter(|shape| shape.is_empty());
+            let dtype = self.catalog.check(&name, shape.unwrap_or(&[1]))?;
+            Ok::<_, Error>(Weight {
+                n_experts: 1,
+                source: WeightSource::Whole,
+                name,
+                n: 1,
+                k: 1,
+                dtype,
+            })
+        };
+        let [input_min, input_max, output_min, output_max] = names;
+        Ok(Some([
+            number(input_min)?,
+            number(input_max)?,
+            number(output_min)?,
+            number(output_max)?,
+        ]))
     }
 
     /// The patch convolution of the second of two frames, which GGUF files have as a tensor of its own.
@@ -182,8 +273,8 @@ impl<'a> Finder<'a> {
 
     fn spelled(&self, name: VisionName) -> String {
         match self.source {
-            Source::Gguf if self.swapped => name.swapped().gguf(self.family),
-            Source::Gguf => name.gguf(self.family),
+            Source::Gguf if self.swapped => name.swapped().gguf(),
+            Source::Gguf => name.gguf(),
             Source::HuggingFace => name.hf(self.family, self.spelling),
         }
     }

@@ -2,70 +2,30 @@
 
 use super::config::{TowerActivation, VisionConfig};
 use super::family::{ClipKeys, HfSpelling, HfVision, ImageMarks, RowsAt, VisionFamily};
-use super::names::{HfName, RoleNames, VisionName, VisionRole};
+use super::finder::BlockForm;
+use super::names::{HfName, RoleName, VisionName, VisionRole};
 use super::{Finder, PooledProjector, Projector, VisionModel};
 use crate::Error;
 use millrace_format::Source;
 
-/// Names in GGUF files (llama.cpp's `tensor_mapping.py`), and in Hugging Face files (module names of
-/// `modeling_siglip.py` and `modeling_gemma3.py`).
-const NAMES: [RoleNames; 13] = {
-    use HfName::{Parameter, Projector, Tower};
+/// Names in Hugging Face files (module names of `modeling_siglip.py` and `modeling_gemma3.py`).
+const NAMES: &[RoleName] = {
+    use HfName::{Projector, ProjectorParameter, Tower};
     use VisionRole::*;
-    [
-        RoleNames(Patches, "v.patch_embd", Tower("embeddings.patch_embedding")),
-        RoleNames(
-            Positions,
-            "v.position_embd",
-            Tower("embeddings.position_embedding"),
-        ),
-        RoleNames(
-            Norm1,
-            "v.blk.{}.ln1",
-            Tower("encoder.layers.{}.layer_norm1"),
-        ),
-        RoleNames(
-            AttnQ,
-            "v.blk.{}.attn_q",
-            Tower("encoder.layers.{}.self_attn.q_proj"),
-        ),
-        RoleNames(
-            AttnK,
-            "v.blk.{}.attn_k",
-            Tower("encoder.layers.{}.self_attn.k_proj"),
-        ),
-        RoleNames(
-            AttnV,
-            "v.blk.{}.attn_v",
-            Tower("encoder.layers.{}.self_attn.v_proj"),
-        ),
-        RoleNames(
-            AttnOutput,
-            "v.blk.{}.attn_out",
-            Tower("encoder.layers.{}.self_attn.out_proj"),
-        ),
-        RoleNames(
-            Norm2,
-            "v.blk.{}.ln2",
-            Tower("encoder.layers.{}.layer_norm2"),
-        ),
-        RoleNames(FfnUp, "v.blk.{}.ffn_up", Tower("encoder.layers.{}.mlp.fc1")),
-        RoleNames(
-            FfnDown,
-            "v.blk.{}.ffn_down",
-            Tower("encoder.layers.{}.mlp.fc2"),
-        ),
-        RoleNames(PostNorm, "v.post_ln", Tower("post_layernorm")),
-        RoleNames(
-            PooledNorm,
-            "mm.soft_emb_norm",
-            Projector("mm_soft_emb_norm"),
-        ),
-        RoleNames(
-            Projection,
-            "mm.input_projection",
-            Parameter("mm_input_projection_weight"),
-        ),
+    &[
+        RoleName(Patches, Tower("embeddings.patch_embedding")),
+        RoleName(Positions, Tower("embeddings.position_embedding")),
+        RoleName(Norm1, Tower("encoder.layers.{}.layer_norm1")),
+        RoleName(AttnQ, Tower("encoder.layers.{}.self_attn.q_proj")),
+        RoleName(AttnK, Tower("encoder.layers.{}.self_attn.k_proj")),
+        RoleName(AttnV, Tower("encoder.layers.{}.self_attn.v_proj")),
+        RoleName(AttnOutput, Tower("encoder.layers.{}.self_attn.out_proj")),
+        RoleName(Norm2, Tower("encoder.layers.{}.layer_norm2")),
+        RoleName(FfnUp, Tower("encoder.layers.{}.mlp.fc1")),
+        RoleName(FfnDown, Tower("encoder.layers.{}.mlp.fc2")),
+        RoleName(PostNorm, Tower("post_layernorm")),
+        RoleName(PooledNorm, Projector("mm_soft_emb_norm")),
+        RoleName(Projection, ProjectorParameter("mm_input_projection_weight")),
     ]
 };
 
@@ -76,7 +36,7 @@ pub(super) static FAMILY: VisionFamily = VisionFamily {
     hf_model_types: &["gemma3"],
     hf_tower_types: &["siglip_vision_model"],
     hf_prefixes: &PREFIXES,
-    names: &NAMES,
+    names: &[NAMES],
     marks: ImageMarks {
         place: "<start_of_image>",
         alone: "<start_of_image>",
@@ -112,10 +72,12 @@ const PREFIXES: [HfSpelling; 3] = [
 ];
 
 fn hf(keys: &HfVision<'_>) -> Result<VisionConfig, Error> {
-    keys.check_activation("gelu_pytorch_tanh")?;
+    let activation = keys.activation(
+        "hidden_act",
+        &[("gelu_pytorch_tanh", TowerActivation::GeluTanh)],
+    )?;
     keys.check_channels("num_channels")?;
     Ok(VisionConfig {
-        family: FAMILY.name,
         n_layers: keys.or("num_hidden_layers", 12)?,
         d_model: keys.or("hidden_size", 768)?,
         d_ff: keys.or("intermediate_size", 3072)?,
@@ -125,10 +87,8 @@ fn hf(keys: &HfVision<'_>) -> Result<VisionConfig, Error> {
         norm_eps: keys.tower.f32("layer_norm_eps")?.unwrap_or(1e-6),
         n_tokens: keys.config.usize("mm_tokens_per_image")?.unwrap_or(256),
         d_text: keys.text.usize("hidden_size")?.unwrap_or(2304),
-        activation: TowerActivation::GeluTanh,
-        grid: None,
-        windows: None,
-        deepstack: Vec::new(),
+        activation,
+        ..VisionConfig::without_sizes(FAMILY.name)
     })
 }
 
@@ -142,7 +102,6 @@ fn gguf(keys: &ClipKeys<'_>) -> Result<VisionConfig, Error> {
     let side = image_size.checked_div(patch_size).unwrap_or(0);
     let side = side.checked_div(factor).unwrap_or(0);
     Ok(VisionConfig {
-        family: FAMILY.name,
         n_layers: keys.need("block_count")?,
         d_model: keys.need("embedding_length")?,
         d_ff: keys.need("feed_forward_length")?,
@@ -152,10 +111,7 @@ fn gguf(keys: &ClipKeys<'_>) -> Result<VisionConfig, Error> {
         norm_eps: keys.norm_eps()?,
         n_tokens: side.saturating_mul(side),
         d_text: keys.need("projection_dim")?,
-        activation: TowerActivation::GeluTanh,
-        grid: None,
-        windows: None,
-        deepstack: Vec::new(),
+        ..VisionConfig::without_sizes(FAMILY.name)
     })
 }
 
@@ -171,8 +127,9 @@ fn build(finder: &Finder<'_>) -> Result<VisionModel, Error> {
     Ok(VisionModel {
         patches: finder.linear(None, VisionRole::Patches)?,
         second_frame: None,
+        pre_norm: None,
         positions: Some(finder.weight(VisionName::weight(None, VisionRole::Positions))?),
-        layers: finder.layers(&|finder, layer| finder.layer(layer))?,
+        layers: finder.layers(BlockForm::LAYER_NORMS)?,
         norm: Some(finder.norm(None, VisionRole::PostNorm)?),
         projector: Projector::Pooled(Box::new(projector)),
         deepstack: Vec::new(),

@@ -2,7 +2,7 @@
 
 use millrace_format::Source;
 
-use super::VisionConfig;
+use super::config::{PatchColumns, VisionConfig};
 use super::family::{HfSpelling, VisionFamily};
 use crate::catalog::Catalog;
 use crate::names::ParameterKind;
@@ -54,25 +54,88 @@ pub enum VisionRole {
     DeepstackUp,
     /// As [`MergerDown`](VisionRole::MergerDown), of a block's patches.
     DeepstackDown,
+    /// `[d_model]`: RMS norm before the blocks.
+    PreNorm,
+    /// `[d_model]`: RMS norm of what attention adds.
+    PostAttentionNorm,
+    /// `[d_model]`: RMS norm of what the feed-forward adds.
+    PostFfnNorm,
+    /// `[head_dim]`: RMS norm of each head of queries.
+    QNorm,
+    /// `[head_dim]`: RMS norm of each head of keys.
+    KNorm,
+    /// `[d_model]`: subtracted from averaged patches.
+    StandardBias,
+    /// `[d_model]`: factor on the difference.
+    StandardScale,
+    /// `[d_text, d_model]`: projection of averaged patches.
+    AverageProjection,
+    /// `[d_model]`: RMS norm before the patch merger.
+    PatchMergerNorm,
+    /// `[d_model, d_model · merge²]`: squares of patches to one.
+    PatchMerger,
+    /// `[d_text, d_model]`: first matrix of the adapter.
+    AdapterUp,
+    /// `[d_text, d_text]`: second matrix of the adapter.
+    AdapterDown,
 }
 
-/// A role and its names: in GGUF files, and in Hugging Face files. `{}` is for a block's number.
+impl VisionRole {
+    /// The name in GGUF files (llama.cpp's `tensor_mapping.py`), and whether `.weight` or another part's name follows. `{}` is for a
+    /// block's number.
+    fn gguf_name(self) -> (&'static str, bool) {
+        let name = match self {
+            VisionRole::Patches => "v.patch_embd",
+            VisionRole::SecondFrame => return ("v.patch_embd.weight.1", false),
+            VisionRole::Positions => "v.position_embd",
+            VisionRole::Norm1 => "v.blk.{}.ln1",
+            VisionRole::AttnQkv => "v.blk.{}.attn_qkv",
+            VisionRole::AttnQ => "v.blk.{}.attn_q",
+            VisionRole::AttnK => "v.blk.{}.attn_k",
+            VisionRole::AttnV => "v.blk.{}.attn_v",
+            VisionRole::AttnOutput => "v.blk.{}.attn_out",
+            VisionRole::Norm2 => "v.blk.{}.ln2",
+            VisionRole::FfnGate => "v.blk.{}.ffn_gate",
+            VisionRole::FfnUp => "v.blk.{}.ffn_up",
+            VisionRole::FfnDown => "v.blk.{}.ffn_down",
+            VisionRole::PostNorm | VisionRole::MergerNorm => "v.post_ln",
+            VisionRole::PooledNorm => "mm.soft_emb_norm",
+            VisionRole::Projection | VisionRole::AverageProjection => "mm.input_projection",
+            VisionRole::MergerUp => "mm.0",
+            VisionRole::MergerDown | VisionRole::AdapterDown => "mm.2",
+            VisionRole::DeepstackNorm => "v.deepstack.{}.norm",
+            VisionRole::DeepstackUp => "v.deepstack.{}.fc1",
+            VisionRole::DeepstackDown => "v.deepstack.{}.fc2",
+            VisionRole::PreNorm => "v.pre_ln",
+            VisionRole::PostAttentionNorm => "v.blk.{}.attn_post_norm",
+            VisionRole::PostFfnNorm => "v.blk.{}.ffn_post_norm",
+            VisionRole::QNorm => "v.blk.{}.attn_q_norm",
+            VisionRole::KNorm => "v.blk.{}.attn_k_norm",
+            VisionRole::StandardBias => return ("v.std_bias", false),
+            VisionRole::StandardScale => return ("v.std_scale", false),
+            VisionRole::PatchMergerNorm => "mm.input_norm",
+            VisionRole::PatchMerger => "mm.patch_merger",
+            VisionRole::AdapterUp => "mm.1",
+        };
+        (name, true)
+    }
+}
+
+/// A role and its name in Hugging Face files. `{}` is for a block's number.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RoleNames(
-    pub(super) VisionRole,
-    pub(super) &'static str,
-    pub(super) HfName,
-);
+pub(crate) struct RoleName(pub(super) VisionRole, pub(super) HfName);
 
 /// A name in Hugging Face files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HfName {
     /// A module of the tower.
     Tower(&'static str),
+    /// A bare parameter of the tower, not a module's.
+    TowerParameter(&'static str),
     /// A module of the projector.
     Projector(&'static str),
-    /// A bare parameter of the projector, not a module's.
-    Parameter(&'static str),
+    /// A bare parameter of the projector.
+    ProjectorParameter(&'static str),
 }
 
 impl HfSpelling {
@@ -140,11 +203,6 @@ impl VisionName {
         }
     }
 
-    fn names(self, family: &VisionFamily) -> &RoleNames {
-        let found = family.names.iter().find(|names| names.0 == self.role);
-        found.expect("a family asks for the roles that it names")
-    }
-
     /// The name with its block's number.
     fn numbered(self, name: &str) -> String {
         match self.layer {
@@ -153,23 +211,24 @@ impl VisionName {
         }
     }
 
-    pub(crate) fn gguf(self, family: &VisionFamily) -> String {
-        let name = self.numbered(self.names(family).1);
-        match self.role {
-            // Its name is whole.
-            VisionRole::SecondFrame => name,
-            _ => format!("{name}.{}", self.suffix()),
+    pub(crate) fn gguf(self) -> String {
+        let (name, has_parts) = self.role.gguf_name();
+        let name = self.numbered(name);
+        match has_parts {
+            true => format!("{name}.{}", self.suffix()),
+            false => name,
         }
     }
 
     pub(crate) fn hf(self, family: &VisionFamily, spelling: HfSpelling) -> String {
-        let suffix = self.suffix();
-        match self.names(family).2 {
+        let (found, suffix) = (family.hf_name(self.role), self.suffix());
+        match found.expect("a family asks for the roles that it names") {
             HfName::Tower(name) => {
                 format!("{}{}.{suffix}", spelling.tower, self.numbered(name))
             }
+            HfName::TowerParameter(name) => format!("{}{name}", spelling.tower),
             HfName::Projector(name) => format!("{}{name}.{suffix}", spelling.projector),
-            HfName::Parameter(name) => format!("{}{name}", spelling.projector),
+            HfName::ProjectorParameter(name) => format!("{}{name}", spelling.projector),
         }
     }
 }
@@ -182,32 +241,39 @@ impl VisionConfig {
         let (channels, patch) = (VisionConfig::CHANNELS, self.patch_size);
         let merge = self.grid.map_or(1, |grid| grid.merge);
         let merged = d * merge * merge;
-        match (name.role, name.part) {
-            (FfnUp | FfnGate, ParameterKind::Bias) => vec![ff],
-            (AttnQkv, ParameterKind::Bias) => vec![3 * d],
-            (MergerUp | DeepstackUp | DeepstackNorm, ParameterKind::Bias) | (DeepstackNorm, _) => {
-                vec![merged]
-            }
-            (MergerDown | DeepstackDown, ParameterKind::Bias) => vec![self.d_text],
-            (_, ParameterKind::Bias) | (Norm1 | Norm2 | PostNorm | PooledNorm | MergerNorm, _) => {
-                vec![d]
-            }
-            // A folder has both frames in one tensor.
-            (Patches, _) if self.grid.is_some() && source == Source::HuggingFace => {
-                vec![d, channels, 2, patch, patch]
-            }
-            (Patches | SecondFrame, _) => vec![d, channels, patch, patch],
-            (Positions, _) => {
+        let is_bias = name.part == ParameterKind::Bias;
+        match name.role {
+            FfnUp | FfnGate if is_bias => vec![ff],
+            AttnQkv if is_bias => vec![3 * d],
+            MergerUp | DeepstackUp if is_bias => vec![merged],
+            DeepstackNorm => vec![merged],
+            MergerDown | DeepstackDown | AdapterUp | AdapterDown if is_bias => vec![self.d_text],
+            QNorm | KNorm => vec![self.head_dim()],
+            Norm1 | Norm2 | PostNorm | PooledNorm | MergerNorm | PreNorm | PostAttentionNorm
+            | PostFfnNorm | StandardBias | StandardScale | PatchMergerNorm => vec![d],
+            _ if is_bias => vec![d],
+            Patches | SecondFrame => match (self.patches, source) {
+                (PatchColumns::TwoFrames, Source::HuggingFace) => {
+                    vec![d, channels, 2, patch, patch]
+                }
+                (PatchColumns::ChannelsLast, Source::HuggingFace) => vec![d, self.patch_elems()],
+                _ => vec![d, channels, patch, patch],
+            },
+            Positions if self.axis_positions > 0 => vec![2, self.axis_positions, d],
+            Positions => {
                 let side = self.patches_per_side();
                 vec![side * side, d]
             }
-            (AttnQkv, _) => vec![3 * d, d],
-            (AttnQ | AttnK | AttnV | AttnOutput, _) => vec![d, d],
-            (FfnUp | FfnGate, _) => vec![ff, d],
-            (FfnDown, _) => vec![d, ff],
-            (Projection, _) => vec![d, self.d_text],
-            (MergerUp | DeepstackUp, _) => vec![merged, merged],
-            (MergerDown | DeepstackDown, _) => vec![self.d_text, merged],
+            AttnQkv => vec![3 * d, d],
+            AttnQ | AttnK | AttnV | AttnOutput => vec![d, d],
+            FfnUp | FfnGate => vec![ff, d],
+            FfnDown => vec![d, ff],
+            Projection => vec![d, self.d_text],
+            AverageProjection | AdapterUp => vec![self.d_text, d],
+            PatchMerger => vec![d, merged],
+            AdapterDown => vec![self.d_text, self.d_text],
+            MergerUp | DeepstackUp => vec![merged, merged],
+            MergerDown | DeepstackDown => vec![self.d_text, merged],
         }
     }
 

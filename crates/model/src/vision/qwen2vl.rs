@@ -1,84 +1,38 @@
 //! Qwen 2 VL, and Qwen 2.5 VL with RMS norms, gated feed-forward networks and attention within windows.
 
-use super::config::{PatchGrid, TowerActivation, VisionConfig, WindowedAttention};
+use super::config::{PatchColumns, PatchGrid, TowerActivation, VisionConfig, WindowedAttention};
 use super::family::{ClipKeys, HfVision, VisionFamily};
-use super::names::{HfName, RoleNames, VisionRole};
-use super::qwen3vl::{MARKS, PREFIXES};
-use super::{Finder, Merger, Projector, VisionModel};
+use super::finder::BlockForm;
+use super::names::{HfName, RoleName, VisionRole};
+use super::qwen::{self, MARKS, PREFIXES};
+use super::{Finder, Merger, Projector, VisionLayer, VisionModel};
 use crate::Error;
 
-/// Names in GGUF files (llama.cpp's `tensor_mapping.py`), and in Hugging Face files (module names of
-/// `modeling_qwen2_vl.py`).
-const NAMES: [RoleNames; 14] = {
+/// Names of the feed-forward (`modeling_qwen2_vl.py`).
+const FFN_NAMES: &[RoleName] = {
     use HfName::Tower;
     use VisionRole::*;
-    [
-        RoleNames(Patches, "v.patch_embd", Tower("patch_embed.proj")),
-        RoleNames(SecondFrame, "v.patch_embd.weight.1", Tower("")),
-        RoleNames(Norm1, "v.blk.{}.ln1", Tower("blocks.{}.norm1")),
-        RoleNames(AttnQkv, "v.blk.{}.attn_qkv", Tower("blocks.{}.attn.qkv")),
-        RoleNames(AttnQ, "v.blk.{}.attn_q", Tower("blocks.{}.attn.q")),
-        RoleNames(AttnK, "v.blk.{}.attn_k", Tower("blocks.{}.attn.k")),
-        RoleNames(AttnV, "v.blk.{}.attn_v", Tower("blocks.{}.attn.v")),
-        RoleNames(
-            AttnOutput,
-            "v.blk.{}.attn_out",
-            Tower("blocks.{}.attn.proj"),
-        ),
-        RoleNames(Norm2, "v.blk.{}.ln2", Tower("blocks.{}.norm2")),
-        RoleNames(FfnUp, "v.blk.{}.ffn_up", Tower("blocks.{}.mlp.fc1")),
-        RoleNames(FfnDown, "v.blk.{}.ffn_down", Tower("blocks.{}.mlp.fc2")),
-        RoleNames(MergerNorm, "v.post_ln", Tower("merger.ln_q")),
-        RoleNames(MergerUp, "mm.0", Tower("merger.mlp.0")),
-        RoleNames(MergerDown, "mm.2", Tower("merger.mlp.2")),
+    &[
+        RoleName(FfnUp, Tower("blocks.{}.mlp.fc1")),
+        RoleName(FfnDown, Tower("blocks.{}.mlp.fc2")),
     ]
 };
 
 /// The same of `modeling_qwen2_5_vl.py`.
-const NAMES_25: [RoleNames; 15] = {
+const FFN_NAMES_25: &[RoleName] = {
     use HfName::Tower;
     use VisionRole::*;
-    let [
-        patches,
-        second,
-        norm1,
-        qkv,
-        q,
-        k,
-        v,
-        output,
-        norm2,
-        _,
-        _,
-        norm,
-        up,
-        down,
-    ] = NAMES;
-    [
-        patches,
-        second,
-        norm1,
-        qkv,
-        q,
-        k,
-        v,
-        output,
-        norm2,
-        RoleNames(
-            FfnGate,
-            "v.blk.{}.ffn_gate",
-            Tower("blocks.{}.mlp.gate_proj"),
-        ),
-        RoleNames(FfnUp, "v.blk.{}.ffn_up", Tower("blocks.{}.mlp.up_proj")),
-        RoleNames(
-            FfnDown,
-            "v.blk.{}.ffn_down",
-            Tower("blocks.{}.mlp.down_proj"),
-        ),
-        norm,
-        up,
-        down,
+    &[
+        RoleName(FfnGate, Tower("blocks.{}.mlp.gate_proj")),
+        RoleName(FfnUp, Tower("blocks.{}.mlp.up_proj")),
+        RoleName(FfnDown, Tower("blocks.{}.mlp.down_proj")),
     ]
+};
+
+/// Blocks of Qwen 2.5 VL.
+const FORM_25: BlockForm = BlockForm {
+    gated: true,
+    ..BlockForm::RMS_NORMS
 };
 
 pub(super) static FAMILY: VisionFamily = VisionFamily {
@@ -88,7 +42,7 @@ pub(super) static FAMILY: VisionFamily = VisionFamily {
     hf_model_types: &["qwen2_vl"],
     hf_tower_types: &["qwen2_vl_vision", "qwen2_vl"],
     hf_prefixes: &PREFIXES,
-    names: &NAMES,
+    names: &[qwen::NAMES, qwen::MERGER_NAMES, FFN_NAMES],
     marks: MARKS,
     hf,
     gguf,
@@ -102,7 +56,7 @@ pub(super) static FAMILY_25: VisionFamily = VisionFamily {
     hf_model_types: &["qwen2_5_vl"],
     hf_tower_types: &["qwen2_5_vl_vision", "qwen2_5_vl"],
     hf_prefixes: &PREFIXES,
-    names: &NAMES_25,
+    names: &[qwen::NAMES, qwen::MERGER_NAMES, FFN_NAMES_25],
     marks: MARKS,
     hf: hf_25,
     gguf: gguf_25,
@@ -113,21 +67,22 @@ pub(super) static FAMILY_25: VisionFamily = VisionFamily {
 const WINDOW_SIZE: usize = 112;
 
 fn hf(keys: &HfVision<'_>) -> Result<VisionConfig, Error> {
-    keys.check_activation("quick_gelu")?;
+    let activation =
+        keys.activation("hidden_act", &[("quick_gelu", TowerActivation::QuickGelu)])?;
     let d_model = keys.or("embed_dim", 1280)?;
     Ok(VisionConfig {
         family: FAMILY.name,
         d_model,
         d_ff: d_model.saturating_mul(keys.or("mlp_ratio", 4)?),
         d_text: keys.or("hidden_size", 3584)?,
-        activation: TowerActivation::QuickGelu,
+        activation,
         ..both_of_hf(keys)?
     })
 }
 
 fn hf_25(keys: &HfVision<'_>) -> Result<VisionConfig, Error> {
     const FULL: &str = "fullatt_block_indexes";
-    keys.check_activation("silu")?;
+    let activation = keys.activation("hidden_act", &[("silu", TowerActivation::Silu)])?;
     let full_layers = match keys.tower.array(FULL)? {
         Some(_) => keys.indexes(FULL)?,
         None => vec![7, 15, 23, 31],
@@ -137,7 +92,7 @@ fn hf_25(keys: &HfVision<'_>) -> Result<VisionConfig, Error> {
         d_model: keys.or("hidden_size", 3584)?,
         d_ff: keys.or("intermediate_size", 3420)?,
         d_text: keys.or("out_hidden_size", 3584)?,
-        activation: TowerActivation::Silu,
+        activation,
         windows: Some(WindowedAttention {
             side: keys.or("window_size", WINDOW_SIZE)?,
             full_layers,
@@ -153,7 +108,7 @@ fn both_of_hf(keys: &HfVision<'_>) -> Result<VisionConfig, Error> {
     keys.check_frames()?;
     let patch_size = keys.or("patch_size", 14)?;
     let merge = keys.or("spatial_merge_size", 2)?;
-    let grid = PatchGrid::of_transformers(merge, keys.rope_theta()?);
+    let grid = PatchGrid::of_transformers(merge, keys.rope_theta(10_000.0)?);
     Ok(VisionConfig {
         n_layers: keys.or("depth", 32)?,
         n_heads: keys.or("num_heads", 16)?,
@@ -207,21 +162,8 @@ fn both_of_gguf(keys: &ClipKeys<'_>) -> Result<VisionConfig, Error> {
 
 fn without_widths(grid: PatchGrid, patch_size: usize) -> VisionConfig {
     VisionConfig {
-        family: FAMILY.name,
-        n_layers: 0,
-        d_model: 0,
-        d_ff: 0,
-        n_heads: 0,
-        // There is no table of positions.
-        image_size: 0,
-        patch_size,
-        norm_eps: 1e-6,
-        n_tokens: grid.max_tokens(patch_size),
-        d_text: 0,
-        activation: TowerActivation::QuickGelu,
-        grid: Some(grid),
-        windows: None,
-        deepstack: Vec::new(),
+        patches: PatchColumns::TwoFrames,
+        ..VisionConfig::on_grid(FAMILY.name, grid, patch_size)
     }
 }
 
@@ -231,7 +173,7 @@ fn build(finder: &Finder<'_>) -> Result<VisionModel, Error> {
         up: finder.linear(None, VisionRole::MergerUp)?,
         down: finder.linear(None, VisionRole::MergerDown)?,
     };
-    let layers = finder.layers(&|finder, layer| finder.layer(layer))?;
+    let layers = finder.layers(BlockForm::LAYER_NORMS)?;
     model(finder, merger, layers)
 }
 
@@ -241,18 +183,19 @@ fn build_25(finder: &Finder<'_>) -> Result<VisionModel, Error> {
         up: finder.linear(None, VisionRole::MergerUp)?,
         down: finder.linear(None, VisionRole::MergerDown)?,
     };
-    let layers = finder.layers(&|finder, layer| finder.gated_layer(layer))?;
+    let layers = finder.layers(FORM_25)?;
     model(finder, merger, layers)
 }
 
 fn model(
     finder: &Finder<'_>,
     merger: Merger,
-    layers: Vec<super::VisionLayer>,
+    layers: Vec<VisionLayer>,
 ) -> Result<VisionModel, Error> {
     Ok(VisionModel {
         patches: finder.without_bias(None, VisionRole::Patches)?,
         second_frame: finder.second_frame()?,
+        pre_norm: None,
         positions: None,
         layers,
         norm: None,

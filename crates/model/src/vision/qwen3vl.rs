@@ -2,79 +2,29 @@
 //! positions of rows and columns, and a network that merges squares of patches. Qwen 3 VL taps some blocks besides, for the first
 //! layers of the text model.
 
-use super::config::{PatchGrid, TowerActivation, VisionConfig};
-use super::family::{ClipKeys, HfSpelling, HfVision, ImageMarks, RowsAt, VisionFamily};
-use super::names::{HfName, RoleNames, VisionName, VisionRole};
+use super::config::{PatchColumns, PatchGrid, TowerActivation, VisionConfig};
+use super::family::{ClipKeys, HfVision, VisionFamily};
+use super::finder::BlockForm;
+use super::names::{HfName, RoleName, VisionName, VisionRole};
+use super::qwen::{self, MARKS, PREFIXES};
 use super::{Finder, Merger, Projector, VisionModel};
 use crate::Error;
 
-/// Names in GGUF files (llama.cpp's `tensor_mapping.py` and `conversion/qwen3vl.py`), and in Hugging Face files (module names of
-/// `modeling_qwen3_vl.py`).
-const NAMES: [RoleNames; 18] = {
+/// Names of its own in Hugging Face files (module names of `modeling_qwen3_vl.py`).
+const NAMES: &[RoleName] = {
     use HfName::Tower;
     use VisionRole::*;
-    [
-        RoleNames(Patches, "v.patch_embd", Tower("patch_embed.proj")),
-        RoleNames(Positions, "v.position_embd", Tower("pos_embed")),
-        RoleNames(Norm1, "v.blk.{}.ln1", Tower("blocks.{}.norm1")),
-        RoleNames(AttnQkv, "v.blk.{}.attn_qkv", Tower("blocks.{}.attn.qkv")),
-        RoleNames(AttnQ, "v.blk.{}.attn_q", Tower("blocks.{}.attn.q")),
-        RoleNames(AttnK, "v.blk.{}.attn_k", Tower("blocks.{}.attn.k")),
-        RoleNames(AttnV, "v.blk.{}.attn_v", Tower("blocks.{}.attn.v")),
-        RoleNames(
-            AttnOutput,
-            "v.blk.{}.attn_out",
-            Tower("blocks.{}.attn.proj"),
-        ),
-        RoleNames(Norm2, "v.blk.{}.ln2", Tower("blocks.{}.norm2")),
-        RoleNames(FfnUp, "v.blk.{}.ffn_up", Tower("blocks.{}.mlp.linear_fc1")),
-        RoleNames(
-            FfnDown,
-            "v.blk.{}.ffn_down",
-            Tower("blocks.{}.mlp.linear_fc2"),
-        ),
-        RoleNames(MergerNorm, "v.post_ln", Tower("merger.norm")),
-        RoleNames(MergerUp, "mm.0", Tower("merger.linear_fc1")),
-        RoleNames(MergerDown, "mm.2", Tower("merger.linear_fc2")),
-        RoleNames(
-            DeepstackNorm,
-            "v.deepstack.{}.norm",
-            Tower("deepstack_merger_list.{}.norm"),
-        ),
-        RoleNames(
-            DeepstackUp,
-            "v.deepstack.{}.fc1",
-            Tower("deepstack_merger_list.{}.linear_fc1"),
-        ),
-        RoleNames(
-            DeepstackDown,
-            "v.deepstack.{}.fc2",
-            Tower("deepstack_merger_list.{}.linear_fc2"),
-        ),
-        RoleNames(SecondFrame, "v.patch_embd.weight.1", Tower("")),
+    &[
+        RoleName(Positions, Tower("pos_embed")),
+        RoleName(FfnUp, Tower("blocks.{}.mlp.linear_fc1")),
+        RoleName(FfnDown, Tower("blocks.{}.mlp.linear_fc2")),
+        RoleName(MergerNorm, Tower("merger.norm")),
+        RoleName(MergerUp, Tower("merger.linear_fc1")),
+        RoleName(MergerDown, Tower("merger.linear_fc2")),
+        RoleName(DeepstackNorm, Tower("deepstack_merger_list.{}.norm")),
+        RoleName(DeepstackUp, Tower("deepstack_merger_list.{}.linear_fc1")),
+        RoleName(DeepstackDown, Tower("deepstack_merger_list.{}.linear_fc2")),
     ]
-};
-
-/// Where transformers and the hub put the towers of Qwen.
-pub(super) const PREFIXES: [HfSpelling; 2] = [
-    HfSpelling {
-        tower: "model.visual.",
-        projector: "model.visual.",
-    },
-    HfSpelling {
-        tower: "visual.",
-        projector: "visual.",
-    },
-];
-
-/// What stands for a picture in texts for models of Qwen.
-pub(super) const MARKS: ImageMarks = ImageMarks {
-    place: "<|image_pad|>",
-    alone: "<|vision_start|><|image_pad|><|vision_end|>",
-    rows: RowsAt::Place,
-    around: "",
-    placeholder: "<|image_pad|>",
-    placeholder_id: 151_655,
 };
 
 pub(super) static FAMILY: VisionFamily = VisionFamily {
@@ -94,7 +44,7 @@ pub(super) static FAMILY: VisionFamily = VisionFamily {
         "qwen3_5_moe",
     ],
     hf_prefixes: &PREFIXES,
-    names: &NAMES,
+    names: &[qwen::NAMES, NAMES],
     marks: MARKS,
     hf,
     gguf,
@@ -102,28 +52,27 @@ pub(super) static FAMILY: VisionFamily = VisionFamily {
 };
 
 fn hf(keys: &HfVision<'_>) -> Result<VisionConfig, Error> {
-    keys.check_activation("gelu_pytorch_tanh")?;
+    let activation = keys.activation(
+        "hidden_act",
+        &[("gelu_pytorch_tanh", TowerActivation::GeluTanh)],
+    )?;
     keys.check_channels("in_channels")?;
     keys.check_frames()?;
     let patch_size = keys.or("patch_size", 16)?;
     let n_positions = keys.or("num_position_embeddings", 2304)?;
     let merge = keys.or("spatial_merge_size", 2)?;
-    let grid = PatchGrid::of_transformers(merge, keys.rope_theta()?);
+    let grid = PatchGrid::of_transformers(merge, keys.rope_theta(10_000.0)?);
     Ok(VisionConfig {
-        family: FAMILY.name,
         n_layers: keys.or("depth", 27)?,
         d_model: keys.or("hidden_size", 1152)?,
         d_ff: keys.or("intermediate_size", 4304)?,
         n_heads: keys.or("num_heads", 16)?,
         image_size: n_positions.isqrt().saturating_mul(patch_size),
-        patch_size,
-        norm_eps: 1e-6,
-        n_tokens: grid.max_tokens(patch_size),
         d_text: keys.or("out_hidden_size", 3584)?,
-        activation: TowerActivation::GeluTanh,
-        grid: Some(grid),
-        windows: None,
+        activation,
+        patches: PatchColumns::TwoFrames,
         deepstack: deepstack_of_hf(keys)?,
+        ..VisionConfig::on_grid(FAMILY.name, grid, patch_size)
     })
 }
 
@@ -148,20 +97,16 @@ fn gguf(keys: &ClipKeys<'_>) -> Result<VisionConfig, Error> {
         .enumerate()
         .filter(|(_, is_tapped)| **is_tapped);
     Ok(VisionConfig {
-        family: FAMILY.name,
         n_layers: keys.need("block_count")?,
         d_model: keys.need("embedding_length")?,
         d_ff: keys.need("feed_forward_length")?,
         n_heads: keys.need("attention.head_count")?,
         image_size: keys.need("image_size")?,
-        patch_size,
         norm_eps: keys.norm_eps()?,
-        n_tokens: grid.max_tokens(patch_size),
         d_text: keys.need("projection_dim")?,
-        activation: TowerActivation::GeluTanh,
-        grid: Some(grid),
-        windows: None,
+        patches: PatchColumns::TwoFrames,
         deepstack: tapped.map(|(layer, _)| layer).collect(),
+        ..VisionConfig::on_grid(FAMILY.name, grid, patch_size)
     })
 }
 
@@ -192,8 +137,9 @@ fn build(finder: &Finder<'_>) -> Result<VisionModel, Error> {
     Ok(VisionModel {
         patches: finder.linear(None, VisionRole::Patches)?,
         second_frame: finder.second_frame()?,
+        pre_norm: None,
         positions: Some(finder.weight(VisionName::weight(None, VisionRole::Positions))?),
-        layers: finder.layers(&|finder, layer| finder.layer(layer))?,
+        layers: finder.layers(BlockForm::LAYER_NORMS)?,
         norm: None,
         projector: Projector::Merged(Box::new(merger(None, own)?)),
         deepstack: deepstack.collect::<Result<_, _>>()?,

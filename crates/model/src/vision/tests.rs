@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{VisionConfig, family, has_places, reads_for};
+use super::names::VisionRole;
+use super::{AxialTurns, GridResize, PatchGrid, VisionConfig, family, reads_for};
 use crate::Error;
 use crate::config::hf::ConfigObject;
 
@@ -42,6 +43,12 @@ fn what_folders_leave_out_is_transformers_default() {
         sizes("qwen2_5_vl"),
         ((32, 3584, 3420, 3584), (14, 2), Vec::new())
     );
+    assert_eq!(
+        sizes("gemma4"),
+        ((16, 768, 3072, 2304), (16, 3), Vec::new())
+    );
+    let mistral = (24, 1024, 4096, 5120);
+    assert_eq!(sizes("mistral3"), (mistral, (14, 2), Vec::new()));
     let config = read(&of("qwen2_5_vl", json!({})))
         .expect("defaults fit")
         .expect("a tower");
@@ -58,9 +65,22 @@ fn what_folders_leave_out_is_transformers_default() {
 
 #[test]
 fn what_is_not_done_is_refused_by_name() {
-    let qwen3 = |tower: Value| of("qwen3_vl", tower);
+    let [qwen3, gemma4, mistral, llava] = ["qwen3_vl", "gemma4", "mistral3", "llava"]
+        .map(|model| move |tower: Value| of(model, tower));
+    let mistral_with = |key: &str, value: Value| {
+        let mut config = mistral(json!({}));
+        config[key] = value;
+        config
+    };
     for (config, words) in [
-        (of("llava", json!({})), "a vision tower in a model `llava`"),
+        (
+            of("idefics3", json!({})),
+            "a vision tower in a model `idefics3`",
+        ),
+        (
+            llava(json!({"model_type": "clip_vision_model"})),
+            "a vision tower `clip_vision_model` in `llava`",
+        ),
         (
             of("qwen3_vl", json!({"model_type": "siglip_vision_model"})),
             "siglip_vision_model",
@@ -106,6 +126,33 @@ fn what_is_not_done_is_refused_by_name() {
             of("qwen2_5_vl", json!({"window_size": 1u64 << 40})),
             "window",
         ),
+        (gemma4(json!({"num_key_value_heads": 1})), "1 for keys"),
+        (gemma4(json!({"head_dim": 128})), "heads of 128"),
+        (gemma4(json!({"num_attention_heads": 0})), "heads"),
+        (
+            gemma4(json!({"hidden_activation": "relu"})),
+            "activation `relu`",
+        ),
+        (gemma4(json!({"pooling_kernel_size": 0})), "merged"),
+        (
+            gemma4(json!({"position_embedding_size": 2})),
+            "pixels of an image",
+        ),
+        (gemma4(json!({"rms_norm_eps": 0.0})), "epsilon"),
+        (mistral(json!({"hidden_act": "relu"})), "activation `relu`"),
+        (mistral(json!({"num_channels": 4})), "4 channels"),
+        (mistral(json!({"image_size": 0})), "pixels of an image"),
+        (mistral(json!({"image_size": 1u64 << 40})), "pixels of an"),
+        (mistral(json!({"image_size": u64::MAX})), "pixels of an"),
+        (mistral(json!({"patch_size": 0})), "patch size"),
+        (mistral_with("spatial_merge_size", json!(0)), "merged"),
+        (mistral_with("projector_hidden_act", json!("silu")), "silu"),
+        (mistral_with("vision_feature_layer", json!(-2)), "-2"),
+        (
+            mistral_with("vision_feature_select_strategy", json!("default")),
+            "default",
+        ),
+        (llava(json!({"model_type": "pixtral"})), "-2"),
         (of("gemma3", json!({"image_size": 0})), "image size"),
         (
             of("gemma3", json!({"image_size": 896, "patch_size": 15})),
@@ -130,7 +177,7 @@ fn limits_of_pixels_are_a_range_that_a_picture_can_meet() {
         (0, 100_000_000, true),
         (0, u64::MAX, false),
     ] {
-        let grid = super::PatchGrid {
+        let grid = PatchGrid {
             min_pixels: min,
             max_pixels: max,
             ..grid
@@ -144,6 +191,10 @@ fn limits_of_pixels_are_a_range_that_a_picture_can_meet() {
 fn text_models_and_their_marks_are_known() {
     for family in [
         "gemma3",
+        "gemma4",
+        "llama",
+        "mistral",
+        "mistral3",
         "qwen2vl",
         "qwen3vl",
         "qwen3vlmoe",
@@ -154,6 +205,57 @@ fn text_models_and_their_marks_are_known() {
         crate::arch::by_name(family);
     }
     assert!(!reads_for("qwen3"));
-    assert!(has_places("a <|image_pad|>") && has_places("<start_of_image>"));
-    assert!(!has_places("an image"));
+}
+
+#[test]
+fn grids_say_how_many_rows_a_picture_becomes() {
+    let grid = PatchGrid::of_transformers(3, 100.0).filled(280, 16);
+    assert_eq!(grid.resize, GridResize::Fill);
+    assert_eq!((grid.max_pixels, grid.max_tokens(16)), (280 * 48 * 48, 280));
+    assert_eq!(grid.n_rows((14, 20)), 280);
+    // No picture has patches without a position.
+    let config = read(&of("gemma4", json!({"position_embedding_size": 839})));
+    let config = config.expect("fits").expect("a tower");
+    assert_eq!(config.n_tokens, 279);
+    let error = config.check_limits("f", &grid).expect_err("840 of a side");
+    assert!(error.to_string().contains("840 at most"), "{error}");
+    // 1,540 pixels are 55 squares of 28; a token stands between two lines.
+    let config = read(&of("mistral3", json!({})))
+        .expect("defaults fit")
+        .expect("a tower");
+    let grid = config.grid.expect("any size");
+    let mut pixtral = of("llava", json!({}));
+    pixtral["vision_feature_layer"] = json!(-1);
+    pixtral["vision_feature_select_strategy"] = json!("full");
+    let pixtral = read(&pixtral).expect("fits").expect("a tower");
+    assert_eq!((pixtral.patch_size, pixtral.n_tokens), (16, 64 * 64 + 63));
+    assert_eq!(grid.turns, AxialTurns::Alternating { neighbours: false });
+    assert_eq!(config.n_tokens, 55 * 55 + 54);
+    assert_eq!([grid.n_rows((55, 55)), grid.n_rows((1, 4))], [3079, 4]);
+    // What is no whole number of squares has room for one more.
+    assert_eq!(
+        grid.with_longer_side(1541, 14).max_pixels,
+        (56 * 28u64).pow(2)
+    );
+    for n in [0, usize::MAX] {
+        let grid = grid.filled(n, 14);
+        assert!(config.check_limits("f", &grid).is_err(), "{n} rows");
+    }
+}
+
+/// Lists that families share name no weight twice.
+#[test]
+fn each_weight_has_one_name_in_a_family() {
+    for family in family::all() {
+        let roles: Vec<VisionRole> = family
+            .names
+            .iter()
+            .copied()
+            .flatten()
+            .map(|n| n.0)
+            .collect();
+        for (i, role) in roles.iter().enumerate() {
+            assert!(!roles[..i].contains(role), "{role:?} in {}", family.name);
+        }
+    }
 }

@@ -64,7 +64,7 @@ pub(super) fn attend(
             k_pages: &layer.k,
             v_pages: &layer.v,
             runs: &runs,
-            blocks: &chunk.blocks,
+            blocks: chunk.blocks(attention.window),
             sinks,
         };
         kernels::attention(cpu, &shape, &layer.layout, &input, scratch, out);

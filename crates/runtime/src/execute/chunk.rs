@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use millrace_graph::AllGather;
+use millrace_model::ImageSight;
 
 use super::plan::Register;
 use crate::Error;
@@ -33,8 +34,8 @@ pub(crate) struct Chunk {
     pub(crate) tokens: Vec<u32>,
     /// The images that some rows are of, in order.
     pub(crate) images: Vec<ImageRows>,
-    /// Those of them that see each other.
-    pub(super) blocks: Vec<Range<usize>>,
+    /// Those of them that see each other: in layers with a window, and in the others.
+    blocks: [Vec<Range<usize>>; 2],
     /// The tokens with something of the vocabulary in place of images' rows.
     pub(super) ids: Vec<u32>,
     /// Positions as RoPE takes them; those of the cache are the spans'.
@@ -59,7 +60,7 @@ impl Chunk {
     pub(crate) fn clear(&mut self) {
         self.tokens.clear();
         self.images.clear();
-        self.blocks.clear();
+        self.blocks.iter_mut().for_each(Vec::clear);
         self.ids.clear();
         self.positions.clear();
         self.planes.clear();
@@ -75,14 +76,23 @@ impl Chunk {
     pub(crate) fn push_tokens(&mut self, tokens: &[u32], images: &[Arc<Image>]) {
         let row = self.tokens.len();
         for placed in image::placed(tokens, images, row) {
-            if placed.see_each_other() {
-                self.blocks.push(placed.rows.clone());
+            let [in_windows, in_others] = &mut self.blocks;
+            if placed.sight() != ImageSight::Before {
+                in_windows.push(placed.rows.clone());
+            }
+            if placed.sight() == ImageSight::All {
+                in_others.push(placed.rows.clone());
             }
             self.images.push(placed);
         }
         self.tokens.extend_from_slice(tokens);
         let ids = tokens.iter().map(|token| image::in_vocabulary(*token));
         self.ids.extend(ids);
+    }
+
+    /// Rows that see each other in a layer with such a window.
+    pub(super) fn blocks(&self, window: Option<usize>) -> &[Range<usize>] {
+        &self.blocks[usize::from(window.is_none())]
     }
 
     /// Says the positions of the tokens that were pushed last, which are those from `first_pos` on.

@@ -12,6 +12,7 @@ use super::plan::Register;
 use super::products::known_matrix;
 use super::recurrent::{STATE_KERNEL_INPUTS, state_run};
 use crate::Error;
+use crate::image::is_replaced;
 use crate::kv::CacheParts;
 
 /// A step of one op.
@@ -118,7 +119,8 @@ impl Compute<'_> {
         let table = known_matrix(self.ops.model, embed.table);
         let out = buffers.rows_mut(self.out, self.m);
         kernels::embed(self.ops.cpu, &table, &self.chunk.ids, embed.scale, out)?;
-        for placed in &self.chunk.images {
+        let is_replaced = !self.chunk.images.is_empty() && is_replaced(self.ops.graph(), self.node);
+        for placed in self.chunk.images.iter().filter(|_| is_replaced) {
             let (elements, place) = placed.elements();
             out[place].copy_from_slice(elements);
         }

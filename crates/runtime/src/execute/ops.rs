@@ -219,7 +219,7 @@ impl<'a> Ops<'a> {
         matrix(self.model, weight)
     }
 
-    pub(super) fn graph(&self) -> &'a Graph {
+    pub(crate) fn graph(&self) -> &'a Graph {
         &self.model.model().graph
     }
 }

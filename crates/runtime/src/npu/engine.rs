@@ -15,6 +15,7 @@ use crate::sequences::SeqId;
 use crate::shell::{Compute, EngineOf, Shell};
 use half::slice::HalfFloatSliceExt;
 use millrace_kernels::{AttentionScratch, Cpu, KvType};
+use millrace_model::ImageSight;
 use millrace_plan::{AttentionOn, Chunk, HeadRows, PassKind, Scales};
 use std::sync::Arc;
 
@@ -215,9 +216,9 @@ impl PlannedEngine {
         let kind = self.kind(part, images.len());
         let prepared = npu.prepared(part.chunk.first, &kind, self.compute.observer.is_some())?;
         let graph = &npu.model().model().graph;
-        // Positions on three axes are the CPU's.
+        // Positions on three axes and sights that differ by layer are the CPU's.
         let takes = |image: &ImageRows| {
-            image.see_each_other() && prepared.takes_images(graph, kind.attention)
+            image.sight() == ImageSight::All && prepared.takes_images(graph, kind.attention)
         };
         if !images.iter().all(takes) {
             let engine = self.name();

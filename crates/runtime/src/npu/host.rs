@@ -2,7 +2,7 @@
 
 use super::NpuError;
 use crate::execute::{Ops, Past, Planes, SequenceSpan, Tokens, has_kernel};
-use crate::image::ImageRows;
+use crate::image::{self, ImageRows};
 use crate::load::LoadedModel;
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
@@ -155,7 +155,8 @@ impl HostContext<'_> {
             kernels::embed(self.cpu, &table, tokens, scale, block)?;
             out.convert_from_f32_slice(block);
         }
-        for placed in images {
+        let is_replaced = !images.is_empty() && image::is_replaced(self.ops().graph(), node);
+        for placed in images.iter().filter(|_| is_replaced) {
             let (elements, place) = placed.elements();
             let out = out.get_mut(place).filter(|out| out.len() == elements.len());
             let out = out.ok_or_else(|| wrong(node, "an image beyond the pass"))?;

@@ -2,16 +2,16 @@
 
 use std::ops::Range;
 
-use millrace_kernels::matmul::matmul;
 use millrace_kernels::{
     Activation, AttentionInput, AttentionShape, Cpu, KvRun, activate, add, attention, glu,
-    kv_append, layer_norm, multiply, rms_norm, rope, scale,
+    kv_append, layer_norm, multiply, rms_norm, scale,
 };
 use millrace_model::vision::{TowerActivation, VisionLayer};
 
 use super::LayerVectors;
 use super::encode::EncodePass;
 use super::heads::copy_heads;
+use super::linear::LinearProduct;
 use crate::Error;
 use crate::kv::PAGE_TOKENS;
 
@@ -51,14 +51,26 @@ impl EncodePass<'_> {
         for range in self.chunks() {
             self.append(layer, vectors, scope, range)?;
         }
-        self.attention(scope);
+        let scale = match &vectors.inner {
+            Some(_) => 1.0,
+            None => 1.0 / (config.head_dim() as f32).sqrt(),
+        };
+        self.attention(scope, scale);
         for range in self.chunks() {
             let m = range.len() / d_model;
-            let added = &mut self.normed[..range.len()];
-            let product = tower.product(&layer.out.weight, &vectors.out_bias, added)?;
+            let [added, normed] = [&mut self.normed, &mut self.wide[1]];
+            let (added, normed) = (&mut added[..range.len()], &mut normed[..range.len()]);
+            let product = LinearProduct::new(&layer.out, &vectors.out, &mut *added);
             let heads = &self.out[range.clone()];
-            matmul(cpu, heads, m, &mut self.activations, &mut [product]);
-            add(cpu, &mut self.x[range.clone()], &self.normed[..range.len()]);
+            tower.linears(cpu, (heads, m), &mut self.scratch.linear, &mut [product])?;
+            let added = match &vectors.inner {
+                Some(inner) => {
+                    norm(cpu, added, &inner.attention, config.norm_eps, normed);
+                    normed
+                }
+                None => added,
+            };
+            add(cpu, &mut self.x[range], added);
         }
         Ok(())
     }
@@ -81,26 +93,26 @@ impl EncodePass<'_> {
         let (k, v) = (&mut k[..range.len()], &mut v[..range.len()]);
         let first_row = range.start / d_model;
         let q = &mut self.q[range.clone()];
-        let [q_bias, k_bias, v_bias] = &vectors.qkv_bias;
-        let [wq, wk, wv] = &layer.qkv;
+        let [wq, wk, wv] = layer.qkv.each_ref();
+        let [for_q, for_k, for_v] = vectors.qkv.each_ref();
         let mut products = [
-            tower.product(&wq.weight, q_bias, q)?,
-            tower.product(&wk.weight, k_bias, k)?,
-            tower.product(&wv.weight, v_bias, v)?,
+            LinearProduct::new(wq, for_q, &mut *q),
+            LinearProduct::new(wk, for_k, &mut *k),
+            LinearProduct::new(wv, for_v, &mut *v),
         ];
-        matmul(cpu, normed, m, &mut self.activations, &mut products);
-        if let Some(tables) = &tower.rotary {
-            let rows = first_row..first_row + m;
-            let places = [&self.order.rows[rows.clone()], &self.order.columns[rows]];
-            for (table, places) in tables.iter().zip(places) {
-                rope(
-                    cpu,
-                    &mut self.q[range.clone()],
-                    config.head_dim(),
-                    places,
-                    table,
-                );
-                rope(cpu, k, config.head_dim(), places, table);
+        tower.linears(cpu, (normed, m), &mut self.scratch.linear, &mut products)?;
+        if let Some(inner) = &vectors.inner {
+            let heads = [&mut *q, &mut *k, &mut *v].into_iter().zip(&inner.heads);
+            for (heads, weight) in heads {
+                let (head_dim, eps) = (weight.len(), config.norm_eps);
+                rms_norm(cpu, heads, head_dim, weight, eps, 0.0, normed);
+                heads.copy_from_slice(normed);
+            }
+        }
+        let head_dim = config.head_dim();
+        for turn in &tower.turns {
+            for x in [&mut *q, &mut *k] {
+                turn.apply(cpu, &self.order, first_row, (x, d_model, head_dim));
             }
         }
         let runs = runs_of(&self.segments[scope], &self.pages, first_row..first_row + m);
@@ -122,14 +134,14 @@ impl EncodePass<'_> {
     }
 
     /// Every row sees all of its segment.
-    fn attention(&mut self, scope: usize) {
+    fn attention(&mut self, scope: usize, scale: f32) {
         let config = self.config();
         let (n, head_dim) = (self.order.len(), config.head_dim());
         let shape = AttentionShape {
             n_heads: config.n_heads,
             n_kv_heads: config.n_heads,
             head_dim: self.layout.head_dim,
-            scale: 1.0 / (head_dim as f32).sqrt(),
+            scale,
             window: None,
             softcap: None,
         };
@@ -148,7 +160,7 @@ impl EncodePass<'_> {
             blocks: &blocks,
             sinks: None,
         };
-        let scratch = &mut self.scratch;
+        let scratch = &mut self.scratch.attention;
         attention(self.cpu, &shape, &self.layout, &input, scratch, found);
         if let Some([_, found, ..]) = &self.heads {
             copy_heads((found, shape.head_dim), (&mut self.out, head_dim));
@@ -169,24 +181,33 @@ impl EncodePass<'_> {
             norm(cpu, x, &vectors.norm2, config.norm_eps, normed);
             let [up, down] = &mut self.wide;
             let (up, down) = (&mut up[..m * config.d_ff], &mut down[..range.len()]);
-            let product = tower.product(&layer.up.weight, &vectors.up_bias, up)?;
+            let scratch = &mut self.scratch.linear;
+            let first = LinearProduct::new(&layer.up, &vectors.up, &mut *up);
             let inner = match &layer.gate {
                 None => {
-                    matmul(cpu, normed, m, &mut self.activations, &mut [product]);
+                    tower.linears(cpu, (normed, m), scratch, &mut [first])?;
                     activated(cpu, config.activation, up);
                     up
                 }
                 Some(linear) => {
                     let gate = &mut self.gate[..m * config.d_ff];
-                    let gates = tower.product(&linear.weight, &vectors.gate_bias, gate)?;
-                    matmul(cpu, normed, m, &mut self.activations, &mut [product, gates]);
+                    let second = LinearProduct::new(linear, &vectors.gate, &mut *gate);
+                    let mut products = [first, second];
+                    tower.linears(cpu, (normed, m), scratch, &mut products)?;
                     gated(cpu, config.activation, gate, up);
                     gate
                 }
             };
-            let product = tower.product(&layer.down.weight, &vectors.down_bias, down)?;
-            matmul(cpu, inner, m, &mut self.activations, &mut [product]);
-            add(cpu, &mut self.x[range], down);
+            let mut last = [LinearProduct::new(&layer.down, &vectors.down, &mut *down)];
+            tower.linears(cpu, (inner, m), scratch, &mut last)?;
+            let added = match &vectors.inner {
+                Some(inner) => {
+                    norm(cpu, down, &inner.feed_forward, config.norm_eps, normed);
+                    normed
+                }
+                None => down,
+            };
+            add(cpu, &mut self.x[range], added);
         }
         Ok(())
     }
@@ -229,6 +250,7 @@ fn activated(cpu: &Cpu, activation: TowerActivation, x: &mut [f32]) {
     match activation {
         TowerActivation::GeluTanh => activate(cpu, Activation::GeluTanh, x),
         TowerActivation::Silu => activate(cpu, Activation::Silu, x),
+        TowerActivation::Gelu => activate(cpu, Activation::Gelu, x),
         TowerActivation::QuickGelu => {
             scale(cpu, x, QUICK);
             activate(cpu, Activation::Silu, x);
@@ -242,6 +264,7 @@ fn gated(cpu: &Cpu, activation: TowerActivation, gate: &mut [f32], up: &[f32]) {
     match activation {
         TowerActivation::GeluTanh => glu(cpu, Activation::GeluTanh, gate, up),
         TowerActivation::Silu => glu(cpu, Activation::Silu, gate, up),
+        TowerActivation::Gelu => glu(cpu, Activation::Gelu, gate, up),
         TowerActivation::QuickGelu => {
             activated(cpu, activation, gate);
             multiply(cpu, gate, up);

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::slice;
 
 use millrace_graph::Weight;
-use millrace_kernels::matmul::{Activations, Multiplication, WeightMatrix, matmul};
+use millrace_kernels::matmul::{Multiplication, WeightMatrix, matmul};
 use millrace_kernels::{AttentionScratch, Cpu, KvBuffer, KvLayout, KvType, add};
 use millrace_model::VisionConfig;
 use millrace_model::vision::Projector;
@@ -18,8 +18,9 @@ use millrace_quant::DType;
 
 use super::block::{Segment, norm, segments};
 use super::heads::padded;
+use super::linear::LinearScratch;
 use super::order::PatchOrder;
-use super::{PictureRows, VisionTower};
+use super::{PictureRows, ProjectorVectors, VisionTower};
 use crate::kv::PAGE_TOKENS;
 use crate::{Error, Image};
 
@@ -88,8 +89,14 @@ pub(super) struct EncodePass<'a> {
     pub(super) k_pages: KvBuffer,
     pub(super) v_pages: KvBuffer,
     pub(super) pages: Vec<u32>,
-    pub(super) activations: Activations,
-    pub(super) scratch: AttentionScratch,
+    pub(super) scratch: PassScratch,
+}
+
+/// Memory that kernels take besides.
+#[derive(Default)]
+pub(super) struct PassScratch {
+    pub(super) linear: LinearScratch,
+    pub(super) attention: AttentionScratch,
 }
 
 impl VisionTower {
@@ -124,6 +131,7 @@ impl VisionTower {
         let patches = pass.order.patch_rows(config.patch_size, &pixels.data);
         stages.embed(&mut pass, &patches)?;
         pass.add_positions();
+        pass.norm_patches();
         let mut summands = Vec::with_capacity(config.deepstack.len());
         for done in 0..config.n_layers {
             if watch(done, config.n_layers).is_break() {
@@ -136,17 +144,27 @@ impl VisionTower {
             }
         }
         let encoder = pass.finish();
-        let image = match (&self.model.projector, &config.grid) {
-            (Projector::Pooled(projector), _) => {
+        let rows = match &self.model.projector {
+            Projector::Pooled(projector) => {
                 let pooled = pass.pooled(projector, &encoder);
-                Image::new(config.d_text, stages.project(&mut pass, &pooled)?)?
+                stages.project(&mut pass, &pooled)?
             }
-            (Projector::Merged(merger), grid) => {
-                let rows = pass.merged(merger, &self.vectors.merger)?;
-                let merge = grid.map_or(1, |grid| grid.merge);
-                let places = (pass.order.height / merge, pass.order.width / merge);
+            Projector::Averaged(projector) => pass.averaged(projector)?,
+            Projector::Adapted(adapter) => pass.adapted(adapter)?,
+            Projector::Merged(merger) => match &self.vectors.projector {
+                ProjectorVectors::Merged(vectors) => pass.merged(merger, vectors)?,
+                _ => Vec::new(),
+            },
+        };
+        let image = match (&self.model.projector, &config.grid) {
+            (Projector::Merged(_), Some(grid)) => {
+                let places = (
+                    pass.order.height / grid.merge,
+                    pass.order.width / grid.merge,
+                );
                 Image::on_grid(config.d_text, rows, places, summands)?
             }
+            _ => Image::with_sight(self.sight, config.d_text, rows)?,
         };
         Ok(Some(PictureRows {
             encoder,
@@ -230,8 +248,7 @@ impl<'a> EncodePass<'a> {
             k_pages: buffer()?,
             v_pages: buffer()?,
             pages: (0..n_pages as u32).collect(),
-            activations: Activations::default(),
-            scratch: AttentionScratch::default(),
+            scratch: PassScratch::default(),
         })
     }
 
@@ -265,7 +282,7 @@ impl<'a> EncodePass<'a> {
                 self.cpu,
                 x,
                 rows.len(),
-                &mut self.activations,
+                &mut self.scratch.linear.activations,
                 &mut [product],
             );
         }
@@ -277,12 +294,24 @@ impl<'a> EncodePass<'a> {
         let (table, config) = (&self.tower.vectors.positions, self.config());
         match &config.grid {
             _ if table.is_empty() => {}
+            _ if config.axis_positions > 0 => {
+                self.order.add_by_axis(&mut self.x, table, config.d_model);
+            }
             None => add(self.cpu, &mut self.x, table),
             Some(_) => {
                 let side = config.patches_per_side();
                 let positions = self.order.stretched(table, side, config.d_model);
                 add(self.cpu, &mut self.x, &positions);
             }
+        }
+    }
+
+    /// The norm before the blocks, where there is one.
+    fn norm_patches(&mut self) {
+        if self.tower.model.pre_norm.is_some() {
+            let (vectors, eps) = (&self.tower.vectors.pre_norm, self.config().norm_eps);
+            norm(self.cpu, &self.x, vectors, eps, &mut self.out);
+            std::mem::swap(&mut self.x, &mut self.out);
         }
     }
 
@@ -308,10 +337,8 @@ fn check_pixels(config: &VisionConfig, pixels: &PixelValues) -> Result<(), Error
             let cell = grid.merge * config.patch_size;
             let fits = |side: usize| side > 0 && side.is_multiple_of(cell);
             let n_pixels = width as u64 * height as u64;
-            if fits(width)
-                && fits(height)
-                && n_pixels / (cell * cell) as u64 <= config.n_tokens as u64
-            {
+            let n_cells = n_pixels / (cell * cell) as u64;
+            if fits(width) && fits(height) && n_cells <= config.n_tokens as u64 {
                 return Ok(());
             }
             let n_tokens = config.n_tokens;

@@ -38,11 +38,11 @@ pub(super) fn work_bytes(config: &VisionConfig, n_tokens: usize) -> u64 {
     let pixels = 2 * n_patches * config.patch_elems();
     let rows = n * (2 * config.d_model + 4 * width);
     let widest = config.d_ff.max(width);
-    let gate = usize::from(config.windows.is_some()) * config.d_ff;
-    let chunks = 2 * CHUNK_ROWS * (2 * width + widest + gate);
+    // Gates and inputs within bounds, of towers that have them.
+    let chunks = 2 * CHUNK_ROWS * (2 * width + widest + 2 * config.d_ff);
     // Positions stretched to the picture, a copy of what leaves the blocks, and merged patches on their way.
     let merged = config.grid.map_or(0, |grid| {
-        let merged = config.d_model * grid.merge * grid.merge;
+        let merged = config.d_model * grid.merge * grid.merge + config.d_text;
         let summands = (1 + config.deepstack.len()) * n_tokens * config.d_text;
         2 * n * config.d_model + summands + CHUNK_ROWS * (2 * merged + config.d_text)
     });

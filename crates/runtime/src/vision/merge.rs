@@ -30,11 +30,23 @@ impl EncodePass<'_> {
             let (normed, wide) = (&mut normed[..m * k], &mut wide[..m * k]);
             norm(cpu, x, &vectors.norm, tower.config().norm_eps, normed);
             let product = tower.product(&merger.up.weight, &vectors.up_bias, wide)?;
-            matmul(cpu, normed, m, &mut self.activations, &mut [product]);
+            matmul(
+                cpu,
+                normed,
+                m,
+                &mut self.scratch.linear.activations,
+                &mut [product],
+            );
             kernels::activate(cpu, Activation::Gelu, wide);
             let projected = &mut projected[..m * d_text];
             let product = tower.product(&merger.down.weight, &vectors.down_bias, projected)?;
-            matmul(cpu, wide, m, &mut self.activations, &mut [product]);
+            matmul(
+                cpu,
+                wide,
+                m,
+                &mut self.scratch.linear.activations,
+                &mut [product],
+            );
             for (place, row) in places.iter().zip(projected.chunks_exact(d_text)) {
                 out[place * d_text..(place + 1) * d_text].copy_from_slice(row);
             }

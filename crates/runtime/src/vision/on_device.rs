@@ -90,12 +90,12 @@ fn stored<'t>(
         )
     };
     let (weight, bias) = match matrix {
-        TowerMatrix::Q => of(|l| &l.qkv[0], |v| &v.qkv_bias[0]),
-        TowerMatrix::K => of(|l| &l.qkv[1], |v| &v.qkv_bias[1]),
-        TowerMatrix::V => of(|l| &l.qkv[2], |v| &v.qkv_bias[2]),
-        TowerMatrix::Out => of(|l| &l.out, |v| &v.out_bias),
-        TowerMatrix::Up => of(|l| &l.up, |v| &v.up_bias),
-        TowerMatrix::Down => of(|l| &l.down, |v| &v.down_bias),
+        TowerMatrix::Q => of(|l| &l.qkv[0], |v| &v.qkv[0].bias),
+        TowerMatrix::K => of(|l| &l.qkv[1], |v| &v.qkv[1].bias),
+        TowerMatrix::V => of(|l| &l.qkv[2], |v| &v.qkv[2].bias),
+        TowerMatrix::Out => of(|l| &l.out, |v| &v.out.bias),
+        TowerMatrix::Up => of(|l| &l.up, |v| &v.up.bias),
+        TowerMatrix::Down => of(|l| &l.down, |v| &v.down.bias),
         TowerMatrix::Patches => (&model.patches.weight, &all.patches_bias),
         // Rows are its inputs in the file; it was transposed when the tower was opened.
         TowerMatrix::Projection => {
@@ -255,9 +255,9 @@ impl Stages<NpuError> for OnDevice<'_> {
 
     fn block(&mut self, pass: &mut EncodePass<'_>, index: usize) -> Result<(), NpuError> {
         let (plan, vectors) = (&self.blocks.plan, &pass.tower.vectors.layers[index]);
-        let of = (&vectors.norm1, &vectors.out_bias[..]);
+        let of = (&vectors.norm1, &vectors.out.bias[..]);
         self.half(pass, &plan.attention, index, of)?;
-        let of = (&vectors.norm2, &vectors.down_bias[..]);
+        let of = (&vectors.norm2, &vectors.down.bias[..]);
         self.half(pass, &plan.feed_forward, index, of)
     }
 

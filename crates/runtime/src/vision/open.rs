@@ -4,16 +4,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use millrace_format::{Checkpoint, Source};
-use millrace_graph::Weight;
-use millrace_kernels::RopeTable;
+use millrace_graph::{Op, Weight};
 use millrace_model::vision::{
-    BiasedLinear, ImageMarks, LayerNorm, Merger, Projector, VisionLayer, reads_for,
+    BiasedLinear, ImageMarks, InnerNorms, LayerNorm, LineBreak, Merger, PatchColumns, Projector,
+    VisionLayer, reads_for,
 };
 use millrace_model::{VisionConfig, VisionModel};
 use millrace_quant as quant;
 
+use super::linear::{Bounds, LinearVectors};
 use super::prepare::preprocess;
-use super::{LayerVectors, MergerVectors, OwnMatrices, TowerFile, Vectors, VisionTower, bytes};
+use super::turn::turns;
+use super::{
+    InnerVectors, LayerVectors, MergerVectors, OwnMatrices, ProjectorVectors, TowerFile, Vectors,
+    VisionTower, bytes,
+};
 use crate::{Error, LoadedModel};
 
 impl VisionTower {
@@ -52,16 +57,22 @@ impl VisionTower {
         }
         let checkpoint = file.checkpoint();
         let preprocess = preprocess(checkpoint, &mut tower.config)?;
+        let line_break = tower.config.grid.and_then(|grid| grid.line_break);
         Ok(VisionTower {
             vectors: vectors(checkpoint, &tower)?,
             own: OwnMatrices {
                 projection: match &tower.projector {
                     Projector::Pooled(of) => transposed(checkpoint, &of.projection),
-                    Projector::Merged(_) => Vec::new(),
+                    _ => Vec::new(),
                 },
-                patches: summed_frames(checkpoint, &tower)?,
+                patches: patch_matrix(checkpoint, &tower)?,
             },
-            rotary: rotary(&tower.config),
+            turns: turns(&tower.config),
+            sight: text.image_sight(),
+            line_break: match line_break {
+                Some(token) => embedding(model, token)?,
+                None => Vec::new(),
+            },
             preprocess,
             placeholder: placeholder(model, tower.config.marks()),
             model: tower,
@@ -70,15 +81,28 @@ impl VisionTower {
     }
 }
 
-/// Tables of rows and of columns: the first half of a head's pairs turns by rows, the second by columns, with the same frequencies.
-fn rotary(config: &VisionConfig) -> Option<[RopeTable; 2]> {
-    let theta = config.grid.as_ref()?.rope_theta;
-    let n = config.head_dim() / 4;
-    let frequency = |i: usize| 1.0 / theta.powf(i as f32 / n as f32);
-    let frequencies: Vec<f32> = (0..n).map(frequency).collect();
-    let still = vec![0.0; n];
-    let table = |parts: [&[f32]; 2]| RopeTable::new(false, parts.concat(), 1.0);
-    Some([table([&frequencies, &still]), table([&still, &frequencies])])
+/// The text model's embedding of the token between lines, `[d_text]`.
+fn embedding(model: &LoadedModel, line_break: LineBreak) -> Result<Vec<f32>, Error> {
+    let graph = &model.model().graph;
+    let tokenizer = model.tokenizer().ok();
+    let id = tokenizer.map_or(Some(line_break.id), |known| known.id_of(line_break.token));
+    let embed = graph.nodes.iter().find_map(|node| match &node.op {
+        Op::Embed(embed) => Some(embed),
+        _ => None,
+    });
+    let found = id.zip(embed).filter(|(id, embed)| {
+        let n_tokens = graph.weights[embed.table.0].n;
+        (*id as usize) < n_tokens
+    });
+    let (id, embed) = found.ok_or_else(|| Error::BadImage {
+        reason: format!("the vocabulary has no {}", line_break.token),
+    })?;
+    let table = &graph.weights[embed.table.0];
+    let (bytes, row) = (model.matrix_bytes(embed.table, 0), id as usize);
+    let mut out = vec![0.0; table.k];
+    quant::decode_rows(table.dtype, bytes, table.n, table.k, row..row + 1, &mut out)?;
+    out.iter_mut().for_each(|x| *x *= embed.scale);
+    Ok(out)
 }
 
 fn no_vision(model: &LoadedModel) -> Error {
@@ -169,6 +193,14 @@ fn norm(checkpoint: &Checkpoint, norm: &LayerNorm) -> Result<[Vec<f32>; 2], Erro
     Ok([decode(checkpoint, &norm.weight)?, bias])
 }
 
+/// The same of a norm that may be none: it is empty then.
+fn norm_if(checkpoint: &Checkpoint, found: Option<&LayerNorm>) -> Result<[Vec<f32>; 2], Error> {
+    match found {
+        Some(found) => norm(checkpoint, found),
+        None => Ok([const { Vec::new() }; 2]),
+    }
+}
+
 fn bias(checkpoint: &Checkpoint, linear: &BiasedLinear) -> Result<Vec<f32>, Error> {
     decode_some(checkpoint, linear.bias.as_ref())
 }
@@ -181,9 +213,12 @@ fn merger(checkpoint: &Checkpoint, merger: &Merger) -> Result<MergerVectors, Err
     })
 }
 
-/// The patch matrix over one of two equal frames: the sum of theirs, in f32. Empty where patches have one frame.
-fn summed_frames(checkpoint: &Checkpoint, tower: &VisionModel) -> Result<Vec<u8>, Error> {
+/// The patch matrix with columns in the order channel, y, x, in f32, over one of two equal frames the sum of theirs. Empty where it is so in
+/// the file.
+fn patch_matrix(checkpoint: &Checkpoint, tower: &VisionModel) -> Result<Vec<u8>, Error> {
     let (config, weight) = (&tower.config, &tower.patches.weight);
+    let is_gguf = checkpoint.source() == Source::Gguf;
+    let is_plain = is_gguf || config.patches == PatchColumns::Plain;
     let numbers: Vec<f32> = match &tower.second_frame {
         Some(second) => {
             let mut sums = decode(checkpoint, weight)?;
@@ -191,7 +226,17 @@ fn summed_frames(checkpoint: &Checkpoint, tower: &VisionModel) -> Result<Vec<u8>
             sums.iter_mut().zip(second).for_each(|(sum, x)| *sum += x);
             sums
         }
-        None if weight.k == config.patch_elems() => return Ok(Vec::new()),
+        None if is_plain => return Ok(Vec::new()),
+        None if config.patches == PatchColumns::ChannelsLast => {
+            let pixels = decode(checkpoint, weight)?;
+            let patches = pixels.chunks_exact(config.patch_elems());
+            let by_channel = |patch: &[f32]| -> Vec<f32> {
+                let channels = 0..VisionConfig::CHANNELS;
+                let of = |c| patch.iter().skip(c).step_by(VisionConfig::CHANNELS);
+                channels.flat_map(of).copied().collect()
+            };
+            patches.flat_map(by_channel).collect()
+        }
         None => {
             // Both frames of a channel lie one behind the other.
             let n = config.patch_size * config.patch_size;
@@ -206,41 +251,96 @@ fn summed_frames(checkpoint: &Checkpoint, tower: &VisionModel) -> Result<Vec<u8>
     Ok(numbers.iter().flat_map(|x| x.to_le_bytes()).collect())
 }
 
-fn vectors(checkpoint: &Checkpoint, tower: &VisionModel) -> Result<Vectors, Error> {
-    let layer = |layer: &VisionLayer| {
-        let [q, k, v] = layer.qkv.each_ref().map(|linear| bias(checkpoint, linear));
-        let gate = layer.gate.as_ref().and_then(|gate| gate.bias.as_ref());
-        Ok(LayerVectors {
-            norm1: norm(checkpoint, &layer.norm1)?,
-            qkv_bias: [q?, k?, v?],
-            out_bias: bias(checkpoint, &layer.out)?,
-            norm2: norm(checkpoint, &layer.norm2)?,
-            gate_bias: decode_some(checkpoint, gate)?,
-            up_bias: bias(checkpoint, &layer.up)?,
-            down_bias: bias(checkpoint, &layer.down)?,
+fn linear(checkpoint: &Checkpoint, linear: &BiasedLinear) -> Result<LinearVectors, Error> {
+    let number = |weight: &Weight| Ok::<_, Error>(decode(checkpoint, weight)?[0]);
+    let bounds = match &linear.bounds {
+        Some([a, b, c, d]) => Some(Bounds::new([
+            number(a)?,
+            number(b)?,
+            number(c)?,
+            number(d)?,
+        ])),
+        None => None,
+    };
+    Ok(LinearVectors {
+        bias: bias(checkpoint, linear)?,
+        bounds,
+    })
+}
+
+fn layer_vectors(checkpoint: &Checkpoint, layer: &VisionLayer) -> Result<LayerVectors, Error> {
+    let [q, k, v] = &layer.qkv;
+    let inner = |norms: &InnerNorms| {
+        let q = decode(checkpoint, &norms.q)?;
+        Ok::<_, Error>(InnerVectors {
+            heads: [q.clone(), decode(checkpoint, &norms.k)?, vec![1.0; q.len()]],
+            attention: norm(checkpoint, &norms.attention)?,
+            feed_forward: norm(checkpoint, &norms.feed_forward)?,
         })
     };
+    Ok(LayerVectors {
+        norm1: norm(checkpoint, &layer.norm1)?,
+        qkv: [
+            linear(checkpoint, q)?,
+            linear(checkpoint, k)?,
+            linear(checkpoint, v)?,
+        ],
+        out: linear(checkpoint, &layer.out)?,
+        norm2: norm(checkpoint, &layer.norm2)?,
+        gate: match &layer.gate {
+            Some(gate) => linear(checkpoint, gate)?,
+            None => LinearVectors::default(),
+        },
+        up: linear(checkpoint, &layer.up)?,
+        down: linear(checkpoint, &layer.down)?,
+        inner: layer.inner_norms.as_ref().map(inner).transpose()?,
+    })
+}
+
+fn projector_vectors(
+    checkpoint: &Checkpoint,
+    projector: &Projector,
+) -> Result<ProjectorVectors, Error> {
+    Ok(match projector {
+        Projector::Pooled(of) => ProjectorVectors::Pooled(decode(checkpoint, &of.norm)?),
+        Projector::Averaged(of) => ProjectorVectors::Averaged(match &of.standard {
+            Some([bias, scale]) => Some([decode(checkpoint, bias)?, decode(checkpoint, scale)?]),
+            None => None,
+        }),
+        Projector::Merged(of) => ProjectorVectors::Merged(merger(checkpoint, of)?),
+        Projector::Adapted(of) => ProjectorVectors::Adapted {
+            norm: norm_if(checkpoint, of.merger.as_ref().map(|(norm, _)| norm))?,
+            up_bias: bias(checkpoint, &of.up)?,
+            down_bias: bias(checkpoint, &of.down)?,
+        },
+    })
+}
+
+/// The positions that a picture may have: of two tables by axis the first ones of each, all of another.
+fn positions(checkpoint: &Checkpoint, tower: &VisionModel) -> Result<Vec<f32>, Error> {
+    let config = &tower.config;
+    let all = decode_some(checkpoint, tower.positions.as_ref())?;
+    let Some(grid) = config.grid.filter(|_| config.axis_positions > 0) else {
+        return Ok(all);
+    };
+    let n_side = config.n_tokens.saturating_mul(grid.merge);
+    let n = n_side.min(config.axis_positions) * config.d_model;
+    let tables = all.chunks_exact(config.axis_positions * config.d_model);
+    Ok(tables.flat_map(|table| &table[..n]).copied().collect())
+}
+
+fn vectors(checkpoint: &Checkpoint, tower: &VisionModel) -> Result<Vectors, Error> {
+    let layers = tower.layers.iter();
     let deepstack = tower.deepstack.iter();
     Ok(Vectors {
         patches_bias: bias(checkpoint, &tower.patches)?,
-        positions: decode_some(checkpoint, tower.positions.as_ref())?,
-        layers: tower
-            .layers
-            .iter()
-            .map(layer)
+        positions: positions(checkpoint, tower)?,
+        pre_norm: norm_if(checkpoint, tower.pre_norm.as_ref())?,
+        layers: layers
+            .map(|layer| layer_vectors(checkpoint, layer))
             .collect::<Result<_, Error>>()?,
-        norm: match &tower.norm {
-            Some(last) => norm(checkpoint, last)?,
-            None => [const { Vec::new() }; 2],
-        },
-        pooled_norm: match &tower.projector {
-            Projector::Pooled(of) => decode(checkpoint, &of.norm)?,
-            Projector::Merged(_) => Vec::new(),
-        },
-        merger: match &tower.projector {
-            Projector::Pooled(_) => MergerVectors::default(),
-            Projector::Merged(of) => merger(checkpoint, of)?,
-        },
+        norm: norm_if(checkpoint, tower.norm.as_ref())?,
+        projector: projector_vectors(checkpoint, &tower.projector)?,
         deepstack: deepstack
             .map(|of| merger(checkpoint, of))
             .collect::<Result<_, _>>()?,

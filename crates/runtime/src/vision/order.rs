@@ -83,6 +83,20 @@ impl PatchOrder {
         out
     }
 
+    /// Adds to patches `[n, d_model]` what two tables `[2, n_positions, d_model]` have for their columns and rows.
+    pub(super) fn add_by_axis(&self, x: &mut [f32], tables: &[f32], d_model: usize) {
+        let (by_column, by_row) = tables.split_at(tables.len() / 2);
+        let patches = x.chunks_exact_mut(d_model);
+        for ((x, row), column) in patches.zip(&self.rows).zip(&self.columns) {
+            let column = &by_column[*column as usize * d_model..];
+            let row = &by_row[*row as usize * d_model..];
+            let positions = column.iter().zip(row);
+            x.iter_mut()
+                .zip(positions)
+                .for_each(|(x, (a, b))| *x += a + b);
+        }
+    }
+
     /// A table of positions `[side², d_model]` stretched to the picture, corners to corners, in the order of patches.
     pub(super) fn stretched(&self, table: &[f32], side: usize, d_model: usize) -> Vec<f32> {
         let mut out = Vec::with_capacity(self.len() * d_model);

@@ -5,6 +5,7 @@ use millrace_kernels::rms_norm;
 use millrace_model::VisionConfig;
 use millrace_model::vision::{PooledProjector, Projector};
 
+use super::ProjectorVectors;
 use super::encode::EncodePass;
 use crate::Error;
 
@@ -14,7 +15,10 @@ impl EncodePass<'_> {
         let (tower, config) = (self.tower, self.config());
         let pooled = pooled(config, encoder);
         let mut normed = vec![0.0; pooled.len()];
-        let (weight, offset) = (&tower.vectors.pooled_norm, projector.norm_offset);
+        let ProjectorVectors::Pooled(weight) = &tower.vectors.projector else {
+            return normed;
+        };
+        let offset = projector.norm_offset;
         let (d_model, eps) = (config.d_model, config.norm_eps);
         rms_norm(self.cpu, &pooled, d_model, weight, eps, offset, &mut normed);
         normed
@@ -37,7 +41,13 @@ impl EncodePass<'_> {
             out: &mut rows,
         };
         let m = config.n_tokens;
-        matmul(self.cpu, pooled, m, &mut self.activations, &mut [product]);
+        matmul(
+            self.cpu,
+            pooled,
+            m,
+            &mut self.scratch.linear.activations,
+            &mut [product],
+        );
         Ok(rows)
     }
 }

@@ -1,9 +1,9 @@
 //! What files say of how pictures are prepared for a tower.
 
 use millrace_format::Checkpoint;
-use millrace_model::vision::PatchGrid;
+use millrace_model::vision::{GridResize, PatchColumns, PatchGrid};
 use millrace_model::{Error as ModelError, VisionConfig};
-use millrace_picture::{AspectResize, Filter, Fit, Preprocess};
+use millrace_picture::{AspectResize, FillResize, Filter, Fit, LongerSideResize, Preprocess};
 use serde_json::Value;
 
 use crate::Error;
@@ -32,7 +32,7 @@ pub(super) fn preprocess(
     }
     let files = checkpoint.hf();
     if let Some(read) = files.and_then(|files| files.preprocessor_config.as_ref()) {
-        read_config(file, read, &mut preprocess)?;
+        read_config(file, read, is_centred_by_model(config), &mut preprocess)?;
         match &mut config.grid {
             None => check_square(file, read, preprocess.size)?,
             Some(grid) => read_grid(file, read, grid, config.patch_size)?,
@@ -41,11 +41,14 @@ pub(super) fn preprocess(
     if let Some(grid) = config.grid {
         config.check_limits(file, &grid)?;
         config.n_tokens = grid.max_tokens(config.patch_size);
-        preprocess.fit = Fit::Aspect(AspectResize {
-            unit: grid.merge * config.patch_size,
-            min_pixels: grid.min_pixels,
-            max_pixels: grid.max_pixels,
-        });
+        preprocess.fit = fit_of(&grid, config.patch_size);
+    }
+    if is_centred_by_model(config) {
+        // Then `2 · (x - 0.5)`.
+        for (mean, std) in preprocess.mean.iter_mut().zip(&mut preprocess.std) {
+            *std *= 0.5;
+            *mean += *std;
+        }
     }
     if preprocess.std.contains(&0.0) {
         return Err(bad(file, "image_std", "0", "another number than 0").into());
@@ -53,17 +56,43 @@ pub(super) fn preprocess(
     Ok(preprocess)
 }
 
+/// How pictures become a size of the grid, with patches of that size.
+fn fit_of(grid: &PatchGrid, patch_size: usize) -> Fit {
+    let unit = grid.merge * patch_size;
+    match grid.resize {
+        GridResize::Limits => Fit::Aspect(AspectResize {
+            unit,
+            min_pixels: grid.min_pixels,
+            max_pixels: grid.max_pixels,
+        }),
+        GridResize::Fill => Fit::Fill(FillResize {
+            unit,
+            max_units: grid.max_tokens(patch_size),
+        }),
+        GridResize::LongerSide(longer_side) => {
+            Fit::LongerSide(LongerSideResize { unit, longer_side })
+        }
+    }
+}
+
+/// Whether pixel values are brought around zero by the model itself, behind what the files say (Gemma 4).
+fn is_centred_by_model(config: &VisionConfig) -> bool {
+    config.patches == PatchColumns::ChannelsLast
+}
+
 /// What towers of such a kind want where files say nothing.
 fn usual(config: &VisionConfig) -> Preprocess {
     let siglip = Preprocess::siglip(config.image_size);
-    match config.grid {
-        None => siglip,
-        Some(_) => Preprocess {
-            filter: Filter::Bicubic,
-            mean: CLIP_MEAN,
-            std: CLIP_STD,
-            ..siglip
-        },
+    let (mean, std) = match config.grid {
+        None => return siglip,
+        Some(_) if is_centred_by_model(config) => ([0.0; 3], [1.0; 3]),
+        Some(_) => (CLIP_MEAN, CLIP_STD),
+    };
+    Preprocess {
+        filter: Filter::Bicubic,
+        mean,
+        std,
+        ..siglip
     }
 }
 
@@ -90,9 +119,12 @@ fn read_grid(
     let sizes = [
         ("patch_size", patch_size),
         ("merge_size", grid.merge),
+        ("pooling_kernel_size", grid.merge),
         ("temporal_patch_size", 2),
     ];
-    for (key, expected) in sizes {
+    // Where a longer side counts, the processor takes patches from elsewhere, whatever stands here.
+    let is_told = !matches!(grid.resize, GridResize::LongerSide(_));
+    for (key, expected) in sizes.into_iter().filter(|_| is_told) {
         if let Some(found) = config[key].as_u64()
             && found != expected as u64
         {
@@ -100,6 +132,31 @@ fn read_grid(
             return Err(bad(file, key, &found.to_string(), &expected).into());
         }
     }
+    let whole = |value: &Value| value.as_u64().and_then(|n| usize::try_from(n).ok());
+    match grid.resize {
+        GridResize::Limits => read_pixels(config, grid),
+        GridResize::Fill => {
+            if let Some(n_tokens) = whole(&config["max_soft_tokens"]) {
+                *grid = grid.filled(n_tokens, patch_size);
+            }
+        }
+        GridResize::LongerSide(_) => {
+            let size = &config["size"];
+            let sides = ["longest_edge", "height", "width"].map(|key| whole(&size[key]));
+            match sides {
+                [Some(side), ..] => *grid = grid.with_longer_side(side, patch_size),
+                [None, Some(height), Some(width)] if height == width => {
+                    *grid = grid.with_longer_side(height, patch_size);
+                }
+                [None, None, None] => {}
+                _ => return Err(bad(file, "size", &size.to_string(), "`longest_edge`").into()),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn read_pixels(config: &Value, grid: &mut PatchGrid) {
     let size = &config["size"];
     for (limit, inner, outer) in [
         (&mut grid.min_pixels, "shortest_edge", "min_pixels"),
@@ -110,13 +167,19 @@ fn read_grid(
             *limit = pixels;
         }
     }
-    Ok(())
 }
 
-/// Reads what a `preprocessor_config.json` says of resizing and of values.
-fn read_config(file: &str, config: &Value, preprocess: &mut Preprocess) -> Result<(), Error> {
-    for key in ["do_resize", "do_rescale", "do_normalize"] {
-        if config[key] == Value::Bool(false) {
+/// Reads what a `preprocessor_config.json` says of resizing and of values, which it may leave alone where the model centres them.
+fn read_config(
+    file: &str,
+    config: &Value,
+    is_centred: bool,
+    preprocess: &mut Preprocess,
+) -> Result<(), Error> {
+    let normalizes = config["do_normalize"] != Value::Bool(false);
+    let keys = ["do_resize", "do_rescale", "do_normalize"];
+    for key in &keys[..if is_centred { 2 } else { 3 }] {
+        if config[*key] == Value::Bool(false) {
             return Err(bad(file, key, "false", "true").into());
         }
     }
@@ -135,7 +198,7 @@ fn read_config(file: &str, config: &Value, preprocess: &mut Preprocess) -> Resul
         ("image_mean", &mut preprocess.mean),
         ("image_std", &mut preprocess.std),
     ] {
-        if let Some(list) = config[key].as_array() {
+        if let Some(list) = config[key].as_array().filter(|_| normalizes) {
             let values: Vec<f32> = list
                 .iter()
                 .filter_map(|value| value.as_f64().map(|value| value as f32))

@@ -32,6 +32,11 @@ impl VisionTower {
         self.config().marks().place
     }
 
+    /// Whether a text has places for pictures.
+    pub fn has_places(&self, text: &str) -> bool {
+        text.contains(self.place_token()) || text.contains(IMAGE_TOKEN)
+    }
+
     /// Tokens of a prompt with pictures, of each of which `n_rows` has the rows of the whole and of each crop besides: where the
     /// prompt has [`place_token`](VisionTower::place_token), the picture's rows as [`PLACEHOLDER`]s with what belongs around
     /// them. A conversation cannot write that token, only its template.
@@ -93,11 +98,11 @@ fn around(marks: &ImageMarks, n_crops: usize, style: ImageStyle) -> String {
         ImageStyle::Transformers => marks.around,
         ImageStyle::LlamaCpp => "",
     };
-    let end = match marks.rows {
-        RowsAt::Before(end) => end,
-        RowsAt::Place => "",
+    let (begin, end) = match marks.rows {
+        RowsAt::Before(end) => ("", end),
+        RowsAt::Place { begin, end } => (begin, end),
     };
-    let one = format!("{line_ends}{}{end}{line_ends}", marks.place);
+    let one = format!("{line_ends}{begin}{}{end}{line_ends}", marks.place);
     if n_crops == 0 {
         return one;
     }
@@ -125,7 +130,7 @@ impl PlaceIds {
             place: id_of(marks.place)?,
             end: match marks.rows {
                 RowsAt::Before(end) => Some(id_of(end)?),
-                RowsAt::Place => None,
+                RowsAt::Place { .. } => None,
             },
         })
     }

@@ -52,9 +52,14 @@ fn openai(images: &[&str]) -> Value {
 #[test]
 fn images_of_any_size_mean_the_same_in_every_api() {
     let chat = "/v1/chat/completions";
-    for (name, rows) in [
-        ("qwen3vl-vision", [15, 6, 12]),
-        ("qwen35-vision", [18, 2, 21]),
+    // With what stands between the lines of a picture of Mistral; before one there is nothing.
+    for (name, n_around, rows) in [
+        ("qwen3vl-vision", 2, [15, 6, 12]),
+        ("qwen35-vision", 2, [18, 2, 21]),
+        ("gemma4-vision", 2, [18, 18, 21]),
+        ("gemma4-vision-small", 2, [15, 18, 12]),
+        ("mistral3-vision", 1, [27, 7, 23]),
+        ("pixtral-vision", 1, [31, 7, 27]),
     ] {
         let (server, _folder) = serve(name);
         let n_prompt = |answer: &Value| answer["usage"]["prompt_tokens"].as_u64().unwrap();
@@ -70,13 +75,13 @@ fn images_of_any_size_mean_the_same_in_every_api() {
             );
             seen
         });
-        // A name before it and one behind.
-        let found = [&wide, &small, &tall].map(|seen| n_prompt(seen) - blind - 2);
+        let found = [&wide, &small, &tall].map(|seen| n_prompt(seen) - blind - n_around);
         assert_eq!(found, rows, "{name}");
         assert_ne!(logprobs(&wide), logprobs(&tall));
 
         let both = server.ask(chat, &openai(&[&data[0], &data[2]]));
-        assert_eq!(n_prompt(&both) - blind - 4, rows[0] + rows[2], "{name}");
+        let found = n_prompt(&both) - blind - 2 * n_around;
+        assert_eq!(found, rows[0] + rows[2], "{name}");
         let text = wide["choices"][0]["message"]["content"].clone();
         every_api_agrees(&server, &data[0], (&text, n_prompt(&wide)));
     }
@@ -105,18 +110,18 @@ fn every_api_agrees(server: &Running, data: &str, (text, n_prompt): (&Value, u64
     assert_eq!(&response["output"][0]["content"][0]["text"], text);
 }
 
+fn refused(server: &Running, data: &str, words: &str) {
+    let reply = server.post("/v1/chat/completions", &openai(&[data]));
+    assert_eq!(reply.status, 400, "{}", reply.body);
+    let reply = reply.json();
+    let error = reply["error"]["message"].as_str().unwrap();
+    assert!(error.contains(words), "{error}");
+}
+
 #[test]
 fn images_that_the_tower_does_not_take_are_refused() {
     let (server, _folder) = serve("qwen3vl-vision");
-    let refused = |data: &str, words: &str| {
-        let reply = server.post("/v1/chat/completions", &openai(&[data]));
-        assert_eq!(reply.status, 400, "{}", reply.body);
-        let error = reply.json()["error"]["message"]
-            .as_str()
-            .unwrap()
-            .to_owned();
-        assert!(error.contains(words), "{error}");
-    };
+    let refused = |data: &str, words: &str| refused(&server, data, words);
     // By their heads, before anything is decoded.
     refused(&base64(&resized(300, 1)), "200 times");
     refused(&base64(&resized(1, 201)), "200 times");
@@ -130,5 +135,24 @@ fn images_that_the_tower_does_not_take_are_refused() {
     assert!(
         told["usage"]["prompt_tokens"].as_u64().unwrap() > 40,
         "{told}"
+    );
+}
+
+/// A picture of no pixel's width is no grid.
+#[test]
+fn lines_are_refused_where_nothing_would_be_left_of_them() {
+    let (server, _folder) = serve("mistral3-vision");
+    refused(&server, &base64(&resized(300, 1)), "48 times");
+    refused(&server, &base64(&resized(1, 300)), "48 times");
+    refused(&server, &base64(&resized(8192, 8192)), "24 million");
+    // A line of as many rows as there may be.
+    let (server, _folder) = serve("gemma4-vision");
+    let seen = server.ask(
+        "/v1/chat/completions",
+        &openai(&[&base64(&resized(300, 1))]),
+    );
+    assert!(
+        seen["usage"]["prompt_tokens"].as_u64().unwrap() > 24,
+        "{seen}"
     );
 }

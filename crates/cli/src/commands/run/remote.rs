@@ -26,7 +26,7 @@ pub(super) fn run(args: &RunArgs, server: &Server, text: &str, ui: Ui) -> Comman
     if let Some(body) = body.as_object_mut() {
         body.extend(fields.chain(length));
     }
-    let mut printer = Printer::new(args, text)?;
+    let mut printer = Printer::new(args, text, is_chat)?;
     let mut failure = None;
     let answer = server.stream(path, body, &mut |text| {
         if !args.json

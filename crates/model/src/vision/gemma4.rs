@@ -1,0 +1,175 @@
+//! Gemma 4: pictures of as many patches as a number of rows allows, tables of positions by column and by row, heads with norms that turn
+//! by both, matrices with bounds, and squares of patches averaged, normalised and projected.
+
+use super::config::{AxialTurns, PatchColumns, PatchGrid, TowerActivation, VisionConfig};
+use super::family::{ClipKeys, HfSpelling, HfVision, ImageMarks, RowsAt, VisionFamily};
+use super::finder::BlockForm;
+use super::names::{HfName, RoleName, VisionName, VisionRole};
+use super::{AverageProjector, Finder, Projector, VisionModel};
+use crate::Error;
+
+/// Names in Hugging Face files (module names of `modeling_gemma4.py`).
+const NAMES: &[RoleName] = {
+    use HfName::{Projector, Tower, TowerParameter};
+    use VisionRole::*;
+    &[
+        RoleName(Patches, Tower("patch_embedder.input_proj")),
+        RoleName(
+            Positions,
+            TowerParameter("patch_embedder.position_embedding_table"),
+        ),
+        RoleName(Norm1, Tower("encoder.layers.{}.input_layernorm")),
+        RoleName(AttnQ, Tower("encoder.layers.{}.self_attn.q_proj.linear")),
+        RoleName(AttnK, Tower("encoder.layers.{}.self_attn.k_proj.linear")),
+        RoleName(AttnV, Tower("encoder.layers.{}.self_attn.v_proj.linear")),
+        RoleName(
+            AttnOutput,
+            Tower("encoder.layers.{}.self_attn.o_proj.linear"),
+        ),
+        RoleName(QNorm, Tower("encoder.layers.{}.self_attn.q_norm")),
+        RoleName(KNorm, Tower("encoder.layers.{}.self_attn.k_norm")),
+        RoleName(
+            PostAttentionNorm,
+            Tower("encoder.layers.{}.post_attention_layernorm"),
+        ),
+        RoleName(Norm2, Tower("encoder.layers.{}.pre_feedforward_layernorm")),
+        RoleName(FfnGate, Tower("encoder.layers.{}.mlp.gate_proj.linear")),
+        RoleName(FfnUp, Tower("encoder.layers.{}.mlp.up_proj.linear")),
+        RoleName(FfnDown, Tower("encoder.layers.{}.mlp.down_proj.linear")),
+        RoleName(
+            PostFfnNorm,
+            Tower("encoder.layers.{}.post_feedforward_layernorm"),
+        ),
+        RoleName(StandardBias, TowerParameter("std_bias")),
+        RoleName(StandardScale, TowerParameter("std_scale")),
+        RoleName(AverageProjection, Projector("embedding_projection")),
+    ]
+};
+
+pub(super) static FAMILY: VisionFamily = VisionFamily {
+    name: "gemma4",
+    text_families: &["gemma4"],
+    projector: "gemma4v",
+    hf_model_types: &["gemma4"],
+    hf_tower_types: &["gemma4_vision"],
+    hf_prefixes: &[HfSpelling {
+        tower: "model.vision_tower.",
+        projector: "model.embed_vision.",
+    }],
+    names: &[NAMES],
+    marks: ImageMarks {
+        place: "<|image|>",
+        alone: "<|image|>",
+        rows: RowsAt::Place {
+            begin: "<|image>",
+            end: "<image|>",
+        },
+        around: "",
+        placeholder: "<|image|>",
+        placeholder_id: 258_880,
+    },
+    hf,
+    gguf,
+    build,
+};
+
+const FORM: BlockForm = BlockForm {
+    biases: false,
+    gated: true,
+    inner_norms: true,
+    ..BlockForm::RMS_NORMS
+};
+
+/// Rows of a picture where no file says how many (transformers, `image_processing_gemma4.py`).
+const USUAL_TOKENS: usize = 280;
+
+/// Positions by column, and by row, where no file says how many (transformers, `configuration_gemma4.py`).
+const USUAL_POSITIONS: usize = 10_240;
+
+/// The base of rotary positions (transformers, `configuration_gemma4.py`; llama.cpp, `clip.cpp`).
+const ROPE_THETA: f32 = 100.0;
+
+/// Pictures of as many rows as usual, or as have positions however long they are.
+fn grid(merge: usize, rope_theta: f32, (patch_size, axis_positions): (usize, usize)) -> PatchGrid {
+    let grid = PatchGrid {
+        turns: AxialTurns::HalvesByColumnsAndRows,
+        ..PatchGrid::of_transformers(merge, rope_theta)
+    };
+    let n_tokens = axis_positions.checked_div(merge).unwrap_or(0);
+    grid.filled(n_tokens.min(USUAL_TOKENS), patch_size)
+}
+
+fn hf(keys: &HfVision<'_>) -> Result<VisionConfig, Error> {
+    let known = [("gelu_pytorch_tanh", TowerActivation::GeluTanh)];
+    let (d_model, n_heads) = (
+        keys.or("hidden_size", 768)?,
+        keys.or("num_attention_heads", 12)?,
+    );
+    keys.check_heads(d_model, n_heads)?;
+    let patch_size = keys.or("patch_size", 16)?;
+    let theta = keys.rope_theta(ROPE_THETA)?;
+    let axis_positions = keys.or("position_embedding_size", USUAL_POSITIONS)?;
+    let merge = keys.or("pooling_kernel_size", 3)?;
+    let grid = grid(merge, theta, (patch_size, axis_positions));
+    Ok(VisionConfig {
+        n_layers: keys.or("num_hidden_layers", 16)?,
+        d_model,
+        d_ff: keys.or("intermediate_size", 3072)?,
+        n_heads,
+        norm_eps: keys.tower.f32("rms_norm_eps")?.unwrap_or(1e-6),
+        d_text: keys.text.usize("hidden_size")?.unwrap_or(2304),
+        activation: keys.activation("hidden_activation", &known)?,
+        patches: PatchColumns::ChannelsLast,
+        axis_positions,
+        bounded: keys.tower.bool("use_clipped_linears")?.unwrap_or(false),
+        ..VisionConfig::on_grid(FAMILY.name, grid, patch_size)
+    })
+}
+
+fn gguf(keys: &ClipKeys<'_>) -> Result<VisionConfig, Error> {
+    let patch_size = keys.need("patch_size")?;
+    let merge = keys.size("projector.scale_factor")?.unwrap_or(3);
+    // No key says how many positions the tables have. What is no two tables is refused by its shape.
+    let axis_positions = match keys.shape("v.position_embd.weight") {
+        Some([2, n, _]) => *n,
+        _ => USUAL_POSITIONS,
+    };
+    let grid = grid(merge, ROPE_THETA, (patch_size, axis_positions));
+    Ok(VisionConfig {
+        n_layers: keys.need("block_count")?,
+        d_model: keys.need("embedding_length")?,
+        d_ff: keys.need("feed_forward_length")?,
+        n_heads: keys.need("attention.head_count")?,
+        norm_eps: keys.norm_eps()?,
+        d_text: keys.need("projection_dim")?,
+        patches: PatchColumns::ChannelsLast,
+        axis_positions,
+        bounded: true,
+        ..VisionConfig::on_grid(FAMILY.name, grid, patch_size)
+    })
+}
+
+fn build(finder: &Finder<'_>) -> Result<VisionModel, Error> {
+    let standard = match finder.has(VisionRole::StandardBias) {
+        true => Some([
+            finder.weight(VisionName::weight(None, VisionRole::StandardBias))?,
+            finder.weight(VisionName::weight(None, VisionRole::StandardScale))?,
+        ]),
+        false => None,
+    };
+    let projector = AverageProjector {
+        standard,
+        projection: finder.without_bias(None, VisionRole::AverageProjection)?,
+    };
+    Ok(VisionModel {
+        patches: finder.without_bias(None, VisionRole::Patches)?,
+        second_frame: None,
+        positions: Some(finder.weight(VisionName::weight(None, VisionRole::Positions))?),
+        pre_norm: None,
+        layers: finder.layers(FORM)?,
+        norm: None,
+        projector: Projector::Averaged(Box::new(projector)),
+        deepstack: Vec::new(),
+        config: finder.config.clone(),
+    })
+}
