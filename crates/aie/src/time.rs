@@ -19,7 +19,6 @@
 //! `ddr.read_gb_per_s`. The configuration before the sequence is not in the time, nor is the call by the
 //! host. All of it is modelled, and was never measured on hardware.
 
-mod replay;
 mod trace;
 
 use crate::design::Design;
@@ -28,8 +27,9 @@ use crate::run::{RunOptions, RunReport, recorded};
 use crate::syntax::SyntaxError;
 use millrace_npu::Trace;
 use millrace_xdna2_machine::{Machine, Profile};
-use replay::Replay;
+use millrace_xdna2_words::board::{BoardActor, BoardClock, ClockRates, ClockReading, ClockSpan};
 use std::rc::Rc;
+use trace::Spans;
 
 /// How much of the time an actor worked.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,6 +92,10 @@ impl TimeModel {
             profile: Rc::new(profile),
         }
     }
+
+    fn rates(&self) -> ClockRates {
+        self.profile.clock_rates(&self.machine)
+    }
 }
 
 /// Runs a design once and gives its modelled time. A run that does not pass has none.
@@ -109,9 +113,42 @@ pub fn time(
         return Ok((report, None));
     };
     let lowered = lower(design)?;
-    let mut replay = Replay::new(&lowered, &model.machine, &model.profile);
+    // The configuration comes before the sequence's first operation.
+    let first = lowered.operations.keys().next().copied();
+    let mut spans = Spans::new(&model.profile.name);
+    let mut observer = |span: ClockSpan| spans.add(&span);
+    let mut clock = BoardClock::new(&lowered.stream, first.unwrap_or(usize::MAX), model.rates())
+        .observed(&mut observer);
     for event in &events {
-        replay.event(event);
+        clock.event(event);
     }
-    Ok((report, Some(replay.finish(&design.name))))
+    let reading = clock.reading();
+    let trace = spans.trace(&design.name);
+    Ok((report, Some(design_time(reading, &model.profile, trace))))
+}
+
+fn design_time(reading: ClockReading, profile: &Profile, trace: Trace) -> DesignTime {
+    let name = |actor| match actor {
+        BoardActor::Firmware => "the sequence".to_owned(),
+        BoardActor::Channel(at) => format!("{} {} {}", at.tile, at.direction.name(), at.number),
+        BoardActor::Core(tile) => format!("the program of {tile}"),
+    };
+    let of = |(actor, busy_ns)| ActorTime {
+        name: name(actor),
+        busy_ns,
+    };
+    let mut actors: Vec<ActorTime> = reading.busy_ns.into_iter().map(of).collect();
+    actors.push(ActorTime {
+        name: "DDR".to_owned(),
+        busy_ns: reading.ddr_ns,
+    });
+    actors.sort_by(|a, b| b.busy_ns.total_cmp(&a.busy_ns));
+    DesignTime {
+        total_ns: reading.total_ns,
+        call_ns: profile.dispatch.call_ns,
+        actors,
+        ddr_bytes: reading.ddr_bytes,
+        profile: profile.name.clone(),
+        trace,
+    }
 }

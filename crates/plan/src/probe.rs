@@ -72,6 +72,10 @@ pub struct ProbeReport {
     pub steps: Vec<ProbeStep>,
     /// Numbers for programs.
     pub figures: Vec<ProbeFigure>,
+    /// A profile with what was measured, as the text of a file that `--profile` takes; `None` where nothing was, or the
+    /// target's probe takes no constants.
+    #[serde(skip)]
+    pub profile: Option<String>,
 }
 
 impl ProbeReport {

@@ -7,6 +7,7 @@
 //! published figures by arithmetic, or *fitted* on measured rows that it names by their ids in
 //! `crates/evidence/data/xdna2/measured.csv`.
 
+mod clock;
 mod errors;
 mod keys;
 mod models;

@@ -8,6 +8,7 @@
 //! that of a command of opcode 22: the address of a transaction stream in device memory, no PDI, no arguments.
 //! Addresses in shim descriptors are written by the host ([`relocate`]), as XRT's loader of ELF files does.
 
+mod clock;
 mod driver;
 mod fake;
 mod fault;
@@ -16,7 +17,7 @@ mod relocation;
 mod sys;
 pub mod uapi;
 
-pub use driver::{AmdxdnaDriver, DeviceVersions};
+pub use driver::{AmdxdnaDriver, CommandCost, DeviceVersions};
 pub use fake::{FakeFaults, FakeKernel};
 pub use fault::{DriverFault, NodeFault};
 pub use millrace_accel::DriverVersion;
@@ -208,6 +209,11 @@ pub trait AmdxdnaNode {
 
     /// What stopped the last command, where the node can tell more than its packet does.
     fn explanation(&self) -> Option<String> {
+        None
+    }
+
+    /// What the last command took, in nanoseconds, where the node models time. Of others a host's clock tells it.
+    fn modelled_ns(&self) -> Option<f64> {
         None
     }
 }

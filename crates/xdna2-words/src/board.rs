@@ -14,6 +14,7 @@
 //! [`ASSUMPTIONS`] lists what no source says and the board needs, with the probe that would settle it.
 
 mod assumptions;
+mod clock;
 mod core;
 mod dma;
 mod event;
@@ -25,6 +26,7 @@ mod waits;
 mod walk;
 
 pub use assumptions::{ASSUMPTIONS, Assumption};
+pub use clock::{BoardClock, ClockRates, ClockReading, ClockSpan, TASK_BYTES};
 pub use core::{CoreProblem, CoreProgram, CoreStep, CoreView};
 pub use event::BoardEvent;
 pub use fault::BoardError;

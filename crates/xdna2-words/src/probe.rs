@@ -50,6 +50,13 @@ pub fn designs() -> Result<Vec<ProbeDesign>, WriterError> {
             64,
         )?,
         copy("columns", "the same in eight columns at once", 8, 64)?,
+        copy("more-columns", "twice as many blocks", 8, 128)?,
+        sample(
+            "reads",
+            "eight columns read, and write every eighth block",
+            192,
+        )?,
+        sample("more-reads", "a third more blocks", 256)?,
         transpose()?,
         join()?,
         distribute()?,
@@ -163,6 +170,46 @@ fn copy(
     }
     let data = numbers(share * u64::from(columns));
     draft.finish(name, summary, data.clone(), data)
+}
+
+/// Eight columns read so many blocks each, of which every eighth leaves L2: nearly all of DDR's work is to read.
+fn sample(
+    name: &'static str,
+    summary: &'static str,
+    blocks: u64,
+) -> Result<ProbeDesign, WriterError> {
+    const COLUMNS: u8 = 8;
+    const OF: u64 = 8;
+    let mut draft = ProbeDraft::new(COLUMNS);
+    for col in 0..COLUMNS {
+        draft.down(col, 0, 0)?;
+        draft.up(col, 1, 0)?;
+    }
+    let channels: Vec<ChannelAt> = (0..COLUMNS).flat_map(four).collect();
+    draft.configure(COLUMNS, &channels)?;
+    let at = |block: u64| vec![(F::Length, BLOCK), (F::Base, OWN + block * BLOCK)];
+    let locked = |way: [(F, u64); 6]| [at(0), way.to_vec()].concat();
+    for col in 0..COLUMNS {
+        let [_, fill, drain, _] = four(col);
+        draft.writer.lock(tile(col, 1), 0, 1)?;
+        draft.writer.lock(tile(col, 1), 1, 0)?;
+        // What nobody wants is written over by what comes next.
+        let mut fills = vec![[at(1), vec![(F::Valid, 1)]].concat(); OF as usize - 1];
+        fills.push(locked(locks(LOCKS, LOCKS + 1, 1)));
+        draft.ring(fill, 0, fills)?;
+        draft.ring(drain, ODD, vec![locked(locks(LOCKS + 1, LOCKS, 1))])?;
+    }
+    let (read_words, written_words) = (blocks * BLOCK, blocks / OF * BLOCK);
+    for col in 0..COLUMNS {
+        let [read, _, _, write] = four(col);
+        let column = u64::from(col);
+        draft.task(write, 0, (1, column * written_words * 4), written_words)?;
+        draft.task(read, 1, (0, column * read_words * 4), read_words)?;
+    }
+    let n_written = written_words * u64::from(COLUMNS);
+    let kept = (0..n_written).map(|i| (i / BLOCK * OF + OF - 1) * BLOCK + i % BLOCK);
+    let input = numbers(read_words * u64::from(COLUMNS));
+    draft.finish(name, summary, input, picked(kept))
 }
 
 fn transpose() -> Result<ProbeDesign, WriterError> {
@@ -318,9 +365,9 @@ fn through_core() -> Result<ProbeDesign, WriterError> {
     draft.finish("core", summary, data.clone(), data)
 }
 
-/// Sixteen tasks a direction: queues full, tokens awaited, descriptors written anew.
+/// Many tasks a direction: queues full, tokens awaited, descriptors written anew.
 fn queue() -> Result<ProbeDesign, WriterError> {
-    const TASKS: u64 = 16;
+    const TASKS: u64 = 48;
     let mut draft = ProbeDraft::new(1);
     draft.down(0, 0, 0)?;
     draft.up(0, 1, 0)?;
@@ -341,6 +388,6 @@ fn queue() -> Result<ProbeDesign, WriterError> {
     }
     draft.awaited.truncate(8);
     let at = (0..TASKS * BLOCK).map(|i| (TASKS - 1 - i / BLOCK) * BLOCK + i % BLOCK);
-    let summary = "16 tasks a direction, four in a queue at a time";
+    let summary = "48 tasks a direction, four in a queue at a time";
     draft.finish("queue", summary, numbers(TASKS * BLOCK), picked(at))
 }

@@ -55,6 +55,18 @@ static KERNELS: &[Kernel] = &[
         run: |of, m| matmul_blocks(of, m, true),
     },
     Kernel {
+        summary: "y += A·x of a matrix in row order",
+        names: &["matvec_scalar"],
+        is_product: true,
+        run: matmul_rows,
+    },
+    Kernel {
+        summary: "y += A·x of a matrix in pairs of columns, row by row",
+        names: &["matvec_vectorized"],
+        is_product: true,
+        run: matvec_pairs,
+    },
+    Kernel {
         summary: "the sums of two memrefs' elements",
         names: &["add", "eltwise_add", "vector_vector_add", "vector_add"],
         is_product: false,
@@ -348,6 +360,26 @@ fn matmul_rows(
 ) -> Result<(), String> {
     matmul(arguments, memories, |of, [_, k, n], row, col| {
         row * [k, n, n][of] + col
+    })
+}
+
+/// A matrix of 16-bit elements that a DMA transposed in words of 32 bits: two elements of a row stay side by side.
+fn matvec_pairs(
+    arguments: &[&CoreValue],
+    memories: &mut Memories<'_, '_, '_>,
+) -> Result<(), String> {
+    let [a, x, y] = views(arguments)[..] else {
+        return Err("expected three memrefs".to_owned());
+    };
+    let [m, k, n] = shape(a, x, y)?;
+    if n != 1 || !k.is_multiple_of(2) {
+        return Err(format!(
+            "{m} x {k} x {n} are no matrix of pairs and a vector"
+        ));
+    }
+    matmul(arguments, memories, |of, [m, ..], row, col| match of {
+        0 => col / 2 * 2 * m + row * 2 + col % 2,
+        _ => row + col,
     })
 }
 

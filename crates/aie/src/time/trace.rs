@@ -1,7 +1,7 @@
 //! What every actor did, as spans that Perfetto shows.
 
 use millrace_npu::{Provenance, Trace};
-use millrace_xdna2_words::board::BoardActor;
+use millrace_xdna2_words::board::{BoardActor, ClockSpan};
 use millrace_xdna2_words::tile::TileKind;
 use std::collections::BTreeMap;
 
@@ -43,8 +43,16 @@ impl Spans {
         })
     }
 
+    /// What an actor did, or waited for.
+    pub(super) fn add(&mut self, span: &ClockSpan) {
+        match span.is_wait {
+            true => self.wait(span.actor, &span.what, span.start_ns, span.end_ns),
+            false => self.work(span.actor, &span.what, span.start_ns, span.end_ns),
+        }
+    }
+
     /// A stretch of work. Work of one name that goes on is one span.
-    pub(super) fn work(&mut self, actor: BoardActor, name: &str, start: f64, end: f64) {
+    fn work(&mut self, actor: BoardActor, name: &str, start: f64, end: f64) {
         let track = self.track(actor);
         let (start, end) = (start.round() as u64, end.round() as u64);
         let last = self.trace.events.last_mut();
@@ -61,7 +69,7 @@ impl Spans {
     }
 
     /// A wait, where there was one.
-    pub(super) fn wait(&mut self, actor: BoardActor, what: &str, start: f64, end: f64) {
+    fn wait(&mut self, actor: BoardActor, what: &str, start: f64, end: f64) {
         if end.round() > start.round() {
             self.work(actor, &format!("waits for {what}"), start, end);
         }

@@ -4,6 +4,7 @@
 mod broken;
 mod cascade;
 mod descriptors;
+mod examples;
 mod fifos;
 mod hangs;
 mod hostile;

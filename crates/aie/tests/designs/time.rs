@@ -58,7 +58,9 @@ fn a_long_copy_is_bound_by_the_shims_port_or_by_ddr() {
     assert_eq!(ports.ddr_bytes, [4 * n_words as u64; 2]);
     let ddr = timed(&text, &model(&[("ddr.total_gb_per_s", 5.0)]));
     assert_eq!(ddr.actors[0].name, "DDR");
-    assert_eq!(ddr.total_ns, 2.0 * bytes / 5.0);
+    // From the first word on; the sequence and the first task come before.
+    let before_ns = ddr.total_ns - 2.0 * bytes / 5.0;
+    assert!((0.0..3000.0).contains(&before_ns), "{before_ns}");
 }
 
 /// A core's instructions take a cycle each: a longer program takes longer by that much.

@@ -6,6 +6,7 @@ use crate::progress::ProgressDisplay;
 use crate::target_args::ProbeTargetArgs;
 use millrace_plan::{ProbeOf, ProbeReport, ProbeStatus};
 use serde_json::json;
+use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -13,6 +14,7 @@ Examples:
   millrace probe --virtual                the same on a virtual one, which needs no hardware
   millrace probe --virtual --fault list   what can be made to go wrong on it
   millrace probe --json                   every step and figure, for scripts
+  millrace probe --device xdna2 --virtual --write-profile probed.toml   what was measured, for predictions (`--profile probed.toml`)
 
 Exit codes: 0 when every step went well (notes are no failure), 1 when one failed, 2 when the kind of NPU
 has no probe, or a fault is unknown. What to do stands below the step that failed.";
@@ -29,6 +31,9 @@ pub(crate) struct ProbeArgs {
     /// Have something go wrong on the virtual device; `list` names what can
     #[arg(long, value_name = "NAME", requires = "is_virtual")]
     fault: Option<String>,
+    /// Write what was measured as a profile, which other commands take with `--profile FILE`
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    write_profile: Option<PathBuf>,
     /// Print as JSON
     #[arg(long)]
     json: bool,
@@ -68,7 +73,7 @@ pub(crate) fn run(args: &ProbeArgs, ui: Ui) -> CommandResult {
     }
     out.flush()?;
     match report.failure() {
-        None => Ok(()),
+        None => write_profile(args, &report),
         Some(step) => {
             let failure = CommandFailure::new(
                 Exit::Failed,
@@ -80,6 +85,22 @@ pub(crate) fn run(args: &ProbeArgs, ui: Ui) -> CommandResult {
             })
         }
     }
+}
+
+/// Writes the file that was asked for.
+fn write_profile(args: &ProbeArgs, report: &ProbeReport) -> CommandResult {
+    let Some(path) = &args.write_profile else {
+        return Ok(());
+    };
+    let Some(profile) = &report.profile else {
+        let target = args.target.device.name();
+        let message = format!("the probe of {target} found no constants of a profile");
+        return Err(CommandFailure::new(Exit::Failed, message));
+    };
+    std::fs::write(path, profile).map_err(|error| {
+        let message = format!("cannot write {}: {error}", path.display());
+        CommandFailure::new(Exit::Failed, message)
+    })
 }
 
 fn print(report: &ProbeReport, out: &mut Out) -> CommandResult {

@@ -224,7 +224,35 @@ fn programs_of_dma_alone_probe_the_board() {
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
-    let report = probe(&["--virtual", "--json"]).expect(OK).json();
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("probed.toml");
+    let file = file.to_str().expect("a path");
+    let slow = ["--set", "profile.shim.port_gb_per_s=5"];
+    let write = [&["--virtual", "--json", "--write-profile", file][..], &slow].concat();
+    let report = probe(&write).expect(OK).json();
+    let predicted = |more: &[&str]| {
+        let time = ["add", "65536", "--time-only"];
+        json(&[&time[..], more].concat())["predicted"].clone()
+    };
+    let (probed, plain) = (predicted(&["--profile", file]), predicted(&[]));
+    let of = probed["label"].as_str().expect("a label");
+    assert!(of.starts_with("modelled(probed, ±"), "{of}");
+    let ns = |of: &Value| of["total_ns"].as_f64().expect("a number");
+    assert!(ns(&probed) > ns(&plain) + 1e3);
+    let tcp = [
+        "probe",
+        "--device",
+        "tcp",
+        "--virtual",
+        "--write-profile",
+        file,
+    ];
+    let mut command = millrace(folder.path());
+    let refused = finish(command.args(tcp)).expect(FAILED).stderr;
+    assert!(
+        refused.contains("the probe of tcp found no constants"),
+        "{refused}"
+    );
     let steps = report["steps"].as_array().expect("steps");
     assert!(steps.len() >= 9 && steps.iter().all(|step| step["status"] == "ok"));
     let refused = probe(&["--virtual", "--fault", "lock"])

@@ -160,5 +160,6 @@ fn told(report: BoardProbeReport, of: &ProbeOf) -> ProbeReport {
         provenance: report.provenance,
         steps,
         figures: figures.into_iter().filter_map(figure).collect(),
+        profile: None,
     }
 }

@@ -93,6 +93,7 @@ fn no_hardware() -> ProbeReport {
         provenance: None,
         steps: steps.finish(),
         figures: Vec::new(),
+        profile: None,
     }
 }
 
@@ -170,6 +171,7 @@ fn probed(device: &VirtualDevice, container: &Container, provenance: Provenance)
         provenance: Some(provenance),
         steps: steps.finish(),
         figures,
+        profile: None,
     }
 }
 

@@ -37,6 +37,17 @@ pub struct AmdxdnaDriver<N: AmdxdnaNode> {
     versions: DeviceVersions,
     heap: Option<u32>,
     context: Option<HwContext>,
+    command: CommandCost,
+}
+
+/// What the last command that ended well cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CommandCost {
+    /// From its submission to its end, in nanoseconds: its buffers and their copies are not in it. Where the node models
+    /// time, the model's.
+    pub ns: f64,
+    /// Bytes of its stream, with the addresses of its arguments in place of patches.
+    pub stream_bytes: usize,
 }
 
 impl<N: AmdxdnaNode> AmdxdnaDriver<N> {
@@ -59,6 +70,7 @@ impl<N: AmdxdnaNode> AmdxdnaDriver<N> {
             versions,
             heap: None,
             context: None,
+            command: CommandCost::default(),
         };
         match driver.prepare() {
             Ok(()) => Ok(driver),
@@ -93,6 +105,11 @@ impl<N: AmdxdnaNode> AmdxdnaDriver<N> {
     /// What the device said of itself.
     pub fn versions(&self) -> DeviceVersions {
         self.versions
+    }
+
+    /// What the last command cost.
+    pub fn command(&self) -> CommandCost {
+        self.command
     }
 
     /// The node, to look at.
@@ -197,6 +214,7 @@ impl<N: AmdxdnaNode> AmdxdnaDriver<N> {
         }
         let addresses: Vec<u64> = data.iter().map(|object| object.xdna_addr).collect();
         let words = bytes(&relocate(stream, &addresses)?.encode());
+        self.command.stream_bytes = words.len();
         let code = self.object((BoKind::Dev, words.len() as u64), &words, all)?;
         let packet = bytes(&packet::command(code.xdna_addr, words.len() as u32));
         let command = self.object((BoKind::Command, COMMAND_BYTES), &packet, all)?;
@@ -226,6 +244,7 @@ impl<N: AmdxdnaNode> AmdxdnaDriver<N> {
     /// Executes a command and waits for its end.
     fn submit(&mut self, command: u32, touched: &[u32]) -> Result<(), DriverFault> {
         let context = self.context()?;
+        let start_ns = self.node.now_ns();
         let number = match self.node.execute(context.handle, command, touched) {
             Err(Errno::OPNOTSUPP) => return Err(DriverFault::Unsupported(self.versions.firmware)),
             answer => answer.map_err(DriverFault::of("EXEC_CMD"))?,
@@ -233,6 +252,8 @@ impl<N: AmdxdnaNode> AmdxdnaDriver<N> {
         let deadline_ns = self.node.now_ns() + TIMEOUT_NS;
         let waited = self.node.wait(context.syncobj, number, deadline_ns);
         waited.map_err(DriverFault::of("SYNCOBJ_TIMELINE_WAIT"))?;
+        let elapsed_ns = (self.node.now_ns() - start_ns) as f64;
+        self.command.ns = self.node.modelled_ns().unwrap_or(elapsed_ns);
         let header = self.fetch(command)?.first().copied().unwrap_or_default();
         match CommandState::of(header.into()) {
             Some(CommandState::Completed) => Ok(()),

@@ -1,12 +1,13 @@
 //! A kernel in software: the driver's refusals, over the board.
 
+use super::clock::{self, CommandClock};
 use super::packet::{self, CommandState};
 use super::relocation::DDR_APERTURE;
 use super::{
     AmdxdnaNode, ArrayShape, BoInfo, BoKind, Errno, FirmwareVersion, HEAP_BYTES, HwContext, NPU2,
     PROTOCOL, SyncTo,
 };
-use millrace_xdna2_words::board::{Board, BoardCounters, BoardError, BoardOptions};
+use millrace_xdna2_words::board::{Board, BoardCounters, BoardError, BoardOptions, ClockRates};
 use millrace_xdna2_words::txn::decode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -83,6 +84,7 @@ pub struct FakeKernel<'p> {
     /// What the board said last.
     last: Option<BoardError>,
     counters: BoardCounters,
+    clock: Option<CommandClock>,
     n_open: Arc<AtomicUsize>,
 }
 
@@ -118,6 +120,7 @@ impl<'p> FakeKernel<'p> {
             number: 0,
             last: None,
             counters: BoardCounters::default(),
+            clock: None,
             n_open: Arc::default(),
         }
     }
@@ -125,6 +128,14 @@ impl<'p> FakeKernel<'p> {
     /// One on an array without programs.
     pub fn plain(options: BoardOptions, faults: FakeFaults) -> FakeKernel<'p> {
         FakeKernel::new(Board::new(options), faults)
+    }
+
+    /// The same with modelled times of commands: what the array does by these rates, and so much for the call.
+    #[must_use]
+    pub fn with_clock(self, rates: ClockRates, call_ns: f64) -> FakeKernel<'p> {
+        let mut kernel = self;
+        kernel.clock = Some(CommandClock::new(rates, call_ns));
+        kernel
     }
 
     /// Buffer objects, contexts and timelines that are open; none once the node is closed.
@@ -234,7 +245,14 @@ impl<'p> FakeKernel<'p> {
                 contents.push(std::mem::take(&mut bo.device));
             }
         }
+        if self.clock.is_some() {
+            self.board.record(clock::MOST_EVENTS);
+        }
         let ran = self.board.run_at(&stream, &addresses, &mut contents);
+        if let Some(clock) = &mut self.clock {
+            let events = self.board.take_events().filter(|_| ran.is_ok());
+            clock.read(&stream, events.as_deref());
+        }
         for (handle, content) in shared.iter().zip(contents) {
             if let Some(bo) = self.objects.get_mut(handle) {
                 bo.device = content;
@@ -452,5 +470,9 @@ impl AmdxdnaNode for FakeKernel<'_> {
 
     fn explanation(&self) -> Option<String> {
         self.last.as_ref().map(ToString::to_string)
+    }
+
+    fn modelled_ns(&self) -> Option<f64> {
+        self.clock.as_ref().and_then(CommandClock::last_ns)
     }
 }

@@ -108,3 +108,75 @@ fn designs_of_the_demo_leave_the_simulators_bytes() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(distinct.len() > 8, "{} designs", distinct.len());
 }
+
+/// Strides and offsets, by what stands before them, and by how much each is made wrong: elements of two bytes move in
+/// pairs. Sizes of an outermost dimension say nothing beside a length, nor do locks that a short run never fills.
+const COUNTED: [(&str, u64); 3] = [(", stride = ", 2), ("xf32>, ", 2), ("xbf16>, ", 2)];
+
+/// Positions of those numbers and what is added to each. The step of a dimension of one element is never taken.
+fn numbers(text: &str) -> Vec<(usize, u64)> {
+    let of = |&(key, more): &(&'static str, u64)| {
+        let found = text.match_indices(key);
+        found.map(move |(at, _)| (at + key.len(), more))
+    };
+    let mut all: Vec<(usize, u64)> = COUNTED.iter().flat_map(of).collect();
+    all.retain(|&(at, _)| !text[..at].ends_with("<size = 1, stride = "));
+    all.sort_unstable();
+    all
+}
+
+/// The text with the number at a byte made more.
+fn wrong(text: &str, (at, more): (usize, u64)) -> Option<String> {
+    let n_digits = text[at..].bytes().take_while(u8::is_ascii_digit).count();
+    let number: u64 = text[at..at + n_digits].parse().ok()?;
+    let rest = &text[at + n_digits..];
+    Some(format!("{}{}{rest}", &text[..at], number + more))
+}
+
+/// An exported design that is wrong in a stride or an offset: importer, board or bytes notice it.
+#[test]
+fn a_design_that_is_wrong_by_a_word_is_noticed() {
+    let cpu = cpu();
+    let (mut n_wrong, mut n_by_bytes, mut same) = (0, 0, Vec::new());
+    // Every copy of every block is used in these.
+    for (name, shape, overrides) in [
+        ("gemm-drain", "128x96x128", "tile_k_l2=32"),
+        ("rmsnorm", "16x64", ""),
+    ] {
+        let (program, slots) = case(name, shape, overrides);
+        let exported = designs(&program, &Machine::npu2()).unwrap();
+        let [Ok(launch)] = &exported[..] else {
+            panic!("{name}: {} launches", exported.len());
+        };
+        let expected = simulated(&program, &slots, &cpu);
+        let all = numbers(&launch.text);
+        for &number in all.iter().step_by(all.len() / 10 + 1) {
+            let Some(text) = wrong(&launch.text, number) else {
+                continue;
+            };
+            let changed = LaunchDesign {
+                text,
+                ..launch.clone()
+            };
+            let mut found = slots.clone();
+            n_wrong += 1;
+            match run_design(&changed, &mut found) {
+                Ok(()) if found == expected => {
+                    let line = launch.text[..number.0].rsplit('\n').next();
+                    same.push(format!("{name}: {}", line.unwrap_or_default().trim()));
+                }
+                Ok(()) => n_by_bytes += 1,
+                Err(_) => {}
+            }
+        }
+    }
+    assert!(
+        n_wrong > 12 && n_by_bytes > 0,
+        "{n_wrong}, {n_by_bytes} by their bytes"
+    );
+    assert!(
+        same.is_empty(),
+        "of {n_wrong} these are not noticed:\n{}",
+        same.join("\n")
+    );
+}

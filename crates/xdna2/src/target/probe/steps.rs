@@ -1,11 +1,11 @@
 //! The steps of a probe, and what they measure.
 
+use super::constants::{ProbeTime, ProbeConstants};
 use super::fault::ProbeFault;
 use millrace_npu::Provenance;
 use millrace_plan::{ProbeFigure, ProbeReport, ProbeStatus, ProbeStep};
-use millrace_xdna2_silicon::amdxdna::{AmdxdnaDriver, AmdxdnaNode};
+use millrace_xdna2_silicon::amdxdna::{AmdxdnaDriver, AmdxdnaNode, CommandCost};
 use millrace_xdna2_words::probe::{ProbeDesign, designs};
-use std::time::{Duration, Instant};
 
 /// Runs of a program whose time is taken; the shortest counts.
 const TIMED_RUNS: usize = 5;
@@ -15,31 +15,45 @@ const ORDERS: usize = 2;
 /// A report that grows.
 pub(super) struct ProbeSteps {
     report: ProbeReport,
-    /// Whether times mean something.
-    is_timed: bool,
+    /// Where times come from.
+    times: Provenance,
+    /// What each program took.
+    taken: Vec<ProbeTime>,
 }
 
 impl ProbeSteps {
-    /// Of a device, whose times are measured.
-    pub(super) fn measured(place: &str) -> ProbeSteps {
-        ProbeSteps::new(place, true)
-    }
-
-    /// Of a model without a clock.
-    pub(super) fn modelled(place: &str) -> ProbeSteps {
-        ProbeSteps::new(place, false)
-    }
-
-    fn new(place: &str, is_timed: bool) -> ProbeSteps {
+    /// Of a device with such times.
+    pub(super) fn new(place: &str, times: Provenance) -> ProbeSteps {
         ProbeSteps {
             report: ProbeReport {
                 place: place.to_owned(),
                 provenance: None,
                 steps: Vec::new(),
                 figures: Vec::new(),
+                profile: None,
             },
-            is_timed,
+            times,
+            taken: Vec::new(),
         }
+    }
+
+    /// The constants that the programs' times give, if all of them ran.
+    pub(super) fn constants(&self) -> Option<ProbeConstants> {
+        ProbeConstants::new(&self.taken)
+    }
+
+    /// What each program took, in their order.
+    pub(super) fn taken(&self) -> &[ProbeTime] {
+        &self.taken
+    }
+
+    /// Adds the constants, and a profile with them.
+    pub(super) fn found(&mut self, constants: &ProbeConstants, profile: String) {
+        let figures = constants.figures().into_iter();
+        self.report.figures = figures
+            .map(|(name, value)| ProbeFigure { name, value })
+            .collect();
+        self.report.profile = Some(profile);
     }
 
     /// The report.
@@ -66,10 +80,6 @@ impl ProbeSteps {
         self.push(name, ProbeStatus::Failed, problem, Some(advice));
     }
 
-    fn figure(&mut self, name: &'static str, value: f64) {
-        self.report.figures.push(ProbeFigure { name, value });
-    }
-
     /// Opens a node, runs all programs on it, closes it.
     pub(super) fn programs(&mut self, node: impl AmdxdnaNode, fault: Option<&ProbeFault>) {
         let designs = match designs() {
@@ -91,9 +101,7 @@ impl ProbeSteps {
             shape.cols, shape.rows, versions.firmware
         );
         self.ok("device", detail);
-        if self.is_timed {
-            self.report.provenance = Some(Provenance::Measured("host clock".to_owned()));
-        }
+        self.report.provenance = Some(self.times.clone());
         for (number, design) in designs.iter().enumerate() {
             let mut design = design.clone();
             if let Some(fault) = fault {
@@ -123,41 +131,33 @@ impl ProbeSteps {
         driver: &mut AmdxdnaDriver<N>,
         design: &ProbeDesign,
     ) -> bool {
-        let n_words = design.stream.encode().len();
         let n_bytes = design.expected.len();
-        let n_runs = if self.is_timed { TIMED_RUNS } else { ORDERS };
-        let took = match shortest(driver, design, n_runs) {
-            Ok(took) => took,
+        let n_runs = match self.times {
+            Provenance::Measured(_) => TIMED_RUNS,
+            Provenance::Modelled { .. } => ORDERS,
+        };
+        let cost = match shortest(driver, design, n_runs) {
+            Ok(cost) => cost,
             Err(problem) => {
                 self.failed(design.name, problem, ADVICE);
                 return false;
             }
         };
-        let mut detail = format!(
-            "{}: {n_bytes} bytes as they should be, {n_words} words",
-            design.summary
+        self.taken.push(ProbeTime {
+            name: design.name,
+            n_stream_bytes: cost.stream_bytes,
+            read_bytes: design.input.len(),
+            written_bytes: n_bytes,
+            ns: cost.ns,
+        });
+        let detail = format!(
+            "{}: {n_bytes} bytes as they should be, {} words, {:.1} us",
+            design.summary,
+            cost.stream_bytes / 4,
+            cost.ns / 1e3
         );
-        if self.is_timed {
-            let us = took.as_secs_f64() * 1e6;
-            detail.push_str(&format!(", {us:.0} us with its buffers"));
-            if let Some((name, value)) = figure(design, took) {
-                self.figure(name, value);
-            }
-        }
         self.ok(design.name, detail);
         true
-    }
-}
-
-/// A figure that a program's time is good for. Times hold the making of buffers and their copies.
-fn figure(design: &ProbeDesign, took: Duration) -> Option<(&'static str, f64)> {
-    let ns = took.as_secs_f64() * 1e9;
-    let moved_bytes = (design.input.len() + design.expected.len()) as f64;
-    match design.name {
-        "copy" => Some(("dispatch_ns", ns)),
-        "stream" => Some(("column_bytes_per_s", moved_bytes / ns * 1e9)),
-        "columns" => Some(("array_bytes_per_s", moved_bytes / ns * 1e9)),
-        _ => None,
     }
 }
 
@@ -171,18 +171,23 @@ fn shortest<N: AmdxdnaNode>(
     driver: &mut AmdxdnaDriver<N>,
     design: &ProbeDesign,
     n_runs: usize,
-) -> Result<Duration, String> {
-    let mut shortest = Duration::MAX;
+) -> Result<CommandCost, String> {
+    let mut shortest = CommandCost {
+        ns: f64::INFINITY,
+        stream_bytes: 0,
+    };
     for _ in 0..n_runs {
         let mut arguments = [design.input.clone(), vec![0; design.expected.len()]];
-        let start = Instant::now();
         driver
             .run(&design.stream, &mut arguments)
             .map_err(|fault| match driver.node().explanation() {
                 Some(explanation) => format!("{fault}: {explanation}"),
                 None => fault.to_string(),
             })?;
-        shortest = shortest.min(start.elapsed());
+        let cost = driver.command();
+        if cost.ns < shortest.ns {
+            shortest = cost;
+        }
         let found = arguments[1].iter().zip(&design.expected);
         if let Some(at) = found.clone().position(|(a, b)| a != b) {
             let n = design.expected.len();

@@ -1,22 +1,72 @@
-//! A clock for each actor.
+//! A clock for each actor of a board: how long a stream would take, by rates that are given.
+//!
+//! The board says what happened, in an order that its causes allow. An event begins when its actor is free and
+//! its causes are over. DDR is no actor: from its first word on, the whole takes
+//! at least all bytes at its rates.
 
-use super::trace::Spans;
-use super::{ActorTime, DesignTime};
-use crate::lower::DesignProgram;
-use millrace_xdna2_machine::{Machine, Profile};
-use millrace_xdna2_words::Tile;
-use millrace_xdna2_words::board::{BoardActor, BoardEvent};
-use millrace_xdna2_words::tile::TileKind;
-use millrace_xdna2_words::writer::ChannelAt;
+use super::{BoardActor, BoardEvent};
+use crate::tile::{Tile, TileKind};
+use crate::txn::TxnStream;
+use crate::writer::ChannelAt;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Bytes of the operations of a shim's task: a descriptor with its address, a push, a wait. What the profile
-/// says of a task is spread over them.
-const TASK_BYTES: f64 = 136.0;
+/// Bytes of the operations of a shim's task: a descriptor with its address, a push, a wait.
+pub const TASK_BYTES: f64 = 136.0;
 /// Cycles of a word through a switch.
 const SWITCH_CYCLES: f64 = 2.0;
 /// Words that a stream holds on its way.
 const STREAM_WORDS: u64 = 8;
+
+/// What the actors' work takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ClockRates {
+    /// A cycle of the array, in nanoseconds.
+    pub cycle_ns: f64,
+    /// A byte of the stream's operations.
+    pub operation_ns_per_byte: f64,
+    /// The start of a task on a channel of a shim.
+    pub shim_task_ns: f64,
+    /// What a shim's channel attains, in bytes per nanosecond (GB/s).
+    pub port_gb_per_s: f64,
+    /// What any other stream carries.
+    pub stream_gb_per_s: f64,
+    /// A core's acquiring or releasing a lock.
+    pub lock_cycles: f64,
+    /// What all shims together read of DDR, write to it, and both.
+    pub ddr_read_gb_per_s: f64,
+    /// Writes.
+    pub ddr_write_gb_per_s: f64,
+    /// Reads and writes together.
+    pub ddr_total_gb_per_s: f64,
+}
+
+/// What a run took.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClockReading {
+    /// From the first operation that counts to the last.
+    pub total_ns: f64,
+    /// Time at work, waits apart, of firmware, channels and cores, in this order.
+    pub busy_ns: Vec<(BoardActor, f64)>,
+    /// The least that DDR needs for the bytes.
+    pub ddr_ns: f64,
+    /// Bytes that shims read and wrote.
+    pub ddr_bytes: [u64; 2],
+}
+
+/// A stretch of an actor's time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClockSpan {
+    /// Whose.
+    pub actor: BoardActor,
+    /// What it does, or what it waits for.
+    pub what: String,
+    /// Whether it waits.
+    pub is_wait: bool,
+    /// Since the clocks began, in nanoseconds.
+    pub start_ns: f64,
+    /// The same.
+    pub end_ns: f64,
+}
 
 /// An actor's own time.
 #[derive(Clone, Debug, Default)]
@@ -102,41 +152,62 @@ struct CoreClock {
     cascade_taken: f64,
 }
 
-/// The events of a run, one after the other.
-pub(super) struct Replay<'a> {
-    lowered: &'a DesignProgram,
-    profile: &'a Profile,
-    cycle_ns: f64,
+/// The clocks of a run, whose [events](BoardEvent) it takes one after the other.
+pub struct BoardClock<'a> {
+    stream: &'a TxnStream,
+    first_operation: usize,
+    rates: ClockRates,
     word_ns: f64,
     shim_word_ns: f64,
+    /// Who is told of spans.
+    observer: Option<&'a mut dyn FnMut(ClockSpan)>,
     firmware: ActorClock,
     channels: BTreeMap<ChannelAt, ChannelClock>,
     cores: BTreeMap<Tile, CoreClock>,
     /// When what a lock holds was given.
     locks: BTreeMap<(Tile, u8), Vec<f64>>,
     ddr_bytes: [u64; 2],
-    spans: Spans,
+    /// When the first word of DDR moved, and the last.
+    ddr_moved: (f64, f64),
 }
 
-impl<'a> Replay<'a> {
-    pub(super) fn new(
-        lowered: &'a DesignProgram,
-        machine: &Machine,
-        profile: &'a Profile,
-    ) -> Replay<'a> {
-        let word_ns = 4e9 / machine.stream_bytes_per_s();
-        Replay {
-            lowered,
-            profile,
-            cycle_ns: 1e9 / machine.clock_hz,
+impl<'a> BoardClock<'a> {
+    /// Clocks at 0. Operations before `first_operation` take no time.
+    pub fn new(stream: &'a TxnStream, first_operation: usize, rates: ClockRates) -> BoardClock<'a> {
+        let word_ns = 4.0 / rates.stream_gb_per_s;
+        BoardClock {
+            stream,
+            first_operation,
+            rates,
             word_ns,
-            shim_word_ns: (4.0 / profile.shim.port_gb_per_s).max(word_ns),
+            shim_word_ns: (4.0 / rates.port_gb_per_s).max(word_ns),
+            observer: None,
             firmware: ActorClock::default(),
             channels: BTreeMap::new(),
             cores: BTreeMap::new(),
             locks: BTreeMap::new(),
             ddr_bytes: [0; 2],
-            spans: Spans::new(&profile.name),
+            ddr_moved: (f64::INFINITY, 0.0),
+        }
+    }
+
+    /// The same, which tells of everything that an actor does.
+    pub fn observed(self, observer: &'a mut dyn FnMut(ClockSpan)) -> BoardClock<'a> {
+        BoardClock {
+            observer: Some(observer),
+            ..self
+        }
+    }
+
+    fn span(&mut self, actor: BoardActor, is_wait: bool, (start, end): (f64, f64), what: &str) {
+        if let Some(observer) = &mut self.observer {
+            observer(ClockSpan {
+                actor,
+                what: what.to_owned(),
+                is_wait,
+                start_ns: start,
+                end_ns: end,
+            });
         }
     }
 
@@ -160,7 +231,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    pub(super) fn event(&mut self, event: &BoardEvent) {
+    /// Lets an event's actor do it.
+    pub fn event(&mut self, event: &BoardEvent) {
         match *event {
             BoardEvent::Operated { operation } => self.operated(operation),
             BoardEvent::Pushed { channel } => {
@@ -172,8 +244,7 @@ impl<'a> Replay<'a> {
                 let before = self.firmware.now;
                 self.firmware.wait(token.unwrap_or(0.0));
                 let after = self.firmware.now;
-                self.spans
-                    .wait(BoardActor::Firmware, "a token", before, after);
+                self.span(BoardActor::Firmware, true, (before, after), "a token");
             }
             BoardEvent::LockSet { tile, lock, value } => {
                 let now = self.firmware.now;
@@ -205,16 +276,16 @@ impl<'a> Replay<'a> {
                 has_token,
             } => self.ended(channel, is_last, has_token),
             BoardEvent::Computed { core, cycles } => {
-                let ns = cycles as f64 * self.cycle_ns;
+                let ns = cycles as f64 * self.rates.cycle_ns;
                 let clock = self.clock(BoardActor::Core(core));
                 let before = clock.now;
                 clock.work(ns, 0.0);
-                self.spans
-                    .work(BoardActor::Core(core), "computes", before, before + ns);
+                let actor = BoardActor::Core(core);
+                self.span(actor, false, (before, before + ns), "computes");
             }
             BoardEvent::CascadeSent { core, to } => {
                 let taken = self.cores.entry(to).or_default().cascade_taken;
-                let cycle = self.cycle_ns;
+                let cycle = self.rates.cycle_ns;
                 let clock = self.clock(BoardActor::Core(core));
                 clock.wait(taken);
                 clock.work(cycle, 0.0);
@@ -222,7 +293,7 @@ impl<'a> Replay<'a> {
                 self.cores.entry(to).or_default().cascade_came = came;
             }
             BoardEvent::CascadeReceived { core } => {
-                let cycle = self.cycle_ns;
+                let cycle = self.rates.cycle_ns;
                 let of = self.cores.entry(core).or_default();
                 of.clock.wait(of.cascade_came);
                 of.clock.work(cycle, 0.0);
@@ -231,23 +302,21 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Operations before the sequence configure the array: they are not in the time.
     fn operated(&mut self, operation: usize) {
-        if self.lowered.operations.range(..=operation).next().is_none() {
+        if operation < self.first_operation {
             return;
         }
-        let of = self.lowered.stream.operations.get(operation);
+        let of = self.stream.operations.get(operation);
         let bytes = of.map_or(0, |of| of.n_words() * 4);
-        let ns = bytes as f64 * self.profile.dispatch.issue_ns / TASK_BYTES;
+        let ns = bytes as f64 * self.rates.operation_ns_per_byte;
         let before = self.firmware.now;
         self.firmware.work(ns, 0.0);
-        self.spans
-            .work(BoardActor::Firmware, "issues", before, before + ns);
+        self.span(BoardActor::Firmware, false, (before, before + ns), "issues");
     }
 
     fn lock_ns(&self, actor: BoardActor) -> f64 {
         match actor {
-            BoardActor::Core(_) => self.profile.core.block_cycles / 2.0 * self.cycle_ns,
+            BoardActor::Core(_) => self.rates.lock_cycles * self.rates.cycle_ns,
             _ => 0.0,
         }
     }
@@ -263,7 +332,7 @@ impl<'a> Replay<'a> {
         let after = clock.now;
         clock.work(ns, 0.0);
         let name = format!("lock {} of {}", lock.1, lock.0);
-        self.spans.wait(actor, &name, before, after);
+        self.span(actor, true, (before, after), &name);
     }
 
     fn released(&mut self, actor: BoardActor, lock: (Tile, u8), amount: usize) {
@@ -278,9 +347,9 @@ impl<'a> Replay<'a> {
     }
 
     fn began(&mut self, at: ChannelAt, descriptor: u8, (sinks, n_switches): (&[ChannelAt], usize)) {
-        let latency = n_switches as f64 * SWITCH_CYCLES * self.cycle_ns;
+        let latency = n_switches as f64 * SWITCH_CYCLES * self.rates.cycle_ns;
         let task_ns = match at.tile.kind() {
-            TileKind::Shim => self.profile.shim.task_ns,
+            TileKind::Shim => self.rates.shim_task_ns,
             _ => 0.0,
         };
         let channel = self.channel(at);
@@ -297,11 +366,19 @@ impl<'a> Replay<'a> {
         channel.latency = latency;
     }
 
+    /// Counts words that a shim reads (0) or writes (1).
+    fn of_ddr(&mut self, at: ChannelAt, way: usize, n_words: usize) {
+        if at.tile.kind() == TileKind::Shim {
+            self.ddr_bytes[way] += n_words as u64 * 4;
+            let now = self.channel(at).clock.now;
+            let took = n_words as f64 * self.shim_word_ns;
+            self.ddr_moved.0 = self.ddr_moved.0.min(now - took);
+            self.ddr_moved.1 = self.ddr_moved.1.max(now);
+        }
+    }
+
     fn sent(&mut self, at: ChannelAt, n_words: usize) {
         let ns = n_words as f64 * self.word_ns(at);
-        if at.tile.kind() == TileKind::Shim {
-            self.ddr_bytes[0] += n_words as u64 * 4;
-        }
         let channel = self.channel(at);
         let (sinks, latency) = (std::mem::take(&mut channel.sinks), channel.latency);
         let mut room = 0.0f64;
@@ -315,6 +392,8 @@ impl<'a> Replay<'a> {
         }
         let channel = self.channel(at);
         channel.clock.work(ns, room);
+        self.of_ddr(at, 0, n_words);
+        let channel = self.channel(at);
         let arrival = channel.clock.now + latency;
         for &sink in &sinks {
             self.channel(sink).arrivals.push_back((arrival, n_words));
@@ -324,15 +403,13 @@ impl<'a> Replay<'a> {
 
     fn received(&mut self, at: ChannelAt, n_words: usize) {
         let ns = n_words as f64 * self.word_ns(at);
-        if at.tile.kind() == TileKind::Shim {
-            self.ddr_bytes[1] += n_words as u64 * 4;
-        }
         let channel = self.channel(at);
         let came = channel.take(n_words);
         channel.clock.work(ns, came);
         channel.received += n_words as u64;
         let taken = (channel.received, channel.clock.now);
         channel.taken.push_back(taken);
+        self.of_ddr(at, 1, n_words);
     }
 
     fn ended(&mut self, at: ChannelAt, is_last: bool, has_token: bool) {
@@ -345,39 +422,34 @@ impl<'a> Replay<'a> {
             }
         }
         let name = format!("descriptor {descriptor}");
-        self.spans.work(BoardActor::Channel(at), &name, began, now);
+        self.span(BoardActor::Channel(at), false, (began, now), &name);
     }
 
-    pub(super) fn finish(self, name: &str) -> DesignTime {
+    /// What it took until now.
+    pub fn reading(&self) -> ClockReading {
         let [read, written] = self.ddr_bytes.map(|bytes| bytes as f64);
-        let ddr = &self.profile.ddr;
-        let ddr_ns = (read / ddr.read_gb_per_s)
-            .max(written / ddr.write_gb_per_s)
-            .max((read + written) / ddr.total_gb_per_s);
-        let channel = |(at, of): (&ChannelAt, &ChannelClock)| ActorTime {
-            name: format!("{} {} {}", at.tile, at.direction.name(), at.number),
-            busy_ns: of.clock.busy,
+        let rates = &self.rates;
+        let ddr_ns = (read / rates.ddr_read_gb_per_s)
+            .max(written / rates.ddr_write_gb_per_s)
+            .max((read + written) / rates.ddr_total_gb_per_s);
+        let (first, last) = match self.ddr_bytes {
+            [0, 0] => (0.0, 0.0),
+            _ => self.ddr_moved,
         };
-        let core = |(tile, of): (&Tile, &CoreClock)| ActorTime {
-            name: format!("the program of {tile}"),
-            busy_ns: of.clock.busy,
-        };
-        let mut actors: Vec<ActorTime> = self.channels.iter().map(channel).collect();
-        actors.extend(self.cores.iter().map(core));
-        for (name, busy_ns) in [("the sequence", self.firmware.busy), ("DDR", ddr_ns)] {
-            actors.push(ActorTime {
-                name: name.to_owned(),
-                busy_ns,
-            });
-        }
-        actors.sort_by(|a, b| b.busy_ns.total_cmp(&a.busy_ns));
-        DesignTime {
-            total_ns: self.firmware.now.max(ddr_ns),
-            call_ns: self.profile.dispatch.call_ns,
-            actors,
+        let firmware = (BoardActor::Firmware, self.firmware.busy);
+        let channels = self.channels.iter();
+        let channels = channels.map(|(&at, of)| (BoardActor::Channel(at), of.clock.busy));
+        let cores = self.cores.iter();
+        let cores = cores.map(|(&tile, of)| (BoardActor::Core(tile), of.clock.busy));
+        ClockReading {
+            // What comes behind the last word comes as much later.
+            total_ns: self.firmware.now + (first + ddr_ns - last).max(0.0),
+            busy_ns: std::iter::once(firmware)
+                .chain(channels)
+                .chain(cores)
+                .collect(),
+            ddr_ns,
             ddr_bytes: self.ddr_bytes,
-            profile: self.profile.name.clone(),
-            trace: self.spans.trace(name),
         }
     }
 }

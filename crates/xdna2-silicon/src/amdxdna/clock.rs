@@ -1,0 +1,39 @@
+//! Modelled time of the commands that the kernel in software executes.
+
+use millrace_xdna2_words::TxnStream;
+use millrace_xdna2_words::board::{BoardClock, BoardEvent, ClockRates};
+
+/// Events that are kept of a command.
+pub(super) const MOST_EVENTS: usize = 1 << 23;
+
+/// Rates, and the time of the last command.
+pub(super) struct CommandClock {
+    rates: ClockRates,
+    /// Of every command, beside what the array does.
+    call_ns: f64,
+    last_ns: Option<f64>,
+}
+
+impl CommandClock {
+    pub(super) fn new(rates: ClockRates, call_ns: f64) -> CommandClock {
+        CommandClock {
+            rates,
+            call_ns,
+            last_ns: None,
+        }
+    }
+
+    /// Takes the time of a command by its events; there are none of one that failed.
+    pub(super) fn read(&mut self, stream: &TxnStream, events: Option<&[BoardEvent]>) {
+        self.last_ns = events.map(|events| {
+            let mut board = BoardClock::new(stream, 0, self.rates);
+            events.iter().for_each(|event| board.event(event));
+            self.call_ns + board.reading().total_ns
+        });
+    }
+
+    /// What the last command took, if it went well.
+    pub(super) fn last_ns(&self) -> Option<f64> {
+        self.last_ns
+    }
+}
