@@ -52,6 +52,18 @@ fn the_page_lists_the_families_of_the_table() {
 }
 
 #[test]
+fn the_readme_and_the_changelog_count_the_families() {
+    let n = families().count();
+    for (file, words) in [
+        ("README.md", format!("[{n} families](docs/models.md)")),
+        ("CHANGELOG.md", format!("- {n} families of text models")),
+    ] {
+        let text = fs::read_to_string(root().join(file)).unwrap();
+        assert!(text.contains(&words), "{file} must have `{words}`");
+    }
+}
+
+#[test]
 fn the_page_lists_what_is_refused() {
     let page = page();
     let row =
