@@ -10,9 +10,9 @@ use crate::interrupt;
 use crate::output::{Out, Ui, rate};
 use crate::ranks::{MAX_RANKS, MpiArgs, share_of_cores};
 use millrace_runtime::ranks::{
-    GatherTime, LeaderEngine, LinkMeasurement, RankProfile, follow, local_ranks, plan,
+    GatherTime, LeaderEngine, LinkMeasurement, LocalRanks, RankProfile, follow, local_ranks, plan,
 };
-use millrace_runtime::{BatchItem, Engine, EngineOptions, LoadedModel, SeqId, StepOutput};
+use millrace_runtime::{BatchItem, Engine, EngineOptions, Error, LoadedModel, SeqId, StepOutput};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -187,14 +187,27 @@ fn in_this_process(
     let own = ranks.pop().map(Box::new);
     let own = own.ok_or_else(|| CommandFailure::usage("--ranks takes a number of at least 1"))?;
     std::thread::scope(|scope| {
-        for other in others {
+        let start = |other: LocalRanks| {
             let options = options.clone();
-            // Why it ended early is what rank 0 says too.
-            scope.spawn(move || follow(model, options, Box::new(other)));
+            scope.spawn(move || follow(model, options, Box::new(other)))
+        };
+        let others: Vec<_> = others.into_iter().map(start).collect();
+        let led = LeaderEngine::new(model, options.clone(), own)
+            .map_err(CommandFailure::from)
+            .and_then(|mut engine| {
+                let subject = (&**model, &options);
+                profile(&mut engine, subject, "threads of this process", work)
+            });
+        // Rank 0 knows that a rank ended, the rank itself why.
+        let mut ended = others.into_iter().filter_map(|other| match other.join() {
+            Ok(followed) => followed.err(),
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        let own_reason = ended.find(|error| !matches!(error, Error::Rank(_)));
+        match own_reason {
+            Some(error) => Err(error.into()),
+            None => led,
         }
-        let mut engine = LeaderEngine::new(model, options.clone(), own)?;
-        let subject = (&**model, &options);
-        profile(&mut engine, subject, "threads of this process", work)
     })
 }
 

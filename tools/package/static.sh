@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# Builds the program as one static file for any Linux of an architecture, packs it with its licences, and runs it.
+#
+#     tools/package/static.sh [--arch x86_64|aarch64] [--profile dev] [--zig] [--out DIR]
+#
+# --arch is this machine's unless it is given. C for musl is compiled by Debian's musl-gcc, where it is and the architecture is this machine's;
+# with --zig, or otherwise, by `ziglang` and `cargo-zigbuild` of the package index. A program of another architecture runs under
+# qemu (Debian's qemu-user); without it the script says that nothing ran. The archive is the same, byte for byte, of the same program.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+arch=$(uname -m) profile=release out=target/package zig=''
+while [ $# -gt 0 ]; do
+  case $1 in
+    --arch) arch=$2; shift ;;
+    --profile) profile=$2; shift ;;
+    --zig) zig=1 ;;
+    --out) out=$2; shift ;;
+    *) echo "static.sh: unknown argument $1" >&2; exit 2 ;;
+  esac
+  shift
+done
+triple=$arch-unknown-linux-musl
+[ "$arch" = "$(uname -m)" ] && command -v musl-gcc >/dev/null || zig=1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+rustup target list --installed | grep -qx "$triple" || rustup target add "$triple"
+build=(cargo build)
+if [ -n "$zig" ]; then
+  "${PYTHON:-python3}" -m venv "$work/build"
+  "$work/build/bin/pip" install --quiet --disable-pip-version-check ziglang cargo-zigbuild
+  export PATH=$work/build/bin:$PATH
+  build=(cargo zigbuild)
+fi
+"${build[@]}" --locked --profile "$profile" --target "$triple" --package millrace-cli --bin millrace
+folder=$profile
+[ "$profile" != dev ] || folder=debug
+program=${CARGO_TARGET_DIR:-target}/$triple/$folder/millrace
+
+# A static program asks for no loader and no library.
+if readelf -lW "$program" | grep -q INTERP || readelf -dW "$program" | grep -q NEEDED; then
+  echo "$program is not static" >&2
+  exit 1
+fi
+name=millrace-$(cargo metadata --no-deps --format-version 1 --locked |
+  python3 -c 'import json, sys; print(next(p["version"] for p in json.load(sys.stdin)["packages"] if p["name"] == "millrace-cli"))')-$arch-linux
+tree=$work/$name
+mkdir "$tree"
+cp "$program" LICENSE-MIT LICENSE-APACHE README.md "$tree"
+python3 tools/package/licenses.py texts >"$tree/THIRD-PARTY.txt"
+strip='strip'
+[ "$arch" = "$(uname -m)" ] || strip=$(command -v "$arch-linux-gnu-strip" || command -v llvm-strip || echo true)
+"$strip" "$tree/millrace"
+epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
+mkdir -p "$out"
+tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" -c "$name" | gzip -9n >"$out/$name.tar.gz"
+
+# As a user has it: out of the archive, in an empty environment.
+mkdir "$work/user"
+tar -C "$work/user" -xzf "$out/$name.tar.gz"
+run=(env -i "HOME=$work/user")
+if [ "$arch" != "$(uname -m)" ]; then
+  emulator=$(command -v "qemu-$arch" || command -v "qemu-$arch-static" || true)
+  if [ -z "$emulator" ]; then
+    echo "not run: no qemu-$arch here (Debian: qemu-user)" >&2
+    stat -c '%s %n' "$out/$name.tar.gz"
+    exit 0
+  fi
+  run+=("$emulator")
+fi
+"${run[@]}" "$work/user/$name/millrace" --version
+text=$("${run[@]}" "$work/user/$name/millrace" run demo "Once upon a time" --greedy -n 16 --quiet)
+[ -n "$text" ] || { echo "the program writes no text" >&2; exit 1; }
+echo "$text"
+stat -c '%s %n' "$out/$name.tar.gz"
