@@ -145,6 +145,16 @@ const OF_A_TOKEN: [FittedPart; 1] = [("the host's steps", &[("N0185", 1.0)], |p|
     p.token.totals.host_ns / 1e6
 })];
 
+/// A published total and what is predicted of it, in milliseconds.
+struct FittedTotal {
+    title: &'static str,
+    id: &'static str,
+    /// Milliseconds of a unit of the published row.
+    scale: f64,
+    predicted: f64,
+    parts: &'static [FittedPart],
+}
+
 /// The two totals without the parts that are right by definition.
 pub(super) fn left(out: &mut String, modes: &Modes<'_>) {
     out.push_str(
@@ -152,65 +162,22 @@ pub(super) fn left(out: &mut String, modes: &Modes<'_>) {
          | | published | rows | mlir-air | error |\n|---|---:|---|---:|---:|\n",
     );
     let mlir_air = &modes.mlir_air;
-    let mut by_definition = 0.0;
-    for (title, id, scale, predicted, parts) in [
-        (
-            "prompt to first token",
-            "N0135",
-            1e3,
-            mlir_air.ttft_ns / 1e6,
-            &OF_A_PROMPT[..],
-        ),
-        (
-            "a token",
-            "N0136",
-            1.0,
-            mlir_air.token.totals.total_ns / 1e6,
-            &OF_A_TOKEN,
-        ),
-    ] {
-        let Some(value) = modes.value(id).map(|value| value * scale) else {
-            continue;
-        };
-        let (mut published_left, mut left) = (value, predicted);
-        let _ = writeln!(
-            out,
-            "| {title}, ms | {} | {id} | {} | |",
-            ms(value),
-            ms(predicted)
-        );
-        for (what, rows, of) in parts {
-            // A part whose constants come from elsewhere is a prediction like any other.
-            if !rows.iter().any(|(id, _)| modes.is_fitted(id)) {
-                continue;
-            }
-            let values = rows.iter().filter_map(|(id, n)| Some(n * modes.value(id)?));
-            let (value, predicted): (f64, f64) = (values.sum(), of(mlir_air));
-            published_left -= value;
-            left -= predicted;
-            if id == "N0135" && !what.starts_with("NPU") {
-                by_definition += predicted;
-            }
-            let ids = rows.iter().map(|(id, n)| match n {
-                1.0 => (*id).to_owned(),
-                n => format!("{n} × {id}"),
-            });
-            let _ = writeln!(
-                out,
-                "| less {what} | {} | {} \\* | {} | |",
-                ms(value),
-                ids.collect::<Vec<_>>().join(", "),
-                ms(predicted)
-            );
-        }
-        let _ = writeln!(
-            out,
-            "| **what is left of {title}** | {} | | {} | {} |",
-            ms(published_left),
-            ms(left),
-            percent(left, published_left)
-        );
-    }
+    let prompt = FittedTotal {
+        title: "prompt to first token",
+        id: "N0135",
+        scale: 1e3,
+        predicted: mlir_air.ttft_ns / 1e6,
+        parts: &OF_A_PROMPT,
+    };
+    let token = FittedTotal {
+        title: "a token",
+        id: "N0136",
+        scale: 1.0,
+        predicted: mlir_air.token.totals.total_ns / 1e6,
+        parts: &OF_A_TOKEN,
+    };
+    let by_definition = total_left(out, modes, &prompt);
+    total_left(out, modes, &token);
     let _ = writeln!(
         out,
         "\n{} of the {} ms that are predicted for the prompt, the host and the buffers, are reproduced by \
@@ -220,6 +187,60 @@ pub(super) fn left(out: &mut String, modes: &Modes<'_>) {
         ms(by_definition),
         ms(mlir_air.ttft_ns / 1e6)
     );
+}
+
+/// A total without its parts that constants were fitted on; what is predicted of those that are the host's and the
+/// buffers'.
+fn total_left(out: &mut String, modes: &Modes<'_>, total: &FittedTotal) -> f64 {
+    let FittedTotal {
+        title,
+        id,
+        predicted,
+        ..
+    } = *total;
+    let mut by_definition = 0.0;
+    let Some(value) = modes.value(id).map(|value| value * total.scale) else {
+        return by_definition;
+    };
+    let (mut published_left, mut left) = (value, predicted);
+    let _ = writeln!(
+        out,
+        "| {title}, ms | {} | {id} | {} | |",
+        ms(value),
+        ms(predicted)
+    );
+    for (what, rows, of) in total.parts {
+        // A part whose constants come from elsewhere is a prediction like any other.
+        if !rows.iter().any(|(id, _)| modes.is_fitted(id)) {
+            continue;
+        }
+        let values = rows.iter().filter_map(|(id, n)| Some(n * modes.value(id)?));
+        let (value, predicted): (f64, f64) = (values.sum(), of(&modes.mlir_air));
+        published_left -= value;
+        left -= predicted;
+        if !what.starts_with("NPU") {
+            by_definition += predicted;
+        }
+        let ids = rows.iter().map(|(id, n)| match n {
+            1.0 => (*id).to_owned(),
+            n => format!("{n} × {id}"),
+        });
+        let _ = writeln!(
+            out,
+            "| less {what} | {} | {} \\* | {} | |",
+            ms(value),
+            ids.collect::<Vec<_>>().join(", "),
+            ms(predicted)
+        );
+    }
+    let _ = writeln!(
+        out,
+        "| **what is left of {title}** | {} | | {} | {} |",
+        ms(published_left),
+        ms(left),
+        percent(left, published_left)
+    );
+    by_definition
 }
 
 /// What the guide says of the feed-forward block.
