@@ -44,7 +44,7 @@ pub(crate) fn read(
     let n_layers = keys.required("block_count")?.saturating_sub(n_behind);
     let d_model = keys.required("embedding_length")?;
     let n_heads = keys.required_uniform("attention.head_count")?;
-    let latent = latent(&keys)?;
+    let latent = latent(&keys, (d_model, n_heads))?;
     let head_dim = match latent {
         Some(latent) => latent.q_dim(),
         None => head_dim(family, &keys, d_model, n_heads)?,
