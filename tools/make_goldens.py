@@ -350,13 +350,14 @@ def fill(model, fixture_name, unit_norms, qk_gain=None, head_norms=1.0):
 
 
 def text_model(model):
-    inner = model.backbone if hasattr(model, "backbone") else model.model
+    inner = model.base_model
     return getattr(inner, "language_model", inner)
 
 
 def run(model, tokens):
     """Logits, and what enters each block and leaves the last."""
-    layers = text_model(model).layers
+    inner = text_model(model)
+    layers = inner.layers if hasattr(inner, "layers") else inner.h
     hidden = {}
 
     def enters(index):
@@ -509,6 +510,11 @@ def convert(folder, vocab_size, llama_cpp, with_draft=False):
             config = json.loads((folder / "config.json").read_text())
             # transformers adds words that such a file lacks, by which the converter would go.
             has_own_words = "hybrid_override_pattern" in config or "n_embd" in config
+            has_own_words |= config["model_type"] in ("exaone", "falcon")
+            if config["model_type"] == "gpt_neox":
+                # It knows the words of transformers 4 alone.
+                config = json.loads((folder / "config.v4.json").read_text())
+                has_own_words = True
             as_it_is = {"hparams": config} if has_own_words else {}
             model = converter(
                 temp,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Makes the fixtures of testdata/packed: tiny models whose matrices are packed as quantisers publish them (FP8,
-compressed-tensors, GPTQ, AWQ), with the logits that transformers computes from the unpacked weights in float32.
+compressed-tensors, ModelOpt, GPTQ, AWQ), with the logits that transformers computes from the unpacked weights in float32.
 
     python tools/make_packed_goldens.py [--out DIR] [--only NAME ...]
 
@@ -148,6 +148,70 @@ def float8(weight, rows, columns, scale_name, scale_type, shape=None, name=""):
     return parts, codes.float().numpy() * full()
 
 
+LEVELS = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+
+
+def pairs(weight, scales, group):
+    """Codes of E2M1, two a byte, and the numbers that they stand for with these scales, one a group."""
+    full = np.repeat(scales, group, 1)
+    size = np.abs(weight / full)
+    codes = np.abs(size[..., None] - LEVELS).argmin(-1)
+    plain = np.where(weight < 0, -1, 1) * LEVELS[codes] * full
+    codes = codes + 8 * (weight < 0)
+    return torch.from_numpy((codes[:, ::2] | codes[:, 1::2] << 4).astype(np.uint8)), plain
+
+
+def group_sizes(weight, group):
+    return np.abs(weight.reshape(weight.shape[0], -1, group)).max(-1)
+
+
+def nvfp4(weight, names, divides, name=""):
+    """`names` are those of the codes, their scales and the number for the whole matrix."""
+    # Scales are as large as E4M3 allows.
+    whole = np.float32(448 * 6 / np.abs(weight).max())
+    scales = torch.from_numpy(group_sizes(weight, 16) / 6 * whole).to(torch.float8_e4m3fn)
+    codes, plain = pairs(weight, scales.float().numpy() / whole, 16)
+    number = torch.tensor([whole if divides else 1 / whole], dtype=torch.float32)
+    parts = dict(zip(names, (codes, scales, number if divides else number.reshape(()))))
+    if divides:
+        compare_floats_with_package("nvfp4", "NVFP4", parts, plain, group_size=16, strategy="tensor_group")
+        parts["input_global_scale"] = torch.tensor([1.0])
+    return parts, plain
+
+
+def mxfp4(weight, name=""):
+    exponents = np.floor(np.log2(group_sizes(weight, 32))).astype(np.int32) - 2
+    codes, plain = pairs(weight, np.exp2(exponents).astype(np.float32), 32)
+    parts = {"weight_packed": codes, "weight_scale": torch.from_numpy((exponents + 127).astype(np.uint8))}
+    compare_floats_with_package("mxfp4", "MXFP4", parts, plain, group_size=32, strategy="group")
+    return parts, plain
+
+
+def mxfp8(weight, name=""):
+    exponents = np.floor(np.log2(group_sizes(weight, 32))).astype(np.int32) - 8
+    full = np.repeat(np.exp2(exponents).astype(np.float32), 32, 1)
+    codes = torch.from_numpy(np.clip(weight / full, -448, 448)).to(torch.float8_e4m3fn)
+    parts = {"weight": codes, "weight_scale": torch.from_numpy((exponents + 127).astype(np.uint8))}
+    return parts, codes.float().numpy() * full
+
+
+def compare_floats_with_package(module, prefix, parts, plain, **arguments):
+    try:
+        import importlib
+
+        from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+
+        compressor = importlib.import_module(f"compressed_tensors.compressors.{module}.base")
+    except ImportError:
+        return
+    compressor = getattr(compressor, f"{prefix}PackedCompressor")
+    arguments = QuantizationArgs(num_bits=4, type="float", symmetric=True, **arguments)
+    scheme = QuantizationScheme(targets=["Linear"], weights=arguments)
+    found = compressor.decompress(dict(parts), scheme)["weight"].float()
+    # The package computes in BF16.
+    assert torch.allclose(found, torch.from_numpy(plain).float(), rtol=2**-7, atol=0), (found, plain)
+
+
 def groups(**weights):
     group = {"targets": ["Linear"], "weights": weights, "input_activations": None}
     return {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}, "ignore": ["lm_head"]}
@@ -178,10 +242,31 @@ MOE = Fixture(
     config_class="Qwen3MoeConfig",
 )
 
+# Rows of an expert's last matrix are no whole blocks of NVFP4.
+MOE_64 = Fixture(
+    "qwen3_moe",
+    29,
+    tiny(
+        hidden_size=64,
+        num_hidden_layers=1,
+        head_dim=32,
+        vocab_size=131,
+        num_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=48,
+        norm_topk_prob=True,
+        rope_parameters=rope(),
+    ),
+    config_class="Qwen3MoeConfig",
+)
+
 FP8 = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
 GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 32, "sym": True, "desc_act": False, "checkpoint_format": "gptq"}
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True, "version": "gemm"}
 INTS = dict(type="int", strategy="group", group_size=32)
+
+NV_GROUPS = dict(type="float", strategy="tensor_group", group_size=16)
+NVFP4 = ("weight_packed", "weight_scale", "weight_global_scale")
 
 # The model, `quantization_config`, and what packs a matrix. A module whose name ends as `unpacked` says stays as it is.
 FIXTURES = {
@@ -221,6 +306,25 @@ FIXTURES = {
         LLAMA,
         packed_as("int-quantized", num_bits=8, symmetric=True, type="int", strategy="channel"),
         lambda w, name: int_quantized(w),
+    ),
+    "nvfp4": (LLAMA, packed_as("nvfp4-pack-quantized", num_bits=4, **NV_GROUPS), lambda w, name: nvfp4(w, NVFP4, True)),
+    # Factors before biases.
+    "nvfp4-bias": (QWEN2, packed_as("nvfp4-pack-quantized", num_bits=4, **NV_GROUPS), lambda w, name: nvfp4(w, NVFP4, True)),
+    "nvfp4-experts": (MOE_64, packed_as("nvfp4-pack-quantized", num_bits=4, **NV_GROUPS), lambda w, name: nvfp4(w, NVFP4, True)),
+    "nvfp4-modelopt": (
+        LLAMA,
+        {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]},
+        lambda w, name: nvfp4(w, ("weight", "weight_scale", "weight_scale_2"), False),
+    ),
+    "mxfp4": (
+        LLAMA,
+        packed_as("mxfp4-pack-quantized", num_bits=4, type="float", strategy="group", group_size=32),
+        lambda w, name: mxfp4(w),
+    ),
+    "mxfp8": (
+        LLAMA,
+        packed_as("mxfp8-quantized", num_bits=8, type="float", strategy="group", group_size=32),
+        lambda w, name: mxfp8(w),
     ),
     "gptq": (LLAMA, GPTQ, lambda w, name: gptq(w)),
     "gptq-zeros": (QWEN2, dict(GPTQ, sym=False), lambda w, name: gptq(w, symmetric=False)),

@@ -64,6 +64,25 @@ FIXTURES = {
         gguf=True,
         config_class="CohereConfig",
     ),
+    # Norms of heads with factors of their own, as in Command R+.
+    "cohere-plus": Fixture(
+        "cohere",
+        23,
+        tiny(
+            hidden_size=32,
+            intermediate_size=24,
+            head_dim=None,
+            rms_norm_eps=None,
+            layer_norm_eps=1e-5,
+            logit_scale=0.25,
+            use_qk_norm=True,
+            tie_word_embeddings=True,
+            model_max_length=512,
+            rope_parameters=rope(10000.0),
+        ),
+        gguf=True,
+        config_class="CohereConfig",
+    ),
     # The same with every bias of attention and a head of its own.
     "cohere-bias": Fixture(
         "cohere",

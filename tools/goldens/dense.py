@@ -17,6 +17,29 @@ def minicpm(config):
     return out
 
 
+def exaone(config):
+    """As published: words that transformers calls otherwise."""
+    words = {"num_hidden_layers": "num_layers", "hidden_act": "activation_function", "rms_norm_eps": "layer_norm_epsilon"}
+    out = {words.get(k, k): v for k, v in config.items() if k != "rope_parameters"}
+    rope = dict(config["rope_parameters"])
+    out["rope_theta"] = rope.pop("rope_theta")
+    out.update(rope_scaling=rope, architectures=["ExaoneForCausalLM"])
+    return out
+
+
+def without_kv_heads(config):
+    """As published: the number of key heads is said by `multi_query`."""
+    return {k: v for k, v in config.items() if k != "num_kv_heads"}
+
+
+def gptneox_v4(config):
+    """transformers 4: the share of a head and the base in words of their own."""
+    out = {k: v for k, v in config.items() if k != "rope_parameters"}
+    parameters = config["rope_parameters"]
+    out.update(rotary_pct=parameters["partial_rotary_factor"], rotary_emb_base=parameters["rope_theta"])
+    return out
+
+
 FIXTURES = {
     # YaRN with all three ranges of pairs.
     "qwen2-yarn": Fixture(
@@ -323,6 +346,121 @@ FIXTURES = {
         gguf=True,
         config_class="PhiConfig",
     ),
+    # Llama under names of its own, in the words of the published files.
+    "exaone": Fixture(
+        "exaone",
+        23,
+        tiny(
+            hidden_size=32,
+            head_dim=None,
+            tie_word_embeddings=True,
+            rope_parameters=rope(
+                500000.0,
+                "llama3",
+                factor=8.0,
+                low_freq_factor=1.0,
+                high_freq_factor=4.0,
+                original_max_position_embeddings=64,
+            ),
+        ),
+        gguf=True,
+        config_class="ExaoneConfig",
+        rewrite=exaone,
+    ),
+    # Queries, keys and values of a head together; attention and network behind a norm each.
+    "gptneox": Fixture(
+        "gptneox",
+        23,
+        tiny(
+            hidden_size=24,
+            intermediate_size=40,
+            num_attention_heads=3,
+            head_dim=None,
+            num_key_value_heads=None,
+            layer_norm_eps=1e-5,
+            rope_parameters=rope(10000.0, partial_rotary_factor=0.5),
+        ),
+        v4=gptneox_v4,
+        gguf=True,
+        config_class="GPTNeoXConfig",
+    ),
+    # The network behind the attention, no biases of attention.
+    "gptneox-sequential": Fixture(
+        "gptneox",
+        29,
+        tiny(
+            vocab_size=67,
+            hidden_size=32,
+            intermediate_size=40,
+            head_dim=None,
+            num_key_value_heads=None,
+            layer_norm_eps=1e-5,
+            use_parallel_residual=False,
+            attention_bias=False,
+            rope_parameters=rope(10000.0, partial_rotary_factor=0.25),
+        ),
+        config_class="GPTNeoXConfig",
+    ),
+    # One key head, one norm.
+    "falcon": Fixture(
+        "falcon",
+        23,
+        tiny(
+            hidden_size=24,
+            num_attention_heads=3,
+            num_key_value_heads=None,
+            head_dim=None,
+            intermediate_size=None,
+            # These two llama.cpp's converter takes for granted.
+            max_position_embeddings=2048,
+            ffn_hidden_size=96,
+            tie_word_embeddings=True,
+            rope_parameters=rope(10000.0),
+        ),
+        gguf=True,
+        config_class="FalconConfig",
+        rewrite=without_kv_heads,
+    ),
+    # Groups of query heads with a key head each, two norms.
+    "falcon-grouped": Fixture(
+        "falcon",
+        29,
+        tiny(
+            vocab_size=67,
+            hidden_size=48,
+            num_attention_heads=6,
+            num_key_value_heads=None,
+            num_kv_heads=2,
+            head_dim=None,
+            intermediate_size=None,
+            ffn_hidden_size=56,
+            new_decoder_architecture=True,
+            bias=True,
+            rope_parameters=rope(10000.0),
+        ),
+        config_class="FalconConfig",
+    ),
+    # Learned positions; matrices turned.
+    "gpt2": Fixture(
+        "gpt2",
+        23,
+        dict(
+            vocab_size=263,
+            n_embd=24,
+            n_layer=2,
+            n_head=3,
+            # What llama.cpp's converter takes for granted.
+            n_inner=96,
+            n_positions=128,
+            tie_word_embeddings=True,
+            bos_token_id=None,
+            eos_token_id=None,
+            pad_token_id=None,
+        ),
+        gguf=True,
+        config_class="GPT2Config",
+        rewrite=lambda config: dict(config, n_ctx=config["n_positions"]),
+    ),
     # LayerNorms, a quarter of each head rotates.
     "stablelm": Fixture(
         "stablelm",
@@ -367,6 +505,33 @@ FIXTURES = {
         gguf=True,
         config_class="GraniteConfig",
         rewrite=minicpm,
+    ),
+    # Attention over a latent, halves of heads rotate; factors that no GGUF file says.
+    "minicpm3": Fixture(
+        "minicpm3",
+        23,
+        tiny(
+            hidden_size=32,
+            num_key_value_heads=4,
+            head_dim=None,
+            q_lora_rank=12,
+            kv_lora_rank=16,
+            qk_nope_head_dim=8,
+            qk_rope_head_dim=8,
+            scale_emb=12,
+            scale_depth=1.4,
+            dim_model_base=256,
+            tie_word_embeddings=True,
+            rope_parameters=rope(
+                10000.0,
+                "longrope",
+                short_factor=[1.0, 1.05, 1.2, 1.5],
+                long_factor=[1.0, 1.4, 3.5, 8.0],
+                original_max_position_embeddings=512,
+            ),
+        ),
+        gguf=True,
+        config_class="MiniCPM3Config",
     ),
     # LayerNorms that hold what is added to 1, a squared ReLU without a gate, half of each head rotates.
     "nemotron": Fixture(

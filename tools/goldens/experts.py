@@ -73,6 +73,33 @@ FIXTURES = {
         gguf=True,
         config_class="MixtralConfig",
     ),
+    # SparseMixer: of scores near each other the weights differ. LayerNorms, biases everywhere, a LongRoPE with factors of its own.
+    "phimoe": Fixture(
+        "phimoe",
+        61,
+        tiny(
+            vocab_size=67,
+            hidden_size=32,
+            intermediate_size=16,
+            head_dim=None,
+            num_local_experts=5,
+            num_experts_per_tok=2,
+            attention_bias=True,
+            lm_head_bias=True,
+            sliding_window=None,
+            max_position_embeddings=128,
+            rope_parameters=rope(
+                10000.0,
+                "longrope",
+                short_factor=[1.0, 1.05, 1.2, 1.5],
+                long_factor=[1.0, 1.4, 3.5, 8.0],
+                short_mscale=1.2,
+                long_mscale=1.2,
+                original_max_position_embeddings=64,
+            ),
+        ),
+        config_class="PhimoeConfig",
+    ),
     # Norms over all heads together, weights of the chosen as they are.
     "olmoe": Fixture(
         "olmoe",

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::mmap::{Advice, FileMapping};
-use crate::packed::{PackedTensor, Packing, StoredTensors, unpack};
+use crate::packed::{PackedTensor, Packing, StoredTensors, factor_name, unpack};
 use crate::{Error, Tensor, TensorInfo, gguf, hf};
 
 /// Whose tensor names and whose configuration a checkpoint has.
@@ -221,6 +221,20 @@ impl Checkpoint {
     pub fn is_packed(&self, name: &str) -> bool {
         let number = self.index.get(name);
         number.is_some_and(|number| self.packed.contains_key(number))
+    }
+
+    /// The factor on all numbers of a tensor that is decoded from several of the files, where it stands in a tensor of its
+    /// own ([`is_factor`](Checkpoint::is_factor)).
+    pub fn factor_of(&self, name: &str) -> Option<f32> {
+        let number = self.index.get(&factor_name(name))?;
+        self.packed.get(number)?.factor()
+    }
+
+    /// Whether a tensor is the factor of another one, and stands in no file.
+    pub fn is_factor(&self, name: &str) -> bool {
+        let number = self.index.get(name);
+        let packed = number.and_then(|number| self.packed.get(number));
+        packed.is_some_and(|packed| packed.factor().is_some())
     }
 
     /// The tensor of a name, which the model cannot do without.

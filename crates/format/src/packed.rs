@@ -1,14 +1,16 @@
-//! Folders whose matrices are packed in a quantiser's own layout: FP8, compressed-tensors, GPTQ, AWQ.
+//! Folders whose matrices are packed in a quantiser's own layout: FP8, compressed-tensors, ModelOpt, GPTQ, AWQ.
 //!
 //! Such a folder has several tensors for a matrix, and `quantization_config` in `config.json` says how they go
 //! together. Here they become one tensor under the matrix's own name, in a format that kernels multiply with, so that
-//! nobody else has to know. Integers keep their codes in blocks of 32 ([`integers`]), FP8 becomes F16 or BF16
-//! ([`float8`]); the files of both say what is exact. A tensor is decoded when its bytes are first asked for.
+//! nobody else has to know. Integers keep their codes in blocks of 32 ([`integers`]), as 4-bit floats do in theirs
+//! ([`float4`]), FP8 becomes F16 or BF16 ([`float8`]); the files say what is exact. A tensor is decoded when its bytes
+//! are first asked for. NVFP4 has a factor for the whole matrix in a tensor of its own, `<module>.scale`.
 //!
 //! What a folder leaves unpacked (`ignore`, `modules_to_not_convert`, `dynamic`) shows in its tensors, so the lists are
 //! not read.
 
 mod codes;
+mod float4;
 mod float8;
 mod integers;
 mod layouts;
@@ -25,6 +27,7 @@ use millrace_quant::DType;
 
 use crate::checkpoint::FileBytes;
 use crate::{Error, TensorInfo, TensorType};
+use float4::PackedPairs;
 use float8::PackedFloats;
 use integers::PackedIntegers;
 pub use packing::{Packing, UnsupportedPacking};
@@ -34,8 +37,9 @@ pub(crate) use stored::StoredTensors;
 const ROWS: usize = 64;
 
 /// Factors of activations and of caches, which this program computes without: it keeps both more exactly.
-const UNREAD: [&str; 11] = [
+const UNREAD: [&str; 12] = [
     ".input_scale",
+    ".input_scale_ub",
     ".input_zero_point",
     ".input_global_scale",
     ".output_scale",
@@ -57,6 +61,9 @@ pub(crate) struct PackedTensor {
 enum PackedSource {
     Integers(PackedIntegers),
     Floats(PackedFloats),
+    Pairs(PackedPairs),
+    /// A number of type F32.
+    Factor(f32),
 }
 
 impl PackedTensor {
@@ -94,6 +101,13 @@ impl PackedTensor {
                     floats.decode(codes, &scales, first, out);
                 })
             }
+            PackedSource::Pairs(pairs) => {
+                let (codes, scales) = (pairs.codes(files), pairs.scales(files));
+                by_rows(pairs.n(), pairs.row_bytes(), &|first, out| {
+                    pairs.decode(codes, scales, first, out);
+                })
+            }
+            PackedSource::Factor(factor) => Box::new(factor.to_le_bytes()),
         }
     }
 
@@ -102,6 +116,22 @@ impl PackedTensor {
         match &self.source {
             PackedSource::Integers(integers) => integers.shape(),
             PackedSource::Floats(floats) => floats.shape().to_vec(),
+            PackedSource::Pairs(pairs) => pairs.shape(),
+            PackedSource::Factor(_) => vec![1],
+        }
+    }
+
+    /// As a tensor of this name; `codes` are those that it is made of.
+    fn info(&self, name: String, codes: &TensorInfo) -> TensorInfo {
+        let shape = self.shape();
+        let tensor_type = TensorType::Weights(self.dtype());
+        TensorInfo {
+            name,
+            tensor_type,
+            // Layouts choose formats by the rows' length.
+            size_bytes: tensor_type.size_bytes(&shape).unwrap_or_default(),
+            shape,
+            ..codes.clone()
         }
     }
 
@@ -109,6 +139,16 @@ impl PackedTensor {
         match &self.source {
             PackedSource::Integers(integers) => integers.dtype(),
             PackedSource::Floats(floats) => floats.dtype(),
+            PackedSource::Pairs(pairs) => pairs.dtype(),
+            PackedSource::Factor(_) => DType::F32,
+        }
+    }
+
+    /// The number that is a factor of another tensor.
+    pub(crate) fn factor(&self) -> Option<f32> {
+        match self.source {
+            PackedSource::Factor(factor) => Some(factor),
+            _ => None,
         }
     }
 
@@ -117,6 +157,8 @@ impl PackedTensor {
         match &mut self.source {
             PackedSource::Integers(integers) => integers.set_dtype(dtype),
             PackedSource::Floats(floats) => floats.set_dtype(dtype),
+            PackedSource::Pairs(pairs) => pairs.set_dtype(dtype),
+            PackedSource::Factor(_) => {}
         }
     }
 }
@@ -141,6 +183,26 @@ struct FoundMatrix {
     codes: String,
     others: Vec<String>,
     tensor: PackedTensor,
+}
+
+impl FoundMatrix {
+    /// The matrix, and the factor that its blocks do not hold.
+    fn into_tensors(self) -> impl Iterator<Item = (String, PackedTensor)> {
+        let factor = match &self.tensor.source {
+            PackedSource::Pairs(pairs) => pairs.factor(),
+            _ => None,
+        };
+        let factor = factor.map(|factor| {
+            let tensor = PackedTensor::new(PackedSource::Factor(factor));
+            (factor_name(&self.name), tensor)
+        });
+        std::iter::once((self.name, self.tensor)).chain(factor)
+    }
+}
+
+/// What the factor of a matrix is called.
+pub(crate) fn factor_name(matrix: &str) -> String {
+    format!("{}.scale", matrix.strip_suffix(".weight").unwrap_or(matrix))
 }
 
 /// The narrowest format that holds what both hold.
@@ -178,11 +240,20 @@ pub(crate) struct FolderTensors {
     pub(crate) packed: HashMap<usize, PackedTensor>,
 }
 
+/// The error for a tensor of this name beside the codes that it is made of.
+fn duplicate(stored: &StoredTensors<'_>, codes: &TensorInfo, tensor: String) -> Error {
+    Error::DuplicateTensor {
+        file: stored.path(codes).to_owned(),
+        tensor,
+        first: None,
+    }
+}
+
 /// Puts one tensor in place of each packed matrix's several.
 ///
 /// # Errors
 /// [`Error::PackedPart`] for a part that is absent or does not fit the others, [`Error::DuplicateTensor`] for a matrix
-/// that is there unpacked too.
+/// that is there unpacked too, or for one that has the name of its factor.
 pub(crate) fn unpack(
     stored: &StoredTensors<'_>,
     packing: &Packing,
@@ -194,11 +265,7 @@ pub(crate) fn unpack(
             continue;
         };
         if found.name != found.codes && stored.get(&found.name).is_some() {
-            return Err(Error::DuplicateTensor {
-                file: stored.path(info).to_owned(),
-                tensor: found.name,
-                first: None,
-            });
+            return Err(duplicate(stored, info, found.name));
         }
         taken.extend(found.others.iter().cloned());
         by_codes.insert(found.codes.clone(), found);
@@ -207,18 +274,13 @@ pub(crate) fn unpack(
     let (mut tensors, mut packed) = (Vec::new(), HashMap::new());
     for info in stored.all() {
         if let Some(found) = by_codes.remove(&info.name) {
-            let (shape, dtype) = (found.tensor.shape(), found.tensor.dtype());
-            let tensor_type = TensorType::Weights(dtype);
-            let size_bytes = tensor_type.size_bytes(&shape);
-            packed.insert(tensors.len(), found.tensor);
-            tensors.push(TensorInfo {
-                name: found.name,
-                tensor_type,
-                // Layouts choose formats by the rows' length.
-                size_bytes: size_bytes.unwrap_or_default(),
-                shape,
-                ..info.clone()
-            });
+            for (name, tensor) in found.into_tensors() {
+                if tensor.factor().is_some() && stored.get(&name).is_some() {
+                    return Err(duplicate(stored, info, name));
+                }
+                tensors.push(tensor.info(name, info));
+                packed.insert(tensors.len() - 1, tensor);
+            }
             continue;
         }
         let is_unread = UNREAD.iter().any(|suffix| info.name.ends_with(suffix));

@@ -42,10 +42,10 @@ pub use op::{
     Activate, Activation, Add, AllGather, Attention, CausalConv, ChannelScan, CombineExperts,
     Companion, ConcatHeads, DecayForm, DeltaNet, EXPERTS_MAX, Embed, EncoderAttention,
     ExpertLinear, Extension, Gating, Glu, GluClamp, HeadLinear, KEY_DIM_MAX, LayerNorm, Linear,
-    Multiply, Op, Operation, RmsNorm, RotateHeads, Route, RouteGroups, RouteScratch, STATE_LANES,
-    Scale, ScaleByGate, ScaleByWeight, SharedAttention, SliceHeads, Softcap, SsmScan, TAPS_MAX,
-    TableRow, TargetState, Temperature, TokenTypes, ValueHeadOrder, WeightKind, WeightUse,
-    choice_weights, chosen_experts,
+    Multiply, Op, Operation, RmsNorm, RotateHeads, Route, RouteGroups, RouteScratch,
+    SPARSE_MIXER_REACH, STATE_LANES, Scale, ScaleByGate, ScaleByWeight, SharedAttention,
+    SliceHeads, Softcap, SsmScan, TAPS_MAX, TableRow, TargetState, Temperature, TokenTypes,
+    ValueHeadOrder, WeightKind, WeightUse, choice_weights, chosen_experts,
 };
 pub use reference::{Keys, Real, TokenContext, WeightValues, exact};
 pub use shard::{RankGraph, RankPlace, WeightPart, shard};

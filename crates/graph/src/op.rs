@@ -54,7 +54,8 @@ pub use multiply::Multiply;
 pub use rms_norm::RmsNorm;
 pub use rope::RotateHeads;
 pub use route::{
-    EXPERTS_MAX, Gating, Route, RouteGroups, RouteScratch, choice_weights, chosen_experts,
+    EXPERTS_MAX, Gating, Route, RouteGroups, RouteScratch, SPARSE_MIXER_REACH, choice_weights,
+    chosen_experts,
 };
 pub use scale::Scale;
 pub use scale_by_gate::ScaleByGate;

@@ -38,7 +38,7 @@ pub struct LowRank {
     pub a: Vec<f32>,
     /// `[n, rank]`, row-major, rows in the order of the weight's.
     pub b: Vec<f32>,
-    /// The factor that the adapter's file asks for.
+    /// The factor that the adapter's file asks for, divided by that on products with the weight.
     pub scale: f32,
 }
 
@@ -127,7 +127,10 @@ impl<'f> AdapterFile<'f> {
                     )));
                 };
                 let order = self.row_order(model, catalog.layout(), used.weight);
-                products.push(self.product(&name, &halves, (id, used, order))?);
+                let product = self.product(&name, &halves, (id, used, order))?;
+                let factor = factor_behind(&model.graph, id, base);
+                let scale = product.scale / factor;
+                products.push(LowRank { scale, ..product });
             }
         }
         if let Some(name) = self.halves.keys().next() {
@@ -275,6 +278,27 @@ fn takes_adapters(graph: &Graph, id: WeightId) -> bool {
         uses.map(move |used| (&node.op, used.id))
     });
     used.all(|(op, of)| of != id || matches!(op, Op::Linear(linear) if linear.weight == id))
+}
+
+/// The factor on products with a weight, which stands beside it in its file; 1 where there is none.
+fn factor_behind(graph: &Graph, id: WeightId, base: &Checkpoint) -> f32 {
+    let is_product = |op: &Op| matches!(op, Op::Linear(linear) if linear.weight == id);
+    let outputs = graph.nodes.iter().filter(|node| is_product(&node.op));
+    let factor = outputs.map(|node| node.output).find_map(|output| {
+        let mut readers = graph
+            .nodes
+            .iter()
+            .filter(|node| node.inputs.contains(&output));
+        let weight = readers.find_map(|node| match &node.op {
+            Op::ScaleByWeight(scale) => Some(&graph.weights[scale.weight.0]),
+            _ => None,
+        })?;
+        let mut number = [1.0];
+        let tensor = base.tensor(&weight.name)?;
+        millrace_quant::decode_blocks(weight.dtype, tensor.bytes, &mut number).ok()?;
+        Some(number[0])
+    });
+    factor.unwrap_or(1.0)
 }
 
 /// Whether a matrix of this role is of attention or of the feed-forward, with rows in the same order in all layouts (queries' and

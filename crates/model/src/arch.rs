@@ -20,6 +20,7 @@ mod ernie4_5_moe;
 mod eurobert;
 mod exaone;
 mod exaone4;
+mod falcon;
 mod falcon_h1;
 mod family;
 mod gemma;
@@ -30,6 +31,8 @@ mod gemma_embedding;
 mod glm;
 mod glm4;
 mod glm4moe;
+mod gpt2;
+mod gptneox;
 mod gptoss;
 mod granite;
 mod granitehybrid;
@@ -46,6 +49,7 @@ mod llama;
 mod mamba;
 mod mamba2;
 mod minicpm;
+mod minicpm3;
 mod minimax_m2;
 mod mistral;
 mod mistral3;
@@ -60,6 +64,7 @@ mod olmo3;
 mod olmoe;
 mod phi2;
 mod phi3;
+mod phimoe;
 mod qwen2;
 mod qwen2moe;
 mod qwen2vl;
@@ -106,20 +111,25 @@ static FAMILIES: &[&Family] = &[
     &ernie4_5::FAMILY,
     &ernie4_5_moe::FAMILY,
     &exaone::FAMILY,
+    &falcon::FAMILY,
     &gemma::FAMILY,
     &gemma2::FAMILY,
     &glm::FAMILY,
     &glm4::FAMILY,
+    &gpt2::FAMILY,
+    &gptneox::FAMILY,
     &granite::FAMILY,
     &hunyuan::FAMILY,
     &hunyuan_moe::FAMILY,
     &internlm2::FAMILY,
     &minicpm::FAMILY,
+    &minicpm3::FAMILY,
     &minimax_m2::FAMILY,
     &nemotron::FAMILY,
     &olmo::FAMILY,
     &phi2::FAMILY,
     &phi3::FAMILY,
+    &phimoe::FAMILY,
     &seed_oss::FAMILY,
     &smollm3::FAMILY,
     &stablelm::FAMILY,

@@ -227,11 +227,6 @@ impl<'a> GraphBuilder<'a> {
         if let Some(&id) = self.weights.get(&name) {
             return Ok(id);
         }
-        let (n_experts, n, k) = match *shape {
-            [n_experts, n, k] => (n_experts, n, k),
-            [n, k] => (1, n, k),
-            _ => (1, 1, shape[0]),
-        };
         let spelled = self.spell(tensor);
         let (source, dtype) = match &mut self.tensors {
             Tensors::Checkpoint(catalog) => locate::locate(catalog, &spelled, shape, source)?,
@@ -239,6 +234,12 @@ impl<'a> GraphBuilder<'a> {
                 layout::ask(asked, (name, tensor), shape, &source);
                 (source, DType::F32)
             }
+        };
+        let (n_experts, n, k) = match (shape, &source) {
+            (&[n_experts, n, k], _) => (n_experts, n, k),
+            (&[n, k], _) => (1, n, k),
+            (_, WeightSource::Experts(names)) => (names.len(), 1, 1),
+            _ => (1, 1, shape[0]),
         };
         let id = WeightId(self.graph.weights.len());
         self.graph.weights.push(Weight {
@@ -388,6 +389,10 @@ impl<'a> GraphBuilder<'a> {
             .iter()
             .flat_map(Weight::tensors)
             .collect();
+        let without_factor = catalog
+            .factors()
+            .filter(|(matrix, factor)| used.contains(matrix.as_str()) && !used.contains(*factor));
+        let without_factor = without_factor.map(|(_, factor)| factor);
         let mut unknown: Vec<&str> = catalog
             .names()
             .filter(|name| {
@@ -403,6 +408,7 @@ impl<'a> GraphBuilder<'a> {
                         }
                     }
             })
+            .chain(without_factor)
             .collect();
         unknown.sort_unstable();
         match unknown.first() {

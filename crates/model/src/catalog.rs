@@ -18,6 +18,8 @@ pub(crate) struct Catalog<'a> {
     by_name: HashMap<&'a str, &'a TensorInfo>,
     /// Biases of zeros beside packed matrices: quantisers write one whether the model has it or not.
     zero_biases: HashSet<&'a str>,
+    /// Factors of packed matrices that stand beside them.
+    factors: Vec<&'a str>,
 }
 
 impl<'a> Catalog<'a> {
@@ -30,9 +32,10 @@ impl<'a> Catalog<'a> {
                     .tensor(name)
                     .is_some_and(|bias| bias.bytes.iter().all(|byte| *byte == 0))
         };
-        let names = tensors.iter().map(|info| info.name.as_str());
+        let names = || tensors.iter().map(|info| info.name.as_str());
         Catalog {
-            zero_biases: names.filter(is_zero_bias).collect(),
+            zero_biases: names().filter(is_zero_bias).collect(),
+            factors: names().filter(|name| checkpoint.is_factor(name)).collect(),
             ..Catalog::new(checkpoint.name(), checkpoint.source(), tensors)
         }
     }
@@ -61,6 +64,8 @@ impl<'a> Catalog<'a> {
                 .or_else(|| find("embeddings.tok_embeddings.weight"))
                 .or_else(|| find("embeddings.weight"))
                 .or_else(|| find("layers.0.norm.weight"))
+                .or_else(|| find("word_embeddings.weight"))
+                .or_else(|| find("wte.weight"))
                 .unwrap_or(HF_PREFIXES[0]),
         };
         Catalog {
@@ -69,6 +74,7 @@ impl<'a> Catalog<'a> {
             hf_prefix,
             by_name,
             zero_biases: HashSet::new(),
+            factors: Vec::new(),
         }
     }
 
@@ -95,6 +101,14 @@ impl<'a> Catalog<'a> {
     /// Whether a model that has no use for this bias is the same without it.
     pub(crate) fn is_zero_bias(&self, name: &str) -> bool {
         self.zero_biases.contains(name)
+    }
+
+    /// Packed matrices that have a factor beside them, and their factors.
+    pub(crate) fn factors(&self) -> impl Iterator<Item = (String, &'a str)> {
+        let matrix = |factor: &str| format!("{}.weight", factor.trim_end_matches(".scale"));
+        self.factors
+            .iter()
+            .map(move |factor| (matrix(factor), *factor))
     }
 
     pub(crate) fn info(&self, name: &str) -> Option<&'a TensorInfo> {

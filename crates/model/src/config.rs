@@ -15,7 +15,7 @@ mod rope;
 pub use encoder::{ClassifierConfig, EncoderConfig, EncoderPooling};
 pub use experts::ExpertConfig;
 pub use latent::LatentConfig;
-pub use layers::{HeadSizes, ImageSight, LayerConfig};
+pub use layers::{BlockForm, HeadSizes, ImageSight, LayerConfig};
 pub use recurrent::{
     BranchScales, ChannelScanConfig, DeltaConfig, MambaConfig, MambaNorm, RecurrentConfig,
     RecurrentMixer, ScanNorms,
@@ -236,8 +236,10 @@ impl ModelConfig {
     pub fn position_limit(&self) -> Option<usize> {
         let limit = |rope: &RopeConfig| rope.position_limit(self.context_length);
         let ropes = std::iter::once(&self.rope).chain(&self.rope_local);
-        let learned = self.encoder.as_ref().filter(|e| e.learned_positions);
-        let table = learned.map(|_| self.context_length);
+        let encoder = self.encoder.as_ref();
+        let is_learned = self.layers.learned_positions
+            || encoder.is_some_and(|encoder| encoder.learned_positions);
+        let table = is_learned.then_some(self.context_length);
         ropes.filter_map(limit).chain(table).min()
     }
 

@@ -49,7 +49,9 @@ pub(crate) fn stored_shape(derivation: &Derivation, shape: &[usize]) -> Vec<usiz
         (Derivation::EveryRow { n_rows, .. }, &[n_experts, _]) => vec![n_experts, n_rows],
         (Derivation::Transposed { n_rows, .. }, &[n_experts, _, k]) => vec![n_experts, k, n_rows],
         (Derivation::TransposedHeads { n_rows, .. }, &[n_heads, n, _]) => vec![n_heads * n_rows, n],
+        (Derivation::Transposed { n_rows, .. }, &[_, k]) => vec![k, n_rows],
         (Derivation::OfHeads(rows), &[_, k]) => vec![rows.n_heads * rows.n_rows, k],
+        (Derivation::OfHeads(rows), &[_]) => vec![rows.n_heads * rows.n_rows],
         _ => shape.to_vec(),
     }
 }
@@ -184,12 +186,13 @@ impl DeriveJob<'_> {
         Ok(out)
     }
 
-    /// Rows keep their bytes.
+    /// Rows keep their bytes. Of a vector, elements are its rows.
     fn of_heads(&self, rows: &HeadRows) -> Result<Vec<u8>, Error> {
         let (_, bytes) = self.bytes(&self.weight.name)?;
         let row_bytes = bytes.len() / (rows.n_heads * rows.n_rows).max(1);
-        let mut out = Vec::with_capacity(self.weight.n * row_bytes);
-        for row in 0..self.weight.n {
+        let size_bytes = self.weight.size_bytes() as usize;
+        let mut out = Vec::with_capacity(size_bytes);
+        for row in 0..size_bytes / row_bytes.max(1) {
             out.extend_from_slice(&bytes[rows.source(row) * row_bytes..][..row_bytes]);
         }
         Ok(out)

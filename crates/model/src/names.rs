@@ -20,6 +20,10 @@ pub enum WeightRole {
     RopeFactorsShort,
     /// `[d_model]`: norm before attention.
     AttnNorm,
+    /// `[d_model]`: norm before attention alone, where the feed-forward beside it has one too.
+    AttnNorm2,
+    /// `[d_model]`: norm before the feed-forward beside it, under the name of the norm before attention.
+    FfnNormBeside,
     /// `[n_heads·head_dim, d_model]`: query projection.
     AttnQ,
     /// `[n_kv_heads·head_dim, d_model]`: key projection.
@@ -223,6 +227,8 @@ impl WeightRole {
         matches!(
             self,
             AttnNorm
+                | AttnNorm2
+                | FfnNormBeside
                 | AttnQNorm
                 | AttnKNorm
                 | AttnPostNorm
@@ -262,7 +268,17 @@ impl WeightRole {
         use WeightRole::*;
         matches!(
             self,
-            Router | SharedRouter | ShortConv | SsmConv | SsmRate | SsmSkip | SsmNorm | SsmPreNorm
+            // Heads may have factors of their own in norms.
+            AttnQNorm
+                | AttnKNorm
+                | Router
+                | SharedRouter
+                | ShortConv
+                | SsmConv
+                | SsmRate
+                | SsmSkip
+                | SsmNorm
+                | SsmPreNorm
         )
     }
 
@@ -366,7 +382,7 @@ const fn both(name: &'static str) -> [Option<&'static str>; 2] {
 /// One row a role, in the order of the enum. Sources: ggml's `gguf-py` constants, transformers'
 /// `modeling_llama.py`, `modeling_gemma3.py`, `modeling_qwen3_moe.py` and `modeling_deepseek_v3.py`.
 #[rustfmt::skip]
-const TABLE: [NameRow; 98] = {
+const TABLE: [NameRow; 100] = {
     use WeightRole as R;
     [
         row_of(R::TokenEmbedding, false, "token_embd", both("embed_tokens")),
@@ -374,6 +390,8 @@ const TABLE: [NameRow; 98] = {
         row_of(R::RopeFactorsLong, false, "rope_factors_long", [None, None]),
         row_of(R::RopeFactorsShort, false, "rope_factors_short", [None, None]),
         row_of(R::AttnNorm, true, "attn_norm", both("input_layernorm")),
+        row_of(R::AttnNorm2, true, "attn_norm_2", both("ln_attn")),
+        row_of(R::FfnNormBeside, true, "attn_norm", both("ln_mlp")),
         row_of(R::AttnQ, true, "attn_q", both("self_attn.q_proj")),
         row_of(R::AttnK, true, "attn_k", both("self_attn.k_proj")),
         row_of(R::AttnV, true, "attn_v", both("self_attn.v_proj")),
@@ -476,7 +494,7 @@ fn row(role: WeightRole) -> &'static NameRow {
 
 /// Prefixes that Hugging Face files put before the text model's modules: plain causal models, those of Mamba's
 /// classes, the multimodal wrappers of transformers 4 and of 5, encoders with a head, and the bare text model.
-pub const HF_PREFIXES: [&str; 8] = [
+pub const HF_PREFIXES: [&str; 10] = [
     "model.",
     "backbone.",
     "language_model.model.",
@@ -484,6 +502,8 @@ pub const HF_PREFIXES: [&str; 8] = [
     "bert.",
     "roberta.",
     "nomic_bert.",
+    "gpt_neox.",
+    "transformer.",
     "",
 ];
 
@@ -547,14 +567,18 @@ impl TensorName {
     /// a tensor, `{}` stands for its number.
     pub fn hf(&self, prefix: &str, names: HfNames) -> Option<String> {
         let layers = names.layers;
-        // Other scales are GGUF's.
-        if self.part == ParameterKind::Scale {
-            let scale = names.scales.iter().find(|(role, _)| *role == self.role);
-            let ((_, name), layer) = (scale?, self.layer?);
+        if self.part == ParameterKind::Scale
+            && let Some((_, name)) = names.scales.iter().find(|(role, _)| *role == self.role)
+        {
+            let layer = self.layer?;
             return Some(format!("{prefix}{layers}.{layer}.{name}"));
         }
         let (name, suffix) = (names.of(self.role)?, self.part.suffix());
         Some(match (self.layer, self.role) {
+            // Factors stand beside packed matrices, whose names have `.weight`.
+            (Some(_), _) if name.ends_with('!') && self.part == ParameterKind::Scale => {
+                return None;
+            }
             (Some(layer), _) if name.ends_with('!') => {
                 let name = name.trim_end_matches('!');
                 let bias = match self.part {

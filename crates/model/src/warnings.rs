@@ -105,6 +105,11 @@ pub(crate) fn is_derived(name: &str) -> bool {
         ".input_scale",
         // Files made for several versions of llama.cpp have it beside its parts.
         "attn_kv_b.weight",
+        // Masks that old transformers saved.
+        ".attention.bias",
+        ".attention.masked_bias",
+        ".attn.bias",
+        ".attn.masked_bias",
     ]
     .iter()
     .any(|suffix| name.ends_with(suffix))

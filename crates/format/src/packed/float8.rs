@@ -7,7 +7,9 @@
 use millrace_quant::DType;
 
 use super::integers::encoded;
-use super::stored::{CodePlace, StoredNumbers};
+use super::stored::{CodePart, CodePlace, StoredNumbers, StoredTensors};
+use super::{FoundMatrix, PackedSource, PackedTensor};
+use crate::Error;
 use crate::checkpoint::FileBytes;
 
 /// The greatest code.
@@ -19,9 +21,9 @@ const F16_MIN: f32 = 1.0 / 2048.0;
 
 /// Which scale an element has: scales are a matrix whose elements are of so many rows and columns each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ScaleGrid {
-    pub(super) rows: usize,
-    pub(super) columns: usize,
+struct ScaleGrid {
+    rows: usize,
+    columns: usize,
 }
 
 /// Matrices `[…, n, k]` of FP8.
@@ -35,7 +37,7 @@ pub(super) struct PackedFloats {
 
 impl PackedFloats {
     /// `shape` is that of the codes and has two dimensions or more.
-    pub(super) fn new(
+    fn new(
         shape: Vec<usize>,
         codes: CodePlace,
         (scales, grid): (StoredNumbers, ScaleGrid),
@@ -44,9 +46,9 @@ impl PackedFloats {
         let values = scales.read(files);
         let is_power = |scale: &f32| scale.to_bits() << 9 == 0;
         let max = values.iter().fold(0f32, |max, scale| max.max(scale.abs())) * MAX_CODE;
-        let dtype = match values.iter().all(is_power) || !(F16_MIN..=F16_MAX).contains(&max) {
+        let dtype = match values.iter().all(is_power) {
             true => DType::BF16,
-            false => DType::F16,
+            false => float_type(max),
         };
         PackedFloats {
             shape,
@@ -108,6 +110,94 @@ impl PackedFloats {
             }
             out.copy_from_slice(&encoded(self.dtype, &numbers));
         }
+    }
+}
+
+/// FP8 with scales of the matrix, of rows, or of blocks.
+pub(super) fn find(
+    stored: &StoredTensors<'_>,
+    codes: CodePart<'_>,
+    block: [usize; 2],
+) -> Result<FoundMatrix, Error> {
+    let name = codes.info.name.clone();
+    let shape = codes.info.shape.clone();
+    let [.., n, k] = shape[..] else {
+        return Err(codes.wrong("a matrix of FP8".to_owned(), format!("the shape {shape:?}")));
+    };
+    let n_matrices = shape[..shape.len() - 2].iter().product();
+    let inverse = format!("{name}_scale_inv");
+    let expected = "its scales (or `weight_scale`)".to_owned();
+    let scales = match stored.get(&format!("{name}_scale")) {
+        Some(scales) => scales,
+        None => stored.require(&inverse, codes.info, expected)?,
+    };
+    let grid = grid_of(&scales, [n_matrices, n, k], block)?;
+    let numbers = match scales.is_bytes() {
+        true => scales.exponent_scales()?,
+        false => scales.scales()?,
+    };
+    let tensor = PackedFloats::new(shape, codes.place(), (numbers, grid), stored.files());
+    Ok(FoundMatrix {
+        codes: name.clone(),
+        name,
+        others: vec![scales.info.name.clone()],
+        tensor: PackedTensor::new(PackedSource::Floats(tensor)),
+    })
+}
+
+fn grid_of(
+    scales: &CodePart<'_>,
+    [n_matrices, n, k]: [usize; 3],
+    [rows, columns]: [usize; 2],
+) -> Result<ScaleGrid, Error> {
+    let found = &scales.info.shape;
+    let of = |grid: ScaleGrid| {
+        [
+            n.div_ceil(grid.rows.max(1)),
+            k.div_ceil(grid.columns.max(1)),
+        ]
+    };
+    let grids = [
+        ScaleGrid {
+            rows: n,
+            columns: k,
+        },
+        ScaleGrid { rows, columns },
+        ScaleGrid {
+            rows: 1,
+            columns: k,
+        },
+        // Groups of neighbours of a row, as in MXFP8.
+        ScaleGrid {
+            rows: 1,
+            columns: k / found.last().copied().unwrap_or(1).clamp(1, k.max(1)),
+        },
+    ];
+    let n_found: usize = found.iter().product();
+    let is_it = |grid: &&ScaleGrid| {
+        let [rows, columns] = of(**grid);
+        // Scales of one dimension are of the matrix or of rows; a scalar has none.
+        let fits = match found[..] {
+            [.., found_rows, found_columns] => [found_rows, found_columns] == [rows, columns],
+            _ => columns == 1,
+        };
+        fits && n_found == n_matrices * rows * columns
+    };
+    grids.iter().find(is_it).copied().ok_or_else(|| {
+        let [block_rows, block_columns] = of(grids[1]);
+        let expected = format!(
+            "a scale of the matrix, {n} of rows, [{n}, groups], or the shape {:?} of blocks of {rows} x {columns}",
+            [block_rows, block_columns]
+        );
+        scales.wrong(expected, format!("the shape {found:?}"))
+    })
+}
+
+/// The format of two bytes that holds most of numbers up to `max`.
+pub(super) fn float_type(max: f32) -> DType {
+    match (F16_MIN..=F16_MAX).contains(&max) {
+        true => DType::F16,
+        false => DType::BF16,
     }
 }
 

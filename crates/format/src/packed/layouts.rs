@@ -1,11 +1,25 @@
 //! Finds the parts of each packed matrix, and checks that they fit each other.
 
 use super::codes::{CodeLayout, Codes};
-use super::float8::{PackedFloats, ScaleGrid};
+use super::float4::{self, WholeScale};
+use super::float8;
 use super::integers::{Groups, IntegerParts, PackedIntegers, Zeros};
+use super::packing::DEFAULT_BLOCK;
 use super::stored::{CodePart, StoredTensors};
 use super::{FoundMatrix, PackedSource, PackedTensor, Packing};
 use crate::{Error, PlainType, TensorInfo, TensorType};
+
+/// The number for a whole NVFP4 matrix as compressed-tensors stores it (`dequantize` in its lifecycle/forward.py).
+const COMPRESSED_WHOLE: WholeScale = WholeScale {
+    suffix: "global_scale",
+    divides: true,
+};
+
+/// The same as ModelOpt stores it.
+const MODEL_OPT_WHOLE: WholeScale = WholeScale {
+    suffix: "scale_2",
+    divides: false,
+};
 
 /// The matrix whose codes this tensor is; `None` if it is none.
 ///
@@ -20,99 +34,36 @@ pub(super) fn find(
         return Ok(None);
     };
     match *packing {
-        Packing::Float8 { block } if codes.is_float8() => float8(stored, codes, block).map(Some),
+        Packing::Float8 { block } if codes.is_float8() => {
+            float8::find(stored, codes, block).map(Some)
+        }
         Packing::Float8 { .. } => Ok(None),
         Packing::CompressedTensors { block } => {
-            if codes.is_float8() {
-                return float8(stored, codes, block).map(Some);
+            // NVFP4 has scales of FP8.
+            if codes.is_float8() && !info.name.ends_with("_scale") {
+                return float8::find(stored, codes, block).map(Some);
             }
             match (info.name.strip_suffix("_packed"), codes.is_int8()) {
+                (Some(name), _) if codes.is_bytes() => {
+                    float4::find(stored, codes, name, COMPRESSED_WHOLE).map(Some)
+                }
                 (Some(name), _) => compressed_words(stored, codes, name).map(Some),
                 (None, true) => compressed_bytes(stored, codes).map(Some),
                 (None, false) => Ok(None),
             }
         }
+        Packing::ModelOpt if codes.is_float8() && info.name.ends_with(".weight") => {
+            float8::find(stored, codes, DEFAULT_BLOCK).map(Some)
+        }
+        Packing::ModelOpt if codes.is_bytes() && info.name.ends_with(".weight") => {
+            float4::find(stored, codes, &info.name, MODEL_OPT_WHOLE).map(Some)
+        }
+        Packing::ModelOpt => Ok(None),
         Packing::Gptq { .. } | Packing::Awq => match info.name.strip_suffix(".qweight") {
             Some(module) => by_columns(stored, codes, module, packing).map(Some),
             None => Ok(None),
         },
     }
-}
-
-/// FP8 with scales of the matrix, of rows, or of blocks.
-fn float8(
-    stored: &StoredTensors<'_>,
-    codes: CodePart<'_>,
-    block: [usize; 2],
-) -> Result<FoundMatrix, Error> {
-    let name = codes.info.name.clone();
-    let shape = codes.info.shape.clone();
-    let [.., n, k] = shape[..] else {
-        return Err(codes.wrong("a matrix of FP8".to_owned(), format!("the shape {shape:?}")));
-    };
-    let n_matrices = shape[..shape.len() - 2].iter().product();
-    let inverse = format!("{name}_scale_inv");
-    let expected = "its scales (or `weight_scale`)".to_owned();
-    let scales = match stored.get(&format!("{name}_scale")) {
-        Some(scales) => scales,
-        None => stored.require(&inverse, codes.info, expected)?,
-    };
-    let grid = grid_of(&scales, [n_matrices, n, k], block)?;
-    let tensor = PackedFloats::new(
-        shape,
-        codes.place(),
-        (scales.scales()?, grid),
-        stored.files(),
-    );
-    Ok(FoundMatrix {
-        codes: name.clone(),
-        name,
-        others: vec![scales.info.name.clone()],
-        tensor: PackedTensor::new(PackedSource::Floats(tensor)),
-    })
-}
-
-fn grid_of(
-    scales: &CodePart<'_>,
-    [n_matrices, n, k]: [usize; 3],
-    [rows, columns]: [usize; 2],
-) -> Result<ScaleGrid, Error> {
-    let found = &scales.info.shape;
-    let of = |grid: ScaleGrid| {
-        [
-            n.div_ceil(grid.rows.max(1)),
-            k.div_ceil(grid.columns.max(1)),
-        ]
-    };
-    let grids = [
-        ScaleGrid {
-            rows: n,
-            columns: k,
-        },
-        ScaleGrid { rows, columns },
-        ScaleGrid {
-            rows: 1,
-            columns: k,
-        },
-    ];
-    let n_found: usize = found.iter().product();
-    let is_it = |grid: &&ScaleGrid| {
-        let [rows, columns] = of(**grid);
-        // Scales of one dimension are of the matrix or of rows; a scalar has none.
-        let fits = match found[..] {
-            [.., found_rows, found_columns] => [found_rows, found_columns] == [rows, columns],
-            _ => columns == 1,
-        };
-        fits && n_found == n_matrices * rows * columns
-    };
-    grids.iter().find(is_it).copied().ok_or_else(|| {
-        let [block_rows, block_columns] = of(grids[1]);
-        let expected = format!(
-            "a scale of the matrix, {n} of rows, or the shape {:?} of blocks of {rows} x {columns}",
-            [block_rows, block_columns]
-        );
-        scales.wrong(expected, format!("the shape {found:?}"))
-    })
 }
 
 /// Zero points that compressed-tensors keeps beside `name`, if there are any.

@@ -10,7 +10,7 @@ pub enum Packing {
         /// Rows and columns of a block.
         block: [usize; 2],
     },
-    /// The layouts of compressed-tensors: integers of 4 or 8 bits, and FP8 as above.
+    /// The layouts of compressed-tensors: integers of 4 or 8 bits, NVFP4, MXFP4, and FP8 as above.
     CompressedTensors {
         /// Rows and columns of a block of FP8.
         block: [usize; 2],
@@ -24,6 +24,8 @@ pub enum Packing {
     },
     /// AWQ in the order of its GEMM kernels, 4 bits.
     Awq,
+    /// ModelOpt's FP8 and NVFP4.
+    ModelOpt,
 }
 
 /// Why packed matrices are not read.
@@ -35,12 +37,13 @@ pub struct UnsupportedPacking {
     pub supported: &'static str,
 }
 
-const METHODS: &str = "fp8, compressed-tensors (float-quantized, int-quantized and pack-quantized of 4 or 8 bits), gptq and \
-    awq (4 bits; gptq also 8), unquantised safetensors, GGUF, Q4NX";
+const METHODS: &str = "fp8, fbgemm_fp8, compressed-tensors (float-quantized, mxfp8-quantized, int-quantized, pack-quantized of 4 or \
+    8 bits, nvfp4-pack-quantized, mxfp4-pack-quantized), modelopt (FP8, NVFP4), gptq and awq (4 bits; gptq also 8), unquantised safetensors, GGUF, Q4NX";
 
 const KEY: &str = "quantization_config";
 
-const DEFAULT_BLOCK: [usize; 2] = [128, 128];
+/// Rows and columns of a block of FP8 where nothing says them.
+pub(super) const DEFAULT_BLOCK: [usize; 2] = [128, 128];
 
 impl Packing {
     /// Reads a `quantization_config`.
@@ -50,6 +53,10 @@ impl Packing {
     pub fn read(config: &Value) -> Result<Packing, UnsupportedPacking> {
         match text(config, "quant_method").unwrap_or("unknown") {
             "fp8" => float8(config),
+            "fbgemm_fp8" => Ok(Packing::Float8 {
+                block: DEFAULT_BLOCK,
+            }),
+            "modelopt" | "modelopt_fp4" => model_opt(config),
             "compressed-tensors" => compressed(config),
             "gptq" => gptq(config),
             "awq" => awq(config),
@@ -129,11 +136,14 @@ fn compressed(config: &Value) -> Result<Packing, UnsupportedPacking> {
         "float-quantized",
         "int-quantized",
         "naive-quantized",
+        "nvfp4-pack-quantized",
+        "mxfp4-pack-quantized",
+        "mxfp8-quantized",
         "mixed-precision",
         "dense",
     ];
-    const SUPPORTED: &str =
-        "pack-quantized, int-quantized, float-quantized, naive-quantized, mixed-precision of these";
+    const SUPPORTED: &str = "pack-quantized, int-quantized, float-quantized, naive-quantized, mxfp8-quantized, \
+        nvfp4-pack-quantized, mxfp4-pack-quantized, mixed-precision of these";
     one_of(config, "format", FORMATS, SUPPORTED)?;
     let sparsity = config.get("sparsity_config");
     if let Some(format) = sparsity.and_then(|sparsity| text(sparsity, "format"))
@@ -155,15 +165,21 @@ fn compressed(config: &Value) -> Result<Packing, UnsupportedPacking> {
         };
         let kind = one_of(weights, "type", &["int", "float"], "int, float")?;
         let bits = weights.get("num_bits").and_then(Value::as_u64).unwrap_or(8);
-        if bits != 8 && (bits != 4 || kind != "int") {
+        if ![4, 8].contains(&bits) {
             let key = format!("config_groups.weights.num_bits` of type `{kind}");
-            return unsupported(&key, bits, "8, or 4 of type int");
+            return unsupported(&key, bits, "4, 8");
         }
         if weights.get("block_structure").is_some_and(Value::is_array) {
             block = block_of(weights.get("block_structure"), "block_structure")?;
         }
     }
     Ok(Packing::CompressedTensors { block })
+}
+
+fn model_opt(config: &Value) -> Result<Packing, UnsupportedPacking> {
+    const ALGORITHMS: &[&str] = &["FP8", "NVFP4"];
+    one_of(config, "quant_algo", ALGORITHMS, "FP8, NVFP4")?;
+    Ok(Packing::ModelOpt)
 }
 
 fn gptq(config: &Value) -> Result<Packing, UnsupportedPacking> {

@@ -119,7 +119,8 @@ impl StoredNumbers {
     }
 }
 
-fn power_of_two(exponent: u8) -> f32 {
+/// A number of E8M0.
+pub(super) fn power_of_two(exponent: u8) -> f32 {
     match exponent {
         255 => f32::NAN,
         _ => 2f32.powi(i32::from(exponent) - 127),
@@ -207,6 +208,50 @@ impl CodePart<'_> {
             Some(at) => {
                 let found = format!("{} at element {at}", values[at]);
                 Err(self.wrong("finite scales".to_owned(), found))
+            }
+        }
+    }
+
+    /// Plain numbers of 16 or 32 bits.
+    pub(super) fn numbers(&self) -> Result<Vec<f32>, Error> {
+        Ok(self.scales()?.read(self.files))
+    }
+
+    pub(super) fn is_bytes(&self) -> bool {
+        self.info.tensor_type == TensorType::Plain(PlainType::U8)
+    }
+
+    /// Powers of two, none of which is infinite.
+    pub(super) fn exponents(&self) -> Result<CodePlace, Error> {
+        if !self.is_bytes() && self.info.tensor_type.name() != EXPONENTS {
+            let expected = "exponents of type U8 or F8_E8M0".to_owned();
+            return Err(self.wrong(expected, format!("type {}", self.info.tensor_type)));
+        }
+        self.checked_bytes("exponents below 255", |byte| byte < 255)
+    }
+
+    /// The same as numbers.
+    pub(super) fn exponent_scales(&self) -> Result<StoredNumbers, Error> {
+        Ok(StoredNumbers {
+            place: self.exponents()?,
+            dtype: None,
+            len: self.info.n_elems(),
+        })
+    }
+
+    /// Its bytes, each of which must be such.
+    pub(super) fn checked_bytes(
+        &self,
+        expected: &str,
+        is_such: fn(u8) -> bool,
+    ) -> Result<CodePlace, Error> {
+        let place = self.place();
+        let bytes = place.bytes(self.files);
+        match bytes.iter().position(|byte| !is_such(*byte)) {
+            None => Ok(place),
+            Some(at) => {
+                let found = format!("the byte {:#04x} at element {at}", bytes[at]);
+                Err(self.wrong(expected.to_owned(), found))
             }
         }
     }

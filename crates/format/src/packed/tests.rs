@@ -1,10 +1,12 @@
+mod floats;
+
 use std::fs;
 use std::path::Path;
 
 use millrace_quant::{DType, decode_blocks};
 use serde_json::{Map, Value, json};
 
-use super::{Packing, float8};
+use super::Packing;
 use crate::{Checkpoint, Error, TensorType};
 
 /// A tensor of a folder: name, type as headers spell it, shape, bytes.
@@ -288,31 +290,24 @@ fn experts_of_a_layer_have_one_format() {
     }
 }
 
-#[test]
-fn codes_of_float8_are_those_of_the_standard() {
-    // OCP 8-bit Floating Point Specification, revision 1.0, table 1.
-    let known = [
-        (0x00, 0.0),
-        (0x01, 0.001_953_125),
-        (0x07, 0.013_671_875),
-        (0x08, 0.015_625),
-        (0x38, 1.0),
-        (0x3c, 1.5),
-        (0x7e, 448.0),
-        (0xfe, -448.0),
-    ];
-    for (code, expected) in known {
-        assert_eq!(float8::value(code), expected, "{code:#x}");
-    }
-    assert!(float8::value(0x7f).is_nan() && float8::value(0xff).is_nan());
-}
-
 /// What is wrong with a folder: the layout, what becomes of it, and words of the message.
 type Fault = (
     (Value, Vec<StoredTensor>),
     fn(&mut Vec<StoredTensor>),
     &'static [&'static str],
 );
+
+/// Each fault is told with these words and the file.
+fn check(faults: Vec<Fault>) {
+    let dir = tempfile::tempdir().unwrap();
+    for ((config, mut tensors), change, words) in faults {
+        change(&mut tensors);
+        let error = open(dir.path(), &config, &tensors).unwrap_err().to_string();
+        for word in words.iter().chain(&["model.safetensors"]) {
+            assert!(error.contains(word), "`{word}` is not in: {error}");
+        }
+    }
+}
 
 #[test]
 fn parts_that_do_not_fit_are_named() {
@@ -431,14 +426,7 @@ fn parts_that_do_not_fit_are_named() {
             &["a.weight_scale_inv", "F32", "found type i32"],
         ),
     ];
-    let dir = tempfile::tempdir().unwrap();
-    for ((config, mut tensors), change, words) in faults {
-        change(&mut tensors);
-        let error = open(dir.path(), &config, &tensors).unwrap_err().to_string();
-        for word in words.iter().chain(&["model.safetensors"]) {
-            assert!(error.contains(word), "`{word}` is not in: {error}");
-        }
-    }
+    check(faults);
 }
 
 #[test]
@@ -471,8 +459,12 @@ fn other_layouts_are_refused_by_name() {
             "weight_block_size",
         ),
         (
-            json!({"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"}),
-            "nvfp4",
+            json!({"quant_method": "compressed-tensors", "format": "mxfp6-pack-quantized"}),
+            "mxfp6",
+        ),
+        (
+            json!({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"}),
+            "W4A8_AWQ",
         ),
         (
             json!({"quant_method": "compressed-tensors", "sparsity_config": {"format": "sparse-24"}}),
@@ -483,7 +475,7 @@ fn other_layouts_are_refused_by_name() {
             "transform_config",
         ),
         (
-            json!({"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"num_bits": 4, "type": "float"}}}}),
+            json!({"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"num_bits": 6, "type": "float"}}}}),
             "num_bits",
         ),
     ] {

@@ -75,7 +75,8 @@ impl Operation for ExpertLinear {
             fits(shapes.weight(bias)? == [1, n_experts, n])?;
         }
         if let Some(scale) = self.scale {
-            fits(shapes.weight(scale)? == [1, 1, n_experts])?;
+            // A number an expert, of one tensor or of one each.
+            fits(shapes.weight(scale)?.iter().product::<usize>() == n_experts)?;
         }
         let rows = if self.own_rows { self.n_used } else { 1 };
         let widths = [rows.checked_mul(k), self.n_used.checked_mul(n)];

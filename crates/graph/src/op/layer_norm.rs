@@ -8,7 +8,7 @@ use crate::{Real, TokenContext, WeightId};
 /// `(x - mean) / sqrt(variance + eps) · weight (+ bias)` (Ba et al. 2016, section 3).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerNorm {
-    /// `[group]`; without it the factor is 1.
+    /// `[group]`, or `[n_groups, group]` where each group has factors of its own; without it the factor is 1.
     pub weight: Option<WeightId>,
     /// `[group]`.
     pub bias: Option<WeightId>,
@@ -24,7 +24,8 @@ impl LayerNorm {
         let (weight, bias) = (vector(self.weight), vector(self.bias));
         let eps = R::from_f64(f64::from(self.eps));
         let groups = row.inputs[0].chunks(self.group);
-        for (x, out) in groups.zip(out.chunks_mut(self.group)) {
+        for (index, (x, out)) in groups.zip(out.chunks_mut(self.group)).enumerate() {
+            let first = index * self.group;
             let n = R::from_f64(x.len() as f64);
             let mean = x.iter().copied().sum::<R>() / n;
             let squares: R = x.iter().map(|x| (*x - mean) * (*x - mean)).sum();
@@ -32,7 +33,7 @@ impl LayerNorm {
             for (i, (out, x)) in out.iter_mut().zip(x).enumerate() {
                 *out = (*x - mean) / root;
                 if let Some(weight) = weight {
-                    *out = *out * weight[i];
+                    *out = *out * weight[(first + i) % weight.len()];
                 }
                 if let Some(bias) = bias {
                     *out += bias[i];
@@ -59,7 +60,11 @@ impl Operation for LayerNorm {
 
     fn check(&self, shapes: &Shapes<'_>) -> Result<(), String> {
         let (out, group) = (shapes.output(), self.group);
-        for id in [self.weight, self.bias].into_iter().flatten() {
+        if let Some(id) = self.weight {
+            let found = shapes.weight(id)?;
+            fits(found == [1, 1, group] || found == [1, out / group.max(1), group])?;
+        }
+        if let Some(id) = self.bias {
             fits(shapes.weight(id)? == [1, 1, group])?;
         }
         fits(group > 0 && out.is_multiple_of(group) && shapes.input(0) == out)

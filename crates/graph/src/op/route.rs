@@ -34,7 +34,14 @@ pub enum Gating {
     Sigmoid,
     /// The scores themselves; the weights are the softmax over the chosen.
     SoftmaxChosen,
+    /// The scores themselves; the weight of each is its softmax over the experts that are left and near it
+    /// (SparseMixer, Liu et al. 2023, "Sparse Backpropagation for MoE Training", as Phi 3.5 MoE computes it at inference).
+    SparseMixer,
 }
+
+/// How far below the best, as a share of the larger magnitude of both, a score of [`Gating::SparseMixer`] counts: twice
+/// the `router_jitter_noise` of every published model.
+pub const SPARSE_MIXER_REACH: f64 = 0.02;
 
 /// Groups of experts of which only some are chosen from (DeepSeek-AI 2024, DeepSeek-V3, section 2.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,8 +148,10 @@ impl Route {
             high[rank] = R::from_f64((expert / 256) as f64);
             weights[rank] = gates[expert];
         }
-        if self.gating == Gating::SoftmaxChosen {
-            softmax(weights, round);
+        match self.gating {
+            Gating::Softmax | Gating::Sigmoid => {}
+            Gating::SoftmaxChosen => softmax(weights, round),
+            Gating::SparseMixer => mix_sparsely(gates, experts, round, weights),
         }
         if let Some(eps) = self.normalized {
             let sum: R = weights.iter().copied().sum();
@@ -161,8 +170,24 @@ impl Route {
         match self.gating {
             Gating::Softmax => softmax(gates, round),
             Gating::Sigmoid => gates.iter_mut().for_each(|x| *x = sigmoid(*x, round)),
-            Gating::SoftmaxChosen => {}
+            Gating::SoftmaxChosen | Gating::SparseMixer => {}
         }
+    }
+}
+
+/// Of each expert the softmax of its score over those that no expert before it took and that lie within reach.
+fn mix_sparsely<R: Real>(scores: &[R], experts: &[usize], round: fn(R) -> R, weights: &mut [R]) {
+    let reach = R::from_f64(SPARSE_MIXER_REACH);
+    for (rank, expert) in experts.iter().enumerate() {
+        let best = scores[*expert];
+        let left = scores.iter().enumerate();
+        let left = left.filter(|(other, _)| !experts[..rank].contains(other));
+        let near = left.filter(|(other, score)| {
+            let size = R::max(R::max(**score, -**score), best);
+            *other == *expert || best - **score <= reach * size
+        });
+        let sum: R = near.map(|(_, score)| round((*score - best).exp())).sum();
+        weights[rank] = R::from_f64(1.0) / sum;
     }
 }
 
@@ -254,4 +279,50 @@ impl Operation for Route {
     }
 
     by_definition!();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sparse(scores: &[f64]) -> (Vec<usize>, Vec<f64>) {
+        let route = Route {
+            n_experts: scores.len(),
+            n_used: 2,
+            gating: Gating::SparseMixer,
+            bias: None,
+            groups: None,
+            normalized: None,
+            scale: 1.0,
+        };
+        let mut choice = [0.0; 6];
+        route.choose(scores, None, |x| x, &mut choice);
+        let weights = choice_weights(&choice).to_vec();
+        (chosen_experts(&choice).collect(), weights)
+    }
+
+    #[test]
+    fn scores_near_the_best_share_its_weight() {
+        let share = |gaps: &[f64]| 1.0 / (1.0 + gaps.iter().map(|gap| (-gap).exp()).sum::<f64>());
+        // The scores, what is chosen, and the distances of those that share with the first and with the second.
+        let rows: [(&[f64], [usize; 2], &[f64], &[f64]); 5] = [
+            (&[0.5, 1.0, 0.99, -3.0], [1, 2], &[0.01], &[]),
+            (&[1.0, 0.9, 0.8], [0, 1], &[], &[]),
+            // The first takes no part in the second's share; the third is near both.
+            (&[2.0, 1.99, 1.98], [0, 1], &[0.01, 0.02], &[0.01]),
+            // Of negative scores the magnitude of the lower one counts.
+            (&[-1.0, -1.02, -2.0], [0, 1], &[0.02], &[]),
+            (&[0.0, 0.0, -1.0], [0, 1], &[0.0], &[]),
+        ];
+        for (scores, chosen, first, second) in rows {
+            let (experts, weights) = sparse(scores);
+            assert_eq!(experts, chosen, "{scores:?}");
+            for (found, gaps) in weights.iter().zip([first, second]) {
+                assert!(
+                    (found - share(gaps)).abs() < 1e-12,
+                    "{scores:?}: {weights:?}"
+                );
+            }
+        }
+    }
 }

@@ -7,33 +7,48 @@ use crate::cpu::Cpu;
 /// Partial sums of a mean; the same at every level.
 const LANES: usize = 16;
 
-/// Layer norm of each row of `weight.len()` elements:
-/// `out = (x - mean(x)) / sqrt(var(x) + eps) · weight + bias`, with the variance over all elements, and no bias where `bias` is empty.
+/// Layer norm of each group of `group` elements:
+/// `out = (x - mean(x)) / sqrt(var(x) + eps) · weight + bias`, with the variance over the group, and no bias where `bias` is empty.
+/// `weight` is that of a group, or of several that take turns.
 ///
 /// # Panics
-/// If `bias` is not as long as `weight`, or `x` and `out` differ in length or are not whole rows.
-pub fn layer_norm(cpu: &Cpu, x: &[f32], weight: &[f32], bias: &[f32], eps: f32, out: &mut [f32]) {
+/// If `weight` is not whole groups, `bias` not as long as a group, or `x` and `out` differ in length or are not whole rows of
+/// `weight`'s length.
+pub fn layer_norm(
+    cpu: &Cpu,
+    x: &[f32],
+    group: usize,
+    (weight, bias): (&[f32], &[f32]),
+    eps: f32,
+    out: &mut [f32],
+) {
     let width = weight.len();
     assert!(
         width > 0 && x.len().is_multiple_of(width),
         "{} elements in rows of {width}",
         x.len()
     );
+    assert!(
+        group > 0 && width.is_multiple_of(group),
+        "weights of whole groups of {group}, not {width}"
+    );
     assert_eq!(x.len(), out.len(), "as many elements of x as of out");
     assert!(
-        bias.is_empty() || bias.len() == width,
-        "one bias for each element of a row"
+        bias.is_empty() || bias.len() == group,
+        "one bias for each element of a group"
     );
-    let norm = Norm {
-        weight,
-        eps,
-        offset: 0.0,
-    };
     let rows = ElementwiseKernels::for_level(cpu.level());
     split(cpu, out, width, &|start, out| {
-        let mut centred = vec![0.0; width];
+        let mut centred = vec![0.0; group];
         let x = &x[start..start + out.len()];
-        for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
+        let weights = weight.chunks_exact(group).cycle();
+        let groups = x.chunks_exact(group).zip(out.chunks_exact_mut(group));
+        for ((x, out), weight) in groups.zip(weights) {
+            let norm = Norm {
+                weight,
+                eps,
+                offset: 0.0,
+            };
             let mean = mean(x);
             for (centred, x) in centred.iter_mut().zip(x) {
                 *centred = x - mean;

@@ -132,7 +132,7 @@ fn layer_norms() {
                 .collect();
             let (weight, bias) = (numbers(width, 5, 2.0), numbers(width, 6, 1.0));
             let mut out = vec![f32::NAN; x.len()];
-            layer_norm(cpu, &x, &weight, &bias, 1e-6, &mut out);
+            layer_norm(cpu, &x, width, (&weight, &bias), 1e-6, &mut out);
             let expected = oracle::layer_norm(&x, &weight, &bias, 1e-6);
             if width == 1 {
                 // Nothing but the bias is left of a row of one.
@@ -140,6 +140,23 @@ fn layer_norms() {
             } else {
                 assert_close(&out, &expected, 16.0, 1.0, "layer_norm");
             }
+        }
+    });
+}
+
+#[test]
+fn groups_of_a_layer_norm_take_turns_with_weights() {
+    for_each_cpu(|cpu| {
+        let (group, n_groups, n_rows) = (31, 3, 5);
+        let width = group * n_groups;
+        let x = numbers(width * n_rows, 9, 3.0);
+        let weight = numbers(width, 5, 2.0);
+        let mut out = vec![f32::NAN; x.len()];
+        layer_norm(cpu, &x, group, (&weight, &[]), 1e-6, &mut out);
+        for (i, (x, out)) in x.chunks(group).zip(out.chunks(group)).enumerate() {
+            let weight = &weight[i % n_groups * group..][..group];
+            let expected = oracle::layer_norm(x, weight, &[0.0; 31], 1e-6);
+            assert_close(out, &expected, 16.0, 1.0, "layer_norm of groups");
         }
     });
 }

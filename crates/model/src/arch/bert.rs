@@ -141,7 +141,7 @@ fn write_hf(config: &ModelConfig, out: &mut serde_json::Value) {
 fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
     let x = b.embed()?;
     let x = add_token_type(b, x)?;
-    let x = add_position(b, x)?;
+    let x = block::add_position(b, x)?;
     let x = norm::stream(b, "embed_norm", WeightRole::EmbeddingNorm, x)?;
     block::sum_normed(b, |b, _, x| feed_forward::plain(b, x), x)
 }
@@ -167,22 +167,4 @@ pub(super) fn add_token_type(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<Val
     };
     let row = b.push("token_type", op, vec![], d_model);
     Ok(b.add("token_type_add", x, row))
-}
-
-/// Adds the embedding of the position.
-fn add_position(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<ValueId, Error> {
-    let (d_model, n) = (b.config().d_model, b.config().context_length);
-    let first = b.config().encoder.as_ref().map_or(0, |e| e.first_position);
-    let name = b.name_of(WeightRole::PositionEmbedding);
-    let source = match first > 0 && !b.is_gguf() {
-        true => WeightSource::Rows {
-            first,
-            n_rows: first + n,
-        },
-        false => WeightSource::Whole,
-    };
-    let table = b.weight_from(name, name, &[n, d_model], source)?;
-    let row = TableRow { table, step: 1 };
-    let row = b.push("position", row.into(), vec![], d_model);
-    Ok(b.add("position_add", x, row))
 }

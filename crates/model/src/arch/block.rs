@@ -18,14 +18,41 @@ use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::names::WeightRole;
 use attention::Heads;
-use millrace_graph::ValueId;
+use millrace_graph::{TableRow, ValueId, WeightSource};
 
 /// A decoder: embeddings, blocks over a residual stream, the last norm and the head. `block` takes the
 /// stream that enters a block, with the block's number, and gives what leaves it.
 pub(super) fn decoder(b: &mut GraphBuilder<'_>, block: Block) -> Result<(), Error> {
     let x = b.embed()?;
+    decoder_from(b, block, x)
+}
+
+/// The same of what enters the first block.
+pub(super) fn decoder_from(
+    b: &mut GraphBuilder<'_>,
+    block: Block,
+    x: ValueId,
+) -> Result<(), Error> {
     let x = blocks(b, block, x)?;
     b.head(x)
+}
+
+/// Adds the learned embedding of the position, of a table of which rows count from `first_position` of an encoder on.
+pub(super) fn add_position(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<ValueId, Error> {
+    let (d_model, n) = (b.config().d_model, b.config().context_length);
+    let first = b.config().encoder.as_ref().map_or(0, |e| e.first_position);
+    let name = b.name_of(WeightRole::PositionEmbedding);
+    let source = match first > 0 && !b.is_gguf() {
+        true => WeightSource::Rows {
+            first,
+            n_rows: first + n,
+        },
+        false => WeightSource::Whole,
+    };
+    let table = b.weight_from(name, name, &[n, d_model], source)?;
+    let row = TableRow { table, step: 1 };
+    let row = b.push("position", row.into(), vec![], d_model);
+    Ok(b.add("position_add", x, row))
 }
 
 /// The same without a head: the last norm is the end.
@@ -101,14 +128,18 @@ pub(super) fn post_normed(
     Ok(b.residual("ffn_residual", x, out))
 }
 
-/// A block of attention and a feed-forward side by side, both of one norm's output.
+/// A block of attention and a feed-forward side by side, both of one norm's output. Heads of queries and keys have LayerNorms
+/// where the configuration says so.
 pub(super) fn parallel(
     b: &mut GraphBuilder<'_>,
     layer: usize,
     x: ValueId,
 ) -> Result<ValueId, Error> {
     let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
-    let heads = attention::project(b, normed)?;
+    let mut heads = attention::project(b, normed)?;
+    if b.config().qk_norm {
+        heads = attention::layer_norm_heads(b, heads)?;
+    }
     let attended = attention::attend(b, layer, heads)?;
     let out = feed_forward::network(b, layer, normed)?;
     let x = b.residual("attn_residual", x, attended);

@@ -1,5 +1,6 @@
-//! Command R and Aya: attention and feed-forward side by side behind one norm, which takes mean and variance and has no
-//! bias; neighbouring elements of a head rotate together; logits have a factor.
+//! Command R, Command R+ and Aya: attention and feed-forward side by side behind one norm, which takes mean and variance and has no
+//! bias; neighbouring elements of a head rotate together; logits have a factor. Command R+ has a norm of each head of queries
+//! and keys, with factors of its own.
 
 use super::Family;
 use super::block;
@@ -13,7 +14,8 @@ pub(super) static FAMILY: Family = Family {
     gguf_arch: "command-r",
     hf_model_types: &["cohere"],
     hf_classes: &["CohereForCausalLM"],
-    models: "Command R; Aya 23, Aya Expanse",
+    models: "Command R, R+; Aya 23, Aya Expanse",
+    hf_qk_norm: Some("use_qk_norm"),
     interleaved: true,
     layer_norms: true,
     hf_norm_eps: 1e-5,
@@ -36,10 +38,6 @@ pub(super) static FAMILY: Family = Family {
 };
 
 fn read(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
-    if text.bool("use_qk_norm")? == Some(true) {
-        let feature = "norms of queries and keys (`use_qk_norm`) in cohere".into();
-        return Err(text.unsupported(feature, "models without them"));
-    }
     config.logit_scale = logit_scale(text)?;
     Ok(())
 }

@@ -13,7 +13,7 @@ use millrace_graph::{Gating, ValueId};
 use serde_json::{Value, json};
 
 /// transformers leaves it at the default of its class of norms, whatever `rms_norm_eps` says.
-const LATENT_NORM_EPS: f32 = 1e-6;
+pub(super) const LATENT_NORM_EPS: f32 = 1e-6;
 
 pub(super) static FAMILY: Family = Family {
     name: "deepseek2",

@@ -7,7 +7,7 @@ use crate::builder::GraphBuilder;
 use crate::config::gguf::Keys as GgufKeys;
 use crate::config::hf::{ConfigObject, HfDefaults, HfExperts, HfWindows};
 use crate::config::{Biases, ExpertConfig, ImageSight, ModelConfig};
-use crate::names::{HfNames, HfNorms, TensorName, WeightRole};
+use crate::names::{HF_PREFIXES, HfNames, HfNorms, TensorName, WeightRole};
 use millrace_format::gguf::GgufValue;
 use millrace_graph::{Activation, Gating, GluClamp, RopeStyle};
 
@@ -152,6 +152,8 @@ pub struct Family {
     pub(crate) hf_roles: &'static [WeightRole],
     /// Roles that have a factor beside them in all its files, with their names in Hugging Face files.
     pub(crate) hf_scales: &'static [(WeightRole, &'static str)],
+    /// What names in its Hugging Face files begin with, as its class writes them.
+    pub(crate) hf_prefix: &'static str,
     /// What its Hugging Face files call the list of blocks.
     pub(crate) hf_layers: &'static str,
     /// The encoder that `use_bidirectional_attention` makes of a model of its types.
@@ -256,6 +258,7 @@ impl Family {
         hf_roles: &[],
         hf_scales: &[],
         sizes_by_layer: false,
+        hf_prefix: HF_PREFIXES[0],
         hf_layers: "layers",
         encoder_twin: None,
         image_sight: ImageSight::Before,

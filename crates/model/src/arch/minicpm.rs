@@ -8,9 +8,9 @@ use crate::config::hf::{ConfigObject, HfDefaults, shortest};
 use millrace_format::gguf::GgufValue;
 
 /// What GGUF readers take where the keys are absent: the factors of the 2B.
-const EMBED_SCALE: f32 = 12.0;
-const SCALE_DEPTH: f32 = 1.4;
-const DIM_MODEL_BASE: f32 = 256.0;
+pub(super) const EMBED_SCALE: f32 = 12.0;
+pub(super) const SCALE_DEPTH: f32 = 1.4;
+pub(super) const DIM_MODEL_BASE: f32 = 256.0;
 
 pub(super) static FAMILY: Family = Family {
     name: "minicpm",
@@ -33,22 +33,26 @@ pub(super) static FAMILY: Family = Family {
     },
     gguf,
     hf,
-    write_hf: |config, out| {
-        let depth = config.residual_scale * (config.n_layers as f32).sqrt();
-        out["scale_emb"] = shortest(config.embed_scale);
-        out["scale_depth"] = shortest(depth);
-        out["dim_model_base"] = shortest(config.logit_scale * config.d_model as f32);
-    },
-    write_gguf: |config, set| {
-        // Absent keys are the 2B's.
-        set("embedding_scale", GgufValue::F32(config.embed_scale));
-        set("residual_scale", GgufValue::F32(config.residual_scale));
-        set("logit_scale", GgufValue::F32(1.0 / config.logit_scale));
-    },
+    write_hf,
+    write_gguf,
     ..Family::PLAIN
 };
 
-fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
+pub(super) fn write_hf(config: &ModelConfig, out: &mut serde_json::Value) {
+    let depth = config.residual_scale * (config.n_layers as f32).sqrt();
+    out["scale_emb"] = shortest(config.embed_scale);
+    out["scale_depth"] = shortest(depth);
+    out["dim_model_base"] = shortest(config.logit_scale * config.d_model as f32);
+}
+
+pub(super) fn write_gguf(config: &ModelConfig, set: &mut super::SetKey<'_>) {
+    // Absent keys are the 2B's.
+    set("embedding_scale", GgufValue::F32(config.embed_scale));
+    set("residual_scale", GgufValue::F32(config.residual_scale));
+    set("logit_scale", GgufValue::F32(1.0 / config.logit_scale));
+}
+
+pub(super) fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     if keys.f32("embedding_scale")?.is_none() {
         config.embed_scale = EMBED_SCALE;
     }

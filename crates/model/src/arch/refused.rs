@@ -68,19 +68,29 @@ static REFUSED: &[RefusedFamilies] = &[
         why: "chooses the keys that a query sees by an indexer",
     },
     RefusedFamilies {
-        names: &["bloom", "mpt"],
-        models: "BLOOM, MPT",
+        names: &["bloom", "jais", "mpt"],
+        models: "BLOOM, MPT, Jais",
         why: "has biases by distance (ALiBi) in place of RoPE",
+    },
+    RefusedFamilies {
+        names: &["apertus"],
+        models: "Apertus",
+        why: "has an activation with learned factors (xIELU)",
+    },
+    RefusedFamilies {
+        names: &["dbrx"],
+        models: "DBRX",
+        why: "clamps queries, keys and values",
+    },
+    RefusedFamilies {
+        names: &["arctic"],
+        models: "Snowflake Arctic",
+        why: "has experts and a dense network side by side",
     },
     RefusedFamilies {
         names: &["deci", "nemotron-nas", "openelm"],
         models: "OpenELM, Llama Nemotron (pruned)",
         why: "has heads or widths that differ by layer",
-    },
-    RefusedFamilies {
-        names: &["phimoe"],
-        models: "Phi 3.5 MoE",
-        why: "chooses experts by thresholds of its own (SparseMixer)",
     },
 ];
 

@@ -124,13 +124,13 @@ fn a_stranger_within_a_block_is_refused_in_every_family() {
                 continue;
             }
             let name = match layout {
-                WeightConvention::Gguf => "blk.1.stranger.weight",
-                _ => "model.layers.1.stranger.weight",
+                WeightConvention::Gguf => "blk.0.stranger.weight".to_owned(),
+                _ => format!("model.{}.0.stranger.weight", family.hf_layers),
             };
             let mut tensors = complete(&fixture.config, layout);
-            tensors.push(tensor(name.into(), &[8]));
+            tensors.push(tensor(name.clone(), &[8]));
             let error = build(&fixture.config, source, &tensors).unwrap_err();
-            let named = matches!(&error, Error::UnknownTensor { tensor, .. } if tensor == name);
+            let named = matches!(&error, Error::UnknownTensor { tensor, .. } if *tensor == name);
             assert!(named, "{}: {error}", family.name);
         }
     }

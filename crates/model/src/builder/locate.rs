@@ -30,14 +30,17 @@ pub(super) fn locate(
         shape = vec![n_heads * n_rows, k];
     }
     let shape = shape.as_slice();
-    let (&[n_experts, n, k], true) = (shape, name.contains("{}")) else {
-        return Ok((source, catalog.check(name, shape)?));
+    let (n_experts, shape) = match *shape {
+        [n_experts, n, k] if name.contains("{}") => (n_experts, vec![n, k]),
+        // A number beside each expert's matrix.
+        [n_experts] if name.contains("{}") => (n_experts, vec![1]),
+        _ => return Ok((source, catalog.check(name, shape)?)),
     };
     let names = (0..n_experts).map(|expert| name.replacen("{}", &expert.to_string(), 1));
     let names: Vec<String> = names.collect();
     let mut dtype = DType::F32;
     for (expert, name) in names.iter().enumerate() {
-        let found = catalog.check(name, &[n, k])?;
+        let found = catalog.check(name, &shape)?;
         if expert > 0 && found != dtype {
             return Err(Error::TensorType {
                 file: catalog.file().into(),

@@ -1,12 +1,12 @@
 //! The nodes that blocks are made of: embeddings, products, rotations, sums, the head.
 
-use super::{GraphBuilder, Tensors};
+use super::GraphBuilder;
 use crate::Error;
 use crate::arch::norm;
 use crate::names::{TensorName, WeightRole};
 use millrace_graph::{
-    Add, Embed, Linear, Op, Rope, RopeId, RotateHeads, Scale, ScaleByWeight, Softcap, ValueId,
-    WeightId,
+    Add, Embed, Linear, Op, Rope, RopeId, RotateHeads, Scale, ScaleByWeight, Softcap, TableRow,
+    ValueId, WeightId,
 };
 
 impl GraphBuilder<'_> {
@@ -53,16 +53,31 @@ impl GraphBuilder<'_> {
             true => Some(self.weight(name.bias(), &[n])?),
             false => None,
         };
-        // A factor comes before the bias.
+        self.scaled_product(label, name, (weight, bias), x)
+    }
+
+    /// As [`linear`](GraphBuilder::linear), of weights that stand in the graph already and are of the tensor `name`, with
+    /// the factor that its file has beside it, if it has one.
+    pub(crate) fn scaled_product(
+        &mut self,
+        label: &'static str,
+        name: TensorName,
+        (weight, bias): (WeightId, Option<WeightId>),
+        x: ValueId,
+    ) -> Result<ValueId, Error> {
         if !self.has_own(name.scale()) {
-            return Ok(self.push(label, Op::Linear(Linear { weight, bias }), vec![x], n));
+            return Ok(self.product(label, (weight, bias), x));
         }
+        // The factor comes before the bias.
         let out = self.product(label, (weight, None), x);
-        let scaled = self.scaled(name, out)?;
-        match bias {
-            None => Ok(scaled),
-            Some(_) => Err(self.unsupported_bias(name)),
-        }
+        let out = self.scaled(name, out)?;
+        let Some(table) = bias else {
+            return Ok(out);
+        };
+        let width = self.width(out);
+        let row = TableRow { table, step: 0 };
+        let bias = self.push("bias", row.into(), vec![], width);
+        Ok(self.add("bias_add", out, bias))
     }
 
     /// Products with a weight, times the factor that its file has beside it, if it has one.
@@ -80,18 +95,7 @@ impl GraphBuilder<'_> {
         ))
     }
 
-    fn unsupported_bias(&self, name: TensorName) -> Error {
-        Error::Unsupported {
-            file: match &self.tensors {
-                Tensors::Checkpoint(catalog) => catalog.file().into(),
-                Tensors::Any(_) => String::new(),
-            },
-            feature: format!("`{}` beside `{}`", name.bias(), name.scale()),
-            supported: "a bias or a scale beside a matrix".into(),
-        }
-    }
-
-    /// As [`linear`](GraphBuilder::linear), of weights that stand in the graph already.
+    /// As [`linear`](GraphBuilder::linear), of weights that stand in the graph already and have no factor.
     pub(crate) fn product(
         &mut self,
         label: &'static str,
@@ -189,7 +193,8 @@ impl GraphBuilder<'_> {
             true => Some(self.weight(bias, &[vocab_size])?),
             false => None,
         };
-        let mut logits = self.product("lm_head", (weight, bias), scaled);
+        let name = self.name(role);
+        let mut logits = self.scaled_product("lm_head", name, (weight, bias), scaled)?;
         if let Some(cap) = self.config.logit_softcap {
             logits = self.push(
                 "logit_softcap",

@@ -48,7 +48,7 @@ pub(crate) fn read(
         true => 1,
         false => keys.required_uniform("attention.head_count")?,
     };
-    let latent = latent(&keys)?;
+    let latent = latent(&keys, (d_model, n_heads))?;
     let head_dim = match latent {
         Some(latent) => latent.q_dim(),
         None if family.attention_free => 1,

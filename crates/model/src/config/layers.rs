@@ -15,6 +15,18 @@ pub struct HeadSizes {
     pub n_rot: usize,
 }
 
+/// How attention and feed-forward of a block stand, in families whose models differ in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BlockForm {
+    /// The feed-forward behind the attention.
+    #[default]
+    Sequential,
+    /// Both of one norm's output.
+    Parallel,
+    /// Both of the block's input, each behind a norm of its own.
+    ParallelNorms,
+}
+
 /// What differs from layer to layer, in families where something does (Gemma 4,
 /// Nemotron H).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,6 +43,10 @@ pub struct LayerConfig {
     pub images_in_windows: bool,
     /// Elements of a token's embedding for each layer; 0 for none.
     pub embedding_dim: usize,
+    /// How attention and feed-forward stand: the same in all layers, but not in all models of some families.
+    pub form: BlockForm,
+    /// Whether embeddings have a learned one of the position added to them, in a decoder.
+    pub learned_positions: bool,
     /// For each layer, whether it is a feed-forward and nothing else; the others then have none (Nemotron H). Empty where
     /// every layer has one.
     pub networks: Vec<bool>,

@@ -14,6 +14,7 @@ mod encoders;
 mod hostile;
 mod layers;
 mod mamba;
+mod older;
 mod recurrent;
 mod refusals;
 mod rope;

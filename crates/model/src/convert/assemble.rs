@@ -17,6 +17,8 @@ use crate::derive;
 /// Rows of a matrix in bytes that have more.
 struct MatrixRows<'a> {
     tensor: &'a str,
+    /// On all of them.
+    factor: f32,
     bytes: Cow<'a, [u8]>,
     /// Rows that the bytes have.
     n: usize,
@@ -32,6 +34,7 @@ impl<'a> MatrixRows<'a> {
         let n = weight.n;
         let whole = |tensor: &'a str, bytes, n_all, first| MatrixRows {
             tensor,
+            factor: checkpoint.factor_of(tensor).unwrap_or(1.0),
             bytes,
             n: n_all,
             rows: first..first + n,
@@ -72,6 +75,7 @@ impl<'a> MatrixRows<'a> {
             n: self.n,
             rows: self.rows.clone(),
             k: part.weight.k,
+            factor: self.factor,
             addends: merge.of(self.tensor),
             transform: part.transform,
             importance,

@@ -26,7 +26,9 @@ pub(super) struct EncodeJob<'a> {
     /// Those that are to be written.
     pub(super) rows: Range<usize>,
     pub(super) k: usize,
-    /// What adapters add to the rows, before they are transformed.
+    /// Factor on the rows, before they are transformed.
+    pub(super) factor: f32,
+    /// What adapters add to the rows, before that factor.
     pub(super) addends: &'a [Addend<'a>],
     pub(super) transform: Transform,
     /// By how much an error in each column counts, `[k]`.
@@ -39,6 +41,7 @@ impl EncodeJob<'_> {
         if self.from == self.to
             && self.transform == Transform::NONE
             && self.addends.is_empty()
+            && self.factor == 1.0
             && let Some(bytes) = self.bytes_of_rows()
         {
             return self.copy(bytes, out);
@@ -121,6 +124,9 @@ impl EncodeJob<'_> {
         decoded.map_err(|source| self.quant(source))?;
         for addend in self.addends {
             addend.add(rows.clone(), self.k, &mut numbers);
+        }
+        if self.factor != 1.0 {
+            numbers.iter_mut().for_each(|number| *number *= self.factor);
         }
         self.check(&numbers, first)?;
         self.transform.apply(&mut numbers, self.k);
@@ -242,6 +248,7 @@ mod tests {
             },
             importance: None,
             addends: &[],
+            factor: 1.0,
         };
         let (one, n_elems) = run(&job, 1).unwrap();
         assert_eq!(n_elems, n * k);
@@ -268,6 +275,7 @@ mod tests {
             transform: Transform::NONE,
             importance: None,
             addends: &[],
+            factor: 1.0,
         };
         assert_eq!(run(&job, 2).unwrap(), (bytes, 3 * 512));
     }
@@ -288,6 +296,7 @@ mod tests {
             transform: Transform::NONE,
             importance: None,
             addends: &[],
+            factor: 1.0,
         };
         assert!(run(&job(&bytes, DType::BF16), 1).is_ok());
         let error = run(&job(&bytes, DType::F16), 1).unwrap_err();

@@ -14,7 +14,7 @@ use crate::ModelConfig;
 use crate::arch::{self, Conventions, Family, WeightConvention};
 use crate::builder::{self, TensorLayout};
 use crate::catalog::Catalog;
-use crate::names::{HF_PREFIXES, ParameterKind, TensorName, WeightRole};
+use crate::names::{ParameterKind, TensorName, WeightRole};
 use crate::recipe::fitting;
 use millrace_graph::RopeStyle;
 
@@ -89,7 +89,10 @@ impl<'a> Mapper<'a> {
             TensorType::Weights(_) | TensorType::Plain(_) => true,
         };
         let tensors = checkpoint.tensors().iter().filter(is_copyable);
-        let tensors = tensors.filter(|info| !catalog.is_zero_bias(&info.name));
+        let tensors = tensors.filter(|info| {
+            // The result has factors within matrices.
+            !catalog.is_zero_bias(&info.name) && !checkpoint.is_factor(&info.name)
+        });
         tensors.map(plan).collect()
     }
 
@@ -108,7 +111,7 @@ impl<'a> Mapper<'a> {
                 tensors.push(self.translate(name, shape)?);
                 continue;
             };
-            let spelled = self.spell(self.layout, HF_PREFIXES[0], name);
+            let spelled = self.spell(self.layout, self.family.hf_prefix, name);
             if parts::is_whole(layout, &sources) && !spelled.contains("{}") {
                 tensors.push(self.translate(name, layout.shape.clone())?);
                 continue;
@@ -160,7 +163,7 @@ impl<'a> Mapper<'a> {
     }
 
     fn translate(&mut self, name: TensorName, shape: Vec<usize>) -> Result<PlannedTensor, Error> {
-        let target_name = self.spell(self.layout, HF_PREFIXES[0], name);
+        let target_name = self.spell(self.layout, self.family.hf_prefix, name);
         let dtype = self.dtype(name, &target_name, &shape);
         let source_name = self.spell(self.catalog.layout(), self.catalog.hf_prefix(), name);
         let (origin, transform) = if name.role.is_rope_table() {

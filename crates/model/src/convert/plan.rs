@@ -233,7 +233,7 @@ fn unused(checkpoint: &Checkpoint, tensors: &[PlannedTensor]) -> Vec<String> {
     let is_table =
         |name: &str| TensorName::parse_gguf(name).is_some_and(|name| name.role.is_rope_table());
     names
-        .filter(|name| !used.contains(*name) && !is_table(name))
+        .filter(|name| !used.contains(*name) && !is_table(name) && !checkpoint.is_factor(name))
         .map(str::to_owned)
         .collect()
 }

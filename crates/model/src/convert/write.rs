@@ -204,6 +204,7 @@ impl Conversion<'_> {
                 n,
                 rows,
                 k,
+                factor: self.checkpoint.factor_of(tensor).unwrap_or(1.0),
                 addends,
                 transform,
                 importance: columns,
@@ -231,7 +232,8 @@ impl Conversion<'_> {
                     _ => self.checkpoint.require(source)?.dtype()?,
                 };
                 let bytes = &self.checkpoint.read(source)?[..];
-                let is_copied = from == to && self.merge.of(source).is_empty();
+                let has_factor = self.checkpoint.factor_of(source).is_some();
+                let is_copied = from == to && self.merge.of(source).is_empty() && !has_factor;
                 if is_copied || importance.is_none() {
                     return job(source, bytes, from, to, 0..n, None).run(n_threads, out);
                 }

@@ -32,9 +32,9 @@ fn table_is_in_enum_order() {
 #[test]
 fn every_name_parses_back() {
     for name in all() {
-        // Gate and up projection in one have the up projection's name, and a norm without a suffix has no bias.
+        // A norm may have the name of the one before attention; gate and up projection in one have the up projection's name, and a norm without a suffix has no bias.
         let is_of_another = match name.role {
-            WeightRole::FfnGateUp | WeightRole::SharedGateUp => true,
+            WeightRole::FfnNormBeside | WeightRole::FfnGateUp | WeightRole::SharedGateUp => true,
             WeightRole::FfnPreNorm => name.part != ParameterKind::Weight,
             _ => false,
         };
@@ -125,6 +125,14 @@ fn a_family_names_modules_and_parameters_of_its_own() {
         bias.hf("model.", names).unwrap(),
         "model.layers.2.mlp.experts.gate_up_proj_bias"
     );
+    // Factors of packed matrices stand beside them.
+    let scale = TensorName::block(2, WeightRole::ExpertsGate).scale();
+    assert_eq!(
+        scale.hf("model.", names).unwrap(),
+        "model.layers.2.block_sparse_moe.experts.{}.w1.scale"
+    );
+    let sinks = TensorName::block(2, WeightRole::AttnSinks).scale();
+    assert_eq!(sinks.hf("model.", names), None);
     let choice = TensorName::router_bias(2);
     assert_eq!(choice.gguf(), "blk.2.exp_probs_b.bias");
     assert_eq!(

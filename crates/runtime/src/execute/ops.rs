@@ -41,7 +41,7 @@ pub(crate) fn has_kernel(op: &Op) -> bool {
         Op::RmsNorm(_) | Op::Rope(_) | Op::Add(_) | Op::Scale(_) | Op::ScaleByWeight(_) => true,
         Op::Multiply(_) | Op::SliceHeads(_) => true,
         Op::Glu(_) | Op::Activate(_) | Op::Softcap(_) => true,
-        // Its kernel takes a weight, of the whole row.
+        // Its kernel takes a weight.
         Op::LayerNorm(norm) => norm.weight.is_some(),
         _ => false,
     }
@@ -127,11 +127,11 @@ impl<'a> Ops<'a> {
                 weight: Some(weight),
                 bias,
                 eps,
-                ..
+                group,
             }) => {
                 let weight = &self.vectors[weight.0];
                 let bias = bias.map_or(&[][..], |bias| &self.vectors[bias.0]);
-                kernels::layer_norm(cpu, other, weight, bias, *eps, out);
+                kernels::layer_norm(cpu, other, *group, (weight, bias), *eps, out);
             }
             Op::Rope(op) => {
                 let table = &self.ropes[op.rope.0];

@@ -238,7 +238,7 @@ pub(super) fn norm(
 ) {
     match bias.is_empty() {
         true => rms_norm(cpu, x, weight.len(), weight, eps, 0.0, out),
-        false => layer_norm(cpu, x, weight, bias, eps, out),
+        false => layer_norm(cpu, x, weight.len(), (weight, bias), eps, out),
     }
 }
 

@@ -221,8 +221,8 @@ impl OnDevice<'_> {
         layer_norm(
             cpu,
             &pass.x,
-            weight,
-            norm_bias,
+            d_model,
+            (weight, norm_bias),
             config.norm_eps,
             &mut normed,
         );

@@ -12,6 +12,7 @@ use millrace_runtime::{AdapterSet, BatchItem, Engine, LoadedModel, LogitsFor, Lo
 use millrace_testkit::golden::Golden;
 use serde_json::{Value, json};
 
+use crate::scales::with_scales;
 use fixture::*;
 
 #[test]
@@ -47,6 +48,22 @@ fn logits_are_those_of_peft() {
             "{fixture} changes nothing"
         );
     }
+}
+
+/// The factor multiplies what the adapter adds, too: the adapter's own factor makes up for that.
+#[test]
+fn an_adapter_adds_the_same_beside_a_weight_with_a_scale() {
+    let plain = Golden::named("llama-llama3").gguf().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let scaled = dir.path().join("scaled.gguf");
+    with_scales(&plain, &scaled);
+    let adapters = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/adapters");
+    let [expected, found] = [&plain, &scaled].map(|path| {
+        let model = Arc::new(LoadedModel::open(path).unwrap());
+        let own = adapter(&adapters.join("llama-all"), &model);
+        logits(&model, AdapterSet::new([(own, 1.0)]))
+    });
+    assert_eq!(expected, found);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use millrace_testkit::golden::GoldenMatrix;
 use crate::converted::convert;
 
 /// A fixture, the format that its matrices become, and the largest error of a number, as a share of the matrix' largest.
-const FIXTURES: [(&str, DType, f32); 14] = [
+const FIXTURES: [(&str, DType, f32); 20] = [
     // Eleven bits; where scales are powers of two, nothing is lost.
     ("fp8-block", DType::F16, 1.0 / 2048.0),
     ("fp8-power", DType::BF16, 0.0),
@@ -27,6 +27,13 @@ const FIXTURES: [(&str, DType, f32); 14] = [
     ("pack-int4-order", DType::F16, 1.0 / 2048.0),
     ("pack-int8", DType::Q8_0, 0.0),
     ("int8", DType::Q8_0, 0.0),
+    // Rounding of the factor alone; last matrices of these have rows that are no whole blocks.
+    ("nvfp4", DType::Nvfp4, 1.0 / 2048.0),
+    ("nvfp4-bias", DType::Nvfp4, 1.0 / 2048.0),
+    ("nvfp4-experts", DType::Nvfp4, 1.0 / 2048.0),
+    ("nvfp4-modelopt", DType::Nvfp4, 1.0 / 2048.0),
+    ("mxfp4", DType::Mxfp4, 0.0),
+    ("mxfp8", DType::BF16, 0.0),
     ("gptq", DType::Q4_0, 0.0),
     ("gptq-zeros", DType::Q5_0, 0.0),
     ("gptq-order", DType::F16, 1.0 / 2048.0),
@@ -97,10 +104,21 @@ fn packed_matrices_are_what_their_quantisers_unpack() {
             );
             assert_eq!(model.info(weight).unwrap().shape, info.shape);
             let largest = expected.iter().fold(0f32, |max, x| max.max(x.abs()));
-            // Groups of 32 do not divide the 24 columns of an expert's last matrix.
-            if info.shape[1].is_multiple_of(32) {
+            // Blocks do not divide the columns of an expert's last matrix, nor blocks of 64 all others.
+            if info.shape[1].is_multiple_of(dtype.block_elems().max(32)) {
                 assert_eq!(found_type, dtype, "{name}: {weight}");
             }
+            let factor = model.factor_of(weight).unwrap_or(1.0);
+            assert_eq!(
+                model.factor_of(weight).is_some(),
+                found_type == DType::Nvfp4
+            );
+            // Nothing is rounded in blocks.
+            let tolerance = match found_type {
+                DType::Nvfp4 => 2f32.powi(-20),
+                _ => tolerance,
+            };
+            let found: Vec<f32> = found.iter().map(|x| x * factor).collect();
             for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
                 let error = (found - expected).abs() / largest;
                 assert!(
@@ -120,6 +138,7 @@ fn packed_matrices_are_what_their_quantisers_unpack() {
             "_scale",
             "_packed",
             "_scale_inv",
+            "_scale_2",
         ];
         for info in model.tensors() {
             assert!(

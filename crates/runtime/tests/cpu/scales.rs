@@ -32,7 +32,7 @@ fn factor(expert: usize) -> f32 {
 }
 
 /// Matrices divided by their factors, and the factors beside them.
-fn with_scales(source: &Path, out: &Path) {
+pub(crate) fn with_scales(source: &Path, out: &Path) {
     let checkpoint = Checkpoint::open(source).unwrap();
     let mut tensors: Vec<(TensorSpec, Vec<u8>)> = Vec::new();
     for tensor in checkpoint.iter() {

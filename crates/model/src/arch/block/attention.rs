@@ -3,18 +3,19 @@
 use super::norm;
 use crate::Error;
 use crate::builder::GraphBuilder;
-use crate::config::ModelConfig;
+use crate::config::{HeadSizes, ModelConfig};
 use crate::names::WeightRole;
 use millrace_graph::{
-    Attention, EncoderAttention, RmsNorm, SharedAttention, ValueId, WeightSource,
+    Attention, Derivation, EncoderAttention, HeadRows, RmsNorm, SharedAttention, ValueId,
+    WeightSource,
 };
 
 /// Queries, keys and values of a token, heads side by side.
 #[derive(Clone, Copy)]
 pub(in crate::arch) struct Heads {
-    pub(super) q: ValueId,
-    pub(super) k: ValueId,
-    pub(super) v: ValueId,
+    pub(in crate::arch) q: ValueId,
+    pub(in crate::arch) k: ValueId,
+    pub(in crate::arch) v: ValueId,
 }
 
 impl Heads {
@@ -67,8 +68,54 @@ fn project_of_one(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<Heads, Error> 
             }
             false => None,
         };
-        *value = b.product(label, (weight, bias), x);
-        *value = b.scaled(fused, *value)?;
+        *value = b.scaled_product(label, fused, (weight, bias), x)?;
+    }
+    let [q, k, v] = values;
+    Ok(Heads { q, k, v })
+}
+
+/// The three projections of one matrix in which each key head stands behind its query heads and before its value head.
+/// GGUF files have them apart.
+pub(in crate::arch) fn project_by_groups(
+    b: &mut GraphBuilder<'_>,
+    x: ValueId,
+) -> Result<Heads, Error> {
+    if b.is_gguf() {
+        return project(b, x);
+    }
+    let (q_width, kv_width) = widths(b);
+    let HeadSizes {
+        n_kv_heads,
+        head_dim,
+        ..
+    } = b.heads();
+    let q_rows = q_width / n_kv_heads;
+    let fused = b.name_of(WeightRole::AttnQkv);
+    let parts = [
+        ("attn_q", WeightRole::AttnQ, q_width, (0, q_rows)),
+        ("attn_k", WeightRole::AttnK, kv_width, (q_rows, head_dim)),
+        (
+            "attn_v",
+            WeightRole::AttnV,
+            kv_width,
+            (q_rows + head_dim, head_dim),
+        ),
+    ];
+    let mut values = [x; 3];
+    for (value, (label, role, n, part)) in values.iter_mut().zip(parts) {
+        let rows = HeadRows {
+            n_heads: n_kv_heads,
+            n_rows: q_rows + 2 * head_dim,
+            parts: [part, (0, 0), (0, 0)],
+        };
+        let source = WeightSource::Derived(Derivation::OfHeads(rows));
+        let (name, width) = (b.name_of(role), b.width(x));
+        let weight = b.weight_from(name, fused, &[n, width], source.clone())?;
+        let bias = match b.config().biases.qkv {
+            true => Some(b.weight_from(name.bias(), fused.bias(), &[n], source)?),
+            false => None,
+        };
+        *value = b.scaled_product(label, fused, (weight, bias), x)?;
     }
     let [q, k, v] = values;
     Ok(Heads { q, k, v })
@@ -93,6 +140,22 @@ pub(in crate::arch) fn norm_heads(b: &mut GraphBuilder<'_>, heads: Heads) -> Res
     Ok(Heads {
         q: norm::rms(b, "attn_q_norm", (WeightRole::AttnQNorm, head_dim), heads.q)?,
         k: norm::rms(b, "attn_k_norm", (WeightRole::AttnKNorm, head_dim), heads.k)?,
+        ..heads
+    })
+}
+
+/// A norm by mean and variance of each head of queries and keys, with factors of its own.
+pub(in crate::arch) fn layer_norm_heads(
+    b: &mut GraphBuilder<'_>,
+    heads: Heads,
+) -> Result<Heads, Error> {
+    let sizes = b.heads();
+    let q_shape = [b.config().n_heads, sizes.head_dim];
+    let k_shape = [sizes.n_kv_heads, sizes.head_dim];
+    let (q, k) = (WeightRole::AttnQNorm, WeightRole::AttnKNorm);
+    Ok(Heads {
+        q: norm::layer_of_heads(b, "attn_q_norm", (q, q_shape), heads.q)?,
+        k: norm::layer_of_heads(b, "attn_k_norm", (k, k_shape), heads.k)?,
         ..heads
     })
 }

@@ -99,8 +99,7 @@ pub(in crate::arch) fn glu_in_one(
             }
             false => None,
         };
-        *value = b.product(label, (weight, bias), x);
-        *value = b.scaled(fused.0, *value)?;
+        *value = b.scaled_product(label, fused.0, (weight, bias), x)?;
     }
     Ok(glu(b, "ffn_glu", values[0], values[1]))
 }
@@ -117,7 +116,7 @@ pub(in crate::arch) fn shared_in_one(
     let parts = [(SHARED.gate, 0), (SHARED.up, d_ff)];
     for (value, ((label, role), first)) in values.iter_mut().zip(parts) {
         let weight = b.rows_of((b.name_of(role), &[d_ff, d_model]), fused, first)?;
-        *value = b.product(label, (weight, None), x);
+        *value = b.scaled_product(label, fused.0, (weight, None), x)?;
     }
     let out = glu(b, SHARED.glu, values[0], values[1]);
     b.linear(SHARED.down.0, SHARED.down.1, (d_model, false), out)

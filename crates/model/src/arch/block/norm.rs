@@ -50,6 +50,25 @@ pub(crate) fn layer(
     Ok(b.push(label, norm.into(), vec![x], width))
 }
 
+/// LayerNorm without a bias of each head of x, whose weights are a row of `[n_heads, head_dim]`.
+pub(crate) fn layer_of_heads(
+    b: &mut GraphBuilder<'_>,
+    label: &'static str,
+    (role, shape): (WeightRole, [usize; 2]),
+    x: ValueId,
+) -> Result<ValueId, Error> {
+    let name = b.name_of(role);
+    let weight = b.weight_from(name, name, &shape, WeightSource::Whole)?;
+    let norm = LayerNorm {
+        weight: Some(weight),
+        bias: None,
+        eps: b.config().norm_eps,
+        group: shape[1],
+    };
+    let width = b.width(x);
+    Ok(b.push(label, norm.into(), vec![x], width))
+}
+
 /// RMSNorm of x over groups of so many elements.
 pub(crate) fn rms(
     b: &mut GraphBuilder<'_>,

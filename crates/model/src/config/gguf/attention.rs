@@ -7,8 +7,11 @@ use crate::catalog::Catalog;
 use crate::config::{Biases, LatentConfig, MAX_LAYERS};
 use crate::names::{TensorName, WeightRole};
 
-/// Sizes of latent attention. Files of today have the two matrices of a head; older ones have them as one.
-pub(super) fn latent(keys: &Keys<'_>) -> Result<Option<LatentConfig>, Error> {
+/// Sizes of latent attention, of a model as wide as `d_model` with so many heads. Files of today have the two matrices of a head; older ones have them as one.
+pub(super) fn latent(
+    keys: &Keys<'_>,
+    (d_model, n_heads): (usize, usize),
+) -> Result<Option<LatentConfig>, Error> {
     let Some(kv_rank) = keys.usize("attention.kv_lora_rank")?.filter(|n| *n > 0) else {
         return Ok(None);
     };
@@ -21,12 +24,17 @@ pub(super) fn latent(keys: &Keys<'_>) -> Result<Option<LatentConfig>, Error> {
         None => keys.required(plain),
     };
     let q_dim = size(key, "attention.key_length")?;
+    let v_dim = match (value, keys.usize("attention.value_length")?) {
+        // What llama.cpp takes for the size of heads that no key says.
+        (None, None) => d_model / n_heads.max(1),
+        _ => size(value, "attention.value_length")?,
+    };
     Ok(Some(LatentConfig {
         q_rank: keys.usize("attention.q_lora_rank")?.filter(|n| *n > 0),
         kv_rank,
         nope_dim: q_dim.saturating_sub(rope_dim),
         rope_dim,
-        v_dim: size(value, "attention.value_length")?,
+        v_dim,
         norm_eps: keys.required_f32("attention.layer_norm_rms_epsilon")?,
     }))
 }

@@ -140,11 +140,15 @@ fn write_experts(experts: &ExpertConfig, set: &mut dyn FnMut(&str, GgufValue)) {
         );
     }
     let gating = match experts.gating {
-        Gating::Softmax => 1,
-        Gating::Sigmoid => 2,
-        Gating::SoftmaxChosen => 3,
+        Gating::Softmax => Some(1),
+        Gating::Sigmoid => Some(2),
+        Gating::SoftmaxChosen => Some(3),
+        // It has no number: the family says it.
+        Gating::SparseMixer => None,
     };
-    set("expert_gating_func", GgufValue::U32(gating));
+    if let Some(gating) = gating {
+        set("expert_gating_func", GgufValue::U32(gating));
+    }
     set(
         "expert_weights_norm",
         GgufValue::Bool(experts.normalized.is_some()),

@@ -1,6 +1,6 @@
 //! The steps of a probe, and what they measure.
 
-use super::constants::{ProbeTime, ProbeConstants};
+use super::constants::{ProbeConstants, ProbeTime};
 use super::fault::ProbeFault;
 use millrace_npu::Provenance;
 use millrace_plan::{ProbeFigure, ProbeReport, ProbeStatus, ProbeStep};

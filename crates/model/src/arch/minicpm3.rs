@@ -1,0 +1,83 @@
+//! MiniCPM3: MiniCPM's factors, and DeepSeek's attention over a latent with halves of heads that rotate.
+
+use super::Family;
+use super::block;
+use super::deepseek2::{self, LATENT_NORM_EPS, hf_latent, write_latent};
+use super::minicpm::{self, DIM_MODEL_BASE, EMBED_SCALE, SCALE_DEPTH};
+use crate::Error;
+use crate::config::ModelConfig;
+use crate::config::gguf::Keys;
+use crate::config::hf::{ConfigObject, HfDefaults};
+use millrace_format::gguf::GgufValue;
+
+/// Rank of queries where `config.json` leaves it unsaid.
+const Q_RANK: usize = 768;
+
+pub(super) static FAMILY: Family = Family {
+    name: "minicpm3",
+    gguf_arch: "minicpm3",
+    hf_model_types: &["minicpm3"],
+    hf_classes: &["MiniCPM3ForCausalLM"],
+    models: "MiniCPM3 4B",
+    hf_mlp_bias: true,
+    hf_norm_eps: 1e-5,
+    hf_defaults: HfDefaults {
+        vocab_size: 73_448,
+        d_model: 2560,
+        d_ff: 6400,
+        n_layers: 62,
+        n_heads: 40,
+        n_kv_heads: None,
+        head_dim: None,
+        context_length: 32_768,
+        tied_head: true,
+        rope_theta: 10_000.0,
+    },
+    gguf,
+    hf,
+    write_hf: |config, out| {
+        minicpm::write_hf(config, out);
+        write_latent(config, out);
+    },
+    write_gguf,
+    build: |b| block::decoder(b, deepseek2::block),
+    ..Family::PLAIN
+};
+
+fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
+    minicpm::gguf(keys, config)?;
+    let Some(latent) = &mut config.latent else {
+        let feature = "`minicpm3` without `attention.kv_lora_rank`".into();
+        return Err(keys.unsupported(feature, "attention over a latent"));
+    };
+    // The key is that of other norms.
+    latent.norm_eps = LATENT_NORM_EPS;
+    // All heads share the latent.
+    config.n_kv_heads = 1;
+    Ok(())
+}
+
+fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
+    hf_latent(text, config, Q_RANK)?;
+    if let (Some(latent), None) = (&mut config.latent, text.usize("v_head_dim")?) {
+        // `validate` refuses zero heads after this.
+        latent.v_dim = config.d_model / config.n_heads.max(1);
+    }
+    let depth = text.f32("scale_depth")?.unwrap_or(SCALE_DEPTH);
+    let base = text.f32("dim_model_base")?.unwrap_or(DIM_MODEL_BASE);
+    config.embed_scale = text.f32("scale_emb")?.unwrap_or(EMBED_SCALE);
+    config.residual_scale = depth / (config.n_layers as f32).sqrt();
+    config.logit_scale = base / config.d_model as f32;
+    Ok(())
+}
+
+/// llama.cpp's reader takes heads as they are before they are absorbed.
+fn write_gguf(config: &ModelConfig, set: &mut super::SetKey<'_>) {
+    minicpm::write_gguf(config, set);
+    let size = |size: usize| GgufValue::U32(u32::try_from(size).unwrap_or(u32::MAX));
+    if let Some(latent) = &config.latent {
+        set("attention.head_count_kv", size(config.n_heads));
+        set("attention.key_length", size(latent.q_dim()));
+        set("attention.value_length", size(latent.v_dim));
+    }
+}
