@@ -70,6 +70,7 @@ FIXTURES = {
             num_experts=5,
             top_k_experts=2,
             moe_intermediate_size=16,
+            use_bidirectional_attention="vision",
         ),
         gguf=True,
         config_class="Gemma4TextConfig",

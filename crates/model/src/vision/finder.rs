@@ -103,8 +103,6 @@ impl<'a> Finder<'a> {
             true => self.linear(layer, role),
             false => self.without_bias(layer, role),
         };
-        let inner =
-            |of: &dyn Fn() -> Result<InnerNorms, Error>| form.inner_norms.then(of).transpose();
         Ok(VisionLayer {
             norm1: norm(VisionRole::Norm1)?,
             qkv: self.attention_inputs(layer, &linear)?,
@@ -116,14 +114,19 @@ impl<'a> Finder<'a> {
             },
             up: linear(VisionRole::FfnUp)?,
             down: linear(VisionRole::FfnDown)?,
-            inner_norms: inner(&|| {
-                Ok(InnerNorms {
-                    q: self.weight(VisionName::weight(layer, VisionRole::QNorm))?,
-                    k: self.weight(VisionName::weight(layer, VisionRole::KNorm))?,
-                    attention: self.rms_norm(layer, VisionRole::PostAttentionNorm)?,
-                    feed_forward: self.rms_norm(layer, VisionRole::PostFfnNorm)?,
-                })
-            })?,
+            inner_norms: match form.inner_norms {
+                true => Some(self.inner_norms(layer)?),
+                false => None,
+            },
+        })
+    }
+
+    fn inner_norms(&self, layer: Option<usize>) -> Result<InnerNorms, Error> {
+        Ok(InnerNorms {
+            q: self.weight(VisionName::weight(layer, VisionRole::QNorm))?,
+            k: self.weight(VisionName::weight(layer, VisionRole::KNorm))?,
+            attention: self.rms_norm(layer, VisionRole::PostAttentionNorm)?,
+            feed_forward: self.rms_norm(layer, VisionRole::PostFfnNorm)?,
         })
     }
 
