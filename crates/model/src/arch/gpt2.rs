@@ -72,7 +72,8 @@ pub(super) static FAMILY: Family = Family {
 
 fn set_positions(config: &mut ModelConfig) {
     config.layers.learned_positions = true;
-    config.unrotated_layers = (0..config.n_layers).collect();
+    // `validate` refuses more layers after this.
+    config.unrotated_layers = (0..config.n_layers.min(MAX_LAYERS)).collect();
 }
 
 fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {

@@ -51,7 +51,7 @@ fn pairs_of_floats_keep_their_codes() {
     let (names, dtype, found, factor) = read((config, tensors));
     assert_eq!(names, ["a.weight", "a.scale"]);
     assert_eq!((dtype, factor), (DType::Nvfp4, Some(0.5)));
-    let scale = |i: usize| if i / 16 % 2 == 0 { 1.0 } else { 2.0 };
+    let scale = |i: usize| [1.0, 2.0][i / 16 % 2];
     for (i, x) in found.iter().enumerate() {
         assert_eq!(*x, levels[i % 64] * scale(i), "element {i}");
     }
