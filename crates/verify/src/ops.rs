@@ -211,30 +211,7 @@ impl CallCheck<'_> {
                     self.report(slot, None, None, what, state);
                 }
                 Binding::Value(value) if role == Role::Input => {
-                    let element = slots[slot].element;
-                    // Where the two slots have other element types, the host rounded in between.
-                    let given = state.given.get(value).filter(|(e, _)| *e == element);
-                    let written = || {
-                        let values = self.seen.written(slot)?.iter();
-                        let values: Vec<f32> = values.map(|x| x.to_f32()).collect();
-                        Some(statics::encode(&values, element))
-                    };
-                    let given = given.map(|(_, given)| given.clone());
-                    let Some(given) = given.or_else(written) else {
-                        continue;
-                    };
-                    let width = self.graph().values[value.0].width;
-                    let size = element.size_bytes() as usize;
-                    let n_bytes = size * width * self.n_rows(*value);
-                    let found = self.bytes(slot)?;
-                    let rows = given.get(..n_bytes).zip(found.get(..n_bytes));
-                    let wrong = |(at, n_wrong)| Mismatch::Value { at, n_wrong };
-                    let differs = rows.map(|(given, found)| differs(given, found));
-                    // A slot too small for its value differs from its end on.
-                    let what = differs.unwrap_or(Some((found.len(), n_bytes))).map(wrong);
-                    state.summary.n_moved += 1;
-                    let node = self.graph().nodes.iter().position(|n| n.output == *value);
-                    self.report(slot, None, node, what, state);
+                    self.report_value(slot, *value, state)?;
                 }
                 Binding::Cache { layer, of } if role == Role::Static => {
                     self.report_cache(slot, (*layer, *of, None), state)?;
@@ -246,6 +223,40 @@ impl CallCheck<'_> {
                 _ => {}
             }
         }
+        Ok(())
+    }
+
+    /// A value on its way from the call or host step that gave it.
+    fn report_value(
+        &self,
+        slot: usize,
+        value: ValueId,
+        state: &mut OpsState,
+    ) -> Result<(), NpuError> {
+        let element = self.slots()[slot].element;
+        // Where the two slots have other element types, the host rounded in between.
+        let given = state.given.get(&value).filter(|(e, _)| *e == element);
+        let written = || {
+            let values = self.seen.written(slot)?.iter();
+            let values: Vec<f32> = values.map(|x| x.to_f32()).collect();
+            Some(statics::encode(&values, element))
+        };
+        let given = given.map(|(_, given)| given.clone());
+        let Some(given) = given.or_else(written) else {
+            return Ok(());
+        };
+        let width = self.graph().values[value.0].width;
+        let size = element.size_bytes() as usize;
+        let n_bytes = size * width * self.n_rows(value);
+        let found = self.bytes(slot)?;
+        let rows = given.get(..n_bytes).zip(found.get(..n_bytes));
+        let wrong = |(at, n_wrong)| Mismatch::Value { at, n_wrong };
+        let differs = rows.map(|(given, found)| differs(given, found));
+        // A slot too small for its value differs from its end on.
+        let what = differs.unwrap_or(Some((found.len(), n_bytes))).map(wrong);
+        state.summary.n_moved += 1;
+        let node = self.graph().nodes.iter().position(|n| n.output == value);
+        self.report(slot, None, node, what, state);
         Ok(())
     }
 

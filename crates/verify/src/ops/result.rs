@@ -6,6 +6,9 @@ use millrace_graph::{Node, Op, RotateHeads, ValueId};
 use millrace_plan::{Binding, CachePart, PlannedLaunch};
 use millrace_runtime::npu::NpuError;
 
+/// Numbers of a weight or table, and of groups their size and offsets.
+type OpWeights = (Vec<f32>, Option<(usize, Vec<f32>)>);
+
 impl CallCheck<'_> {
     /// A result of a launch.
     pub(super) fn op(
@@ -89,34 +92,12 @@ impl CallCheck<'_> {
             let rows = self.embedded(table, self.n_rows(node.output))?;
             return Ok(Ok(OpRule::embed(&node.op, rows)));
         }
-        let packed = match parameter {
-            Some(slot) => self.packed(node, launch, slot)?,
-            None => None,
-        };
-        let (weights, offsets) = match (packed, parameter) {
-            (Some(packed), _) => (Some(packed.values), packed.offsets),
-            (None, Some(slot)) => match self.operand(slot)? {
-                Ok(weights) => (Some(weights), None),
-                Err(reason) => return Ok(Err(reason)),
-            },
-            (None, None) => match &node.op {
-                Op::Rope(RotateHeads { rope, head_dim, .. }) => {
-                    (Some(self.rotation(*rope, *head_dim, node)), None)
-                }
-                _ => (None, None),
-            },
+        let (weights, offsets) = match self.weights(node, launch, parameter)? {
+            Ok(weights) => weights,
+            Err(reason) => return Ok(Err(reason)),
         };
         let widths = node.inputs.iter().map(|v| self.graph().values[v.0].width);
-        let first = self.seen.first;
-        let (first, oldest_key) = (slots().find_map(|slot| match bindings[slot] {
-            Binding::RangePosition { range } => Some((range.row(first), range.oldest(first))),
-            Binding::Cache { .. } => {
-                let start = self.ring_start(slot);
-                Some((first.saturating_sub(start), 0))
-            }
-            _ => None,
-        }))
-        .unwrap_or((first, 0));
+        let (first, oldest_key) = self.first_position(launch);
         Ok(OpRule::new(&Operation {
             arithmetic: self.npu.planner().arithmetic(launch),
             result: self.slots()[result].element,
@@ -124,13 +105,50 @@ impl CallCheck<'_> {
             launch,
             parameter: parameter.map(|slot| &bindings[slot]),
             operands,
-            weights: weights.unwrap_or_default(),
+            weights,
             offsets,
             widths: widths.collect(),
             n_rows: self.n_rows(node.output),
             first,
             oldest_key,
         }))
+    }
+
+    /// What the slot of a launch's weight or table holds, with offsets of groups; the reason why that cannot be
+    /// looked at.
+    fn weights(
+        &self,
+        node: &Node,
+        launch: &PlannedLaunch,
+        parameter: Option<usize>,
+    ) -> Result<Result<OpWeights, String>, NpuError> {
+        let Some(slot) = parameter else {
+            let rotation = match &node.op {
+                Op::Rope(RotateHeads { rope, head_dim, .. }) => {
+                    self.rotation(*rope, *head_dim, node)
+                }
+                _ => Vec::new(),
+            };
+            return Ok(Ok((rotation, None)));
+        };
+        if let Some(packed) = self.packed(node, launch, slot)? {
+            return Ok(Ok((packed.values, packed.offsets)));
+        }
+        Ok(self.operand(slot)?.map(|weights| (weights, None)))
+    }
+
+    /// Position of the first row, of attention among its keys, and the first key that is a token's.
+    fn first_position(&self, launch: &PlannedLaunch) -> (usize, usize) {
+        let first = self.seen.first;
+        let of_slot = |slot: &usize| match self.seen.call.bindings[*slot] {
+            Binding::RangePosition { range } => Some((range.row(first), range.oldest(first))),
+            Binding::Cache { .. } => {
+                let start = self.ring_start(*slot);
+                Some((first.saturating_sub(start), 0))
+            }
+            _ => None,
+        };
+        launch.slots.iter().find_map(of_slot).unwrap_or((first, 0))
     }
 
     /// By the node's inputs, what their slots hold; the reason why that cannot be looked at.

@@ -167,7 +167,10 @@ impl OpRule {
                 if op.arithmetic.in_blocks {
                     x.chunks_exact_mut(k).for_each(in_blocks);
                     match layout {
-                        WeightLayout::Transposed { .. } => in_columns_blocks(&mut w, k),
+                        WeightLayout::Transposed { .. } => {
+                            let n = w.len() / k;
+                            blocks::convert_columns(&mut w, n);
+                        }
                         _ => w.chunks_exact_mut(k).for_each(in_blocks),
                     }
                 }
@@ -319,26 +322,14 @@ impl OpRule {
         let n = cols.len();
         let (mut sums, mut sizes, mut partial) = (vec![0.0; n], vec![0.0; n], vec![0.0; n]);
         let every = truncated_every.unwrap_or(*k).max(1);
+        let columns = Columns {
+            w,
+            stride: *stride,
+            transposed: *transposed,
+            cols: cols.clone(),
+        };
         for start in (0..*k).step_by(every) {
-            let part = start..(start + every).min(*k);
-            if *transposed {
-                for i in part {
-                    let x = f(x[i]);
-                    let w = &w[i * stride..][cols.clone()];
-                    for ((sum, size), w) in sums.iter_mut().zip(&mut sizes).zip(w) {
-                        let product = x * f(*w);
-                        *sum += product;
-                        *size += product.abs();
-                    }
-                }
-            } else {
-                for ((sum, size), row) in sums.iter_mut().zip(&mut sizes).zip(cols.clone()) {
-                    let w = &w[row * stride..][part.clone()];
-                    let (products, absolute) = dot(&x[part.clone()], w);
-                    *sum += products;
-                    *size += absolute;
-                }
-            }
+            columns.add_products(x, start..(start + every).min(*k), &mut sums, &mut sizes);
             if truncated_every.is_some() {
                 let partial = partial.iter_mut().zip(&sums);
                 partial.for_each(|(partial, sum): (&mut f64, &f64)| *partial += sum.abs());
@@ -367,22 +358,41 @@ impl OpRule {
     }
 }
 
+/// Some columns of a product, and where their weights lie.
+struct Columns<'a> {
+    w: &'a [f32],
+    stride: usize,
+    transposed: bool,
+    cols: Range<usize>,
+}
+
+impl Columns<'_> {
+    /// Adds products of the elements `part` of a row to each column's sum, absolute values to its size.
+    fn add_products(&self, x: &[f32], part: Range<usize>, sums: &mut [f64], sizes: &mut [f64]) {
+        if self.transposed {
+            for i in part {
+                let x = f(x[i]);
+                let w = &self.w[i * self.stride..][self.cols.clone()];
+                for ((sum, size), w) in sums.iter_mut().zip(&mut *sizes).zip(w) {
+                    let product = x * f(*w);
+                    *sum += product;
+                    *size += product.abs();
+                }
+            }
+        } else {
+            for ((sum, size), row) in sums.iter_mut().zip(&mut *sizes).zip(self.cols.clone()) {
+                let w = &self.w[row * self.stride..][part.clone()];
+                let (products, absolute) = dot(&x[part.clone()], w);
+                *sum += products;
+                *size += absolute;
+            }
+        }
+    }
+}
+
 /// A row of operands as matrix units multiply it; exactly, as results are bf16 numbers.
 fn in_blocks(row: &mut [f32]) {
     blocks::convert(row);
-}
-
-/// The columns of a matrix `[k, n]` likewise.
-fn in_columns_blocks(w: &mut [f32], k: usize) {
-    let n = w.len() / k;
-    let mut column = vec![0.0; k];
-    for j in 0..n {
-        let from = w.iter().skip(j).step_by(n);
-        column.iter_mut().zip(from).for_each(|(to, x)| *to = *x);
-        in_blocks(&mut column);
-        let to = w.iter_mut().skip(j).step_by(n);
-        to.zip(&column).for_each(|(to, x)| *to = *x);
-    }
 }
 
 fn linear(

@@ -17,6 +17,18 @@ pub(crate) fn convert(x: &mut [f32]) {
     x.chunks_mut(BLOCK).for_each(convert_block);
 }
 
+/// Converts the columns of a matrix with rows of `n_cols`: eight rows have a column's block.
+pub(crate) fn convert_columns(w: &mut [f32], n_cols: usize) {
+    let mut column = Vec::new();
+    for start in 0..n_cols {
+        column.clear();
+        column.extend(w.iter().skip(start).step_by(n_cols));
+        convert(&mut column);
+        let to = w.iter_mut().skip(start).step_by(n_cols);
+        to.zip(&column).for_each(|(to, x)| *to = *x);
+    }
+}
+
 fn convert_block(block: &mut [f32]) {
     let largest = block.iter().fold(0.0_f32, |max, x| max.max(x.abs()));
     if !block.iter().all(|x| x.is_finite()) {

@@ -66,24 +66,8 @@ impl<'a> Verification<'a> {
             true => None,
         };
         let n_others = followed.n_others(tokens.len());
-        let compared = |exact: &[f32], found: &[f32], n_others: &[usize]| -> Vec<PathStep> {
-            let rows = exact.chunks_exact(vocab_size);
-            let rows = rows.zip(found.chunks_exact(vocab_size));
-            let mut steps = Vec::new();
-            for ((exact, found), choice) in rows.zip(&continuation.choices) {
-                // The first step has the prompt's choices, any other those of its token.
-                let n_prompt = continuation.prompt.len();
-                let tokens = match steps.len() {
-                    0 => 0..n_prompt,
-                    step => n_prompt + step - 1..n_prompt + step,
-                };
-                steps.push(PathStep {
-                    phase: phase(steps.len()),
-                    n_other_experts: n_others.get(tokens).map_or(0, |n| n.iter().sum()),
-                    deviation: Deviation::of(exact, found, choice),
-                });
-            }
-            steps
+        let compared = |exact: &[f32], found: &[f32], n_others: &[usize]| {
+            path_steps(&continuation, vocab_size, (exact, found), n_others)
         };
         let mut conversion = Vec::new();
         if let Some(stored) = &stored {
@@ -105,6 +89,33 @@ impl<'a> Verification<'a> {
             experts: chosen.own,
         })
     }
+}
+
+/// How far `found` is from `exact` after each step, both `[n_steps, vocab_size]`; `n_others` has for each token the
+/// number of experts that it chose and the exact model did not.
+fn path_steps(
+    continuation: &Continuation,
+    vocab_size: usize,
+    (exact, found): (&[f32], &[f32]),
+    n_others: &[usize],
+) -> Vec<PathStep> {
+    let rows = exact.chunks_exact(vocab_size);
+    let rows = rows.zip(found.chunks_exact(vocab_size));
+    let mut steps = Vec::new();
+    for ((exact, found), choice) in rows.zip(&continuation.choices) {
+        // The first step has the prompt's choices, any other those of its token.
+        let n_prompt = continuation.prompt.len();
+        let tokens = match steps.len() {
+            0 => 0..n_prompt,
+            step => n_prompt + step - 1..n_prompt + step,
+        };
+        steps.push(PathStep {
+            phase: phase(steps.len()),
+            n_other_experts: n_others.get(tokens).map_or(0, |n| n.iter().sum()),
+            deviation: Deviation::of(exact, found, choice),
+        });
+    }
+    steps
 }
 
 /// A continuation with the model's logits in f32 and what rounding to bf16 does to them. Where the device has

@@ -3,6 +3,7 @@
 use super::{Exact, LAMBDA, Operation, U, V, f};
 use crate::reference::blocks::{BLOCK, HALF_STEP};
 use millrace_graph as graph;
+use std::ops::RangeInclusive;
 
 /// Causal attention over keys of the same tokens, or over a cache.
 ///
@@ -117,29 +118,37 @@ impl AttentionRule {
         }
     }
 
+    /// A key's row of a head.
+    fn cached(&self, rows: &[f32], key: usize, kv_head: usize) -> Vec<f64> {
+        let at = key * self.key_stride + kv_head * self.head_stride;
+        rows[at..at + self.head_dim].iter().map(|x| f(*x)).collect()
+    }
+
+    /// Scores of a query with some keys, and what each may be off.
+    fn scores(&self, q: &[f32], keys: RangeInclusive<usize>, kv_head: usize) -> Vec<(f64, f64)> {
+        let float = LAMBDA * (self.head_dim as f64).sqrt() * V;
+        let score = |key: usize| {
+            let (mut sum, mut size) = (0.0, 0.0);
+            for (q, k) in q.iter().zip(self.cached(&self.k, key, kv_head)) {
+                sum += f(*q) * k;
+                size += f64::abs(f(*q) * k);
+            }
+            let off = U * (f64::abs(sum) + (self.n_parts - 1.0) * size) + float * size;
+            (sum, off)
+        };
+        keys.map(score).collect()
+    }
+
     /// A head of a token.
     pub(super) fn head(&self, row: usize, head: usize) -> Vec<Exact> {
         let d = self.head_dim;
         let kv_head = head / (self.n_heads / self.n_kv_heads);
         let q = &self.q[(row * self.n_heads + head) * d..][..d];
-        let of = |rows: &[f32], key: usize| -> Vec<f64> {
-            let at = key * self.key_stride + kv_head * self.head_stride;
-            rows[at..at + d].iter().map(|x| f(*x)).collect()
-        };
-        let float = LAMBDA * (d as f64).sqrt() * V;
         let position = self.first + row;
         let oldest = self.window.map_or(0, |w| (position + 1).saturating_sub(w));
         let oldest = oldest.max(self.oldest_key);
-        let mut scores = Vec::with_capacity(position + 1 - oldest);
-        for key in oldest..=position {
-            let (mut sum, mut size) = (0.0, 0.0);
-            for (q, k) in q.iter().zip(of(&self.k, key)) {
-                sum += f(*q) * k;
-                size += f64::abs(f(*q) * k);
-            }
-            let off = U * (f64::abs(sum) + (self.n_parts - 1.0) * size) + float * size;
-            scores.push((sum, off));
-        }
+        let scores = self.scores(q, oldest..=position, kv_head);
+        let values = |key: usize| self.cached(&self.v, key, kv_head);
         let (max, max_off) =
             scores.iter().fold(
                 (f64::NEG_INFINITY, 0.0),
@@ -156,7 +165,7 @@ impl AttentionRule {
                 .iter()
                 .map(|(score, _)| probability(*score))
                 .collect();
-            self.add_conversion(&p, oldest, |key| of(&self.v, key), &mut off);
+            self.add_conversion(&p, oldest, values, &mut off);
         }
         for (key, (score, score_off)) in (oldest..).zip(scores) {
             let p = probability(score);
@@ -164,7 +173,7 @@ impl AttentionRule {
             let p_off = p * exponent.exp_m1();
             sum += p;
             sum_off += p_off;
-            for (i, v) in of(&self.v, key).into_iter().enumerate() {
+            for (i, v) in values(key).into_iter().enumerate() {
                 y[i] += p * v;
                 size[i] += p * v.abs();
                 off[i] += p_off * v.abs();
