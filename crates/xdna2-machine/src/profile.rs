@@ -91,12 +91,12 @@ pub struct Shim {
 pub struct Dispatch {
     /// A call from the host to its return with an empty program that is loaded.
     pub call_ns: f64,
-    /// Loading one core's program, in a dispatch of more than one herd: it is then an ELF that
-    /// configures the array anew for every launch. The cores of a single herd stay loaded.
-    pub core_load_ns: f64,
+    /// A byte of the instruction stream that configures the array for a launch, in a dispatch of more than one herd: it
+    /// is then an ELF that configures the array anew for every launch. That of a single herd stays.
+    pub configure_byte_ns: f64,
     /// Each kernel object that is linked into a core's program makes its loading longer.
     pub object_load_ns: f64,
-    /// What a launch of such a dispatch costs at least, however few its cores.
+    /// What a launch of such a dispatch costs at least, however little configures it.
     pub launch_ns: f64,
     /// Awaiting the tokens of a sequential launch's grid points that were issued together.
     pub point_ns: f64,
@@ -107,16 +107,25 @@ pub struct Dispatch {
 }
 
 impl Dispatch {
-    /// Configuring the array for a launch on so many cores, whose programs link so many kernel
-    /// objects in all, in a dispatch of so many herds.
-    pub fn load_ns(&self, n_cores: usize, n_objects: usize, n_herds: usize) -> f64 {
-        let cores_ns = n_cores as f64 * self.core_load_ns;
+    /// Configuring the array for a launch with so many [bytes](crate::timing::configuration_bytes) of configuration, whose
+    /// cores' programs link so many kernel objects in all, in a dispatch of so many herds.
+    pub fn load_ns(&self, configuration_bytes: u64, n_objects: usize, n_herds: usize) -> f64 {
+        let configure_ns = configuration_bytes as f64 * self.configure_byte_ns;
         match n_herds {
             0 | 1 => 0.0,
-            _ => (cores_ns + n_objects as f64 * self.object_load_ns).max(self.launch_ns),
+            _ => (configure_ns + n_objects as f64 * self.object_load_ns).max(self.launch_ns),
         }
     }
+
+    /// The same of a launch that is not built yet, one of several, by its cores.
+    pub fn estimated_load_ns(&self, n_cores: u64, n_objects: u64) -> f64 {
+        const SEVERAL: usize = 2;
+        self.load_ns(n_cores * BYTES_A_CORE, n_objects as usize, SEVERAL)
+    }
 }
+
+/// Bytes of configuration for each core of a launch, with its part of what its column has: 46,880 for a GEMM on 32.
+const BYTES_A_CORE: u64 = 1465;
 
 /// Cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -14,7 +14,7 @@
 //! | core | one instruction stream; calls take [`Cycles::of`](crate::profile::Cycles::of) their work |
 //! | instruction stream | the command processor writes the descriptor of each shim task of a sequential launch and pushes it, one after another; points that only move their bytes along are folded into one descriptor |
 //! | grid point | points of a sequential launch are issued together, two by two, where the memory tiles have two copies: each when the one before has been read; the last writes are awaited, at the cost of a point |
-//! | dispatch | the call, and configuring every launch where a dispatch has more than one herd; of launches that share a standing configuration the tasks that earlier work does not hide |
+//! | dispatch | the call, and configuring every launch where a dispatch has more than one herd, by the bytes that its lowering to words writes; of launches that share a standing configuration the tasks that earlier work does not hide |
 //!
 //! The closed forms of [`closed`] agree with it in steady state (tested).
 
@@ -24,6 +24,7 @@ mod cores;
 mod ddr;
 mod engine;
 mod export;
+mod instructions;
 mod loads;
 mod merge;
 mod network;
@@ -42,6 +43,7 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 
 pub use ahead::exposed_loads_ns;
+pub use instructions::configuration_bytes;
 pub use loads::{loads_ns, switch_ns};
 pub use millrace_plan::predict::Bottleneck;
 
@@ -86,6 +88,8 @@ pub struct LaunchTiming {
     pub ddr_write_bytes: f64,
     /// Kernel objects linked into its cores' programs, summed over the cores.
     pub objects: usize,
+    /// Bytes of the instruction stream that configures the array for it.
+    pub configuration_bytes: u64,
     /// Every core of the herds.
     pub cores: Vec<CoreCounters>,
     /// Every channel, counted at its source.

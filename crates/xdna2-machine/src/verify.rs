@@ -26,6 +26,7 @@ mod rule;
 mod run;
 mod tasks;
 
+pub(crate) use joins::memory_counts;
 pub use rule::{Refusal, Rule};
 
 use crate::Machine;

@@ -82,9 +82,16 @@ pub struct WordCounts {
     pub locks: usize,
     /// Tasks of shims.
     pub shim_tasks: usize,
+    /// Bytes of the shims' tasks and of the waits for their tokens.
+    pub task_bytes: usize,
 }
 
 impl WordCounts {
+    /// Bytes that are no tasks: the array configured before them, and left quiet behind them.
+    pub fn configuration_bytes(&self) -> usize {
+        self.words * 4 - self.task_bytes
+    }
+
     /// What all launches of a program take together.
     pub fn of(launches: &[LaunchWords]) -> WordCounts {
         let mut all = WordCounts::default();
@@ -94,6 +101,7 @@ impl WordCounts {
             all.descriptors += counts.descriptors;
             all.locks += counts.locks;
             all.shim_tasks += counts.shim_tasks;
+            all.task_bytes += counts.task_bytes;
         }
         all
     }
@@ -177,8 +185,10 @@ fn launch_words<'p>(
         writer.push(ring.channel, ring.task())?;
     }
     writer.start_cores()?;
+    let before_bytes = writer.n_bytes();
     let commands = shim::commands(program, &flat, &places)?;
     let shim_tasks = shim::write(&commands, &mut writer)?;
+    let task_bytes = writer.n_bytes() - before_bytes;
     writer.quieten()?;
     let stream = writer.finish();
     let counts = WordCounts {
@@ -187,6 +197,7 @@ fn launch_words<'p>(
         descriptors: places.rings.iter().map(|ring| ring.descriptors.len()).sum(),
         locks: places.locks.len(),
         shim_tasks,
+        task_bytes,
     };
     let cores = std::mem::take(&mut places.cores);
     let words = LaunchWords {

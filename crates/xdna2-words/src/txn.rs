@@ -10,6 +10,9 @@ mod read;
 
 pub use read::{decode, words_of_file};
 
+/// Words of a stream's header.
+const HEADER_WORDS: usize = 4;
+
 /// The generation in a header: NPU2.
 pub const NPU2: u8 = 4;
 /// The generation in a header: NPU1, whose words have the same layout.
@@ -215,6 +218,12 @@ impl TxnStream {
         }
         words[3] = (words.len() * 4) as u32;
         words
+    }
+
+    /// Words that it takes, its header with them.
+    pub fn n_words(&self) -> usize {
+        let operations = self.operations.iter().map(StreamOperation::n_words);
+        HEADER_WORDS + operations.sum::<usize>()
     }
 }
 

@@ -98,6 +98,11 @@ impl StreamWriter {
         self.stream.operations.len()
     }
 
+    /// Bytes so far, the header with them.
+    pub fn n_bytes(&self) -> usize {
+        self.stream.n_words() * 4
+    }
+
     /// Adds an operation as it is.
     pub fn operation(&mut self, operation: TxnOperation) {
         self.stream.push(operation);

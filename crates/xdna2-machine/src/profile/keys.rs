@@ -17,7 +17,7 @@ pub(super) const KEYS: &[Key] = &[
     Key::f64("shim.column_read_gb_per_s", 1e-3, 1e6, |p| &mut p.shim.column_read_gb_per_s),
     Key::f64("shim.task_ns", 0.0, 1e9, |p| &mut p.shim.task_ns),
     Key::f64("dispatch.call_ns", 0.0, 1e12, |p| &mut p.dispatch.call_ns),
-    Key::f64("dispatch.core_load_ns", 0.0, 1e12, |p| &mut p.dispatch.core_load_ns),
+    Key::f64("dispatch.configure_byte_ns", 0.0, 1e9, |p| &mut p.dispatch.configure_byte_ns),
     Key::f64("dispatch.object_load_ns", 0.0, 1e12, |p| &mut p.dispatch.object_load_ns),
     Key::f64("dispatch.launch_ns", 0.0, 1e12, |p| &mut p.dispatch.launch_ns),
     Key::f64("dispatch.point_ns", 0.0, 1e9, |p| &mut p.dispatch.point_ns),

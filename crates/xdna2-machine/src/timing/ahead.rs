@@ -28,7 +28,7 @@ pub fn exposed_loads_ns(
     works_ns: &[f64],
     (machine, profile): (&Machine, &Profile),
 ) -> Result<Vec<f64>, FlatError> {
-    let mut loads_ns = super::loads_ns(launches, profile);
+    let mut loads_ns = super::loads_ns(launches, (machine, profile))?;
     for group in resident::groups(launches) {
         let first = group.start;
         let group = &launches[group];
@@ -194,7 +194,7 @@ mod tests {
         );
         // Slot 9 is what the first writes and the second reads.
         let launches = [launch(2, &[0, 1, 9]), launch(3, &[9, 2, 3, 10])];
-        let serial = super::super::loads_ns(&launches, &profile);
+        let serial = super::super::loads_ns(&launches, (&machine, &profile)).expect("legal");
         let exposed = |works_ns: &[f64]| {
             let loads = exposed_loads_ns(&launches, works_ns, (&machine, &profile));
             loads.expect("legal")
@@ -211,8 +211,8 @@ mod tests {
         let loads = exposed_loads_ns(&launches, &[1e6, 1e6], (&small, &profile)).expect("legal");
         assert_eq!(loads, serial);
         let mut apart = launches.to_vec();
-        apart[1].herds[0].name = "other".to_owned();
-        let serial = super::super::loads_ns(&apart, &profile);
+        apart[1].resident = false;
+        let serial = super::super::loads_ns(&apart, (&machine, &profile)).expect("legal");
         let loads = exposed_loads_ns(&apart, &[1e6, 1e6], (&machine, &profile)).expect("legal");
         assert_eq!(loads, serial);
     }

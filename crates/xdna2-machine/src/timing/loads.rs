@@ -1,15 +1,21 @@
 //! What configuring the array costs a dispatch.
 
-use super::n_objects;
-use crate::Profile;
-use crate::program::{GridOrder, Launch, Transfer, resident};
+use super::{configuration_bytes, n_objects};
+use crate::program::{Flat, FlatError, GridOrder, Launch, Transfer, resident};
+use crate::{Machine, Profile};
 
 /// What comes before each launch of a dispatch: configuring the array, or, where it stands already, writing the
 /// constants that differ and pushing the tasks.
 ///
 /// One configuration stays loaded from one dispatch to the next, be it a launch with a single herd or a
 /// group of [resident](crate::program::resident) launches.
-pub fn loads_ns(launches: &[Launch], profile: &Profile) -> Vec<f64> {
+///
+/// # Errors
+/// Of a launch that does not expand.
+pub fn loads_ns(
+    launches: &[Launch],
+    (machine, profile): (&Machine, &Profile),
+) -> Result<Vec<f64>, FlatError> {
     let dispatch = &profile.dispatch;
     let groups = resident::groups(launches);
     let n_herds = |group: &[Launch]| match group {
@@ -28,7 +34,7 @@ pub fn loads_ns(launches: &[Launch], profile: &Profile) -> Vec<f64> {
             [alone] => alone.clone(),
             _ => resident::union(group),
         };
-        loads.push(dispatch.load_ns(n_cores(&all), n_objects(&all), n_herds));
+        loads.push(load_ns(&all, n_herds, (machine, profile))?);
         let n_new = n_written(group);
         for (at, launch) in group.iter().enumerate().skip(1) {
             let tasks = |t: &Transfer| -> u64 { t.dims.iter().map(|&d| u64::from(d)).product() };
@@ -41,7 +47,18 @@ pub fn loads_ns(launches: &[Launch], profile: &Profile) -> Vec<f64> {
             loads.push(words * dispatch.parameter_ns + n_tasks as f64 * dispatch.issue_ns);
         }
     }
-    loads
+    Ok(loads)
+}
+
+/// Configuring the array for a launch, in a dispatch of so many herds.
+fn load_ns(
+    launch: &Launch,
+    n_herds: usize,
+    (machine, profile): (&Machine, &Profile),
+) -> Result<f64, FlatError> {
+    let bytes = configuration_bytes(&Flat::new(launch)?, machine);
+    let dispatch = &profile.dispatch;
+    Ok(dispatch.load_ns(bytes, n_objects(launch), n_herds))
 }
 
 /// Constants that each launch of a group has to write to a core: those that it reads and that are not there from a launch
@@ -67,14 +84,15 @@ fn n_written(group: &[Launch]) -> Vec<usize> {
 
 /// What a dispatch of [resident](crate::program::resident) launches costs more after one of another program: its
 /// configuration of the array is loaded. Of other programs [`loads_ns`] says all.
-pub fn switch_ns(launches: &[Launch], profile: &Profile) -> f64 {
+///
+/// # Errors
+/// Of a launch that does not expand.
+pub fn switch_ns(launches: &[Launch], on: (&Machine, &Profile)) -> Result<f64, FlatError> {
     match &resident::groups(launches)[..] {
         [group] if group.len() > 1 => {
             let all = resident::union(launches);
-            let n_cores: u32 = all.herds.iter().map(|herd| herd.cols * herd.rows).sum();
-            let dispatch = &profile.dispatch;
-            dispatch.load_ns(n_cores as usize, n_objects(&all), all.herds.len())
+            load_ns(&all, all.herds.len(), on)
         }
-        _ => 0.0,
+        _ => Ok(0.0),
     }
 }

@@ -28,6 +28,7 @@ pub(super) fn launch(
         ddr_read_bytes: run.read_bytes,
         ddr_write_bytes: run.write_bytes,
         objects: super::n_objects(flat.launch),
+        configuration_bytes: super::configuration_bytes(flat, machine),
         cores,
         ports: ports(flat, &run),
     }

@@ -37,14 +37,7 @@ pub(super) fn check(
     findings: &mut Findings,
 ) {
     let before = findings.list.len();
-    let mut joins = Joins {
-        cutter: Cutter {
-            flat,
-            machine,
-            budget: MAX_VISITS,
-        },
-        known: None,
-    };
+    let mut joins = Joins::new(flat, machine);
     let mut tiles: BTreeMap<u32, Needs> = BTreeMap::new();
     for (id, stage) in flat.stages.iter().enumerate() {
         match joins.stage(stage) {
@@ -78,6 +71,19 @@ pub(super) fn check(
             findings.add("descriptors", tile.to_string(), finding);
         }
     }
+}
+
+/// Descriptors and locks of all memory tiles together. A stage that the verifier refuses counts for nothing.
+pub(crate) fn memory_counts(flat: &Flat<'_>, machine: &Machine) -> [u64; 2] {
+    let mut joins = Joins::new(flat, machine);
+    let costs = flat
+        .stages
+        .iter()
+        .filter_map(|stage| joins.stage(stage).ok());
+    costs.fold([0, 0], |[descriptors, locks], cost| {
+        let of_ends: u64 = cost.fills.iter().chain(&cost.drains).sum();
+        [descriptors + of_ends, locks + cost.locks]
+    })
 }
 
 /// What a tile's stages need.
@@ -162,7 +168,18 @@ struct Joins<'a, 'p> {
     known: Option<(&'p Stage, [Vec<PatternWalk>; 2], StageCost)>,
 }
 
-impl<'p> Joins<'_, 'p> {
+impl<'a, 'p> Joins<'a, 'p> {
+    fn new(flat: &'a Flat<'p>, machine: &'a Machine) -> Joins<'a, 'p> {
+        Joins {
+            cutter: Cutter {
+                flat,
+                machine,
+                budget: MAX_VISITS,
+            },
+            known: None,
+        }
+    }
+
     /// What a stage costs, at the grid point where it costs most.
     fn stage(&mut self, stage: &FlatStage<'p>) -> Result<StageCost, RuleFinding> {
         let varies = |e: &&FlatEnd<'_>| {

@@ -64,7 +64,7 @@ pub struct ClockSpan {
     pub is_wait: bool,
     /// Since the clocks began, in nanoseconds.
     pub start_ns: f64,
-    /// The same.
+    /// Its end.
     pub end_ns: f64,
 }
 
@@ -437,10 +437,9 @@ impl<'a> BoardClock<'a> {
             _ => self.ddr_moved,
         };
         let firmware = (BoardActor::Firmware, self.firmware.busy);
-        let channels = self.channels.iter();
-        let channels = channels.map(|(&at, of)| (BoardActor::Channel(at), of.clock.busy));
-        let cores = self.cores.iter();
-        let cores = cores.map(|(&tile, of)| (BoardActor::Core(tile), of.clock.busy));
+        let channels =
+            (self.channels.iter()).map(|(&at, of)| (BoardActor::Channel(at), of.clock.busy));
+        let cores = (self.cores.iter()).map(|(&tile, of)| (BoardActor::Core(tile), of.clock.busy));
         ClockReading {
             // What comes behind the last word comes as much later.
             total_ns: self.firmware.now + (first + ddr_ns - last).max(0.0),

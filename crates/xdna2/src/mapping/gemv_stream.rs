@@ -374,9 +374,7 @@ pub(super) fn ranked(
         let core_ns = macs / cols / macs_per_cycle / machine.clock_hz * 1e9;
         // One herd of several in its program.
         core_ns.max(f(gemv.of.size()) * macs / rate)
-            + profile
-                .dispatch
-                .load_ns(p.cols as usize, p.cols as usize, 2)
+            + profile.dispatch.estimated_load_ns(p.cols, p.cols)
     };
     let tilings = gemv.tilings(shape, machine);
     let mut timed: Vec<(f64, Tiling)> = tilings.into_iter().map(|t| (estimate_ns(&t), t)).collect();

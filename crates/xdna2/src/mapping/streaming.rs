@@ -197,12 +197,8 @@ pub(super) fn estimate_ns(
     let core_ns = n * per_element / n_cores as f64 * 1e9 / machine.clock_hz;
     let read_ns = n * in_bytes as f64 / profile.ddr.read_gb_per_s;
     let total_ns = n * (in_bytes + out_bytes) as f64 / profile.ddr.total_gb_per_s;
-    let n_cores = usize::try_from(n_cores).unwrap_or(usize::MAX);
-    core_ns.max(read_ns).max(total_ns) + profile.dispatch.load_ns(n_cores, n_cores, SEVERAL)
+    core_ns.max(read_ns).max(total_ns) + profile.dispatch.estimated_load_ns(n_cores, n_cores)
 }
-
-/// Herds of a program of more than one.
-const SEVERAL: usize = 2;
 
 /// Estimates closer than that count as equal: the estimate is no better.
 const EQUAL: f64 = 0.98;

@@ -169,7 +169,7 @@ impl<'a> Timer<'a> {
             rate: Rate::new(flops, run_ns, peak(self.machine, program).0),
             dispatch_ns,
             load_ns,
-            switch_ns: timing::switch_ns(&program.launches, self.profile),
+            switch_ns: timing::switch_ns(&program.launches, (self.machine, self.profile))?,
             launches,
             slots: SlotBytes::of(&program.slots),
         })

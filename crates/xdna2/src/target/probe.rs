@@ -188,7 +188,7 @@ mod tests {
         let times = |model| on_board(model, None, "").taken().to_vec();
         let probed = (device.0.clone(), probed);
         let error = constants::error_percent(&times(&device), &times(&probed));
-        assert!(error <= stated + 0.05, "{error}, stated {stated}");
+        assert!(error <= stated + 0.1, "{error}, stated {stated}");
         for (name, shape) in [
             ("add", "1048576"),
             ("gemm-drain", "512x512x512"),

@@ -144,7 +144,7 @@ fn each_projection_expands_where_that_is_faster() {
             let planned = &plan.programs[call.program];
             let program = program_of(planned).unwrap();
             let timing = timing::predict(program, &machine, &profile).unwrap();
-            let loads_ns = timing::loads_ns(&program.launches, &profile);
+            let loads_ns = timing::loads_ns(&program.launches, (&machine, &profile)).unwrap();
             let packed = planned
                 .launches
                 .iter()
@@ -284,7 +284,11 @@ fn a_tokens_kernels_stand_side_by_side() {
             let of = |call: &lower::Call| -> f64 {
                 let program = program_of(&plan.programs[call.program]).unwrap();
                 verify(program, &machine).unwrap_or_else(|e| panic!("{name}: {e:?}"));
-                timing::loads_ns(&program.launches, &profile).iter().sum()
+                let on = (&machine, &profile);
+                timing::loads_ns(&program.launches, on)
+                    .unwrap()
+                    .iter()
+                    .sum()
             };
             plan.calls().map(of).sum()
         };

@@ -78,12 +78,12 @@ type StackKernel = (&'static str, String);
 /// What was computed, or why it could not be.
 type Memo<K, V> = RefCell<HashMap<K, Result<V, String>>>;
 
-/// A simulated kernel: time of its launches, their herds, and the cores and kernel objects of each.
+/// A simulated kernel: time of its launches, their herds, and the bytes of configuration and kernel objects of each.
 #[derive(Clone, Debug)]
 struct KernelTimes {
     ns: f64,
     herds: usize,
-    cores: Vec<(usize, usize)>,
+    loads: Vec<(u64, usize)>,
 }
 
 /// Simulates kernels under one profile, each once.
@@ -139,8 +139,8 @@ impl<'a> Stack<'a> {
             .collect::<Result<Vec<_>, _>>()?;
         let dispatch = &self.profile.dispatch;
         let herds: usize = kernels.iter().map(|k| k.herds).sum();
-        let load_ns = |&(cores, objects): &(usize, usize)| dispatch.load_ns(cores, objects, herds);
-        let launches_ns = |k: &KernelTimes| k.ns + k.cores.iter().map(load_ns).sum::<f64>();
+        let load_ns = |&(bytes, objects): &(u64, usize)| dispatch.load_ns(bytes, objects, herds);
+        let launches_ns = |k: &KernelTimes| k.ns + k.loads.iter().map(load_ns).sum::<f64>();
         Ok(dispatch.call_ns + kernels.iter().map(launches_ns).sum::<f64>())
     }
 
@@ -246,8 +246,8 @@ impl<'a> Stack<'a> {
         Ok(KernelTimes {
             ns: timing.total_ns - timing.dispatch_ns,
             herds,
-            cores: (timing.launches.iter())
-                .map(|l| (l.cores.len(), l.objects))
+            loads: (timing.launches.iter())
+                .map(|l| (l.configuration_bytes, l.objects))
                 .collect(),
         })
     }

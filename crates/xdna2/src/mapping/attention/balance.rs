@@ -72,8 +72,11 @@ impl AttentionDims {
         // The least dispatch has one herd.
         let n_herds = (self.unroll * self.heads) as usize;
         // A core's program links the four kernels above.
-        let n_cores = self.n_cores() as usize;
-        let load = profile.dispatch.load_ns(n_cores, 4 * n_cores, n_herds);
+        let n_cores = self.n_cores();
+        let load = match n_herds {
+            0 | 1 => 0.0,
+            _ => profile.dispatch.estimated_load_ns(n_cores, 4 * n_cores),
+        };
         times * each * 1e9 / machine.clock_hz + load
     }
 }

@@ -248,9 +248,6 @@ pub(in crate::mapping) fn ranked(
 /// Estimates that count as equal: within 2 %.
 const EQUAL: f64 = 1.02;
 
-/// Herds of a program of more than one: its cores are loaded for every launch.
-const SEVERAL: usize = 2;
-
 /// Time in steady state, the slowest of cores, DDR and streams, then what does not overlap: the first
 /// panels, the last tile of C, and the loading of cores. [`timing`](millrace_xdna2_machine::timing) simulates it.
 fn estimate_ns(p: &GemmStreamDims, machine: &Machine, profile: &Profile) -> f64 {
@@ -315,9 +312,5 @@ fn estimate_ns(p: &GemmStreamDims, machine: &Machine, profile: &Profile) -> f64 
         + waits_ns
         + panels / profile.ddr.read_gb_per_s
         + last_ns
-        + profile.dispatch.load_ns(
-            (p.cols * p.rows) as usize,
-            (2 * p.cols * p.rows) as usize,
-            SEVERAL,
-        )
+        + (profile.dispatch).estimated_load_ns(p.cols * p.rows, 2 * p.cols * p.rows)
 }

@@ -13,7 +13,7 @@ fn simulated_ns(shape: &Shape, tiling: &Tiling, profile: &Profile) -> Option<f64
     // Of a program of several launches.
     let mut launches = program.launches.clone();
     launches.extend_from_slice(&program.launches);
-    let loads_ns = timing::loads_ns(&launches, profile);
+    let loads_ns = timing::loads_ns(&launches, (&machine, profile)).ok()?;
     let n_launches = program.launches.len();
     Some(work_ns + loads_ns[..n_launches].iter().sum::<f64>())
 }

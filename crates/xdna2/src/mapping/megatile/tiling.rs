@@ -301,9 +301,6 @@ fn norm(times_ns: &[f64]) -> f64 {
 /// Kernel objects of a core.
 const OBJECTS: u64 = 3;
 
-/// Herds of a program of more than one: its cores are loaded for every launch.
-const SEVERAL: usize = 2;
-
 impl MegatileLaunch<'_> {
     /// Time of all products, of blocks of k one after the other. A block of A has `e_x` of B, and cores begin the first
     /// when both are there: channels share the DDR by the size of what they ask for, so both come together. Of B the
@@ -371,8 +368,7 @@ impl MegatileLaunch<'_> {
         let megatile = f(p.height() * p.width());
         let last_ns = megatile * (per_element * cycle_ns + f(2 * p.rows) / port);
         let n_cores = self.cols * p.rows;
-        let load_ns =
-            (profile.dispatch).load_ns(n_cores as usize, (OBJECTS * n_cores) as usize, SEVERAL);
+        let load_ns = (profile.dispatch).estimated_load_ns(n_cores, OBJECTS * n_cores);
         norm(&steady_ns) + blocks / profile.ddr.read_gb_per_s + last_ns + load_ns
     }
 }

@@ -11,6 +11,8 @@ use millrace_xdna2_words::probe::{ProbeDesign, designs};
 const TIMED_RUNS: usize = 5;
 /// Runs of a program on the board, each with another order of actors.
 const ORDERS: usize = 2;
+/// Bytes from which a program on the board runs once: it takes seconds, and smaller ones have tried its ways.
+const LARGE_BYTES: usize = 256 << 10;
 
 /// A report that grows.
 pub(super) struct ProbeSteps {
@@ -134,6 +136,7 @@ impl ProbeSteps {
         let n_bytes = design.expected.len();
         let n_runs = match self.times {
             Provenance::Measured(_) => TIMED_RUNS,
+            Provenance::Modelled { .. } if design.input.len() > LARGE_BYTES => 1,
             Provenance::Modelled { .. } => ORDERS,
         };
         let cost = match shortest(driver, design, n_runs) {

@@ -33,18 +33,36 @@ fn decode_of_models_that_were_left_out_is_predicted() {
 fn an_evaluation_without_rows_does_not_pass() {
     let nothing = LeaveOut {
         left_out: kernels(&[], &|_| true),
+        from_few: few::evaluate(&[]),
     };
     assert!(!nothing.pass());
+}
+
+fn bad_sizes() -> ErrorSizes {
+    ErrorSizes::of(&[1.05, 0.9, 1.24])
 }
 
 #[test]
 fn a_family_that_needs_its_own_rows_is_told() {
     let fine = compare("f", "x", &[1.02, 0.97], &[1.03, 0.97]);
-    assert!(fine.pass && fine.in_sample_percent < fine.leave_out_percent);
+    assert!(fine.pass && fine.in_sample.median_percent < fine.leave_out.median_percent);
+    let sizes = [
+        bad_sizes().median_percent,
+        bad_sizes().mean_percent,
+        bad_sizes().max_percent,
+    ];
+    assert!(
+        sizes
+            .iter()
+            .zip([10.0, 13.0, 24.0])
+            .all(|(a, b)| (a - b).abs() < 1e-9),
+        "{sizes:?}"
+    );
     let bad = compare("f", "x", &[1.02, 0.97], &[1.2, 0.9]);
     assert!(!bad.pass && bad.missing.is_none());
     let all = LeaveOut {
         left_out: vec![fine, bad],
+        from_few: Vec::new(),
     };
     assert!(!all.pass());
 }

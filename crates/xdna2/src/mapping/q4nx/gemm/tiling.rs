@@ -168,9 +168,6 @@ pub(crate) fn ranked(shape: &Shape, machine: &Machine, profile: &Profile) -> Vec
     timed.into_iter().map(|(_, p)| p.tiling()).collect()
 }
 
-/// Herds of a program of more than one: its cores are loaded for every launch.
-const SEVERAL: usize = 2;
-
 /// Time in steady state, the slowest of cores, DDR and streams, and the loading of cores.
 /// [`timing`](millrace_xdna2_machine::timing) simulates it.
 fn estimate_ns(p: &Q4nxGemmDims, machine: &Machine, profile: &Profile) -> f64 {
@@ -209,9 +206,5 @@ fn estimate_ns(p: &Q4nxGemmDims, machine: &Machine, profile: &Profile) -> f64 {
     ];
     steady_ns.into_iter().fold(0.0, f64::max)
         + n_waits * held / f(p.a_streams()) / port
-        + profile.dispatch.load_ns(
-            (p.cols * p.rows) as usize,
-            (4 * p.cols * p.rows) as usize,
-            SEVERAL,
-        )
+        + (profile.dispatch).estimated_load_ns(p.cols * p.rows, 4 * p.cols * p.rows)
 }
