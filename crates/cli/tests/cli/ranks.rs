@@ -76,7 +76,7 @@ fn other_machines_are_predicted_from_what_was_measured() {
         let rows = plan["predictions"].as_array().unwrap();
         let row = rows
             .iter()
-            .find(|row| row["n_ranks"].to_string() == n_ranks);
+            .find(|row| row["n_ranks"].as_u64() == n_ranks.parse().ok());
         let ms = row.unwrap()["token_ms"][0].as_f64().unwrap();
         (ms, plan)
     };

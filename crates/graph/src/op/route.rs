@@ -305,7 +305,8 @@ mod tests {
     fn scores_near_the_best_share_its_weight() {
         let share = |gaps: &[f64]| 1.0 / (1.0 + gaps.iter().map(|gap| (-gap).exp()).sum::<f64>());
         // The scores, what is chosen, and the distances of those that share with the first and with the second.
-        let rows: [(&[f64], [usize; 2], &[f64], &[f64]); 5] = [
+        type Row<'a> = (&'a [f64], [usize; 2], &'a [f64], &'a [f64]);
+        let rows: [Row<'_>; 5] = [
             (&[0.5, 1.0, 0.99, -3.0], [1, 2], &[0.01], &[]),
             (&[1.0, 0.9, 0.8], [0, 1], &[], &[]),
             // The first takes no part in the second's share; the third is near both.

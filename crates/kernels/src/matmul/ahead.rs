@@ -44,7 +44,7 @@ impl Ahead {
     }
 
     /// The rows from `row` on.
-    pub(crate) fn from_row(&self, row: usize) -> Ahead {
+    pub(crate) fn rows_from(&self, row: usize) -> Ahead {
         let start = self.row.wrapping_add(row * self.stride);
         Ahead::new(start, self.stride, self.row_bytes)
     }

@@ -289,7 +289,7 @@ impl PanelSource {
         } else {
             // Tiles in place of rows, and a part of each.
             let tile = first / self.dtype.block_elems();
-            (tile * self.stride, self.ahead.from_row(tile))
+            (tile * self.stride, self.ahead.rows_from(tile))
         };
         PanelSource {
             base: self.base.wrapping_add(at),

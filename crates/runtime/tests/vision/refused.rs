@@ -30,7 +30,7 @@ fn reshaped(folder: &Path, tensor: &str, shape: &[usize]) -> tempfile::TempDir {
     let mut writer = safetensors::Writer::create(&path, &BTreeMap::new(), &specs).unwrap();
     for spec in &specs {
         let mut bytes = file.tensor(&spec.name).unwrap().bytes.to_vec();
-        bytes.resize(spec.size_bytes().unwrap() as usize, 0);
+        bytes.resize(spec.size_bytes().unwrap(), 0);
         writer.write(&spec.name, &bytes).unwrap();
     }
     writer.commit().unwrap();

@@ -327,7 +327,9 @@ fn a_tokens_kernels_stand_side_by_side() {
                 );
             }
         }
-        let switch = |planned| timing::switch_ns(&program_of(planned).unwrap().launches, &profile);
+        let on = (&machine, &profile);
+        let switch =
+            |planned| timing::switch_ns(&program_of(planned).unwrap().launches, on).unwrap();
         assert!(plan.programs.iter().any(|planned| switch(planned) > 100e3));
     }
 }

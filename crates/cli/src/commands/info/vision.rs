@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// The tower of a checkpoint.
 pub(super) enum Vision {
     None,
-    Tower(VisionConfig),
+    Tower(Box<VisionConfig>),
     /// One that does not run here, and why.
     Unusable(String),
 }
@@ -30,7 +30,7 @@ impl Vision {
     pub(super) fn of(checkpoint: &Checkpoint) -> Vision {
         match VisionModel::of(checkpoint) {
             Ok(None) => Vision::None,
-            Ok(Some(tower)) => Vision::Tower(tower.config),
+            Ok(Some(tower)) => Vision::Tower(Box::new(tower.config)),
             Err(error) => Vision::Unusable(error.to_string()),
         }
     }
