@@ -25,6 +25,8 @@ pub(super) struct Mapper<'a> {
     written: &'a ModelConfig,
     catalog: &'a Catalog<'a>,
     family: &'static Family,
+    /// The family that a folder of the model names.
+    hf_family: &'static Family,
     from: Conventions,
     to: Conventions,
     layout: WeightConvention,
@@ -41,11 +43,13 @@ impl<'a> Mapper<'a> {
         (target, options): (ConversionTarget, &'a ConversionOptions<'a>),
     ) -> Mapper<'a> {
         let family = arch::by_name(config.family);
+        let hf_family = (family.hf_family)(config).map_or(family, arch::by_name);
         Mapper {
             config,
             written,
             catalog,
             family,
+            hf_family,
             from: family.conventions(catalog.layout()),
             to: family.conventions(layout),
             layout,
@@ -111,7 +115,7 @@ impl<'a> Mapper<'a> {
                 tensors.push(self.translate(name, shape)?);
                 continue;
             };
-            let spelled = self.spell(self.layout, self.family.hf_prefix, name);
+            let spelled = self.spell(self.layout, self.hf_family.hf_prefix, name);
             if parts::is_whole(layout, &sources) && !spelled.contains("{}") {
                 tensors.push(self.translate(name, layout.shape.clone())?);
                 continue;
@@ -163,7 +167,7 @@ impl<'a> Mapper<'a> {
     }
 
     fn translate(&mut self, name: TensorName, shape: Vec<usize>) -> Result<PlannedTensor, Error> {
-        let target_name = self.spell(self.layout, self.family.hf_prefix, name);
+        let target_name = self.spell(self.layout, self.hf_family.hf_prefix, name);
         let dtype = self.dtype(name, &target_name, &shape);
         let source_name = self.spell(self.catalog.layout(), self.catalog.hf_prefix(), name);
         let (origin, transform) = if name.role.is_rope_table() {
@@ -215,7 +219,8 @@ impl<'a> Mapper<'a> {
             WeightConvention::Gguf => name.gguf(),
             WeightConvention::HuggingFace | WeightConvention::Q4nx => {
                 // Only the RoPE factors have no Hugging Face name, and they are never looked up.
-                name.hf(prefix, self.family.hf_names()).unwrap_or_default()
+                name.hf(prefix, self.hf_family.hf_names())
+                    .unwrap_or_default()
             }
         }
     }

@@ -25,8 +25,9 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 type Follower = JoinHandle<Result<RankTraffic, Error>>;
 
 fn options(model: &LoadedModel, n_threads: usize) -> EngineOptions {
+    let limit = model.model().config.position_limit();
     EngineOptions {
-        n_ctx: context(model.model().config.position_limit()).or(Some(256)),
+        n_ctx: context(limit).or(Some(limit.map_or(256, |limit| limit.min(256)))),
         kv_type: KvType::F16,
         max_sequences: 4,
         max_chunk: 32,

@@ -1,11 +1,15 @@
 //! A stage: blocks of L2 that are filled together, drained together, and free again.
 
+mod end;
+
+use end::{DmaEnd, StageGeometry};
+
 use super::block::{BlockContent, ByteBlock};
-use super::context::{LaunchContext, QUANTUM, Trouble, coordinates, elements, motion, move_units};
+use super::context::{LaunchContext, QUANTUM, Trouble, elements, move_units};
 use super::ends::{Receiver, Sender, max_in_flight};
 use super::fault::{Site, Waiting};
 use super::motion::{Motion, cover};
-use crate::program::{Env, Flat, FlatEnd, Pattern, Var};
+use crate::program::Flat;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -38,90 +42,6 @@ struct L2Block<'p> {
     n_filled: usize,
     /// Ends whose channel blocks of it have all gone.
     n_drained: usize,
-}
-
-/// A fill or a drain: one DMA channel.
-#[derive(Debug)]
-struct DmaEnd {
-    /// Number of the stage block it is at.
-    at: u64,
-    /// Channel blocks moved of it.
-    moved: i64,
-    motion: Option<Motion>,
-    /// The grid point that `motion` is for; any, where the pattern does not depend on it.
-    point: Option<u64>,
-    depends_on_grid: bool,
-    /// Of a drain: for each stage block made into channel blocks that have not all gone, the number
-    /// of blocks sent when it ended.
-    unsettled: VecDeque<u64>,
-}
-
-/// Whether a pattern mentions the grid.
-fn depends_on_grid(pattern: &Pattern) -> bool {
-    let mut expressions = pattern.dims.iter().map(|d| &d.0).chain([&pattern.offset]);
-    expressions.any(|e| e.terms.iter().any(|(var, _)| matches!(var, Var::Grid(_))))
-}
-
-impl DmaEnd {
-    fn new(end: &FlatEnd<'_>) -> DmaEnd {
-        DmaEnd {
-            at: 0,
-            moved: 0,
-            motion: None,
-            point: None,
-            depends_on_grid: depends_on_grid(&end.decl.pattern),
-            unsettled: VecDeque::new(),
-        }
-    }
-
-    /// Number of the oldest stage block that the end still needs.
-    fn oldest(&self) -> u64 {
-        self.at - self.unsettled.len() as u64
-    }
-
-    /// The motion at a grid point.
-    fn motion_at(
-        &mut self,
-        point: u64,
-        stage: &StageGeometry,
-        end: &FlatEnd<'_>,
-        ctx: &LaunchContext<'_>,
-    ) -> Result<&Motion, Trouble> {
-        if self.motion.is_none() || (self.depends_on_grid && self.point != Some(point)) {
-            let grid = coordinates(ctx.flat.launch, point);
-            let flat = &ctx.flat.stages[stage.number];
-            let env = Env {
-                grid: &grid,
-                index: &flat.index,
-                each: end.each,
-                ..Env::default()
-            };
-            let size = (stage.element_bytes, stage.n_elements);
-            let made = motion(&end.decl.pattern, &env, ctx.flat, end.channel, size);
-            let made = made.map_err(|problem| Trouble {
-                place: format!(
-                    "stage {}, channel {}",
-                    ctx.flat.stage_name(stage.number),
-                    ctx.flat.channel_name(end.channel)
-                ),
-                site: Site::default(),
-                point: Some(grid.clone()),
-                problem,
-            })?;
-            self.motion = Some(made);
-            self.point = Some(point);
-        }
-        let name = || ctx.flat.stage_name(stage.number);
-        (self.motion.as_ref()).ok_or_else(|| Trouble::at(name(), "no motion"))
-    }
-}
-
-/// What motions need of a stage.
-#[derive(Clone, Copy)]
-struct StageGeometry {
-    number: usize,
-    element_bytes: u64,
-    n_elements: u64,
 }
 
 impl<'p> StageActor<'p> {

@@ -4,11 +4,15 @@
 //! its causes are over. DDR is no actor: from its first word on, the whole takes
 //! at least all bytes at its rates.
 
+mod actor;
+
+use actor::{ActorClock, ChannelClock, CoreClock};
+
 use super::{BoardActor, BoardEvent};
 use crate::tile::{Tile, TileKind};
 use crate::txn::TxnStream;
 use crate::writer::ChannelAt;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 /// Bytes of the operations of a shim's task: a descriptor with its address, a push, a wait.
 pub const TASK_BYTES: f64 = 136.0;
@@ -66,90 +70,6 @@ pub struct ClockSpan {
     pub start_ns: f64,
     /// Its end.
     pub end_ns: f64,
-}
-
-/// An actor's own time.
-#[derive(Clone, Debug, Default)]
-struct ActorClock {
-    now: f64,
-    busy: f64,
-}
-
-impl ActorClock {
-    /// Not before a cause.
-    fn wait(&mut self, cause: f64) {
-        self.now = self.now.max(cause);
-    }
-
-    /// Works so long, and ends no earlier than a cause.
-    fn work(&mut self, ns: f64, cause: f64) {
-        self.busy += ns;
-        self.now = (self.now + ns).max(cause);
-    }
-}
-
-/// A DMA channel's time and stream.
-#[derive(Clone, Debug, Default)]
-struct ChannelClock {
-    clock: ActorClock,
-    /// When tasks were pushed that did not begin yet.
-    pushed: VecDeque<f64>,
-    is_in_task: bool,
-    began: f64,
-    descriptor: u8,
-    /// Of one that sends: where to, and how long a word is under way.
-    sinks: Vec<ChannelAt>,
-    latency: f64,
-    /// Of one that receives: words that were sent to it, and those on their way by arrival.
-    sent: u64,
-    arrivals: VecDeque<(f64, usize)>,
-    /// Words that it took, and when the last ones were.
-    received: u64,
-    taken: VecDeque<(u64, f64)>,
-    /// When the word before those in `taken` was.
-    taken_before: f64,
-    /// Ends of tasks with tokens.
-    tokens: VecDeque<f64>,
-}
-
-impl ChannelClock {
-    /// When word `at` of those sent to it was taken; 0 for none.
-    fn taken_at(&mut self, at: u64) -> f64 {
-        while let Some(&(end, when)) = self.taken.front() {
-            if end > at {
-                return when;
-            }
-            self.taken_before = when;
-            self.taken.pop_front();
-        }
-        self.taken_before
-    }
-
-    /// Takes words from the stream: when the last of them came.
-    fn take(&mut self, mut n_words: usize) -> f64 {
-        let mut last = 0.0;
-        while n_words > 0 {
-            let Some((when, n)) = self.arrivals.front_mut() else {
-                break;
-            };
-            last = *when;
-            let now = (*n).min(n_words);
-            *n -= now;
-            n_words -= now;
-            if *n == 0 {
-                self.arrivals.pop_front();
-            }
-        }
-        last
-    }
-}
-
-#[derive(Clone, Debug, Default)]
-struct CoreClock {
-    clock: ActorClock,
-    /// When the value before the core came, and when the last one was taken.
-    cascade_came: f64,
-    cascade_taken: f64,
 }
 
 /// The clocks of a run, whose [events](BoardEvent) it takes one after the other.
