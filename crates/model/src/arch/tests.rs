@@ -91,6 +91,16 @@ fn every_family_builds_of_exactly_what_it_lists_in_both_conventions() {
             let model = build(&fixture.config, source, &tensors);
             let graph = model.unwrap_or_else(|error| panic!("{error}")).graph;
             assert_eq!(millrace_graph::check(&graph), Ok(()), "{}", family.name);
+            let mut places = BTreeSet::new();
+            for node in graph
+                .nodes
+                .iter()
+                .filter(|node| !node.op.weights().is_empty())
+            {
+                // Devices keep weights by layer and label.
+                let is_new = places.insert((node.layer, node.label));
+                assert!(is_new, "{}: {} twice in a layer", family.name, node.label);
+            }
             let read: Vec<_> = graph.weights.iter().flat_map(Weight::tensors).collect();
             let read: BTreeSet<&str> = read.iter().map(|name| &**name).collect();
             assert_eq!(read, listed, "{}", family.name);

@@ -13,6 +13,8 @@
 //! | largest KL of all | 8 times that of x |
 //! | choices that are not among the first five, of all | F·N + 3·√(2N) |
 //!
+//! No bound of a KL is below the square of f32's rounding: of a model that is sure of every token nothing smaller can be told.
+//!
 //! F = 1.5 is what an array may add to the format's own rounding: it rounds at more points inside an op
 //! than x does (flash attention its running sums at every tile). Two honest devices have two draws of
 //! the same errors, so their means differ by √2 standard errors; 3 of those one mean in 700 exceeds, for
@@ -24,6 +26,10 @@ use millrace_plan::Phase;
 
 /// What an array may add to the format's own rounding: a factor.
 pub const FACTOR: f64 = 1.5;
+
+/// What no KL is held below: probabilities in f32 that differ by one rounding are as far apart. Models that are sure of every
+/// token have less, and then it tells of arithmetic alone.
+const KL_RESOLUTION: f64 = (f32::EPSILON as f64) * (f32::EPSILON as f64);
 
 /// A step of a path.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -106,7 +112,7 @@ pub fn judge(device: &[PathStep], rounding: &[PathStep]) -> Verdict {
         });
     };
     let largest = |steps: &[PathStep]| largest(steps.iter().map(|s| s.deviation.kl));
-    over_all("largest KL", &largest, &|x| 8.0 * x);
+    over_all("largest KL", &largest, &|x| (8.0 * x).max(KL_RESOLUTION));
     let far = |steps: &[PathStep]| count(steps, |d| usize::from(d.rank > TOP));
     over_all("choices beyond the first five", &far, &|n| {
         FACTOR * n + 3.0 * (2.0 * n).sqrt()
@@ -144,7 +150,17 @@ fn of_phase(phase: Phase, device: &[PathStep], rounding: &[PathStep], out: &mut 
         let mu = mean(&x, of);
         let errors = standard_errors(rounding.len());
         let spread = errors * (2.0 / n as f64).sqrt() * variation(rounding, of) * mu;
-        add(name, mean(&found, of), mu, FACTOR * mu + spread);
+        let least = if name == "mean KL" {
+            KL_RESOLUTION
+        } else {
+            0.0
+        };
+        add(
+            name,
+            mean(&found, of),
+            mu,
+            (FACTOR * mu + spread).max(least),
+        );
     }
     if n >= MANY {
         for (name, share, factor) in [
@@ -152,7 +168,8 @@ fn of_phase(phase: Phase, device: &[PathStep], rounding: &[PathStep], out: &mut 
             ("95th percentile of KL", 0.95, 2.0),
         ] {
             let x = quantile(&x, share);
-            add(name, quantile(&found, share), x, factor * x);
+            let bound = (factor * x).max(KL_RESOLUTION);
+            add(name, quantile(&found, share), x, bound);
         }
     }
     let counts: [(&str, Count); 2] = [

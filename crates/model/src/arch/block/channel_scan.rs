@@ -91,16 +91,16 @@ fn inputs(
         (dt_rank + d_state, d_state),
     )?;
     Ok([
-        normed(b, config.norms, WeightRole::SsmDtNorm, dt)?,
-        normed(b, config.norms, WeightRole::SsmBNorm, k)?,
-        normed(b, config.norms, WeightRole::SsmCNorm, q)?,
+        normed(b, config.norms, ("ssm_dt_norm", WeightRole::SsmDtNorm), dt)?,
+        normed(b, config.norms, ("ssm_b_norm", WeightRole::SsmBNorm), k)?,
+        normed(b, config.norms, ("ssm_c_norm", WeightRole::SsmCNorm), q)?,
     ])
 }
 
 fn normed(
     b: &mut GraphBuilder<'_>,
     norms: ScanNorms,
-    role: WeightRole,
+    (label, role): (&'static str, WeightRole),
     x: ValueId,
 ) -> Result<ValueId, Error> {
     let group = b.width(x);
@@ -115,7 +115,7 @@ fn normed(
         offset: 0.0,
         group,
     };
-    Ok(b.push("ssm_x_norm", norm.into(), vec![x], group))
+    Ok(b.push(label, norm.into(), vec![x], group))
 }
 
 /// A key of our own: llama.cpp takes the epsilon of the other norms.
