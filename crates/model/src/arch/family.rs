@@ -347,6 +347,14 @@ impl Family {
         }
     }
 
+    /// The configuration of its folder, which may be another family's.
+    pub(crate) fn in_folders(&self, config: &ModelConfig) -> ModelConfig {
+        ModelConfig {
+            family: (self.hf_family)(config).unwrap_or(config.family),
+            ..config.clone()
+        }
+    }
+
     /// The configuration of its GGUF file, whose table and head may have factors within them.
     pub(crate) fn folded(&self, config: &ModelConfig) -> ModelConfig {
         let factor = |role| (self.gguf_factor)(config, TensorName::global(role));

@@ -25,8 +25,8 @@ pub(super) struct Mapper<'a> {
     written: &'a ModelConfig,
     catalog: &'a Catalog<'a>,
     family: &'static Family,
-    /// The family that a folder of the model names.
-    hf_family: &'static Family,
+    /// The result's.
+    to_family: &'static Family,
     from: Conventions,
     to: Conventions,
     layout: WeightConvention,
@@ -43,13 +43,12 @@ impl<'a> Mapper<'a> {
         (target, options): (ConversionTarget, &'a ConversionOptions<'a>),
     ) -> Mapper<'a> {
         let family = arch::by_name(config.family);
-        let hf_family = (family.hf_family)(config).map_or(family, arch::by_name);
         Mapper {
             config,
             written,
             catalog,
             family,
-            hf_family,
+            to_family: arch::by_name(written.family),
             from: family.conventions(catalog.layout()),
             to: family.conventions(layout),
             layout,
@@ -115,7 +114,7 @@ impl<'a> Mapper<'a> {
                 tensors.push(self.translate(name, shape)?);
                 continue;
             };
-            let spelled = self.spell(self.layout, self.hf_family.hf_prefix, name);
+            let spelled = self.spell_result(name);
             if parts::is_whole(layout, &sources) && !spelled.contains("{}") {
                 tensors.push(self.translate(name, layout.shape.clone())?);
                 continue;
@@ -123,7 +122,7 @@ impl<'a> Mapper<'a> {
             let assembly = parts::assembly(layout, &sources, &|name| self.transform(name));
             let assembly = assembly.ok_or_else(|| crate::Error::MissingTensor {
                 file: self.catalog.file().into(),
-                tensor: self.spell(self.catalog.layout(), self.catalog.hf_prefix(), name),
+                tensor: self.spell_source(name),
                 expected: layout.shape.clone(),
             })?;
             self.assembled((layout, &spelled), assembly, &mut tensors)?;
@@ -167,9 +166,9 @@ impl<'a> Mapper<'a> {
     }
 
     fn translate(&mut self, name: TensorName, shape: Vec<usize>) -> Result<PlannedTensor, Error> {
-        let target_name = self.spell(self.layout, self.hf_family.hf_prefix, name);
+        let target_name = self.spell_result(name);
         let dtype = self.dtype(name, &target_name, &shape);
-        let source_name = self.spell(self.catalog.layout(), self.catalog.hf_prefix(), name);
+        let source_name = self.spell_source(name);
         let (origin, transform) = if name.role.is_rope_table() {
             let mut tables = self.config.rope_tables().into_iter();
             let table = tables.find(|(role, _)| *role == name.role);
@@ -181,7 +180,7 @@ impl<'a> Mapper<'a> {
         } else if name.role == WeightRole::Output && !self.catalog.has(&source_name) {
             // A tied head that the target keeps apart.
             let table = TensorName::global(WeightRole::TokenEmbedding);
-            let table = self.spell(self.catalog.layout(), self.catalog.hf_prefix(), table);
+            let table = self.spell_source(table);
             let scale = self.unscaled(self.from) * self.factor(name);
             (
                 TensorOrigin::Tensor(table),
@@ -193,7 +192,7 @@ impl<'a> Mapper<'a> {
         } else if name.role == WeightRole::TokenEmbedding && !self.catalog.has(&source_name) {
             // A head that serves as the table, and is not scaled.
             let head = TensorName::global(WeightRole::Output);
-            let head = self.spell(self.catalog.layout(), self.catalog.hf_prefix(), head);
+            let head = self.spell_source(head);
             let scale = self.factor(name) / self.unscaled(self.to);
             (
                 TensorOrigin::Tensor(head),
@@ -214,15 +213,19 @@ impl<'a> Mapper<'a> {
         )
     }
 
-    fn spell(&self, layout: WeightConvention, prefix: &str, name: TensorName) -> String {
-        match layout {
-            WeightConvention::Gguf => name.gguf(),
-            WeightConvention::HuggingFace | WeightConvention::Q4nx => {
-                // Only the RoPE factors have no Hugging Face name, and they are never looked up.
-                name.hf(prefix, self.hf_family.hf_names())
-                    .unwrap_or_default()
-            }
-        }
+    /// What the source calls a tensor.
+    fn spell_source(&self, name: TensorName) -> String {
+        let of = (self.family, self.catalog.hf_prefix());
+        spell(self.catalog.layout(), of, name)
+    }
+
+    /// What the result calls it.
+    fn spell_result(&self, name: TensorName) -> String {
+        spell(
+            self.layout,
+            (self.to_family, self.to_family.hf_prefix),
+            name,
+        )
     }
 
     /// The factor that takes an embedding table to the plain one.
@@ -374,4 +377,14 @@ fn planned(
         transform,
         size_bytes,
     })
+}
+
+fn spell(layout: WeightConvention, (family, prefix): (&Family, &str), name: TensorName) -> String {
+    match layout {
+        WeightConvention::Gguf => name.gguf(),
+        // Only the RoPE factors have no Hugging Face name, and they are never looked up.
+        WeightConvention::HuggingFace | WeightConvention::Q4nx => {
+            name.hf(prefix, family.hf_names()).unwrap_or_default()
+        }
+    }
 }

@@ -133,8 +133,10 @@ impl<'a> Conversion<'a> {
         // Between files of one layout everything is kept, known or not.
         let keeps = catalog.layout() == to && to != WeightConvention::Q4nx;
         let written = match to {
-            WeightConvention::Gguf if !keeps => arch::by_name(config.family).folded(&config),
-            _ => config.clone(),
+            _ if keeps => config.clone(),
+            WeightConvention::Gguf => arch::by_name(config.family).folded(&config),
+            WeightConvention::HuggingFace => arch::by_name(config.family).in_folders(&config),
+            WeightConvention::Q4nx => config.clone(),
         };
         let configs = (&config, &written);
         let mut mapper = Mapper::new(configs, &catalog, to, (target, options));

@@ -132,10 +132,7 @@ impl SideFiles<'_> {
 
     /// A `config.json` of the language model alone.
     fn new_config(&self, source: Option<&Value>) -> Result<Value, Error> {
-        let mut config = self.config.clone();
-        if let Some(family) = (arch::by_name(config.family).hf_family)(&config) {
-            config.family = family;
-        }
+        let config = arch::by_name(self.config.family).in_folders(self.config);
         let mut out = self.with_dtype(hf::write(&config)?);
         if let Some(source) = source {
             let found = TOKEN_ID_KEYS.iter().filter_map(|&key| {
