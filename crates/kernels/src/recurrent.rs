@@ -16,13 +16,12 @@ mod tests;
 pub use channels::{ChannelScanInput, ChannelScanShape, channel_scan};
 pub use conv::{ConvInput, causal_conv};
 pub use delta::{DeltaInput, DeltaShape, delta_net};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use leaves::{ChannelToken, ConvTaps, FadeToken};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) use leaves::{
-    ChannelToken, RecurrentKernels, conv_body, exp_body, fade_body, silu_body, softplus_body,
-    unit_body,
+    RecurrentKernels, conv_body, exp_body, fade_body, silu_body, softplus_body, unit_body,
 };
-#[cfg(target_arch = "x86_64")]
-pub(crate) use leaves::{ConvTaps, FadeToken};
 #[cfg(target_arch = "aarch64")]
 pub(crate) use leaves::{absorb_body, correct_body};
 
