@@ -145,22 +145,16 @@ fn of_phase(phase: Phase, device: &[PathStep], rounding: &[PathStep], out: &mut 
     };
     let kl = |d: &Deviation| d.kl;
     let gap = |d: &Deviation| d.cosine_gap;
-    let means: [(&str, Size); 2] = [("mean KL", kl), ("mean 1 - cosine", gap)];
-    for (name, of) in means {
+    let means: [(&str, Size, f64); 2] = [
+        ("mean KL", kl, KL_RESOLUTION),
+        ("mean 1 - cosine", gap, 0.0),
+    ];
+    for (name, of, resolution) in means {
         let mu = mean(&x, of);
         let errors = standard_errors(rounding.len());
         let spread = errors * (2.0 / n as f64).sqrt() * variation(rounding, of) * mu;
-        let least = if name == "mean KL" {
-            KL_RESOLUTION
-        } else {
-            0.0
-        };
-        add(
-            name,
-            mean(&found, of),
-            mu,
-            (FACTOR * mu + spread).max(least),
-        );
+        let bound = (FACTOR * mu + spread).max(resolution);
+        add(name, mean(&found, of), mu, bound);
     }
     if n >= MANY {
         for (name, share, factor) in [
@@ -256,6 +250,18 @@ mod tests {
 
     fn name(found: &[PathStep], rounding: &[PathStep]) -> Option<&'static str> {
         judge(found, rounding).failure().map(|s| s.name)
+    }
+
+    #[test]
+    fn a_model_that_is_sure_is_held_to_what_f32_can_tell() {
+        let sure = |share: f64| {
+            let mut steps = steps(256, 1e-4, 0);
+            let all = steps.iter_mut();
+            all.for_each(|step| step.deviation.kl *= share);
+            steps
+        };
+        assert_eq!(name(&sure(1e-13), &sure(1e-16)), None);
+        assert_eq!(name(&sure(1e-8), &sure(1e-16)), Some("mean KL"));
     }
 
     #[test]
