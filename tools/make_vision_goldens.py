@@ -1,24 +1,24 @@
 #!/usr/bin/env python3
-"""Makes the vision fixtures of testdata/vision: pictures drawn for this project with what Pillow and
-transformers' processor make of them, and tiny random models with a vision tower, with what
+"""Makes the vision fixtures of testdata/vision: images drawn for this project with what Pillow and
+transformers' processor make of them, and tiny random models with a vision encoder, with what
 transformers computes for them in float32 on the CPU.
 
     python tools/make_vision_goldens.py [--out DIR] [--only NAME ...] [--llama-cpp DIR]
 
-Needs torch, transformers, safetensors, numpy, gguf and Pillow 12 (Pillow 13 resizes tall pictures in
+Needs torch, transformers, safetensors, numpy, gguf and Pillow 12 (Pillow 13 resizes tall images in
 another order, which moves some values by one level). With --llama-cpp (a source tree of llama.cpp) the models of
 Qwen (`goldens/qwen_vision.py`), Gemma 4 and Mistral (`goldens/axial_vision.py`) also get mmproj.gguf, written by llama.cpp's own
 converter.
 
-    pictures/*              the pictures: PNG, JPEG, WebP; broken and animated ones
-    pictures.safetensors    decoded/NAME u8 [h, w, 3]; resized/NAME/SIZE/FILTER u8 [s, s, 3];
+    images/*              the images: PNG, JPEG, WebP; broken and animated ones
+    images.safetensors    decoded/NAME u8 [h, w, 3]; resized/NAME/SIZE/FILTER u8 [s, s, 3];
                             sampled/NAME (every 97th value of 896 x 896); pixel_values f32 [3, 112, 112];
                             crops/NAME i64 [n, 2] (width and height of what pan and scan cuts)
     MODEL/config.json, model.safetensors, preprocessor_config.json
     MODEL/mmproj.gguf       the tower as llama.cpp's converter writes it
     MODEL/expected.safetensors
-        tokens i64 [n] with a placeholder for every row of a picture; logits f32 [n, vocab];
-        hidden.<i>; for each picture image.<i>.picture u8 [h, w, 3], image.<i>.pixel_values,
+        tokens i64 [n] with a placeholder for every row of an image; logits f32 [n, vocab];
+        hidden.<i>; for each image image.<i>.image u8 [h, w, 3], image.<i>.pixel_values,
         image.<i>.encoder (after the last norm) and image.<i>.projected
 
 Weights depend on the seed and the parameter names only. All of them are exact in F16.
@@ -53,7 +53,7 @@ from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImagePr
 BOI, EOI, SOFT = 260, 261, 262
 
 
-# ---- Pictures ----------------------------------------------------------------------------------
+# ---- Images ----------------------------------------------------------------------------------
 
 
 def scene(width, height, mode="RGB"):
@@ -108,8 +108,8 @@ def processor(size, **more):
     return Gemma3ImageProcessorPil(size={"height": size, "width": size}, **more)
 
 
-def make_pictures(out):
-    folder = out / "pictures"
+def make_images(out):
+    folder = out / "images"
     draw(folder)
     tensors = {}
     plain = ["wide.png", "tall.png", "square.png", "small.png", "as-tall.png", "alpha.png"]
@@ -140,8 +140,8 @@ def make_pictures(out):
         tensors[f"crops/{name}"] = np.asarray(sizes, dtype=np.int64).reshape(-1, 2)
         for i, crop in enumerate(crops):
             tensors[f"crop/{name}/{i}"] = np.ascontiguousarray(np.moveaxis(crop, 0, -1))
-    save_file(tensors, out / "pictures.safetensors")
-    (out / "pictures.safetensors").chmod(0o644)
+    save_file(tensors, out / "images.safetensors")
+    (out / "images.safetensors").chmod(0o644)
 
 
 # ---- Models ------------------------------------------------------------------------------------
@@ -188,11 +188,11 @@ def vision_config(**sizes):
     return transformers.SiglipVisionConfig(**values)
 
 
-# name: (text sizes, vision sizes, tokens a picture, pictures, text tokens around them)
+# name: (text sizes, vision sizes, tokens an image, images, text tokens around them)
 MODELS = {
-    # Heads of 72 as published; a window smaller than a picture; two pictures.
+    # Heads of 72 as published; a window smaller than an image; two images.
     "gemma3-vision": ({}, {}, 16, ["wide.png", "tall.png"], [5, 4, 7]),
-    # Heads of 16, one row of patches pooled to one; a window larger than a picture.
+    # Heads of 16, one row of patches pooled to one; a window larger than an image.
     "gemma3-vision-small": (
         dict(sliding_window=40, num_hidden_layers=2, layer_types=["sliding_attention", "full_attention"]),
         dict(hidden_size=48, num_attention_heads=3, intermediate_size=72, num_hidden_layers=3, image_size=56),
@@ -226,7 +226,7 @@ def fill(model, name):
 
 
 def prompt(name, counts, n_soft):
-    """Text, then begin, placeholders and end of each picture, with text between."""
+    """Text, then begin, placeholders and end of each image, with text between."""
     draws = generator(name, "tokens")
     tokens = []
     for i, count in enumerate(counts):
@@ -275,7 +275,7 @@ def run(model, tokens, pixel_values):
 
 
 def make_model(name, out):
-    text, vision, n_soft, pictures, counts = MODELS[name]
+    text, vision, n_soft, images, counts = MODELS[name]
     folder = out / name
     folder.mkdir(parents=True, exist_ok=True)
     config = transformers.Gemma3Config(
@@ -293,7 +293,7 @@ def make_model(name, out):
     model = model.to(torch.float32).eval()
     fill(model, name)
     size = config.vision_config.image_size
-    arrays = [decoded(out / "pictures" / picture) for picture in pictures]
+    arrays = [decoded(out / "images" / image) for image in images]
     images = [Image.fromarray(array) for array in arrays]
     values = np.stack(
         [processor(size)(image, return_tensors="np")["pixel_values"][0] for image in images]
@@ -316,7 +316,7 @@ def make_model(name, out):
     expected = {"tokens": tokens.astype(np.int64), "logits": logits.numpy()}
     expected.update({f"hidden.{i}": value.numpy() for i, value in enumerate(hidden)})
     for i, array in enumerate(arrays):
-        expected[f"image.{i}.picture"] = array
+        expected[f"image.{i}.image"] = array
         expected[f"image.{i}.pixel_values"] = values[i]
         expected[f"image.{i}.encoder"] = encoder[i].numpy()
         expected[f"image.{i}.projected"] = projected[i].numpy()
@@ -396,13 +396,13 @@ def main():
     parser.add_argument("--out", type=Path, default=default)
     modules = [axial_vision, qwen_vision]
     names = [*MODELS, *(name for module in modules for name in module.MODELS)]
-    parser.add_argument("--only", nargs="+", choices=names, help="these models, and no pictures")
+    parser.add_argument("--only", nargs="+", choices=names, help="these models, and no images")
     parser.add_argument("--llama-cpp", type=Path)
     arguments = parser.parse_args()
     assert PIL.__version__.startswith("12."), f"Pillow {PIL.__version__}, not 12"
     torch.set_num_threads(1)
     if not arguments.only:
-        make_pictures(arguments.out)
+        make_images(arguments.out)
     spreads = SimpleNamespace(
         norm=NORM_STD, bias=BIAS_STD, embed=EMBED_STD, decay=DECAY_MEAN, gains=GAIN
     )

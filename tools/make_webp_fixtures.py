@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes the WebP fixtures of testdata/webp: pictures of several textures that libwebp gives several groups of prefix codes, and what a
+"""Makes the WebP fixtures of testdata/webp: images of several textures that libwebp gives several groups of prefix codes, and what a
 reader of its own finds of these codes.
 
     python tools/make_webp_fixtures.py [--out DIR]
 
 Needs Pillow (13.0, with libwebp 1.6) and numpy.
 
-    *.webp       the pictures
+    *.webp       the images
     codes.txt    a line for each: its name, groups, codes of more than one symbol, entries of tables of 10 bits at most a code,
                  nodes: two for each symbol that is longer, three for a code of two symbols that says so
 
@@ -23,7 +23,7 @@ from PIL import Image
 ORDER = [17, 18, 0, 1, 2, 3, 4, 5, 16, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]
 
 
-# ---- Pictures ----------------------------------------------------------------------------------
+# ---- Images ----------------------------------------------------------------------------------
 
 
 def textures(width, height, seed, levels):
@@ -41,7 +41,7 @@ def textures(width, height, seed, levels):
     return Image.fromarray((rgb % 256).astype(np.uint8))
 
 
-def pictures():
+def images():
     """Names and files."""
     few = textures(160, 128, 1, [1, 1, 2, 9])
     alpha = few.copy()
@@ -229,7 +229,7 @@ def main():
     out = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
     lines = []
-    for name, file in pictures():
+    for name, file in images():
         (out / name).write_bytes(file)
         parts = dict(chunks(file))
         size = Image.open(io.BytesIO(file)).size

@@ -1,4 +1,4 @@
-//! Any bytes as a picture in a message: an answer within the deadline, or a refusal.
+//! Any bytes as an image in a message: an answer within the deadline, or a refusal.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

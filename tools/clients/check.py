@@ -312,9 +312,9 @@ def thoughts_ollama(url):
 
 
 def images(url, client):
-    """A picture through each client, on a random model that sees: each means the same."""
-    picture = (Path(__file__).resolve().parents[2] / "testdata/vision/pictures/wide.png").read_bytes()
-    data = base64.b64encode(picture).decode()
+    """An image through each client, on a random model that sees: each means the same."""
+    image = (Path(__file__).resolve().parents[2] / "testdata/vision/images/wide.png").read_bytes()
+    data = base64.b64encode(image).decode()
     text = {"type": "text", "text": "What is this?"}
     part = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
     ask = dict(model="seeing", temperature=0, max_tokens=6)
@@ -330,7 +330,7 @@ def images(url, client):
         messages=[{"role": "user", "content": [{"type": "image", "source": source}, text]}])
     check("anthropic image", message.content[0].text, expected)
     other = ollama.Client(host=url, headers={"authorization": f"Bearer {KEY}"})
-    answer = other.chat(model="seeing", messages=[{"role": "user", "content": "What is this?", "images": [picture]}],
+    answer = other.chat(model="seeing", messages=[{"role": "user", "content": "What is this?", "images": [image]}],
                         options={"temperature": 0, "num_predict": 6})
     check("ollama image", answer.message.content, expected)
 

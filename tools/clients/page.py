@@ -160,7 +160,7 @@ def seeing(page, folder):
     choose(page, "model", "seeing")
     page.until("document.querySelector('#device').value == 'seeing'")
     page.js("document.querySelector('#max_tokens').value = 12")
-    pictures = Path(__file__).resolve().parents[2] / "testdata/vision/pictures"
+    pictures = Path(__file__).resolve().parents[2] / "testdata/vision/images"
     root = page.call("DOM.getDocument")["root"]["nodeId"]
     node = page.call("DOM.querySelector", nodeId=root, selector="#images")["nodeId"]
     page.call("DOM.setFileInputFiles", nodeId=node, files=[str(pictures / "wide.png"), str(pictures / "tall.png")])
@@ -173,7 +173,7 @@ def seeing(page, folder):
     choose(page, "model", "demo")
     page.until("document.querySelector('#device').value == 'demo'")
     note = ask(page, "And now?")
-    check("a model without vision says so", "no vision tower" in note, note)
+    check("a model without vision says so", "no vision encoder" in note, note)
     check("and the message is given back", page.js("document.querySelector('#message').value") == "And now?")
     page.js("document.querySelector('#message').value = ''")
     page.js("document.querySelector('#max_tokens').value = ''")

@@ -1,7 +1,7 @@
-"""Models of Gemma 4 and of Mistral with vision towers whose heads turn by rows and columns, and whose text models do not.
+"""Models of Gemma 4 and of Mistral with vision encoders whose heads turn by rows and columns, and whose text models do not.
 
 What `make_vision_goldens.py` says of every model; in the place of `encoder` what leaves the last block, squares of patches
-that become a row together, from left to right and from top to bottom. Among the rows of a picture of Mistral is the embedding of
+that become a row together, from left to right and from top to bottom. Among the rows of an image of Mistral is the embedding of
 the token that stands between its lines.
 """
 
@@ -21,23 +21,23 @@ from .gemma4 import HEAD_NORMS, LAYERS, sizes
 from .qwen_vision import prompt, write_mmproj
 
 START, END, PAD = 260, 261, 262
-# Between the lines of a picture of Mistral; its published id, for there is no vocabulary beside the models.
+# Between the lines of an image of Mistral; its published id, for there is no vocabulary beside the models.
 BREAK = 12
 
 
 class Model:
-    """`rows` are those of a picture at most (Gemma 4), or the pixels of its longer side (Mistral)."""
+    """`rows` are those of an image at most (Gemma 4), or the pixels of its longer side (Mistral)."""
 
-    def __init__(self, kind, text, tower, rows, pictures, counts, **config):
+    def __init__(self, kind, text, tower, rows, images, counts, **config):
         self.kind, self.text, self.tower, self.rows = kind, text, tower, rows
-        self.pictures, self.counts, self.config = pictures, counts, config
+        self.images, self.counts, self.config = images, counts, config
 
 
 def gemma_text(**more):
     return sizes(vocab_size=512, vocab_size_per_layer_input=512, pad_token_id=0, **more)
 
 
-def gemma_tower(**more):
+def gemma_vision(**more):
     out = dict(hidden_size=48, intermediate_size=40, num_hidden_layers=2, patch_size=4, position_embedding_size=80)
     out.update(more)
     out["num_key_value_heads"] = out["num_attention_heads"]
@@ -50,7 +50,7 @@ def mistral_text(**more):
 
 
 MODELS = {
-    # Rows see each other in layers with windows, which are shorter than a picture; what is pooled is shifted and scaled.
+    # Rows see each other in layers with windows, which are shorter than an image; what is pooled is shifted and scaled.
     "gemma4-vision": Model(
         "Gemma4",
         gemma_text(
@@ -60,7 +60,7 @@ MODELS = {
             num_global_key_value_heads=1,
             use_bidirectional_attention="vision",
         ),
-        gemma_tower(num_attention_heads=3, standardize=True),
+        gemma_vision(num_attention_heads=3, standardize=True),
         24,
         ["wide.png", "small.png", "tall.png"],
         [5, 3, 1, 7],
@@ -77,7 +77,7 @@ MODELS = {
             use_double_wide_mlp=True,
             hidden_size_per_layer_input=8,
         ),
-        gemma_tower(num_attention_heads=4, use_clipped_linears=True, pooling_kernel_size=2),
+        gemma_vision(num_attention_heads=4, use_clipped_linears=True, pooling_kernel_size=2),
         20,
         ["tall.png", "square.png"],
         [4, 6, 5],
@@ -169,7 +169,7 @@ def processor_of(made):
 
 
 def look(made, processor, image):
-    """Arguments of the model for one picture, its pixel values `[3, h, w]` as the tower takes them, rows of patches and columns."""
+    """Arguments of the model for one image, its pixel values `[3, h, w]` as the tower takes them, rows of patches and columns."""
     seen = processor(image, return_tensors="np")
     patch = made.tower["patch_size"]
     if is_gemma(made):
@@ -228,7 +228,7 @@ def fill(model, name, generator, spreads):
 
 
 def placed(made, counts, sizes, generator, name):
-    """Tokens, with a placeholder for every row and what stands between the lines of a picture."""
+    """Tokens, with a placeholder for every row and what stands between the lines of an image."""
     tokens = prompt(name, counts, [h * w for h, w in sizes], generator).tolist()
     if is_gemma(made):
         return np.asarray(tokens)
@@ -247,7 +247,7 @@ def placed(made, counts, sizes, generator, name):
 
 
 def run(model, tokens, looks):
-    """Logits, hidden states; of each picture what leaves the tower's blocks and the rows."""
+    """Logits, hidden states; of each image what leaves the tower's blocks and the rows."""
     text = model.model.language_model
     tower = model.model.vision_tower
     seen, encoders, projected = {}, [], []
@@ -288,7 +288,7 @@ def run(model, tokens, looks):
             stacked["pixel_values"] = stacked["pixel_values"].to(dtype)
             logits = model(input_ids=ids, mm_token_type_ids=(ids == PAD).int(), use_cache=False, **stacked).logits[0]
         else:
-            # Pictures of other sizes do not stack.
+            # Images of other sizes do not stack.
             embeds = text.get_input_embeddings()(ids)
             embeds[ids == PAD] = torch.cat(projected).to(dtype)
             logits = model(inputs_embeds=embeds, use_cache=False).logits[0]
@@ -299,7 +299,7 @@ def run(model, tokens, looks):
 
 
 def with_breaks(rows, height, embedding):
-    """Rows of a picture with the embedding of what stands between its lines."""
+    """Rows of an image with the embedding of what stands between its lines."""
     lines = rows.reshape(height, -1, rows.shape[-1])
     out = [row for line in lines for row in [*line, embedding]][:-1]
     return np.stack(out)
@@ -323,7 +323,7 @@ def make(name, out, decoded, generator, spreads, llama_cpp, lenient):
     fill(model, name, generator, spreads)
     processor, side = processor_of(made)
     merge = side // made.tower["patch_size"]
-    arrays = [decoded(out / "pictures" / picture) for picture in made.pictures]
+    arrays = [decoded(out / "images" / image) for image in made.images]
     looks = [look(made, processor, Image.fromarray(array)) for array in arrays]
     row_sizes = [(h // merge, w // merge) for _, _, (h, w) in looks]
     tokens = placed(made, made.counts, row_sizes, generator, name)
@@ -345,7 +345,7 @@ def make(name, out, decoded, generator, spreads, llama_cpp, lenient):
     expected.update({f"hidden.{i}": value.numpy() for i, value in enumerate(hidden)})
     for i, array in enumerate(arrays):
         _, pixels, (height, width) = looks[i]
-        expected[f"image.{i}.picture"] = array
+        expected[f"image.{i}.image"] = array
         expected[f"image.{i}.pixel_values"] = pixels
         expected[f"image.{i}.encoder"] = by_squares(encoders[i].numpy(), height, width, merge)
         rows = projected[i].numpy()

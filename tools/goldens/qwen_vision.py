@@ -1,6 +1,6 @@
-"""Models of Qwen with vision towers: pictures of any size, positions on three axes.
+"""Models of Qwen with vision encoders: images of any size, positions on three axes.
 
-Beside what `make_vision_goldens.py` says of every model, for each picture
+Beside what `make_vision_goldens.py` says of every model, for each image
     image.<i>.deepstack.<k>   what is added to its rows behind layer k of the text model
 and in the place of `encoder` what leaves the last block, in the tower's order of patches.
 """
@@ -50,15 +50,15 @@ QWEN35 = dict(
 
 
 class Model:
-    """`limits` are the pixels of a picture, at least and at most; `counts` the text tokens around the pictures."""
+    """`limits` are the pixels of an image, at least and at most; `counts` the text tokens around the images."""
 
-    def __init__(self, kind, text, tower, limits, pictures, counts, unit_norms=False):
+    def __init__(self, kind, text, tower, limits, images, counts, unit_norms=False):
         self.kind, self.text, self.tower, self.limits = kind, text, tower, limits
-        self.pictures, self.counts, self.unit_norms = pictures, counts, unit_norms
+        self.images, self.counts, self.unit_norms = images, counts, unit_norms
 
 
 MODELS = {
-    # Heads of 16; positions of 6 by 6 stretched to each picture; two blocks tapped; small pictures enlarged, large ones reduced.
+    # Heads of 16; positions of 6 by 6 stretched to each image; two blocks tapped; small images enlarged, large ones reduced.
     "qwen3vl-vision": Model(
         "Qwen3VL",
         text(rope_parameters=rope(5000000.0, **MROPE)),
@@ -155,7 +155,7 @@ def processor_of(model):
 
 
 def pixels_of(values, grid, patch, merge):
-    """Patches of one picture back to `[3, height, width]`."""
+    """Patches of one image back to `[3, height, width]`."""
     _, height, width = grid
     shape = (height // merge, width // merge, merge, merge, 3, 2, patch, patch)
     blocks = np.asarray(values).reshape(shape)
@@ -169,10 +169,10 @@ def fill(model, name, unit_norms, generator, spreads):
     with torch.no_grad():
         for parameter_name, parameter in model.named_parameters():
             values = generator(name, parameter_name).standard_normal(tuple(parameter.shape))
-            is_tower = "visual" in parameter_name
+            is_vision_encoder = "visual" in parameter_name
             is_norm = "norm" in parameter_name or "ln_q" in parameter_name
             if is_norm and parameter_name.endswith("weight"):
-                is_near_zero = unit_norms and not is_tower and "linear_attn" not in parameter_name
+                is_near_zero = unit_norms and not is_vision_encoder and "linear_attn" not in parameter_name
                 values = values * spreads.norm + (0.0 if is_near_zero else 1.0)
             elif "A_log" in parameter_name:
                 values = values * spreads.bias + spreads.decay
@@ -247,7 +247,7 @@ def make(name, out, decoded, generator, spreads, llama_cpp, lenient):
     model = model.to(torch.float32).eval()
     fill(model, name, made.unit_norms, generator, spreads)
     processor = processor_of(made)
-    arrays = [decoded(out / "pictures" / picture) for picture in made.pictures]
+    arrays = [decoded(out / "images" / image) for image in made.images]
     images = [Image.fromarray(array) for array in arrays]
     seen = processor(images, return_tensors="np")
     values, grids = seen["pixel_values"].astype(np.float32), seen["image_grid_thw"]
@@ -276,7 +276,7 @@ def make(name, out, decoded, generator, spreads, llama_cpp, lenient):
     encoder = np.split(found["encoder"].numpy(), np.cumsum(n_patches)[:-1])
     projected = np.split(found["projected"].numpy(), np.cumsum(n_rows)[:-1])
     for i, array in enumerate(arrays):
-        expected[f"image.{i}.picture"] = array
+        expected[f"image.{i}.image"] = array
         expected[f"image.{i}.pixel_values"] = pixels_of(patches[i], grids[i], patch, merge)
         expected[f"image.{i}.encoder"] = encoder[i]
         expected[f"image.{i}.projected"] = projected[i]

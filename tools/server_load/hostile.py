@@ -4,8 +4,8 @@
         [--timeout 5] [--minutes 30] [--seed 1] [--keep DIR]
 
 The bodies grow from the server's own /openapi.json: every route that takes JSON, every field it names, with values that
-fit, that nearly fit and that do not. Where a field holds a conversation, functions, a schema, a grammar or a picture, the
-value comes from the makers in hostile_values.py: chains of references, products of patterns, deep nesting, pictures of odd
+fit, that nearly fit and that do not. Where a field holds a conversation, functions, a schema, a grammar or an image, the
+value comes from the makers in hostile_values.py: chains of references, products of patterns, deep nesting, images of odd
 sides. Other requests have odd heads. A plain question goes along all the time.
 
 At the end it wants
@@ -155,7 +155,7 @@ def memory_kib(pid, name="RssAnon"):
 
 async def attack(args, process, address):
     _, answer, _ = await exchange(address, b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n", 10)
-    hostile_values.pictures()
+    hostile_values.images()
     routes = hostile_values.routes(json.loads(answer.split(b"\r\n\r\n", 1)[1]))
     hostile = Hostile(address, args, routes, process)
     for _ in range(600):

@@ -124,7 +124,7 @@ def lark(rng):
     return rng.choice(["", "start:", "start: start", "x: \"y\"", "start: b", "start: \"a\"{1,1000000}", "%import common.WS", "start: <[999999999]>", "\u0000"])
 
 
-# Pictures.
+# Images.
 
 def png(width, height, depth=8, colour=2, interlace=0):
     def chunk(name, data):
@@ -139,7 +139,7 @@ def png(width, height, depth=8, colour=2, interlace=0):
 
 
 @functools.cache
-def pictures():
+def images():
     """Made once, before the clock runs: deflating megabytes would hold up every request under way."""
     sides = [(1, 1), (32, 32), (1, 24_000_000), (24_000_000, 1), (2, 4_000_000), (4900, 4900), (0, 0), (60_000, 60_000), (2**31, 1), (7, 100_000),
              (100_000, 7), (1, 1_000_000), (1_000_000, 1)]
@@ -149,8 +149,8 @@ def pictures():
             b"GIF89a" + bytes(20), b"", bytes(100)]
 
 
-def picture(rng):
-    data = rng.choice(pictures())
+def image(rng):
+    data = rng.choice(images())
     if rng.random() < 0.3:
         data = data[: rng.randrange(len(data) + 1)]
     if rng.random() < 0.3:
@@ -165,9 +165,9 @@ def part(rng):
     data = "data:image/png;base64,"
     return rng.choice([
         lambda: {"type": "text", "text": text(rng)}, lambda: {"type": "input_text", "text": text(rng)}, lambda: {"type": "output_text", "text": text(rng)},
-        lambda: {"type": "image_url", "image_url": {"url": data + picture(rng)}}, lambda: {"type": "image_url", "image_url": rng.choice(["http://x/y", "file:///etc/passwd", data])},
-        lambda: {"type": "input_image", "image_url": data + picture(rng)},
-        lambda: {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": picture(rng)}},
+        lambda: {"type": "image_url", "image_url": {"url": data + image(rng)}}, lambda: {"type": "image_url", "image_url": rng.choice(["http://x/y", "file:///etc/passwd", data])},
+        lambda: {"type": "input_image", "image_url": data + image(rng)},
+        lambda: {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": image(rng)}},
         lambda: {"type": "tool_use", "id": text(rng), "name": "f", "input": nest(rng, rng.choice([1, 100]))},
         lambda: {"type": "tool_result", "tool_use_id": text(rng), "content": rng.choice([text(rng), [{"type": "text", "text": text(rng)}], None])},
         lambda: {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": text(rng)}},
@@ -180,7 +180,7 @@ def message(rng):
     if rng.random() < 0.15:
         out["tool_calls"] = [{"id": text(rng), "type": "function", "function": {"name": text(rng), "arguments": rng.choice(["", "{", "{}", "[1]", "42", json.dumps(nest(rng, 90))])}}]
     if rng.random() < 0.1:
-        out[rng.choice(["name", "tool_call_id", "images", "reasoning_content", "tool_name", "thinking"])] = rng.choice([text(rng), [picture(rng)], None])
+        out[rng.choice(["name", "tool_call_id", "images", "reasoning_content", "tool_name", "thinking"])] = rng.choice([text(rng), [image(rng)], None])
     return rng.choice(ODD) if rng.random() < 0.03 else out
 
 
@@ -226,7 +226,7 @@ VALUES = {
                                        {"type": "allowed_tools", "mode": "auto", "tools": []}]),
     "response_format": response_format, "text": lambda r: {"format": response_format(r)}, "output_config": lambda r: {"format": response_format(r)},
     "format": lambda r: r.choice([schema(r), "json", text(r)]), "structured_outputs": structured, "suffix": text, "content": text, "tokens": ids,
-    "images": lambda r: [picture(r) for _ in range(r.choice([0, 1, 1, 33]))],
+    "images": lambda r: [image(r) for _ in range(r.choice([0, 1, 1, 33]))],
     "stop": lambda r: r.choice([text(r), [text(r) for _ in range(r.choice([0, 1, 4, 17]))]]),
     "logit_bias": lambda r: {str(n): number(r) for n in ids(r)[:50]},
     "options": lambda r: {k: r.choice([number, text])(r) for k in r.sample(["seed", "temperature", "top_k", "num_predict", "num_ctx", "stop", "top_p", "mirostat"], 3)},

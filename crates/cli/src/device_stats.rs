@@ -4,7 +4,7 @@ use crate::output::{bytes, rate};
 use millrace_npu::Provenance;
 use millrace_runtime::Engine;
 use millrace_runtime::npu::{DeviceCounters, PhaseCounters};
-use millrace_runtime::vision::TowerRun;
+use millrace_runtime::vision::VisionRun;
 use serde_json::{Value, json};
 
 /// What this computer measured, `host` in words, and what the device did, where there is one. Of a device that is
@@ -65,10 +65,10 @@ fn of_phases(counters: &DeviceCounters) -> Vec<String> {
     parts
 }
 
-/// `the tower, modelled(strix…): 1.02 s on the NPU, 54 dispatches; …`.
-pub(crate) fn tower(run: &TowerRun) -> String {
+/// `the vision encoder, modelled(strix…): 1.02 s on the NPU, 54 dispatches; …`.
+pub(crate) fn encoder(run: &VisionRun) -> String {
     format!(
-        "the tower, {}: {} on the NPU, {} dispatches, host steps not included",
+        "the vision encoder, {}: {} on the NPU, {} dispatches, host steps not included",
         run.provenance,
         time(run.device_ns),
         run.n_dispatches
@@ -76,7 +76,7 @@ pub(crate) fn tower(run: &TowerRun) -> String {
 }
 
 /// The same for programs.
-pub(crate) fn tower_json(run: &TowerRun) -> Value {
+pub(crate) fn vision_json(run: &VisionRun) -> Value {
     json!({
         "times_are": run.provenance.to_string(),
         "device_ns": run.device_ns,

@@ -4,14 +4,14 @@ use crate::exit::CommandResult;
 use crate::output::Ui;
 use crate::progress::ProgressDisplay;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use millrace::{Event, ImageStyle, OpenOptions, Picture, read_picture};
+use millrace::{Event, ImageStyle, OpenOptions, RgbImage, read_image};
 use std::path::PathBuf;
 
 /// How images are read, wherever they come from.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Images")]
 pub(crate) struct VisionArgs {
-    /// File with the vision tower of a GGUF model [default: the mmproj file beside it]
+    /// File with the vision encoder of a GGUF model [default: the mmproj file beside it]
     #[arg(long, value_name = "FILE.gguf", value_hint = clap::ValueHint::FilePath)]
     pub(crate) mmproj: Option<PathBuf>,
     /// Whose way of preparing images: transformers stretches them and puts line ends around them,
@@ -44,9 +44,9 @@ impl VisionArgs {
 }
 
 /// Reads and decodes images' files.
-pub(crate) fn read_pictures(paths: &[PathBuf]) -> CommandResult<Vec<Picture>> {
-    let pictures = paths.iter().map(|path| Ok(read_picture(path)?));
-    pictures.collect()
+pub(crate) fn read_images(paths: &[PathBuf]) -> CommandResult<Vec<RgbImage>> {
+    let images = paths.iter().map(|path| Ok(read_image(path)?));
+    images.collect()
 }
 
 /// A bar while images are read, which goes when something else is told.

@@ -24,7 +24,7 @@ pub struct Files {
     pub config: Option<Value>,
     /// `generation_config.json`.
     pub generation_config: Option<Value>,
-    /// `preprocessor_config.json`, or `image_processor` in `processor_config.json`: what a vision tower wants of pictures.
+    /// `preprocessor_config.json`, or `image_processor` in `processor_config.json`: what a vision encoder wants of images.
     pub preprocessor_config: Option<Value>,
     /// `1_Pooling/config.json` of sentence-transformers: how rows of tokens become one.
     pub pooling: Option<Value>,
@@ -99,7 +99,7 @@ impl Files {
     }
 }
 
-/// What a vision tower wants of pictures: a file of its own, or the image processor's part of the processor's as
+/// What a vision encoder wants of images: a file of its own, or the image processor's part of the processor's as
 /// transformers 5 writes it.
 fn read_preprocessor(dir: &Path) -> Result<Option<Value>, Error> {
     let own = read_json(&dir.join("preprocessor_config.json"))?;

@@ -404,7 +404,7 @@ pub(crate) fn folder(dir: &Path, names: &[String]) -> Option<Error> {
     }
     if has("model_index.json") {
         let kind = (
-            "a diffusers pipeline, which makes pictures",
+            "a diffusers pipeline, which makes images",
             "take a language model",
         );
         return Some(error(dir, kind));

@@ -123,7 +123,7 @@ pub struct AttentionInput<'a> {
     /// The sequences of the batch; their `rows` ascend and do not overlap. K and V of every
     /// position that a row sees are already in the pages ([`crate::kv_append`] comes first).
     pub runs: &'a [KvRun<'a>],
-    /// Rows of the batch that see each other in both directions, such as those of a picture: each row
+    /// Rows of the batch that see each other in both directions, such as those of an image: each row
     /// of a block sees what a causal row would, and the rest of its block. Blocks ascend, do not
     /// overlap and lie within one run each. All of a run that began earlier may have been left out:
     /// only the end of a block matters.

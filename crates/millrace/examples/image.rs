@@ -3,7 +3,7 @@
 //!
 //! `cargo run -p millrace-llm --example image`
 
-use millrace::{Model, Options, Picture, Prompt, Session};
+use millrace::{Model, Options, Prompt, RgbImage, Session};
 use millrace_model::recipe::Recipe;
 use millrace_model::synth::{ModelGeometry, SynthOptions, write};
 use std::ops::ControlFlow;
@@ -34,8 +34,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 /// A question about an image of one colour. `image_file` takes one from a file.
 fn about(rgb: [u8; 3]) -> Prompt {
-    let picture = Picture::new(32, 24, rgb.repeat(32 * 24));
-    Prompt::user("What is this?").image(picture)
+    let image = RgbImage::new(32, 24, rgb.repeat(32 * 24));
+    Prompt::user("What is this?").image(image)
 }
 
 fn last_row(session: &Session, rgb: [u8; 3]) -> Result<Vec<f32>, millrace::Error> {

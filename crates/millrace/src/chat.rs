@@ -5,9 +5,9 @@ use crate::kept::SequenceFile;
 use crate::prompt::answered;
 use crate::session::Lease;
 use crate::stream::Stream;
-use crate::{Event, Options, Result, Session, read_picture};
+use crate::{Event, Options, Result, Session, read_image};
 use millrace_runtime::disk::DiskError;
-use millrace_runtime::vision::picture::Picture;
+use millrace_runtime::vision::image::RgbImage;
 use millrace_runtime::{Finish, GenerateParams, Generation, Turn};
 use millrace_text::{ChatTemplate, Message};
 use std::path::Path;
@@ -154,7 +154,7 @@ impl Chat {
         let named = self.messages.iter().flat_map(|message| &message.images);
         let names: Vec<String> = named.cloned().collect();
         let mut tokens = self.images.tokens(model, &tokenizer, &prompt, &names)?;
-        // Before the tower runs.
+        // Before the vision encoder runs.
         let (n_prompt, n_new) = (tokens.len(), params.least_tokens());
         session.with_engine(|engine| engine.check_context(n_prompt, n_new))?;
         let images = self
@@ -175,19 +175,19 @@ impl Chat {
     /// A model without vision; a file that cannot be read; another image than the one that has the same path.
     pub fn show(&mut self, path: impl AsRef<Path>) -> Result<(usize, usize)> {
         let path = path.as_ref();
-        let picture = read_picture(path)?;
-        self.show_picture(&path.display().to_string(), &picture)?;
-        Ok((picture.width(), picture.height()))
+        let image = read_image(path)?;
+        self.show_image(&path.display().to_string(), &image)?;
+        Ok((image.width(), image.height()))
     }
 
     /// Shows an image with the next message, under a name of its own.
     ///
     /// # Errors
     /// A model without vision; another image than the one that has the same name.
-    pub fn show_picture(&mut self, name: &str, picture: &Picture) -> Result<()> {
+    pub fn show_image(&mut self, name: &str, image: &RgbImage) -> Result<()> {
         self.refuse_images()?;
         let model = self.lease.session().model();
-        self.images.add(model, name, picture)?;
+        self.images.add(model, name, image)?;
         self.shown.push(name.to_owned());
         Ok(())
     }
@@ -283,8 +283,8 @@ impl Chat {
         }
         let model = self.lease.session().model();
         for name in messages.iter().flat_map(|message| &message.images) {
-            let picture = read_picture(Path::new(name))?;
-            self.images.add(model, name, &picture)?;
+            let image = read_image(Path::new(name))?;
+            self.images.add(model, name, &image)?;
         }
         let (system, messages) = instructed(messages);
         self.set_system(system)?;

@@ -2,7 +2,7 @@
 
 use millrace_plan::{LowerError, SettingError};
 use millrace_runtime::npu::NpuError;
-use millrace_runtime::vision::picture;
+use millrace_runtime::vision::image;
 use std::io;
 use std::path::PathBuf;
 
@@ -138,9 +138,9 @@ pub enum Error {
     /// A tokenizer or chat template.
     #[error(transparent)]
     Text(#[from] millrace_text::Error),
-    /// A picture that cannot be decoded.
+    /// An image that cannot be decoded.
     #[error(transparent)]
-    Picture(#[from] picture::Error),
+    Image(#[from] image::Error),
     /// The engine: context, cache, options, logits that are no numbers.
     #[error(transparent)]
     Engine(millrace_runtime::Error),
@@ -220,7 +220,7 @@ impl Error {
                 "drop a chat or stream, or raise `Device::sequences`".to_owned()
             }
             Error::Engine(Inner::NoVision { .. }) => {
-                "open a model with vision, or name its tower with `OpenOptions::mmproj`".to_owned()
+                "open a model with vision, or name its vision encoder with `OpenOptions::mmproj`".to_owned()
             }
             Error::Engine(Inner::NoImages { .. }) => "read images on the CPU".to_owned(),
             #[cfg(feature = "hub")]
@@ -242,7 +242,7 @@ mod tests {
             size_of::<millrace_format::Error>(),
             size_of::<millrace_model::Error>(),
             size_of::<millrace_text::Error>(),
-            size_of::<picture::Error>(),
+            size_of::<image::Error>(),
             size_of::<millrace_runtime::Error>(),
             size_of::<NpuError>(),
             size_of::<SettingError>(),

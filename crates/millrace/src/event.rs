@@ -6,7 +6,7 @@
 pub enum Event<'a> {
     /// Something for who looks closely, in a sentence without its end.
     Detail(&'a str),
-    /// Blocks of the vision tower that the prompt's images went through.
+    /// Blocks of the vision encoder that the prompt's images went through.
     Images {
         /// Computed.
         done: usize,

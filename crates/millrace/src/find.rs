@@ -68,7 +68,7 @@ impl OpenOptions {
         self
     }
 
-    /// The GGUF file with the model's vision tower, where it is not the mmproj file beside the model's own.
+    /// The GGUF file with the model's vision encoder, where it is not the mmproj file beside the model's own.
     #[must_use]
     pub fn mmproj(mut self, file: impl Into<PathBuf>) -> OpenOptions {
         self.mmproj = Some(file.into());

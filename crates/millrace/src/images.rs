@@ -2,7 +2,7 @@
 //! rendered again.
 
 use crate::{Error, Event, Model, Options, Result, Session};
-use millrace_runtime::vision::picture::Picture;
+use millrace_runtime::vision::image::RgbImage;
 use millrace_runtime::vision::{ImageText, Pixels};
 use millrace_runtime::{Image, image};
 use millrace_text::{RenderedPrompt, Tokenizer};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(crate) struct ChatImages(HashMap<String, ChatImage>);
 
-/// An image, and what the tower made of it and its crops; nothing yet if it was not asked about.
+/// An image, and what the vision encoder made of it and its crops; nothing yet if it was not asked about.
 #[derive(Debug)]
 struct ChatImage {
     pixels: Pixels,
@@ -22,8 +22,8 @@ struct ChatImage {
 
 impl ChatImages {
     /// Takes an image under a name, which is that image's alone.
-    pub(crate) fn add(&mut self, model: &Model, name: &str, picture: &Picture) -> Result<()> {
-        let pixels = model.image_reader()?.pixels(picture)?;
+    pub(crate) fn add(&mut self, model: &Model, name: &str, image: &RgbImage) -> Result<()> {
+        let pixels = model.image_reader()?.pixels(image)?;
         match self.0.get(name) {
             Some(known) if known.pixels.all() != pixels.all() => Err(Error::OtherImage {
                 name: name.to_owned(),
@@ -53,7 +53,7 @@ impl ChatImages {
         Ok(reader.tokens(tokenizer, ImageText::Chat(prompt), &pixels)?)
     }
 
-    /// Puts the images of these names into the places for them, running the tower over new ones.
+    /// Puts the images of these names into the places for them, running the vision encoder over new ones.
     pub(crate) fn place(
         &mut self,
         session: &Session,

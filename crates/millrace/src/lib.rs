@@ -202,12 +202,12 @@ pub use kept::KeptSequence;
 pub use model::Model;
 pub use options::Options;
 pub use programs::{PROGRAMS_VARIABLE, programs_folder};
-pub use prompt::{ImageReading, Prompt, PromptTokens, read_picture};
+pub use prompt::{ImageReading, Prompt, PromptTokens, read_image};
 pub use session::{Logits, Session};
 pub use stream::Stream;
 
 pub use millrace_runtime::vision::ImageStyle;
-pub use millrace_runtime::vision::picture::Picture;
+pub use millrace_runtime::vision::image::RgbImage;
 pub use millrace_runtime::{
     Finish, GenerateParams, Generation, KvType, Level, Pooling, SpeculationStats, Timings,
 };
@@ -232,8 +232,8 @@ pub mod engine {
     pub use millrace_plan::{LowerError, Planner, SettingError, Settings, Target};
     pub use millrace_runtime::disk::{DiskError, PageFolder};
     pub use millrace_runtime::npu::{NpuError, NpuModel, PlannedEngine};
-    pub use millrace_runtime::vision::picture::Error as PictureError;
-    pub use millrace_runtime::vision::{ImageReader, Pixels, TowerRun};
+    pub use millrace_runtime::vision::image::Error as ImageError;
+    pub use millrace_runtime::vision::{ImageReader, Pixels, VisionRun};
     pub use millrace_runtime::{
         AdapterSet, BatchItem, Cpu, Engine, EngineCounters, EngineLimits, EngineOptions, Error,
         Image, ItemRows, KvUsage, LoadedModel, LogitsFor, LoraAdapter, SamplingParams, SeqId,

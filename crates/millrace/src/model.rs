@@ -139,7 +139,7 @@ impl Model {
     /// What reads images for it; opened at the first call.
     ///
     /// # Errors
-    /// A model without vision, or a tower that is another model's.
+    /// A model without vision, or a vision encoder that is another model's.
     pub fn image_reader(&self) -> Result<Arc<ImageReader>> {
         let mut slot = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(reader) = &*slot {

@@ -1,8 +1,8 @@
 //! What a model is asked, and the tokens of it.
 
 use crate::{Error, Model, Result};
-use millrace_runtime::vision::picture::{MAX_FILE_BYTES, Picture};
-use millrace_runtime::vision::{ImageText, PictureRows, Pixels, TowerRun};
+use millrace_runtime::vision::image::{MAX_FILE_BYTES, RgbImage};
+use millrace_runtime::vision::{EncodedImage, ImageText, Pixels, VisionRun};
 use millrace_runtime::{Image, image};
 use millrace_text::{Message, RenderOptions, Warning};
 use std::fs::File;
@@ -24,7 +24,7 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct Prompt {
     content: PromptContent,
-    pictures: Vec<Picture>,
+    images: Vec<RgbImage>,
 }
 
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ impl Prompt {
     fn of(content: PromptContent) -> Prompt {
         Prompt {
             content,
-            pictures: Vec::new(),
+            images: Vec::new(),
         }
     }
 
@@ -82,22 +82,22 @@ impl Prompt {
 
     /// An image, behind those before it. Of messages it goes with the last one, before its text.
     #[must_use]
-    pub fn image(mut self, picture: Picture) -> Prompt {
+    pub fn image(mut self, image: RgbImage) -> Prompt {
         if let PromptContent::Messages(messages) = &mut self.content
             && let Some(last) = messages.last_mut()
         {
-            last.images.push(format!("image {}", self.pictures.len()));
+            last.images.push(format!("image {}", self.images.len()));
         }
-        self.pictures.push(picture);
+        self.images.push(image);
         self
     }
 
     /// An image in a file: PNG, JPEG or WebP.
     ///
     /// # Errors
-    /// [`Error::Read`], [`Error::Picture`].
+    /// [`Error::Read`], [`Error::Image`].
     pub fn image_file(self, path: impl AsRef<Path>) -> Result<Prompt> {
-        Ok(self.image(read_picture(path.as_ref())?))
+        Ok(self.image(read_image(path.as_ref())?))
     }
 }
 
@@ -122,8 +122,8 @@ impl From<String> for Prompt {
 /// Reads and decodes an image's file: PNG, JPEG or WebP.
 ///
 /// # Errors
-/// [`Error::Read`]; [`Error::Picture`] for what is broken, animated or too large.
-pub fn read_picture(path: &Path) -> Result<Picture> {
+/// [`Error::Read`]; [`Error::Image`] for what is broken, animated or too large.
+pub fn read_image(path: &Path) -> Result<RgbImage> {
     let reading = |source| Error::Read {
         path: path.to_owned(),
         source,
@@ -133,7 +133,7 @@ pub fn read_picture(path: &Path) -> Result<Picture> {
     // One byte more than is read tells a file that is too long.
     let read = file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes);
     read.map_err(reading)?;
-    Ok(Picture::decode(&path.display().to_string(), &bytes)?)
+    Ok(RgbImage::decode(&path.display().to_string(), &bytes)?)
 }
 
 /// A prompt in tokens. Its images are decoded; a [`Session`](crate::Session) reads them.
@@ -150,18 +150,18 @@ pub struct PromptTokens {
 pub struct ImageReading {
     /// Rows for the text model, in the order of the prompt, crops behind their whole.
     pub images: Vec<Arc<Image>>,
-    /// What left the tower for each of them, `[n_patches, d_model]`.
+    /// What left the vision encoder for each of them, `[n_patches, d_model]`.
     pub encoder: Vec<Vec<f32>>,
     /// What it took, measured.
     pub time: Duration,
-    /// What it took of a device, where the tower's blocks ran on one: of all images together.
-    pub on_device: Option<TowerRun>,
+    /// What it took of a device, where the vision encoder's blocks ran on one: of all images together.
+    pub on_device: Option<VisionRun>,
 }
 
 impl ImageReading {
-    pub(crate) fn push(&mut self, encoded: PictureRows) {
+    pub(crate) fn push(&mut self, encoded: EncodedImage) {
         if let Some(run) = encoded.on_device {
-            let all = self.on_device.get_or_insert_with(|| TowerRun {
+            let all = self.on_device.get_or_insert_with(|| VisionRun {
                 device_ns: 0,
                 n_dispatches: 0,
                 ..run.clone()
@@ -176,12 +176,12 @@ impl ImageReading {
 
 impl PromptTokens {
     pub(crate) fn new(model: &Model, prompt: Prompt) -> Result<PromptTokens> {
-        let Prompt { content, pictures } = prompt;
-        if pictures.is_empty() {
+        let Prompt { content, images } = prompt;
+        if images.is_empty() {
             return PromptTokens::without_images(model, content);
         }
         let reader = model.image_reader()?;
-        let pixels = pictures.iter().map(|picture| reader.pixels(picture));
+        let pixels = images.iter().map(|image| reader.pixels(image));
         let pixels: Vec<Pixels> = pixels.collect::<std::result::Result<_, _>>()?;
         let shown: Vec<&Pixels> = pixels.iter().collect();
         let tokenizer = || model.loaded().tokenizer();
@@ -201,7 +201,7 @@ impl PromptTokens {
             PromptContent::Tokens(tokens) => {
                 let n_rows = shown.iter().flat_map(|pixels| reader.n_rows(pixels));
                 let n_rows: Vec<usize> = n_rows.collect();
-                expand(tokens, reader.tower().placeholder(), &n_rows)?
+                expand(tokens, reader.encoder().placeholder(), &n_rows)?
             }
         };
         Ok(PromptTokens {
@@ -237,7 +237,7 @@ impl PromptTokens {
         &self.tokens
     }
 
-    /// What the tower takes of each image.
+    /// What the vision encoder takes of each image.
     pub fn pixels(&self) -> &[Pixels] {
         &self.pixels
     }

@@ -1,7 +1,7 @@
 //! A model on a device.
 
 use crate::{Chat, Device, Error, Event, Model, Options, Prompt, PromptTokens, Result, Stream};
-use millrace_runtime::vision::{ImageReader, PictureRows, Pixels, TowerOn};
+use millrace_runtime::vision::{EncodedImage, ImageReader, Pixels, VisionDevice};
 use millrace_runtime::{
     BatchItem, Embedder, Engine, Generation, LogitsFor, Pooling, SeqId, SpeculationStats,
     Speculator, Turn, generate_batch, image,
@@ -27,8 +27,8 @@ struct SessionState {
     /// The name of a model that drafts and can read no images.
     draft: Option<String>,
     core: Mutex<SessionCore>,
-    /// Where a vision tower's blocks run, once an image was read.
-    tower: OnceLock<TowerOn>,
+    /// Where a vision encoder's blocks run, once an image was read.
+    encoder: OnceLock<VisionDevice>,
 }
 
 /// What one step needs for itself.
@@ -101,7 +101,7 @@ impl Session {
                 max_sequences: limits.max_sequences,
                 draft,
                 core: Mutex::new(SessionCore { engine, speculator }),
-                tower: OnceLock::new(),
+                encoder: OnceLock::new(),
             }),
         }
     }
@@ -296,22 +296,22 @@ impl Session {
         Ok(())
     }
 
-    /// Runs the vision tower over images.
+    /// Runs the vision encoder over images.
     pub(crate) fn encode(
         &self,
         reader: &ImageReader,
         pixels: &[&Pixels],
         options: &Options,
         on_event: &mut dyn FnMut(Event<'_>),
-    ) -> Result<Vec<PictureRows>> {
+    ) -> Result<Vec<EncodedImage>> {
         if let Some(draft) = self.shared.draft.clone() {
             return Err(Error::DraftImages { draft });
         }
         let core = self.lock();
         let engine = &*core.engine;
-        let on = self.shared.tower.get_or_init(|| reader.on(engine));
-        if let TowerOn::Cpu(Some(reason)) = on {
-            let detail = format!("the vision tower runs on the CPU: {reason}");
+        let on = self.shared.encoder.get_or_init(|| reader.on(engine));
+        if let VisionDevice::Cpu(Some(reason)) = on {
+            let detail = format!("the vision encoder runs on the CPU: {reason}");
             on_event(Event::Detail(&detail));
         }
         let cancel = options.cancel_handle();
@@ -334,7 +334,7 @@ impl Session {
         on_event: &mut dyn FnMut(Event<'_>),
     ) -> Result<Turn> {
         let params = options.params(&self.model)?;
-        // Before the tower runs.
+        // Before the vision encoder runs.
         let n_prompt = prepared.tokens.len();
         let fits = self
             .lock()

@@ -4,7 +4,7 @@
 use millrace::engine::{EngineOptions, Error as EngineError, SettingError};
 use millrace::{
     Cancel, Chat, Device, Error, Event, Finish, KvType, Message, Model, OpenOptions, Options,
-    Picture, Pooling, Prompt, Session, Stream,
+    Pooling, Prompt, RgbImage, Session, Stream,
 };
 
 fn demo() -> Model {
@@ -89,9 +89,9 @@ fn errors_say_what_to_do() {
         ),
         (
             of(session
-                .generate(Prompt::text("x").image(Picture::new(2, 2, vec![0; 12])))
+                .generate(Prompt::text("x").image(RgbImage::new(2, 2, vec![0; 12])))
                 .map(drop)),
-            "no vision tower",
+            "no vision encoder",
             "OpenOptions::mmproj",
         ),
         (

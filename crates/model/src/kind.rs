@@ -1,4 +1,4 @@
-//! Checkpoints that open and are no language model: adapters, towers, statistics, other programs'
+//! Checkpoints that open and are no language model: adapters, vision encoders, statistics, other programs'
 //! quantisations.
 
 use millrace_format::{Checkpoint, Error as FormatError, gguf};
@@ -17,9 +17,9 @@ const GGUF_KINDS: &[(&str, &str, &str)] = &[
         "an importance matrix (imatrix), which tools quantise with",
         "name the model itself",
     ),
-    ("mmproj", TOWER, TOWER_ADVICE),
-    ("projector", TOWER, TOWER_ADVICE),
-    ("clip", TOWER, TOWER_ADVICE),
+    ("mmproj", VISION_ENCODER, VISION_ADVICE),
+    ("projector", VISION_ENCODER, VISION_ADVICE),
+    ("clip", VISION_ENCODER, VISION_ADVICE),
     (
         "controlvector",
         "a control vector, which steers another model",
@@ -27,8 +27,8 @@ const GGUF_KINDS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-const TOWER: &str = "a vision tower alone (mmproj)";
-const TOWER_ADVICE: &str = "name the text model, and this file with --mmproj";
+const VISION_ENCODER: &str = "a vision encoder alone (mmproj)";
+const VISION_ADVICE: &str = "name the text model, and this file with --mmproj";
 
 /// Refuses a checkpoint of another kind than a language model.
 ///

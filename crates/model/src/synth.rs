@@ -53,7 +53,7 @@ pub struct SynthOptions<'a> {
     pub vocab: Option<&'a Metadata>,
     /// Blocks, where not the geometry's own number.
     pub n_layers: Option<usize>,
-    /// With the geometry's vision tower: in a folder, or in an `mmproj` file beside a GGUF file.
+    /// With the geometry's vision encoder: in a folder, or in an `mmproj` file beside a GGUF file.
     pub vision: bool,
     /// Seed of the weights.
     pub seed: u64,
@@ -70,7 +70,7 @@ pub struct SynthSummary {
     pub n_params: u64,
     /// Bytes of all tensors.
     pub size_bytes: u64,
-    /// The file with the vision tower, where it has one of its own.
+    /// The file with the vision encoder, where it has one of its own.
     pub mmproj: Option<PathBuf>,
 }
 
@@ -366,7 +366,7 @@ fn specs(plan: &[SynthTensor]) -> Vec<TensorSpec> {
     plan.iter().map(|tensor| tensor.spec.clone()).collect()
 }
 
-/// The tower of a geometry, for files of a layout.
+/// The vision encoder of a geometry, for files of a layout.
 fn vision_of(
     geometry: ModelGeometry,
     layout: WeightConvention,
@@ -378,13 +378,13 @@ fn vision_of(
         supported,
     };
     if layout == WeightConvention::Q4nx {
-        let feature = "a vision tower in a Q4NX bundle".into();
+        let feature = "a vision encoder in a Q4NX bundle".into();
         return Err(unsupported(feature, "folders and GGUF files".into()));
     }
     let config = geometry.vision().ok_or_else(|| {
         let with = ModelGeometry::all().filter(|geometry| geometry.vision().is_some());
         let names: Vec<&str> = with.map(ModelGeometry::name).collect();
-        let feature = format!("a vision tower for {}", geometry.name());
+        let feature = format!("a vision encoder for {}", geometry.name());
         unsupported(feature, names.join(", "))
     })?;
     config.validate(file)?;

@@ -1,8 +1,8 @@
-//! Vision towers: what a picture goes through before a text model takes its rows for embeddings.
+//! Vision encoders: what an image goes through before a text model takes its rows for embeddings.
 //!
-//! Each family of towers is a file here and a row of a table: Gemma 3's SigLIP, Gemma 4, Pixtral with Mistral 3, Qwen 2 VL, Qwen 2.5 VL,
+//! Each family of vision encoders is a file here and a row of a table: Gemma 3's SigLIP, Gemma 4, Pixtral with Mistral 3, Qwen 2 VL, Qwen 2.5 VL,
 //! Qwen 3 VL with Qwen 3.5.
-//! [`VisionModel::of`] reads a tower from a Hugging Face folder, in each of the spellings that transformers has given its tensors, or from
+//! [`VisionModel::of`] reads a vision encoder from a Hugging Face folder, in each of the spellings that transformers has given its tensors, or from
 //! llama.cpp's `mmproj` GGUF file, and checks every weight's presence, shape and format.
 //!
 //! ```text
@@ -31,7 +31,7 @@ use millrace_format::{Checkpoint, Source};
 use crate::Error;
 use crate::catalog::Catalog;
 pub use config::{
-    AxialTurns, GridResize, LineBreak, PatchColumns, PatchGrid, TowerActivation, VisionConfig,
+    AxialTurns, GridResize, LineBreak, PatchColumns, PatchGrid, VisionActivation, VisionConfig,
     WindowedAttention,
 };
 pub(crate) use family::HfSpelling;
@@ -63,7 +63,7 @@ pub struct LayerNorm {
     pub bias: Option<Weight>,
 }
 
-/// One block of the tower.
+/// One block of the vision encoder.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VisionLayer {
     /// Before attention.
@@ -153,7 +153,7 @@ pub struct Merger {
     pub down: BiasedLinear,
 }
 
-/// A tower and its projector: hyperparameters, and the weights as the checkpoint names them.
+/// A vision encoder and its projector: hyperparameters, and the weights as the checkpoint names them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VisionModel {
     /// Hyperparameters.
@@ -178,10 +178,10 @@ pub struct VisionModel {
 }
 
 impl VisionModel {
-    /// The tower of a checkpoint; `None` if it has none.
+    /// The vision encoder of a checkpoint; `None` if it has none.
     ///
     /// # Errors
-    /// A tower or feature that is not supported, by name; a hyperparameter that is missing or makes no
+    /// A vision encoder or feature that is not supported, by name; a hyperparameter that is missing or makes no
     /// sense; a weight that is missing, of another shape, or in an unusable format.
     pub fn of(checkpoint: &Checkpoint) -> Result<Option<VisionModel>, Error> {
         let Some(config) = config::read(checkpoint)? else {

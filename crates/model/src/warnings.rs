@@ -18,7 +18,7 @@ const MAX_NAMES: usize = 3;
 
 /// What the files hold or say that the model does not follow; empty for most.
 ///
-/// Tensors of a vision tower and of a draft layer, RoPE tables that follow from the configuration, and copies of a tied
+/// Tensors of a vision encoder and of a draft layer, RoPE tables that follow from the configuration, and copies of a tied
 /// head are no loss and are not named.
 pub fn warnings(checkpoint: &Checkpoint, model: &Model) -> Vec<String> {
     let catalog = Catalog::of(checkpoint);
@@ -64,7 +64,7 @@ fn unused(checkpoint: &Checkpoint, model: &Model, catalog: &Catalog<'_>) -> Opti
     let is_needless = |name: &str| {
         (model.config.tied_head && name == head)
             || is_derived(name)
-            || is_of_a_tower(name, catalog)
+            || is_of_a_vision_encoder(name, catalog)
             || is_of_draft(name)
     };
     let names: Vec<&str> = checkpoint
@@ -116,12 +116,12 @@ pub(crate) fn is_derived(name: &str) -> bool {
         || TensorName::parse_gguf(name).is_some_and(|name| name.role.is_rope_table())
 }
 
-fn is_of_a_tower(name: &str, catalog: &Catalog<'_>) -> bool {
+fn is_of_a_vision_encoder(name: &str, catalog: &Catalog<'_>) -> bool {
     match catalog.layout() {
         WeightConvention::Gguf => name.starts_with("v.") || name.starts_with("mm."),
         WeightConvention::HuggingFace | WeightConvention::Q4nx => {
             HfSpelling::all().any(|spelling| {
-                name.starts_with(spelling.tower) || name.starts_with(spelling.projector)
+                name.starts_with(spelling.encoder) || name.starts_with(spelling.projector)
             })
         }
     }

@@ -7,7 +7,7 @@ pub use chrome::{ChromeSummary, check_chrome};
 use crate::Provenance;
 use serde::{Deserialize, Serialize};
 
-/// A row of the picture: a core, a DMA port, the host.
+/// A row of the image: a core, a DMA port, the host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Track {
     /// What it belongs to; tracks of one group are shown together (`cores`, `shims`).

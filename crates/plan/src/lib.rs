@@ -23,7 +23,7 @@
 //! | [`offload`] | plans in which each op is the device's or the host's |
 //! | [`mod@compile`] | plans and programs from a cache, or lowered and put there |
 //! | [`quantise`] | 8-bit activations and weights, rotated, for targets with arrays of integers |
-//! | [`tower`] | a vision tower's blocks on a device |
+//! | [`vision`] | a vision encoder's blocks on a device |
 //! | [`predict`] | what a plan costs |
 //! | [`named`], [`units`] | shapes and tilings; bytes and times as people read them |
 #![forbid(unsafe_code)]
@@ -55,8 +55,8 @@ pub mod quantise;
 pub mod settings;
 pub mod stored;
 pub mod target;
-pub mod tower;
 pub mod units;
+pub mod vision;
 pub mod workbench;
 
 pub use arithmetic::{Arithmetic, AttentionSteps, Factor, NarrowOperands, Numerics, QuantisedRows};
@@ -89,7 +89,7 @@ pub use predict::{MachineFacts, Pricer};
 pub use probe::{ProbeFigure, ProbeOf, ProbeReport, ProbeStatus, ProbeStep, Prober};
 pub use settings::{FactSource, SettingError, Settings};
 pub use target::{Choice, Hardware, ModeChoice, Target, TargetOptions};
-pub use tower::{TowerCost, TowerMatrix, TowerPlan, TowerProgram, TowerShape, TowerSlot};
+pub use vision::{VisionCost, VisionMatrix, VisionPlan, VisionProgram, VisionShape, VisionSlot};
 pub use workbench::{
     BenchError, KernelReport, KernelRequest, KernelSubject, LineSpan, RankedTiling, ReportLine,
     Sweep, Tone, Workbench,

@@ -2,7 +2,7 @@
 
 use crate::{
     Annex, AttentionOn, Chunk, HeadRows, Lengths, LowerError, MachineFacts, NodePlace, PassKind,
-    Phase, Plan, PlannedLaunch, TowerPlan, TowerShape,
+    Phase, Plan, PlannedLaunch, VisionPlan, VisionShape,
 };
 use millrace_graph::Graph;
 use millrace_npu::Container;
@@ -88,15 +88,15 @@ pub trait Lowering: Send + Sync {
         Some(Annex::default())
     }
 
-    /// The programs of a vision tower's blocks.
+    /// The programs of a vision encoder's blocks.
     ///
     /// # Errors
     /// Why blocks of those sizes are the host's.
-    fn tower(&self, shape: &TowerShape) -> Result<TowerPlan, Reason> {
+    fn vision_encoder(&self, shape: &VisionShape) -> Result<VisionPlan, Reason> {
         let _ = shape;
         let target = self.target();
         Err(Reason(format!(
-            "{target} has no programs for the blocks of a vision tower"
+            "{target} has no programs for the blocks of a vision encoder"
         )))
     }
 }

@@ -107,7 +107,7 @@ pub trait Pricer {
     }
 }
 
-/// What tables and pictures need to know of a machine.
+/// What tables and images need to know of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct MachineFacts {
     /// Name.

@@ -56,7 +56,7 @@ fn class(error: &Error) -> &'static str {
         | Error::Setting(_)
         | Error::Placeholders { .. }
         | Error::OtherImage { .. }
-        | Error::Picture(_)
+        | Error::Image(_)
         | Error::Text(_) => "InvalidValueError",
         Error::Engine(Inner::BadOption { .. }) => "InvalidValueError",
         _ => "Error",

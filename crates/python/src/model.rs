@@ -72,7 +72,7 @@ impl PythonModel {
         let session = self.session(py)?;
         let call = CallOptions::of(py, options)?;
         let (options, watch) = (call.options, call.watch);
-        let prompt = PromptArgument::of(prompt)?.with_images(py, call.pictures)?;
+        let prompt = PromptArgument::of(prompt)?.with_images(py, call.images)?;
         let done = watch.run(py, move || match prompt {
             PromptArgument::One(prompt) => {
                 session.generate_with(prompt, &options).map(Results::One)
@@ -91,7 +91,7 @@ impl PythonModel {
         let session = self.session(py)?;
         let call = CallOptions::of(py, options)?;
         let (options, watch) = (call.options, call.watch);
-        let prompt = PromptArgument::of(prompt)?.with_images(py, call.pictures)?;
+        let prompt = PromptArgument::of(prompt)?.with_images(py, call.images)?;
         let prompt = prompt.single(py)?;
         // Images are read here.
         let stream = watch.run(py, || session.stream(prompt, &options))?;

@@ -3,7 +3,7 @@
 use crate::cancel::CancelToken;
 use crate::errors::{bad_value, exception};
 use crate::watch::WorkWatch;
-use millrace::{Options, Picture, read_picture};
+use millrace::{Options, RgbImage, read_image};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -37,7 +37,7 @@ const NAMES: [&str; 18] = [
 pub(crate) struct CallOptions {
     pub(crate) options: Options,
     pub(crate) watch: WorkWatch,
-    pub(crate) pictures: Vec<Picture>,
+    pub(crate) images: Vec<RgbImage>,
 }
 
 /// One text or several.
@@ -50,7 +50,7 @@ enum Texts {
 impl CallOptions {
     /// Reads the arguments; `None` is what the model's files say.
     pub(crate) fn of(py: Python<'_>, given: Option<&Bound<'_, PyDict>>) -> PyResult<CallOptions> {
-        let (mut options, mut token, mut pictures) = (Options::new(), None, Vec::new());
+        let (mut options, mut token, mut images) = (Options::new(), None, Vec::new());
         for (name, value) in given.into_iter().flat_map(|given| given.iter()) {
             let name: String = name.extract()?;
             if !NAMES.contains(&name.as_str()) {
@@ -61,7 +61,7 @@ impl CallOptions {
             }
             match name.as_str() {
                 "cancel" => token = Some(of_type::<CancelToken>(&name, &value)?),
-                "images" => pictures = images(py, &value)?,
+                "images" => images = images(py, &value)?,
                 name => options = set(options, name, &value)?,
             }
         }
@@ -69,7 +69,7 @@ impl CallOptions {
         Ok(CallOptions {
             options: options.cancel(&watch.cancel),
             watch,
-            pictures,
+            images,
         })
     }
 }
@@ -133,17 +133,17 @@ pub(crate) fn unexpected(name: &str, known: &[&str]) -> PyErr {
 }
 
 /// Images: paths, or the bytes of files.
-fn images(py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Vec<Picture>> {
-    let mut pictures = Vec::new();
+fn images(py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Vec<RgbImage>> {
+    let mut images = Vec::new();
     for (index, image) in value.try_iter()?.enumerate() {
         let image = image?;
-        let picture = if let Ok(bytes) = image.cast::<PyBytes>() {
+        let image = if let Ok(bytes) = image.cast::<PyBytes>() {
             let name = format!("image {index}");
-            Picture::decode(&name, bytes.as_bytes()).map_err(millrace::Error::from)
+            RgbImage::decode(&name, bytes.as_bytes()).map_err(millrace::Error::from)
         } else {
-            read_picture(&of_type::<PathBuf>("images", &image)?)
+            read_image(&of_type::<PathBuf>("images", &image)?)
         };
-        pictures.push(picture.map_err(|error| exception(py, &error))?);
+        images.push(image.map_err(|error| exception(py, &error))?);
     }
-    Ok(pictures)
+    Ok(images)
 }

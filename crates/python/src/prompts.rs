@@ -1,7 +1,7 @@
 //! What Python gives as a prompt: a text, tokens, messages, or several of a kind.
 
 use crate::errors::bad_value;
-use millrace::{Message, Picture, Prompt};
+use millrace::{Message, RgbImage, Prompt};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -47,13 +47,13 @@ impl PromptArgument {
     pub(crate) fn with_images(
         self,
         py: Python<'_>,
-        pictures: Vec<Picture>,
+        images: Vec<RgbImage>,
     ) -> PyResult<PromptArgument> {
         match self {
-            many @ PromptArgument::Many(_) if pictures.is_empty() => Ok(many),
+            many @ PromptArgument::Many(_) if images.is_empty() => Ok(many),
             PromptArgument::Many(_) => Err(bad_value(py, "`images` go with one prompt", None)),
             PromptArgument::One(prompt) => {
-                let prompt = pictures.into_iter().fold(prompt, Prompt::image);
+                let prompt = images.into_iter().fold(prompt, Prompt::image);
                 Ok(PromptArgument::One(prompt))
             }
         }

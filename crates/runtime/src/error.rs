@@ -168,7 +168,7 @@ pub enum Error {
     },
     /// The model is for text alone.
     #[error(
-        "{model} has no vision tower: it is a text model, or its tower is in another file \
+        "{model} has no vision encoder: it is a text model, or its encoder is in another file \
          (name llama.cpp's mmproj file with --mmproj FILE)"
     )]
     NoVision {
@@ -213,14 +213,14 @@ pub enum Error {
         /// Bytes of the draft model's.
         draft_bytes: u64,
     },
-    /// A tower that is another model's.
+    /// A vision encoder that is another model's.
     #[error(
-        "{tower} makes rows of {found} elements, and {model} takes {expected}: it is another \
-         model's tower"
+        "{encoder} makes rows of {found} elements, and {model} takes {expected}: it is another \
+         model's"
     )]
-    OtherTower {
-        /// The file with the tower.
-        tower: String,
+    OtherVisionEncoder {
+        /// The file with the vision encoder.
+        encoder: String,
         /// The text model.
         model: String,
         /// Width of its rows.
@@ -228,18 +228,18 @@ pub enum Error {
         /// Width of the model.
         expected: usize,
     },
-    /// A tower for text models of other families.
+    /// A vision encoder for text models of other families.
     #[error(
-        "{tower} is a vision tower for {expected}, and {model} is {found}: it is another model's tower"
+        "{encoder} is a vision encoder for {expected}, and {model} is {found}: it is another model's"
     )]
-    ForeignTower {
-        /// The file with the tower.
-        tower: String,
+    ForeignVisionEncoder {
+        /// The file with the vision encoder.
+        encoder: String,
         /// The text model.
         model: String,
         /// The text model's family.
         found: String,
-        /// Those that the tower is for.
+        /// Those that the vision encoder is for.
         expected: String,
     },
     /// The model computed a logit that is not a number.

@@ -1,10 +1,10 @@
-//! Pictures as a text model takes them: rows in place of embeddings, under ids of their own.
+//! Images as a text model takes them: rows in place of embeddings, under ids of their own.
 //!
-//! A tower makes of a picture a block of rows, each as wide as an embedding. An [`Image`] is such a
-//! block with an id for every row. The ids are tokens beyond any vocabulary, so a picture lies in a
+//! A vision encoder makes of an image a block of rows, each as wide as an embedding. An [`Image`] is such a
+//! block with an id for every row. The ids are tokens beyond any vocabulary, so an image lies in a
 //! prompt, in a cache and in the index of prefixes as tokens do; who computes it gets the image beside
 //! the tokens ([`BatchItem::images`](crate::BatchItem::images)). Every image of the process has ids of its own, and none is given out
-//! twice: equal ids mean equal rows, and what was computed for one picture is never taken for another.
+//! twice: equal ids mean equal rows, and what was computed for one image is never taken for another.
 //!
 //! Where rows of an image see each other in both directions they are computed in one pass: such an image is never cut. Those of others
 //! look back alone, as tokens do ([`ImageSight`]); [on a grid](Image::on_grid) they have places of rows and columns besides (`planes`).
@@ -32,7 +32,7 @@ pub const PLACEHOLDER: u32 = u32::MAX;
 /// The next id that was not given out.
 static NEXT_ID: AtomicU32 = AtomicU32::new(FIRST_ID);
 
-/// A picture's rows, ready for a text model.
+/// An image's rows, ready for a text model.
 #[derive(Debug)]
 pub struct Image {
     ids: Range<u32>,

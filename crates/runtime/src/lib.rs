@@ -62,4 +62,4 @@ pub use sequences::SeqId;
 pub use shell::{Compute, EngineOf};
 pub use speculate::{SpeculationStats, Speculator};
 pub use turn::{Feed, Phase, Thinking, Turn, TurnPiece};
-pub use vision::VisionTower;
+pub use vision::VisionEncoder;

@@ -1,13 +1,13 @@
-//! Vision: from a picture to the [`Image`] that a text model takes.
+//! Vision: from an image to the [`Image`] that a text model takes.
 //!
 //! ```text
-//!  file ─ Picture::decode ─ Preprocess::apply ─► pixel values ─ VisionTower::encode ─► Image (rows and ids)
-//!  prompt ─ VisionTower::expand ─ VisionTower::tokens ─► tokens with placeholders ─ image::place ─► tokens
+//!  file ─ Image::decode ─ Preprocess::apply ─► pixel values ─ VisionEncoder::encode ─► Image (rows and ids)
+//!  prompt ─ VisionEncoder::expand ─ VisionEncoder::tokens ─► tokens with placeholders ─ image::place ─► tokens
 //! ```
 //!
-//! [`VisionTower::open`] finds the tower in the model's own files or in an `mmproj` file. A tower runs
+//! [`VisionEncoder::open`] finds the vision encoder in the model's own files or in an `mmproj` file. A vision encoder runs
 //! on the kernels of a [`millrace_kernels::Cpu`], whichever engine runs the text, or has its blocks on the text
-//! model's device ([`TowerBlocks`]). [`ImageReader`] is a tower with a way of preparing pictures: what fronts use.
+//! model's device ([`VisionBlocks`]). [`ImageReader`] is a vision encoder with a way of preparing images: what fronts use.
 
 mod adapt;
 mod average;
@@ -29,20 +29,20 @@ use std::sync::Arc;
 
 use millrace_format::Checkpoint;
 use millrace_graph::{Weight, WeightSource};
+use millrace_image::Preprocess;
 use millrace_model::{ImageSight, VisionConfig, VisionModel};
-use millrace_picture::Preprocess;
 
 use crate::{Error, Image, LoadedModel};
 use linear::LinearVectors;
-pub use millrace_picture as picture;
-pub use on_device::{TowerBlocks, TowerOn, TowerRun};
+pub use millrace_image as image;
+pub use on_device::{VisionBlocks, VisionDevice, VisionRun};
 pub use prompt::{ImageStyle, ImageText};
 pub use reader::{ImageReader, Pixels, ReadOptions};
 use turn::AxialTurn;
 
-/// A vision tower and its projector, ready to run. The matrices stay mapped in their file.
-pub struct VisionTower {
-    file: TowerFile,
+/// A vision encoder and its projector, ready to run. The matrices stay mapped in their file.
+pub struct VisionEncoder {
+    file: VisionFile,
     model: VisionModel,
     vectors: Vectors,
     /// Matrices that are not as in the file.
@@ -52,30 +52,30 @@ pub struct VisionTower {
     preprocess: Preprocess,
     /// What rows see of their image in the text model.
     sight: ImageSight,
-    /// The row between two lines of a picture's rows; empty without one.
+    /// The row between two lines of an image's rows; empty without one.
     line_break: Vec<f32>,
-    /// The token that stands for a row of a picture in lists of tokens.
+    /// The token that stands for a row of an image in lists of tokens.
     placeholder: u32,
 }
 
-/// Where the tower's weights are.
-enum TowerFile {
+/// Where the vision encoder's weights are.
+enum VisionFile {
     /// Among the text model's.
     Model(Arc<LoadedModel>),
     /// In a file of their own.
     Own(Box<Checkpoint>),
 }
 
-impl TowerFile {
+impl VisionFile {
     fn checkpoint(&self) -> &Checkpoint {
         match self {
-            TowerFile::Model(model) => model.checkpoint(),
-            TowerFile::Own(checkpoint) => checkpoint,
+            VisionFile::Model(model) => model.checkpoint(),
+            VisionFile::Own(checkpoint) => checkpoint,
         }
     }
 }
 
-/// Matrices computed when the tower was opened.
+/// Matrices computed when the vision encoder was opened.
 struct OwnMatrices {
     /// The projection of pooled rows with rows for outputs, in its file's format; empty without one.
     projection: Vec<u8>,
@@ -84,7 +84,7 @@ struct OwnMatrices {
     patches: Vec<u8>,
 }
 
-/// Norms and biases as f32. What a tower has not is empty.
+/// Norms and biases as f32. What a vision encoder has not is empty.
 struct Vectors {
     patches_bias: Vec<f32>,
     positions: Vec<f32>,
@@ -138,19 +138,19 @@ struct MergerVectors {
     down_bias: Vec<f32>,
 }
 
-/// What a tower makes of one picture.
+/// What a vision encoder makes of one image.
 #[derive(Debug)]
-pub struct PictureRows {
-    /// What leaves the tower's blocks, after the last norm where there is one, `[n_patches, d_model]` f32. Patches of a tower that merges
+pub struct EncodedImage {
+    /// What leaves the vision encoder's blocks, after the last norm where there is one, `[n_patches, d_model]` f32. Patches of a vision encoder that merges
     /// squares of them lie by squares, and by windows where it has some.
     pub encoder: Vec<f32>,
     /// The rows that the text model takes, `[n_tokens, d_text]`.
     pub image: Arc<Image>,
     /// What it took of a device, where the blocks ran on one.
-    pub on_device: Option<TowerRun>,
+    pub on_device: Option<VisionRun>,
 }
 
-impl VisionTower {
+impl VisionEncoder {
     /// Hyperparameters.
     pub fn config(&self) -> &VisionConfig {
         &self.model.config
@@ -166,26 +166,26 @@ impl VisionTower {
         self.file.checkpoint().name()
     }
 
-    /// Bytes of the file that the tower is in, if that is not the text model's.
+    /// Bytes of the file that the vision encoder is in, if that is not the text model's.
     pub fn own_bytes(&self) -> u64 {
         match &self.file {
-            TowerFile::Model(_) => 0,
-            TowerFile::Own(checkpoint) => checkpoint.size_bytes(),
+            VisionFile::Model(_) => 0,
+            VisionFile::Own(checkpoint) => checkpoint.size_bytes(),
         }
     }
 
-    /// Bytes of the values that a pass over one picture of up to `n_tokens` rows takes, beside weights: pixels, patches, the residual
+    /// Bytes of the values that a pass over one image of up to `n_tokens` rows takes, beside weights: pixels, patches, the residual
     /// stream, queries, keys, values, what attention and the last norm give, and chunks of rows.
     pub fn work_bytes(&self, n_tokens: usize) -> u64 {
         heads::work_bytes(self.config(), n_tokens)
     }
 
-    /// How pictures become pixel values, as the files say.
+    /// How images become pixel values, as the files say.
     pub fn preprocess(&self) -> &Preprocess {
         &self.preprocess
     }
 
-    /// The token that stands for a row of a picture in lists of tokens: Gemma's `<image_soft_token>`.
+    /// The token that stands for a row of an image in lists of tokens: Gemma's `<image_soft_token>`.
     pub fn placeholder(&self) -> u32 {
         self.placeholder
     }
@@ -202,11 +202,11 @@ impl VisionTower {
         }
     }
 
-    /// Rows that a picture of so many columns and rows becomes.
+    /// Rows that an image of so many columns and rows becomes.
     ///
     /// # Errors
-    /// [`Error::BadImage`] for a picture that the tower does not take.
-    pub fn rows_of_picture(&self, width: usize, height: usize) -> Result<usize, Error> {
+    /// [`Error::BadImage`] for an image that the vision encoder does not take.
+    pub fn rows_of_image(&self, width: usize, height: usize) -> Result<usize, Error> {
         let (width, height) = self.preprocess.target(width, height).map_err(not_taken)?;
         Ok(self.n_rows(width, height))
     }
@@ -216,8 +216,8 @@ impl VisionTower {
     }
 }
 
-/// The error of a picture that a tower does not take.
-fn not_taken(error: picture::Error) -> Error {
+/// The error of an image that a vision encoder does not take.
+fn not_taken(error: image::Error) -> Error {
     Error::BadImage {
         reason: error.to_string(),
     }
@@ -227,7 +227,7 @@ fn not_taken(error: picture::Error) -> Error {
 fn bytes<'a>(checkpoint: &'a Checkpoint, weight: &Weight) -> &'a [u8] {
     let tensor = checkpoint.tensor(&weight.name);
     let bytes = tensor
-        .expect("the tower was built from this checkpoint's tensors")
+        .expect("the vision encoder was built from this checkpoint's tensors")
         .bytes;
     let WeightSource::Rows { first, n_rows } = weight.source else {
         return bytes;

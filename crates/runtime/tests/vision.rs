@@ -1,4 +1,4 @@
-//! Towers, projectors and text models with pictures against Hugging Face transformers: at every level,
+//! Vision encoders, projectors and text models with images against Hugging Face transformers: at every level,
 //! from every spelling of files; in one pass, in chunks, in ragged batches and after a kept prefix.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
@@ -16,11 +16,11 @@ use std::sync::Arc;
 
 use millrace_format::{Checkpoint, TensorSpec, safetensors};
 use millrace_kernels::CpuOptions;
-use millrace_runtime::vision::PictureRows;
-use millrace_runtime::vision::picture::Picture;
+use millrace_runtime::vision::EncodedImage;
+use millrace_runtime::vision::image::RgbImage;
 use millrace_runtime::{
     BatchItem, Cpu, CpuEngine, Engine, EngineOptions, Error, Image, KvType, Level, LoadedModel,
-    LogitsFor, VisionTower,
+    LogitsFor, VisionEncoder,
 };
 use millrace_testkit::compare::assert_logits_close;
 use millrace_testkit::golden::GoldenMatrix;
@@ -51,14 +51,14 @@ fn engine(model: &Arc<LoadedModel>, level: Option<Level>, max_chunk: usize) -> C
     CpuEngine::new(Arc::clone(model), options).unwrap()
 }
 
-fn encode(tower: &VisionTower, cpu: &Cpu, image: &ExpectedImage) -> PictureRows {
-    let picture = Picture::new(image.width, image.height, image.rgb.clone());
-    let pixels = tower.preprocess().apply(&picture).unwrap().remove(0);
+fn encode(encoder: &VisionEncoder, cpu: &Cpu, image: &ExpectedImage) -> EncodedImage {
+    let rgb = RgbImage::new(image.width, image.height, image.rgb.clone());
+    let pixels = encoder.preprocess().apply(&rgb).unwrap().remove(0);
     for (found, expected) in pixels.data.iter().zip(&image.pixel_values.data) {
         assert!((found - expected).abs() < 1e-6, "{found} for {expected}");
     }
     let watch = &mut |_, _| ControlFlow::Continue(());
-    tower.encode(cpu, &pixels, watch).unwrap().unwrap()
+    encoder.encode(cpu, &pixels, watch).unwrap().unwrap()
 }
 
 fn rows(width: usize, data: &[f32]) -> GoldenMatrix {
@@ -66,13 +66,13 @@ fn rows(width: usize, data: &[f32]) -> GoldenMatrix {
     GoldenMatrix { width, data }
 }
 
-/// Encoder output and projected rows of a tower against the golden.
-fn check_tower(tower: &VisionTower, level: Level, images: &[ExpectedImage], what: &str) {
+/// Encoder output and projected rows of a vision encoder against the golden.
+fn check_encoder(encoder: &VisionEncoder, level: Level, images: &[ExpectedImage], what: &str) {
     let cpu = cpu(level);
     for (i, image) in images.iter().enumerate() {
         let what = format!("{what}, image {i} at {level}");
-        let found = encode(tower, &cpu, image);
-        let encoder = rows(tower.config().d_model, &found.encoder);
+        let found = encode(encoder, &cpu, image);
+        let encoder = rows(encoder.config().d_model, &found.encoder);
         assert_logits_close(&encoder, &image.encoder, &format!("{what}, encoder"));
         let projected = rows(found.image.width(), found.image.rows());
         assert_logits_close(&projected, &image.projected, &format!("{what}, projected"));
@@ -80,16 +80,16 @@ fn check_tower(tower: &VisionTower, level: Level, images: &[ExpectedImage], what
 }
 
 #[test]
-fn towers_are_those_of_transformers() {
+fn encoders_are_those_of_transformers() {
     for golden in VisionGolden::all() {
         let model = open(golden.hf());
-        let tower = VisionTower::open(&model, None).unwrap();
-        let own = VisionTower::open(&model, Some(&golden.mmproj())).unwrap();
-        assert_eq!(tower.config(), own.config());
-        assert_eq!(tower.placeholder(), PLACEHOLDER);
+        let encoder = VisionEncoder::open(&model, None).unwrap();
+        let own = VisionEncoder::open(&model, Some(&golden.mmproj())).unwrap();
+        assert_eq!(encoder.config(), own.config());
+        assert_eq!(encoder.placeholder(), PLACEHOLDER);
         for level in Level::supported() {
-            check_tower(&tower, level, &golden.images(), golden.name);
-            check_tower(&own, level, &golden.images(), "mmproj");
+            check_encoder(&encoder, level, &golden.images(), golden.name);
+            check_encoder(&own, level, &golden.images(), "mmproj");
         }
     }
 }
@@ -133,22 +133,22 @@ fn all_spellings_of_names_are_read() {
     };
     for folder in [renamed(golden.hf(), hub), renamed(golden.hf(), nested)] {
         let model = open(folder.path());
-        let tower = VisionTower::open(&model, None).unwrap();
-        check_tower(&tower, Level::preferred(), &golden.images(), "renamed");
+        let encoder = VisionEncoder::open(&model, None).unwrap();
+        check_encoder(&encoder, Level::preferred(), &golden.images(), "renamed");
     }
-    // A tower without one of its weights says which.
+    // A vision encoder without one of its weights says which.
     let gap = renamed(golden.hf(), |name| match hub(name) {
         name if name.contains("layers.1.layer_norm2.bias") => "other".into(),
         name => name,
     });
-    let error = VisionTower::open(&open(gap.path()), None).err().unwrap();
+    let error = VisionEncoder::open(&open(gap.path()), None).err().unwrap();
     assert!(
         error.to_string().contains("layers.1.layer_norm2.bias"),
         "{error}"
     );
 }
 
-/// The golden's tower with as many heads as divide its width, 144 or 48: those that kernels take and those that are padded for them
+/// The golden's vision encoder with as many heads as divide its width, 144 or 48: those that kernels take and those that are padded for them
 /// agree with the formulas.
 #[test]
 fn heads_of_any_width_are_those_of_the_formulas() {
@@ -163,14 +163,14 @@ fn heads_of_any_width_are_those_of_the_formulas() {
             config["vision_config"]["num_attention_heads"] = n_heads.into();
             std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
             let model = open(folder.path());
-            let tower = VisionTower::open(&model, None).unwrap();
+            let encoder = VisionEncoder::open(&model, None).unwrap();
             let image = &golden.images()[0];
-            let expected = plain::encoder(&tower, model.checkpoint(), &image.pixel_values.data);
+            let expected = plain::encoder(&encoder, model.checkpoint(), &image.pixel_values.data);
             n_padded += usize::from(!(d_model / n_heads).is_multiple_of(8));
             for level in Level::supported() {
-                let found = encode(&tower, &cpu(level), image);
+                let found = encode(&encoder, &cpu(level), image);
                 let what = format!("{}: {n_heads} heads at {level}", golden.name);
-                let found = rows(tower.config().d_model, &found.encoder);
+                let found = rows(encoder.config().d_model, &found.encoder);
                 assert_logits_close(&found, &expected, &what);
             }
         }
@@ -179,11 +179,11 @@ fn heads_of_any_width_are_those_of_the_formulas() {
 }
 
 /// The prompt with the ids of the images, and the images.
-fn prompt(golden: &VisionGolden, tower: &VisionTower) -> (Vec<u32>, Vec<Arc<Image>>) {
+fn prompt(golden: &VisionGolden, encoder: &VisionEncoder) -> (Vec<u32>, Vec<Arc<Image>>) {
     let images: Vec<Arc<Image>> = golden
         .images()
         .iter()
-        .map(|image| encode(tower, &cpu(Level::preferred()), image).image)
+        .map(|image| encode(encoder, &cpu(Level::preferred()), image).image)
         .collect();
     let mut ids = images.iter().flat_map(|image| image.ids());
     let tokens = golden.expected().tokens;
@@ -206,11 +206,11 @@ fn logits(engine: &mut CpuEngine, parts: &[&[u32]], images: &[Arc<Image>]) -> Go
 }
 
 #[test]
-fn logits_and_hidden_states_with_pictures_are_those_of_transformers() {
+fn logits_and_hidden_states_with_images_are_those_of_transformers() {
     for golden in VisionGolden::all() {
         let model = open(golden.hf());
-        let tower = VisionTower::open(&model, None).unwrap();
-        let (tokens, images) = prompt(&golden, &tower);
+        let encoder = VisionEncoder::open(&model, None).unwrap();
+        let (tokens, images) = prompt(&golden, &encoder);
         let expected = golden.expected();
         for level in Level::supported() {
             let mut engine = engine(&model, Some(level), 512);
@@ -236,10 +236,10 @@ fn logits_and_hidden_states_with_pictures_are_those_of_transformers() {
 fn chunks_batches_and_prefixes_change_no_bit() {
     for golden in VisionGolden::all() {
         let model = open(golden.hf());
-        let tower = VisionTower::open(&model, None).unwrap();
-        let (tokens, images) = prompt(&golden, &tower);
+        let encoder = VisionEncoder::open(&model, None).unwrap();
+        let (tokens, images) = prompt(&golden, &encoder);
         let expected = logits(&mut engine(&model, None, 512), &[&tokens], &images);
-        // Chunks that hold a picture at least: the engine cuts before one that does not fit.
+        // Chunks that hold an image at least: the engine cuts before one that does not fit.
         for max_chunk in [images[0].n_rows(), images[0].n_rows() + 3, 33] {
             let mut engine = engine(&model, None, max_chunk);
             let found = logits(&mut engine, &[&tokens], &images);
@@ -289,14 +289,14 @@ fn chunks_batches_and_prefixes_change_no_bit() {
     }
 }
 
-/// Two pictures have the same tokens in a text's eyes, and are not taken for each other.
+/// Two images have the same tokens in a text's eyes, and are not taken for each other.
 #[test]
-fn another_picture_is_not_a_kept_prefix() {
+fn another_image_is_not_a_kept_prefix() {
     let golden = &VisionGolden::all()[0];
     let model = open(golden.hf());
-    let tower = VisionTower::open(&model, None).unwrap();
-    let (tokens, images) = prompt(golden, &tower);
-    let (others, other_images) = prompt(golden, &tower);
+    let encoder = VisionEncoder::open(&model, None).unwrap();
+    let (tokens, images) = prompt(golden, &encoder);
+    let (others, other_images) = prompt(golden, &encoder);
     let mut engine = engine(&model, None, 512);
     let seq = engine.create().unwrap();
     let item = BatchItem::new(seq, &tokens, LogitsFor::None).with_images(&images);
@@ -308,7 +308,7 @@ fn another_picture_is_not_a_kept_prefix() {
     assert_eq!(engine.reuse_prefix(seq, &others).unwrap(), start);
     let same = logits(&mut engine, &[&others], &other_images);
     assert!(same == logits(&mut engine, &[&tokens], &images));
-    // The order of pictures matters, which shows that they are seen at all.
+    // The order of images matters, which shows that they are seen at all.
     let (a, b) = (images[0].rows().to_vec(), images[1].rows().to_vec());
     let swapped = [b, a].map(|rows| Image::new(images[0].width(), rows).unwrap());
     let mut ids = swapped.iter().flat_map(|image| image.ids());
@@ -325,8 +325,8 @@ fn another_picture_is_not_a_kept_prefix() {
 fn what_cannot_be_computed_is_refused_before_any_work() {
     let golden = &VisionGolden::all()[0];
     let model = open(golden.hf());
-    let tower = VisionTower::open(&model, None).unwrap();
-    let (tokens, images) = prompt(golden, &tower);
+    let encoder = VisionEncoder::open(&model, None).unwrap();
+    let (tokens, images) = prompt(golden, &encoder);
     let mut small = engine(&model, None, images[0].n_rows() - 1);
     let seq = small.create().unwrap();
     let item = BatchItem::new(seq, &tokens, LogitsFor::Last).with_images(&images);
@@ -357,24 +357,27 @@ fn what_cannot_be_computed_is_refused_before_any_work() {
         assert!(matches!(error, Error::BadImage { .. }), "{error}");
         assert_eq!(engine.len(seq).unwrap(), 0);
     }
-    // Nor can a sequence be cut within a picture.
+    // Nor can a sequence be cut within an image.
     let item = BatchItem::new(seq, &tokens, LogitsFor::None).with_images(&images);
     engine.compute(&[item]).unwrap();
     let error = engine.truncate(seq, start + 2).unwrap_err();
     assert!(matches!(error, Error::BadImage { .. }), "{error}");
     engine.truncate(seq, start).unwrap();
-    // A text model, and another model's tower.
+    // A text model, and another model's vision encoder.
     let text = millrace_testkit::golden::Golden::named("gemma3-pattern");
     let text = open(text.hf());
-    let error = VisionTower::open(&text, None).err().unwrap();
+    let error = VisionEncoder::open(&text, None).err().unwrap();
     assert!(matches!(error, Error::NoVision { .. }), "{error}");
     let refused = |name: &str| {
         let other = millrace_testkit::golden::Golden::named(name);
-        let tower = VisionTower::open(&open(other.hf()), Some(&golden.mmproj()));
-        tower.err().unwrap()
+        let encoder = VisionEncoder::open(&open(other.hf()), Some(&golden.mmproj()));
+        encoder.err().unwrap()
     };
     let error = refused("gemma3-256");
-    assert!(matches!(error, Error::OtherTower { .. }), "{error}");
+    assert!(matches!(error, Error::OtherVisionEncoder { .. }), "{error}");
     let error = refused("llama-mha");
-    assert!(matches!(error, Error::ForeignTower { .. }), "{error}");
+    assert!(
+        matches!(error, Error::ForeignVisionEncoder { .. }),
+        "{error}"
+    );
 }

@@ -1,6 +1,6 @@
 //! Images of requests: from base64 to what the text model takes.
 //!
-//! The tower runs on threads of its own, beside the engine's: a request with an image waits for it, others go
+//! The vision encoder runs on threads of its own, beside the engine's: a request with an image waits for it, others go
 //! on with their answers meanwhile. One request at a time has its images read; those read lately are kept, since clients
 //! send a conversation's images with every turn.
 
@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use millrace_runtime::npu::NpuModel;
-use millrace_runtime::vision::picture::{Limits, Picture};
-use millrace_runtime::vision::{ImageStyle, ImageText, TowerOn};
-use millrace_runtime::{Cpu, Image, LoadedModel, VisionTower, image};
+use millrace_runtime::vision::image::{Limits, RgbImage};
+use millrace_runtime::vision::{ImageStyle, ImageText, VisionDevice};
+use millrace_runtime::{Cpu, Image, LoadedModel, VisionEncoder, image};
 use millrace_text::{RenderedPrompt, Tokenizer};
 use sha2::{Digest, Sha256};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -29,17 +29,17 @@ pub(crate) const MAX_IMAGES: usize = 32;
 /// What decoding and resizing an image may take: 24 million pixels, 382 MiB. Who claims more is refused before any of it is taken.
 const LIMITS: Limits = Limits::of_pixels(24_000_000);
 
-/// Bytes that images of a model served with contexts of `n_ctx` tokens take at most, beside the tower's weights and the requests: one that
-/// is decoded, the values of the tower's pass over it, and the rows of a request's images and of those that are kept.
-pub fn image_memory_bytes(tower: &VisionTower, n_ctx: usize) -> u64 {
-    let config = tower.config();
+/// Bytes that images of a model served with contexts of `n_ctx` tokens take at most, beside the vision encoder's weights and the requests: one that
+/// is decoded, the values of the vision encoder's pass over it, and the rows of a request's images and of those that are kept.
+pub fn image_memory_bytes(encoder: &VisionEncoder, n_ctx: usize) -> u64 {
+    let config = encoder.config();
     let n_sums = 1 + config.deepstack.len() as u64;
     let row_bytes = config.d_text as u64 * size_of::<f32>() as u64 * n_sums;
     // A longer prompt is refused before its images are read.
     let n_request = n_ctx.min(MAX_IMAGES.saturating_mul(config.n_tokens));
     let n_rows = n_request.saturating_add(MAX_KEPT_ROWS) as u64;
     let kept_bytes = n_rows.saturating_mul(row_bytes);
-    LIMITS.bytes + tower.work_bytes(n_ctx).saturating_add(kept_bytes)
+    LIMITS.bytes + encoder.work_bytes(n_ctx).saturating_add(kept_bytes)
 }
 
 /// What tells images apart, of those of one scope.
@@ -48,10 +48,10 @@ type Hash = [u8; 32];
 /// Who may find an image that was read, and which it is.
 type ImageKey = (u64, Hash);
 
-/// The tower of a served model.
+/// The vision encoder of a served model.
 pub(crate) struct Vision {
-    tower: VisionTower,
-    on: TowerOn,
+    encoder: VisionEncoder,
+    on: VisionDevice,
     cpu: Cpu,
     kept: Mutex<RecentImages>,
     /// One request's images are read at a time.
@@ -81,10 +81,10 @@ impl UnreadImage {
 /// Why images were not read.
 #[derive(Debug)]
 pub(crate) enum ImageError {
-    /// What was sent is no picture, or too large a one.
-    Picture(String),
-    /// The tower failed.
-    Tower(String),
+    /// What was sent is no image, or too large a one.
+    Unreadable(String),
+    /// The vision encoder failed.
+    VisionEncoder(String),
     /// Nobody waits any more.
     Gone,
 }
@@ -95,7 +95,7 @@ fn image_name(index: usize) -> String {
 }
 
 impl Vision {
-    /// Opens a model's tower, in `mmproj` or where [`VisionTower::open`] finds it, to run on as many threads as the engine
+    /// Opens a model's vision encoder, in `mmproj` or where [`VisionEncoder::open`] finds it, to run on as many threads as the engine
     /// has and at its level, or with its blocks on the engine's device.
     ///
     /// # Errors
@@ -106,11 +106,11 @@ impl Vision {
         options: millrace_runtime::CpuOptions,
         npu: Option<&Arc<NpuModel>>,
     ) -> Result<Vision, String> {
-        let tower = VisionTower::open(model, mmproj).map_err(|error| error.to_string())?;
+        let encoder = VisionEncoder::open(model, mmproj).map_err(|error| error.to_string())?;
         let cpu = Cpu::new(options).map_err(|error| error.to_string())?;
         Ok(Vision {
-            on: TowerOn::of(&tower, npu),
-            tower,
+            on: VisionDevice::of(&encoder, npu),
+            encoder,
             cpu,
             kept: Mutex::default(),
             turn: Arc::new(Semaphore::new(1)),
@@ -119,10 +119,10 @@ impl Vision {
 
     /// The token that holds a row's place in lists of tokens.
     pub(crate) fn placeholder(&self) -> u32 {
-        self.tower.placeholder()
+        self.encoder.placeholder()
     }
 
-    /// Whoever holds it may have images read. Decoded pictures are large, so those of one request at a time
+    /// Whoever holds it may have images read. Decoded images are large, so those of one request at a time
     /// are in memory; the others wait here, where leaving costs nothing.
     pub(crate) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.turn).acquire_owned().await.ok()
@@ -131,7 +131,7 @@ impl Vision {
     /// Tokens of a prompt with these images, placeholders for their rows.
     ///
     /// # Errors
-    /// A template or vocabulary without places for images, an image that says no size that the tower takes.
+    /// A template or vocabulary without places for images, an image that says no size that the vision encoder takes.
     pub(crate) fn tokens(
         &self,
         tokenizer: &Tokenizer,
@@ -139,22 +139,22 @@ impl Vision {
         images: &[UnreadImage],
     ) -> Result<Vec<u32>, String> {
         let n_rows = images.iter().enumerate().map(|(i, image)| {
-            if self.tower.config().grid.is_none() {
-                return Ok(vec![self.tower.config().n_tokens]);
+            if self.encoder.config().grid.is_none() {
+                return Ok(vec![self.encoder.config().n_tokens]);
             }
             // As many as its head says; it is decoded when its turn has come.
-            let size = Picture::size_within(&image_name(i), &image.bytes, LIMITS);
+            let size = RgbImage::size_within(&image_name(i), &image.bytes, LIMITS);
             let (width, height) = size.map_err(|error| error.to_string())?;
-            let n_rows = self.tower.rows_of_picture(width, height);
+            let n_rows = self.encoder.rows_of_image(width, height);
             n_rows.map(|n| vec![n]).map_err(|error| error.to_string())
         });
         let n_rows: Vec<Vec<usize>> = n_rows.collect::<Result<_, String>>()?;
         let (text, style) = (ImageText::Chat(prompt), ImageStyle::Transformers);
-        let tokens = self.tower.tokens(tokenizer, text, &n_rows, style);
+        let tokens = self.encoder.tokens(tokenizer, text, &n_rows, style);
         tokens.map_err(|error| error.to_string())
     }
 
-    /// Decodes the images that were not read lately for requests of this scope, runs the tower over them, and puts all into their places.
+    /// Decodes the images that were not read lately for requests of this scope, runs the vision encoder over them, and puts all into their places.
     ///
     /// # Errors
     /// [`ImageError`]; [`ImageError::Gone`] once `gone` is set.
@@ -183,23 +183,25 @@ impl Vision {
             images.push(image);
         }
         let placed = image::place(tokens, &images);
-        placed.map_err(|error| ImageError::Tower(error.to_string()))?;
+        placed.map_err(|error| ImageError::VisionEncoder(error.to_string()))?;
         Ok(images)
     }
 
     fn read(&self, name: &str, bytes: &[u8], gone: &AtomicBool) -> Result<Arc<Image>, ImageError> {
-        let picture = Picture::decode_within(name, bytes, LIMITS);
-        let picture = picture.map_err(|error| ImageError::Picture(error.to_string()))?;
-        let pixels = self.tower.preprocess().apply(&picture);
-        let pixels = pixels.map_err(|error| ImageError::Picture(error.to_string()))?;
+        let image = RgbImage::decode_within(name, bytes, LIMITS);
+        let image = image.map_err(|error| ImageError::Unreadable(error.to_string()))?;
+        let pixels = self.encoder.preprocess().apply(&image);
+        let pixels = pixels.map_err(|error| ImageError::Unreadable(error.to_string()))?;
         let pixels = pixels.into_iter().next().ok_or(ImageError::Gone)?;
-        drop(picture);
+        drop(image);
         let watch = &mut |_, _| match gone.load(Relaxed) {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         };
-        let encoded = self.tower.encode_where(&self.on, &self.cpu, &pixels, watch);
-        let encoded = encoded.map_err(|error| ImageError::Tower(error.to_string()))?;
+        let encoded = self
+            .encoder
+            .encode_where(&self.on, &self.cpu, &pixels, watch);
+        let encoded = encoded.map_err(|error| ImageError::VisionEncoder(error.to_string()))?;
         encoded.map(|encoded| encoded.image).ok_or(ImageError::Gone)
     }
 

@@ -1,4 +1,4 @@
-//! The fixtures of `testdata/vision`: pictures, and tiny models with vision towers
+//! The fixtures of `testdata/vision`: images, and tiny models with vision encoders
 //! (`tools/make_vision_goldens.py`).
 
 use std::path::{Path, PathBuf};
@@ -8,18 +8,18 @@ use serde_json::{Map, Value, json};
 
 use crate::golden::{GoldenMatrix, GoldenValues, expected_of, to_rows};
 
-/// What transformers makes of one picture.
+/// What transformers makes of one image.
 #[derive(Clone, Debug)]
 pub struct ExpectedImage {
-    /// Rows and columns of the picture.
+    /// Rows and columns of the image.
     pub height: usize,
     /// Pixels a row.
     pub width: usize,
     /// `[height, width, 3]`.
     pub rgb: Vec<u8>,
-    /// `[3 · height, width]` as the tower takes it.
+    /// `[3 · height, width]` as the vision encoder takes it.
     pub pixel_values: GoldenMatrix,
-    /// What leaves the tower: `[n_patches, d_model]`.
+    /// What leaves the vision encoder: `[n_patches, d_model]`.
     pub encoder: GoldenMatrix,
     /// What the text model takes: `[n_tokens, d_text]`.
     pub projected: GoldenMatrix,
@@ -38,7 +38,7 @@ pub struct VisionGolden {
 /// The token that holds a row's place in the fixtures' prompts.
 pub const PLACEHOLDER: u32 = 262;
 
-/// The token between the lines of a picture, in the models that have one.
+/// The token between the lines of an image, in the models that have one.
 const BREAK: u32 = 12;
 
 impl VisionGolden {
@@ -49,7 +49,7 @@ impl VisionGolden {
             .to_vec()
     }
 
-    /// Models that take pictures of any size.
+    /// Models that take images of any size.
     pub fn on_grids() -> Vec<VisionGolden> {
         let names = [
             "qwen3vl-vision",
@@ -77,13 +77,13 @@ impl VisionGolden {
         &self.dir
     }
 
-    /// The tower as llama.cpp's converter writes it.
+    /// The vision encoder as llama.cpp's converter writes it.
     pub fn mmproj(&self) -> PathBuf {
         self.dir.join("mmproj.gguf")
     }
 
-    /// Files of the pictures in a prompt of a model on grids, in order.
-    pub fn pictures(&self) -> &'static [&'static str] {
+    /// Files of the images in a prompt of a model on grids, in order.
+    pub fn image_files(&self) -> &'static [&'static str] {
         match self.name {
             "qwen3vl-vision" | "gemma4-vision" | "mistral3-vision" => {
                 &["wide.png", "small.png", "tall.png"]
@@ -96,7 +96,7 @@ impl VisionGolden {
         }
     }
 
-    /// Tokens with placeholders, logits and hidden states. What stands between the lines of a picture of Mistral is one of its rows.
+    /// Tokens with placeholders, logits and hidden states. What stands between the lines of an image of Mistral is one of its rows.
     pub fn expected(&self) -> GoldenValues {
         let mut expected = expected_of(&self.dir);
         if self.names().2.is_some() {
@@ -110,12 +110,12 @@ impl VisionGolden {
         expected
     }
 
-    /// Whether rows of its pictures have positions of rows and columns in the text model.
+    /// Whether rows of its images have positions of rows and columns in the text model.
     pub fn has_places(&self) -> bool {
         self.name.starts_with("qwen")
     }
 
-    /// What its vocabulary calls what stands before a picture's rows, behind them and between their lines, and a row.
+    /// What its vocabulary calls what stands before an image's rows, behind them and between their lines, and a row.
     fn names(
         &self,
     ) -> (
@@ -133,18 +133,18 @@ impl VisionGolden {
         }
     }
 
-    /// The pictures of the prompt, in order.
+    /// The images of the prompt, in order.
     pub fn images(&self) -> Vec<ExpectedImage> {
         let path = self.dir.join("expected.safetensors");
         let file = Checkpoint::open(&path).unwrap_or_else(|e| panic!("{e}"));
         let image = |i: usize| {
             let tensor = |part: &str| file.tensor(&format!("image.{i}.{part}"));
             let rows = |part: &str| to_rows(&tensor(part).expect("a part of every image"));
-            let picture = tensor("picture")?;
+            let image = tensor("image")?;
             Some(ExpectedImage {
-                height: picture.info.shape[0],
-                width: picture.info.shape[1],
-                rgb: picture.bytes.to_vec(),
+                height: image.info.shape[0],
+                width: image.info.shape[1],
+                rgb: image.bytes.to_vec(),
                 pixel_values: rows("pixel_values"),
                 encoder: rows("encoder"),
                 projected: rows("projected"),
@@ -157,9 +157,9 @@ impl VisionGolden {
     }
 }
 
-/// A picture file of the fixtures.
-pub fn picture(name: &str) -> PathBuf {
-    root().join("pictures").join(name)
+/// An image file of the fixtures.
+pub fn image(name: &str) -> PathBuf {
+    root().join("images").join(name)
 }
 
 fn root() -> PathBuf {
@@ -180,7 +180,7 @@ impl VisionGolden {
             std::fs::write(to.join(name), text).unwrap_or_else(|e| panic!("{e}"));
         };
         let (begin, end, _, row) = self.names();
-        // Those of Gemma 4 and Mistral write a picture's name alone, and it becomes all three.
+        // Those of Gemma 4 and Mistral write an image's name alone, and it becomes all three.
         let place = match self.has_places() {
             true => format!("{begin}{row}{end}"),
             false => row.to_owned(),

@@ -63,7 +63,7 @@ mod packed;
 mod resident;
 mod steps;
 mod tiling;
-mod tower;
+mod vision;
 
 pub(crate) use attention::resident_keys;
 pub use attention::{
@@ -84,7 +84,7 @@ use millrace_xdna2_machine::{Machine, Program};
 pub(crate) use packed::layout_unit;
 use steps::Assembly;
 pub use tiling::seed as reference_tilings;
-pub use tower::tower;
+pub use vision::vision_encoder;
 
 /// Why attention shares a program with nothing: the rule's text in placements.
 ///

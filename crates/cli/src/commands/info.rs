@@ -91,8 +91,8 @@ pub(crate) fn run(args: &InfoArgs, ui: Ui) -> CommandResult {
         Err(_) if summary.n_tensors == 0 => {
             Err("it holds no weights; `millrace tokenize` reads its vocabulary".to_owned())
         }
-        Err(_) if matches!(vision, Vision::Tower(_)) => Err(
-            "it is a vision tower alone; `millrace run MODEL --mmproj FILE` takes it".to_owned(),
+        Err(_) if matches!(vision, Vision::VisionEncoder(_)) => Err(
+            "it is a vision encoder alone; `millrace run MODEL --mmproj FILE` takes it".to_owned(),
         ),
         Err(error) => {
             // The file was named two lines above.

@@ -2,14 +2,14 @@
 
 use crate::engine_args::{ContextArgs, CpuArgs, warn_beyond_training};
 use crate::exit::{CommandFailure, CommandResult};
-use crate::image_args::{ImageBar, VisionArgs, read_pictures};
+use crate::image_args::{ImageBar, VisionArgs, read_images};
 use crate::interrupt;
 use crate::model_arg::ModelArgs;
 use crate::output::{Out, Ui, bytes};
 use crate::progress::ProgressDisplay;
 use crate::target_args::DeviceArgs;
 use crate::tokens::TokenList;
-use millrace::{Model, Options, Picture, Prompt, PromptTokens, Session};
+use millrace::{Model, Options, Prompt, PromptTokens, RgbImage, Session};
 use millrace_format::{TensorSpec, safetensors};
 use millrace_model::{ModelConfig, VisionConfig};
 use millrace_quant::DType;
@@ -30,7 +30,7 @@ The file holds `logits` [n, vocabulary] f32 (n is 1, or every token with --all) 
 --hidden-states, `hidden.0` (the embeddings as they enter the first block) to `hidden.LAYERS` (the
 output of the last), each [tokens, width] f32. With --image the tokens have one placeholder for each
 image (Gemma 3: 262144), which becomes as many tokens as an image has; and the file holds of image i
-`image.<i>.pixel_values` [3, side, side], `image.<i>.encoder` [patches, width of the tower] and
+`image.<i>.pixel_values` [3, side, side], `image.<i>.encoder` [patches, width of the encoder] and
 `image.<i>.projected` [tokens of the image, width], f32 too.";
 
 /// Write a model's logits and hidden states to a file
@@ -76,11 +76,11 @@ pub(crate) struct LogitsArgs {
 }
 
 pub(crate) fn run(args: &LogitsArgs, ui: Ui) -> CommandResult {
-    let pictures = read_pictures(&args.images)?;
+    let images = read_images(&args.images)?;
     let model = args.model.model(&args.vision, ui)?;
     let loaded = model.loaded();
     let config = &loaded.model().config;
-    let mut prompt = prompt(args, &model, pictures)?;
+    let mut prompt = prompt(args, &model, images)?;
     let n_tokens = prompt.tokens().len();
     // Without --ctx the context is as long as what was given, if the model was trained for it.
     let n_ctx = args
@@ -136,18 +136,18 @@ fn compute(
 }
 
 /// The tokens to feed, and the images among them.
-fn prompt(args: &LogitsArgs, model: &Model, pictures: Vec<Picture>) -> CommandResult<PromptTokens> {
+fn prompt(args: &LogitsArgs, model: &Model, images: Vec<RgbImage>) -> CommandResult<PromptTokens> {
     let text = args.text.as_deref().unwrap_or_default();
     let prompt = match &args.tokens {
         Some(tokens) => {
-            let placeholder = match pictures.is_empty() {
+            let placeholder = match images.is_empty() {
                 true => None,
-                false => Some(model.image_reader()?.tower().placeholder()),
+                false => Some(model.image_reader()?.encoder().placeholder()),
             };
             tokens.check(model.vocab_size(), placeholder)?;
             Prompt::tokens(tokens.0.clone())
         }
-        None if !pictures.is_empty() => Prompt::text(text),
+        None if !images.is_empty() => Prompt::text(text),
         None => {
             let options = EncodeOptions {
                 add_special: true,
@@ -162,7 +162,7 @@ fn prompt(args: &LogitsArgs, model: &Model, pictures: Vec<Picture>) -> CommandRe
             Prompt::tokens(tokens)
         }
     };
-    Ok(model.prepare(pictures.into_iter().fold(prompt, Prompt::image))?)
+    Ok(model.prepare(images.into_iter().fold(prompt, Prompt::image))?)
 }
 
 /// What a tensor of image `i` is called.
@@ -177,8 +177,8 @@ fn image_specs(model: &Model, prompt: &PromptTokens) -> CommandResult<Vec<Tensor
         return Ok(Vec::new());
     }
     let reader = model.image_reader()?;
-    let tower = reader.tower();
-    let config = tower.config();
+    let encoder = reader.encoder();
+    let config = encoder.config();
     let all = prompt.pixels().iter().flat_map(|pixels| pixels.all());
     let specs = all.enumerate().flat_map(|(i, pixels)| {
         let (width, height) = (pixels.width, pixels.height);
@@ -186,7 +186,7 @@ fn image_specs(model: &Model, prompt: &PromptTokens) -> CommandResult<Vec<Tensor
         let shapes = [
             vec![VisionConfig::CHANNELS, height, width],
             vec![n_patches, config.d_model],
-            vec![tower.n_rows(width, height), config.d_text],
+            vec![encoder.n_rows(width, height), config.d_text],
         ];
         let shapes = shapes.into_iter().enumerate();
         shapes.map(move |(part, shape)| TensorSpec::new(image_name(i, part), DType::F32, &shape))

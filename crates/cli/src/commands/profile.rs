@@ -86,10 +86,10 @@ pub(crate) struct ProfileArgs {
     /// Tokens in the cache of the token that is predicted [default: the prompt's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=predict::MAX_PROMPT))]
     context: Option<u64>,
-    /// Predict the prompt with an image at its beginning, too: the vision tower's programs, and a first pass that knows of it
+    /// Predict the prompt with an image at its beginning, too: the vision encoder's programs, and a first pass that knows of it
     #[arg(long, conflicts_with_all = ["markdown", "chips"])]
     with_image: bool,
-    /// File with the vision tower of a GGUF model [default: the mmproj file beside it]
+    /// File with the vision encoder of a GGUF model [default: the mmproj file beside it]
     #[arg(long, value_name = "FILE", requires = "with_image", value_hint = clap::ValueHint::FilePath)]
     mmproj: Option<PathBuf>,
     /// Predict only: no weight is read, nothing is run
@@ -104,7 +104,7 @@ pub(crate) struct ProfileArgs {
     /// In the trace, show cores and channels too, at the first call of each program
     #[arg(long, requires = "trace")]
     trace_cores: bool,
-    /// Write one page with tables and pictures, for a browser
+    /// Write one page with tables and images, for a browser
     #[arg(long, value_name = "FILE.html", value_hint = clap::ValueHint::FilePath)]
     html: Option<PathBuf>,
     /// Predict several devices of the kind that share the model

@@ -7,7 +7,7 @@ use crate::device_stats;
 use crate::draft_args::{self, DraftArgs};
 use crate::engine_args::{ContextArgs, CpuArgs, SessionArgs, warn_beyond_training};
 use crate::exit::{CommandFailure, CommandResult};
-use crate::image_args::{ImageBar, VisionArgs, read_pictures};
+use crate::image_args::{ImageBar, VisionArgs, read_images};
 use crate::interrupt;
 use crate::lora_args::LoraArgs;
 use crate::model_arg::{ModelArgs, warn};
@@ -21,7 +21,7 @@ use crate::stats;
 use crate::target_args::{DeviceArgs, examples};
 use millrace::engine::Engine;
 use millrace::{
-    Event, Finish, GenerateParams, Generation, ImageReading, Model, Picture, Prompt, PromptTokens,
+    Event, Finish, GenerateParams, Generation, ImageReading, Model, Prompt, PromptTokens, RgbImage,
     Session,
 };
 use millrace_runtime::EngineOptions;
@@ -135,12 +135,12 @@ pub(crate) fn run(args: &RunArgs, ui: Ui) -> CommandResult {
     if let Some(server) = args.server.open()? {
         return remote::run(args, &server, &text, ui);
     }
-    let pictures = read_pictures(&args.images)?;
+    let images = read_images(&args.images)?;
     let model = args.model.model(&args.vision, ui)?;
     let (how, params) = generate_params(&model, &args.sampling, &args.length)?;
-    // What is wrong with a tower is told before what is strange about a vocabulary.
+    // What is wrong with a vision encoder is told before what is strange about a vocabulary.
     let is_chat = args.is_chat(&model, &text)?;
-    let mut prompt = prompt(args, &model, (&text, is_chat), pictures, ui)?;
+    let mut prompt = prompt(args, &model, (&text, is_chat), images, ui)?;
     let session = session(args, &model, ui)?;
     ui.detail(format_args!("seed {}", params.sampling.seed));
     let n_prompt = prompt.tokens().len();
@@ -204,7 +204,11 @@ fn session(args: &RunArgs, model: &Model, ui: Ui) -> CommandResult<Session> {
 fn about_images(details: &mut Value, args: &RunArgs, seen: &ImageReading) {
     details["images"] = json!(args.images);
     details["image_ms"] = json!(seen.time.as_secs_f64() * 1e3);
-    details["tower"] = seen.on_device.as_ref().map(device_stats::tower_json).into();
+    details["vision_encoder"] = seen
+        .on_device
+        .as_ref()
+        .map(device_stats::vision_json)
+        .into();
 }
 
 /// Where a generation ran, and the lines about it.
@@ -232,7 +236,7 @@ impl RunArgs {
         if is_asked || self.images.is_empty() {
             return Ok(is_asked);
         }
-        Ok(!model.image_reader()?.tower().has_places(text))
+        Ok(!model.image_reader()?.encoder().has_places(text))
     }
 }
 
@@ -244,7 +248,7 @@ fn image_line(args: &RunArgs, seen: &ImageReading) -> String {
     let seconds = seen.time.as_secs_f64();
     let line = format!("{n} {images} in {seconds:.1} s, {n_rows} tokens");
     match &seen.on_device {
-        Some(run) => format!("{line}; {}", device_stats::tower(run)),
+        Some(run) => format!("{line}; {}", device_stats::encoder(run)),
         None => line,
     }
 }
@@ -254,10 +258,10 @@ fn prompt(
     args: &RunArgs,
     model: &Model,
     (text, is_chat): (&str, bool),
-    pictures: Vec<Picture>,
+    images: Vec<RgbImage>,
     ui: Ui,
 ) -> CommandResult<PromptTokens> {
-    if !pictures.is_empty() {
+    if !images.is_empty() {
         model.image_reader()?;
     }
     warn(&model.loaded().tokenizer()?.warnings(), ui);
@@ -268,7 +272,7 @@ fn prompt(
     if let Some(system) = &args.system {
         prompt = prompt.system(system);
     }
-    let prepared = model.prepare(pictures.into_iter().fold(prompt, Prompt::image))?;
+    let prepared = model.prepare(images.into_iter().fold(prompt, Prompt::image))?;
     warn(prepared.warning(), ui);
     Ok(prepared)
 }

@@ -34,7 +34,7 @@ Examples:
   millrace serve demo --draft demo-draft          tokens guessed ahead by a smaller model, or by `ngram`
   millrace serve demo --cache-dir ~/.cache/prompts   conversations survive a restart of the server
   millrace serve model.gguf --lora style=style.gguf  as `model`, and with a LoRA adapter as `style`
-  millrace serve gemma.gguf --mmproj mmproj.gguf  images in messages, read by this vision tower
+  millrace serve gemma.gguf --mmproj mmproj.gguf  images in messages, read by this vision encoder
   millrace serve demo --host 0.0.0.0 --api-key-file keys.txt    for others on the network
 
 Then:
@@ -98,7 +98,7 @@ pub(crate) struct ServedArgs {
         help_heading = "Speculation"
     )]
     draft: Vec<String>,
-    /// File with the vision tower of a GGUF model [default: the mmproj file beside it]. With several models NAME=FILE
+    /// File with the vision encoder of a GGUF model [default: the mmproj file beside it]. With several models NAME=FILE
     #[arg(long, value_name = "[NAME=]FILE.gguf", help_heading = "Images", value_hint = clap::ValueHint::FilePath)]
     mmproj: Vec<String>,
     /// Keep what was computed of prompts in this folder too: a server that is started again finds it. It holds what was

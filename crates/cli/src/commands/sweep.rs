@@ -45,7 +45,7 @@ pub(crate) struct SweepArgs {
     /// Format of the cached keys and values
     #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = kv_type_parser())]
     kv_type: KvType,
-    /// Write the curve as a picture
+    /// Write the curve as an image
     #[arg(long, value_name = "FILE.svg", value_hint = clap::ValueHint::FilePath)]
     svg: Option<PathBuf>,
     /// Print as JSON
@@ -122,8 +122,8 @@ pub(crate) fn run(args: &SweepArgs, ui: Ui) -> CommandResult {
     let verdict = verdict(&points, shares_passes);
     if let Some(path) = &args.svg {
         let title = format!("{} on {}", planned.name(), setting.name);
-        let picture = svg::picture(&title, &points);
-        output::write(path, picture.as_bytes()).map_err(|error| CommandFailure::writing(&error))?;
+        let image = svg::image(&title, &points);
+        output::write(path, image.as_bytes()).map_err(|error| CommandFailure::writing(&error))?;
         ui.note(format_args!("wrote {}", path.display()));
     }
     print(args, &planned, &setting, &points, &verdict)
@@ -311,10 +311,10 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_has_a_point_for_each() {
-        let picture = svg::picture("a <model> & more", &points(true));
-        assert!(picture.starts_with("<svg") && picture.trim_end().ends_with("</svg>"));
-        assert_eq!(picture.matches("<circle").count(), 3);
-        assert!(picture.contains("a &lt;model&gt; &amp; more"));
+    fn a_image_has_a_point_for_each() {
+        let image = svg::image("a <model> & more", &points(true));
+        assert!(image.starts_with("<svg") && image.trim_end().ends_with("</svg>"));
+        assert_eq!(image.matches("<circle").count(), 3);
+        assert!(image.contains("a &lt;model&gt; &amp; more"));
     }
 }

@@ -42,7 +42,7 @@ pub(crate) struct SynthArgs {
     /// Take the vocabulary of this GGUF file (GGUF output only)
     #[arg(long, value_name = "FILE.gguf", value_hint = clap::ValueHint::FilePath)]
     vocab_from: Option<PathBuf>,
-    /// With the vision tower of gemma-3-4b or gemma-tiny: in the folder, or in mmproj-OUT beside the file
+    /// With the vision encoder of gemma-3-4b or gemma-tiny: in the folder, or in mmproj-OUT beside the file
     #[arg(long)]
     vision: bool,
     /// With a layer that predicts the token after the next (MTP), and guesses most of what the model writes

@@ -58,7 +58,7 @@ impl From<millrace::Error> for CommandFailure {
             Error::Setting(error) => error.into(),
             Error::Lower(error) => error.into(),
             Error::Hub(error) => error.into(),
-            Error::Picture(_) => CommandFailure::bad_input(text),
+            Error::Image(_) => CommandFailure::bad_input(text),
             Error::Failed => CommandFailure::new(Exit::Failed, text),
             _ => advised(CommandFailure::usage(text)),
         }

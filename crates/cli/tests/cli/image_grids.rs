@@ -3,10 +3,10 @@
 
 use crate::run::{BAD_INPUT, OK, USAGE, finish, millrace, shell};
 use millrace_format::Checkpoint;
-use millrace_testkit::vision::{PLACEHOLDER, VisionGolden, picture};
+use millrace_testkit::vision::{PLACEHOLDER, VisionGolden, image};
 use tempfile::{TempDir, tempdir};
 
-/// A home with the folder `m`, a golden's model that speaks, and its tower as llama.cpp's converter writes it.
+/// A home with the folder `m`, a golden's model that speaks, and its vision encoder as llama.cpp's converter writes it.
 fn home(name: &'static str) -> TempDir {
     let home = tempdir().unwrap();
     let golden = VisionGolden::named(name);
@@ -26,15 +26,15 @@ fn numbers(file: &Checkpoint, name: &str) -> Vec<f32> {
         .collect()
 }
 
-/// Logits and what else `logits` writes of the model with pictures.
-fn logits(home: &TempDir, model: &str, tokens: &[u32], pictures: &[&str]) -> Checkpoint {
+/// Logits and what else `logits` writes of the model with images.
+fn logits(home: &TempDir, model: &str, tokens: &[u32], images: &[&str]) -> Checkpoint {
     let tokens: Vec<String> = tokens.iter().map(u32::to_string).collect();
     let out = home.path().join(format!("{model}.out"));
     let mut command = millrace(home.path());
     command.args(["logits", model, "--all", "--kv-type", "f32", "--tokens"]);
     command.arg(tokens.join(",")).arg("--out").arg(&out);
-    for name in pictures {
-        command.arg("--image").arg(picture(name));
+    for name in images {
+        command.arg("--image").arg(image(name));
     }
     finish(&mut command).expect(OK);
     Checkpoint::open(&out).unwrap()
@@ -56,10 +56,10 @@ fn logits_are_those_of_transformers() {
         let home = home(golden.name);
         let mut tokens = golden.expected().tokens;
         tokens.dedup_by(|a, b| *a == PLACEHOLDER && *b == PLACEHOLDER);
-        let found = logits(&home, "m", &tokens, golden.pictures());
+        let found = logits(&home, "m", &tokens, golden.image_files());
         let expected = Checkpoint::open(&golden.hf().join("expected.safetensors")).unwrap();
         let parts = ["pixel_values", "encoder", "projected"];
-        let images = 0..golden.pictures().len();
+        let images = 0..golden.image_files().len();
         let images = images.flat_map(|i| parts.map(|part| format!("image.{i}.{part}")));
         for name in images.chain(["logits".to_owned()]) {
             assert_near(&found, &expected, &name);
@@ -67,9 +67,9 @@ fn logits_are_those_of_transformers() {
     }
 }
 
-/// The text model in a GGUF file that is written here, and its tower in the one of llama.cpp's converter beside it, are the folder.
+/// The text model in a GGUF file that is written here, and its vision encoder in the one of llama.cpp's converter beside it, are the folder.
 #[test]
-fn folders_and_gguf_files_with_towers_agree() {
+fn folders_and_gguf_files_with_encoders_agree() {
     for golden in VisionGolden::on_grids() {
         let home = home(golden.name);
         let quantize = ["quantize", "m", "m.gguf", "F32"];
@@ -98,7 +98,7 @@ fn folders_and_gguf_files_with_towers_agree() {
 #[test]
 fn models_are_asked_and_tell_what_they_take() {
     let home = home("qwen3vl-vision");
-    let image = |name: &str| picture(name).display().to_string();
+    let image = |name: &str| image(name).display().to_string();
     let run = |text: &str, name: &str, more: &[&str]| {
         let mut command = millrace(home.path());
         let image = image(name);
@@ -139,7 +139,7 @@ fn models_are_asked_and_tell_what_they_take() {
     );
 }
 
-/// What stands around a picture and between its lines is written for it, in messages and in texts.
+/// What stands around an image and between its lines is written for it, in messages and in texts.
 #[test]
 fn names_around_images_are_written_for_them() {
     for (name, place, n_rows, n_pixels) in [
@@ -148,7 +148,7 @@ fn names_around_images_are_written_for_them() {
     ] {
         let home = home(name);
         let run = |text: &str, more: &[&str]| {
-            let image = picture("wide.png").display().to_string();
+            let image = image("wide.png").display().to_string();
             let mut command = millrace(home.path());
             command.args(["run", "m", text, "--image", &image, "-n", "3", "--greedy"]);
             finish(command.args(more))
@@ -183,8 +183,8 @@ fn conversations_show_images_of_any_size() {
         let home = home(name);
         let script = format!(
             "printf '/image {}\\nWhat?\\n/image {}\\nAnd this?\\nWhy?\\n' | $MILLRACE chat m --greedy -n 3",
-            picture("wide.png").display(),
-            picture("tall.png").display()
+            image("wide.png").display(),
+            image("tall.png").display()
         );
         let done = finish(&mut shell(home.path(), &script)).expect(OK);
         assert!(done.stderr.contains("61 × 143 pixels"), "{}", done.stderr);
@@ -192,7 +192,7 @@ fn conversations_show_images_of_any_size() {
 }
 
 #[test]
-fn another_models_tower_is_refused_by_name() {
+fn another_models_encoder_is_refused_by_name() {
     let home = home("qwen3vl-vision");
     let others = [
         "qwen2vl-vision",
@@ -202,12 +202,12 @@ fn another_models_tower_is_refused_by_name() {
         "pixtral-vision",
     ];
     for other in others {
-        let tower = VisionGolden::named(other).mmproj().display().to_string();
-        let image = picture("wide.png").display().to_string();
+        let encoder = VisionGolden::named(other).mmproj().display().to_string();
+        let image = image("wide.png").display().to_string();
         let mut command = millrace(home.path());
         command.args([
-            "run", "m", "?", "-n", "1", "--image", &image, "--mmproj", &tower,
+            "run", "m", "?", "-n", "1", "--image", &image, "--mmproj", &encoder,
         ]);
-        finish(&mut command).expect_error(BAD_INPUT, &["another model's tower", "qwen3vl"]);
+        finish(&mut command).expect_error(BAD_INPUT, &["another model's", "qwen3vl"]);
     }
 }

@@ -13,8 +13,8 @@ fn vision(name: &str) -> PathBuf {
         .join(name)
 }
 
-fn picture(name: &str) -> PathBuf {
-    vision("pictures").join(name)
+fn image(name: &str) -> PathBuf {
+    vision("images").join(name)
 }
 
 /// A home with a random model that sees: the folder `m`, and `g.gguf` with its mmproj file.
@@ -50,7 +50,7 @@ fn every_device_sees_images() {
             millrace(home.path())
                 .args(["logits", "m", "--tokens", "2,260,262,261,17,30", "--all"])
                 .args(["--device", device, "--image"])
-                .arg(picture("wide.png"))
+                .arg(image("wide.png"))
                 .arg("--out")
                 .arg(&out),
         )
@@ -79,7 +79,7 @@ fn an_image_token_may_lie_behind_the_vocabulary() {
         finish(
             millrace(home.path())
                 .args(["logits", "m", "--tokens", &tokens, "--all", "--image"])
-                .arg(picture("wide.png"))
+                .arg(image("wide.png"))
                 .arg("--out")
                 .arg(&out),
         )
@@ -106,13 +106,13 @@ fn an_image_token_may_lie_behind_the_vocabulary() {
     finish(
         millrace(home.path())
             .args(["run", "m", "-n", "1", "What is this?", "--image"])
-            .arg(picture("wide.png")),
+            .arg(image("wide.png")),
     )
     .expect(OK);
     // Any other id beyond it is refused, and it without an image.
-    let picture = picture("wide.png").display().to_string();
+    let image = image("wide.png").display().to_string();
     for arguments in [
-        &["--tokens", "2,260,513,261", "--image", &picture][..],
+        &["--tokens", "2,260,513,261", "--image", &image][..],
         &["--tokens", "2,512"],
     ] {
         let mut run = millrace(home.path());
@@ -139,9 +139,9 @@ fn logits_are_those_of_transformers() {
             .arg(golden.hf())
             .args(["--tokens", &tokens.join(","), "--all", "--kv-type", "f32"])
             .arg("--image")
-            .arg(picture("wide.png"))
+            .arg(image("wide.png"))
             .arg("--image")
-            .arg(picture("tall.png"))
+            .arg(image("tall.png"))
             .arg("--out")
             .arg(&out),
     )
@@ -166,7 +166,7 @@ fn logits_are_those_of_transformers() {
 fn models_are_asked_about_images() {
     let home = home();
     let run = |model: &str, more: &[&str]| {
-        let image = picture("wide.png").display().to_string();
+        let image = image("wide.png").display().to_string();
         let arguments = [
             "run",
             model,
@@ -191,7 +191,7 @@ fn models_are_asked_about_images() {
     let n_prompt = folder["timings"]["prompt_tokens"].as_u64();
     assert!(n_prompt.is_none_or(|n| n > 16), "{folder}");
     assert!(folder["image_ms"].as_f64().unwrap() > 0.0, "{folder}");
-    // The file has other weights; the tower beside it is found, and the same when named.
+    // The file has other weights; the vision encoder beside it is found, and the same when named.
     let beside = run("g.gguf", &[]);
     let named = run("g.gguf", &["--mmproj", "mmproj-g.gguf"]);
     assert_eq!(beside["tokens"], named["tokens"]);
@@ -211,7 +211,7 @@ fn models_are_asked_about_images() {
     }
     // A text with a place for the image is continued.
     let plain = |text: &str| {
-        let image = picture("wide.png");
+        let image = image("wide.png");
         let mut command = millrace(home.path());
         command
             .args(["run", "m", text, "-n", "2", "--greedy", "--image"])
@@ -225,7 +225,7 @@ fn models_are_asked_about_images() {
 #[test]
 fn conversations_show_images() {
     let home = home();
-    let (wide, tall) = (picture("wide.png"), picture("tall.png"));
+    let (wide, tall) = (image("wide.png"), image("tall.png"));
     let script = format!(
         "printf '/image {}\\nWhat is it?\\n/image {}\\nAnd this?\\nWhy?\\n/save talk.json\\n/clear\\n/load talk.json\\nMore?\\n' \
          | $MILLRACE chat m --greedy -n 3",
@@ -251,32 +251,34 @@ fn conversations_show_images() {
 fn served_models_see() {
     let home = home();
     let file = |name: &str| home.path().join(name).display().to_string();
-    std::fs::rename(file("mmproj-g.gguf"), file("tower.gguf")).unwrap();
-    let bytes = std::fs::read(picture("wide.png")).unwrap();
+    std::fs::rename(file("mmproj-g.gguf"), file("eyes.gguf")).unwrap();
+    let bytes = std::fs::read(image("wide.png")).unwrap();
     let data = millrace_server::base64(&bytes);
     let body = serde_json::json!({"model": "eyes", "temperature": 0, "max_tokens": 4, "messages": [{
         "role": "user", "content": [
             {"type": "image_url", "image_url": {"url": format!("data:image/png;base64,{data}")}},
             {"type": "text", "text": "What is this?"}]}]});
-    let (model, tower) = (format!("eyes={}", file("g.gguf")), file("tower.gguf"));
+    let (model, encoder) = (format!("eyes={}", file("g.gguf")), file("eyes.gguf"));
     let ask = |arguments: &[&str]| {
         let server = Server::start(home.path(), arguments);
         server.ask("POST", "/v1/chat/completions", "", &body.to_string())
     };
-    let named = format!("eyes={tower}");
-    for mmproj in [&tower, &named] {
+    let named = format!("eyes={encoder}");
+    for mmproj in [&encoder, &named] {
         let answer = ask(&[&model, "--mmproj", mmproj, "-c", "256"]);
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
-    // With the tower and the text on a device.
-    let answer = ask(&[&model, "--mmproj", &tower, "-c", "256", "--device", "xdna2"]);
+    // With the vision encoder and the text on a device.
+    let answer = ask(&[
+        &model, "--mmproj", &encoder, "-c", "256", "--device", "xdna2",
+    ]);
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     let blind = ask(&[&model, "-c", "256"]);
     assert!(
         blind.starts_with("HTTP/1.1 400") && blind.contains("--mmproj FILE"),
         "{blind}"
     );
-    // What is wrong with a tower is told before anyone sends an image.
+    // What is wrong with a vision encoder is told before anyone sends an image.
     let refused = |arguments: &[&str], words: &[&str]| {
         let mut command = millrace(home.path());
         command
@@ -284,9 +286,9 @@ fn served_models_see() {
             .args(arguments);
         finish(&mut command).expect_error(USAGE, words);
     };
-    refused(&[&file("g.gguf"), &model], &["no vision tower"]);
+    refused(&[&file("g.gguf"), &model], &["no vision encoder"]);
     refused(
-        &[&tower, &model, "demo"],
+        &[&encoder, &model, "demo"],
         &["which of eyes, demo", "--mmproj eyes="],
     );
     let mut missing = millrace(home.path());
@@ -305,14 +307,14 @@ fn what_cannot_be_shown_is_refused_before_any_work() {
             .args(more);
         finish(&mut command)
     };
-    let wide = picture("wide.png");
-    run("m", &picture("broken.png"), &[]).expect_error(BAD_INPUT, &["broken.png is a broken PNG"]);
-    run("m", &picture("animated.webp"), &[]).expect_error(BAD_INPUT, &["animated WebP"]);
-    run("m", &picture("still.gif"), &[]).expect_error(BAD_INPUT, &["PNG, JPEG or WebP"]);
+    let wide = image("wide.png");
+    run("m", &image("broken.png"), &[]).expect_error(BAD_INPUT, &["broken.png is a broken PNG"]);
+    run("m", &image("animated.webp"), &[]).expect_error(BAD_INPUT, &["animated WebP"]);
+    run("m", &image("still.gif"), &[]).expect_error(BAD_INPUT, &["PNG, JPEG or WebP"]);
     run("m", Path::new("nowhere.png"), &[]).expect_error(NOT_FOUND, &["nowhere.png"]);
-    run("demo", &wide, &[]).expect_error(USAGE, &["no vision tower", "--mmproj"]);
+    run("demo", &wide, &[]).expect_error(USAGE, &["no vision encoder", "--mmproj"]);
     run("m", &wide, &["--ctx", "20"]).expect_error(USAGE, &["do not fit the context"]);
-    run("m", &wide, &["--mmproj", "g.gguf"]).expect_error(USAGE, &["no vision tower"]);
+    run("m", &wide, &["--mmproj", "g.gguf"]).expect_error(USAGE, &["no vision encoder"]);
     std::fs::remove_file(home.path().join("mmproj-g.gguf")).unwrap();
     run("g.gguf", &wide, &[]).expect_error(USAGE, &["--mmproj FILE"]);
     let tokens = [

@@ -63,7 +63,7 @@ fn a_kernel_is_verified_computed_compared_and_timed() {
         text.contains("equal to the reference bit for bit"),
         "{text}"
     );
-    assert!(text.contains("row 0"), "no picture of the array in\n{text}");
+    assert!(text.contains("row 0"), "no image of the array in\n{text}");
 }
 
 #[test]

@@ -402,7 +402,7 @@ fn a_papers_tables_stand_beside_predictions() {
     run(home.path(), &alone).expect_error(USAGE, &["--up-to"]);
 }
 
-/// An image costs its tower and a first pass that knows of it; what cannot have one says why.
+/// An image costs its vision encoder and a first pass that knows of it; what cannot have one says why.
 #[test]
 fn a_prompt_with_an_image_is_predicted() {
     let home = tempdir().expect("a folder");
@@ -412,15 +412,15 @@ fn a_prompt_with_an_image_is_predicted() {
     let report = json(&long);
     let number = |key: &str| report["image"][key].as_f64().expect("a number");
     assert_eq!(number("n_tokens"), 256.0);
-    assert_eq!(number("ttft_ns"), number("tower_ns") + number("prompt_ns"));
+    assert_eq!(number("ttft_ns"), number("vision_ns") + number("prompt_ns"));
     let text_ns = report["prediction"]["ttft_ns"].as_f64().expect("a number");
     assert!((0.9 * text_ns..1.5 * text_ns).contains(&number("prompt_ns")));
     // 27 blocks of two calls, and one before and one behind them.
-    assert_eq!(report["image"]["tower"]["n_dispatches"], 56);
+    assert_eq!(report["image"]["encoder"]["n_dispatches"], 56);
     let text = run(home.path(), &long).expect(OK).stdout;
     for part in [
         "256 of the prompt's tokens",
-        "tower  ",
+        "encoder  ",
         "first token  after",
     ] {
         assert!(text.contains(part), "no `{part}` in\n{text}");
@@ -430,7 +430,7 @@ fn a_prompt_with_an_image_is_predicted() {
     let blind = [&SHAPE[..], &["--with-image"]].concat();
     run(home.path(), &blind).expect_error(USAGE, &["llama-tiny", "no images"]);
     let elsewhere = [&four[..], &["--device", "rk3588", "--with-image"]].concat();
-    run(home.path(), &elsewhere).expect_error(FAILED, &["rk3588", "vision tower"]);
+    run(home.path(), &elsewhere).expect_error(FAILED, &["rk3588", "vision encoder"]);
 }
 
 #[test]

@@ -337,11 +337,11 @@ fn run_and_chat_can_ask_a_running_server() {
     ask(&["run", "demo", "Hi", "--temperature", "-2"]).expect_error(USAGE, &["temperature"]);
     ask(&["run", "demo", "Hi", "--device", "xdna2"]).expect_error(USAGE, &["cannot be used with"]);
     let image = home.path().join("a.png");
-    std::fs::write(&image, b"no picture").expect("a file");
+    std::fs::write(&image, b"no image").expect("a file");
     let image = image.display().to_string();
     ask(&["run", "demo", "Hi", "--image", &image]).expect_error(BAD_INPUT, &["no PNG"]);
     std::fs::write(&image, b"\x89PNG").expect("a file");
-    ask(&["run", "demo", "Hi", "--image", &image]).expect_error(USAGE, &["no vision tower"]);
+    ask(&["run", "demo", "Hi", "--image", &image]).expect_error(USAGE, &["no vision encoder"]);
     server.end("-TERM");
     ask(&story).expect_error(NOT_FOUND, &["cannot ask http://127.0.0.1"]);
 }

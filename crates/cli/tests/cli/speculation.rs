@@ -217,8 +217,8 @@ fn a_sweep_says_what_bounds_each_point() {
             .iter()
             .all(|p| p["tokens_per_s"].as_f64() > Some(0.0))
     );
-    let picture = fs::read_to_string(home.path().join("curve.svg")).expect("a picture");
-    assert_eq!(picture.matches("<circle").count(), 3);
+    let image = fs::read_to_string(home.path().join("curve.svg")).expect("an image");
+    assert_eq!(image.matches("<circle").count(), 3);
 
     // A device that takes one sequence after the other is flat, whatever it is bound by.
     let geometry = [

@@ -64,7 +64,7 @@ fn list(dir: &Path) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-/// Whether a file's name is that of a vision tower beside a GGUF model: `mmproj….gguf`, or with
+/// Whether a file's name is that of a vision encoder beside a GGUF model: `mmproj….gguf`, or with
 /// `mmproj` after a dash or dot.
 pub fn is_mmproj(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
@@ -118,7 +118,7 @@ fn hint(names: &[String]) -> String {
         );
     }
     if is_mmproj_only {
-        return "; found a vision tower (mmproj) alone: the text model's GGUF file belongs beside it"
+        return "; found a vision encoder (mmproj) alone: the text model's GGUF file belongs beside it"
             .to_owned();
     }
     String::new()

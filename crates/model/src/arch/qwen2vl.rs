@@ -43,7 +43,7 @@ pub(super) static FAMILY: Family = Family {
     hf: sections::hf,
     write_hf: sections::write_hf,
     write_gguf: sections::write_gguf,
-    // Without its tower it is a Qwen 2.
+    // Without its vision encoder it is a Qwen 2.
     hf_family: |_| Some("qwen2"),
     ..Family::PLAIN
 };

@@ -31,7 +31,7 @@ pub(super) static FAMILY: Family = Family {
     hf: sections::hf,
     write_hf: sections::write_hf,
     write_gguf: sections::write_gguf,
-    // Without its tower it is a Qwen 3.
+    // Without its vision encoder it is a Qwen 3.
     hf_family: |_| Some("qwen3"),
     build: qwen3::build,
     ..Family::PLAIN

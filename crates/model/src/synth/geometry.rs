@@ -34,7 +34,7 @@ struct GeometryRow {
     /// Window of the layers that the family's GGUF files have it on.
     window: Option<usize>,
     tied_head: bool,
-    vision: Option<Tower>,
+    vision: Option<EncoderGeometry>,
     /// Elements of a head that rotate, where not all do.
     n_rot: Option<usize>,
     /// Experts, those that a token uses, the width of one.
@@ -57,9 +57,9 @@ struct RecurrentRow {
     shared_d_ff: usize,
 }
 
-/// A vision tower's sizes.
+/// A vision encoder's sizes.
 #[derive(Debug, PartialEq)]
-struct Tower {
+struct EncoderGeometry {
     n_layers: usize,
     d_model: usize,
     d_ff: usize,
@@ -101,17 +101,17 @@ impl ModelGeometry {
         self.row.name
     }
 
-    /// The vision tower, of geometries that have one.
+    /// The vision encoder, of geometries that have one.
     pub fn vision(self) -> Option<VisionConfig> {
-        let tower = self.row.vision.as_ref()?;
+        let encoder = self.row.vision.as_ref()?;
         Some(VisionConfig {
-            n_layers: tower.n_layers,
-            d_model: tower.d_model,
-            d_ff: tower.d_ff,
-            n_heads: tower.n_heads,
-            image_size: tower.image_size,
-            patch_size: tower.patch_size,
-            n_tokens: tower.n_tokens,
+            n_layers: encoder.n_layers,
+            d_model: encoder.d_model,
+            d_ff: encoder.d_ff,
+            n_heads: encoder.n_heads,
+            image_size: encoder.image_size,
+            patch_size: encoder.patch_size,
+            n_tokens: encoder.n_tokens,
             d_text: self.row.d_model,
             ..VisionConfig::without_sizes("gemma3")
         })

@@ -291,19 +291,19 @@ fn stopping_leaves_nothing_behind() {
 }
 
 #[test]
-fn towers_open_in_folders_and_beside_files() {
+fn encoders_open_in_folders_and_beside_files() {
     let folder = tempdir().unwrap();
     let options = |recipe| SynthOptions {
         vision: true,
         ..options(recipe)
     };
-    let tower = |path: &Path| VisionModel::of(&Checkpoint::open(path).unwrap());
+    let encoder = |path: &Path| VisionModel::of(&Checkpoint::open(path).unwrap());
     let expected = tiny("gemma-tiny").vision();
     let out = folder.path().join("m");
     let written = make("gemma-tiny", &out, &options("BF16"));
     assert_eq!(written.mmproj, None);
-    let found = tower(&out).unwrap();
-    assert_eq!(found.map(|tower| tower.config), expected);
+    let found = encoder(&out).unwrap();
+    assert_eq!(found.map(|encoder| encoder.config), expected);
     let model = Model::from_checkpoint(&Checkpoint::open(&out).unwrap()).unwrap();
     assert_eq!(model.config, written.config);
 
@@ -311,21 +311,24 @@ fn towers_open_in_folders_and_beside_files() {
     let written = make("gemma-tiny", &out, &options("Q8_0"));
     let mmproj = written.mmproj.unwrap();
     assert_eq!(mmproj.file_name().unwrap(), "mmproj-g.gguf");
-    assert_eq!(tower(&mmproj).unwrap().map(|tower| tower.config), expected);
-    assert_eq!(tower(&out).unwrap(), None);
+    assert_eq!(
+        encoder(&mmproj).unwrap().map(|encoder| encoder.config),
+        expected
+    );
+    assert_eq!(encoder(&out).unwrap(), None);
     let sizes = [&out, &mmproj].map(|path| Checkpoint::open(path).unwrap().size_bytes());
     assert_eq!(sizes.iter().sum::<u64>(), written.size_bytes);
 
-    let no_tower = write(tiny("llama-tiny"), &out, &options("F32"), &mut |_, _| {
+    let no_encoder = write(tiny("llama-tiny"), &out, &options("F32"), &mut |_, _| {
         ControlFlow::Continue(())
     });
-    let error = no_tower.unwrap_err().to_string();
+    let error = no_encoder.unwrap_err().to_string();
     assert!(error.contains("gemma-3-4b, gemma-tiny"), "{error}");
 }
 
-/// The published tower without its bytes: sizes as published, and that of the projector.
+/// The published vision encoder without its bytes: sizes as published, and that of the projector.
 #[test]
-fn the_tower_of_the_4b_has_the_published_size() {
+fn the_encoder_of_the_4b_has_the_published_size() {
     let vision = tiny("gemma-3-4b").vision().unwrap();
     vision.validate("test").unwrap();
     let n_elems = |name| {
@@ -339,8 +342,8 @@ fn the_tower_of_the_4b_has_the_published_size() {
     let plan = vision::plan_folder(&vision, DType::BF16);
     let tensors: Vec<TensorInfo> = plan.into_iter().map(info_of).collect();
     let catalog = crate::catalog::Catalog::new("test", Source::HuggingFace, &tensors);
-    let tower = VisionModel::build(vision, Source::HuggingFace, &catalog).unwrap();
-    assert_eq!((tower.layers.len(), tower.config.head_dim()), (27, 72));
+    let encoder = VisionModel::build(vision, Source::HuggingFace, &catalog).unwrap();
+    assert_eq!((encoder.layers.len(), encoder.config.head_dim()), (27, 72));
 }
 
 /// A file and a folder with a draft layer say so, open as before, and have a layer that reads all of its tensors.

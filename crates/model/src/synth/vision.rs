@@ -1,4 +1,4 @@
-//! Vision towers of random-weight models: their place in a folder, and the `mmproj` file beside a GGUF
+//! Vision encoders of random-weight models: their place in a folder, and the `mmproj` file beside a GGUF
 //! model.
 
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::Error;
 use crate::config::{self, ModelConfig};
 use crate::vision::{HUB, VisionConfig, VisionName, VisionRole, by_name};
 
-/// Control tokens that a vocabulary of a model with a tower has besides: those of conversations and of
+/// Control tokens that a vocabulary of a model with a vision encoder has besides: those of conversations and of
 /// images, as Gemma 3 calls them.
 pub(super) const TOKENS: [&str; 5] = [
     "<start_of_turn>",
@@ -23,10 +23,10 @@ pub(super) const TOKENS: [&str; 5] = [
     "<image_soft_token>",
 ];
 
-/// What stands before the text model's names in the hub's files of models with a tower.
+/// What stands before the text model's names in the hub's files of models with a vision encoder.
 pub(super) const TEXT_PREFIX: &str = "language_model.model.";
 
-/// The tower's tensors in a folder whose weights are of this type.
+/// The vision encoder's tensors in a folder whose weights are of this type.
 pub(super) fn plan_folder(config: &VisionConfig, dtype: DType) -> Vec<SynthTensor> {
     let planned = |name: VisionName| {
         planned(

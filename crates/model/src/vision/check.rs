@@ -1,4 +1,4 @@
-//! What hyperparameters of towers are refused for: sizes that are zero, absurd or do not fit each other.
+//! What hyperparameters of vision encoders are refused for: sizes that are zero, absurd or do not fit each other.
 
 use super::config::{PatchGrid, VisionConfig};
 use crate::Error;
@@ -6,7 +6,7 @@ use crate::Error;
 const MAX_WIDTH: usize = 1 << 20;
 const MAX_SIDE: usize = 1 << 14;
 const MAX_MERGE: usize = 16;
-/// Of a picture as the tower takes it: as many as are decoded.
+/// Of an image as the vision encoder takes it: as many as are decoded.
 const MAX_PIXELS: u64 = 100_000_000;
 /// As attention's kernels take them.
 const MAX_HEAD_DIM: usize = 1024;
@@ -24,11 +24,11 @@ impl VisionConfig {
         };
         let sizes = [
             (
-                "number of the tower's layers",
+                "number of the vision encoder's layers",
                 self.n_layers,
                 VisionConfig::MAX_LAYERS,
             ),
-            ("width of the tower", self.d_model, MAX_WIDTH),
+            ("width of the vision encoder", self.d_model, MAX_WIDTH),
             ("width of its feed-forward", self.d_ff, MAX_WIDTH),
             ("number of its heads", self.n_heads, MAX_WIDTH),
             ("patch size", self.patch_size, MAX_SIDE),
@@ -40,9 +40,9 @@ impl VisionConfig {
             }
         }
         if !self.d_model.is_multiple_of(self.n_heads) {
-            let expected = format!("a divisor of the tower's width, {}", self.d_model);
+            let expected = format!("a divisor of the vision encoder's width, {}", self.d_model);
             return bad(
-                "number of the tower's heads",
+                "number of the vision encoder's heads",
                 self.n_heads.to_string(),
                 expected,
             );
@@ -50,14 +50,15 @@ impl VisionConfig {
         if self.head_dim() > MAX_HEAD_DIM {
             let (found, width) = (self.head_dim(), self.d_model);
             return bad(
-                "elements of a head in the tower",
+                "elements of a head in the vision encoder",
                 format!("{found} ({} heads in a width of {width})", self.n_heads),
                 format!("{MAX_HEAD_DIM} at most"),
             );
         }
         for eps in [self.norm_eps, self.merger_eps.unwrap_or(1.0)] {
             if !(eps.is_finite() && eps > 0.0) {
-                let (key, expected) = ("epsilon of the tower's norms", "a positive number");
+                let (key, expected) =
+                    ("epsilon of the vision encoder's norms", "a positive number");
                 return bad(key, eps.to_string(), expected.into());
             }
         }
@@ -67,7 +68,7 @@ impl VisionConfig {
         }
     }
 
-    /// Sizes of a tower that takes squares.
+    /// Sizes of a vision encoder that takes squares.
     fn validate_square(&self, file: &str) -> Result<(), Error> {
         let bad = |key: &str, found: String, expected: String| {
             Err(Error::BadValue {
@@ -98,7 +99,7 @@ impl VisionConfig {
         Ok(())
     }
 
-    /// Sizes of a tower that takes any.
+    /// Sizes of a vision encoder that takes any.
     fn validate_grid(&self, file: &str, grid: &PatchGrid) -> Result<(), Error> {
         let bad = |key: &str, found: String, expected: &str| {
             Err(Error::BadValue {
@@ -120,12 +121,12 @@ impl VisionConfig {
         if !self.head_dim().is_multiple_of(4) {
             let found = self.head_dim().to_string();
             let expected = "a multiple of 4, for rows and columns rotate half of it each";
-            return bad("elements of a head in the tower", found, expected);
+            return bad("elements of a head in the vision encoder", found, expected);
         }
         if !(grid.rope_theta.is_finite() && grid.rope_theta > 0.0) {
             let found = grid.rope_theta.to_string();
             return bad(
-                "base of the tower's rotary positions",
+                "base of the vision encoder's rotary positions",
                 found,
                 "a positive number",
             );
@@ -152,7 +153,7 @@ impl VisionConfig {
         }
     }
 
-    /// Refuses limits of a picture's pixels that no picture meets, or that are absurd. They may be another file's than the rest.
+    /// Refuses limits of an image's pixels that no image meets, or that are absurd. They may be another file's than the rest.
     ///
     /// # Errors
     /// [`Error::BadValue`], which calls the file `file`.

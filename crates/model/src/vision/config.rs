@@ -1,4 +1,4 @@
-//! Hyperparameters of a tower, from `config.json` or from the metadata of an `mmproj` file.
+//! Hyperparameters of a vision encoder, from `config.json` or from the metadata of an `mmproj` file.
 
 use millrace_format::{Checkpoint, Source};
 
@@ -6,9 +6,9 @@ use super::family::{self, ClipKeys, ImageMarks};
 use crate::Error;
 use crate::config::hf::ConfigObject;
 
-/// The function between the matrices of a tower's feed-forward networks.
+/// The function between the matrices of a vision encoder's feed-forward networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TowerActivation {
+pub enum VisionActivation {
     /// GELU, approximated with a hyperbolic tangent.
     GeluTanh,
     /// `x · sigmoid(1.702 x)`.
@@ -30,7 +30,7 @@ pub enum PatchColumns {
     ChannelsLast,
 }
 
-/// How large pictures become that keep their ratio.
+/// How large images become that keep their ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GridResize {
     /// As they are, within the limits of pixels.
@@ -55,26 +55,26 @@ pub enum AxialTurns {
     },
 }
 
-/// How a tower takes pictures of any size.
+/// How a vision encoder takes images of any size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PatchGrid {
     /// Patches of a side of the squares that become a row of the text model.
     pub merge: usize,
-    /// Pixels of a picture, at least: smaller ones are enlarged.
+    /// Pixels of an image, at least: smaller ones are enlarged.
     pub min_pixels: u64,
-    /// Pixels of a picture, at most: larger ones are reduced.
+    /// Pixels of an image, at most: larger ones are reduced.
     pub max_pixels: u64,
-    /// How large a picture becomes within these.
+    /// How large an image becomes within these.
     pub resize: GridResize,
     /// Base of the rotary positions of rows and columns.
     pub rope_theta: f32,
     /// What they turn.
     pub turns: AxialTurns,
-    /// What stands between two lines of a picture's rows.
+    /// What stands between two lines of an image's rows.
     pub line_break: Option<LineBreak>,
 }
 
-/// A token of the text model whose embedding stands among rows of a picture.
+/// A token of the text model whose embedding stands among rows of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineBreak {
     /// What vocabularies call it.
@@ -114,7 +114,7 @@ impl PatchGrid {
         })
     }
 
-    /// The same with `n_tokens` rows of a picture, or as few less as keep its ratio, with patches of that size.
+    /// The same with `n_tokens` rows of an image, or as few less as keep its ratio, with patches of that size.
     #[must_use]
     pub fn filled(self, n_tokens: usize, patch_size: usize) -> PatchGrid {
         let side = (self.merge as u64).saturating_mul(patch_size as u64);
@@ -127,7 +127,7 @@ impl PatchGrid {
         }
     }
 
-    /// The same with `side` pixels of a picture's longer side at most, with patches of that size.
+    /// The same with `side` pixels of an image's longer side at most, with patches of that size.
     #[must_use]
     pub fn with_longer_side(self, side: usize, patch_size: usize) -> PatchGrid {
         let unit = self.merge.saturating_mul(patch_size);
@@ -141,7 +141,7 @@ impl PatchGrid {
         }
     }
 
-    /// Rows that a picture becomes at most, with patches of that size.
+    /// Rows that an image becomes at most, with patches of that size.
     pub fn max_tokens(&self, patch_size: usize) -> usize {
         let side = (self.merge as u64).saturating_mul(patch_size as u64);
         let tokens = self.max_pixels / side.saturating_mul(side).max(1);
@@ -151,7 +151,7 @@ impl PatchGrid {
         tokens.saturating_add(breaks)
     }
 
-    /// Rows that a picture of so many squares of patches becomes.
+    /// Rows that an image of so many squares of patches becomes.
     pub fn n_rows(&self, (height, width): (usize, usize)) -> usize {
         let breaks = self.line_break.map_or(0, |_| height.saturating_sub(1));
         height * width + breaks
@@ -167,20 +167,20 @@ pub struct WindowedAttention {
     pub full_layers: Vec<usize>,
 }
 
-/// A tower's and projector's hyperparameters.
+/// A vision encoder's and projector's hyperparameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VisionConfig {
-    /// The family of towers.
+    /// The family of vision encoders.
     pub family: &'static str,
     /// Blocks.
     pub n_layers: usize,
-    /// Width of the tower.
+    /// Width of the vision encoder.
     pub d_model: usize,
     /// Width of its feed-forward.
     pub d_ff: usize,
     /// Heads, of queries as of keys and values.
     pub n_heads: usize,
-    /// Pixels of a side of the input. Of a tower that takes any size: those that its table of positions is for, 0 without one.
+    /// Pixels of a side of the input. Of a vision encoder that takes any size: those that its table of positions is for, 0 without one.
     pub image_size: usize,
     /// Pixels of a side of a patch.
     pub patch_size: usize,
@@ -188,21 +188,21 @@ pub struct VisionConfig {
     pub norm_eps: f32,
     /// That of the norm before patches are merged, where it is another (Mistral: the text model's).
     pub merger_eps: Option<f32>,
-    /// Rows that a picture becomes, a square number; at most, where the tower takes any size.
+    /// Rows that an image becomes, a square number; at most, where the vision encoder takes any size.
     pub n_tokens: usize,
     /// Width of the text model.
     pub d_text: usize,
     /// Between the matrices of feed-forward networks.
-    pub activation: TowerActivation,
+    pub activation: VisionActivation,
     /// How its patch convolution lies in files.
     pub patches: PatchColumns,
     /// Rows of each of two tables of positions, by column and by row; 0 without such tables.
     pub axis_positions: usize,
     /// Whether matrices have bounds of what goes in and of what comes out; in GGUF files those that say some.
     pub bounded: bool,
-    /// How pictures of any size are taken; without it each becomes the square.
+    /// How images of any size are taken; without it each becomes the square.
     pub grid: Option<PatchGrid>,
-    /// Windows of attention, where not all blocks see the whole picture.
+    /// Windows of attention, where not all blocks see the whole image.
     pub windows: Option<WindowedAttention>,
     /// Blocks whose output is added to the residual stream of the text model's first layers, one each, ascending.
     pub deepstack: Vec<usize>,
@@ -214,7 +214,7 @@ impl VisionConfig {
 
     pub(super) const MAX_LAYERS: usize = 1024;
 
-    /// A tower of that family for squares, without sizes.
+    /// A vision encoder of that family for squares, without sizes.
     pub(crate) fn without_sizes(family: &'static str) -> VisionConfig {
         VisionConfig {
             family,
@@ -228,7 +228,7 @@ impl VisionConfig {
             merger_eps: None,
             n_tokens: 0,
             d_text: 0,
-            activation: TowerActivation::GeluTanh,
+            activation: VisionActivation::GeluTanh,
             patches: PatchColumns::Plain,
             axis_positions: 0,
             bounded: false,
@@ -238,7 +238,7 @@ impl VisionConfig {
         }
     }
 
-    /// The same for pictures of any size.
+    /// The same for images of any size.
     pub(super) fn on_grid(
         family: &'static str,
         grid: PatchGrid,
@@ -257,7 +257,7 @@ impl VisionConfig {
         self.image_size / self.patch_size
     }
 
-    /// Patches of a picture, rows of the tower; at most, where it takes any size.
+    /// Patches of an image, rows of the vision encoder; at most, where it takes any size.
     pub fn n_patches(&self) -> usize {
         match &self.grid {
             Some(grid) => self.n_tokens.saturating_mul(grid.merge * grid.merge),
@@ -265,12 +265,12 @@ impl VisionConfig {
         }
     }
 
-    /// How pictures stand in texts.
+    /// How images stand in texts.
     pub fn marks(&self) -> &'static ImageMarks {
         &family::by_name(self.family).marks
     }
 
-    /// Text models whose pictures the tower reads, as their families are called.
+    /// Text models whose images the vision encoder reads, as their families are called.
     pub fn text_families(&self) -> &'static [&'static str] {
         family::by_name(self.family).text_families
     }
@@ -296,7 +296,7 @@ impl VisionConfig {
     }
 }
 
-/// The configuration of a checkpoint's tower; `None` if it has none.
+/// The configuration of a checkpoint's vision encoder; `None` if it has none.
 pub(super) fn read(checkpoint: &Checkpoint) -> Result<Option<VisionConfig>, Error> {
     let file = checkpoint.name();
     let config = match checkpoint.source() {

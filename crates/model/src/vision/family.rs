@@ -1,4 +1,4 @@
-//! Families of vision towers: what files call their parts, and how their pictures stand in texts.
+//! Families of vision encoders: what files call their parts, and how their images stand in texts.
 
 use std::fmt::Display;
 
@@ -7,7 +7,7 @@ use millrace_format::gguf::Metadata;
 
 use serde_json::Value;
 
-use super::config::TowerActivation;
+use super::config::VisionActivation;
 use super::names::{HfName, RoleName, VisionRole};
 use super::{Finder, VisionConfig, VisionModel, gemma3, gemma4, mistral, qwen2vl, qwen3vl};
 use crate::Error;
@@ -23,23 +23,23 @@ static FAMILIES: [&VisionFamily; 6] = [
     &qwen3vl::FAMILY,
 ];
 
-/// A family of towers.
+/// A family of vision encoders.
 pub(crate) struct VisionFamily {
     /// Its name.
     pub(crate) name: &'static str,
-    /// Text models whose pictures it reads, as their families are called.
+    /// Text models whose images it reads, as their families are called.
     pub(crate) text_families: &'static [&'static str],
     /// `clip.projector_type` of `mmproj` files.
     pub(crate) projector: &'static str,
     /// `model_type` of `config.json`.
     pub(crate) hf_model_types: &'static [&'static str],
     /// `model_type` of the `vision_config` in it.
-    pub(crate) hf_tower_types: &'static [&'static str],
+    pub(crate) hf_vision_types: &'static [&'static str],
     /// What names begin with in Hugging Face files; the longer one of two that share their beginning first.
     pub(crate) hf_prefixes: &'static [HfSpelling],
     /// Names of all its weights, in lists of which families share some.
     pub(crate) names: &'static [&'static [RoleName]],
-    /// How a picture stands in a text.
+    /// How an image stands in a text.
     pub(crate) marks: ImageMarks,
     /// Hyperparameters of a `config.json`.
     pub(crate) hf: fn(&HfVision<'_>) -> Result<VisionConfig, Error>,
@@ -57,11 +57,11 @@ impl VisionFamily {
     }
 }
 
-/// Where Hugging Face files put tower and projector: what names of their parts begin with.
+/// Where Hugging Face files put vision encoder and projector: what names of their parts begin with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HfSpelling {
-    /// The tower's.
-    pub(crate) tower: &'static str,
+    /// The vision encoder's.
+    pub(crate) encoder: &'static str,
     /// The projector's.
     pub(crate) projector: &'static str,
 }
@@ -74,16 +74,16 @@ impl HfSpelling {
     }
 }
 
-/// How a picture stands in a text.
+/// How an image stands in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageMarks {
-    /// The token that templates write where a picture belongs.
+    /// The token that templates write where an image belongs.
     pub place: &'static str,
-    /// What stands for a picture in a text whose template does not know of pictures.
+    /// What stands for an image in a text whose template does not know of images.
     pub alone: &'static str,
     /// Where the rows go.
     pub rows: RowsAt,
-    /// What transformers' processor writes before and behind a picture besides.
+    /// What transformers' processor writes before and behind an image besides.
     pub around: &'static str,
     /// The token that stands for a row in lists of tokens.
     pub placeholder: &'static str,
@@ -91,7 +91,7 @@ pub struct ImageMarks {
     pub placeholder_id: u32,
 }
 
-/// Where a picture's rows go.
+/// Where an image's rows go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowsAt {
     /// Behind the place's token, before this one.
@@ -121,15 +121,15 @@ pub(super) fn all() -> impl Iterator<Item = &'static VisionFamily> {
     FAMILIES.into_iter()
 }
 
-/// Whether there are towers for text models of that family.
+/// Whether there are vision encoders for text models of that family.
 pub fn reads_for(text_family: &str) -> bool {
     let mut all = FAMILIES.into_iter();
     all.any(|family| family.text_families.contains(&text_family))
 }
 
-/// The configuration of a folder's tower; `None` if it has none.
+/// The configuration of a folder's vision encoder; `None` if it has none.
 pub(super) fn of_hf(config: &ConfigObject<'_>) -> Result<Option<VisionConfig>, Error> {
-    let Some(tower) = config.object("vision_config")? else {
+    let Some(encoder) = config.object("vision_config")? else {
         return Ok(None);
     };
     let model_type = config.str("model_type")?.unwrap_or("none");
@@ -139,25 +139,25 @@ pub(super) fn of_hf(config: &ConfigObject<'_>) -> Result<Option<VisionConfig>, E
     });
     let of_model: Vec<&VisionFamily> = of_model.into_iter().flatten().collect();
     let Some(first) = of_model.first() else {
-        let feature = format!("a vision tower in a model `{model_type}`");
+        let feature = format!("a vision encoder in a model `{model_type}`");
         let supported = listed(|family| family.hf_model_types);
         return Err(config.unsupported(feature, &supported));
     };
     let mut family = *first;
-    if let Some(tower_type) = tower.str("model_type")? {
-        let is_of = |family: &&&VisionFamily| family.hf_tower_types.contains(&tower_type);
+    if let Some(vision_type) = encoder.str("model_type")? {
+        let is_of = |family: &&&VisionFamily| family.hf_vision_types.contains(&vision_type);
         family = of_model.iter().find(is_of).copied().ok_or_else(|| {
-            let feature = format!("a vision tower `{tower_type}` in `{model_type}`");
+            let feature = format!("a vision encoder `{vision_type}` in `{model_type}`");
             let supported = of_model
                 .iter()
-                .map(|family| family.hf_tower_types.join(", "));
+                .map(|family| family.hf_vision_types.join(", "));
             config.unsupported(feature, &supported.collect::<Vec<_>>().join(", "))
         })?;
     }
     let keys = HfVision {
         config: *config,
         text: config.object("text_config")?.unwrap_or(*config),
-        tower,
+        encoder,
     };
     (family.hf)(&keys).map(Some)
 }
@@ -176,7 +176,7 @@ pub(super) fn of_gguf(checkpoint: &Checkpoint) -> Result<Option<VisionConfig>, E
     };
     let kind = match metadata.get_str("clip.projector_type")? {
         Some(kind) => Some(kind),
-        // Files with several towers name the projector of each.
+        // Files with several vision encoders name the projector of each.
         None => metadata.get_str("clip.vision.projector_type")?,
     };
     let kind = kind.unwrap_or("none");
@@ -193,28 +193,28 @@ fn listed(names: impl Fn(&VisionFamily) -> &'static [&'static str]) -> String {
     FAMILIES.map(|family| names(family).join(", ")).join(", ")
 }
 
-/// What a `config.json` says of a tower.
+/// What a `config.json` says of a vision encoder.
 pub(crate) struct HfVision<'a> {
     /// All of it.
     pub(crate) config: ConfigObject<'a>,
     /// The text model's part.
     pub(crate) text: ConfigObject<'a>,
-    /// The tower's part.
-    pub(crate) tower: ConfigObject<'a>,
+    /// The vision encoder's part.
+    pub(crate) encoder: ConfigObject<'a>,
 }
 
 impl HfVision<'_> {
-    /// A size of the tower, or the default of transformers' class, which files leave out.
+    /// A size of the vision encoder, or the default of transformers' class, which files leave out.
     pub(crate) fn or(&self, key: &str, default: usize) -> Result<usize, Error> {
-        Ok(self.tower.usize(key)?.unwrap_or(default))
+        Ok(self.encoder.usize(key)?.unwrap_or(default))
     }
 
     /// Refuses channels other than three, whatever their key is called.
     pub(crate) fn check_channels(&self, key: &str) -> Result<(), Error> {
-        match self.tower.usize(key)? {
+        match self.encoder.usize(key)? {
             Some(channels) if channels != VisionConfig::CHANNELS => {
-                let feature = format!("a vision tower of {channels} channels");
-                Err(self.tower.unsupported(feature, "3 channels"))
+                let feature = format!("a vision encoder of {channels} channels");
+                Err(self.encoder.unsupported(feature, "3 channels"))
             }
             _ => Ok(()),
         }
@@ -226,16 +226,16 @@ impl HfVision<'_> {
             2 => Ok(()),
             found => {
                 let feature = format!("patches of {found} frames (`temporal_patch_size`)");
-                Err(self.tower.unsupported(feature, "2"))
+                Err(self.encoder.unsupported(feature, "2"))
             }
         }
     }
 
     /// The base of rotary positions of rows and columns.
     pub(crate) fn rope_theta(&self, default: f32) -> Result<f32, Error> {
-        let theta = match self.tower.object("rope_parameters")? {
+        let theta = match self.encoder.object("rope_parameters")? {
             Some(rope) => rope.f32("rope_theta")?,
-            None => self.tower.f32("rope_theta")?,
+            None => self.encoder.f32("rope_theta")?,
         };
         Ok(theta.unwrap_or(default))
     }
@@ -248,18 +248,19 @@ impl HfVision<'_> {
             return Ok(());
         }
         let feature = format!(
-            "{n_heads} heads of {head_dim} elements, {n_kv_heads} for keys, in a vision tower of width {width}"
+            "{n_heads} heads of {head_dim} elements, {n_kv_heads} for keys, in a vision encoder of width {width}"
         );
-        let supported = "heads of queries, keys and values that are the tower's width together";
-        Err(self.tower.unsupported(feature, supported))
+        let supported =
+            "heads of queries, keys and values that are the vision encoder's width together";
+        Err(self.encoder.unsupported(feature, supported))
     }
 
-    /// A list of the tower's blocks.
+    /// A list of the vision encoder's blocks.
     pub(crate) fn indexes(&self, key: &str) -> Result<Vec<usize>, Error> {
-        let list = self.tower.array(key)?.map_or(&[][..], Vec::as_slice);
+        let list = self.encoder.array(key)?.map_or(&[][..], Vec::as_slice);
         let index = |value: &Value| {
             let index = value.as_u64().and_then(|index| usize::try_from(index).ok());
-            index.ok_or_else(|| self.tower.bad(key, value, "whole numbers"))
+            index.ok_or_else(|| self.encoder.bad(key, value, "whole numbers"))
         };
         list.iter().map(index).collect()
     }
@@ -268,21 +269,21 @@ impl HfVision<'_> {
     pub(crate) fn activation(
         &self,
         key: &str,
-        known: &[(&str, TowerActivation)],
-    ) -> Result<TowerActivation, Error> {
-        let Some(found) = self.tower.str(key)? else {
+        known: &[(&str, VisionActivation)],
+    ) -> Result<VisionActivation, Error> {
+        let Some(found) = self.encoder.str(key)? else {
             return Ok(known[0].1);
         };
         let same = known.iter().find(|(name, _)| *name == found);
         same.map(|(_, activation)| *activation).ok_or_else(|| {
-            let feature = format!("activation `{found}` (`{key}`) in the vision tower");
+            let feature = format!("activation `{found}` (`{key}`) in the vision encoder");
             let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
-            self.tower.unsupported(feature, &names.join(", "))
+            self.encoder.unsupported(feature, &names.join(", "))
         })
     }
 }
 
-/// What the metadata of an `mmproj` file say of a tower.
+/// What the metadata of an `mmproj` file say of a vision encoder.
 pub(crate) struct ClipKeys<'a> {
     checkpoint: &'a Checkpoint,
     /// All of them.
@@ -296,7 +297,7 @@ impl ClipKeys<'_> {
         Ok(value.map(|value| value as usize))
     }
 
-    /// The same where the tower cannot do without.
+    /// The same where the vision encoder cannot do without.
     pub(crate) fn need(&self, key: &str) -> Result<usize, Error> {
         self.size(key)?.ok_or_else(|| Error::MissingKey {
             file: self.checkpoint.name().into(),
@@ -310,7 +311,7 @@ impl ClipKeys<'_> {
         tensor.map(|tensor| tensor.info.shape.as_slice())
     }
 
-    /// The width within feed-forward networks of a tower that is `d_model` wide, of its first tensor.
+    /// The width within feed-forward networks of a vision encoder that is `d_model` wide, of its first tensor.
     pub(crate) fn inner_width(&self, d_model: usize) -> Result<usize, Error> {
         const NAME: &str = "v.blk.0.ffn_up.weight";
         match self.shape(NAME) {

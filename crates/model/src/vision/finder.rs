@@ -1,4 +1,4 @@
-//! The weights of a tower in its checkpoint, found by their names and checked.
+//! The weights of a vision encoder in its checkpoint, found by their names and checked.
 
 use millrace_format::Source;
 use millrace_graph::{Weight, WeightSource};

@@ -1,6 +1,6 @@
-//! Gemma 3: a SigLIP tower over a square, whose patches are averaged, normalised and projected.
+//! Gemma 3: a SigLIP vision encoder over a square, whose patches are averaged, normalised and projected.
 
-use super::config::{TowerActivation, VisionConfig};
+use super::config::{VisionActivation, VisionConfig};
 use super::family::{ClipKeys, HfSpelling, HfVision, ImageMarks, RowsAt, VisionFamily};
 use super::finder::BlockForm;
 use super::names::{HfName, RoleName, VisionName, VisionRole};
@@ -10,20 +10,23 @@ use millrace_format::Source;
 
 /// Names in Hugging Face files (module names of `modeling_siglip.py` and `modeling_gemma3.py`).
 const NAMES: &[RoleName] = {
-    use HfName::{Projector, ProjectorParameter, Tower};
+    use HfName::{Projector, ProjectorParameter, VisionEncoder};
     use VisionRole::*;
     &[
-        RoleName(Patches, Tower("embeddings.patch_embedding")),
-        RoleName(Positions, Tower("embeddings.position_embedding")),
-        RoleName(Norm1, Tower("encoder.layers.{}.layer_norm1")),
-        RoleName(AttnQ, Tower("encoder.layers.{}.self_attn.q_proj")),
-        RoleName(AttnK, Tower("encoder.layers.{}.self_attn.k_proj")),
-        RoleName(AttnV, Tower("encoder.layers.{}.self_attn.v_proj")),
-        RoleName(AttnOutput, Tower("encoder.layers.{}.self_attn.out_proj")),
-        RoleName(Norm2, Tower("encoder.layers.{}.layer_norm2")),
-        RoleName(FfnUp, Tower("encoder.layers.{}.mlp.fc1")),
-        RoleName(FfnDown, Tower("encoder.layers.{}.mlp.fc2")),
-        RoleName(PostNorm, Tower("post_layernorm")),
+        RoleName(Patches, VisionEncoder("embeddings.patch_embedding")),
+        RoleName(Positions, VisionEncoder("embeddings.position_embedding")),
+        RoleName(Norm1, VisionEncoder("encoder.layers.{}.layer_norm1")),
+        RoleName(AttnQ, VisionEncoder("encoder.layers.{}.self_attn.q_proj")),
+        RoleName(AttnK, VisionEncoder("encoder.layers.{}.self_attn.k_proj")),
+        RoleName(AttnV, VisionEncoder("encoder.layers.{}.self_attn.v_proj")),
+        RoleName(
+            AttnOutput,
+            VisionEncoder("encoder.layers.{}.self_attn.out_proj"),
+        ),
+        RoleName(Norm2, VisionEncoder("encoder.layers.{}.layer_norm2")),
+        RoleName(FfnUp, VisionEncoder("encoder.layers.{}.mlp.fc1")),
+        RoleName(FfnDown, VisionEncoder("encoder.layers.{}.mlp.fc2")),
+        RoleName(PostNorm, VisionEncoder("post_layernorm")),
         RoleName(PooledNorm, Projector("mm_soft_emb_norm")),
         RoleName(Projection, ProjectorParameter("mm_input_projection_weight")),
     ]
@@ -34,7 +37,7 @@ pub(super) static FAMILY: VisionFamily = VisionFamily {
     text_families: &["gemma3"],
     projector: "gemma3",
     hf_model_types: &["gemma3"],
-    hf_tower_types: &["siglip_vision_model"],
+    hf_vision_types: &["siglip_vision_model"],
     hf_prefixes: &PREFIXES,
     names: &[NAMES],
     marks: ImageMarks {
@@ -52,21 +55,21 @@ pub(super) static FAMILY: VisionFamily = VisionFamily {
 
 /// The hub's files, which are written too.
 pub(crate) const HUB: HfSpelling = HfSpelling {
-    tower: "vision_tower.vision_model.",
+    encoder: "vision_tower.vision_model.",
     projector: "multi_modal_projector.",
 };
 
-/// What transformers has called SigLIP towers, the longer prefix of two that share their beginning first.
+/// What transformers has called SigLIP vision encoders, the longer prefix of two that share their beginning first.
 const PREFIXES: [HfSpelling; 3] = [
     HUB,
     // transformers 4.52 and later.
     HfSpelling {
-        tower: "model.vision_tower.vision_model.",
+        encoder: "model.vision_tower.vision_model.",
         projector: "model.multi_modal_projector.",
     },
     // transformers 5, without `vision_model`.
     HfSpelling {
-        tower: "vision_tower.",
+        encoder: "vision_tower.",
         projector: "multi_modal_projector.",
     },
 ];
@@ -74,7 +77,7 @@ const PREFIXES: [HfSpelling; 3] = [
 fn hf(keys: &HfVision<'_>) -> Result<VisionConfig, Error> {
     let activation = keys.activation(
         "hidden_act",
-        &[("gelu_pytorch_tanh", TowerActivation::GeluTanh)],
+        &[("gelu_pytorch_tanh", VisionActivation::GeluTanh)],
     )?;
     keys.check_channels("num_channels")?;
     Ok(VisionConfig {
@@ -84,7 +87,7 @@ fn hf(keys: &HfVision<'_>) -> Result<VisionConfig, Error> {
         n_heads: keys.or("num_attention_heads", 12)?,
         image_size: keys.or("image_size", 224)?,
         patch_size: keys.or("patch_size", 16)?,
-        norm_eps: keys.tower.f32("layer_norm_eps")?.unwrap_or(1e-6),
+        norm_eps: keys.encoder.f32("layer_norm_eps")?.unwrap_or(1e-6),
         n_tokens: keys.config.usize("mm_tokens_per_image")?.unwrap_or(256),
         d_text: keys.text.usize("hidden_size")?.unwrap_or(2304),
         activation,

@@ -1,7 +1,7 @@
-//! Gemma 4: pictures of as many patches as a number of rows allows, tables of positions by column and by row, heads with norms that turn
+//! Gemma 4: images of as many patches as a number of rows allows, tables of positions by column and by row, heads with norms that turn
 //! by both, matrices with bounds, and squares of patches averaged, normalised and projected.
 
-use super::config::{AxialTurns, PatchColumns, PatchGrid, TowerActivation, VisionConfig};
+use super::config::{AxialTurns, PatchColumns, PatchGrid, VisionActivation, VisionConfig};
 use super::family::{ClipKeys, HfSpelling, HfVision, ImageMarks, RowsAt, VisionFamily};
 use super::finder::BlockForm;
 use super::names::{HfName, RoleName, VisionName, VisionRole};
@@ -10,38 +10,56 @@ use crate::Error;
 
 /// Names in Hugging Face files (module names of `modeling_gemma4.py`).
 const NAMES: &[RoleName] = {
-    use HfName::{Projector, Tower, TowerParameter};
+    use HfName::{Projector, VisionEncoder, VisionParameter};
     use VisionRole::*;
     &[
-        RoleName(Patches, Tower("patch_embedder.input_proj")),
+        RoleName(Patches, VisionEncoder("patch_embedder.input_proj")),
         RoleName(
             Positions,
-            TowerParameter("patch_embedder.position_embedding_table"),
+            VisionParameter("patch_embedder.position_embedding_table"),
         ),
-        RoleName(Norm1, Tower("encoder.layers.{}.input_layernorm")),
-        RoleName(AttnQ, Tower("encoder.layers.{}.self_attn.q_proj.linear")),
-        RoleName(AttnK, Tower("encoder.layers.{}.self_attn.k_proj.linear")),
-        RoleName(AttnV, Tower("encoder.layers.{}.self_attn.v_proj.linear")),
+        RoleName(Norm1, VisionEncoder("encoder.layers.{}.input_layernorm")),
+        RoleName(
+            AttnQ,
+            VisionEncoder("encoder.layers.{}.self_attn.q_proj.linear"),
+        ),
+        RoleName(
+            AttnK,
+            VisionEncoder("encoder.layers.{}.self_attn.k_proj.linear"),
+        ),
+        RoleName(
+            AttnV,
+            VisionEncoder("encoder.layers.{}.self_attn.v_proj.linear"),
+        ),
         RoleName(
             AttnOutput,
-            Tower("encoder.layers.{}.self_attn.o_proj.linear"),
+            VisionEncoder("encoder.layers.{}.self_attn.o_proj.linear"),
         ),
-        RoleName(QNorm, Tower("encoder.layers.{}.self_attn.q_norm")),
-        RoleName(KNorm, Tower("encoder.layers.{}.self_attn.k_norm")),
+        RoleName(QNorm, VisionEncoder("encoder.layers.{}.self_attn.q_norm")),
+        RoleName(KNorm, VisionEncoder("encoder.layers.{}.self_attn.k_norm")),
         RoleName(
             PostAttentionNorm,
-            Tower("encoder.layers.{}.post_attention_layernorm"),
+            VisionEncoder("encoder.layers.{}.post_attention_layernorm"),
         ),
-        RoleName(Norm2, Tower("encoder.layers.{}.pre_feedforward_layernorm")),
-        RoleName(FfnGate, Tower("encoder.layers.{}.mlp.gate_proj.linear")),
-        RoleName(FfnUp, Tower("encoder.layers.{}.mlp.up_proj.linear")),
-        RoleName(FfnDown, Tower("encoder.layers.{}.mlp.down_proj.linear")),
+        RoleName(
+            Norm2,
+            VisionEncoder("encoder.layers.{}.pre_feedforward_layernorm"),
+        ),
+        RoleName(
+            FfnGate,
+            VisionEncoder("encoder.layers.{}.mlp.gate_proj.linear"),
+        ),
+        RoleName(FfnUp, VisionEncoder("encoder.layers.{}.mlp.up_proj.linear")),
+        RoleName(
+            FfnDown,
+            VisionEncoder("encoder.layers.{}.mlp.down_proj.linear"),
+        ),
         RoleName(
             PostFfnNorm,
-            Tower("encoder.layers.{}.post_feedforward_layernorm"),
+            VisionEncoder("encoder.layers.{}.post_feedforward_layernorm"),
         ),
-        RoleName(StandardBias, TowerParameter("std_bias")),
-        RoleName(StandardScale, TowerParameter("std_scale")),
+        RoleName(StandardBias, VisionParameter("std_bias")),
+        RoleName(StandardScale, VisionParameter("std_scale")),
         RoleName(AverageProjection, Projector("embedding_projection")),
     ]
 };
@@ -51,9 +69,9 @@ pub(super) static FAMILY: VisionFamily = VisionFamily {
     text_families: &["gemma4"],
     projector: "gemma4v",
     hf_model_types: &["gemma4"],
-    hf_tower_types: &["gemma4_vision"],
+    hf_vision_types: &["gemma4_vision"],
     hf_prefixes: &[HfSpelling {
-        tower: "model.vision_tower.",
+        encoder: "model.vision_tower.",
         projector: "model.embed_vision.",
     }],
     names: &[NAMES],
@@ -80,7 +98,7 @@ const FORM: BlockForm = BlockForm {
     ..BlockForm::RMS_NORMS
 };
 
-/// Rows of a picture where no file says how many (transformers, `image_processing_gemma4.py`).
+/// Rows of an image where no file says how many (transformers, `image_processing_gemma4.py`).
 const USUAL_TOKENS: usize = 280;
 
 /// Positions by column, and by row, where no file says how many (transformers, `configuration_gemma4.py`).
@@ -89,7 +107,7 @@ const USUAL_POSITIONS: usize = 10_240;
 /// The base of rotary positions (transformers, `configuration_gemma4.py`; llama.cpp, `clip.cpp`).
 const ROPE_THETA: f32 = 100.0;
 
-/// Pictures of as many rows as usual, or as have positions however long they are.
+/// Images of as many rows as usual, or as have positions however long they are.
 fn grid(merge: usize, rope_theta: f32, (patch_size, axis_positions): (usize, usize)) -> PatchGrid {
     let grid = PatchGrid {
         turns: AxialTurns::HalvesByColumnsAndRows,
@@ -100,7 +118,7 @@ fn grid(merge: usize, rope_theta: f32, (patch_size, axis_positions): (usize, usi
 }
 
 fn hf(keys: &HfVision<'_>) -> Result<VisionConfig, Error> {
-    let known = [("gelu_pytorch_tanh", TowerActivation::GeluTanh)];
+    let known = [("gelu_pytorch_tanh", VisionActivation::GeluTanh)];
     let (d_model, n_heads) = (
         keys.or("hidden_size", 768)?,
         keys.or("num_attention_heads", 12)?,
@@ -116,12 +134,12 @@ fn hf(keys: &HfVision<'_>) -> Result<VisionConfig, Error> {
         d_model,
         d_ff: keys.or("intermediate_size", 3072)?,
         n_heads,
-        norm_eps: keys.tower.f32("rms_norm_eps")?.unwrap_or(1e-6),
+        norm_eps: keys.encoder.f32("rms_norm_eps")?.unwrap_or(1e-6),
         d_text: keys.text.usize("hidden_size")?.unwrap_or(2304),
         activation: keys.activation("hidden_activation", &known)?,
         patches: PatchColumns::ChannelsLast,
         axis_positions,
-        bounded: keys.tower.bool("use_clipped_linears")?.unwrap_or(false),
+        bounded: keys.encoder.bool("use_clipped_linears")?.unwrap_or(false),
         ..VisionConfig::on_grid(FAMILY.name, grid, patch_size)
     })
 }

@@ -1,7 +1,7 @@
-//! Pixtral and Mistral 3: pictures of any size up to a longer side, a norm before the blocks, heads that turn by rows and columns, and a
-//! network over patches, of which Mistral 3 merges squares before. A token stands between the lines of a picture's rows.
+//! Pixtral and Mistral 3: images of any size up to a longer side, a norm before the blocks, heads that turn by rows and columns, and a
+//! network over patches, of which Mistral 3 merges squares before. A token stands between the lines of an image's rows.
 
-use super::config::{AxialTurns, LineBreak, PatchGrid, TowerActivation, VisionConfig};
+use super::config::{AxialTurns, LineBreak, PatchGrid, VisionActivation, VisionConfig};
 use super::family::{ClipKeys, HfSpelling, HfVision, ImageMarks, RowsAt, VisionFamily};
 use super::finder::BlockForm;
 use super::names::{HfName, RoleName, VisionRole};
@@ -11,25 +11,40 @@ use crate::config::hf::ConfigObject;
 
 /// Names in Hugging Face files (module names of `modeling_pixtral.py` and `modeling_mistral3.py`).
 const NAMES: &[RoleName] = {
-    use HfName::{Projector, Tower};
+    use HfName::{Projector, VisionEncoder};
     use VisionRole::*;
     &[
-        RoleName(Patches, Tower("patch_conv")),
-        RoleName(PreNorm, Tower("ln_pre")),
-        RoleName(Norm1, Tower("transformer.layers.{}.attention_norm")),
-        RoleName(AttnQ, Tower("transformer.layers.{}.attention.q_proj")),
-        RoleName(AttnK, Tower("transformer.layers.{}.attention.k_proj")),
-        RoleName(AttnV, Tower("transformer.layers.{}.attention.v_proj")),
-        RoleName(AttnOutput, Tower("transformer.layers.{}.attention.o_proj")),
-        RoleName(Norm2, Tower("transformer.layers.{}.ffn_norm")),
+        RoleName(Patches, VisionEncoder("patch_conv")),
+        RoleName(PreNorm, VisionEncoder("ln_pre")),
+        RoleName(Norm1, VisionEncoder("transformer.layers.{}.attention_norm")),
+        RoleName(
+            AttnQ,
+            VisionEncoder("transformer.layers.{}.attention.q_proj"),
+        ),
+        RoleName(
+            AttnK,
+            VisionEncoder("transformer.layers.{}.attention.k_proj"),
+        ),
+        RoleName(
+            AttnV,
+            VisionEncoder("transformer.layers.{}.attention.v_proj"),
+        ),
+        RoleName(
+            AttnOutput,
+            VisionEncoder("transformer.layers.{}.attention.o_proj"),
+        ),
+        RoleName(Norm2, VisionEncoder("transformer.layers.{}.ffn_norm")),
         RoleName(
             FfnGate,
-            Tower("transformer.layers.{}.feed_forward.gate_proj"),
+            VisionEncoder("transformer.layers.{}.feed_forward.gate_proj"),
         ),
-        RoleName(FfnUp, Tower("transformer.layers.{}.feed_forward.up_proj")),
+        RoleName(
+            FfnUp,
+            VisionEncoder("transformer.layers.{}.feed_forward.up_proj"),
+        ),
         RoleName(
             FfnDown,
-            Tower("transformer.layers.{}.feed_forward.down_proj"),
+            VisionEncoder("transformer.layers.{}.feed_forward.down_proj"),
         ),
         RoleName(PatchMergerNorm, Projector("norm")),
         RoleName(PatchMerger, Projector("patch_merger.merging_layer")),
@@ -47,14 +62,14 @@ pub(super) static FAMILY: VisionFamily = VisionFamily {
     text_families: &["mistral", "mistral3", "llama"],
     projector: "pixtral",
     hf_model_types: &[WITH_MERGER, "llava"],
-    hf_tower_types: &["pixtral"],
+    hf_vision_types: &["pixtral"],
     hf_prefixes: &[
         HfSpelling {
-            tower: "vision_tower.",
+            encoder: "vision_tower.",
             projector: "multi_modal_projector.",
         },
         HfSpelling {
-            tower: "model.vision_tower.",
+            encoder: "model.vision_tower.",
             projector: "model.multi_modal_projector.",
         },
     ],
@@ -124,8 +139,8 @@ fn check_features(config: &ConfigObject<'_>, merges: bool) -> Result<(), Error> 
 fn hf(keys: &HfVision<'_>) -> Result<VisionConfig, Error> {
     keys.check_channels("num_channels")?;
     let known = [
-        ("gelu", TowerActivation::Gelu),
-        ("silu", TowerActivation::Silu),
+        ("gelu", VisionActivation::Gelu),
+        ("silu", VisionActivation::Silu),
     ];
     let config = &keys.config;
     if let Some(found) = config
@@ -162,7 +177,7 @@ fn hf(keys: &HfVision<'_>) -> Result<VisionConfig, Error> {
     })
 }
 
-/// A tower that takes pictures of `image_size` pixels at their longer side, as far as that is known.
+/// A vision encoder that takes images of `image_size` pixels at their longer side, as far as that is known.
 fn sized(grid: PatchGrid, image_size: usize, patch_size: usize) -> VisionConfig {
     let grid = grid.with_longer_side(image_size, patch_size);
     VisionConfig::on_grid(FAMILY.name, grid, patch_size)
@@ -180,8 +195,8 @@ fn gguf(keys: &ClipKeys<'_>) -> Result<VisionConfig, Error> {
         norm_eps: keys.norm_eps()?,
         d_text: keys.need("projection_dim")?,
         activation: match is_silu {
-            true => TowerActivation::Silu,
-            false => TowerActivation::Gelu,
+            true => VisionActivation::Silu,
+            false => VisionActivation::Gelu,
         },
         ..sized(
             grid(merge, ROPE_THETA, true),

@@ -1,4 +1,4 @@
-//! What each weight of a tower is for, and its names.
+//! What each weight of a vision encoder is for, and its names.
 
 use millrace_format::Source;
 
@@ -7,7 +7,7 @@ use super::family::{HfSpelling, VisionFamily};
 use crate::catalog::Catalog;
 use crate::names::ParameterKind;
 
-/// The purpose of a weight of a tower or projector.
+/// The purpose of a weight of a vision encoder or projector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VisionRole {
     /// `[d_model, 3, patch, patch]`: the patch convolution.
@@ -128,10 +128,10 @@ pub(crate) struct RoleName(pub(super) VisionRole, pub(super) HfName);
 /// A name in Hugging Face files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HfName {
-    /// A module of the tower.
-    Tower(&'static str),
-    /// A bare parameter of the tower, not a module's.
-    TowerParameter(&'static str),
+    /// A module of the vision encoder.
+    VisionEncoder(&'static str),
+    /// A bare parameter of the vision encoder, not a module's.
+    VisionParameter(&'static str),
     /// A module of the projector.
     Projector(&'static str),
     /// A bare parameter of the projector.
@@ -223,10 +223,10 @@ impl VisionName {
     pub(crate) fn hf(self, family: &VisionFamily, spelling: HfSpelling) -> String {
         let (found, suffix) = (family.hf_name(self.role), self.suffix());
         match found.expect("a family asks for the roles that it names") {
-            HfName::Tower(name) => {
-                format!("{}{}.{suffix}", spelling.tower, self.numbered(name))
+            HfName::VisionEncoder(name) => {
+                format!("{}{}.{suffix}", spelling.encoder, self.numbered(name))
             }
-            HfName::TowerParameter(name) => format!("{}{name}", spelling.tower),
+            HfName::VisionParameter(name) => format!("{}{name}", spelling.encoder),
             HfName::Projector(name) => format!("{}{name}.{suffix}", spelling.projector),
             HfName::ProjectorParameter(name) => format!("{}{name}", spelling.projector),
         }
@@ -277,7 +277,7 @@ impl VisionConfig {
         }
     }
 
-    /// All weights of a tower of Gemma 3, in the order of files.
+    /// All weights of a vision encoder of Gemma 3, in the order of files.
     pub(crate) fn names(&self) -> Vec<VisionName> {
         use VisionRole::*;
         let mut names = Vec::new();

@@ -1,6 +1,6 @@
 //! Qwen 2 VL, and Qwen 2.5 VL with RMS norms, gated feed-forward networks and attention within windows.
 
-use super::config::{PatchColumns, PatchGrid, TowerActivation, VisionConfig, WindowedAttention};
+use super::config::{PatchColumns, PatchGrid, VisionActivation, VisionConfig, WindowedAttention};
 use super::family::{ClipKeys, HfVision, VisionFamily};
 use super::finder::BlockForm;
 use super::names::{HfName, RoleName, VisionRole};
@@ -10,22 +10,22 @@ use crate::Error;
 
 /// Names of the feed-forward (`modeling_qwen2_vl.py`).
 const FFN_NAMES: &[RoleName] = {
-    use HfName::Tower;
+    use HfName::VisionEncoder;
     use VisionRole::*;
     &[
-        RoleName(FfnUp, Tower("blocks.{}.mlp.fc1")),
-        RoleName(FfnDown, Tower("blocks.{}.mlp.fc2")),
+        RoleName(FfnUp, VisionEncoder("blocks.{}.mlp.fc1")),
+        RoleName(FfnDown, VisionEncoder("blocks.{}.mlp.fc2")),
     ]
 };
 
 /// The same of `modeling_qwen2_5_vl.py`.
 const FFN_NAMES_25: &[RoleName] = {
-    use HfName::Tower;
+    use HfName::VisionEncoder;
     use VisionRole::*;
     &[
-        RoleName(FfnGate, Tower("blocks.{}.mlp.gate_proj")),
-        RoleName(FfnUp, Tower("blocks.{}.mlp.up_proj")),
-        RoleName(FfnDown, Tower("blocks.{}.mlp.down_proj")),
+        RoleName(FfnGate, VisionEncoder("blocks.{}.mlp.gate_proj")),
+        RoleName(FfnUp, VisionEncoder("blocks.{}.mlp.up_proj")),
+        RoleName(FfnDown, VisionEncoder("blocks.{}.mlp.down_proj")),
     ]
 };
 
@@ -40,7 +40,7 @@ pub(super) static FAMILY: VisionFamily = VisionFamily {
     text_families: &["qwen2vl"],
     projector: "qwen2vl_merger",
     hf_model_types: &["qwen2_vl"],
-    hf_tower_types: &["qwen2_vl_vision", "qwen2_vl"],
+    hf_vision_types: &["qwen2_vl_vision", "qwen2_vl"],
     hf_prefixes: &PREFIXES,
     names: &[qwen::NAMES, qwen::MERGER_NAMES, FFN_NAMES],
     marks: MARKS,
@@ -54,7 +54,7 @@ pub(super) static FAMILY_25: VisionFamily = VisionFamily {
     text_families: &["qwen2vl"],
     projector: "qwen2.5vl_merger",
     hf_model_types: &["qwen2_5_vl"],
-    hf_tower_types: &["qwen2_5_vl_vision", "qwen2_5_vl"],
+    hf_vision_types: &["qwen2_5_vl_vision", "qwen2_5_vl"],
     hf_prefixes: &PREFIXES,
     names: &[qwen::NAMES, qwen::MERGER_NAMES, FFN_NAMES_25],
     marks: MARKS,
@@ -68,7 +68,7 @@ const WINDOW_SIZE: usize = 112;
 
 fn hf(keys: &HfVision<'_>) -> Result<VisionConfig, Error> {
     let activation =
-        keys.activation("hidden_act", &[("quick_gelu", TowerActivation::QuickGelu)])?;
+        keys.activation("hidden_act", &[("quick_gelu", VisionActivation::QuickGelu)])?;
     let d_model = keys.or("embed_dim", 1280)?;
     Ok(VisionConfig {
         family: FAMILY.name,
@@ -82,8 +82,8 @@ fn hf(keys: &HfVision<'_>) -> Result<VisionConfig, Error> {
 
 fn hf_25(keys: &HfVision<'_>) -> Result<VisionConfig, Error> {
     const FULL: &str = "fullatt_block_indexes";
-    let activation = keys.activation("hidden_act", &[("silu", TowerActivation::Silu)])?;
-    let full_layers = match keys.tower.array(FULL)? {
+    let activation = keys.activation("hidden_act", &[("silu", VisionActivation::Silu)])?;
+    let full_layers = match keys.encoder.array(FULL)? {
         Some(_) => keys.indexes(FULL)?,
         None => vec![7, 15, 23, 31],
     };
@@ -122,7 +122,7 @@ fn gguf(keys: &ClipKeys<'_>) -> Result<VisionConfig, Error> {
         family: FAMILY.name,
         // The converter writes the text model's width under `feed_forward_length`.
         d_ff: keys.inner_width(d_model)?,
-        activation: TowerActivation::QuickGelu,
+        activation: VisionActivation::QuickGelu,
         ..both_of_gguf(keys)?
     })
 }
@@ -136,7 +136,7 @@ fn gguf_25(keys: &ClipKeys<'_>) -> Result<VisionConfig, Error> {
     Ok(VisionConfig {
         family: FAMILY_25.name,
         d_ff: keys.need("feed_forward_length")?,
-        activation: TowerActivation::Silu,
+        activation: VisionActivation::Silu,
         windows: Some(WindowedAttention {
             side: keys.size("window_size")?.unwrap_or(WINDOW_SIZE),
             full_layers: (0..n_layers.min(VisionConfig::MAX_LAYERS))

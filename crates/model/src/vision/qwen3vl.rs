@@ -1,8 +1,8 @@
-//! Qwen 3 VL and Qwen 3.5: pictures of any size in patches of two equal frames, learned positions stretched to the picture, rotary
+//! Qwen 3 VL and Qwen 3.5: images of any size in patches of two equal frames, learned positions stretched to the image, rotary
 //! positions of rows and columns, and a network that merges squares of patches. Qwen 3 VL taps some blocks besides, for the first
 //! layers of the text model.
 
-use super::config::{PatchColumns, PatchGrid, TowerActivation, VisionConfig};
+use super::config::{PatchColumns, PatchGrid, VisionActivation, VisionConfig};
 use super::family::{ClipKeys, HfVision, VisionFamily};
 use super::finder::BlockForm;
 use super::names::{HfName, RoleName, VisionName, VisionRole};
@@ -12,18 +12,27 @@ use crate::Error;
 
 /// Names of its own in Hugging Face files (module names of `modeling_qwen3_vl.py`).
 const NAMES: &[RoleName] = {
-    use HfName::Tower;
+    use HfName::VisionEncoder;
     use VisionRole::*;
     &[
-        RoleName(Positions, Tower("pos_embed")),
-        RoleName(FfnUp, Tower("blocks.{}.mlp.linear_fc1")),
-        RoleName(FfnDown, Tower("blocks.{}.mlp.linear_fc2")),
-        RoleName(MergerNorm, Tower("merger.norm")),
-        RoleName(MergerUp, Tower("merger.linear_fc1")),
-        RoleName(MergerDown, Tower("merger.linear_fc2")),
-        RoleName(DeepstackNorm, Tower("deepstack_merger_list.{}.norm")),
-        RoleName(DeepstackUp, Tower("deepstack_merger_list.{}.linear_fc1")),
-        RoleName(DeepstackDown, Tower("deepstack_merger_list.{}.linear_fc2")),
+        RoleName(Positions, VisionEncoder("pos_embed")),
+        RoleName(FfnUp, VisionEncoder("blocks.{}.mlp.linear_fc1")),
+        RoleName(FfnDown, VisionEncoder("blocks.{}.mlp.linear_fc2")),
+        RoleName(MergerNorm, VisionEncoder("merger.norm")),
+        RoleName(MergerUp, VisionEncoder("merger.linear_fc1")),
+        RoleName(MergerDown, VisionEncoder("merger.linear_fc2")),
+        RoleName(
+            DeepstackNorm,
+            VisionEncoder("deepstack_merger_list.{}.norm"),
+        ),
+        RoleName(
+            DeepstackUp,
+            VisionEncoder("deepstack_merger_list.{}.linear_fc1"),
+        ),
+        RoleName(
+            DeepstackDown,
+            VisionEncoder("deepstack_merger_list.{}.linear_fc2"),
+        ),
     ]
 };
 
@@ -32,12 +41,12 @@ pub(super) static FAMILY: VisionFamily = VisionFamily {
     text_families: &["qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe"],
     projector: "qwen3vl_merger",
     hf_model_types: &["qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"],
-    hf_tower_types: &[
+    hf_vision_types: &[
         "qwen3_vl_vision",
         "qwen3_vl_moe_vision",
         "qwen3_5_vision",
         "qwen3_5_moe_vision",
-        // Early folders name the tower as the model.
+        // Early folders name the vision encoder as the model.
         "qwen3_vl",
         "qwen3_vl_moe",
         "qwen3_5",
@@ -54,7 +63,7 @@ pub(super) static FAMILY: VisionFamily = VisionFamily {
 fn hf(keys: &HfVision<'_>) -> Result<VisionConfig, Error> {
     let activation = keys.activation(
         "hidden_act",
-        &[("gelu_pytorch_tanh", TowerActivation::GeluTanh)],
+        &[("gelu_pytorch_tanh", VisionActivation::GeluTanh)],
     )?;
     keys.check_channels("in_channels")?;
     keys.check_frames()?;
@@ -80,7 +89,7 @@ fn hf(keys: &HfVision<'_>) -> Result<VisionConfig, Error> {
 fn deepstack_of_hf(keys: &HfVision<'_>) -> Result<Vec<usize>, Error> {
     const KEY: &str = "deepstack_visual_indexes";
     let model_type = keys.config.str("model_type")?.unwrap_or_default();
-    match keys.tower.array(KEY)? {
+    match keys.encoder.array(KEY)? {
         Some(_) => keys.indexes(KEY),
         None if model_type.starts_with("qwen3_vl") => Ok(vec![8, 16, 24]),
         None => Ok(Vec::new()),

@@ -1,4 +1,4 @@
-//! Hyperparameters of towers: what folders say, what they leave out, what is refused and by which name.
+//! Hyperparameters of vision encoders: what folders say, what they leave out, what is refused and by which name.
 
 use serde_json::{Value, json};
 
@@ -17,8 +17,8 @@ fn read(config: &Value) -> Result<Option<VisionConfig>, Error> {
     Ok(found)
 }
 
-fn of(model_type: &str, tower: Value) -> Value {
-    json!({"model_type": model_type, "vision_config": tower})
+fn of(model_type: &str, encoder: Value) -> Value {
+    json!({"model_type": model_type, "vision_config": encoder})
 }
 
 /// transformers leaves out what equals the defaults of its classes.
@@ -26,7 +26,7 @@ fn of(model_type: &str, tower: Value) -> Value {
 fn what_folders_leave_out_is_transformers_default() {
     let sizes = |model_type: &str| {
         let config = read(&of(model_type, json!({}))).expect("defaults fit");
-        let config = config.expect("a tower");
+        let config = config.expect("a vision encoder");
         let grid = config.grid.expect("any size");
         let widths = (config.n_layers, config.d_model, config.d_ff, config.d_text);
         (widths, (config.patch_size, grid.merge), config.deepstack)
@@ -51,14 +51,14 @@ fn what_folders_leave_out_is_transformers_default() {
     assert_eq!(sizes("mistral3"), (mistral, (14, 2), Vec::new()));
     let config = read(&of("qwen2_5_vl", json!({})))
         .expect("defaults fit")
-        .expect("a tower");
+        .expect("a vision encoder");
     let windows = config.windows.expect("windows");
     assert_eq!(
         (windows.side, windows.full_layers),
         (112, vec![7, 15, 23, 31])
     );
     assert_eq!(
-        read(&json!({"model_type": "qwen3"})).expect("no tower"),
+        read(&json!({"model_type": "qwen3"})).expect("no vision encoder"),
         None
     );
 }
@@ -66,7 +66,7 @@ fn what_folders_leave_out_is_transformers_default() {
 #[test]
 fn what_is_not_done_is_refused_by_name() {
     let [qwen3, gemma4, mistral, llava] = ["qwen3_vl", "gemma4", "mistral3", "llava"]
-        .map(|model| move |tower: Value| of(model, tower));
+        .map(|model| move |encoder: Value| of(model, encoder));
     let mistral_with = |key: &str, value: Value| {
         let mut config = mistral(json!({}));
         config[key] = value;
@@ -75,11 +75,11 @@ fn what_is_not_done_is_refused_by_name() {
     for (config, words) in [
         (
             of("idefics3", json!({})),
-            "a vision tower in a model `idefics3`",
+            "a vision encoder in a model `idefics3`",
         ),
         (
             llava(json!({"model_type": "clip_vision_model"})),
-            "a vision tower `clip_vision_model` in `llava`",
+            "a vision encoder `clip_vision_model` in `llava`",
         ),
         (
             of("qwen3_vl", json!({"model_type": "siglip_vision_model"})),
@@ -101,7 +101,7 @@ fn what_is_not_done_is_refused_by_name() {
         (qwen3(json!({"num_heads": 192})), "elements of a head"),
         (
             qwen3(json!({"num_heads": 7})),
-            "number of the tower's heads",
+            "number of the vision encoder's heads",
         ),
         (qwen3(json!({"patch_size": 0})), "patch size"),
         (qwen3(json!({"depth": 0})), "layers"),
@@ -165,10 +165,10 @@ fn what_is_not_done_is_refused_by_name() {
 }
 
 #[test]
-fn limits_of_pixels_are_a_range_that_a_picture_can_meet() {
+fn limits_of_pixels_are_a_range_that_a_image_can_meet() {
     let config = read(&of("qwen3_vl", json!({})))
         .expect("defaults fit")
-        .expect("a tower");
+        .expect("a vision encoder");
     let grid = config.grid.expect("any size");
     for (min, max, fits) in [
         (1, 32 * 32, true),
@@ -208,26 +208,26 @@ fn text_models_and_their_marks_are_known() {
 }
 
 #[test]
-fn grids_say_how_many_rows_a_picture_becomes() {
+fn grids_say_how_many_rows_a_image_becomes() {
     let grid = PatchGrid::of_transformers(3, 100.0).filled(280, 16);
     assert_eq!(grid.resize, GridResize::Fill);
     assert_eq!((grid.max_pixels, grid.max_tokens(16)), (280 * 48 * 48, 280));
     assert_eq!(grid.n_rows((14, 20)), 280);
-    // No picture has patches without a position.
+    // No image has patches without a position.
     let config = read(&of("gemma4", json!({"position_embedding_size": 839})));
-    let config = config.expect("fits").expect("a tower");
+    let config = config.expect("fits").expect("a vision encoder");
     assert_eq!(config.n_tokens, 279);
     let error = config.check_limits("f", &grid).expect_err("840 of a side");
     assert!(error.to_string().contains("840 at most"), "{error}");
     // 1,540 pixels are 55 squares of 28; a token stands between two lines.
     let config = read(&of("mistral3", json!({})))
         .expect("defaults fit")
-        .expect("a tower");
+        .expect("a vision encoder");
     let grid = config.grid.expect("any size");
     let mut pixtral = of("llava", json!({}));
     pixtral["vision_feature_layer"] = json!(-1);
     pixtral["vision_feature_select_strategy"] = json!("full");
-    let pixtral = read(&pixtral).expect("fits").expect("a tower");
+    let pixtral = read(&pixtral).expect("fits").expect("a vision encoder");
     assert_eq!((pixtral.patch_size, pixtral.n_tokens), (16, 64 * 64 + 63));
     assert_eq!(grid.turns, AxialTurns::Alternating { neighbours: false });
     assert_eq!(config.n_tokens, 55 * 55 + 54);

@@ -1,15 +1,15 @@
 //! What an image at the beginning of a prompt costs.
 
 use super::{PassCost, PredictError, PriceError, Pricer, one_pass};
-use crate::{AttentionOn, Lowering, PassKind, TowerCost, TowerShape};
+use crate::{AttentionOn, Lowering, PassKind, VisionCost, VisionShape};
 use millrace_graph::Graph;
 use millrace_model::VisionConfig;
 
-/// An image's tower, and the first pass of a prompt of so many tokens that has its rows, as the engine runs it.
+/// An image's vision encoder, and the first pass of a prompt of so many tokens that has its rows, as the engine runs it.
 #[derive(Clone, Debug)]
 pub struct ImagePass {
-    /// The tower's programs, and the host between them.
-    pub tower: TowerCost,
+    /// The vision encoder's programs, and the host between them.
+    pub encoder: VisionCost,
     /// The pass, whose attention knows where the image is.
     pub pass: PassCost,
 }
@@ -17,7 +17,7 @@ pub struct ImagePass {
 /// Predicts one. A longer prompt's other passes are as without an image.
 ///
 /// # Errors
-/// A device that has no programs for the tower; a prompt whose first pass has no room for the image; see
+/// A device that has no programs for the vision encoder; a prompt whose first pass has no room for the image; see
 /// [`PredictError`].
 pub fn image(
     graph: &Graph,
@@ -26,8 +26,8 @@ pub fn image(
     pricer: &mut dyn Pricer,
     prompt_tokens: u64,
 ) -> Result<ImagePass, PredictError> {
-    let tower = planner.tower(&TowerShape::of(vision));
-    let tower = tower.map_err(|reason| PriceError(reason.to_string()))?;
+    let encoder = planner.vision_encoder(&VisionShape::of(vision));
+    let encoder = encoder.map_err(|reason| PriceError(reason.to_string()))?;
     let chunk = planner.lengths().next(0, prompt_tokens);
     let n_rows = vision.n_tokens as u64;
     if chunk.n_tokens <= n_rows {
@@ -35,10 +35,10 @@ pub fn image(
         let problem = format!("an image is {n_rows} tokens: a pass of {found} has no room for it");
         return Err(PriceError(problem).into());
     }
-    let programs = tower.programs().map(|program| &program.program);
+    let programs = encoder.programs().map(|program| &program.program);
     pricer.prime(&programs)?;
-    let tower = tower.cost(vision.n_layers, pricer)?;
+    let encoder = encoder.cost(vision.n_layers, pricer)?;
     let kind = PassKind::prefill(chunk.n_padded).with_attention(AttentionOn::Image);
     let pass = one_pass(graph, planner, pricer, (&kind, chunk))?;
-    Ok(ImagePass { tower, pass })
+    Ok(ImagePass { encoder, pass })
 }

@@ -6,8 +6,8 @@ use millrace_graph::ValueId;
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_plan::{
     Arrangement, Binding, Explain, InputId, Lowering, Numerics, OperandArrangement, OwnSlot,
-    PassKind, PassPosition, Plan, Planner, Scales, TowerShape, ValueArrangement, WeightArrangement,
-    WeightLayout, WeightSource,
+    PassKind, PassPosition, Plan, Planner, Scales, ValueArrangement, VisionShape,
+    WeightArrangement, WeightLayout, WeightSource,
 };
 use std::sync::Arc;
 
@@ -122,8 +122,8 @@ fn what_a_target_does_not_arrange_is_refused_by_number() {
 }
 
 #[test]
-fn a_target_without_a_tower_says_so_by_name() {
-    let shape = TowerShape {
+fn a_target_without_a_encoder_says_so_by_name() {
+    let shape = VisionShape {
         n_patches: 16,
         d_model: 8,
         d_ff: 16,
@@ -133,6 +133,6 @@ fn a_target_without_a_tower_says_so_by_name() {
         n_tokens: 4,
         d_text: 8,
     };
-    let reason = Toy(Manner::all()).tower(&shape).unwrap_err();
+    let reason = Toy(Manner::all()).vision_encoder(&shape).unwrap_err();
     assert!(reason.0.starts_with("toy has no programs"), "{reason}");
 }

@@ -53,7 +53,7 @@ class ModelArguments(TypedDict, total=False):
     level: Optional[str]
     """Instruction set of the CPU, one of `levels()`; the best there is."""
     mmproj: Optional[Union[str, PathLike[str]]]
-    """The GGUF file with the model's vision tower."""
+    """The GGUF file with the model's vision encoder."""
     mode: Optional[str]
     """How an NPU's plans are made."""
     offline: Optional[bool]

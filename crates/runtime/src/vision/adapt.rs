@@ -13,10 +13,10 @@ impl EncodePass<'_> {
     /// Patches, or squares of them, through the network, with what stands between lines: `[n_rows, d_text]`, from left to right and from
     /// top to bottom.
     pub(super) fn adapted(&mut self, adapter: &PatchAdapter) -> Result<Vec<f32>, Error> {
-        let (tower, config) = (self.tower, self.config());
+        let (encoder, config) = (self.encoder, self.config());
         let ProjectorVectors::Adapted {
             up_bias, down_bias, ..
-        } = &tower.vectors.projector
+        } = &encoder.vectors.projector
         else {
             return Ok(Vec::new());
         };
@@ -32,15 +32,15 @@ impl EncodePass<'_> {
             let m = x.len() / config.d_model;
             let wide = &mut wide[..m * d_text];
             let activations = &mut self.scratch.linear.activations;
-            let product = tower.product(&adapter.up.weight, up_bias, wide)?;
+            let product = encoder.product(&adapter.up.weight, up_bias, wide)?;
             matmul(self.cpu, x, m, activations, &mut [product]);
             kernels::activate(self.cpu, Activation::Gelu, wide);
-            let product = tower.product(&adapter.down.weight, down_bias, rows)?;
+            let product = encoder.product(&adapter.down.weight, down_bias, rows)?;
             matmul(self.cpu, wide, m, activations, &mut [product]);
         }
         let merge = config.grid.map_or(1, |grid| grid.merge);
         let line = self.order.width / merge * d_text;
-        Ok(with_breaks(&rows, line, &tower.line_break))
+        Ok(with_breaks(&rows, line, &encoder.line_break))
     }
 
     /// Squares of patches as one patch each, `[n_squares, d_model]`.
@@ -48,8 +48,8 @@ impl EncodePass<'_> {
         &mut self,
         (_, matrix): &(LayerNorm, BiasedLinear),
     ) -> Result<Vec<f32>, Error> {
-        let (tower, config) = (self.tower, self.config());
-        let ProjectorVectors::Adapted { norm: vectors, .. } = &tower.vectors.projector else {
+        let (encoder, config) = (self.encoder, self.config());
+        let ProjectorVectors::Adapted { norm: vectors, .. } = &encoder.vectors.projector else {
             return Ok(Vec::new());
         };
         let (d_model, k) = (config.d_model, matrix.weight.k);
@@ -65,7 +65,7 @@ impl EncodePass<'_> {
             for (square, columns) in normed.chunks_exact(k).zip(columns.chunks_exact_mut(k)) {
                 transpose(square, d_model, columns);
             }
-            let product = tower.product(&matrix.weight, &[], out)?;
+            let product = encoder.product(&matrix.weight, &[], out)?;
             let activations = &mut self.scratch.linear.activations;
             matmul(self.cpu, columns, x.len() / k, activations, &mut [product]);
         }

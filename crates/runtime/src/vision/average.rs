@@ -1,4 +1,4 @@
-//! The projector that averages squares of patches of any picture.
+//! The projector that averages squares of patches of any image.
 
 use millrace_kernels::matmul::matmul;
 use millrace_kernels::rms_norm;
@@ -12,10 +12,10 @@ impl EncodePass<'_> {
     /// Squares of the patches that the residual stream has, averaged, normalised and projected: `[n_squares, d_text]`, from left to right
     /// and from top to bottom.
     pub(super) fn averaged(&mut self, projector: &AverageProjector) -> Result<Vec<f32>, Error> {
-        let (tower, config) = (self.tower, self.config());
+        let (encoder, config) = (self.encoder, self.config());
         let (d_model, n) = (config.d_model, self.order.squares.len());
         let mut averages = self.averages();
-        if let ProjectorVectors::Averaged(Some([bias, scale])) = &tower.vectors.projector {
+        if let ProjectorVectors::Averaged(Some([bias, scale])) = &encoder.vectors.projector {
             for average in averages.chunks_exact_mut(d_model) {
                 for ((x, bias), scale) in average.iter_mut().zip(bias).zip(scale) {
                     *x = (*x - bias) * scale;
@@ -26,7 +26,7 @@ impl EncodePass<'_> {
         let mut normed = vec![0.0; averages.len()];
         rms_norm(self.cpu, &averages, d_model, &ones, eps, 0.0, &mut normed);
         let mut rows = vec![0.0; n * config.d_text];
-        let product = tower.product(&projector.projection.weight, &[], &mut rows)?;
+        let product = encoder.product(&projector.projection.weight, &[], &mut rows)?;
         let activations = &mut self.scratch.linear.activations;
         matmul(self.cpu, &normed, n, activations, &mut [product]);
         Ok(rows)

@@ -1,4 +1,4 @@
-//! A block of a tower: attention within segments, and the feed-forward network.
+//! A block of a vision encoder: attention within segments, and the feed-forward network.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use millrace_kernels::{
     Activation, AttentionInput, AttentionShape, Cpu, KvRun, activate, add, attention, glu,
     kv_append, layer_norm, multiply, rms_norm, scale,
 };
-use millrace_model::vision::{TowerActivation, VisionLayer};
+use millrace_model::vision::{VisionActivation, VisionLayer};
 
 use super::LayerVectors;
 use super::encode::EncodePass;
@@ -43,7 +43,7 @@ impl EncodePass<'_> {
         vectors: &LayerVectors,
         index: usize,
     ) -> Result<(), Error> {
-        let (tower, cpu, config) = (self.tower, self.cpu, self.config());
+        let (encoder, cpu, config) = (self.encoder, self.cpu, self.config());
         let d_model = config.d_model;
         let windows = config.windows.as_ref();
         let sees_all = windows.is_none_or(|windows| windows.full_layers.contains(&index));
@@ -62,7 +62,7 @@ impl EncodePass<'_> {
             let (added, normed) = (&mut added[..range.len()], &mut normed[..range.len()]);
             let product = LinearProduct::new(&layer.out, &vectors.out, &mut *added);
             let heads = &self.out[range.clone()];
-            tower.linears(cpu, (heads, m), &mut self.scratch.linear, &mut [product])?;
+            encoder.linears(cpu, (heads, m), &mut self.scratch.linear, &mut [product])?;
             let added = match &vectors.inner {
                 Some(inner) => {
                     norm(cpu, added, &inner.attention, config.norm_eps, normed);
@@ -83,7 +83,7 @@ impl EncodePass<'_> {
         scope: usize,
         range: Range<usize>,
     ) -> Result<(), Error> {
-        let (tower, cpu, config) = (self.tower, self.cpu, self.config());
+        let (encoder, cpu, config) = (self.encoder, self.cpu, self.config());
         let d_model = config.d_model;
         let m = range.len() / d_model;
         let normed = &mut self.normed[..range.len()];
@@ -100,7 +100,7 @@ impl EncodePass<'_> {
             LinearProduct::new(wk, for_k, &mut *k),
             LinearProduct::new(wv, for_v, &mut *v),
         ];
-        tower.linears(cpu, (normed, m), &mut self.scratch.linear, &mut products)?;
+        encoder.linears(cpu, (normed, m), &mut self.scratch.linear, &mut products)?;
         if let Some(inner) = &vectors.inner {
             let heads = [&mut *q, &mut *k, &mut *v].into_iter().zip(&inner.heads);
             for (heads, weight) in heads {
@@ -110,7 +110,7 @@ impl EncodePass<'_> {
             }
         }
         let head_dim = config.head_dim();
-        for turn in &tower.turns {
+        for turn in &encoder.turns {
             for x in [&mut *q, &mut *k] {
                 turn.apply(cpu, &self.order, first_row, (x, d_model, head_dim));
             }
@@ -173,7 +173,7 @@ impl EncodePass<'_> {
         layer: &VisionLayer,
         vectors: &LayerVectors,
     ) -> Result<(), Error> {
-        let (tower, cpu, config) = (self.tower, self.cpu, self.config());
+        let (encoder, cpu, config) = (self.encoder, self.cpu, self.config());
         for range in self.chunks() {
             let m = range.len() / config.d_model;
             let normed = &mut self.normed[..range.len()];
@@ -185,7 +185,7 @@ impl EncodePass<'_> {
             let first = LinearProduct::new(&layer.up, &vectors.up, &mut *up);
             let inner = match &layer.gate {
                 None => {
-                    tower.linears(cpu, (normed, m), scratch, &mut [first])?;
+                    encoder.linears(cpu, (normed, m), scratch, &mut [first])?;
                     activated(cpu, config.activation, up);
                     up
                 }
@@ -193,13 +193,13 @@ impl EncodePass<'_> {
                     let gate = &mut self.gate[..m * config.d_ff];
                     let second = LinearProduct::new(linear, &vectors.gate, &mut *gate);
                     let mut products = [first, second];
-                    tower.linears(cpu, (normed, m), scratch, &mut products)?;
+                    encoder.linears(cpu, (normed, m), scratch, &mut products)?;
                     gated(cpu, config.activation, gate, up);
                     gate
                 }
             };
             let mut last = [LinearProduct::new(&layer.down, &vectors.down, &mut *down)];
-            tower.linears(cpu, (inner, m), scratch, &mut last)?;
+            encoder.linears(cpu, (inner, m), scratch, &mut last)?;
             let added = match &vectors.inner {
                 Some(inner) => {
                     norm(cpu, down, &inner.feed_forward, config.norm_eps, normed);
@@ -246,12 +246,12 @@ pub(super) fn norm(
 const QUICK: f32 = 1.702;
 
 /// A feed-forward network's function in place.
-fn activated(cpu: &Cpu, activation: TowerActivation, x: &mut [f32]) {
+fn activated(cpu: &Cpu, activation: VisionActivation, x: &mut [f32]) {
     match activation {
-        TowerActivation::GeluTanh => activate(cpu, Activation::GeluTanh, x),
-        TowerActivation::Silu => activate(cpu, Activation::Silu, x),
-        TowerActivation::Gelu => activate(cpu, Activation::Gelu, x),
-        TowerActivation::QuickGelu => {
+        VisionActivation::GeluTanh => activate(cpu, Activation::GeluTanh, x),
+        VisionActivation::Silu => activate(cpu, Activation::Silu, x),
+        VisionActivation::Gelu => activate(cpu, Activation::Gelu, x),
+        VisionActivation::QuickGelu => {
             scale(cpu, x, QUICK);
             activate(cpu, Activation::Silu, x);
             scale(cpu, x, 1.0 / QUICK);
@@ -260,12 +260,12 @@ fn activated(cpu: &Cpu, activation: TowerActivation, x: &mut [f32]) {
 }
 
 /// The same of gates, times `up`.
-fn gated(cpu: &Cpu, activation: TowerActivation, gate: &mut [f32], up: &[f32]) {
+fn gated(cpu: &Cpu, activation: VisionActivation, gate: &mut [f32], up: &[f32]) {
     match activation {
-        TowerActivation::GeluTanh => glu(cpu, Activation::GeluTanh, gate, up),
-        TowerActivation::Silu => glu(cpu, Activation::Silu, gate, up),
-        TowerActivation::Gelu => glu(cpu, Activation::Gelu, gate, up),
-        TowerActivation::QuickGelu => {
+        VisionActivation::GeluTanh => glu(cpu, Activation::GeluTanh, gate, up),
+        VisionActivation::Silu => glu(cpu, Activation::Silu, gate, up),
+        VisionActivation::Gelu => glu(cpu, Activation::Gelu, gate, up),
+        VisionActivation::QuickGelu => {
             activated(cpu, activation, gate);
             multiply(cpu, gate, up);
         }

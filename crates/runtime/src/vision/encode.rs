@@ -1,7 +1,7 @@
-//! The forward pass of a tower on the CPU's kernels.
+//! The forward pass of a vision encoder on the CPU's kernels.
 //!
 //! All but attention is by row and goes over [`CHUNK_ROWS`] rows at a time, so the widest values of a
-//! picture never exist at once. Attention is the kernel of text models: all rows are one block of
+//! image never exist at once. Attention is the kernel of text models: all rows are one block of
 //! one sequence that see each other, in a cache of f32. Its kernels take heads of a multiple of 8 elements: others stand in rows with zeros behind
 //! each head, which add nothing to any score or sum.
 
@@ -9,25 +9,25 @@ use std::ops::ControlFlow;
 use std::slice;
 
 use millrace_graph::Weight;
+use millrace_image::PixelValues;
 use millrace_kernels::matmul::{Multiplication, WeightMatrix, matmul};
 use millrace_kernels::{AttentionScratch, Cpu, KvBuffer, KvLayout, KvType, add};
 use millrace_model::VisionConfig;
 use millrace_model::vision::Projector;
-use millrace_picture::PixelValues;
 use millrace_quant::DType;
 
 use super::block::{Segment, norm, segments};
 use super::heads::padded;
 use super::linear::LinearScratch;
 use super::order::PatchOrder;
-use super::{PictureRows, ProjectorVectors, VisionTower};
+use super::{EncodedImage, ProjectorVectors, VisionEncoder};
 use crate::kv::PAGE_TOKENS;
 use crate::{Error, Image};
 
 /// Rows that go through matrices at a time.
 pub(super) const CHUNK_ROWS: usize = 512;
 
-/// Who computes what of a picture is products of matrices and attention.
+/// Who computes what of an image is products of matrices and attention.
 pub(super) trait Stages<E> {
     /// Whether attention reads the keys and values in a pass's pages.
     fn attends_on_pages(&self) -> bool;
@@ -55,8 +55,8 @@ impl Stages<Error> for OnCpu {
     }
 
     fn block(&mut self, pass: &mut EncodePass<'_>, index: usize) -> Result<(), Error> {
-        let tower = pass.tower;
-        let (layer, vectors) = (&tower.model.layers[index], &tower.vectors.layers[index]);
+        let encoder = pass.encoder;
+        let (layer, vectors) = (&encoder.model.layers[index], &encoder.vectors.layers[index]);
         pass.attend(layer, vectors, index)?;
         pass.feed_forward(layer, vectors)
     }
@@ -66,9 +66,9 @@ impl Stages<Error> for OnCpu {
     }
 }
 
-/// The values of a picture under way.
+/// The values of an image under way.
 pub(super) struct EncodePass<'a> {
-    pub(super) tower: &'a VisionTower,
+    pub(super) encoder: &'a VisionEncoder,
     pub(super) cpu: &'a Cpu,
     pub(super) order: PatchOrder,
     /// The residual stream, `[n_patches, d_model]`.
@@ -99,8 +99,8 @@ pub(super) struct PassScratch {
     pub(super) attention: AttentionScratch,
 }
 
-impl VisionTower {
-    /// Runs the tower and the projector. `watch` is told of blocks done and in all, and can stop the
+impl VisionEncoder {
+    /// Runs the vision encoder and the projector. `watch` is told of blocks done and in all, and can stop the
     /// work: then there is no result.
     ///
     /// # Errors
@@ -111,7 +111,7 @@ impl VisionTower {
         cpu: &Cpu,
         pixels: &PixelValues,
         watch: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
-    ) -> Result<Option<PictureRows>, Error> {
+    ) -> Result<Option<EncodedImage>, Error> {
         self.encode_by(cpu, &mut OnCpu, pixels, watch)
     }
 
@@ -122,7 +122,7 @@ impl VisionTower {
         stages: &mut dyn Stages<E>,
         pixels: &PixelValues,
         watch: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
-    ) -> Result<Option<PictureRows>, E> {
+    ) -> Result<Option<EncodedImage>, E> {
         let config = &self.model.config;
         check_pixels(config, pixels)?;
         let _hot = cpu.pool().enter();
@@ -166,7 +166,7 @@ impl VisionTower {
             }
             _ => Image::with_sight(self.sight, config.d_text, rows)?,
         };
-        Ok(Some(PictureRows {
+        Ok(Some(EncodedImage {
             encoder,
             image,
             on_device: None,
@@ -201,12 +201,12 @@ impl VisionTower {
 
 impl<'a> EncodePass<'a> {
     fn new(
-        tower: &'a VisionTower,
+        encoder: &'a VisionEncoder,
         cpu: &'a Cpu,
         attends: bool,
         order: PatchOrder,
     ) -> Result<EncodePass<'a>, Error> {
-        let config = tower.config();
+        let config = encoder.config();
         let (n, d_model) = (order.len(), config.d_model);
         let head_dim = padded(config.head_dim());
         let width = config.n_heads * head_dim;
@@ -230,7 +230,7 @@ impl<'a> EncodePass<'a> {
             [all.clone(), all, rows(width), rows(width)]
         });
         Ok(EncodePass {
-            tower,
+            encoder,
             cpu,
             x: vec![0.0; n * d_model],
             q: vec![0.0; if attends { n * d_model } else { 0 }],
@@ -238,7 +238,12 @@ impl<'a> EncodePass<'a> {
             heads,
             normed: rows(d_model),
             wide: [rows(widest), rows(d_model)],
-            gate: match tower.model.layers.iter().any(|layer| layer.gate.is_some()) {
+            gate: match encoder
+                .model
+                .layers
+                .iter()
+                .any(|layer| layer.gate.is_some())
+            {
                 true => rows(config.d_ff),
                 false => Vec::new(),
             },
@@ -253,7 +258,7 @@ impl<'a> EncodePass<'a> {
     }
 
     pub(super) fn config(&self) -> &'a VisionConfig {
-        self.tower.config()
+        self.encoder.config()
     }
 
     /// Ranges of elements of `[n_patches, d_model]`, a chunk of rows each.
@@ -266,9 +271,9 @@ impl<'a> EncodePass<'a> {
 
     /// Patches through their matrix.
     fn embed(&mut self, patches: &[f32]) -> Result<(), Error> {
-        let (tower, config) = (self.tower, self.config());
-        let (weight, k) = (tower.patch_matrix()?, config.patch_elems());
-        let bias = &tower.vectors.patches_bias[..];
+        let (encoder, config) = (self.encoder, self.config());
+        let (weight, k) = (encoder.patch_matrix()?, config.patch_elems());
+        let bias = &encoder.vectors.patches_bias[..];
         let d_model = config.d_model;
         for range in self.chunks() {
             let rows = range.start / d_model..range.end / d_model;
@@ -291,7 +296,7 @@ impl<'a> EncodePass<'a> {
 
     /// Adds what the table of positions has for each patch.
     fn add_positions(&mut self) {
-        let (table, config) = (&self.tower.vectors.positions, self.config());
+        let (table, config) = (&self.encoder.vectors.positions, self.config());
         match &config.grid {
             _ if table.is_empty() => {}
             _ if config.axis_positions > 0 => {
@@ -308,8 +313,8 @@ impl<'a> EncodePass<'a> {
 
     /// The norm before the blocks, where there is one.
     fn norm_patches(&mut self) {
-        if self.tower.model.pre_norm.is_some() {
-            let (vectors, eps) = (&self.tower.vectors.pre_norm, self.config().norm_eps);
+        if self.encoder.model.pre_norm.is_some() {
+            let (vectors, eps) = (&self.encoder.vectors.pre_norm, self.config().norm_eps);
             norm(self.cpu, &self.x, vectors, eps, &mut self.out);
             std::mem::swap(&mut self.x, &mut self.out);
         }
@@ -317,17 +322,17 @@ impl<'a> EncodePass<'a> {
 
     /// The last norm, where there is one.
     fn finish(&mut self) -> Vec<f32> {
-        if self.tower.model.norm.is_none() {
+        if self.encoder.model.norm.is_none() {
             return self.x.clone();
         }
         let mut out = std::mem::take(&mut self.out);
-        let (vectors, eps) = (&self.tower.vectors.norm, self.config().norm_eps);
+        let (vectors, eps) = (&self.encoder.vectors.norm, self.config().norm_eps);
         norm(self.cpu, &self.x, vectors, eps, &mut out);
         out
     }
 }
 
-/// Refuses pixels of another size than the tower takes.
+/// Refuses pixels of another size than the vision encoder takes.
 fn check_pixels(config: &VisionConfig, pixels: &PixelValues) -> Result<(), Error> {
     let (width, height) = (pixels.width, pixels.height);
     let expected = match &config.grid {
@@ -345,6 +350,7 @@ fn check_pixels(config: &VisionConfig, pixels: &PixelValues) -> Result<(), Error
             format!("sides of a multiple of {cell}, and {n_tokens} squares of it at most")
         }
     };
-    let reason = format!("it has {width} × {height} pixels, and the tower takes {expected}");
+    let reason =
+        format!("it has {width} × {height} pixels, and the vision encoder takes {expected}");
     Err(Error::BadImage { reason })
 }

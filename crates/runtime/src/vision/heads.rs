@@ -1,4 +1,4 @@
-//! Heads of any width for kernels that take multiples of 8, and what a pass over a picture takes.
+//! Heads of any width for kernels that take multiples of 8, and what a pass over an image takes.
 
 use millrace_model::VisionConfig;
 
@@ -22,7 +22,7 @@ pub(super) fn copy_heads(from: (&[f32], usize), to: (&mut [f32], usize)) {
     }
 }
 
-/// Bytes of a pass's values, over a picture of `n_tokens` rows at most.
+/// Bytes of a pass's values, over an image of `n_tokens` rows at most.
 pub(super) fn work_bytes(config: &VisionConfig, n_tokens: usize) -> u64 {
     let n_tokens = n_tokens.min(config.n_tokens);
     let n_patches = match config.grid {
@@ -38,9 +38,9 @@ pub(super) fn work_bytes(config: &VisionConfig, n_tokens: usize) -> u64 {
     let pixels = 2 * n_patches * config.patch_elems();
     let rows = n * (2 * config.d_model + 4 * width);
     let widest = config.d_ff.max(width);
-    // Gates and inputs within bounds, of towers that have them.
+    // Gates and inputs within bounds, of vision encoders that have them.
     let chunks = 2 * CHUNK_ROWS * (2 * width + widest + 2 * config.d_ff);
-    // Positions stretched to the picture, a copy of what leaves the blocks, and merged patches on their way.
+    // Positions stretched to the image, a copy of what leaves the blocks, and merged patches on their way.
     let merged = config.grid.map_or(0, |grid| {
         let merged = config.d_model * grid.merge * grid.merge + config.d_text;
         let summands = (1 + config.deepstack.len()) * n_tokens * config.d_text;

@@ -4,7 +4,7 @@ use millrace_kernels::Cpu;
 use millrace_kernels::matmul::{Activations, matmul};
 use millrace_model::vision::BiasedLinear;
 
-use super::VisionTower;
+use super::VisionEncoder;
 use crate::Error;
 
 /// What is small of a matrix: its bias, empty without one, and its bounds.
@@ -65,7 +65,7 @@ pub(super) struct LinearScratch {
     bounded: Vec<f32>,
 }
 
-impl VisionTower {
+impl VisionEncoder {
     /// Products of `m` rows of `x` with matrices of a block.
     pub(super) fn linears(
         &self,

@@ -17,7 +17,7 @@ impl EncodePass<'_> {
         merger: &Merger,
         vectors: &MergerVectors,
     ) -> Result<Vec<f32>, Error> {
-        let (tower, cpu) = (self.tower, self.cpu);
+        let (encoder, cpu) = (self.encoder, self.cpu);
         let (k, d_text) = (merger.up.weight.k, merger.down.weight.n);
         let squares = std::mem::take(&mut self.order.squares);
         let mut out = vec![0.0; squares.len() * d_text];
@@ -28,8 +28,8 @@ impl EncodePass<'_> {
         for (places, x) in squares.chunks(n_chunk).zip(self.x.chunks(n_chunk * k)) {
             let m = places.len();
             let (normed, wide) = (&mut normed[..m * k], &mut wide[..m * k]);
-            norm(cpu, x, &vectors.norm, tower.config().norm_eps, normed);
-            let product = tower.product(&merger.up.weight, &vectors.up_bias, wide)?;
+            norm(cpu, x, &vectors.norm, encoder.config().norm_eps, normed);
+            let product = encoder.product(&merger.up.weight, &vectors.up_bias, wide)?;
             matmul(
                 cpu,
                 normed,
@@ -39,7 +39,7 @@ impl EncodePass<'_> {
             );
             kernels::activate(cpu, Activation::Gelu, wide);
             let projected = &mut projected[..m * d_text];
-            let product = tower.product(&merger.down.weight, &vectors.down_bias, projected)?;
+            let product = encoder.product(&merger.down.weight, &vectors.down_bias, projected)?;
             matmul(
                 cpu,
                 wide,

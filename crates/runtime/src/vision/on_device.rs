@@ -1,4 +1,4 @@
-//! A tower on a device: [`millrace_plan::tower`] says what goes where.
+//! A vision encoder on a device: [`millrace_plan::vision`] says what goes where.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -7,51 +7,51 @@ use bytemuck::cast_slice;
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
 use millrace_graph::Weight;
+use millrace_image::PixelValues;
 use millrace_kernels::{Cpu, layer_norm};
 use millrace_model::vision::{BiasedLinear, Projector, VisionLayer};
 use millrace_npu::cache::Move;
 use millrace_npu::{Provenance, Traffic};
-use millrace_picture::PixelValues;
 use millrace_plan::{
-    Reason, TowerMatrix, TowerPlan, TowerProgram, TowerShape, TowerSlot, position_slot,
+    Reason, VisionMatrix, VisionPlan, VisionProgram, VisionShape, VisionSlot, position_slot,
 };
 use millrace_quant::decode_blocks;
 
 use super::encode::{EncodePass, Stages};
-use super::{LayerVectors, PictureRows, VisionTower};
+use super::{EncodedImage, LayerVectors, VisionEncoder};
 use crate::Error;
 use crate::npu::{NpuError, NpuModel};
 
-/// A tower's blocks on the device of a text model, which has its weights there from the first picture on.
-pub struct TowerBlocks {
+/// A vision encoder's blocks on the device of a text model, which has its weights there from the first image on.
+pub struct VisionBlocks {
     npu: Arc<NpuModel>,
-    plan: TowerPlan,
-    /// The tower's projection.
+    plan: VisionPlan,
+    /// The vision encoder's projection.
     projection: Weight,
 }
 
-/// Where a tower's blocks run.
-pub enum TowerOn {
+/// Where a vision encoder's blocks run.
+pub enum VisionDevice {
     /// On the CPU, of which the text model's device is the reason where it has one.
     Cpu(Option<Reason>),
     /// On the text model's device.
-    Device(Box<TowerBlocks>),
+    Device(Box<VisionBlocks>),
 }
 
-impl TowerOn {
+impl VisionDevice {
     /// The device that the text model is on, if it takes blocks of such sizes; the CPU otherwise.
-    pub fn of(tower: &VisionTower, npu: Option<&Arc<NpuModel>>) -> TowerOn {
-        match npu.map(|npu| TowerBlocks::new(tower, npu)) {
-            Some(Ok(blocks)) => TowerOn::Device(Box::new(blocks)),
-            Some(Err(reason)) => TowerOn::Cpu(Some(reason)),
-            None => TowerOn::Cpu(None),
+    pub fn of(encoder: &VisionEncoder, npu: Option<&Arc<NpuModel>>) -> VisionDevice {
+        match npu.map(|npu| VisionBlocks::new(encoder, npu)) {
+            Some(Ok(blocks)) => VisionDevice::Device(Box::new(blocks)),
+            Some(Err(reason)) => VisionDevice::Cpu(Some(reason)),
+            None => VisionDevice::Cpu(None),
         }
     }
 }
 
-/// What a picture took of the device.
+/// What an image took of the device.
 #[derive(Clone, Debug)]
-pub struct TowerRun {
+pub struct VisionRun {
     /// Time of the dispatches.
     pub device_ns: u64,
     /// How many.
@@ -62,27 +62,27 @@ pub struct TowerRun {
     pub provenance: Provenance,
 }
 
-/// A picture on its way through the device.
+/// An image on its way through the device.
 struct OnDevice<'b> {
-    blocks: &'b TowerBlocks,
-    run: TowerRun,
+    blocks: &'b VisionBlocks,
+    run: VisionRun,
 }
 
-/// A matrix of the tower and its bias, of which a slot may have that too.
-struct TowerProduct<'a> {
+/// A matrix of the vision encoder and its bias, of which a slot may have that too.
+struct VisionProduct<'a> {
     weight: &'a Weight,
     bytes: &'a [u8],
     bias: &'a [f32],
 }
 
-/// The tower's matrix of that kind; of block `index`, where blocks have it.
+/// The vision encoder's matrix of that kind; of block `index`, where blocks have it.
 fn stored<'t>(
-    tower: &'t VisionTower,
+    encoder: &'t VisionEncoder,
     projection: &'t Weight,
-    matrix: TowerMatrix,
+    matrix: VisionMatrix,
     index: usize,
-) -> TowerProduct<'t> {
-    let (model, all) = (&tower.model, &tower.vectors);
+) -> VisionProduct<'t> {
+    let (model, all) = (&encoder.model, &encoder.vectors);
     let of = |linear: fn(&VisionLayer) -> &BiasedLinear, bias: fn(&LayerVectors) -> &Vec<f32>| {
         (
             &linear(&model.layers[index]).weight,
@@ -90,51 +90,51 @@ fn stored<'t>(
         )
     };
     let (weight, bias) = match matrix {
-        TowerMatrix::Q => of(|l| &l.qkv[0], |v| &v.qkv[0].bias),
-        TowerMatrix::K => of(|l| &l.qkv[1], |v| &v.qkv[1].bias),
-        TowerMatrix::V => of(|l| &l.qkv[2], |v| &v.qkv[2].bias),
-        TowerMatrix::Out => of(|l| &l.out, |v| &v.out.bias),
-        TowerMatrix::Up => of(|l| &l.up, |v| &v.up.bias),
-        TowerMatrix::Down => of(|l| &l.down, |v| &v.down.bias),
-        TowerMatrix::Patches => (&model.patches.weight, &all.patches_bias),
-        // Rows are its inputs in the file; it was transposed when the tower was opened.
-        TowerMatrix::Projection => {
-            return TowerProduct {
+        VisionMatrix::Q => of(|l| &l.qkv[0], |v| &v.qkv[0].bias),
+        VisionMatrix::K => of(|l| &l.qkv[1], |v| &v.qkv[1].bias),
+        VisionMatrix::V => of(|l| &l.qkv[2], |v| &v.qkv[2].bias),
+        VisionMatrix::Out => of(|l| &l.out, |v| &v.out.bias),
+        VisionMatrix::Up => of(|l| &l.up, |v| &v.up.bias),
+        VisionMatrix::Down => of(|l| &l.down, |v| &v.down.bias),
+        VisionMatrix::Patches => (&model.patches.weight, &all.patches_bias),
+        // Rows are its inputs in the file; it was transposed when the vision encoder was opened.
+        VisionMatrix::Projection => {
+            return VisionProduct {
                 weight: projection,
-                bytes: &tower.own.projection,
+                bytes: &encoder.own.projection,
                 bias: &[],
             };
         }
     };
-    TowerProduct {
-        bytes: tower.bytes(weight),
+    VisionProduct {
+        bytes: encoder.bytes(weight),
         weight,
         bias,
     }
 }
 
-impl TowerBlocks {
-    /// Plans the tower for the device that the text model is on.
+impl VisionBlocks {
+    /// Plans the vision encoder for the device that the text model is on.
     ///
     /// # Errors
     /// Why it is the host's.
-    pub fn new(tower: &VisionTower, npu: &Arc<NpuModel>) -> Result<TowerBlocks, Reason> {
-        let (model, config) = (tower.model(), tower.config());
+    pub fn new(encoder: &VisionEncoder, npu: &Arc<NpuModel>) -> Result<VisionBlocks, Reason> {
+        let (model, config) = (encoder.model(), encoder.config());
         let (None, Projector::Pooled(projector)) = (&config.grid, &model.projector) else {
             let family = config.family;
             return Err(Reason(format!(
-                "no device has programs for the blocks of a {family} tower"
+                "no device has programs for the blocks of a {family} vision encoder"
             )));
         };
-        Ok(TowerBlocks {
+        Ok(VisionBlocks {
             npu: Arc::clone(npu),
-            plan: npu.planner().tower(&TowerShape::of(config))?,
+            plan: npu.planner().vision_encoder(&VisionShape::of(config))?,
             projection: projector.projection.clone(),
         })
     }
 
     /// The programs.
-    pub fn plan(&self) -> &TowerPlan {
+    pub fn plan(&self) -> &VisionPlan {
         &self.plan
     }
 }
@@ -143,20 +143,20 @@ impl OnDevice<'_> {
     /// What a program gives of `rows`, which have `width` elements; `index` is the block's.
     fn run(
         &mut self,
-        tower: &VisionTower,
-        program: &TowerProgram,
+        encoder: &VisionEncoder,
+        program: &VisionProgram,
         index: usize,
         (rows, width): (&[f32], usize),
     ) -> Result<Vec<bf16>, NpuError> {
         let blocks = self.blocks;
-        let done = self.dispatch(tower, program, index, &with_ones(program, rows, width));
+        let done = self.dispatch(encoder, program, index, &with_ones(program, rows, width));
         blocks.npu.settle(done)
     }
 
     fn dispatch(
         &mut self,
-        tower: &VisionTower,
-        program: &TowerProgram,
+        encoder: &VisionEncoder,
+        program: &VisionProgram,
         index: usize,
         rows: &[bf16],
     ) -> Result<Vec<bf16>, NpuError> {
@@ -167,13 +167,13 @@ impl OnDevice<'_> {
         let slots = container.slots();
         // All but matrices is shared by the blocks, which run one after the other.
         let name = |slot: usize| match program.slots.get(slot)? {
-            TowerSlot::Matrix { .. } => None,
+            VisionSlot::Matrix { .. } => None,
             _ => Some(format!("{}:{}", container.name(), slots[slot].name)),
         };
         let n_patches = self.blocks.plan.shape.n_patches as u32;
         let mut fill = |slot: usize, bytes: &mut [u8]| -> Result<(), NpuError> {
-            if let TowerSlot::Matrix { of, n, k, bias } = program.slots[slot] {
-                let stored = stored(tower, &self.blocks.projection, of, index);
+            if let VisionSlot::Matrix { of, n, k, bias } = program.slots[slot] {
+                let stored = stored(encoder, &self.blocks.projection, of, index);
                 return stored.write((n as usize, k as usize, bias), bytes);
             }
             let position = position_slot(n_patches, bytes.len() / size_of::<bf16>());
@@ -184,8 +184,8 @@ impl OnDevice<'_> {
         self.run.traffic += programs.preload_with(container, &key, &name, &mut fill)?;
         let moves: Vec<Move<'_>> = (program.slots.iter().zip(slots))
             .map(|(of, slot)| match of {
-                TowerSlot::Rows { .. } => Move::Write(cast_slice(rows)),
-                TowerSlot::Sum => Move::Read(0..slot.size_bytes().unwrap_or(0)),
+                VisionSlot::Rows { .. } => Move::Write(cast_slice(rows)),
+                VisionSlot::Sum => Move::Read(0..slot.size_bytes().unwrap_or(0)),
                 _ => Move::None,
             })
             .collect();
@@ -196,7 +196,7 @@ impl OnDevice<'_> {
         });
         let done = done.map_err(|error| NpuError::Call {
             call: self.run.n_dispatches as usize + 1,
-            n_calls: 2 * tower.config().n_layers + 2,
+            n_calls: 2 * encoder.config().n_layers + 2,
             set: key,
             error,
         })?;
@@ -210,11 +210,11 @@ impl OnDevice<'_> {
     fn half(
         &mut self,
         pass: &mut EncodePass<'_>,
-        program: &TowerProgram,
+        program: &VisionProgram,
         index: usize,
         (norm, bias): (&[Vec<f32>; 2], &[f32]),
     ) -> Result<(), NpuError> {
-        let (tower, config) = (pass.tower, pass.tower.config());
+        let (encoder, config) = (pass.encoder, pass.encoder.config());
         let d_model = config.d_model;
         let mut normed = vec![0.0; pass.x.len()];
         let ([weight, norm_bias], cpu) = (norm, self.blocks.npu.cpu());
@@ -226,7 +226,7 @@ impl OnDevice<'_> {
             config.norm_eps,
             &mut normed,
         );
-        let sums = self.run(tower, program, index, (&normed, d_model))?;
+        let sums = self.run(encoder, program, index, (&normed, d_model))?;
         for (x, sums) in pass
             .x
             .chunks_exact_mut(d_model)
@@ -246,15 +246,15 @@ impl Stages<NpuError> for OnDevice<'_> {
     }
 
     fn embed(&mut self, pass: &mut EncodePass<'_>, patches: &[f32]) -> Result<(), NpuError> {
-        let tower = pass.tower;
-        let width = tower.model.patches.weight.k;
-        let rows = self.run(tower, &self.blocks.plan.patches, 0, (patches, width))?;
+        let encoder = pass.encoder;
+        let width = encoder.model.patches.weight.k;
+        let rows = self.run(encoder, &self.blocks.plan.patches, 0, (patches, width))?;
         rows.convert_to_f32_slice(&mut pass.x);
         Ok(())
     }
 
     fn block(&mut self, pass: &mut EncodePass<'_>, index: usize) -> Result<(), NpuError> {
-        let (plan, vectors) = (&self.blocks.plan, &pass.tower.vectors.layers[index]);
+        let (plan, vectors) = (&self.blocks.plan, &pass.encoder.vectors.layers[index]);
         let of = (&vectors.norm1, &vectors.out.bias[..]);
         self.half(pass, &plan.attention, index, of)?;
         let of = (&vectors.norm2, &vectors.down.bias[..]);
@@ -262,16 +262,16 @@ impl Stages<NpuError> for OnDevice<'_> {
     }
 
     fn project(&mut self, pass: &mut EncodePass<'_>, pooled: &[f32]) -> Result<Vec<f32>, NpuError> {
-        let (tower, d_model) = (pass.tower, pass.tower.config().d_model);
-        let rows = self.run(tower, &self.blocks.plan.projection, 0, (pooled, d_model))?;
+        let (encoder, d_model) = (pass.encoder, pass.encoder.config().d_model);
+        let rows = self.run(encoder, &self.blocks.plan.projection, 0, (pooled, d_model))?;
         Ok(rows.to_f32_vec())
     }
 }
 
 /// Rows as the program takes them: a one behind each where its matrix has a bias there, zeros up to its width.
-fn with_ones(program: &TowerProgram, rows: &[f32], width: usize) -> Vec<bf16> {
+fn with_ones(program: &VisionProgram, rows: &[f32], width: usize) -> Vec<bf16> {
     let wanted = program.slots.iter().find_map(|slot| match slot {
-        TowerSlot::Rows { width, bias } => Some((*width as usize, *bias)),
+        VisionSlot::Rows { width, bias } => Some((*width as usize, *bias)),
         _ => None,
     });
     let (padded, bias) = wanted.unwrap_or((width, false));
@@ -285,14 +285,14 @@ fn with_ones(program: &TowerProgram, rows: &[f32], width: usize) -> Vec<bf16> {
     out
 }
 
-impl TowerProduct<'_> {
+impl VisionProduct<'_> {
     /// Into its slot `[n, k]`: its bias behind each row where the slot has it there, zeros in the rest.
     fn write(
         &self,
         (n, k, has_bias): (usize, usize, bool),
         out: &mut [u8],
     ) -> Result<(), NpuError> {
-        let TowerProduct {
+        let VisionProduct {
             weight,
             bytes,
             bias,
@@ -305,7 +305,7 @@ impl TowerProduct<'_> {
         let fits = own_n <= n && own_k + usize::from(has_bias) <= k;
         if !fits || out.len() != n * k * size_of::<bf16>() {
             let problem = format!("`{}` in a slot of {n} by {k}", weight.name);
-            return Err(NpuError::plan("a tower's matrix", problem));
+            return Err(NpuError::plan("a vision encoder's matrix", problem));
         }
         out.fill(0);
         let row_bytes = bytes.len() / own_n.max(1);
@@ -326,37 +326,37 @@ impl TowerProduct<'_> {
     }
 }
 
-impl VisionTower {
-    /// [`encode`](VisionTower::encode) or [`encode_on`](VisionTower::encode_on): where the blocks are to run.
+impl VisionEncoder {
+    /// [`encode`](VisionEncoder::encode) or [`encode_on`](VisionEncoder::encode_on): where the blocks are to run.
     ///
     /// # Errors
     /// As both.
     pub fn encode_where(
         &self,
-        on: &TowerOn,
+        on: &VisionDevice,
         cpu: &Cpu,
         pixels: &PixelValues,
         watch: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
-    ) -> Result<Option<PictureRows>, Error> {
+    ) -> Result<Option<EncodedImage>, Error> {
         match on {
-            TowerOn::Cpu(_) => self.encode(cpu, pixels, watch),
-            TowerOn::Device(blocks) => Ok(self.encode_on(blocks, pixels, watch)?),
+            VisionDevice::Cpu(_) => self.encode(cpu, pixels, watch),
+            VisionDevice::Device(blocks) => Ok(self.encode_on(blocks, pixels, watch)?),
         }
     }
 
-    /// As [`encode`](VisionTower::encode), with all products and attention on a device.
+    /// As [`encode`](VisionEncoder::encode), with all products and attention on a device.
     ///
     /// # Errors
-    /// As [`encode`](VisionTower::encode), and a dispatch that fails.
+    /// As [`encode`](VisionEncoder::encode), and a dispatch that fails.
     pub fn encode_on(
         &self,
-        blocks: &TowerBlocks,
+        blocks: &VisionBlocks,
         pixels: &PixelValues,
         watch: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
-    ) -> Result<Option<PictureRows>, NpuError> {
+    ) -> Result<Option<EncodedImage>, NpuError> {
         let mut stages = OnDevice {
             blocks,
-            run: TowerRun {
+            run: VisionRun {
                 device_ns: 0,
                 n_dispatches: 0,
                 traffic: Traffic::default(),
@@ -365,7 +365,7 @@ impl VisionTower {
         };
         let encoded = self.encode_by(blocks.npu.cpu(), &mut stages, pixels, watch)?;
         let run = stages.run;
-        Ok(encoded.map(|encoded| PictureRows {
+        Ok(encoded.map(|encoded| EncodedImage {
             on_device: Some(run),
             ..encoded
         }))

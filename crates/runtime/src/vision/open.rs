@@ -1,4 +1,4 @@
-//! Finding a tower and reading what is small of it.
+//! Finding a vision encoder and reading what is small of it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,66 +16,66 @@ use super::linear::{Bounds, LinearVectors};
 use super::prepare::preprocess;
 use super::turn::turns;
 use super::{
-    InnerVectors, LayerVectors, MergerVectors, OwnMatrices, ProjectorVectors, TowerFile, Vectors,
-    VisionTower, bytes,
+    InnerVectors, LayerVectors, MergerVectors, OwnMatrices, ProjectorVectors, Vectors,
+    VisionEncoder, VisionFile, bytes,
 };
 use crate::{Error, LoadedModel};
 
-impl VisionTower {
-    /// The tower of a model: in the file `mmproj` if one is named, else in the model's own files, else
+impl VisionEncoder {
+    /// The vision encoder of a model: in the file `mmproj` if one is named, else in the model's own files, else
     /// in the one file called `mmproj….gguf` that lies beside a GGUF model.
     ///
     /// # Errors
-    /// [`Error::NoVision`]; a tower that is not supported, not whole, or another model's; several
+    /// [`Error::NoVision`]; a vision encoder that is not supported, not whole, or another model's; several
     /// `mmproj` files.
-    pub fn open(model: &Arc<LoadedModel>, mmproj: Option<&Path>) -> Result<VisionTower, Error> {
-        let (file, mut tower) = match mmproj {
+    pub fn open(model: &Arc<LoadedModel>, mmproj: Option<&Path>) -> Result<VisionEncoder, Error> {
+        let (file, mut encoder) = match mmproj {
             Some(path) => own(model, path)?,
             None => match VisionModel::of(model.checkpoint())? {
-                Some(tower) => (TowerFile::Model(Arc::clone(model)), tower),
+                Some(encoder) => (VisionFile::Model(Arc::clone(model)), encoder),
                 None => own(model, &beside(model)?)?,
             },
         };
         let text = &model.model().config;
-        let families = tower.config.text_families();
+        let families = encoder.config.text_families();
         if !families.contains(&text.family) {
-            return Err(Error::ForeignTower {
-                tower: file.checkpoint().name().to_owned(),
+            return Err(Error::ForeignVisionEncoder {
+                encoder: file.checkpoint().name().to_owned(),
                 model: model.name().to_owned(),
                 found: text.family.to_owned(),
                 expected: families.join(", "),
             });
         }
         let d_model = text.d_model;
-        if tower.config.d_text != d_model {
-            return Err(Error::OtherTower {
-                tower: file.checkpoint().name().to_owned(),
+        if encoder.config.d_text != d_model {
+            return Err(Error::OtherVisionEncoder {
+                encoder: file.checkpoint().name().to_owned(),
                 model: model.name().to_owned(),
-                found: tower.config.d_text,
+                found: encoder.config.d_text,
                 expected: d_model,
             });
         }
         let checkpoint = file.checkpoint();
-        let preprocess = preprocess(checkpoint, &mut tower.config)?;
-        let line_break = tower.config.grid.and_then(|grid| grid.line_break);
-        Ok(VisionTower {
-            vectors: vectors(checkpoint, &tower)?,
+        let preprocess = preprocess(checkpoint, &mut encoder.config)?;
+        let line_break = encoder.config.grid.and_then(|grid| grid.line_break);
+        Ok(VisionEncoder {
+            vectors: vectors(checkpoint, &encoder)?,
             own: OwnMatrices {
-                projection: match &tower.projector {
+                projection: match &encoder.projector {
                     Projector::Pooled(of) => transposed(checkpoint, &of.projection),
                     _ => Vec::new(),
                 },
-                patches: patch_matrix(checkpoint, &tower)?,
+                patches: patch_matrix(checkpoint, &encoder)?,
             },
-            turns: turns(&tower.config),
+            turns: turns(&encoder.config),
             sight: text.image_sight(),
             line_break: match line_break {
                 Some(token) => embedding(model, token)?,
                 None => Vec::new(),
             },
             preprocess,
-            placeholder: placeholder(model, tower.config.marks()),
-            model: tower,
+            placeholder: placeholder(model, encoder.config.marks()),
+            model: encoder,
             file,
         })
     }
@@ -111,16 +111,16 @@ fn no_vision(model: &LoadedModel) -> Error {
     }
 }
 
-fn own(model: &LoadedModel, path: &Path) -> Result<(TowerFile, VisionModel), Error> {
+fn own(model: &LoadedModel, path: &Path) -> Result<(VisionFile, VisionModel), Error> {
     let checkpoint = Checkpoint::open(path)?;
-    let tower = VisionModel::of(&checkpoint)?.ok_or_else(|| no_vision(model))?;
-    Ok((TowerFile::Own(Box::new(checkpoint)), tower))
+    let encoder = VisionModel::of(&checkpoint)?.ok_or_else(|| no_vision(model))?;
+    Ok((VisionFile::Own(Box::new(checkpoint)), encoder))
 }
 
 /// The `mmproj` file in the folder of a GGUF model.
 fn beside(model: &LoadedModel) -> Result<PathBuf, Error> {
     let checkpoint = model.checkpoint();
-    // A built-in model has no folder, and a tower in some folder is no other family's.
+    // A built-in model has no folder, and a vision encoder in some folder is no other family's.
     let is_candidate = reads_for(model.model().config.family);
     let file = checkpoint.files().first();
     let file = file.filter(|file| is_candidate && file.is_file());
@@ -215,11 +215,11 @@ fn merger(checkpoint: &Checkpoint, merger: &Merger) -> Result<MergerVectors, Err
 
 /// The patch matrix with columns in the order channel, y, x, in f32, over one of two equal frames the sum of theirs. Empty where it is so in
 /// the file.
-fn patch_matrix(checkpoint: &Checkpoint, tower: &VisionModel) -> Result<Vec<u8>, Error> {
-    let (config, weight) = (&tower.config, &tower.patches.weight);
+fn patch_matrix(checkpoint: &Checkpoint, encoder: &VisionModel) -> Result<Vec<u8>, Error> {
+    let (config, weight) = (&encoder.config, &encoder.patches.weight);
     let is_gguf = checkpoint.source() == Source::Gguf;
     let is_plain = is_gguf || config.patches == PatchColumns::Plain;
-    let numbers: Vec<f32> = match &tower.second_frame {
+    let numbers: Vec<f32> = match &encoder.second_frame {
         Some(second) => {
             let mut sums = decode(checkpoint, weight)?;
             let second = decode(checkpoint, second)?;
@@ -316,10 +316,10 @@ fn projector_vectors(
     })
 }
 
-/// The positions that a picture may have: of two tables by axis the first ones of each, all of another.
-fn positions(checkpoint: &Checkpoint, tower: &VisionModel) -> Result<Vec<f32>, Error> {
-    let config = &tower.config;
-    let all = decode_some(checkpoint, tower.positions.as_ref())?;
+/// The positions that an image may have: of two tables by axis the first ones of each, all of another.
+fn positions(checkpoint: &Checkpoint, encoder: &VisionModel) -> Result<Vec<f32>, Error> {
+    let config = &encoder.config;
+    let all = decode_some(checkpoint, encoder.positions.as_ref())?;
     let Some(grid) = config.grid.filter(|_| config.axis_positions > 0) else {
         return Ok(all);
     };
@@ -329,18 +329,18 @@ fn positions(checkpoint: &Checkpoint, tower: &VisionModel) -> Result<Vec<f32>, E
     Ok(tables.flat_map(|table| &table[..n]).copied().collect())
 }
 
-fn vectors(checkpoint: &Checkpoint, tower: &VisionModel) -> Result<Vectors, Error> {
-    let layers = tower.layers.iter();
-    let deepstack = tower.deepstack.iter();
+fn vectors(checkpoint: &Checkpoint, encoder: &VisionModel) -> Result<Vectors, Error> {
+    let layers = encoder.layers.iter();
+    let deepstack = encoder.deepstack.iter();
     Ok(Vectors {
-        patches_bias: bias(checkpoint, &tower.patches)?,
-        positions: positions(checkpoint, tower)?,
-        pre_norm: norm_if(checkpoint, tower.pre_norm.as_ref())?,
+        patches_bias: bias(checkpoint, &encoder.patches)?,
+        positions: positions(checkpoint, encoder)?,
+        pre_norm: norm_if(checkpoint, encoder.pre_norm.as_ref())?,
         layers: layers
             .map(|layer| layer_vectors(checkpoint, layer))
             .collect::<Result<_, Error>>()?,
-        norm: norm_if(checkpoint, tower.norm.as_ref())?,
-        projector: projector_vectors(checkpoint, &tower.projector)?,
+        norm: norm_if(checkpoint, encoder.norm.as_ref())?,
+        projector: projector_vectors(checkpoint, &encoder.projector)?,
         deepstack: deepstack
             .map(|of| merger(checkpoint, of))
             .collect::<Result<_, _>>()?,

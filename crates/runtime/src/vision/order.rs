@@ -1,10 +1,10 @@
-//! In which order a tower has a picture's patches, and which of them see each other.
+//! In which order a vision encoder has an image's patches, and which of them see each other.
 
 use std::ops::Range;
 
 use millrace_model::VisionConfig;
 
-/// A picture's patches in the tower's order. Squares of patches that become a row lie together, and so do windows of squares.
+/// An image's patches in the vision encoder's order. Squares of patches that become a row lie together, and so do windows of squares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PatchOrder {
     /// Patches of a side.
@@ -20,7 +20,7 @@ pub(super) struct PatchOrder {
 }
 
 impl PatchOrder {
-    /// Of a picture of so many pixels a side, as a tower takes it.
+    /// Of an image of so many pixels a side, as a vision encoder takes it.
     pub(super) fn new(config: &VisionConfig, height: usize, width: usize) -> PatchOrder {
         let (height, width) = (height / config.patch_size, width / config.patch_size);
         let merge = config.grid.map_or(1, |grid| grid.merge);
@@ -97,7 +97,7 @@ impl PatchOrder {
         }
     }
 
-    /// A table of positions `[side², d_model]` stretched to the picture, corners to corners, in the order of patches.
+    /// A table of positions `[side², d_model]` stretched to the image, corners to corners, in the order of patches.
     pub(super) fn stretched(&self, table: &[f32], side: usize, d_model: usize) -> Vec<f32> {
         let mut out = Vec::with_capacity(self.len() * d_model);
         let at = |place: u32, n: usize| {

@@ -11,11 +11,11 @@ use crate::Error;
 
 impl EncodePass<'_> {
     /// Squares of patches pooled and normalised: `[n_tokens, d_model]`.
-    pub(super) fn pooled(&self, projector: &PooledProjector, encoder: &[f32]) -> Vec<f32> {
-        let (tower, config) = (self.tower, self.config());
-        let pooled = pooled(config, encoder);
+    pub(super) fn pooled(&self, projector: &PooledProjector, patches: &[f32]) -> Vec<f32> {
+        let (encoder, config) = (self.encoder, self.config());
+        let pooled = pooled(config, patches);
         let mut normed = vec![0.0; pooled.len()];
-        let ProjectorVectors::Pooled(weight) = &tower.vectors.projector else {
+        let ProjectorVectors::Pooled(weight) = &encoder.vectors.projector else {
             return normed;
         };
         let offset = projector.norm_offset;
@@ -26,15 +26,15 @@ impl EncodePass<'_> {
 
     /// Their projection, `[n_tokens, d_text]`.
     pub(super) fn project(&mut self, pooled: &[f32]) -> Result<Vec<f32>, Error> {
-        let (tower, config) = (self.tower, self.config());
-        let Projector::Pooled(projector) = &tower.model.projector else {
+        let (encoder, config) = (self.encoder, self.config());
+        let Projector::Pooled(projector) = &encoder.model.projector else {
             return Ok(Vec::new());
         };
         let projection = &projector.projection;
         let mut rows = vec![0.0; config.n_tokens * config.d_text];
-        // Stored by input; transposed when the tower was opened.
+        // Stored by input; transposed when the vision encoder was opened.
         let (dtype, k) = (projection.dtype, config.d_model);
-        let weight = WeightMatrix::new(dtype, config.d_text, k, &tower.own.projection)?;
+        let weight = WeightMatrix::new(dtype, config.d_text, k, &encoder.own.projection)?;
         let product = Multiplication {
             weight,
             bias: None,

@@ -1,19 +1,19 @@
-//! What files say of how pictures are prepared for a tower.
+//! What files say of how images are prepared for a vision encoder.
 
 use millrace_format::Checkpoint;
+use millrace_image::{AspectResize, FillResize, Filter, Fit, LongerSideResize, Preprocess};
 use millrace_model::vision::{GridResize, PatchColumns, PatchGrid};
 use millrace_model::{Error as ModelError, VisionConfig};
-use millrace_picture::{AspectResize, FillResize, Filter, Fit, LongerSideResize, Preprocess};
 use serde_json::Value;
 
 use crate::Error;
 
-/// Mean and deviation of each channel where no file says them, of towers that take any size (transformers,
+/// Mean and deviation of each channel where no file says them, of vision encoders that take any size (transformers,
 /// `OPENAI_CLIP_MEAN` and `OPENAI_CLIP_STD`).
 const CLIP_MEAN: [f32; 3] = [0.481_454_66, 0.457_827_5, 0.408_210_73];
 const CLIP_STD: [f32; 3] = [0.268_629_54, 0.261_302_6, 0.275_777_1];
 
-/// What the files say of preprocessing, on top of what such towers usually want. Limits of pixels go into the configuration too.
+/// What the files say of preprocessing, on top of what such vision encoders usually want. Limits of pixels go into the configuration too.
 pub(super) fn preprocess(
     checkpoint: &Checkpoint,
     config: &mut VisionConfig,
@@ -56,7 +56,7 @@ pub(super) fn preprocess(
     Ok(preprocess)
 }
 
-/// How pictures become a size of the grid, with patches of that size.
+/// How images become a size of the grid, with patches of that size.
 fn fit_of(grid: &PatchGrid, patch_size: usize) -> Fit {
     let unit = grid.merge * patch_size;
     match grid.resize {
@@ -80,7 +80,7 @@ fn is_centred_by_model(config: &VisionConfig) -> bool {
     config.patches == PatchColumns::ChannelsLast
 }
 
-/// What towers of such a kind want where files say nothing.
+/// What vision encoders of such a kind want where files say nothing.
 fn usual(config: &VisionConfig) -> Preprocess {
     let siglip = Preprocess::siglip(config.image_size);
     let (mean, std) = match config.grid {
@@ -102,14 +102,14 @@ fn check_square(file: &str, config: &Value, expected: usize) -> Result<(), Error
         if let Some(found) = config["size"][side].as_u64()
             && found != expected as u64
         {
-            let expected = format!("the tower's {expected}");
+            let expected = format!("the vision encoder's {expected}");
             return Err(bad(file, "size", &found.to_string(), &expected).into());
         }
     }
     Ok(())
 }
 
-/// Reads the limits of a `preprocessor_config.json` for pictures of any size, and refuses one for other patches.
+/// Reads the limits of a `preprocessor_config.json` for images of any size, and refuses one for other patches.
 fn read_grid(
     file: &str,
     config: &Value,
@@ -128,7 +128,7 @@ fn read_grid(
         if let Some(found) = config[key].as_u64()
             && found != expected as u64
         {
-            let expected = format!("the tower's {expected}");
+            let expected = format!("the vision encoder's {expected}");
             return Err(bad(file, key, &found.to_string(), &expected).into());
         }
     }

@@ -1,23 +1,23 @@
-//! Pictures in prompts: what stands around them, and a place for each of their rows.
+//! Images in prompts: what stands around them, and a place for each of their rows.
 
 use millrace_text::{IMAGE_TOKEN, RenderedPrompt, Tokenizer};
 
-use super::VisionTower;
+use super::VisionEncoder;
 use crate::Error;
 use crate::image::PLACEHOLDER;
 use millrace_model::vision::{ImageMarks, RowsAt};
 
-/// Whose way of putting pictures into prompts.
+/// Whose way of putting images into prompts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ImageStyle {
-    /// transformers' processor: a picture that becomes a square is stretched, with two line ends before and after it for Gemma 3.
+    /// transformers' processor: an image that becomes a square is stretched, with two line ends before and after it for Gemma 3.
     #[default]
     Transformers,
-    /// llama.cpp: no line ends, and pictures that become a square are centred on black.
+    /// llama.cpp: no line ends, and images that become a square are centred on black.
     LlamaCpp,
 }
 
-/// A prompt in which pictures are to have places.
+/// A prompt in which images are to have places.
 #[derive(Clone, Copy, Debug)]
 pub enum ImageText<'a> {
     /// A rendered conversation.
@@ -26,23 +26,23 @@ pub enum ImageText<'a> {
     Plain(&'a str),
 }
 
-impl VisionTower {
-    /// The token that templates write, and that a text may hold, where a picture belongs.
+impl VisionEncoder {
+    /// The token that templates write, and that a text may hold, where an image belongs.
     pub fn place_token(&self) -> &'static str {
         self.config().marks().place
     }
 
-    /// Whether a text has places for pictures.
+    /// Whether a text has places for images.
     pub fn has_places(&self, text: &str) -> bool {
         text.contains(self.place_token()) || text.contains(IMAGE_TOKEN)
     }
 
-    /// Tokens of a prompt with pictures, of each of which `n_rows` has the rows of the whole and of each crop besides: where the
-    /// prompt has [`place_token`](VisionTower::place_token), the picture's rows as [`PLACEHOLDER`]s with what belongs around
+    /// Tokens of a prompt with images, of each of which `n_rows` has the rows of the whole and of each crop besides: where the
+    /// prompt has [`place_token`](VisionEncoder::place_token), the image's rows as [`PLACEHOLDER`]s with what belongs around
     /// them. A conversation cannot write that token, only its template.
     ///
     /// # Errors
-    /// [`Error::BadImage`] if the prompt has not as many places as there are pictures, or the
+    /// [`Error::BadImage`] if the prompt has not as many places as there are images, or the
     /// vocabulary no tokens for them.
     pub fn tokens(
         &self,
@@ -92,7 +92,7 @@ impl VisionTower {
     }
 }
 
-/// The text in the place of a picture and its crops, without their rows.
+/// The text in the place of an image and its crops, without their rows.
 fn around(marks: &ImageMarks, n_crops: usize, style: ImageStyle) -> String {
     let line_ends = match style {
         ImageStyle::Transformers => marks.around,

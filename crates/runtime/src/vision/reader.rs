@@ -1,32 +1,32 @@
-//! A tower and how it is used: from decoded pictures to the images of a prompt.
+//! A vision encoder and how it is used: from decoded images to the images of a prompt.
 
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
+use millrace_image::{Fit, PanAndScan, PixelValues, RgbImage};
 use millrace_kernels::Cpu;
-use millrace_picture::{Fit, PanAndScan, Picture, PixelValues};
 use millrace_text::Tokenizer;
 
-use super::{ImageStyle, ImageText, PictureRows, TowerOn, VisionTower, not_taken};
+use super::{EncodedImage, ImageStyle, ImageText, VisionDevice, VisionEncoder, not_taken};
 use crate::{Engine, Error, LoadedModel};
 
-/// How pictures are read.
+/// How images are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadOptions {
-    /// Whose way of preparing pictures and of putting them into prompts.
+    /// Whose way of preparing images and of putting them into prompts.
     pub style: ImageStyle,
-    /// Look at long pictures in parts too, up to four.
+    /// Look at long images in parts too, up to four.
     pub pan_and_scan: bool,
 }
 
-/// A tower that reads pictures one way.
+/// A vision encoder that reads images one way.
 pub struct ImageReader {
-    tower: VisionTower,
+    encoder: VisionEncoder,
     options: ReadOptions,
 }
 
-/// A picture's pixel values: the whole and its crops.
+/// An image's pixel values: the whole and its crops.
 #[derive(Clone, Debug)]
 pub struct Pixels(Vec<PixelValues>);
 
@@ -38,54 +38,54 @@ impl Pixels {
 }
 
 impl ImageReader {
-    /// Opens the model's tower, which is among its own weights, in `mmproj`, or in the mmproj file beside it.
+    /// Opens the model's vision encoder, which is among its own weights, in `mmproj`, or in the mmproj file beside it.
     ///
     /// # Errors
-    /// As [`VisionTower::open`].
+    /// As [`VisionEncoder::open`].
     pub fn open(
         model: &Arc<LoadedModel>,
         mmproj: Option<&Path>,
         options: ReadOptions,
     ) -> Result<ImageReader, Error> {
-        let tower = VisionTower::open(model, mmproj)?;
-        if options.pan_and_scan && tower.config().grid.is_some() {
+        let encoder = VisionEncoder::open(model, mmproj)?;
+        if options.pan_and_scan && encoder.config().grid.is_some() {
             return Err(Error::BadOption {
                 option: "pan-and-scan",
-                found: format!("given for a {} tower", tower.config().family),
-                expected: "left out: this tower takes pictures of any size whole",
+                found: format!("given for a {} vision encoder", encoder.config().family),
+                expected: "left out: this vision encoder takes images of any size whole",
             });
         }
-        Ok(ImageReader { tower, options })
+        Ok(ImageReader { encoder, options })
     }
 
-    /// The tower.
-    pub fn tower(&self) -> &VisionTower {
-        &self.tower
+    /// The vision encoder.
+    pub fn encoder(&self) -> &VisionEncoder {
+        &self.encoder
     }
 
-    /// What the tower takes of a picture.
+    /// What the vision encoder takes of an image.
     ///
     /// # Errors
-    /// [`Error::BadImage`] for a picture that the tower does not take.
-    pub fn pixels(&self, picture: &Picture) -> Result<Pixels, Error> {
-        let mut preprocess = self.tower.preprocess().clone();
+    /// [`Error::BadImage`] for an image that the vision encoder does not take.
+    pub fn pixels(&self, image: &RgbImage) -> Result<Pixels, Error> {
+        let mut preprocess = self.encoder.preprocess().clone();
         if self.options.style == ImageStyle::LlamaCpp && preprocess.fit == Fit::Stretch {
             preprocess.fit = Fit::Letterbox;
         }
         preprocess.pan_and_scan = self.options.pan_and_scan.then(PanAndScan::default);
-        Ok(Pixels(preprocess.apply(picture).map_err(not_taken)?))
+        Ok(Pixels(preprocess.apply(image).map_err(not_taken)?))
     }
 
-    /// Rows that the whole and each crop of a picture become.
+    /// Rows that the whole and each crop of an image become.
     pub fn n_rows(&self, pixels: &Pixels) -> Vec<usize> {
-        let rows = |pixels: &PixelValues| self.tower.n_rows(pixels.width, pixels.height);
+        let rows = |pixels: &PixelValues| self.encoder.n_rows(pixels.width, pixels.height);
         pixels.all().iter().map(rows).collect()
     }
 
-    /// Tokens of a prompt with these pictures, placeholders for their rows.
+    /// Tokens of a prompt with these images, placeholders for their rows.
     ///
     /// # Errors
-    /// As [`VisionTower::tokens`].
+    /// As [`VisionEncoder::tokens`].
     pub fn tokens(
         &self,
         tokenizer: &Tokenizer,
@@ -93,34 +93,34 @@ impl ImageReader {
         pixels: &[&Pixels],
     ) -> Result<Vec<u32>, Error> {
         let n_rows: Vec<Vec<usize>> = pixels.iter().map(|pixels| self.n_rows(pixels)).collect();
-        self.tower
+        self.encoder
             .tokens(tokenizer, text, &n_rows, self.options.style)
     }
 
-    /// Where the tower's blocks run beside this engine: on its device where that takes them. To be asked once an engine: plans are
+    /// Where the vision encoder's blocks run beside this engine: on its device where that takes them. To be asked once an engine: plans are
     /// made for it.
-    pub fn on(&self, engine: &dyn Engine) -> TowerOn {
-        TowerOn::of(&self.tower, engine.device_model())
+    pub fn on(&self, engine: &dyn Engine) -> VisionDevice {
+        VisionDevice::of(&self.encoder, engine.device_model())
     }
 
-    /// Runs the tower over pictures where [`on`](ImageReader::on) says: of each the whole, then the crops. `watch` is told of blocks done and in all, and can stop the work: then there is no result.
+    /// Runs the vision encoder over images where [`on`](ImageReader::on) says: of each the whole, then the crops. `watch` is told of blocks done and in all, and can stop the work: then there is no result.
     ///
     /// # Errors
-    /// As [`VisionTower::encode`], and those of a device.
+    /// As [`VisionEncoder::encode`], and those of a device.
     pub fn encode(
         &self,
-        on: &TowerOn,
+        on: &VisionDevice,
         cpu: &Cpu,
         pixels: &[&Pixels],
         watch: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
-    ) -> Result<Option<Vec<PictureRows>>, Error> {
+    ) -> Result<Option<Vec<EncodedImage>>, Error> {
         let all: Vec<&PixelValues> = pixels.iter().flat_map(|pixels| pixels.all()).collect();
-        let n_layers = self.tower.config().n_layers;
+        let n_layers = self.encoder.config().n_layers;
         let total = all.len() * n_layers;
         let mut encoded = Vec::with_capacity(all.len());
         for (i, pixels) in all.iter().enumerate() {
             let mut watch = |layer, _| watch(i * n_layers + layer, total);
-            let done = self.tower.encode_where(on, cpu, pixels, &mut watch)?;
+            let done = self.encoder.encode_where(on, cpu, pixels, &mut watch)?;
             match done {
                 Some(done) => encoded.push(done),
                 None => return Ok(None),

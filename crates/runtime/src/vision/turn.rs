@@ -14,7 +14,7 @@ pub(super) struct AxialTurn {
     table: RopeTable,
 }
 
-/// Those of a tower: none where heads do not turn.
+/// Those of a vision encoder: none where heads do not turn.
 pub(super) fn turns(config: &VisionConfig) -> Vec<AxialTurn> {
     let Some(grid) = &config.grid else {
         return Vec::new();

@@ -15,5 +15,5 @@ mod sessions;
 mod states;
 mod support;
 mod token;
-mod tower;
+mod vision;
 mod vocab;

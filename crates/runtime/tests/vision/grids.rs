@@ -1,12 +1,12 @@
-//! Towers that take pictures of any size, and text models whose positions have three axes.
+//! Vision encoders that take images of any size, and text models whose positions have three axes.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use millrace_runtime::vision::PictureRows;
-use millrace_runtime::vision::picture::{Picture, PixelValues};
+use millrace_runtime::vision::EncodedImage;
+use millrace_runtime::vision::image::{PixelValues, RgbImage};
 use millrace_runtime::{
-    BatchItem, Cpu, CpuEngine, Engine, Error, Image, ImageSight, Level, LogitsFor, VisionTower,
+    BatchItem, Cpu, CpuEngine, Engine, Error, Image, ImageSight, Level, LogitsFor, VisionEncoder,
 };
 use millrace_testkit::compare::assert_logits_close;
 use millrace_testkit::golden::GoldenMatrix;
@@ -25,21 +25,21 @@ fn pixels(image: &ExpectedImage) -> PixelValues {
     }
 }
 
-fn encode(tower: &VisionTower, cpu: &Cpu, image: &ExpectedImage) -> PictureRows {
+fn encode(encoder: &VisionEncoder, cpu: &Cpu, image: &ExpectedImage) -> EncodedImage {
     let watch = &mut |_, _| ControlFlow::Continue(());
-    tower.encode(cpu, &pixels(image), watch).unwrap().unwrap()
+    encoder.encode(cpu, &pixels(image), watch).unwrap().unwrap()
 }
 
 #[test]
-fn towers_of_any_size_are_those_of_transformers() {
+fn encoders_of_any_size_are_those_of_transformers() {
     for golden in VisionGolden::on_grids() {
         let model = open(golden.hf());
-        let own = VisionTower::open(&model, None).unwrap();
-        let mmproj = VisionTower::open(&model, Some(&golden.mmproj())).unwrap();
+        let own = VisionEncoder::open(&model, None).unwrap();
+        let mmproj = VisionEncoder::open(&model, Some(&golden.mmproj())).unwrap();
         assert_eq!(own.placeholder(), PLACEHOLDER);
         for (i, image) in golden.images().iter().enumerate() {
-            let picture = Picture::new(image.width, image.height, image.rgb.clone());
-            let found = own.preprocess().apply(&picture).unwrap().remove(0);
+            let rgb = RgbImage::new(image.width, image.height, image.rgb.clone());
+            let found = own.preprocess().apply(&rgb).unwrap().remove(0);
             let expected = pixels(image);
             assert_eq!(
                 (found.width, found.height),
@@ -48,12 +48,12 @@ fn towers_of_any_size_are_those_of_transformers() {
             for (found, expected) in found.data.iter().zip(&expected.data) {
                 assert!((found - expected).abs() < 1e-6, "{found} for {expected}");
             }
-            let n_rows = own.rows_of_picture(image.width, image.height).unwrap();
+            let n_rows = own.rows_of_image(image.width, image.height).unwrap();
             assert_eq!(n_rows * image.projected.width, image.projected.data.len());
             for level in Level::supported() {
-                for (tower, of) in [(&own, "folder"), (&mmproj, "mmproj")] {
+                for (encoder, of) in [(&own, "folder"), (&mmproj, "mmproj")] {
                     let what = format!("{}, {of}, image {i} at {level}", golden.name);
-                    check(&encode(tower, &cpu(level), image), image, &what);
+                    check(&encode(encoder, &cpu(level), image), image, &what);
                 }
             }
         }
@@ -61,7 +61,7 @@ fn towers_of_any_size_are_those_of_transformers() {
 }
 
 /// What leaves the blocks, the rows, and what is added to them later.
-fn check(found: &PictureRows, expected: &ExpectedImage, what: &str) {
+fn check(found: &EncodedImage, expected: &ExpectedImage, what: &str) {
     let encoder = rows(expected.encoder.width, &found.encoder);
     assert_logits_close(&encoder, &expected.encoder, &format!("{what}, encoder"));
     let width = found.image.width();
@@ -83,10 +83,12 @@ fn check(found: &PictureRows, expected: &ExpectedImage, what: &str) {
 }
 
 /// The prompt with the ids of the images, and the images.
-fn prompt(golden: &VisionGolden, tower: &VisionTower) -> (Vec<u32>, Vec<Arc<Image>>) {
+fn prompt(golden: &VisionGolden, encoder: &VisionEncoder) -> (Vec<u32>, Vec<Arc<Image>>) {
     let cpu = cpu(Level::preferred());
     let images = golden.images();
-    let images = images.iter().map(|image| encode(tower, &cpu, image).image);
+    let images = images
+        .iter()
+        .map(|image| encode(encoder, &cpu, image).image);
     let images: Vec<Arc<Image>> = images.collect();
     let mut ids = images.iter().flat_map(|image| image.ids());
     let tokens = golden.expected().tokens.into_iter();
@@ -101,8 +103,8 @@ fn prompt(golden: &VisionGolden, tower: &VisionTower) -> (Vec<u32>, Vec<Arc<Imag
 fn logits_with_places_are_those_of_transformers() {
     for golden in VisionGolden::on_grids() {
         let model = open(golden.hf());
-        let tower = VisionTower::open(&model, None).unwrap();
-        let (tokens, images) = prompt(&golden, &tower);
+        let encoder = VisionEncoder::open(&model, None).unwrap();
+        let (tokens, images) = prompt(&golden, &encoder);
         let expected = golden.expected();
         for level in Level::supported() {
             let mut engine = engine(&model, Some(level), 512);
@@ -130,8 +132,8 @@ fn logits_with_places_are_those_of_transformers() {
 fn cuts_forks_and_prefixes_change_no_bit() {
     for golden in VisionGolden::on_grids() {
         let model = open(golden.hf());
-        let tower = VisionTower::open(&model, None).unwrap();
-        let (tokens, images) = prompt(&golden, &tower);
+        let encoder = VisionEncoder::open(&model, None).unwrap();
+        let (tokens, images) = prompt(&golden, &encoder);
         let whole = logits(&mut engine(&model, None, 512), &[&tokens], &images);
         // Rows that see each other are computed together.
         let is_cut = model.model().config.image_sight() == ImageSight::Before;
@@ -226,8 +228,8 @@ fn forks_agree(
 fn places_are_seen() {
     let golden = VisionGolden::named("qwen3vl-vision");
     let model = open(golden.hf());
-    let tower = VisionTower::open(&model, None).unwrap();
-    let (tokens, images) = prompt(&golden, &tower);
+    let encoder = VisionEncoder::open(&model, None).unwrap();
+    let (tokens, images) = prompt(&golden, &encoder);
     let found = logits(&mut engine(&model, None, 512), &[&tokens], &images);
     let flat = images.iter().map(|image| {
         let (n, width) = (image.n_rows(), image.width());
@@ -247,11 +249,11 @@ fn places_are_seen() {
 }
 
 #[test]
-fn towers_of_other_families_and_pictures_of_no_height_are_refused() {
+fn encoders_of_other_families_and_images_of_no_height_are_refused() {
     let golden = VisionGolden::named("qwen3vl-vision");
     let model = open(golden.hf());
     let refused = |mmproj: VisionGolden| {
-        let error = VisionTower::open(&model, Some(&mmproj.mmproj()))
+        let error = VisionEncoder::open(&model, Some(&mmproj.mmproj()))
             .err()
             .unwrap();
         error.to_string()
@@ -263,11 +265,11 @@ fn towers_of_other_families_and_pictures_of_no_height_are_refused() {
     );
     let error = refused(VisionGolden::named("gemma3-vision"));
     assert!(error.contains("gemma3"), "{error}");
-    let tower = VisionTower::open(&model, None).unwrap();
-    let error = tower.rows_of_picture(201, 1).unwrap_err();
+    let encoder = VisionEncoder::open(&model, None).unwrap();
+    let error = encoder.rows_of_image(201, 1).unwrap_err();
     assert!(matches!(error, Error::BadImage { .. }), "{error}");
-    let line = Picture::new(201, 1, vec![0; 603]);
-    tower.preprocess().apply(&line).unwrap_err();
+    let line = RgbImage::new(201, 1, vec![0; 603]);
+    encoder.preprocess().apply(&line).unwrap_err();
     // Pixels that are no whole squares.
     let cpu = cpu(Level::preferred());
     for (width, height) in [(12, 16), (0, 8), (8, 8 * 25)] {
@@ -277,7 +279,7 @@ fn towers_of_other_families_and_pictures_of_no_height_are_refused() {
             data: vec![0.0; 3 * width * height],
         };
         let watch = &mut |_, _| ControlFlow::Continue(());
-        let error = tower.encode(&cpu, &pixels, watch).unwrap_err();
+        let error = encoder.encode(&cpu, &pixels, watch).unwrap_err();
         assert!(matches!(error, Error::BadImage { .. }), "{error}");
     }
 }

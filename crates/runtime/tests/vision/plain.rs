@@ -1,17 +1,17 @@
-//! A tower as its formulas say, in f64 and without kernels.
+//! A vision encoder as its formulas say, in f64 and without kernels.
 
 use millrace_format::Checkpoint;
 use millrace_graph::Weight;
 use millrace_model::vision::{BiasedLinear, LayerNorm};
-use millrace_runtime::VisionTower;
+use millrace_runtime::VisionEncoder;
 use millrace_testkit::golden::GoldenMatrix;
 
 type Matrix = Vec<Vec<f64>>;
 
 /// The weights.
-struct Tower<'a>(&'a Checkpoint);
+struct EncoderWeights<'a>(&'a Checkpoint);
 
-impl Tower<'_> {
+impl EncoderWeights<'_> {
     fn numbers(&self, weight: &Weight) -> Vec<f64> {
         let mut out = vec![0.0; weight.n * weight.k];
         let bytes = self.0.tensor(&weight.name).unwrap().bytes;
@@ -79,8 +79,8 @@ fn add(x: &mut Matrix, y: Matrix) {
 }
 
 /// What leaves the last norm, of pixels `[3, size, size]`.
-pub(crate) fn encoder(tower: &VisionTower, file: &Checkpoint, pixels: &[f32]) -> GoldenMatrix {
-    let (model, config, of) = (tower.model(), tower.config(), Tower(file));
+pub(crate) fn encoder(encoder: &VisionEncoder, file: &Checkpoint, pixels: &[f32]) -> GoldenMatrix {
+    let (model, config, of) = (encoder.model(), encoder.config(), EncoderWeights(file));
     let (size, patch) = (config.image_size, config.patch_size);
     let (side, eps) = (config.patches_per_side(), f64::from(config.norm_eps));
     let at = |c: usize, y: usize, x: usize| f64::from(pixels[(c * size + y) * size + x]);

@@ -1,10 +1,10 @@
-//! Towers whose tensors have other shapes than their hyperparameters say, and preprocessing that no tower has: refused by name.
+//! Vision encoders whose tensors have other shapes than their hyperparameters say, and preprocessing that no vision encoder has: refused by name.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use millrace_format::{Checkpoint, TensorSpec, safetensors};
-use millrace_runtime::VisionTower;
+use millrace_runtime::VisionEncoder;
 use millrace_testkit::vision::VisionGolden;
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ fn reshaped(folder: &Path, tensor: &str, shape: &[usize]) -> tempfile::TempDir {
 }
 
 fn refusal(folder: &Path) -> String {
-    let error = VisionTower::open(&open(folder), None).err().unwrap();
+    let error = VisionEncoder::open(&open(folder), None).err().unwrap();
     error.to_string()
 }
 
@@ -96,7 +96,7 @@ fn tensors_of_other_shapes_are_named() {
 }
 
 #[test]
-fn preprocessing_that_no_tower_has_is_named() {
+fn preprocessing_that_no_encoder_has_is_named() {
     for (golden, key, value, words) in [
         ("gemma4-vision", "max_soft_tokens", json!(0), "pixels of"),
         ("gemma4-vision", "max_soft_tokens", json!(27), "81 at most"),

@@ -168,7 +168,7 @@ impl EncodedPrompt {
         self.tokens.iter().map(shown).collect()
     }
 
-    /// Has the tower read the images, if there are any, and puts them into the prompt. Whoever goes away
+    /// Has the vision encoder read the images, if there are any, and puts them into the prompt. Whoever goes away
     /// stops it, and so does the caller's deadline.
     pub(crate) async fn see(
         &mut self,
@@ -202,12 +202,12 @@ impl EncodedPrompt {
         let work = move || {
             // Until the work ends, which is later than the wait for it if the client goes away.
             let _turn = turn;
-            let vision = loaded.vision().map_err(ImageError::Tower)?;
+            let vision = loaded.vision().map_err(ImageError::VisionEncoder)?;
             let images = vision.see(scope, &pending, &mut tokens, &stop)?;
             Ok((tokens, images))
         };
         let seen = tokio::task::spawn_blocking(work).await;
-        let seen = seen.unwrap_or_else(|error| Err(ImageError::Tower(error.to_string())));
+        let seen = seen.unwrap_or_else(|error| Err(ImageError::VisionEncoder(error.to_string())));
         let (tokens, images) = seen.map_err(unseen)?;
         self.tokens = tokens;
         Ok(images)
@@ -216,8 +216,8 @@ impl EncodedPrompt {
 
 fn unseen(reason: ImageError) -> ApiError {
     match reason {
-        ImageError::Picture(reason) => ApiError::field("messages", reason),
-        ImageError::Tower(reason) => {
+        ImageError::Unreadable(reason) => ApiError::field("messages", reason),
+        ImageError::VisionEncoder(reason) => {
             let message = format!("reading the images failed: {reason}");
             ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
         }
@@ -226,7 +226,7 @@ fn unseen(reason: ImageError) -> ApiError {
     }
 }
 
-/// Tells the tower's thread that nobody waits any more.
+/// Tells the vision encoder's thread that nobody waits any more.
 struct CancelGuard(Arc<AtomicBool>);
 
 impl Drop for CancelGuard {

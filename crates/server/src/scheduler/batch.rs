@@ -57,7 +57,7 @@ pub(super) fn compose(
         let wanted = rest(&tasks[*first]);
         let others_want: usize = others.iter().map(|i| rest(&tasks[*i])).sum();
         let share = wanted.min(left.div_ceil(2).max(left.saturating_sub(others_want)));
-        // A picture is not cut, so a part may be longer than its share.
+        // An image is not cut, so a part may be longer than its share.
         left = left.saturating_sub(share);
         parts.extend(part(tasks, *first, share));
         others.sort_by_key(|i| (tasks[*i].job.priority, rest(&tasks[*i])));

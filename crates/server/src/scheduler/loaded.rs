@@ -23,7 +23,7 @@ pub struct EngineSetup {
     pub engine: Box<dyn Engine>,
     /// What guesses tokens ahead for it, if anything does.
     pub speculator: Option<Speculator>,
-    /// File of the vision tower, if it is neither the model's own nor the one beside it.
+    /// File of the vision encoder, if it is neither the model's own nor the one beside it.
     pub mmproj: Option<PathBuf>,
     /// The adapters that [`ModelSpec::adapters`](crate::ModelSpec::adapters) names, in that order.
     pub adapters: Vec<Arc<LoraAdapter>>,
@@ -64,7 +64,7 @@ pub struct ModelInfo {
     pub ranker: Result<Arc<Ranker>, String>,
     /// Its adapters.
     pub adapters: Vec<Arc<LoraAdapter>>,
-    /// The vision tower, opened with the first image; or why there is none.
+    /// The vision encoder, opened with the first image; or why there is none.
     pub(crate) vision: OnceLock<Result<Vision, String>>,
     mmproj: Option<PathBuf>,
     /// The engine's threads and level, and its device.
@@ -116,7 +116,7 @@ impl ModelInfo {
         self.model.model().config.encoder.is_some()
     }
 
-    /// The vision tower of the model.
+    /// The vision encoder of the model.
     ///
     /// # Errors
     /// Why images cannot be read.

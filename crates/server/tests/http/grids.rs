@@ -8,7 +8,7 @@ use millrace_server::{ModelSpec, ServerOptions};
 use millrace_testkit::vision::VisionGolden;
 use serde_json::{Value, json};
 
-use crate::images::{base64, picture, resized};
+use crate::images::{base64, image, resized};
 use crate::{Running, options, spec};
 
 /// A server of a golden's model.
@@ -52,7 +52,7 @@ fn openai(images: &[&str]) -> Value {
 #[test]
 fn images_of_any_size_mean_the_same_in_every_api() {
     let chat = "/v1/chat/completions";
-    // With what stands between the lines of a picture of Mistral; before one there is nothing.
+    // With what stands between the lines of an image of Mistral; before one there is nothing.
     for (name, n_around, rows) in [
         ("qwen3vl-vision", 2, [15, 6, 12]),
         ("qwen35-vision", 2, [18, 2, 21]),
@@ -65,7 +65,7 @@ fn images_of_any_size_mean_the_same_in_every_api() {
         let n_prompt = |answer: &Value| answer["usage"]["prompt_tokens"].as_u64().unwrap();
         let logprobs = |answer: &Value| answer["choices"][0]["logprobs"].clone();
         let blind = n_prompt(&server.ask(chat, &openai(&[])));
-        let data = ["wide.png", "small.png", "tall.png"].map(picture);
+        let data = ["wide.png", "small.png", "tall.png"].map(image);
         let [wide, small, tall] = data.each_ref().map(|data| {
             let seen = server.ask(chat, &openai(&[data]));
             // Again, from what was kept.
@@ -119,14 +119,14 @@ fn refused(server: &Running, data: &str, words: &str) {
 }
 
 #[test]
-fn images_that_the_tower_does_not_take_are_refused() {
+fn images_that_the_encoder_does_not_take_are_refused() {
     let (server, _folder) = serve("qwen3vl-vision");
     let refused = |data: &str, words: &str| refused(&server, data, words);
     // By their heads, before anything is decoded.
     refused(&base64(&resized(300, 1)), "200 times");
     refused(&base64(&resized(1, 201)), "200 times");
     refused(&base64(&resized(8192, 8192)), "24 million");
-    refused(&picture("broken.png"), "broken PNG");
+    refused(&image("broken.png"), "broken PNG");
     refused(&base64(b"GIF89a"), "PNG, JPEG or WebP");
     // A name of an image in a text is text.
     let mut body = openai(&[]);
@@ -138,7 +138,7 @@ fn images_that_the_tower_does_not_take_are_refused() {
     );
 }
 
-/// A picture of no pixel's width is no grid.
+/// An image of no pixel's width is no grid.
 #[test]
 fn lines_are_refused_where_nothing_would_be_left_of_them() {
     let (server, _folder) = serve("mistral3-vision");

@@ -36,14 +36,14 @@ pub(crate) fn base64(bytes: &[u8]) -> String {
         .collect()
 }
 
-pub(crate) fn picture(name: &str) -> String {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/vision/pictures");
+pub(crate) fn image(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/vision/images");
     base64(&std::fs::read(folder.join(name)).unwrap())
 }
 
 /// The head of a PNG of so many pixels, which is all of it that may be read.
 pub(crate) fn resized(width: u32, height: u32) -> Vec<u8> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/vision/pictures");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/vision/images");
     let mut bytes = std::fs::read(folder.join("wide.png")).unwrap();
     let (start, end) = (12, 29);
     bytes[16..20].copy_from_slice(&width.to_be_bytes());
@@ -58,14 +58,14 @@ pub(crate) fn resized(width: u32, height: u32) -> Vec<u8> {
     bytes
 }
 
-/// A server with a random model of 16 tokens an image, in a folder with its tower.
+/// A server with a random model of 16 tokens an image, in a folder with its vision encoder.
 fn server() -> (Running, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_owned();
     (serve(&path, &path, None), folder)
 }
 
-/// A server of a random model that is written to `out`, as of `model`, with the tower in `mmproj`.
+/// A server of a random model that is written to `out`, as of `model`, with the vision encoder in `mmproj`.
 fn serve(out: &Path, model: &Path, mmproj: Option<PathBuf>) -> Running {
     let options_of = SynthOptions {
         recipe: Recipe::parse("F32").unwrap(),
@@ -108,7 +108,7 @@ fn serve(out: &Path, model: &Path, mmproj: Option<PathBuf>) -> Running {
 
 fn openai(images: &[&str]) -> Value {
     let image = |name: &&str| {
-        let url = format!("data:image/png;base64,{}", picture(name));
+        let url = format!("data:image/png;base64,{}", image(name));
         json!({"type": "image_url", "image_url": {"url": url}})
     };
     let mut content: Vec<Value> = images.iter().map(image).collect();
@@ -125,7 +125,7 @@ fn every_api_takes_images_and_means_the_same() {
     let n_prompt = |answer: &Value| answer["usage"]["prompt_tokens"].as_u64().unwrap();
     let text = |answer: &Value| answer["choices"][0]["message"]["content"].clone();
     let logprobs = |answer: &Value| answer["choices"][0]["logprobs"].clone();
-    // The tower has seen it, and the cache kept its rows: the same bits.
+    // The vision encoder has seen it, and the cache kept its rows: the same bits.
     assert_eq!(
         logprobs(&server.ask(chat, &openai(&["wide.png"]))),
         logprobs(&wide)
@@ -136,7 +136,7 @@ fn every_api_takes_images_and_means_the_same() {
     let both = server.ask(chat, &openai(&["wide.png", "tall.png"]));
     assert!(n_prompt(&both) > n_prompt(&wide) + 16);
 
-    let data = picture("wide.png");
+    let data = image("wide.png");
     let source = json!({"type": "base64", "media_type": "image/png", "data": data});
     let content =
         json!([{"type": "image", "source": source}, {"type": "text", "text": "What is this?"}]);
@@ -163,14 +163,14 @@ fn every_api_takes_images_and_means_the_same() {
 }
 
 #[test]
-fn a_tower_in_a_file_of_its_own_is_named() {
+fn a_encoder_in_a_file_of_its_own_is_named() {
     let folder = tempfile::tempdir().unwrap();
-    let (model, tower) = (folder.path().join("m.gguf"), folder.path().join("eyes.bin"));
+    let (model, encoder) = (folder.path().join("m.gguf"), folder.path().join("eyes.bin"));
     let chat = "/v1/chat/completions";
     let show = |server: &Running| {
         server.ask("/api/show", &json!({"model": "seeing"}))["capabilities"].clone()
     };
-    let server = serve(&model, &model, Some(tower));
+    let server = serve(&model, &model, Some(encoder));
     let seen = server.ask(chat, &openai(&["wide.png"]));
     assert!(
         seen["usage"]["prompt_tokens"].as_u64().unwrap() > 16,
@@ -183,7 +183,7 @@ fn a_tower_in_a_file_of_its_own_is_named() {
     std::fs::remove_file(folder.path().join("mmproj-other.gguf")).unwrap();
     let reply = server.post(chat, &openai(&["wide.png"]));
     assert_eq!(reply.status, 400);
-    assert!(reply.body.contains("no vision tower"), "{}", reply.body);
+    assert!(reply.body.contains("no vision encoder"), "{}", reply.body);
     assert!(!show(&server).as_array().unwrap().contains(&json!("vision")));
 }
 
@@ -217,14 +217,14 @@ fn images_that_cannot_be_read_are_refused() {
     body["model"] = "demo".into();
     let reply = shared().post(chat, &body);
     assert_eq!(reply.status, 400);
-    assert!(reply.json().to_string().contains("no vision tower"));
+    assert!(reply.json().to_string().contains("no vision encoder"));
 }
 
 /// Images in results of calls are the user's, whichever API has them.
 #[test]
 fn results_of_calls_have_images() {
     let (server, _folder) = server();
-    let data = picture("wide.png");
+    let data = image("wide.png");
     let url = format!("data:image/png;base64,{data}");
     let source = json!({"type": "base64", "media_type": "image/png", "data": data});
     let call =

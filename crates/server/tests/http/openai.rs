@@ -240,7 +240,7 @@ fn wrong_messages_are_told_which_field() {
             json!({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x"}}]}]}),
             400,
             "messages",
-            "no vision tower",
+            "no vision encoder",
         ),
     ] {
         assert_refused(&fields, status, (param, words));

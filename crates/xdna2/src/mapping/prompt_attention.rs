@@ -27,12 +27,12 @@
 //! configuration, and read what the window reaches.
 //!
 //! # Without a mask
-//! With `full` every token sees all keys of the pass, as those of a picture do in a vision tower (the Gemma 3 paper's FlowQKV-NCA).
+//! With `full` every token sees all keys of the pass, as those of an image do in a vision encoder (the Gemma 3 paper's FlowQKV-NCA).
 //! That is a first pass in which every iteration reads all keys and whose tokens stand behind them: the slot `at` holds
 //! the number of keys. Cores are those of a first pass but for constants.
 //!
 //! # With an image
-//! With `image` the pass's rows of one picture see each other whatever their order: the slot `at` holds where it begins and ends. An
+//! With `image` the pass's rows of one image see each other whatever their order: the slot `at` holds where it begins and ends. An
 //! iteration reads all keys of the pass; cores are those of a later pass.
 //!
 //! # Bits

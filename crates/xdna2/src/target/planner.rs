@@ -20,7 +20,7 @@ use millrace_plan::units::bytes;
 use millrace_plan::{
     Annex, Arithmetic, Arrangement, AttentionOn, AttentionSteps, Chunk, CoreOccupancy, Explain,
     HeadRows, KernelFacts, Lengths, LowerError, Lowering, OwnSlot, PackedWeight, PassKind, Phase,
-    Plan, PlannedLaunch, PlannedProgram, Planner, Pricer, Reason, Scales, TowerPlan, TowerShape,
+    Plan, PlannedLaunch, PlannedProgram, Planner, Pricer, Reason, Scales, VisionPlan, VisionShape,
     WeightArrangement, WeightLayout, WeightSource,
 };
 use millrace_quant::DType;
@@ -225,8 +225,8 @@ impl Lowering for Xdna2 {
         lower(graph, &self.machine, &LowerOptions::of(self.features, kind))
     }
 
-    fn tower(&self, shape: &TowerShape) -> Result<TowerPlan, Reason> {
-        lower::tower(shape, &self.machine, self.features).map_err(Reason)
+    fn vision_encoder(&self, shape: &VisionShape) -> Result<VisionPlan, Reason> {
+        lower::vision_encoder(shape, &self.machine, self.features).map_err(Reason)
     }
 
     fn annex(&self, container: &Container, launches: &[PlannedLaunch]) -> Option<Annex> {

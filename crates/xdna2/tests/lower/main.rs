@@ -8,7 +8,7 @@ mod int8;
 mod numbers;
 mod packed;
 mod token;
-mod tower;
+mod vision;
 mod vocab;
 
 use millrace_format::{Checkpoint, Source};

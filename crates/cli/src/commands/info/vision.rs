@@ -1,4 +1,4 @@
-//! What `info` says of a vision tower.
+//! What `info` says of a vision encoder.
 
 use crate::exit::CommandResult;
 use crate::output::{Out, printable};
@@ -6,10 +6,10 @@ use millrace_format::Checkpoint;
 use millrace_model::{VisionConfig, VisionModel};
 use serde_json::{Value, json};
 
-/// The tower of a checkpoint.
+/// The vision encoder of a checkpoint.
 pub(super) enum Vision {
     None,
-    Tower(Box<VisionConfig>),
+    VisionEncoder(Box<VisionConfig>),
     /// One that does not run here, and why.
     Unusable(String),
 }
@@ -30,7 +30,7 @@ impl Vision {
     pub(super) fn of(checkpoint: &Checkpoint) -> Vision {
         match VisionModel::of(checkpoint) {
             Ok(None) => Vision::None,
-            Ok(Some(tower)) => Vision::Tower(Box::new(tower.config)),
+            Ok(Some(encoder)) => Vision::VisionEncoder(Box::new(encoder.config)),
             Err(error) => Vision::Unusable(error.to_string()),
         }
     }
@@ -38,7 +38,7 @@ impl Vision {
     pub(super) fn print(&self, out: &mut Out) -> CommandResult {
         let line = match self {
             Vision::None => return Ok(()),
-            Vision::Tower(config) => format!(
+            Vision::VisionEncoder(config) => format!(
                 "{} layers, width {}, {} heads; {}",
                 config.n_layers,
                 config.d_model,
@@ -54,7 +54,7 @@ impl Vision {
         match self {
             Vision::None => Value::Null,
             Vision::Unusable(why) => json!({ "runs": false, "reason": why }),
-            Vision::Tower(config) => json!({
+            Vision::VisionEncoder(config) => json!({
                 "runs": true,
                 "n_layers": config.n_layers,
                 "d_model": config.d_model,

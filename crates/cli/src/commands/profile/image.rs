@@ -6,8 +6,8 @@ use crate::exit::{CommandFailure, CommandResult};
 use crate::output::{Out, Paint, duration};
 use millrace_model::VisionConfig;
 use millrace_plan::predict::{self, Prediction, cells};
-use millrace_plan::{Lowering, Pricer, TowerCost};
-use millrace_runtime::vision::VisionTower;
+use millrace_plan::{Lowering, Pricer, VisionCost};
+use millrace_runtime::vision::VisionEncoder;
 use serde::Serialize;
 
 /// What a prompt with an image takes, nanoseconds.
@@ -15,8 +15,8 @@ use serde::Serialize;
 pub(super) struct Image {
     /// Of the prompt's tokens those that are the image's.
     n_tokens: usize,
-    tower: TowerCost,
-    tower_ns: f64,
+    encoder: VisionCost,
+    vision_ns: f64,
     /// All passes of the prompt, the first of which has the image.
     prompt_ns: f64,
     /// To the first token.
@@ -40,19 +40,19 @@ impl Image {
         let found = predict::image(graph, &vision, planner, pricer, n_tokens).map_err(failed)?;
         let later = prediction.prefill.iter().skip(1);
         let later_ns: f64 = later.map(|pass| pass.totals.total_ns).sum();
-        let tower_ns = found.tower.total_ns();
+        let vision_ns = found.encoder.total_ns();
         let prompt_ns = found.pass.totals.total_ns + later_ns;
         Ok(Some(Image {
             n_tokens: vision.n_tokens,
-            tower: found.tower,
-            tower_ns,
+            encoder: found.encoder,
+            vision_ns,
             prompt_ns,
-            ttft_ns: tower_ns + prompt_ns,
+            ttft_ns: vision_ns + prompt_ns,
         }))
     }
 
     pub(super) fn print(&self, out: &mut Out) -> CommandResult {
-        let TowerCost {
+        let VisionCost {
             work_ns,
             products_ns,
             attention_ns,
@@ -60,7 +60,7 @@ impl Image {
             call_ns,
             host_ns,
             n_dispatches,
-        } = self.tower;
+        } = self.encoder;
         let rest_ns = work_ns - products_ns - attention_ns;
         let title = format!(
             "With an image, {} of the prompt's tokens",
@@ -69,9 +69,9 @@ impl Image {
         out.line("")?;
         out.line(Paint::Bold.stdout(&title))?;
         out.line(format!(
-            "  tower        {}: products {}, attention {}, the rest at work {}, loading {}, {n_dispatches} calls {}, the \
+            "  encoder        {}: products {}, attention {}, the rest at work {}, loading {}, {n_dispatches} calls {}, the \
              host's norms and sums {}",
-            duration(self.tower_ns),
+            duration(self.vision_ns),
             duration(products_ns),
             duration(attention_ns),
             duration(rest_ns),
@@ -84,16 +84,16 @@ impl Image {
     }
 }
 
-/// The tower of the shape or of the files.
+/// The vision encoder of the shape or of the files.
 fn vision(args: &ProfileArgs, subject: &ProfileSubject) -> CommandResult<VisionConfig> {
     if let ProfileSubject::Files(model) = subject {
-        let tower = VisionTower::open(model, args.mmproj.as_deref())?;
-        let config = tower.config();
+        let encoder = VisionEncoder::open(model, args.mmproj.as_deref())?;
+        let config = encoder.config();
         return match &config.grid {
             None => Ok(config.clone()),
             Some(_) => Err(CommandFailure::usage(format!(
                 "{} takes images of any size, which no device does: there is nothing to predict",
-                tower.name()
+                encoder.name()
             ))),
         };
     }

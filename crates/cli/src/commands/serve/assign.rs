@@ -22,7 +22,7 @@ pub(super) const DRAFT: PerModel = PerModel {
 pub(super) const MMPROJ: PerModel = PerModel {
     flag: "--mmproj",
     does: "sees for",
-    limit: "a model has one vision tower",
+    limit: "a model has one vision encoder",
 };
 
 impl PerModel {
@@ -105,9 +105,9 @@ mod tests {
             let told = drafts(values, names).unwrap_err();
             assert!(told.contains(words), "{told}");
         }
-        let towers = MMPROJ.assign(&["b=p.gguf".to_owned()], &models(&["a", "b"]));
+        let encoders = MMPROJ.assign(&["b=p.gguf".to_owned()], &models(&["a", "b"]));
         assert_eq!(
-            towers.map_err(|failure| failure.message),
+            encoders.map_err(|failure| failure.message),
             Ok(vec![None, some("p.gguf")])
         );
     }

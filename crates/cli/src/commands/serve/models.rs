@@ -10,7 +10,7 @@ use crate::ranks::MpiArgs;
 use crate::target_args::{DeviceArgs, ModelPlacement};
 use millrace_runtime::disk::{DiskError, PageFolder};
 use millrace_runtime::{
-    BatchItem, CpuEngine, Engine, EngineOptions, Error, LoadedModel, LogitsFor, VisionTower,
+    BatchItem, CpuEngine, Engine, EngineOptions, Error, LoadedModel, LogitsFor, VisionEncoder,
 };
 use millrace_server::scheduler::{EngineFactory, EngineSetup};
 use millrace_server::{AdapterSpec, ModelSpec, image_memory_bytes};
@@ -31,10 +31,10 @@ pub(crate) fn specs(models: &[String], args: &ServedArgs, ui: Ui) -> CommandResu
     }
     let models: Vec<NamedModel> = models.iter().map(|text| named(text)).collect();
     let drafts = DRAFT.assign(&args.draft, &models)?;
-    let towers = MMPROJ.assign(&args.mmproj, &models)?;
+    let encoders = MMPROJ.assign(&args.mmproj, &models)?;
     let folder = args.page_folder(ui)?;
     let adapters = adapters::assign(&args.lora, &models)?;
-    let assigned = drafts.into_iter().zip(towers).zip(adapters);
+    let assigned = drafts.into_iter().zip(encoders).zip(adapters);
     let mut specs = Vec::new();
     for (named, ((draft, mmproj), adapters)) in models.into_iter().zip(assigned) {
         let opened = OpenedModel::open(named, (draft, mmproj, adapters), args, ui)?;
@@ -78,15 +78,15 @@ impl OpenedModel {
             None => None,
         };
         let mmproj = mmproj.map(PathBuf::from);
-        let tower = tower(&loaded, mmproj.as_deref())?;
-        let tower_bytes = tower.as_ref().map_or(0, VisionTower::own_bytes);
-        let weight_bytes = loaded.checkpoint().size_bytes() + tower_bytes;
+        let encoder = encoder(&loaded, mmproj.as_deref())?;
+        let vision_bytes = encoder.as_ref().map_or(0, VisionEncoder::own_bytes);
+        let weight_bytes = loaded.checkpoint().size_bytes() + vision_bytes;
         let mut parts_bytes = vec![engine_bytes(&loaded, &engine_options(args))?];
-        if let Some(tower) = &tower {
+        if let Some(encoder) = &encoder {
             let most = loaded.model().config.context_length;
             let n_ctx = engine_options(args).n_ctx;
             let n_ctx = n_ctx.unwrap_or(most.min(EngineOptions::DEFAULT_MAX_CTX));
-            parts_bytes.push(image_memory_bytes(tower, n_ctx));
+            parts_bytes.push(image_memory_bytes(encoder, n_ctx));
         }
         for adapter in adapters::open(&adapters, &loaded)? {
             parts_bytes.push(adapter.size_bytes() as u64);
@@ -191,11 +191,14 @@ fn named(text: &str) -> NamedModel {
     }
 }
 
-/// The model's vision tower, if it has one. One that was named is refused here, before anyone sends an image; why another cannot be
+/// The model's vision encoder, if it has one. One that was named is refused here, before anyone sends an image; why another cannot be
 /// opened is told to whoever sends one.
-fn tower(loaded: &Arc<LoadedModel>, mmproj: Option<&Path>) -> CommandResult<Option<VisionTower>> {
-    match (VisionTower::open(loaded, mmproj), mmproj) {
-        (Ok(tower), _) => Ok(Some(tower)),
+fn encoder(
+    loaded: &Arc<LoadedModel>,
+    mmproj: Option<&Path>,
+) -> CommandResult<Option<VisionEncoder>> {
+    match (VisionEncoder::open(loaded, mmproj), mmproj) {
+        (Ok(encoder), _) => Ok(Some(encoder)),
         (Err(error), Some(_)) => Err(error.into()),
         (Err(_), None) => Ok(None),
     }

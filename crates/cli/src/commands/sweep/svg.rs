@@ -1,4 +1,4 @@
-//! The curve as a picture: both axes logarithmic, so that twice the sequences at twice the tokens is a straight line.
+//! The curve as an image: both axes logarithmic, so that twice the sequences at twice the tokens is a straight line.
 
 use super::Point;
 use std::fmt::Write as _;
@@ -38,7 +38,7 @@ fn mark(point: &Point, x: f64, y: f64) -> String {
 }
 
 /// Tokens a second over sequences, reached and at the bound.
-pub(super) fn picture(title: &str, points: &[Point]) -> String {
+pub(super) fn image(title: &str, points: &[Point]) -> String {
     let rates = points
         .iter()
         .flat_map(|p| [p.tokens_per_s, p.bound_tokens_per_s]);

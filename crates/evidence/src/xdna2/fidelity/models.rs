@@ -253,7 +253,7 @@ fn reason(measured: &Measurement, known: bool) -> &'static str {
     if has("AMD XDNA2 NPU backend changelog") {
         "decode on an integrated GPU: 214 GB/s, which the NPU does not read"
     } else if measured.phase == "vision" {
-        "a vision tower: Gemma 3's programs are timed by `profile --paper gemma3`, other towers' are not built here"
+        "a vision encoder: Gemma 3's programs are timed by `profile --paper gemma3`, other vision encoders' are not built here"
     } else if measured.hardware.contains("Ryzen AI SW") {
         "another software stack of which one model was measured"
     } else if has("IRON baseline") || has("CPU matmul") {

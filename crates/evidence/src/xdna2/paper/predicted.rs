@@ -7,7 +7,7 @@ use millrace_model::Model;
 use millrace_model::recipe::Recipe;
 use millrace_model::synth::ModelGeometry;
 use millrace_plan::predict::{self, ModelPart, PassCost, PredictError, PriceError, PromptWorkload};
-use millrace_plan::{FactSource, Planner, Pricer, Settings, TowerCost};
+use millrace_plan::{FactSource, Planner, Pricer, Settings, VisionCost};
 use millrace_xdna2::target::{Xdna2, planner};
 use millrace_xdna2_machine::profile::Stack;
 use serde::Serialize;
@@ -161,7 +161,7 @@ impl PaperPredictor {
         Ok((graph, planner))
     }
 
-    /// An image and a prompt of so many tokens, its rows among them, to the first token: the tower's programs and a pass
+    /// An image and a prompt of so many tokens, its rows among them, to the first token: the vision encoder's programs and a pass
     /// that knows of the image, as the engine runs it.
     pub(super) fn image(
         &mut self,
@@ -170,11 +170,11 @@ impl PaperPredictor {
     ) -> Result<ImageCost, PredictError> {
         let failed = |problem: String| PriceError(format!("{geometry}: {problem}"));
         let vision = ModelGeometry::named(geometry).and_then(ModelGeometry::vision);
-        let vision = vision.ok_or_else(|| failed("no vision tower".to_owned()))?;
+        let vision = vision.ok_or_else(|| failed("no vision encoder".to_owned()))?;
         let (stack, n_layers) = self.stack((geometry, profile, mode))?;
         let (graph, planner) = self.of((geometry, profile, mode))?;
         let mut pricer = pricer(planner)?;
-        let predict::ImagePass { tower, pass } =
+        let predict::ImagePass { encoder, pass } =
             predict::image(graph, &vision, planner, &mut *pricer, tokens)?;
         let n_patches = vision.n_patches() as u64;
         let prompt = Cost {
@@ -182,8 +182,8 @@ impl PaperPredictor {
             ..Cost::of(std::slice::from_ref(&pass))
         };
         Ok(ImageCost {
-            tower,
-            tower_stack_ns: stack.prompt_ns(vision.n_layers, n_patches),
+            encoder,
+            vision_stack_ns: stack.prompt_ns(vision.n_layers, n_patches),
             prompt,
         })
     }
@@ -192,20 +192,20 @@ impl PaperPredictor {
 /// What an image takes, to the first token.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct ImageCost {
-    pub(super) tower: TowerCost,
-    /// The published stack's own, of the tower's layers and patches as of a prompt's layers and tokens.
-    pub(super) tower_stack_ns: f64,
+    pub(super) encoder: VisionCost,
+    /// The published stack's own, of the vision encoder's layers and patches as of a prompt's layers and tokens.
+    pub(super) vision_stack_ns: f64,
     pub(super) prompt: Cost,
 }
 
 impl ImageCost {
     /// Launches and the host.
     pub(super) fn launches_ns(&self) -> f64 {
-        self.tower.total_ns() + self.prompt.ns
+        self.encoder.total_ns() + self.prompt.ns
     }
 
     pub(super) fn stack_ns(&self) -> f64 {
-        self.tower_stack_ns + self.prompt.stack_ns
+        self.vision_stack_ns + self.prompt.stack_ns
     }
 }
 

@@ -146,7 +146,7 @@ impl PaperReport {
     fn images(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "\n### An image\n\nThe vision tower's programs, then the prompt's pass. Target: within \
+            "\n### An image\n\nThe vision encoder's programs, then the prompt's pass. Target: within \
              {} %. Mode int4 is modelled({}).\n\n\
              | row | what | tokens | published, s | predicted | error | | launches alone | mode int4, s |\n\
              |---|---|---:|---:|---:|---:|---|---:|---:|",
@@ -170,22 +170,22 @@ impl PaperReport {
         }
         writeln!(
             f,
-            "\n| row | tower, ms: products | attention | the rest at work | loading | calls | host | dispatches | prompt, ms \
+            "\n| row | encoder, ms: products | attention | the rest at work | loading | calls | host | dispatches | prompt, ms \
              | stack beside |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
         )?;
         for row in &self.images {
-            let tower = &row.cost.tower;
-            let rest_ns = tower.work_ns - tower.products_ns - tower.attention_ns;
+            let encoder = &row.cost.encoder;
+            let rest_ns = encoder.work_ns - encoder.products_ns - encoder.attention_ns;
             let parts = [
-                tower.products_ns,
-                tower.attention_ns,
+                encoder.products_ns,
+                encoder.attention_ns,
                 rest_ns,
-                tower.load_ns,
-                tower.call_ns,
-                tower.host_ns,
+                encoder.load_ns,
+                encoder.call_ns,
+                encoder.host_ns,
             ];
             let cells = parts.map(|ns| ms(ns / 1e6)).join(" | ");
-            let (n, prompt) = (tower.n_dispatches, ms(row.cost.prompt.ns / 1e6));
+            let (n, prompt) = (encoder.n_dispatches, ms(row.cost.prompt.ns / 1e6));
             let stack = ms(row.cost.stack_ns() / 1e6);
             writeln!(f, "| {} | {cells} | {n} | {prompt} | {stack} |", row.id)?;
         }

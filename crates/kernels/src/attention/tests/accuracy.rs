@@ -191,7 +191,7 @@ fn ragged_batches() {
     }
 }
 
-/// A picture's rows see all of it and what came before; all others stay causal.
+/// An image's rows see all of it and what came before; all others stay causal.
 #[test]
 fn blocks_see_forward() {
     let steps = [
@@ -206,7 +206,7 @@ fn blocks_see_forward() {
             let grouped = shape(4, 2, 16, window);
             compare_blocks(&cpu, grouped, (KvType::F16, 64), &steps, &blocks);
         }
-        // All in one block: what a vision tower does.
+        // All in one block: what a vision encoder does.
         let whole = [vec![(0, 0..300)]];
         compare_blocks(
             &cpu,

@@ -39,8 +39,8 @@ fn tiles_attend_as_the_oracle_does() {
     }
     let whole = [vec![(0, 0..300)]];
     let block = std::slice::from_ref(&(0..300));
-    let tower = shape(1, 1, 72, None);
-    compare_by(&EMULATED, &cpu, tower, (KvType::BF16, 64), &whole, block);
+    let encoder = shape(1, 1, 72, None);
+    compare_by(&EMULATED, &cpu, encoder, (KvType::BF16, 64), &whole, block);
 }
 
 #[test]

@@ -220,9 +220,9 @@ fn rows_that_do_not_divide_are_reported() {
 fn tensors_of_other_models_are_skipped_and_named() {
     let config = config_of("qwen-tiny");
     let model = ModelFolder::flat(&config);
-    // The folder's weights once more, with a vision tower beside them.
+    // The folder's weights once more, with a vision encoder beside them.
     let source = model.open();
-    let path = model.beside("tower");
+    let path = model.beside("eyes");
     std::fs::create_dir(&path).unwrap();
     let mut specs: Vec<TensorSpec> = source.tensors().iter().map(TensorSpec::from).collect();
     specs.push(TensorSpec::new(

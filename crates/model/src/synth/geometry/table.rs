@@ -1,6 +1,6 @@
 //! The rows: sizes as published.
 
-use super::{GeometryRow, RecurrentRow, Tower};
+use super::{GeometryRow, RecurrentRow, EncoderGeometry};
 use crate::config::{DeltaConfig, MambaConfig, MambaNorm, RecurrentMixer, RopeScaling};
 
 const fn llama3(factor: f32) -> RopeScaling {
@@ -128,7 +128,7 @@ pub(super) static TABLE: [GeometryRow; 22] = [
         rope_scaling: RopeScaling::Linear { factor: 8.0 },
         window: Some(1024),
         tied_head: true,
-        vision: Some(Tower {
+        vision: Some(EncoderGeometry {
             n_layers: 27,
             d_model: 1152,
             d_ff: 4304,
@@ -338,7 +338,7 @@ pub(super) static TABLE: [GeometryRow; 22] = [
         rope_scaling: RopeScaling::Linear { factor: 8.0 },
         window: Some(32),
         tied_head: true,
-        vision: Some(Tower {
+        vision: Some(EncoderGeometry {
             n_layers: 2,
             d_model: 144,
             d_ff: 96,

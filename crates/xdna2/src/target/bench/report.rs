@@ -225,7 +225,7 @@ impl BenchReport<'_> {
     fn array(&self, lines: &mut Vec<ReportLine>) {
         let text = "percent of the call that each core computes, by column";
         lines.push(ReportLine::plain("array", text));
-        for row in picture(&busy(self.timing, &self.case.machine)) {
+        for row in image(&busy(self.timing, &self.case.machine)) {
             lines.push(ReportLine::plain("", row));
         }
     }
@@ -304,8 +304,8 @@ fn busy(timing: &Timing, machine: &Machine) -> Vec<Vec<Option<f64>>> {
     busy
 }
 
-/// The picture: rows from the far end of the array down to the memory tiles.
-fn picture(busy: &[Vec<Option<f64>>]) -> Vec<String> {
+/// The image: rows from the far end of the array down to the memory tiles.
+fn image(busy: &[Vec<Option<f64>>]) -> Vec<String> {
     let cell = |cell: &Option<f64>| match cell {
         Some(percent) => format!("{percent:5.0}"),
         None => "    ·".to_owned(),
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn the_far_row_is_on_top_and_idle_cores_are_dots() {
-        let picture = picture(&[vec![Some(99.6), None], vec![None, Some(3.2)]]);
-        assert_eq!(picture, ["row 1     ·    3", "row 0   100    ·"]);
+        let image = image(&[vec![Some(99.6), None], vec![None, Some(3.2)]]);
+        assert_eq!(image, ["row 1     ·    3", "row 0   100    ·"]);
     }
 }
