@@ -14,10 +14,12 @@ release build of Millrace and nothing but Python's standard library.
     cmake -B build -DGGML_NATIVE=ON -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_SERVER=OFF
     cmake --build build --target llama-bench
 
-Rows with `avx2` need a second peer without AVX-512, given as --peer-python-avx2; it is made with
+Rows with `avx2` need a second peer without AVX-512, given as --peer-python-avx2 or --llama-bench-avx2; it is made with
     CMAKE_ARGS="-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON" \\
         pip install --no-binary llama-cpp-python llama-cpp-python
-and rows with `avxvnni` one with -DGGML_AVX_VNNI=ON besides, given as --peer-python-avxvnni.
+and rows with `avxvnni` one with -DGGML_AVX_VNNI=ON besides, given as --peer-python-avxvnni or --llama-bench-avxvnni.
+
+Mixtures of experts are cut to six layers: their layers are alike, and whole files are too large for many machines.
 """
 
 import argparse
@@ -47,6 +49,11 @@ PLAN = [
     ("Q6_K", "Q6_K", ["pp512", "tg64"]),
     ("Q5_K", "Q5_K", ["pp512", "tg64"]),
 ]
+# Short prompts, as turns of a chat are.
+SHORT_PLAN = [("Q4_K_M", "Q4_K_M", ["pp8", "pp16", "pp48"])]
+# Mixtures of experts: geometry, layers and type.
+MIXTURES = ["olmoe-1b-7b/6/Q4_K_M", "olmoe-1b-7b/6/MXFP4", "qwen3-30b-a3b/6/Q4_K_M", "qwen3-30b-a3b/6/MXFP4"]
+MIXTURE_PLAN = [(kind, kind, ["pp512", "tg64"]) for kind in MIXTURES]
 AVX2_PLAN = [("Q4_K_M", "Q4_K_M", ["pp512", "tg64"]), ("Q8_0", "Q8_0", ["pp512", "tg64"])]
 # Sizes for a trial of every kind of row in a minute or two.
 QUICK = {"pp512": "pp32", "pp2048": "pp64", "tg64": "tg8", "tg32@4096": "tg4@64"}
@@ -78,8 +85,14 @@ class Bench:
         self.script = pathlib.Path(__file__).with_name("llama_cpp_bench.py")
 
     def path(self, kind):
-        """The model in that format, written if it is not there."""
+        """The model in that format, written if it is not there. Others than the run's have a geometry and layers."""
         args = self.args
+        if "/" in kind:
+            geometry, layers, dtype = kind.split("/")
+            path = args.work / f"{geometry}-{layers}-{dtype}.gguf"
+            if not path.exists():
+                run([args.binary, "synth", geometry, path, "--type", dtype, "--layers", layers])
+            return path
         if kind != "Q4NX":
             path = args.work / f"{args.geometry}-{kind}.gguf"
             if not path.exists():
@@ -91,7 +104,7 @@ class Bench:
         return path
 
     def test(self, name):
-        return QUICK[name] if self.args.quick else name
+        return QUICK.get(name, name) if self.args.quick else name
 
     def ours(self, kind, test, threads=None, level=None, sequences=1):
         """Tokens a second of one run."""
@@ -103,6 +116,16 @@ class Bench:
         if level:
             command += ["--cpu-level", level]
         return json.loads(run(command))[0]["avg_ts"]
+
+    def opens(self, peer, kind):
+        """Whether a peer takes the file; it is said if it does not."""
+        if not peer.is_program:
+            return True
+        command = [peer.path, "-m", self.path(kind), "-p", "1", "-n", "0", "-r", "1", "-o", "json"]
+        opened = subprocess.run([str(part) for part in command], capture_output=True).returncode == 0
+        if not opened:
+            print(f"{peer.name} does not open {self.path(kind)}", file=sys.stderr, flush=True)
+        return opened
 
     def theirs(self, peer, kind, test):
         """The same of a peer: a Python that has the package, or a `llama-bench`."""
@@ -155,7 +178,14 @@ class Limits:
         out = run([*bench.prefix, args.binary, "hwbench", "64,256", "--format", "q4_0", "-m", "1", "-t",
                    args.threads, "--time", "1", "--json"])
         self.roofs = json.loads(out)["roofs"]
-        self.config = json.loads(run([args.binary, "info", bench.path("Q4_K_M"), "--json"]))
+        self.bench, self.infos = bench, {}
+
+    def info(self, kind):
+        """What `info` says of a file, asked once."""
+        if kind not in self.infos:
+            out = run([self.bench.args.binary, "info", self.bench.path(kind), "--json"])
+            self.infos[kind] = json.loads(out)
+        return self.infos[kind]
 
     def roof(self, key, level=None):
         wanted = [roof for roof in self.roofs if level in (None, roof["level"])]
@@ -163,7 +193,11 @@ class Limits:
 
     def rate(self, path, kind, test, level=None):
         """Prefill: multiplications of the layers' matrices. Generation: reading weights, keys and values."""
-        config, n_params = self.config["config"], self.config["model"]["n_params"]
+        if "/" in kind:
+            # Which experts a prompt or a token takes decides how much is read.
+            return None
+        info = self.info("Q4_K_M")
+        config, n_params = info["config"], info["model"]["n_params"]
         name, _, depth = test.partition("@")
         if name.startswith("pp"):
             head = config["vocab_size"] * config["d_model"]
@@ -281,11 +315,12 @@ def header(args, bench, limits, peers):
 
 def speed_rows(bench, table, limits, peers, plan, level=None):
     for kind, peer_kind, tests in plan:
-        if bench.args.only and kind not in bench.args.only:
+        if bench.args.only and kind.rsplit("/")[-1] not in bench.args.only:
             continue
         label = kind + (f" {level}" if level else "") + (f" (llama.cpp: {peer_kind})" if kind != peer_kind else "")
+        openers = [peer for peer in peers if bench.opens(peer, peer_kind)]
         for test in tests:
-            able = [peer for peer in peers if peer.has_depth or "@" not in test]
+            able = [peer for peer in openers if peer.has_depth or "@" not in test]
             runs = [lambda peer=peer: bench.theirs(peer, peer_kind, test) for peer in able]
             ours, *theirs = bench.turns(lambda: bench.ours(kind, test, level=level), *runs)
             by_peer = dict(zip((peer.name for peer in able), theirs))
@@ -323,10 +358,13 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("-t", "--threads", type=int, default=2)
     parser.add_argument("--only", nargs="*", help="file types")
-    parser.add_argument("--rows", nargs="*", choices=["speed", "avx2", "avxvnni", "own"], default=["speed", "avx2", "avxvnni", "own"])
+    rows = ["speed", "short", "mixtures", "avx2", "avxvnni", "own"]
+    parser.add_argument("--rows", nargs="*", choices=rows, default=rows)
     parser.add_argument("--llama-bench", help="llama.cpp's program, instead of the package")
     parser.add_argument("--ik-llama-bench", help="that of ik_llama.cpp, a second peer")
     parser.add_argument("--peer-python", help="a Python with llama-cpp-python, instead of installing one")
+    parser.add_argument("--llama-bench-avx2", help="that of a llama.cpp without AVX-512")
+    parser.add_argument("--llama-bench-avxvnni", help="the same with AVX-VNNI")
     parser.add_argument("--peer-python-avx2", help="one whose llama.cpp was built without AVX-512")
     parser.add_argument("--peer-python-avxvnni", help="one built without AVX-512 and with AVX-VNNI")
     parser.add_argument("--no-peer", action="store_true", help="only Millrace")
@@ -342,12 +380,16 @@ def main():
     bench = Bench(args)
     limits = Limits(bench)
     table = Table(args, header(args, bench, limits, peers), peers)
-    if "speed" in args.rows:
-        speed_rows(bench, table, limits, peers, PLAN)
-    without_avx512 = {"avx2": args.peer_python_avx2, "avxvnni": args.peer_python_avxvnni}
-    for level, peer_python in without_avx512.items():
-        if level in args.rows and (peer_python or args.no_peer):
-            beside = [Peer("llama.cpp", peer_python, is_program=False)] if peer_python else []
+    for rows, plan in [("speed", PLAN), ("short", SHORT_PLAN), ("mixtures", MIXTURE_PLAN)]:
+        if rows in args.rows:
+            speed_rows(bench, table, limits, peers, plan)
+    without_avx512 = {
+        "avx2": (args.llama_bench_avx2, args.peer_python_avx2),
+        "avxvnni": (args.llama_bench_avxvnni, args.peer_python_avxvnni),
+    }
+    for level, (program, python) in without_avx512.items():
+        if level in args.rows and (program or python or args.no_peer):
+            beside = [Peer("llama.cpp", program or python, is_program=bool(program))] if program or python else []
             speed_rows(bench, table, limits, beside, AVX2_PLAN, level=level)
     if "own" in args.rows:
         own_rows(bench, table, limits)

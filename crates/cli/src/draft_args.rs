@@ -1,11 +1,11 @@
 //! `--draft`: guessing ahead, shared by `run`, `chat`, `bench` and `serve`.
 
 use crate::exit::{CommandFailure, CommandResult};
-use crate::machine;
 use crate::model_arg::ModelArgs;
 use crate::output::{Ui, bytes};
 use crate::target_args::{DeviceArgs, ModelPlacement};
 use millrace_plan::predict::{self, PromptWorkload};
+use millrace_runtime::HostMemory;
 use millrace_runtime::speculate::check_draft;
 use millrace_runtime::{
     AdapterSet, CpuEngine, Engine, EngineOptions, LoadedModel, SpeculationStats, Speculator,
@@ -101,7 +101,7 @@ impl DraftArgs {
             needs[1].words(),
             draft.name()
         ));
-        if let Some(usable) = machine::memory().usable_bytes() {
+        if let Some(usable) = HostMemory::read().usable_bytes() {
             check_fits([target.name(), draft.name()], needs, n_ctx, usable)?;
         }
         Ok(Some(Draft::Model(draft)))
@@ -133,7 +133,7 @@ fn open_layer(
         target.name(),
         needs[1].words(),
     ));
-    if let Some(usable) = machine::memory().usable_bytes() {
+    if let Some(usable) = HostMemory::read().usable_bytes() {
         check_fits([target.name(), "its MTP layer"], needs, n_ctx, usable)?;
     }
     Ok(Draft::Layer)

@@ -31,26 +31,6 @@ pub(crate) struct CacheLevel {
     pub(crate) shared_by: usize,
 }
 
-/// Memory, and what a container allows of it.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(crate) struct HostMemory {
-    pub(crate) total_bytes: Option<u64>,
-    /// What new work can use without swapping.
-    pub(crate) available_bytes: Option<u64>,
-    /// A container's limit, if there is one.
-    pub(crate) limit_bytes: Option<u64>,
-}
-
-impl HostMemory {
-    /// What this process may still use: the least of what is free and what is allowed.
-    pub(crate) fn usable_bytes(&self) -> Option<u64> {
-        match (self.available_bytes, self.limit_bytes) {
-            (Some(available), Some(limit)) => Some(available.min(limit)),
-            (available, limit) => available.or(limit),
-        }
-    }
-}
-
 /// An accelerator's device node.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Accelerator {
@@ -80,17 +60,6 @@ fn board() -> Option<String> {
     let name = fs::read_to_string("/sys/firmware/devicetree/base/model").ok()?;
     let name = name.trim_end_matches('\0').trim();
     (!name.is_empty()).then(|| name.to_owned())
-}
-
-/// Reads the memory's facts.
-pub(crate) fn memory() -> HostMemory {
-    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let bytes = |name| parse_kib(field(&meminfo, name)?);
-    HostMemory {
-        total_bytes: bytes("MemTotal"),
-        available_bytes: bytes("MemAvailable"),
-        limit_bytes: cgroup_file("memory.max").and_then(|text| text.trim().parse().ok()),
-    }
 }
 
 /// Processors' worth of time that a container may use, if it is limited.
@@ -141,15 +110,6 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
         let (key, value) = line.split_once(':')?;
         (key.trim() == name).then(|| value.trim())
     })
-}
-
-/// `16384 kB` in bytes.
-fn parse_kib(text: &str) -> Option<u64> {
-    text.strip_suffix("kB")?
-        .trim()
-        .parse::<u64>()
-        .ok()?
-        .checked_mul(1024)
 }
 
 /// `max 100000` is no limit; `150000 100000` is one and a half processors.
@@ -280,32 +240,14 @@ mod tests {
 
     #[test]
     fn kernel_text_is_read() {
-        let meminfo = "MemTotal:       24117248 kB\nMemAvailable:   100 kB\n";
-        assert_eq!(
-            field(meminfo, "MemTotal").and_then(parse_kib),
-            Some(24_117_248 * 1024)
-        );
-        assert_eq!(field(meminfo, "Mem"), None);
+        let cpuinfo = "processor\t: 0\nmodel name\t: A processor\n";
+        assert_eq!(field(cpuinfo, "model name"), Some("A processor"));
+        assert_eq!(field(cpuinfo, "model"), None);
         assert_eq!(parse_cpu_max("150000 100000\n"), Some(1.5));
         assert_eq!(parse_cpu_max("max 100000"), None);
         for (list, n) in [("0", 1), ("0-3", 4), ("0-3,8", 5), ("", 0), ("3-1", 0)] {
             assert_eq!(count_list(list), n, "{list}");
         }
-    }
-
-    #[test]
-    fn the_tighter_bound_on_memory_counts() {
-        let memory = |available_bytes, limit_bytes| {
-            HostMemory {
-                total_bytes: None,
-                available_bytes,
-                limit_bytes,
-            }
-            .usable_bytes()
-        };
-        assert_eq!(memory(Some(5), Some(3)), Some(3));
-        assert_eq!(memory(Some(5), None), Some(5));
-        assert_eq!(memory(None, None), None);
     }
 
     #[test]

@@ -298,6 +298,18 @@ impl Checkpoint {
 }
 
 impl Checkpoint {
+    /// Starts to read bytes of a tensor, as [`Checkpoint::tensor`] gave them, from the file into memory, without waiting for
+    /// them. Those that are there already, or that no file holds, are left alone.
+    pub fn read_ahead(&self, bytes: &[u8]) {
+        for buffer in &self.buffers {
+            if let FileBytes::Mapped(mapping) = buffer
+                && mapping.read_ahead(bytes)
+            {
+                return;
+            }
+        }
+    }
+
     /// Gives back memory that reading these bytes of a tensor took, for those who copied them
     /// elsewhere. They can be read again. Only a hint.
     pub fn release(&self, tensor: &str, bytes: Range<usize>) {

@@ -64,6 +64,22 @@ impl FileMapping {
 }
 
 impl FileMapping {
+    /// Starts to read `bytes`, if they are of this mapping; says whether they are. A hint: failure changes nothing.
+    pub(crate) fn read_ahead(&self, bytes: &[u8]) -> bool {
+        let (own, wanted) = (self.map.as_ptr_range(), bytes.as_ptr_range());
+        if wanted.start < own.start || wanted.end > own.end {
+            return false;
+        }
+        #[cfg(unix)]
+        {
+            let offset = wanted.start.addr() - own.start.addr();
+            let _ = self
+                .map
+                .advise_range(memmap2::Advice::WillNeed, offset, bytes.len());
+        }
+        true
+    }
+
     /// Gives the memory of a range's pages back; who reads them again gets them from the file. A
     /// hint: failure changes nothing.
     pub(crate) fn release(&self, range: Range<usize>) {

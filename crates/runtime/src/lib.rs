@@ -23,6 +23,7 @@ mod engine;
 mod error;
 mod execute;
 mod generate;
+mod host_memory;
 pub mod image;
 mod kv;
 mod load;
@@ -51,6 +52,7 @@ pub use generate::{
     Finish, GenerateParams, Generation, GenerationEvent, GenerationRun, Timings, generate,
     generate_turn, speculate_turn,
 };
+pub use host_memory::HostMemory;
 pub use image::Image;
 pub use kv::{PAGE_TOKENS, PrefixCounters, ROLLBACK_TOKENS};
 pub use load::{LoadedModel, tokenizer_of, tokenizer_of_files};

@@ -2,6 +2,7 @@
 
 mod rank;
 
+use crate::host_memory::HostMemory;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,6 +27,8 @@ pub struct LoadedModel {
     derived: Vec<Option<Arc<[u8]>>>,
     /// By weight, for those of one rank that are parts of others.
     parts: Vec<Option<WeightPart>>,
+    /// Whether the bytes of chosen experts are asked of the file before they are multiplied.
+    reads_ahead: bool,
     /// Built when first asked for: token ids alone need none.
     tokenizer: Mutex<Option<Arc<Tokenizer>>>,
 }
@@ -48,8 +51,10 @@ impl LoadedModel {
         let weights = model.graph.weights.iter();
         let derived = weights.map(|weight| bytes_of(&checkpoint, weight));
         let derived = derived.collect::<Result<Vec<_>, _>>()?;
+        let usable = HostMemory::read().usable_bytes();
         Ok(LoadedModel {
             derived,
+            reads_ahead: usable.is_some_and(|usable| checkpoint.size_bytes() > usable),
             checkpoint: Arc::new(checkpoint),
             parts: Vec::new(),
             model,
@@ -70,6 +75,7 @@ impl LoadedModel {
         let tokenizer = tokenizer.unwrap_or_else(PoisonError::into_inner);
         Ok(LoadedModel {
             checkpoint: Arc::clone(&self.checkpoint),
+            reads_ahead: self.reads_ahead,
             derived,
             parts: Vec::new(),
             model,
@@ -89,6 +95,7 @@ impl LoadedModel {
             .unwrap_or_else(PoisonError::into_inner);
         Arc::new(LoadedModel {
             checkpoint: Arc::clone(&model.checkpoint),
+            reads_ahead: model.reads_ahead,
             model: other,
             derived: model.derived.clone(),
             parts: model.parts.clone(),
@@ -133,6 +140,18 @@ impl LoadedModel {
                 self.checkpoint.tensor(&name);
             }
         }
+    }
+
+    /// Whether steps ask the file for the bytes of chosen experts before they multiply them. It is so by itself where all
+    /// weights are more than the memory that this process may use ([`HostMemory`]): then a token's experts are often not in
+    /// memory, and pages that are missed one by one are waited for one by one. Results do not depend on it.
+    pub fn with_read_ahead(mut self, reads_ahead: bool) -> LoadedModel {
+        self.reads_ahead = reads_ahead;
+        self
+    }
+
+    pub(crate) fn reads_ahead(&self) -> bool {
+        self.reads_ahead
     }
 
     /// The checkpoint.

@@ -1,12 +1,13 @@
 //! `millrace devices`: what this machine can compute with.
 
 use crate::exit::CommandResult;
-use crate::machine::{self, Accelerator, HostMemory, Processor};
+use crate::machine::{self, Accelerator, Processor};
 use crate::output::{Align, Out, Paint, TextTable, Ui, bytes};
 use crate::progress::ProgressDisplay;
 use crate::target_args::targets;
 use millrace_kernels::Level;
 use millrace_plan::{Choice, Hardware, Settings, Target};
+use millrace_runtime::HostMemory;
 use serde_json::{Value, json};
 use std::hint::black_box;
 use std::time::Instant;
@@ -32,7 +33,7 @@ pub(crate) struct DevicesArgs {
 
 pub(crate) fn run(args: &DevicesArgs, ui: Ui) -> CommandResult {
     let processor = machine::processor();
-    let memory = machine::memory();
+    let memory = HostMemory::read();
     let accelerators = machine::accelerators();
     let read_bytes_per_s = args.measure.then(|| measure_read(processor.threads, ui));
     let mut out = Out::new();

@@ -19,6 +19,7 @@ use millrace_kernels::roof::{self, Effort, Roof};
 use millrace_kernels::table::{MatmulKernel, kernels};
 use millrace_kernels::{Cpu, CpuOptions, Level};
 use millrace_quant::DType;
+use millrace_runtime::HostMemory;
 use report::{HwbenchReport, Setting};
 use shape::{HwbenchWork, MatrixCase};
 use std::time::Duration;
@@ -238,7 +239,7 @@ fn check_memory(work: &HwbenchWork, stream_bytes: usize) -> CommandResult {
         .map(|case| case.memory_bytes(m, stream_bytes));
     let needed = needed.max().unwrap_or(0);
     // Where the system does not tell, half of the address space is surely too much.
-    let usable = machine::memory().usable_bytes().unwrap_or(u64::MAX / 2);
+    let usable = HostMemory::read().usable_bytes().unwrap_or(u64::MAX / 2);
     if needed > usable {
         return Err(CommandFailure::usage(format!(
             "the largest shape needs {} of memory, and {} are free",

@@ -13,6 +13,7 @@ use crate::output::{Out, Ui};
 use crate::prompt::read_file;
 use crate::ranks::{self, MpiArgs};
 use crate::target_args::{DeviceArgs, ModelPlacement, examples, place_parser};
+use millrace_runtime::HostMemory;
 use millrace_runtime::disk::PageFolder;
 use millrace_server::scheduler::{MAX_PASS_DRAFTS, SchedulerOptions};
 use millrace_server::{
@@ -368,7 +369,7 @@ impl NetworkArgs {
 /// What `/v1/system` says of this machine.
 pub(crate) fn system() -> Value {
     let processor = machine::processor();
-    let memory = machine::memory();
+    let memory = HostMemory::read();
     let accelerators = machine::accelerators();
     let accelerators = accelerators.iter().map(
         |found| json!({"node": found.node, "driver": found.driver, "accessible": found.accessible}),

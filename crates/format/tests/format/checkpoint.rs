@@ -41,6 +41,9 @@ fn a_gguf_file_and_its_folder() {
         assert_eq!(model.size_bytes(), 32 + 34);
         model.advise(Advice::WillNeed);
         let a = model.require("a").unwrap();
+        model.read_ahead(a.bytes);
+        // Of no file of its own: left alone.
+        model.read_ahead(&[0; 64]);
         assert_eq!(
             (a.n(), a.k(), a.bytes),
             (2, 4, (0..32).collect::<Vec<u8>>().as_slice())

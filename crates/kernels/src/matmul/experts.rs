@@ -232,26 +232,28 @@ mod tests {
     #[test]
     fn chosen_rows_have_the_bits_of_plain_products() {
         let (n, k, n_experts) = (70, 512, 5);
-        for level in Level::supported() {
-            let cpu = Cpu::new(CpuOptions {
+        let cpus = Level::supported().into_iter().map(|level| {
+            let options = CpuOptions {
                 n_threads: Some(2),
                 level: Some(level),
-            });
-            let cpu = cpu.expect("a level of this processor");
-            for dtype in DType::all().filter(|d| d.block_rows() == 1 && !d.is_for_activations()) {
-                let matrices: Vec<Vec<u8>> = (0..n_experts)
-                    .map(|expert| {
-                        let numbers = numbers(n * k, 7 + expert);
-                        let mut bytes = vec![0; dtype.size_bytes(n, k).expect("whole blocks")];
-                        // A format that cannot be written: any bytes are numbers of it.
-                        if encode_matrix(dtype, &numbers, n, k, &mut bytes).is_err() {
-                            bytes.fill(0x11);
-                        }
-                        bytes
-                    })
-                    .collect();
+            };
+            Cpu::new(options).expect("a level of this processor")
+        });
+        let cpus: Vec<Cpu> = cpus.collect();
+        for dtype in DType::all().filter(|d| d.block_rows() == 1 && !d.is_for_activations()) {
+            let matrix = |expert: u32| {
+                let numbers = numbers(n * k, 7 + expert);
+                let mut bytes = vec![0; dtype.size_bytes(n, k).expect("whole blocks")];
+                // A format that cannot be written: any bytes are numbers of it.
+                if encode_matrix(dtype, &numbers, n, k, &mut bytes).is_err() {
+                    bytes.fill(0x11);
+                }
+                bytes
+            };
+            let matrices: Vec<Vec<u8>> = (0..n_experts).map(matrix).collect();
+            for cpu in &cpus {
                 for m in [1, 3, 40] {
-                    same_bits(&cpu, (dtype, n, k), &matrices, m);
+                    same_bits(cpu, (dtype, n, k), &matrices, m);
                 }
             }
         }

@@ -101,6 +101,12 @@ impl<'a> Ops<'a> {
             }));
             ChosenProduct { matrices, out }
         });
+        if self.model.reads_ahead() {
+            // All of them at once: a page that is missed while it is multiplied is waited for alone.
+            for (matrix, _) in chosen.iter().flat_map(|product| &product.matrices) {
+                self.model.checkpoint().read_ahead(matrix.bytes());
+            }
+        }
         let rows = (&scratch.rows[..], &scratch.by_expert[..]);
         let (activations, gathered) = (&mut scratch.activations, &mut scratch.gathered);
         matmul_chosen(self.cpu, x, activations, gathered, rows, &mut chosen);

@@ -29,6 +29,7 @@ impl LoadedModel {
         let tokenizer = tokenizer.unwrap_or_else(PoisonError::into_inner);
         Ok(LoadedModel {
             checkpoint: Arc::clone(&model.checkpoint),
+            reads_ahead: model.reads_ahead,
             model: Model {
                 graph,
                 config: model.model.config.clone(),

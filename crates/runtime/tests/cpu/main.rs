@@ -13,6 +13,7 @@ mod packed;
 mod prefix;
 mod quality;
 mod ranks;
+mod read_ahead;
 mod sampler;
 mod scales;
 mod speculate;

@@ -1,10 +1,11 @@
 //! The checks that look at the machine and its settings.
 
 use super::CheckResult;
-use crate::machine::{self, Accelerator, HostMemory, Processor};
+use crate::machine::{self, Accelerator, Processor};
 use crate::output::bytes;
 use millrace_hub::{HubSettings, free_bytes};
 use millrace_kernels::Level;
+use millrace_runtime::HostMemory;
 use std::io::IsTerminal;
 
 const GIB: u64 = 1 << 30;
@@ -22,7 +23,7 @@ pub(super) fn all(n_threads: Option<usize>) -> Vec<CheckResult> {
     vec![
         cpu(&processor, Level::preferred(), Level::Amx.refusal()),
         self::threads(&threads),
-        memory(&machine::memory()),
+        memory(&HostMemory::read()),
         npu(&machine::accelerators()),
         cache(settings.as_ref().map_err(ToString::to_string)),
         token(settings.ok().and_then(|settings| settings.token).is_some()),

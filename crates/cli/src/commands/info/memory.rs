@@ -1,9 +1,8 @@
 //! The memory a model takes at a context length, as the engine would lay it out.
 
 use crate::exit::CommandResult;
-use crate::machine;
 use crate::output::{Out, Paint, bytes};
-use millrace_runtime::{CpuEngine, EngineMemory, EngineOptions, KvType, LoadedModel};
+use millrace_runtime::{CpuEngine, EngineMemory, EngineOptions, HostMemory, KvType, LoadedModel};
 use serde::Serialize;
 
 /// Bytes by purpose.
@@ -52,7 +51,7 @@ impl MemoryPlan {
         let weights_bytes = model.checkpoint().size_bytes();
         let fixed_bytes = weights_bytes.saturating_add(scratch_bytes);
         let total_bytes = fixed_bytes.saturating_add(kv_bytes);
-        let usable_bytes = machine::memory().usable_bytes();
+        let usable_bytes = HostMemory::read().usable_bytes();
         let trained_ctx = model.model().config.context_length;
         let fits = |n, usable| {
             memory(Some(n))
