@@ -347,11 +347,11 @@ def main():
     folder = tempfile.TemporaryDirectory()
     command = [args.binary, "serve", "demo", "--port", "0", "--quiet", "--ctx", "1024"]
     models = ["demo", "seeing", "thinker", "coder"]
-    # A tower in a file of its own, as models for llama.cpp have it, and not beside the model.
-    model, tower = folder.name + "/seeing.gguf", folder.name + "/tower"
+    # A vision encoder in a file of its own, as models for llama.cpp have it, and not beside the model.
+    model, encoder = folder.name + "/seeing.gguf", folder.name + "/encoder"
     subprocess.run([args.binary, "synth", "gemma-tiny", model, "--type", "F32", "--vision", "--quiet"], check=True)
-    os.rename(folder.name + "/mmproj-seeing.gguf", tower)
-    command += [f"seeing={model}", "--mmproj", f"seeing={tower}"]
+    os.rename(folder.name + "/mmproj-seeing.gguf", encoder)
+    command += [f"seeing={model}", "--mmproj", f"seeing={encoder}"]
     for name, template in (("thinker", THINKER), ("coder", CODER)):
         path = Path(folder.name) / f"{name}.gguf"
         path.write_bytes(rewritten(template))

@@ -80,15 +80,7 @@ pub(crate) fn holds(binding: &Binding, graph: &Graph) -> String {
             CachePart::Values => format!("cached values of layer {layer}"),
         },
         Binding::AttentionProduct { kv_head, of, .. } => {
-            let what = match of {
-                AttentionPart::Queries(_) => "queries",
-                AttentionPart::Keys => "cached keys",
-                AttentionPart::Scores => "scores",
-                AttentionPart::Probabilities => "probabilities",
-                AttentionPart::Values => "cached values",
-                AttentionPart::Sums(_) => "weighted sums",
-            };
-            format!("{what} of key-value head {kv_head}")
+            format!("{} of key-value head {kv_head}", attention_part(of))
         }
         Binding::CacheRange { layer, of, range } => {
             let what = match of {
@@ -104,6 +96,17 @@ pub(crate) fn holds(binding: &Binding, graph: &Graph) -> String {
             "computed by the host from the position of the pass".to_owned()
         }
         Binding::Scratch => "between launches".to_owned(),
+    }
+}
+
+fn attention_part(part: &AttentionPart) -> &'static str {
+    match part {
+        AttentionPart::Queries(_) => "queries",
+        AttentionPart::Keys => "cached keys",
+        AttentionPart::Scores => "scores",
+        AttentionPart::Probabilities => "probabilities",
+        AttentionPart::Values => "cached values",
+        AttentionPart::Sums(_) => "weighted sums",
     }
 }
 

@@ -7,7 +7,7 @@ use crate::output::Ui;
 use crate::plan_args::PlanSubject;
 use crate::progress::ProgressDisplay;
 use crate::target_args::{DeviceArgs, ModelPlacement};
-use millrace_graph::{Graph, Linear, Op};
+use millrace_graph::Graph;
 use millrace_kernels::roof::{self, Effort};
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_plan::Target;
@@ -114,13 +114,12 @@ fn on_cpu(
 
 /// The format that most bytes of the matrices are in.
 fn main_format(graph: &Graph) -> Option<DType> {
-    let mut bytes: HashMap<DType, usize> = HashMap::new();
+    let mut bytes: HashMap<DType, u64> = HashMap::new();
     for node in &graph.nodes {
-        if let Op::Linear(Linear { weight, .. }) = &node.op
-            && let Some(spec) = graph.weights.get(weight.0)
+        if let Some(product) = node.op.product()
+            && let Some(spec) = graph.weights.get(product.weight().0)
         {
-            *bytes.entry(spec.dtype).or_default() +=
-                spec.dtype.size_bytes(spec.n, spec.k).unwrap_or(0);
+            *bytes.entry(spec.dtype).or_default() += spec.size_bytes();
         }
     }
     let most = bytes.into_iter().max_by_key(|(_, bytes)| *bytes);

@@ -38,14 +38,7 @@ pub use graph::{
     WeightSource, last_readers, single_row,
 };
 pub use memory::{AllTokensShape, KvShape, SequenceMemory, StateShape};
-pub use op::{
-    Activate, Activation, Add, AllGather, Attention, CausalConv, ChannelScan, CombineExperts,
-    Companion, ConcatHeads, DecayForm, DeltaNet, EXPERTS_MAX, Embed, EncoderAttention,
-    ExpertLinear, Extension, Gating, Glu, GluClamp, HeadLinear, KEY_DIM_MAX, LayerNorm, Linear,
-    Multiply, Op, Operation, RmsNorm, RotateHeads, Route, RouteGroups, RouteScratch,
-    SPARSE_MIXER_REACH, STATE_LANES, Scale, ScaleByGate, ScaleByWeight, SharedAttention,
-    SliceHeads, Softcap, SsmScan, TAPS_MAX, TableRow, TargetState, Temperature, TokenTypes,
-    ValueHeadOrder, WeightKind, WeightUse, choice_weights, chosen_experts,
-};
+// Every op of the table, and what describes it: a new one needs no line here.
+pub use op::*;
 pub use reference::{Keys, Real, TokenContext, WeightValues, exact};
 pub use shard::{RankGraph, RankPlace, WeightPart, shard};

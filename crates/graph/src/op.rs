@@ -19,6 +19,7 @@ mod layer_norm;
 mod linear;
 mod multiply;
 mod rms_norm;
+mod role;
 mod rope;
 mod route;
 mod scale;
@@ -52,6 +53,7 @@ pub use layer_norm::LayerNorm;
 pub use linear::Linear;
 pub use multiply::Multiply;
 pub use rms_norm::RmsNorm;
+pub use role::{MatrixProduct, OpRole};
 pub use rope::RotateHeads;
 pub use route::{
     EXPERTS_MAX, Gating, Route, RouteGroups, RouteScratch, SPARSE_MIXER_REACH, choice_weights,
@@ -106,6 +108,25 @@ pub trait Operation: Debug + Send + Sync {
     /// commute bit for bit.
     fn in_place(&self) -> &'static [usize] {
         &[]
+    }
+
+    /// The product with matrices that it is, if it is one and nothing besides.
+    fn product(&self) -> Option<MatrixProduct<'_>> {
+        None
+    }
+
+    /// The attention that it computes over a KV cache, its own or shared ([`memory`](Operation::memory) says which).
+    fn attention(&self) -> Option<&Attention> {
+        None
+    }
+
+    /// What it is to a model.
+    fn role(&self) -> OpRole {
+        match (self.product(), self.attention()) {
+            (Some(_), _) => OpRole::Product,
+            (None, Some(_)) => OpRole::Attention,
+            (None, None) => OpRole::Other,
+        }
     }
 
     /// Whether several of its kind that read the same input are computed better together.

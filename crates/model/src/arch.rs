@@ -13,8 +13,6 @@ mod cohere2;
 mod deepseek2;
 mod deepseek3;
 mod dots1;
-#[cfg(test)]
-mod dummy;
 mod ernie4_5;
 mod ernie4_5_moe;
 mod eurobert;
@@ -158,8 +156,6 @@ static FAMILIES: &[&Family] = &[
     &mamba2::FAMILY,
     &bamba::FAMILY,
     &jamba::FAMILY,
-    #[cfg(test)]
-    &dummy::FAMILY,
 ];
 
 /// Encoders, which make vectors of texts.

@@ -324,76 +324,13 @@ impl ModelConfig {
     /// [`Error::BadValue`] naming the first offending hyperparameter; `file` is for the message.
     pub fn validate(&self, file: &str) -> Result<(), Error> {
         self.check_sizes(file)?;
-        let bad = |key: &str, found: String, expected: String| {
-            Err(Error::BadValue {
-                file: file.into(),
-                key: key.into(),
-                found,
-                expected,
-            })
-        };
-        if !self.n_heads.is_multiple_of(self.n_kv_heads) {
-            let expected = format!("a divisor of the {} query heads", self.n_heads);
-            return bad(
-                "number of key/value heads",
-                self.n_kv_heads.to_string(),
-                expected,
-            );
-        }
-        if !self.n_rot.is_multiple_of(2) || self.n_rot > self.head_dim {
-            let expected = format!("even, and at most the head size {}", self.head_dim);
-            return bad(
-                "elements that RoPE rotates",
-                self.n_rot.to_string(),
-                expected,
-            );
-        }
-        if self.layer_windowed.len() != self.n_layers {
-            let expected = format!("one for each of the {} layers", self.n_layers);
-            return bad(
-                "number of layer types",
-                self.layer_windowed.len().to_string(),
-                expected,
-            );
-        }
-        if self.window.is_none() && self.layer_windowed.contains(&true) {
-            return bad(
-                "sliding window",
-                "absent".into(),
-                "set, as some layers use it".into(),
-            );
-        }
-        if self.window == Some(0) {
-            return bad("sliding window", "0".into(), "at least 1".into());
-        }
-        let positive = [
-            ("RMSNorm epsilon", self.norm_eps),
-            ("attention scale", self.attention_scale),
-            ("embedding scale", self.embed_scale),
-            ("residual scale", self.residual_scale),
-            ("logit scale", self.logit_scale),
-            (
-                "softcap of attention",
-                self.attention_softcap.unwrap_or(1.0),
-            ),
-            ("softcap of logits", self.logit_softcap.unwrap_or(1.0)),
-        ];
-        for (key, value) in positive {
-            if !(value.is_finite() && value > 0.0) {
-                return bad(key, value.to_string(), "a positive number".into());
-            }
-        }
+        self.check_head_groups(file)?;
+        self.check_windows(file)?;
+        self.check_factors(file)?;
         self.rope.validate(file, self.n_rot)?;
         if let Some(local) = &self.rope_local {
             let heads = self.layers.sliding_heads;
             local.validate(file, heads.map_or(self.n_rot, |heads| heads.n_rot))?;
-        }
-        if let Some(temperature) = self.temperature
-            && (temperature.length == 0 || !temperature.scale.is_finite())
-        {
-            let found = format!("{temperature:?}");
-            let expected = "a length of at least 1, and a finite scale".into();
-            return bad("factor on queries by position", found, expected);
         }
         if let Some(experts) = &self.experts {
             experts.validate(file)?;
@@ -408,6 +345,64 @@ impl ModelConfig {
             encoder.validate(file)?;
         }
         self.validate_layers(file)
+    }
+
+    fn check_head_groups(&self, file: &str) -> Result<(), Error> {
+        if !self.n_heads.is_multiple_of(self.n_kv_heads) {
+            let expected = format!("a divisor of the {} query heads", self.n_heads);
+            let key = "number of key/value heads";
+            return bad(file, key, self.n_kv_heads.to_string(), expected);
+        }
+        if !self.n_rot.is_multiple_of(2) || self.n_rot > self.head_dim {
+            let expected = format!("even, and at most the head size {}", self.head_dim);
+            let key = "elements that RoPE rotates";
+            return bad(file, key, self.n_rot.to_string(), expected);
+        }
+        Ok(())
+    }
+
+    fn check_windows(&self, file: &str) -> Result<(), Error> {
+        if self.layer_windowed.len() != self.n_layers {
+            let expected = format!("one for each of the {} layers", self.n_layers);
+            let found = self.layer_windowed.len().to_string();
+            return bad(file, "number of layer types", found, expected);
+        }
+        if self.window.is_none() && self.layer_windowed.contains(&true) {
+            let expected = "set, as some layers use it".into();
+            return bad(file, "sliding window", "absent".into(), expected);
+        }
+        if self.window == Some(0) {
+            return bad(file, "sliding window", "0".into(), "at least 1".into());
+        }
+        Ok(())
+    }
+
+    fn check_factors(&self, file: &str) -> Result<(), Error> {
+        let positive = [
+            ("RMSNorm epsilon", self.norm_eps),
+            ("attention scale", self.attention_scale),
+            ("embedding scale", self.embed_scale),
+            ("residual scale", self.residual_scale),
+            ("logit scale", self.logit_scale),
+            (
+                "softcap of attention",
+                self.attention_softcap.unwrap_or(1.0),
+            ),
+            ("softcap of logits", self.logit_softcap.unwrap_or(1.0)),
+        ];
+        for (key, value) in positive {
+            if !(value.is_finite() && value > 0.0) {
+                return bad(file, key, value.to_string(), "a positive number".into());
+            }
+        }
+        if let Some(temperature) = self.temperature
+            && (temperature.length == 0 || !temperature.scale.is_finite())
+        {
+            let found = format!("{temperature:?}");
+            let expected = "a length of at least 1, and a finite scale".into();
+            return bad(file, "factor on queries by position", found, expected);
+        }
+        Ok(())
     }
 
     fn check_sizes(&self, file: &str) -> Result<(), Error> {
@@ -428,16 +423,22 @@ impl ModelConfig {
         ];
         for (key, found, max) in sizes {
             if found == 0 || found > max {
-                return Err(Error::BadValue {
-                    file: file.into(),
-                    key: key.into(),
-                    found: found.to_string(),
-                    expected: format!("between 1 and {max}"),
-                });
+                let expected = format!("between 1 and {max}");
+                return bad(file, key, found.to_string(), expected);
             }
         }
         Ok(())
     }
+}
+
+/// A hyperparameter that makes no sense.
+fn bad(file: &str, key: &str, found: String, expected: String) -> Result<(), Error> {
+    Err(Error::BadValue {
+        file: file.into(),
+        key: key.into(),
+        found,
+        expected,
+    })
 }
 
 #[cfg(test)]

@@ -40,6 +40,7 @@ pub use plan::{Conversion, Fallback, PlannedTensor, TensorOrigin};
 pub use transform::{Permutation, RowOrder, Transform};
 pub use write::{ConversionProgress, ConversionSummary};
 
+use crate::arch::WeightConvention;
 use std::path::Path;
 
 pub use crate::recipe::Recipe;
@@ -68,6 +69,15 @@ impl OutputContainer {
             OutputContainer::Q4nx
         } else {
             OutputContainer::Safetensors
+        }
+    }
+
+    /// How its weights are named and lie.
+    fn convention(self) -> WeightConvention {
+        match self {
+            OutputContainer::Gguf => WeightConvention::Gguf,
+            OutputContainer::Safetensors => WeightConvention::HuggingFace,
+            OutputContainer::Q4nx => WeightConvention::Q4nx,
         }
     }
 

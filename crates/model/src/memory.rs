@@ -1,7 +1,7 @@
 //! What a model takes in memory: parameters, bytes of weights by purpose, bytes of KV cache.
 
 use crate::Model;
-use millrace_graph::{Op, SequenceMemory};
+use millrace_graph::{MatrixProduct, SequenceMemory};
 
 /// Weights of one purpose, all blocks together.
 #[derive(Clone, Debug, PartialEq)]
@@ -94,8 +94,8 @@ impl Model {
                 }
                 group.n_tensors += 1;
                 group.n_params += weight.n_elems();
-                group.n_params_active += match &node.op {
-                    Op::ExpertLinear(experts) => {
+                group.n_params_active += match node.op.product() {
+                    Some(MatrixProduct::Chosen(experts)) => {
                         let n_experts = weight.n_experts.max(1) as u64;
                         // A bias has a row an expert.
                         let n_experts = n_experts.max(match id == experts.weight {

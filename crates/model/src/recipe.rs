@@ -198,6 +198,27 @@ impl Recipe {
         }
     }
 
+    /// What tables and heads get, and what a mix gives everything; `k` is the length of a row.
+    fn of_vocabulary(self, role: WeightRole, k: usize, config: &ModelConfig) -> Option<DType> {
+        let Recipe { base, mix, .. } = self;
+        let is_table = role == WeightRole::TokenEmbedding;
+        let is_head = role == WeightRole::Output || (is_table && config.tied_head);
+        Some(match mix {
+            Mix::Q4nx if is_table && !config.tied_head => DType::BF16,
+            Mix::Q4nx => base,
+            Mix::Mxfp4 if is_table || is_head => DType::Q8_0,
+            _ if is_head && !k.is_multiple_of(base.block_elems()) => DType::Q8_0,
+            Mix::Iq1 | Mix::Iq2 | Mix::Iq2Wide | Mix::Iq3Xxs if is_head => SMALL_HEAD,
+            _ if is_head => HEAD,
+            Mix::Iq1 | Mix::Iq2 if is_table => DType::Q2K,
+            Mix::Iq2Wide | Mix::Iq3Xxs if is_table => DType::Iq3S,
+            Mix::Ternary if is_table => DType::Q4K,
+            // In a mixture experts alone are small numbers.
+            Mix::Mxfp4 if config.experts.is_some() && !role.is_of_experts() => DType::Q8_0,
+            _ => return None,
+        })
+    }
+
     /// The format the rules give a weight of this shape, whether or not its rows divide into blocks. Vectors,
     /// biases and routers are F32 always; in bundles, which are made for devices that compute in BF16, matrices of
     /// these are BF16.
@@ -207,32 +228,16 @@ impl Recipe {
             return DType::F32;
         };
         if name.role.is_never_quantised() || name.part == ParameterKind::Bias {
-            return if mix == Mix::Q4nx {
-                DType::BF16
-            } else {
-                DType::F32
+            return match mix {
+                Mix::Q4nx => DType::BF16,
+                _ => DType::F32,
             };
         }
-        let is_table = name.role == WeightRole::TokenEmbedding;
-        let is_head = name.role == WeightRole::Output || (is_table && config.tied_head);
         if self.pure || mix == Mix::Plain {
             return base;
         }
-        match mix {
-            Mix::Q4nx if is_table && !config.tied_head => return DType::BF16,
-            Mix::Q4nx => return base,
-            Mix::Mxfp4 if is_table || is_head => return DType::Q8_0,
-            _ if is_head && !k.is_multiple_of(base.block_elems()) => return DType::Q8_0,
-            Mix::Iq1 | Mix::Iq2 | Mix::Iq2Wide | Mix::Iq3Xxs if is_head => return SMALL_HEAD,
-            _ if is_head => return HEAD,
-            Mix::Iq1 | Mix::Iq2 if is_table => return DType::Q2K,
-            Mix::Iq2Wide | Mix::Iq3Xxs if is_table => return DType::Iq3S,
-            Mix::Ternary if is_table => return DType::Q4K,
-            // In a mixture experts alone are small numbers.
-            Mix::Mxfp4 if config.experts.is_some() && !name.role.is_of_experts() => {
-                return DType::Q8_0;
-            }
-            _ => {}
+        if let Some(dtype) = self.of_vocabulary(name.role, k, config) {
+            return dtype;
         }
         let Some(layer) = name.layer else {
             return base;

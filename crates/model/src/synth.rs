@@ -88,7 +88,7 @@ enum PlannedName {
     Vision(VisionName),
 }
 
-/// Told of bytes written; an error stops the work.
+/// Called with the number of bytes that were written; an error stops the work.
 type SynthObserver<'a> = dyn FnMut(usize) -> Result<(), Error> + 'a;
 
 /// Receives a tensor's next bytes.

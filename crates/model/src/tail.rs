@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use millrace_format::{Checkpoint, Tensor};
 
 use crate::Error;
-use millrace_graph::{Embed, Graph, Linear, Op};
+use millrace_graph::{Graph, OpRole, WeightUse};
 
 /// Zeros at the end of a row that chance does not explain.
 const MIN_ROW_BYTES: usize = 32;
@@ -58,14 +58,17 @@ pub(crate) fn check(checkpoint: &Checkpoint, graph: &Graph) -> Result<(), Error>
 fn uses(graph: &Graph) -> HashMap<&str, Use> {
     let mut uses = HashMap::new();
     for node in &graph.nodes {
-        let (weight, this) = match (&node.op, node.label) {
-            (Op::Embed(Embed { table, .. }), _) => (*table, Use::Vocabulary),
-            (Op::Linear(Linear { weight, .. }), "lm_head") => (*weight, Use::Vocabulary),
-            (Op::Linear(Linear { weight, .. }), "attn_output" | "ffn_down") => {
-                (*weight, Use::Residual)
-            }
-            (Op::Linear(Linear { weight, .. }), _) => (*weight, Use::Other),
+        let is_plain = node.op.product().is_some_and(|op| op.plain().is_some());
+        let this = match (node.op.role(), node.label) {
+            (OpRole::TokenEmbedding, _) => Use::Vocabulary,
+            (OpRole::Product, "lm_head") if is_plain => Use::Vocabulary,
+            (OpRole::Product, "attn_output" | "ffn_down") if is_plain => Use::Residual,
+            (OpRole::Product, _) if is_plain => Use::Other,
             _ => continue,
+        };
+        // Its table or matrix comes first, what stands beside that behind it.
+        let Some(WeightUse { id: weight, .. }) = node.op.weights().first().copied() else {
+            continue;
         };
         uses.insert(graph.weights[weight.0].name.as_str(), this);
     }

@@ -230,36 +230,6 @@ fn norms_of_one_group_may_stand_as_vectors() {
     assert_eq!(millrace_graph::check(&graph), Ok(()));
 }
 
-/// A family takes its file and its row: names, shapes, graph and configuration follow.
-#[test]
-fn a_dummy_family_is_whole() {
-    let json = serde_json::json!({
-        "architectures": ["DummyForCausalLM"], "hidden_size": 64, "intermediate_size": 96,
-        "vocab_size": 100, "num_hidden_layers": 2, "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-    });
-    let config = hf::read("dummy", &json).unwrap();
-    for source in [Source::Gguf, Source::HuggingFace] {
-        let tensors = complete(&config, source);
-        let graph = build(config.clone(), source, &tensors).unwrap().graph;
-        assert_eq!(millrace_graph::check(&graph), Ok(()));
-        // Of a block: no norm before the feed-forward, so eight weights.
-        assert_eq!(tensors.len(), 3 + 2 * 8);
-        let of_block = graph.nodes.iter().filter(|node| node.layer == Some(1));
-        let labels: Vec<_> = of_block.map(|node| node.label).collect();
-        assert_eq!(labels[..2], ["attn_norm", "attn_q"]);
-        assert_eq!(labels[labels.len() - 2..], ["attn_ffn", "residual"]);
-    }
-    assert!(crate::arch::supported_gguf().contains("dummy"));
-    let unread = build(
-        config.clone(),
-        Source::Gguf,
-        &complete(&tiny(), Source::Gguf),
-    );
-    let error = unread.unwrap_err().to_string();
-    assert!(error.contains("has no place in a dummy model"), "{error}");
-}
-
 #[test]
 fn a_wrong_weight_is_named() {
     let tensors = complete(&tiny(), Source::Gguf);

@@ -7,54 +7,54 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`target`], [`settings`] | a target's row in the registry, and what can be set |
-//! | [`planner`] | what a target does for one machine: the sum of the four traits that follow, devices, prices |
-//! | [`lowering`] | which plan a kind of pass has |
-//! | [`arrangement`] | slots whose content only the target can write and read |
-//! | [`arithmetic`] | how a launch computes, for who checks it |
-//! | [`explain`] | what plans take of a machine |
-//! | [`workbench`], [`probe`], [`export`], [`disassemble`], [`cluster`], [`evidence`] | what only some targets have: kernels one by one, a check whether a device is alive, source for a vendor's toolchain, words as text, several devices, what was published |
-//! | [`passes`] | how sequences are cut into passes: the one rule |
-//! | [`plan`] | plan, programs, launches, calls, bindings, host steps, placement |
-//! | [`layout`] | how weights, rotation tables and positions lie in slots |
-//! | [`buffers`] | which buffer each slot is, and what the host moves |
-//! | [`inspect`], [`stored`] | looking into a plan; what a plan from a cache must keep to |
+//! | `target`, [`settings`] | a target's row in the registry, and what can be set |
+//! | `planner` | what a target does for one machine: the sum of the four traits that follow, devices, prices |
+//! | `lowering` | which plan a kind of pass has |
+//! | `arrangement` | slots whose content only the target can write and read |
+//! | `arithmetic` | how a launch computes, for who checks it |
+//! | `explain` | what plans take of a machine |
+//! | [`workbench`], `probe`, `export`, `disassemble`, `cluster`, `evidence` | what only some targets have: kernels one by one, a check whether a device is alive, source for a vendor's toolchain, words as text, several devices, what was published |
+//! | `passes` | how sequences are cut into passes: the one rule |
+//! | `plan` | plan, programs, launches, calls, bindings, host steps, placement |
+//! | `layout` | how weights, rotation tables and positions lie in slots |
+//! | `buffers` | which buffer each slot is, and what the host moves |
+//! | `inspect`, `stored` | looking into a plan; what a plan from a cache must keep to |
 //! | [`graph`] | graphs that make sense |
 //! | [`offload`] | plans in which each op is the device's or the host's |
-//! | [`mod@compile`] | plans and programs from a cache, or lowered and put there |
+//! | `compile` | plans and programs from a cache, or lowered and put there |
 //! | [`quantise`] | 8-bit activations and weights, rotated, for targets with arrays of integers |
 //! | [`vision`] | a vision encoder's blocks on a device |
 //! | [`predict`] | what a plan costs |
-//! | [`named`], [`units`] | shapes and tilings; bytes and times as people read them |
+//! | `named`, [`units`] | shapes and tilings; bytes and times as people read them |
 #![forbid(unsafe_code)]
 
-pub mod arithmetic;
-pub mod arrangement;
+mod arithmetic;
+mod arrangement;
 pub mod attention_products;
 pub mod bound;
-pub mod buffers;
-pub mod cluster;
-pub mod compile;
-pub mod disassemble;
-pub mod error;
-pub mod evidence;
-pub mod explain;
-pub mod export;
+mod buffers;
+mod cluster;
+mod compile;
+mod disassemble;
+mod error;
+mod evidence;
+mod explain;
+mod export;
 pub mod graph;
-pub mod inspect;
-pub mod layout;
-pub mod lowering;
-pub mod named;
+mod inspect;
+mod layout;
+mod lowering;
+mod named;
 pub mod offload;
-pub mod passes;
-pub mod plan;
-pub mod planner;
+mod passes;
+mod plan;
+mod planner;
 pub mod predict;
-pub mod probe;
+mod probe;
 pub mod quantise;
 pub mod settings;
-pub mod stored;
-pub mod target;
+mod stored;
+mod target;
 pub mod units;
 pub mod vision;
 pub mod workbench;

@@ -1,7 +1,7 @@
 //! What a plan that was read from somewhere must keep to.
 
 use crate::{AttentionPart, Binding, Call, HostStep, NodePlace, Plan, Step};
-use millrace_graph::{Graph, Node, Op, ValueId};
+use millrace_graph::{Graph, KvShape, Node, SequenceMemory, ValueId};
 
 impl Plan {
     /// Whether every index in a plan that was read from somewhere is one of its own or the graph's.
@@ -75,7 +75,7 @@ impl Plan {
                 }
                 Binding::Cache { layer, .. } | Binding::CacheRange { layer, .. } => {
                     let attends =
-                        |node: &Node| matches!(&node.op, Op::Attention(a) if a.layer == *layer);
+                        |node: &Node| own_cache(node).is_some_and(|kv| kv.layer == *layer);
                     graph.nodes.iter().any(attends)
                 }
                 Binding::AttentionProduct {
@@ -104,7 +104,15 @@ fn attends_head(graph: &Graph, (node, kv_head): (usize, usize), of: AttentionPar
         AttentionPart::Sums(output) => node.output == output,
         _ => true,
     };
-    value && matches!(&node.op, Op::Attention(a) if kv_head < a.n_kv_heads)
+    value && own_cache(node).is_some_and(|kv| kv_head < kv.n_kv_heads)
+}
+
+/// The cache that a node appends to.
+fn own_cache(node: &Node) -> Option<KvShape> {
+    match node.op.memory() {
+        SequenceMemory::KvCache(kv) => Some(kv),
+        _ => None,
+    }
 }
 
 impl HostStep {

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use std::sync::Arc;
 
 /// The first kernel with the rocket driver.
-pub const KERNEL_MIN: (u32, u32) = (6, 18);
+pub(crate) const KERNEL_MIN: (u32, u32) = (6, 18);
 
 /// Why there is no NPU to talk to, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -128,7 +128,7 @@ impl DriverError {
 ///
 /// # Errors
 /// [`OpenError`]: why not, and what to do.
-pub fn open(host: &dyn Host) -> Result<(String, Arc<dyn Node>, DriverVersion), OpenError> {
+pub(crate) fn open(host: &dyn Host) -> Result<(String, Arc<dyn Node>, DriverVersion), OpenError> {
     let open = |path: &str| host.open(path);
     let found = find_node(&host.paths(), &[DRIVER_NAME], open, |node| node.version());
     found.map_err(|absence| match absence {
@@ -150,13 +150,13 @@ fn absent(host: &dyn Host) -> OpenError {
 }
 
 /// An open file with its guard object: address 0 is valid to the NPU, so nothing of ours lies there.
-pub struct Worker {
+pub(crate) struct Worker {
     node: Arc<dyn Node>,
     _guard: Bo,
 }
 
 /// All open files of one NPU.
-pub struct Driver {
+pub(crate) struct Driver {
     /// The node's path.
     pub path: String,
     /// What the driver says of itself.
@@ -169,7 +169,7 @@ impl Driver {
     ///
     /// # Errors
     /// [`OpenError`]: why not, and what to do.
-    pub fn open(host: &dyn Host, n_workers: usize) -> Result<Driver, OpenError> {
+    pub(crate) fn open(host: &dyn Host, n_workers: usize) -> Result<Driver, OpenError> {
         let (path, first, version) = open(host)?;
         let mut workers = Vec::new();
         for at in 0..n_workers.max(1) {
@@ -197,12 +197,12 @@ impl Driver {
     }
 
     /// Number of workers.
-    pub fn n_workers(&self) -> usize {
+    pub(crate) fn n_workers(&self) -> usize {
         self.workers.len()
     }
 
     /// The open file of a worker.
-    pub fn node(&self, worker: usize) -> &Arc<dyn Node> {
+    pub(crate) fn node(&self, worker: usize) -> &Arc<dyn Node> {
         &self.workers[worker].node
     }
 }
@@ -211,12 +211,12 @@ impl Driver {
 ///
 /// # Errors
 /// Where SUBMIT as a whole fails.
-pub fn submit(node: &dyn Node, jobs: &[JobArgs]) -> Result<(), DriverError> {
+pub(crate) fn submit(node: &dyn Node, jobs: &[JobArgs]) -> Result<(), DriverError> {
     node.submit(jobs).map_err(DriverError::of("SUBMIT"))
 }
 
 /// A buffer object of one worker, closed when dropped.
-pub struct Bo {
+pub(crate) struct Bo {
     node: Arc<dyn Node>,
     created: CreatedBo,
     address: u32,
@@ -230,7 +230,7 @@ impl Bo {
     ///
     /// # Errors
     /// Where there is no memory or no address left.
-    pub fn create(node: &Arc<dyn Node>, size_bytes: u64) -> Result<Bo, DriverError> {
+    pub(crate) fn create(node: &Arc<dyn Node>, size_bytes: u64) -> Result<Bo, DriverError> {
         let error = |errno| DriverError {
             call: "CREATE_BO",
             errno,
@@ -254,12 +254,12 @@ impl Bo {
     }
 
     /// Its NPU address.
-    pub fn address(&self) -> u32 {
+    pub(crate) fn address(&self) -> u32 {
         self.address
     }
 
     /// Its handle.
-    pub fn handle(&self) -> u32 {
+    pub(crate) fn handle(&self) -> u32 {
         self.created.handle
     }
 
@@ -280,7 +280,7 @@ impl Bo {
     ///
     /// # Errors
     /// Where a call fails; ETIMEDOUT at the deadline.
-    pub fn touch_by<R>(
+    pub(crate) fn touch_by<R>(
         &self,
         deadline_ns: i64,
         touch: impl FnOnce(&mut [u8]) -> R,
@@ -301,7 +301,7 @@ impl Bo {
     ///
     /// # Errors
     /// Where a call fails.
-    pub fn touch<R>(&self, touch: impl FnOnce(&mut [u8]) -> R) -> Result<R, DriverError> {
+    pub(crate) fn touch<R>(&self, touch: impl FnOnce(&mut [u8]) -> R) -> Result<R, DriverError> {
         self.touch_by(self.node.now_ns() + IDLE_WAIT_NS, touch)
     }
 }

@@ -6,13 +6,13 @@
 //! | [`machine`], [`profile`] | facts of the hardware; constants of software stacks with their origin |
 //! | [`regs`], [`command`] | blocks, registers and fields; register commands in binary and text |
 //! | [`matmul`] | the commands of one task: a product that fits the convolution buffer |
-//! | [`tiling`], [`layout`] | how a product is cut and why; packed buffers from plain matrices and back |
+//! | [`tiling`], `layout` | how a product is cut and why; packed buffers from plain matrices and back |
 //! | [`program`] | all jobs of a product, in binary, in text, in a container |
 //! | [`verify`] | what is refused before anything runs |
 //! | [`timing`] | modelled time |
-//! | [`rocket`], [`driver`] | the rocket driver's interface; open files, buffer objects, waiting |
+//! | [`rocket`], `driver` | the rocket driver's interface; open files, buffer objects, waiting |
 //! | [`simulate`] | a virtual kernel and board, with faults on request |
-//! | [`device`] | the NPU behind the contract of all devices |
+//! | `device` | the NPU behind the contract of all devices |
 //! | [`probe`] | is it alive, step by step |
 //! | [`quantise`] | 8-bit activations and weights, rotated |
 //! | [`linear`] | a linear layer from the host's side: packing, unpacking, rescaling |
@@ -24,10 +24,10 @@
 #![deny(unsafe_code)]
 
 pub mod command;
-pub mod device;
-pub mod driver;
+mod device;
+mod driver;
 pub mod kv;
-pub mod layout;
+mod layout;
 pub mod linear;
 pub mod machine;
 pub mod matmul;

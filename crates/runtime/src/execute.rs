@@ -12,6 +12,7 @@ mod encoder;
 mod experts;
 mod head;
 mod memory;
+mod op_kernels;
 mod ops;
 mod pass;
 mod plan;
@@ -21,8 +22,9 @@ mod recurrent;
 
 pub(crate) use chunk::{Chunk, PassSink, RunSpan};
 pub(crate) use memory::{Past, SequenceSpan};
+pub(crate) use op_kernels::has_kernel;
 pub use ops::{Numbers, decode_vectors};
-pub(crate) use ops::{Ops, Tokens, decode_vector, has_kernel};
+pub(crate) use ops::{Ops, Tokens, decode_vector};
 pub(crate) use pass::Executor;
 pub use plan::PlanError;
 pub(crate) use planes::Planes;

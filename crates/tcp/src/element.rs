@@ -171,7 +171,7 @@ impl fmt::Display for Element {
 
 /// The value of an E4M3 code: sign, four bits of exponent with bias 7, three of mantissa; all ones is
 /// not a number. Source: OCP 8-bit Floating Point Specification, revision 1.0, section 5.
-pub fn from_e4m3(code: u8) -> f32 {
+pub(crate) fn from_e4m3(code: u8) -> f32 {
     let (exponent, mantissa) = (i32::from(code >> 3 & 15), f32::from(code & 7));
     let size = match (exponent, code & 7) {
         (15, 7) => f32::NAN,
@@ -189,7 +189,7 @@ fn e4m3_table() -> &'static [f32; 256] {
 
 /// The nearest E4M3 code, ties to even; beyond 448 it saturates, as the cast to narrower types is
 /// assumed to do.
-pub fn to_e4m3(value: f32) -> u8 {
+pub(crate) fn to_e4m3(value: f32) -> u8 {
     let sign = if value.is_sign_negative() { 0x80 } else { 0 };
     let size = value.abs();
     if value.is_nan() {

@@ -16,15 +16,15 @@ mod vector;
 mod views;
 
 use crate::Program;
-pub use package::{PackageCall, Pass, package};
+pub(crate) use package::{PackageCall, Pass, package};
 
 /// The vendor's crate that printed functions are written against.
-pub const VENDOR_CRATE: (&str, &str) = ("furiosa-opt-std", "0.10.0");
+pub(crate) const VENDOR_CRATE: (&str, &str) = ("furiosa-opt-std", "0.10.0");
 
 /// Why a program cannot be printed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{program}` cannot be written for furiosa-opt-std 0.10.0: {problem}")]
-pub struct ExportError {
+pub(crate) struct ExportError {
     /// Which.
     pub program: String,
     /// What of it.
@@ -35,7 +35,7 @@ pub struct ExportError {
 ///
 /// # Errors
 /// What of the program the vendor's interface does not have.
-pub fn function(program: &Program, notes: &[String]) -> Result<String, ExportError> {
+pub(crate) fn function(program: &Program, notes: &[String]) -> Result<String, ExportError> {
     let printed = module::Module::new(program).and_then(|module| module.print(notes));
     printed.map_err(|problem| ExportError {
         program: program.name.clone(),

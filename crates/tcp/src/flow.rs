@@ -5,7 +5,7 @@ mod contract;
 mod ends;
 mod stream;
 
-pub use stream::FlowStream;
+pub(crate) use stream::FlowStream;
 pub(crate) use stream::renamed_shape as stream_renamed_shape;
 
 use crate::Element;
@@ -26,7 +26,7 @@ pub struct FlowViolation {
 
 /// A kernel's streams: `streams[i]` is what leaves stage `i`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Flow {
+pub(crate) struct Flow {
     /// After each stage.
     pub streams: Vec<FlowStream>,
 }
@@ -71,7 +71,7 @@ pub(crate) fn rank(stage: &Stage) -> (u8, u8) {
 ///
 /// # Errors
 /// The first stage that makes no sense.
-pub fn walk(program: &Program, kernel: &SliceKernel) -> Result<Flow, FlowViolation> {
+pub(crate) fn walk(program: &Program, kernel: &SliceKernel) -> Result<Flow, FlowViolation> {
     let mut walker = Walker {
         program,
         axes: &program.axes,

@@ -3,8 +3,8 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`machine`], [`profile`] | facts of the hardware; constants that software attains |
-//! | [`element`] | element types with their bits: bf16, fp8 e4m3, int8, int4 |
+//! | [`machine`], `profile` | facts of the hardware; constants that software attains |
+//! | `element` | element types with their bits: bf16, fp8 e4m3, int8, int4 |
 //! | [`axes`] | named axes and mapping expressions, in the vendor's spelling |
 //! | [`einsum`] | checked contractions over named axes, and the scalar oracle |
 //! | [`program`] | tensors in memories, kernels of stages on contexts, DMA; text form and container |
@@ -15,7 +15,7 @@
 //! | [`lower`] | Llama onto the machine, op by op |
 //! | [`parallel`] | several chips: plans, memory fit, time to the first and to each further token |
 //! | [`walk`] | one decode layer of Llama 3 70B, op by op |
-//! | [`export`] | programs as Rust for the vendor's toolchain |
+//! | `export` | programs as Rust for the vendor's toolchain |
 //! | [`target`] | the registry's row: settings, plans, prices |
 //! | [`device`] | the virtual chip behind [`millrace_npu::Device`] |
 #![forbid(unsafe_code)]
@@ -23,14 +23,14 @@
 pub mod axes;
 pub mod device;
 pub mod einsum;
-pub mod element;
-pub mod export;
-pub mod flow;
+mod element;
+mod export;
+mod flow;
 pub mod host;
 pub mod lower;
 pub mod machine;
 pub mod parallel;
-pub mod profile;
+mod profile;
 pub mod program;
 pub mod simulate;
 pub mod target;

@@ -1,6 +1,6 @@
 //! What software attains on the machine: constants with their origin, apart from the facts.
 
-pub use millrace_facts::{Fact, FactsError, Origin};
+pub(crate) use millrace_facts::{Fact, FactsError};
 
 use millrace_facts::{Builtin, Key, Kind, Record};
 use millrace_npu::Provenance;

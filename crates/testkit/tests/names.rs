@@ -1,4 +1,4 @@
-//! Names of types: one idea has one word, and the word is a noun.
+//! Names: one idea has one word, the field's, and a type's is a noun.
 //!
 //! A reader who meets `Row` or `Job` should not have to ask whose. The bounds below hold what was reached. To lower one, give
 //! types the noun of their room (`BenchRow`, `PoolJob`), set the bound to 0, and run `cargo test -p millrace-testkit --test names`:
@@ -27,6 +27,25 @@ const IRREGULAR: [&str; 34] = [
     "Written",
 ];
 const NOUNS: [&str; 4] = ["Embed", "Feed", "Need", "Seed"];
+
+/// Words that gave way to the field's, and those. No part of a name and no sentence has them; CHANGELOG.md alone tells of them.
+const FORMER_WORDS: [(&str, &str); 2] = [("picture", "image"), ("tower", "vision encoder")];
+/// Names that gave way, whole.
+const FORMER_NAMES: [(&str, &str); 3] = [
+    ("Told", "ResponseContext"),
+    ("Standing", "PassPosition"),
+    ("come_or_go", "load_or_unload"),
+];
+/// Names of modules that gave way.
+const FORMER_MODULES: [(&str, &str); 5] = [
+    ("attended", "attention_products"),
+    ("over", "cached"),
+    ("joined", "fused"),
+    ("all_rows", "full_head"),
+    ("functional", "simulate"),
+];
+/// What others call their tensors and crates.
+const OF_OTHERS: [&str; 2] = ["vision_tower", "tower_service"];
 
 /// Definitions of types by name: where each is.
 type Definitions = BTreeMap<String, Vec<String>>;
@@ -162,4 +181,119 @@ fn definitions_are_told_from_other_lines() {
     assert_eq!(names, BTreeSet::from(["Row", "Kind", "Table", "Sink"]));
     assert!(is_participle("Kept") && is_participle("Stored"));
     assert!(!is_participle("Seed") && !is_participle("NamedModel") && !is_participle("Bench"));
+}
+
+/// Files below a folder whose name ends so, but for what is built.
+fn files_below(folder: &Path, ends: &[&str], found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let is_built = ["target", "reports", "node_modules"]
+            .iter()
+            .any(|name| path.ends_with(name));
+        let is_text = |path: &Path| {
+            path.extension()
+                .is_some_and(|end| ends.iter().any(|e| *e == end))
+        };
+        match path.is_dir() {
+            true if !is_built => files_below(&path, ends, found),
+            false if is_text(&path) => found.push(path),
+            _ => {}
+        }
+    }
+}
+
+/// Everything that people read: sources, tests, pages. Not the list of licences, which names crates of others, nor this file.
+fn texts() -> Vec<PathBuf> {
+    let root = crates().join("..");
+    let mut files = Vec::new();
+    files_below(
+        &crates(),
+        &["rs", "html", "py", "pyi", "h", "c"],
+        &mut files,
+    );
+    files_below(&root.join("docs"), &["md"], &mut files);
+    let pages = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"];
+    files.extend(pages.map(|page| root.join(page)));
+    files.retain(|path| !path.ends_with("licenses.md") && !path.ends_with("tests/names.rs"));
+    files
+}
+
+/// The parts of a name in lower case: of `VisionEncoder` and `vision_encoder` the same two.
+fn parts(name: &str) -> Vec<String> {
+    let mut parts: Vec<String> = Vec::new();
+    let mut before = '_';
+    for c in name.chars() {
+        let begins = c.is_uppercase() && before.is_lowercase() || before == '_';
+        if begins {
+            parts.push(String::new());
+        }
+        if let Some(part) = parts.last_mut().filter(|_| c != '_') {
+            part.extend(c.to_lowercase());
+        }
+        before = c;
+    }
+    parts
+}
+
+/// What to call a name that has a word of before, if it has one.
+fn better(name: &str) -> Option<&'static str> {
+    let whole = FORMER_NAMES.iter().find(|(former, _)| *former == name);
+    let is_of_others = OF_OTHERS.contains(&name);
+    let has = |word: &str| {
+        let is_it = |part: &String| part.strip_suffix('s').unwrap_or(part) == word;
+        parts(name).iter().any(is_it)
+    };
+    let part = FORMER_WORDS
+        .iter()
+        .find(|(former, _)| has(former) && !is_of_others);
+    whole.or(part).map(|(_, better)| *better)
+}
+
+#[test]
+fn no_word_of_before_comes_back() {
+    let mut found = Vec::new();
+    let files = texts();
+    assert!(files.len() > 1000, "{} files", files.len());
+    for path in files {
+        let text = fs::read_to_string(&path).unwrap();
+        for (i, line) in text.lines().enumerate() {
+            let names = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+            for (name, better) in names.filter_map(|name| Some((name, better(name)?))) {
+                let place = format!("{}:{}", path.display(), i + 1);
+                found.push(format!("{place}: `{name}` is called {better}"));
+            }
+        }
+        let module = path.file_stem().and_then(|stem| stem.to_str());
+        let former = FORMER_MODULES
+            .iter()
+            .find(|(former, _)| module == Some(former));
+        if let Some((_, better)) = former.filter(|_| path.extension().is_some_and(|e| e == "rs")) {
+            found.push(format!("{}: the module is {better}", path.display()));
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn words_of_before_are_told_from_others() {
+    for name in [
+        "Picture",
+        "picture_size",
+        "RgbPictures",
+        "n_towers",
+        "TowerLayer",
+        "Told",
+    ] {
+        assert!(better(name).is_some(), "{name}");
+    }
+    for name in [
+        "vision_tower",
+        "tower_service",
+        "towering",
+        "ToldApart",
+        "image",
+        "",
+    ] {
+        assert!(better(name).is_none(), "{name}: {:?}", better(name));
+    }
 }

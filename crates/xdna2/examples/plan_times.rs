@@ -18,7 +18,7 @@ use std::time::Instant;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let (mut phase, mut name) = ("decode".to_owned(), "llama-3.2-1b".to_owned());
-    let mut features = Features::of(Mode::Best);
+    let mut features = Features::of(Mode::Fast);
     for (i, arg) in std::env::args().skip(1).enumerate() {
         match (arg.strip_prefix("--without="), i) {
             (Some("all"), _) => features = Features::PUBLISHED,
@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let machine = Machine::npu2();
     let options = |n_tokens| LowerOptions {
         features,
-        ..LowerOptions::new(Mode::Best, n_tokens)
+        ..LowerOptions::new(Mode::Fast, n_tokens)
     };
     let start = Instant::now();
     let plan = match phase.parse() {

@@ -136,14 +136,14 @@ pub fn program_of(planned: &PlannedProgram) -> Option<&Program> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// That of MLIR-AIR's Llama-3.2-1B example: compiler-generated GEMMs, the production tilings ([`Features::PUBLISHED`]).
-    Reference,
-    /// Better where the array allows: every [`Feature`] but those of weights in blocks.
-    Best,
+    MlirAir,
+    /// What runs fastest here: every [`Feature`] but those of weights in blocks.
+    Fast,
     /// The same with weights in blocks of 4 bits.
-    Q4nx,
-    /// Weights in blocks of 4 bits and all else as the Gemma 3 paper lays it out: a prompt's weights expanded to bf16 in DDR, attention by
+    Int4,
+    /// FastFlowLM's: weights in blocks of 4 bits and all else as the Gemma 3 paper lays it out: a prompt's weights expanded to bf16 in DDR, attention by
     /// FlowQKV and FlowKV, element-wise kernels on the eight cores that shims feed straight.
-    Paper,
+    FastFlowLm,
 }
 
 /// What to lower for.

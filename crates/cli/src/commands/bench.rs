@@ -177,7 +177,17 @@ pub(crate) fn run(args: &BenchArgs, ui: Ui) -> CommandResult {
     if args.draft.draft.is_some() {
         return run_drafted(args, &model, ui);
     }
-    let adapters = args.lora.open(&model, ui)?;
+    measure_all(args, &model, (&tests, settings), ui)
+}
+
+/// Every test on an engine of each setting.
+fn measure_all(
+    args: &BenchArgs,
+    model: &Arc<LoadedModel>,
+    (tests, settings): (&[Test], Vec<EngineOptions>),
+    ui: Ui,
+) -> CommandResult {
+    let adapters = args.lora.open(model, ui)?;
     let summary = CheckpointSummary::of(model.checkpoint());
     let cpu_name = machine::processor().name.unwrap_or_default();
     let total = tests.len() * settings.len();
@@ -189,7 +199,7 @@ pub(crate) fn run(args: &BenchArgs, ui: Ui) -> CommandResult {
             adapters: adapters.clone(),
             ..options
         };
-        let make = || args.ranks.make(&args.device, &model, options, ui);
+        let make = || args.ranks.make(&args.device, model, options, ui);
         let engine = progress.suspend(make)?;
         if let Some(times) = engine.device_time() {
             progress.suspend(|| {
@@ -199,17 +209,8 @@ pub(crate) fn run(args: &BenchArgs, ui: Ui) -> CommandResult {
             });
         }
         let mut bench = BenchSession::new(engine)?;
-        for test in &tests {
-            progress.message(test.name());
-            if !args.no_warmup {
-                bench.run(&test.warmup())?;
-            }
-            let test_time = report::utc_now();
-            let mut samples_ns = Vec::new();
-            for _ in 0..args.repetitions {
-                samples_ns.push(bench.run(test)?);
-                progress.advance(1);
-            }
+        for test in tests {
+            let (test_time, samples_ns) = repeat(args, &mut bench, test, &progress)?;
             let row = BenchRow {
                 summary: &summary,
                 cpu_name: &cpu_name,
@@ -227,6 +228,26 @@ pub(crate) fn run(args: &BenchArgs, ui: Ui) -> CommandResult {
     }
     drop(progress);
     reporter.finish()
+}
+
+/// When a test began, and what each repetition took.
+fn repeat(
+    args: &BenchArgs,
+    bench: &mut BenchSession,
+    test: &Test,
+    progress: &ProgressDisplay,
+) -> CommandResult<(String, Vec<u64>)> {
+    progress.message(test.name());
+    if !args.no_warmup {
+        bench.run(&test.warmup())?;
+    }
+    let test_time = report::utc_now();
+    let mut samples_ns = Vec::new();
+    for _ in 0..args.repetitions {
+        samples_ns.push(bench.run(test)?);
+        progress.advance(1);
+    }
+    Ok((test_time, samples_ns))
 }
 
 /// What each engine is set up for.

@@ -8,11 +8,10 @@ use crate::output::{Out, Ui};
 use crate::progress::ProgressDisplay;
 use crate::prompt::read_file;
 use clap::ValueEnum;
+use millrace::Device;
 use millrace_format::{TensorSpec, safetensors};
 use millrace_quant::DType;
-use millrace_runtime::{
-    CpuEngine, Embedder, EmbeddingPrompts, EngineOptions, Pooling, cut_embedding,
-};
+use millrace_runtime::{Embedder, EmbeddingPrompts, EngineOptions, Pooling, cut_embedding};
 use millrace_text::EncodeOptions;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -103,7 +102,8 @@ pub(crate) fn run(args: &EmbedArgs, ui: Ui) -> CommandResult {
         keep_prefixes: false,
         ..args.cpu.options()
     };
-    let mut engine = CpuEngine::new(model, options)?;
+    let device = Device::default().engine_options(options);
+    let mut engine = device.engine(&model)?;
     let mut vectors = vec![Vec::new(); tokens.len()];
     let progress = ProgressDisplay::steps(ui, tokens.len() as u64);
     let mut n_done = 0;
@@ -112,7 +112,7 @@ pub(crate) fn run(args: &EmbedArgs, ui: Ui) -> CommandResult {
             return Err(CommandFailure::interrupted());
         }
         let of_part: Vec<Vec<u32>> = part.iter().map(|index| tokens[*index].clone()).collect();
-        embedder.embed_all(&mut engine, &of_part, pooling, &mut |index, vector| {
+        embedder.embed_all(&mut *engine, &of_part, pooling, &mut |index, vector| {
             vectors[part[index]] = cut_embedding(vector, width);
             n_done += 1;
             progress.set(n_done);

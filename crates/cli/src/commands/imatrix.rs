@@ -11,7 +11,7 @@ use crate::model_arg::{ModelArgs, warn};
 use crate::output::{Out, Ui};
 use crate::progress::ProgressDisplay;
 use crate::prompt::read_file;
-use millrace_graph::{Node, Op, ValueId, chosen_experts};
+use millrace_graph::{MatrixProduct, Node, ValueId, chosen_experts};
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_model::importance::{ImportanceMatrix, gguf_names};
 use millrace_runtime::LoadedModel;
@@ -158,12 +158,10 @@ struct ChunkRecorder<'a> {
 impl<'a> ChunkRecorder<'a> {
     /// Only matrices of blocks: the head sees the last token alone.
     fn product(&mut self, node: &Node, inputs: &[&[f32]]) {
-        let weight = match &node.op {
-            Op::Linear(linear) => linear.weight,
-            Op::ExpertLinear(linear) => linear.weight,
-            Op::HeadLinear(linear) => linear.weight,
-            _ => return,
+        let Some(product) = node.op.product() else {
+            return;
         };
+        let weight = product.weight();
         let names: &'a [Option<String>] = self.names;
         let name = names.get(weight.0).and_then(Option::as_deref);
         let (Some(_), Some(name)) = (node.layer, name) else {
@@ -175,8 +173,8 @@ impl<'a> ChunkRecorder<'a> {
         let graph = &self.model.model().graph;
         let (n_matrices, k) = (graph.weights[weight.0].n_experts, graph.weights[weight.0].k);
         let rows = inputs[0].chunks_exact(graph.width(node.inputs[0]));
-        match &node.op {
-            Op::ExpertLinear(linear) => {
+        match product {
+            MatrixProduct::Chosen(linear) => {
                 let choices = inputs[1].chunks_exact(3 * linear.n_used);
                 for (row, choice) in rows.zip(choices) {
                     for (rank, expert) in chosen_experts(choice).enumerate() {
@@ -186,7 +184,7 @@ impl<'a> ChunkRecorder<'a> {
                     }
                 }
             }
-            Op::HeadLinear(linear) => {
+            MatrixProduct::EachHead(linear) => {
                 for row in rows {
                     let heads = row.chunks_exact(row.len() / linear.n_heads);
                     for (head, row) in heads.enumerate() {
@@ -195,7 +193,7 @@ impl<'a> ChunkRecorder<'a> {
                     }
                 }
             }
-            _ => rows.for_each(|row| self.matrix.add_row(name, (0, 1), row)),
+            MatrixProduct::Plain(_) => rows.for_each(|row| self.matrix.add_row(name, (0, 1), row)),
         }
     }
 }

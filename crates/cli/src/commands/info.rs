@@ -72,34 +72,7 @@ pub(crate) fn run(args: &InfoArgs, ui: Ui) -> CommandResult {
     let metadata = metadata::of(&checkpoint, args.full);
     let tensors = args.tensors.then(|| tensor_rows(&checkpoint));
     let vision = Vision::of(&checkpoint);
-    let runnable = match Model::from_checkpoint(&checkpoint) {
-        Ok(model) => {
-            warn_of(&checkpoint, &model, ui);
-            let model = Arc::new(LoadedModel::from_checkpoint(checkpoint)?);
-            let plan = MemoryPlan::of(&model, args.ctx.map(|n| n as usize), args.kv_type)?;
-            let ranks = args
-                .ranks
-                .map(|n| RanksPlan::of(args, model.model(), n as usize));
-            let weights = model.model().memory_plan(1, 16.0);
-            Ok(Runnable {
-                config: model.model().config.clone(),
-                plan,
-                ranks: ranks.transpose()?,
-                n_params: [weights.n_params, weights.n_params_active],
-            })
-        }
-        Err(_) if summary.n_tensors == 0 => {
-            Err("it holds no weights; `millrace tokenize` reads its vocabulary".to_owned())
-        }
-        Err(_) if matches!(vision, Vision::VisionEncoder(_)) => Err(
-            "it is a vision encoder alone; `millrace run MODEL --mmproj FILE` takes it".to_owned(),
-        ),
-        Err(error) => {
-            // The file was named two lines above.
-            let (error, name) = (error.to_string(), format!("{}: ", summary.name));
-            Err(error.strip_prefix(&name).unwrap_or(&error).to_owned())
-        }
-    };
+    let runnable = runnable(args, checkpoint, (&summary, &vision), ui)?;
     let mut out = Out::new();
     if args.json {
         let mut value = to_json(&summary, &metadata, tensors.as_deref(), &runnable);
@@ -131,6 +104,43 @@ pub(crate) fn run(args: &InfoArgs, ui: Ui) -> CommandResult {
         }
     }
     out.flush()
+}
+
+/// What running the file takes; why it does not run here otherwise, in words.
+fn runnable(
+    args: &InfoArgs,
+    checkpoint: Checkpoint,
+    (summary, vision): (&CheckpointSummary, &Vision),
+    ui: Ui,
+) -> CommandResult<Result<Runnable, String>> {
+    Ok(match Model::from_checkpoint(&checkpoint) {
+        Ok(model) => {
+            warn_of(&checkpoint, &model, ui);
+            let model = Arc::new(LoadedModel::from_checkpoint(checkpoint)?);
+            let plan = MemoryPlan::of(&model, args.ctx.map(|n| n as usize), args.kv_type)?;
+            let ranks = args
+                .ranks
+                .map(|n| RanksPlan::of(args, model.model(), n as usize));
+            let weights = model.model().memory_plan(1, 16.0);
+            Ok(Runnable {
+                config: model.model().config.clone(),
+                plan,
+                ranks: ranks.transpose()?,
+                n_params: [weights.n_params, weights.n_params_active],
+            })
+        }
+        Err(_) if summary.n_tensors == 0 => {
+            Err("it holds no weights; `millrace tokenize` reads its vocabulary".to_owned())
+        }
+        Err(_) if matches!(vision, Vision::Encoder(_)) => Err(
+            "it is a vision encoder alone; `millrace run MODEL --mmproj FILE` takes it".to_owned(),
+        ),
+        Err(error) => {
+            // The file was named two lines above.
+            let (error, name) = (error.to_string(), format!("{}: ", summary.name));
+            Err(error.strip_prefix(&name).unwrap_or(&error).to_owned())
+        }
+    })
 }
 
 fn print_summary(summary: &CheckpointSummary, out: &mut Out) -> CommandResult {

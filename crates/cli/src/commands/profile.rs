@@ -20,9 +20,9 @@ use document::{Document, UnchangedPart};
 use image::Image;
 use millrace_model::synth::ModelGeometry;
 use millrace_plan::predict::{
-    self, PredictError, Prediction, PromptWorkload, cells, variants, with_settings,
+    self, PredictError, Prediction, PromptWorkload, Variant, cells, variants, with_settings,
 };
-use millrace_plan::{Lowering, Settings};
+use millrace_plan::{Lowering, Settings, Target};
 use ranks::RanksArgs;
 use std::path::PathBuf;
 use subject::ProfileSubject;
@@ -145,13 +145,7 @@ pub(crate) fn run(args: &ProfileArgs, ui: Ui) -> CommandResult {
         return markdown(args, &subject, &settings, &work, ui);
     }
     let progress = ProgressDisplay::spinner(ui, "predicting");
-    let Some(mut pricer) = planner.pricer() else {
-        let message = format!(
-            "nothing was ever measured of {}: it has no times",
-            target.title()
-        );
-        return Err(CommandFailure::usage(message));
-    };
+    let mut pricer = planner.pricer().ok_or_else(|| unmeasured(target))?;
     let prediction = predict::model(subject.graph(), &*planner, &mut *pricer, &work);
     let prediction = prediction.map_err(failed)?;
     let image = Image::of(args, &subject, &*planner, &mut *pricer, &prediction)?;
@@ -163,13 +157,7 @@ pub(crate) fn run(args: &ProfileArgs, ui: Ui) -> CommandResult {
         error: pricer.model_error(),
         kernel_error_percent: pricer.kernel_error_percent(),
         without: match args.features {
-            true => {
-                let graph = subject.graph();
-                let others = evidence(target).map(|evidence| evidence.comparisons());
-                let others = others.unwrap_or_default();
-                let rows = variants(graph, target, &settings, &work, &prediction, &others);
-                Some(rows.map_err(failed)?)
-            }
+            true => Some(without(target, &settings, (&subject, &work), &prediction)?),
             false => None,
         },
         unchanged: unchanged(args, &settings, &subject, &work)?,
@@ -198,6 +186,26 @@ pub(crate) fn run(args: &ProfileArgs, ui: Ui) -> CommandResult {
         false => tables::print(&document, &mut out)?,
     }
     out.flush()
+}
+
+fn unmeasured(target: &dyn Target) -> CommandFailure {
+    CommandFailure::usage(format!(
+        "nothing was ever measured of {}: it has no times",
+        target.title()
+    ))
+}
+
+/// What a pass takes without each feature, and what others compare with.
+fn without(
+    target: &'static dyn Target,
+    settings: &Settings,
+    (subject, work): (&ProfileSubject, &PromptWorkload),
+    prediction: &Prediction,
+) -> CommandResult<Vec<Variant>> {
+    let others = evidence(target).map(|evidence| evidence.comparisons());
+    let others = others.unwrap_or_default();
+    let rows = variants(subject.graph(), target, settings, work, prediction, &others);
+    rows.map_err(failed)
 }
 
 /// Says so where the model was not trained for what is predicted.

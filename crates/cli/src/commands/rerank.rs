@@ -8,8 +8,9 @@ use crate::model_arg::{ModelArgs, warn};
 use crate::output::{Out, Ui};
 use crate::progress::ProgressDisplay;
 use crate::prompt::read_file;
+use millrace::Device;
 use millrace_runtime::ranking::Ranker;
-use millrace_runtime::{CpuEngine, Embedder, Embedding, EngineOptions};
+use millrace_runtime::{Embedder, Embedding, EngineOptions};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -71,7 +72,8 @@ pub(crate) fn run(args: &RerankArgs, ui: Ui) -> CommandResult {
         keep_prefixes: false,
         ..args.cpu.options()
     };
-    let mut engine = CpuEngine::new(model, options)?;
+    let device = Device::default().engine_options(options);
+    let mut engine = device.engine(&model)?;
     let mut scores = vec![0.0; pairs.len()];
     let progress = ProgressDisplay::steps(ui, pairs.len() as u64);
     let mut n_done = 0;
@@ -90,7 +92,7 @@ pub(crate) fn run(args: &RerankArgs, ui: Ui) -> CommandResult {
             progress.set(n_done);
             Ok(())
         };
-        embedder.pool_all(&mut engine, of_part, ranker.pooling(), &mut take)?;
+        embedder.pool_all(&mut *engine, of_part, ranker.pooling(), &mut take)?;
     }
     drop(progress);
     let mut order: Vec<usize> = (0..scores.len()).collect();

@@ -143,15 +143,7 @@ pub(crate) fn run(args: &RunArgs, ui: Ui) -> CommandResult {
     let mut prompt = prompt(args, &model, (&text, is_chat), images, ui)?;
     let session = session(args, &model, ui)?;
     ui.detail(format_args!("seed {}", params.sampling.seed));
-    let n_prompt = prompt.tokens().len();
-    session.with_engine(|engine| engine.check_context(n_prompt, params.least_tokens()))?;
-    warn_beyond_training(
-        ui,
-        model.loaded(),
-        session.n_ctx(),
-        n_prompt,
-        params.max_tokens,
-    );
+    check_length(&session, prompt.tokens().len(), &params, ui)?;
     let mut images = ImageBar::new(ui);
     session.read_images(&mut prompt, &how, &mut |event| images.tell(&event))?;
     drop(images);
@@ -178,6 +170,19 @@ pub(crate) fn run(args: &RunArgs, ui: Ui) -> CommandResult {
     }
     let report = to_json(&model, &params, &generation, details);
     finish(args, &generation, report, &lines, printer.out, ui)
+}
+
+/// Refuses what has no room, and says so where the model was trained for less.
+fn check_length(
+    session: &Session,
+    n_prompt: usize,
+    params: &GenerateParams,
+    ui: Ui,
+) -> CommandResult {
+    session.with_engine(|engine| engine.check_context(n_prompt, params.least_tokens()))?;
+    let loaded = session.model().loaded();
+    warn_beyond_training(ui, loaded, session.n_ctx(), n_prompt, params.max_tokens);
+    Ok(())
 }
 
 /// The model where it runs, with what drafts for it.

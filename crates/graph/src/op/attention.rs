@@ -103,6 +103,10 @@ impl Operation for Attention {
         SequenceMemory::KvCache(self.kv())
     }
 
+    fn attention(&self) -> Option<&Attention> {
+        Some(self)
+    }
+
     fn cost(&self, _graph: &Graph, depth: &Depth) -> OpCost {
         let all = depth.n_before + 1;
         let keys = self.window.map_or(all, |window| all.min(window as u64)) as f64;

@@ -1,6 +1,6 @@
 //! Rows of a table: `out[t] = scale · table[token[t]]`. No inputs.
 
-use super::{Operation, WeightKind, WeightUse, by_definition};
+use super::{OpRole, Operation, WeightKind, WeightUse, by_definition};
 use crate::check::{Shapes, fits};
 use crate::{Real, TokenContext, WeightId};
 
@@ -32,6 +32,10 @@ impl Operation for Embed {
 
     fn weights(&self) -> Vec<WeightUse> {
         vec![WeightUse::new(self.table, WeightKind::Table)]
+    }
+
+    fn role(&self) -> OpRole {
+        OpRole::TokenEmbedding
     }
 
     fn check(&self, shapes: &Shapes<'_>) -> Result<(), String> {

@@ -1,6 +1,6 @@
 //! Attention of one layer of an encoder: every token sees those before it and those behind it. Inputs: q, k, v.
 
-use super::{Attention, Operation, by_definition};
+use super::{Attention, OpRole, Operation, by_definition};
 use crate::check::Shapes;
 use crate::{AllTokensShape, Depth, Graph, OpCost, Real, SequenceMemory, TokenContext};
 
@@ -99,6 +99,10 @@ impl Operation for EncoderAttention {
 
     fn arity(&self) -> usize {
         3
+    }
+
+    fn role(&self) -> OpRole {
+        OpRole::Attention
     }
 
     fn check(&self, shapes: &Shapes<'_>) -> Result<(), String> {

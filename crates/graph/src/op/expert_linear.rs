@@ -2,7 +2,7 @@
 //! `weight[expert] · x (+ bias[expert])`, the results side by side in the order of the choice. Inputs: x, the choice.
 
 use super::route::chosen_experts;
-use super::{Companion, Operation, WeightKind, WeightUse, by_definition};
+use super::{Companion, MatrixProduct, Operation, WeightKind, WeightUse, by_definition};
 use crate::check::{Shapes, fits};
 use crate::{Depth, Graph, OpCost, Real, TokenContext, WeightId};
 
@@ -82,6 +82,10 @@ impl Operation for ExpertLinear {
         let widths = [rows.checked_mul(k), self.n_used.checked_mul(n)];
         let found = [Some(shapes.input(0)), Some(shapes.output())];
         fits(widths == found && shapes.input(1) == 3 * self.n_used && self.n_used <= n_experts)
+    }
+
+    fn product(&self) -> Option<MatrixProduct<'_>> {
+        Some(MatrixProduct::Chosen(self))
     }
 
     fn shares_input(&self) -> bool {

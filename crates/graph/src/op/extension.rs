@@ -1,6 +1,6 @@
 //! An op that is defined outside of this crate: it runs by its definition, wherever a graph runs.
 
-use super::{Operation, WeightUse};
+use super::{Attention, MatrixProduct, OpRole, Operation, WeightUse};
 use crate::check::Shapes;
 use crate::{Depth, Graph, OpCost, SequenceMemory, TokenContext};
 use std::ops::Deref;
@@ -46,6 +46,18 @@ impl Operation for Extension {
 
     fn in_place(&self) -> &'static [usize] {
         self.0.in_place()
+    }
+
+    fn product(&self) -> Option<MatrixProduct<'_>> {
+        self.0.product()
+    }
+
+    fn attention(&self) -> Option<&Attention> {
+        self.0.attention()
+    }
+
+    fn role(&self) -> OpRole {
+        self.0.role()
     }
 
     fn shares_input(&self) -> bool {

@@ -1,6 +1,6 @@
 //! A gated activation: `act(gate) · up`. Inputs: gate, up.
 
-use super::{Operation, by_definition};
+use super::{OpRole, Operation, by_definition};
 use crate::check::{Shapes, fits};
 use crate::{Real, TokenContext};
 
@@ -106,6 +106,10 @@ impl Operation for Glu {
 
     fn arity(&self) -> usize {
         2
+    }
+
+    fn role(&self) -> OpRole {
+        OpRole::Gate
     }
 
     fn check(&self, shapes: &Shapes<'_>) -> Result<(), String> {

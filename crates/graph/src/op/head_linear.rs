@@ -3,7 +3,7 @@
 //! Latent attention brings queries into the space of its cache so, and results out of it
 //! (DeepSeek-AI 2024, DeepSeek-V2, section 2.1.2).
 
-use super::{Operation, WeightKind, WeightUse, by_definition};
+use super::{MatrixProduct, Operation, WeightKind, WeightUse, by_definition};
 use crate::check::{Shapes, fits};
 use crate::{Depth, Graph, OpCost, Real, TokenContext, WeightId};
 
@@ -53,6 +53,10 @@ impl Operation for HeadLinear {
         fits(divides && n_heads > 0)?;
         let within = self.first.checked_add(k) <= Some(shapes.input(0) / n_heads);
         fits(within && n_heads.checked_mul(n) == Some(shapes.output()))
+    }
+
+    fn product(&self) -> Option<MatrixProduct<'_>> {
+        Some(MatrixProduct::EachHead(self))
     }
 
     fn cost(&self, graph: &Graph, _depth: &Depth) -> OpCost {

@@ -1,6 +1,6 @@
 //! A product with a matrix: `out[t] = weight · x[t] (+ bias)`. Inputs: x.
 
-use super::{Companion, Operation, WeightKind, WeightUse, by_definition};
+use super::{Companion, MatrixProduct, Operation, WeightKind, WeightUse, by_definition};
 use crate::check::{Shapes, fits};
 use crate::{Depth, Graph, OpCost, Real, TokenContext, WeightId};
 
@@ -48,6 +48,10 @@ impl Operation for Linear {
         let bias = self.bias.map(|bias| shapes.weight(bias)).transpose()?;
         let adds = bias.is_none_or(|bias| bias == [1, 1, out]);
         fits(adds && shapes.weight(self.weight)? == [1, out, shapes.input(0)])
+    }
+
+    fn product(&self) -> Option<MatrixProduct<'_>> {
+        Some(MatrixProduct::Plain(self))
     }
 
     fn shares_input(&self) -> bool {

@@ -39,6 +39,10 @@ impl Operation for SharedAttention {
         SequenceMemory::SharedKv(self.attention.kv())
     }
 
+    fn attention(&self) -> Option<&Attention> {
+        Some(&self.attention)
+    }
+
     fn cost(&self, graph: &Graph, depth: &Depth) -> OpCost {
         self.attention.cost(graph, depth)
     }

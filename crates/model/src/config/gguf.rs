@@ -19,7 +19,7 @@ use experts::experts;
 pub(crate) use keys::Keys;
 pub(crate) use rope::RopeTables;
 
-use super::{EncoderConfig, EncoderPooling, LayerConfig, ModelConfig};
+use super::{EncoderConfig, EncoderPooling, ExpertConfig, LatentConfig, LayerConfig, ModelConfig};
 use crate::arch::{self, Family};
 use crate::names::{TensorName, WeightRole};
 use crate::{Error, catalog::Catalog};
@@ -39,82 +39,7 @@ pub(crate) fn read(
         catalog,
     };
     refuse_features(family, &keys)?;
-    // Blocks behind the last predict further tokens; a model without them is whole.
-    let n_behind = keys.usize("nextn_predict_layers")?.unwrap_or(0);
-    let n_layers = keys.required("block_count")?.saturating_sub(n_behind);
-    let d_model = keys.required("embedding_length")?;
-    let n_heads = match family.attention_free {
-        // Files say 0 where nothing attends.
-        true => 1,
-        false => keys.required_uniform("attention.head_count")?,
-    };
-    let latent = latent(&keys, (d_model, n_heads))?;
-    let head_dim = match latent {
-        Some(latent) => latent.q_dim(),
-        None if family.attention_free => 1,
-        None => head_dim(family, &keys, d_model, n_heads)?,
-    };
-    let windows = windows(family, &keys, n_layers)?;
-    let experts = experts(family, &keys, catalog, n_layers)?;
-    let (rope, rope_local) = rope::read(family, &keys, windows.0.is_some(), tables)?;
-    let mut config = ModelConfig {
-        family: family.name,
-        n_layers,
-        d_model,
-        d_ff: match (keys.leading(family, "feed_forward_length")?, &experts) {
-            (Some(d_ff), _) if d_ff > 0 => d_ff,
-            (_, Some(experts)) => experts.d_ff,
-            _ => keys.required_uniform("feed_forward_length")?,
-        },
-        n_heads,
-        n_kv_heads: keys
-            .leading(family, "attention.head_count_kv")?
-            .unwrap_or(n_heads),
-        head_dim,
-        vocab_size: vocab_size(catalog)?,
-        context_length: keys.required("context_length")?,
-        norm_eps: match keys.f32("attention.layer_norm_epsilon")? {
-            Some(eps) if family.layer_norms => eps,
-            // Some families name it so, whatever their norms are.
-            Some(eps) => keys.f32("attention.layer_norm_rms_epsilon")?.unwrap_or(eps),
-            None => keys.required_f32("attention.layer_norm_rms_epsilon")?,
-        },
-        rope,
-        rope_local,
-        window: windows.0,
-        layer_windowed: windows.1,
-        // One matrix alone serves as both.
-        tied_head: [WeightRole::TokenEmbedding, WeightRole::Output]
-            .iter()
-            .any(|role| !catalog.has(&TensorName::global(*role).gguf())),
-        // Set below: the default depends on the sizes above.
-        attention_scale: 1.0,
-        embed_scale: factor(&keys, "embedding_scale")?
-            .unwrap_or_else(|| family.embed_scale(d_model)),
-        activation: family.activation,
-        biases: biases(catalog),
-        n_rot: match latent {
-            Some(latent) => latent.rope_dim,
-            None => keys.usize("rope.dimension_count")?.unwrap_or(head_dim),
-        },
-        unrotated_layers: Vec::new(),
-        residual_scale: factor(&keys, "residual_scale")?.unwrap_or(1.0),
-        logit_scale: match factor(&keys, "logit_scale")? {
-            Some(divisor) if family.logit_divisor => 1.0 / divisor,
-            factor => factor.unwrap_or(1.0),
-        },
-        attention_softcap: factor(&keys, "attn_logit_softcapping")?,
-        logit_softcap: factor(&keys, "final_logit_softcapping")?,
-        temperature: None,
-        rope_sections: Vec::new(),
-        experts,
-        qk_norm: family.hf_qk_norm.is_some()
-            && catalog.has(&TensorName::block(0, WeightRole::AttnQNorm).gguf()),
-        latent,
-        layers: LayerConfig::default(),
-        recurrent: None,
-        encoder: None,
-    };
+    let mut config = read_values(family, &keys, tables)?;
     config.attention_scale = match keys.f32("attention.scale")? {
         Some(scale) => scale,
         None => family.gguf_attention_scale(&config),
@@ -126,6 +51,118 @@ pub(crate) fn read(
     config.layers.keys_as_values = family.sizes_by_layer && has_keys_as_values(&config, catalog);
     config.validate(file)?;
     Ok(config)
+}
+
+/// What the keys say that every family has.
+fn read_values(
+    family: &'static Family,
+    keys: &Keys<'_>,
+    tables: RopeTables,
+) -> Result<ModelConfig, Error> {
+    let catalog = keys.catalog;
+    // Blocks behind the last predict further tokens; a model without them is whole.
+    let n_behind = keys.usize("nextn_predict_layers")?.unwrap_or(0);
+    let n_layers = keys.required("block_count")?.saturating_sub(n_behind);
+    let d_model = keys.required("embedding_length")?;
+    let (n_heads, latent, head_dim) = heads(family, keys, d_model)?;
+    let windows = windows(family, keys, n_layers)?;
+    let experts = experts(family, keys, catalog, n_layers)?;
+    let (rope, rope_local) = rope::read(family, keys, windows.0.is_some(), tables)?;
+    Ok(ModelConfig {
+        family: family.name,
+        n_layers,
+        d_model,
+        d_ff: d_ff(family, keys, experts.as_ref())?,
+        n_heads,
+        n_kv_heads: keys
+            .leading(family, "attention.head_count_kv")?
+            .unwrap_or(n_heads),
+        head_dim,
+        vocab_size: vocab_size(catalog)?,
+        context_length: keys.required("context_length")?,
+        norm_eps: norm_eps(family, keys)?,
+        rope,
+        rope_local,
+        window: windows.0,
+        layer_windowed: windows.1,
+        tied_head: has_tied_head(catalog),
+        // The default depends on the sizes above: whoever calls this sets it.
+        attention_scale: 1.0,
+        embed_scale: factor(keys, "embedding_scale")?
+            .unwrap_or_else(|| family.embed_scale(d_model)),
+        activation: family.activation,
+        biases: biases(catalog),
+        n_rot: match latent {
+            Some(latent) => latent.rope_dim,
+            None => keys.usize("rope.dimension_count")?.unwrap_or(head_dim),
+        },
+        unrotated_layers: Vec::new(),
+        residual_scale: factor(keys, "residual_scale")?.unwrap_or(1.0),
+        logit_scale: logit_scale(family, keys)?,
+        attention_softcap: factor(keys, "attn_logit_softcapping")?,
+        logit_softcap: factor(keys, "final_logit_softcapping")?,
+        temperature: None,
+        rope_sections: Vec::new(),
+        experts,
+        qk_norm: family.hf_qk_norm.is_some()
+            && catalog.has(&TensorName::block(0, WeightRole::AttnQNorm).gguf()),
+        latent,
+        layers: LayerConfig::default(),
+        recurrent: None,
+        encoder: None,
+    })
+}
+
+/// How many heads there are, the latent that they share, and elements a head.
+fn heads(
+    family: &Family,
+    keys: &Keys<'_>,
+    d_model: usize,
+) -> Result<(usize, Option<LatentConfig>, usize), Error> {
+    // Files say 0 where nothing attends.
+    let n_heads = match family.attention_free {
+        true => 1,
+        false => keys.required_uniform("attention.head_count")?,
+    };
+    let latent = latent(keys, (d_model, n_heads))?;
+    let head_dim = match latent {
+        Some(latent) => latent.q_dim(),
+        None if family.attention_free => 1,
+        None => head_dim(family, keys, d_model, n_heads)?,
+    };
+    Ok((n_heads, latent, head_dim))
+}
+
+/// Whether one matrix alone serves as table and head.
+fn has_tied_head(catalog: &Catalog<'_>) -> bool {
+    let roles = [WeightRole::TokenEmbedding, WeightRole::Output];
+    let is_absent = |role: WeightRole| !catalog.has(&TensorName::global(role).gguf());
+    roles.into_iter().any(is_absent)
+}
+
+/// Width of the feed-forward; of experts alone, an expert's.
+fn d_ff(family: &Family, keys: &Keys<'_>, experts: Option<&ExpertConfig>) -> Result<usize, Error> {
+    match (keys.leading(family, "feed_forward_length")?, experts) {
+        (Some(d_ff), _) if d_ff > 0 => Ok(d_ff),
+        (_, Some(experts)) => Ok(experts.d_ff),
+        _ => keys.required_uniform("feed_forward_length"),
+    }
+}
+
+fn norm_eps(family: &Family, keys: &Keys<'_>) -> Result<f32, Error> {
+    match keys.f32("attention.layer_norm_epsilon")? {
+        Some(eps) if family.layer_norms => Ok(eps),
+        // Some families name it so, whatever their norms are.
+        Some(eps) => Ok(keys.f32("attention.layer_norm_rms_epsilon")?.unwrap_or(eps)),
+        None => keys.required_f32("attention.layer_norm_rms_epsilon"),
+    }
+}
+
+fn logit_scale(family: &Family, keys: &Keys<'_>) -> Result<f32, Error> {
+    Ok(match factor(keys, "logit_scale")? {
+        Some(divisor) if family.logit_divisor => 1.0 / divisor,
+        factor => factor.unwrap_or(1.0),
+    })
 }
 
 /// What the tensors and keys of an encoder say, whatever its family.

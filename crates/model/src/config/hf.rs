@@ -13,7 +13,7 @@ mod write;
 
 use serde_json::Value;
 
-use super::{Biases, LayerConfig, ModelConfig};
+use super::{Biases, ExpertConfig, LayerConfig, ModelConfig};
 use crate::Error;
 use crate::arch::{self, Family, GateOrder};
 use millrace_format::Packing;
@@ -173,28 +173,14 @@ fn read_text(
     text: &ConfigObject<'_>,
 ) -> Result<ModelConfig, Error> {
     let defaults = &family.hf_defaults;
-    let d_model = text.usize("hidden_size")?.unwrap_or(defaults.d_model);
-    let n_heads = text
-        .usize("num_attention_heads")?
-        .unwrap_or(defaults.n_heads);
-    // `null` is another thing than an absent key: the size then follows from the others.
-    let default = defaults
-        .head_dim
-        .filter(|_| !text.map.contains_key("head_dim"));
-    let head_dim = match text.usize("head_dim")?.or(default) {
-        Some(head_dim) => head_dim,
-        None => derived_head_dim(text, d_model, n_heads)?,
+    let size = |key: &str, default: usize| -> Result<usize, Error> {
+        Ok(text.usize(key)?.unwrap_or(default))
     };
-    let n_layers = text
-        .usize("num_hidden_layers")?
-        .unwrap_or(defaults.n_layers);
-    let context_length = text
-        .usize("max_position_embeddings")?
-        .unwrap_or(defaults.context_length);
-    let tied = match text.bool("tie_word_embeddings")? {
-        Some(tied) => Some(tied),
-        None => outer.bool("tie_word_embeddings")?,
-    };
+    let d_model = size("hidden_size", defaults.d_model)?;
+    let n_heads = size("num_attention_heads", defaults.n_heads)?;
+    let head_dim = head_dim(text, defaults, (d_model, n_heads))?;
+    let n_layers = size("num_hidden_layers", defaults.n_layers)?;
+    let context_length = size("max_position_embeddings", defaults.context_length)?;
     let windows = family.hf_windows.read(text, n_layers)?;
     let (rope, rope_local) = rope::read(family, text, (context_length, head_dim))?;
     let n_rot = rope::n_rot(family, text, head_dim, &rope)?;
@@ -202,25 +188,21 @@ fn read_text(
         family: family.name,
         n_layers,
         d_model,
-        d_ff: text.usize("intermediate_size")?.unwrap_or(defaults.d_ff),
+        d_ff: size("intermediate_size", defaults.d_ff)?,
         n_heads,
         n_kv_heads: text
             .usize("num_key_value_heads")?
             .or(defaults.n_kv_heads)
             .unwrap_or(n_heads),
         head_dim,
-        vocab_size: text.usize("vocab_size")?.unwrap_or(defaults.vocab_size),
+        vocab_size: size("vocab_size", defaults.vocab_size)?,
         context_length,
-        norm_eps: match family.layer_norms {
-            true => text.f32("layer_norm_eps")?.or(text.f32("norm_epsilon")?),
-            false => text.f32("rms_norm_eps")?,
-        }
-        .unwrap_or(family.hf_norm_eps),
+        norm_eps: norm_eps(family, text)?,
         rope,
         rope_local: rope_local.filter(|_| windows.window.is_some()),
         window: windows.window,
         layer_windowed: windows.layers,
-        tied_head: tied.unwrap_or(defaults.tied_head),
+        tied_head: tied_head(outer, text)?.unwrap_or(defaults.tied_head),
         attention_scale: attention_scale(family, text, head_dim)?,
         embed_scale: family.embed_scale(d_model),
         activation: activation(text)?.unwrap_or(family.activation),
@@ -233,14 +215,8 @@ fn read_text(
         logit_softcap: text.f32("final_logit_softcapping")?,
         temperature: None,
         rope_sections: Vec::new(),
-        experts: match &family.hf_experts {
-            Some(keys) => keys.read(family, text)?,
-            None => None,
-        },
-        qk_norm: match family.hf_qk_norm {
-            Some(key) => text.bool(key)?.unwrap_or(false),
-            None => false,
-        },
+        experts: experts(family, text)?,
+        qk_norm: qk_norm(family, text)?,
         latent: None,
         layers: LayerConfig::default(),
         recurrent: None,
@@ -248,6 +224,50 @@ fn read_text(
     };
     (family.hf)(text, &mut config)?;
     Ok(config)
+}
+
+/// Whether one matrix is table and head, if the inner or the outer object says so.
+fn tied_head(outer: &ConfigObject<'_>, text: &ConfigObject<'_>) -> Result<Option<bool>, Error> {
+    match text.bool("tie_word_embeddings")? {
+        Some(tied) => Ok(Some(tied)),
+        None => outer.bool("tie_word_embeddings"),
+    }
+}
+
+fn norm_eps(family: &Family, text: &ConfigObject<'_>) -> Result<f32, Error> {
+    let eps = match family.layer_norms {
+        true => text.f32("layer_norm_eps")?.or(text.f32("norm_epsilon")?),
+        false => text.f32("rms_norm_eps")?,
+    };
+    Ok(eps.unwrap_or(family.hf_norm_eps))
+}
+
+fn experts(family: &Family, text: &ConfigObject<'_>) -> Result<Option<ExpertConfig>, Error> {
+    match &family.hf_experts {
+        Some(keys) => keys.read(family, text),
+        None => Ok(None),
+    }
+}
+
+fn qk_norm(family: &Family, text: &ConfigObject<'_>) -> Result<bool, Error> {
+    match family.hf_qk_norm {
+        Some(key) => Ok(text.bool(key)?.unwrap_or(false)),
+        None => Ok(false),
+    }
+}
+
+fn head_dim(
+    text: &ConfigObject<'_>,
+    defaults: &HfDefaults,
+    (d_model, n_heads): (usize, usize),
+) -> Result<usize, Error> {
+    // `null` is another thing than an absent key: the size then follows from the others.
+    let is_absent = !text.map.contains_key("head_dim");
+    let default = defaults.head_dim.filter(|_| is_absent);
+    match text.usize("head_dim")?.or(default) {
+        Some(head_dim) => Ok(head_dim),
+        None => derived_head_dim(text, d_model, n_heads),
+    }
 }
 
 fn derived_head_dim(

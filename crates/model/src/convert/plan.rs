@@ -125,11 +125,7 @@ impl<'a> Conversion<'a> {
         let merge = Merge::new(&model, options.adapters)?;
         let catalog = Catalog::of(checkpoint);
         let config = crate::read_config(checkpoint, &catalog)?;
-        let to = match target.container {
-            OutputContainer::Gguf => WeightConvention::Gguf,
-            OutputContainer::Safetensors => WeightConvention::HuggingFace,
-            OutputContainer::Q4nx => WeightConvention::Q4nx,
-        };
+        let to = target.container.convention();
         // Between files of one layout everything is kept, known or not.
         let keeps = catalog.layout() == to && to != WeightConvention::Q4nx;
         let written = match to {

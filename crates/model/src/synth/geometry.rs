@@ -69,6 +69,18 @@ struct EncoderGeometry {
     n_tokens: usize,
 }
 
+impl RecurrentRow {
+    /// The configuration of so many layers.
+    fn config(&self, n_layers: usize) -> RecurrentConfig {
+        let layers = (0..n_layers).map(|layer| !self.attending.contains(&layer));
+        RecurrentConfig {
+            layers: layers.collect(),
+            mixer: self.mixer,
+            beside_attention: None,
+        }
+    }
+}
+
 impl ModelGeometry {
     /// The geometry of that name, in any case.
     pub fn named(name: &str) -> Option<ModelGeometry> {
@@ -127,13 +139,6 @@ impl ModelGeometry {
         let listed = n_layers.min(crate::config::MAX_LAYERS);
         let pattern = family.gguf_window_pattern.unwrap_or(0);
         let windowed = |layer: usize| row.window.is_some() && family.slides(layer, pattern);
-        let recurrent = row.recurrent.as_ref().map(|recurrent| RecurrentConfig {
-            layers: (0..listed)
-                .map(|layer| !recurrent.attending.contains(&layer))
-                .collect(),
-            mixer: recurrent.mixer,
-            beside_attention: None,
-        });
         ModelConfig {
             family: family.name,
             n_layers,
@@ -178,7 +183,7 @@ impl ModelGeometry {
             }),
             latent: None,
             layers: LayerConfig::default(),
-            recurrent,
+            recurrent: row.recurrent.as_ref().map(|row| row.config(listed)),
             encoder: None,
             qk_norm: false,
         }

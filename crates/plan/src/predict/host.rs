@@ -2,7 +2,7 @@
 
 use crate::attention_products;
 use crate::{Call, Chunk, HostStep, Phase, Plan};
-use millrace_graph::{Attention, Depth, Graph, Linear, Node, Op, SequenceMemory, ValueId};
+use millrace_graph::{Attention, Depth, Graph, Node, Op, OpRole, SequenceMemory, ValueId};
 
 /// A pass as the host sees it.
 pub struct HostWork<'a> {
@@ -40,7 +40,8 @@ impl HostWork<'_> {
             .nodes
             .iter()
             .filter_map(|node| self.graph.nodes.get(*node));
-        let attention = nodes.filter(|node| matches!(node.op, Op::Attention(_)));
+        let appends = |node: &&Node| matches!(node.op.memory(), SequenceMemory::KvCache(_));
+        let attention = nodes.filter(appends);
         let rows = |node: &Node| self.plan.n_rows(node.output) * self.row_bytes(node.output);
         attention.map(rows).sum()
     }
@@ -51,7 +52,7 @@ impl HostWork<'_> {
             .graph
             .nodes
             .iter()
-            .filter(|node| matches!(node.op, Op::Glu(_)));
+            .filter(|node| node.op.role() == OpRole::Gate);
         let widths = gated.filter_map(|node| self.graph.values.get(node.output.0));
         widths.map(|value| value.width as u64).max().unwrap_or(0)
     }
@@ -71,20 +72,15 @@ impl HostWork<'_> {
             HostStep::FinalNorm { node } => 2 * self.output_bytes(node),
             HostStep::Attention { node } => {
                 let around = self.operands(node, n_tokens);
-                match self.graph.nodes.get(node).map(|n| &n.op) {
-                    Some(Op::Attention(attention)) => around + self.cached_bytes(attention),
-                    _ => around,
-                }
+                around + self.attention(node).map_or(0, |op| self.cached_bytes(op))
             }
             HostStep::Softmax { node, n_keys, .. } => {
                 // In f32, read and written.
                 8 * self.plan.n_tokens * self.group(node) * n_keys as u64
             }
             HostStep::Linear { node, .. } => {
-                let weight = match self.graph.nodes.get(node).map(|n| &n.op) {
-                    Some(Op::Linear(Linear { weight, .. })) => self.graph.weights.get(weight.0),
-                    _ => None,
-                };
+                let product = self.graph.nodes.get(node).and_then(|n| n.op.product());
+                let weight = product.and_then(|op| self.graph.weights.get(op.weight().0));
                 let weight_bytes = weight.map_or(0, |w| ELEM * w.n as u64 * w.k as u64);
                 let n_rows = self.n_rows(node);
                 n_rows * weight_bytes + self.operands(node, n_rows)
@@ -107,7 +103,8 @@ impl HostWork<'_> {
     /// Bytes of the matrices, in bf16, that a row is multiplied with by an op that chooses among some.
     fn chosen_bytes(&self, node: usize) -> u64 {
         let op = self.graph.nodes.get(node).map(|n| &n.op);
-        match op.filter(|op| matches!(op, Op::ExpertLinear(_) | Op::HeadLinear(_))) {
+        let chooses = |op: &&Op| op.product().is_some_and(|op| op.plain().is_none());
+        match op.filter(chooses) {
             // An element is a multiplication and an addition.
             Some(op) => (op.cost(self.graph, &self.depth()).flops / 2.0) as u64 * ELEM,
             None => 0,
@@ -116,10 +113,13 @@ impl HostWork<'_> {
 
     /// Query heads that share a key-value head.
     fn group(&self, node: usize) -> u64 {
-        match self.graph.nodes.get(node).map(|n| &n.op) {
-            Some(Op::Attention(attention)) => attention_products::group(attention) as u64,
-            _ => 0,
-        }
+        let attention = self.attention(node);
+        attention.map_or(0, |op| attention_products::group(op) as u64)
+    }
+
+    fn attention(&self, node: usize) -> Option<&Attention> {
+        let node = self.graph.nodes.get(node)?;
+        node.op.attention()
     }
 
     fn n_rows(&self, node: usize) -> u64 {

@@ -8,7 +8,7 @@ use millrace_kernels::{self as kernels, AttentionInput, AttentionScratch, Cpu, K
 
 pub(super) struct AttendArgs<'a> {
     pub(super) attention: &'a Attention,
-    pub(super) slots: [Register; 3],
+    pub(super) registers: [Register; 3],
     pub(super) out: Register,
     /// Whether keys and values go into the cache first; one that is shared has them already.
     pub(super) appends: bool,
@@ -28,7 +28,7 @@ pub(super) fn attend(
 ) {
     let AttendArgs {
         attention,
-        slots: [q, k, v],
+        registers: [q, k, v],
         out,
         appends,
         sinks,

@@ -132,12 +132,12 @@ pub(crate) trait PassSink {
 pub(super) struct PassBuffers(pub(super) Vec<Vec<f32>>);
 
 impl PassBuffers {
-    pub(super) fn rows(&self, slot: Register, m: usize) -> &[f32] {
-        &self.0[slot.buffer][..m * slot.width]
+    pub(super) fn rows(&self, register: Register, m: usize) -> &[f32] {
+        &self.0[register.buffer][..m * register.width]
     }
 
-    pub(super) fn rows_mut(&mut self, slot: Register, m: usize) -> &mut [f32] {
-        &mut self.0[slot.buffer][..m * slot.width]
+    pub(super) fn rows_mut(&mut self, register: Register, m: usize) -> &mut [f32] {
+        &mut self.0[register.buffer][..m * register.width]
     }
 
     /// Writes `out` while the other buffers can be read. A plan never reads a step's own output.
@@ -167,10 +167,10 @@ impl PassBuffers {
     }
 
     /// Keeps only `rows` (ascending) of a value, moved to the front.
-    pub(super) fn gather(&mut self, slot: Register, rows: &[usize]) {
-        let width = slot.width;
+    pub(super) fn gather(&mut self, register: Register, rows: &[usize]) {
+        let width = register.width;
         for (to, &from) in rows.iter().enumerate() {
-            self.0[slot.buffer].copy_within(from * width..(from + 1) * width, to * width);
+            self.0[register.buffer].copy_within(from * width..(from + 1) * width, to * width);
         }
     }
 }

@@ -7,7 +7,8 @@ use millrace_kernels::{AttentionScratch, KvRun, StateRun};
 use super::attend::{AttendArgs, attend, recycle};
 use super::chunk::{Chunk, PassBuffers, RunSpan};
 use super::memory::{Past, SequenceSpan};
-use super::ops::{InputRows, Ops, Tokens, has_kernel};
+use super::op_kernels::has_kernel;
+use super::ops::{InputRows, Ops, Tokens};
 use super::plan::Register;
 use super::products::known_matrix;
 use super::recurrent::{STATE_KERNEL_INPUTS, state_run};
@@ -48,7 +49,7 @@ impl Compute<'_> {
             ) => {
                 let args = AttendArgs {
                     attention,
-                    slots: [q, k, v],
+                    registers: [q, k, v],
                     out: self.out,
                     appends: matches!(op, Op::Attention(_)),
                     sinks: attention.sinks.map(|sinks| &self.ops.vectors[sinks.0][..]),

@@ -45,7 +45,7 @@ pub(super) fn attend(
     let slopes = op.slopes();
     let texts: Vec<Range<usize>> = chunk.spans.iter().map(|span| span.rows.clone()).collect();
     buffers.write(out, m, |buffers, out| {
-        let qkv = [q, k, v].map(|slot| buffers.rows(slot, m));
+        let qkv = [q, k, v].map(|register| buffers.rows(register, m));
         if slopes.is_none()
             && by_pages(cpu, &texts, (scratch, pages), op, (qkv, &mut *out)).is_some()
         {

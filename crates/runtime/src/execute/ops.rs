@@ -1,15 +1,14 @@
-//! One op over rows of f32: its kernel, or its definition.
+//! One op over rows of f32 by its definition, and what kernels and definitions read of a model.
 
 use super::plan::PlanError;
 use super::planes::Planes;
 use crate::Error;
 use crate::load::LoadedModel;
 use millrace_graph::{
-    self as graph, Glu, Graph, LayerNorm, Node, Op, RmsNorm, RopeStyle, TokenContext, WeightId,
-    WeightKind, WeightValues, exact,
+    self as graph, Graph, Node, RopeStyle, TokenContext, WeightId, WeightKind, WeightValues, exact,
 };
 use millrace_kernels::matmul::WeightMatrix;
-use millrace_kernels::{self as kernels, Cpu, RopeTable};
+use millrace_kernels::{Cpu, RopeTable};
 use millrace_quant as quant;
 
 /// The numbers of a model's weights, for definitions.
@@ -32,18 +31,6 @@ impl WeightValues<f32> for Numbers<'_> {
 
     fn vector(&self, id: WeightId) -> &[f32] {
         &self.vectors[id.0]
-    }
-}
-
-/// Whether a kernel computes the op, row by row, where its definition says it may lie in place.
-pub(crate) fn has_kernel(op: &Op) -> bool {
-    match op {
-        Op::RmsNorm(_) | Op::Rope(_) | Op::Add(_) | Op::Scale(_) | Op::ScaleByWeight(_) => true,
-        Op::Multiply(_) | Op::SliceHeads(_) => true,
-        Op::Glu(_) | Op::Activate(_) | Op::Softcap(_) => true,
-        // Its kernel takes a weight.
-        Op::LayerNorm(norm) => norm.weight.is_some(),
-        _ => false,
     }
 }
 
@@ -109,55 +96,6 @@ pub(crate) struct Tokens<'a> {
 }
 
 impl<'a> Ops<'a> {
-    /// An op that [has a kernel](has_kernel), over all rows. Where it works in place `out` holds the input that it
-    /// overwrites, and `other` is its second; else `other` is its first.
-    pub(crate) fn by_kernel(&self, op: &Op, positions: &[u32], other: &[f32], out: &mut [f32]) {
-        let cpu = self.cpu;
-        match op {
-            Op::RmsNorm(RmsNorm {
-                weight,
-                eps,
-                offset,
-                group,
-            }) => {
-                let weight = &self.vectors[weight.0];
-                kernels::rms_norm(cpu, other, *group, weight, *eps, *offset, out);
-            }
-            Op::LayerNorm(LayerNorm {
-                weight: Some(weight),
-                bias,
-                eps,
-                group,
-            }) => {
-                let weight = &self.vectors[weight.0];
-                let bias = bias.map_or(&[][..], |bias| &self.vectors[bias.0]);
-                kernels::layer_norm(cpu, other, *group, (weight, bias), *eps, out);
-            }
-            Op::Rope(op) => {
-                let table = &self.ropes[op.rope.0];
-                self.planes.rotate(cpu, op, (table, positions), out);
-            }
-            Op::Glu(Glu {
-                clamp: Some(clamp), ..
-            }) => kernels::glu_clamped(cpu, (clamp.alpha, clamp.limit), out, other),
-            Op::Glu(Glu {
-                activation: function,
-                ..
-            }) => kernels::glu(cpu, activation(*function), out, other),
-            Op::Activate(op) => kernels::activate(cpu, activation(op.activation), out),
-            Op::Add(_) => kernels::add(cpu, out, other),
-            Op::Multiply(_) => kernels::multiply(cpu, out, other),
-            Op::SliceHeads(op) => {
-                let head_dim = other.len() * op.range.len() / out.len().max(1);
-                kernels::slice_heads(cpu, other, head_dim, op.range.clone(), out);
-            }
-            Op::Scale(op) => kernels::scale(cpu, out, op.factor),
-            Op::ScaleByWeight(op) => kernels::scale(cpu, out, self.vectors[op.weight.0][0]),
-            Op::Softcap(op) => kernels::softcap(cpu, out, op.cap),
-            _ => unreachable!("has_kernel() was asked first"),
-        }
-    }
-
     /// An op without memory by its definition, rows side by side.
     pub(crate) fn by_definition(
         &self,
@@ -232,18 +170,6 @@ impl WeightValues<f32> for Ops<'_> {
 
     fn vector(&self, id: WeightId) -> &[f32] {
         &self.vectors[id.0]
-    }
-}
-
-/// The kernels' form of an activation.
-fn activation(activation: graph::Activation) -> kernels::Activation {
-    match activation {
-        graph::Activation::Silu => kernels::Activation::Silu,
-        graph::Activation::GeluTanh => kernels::Activation::GeluTanh,
-        graph::Activation::Gelu => kernels::Activation::Gelu,
-        graph::Activation::Sigmoid => kernels::Activation::Sigmoid,
-        graph::Activation::Relu => kernels::Activation::Relu,
-        graph::Activation::ReluSquared => kernels::Activation::ReluSquared,
     }
 }
 

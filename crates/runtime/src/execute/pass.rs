@@ -123,8 +123,8 @@ impl Executor {
 
     /// Leaves of all that later steps read the rows whose logits are wanted.
     fn drop_rows(&mut self, chunk: &Chunk) {
-        for &slot in &self.plan.gather {
-            self.buffers.gather(slot, &chunk.logit_rows);
+        for &register in &self.plan.gather {
+            self.buffers.gather(register, &chunk.logit_rows);
         }
         self.wanted.take(chunk);
         for adapted in &mut self.adapters.adapted {
@@ -197,8 +197,8 @@ impl Executor {
             }
             (Op::EncoderAttention(op), &[q, k, v], _) => {
                 let scratch = (&mut self.attention, &mut self.text_pages);
-                let slots = ([q, k, v], *out);
-                encoder::attend(cpu, (&mut self.buffers, chunk), scratch, op, slots);
+                let registers = ([q, k, v], *out);
+                encoder::attend(cpu, (&mut self.buffers, chunk), scratch, op, registers);
             }
             (Op::Route(route), &[scores], _) if m <= FEW_CHOICES => {
                 let ops = compute.ops;
@@ -222,16 +222,16 @@ impl Executor {
     fn between_layers(&mut self, i: usize, rows: PassRows<'_>, sink: &mut dyn PassSink) {
         let PassRows { chunk, m, .. } = rows;
         let step = &self.plan.steps[i];
-        for (index, slot) in &step.hidden {
+        for (index, register) in &step.hidden {
             if !chunk.images.is_empty() {
-                add_summands(&mut self.buffers, chunk, (*index, *slot), m);
+                add_summands(&mut self.buffers, chunk, (*index, *register), m);
             }
             if chunk.hidden {
-                sink.hidden(*index, self.buffers.rows(*slot, m));
+                sink.hidden(*index, self.buffers.rows(*register, m));
             }
         }
-        if let (true, Some(slot)) = (chunk.head_input, step.head_input) {
-            sink.head_input(self.buffers.rows(slot, m));
+        if let (true, Some(register)) = (chunk.head_input, step.head_input) {
+            sink.head_input(self.buffers.rows(register, m));
         }
     }
 
@@ -350,13 +350,13 @@ fn plane_tables(model: &Model) -> Vec<PlaneTables> {
 fn add_summands(
     buffers: &mut PassBuffers,
     chunk: &Chunk,
-    (index, slot): (usize, Register),
+    (index, register): (usize, Register),
     m: usize,
 ) {
     let Some(layer) = index.checked_sub(1) else {
         return;
     };
-    let out = buffers.rows_mut(slot, m);
+    let out = buffers.rows_mut(register, m);
     for image in &chunk.images {
         // Rows that nobody wants anything of may have been dropped.
         let kept = match m == chunk.tokens.len() {
@@ -371,7 +371,7 @@ fn add_summands(
             let Some(summand) = image.summand(layer, row) else {
                 break;
             };
-            let out = &mut out[at * slot.width..(at + 1) * slot.width];
+            let out = &mut out[at * register.width..(at + 1) * register.width];
             out.iter_mut()
                 .zip(summand)
                 .for_each(|(x, added)| *x += added);

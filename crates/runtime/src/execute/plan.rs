@@ -5,9 +5,9 @@
 //! share buffers by lifetime with in-place updates where the input dies, and the point is found
 //! after which only the rows whose logits are wanted need to go on.
 
-use super::ops::has_kernel;
+use super::op_kernels::has_kernel;
 use crate::ranks::RankWork;
-use millrace_graph::{Graph, Linear, Node, Op, ValueId, WeightId};
+use millrace_graph::{Graph, Linear, MatrixProduct, Node, Op, OpRole, ValueId, WeightId};
 
 /// A value's place: a scratch buffer, and the elements a token it takes there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -63,9 +63,9 @@ impl StepKind {
     pub(crate) fn rank_work(&self, graph: &Graph) -> Option<RankWork> {
         match self {
             StepKind::Linear { .. } | StepKind::Experts { .. } => Some(RankWork::Products),
-            StepKind::Op { node, .. } => match &graph.nodes[*node].op {
-                Op::Linear(_) | Op::ExpertLinear(_) | Op::HeadLinear(_) => Some(RankWork::Products),
-                Op::Attention(_) | Op::SharedAttention(_) => Some(RankWork::Attention),
+            StepKind::Op { node, .. } => match graph.nodes[*node].op.role() {
+                OpRole::Product => Some(RankWork::Products),
+                OpRole::Attention => Some(RankWork::Attention),
                 _ => None,
             },
             StepKind::Copy { .. } => None,
@@ -138,7 +138,7 @@ impl CpuPlan {
 
 /// The linear layer behind which nothing but ops in place makes the logits, by number.
 fn head_of(graph: &Graph) -> Option<usize> {
-    let is_linear = |node: &Node| matches!(node.op, Op::Linear(_));
+    let is_linear = |node: &Node| plain(node).is_some();
     let head = graph.nodes.iter().rposition(is_linear)?;
     let mut logits = graph.nodes[head].output;
     for node in &graph.nodes[head + 1..] {
@@ -169,12 +169,9 @@ fn group_products(nodes: &[Node]) -> Vec<FusionGroup> {
         }
         let mut group = vec![i];
         // A step of its own computes several; any other op that shares its input goes alone.
-        let has_step = matches!(node.op, Op::Linear(_) | Op::ExpertLinear(_));
-        if node.op.shares_input() && has_step {
-            let kind = std::mem::discriminant(&node.op);
-            let same = |other: &Node| {
-                std::mem::discriminant(&other.op) == kind && other.inputs == node.inputs
-            };
+        let kind = step_product(node);
+        if node.op.shares_input() && kind.is_some() {
+            let same = |other: &Node| step_product(other) == kind && other.inputs == node.inputs;
             let later = (i + 1..nodes.len()).filter(|&j| !taken[j] && same(&nodes[j]));
             group.extend(later.take(MAX_PARTS - 1));
         }
@@ -186,6 +183,26 @@ fn group_products(nodes: &[Node]) -> Vec<FusionGroup> {
     groups
 }
 
+/// The product with one matrix that a node is.
+fn plain(node: &Node) -> Option<&Linear> {
+    node.op.product()?.plain()
+}
+
+/// The kind of product for which there is a step that computes several.
+#[derive(Clone, Copy, PartialEq)]
+enum StepProduct {
+    Plain,
+    Chosen,
+}
+
+fn step_product(node: &Node) -> Option<StepProduct> {
+    match node.op.product()? {
+        MatrixProduct::Plain(_) => Some(StepProduct::Plain),
+        MatrixProduct::Chosen(_) => Some(StepProduct::Chosen),
+        MatrixProduct::EachHead(_) => None,
+    }
+}
+
 struct PlanBuilder<'g> {
     graph: &'g Graph,
     /// The head's number; of a graph without one, as many as it has nodes.
@@ -193,7 +210,7 @@ struct PlanBuilder<'g> {
     groups: &'g [FusionGroup],
     /// For each value, the last group that reads it (`usize::MAX` for the head).
     last_use: Vec<usize>,
-    slot_of: Vec<Option<Register>>,
+    register_of: Vec<Option<Register>>,
     widths: Vec<usize>,
     free: Vec<usize>,
     steps: Vec<ExecutionStep>,
@@ -217,7 +234,7 @@ impl<'g> PlanBuilder<'g> {
             head,
             groups,
             last_use,
-            slot_of: vec![None; graph.values.len()],
+            register_of: vec![None; graph.values.len()],
             widths: Vec::new(),
             free: Vec::new(),
             steps: Vec::new(),
@@ -239,15 +256,13 @@ impl<'g> PlanBuilder<'g> {
         let head = match self.graph.nodes.get(self.head) {
             None => None,
             Some(node) => {
-                let Op::Linear(Linear { weight, bias }) = node.op else {
-                    return Err(PlanError::NoHead);
-                };
+                let &Linear { weight, bias } = plain(node).ok_or(PlanError::NoHead)?;
                 let behind = self.head + 1..self.graph.nodes.len();
                 let is_gather =
                     |node: &usize| matches!(self.graph.nodes[*node].op, Op::AllGather(_));
                 let (gather, tail) = behind.partition::<Vec<usize>, _>(is_gather);
                 Some(Head {
-                    x: self.slot(node.inputs[0]),
+                    x: self.register(node.inputs[0]),
                     weight,
                     bias,
                     tail,
@@ -267,13 +282,16 @@ impl<'g> PlanBuilder<'g> {
     fn plan_group(&mut self, g: usize) {
         let group = &self.groups[g];
         let node = &self.graph.nodes[group[0]];
-        let kind = match &node.op {
-            Op::Linear(_) => self.linear_step(g),
-            Op::ExpertLinear(_) => self.expert_step(g),
-            op => {
-                let mut inputs: Vec<Register> =
-                    node.inputs.iter().map(|input| self.slot(*input)).collect();
-                let out = match self.place(g, op, &node.inputs) {
+        let kind = match step_product(node) {
+            Some(StepProduct::Plain) => self.linear_step(g),
+            Some(StepProduct::Chosen) => self.expert_step(g),
+            None => {
+                let mut inputs: Vec<Register> = node
+                    .inputs
+                    .iter()
+                    .map(|input| self.register(*input))
+                    .collect();
+                let out = match self.place(g, &node.op, &node.inputs) {
                     Some(place) => {
                         let out = self.in_place(g, node.inputs[place], node.output);
                         inputs[place] = out;
@@ -289,7 +307,7 @@ impl<'g> PlanBuilder<'g> {
         let hidden = outputs.clone().flat_map(|value| self.hidden_of(value));
         let hidden = hidden.collect();
         let mut outputs = outputs.filter(|value| self.graph.head_input == Some(*value));
-        let head_input = outputs.next().map(|value| self.slot(value));
+        let head_input = outputs.next().map(|value| self.register(value));
         self.steps.push(ExecutionStep {
             kind,
             hidden,
@@ -311,11 +329,11 @@ impl<'g> PlanBuilder<'g> {
     }
 
     fn linear_step(&mut self, g: usize) -> StepKind {
-        let x = self.slot(self.graph.nodes[self.groups[g][0]].inputs[0]);
+        let x = self.register(self.graph.nodes[self.groups[g][0]].inputs[0]);
         let mut parts = Vec::new();
         for &i in &self.groups[g] {
             let node = &self.graph.nodes[i];
-            if let Op::Linear(Linear { weight, bias }) = node.op {
+            if let Some(&Linear { weight, bias }) = plain(node) {
                 parts.push(LinearPart {
                     weight,
                     bias,
@@ -329,7 +347,7 @@ impl<'g> PlanBuilder<'g> {
     fn expert_step(&mut self, g: usize) -> StepKind {
         let (graph, groups) = (self.graph, self.groups);
         let inputs = &graph.nodes[groups[g][0]].inputs;
-        let (x, choice) = (self.slot(inputs[0]), self.slot(inputs[1]));
+        let (x, choice) = (self.register(inputs[0]), self.register(inputs[1]));
         let parts = groups[g].iter().map(|&node| ExpertPart {
             node,
             out: self.allocate(graph.nodes[node].output),
@@ -345,12 +363,12 @@ impl<'g> PlanBuilder<'g> {
         let states = self.graph.hidden.iter().enumerate();
         states
             .filter(|(_, v)| **v == value)
-            .map(|(i, v)| (i, self.slot(*v)))
+            .map(|(i, v)| (i, self.register(*v)))
             .collect()
     }
 
-    fn slot(&self, value: ValueId) -> Register {
-        self.slot_of[value.0].expect("a checked graph writes every value before it is read")
+    fn register(&self, value: ValueId) -> Register {
+        self.register_of[value.0].expect("a checked graph writes every value before it is read")
     }
 
     /// A buffer for a new value: the free one that fits tightest, else the widest free one grown,
@@ -373,17 +391,17 @@ impl<'g> PlanBuilder<'g> {
                 self.widths.len() - 1
             }
         };
-        let slot = Register { buffer, width };
-        self.slot_of[value.0] = Some(slot);
-        slot
+        let register = Register { buffer, width };
+        self.register_of[value.0] = Some(register);
+        register
     }
 
     /// The place of `input`, to be overwritten as `output`; a copy if a later step reads `input`.
     fn in_place(&mut self, g: usize, input: ValueId, output: ValueId) -> Register {
-        let x = self.slot(input);
+        let x = self.register(input);
         if self.last_use[input.0] == g {
-            self.slot_of[output.0] = Some(x);
-            self.slot_of[input.0] = None;
+            self.register_of[output.0] = Some(x);
+            self.register_of[input.0] = None;
             return x;
         }
         let out = self.allocate(output);
@@ -396,17 +414,17 @@ impl<'g> PlanBuilder<'g> {
     }
 
     fn release_dead(&mut self, g: usize) {
-        for value in 0..self.slot_of.len() {
+        for value in 0..self.register_of.len() {
             if self.last_use[value] <= g
-                && let Some(slot) = self.slot_of[value].take()
+                && let Some(register) = self.register_of[value].take()
             {
-                self.free.push(slot.buffer);
+                self.free.push(register.buffer);
             }
         }
     }
 
     fn live(&self) -> Vec<Register> {
-        self.slot_of.iter().flatten().copied().collect()
+        self.register_of.iter().flatten().copied().collect()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Products with matrices of the checkpoint: linear layers, what adapters add to them, and experts.
 
-use millrace_graph::{self as graph, Op};
+use millrace_graph::{self as graph, MatrixProduct};
 use millrace_kernels::Cpu;
 use millrace_kernels::matmul::{Activations, Multiplication, WeightMatrix, matmul};
 
@@ -55,7 +55,7 @@ fn expert_parts<const N: usize>(
     let mut of_parts = parts.into_iter();
     let products = outs.each_mut().map(|out| {
         let part = of_parts.next().expect("as many parts as buffers");
-        let Op::ExpertLinear(op) = &nodes[part.node].op else {
+        let Some(MatrixProduct::Chosen(op)) = nodes[part.node].op.product() else {
             unreachable!("the plan makes such steps of products of experts alone");
         };
         (op, &mut out[..m * part.out.width])

@@ -2,71 +2,62 @@
 
 use std::str::FromStr;
 
-/// A stage between biases and the draw.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StageKind {
-    /// Penalties of recent tokens.
-    Penalties,
-    /// Penalties of repeated sequences.
-    Dry,
-    /// A bound by standard deviations.
-    TopNSigma,
-    /// So many of the likeliest.
-    TopK,
-    /// Locally typical sampling.
-    Typical,
-    /// Nucleus sampling.
-    TopP,
-    /// A bound by the likeliest.
-    MinP,
-    /// Exclusion of top choices.
-    Xtc,
-    /// Temperature, dynamic or not.
-    Temperature,
+/// A kind, its name, its letter, and other names. Names and letters are llama.cpp's (`common/sampling.cpp`).
+type StageRow = (StageKind, &'static str, char, &'static [&'static str]);
+
+/// Makes the kinds of stages, their order and their names of the rows.
+macro_rules! stages {
+    ($($(#[$doc:meta])* $kind:ident: $name:literal, $letter:literal, [$($other:literal),*];)+) => {
+        /// A stage between biases and the draw.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum StageKind {
+            $($(#[$doc])* $kind,)+
+        }
+
+        const ROWS: &[StageRow] = &[$((StageKind::$kind, $name, $letter, &[$($other),*]),)+];
+
+        impl StageKind {
+            /// The usual order, that of llama.cpp: every stage.
+            pub const USUAL: &'static [StageKind] = &[$(StageKind::$kind,)+];
+        }
+    };
 }
 
-/// A kind, its name, its letter, and other names. Names and letters are llama.cpp's (`common/sampling.cpp`).
-type Row = (StageKind, &'static str, char, &'static [&'static str]);
-
-const ROWS: [Row; 9] = [
-    (StageKind::Penalties, "penalties", 'e', &[]),
-    (StageKind::Dry, "dry", 'd', &[]),
-    (StageKind::TopNSigma, "top_n_sigma", 's', &["topnsigma"]),
-    (StageKind::TopK, "top_k", 'k', &["topk"]),
-    (
-        StageKind::Typical,
-        "typ_p",
-        'y',
-        &["typical_p", "typp", "typ", "typical"],
-    ),
-    (StageKind::TopP, "top_p", 'p', &["topp", "nucleus"]),
-    (StageKind::MinP, "min_p", 'm', &["minp"]),
-    (StageKind::Xtc, "xtc", 'x', &[]),
-    (StageKind::Temperature, "temperature", 't', &["temp"]),
-];
+// In the usual order.
+stages! {
+    /// Penalties of recent tokens.
+    Penalties: "penalties", 'e', [];
+    /// Penalties of repeated sequences.
+    Dry: "dry", 'd', [];
+    /// A bound by standard deviations.
+    TopNSigma: "top_n_sigma", 's', ["topnsigma"];
+    /// So many of the likeliest.
+    TopK: "top_k", 'k', ["topk"];
+    /// Locally typical sampling.
+    Typical: "typ_p", 'y', ["typical_p", "typp", "typ", "typical"];
+    /// Nucleus sampling.
+    TopP: "top_p", 'p', ["topp", "nucleus"];
+    /// A bound by the likeliest.
+    MinP: "min_p", 'm', ["minp"];
+    /// Exclusion of top choices.
+    Xtc: "xtc", 'x', [];
+    /// Temperature, dynamic or not.
+    Temperature: "temperature", 't', ["temp"];
+}
 
 /// A name of no stage.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "there is no sampler `{0}`; there are penalties, dry, top_n_sigma, top_k, typ_p, top_p, min_p, xtc, temperature"
-)]
+#[error("there is no sampler `{0}`; there are {names}", names = names())]
 pub struct UnknownStage(String);
 
-impl StageKind {
-    /// The usual order, that of llama.cpp.
-    pub const USUAL: [StageKind; 9] = [
-        StageKind::Penalties,
-        StageKind::Dry,
-        StageKind::TopNSigma,
-        StageKind::TopK,
-        StageKind::Typical,
-        StageKind::TopP,
-        StageKind::MinP,
-        StageKind::Xtc,
-        StageKind::Temperature,
-    ];
+/// Names of all stages, comma-separated.
+fn names() -> String {
+    let names: Vec<&str> = ROWS.iter().map(|row| row.1).collect();
+    names.join(", ")
+}
 
+impl StageKind {
     /// Its name.
     pub fn name(self) -> &'static str {
         let row = ROWS.iter().find(|row| row.0 == self);
@@ -101,7 +92,7 @@ impl FromStr for StageKind {
 
     fn from_str(name: &str) -> Result<StageKind, UnknownStage> {
         let plain = name.replace('-', "_").to_ascii_lowercase();
-        let is_it = |row: &&Row| row.1 == plain || row.3.contains(&plain.as_str());
+        let is_it = |row: &&StageRow| row.1 == plain || row.3.contains(&plain.as_str());
         let row = ROWS.iter().find(is_it);
         row.map(|row| row.0)
             .ok_or_else(|| UnknownStage(name.to_owned()))
@@ -138,7 +129,10 @@ mod tests {
             );
         }
         for kind in StageKind::USUAL {
-            assert_eq!(kind.name().parse(), Ok(kind));
+            assert_eq!(kind.name().parse(), Ok(*kind));
         }
+        let error = StageKind::order("hot").unwrap_err().to_string();
+        let all = "penalties, dry, top_n_sigma, top_k, typ_p, top_p, min_p, xtc, temperature";
+        assert!(error.ends_with(all), "{error}");
     }
 }

@@ -194,7 +194,7 @@ impl SamplingParams {
         Ok(())
     }
 
-    fn numbers(&self) -> [Check; 16] {
+    fn numbers(&self) -> Vec<Check> {
         let finite = |x: f32, least: f32| x.is_finite() && x >= least;
         let unit = |x: f32| (0.0..=1.0).contains(&x);
         let share = |x: f32| x > 0.0 && x <= 1.0;
@@ -206,7 +206,7 @@ impl SamplingParams {
         const SHARE: &str = "over 0 and at most 1";
         const UNIT: &str = "from 0 to 1";
         const POSITIVE: &str = "0 or more";
-        [
+        vec![
             least("temperature", self.temperature, 0.0, POSITIVE),
             least("dynatemp-range", dynatemp.range, 0.0, POSITIVE),
             least("dynatemp-exponent", dynatemp.exponent, 0.0, POSITIVE),

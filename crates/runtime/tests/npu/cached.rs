@@ -20,7 +20,7 @@ fn load(model: &Arc<LoadedModel>, features: Features, n_padded: u64) -> Arc<NpuM
 }
 
 fn both(model: &Arc<LoadedModel>, n_padded: u64) -> [Arc<NpuModel>; 2] {
-    let all = Features::of(Mode::Best);
+    let all = Features::of(Mode::Fast);
     [all, all.without(Feature::CachedAttention)].map(|f| load(model, f, n_padded))
 }
 
@@ -66,7 +66,7 @@ fn a_prompt_of_wide_heads_is_cut_without_a_trace() {
     let model = shapes.write(dir.path());
     let prompt: Vec<u32> = noise(128, 9).into_iter().map(|t| t % 512).collect();
     let [at_once, in_two] = [128, 64].map(|n_padded| {
-        let npu = load(&model, Features::of(Mode::Best), n_padded);
+        let npu = load(&model, Features::of(Mode::Fast), n_padded);
         let mut session = NpuSession::new(&npu).unwrap();
         let logits = session.prefill(&prompt).unwrap().to_vec();
         (logits, session.counters().prefill.n_dispatches)
@@ -135,7 +135,7 @@ fn a_token_attends_on_the_array_and_brings_its_own_row() {
 #[test]
 fn sessions_take_turns_with_the_devices_cache() {
     let model = demo();
-    let npu = load(&model, Features::of(Mode::Best), 64);
+    let npu = load(&model, Features::of(Mode::Fast), 64);
     let alone = |salt: u32| {
         let mut session = NpuSession::new(&npu).unwrap();
         session.prefill(&noise(100, salt)).unwrap();

@@ -24,7 +24,7 @@ fn options(n_ctx: usize) -> NpuOptions {
 }
 
 fn load(n_ctx: usize) -> Arc<NpuModel> {
-    crate::support::load(&demo(), Features::of(Mode::Best), options(n_ctx))
+    crate::support::load(&demo(), Features::of(Mode::Fast), options(n_ctx))
 }
 
 /// With a context so long that the array attends over the cache in later passes.
@@ -137,7 +137,7 @@ fn rows_come_in_order_and_some_at_a_time() {
         prefill_tokens: None,
         ..options(300)
     };
-    let npu = crate::support::load(&demo(), Features::of(Mode::Best), options);
+    let npu = crate::support::load(&demo(), Features::of(Mode::Fast), options);
     let mut engine = PlannedEngine::new(&npu).unwrap();
     let seqs = [0; 4].map(|_| engine.create().unwrap());
     let tokens = noise(150, 1);
@@ -179,7 +179,7 @@ const FROM_DECODE: f32 = 0.05;
 /// another head, and in decode.
 #[test]
 fn all_rows_are_those_of_each_token() {
-    for mode in [Mode::Best, Mode::Reference] {
+    for mode in [Mode::Fast, Mode::MlirAir] {
         let npu = crate::support::load(&demo(), Features::of(mode), options(200));
         let mut engine = PlannedEngine::new(&npu).unwrap();
         let tokens = noise(130, 3);
@@ -268,7 +268,7 @@ fn a_prompt_goes_on_from_the_sequences_own_past() {
 #[test]
 fn windows_are_the_cpus() {
     let model = crate::support::random("gemma-tiny", None);
-    let npu = crate::support::load(&model, Features::of(Mode::Best), options(400));
+    let npu = crate::support::load(&model, Features::of(Mode::Fast), options(400));
     let mut engine = PlannedEngine::new(&npu).unwrap();
     let cpu_options = EngineOptions {
         kv_type: KvType::BF16,

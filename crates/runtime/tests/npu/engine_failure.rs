@@ -16,7 +16,7 @@ fn failing() -> (Arc<VirtualDevice>, PlannedEngine) {
         max_sequences: 4,
         ..crate::support::padded_to(64)
     };
-    let npu = crate::support::on(&demo(), &device, Features::of(Mode::Best), options);
+    let npu = crate::support::on(&demo(), &device, Features::of(Mode::Fast), options);
     (device, PlannedEngine::new(&npu.unwrap()).unwrap())
 }
 

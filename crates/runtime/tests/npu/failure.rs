@@ -104,7 +104,7 @@ fn place(error: &NpuError) -> &ErrorPlace {
 /// Every kind of failed submission, at the first, a middle and the last call of either phase.
 #[test]
 fn a_failed_call_says_where_and_can_be_repeated() {
-    for mode in [Mode::Best, Mode::Reference] {
+    for mode in [Mode::Fast, Mode::MlirAir] {
         let setup = Setup::new(mode);
         for (phase, n_calls) in setup.n_calls.into_iter().enumerate() {
             for call in [0, n_calls / 2, n_calls - 1] {
@@ -144,7 +144,7 @@ fn refused_buffers_and_programs_leave_nothing_behind() {
     let model = demo();
     let whole = {
         let device = device();
-        let npu = on(&model, &device, Mode::Best).unwrap();
+        let npu = on(&model, &device, Mode::Fast).unwrap();
         let loaded = device.held();
         let logits = NpuSession::new(&npu)
             .unwrap()
@@ -158,11 +158,11 @@ fn refused_buffers_and_programs_leave_nothing_behind() {
         let device = device();
         for n_passed in [0, 1] {
             device.inject_after(n_passed, injection.clone());
-            let error = on(&model, &device, Mode::Best).err().unwrap();
+            let error = on(&model, &device, Mode::Fast).err().unwrap();
             check_refusal(&error, &injection);
             assert_eq!(device.held(), DeviceUsage::default(), "{error}");
         }
-        let npu = on(&model, &device, Mode::Best).unwrap();
+        let npu = on(&model, &device, Mode::Fast).unwrap();
         assert_eq!(device.held(), loaded);
         let mut session = NpuSession::new(&npu).unwrap();
         for n_passed in [0, 1] {
@@ -205,13 +205,13 @@ fn check_refusal(error: &NpuError, injection: &Injection) {
 #[test]
 fn too_little_memory_is_said_in_bytes() {
     let (model, whole) = (demo(), device());
-    let npu = on(&model, &whole, Mode::Best).unwrap();
+    let npu = on(&model, &whole, Mode::Fast).unwrap();
     let needed = whole.held().buffer_bytes;
     drop(npu);
     let cpu = Cpu::new(CpuOptions::default()).unwrap();
-    let small = planner(Features::of(Mode::Best)).device(cpu);
+    let small = planner(Features::of(Mode::Fast)).device(cpu);
     let small = Arc::new(small.with_memory(needed - 1));
-    let error = on(&model, &small, Mode::Best).err().unwrap();
+    let error = on(&model, &small, Mode::Fast).err().unwrap();
     let Some(DeviceError::OutOfMemory {
         asked_bytes,
         available_bytes,
@@ -230,17 +230,17 @@ fn too_little_memory_is_said_in_bytes() {
 #[test]
 fn models_old_and_new_work_on_a_device_that_came_back() {
     let (model, device) = (demo(), device());
-    let old = on(&model, &device, Mode::Best).unwrap();
+    let old = on(&model, &device, Mode::Fast).unwrap();
     let mut session = NpuSession::new(&old).unwrap();
     let expected = session.prefill(&PROMPT).unwrap().to_vec();
     device.lose();
-    assert!(on(&model, &device, Mode::Best).is_err());
+    assert!(on(&model, &device, Mode::Fast).is_err());
     device.revive();
     let stale = session.decode(7).unwrap_err().to_string();
     assert!(stale.contains("from before is lost"), "{stale}");
     // The old one goes on too: its session has all it needs.
     let after_token = session.decode(7).unwrap().to_vec();
-    let new = on(&model, &device, Mode::Best).unwrap();
+    let new = on(&model, &device, Mode::Fast).unwrap();
     let mut session = NpuSession::new(&new).unwrap();
     assert!(session.prefill(&PROMPT).unwrap() == expected);
     assert!(session.decode(7).unwrap() == after_token);
@@ -249,7 +249,7 @@ fn models_old_and_new_work_on_a_device_that_came_back() {
 /// A thousand passes that fail at one call after the other, in every way: nothing is left of them.
 #[test]
 fn a_thousand_failures_leak_nothing() {
-    let setup = Setup::new(Mode::Best);
+    let setup = Setup::new(Mode::Fast);
     let mut session = NpuSession::new(&setup.npu).unwrap();
     session.prefill(&PROMPT).unwrap();
     let n_calls = setup.n_calls[1];

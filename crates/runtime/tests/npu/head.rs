@@ -27,7 +27,7 @@ fn logits(npu: &Arc<NpuModel>, prompt: &[u32]) -> [Vec<f32>; 2] {
 #[test]
 fn all_rows_through_the_head_give_the_row_that_is_wanted() {
     let model = demo();
-    for mode in [Mode::Best, Mode::Reference] {
+    for mode in [Mode::Fast, Mode::MlirAir] {
         let one = load(&model, Features::of(mode), padded_to(64));
         let all = load(
             &model,
@@ -52,7 +52,7 @@ fn one_row_of_the_logits_is_read() {
     let model = demo();
     let vocab = model.model().config.vocab_size as u64;
     for alias in [true, false] {
-        let mut features = Features::of(Mode::Best);
+        let mut features = Features::of(Mode::Fast);
         if !alias {
             features = features.without(Feature::Alias);
         }
@@ -74,7 +74,7 @@ fn one_row_of_the_logits_is_read() {
 fn logits_of_all_tokens_are_read_where_they_are_wanted() {
     let model = demo();
     let vocab = model.model().config.vocab_size;
-    for mode in [Mode::Best, Mode::Reference] {
+    for mode in [Mode::Fast, Mode::MlirAir] {
         let npu = load(&model, Features::of(mode), padded_to(64));
         let prompt = crate::support::noise(70, 3);
         let mut session = NpuSession::new(&npu).unwrap();

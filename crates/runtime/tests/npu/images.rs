@@ -55,7 +55,7 @@ fn setup() -> Setup {
         n_ctx: Some(512),
         ..NpuOptions::default()
     };
-    let features = Features::of(Mode::Best);
+    let features = Features::of(Mode::Fast);
     Setup {
         cpu: CpuEngine::new(Arc::clone(&model), options).unwrap(),
         npu: load(&model, features, on_npu),

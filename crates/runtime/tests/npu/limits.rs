@@ -11,7 +11,7 @@ fn short() -> PlannedEngine {
         max_sequences: 4,
         ..crate::support::padded_to(64)
     };
-    let npu = crate::support::load(&demo(), Features::of(Mode::Best), options);
+    let npu = crate::support::load(&demo(), Features::of(Mode::Fast), options);
     PlannedEngine::new(&npu).unwrap()
 }
 

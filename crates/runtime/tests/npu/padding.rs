@@ -41,8 +41,8 @@ fn check(mode: Mode, n_tokens: u32, lengths: &[u64]) {
 }
 
 #[test]
-fn mode_best_has_the_same_bits_at_every_length() {
-    for mode in [Mode::Best, Mode::Q4nx] {
+fn mode_fast_has_the_same_bits_at_every_length() {
+    for mode in [Mode::Fast, Mode::Int4] {
         check(mode, 64, &BUCKETS[1..]);
         check(mode, 192, &[256, 1024]);
     }
@@ -50,8 +50,8 @@ fn mode_best_has_the_same_bits_at_every_length() {
 
 #[test]
 fn mode_reference_has_the_same_bits_at_every_length() {
-    check(Mode::Reference, 64, &[128, 256, 512, 2048]);
-    check(Mode::Reference, 192, &[256, 1024]);
+    check(Mode::MlirAir, 64, &[128, 256, 512, 2048]);
+    check(Mode::MlirAir, 192, &[256, 1024]);
 }
 
 /// Prompts of many lengths, one after the other: only the plans used last keep their buffers, and what comes back to a
@@ -59,7 +59,7 @@ fn mode_reference_has_the_same_bits_at_every_length() {
 #[test]
 fn lengths_make_room_for_each_other() {
     let model = demo();
-    for mode in [Mode::Best, Mode::Reference] {
+    for mode in [Mode::Fast, Mode::MlirAir] {
         let npu = load(&model, Features::of(mode), NpuOptions::default());
         let mut run = |n_tokens: u32| {
             let mut session = NpuSession::new(&npu).unwrap();
@@ -78,7 +78,7 @@ fn lengths_make_room_for_each_other() {
         assert!(again.iter().map(|run| run.2).max() <= most, "{mode:?}");
         let last = again.last().map(|run| run.2);
         let short = run(40).2;
-        assert!(Some(short) < last || mode == Mode::Reference, "{short}");
+        assert!(Some(short) < last || mode == Mode::MlirAir, "{short}");
     }
 }
 
@@ -86,7 +86,7 @@ fn lengths_make_room_for_each_other() {
 #[test]
 fn buckets_agree_on_a_prompt_of_any_length() {
     let model = demo();
-    for mode in [Mode::Best, Mode::Reference] {
+    for mode in [Mode::Fast, Mode::MlirAir] {
         for n_tokens in [1, 39] {
             let prompt = noise(n_tokens, 5);
             let short = logits(&model, mode, 64, &prompt);

@@ -35,7 +35,7 @@ fn compile_ahead(model: &LoadedModel, planner: &Xdna2, dir: &Path) {
 #[test]
 fn sessions_run_what_was_compiled_and_predicted() {
     let model = demo();
-    let features = Features::of(Mode::Best);
+    let features = Features::of(Mode::Fast);
     let planner = planner(features);
     let dir = tempfile::tempdir().unwrap();
     compile_ahead(&model, &planner, dir.path());

@@ -76,13 +76,13 @@ fn calls(plan: &Plan) -> BTreeMap<String, (usize, usize)> {
 }
 
 #[test]
-fn dispatches_are_the_seeds() {
+fn dispatches_are_those_of_the_example() {
     let dir = tempfile::tempdir().unwrap();
     write_hollow(dir.path());
     let model = LoadedModel::open(dir.path()).unwrap();
     let graph = &model.model().graph;
     let machine = Machine::npu2();
-    let options = LowerOptions::new(Mode::Reference, 2048);
+    let options = LowerOptions::new(Mode::MlirAir, 2048);
     let prefill = lower::prefill(graph, &machine, &options).unwrap();
     assert_eq!(prefill.calls().count(), 49);
     let expected = |rows: &[(&str, usize, usize)]| -> BTreeMap<String, (usize, usize)> {
@@ -98,7 +98,7 @@ fn dispatches_are_the_seeds() {
         head,
     ];
     assert_eq!(calls(&prefill), expected(&rows));
-    let decode = lower::decode(graph, &machine, &LowerOptions::new(Mode::Reference, 1)).unwrap();
+    let decode = lower::decode(graph, &machine, &LowerOptions::new(Mode::MlirAir, 1)).unwrap();
     assert_eq!(decode.calls().count(), 33);
     let rows = [("rms_gemv_rope", 16, 6), ("o_gemv_ffn", 16, 8), head];
     assert_eq!(calls(&decode), expected(&rows));

@@ -11,7 +11,7 @@ use std::sync::Arc;
 const PROMPT: &str = "Once upon a time there was a";
 
 fn load(model: &Arc<LoadedModel>, options: NpuOptions) -> Arc<NpuModel> {
-    crate::support::load(model, Features::of(Mode::Best), options)
+    crate::support::load(model, Features::of(Mode::Fast), options)
 }
 
 /// In that mode, with prompts padded to 64 tokens.
@@ -81,7 +81,7 @@ fn logits_of(npu: &Arc<NpuModel>, prompt: &[u32]) -> Vec<f32> {
 #[test]
 fn padding_changes_no_bit() {
     let model = demo();
-    for mode in [Mode::Best, Mode::Reference] {
+    for mode in [Mode::Fast, Mode::MlirAir] {
         let npu = crate::support::load(&model, Features::of(mode), padded_to(256));
         let prompt = noise(200, 3);
         let decoded = |prompt: &[u32], kept: usize| {
@@ -163,7 +163,7 @@ fn moved(npu: &Arc<NpuModel>, n_tokens: u32) -> [(Traffic, u64); 2] {
 #[test]
 fn a_reference_pass_moves_inputs_and_outputs() {
     let model = demo();
-    let npu = in_mode(&model, Mode::Reference);
+    let npu = in_mode(&model, Mode::MlirAir);
     let loaded = npu.loaded_traffic();
     assert_eq!((loaded.from_device_bytes, loaded.read_bytes), (0, 0));
     let config = &model.model().config;
@@ -189,7 +189,7 @@ fn a_pass_with_aliases_moves_what_the_host_computes_with() {
     let config = &model.model().config;
     let (q, kv, d) = (config.q_width(), config.kv_width(), config.d_model);
     let (n_layers, vocab) = (config.n_layers, config.vocab_size);
-    let mut features = Features::of(Mode::Best).without(Feature::CachedAttention);
+    let mut features = Features::of(Mode::Fast).without(Feature::CachedAttention);
     for merged in [true, false] {
         if !merged {
             features = features.without(Feature::MergedBlocks);
@@ -211,7 +211,7 @@ fn a_pass_with_aliases_moves_what_the_host_computes_with() {
 #[test]
 fn aliases_and_merged_blocks_change_no_bit() {
     let model = demo();
-    let features = Features::of(Mode::Best).without(Feature::CachedAttention);
+    let features = Features::of(Mode::Fast).without(Feature::CachedAttention);
     let run = |features| {
         let npu = crate::support::load(&model, features, padded_to(64));
         let mut sessions = [
@@ -265,7 +265,7 @@ fn memory_holds_weights_once_and_registers() {
     assert_eq!(both.weight_bytes, long.weight_bytes + tables(64));
     logits_of(&npu, &noise(90, 2));
     assert_eq!(npu.memory(), both);
-    let features = Features::of(Mode::Best).without(Feature::Alias);
+    let features = Features::of(Mode::Fast).without(Feature::Alias);
     let apart = crate::support::load(&model, features, NpuOptions::default());
     logits_of(&apart, &noise(100, 1));
     assert!(apart.memory().activation_bytes > long.activation_bytes);
@@ -326,7 +326,7 @@ fn a_failed_call_ends_the_pass_and_not_the_session() {
     let npu = on(
         &model,
         &device,
-        Features::of(Mode::Best),
+        Features::of(Mode::Fast),
         NpuOptions::default(),
     )
     .unwrap();

@@ -21,7 +21,7 @@ fn load(model: &Arc<LoadedModel>, features: Features) -> Arc<NpuModel> {
 }
 
 fn q4nx() -> Features {
-    Features::of(Mode::Q4nx)
+    Features::of(Mode::Int4)
 }
 
 fn prompt(model: &LoadedModel, n: u32) -> Vec<u32> {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 fn open(folder: &Path) -> (Arc<NpuModel>, VisionEncoder) {
     let model = Arc::new(LoadedModel::open(folder).unwrap());
     let encoder = VisionEncoder::open(&model, None).unwrap();
-    let features = Features::of(Mode::Best);
+    let features = Features::of(Mode::Fast);
     (load(&model, features, NpuOptions::default()), encoder)
 }
 
@@ -117,7 +117,7 @@ impl Bench {
         let golden = VisionGolden::all().remove(0);
         let model = Arc::new(LoadedModel::open(golden.hf()).unwrap());
         let encoder = VisionEncoder::open(&model, None).unwrap();
-        let (device, features) = (device(), Features::of(Mode::Best));
+        let (device, features) = (device(), Features::of(Mode::Fast));
         let npu = on(&model, &device, features, NpuOptions::default()).unwrap();
         let image = golden.images().remove(0);
         let image = RgbImage::new(image.width, image.height, image.rgb);

@@ -27,7 +27,7 @@ fn demo() -> PathBuf {
 fn server() -> (Running, Arc<VirtualDevice>) {
     let planner = || {
         let profile = Profile::builtin(Profile::DEFAULT).unwrap();
-        Xdna2::new(Machine::npu2(), profile, Features::of(Mode::Best))
+        Xdna2::new(Machine::npu2(), profile, Features::of(Mode::Fast))
     };
     let device = Arc::new(planner().device(Cpu::new(CpuOptions::default()).unwrap()));
     let on = Arc::clone(&device);

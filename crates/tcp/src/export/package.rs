@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 /// A program of a pass.
 #[derive(Clone, Debug)]
-pub struct PackageCall<'p> {
+pub(crate) struct PackageCall<'p> {
     /// The program.
     pub program: &'p Program,
     /// What it computes, a line each.
@@ -19,7 +19,7 @@ pub struct PackageCall<'p> {
 
 /// A pass of the model: a prompt, or a token.
 #[derive(Clone, Debug)]
-pub struct Pass<'p> {
+pub(crate) struct Pass<'p> {
     /// What it takes, in words.
     pub title: String,
     /// Its programs, in the order of their first call.
@@ -40,7 +40,7 @@ const ATTRIBUTES: &str = "\
 ///
 /// # Errors
 /// The first program that the vendor's interface has no words for.
-pub fn package(
+pub(crate) fn package(
     name: &str,
     what: &str,
     passes: &[Pass<'_>],

@@ -5,7 +5,7 @@ use crate::axes::{Axes, AxesError, Digit, DigitLayout, Shape, Source, cover};
 
 /// What flows: which values where and when.
 #[derive(Clone, Debug, PartialEq)]
-pub struct FlowStream {
+pub(crate) struct FlowStream {
     /// Type of an element.
     pub element: Element,
     /// Over clusters.
@@ -41,7 +41,7 @@ impl FlowStream {
     ///
     /// # Errors
     /// Where a factor is used twice or missing.
-    pub fn shape(&self, axes: &Axes) -> Result<Shape, AxesError> {
+    pub(crate) fn shape(&self, axes: &Axes) -> Result<Shape, AxesError> {
         let all = [
             &self.cluster,
             &self.slice,
@@ -80,7 +80,7 @@ impl FlowStream {
     }
 
     /// Bytes of a packet.
-    pub fn packet_bytes(&self) -> u64 {
+    pub(crate) fn packet_bytes(&self) -> u64 {
         self.element.bytes(self.packet.size())
     }
 }

@@ -142,10 +142,7 @@ fn run(
     };
     let last = last_uses(graph);
     for (index, node) in graph.nodes.iter().enumerate() {
-        if matches!(
-            node.op,
-            Op::Linear(_) | Op::ExpertLinear(_) | Op::HeadLinear(_)
-        ) {
+        if node.op.product().is_some() {
             let inputs = node.inputs.iter().map(|input| &pass.values[input.0][..]);
             visit(node, &inputs.collect::<Vec<_>>());
         }

@@ -41,7 +41,7 @@ fn wrong_rows_of_the_cache_are_found() {
             prefill_tokens: Some(64),
             ..NpuOptions::default()
         };
-        let features = Features::of(Mode::Best);
+        let features = Features::of(Mode::Fast);
         let npu = crate::support::on(&model, &device, features, options).unwrap();
         let tokens: Vec<u32> = noise(40, 5).into_iter().map(|t| t % 512).collect();
         let finding = || {
@@ -91,7 +91,7 @@ fn wrong_slots_are_found() {
     ] {
         let device = crate::support::device();
         let npu =
-            crate::support::on(&model, &device, Features::of(Mode::Q4nx), options.clone()).unwrap();
+            crate::support::on(&model, &device, Features::of(Mode::Int4), options.clone()).unwrap();
         let finding = || {
             let mut session = NpuSession::new(&npu).unwrap();
             let (check, observer) = OpCheck::new(&npu);

@@ -63,7 +63,7 @@ impl Bench {
 fn products_in_blocks_are_checked_as_such() {
     let model = demo();
     let numerics = millrace_xdna2_machine::Numerics::Bfp16;
-    for mode in [Mode::Best, Mode::Reference] {
+    for mode in [Mode::Fast, Mode::MlirAir] {
         let features = Features::of(mode).with_numerics(numerics);
         let found = Bench::of(&model, features, None).checked();
         assert_eq!(found.finding, None, "{mode:?}");
@@ -77,7 +77,7 @@ fn products_in_blocks_are_checked_as_such() {
 fn an_honest_device_has_nothing_wrong() {
     let model = demo();
     let graph = &model.model().graph;
-    for mode in [Mode::Best, Mode::Reference] {
+    for mode in [Mode::Fast, Mode::MlirAir] {
         let bench = Bench::new(&model, mode);
         let found = bench.checked();
         assert_eq!(found.finding, None, "{mode:?}");
@@ -100,11 +100,11 @@ fn an_honest_device_has_nothing_wrong() {
 #[test]
 fn a_first_pass_of_wide_heads_is_checked() {
     for (window, mode) in [
-        (None, Mode::Best),
-        (None, Mode::Q4nx),
-        (Some(4), Mode::Q4nx),
-        (None, Mode::Paper),
-        (Some(4), Mode::Paper),
+        (None, Mode::Fast),
+        (None, Mode::Int4),
+        (Some(4), Mode::Int4),
+        (None, Mode::FastFlowLm),
+        (Some(4), Mode::FastFlowLm),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let shapes = OneLayer {
@@ -120,14 +120,14 @@ fn a_first_pass_of_wide_heads_is_checked() {
         let options = LowerOptions::new(mode, N_PADDED);
         let plan = lower::prefill(&model.model().graph, &Machine::npu2(), &options).unwrap();
         let kernel = match mode {
-            Mode::Paper => "flow-qkv",
+            Mode::FastFlowLm => "flow-qkv",
             _ => "prompt-attention",
         };
         let attends = |p: &&PlannedProgram| p.launches[0].kernel == kernel;
         let name = plan.programs.iter().find(attends).unwrap().name();
         let mut launches = plan.programs.iter().flat_map(|p| &p.launches);
         let expands = launches.any(|launch| launch.kernel == "gemm-q4nx-ddr");
-        assert_eq!(expands, mode == Mode::Paper);
+        assert_eq!(expands, mode == Mode::FastFlowLm);
         let bench = Bench::new(&model, mode);
         let found = bench.checked();
         assert_eq!(found.finding, None, "{window:?} {mode:?}");
@@ -167,7 +167,7 @@ impl Bench {
 fn a_corrupted_result_is_named() {
     let model = demo();
     let graph = &model.model().graph;
-    for mode in [Mode::Best, Mode::Reference] {
+    for mode in [Mode::Fast, Mode::MlirAir] {
         let bench = Bench::new(&model, mode);
         let plan =
             lower::prefill(graph, &Machine::npu2(), &LowerOptions::new(mode, N_PADDED)).unwrap();
@@ -206,7 +206,7 @@ fn a_corrupted_result_is_named() {
 #[test]
 fn what_is_read_wrong_is_named() {
     let model = demo();
-    for mode in [Mode::Best, Mode::Reference] {
+    for mode in [Mode::Fast, Mode::MlirAir] {
         let found = Bench::new(&model, mode).corrupted("flash_attn", "attn_q_rope");
         assert_eq!((found.op, found.layer), (Some("attn_q_rope"), Some(0)));
         assert!(
@@ -269,7 +269,7 @@ fn weights_that_are_written_wrong_are_named() {
         (a_row_early, "lm_head_"),
         (off_by_one, "attn_norm_w"),
     ];
-    for mode in [Mode::Best, Mode::Reference] {
+    for mode in [Mode::Fast, Mode::MlirAir] {
         for (relayout, slot) in writers {
             let bench = Bench::with(&model, mode, Some(relayout));
             let found = bench.checked().finding.unwrap();

@@ -148,9 +148,9 @@ fn steps(npu: &Arc<NpuModel>, baselines: &[Baseline]) -> (Vec<PathStep>, Vec<Pat
 #[test]
 fn bounds_follow_products_in_blocks() {
     let model = random("llama-tiny");
-    let blocks = Features::of(Mode::Best).with_numerics(millrace_xdna2_machine::Numerics::Bfp16);
+    let blocks = Features::of(Mode::Fast).with_numerics(millrace_xdna2_machine::Numerics::Bfp16);
     let emulated = load_with(&model, blocks);
-    let exact = load(&model, Mode::Best);
+    let exact = load(&model, Mode::Fast);
     let along = || continuations(&model, &[20, 33, 47, 60], 12);
     let of_blocks = baselines(&emulated, along());
     let (found, rounding) = steps(&emulated, &of_blocks);
@@ -165,7 +165,7 @@ fn bounds_follow_products_in_blocks() {
 /// bounds must know: without that a right device fails, and bounds that always knew it would be loose.
 #[test]
 fn right_devices_pass_and_bounds_are_sharp() {
-    for mode in [Mode::Best, Mode::Reference] {
+    for mode in [Mode::Fast, Mode::MlirAir] {
         let model = random("llama-tiny");
         let npu = load(&model, mode);
         let baselines = baselines(&npu, continuations(&model, &[20, 33, 47, 140], 12));
@@ -199,18 +199,18 @@ fn bounds_follow_matrices_in_another_format() {
         kl / steps.len() as f64
     };
     for model in [demo(), random("llama-tiny"), random("gemma-tiny")] {
-        let npu = load(&model, Mode::Q4nx);
+        let npu = load(&model, Mode::Int4);
         let baselines = baselines(&npu, continuations(&model, &[20, 33, 47], 8));
         let (found, rounding) = steps(&npu, &baselines);
         let verdict = judge(&found, &rounding);
         assert!(verdict.passes(), "{}: {verdict:#?}", model.name());
         // Weights expanded to DDR before a product, instead of within it, are the same numbers.
-        let hosts = Features::of(Mode::Q4nx).without(Feature::ResidentAttention);
+        let hosts = Features::of(Mode::Int4).without(Feature::ResidentAttention);
         let of = |features| steps(&load_with(&model, features), &baselines).0;
         let [expanded, within] = [hosts.with(Feature::ExpandedWeights), hosts].map(of);
         assert_eq!(format!("{expanded:?}"), format!("{within:?}"));
         // Nor is attention as the paper lays it out worse: f32 states in every pass.
-        let verdict = judge(&of(Features::of(Mode::Paper)), &rounding);
+        let verdict = judge(&of(Features::of(Mode::FastFlowLm)), &rounding);
         assert!(verdict.passes(), "{}: {verdict:#?}", model.name());
         let conversion: Vec<PathStep> = baselines
             .iter()
@@ -223,16 +223,16 @@ fn bounds_follow_matrices_in_another_format() {
             "{}",
             model.name()
         );
-        let best = load(&model, Mode::Best);
+        let fast = load(&model, Mode::Fast);
         let reference = cpu();
-        let verification = Verification::new(&reference, &best).unwrap();
+        let verification = Verification::new(&reference, &fast).unwrap();
         let exact = verification
             .baseline(continuations(&model, &[20], 1).remove(0))
             .unwrap();
         assert!(exact.conversion().is_empty());
     }
     let model = random("gemma-tiny");
-    let npu = load(&model, Mode::Q4nx);
+    let npu = load(&model, Mode::Int4);
     let baselines = baselines(&npu, continuations(&model, &[12, 25, 33, 18, 70], 3));
     let mutation = MutationTest::new(npu, baselines).unwrap();
     let of = |mutant| (mutation.test(mutant).unwrap(), mutant.to_string());
@@ -248,13 +248,13 @@ fn bounds_follow_matrices_in_another_format() {
 #[test]
 fn truncated_sums_are_taken_from_the_plan() {
     let model = random("llama-tiny");
-    let [best, reference] = [Mode::Best, Mode::Reference].map(|mode| {
+    let [fast, published] = [Mode::Fast, Mode::MlirAir].map(|mode| {
         let npu = load(&model, mode);
         let of = baselines(&npu, continuations(&model, &[40, 50, 60], 1));
         let kl = |baseline: &Baseline| baseline.rounding()[0].deviation.kl;
         of.iter().map(kl).sum::<f64>()
     });
-    assert!(reference > 1.3 * best, "{reference} {best}");
+    assert!(published > 1.3 * fast, "{published} {fast}");
 }
 
 /// A sample of all wrong devices, of the demo and of random models; `millrace verify --mutants all` takes
@@ -264,7 +264,7 @@ fn wrong_devices_fail() {
     let mut missed = Vec::new();
     let mut n = 0;
     for model in [demo()].into_iter().chain(RANDOM.map(random)) {
-        let npu = load(&model, Mode::Best);
+        let npu = load(&model, Mode::Fast);
         let baselines = baselines(&npu, continuations(&model, &[12, 25, 33, 18, 70], 3));
         let mutation = MutationTest::new(npu, baselines).unwrap();
         let honest = Detection::Missed { changed: false };

@@ -89,7 +89,7 @@ fn designs_of_mappings_leave_the_simulators_bytes() {
 #[test]
 fn designs_of_the_demo_leave_the_simulators_bytes() {
     let (graph, cpu) = (demo(), cpu());
-    let options = LowerOptions::new(Mode::Best, 64);
+    let options = LowerOptions::new(Mode::Fast, 64);
     let plans = [
         lower::prefill(&graph, &Machine::npu2(), &options).unwrap(),
         lower::decode(&graph, &Machine::npu2(), &options).unwrap(),

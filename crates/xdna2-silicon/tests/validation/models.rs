@@ -89,9 +89,9 @@ fn compare(plan: &Plan) -> Vec<String> {
 #[test]
 fn a_prompt_and_a_token_of_the_demo() {
     let graph = demo();
-    let mut modes = vec![Mode::Best];
+    let mut modes = vec![Mode::Fast];
     if std::env::var_os("MILLRACE_TEST_ALL").is_some() {
-        modes.extend([Mode::Reference, Mode::Q4nx, Mode::Paper]);
+        modes.extend([Mode::MlirAir, Mode::Int4, Mode::FastFlowLm]);
     }
     for mode in modes {
         let options = LowerOptions::new(mode, 64);

@@ -1,4 +1,4 @@
-//! What makes [`Mode::Best`](super::Mode::Best) better than the published stack, one by one.
+//! What makes [`Mode::Fast`](super::Mode::Fast) better than the published stack, one by one.
 
 use super::Mode;
 use millrace_xdna2_machine::numerics::Numerics;
@@ -41,24 +41,24 @@ pub enum Feature {
     /// In decode with packed weights, all launches of a program are one configuration of the array, which stays.
     Resident,
     /// Weights stay in blocks of 4 bits (Q4NX) in buffer objects; cores dequantise them, in products with
-    /// a vector and with a prompt. It changes numbers, so it belongs to [`Mode::Q4nx`] and [`Mode::Paper`] alone.
+    /// a vector and with a prompt. It changes numbers, so it belongs to [`Mode::Int4`] and [`Mode::FastFlowLm`] alone.
     PackedWeights,
     /// With packed weights, a prompt's projections expand them to bf16 in DDR by a launch before the product, as the
-    /// Gemma 3 paper does it, where the product's own cores would expand them. In [`Mode::Paper`] alone.
+    /// Gemma 3 paper does it, where the product's own cores would expand them. In [`Mode::FastFlowLm`] alone.
     ExpandedWeights,
     /// With packed weights, the one of these two ways for each projection that the timing model finds faster. Numbers
     /// are the same. [`Feature::ExpandedWeights`] goes before it.
     FasterExpansion,
     /// A token's attention as the Gemma 3 paper lays it out (§3.2.2), on the array whether or not that is faster: a pair of cores for each
     /// key-value head, one with the keys, one with the values; of a layer with a window a ring of little more rows than that. In
-    /// [`Mode::Paper`] alone.
+    /// [`Mode::FastFlowLm`] alone.
     FlowKv,
     /// A prompt's attention as the Gemma 3 paper lays it out (§3.1.3): chunks of queries side by side, each with keys of its own. In
-    /// [`Mode::Paper`] alone.
+    /// [`Mode::FastFlowLm`] alone.
     FlowQkv,
     /// A token's attention on the cores of its projections, which stay as they are ([`Feature::Resident`]): all
     /// blocks of the model, the last norm and the head are one dispatch. Its numbers are not the host's, so it belongs
-    /// to [`Mode::Q4nx`] alone.
+    /// to [`Mode::Int4`] alone.
     ResidentAttention,
 }
 
@@ -195,8 +195,8 @@ impl Features {
     pub fn of(mode: Mode) -> Features {
         let all = Feature::ALL.into_iter();
         match mode {
-            Mode::Reference => Features::PUBLISHED,
-            Mode::Best => all
+            Mode::MlirAir => Features::PUBLISHED,
+            Mode::Fast => all
                 .fold(Features::NONE, Features::with)
                 .without(Feature::ExpandedWeights)
                 .without(Feature::FasterExpansion)
@@ -205,12 +205,12 @@ impl Features {
                 .without(Feature::ResidentAttention)
                 .without(Feature::PackedWeights)
                 .without(Feature::Resident),
-            Mode::Q4nx => all
+            Mode::Int4 => all
                 .fold(Features::NONE, Features::with)
                 .without(Feature::FlowKv)
                 .without(Feature::FlowQkv)
                 .without(Feature::ExpandedWeights),
-            Mode::Paper => all
+            Mode::FastFlowLm => all
                 .fold(Features::NONE, Features::with)
                 .without(Feature::AllCores)
                 .without(Feature::ResidentAttention),
@@ -271,7 +271,7 @@ mod tests {
     fn names_are_read_back_and_sets_hold_what_was_put_in() {
         for feature in Feature::ALL {
             assert_eq!(feature.name().parse(), Ok(feature));
-            let all = Features::of(Mode::Paper)
+            let all = Features::of(Mode::FastFlowLm)
                 .with(Feature::AllCores)
                 .with(Feature::ResidentAttention);
             assert!(all.has(feature));
@@ -279,23 +279,23 @@ mod tests {
             assert!(!others.has(feature) && others.iter().count() == Feature::ALL.len() - 1);
             assert_eq!(others.with(feature), all);
         }
-        let fused = Features::of(Mode::Paper)
+        let fused = Features::of(Mode::FastFlowLm)
             .with(Feature::AllCores)
             .without(Feature::FlowKv)
             .without(Feature::FlowQkv)
             .without(Feature::ExpandedWeights)
             .with(Feature::ResidentAttention);
-        assert_eq!(fused, Features::of(Mode::Q4nx));
-        let packed = Features::of(Mode::Best)
+        assert_eq!(fused, Features::of(Mode::Int4));
+        let packed = Features::of(Mode::Fast)
             .with(Feature::PackedWeights)
             .with(Feature::FasterExpansion)
             .with(Feature::Resident)
             .with(Feature::ResidentAttention);
-        assert_eq!(packed, Features::of(Mode::Q4nx));
+        assert_eq!(packed, Features::of(Mode::Int4));
         assert!("nonsense".parse::<Feature>().is_err());
-        let published: Vec<Feature> = Features::of(Mode::Reference).iter().collect();
+        let published: Vec<Feature> = Features::of(Mode::MlirAir).iter().collect();
         assert_eq!(published, [Feature::SingleRowHead]);
-        assert!(Features::of(Mode::Best).include(Features::PUBLISHED));
+        assert!(Features::of(Mode::Fast).include(Features::PUBLISHED));
         assert!(!Features::NONE.include(Features::PUBLISHED));
     }
 }

@@ -366,9 +366,9 @@ fn mode(features: Features) -> String {
     let papers = [Feature::ExpandedWeights, Feature::FlowKv, Feature::FlowQkv];
     let is_papers = papers.into_iter().any(|feature| features.has(feature));
     let (base, all) = match is_papers {
-        true if packed => (FASTFLOWLM, Features::of(Mode::Paper)),
-        _ if packed => (INT4, Features::of(Mode::Q4nx)),
-        _ => (FAST, Features::of(Mode::Best)),
+        true if packed => (FASTFLOWLM, Features::of(Mode::FastFlowLm)),
+        _ if packed => (INT4, Features::of(Mode::Int4)),
+        _ => (FAST, Features::of(Mode::Fast)),
     };
     let missing: Vec<&str> = all
         .iter()

@@ -12,7 +12,7 @@ use millrace_xdna2_machine::{Machine, Profile, verify};
 fn options(n_tokens: u64, n_keys: u64, max_tokens: u64) -> LowerOptions {
     LowerOptions {
         attention: AttentionOn::Cached { n_keys, max_tokens },
-        ..LowerOptions::new(Mode::Best, n_tokens)
+        ..LowerOptions::new(Mode::Fast, n_tokens)
     }
 }
 
@@ -81,7 +81,7 @@ fn slots_are_the_caches_of_their_layer() {
 #[test]
 fn without_the_feature_the_host_attends() {
     let graph = llama_1b();
-    let features = Features::of(Mode::Best).without(Feature::CachedAttention);
+    let features = Features::of(Mode::Fast).without(Feature::CachedAttention);
     let options = LowerOptions {
         features,
         ..options(1, 8192, 8192)
@@ -135,13 +135,13 @@ fn every_geometry_has_times_and_programs() {
     let profile = Profile::builtin(Profile::DEFAULT).unwrap();
     for geometry in millrace_model::synth::ModelGeometry::all() {
         let graph = graph_from(geometry.name(), Some(7), Source::HuggingFace);
-        let max_tokens = cache_rows(&graph, &machine, Features::of(Mode::Best), 5000);
+        let max_tokens = cache_rows(&graph, &machine, Features::of(Mode::Fast), 5000);
         assert!((5000..5000 + 8192).contains(&max_tokens));
         for node in &graph.nodes {
             let Op::Attention(a) = &node.op else { continue };
             let n_keys = key_bucket(4000);
             let times = |n_tokens| {
-                let on = (&machine, Features::of(Mode::Best));
+                let on = (&machine, Features::of(Mode::Fast));
                 let times = attention_times(a, n_tokens, (n_keys, max_tokens), on, &profile);
                 times.unwrap_or_else(|e| panic!("{}: {e}", geometry.name()))
             };
@@ -161,7 +161,7 @@ fn every_geometry_has_times_and_programs() {
 /// As the Gemma 3 paper has it: in every layer a pair of cores for each key-value head, four on two columns; of a layer with a window the rows that
 /// it reaches, in a ring of its own, however long the context.
 #[test]
-fn mode_paper_attends_on_pairs_of_cores() {
+fn mode_fastflowlm_attends_on_pairs_of_cores() {
     let machine = Machine::npu2();
     for (name, n_layers) in [
         ("gemma-3-1b", 7),
@@ -170,17 +170,17 @@ fn mode_paper_attends_on_pairs_of_cores() {
         ("qwen2.5-0.5b", 1),
     ] {
         let graph = graph(name, Some(n_layers));
-        let max_tokens = cache_rows(&graph, &machine, Features::of(Mode::Paper), 8192);
+        let max_tokens = cache_rows(&graph, &machine, Features::of(Mode::FastFlowLm), 8192);
         for n_keys in [512, 1024, 8192] {
             let lower = |features| {
                 let options = LowerOptions {
                     features,
                     attention: AttentionOn::Cached { n_keys, max_tokens },
-                    ..LowerOptions::new(Mode::Paper, 1)
+                    ..LowerOptions::new(Mode::FastFlowLm, 1)
                 };
                 lower::decode(&graph, &machine, &options).unwrap()
             };
-            let all = Features::of(Mode::Paper);
+            let all = Features::of(Mode::FastFlowLm);
             let (plan, others) = (lower(all), lower(all.without(Feature::FlowKv)));
             let placed = attention(&graph, &plan).into_iter();
             for ((on_array, reason), other) in placed.zip(attention(&graph, &others)) {
@@ -285,7 +285,7 @@ fn a_window_bounds_what_a_device_holds_of_a_layer() {
         });
         let windows: Vec<(usize, u64)> = windows.collect();
         assert_eq!(windows.len(), 5);
-        for mode in [Mode::Best, Mode::Q4nx, Mode::Paper] {
+        for mode in [Mode::Fast, Mode::Int4, Mode::FastFlowLm] {
             for (n_tokens, n_keys) in [(2048, 4096), (2048, 32_768), (1, 2048), (1, 32_768)] {
                 let options = LowerOptions {
                     attention: AttentionOn::Cached {
@@ -311,7 +311,7 @@ fn a_window_bounds_what_a_device_holds_of_a_layer() {
                         let window = windows.iter().find(|(local, _)| local == layer);
                         // A token's attention on its projections' cores takes a run of all of them at once.
                         let tile = match (mode, n_tokens) {
-                            (Mode::Q4nx, 1) => 160,
+                            (Mode::Int4, 1) => 160,
                             _ => 32,
                         };
                         let most = window.map_or(32_768, |(_, window)| n_tokens + window + tile);

@@ -4,9 +4,11 @@
 
 mod alias;
 mod cached;
+mod crossing;
 mod int8;
 mod numbers;
 mod packed;
+mod sharing;
 mod token;
 mod vision;
 mod vocab;
@@ -24,7 +26,7 @@ use millrace_xdna2_machine::program::text;
 use millrace_xdna2_machine::{Machine, verify};
 use std::path::Path;
 
-const MODES: [Mode; 2] = [Mode::Reference, Mode::Best];
+const MODES: [Mode; 2] = [Mode::MlirAir, Mode::Fast];
 
 /// A mode's options with a program for every half of a block and a launch for every projection, as
 /// the example has them.
@@ -101,7 +103,7 @@ fn on_host<'p>(graph: &Graph, plan: &'p Plan) -> Vec<(&'static str, &'p str)> {
 }
 
 #[test]
-fn llama_1b_prefill_takes_the_seeds_programs() {
+fn llama_1b_prefill_takes_the_programs_of_the_example() {
     let graph = llama_1b();
     for mode in MODES {
         let plan = prefill(&graph, plain(mode, 2048));
@@ -143,7 +145,7 @@ fn llama_1b_prefill_takes_the_seeds_programs() {
 }
 
 #[test]
-fn llama_1b_decode_takes_the_seeds_programs() {
+fn llama_1b_decode_takes_the_programs_of_the_example() {
     let graph = llama_1b();
     for mode in MODES {
         let plan = decode(&graph, mode);
@@ -166,7 +168,7 @@ fn llama_1b_decode_takes_the_seeds_programs() {
         let attention = HostStep::Attention { node: 7 };
         assert!(plan.steps.contains(&Step::Host(attention)));
     }
-    let launches = &program(&decode(&graph, Mode::Reference), "o_gemv_ffn")
+    let launches = &program(&decode(&graph, Mode::MlirAir), "o_gemv_ffn")
         .launches
         .clone();
     // Two GEMVs in one program.
@@ -180,7 +182,7 @@ fn llama_1b_decode_takes_the_seeds_programs() {
 #[test]
 fn every_slot_is_bound_to_what_it_holds() {
     let graph = llama_1b();
-    let plan = prefill(&graph, plain(Mode::Reference, 2048));
+    let plan = prefill(&graph, plain(Mode::MlirAir, 2048));
     let call = plan.calls().find(|c| c.set == "rms_gemms_rope_L5").unwrap();
     let weight = |slot: usize, suffix: &str, expected: WeightLayout| match call.bindings[slot] {
         Binding::Weight { weight, layout } => {
@@ -222,7 +224,7 @@ fn every_slot_is_bound_to_what_it_holds() {
 fn the_vocabulary_is_padded_to_eight_equal_parts() {
     for (model, padded_to) in [("llama-3.2-1b", 16_384), ("llama-tiny", 64)] {
         let graph = graph(model, Some(1));
-        let plan = decode(&graph, Mode::Best);
+        let plan = decode(&graph, Mode::Fast);
         let head = plan.calls().last().unwrap();
         let logits = graph.logits.unwrap();
         let mut next = 0;
@@ -249,7 +251,7 @@ fn the_vocabulary_is_padded_to_eight_equal_parts() {
 #[test]
 fn the_demo_runs_on_the_array() {
     let graph = demo();
-    let padded = |n| lower::lengths(Features::of(Mode::Best)).padded(n);
+    let padded = |n| lower::lengths(Features::of(Mode::Fast)).padded(n);
     for mode in MODES {
         for n_tokens in [1, 30, 64, 65, 300, 512].map(padded) {
             let plan = prefill(&graph, plain(mode, n_tokens));
@@ -266,7 +268,7 @@ fn the_demo_runs_on_the_array() {
         );
     }
     // Llama's GGUF files pair neighbours: Q and K are put in half-split order, V is not.
-    let plan = decode(&graph, Mode::Best);
+    let plan = decode(&graph, Mode::Fast);
     let order = |slot: usize| match plan.calls().next().unwrap().bindings[slot] {
         Binding::Weight {
             layout: WeightLayout::AsStored { half_split },
@@ -287,7 +289,7 @@ fn what_a_mapping_refuses_is_the_hosts_with_the_rule() {
         let found = host.iter().find(|h| h.0 == label);
         found.map(|h| h.1.to_owned()).unwrap_or_default()
     };
-    let options = plain(Mode::Best, 64);
+    let options = plain(Mode::Fast, 64);
     assert_eq!(reason(&graph, options, "attn"), "");
     let asked = LowerOptions {
         attention: AttentionOn::Host,
@@ -295,7 +297,7 @@ fn what_a_mapping_refuses_is_the_hosts_with_the_rule() {
     };
     assert!(reason(&graph, asked, "attn").contains("asked for"));
     // 67 tokens are no whole number of tiles.
-    let odd = plain(Mode::Best, 67);
+    let odd = plain(Mode::Fast, 67);
     assert!(reason(&graph, odd, "attn_q").contains("gemm-drain-bt: divides"));
     assert!(reason(&graph, odd, "attn").contains("flash-attention: divides"));
     let Op::Attention(attention) = &mut graph.nodes[7].op else {
@@ -332,11 +334,11 @@ fn every_geometry_lowers_to_programs_the_verifier_accepts() {
         for source in [Source::Gguf, Source::HuggingFace] {
             let graph = graph_from(geometry.name(), Some(2), source);
             let plans = [
-                prefill(&graph, plain(Mode::Best, 256)),
-                prefill(&graph, LowerOptions::new(Mode::Best, 256)),
-                prefill(&graph, plain(Mode::Reference, 256)),
-                decode(&graph, Mode::Best),
-                decode(&graph, Mode::Reference),
+                prefill(&graph, plain(Mode::Fast, 256)),
+                prefill(&graph, LowerOptions::new(Mode::Fast, 256)),
+                prefill(&graph, plain(Mode::MlirAir, 256)),
+                decode(&graph, Mode::Fast),
+                decode(&graph, Mode::MlirAir),
             ];
             for plan in plans {
                 assert_eq!(plan.placement.len(), graph.nodes.len());
@@ -365,7 +367,7 @@ fn every_geometry_lowers_to_programs_the_verifier_accepts() {
 fn the_same_question_gets_the_same_bytes() {
     let graph = llama_1b();
     let bytes = || {
-        let plan = prefill(&graph, plain(Mode::Best, 2048));
+        let plan = prefill(&graph, plain(Mode::Fast, 2048));
         let programs: Vec<String> = plan
             .programs
             .iter()
@@ -377,84 +379,9 @@ fn the_same_question_gets_the_same_bytes() {
 }
 
 #[test]
-fn blocks_can_share_a_dispatch() {
-    let graph = llama_1b();
-    let options = LowerOptions {
-        features: Features::of(Mode::Reference).with(Feature::MergedBlocks),
-        ..LowerOptions::new(Mode::Reference, 2048)
-    };
-    let plan = prefill(&graph, options);
-    assert_eq!(plan.calls().count(), 34);
-    assert_eq!(program(&plan, "o_ffn_rms_gemms_rope").launches.len(), 14);
-    let plan = lower::decode(&graph, &Machine::npu2(), &options).unwrap();
-    assert_eq!(plan.calls().count(), 18);
-    assert!(
-        plan.programs
-            .iter()
-            .all(|p| verify(lower::program_of(p).unwrap(), &Machine::npu2()).is_ok())
-    );
-}
-
-/// Prefill and decode read the same copy of a weight, and projections of one input share a launch.
-#[test]
-fn projections_of_one_input_share_a_launch() {
-    let graph = llama_1b();
-    let features = Features::of(Mode::Best).without(Feature::MergedBlocks);
-    let options = LowerOptions {
-        features,
-        ..LowerOptions::new(Mode::Best, 64)
-    };
-    let plans = [
-        prefill(&graph, options),
-        lower::decode(&graph, &Machine::npu2(), &options).unwrap(),
-    ];
-    for plan in &plans {
-        let of_attention = plan.programs.iter().find(|p| p.name().starts_with("rms_"));
-        let launches = &of_attention.unwrap().launches;
-        let names: Vec<&str> = launches.iter().map(|l| l.name.as_str()).collect();
-        let joined = "attn_q_attn_k_attn_v";
-        assert_eq!(names, ["attn_norm", joined, "attn_q_rope", "attn_k_rope"]);
-        assert_eq!(of_attention.unwrap().slots().len(), 13);
-        // Every node of a joined launch is placed there.
-        let device = |label: &str| {
-            let node = graph.nodes.iter().position(|n| n.label == label).unwrap();
-            match &plan.placement[node].place {
-                NodePlace::Device(device) => device.clone(),
-                NodePlace::Host => panic!("{label}"),
-            }
-        };
-        for label in ["attn_q", "attn_k", "attn_v"] {
-            assert_eq!(device(label).launches, 1..2);
-        }
-        assert_eq!(device("ffn_gate"), device("ffn_up"));
-        let head = &plan.programs.last().unwrap().launches;
-        assert_eq!((head.len(), head[0].kernel.as_str()), (1, "gemv-stream"));
-    }
-    let weights = |plan: &Plan| -> Vec<Binding> {
-        let all = plan.calls().flat_map(|call| call.bindings.clone());
-        all.filter(|b| matches!(b, Binding::Weight { .. }))
-            .collect()
-    };
-    assert_eq!(weights(&plans[0]), weights(&plans[1]));
-    // Without it B is [k, n].
-    let options = LowerOptions {
-        features: features.without(Feature::OneCopy),
-        ..options
-    };
-    let two_copies = weights(&prefill(&graph, options));
-    assert!(two_copies.iter().any(|b| matches!(
-        b,
-        Binding::Weight {
-            layout: WeightLayout::Transposed { .. },
-            ..
-        }
-    )));
-}
-
-#[test]
 fn edges_tell_what_the_host_need_not_see() {
     let graph = llama_1b();
-    let plan = prefill(&graph, plain(Mode::Reference, 2048));
+    let plan = prefill(&graph, plain(Mode::MlirAir, 2048));
     let edges = plan.edges(&graph);
     let edge = |value: ValueId| edges.iter().find(|e| e.value == value).unwrap();
     let attention = graph
@@ -478,9 +405,9 @@ fn edges_tell_what_the_host_need_not_see() {
 fn nonsense_is_an_error() {
     let good = graph("llama-tiny", Some(1));
     let machine = Machine::npu2();
-    let options = plain(Mode::Best, 64);
+    let options = plain(Mode::Fast, 64);
     for n_tokens in [0, u64::MAX] {
-        let result = lower::prefill(&good, &machine, &plain(Mode::Best, n_tokens));
+        let result = lower::prefill(&good, &machine, &plain(Mode::Fast, n_tokens));
         assert!(matches!(result, Err(LowerError::Tokens(_))));
     }
     let refused = |change: &dyn Fn(&mut Graph)| {

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 fn plan_of(graph: &Graph, features: Features) -> Plan {
     let options = LowerOptions {
         features,
-        ..LowerOptions::new(Mode::Q4nx, 128)
+        ..LowerOptions::new(Mode::Int4, 128)
     };
     lower::decode(graph, &Machine::npu2(), &options).unwrap()
 }
@@ -35,7 +35,7 @@ fn weight_bytes(plan: &Plan) -> u64 {
 fn matrices_of_published_models_stay_packed() {
     for (name, n_params) in [("gemma-3-1b", 1.0e9), ("llama-3.2-1b", 1.236e9)] {
         let graph = graph(name, None);
-        let plan = plan_of(&graph, Features::of(Mode::Q4nx));
+        let plan = plan_of(&graph, Features::of(Mode::Int4));
         let bytes = weight_bytes(&plan) as f64;
         // 5 bits a weight, and the columns that 1152 lacks to whole blocks.
         assert!(bytes < 0.70 * n_params, "{name}: {bytes}");
@@ -45,7 +45,7 @@ fn matrices_of_published_models_stay_packed() {
             labels.iter().all(|label| others.contains(label)),
             "{labels:?}"
         );
-        let bf16 = decode(&graph, Mode::Best);
+        let bf16 = decode(&graph, Mode::Fast);
         assert!(weight_bytes(&bf16) as f64 > 2.9 * bytes);
     }
 }
@@ -71,12 +71,12 @@ fn prompt_and_token_share_weights() {
         found.sort();
         found
     };
-    let prompt = prefill(&graph, LowerOptions::new(Mode::Q4nx, 128));
-    let token = plan_of(&graph, Features::of(Mode::Q4nx));
+    let prompt = prefill(&graph, LowerOptions::new(Mode::Int4, 128));
+    let token = plan_of(&graph, Features::of(Mode::Int4));
     assert_eq!(layouts(&prompt), layouts(&token));
     assert_eq!(layouts(&token).len(), 2 * 7 + 1);
     // A window of 512 keys is no reason for the host.
-    for mode in [Mode::Q4nx, Mode::Best] {
+    for mode in [Mode::Int4, Mode::Fast] {
         let long = prefill(&graph, LowerOptions::new(mode, 1024));
         assert!(on_host(&graph, &long).iter().all(|h| h.0 != "attn"));
     }
@@ -89,8 +89,8 @@ fn the_papers_prompts_expand_weights_first() {
     let machine = Machine::npu2();
     for name in ["gemma-3-1b", "gemma-3-4b", "llama-3.2-1b", "qwen2.5-0.5b"] {
         let graph = graph(name, Some(2));
-        let paper = prefill(&graph, LowerOptions::new(Mode::Paper, 128));
-        let fused = prefill(&graph, LowerOptions::new(Mode::Q4nx, 128));
+        let paper = prefill(&graph, LowerOptions::new(Mode::FastFlowLm, 128));
+        let fused = prefill(&graph, LowerOptions::new(Mode::Int4, 128));
         assert_eq!(weight_bytes(&paper), weight_bytes(&fused), "{name}");
         let kernels = |plan: &Plan| -> Vec<String> {
             let launches = plan.programs.iter().flat_map(|p| &p.launches);
@@ -121,7 +121,7 @@ fn the_papers_prompts_expand_weights_first() {
             }
         }
         let token = |mode| kernels(&decode(&graph, mode));
-        assert_eq!(token(Mode::Paper), token(Mode::Q4nx), "{name}");
+        assert_eq!(token(Mode::FastFlowLm), token(Mode::Int4), "{name}");
     }
 }
 
@@ -132,11 +132,11 @@ fn each_projection_expands_where_that_is_faster() {
     let machine = Machine::npu2();
     let profile = Profile::builtin(Profile::DEFAULT).unwrap();
     let graph = graph("gemma-3-1b", Some(2));
-    let q4nx = Features::of(Mode::Q4nx);
+    let q4nx = Features::of(Mode::Int4);
     let products = |features: Features, n_tokens: u64| -> (f64, usize) {
         let options = LowerOptions {
             features,
-            ..LowerOptions::new(Mode::Q4nx, n_tokens)
+            ..LowerOptions::new(Mode::Int4, n_tokens)
         };
         let plan = prefill(&graph, options);
         let (mut ns, mut n_expanded) = (0.0, 0);
@@ -183,7 +183,7 @@ fn each_projection_expands_where_that_is_faster() {
 fn first_passes_of_wide_heads_have_cores_with_tokens() {
     let kernels = |name: &str, n_layers: usize, n_tokens: u64| {
         let graph = graph(name, Some(n_layers));
-        let plan = prefill(&graph, LowerOptions::new(Mode::Q4nx, n_tokens));
+        let plan = prefill(&graph, LowerOptions::new(Mode::Int4, n_tokens));
         assert!(on_host(&graph, &plan).iter().all(|h| h.0 != "attn"));
         let attends = plan.calls().filter(|c| c.set.starts_with("flash_attn"));
         let programs: BTreeSet<usize> = attends.map(|call| call.program).collect();
@@ -245,7 +245,7 @@ fn the_papers_prompts_have_keys_of_their_own() {
         };
         for n_tokens in [64, 192, 2048] {
             for attention in [AttentionOn::Device, AttentionOn::Image, cached] {
-                let plan = lowered(Mode::Paper, attention, n_tokens);
+                let plan = lowered(Mode::FastFlowLm, attention, n_tokens);
                 let found = kernels(&plan);
                 assert!(
                     found.iter().eq(["flow-qkv"]),
@@ -267,7 +267,7 @@ fn the_papers_prompts_have_keys_of_their_own() {
                 );
             }
         }
-        let ours = lowered(Mode::Q4nx, AttentionOn::Device, 2048);
+        let ours = lowered(Mode::Int4, AttentionOn::Device, 2048);
         assert!(!kernels(&ours).contains("flow-qkv"), "{name}");
     }
 }
@@ -276,7 +276,7 @@ fn the_papers_prompts_have_keys_of_their_own() {
 #[test]
 fn a_tokens_kernels_stand_side_by_side() {
     let (machine, profile) = (Machine::npu2(), Profile::builtin(Profile::DEFAULT).unwrap());
-    let all = Features::of(Mode::Q4nx);
+    let all = Features::of(Mode::Int4);
     for name in ["gemma-3-1b", "llama-3.2-1b", "gemma-tiny"] {
         let graph = graph(name, Some(3));
         let loads = |features: Features| -> f64 {

@@ -13,13 +13,13 @@ fn plan(graph: &Graph, features: Features, (n_keys, max_tokens): (u64, u64)) -> 
     let options = LowerOptions {
         features,
         attention: AttentionOn::Cached { n_keys, max_tokens },
-        ..LowerOptions::new(Mode::Q4nx, 1)
+        ..LowerOptions::new(Mode::Int4, 1)
     };
     lower::decode(graph, &Machine::npu2(), &options).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn rows(graph: &Graph, n_ctx: u64) -> u64 {
-    cache_rows(graph, &Machine::npu2(), Features::of(Mode::Q4nx), n_ctx)
+    cache_rows(graph, &Machine::npu2(), Features::of(Mode::Int4), n_ctx)
 }
 
 fn attends_on_host(plan: &Plan) -> usize {
@@ -48,7 +48,7 @@ fn a_token_is_one_program() {
         ("llama-tiny", Some(66), 2),
     ] {
         let graph = graph(name, n_layers);
-        let plan = plan(&graph, Features::of(Mode::Q4nx), (1024, rows(&graph, 2048)));
+        let plan = plan(&graph, Features::of(Mode::Int4), (1024, rows(&graph, 2048)));
         assert_eq!(attends_on_host(&plan), 0, "{name}");
         assert_eq!(plan.calls().count(), n_calls, "{name}");
         assert_eq!(plan.programs.len(), n_calls, "{name}");
@@ -97,7 +97,7 @@ fn a_head_that_does_not_fit_is_a_program_of_its_own() {
                 *eps *= 2.0;
             }
         }
-        let plan = plan(&graph, Features::of(Mode::Q4nx), (1024, rows(&graph, 2048)));
+        let plan = plan(&graph, Features::of(Mode::Int4), (1024, rows(&graph, 2048)));
         let (placement, planned) = head(&graph, &plan);
         let layers = plan.calls().next().expect("a call");
         let layers = lower::program_of(&plan.programs[layers.program]).expect("a program");
@@ -122,7 +122,7 @@ fn a_head_that_does_not_fit_is_a_program_of_its_own() {
 #[test]
 fn the_host_appends_behind_the_call() {
     let graph = llama_1b();
-    let plan = plan(&graph, Features::of(Mode::Q4nx), (1024, rows(&graph, 2048)));
+    let plan = plan(&graph, Features::of(Mode::Int4), (1024, rows(&graph, 2048)));
     let mut layers = Vec::new();
     for (number, step) in plan.steps.iter().enumerate() {
         let Step::Call(call) = step else { continue };
@@ -159,7 +159,7 @@ fn the_host_appends_behind_the_call() {
 #[test]
 fn where_cores_cannot_the_host_or_another_program_attends() {
     let llama = llama_1b();
-    let q4nx = Features::of(Mode::Q4nx);
+    let q4nx = Features::of(Mode::Int4);
     let short = (1024, rows(&llama, 2048));
     for needed in [
         Feature::ResidentAttention,
@@ -182,7 +182,7 @@ fn a_window_is_a_ring() {
     for n_keys in [512, 4096] {
         let plan = plan(
             &gemma,
-            Features::of(Mode::Q4nx),
+            Features::of(Mode::Int4),
             (n_keys, rows(&gemma, 8192)),
         );
         let call = plan.calls().next().expect("a call");
@@ -210,7 +210,7 @@ fn a_window_is_a_ring() {
 #[test]
 fn every_op_has_a_place_and_a_reason() {
     let graph = llama_1b();
-    let plan = plan(&graph, Features::of(Mode::Q4nx), (1024, rows(&graph, 2048)));
+    let plan = plan(&graph, Features::of(Mode::Int4), (1024, rows(&graph, 2048)));
     assert_eq!(plan.placement.len(), graph.nodes.len());
     for placement in &plan.placement {
         if let (NodePlace::Device(device), Op::Attention(_)) =

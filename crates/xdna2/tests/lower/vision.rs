@@ -19,7 +19,7 @@ const PUBLISHED: VisionShape = VisionShape {
 };
 
 fn plan(shape: &VisionShape) -> Result<VisionPlan, String> {
-    vision_encoder(shape, &Machine::npu2(), Features::of(Mode::Best))
+    vision_encoder(shape, &Machine::npu2(), Features::of(Mode::Fast))
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn a_image_takes_what_its_programs_take() {
     let planner = Xdna2::new(
         Machine::npu2(),
         Profile::builtin("air-krackan-2026").unwrap(),
-        Features::of(Mode::Best),
+        Features::of(Mode::Fast),
     );
     let plan = planner.vision_encoder(&PUBLISHED).unwrap();
     let mut pricer = planner.pricer().unwrap();

@@ -54,8 +54,8 @@ impl Box2026 {
     }
 }
 
-fn best() -> Features {
-    Features::of(Mode::Best)
+fn mode_fast() -> Features {
+    Features::of(Mode::Fast)
 }
 
 /// What MLIR-AIR's Llama-3.2-1B example says of a prompt of 2,048 tokens.
@@ -107,7 +107,7 @@ fn the_published_stack_has_its_counts() {
 fn a_single_row_saves_what_was_published() {
     let (graph, box_2026) = (graph("llama-3.2-1b"), Box2026::new());
     let of = |features| box_2026.predict(&graph, features, 2048);
-    for features in [Features::PUBLISHED, best()] {
+    for features in [Features::PUBLISHED, mode_fast()] {
         let single = of(features);
         let all = of(features.without(Feature::SingleRowHead));
         assert_eq!(all.host, single.host);
@@ -206,8 +206,8 @@ fn sums_hold(pass: &PassCost) {
 #[test]
 fn sums_are_those_of_their_parts() {
     let (small, box_2026) = (graph("llama-tiny"), Box2026::new());
-    let mut works = vec![(Features::PUBLISHED, 7), (best(), 2048 + 130)];
-    works.extend(Feature::ALL.map(|feature| (best().without(feature), 100)));
+    let mut works = vec![(Features::PUBLISHED, 7), (mode_fast(), 2048 + 130)];
+    works.extend(Feature::ALL.map(|feature| (mode_fast().without(feature), 100)));
     for (features, prompt_tokens) in works {
         let found = box_2026.predict(&small, features, prompt_tokens);
         found
@@ -230,7 +230,7 @@ fn sums_are_those_of_their_parts() {
 #[test]
 fn programs_take_what_timing_says() {
     let (small, box_2026) = (graph("llama-tiny"), Box2026::new());
-    for features in [Features::PUBLISHED, best()] {
+    for features in [Features::PUBLISHED, mode_fast()] {
         let found = box_2026.predict(&small, features, 60);
         let programs = predict::programs(
             &small,
@@ -255,11 +255,11 @@ fn programs_take_what_timing_says() {
 fn our_best_is_better_and_more_costs_more() {
     let (graph, box_2026) = (graph("llama-3.2-1b"), Box2026::new());
     let published = box_2026.predict(&graph, Features::PUBLISHED, 30);
-    let short = box_2026.predict(&graph, best(), 30);
+    let short = box_2026.predict(&graph, mode_fast(), 30);
     assert!(10.0 * short.ttft_ns < published.ttft_ns);
     assert!(short.tokens_per_s > published.tokens_per_s);
     assert!(short.memory.total_bytes < published.memory.total_bytes);
-    let long = box_2026.predict(&graph, best(), 2048);
+    let long = box_2026.predict(&graph, mode_fast(), 2048);
     assert!(long.ttft_ns < published.ttft_ns);
     assert!(
         long.tokens_per_s < short.tokens_per_s,
@@ -270,19 +270,19 @@ fn our_best_is_better_and_more_costs_more() {
         crossing.written_bytes + crossing.read_bytes
     };
     assert!(moved(&long) <= 150_000_000, "{} bytes cross", moved(&long));
-    let without = best().without(Feature::Alias);
+    let without = mode_fast().without(Feature::Alias);
     assert!(moved(&box_2026.predict(&graph, without, 2048)) > 5 * moved(&long));
     let mut faster = Box2026::new();
     faster.profile.set("ddr.read_gb_per_s=110").unwrap();
     faster.profile.set("ddr.total_gb_per_s=170").unwrap();
-    let fast = faster.predict(&graph, best(), 2048);
+    let fast = faster.predict(&graph, mode_fast(), 2048);
     assert!(fast.ttft_ns < long.ttft_ns && fast.tokens_per_s > long.tokens_per_s);
 }
 
 #[test]
 fn a_prompt_of_no_length_is_refused() {
     let (small, box_2026) = (graph("llama-tiny"), Box2026::new());
-    let planner = box_2026.planner(best());
+    let planner = box_2026.planner(mode_fast());
     let mut pricer = planner.pricer().unwrap();
     for prompt_tokens in [0, predict::MAX_PROMPT + 1] {
         let work = PromptWorkload::new(prompt_tokens);
@@ -294,7 +294,7 @@ fn a_prompt_of_no_length_is_refused() {
 #[test]
 fn a_trace_of_a_prompt_and_a_token_opens() {
     let (small, box_2026) = (graph("llama-tiny"), Box2026::new());
-    for features in [Features::PUBLISHED, best()] {
+    for features in [Features::PUBLISHED, mode_fast()] {
         let found = box_2026.predict(&small, features, 60);
         let programs = predict::programs(
             &small,
@@ -323,12 +323,12 @@ fn a_trace_of_a_prompt_and_a_token_opens() {
 /// A model of a billion weights in blocks of 4 bits, with 2,048 tokens: all its buffers and its cache.
 #[test]
 fn a_billion_weights_fit_a_gigabyte() {
-    let planner = Box2026::new().planner(Features::of(Mode::Q4nx));
+    let planner = Box2026::new().planner(Features::of(Mode::Int4));
     let graph = graph("gemma-3-1b");
     let memory = predict::memory(&graph, &planner, &PromptWorkload::new(2048)).unwrap();
     println!("{memory:?}");
     assert!(memory.total_bytes <= 1_000_000_000, "{memory:?}");
-    let bf16 = Box2026::new().planner(best());
+    let bf16 = Box2026::new().planner(mode_fast());
     let bf16 = predict::memory(&graph, &bf16, &PromptWorkload::new(2048)).unwrap();
     assert!(bf16.total_bytes > 2 * memory.total_bytes, "{bf16:?}");
 }
@@ -338,14 +338,14 @@ fn a_billion_weights_fit_a_gigabyte() {
 #[test]
 fn a_token_loads_cores_where_programs_change() {
     let graph = graph("gemma-tiny");
-    let one = Box2026::new().predict(&graph, Features::of(Mode::Q4nx), 30);
+    let one = Box2026::new().predict(&graph, Features::of(Mode::Int4), 30);
     assert_eq!(one.token.totals.n_calls, 1);
     let program = &one.token.programs[0];
     assert!(program.switch_ns > 0.0);
     let call = one.token.calls().next().unwrap();
     assert_eq!((call.switch_ns, call.run_ns), (0.0, program.run_ns));
     assert_eq!(one.token.totals.load_ns, program.load_ns);
-    let several = Features::of(Mode::Q4nx).without(Feature::ResidentAttention);
+    let several = Features::of(Mode::Int4).without(Feature::ResidentAttention);
     let found = Box2026::new().predict(&graph, several, 30);
     assert!(found.token.totals.load_ns > one.token.totals.load_ns);
     let calls: Vec<_> = found.token.calls().collect();
@@ -368,7 +368,7 @@ fn a_token_loads_cores_where_programs_change() {
     assert!(switches > 0.0);
     let load_ns = found.token.totals.load_ns;
     assert!((load_ns - loads - switches).abs() < 1e-6 * load_ns);
-    let apart = Features::of(Mode::Q4nx).without(Feature::Resident);
+    let apart = Features::of(Mode::Int4).without(Feature::Resident);
     let apart = Box2026::new().predict(&graph, apart, 30);
     assert!(apart.token.calls().all(|call| call.switch_ns == 0.0));
     assert!(found.token.totals.total_ns < 0.7 * apart.token.totals.total_ns);

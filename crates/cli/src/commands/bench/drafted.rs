@@ -10,7 +10,7 @@ use crate::progress::ProgressDisplay;
 use crate::target_args::DeviceArgs;
 use millrace_runtime::{
     BatchItem, Engine, EngineOptions, GenerateParams, GenerationEvent, LoadedModel, LogitsFor,
-    SpeculationStats, Speculator, StepOutput, Turn, speculate_turn,
+    SeqId, SpeculationStats, Speculator, StepOutput, Turn, speculate_turn,
 };
 use serde_json::json;
 use std::sync::Arc;
@@ -115,6 +115,17 @@ impl Pair {
         self.engine.counters().device_ns + drafter.map_or(0, |d| d.counters().device_ns)
     }
 
+    /// Computes a prompt but for its last token, which comes with the answer's first.
+    fn write_prompt(&mut self, seq: SeqId, prompt: &[u32]) -> CommandResult {
+        let mut output = StepOutput::default();
+        let prompt = &prompt[..prompt.len() - 1];
+        if !prompt.is_empty() {
+            let item = BatchItem::new(seq, prompt, LogitsFor::None);
+            self.engine.step(&[item], &mut output)?;
+        }
+        Ok(())
+    }
+
     /// Writes a text; the time is that of the tokens behind the first, which comes with the prompt.
     fn write(
         &mut self,
@@ -148,12 +159,7 @@ impl Pair {
         let before_ns = if is_measured_here {
             0
         } else {
-            let mut output = StepOutput::default();
-            let prompt = &workload.prompt[..workload.prompt.len() - 1];
-            if !prompt.is_empty() {
-                let item = BatchItem::new(seq, prompt, LogitsFor::None);
-                self.engine.step(&[item], &mut output)?;
-            }
+            self.write_prompt(seq, &workload.prompt)?;
             self.clock(start)
         };
         let speculator = with_drafts.then_some(&mut self.speculator);
@@ -273,31 +279,35 @@ fn measure(
     })
 }
 
+/// A row; beside it the model, what drafts, the engine, and where times come from.
+fn to_json(
+    row: &SpeculationRow,
+    (model, draft, engine, times): &(&str, &str, String, String),
+) -> serde_json::Value {
+    json!({
+        "model": model,
+        "draft": draft,
+        "engine": engine,
+        "times": times,
+        "workload": row.name,
+        "n_gen": row.n_gen,
+        "plain_tokens_per_s": tokens_per_s(&row.plain),
+        "drafted_tokens_per_s": tokens_per_s(&row.drafted),
+        "speed_up": row.speed_up(),
+        "speculation": draft_args::json(&row.stats),
+        "plain_samples_ns": row.plain.iter().map(|s| s.ns).collect::<Vec<_>>(),
+        "drafted_samples_ns": row.drafted.iter().map(|s| s.ns).collect::<Vec<_>>(),
+    })
+}
+
 fn print(args: &BenchArgs, pair: &Pair, rows: &[SpeculationRow]) -> CommandResult {
     let mut out = Out::new();
     let times = pair.engine.device_time();
     let times = times.map_or_else(|| "measured".to_owned(), |times| times.to_string());
     let draft = args.draft.draft.as_deref().unwrap_or_default();
     if args.output != ReportFormat::Md {
-        let rows: Vec<_> = rows
-            .iter()
-            .map(|row| {
-                json!({
-                    "model": args.model.model,
-                    "draft": draft,
-                    "engine": pair.engine.name(),
-                    "times": times,
-                    "workload": row.name,
-                    "n_gen": row.n_gen,
-                    "plain_tokens_per_s": tokens_per_s(&row.plain),
-                    "drafted_tokens_per_s": tokens_per_s(&row.drafted),
-                    "speed_up": row.speed_up(),
-                    "speculation": draft_args::json(&row.stats),
-                    "plain_samples_ns": row.plain.iter().map(|s| s.ns).collect::<Vec<_>>(),
-                    "drafted_samples_ns": row.drafted.iter().map(|s| s.ns).collect::<Vec<_>>(),
-                })
-            })
-            .collect();
+        let place = (args.model.model.as_str(), draft, pair.engine.name(), times);
+        let rows: Vec<_> = rows.iter().map(|row| to_json(row, &place)).collect();
         return out.json(&rows);
     }
     out.line(format!(

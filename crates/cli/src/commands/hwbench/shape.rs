@@ -4,7 +4,6 @@ use super::HwbenchArgs;
 use crate::exit::{CommandFailure, CommandResult};
 use crate::model_arg::ModelArgs;
 use crate::output::Ui;
-use millrace_graph::{Linear, Op};
 use millrace_model::Model;
 use millrace_quant::DType;
 
@@ -144,8 +143,8 @@ fn matrices(model: &str, offline: bool, ui: Ui) -> CommandResult<Vec<MatrixCase>
     let graph = Model::from_checkpoint(&model.open(ui)?)?.graph;
     let mut cases = Vec::new();
     for node in &graph.nodes {
-        if let Op::Linear(Linear { weight, .. }) = node.op {
-            let weight = &graph.weights[weight.0];
+        if let Some(product) = node.op.product() {
+            let weight = &graph.weights[product.weight().0];
             let case = MatrixCase::new(weight.dtype, weight.n, weight.k);
             cases.extend(case.filter(|case| !cases.contains(case)));
         }

@@ -4,7 +4,7 @@ use super::SnrArgs;
 use crate::exit::{CommandFailure, CommandResult};
 use crate::output::Ui;
 use crate::progress::ProgressDisplay;
-use millrace_graph::{Linear, Node, Op, Weight, WeightId, WeightSource};
+use millrace_graph::{MatrixProduct, Node, Weight, WeightId, WeightSource};
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_quant::decode_rows;
 use millrace_runtime::LoadedModel;
@@ -69,9 +69,9 @@ pub(super) fn of_model(
     ui: Ui,
 ) -> CommandResult<Vec<SnrSample>> {
     let graph = &model.model().graph;
-    let name_of = |node: &Node| match &node.op {
-        Op::Linear(Linear { weight, .. }) => Some(matrix_name(&graph.weights[weight.0])),
-        _ => None,
+    let name_of = |node: &Node| {
+        let product = node.op.product()?.plain()?;
+        Some(matrix_name(&graph.weights[product.weight.0]))
     };
     let last = model.model().config.n_layers.saturating_sub(1);
     let wanted: Vec<String> = match args.tensor.as_slice() {
@@ -174,8 +174,8 @@ fn activations(
     let graph = &model.model().graph;
     let mut found = HashMap::new();
     visit_products(&cpu, model, &tokens, &mut |node, inputs| {
-        if let Op::Linear(Linear { weight, .. }) = &node.op {
-            let name = matrix_name(&graph.weights[weight.0]);
+        if let Some(product) = node.op.product().and_then(MatrixProduct::plain) {
+            let name = matrix_name(&graph.weights[product.weight.0]);
             if names.contains(&name) {
                 found.insert(name, inputs[0].to_vec());
             }

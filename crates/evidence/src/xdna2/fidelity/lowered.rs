@@ -31,7 +31,7 @@ impl ModelRunTimes {
         let recipe = Recipe::parse("bf16").ok_or("no recipe `bf16`")?;
         let model = Model::without_weights(geometry, Some(1), recipe, Source::HuggingFace);
         let graph = model.map_err(|e| e.to_string())?.graph;
-        let options = LowerOptions::new(Mode::Reference, length);
+        let options = LowerOptions::new(Mode::MlirAir, length);
         let prefill = lower::prefill(&graph, machine, &options).map_err(|e| e.to_string())?;
         let decode = lower::decode(&graph, machine, &options).map_err(|e| e.to_string())?;
         let time = |planned: PlannedProgram| {

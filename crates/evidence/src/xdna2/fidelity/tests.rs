@@ -63,7 +63,7 @@ fn models_attain_their_bounds() {
 /// What is asked of mode mlir-air: a prompt and a token within 10 %, each program within 20 %, from the
 /// programs that run.
 #[test]
-fn the_stack_of_the_seed_is_predicted_from_its_lowered_programs() {
+fn the_published_stack_is_predicted_from_its_lowered_programs() {
     let report = report(ReportKind::Models);
     let seed = |row: &&FidelityRow| row.bottleneck.starts_with("lowered programs");
     let rows: Vec<&FidelityRow> = report.rows.iter().filter(seed).collect();

@@ -4,7 +4,8 @@ use millrace_quant::DType;
 use serde_json::{Value, json};
 
 use super::super::float8;
-use super::{Fault, StoredTensor, check, numbers, open, scales, stored};
+use super::faults::{Fault, check};
+use super::{StoredTensor, numbers, open, scales, stored};
 
 /// 32 rows and 64 columns of ones in E2M1 with scales of a half, as compressed-tensors packs NVFP4.
 fn nvfp4() -> (Value, Vec<StoredTensor>) {

@@ -4,7 +4,7 @@ use millrace_graph::{Gating, RouteGroups};
 
 use super::{Keys, factor};
 use crate::Error;
-use crate::arch::Family;
+use crate::arch::{ExpertDefaults, Family};
 use crate::catalog::Catalog;
 use crate::config::{ExpertConfig, MAX_LAYERS};
 use crate::names::{TensorName, WeightRole};
@@ -35,47 +35,10 @@ pub(super) fn experts(
             .leading(family, "feed_forward_length")?
             .ok_or_else(|| keys.missing("feed_forward_length"))?,
     };
-    let n_shared = keys.usize("expert_shared_count")?.unwrap_or(0);
-    let shared_name = TensorName::block(first, WeightRole::SharedUp);
-    let shared_d_ff = match keys
-        .usize("expert_shared_feed_forward_length")?
-        .filter(|n| *n > 0)
-    {
-        Some(d_ff) => d_ff,
-        // The tensor knows where the key is absent.
-        None => match catalog.shape(&shared_name.gguf()) {
-            Some(&[d_ff, _]) => d_ff,
-            _ => n_shared.saturating_mul(d_ff),
-        },
-    };
-    let gating = match keys.usize("expert_gating_func")?.unwrap_or(0) {
-        0 => defaults.gating,
-        1 => Gating::Softmax,
-        2 => Gating::Sigmoid,
-        3 => Gating::SoftmaxChosen,
-        other => {
-            let feature = format!("`{}` = {other}", keys.key("expert_gating_func"));
-            return Err(keys.unsupported(
-                feature,
-                "1 (softmax), 2 (sigmoid), 3 (softmax of the chosen)",
-            ));
-        }
-    };
     let normalized = match keys.bool("expert_weights_norm")? {
         Some(true) => Some(defaults.normalized.unwrap_or(0.0)),
         Some(false) => None,
         None => defaults.normalized,
-    };
-    let groups = match (
-        keys.usize("expert_group_count")?,
-        keys.usize("expert_group_used_count")?,
-    ) {
-        (Some(n_groups), Some(n_used)) if n_groups > 1 => Some(RouteGroups {
-            n_groups,
-            n_used,
-            n_best: defaults.group_best,
-        }),
-        _ => None,
     };
     let leading = keys.usize("leading_dense_block_count")?.unwrap_or(0);
     let is_dense = |layer: &usize| !has(TensorName::block(*layer, WeightRole::Router));
@@ -83,12 +46,12 @@ pub(super) fn experts(
         n_experts,
         n_used: keys.required("expert_used_count")?,
         d_ff,
-        gating,
+        gating: gating(keys, defaults)?,
         normalized,
         scale: factor(keys, "expert_weights_scale")?.unwrap_or(1.0),
-        groups,
+        groups: groups(keys, defaults)?,
         choice_bias: has(TensorName::router_bias(first)),
-        shared_d_ff,
+        shared_d_ff: shared_d_ff(keys, first, d_ff)?,
         shared_gate: has(TensorName::block(first, WeightRole::SharedRouter)),
         n_dense_layers: leading,
         every: 1,
@@ -99,5 +62,45 @@ pub(super) fn experts(
         },
         biases: has(TensorName::block(first, WeightRole::ExpertsDown).bias()),
         latent_dim: keys.usize("moe_latent_size")?.unwrap_or(0),
+    }))
+}
+
+/// Width of the expert that every token uses, 0 if there is none; `d_ff` is that of one expert.
+fn shared_d_ff(keys: &Keys<'_>, layer: usize, d_ff: usize) -> Result<usize, Error> {
+    let n_shared = keys.usize("expert_shared_count")?.unwrap_or(0);
+    let said = keys.usize("expert_shared_feed_forward_length")?;
+    if let Some(said) = said.filter(|n| *n > 0) {
+        return Ok(said);
+    }
+    let name = TensorName::block(layer, WeightRole::SharedUp);
+    // The tensor knows where the key is absent.
+    Ok(match keys.catalog.shape(&name.gguf()) {
+        Some(&[d_ff, _]) => d_ff,
+        _ => n_shared.saturating_mul(d_ff),
+    })
+}
+
+fn gating(keys: &Keys<'_>, defaults: &ExpertDefaults) -> Result<Gating, Error> {
+    match keys.usize("expert_gating_func")?.unwrap_or(0) {
+        0 => Ok(defaults.gating),
+        1 => Ok(Gating::Softmax),
+        2 => Ok(Gating::Sigmoid),
+        3 => Ok(Gating::SoftmaxChosen),
+        other => {
+            let feature = format!("`{}` = {other}", keys.key("expert_gating_func"));
+            let supported = "1 (softmax), 2 (sigmoid), 3 (softmax of the chosen)";
+            Err(keys.unsupported(feature, supported))
+        }
+    }
+}
+
+fn groups(keys: &Keys<'_>, defaults: &ExpertDefaults) -> Result<Option<RouteGroups>, Error> {
+    let n_groups = keys.usize("expert_group_count")?.filter(|n| *n > 1);
+    let n_used = keys.usize("expert_group_used_count")?;
+    let groups = n_groups.zip(n_used);
+    Ok(groups.map(|(n_groups, n_used)| RouteGroups {
+        n_groups,
+        n_used,
+        n_best: defaults.group_best,
     }))
 }

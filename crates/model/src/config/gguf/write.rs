@@ -6,7 +6,9 @@ use millrace_graph::Gating;
 use super::rope;
 use crate::Error;
 use crate::arch::{self, Family};
-use crate::config::{EncoderPooling, ExpertConfig, LatentConfig, ModelConfig, RopeScaling};
+use crate::config::{
+    EncoderConfig, EncoderPooling, ExpertConfig, LatentConfig, ModelConfig, RopeScaling,
+};
 
 /// The metadata of a configuration, `general.architecture` first, without the vocabulary and
 /// without keys about the file itself.
@@ -28,7 +30,6 @@ pub fn write(config: &ModelConfig) -> Result<Metadata, Error> {
     let mut set = |key: &str, value: GgufValue| {
         out.insert(format!("{}.{key}", family.gguf_arch), value);
     };
-    let size = |size: usize| GgufValue::U32(u32::try_from(size).unwrap_or(u32::MAX));
     set("block_count", size(config.n_layers));
     set("context_length", size(config.context_length));
     set("embedding_length", size(config.d_model));
@@ -49,6 +50,26 @@ pub fn write(config: &ModelConfig) -> Result<Metadata, Error> {
     if let Some(local) = &config.rope_local {
         set("rope.freq_base_swa", GgufValue::F32(local.theta));
     }
+    write_windows(config, family, &mut set);
+    write_factors(config, family, &mut set);
+    if let Some(experts) = &config.experts {
+        write_experts(experts, &mut set);
+    }
+    if let Some(latent) = &config.latent {
+        write_latent(latent, &mut set);
+    }
+    if let Some(encoder) = &config.encoder {
+        write_encoder(encoder, &mut set);
+    }
+    let default_scale = family.gguf_attention_scale(config);
+    if (config.attention_scale - default_scale).abs() > 1e-6 * default_scale {
+        set("attention.scale", GgufValue::F32(config.attention_scale));
+    }
+    (family.write_gguf)(config, &mut set);
+    Ok(out)
+}
+
+fn write_windows(config: &ModelConfig, family: &Family, set: &mut dyn FnMut(&str, GgufValue)) {
     if let Some(window) = config.window {
         set("attention.sliding_window", size(window));
         if !follows_pattern(config, family) {
@@ -56,6 +77,10 @@ pub fn write(config: &ModelConfig) -> Result<Metadata, Error> {
             set("attention.sliding_window_pattern", GgufValue::Array(layers));
         }
     }
+}
+
+/// Factors and soft bounds that are not neutral, and the factor that grows with the position.
+fn write_factors(config: &ModelConfig, family: &Family, set: &mut dyn FnMut(&str, GgufValue)) {
     let factors = [
         ("residual_scale", config.residual_scale, 1.0),
         (
@@ -94,25 +119,22 @@ pub fn write(config: &ModelConfig) -> Result<Metadata, Error> {
         );
         set("attention.temperature_length", size(temperature.length));
     }
-    if let Some(experts) = &config.experts {
-        write_experts(experts, &mut set);
-    }
-    if let Some(latent) = &config.latent {
-        write_latent(latent, &mut set);
-    }
-    if let Some(pooling) = config.encoder.as_ref().and_then(|encoder| encoder.pooling) {
+}
+
+/// How a text's rows become one.
+fn write_encoder(encoder: &EncoderConfig, set: &mut dyn FnMut(&str, GgufValue)) {
+    if let Some(pooling) = encoder.pooling {
         set("pooling_type", pooling_number(pooling));
     }
-    let classifier = config.encoder.as_ref().and_then(|e| e.classifier);
+    let classifier = encoder.classifier;
     if let Some(pooling) = classifier.and_then(|classifier| classifier.pooling) {
         set("classifier.pooling_type", pooling_number(pooling));
     }
-    let default_scale = family.gguf_attention_scale(config);
-    if (config.attention_scale - default_scale).abs() > 1e-6 * default_scale {
-        set("attention.scale", GgufValue::F32(config.attention_scale));
-    }
-    (family.write_gguf)(config, &mut set);
-    Ok(out)
+}
+
+/// A size as keys have it.
+fn size(size: usize) -> GgufValue {
+    GgufValue::U32(u32::try_from(size).unwrap_or(u32::MAX))
 }
 
 /// llama.cpp's number of a way of pooling.
@@ -125,7 +147,6 @@ fn pooling_number(pooling: EncoderPooling) -> GgufValue {
 }
 
 fn write_experts(experts: &ExpertConfig, set: &mut dyn FnMut(&str, GgufValue)) {
-    let size = |size: usize| GgufValue::U32(u32::try_from(size).unwrap_or(u32::MAX));
     set("expert_count", size(experts.n_experts));
     set("expert_used_count", size(experts.n_used));
     set("expert_feed_forward_length", size(experts.d_ff));
@@ -169,7 +190,6 @@ fn write_experts(experts: &ExpertConfig, set: &mut dyn FnMut(&str, GgufValue)) {
 }
 
 fn write_latent(latent: &LatentConfig, set: &mut dyn FnMut(&str, GgufValue)) {
-    let size = |size: usize| GgufValue::U32(u32::try_from(size).unwrap_or(u32::MAX));
     if let Some(q_rank) = latent.q_rank {
         set("attention.q_lora_rank", size(q_rank));
     }

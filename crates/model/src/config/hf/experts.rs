@@ -93,13 +93,6 @@ impl HfExperts {
             return Ok(None);
         }
         let d_ff = size(self.d_ff)?;
-        let normalized = match self.normalized {
-            Some((key, default)) => match text.bool(key)?.unwrap_or(default) {
-                true => Some(family.experts.normalized.unwrap_or(0.0)),
-                false => None,
-            },
-            None => family.experts.normalized,
-        };
         let groups = match self.groups {
             Some([n_groups, n_used]) => Some((size(n_groups)?, size(n_used)?)),
             None => None,
@@ -114,7 +107,7 @@ impl HfExperts {
             n_used: size(self.n_used)?,
             d_ff,
             gating: family.experts.gating,
-            normalized,
+            normalized: self.normalized(family, text)?,
             scale: match self.scale {
                 Some((key, default)) => text.f32(key)?.unwrap_or(default),
                 None => 1.0,
@@ -137,6 +130,15 @@ impl HfExperts {
             biases: self.biases,
             latent_dim: 0,
         }))
+    }
+
+    /// What is added to the sum that weights are divided by, if they are.
+    fn normalized(&self, family: &Family, text: &ConfigObject<'_>) -> Result<Option<f32>, Error> {
+        let Some((key, default)) = self.normalized else {
+            return Ok(family.experts.normalized);
+        };
+        let is_normalized = text.bool(key)?.unwrap_or(default);
+        Ok(is_normalized.then(|| family.experts.normalized.unwrap_or(0.0)))
     }
 
     /// Writes what [`read`](HfExperts::read) reads.

@@ -47,6 +47,9 @@ pub(super) struct Windows {
     pub(super) layers: Vec<bool>,
 }
 
+/// A window, and whether a layer has it.
+type WindowRule = (Option<usize>, Box<dyn Fn(usize) -> bool>);
+
 impl HfWindows {
     pub(super) fn read(self, text: &ConfigObject<'_>, n_layers: usize) -> Result<Windows, Error> {
         // Bounds the lists below; `validate` repeats it with the other sizes.
@@ -58,14 +61,30 @@ impl HfWindows {
             HfWindows::Recurrent => None,
             _ => layer_types(text)?,
         };
+        let (window, rule) = self.rule(text, types.as_deref())?;
+        let by_rule = || {
+            (0..n_layers)
+                .map(|layer| window.is_some() && rule(layer))
+                .collect()
+        };
+        let layers = match (self, types) {
+            (HfWindows::Never | HfWindows::Recurrent | HfWindows::All(_) | HfWindows::Given, _)
+            | (_, None) => by_rule(),
+            (_, Some(types)) => types,
+        };
+        Ok(Windows { window, layers })
+    }
+
+    /// The window, and which layers have it where the file does not list them. `types` are those it lists.
+    fn rule(self, text: &ConfigObject<'_>, types: Option<&[bool]>) -> Result<WindowRule, Error> {
         // `null` switches the window off, an absent key leaves the default on.
         let window = |default: usize| match text.map.get("sliding_window") {
             None => Ok(Some(default)),
             Some(_) => text.usize("sliding_window"),
         };
-        let (window, rule): (Option<usize>, Box<dyn Fn(usize) -> bool>) = match self {
+        Ok(match self {
             HfWindows::Never => {
-                if types.as_ref().is_some_and(|types| types.contains(&true)) {
+                if types.is_some_and(|types| types.contains(&true)) {
                     let feature = "`layer_types` with `sliding_attention`".into();
                     return Err(text.unsupported(feature, "`full_attention` in this family"));
                 }
@@ -108,18 +127,7 @@ impl HfWindows {
                 }
                 (Some(window), Box::new(move |layer| layer % every != 0))
             }
-        };
-        let by_rule = || {
-            (0..n_layers)
-                .map(|layer| window.is_some() && rule(layer))
-                .collect()
-        };
-        let layers = match (self, types) {
-            (HfWindows::Never | HfWindows::Recurrent | HfWindows::All(_) | HfWindows::Given, _)
-            | (_, None) => by_rule(),
-            (_, Some(types)) => types,
-        };
-        Ok(Windows { window, layers })
+        })
     }
 }
 

@@ -45,6 +45,25 @@ pub fn write(config: &ModelConfig) -> Result<Value, Error> {
     });
     let act = activation_name(config.activation);
     let mut set = |key: &str, value: Value| out[key] = value;
+    write_attention(config, family, act, &mut set);
+    if let (Some(keys), Some(experts)) = (&family.hf_experts, &config.experts) {
+        keys.write(experts, &mut set);
+    }
+    if let Some(key) = family.hf_qk_norm {
+        set(key, json!(config.qk_norm));
+    }
+    write_windows(config, family, &mut set);
+    (family.write_hf)(config, &mut out);
+    Ok(out)
+}
+
+/// The activation, and what attention has beside its heads.
+fn write_attention(
+    config: &ModelConfig,
+    family: &Family,
+    act: &str,
+    set: &mut dyn FnMut(&str, Value),
+) {
     if family.query_pre_attn_scalar.is_some() {
         set("hidden_activation", json!(act));
         // The scale is the inverse root of a whole number in every model.
@@ -70,12 +89,9 @@ pub fn write(config: &ModelConfig) -> Result<Value, Error> {
         let key = "original_max_position_embeddings";
         set(key, json!(long.original_context));
     }
-    if let (Some(keys), Some(experts)) = (&family.hf_experts, &config.experts) {
-        keys.write(experts, &mut set);
-    }
-    if let Some(key) = family.hf_qk_norm {
-        set(key, json!(config.qk_norm));
-    }
+}
+
+fn write_windows(config: &ModelConfig, family: &Family, set: &mut dyn FnMut(&str, Value)) {
     match family.hf_windows {
         HfWindows::Never | HfWindows::Recurrent => {}
         HfWindows::All(_) | HfWindows::Given => set("sliding_window", json!(config.window)),
@@ -98,8 +114,6 @@ pub fn write(config: &ModelConfig) -> Result<Value, Error> {
             );
         }
     }
-    (family.write_hf)(config, &mut out);
-    Ok(out)
 }
 
 /// transformers' name of an activation.
@@ -177,63 +191,7 @@ fn rope_json(config: &ModelConfig) -> Result<Value, Error> {
     let one = |rope: &RopeConfig| {
         let named = rope.as_named(config.n_rot);
         let rope = named.as_ref().unwrap_or(rope);
-        let mut out = json!({ "rope_type": "default", "rope_theta": shortest(rope.theta) });
-        match &rope.scaling {
-            RopeScaling::None => {}
-            RopeScaling::Linear { factor } => {
-                out["rope_type"] = json!("linear");
-                out["factor"] = shortest(*factor);
-            }
-            RopeScaling::Llama3 {
-                factor,
-                low_freq_factor,
-                high_freq_factor,
-                original_context,
-            } => {
-                out["rope_type"] = json!("llama3");
-                out["factor"] = shortest(*factor);
-                out["low_freq_factor"] = shortest(*low_freq_factor);
-                out["high_freq_factor"] = shortest(*high_freq_factor);
-                out["original_max_position_embeddings"] = json!(original_context);
-            }
-            RopeScaling::Yarn(yarn) => {
-                out["rope_type"] = json!("yarn");
-                out["factor"] = shortest(yarn.factor);
-                out["beta_fast"] = shortest(yarn.beta_fast);
-                out["beta_slow"] = shortest(yarn.beta_slow);
-                out["attention_factor"] = shortest(yarn.attention_factor);
-                out["original_max_position_embeddings"] = json!(yarn.original_context);
-                if let Some(mscale) = yarn.score_mscale {
-                    out["mscale_all_dim"] = shortest(mscale);
-                }
-                out["truncate"] = json!(yarn.truncates);
-            }
-            RopeScaling::Long(long) => {
-                let list = |list: &[f32]| list.iter().copied().map(shortest).collect::<Value>();
-                out["rope_type"] = json!("longrope");
-                out["short_factor"] = list(&long.short);
-                out["long_factor"] = list(&long.long);
-                out["attention_factor"] = shortest(long.attention_factor);
-                out["original_max_position_embeddings"] = json!(long.original_context);
-            }
-            RopeScaling::Dynamic { factor } => {
-                out["rope_type"] = json!("dynamic");
-                out["factor"] = shortest(*factor);
-            }
-            RopeScaling::Proportional { factor, n_rotated } => {
-                out["rope_type"] = json!("proportional");
-                out["factor"] = shortest(*factor);
-                out["partial_rotary_factor"] = json!(share(2 * n_rotated, config.n_rot));
-            }
-            RopeScaling::Factors(_) => {
-                return Err(Error::Unsupported {
-                    file: "config.json".into(),
-                    feature: "RoPE with explicit factors of no scaling that has a name".into(),
-                    supported: "default, linear, llama3, yarn, longrope, proportional".into(),
-                });
-            }
-        }
-        Ok(out)
+        scaling_json(rope, config.n_rot)
     };
     match &config.rope_local {
         None => one(&config.rope),
@@ -242,6 +200,67 @@ fn rope_json(config: &ModelConfig) -> Result<Value, Error> {
             "sliding_attention": one(local)?,
         })),
     }
+}
+
+/// One of those dictionaries; RoPE rotates `n_rot` elements.
+fn scaling_json(rope: &RopeConfig, n_rot: usize) -> Result<Value, Error> {
+    let mut out = json!({ "rope_type": "default", "rope_theta": shortest(rope.theta) });
+    match &rope.scaling {
+        RopeScaling::None => {}
+        RopeScaling::Linear { factor } => {
+            out["rope_type"] = json!("linear");
+            out["factor"] = shortest(*factor);
+        }
+        RopeScaling::Llama3 {
+            factor,
+            low_freq_factor,
+            high_freq_factor,
+            original_context,
+        } => {
+            out["rope_type"] = json!("llama3");
+            out["factor"] = shortest(*factor);
+            out["low_freq_factor"] = shortest(*low_freq_factor);
+            out["high_freq_factor"] = shortest(*high_freq_factor);
+            out["original_max_position_embeddings"] = json!(original_context);
+        }
+        RopeScaling::Yarn(yarn) => {
+            out["rope_type"] = json!("yarn");
+            out["factor"] = shortest(yarn.factor);
+            out["beta_fast"] = shortest(yarn.beta_fast);
+            out["beta_slow"] = shortest(yarn.beta_slow);
+            out["attention_factor"] = shortest(yarn.attention_factor);
+            out["original_max_position_embeddings"] = json!(yarn.original_context);
+            if let Some(mscale) = yarn.score_mscale {
+                out["mscale_all_dim"] = shortest(mscale);
+            }
+            out["truncate"] = json!(yarn.truncates);
+        }
+        RopeScaling::Long(long) => {
+            let list = |list: &[f32]| list.iter().copied().map(shortest).collect::<Value>();
+            out["rope_type"] = json!("longrope");
+            out["short_factor"] = list(&long.short);
+            out["long_factor"] = list(&long.long);
+            out["attention_factor"] = shortest(long.attention_factor);
+            out["original_max_position_embeddings"] = json!(long.original_context);
+        }
+        RopeScaling::Dynamic { factor } => {
+            out["rope_type"] = json!("dynamic");
+            out["factor"] = shortest(*factor);
+        }
+        RopeScaling::Proportional { factor, n_rotated } => {
+            out["rope_type"] = json!("proportional");
+            out["factor"] = shortest(*factor);
+            out["partial_rotary_factor"] = json!(share(2 * n_rotated, n_rot));
+        }
+        RopeScaling::Factors(_) => {
+            return Err(Error::Unsupported {
+                file: "config.json".into(),
+                feature: "RoPE with explicit factors of no scaling that has a name".into(),
+                supported: "default, linear, llama3, yarn, longrope, proportional".into(),
+            });
+        }
+    }
+    Ok(out)
 }
 
 /// The double that prints as the single-precision number does: 1e-6, not 9.999999974752427e-7.

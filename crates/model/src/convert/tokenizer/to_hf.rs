@@ -55,19 +55,9 @@ pub(in crate::convert) fn build(metadata: &Metadata, file: &str) -> Result<Token
             .push("the source has no tokenizer, and neither has the result".to_owned());
         return Ok(parts);
     }
-    let kinds = metadata.get_i32_array("tokenizer.ggml.token_type")?;
-    let kinds = kinds.unwrap_or_else(|| vec![kind::NORMAL; tokens.len()]);
-    if kinds.len() != tokens.len() {
-        let reason = format!("{} tokens have {} types", tokens.len(), kinds.len());
-        return Err(Error::Tokenizer {
-            file: file.to_owned(),
-            reason,
-        });
-    }
+    let kinds = kinds(metadata, tokens.len(), file)?;
     let flag = |key: &str| metadata.get_bool(key);
-    let id = |key: &str| -> Result<Option<usize>, Error> {
-        Ok(metadata.get_usize(key)?.filter(|&id| id < tokens.len()))
-    };
+    let id = |key: &str| token_id(metadata, key, tokens.len());
     let pre = metadata.get_str("tokenizer.ggml.pre")?;
     // Numbers that hold in SentencePiece models where a file names none.
     let usual = |id: usize| (model == Some(SENTENCE_PIECE) && id < tokens.len()).then_some(id);
@@ -80,17 +70,10 @@ pub(in crate::convert) fn build(metadata: &Metadata, file: &str) -> Result<Token
             .unwrap_or_else(|| GgufVocab::begins_by_default(model.unwrap_or_default(), pre)),
         add_eos: flag("tokenizer.ggml.add_eos_token")?.unwrap_or(false),
     };
-    let mut ends: Vec<usize> = vocab.eos.into_iter().collect();
-    ends.extend(id("tokenizer.ggml.eot_token_id")?);
-    ends.extend(id("tokenizer.ggml.eom_token_id")?);
-    let listed = metadata.get_u32_array("tokenizer.ggml.eog_token_ids")?;
-    let listed = listed.unwrap_or_default().into_iter();
-    ends.extend(listed.map(|id| id as usize).filter(|id| *id < tokens.len()));
+    let ends = vocab.ends(metadata)?;
     let unknown = id("tokenizer.ggml.unknown_token_id")?.or(usual(0));
     let padding = id("tokenizer.ggml.padding_token_id")?;
     parts.describe(&vocab, unknown, padding);
-    let mut seen = HashSet::new();
-    ends.retain(|id| seen.insert(*id));
     if ends.len() > 1 {
         parts.token_ids.insert("eos_token_id".into(), json!(ends));
     }
@@ -110,6 +93,40 @@ pub(in crate::convert) fn build(metadata: &Metadata, file: &str) -> Result<Token
         )),
     }
     Ok(parts)
+}
+
+/// What each token is.
+fn kinds(metadata: &Metadata, n_tokens: usize, file: &str) -> Result<Vec<i32>, Error> {
+    let kinds = metadata.get_i32_array("tokenizer.ggml.token_type")?;
+    let kinds = kinds.unwrap_or_else(|| vec![kind::NORMAL; n_tokens]);
+    if kinds.len() == n_tokens {
+        return Ok(kinds);
+    }
+    Err(Error::Tokenizer {
+        file: file.to_owned(),
+        reason: format!("{n_tokens} tokens have {} types", kinds.len()),
+    })
+}
+
+/// A token that a key names, if there is one of that number.
+fn token_id(metadata: &Metadata, key: &str, n_tokens: usize) -> Result<Option<usize>, Error> {
+    Ok(metadata.get_usize(key)?.filter(|&id| id < n_tokens))
+}
+
+impl VocabEntries<'_> {
+    /// The tokens that end a text, each once.
+    fn ends(&self, metadata: &Metadata) -> Result<Vec<usize>, Error> {
+        let n_tokens = self.tokens.len();
+        let mut ends: Vec<usize> = self.eos.into_iter().collect();
+        ends.extend(token_id(metadata, "tokenizer.ggml.eot_token_id", n_tokens)?);
+        ends.extend(token_id(metadata, "tokenizer.ggml.eom_token_id", n_tokens)?);
+        let listed = metadata.get_u32_array("tokenizer.ggml.eog_token_ids")?;
+        let listed = listed.unwrap_or_default().into_iter();
+        ends.extend(listed.map(|id| id as usize).filter(|id| *id < n_tokens));
+        let mut seen = HashSet::new();
+        ends.retain(|id| seen.insert(*id));
+        Ok(ends)
+    }
 }
 
 impl TokenizerParts {

@@ -191,7 +191,7 @@ fn run(graph: &Graph, plan: &CpuPlan) -> (String, HashMap<usize, String>) {
     let mut buffers = vec![String::from("?"); plan.buffer_widths.len()];
     let mut hidden = HashMap::new();
     for step in &plan.steps {
-        let at = |slot: &Register| buffers[slot.buffer].clone();
+        let at = |register: &Register| buffers[register.buffer].clone();
         match &step.kind {
             StepKind::Op { node, inputs, out } => {
                 let op = &graph.nodes[*node].op;
@@ -217,8 +217,8 @@ fn run(graph: &Graph, plan: &CpuPlan) -> (String, HashMap<usize, String>) {
             }
             StepKind::Copy { x, out } => buffers[out.buffer] = at(x),
         }
-        for (index, slot) in &step.hidden {
-            hidden.insert(*index, buffers[slot.buffer].clone());
+        for (index, register) in &step.hidden {
+            hidden.insert(*index, buffers[register.buffer].clone());
         }
     }
     let head = plan.head.as_ref().unwrap();

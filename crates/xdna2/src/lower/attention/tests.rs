@@ -4,7 +4,7 @@ use crate::lower::Mode;
 /// A token sees itself and one key less than the window has: a ring must have its row masked, whatever the numbers.
 #[test]
 fn a_ring_has_more_rows_than_its_window() {
-    let features = Features::of(Mode::Q4nx);
+    let features = Features::of(Mode::Int4);
     for (head_dim, n_kv_heads) in [(64, 8), (160, 8), (256, 1), (320, 4)] {
         for window in [1, 16, 40, 512, 1024, 4000] {
             let a = Attention {

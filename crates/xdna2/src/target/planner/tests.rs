@@ -4,7 +4,7 @@ use super::*;
 #[test]
 fn a_tokens_plan_serves_as_long_as_it_says() {
     let attends = one_layer();
-    for mode in [Mode::Best, Mode::Q4nx, Mode::Paper] {
+    for mode in [Mode::Fast, Mode::Int4, Mode::FastFlowLm] {
         let profile = Profile::builtin(Profile::DEFAULT).expect("built in");
         let planner = Xdna2::new(Machine::npu2(), profile, Features::of(mode));
         let rows = planner.cache_rows(&attends, 16_384);
@@ -51,15 +51,15 @@ fn one_layer() -> Graph {
 
 #[test]
 fn modes_have_names() {
-    let best = Features::of(Mode::Best);
-    assert_eq!(mode(best), "fast");
+    let fast = Features::of(Mode::Fast);
+    assert_eq!(mode(fast), "fast");
     assert_eq!(mode(Features::PUBLISHED), "mlir-air");
     assert_eq!(mode(Features::NONE), "mlir-air without single-row-head");
-    assert_eq!(mode(best.without(Feature::Alias)), "fast without alias");
-    let packed = Features::of(Mode::Q4nx);
+    assert_eq!(mode(fast.without(Feature::Alias)), "fast without alias");
+    let packed = Features::of(Mode::Int4);
     assert_eq!(mode(packed), "int4");
     assert_eq!(mode(packed.without(Feature::Alias)), "int4 without alias");
-    let paper = Features::of(Mode::Paper);
+    let paper = Features::of(Mode::FastFlowLm);
     assert_eq!(mode(paper), "fastflowlm");
     let fused = paper.without(Feature::ExpandedWeights);
     assert_eq!(mode(fused), "fastflowlm without expanded-weights");
@@ -71,6 +71,6 @@ fn modes_have_names() {
         mode(paper.without(Feature::Alias)),
         "fastflowlm without alias"
     );
-    let emulated = best.with_numerics(Numerics::Bfp16);
+    let emulated = fast.with_numerics(Numerics::Bfp16);
     assert_eq!(mode(emulated), "fast, products in bfp16");
 }

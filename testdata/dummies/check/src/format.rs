@@ -144,7 +144,8 @@ fn files_go_round(dtype: DType) {
     println!("{n_matrices} matrices written, read, decoded, and encoded to the same bytes");
 }
 
-fn main() {
+/// The format is found by name and number, multiplied at every level, and goes round through files.
+pub fn check() {
     let dtype = DType::from_name("dummy").expect("the new format");
     assert!(DType::all().any(|other| other == dtype));
     assert_eq!(DType::from_gguf_type(1000), Some(dtype));
