@@ -1,5 +1,6 @@
 mod faults;
 mod floats;
+mod ternary;
 
 use std::fs;
 use std::path::Path;

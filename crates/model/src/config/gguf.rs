@@ -97,6 +97,7 @@ fn read_values(
             None => keys.usize("rope.dimension_count")?.unwrap_or(head_dim),
         },
         unrotated_layers: Vec::new(),
+        query_scale: 1.0,
         residual_scale: factor(keys, "residual_scale")?.unwrap_or(1.0),
         logit_scale: logit_scale(family, keys)?,
         attention_softcap: factor(keys, "attn_logit_softcapping")?,

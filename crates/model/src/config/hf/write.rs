@@ -47,7 +47,7 @@ pub fn write(config: &ModelConfig) -> Result<Value, Error> {
     let mut set = |key: &str, value: Value| out[key] = value;
     write_attention(config, family, act, &mut set);
     if let (Some(keys), Some(experts)) = (&family.hf_experts, &config.experts) {
-        keys.write(experts, &mut set);
+        keys.write((experts, config.n_layers), &mut set);
     }
     if let Some(key) = family.hf_qk_norm {
         set(key, json!(config.qk_norm));
