@@ -170,6 +170,7 @@ impl HeadCalls<'_> {
             set: set(self.node, what, self.kv_head),
             bindings: of.into_iter().zip(ids).map(binding).collect(),
             nodes: vec![self.number],
+            experts: None,
         })
     }
 }

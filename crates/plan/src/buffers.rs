@@ -11,7 +11,10 @@
 //! Static buffers are one for each content in either case; caches count among them, also where a program appends to
 //! them.
 
+mod maker;
+
 use crate::{Binding, HeadRows, HostStep, Phase, Plan, PlannedProgram, Step};
+use maker::Maker;
 use millrace_graph::{Graph, ValueId};
 use millrace_npu::{Role, Slot, Traffic};
 use std::collections::HashMap;
@@ -43,6 +46,8 @@ pub struct PlannedBuffer {
 pub enum BufferKind {
     /// A weight or a table, filled before the first call.
     Static(Binding),
+    /// A matrix of an expert: a buffer for each of so many, filled when it is first chosen.
+    Expert(Binding, usize),
     /// Values that pass between programs or to and from the host; scratch at other times.
     Values,
     /// What programs overwrite and nobody else looks at.
@@ -97,6 +102,8 @@ impl HostRows {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Content<'p> {
     Scratch,
+    /// Rows that chose an expert, or their results: of one dispatch alone.
+    Chosen,
     /// A value or a part of one, or a table of the pass's positions.
     Bound(&'p Binding),
 }
@@ -115,14 +122,7 @@ impl Buffers {
         let alias = plan.alias;
         let lives = Lives::of(plan, alias);
         let wanted = WantedRows::of(plan, graph, &lives);
-        let mut made = Maker {
-            alias,
-            buffers: Vec::new(),
-            statics: HashMap::new(),
-            free: HashMap::new(),
-            n_registers: HashMap::new(),
-            of_life: vec![None; lives.lives.len()],
-        };
+        let mut made = Maker::new(alias, lives.lives.len());
         let mut calls = Vec::new();
         for (index, call) in plan.calls().enumerate() {
             made.release(&lives.lives, index);
@@ -130,11 +130,19 @@ impl Buffers {
             for (slot, (declared, binding)) in slots(plan, call.program, &call.bindings).enumerate()
             {
                 let (life, written) = lives.calls[index][slot];
-                let buffer = match life {
-                    Some(life) => made.register(&lives.lives, life),
-                    None => made.fixed(declared, binding, &uses),
+                let buffer = match (life, call.experts) {
+                    (Some(life), _) => made.register(&lives.lives, life),
+                    (None, Some(experts)) => {
+                        let n_experts = experts.n_experts(graph);
+                        let kind = BufferKind::Expert(binding.clone(), n_experts);
+                        made.fixed(declared, kind, &uses)
+                    }
+                    (None, None) => {
+                        made.fixed(declared, BufferKind::Static(binding.clone()), &uses)
+                    }
                 };
                 let host = match declared.role {
+                    Role::Output if call.experts.is_some() => HostMove::Read(HostRows::All),
                     Role::Input if written => HostMove::Write,
                     Role::Output => wanted.by(plan, binding, declared, alias),
                     _ => HostMove::None,
@@ -149,17 +157,28 @@ impl Buffers {
         }
     }
 
-    /// Bytes of static buffers.
+    /// Bytes of static buffers, but those of experts.
     pub fn static_bytes(&self) -> u64 {
-        let statics = self.buffers.iter();
-        let statics = statics.filter(|b| matches!(b.kind, BufferKind::Static(_)));
-        statics.map(|b| b.size_bytes).sum()
+        self.bytes_of(|kind| matches!(kind, BufferKind::Static(_)))
+    }
+
+    /// Bytes of all experts' matrices, where each has its buffer.
+    pub fn expert_bytes(&self) -> u64 {
+        let of = |b: &PlannedBuffer| match b.kind {
+            BufferKind::Expert(_, n_experts) => b.size_bytes * n_experts as u64,
+            _ => 0,
+        };
+        self.buffers.iter().map(of).sum()
     }
 
     /// Bytes of all other buffers.
     pub fn other_bytes(&self) -> u64 {
-        let all: u64 = self.buffers.iter().map(|b| b.size_bytes).sum();
-        all - self.static_bytes()
+        self.bytes_of(|kind| matches!(kind, BufferKind::Values | BufferKind::Scratch))
+    }
+
+    fn bytes_of(&self, is: impl Fn(&BufferKind) -> bool) -> u64 {
+        let buffers = self.buffers.iter().filter(|b| is(&b.kind));
+        buffers.map(|b| b.size_bytes).sum()
     }
 
     /// What crosses at a call, by its number, where `n_real` of the plan's tokens are no padding.
@@ -225,6 +244,7 @@ impl<'p> Lives<'p> {
                 let size_bytes = size_bytes(slot);
                 let content = match slot.role {
                     Role::Intermediate => Content::Scratch,
+                    _ if call.experts.is_some() => Content::Chosen,
                     _ => Content::Bound(binding),
                 };
                 // A device refuses one buffer in two slots of a call, equal as their content may be.
@@ -234,7 +254,7 @@ impl<'p> Lives<'p> {
                     is_same && !of_call.iter().any(|(other, _)| *other == Some(*number))
                 };
                 let known = match slot.role {
-                    Role::Input if alias => (0..lives.len()).find(there),
+                    Role::Input if alias && call.experts.is_none() => (0..lives.len()).find(there),
                     _ => None,
                 };
                 of_call.push(match (known, slot.role) {
@@ -281,6 +301,12 @@ impl WantedRows {
                     HeadRows::All => HostRows::Real,
                 },
             );
+        }
+        for experts in plan.calls().filter_map(|call| call.experts) {
+            let choice = experts.choice(graph);
+            choice
+                .into_iter()
+                .for_each(|value| wanted.add(value, HostRows::All));
         }
         // What a later call takes from the host.
         for (call, of_call) in plan.calls().zip(&lives.calls) {
@@ -335,97 +361,5 @@ fn rows_read(phase: Phase, step: HostStep) -> HostRows {
         | HostStep::Embed { .. }
         | HostStep::Linear { .. }
         | HostStep::Op { .. } => HostRows::All,
-    }
-}
-
-/// Gives out buffers.
-struct Maker {
-    alias: bool,
-    buffers: Vec<PlannedBuffer>,
-    /// By name.
-    statics: HashMap<String, usize>,
-    /// By size: registers that hold nothing.
-    free: HashMap<u64, Vec<usize>>,
-    /// By size: registers made.
-    n_registers: HashMap<u64, usize>,
-    /// By life, its buffer while it lasts.
-    of_life: Vec<Option<usize>>,
-}
-
-impl Maker {
-    /// Frees registers whose content is not needed from call `index` on.
-    fn release(&mut self, lives: &[Life<'_>], index: usize) {
-        for (life, buffer) in lives.iter().zip(&mut self.of_life) {
-            if life.last < index
-                && let Some(buffer) = buffer.take()
-                && self.alias
-            {
-                self.free.entry(life.size_bytes).or_default().push(buffer);
-            }
-        }
-        // The least number first, so that equal calls take equal registers.
-        for free in self.free.values_mut() {
-            free.sort_unstable_by(|a, b| b.cmp(a));
-        }
-    }
-
-    fn register(&mut self, lives: &[Life<'_>], life: usize) -> usize {
-        if let Some(buffer) = self.of_life[life] {
-            return buffer;
-        }
-        let Life {
-            content,
-            size_bytes,
-            ..
-        } = lives[life];
-        let free = self.free.get_mut(&size_bytes).and_then(Vec::pop);
-        let buffer = free.unwrap_or_else(|| self.make_register(size_bytes));
-        if content != Content::Scratch {
-            self.buffers[buffer].kind = BufferKind::Values;
-        }
-        self.of_life[life] = Some(buffer);
-        buffer
-    }
-
-    fn make_register(&mut self, size_bytes: u64) -> usize {
-        let number = self.n_registers.entry(size_bytes).or_default();
-        let name = self
-            .alias
-            .then(|| format!("register {number} of {size_bytes} bytes"));
-        *number += 1;
-        self.buffers.push(PlannedBuffer {
-            size_bytes,
-            kind: BufferKind::Scratch,
-            name,
-        });
-        self.buffers.len() - 1
-    }
-
-    /// The buffer of a slot with content of its own; `taken` are the call's other slots.
-    fn fixed(&mut self, slot: &Slot, binding: &Binding, taken: &[SlotUse]) -> usize {
-        let content = match binding {
-            Binding::Weight { weight, layout } => format!("weight {} {layout:?}", weight.0),
-            Binding::RopeTable { rope, rows } => format!("rope {} {rows:?}", rope.0),
-            other => format!("{other:?}"),
-        };
-        let mut name = content.clone();
-        let mut number = 1_usize;
-        loop {
-            match self.statics.get(&name) {
-                Some(&buffer) if taken.iter().all(|t| t.buffer != buffer) => return buffer,
-                Some(_) => {
-                    number += 1;
-                    name = format!("{content} #{number}");
-                }
-                None => break,
-            }
-        }
-        self.statics.insert(name.clone(), self.buffers.len());
-        self.buffers.push(PlannedBuffer {
-            size_bytes: size_bytes(slot),
-            kind: BufferKind::Static(binding.clone()),
-            name: Some(name),
-        });
-        self.buffers.len() - 1
     }
 }

@@ -40,6 +40,10 @@ impl Plan {
         let Some(call) = self.call_at(step) else {
             return Vec::new();
         };
+        // Of experts, some rows of it.
+        if call.experts.is_some() {
+            return vec![None; call.bindings.len()];
+        }
         let bound = call.bindings.iter().map(|binding| match binding {
             Binding::Value(value) | Binding::Packed { value, .. } => Some(*value),
             _ => None,

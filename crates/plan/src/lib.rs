@@ -21,6 +21,7 @@
 //! | `inspect`, `stored` | looking into a plan; what a plan from a cache must keep to |
 //! | [`graph`] | graphs that make sense |
 //! | [`offload`] | plans in which each op is the device's or the host's |
+//! | [`experts`] | calls that multiply with the experts that tokens chose |
 //! | `compile` | plans and programs from a cache, or lowered and put there |
 //! | [`quantise`] | 8-bit activations and weights, rotated, for targets with arrays of integers |
 //! | [`vision`] | a vision encoder's blocks on a device |
@@ -38,6 +39,7 @@ mod compile;
 mod disassemble;
 mod error;
 mod evidence;
+pub mod experts;
 mod explain;
 mod export;
 pub mod graph;
@@ -71,6 +73,7 @@ pub use compile::{CompiledPlan, compile};
 pub use disassemble::{Disassembler, Disassembly, DisassemblyLine, FieldValue};
 pub use error::{LowerError, MAX_TOKENS};
 pub use evidence::{Evidence, FidelityOf, FidelityReport};
+pub use experts::ExpertCall;
 pub use explain::{CoreOccupancy, Explain, KernelFacts};
 pub use export::{Export, Exporter, SourceFile};
 pub use layout::{

@@ -4,12 +4,15 @@
 //! to the host, [`products_and_attention`] where those of attention are among them.
 
 use crate::attention_products::{self, AttentionProducts};
+use crate::experts;
 use crate::graph::{check, head_orders};
 use crate::{
-    Bias, Binding, Call, Device, HeadRows, HostStep, LowerError, MAX_TOKENS, NodePlace, PassKind,
-    Phase, Placement, Plan, PlannedProgram, Reason, Step,
+    Bias, Binding, Call, Device, ExpertCall, HeadRows, HostStep, LowerError, MAX_TOKENS, NodePlace,
+    PassKind, Phase, Placement, Plan, PlannedProgram, Reason, Step,
 };
-use millrace_graph::{Attention, Graph, Linear, Node, Op, ValueId, WeightId, single_row};
+use millrace_graph::{
+    Attention, ExpertLinear, Graph, Linear, Node, Op, ValueId, WeightId, single_row,
+};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -29,7 +32,7 @@ pub struct Product {
     pub x: ValueId,
     /// y.
     pub y: ValueId,
-    /// Rows of x and y.
+    /// Rows of x and y; of experts those of a dispatch, which the host gathers and puts in place.
     pub m: u64,
     /// Elements of a row of x.
     pub k: u64,
@@ -38,6 +41,25 @@ pub struct Product {
     /// With a head's elements: rows of W to put from interleaved to half-split order, as
     /// [`WeightLayout`](crate::WeightLayout) has it.
     pub half_split: Option<usize>,
+}
+
+impl Product {
+    /// The product of so many rows with one of a weight's matrices: of the expert that they chose.
+    fn of_expert(graph: &Graph, op: &OpOf<'_>, linear: &ExpertLinear, rows: u64) -> Product {
+        Product {
+            node: op.number,
+            label: op.node.label,
+            weight: linear.weight,
+            // The host's, with the expert's scale before it.
+            bias: None,
+            x: op.node.inputs[0],
+            y: op.node.output,
+            m: rows,
+            k: graph.weights[linear.weight.0].k as u64,
+            n: graph.weights[linear.weight.0].n as u64,
+            half_split: None,
+        }
+    }
 }
 
 /// An op of a pass.
@@ -65,6 +87,8 @@ pub struct OffloadedOp {
     pub bindings: Vec<Binding>,
     /// Why the device computes it.
     pub reason: String,
+    /// Of a product of experts, what [`experts::product`] says; its values are the node's.
+    pub experts: Option<ExpertCall>,
 }
 
 /// The plan of a kind of pass in which `take` decides what each product becomes; a product that it
@@ -118,6 +142,13 @@ pub fn products_and_attention(
                 let more = Vec::new();
                 taken.map(|taken| DeviceShare::Group(OpGroup { taken, more }))
             }
+            Op::ExpertLinear(linear) => {
+                let taken = experts::product(graph, kind, op.number, &mut |rows| {
+                    take(&Product::of_expert(graph, op, linear, rows))
+                });
+                let more = Vec::new();
+                taken.map(|taken| DeviceShare::Group(OpGroup { taken, more }))
+            }
             Op::Attention(attention) if attention.is_plain() => {
                 attend(op, attention).map(DeviceShare::AttentionProducts)
             }
@@ -138,9 +169,6 @@ pub fn hosts_reason(op: &Op) -> Option<&'static str> {
     Some(match op {
         Op::Route(_) => {
             "the host chooses a token's experts: a plan's programs and operands do not depend on scores"
-        }
-        Op::ExpertLinear(_) => {
-            "experts' products are chosen per token: the host multiplies with the chosen matrices where the file has them"
         }
         Op::CombineExperts(_) => "the host adds up what experts give: it has their results",
         Op::HeadLinear(_) => "a matrix for each head: the host multiplies heads one by one",
@@ -299,6 +327,7 @@ fn add_call(plan: &mut Plan, graph: &Graph, nodes: Range<usize>, group: OpGroup)
         },
         bindings: taken.bindings,
         nodes: nodes.clone().collect(),
+        experts: taken.experts,
     };
     let layers = plan.appends(&call);
     let is_own = |step: &HostStep| matches!(step, HostStep::AppendKv { layer, .. } if layers.contains(layer));

@@ -3,7 +3,7 @@
 mod binding;
 pub use binding::{Binding, CachePart};
 
-use crate::{HeadRows, Shape, Tiling};
+use crate::{ExpertCall, HeadRows, Shape, Tiling};
 use millrace_graph::{Graph, SequenceMemory, ValueId};
 use millrace_npu::{Container, Role, Slot};
 use serde::{Deserialize, Serialize};
@@ -150,6 +150,9 @@ pub struct Call {
     pub bindings: Vec<Binding>,
     /// The graph's nodes that it computes, in order.
     pub nodes: Vec<usize>,
+    /// Of experts: the call is a dispatch for each that was chosen, its values the rows that chose it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub experts: Option<ExpertCall>,
 }
 
 /// Work of the host between calls. Values are bf16 as everywhere in a plan; `node` is an index in
@@ -371,6 +374,15 @@ impl Plan {
         let Some(planned) = self.programs.get(call.program) else {
             return;
         };
+        // The host gathers the rows of experts, and puts their results in place.
+        if call.experts.is_some() {
+            for value in call.bindings.iter().filter_map(Binding::value) {
+                if let Some(edge) = edges.get_mut(&value) {
+                    edge.host_reads = true;
+                }
+            }
+            return;
+        }
         for (slot, binding) in call.bindings.iter().enumerate() {
             // The host takes a head's part of it.
             if let Binding::AttentionProduct { of, .. } = binding

@@ -60,6 +60,12 @@ impl Plan {
         if let Some(node) = call.nodes.iter().find(|n| **n >= graph.nodes.len()) {
             return Err(format!("{set}: node {node}"));
         }
+        if let Some(experts) = call.experts {
+            let fits = experts.op(graph).is_some() && experts.rows > 0;
+            if !fits || call.nodes != [experts.node] {
+                return Err(format!("{set}: {experts:?}"));
+            }
+        }
         for binding in &call.bindings {
             let fits = match binding {
                 Binding::Weight { weight, .. } => weight.0 < graph.weights.len(),

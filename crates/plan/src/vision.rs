@@ -219,6 +219,7 @@ impl VisionPlan {
             set: String::new(),
             bindings: Vec::new(),
             nodes: Vec::new(),
+            experts: None,
         };
         let crossing = |written_bytes, read_bytes| Crossing {
             written_bytes,

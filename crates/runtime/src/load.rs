@@ -220,21 +220,22 @@ impl LoadedModel {
         bytes.get(at..at.checked_add(matrix_bytes)?)
     }
 
-    /// Gives back memory that reading these bytes of a weight took; they can be read again.
-    pub(crate) fn release_weight(&self, id: WeightId, bytes: Range<usize>) {
+    /// Gives back memory that reading these bytes of one of a weight's matrices took; they can be read again.
+    pub(crate) fn release_weight(&self, (id, matrix): (WeightId, usize), bytes: Range<usize>) {
         let weight = &self.model.graph.weights[id.0];
+        let of = |rows: usize, k: usize| weight.dtype.size_bytes(rows, k).unwrap_or(0);
         let first = match &weight.source {
             _ if self.part(id).is_some() => return,
-            WeightSource::Whole => 0,
-            WeightSource::Rows { first, .. } => {
+            WeightSource::Whole => matrix * of(weight.n, weight.k),
+            WeightSource::Rows { first, n_rows } => {
                 let shape = self.checkpoint.tensor(&weight.name);
                 let is_vector = shape.is_some_and(|tensor| tensor.info.shape.len() == 1);
                 let (rows, k) = if is_vector {
                     (1, *first)
                 } else {
-                    (*first, weight.k)
+                    (matrix * n_rows + first, weight.k)
                 };
-                weight.dtype.size_bytes(rows, k).unwrap_or(0)
+                of(rows, k)
             }
             // Of several tensors, or of none.
             WeightSource::Experts(_) | WeightSource::Derived(_) => return,

@@ -73,6 +73,7 @@ fn take(product: &Product) -> Result<OffloadedOp, Reason> {
             Binding::Value(product.y),
         ],
         reason: "a product of matrices, which is all that the toy can do".to_owned(),
+        experts: None,
     })
 }
 

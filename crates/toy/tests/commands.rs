@@ -159,6 +159,46 @@ fn it_is_checked() {
     assert_eq!(bisect["finding"], serde_json::Value::Null);
 }
 
+/// Of a mixture the toy multiplies with the experts that tokens choose, a dispatch each; all else says why it does not.
+#[test]
+fn it_multiplies_with_the_chosen_experts() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("mixture.gguf");
+    let model = path.to_str().unwrap();
+    out(&["synth", "granitehybrid-tiny", model]);
+    let found = json(&["verify", model, "--tokens", "8"]);
+    assert_eq!(found["passes"], true, "{found}");
+    let bisect = json(&["diagnose", model, "--bisect"]);
+    assert_eq!(bisect["finding"], serde_json::Value::Null, "{bisect}");
+    // A token uses two of eight experts: of three layers the products with gate and up, and with down.
+    let explained = json(&["explain", model, "--prompt-tokens", "10"]);
+    let summary = &explained["summary"];
+    let plans = summary["plans"].as_array().unwrap();
+    let token = plans.iter().find(|plan| plan["name"] == "decode").unwrap();
+    assert_eq!(token["n_expert_dispatches"], 2 * 2 * 3, "{token}");
+    assert!(
+        summary["memory"]["expert_bytes"].as_u64() > Some(0),
+        "{summary}"
+    );
+    let text = out(&["explain", model, "--prompt-tokens", "10"]);
+    for part in [
+        "of these 12 are experts'",
+        "a dispatch for each chosen expert, a row of its own in each",
+        "the host chooses a token's experts",
+        "where each comes when it is first chosen",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    // What is predicted of a token is what runs.
+    let ran = json(&["run", model, "A girl", "--greedy", "-n", "6"]);
+    let decode = &ran["npu"]["decode"];
+    let each = decode["n_dispatches"].as_u64().unwrap() / decode["n_tokens"].as_u64().unwrap();
+    assert_eq!(token["n_dispatches"].as_u64(), Some(each), "{decode}");
+    let priced = json(&["profile", model, "--prompt-tokens", "10", "-n", "2"]);
+    let totals = &priced["prediction"]["token"]["totals"];
+    assert_eq!(totals["n_calls"].as_u64(), Some(each), "{totals}");
+}
+
 /// A check is checked: a toy that is wrong in a slot fails, and is told where.
 #[test]
 fn a_wrong_toy_fails() {

@@ -12,6 +12,7 @@
 mod attention_products;
 mod bias;
 mod cache;
+mod experts;
 mod finding;
 mod own;
 mod plain;
@@ -105,6 +106,9 @@ impl CallCheck<'_> {
         state.n_calls = index;
         if let Some(product) = self.head_product() {
             return self.head_product_call(&product, state);
+        }
+        if let Some(dispatch) = self.seen.expert {
+            return self.expert_dispatch(dispatch, state);
         }
         self.moved(state)?;
         let graph = self.graph();
@@ -210,6 +214,7 @@ impl CallCheck<'_> {
                     let what = differs(&expected, &found).map(wrong);
                     self.report(slot, None, None, what, state);
                 }
+                Binding::Value(_) if self.seen.expert.is_some() => {}
                 Binding::Value(value) if role == Role::Input => {
                     self.report_value(slot, *value, state)?;
                 }
@@ -271,7 +276,8 @@ impl CallCheck<'_> {
         let encode = |values: &[f32]| statics::encode(values, element);
         Ok(match binding {
             Binding::Weight { weight, layout } => {
-                encode(&statics::weight(self.npu.model(), *weight, layout)?)
+                let matrix = (*weight, self.matrix());
+                encode(&statics::weight(self.npu.model(), matrix, layout)?)
             }
             Binding::RopeTable { rope, rows } => {
                 let size = element.size_bytes() as usize;

@@ -130,7 +130,7 @@ pub fn lines(pass: &PassCost) -> Vec<PassLine> {
         let Some(line) = lines.get_mut(call.program) else {
             continue;
         };
-        line.calls += 1;
+        line.calls += call.n_dispatches;
         let parts = [call.write_ns, call.run_ns, call.read_ns, call.call_ns];
         for (sum, part) in line.parts.iter_mut().zip(parts) {
             *sum += part / 1e6;

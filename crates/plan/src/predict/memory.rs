@@ -9,8 +9,10 @@ use std::collections::{HashMap, HashSet};
 /// Bytes that stay allocated for the plans of a prompt and of a token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Memory {
-    /// Buffers of weights.
+    /// Buffers of weights: of experts all, as if each had been chosen.
     pub weight_bytes: u64,
+    /// Of those: experts' matrices, each where it was chosen.
+    pub expert_bytes: u64,
     /// Of those: a second copy in another layout.
     pub second_copy_bytes: u64,
     /// Buffers of RoPE tables.
@@ -61,6 +63,11 @@ pub(super) fn of(plans: &Plans, graph: &Graph, work: &PromptWorkload) -> Memory 
                             .entry(weight.0)
                             .or_default()
                             .add(is_part, buffer.size_bytes);
+                    }
+                    BufferKind::Expert(_, n_experts) => {
+                        let all = buffer.size_bytes * *n_experts as u64;
+                        memory.weight_bytes += all;
+                        memory.expert_bytes += all;
                     }
                     // Counted below.
                     BufferKind::Static(Binding::Cache { .. }) => {}

@@ -39,13 +39,15 @@ pub enum StepCost {
     Host(HostCost),
 }
 
-/// A dispatch: `ns = call_ns + write_ns + run_ns + read_ns`.
+/// A call, of one dispatch or of experts of several: `ns = call_ns + write_ns + run_ns + read_ns`, each of all dispatches.
 #[derive(Clone, Debug, Serialize)]
 pub struct CallCost {
     /// Key of the buffer set.
     pub set: String,
     /// Index in [`PassCost::programs`].
     pub program: usize,
+    /// Dispatches: of experts as many as there are on average ([`Call::dispatches`]).
+    pub n_dispatches: u64,
     /// The transformer block of its first node.
     pub layer: Option<usize>,
     /// Since the pass's start.
@@ -99,7 +101,7 @@ pub struct HostCost {
 /// `run_ns = dispatch_ns + load_ns + launches_ns`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Totals {
-    /// Dispatches.
+    /// Dispatches, those of experts as they are on average.
     pub n_calls: u64,
     /// Kernels in them.
     pub n_launches: u64,
@@ -204,29 +206,34 @@ struct PassPricing<'a> {
 
 impl PassPricing<'_> {
     fn call(&mut self, call: &Call, crossing: Crossing, pricer: &mut dyn Pricer) -> CallCost {
+        let n = call.dispatches(self.host.graph, self.host.chunk.n_tokens);
         let part = pricer.call(&self.host, call, crossing);
+        let all = |ns: f64| n as f64 * ns;
+        let (call_ns, write_ns) = (all(part.call_ns), all(part.write_ns));
+        let read_ns = all(part.read_ns);
         let program = self.programs.get_mut(call.program);
         let same = self.before.replace(call.program) == Some(call.program);
         let (run_ns, switch_ns) = program.map_or((0.0, 0.0), |program| {
-            program.calls += 1;
+            program.calls += n;
             let switch_ns = if same { 0.0 } else { program.switch_ns };
-            (program.run_ns + switch_ns, switch_ns)
+            (n as f64 * program.run_ns + switch_ns, switch_ns)
         });
         let first = call.nodes.first();
         let first = first.and_then(|n| self.host.graph.nodes.get(*n));
         CallCost {
             set: call.set.clone(),
             program: call.program,
+            n_dispatches: n,
             layer: first.and_then(|node| node.layer),
             start_ns: self.now_ns,
-            ns: part.call_ns + part.write_ns + run_ns + part.read_ns,
-            call_ns: part.call_ns,
-            write_ns: part.write_ns,
+            ns: call_ns + write_ns + run_ns + read_ns,
+            call_ns,
+            write_ns,
             run_ns,
             switch_ns,
-            read_ns: part.read_ns,
-            crossing,
-            static_bytes: static_bytes(self.host.plan, call),
+            read_ns,
+            crossing: crossing.times(n),
+            static_bytes: n * static_bytes(self.host.plan, call),
         }
     }
 
@@ -286,7 +293,8 @@ fn totals(programs: &[ProgramCost], steps: &[StepCost], pricer: &dyn Pricer) -> 
         match step {
             StepCost::Host(host) => t.host_ns += host.ns,
             StepCost::Call(call) => {
-                t.n_calls += 1;
+                let n = call.n_dispatches;
+                t.n_calls += n;
                 t.call_ns += call.call_ns;
                 t.write_ns += call.write_ns;
                 t.run_ns += call.run_ns;
@@ -296,15 +304,16 @@ fn totals(programs: &[ProgramCost], steps: &[StepCost], pricer: &dyn Pricer) -> 
                 let Some(program) = programs.get(call.program) else {
                     continue;
                 };
-                t.dispatch_ns += program.dispatch_ns;
-                t.load_ns += program.load_ns + call.switch_ns;
-                t.n_launches += program.launches.len() as u64;
-                flops += program.rate.flops;
+                t.dispatch_ns += n as f64 * program.dispatch_ns;
+                t.load_ns += n as f64 * program.load_ns + call.switch_ns;
+                t.n_launches += n * program.launches.len() as u64;
+                flops += n * program.rate.flops;
                 for launch in &program.launches {
-                    t.launches_ns += launch.ns;
-                    t.ddr_read_bytes += launch.ddr_read_bytes;
-                    t.ddr_write_bytes += launch.ddr_write_bytes;
-                    busy_ns += launch.ns * launch.utilization;
+                    let ns = n as f64 * launch.ns;
+                    t.launches_ns += ns;
+                    t.ddr_read_bytes += n as f64 * launch.ddr_read_bytes;
+                    t.ddr_write_bytes += n as f64 * launch.ddr_write_bytes;
+                    busy_ns += ns * launch.utilization;
                 }
             }
         }
@@ -322,6 +331,15 @@ fn totals(programs: &[ProgramCost], steps: &[StepCost], pricer: &dyn Pricer) -> 
 }
 
 impl Crossing {
+    /// Of so many dispatches.
+    fn times(self, n: u64) -> Crossing {
+        Crossing {
+            written_bytes: n * self.written_bytes,
+            read_bytes: n * self.read_bytes,
+            relayed_bytes: n * self.relayed_bytes,
+        }
+    }
+
     fn add(&mut self, other: Crossing) {
         self.written_bytes += other.written_bytes;
         self.read_bytes += other.read_bytes;

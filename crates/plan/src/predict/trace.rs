@@ -120,6 +120,7 @@ fn add_call(
     let event = span(trace, tracks.calls, &call.set, start_ns, call.ns);
     event.args = vec![
         ("program".into(), program.name.as_str().into()),
+        ("n_dispatches".into(), call.n_dispatches.into()),
         ("written_bytes".into(), call.crossing.written_bytes.into()),
         ("read_bytes".into(), call.crossing.read_bytes.into()),
     ];
@@ -135,22 +136,20 @@ fn add_call(
         }
         now_ns += ns;
     }
+    // Of experts, all dispatches one after the other.
+    let n = call.n_dispatches as f64;
+    let dispatch_ns = n * program.dispatch_ns;
     let mut now_ns = start_ns + call.call_ns + call.write_ns;
-    span(
-        trace,
-        tracks.launches,
-        "dispatch",
-        now_ns,
-        program.dispatch_ns,
-    );
-    now_ns += program.dispatch_ns;
+    span(trace, tracks.launches, "dispatch", now_ns, dispatch_ns);
+    now_ns += dispatch_ns;
     for launch in &program.launches {
-        if launch.load_ns > 0.0 {
+        let (load_ns, launch_ns) = (n * launch.load_ns, n * launch.ns);
+        if load_ns > 0.0 {
             let name = format!("load {}", launch.name);
-            span(trace, tracks.launches, &name, now_ns, launch.load_ns);
+            span(trace, tracks.launches, &name, now_ns, load_ns);
         }
-        now_ns += launch.load_ns;
-        let event = span(trace, tracks.launches, &launch.name, now_ns, launch.ns);
+        now_ns += load_ns;
+        let event = span(trace, tracks.launches, &launch.name, now_ns, launch_ns);
         event.args = vec![
             ("kernel".into(), launch.kernel.as_str().into()),
             ("shape".into(), launch.shape.as_str().into()),
@@ -162,7 +161,7 @@ fn add_call(
             ("ddr_write_bytes".into(), launch.ddr_write_bytes.into()),
             ("core utilization".into(), launch.utilization.into()),
         ];
-        now_ns += launch.ns;
+        now_ns += launch_ns;
     }
 }
 

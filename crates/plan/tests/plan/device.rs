@@ -389,6 +389,7 @@ impl CallBuilder<'_, '_> {
             },
             bindings: self.bindings,
             reason,
+            experts: None,
         }
     }
 }

@@ -6,6 +6,7 @@ mod bound;
 mod buffers;
 mod contract;
 mod device;
+mod experts;
 mod layout;
 mod model;
 mod offload;

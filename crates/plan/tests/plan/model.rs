@@ -1,8 +1,9 @@
 //! Random decoders: all ops that plans know, small sizes.
 
 use millrace_graph::{
-    Activation, Add, Attention, Embed, Glu, Graph, Linear, Node, Op, RmsNorm, Rope, RopeId,
-    RopeStyle, RotateHeads, Value, ValueId, Weight, WeightId,
+    Activation, Add, Attention, CombineExperts, Embed, ExpertLinear, Gating, Glu, Graph, Linear,
+    Node, Op, RmsNorm, Rope, RopeId, RopeStyle, RotateHeads, Route, Value, ValueId, Weight,
+    WeightId,
 };
 use millrace_quant::DType;
 use proptest::prelude::*;
@@ -20,6 +21,8 @@ pub(crate) struct Sizes {
     pub(crate) window: Option<usize>,
     pub(crate) has_bias: bool,
     pub(crate) is_interleaved: bool,
+    /// Experts, and how many of them a token uses; none of a dense model.
+    pub(crate) experts: Option<(usize, usize)>,
 }
 
 impl Sizes {
@@ -34,6 +37,7 @@ impl Sizes {
         window: None,
         has_bias: false,
         is_interleaved: false,
+        experts: None,
     };
 
     pub(crate) fn any() -> impl Strategy<Value = Sizes> {
@@ -55,6 +59,7 @@ impl Sizes {
                 window,
                 has_bias: is[0],
                 is_interleaved: is[1],
+                experts: None,
             },
         )
     }
@@ -89,10 +94,14 @@ struct Builder {
 
 impl Builder {
     fn weight(&mut self, n: usize, k: usize) -> WeightId {
+        self.matrices(1, n, k)
+    }
+
+    fn matrices(&mut self, n_experts: usize, n: usize, k: usize) -> WeightId {
         let name = format!("weight.{}", self.graph.weights.len());
         self.graph.weights.push(Weight {
             name,
-            n_experts: 1,
+            n_experts,
             source: millrace_graph::WeightSource::Whole,
             n,
             k,
@@ -188,6 +197,10 @@ impl Builder {
         let out = self.linear("attn_out", sums, d, false);
         let x = self.node("attn_add", Op::Add(Add), &[x, out], d);
         let normed = self.norm("ffn_norm", x, d);
+        if let Some(experts) = sizes.experts {
+            let sum = self.mixture(sizes, experts, normed);
+            return self.node("ffn_add", Op::Add(Add), &[x, sum], d);
+        }
         let gate = self.linear("ffn_gate", normed, sizes.d_ff, false);
         let up = self.linear("ffn_up", normed, sizes.d_ff, false);
         let glu = Op::Glu(Glu {
@@ -197,5 +210,55 @@ impl Builder {
         let both = self.node("ffn_act", glu, &[gate, up], sizes.d_ff);
         let down = self.linear("ffn_down", both, d, false);
         self.node("ffn_add", Op::Add(Add), &[x, down], d)
+    }
+
+    fn mixture(
+        &mut self,
+        sizes: &Sizes,
+        (n_experts, n_used): (usize, usize),
+        x: ValueId,
+    ) -> ValueId {
+        let (d, d_ff) = (sizes.d_model(), sizes.d_ff);
+        let scores = self.linear("ffn_gate_inp", x, n_experts, false);
+        let route = Op::Route(Route {
+            n_experts,
+            n_used,
+            gating: Gating::Softmax,
+            bias: None,
+            groups: None,
+            normalized: None,
+            scale: 1.0,
+        });
+        let choice = self.node("ffn_route", route, &[scores], 3 * n_used);
+        let both = self.experts("ffn_up_exps", [x, choice], (n_experts, n_used), d_ff, false);
+        let down = self.experts(
+            "ffn_down_exps",
+            [both, choice],
+            (n_experts, n_used),
+            d,
+            true,
+        );
+        let sum = Op::CombineExperts(CombineExperts { n_used });
+        self.node("ffn_sum", sum, &[down, choice], d)
+    }
+
+    fn experts(
+        &mut self,
+        label: &'static str,
+        inputs: [ValueId; 2],
+        (n_experts, n_used): (usize, usize),
+        n: usize,
+        own_rows: bool,
+    ) -> ValueId {
+        let rows = if own_rows { n_used } else { 1 };
+        let k = self.graph.width(inputs[0]) / rows;
+        let op = Op::ExpertLinear(ExpertLinear {
+            weight: self.matrices(n_experts, n, k),
+            bias: None,
+            scale: None,
+            n_used,
+            own_rows,
+        });
+        self.node(label, op, &inputs, n_used * n)
     }
 }

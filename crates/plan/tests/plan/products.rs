@@ -16,35 +16,6 @@ pub(crate) fn products(
     kind: &PassKind,
     n_keys: Option<usize>,
 ) -> Result<Plan, LowerError> {
-    let take = &mut |product: &Product| {
-        let value = |value| Binding::Packed {
-            value,
-            id: ValueArrangement(1),
-            bias: None,
-        };
-        let layout = WeightLayout::Own {
-            id: WeightArrangement(2),
-            half_split: product.half_split,
-        };
-        let bindings = vec![
-            value(product.x),
-            Binding::Weight {
-                weight: product.weight,
-                layout,
-            },
-            value(product.y),
-        ];
-        let shapes = [
-            [product.m, product.k],
-            [product.n, product.k],
-            [product.m, product.n],
-        ];
-        Ok(OffloadedOp {
-            program: program("product", shapes, Role::Static),
-            bindings,
-            reason: "a product".to_owned(),
-        })
-    };
     let attend: offload::Attend<'_> = &mut |op, attention| {
         let Some(n_keys) = n_keys else {
             return Err(Reason("no keys".to_owned()));
@@ -62,7 +33,39 @@ pub(crate) fn products(
             reason: "attention as products".to_owned(),
         })
     };
-    offload::products_and_attention(graph, kind, take, attend)
+    offload::products_and_attention(graph, kind, &mut take, attend)
+}
+
+/// The product as a program of its own.
+pub(crate) fn take(product: &Product) -> Result<OffloadedOp, Reason> {
+    let value = |value| Binding::Packed {
+        value,
+        id: ValueArrangement(1),
+        bias: None,
+    };
+    let layout = WeightLayout::Own {
+        id: WeightArrangement(2),
+        half_split: product.half_split,
+    };
+    let bindings = vec![
+        value(product.x),
+        Binding::Weight {
+            weight: product.weight,
+            layout,
+        },
+        value(product.y),
+    ];
+    let shapes = [
+        [product.m, product.k],
+        [product.n, product.k],
+        [product.m, product.n],
+    ];
+    Ok(OffloadedOp {
+        program: program("product", shapes, Role::Static),
+        bindings,
+        reason: "a product".to_owned(),
+        experts: None,
+    })
 }
 
 fn program(name: &str, shapes: [[u64; 2]; 3], second: Role) -> PlannedProgram {

@@ -111,7 +111,13 @@ impl State<'_> {
             let is_cache = matches!(binding, Binding::Cache { .. });
             let is_fixed = slot.role == Role::Static || is_cache;
             let holds = match &buffer.kind {
-                BufferKind::Static(content) => is_fixed && content == binding,
+                BufferKind::Static(content) => {
+                    is_fixed && content == binding && call.experts.is_none()
+                }
+                BufferKind::Expert(content, n_experts) => {
+                    let n = call.experts.map(|experts| experts.n_experts(self.graph));
+                    is_fixed && content == binding && n == Some(*n_experts)
+                }
                 _ => !is_fixed,
             };
             is(holds, || {
@@ -119,8 +125,15 @@ impl State<'_> {
             })?;
             self.takes(step, used.buffer, used.host, slot.role, binding)?;
         }
+        if let Some(choice) = call.experts.and_then(|experts| experts.choice(self.graph)) {
+            self.needs(choice, HostRows::All)?;
+        }
         for ((used, slot), binding) in all() {
             match slot.role {
+                // Of the last dispatch's expert.
+                Role::Output if call.experts.is_some() => {
+                    self.content[used.buffer] = Content::Garbage;
+                }
                 Role::Output => self.content[used.buffer] = Content::Is(binding.clone()),
                 Role::Intermediate => self.content[used.buffer] = Content::Garbage,
                 Role::Input | Role::Static => {}
@@ -175,6 +188,12 @@ impl State<'_> {
                     node, kv_head, of, ..
                 } => self.operand((*node, *kv_head), *of)?,
                 _ => {}
+            }
+            // Gathered rows are no value: whoever reads the buffer next must have it written.
+            let gathered = matches!(&self.plan.steps[step], Step::Call(c) if c.experts.is_some());
+            if gathered {
+                self.content[buffer] = Content::Garbage;
+                return Ok(());
             }
             self.content[buffer] = Content::Is(binding.clone());
         }

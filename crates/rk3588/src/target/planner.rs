@@ -223,6 +223,7 @@ impl Rk3588 {
                 Some(_) => format!("{}; the host adds the bias as it rescales", made.reason),
                 None => made.reason,
             },
+            experts: None,
         })
     }
 }

@@ -28,28 +28,7 @@ impl NpuModel {
     ) -> Result<Scales, NpuError> {
         let slot = &prepared.container(call).slots()[number];
         match &call.bindings[number] {
-            Binding::Weight { weight, layout } => {
-                let layout = match self.options.relayout {
-                    Some(relayout) => relayout(*layout),
-                    None => *layout,
-                };
-                match layout {
-                    WeightLayout::Own { id, half_split } => {
-                        let at = prepared.own_slot(call, number, id);
-                        let filled = self.fill_own(*weight, half_split, &at, bytes)?;
-                        // What is filled for every call is read again soon.
-                        if slot.role == Role::Static {
-                            let n_bytes = self.model.weight_bytes(*weight).len();
-                            self.model.release_weight(*weight, 0..n_bytes);
-                        }
-                        Ok(filled)
-                    }
-                    layout => {
-                        weights::fill(&self.cpu, &self.model, *weight, &layout, slot, bytes)?;
-                        Ok(Scales::default())
-                    }
-                }
-            }
+            Binding::Weight { .. } => self.fill_expert(prepared, call, number, 0, bytes),
             Binding::RopeTable { rope, rows } => {
                 let table = rope_table(&self.model.model().graph.ropes[rope.0], *rows, first);
                 weights::write(&table, slot, bytes)
@@ -68,13 +47,50 @@ impl NpuModel {
         }
     }
 
-    /// What a slot of the target's own layout holds of a weight, heads of `half_split` elements put in half-split order.
+    /// What a slot of weights holds of one of a weight's matrices: an expert's, or the only one, which is number 0.
+    pub(super) fn fill_expert(
+        &self,
+        prepared: &PreparedPlan,
+        call: &Call,
+        number: usize,
+        expert: usize,
+        bytes: &mut [u8],
+    ) -> Result<Scales, NpuError> {
+        let slot = &prepared.container(call).slots()[number];
+        let Binding::Weight { weight, layout } = &call.bindings[number] else {
+            let problem = format!("slot {number} is no weight");
+            return Err(NpuError::plan(&call.set, problem));
+        };
+        let layout = match self.options.relayout {
+            Some(relayout) => relayout(*layout),
+            None => *layout,
+        };
+        let matrix = (*weight, expert);
+        match layout {
+            WeightLayout::Own { id, half_split } => {
+                let at = prepared.own_slot(call, number, id);
+                let filled = self.fill_own(matrix, half_split, &at, bytes)?;
+                // What is filled for every call is read again soon.
+                if slot.role == Role::Static {
+                    let n_bytes = self.model.matrix_bytes(*weight, expert).len();
+                    self.model.release_weight(matrix, 0..n_bytes);
+                }
+                Ok(filled)
+            }
+            layout => {
+                weights::fill(&self.cpu, &self.model, matrix, &layout, slot, bytes)?;
+                Ok(Scales::default())
+            }
+        }
+    }
+
+    /// What a slot of the target's own layout holds of one of a weight's matrices (number 0 where it has one), heads of `half_split` elements put in half-split order.
     ///
     /// # Errors
     /// A weight that does not decode, or that the target refuses.
     pub fn fill_own(
         &self,
-        weight: WeightId,
+        (weight, matrix): (WeightId, usize),
         half_split: Option<usize>,
         at: &OwnSlot<'_, WeightArrangement>,
         bytes: &mut [u8],
@@ -82,7 +98,7 @@ impl NpuModel {
         let spec = &self.model.model().graph.weights[weight.0];
         let source = WeightSource {
             dtype: spec.dtype,
-            bytes: self.model.weight_bytes(weight),
+            bytes: self.model.matrix_bytes(weight, matrix),
             n: spec.n,
             k: spec.k,
             half_split,

@@ -5,6 +5,7 @@ pub use options::{NpuMemory, NpuOptions};
 
 use super::NpuError;
 use super::device_cache::DeviceCache;
+use super::experts::ExpertSets;
 use super::prepared::{PreparedPlan, suffix};
 use crate::EngineOptions;
 use crate::cpu_engine::check_rope;
@@ -12,7 +13,7 @@ use crate::execute::decode_vectors;
 use crate::load::LoadedModel;
 use millrace_graph::RopeStyle;
 use millrace_kernels::{Cpu, RopeTable};
-use millrace_npu::cache::CacheStats;
+use millrace_npu::cache::{CacheError, CacheStats};
 use millrace_npu::{Container, Device, DeviceError, ProgramCache, Provenance, Role, Traffic};
 use millrace_plan::{
     Arrangement, Binding, Call, Lengths, PassKind, Phase, Plan, Planner, Scales, Sequences,
@@ -50,6 +51,7 @@ pub struct NpuModel {
     pub(super) device_cache: DeviceCache,
     /// Position of the first token that static RoPE tables hold for, by the names of their buffers.
     tables: Mutex<HashMap<String, usize>>,
+    pub(super) experts: Mutex<ExpertSets>,
     /// What the planner keeps of weights that it arranged, by the names of their buffers.
     pub(super) scales: Mutex<HashMap<String, Scales>>,
     /// The device's copies of caches, by the names of their buffers: bytes, and whether programs read them alone
@@ -123,6 +125,7 @@ impl NpuModel {
             recent: Mutex::default(),
             device_cache: DeviceCache::default(),
             tables: Mutex::default(),
+            experts: Mutex::default(),
             scales: Mutex::default(),
             kv_buffers: Mutex::default(),
             turn: Mutex::new(()),
@@ -225,6 +228,7 @@ impl NpuModel {
             self.cache.reset();
             lock(&self.tables).clear();
             lock(&self.kv_buffers).clear();
+            *lock(&self.experts) = ExpertSets::default();
             self.device_cache.reset();
             for prepared in lock(&self.plans).values() {
                 *lock(&prepared.filled) = false;
@@ -350,6 +354,11 @@ impl NpuModel {
         }
         for (index, call) in prepared.plan.calls().enumerate() {
             let (container, key) = (prepared.container(call), prepared.key(index));
+            // Their matrices come when they are first chosen.
+            if call.experts.is_some() {
+                self.cache.load(container).map_err(CacheError::from)?;
+                continue;
+            }
             let name = |slot: usize| prepared.buffer_name(index, slot).map(str::to_owned);
             let mut fill = |slot: usize, bytes: &mut [u8]| -> Result<(), NpuError> {
                 let scales = self.fill_slot(prepared, call, slot, first, bytes)?;

@@ -1,6 +1,7 @@
 //! A look at a pass while it runs.
 
 use super::cached::SequencePages;
+use super::experts::ExpertDispatch;
 use super::host::HostValues;
 use half::bf16;
 use millrace_graph::ValueId;
@@ -8,7 +9,7 @@ use millrace_kernels::KvSide;
 use millrace_npu::ProgramCache;
 use millrace_plan::{Binding, Call, HostMove, Plan, Scales, SlotUse};
 
-/// What is called after every dispatch of a session.
+/// What is called after every dispatch of a session, each of experts included.
 pub type Observer = Box<dyn FnMut(&Observation<'_>) + Send>;
 
 /// A pass right after a dispatch, before the next step: every slot of the call, `intermediate` ones
@@ -32,6 +33,8 @@ pub struct Observation<'a> {
     pub n_real: usize,
     /// The pass's tokens, padding behind them.
     pub tokens: &'a [u32],
+    /// Of a call of experts, the dispatch: the host's rows of its result are in place, those of experts behind it not yet.
+    pub expert: Option<ExpertDispatch<'a>>,
     pub(super) uses: &'a [SlotUse],
     pub(super) values: &'a HostValues,
     pub(super) cached: SequencePages<'a>,
@@ -41,7 +44,9 @@ impl Observation<'_> {
     /// The value that the host wrote into a slot before the dispatch; none where it wrote no whole value.
     pub fn written(&self, slot: usize) -> Option<&[bf16]> {
         match (self.uses.get(slot)?.host, self.call.bindings.get(slot)?) {
-            (HostMove::Write, Binding::Value(value)) => Some(self.values.get(*value)),
+            (HostMove::Write, Binding::Value(value)) if self.expert.is_none() => {
+                Some(self.values.get(*value))
+            }
             _ => None,
         }
     }

@@ -5,6 +5,7 @@ mod inputs;
 use super::NpuError;
 use super::cached::SequencePages;
 use super::counters::{PhaseCounters, ns};
+use super::experts::ExpertDispatch;
 use super::given::GivenExperts;
 use super::host::{HostContext, HostValues};
 use super::model::NpuModel;
@@ -76,14 +77,20 @@ impl Pass<'_> {
                     let behind = prepared.plan.appended_behind(first);
                     self.bring(&behind)?;
                     self.bring(&appended)?;
-                    self.call(call, call_index)?;
+                    match call.experts {
+                        Some(experts) => self.expert_call(call, call_index, experts)?,
+                        None => self.call(call, call_index)?,
+                    }
                     self.brought(&appended);
                     // The pages have the pass's rows before anybody looks.
                     while let Some(step) = own_append(prepared.plan.steps.get(next), &behind) {
                         self.timed(step)?;
                         next += 1;
                     }
-                    self.observe(call, call_index);
+                    // Each dispatch of experts was looked at when it ended.
+                    if call.experts.is_none() {
+                        self.observe(call, call_index);
+                    }
                     call_index += 1;
                 }
                 Step::Host(step) => self.timed(*step)?,
@@ -239,14 +246,26 @@ impl Pass<'_> {
             Some(_) => self.scales(self.prepared.container(call), index),
             None => Vec::new(),
         };
+        let key = self.prepared.key(index);
+        self.show((call, index), (key, &scales), None);
+    }
+
+    /// Shows a dispatch to who looks at them; `key` is its buffer set's.
+    pub(super) fn show(
+        &mut self,
+        (call, index): (&Call, usize),
+        (key, scales): (&str, &[Scales]),
+        expert: Option<ExpertDispatch<'_>>,
+    ) {
         let cached = SequencePages::of(self.cache, self.seq);
         if let Some(observer) = &mut self.observer {
             observer(&Observation {
                 plan: &self.prepared.plan,
                 call,
-                key: self.prepared.key(index),
+                key,
                 cache: &self.npu.cache,
-                scales: &scales,
+                scales,
+                expert,
                 first: self.first,
                 n_real: self.n_real,
                 tokens: self.tokens,

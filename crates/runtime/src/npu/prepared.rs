@@ -191,6 +191,8 @@ fn spent(plan: &Plan, graph: &Graph, buffers: &Buffers) -> Vec<Vec<ValueId>> {
         match step {
             Step::Host(step) => last.extend(step.reads(graph).into_iter().map(|v| (v, index))),
             Step::Call(call) => {
+                let choice = call.experts.and_then(|experts| experts.choice(graph));
+                last.extend(choice.map(|choice| (choice, index)));
                 let uses = uses.next().map(Vec::as_slice).unwrap_or_default();
                 for (binding, used) in call.bindings.iter().zip(uses) {
                     if let (Some(value), true) = (binding.value(), used.host != HostMove::None) {

@@ -28,8 +28,11 @@ impl NpuModel {
             *lock(&let_go.filled) = false;
             let others = || plans.iter().filter(|(kind, _)| **kind != oldest);
             let only_its = |key: &&str| others().all(|(_, plan)| !plan.keys().any(|k| k == *key));
-            let keys = let_go.keys().filter(only_its);
-            keys.for_each(|key| _ = self.cache.forget(key));
+            for key in let_go.keys().filter(only_its) {
+                self.cache.forget(key);
+                let of_experts = lock(&self.experts).take_keys_of(key);
+                of_experts.iter().for_each(|key| _ = self.cache.forget(key));
+            }
         }
     }
 }

@@ -110,6 +110,22 @@ pub(super) fn read(bytes: &[u8], element: Element, values: &mut [bf16]) -> Resul
     Ok(())
 }
 
+/// Numbers of an element type, as they are.
+pub(super) fn read_f32(bytes: &[u8], element: Element, values: &mut [f32]) -> Result<(), String> {
+    let size = element.size_bytes() as usize;
+    if element.precision().is_none() {
+        return Err(format!("{element} needs a layout of the target's own"));
+    }
+    if bytes.len() != values.len() * size {
+        let (found, wanted) = (bytes.len(), values.len());
+        return Err(format!("{found} bytes for {wanted} numbers"));
+    }
+    for (value, bytes) in values.iter_mut().zip(bytes.chunks_exact(size)) {
+        *value = element.number(bytes).unwrap_or(f64::NAN) as f32;
+    }
+    Ok(())
+}
+
 /// Columns `start .. start + len` of every row of that width; what follows them in the slot's rows is
 /// padding.
 pub(super) fn read_part(
@@ -132,12 +148,12 @@ pub(super) fn read_part(
     Ok(())
 }
 
-/// Writes a weight as its slot wants it. Nothing of the matrix is held besides a few rows a thread; the
+/// Writes one of a weight's matrices as its slot wants it. Nothing of the matrix is held besides a few rows a thread; the
 /// pages of the file that it was read from are given back.
 pub(super) fn fill(
     cpu: &Cpu,
     model: &LoadedModel,
-    weight: WeightId,
+    (weight, matrix): (WeightId, usize),
     layout: &WeightLayout,
     slot: &Slot,
     bytes: &mut [u8],
@@ -154,7 +170,7 @@ pub(super) fn fill(
     let source = SlotSource {
         layout,
         dtype: spec.dtype,
-        bytes: model.weight_bytes(weight),
+        bytes: model.matrix_bytes(weight, matrix),
         n: spec.n,
         k: spec.k,
     };
@@ -169,7 +185,10 @@ pub(super) fn fill(
         _ => 0..spec.n,
     };
     let row_bytes = source.bytes.len() / spec.n.max(1);
-    model.release_weight(weight, rows.start * row_bytes..rows.end * row_bytes);
+    model.release_weight(
+        (weight, matrix),
+        rows.start * row_bytes..rows.end * row_bytes,
+    );
     Ok(filled?)
 }
 
@@ -291,7 +310,7 @@ mod tests {
                     let size = element.size_bytes() as usize;
                     let mut found = vec![0xa5; len * size];
                     let id = WeightId(id);
-                    fill(&cpu, &model, id, &layout, &slot, &mut found).expect("filled");
+                    fill(&cpu, &model, (id, 0), &layout, &slot, &mut found).expect("filled");
                     for (found, expected) in found.chunks_exact(size).zip(&expected) {
                         let found = element.number(found).expect("a number");
                         // bf16 has the fewest digits; what it rounds to is within a step of the others.
@@ -305,7 +324,7 @@ mod tests {
                         );
                     }
                     found.extend_from_slice(&[0; 4]);
-                    assert!(fill(&cpu, &model, id, &layout, &slot, &mut found).is_err());
+                    assert!(fill(&cpu, &model, (id, 0), &layout, &slot, &mut found).is_err());
                 }
             }
         }

@@ -117,6 +117,12 @@ impl Tcp {
             let Some(first) = ops.first() else {
                 return Err(Reason("no op".to_owned()));
             };
+            // One program serves all experts, a call of each that was chosen.
+            if let GraphOp::ExpertLinear(_) = first.node.op {
+                let taken = self.take(graph, kind, first)?;
+                let more = Vec::new();
+                return Ok(OpGroup { taken, more });
+            }
             let mut group = self.block(graph, kind, ops, &mut cuts)?;
             if let Some(why) = cuts.get(&first.number) {
                 group.taken.reason = format!("{}; begins a call: {why}", group.taken.reason);
@@ -271,6 +277,7 @@ impl Candidate {
                 program: known.program.clone(),
                 bindings: bindings.collect(),
                 reason: lines.next().unwrap_or_default(),
+                experts: None,
             },
             more: lines.collect(),
         }

@@ -111,26 +111,33 @@ impl NodeContext<'_> {
             Role::Head => Weights::Bf16,
             _ => weights,
         };
+        Ok(self.product(linear.weight, weights, (role, sizes)))
+    }
+
+    /// Rows times a matrix.
+    fn product(
+        &self,
+        id: WeightId,
+        weights: Weights,
+        (role, sizes): (Role, Vec<u64>),
+    ) -> NodeLowering {
         let half_split = self.of.half_split;
         let own = |id: WeightArrangement| WeightLayout::Own { id, half_split };
         let mut bindings = vec![self.input(0)];
         match weights {
-            Weights::Bf16 => {
-                let stored = WeightLayout::AsStored { half_split };
-                bindings.push(weight(linear.weight, stored));
-            }
+            Weights::Bf16 => bindings.push(weight(id, WeightLayout::AsStored { half_split })),
             _ => {
                 let parts = [ELEMENTS, ROW_SCALES];
-                bindings.extend(parts.map(|id| weight(linear.weight, own(id))));
+                bindings.extend(parts.map(|part| weight(id, own(part))));
             }
         }
-        Ok(NodeLowering {
+        NodeLowering {
             op: Op {
                 weights,
                 ..self.op(OpKind::Product(role), sizes)
             },
             bindings,
-        })
+        }
     }
 
     fn rope(&self, rotate: &graph::RotateHeads) -> Result<NodeLowering, Reason> {
@@ -213,6 +220,22 @@ impl Tcp {
                 None => no(format!("no kernel computes {}", other.name())),
             },
         }
+    }
+}
+
+impl Tcp {
+    /// The product of so many rows with the matrix of an expert that they chose.
+    pub(super) fn lower_expert(
+        &self,
+        graph: &Graph,
+        of: &OpOf<'_>,
+        experts: &graph::ExpertLinear,
+        n_rows: u64,
+    ) -> NodeLowering {
+        let spec = &graph.weights[experts.weight.0];
+        let (n, k) = (spec.n as u64, spec.k as u64);
+        let sizes = (Role::Other, vec![n_rows, k, n]);
+        NodeContext { graph, of, n }.product(experts.weight, self.weights, sizes)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::blocks;
 use super::inputs::SlotInput;
-use super::nodes::{launch, line, no};
+use super::nodes::{NodeLowering, launch, line, no};
 use super::price::TcpPrices;
 use super::weights;
 use crate::device::{Chip, VirtualDevice};
@@ -10,9 +10,10 @@ use crate::lower::ops::{LoweredOp, Op, OpKernel, OpKind, Role};
 use crate::lower::{TcpLowerOptions, Weights, key_bucket};
 use crate::program::{Place, TARGET};
 use crate::{Element, Machine, Profile, Program};
-use millrace_graph::Graph;
+use millrace_graph::{Graph, Op as GraphOp};
 use millrace_kernels::Cpu;
 use millrace_npu::{Container, Device, DeviceError};
+use millrace_plan::experts;
 use millrace_plan::offload::{self, OffloadedOp, OpOf};
 use millrace_plan::units::bytes;
 use millrace_plan::{
@@ -122,14 +123,30 @@ impl Tcp {
         kind: &PassKind,
         of: &OpOf<'_>,
     ) -> Result<OffloadedOp, Reason> {
-        let mut wanted = self.lower_node(graph, kind, of)?;
+        if let GraphOp::ExpertLinear(linear) = &of.node.op {
+            return experts::product(graph, kind, of.number, &mut |n_rows| {
+                let wanted = self.lower_expert(graph, of, linear, n_rows);
+                self.offloaded(of, n_rows, wanted)
+            });
+        }
+        let wanted = self.lower_node(graph, kind, of)?;
+        self.offloaded(of, of.n_rows, wanted)
+    }
+
+    /// What a node becomes, in a program of its own.
+    fn offloaded(
+        &self,
+        of: &OpOf<'_>,
+        n_rows: u64,
+        mut wanted: NodeLowering,
+    ) -> Result<OffloadedOp, Reason> {
         let label = of.node.label;
         let mut known = self.lowered(label, &wanted.op);
         if let (Err(_), OpKind::Product(role)) = (&known, wanted.op.kind) {
             // Rows in any number of pieces where whole heads do not fit.
             let (k, n) = wanted.op.sides(role);
             wanted.op.kind = OpKind::Product(Role::Other);
-            wanted.op.sizes = vec![of.n_rows, k, n];
+            wanted.op.sizes = vec![n_rows, k, n];
             let flat = self.lowered(label, &wanted.op);
             known = if flat.is_ok() { flat } else { known };
         }
@@ -139,6 +156,7 @@ impl Tcp {
             program,
             bindings: wanted.bindings,
             reason: line,
+            experts: None,
         })
     }
 

@@ -4,7 +4,8 @@
 use super::rule::half_unit;
 use super::{CallCheck, Mismatch, differs, statics};
 use crate::reference::{narrow, rotation};
-use millrace_graph::Node;
+use millrace_graph::{Node, ValueId};
+use millrace_npu::Role;
 use millrace_plan::{
     Binding, OperandArrangement, OwnSlot, PackedWeight, PlannedLaunch, WeightLayout,
 };
@@ -30,11 +31,8 @@ impl CallCheck<'_> {
         let graph = self.graph();
         let (id, n_elems) = match &self.seen.call.bindings[slot] {
             Binding::Packed { value, id, .. } => {
-                let n_rows = self.seen.plan.n_rows(*value) as usize;
-                (
-                    OperandArrangement::Value(*id),
-                    n_rows * graph.values[value.0].width,
-                )
+                let [n_rows, width] = self.slot_rows(*value, Role::Input);
+                (OperandArrangement::Value(*id), n_rows * width)
             }
             Binding::Weight {
                 weight,
@@ -58,14 +56,37 @@ impl CallCheck<'_> {
         let Binding::Packed { value, id, .. } = &self.seen.call.bindings[slot] else {
             return self.values(slot);
         };
-        let width = self.graph().values[value.0].width;
-        let mut rows = vec![0.0; self.seen.plan.n_rows(*value) as usize * width];
+        let [n_rows, width] = self.slot_rows(*value, Role::Output);
+        let mut rows = vec![0.0; n_rows * width];
         let (at, bytes) = (self.own_slot(slot, *id), self.bytes(slot)?);
         let (cpu, scales) = (self.npu.cpu(), self.seen.scales);
         (self.npu.planner())
             .unpack(cpu, &at, &bytes, scales, width, &mut rows)
             .map_err(|problem| NpuError::plan(&self.seen.call.set, problem))?;
         Ok(rows)
+    }
+
+    /// Rows of a slot that holds a value, and their width: of experts those of a dispatch.
+    fn slot_rows(&self, value: ValueId, role: Role) -> [usize; 2] {
+        let (graph, seen) = (self.graph(), self.seen);
+        let experts = seen.call.experts;
+        let op = experts.and_then(|experts| Some((experts, experts.op(graph)?.1.weight)));
+        match op {
+            Some((experts, weight)) => {
+                let spec = &graph.weights[weight.0];
+                let width = if role == Role::Input { spec.k } else { spec.n };
+                [experts.rows as usize, width]
+            }
+            None => {
+                let n_rows = seen.plan.n_rows(value) as usize;
+                [n_rows, graph.values[value.0].width]
+            }
+        }
+    }
+
+    /// Which of a weight's matrices the dispatch multiplies with.
+    pub(super) fn matrix(&self) -> usize {
+        self.seen.expert.map_or(0, |dispatch| dispatch.expert)
     }
 
     /// A weight in a layout of the target's own, as the launch multiplies with it; nothing where the target
@@ -106,7 +127,7 @@ impl CallCheck<'_> {
         let mut launches = program.launches.iter();
         let launch = launches.find(|launch| launch.slots.contains(&slot));
         let rule = launch.and_then(|l| self.npu.planner().arithmetic(l).quantised);
-        let expected = statics::weight(self.npu.model(), *weight, layout)?;
+        let expected = statics::weight(self.npu.model(), (*weight, self.matrix()), layout)?;
         let arithmetic = launch.map(|l| self.npu.planner().arithmetic(l));
         let narrowed = arithmetic.and_then(|arithmetic| arithmetic.narrowed);
         let k = self.graph().weights[weight.0].k.max(1);
@@ -159,7 +180,7 @@ impl CallCheck<'_> {
         let found = self.bytes(slot)?;
         let (at, mut expected) = (self.own_slot(slot, *id), vec![0; found.len()]);
         self.npu
-            .fill_own(*weight, *half_split, &at, &mut expected)?;
+            .fill_own((*weight, self.matrix()), *half_split, &at, &mut expected)?;
         let differs = differs(&expected, &found);
         Ok(differs.map(|(at, n_wrong)| Mismatch::Static { at, n_wrong }))
     }

@@ -21,10 +21,10 @@ use millrace_quant as quant;
 use millrace_runtime::Error;
 use millrace_runtime::LoadedModel;
 
-/// What the slot of a weight must hold, before it is rounded to the slot's type.
+/// What the slot of one of a weight's matrices must hold, before it is rounded to the slot's type.
 pub(super) fn weight(
     model: &LoadedModel,
-    weight: WeightId,
+    (weight, matrix): (WeightId, usize),
     layout: &WeightLayout,
 ) -> Result<Vec<f32>, Error> {
     let spec = &model.model().graph.weights[weight.0];
@@ -39,7 +39,7 @@ pub(super) fn weight(
     };
     let mut slot = vec![0.0; n_elems];
     let mut row = vec![0.0; k];
-    let bytes = model.weight_bytes(weight);
+    let bytes = model.matrix_bytes(weight, matrix);
     for r in rows {
         quant::decode_rows(spec.dtype, bytes, n, k, r..r + 1, &mut row)?;
         for (c, value) in row.iter().enumerate() {
@@ -59,6 +59,16 @@ pub(super) fn weight(
     Ok(slot)
 }
 
+/// All numbers of a weight that experts have one or a row each of, in their order.
+pub(super) fn vector(model: &LoadedModel, id: WeightId) -> Result<Vec<f32>, Error> {
+    let layout = WeightLayout::AsStored { half_split: None };
+    let mut all = Vec::new();
+    for matrix in 0..model.model().graph.weights[id.0].n_experts {
+        all.extend(weight(model, (id, matrix), &layout)?);
+    }
+    Ok(all)
+}
+
 /// A bias in the order of its product's columns, whose weight lies so.
 pub(super) fn bias(
     model: &LoadedModel,
@@ -71,7 +81,7 @@ pub(super) fn bias(
         | WeightLayout::Own { half_split, .. } => half_split,
         WeightLayout::Rows { .. } | WeightLayout::Vector { .. } => None,
     };
-    let stored = weight(model, bias, &WeightLayout::Vector { offset: 0.0 })?;
+    let stored = weight(model, (bias, 0), &WeightLayout::Vector { offset: 0.0 })?;
     let mut columns = vec![0.0; stored.len()];
     for (r, value) in stored.iter().enumerate() {
         if let Some(place) = columns.get_mut(split(r, half_split)) {

@@ -48,7 +48,8 @@ impl DeviceWeights {
         };
         let n_weights = npu.model().model().graph.weights.len();
         weights.slots.resize_with(n_weights, || None);
-        for call in plan.calls() {
+        // Experts' matrices are quantised as their node says, or the checkpoint's.
+        for call in plan.calls().filter(|call| call.experts.is_none()) {
             for slot in 0..call.bindings.len() {
                 weights.add(npu, call, slot)?;
             }
@@ -124,7 +125,7 @@ impl DeviceWeights {
             slot,
             id,
         };
-        npu.fill_own(weight, half_split, &at, &mut bytes)?;
+        npu.fill_own((weight, 0), half_split, &at, &mut bytes)?;
         let mut slot = WeightSlot {
             program: call.program,
             launch,

@@ -223,9 +223,9 @@ impl ForwardPass<'_> {
                 }
                 out
             }
-            Op::ExpertLinear(op) => self.expert_linear(op, input(0), input(1))?,
+            Op::ExpertLinear(op) => self.expert_linear(index, op, input(0), input(1))?,
             Op::HeadLinear(op) => {
-                self.head_linear(op, self.graph.width(node.inputs[0]), input(0))?
+                self.head_linear(index, op, self.graph.width(node.inputs[0]), input(0))?
             }
             Op::Route(route) => {
                 let mut out = self.defined(node);

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 mod cache;
+mod experts;
 mod goldens;
 mod mixtures;
 mod ops;

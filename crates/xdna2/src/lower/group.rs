@@ -37,6 +37,7 @@ pub(super) enum GroupItem {
 /// Kernels that share their program with nothing.
 enum Alone {
     Attention,
+    Experts,
     Head,
 }
 
@@ -139,6 +140,7 @@ impl Cutter {
                 .reasons
                 .get(&number)
                 .map_or(ATTENTION_ALONE, String::as_str),
+            Some(Alone::Experts) => kernels.reasons.get(&number).map_or("", String::as_str),
             Some(Alone::Head) if kernels.is_single_row() => {
                 kernels.head_apart.as_deref().unwrap_or(HEAD_ALONE)
             }
@@ -164,6 +166,7 @@ impl Cutter {
 fn alone(kernels: &Kernels<'_>, node: &Node) -> Option<Alone> {
     match node.op {
         Op::Attention(_) => Some(Alone::Attention),
+        Op::ExpertLinear(_) => Some(Alone::Experts),
         _ if kernels.is_head(node) => Some(Alone::Head),
         _ => None,
     }

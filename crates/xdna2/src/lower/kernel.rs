@@ -1,6 +1,7 @@
 //! Which kernel computes a node, in which tiling.
 
 mod build;
+mod experts;
 
 use super::{
     AttentionTimes, CachePart, Feature, KeyRange, LM_HEAD_PARTITIONS, LowerOptions, Phase,
@@ -12,7 +13,7 @@ use millrace_graph::{
     single_row,
 };
 use millrace_plan::graph::HeadOrders;
-use millrace_plan::offload;
+use millrace_plan::{ExpertCall, offload};
 use millrace_xdna2_machine::program::Program;
 use millrace_xdna2_machine::{Machine, Profile};
 use std::collections::{HashMap, HashSet};
@@ -84,6 +85,8 @@ pub(super) struct Kernels<'a> {
     pub(super) orders: HeadOrders,
     /// The last norm's output and what follows it.
     behind_norm: Vec<ValueId>,
+    /// Products of experts on the array, by node.
+    pub(super) experts: HashMap<usize, ExpertCall>,
     /// Nodes that the kernel of an earlier one computes too.
     pub(super) computed: HashSet<usize>,
     /// The head's kernels where every row of a prompt goes through it.
@@ -128,6 +131,7 @@ impl<'a> Kernels<'a> {
             phase,
             orders: check::head_orders(graph),
             behind_norm: single_row(graph),
+            experts: HashMap::new(),
             computed: HashSet::new(),
             full_head: None,
             resident_keys: None,
@@ -211,6 +215,7 @@ impl<'a> Kernels<'a> {
                     None => self.linear(number, *weight)?,
                 }
             }
+            Op::ExpertLinear(experts) => return self.experts(number, experts),
             Op::Rope(RotateHeads { first: 1.., .. }) => {
                 return Err("a tile program rotates heads from their first element on".to_owned());
             }
@@ -271,14 +276,8 @@ impl<'a> Kernels<'a> {
         );
         match self.phase {
             Phase::Prefill => {
-                let has = |feature| self.options.features.has(feature);
-                let name = match (has(Feature::FloatSums), has(Feature::OneCopy)) {
-                    (false, false) => "gemm-direct",
-                    (true, false) => "gemm-drain",
-                    (false, true) => "gemm-direct-bt",
-                    (true, true) => "gemm-drain-bt",
-                };
-                let layout = if has(Feature::OneCopy) {
+                let name = self.gemm();
+                let layout = if self.options.features.has(Feature::OneCopy) {
                     WeightLayout::AsStored { half_split }
                 } else {
                     WeightLayout::Transposed { half_split }

@@ -149,6 +149,10 @@ impl<'a> Assembly<'a> {
             set,
             bindings: wired.bindings(),
             nodes: group.members.iter().map(|&(node, _)| node).collect(),
+            experts: match &group.members[..] {
+                [(node, _)] => self.kernels.experts.get(node).copied(),
+                _ => None,
+            },
         }));
         Ok(Ok(()))
     }

@@ -144,6 +144,7 @@ impl Int8 {
                 Some(_) => format!("{words}; the host adds the bias as it rescales"),
                 None => words,
             },
+            experts: None,
         })
     }
 }

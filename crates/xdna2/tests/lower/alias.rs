@@ -277,6 +277,7 @@ fn random_plan(random: &mut Random) -> (Plan, Graph) {
             set: format!("set {index}"),
             bindings,
             nodes: Vec::new(),
+            experts: None,
         }));
         let container = Container::new("xdna2", &format!("p{index}"), slots, Vec::new());
         plan.programs.push(PlannedProgram {

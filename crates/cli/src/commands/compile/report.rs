@@ -60,8 +60,9 @@ impl CompileReport<'_> {
         let plan = &compiled.plan;
         let n_calls = plan.calls().count();
         out.line(format!(
-            "{}: {n_calls} dispatches, {} host steps, {}",
+            "{}: {} dispatches, {} host steps, {}",
             Paint::Bold.stdout(&kind.name()),
+            plan.dispatches(self.planned.graph()),
             plan.steps.len() - n_calls,
             state(compiled),
         ))?;
@@ -121,7 +122,7 @@ impl CompileReport<'_> {
                 "name": kind.name(),
                 "n_tokens": plan.n_tokens,
                 "from_cache": !compiled.lowered,
-                "n_dispatches": n_calls,
+                "n_dispatches": plan.dispatches(self.planned.graph()),
                 "n_host_steps": plan.steps.len() - n_calls,
                 "programs": programs.map(|p| self.program_json(compiled, p)).collect::<Vec<_>>(),
             })

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 pub(super) fn print(case: &PlanCase<'_>, out: &mut Out) -> CommandResult {
     let plan = &case.plan;
-    let n_calls = plan.calls().count();
+    let n_calls = plan.dispatches(case.planned.graph());
     let on_host = plan.placement.iter().filter(|p| p.place == NodePlace::Host);
     out.line("")?;
     out.line(format!(
@@ -84,7 +84,7 @@ pub(super) fn json(case: &PlanCase<'_>) -> Value {
     json!({
         "name": case.kind.name(),
         "n_tokens": plan.n_tokens,
-        "n_dispatches": plan.calls().count(),
+        "n_dispatches": plan.dispatches(graph),
         "ops": ops.collect::<Vec<_>>(),
         "folded": folded(case).iter().map(row_json).collect::<Vec<_>>(),
         "programs": programs.collect::<Vec<_>>(),

@@ -64,6 +64,19 @@ fn on_array(case: &PlanCase<'_>) -> (usize, usize) {
     (all.count() - host, case.plan.placement.len())
 }
 
+/// Dispatches of a pass, those of experts on average.
+fn dispatches(case: &PlanCase<'_>) -> u64 {
+    case.plan.dispatches(case.planned.graph())
+}
+
+/// Of those the experts'; `None` where the host multiplies with them, or there are none.
+fn expert_dispatches(case: &PlanCase<'_>) -> Option<u64> {
+    let (plan, graph) = (&case.plan, case.planned.graph());
+    let experts = plan.calls().filter(|call| call.experts.is_some());
+    let n = experts.map(|call| call.dispatches(graph, plan.n_tokens));
+    Some(n.sum()).filter(|n| *n > 0)
+}
+
 /// What executes the programs of a plan on a virtual device, where there is something to tell.
 fn executions<'c>(case: &'c PlanCase<'_>) -> impl Iterator<Item = (&'c str, String)> {
     let programs = case.plan.programs.iter();
@@ -146,8 +159,13 @@ impl ExplainSummary {
                 "  {}: {array} of {all} ops on the array, by {} programs in {} dispatches",
                 case.kind.name(),
                 case.plan.programs.len(),
-                case.plan.calls().count()
+                dispatches(case)
             ))?;
+            if let Some(experts) = expert_dispatches(case) {
+                out.line(format!(
+                    "    of these {experts} are experts', one for each that is chosen: so many where tokens choose evenly"
+                ))?;
+            }
             for (program, execution) in executions(case) {
                 out.line(format!("    {program}: {execution}"))?;
             }
@@ -177,8 +195,15 @@ impl ExplainSummary {
             bytes(memory.cache_bytes)
         ))?;
         if let Some(experts) = self.experts {
+            let where_they_are = match self.memory.expert_bytes {
+                0 => "where the host reads them".to_owned(),
+                on_device => format!(
+                    "{} on the device once all were chosen, where each comes when it is first chosen",
+                    bytes(on_device)
+                ),
+            };
             out.line(format!(
-                "  experts: {} of the file, where the host reads them; a token reads {} of these",
+                "  experts: {} of the file, {where_they_are}; a token reads {} of these",
                 bytes(experts.all_bytes),
                 bytes(experts.token_bytes)
             ))?;
@@ -198,7 +223,8 @@ impl ExplainSummary {
                 "n_ops": all,
                 "n_ops_on_array": array,
                 "n_programs": case.plan.programs.len(),
-                "n_dispatches": case.plan.calls().count(),
+                "n_dispatches": dispatches(case),
+                "n_expert_dispatches": expert_dispatches(case),
                 "executions": executions(case)
                     .map(|(program, how)| json!({ "program": program, "execution": how }))
                     .collect::<Vec<_>>(),

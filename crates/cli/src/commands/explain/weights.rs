@@ -48,7 +48,7 @@ impl WeightSummary {
                 let group = &mut groups[at];
                 if !group.weights.contains(weight) {
                     group.weights.push(*weight);
-                    group.n_elements += (of.n * of.k) as u64;
+                    group.n_elements += of.n_elems();
                 }
             }
         }

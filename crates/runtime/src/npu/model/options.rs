@@ -27,6 +27,9 @@ pub struct NpuOptions {
     /// A mistake on purpose, for testing what finds it: the layout that weights are written in instead
     /// of the one that programs ask for. It must have as many elements.
     pub relayout: Option<fn(WeightLayout) -> WeightLayout>,
+    /// Bytes of experts' matrices that the device holds at most: it has each from when it is first chosen until others need
+    /// the room. `None` takes half of the device's memory.
+    pub expert_bytes: Option<u64>,
     /// Who is told while the model is loaded.
     pub progress: Option<LoadProgress>,
 }
@@ -43,7 +46,7 @@ impl NpuOptions {
 /// Bytes of a model's buffers on its device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NpuMemory {
-    /// Weights and tables.
+    /// Weights and tables; of experts those that were chosen so far.
     pub weight_bytes: u64,
     /// Values and scratch of all plans in use.
     pub activation_bytes: u64,

@@ -1,10 +1,7 @@
 //! Products with matrices that are chosen by row: a token's experts, a head's own.
 
 use super::{ForwardPass, PassArithmetic};
-use bytemuck::cast_slice;
 use millrace_graph::{ExpertLinear, HeadLinear, Node, Route, WeightId, chosen_experts, exact};
-use millrace_kernels::matmul::WeightMatrix;
-use millrace_quant::DType;
 use millrace_runtime::Error;
 use std::collections::{BTreeMap, HashMap};
 
@@ -48,6 +45,7 @@ impl ExpertChoices {
 /// A row's product with one of a weight's matrices.
 struct RowProduct {
     matrix: usize,
+    token: usize,
     /// Its row of x.
     from: usize,
     /// Its row of the result.
@@ -80,6 +78,7 @@ impl ForwardPass<'_> {
     /// Products of tokens with the matrices of their experts.
     pub(super) fn expert_linear(
         &self,
+        node: usize,
         op: &ExpertLinear,
         x: &[f32],
         choices: &[f32],
@@ -90,11 +89,16 @@ impl ForwardPass<'_> {
             for (rank, matrix) in chosen_experts(choice).enumerate() {
                 let to = token * op.n_used + rank;
                 let from = if op.own_rows { to } else { token };
-                products.push(RowProduct { matrix, from, to });
+                products.push(RowProduct {
+                    matrix,
+                    token,
+                    from,
+                    to,
+                });
             }
         }
         let mut out = vec![0.0; products.len() * n];
-        self.by_matrix(op.weight, x, &products, &mut out)?;
+        self.by_matrix((node, op.weight), x, &products, &mut out)?;
         let vector = |id: Option<WeightId>| id.map(|id| &self.vectors[id.0]);
         let (scale, bias) = (vector(op.scale), vector(op.bias));
         for product in &products {
@@ -111,6 +115,7 @@ impl ForwardPass<'_> {
     /// Products of heads with matrices of their own, of the part of each that is read.
     pub(super) fn head_linear(
         &self,
+        node: usize,
         op: &HeadLinear,
         width: usize,
         x: &[f32],
@@ -124,19 +129,20 @@ impl ForwardPass<'_> {
         let rows = 0..parts.len() / spec.k;
         let product = |row| RowProduct {
             matrix: row % op.n_heads,
+            token: row / op.n_heads,
             from: row,
             to: row,
         };
         let products: Vec<RowProduct> = rows.map(product).collect();
         let mut out = vec![0.0; products.len() * spec.n];
-        self.by_matrix(op.weight, &parts, &products, &mut out)?;
+        self.by_matrix((node, op.weight), &parts, &products, &mut out)?;
         Ok(out)
     }
 
-    /// Matrix by matrix, all its rows together.
+    /// Matrix by matrix, all its rows together, in the order of tokens.
     fn by_matrix(
         &self,
-        weight: WeightId,
+        (node, weight): (usize, WeightId),
         x: &[f32],
         products: &[RowProduct],
         out: &mut [f32],
@@ -148,24 +154,13 @@ impl ForwardPass<'_> {
             of_matrix.entry(product.matrix).or_default().push(product);
         }
         for (number, products) in of_matrix {
-            let is_as_it_is = self.numerics == PassArithmetic::F32 || spec.dtype == DType::BF16;
-            let rounded = match is_as_it_is {
-                true => None,
-                false => Some(self.rounded(weight, number)?),
-            };
-            let matrix = match &rounded {
-                Some(rows) => WeightMatrix::new(DType::BF16, n, k, cast_slice(rows))?,
-                None => {
-                    let bytes = self.model.matrix_bytes(weight, number);
-                    WeightMatrix::new(spec.dtype, n, k, bytes)?
-                }
-            };
             let rows = products
                 .iter()
                 .flat_map(|product| &x[product.from * k..][..k]);
             let rows: Vec<f32> = rows.copied().collect();
-            let mut results = vec![0.0; products.len() * n];
-            self.multiply(matrix, None, &rows, &mut results);
+            let prompts = products.iter();
+            let n_prompt = prompts.filter(|p| p.token < self.products.n_tokens);
+            let results = self.product(node, ((weight, number), None), &rows, n_prompt.count())?;
             for (product, result) in products.iter().zip(results.chunks_exact(n)) {
                 out[product.to * n..][..n].copy_from_slice(result);
             }

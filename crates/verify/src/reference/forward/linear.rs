@@ -32,16 +32,27 @@ impl ForwardPass<'_> {
         (weight, bias): (WeightId, Option<WeightId>),
         x: &[f32],
     ) -> Result<Vec<f32>, Error> {
+        self.product(node, ((weight, 0), bias), x, self.products.n_tokens)
+    }
+
+    /// Rows times one of a weight's matrices; the first `n_prompt` are a prompt's.
+    pub(super) fn product(
+        &self,
+        node: usize,
+        ((weight, number), bias): ((WeightId, usize), Option<WeightId>),
+        x: &[f32],
+        n_prompt: usize,
+    ) -> Result<Vec<f32>, Error> {
         let quantised = self.products.quantised.get(node).copied().flatten();
         if let (PassArithmetic::Bf16, Some(rule)) = (self.numerics, quantised) {
-            return self.quantised(weight, bias, &rule, x);
+            return self.quantised((weight, number), bias, &rule, x);
         }
         let narrowed = self.products.narrowed.get(node).copied().flatten();
         if let (PassArithmetic::Bf16, Some(rule)) = (self.numerics, narrowed) {
-            return self.narrowed(weight, bias, &rule, x);
+            return self.narrowed((weight, number), bias, &rule, x);
         }
         let spec = &self.graph.weights[weight.0];
-        let (n, k, bytes) = (spec.n, spec.k, self.model.weight_bytes(weight));
+        let (n, k, bytes) = (spec.n, spec.k, self.model.matrix_bytes(weight, number));
         let prompt = self.prompt_product(node);
         let own = self.products.weights.as_ref();
         let own = own.and_then(|weights| weights.matrix(weight, [n, k]));
@@ -52,7 +63,7 @@ impl ForwardPass<'_> {
             (PassArithmetic::Bf16, Some(own)) => {
                 Some(own.iter().map(|w| bf16::from_f32(*w)).collect())
             }
-            (PassArithmetic::Bf16, None) => Some(self.rounded(weight, 0)?),
+            (PassArithmetic::Bf16, None) => Some(self.rounded(weight, number)?),
         };
         let matrix = match (&rounded, &own) {
             (Some(rows), _) => WeightMatrix::new(DType::BF16, n, k, cast_slice(rows))?,
@@ -63,7 +74,8 @@ impl ForwardPass<'_> {
         let mut out = vec![0.0; x.len() / k * n];
         self.multiply(matrix, bias, x, &mut out);
         if let (false, Some(w)) = (prompt.is_plain(), rounded) {
-            self.prompt_rows(prompt, (w, [n, k]), bias, x, &mut out)?;
+            let rows = n_prompt.min(x.len() / k);
+            self.prompt_rows(prompt, (w, [n, k]), bias, (x, rows), &mut out)?;
         }
         if self.numerics == PassArithmetic::Bf16 {
             self.in_groups(weight, bias, x, &mut out);
@@ -85,16 +97,15 @@ impl ForwardPass<'_> {
         }
     }
 
-    /// Computes the prompt's rows of `x · wᵀ` again as the device does; `w` is `[n, k]`.
+    /// Computes the prompt's `m` rows of `x · wᵀ` again as the device does; `w` is `[n, k]`.
     fn prompt_rows(
         &self,
         product: PromptProduct,
         (mut w, [n, k]): (Vec<bf16>, [usize; 2]),
         bias: Option<&[f32]>,
-        x: &[f32],
+        (x, m): (&[f32], usize),
         out: &mut [f32],
     ) -> Result<(), Error> {
-        let m = self.products.n_tokens.min(x.len() / k);
         let mut x = x[..m * k].to_vec();
         if product.in_blocks {
             x.chunks_mut(k).for_each(blocks::convert);

@@ -11,29 +11,29 @@ use millrace_runtime::Error;
 use std::ops::Range;
 
 impl ForwardPass<'_> {
-    /// A product of quantised rows, some rows of the weight at a time.
+    /// A product of quantised rows with one of a weight's matrices, some rows of it at a time.
     pub(super) fn quantised(
         &self,
-        weight: WeightId,
+        matrix: (WeightId, usize),
         bias: Option<WeightId>,
         rule: &QuantisedRows,
         x: &[f32],
     ) -> Result<Vec<f32>, Error> {
         let convert = |row: &mut [f32]| rotation::convert(row, rule);
-        self.converted((weight, bias), x, &convert, &convert)
+        self.converted((matrix, bias), x, &convert, &convert)
     }
 
     /// The same where weight and activations have a rule each.
     pub(super) fn narrowed(
         &self,
-        weight: WeightId,
+        matrix: (WeightId, usize),
         bias: Option<WeightId>,
         rule: &NarrowOperands,
         x: &[f32],
     ) -> Result<Vec<f32>, Error> {
         let of_weight = |row: &mut [f32]| narrow::weight(row, rule);
         let of_x = |row: &mut [f32]| narrow::activations(row, rule);
-        self.converted((weight, bias), x, &of_x, &of_weight)
+        self.converted((matrix, bias), x, &of_x, &of_weight)
     }
 
     /// A token's products where the device rounds to bf16, of each group of columns, the sum of products with
@@ -81,13 +81,13 @@ impl ForwardPass<'_> {
 
     fn converted(
         &self,
-        (weight, bias): (WeightId, Option<WeightId>),
+        (matrix, bias): ((WeightId, usize), Option<WeightId>),
         x: &[f32],
         of_x: &(dyn Fn(&mut [f32]) + Sync),
         of_weight: &(dyn Fn(&mut [f32]) + Sync),
     ) -> Result<Vec<f32>, Error> {
         const ROWS: usize = 4096;
-        let spec = &self.graph.weights[weight.0];
+        let spec = &self.graph.weights[matrix.0.0];
         let (n, k) = (spec.n, spec.k);
         let bias = bias.map(|bias| &self.vectors[bias.0][..]);
         let mut x = x.to_vec();
@@ -95,7 +95,7 @@ impl ForwardPass<'_> {
         let mut out = vec![0.0; x.len() / k * n];
         for start in (0..n).step_by(ROWS) {
             let rows = start..n.min(start + ROWS);
-            let mut w = self.decoded(weight, rows.clone())?;
+            let mut w = self.decoded(matrix, rows.clone())?;
             (self.cpu.pool()).run_pieces(&mut w, k, &|_, row| of_weight(row));
             let w = WeightMatrix::new(DType::F32, rows.len(), k, cast_slice(&w))?;
             let mut part = vec![0.0; x.len() / k * rows.len()];
@@ -109,9 +109,13 @@ impl ForwardPass<'_> {
     }
 
     /// Rows of a matrix in f32.
-    fn decoded(&self, weight: WeightId, rows: Range<usize>) -> Result<Vec<f32>, Error> {
+    fn decoded(
+        &self,
+        (weight, matrix): (WeightId, usize),
+        rows: Range<usize>,
+    ) -> Result<Vec<f32>, Error> {
         let spec = &self.graph.weights[weight.0];
-        let bytes = self.model.weight_bytes(weight);
+        let bytes = self.model.matrix_bytes(weight, matrix);
         let mut values = vec![0.0; rows.len() * spec.k];
         quant::decode_rows(spec.dtype, bytes, spec.n, spec.k, rows, &mut values)?;
         Ok(values)
