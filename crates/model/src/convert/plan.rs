@@ -9,6 +9,7 @@ use super::importance::{self, ConversionOptions, TensorImportance};
 use super::mapper::Mapper;
 use super::merge::Merge;
 use super::parts::Assembly;
+use super::sentence;
 use super::side::{SideFiles, SideOutput};
 use super::transform::Transform;
 use super::{ConversionTarget, Error, OutputContainer};
@@ -23,7 +24,7 @@ use crate::names::TensorName;
 pub enum TensorOrigin {
     /// The tensor of this name.
     Tensor(String),
-    /// The configuration: RoPE factors that only the target keeps as a tensor.
+    /// Numbers from beside the weights: RoPE factors that only the target keeps as a tensor, layers behind the model.
     Values(Vec<f32>),
     /// Weights of the source, matrix by matrix.
     Assembly(Assembly),
@@ -140,21 +141,24 @@ impl<'a> Conversion<'a> {
         };
         let configs = (&config, &written);
         let mut mapper = Mapper::new(configs, &catalog, to, (target, options));
-        let tensors = match keeps {
+        let mut tensors = match keeps {
             true => mapper.kept(checkpoint)?,
             false => mapper.translated()?,
         };
         let fallbacks = mapper.fallbacks;
-        let importance = options.importance;
-        let unknown = importance::check(checkpoint, target, (importance, &merge), &tensors)?;
-        let skipped = unused(checkpoint, &tensors);
         let files = SideFiles {
             checkpoint,
             config: &written,
             target,
             same_layout: keeps,
         };
-        let side = files.plan()?;
+        let mut side = files.plan()?;
+        if to == WeightConvention::Gguf && !keeps {
+            sentence::put_into_gguf(checkpoint, &config, &mut tensors, &mut side)?;
+        }
+        let importance = options.importance;
+        let unknown = importance::check(checkpoint, target, (importance, &merge), &tensors)?;
+        let skipped = unused(checkpoint, &tensors, &side.taken);
         Ok(Conversion {
             checkpoint,
             target,
@@ -218,7 +222,7 @@ impl<'a> Conversion<'a> {
 }
 
 /// Tensors that the result does not hold in any form.
-fn unused(checkpoint: &Checkpoint, tensors: &[PlannedTensor]) -> Vec<String> {
+fn unused(checkpoint: &Checkpoint, tensors: &[PlannedTensor], taken: &[String]) -> Vec<String> {
     let used: std::collections::HashSet<Cow<'_, str>> = tensors
         .iter()
         .flat_map(|tensor| match &tensor.origin {
@@ -236,6 +240,7 @@ fn unused(checkpoint: &Checkpoint, tensors: &[PlannedTensor]) -> Vec<String> {
         |name: &str| TensorName::parse_gguf(name).is_some_and(|name| name.role.is_rope_table());
     names
         .filter(|name| !used.contains(*name) && !is_table(name) && !checkpoint.is_factor(name))
+        .filter(|name| !taken.iter().any(|taken| taken == name))
         .map(str::to_owned)
         .collect()
 }
