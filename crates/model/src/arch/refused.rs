@@ -92,6 +92,29 @@ static REFUSED: &[RefusedFamilies] = &[
         models: "OpenELM, Llama Nemotron (pruned)",
         why: "has heads or widths that differ by layer",
     },
+    RefusedFamilies {
+        names: &[
+            "gemma4-assistant",
+            "gemma4_assistant",
+            "gemma4_unified_assistant",
+        ],
+        models: "Gemma 4 assistants",
+        why: "drafts with the keys and values of the model that it helps, which engines here keep to themselves; take a smaller \
+              Gemma 4 or `ngram` as --draft",
+    },
+    RefusedFamilies {
+        names: &[
+            "dflash",
+            "eagle3",
+            "Eagle3DraftModel",
+            "Eagle3LlamaForCausalLM",
+            "Eagle3Speculator",
+            "LlamaForCausalLMEagle3",
+        ],
+        models: "EAGLE-3 and DFlash heads",
+        why: "drafts from the states between several blocks of the model that it helps, which engines here do not hand over; take a \
+              smaller model or `ngram` as --draft",
+    },
 ];
 
 /// All of them.
