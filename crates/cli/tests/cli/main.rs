@@ -38,6 +38,7 @@ mod serve;
 #[cfg(unix)]
 mod sessions;
 mod speculation;
+mod states;
 mod tcp;
 mod text;
 mod transcripts;
