@@ -10,6 +10,7 @@ tokens, what enters each block and leaves the last (of a ranker the score of a p
 import argparse
 import json
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -62,7 +63,7 @@ FIXTURES = {
         True,
     ),
     # Rotated heads, gates, no biases.
-    "nomic-bert": ("NomicBert", sizes(), 33, False),
+    "nomic-bert": ("NomicBert", sizes(), 33, True),
     # Windows in two layers of three, which rotate by another base; the first block has no norm before attention.
     "modern-bert": (
         "ModernBert",
@@ -103,7 +104,28 @@ FIXTURES = {
 }
 
 # What published folders say where transformers' class has other words, for llama.cpp's converter.
-CONVERTED_AS = {"jina-bert-v3": dict(architectures=["XLMRobertaModel"], lora_adaptations=["none"])}
+CONVERTED_AS = {
+    "jina-bert-v3": dict(architectures=["XLMRobertaModel"], lora_adaptations=["none"]),
+    "nomic-bert": dict(
+        activation_function="swiglu",
+        causal=False,
+        layer_norm_epsilon=1e-12,
+        max_trained_positions=2048,
+        mlp_fc1_bias=False,
+        mlp_fc2_bias=False,
+        n_embd=40,
+        n_head=5,
+        n_inner=56,
+        n_layer=3,
+        n_positions=8192,
+        prenorm=False,
+        qkv_proj_bias=False,
+        rotary_emb_base=1000.0,
+        rotary_emb_fraction=1.0,
+        rotary_emb_interleaved=False,
+        rotary_emb_scale_base=None,
+    ),
+}
 
 
 def convert_as(name, folder, vocab_size, llama_cpp):
@@ -251,7 +273,9 @@ def make_judge(name, out):
     made.add_special_tokens(["<|im_start|>", "<|im_end|>"])
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|im_end|>")
     config = transformers.Qwen3Config(
-        **sizes(num_attention_heads=4, num_key_value_heads=2, head_dim=16, max_position_embeddings=1024)
+        **sizes(num_attention_heads=4, num_key_value_heads=2, head_dim=16, max_position_embeddings=1024),
+        # What marks a judge for vLLM, and here.
+        is_original_qwen3_reranker=True,
     )
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     model = model.to(torch.float32).eval()
@@ -295,22 +319,184 @@ def make_ranker(name, out):
     print("  score", score)
 
 
+def vocabulary_of(folder, writer):
+    """Writes the tokenizer of a ranker's folder into a GGUF file, as llama.cpp's converter spells its kind."""
+    read = json.loads((folder / "tokenizer.json").read_text())
+    model, added = read["model"], {token["id"] for token in read["added_tokens"]}
+    if model["type"] == "Unigram":
+        tokens, scores = (list(column) for column in zip(*model["vocab"]))
+        writer.add_tokenizer_model("t5")
+        writer.add_tokenizer_pre("default")
+        size = json.loads((folder / "config.json").read_text())["vocab_size"]
+        writer.add_token_scores(scores + [-10000.0] * (size - len(scores)))
+        writer.add_add_space_prefix(True)
+        writer.add_add_bos_token(True)
+        writer.add_add_eos_token(True)
+    else:
+        known = model["vocab"] | {token["content"]: token["id"] for token in read["added_tokens"]}
+        tokens = sorted(known, key=known.get)
+        if model["type"] == "WordPiece":
+            spelled = [t[2:] if t.startswith("##") else "\u2581" + t for t in tokens]
+            tokens = [t if i in added else spelled[i] for i, t in enumerate(tokens)]
+            writer.add_tokenizer_model("bert")
+            writer.add_tokenizer_pre("jina-v2-en")
+            writer.add_token_type_count(2)
+            writer.add_bos_token_id(2)
+            writer.add_sep_token_id(3)
+        else:
+            writer.add_tokenizer_model("gpt2")
+            writer.add_tokenizer_pre("qwen2")
+            writer.add_token_merges([" ".join(pair) for pair in model["merges"]])
+            writer.add_add_bos_token(False)
+    if model["type"] == "Unigram":
+        writer.add_bos_token_id(0)
+        writer.add_eos_token_id(2)
+        writer.add_sep_token_id(2)
+        writer.add_token_type_count(1)
+    size = json.loads((folder / "config.json").read_text())["vocab_size"]
+    kinds = [3 if i in added else 1 for i in range(len(tokens))] + [5] * (size - len(tokens))
+    if model["type"] == "Unigram":
+        kinds[model["unk_id"]] = 2
+    writer.add_token_list(tokens + [f"[PAD{i}]" for i in range(len(tokens), size)])
+    writer.add_token_types(kinds)
+
+
+def convert_ranker(folder, llama_cpp):
+    """Runs llama.cpp's converter on a ranker, with the ranker's own vocabulary."""
+    sys.path[:0] = [str(llama_cpp), str(llama_cpp / "gguf-py")]
+    import gguf
+    from conversion import get_model_class
+
+    with tempfile.TemporaryDirectory() as temp:
+        # It knows a judge by its folder's name.
+        temp = Path(temp) / ("Qwen3-Reranker" if folder.name == JUDGE_NAME else folder.name)
+        files = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+        shutil.copytree(folder, temp, ignore=lambda _, names: [name for name in names if name not in files])
+        config = json.loads((temp / "config.json").read_text())
+        if config.get("num_labels") is None and "id2label" not in config:
+            config["id2label"] = {"0": "LABEL_0"}
+        (temp / "config.json").write_text(json.dumps(config))
+        with torch.inference_mode():
+            converter = get_model_class(config["architectures"][0])
+            path = folder / "model.f32.gguf"
+            model = converter(temp, gguf.LlamaFileType.ALL_F32, path, model_name=folder.name)
+            inner = getattr(model, "impl", model)
+            inner.set_vocab = lambda: vocabulary_of(folder, inner.gguf_writer)
+            model.write()
+
+
+# Encoders with what sentence-transformers has behind them: the class, arguments, how rows are pooled, and a dense layer
+# each with its width, whether it has a bias, and its activation.
+TANH, IDENTITY = "torch.nn.modules.activation.Tanh", "torch.nn.modules.linear.Identity"
+SMALL = dict(vocab_size=64, hidden_size=24, intermediate_size=32, num_hidden_layers=1, num_attention_heads=3)
+DENSE = {
+    "bert-dense": ("Bert", sizes(**SMALL), "cls", [(16, True, TANH)]),
+    # EmbeddingGemma's.
+    "gemma-embedding-dense": (
+        "Gemma3Text",
+        sizes(
+            **SMALL | dict(num_attention_heads=2),
+            num_key_value_heads=1,
+            head_dim=16,
+            query_pre_attn_scalar=16,
+            use_bidirectional_attention=True,
+            sliding_window=9,
+        ),
+        "mean",
+        [(40, False, IDENTITY), (20, False, IDENTITY)],
+    ),
+}
+PROMPTS = dict(prompts=dict(query="task: search result | query: ", document="title: none | text: "), default_prompt_name=None)
+
+
+def write_json(path, value):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value, indent=2) + "\n")
+
+
+def make_dense(name, out):
+    """A folder of sentence-transformers, and the vector of a text by its own classes."""
+    from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling
+
+    kind, arguments, pooling, layers = DENSE[name]
+    config = getattr(transformers, f"{kind}Config")(**arguments)
+    model = transformers.AutoModel.from_config(config, attn_implementation="eager")
+    model = model.to(torch.float32).eval()
+    fill(model, name, unit_norms=True)
+    folder = out / name
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as temp:
+        model.save_pretrained(temp)
+        for file in ("config.json", "model.safetensors"):
+            shutil.copyfile(Path(temp) / file, folder / file)
+    width = arguments["hidden_size"]
+    steps = [Pooling(width, pooling_mode=pooling)]
+    listed = [("Transformer", ""), ("Pooling", "1_Pooling")]
+    keys = dict(mean="mean_tokens", cls="cls_token")
+    modes = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
+    modes = {f"pooling_mode_{mode}": mode == keys[pooling] for mode in modes}
+    write_json(folder / "1_Pooling" / "config.json", dict(word_embedding_dimension=width, **modes, include_prompt=True))
+    for number, (n, bias, activation) in enumerate(layers, start=2):
+        path = f"{number}_Dense"
+        function = torch.nn.Tanh() if activation == TANH else torch.nn.Identity()
+        step = Dense(width, n, bias=bias, activation_function=function)
+        with torch.no_grad():
+            for parameter_name, parameter in step.named_parameters():
+                values = generator(name, f"{path}.{parameter_name}").standard_normal(tuple(parameter.shape))
+                parameter.copy_(torch.from_numpy((values / width**0.5).astype(np.float32)))
+        steps.append(step)
+        listed.append(("Dense", path))
+        keys = dict(in_features=width, out_features=n, bias=bias, activation_function=activation)
+        write_json(folder / path / "config.json", keys)
+        weights = {key: value.numpy() for key, value in step.state_dict().items()}
+        save_file(weights, folder / path / "model.safetensors", metadata={"format": "pt"})
+        (folder / path / "model.safetensors").chmod(0o644)
+        width = n
+    steps.append(Normalize())
+    listed.append(("Normalize", f"{len(listed)}_Normalize"))
+    listed = enumerate(listed)
+    listed = [
+        dict(idx=i, name=str(i), path=path, type=f"sentence_transformers.models.{kind}") for i, (kind, path) in listed
+    ]
+    write_json(folder / "modules.json", listed)
+    write_json(folder / "config_sentence_transformers.json", PROMPTS)
+    tokens = generator(name, "tokens").integers(4, arguments["vocab_size"], 23)
+    with torch.no_grad():
+        ids = torch.from_numpy(tokens)[None]
+        rows = model(ids).last_hidden_state
+        features = dict(token_embeddings=rows, attention_mask=torch.ones_like(ids))
+        for step in steps:
+            features = step(features)
+    expected = {"tokens": tokens.astype(np.int64), "embedding": features["sentence_embedding"].numpy()}
+    expected["last"] = rows[0].numpy()
+    save_file(expected, folder / "expected.safetensors")
+    (folder / "expected.safetensors").chmod(0o644)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     default = Path(__file__).resolve().parent.parent / "testdata" / "encoders"
     parser.add_argument("--out", type=Path, default=default)
-    parser.add_argument("--only", nargs="*", choices=[*FIXTURES, *REFERENCES, *RANKERS, JUDGE_NAME], metavar="NAME")
+    parser.add_argument("--only", nargs="*", choices=[*FIXTURES, *REFERENCES, *RANKERS, *DENSE, JUDGE_NAME], metavar="NAME")
     parser.add_argument("--llama-cpp", type=Path, metavar="DIR")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    for name in arguments.only or [*FIXTURES, *REFERENCES, *RANKERS, JUDGE_NAME]:
+    for name in arguments.only or [*FIXTURES, *REFERENCES, *RANKERS, *DENSE, JUDGE_NAME]:
         print(name)
         if name == JUDGE_NAME:
             make_judge(name, arguments.out)
+            if arguments.llama_cpp:
+                convert_ranker(arguments.out / name, arguments.llama_cpp)
             continue
-        if name in RANKERS:
+        if name in DENSE:
+            make_dense(name, arguments.out)
+            converts = False
+        elif name in RANKERS:
             make_ranker(name, arguments.out)
             converts = RANKERS[name][1]["vocab_size"] == 263
+            # llama.cpp drops a layer of BERT's: a file of its converter is refused.
+            if arguments.llama_cpp and not converts:
+                convert_ranker(arguments.out / name, arguments.llama_cpp)
         elif name in REFERENCES:
             make_by_reference(name, arguments.out)
             converts = True

@@ -30,7 +30,10 @@ pub struct Files {
     pub pooling: Option<Value>,
     /// `config_sentence_transformers.json`: among others what stands before texts, by name.
     pub sentence_transformers: Option<Value>,
-    /// Layers behind the pooled row, in the order of `modules.json` of sentence-transformers.
+    /// The steps that `modules.json` of sentence-transformers lists, in its order. Steps whose path leads out of the
+    /// folder are left out.
+    pub modules: Option<Vec<SentenceModule>>,
+    /// Those of them that are layers behind the pooled row.
     pub dense: Vec<DenseModule>,
     /// `tokenizer.json`, unparsed: it is large, and only the tokenizer needs it.
     pub tokenizer_json: Option<Vec<u8>>,
@@ -43,6 +46,15 @@ pub struct Files {
     pub chat_template: Option<String>,
 }
 
+/// A step of a sentence-transformers folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SentenceModule {
+    /// The class, without what stands before its last point: `Transformer`, `Pooling`, `Dense`, `Normalize`.
+    pub class: String,
+    /// Its folder within the model's; empty for the model's own.
+    pub path: String,
+}
+
 /// A dense layer of a sentence-transformers folder.
 #[derive(Clone, Debug)]
 pub struct DenseModule {
@@ -52,25 +64,41 @@ pub struct DenseModule {
     pub weights: PathBuf,
 }
 
-/// The dense layers that `modules.json` lists.
-fn dense_modules(dir: &Path) -> Result<Vec<DenseModule>, Error> {
+/// The steps that `modules.json` lists, if there is one.
+fn sentence_modules(dir: &Path) -> Result<Option<Vec<SentenceModule>>, Error> {
     let modules = read_json(&dir.join("modules.json"))?;
-    let list = modules.as_ref().and_then(Value::as_array);
-    let mut dense = Vec::new();
-    for module in list.into_iter().flatten() {
+    let Some(list) = modules.as_ref().and_then(Value::as_array) else {
+        return Ok(None);
+    };
+    let step = |module: &Value| {
         let text = |key: &str| module.get(key).and_then(Value::as_str).unwrap_or_default();
-        // A path of the folder alone: nothing outside of it is a part of the model.
-        let is_plain =
-            |path: &str| !path.is_empty() && !path.contains(['/', '\\']) && !path.starts_with('.');
-        if text("type").ends_with(".Dense") && is_plain(text("path")) {
-            let folder = dir.join(text("path"));
-            dense.push(DenseModule {
-                config: read_json(&folder.join("config.json"))?.unwrap_or_default(),
-                weights: folder.join("model.safetensors"),
-            });
+        let class = text("type").rsplit('.').next().unwrap_or_default();
+        SentenceModule {
+            class: class.to_owned(),
+            path: text("path").to_owned(),
         }
-    }
-    Ok(dense)
+    };
+    // A path of the folder alone: nothing outside of it is a part of the model.
+    let is_plain = |path: &str| !path.contains(['/', '\\']) && !path.starts_with('.');
+    let steps = list.iter().map(step);
+    Ok(Some(steps.filter(|step| is_plain(&step.path)).collect()))
+}
+
+/// The dense layers among the steps.
+fn dense_modules(
+    dir: &Path,
+    modules: Option<&[SentenceModule]>,
+) -> Result<Vec<DenseModule>, Error> {
+    let modules = modules.into_iter().flatten();
+    let dense = modules.filter(|module| module.class == "Dense" && !module.path.is_empty());
+    let read = |module: &SentenceModule| {
+        let folder = dir.join(&module.path);
+        Ok(DenseModule {
+            config: read_json(&folder.join("config.json"))?.unwrap_or_default(),
+            weights: folder.join("model.safetensors"),
+        })
+    };
+    dense.map(read).collect()
 }
 
 impl Files {
@@ -85,13 +113,15 @@ impl Files {
             read_json(&dir.join("special_tokens_map.json"))?,
             read_json(&dir.join("added_tokens.json"))?,
         );
+        let modules = sentence_modules(dir)?;
         Ok(Files {
             config: read_json(&dir.join("config.json"))?,
             generation_config: read_json(&dir.join("generation_config.json"))?,
             preprocessor_config: read_preprocessor(dir)?,
             pooling: read_json(&dir.join("1_Pooling").join("config.json"))?,
             sentence_transformers: read_json(&dir.join("config_sentence_transformers.json"))?,
-            dense: dense_modules(dir)?,
+            dense: dense_modules(dir, modules.as_deref())?,
+            modules,
             tokenizer_json: read_if_present(&dir.join("tokenizer.json"), MAX_TOKENIZER_BYTES)?,
             chat_template: read_chat_template(dir, tokenizer_config.as_ref())?,
             tokenizer_config,

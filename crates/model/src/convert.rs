@@ -28,6 +28,7 @@ mod merge;
 mod metadata;
 mod parts;
 mod plan;
+mod sentence;
 mod side;
 mod tokenizer;
 mod transform;

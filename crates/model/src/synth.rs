@@ -12,6 +12,7 @@
 //! any weights would be, and a matrix is filled with blocks picked from that pool at random: real
 //! blocks of every format, at the speed of a copy.
 
+mod acceptance;
 mod draft;
 mod geometry;
 mod plan;
@@ -36,6 +37,8 @@ use crate::names::TensorName;
 use crate::recipe::Recipe;
 use crate::vision::{VisionConfig, VisionName};
 
+pub use acceptance::MIN_ACCEPTANCE;
+pub use draft::DEFAULT_ACCEPTANCE;
 pub use geometry::ModelGeometry;
 use plan::plan;
 pub(crate) use plan::tensors;
@@ -105,8 +108,8 @@ struct SynthJob<'a> {
     vision: Option<VisionConfig>,
     /// Tensors of the `mmproj` file.
     mmproj: Vec<SynthTensor>,
-    /// With a draft layer behind the blocks, which guesses what the model writes.
-    has_draft: bool,
+    /// With a draft layer behind the blocks, which guesses what the model writes: its noise.
+    draft_noise: Option<f32>,
 }
 
 /// Writes a checkpoint: a GGUF file if `out` ends in `.gguf`, else a folder with `config.json`,
@@ -130,18 +133,20 @@ pub fn write(
 /// As [`write()`], with a layer that predicts the token after the next (MTP) and guesses most of what the model writes.
 ///
 /// Blocks of such a model add nothing to the stream, though all of their products are computed: what it writes follows from
-/// the last token alone. The layer repeats that but for noise, so that some guesses are wrong.
+/// the last token alone. The layer repeats that but for noise, so that a share `acceptance` of its guesses behind tokens of
+/// the model is right. A share of 1 has no noise.
 ///
 /// # Errors
-/// As [`write()`]; a geometry whose family has no such layer, and Q4NX.
+/// As [`write()`]; a geometry whose family has no such layer, and Q4NX; [`Error::BadValue`] for a share below
+/// [`MIN_ACCEPTANCE`] or above 1.
 pub fn write_with_draft_layer(
     geometry: ModelGeometry,
     out: &Path,
-    options: &SynthOptions<'_>,
+    (options, acceptance): (&SynthOptions<'_>, f64),
     progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
 ) -> Result<SynthSummary, Error> {
     let job = SynthJob::new(geometry, out, options)?;
-    job.with_draft_layer()?.write(progress)
+    job.with_draft_layer(acceptance)?.write(progress)
 }
 
 impl<'a> SynthJob<'a> {
@@ -223,7 +228,7 @@ impl<'a> SynthJob<'a> {
             config,
             layout,
             plan,
-            has_draft: false,
+            draft_noise: None,
         })
     }
 
@@ -247,7 +252,7 @@ impl<'a> SynthJob<'a> {
             layout: self.layout,
             seed: self.options.seed,
             n_threads: self.options.n_threads.unwrap_or_else(cores).max(1),
-            copies: self.has_draft,
+            draft_noise: self.draft_noise,
         };
         fill.run(plan, &mut |name, bytes| {
             sink(name, bytes)?;
@@ -299,7 +304,7 @@ impl<'a> SynthJob<'a> {
                 out.insert("general.quantization_version", GgufValue::U32(2));
             }
         }
-        if self.has_draft {
+        if self.draft_noise.is_some() {
             draft::write_gguf(&self.config, &mut out);
         }
         match self.options.vocab {
@@ -353,7 +358,7 @@ impl<'a> SynthJob<'a> {
             }
             None => {
                 let mut config = config::hf::write(&self.config)?;
-                if self.has_draft {
+                if self.draft_noise.is_some() {
                     draft::write_hf(&self.config, &mut config);
                 }
                 Ok(write("config.json", config)?)

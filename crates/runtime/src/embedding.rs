@@ -5,15 +5,15 @@
 //! for [`hidden`](crate::BatchItem::hidden) states; [`Embedder`] applies the norm.
 
 mod batches;
-mod dense;
 mod prompts;
 
 use millrace_graph::{LayerNorm, Op, RmsNorm, ValueId, WeightId};
 use millrace_model::config::EncoderPooling;
+use millrace_model::ranking::POOLING_RANK;
+use millrace_model::sentence::DenseLayer;
 use serde_json::Value;
 use std::sync::Arc;
 
-use dense::DenseLayer;
 pub use prompts::EmbeddingPrompts;
 
 use crate::engine::{BatchItem, Engine, ItemRows, LogitsFor, StepSink};
@@ -56,8 +56,11 @@ impl Pooling {
             None | Some(0) => Ok(None),
             Some(1) => Ok(Some(Pooling::Mean)),
             Some(2) => Ok(Some(Pooling::First)),
-            // Of a head for ranking, which reads the first token.
-            Some(4) => Ok(Some(Pooling::First)),
+            // Of a head for ranking, which reads the last token where tokens see those before them alone.
+            Some(POOLING_RANK) => match model.model().config.encoder {
+                Some(_) => Ok(Some(Pooling::First)),
+                None => Ok(Some(Pooling::Last)),
+            },
             Some(3) => Ok(Some(Pooling::Last)),
             Some(other) => Err(Error::BadOption {
                 option: "pooling_type of the model's file",
@@ -171,7 +174,7 @@ impl Embedder {
             d_model,
             norm,
             state: graph.hidden.len() - 1,
-            dense: dense::layers(model)?.into(),
+            dense: DenseLayer::all_of(model.checkpoint(), d_model)?.into(),
         })
     }
 
@@ -182,7 +185,7 @@ impl Embedder {
 
     /// Elements of an embedding: the model's width, or what the last layer behind it gives.
     pub fn width(&self) -> usize {
-        self.dense.last().map_or(self.d_model, DenseLayer::n)
+        self.dense.last().map_or(self.d_model, |layer| layer.n)
     }
 
     /// Begins an embedding.

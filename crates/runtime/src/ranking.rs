@@ -6,7 +6,7 @@
 use millrace_format::Checkpoint;
 use millrace_graph::{Activation, Linear, Op, WeightId, exact};
 use millrace_model::config::{ClassifierConfig, EncoderPooling};
-use millrace_model::names::HF_PREFIXES;
+use millrace_model::ranking::{self, ClassifierNames, GGUF_OUT, JUDGE_MARKS, OUTPUT_LABELS};
 use millrace_quant::decode_rows;
 use millrace_text::{EncodeOptions, Tokenizer};
 
@@ -64,19 +64,15 @@ pub struct Ranker {
     pooling: Pooling,
 }
 
-/// What a Qwen 3 is told before the pair, and behind it: that of its reranker's page.
-const JUDGE: &str = "Judge whether the Document meets the requirements based on the Query and the Instruct provided. \
-                     Note that the answer can only be \"yes\" or \"no\".";
-
 /// The instruction where none is given.
-pub const RANK_INSTRUCTION: &str =
-    "Given a web search query, retrieve relevant passages that answer the query";
+pub const RANK_INSTRUCTION: &str = ranking::INSTRUCTION;
 
 impl Ranker {
     /// Of this model.
     ///
     /// # Errors
-    /// [`Error::BadOption`] for a model without a head that scores pairs; those of reading its weights.
+    /// [`Error::BadOption`] for a model without a head that scores pairs, and for a Qwen 3 that nothing marks as a judge
+    /// ([`JUDGE_MARKS`]); those of reading its weights.
     pub fn of(model: &LoadedModel) -> Result<Ranker, Error> {
         let config = &model.model().config;
         if config.encoder.is_some() {
@@ -85,12 +81,19 @@ impl Ranker {
             return Ok(Ranker { head, pooling });
         }
         let tokenizer = model.tokenizer()?;
-        let is_judge = config.family == "qwen3" && single(&tokenizer, "<|im_start|>").is_some();
+        let can_judge = config.family == "qwen3" && single(&tokenizer, "<|im_start|>").is_some();
         let words = [single(&tokenizer, "yes"), single(&tokenizer, "no")];
-        let (true, [Some(yes), Some(no)]) = (is_judge, words) else {
+        let (true, [Some(yes), Some(no)]) = (can_judge, words) else {
             return Err(unlike(model));
         };
-        let layer = rows_of_head(model, [yes, no])?;
+        // A model for chats answers yes or no as well, and its scores would mean nothing.
+        if !ranking::is_judge(model.checkpoint())? {
+            return Err(unmarked(model));
+        }
+        let layer = match rows_of_file(model)? {
+            Some(layer) => layer,
+            None => rows_of_head(model, [yes, no])?,
+        };
         Ok(Ranker {
             head: Head::YesNo(layer),
             pooling: Pooling::Last,
@@ -119,15 +122,12 @@ impl Ranker {
         match &self.head {
             Head::YesNo(_) => {
                 let instruction = instruction.unwrap_or(RANK_INSTRUCTION);
-                let before = format!("<|im_start|>system\n{JUDGE}<|im_end|>\n<|im_start|>user\n");
-                let pair =
-                    format!("<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}");
-                let behind = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
+                let [before, pair, behind] = ranking::judge_text(instruction, query, document);
                 // What users write is no token of the template.
                 let parts = [
                     encode(&before, false, true),
                     encode(&pair, false, false),
-                    encode(behind, false, true),
+                    encode(&behind, false, true),
                 ];
                 parts.concat()
             }
@@ -194,6 +194,17 @@ fn unlike(model: &LoadedModel) -> Error {
     }
 }
 
+fn unmarked(model: &LoadedModel) -> Error {
+    Error::BadOption {
+        option: "the model that shall rank",
+        found: format!(
+            "{}, a qwen3 that nothing marks as a reranker: rename its folder if it is one",
+            model.name()
+        ),
+        expected: JUDGE_MARKS,
+    }
+}
+
 /// The token that is this text alone.
 fn single(tokenizer: &Tokenizer, text: &str) -> Option<u32> {
     let options = EncodeOptions {
@@ -204,6 +215,35 @@ fn single(tokenizer: &Tokenizer, text: &str) -> Option<u32> {
         [id] => Some(id),
         _ => None,
     }
+}
+
+/// The rows of yes and no that llama.cpp's converter puts into a file of their own, in place of a head that is not tied.
+fn rows_of_file(model: &LoadedModel) -> Result<Option<Layer>, Error> {
+    let checkpoint = model.checkpoint();
+    let Some(metadata) = checkpoint.gguf() else {
+        return Ok(None);
+    };
+    let d_model = model.model().config.d_model;
+    let Some(mut layer) = layer(checkpoint, GGUF_OUT, [2, d_model])? else {
+        return Ok(None);
+    };
+    let architecture = metadata
+        .get_str("general.architecture")?
+        .unwrap_or_default();
+    let labels = metadata.get_str_array(&format!("{architecture}.{OUTPUT_LABELS}"))?;
+    match labels.unwrap_or_default() {
+        [] => {}
+        [yes, no] if yes == "yes" && no == "no" => {}
+        [no, yes] if yes == "yes" && no == "no" => layer.weight.rotate_left(d_model),
+        other => {
+            return Err(Error::BadOption {
+                option: "classifier.output_labels of the model's file",
+                found: format!("{other:?}"),
+                expected: "yes and no",
+            });
+        }
+    }
+    Ok(Some(layer))
 }
 
 /// Rows of the head, by token.
@@ -234,28 +274,26 @@ fn rows_of_head(model: &LoadedModel, tokens: [u32; 2]) -> Result<Layer, Error> {
 fn classifier(model: &LoadedModel) -> Result<Head, Error> {
     let checkpoint = model.checkpoint();
     let d_model = model.model().config.d_model;
-    let find = |names: &[&str], n: usize| layer(checkpoint, names, [n, d_model]);
-    let prefixed = |name: &str| HF_PREFIXES.map(|prefix| format!("{prefix}{name}"));
-    let pooler = prefixed("pooler.dense");
-    let pooler: Vec<&str> = pooler.iter().map(String::as_str).collect();
-    // With a classifier of two layers the pooler is another thing.
-    let own = find(&["cls", "classifier.dense", "head.dense", "dense"], d_model)?;
-    let plain = find(&["classifier"], 1)?;
-    let out = match plain {
-        Some(out) => Some(out),
-        None => find(&["cls.output", "classifier.out_proj"], 1)?,
-    };
-    let dense = match own {
-        Some(dense) => Some(dense),
-        None => find(&pooler, d_model)?,
-    };
-    let out = out.ok_or_else(|| unlike(model))?;
+    let names = ClassifierNames::find(checkpoint).ok_or_else(|| unlike(model))?;
+    let out = layer(checkpoint, &names.out, [1, d_model])?.ok_or_else(|| unlike(model))?;
+    if names.dense.is_none() && names.out == GGUF_OUT && model.model().config.family == "bert" {
+        return Err(Error::BadOption {
+            option: "the classifier of the model's file",
+            found: "cls.output without cls: llama.cpp's converter drops the layer before a BERT's scores (pooler.dense)"
+                .to_owned(),
+            expected: "both; convert the model's folder with millrace quantize",
+        });
+    }
     let activation = classifier_config(model).map(|config| config.activation);
+    let dense = match &names.dense {
+        Some(name) => layer(checkpoint, name, [d_model, d_model])?,
+        None => None,
+    };
     let dense = dense.map(|layer| {
         Ok::<_, Error>(Dense {
             layer,
             activation,
-            norm: norm(model)?,
+            norm: norm(model, names.norm.as_deref())?,
         })
     });
     Ok(Head::Classifier {
@@ -286,56 +324,45 @@ fn classifier_pooling(model: &LoadedModel) -> Result<Pooling, Error> {
 }
 
 /// The norm behind the layer before a classifier, where there is one.
-fn norm(model: &LoadedModel) -> Result<Option<FinalNorm>, Error> {
+fn norm(model: &LoadedModel, name: Option<&str>) -> Result<Option<FinalNorm>, Error> {
     let checkpoint = model.checkpoint();
     let config = &model.model().config;
-    for name in ["cls.norm", "head.norm"] {
-        let Some(weight) = checkpoint.tensor(&format!("{name}.weight")) else {
-            continue;
-        };
-        let bias = checkpoint.tensor(&format!("{name}.bias"));
-        return Ok(Some(FinalNorm {
-            weight: numbers(&weight, config.d_model)?,
-            bias: match bias {
-                Some(bias) => numbers(&bias, config.d_model)?,
-                None => vec![0.0; config.d_model],
-            },
-            centered: true,
-            eps: config.norm_eps,
-        }));
-    }
-    Ok(None)
+    let Some(name) = name else { return Ok(None) };
+    let weight = checkpoint.require(&format!("{name}.weight"))?;
+    let bias = checkpoint.tensor(&format!("{name}.bias"));
+    Ok(Some(FinalNorm {
+        weight: numbers(&weight, config.d_model)?,
+        bias: match bias {
+            Some(bias) => numbers(&bias, config.d_model)?,
+            None => vec![0.0; config.d_model],
+        },
+        centered: true,
+        eps: config.norm_eps,
+    }))
 }
 
-/// The first layer of these names; `None` if there is none.
-fn layer(
-    checkpoint: &Checkpoint,
-    names: &[&str],
-    [n, k]: [usize; 2],
-) -> Result<Option<Layer>, Error> {
-    for name in names {
-        let Some(weight) = checkpoint.tensor(&format!("{name}.weight")) else {
-            continue;
-        };
-        let shape = &weight.info.shape;
-        if *shape != [n, k] && !(n == 1 && *shape == [k]) {
-            return Err(Error::BadOption {
-                option: "the classifier of the model's file",
-                found: format!("{name}.weight of {shape:?}"),
-                expected: "one label, and the model's width",
-            });
-        }
-        let bias = match checkpoint.tensor(&format!("{name}.bias")) {
-            Some(bias) => numbers(&bias, n)?,
-            None => vec![0.0; n],
-        };
-        return Ok(Some(Layer {
-            weight: numbers(&weight, n * k)?,
-            bias,
-            k,
-        }));
+/// The layer of this name; `None` if there is none.
+fn layer(checkpoint: &Checkpoint, name: &str, [n, k]: [usize; 2]) -> Result<Option<Layer>, Error> {
+    let Some(weight) = checkpoint.tensor(&format!("{name}.weight")) else {
+        return Ok(None);
+    };
+    let shape = &weight.info.shape;
+    if *shape != [n, k] && !(n == 1 && *shape == [k]) {
+        return Err(Error::BadOption {
+            option: "the classifier of the model's file",
+            found: format!("{name}.weight of {shape:?}"),
+            expected: "one label, and the model's width",
+        });
     }
-    Ok(None)
+    let bias = match checkpoint.tensor(&format!("{name}.bias")) {
+        Some(bias) => numbers(&bias, n)?,
+        None => vec![0.0; n],
+    };
+    Ok(Some(Layer {
+        weight: numbers(&weight, n * k)?,
+        bias,
+        k,
+    }))
 }
 
 fn numbers(tensor: &millrace_format::Tensor<'_>, n: usize) -> Result<Vec<f32>, Error> {

@@ -12,31 +12,64 @@ pub struct EncoderGolden {
     /// The folder's name.
     pub name: &'static str,
     dir: PathBuf,
+    files: EncoderFiles,
 }
 
+/// In which kinds of files a fixture is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EncoderFiles {
+    /// A Hugging Face folder.
+    Folder,
+    /// That, and llama.cpp's conversion of it.
+    Both,
+    /// llama.cpp's conversion alone: no folder of the family is read.
+    Gguf,
+}
+
+/// Every fixture: encoders with states first, then those that rank, then those with dense layers behind them.
+const FIXTURES: [(&str, EncoderFiles); 16] = [
+    ("bert", EncoderFiles::Both),
+    ("bert-tanh", EncoderFiles::Folder),
+    ("eurobert", EncoderFiles::Both),
+    ("gemma-embedding", EncoderFiles::Both),
+    ("jina-bert-v2", EncoderFiles::Both),
+    ("jina-bert-v3", EncoderFiles::Both),
+    ("modern-bert", EncoderFiles::Both),
+    ("nomic-bert", EncoderFiles::Both),
+    ("nomic-bert-moe", EncoderFiles::Gguf),
+    ("xlm-roberta", EncoderFiles::Both),
+    ("bert-rank", EncoderFiles::Both),
+    ("modern-bert-rank", EncoderFiles::Both),
+    ("qwen3-rank", EncoderFiles::Both),
+    ("xlm-roberta-rank", EncoderFiles::Both),
+    ("bert-dense", EncoderFiles::Folder),
+    ("gemma-embedding-dense", EncoderFiles::Folder),
+];
+
+/// Those of [`FIXTURES`] that have states.
+const N_WITH_STATES: usize = 10;
+
 impl EncoderGolden {
-    /// All of them.
+    /// All that have the states of transformers.
     pub fn all() -> Vec<EncoderGolden> {
-        let names = [
-            "bert",
-            "bert-tanh",
-            "eurobert",
-            "gemma-embedding",
-            "jina-bert-v2",
-            "jina-bert-v3",
-            "modern-bert",
-            "nomic-bert",
-            "xlm-roberta",
-        ];
-        names.map(EncoderGolden::named).to_vec()
+        let with_states = FIXTURES[..N_WITH_STATES].iter();
+        with_states
+            .map(|(name, _)| EncoderGolden::named(name))
+            .collect()
     }
 
     /// The one of that name.
-    pub fn named(name: &'static str) -> EncoderGolden {
+    ///
+    /// # Panics
+    /// There is none.
+    pub fn named(name: &str) -> EncoderGolden {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/encoders");
+        let fixture = FIXTURES.iter().find(|fixture| fixture.0 == name);
+        let (name, files) = *fixture.unwrap_or_else(|| panic!("no encoder {name}"));
         EncoderGolden {
             name,
             dir: root.join(name),
+            files,
         }
     }
 
@@ -45,22 +78,43 @@ impl EncoderGolden {
         &self.dir
     }
 
-    /// llama.cpp's conversion of it, if there is one.
+    /// llama.cpp's conversion of it, of fixtures that have one.
     pub fn gguf(&self) -> Option<PathBuf> {
-        Some(self.dir.join("model.f32.gguf")).filter(|path| path.is_file())
+        (self.files != EncoderFiles::Folder).then(|| self.dir.join("model.f32.gguf"))
+    }
+
+    /// What opens: the folder, the GGUF file, or both.
+    pub fn models(&self) -> Vec<PathBuf> {
+        let folder = (self.files != EncoderFiles::Gguf).then(|| self.dir.clone());
+        folder.into_iter().chain(self.gguf()).collect()
+    }
+
+    /// The first of [`models`](EncoderGolden::models).
+    pub fn model(&self) -> PathBuf {
+        self.models().remove(0)
+    }
+
+    /// The vector of the tokens by sentence-transformers, of fixtures with dense layers.
+    pub fn embedding(&self) -> Vec<f32> {
+        let file = self.expected_file();
+        let vector = file.tensor("embedding").expect("the fixture has a vector");
+        to_rows(&vector).data
+    }
+
+    fn expected_file(&self) -> Checkpoint {
+        let path = self.dir.join("expected.safetensors");
+        Checkpoint::open(&path).unwrap_or_else(|e| panic!("{e}"))
     }
 
     /// What is pooled: rows `[n, d_model]` behind the last norm.
     pub fn last(&self) -> GoldenMatrix {
-        let path = self.dir.join("expected.safetensors");
-        let file = Checkpoint::open(&path).unwrap_or_else(|e| panic!("{e}"));
+        let file = self.expected_file();
         to_rows(&file.tensor("last").expect("every encoder has last states"))
     }
 
     /// The tokens, and what enters each block and leaves the last: `n_layers + 1` matrices `[n, d_model]`.
     pub fn expected(&self) -> (Vec<u32>, Vec<GoldenMatrix>) {
-        let path = self.dir.join("expected.safetensors");
-        let file = Checkpoint::open(&path).unwrap_or_else(|e| panic!("{e}"));
+        let file = self.expected_file();
         let tokens = file.tensor("tokens").expect("every fixture has tokens");
         let hidden = (0..).map_while(|i| file.tensor(&format!("hidden.{i}")));
         (

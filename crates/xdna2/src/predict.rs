@@ -15,7 +15,7 @@
 //!
 //! *Bytes* of a host step are those of its operands: every row reads its weights and every query its
 //! cached keys and values anew, by `host.write_gb_per_s`, the rate at which one thread was seen to
-//! copy. That is assumed and nobody has measured it: one thread, no reuse between rows, nothing
+//! copy. A recurrent op's state is read and written once a pass; its arithmetic is not counted. That is assumed and nobody has measured it: one thread, no reuse between rows, nothing
 //! overlapped with the array. Tokenising and sampling are not in the own host's time. A call's
 //! constants are those of the published stack for both, because they are the driver's for the most part.
 //!

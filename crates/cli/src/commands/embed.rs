@@ -53,10 +53,10 @@ pub(crate) struct EmbedArgs {
     /// Elements to keep of each vector, for models that were trained to be cut
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     dimensions: Option<u32>,
-    /// What stands before every text, such as "query: " [default: the usual prompt of the model's folder, if it has one]
+    /// What stands before every text, such as "query: " [default: the usual prompt of the model's files, if they have one]
     #[arg(long, value_name = "TEXT", conflicts_with = "prompt_name")]
     prefix: Option<String>,
-    /// The prompt of the model's folder that stands before every text, such as query or document
+    /// The prompt of the model's files that stands before every text, such as query or document
     #[arg(long, value_name = "NAME")]
     prompt_name: Option<String>,
     /// File to write instead of lines
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &EmbedArgs, ui: Ui) -> CommandResult {
         add_special: true,
         parse_special: false,
     };
-    let prefix = prefix(args, &EmbeddingPrompts::of(&model))?;
+    let prefix = prefix(args, &EmbeddingPrompts::of(&model)?)?;
     let tokens = texts.iter().map(|text| format!("{prefix}{text}"));
     let tokens: Vec<Vec<u32>> = tokens.map(|text| tokenizer.encode(&text, encode)).collect();
     if let Some(index) = tokens.iter().position(Vec::is_empty) {

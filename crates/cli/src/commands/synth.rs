@@ -21,6 +21,7 @@ Examples:
   millrace synth llama-3.1-8b 8b.gguf --layers 4 --seed 7     fewer layers, other weights
   millrace synth gemma-3-1b g.gguf --vocab-from gemma.gguf    with a real vocabulary
   millrace synth qwen3.5-0.8b q.gguf --mtp                    then `millrace bench q.gguf --draft mtp`
+  millrace synth qwen3.5-0.8b q.gguf --mtp --mtp-acceptance 0.7
   millrace synth gemma-tiny g --type F32 --vision             then `millrace run g --image a.png \"What?\"`
 
 The files load everywhere a real one does and run at the same speed; the text makes no sense. The
@@ -48,6 +49,9 @@ pub(crate) struct SynthArgs {
     /// With a layer that predicts the token after the next (MTP), and guesses most of what the model writes
     #[arg(long, conflicts_with = "vision")]
     mtp: bool,
+    /// Share of that layer's guesses that are right, from 0.05 to 1
+    #[arg(long, value_name = "SHARE", requires = "mtp", default_value_t = synth::DEFAULT_ACCEPTANCE)]
+    mtp_acceptance: f64,
     /// Number of layers [default: the geometry's]
     #[arg(long, value_name = "N")]
     layers: Option<usize>,
@@ -96,18 +100,22 @@ pub(crate) fn run(args: &SynthArgs, ui: Ui) -> CommandResult {
     };
     let progress = ProgressDisplay::bytes(ui, 0);
     progress.message(args.geometry.name());
-    let write = match args.mtp {
-        true => synth::write_with_draft_layer,
-        false => synth::write,
-    };
-    let written = write(args.geometry, &args.out, &options, &mut |done, total| {
+    let mut go_on = |done, total| {
         progress.set_of(done, total);
         if interrupt::is_raised() {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())
         }
-    });
+    };
+    let (geometry, out) = (args.geometry, &*args.out);
+    let written = match args.mtp {
+        true => {
+            let options = (&options, args.mtp_acceptance);
+            synth::write_with_draft_layer(geometry, out, options, &mut go_on)
+        }
+        false => synth::write(geometry, out, &options, &mut go_on),
+    };
     drop(progress);
     let written = written.map_err(|error| match &error {
         millrace_model::Error::Cancelled => CommandFailure::interrupted(),

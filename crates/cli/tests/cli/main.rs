@@ -39,6 +39,7 @@ mod serve;
 #[cfg(unix)]
 mod sessions;
 mod speculation;
+mod states;
 mod tcp;
 mod text;
 mod transcripts;

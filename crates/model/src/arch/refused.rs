@@ -60,17 +60,6 @@ static REFUSED: &[RefusedFamilies] = &[
         why: "makes sound, not text",
     },
     RefusedFamilies {
-        names: &[
-            "dflash",
-            "eagle3",
-            "gemma4-assistant",
-            "gemma4_assistant",
-            "muse_glimmer_assistant",
-        ],
-        models: "EAGLE 3, DFlash, assistants of Gemma 4 and Muse Glimmer",
-        why: "drafts from another model's hidden states and is no model by itself",
-    },
-    RefusedFamilies {
         names: &["clip"],
         models: "CLIP and other vision encoders (mmproj)",
         why: "sees images for a text model, which is the one to name",
@@ -219,6 +208,30 @@ static REFUSED: &[RefusedFamilies] = &[
         names: &["mistral4"],
         models: "Mistral 4",
         why: "has latent attention whose queries have a factor by position",
+    },
+    RefusedFamilies {
+        names: &[
+            "gemma4-assistant",
+            "gemma4_assistant",
+            "gemma4_unified_assistant",
+            "muse_glimmer_assistant",
+        ],
+        models: "Assistants of Gemma 4 and Muse Glimmer",
+        why: "drafts with the keys and values of the model that it helps, which engines here keep to themselves; take a smaller \
+              model or `ngram` as --draft",
+    },
+    RefusedFamilies {
+        names: &[
+            "dflash",
+            "eagle3",
+            "Eagle3DraftModel",
+            "Eagle3LlamaForCausalLM",
+            "Eagle3Speculator",
+            "LlamaForCausalLMEagle3",
+        ],
+        models: "EAGLE-3 and DFlash heads",
+        why: "drafts from the states between several blocks of the model that it helps, which engines here do not hand over; take a \
+              smaller model or `ngram` as --draft",
     },
 ];
 

@@ -11,6 +11,8 @@ use super::{Error, OutputContainer};
 pub(super) struct Folder {
     path: PathBuf,
     made: bool,
+    /// Folders within it that had to be made too.
+    within: Vec<PathBuf>,
 }
 
 impl Folder {
@@ -23,6 +25,7 @@ impl Folder {
             return Ok(Folder {
                 path: path.to_owned(),
                 made: false,
+                within: Vec::new(),
             });
         }
         let looks_like_file = path.extension().is_some_and(|extension| {
@@ -42,10 +45,12 @@ impl Folder {
             Ok(()) => Ok(Folder {
                 path: path.to_owned(),
                 made: true,
+                within: Vec::new(),
             }),
             Err(source) if source.kind() == ErrorKind::AlreadyExists => Ok(Folder {
                 path: path.to_owned(),
                 made: false,
+                within: Vec::new(),
             }),
             Err(source) => {
                 let path = path.to_owned();
@@ -62,9 +67,33 @@ impl Folder {
         &self.path
     }
 
+    /// Makes the folder within it that a file of this name needs, if it needs one.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(super) fn make_within(&mut self, file: &str) -> Result<(), Error> {
+        let Some((name, _)) = file.rsplit_once('/') else {
+            return Ok(());
+        };
+        let path = self.path.join(name);
+        match std::fs::create_dir(&path) {
+            Ok(()) => self.within.push(path),
+            Err(source) if source.kind() == ErrorKind::AlreadyExists => {}
+            Err(source) => {
+                return Err(Error::Io {
+                    path,
+                    action: "make the folder",
+                    source,
+                });
+            }
+        }
+        Ok(())
+    }
+
     /// The folder's contents are complete.
     pub(super) fn keep(mut self) {
         self.made = false;
+        self.within.clear();
     }
 }
 
@@ -94,6 +123,9 @@ fn refuse_other_weights(path: &Path, container: OutputContainer) -> Result<(), E
 
 impl Drop for Folder {
     fn drop(&mut self) {
+        for path in &self.within {
+            let _ = std::fs::remove_dir(path);
+        }
         if self.made {
             // Only an empty folder goes; anything in it is not ours to remove.
             let _ = std::fs::remove_dir(&self.path);

@@ -365,7 +365,7 @@ impl<'a> Mapper<'a> {
     }
 }
 
-fn planned(
+pub(super) fn planned(
     origin: TensorOrigin,
     name: String,
     shape: Vec<usize>,

@@ -9,6 +9,7 @@ use super::importance::{self, ConversionOptions, TensorImportance};
 use super::mapper::Mapper;
 use super::merge::Merge;
 use super::parts::Assembly;
+use super::sentence;
 use super::side::{SideFiles, SideOutput};
 use super::transform::Transform;
 use super::{ConversionTarget, Error, OutputContainer};
@@ -23,7 +24,7 @@ use crate::names::TensorName;
 pub enum TensorOrigin {
     /// The tensor of this name.
     Tensor(String),
-    /// The configuration: RoPE factors, and constants, that only the target keeps as a tensor.
+    /// Numbers from beside the weights: RoPE factors and constants that only the target keeps as a tensor, layers behind the model.
     Values(Vec<f32>),
     /// Weights of the source, matrix by matrix.
     Assembly(Assembly),
@@ -138,7 +139,7 @@ impl<'a> Conversion<'a> {
         };
         let configs = (&config, &written);
         let mut mapper = Mapper::new(configs, &catalog, to, (target, options));
-        let tensors = match keeps {
+        let mut tensors = match keeps {
             true => mapper.kept(checkpoint)?,
             false => mapper.translated()?,
         };
@@ -147,24 +148,20 @@ impl<'a> Conversion<'a> {
             merge.take_factors(checkpoint, &kept)?;
         }
         let fallbacks = mapper.fallbacks;
-        let importance = options.importance;
-        let unknown = importance::check(checkpoint, target, (importance, &merge), &tensors)?;
-        let mut skipped = unused(checkpoint, &tensors);
-        let is_constant = |name: &String| {
-            let parsed = TensorName::parse_gguf(name);
-            parsed.is_some_and(|name| {
-                let values = arch::by_name(config.family).gguf_values;
-                values(&config, name).is_some()
-            })
-        };
-        skipped.retain(|name| !merge.is_within(name) && !is_constant(name));
         let files = SideFiles {
             checkpoint,
             config: &written,
             target,
             same_layout: keeps,
         };
-        let side = files.plan()?;
+        let mut side = files.plan()?;
+        if to == WeightConvention::Gguf && !keeps {
+            sentence::put_into_gguf(checkpoint, &config, &mut tensors, &mut side)?;
+        }
+        let importance = options.importance;
+        let unknown = importance::check(checkpoint, target, (importance, &merge), &tensors)?;
+        let mut skipped = unused(checkpoint, &tensors, &side.taken);
+        skipped.retain(|name| !merge.is_within(name) && !is_constant(&config, name));
         Ok(Conversion {
             checkpoint,
             target,
@@ -227,8 +224,17 @@ impl<'a> Conversion<'a> {
     }
 }
 
+/// Whether a GGUF file keeps a constant of the family under that name, which the configuration holds elsewhere.
+fn is_constant(config: &ModelConfig, name: &str) -> bool {
+    let parsed = TensorName::parse_gguf(name);
+    parsed.is_some_and(|name| {
+        let values = arch::by_name(config.family).gguf_values;
+        values(config, name).is_some()
+    })
+}
+
 /// Tensors that the result does not hold in any form.
-fn unused(checkpoint: &Checkpoint, tensors: &[PlannedTensor]) -> Vec<String> {
+fn unused(checkpoint: &Checkpoint, tensors: &[PlannedTensor], taken: &[String]) -> Vec<String> {
     let used: std::collections::HashSet<Cow<'_, str>> = tensors
         .iter()
         .flat_map(|tensor| match &tensor.origin {
@@ -246,6 +252,7 @@ fn unused(checkpoint: &Checkpoint, tensors: &[PlannedTensor]) -> Vec<String> {
         |name: &str| TensorName::parse_gguf(name).is_some_and(|name| name.role.is_rope_table());
     names
         .filter(|name| !used.contains(*name) && !is_table(name) && !checkpoint.is_factor(name))
+        .filter(|name| !taken.iter().any(|taken| taken == name))
         .map(str::to_owned)
         .collect()
 }

@@ -8,7 +8,7 @@ use millrace_quant::DType;
 use serde_json::{Map, Value, json};
 
 use super::tokenizer::to_hf;
-use super::{ConversionTarget, Error, OutputContainer, metadata};
+use super::{ConversionTarget, Error, OutputContainer, metadata, sentence};
 use crate::ModelConfig;
 use crate::arch;
 use crate::config::hf;
@@ -29,7 +29,12 @@ const UNCHANGED_FILES: [&str; 11] = [
 ];
 
 /// Entries of `config.json` that say nothing about the graph but that programs look for.
-const TOKEN_ID_KEYS: [&str; 3] = ["bos_token_id", "eos_token_id", "pad_token_id"];
+const KEPT_KEYS: [&str; 4] = [
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    crate::ranking::JUDGE_MARK,
+];
 
 /// What a side file will hold.
 #[derive(Debug)]
@@ -44,10 +49,12 @@ pub(super) enum Contents {
 pub(super) struct SideOutput {
     /// Of a GGUF file.
     pub(super) metadata: Option<Metadata>,
-    /// Of a folder: name and contents.
+    /// Of a folder: name, which may lead into a folder within it, and contents.
     pub(super) files: Vec<(String, Contents)>,
     /// What the result lacks, for the user.
     pub(super) notes: Vec<String>,
+    /// Tensors of the source that side files hold.
+    pub(super) taken: Vec<String>,
 }
 
 impl SideOutput {
@@ -56,7 +63,7 @@ impl SideOutput {
         self.files.push((name.to_owned(), contents));
     }
 
-    fn put_json(&mut self, name: &str, value: &Value) {
+    pub(super) fn put_json(&mut self, name: &str, value: &Value) {
         self.put(name, format!("{value:#}\n"));
     }
 }
@@ -98,12 +105,14 @@ impl SideFiles<'_> {
         side.put_json("config.json", &config);
         let first = self.checkpoint.files().first();
         let folder = first.and_then(|file| file.parent());
-        for name in UNCHANGED_FILES {
-            let path = folder.unwrap_or(Path::new(".")).join(name);
+        let folder = folder.unwrap_or(Path::new("."));
+        for name in UNCHANGED_FILES.into_iter().chain(sentence::FILES) {
+            let path = folder.join(name);
             if path.is_file() {
                 side.files.push((name.to_owned(), Contents::Copy(path)));
             }
         }
+        sentence::copy(self.checkpoint, folder, side);
         Ok(())
     }
 
@@ -111,6 +120,7 @@ impl SideFiles<'_> {
         let parts = to_hf::build(source, self.checkpoint.name())?;
         let mut config = self.new_config(None)?;
         merge(&mut config, parts.token_ids.clone());
+        sentence::mark_judge(self.checkpoint, source, &mut config, side)?;
         side.put_json("config.json", &config);
         let mut generation = metadata::generation_config(source)?;
         generation.extend(parts.token_ids);
@@ -127,7 +137,7 @@ impl SideFiles<'_> {
         if let Some(template) = parts.chat_template {
             side.put("chat_template.jinja", template);
         }
-        Ok(())
+        sentence::put_into_folder(self.checkpoint, source, self.config.d_model, side)
     }
 
     /// A `config.json` of the language model alone.
@@ -135,7 +145,7 @@ impl SideFiles<'_> {
         let config = arch::by_name(self.config.family).in_folders(self.config);
         let mut out = self.with_dtype(hf::write(&config)?);
         if let Some(source) = source {
-            let found = TOKEN_ID_KEYS.iter().filter_map(|&key| {
+            let found = KEPT_KEYS.iter().filter_map(|&key| {
                 let value = source
                     .get(key)
                     .or_else(|| source.get("text_config")?.get(key))?;

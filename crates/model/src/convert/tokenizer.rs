@@ -1,11 +1,13 @@
 //! Tokenizers between `tokenizer.json` and GGUF's `tokenizer.ggml.*`.
 //!
-//! Two kinds exist in both: byte-level BPE (GGUF `gpt2`), and SentencePiece's BPE (GGUF `llama`).
+//! Two kinds are converted both ways: byte-level BPE (GGUF `gpt2`), and SentencePiece's BPE (GGUF `llama`). The kinds of
+//! encoders ([`pieces`]) go to GGUF alone.
 //! They keep different things. `tokenizer.json` spells out how text is split before merging, GGUF
 //! names it ([`pre`]). `tokenizer.json` lists merges, GGUF's `llama` kind has scores: the higher a
 //! token's score, the earlier it is merged, whatever its two parts.
 
 pub(super) mod from_hf;
+mod pieces;
 mod pre;
 mod special;
 pub(super) mod to_hf;

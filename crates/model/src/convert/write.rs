@@ -120,7 +120,10 @@ impl Conversion<'_> {
         n_threads: usize,
         progress: &mut ConversionObserver<'_>,
     ) -> Result<Vec<PathBuf>, Error> {
-        let folder = Folder::open_or_make(out, self.target.container)?;
+        let mut folder = Folder::open_or_make(out, self.target.container)?;
+        for (name, _) in &self.side.files {
+            folder.make_within(name)?;
+        }
         let dir = folder.path();
         let notes = Default::default();
         let (weights, mut sink) = match self.target.container {

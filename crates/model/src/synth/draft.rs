@@ -3,12 +3,14 @@
 //! All that would add to the residual stream is zero, so the next token follows from the last one: the token whose row of the
 //! head is nearest to the last one's row of the table, seen through the last norm. Signs by chance in that norm keep a model
 //! whose head is its table from repeating one token. The layer's projection is the identity beside noise, its norms are those
-//! of the model, and its block adds nothing: its guess is the model's token unless the noise tips the scales.
+//! of the model, and its block adds nothing: its guess is the model's token unless the noise tips the scales. How often that
+//! is decides the noise ([`acceptance`]).
 
 use millrace_format::gguf::{GgufArray, GgufValue, Metadata};
 use serde_json::{Value, json};
 
 use super::SynthJob;
+use super::acceptance::{self, MIN_ACCEPTANCE};
 use super::plan::push_tensor;
 use super::weights::{SynthRng, VECTOR_STD};
 use crate::Error;
@@ -17,15 +19,23 @@ use crate::builder;
 use crate::config::ModelConfig;
 use crate::names::{ParameterKind, TensorName, WeightRole};
 
-/// The noise beside a token's embedding, by elements of either after their norms.
-const NOISE: f32 = 0.02;
+/// The share of guesses that are right where nobody asks for another.
+pub const DEFAULT_ACCEPTANCE: f64 = 0.95;
 
 /// The seed of the signs of last norms, which a model and its layer share.
 const SIGNS_SEED: u64 = 0x5167_0000;
 
 impl SynthJob<'_> {
-    /// The same with a draft layer.
-    pub(super) fn with_draft_layer(mut self) -> Result<Self, Error> {
+    /// The same with a draft layer that guesses right at this rate.
+    pub(super) fn with_draft_layer(mut self, acceptance: f64) -> Result<Self, Error> {
+        if !(MIN_ACCEPTANCE..=1.0).contains(&acceptance) {
+            return Err(Error::BadValue {
+                file: self.out.display().to_string(),
+                key: "share of right guesses".into(),
+                found: acceptance.to_string(),
+                expected: format!("{MIN_ACCEPTANCE} to 1"),
+            });
+        }
         let (config, layout) = (&self.config, self.layout);
         let tensors = builder::draft_layout(config, layout);
         let tensors = tensors.filter(|_| layout != WeightConvention::Q4nx);
@@ -47,7 +57,8 @@ impl SynthJob<'_> {
                 formats,
             );
         }
-        self.has_draft = true;
+        let noise = acceptance::noise(acceptance, self.config.vocab_size);
+        self.draft_noise = Some(noise as f32);
         Ok(self)
     }
 }
@@ -106,10 +117,10 @@ pub(super) fn vector(name: TensorName, n: usize, offset: f32) -> Option<Vec<f32>
     }
 }
 
-/// The layer's projection `[d_model, 2·d_model]`: the identity beside noise.
-pub(super) fn projection([n, k]: [usize; 2], seed: u64) -> Vec<f32> {
+/// The layer's projection `[d_model, 2·d_model]`: the identity beside what makes `noise` times a state of unit elements.
+pub(super) fn projection([n, k]: [usize; 2], noise: f32, seed: u64) -> Vec<f32> {
     let mut rng = SynthRng::new(seed);
-    let std = NOISE / (n as f32).sqrt();
+    let std = noise / (n as f32).sqrt();
     let mut values = vec![0.0; n * k];
     for (i, row) in values.chunks_exact_mut(k).enumerate() {
         let (own, given) = row.split_at_mut(k - n);

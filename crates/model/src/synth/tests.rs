@@ -353,7 +353,7 @@ fn files_with_a_draft_layer_open_with_and_without_it() {
     for (file, recipe) in [("draft.gguf", "Q8_0"), ("folder", "BF16")] {
         let path = dir.path().join(file);
         let go_on = &mut |_, _| ControlFlow::Continue(());
-        write_with_draft_layer(tiny("qwen35-tiny"), &path, &options(recipe), go_on).unwrap();
+        write_with_draft_layer(tiny("qwen35-tiny"), &path, (&options(recipe), 0.9), go_on).unwrap();
         let checkpoint = Checkpoint::open(&path).unwrap();
         let whole = Model::from_checkpoint(&checkpoint).unwrap();
         assert_eq!(whole.config, tiny("qwen35-tiny").config(Some(2)), "{file}");

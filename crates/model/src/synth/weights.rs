@@ -26,8 +26,8 @@ pub(super) struct Fill<'a> {
     pub(super) layout: WeightConvention,
     pub(super) seed: u64,
     pub(super) n_threads: usize,
-    /// Whether a draft layer copies what the model writes.
-    pub(super) copies: bool,
+    /// The noise of a draft layer that copies what the model writes, if there is one.
+    pub(super) draft_noise: Option<f32>,
 }
 
 /// Encoded blocks of one format and deviation.
@@ -100,10 +100,10 @@ impl Fill<'_> {
             });
             return Ok(());
         };
-        if let (true, PlannedName::Text(name)) = (self.copies, tensor.name)
+        if let (Some(noise), PlannedName::Text(name)) = (self.draft_noise, tensor.name)
             && name.role == WeightRole::DraftProj
         {
-            let values = draft::projection([n, k], seed(0));
+            let values = draft::projection([n, k], noise, seed(0));
             let bytes = encode(tensor, n, &values)?;
             let name = tensor.spec.name.as_str();
             chunks.push(WeightChunk::Ready { name, bytes });
@@ -158,7 +158,7 @@ impl Fill<'_> {
         {
             return values;
         }
-        if let (true, Some(values)) = (self.copies, draft::vector(name, n, offset)) {
+        if let (true, Some(values)) = (self.draft_noise.is_some(), draft::vector(name, n, offset)) {
             return values;
         }
         let mean = match (name.role, name.part) {
@@ -192,7 +192,7 @@ impl Fill<'_> {
 
     fn pool_key(&self, tensor: &SynthTensor, k: usize) -> PoolKey {
         let is_zero = match tensor.name {
-            PlannedName::Text(name) => self.copies && draft::is_zero(name),
+            PlannedName::Text(name) => self.draft_noise.is_some() && draft::is_zero(name),
             PlannedName::Vision(_) => false,
         };
         (tensor.dtype, k, is_zero)

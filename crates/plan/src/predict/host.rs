@@ -89,8 +89,20 @@ impl HostWork<'_> {
             HostStep::Op { node } => {
                 let n_rows = self.n_rows(node);
                 let n_real = n_rows.min(n_tokens.max(1));
-                self.matrix_bytes(node, n_real) + self.operands(node, n_rows)
+                self.matrix_bytes(node, n_real)
+                    + self.state_bytes(node)
+                    + self.operands(node, n_rows)
             }
+        }
+    }
+
+    /// Bytes of an op's state in f32, which a pass reads once and writes once, however many tokens it has.
+    fn state_bytes(&self, node: usize) -> u64 {
+        match self.graph.nodes.get(node).map(|n| n.op.memory()) {
+            Some(SequenceMemory::State(state)) => {
+                2 * size_of::<f32>() as u64 * state.n_elems as u64
+            }
+            _ => 0,
         }
     }
 

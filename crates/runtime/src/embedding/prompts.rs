@@ -1,6 +1,7 @@
 //! What stands before texts of which embeddings are made, as folders of sentence-transformers name it.
 
-use crate::LoadedModel;
+use crate::{Error, LoadedModel};
+use millrace_model::sentence;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -12,11 +13,16 @@ pub struct EmbeddingPrompts {
 }
 
 impl EmbeddingPrompts {
-    /// Those of its folder; a GGUF file has none.
-    pub fn of(model: &LoadedModel) -> EmbeddingPrompts {
-        let files = model.checkpoint().hf();
-        let config = files.and_then(|files| files.sentence_transformers.as_ref());
-        config.map(EmbeddingPrompts::read).unwrap_or_default()
+    /// Those of its folder, or of a GGUF file that was made of one here.
+    ///
+    /// # Errors
+    /// As [`sentence::config_of`].
+    pub fn of(model: &LoadedModel) -> Result<EmbeddingPrompts, Error> {
+        let config = sentence::config_of(model.checkpoint())?;
+        Ok(config
+            .as_ref()
+            .map(EmbeddingPrompts::read)
+            .unwrap_or_default())
     }
 
     /// `prompts` and `default_prompt_name` of a `config_sentence_transformers.json`.

@@ -237,7 +237,7 @@ fn copied(folder: &Path, file: &str) -> Arc<LoadedModel> {
     let geometry = ModelGeometry::named("qwen35-tiny").unwrap();
     let go_on = &mut |_, _| ControlFlow::Continue(());
     let path = folder.join(file);
-    synth::write_with_draft_layer(geometry, &path, &options, go_on).unwrap();
+    synth::write_with_draft_layer(geometry, &path, (&options, 0.9), go_on).unwrap();
     open(&path)
 }
 

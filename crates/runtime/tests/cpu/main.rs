@@ -9,6 +9,7 @@ mod encoders;
 mod engine;
 mod geometries;
 mod limits;
+mod long;
 mod packed;
 mod prefix;
 mod quality;

@@ -115,6 +115,74 @@ fn chunks_cuts_and_forks_change_no_bit() {
     }
 }
 
+/// Families with states of every kind: gated delta nets, short convolutions, selective scans.
+const WITH_STATES: [&str; 12] = [
+    "bamba",
+    "falcon_h1",
+    "falcon_mamba",
+    "granitehybrid",
+    "jamba",
+    "lfm2",
+    "lfm2moe",
+    "mamba",
+    "mamba2",
+    "nemotron_h",
+    "qwen35",
+    "qwen3next",
+];
+
+/// Within a page, at its end and behind a cut, both sides of a fork go on as if they were alone.
+#[test]
+fn forks_of_every_family_go_their_own_way() {
+    for name in WITH_STATES {
+        let model = Arc::new(LoadedModel::open(Golden::named(name).hf()).unwrap());
+        assert!(
+            CpuEngine::memory(&model, &EngineOptions::default())
+                .unwrap()
+                .n_state_slots
+                > 0
+        );
+        let options = EngineOptions {
+            n_ctx: Some(256),
+            max_sequences: 3,
+            ..EngineOptions::default()
+        };
+        let new = || CpuEngine::new(Arc::clone(&model), options.clone()).unwrap();
+        let all = tokens(170);
+        let other: Vec<u32> = all.iter().map(|token| (token * 3 + 1) % 101).collect();
+        let rows = |engine: &mut CpuEngine, seq, tokens: &[u32]| {
+            let item = BatchItem::new(seq, tokens, LogitsFor::All);
+            engine.compute(&[item]).unwrap().logits(0).to_vec()
+        };
+        let mut plain = new();
+        for at in [70, 128, 131] {
+            let alone = |plain: &mut CpuEngine, behind: &[u32]| {
+                let seq = plain.create().unwrap();
+                let whole = [&all[..at], behind].concat();
+                let found = rows(plain, seq, &whole);
+                plain.release(seq).unwrap();
+                found[at * (found.len() / whole.len())..].to_vec()
+            };
+            let mut engine = new();
+            let seq = engine.create().unwrap();
+            rows(&mut engine, seq, &all[..at + 5]);
+            engine.truncate(seq, at).unwrap();
+            let fork = engine.fork(seq).unwrap();
+            let second = engine.fork(fork).unwrap();
+            // Both in one step, then one behind the other.
+            let items = [(seq, &all[at..at + 30]), (fork, &other[at..at + 30])];
+            let items = items.map(|(seq, tokens)| BatchItem::new(seq, tokens, LogitsFor::All));
+            let output = engine.compute(&items).unwrap();
+            let first = alone(&mut plain, &all[at..at + 30]);
+            assert!(output.logits(0) == first, "{name} at {at}");
+            let expected = alone(&mut plain, &other[at..at + 30]);
+            assert!(output.logits(1) == expected, "{name} at {at}, the fork");
+            let found = rows(&mut engine, second, &all[at..at + 30]);
+            assert!(found == first, "{name} at {at}, the fork's fork");
+        }
+    }
+}
+
 #[test]
 fn states_are_in_the_count_of_memory() {
     let plain = LoadedModel::open(Golden::named("llama-llama3").hf()).unwrap();

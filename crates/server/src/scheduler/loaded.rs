@@ -98,7 +98,7 @@ impl ModelInfo {
                     .map_err(|error| error.to_string()),
             },
             embedder: embedder(engine, &model),
-            embedding_prompts: EmbeddingPrompts::of(&model),
+            embedding_prompts: EmbeddingPrompts::of(&model).map_err(|error| error.to_string())?,
             model,
             vision: OnceLock::new(),
             mmproj: opened.mmproj.clone(),

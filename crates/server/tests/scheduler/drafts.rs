@@ -64,7 +64,7 @@ fn so_they_do_with_the_models_own_layer() {
     );
     let model = Arc::new(LoadedModel::open(Path::new(path)).unwrap());
     let small = EngineOptions {
-        kv_tokens: Some(512),
+        kv_tokens: Some(320),
         max_chunk: 32,
         ..options()
     };
@@ -92,10 +92,13 @@ fn so_they_do_with_the_models_own_layer() {
         (answers, scheduler.metrics().snapshot())
     };
     let watched = Watched::of(Arc::clone(&model), small.clone());
-    let (plain, _) = answers(start_watched(&watched, SchedulerOptions::default()));
+    let (plain, alone) = answers(start_watched(&watched, SchedulerOptions::default()));
     let watched = Watched::of(model, small).drafted(by_layer);
     let (drafted, counted) = answers(start_watched(&watched, SchedulerOptions::default()));
     assert_eq!(drafted, plain);
+    for counted in [&alone, &counted] {
+        assert!(counted.preemptions > 0, "{counted:?}");
+    }
     assert!(counted.drafted_tokens > 100, "{counted:?}");
     assert_eq!(counted.draft_failures, 0);
 }

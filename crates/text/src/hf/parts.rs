@@ -99,11 +99,18 @@ fn charsmap(value: &Value) -> Result<Charsmap, Error> {
     let PrecompiledMap {
         precompiled_charsmap: text,
     } = fields(value)?;
+    Charsmap::new(&charsmap_bytes(&text)?)
+}
+
+/// The bytes of a `precompiled_charsmap` of `tokenizer.json`, as a GGUF file holds them.
+///
+/// # Errors
+/// [`Error::Charsmap`] for a text that is not base 64.
+pub fn charsmap_bytes(text: &str) -> Result<Vec<u8>, Error> {
     let bytes = base64::engine::general_purpose::STANDARD.decode(text);
-    let bytes = bytes.map_err(|error| Error::Charsmap {
+    bytes.map_err(|error| Error::Charsmap {
         reason: format!("it is not base 64: {error}"),
-    })?;
-    Charsmap::new(&bytes)
+    })
 }
 
 /// The `normalizer` of a file.

@@ -62,3 +62,30 @@ fn gguf_refusals_name_the_key() {
     });
     assert_eq!(config.unwrap().n_heads, 4);
 }
+
+/// Heads that draft for another model are no models, whatever family their configuration names.
+#[test]
+fn heads_that_draft_are_refused_with_the_reason() {
+    let heads = [
+        ("llama", "LlamaForCausalLMEagle3"),
+        ("gemma4_assistant", "Gemma4AssistantForCausalLM"),
+    ];
+    for (model_type, class) in heads {
+        let changes = json!({ "model_type": model_type, "architectures": [class] });
+        let error = read_hf(&with(&llama(), changes)).unwrap_err().to_string();
+        assert!(
+            error.contains("model that it helps") && error.contains("--draft"),
+            "{class}: {error}"
+        );
+    }
+    for architecture in ["eagle3", "gemma4-assistant", "dflash"] {
+        let error = read_gguf(|metadata| {
+            metadata.insert("general.architecture", architecture);
+        });
+        let error = error.unwrap_err().to_string();
+        assert!(
+            error.contains(architecture) && error.contains("model that it helps"),
+            "{error}"
+        );
+    }
+}

@@ -25,7 +25,7 @@ pub(in crate::convert) struct TokenizerFolder<'a> {
 /// Tokens by number.
 pub(super) struct Tokens {
     pub(super) texts: Vec<String>,
-    kinds: Vec<i32>,
+    pub(super) kinds: Vec<i32>,
     /// The number of a text, by which special tokens are named.
     pub(super) ids: HashMap<String, u32>,
 }
@@ -48,9 +48,13 @@ impl TokenizerFolder<'_> {
             Some("BPE") => {}
             // Old files do not say.
             None if model.get("merges").is_some() => {}
+            Some("WordPiece") => return self.word_piece(&json, n_vocab),
+            Some("Unigram") => return self.unigram(&json, n_vocab),
             other => {
                 let found = other.unwrap_or("unknown");
-                let reason = format!("a tokenizer of kind {found}; GGUF conversion knows BPE");
+                let reason = format!(
+                    "a tokenizer of kind {found}; GGUF conversion knows BPE, WordPiece and Unigram"
+                );
                 return Err(self.error(reason));
             }
         }
@@ -58,7 +62,8 @@ impl TokenizerFolder<'_> {
         let config = self.files.tokenizer_config.as_ref();
         let added =
             added_tokens(self.json, config).map_err(|error| self.error(error.to_string()))?;
-        let mut tokens = self.tokens(&json, &added, n_vocab)?;
+        let vocab = self.vocab_by_text(&json)?;
+        let mut tokens = self.tokens(&vocab, &added, n_vocab)?;
         let mut out: MetadataEntries = Vec::new();
         let mut notes = Vec::new();
         if is_byte_level(&json) {
@@ -123,7 +128,13 @@ impl TokenizerFolder<'_> {
             .collect()
     }
 
-    fn tokens(&self, json: &Value, added: &[AddedToken], n_vocab: usize) -> Result<Tokens, Error> {
+    /// All tokens by number: those of a vocabulary, each with its number, and added ones.
+    pub(super) fn tokens(
+        &self,
+        vocab: &[(&str, u64)],
+        added: &[AddedToken],
+        n_vocab: usize,
+    ) -> Result<Tokens, Error> {
         let mut slots: Vec<Option<(&str, i32)>> = vec![None; n_vocab];
         for token in added {
             let token_kind = match token.special {
@@ -136,15 +147,11 @@ impl TokenizerFolder<'_> {
             }
         }
         let added: HashSet<&str> = added.iter().map(|token| &*token.content).collect();
-        let vocab = json["model"]["vocab"].as_object();
-        let vocab = vocab.ok_or_else(|| self.error("tokenizer.json has no vocabulary".into()))?;
-        for (text, id) in vocab {
-            if added.contains(text.as_str()) {
+        for &(text, id) in vocab {
+            if added.contains(text) {
                 continue;
             }
-            let slot = id
-                .as_u64()
-                .and_then(|id| slots.get_mut(usize::try_from(id).ok()?));
+            let slot = usize::try_from(id).ok().and_then(|id| slots.get_mut(id));
             let Some(slot) = slot else {
                 let reason =
                     format!("token {text:?} has number {id}, but the model has {n_vocab} tokens");

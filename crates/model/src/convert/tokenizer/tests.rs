@@ -184,6 +184,8 @@ fn what_gguf_cannot_hold_is_an_error() {
     };
     let cases = [
         (with("/model/type", json!("Unigram")), "Unigram"),
+        (with("/model/type", json!("WordPiece")), "WordPiece"),
+        (with("/model/type", json!("WordLevel")), "WordLevel"),
         (with("/model/vocab", json!([["a", 0.0]])), "no vocabulary"),
         (with("/model/vocab", json!(["a"])), "a token with its score"),
         (with("/model/vocab", json!({ "a": 77 })), "77"),
