@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// The vision encoder of a checkpoint.
 pub(super) enum Vision {
     None,
-    VisionEncoder(Box<VisionConfig>),
+    Encoder(Box<VisionConfig>),
     /// One that does not run here, and why.
     Unusable(String),
 }
@@ -30,7 +30,7 @@ impl Vision {
     pub(super) fn of(checkpoint: &Checkpoint) -> Vision {
         match VisionModel::of(checkpoint) {
             Ok(None) => Vision::None,
-            Ok(Some(encoder)) => Vision::VisionEncoder(Box::new(encoder.config)),
+            Ok(Some(encoder)) => Vision::Encoder(Box::new(encoder.config)),
             Err(error) => Vision::Unusable(error.to_string()),
         }
     }
@@ -38,7 +38,7 @@ impl Vision {
     pub(super) fn print(&self, out: &mut Out) -> CommandResult {
         let line = match self {
             Vision::None => return Ok(()),
-            Vision::VisionEncoder(config) => format!(
+            Vision::Encoder(config) => format!(
                 "{} layers, width {}, {} heads; {}",
                 config.n_layers,
                 config.d_model,
@@ -54,7 +54,7 @@ impl Vision {
         match self {
             Vision::None => Value::Null,
             Vision::Unusable(why) => json!({ "runs": false, "reason": why }),
-            Vision::VisionEncoder(config) => json!({
+            Vision::Encoder(config) => json!({
                 "runs": true,
                 "n_layers": config.n_layers,
                 "d_model": config.d_model,
