@@ -1,12 +1,15 @@
-"""The build backend of the Python package: maturin's, and before it the program `millrace`.
+"""The build backend of the Python package: maturin's, and before it the program `millrace` and the licences of what is linked.
 
 maturin builds a library or a program, not both; the wheel has the program among its scripts. MILLRACE_WHEEL_PROFILE names the
 profile of both (`release`), MILLRACE_WHEEL_TARGET a triple, with a version of glibc where cargo-zigbuild is to link for one.
+MILLRACE_WHEEL_PROGRAM names a program that was built already.
 """
 
 import os
+import platform
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import maturin
@@ -18,30 +21,59 @@ from maturin import (  # noqa: F401
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "target" / "package" / "millrace_llm.data"
+# pyproject.toml names both files in it.
+NOTICES = ROOT / "target" / "package" / "notices"
 PROFILE = os.environ.get("MILLRACE_WHEEL_PROFILE", "release")
 TARGET = os.environ.get("MILLRACE_WHEEL_TARGET", "")
+PROGRAM = os.environ.get("MILLRACE_WHEEL_PROGRAM", "")
 # The module is a workspace of its own; what both are built of is built once.
 os.environ.setdefault("CARGO_TARGET_DIR", str(ROOT / "target"))
 
 
 def build_program() -> None:
-    """Builds `millrace` and puts it where maturin takes scripts from."""
+    """Builds `millrace`, if it is not there, and puts it where maturin takes scripts from."""
     triple = TARGET.split(".")[0]
+    built = Path(PROGRAM).resolve() if PROGRAM else _build(triple)
+    scripts = DATA / "scripts"
+    scripts.mkdir(parents=True, exist_ok=True)
+    program = scripts / "millrace"
+    program.unlink(missing_ok=True)
+    shutil.copy2(built, program)
+    strip = _strip(triple.split("-")[0] or platform.machine())
+    if strip is None:
+        print(f"not stripped: no program here strips for {triple} (Debian: llvm)", file=sys.stderr)
+    else:
+        subprocess.run([strip, str(program)], check=True)
+
+
+def _build(triple: str) -> Path:
     cargo = ["cargo", "zigbuild"] if "." in TARGET else ["cargo", "build"]
     command = [*cargo, "--locked", "--profile", PROFILE, "--package", "millrace-cli", "--bin", "millrace"]
     if TARGET:
         command += ["--target", TARGET]
     subprocess.run(command, cwd=ROOT, check=True)
     folder = "debug" if PROFILE == "dev" else PROFILE
-    built = Path(os.environ["CARGO_TARGET_DIR"]) / triple / folder / "millrace"
-    scripts = DATA / "scripts"
-    scripts.mkdir(parents=True, exist_ok=True)
-    program = scripts / "millrace"
-    program.unlink(missing_ok=True)
-    shutil.copy2(built, program)
-    strip = shutil.which("strip")
-    if strip is not None and not TARGET:
-        subprocess.run([strip, str(program)], check=True)
+    return Path(os.environ["CARGO_TARGET_DIR"]) / triple / folder / "millrace"
+
+
+def _strip(architecture: str):
+    """A program that strips those of an architecture; this machine's own `strip` knows no other."""
+    names = [f"{architecture}-linux-gnu-strip", "llvm-strip"]
+    if architecture == platform.machine():
+        names.insert(0, "strip")
+    # Debian's llvm-strip has a version in its name, unless the package `llvm` is there.
+    found = [shutil.which(name) for name in names]
+    found += sorted(str(path) for path in Path("/usr/lib").glob("llvm-*/bin/llvm-strip"))
+    return next((path for path in found if path), None)
+
+
+def write_notices() -> None:
+    """Writes licences and the SBOM where maturin takes them from."""
+    NOTICES.mkdir(parents=True, exist_ok=True)
+    for action, name in (("texts", "THIRD-PARTY.txt"), ("sbom", "millrace.cdx.json")):
+        command = [sys.executable, str(ROOT / "tools" / "package" / "licenses.py"), action]
+        with open(NOTICES / name, "wb") as file:
+            subprocess.run(command, cwd=ROOT, check=True, stdout=file)
 
 
 def _arguments() -> None:
@@ -57,12 +89,14 @@ def _arguments() -> None:
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     build_program()
+    write_notices()
     _arguments()
     return maturin.build_wheel(wheel_directory, config_settings, metadata_directory)
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
     build_program()
+    write_notices()
     _arguments()
     return maturin.build_editable(wheel_directory, config_settings, metadata_directory)
 
@@ -70,11 +104,13 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
 def build_sdist(sdist_directory, config_settings=None):
     # maturin looks for it, and takes the files that git knows.
     DATA.mkdir(parents=True, exist_ok=True)
+    write_notices()
     return maturin.build_sdist(sdist_directory, config_settings)
 
 
 def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
     DATA.mkdir(parents=True, exist_ok=True)
+    write_notices()
     return maturin.prepare_metadata_for_build_wheel(metadata_directory, config_settings)
 
 

@@ -5,7 +5,8 @@
     python3 tools/package/licenses.py sbom  > millrace.cdx.json
     python3 tools/package/licenses.py check         # the table is right, and every licence is one of ALLOWED
 
-Shipped is what the program, the Python module and the C library are linked of on Linux; not what builds or tests them.
+Shipped is what the program, the Python module, the C library and the plugin for ggml are linked of on Linux; not what builds or
+tests them.
 """
 
 import itertools
@@ -17,7 +18,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 # Manifests and what is shipped of each.
-SHIPPED = {"Cargo.toml": ("millrace-cli", "millrace-capi"), "crates/python/Cargo.toml": ("millrace-python",)}
+SHIPPED = {
+    "Cargo.toml": ("millrace-cli", "millrace-capi", "millrace-ggml-plugin"),
+    "crates/python/Cargo.toml": ("millrace-python",),
+}
 TARGETS = ("x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu")
 # Every one lets a program be shipped under any terms, if its notice goes along.
 ALLOWED = {
@@ -97,8 +101,9 @@ def table(packages):
     lines = [
         "# Licences of dependencies",
         "",
-        "`tools/package/licenses.py table` writes this page. It lists what the program, the Python module and the C library are",
-        "linked of. `texts` prints every licence in full, and the packages bring that along; `sbom` prints a CycloneDX file.",
+        "`tools/package/licenses.py table` writes this page. It lists what the program, the Python module, the C library and the plugin",
+        "for ggml are linked of. `texts` prints every licence in full, `sbom` a CycloneDX file: the wheel, the image, the Debian package",
+        "and the archive bring both along. `check`, which the gate runs, compares this page and refuses licences that are not allowed.",
         "",
         "| crate | licence |",
         "|---|---|",

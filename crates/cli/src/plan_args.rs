@@ -55,16 +55,31 @@ pub(crate) struct SubjectArgs {
 impl SubjectArgs {
     /// The model. Of files no weight is read.
     pub(crate) fn read(&self, ui: Ui) -> CommandResult<PlanSubject> {
-        let Some(geometry) = self.geometry else {
-            let args = ModelArgs {
-                model: self.model.clone().unwrap_or_default(),
-                offline: self.offline,
-            };
-            let model = args.load(ui)?;
+        if let Some((name, model)) = self.geometry()? {
             return Ok(PlanSubject {
-                name: model.name().to_owned(),
-                of: Of::Files(model),
+                name: name.to_owned(),
+                of: Of::Geometry(Box::new(model)),
             });
+        }
+        let model = self.files().load(ui)?;
+        Ok(PlanSubject {
+            name: model.name().to_owned(),
+            of: Of::Files(model),
+        })
+    }
+
+    /// The files that were named; none where there is a geometry.
+    pub(crate) fn files(&self) -> ModelArgs {
+        ModelArgs {
+            model: self.model.clone().unwrap_or_default(),
+            offline: self.offline,
+        }
+    }
+
+    /// The shape that was named in place of files, and what to call it.
+    pub(crate) fn geometry(&self) -> CommandResult<Option<(&'static str, Model)>> {
+        let Some(geometry) = self.geometry else {
+            return Ok(None);
         };
         let recipe = match self.recipe {
             Some(recipe) => recipe,
@@ -76,10 +91,7 @@ impl SubjectArgs {
         };
         let model = Model::without_weights(geometry, self.layers, recipe, source)
             .map_err(|error| CommandFailure::usage(error.to_string()))?;
-        Ok(PlanSubject {
-            name: geometry.name().to_owned(),
-            of: Of::Geometry(Box::new(model)),
-        })
+        Ok(Some((geometry.name(), model)))
     }
 }
 

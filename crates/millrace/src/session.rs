@@ -4,7 +4,7 @@ use crate::{Chat, Device, Error, Event, Model, Options, Prompt, PromptTokens, Re
 use millrace_runtime::vision::{EncodedImage, ImageReader, Pixels, VisionDevice};
 use millrace_runtime::{
     BatchItem, Embedder, Engine, Generation, LogitsFor, Pooling, SeqId, SpeculationStats,
-    Speculator, Turn, generate_batch, image,
+    Speculator, Turn, generate_batch, generate_each, image,
 };
 use std::fmt;
 use std::ops::ControlFlow;
@@ -223,6 +223,35 @@ impl Session {
         Ok(generations?)
     }
 
+    /// As [`batch`](Session::batch), but a prompt that fails has its error in its place, and the others their texts.
+    ///
+    /// # Errors
+    /// Those that no prompt has by itself: a step of the engine that fails.
+    pub fn batch_each<P: Into<Prompt>>(
+        &self,
+        prompts: impl IntoIterator<Item = P>,
+        options: &Options,
+    ) -> Result<Vec<Result<Generation>>> {
+        let (mut turns, mut refused) = (Vec::new(), Vec::new());
+        for prompt in prompts {
+            let prepared = self.model.prepare(prompt);
+            let turn = prepared.and_then(|prepared| self.turn(prepared, options, &mut |_| {}));
+            match turn {
+                Ok(turn) => turns.push(turn),
+                Err(error) => refused.push((turns.len() + refused.len(), error)),
+            }
+        }
+        let cancel = options.cancel_handle().flag();
+        let mut core = self.lock();
+        let done = generate_each(&mut *core.engine, turns, cancel, &mut |_, _| {})?;
+        let mut results: Vec<_> = done.into_iter().map(|one| Ok(one?)).collect();
+        // Their places are told in order, so each is where it was when those before it are.
+        for (index, error) in refused {
+            results.insert(index, Err(error));
+        }
+        Ok(results)
+    }
+
     /// A conversation, in the model's chat template.
     ///
     /// # Errors
@@ -245,10 +274,27 @@ impl Session {
     /// # Errors
     /// As [`embed`](Session::embed).
     pub fn embed_with(&self, text: &str, pooling: Pooling) -> Result<Vec<f32>> {
-        let embedder = Embedder::new(self.model.loaded())?;
         let tokens = self.model.tokenize(text)?;
+        self.embed_tokens(&tokens, pooling, true)
+    }
+
+    /// The embedding of tokens, `[d_model]`: of length 1 with `normalize`, else as the model gives it.
+    ///
+    /// # Errors
+    /// As [`embed`](Session::embed).
+    pub fn embed_tokens(
+        &self,
+        tokens: &[u32],
+        pooling: Pooling,
+        normalize: bool,
+    ) -> Result<Vec<f32>> {
+        let embedder = Embedder::new(self.model.loaded())?;
         let mut core = self.lock();
-        Ok(embedder.embed(&mut *core.engine, &tokens, pooling)?)
+        let embedding = embedder.pool(&mut *core.engine, tokens, pooling)?;
+        Ok(match normalize {
+            true => embedding.finish()?,
+            false => embedding.unscaled()?,
+        })
     }
 
     /// The logits behind every token of a prompt.

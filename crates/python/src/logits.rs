@@ -10,6 +10,35 @@ use pyo3::types::{PyDict, PyTuple};
 #[derive(Debug)]
 pub(crate) struct LogitRows(pub(crate) Logits);
 
+/// A token's logarithm of probability, and those of the likeliest tokens in its place.
+pub(crate) type TokenLogprob = (f64, Vec<(u32, f64)>);
+
+/// The natural logarithm of the probability that a row of logits gives a token, and the `top` likeliest tokens with theirs, the
+/// likeliest first.
+pub(crate) fn logprob(row: &[f32], token: u32, top: usize) -> TokenLogprob {
+    let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let most = f64::from(most);
+    let sum: f64 = row.iter().map(|x| (f64::from(*x) - most).exp()).sum();
+    let norm = most + sum.ln();
+    let of = |token: u32| match row.get(token as usize) {
+        Some(x) => f64::from(*x) - norm,
+        None => f64::NEG_INFINITY,
+    };
+    let mut order: Vec<u32> = (0..row.len() as u32).collect();
+    let top = top.min(order.len());
+    let likelier = |a: &u32, b: &u32| {
+        let (a_logit, b_logit) = (row[*a as usize], row[*b as usize]);
+        b_logit.total_cmp(&a_logit).then(a.cmp(b))
+    };
+    if top > 0 && top < order.len() {
+        order.select_nth_unstable_by(top - 1, likelier);
+    }
+    order.truncate(top);
+    order.sort_unstable_by(likelier);
+    let top = order.into_iter().map(|token| (token, of(token))).collect();
+    (of(token), top)
+}
+
 #[pymethods]
 impl LogitRows {
     /// `(n_tokens, vocab_size)`.

@@ -2,14 +2,14 @@
 
 use crate::errors::{bad_value, closed, exception};
 use crate::generation::Completion;
-use crate::logits::LogitRows;
+use crate::logits::{LogitRows, TokenLogprob, logprob};
 use crate::model_arguments::ModelArguments;
 use crate::options::CallOptions;
 use crate::prompts::{self, PromptArgument};
 use crate::stream::TextStream;
 use crate::watch::WorkWatch;
 use millrace::engine::EncodeOptions;
-use millrace::{Error, Generation, Pooling, Session};
+use millrace::{Error, Generation, Pooling, Prompt, Session};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::path::PathBuf;
@@ -80,6 +80,45 @@ impl PythonModel {
             PromptArgument::Many(prompts) => session.batch(prompts, &options).map(Results::Many),
         });
         done?.map_err(|error| exception(py, &error))
+    }
+
+    /// Texts after prompts, each with its own exception where it has none.
+    fn run_each<'py>(
+        &self,
+        py: Python<'py>,
+        prompts: &Bound<'py, PyAny>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let session = self.session(py)?;
+        let call = CallOptions::of(py, options)?;
+        if !call.images.is_empty() {
+            return Err(bad_value(py, "`images` go with one prompt", None));
+        }
+        let (options, watch) = (call.options, call.watch);
+        let (mut good, mut results) = (Vec::new(), Vec::new());
+        for prompt in prompts::each(prompts)? {
+            results.push(match prompt {
+                Ok(prompt) => {
+                    good.push(prompt);
+                    None
+                }
+                Err(error) => Some(error.into_value(py).into_bound(py).into_any()),
+            });
+        }
+        let done = watch.run(py, move || session.batch_each(good, &options))?;
+        let mut done = done.map_err(|error| exception(py, &error))?.into_iter();
+        let results = results.into_iter().map(|refused| match refused {
+            Some(exception) => Ok(exception),
+            None => match done.next() {
+                Some(Ok(one)) => Ok(Bound::new(py, Completion(one))?.into_any()),
+                Some(Err(error)) => Ok(exception(py, &error)
+                    .into_value(py)
+                    .into_bound(py)
+                    .into_any()),
+                None => Err(bad_value(py, "a prompt has no result", None)),
+            },
+        });
+        results.collect()
     }
 
     fn start(
@@ -155,39 +194,56 @@ impl PythonModel {
         self.text(py, prompts::conversation(messages)?, stream, options)
     }
 
-    /// As `generate` and `chat`, with tokens, times and the reason of the end.
-    #[pyo3(signature = (prompt, **options))]
+    /// As `generate` and `chat`, with tokens, times and the reason of the end. With `return_exceptions` a list of prompts gives a
+    /// list in which a prompt that fails has its exception, as `asyncio.gather` gives it.
+    #[pyo3(signature = (prompt, *, return_exceptions = false, **options))]
     fn complete<'py>(
         &self,
         py: Python<'py>,
         prompt: &Bound<'py, PyAny>,
+        return_exceptions: bool,
         options: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        if return_exceptions {
+            let each = self.run_each(py, prompt, options)?;
+            return Ok(each.into_pyobject(py)?.into_any());
+        }
         let generations = self.run(py, prompt, options)?.map(Completion);
         Ok(generations.into_pyobject(py)?.into_any())
     }
 
-    /// Embeddings of length 1, `[d_model]`: of a text, or a list for a list. `pooling` is `mean` or `last`.
-    #[pyo3(signature = (text, *, pooling = None))]
+    /// Embeddings, `[d_model]`: of a text, or a list for a list. `pooling` is `mean`, `first` or `last`, and what the model's files say
+    /// without it. They have length 1, unless `normalize` is false. `truncate` cuts a text to the context, which is an error otherwise.
+    #[pyo3(signature = (text, *, pooling = None, normalize = true, truncate = false))]
     fn embed<'py>(
         &self,
         py: Python<'py>,
         text: EmbedTexts,
         pooling: Option<&str>,
+        normalize: bool,
+        truncate: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
         let session = self.session(py)?;
         let pooling = match pooling {
             None => None,
             Some("mean") => Some(Pooling::Mean),
+            Some("first") => Some(Pooling::First),
             Some("last") => Some(Pooling::Last),
             Some(other) => {
-                let message = format!("no pooling `{other}`: there is mean and last");
+                let message = format!("no pooling `{other}`: there are mean, first and last");
                 return Err(bad_value(py, &message, None));
             }
         };
-        let embed = |text: &String| match pooling {
-            Some(pooling) => session.embed_with(text, pooling),
-            None => session.embed(text),
+        let embed = |text: &String| {
+            let pooling = match pooling {
+                Some(pooling) => pooling,
+                None => Pooling::of(session.model().loaded())?.unwrap_or(Pooling::Mean),
+            };
+            let mut tokens = session.model().tokenize(text)?;
+            if truncate {
+                tokens.truncate(session.n_ctx());
+            }
+            session.embed_tokens(&tokens, pooling, normalize)
         };
         let watch = WorkWatch::new(None);
         let embeddings = watch.run(py, || match &text {
@@ -213,6 +269,45 @@ impl PythonModel {
         let prompt = PromptArgument::of(prompt)?.single(py)?;
         let logits = WorkWatch::new(None).run(py, || session.logits(prompt))?;
         Ok(LogitRows(logits.map_err(|error| exception(py, &error))?))
+    }
+
+    /// The tokens that a prompt is read as: of messages those of the model's chat template.
+    fn prompt_tokens(&self, py: Python<'_>, prompt: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
+        let session = self.session(py)?;
+        let prompt = PromptArgument::of(prompt)?.single(py)?;
+        let prepared = py.detach(|| session.model().prepare(prompt));
+        let prepared = prepared.map_err(|error| exception(py, &error))?;
+        Ok(prepared.tokens().to_vec())
+    }
+
+    /// Of each token from `first` on (at least 1) its logarithm of probability behind those before it, and the `top` likeliest
+    /// tokens there with theirs. All tokens are read once more for it, to the bits that a generation had.
+    #[pyo3(signature = (tokens, *, first = 1, top = 0))]
+    fn logprobs(
+        &self,
+        py: Python<'_>,
+        tokens: Vec<u32>,
+        first: usize,
+        top: usize,
+    ) -> PyResult<Vec<TokenLogprob>> {
+        if first == 0 {
+            let advice = "begin at 1, or later".to_owned();
+            let message = "`first` is 0, and nothing is before the first token";
+            return Err(bad_value(py, message, Some(advice)));
+        }
+        let session = self.session(py)?;
+        // The last token's own logits are nobody's; a text may fill the context with it.
+        let read = tokens.len().saturating_sub(1);
+        if first > read {
+            return Ok(Vec::new());
+        }
+        let prompt = Prompt::tokens(tokens[..read].to_vec());
+        let logprobs = WorkWatch::new(None).run(py, || {
+            let logits = session.logits(prompt)?;
+            let rows = logits.rows().zip(&tokens[1..]).skip(first - 1);
+            Ok(rows.map(|(row, token)| logprob(row, *token, top)).collect())
+        })?;
+        logprobs.map_err(|error: Error| exception(py, &error))
     }
 
     /// The tokens of a text. `add_special` puts those around it that the model puts around every text; `parse_special` takes

@@ -4,22 +4,24 @@ use crate::cancel::CancelToken;
 use crate::errors::{bad_value, exception};
 use crate::options::{of_type, unexpected};
 use crate::watch::WorkWatch;
-use millrace::engine::EngineOptions;
+use millrace::engine::{AdapterSet, EngineOptions, LoraAdapter};
 use millrace::{Device, Error, Model, OpenOptions, Session};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// Every argument, for messages; the type stubs list them too, and a test compares.
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 13] = [
     "cancel",
     "context",
     "device",
     "draft",
     "kv_type",
     "level",
+    "lora",
     "mmproj",
     "mode",
     "offline",
@@ -44,6 +46,7 @@ pub(crate) struct ModelArguments {
     set: Vec<String>,
     offline: bool,
     mmproj: Option<PathBuf>,
+    lora: Vec<(PathBuf, f32)>,
     watch: WorkWatch,
 }
 
@@ -81,6 +84,7 @@ impl ModelArguments {
             "draft" => self.draft = Some(of_type(name, value)?),
             "kv_type" => self.options.kv_type = parsed(py, name, value)?,
             "level" => self.options.level = Some(parsed(py, name, value)?),
+            "lora" => self.lora = adapters(name, value)?,
             "mmproj" => self.mmproj = Some(of_type(name, value)?),
             "mode" => self.mode = Some(of_type(name, value)?),
             "offline" => self.offline = of_type(name, value)?,
@@ -109,6 +113,12 @@ impl ModelArguments {
         let model = Model::open_with(name, &open)?;
         let name = self.device.as_deref().unwrap_or(millrace::CPU);
         let mut device = Device::named(name).engine_options(self.options);
+        let adapters = self.lora.iter().map(|(path, scale)| {
+            let adapter = LoraAdapter::open(path, model.loaded())?;
+            Ok((Arc::new(adapter), *scale))
+        });
+        let adapters = adapters.collect::<Result<Vec<_>, Error>>()?;
+        device = device.adapters(AdapterSet::new(adapters));
         device = match self.draft.as_deref() {
             None => device,
             Some(NGRAM) => device.draft_ngram(),
@@ -124,6 +134,32 @@ impl ModelArguments {
             .fold(device, |device, change| device.set(change));
         model.on(device)
     }
+}
+
+/// A LoRA adapter as Python names it: a path, or a path and a factor on what it adds.
+#[derive(FromPyObject)]
+enum AdapterArgument {
+    Scaled(PathBuf, f32),
+    Plain(PathBuf),
+}
+
+/// One adapter or several.
+#[derive(FromPyObject)]
+enum AdapterArguments {
+    One(AdapterArgument),
+    Many(Vec<AdapterArgument>),
+}
+
+fn adapters(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<(PathBuf, f32)>> {
+    let adapters = match of_type(name, value)? {
+        AdapterArguments::One(adapter) => vec![adapter],
+        AdapterArguments::Many(adapters) => adapters,
+    };
+    let adapters = adapters.into_iter().map(|adapter| match adapter {
+        AdapterArgument::Scaled(path, scale) => (path, scale),
+        AdapterArgument::Plain(path) => (path, 1.0),
+    });
+    Ok(adapters.collect())
 }
 
 /// A value by its name.

@@ -3,6 +3,7 @@
 use crate::cancel::CancelToken;
 use crate::errors::{bad_value, exception};
 use crate::watch::WorkWatch;
+use millrace::sampling::Mirostat;
 use millrace::{Options, RgbImage, read_image};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -11,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Every argument, for messages; the type stubs list them too, and a test compares.
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 19] = [
     "cancel",
     "frequency_penalty",
     "ignore_end",
@@ -19,6 +20,7 @@ const NAMES: [&str; 18] = [
     "logit_bias",
     "max_tokens",
     "min_p",
+    "mirostat",
     "penalty_last_n",
     "presence_penalty",
     "repetition_penalty",
@@ -61,7 +63,7 @@ impl CallOptions {
             }
             match name.as_str() {
                 "cancel" => token = Some(of_type::<CancelToken>(&name, &value)?),
-                "images" => images = images(py, &value)?,
+                "images" => images = image_list(py, &value)?,
                 name => options = set(options, name, &value)?,
             }
         }
@@ -81,6 +83,10 @@ fn set(options: Options, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Optio
         "top_k" => options.top_k(of_type(name, value)?),
         "top_p" => options.top_p(of_type(name, value)?),
         "min_p" => options.min_p(of_type(name, value)?),
+        "mirostat" => {
+            let (tau, eta) = of_type(name, value)?;
+            options.mirostat(Mirostat { tau, eta })
+        }
         "typical_p" => options.typical_p(of_type(name, value)?),
         "repetition_penalty" => options.repetition_penalty(of_type(name, value)?),
         "presence_penalty" => options.presence_penalty(of_type(name, value)?),
@@ -133,7 +139,7 @@ pub(crate) fn unexpected(name: &str, known: &[&str]) -> PyErr {
 }
 
 /// Images: paths, or the bytes of files.
-fn images(py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Vec<RgbImage>> {
+fn image_list(py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Vec<RgbImage>> {
     let mut images = Vec::new();
     for (index, image) in value.try_iter()?.enumerate() {
         let image = image?;

@@ -1,7 +1,7 @@
 //! What Python gives as a prompt: a text, tokens, messages, or several of a kind.
 
 use crate::errors::bad_value;
-use millrace::{Message, RgbImage, Prompt};
+use millrace::{Message, Prompt, RgbImage};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -58,6 +58,20 @@ impl PromptArgument {
             }
         }
     }
+}
+
+/// The prompts of a list, each by itself: one that is none has its error.
+pub(crate) fn each(value: &Bound<'_, PyAny>) -> PyResult<Vec<PyResult<Prompt>>> {
+    if is_text(value) {
+        let advice = "give a list of prompts".to_owned();
+        return Err(bad_value(
+            value.py(),
+            "this takes several prompts",
+            Some(advice),
+        ));
+    }
+    let prompts = value.try_iter()?.map(|prompt| Ok(one(&prompt?)));
+    prompts.collect()
 }
 
 fn is_text(value: &Bound<'_, PyAny>) -> bool {

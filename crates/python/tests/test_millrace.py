@@ -6,6 +6,7 @@
 import _thread
 import gc
 import inspect
+import math
 import re
 import signal
 import subprocess
@@ -54,6 +55,23 @@ class Text(unittest.TestCase):
         together = model.generate(prompts, **GREEDY)
         self.assertEqual(together, [model.generate(prompt, **GREEDY) for prompt in prompts])
 
+    def test_what_prompts_share_is_read_once(self):
+        beginning = "Tom saw a dog and a cat in the park. " * 12
+        done = model.complete([beginning + f"It was day {n}" for n in range(4)], **GREEDY)
+        cached = [one.timings["cached_tokens"] for one in done]
+        self.assertEqual(cached[0], 0)
+        self.assertTrue(all(n >= 64 for n in cached[1:]), cached)
+
+    def test_a_prompt_that_fails_has_its_exception(self):
+        prompts = [PROMPT, "b " * 400, QUESTION, 7, []]
+        one, long, answer, number, empty = model.complete(prompts, return_exceptions=True, **GREEDY)
+        self.assertEqual(one.text, model.generate(PROMPT, **GREEDY))
+        self.assertIsInstance(long, millrace.ContextOverflowError)
+        self.assertEqual(answer.text, model.chat(QUESTION, **GREEDY))
+        self.assertIsInstance(number, TypeError)
+        self.assertIsInstance(empty, millrace.InvalidValueError)
+        self.assertEqual(model.complete([], return_exceptions=True), [])
+
     def test_tokens_are_a_prompt(self):
         tokens = model.tokenize(PROMPT)
         self.assertEqual(model.detokenize(tokens), PROMPT)
@@ -72,6 +90,8 @@ class Text(unittest.TestCase):
         stopped = model.complete(PROMPT, temperature=0, stop=["lived"])
         self.assertEqual(stopped.finish_reason, "stop_text")
         self.assertNotIn("lived", stopped.text)
+        surprised = model.generate(PROMPT, seed=1, temperature=1.0, max_tokens=20, mirostat=(1.0, 0.1))
+        self.assertNotEqual(surprised, story(1))
         first = model.complete(PROMPT, **GREEDY).tokens[0]
         banned = model.complete(PROMPT, logit_bias={first: float("-inf")}, **GREEDY)
         self.assertNotEqual(banned.tokens[0], first)
@@ -98,6 +118,36 @@ class Numbers(unittest.TestCase):
         self.assertAlmostEqual(sum(x * x for x in one), 1.0, places=5)
         self.assertEqual(model.embed(["The dog saw a ball.", "Tom"])[0], one)
         self.assertNotEqual(model.embed("The dog saw a ball.", pooling="last"), one)
+        first = model.embed("The dog saw a ball.", pooling="first")
+        self.assertEqual(first, model.embed("The cat", pooling="first"))
+
+    def test_embeddings_as_the_model_gives_them(self):
+        raw = model.embed("The dog saw a ball.", normalize=False)
+        length = sum(x * x for x in raw) ** 0.5
+        self.assertGreater(abs(length - 1.0), 0.01)
+        for x, y in zip(model.embed("The dog saw a ball."), raw):
+            self.assertAlmostEqual(x, y / length, places=6)
+        long = "a dog " * 400
+        with self.assertRaises(millrace.ContextOverflowError):
+            model.embed(long)
+        self.assertEqual(len(model.embed(long, truncate=True)), model.d_model)
+
+    def test_logprobs_are_those_of_the_logits(self):
+        done = model.complete(PROMPT, **GREEDY)
+        before = model.prompt_tokens(PROMPT)
+        self.assertEqual(before, model.tokenize(PROMPT))
+        tokens = before + done.tokens
+        rows = model.logprobs(tokens, first=len(before), top=3)
+        self.assertEqual(len(rows), len(done.tokens))
+        for token, (logprob, top), logits in zip(done.tokens, rows, model.logits(tokens).tolist()[len(before) - 1 :]):
+            self.assertEqual(top[0], (token, logprob))
+            self.assertEqual([one for one, _ in top], sorted(range(len(logits)), key=lambda i: (-logits[i], i))[:3])
+            most = max(logits)
+            expected = logits[token] - most - math.log(sum(math.exp(x - most) for x in logits))
+            self.assertAlmostEqual(logprob, expected, places=6)
+        self.assertEqual(model.logprobs(tokens, first=len(tokens)), [])
+        with self.assertRaises(millrace.InvalidValueError):
+            model.logprobs(tokens, first=0)
 
     @unittest.skipIf(find_spec("numpy") is None, "no numpy")
     def test_logits_are_numpys_without_a_copy(self):
@@ -177,25 +227,27 @@ class Stops(unittest.TestCase):
 
     def test_other_threads_run_meanwhile(self):
         ended = threading.Event()
-        counts = [0, 0]
+        n_turns = 0
 
         def generate():
             model.generate(PROMPT, ignore_end=True, max_tokens=200)
             ended.set()
 
         worker = threading.Thread(target=generate)
-        worker.start()
         longest = 0.0
-        before = time.monotonic()
+        before = began = time.monotonic()
+        worker.start()
         while not ended.is_set():
-            counts[0] += 1
+            n_turns += 1
             now = time.monotonic()
             longest = max(longest, now - before)
             before = now
             time.sleep(0)
+        took = time.monotonic() - began
         worker.join()
-        # With the interpreter's lock held there would be one turn or two.
-        self.assertGreater(counts[0], 20)
+        # With the interpreter's lock held there would be one turn or two, of which one would last as long as the work.
+        self.assertGreater(n_turns, 20)
+        self.assertLess(longest, took / 2)
 
 
 class Errors(unittest.TestCase):
@@ -223,6 +275,10 @@ class Errors(unittest.TestCase):
             (lambda: model.chat([{"role": "user", "content": [{"type": "image_url"}]}]), millrace.InvalidValueError, "images="),
             (lambda: model.generate(PROMPT, images=["no.png"]), millrace.Error, "no.png"),
             (lambda: model.generate(PROMPT, images=[b"no image"]), millrace.InvalidValueError, "image 0"),
+            (lambda: millrace.Model("demo", lora="no-adapter.gguf"), millrace.Error, "no-adapter.gguf"),
+            (lambda: millrace.Model("demo", lora=[("no-adapter.gguf", 0.5)]), millrace.Error, "no-adapter.gguf"),
+            (lambda: millrace.Model("demo", lora=3), TypeError, "`lora`"),
+            (lambda: model.generate(PROMPT, mirostat=5.0), TypeError, "`mirostat`"),
             (lambda: model.embed("x", pooling="max"), millrace.InvalidValueError, "max"),
         ]
         for call, kind, words in cases:

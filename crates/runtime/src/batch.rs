@@ -5,8 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::Error;
 use crate::engine::{BatchItem, Engine, StepOutput};
 use crate::generate::{Generation, GenerationEvent, tell_prefill, tell_text};
+use crate::kv::PAGE_TOKENS;
 use crate::sequences::SeqId;
 use crate::turn::Turn;
+
+/// What a turn came to.
+type Outcome = Result<Generation, Error>;
 
 /// A turn under way.
 struct Member {
@@ -14,11 +18,16 @@ struct Member {
     index: usize,
     seq: SeqId,
     turn: Turn,
+    /// Why it cannot go on.
+    failure: Option<Error>,
 }
 
 /// Completes all turns, as many at a time as the engine has sequences and room; the others wait. Each step
 /// computes a token of every answer under way beside chunks of prompts. The generations come in the order of the
 /// turns, and each is what [`generate`](crate::generate) gives of it alone. `on_event` is told which turn an event is of.
+///
+/// A prompt that begins as one that is being read waits until that beginning is read, and takes it from the cache: what prompts
+/// have in common, in whole pages of [`PAGE_TOKENS`], is computed once if the engine keeps prefixes.
 ///
 /// `cancel` is looked at between steps: then every turn ends with what it has.
 ///
@@ -31,7 +40,22 @@ pub fn generate_batch(
     cancel: &AtomicBool,
     on_event: &mut dyn FnMut(usize, GenerationEvent<'_>),
 ) -> Result<Vec<Generation>, Error> {
-    let mut done: Vec<Option<Generation>> = turns.iter().map(|_| None).collect();
+    generate_each(engine, turns, cancel, on_event)?
+        .into_iter()
+        .collect()
+}
+
+/// As [`generate_batch`], but a turn that fails by itself (logits that are not numbers) ends with its error, and the others go on.
+///
+/// # Errors
+/// Those that all turns share: of a step, and of sequences. Then no turn has a result.
+pub fn generate_each(
+    engine: &mut dyn Engine,
+    turns: Vec<Turn>,
+    cancel: &AtomicBool,
+    on_event: &mut dyn FnMut(usize, GenerationEvent<'_>),
+) -> Result<Vec<Result<Generation, Error>>, Error> {
+    let mut done: Vec<Option<Outcome>> = turns.iter().map(|_| None).collect();
     let mut waiting: Vec<(usize, Turn)> = turns.into_iter().enumerate().rev().collect();
     let mut members = Vec::new();
     let result = drive(
@@ -54,7 +78,7 @@ fn drive(
     engine: &mut dyn Engine,
     waiting: &mut Vec<(usize, Turn)>,
     members: &mut Vec<Member>,
-    done: &mut [Option<Generation>],
+    done: &mut [Option<Outcome>],
     cancel: &AtomicBool,
     on_event: &mut dyn FnMut(usize, GenerationEvent<'_>),
 ) -> Result<(), Error> {
@@ -68,7 +92,7 @@ fn drive(
         if cancel.load(Ordering::Relaxed) {
             members.iter_mut().for_each(|member| member.turn.cancel());
             for (index, turn) in waiting.drain(..) {
-                done[index] = Some(turn.into_generation());
+                done[index] = Some(Ok(turn.into_generation()));
             }
         } else {
             match step(engine, members, &mut output, on_event) {
@@ -86,14 +110,17 @@ fn drive(
         }
         let mut at = 0;
         while at < members.len() {
-            if members[at].turn.finish().is_none() {
+            if members[at].turn.finish().is_none() && members[at].failure.is_none() {
                 at += 1;
                 continue;
             }
             let mut member = members.remove(at);
             tell_text(&mut member.turn, &mut |event| on_event(member.index, event));
             engine.release(member.seq)?;
-            done[member.index] = Some(member.turn.into_generation());
+            done[member.index] = Some(match member.failure {
+                Some(error) => Err(error),
+                None => Ok(member.turn.into_generation()),
+            });
             may_admit = true;
         }
         if members.is_empty() && waiting.is_empty() {
@@ -102,21 +129,24 @@ fn drive(
     }
 }
 
-/// Begins turns as far as there are sequences.
+/// Begins turns as far as there are sequences, the next first that does not wait for another's prompt.
 fn admit(
     engine: &mut dyn Engine,
     waiting: &mut Vec<(usize, Turn)>,
     members: &mut Vec<Member>,
 ) -> Result<(), Error> {
-    while let Some((index, mut turn)) = waiting.pop() {
+    let keeps_prefixes = engine.limits().keeps_prefixes;
+    // They wait back to front.
+    while let Some(at) = waiting
+        .iter()
+        .rposition(|(_, turn)| !keeps_prefixes || !is_being_read(turn, members))
+    {
         let seq = match engine.create() {
             Ok(seq) => seq,
-            Err(Error::TooManySequences { .. }) if !members.is_empty() => {
-                waiting.push((index, turn));
-                return Ok(());
-            }
+            Err(Error::TooManySequences { .. }) if !members.is_empty() => return Ok(()),
             Err(error) => return Err(error),
         };
+        let (index, mut turn) = waiting.remove(at);
         let scope = turn.scope();
         let held = match engine.set_scope(seq, scope) {
             Ok(()) => engine.reuse_prefix(seq, turn.prompt()),
@@ -129,9 +159,29 @@ fn admit(
                 return Err(error);
             }
         }
-        members.push(Member { index, seq, turn });
+        members.push(Member {
+            index,
+            seq,
+            turn,
+            failure: None,
+        });
     }
     Ok(())
+}
+
+/// Whether somebody has still to read pages that this turn's prompt begins with too. To read them at the same time would cost both
+/// the time. The last token of a prompt is always computed, so it is of no page that could be taken.
+fn is_being_read(turn: &Turn, members: &[Member]) -> bool {
+    let prompt = turn.prompt();
+    let most = prompt.len().saturating_sub(1) / PAGE_TOKENS * PAGE_TOKENS;
+    members.iter().any(|member| {
+        let of_other = member.turn.prompt();
+        // The first page that it has not read tells in most cases that nothing is shared there.
+        let end = (member.turn.n_fed() / PAGE_TOKENS + 1) * PAGE_TOKENS;
+        member.turn.scope() == turn.scope()
+            && end <= most.min(of_other.len())
+            && prompt[..end] == of_other[..end]
+    })
 }
 
 /// One step of everyone: answers go on by a token each, prompts share what is left of a pass.
@@ -167,11 +217,16 @@ fn step(
     }
     engine.step(&batch, output)?;
     for (item, (at, n_tokens, reads_prompt)) in taken.into_iter().enumerate() {
-        let Member { turn, index, .. } = &mut members[at];
+        let Member {
+            turn,
+            index,
+            failure,
+            ..
+        } = &mut members[at];
         turn.fed(n_tokens);
         let row = output.logits(item);
         if !row.is_empty() {
-            turn.push_logits(row)?;
+            *failure = turn.push_logits(row).err();
         }
         if reads_prompt {
             tell_prefill(turn, &mut |event| on_event(*index, event));

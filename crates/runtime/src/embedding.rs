@@ -245,6 +245,19 @@ impl Embedder {
         tokens: &[u32],
         pooling: Pooling,
     ) -> Result<Vec<f32>, Error> {
+        self.pool(engine, tokens, pooling)?.finish()
+    }
+
+    /// As [`embed`](Embedder::embed), up to the pooled row: [`Embedding::finish`] and [`Embedding::unscaled`] make an embedding of it.
+    ///
+    /// # Errors
+    /// No tokens, more than the context holds, and an engine that hands no hidden states over.
+    pub fn pool(
+        &self,
+        engine: &mut dyn Engine,
+        tokens: &[u32],
+        pooling: Pooling,
+    ) -> Result<Embedding, Error> {
         engine.check_context(tokens.len(), 0)?;
         let mut embedding = self.begin(pooling);
         let seq = engine.create()?;
@@ -266,7 +279,7 @@ impl Embedder {
         let pushed = push(engine);
         engine.release(seq)?;
         pushed?;
-        embedding.finish()
+        Ok(embedding)
     }
 }
 
@@ -348,18 +361,34 @@ impl Embedding {
     /// [`Error::EmptyPrompt`] of no tokens; [`Error::NotFinite`] if it has no direction.
     pub fn finish(&self) -> Result<Vec<f32>, Error> {
         let position = self.n_tokens.checked_sub(1).ok_or(Error::EmptyPrompt)?;
-        let mut row = match self.dense.is_empty() {
+        let row = match self.dense.is_empty() {
             // A mean points where its sum does.
             true => self.sum.clone(),
-            false => self.row()?,
+            false => self.behind_dense()?,
         };
-        for layer in &*self.dense {
-            row = layer.apply(&row);
-        }
         let length = row.iter().map(|x| x * x).sum::<f64>().sqrt();
         if !length.is_finite() || length == 0.0 {
             return Err(Error::NotFinite { position });
         }
         Ok(row.iter().map(|x| (x / length) as f32).collect())
+    }
+
+    /// The embedding as the model gives it, of whatever length.
+    ///
+    /// # Errors
+    /// [`Error::EmptyPrompt`] of no tokens; [`Error::NotFinite`] if an element is no number.
+    pub fn unscaled(&self) -> Result<Vec<f32>, Error> {
+        let row = self.behind_dense()?;
+        if !row.iter().all(|x| x.is_finite()) {
+            let position = self.n_tokens.saturating_sub(1);
+            return Err(Error::NotFinite { position });
+        }
+        Ok(row.iter().map(|x| *x as f32).collect())
+    }
+
+    /// The pooled row, and what layers behind it make of it.
+    fn behind_dense(&self) -> Result<Vec<f64>, Error> {
+        let layers = self.dense.iter();
+        Ok(layers.fold(self.row()?, |row, layer| layer.apply(&row)))
     }
 }

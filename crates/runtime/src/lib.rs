@@ -39,7 +39,7 @@ pub mod speculate;
 mod turn;
 pub mod vision;
 
-pub use batch::generate_batch;
+pub use batch::{generate_batch, generate_each};
 pub use cpu_engine::{CpuEngine, EngineMemory, EngineOptions};
 pub use embedding::{Embedder, Embedding, EmbeddingPrompts, Pooling, cut_embedding};
 pub use engine::{

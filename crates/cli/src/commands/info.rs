@@ -7,9 +7,10 @@ mod vision;
 
 use crate::describe::{CheckpointSummary, is_sized};
 use crate::engine_args::kv_type_parser;
-use crate::exit::CommandResult;
-use crate::model_arg::{ModelArgs, warn_of};
+use crate::exit::{CommandFailure, CommandResult};
+use crate::model_arg::warn_of;
 use crate::output::{Align, Out, Paint, TextTable, Ui, bytes, count, printable};
+use crate::plan_args::SubjectArgs;
 use crate::ranks::MAX_RANKS;
 use memory::MemoryPlan;
 use millrace_format::Checkpoint;
@@ -26,6 +27,8 @@ Examples:
   millrace info model.gguf -c 32768 --kv-type q8_0    the memory a long context takes
   millrace info model-folder --tensors                every tensor: name, shape, type, size
   millrace info model.gguf --ranks 4                  what each of four machines holds of it
+  millrace info --geometry llama-3.1-70b --type Q4_K_M --ranks 4 --memory-gb 16
+                                                      whether four machines hold one that is not here
   millrace info model.gguf --json | jq .config";
 
 /// Show what is in a model, and the memory it takes
@@ -33,7 +36,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct InfoArgs {
     #[command(flatten)]
-    model: ModelArgs,
+    subject: SubjectArgs,
     /// Context length to plan memory for [default: what the model was trained for, at most 8192]
     #[arg(short, long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     ctx: Option<u32>,
@@ -67,7 +70,10 @@ struct Runnable {
 }
 
 pub(crate) fn run(args: &InfoArgs, ui: Ui) -> CommandResult {
-    let checkpoint = args.model.open(ui)?;
+    if let Some((name, model)) = args.subject.geometry()? {
+        return plan_geometry(args, name, &model);
+    }
+    let checkpoint = args.subject.files().open(ui)?;
     let summary = CheckpointSummary::of(&checkpoint);
     let metadata = metadata::of(&checkpoint, args.full);
     let tensors = args.tensors.then(|| tensor_rows(&checkpoint));
@@ -141,6 +147,22 @@ fn runnable(
             Err(error.strip_prefix(&name).unwrap_or(&error).to_owned())
         }
     })
+}
+
+/// Of a shape without files there is the plan for machines, and nothing else to tell.
+fn plan_geometry(args: &InfoArgs, name: &str, model: &Model) -> CommandResult {
+    let Some(n_ranks) = args.ranks else {
+        let message = format!("{name} has no files: all that can be told of it is a plan");
+        return Err(CommandFailure::usage(message).hint("add --ranks N; 1 is one machine"));
+    };
+    let plan = RanksPlan::of(args, model, n_ranks as usize)?;
+    let mut out = Out::new();
+    if args.json {
+        return out.json(&json!({ "geometry": name, "ranks": plan }));
+    }
+    out.line(Paint::Bold.stdout(name))?;
+    plan.print(&mut out)?;
+    out.flush()
 }
 
 fn print_summary(summary: &CheckpointSummary, out: &mut Out) -> CommandResult {

@@ -65,6 +65,59 @@ fn info_plans_what_ranks_hold_and_exchange() {
     }
 }
 
+/// A model that is not here is planned by its shape and its type: whether so many machines of such a memory hold it.
+#[test]
+fn a_geometry_is_planned_for_machines_without_its_file() {
+    let home = tempdir().unwrap();
+    let info = |options: &str| {
+        let mut command = millrace(home.path());
+        finish(command.arg("info").args(options.split(' ')))
+    };
+    let of_70b = "--geometry llama-3.1-70b --type Q4_K_M --memory-gb 16";
+    let plan = |options: &str| {
+        info(&format!("{of_70b} --json {options}"))
+            .expect(OK)
+            .json()
+    };
+    let four = plan("--ranks 4");
+    assert_eq!(four["geometry"], "llama-3.1-70b");
+    assert_eq!(four["ranks"]["fits"], true);
+    assert_eq!(four["ranks"]["memory_bytes"], 16_000_000_000_u64);
+    let ranks = four["ranks"]["ranks"].as_array().unwrap();
+    let weights: u64 = ranks
+        .iter()
+        .map(|rank| rank["weight_bytes"].as_u64().unwrap())
+        .sum();
+    // Of 70.6 billion weights at 4.8 bits, less the table of tokens.
+    assert!(
+        (40_000_000_000..44_000_000_000).contains(&weights),
+        "{weights}"
+    );
+    let two = plan("--ranks 2");
+    assert_eq!(two["ranks"]["fits"], false);
+    let rows = two["ranks"]["predictions"].as_array().unwrap();
+    let fits = |n: u64| rows.iter().find(|row| row["n_ranks"] == n).unwrap()["fits"].clone();
+    assert_eq!(
+        (fits(1), fits(4), fits(16)),
+        (false.into(), true.into(), true.into())
+    );
+    // A context that no machine has room for.
+    let long = plan("--ranks 4 -c 131072");
+    assert_eq!(long["ranks"]["fits"], false);
+
+    let text = info(&format!("{of_70b} --ranks 4")).expect(OK).stdout;
+    assert!(text.contains("fits: rank"), "{text}");
+    let text = info(&format!("{of_70b} --ranks 2")).expect(OK).stdout;
+    assert!(
+        text.contains("does not fit: rank") && text.contains("4 machines would hold it"),
+        "{text}"
+    );
+    let refused = info("--geometry llama-3.1-70b").expect(USAGE);
+    assert!(refused.stderr.contains("--ranks N"), "{}", refused.stderr);
+    info("demo --memory-gb 16").expect(USAGE);
+    info("demo --geometry llama-3.1-70b --ranks 2").expect(USAGE);
+}
+
 #[test]
 fn other_machines_are_predicted_from_what_was_measured() {
     let home = tempdir().unwrap();

@@ -13,11 +13,11 @@ use super::sentence;
 use super::side::{SideFiles, SideOutput};
 use super::transform::Transform;
 use super::{ConversionTarget, Error, OutputContainer};
-use crate::Model;
 use crate::arch::{self, WeightConvention};
 use crate::catalog::Catalog;
 use crate::importance::ImportanceMatrix;
 use crate::names::TensorName;
+use crate::{Model, ModelConfig};
 
 /// Where a tensor's numbers come from.
 #[derive(Clone, Debug, PartialEq)]

@@ -35,6 +35,9 @@ Prompt = Union[str, Sequence[int], Messages]
 Prompts = Union[List[str], List[List[int]], List[List[Message]]]
 """Prompts to compute together."""
 
+Adapter = Union[str, PathLike[str], Tuple[Union[str, PathLike[str]], float]]
+"""A path, or a path and a factor."""
+
 FinishReason = Literal["stop", "stop_text", "length", "context_full", "cancelled"]
 
 class ModelArguments(TypedDict, total=False):
@@ -52,6 +55,8 @@ class ModelArguments(TypedDict, total=False):
     """Format of cached keys and values on the CPU."""
     level: Optional[str]
     """Instruction set of the CPU, one of `levels()`; the best there is."""
+    lora: Optional[Union[Adapter, Sequence[Adapter]]]
+    """LoRA adapters: GGUF files or PEFT folders, each with a factor on what it adds if not 1."""
     mmproj: Optional[Union[str, PathLike[str]]]
     """The GGUF file with the model's vision encoder."""
     mode: Optional[str]
@@ -76,6 +81,8 @@ class Options(TypedDict, total=False):
     logit_bias: Optional[Dict[int, float]]
     max_tokens: Optional[int]
     min_p: Optional[float]
+    mirostat: Optional[Tuple[float, float]]
+    """Mirostat 2 in place of other choices: the surprise to keep, and how fast its bound follows."""
     penalty_last_n: Optional[int]
     presence_penalty: Optional[float]
     repetition_penalty: Optional[float]
@@ -180,20 +187,52 @@ class Model:
         **options: Unpack[Options],
     ) -> List[str]: ...
     @overload
-    def complete(self, prompt: Prompt, **options: Unpack[Options]) -> Completion: ...
+    def complete(
+        self,
+        prompt: Prompt,
+        *,
+        return_exceptions: Literal[False] = False,
+        **options: Unpack[Options],
+    ) -> Completion: ...
     @overload
     def complete(
-        self, prompt: Prompts, **options: Unpack[Options]
+        self,
+        prompt: Prompts,
+        *,
+        return_exceptions: Literal[False] = False,
+        **options: Unpack[Options],
     ) -> List[Completion]: ...
     @overload
+    def complete(
+        self,
+        prompt: Sequence[Any],
+        *,
+        return_exceptions: Literal[True],
+        **options: Unpack[Options],
+    ) -> List[Union[Completion, Exception]]: ...
+    @overload
     def embed(
-        self, text: str, *, pooling: Optional[Literal["mean", "last"]] = None
+        self,
+        text: str,
+        *,
+        pooling: Optional[Literal["mean", "first", "last"]] = None,
+        normalize: bool = True,
+        truncate: bool = False,
     ) -> List[float]: ...
     @overload
     def embed(
-        self, text: List[str], *, pooling: Optional[Literal["mean", "last"]] = None
+        self,
+        text: List[str],
+        *,
+        pooling: Optional[Literal["mean", "first", "last"]] = None,
+        normalize: bool = True,
+        truncate: bool = False,
     ) -> List[List[float]]: ...
     def logits(self, prompt: Prompt) -> Logits: ...
+    def prompt_tokens(self, prompt: Prompt) -> List[int]: ...
+    def logprobs(
+        self, tokens: Sequence[int], *, first: int = 1, top: int = 0
+    ) -> List[Tuple[float, List[Tuple[int, float]]]]: ...
     def tokenize(
         self, text: str, *, add_special: bool = True, parse_special: bool = False
     ) -> List[int]: ...

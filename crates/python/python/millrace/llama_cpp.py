@@ -2,41 +2,41 @@
 
     from millrace.llama_cpp import Llama      # in place of: from llama_cpp import Llama
 
-Arguments, defaults and the shapes of results are those of llama-cpp-python. What it has and Millrace has not is refused by name,
-never left aside: only what changes no text (`n_gpu_layers`, `verbose`, `use_mmap` and their like) is taken and ignored.
+Arguments, their order and their defaults are those of llama-cpp-python 0.3.36, as are the shapes of results. What it has and Millrace has
+not is refused by name where it is given another value than its default: only what changes no text (`n_gpu_layers`, `verbose`, `use_mmap`
+and their like) is taken and ignored.
 """
 
-import time
-import uuid
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
+from . import _openai
 from ._errors import InvalidValueError
-from ._native import Completion, Model, Stream
+from ._native import Completion, Model
 
-# What changes where and how fast something is computed in llama.cpp, and no text.
-_IGNORED = frozenset(
-    "n_gpu_layers split_mode main_gpu tensor_split use_mmap use_mlock n_batch n_ubatch n_threads_batch flash_attn "
-    "offload_kqv op_offload swa_full numa verbose embedding logits_all last_n_tokens_size spm_infill "
-    "no_perf kv_unified chat_handler_verbose".split()
-)
+# llama.cpp's numbers of pooling: unspecified, mean, the first token's, the last token's.
+_POOLING = {-1: None, 1: "mean", 2: "first", 3: "last"}
 
-_FINISH = {
-    "stop": "stop",
-    "stop_text": "stop",
-    "cancelled": "stop",
-    "length": "length",
-    "context_full": "length",
-}
+# ggml's numbers of types that a cache of keys and values has here.
+_KV_TYPES = {0: "f32", 1: "f16", 2: "q4_0", 6: "q5_0", 8: "q8_0", 30: "bf16"}
+
+# llama.cpp's word for a new seed each time.
+_DEFAULT_SEED = 0xFFFFFFFF
 
 
-def _refuse(call: str, given: Dict[str, Any]) -> None:
-    """Refuses what was given of arguments that Millrace does not have."""
-    for name, value in given.items():
-        if value is None or value is False or (name in _IGNORED and call == "Llama"):
+def _refuse(call: str, advice: str = "leave it out, or use `millrace serve`", **given: Tuple[Any, Any]) -> None:
+    """Refuses arguments that Millrace does not have: by name the value that was given, and the one that says nothing."""
+    for name, (value, neutral) in given.items():
+        if value is None or value is neutral or value == neutral:
             continue
-        raise InvalidValueError(
-            f"`{call}` has no `{name}` here", "leave it out, or use `millrace serve`"
-        )
+        raise InvalidValueError(f"`{call}` has no `{name}={value!r}` here", advice)
+
+
+def _mirostat(call: str, mode: int, tau: float, eta: float) -> Optional[Tuple[float, float]]:
+    if mode == 0:
+        return None
+    if mode != 2:
+        raise InvalidValueError(f"`{call}` has no `mirostat_mode={mode}` here", "there are 0 (off) and 2")
+    return tau, eta
 
 
 def _stop(stop: Optional[Union[str, Sequence[str]]]) -> List[str]:
@@ -56,35 +56,126 @@ class Llama:
         self,
         model_path: str,
         *,
-        n_ctx: int = 512,
-        n_threads: Optional[int] = None,
-        seed: Optional[int] = None,
-        n_seq_max: Optional[int] = None,
+        n_gpu_layers: int = 0,
+        split_mode: int = 1,
+        main_gpu: int = 0,
+        tensor_split: Optional[List[float]] = None,
         vocab_only: bool = False,
+        use_mmap: bool = True,
+        use_mlock: bool = False,
+        kv_overrides: Optional[Dict[str, Any]] = None,
+        seed: int = _DEFAULT_SEED,
+        n_ctx: int = 512,
+        n_batch: int = 512,
+        n_ubatch: int = 512,
+        n_threads: Optional[int] = None,
+        n_threads_batch: Optional[int] = None,
+        rope_scaling_type: Optional[int] = -1,
+        pooling_type: int = -1,
+        attention_type: int = -1,
+        rope_freq_base: float = 0.0,
+        rope_freq_scale: float = 0.0,
+        yarn_ext_factor: float = -1.0,
+        yarn_attn_factor: float = 1.0,
+        yarn_beta_fast: float = 32.0,
+        yarn_beta_slow: float = 1.0,
+        yarn_orig_ctx: int = 0,
+        logits_all: bool = False,
+        embedding: bool = False,
+        offload_kqv: bool = True,
+        flash_attn: bool = False,
+        op_offload: Optional[bool] = None,
+        swa_full: Optional[bool] = None,
+        no_perf: bool = False,
+        last_n_tokens_size: int = 64,
+        lora_base: Optional[str] = None,
+        lora_scale: float = 1.0,
+        lora_path: Optional[str] = None,
+        numa: Union[bool, int] = False,
+        chat_format: Optional[str] = None,
+        chat_handler: Optional[Any] = None,
+        draft_model: Optional[Any] = None,
+        tokenizer: Optional[Any] = None,
+        type_k: Optional[int] = None,
+        type_v: Optional[int] = None,
+        spm_infill: bool = False,
+        verbose: bool = True,
+        n_seq_max: Optional[int] = None,
         **others: Any,
     ) -> None:
-        if vocab_only:
-            raise InvalidValueError("`vocab_only` models are not opened", "leave it out")
-        _refuse("Llama", others)
+        _refuse(
+            "Llama",
+            vocab_only=(vocab_only, False),
+            kv_overrides=(kv_overrides, None),
+            rope_scaling_type=(rope_scaling_type, -1),
+            attention_type=(attention_type, -1),
+            # llama.cpp's 0 is what the model's file says, and so is no change of frequencies.
+            rope_freq_base=(rope_freq_base, 0.0),
+            rope_freq_scale=(rope_freq_scale, 0.0),
+            yarn_ext_factor=(yarn_ext_factor, -1.0),
+            yarn_attn_factor=(yarn_attn_factor, 1.0),
+            yarn_beta_fast=(yarn_beta_fast, 32.0),
+            yarn_beta_slow=(yarn_beta_slow, 1.0),
+            yarn_orig_ctx=(yarn_orig_ctx, 0),
+            lora_base=(lora_base, None),
+            chat_format=(chat_format, None),
+            chat_handler=(chat_handler, None),
+            draft_model=(draft_model, None),
+            tokenizer=(tokenizer, None),
+            spm_infill=(spm_infill, False),
+            **{name: (value, None) for name, value in others.items()},
+        )
+        if pooling_type not in _POOLING:
+            raise InvalidValueError(
+                f"`Llama` has no `pooling_type={pooling_type}` here",
+                "there are -1 (the model's), 1 (mean), 2 (first token) and 3 (last token)",
+            )
+        if type_k != type_v or (type_k is not None and type_k not in _KV_TYPES):
+            raise InvalidValueError(
+                f"`Llama` has no `type_k={type_k}` with `type_v={type_v}` here",
+                "give both the same: 0 (F32), 1 (F16), 2 (Q4_0), 6 (Q5_0), 8 (Q8_0) or 30 (BF16)",
+            )
         self.model_path = model_path
-        # 0xFFFFFFFF is llama.cpp's word for a new seed each time.
-        self._seed = None if seed in (None, -1, 0xFFFFFFFF) else seed
+        self._seed = _seed(seed)
+        self._pooling = _POOLING[pooling_type]
         self._model = Model(
             model_path,
             # 0 is llama.cpp's word for what the model was trained for.
             context=n_ctx or None,
             threads=n_threads or None,
             sequences=n_seq_max,
+            kv_type=None if type_k is None else _KV_TYPES[type_k],
+            lora=None if lora_path is None else [(lora_path, lora_scale)],
         )
 
     @classmethod
     def from_pretrained(
-        cls, repo_id: str, filename: Optional[str] = None, **arguments: Any
+        cls,
+        repo_id: str,
+        filename: Optional[str] = None,
+        additional_files: Optional[List[str]] = None,
+        local_dir: Optional[str] = None,
+        local_dir_use_symlinks: Union[bool, str] = "auto",
+        cache_dir: Optional[str] = None,
+        **arguments: Any,
     ) -> "Llama":
-        """Opens a model of the Hugging Face Hub. `filename` is a file's name, or a pattern such as `*Q4_K_M.gguf`."""
+        """Opens a model of the Hugging Face Hub. `filename` is a file's name, or a pattern such as `*Q4_K_M.gguf`.
+
+        Files go to the hub's cache, which `HF_HOME` names; `local_dir` and `cache_dir` are refused. Further parts of a model that was split
+        are found without `additional_files`.
+        """
+        _refuse(
+            "from_pretrained",
+            "set HF_HOME to the folder of the hub's cache",
+            local_dir=(local_dir, None),
+            cache_dir=(cache_dir, None),
+        )
         pick = filename
         if filename is not None and any(c in filename for c in "*?["):
-            pick = filename.strip("*").removesuffix(".gguf").strip("*-._")
+            pick = filename.strip("*")
+            if pick.endswith(".gguf"):
+                pick = pick[: -len(".gguf")]
+            pick = pick.strip("*-._")
             if any(c in pick for c in "*?["):
                 raise InvalidValueError(
                     f"`{filename}` is no pattern that the hub's names are found by",
@@ -94,10 +185,6 @@ class Llama:
         return cls(reference, **arguments)
 
     # --- Text ---
-
-    def __call__(self, prompt: Union[str, List[int]], **arguments: Any) -> Any:
-        """As `create_completion`."""
-        return self.create_completion(prompt, **arguments)
 
     def create_completion(
         self,
@@ -117,12 +204,27 @@ class Llama:
         top_k: int = 40,
         stream: bool = False,
         seed: Optional[int] = None,
+        tfs_z: float = 1.0,
+        mirostat_mode: int = 0,
+        mirostat_tau: float = 5.0,
+        mirostat_eta: float = 0.1,
         model: Optional[str] = None,
+        stopping_criteria: Optional[Any] = None,
+        logits_processor: Optional[Any] = None,
+        grammar: Optional[Any] = None,
         logit_bias: Optional[Dict[int, float]] = None,
-        **others: Any,
     ) -> Union[Dict[str, Any], Iterator[Dict[str, Any]]]:
-        """Text after a prompt, in the shape of OpenAI's completions."""
-        _refuse("create_completion", {"suffix": suffix, "logprobs": logprobs, **others})
+        """Text after a prompt, in the shape of OpenAI's completions. `logprobs` reads prompt and text once more."""
+        _refuse(
+            "create_completion",
+            suffix=(suffix, None),
+            tfs_z=(tfs_z, 1.0),
+            stopping_criteria=(stopping_criteria, None),
+            logits_processor=(logits_processor, None),
+            grammar=(grammar, None),
+        )
+        if stream:
+            _refuse("create_completion(stream=True)", "leave `stream` out", logprobs=(logprobs, None))
         options = self._options(
             max_tokens=max_tokens,
             temperature=temperature,
@@ -135,6 +237,7 @@ class Llama:
             repetition_penalty=repeat_penalty,
             top_k=top_k,
             seed=seed,
+            mirostat=_mirostat("create_completion", mirostat_mode, mirostat_tau, mirostat_eta),
             logit_bias=logit_bias,
         )
         if not isinstance(prompt, str):
@@ -142,21 +245,27 @@ class Llama:
         echoed = ""
         if echo:
             echoed = prompt if isinstance(prompt, str) else self._model.detokenize(prompt)
-        head = self._head("cmpl", "text_completion", model)
+        head = _openai.head("cmpl", "text_completion", model or self.model_path)
         if stream:
-            return self._completion_chunks(head, echoed, self._model.generate(prompt, stream=True, **options))
+            return _openai.completion_chunks(head, echoed, self._model.generate(prompt, stream=True, **options))
         done = self._model.complete(prompt, **options)
         choice = {
             "text": echoed + done.text,
             "index": 0,
-            "logprobs": None,
-            "finish_reason": _FINISH[done.finish_reason],
+            "logprobs": None if logprobs is None else _openai.logprobs(self._model, prompt, done, logprobs, echo),
+            "finish_reason": _openai.finish_reason(done),
         }
-        return {**head, "choices": [choice], "usage": _usage(done)}
+        return {**head, "choices": [choice], "usage": _openai.usage(done)}
+
+    __call__ = create_completion
 
     def create_chat_completion(
         self,
         messages: List[Dict[str, Any]],
+        functions: Optional[List[Any]] = None,
+        function_call: Optional[Any] = None,
+        tools: Optional[List[Any]] = None,
+        tool_choice: Optional[Any] = None,
         temperature: float = 0.2,
         top_p: float = 0.95,
         top_k: int = 40,
@@ -165,19 +274,38 @@ class Llama:
         stream: bool = False,
         stop: Optional[Union[str, Sequence[str]]] = (),
         seed: Optional[int] = None,
+        response_format: Optional[Dict[str, Any]] = None,
         max_tokens: Optional[int] = None,
         presence_penalty: float = 0.0,
         frequency_penalty: float = 0.0,
         repeat_penalty: float = 1.0,
+        tfs_z: float = 1.0,
+        mirostat_mode: int = 0,
+        mirostat_tau: float = 5.0,
+        mirostat_eta: float = 0.1,
         model: Optional[str] = None,
+        logits_processor: Optional[Any] = None,
+        grammar: Optional[Any] = None,
         logit_bias: Optional[Dict[int, float]] = None,
-        response_format: Optional[Dict[str, Any]] = None,
-        **others: Any,
+        logprobs: Optional[bool] = None,
+        top_logprobs: Optional[int] = None,
     ) -> Union[Dict[str, Any], Iterator[Dict[str, Any]]]:
-        """The answer to messages, in the shape of OpenAI's chat completions."""
-        if response_format is not None and response_format.get("type") != "text":
-            others["response_format"] = response_format
-        _refuse("create_chat_completion", others)
+        """The answer to messages, in the shape of OpenAI's chat completions. `logprobs` reads prompt and answer once more."""
+        is_form = response_format is not None and response_format.get("type") != "text"
+        call = "create_chat_completion"
+        _refuse(
+            call,
+            functions=(functions or None, None),
+            function_call=(function_call, "none"),
+            tools=(tools or None, None),
+            tool_choice=(tool_choice, "none"),
+            response_format=(response_format if is_form else None, None),
+            tfs_z=(tfs_z, 1.0),
+            logits_processor=(logits_processor, None),
+            grammar=(grammar, None),
+        )
+        if stream:
+            _refuse(f"{call}(stream=True)", "leave `stream` out", logprobs=(logprobs, False))
         options = self._options(
             max_tokens=max_tokens,
             temperature=temperature,
@@ -190,20 +318,24 @@ class Llama:
             repetition_penalty=repeat_penalty,
             top_k=top_k,
             seed=seed,
+            mirostat=_mirostat(call, mirostat_mode, mirostat_tau, mirostat_eta),
             logit_bias=logit_bias,
         )
         if stream:
-            head = self._head("chatcmpl", "chat.completion.chunk", model)
-            return self._chat_chunks(head, self._model.chat(messages, stream=True, **options))
+            head = _openai.head("chatcmpl", "chat.completion.chunk", model or self.model_path)
+            return _openai.chat_chunks(head, self._model.chat(messages, stream=True, **options))
         done = self._model.complete(messages, **options)
+        listed = None
+        if logprobs:
+            listed = _openai.chat_logprobs(_openai.logprobs(self._model, messages, done, top_logprobs or 0))
         choice = {
             "index": 0,
             "message": {"role": "assistant", "content": done.text},
-            "logprobs": None,
-            "finish_reason": _FINISH[done.finish_reason],
+            "logprobs": listed,
+            "finish_reason": _openai.finish_reason(done),
         }
-        head = self._head("chatcmpl", "chat.completion", model)
-        return {**head, "choices": [choice], "usage": _usage(done)}
+        head = _openai.head("chatcmpl", "chat.completion", model or self.model_path)
+        return {**head, "choices": [choice], "usage": _openai.usage(done)}
 
     # --- Tokens and embeddings ---
 
@@ -218,26 +350,23 @@ class Llama:
         special: bool = False,
     ) -> bytes:
         """The text of tokens; behind `prev_tokens`, whose own text is left out."""
-        if not prev_tokens:
-            return self._model.detokenize(tokens, show_special=special).encode()
-        before = self._model.detokenize(prev_tokens, show_special=special)
-        both = self._model.detokenize(list(prev_tokens) + list(tokens), show_special=special)
-        return both[len(before) :].encode()
+        return _openai.text_behind(self._model, tokens, prev_tokens or [], special).encode()
 
     def embed(
         self,
         input: Union[str, List[str]],
-        normalize: bool = True,
-        truncate: bool = False,
+        normalize: bool = False,
+        truncate: bool = True,
         return_count: bool = False,
     ) -> Any:
-        """Embeddings of length 1. `normalize=False` and `truncate=True` are refused: Millrace has neither."""
-        _refuse("embed", {"normalize=False": not normalize, "truncate": truncate})
-        embeddings = self._model.embed(input)
+        """Embeddings, one a text. Without `pooling_type` they are pooled as the model's file says, else by the mean. `truncate` cuts
+        texts to the context; llama-cpp-python cuts them to `n_batch`."""
+        embeddings = self._model.embed(input, pooling=self._pooling, normalize=normalize, truncate=truncate)
         if not return_count:
             return embeddings
         texts = [input] if isinstance(input, str) else input
-        return embeddings, sum(len(self._model.tokenize(text)) for text in texts)
+        lengths = (len(self._model.tokenize(text)) for text in texts)
+        return embeddings, sum(min(length, self._model.n_ctx) if truncate else length for length in lengths)
 
     def create_embedding(
         self, input: Union[str, List[str]], model: Optional[str] = None
@@ -276,7 +405,7 @@ class Llama:
 
     def set_seed(self, seed: int) -> None:
         """The seed of calls that bring none."""
-        self._seed = seed
+        self._seed = _seed(seed)
 
     def reset(self) -> None:
         """Nothing: calls share no state that a text could depend on. What the cache keeps changes no bit."""
@@ -293,55 +422,9 @@ class Llama:
             options["max_tokens"] = max_tokens
         # Whatever is not positive is all tokens.
         options["top_k"] = max(options["top_k"], 0)
-        options["seed"] = self._seed if seed is None else seed
+        options["seed"] = self._seed if seed is None else _seed(seed)
         return options
 
-    def _head(self, prefix: str, kind: str, model: Optional[str]) -> Dict[str, Any]:
-        return {
-            "id": f"{prefix}-{uuid.uuid4()}",
-            "object": kind,
-            "created": int(time.time()),
-            "model": model or self.model_path,
-        }
 
-    @staticmethod
-    def _completion_chunks(
-        head: Dict[str, Any], echoed: str, stream: Stream
-    ) -> Iterator[Dict[str, Any]]:
-        def chunk(text: str, finish: Optional[str]) -> Dict[str, Any]:
-            choice = {"text": text, "index": 0, "logprobs": None, "finish_reason": finish}
-            return {**head, "choices": [choice]}
-
-        with stream:
-            if echoed:
-                yield chunk(echoed, None)
-            for piece in stream:
-                yield chunk(piece, None)
-            yield chunk("", _ended(stream))
-
-    @staticmethod
-    def _chat_chunks(head: Dict[str, Any], stream: Stream) -> Iterator[Dict[str, Any]]:
-        def chunk(delta: Dict[str, str], finish: Optional[str]) -> Dict[str, Any]:
-            choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-            return {**head, "choices": [choice]}
-
-        with stream:
-            yield chunk({"role": "assistant"}, None)
-            for piece in stream:
-                yield chunk({"content": piece}, None)
-            yield chunk({}, _ended(stream))
-
-
-def _ended(stream: Stream) -> str:
-    done = stream.completion
-    assert done is not None, "a stream that ended has its text"
-    return _FINISH[done.finish_reason]
-
-
-def _usage(done: Completion) -> Dict[str, int]:
-    n_tokens = len(done.tokens)
-    return {
-        "prompt_tokens": done.prompt_tokens,
-        "completion_tokens": n_tokens,
-        "total_tokens": done.prompt_tokens + n_tokens,
-    }
+def _seed(seed: Optional[int]) -> Optional[int]:
+    return None if seed in (None, -1, _DEFAULT_SEED) else seed

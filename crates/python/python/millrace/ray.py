@@ -5,10 +5,11 @@
 
     rows = ray.data.read_parquet("prompts")                     # a column `prompt`
     done = generate(rows, "model.gguf", workers=4, threads=8, options={"temperature": 0.0, "max_tokens": 200})
-    done.write_parquet("answers")                               # columns `text`, `finish_reason`, `n_tokens` beside it
+    done.write_parquet("answers")                               # columns `text`, `finish_reason`, `n_tokens`, `error` beside it
 
 It needs `ray[data]`, and `ray[serve]` for `deployment`. Each worker is a process with a model of its own, on cores that no other
-worker of the machine has. Ray starts a worker that died again, and gives it the rows that had no result.
+worker of the machine has. Ray starts a worker that died again, and gives it the rows that had no result. A row that cannot be done
+says why in `error`, and ends no job.
 """
 
 import fcntl
@@ -20,12 +21,12 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import IO, Any, Dict, List, Optional
+from typing import IO, Any, Dict, List, Optional, Union
 
 import ray
 
 from ._errors import Error, InvalidValueError
-from ._native import Model
+from ._native import Completion, Model
 
 
 class _Cores:
@@ -47,9 +48,13 @@ class _Cores:
                 continue
             self.held[core] = file
         if len(self.held) < n:
-            for file in self.held.values():
-                file.close()
-            self.held = {}
+            self.release()
+
+    def release(self) -> None:
+        """Lets others have them."""
+        for file in self.held.values():
+            file.close()
+        self.held = {}
 
     def pin(self) -> None:
         """Keeps this process and its threads on these cores. Without enough free ones it runs where the system puts it."""
@@ -58,10 +63,11 @@ class _Cores:
 
 
 class BatchWorker:
-    """A worker of `Dataset.map_batches`: rows in, the same rows out with `text`, `finish_reason` and `n_tokens`.
+    """A worker of `Dataset.map_batches`: rows in, the same rows out with `text`, `finish_reason`, `n_tokens` and `error`.
 
     `column` holds texts to continue, or lists of messages. The rows of a batch are computed together; what prompts have in common is
-    computed once.
+    computed once, in pages of 64 tokens. A row that cannot be done (a prompt longer than the context, a cell that is no prompt) has no
+    text, the `finish_reason` `error`, and what is wrong in `error`, which is empty for all others.
     """
 
     def __init__(
@@ -87,18 +93,27 @@ class BatchWorker:
                 f"the rows have no column `{self.column}`, but {', '.join(batch)}", "name it by `column`"
             )
         prompts = [_prompt(value) for value in batch[self.column]]
-        done = self.model.complete(prompts, **self.options) if prompts else []
-        return {
-            **batch,
-            "text": [one.text for one in done],
-            "finish_reason": [one.finish_reason for one in done],
-            "n_tokens": [len(one.tokens) for one in done],
-        }
+        done = self.model.complete(prompts, return_exceptions=True, **self.options) if prompts else []
+        rows = [_row(one) for one in done]
+        return {**batch, **{name: [row[name] for row in rows] for name in _COLUMNS}}
+
+
+# Empty texts stand where others have null: a block in which a column is null throughout would have another type than the rest.
+_COLUMNS = ("text", "finish_reason", "n_tokens", "error")
+
+
+def _row(done: Union[Completion, Exception]) -> Dict[str, Any]:
+    if isinstance(done, Exception):
+        return {"text": "", "finish_reason": "error", "n_tokens": 0, "error": str(done) or type(done).__name__}
+    return {"text": done.text, "finish_reason": done.finish_reason, "n_tokens": len(done.tokens), "error": ""}
 
 
 def _prompt(value: Any) -> Any:
-    """A cell as a prompt: Arrow gives arrays for lists."""
-    return value if isinstance(value, str) else [dict(message) for message in value]
+    """A cell as a prompt: Arrow gives arrays for lists. What is no prompt stays, and is refused as what it is."""
+    if isinstance(value, str) or not hasattr(value, "__iter__"):
+        return value
+    parts = [part.item() if hasattr(part, "item") else part for part in value]
+    return [dict(part) if hasattr(part, "keys") else part for part in parts]
 
 
 def generate(
@@ -136,16 +151,36 @@ def _program() -> str:
 
 
 class Server:
-    """`millrace serve` as a process of its own, on a free port of this machine; the replica of a deployment."""
+    """`millrace serve` as a process of its own, on a free port of this machine; the replica of a deployment.
 
-    def __init__(self, model: str, arguments: Optional[List[str]] = None, start_s: float = 600.0) -> None:
+    With `threads` the process has as many cores that no other worker or replica of the machine has, if there are so many.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        arguments: Optional[List[str]] = None,
+        start_s: float = 600.0,
+        threads: Optional[int] = None,
+    ) -> None:
+        self.cores = None
+        arguments = list(arguments or [])
+        if threads is not None:
+            self.cores = _Cores(threads)
+            arguments = ["--threads", str(threads), *arguments]
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self.address = f"http://127.0.0.1:{port}"
-        command = [_program(), "serve", model, "--host", "127.0.0.1", "--port", str(port), *(arguments or [])]
+        command = [_program(), "serve", model, "--host", "127.0.0.1", "--port", str(port), *arguments]
+
+        def prepare() -> None:
+            _end_with_parent()
+            if self.cores is not None:
+                self.cores.pin()
+
         # It ends with the replica, however that ends.
-        self.process = subprocess.Popen(command, preexec_fn=_end_with_parent)
+        self.process = subprocess.Popen(command, preexec_fn=prepare)
         self._session: Any = None
         self._wait(start_s)
 
@@ -208,10 +243,16 @@ def _end_with_parent() -> None:
 
 
 def deployment(model: str, *, replicas: int = 1, threads: int, arguments: Optional[List[str]] = None) -> Any:
-    """An application for `ray.serve.run`: replicas of `millrace serve`, with the APIs of OpenAI, Anthropic and Ollama."""
+    """An application for `ray.serve.run`: replicas of `millrace serve`, with the APIs of OpenAI, Anthropic and Ollama.
+
+    Each replica's server has `threads` cores of its own. One that ended is noticed within some seconds, and its replica replaced.
+    """
     from ray import serve
 
     replica = serve.deployment(
-        name="millrace", num_replicas=replicas, ray_actor_options={"num_cpus": threads}
+        name="millrace",
+        num_replicas=replicas,
+        ray_actor_options={"num_cpus": threads},
+        health_check_period_s=3,
     )(Server)
-    return replica.bind(model, ["--threads", str(threads), *(arguments or [])])
+    return replica.bind(model, arguments, threads=threads)

@@ -16,6 +16,9 @@ const MACHINES: [usize; 5] = [1, 2, 4, 8, 16];
 /// What machines are taken to do, for --ranks
 #[derive(clap::Args, Clone, Debug)]
 pub(super) struct LinkArgs {
+    /// With --ranks: memory of a machine that the model may have, in GB of 10^9 bytes; prints whether it fits
+    #[arg(long, value_name = "GB", requires = "ranks", value_parser = parse_positive)]
+    memory_gb: Option<f64>,
     /// With --ranks: weights that a machine computes with in a second, in GB/s; `millrace profile --mpi` measures it, and
     /// `millrace ceiling` what its memory can give
     #[arg(long, value_name = "GB/S", default_value_t = 40.0, value_parser = parse_positive)]
@@ -39,6 +42,10 @@ pub(super) struct LinkArgs {
 pub(super) struct RanksPlan {
     n_ctx: usize,
     ranks: Vec<RankRow>,
+    /// What a machine has for it, if that was said.
+    memory_bytes: Option<u64>,
+    /// Whether every rank's part fits into that.
+    fits: Option<bool>,
     predictions: Vec<Prediction>,
     link_gbit_per_s: Vec<f64>,
     memory_gb_per_s: f64,
@@ -57,11 +64,27 @@ struct RankRow {
     received_bytes_per_token: u64,
 }
 
-/// Milliseconds a token on so many machines, by network.
+/// Of so many machines what the fullest holds, and milliseconds a token, by network.
 #[derive(Debug, Serialize)]
 struct Prediction {
     n_ranks: usize,
+    largest_bytes: u64,
+    fits: Option<bool>,
     token_ms: Vec<f64>,
+}
+
+impl RankRow {
+    /// All that it takes; saturates.
+    fn total_bytes(&self) -> u64 {
+        let total = self.weight_bytes.saturating_add(self.kv_bytes);
+        total.saturating_add(self.scratch_bytes)
+    }
+}
+
+/// Bytes of the rank that takes most.
+fn largest_bytes(ranks: &[RankPlan]) -> u64 {
+    let totals = ranks.iter().map(|rank| RankRow::from(rank).total_bytes());
+    totals.max().unwrap_or(0)
 }
 
 impl From<&RankPlan> for RankRow {
@@ -91,6 +114,8 @@ impl RanksPlan {
         };
         let ranks = plan(model, &options, n_ranks)?;
         let link = &args.link;
+        let memory_bytes = link.memory_gb.map(|gb| (gb * 1e9) as u64);
+        let fits = |ranks: &[RankPlan]| memory_bytes.map(|most| largest_bytes(ranks) <= most);
         let mut predictions = Vec::new();
         for n_ranks in BTreeSet::from_iter(MACHINES.into_iter().chain([n_ranks])) {
             let ranks = plan(model, &options, n_ranks)?;
@@ -98,11 +123,15 @@ impl RanksPlan {
             let token_ms = networks.map(|gbit| 1e3 * link.model(*gbit).token_s(&ranks));
             predictions.push(Prediction {
                 n_ranks,
+                largest_bytes: largest_bytes(&ranks),
+                fits: fits(&ranks),
                 token_ms: token_ms.collect(),
             });
         }
         Ok(RanksPlan {
             n_ctx,
+            memory_bytes,
+            fits: fits(&ranks),
             ranks: ranks.iter().map(RankRow::from).collect(),
             predictions,
             link_gbit_per_s: link.link_gbit_per_s.clone(),
@@ -125,12 +154,11 @@ impl RanksPlan {
         ];
         let mut table = TextTable::new(&columns.map(|name| (name, Align::Right)));
         for (rank, row) in self.ranks.iter().enumerate() {
-            let total = row.weight_bytes.saturating_add(row.kv_bytes);
-            let total = total.saturating_add(row.scratch_bytes);
             let mut cells = vec![rank.to_string()];
-            let memory = [row.weight_bytes, row.kv_bytes, row.scratch_bytes, total];
+            let parts = [row.weight_bytes, row.kv_bytes, row.scratch_bytes];
+            let memory = parts.into_iter().chain([row.total_bytes()]);
             let moved = [row.sent_bytes_per_token, row.received_bytes_per_token];
-            cells.extend(memory.into_iter().chain(moved).map(bytes));
+            cells.extend(memory.chain(moved).map(bytes));
             table.row(cells);
         }
         table.print(out)?;
@@ -139,19 +167,50 @@ impl RanksPlan {
             "  given and taken: bytes a token, in {n_gathers} gathers. Beside the weights stands the table of tokens, of \
              which rows are read"
         ))?;
+        self.print_fit(out)?;
         self.print_predictions(out)
+    }
+
+    /// Whether it fits, and what would.
+    fn print_fit(&self, out: &mut Out) -> CommandResult {
+        let Some(memory_bytes) = self.memory_bytes else {
+            return Ok(());
+        };
+        let totals = self.ranks.iter().map(RankRow::total_bytes);
+        let Some((rank, largest)) = totals.enumerate().max_by_key(|(_, total)| *total) else {
+            return Ok(());
+        };
+        let (largest, memory) = (bytes(largest), bytes(memory_bytes));
+        if self.fits == Some(true) {
+            let fits = Paint::Good.stdout("fits");
+            return out.line(format!(
+                "  {fits}: rank {rank} takes most, {largest} of {memory}"
+            ));
+        }
+        let no = Paint::Warning.stdout("does not fit");
+        let enough = self.predictions.iter().find(|row| row.fits == Some(true));
+        let advice = match enough {
+            Some(row) => format!("{} machines would hold it", row.n_ranks),
+            None => "take a shorter context (-c), a smaller --kv-type, or more machines".to_owned(),
+        };
+        out.line(format!(
+            "  {no}: rank {rank} takes {largest} of {memory}; {advice}"
+        ))
     }
 
     fn print_predictions(&self, out: &mut Out) -> CommandResult {
         let title = "Milliseconds a token on machines of such a network, modelled";
         out.line(format!("\n{}", Paint::Bold.stdout(title)))?;
         let networks = self.link_gbit_per_s.iter();
-        let mut columns = vec![("machines".to_owned(), Align::Right)];
+        let mut columns = vec![
+            ("machines".to_owned(), Align::Right),
+            ("most memory".to_owned(), Align::Right),
+        ];
         columns.extend(networks.map(|gbit| (format!("{gbit} Gbit/s"), Align::Right)));
         let mut table = TextTable::new(&columns);
-        for Prediction { n_ranks, token_ms } in &self.predictions {
-            let mut cells = vec![n_ranks.to_string()];
-            cells.extend(token_ms.iter().map(|ms| format!("{ms:.2}")));
+        for row in &self.predictions {
+            let mut cells = vec![row.n_ranks.to_string(), bytes(row.largest_bytes)];
+            cells.extend(row.token_ms.iter().map(|ms| format!("{ms:.2}")));
             table.row(cells);
         }
         table.print(out)?;
