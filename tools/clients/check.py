@@ -7,8 +7,8 @@
 Starts the server on a free port with an API key, asks it through each client, streaming and not, and stops it.
 With --device the models run there, where there are no embeddings: that these are refused is asked instead.
 With --frameworks PYTHON the frameworks that are installed for that Python are asked too. May be repeated: not all of them take
-the same `openai`, so that they need environments of their own (frameworks.txt, llama-index.txt, aider.txt).
-With --open-webui COMMAND Open WebUI is started in front of the server (open_webui.py).
+the same `openai`, so that they need environments of their own (frameworks.txt, llama-index.txt, aider.txt, mini-swe-agent.txt).
+With --open-webui COMMAND Open WebUI is started in front of the server (open_webui.py; open-webui.txt has its version).
 With --node the packages of npm are asked too; they must be installed beside this file (`npm install` there).
 Every check names what it expected and found; the exit code is 1 if one fails.
 """

@@ -189,6 +189,45 @@ def aider(url):
         check("aider: an answer", re.search(r"Tokens: \d+ sent, [1-9]\d* received", run.stdout) is not None)
 
 
+def mini_swe_agent(url):
+    """Its loop of calls: each step must call its tool `bash`. What the demo would have run is noted, and not run."""
+    from minisweagent.agents.default import DefaultAgent
+    from minisweagent.exceptions import Submitted
+    from minisweagent.models.litellm_model import LitellmModel
+
+    class Notes:
+        """An environment that runs nothing, and ends the work with the third command."""
+
+        def __init__(self):
+            self.commands = []
+
+        def execute(self, action, cwd=""):
+            self.commands.append(action["command"])
+            if len(self.commands) == 3:
+                raise Submitted({"role": "exit", "content": "done", "extra": {"exit_status": "Submitted", "submission": "done"}})
+            return {"output": "The lamp is on.", "returncode": 0, "exception_info": ""}
+
+        def get_template_vars(self, **_):
+            return {}
+
+        def serialize(self):
+            return {}
+
+    for name, choice in (("required", "required"), ("named", {"type": "function", "function": {"name": "bash"}})):
+        model = LitellmModel(model_name="openai/demo", cost_tracking="ignore_errors", model_kwargs={
+            "api_base": url + "/v1", "api_key": KEY, "temperature": 0, "max_tokens": 300, "tool_choice": choice,
+            "parallel_tool_calls": False})
+        notes = Notes()
+        agent = DefaultAgent(model, notes, system_template="Be brief.", instance_template="{{task}}", step_limit=5)
+        end = agent.run(TEXT)
+        name = f"mini-swe-agent, {name}"
+        check(f"{name}: ends", end["exit_status"], "Submitted")
+        check(f"{name}: commands", [type(command) for command in notes.commands], [str] * 3)
+        results = [message for message in agent.messages if message.get("role") == "tool"]
+        calls = [call["id"] for message in agent.messages for call in message.get("tool_calls") or []]
+        check(f"{name}: results go back by their calls", [message["tool_call_id"] for message in results], calls[:2])
+
+
 FRAMEWORKS = {
     "langchain-openai": langchain,
     "llama-index-llms-openai-like": llama_index,
@@ -197,6 +236,7 @@ FRAMEWORKS = {
     "litellm": lite_llm,
     "instructor": instructor_modes,
     "aider-chat": aider,
+    "mini-swe-agent": mini_swe_agent,
 }
 
 

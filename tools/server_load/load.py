@@ -3,8 +3,8 @@
     python3 tools/server_load/load.py target/release/millrace [--requests 10000] [--together 64]
         [--warm-up 5000] [--minutes 0] [--model demo]
 
-Starts the server, asks a set of questions one at a time to know their answers, then sends requests of these kinds,
-many together: complete ones, those of other APIs, with schemas, functions, thoughts, adapters and scores of prompts, streams read slowly, streams left in the
+Starts the server, asks a set of questions one at a time to know their answers (texts, calls, forms and thoughts), then sends requests
+of these kinds, many together: complete ones, those of other APIs, with schemas, functions, thoughts, adapters and scores of prompts, streams read slowly, streams left in the
 middle, connections dropped after half a request, text that is not JSON, bodies beyond the limit, wrong fields, deadlines
 too short to keep. The warm-up is the same before anything is counted, twice as many together, then contexts that fill the cache: a server that has served
 little has not yet touched all of it, and an allocator keeps what the most at once have taken. At the end it wants
@@ -45,6 +45,20 @@ KINDS = {  # kind: (weight, statuses that are right; None is a connection that w
 }
 
 
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 99}, "name": {"type": "string", "maxLength": 9}},
+          "required": ["n", "name"], "additionalProperties": False}
+LAMP = {"type": "function", "function": {"name": "lamp", "parameters": SCHEMA}}
+# What some of the questions have beside a text: calls that must be made, or may be, and forms; also of a model that thinks.
+EXTRAS = {
+    1: {"tools": [LAMP], "tool_choice": "required", "parallel_tool_calls": False},
+    2: {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}},
+    5: {},
+    13: {"tools": [LAMP]},
+    21: {"tools": [LAMP], "tool_choice": "required"},
+    29: {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}},
+}
+
+
 def questions(model):
     out = []
     for i in range(40):
@@ -55,15 +69,16 @@ def questions(model):
         asked = {5: "thinker", 6: "style"}.get(i % 8, model)
         out.append({"model": asked, "messages": [{"role": "user", "content": text}], "seed": i, "logprobs": True,
                     "temperature": [0, 1][i % 2], "max_tokens": 8 + i, "ignore_eos": i % 5 == 0, "thinking_budget": 1 + i % 7})
+        extra = EXTRAS.get(i) or EXTRAS.get(i % 8, {})
+        if extra:
+            out[-1] |= extra | {"max_tokens": 120, "ignore_eos": False}
     return out
 
 
 def others(model):
     """Requests of every other kind: path, body, and what of the answer must be as it was alone."""
     ask = {"model": model, "temperature": 0, "messages": [{"role": "user", "content": "What is 7 plus 5?"}]}
-    schema = {"type": "object", "properties": {"n": {"type": "integer"}, "name": {"type": "string", "maxLength": 9}},
-              "required": ["n", "name"], "additionalProperties": False}
-    tool = {"type": "function", "function": {"name": "lamp", "parameters": schema}}
+    schema, tool = SCHEMA, LAMP
     chat, choice = "/v1/chat/completions", lambda answer: answer["choices"][0]["message"]["content"]
     return [
         ("/v1/completions", {"model": model, "prompt": "Once upon a time", "seed": 5, "max_tokens": 20, "n": 2},
@@ -152,20 +167,33 @@ def unchunked(raw):
     return out
 
 
+def said(choice):
+    """What a complete answer says: its text, its thought, its calls, and the tokens with their log-probabilities."""
+    message = choice["message"]
+    calls = [(call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls", [])]
+    return message["content"] or "", message.get("reasoning_content", ""), calls, choice["logprobs"]["content"]
+
+
 def streamed(raw):
-    """The text and tokens of a stream, and whether it has its end."""
-    text, tokens, ended = "", [], False
+    """The same of a stream, and whether it has its end."""
+    text, thought, calls, tokens, ended = "", "", {}, [], False
     for block in unchunked(raw).decode().split("\n\n"):
         if block == "data: [DONE]":
             ended = True
         elif block.startswith("data: "):
             event = json.loads(block[6:])
             if "error" in event:
-                return None, None, False
+                return None, False
             for choice in event["choices"]:
-                text += choice["delta"].get("content") or ""
-                tokens += (choice["logprobs"] or {}).get("content", [])
-    return text, tokens, ended
+                delta = choice["delta"]
+                text += delta.get("content") or ""
+                thought += delta.get("reasoning_content") or ""
+                for call in delta.get("tool_calls", []):
+                    name, arguments = calls.get(call["index"], ("", ""))
+                    function = call["function"]
+                    calls[call["index"]] = (name + (function.get("name") or ""), arguments + (function.get("arguments") or ""))
+                tokens += (choice.get("logprobs") or {}).get("content", [])
+    return (text, thought, [calls[index] for index in sorted(calls)], tokens), ended
 
 
 class Load:
@@ -191,8 +219,10 @@ class Load:
         for body in self.questions:
             status, raw = await self.ask(body)
             assert status == 200, raw
-            choice = json.loads(raw)["choices"][0]
-            self.answers.append((choice["message"]["content"], choice["logprobs"]["content"]))
+            self.answers.append(said(json.loads(raw)["choices"][0]))
+        # What is asked for is there, so that what is compared is something.
+        assert any(calls for _, _, calls, _ in self.answers), "no question was answered by a call"
+        assert any(thought for _, thought, _, _ in self.answers), "no question was thought about"
         for path, body, part in self.others:
             status, raw = await self.ask(body, path)
             assert status == 200, raw
@@ -209,8 +239,7 @@ class Load:
                 status = await connection.status()
                 raw = await connection.rest()
                 if status == 200:
-                    choice = json.loads(raw)["choices"][0]
-                    self.compare(kind, i, (choice["message"]["content"], choice["logprobs"]["content"]))
+                    self.compare(kind, i, said(json.loads(raw)["choices"][0]))
             elif kind == "other API":
                 i = random.randrange(len(self.others))
                 path, body, part = self.others[i]
@@ -224,10 +253,10 @@ class Load:
                 status = await connection.status()
                 raw = await connection.rest(slow=kind == "slow")
                 if status == 200:
-                    text, tokens, ended = streamed(raw)
+                    answer, ended = streamed(raw)
                     if not ended:
                         self.problems.append(f"{kind}: question {i}: a stream without its end")
-                    self.compare(kind, i, (text, tokens))
+                    self.compare(kind, i, answer)
             elif kind == "left":
                 endless = body | {"stream": random.random() < 0.7, "ignore_eos": True, "max_tokens": 400}
                 await connection.send(json.dumps(endless).encode())
@@ -261,7 +290,7 @@ class Load:
 
     def compare(self, kind, i, answer):
         if answer != self.answers[i]:
-            self.problems.append(f"{kind}: question {i} has another's answer: {answer[0]!r}")
+            self.problems.append(f"{kind}: question {i} has another's answer: {answer and answer[:3]!r}")
 
     async def run(self, n, together, minutes, progress):
         kinds, weights = list(KINDS), [weight for weight, _ in KINDS.values()]

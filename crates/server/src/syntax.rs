@@ -3,6 +3,7 @@
 //! Nothing here knows HTTP or the scheduler. A row says how text is taken apart and which grammar holds a model to it, so
 //! that both follow from one description.
 
+mod bare;
 mod calls;
 mod derive;
 mod fit;

@@ -275,6 +275,12 @@ impl ChatTemplate {
         names
     }
 
+    /// The source of the template of this name.
+    pub fn source(&self, name: &str) -> Option<&str> {
+        let found = self.templates.iter().find(|(known, _)| known == name);
+        found.map(|(_, source)| source.as_str())
+    }
+
     /// The sources of the templates, one behind the other.
     pub fn sources(&self) -> impl Iterator<Item = &str> {
         self.templates.iter().map(|(_, source)| source.as_str())

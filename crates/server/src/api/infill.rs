@@ -5,32 +5,68 @@ use millrace_text::{EncodeOptions, TokenKind, Tokenizer};
 use super::error::ApiError;
 use crate::models::ServedModel;
 
-/// Control tokens before the text in front of the gap, before the text behind it, and before what fills it; each family
-/// documents its own.
-const MARKS: [[&str; 3]; 5] = [
+/// Part of such a prompt.
+#[derive(Clone, Copy)]
+enum FillPart {
+    /// A control token.
+    Mark(&'static str),
+    /// The text in front of the gap.
+    Before,
+    /// The text behind it.
+    Behind,
+}
+
+use FillPart::{Before, Behind, Mark};
+
+/// How families have it, as each documents.
+const FORMS: [&[FillPart]; 7] = [
     // Qwen Coder, CodeGemma, StableCode.
-    ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"],
+    &psm(["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]),
     // StarCoder, Granite.
-    ["<fim_prefix>", "<fim_suffix>", "<fim_middle>"],
-    ["<fim-prefix>", "<fim-suffix>", "<fim-middle>"],
+    &psm(["<fim_prefix>", "<fim_suffix>", "<fim_middle>"]),
+    &psm(["<fim-prefix>", "<fim-suffix>", "<fim-middle>"]),
     // DeepSeek Coder.
-    ["<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"],
+    &psm(["<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"]),
     // Code Llama.
-    ["▁<PRE>", "▁<SUF>", "▁<MID>"],
+    &psm(["▁<PRE>", "▁<SUF>", "▁<MID>"]),
+    // Seed Coder: what is behind the gap comes first.
+    &[
+        Mark("<[fim-suffix]>"),
+        Behind,
+        Mark("<[fim-prefix]>"),
+        Before,
+        Mark("<[fim-middle]>"),
+    ],
+    // Codestral: the answer goes on with the text in front of the gap.
+    &[Mark("[SUFFIX]"), Behind, Mark("[PREFIX]"), Before],
 ];
 
-/// The family's marks, if the vocabulary has them as tokens of their own.
-fn marks(tokenizer: &Tokenizer) -> Option<[u32; 3]> {
-    MARKS.iter().find_map(|names| {
-        let ids = names.map(|name| {
+/// Before, behind, and between, each behind its mark.
+const fn psm([before, behind, between]: [&'static str; 3]) -> [FillPart; 5] {
+    [Mark(before), Before, Mark(behind), Behind, Mark(between)]
+}
+
+/// A part of a prompt for one vocabulary.
+enum Piece {
+    Token(u32),
+    Before,
+    Behind,
+}
+
+/// The family's form, if the vocabulary has its marks as tokens of their own.
+fn form(tokenizer: &Tokenizer) -> Option<Vec<Piece>> {
+    let piece = |part: &FillPart| match part {
+        Mark(name) => {
             let id = tokenizer.id_of(name);
-            id.filter(|id| tokenizer.token_kind(*id) != TokenKind::Normal)
-        });
-        let [Some(before), Some(behind), Some(between)] = ids else {
-            return None;
-        };
-        Some([before, behind, between])
-    })
+            let id = id.filter(|id| tokenizer.token_kind(*id) != TokenKind::Normal);
+            id.map(Piece::Token)
+        }
+        Before => Some(Piece::Before),
+        Behind => Some(Piece::Behind),
+    };
+    FORMS
+        .iter()
+        .find_map(|parts| parts.iter().map(piece).collect())
 }
 
 /// The prompt behind which a model writes what belongs between two texts.
@@ -44,7 +80,7 @@ pub(crate) async fn infill(
     name: &str,
 ) -> Result<Vec<u32>, ApiError> {
     let tokenizer = std::sync::Arc::clone(&served.loaded.tokenizer);
-    let Some([prefix, suffix, middle]) = marks(&tokenizer) else {
+    let Some(form) = form(&tokenizer) else {
         let message = "this model's vocabulary has no tokens for filling in; ask a model of code that does, or leave it out";
         return Err(ApiError::field(name, message));
     };
@@ -55,11 +91,13 @@ pub(crate) async fn infill(
             .filter(|_| tokenizer.add_bos())
             .into_iter()
             .collect();
-        tokens.push(prefix);
-        tokens.extend(text(&before));
-        tokens.push(suffix);
-        tokens.extend(text(&behind));
-        tokens.push(middle);
+        for piece in form {
+            match piece {
+                Piece::Token(id) => tokens.push(id),
+                Piece::Before => tokens.extend(text(&before)),
+                Piece::Behind => tokens.extend(text(&behind)),
+            }
+        }
         tokens
     };
     let encoded = tokio::task::spawn_blocking(work).await;

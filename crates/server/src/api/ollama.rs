@@ -11,12 +11,15 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
+use millrace_text::Tokenizer;
 use serde_json::{Value, json};
 
 use super::calls::FunctionCall;
 use super::error::ApiError;
 use super::fields::Fields;
 use super::generation::{Answer, AnswerPiece, Generation, Reason};
+use super::infill::infill;
+use super::openai::logprobs::{MAX_TOP_LOGPROBS, token_logprobs};
 use super::params::Caller;
 use super::placement::placement;
 use super::prompt;
@@ -44,16 +47,31 @@ pub(crate) async fn generate(State(app): State<Arc<App>>, request: Request) -> R
 struct OllamaContext {
     kind: OllamaCall,
     model: String,
+    /// Whose texts tokens have, where log-probabilities are told.
+    tokenizer: Option<Arc<Tokenizer>>,
     with_placement: bool,
+}
+
+/// Whether log-probabilities are told, and how many of the likeliest beside each.
+fn logprobs(fields: &Fields<'_>) -> Result<Option<usize>, ApiError> {
+    let is_asked = fields.bool("logprobs")?.unwrap_or(false);
+    let n_top = fields.usize_in("top_logprobs", 0, MAX_TOP_LOGPROBS)?;
+    if n_top.is_some_and(|n| n > 0) && !is_asked {
+        let message = "logprobs must be true for it";
+        return Err(ApiError::field("top_logprobs", message));
+    }
+    Ok(is_asked.then_some(n_top.unwrap_or(0)))
 }
 
 async fn answer(app: Arc<App>, request: Request, kind: OllamaCall) -> Result<Response, ApiError> {
     let Incoming { body, caller } = app.read(request).await?;
     let fields = Fields::of(&body)?;
     let name = fields.need("model", fields.text("model")?)?;
-    let context = OllamaContext {
+    let n_top = logprobs(&fields)?;
+    let mut context = OllamaContext {
         kind,
         model: name.to_owned(),
+        tokenizer: None,
         with_placement: fields.bool("placement")?.unwrap_or(false),
     };
     let is_empty = match kind {
@@ -64,10 +82,12 @@ async fn answer(app: Arc<App>, request: Request, kind: OllamaCall) -> Result<Res
         return load_or_unload(&app, &fields, &context).await;
     }
     let served = caller.within(app.served(&fields)).await?;
+    context.tokenizer = n_top.map(|_| Arc::clone(&served.loaded.tokenizer));
     let params = request::params(&fields, &served.loaded)?;
     let (tokens, images, shape) = prompted(&fields, &served, kind, &caller).await?;
     let job = Job {
         images,
+        top_logprobs: n_top,
         ..caller.job(tokens, params)
     };
     let is_stream = fields.bool("stream")?.unwrap_or(true);
@@ -122,6 +142,14 @@ async fn prompted(
         let shape = AnswerShape::of_form(request::form(fields)?);
         return Ok((tokens, Vec::new(), shape));
     }
+    let suffix = fields.text("suffix")?.filter(|text| !text.is_empty());
+    if let Some(suffix) = suffix.filter(|_| kind == OllamaCall::Generate) {
+        let before = fields.need("prompt", fields.text("prompt")?)?.to_owned();
+        let tokens = infill(served, before, suffix.to_owned(), "suffix");
+        let tokens = caller.within(tokens).await?;
+        let shape = AnswerShape::of_form(request::form(fields)?);
+        return Ok((tokens, Vec::new(), shape));
+    }
     let conversation = match kind {
         OllamaCall::Chat => request::chat(fields)?,
         OllamaCall::Generate => request::generate(fields)?,
@@ -165,6 +193,13 @@ impl OllamaContext {
                     part["thinking"] = answer.thought.as_str().into();
                 }
             }
+        }
+        if let Some(tokenizer) = self
+            .tokenizer
+            .as_ref()
+            .filter(|_| !answer.tokens.is_empty())
+        {
+            part["logprobs"] = token_logprobs(tokenizer, &answer.tokens).into();
         }
         part["done"] = false.into();
         part
@@ -210,9 +245,21 @@ async fn stream(
                     | AnswerPiece::CallDelta { .. },
                 ),
             ) => {}
-            Ok(Some(AnswerPiece::Delta { text, .. } | AnswerPiece::CallCut { text, .. }))
-                if text.is_empty() => {}
-            Ok(Some(AnswerPiece::Delta { text, .. } | AnswerPiece::CallCut { text, .. })) => {
+            // Tokens whose text is held back come with the next text, or at the end.
+            Ok(Some(AnswerPiece::Delta { text, tokens, .. })) if text.is_empty() => {
+                ended.tokens.extend(tokens);
+            }
+            Ok(Some(AnswerPiece::CallCut { text, .. })) if text.is_empty() => {}
+            Ok(Some(AnswerPiece::Delta { text, tokens, .. })) => {
+                ended.tokens.extend(tokens);
+                let part = Answer {
+                    text,
+                    tokens: std::mem::take(&mut ended.tokens),
+                    ..Answer::default()
+                };
+                writer.line(&context.part(&part)).await?
+            }
+            Ok(Some(AnswerPiece::CallCut { text, .. })) => {
                 let part = Answer {
                     text,
                     ..Answer::default()

@@ -5,7 +5,7 @@ pub(crate) mod chat;
 pub(crate) mod completions;
 pub(crate) mod embeddings;
 pub(crate) mod input_tokens;
-mod logprobs;
+pub(crate) mod logprobs;
 pub(crate) mod messages;
 pub(crate) mod models;
 pub(crate) mod responses;

@@ -150,6 +150,10 @@ impl AnswerShape {
             None if wrapper.is_some() => AnswerReader::new(None, wrapper, Names::default()),
             None => return Vec::new(),
         };
+        let reader = match &self.form {
+            Some(_) => reader.beside_form(),
+            None => reader,
+        };
         vec![reader; n]
     }
 

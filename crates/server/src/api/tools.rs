@@ -241,9 +241,9 @@ impl Tools {
         Ok(())
     }
 
-    /// Their names, with the schemas that say how arguments are read.
+    /// The names of those that may be called, with the schemas that say how arguments are read.
     pub(crate) fn names(&self) -> Names {
-        let functions = self.list.iter();
+        let functions = self.list.iter().filter(|tool| self.may_call(&tool.name));
         Names::new(functions.map(|tool| (tool.name.clone(), tool.held.clone())))
     }
 

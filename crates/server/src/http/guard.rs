@@ -21,10 +21,10 @@ use crate::keys::OverQuota;
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Paths that anyone may see: whether the server lives, and the page, which asks for the key itself.
-const OPEN: [&str; 4] = ["/", "/health", "/ready", "/favicon.ico"];
+const OPEN: [&str; 5] = ["/", "/health", "/v1/health", "/ready", "/favicon.ico"];
 
 /// Paths that are asked for by programs which only look whether the server lives.
-const PROBES: [&str; 2] = ["/health", "/ready"];
+const PROBES: [&str; 3] = ["/health", "/v1/health", "/ready"];
 
 /// Names by which a container calls the computer it runs on. They are in nobody's domain.
 const HOSTS_OF_CONTAINERS: [&str; 2] = ["host.docker.internal", "host.containers.internal"];

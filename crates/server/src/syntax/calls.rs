@@ -12,6 +12,8 @@ pub(crate) struct CallSyntax {
     pub(crate) name: &'static str,
     pub(super) open: Text,
     pub(super) before: Text,
+    /// What may stand in the place of `before`, if anything may.
+    pub(super) also_before: Text,
     pub(super) middle: Text,
     pub(super) after: Text,
     pub(super) between: Text,
@@ -117,9 +119,25 @@ impl CallSyntax {
         self.arguments == Arguments::Harmony
     }
 
-    /// The character that a bare call begins with.
+    /// The character that a bare call begins with, which is the first of its [trigger](CallSyntax::trigger).
     pub(super) fn trigger_char(&self) -> char {
         self.trigger().chars().next().unwrap_or('{')
+    }
+
+    /// What makes a reader look for a call, wherever it stands: behind the last call of an answer none of it may be.
+    pub(super) fn beginnings(&self) -> Vec<&'static str> {
+        let mut words = vec![self.trigger()];
+        if self.close.is_empty() {
+            words.push(self.again());
+        }
+        words.dedup();
+        words
+    }
+
+    /// The first word of a call that is not the first, apart from what stands between.
+    pub(super) fn again(&self) -> &'static str {
+        let first = self.before.split_whitespace().next().unwrap_or(self.before);
+        first.split('⟨').next().unwrap_or(first)
     }
 
     /// What tells that calls begin: the first word of what is written first.

@@ -36,6 +36,15 @@ pub(super) fn loosely(text: &str, pattern: &str) -> CallFit<()> {
     CallFit::Full((), at)
 }
 
+/// Whether a text begins with a word. The text may be cut.
+pub(super) fn exactly(text: &str, word: &str) -> CallFit<()> {
+    match text.starts_with(word) {
+        true => CallFit::Full((), word.len()),
+        false if word.starts_with(text) => CallFit::Partial,
+        false => CallFit::Not,
+    }
+}
+
 fn is_of_blank(blank: &str, c: char) -> bool {
     match blank {
         "⟨n⟩" => c.is_ascii_digit(),
@@ -57,8 +66,8 @@ fn name(text: &str) -> CallFit<&str> {
 
 /// The call that a text begins with: its name, and its arguments.
 pub(super) fn call(syntax: &CallSyntax, names: &Names, text: &str) -> CallFit<(String, Value)> {
-    if let Arguments::Json(Some((name, arguments))) = syntax.arguments {
-        return whole_object(syntax, names, text, [name, arguments]);
+    if let Some(members) = members_in_any_order(syntax) {
+        return whole_object(syntax, names, text, members);
     }
     head(syntax, names, text).then(|name, at| {
         let read = arguments(syntax, names, name, &text[at..]);
@@ -66,9 +75,32 @@ pub(super) fn call(syntax: &CallSyntax, names: &Names, text: &str) -> CallFit<(S
     })
 }
 
+/// The members of a call that is one JSON object. A bare one has them in its grammar's order and spelling, since any other
+/// object is an answer.
+fn members_in_any_order(syntax: &CallSyntax) -> Option<[&'static str; 2]> {
+    match syntax.arguments {
+        Arguments::Json(Some((name, arguments))) if !syntax.is_bare => Some([name, arguments]),
+        _ => None,
+    }
+}
+
+/// What stands before the name of a call.
+fn before(syntax: &CallSyntax, text: &str) -> CallFit<()> {
+    let usual = loosely(text, syntax.before);
+    let other = match syntax.also_before.is_empty() {
+        true => CallFit::Not,
+        false => loosely(text, syntax.also_before),
+    };
+    match (usual, other) {
+        (CallFit::Not, other) => other,
+        (CallFit::Partial, other @ CallFit::Full(..)) => other,
+        (usual, _) => usual,
+    }
+}
+
 /// The name of a call, and what stands around it.
 fn head<'t>(syntax: &CallSyntax, names: &Names, text: &'t str) -> CallFit<&'t str> {
-    loosely(text, syntax.before).then(|(), at| {
+    before(syntax, text).then(|(), at| {
         name(&text[at..]).then(|name, n_name| {
             if !names.has(name) {
                 return CallFit::Not;
@@ -92,9 +124,9 @@ pub(super) fn preview(
         return preview.follow(held, out);
     }
     let text = &held[at..];
-    let fit = match syntax.arguments {
-        Arguments::Json(Some((name, arguments))) => object_head(syntax, text, [name, arguments]),
-        _ => head(syntax, names, text).then(|name, at| CallFit::Full(name.to_owned(), at)),
+    let fit = match members_in_any_order(syntax) {
+        Some(members) => object_head(syntax, text, members),
+        None => head(syntax, names, text).then(|name, at| CallFit::Full(name.to_owned(), at)),
     };
     let CallFit::Full(name, n_head) = fit else {
         return;

@@ -5,13 +5,14 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::calls::{Arguments, CallSyntax, Tags};
+use super::harmony::ENDS;
 use super::lark::{Marks, escaped, quoted};
 use super::reader::is_text;
 use super::values;
 use crate::grammar::compact;
 
-/// Calls in one answer at most.
-const MAX_CALLS: usize = 8;
+/// Calls in one answer at most. After the last a grammar takes no text that would begin another.
+pub(super) const MAX_CALLS: usize = 8;
 
 /// A function that may be called.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +39,17 @@ pub(super) struct CallRules<'m> {
     pub(super) source: String,
     pub(super) marks: &'m Marks,
     n_rules: usize,
+    /// The bodies of rules of texts, and their names.
+    texts: Vec<(String, String)>,
+}
+
+/// What takes texts with these words out of an expression.
+fn excluded(words: &[&str]) -> String {
+    let words: Vec<String> = words.iter().map(|word| escaped(word)).collect();
+    match words.is_empty() {
+        true => String::new(),
+        false => format!(" & ~/(.|\\n)*({})(.|\\n)*/", words.join("|")),
+    }
 }
 
 impl CallRules<'_> {
@@ -50,22 +62,47 @@ impl CallRules<'_> {
         name
     }
 
-    fn line(&mut self, line: &str) {
+    pub(super) fn line(&mut self, line: &str) {
         self.source.push_str(line);
         self.source.push('\n');
     }
 
-    /// A rule of any text up to another, and of that.
-    pub(super) fn text_up_to(&mut self, end: &str) -> String {
+    /// A rule of any text up to another, and of that. The text has none of `without` in it.
+    pub(super) fn text_up_to(&mut self, end: &str, without: &[&str]) -> String {
         if self.marks.is_token(end) {
-            return format!("TEXT? {}", self.marks.rule(end));
+            // Readers see texts: what is spelled as the token is one to them.
+            let words: Vec<&str> = std::iter::once(&end).chain(without).copied().collect();
+            let text = self.text_without(&words);
+            return format!("{text}? {}", self.marks.rule(end));
         }
         // A lexeme ends where a control token begins.
         let (word, rest) = self.marks.parted(end);
         let name = format!("upto_{}", self.n_rules);
         self.n_rules += 1;
-        let _ = writeln!(self.source, "{name}[lazy]: /(.|\\n)*{}/", escaped(word));
+        let word = escaped(word);
+        let excluded = excluded(without);
+        let _ = writeln!(self.source, "{name}[lazy]: /(.|\\n)*{word}/{excluded}");
         format!("{name} {}", self.marks.rule(rest))
+    }
+
+    /// A rule of what an expression matches, as soon as it does.
+    pub(super) fn lazy(&mut self, expression: &str) -> String {
+        let name = format!("head_{}", self.n_rules);
+        self.n_rules += 1;
+        let _ = writeln!(self.source, "{name}[lazy]: /{expression}/");
+        name
+    }
+
+    /// A rule of any text, not empty, that has none of these words in it.
+    pub(super) fn text_without(&mut self, words: &[&str]) -> String {
+        let body = format!("/(.|\\n)+/{}", excluded(words));
+        let known = self.texts.iter().find(|(known, _)| *known == body);
+        if let Some((_, name)) = known {
+            return name.clone();
+        }
+        let name = self.define("TEXT", &body);
+        self.texts.push((body, name.clone()));
+        name
     }
 }
 
@@ -76,6 +113,7 @@ impl CallSyntax {
             source: String::new(),
             marks,
             n_rules: 0,
+            texts: Vec::new(),
         };
         let form = calls.form.filter(|_| !calls.must_call);
         if self.is_harmony() {
@@ -87,14 +125,14 @@ impl CallSyntax {
             .map(|i| format!("call_{i}"))
             .collect();
         rules.line(&format!("call: {}", names.join(" | ")));
-        for (name, function) in names.iter().zip(&calls.functions) {
-            let body = self.call(function, form.is_some(), &mut rules);
-            rules.line(&format!("{name}: {body}"));
+        for (i, function) in calls.functions.iter().enumerate() {
+            let body = self.call(i, function, form.is_some(), &mut rules);
+            rules.line(&format!("call_{i}: {body}"));
         }
         if let Some(form) = form {
-            rules.line(&format!("form: %json {}", compact(form.clone())));
+            let form = self.form_beside(form, &calls.functions);
+            rules.line(&format!("form: %json {}", compact(form)));
         }
-        rules.line("TEXT: /(.|\\n)+/");
         rules.source + &marks.definitions()
     }
 
@@ -124,7 +162,7 @@ impl CallSyntax {
         };
         let between = rules.marks.rule(self.between);
         let (open, close) = (rules.marks.rule(self.open), rules.marks.rule(self.close));
-        let others = match calls.is_parallel && !(self.is_bare && self.close.is_empty()) {
+        let others = match calls.is_parallel {
             true => format!("({between} {one}){{0,{}}}", MAX_CALLS - 1),
             false => String::new(),
         };
@@ -136,13 +174,9 @@ impl CallSyntax {
         match (calls.must_call, has_form) {
             (true, _) => rules.line(&format!("start: {all}")),
             (false, true) => rules.line(&format!("start: {all} | form")),
-            (false, false) if self.is_bare => {
-                let first = escaped(&self.trigger_char().to_string());
-                rules.line(&format!("start: {all} | OTHER"));
-                rules.line(&format!("OTHER: /[^{first}](.|\\n)*/"));
-            }
+            (false, false) if self.is_bare => self.bare_start(calls, &others, rules),
             (false, false) => {
-                let head = rules.text_up_to(self.trigger());
+                let head = rules.text_up_to(self.trigger(), &[]);
                 match self.open.is_empty() {
                     true => rules.line(&format!("start: ({head} call){{0,{most}}} tail")),
                     false => {
@@ -152,7 +186,8 @@ impl CallSyntax {
                         ));
                     }
                 }
-                rules.line("tail: /(.|\\n)*/");
+                let text = rules.text_without(&self.beginnings());
+                rules.line(&format!("tail: {text}?"));
             }
         }
     }
@@ -165,7 +200,10 @@ impl CallSyntax {
         let last = match (calls.must_call, has_form) {
             (true, _) => String::new(),
             (false, true) => format!(" | {} form", rule("<|channel|>final<|message|>")),
-            (false, false) => format!(" | {} TEXT?", rule("<|channel|>final<|message|>")),
+            (false, false) => {
+                let text = rules.text_without(&ENDS);
+                format!(" | {} {text}?", rule("<|channel|>final<|message|>"))
+            }
         };
         let head = rule("<|channel|>commentary to=functions.");
         rules.line(&format!(
@@ -175,13 +213,19 @@ impl CallSyntax {
     }
 
     /// A call, without what [opens](CallSyntax::trigger) it.
-    fn call(&self, function: &Callable<'_>, has_form: bool, rules: &mut CallRules<'_>) -> String {
-        let held = || compact(function.schema.clone());
+    fn call(
+        &self,
+        i: usize,
+        function: &Callable<'_>,
+        has_form: bool,
+        rules: &mut CallRules<'_>,
+    ) -> String {
         let name = quoted(function.name);
         match &self.arguments {
             Arguments::Harmony => {
                 let kind = rules.marks.rule(" <|constrain|>json");
-                return format!("{name} {kind} message %json {}", held());
+                let arguments = self.arguments(i, function, rules);
+                return format!("{name} {kind} message {arguments}");
             }
             Arguments::Json(Some(members)) if has_form && self.is_bare => {
                 let (name, arguments) = *members;
@@ -199,19 +243,27 @@ impl CallSyntax {
         let before = rules.marks.rule(before);
         let middle = rules.marks.rule(self.middle);
         let after = rules.marks.rule(self.after);
-        let arguments = match &self.arguments {
+        let arguments = self.arguments(i, function, rules);
+        format!("{before} {name} {middle} {arguments} {after}")
+    }
+
+    /// The rule of the arguments of a call of the function with this number.
+    fn arguments(&self, i: usize, function: &Callable<'_>, rules: &mut CallRules<'_>) -> String {
+        let body = match &self.arguments {
             Arguments::Tagged(tags) => tagged(tags, function.schema, rules),
             Arguments::Python => values::python(function.schema, rules),
             Arguments::Gemma => values::gemma(function.schema, rules),
-            _ => format!("%json {}", held()),
+            _ => format!("%json {}", compact(function.schema.clone())),
         };
-        format!("{before} {name} {middle} {arguments} {after}")
+        let body = if body.is_empty() { "\"\"" } else { &body };
+        rules.line(&format!("arguments_{i}: {body}"));
+        format!("arguments_{i}")
     }
 }
 
 /// A message of gpt-oss that another follows.
 fn message(rules: &mut CallRules<'_>, channel: &str) -> String {
-    let end = rules.text_up_to("<|end|>");
+    let end = rules.text_up_to("<|end|>", &["<|start|>"]);
     let head = rules
         .marks
         .rule(&format!("<|channel|>{channel}<|message|>"));
@@ -224,12 +276,12 @@ pub(crate) fn channel_form(form: &str, marks: &Marks) -> String {
         source: String::new(),
         marks,
         n_rules: 0,
+        texts: Vec::new(),
     };
     let thought = message(&mut rules, "analysis");
     let head = marks.rule("<|channel|>final<|message|>");
     rules.line(&format!("start: ({thought})? {head} form"));
     rules.line(&format!("form: {form}"));
-    rules.line("TEXT: /(.|\\n)+/");
     rules.source + &marks.definitions()
 }
 
@@ -310,7 +362,7 @@ fn tagged(tags: &Tags, schema: &Value, rules: &mut CallRules<'_>) -> String {
             false => {
                 let (value, end) = (
                     rules.marks.rule(tags.value),
-                    rules.text_up_to(tags.end.trim()),
+                    rules.text_up_to(tags.end.trim(), &[]),
                 );
                 let any = rules.define(
                     "any",
@@ -346,5 +398,5 @@ fn tagged_value(tags: &Tags, member: &Value, root: &Value, rules: &mut CallRules
     let trimmed = tags.end.trim();
     let behind = &tags.end[tags.end.find(trimmed).unwrap_or(0) + trimmed.len()..];
     let behind = rules.marks.rule(behind);
-    format!("{value} {} {behind}", rules.text_up_to(trimmed))
+    format!("{value} {} {behind}", rules.text_up_to(trimmed, &[]))
 }

@@ -15,7 +15,7 @@ const CONSTRAIN: &str = "<|constrain|>";
 pub(super) const MARKS: [&str; 5] = [START, CHANNEL, MESSAGE, END, CONSTRAIN];
 
 /// What ends a message.
-const ENDS: [&str; 2] = [END, START];
+pub(super) const ENDS: [&str; 2] = [END, START];
 
 /// What a message is.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +34,10 @@ pub(super) struct HarmonyReader {
     kind: Option<MessageKind>,
     /// Of a call.
     preview: Option<CallPreview>,
+    /// The answer is of a form, and nothing follows it.
+    has_form: bool,
+    /// The message under way is the last.
+    is_last: bool,
 }
 
 impl HarmonyReader {
@@ -42,6 +46,16 @@ impl HarmonyReader {
             held: String::new(),
             kind: None,
             preview: None,
+            has_form: false,
+            is_last: false,
+        }
+    }
+
+    /// For answers of a form, whose texts may look like the end of a message.
+    pub(super) fn before_form(self) -> HarmonyReader {
+        HarmonyReader {
+            has_form: true,
+            ..self
         }
     }
 
@@ -54,6 +68,11 @@ impl HarmonyReader {
         let Some(kind) = &self.kind else {
             return self.header(names);
         };
+        if self.is_last {
+            let text = std::mem::take(&mut self.held);
+            self.tell(text, out);
+            return false;
+        }
         let end = ENDS
             .iter()
             .filter_map(|end| Some((self.held.find(end)?, *end)))
@@ -114,6 +133,7 @@ impl HarmonyReader {
             None if channel.trim_start().starts_with("analysis") => MessageKind::Thought,
             None => MessageKind::Answer,
         });
+        self.is_last = self.has_form && channel.trim_start().starts_with("final");
         self.held.drain(..at + MESSAGE.len());
         true
     }

@@ -24,35 +24,55 @@ impl<T> CallFit<T> {
     }
 }
 
+/// The object, list or text that a text begins with.
+pub(super) fn value(text: &str) -> CallFit<Value> {
+    match text.chars().next() {
+        None => CallFit::Partial,
+        Some('{' | '[' | '"') => closed(text),
+        Some(_) => CallFit::Not,
+    }
+}
+
 /// The object that a text begins with.
 pub(super) fn object(text: &str) -> CallFit<Value> {
     if text.is_empty() {
         return CallFit::Partial;
     }
-    if !text.starts_with('{') {
-        return CallFit::Not;
+    match text.starts_with('{') {
+        true => closed(text),
+        false => CallFit::Not,
     }
+}
+
+/// A value that ends with a brace, a bracket or a quote.
+fn closed(text: &str) -> CallFit<Value> {
+    let is_quoted = text.starts_with('"');
     let (mut depth, mut is_text, mut is_escaped) = (0_usize, false, false);
     for (at, byte) in text.bytes().enumerate() {
         match byte {
             _ if is_escaped => is_escaped = false,
             b'\\' if is_text => is_escaped = true,
+            b'"' if is_quoted && is_text => return parsed(text, at + 1),
             b'"' => is_text = !is_text,
             _ if is_text => {}
             b'{' | b'[' => depth += 1,
             b'}' | b']' => {
                 depth -= 1;
                 if depth == 0 {
-                    return match serde_json::from_str(&text[..=at]) {
-                        Ok(value) => CallFit::Full(value, at + 1),
-                        Err(_) => CallFit::Not,
-                    };
+                    return parsed(text, at + 1);
                 }
             }
             _ => {}
         }
     }
     CallFit::Partial
+}
+
+fn parsed(text: &str, n_bytes: usize) -> CallFit<Value> {
+    match serde_json::from_str(&text[..n_bytes]) {
+        Ok(value) => CallFit::Full(value, n_bytes),
+        Err(_) => CallFit::Not,
+    }
 }
 
 #[cfg(test)]

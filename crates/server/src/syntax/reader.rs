@@ -47,10 +47,11 @@ impl Names {
         self.0.iter().any(|(known, _)| known == name)
     }
 
-    /// Whether an argument is a text, and nothing else.
-    pub(super) fn is_text(&self, name: &str, argument: &str) -> bool {
-        let function = self.0.iter().find(|(known, _)| known == name);
-        function.is_some_and(|(_, schema)| is_text(&schema["properties"][argument], schema, 0))
+    /// Whether an argument is a text, and nothing else. `None` if no schema says.
+    pub(super) fn is_text(&self, name: &str, argument: &str) -> Option<bool> {
+        let (_, schema) = self.0.iter().find(|(known, _)| known == name)?;
+        let argument = schema["properties"].get(argument)?;
+        Some(is_text(argument, schema, 0))
     }
 }
 
@@ -94,6 +95,8 @@ pub(crate) struct AnswerReader {
     harmony: Option<HarmonyReader>,
     wrapper: Option<Wrapper>,
     names: Names,
+    /// Calls are the whole answer, or there are none.
+    is_whole: bool,
     held: String,
     place: ReaderPlace,
     /// The call under way, once its name is known.
@@ -120,6 +123,7 @@ impl AnswerReader {
                 has_begun: false,
                 skips_lines: false,
             }),
+            is_whole: syntax.as_ref().is_some_and(|syntax| syntax.is_bare),
             syntax,
             names,
             held: String::new(),
@@ -138,6 +142,14 @@ impl AnswerReader {
         }
     }
 
+    /// The same for answers that are calls or of a form. What looks like a call, or like the end of a message, in the texts of
+    /// a form is no call and no end.
+    pub(crate) fn beside_form(mut self) -> AnswerReader {
+        self.is_whole = true;
+        self.harmony = self.harmony.map(HarmonyReader::before_form);
+        self
+    }
+
     /// Calls found so far.
     pub(crate) fn n_calls(&self) -> usize {
         self.n_calls
@@ -145,11 +157,20 @@ impl AnswerReader {
 
     /// Takes more of the answer.
     pub(crate) fn push(&mut self, text: &str) -> Vec<AnswerPart> {
-        let text = match &mut self.wrapper {
-            Some(wrapper) => wrapper.push(text),
-            None => text.to_owned(),
+        let Some(wrapper) = &mut self.wrapper else {
+            return self.read(text);
         };
-        self.read(&text)
+        let pieces = wrapper.push(text);
+        let mut out = Vec::new();
+        for (i, piece) in pieces.iter().enumerate() {
+            // What stood apart does not become the beginning of a call.
+            let is_space = self.is_behind_call && self.held.trim().is_empty();
+            if i > 0 && self.place == ReaderPlace::Text && !is_space {
+                self.tell(self.held.len(), &mut out);
+            }
+            out.extend(self.read(piece));
+        }
+        out
     }
 
     fn read(&mut self, text: &str) -> Vec<AnswerPart> {
@@ -205,9 +226,14 @@ impl AnswerReader {
         if begun.is_empty() {
             return false;
         }
-        self.place = match syntax.is_bare && begun.starts_with(syntax.trigger_char()) {
-            true => ReaderPlace::Calls { n_calls: 0 },
-            false => ReaderPlace::Text,
+        let mark = match syntax.is_bare {
+            true => &syntax.trigger()[..syntax.trigger_char().len_utf8()],
+            false => syntax.trigger(),
+        };
+        self.place = match self.is_whole {
+            true if begun.starts_with(mark) => ReaderPlace::Calls { n_calls: 0 },
+            true if mark.starts_with(begun) => return false,
+            _ => ReaderPlace::Text,
         };
         true
     }
@@ -215,10 +241,10 @@ impl AnswerReader {
     /// Tells text up to where calls begin.
     fn text(&mut self, syntax: &CallSyntax, out: &mut Vec<AnswerPart>) -> bool {
         let trigger = syntax.trigger();
-        let found = self.held.find(trigger).filter(|_| !syntax.is_bare);
+        let found = self.held.find(trigger).filter(|_| !self.is_whole);
         let (n_text, is_found) = match found {
             Some(at) => (at, true),
-            None if syntax.is_bare => (self.held.len(), false),
+            None if self.is_whole => (self.held.len(), false),
             None => (self.held.len() - overlap(&self.held, trigger), false),
         };
         // White space between calls belongs to their writing.
@@ -245,6 +271,15 @@ impl AnswerReader {
             CallFit::Partial | CallFit::Not => None,
         };
         let read = opened.then(|(), at| {
+            // Where no mark ends the calls, another begins as grammars know it, without white space in its mark.
+            let is_behind = n_calls > 0 && syntax.close.is_empty() && !syntax.is_bare;
+            match is_behind {
+                true => fit::exactly(self.held[at..].trim_start(), syntax.again())
+                    .then(|(), _| CallFit::Full((), at)),
+                false => CallFit::Full((), at),
+            }
+        });
+        let read = read.then(|(), at| {
             let call = fit::call(syntax, &self.names, &self.held[at..]);
             call.then(|call, n_bytes| CallFit::Full(call, at + n_bytes))
         });
@@ -329,12 +364,13 @@ struct Wrapper {
 }
 
 impl Wrapper {
-    fn push(&mut self, text: &str) -> String {
+    /// What is certain to be of the answer: pieces between which something was taken away.
+    fn push(&mut self, text: &str) -> Vec<String> {
         self.held.push_str(text);
         if !self.has_begun {
             let begun = self.held.trim_start();
             if begun.len() < self.open.len() && self.open.starts_with(begun) {
-                return String::new();
+                return Vec::new();
             }
             self.has_begun = true;
             if let Some(inner) = begun.strip_prefix(self.open) {
@@ -346,13 +382,13 @@ impl Wrapper {
             self.held = self.held.trim_start_matches('\n').to_owned();
             self.skips_lines = self.held.is_empty();
         }
-        let mut out = String::new();
+        let mut out = Vec::new();
         while let Some(at) = self.held.find(self.close) {
-            out += &self.held[..at];
+            out.push(self.held[..at].to_owned());
             self.held.drain(..at + self.close.len());
         }
         let n_safe = self.held.len() - overlap(&self.held, self.close);
-        out.extend(self.held.drain(..n_safe));
+        out.push(self.held.drain(..n_safe).collect());
         out
     }
 

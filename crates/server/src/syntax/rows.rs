@@ -6,6 +6,7 @@ pub(super) const NONE: CallSyntax = CallSyntax {
     name: "",
     open: "",
     before: "",
+    also_before: "",
     middle: "",
     after: "",
     between: "",
@@ -419,8 +420,10 @@ pub(super) const BY_VOCABULARY: [(&str, CallSyntax); 3] = [
         CallSyntax {
             name: "llama, json",
             before: "{\"name\": \"",
+            also_before: "{\"type\": \"function\", \"name\": \"",
             middle: "\", \"parameters\": ",
             after: "}",
+            between: "; ",
             arguments: Arguments::Json(Some(("name", "parameters"))),
             is_bare: true,
             ..NONE

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::calls::Tags;
 use super::fit::loosely;
-use super::json::CallFit;
+use super::json::{CallFit, value};
 use super::reader::Names;
 
 /// The arguments of a function, and `after` behind them.
@@ -68,17 +68,32 @@ fn argument(tags: &Tags, names: &Names, function: &str, text: &str) -> CallFit<(
         return CallFit::Partial;
     };
     let (key, rest) = (text[..n_key].trim(), &text[n_key..]);
-    let (is_text, n_mark) = match (loosely(rest, tags.value), loosely(rest, tags.json)) {
-        (CallFit::Full((), n_mark), _) => (
-            tags.value != tags.json || names.is_text(function, key),
-            n_mark,
-        ),
+    let (is_marked_text, n_mark) = match (loosely(rest, tags.value), loosely(rest, tags.json)) {
+        (CallFit::Full((), n_mark), _) => (tags.value != tags.json, n_mark),
         (_, CallFit::Full((), n_mark)) => (false, n_mark),
         (CallFit::Not, CallFit::Not) => return CallFit::Not,
         _ => return CallFit::Partial,
     };
     let rest = &rest[n_mark..];
     let end = tags.end.trim();
+    // The schema says it more surely than a mark, which may be any word.
+    let known = names.is_text(function, key);
+    let is_text = known.unwrap_or(is_marked_text);
+    if known == Some(false) {
+        // JSON may have the end's text within.
+        let read = value(rest.trim_start());
+        let n_space = rest.len() - rest.trim_start().len();
+        match read.then(|value, n_bytes| {
+            let n_bytes = n_space + n_bytes;
+            loosely(&rest[n_bytes..], end).then(|(), n_end| CallFit::Full(value, n_bytes + n_end))
+        }) {
+            CallFit::Full(value, n_bytes) => {
+                return CallFit::Full((key.to_owned(), value), n_key + n_mark + n_bytes);
+            }
+            CallFit::Partial => return CallFit::Partial,
+            CallFit::Not => {}
+        }
+    }
     let Some(n_value) = rest.find(end) else {
         return CallFit::Partial;
     };

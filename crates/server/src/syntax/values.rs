@@ -63,7 +63,7 @@ pub(super) fn gemma(schema: &Value, rules: &mut CallRules<'_>) -> String {
 /// Values of any form.
 fn any(rules: &mut CallRules<'_>) {
     let quote = rules.marks.rule(GEMMA_QUOTE);
-    let text = rules.text_up_to(GEMMA_QUOTE);
+    let text = rules.text_up_to(GEMMA_QUOTE, &[]);
     let literal = compact(json!({"type": ["number", "boolean", "null"]}));
     for line in [
         format!("gemma_text: {quote} {text}"),

@@ -85,11 +85,131 @@ fn grammars_of_its_kind_are_held() {
 }
 
 #[test]
+fn prompts_come_in_all_its_forms() {
+    let body = json!({"n_predict": 8, "temperature": 0});
+    let ask = |prompt: Value| {
+        shared().ask(
+            "/completion",
+            &with(body.clone(), json!({"prompt": prompt})),
+        )
+    };
+    let tokens = |text: &str, special: bool| {
+        let body = json!({"content": text, "add_special": special});
+        shared().ask("/tokenize", &body)["tokens"]
+            .as_array()
+            .unwrap()
+            .clone()
+    };
+    let one = ask(json!("Once upon a time"));
+    let other = ask(json!("The dog"));
+    let (ids, more) = (tokens("Once upon", true), tokens(" a time", false));
+    let mixed: Vec<Value> = ids.iter().cloned().chain([json!(" a time")]).collect();
+    let behind: Vec<Value> = [json!("Once upon")].into_iter().chain(more).collect();
+    for prompt in [mixed, behind] {
+        assert_eq!(ask(json!(prompt))["content"], one["content"]);
+    }
+    let both = ask(json!(["Once upon a time", tokens("The dog", true)]));
+    assert_eq!(both.as_array().unwrap().len(), 2);
+    assert_eq!(
+        (&both[0]["content"], &both[1]["content"]),
+        (&one["content"], &other["content"])
+    );
+    assert_eq!(
+        (&both[0]["index"], &both[1]["index"]),
+        (&json!(0), &json!(1))
+    );
+    assert!(ask(json!(["Once upon a time"])).is_array());
+    let fields = json!({"prompt": ["Once upon a time", "The dog"], "stream": true});
+    let events = shared()
+        .post("/completion", &with(body.clone(), fields))
+        .events();
+    let mut texts = [String::new(), String::new()];
+    for (_, data) in events {
+        let chunk: Value = serde_json::from_str(&data).unwrap();
+        texts[chunk["index"].as_u64().unwrap() as usize] += chunk["content"].as_str().unwrap();
+    }
+    assert_eq!(json!(texts), json!([one["content"], other["content"]]));
+    for (prompt, param) in [
+        (json!([]), "prompt"),
+        (json!({"prompt_string": "x"}), "prompt"),
+        (json!(["a", {"b": 1}]), "prompt[1]"),
+        (json!([[99_999_999]]), "prompt[0]"),
+    ] {
+        let reply = shared().post(
+            "/completion",
+            &with(body.clone(), json!({"prompt": prompt})),
+        );
+        assert_eq!(
+            (reply.status, &reply.json()["error"]["param"]),
+            (400, &json!(param)),
+            "{prompt}"
+        );
+    }
+}
+
+#[test]
+fn times_are_told() {
+    let body =
+        json!({"prompt": "Once upon a time", "n_predict": 6, "temperature": 0, "ignore_eos": true});
+    let timings = shared().ask("/completion", &body)["timings"].clone();
+    let number = |name: &str| {
+        timings[name]
+            .as_f64()
+            .unwrap_or_else(|| panic!("{name}: {timings}"))
+    };
+    assert_eq!(number("predicted_n"), 6.0);
+    let n_prompt = number("prompt_n") + number("cache_n");
+    assert!(n_prompt >= 4.0 && number("predicted_ms") > 0.0, "{timings}");
+    let rate = number("predicted_n") / number("predicted_ms") * 1e3;
+    assert!((number("predicted_per_second") - rate).abs() < 1e-6 * rate);
+    assert!(number("prompt_per_token_ms") >= 0.0 && number("predicted_per_token_ms") > 0.0);
+}
+
+#[test]
+fn its_other_addresses_are_served() {
+    let get = |path: &str| shared().get(path).json();
+    assert_eq!(get("/v1/health"), get("/health"));
+    assert_eq!(get("/models"), get("/v1/models"));
+    let body = json!({"prompt": "Once upon a time", "n_predict": 3, "temperature": 0});
+    let content = |path: &str| shared().ask(path, &body)["content"].clone();
+    assert_eq!(content("/completions"), content("/completion"));
+    let choice = |path: &str| shared().ask(path, &question("hi"))["choices"].clone();
+    assert_eq!(choice("/chat/completions"), choice("/v1/chat/completions"));
+    let ask = json!({"query": "a", "documents": ["b"]});
+    let refusal = |path: &str| shared().post(path, &ask).json();
+    assert_eq!(refusal("/v1/reranking"), refusal("/v1/rerank"));
+    let ours = json!({"model": "demo", "input": ["a cat", "a dog"]});
+    let ours = shared().ask("/v1/embeddings", &ours);
+    for (path, name) in [("/embedding", "content"), ("/embeddings", "input")] {
+        let rows = shared().ask(path, &json!({name: ["a cat", "a dog"]}));
+        for i in 0..2 {
+            assert_eq!(rows[i]["index"], i);
+            assert_eq!(rows[i]["embedding"], json!([ours["data"][i]["embedding"]]));
+        }
+    }
+    let raw = shared().ask(
+        "/embedding",
+        &json!({"content": "a cat", "embd_normalize": -1}),
+    );
+    assert_ne!(raw[0]["embedding"], json!([ours["data"][0]["embedding"]]));
+    let reply = shared().post(
+        "/embedding",
+        &json!({"content": "a cat", "embd_normalize": 0}),
+    );
+    assert_eq!(
+        (reply.status, &reply.json()["error"]["param"]),
+        (400, &json!("embd_normalize"))
+    );
+}
+
+#[test]
 fn what_it_says_of_itself() {
     let props = shared().get("/props").json();
     assert_eq!(props["total_slots"], 4);
     assert_eq!(props["default_generation_settings"]["n_ctx"], 1024);
     assert_eq!(props["model_alias"], "demo");
+    let template = props["chat_template"].as_str().unwrap();
+    assert!(template.contains("add_generation_prompt"), "{template}");
     assert_eq!(shared().get("/slots").json().as_array().unwrap().len(), 4);
     assert_eq!(shared().get("/props?model=nobody").status, 404);
 }

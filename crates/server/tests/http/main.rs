@@ -13,10 +13,12 @@ mod embeddings;
 #[allow(dead_code)] // Only what is slow is used here.
 mod engines;
 mod failures;
+mod filling;
 mod formats;
 mod grids;
 mod images;
 mod llama_cpp;
+mod logprobs;
 mod native;
 mod npu;
 mod numbers;

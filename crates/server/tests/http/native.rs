@@ -18,17 +18,22 @@ const TEMPLATE: &str = "{{ bos_token }}{% if tools %}<|system|>{% for t in tools
     {% if add_generation_prompt %}<|assistant|>{% endif %}";
 
 /// Replaces a text of the file by one of the same length.
-fn patch(bytes: &mut [u8], old: &[u8], new: &[u8]) {
+pub(crate) fn patch(bytes: &mut [u8], old: &[u8], new: &[u8]) {
     assert_eq!(old.len(), new.len());
     let at = bytes.windows(old.len()).position(|window| window == old);
     let at = at.expect("the demo has it");
     bytes[at..at + new.len()].copy_from_slice(new);
 }
 
+/// The demo's file.
+pub(crate) fn demo_bytes() -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo/demo.gguf");
+    std::fs::read(path).unwrap()
+}
+
 /// The demo with another template, which may be as long as its own.
 pub(crate) fn server(template: &str) -> Running {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo/demo.gguf");
-    let mut bytes = std::fs::read(path).unwrap();
+    let mut bytes = demo_bytes();
     patch(&mut bytes, b"<|reserved_0|>", b"<|python_tag|>");
     let start = b"{{ bos_token }}{% for message in messages %}";
     let end = b"{{ '<|assistant|>' }}{% endif %}";
@@ -48,7 +53,7 @@ pub(crate) fn server(template: &str) -> Running {
 }
 
 /// A server of a file in memory.
-fn serve(bytes: &[u8]) -> Running {
+pub(crate) fn serve(bytes: &[u8]) -> Running {
     let checkpoint = Checkpoint::from_static("native", aligned(bytes)).unwrap();
     let model = Arc::new(LoadedModel::from_checkpoint(checkpoint).unwrap());
     let mut options = options();
@@ -76,8 +81,7 @@ fn tools() -> Value {
 
 #[test]
 fn an_end_token_stands_behind_whole_texts_alone() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo/demo.gguf");
-    let mut bytes = std::fs::read(path).unwrap();
+    let mut bytes = demo_bytes();
     // The key, the number of the type bool, and the value.
     let entry = |value: u8| [b"tokenizer.ggml.add_eos_token\x07\0\0\0", &[value][..]].concat();
     patch(&mut bytes, &entry(0), &entry(1));

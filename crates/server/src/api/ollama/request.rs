@@ -166,7 +166,6 @@ fn images(fields: &Fields<'_>) -> Result<Vec<String>, ApiError> {
 /// A prompt is a conversation of one message, as Ollama has it unless `raw` says otherwise.
 pub(super) fn generate(fields: &Fields<'_>) -> Result<Conversation, ApiError> {
     fields.refuse(&[
-        ("suffix", "the model only goes on"),
         (
             "template",
             "the model's own template is used; `raw` uses none",

@@ -30,7 +30,7 @@ use crate::models::ServedModel;
 use crate::scheduler::{Job, PromptToken, Receipt, TokenLogprob};
 
 /// Prompts of a request at most.
-const MAX_PROMPTS: usize = 64;
+pub(crate) const MAX_PROMPTS: usize = 64;
 
 /// Tokens written where a request does not say, as in OpenAI's API.
 const DEFAULT_MAX_TOKENS: usize = 16;
@@ -176,7 +176,7 @@ fn mean_logprob(answer: &Answer) -> f64 {
 
 /// What becomes of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TextUse<'a> {
+pub(crate) enum TextUse<'a> {
     /// The model goes on with it.
     Prompt,
     /// It is whole, behind this.
@@ -184,7 +184,7 @@ pub(super) enum TextUse<'a> {
 }
 
 /// A text, tokens, or a list of either, of which there may be `most`.
-pub(super) async fn texts_or_tokens(
+pub(crate) async fn texts_or_tokens(
     fields: &Fields<'_>,
     served: &ServedModel,
     name: &str,
@@ -349,7 +349,7 @@ impl CompletionContext {
 }
 
 /// The next piece of any of them, with its place.
-async fn next_of(
+pub(crate) async fn next_of(
     generations: &mut [(Generation, bool)],
 ) -> Result<Option<(usize, AnswerPiece)>, ApiError> {
     std::future::poll_fn(|context| {

@@ -1,4 +1,4 @@
-//! Log-probabilities as the two kinds of completions have them, of answers and of prompts.
+//! Log-probabilities of answers and of prompts, as the two kinds of completions have them and other routes after them.
 
 use millrace_text::Tokenizer;
 use serde_json::{Map, Value, json};
@@ -8,7 +8,7 @@ use crate::api::fields::Fields;
 use crate::scheduler::{PromptToken, TokenLogprob};
 
 /// Likeliest tokens that are told beside a token at most.
-pub(super) const MAX_TOP_LOGPROBS: usize = 20;
+pub(crate) const MAX_TOP_LOGPROBS: usize = 20;
 
 /// JSON has no infinity: OpenAI's documentation gives -9999 for what is very unlikely.
 fn finite(logprob: f64) -> f64 {
@@ -21,19 +21,27 @@ fn text_of(tokenizer: &Tokenizer, token: u32) -> String {
 
 /// Tokens of an answer, as chat completions have them.
 pub(super) fn chat_logprobs(tokenizer: &Tokenizer, tokens: &[TokenLogprob]) -> Value {
-    let entry = |token: u32, logprob: f64| {
-        let bytes = tokenizer.token_bytes(token);
-        json!({
-            "token": String::from_utf8_lossy(&bytes), "logprob": finite(logprob), "bytes": bytes.as_ref(),
-        })
-    };
-    let content = tokens.iter().map(|token| {
-        let mut value = entry(token.token, token.logprob);
-        let top = token.top.iter().map(|(id, logprob)| entry(*id, *logprob));
+    json!({"content": token_logprobs(tokenizer, tokens), "refusal": null})
+}
+
+/// Tokens of an answer: of each `token`, `logprob`, `bytes`, and `top_logprobs` of the same.
+pub(crate) fn token_logprobs(tokenizer: &Tokenizer, tokens: &[TokenLogprob]) -> Vec<Value> {
+    let one = |token: &TokenLogprob| {
+        let mut value = token_logprob(tokenizer, token.token, token.logprob);
+        let top = token.top.iter();
+        let top = top.map(|(id, logprob)| token_logprob(tokenizer, *id, *logprob));
         value["top_logprobs"] = top.collect();
         value
-    });
-    json!({"content": content.collect::<Vec<_>>(), "refusal": null})
+    };
+    tokens.iter().map(one).collect()
+}
+
+/// A token with its log-probability.
+pub(crate) fn token_logprob(tokenizer: &Tokenizer, token: u32, logprob: f64) -> Value {
+    let bytes = tokenizer.token_bytes(token);
+    json!({
+        "token": String::from_utf8_lossy(&bytes), "logprob": finite(logprob), "bytes": bytes.as_ref(),
+    })
 }
 
 /// As the older API has them: lists side by side, of a prompt that is repeated and of what follows it.

@@ -6,9 +6,10 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use millrace_runtime::GenerateParams;
-use millrace_text::Message;
+use millrace_text::{Message, Tokenizer};
 use serde_json::{Value, json};
 
+use super::logprobs::{MAX_TOP_LOGPROBS, token_logprobs};
 use super::messages::MAX_MESSAGES;
 use super::responses_items::{Items, call_item};
 use super::responses_stream::stream;
@@ -25,7 +26,7 @@ use crate::api::time::unix_s;
 use crate::api::unique;
 use crate::app::{App, Dialect, Incoming, json as json_response, with_left_out};
 use crate::http::stream::events;
-use crate::scheduler::{Job, Receipt};
+use crate::scheduler::{Job, Receipt, TokenLogprob};
 
 const REFUSED: &[(&str, &str)] = &[
     (
@@ -50,6 +51,8 @@ pub(super) struct ResponseContext {
     model: String,
     /// What the request said and the response repeats.
     echo: Value,
+    with_logprobs: bool,
+    tokenizer: Arc<Tokenizer>,
     with_placement: bool,
 }
 
@@ -65,6 +68,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
         max_tokens: fields.limit("max_output_tokens")?,
         ..GenerateParams::default()
     };
+    let n_top = logprobs(&fields)?;
     let said = |name: &str, otherwise: Value| fields.get(name).cloned().unwrap_or(otherwise);
     let context = ResponseContext {
         id: unique("resp_"),
@@ -79,12 +83,16 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
             "parallel_tool_calls": said("parallel_tool_calls", true.into()),
             "metadata": said("metadata", json!({})), "reasoning": said("reasoning", json!({"effort": null, "summary": null})),
             "text": said("text", json!({"format": {"type": "text"}})),
+            "top_logprobs": n_top.unwrap_or(0),
         }),
+        with_logprobs: n_top.is_some(),
+        tokenizer: Arc::clone(&served.loaded.tokenizer),
         with_placement: fields.bool("placement")?.unwrap_or(false),
     };
     let images = prompted.see(&served, &caller).await?;
     let job = Job {
         images,
+        top_logprobs: n_top,
         ..caller.job(prompted.tokens, params)
     };
     let is_stream = fields.bool("stream")?.unwrap_or(false);
@@ -101,6 +109,49 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     let answer = answers.pop().unwrap_or_default();
     let response = json_response(StatusCode::OK, &context.complete(&answer, &receipt));
     Ok(with_left_out(response, &left_out))
+}
+
+/// What a response may include. All but the first are of tools that other services run, or are part of it anyway.
+const INCLUDES: [&str; 8] = [
+    LOGPROBS,
+    "reasoning.encrypted_content",
+    "message.input_image.image_url",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "file_search_call.results",
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+];
+
+const LOGPROBS: &str = "message.output_text.logprobs";
+
+/// Whether log-probabilities are told, and how many of the likeliest beside each.
+fn logprobs(fields: &Fields<'_>) -> Result<Option<usize>, ApiError> {
+    let mut is_included = false;
+    for (i, value) in fields
+        .list("include")?
+        .unwrap_or_default()
+        .iter()
+        .enumerate()
+    {
+        let path = format!("include[{i}]");
+        match value.as_str() {
+            Some(name) if INCLUDES.contains(&name) => is_included |= name == LOGPROBS,
+            _ => {
+                return Err(wrong(
+                    &path,
+                    &format!("one of {}", INCLUDES.join(", ")),
+                    value,
+                ));
+            }
+        }
+    }
+    let n_top = fields.usize_in("top_logprobs", 0, MAX_TOP_LOGPROBS)?;
+    if n_top.is_some_and(|n| n > 0) && !is_included {
+        let message = format!("include must have \"{LOGPROBS}\" for it");
+        return Err(ApiError::field("top_logprobs", message));
+    }
+    Ok(is_included.then_some(n_top.unwrap_or(0)))
 }
 
 pub(super) fn conversation(fields: &Fields<'_>) -> Result<Conversation, ApiError> {
@@ -154,7 +205,7 @@ impl ResponseContext {
             output.push(self.reasoning(&answer.thought, "completed"));
         }
         if !answer.text.is_empty() || answer.calls.is_empty() {
-            output.push(self.message(&answer.text, status(answer)));
+            output.push(self.message(&answer.text, &answer.tokens, status(answer)));
         }
         let calls = answer.calls.iter();
         output.extend(calls.map(|call| call_item(&call.head, &call.input(), "completed")));
@@ -177,11 +228,25 @@ impl ResponseContext {
         })
     }
 
-    pub(super) fn message(&self, text: &str, status: &str) -> Value {
+    pub(super) fn message(&self, text: &str, tokens: &[TokenLogprob], status: &str) -> Value {
         json!({
             "id": self.item, "type": "message", "role": "assistant", "status": status,
-            "content": [{"type": "output_text", "text": text, "annotations": []}],
+            "content": [self.output_text(text, tokens)],
         })
+    }
+
+    /// The part of a message that is its text.
+    pub(super) fn output_text(&self, text: &str, tokens: &[TokenLogprob]) -> Value {
+        let mut part = json!({"type": "output_text", "text": text, "annotations": []});
+        if self.with_logprobs {
+            part["logprobs"] = self.logprobs(tokens);
+        }
+        part
+    }
+
+    /// Tokens with their log-probabilities; none where nobody asked.
+    pub(super) fn logprobs(&self, tokens: &[TokenLogprob]) -> Value {
+        token_logprobs(&self.tokenizer, tokens).into()
     }
 
     fn usage(&self, receipt: &Receipt) -> Value {

@@ -8,7 +8,7 @@ use crate::api::calls::CallHead;
 use crate::api::generation::{Answer, AnswerPiece, BETWEEN_THOUGHTS, Generation};
 use crate::api::tools::CallKind;
 use crate::http::stream::{ClientGone, StreamWriter};
-use crate::scheduler::Receipt;
+use crate::scheduler::{Receipt, TokenLogprob};
 
 /// What an item that is open is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,9 @@ struct Items {
     open: Option<OpenItem>,
     /// What the open item, or the call, says so far.
     said: String,
+    /// Tokens of the open message that are told, and those that came since.
+    tokens: Vec<TokenLogprob>,
+    untold: Vec<TokenLogprob>,
     /// The call that has begun.
     call: Option<CallHead>,
     answer: Answer,
@@ -42,6 +45,8 @@ pub(super) async fn stream(
         done: Vec::new(),
         open: None,
         said: String::new(),
+        tokens: Vec::new(),
+        untold: Vec::new(),
         call: None,
         answer: Answer::default(),
     };
@@ -60,7 +65,9 @@ pub(super) async fn stream(
             }
             Ok(None | Some(AnswerPiece::Progress { .. } | AnswerPiece::PromptScores(_))) => {}
             Ok(Some(AnswerPiece::Thought { text, .. })) => items.thought(&context, &text).await?,
-            Ok(Some(AnswerPiece::Delta { text, .. })) => items.text(&context, &text).await?,
+            Ok(Some(AnswerPiece::Delta { text, tokens, .. })) => {
+                items.text(&context, &text, tokens).await?;
+            }
             Ok(Some(AnswerPiece::CallBegin { head, .. })) => {
                 items.begin_call(&context, head).await?;
             }
@@ -113,7 +120,7 @@ impl Items {
     /// The item that is open, with what it says.
     fn item(&self, context: &ResponseContext, open: OpenItem, status: &str) -> Value {
         let mut item = match open {
-            OpenItem::Message => context.message(&self.said, status),
+            OpenItem::Message => context.message(&self.said, &self.tokens, status),
             OpenItem::Reasoning => context.reasoning(&self.said, status),
         };
         if let Some(id) = item["id"].as_str().filter(|_| !self.done.is_empty()) {
@@ -139,16 +146,24 @@ impl Items {
         self.close(context).await?;
         self.open = Some(open);
         self.said.clear();
+        self.tokens.clear();
         let item = self.item(context, open, "in_progress");
         let added = json!({"output_index": self.done.len(), "item": item});
         self.event("response.output_item.added", added).await?;
         let mut part = self.place(context, open);
-        part["part"] = open.part("");
+        part["part"] = self.part(context, open);
         self.event("response.content_part.added", part).await
     }
 
-    async fn text(&mut self, context: &ResponseContext, text: &str) -> Result<(), ClientGone> {
+    async fn text(
+        &mut self,
+        context: &ResponseContext,
+        text: &str,
+        tokens: Vec<TokenLogprob>,
+    ) -> Result<(), ClientGone> {
         self.answer.text += text;
+        self.answer.tokens.extend_from_slice(&tokens);
+        self.untold.extend(tokens);
         self.say(context, OpenItem::Message, text).await
     }
 
@@ -176,7 +191,8 @@ impl Items {
         let mut delta = self.place(context, open);
         delta["delta"] = text.into();
         if open == OpenItem::Message {
-            delta["logprobs"] = json!([]);
+            delta["logprobs"] = context.logprobs(&self.untold);
+            self.tokens.append(&mut self.untold);
         }
         self.event(&format!("{}.delta", open.events()), delta).await
     }
@@ -189,14 +205,23 @@ impl Items {
         let mut done = place.clone();
         done["text"] = self.said.as_str().into();
         if open == OpenItem::Message {
-            done["logprobs"] = json!([]);
+            self.tokens.append(&mut self.untold);
+            done["logprobs"] = context.logprobs(&self.tokens);
         }
         self.event(&format!("{}.done", open.events()), done).await?;
         let mut part = place;
-        part["part"] = open.part(&self.said);
+        part["part"] = self.part(context, open);
         self.event("response.content_part.done", part).await?;
         let item = self.item(context, open, "completed");
         self.complete(item).await
+    }
+
+    /// The part that the text of the open item is.
+    fn part(&self, context: &ResponseContext, open: OpenItem) -> Value {
+        match open {
+            OpenItem::Message => context.output_text(&self.said, &self.tokens),
+            OpenItem::Reasoning => json!({"type": "reasoning_text", "text": self.said}),
+        }
     }
 
     async fn complete(&mut self, item: Value) -> Result<(), ClientGone> {
@@ -210,6 +235,8 @@ impl Items {
         context: &ResponseContext,
         head: CallHead,
     ) -> Result<(), ClientGone> {
+        // The tokens since the last text are the call's.
+        self.untold.clear();
         self.close(context).await?;
         self.said.clear();
         let item = call_item(&head, "", "in_progress");
@@ -233,6 +260,7 @@ impl Items {
         let Some(head) = self.call.take() else {
             return Ok(());
         };
+        self.untold.clear();
         let (field, events) = called_with(&head);
         let item = call_item(&head, &self.said, status);
         let done = json!({
@@ -258,14 +286,6 @@ impl OpenItem {
         match self {
             OpenItem::Message => "response.output_text",
             OpenItem::Reasoning => "response.reasoning_text",
-        }
-    }
-
-    /// The part that its text is.
-    fn part(self, text: &str) -> Value {
-        match self {
-            OpenItem::Message => json!({"type": "output_text", "text": text, "annotations": []}),
-            OpenItem::Reasoning => json!({"type": "reasoning_text", "text": text}),
         }
     }
 }
