@@ -15,7 +15,37 @@ pub(crate) fn lines(engine: &dyn Engine, host: String) -> Vec<String> {
         true => format!("simulated: {host}"),
         false => host,
     };
-    [Some(host), line(engine)].into_iter().flatten().collect()
+    let mut all: Vec<String> = [Some(host), line(engine)].into_iter().flatten().collect();
+    all.extend(substitutes(engine));
+    all
+}
+
+/// What ran otherwise than asked: `2 of 9 programs were not executed as asked, of which the run therefore says
+/// nothing: gemm: …`. `None` where all ran as asked.
+pub(crate) fn substitutes(engine: &dyn Engine) -> Option<String> {
+    let (all, n_programs) = engine.device_model()?.substitutes();
+    told(&all, n_programs)
+}
+
+fn told(all: &[(String, String)], n_programs: usize) -> Option<String> {
+    if all.is_empty() {
+        return None;
+    }
+    let each: Vec<String> = all
+        .iter()
+        .map(|(name, why)| format!("{name}: {why}"))
+        .collect();
+    Some(format!(
+        "{} of {n_programs} programs did not run on what was asked for, which this run says nothing of: {}",
+        names(all),
+        each.join("; ")
+    ))
+}
+
+/// Programs, each counted once.
+fn names(all: &[(String, String)]) -> usize {
+    let names: std::collections::BTreeSet<&str> = all.iter().map(|row| row.0.as_str()).collect();
+    names.len()
 }
 
 /// `modelled(strix…): 4 prompt tokens 1.27 s on the NPU in 1 pass, 92.0 ms a token (10.9 tok/s), …`.
@@ -98,12 +128,18 @@ fn time(ns: u64) -> String {
 pub(crate) fn json(engine: &dyn Engine) -> Option<Value> {
     let (npu, counters) = (engine.device_model()?, engine.device_counters()?);
     let memory = npu.memory();
+    let (substitutes, n_programs) = npu.substitutes();
+    let substitutes = substitutes
+        .iter()
+        .map(|(program, reason)| json!({ "program": program, "reason": reason }));
     Some(json!({
         "device": npu.device_name(),
         "times_are": npu.provenance().to_string(),
         "prefill": phase(&counters.prefill),
         "check": phase(&counters.check),
         "decode": phase(&counters.decode),
+        "n_programs": n_programs,
+        "substitutes": substitutes.collect::<Vec<_>>(),
         "memory_bytes": {
             "weights": memory.weight_bytes,
             "activations": memory.activation_bytes,
@@ -131,7 +167,7 @@ fn phase(phase: &PhaseCounters) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::{of_phases, time};
+    use super::{of_phases, time, told};
     use millrace_runtime::npu::{DeviceCounters, PhaseCounters};
 
     #[test]
@@ -160,6 +196,27 @@ mod tests {
             "155.0 ms a token (6.45 tok/s), 113 dispatches",
         ];
         assert_eq!(told, expected);
+    }
+
+    /// A program of two shapes counts once; without any there is no line.
+    #[test]
+    fn what_did_not_run_as_asked_is_counted_by_program() {
+        assert_eq!(told(&[], 9), None);
+        let row = |name: &str, why: &str| (name.to_owned(), why.to_owned());
+        let all = [
+            row("gemm", "no words"),
+            row("gemm", "four bits"),
+            row("norm", "no words"),
+        ];
+        let line = told(&all, 9).unwrap_or_default();
+        assert!(
+            line.starts_with("2 of 9 programs did not run on what was asked for"),
+            "{line}"
+        );
+        assert!(
+            line.ends_with("gemm: no words; gemm: four bits; norm: no words"),
+            "{line}"
+        );
     }
 
     #[test]

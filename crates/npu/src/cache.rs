@@ -13,6 +13,7 @@
 
 mod disk;
 mod error;
+mod loaded;
 mod sets;
 mod shared;
 

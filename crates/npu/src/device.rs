@@ -40,6 +40,12 @@ pub trait LoadedProgram: Send + Sync {
     /// Its argument list.
     fn slots(&self) -> &[Slot];
 
+    /// Why something else executes it than what the device was opened for; `None` where nothing does. What
+    /// runs says nothing then of what was to be tried.
+    fn substitute(&self) -> Option<&str> {
+        None
+    }
+
     /// The object itself, for its device to recognise.
     fn as_any(&self) -> &dyn Any;
 }

@@ -35,6 +35,13 @@ pub trait Simulator: Send + Sync + 'static {
     /// Every reason why it is refused, in words.
     fn accept(&self, container: &Container) -> Result<Self::Program, String>;
 
+    /// Why something else executes the program than what the simulator is for, as
+    /// [`LoadedProgram::substitute`] gives it on.
+    fn substitute(&self, program: &Self::Program) -> Option<String> {
+        let _ = program;
+        None
+    }
+
     /// Runs a program on the content of its slots, which have their sizes. It calls [`SimulatorJob::wrote`] after
     /// each part that it counts as a launch, and ends early where [`SimulatorJob::stop_after`] says so. Static
     /// content is as before when it returns.
@@ -90,6 +97,7 @@ struct SimulatedProgram<P> {
     name: String,
     slots: Vec<Slot>,
     program: P,
+    substitute: Option<String>,
     _lease: Lease,
 }
 
@@ -100,6 +108,10 @@ impl<P: Send + Sync + 'static> LoadedProgram for SimulatedProgram<P> {
 
     fn slots(&self) -> &[Slot] {
         &self.slots
+    }
+
+    fn substitute(&self) -> Option<&str> {
+        self.substitute.as_deref()
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -344,11 +356,13 @@ impl<S: Simulator> Device for SimulatedDevice<S> {
         if lock(&self.injections).take(InjectionEvent::Load).is_some() {
             return Err(refused("no hardware context is free (injected)".to_owned()));
         }
+        let program = self.simulator.accept(container).map_err(refused)?;
         Ok(Arc::new(SimulatedProgram {
             owner,
             name: container.name().to_owned(),
             slots: container.slots().to_vec(),
-            program: self.simulator.accept(container).map_err(refused)?,
+            substitute: self.simulator.substitute(&program),
+            program,
             _lease: self.holdings.program(),
         }))
     }

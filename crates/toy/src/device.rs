@@ -18,8 +18,12 @@ pub type ToyDevice = SimulatedDevice<Toy>;
 
 /// What runs on a [`ToyDevice`].
 pub struct Toy {
-    cpu: Cpu,
+    pub(crate) cpu: Cpu,
+    pub(crate) is_narrow: bool,
 }
+
+/// Columns that the narrow toy multiplies.
+const NARROW_COLUMNS: u64 = 256;
 
 /// Where the toy's times come from.
 pub fn provenance() -> Provenance {
@@ -38,7 +42,10 @@ fn numbers<T: bytemuck::AnyBitPattern>(bytes: &[u8]) -> Vec<T> {
 impl Toy {
     /// A toy that computes on that CPU.
     pub fn new(cpu: Cpu) -> Toy {
-        Toy { cpu }
+        Toy {
+            cpu,
+            is_narrow: false,
+        }
     }
 
     /// Sums in f32, in order of k.
@@ -78,6 +85,16 @@ impl Simulator for Toy {
     fn accept(&self, container: &Container) -> Result<Self::Program, String> {
         let program = Program::from_container(container)?;
         Ok((container.name().to_owned(), program))
+    }
+
+    fn substitute(&self, (_, program): &Self::Program) -> Option<String> {
+        let wide = self.is_narrow && program.n > NARROW_COLUMNS;
+        wide.then(|| {
+            format!(
+                "{} columns are too many, so the whole toy multiplies",
+                program.n
+            )
+        })
     }
 
     fn run(

@@ -20,6 +20,8 @@ use std::sync::Arc;
 
 /// Its name.
 pub const NAME: &str = "toy";
+/// A toy that leaves wide products to another.
+const NARROW: &str = "narrow";
 
 /// The registry's row.
 pub struct Toy;
@@ -37,6 +39,13 @@ impl Target for Toy {
         TargetOptions {
             machines: vec![Choice::new("toy1", "one core at 1 GHz")],
             modes: vec![Choice::new("plain", "every product on the device")],
+            simulators: vec![
+                Choice::new("whole", "products of any size"),
+                Choice::new(
+                    NARROW,
+                    "products of up to 256 columns; wider ones run on the whole toy, which is told",
+                ),
+            ],
             ..TargetOptions::default()
         }
     }
@@ -58,6 +67,18 @@ impl Target for Toy {
                 problem: "a toy has nothing to change".to_owned(),
             });
         }
-        Ok(Arc::new(planner::Products))
+        let is_narrow = match settings.simulator.as_deref() {
+            None | Some("whole") => false,
+            Some(NARROW) => true,
+            Some(other) => {
+                return Err(SettingError::unknown(
+                    NAME,
+                    "simulator",
+                    other,
+                    &options.simulators,
+                ));
+            }
+        };
+        Ok(Arc::new(planner::Products { is_narrow }))
     }
 }

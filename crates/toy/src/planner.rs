@@ -18,7 +18,11 @@ use millrace_plan::{
 use std::sync::Arc;
 
 /// Makes plans for the toy.
-pub struct Products;
+#[derive(Default)]
+pub struct Products {
+    /// Whether the device is the narrow one.
+    pub is_narrow: bool,
+}
 
 /// Operations a second.
 const FLOPS_PER_S: f64 = 2e9;
@@ -119,7 +123,11 @@ impl Explain for Products {}
 
 impl Planner for Products {
     fn open(&self, cpu: Cpu) -> Result<Arc<dyn Device>, DeviceError> {
-        Ok(Arc::new(ToyDevice::new(Toy::new(cpu))))
+        let toy = Toy {
+            cpu,
+            is_narrow: self.is_narrow,
+        };
+        Ok(Arc::new(ToyDevice::new(toy)))
     }
 
     fn pricer(&self) -> Option<Box<dyn Pricer + '_>> {

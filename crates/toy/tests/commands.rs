@@ -281,3 +281,44 @@ fn what_it_has_not_is_refused() {
         assert!(errors.contains(problem), "{args:?}: {errors}");
     }
 }
+
+/// Programs that did not run on what was asked for are counted and named; they fail a check unless that is allowed.
+#[test]
+fn what_another_runs_is_told_and_fails_a_check() {
+    let narrow = ["--device", "toy", "--simulator", "narrow"];
+    let run = ["run", "demo", "The dog", "--greedy", "-n", "2"];
+    let told = json(&[&run[..], &narrow].concat());
+    let substitutes = told["npu"]["substitutes"].as_array().unwrap();
+    assert!(!substitutes.is_empty());
+    let reason = substitutes[0]["reason"].as_str().unwrap();
+    assert!(
+        reason.ends_with("columns are too many, so the whole toy multiplies"),
+        "{reason}"
+    );
+    assert!(told["npu"]["n_programs"].as_u64() > Some(1));
+    let line = ended(&mut toy(&[&run[..], &narrow].concat()));
+    let line = String::from_utf8_lossy(&line.stderr).into_owned();
+    assert!(
+        line.contains(" programs did not run on what was asked for"),
+        "{line}"
+    );
+    let verify = ["verify", "demo", "--tokens", "2"];
+    let failed = ended(&mut toy(&[&verify[..], &narrow].concat()));
+    let found = String::from_utf8_lossy(&failed.stdout).into_owned();
+    assert_eq!(failed.status.code(), Some(1), "{found}");
+    assert!(
+        found.contains("FAIL ") && found.contains("did not run on what was asked for"),
+        "{found}"
+    );
+    let allowed = out(&[&verify[..], &narrow, &["--allow-substitutes"]].concat());
+    assert!(
+        allowed.contains("PASS ") && allowed.contains("did not run on what was asked for"),
+        "{allowed}"
+    );
+    // As asked there is nothing to tell.
+    let whole = json(&[&verify[..], &["--device", "toy"]].concat());
+    assert_eq!(
+        (&whole["passes"], &whole["npu"]["substitutes"]),
+        (&true.into(), &serde_json::json!([]))
+    );
+}

@@ -24,8 +24,8 @@ pub struct WordsArray {
 /// A verified program, with its words.
 pub struct WordsProgram {
     accepted: AcceptedProgram,
-    /// Its launches' words; none where the lowering has none.
-    launches: Option<Vec<LaunchWords>>,
+    /// Its launches' words, or why the lowering has none.
+    launches: Result<Vec<LaunchWords>, String>,
 }
 
 /// A device of that machine that executes words, timed by that profile, computing on that CPU.
@@ -91,12 +91,17 @@ impl Simulator for WordsArray {
     fn accept(&self, container: &Container) -> Result<WordsProgram, String> {
         let accepted = self.array.accept(container)?;
         let launches = match program_words(accepted.program(), self.array.machine()) {
-            Ok(launches) => Some(launches),
-            // The simulator runs it; plans say so beside its name.
-            Err(WordsError::Unsupported { .. }) => None,
+            Ok(launches) => Ok(launches),
+            // The simulator of tiles runs it, and who asks for its substitute is told so.
+            Err(error @ WordsError::Unsupported { .. }) => Err(error.to_string()),
             Err(WordsError::Refused(reason)) => return Err(reason),
         };
         Ok(WordsProgram { accepted, launches })
+    }
+
+    fn substitute(&self, program: &WordsProgram) -> Option<String> {
+        let reason = program.launches.as_ref().err()?;
+        Some(format!("no words, so tiles are simulated: {reason}"))
     }
 
     fn run(
@@ -105,7 +110,7 @@ impl Simulator for WordsArray {
         content: &mut [Vec<u8>],
         job: &SimulatorJob<'_>,
     ) -> Result<Completion, RunStop> {
-        let Some(launches) = &program.launches else {
+        let Ok(launches) = &program.launches else {
             return self.array.run(&program.accepted, content, job);
         };
         let tiles = program.accepted.program();

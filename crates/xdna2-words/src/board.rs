@@ -21,6 +21,7 @@ mod event;
 mod fault;
 mod firmware;
 mod route;
+mod slow;
 mod state;
 mod waits;
 mod walk;
@@ -30,10 +31,12 @@ pub use clock::{BoardClock, ClockRates, ClockReading, ClockSpan, TASK_BYTES};
 pub use core::{CoreProblem, CoreProgram, CoreStep, CoreView};
 pub use event::BoardEvent;
 pub use fault::BoardError;
+pub use slow::SlowActor;
 pub use waits::{BoardActor, BoardWait, WaitFor};
 
 use crate::tile::{Direction, Tile};
 use crate::txn::{TxnOperation, TxnStream, decode};
+use dma::ArbiterHold;
 use event::EventLog;
 use route::{Entry, Route};
 use state::{Active, CoreState, Marks, TileState};
@@ -49,6 +52,8 @@ pub struct BoardOptions {
     pub strict: bool,
     /// Rounds after which a run is stopped. In a round every actor has a turn.
     pub max_rounds: u64,
+    /// Who moves only when nobody else can.
+    pub starved: SlowActor,
 }
 
 impl Default for BoardOptions {
@@ -57,6 +62,7 @@ impl Default for BoardOptions {
             seed: 0,
             strict: true,
             max_rounds: 1 << 24,
+            starved: SlowActor::Nobody,
         }
     }
 }
@@ -91,10 +97,12 @@ pub struct Board<'p> {
     core_waits: Vec<String>,
     ddr: Vec<DdrBuffer>,
     routes: HashMap<Entry, Arc<Route>>,
-    arbiters: HashMap<(usize, u8), usize>,
+    arbiters: HashMap<(usize, u8), ArbiterHold>,
     tokens: BTreeMap<(usize, Direction, u8), u32>,
     busy: Vec<(usize, Direction, u8)>,
     active: Active,
+    /// Rounds since the starved had a turn.
+    starved_for: u32,
     order: TurnOrder,
     counters: BoardCounters,
     log: EventLog,
@@ -161,6 +169,7 @@ impl<'p> Board<'p> {
             tokens: BTreeMap::new(),
             busy: Vec::new(),
             active: Active::new(),
+            starved_for: 0,
             order: TurnOrder(options.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
             counters: BoardCounters::default(),
             log: EventLog::default(),
@@ -293,17 +302,20 @@ impl<'p> Board<'p> {
             (0..self.tiles.len()).filter(|&tile| self.tiles[tile].core == CoreState::Running);
         order.extend(running.map(Turn::Core));
         self.order.shuffle(order);
-        let mut moved = false;
-        for turn in order.iter() {
-            moved |= match *turn {
-                Turn::Firmware => self.firmware(stream, next)?,
-                Turn::Channel(tile, direction, number) => {
-                    self.step_channel(tile, direction, number)?
-                }
-                Turn::Core(tile) => self.step_core(tile)?,
-            };
+        self.turns(order, stream, next)
+    }
+
+    fn turn(
+        &mut self,
+        turn: Turn,
+        stream: &TxnStream,
+        next: &mut usize,
+    ) -> Result<bool, BoardError> {
+        match turn {
+            Turn::Firmware => self.firmware(stream, next),
+            Turn::Channel(tile, direction, number) => self.step_channel(tile, direction, number),
+            Turn::Core(tile) => self.step_core(tile),
         }
-        Ok(moved)
     }
 
     fn firmware(&mut self, stream: &TxnStream, next: &mut usize) -> Result<bool, BoardError> {

@@ -84,7 +84,14 @@ impl MasterPrices {
 
     fn cost(&self, master: usize, is_packet: bool, round: u32) -> u64 {
         let over = u64::from(self.others(master, is_packet));
-        (16 + 8 * self.history[master]) * (1 + over * u64::from(round + 1))
+        let alone = (16 + 8 * self.history[master]) * (1 + over * u64::from(round + 1));
+        // Packets that share a port hold each other up: of ways as long, one that none takes is better.
+        alone
+            + if is_packet {
+                u64::from(self.packets[master].min(3))
+            } else {
+                0
+            }
     }
 
     fn of(&mut self, is_packet: bool) -> &mut [u32] {

@@ -7,6 +7,7 @@ mod prompts;
 mod reference;
 mod report;
 
+use crate::device_stats;
 use crate::engine_args::CpuArgs;
 use crate::exit::{CommandFailure, CommandResult, Exit};
 use crate::interrupt;
@@ -39,7 +40,8 @@ The reference writes greedily; the device gets the reference's tokens, and at ev
 probabilities are held against the model computed in f32. How far it may be off is found on the same
 model and prompts: the CPU computes them once more with every value rounded to bf16, and the device may
 be off by 1.5 times as much, and three standard errors. Then every op of the device is computed again in
-f64. The exit code is 1 if a statistic or an op is beyond its bound.";
+f64. The exit code is 1 if a statistic or an op is beyond its bound, or if a program did not run on what
+--simulator asks for (--allow-substitutes lets that pass; it is told all the same).";
 
 /// Check a device against the model: probabilities at every step, and every op by itself
 #[derive(clap::Args, Debug)]
@@ -69,6 +71,9 @@ pub(crate) struct VerifyArgs {
     /// and see how many fail; the exit code is 1 below 95 %
     #[arg(long, value_enum, value_name = "WHICH", conflicts_with_all = ["reference", "save"])]
     mutants: Option<Mutants>,
+    /// Pass although programs did not run on what --simulator asks for, but on what replaces it there
+    #[arg(long)]
+    allow_substitutes: bool,
     #[command(flatten)]
     cpu: CpuArgs,
     /// Print as JSON
@@ -106,7 +111,10 @@ pub(crate) fn run(args: &VerifyArgs, ui: Ui) -> CommandResult {
     let npu = args.target.load(&model, &args.cpu, &wanted, ui)?;
     let baselines = baselines(args, &npu, &reference, ui)?;
     let mut session = NpuSession::new(&npu)?;
-    let found = compare::run(&mut session, &baselines, ui)?;
+    let mut found = compare::run(&mut session, &baselines, ui)?;
+    if !args.allow_substitutes {
+        found.substitutes = device_stats::substitutes(session.engine());
+    }
     report::print(args.json, &model, &reference, &found, &session)?;
     match found.failure() {
         None => Ok(()),

@@ -306,6 +306,14 @@ fn models_run_as_words() {
             assert!(how.ends_with("on the board"), "{how}");
         }
     }
+    let checked = ["--simulator", "words", "--tokens", "1", "--json"];
+    let checked = run("verify", &checked).expect(OK).json();
+    assert_eq!(
+        (&checked["passes"], &checked["npu"]["substitutes"]),
+        (&true.into(), &serde_json::json!([]))
+    );
+    let device = checked["npu"]["device"].as_str().expect("a name");
+    assert!(device.ends_with("words on the board"), "{device}");
     let unknown = run("run", &["a", "--simulator", "wires"]);
     let unknown = unknown.expect(USAGE).stderr;
     assert!(unknown.contains("there is tiles, words"), "{unknown}");

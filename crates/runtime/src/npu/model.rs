@@ -215,6 +215,12 @@ impl NpuModel {
         self.cache.stats()
     }
 
+    /// Programs on the device that something else executes than what it was opened for, with the reasons; and how
+    /// many programs are there.
+    pub fn substitutes(&self) -> (Vec<(String, String)>, usize) {
+        (self.cache.substitutes(), self.cache.n_loaded())
+    }
+
     /// Bytes that filled static slots so far: weights and tables, each once.
     pub fn loaded_traffic(&self) -> Traffic {
         *lock(&self.loaded)

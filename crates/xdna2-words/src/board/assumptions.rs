@@ -12,7 +12,7 @@ pub struct Assumption {
 }
 
 /// All assumptions. `docs/silicon.md` lists the same.
-pub const ASSUMPTIONS: [Assumption; 14] = [
+pub const ASSUMPTIONS: [Assumption; 15] = [
     Assumption {
         name: "queue-counts-running",
         what: "The task that runs counts among the four of a channel's queue.",
@@ -25,8 +25,13 @@ pub const ASSUMPTIONS: [Assumption; 14] = [
     },
     Assumption {
         name: "packet-arbiters",
-        what: "A packet takes the arbiters of its way one after the other and holds each to its last word.",
+        what: "A packet takes the arbiters of its way one after the other, a switch a turn, and holds each to its last word.",
         probe: "Two packet streams that share a first and a second arbiter in opposite order; it hangs now and then, or never.",
+    },
+    Assumption {
+        name: "packet-tail",
+        what: "Of the 8 words that a packet's way buffers, 5 stand behind the arbiter at the receiver, as measured from a memory tile to a core, whatever the receiver is.",
+        probe: "Two packet streams that share the arbiter at a shim or memory tile; the first has 4 to 9 words too many for its receiver.",
     },
     Assumption {
         name: "release-zero",

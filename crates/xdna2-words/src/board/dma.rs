@@ -1,13 +1,16 @@
 //! DMA channels at work.
 
+mod arbiters;
 mod check;
 mod end;
 mod locate;
 mod moves;
 
+pub(super) use arbiters::ArbiterHold;
+
 use super::Board;
 use super::fault::{BoardError, BoardProblem};
-use super::route::Route;
+use super::route::{ArbiterUse, Route};
 use super::state::Mark;
 use super::walk::Walk;
 use crate::descriptor;
@@ -56,7 +59,8 @@ pub(super) struct Execution {
     pad_value: u32,
     /// Set once it has its lock.
     mark: Option<Mark>,
-    holds_arbiters: bool,
+    /// How many of its way's arbiters it has.
+    arbiters_held: usize,
     n_words: u64,
 }
 
@@ -131,6 +135,11 @@ impl Execution {
 
     pub(super) fn route(&self) -> Option<&Route> {
         self.route.as_deref()
+    }
+
+    /// The arbiter that its packet has not yet.
+    pub(super) fn next_arbiter(&self) -> Option<&ArbiterUse> {
+        self.route.as_ref()?.arbiters.get(self.arbiters_held)
     }
 
     /// The descriptor's number.
@@ -283,7 +292,7 @@ impl Board<'_> {
             suppresses_last: record.is(WordField::TlastSuppress),
             pad_value: pad_value.unwrap_or(0),
             mark: None,
-            holds_arbiters: false,
+            arbiters_held: 0,
             n_words: record.get(WordField::Length),
         })
     }

@@ -16,10 +16,18 @@ pub(super) struct Route {
     pub(super) sinks: Vec<(usize, u8, bool)>,
     /// Whether it reaches the firmware.
     pub(super) to_firmware: bool,
-    /// Arbiters that a packet takes on its way.
-    pub(super) arbiters: Vec<(usize, u8)>,
+    /// Arbiters that a packet takes on its way, in turn.
+    pub(super) arbiters: Vec<ArbiterUse>,
     /// Tiles whose switches it passes.
     pub(super) tiles: Vec<usize>,
+}
+
+/// An arbiter that a packet takes, and by which of its selections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ArbiterUse {
+    /// Tile and number.
+    pub(super) arbiter: (usize, u8),
+    pub(super) selection: u8,
 }
 
 /// Where words enter a switch: tile, slave port, and the id of a packet.
@@ -98,8 +106,11 @@ impl Board<'_> {
                 return Err(BoardProblem::Wrong(problem));
             }
         };
-        if let Some((arbiter, _)) = selection {
-            route.arbiters.push((tile, arbiter));
+        if let Some((arbiter, selection)) = selection {
+            route.arbiters.push(ArbiterUse {
+                arbiter: (tile, arbiter),
+                selection,
+            });
         }
         let masters = self.masters(state, slave, selection)?;
         for &(master, drops_header) in &masters {

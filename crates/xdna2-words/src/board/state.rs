@@ -103,6 +103,8 @@ pub(super) struct TileState {
     pub(super) channels: [Vec<DmaChannel>; 2],
     /// Words that have arrived at each S2MM channel.
     pub(super) inboxes: Vec<VecDeque<u32>>,
+    /// Words that each S2MM channel has taken so far.
+    pub(super) taken: Vec<u64>,
     pub(super) masters: Vec<Option<u32>>,
     pub(super) slaves: Vec<Option<u32>>,
     pub(super) slots: Vec<Option<u32>>,
@@ -159,6 +161,7 @@ impl TileState {
                 .collect(),
             channels: [0, 1].map(|_| (0..channels).map(new).collect()),
             inboxes: vec![VecDeque::with_capacity(STREAM_WORDS); channels],
+            taken: vec![0; channels],
             masters: unknown(masters),
             slaves: unknown(slaves),
             slots: unknown(slaves * 4),

@@ -163,7 +163,10 @@ impl Board<'_> {
             (None, Direction::S2mm) => WaitFor::Words {
                 from: self.sources(tile, number),
             },
-            (None, Direction::Mm2s) => self.room(execution.route()?, actor),
+            (None, Direction::Mm2s) => match execution.next_arbiter() {
+                Some(next) => self.arbiter(next, actor),
+                None => self.room(execution.route()?),
+            },
         };
         Some(BoardWait {
             actor,
@@ -195,30 +198,36 @@ impl Board<'_> {
         sources
     }
 
-    fn room(&self, route: &super::route::Route, actor: BoardActor) -> WaitFor {
+    fn room(&self, route: &super::route::Route) -> WaitFor {
         let sinks = route.sinks.iter();
         let full =
             sinks.filter(|s| self.tiles[s.0].inboxes[usize::from(s.1)].len() == STREAM_WORDS);
-        let at: Vec<ChannelAt> = full
-            .map(|sink| ChannelAt {
-                tile: self.tiles[sink.0].tile,
-                direction: Direction::S2mm,
-                number: sink.1,
-            })
-            .collect();
-        if !at.is_empty() {
-            return WaitFor::Room { at };
+        WaitFor::Room {
+            at: full.map(|sink| self.receiver(sink.0, sink.1)).collect(),
         }
-        let holders = route
-            .arbiters
-            .iter()
-            .filter_map(|arbiter| self.arbiters.get(arbiter));
-        let mut held_by: Vec<BoardActor> = holders
-            .map(|&holder| self.actor(holder))
-            .filter(|&holder| holder != actor)
-            .collect();
-        held_by.dedup();
+    }
+
+    /// Who holds an arbiter that a packet comes to: a sender, or receivers before whom the end of a packet stands
+    /// in it; the packet itself where its way comes there again.
+    fn arbiter(&self, next: &super::route::ArbiterUse, actor: BoardActor) -> WaitFor {
+        let hold = self.arbiters.get(&next.arbiter);
+        let held_by: Vec<BoardActor> = match hold {
+            Some(hold) if hold.is_tail() => hold
+                .waits_for()
+                .map(|(tile, number)| BoardActor::Channel(self.receiver(tile, number)))
+                .collect(),
+            Some(hold) => vec![self.actor(hold.actor())],
+            None => vec![actor],
+        };
         WaitFor::Arbiters { held_by }
+    }
+
+    fn receiver(&self, tile: usize, number: u8) -> ChannelAt {
+        ChannelAt {
+            tile: self.tiles[tile].tile,
+            direction: Direction::S2mm,
+            number,
+        }
     }
 
     fn actor(&self, number: usize) -> BoardActor {

@@ -27,6 +27,8 @@ pub(super) struct CompareReport {
     pub(super) conversion: Option<(f64, usize)>,
     /// Every op of the device computed again.
     pub(super) ops: CheckSummary,
+    /// What is said of programs that did not run on what was asked for, where that fails the check.
+    pub(super) substitutes: Option<String>,
 }
 
 /// A prompt's steps.
@@ -75,8 +77,11 @@ impl CompareReport {
                 statistic.name, statistic.found, statistic.bound
             ));
         }
-        let finding = self.ops.finding.as_ref()?;
-        Some(crate::commands::diagnose::headline(finding))
+        if let Some(finding) = &self.ops.finding {
+            return Some(crate::commands::diagnose::headline(finding));
+        }
+        let told = self.substitutes.as_ref()?;
+        Some(format!("{told} (--allow-substitutes lets it pass)"))
     }
 }
 
@@ -119,6 +124,7 @@ pub(super) fn run(
             Some(continuation) => check_ops(session, continuation)?,
             None => CheckSummary::default(),
         },
+        substitutes: None,
     })
 }
 

@@ -62,7 +62,12 @@ pub(super) fn print(
             crate::commands::diagnose::headline(finding)
         ))?;
     }
-    if let Some(line) = device_stats::line(session.engine()) {
+    let engine = session.engine();
+    let lines = [
+        device_stats::line(engine),
+        device_stats::substitutes(engine),
+    ];
+    for line in lines.into_iter().flatten() {
         out.line(line)?;
     }
     out.flush()

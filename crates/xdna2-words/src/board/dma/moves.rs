@@ -78,14 +78,8 @@ impl Board<'_> {
         let Some(route) = execution.route.clone() else {
             return Ok(false);
         };
-        if !execution.holds_arbiters {
-            // One after the other, in the order of the way: those that it has stay its own while it waits.
-            for arbiter in &route.arbiters {
-                if *self.arbiters.entry(*arbiter).or_insert(actor) != actor {
-                    return Ok(false);
-                }
-            }
-            execution.holds_arbiters = true;
+        if execution.arbiters_held < route.arbiters.len() {
+            return Ok(self.take_arbiter(&route, actor, &mut execution.arbiters_held));
         }
         let inbox =
             |sink: &(usize, u8, bool)| self.tiles[sink.0].inboxes[usize::from(sink.1)].len();
@@ -111,9 +105,7 @@ impl Board<'_> {
             room -= 1;
         }
         if execution.walk.left == 0 && !execution.suppresses_last {
-            for arbiter in &route.arbiters {
-                self.arbiters.remove(arbiter);
-            }
+            self.leave_arbiters(&route);
         }
         Ok(room < before)
     }
@@ -130,8 +122,12 @@ impl Board<'_> {
                 break;
             };
             moved = true;
+            self.tiles[tile].taken[usize::from(number)] += 1;
             let offset = execution.walk.next().unwrap_or_default();
             self.write_word(execution.memory, offset, word, mark)?;
+        }
+        if moved {
+            self.free_arbiters(tile, number);
         }
         Ok(moved)
     }
