@@ -3,7 +3,8 @@
 use millrace_quant::DType;
 use serde_json::{Value, json};
 
-use super::{Fault, StoredTensor, check, numbers, open, scales, stored};
+use super::faults::{Fault, check};
+use super::{StoredTensor, numbers, open, scales, stored};
 
 /// 8 rows of 256 columns, of -1 and 0 in the even quarters and 1 and -1 in the odd ones, by the row within a quarter.
 fn bitnet(class: &str) -> (Value, Vec<StoredTensor>) {
