@@ -3,18 +3,24 @@
 //! Ops of the text become plain data with numbers in place of names. Object FIFOs become buffers, locks,
 //! descriptors and flows, as mlir-aie's `aie-objectFifo-stateful-transform` has them.
 
+mod allocation;
 mod build;
+mod choose;
 mod descriptor;
 mod dma;
 mod fifo;
 mod fifo_link;
 mod flow;
+mod switch;
 
-pub(crate) use build::channel;
+pub(crate) use allocation::{ShimAllocation, channel};
+pub use choose::ReadOptions;
 pub(crate) use descriptor::{Constants, block, constant, number, packet_of, use_lock};
+pub(crate) use switch::{Switch, Switches};
 
 use crate::syntax::{Location, MemRefType, Op, SyntaxError, parse};
 use millrace_xdna2_words::Tile;
+use millrace_xdna2_words::port::Bundle;
 use millrace_xdna2_words::router::TilePort;
 use millrace_xdna2_words::writer::ChannelAt;
 use std::collections::BTreeMap;
@@ -41,7 +47,11 @@ pub struct Design {
     /// Cores that send to a neighbour by the cascade, each with that neighbour.
     pub(crate) cascades: Vec<(Tile, Tile)>,
     /// Channels of shims by the names that the sequence uses.
-    pub(crate) allocations: BTreeMap<String, ChannelAt>,
+    pub(crate) allocations: BTreeMap<String, ShimAllocation>,
+    /// Routes that the text gives; without them streams are routed here.
+    pub(crate) switches: Option<Switches>,
+    /// Ids of the packets that tiles send their tokens in, where the text gives them.
+    pub(crate) controllers: BTreeMap<Tile, u8>,
     pub(crate) fifos: BTreeMap<String, Fifo>,
     pub(crate) cores: Vec<Core>,
     pub(crate) functions: BTreeMap<String, Op>,
@@ -108,8 +118,7 @@ pub(crate) struct Descriptor {
     pub(crate) dimensions: Vec<(u64, u64)>,
     /// Elements of padding before and after, by dimension.
     pub(crate) padding: Vec<(u64, u64)>,
-    /// Executions until it begins again, and elements from one to the next.
-    pub(crate) iteration: Option<(u64, u64)>,
+    pub(crate) iteration: Option<BdIteration>,
     pub(crate) acquire: Option<(usize, u64)>,
     pub(crate) release: Option<(usize, u64)>,
     /// Type and id.
@@ -118,6 +127,17 @@ pub(crate) struct Descriptor {
     pub(crate) next: Option<usize>,
     pub(crate) number: Option<u8>,
     pub(crate) at: Location,
+}
+
+/// How a descriptor moves on from one execution to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BdIteration {
+    /// Executions until it begins again.
+    pub(crate) size: u64,
+    /// Elements from one to the next.
+    pub(crate) stride: u64,
+    /// Which of them is the first.
+    pub(crate) current: u64,
 }
 
 /// What a channel executes from the start.
@@ -159,6 +179,8 @@ pub(crate) struct FifoEnd {
     pub(crate) acquire: usize,
     /// Counts the objects that the other end may take.
     pub(crate) release: usize,
+    /// What the locks count for an object.
+    pub(crate) amount: u64,
 }
 
 /// A core's program.
@@ -177,12 +199,20 @@ pub(crate) struct Global {
 }
 
 impl Design {
-    /// Reads a design.
+    /// Reads a design: the one device of the text that has a sequence, and its one sequence.
     ///
     /// # Errors
     /// The place, the op and what is wrong; an op that is not known is refused by name.
     pub fn read(text: &str) -> Result<Design, SyntaxError> {
-        build::design(&parse(text)?)
+        Design::read_with(text, &ReadOptions::default())
+    }
+
+    /// Reads a design, its device and sequence by name.
+    ///
+    /// # Errors
+    /// As [`read`](Design::read); a name that is not there, with those that are.
+    pub fn read_with(text: &str, options: &ReadOptions) -> Result<Design, SyntaxError> {
+        build::design(&parse(text)?, options)
     }
 
     /// The arguments of the sequence: name, type, bytes.
@@ -193,11 +223,11 @@ impl Design {
 
     /// What it is made of, in words.
     pub fn summary(&self) -> String {
-        let n_tiles = self
-            .names
-            .values()
-            .filter(|e| matches!(e, Entity::Tile(_)))
-            .count();
+        let tiles = self.names.values().filter_map(|entity| match entity {
+            Entity::Tile(tile) => Some(*tile),
+            _ => None,
+        });
+        let n_tiles = tiles.collect::<std::collections::BTreeSet<Tile>>().len();
         format!(
             "device {}: {n_tiles} tiles, {} cores, {} buffers, {} locks, {} descriptors, {} streams, {} object FIFOs",
             self.device,
@@ -208,6 +238,16 @@ impl Design {
             self.flows.len(),
             self.fifos.len()
         )
+    }
+
+    /// Whether packet streams of the design go by routes that the text does not give. Which arbiters such
+    /// streams share decides whether some designs hang.
+    pub(crate) fn has_packets_on_own_routes(&self) -> bool {
+        // Tokens are a word each, and firmware takes them always.
+        let is_token = |flow: &&Flow| flow.from.port.bundle == Bundle::TileControl;
+        let packets = self.flows.iter().filter(|flow| flow.packet.is_some());
+        let packets = packets.filter(|flow| !is_token(flow));
+        self.switches.is_none() && packets.count() > 1
     }
 
     /// Whether kernels are those of the first generation.

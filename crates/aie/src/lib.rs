@@ -30,7 +30,7 @@ mod sample;
 mod syntax;
 mod time;
 
-pub use design::Design;
+pub use design::{Design, ReadOptions};
 pub use footprint::{Footprint, TileUse};
 pub use run::{OutputBytes, RunOptions, RunReport, Verdict, run};
 pub use syntax::{Location, SyntaxError};

@@ -4,13 +4,14 @@ mod descriptor;
 mod places;
 mod route;
 mod sequence;
+mod switches;
 mod tasks;
 
 pub(crate) use places::{Places, chain_descriptors};
 
 use crate::design::{Design, TileMemory};
 use crate::syntax::{Location, SyntaxError};
-use descriptor::fields;
+use descriptor::{burst, fields};
 use millrace_xdna2_words::register::BlockKind;
 use millrace_xdna2_words::tile::{Direction, Tile, TileKind};
 use millrace_xdna2_words::txn::{TxnOperation, TxnStream};
@@ -26,6 +27,8 @@ pub(crate) struct DesignProgram {
     pub(crate) operations: BTreeMap<usize, Location>,
     /// Channels of shims that write arguments: their tasks must end.
     pub(crate) writers: Vec<ChannelAt>,
+    /// All channels that have work.
+    pub(crate) channels: BTreeSet<ChannelAt>,
     /// Arguments that the sequence reads, and those that it writes.
     pub(crate) reads: BTreeSet<usize>,
     pub(crate) writes: BTreeSet<usize>,
@@ -50,13 +53,18 @@ pub(crate) fn lower(design: &Design) -> Result<DesignProgram, SyntaxError> {
     let places = places::place(design)?;
     let commands = sequence::commands(design, &places)?;
     let mut writer = StreamWriter::new(columns(design));
-    let tokens = route::routes(design, &sequence::token_tiles(&commands), &mut writer)?;
+    let token_tiles = sequence::token_tiles(&commands);
+    let tokens = match &design.switches {
+        Some(switches) => switches::write(design, switches, &token_tiles, &mut writer)?,
+        None => route::routes(design, &token_tiles, &mut writer)?,
+    };
     set_up(design, &places, &commands, &tokens, &mut writer)?;
     let mut lowered = DesignProgram {
         stream: TxnStream::new(writer_header(design)),
         places,
         operations: BTreeMap::new(),
         writers: Vec::new(),
+        channels: channels(design, &commands),
         reads: BTreeSet::new(),
         writes: BTreeSet::new(),
     };
@@ -127,10 +135,7 @@ fn set_up(
         let set = writer.data(buffer.tile, address, words.collect());
         set.map_err(at_op(buffer.at, "aie.buffer"))?;
     }
-    let mut channels: BTreeSet<ChannelAt> =
-        design.chains.iter().map(|chain| chain.channel).collect();
-    channels.extend(commands.iter().filter_map(|(_, command)| command.channel()));
-    for channel in channels {
+    for channel in channels(design, commands) {
         let error = at_op(Location::default(), "aie.dma_start");
         writer.open(channel).map_err(&error)?;
         if let Some(&id) = tokens.get(&channel.tile).filter(|&&id| id > 0) {
@@ -148,6 +153,13 @@ fn set_up(
     writer
         .start_cores()
         .map_err(at_op(Location::default(), "aie.core"))
+}
+
+/// Channels that DMA programs or the sequence give work.
+fn channels(design: &Design, commands: &[(Location, SequenceCommand)]) -> BTreeSet<ChannelAt> {
+    let own = design.chains.iter().map(|chain| chain.channel);
+    let pushed = commands.iter().filter_map(|row| row.1.channel());
+    own.chain(pushed).collect()
 }
 
 /// Directions of the cores' cascades: bit 0 takes from the west, else the north, bit 1 sends to the east, else

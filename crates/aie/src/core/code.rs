@@ -40,6 +40,12 @@ pub(crate) enum Instruction {
     Splat(usize, usize, usize),
     Reduce(usize, usize, String, Number),
     Extract(usize, usize, Vec<Term>),
+    /// A value into a vector at a place.
+    Insert(usize, (usize, usize), Vec<Term>),
+    /// Elements of two vectors by their numbers.
+    Shuffle(usize, (usize, usize), Vec<usize>),
+    /// The bits of a vector as elements of another type.
+    Bitcast(usize, usize, (Number, Number)),
     /// A view of another: offsets, sizes, strides; with `true` in elements of the memory itself.
     View(usize, usize, [Vec<Term>; 3], bool),
     Reshape(usize, usize, Vec<u64>),
@@ -93,6 +99,8 @@ pub(crate) struct EndAt {
     pub(crate) objects: Vec<MemoryView>,
     pub(crate) acquire: LockAt,
     pub(crate) release: LockAt,
+    /// What the locks count for an object.
+    pub(crate) amount: u64,
 }
 
 /// A program.

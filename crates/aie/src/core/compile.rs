@@ -345,6 +345,7 @@ impl CoreCompiler<'_> {
             objects: objects.collect::<Result<_, _>>()?,
             acquire: self.lock_at(op, end.acquire)?,
             release: self.lock_at(op, end.release)?,
+            amount: end.amount,
         };
         self.code.ends.push(new);
         Ok(self.code.ends.len() - 1)

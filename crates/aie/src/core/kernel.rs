@@ -3,6 +3,8 @@
 //! Names are those of mlir-aie's `aie_kernels` and examples. A kernel computes what its name says, in single
 //! precision where its elements have a point; the order of sums of the hardware is not known.
 
+mod activation;
+
 use super::memory::Memories;
 use super::value::{CoreValue, MemoryView, Number};
 
@@ -100,13 +102,31 @@ static KERNELS: &[Kernel] = &[
         summary: "softmax over all elements",
         names: &["softmax"],
         is_product: false,
-        run: |of, m| one(of, m, softmax),
+        run: |of, m| one(of, m, activation::softmax),
     },
     Kernel {
         summary: "x / √(mean of squares + 1e-5), without weights",
         names: &["rms_norm", "rmsnorm"],
         is_product: false,
-        run: |of, m| one(of, m, rms_norm),
+        run: |of, m| one(of, m, activation::rms_norm),
+    },
+    Kernel {
+        summary: "(x − mean) / √(variance + 1e-5), without weights",
+        names: &["layer_norm", "layernorm"],
+        is_product: false,
+        run: |of, m| one(of, m, activation::layer_norm),
+    },
+    Kernel {
+        summary: "x / (1 + e^-x)",
+        names: &["silu"],
+        is_product: false,
+        run: |of, m| one(of, m, activation::silu),
+    },
+    Kernel {
+        summary: "x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³)))",
+        names: &["gelu"],
+        is_product: false,
+        run: |of, m| one(of, m, activation::gelu),
     },
     Kernel {
         summary: "the sum of all elements",
@@ -307,18 +327,6 @@ fn reduce(
     let values = numbers(from, count(arguments, from.n_elements()), memories)?;
     let sum = values.into_iter().reduce(of).ok_or("no elements")?;
     put(to, &[sum], memories)
-}
-
-fn softmax(of: &[f64]) -> Vec<f64> {
-    let most = of.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let powers: Vec<f64> = of.iter().map(|x| (x - most).exp()).collect();
-    let sum: f64 = powers.iter().sum();
-    powers.iter().map(|power| power / sum).collect()
-}
-
-fn rms_norm(of: &[f64]) -> Vec<f64> {
-    let mean = of.iter().map(|x| x * x).sum::<f64>() / of.len().max(1) as f64;
-    of.iter().map(|x| x / (mean + 1e-5).sqrt()).collect()
 }
 
 /// m, k and n of three matrices. Without two dimensions each, they follow from the numbers of elements.

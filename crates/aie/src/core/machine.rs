@@ -2,6 +2,7 @@
 
 mod cascade;
 mod cycles;
+mod lanes;
 mod views;
 
 use super::arithmetic::compute;
@@ -14,7 +15,7 @@ use millrace_xdna2_machine::Profile;
 use millrace_xdna2_words::board::{CoreProgram, CoreStep, CoreView};
 use std::cell::RefCell;
 use std::rc::Rc;
-use views::{reduce, row, sub_view};
+use views::{row, sub_view};
 
 /// Instructions in a turn, at most: others have theirs in between.
 const A_TURN: u32 = 4096;
@@ -269,7 +270,7 @@ impl State {
     ) -> Result<CoreEvent, String> {
         let at = &code.ends[end];
         let (given, held) = self.ends[end];
-        let more = n.saturating_sub(held) as u8;
+        let more = (n.saturating_sub(held) * at.amount) as u8;
         if more > 0 && !core.acquire(at.acquire.number, more)? {
             return Ok(CoreEvent::Waits(at.acquire.clone(), more));
         }
@@ -296,7 +297,7 @@ impl State {
         }
         *held -= n;
         *given += n;
-        core.release(at.release.number, n as u8)
+        core.release(at.release.number, (n * at.amount) as u8)
     }
 
     /// What touches memory, and views of it.
@@ -358,33 +359,6 @@ impl State {
             _ => self.transfer(of, core)?,
         }
         Ok(())
-    }
-
-    /// What makes vectors and takes them apart; `false` if it is none of that.
-    fn vector(&mut self, of: &I) -> Result<bool, String> {
-        match of {
-            I::Splat(to, from, n) => {
-                self.slots[*to] = CoreValue::Vector(vec![self.slots[*from].clone(); *n])
-            }
-            I::Extract(to, from, position) => {
-                let [index] = self.terms(position)?[..] else {
-                    return Err("an element of a vector has one index".to_owned());
-                };
-                let value = match &self.slots[*from] {
-                    CoreValue::Vector(all) => usize::try_from(index)
-                        .ok()
-                        .and_then(|i| all.get(i))
-                        .cloned(),
-                    _ => None,
-                };
-                self.slots[*to] = value.ok_or("no such element of a vector")?;
-            }
-            I::Reduce(to, from, kind, number) => {
-                self.slots[*to] = reduce(&self.slots[*from], kind, *number)?
-            }
-            _ => return Ok(false),
-        }
-        Ok(true)
     }
 
     fn transfer(&mut self, of: &I, core: &mut CoreView<'_, '_>) -> Result<(), String> {

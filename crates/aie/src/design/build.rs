@@ -1,11 +1,10 @@
 //! From ops to a design.
 
-use super::{Argument, Buffer, Core, Design, Entity, Fifo, Global, Lock};
-use super::{dma, fifo, flow};
+use super::{Argument, Buffer, Core, Design, Entity, Fifo, Global, Lock, ReadOptions};
+use super::{allocation, choose, dma, fifo, flow, switch};
 use crate::syntax::{Attribute, MemRefType, Op, Region, SyntaxError, Type};
 use millrace_xdna2_words::Tile;
-use millrace_xdna2_words::tile::{COLUMNS, Direction, TileKind};
-use millrace_xdna2_words::writer::ChannelAt;
+use millrace_xdna2_words::tile::{COLUMNS, TileKind};
 
 /// Bytes of a core's stack where the design does not say, as in mlir-aie.
 const STACK_BYTES: i64 = 1024;
@@ -17,22 +16,14 @@ const MOST_ARGUMENT_BYTES: u64 = 256 << 20;
 /// Streams of a design, at most: the router tries them again and again.
 const MOST_STREAMS: usize = 512;
 
-/// The one device of a text.
-pub(super) fn design(ops: &[Op]) -> Result<Design, SyntaxError> {
-    let mut devices = Vec::new();
-    let mut outside = Vec::new();
-    find_devices(ops, &mut devices, &mut outside)?;
-    let device = match devices[..] {
-        [device] => device,
-        [] => {
-            let at = ops.first().map(|op| op.at).unwrap_or_default();
-            return Err(SyntaxError::new(at, "the text has no `aie.device`"));
-        }
-        [_, second, ..] => return Err(second.error("a text of several devices")),
-    };
+/// A device of a text.
+pub(super) fn design(ops: &[Op], options: &ReadOptions) -> Result<Design, SyntaxError> {
+    let chosen = choose::device(ops, options)?;
+    let device = chosen.device;
     let mut design = Design::default();
     begin(&mut design, device)?;
-    for op in outside {
+    design.notes.extend(chosen.notes);
+    for op in chosen.outside {
         file_op(&mut design, op)?;
     }
     let body: Vec<&Op> = device.region(0)?.ops().collect();
@@ -48,30 +39,15 @@ pub(super) fn design(ops: &[Op]) -> Result<Design, SyntaxError> {
         let n = design.flows.len();
         return Err(device.error(format!("{n} streams, more than {MOST_STREAMS}")));
     }
+    switch::read(&mut design, device, chosen.routed)?;
+    let sequence_op = choose::sequence(&body, options)?;
     for op in &body {
+        known(op)?;
+    }
+    if let Some(op) = sequence_op {
         sequence(&mut design, op)?;
     }
     Ok(design)
-}
-
-fn find_devices<'o>(
-    ops: &'o [Op],
-    devices: &mut Vec<&'o Op>,
-    outside: &mut Vec<&'o Op>,
-) -> Result<(), SyntaxError> {
-    for op in ops {
-        match op.name.as_str() {
-            "module" | "builtin.module" => {
-                for block in &op.region(0)?.blocks {
-                    find_devices(&block.ops, devices, outside)?;
-                }
-            }
-            "aie.device" => devices.push(op),
-            "func.func" | "memref.global" => outside.push(op),
-            _ => return Err(op.error("it does not stand in a device")),
-        }
-    }
-    Ok(())
 }
 
 fn begin(design: &mut Design, device: &Op) -> Result<(), SyntaxError> {
@@ -170,11 +146,24 @@ fn declare(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
                 let problem = format!("{device} has {n} {columns}, and no tile {place:?}");
                 return Err(op.error(problem));
             }
+            if let Some(id) = op.get("controller_id").and_then(|of| of.field("pkt_id")) {
+                let id = id.integer().and_then(|id| u8::try_from(id).ok());
+                let id = id.filter(|&id| id < 32);
+                let id = id.ok_or_else(|| op.error("ids of packets are 0 to 31"))?;
+                design.controllers.insert(tile, id);
+            }
             name(design, op, Entity::Tile(tile))
         }
         "aie.buffer" => buffer(design, op),
         "aie.lock" => lock(design, op),
-        "aie.shim_dma_allocation" => allocation(design, op),
+        "aie.shim_dma_allocation" => allocation::read(design, op),
+        // What only a DMA program uses may stand in it.
+        "aie.mem" | "aie.memtile_dma" | "aie.shim_dma" => {
+            let inner = op.regions.iter().flat_map(Region::ops);
+            let mut inner =
+                inner.filter(|op| matches!(op.name.as_str(), "aie.buffer" | "aie.lock"));
+            inner.try_for_each(|op| declare(design, op))
+        }
         "arith.constant" => match op.get("value") {
             Some(Attribute::Integer(value)) => name(design, op, Entity::Constant(*value)),
             _ => Err(op.error("a device's constants are whole numbers")),
@@ -263,73 +252,6 @@ fn lock(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
     name(design, op, Entity::Lock(lock))
 }
 
-/// `@name(%tile, MM2S, 0)`; older texts have `(MM2S, 0, column)`, the generic form names.
-fn allocation(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
-    op.only(&[
-        "sym_name",
-        "items",
-        "plio",
-        "channel_dir",
-        "channel_index",
-        "col",
-    ])?;
-    if op.flag("plio") {
-        return Err(op.error("an NPU has no PLIO"));
-    }
-    let items = match op.get("items") {
-        Some(Attribute::Array(items)) => items.clone(),
-        _ => [op.need("channel_dir")?, op.need("channel_index")?]
-            .map(Attribute::clone)
-            .to_vec(),
-    };
-    let (tile, rest) = match items.as_slice() {
-        [Attribute::Value(tile), rest @ ..] => (design.tile(op, tile)?, rest),
-        [Attribute::Word(_), _, Attribute::Integer(col)] => {
-            let tile = u32::try_from(*col).ok().and_then(|col| Tile::new(col, 0));
-            (tile.ok_or_else(|| op.error("no such column"))?, &items[..2])
-        }
-        _ => (design.tile(op, op.operand(0)?)?, &items[..]),
-    };
-    let (Some(Attribute::Word(direction)), Some(number)) =
-        (rest.first(), rest.get(1).and_then(Attribute::integer))
-    else {
-        return Err(op.error("expected a tile, a direction and a channel"));
-    };
-    let channel = channel(op, tile, direction, number)?;
-    if tile.kind() != TileKind::Shim {
-        return Err(op.error(format!("{tile} is no shim")));
-    }
-    design
-        .allocations
-        .insert(op.text("sym_name")?.to_owned(), channel);
-    Ok(())
-}
-
-/// A channel of a tile.
-pub(crate) fn channel(
-    op: &Op,
-    tile: Tile,
-    direction: &str,
-    number: i64,
-) -> Result<ChannelAt, SyntaxError> {
-    let direction = match direction {
-        "MM2S" => Direction::Mm2s,
-        "S2MM" => Direction::S2mm,
-        other => return Err(op.error(format!("`{other}` is neither MM2S nor S2MM"))),
-    };
-    let channels = tile.kind().channels();
-    let number = u8::try_from(number)
-        .ok()
-        .filter(|&number| number < channels);
-    let number =
-        number.ok_or_else(|| op.error(format!("{tile} has {channels} channels a direction")))?;
-    Ok(ChannelAt {
-        tile,
-        direction,
-        number,
-    })
-}
-
 /// DMA programs, flows and cores.
 fn wire(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
     match op.name.as_str() {
@@ -372,61 +294,68 @@ fn wire(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
 }
 
 /// Whether a function is what texts of 2024 have for a sequence.
-fn is_sequence(op: &Op) -> bool {
-    let mut ops = op.regions.iter().flat_map(Region::ops);
-    ops.any(|op| op.name.starts_with("aiex."))
+pub(super) fn is_sequence(op: &Op) -> bool {
+    match op.name.as_str() {
+        "aie.runtime_sequence" | "aiex.runtime_sequence" => true,
+        "func.func" => {
+            let mut ops = op.regions.iter().flat_map(Region::ops);
+            ops.any(|op| op.name.starts_with("aiex."))
+        }
+        _ => false,
+    }
 }
 
-/// The sequence; and ops that nobody has looked at are refused.
 fn sequence(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
-    let name = match op.name.as_str() {
-        "func.func" if is_sequence(op) => "aie.runtime_sequence",
-        name => name,
+    let region = op.region(0)?;
+    let [block] = &region.blocks[..] else {
+        return Err(op.error("a sequence of several blocks"));
     };
-    match name {
-        "aie.runtime_sequence" | "aiex.runtime_sequence" => {
-            if !design.sequence.is_empty() || !design.arguments.is_empty() {
-                return Err(op.error("a second sequence"));
-            }
-            let region = op.region(0)?;
-            let [block] = &region.blocks[..] else {
-                return Err(op.error("a sequence of several blocks"));
-            };
-            for (name, of) in &block.arguments {
-                let of = of.memref().filter(|of| of.bytes().is_some());
-                let of =
-                    of.ok_or_else(|| op.error(format!("%{name} is no memref of a fixed size")))?;
-                design.arguments.push(Argument {
-                    name: name.clone(),
-                    of: of.clone(),
-                });
-            }
-            let sizes = design.arguments.iter().map(|argument| argument.of.bytes());
-            let total = sizes.fold(0u64, |sum, bytes| sum.saturating_add(bytes.unwrap_or(0)));
-            if total > MOST_ARGUMENT_BYTES {
-                let problem = format!("its arguments have {total} bytes, more than 256 MiB");
-                return Err(op.error(problem));
-            }
-            design.sequence.clone_from(&block.ops);
-            Ok(())
-        }
-        "aie.tile"
-        | "aie.buffer"
-        | "aie.lock"
-        | "aie.shim_dma_allocation"
-        | "arith.constant"
-        | "func.func"
-        | "memref.global"
-        | "aie.objectfifo"
-        | "aie.objectfifo.link"
-        | "aie.mem"
-        | "aie.memtile_dma"
-        | "aie.shim_dma"
-        | "aie.flow"
-        | "aie.packet_flow"
-        | "aie.cascade_flow"
-        | "aie.core"
-        | "aie.end" => Ok(()),
-        _ => Err(op.error("it does not stand in a device by itself")),
+    for (name, of) in &block.arguments {
+        let of = of.memref().filter(|of| of.bytes().is_some());
+        let of = of.ok_or_else(|| op.error(format!("%{name} is no memref of a fixed size")))?;
+        design.arguments.push(Argument {
+            name: name.clone(),
+            of: of.clone(),
+        });
+    }
+    let sizes = design.arguments.iter().map(|argument| argument.of.bytes());
+    let total = sizes.fold(0u64, |sum, bytes| sum.saturating_add(bytes.unwrap_or(0)));
+    if total > MOST_ARGUMENT_BYTES {
+        let problem = format!("its arguments have {total} bytes, more than 256 MiB");
+        return Err(op.error(problem));
+    }
+    design.sequence.clone_from(&block.ops);
+    Ok(())
+}
+
+/// Ops that nobody has looked at are refused.
+fn known(op: &Op) -> Result<(), SyntaxError> {
+    const KNOWN: [&str; 21] = [
+        "aie.tile",
+        "aie.buffer",
+        "aie.lock",
+        "aie.shim_dma_allocation",
+        "arith.constant",
+        "func.func",
+        "memref.global",
+        "aie.objectfifo",
+        "aie.objectfifo.link",
+        "aie.mem",
+        "aie.memtile_dma",
+        "aie.shim_dma",
+        "aie.flow",
+        "aie.packet_flow",
+        "aie.cascade_flow",
+        "aie.core",
+        "aie.switchbox",
+        "aie.shim_mux",
+        // It says where wires are that every array has.
+        "aie.wire",
+        "aie.end",
+        "aie.runtime_sequence",
+    ];
+    match KNOWN.contains(&op.name.as_str()) || is_sequence(op) {
+        true => Ok(()),
+        false => Err(op.error("it does not stand in a device by itself")),
     }
 }

@@ -1,6 +1,6 @@
 //! `aie.dma_bd` and what stands beside it.
 
-use super::{Descriptor, Design, Entity, TileMemory};
+use super::{BdIteration, Descriptor, Design, Entity, TileMemory};
 use crate::syntax::{Attribute, MemRefType, Op, OpBlock, SyntaxError};
 use millrace_xdna2_words::Tile;
 use std::collections::BTreeMap;
@@ -56,14 +56,15 @@ pub(crate) fn count(
 pub(crate) type FindMemory<'f> =
     &'f dyn Fn(&Op, &str) -> Result<(TileMemory, MemRefType), SyntaxError>;
 
-/// A block of a DMA program: locks and one descriptor. `of` finds what the descriptor moves.
+/// A block of a DMA program: locks and one descriptor. `of` finds what the descriptor moves; `outer` are numbers that
+/// are known around it.
 pub(crate) fn block(
     design: &Design,
     block: &OpBlock,
-    tile: Tile,
+    (tile, outer): (Tile, &Constants),
     of: FindMemory<'_>,
 ) -> Result<(Descriptor, Option<String>), SyntaxError> {
-    let mut constants = Constants::new();
+    let mut constants = outer.clone();
     let mut found: Option<Descriptor> = None;
     let (mut acquire, mut release, mut packet, mut next) = (None, None, None, None);
     for op in &block.ops {
@@ -91,7 +92,7 @@ pub(crate) fn block(
                 packet = Some((op.number("packet_type")?, op.number("packet_id")?))
             }
             "aie.next_bd" => next = op.successors.first().map(|s| s.label.clone()),
-            "aie.end" => {}
+            "aie.end" | "aie.buffer" | "aie.lock" => {}
             _ => return Err(op.error("it does not stand in a block of DMA")),
         }
     }
@@ -181,12 +182,20 @@ pub(crate) fn pairs(
 
 /// Type and id of an attribute `packet`.
 pub(crate) fn packet_of(op: &Op) -> Result<Option<(u64, u64)>, SyntaxError> {
-    let Some(packet) = op.get("packet") else {
-        return Ok(None);
-    };
+    op.get("packet")
+        .map(|packet| packet_in(op, packet))
+        .transpose()
+}
+
+/// Type and id of `<pkt_type = 0, pkt_id = 3>`; the type is 0 if it does not stand there.
+pub(crate) fn packet_in(op: &Op, packet: &Attribute) -> Result<(u64, u64), SyntaxError> {
     let field = |name| packet.field(name).and_then(Attribute::integer);
-    match (field("pkt_type"), field("pkt_id")) {
-        (Some(kind @ 0..=7), Some(id @ 0..=31)) => Ok(Some((kind as u64, id as u64))),
+    let kind = match packet.field("pkt_type") {
+        None => Some(0),
+        Some(kind) => kind.integer(),
+    };
+    match (kind, field("pkt_id")) {
+        (Some(kind @ 0..=7), Some(id @ 0..=31)) => Ok((kind as u64, id as u64)),
         _ => Err(op.error("expected a packet of a type to 7 and an id to 31")),
     }
 }
@@ -286,17 +295,22 @@ fn read(
     })
 }
 
-fn iteration(op: &Op) -> Result<Option<(u64, u64)>, SyntaxError> {
+fn iteration(op: &Op) -> Result<Option<BdIteration>, SyntaxError> {
     let Some(value) = op.get("iteration") else {
         return Ok(None);
     };
     let field = |name| value.field(name).and_then(Attribute::integer);
-    match (
-        field("size"),
-        field("stride"),
-        field("current").unwrap_or(0),
-    ) {
-        (Some(size @ 1..=64), Some(stride @ 1..), 0) => Ok(Some((size as u64, stride as u64))),
-        _ => Err(op.error("expected an iteration of 1 to 64, a stride from 1 on, and current 0")),
+    let current = field("current").unwrap_or(0);
+    match (field("size"), field("stride")) {
+        (Some(size @ 1..=64), Some(stride @ 1..)) if (0..size).contains(&current) => {
+            Ok(Some(BdIteration {
+                size: size as u64,
+                stride: stride as u64,
+                current: current as u64,
+            }))
+        }
+        _ => Err(op.error(
+            "expected an iteration of 1 to 64, a stride from 1 on, and a current one below the size",
+        )),
     }
 }

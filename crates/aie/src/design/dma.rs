@@ -1,7 +1,7 @@
 //! DMA programs of tiles.
 
-use super::build::channel;
-use super::descriptor::block;
+use super::allocation::channel;
+use super::descriptor::{Constants, block};
 use super::{BdChain, Design, Entity, TileMemory};
 use crate::syntax::{MemRefType, Op, Region, SyntaxError};
 use millrace_xdna2_words::Tile;
@@ -127,10 +127,12 @@ impl Labels<'_> {
             if known.is_some() {
                 break;
             }
-            let (descriptor, next) =
-                block(design, &self.region.blocks[at], self.tile, &|op, name| {
-                    memory_of(design, op, name)
-                })?;
+            let (descriptor, next) = block(
+                design,
+                &self.region.blocks[at],
+                (self.tile, &Constants::new()),
+                &|op, name| memory_of(design, op, name),
+            )?;
             design.descriptors.push(descriptor);
             self.read.insert(at, number);
             let Some(next) = next else {
@@ -159,8 +161,9 @@ fn list(design: &mut Design, op: &Op, tile: Tile) -> Result<usize, SyntaxError> 
         let [one] = &region.blocks[..] else {
             return Err(op.error("a region of several blocks"));
         };
-        let (mut descriptor, _) =
-            block(design, one, tile, &|op, name| memory_of(design, op, name))?;
+        let (mut descriptor, _) = block(design, one, (tile, &Constants::new()), &|op, name| {
+            memory_of(design, op, name)
+        })?;
         descriptor.next = match i + 1 == op.regions.len() {
             false => Some(first + i + 1),
             true if ends => None,

@@ -8,6 +8,7 @@ mod op;
 
 pub(super) use op::FifoOp;
 
+use super::ShimAllocation;
 use super::descriptor::elements;
 use super::fifo_link::{self, Links};
 use super::flow::end;
@@ -25,6 +26,8 @@ pub(super) struct FifoPool {
     pub(super) tile: Tile,
     pub(super) buffers: Vec<usize>,
     pub(super) parts: Vec<PoolPart>,
+    /// What its locks count for an object: it is sent so often.
+    pub(super) repeat: u64,
 }
 
 /// A stretch of each of a pool's buffers.
@@ -67,7 +70,7 @@ impl FifoLowering<'_> {
     /// Channels that the design itself uses.
     fn note_used(&mut self) {
         let chains = self.design.chains.iter().map(|chain| chain.channel);
-        let named = self.design.allocations.values().copied();
+        let named = self.design.allocations.values().map(|of| of.channel);
         self.used = chains.chain(named).collect();
         let channels = Tile::all().flat_map(|tile| {
             let directions = [Direction::S2mm, Direction::Mm2s];
@@ -177,8 +180,15 @@ impl FifoLowering<'_> {
         fifo: &FifoOp<'_>,
         side: usize,
         (tile, depth): (Tile, u64),
-        parts: &[(u64, u64)],
+        (parts, repeat): (&[(u64, u64)], u64),
     ) -> Result<FifoPool, SyntaxError> {
+        const MOST_COUNTED: u64 = 63;
+        if depth.saturating_mul(repeat) > MOST_COUNTED {
+            let problem = format!(
+                "{depth} objects, each sent {repeat} times: a lock counts to {MOST_COUNTED}"
+            );
+            return Err(fifo.op.error(problem));
+        }
         let middle = match side {
             0 => String::new(),
             1 if fifo.consumers.len() == 1 => "_cons".to_owned(),
@@ -208,16 +218,22 @@ impl FifoLowering<'_> {
                 empty: self.lock(
                     format!("{prefix}_prod_lock{of_part}"),
                     tile,
-                    depth - n_full,
+                    (depth - n_full) * repeat,
                     at,
                 ),
-                full: self.lock(format!("{prefix}_cons_lock{of_part}"), tile, n_full, at),
+                full: self.lock(
+                    format!("{prefix}_cons_lock{of_part}"),
+                    tile,
+                    n_full * repeat,
+                    at,
+                ),
             });
         }
         Ok(FifoPool {
             tile,
             buffers,
             parts: all,
+            repeat,
         })
     }
 
@@ -234,8 +250,15 @@ impl FifoLowering<'_> {
         let sends = channel.direction == Direction::Mm2s;
         let padding: &[(u64, u64)] = if sends { &fifo.padding } else { &[] };
         let element_bytes = fifo.of.element_bytes();
+        // An object is received once, and counts for as often as it is sent.
+        let (times, amount) = if sends {
+            (pool.repeat, 1)
+        } else {
+            (1, pool.repeat)
+        };
         for &buffer in &pool.buffers {
-            for part in parts.iter().map(|&part| pool.parts[part]) {
+            let each = parts.iter().map(|&part| pool.parts[part]);
+            for part in each.flat_map(|part| (0..times).map(move |_| part)) {
                 let padded = match dimensions.is_empty() {
                     true => Some(part.length_bytes),
                     false => {
@@ -257,8 +280,8 @@ impl FifoLowering<'_> {
                     dimensions: dimensions.to_vec(),
                     padding: padding.to_vec(),
                     iteration: None,
-                    acquire: Some((acquire, 1)),
-                    release: Some((release, 1)),
+                    acquire: Some((acquire, amount)),
+                    release: Some((release, amount)),
                     packet: None,
                     burst_bytes: 0,
                     next: Some(self.design.descriptors.len() + 1),
@@ -267,13 +290,15 @@ impl FifoLowering<'_> {
                 });
             }
         }
+        let is_memory = channel.tile.kind() == TileKind::Memory;
+        let iterations = fifo.iterations.filter(|_| is_memory);
         if let Some(last) = self.design.descriptors.last_mut() {
-            last.next = Some(first);
+            last.next = iterations.is_none().then_some(first);
         }
         self.design.chains.push(BdChain {
             channel,
             first,
-            executions: 1,
+            executions: iterations.unwrap_or(1),
             at: fifo.op.at,
         });
         Ok(())
@@ -293,6 +318,7 @@ impl FifoLowering<'_> {
             buffers,
             acquire,
             release,
+            amount: pool.repeat,
         };
         self.design
             .fifos
@@ -302,22 +328,34 @@ impl FifoLowering<'_> {
             .push(end);
     }
 
+    /// The sequence knows a shim's channel by the FIFO's name.
+    fn name(&mut self, fifo: &FifoOp<'_>, channel: ChannelAt) {
+        let new = ShimAllocation {
+            channel,
+            packet: None,
+        };
+        self.design.allocations.insert(fifo.name.to_owned(), new);
+    }
+
     fn fifo(&mut self, fifo: &FifoOp<'_>, links: &Links) -> Result<(), SyntaxError> {
         let whole = [(0, fifo.bytes())];
         if let Some(tile) = fifo.shared().filter(|_| !links.touches(fifo.name)) {
             // Nothing is fetched ahead, so the depth is the one that the text gives.
-            let own = self.pool(fifo, 0, (tile, fifo.depths[0]), &whole)?;
+            let own = self.pool(fifo, 0, (tile, fifo.depths[0]), (&whole, 1))?;
             self.end(fifo, fifo.producer, true, &own);
             self.end(fifo, fifo.consumers[0], false, &own);
             return Ok(());
         }
         let source = self.channel(fifo.op, fifo.producer, Direction::Mm2s)?;
         if fifo.producer.kind() == TileKind::Shim {
-            self.design.allocations.insert(fifo.name.to_owned(), source);
+            self.name(fifo, source);
         } else {
             let (pool, parts) = match links.output(fifo.name) {
                 Some((pool, parts)) => (pool.clone(), parts.to_vec()),
-                None => (self.pool(fifo, 0, self.side(fifo, 0), &whole)?, vec![0]),
+                None => {
+                    let size = (&whole[..], fifo.repeat);
+                    (self.pool(fifo, 0, self.side(fifo, 0), size)?, vec![0])
+                }
             };
             if !links.touches_output(fifo.name) {
                 self.end(fifo, fifo.producer, true, &pool);
@@ -329,13 +367,14 @@ impl FifoLowering<'_> {
             let sink = self.channel(fifo.op, consumer, Direction::S2mm)?;
             sinks.push(sink);
             if consumer.kind() == TileKind::Shim {
-                self.design.allocations.insert(fifo.name.to_owned(), sink);
+                self.name(fifo, sink);
                 continue;
             }
             match links.input(fifo.name, consumer) {
                 Some((pool, parts)) => self.ring(fifo, sink, pool, parts, &fifo.from_stream[i])?,
                 None => {
-                    let pool = self.pool(fifo, i + 1, self.side(fifo, i + 1), &whole)?;
+                    let size = (&whole[..], 1);
+                    let pool = self.pool(fifo, i + 1, self.side(fifo, i + 1), size)?;
                     self.end(fifo, consumer, false, &pool);
                     self.ring(fifo, sink, &pool, &[0], &fifo.from_stream[i])?;
                 }

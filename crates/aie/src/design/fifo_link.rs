@@ -175,7 +175,12 @@ fn shared(
         true => 0,
         false => 1 + consumer.unwrap_or(0),
     };
-    let pool = lowering.pool(owner, side, lowering.side(owner, side), &parts)?;
+    let repeat = outputs[0].repeat;
+    if outputs.iter().any(|fifo| fifo.repeat != repeat) {
+        return Err(op.error("its outputs have different `repeat_count`"));
+    }
+    let size = lowering.side(owner, side);
+    let pool = lowering.pool(owner, side, size, (&parts, repeat))?;
     let of = |fifos: &[&FifoOp<'_>]| match fifos.len() {
         1 => vec![(0..parts.len()).collect()],
         n => (0..n).map(|i| vec![i]).collect(),

@@ -1,7 +1,7 @@
 //! A descriptor's fields.
 
 use super::Places;
-use crate::design::{Descriptor, Design, TileMemory};
+use crate::design::{BdIteration, Descriptor, Design, TileMemory};
 use crate::syntax::SyntaxError;
 use millrace_xdna2_words::descriptor::stored_step;
 use millrace_xdna2_words::field::WordField as F;
@@ -57,10 +57,11 @@ pub(super) fn fields(
     }
     let (dimensions, iteration) = dimensions(of, kind).map_err(fail)?;
     write_dimensions(&dimensions, kind, &mut fields).map_err(fail)?;
-    if let Some((size, step)) = iteration {
+    if let Some(of) = iteration {
         fields.extend([
-            (F::IterationWrap, size - 1),
-            (F::IterationStep, stored_step(step)),
+            (F::IterationWrap, of.size - 1),
+            (F::IterationStep, stored_step(of.stride)),
+            (F::IterationCurrent, of.current),
         ]);
     }
     locks(design, places, of, channel.tile, &mut fields).map_err(fail)?;
@@ -82,7 +83,7 @@ pub(super) fn fields(
 }
 
 /// The code of a burst's bytes; without any it is the largest.
-fn burst(bytes: u64) -> Result<u64, String> {
+pub(super) fn burst(bytes: u64) -> Result<u64, String> {
     match bytes {
         0 | 512 => Ok(3),
         64 => Ok(0),
@@ -136,7 +137,7 @@ fn lock_id(design: &Design, places: &Places, own: Tile, lock: usize) -> Result<u
     }
 }
 
-type Iteration = Option<(u64, u64)>;
+type Iteration = Option<BdIteration>;
 
 /// So many elements in words.
 fn in_words(of: &Descriptor, elements: u64, what: &str) -> Result<u64, String> {
@@ -159,17 +160,22 @@ fn dimensions(of: &Descriptor, kind: TileKind) -> Result<(Vec<Dimension>, Iterat
         let product = sizes.try_fold(of.element_bytes, |n, row| n.checked_mul(row.0));
         if product == Some(of.length_bytes) {
             if outer.0 > 1 && outer.1 > 0 {
-                iteration = Some(*outer);
+                iteration = Some(BdIteration {
+                    size: outer.0,
+                    stride: outer.1,
+                    current: 0,
+                });
             }
             given = inner;
         }
     }
     let iteration = match iteration {
-        Some((size, _)) if size <= 1 => None,
-        Some((size, stride)) if size <= 64 => {
-            Some((size, in_words(of, stride, "an iteration's step")?))
-        }
-        Some((size, _)) => return Err(format!("{size} iterations; at most 64 are there")),
+        Some(row) if row.size <= 1 => None,
+        Some(row) if row.size <= 64 => Some(BdIteration {
+            stride: in_words(of, row.stride, "an iteration's step")?,
+            ..row
+        }),
+        Some(row) => return Err(format!("{} iterations; at most 64 are there", row.size)),
         None => None,
     };
     let padding = of.padding.iter().copied().chain(std::iter::repeat((0, 0)));

@@ -1,10 +1,11 @@
 //! The sequence as commands.
 
+mod loops;
 mod registers;
 
 use super::places::{Places, buffer_place};
 use super::tasks::Tasks;
-use crate::design::{self, Constants, Descriptor, Design, TileMemory};
+use crate::design::{self, BdIteration, Constants, Descriptor, Design, ShimAllocation, TileMemory};
 use crate::syntax::{Attribute, Location, Op, SyntaxError};
 use millrace_xdna2_words::Tile;
 use millrace_xdna2_words::register::{self, BlockKind};
@@ -73,6 +74,8 @@ pub(super) struct Sequence<'d> {
     pub(super) constants: Constants,
     data: BTreeMap<String, Vec<u32>>,
     pub(super) commands: Vec<(Location, SequenceCommand)>,
+    /// Ops so far, those of loops each time.
+    n_ops: usize,
 }
 
 impl Sequence<'_> {
@@ -91,7 +94,7 @@ impl Sequence<'_> {
     }
 
     /// The shim's channel of a name.
-    pub(super) fn allocation(&self, op: &Op, name: &str) -> Result<ChannelAt, SyntaxError> {
+    pub(super) fn allocation(&self, op: &Op, name: &str) -> Result<ShimAllocation, SyntaxError> {
         let found = self.design.allocations.get(name).copied();
         found.ok_or_else(|| op.error(format!("no shim's channel has the name @{name}")))
     }
@@ -108,13 +111,10 @@ pub(super) fn commands(
         constants: Constants::new(),
         data: BTreeMap::new(),
         commands: Vec::new(),
+        n_ops: 0,
     };
     let mut tasks = Tasks::new(design, places);
-    for op in &design.sequence {
-        if !design::constant(op, &mut sequence.constants)? && !tasks.op(&mut sequence, op)? {
-            sequence.op(op)?;
-        }
-    }
+    sequence.ops(&design.sequence, &mut tasks)?;
     Ok(sequence.commands)
 }
 
@@ -124,7 +124,7 @@ impl Sequence<'_> {
             "aiex.npu.dma_memcpy_nd" => self.memcpy(op),
             "aiex.npu.dma_wait" => {
                 op.only(&["symbol"])?;
-                let channel = self.allocation(op, op.text("symbol")?)?;
+                let channel = self.allocation(op, op.text("symbol")?)?.channel;
                 self.push(op, SequenceCommand::Await(channel));
                 Ok(())
             }
@@ -143,6 +143,9 @@ impl Sequence<'_> {
             "aiex.npu.write32" | "aiex.npu.maskwrite32" => self.write(op),
             "aiex.npu.blockwrite" => self.block_write(op),
             "aiex.npu.rtp_write" => self.rtp_write(op),
+            "aiex.npu.writebd" => self.write_descriptor(op),
+            // Nobody here wants the array meanwhile.
+            "aiex.npu.preempt" => op.only(&["level"]),
             "aiex.npu.address_patch" => self.patch(op),
             "aiex.npu.push_queue" => self.push_queue(op),
             "aiex.set_lock" => {
@@ -209,7 +212,7 @@ impl Sequence<'_> {
                 return Err(op.error("a shim does not pad"));
             }
         }
-        let channel = self.allocation(op, op.text("metadata")?)?;
+        let ShimAllocation { channel, packet } = self.allocation(op, op.text("metadata")?)?;
         let argument = self.argument(op, op.operand(0)?)?;
         let of = &self.design.arguments[argument].of;
         let element_bytes = of.element_bytes();
@@ -218,7 +221,11 @@ impl Sequence<'_> {
         if sizes[0] > 256 {
             return Err(op.error(format!("{} repetitions; a task has at most 256", sizes[0])));
         }
-        let outer = (sizes[0] > 1 && strides[0] > 0).then_some((sizes[0], strides[0]));
+        let outer = (sizes[0] > 1 && strides[0] > 0).then_some(BdIteration {
+            size: sizes[0],
+            stride: strides[0],
+            current: 0,
+        });
         // A stride of a dimension of one element says nothing.
         let dimensions = sizes[1..]
             .iter()
@@ -236,7 +243,7 @@ impl Sequence<'_> {
             iteration: outer,
             acquire: None,
             release: None,
-            packet: design::packet_of(op)?,
+            packet: design::packet_of(op)?.or(packet),
             burst_bytes: op.number_or("burst_length", 0)?,
             next: None,
             number: Some(number),

@@ -10,7 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Tasks by name, and descriptors that are not free.
 pub(super) struct Tasks {
-    tasks: BTreeMap<String, DmaTask>,
+    tasks: Vec<DmaTask>,
+    /// The last task of a name: in a loop there is one of it each time.
+    names: BTreeMap<String, usize>,
     taken: BTreeSet<(Tile, u8)>,
 }
 
@@ -28,7 +30,8 @@ impl Tasks {
             .filter(|row| *row.1 != u8::MAX)
             .map(|(of, &number)| (of.tile, number));
         Tasks {
-            tasks: BTreeMap::new(),
+            tasks: Vec::new(),
+            names: BTreeMap::new(),
             taken: fixed.collect(),
         }
     }
@@ -68,11 +71,20 @@ impl Tasks {
         Ok(true)
     }
 
+    /// A second name of a task; `false` if the first is none.
+    pub(super) fn alias(&mut self, name: &str, of: &str) -> bool {
+        let known = self.names.get(of).copied();
+        if let Some(known) = known {
+            self.names.insert(name.to_owned(), known);
+        }
+        known.is_some()
+    }
+
     fn task(&mut self, op: &Op) -> Result<&mut DmaTask, SyntaxError> {
         let name = op.operand(0)?;
-        self.tasks
-            .get_mut(name)
-            .ok_or_else(|| op.error(format!("%{name} is no task")))
+        let number = self.names.get(name).copied();
+        let number = number.ok_or_else(|| op.error(format!("%{name} is no task")))?;
+        Ok(&mut self.tasks[number])
     }
 
     fn free(&mut self, op: &Op) -> Result<(), SyntaxError> {
@@ -111,15 +123,19 @@ impl Tasks {
             "repeat_count",
             "packet",
         ])?;
+        let mut packet = design::packet_of(op)?;
         let channel = match op.name.as_str() {
-            "aiex.dma_configure_task_for" => sequence.allocation(op, op.text("alloc")?)?,
+            "aiex.dma_configure_task_for" => {
+                let of = sequence.allocation(op, op.text("alloc")?)?;
+                packet = packet.or(of.packet);
+                of.channel
+            }
             _ => {
                 let tile = sequence.design.tile(op, op.operand(0)?)?;
                 design::channel(op, tile, op.text("channel_dir")?, op.integer("channel")?)?
             }
         };
         let all = descriptors(sequence, op, channel)?;
-        let packet = design::packet_of(op)?;
         let mut numbers = Vec::new();
         for descriptor in &all {
             numbers.push(self.number(channel, descriptor)?);
@@ -149,7 +165,8 @@ impl Tasks {
             descriptors: numbers,
             is_free: false,
         };
-        self.tasks.insert(op.result()?.to_owned(), task);
+        self.names.insert(op.result()?.to_owned(), self.tasks.len());
+        self.tasks.push(task);
         Ok(())
     }
 }
@@ -186,10 +203,12 @@ fn descriptors(
         if !block.ops.iter().any(|op| op.name == "aie.dma_bd") {
             continue;
         }
-        let (descriptor, next) =
-            design::block(sequence.design, block, channel.tile, &|op, name| {
-                memory_of(sequence, op, name)
-            })?;
+        let (descriptor, next) = design::block(
+            sequence.design,
+            block,
+            (channel.tile, &sequence.constants),
+            &|op, name| memory_of(sequence, op, name),
+        )?;
         let follows = region.blocks.get(i + 1).map(|block| &block.label);
         if next.is_some() && next.as_ref() != follows {
             return Err(op.error("the chain of a task goes from block to block"));

@@ -48,6 +48,8 @@ pub(super) enum FormPart {
     /// Regions in square brackets.
     Regions,
     Successor,
+    /// More.
+    Parts(&'static [FormPart]),
     /// More, behind a sign.
     Maybe(&'static str, &'static [FormPart]),
     /// A form of its own.
@@ -95,7 +97,7 @@ impl FormPart {
                 op.set(name, list(parser, "[", "]")?);
             }
             FormPart::Items(name) if parser.is("(") => {
-                op.set(name, list(parser, "(", ")")?);
+                op.set(name, items(parser)?);
             }
             _ => self.read_structure(parser, op)?,
         }
@@ -128,6 +130,7 @@ impl FormPart {
             FormPart::Regions => op.regions = parser.list("[", "]", |p| p.region(Vec::new()))?,
             FormPart::Successor => op.successors.push(parser.successor()?),
             FormPart::Maybe(sign, parts) if parser.eat(sign) => parser.parts(parts, op)?,
+            FormPart::Parts(parts) => parser.parts(parts, op)?,
             FormPart::Own(read) => read(parser, op)?,
             // What may stand there and does not.
             _ => {}
@@ -142,6 +145,21 @@ fn list(parser: &mut MlirParser<'_>, open: &str, close: &str) -> Result<Attribut
         close,
         MlirParser::attribute,
     )?))
+}
+
+/// `(%a, 4, <…> : i32, i32)`: types say nothing more.
+fn items(parser: &mut MlirParser<'_>) -> Result<Attribute, SyntaxError> {
+    let all = parser.list("(", ")", |parser| {
+        let value = parser.attribute()?;
+        if parser.eat(":") {
+            parser.type_()?;
+            while parser.eat(",") {
+                parser.type_()?;
+            }
+        }
+        Ok(value)
+    })?;
+    Ok(Attribute::Array(all))
 }
 
 fn read_operands(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), SyntaxError> {

@@ -2,8 +2,8 @@
 
 use super::form::FormPart::{
     self, Any, Dictionary, Fields, Flags, FunctionType, Indices, Integer, Items, Maybe,
-    MaybeIndices, MaybeSymbol, Operand, Operands, Own, Region, RegionWithArguments, Regions, Sign,
-    Successor, Symbol, Symbols, Type, Types, Word,
+    MaybeIndices, MaybeSymbol, Operand, Operands, Own, Parts, Region, RegionWithArguments, Regions,
+    Sign, Successor, Symbol, Symbols, Type, Types, Word,
 };
 use super::irregular;
 
@@ -66,6 +66,15 @@ const PORT: &[FormPart] = &[
     Integer("channel"),
     Sign(">"),
 ];
+/// A port of a switch by itself, and what goes there.
+const SWITCH_PORT: &[FormPart] = &[
+    Sign("("),
+    Word("bundle"),
+    Sign(":"),
+    Integer("channel"),
+    Maybe(",", &[Operands]),
+    Sign(")"),
+];
 const RESHAPE: &[FormPart] = &[
     Operand,
     Any("reassociation"),
@@ -120,6 +129,15 @@ static FORMS: &[(&str, &[FormPart])] = &[
     ("aie.put_cascade", &[Sign("("), Operand, Sign(":"), Type, Sign(")"), Dictionary]),
     ("aie.get_cascade", &[Sign("("), Sign(")"), Dictionary, Sign(":"), Type]),
     ("aie.shim_dma_allocation", &[Symbol("sym_name"), Items("items"), Dictionary]),
+    // Routes.
+    ("aie.switchbox", OF_TILE),
+    ("aie.shim_mux", OF_TILE),
+    ("aie.connect", &[Sign("<"), Word("source_bundle"), Sign(":"), Integer("source_channel"), Sign(","), Word("dest_bundle"), Sign(":"), Integer("dest_channel"), Sign(">"), Dictionary]),
+    ("aie.amsel", &[Sign("<"), Integer("arbiterID"), Sign(">"), Sign("("), Integer("msel"), Sign(")"), Dictionary]),
+    ("aie.masterset", &[Parts(SWITCH_PORT), Dictionary]),
+    ("aie.packet_rules", &[Parts(SWITCH_PORT), Region, Dictionary]),
+    ("aie.rule", &[Sign("("), Integer("mask"), Sign(","), Integer("value"), Sign(","), Operand, Sign(")"), Dictionary]),
+    ("aie.wire", &[Sign("("), Operand, Sign(":"), Word("source_bundle"), Sign(","), Operand, Sign(":"), Word("dest_bundle"), Sign(")"), Dictionary]),
     // Object FIFOs.
     ("aie.objectfifo", &[Own(irregular::object_fifo)]),
     ("aie.objectfifo.link", &[Symbols("fifoIns"), Sign("->"), Symbols("fifoOuts"), Own(irregular::link_offsets), Dictionary]),
@@ -136,6 +154,8 @@ static FORMS: &[(&str, &[FormPart])] = &[
     ("aiex.npu.maskwrite32", COMMAND),
     ("aiex.npu.address_patch", COMMAND),
     ("aiex.npu.load_pdi", COMMAND),
+    ("aiex.npu.preempt", COMMAND),
+    ("aiex.npu.writebd", COMMAND),
     ("aiex.npu.rtp_write", &[Sign("("), Symbol("buffer"), Sign(","), Integer("index"), Sign(","), Any("value"), Sign(")"), Dictionary, Maybe(":", &[Type])]),
     ("aiex.npu.blockwrite", &[Sign("("), Operand, Sign(")"), Dictionary, Sign(":"), Type]),
     ("aiex.npu.push_queue", &[Sign("("), Integer("column"), Sign(","), Integer("row"), Sign(","), Word("channel_dir"), Sign(":"), Integer("channel"), Sign(")"), Dictionary]),
@@ -235,6 +255,10 @@ static FORMS: &[(&str, &[FormPart])] = &[
     ("vector.splat", UNARY),
     ("vector.fma", TERNARY),
     ("vector.reduction", &[Sign("<"), Word("kind"), Sign(">"), Sign(","), Operand, Maybe(",", &[Operand]), Flags, Sign(":"), Type, Sign("into"), Type]),
+    ("vector.shape_cast", CAST),
+    ("vector.bitcast", CAST),
+    ("vector.insert", &[Operand, Sign(","), Operand, MaybeIndices("position"), Dictionary, Sign(":"), Type, Sign("into"), Type]),
+    ("vector.shuffle", &[Operand, Sign(","), Operand, Indices("mask"), Dictionary, Sign(":"), Type, Sign(","), Type]),
     ("vector.extract", &[Operand, MaybeIndices("position"), Dictionary, Sign(":"), Type, Maybe("from", &[Type])]),
 ];
 

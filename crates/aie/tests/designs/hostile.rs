@@ -29,6 +29,7 @@ fn survive(text: &str) {
     let arguments: Vec<Vec<u8>> = (0..sizes.len()).map(|i| design.counting(i)).collect();
     let options = RunOptions {
         orders: 1,
+        slow_orders: 0,
         max_instructions: 20_000,
         max_rounds: 2_000,
     };

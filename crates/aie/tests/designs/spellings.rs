@@ -167,18 +167,6 @@ fn what_is_not_known_is_refused_with_line_and_op() {
             "line 8, column 5: `aie.objectfifo.register_external_buffers`",
         ),
         (
-            "%s = aie.switchbox(%tile_0_0) {\n}",
-            "line 8, column 10: `aie.switchbox`",
-        ),
-        (
-            "%s = aie.shim_mux(%tile_0_0) {\n}",
-            "line 8, column 10: `aie.shim_mux`",
-        ),
-        (
-            "aie.wire(%tile_0_0 : North, %tile_0_2 : South)",
-            "line 8, column 5: `aie.wire`",
-        ),
-        (
             "aie.runtime_sequence(%a: memref<64xi32>) {\naiex.control_packet {address = 0 : ui32, opcode = 0 : i32, stream_id = 0 : i32, data = array<i32: 2>}\n}",
             "line 9, column 1: `aiex.control_packet`",
         ),

@@ -1,11 +1,13 @@
 //! `millrace aie`: designs in MLIR's aie dialect, checked, run, timed and listed without hardware.
 
+mod report;
 mod time;
 
 use crate::exit::{CommandFailure, CommandResult, Exit};
-use crate::output::{Align, Out, Paint, TextTable, Ui, printable};
+use crate::output::{Align, Out, TextTable, Ui, printable};
 use crate::progress::ProgressDisplay;
-use millrace_aie::{Design, Footprint, RunOptions, RunReport, SyntaxError, Verdict};
+use millrace_aie::{Design, Footprint, ReadOptions, RunOptions, RunReport, SyntaxError};
+use report::{print_report, print_verdict, report_json};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -16,11 +18,15 @@ Examples:
   millrace aie verify design.mlir                         places, routes, fields and programs, without a run
   millrace aie words design.mlir --json                   the transaction stream that firmware would execute
   millrace aie time design.mlir                           modelled time, never measured, and what works longest
+  millrace aie run two.mlir --sequence second             of several sequences one; --device-name likewise
   millrace aie run design.mlir --trace t.json             what DMA, locks and cores do; opens in Perfetto
 
 A design is what `aie-opt` or IRON's `print(module)` gives. A file of --input is for the next argument that
 the sequence reads; --output writes `argN.bin` for each argument that it writes. Times are modelled with the
 constants of a profile, as those of `millrace kernel` are.
+`PASS on routes of ours` is said where packet streams go by routes that the text does not give: with those of
+mlir-aie's router the design may hang. `aie-opt --aie-create-pathfinder-flows` prints them; behind the design
+they are read.
 Exit codes: 0 PASS, 1 HANG or FAIL, 3 where something is not known here, with line, column and op.";
 
 /// Run designs of MLIR's aie dialect on a register-level model of the NPU
@@ -48,6 +54,12 @@ struct DesignArgs {
     /// The design
     #[arg(value_name = "DESIGN.mlir", value_hint = clap::ValueHint::FilePath)]
     design: PathBuf,
+    /// The device that is meant, by its name or number, where several have a sequence
+    #[arg(long, value_name = "NAME")]
+    device_name: Option<String>,
+    /// The sequence that is meant, where a device has several
+    #[arg(long, value_name = "NAME")]
+    sequence: Option<String>,
     /// Print as JSON
     #[arg(long)]
     json: bool,
@@ -57,9 +69,13 @@ struct DesignArgs {
 struct RunArgs {
     #[command(flatten)]
     data: DataArgs,
-    /// Orders of the actors to try
+    /// Orders of the actors to try at random
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
     orders: u64,
+    /// Orders beside them, at most, in which somebody moves only when nobody else can: the sequence, all
+    /// DMA, all cores, each core, each channel
+    #[arg(long, value_name = "N", default_value_t = 24)]
+    slow_orders: usize,
 }
 
 /// A design with its data.
@@ -91,13 +107,18 @@ pub(crate) fn run(args: &AieArgs, ui: Ui) -> CommandResult {
     }
 }
 
-fn read(path: &Path) -> Result<Design, CommandFailure> {
+fn read(args: &DesignArgs) -> Result<Design, CommandFailure> {
+    let path = &args.design;
     let text = std::fs::read(path).map_err(|error| CommandFailure::reading_file(path, &error))?;
     let text = String::from_utf8(text).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         CommandFailure::bad_input(format!("{}: byte {at} is no UTF-8", path.display()))
     })?;
-    Design::read(&text).map_err(|error| refused(path, &error))
+    let options = ReadOptions {
+        device: args.device_name.clone(),
+        sequence: args.sequence.clone(),
+    };
+    Design::read_with(&text, &options).map_err(|error| refused(path, &error))
 }
 
 fn refused(path: &Path, error: &SyntaxError) -> CommandFailure {
@@ -111,11 +132,12 @@ fn check(path: &Path, design: &Design) -> Result<Footprint, CommandFailure> {
 fn run_design(args: &RunArgs, ui: Ui) -> CommandResult {
     let data = &args.data;
     let path = &data.of.design;
-    let design = read(path)?;
+    let design = read(&data.of)?;
     let footprint = check(path, &design)?;
     let arguments = arguments(data, &design, &footprint)?;
     let options = RunOptions {
         orders: args.orders,
+        slow_orders: args.slow_orders,
         ..options(data)
     };
     let report = {
@@ -123,7 +145,7 @@ fn run_design(args: &RunArgs, ui: Ui) -> CommandResult {
         let ran = millrace_aie::run(&design, &arguments, options);
         ran.map_err(|error| refused(path, &error))?
     };
-    if data.trace.is_some() && report.verdict == Verdict::Pass {
+    if data.trace.is_some() && report.verdict.is_pass() {
         time::timed(data, &design, None, ui)?;
     }
     if let Some(folder) = &data.output {
@@ -132,7 +154,7 @@ fn run_design(args: &RunArgs, ui: Ui) -> CommandResult {
     let mut out = Out::new();
     match data.of.json {
         true => out.json(&report_json(&design, &report))?,
-        false => print_report(&design, &report, args.orders, &mut out)?,
+        false => print_report(&design, &report, &mut out)?,
     }
     out.flush()?;
     end(&report)
@@ -147,16 +169,15 @@ fn options(args: &DataArgs) -> RunOptions {
 
 /// The command fails as the run does.
 fn end(report: &RunReport) -> CommandResult {
-    match report.verdict {
-        Verdict::Pass => Ok(()),
-        verdict => {
-            let problem = report.problem.as_deref().unwrap_or_default();
-            Err(CommandFailure::new(
-                Exit::Failed,
-                format!("{}: {problem}", verdict.name()),
-            ))
-        }
+    if report.verdict.is_pass() {
+        return Ok(());
     }
+    let problem = report.problem.as_deref().unwrap_or_default();
+    let verdict = report.verdict.name();
+    Err(CommandFailure::new(
+        Exit::Failed,
+        format!("{verdict}: {problem}"),
+    ))
 }
 
 /// Bytes of all arguments: files for those that are read, in their order; else the numbers from 1 on, and
@@ -208,73 +229,8 @@ fn write_outputs(folder: &Path, report: &RunReport) -> CommandResult {
     Ok(())
 }
 
-fn report_json(design: &Design, report: &RunReport) -> serde_json::Value {
-    let outputs = report.outputs.iter().map(|output| {
-        json!({ "argument": output.argument, "name": output.name, "bytes": output.bytes.len(), "first": output.shown })
-    });
-    let counters = report.counters;
-    json!({
-        "verdict": report.verdict.name(),
-        "problem": report.problem,
-        "device": design.device,
-        "ring": report.ring,
-        "waits": report.waits,
-        "left": report.left,
-        "outputs": outputs.collect::<Vec<_>>(),
-        "unknown_kernels": report.unknown_kernels,
-        "notes": report.notes,
-        "counters": {
-            "rounds": counters.rounds,
-            "tasks": counters.pushes,
-            "descriptor_executions": counters.executions,
-            "dma_words": counters.words,
-            "tokens": counters.tokens,
-        },
-    })
-}
-
-fn print_report(design: &Design, report: &RunReport, orders: u64, out: &mut Out) -> CommandResult {
-    out.line(printable(&design.summary()))?;
-    for note in &report.notes {
-        out.line(printable(&format!("  {note}")))?;
-    }
-    for name in &report.unknown_kernels {
-        out.line(format!(
-            "  @{name} is not known: data moves, values are not computed"
-        ))?;
-    }
-    if report.verdict == Verdict::Pass {
-        let verdict = Paint::Bold.stdout(report.verdict.name());
-        let counters = report.counters;
-        out.line(format!(
-            "{verdict} in {orders} orders of actors: {} tasks, {} executions of descriptors, {} words by DMA",
-            counters.pushes,
-            counters.executions,
-            counters.words
-        ))?;
-        let has_values = report.unknown_kernels.is_empty();
-        for output in report.outputs.iter().filter(|_| has_values) {
-            out.line(format!(
-                "  %{} (argument {}): {}",
-                output.name, output.argument, output.shown
-            ))?;
-        }
-        return Ok(());
-    }
-    print_verdict(report, out)
-}
-
-/// What went wrong, and the ring of waits.
-fn print_verdict(report: &RunReport, out: &mut Out) -> CommandResult {
-    let verdict = Paint::Error.stdout(report.verdict.name());
-    let problem = report.problem.as_deref().unwrap_or_default();
-    out.line(format!("{verdict}: {}", printable(problem)))?;
-    let mut ring = report.ring.iter();
-    ring.try_for_each(|line| out.line(format!("  {}", printable(line))))
-}
-
 fn verify(args: &DesignArgs) -> CommandResult {
-    let design = read(&args.design)?;
+    let design = read(args)?;
     let footprint = check(&args.design, &design)?;
     let mut out = Out::new();
     if args.json {
@@ -331,7 +287,7 @@ fn verify(args: &DesignArgs) -> CommandResult {
 }
 
 fn words(args: &DesignArgs) -> CommandResult {
-    let design = read(&args.design)?;
+    let design = read(args)?;
     let listing = millrace_aie::listing(&design).map_err(|error| refused(&args.design, &error))?;
     let mut out = Out::new();
     if args.json {

@@ -26,11 +26,16 @@ fn aie(home: &Path, arguments: &[&str]) -> crate::run::Finished {
 
 #[test]
 fn the_page_shows_what_is_printed() {
-    let page = fs::read_to_string(root().join("docs/aie.md")).expect("a page");
+    let shown = |page: &str| {
+        let page = fs::read_to_string(root().join(page)).expect("a page");
+        let all = transcripts(&page).into_iter();
+        all.filter(|of| of.command.starts_with("aie "))
+            .collect::<Vec<_>>()
+    };
     let home = designs();
-    let all = transcripts(&page);
-    assert!(all.len() >= 5, "{all:?}");
-    for transcript in all {
+    let (own, other) = (shown("docs/aie.md"), shown("docs/xdna2.md"));
+    assert!(own.len() >= 6 && other.len() == 2, "{own:?} {other:?}");
+    for transcript in own.into_iter().chain(other) {
         let command = words(&transcript.command);
         let found = finish(
             millrace(home.path())
@@ -46,7 +51,7 @@ fn the_page_shows_what_is_printed() {
         );
         let lines: Vec<String> = found.stdout.lines().map(str::to_owned).collect();
         if let Err(problem) = matches(&transcript.shown, &lines) {
-            panic!("docs/aie.md: millrace {}\n{problem}", transcript.command);
+            panic!("a page: millrace {}\n{problem}", transcript.command);
         }
     }
 }
@@ -95,7 +100,7 @@ fn a_refusal_names_file_line_column_and_op() {
     let home = designs();
     fs::write(
         home.path().join("odd.mlir"),
-        "aie.device(npu2) {\n  aie.switchbox(%a)\n}",
+        "aie.device(npu2) {\n  aie.trace(%a)\n}",
     )
     .expect("written");
     for command in ["run", "verify", "words"] {
@@ -103,7 +108,7 @@ fn a_refusal_names_file_line_column_and_op() {
         assert!(
             found
                 .stderr
-                .contains("odd.mlir: line 2, column 3: `aie.switchbox`: this op is not known here"),
+                .contains("odd.mlir: line 2, column 3: `aie.trace`: this op is not known here"),
             "{}",
             found.stderr
         );
@@ -230,4 +235,71 @@ fn times_are_modelled_and_traced() {
     let trace = fs::read_to_string(home.path().join("t.json")).expect("a trace");
     let summary = millrace_npu::trace::check_chrome(&trace).expect("a trace");
     assert!(summary.groups().contains("shims"), "{:?}", summary.groups());
+}
+
+/// Packet streams on routes of ours are no plain PASS, in words or as JSON; a text's own routes decide.
+#[test]
+fn routes_of_ours_are_told() {
+    let home = designs();
+    let routed = fs::read_to_string(home.path().join("routed.mlir")).expect("a design");
+    let alone = routed.split("// -----").next().expect("a design");
+    fs::write(home.path().join("alone.mlir"), alone).expect("written");
+    let shared = routed.replace("%of_b = aie.amsel<1> (0)", "%of_b = aie.amsel<0> (1)");
+    fs::write(home.path().join("shared.mlir"), shared).expect("written");
+    let ran = aie(home.path(), &["run", "alone.mlir"]).expect(OK).stdout;
+    assert!(ran.contains("PASS on routes of ours in "), "{ran}");
+    assert!(ran.contains("it may hang"), "{ran}");
+    let json = |name: &str, code| {
+        aie(home.path(), &["run", name, "--json"])
+            .expect(code)
+            .json()
+    };
+    assert_eq!(json("alone.mlir", OK)["verdict"], "PASS on routes of ours");
+    assert_eq!(json("routed.mlir", OK)["verdict"], "PASS");
+    assert_eq!(json("shared.mlir", FAILED)["verdict"], "HANG");
+    let timed = aie(home.path(), &["time", "alone.mlir", "--json"])
+        .expect(OK)
+        .json();
+    assert_eq!(timed["verdict"], "PASS on routes of ours");
+}
+
+/// Which device and which sequence are meant is asked, and said by name.
+#[test]
+fn devices_and_sequences_are_chosen() {
+    let home = designs();
+    let one = fs::read_to_string(home.path().join("passthrough.mlir")).expect("a design");
+    let named = |name: &str| {
+        one.replacen(
+            "aie.device(npu2_1col)",
+            &format!("aie.device(npu2_1col) @{name}"),
+            1,
+        )
+    };
+    let two = format!("{}\n// -----\n{}", named("first"), named("second"));
+    fs::write(home.path().join("two.mlir"), two).expect("written");
+    let asked = aie(home.path(), &["run", "two.mlir"])
+        .expect(BAD_INPUT)
+        .stderr;
+    assert!(asked.contains("--device-name (1 @first in line"), "{asked}");
+    aie(home.path(), &["run", "two.mlir", "--device-name", "second"]).expect(OK);
+    let none = aie(
+        home.path(),
+        &["verify", "two.mlir", "--device-name", "third"],
+    )
+    .expect(BAD_INPUT);
+    assert!(
+        none.stderr.contains("there is no device @third"),
+        "{}",
+        none.stderr
+    );
+    let none = aie(
+        home.path(),
+        &["words", "passthrough.mlir", "--sequence", "other"],
+    )
+    .expect(BAD_INPUT);
+    assert!(
+        none.stderr.contains("there is no sequence @other"),
+        "{}",
+        none.stderr
+    );
 }

@@ -2,7 +2,7 @@
 
 use super::models::{content, demo};
 use super::*;
-use millrace_aie::{Design, RunOptions, Verdict};
+use millrace_aie::{Design, RunOptions};
 use millrace_xdna2::lower::{self, LowerOptions, Mode};
 use millrace_xdna2_silicon::{LaunchDesign, designs};
 use std::collections::BTreeSet;
@@ -15,10 +15,11 @@ fn run_design(exported: &LaunchDesign, slots: &mut [Vec<u8>]) -> Result<(), Stri
         .collect();
     let options = RunOptions {
         orders: 1,
+        slow_orders: 0,
         ..RunOptions::default()
     };
     let report = millrace_aie::run(&design, &arguments, options).map_err(|e| e.to_string())?;
-    if report.verdict != Verdict::Pass {
+    if !report.verdict.is_pass() {
         let problem = report.problem.unwrap_or_default();
         return Err(format!(
             "{}: {problem} {:#?}",

@@ -128,6 +128,61 @@ impl CoreCompiler<'_> {
                 let to = self.bind(op.result()?);
                 self.push(I::Extract(to, from, position))
             }
+            _ => self.lanes(op),
+        }
+    }
+
+    /// What moves elements of vectors.
+    fn lanes(&mut self, op: &Op) -> Result<(), SyntaxError> {
+        let elements = |of: Option<&Type>| match of {
+            Some(Type::Vector(shape, _)) => {
+                let n = shape.iter().try_fold(1u64, |n, size| n.checked_mul(*size));
+                n.filter(|&n| n <= MOST_LANES)
+            }
+            _ => None,
+        };
+        let first = self.operand(op, 0)?;
+        match op.name.as_str() {
+            // Elements lie in a row whatever the shape.
+            "vector.shape_cast" => {
+                if elements(op.types.first()).is_none()
+                    || elements(op.types.first()) != elements(op.types.last())
+                {
+                    return Err(op.error("its types have not the same elements"));
+                }
+                let to = self.bind(op.result()?);
+                self.push(I::Copy(vec![(first, to)]))
+            }
+            "vector.bitcast" => {
+                let numbers = [op.types.first(), op.types.last()].map(|of| of.and_then(Number::of));
+                let [Some(from), Some(into)] = numbers else {
+                    return Err(op.error("a type that is not known"));
+                };
+                let bytes = |of, number: Number| Some(elements(of)? * number.bytes() as u64);
+                let (old, new) = (op.types.first(), op.types.last());
+                if bytes(old, from).is_none() || bytes(old, from) != bytes(new, into) {
+                    return Err(op.error("its types have not the same bits"));
+                }
+                let to = self.bind(op.result()?);
+                self.push(I::Bitcast(to, first, (from, into)))
+            }
+            "vector.insert" => {
+                let into = self.operand(op, 1)?;
+                let position = self.terms(op, "position")?;
+                let to = self.bind(op.result()?);
+                self.push(I::Insert(to, (first, into), position))
+            }
+            "vector.shuffle" => {
+                let second = self.operand(op, 1)?;
+                let mask = op.need("mask")?.integers().unwrap_or_default();
+                let mask: Result<Vec<usize>, _> = mask.into_iter().map(usize::try_from).collect();
+                let mask = mask.map_err(|_| op.error("a negative number of an element"))?;
+                if mask.is_empty() || mask.len() as u64 > MOST_LANES {
+                    return Err(op.error("its mask is no list of elements"));
+                }
+                let to = self.bind(op.result()?);
+                self.push(I::Shuffle(to, (first, second), mask))
+            }
             _ => Err(op.error("it does not stand in a core's program")),
         }
     }

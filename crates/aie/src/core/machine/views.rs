@@ -1,7 +1,6 @@
-//! Views of views, and what is made of a vector.
+//! Views of views.
 
-use crate::core::arithmetic::compute;
-use crate::core::value::{CoreValue, MemoryView, Number};
+use crate::core::value::MemoryView;
 
 /// Elements of a view, at most: bytes of the largest memory.
 const MOST_ELEMENTS: i64 = 1 << 20;
@@ -81,28 +80,4 @@ pub(super) fn sub_view(
         view.strides[d] = of.strides[d].saturating_mul(strides[d]);
     }
     Ok(view)
-}
-
-pub(super) fn reduce(of: &CoreValue, kind: &str, number: Number) -> Result<CoreValue, String> {
-    let CoreValue::Vector(all) = of else {
-        return Err("a vector is needed".to_owned());
-    };
-    let suffix = if matches!(all.first(), Some(CoreValue::Integer(_))) {
-        "i"
-    } else {
-        "f"
-    };
-    let name = match kind {
-        "add" | "mul" => format!("arith.{kind}{suffix}"),
-        "maxsi" | "minsi" | "maxui" | "minui" | "maximumf" | "minimumf" | "maxnumf" | "minnumf" => {
-            format!("arith.{kind}")
-        }
-        "and" | "or" | "xor" => format!("arith.{kind}i"),
-        other => return Err(format!("a reduction by `{other}`")),
-    };
-    let mut values = all.iter();
-    let first = values.next().cloned().ok_or("a vector without elements")?;
-    values.try_fold(first, |sum, value| {
-        compute(&name, "", (number, number), &[&sum, value])
-    })
 }

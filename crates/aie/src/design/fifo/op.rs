@@ -22,10 +22,14 @@ pub(in crate::design) struct FifoOp<'o> {
     pub(super) from_stream: Vec<Vec<(u64, u64)>>,
     pub(super) padding: Vec<(u64, u64)>,
     pub(super) initial: Vec<Vec<u8>>,
+    /// How often each object is sent.
+    pub(in crate::design) repeat: u64,
+    /// Executions of the chain at memory tiles; without it chains go on for ever.
+    pub(super) iterations: Option<u64>,
 }
 
 /// What its op may say.
-const KNOWN: [&str; 12] = [
+const KNOWN: [&str; 13] = [
     "sym_name",
     "dimensionsToStream",
     "dimensionsFromStream",
@@ -36,6 +40,7 @@ const KNOWN: [&str; 12] = [
     "plio",
     "padDimensions",
     "repeat_count",
+    "iter_count",
     "disable_synchronization",
     "via_shared_mem",
 ];
@@ -47,9 +52,6 @@ fn object(op: &Op) -> Result<&MemRefType, SyntaxError> {
         if op.flag(name) {
             return Err(op.error(format!("`{name}` is not known here")));
         }
-    }
-    if op.integer_or("repeat_count", 1)? > 1 {
-        return Err(op.error("`repeat_count` is not known here"));
     }
     let of = op
         .types
@@ -100,7 +102,21 @@ pub(super) fn read<'o>(design: &Design, op: &'o Op) -> Result<FifoOp<'o>, Syntax
         padding: list("padDimensions", "const_pad_before", "const_pad_after")?,
         from_stream,
         of,
+        repeat: times(op, "repeat_count")?.unwrap_or(1),
+        iterations: times(op, "iter_count")?,
     })
+}
+
+/// How often something happens: 1 to 256.
+fn times(op: &Op, name: &str) -> Result<Option<u64>, SyntaxError> {
+    let Some(_) = op.get(name) else {
+        return Ok(None);
+    };
+    let n: u64 = op.number(name)?;
+    match n {
+        1..=256 => Ok(Some(n)),
+        _ => Err(op.error(format!("`{name}` is 1 to 256"))),
+    }
 }
 
 /// One depth for all, or one each; a single one is repeated.
@@ -160,7 +176,8 @@ impl FifoOp<'_> {
         };
         let both = self.producer.kind() == TileKind::Core && consumer.kind() == TileKind::Core;
         let is_plain = self.to_stream.is_empty() && self.from_stream.iter().all(Vec::is_empty);
-        if !both || !is_plain || self.op.flag("via_DMA") {
+        // Only DMA sends an object again.
+        if !both || !is_plain || self.op.flag("via_DMA") || self.repeat > 1 {
             return None;
         }
         let reaches = |core: Tile, memory: Tile| {

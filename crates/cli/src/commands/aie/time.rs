@@ -24,7 +24,7 @@ pub(super) struct TimeArgs {
 
 /// Runs a design once, and says how long the model has it take.
 pub(super) fn time(args: &TimeArgs, ui: Ui) -> CommandResult {
-    let design = read(&args.data.of.design)?;
+    let design = read(&args.data.of)?;
     let (report, found) = timed(&args.data, &design, args.profile.as_deref(), ui)?;
     if let Some(folder) = &args.data.output {
         super::write_outputs(folder, &report)?;

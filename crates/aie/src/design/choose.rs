@@ -1,0 +1,195 @@
+//! Which device of a text is meant, and which of its sequences.
+
+use super::build::is_sequence;
+use crate::syntax::{Op, Region, SyntaxError};
+
+/// Which part of a text is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReadOptions {
+    /// The device's name, or its number from 1 on in the order of the text; else the one that has a sequence.
+    pub device: Option<String>,
+    /// The sequence's name; else the only one.
+    pub sequence: Option<String>,
+}
+
+/// A device that is to be read.
+pub(super) struct ChosenDevice<'o> {
+    pub(super) device: &'o Op,
+    /// Functions and globals of its module.
+    pub(super) outside: Vec<&'o Op>,
+    /// A device behind it that has its routes and no sequence.
+    pub(super) routed: Option<&'o Op>,
+    pub(super) notes: Vec<String>,
+}
+
+struct FoundDevice<'o> {
+    op: &'o Op,
+    outside: Vec<&'o Op>,
+}
+
+impl FoundDevice<'_> {
+    fn name(&self) -> &str {
+        // What mlir-aie calls a device without a name.
+        self.op.text("sym_name").unwrap_or("main")
+    }
+
+    fn has(&self, is: impl Fn(&Op) -> bool) -> bool {
+        self.op.regions.iter().flat_map(Region::ops).any(is)
+    }
+
+    /// Whether it is routes and tiles, as a router writes them behind the design that it was given.
+    fn is_routes_of(&self, other: &FoundDevice<'_>) -> bool {
+        let device = |of: &FoundDevice<'_>| of.op.text("device").map(str::to_owned).ok();
+        self.has(|op| op.name == "aie.switchbox")
+            && !self.has(is_sequence)
+            && device(self) == device(other)
+    }
+}
+
+/// The device that is meant.
+pub(super) fn device<'o>(
+    ops: &'o [Op],
+    options: &ReadOptions,
+) -> Result<ChosenDevice<'o>, SyntaxError> {
+    let mut all = Vec::new();
+    find(ops, &[], &mut all)?;
+    let number = chosen(ops, &all, options)?;
+    let (device, rest) = (&all[number], &all[number + 1..]);
+    let routed = rest.first().filter(|next| next.is_routes_of(device));
+    let mut notes = Vec::new();
+    if let Some(routed) = routed {
+        let line = routed.op.at.line;
+        notes.push(format!("its routes are those of the device in line {line}"));
+    }
+    let n_others = all.len() - 1 - usize::from(routed.is_some());
+    if n_others > 0 {
+        let name = device.name();
+        notes.push(format!(
+            "of {} devices of the text @{name} (line {}) is taken",
+            all.len(),
+            device.op.at.line
+        ));
+    }
+    Ok(ChosenDevice {
+        device: device.op,
+        outside: device.outside.clone(),
+        routed: routed.map(|routed| routed.op),
+        notes,
+    })
+}
+
+/// All devices, each with the functions and globals around it.
+fn find<'o>(
+    ops: &'o [Op],
+    outside: &[&'o Op],
+    found: &mut Vec<FoundDevice<'o>>,
+) -> Result<(), SyntaxError> {
+    let mut around = outside.to_vec();
+    let is_outside = |op: &&Op| matches!(op.name.as_str(), "func.func" | "memref.global");
+    around.extend(ops.iter().filter(is_outside));
+    for op in ops {
+        match op.name.as_str() {
+            "module" | "builtin.module" => {
+                for block in &op.region(0)?.blocks {
+                    find(&block.ops, &around, found)?;
+                }
+            }
+            "aie.device" => found.push(FoundDevice {
+                op,
+                outside: around.clone(),
+            }),
+            "func.func" | "memref.global" => {}
+            _ => return Err(op.error("it does not stand in a device")),
+        }
+    }
+    Ok(())
+}
+
+/// The number of the device that is meant.
+fn chosen(
+    ops: &[Op],
+    all: &[FoundDevice<'_>],
+    options: &ReadOptions,
+) -> Result<usize, SyntaxError> {
+    let names = || {
+        let name = |(i, of): (usize, &FoundDevice<'_>)| {
+            format!("{} @{} in line {}", i + 1, of.name(), of.op.at.line)
+        };
+        let names: Vec<String> = all.iter().enumerate().map(name).collect();
+        names.join(", ")
+    };
+    if all.is_empty() {
+        let at = ops.first().map(|op| op.at).unwrap_or_default();
+        return Err(SyntaxError::new(at, "the text has no `aie.device`"));
+    }
+    if let Some(name) = &options.device {
+        let plain = name.trim_start_matches('@');
+        let number = plain.parse().ok().and_then(|n: usize| n.checked_sub(1));
+        let mut named = (0..all.len()).filter(|&i| all[i].name() == plain);
+        return match (named.next(), named.next(), number) {
+            (Some(one), None, _) => Ok(one),
+            (None, _, Some(number)) if number < all.len() => Ok(number),
+            (Some(_), Some(_), _) => Err(all[0].op.error(format!(
+                "several devices are called @{plain}: {}; --device-name takes a number as well",
+                names()
+            ))),
+            _ => {
+                let problem = format!("there is no device @{plain}; there are {}", names());
+                Err(all[0].op.error(problem))
+            }
+        };
+    }
+    if all.len() == 1 {
+        return Ok(0);
+    }
+    let with_sequence: Vec<usize> = (0..all.len())
+        .filter(|&i| all[i].has(is_sequence))
+        .collect();
+    match with_sequence[..] {
+        [one] => Ok(one),
+        // A design without a sequence, and its routes.
+        [] if all.len() == 2 && all[1].is_routes_of(&all[0]) => Ok(0),
+        _ => {
+            let n = with_sequence.len();
+            Err(all[0].op.error(format!(
+                "{n} of {} devices have a sequence: say which is meant by --device-name ({})",
+                all.len(),
+                names()
+            )))
+        }
+    }
+}
+
+/// The sequence that is meant; `None` where there is none.
+pub(super) fn sequence<'o>(
+    body: &[&'o Op],
+    options: &ReadOptions,
+) -> Result<Option<&'o Op>, SyntaxError> {
+    let all: Vec<&Op> = body.iter().copied().filter(|op| is_sequence(op)).collect();
+    let name = |op: &Op| op.text("sym_name").unwrap_or("sequence").to_owned();
+    let names = || {
+        let names: Vec<String> = all.iter().map(|op| format!("@{}", name(op))).collect();
+        names.join(", ")
+    };
+    match (&options.sequence, &all[..]) {
+        (None, []) => Ok(None),
+        (None, [one]) => Ok(Some(one)),
+        (None, [_, second, ..]) => Err(second.error(format!(
+            "{} sequences: say which is to run by --sequence ({})",
+            all.len(),
+            names()
+        ))),
+        (Some(wanted), _) => {
+            let plain = wanted.trim_start_matches('@');
+            let found = all.iter().copied().find(|op| name(op) == plain);
+            let at = body.first().map(|op| op.at).unwrap_or_default();
+            found.map(Some).ok_or_else(|| {
+                let there = match all.is_empty() {
+                    true => "the device has none".to_owned(),
+                    false => format!("there are {}", names()),
+                };
+                SyntaxError::new(at, format!("there is no sequence @{plain}; {there}"))
+            })
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Orders that are made to find what depends on speed.
+
+use crate::design::Design;
+use crate::lower::DesignProgram;
+use millrace_xdna2_words::board::SlowActor;
+use millrace_xdna2_words::tile::{Direction, TileKind};
+use millrace_xdna2_words::writer::ChannelAt;
+use std::collections::BTreeSet;
+
+/// Words that all these orders move together, at most: large designs have fewer of them.
+const MOST_WORDS: u64 = 1 << 26;
+/// Orders that every design has, however large.
+const FEWEST: usize = 3;
+
+/// Orders in which somebody is as slow as can be: those that matter most first; and how many are left out.
+/// `words` is what a run moves.
+pub(super) fn orders(
+    design: &Design,
+    lowered: &DesignProgram,
+    words: u64,
+    most: usize,
+) -> (Vec<SlowActor>, usize) {
+    let mut all = vec![SlowActor::Firmware, SlowActor::Channels];
+    if design.cores.len() > 1 {
+        all.push(SlowActor::Cores);
+    }
+    let cores = design.cores.iter().map(|core| SlowActor::Core(core.tile));
+    let channels = ordered(lowered.channels.iter().copied().collect());
+    let mut channels = channels.into_iter().map(SlowActor::Channel);
+    // One of each in turn, so that a limit leaves both.
+    for core in cores {
+        all.push(core);
+        all.extend(channels.next());
+    }
+    all.extend(channels);
+    let affordable = usize::try_from(MOST_WORDS / words.max(1)).unwrap_or(usize::MAX);
+    let n = most.min(affordable.max(FEWEST)).min(all.len());
+    let n_untried = all.len() - n;
+    all.truncate(n);
+    (all, n_untried)
+}
+
+/// Channels that receive come first, those of cores before others: what waits for them holds arbiters.
+fn ordered(channels: BTreeSet<ChannelAt>) -> Vec<ChannelAt> {
+    let mut all: Vec<ChannelAt> = channels.into_iter().collect();
+    all.sort_by_key(|at| {
+        let kind = match at.tile.kind() {
+            TileKind::Core => 0,
+            TileKind::Memory => 1,
+            TileKind::Shim => 2,
+        };
+        (at.direction != Direction::S2mm, kind, *at)
+    });
+    all
+}
