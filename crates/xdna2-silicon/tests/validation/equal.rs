@@ -192,3 +192,20 @@ fn shapes_of_the_mappings_tests() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+/// A mapping that nobody wrote a shape for would be validated by nobody.
+#[test]
+fn every_mapping_has_shapes() {
+    let rows = include_str!("shapes.txt").lines();
+    let names: std::collections::BTreeSet<&str> = rows
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.split('|').next())
+        .map(str::trim)
+        .collect();
+    for mapping in mapping::TABLE {
+        assert!(names.contains(mapping.name()), "{}", mapping.name());
+    }
+    for name in names {
+        assert!(mapping::find(name).is_some(), "{name} is no mapping");
+    }
+}
