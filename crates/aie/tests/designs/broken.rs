@@ -148,7 +148,7 @@ fn refusals_name_line_column_and_op() {
     }
     assert!(refusal("").contains("the text has no `aie.device`"));
     let two = format!("{}\n{}", in_device(""), in_device(""));
-    assert!(refusal(&two).contains("a text of several devices"));
+    assert!(refusal(&two).contains("0 of 2 devices have a sequence: say which is meant"));
     assert!(
         refusal("aie.device(xcvc1902) {\n}").contains("the device xcvc1902 is no NPU1 or NPU2")
     );
