@@ -95,6 +95,8 @@ impl KvCache {
         let (store, prefixes) = (self.store.as_ref()?, self.prefixes.as_ref()?);
         let mut way: Vec<WayPage> = Vec::new();
         let mut complete = Completeness::new(&self.groups, self.state_group, most);
+        // Where every layer forgets, a text may lack its first pages and still have all that its last token sees.
+        let may_lack = self.groups.iter().all(|group| group.window.is_some());
         for tokens in prompt.chunks_exact(PAGE_TOKENS) {
             let last = way.last().copied();
             if complete.is_enough() || tokens.iter().any(|token| is_row(*token)) {
@@ -111,7 +113,7 @@ impl KvCache {
                 node.is_some_and(|node| prefixes.page(node, group).is_some())
                     || store.can_read(PageAt { key, depth, group })
             };
-            if node.is_none() && !(0..self.groups.len()).any(has) {
+            if node.is_none() && !may_lack && !(0..self.groups.len()).any(has) {
                 break;
             }
             way.push(WayPage { node, parent, key });
