@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs one model on 1, 2, 3 and 4 ranks of this computer and compares what they write; puts the predicted time of a token on two ranks
-# beside what two ranks take; then stops a rank of a server.
+# Runs one model on 1, 2, 3 and 4 ranks of this computer and compares what they write; measures one file, predicts another on two ranks, and
+# refuses a prediction that is off by more than a factor of 2; then stops a rank of a server, and kills one of another.
 #
 #   tools/many_machines/check.sh [MILLRACE] [MODEL] [TOKENS]
 #
@@ -50,45 +50,51 @@ for n in 2 3; do
     echo "$n ranks: the same perplexity to the last digit"
 done
 
-# One rank's products and two ranks' exchanges predict a token on two ranks. Whatever else runs here changes both numbers, so none is refused.
-profile() { ranks "$1" "$millrace" profile "$model" --mpi --threads 1 -n "$n_tokens" --json 2>/dev/null; }
-profile 1 >"$folder/one.json" || fail "profile on 1 rank"
-profile 2 >"$folder/two.json" || fail "profile on 2 ranks"
-options=$(python3 - "$folder/one.json" "$folder/two.json" <<'CODE'
+# Measured is one file, predicted another of more layers: one rank's products and two ranks' exchanges of the first say what a token of the
+# second takes on two ranks. What every rank computes in full grows with the layers. Whatever else runs here changes all of it: the median of
+# three is taken.
+"$millrace" synth llama-3.2-1b "$folder/measured.gguf" --layers 2 --type Q8_0 --quiet >/dev/null
+"$millrace" synth llama-3.2-1b "$folder/other.gguf" --layers 6 --type Q8_0 --quiet >/dev/null
+profile() { ranks "$1" "$millrace" profile "$folder/$2.gguf" --mpi --threads 1 -n 24 --json 2>/dev/null; }
+for run in 1 2 3; do
+    profile 1 measured >"$folder/one.json" || fail "profile on 1 rank"
+    profile 2 measured >"$folder/two.json" || fail "profile on 2 ranks"
+    options=$(python3 - "$folder/one.json" "$folder/two.json" <<'CODE'
 import json, sys
 one, two = (json.load(open(path))["predictor"] for path in sys.argv[1:])
-print("--memory-gb-per-s", one["memory_gb_per_s"], "--undivided-us", one["undivided_us"], "--gather-us", two["gather_us"],
+print("--memory-gb-per-s", one["memory_gb_per_s"], "--undivided-us", one["undivided_us"] * 6 / 2, "--gather-us", two["gather_us"],
       "--message-us", two["message_us"], "--link-gbit-per-s", two["link_gbit_per_s"] or 1e6)
 CODE
 )
-# shellcheck disable=SC2086 # Several options.
-"$millrace" info "$model" --ranks 2 --json $options >"$folder/predicted.json"
-python3 - "$folder/two.json" "$folder/predicted.json" <<'CODE'
-import json, sys
-two, predicted = (json.load(open(path)) for path in sys.argv[1:])
-decode, link = two["decode"], two["link"]
-measured_ms = decode["wall_ns"] / decode["n_tokens"] / 1e6
-(predicted_ms,) = next(row["token_ms"] for row in predicted["ranks"]["predictions"] if row["n_ranks"] == 2)
+    # shellcheck disable=SC2086 # Several options.
+    "$millrace" info "$folder/other.gguf" --ranks 2 --json $options >"$folder/predicted-$run.json"
+    profile 2 other >"$folder/other-$run.json" || fail "profile of the other file on 2 ranks"
+done
+python3 - "$folder" <<'CODE' || fail "predictions are off by more than a factor of 2"
+import json, statistics, sys
+folder = sys.argv[1]
+read = lambda name: json.load(open(f"{folder}/{name}.json"))
+ratios = []
+for run in (1, 2, 3):
+    other, predicted = read(f"other-{run}"), read(f"predicted-{run}")
+    decode = other["decode"]
+    measured_ms = decode["wall_ns"] / decode["n_tokens"] / 1e6
+    (predicted_ms,) = next(row["token_ms"] for row in predicted["ranks"]["predictions"] if row["n_ranks"] == 2)
+    ratios.append(predicted_ms / measured_ms)
+    print(f"2 ranks, another file: {predicted_ms:.2f} ms a token predicted, {measured_ms:.2f} ms measured, ratio {ratios[-1]:.2f}")
 for row in decode["ranks"]:
     each = {key: value / decode["n_tokens"] for key, value in row.items()}
     print(f"rank {row['rank']}: a token {each['products_ns'] / 1e6:.2f} ms of products, {each['waiting_ns'] / 1e6:.2f} ms waiting in "
           f"{each['n_gathers']:.0f} gathers, {each['sent_bytes']:.0f} bytes sent, {each['received_bytes']:.0f} received")
+link = other["link"]
 print(f"link: {link['gathers'][0]['median_ns'] / 1e3:.1f} us a gather of one number, {link['gbit_per_s'] or float('nan'):.1f} Gbit/s")
-print(f"2 ranks: {predicted_ms:.2f} ms a token predicted, {measured_ms:.2f} ms measured, ratio {predicted_ms / measured_ms:.2f}")
+ratio = statistics.median(ratios)
+print(f"median ratio {ratio:.2f}")
+sys.exit(not 0.5 <= ratio <= 2.0)
 CODE
+rm -f "$folder"/*.gguf
 
-# A server whose rank stops answering tells its client which one, and ends.
-ranks 2 "$millrace" serve "$model" --mpi --rank-timeout 3 --port 0 --grace 2 >"$folder/serve.out" 2>"$folder/serve.err" &
-server=$!
-for _ in $(seq 100); do
-    grep -q '^http' "$folder/serve.out" && grep -q 'every model is loaded' "$folder/serve.err" && break
-    kill -0 "$server" 2>/dev/null || fail "the server ended: $(tail -3 "$folder/serve.err")"
-    sleep 0.3
-done
-address=$(grep -m1 '^http' "$folder/serve.out")
-ask() { curl -s -m 60 "$address/v1/completions" -d '{"model": "'"$(basename "$model" .gguf)"'", "prompt": "Once", "max_tokens": 8, "temperature": 0}'; }
-ask | grep -q '"text"' || fail "the server gives no text"
-# The rank that does not listen, among what the script has started.
+# The rank that does not listen, among what was started.
 descendants() {
     local child
     for child in $(pgrep -P "$1"); do
@@ -96,14 +102,35 @@ descendants() {
         descendants "$child"
     done
 }
-follower=
-for pid in $(descendants "$server"); do
-    # An environment that is gone or not ours has no rank.
-    if tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx 'OMPI_COMM_WORLD_RANK=1'; then
-        follower=$pid
-    fi
-done
-[ -n "$follower" ] || fail "no process of rank 1"
+follower_of() {
+    local pid
+    for pid in $(descendants "$1"); do
+        # An environment that is gone or not ours has no rank.
+        if tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx 'OMPI_COMM_WORLD_RANK=1'; then
+            echo "$pid"
+        fi
+    done
+}
+# Starts a server on two ranks, with the options of mpirun that are given; sets `server`, `address` and `follower`.
+serve() {
+    : >"$folder/serve.out"
+    timeout 300 mpirun --oversubscribe --bind-to none "$@" -n 2 "$millrace" serve "$model" --mpi --rank-timeout 3 --port 0 --grace 2 \
+        >"$folder/serve.out" 2>"$folder/serve.err" &
+    server=$!
+    for _ in $(seq 100); do
+        grep -q '^http' "$folder/serve.out" && grep -q 'every model is loaded' "$folder/serve.err" && break
+        kill -0 "$server" 2>/dev/null || fail "the server ended: $(tail -3 "$folder/serve.err")"
+        sleep 0.3
+    done
+    address=$(grep -m1 '^http' "$folder/serve.out")
+    follower=$(follower_of "$server" | tail -1)
+    [ -n "$follower" ] || fail "no process of rank 1"
+    ask | grep -q '"text"' || fail "the server gives no text"
+}
+ask() { curl -s -m 60 "$address/v1/completions" -d '{"model": "'"$(basename "$model" .gguf)"'", "prompt": "Once", "max_tokens": 8, "temperature": 0}'; }
+
+# A server whose rank stops answering tells its client which one, and ends.
+serve
 kill -STOP "$follower"
 answer=$(ask || true)
 echo "$answer" | grep -q 'rank 1' || fail "the answer does not name rank 1: $answer"
@@ -111,3 +138,21 @@ kill -CONT "$follower" 2>/dev/null || true
 wait "$server" && fail "the server ended as if nothing had been"
 grep -q 'rank' "$folder/serve.err" || fail "the server does not say why it ended"
 echo "a server names the rank that stopped, and ends"
+
+# One whose rank is killed: mpirun ends all others unless it is told to leave them alone. Then rank 0 says which one was lost.
+serve --enable-recovery
+kill -KILL "$follower"
+answer=$(ask || true)
+if echo "$answer" | grep -q 'rank 1'; then
+    echo "a server names the rank that was killed (mpirun --enable-recovery)"
+else
+    fail "the answer does not name the rank that was killed: $answer; $(tail -3 "$folder/serve.err")"
+fi
+wait "$server" && fail "the server ended as if nothing had been"
+
+# Without that option mpirun names it, and ends the server.
+serve
+kill -KILL "$follower"
+wait "$server" && fail "mpirun ended as if nothing had been"
+grep -q 'signal 9' "$folder/serve.err" || fail "mpirun does not say what was killed: $(tail -3 "$folder/serve.err")"
+echo "mpirun alone names the rank that was killed, and ends the others"

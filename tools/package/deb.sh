@@ -1,16 +1,20 @@
 #!/usr/bin/env bash
-# Makes a Debian package of the program: binary, manual pages, completions, systemd unit, licences, SBOM.
+# Makes a Debian package: the program, the C library with its header, manual pages, completions, systemd unit, licences, SBOM.
 #
 #     tools/package/deb.sh [BINARY] [OUT]       BINARY: target/release/millrace, built if it is missing; OUT: target/package
 #
-# dpkg-deb is all it needs. The package is the same byte for byte of the same binary: times are those of SOURCE_DATE_EPOCH, else of
+# The library is that beside BINARY. dpkg-deb is all it needs. The package is the same byte for byte of the same binary: times are those of SOURCE_DATE_EPOCH, else of
 # the last commit.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 binary=${1:-target/release/millrace}
 out=${2:-target/package}
-[ -x "$binary" ] || cargo build --release --locked -p millrace-cli
+library=$(dirname "$binary")/libmillrace_c.so
+if [ ! -x "$binary" ] || [ ! -f "$library" ]; then
+  cargo build --release --locked -p millrace-cli -p millrace-capi
+  library=${CARGO_TARGET_DIR:-target}/release/libmillrace_c.so
+fi
 version=$("$binary" --version | awk '{print $2}')
 arch=$(dpkg --print-architecture)
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
@@ -23,31 +27,26 @@ put() { install -D -m "$1" "$2" "$tree/$3"; }
 
 put 755 "$binary" usr/bin/millrace
 strip "$tree/usr/bin/millrace"
+multiarch=$(dpkg-architecture -qDEB_HOST_MULTIARCH 2>/dev/null || echo "$(uname -m)-linux-gnu")
+put 644 "$library" "usr/lib/$multiarch/libmillrace_c.so"
+strip --strip-unneeded "$tree/usr/lib/$multiarch/libmillrace_c.so"
+put 644 crates/capi/include/millrace.h usr/include/millrace.h
+mkdir -p "$tree/usr/lib/$multiarch/pkgconfig"
+tools/package/pkg_config.sh /usr "lib/$multiarch" "$version" >"$tree/usr/lib/$multiarch/pkgconfig/millrace.pc"
 put 644 tools/package/debian/millrace.service usr/lib/systemd/system/millrace.service
 put 644 tools/package/debian/millrace.default etc/default/millrace
 
-"$binary" --quiet man "$tree/usr/share/man/man1"
-gzip -9n "$tree"/usr/share/man/man1/*.1
-mkdir -p "$tree"/usr/share/{bash-completion/completions,zsh/vendor-completions,fish/vendor_completions.d}
-"$binary" completions bash >"$tree/usr/share/bash-completion/completions/millrace"
-"$binary" completions zsh >"$tree/usr/share/zsh/vendor-completions/_millrace"
-"$binary" completions fish >"$tree/usr/share/fish/vendor_completions.d/millrace.fish"
-
+tools/package/share.sh "$tree/usr" "$binary"
 doc=$tree/usr/share/doc/millrace
-mkdir -p "$doc"
 {
   echo 'Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/'
   echo 'Source: https://github.com/millrace/millrace'
   printf '\nFiles: *\nCopyright: the authors of Millrace\nLicense: MIT or Apache-2.0\n'
   printf ' See LICENSE-MIT.gz and /usr/share/common-licenses/Apache-2.0; crates of others: THIRD-PARTY.txt.gz.\n'
 } >"$doc/copyright"
-gzip -9nc LICENSE-MIT >"$doc/LICENSE-MIT.gz"
-gzip -9nc CHANGELOG.md >"$doc/changelog.gz"
-python3 tools/package/licenses.py texts | gzip -9n >"$doc/THIRD-PARTY.txt.gz"
-python3 tools/package/licenses.py sbom | gzip -9n >"$doc/millrace.cdx.json.gz"
 
-# The newest version of glibc whose symbols the binary asks for.
-glibc=$(objdump -T "$binary" 2>/dev/null | grep -o 'GLIBC_[0-9.]*' | sed s/GLIBC_// | sort -Vu | tail -1)
+# The newest version of glibc whose symbols the program or the library asks for.
+glibc=$(objdump -T "$binary" "$library" 2>/dev/null | grep -o 'GLIBC_[0-9.]*' | sed s/GLIBC_// | sort -Vu | tail -1)
 mkdir "$tree/DEBIAN"
 echo /etc/default/millrace >"$tree/DEBIAN/conffiles"
 cat >"$tree/DEBIAN/control" <<CONTROL
@@ -62,7 +61,7 @@ Installed-Size: $(du -ks "$tree/usr" | cut -f1)
 ${glibc:+Depends: libc6 (>= $glibc), libgcc-s1}
 Description: large language models on your CPU, and on NPUs that you need not own
  One program reads GGUF, safetensors and Q4NX files, writes text, chats, and serves
- the APIs of OpenAI, Anthropic and Ollama. The service is installed and not started:
+ the APIs of OpenAI, Anthropic and Ollama. A library for C is there too. The service is installed and not started:
  name a model in /etc/default/millrace, then systemctl enable --now millrace.
 CONTROL
 sed -i '/^$/d' "$tree/DEBIAN/control"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the program as one static file for any Linux of an architecture, packs it with its licences, and runs it.
+# Builds the program as one static file for any Linux of an architecture, packs it with manual pages, completions, the systemd unit,
+# licences and the SBOM, and runs it.
 #
 #     tools/package/static.sh [--arch x86_64|aarch64] [--profile dev] [--zig] [--out DIR]
 #
@@ -43,15 +44,30 @@ if readelf -lW "$program" | grep -q INTERP || readelf -dW "$program" | grep -q N
   echo "$program is not static" >&2
   exit 1
 fi
+
+# A program of another architecture runs by an emulator, if that is here.
+run=(env -i "HOME=$work")
+runs=1
+if [ "$arch" != "$(uname -m)" ]; then
+  emulator=$(command -v "qemu-$arch" || command -v "qemu-$arch-static" || true)
+  run+=("$emulator")
+  [ -n "$emulator" ] || runs=''
+fi
 name=millrace-$(cargo metadata --no-deps --format-version 1 --locked |
   python3 -c 'import json, sys; print(next(p["version"] for p in json.load(sys.stdin)["packages"] if p["name"] == "millrace-cli"))')-$arch-linux
 tree=$work/$name
 mkdir "$tree"
 cp "$program" LICENSE-MIT LICENSE-APACHE README.md "$tree"
-python3 tools/package/licenses.py texts >"$tree/THIRD-PARTY.txt"
 strip='strip'
 [ "$arch" = "$(uname -m)" ] || strip=$(command -v "$arch-linux-gnu-strip" || command -v llvm-strip || echo true)
 "$strip" "$tree/millrace"
+if [ -n "$runs" ]; then
+  tools/package/share.sh "$tree" "${run[@]}" "$tree/millrace"
+  install -D -m 644 tools/package/debian/millrace.service "$tree/share/systemd/millrace.service"
+  install -D -m 644 tools/package/debian/millrace.default "$tree/share/systemd/millrace.default"
+fi
+python3 tools/package/licenses.py texts >"$tree/THIRD-PARTY.txt"
+python3 tools/package/licenses.py sbom >"$tree/millrace.cdx.json"
 epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 mkdir -p "$out"
 tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" -c "$name" | gzip -9n >"$out/$name.tar.gz"
@@ -59,18 +75,16 @@ tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch"
 # As a user has it: out of the archive, in an empty environment.
 mkdir "$work/user"
 tar -C "$work/user" -xzf "$out/$name.tar.gz"
-run=(env -i "HOME=$work/user")
-if [ "$arch" != "$(uname -m)" ]; then
-  emulator=$(command -v "qemu-$arch" || command -v "qemu-$arch-static" || true)
-  if [ -z "$emulator" ]; then
-    echo "not run: no qemu-$arch here (Debian: qemu-user)" >&2
-    stat -c '%s %n' "$out/$name.tar.gz"
-    exit 0
-  fi
-  run+=("$emulator")
+if [ -z "$runs" ]; then
+  echo "not run, and so without manual pages and completions: no qemu-$arch here (Debian: qemu-user)" >&2
+  stat -c '%s %n' "$out/$name.tar.gz"
+  exit 0
 fi
 "${run[@]}" "$work/user/$name/millrace" --version
 text=$("${run[@]}" "$work/user/$name/millrace" run demo "Once upon a time" --greedy -n 16 --quiet)
-[ -n "$text" ] || { echo "the program writes no text" >&2; exit 1; }
+grep -q '[[:alpha:]]' <<<"$text" || { echo "the program writes no text" >&2; exit 1; }
+for file in share/man/man1/millrace-serve.1.gz share/bash-completion/completions/millrace share/systemd/millrace.service millrace.cdx.json; do
+  [ -s "$work/user/$name/$file" ] || { echo "the archive has no $file" >&2; exit 1; }
+done
 echo "$text"
 stat -c '%s %n' "$out/$name.tar.gz"

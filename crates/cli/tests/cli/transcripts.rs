@@ -9,7 +9,12 @@ use std::path::{Path, PathBuf};
 use tempfile::tempdir;
 
 /// Documents whose fenced blocks with lines `$ millrace …` are transcripts.
-const DOCUMENTS: [&str; 3] = ["README.md", "docs/guide.md", "docs/llama-3.2-1b-notes.md"];
+const DOCUMENTS: [&str; 4] = [
+    "README.md",
+    "docs/guide.md",
+    "docs/llama-3.2-1b-notes.md",
+    "docs/many-machines.md",
+];
 
 /// Commands that are not run, by how they begin, and why.
 const NOT_RUN: [(&str, &str); 2] = [

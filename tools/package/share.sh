@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Writes what goes beside the program in every package: manual pages, completions, the systemd unit, licences, SBOM. Times are left as
+# they come.
+#
+#     tools/package/share.sh TREE PROGRAM...
+#
+# PROGRAM is `millrace` as it can be run here, with an emulator before it where it must be. TREE gets a `share` folder.
+set -euo pipefail
+tree=$(realpath "$1")
+shift
+program=("$@")
+for at in "${!program[@]}"; do
+  [ ! -e "${program[at]}" ] || program[at]=$(realpath "${program[at]}")
+done
+cd "$(dirname "$0")/../.."
+
+share=$tree/share
+mkdir -p "$share"/{man/man1,bash-completion/completions,zsh/vendor-completions,fish/vendor_completions.d,doc/millrace}
+"${program[@]}" --quiet man "$share/man/man1"
+gzip -9n "$share"/man/man1/*.1
+"${program[@]}" completions bash >"$share/bash-completion/completions/millrace"
+"${program[@]}" completions zsh >"$share/zsh/vendor-completions/_millrace"
+"${program[@]}" completions fish >"$share/fish/vendor_completions.d/millrace.fish"
+doc=$share/doc/millrace
+gzip -9nc LICENSE-MIT >"$doc/LICENSE-MIT.gz"
+gzip -9nc CHANGELOG.md >"$doc/changelog.gz"
+python3 tools/package/licenses.py texts | gzip -9n >"$doc/THIRD-PARTY.txt.gz"
+python3 tools/package/licenses.py sbom | gzip -9n >"$doc/millrace.cdx.json.gz"
