@@ -5,7 +5,7 @@ use millrace_dummy_npu::device::{Toy, ToyDevice};
 use millrace_dummy_npu::program::Program;
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_npu::conformance::{self, Sample, Subject};
-use millrace_plan::{Settings, Target};
+use millrace_plan::Settings;
 use std::sync::Arc;
 
 fn subject() -> Subject {
