@@ -1,6 +1,7 @@
 //! The host's part: what a step between calls touches.
 
 use crate::attention_products;
+use crate::bound::Demand;
 use crate::{Call, Chunk, HostStep, Phase, Plan};
 use millrace_graph::{Attention, Depth, Graph, Linear, Node, Op, SequenceMemory, ValueId};
 
@@ -92,7 +93,7 @@ impl HostWork<'_> {
             HostStep::Op { node } => {
                 let n_rows = self.n_rows(node);
                 let n_real = n_rows.min(n_tokens.max(1));
-                n_real * self.chosen_bytes(node) + self.operands(node, n_rows)
+                self.matrix_bytes(node, n_real) + self.operands(node, n_rows)
             }
         }
     }
@@ -104,14 +105,27 @@ impl HostWork<'_> {
         }
     }
 
-    /// Bytes of the matrices, in bf16, that a row is multiplied with by an op that chooses among some.
-    fn chosen_bytes(&self, node: usize) -> u64 {
+    /// Bytes of the matrices, in bf16, that so many rows are multiplied with by an op that chooses among some: each counts
+    /// once, on average over the rows' choices ([`Demand::pass_weight_bytes`]).
+    fn matrix_bytes(&self, node: usize, n_rows: u64) -> u64 {
         let op = self.graph.nodes.get(node).map(|n| &n.op);
-        match op.filter(|op| matches!(op, Op::ExpertLinear(_) | Op::HeadLinear(_))) {
-            // An element is a multiplication and an addition.
-            Some(op) => (op.cost(self.graph, &self.depth()).flops / 2.0) as u64 * ELEM,
-            None => 0,
-        }
+        let chooses = |op: &&Op| matches!(op, Op::ExpertLinear(_) | Op::HeadLinear(_));
+        let Some(op) = op.filter(chooses) else {
+            return 0;
+        };
+        let cost = op.cost(self.graph, &self.depth());
+        // An element is a multiplication and an addition.
+        let of_a_row = cost.flops / 2.0 * ELEM as f64;
+        let demand = Demand {
+            weight_bytes: of_a_row,
+            expert_bytes: match cost.expert_share > 0.0 {
+                true => of_a_row / cost.expert_share,
+                false => 0.0,
+            },
+            expert_share: cost.expert_share,
+            ..Demand::default()
+        };
+        demand.pass_weight_bytes(n_rows as f64) as u64
     }
 
     /// Query heads that share a key-value head.

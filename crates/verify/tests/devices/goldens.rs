@@ -63,7 +63,11 @@ fn tokens(n: usize, salt: usize, vocab_size: usize) -> Vec<u32> {
 }
 
 /// What is wrong with a model on a device, if anything.
-fn problem(model: &Arc<LoadedModel>, npu: NpuModel, tolerated: &[&str]) -> Option<String> {
+pub(crate) fn problem(
+    model: &Arc<LoadedModel>,
+    npu: NpuModel,
+    tolerated: &[&str],
+) -> Option<String> {
     let (cpu, npu) = (cpu(), Arc::new(npu));
     let options = EngineOptions {
         n_ctx: Some(128),

@@ -3,6 +3,7 @@
 
 mod cache;
 mod goldens;
+mod mixtures;
 mod ops;
 mod verification;
 
