@@ -165,6 +165,16 @@ def group_sizes(weight, group):
     return np.abs(weight.reshape(weight.shape[0], -1, group)).max(-1)
 
 
+def ternary(weight, name=""):
+    """BitNet: -1, 0 and 1 in two bits, four rows a byte, and a number for the matrix (transformers, `pack_weights`)."""
+    from transformers.integrations.bitnet import pack_weights
+
+    scale = torch.tensor([np.abs(weight).mean()]).to(torch.bfloat16)
+    codes = torch.clamp(torch.round(torch.from_numpy(weight) / scale.float()), -1, 1)
+    parts = dict(weight=pack_weights(codes.clone()), weight_scale=scale)
+    return parts, codes.numpy() * scale.float().numpy()
+
+
 def nvfp4(weight, names, divides, name=""):
     """`names` are those of the codes, their scales and the number for the whole matrix."""
     # Scales are as large as E4M3 allows.
@@ -269,6 +279,14 @@ NV_GROUPS = dict(type="float", strategy="tensor_group", group_size=16)
 NVFP4 = ("weight_packed", "weight_scale", "weight_global_scale")
 
 # The model, `quantization_config`, and what packs a matrix. A module whose name ends as `unpacked` says stays as it is.
+# Rows of 256, and of 192 behind the activation.
+BITNET = Fixture(
+    "bitnet",
+    31,
+    tiny(vocab_size=67, hidden_size=256, intermediate_size=192, head_dim=None, num_attention_heads=8, num_key_value_heads=4),
+    config_class="BitNetConfig",
+)
+
 FIXTURES = {
     "fp8-block": (MOE, FP8, lambda w, name: float8(w, 128, 128, "weight_scale_inv", torch.float32)),
     "fp8-power": (
@@ -325,6 +343,11 @@ FIXTURES = {
         LLAMA,
         packed_as("mxfp8-quantized", num_bits=8, type="float", strategy="group", group_size=32),
         lambda w, name: mxfp8(w),
+    ),
+    "bitnet": (
+        BITNET,
+        {"quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": "offline", "modules_to_not_convert": None},
+        lambda w, name: ternary(w),
     ),
     "gptq": (LLAMA, GPTQ, lambda w, name: gptq(w)),
     "gptq-zeros": (QWEN2, dict(GPTQ, sym=False), lambda w, name: gptq(w, symmetric=False)),

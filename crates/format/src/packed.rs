@@ -1,10 +1,10 @@
-//! Folders whose matrices are packed in a quantiser's own layout: FP8, compressed-tensors, ModelOpt, GPTQ, AWQ.
+//! Folders whose matrices are packed in a quantiser's own layout: FP8, compressed-tensors, ModelOpt, GPTQ, AWQ, BitNet.
 //!
 //! Such a folder has several tensors for a matrix, and `quantization_config` in `config.json` says how they go
 //! together. Here they become one tensor under the matrix's own name, in a format that kernels multiply with, so that
 //! nobody else has to know. Integers keep their codes in blocks of 32 ([`integers`]), as 4-bit floats do in theirs
 //! ([`float4`]), FP8 becomes F16 or BF16 ([`float8`]); the files say what is exact. A tensor is decoded when its bytes
-//! are first asked for. NVFP4 has a factor for the whole matrix in a tensor of its own, `<module>.scale`.
+//! are first asked for. NVFP4 and ternary matrices have a factor for all of it in a tensor of its own, `<module>.scale`.
 //!
 //! What a folder leaves unpacked (`ignore`, `modules_to_not_convert`, `dynamic`) shows in its tensors, so the lists are
 //! not read.
@@ -16,6 +16,7 @@ mod integers;
 mod layouts;
 mod packing;
 mod stored;
+mod ternary;
 #[cfg(test)]
 mod tests;
 
@@ -32,6 +33,7 @@ use float8::PackedFloats;
 use integers::PackedIntegers;
 pub use packing::{Packing, UnsupportedPacking};
 pub(crate) use stored::StoredTensors;
+use ternary::PackedTernary;
 
 /// Rows that a thread decodes are a multiple of this.
 const ROWS: usize = 64;
@@ -62,6 +64,7 @@ enum PackedSource {
     Integers(PackedIntegers),
     Floats(PackedFloats),
     Pairs(PackedPairs),
+    Ternary(PackedTernary),
     /// A number of type F32.
     Factor(f32),
 }
@@ -107,6 +110,12 @@ impl PackedTensor {
                     pairs.decode(codes, scales, first, out);
                 })
             }
+            PackedSource::Ternary(ternary) => {
+                let codes = ternary.codes(files);
+                by_rows(ternary.n(), ternary.row_bytes(), &|first, out| {
+                    ternary.decode(codes, first, out);
+                })
+            }
             PackedSource::Factor(factor) => Box::new(factor.to_le_bytes()),
         }
     }
@@ -117,6 +126,7 @@ impl PackedTensor {
             PackedSource::Integers(integers) => integers.shape(),
             PackedSource::Floats(floats) => floats.shape().to_vec(),
             PackedSource::Pairs(pairs) => pairs.shape(),
+            PackedSource::Ternary(ternary) => ternary.shape(),
             PackedSource::Factor(_) => vec![1],
         }
     }
@@ -140,6 +150,7 @@ impl PackedTensor {
             PackedSource::Integers(integers) => integers.dtype(),
             PackedSource::Floats(floats) => floats.dtype(),
             PackedSource::Pairs(pairs) => pairs.dtype(),
+            PackedSource::Ternary(ternary) => ternary.dtype(),
             PackedSource::Factor(_) => DType::F32,
         }
     }
@@ -158,6 +169,7 @@ impl PackedTensor {
             PackedSource::Integers(integers) => integers.set_dtype(dtype),
             PackedSource::Floats(floats) => floats.set_dtype(dtype),
             PackedSource::Pairs(pairs) => pairs.set_dtype(dtype),
+            PackedSource::Ternary(ternary) => ternary.set_dtype(dtype),
             PackedSource::Factor(_) => {}
         }
     }
@@ -190,6 +202,7 @@ impl FoundMatrix {
     fn into_tensors(self) -> impl Iterator<Item = (String, PackedTensor)> {
         let factor = match &self.tensor.source {
             PackedSource::Pairs(pairs) => pairs.factor(),
+            PackedSource::Ternary(ternary) => Some(ternary.factor()),
             _ => None,
         };
         let factor = factor.map(|factor| {

@@ -6,6 +6,7 @@ use super::float8;
 use super::integers::{Groups, IntegerParts, PackedIntegers, Zeros};
 use super::packing::DEFAULT_BLOCK;
 use super::stored::{CodePart, StoredTensors};
+use super::ternary;
 use super::{FoundMatrix, PackedSource, PackedTensor, Packing};
 use crate::{Error, PlainType, TensorInfo, TensorType};
 
@@ -59,6 +60,10 @@ pub(super) fn find(
             float4::find(stored, codes, &info.name, MODEL_OPT_WHOLE).map(Some)
         }
         Packing::ModelOpt => Ok(None),
+        Packing::BitNet { divides } if codes.is_bytes() && info.name.ends_with(".weight") => {
+            ternary::find(stored, codes, divides).map(Some)
+        }
+        Packing::BitNet { .. } => Ok(None),
         Packing::Gptq { .. } | Packing::Awq => match info.name.strip_suffix(".qweight") {
             Some(module) => by_columns(stored, codes, module, packing).map(Some),
             None => Ok(None),

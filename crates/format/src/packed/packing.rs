@@ -26,6 +26,11 @@ pub enum Packing {
     Awq,
     /// ModelOpt's FP8 and NVFP4.
     ModelOpt,
+    /// BitNet's ternary matrices.
+    BitNet {
+        /// Whether the number of a matrix divides it.
+        divides: bool,
+    },
 }
 
 /// Why packed matrices are not read.
@@ -38,7 +43,7 @@ pub struct UnsupportedPacking {
 }
 
 const METHODS: &str = "fp8, fbgemm_fp8, compressed-tensors (float-quantized, mxfp8-quantized, int-quantized, pack-quantized of 4 or \
-    8 bits, nvfp4-pack-quantized, mxfp4-pack-quantized), modelopt (FP8, NVFP4), gptq and awq (4 bits; gptq also 8), unquantised safetensors, GGUF, Q4NX";
+    8 bits, nvfp4-pack-quantized, mxfp4-pack-quantized), modelopt (FP8, NVFP4), bitnet (offline), gptq and awq (4 bits; gptq also 8), unquantised safetensors, GGUF, Q4NX";
 
 const KEY: &str = "quantization_config";
 
@@ -58,6 +63,7 @@ impl Packing {
             }),
             "modelopt" | "modelopt_fp4" => model_opt(config),
             "compressed-tensors" => compressed(config),
+            "bitnet" => bit_net(config),
             "gptq" => gptq(config),
             "awq" => awq(config),
             other => Err(UnsupportedPacking {
@@ -180,6 +186,20 @@ fn model_opt(config: &Value) -> Result<Packing, UnsupportedPacking> {
     const ALGORITHMS: &[&str] = &["FP8", "NVFP4"];
     one_of(config, "quant_algo", ALGORITHMS, "FP8, NVFP4")?;
     Ok(Packing::ModelOpt)
+}
+
+fn bit_net(config: &Value) -> Result<Packing, UnsupportedPacking> {
+    const CLASSES: &[&str] = &["bitlinear", "autobitlinear"];
+    let class = one_of(config, "linear_class", CLASSES, "bitlinear, autobitlinear")?;
+    // Otherwise matrices are floats that each pass would round to three values.
+    one_of(config, "quantization_mode", &["offline"], "offline")?;
+    match config.get("use_rms_norm") {
+        None | Some(Value::Null | Value::Bool(false)) => {}
+        Some(other) => return unsupported("use_rms_norm", other, "false"),
+    }
+    Ok(Packing::BitNet {
+        divides: class == CLASSES[0],
+    })
 }
 
 fn gptq(config: &Value) -> Result<Packing, UnsupportedPacking> {

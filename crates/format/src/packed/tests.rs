@@ -1,4 +1,5 @@
 mod floats;
+mod ternary;
 
 use std::fs;
 use std::path::Path;
@@ -434,6 +435,14 @@ fn other_layouts_are_refused_by_name() {
     for (config, word) in [
         (json!({}), "unknown"),
         (json!({"quant_method": "bitsandbytes"}), "bitsandbytes"),
+        (
+            json!({"quant_method": "bitnet", "quantization_mode": "online"}),
+            "online",
+        ),
+        (
+            json!({"quant_method": "bitnet", "use_rms_norm": true}),
+            "use_rms_norm",
+        ),
         (json!({"quant_method": "gptq", "bits": 3}), "bits` = 3"),
         (
             json!({"quant_method": "gptq", "checkpoint_format": "marlin"}),

@@ -16,7 +16,7 @@ use millrace_testkit::golden::GoldenMatrix;
 use crate::converted::convert;
 
 /// A fixture, the format that its matrices become, and the largest error of a number, as a share of the matrix' largest.
-const FIXTURES: [(&str, DType, f32); 20] = [
+const FIXTURES: [(&str, DType, f32); 21] = [
     // Eleven bits; where scales are powers of two, nothing is lost.
     ("fp8-block", DType::F16, 1.0 / 2048.0),
     ("fp8-power", DType::BF16, 0.0),
@@ -34,6 +34,8 @@ const FIXTURES: [(&str, DType, f32); 20] = [
     ("nvfp4-modelopt", DType::Nvfp4, 1.0 / 2048.0),
     ("mxfp4", DType::Mxfp4, 0.0),
     ("mxfp8", DType::BF16, 0.0),
+    // Three values; the factor stands beside them.
+    ("bitnet", DType::Tq2_0, 0.0),
     ("gptq", DType::Q4_0, 0.0),
     ("gptq-zeros", DType::Q5_0, 0.0),
     ("gptq-order", DType::F16, 1.0 / 2048.0),
@@ -109,10 +111,8 @@ fn packed_matrices_are_what_their_quantisers_unpack() {
                 assert_eq!(found_type, dtype, "{name}: {weight}");
             }
             let factor = model.factor_of(weight).unwrap_or(1.0);
-            assert_eq!(
-                model.factor_of(weight).is_some(),
-                found_type == DType::Nvfp4
-            );
+            let has_factor = found_type == DType::Nvfp4 || name == "bitnet";
+            assert_eq!(model.factor_of(weight).is_some(), has_factor);
             // Nothing is rounded in blocks.
             let tolerance = match found_type {
                 DType::Nvfp4 => 2f32.powi(-20),
