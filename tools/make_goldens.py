@@ -33,7 +33,7 @@ import transformers
 from safetensors.numpy import load_file, save_file
 
 from goldens import Fixture, common, rope, v4_flat
-from goldens import attention, dense, experts, gemma4, recurrent
+from goldens import attention, dense, experts, gemma4, mixtures, recurrent, renamed
 
 # Standard deviations, relative to 1/sqrt(inputs) for matrices. Large enough that logits spread over
 # several units and attention is far from uniform: a wrong mask, scale or rotation must show.
@@ -46,8 +46,11 @@ CHOICE_STD = 0.1
 DECAY_MEAN = -2.0
 
 # Families whose norms store what is added to 1; those of a gated delta net do not.
-UNIT_NORMS = ("gemma", "gemma2", "gemma3", "nemotron", "qwen3_5", "qwen3_5_moe", "qwen3_next")
+UNIT_NORMS = ("gemma", "gemma2", "gemma3", "muse-glimmer", "nemotron", "qwen3_5", "qwen3_5_moe", "qwen3_next")
 
+
+# Types whose configurations transformers has no class for.
+OTHER_CODE = ("PanguEmbedded", "baichuan", "bailing_moe", "deepseek", "internlm2", "orion", "xverse")
 
 LLAMA3 = dict(
     factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64
@@ -250,7 +253,7 @@ FIXTURES = {
 }
 
 
-for more in (experts, dense, attention, gemma4, recurrent):
+for more in (experts, dense, attention, gemma4, recurrent, mixtures, renamed):
     FIXTURES.update(more.FIXTURES)
 
 
@@ -299,6 +302,8 @@ def make_model(fixture, config):
         name = f"{fixture.wrapper[0]}ForConditionalGeneration"
         model = getattr(transformers, name)._from_config(config, attn_implementation="eager")
         model.config.text_config._experts_implementation = "eager"
+    elif fixture.compose:
+        model = fixture.compose(config)
     elif fixture.multimodal:
         model = transformers.Gemma3ForConditionalGeneration._from_config(
             config, attn_implementation="eager"
@@ -510,7 +515,7 @@ def convert(folder, vocab_size, llama_cpp, with_draft=False):
             config = json.loads((folder / "config.json").read_text())
             # transformers adds words that such a file lacks, by which the converter would go.
             has_own_words = "hybrid_override_pattern" in config or "n_embd" in config
-            has_own_words |= config["model_type"] in ("exaone", "falcon")
+            has_own_words |= config["model_type"] in ("exaone", "falcon", *OTHER_CODE)
             if config["model_type"] == "gpt_neox":
                 # It knows the words of transformers 4 alone.
                 config = json.loads((folder / "config.v4.json").read_text())

@@ -61,6 +61,7 @@ class Fixture:
         salt="",
         head_norms=1.0,
         publish=None,
+        compose=None,
     ):
         self.family, self.n_tokens, self.config = family, n_tokens, config
         self.v4, self.gguf, self.multimodal = v4, gguf, multimodal
@@ -80,3 +81,5 @@ class Fixture:
         self.head_norms = head_norms
         # What becomes of the tensors, for families whose published files have another layout than transformers writes.
         self.publish = publish
+        # Makes the model of the configuration, for families that transformers has the parts of and no class for.
+        self.compose = compose

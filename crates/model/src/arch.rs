@@ -3,13 +3,19 @@
 //! A family is one file in `arch/` and one row of the table. The file has the function that builds its graph, of
 //! what stands in `arch/block/`, and the names and defaults that its files leave unsaid.
 
+mod afmoe;
 mod arcee;
+mod baichuan;
+mod bailingmoe;
+mod bailingmoe2;
 mod bamba;
 mod bert;
 mod bitnet;
 mod block;
 mod cohere;
 mod cohere2;
+mod cohere2moe;
+mod deepseek;
 mod deepseek2;
 mod deepseek3;
 mod dots1;
@@ -20,6 +26,7 @@ mod ernie4_5_moe;
 mod eurobert;
 mod exaone;
 mod exaone4;
+mod exaone_moe;
 mod falcon;
 mod falcon_h1;
 mod family;
@@ -35,11 +42,15 @@ mod gpt2;
 mod gptneox;
 mod gptoss;
 mod granite;
+mod granite_swa;
 mod granitehybrid;
 mod granitemoe;
 mod hunyuan;
 mod hunyuan_moe;
+mod hy_v3;
 mod internlm2;
+mod internlm3;
+mod jais2;
 mod jamba;
 mod jina_bert_v2;
 mod jina_bert_v3;
@@ -48,6 +59,7 @@ mod lfm2moe;
 mod llama;
 mod mamba;
 mod mamba2;
+mod mellum;
 mod minicpm;
 mod minicpm3;
 mod minimax_m2;
@@ -55,6 +67,7 @@ mod mistral;
 mod mistral3;
 mod mixtral;
 mod modern_bert;
+mod muse_glimmer;
 mod nemotron;
 mod nemotron_h;
 mod nomic_bert;
@@ -62,6 +75,8 @@ mod olmo;
 mod olmo2;
 mod olmo3;
 mod olmoe;
+mod orion;
+mod pangu;
 mod phi2;
 mod phi3;
 mod phimoe;
@@ -82,6 +97,7 @@ mod stablelm;
 mod starcoder2;
 #[cfg(test)]
 mod tests;
+mod xverse;
 
 pub(crate) use block::{draft, norm};
 pub use family::{Conventions, Family, WeightConvention};
@@ -158,6 +174,22 @@ static FAMILIES: &[&Family] = &[
     &mamba2::FAMILY,
     &bamba::FAMILY,
     &jamba::FAMILY,
+    &muse_glimmer::FAMILY,
+    &mellum::FAMILY,
+    &afmoe::FAMILY,
+    &exaone_moe::FAMILY,
+    &hy_v3::FAMILY,
+    &cohere2moe::FAMILY,
+    &granite_swa::FAMILY,
+    &bailingmoe::FAMILY,
+    &bailingmoe2::FAMILY,
+    &deepseek::FAMILY,
+    &internlm3::FAMILY,
+    &baichuan::FAMILY,
+    &orion::FAMILY,
+    &pangu::FAMILY,
+    &xverse::FAMILY,
+    &jais2::FAMILY,
     #[cfg(test)]
     &dummy::FAMILY,
 ];

@@ -146,9 +146,9 @@ impl<'a> GraphBuilder<'a> {
         self.config
     }
 
-    /// What is added to every norm's weight.
-    pub(crate) fn norm_offset(&self) -> f32 {
-        self.conventions.norm_offset
+    /// What is added to the weight of a norm of this role.
+    pub(crate) fn norm_offset(&self, role: WeightRole) -> f32 {
+        self.family.norm_offset(&self.conventions, role)
     }
 
     /// Nodes from here on belong to block `layer`.

@@ -163,6 +163,8 @@ pub struct ModelConfig {
     pub biases: Biases,
     /// Elements of a head that RoPE rotates, from the first on.
     pub n_rot: usize,
+    /// Factor on queries behind their norm, 1 otherwise. GGUF files have it within the norm.
+    pub query_scale: f32,
     /// Layers whose heads do not rotate, by number.
     pub unrotated_layers: Vec<usize>,
     /// Factor on what a half of a block adds to the stream, 1 otherwise.
@@ -370,6 +372,7 @@ impl ModelConfig {
             ("RMSNorm epsilon", self.norm_eps),
             ("attention scale", self.attention_scale),
             ("embedding scale", self.embed_scale),
+            ("factor on queries", self.query_scale),
             ("residual scale", self.residual_scale),
             ("logit scale", self.logit_scale),
             (

@@ -177,7 +177,9 @@ fn read_config(checkpoint: &Checkpoint, catalog: &Catalog<'_>) -> Result<ModelCo
                 short: table(WeightRole::RopeFactorsShort)?,
                 long: table(WeightRole::RopeFactorsLong)?,
             };
-            config::gguf::read(metadata, catalog, tables)
+            let mut config = config::gguf::read(metadata, catalog, tables)?;
+            (arch::by_name(config.family).gguf_tensors)(checkpoint, &mut config)?;
+            Ok(config)
         }
         Source::HuggingFace => {
             let config = checkpoint.hf().and_then(|files| files.config.as_ref());

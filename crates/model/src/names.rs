@@ -80,6 +80,8 @@ pub enum WeightRole {
     Router,
     /// `[n_experts]`: added to scores for the choice alone.
     RouterBias,
+    /// The same in GGUF files that leave `.bias` out of its name.
+    ChoiceBias,
     /// `[n_experts, d_ff, d_model]`: gates of experts.
     ExpertsGate,
     /// `[n_experts, d_ff, d_model]`: up projections of experts.
@@ -382,7 +384,7 @@ const fn both(name: &'static str) -> [Option<&'static str>; 2] {
 /// One row a role, in the order of the enum. Sources: ggml's `gguf-py` constants, transformers'
 /// `modeling_llama.py`, `modeling_gemma3.py`, `modeling_qwen3_moe.py` and `modeling_deepseek_v3.py`.
 #[rustfmt::skip]
-const TABLE: [NameRow; 100] = {
+const TABLE: [NameRow; 101] = {
     use WeightRole as R;
     [
         row_of(R::TokenEmbedding, false, "token_embd", both("embed_tokens")),
@@ -420,6 +422,7 @@ const TABLE: [NameRow; 100] = {
         row_of(R::FfnDown, true, "ffn_down", both("mlp.down_proj")),
         row_of(R::Router, true, "ffn_gate_inp", both("mlp.gate")),
         row_of(R::RouterBias, true, "exp_probs_b", both("mlp.gate.e_score_correction_bias!")),
+        row_of(R::ChoiceBias, true, "exp_probs_b!", [None, None]),
         row_of(R::ExpertsGate, true, "ffn_gate_exps", both("mlp.experts.{}.gate_proj")),
         row_of(R::ExpertsUp, true, "ffn_up_exps", both("mlp.experts.{}.up_proj")),
         row_of(R::ExpertsGateUp, true, "ffn_gate_up_exps", both("mlp.experts.gate_up_proj!")),

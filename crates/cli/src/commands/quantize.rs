@@ -183,9 +183,12 @@ fn tell_of_changes(plan: &Conversion<'_>, ui: Ui) {
     for fallback in plan.fallbacks() {
         let (tensor, shape) = (&fallback.tensor, &fallback.shape);
         let (wanted, given) = (fallback.wanted, fallback.given);
-        ui.detail(format_args!(
-            "{tensor} {shape:?}: {given}, as {wanted} blocks do not fit"
-        ));
+        let told = format_args!("{tensor} {shape:?}: {given}, as {wanted} blocks do not fit");
+        // Who asked for a type by name is told that it was not taken.
+        match fallback.by_name {
+            true => ui.note(told),
+            false => ui.detail(told),
+        }
     }
 }
 

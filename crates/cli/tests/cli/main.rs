@@ -20,6 +20,7 @@ mod images;
 mod interrupt;
 mod limits;
 mod messages;
+mod mixtures;
 mod models;
 mod npu;
 mod numbers;

@@ -1,7 +1,6 @@
 //! BitNet b1.58: Llama with norms before the projections back to the stream, and a squared ReLU as its gate.
 //!
-//! Weights are taken as they stand in the files. Packed ones of folders (`quantization_config`) and scales beside
-//! matrices (`.scale`) of GGUF files are refused.
+//! Ternary matrices have a factor beside them: that of packed folders (`weight_scale`), or of GGUF files (`.scale`).
 
 use super::Family;
 use super::block::{self, attention, feed_forward, norm};
@@ -20,7 +19,7 @@ pub(super) static FAMILY: Family = Family {
     hf_model_types: &["bitnet"],
     hf_classes: &["BitNetForCausalLM"],
     activation: Activation::ReluSquared,
-    models: "BitNet b1.58 (unpacked)",
+    models: "BitNet b1.58",
     hf_norm_eps: 1e-5,
     hf_defaults: HfDefaults {
         vocab_size: 128_256,

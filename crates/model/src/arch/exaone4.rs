@@ -44,7 +44,8 @@ pub(super) static FAMILY: Family = Family {
     ..Family::PLAIN
 };
 
-fn leave_global_unrotated(config: &mut ModelConfig) {
+/// Layers without a window do not rotate, where others have one.
+pub(super) fn leave_global_unrotated(config: &mut ModelConfig) {
     if config.window.is_some() {
         config.unrotated_layers = config.global_layers();
     }

@@ -8,6 +8,7 @@ use crate::config::gguf::Keys as GgufKeys;
 use crate::config::hf::{ConfigObject, HfDefaults, HfExperts, HfWindows};
 use crate::config::{Biases, ExpertConfig, ImageSight, ModelConfig};
 use crate::names::{HF_PREFIXES, HfNames, HfNorms, TensorName, WeightRole};
+use millrace_format::Checkpoint;
 use millrace_format::gguf::GgufValue;
 use millrace_graph::{Activation, Gating, GluClamp, RopeStyle};
 
@@ -138,6 +139,8 @@ pub struct Family {
     pub(crate) layer_norms: bool,
     /// Whether these have neither weight nor bias.
     pub(crate) bare_norms: bool,
+    /// Norms whose folders hold the weight itself, in families whose others hold what is added to 1.
+    pub(crate) plain_norms: &'static [WeightRole],
     /// What the class adds under the norms' root, where the configuration says nothing.
     pub(crate) hf_norm_eps: f32,
     /// Whether its feed-forwards and experts have no gates.
@@ -174,6 +177,10 @@ pub struct Family {
     pub(crate) hf_family: fn(&ModelConfig) -> Option<&'static str>,
     /// The family of a GGUF file that is written for its folders, where that is another one.
     pub(crate) gguf_family: fn(&ModelConfig) -> Option<&'static str>,
+    /// What its GGUF files say in the numbers of a tensor alone.
+    pub(crate) gguf_tensors: fn(&Checkpoint, &mut ModelConfig) -> Result<(), Error>,
+    /// The numbers of a tensor that its GGUF files have and its folders lack.
+    pub(crate) gguf_values: fn(&ModelConfig, TensorName) -> Option<Vec<f32>>,
     /// Writes those words.
     pub(crate) write_hf: fn(&ModelConfig, &mut serde_json::Value),
     /// What its `config.json` cannot say of a configuration, in words.
@@ -250,6 +257,7 @@ impl Family {
         hf_unrotated: false,
         layer_norms: false,
         bare_norms: false,
+        plain_norms: &[],
         hf_norm_eps: 1e-6,
         ungated: false,
         glu_clamp: None,
@@ -268,6 +276,8 @@ impl Family {
         hf: |_, _| Ok(()),
         hf_family: |_| None,
         gguf_family: |_| None,
+        gguf_tensors: |_, _| Ok(()),
+        gguf_values: |_, _| None,
         write_hf: |_, _| {},
         hf_unsayable: |_| None,
         write_gguf: |_, _| {},
@@ -313,6 +323,14 @@ impl Family {
                 _ => 0.0,
             },
             embed_prescaled: self.scaled_embeddings && layout == WeightConvention::Q4nx,
+        }
+    }
+
+    /// What is to be added to the weight of a norm of this role, by these conventions of the family.
+    pub(crate) fn norm_offset(&self, conventions: &Conventions, role: WeightRole) -> f32 {
+        match self.plain_norms.contains(&role) {
+            true => 0.0,
+            false => conventions.norm_offset,
         }
     }
 

@@ -98,6 +98,7 @@ pub(crate) fn read(
             None => keys.usize("rope.dimension_count")?.unwrap_or(head_dim),
         },
         unrotated_layers: Vec::new(),
+        query_scale: 1.0,
         residual_scale: factor(&keys, "residual_scale")?.unwrap_or(1.0),
         logit_scale: match factor(&keys, "logit_scale")? {
             Some(divisor) if family.logit_divisor => 1.0 / divisor,

@@ -21,7 +21,7 @@ use millrace_graph::Activation;
 
 pub(crate) use experts::{HfExperts, HfShared};
 pub(crate) use object::ConfigObject;
-pub(crate) use rope::rope_of_kind;
+pub(crate) use rope::{rope_of_kind, unrotated_layers, write_unrotated_layers};
 pub(crate) use windows::HfWindows;
 pub use write::write;
 pub(crate) use write::{activation_name, shortest};
@@ -227,6 +227,7 @@ fn read_text(
         biases: biases(family, text)?,
         n_rot,
         unrotated_layers: Vec::new(),
+        query_scale: 1.0,
         residual_scale: text.f32("residual_multiplier")?.unwrap_or(1.0),
         logit_scale: 1.0,
         attention_softcap: text.f32("attn_logit_softcapping")?,

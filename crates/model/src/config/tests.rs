@@ -14,6 +14,7 @@ mod encoders;
 mod hostile;
 mod layers;
 mod mamba;
+mod mixtures;
 mod older;
 mod recurrent;
 mod refusals;

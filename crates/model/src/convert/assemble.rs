@@ -27,14 +27,14 @@ struct MatrixRows<'a> {
 
 impl<'a> MatrixRows<'a> {
     fn of(
-        checkpoint: &'a Checkpoint,
+        (checkpoint, merge): (&'a Checkpoint, &Merge<'_>),
         weight: &'a Weight,
         matrix: usize,
     ) -> Result<MatrixRows<'a>, Error> {
         let n = weight.n;
         let whole = |tensor: &'a str, bytes, n_all, first| MatrixRows {
             tensor,
-            factor: checkpoint.factor_of(tensor).unwrap_or(1.0),
+            factor: merge.factor(checkpoint, tensor, matrix),
             bytes,
             n: n_all,
             rows: first..first + n,
@@ -101,7 +101,7 @@ impl Assembly {
                 continue;
             }
             for part in &self.parts {
-                let rows = MatrixRows::of(checkpoint, &part.weight, matrix)?;
+                let rows = MatrixRows::of((checkpoint, merge), &part.weight, matrix)?;
                 rows.job(part, to, (columns.as_deref(), merge))
                     .run(n_threads, out)?;
             }
@@ -120,7 +120,7 @@ impl Assembly {
         let mut woven = vec![0.0f32; n * k];
         let mut tensor = "";
         for part in &self.parts {
-            let rows = MatrixRows::of(checkpoint, &part.weight, matrix)?;
+            let rows = MatrixRows::of((checkpoint, merge), &part.weight, matrix)?;
             tensor = &part.weight.name;
             let job = rows.job(part, to, (None, merge));
             let numbers = job.numbers(rows.rows.clone())?;

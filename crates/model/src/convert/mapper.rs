@@ -115,7 +115,8 @@ impl<'a> Mapper<'a> {
                 continue;
             };
             let spelled = self.spell_result(name);
-            if parts::is_whole(layout, &sources) && !spelled.contains("{}") {
+            let is_whole = parts::is_whole(layout, &sources) && !spelled.contains("{}");
+            if is_whole || self.values_of(name).is_some() {
                 tensors.push(self.translate(name, layout.shape.clone())?);
                 continue;
             }
@@ -177,6 +178,8 @@ impl<'a> Mapper<'a> {
                 TensorOrigin::Values(values.unwrap_or_default()),
                 Transform::NONE,
             )
+        } else if let Some(values) = self.values_of(name) {
+            (TensorOrigin::Values(values), Transform::NONE)
         } else if name.role == WeightRole::Output && !self.catalog.has(&source_name) {
             // A tied head that the target keeps apart.
             let table = TensorName::global(WeightRole::TokenEmbedding);
@@ -211,6 +214,15 @@ impl<'a> Mapper<'a> {
             TensorType::Weights(dtype),
             transform,
         )
+    }
+
+    /// The numbers of a tensor that GGUF files of the family have and this source lacks.
+    fn values_of(&self, name: TensorName) -> Option<Vec<f32>> {
+        let is_lacking = self.layout == WeightConvention::Gguf
+            && self.catalog.layout() != WeightConvention::Gguf;
+        is_lacking
+            .then(|| (self.to_family.gguf_values)(self.written, name))
+            .flatten()
     }
 
     /// What the source calls a tensor.
@@ -263,7 +275,8 @@ impl<'a> Mapper<'a> {
             });
         }
         if name.role.is_norm() && name.part == ParameterKind::Weight {
-            transform.offset = from.norm_offset - to.norm_offset;
+            let offset = |conventions| self.family.norm_offset(conventions, name.role);
+            transform.offset = offset(&from) - offset(&to);
         }
         if name.role == WeightRole::TokenEmbedding {
             transform.scale = self.unscaled(from) / self.unscaled(to);
@@ -328,9 +341,8 @@ impl<'a> Mapper<'a> {
     /// The format of a tensor in the target.
     fn dtype(&mut self, name: TensorName, spelled: &str, shape: &[usize]) -> DType {
         let recipe = self.target.recipe;
-        let wanted = self
-            .own_type(name, spelled, shape)
-            .unwrap_or_else(|| recipe.choose(name, shape, self.config));
+        let own = self.own_type(name, spelled, shape);
+        let wanted = own.unwrap_or_else(|| recipe.choose(name, shape, self.config));
         let given = match (self.target.container, shape) {
             (OutputContainer::Safetensors, _) => return recipe.base(),
             (_, &[n, k]) => fitting(wanted, n, k),
@@ -346,6 +358,7 @@ impl<'a> Mapper<'a> {
                 shape,
                 wanted,
                 given,
+                by_name: own.is_some(),
             });
         }
         given

@@ -1,11 +1,14 @@
-//! LoRA adapters that a conversion adds to the weights that they change: `W + scale · B · A`.
+//! What a conversion brings into matrices that stands beside them in the source: LoRA adapters, `W + scale · B · A`, and
+//! factors of GGUF files (`.scale`) that the result has no tensors of.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
+use millrace_format::Checkpoint;
 use millrace_graph::WeightSource;
 
 use crate::adapter::{Adapter, LowRank};
+use crate::names::{ParameterKind, TensorName};
 use crate::{Error, Model};
 
 /// What one adapter adds to rows of a tensor of the source.
@@ -41,9 +44,13 @@ impl Addend<'_> {
     }
 }
 
-/// What adapters add, by the name of the source's tensor.
+/// All of it, by the name of the source's tensor.
 #[derive(Debug, Default)]
-pub(super) struct Merge<'a>(HashMap<String, Vec<Addend<'a>>>);
+pub(super) struct Merge<'a> {
+    addends: HashMap<String, Vec<Addend<'a>>>,
+    /// A factor on all of a tensor, or on each of its matrices.
+    factors: HashMap<String, Vec<f32>>,
+}
 
 impl<'a> Merge<'a> {
     /// Of adapters that were opened for this model, each with a factor. Those with a factor of 0 add nothing.
@@ -75,7 +82,7 @@ impl<'a> Merge<'a> {
                     }
                 };
                 merge
-                    .0
+                    .addends
                     .entry(weight.name.clone())
                     .or_default()
                     .push(Addend {
@@ -90,6 +97,57 @@ impl<'a> Merge<'a> {
 
     /// What is added to a tensor of the source.
     pub(super) fn of(&self, tensor: &str) -> &[Addend<'a>] {
-        self.0.get(tensor).map_or(&[], Vec::as_slice)
+        self.addends.get(tensor).map_or(&[], Vec::as_slice)
+    }
+
+    /// Takes the factors beside the matrices of a GGUF file, but for those that the result has tensors of.
+    ///
+    /// # Errors
+    /// [`Error::Format`] for one that is no numbers.
+    pub(super) fn take_factors(
+        &mut self,
+        checkpoint: &Checkpoint,
+        kept: &HashSet<TensorName>,
+    ) -> Result<(), Error> {
+        for info in checkpoint.tensors() {
+            let name = TensorName::parse_gguf(&info.name);
+            let is_factor = |name: &TensorName| name.part == ParameterKind::Scale;
+            let Some(name) = name.filter(|name| is_factor(name) && !kept.contains(name)) else {
+                continue;
+            };
+            let matrix = TensorName {
+                part: ParameterKind::Weight,
+                ..name
+            };
+            let tensor = checkpoint.require(&info.name)?;
+            let mut numbers = vec![0.0; info.n_elems()];
+            // Whoever built the graph has checked length and shape.
+            let _ = millrace_quant::decode_blocks(tensor.dtype()?, tensor.bytes, &mut numbers);
+            self.factors.insert(matrix.gguf(), numbers);
+        }
+        Ok(())
+    }
+
+    /// The factor on a matrix of a tensor that the result has within it, 1 where there is none.
+    pub(super) fn factor(&self, checkpoint: &Checkpoint, tensor: &str, matrix: usize) -> f32 {
+        let own = self.factors.get(tensor);
+        let own = own.and_then(|own| own.get(matrix).or(own.first()));
+        own.copied()
+            .or_else(|| checkpoint.factor_of(tensor))
+            .unwrap_or(1.0)
+    }
+
+    /// How many factors a tensor has: 0, 1, or as many as matrices.
+    pub(super) fn n_factors(&self, checkpoint: &Checkpoint, tensor: &str) -> usize {
+        match self.factors.get(tensor) {
+            Some(own) => own.len(),
+            None => usize::from(checkpoint.factor_of(tensor).is_some()),
+        }
+    }
+
+    /// Whether a tensor of the source is a factor that the result has within a matrix.
+    pub(super) fn is_within(&self, tensor: &str) -> bool {
+        let matrix = tensor.strip_suffix(".scale");
+        matrix.is_some_and(|stem| self.factors.contains_key(&format!("{stem}.weight")))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use millrace_format::{Checkpoint, TensorSpec, TensorType};
+use millrace_format::{Checkpoint, Source, TensorSpec, TensorType};
 use millrace_quant::DType;
 
 use super::importance::{self, ConversionOptions, TensorImportance};
@@ -23,7 +23,7 @@ use crate::names::TensorName;
 pub enum TensorOrigin {
     /// The tensor of this name.
     Tensor(String),
-    /// The configuration: RoPE factors that only the target keeps as a tensor.
+    /// The configuration: RoPE factors, and constants, that only the target keeps as a tensor.
     Values(Vec<f32>),
     /// Weights of the source, matrix by matrix.
     Assembly(Assembly),
@@ -40,6 +40,8 @@ pub struct Fallback {
     pub wanted: DType,
     /// What it gets.
     pub given: DType,
+    /// Whether the user asked for it by the tensor's name.
+    pub by_name: bool,
 }
 
 /// One tensor of the result.
@@ -122,7 +124,7 @@ impl<'a> Conversion<'a> {
         }
         // Whoever builds the graph has checked that every weight is there and has its shape.
         let model = Model::from_checkpoint(checkpoint)?;
-        let merge = Merge::new(&model, options.adapters)?;
+        let mut merge = Merge::new(&model, options.adapters)?;
         let catalog = Catalog::of(checkpoint);
         let config = crate::read_config(checkpoint, &catalog)?;
         let to = match target.container {
@@ -144,10 +146,22 @@ impl<'a> Conversion<'a> {
             true => mapper.kept(checkpoint)?,
             false => mapper.translated()?,
         };
+        if !keeps && checkpoint.source() == Source::Gguf {
+            let kept = written.tensors(to).into_iter().collect();
+            merge.take_factors(checkpoint, &kept)?;
+        }
         let fallbacks = mapper.fallbacks;
         let importance = options.importance;
         let unknown = importance::check(checkpoint, target, (importance, &merge), &tensors)?;
-        let skipped = unused(checkpoint, &tensors);
+        let mut skipped = unused(checkpoint, &tensors);
+        let is_constant = |name: &String| {
+            let parsed = TensorName::parse_gguf(name);
+            parsed.is_some_and(|name| {
+                let values = arch::by_name(config.family).gguf_values;
+                values(&config, name).is_some()
+            })
+        };
+        skipped.retain(|name| !merge.is_within(name) && !is_constant(name));
         let files = SideFiles {
             checkpoint,
             config: &written,

@@ -193,7 +193,7 @@ impl Conversion<'_> {
         let importance = self.importance_of(planned);
         let n_matrices = importance.n_matrices();
         let columns: Vec<_> = (0..n_matrices).map(|i| importance.columns(i)).collect();
-        let job = |tensor, bytes, from, to, rows, columns| {
+        let job = |(tensor, matrix), bytes, from, to, rows, columns| {
             let transform = planned.transform;
             let addends = self.merge.of(tensor);
             EncodeJob {
@@ -204,7 +204,7 @@ impl Conversion<'_> {
                 n,
                 rows,
                 k,
-                factor: self.checkpoint.factor_of(tensor).unwrap_or(1.0),
+                factor: self.merge.factor(self.checkpoint, tensor, matrix),
                 addends,
                 transform,
                 importance: columns,
@@ -213,7 +213,15 @@ impl Conversion<'_> {
         match (&planned.origin, planned.tensor_type) {
             (TensorOrigin::Values(values), TensorType::Weights(to)) => {
                 let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-                job(&planned.name, &bytes, DType::F32, to, 0..n, None).run(n_threads, out)
+                job(
+                    (planned.name.as_str(), 0),
+                    &bytes,
+                    DType::F32,
+                    to,
+                    0..n,
+                    None,
+                )
+                .run(n_threads, out)
             }
             (TensorOrigin::Assembly(assembly), TensorType::Weights(to)) => assembly.run(
                 self.checkpoint,
@@ -232,15 +240,19 @@ impl Conversion<'_> {
                     _ => self.checkpoint.require(source)?.dtype()?,
                 };
                 let bytes = &self.checkpoint.read(source)?[..];
-                let has_factor = self.checkpoint.factor_of(source).is_some();
-                let is_copied = from == to && self.merge.of(source).is_empty() && !has_factor;
-                if is_copied || importance.is_none() {
-                    return job(source, bytes, from, to, 0..n, None).run(n_threads, out);
+                let n_factors = self.merge.n_factors(self.checkpoint, source);
+                let is_copied = from == to && self.merge.of(source).is_empty() && n_factors == 0;
+                if is_copied || (importance.is_none() && n_factors <= 1) {
+                    return job((source.as_str(), 0), bytes, from, to, 0..n, None)
+                        .run(n_threads, out);
                 }
+                let n_matrices = n_matrices.max(n_factors);
                 let n_rows = n / n_matrices;
-                for (matrix, columns) in columns.iter().enumerate() {
+                for matrix in 0..n_matrices {
                     let rows = matrix * n_rows..(matrix + 1) * n_rows;
-                    job(source, bytes, from, to, rows, columns.as_deref()).run(n_threads, out)?;
+                    let columns = columns.get(matrix).and_then(Option::as_deref);
+                    job((source.as_str(), matrix), bytes, from, to, rows, columns)
+                        .run(n_threads, out)?;
                 }
                 Ok(())
             }

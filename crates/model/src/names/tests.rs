@@ -32,10 +32,10 @@ fn table_is_in_enum_order() {
 #[test]
 fn every_name_parses_back() {
     for name in all() {
-        // A norm may have the name of the one before attention; gate and up projection in one have the up projection's name, and a norm without a suffix has no bias.
+        // A norm may have the name of the one before attention; gate and up projection in one have the up projection's name, and a norm or a bias for the choice without a suffix has no bias.
         let is_of_another = match name.role {
             WeightRole::FfnNormBeside | WeightRole::FfnGateUp | WeightRole::SharedGateUp => true,
-            WeightRole::FfnPreNorm => name.part != ParameterKind::Weight,
+            WeightRole::FfnPreNorm | WeightRole::ChoiceBias => name.part != ParameterKind::Weight,
             _ => false,
         };
         if !is_of_another {

@@ -166,6 +166,7 @@ impl ModelGeometry {
                 Some(RecurrentRow { rotates: false, .. }) => (0..listed).collect(),
                 _ => Vec::new(),
             },
+            query_scale: 1.0,
             residual_scale: 1.0,
             logit_scale: 1.0,
             attention_softcap: None,

@@ -151,7 +151,13 @@ impl Fill<'_> {
                 .1;
         }
         let family = arch::by_name(config.family);
-        let offset = family.conventions(self.layout).norm_offset;
+        let conventions = family.conventions(self.layout);
+        let offset = family.norm_offset(&conventions, name.role);
+        if let (WeightConvention::Gguf, Some(values)) =
+            (self.layout, (family.gguf_values)(config, name))
+        {
+            return values;
+        }
         if let (true, Some(values)) = (self.copies, draft::vector(name, n, offset)) {
             return values;
         }

@@ -4,11 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use millrace_format::{Checkpoint, TensorSpec, gguf};
+use millrace_model::convert::OutputContainer;
 use millrace_quant::DType;
 use millrace_runtime::{
     BatchItem, CpuEngine, Engine, EngineOptions, KvType, LoadedModel, LogitsFor,
 };
-use millrace_testkit::golden::Golden;
+use millrace_testkit::compare::assert_logits_within;
+use millrace_testkit::golden::{Golden, GoldenMatrix};
+
+use crate::converted::convert;
 
 fn logits(path: &Path, tokens: &[u32]) -> Vec<f32> {
     let model = Arc::new(LoadedModel::open(path).unwrap_or_else(|error| panic!("{error}")));
@@ -83,4 +87,59 @@ fn a_scale_beside_a_weight_multiplies_its_products() {
         .filter(|w| w.name.ends_with(".scale"))
         .count();
     assert_eq!(n_scales, 2 * model.model().config.n_layers);
+}
+
+/// BitNet's files have one beside each matrix. A folder has no place for it: it goes into the matrix.
+#[test]
+fn a_scale_is_within_the_matrix_of_a_folder() {
+    for name in ["bitnet", "qwen3moe", "mixtral"] {
+        let golden = Golden::named(name);
+        let dir = tempfile::tempdir().unwrap();
+        let scaled = dir.path().join("scaled.gguf");
+        let convert_first = || convert(golden.hf(), dir.path(), OutputContainer::Gguf, "F32");
+        let source = golden.gguf().unwrap_or_else(convert_first);
+        with_scales(&source, &scaled);
+        let expected = golden.expected();
+        let folder = convert(&scaled, dir.path(), OutputContainer::Safetensors, "F32");
+        for path in [&scaled, &folder] {
+            let found = GoldenMatrix {
+                width: expected.logits.width,
+                data: logits(path, &expected.tokens),
+            };
+            let what = format!("{name}: {}", path.display());
+            assert_logits_within(1e-4, &found, &expected.logits, &what);
+        }
+        let written = Checkpoint::open(&folder).unwrap();
+        let is_scale = |name: &str| name.ends_with(".scale");
+        assert!(!written.tensors().iter().any(|info| is_scale(&info.name)));
+        // Between files of one kind it stays where it is.
+        let again = convert(&scaled, dir.path(), OutputContainer::Gguf, "F16");
+        let again = Checkpoint::open(&again).unwrap();
+        assert!(again.tensors().iter().any(|info| is_scale(&info.name)));
+    }
+}
+
+/// One number of a matrix, and as many as there are experts, or the tensor is named.
+#[test]
+fn a_scale_of_another_shape_is_refused() {
+    let golden = Golden::named("qwen3moe");
+    let dir = tempfile::tempdir().unwrap();
+    for (matrix, shape) in [("attn_q", vec![2]), ("ffn_down_exps", vec![5])] {
+        let source = Checkpoint::open(&golden.gguf().unwrap()).unwrap();
+        let path = dir.path().join("wrong.gguf");
+        let scale = format!("blk.1.{matrix}.scale");
+        let mut specs: Vec<TensorSpec> = source.iter().map(|t| TensorSpec::from(t.info)).collect();
+        specs.push(TensorSpec::new(scale.clone(), DType::F32, &shape));
+        let mut writer = gguf::Writer::create(&path, source.gguf().unwrap(), &specs).unwrap();
+        for tensor in source.iter() {
+            writer.write(&tensor.info.name, tensor.bytes).unwrap();
+        }
+        let ones = bytes_of(std::iter::repeat_n(1.0, shape[0]));
+        writer.write(&scale, &ones).unwrap();
+        writer.commit().unwrap();
+        let error = LoadedModel::open(&path).unwrap_err().to_string();
+        for word in ["wrong.gguf", &scale, &format!("{shape:?}")] {
+            assert!(error.contains(word), "`{word}` is not in: {error}");
+        }
+    }
 }

@@ -128,6 +128,9 @@ pub(in crate::arch) fn choose(
 ) -> Result<ValueId, Error> {
     let n_experts = experts.n_experts;
     let bias = match experts.choice_bias {
+        true if b.has_role(WeightRole::ChoiceBias) => {
+            Some(b.vector(WeightRole::ChoiceBias, n_experts)?)
+        }
         true => {
             // llama.cpp's converter keeps the row of folders that have one.
             let is_row = match b.rank_of(b.name_of(WeightRole::RouterBias).bias()) {

@@ -1,10 +1,26 @@
-//! Attention whose output has a gate: queries and gates are one projection, head by head.
+//! Attention whose output has a gate: queries and gates are one projection, head by head, or two.
 
 use super::attention::{self, Heads};
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::names::WeightRole;
 use millrace_graph::{Activation, Glu, SliceHeads, ValueId};
+
+/// The same of heads whose gates are a projection of their own, of the stream `x` that the heads are of.
+pub(in crate::arch) fn attend_gated(
+    b: &mut GraphBuilder<'_>,
+    layer: usize,
+    x: ValueId,
+    heads: Heads,
+) -> Result<ValueId, Error> {
+    let q_width = b.config().q_width();
+    let gate = b.linear("attn_gate", WeightRole::AttnGate, (q_width, false), x)?;
+    let heads = attention::rotate(b, layer, heads);
+    let out = attention::attend_rotated(b, layer, heads)?;
+    let gated = Glu::new(Activation::Sigmoid);
+    let out = b.push("attn_gated", gated.into(), vec![gate, out], q_width);
+    attention::project_back(b, out)
+}
 
 /// All of it, of a normed stream; heads of queries and keys have norms.
 pub(in crate::arch) fn attend(

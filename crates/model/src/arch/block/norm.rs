@@ -30,7 +30,7 @@ pub(crate) fn layer(
     let weight = match b.family().bare_norms {
         true => None,
         // The op adds nothing to weights.
-        false if b.norm_offset() == 1.0 => {
+        false if b.norm_offset(role) == 1.0 => {
             let source = WeightSource::Derived(Derivation::PlusOne);
             Some(b.weight_from(name, name, &[group], source)?)
         }
@@ -92,7 +92,7 @@ pub(crate) fn rms_with(
     let norm = RmsNorm {
         weight,
         eps,
-        offset: b.norm_offset(),
+        offset: b.norm_offset(role),
         group,
     };
     let width = b.width(x);

@@ -87,7 +87,8 @@ pub(super) fn experts(
         normalized,
         scale: factor(keys, "expert_weights_scale")?.unwrap_or(1.0),
         groups,
-        choice_bias: has(TensorName::router_bias(first)),
+        choice_bias: has(TensorName::router_bias(first))
+            || has(TensorName::block(first, WeightRole::ChoiceBias)),
         shared_d_ff,
         shared_gate: has(TensorName::block(first, WeightRole::SharedRouter)),
         n_dense_layers: leading,

@@ -42,6 +42,8 @@ pub(crate) struct HfExperts {
     pub(crate) every: Option<(&'static str, usize)>,
     /// A list of dense layers.
     pub(crate) dense_layers: Option<&'static str>,
+    /// A list of words, one a layer: `dense` or `sparse`. It goes before the number of dense layers.
+    pub(crate) layer_kinds: Option<&'static str>,
     /// Whether routers and experts have biases.
     pub(crate) biases: bool,
 }
@@ -72,6 +74,7 @@ impl HfExperts {
         n_dense_layers: None,
         every: None,
         dense_layers: None,
+        layer_kinds: None,
         biases: false,
     };
 
@@ -109,7 +112,7 @@ impl HfExperts {
             HfShared::Width(key, default) => size((key, default))?,
             HfShared::Count(key, default) => size((key, default))?.saturating_mul(d_ff),
         };
-        Ok(Some(ExpertConfig {
+        let mut experts = ExpertConfig {
             n_experts,
             n_used: size(self.n_used)?,
             d_ff,
@@ -136,11 +139,22 @@ impl HfExperts {
                 .map_or(Ok(Vec::new()), |key| layers(text, key))?,
             biases: self.biases,
             latent_dim: 0,
-        }))
+        };
+        if let Some(key) = self.layer_kinds
+            && let Some(dense) = dense(text, key)?
+        {
+            (experts.n_dense_layers, experts.dense_layers) = (0, dense);
+            experts.count_leading_dense();
+        }
+        Ok(Some(experts))
     }
 
     /// Writes what [`read`](HfExperts::read) reads.
-    pub(super) fn write(&self, experts: &ExpertConfig, set: &mut dyn FnMut(&str, Value)) {
+    pub(super) fn write(
+        &self,
+        (experts, n_layers): (&ExpertConfig, usize),
+        set: &mut dyn FnMut(&str, Value),
+    ) {
         set(self.n_experts.0, experts.n_experts.into());
         set(self.n_used.0, experts.n_used.into());
         set(self.d_ff.0, experts.d_ff.into());
@@ -169,6 +183,10 @@ impl HfExperts {
         if let Some(key) = self.dense_layers {
             set(key, experts.dense_layers.clone().into());
         }
+        if let Some(key) = self.layer_kinds {
+            let kind = |layer| if experts.has(layer) { SPARSE } else { DENSE };
+            set(key, (0..n_layers).map(kind).collect());
+        }
     }
 }
 
@@ -186,6 +204,26 @@ fn uniform(text: &ConfigObject<'_>, key: &str) -> Result<Option<usize>, Error> {
             Err(text.unsupported(feature, "one number"))
         }
     }
+}
+
+/// Words for layers in lists of them.
+const DENSE: &str = "dense";
+const SPARSE: &str = "sparse";
+
+/// The dense layers of a list of words, one a layer; `None` where there is no list.
+fn dense(text: &ConfigObject<'_>, key: &str) -> Result<Option<Vec<usize>>, Error> {
+    let Some(kinds) = text.array(key)? else {
+        return Ok(None);
+    };
+    let mut dense = Vec::new();
+    for (layer, kind) in kinds.iter().enumerate() {
+        match kind.as_str() {
+            Some(DENSE) => dense.push(layer),
+            Some(SPARSE) => {}
+            _ => return Err(text.bad(key, kind, "`dense` or `sparse`")),
+        }
+    }
+    Ok(Some(dense))
 }
 
 /// A list of numbers of layers.

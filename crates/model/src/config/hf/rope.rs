@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::ConfigObject;
+use super::{ConfigObject, shortest};
 use crate::Error;
 use crate::arch::Family;
-use crate::config::{LongScaling, RopeConfig, RopeScaling, YarnScaling};
+use crate::config::{LongScaling, ModelConfig, RopeConfig, RopeScaling, YarnScaling};
 
 /// RoPE of global layers and, where the family distinguishes them, of sliding layers.
 pub(super) fn read(
@@ -84,6 +84,44 @@ pub(crate) fn rope_of_kind(
         partial: None,
     };
     reader.read(Some(&of_kind), family.hf_defaults.rope_theta)
+}
+
+/// The key of a base for each layer, 0 in layers whose heads do not rotate.
+const LAYER_THETAS: &str = "layer_rope_theta";
+
+/// Layers whose heads do not rotate, of a list of bases in which the others have `theta`; `None` where there is no list.
+///
+/// # Errors
+/// [`Error::Unsupported`] for a base that differs from `theta` and from 0.
+pub(crate) fn unrotated_layers(
+    text: &ConfigObject<'_>,
+    theta: f32,
+) -> Result<Option<Vec<usize>>, Error> {
+    let Some(thetas) = text.array(LAYER_THETAS)? else {
+        return Ok(None);
+    };
+    let mut unrotated = Vec::new();
+    for (layer, found) in thetas.iter().enumerate() {
+        match found.as_f64() {
+            Some(0.0) => unrotated.push(layer),
+            Some(own) if own as f32 == theta => {}
+            Some(own) => {
+                let feature = format!("a RoPE base of {own} in layer {layer} (`{LAYER_THETAS}`)");
+                return Err(text.unsupported(feature, "0, or the base of all layers"));
+            }
+            None => return Err(text.bad(LAYER_THETAS, found, "a list of numbers")),
+        }
+    }
+    Ok(Some(unrotated))
+}
+
+/// The list that [`unrotated_layers`] reads.
+pub(crate) fn write_unrotated_layers(config: &ModelConfig, out: &mut Value) {
+    let theta = |layer| match config.rotates(layer) {
+        true => shortest(config.rope.theta),
+        false => 0.into(),
+    };
+    out[LAYER_THETAS] = (0..config.n_layers).map(theta).collect();
 }
 
 /// The share of a head that rotates.

@@ -71,7 +71,7 @@ pub fn write(config: &ModelConfig) -> Result<Value, Error> {
         set(key, json!(long.original_context));
     }
     if let (Some(keys), Some(experts)) = (&family.hf_experts, &config.experts) {
-        keys.write(experts, &mut set);
+        keys.write((experts, config.n_layers), &mut set);
     }
     if let Some(key) = family.hf_qk_norm {
         set(key, json!(config.qk_norm));

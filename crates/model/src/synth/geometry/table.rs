@@ -1,6 +1,6 @@
 //! The rows: sizes as published.
 
-use super::{GeometryRow, RecurrentRow, EncoderGeometry};
+use super::{EncoderGeometry, GeometryRow, RecurrentRow};
 use crate::config::{DeltaConfig, MambaConfig, MambaNorm, RecurrentMixer, RopeScaling};
 
 const fn llama3(factor: f32) -> RopeScaling {

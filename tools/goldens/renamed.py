@@ -1,0 +1,200 @@
+"""Dense families that are a known one under other names or with one thing more."""
+
+import numpy as np
+
+from . import Fixture, rope, tiny
+
+
+def said(config, model_type, architecture, words):
+    """A configuration under another type, some keys in other words, RoPE as before transformers 5."""
+    out = {words.get(key, key): value for key, value in config.items() if key != "rope_parameters"}
+    parameters = dict(config["rope_parameters"])
+    out["rope_theta"] = parameters.pop("rope_theta")
+    out.update(model_type=model_type, architectures=[architecture])
+    return out
+
+
+def renamed(tensors, names):
+    """Tensors with parts of their names replaced."""
+    out = {}
+    for key, x in tensors.items():
+        for old, new in names.items():
+            key = key.replace(old, new)
+        out[key] = x
+    return out
+
+
+def fused_qkv(tensors, name):
+    """Queries, keys and values one below the other in one matrix."""
+    out = {}
+    for key, x in tensors.items():
+        stem, _, kind = key.rpartition(".")
+        if stem.endswith(("self_attn.k_proj", "self_attn.v_proj")):
+            continue
+        if stem.endswith("self_attn.q_proj"):
+            block = stem.removesuffix("self_attn.q_proj")
+            parts = [tensors[f"{block}self_attn.{part}_proj.{kind}"] for part in "qkv"]
+            out[f"{block}{name}.{kind}"] = np.concatenate(parts)
+        else:
+            out[key] = x
+    return out
+
+
+def grouped_qkv(n_kv_heads, head_dim):
+    """As InternLM 2 has them: each key head behind its query heads and before its value head."""
+
+    def publish(tensors):
+        out = {}
+        for key, x in tensors.items():
+            if ".self_attn.k_proj." in key or ".self_attn.v_proj." in key:
+                continue
+            if ".self_attn.q_proj." not in key:
+                out[key] = x
+                continue
+            parts = [tensors[key.replace("q_proj", f"{part}_proj")] for part in "qkv"]
+            rows = [part.reshape(n_kv_heads, -1, x.shape[1]) for part in parts]
+            matrix = np.concatenate(rows, axis=1).reshape(-1, x.shape[1])
+            out[key.replace("self_attn.q_proj", "attention.wqkv")] = np.ascontiguousarray(matrix)
+        names = {
+            "model.embed_tokens": "model.tok_embeddings",
+            "input_layernorm": "attention_norm",
+            "post_attention_layernorm": "ffn_norm",
+            "self_attn.o_proj": "attention.wo",
+            "mlp.gate_proj": "feed_forward.w1",
+            "mlp.up_proj": "feed_forward.w3",
+            "mlp.down_proj": "feed_forward.w2",
+            "lm_head": "output",
+        }
+        return renamed(out, names)
+
+    return publish
+
+
+def internlm2(config):
+    return {**said(config, "internlm2", "InternLM2ForCausalLM", {}), "bias": False}
+
+
+def internlm3(config):
+    words = {"attention_bias": "qkv_bias", "mlp_bias": "bias"}
+    return said(config, "internlm3", "InternLM3ForCausalLM", words)
+
+
+def pangu(config):
+    out = said(config, "PanguEmbedded", "PanguEmbeddedForCausalLM", {"attention_bias": "bias"})
+    out.pop("mlp_bias")
+    return out
+
+
+def orion(config):
+    """StableLM's configuration: the published files have the epsilon under the key of another kind of norm."""
+    drop = ("use_qkv_bias", "qk_layernorm", "use_parallel_residual", "partial_rotary_factor")
+    out = said(config, "orion", "OrionForCausalLM", {"layer_norm_eps": "rms_norm_eps"})
+    return {key: value for key, value in out.items() if key not in drop}
+
+
+LLAMA = dict(hidden_size=64, head_dim=None)
+
+FIXTURES = {
+    # Gates on the attention's output, norms without weights, heads that rotate in layers with a window alone.
+    "muse-glimmer": Fixture(
+        "muse-glimmer",
+        37,
+        tiny(
+            num_hidden_layers=4,
+            sliding_window=11,
+            qk_scale_factor=1.5,
+            output_multiplier=0.5,
+            final_logit_softcapping=6.0,
+            rope_parameters=rope(10000.0),
+        ),
+        config_class="MuseGlimmerTextConfig",
+        wrapper=(
+            "MuseGlimmer",
+            {
+                "vision_config": dict(
+                    hidden_size=8,
+                    intermediate_size=8,
+                    num_hidden_layers=1,
+                    num_attention_heads=2,
+                    pos_emb_height=2,
+                    pos_emb_width=2,
+                    patch_size=2,
+                ),
+                "out_hidden_size": 32,
+                "projector_hidden_size": 8,
+            },
+        ),
+        gguf=True,
+    ),
+    # Sinks, a window in most layers, one layer that does not rotate.
+    "granite-swa": Fixture(
+        "granite-swa",
+        37,
+        tiny(
+            **LLAMA,
+            num_hidden_layers=5,
+            embedding_multiplier=2.0,
+            attention_multiplier=0.25,
+            residual_multiplier=0.5,
+            logits_scaling=4.0,
+            sliding_window=11,
+            layer_rope_theta=[10000.0, 10000.0, 0, 10000.0, 0],
+            tie_word_embeddings=True,
+            rope_parameters=rope(10000.0),
+        ),
+        config_class="GraniteSWAConfig",
+    ),
+    "internlm2": Fixture(
+        "internlm2",
+        33,
+        tiny(**LLAMA, rope_parameters=rope(1000000.0)),
+        config_class="LlamaConfig",
+        rewrite=internlm2,
+        publish=grouped_qkv(2, 16),
+    ),
+    "internlm3": Fixture(
+        "internlm3",
+        33,
+        tiny(**LLAMA, attention_bias=True, mlp_bias=True, rope_parameters=rope(1000000.0)),
+        config_class="InternLM3Config",
+        rewrite=internlm3,
+    ),
+    "xverse": Fixture(
+        "xverse",
+        31,
+        tiny(**LLAMA, rope_parameters=rope(10000.0)),
+        gguf=True,
+        config_class="LlamaConfig",
+        rewrite=lambda config: said(config, "xverse", "XverseForCausalLM", {}),
+    ),
+    "orion": Fixture(
+        "orion",
+        31,
+        tiny(**LLAMA, partial_rotary_factor=1.0, layer_norm_eps=1e-5, rope_parameters=rope(10000.0)),
+        config_class="StableLmConfig",
+        rewrite=orion,
+    ),
+    "baichuan": Fixture(
+        "baichuan",
+        31,
+        tiny(**LLAMA, num_key_value_heads=4, rope_parameters=rope(10000.0)),
+        config_class="LlamaConfig",
+        rewrite=lambda config: said(config, "baichuan", "BaichuanForCausalLM", {}),
+        publish=lambda tensors: fused_qkv(tensors, "self_attn.W_pack"),
+    ),
+    "pangu-embedded": Fixture(
+        "pangu-embedded",
+        31,
+        tiny(**LLAMA, attention_bias=True, rope_parameters=rope(1000000.0)),
+        gguf=True,
+        config_class="LlamaConfig",
+        rewrite=pangu,
+    ),
+    # LayerNorms and biases everywhere, a squared ReLU.
+    "jais2": Fixture(
+        "jais2",
+        31,
+        tiny(**LLAMA, rope_parameters=rope(500000.0)),
+        config_class="Jais2Config",
+    ),
+}
