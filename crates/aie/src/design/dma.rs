@@ -1,7 +1,7 @@
 //! DMA programs of tiles.
 
 use super::allocation::channel;
-use super::descriptor::{Constants, block};
+use super::descriptor::{Constants, block, constant};
 use super::{BdChain, Design, Entity, TileMemory};
 use crate::syntax::{MemRefType, Op, Region, SyntaxError};
 use millrace_xdna2_words::Tile;
@@ -27,6 +27,11 @@ pub(super) fn program(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
         .enumerate()
         .map(|(i, block)| (block.label.as_str(), i))
         .collect();
+    // A number of one block holds in those behind it.
+    let mut constants = Constants::new();
+    for op in region.ops() {
+        constant(op, &mut constants)?;
+    }
     let mut read = BTreeMap::new();
     for start in region.ops() {
         match start.name.as_str() {
@@ -39,6 +44,7 @@ pub(super) fn program(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
                     labels: &labels,
                     read: &mut read,
                     tile,
+                    constants: &constants,
                 };
                 let first = chain.descriptors(design, start, first)?;
                 start_chain(design, start, tile, first)?;
@@ -101,6 +107,7 @@ struct Labels<'r> {
     /// Descriptors by block.
     read: &'r mut BTreeMap<usize, usize>,
     tile: Tile,
+    constants: &'r Constants,
 }
 
 impl Labels<'_> {
@@ -130,7 +137,7 @@ impl Labels<'_> {
             let (descriptor, next) = block(
                 design,
                 &self.region.blocks[at],
-                (self.tile, &Constants::new()),
+                (self.tile, self.constants),
                 &|op, name| memory_of(design, op, name),
             )?;
             design.descriptors.push(descriptor);

@@ -199,9 +199,10 @@ fn an_iteration_may_begin_later() {
     %empty = aie.lock(%mem) {{init = 4 : i32, sym_name = \"empty\"}}
     %full = aie.lock(%mem) {{init = 0 : i32, sym_name = \"full\"}}
     %all = aie.buffer(%mem) {{sym_name = \"all\"}} : memref<64xi32>
+    %one = arith.constant 1 : i32
     %0 = aie.dma_start(S2MM, 0, ^in, ^next, repeat_count = 3)
   ^in:
-    aie.use_lock(%empty, AcquireGreaterEqual, 1)
+    aie.use_lock(%empty, AcquireGreaterEqual, %one)
     aie.dma_bd(%all : memref<64xi32>, 0, 16) {{iteration = #aie.bd_iteration<size = 4, stride = 16, current = {current}>}}
     aie.use_lock(%full, Release, 1)
     aie.next_bd ^end
