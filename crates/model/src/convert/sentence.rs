@@ -94,9 +94,9 @@ impl GgufExtras<'_> {
         let layers = DenseLayer::all_of(self.checkpoint, self.config.d_model)?;
         let is_plain = |layer: &DenseLayer| layer.bias.is_none() && !layer.is_tanh;
         let is_known = matches!(&*self.architecture, "gemma-embedding" | "gemma3");
-        let opens =
-            layers.is_empty() || is_known && layers.len() <= 2 && layers.iter().all(is_plain);
-        if !opens {
+        let are_plain = is_known && layers.len() <= 2 && layers.iter().all(is_plain);
+        let is_read_there = layers.is_empty() || are_plain;
+        if !is_read_there {
             self.notes.push(format!(
                 "llama.cpp does not open the result: it knows no dense layers like these behind {}",
                 self.architecture
