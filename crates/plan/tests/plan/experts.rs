@@ -58,11 +58,10 @@ proptest! {
             prop_assert_eq!(uses[2].host, HostMove::Read(HostRows::All));
             let matrix = &buffers.buffers[uses[1].buffer];
             let n_experts = sizes.experts.map(|(n, _)| n);
-            let is_of_all = matches!(
-                &matrix.kind,
-                BufferKind::Expert(Binding::Weight { .. }, n) if Some(*n) == n_experts
-            );
-            prop_assert!(is_of_all);
+            let BufferKind::Expert(Binding::Weight { .. }, n) = &matrix.kind else {
+                return Err(TestCaseError::fail("no matrix of an expert"));
+            };
+            prop_assert_eq!(Some(*n), n_experts);
             prop_assert!(matrix.name.is_some());
             let most = if kind.phase == Phase::Decode { 1 } else { kind.n_tokens };
             prop_assert!((1..=most).contains(&experts.rows));

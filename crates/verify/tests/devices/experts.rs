@@ -66,10 +66,23 @@ fn every_product_of_experts_is_the_devices() {
                 }
                 assert!(all >= 4, "{what}: {all} products of experts");
                 let reasons = plan.placement.iter().map(|p| &p.reason);
-                assert_eq!(on_device, all, "{what}: {:#?}", reasons.collect::<Vec<_>>());
+                // Tile programs of one token take no row that is shorter than the vector unit, as 32 of gpt-oss is here.
+                let floor = if (target.name(), mode) == ("xdna2", None) {
+                    1
+                } else {
+                    all
+                };
+                assert!(
+                    on_device >= floor,
+                    "{what}: {:#?}",
+                    reasons.collect::<Vec<_>>()
+                );
                 for placement in &plan.placement {
                     let why = match graph.nodes[placement.node].op {
                         Op::Route(_) => "chooses a token's experts",
+                        Op::ExpertLinear(_) if placement.place == NodePlace::Host => {
+                            "fits no tiling"
+                        }
                         Op::ExpertLinear(_) => "a dispatch for each chosen expert",
                         Op::CombineExperts(_) => "what experts give",
                         _ => continue,
@@ -81,7 +94,7 @@ fn every_product_of_experts_is_the_devices() {
                     );
                 }
                 let experts = plan.calls().filter(|call| call.experts.is_some());
-                assert_eq!(experts.count(), all, "{what}: a call each");
+                assert_eq!(experts.count(), on_device, "{what}: a call each");
             }
         }
     }
