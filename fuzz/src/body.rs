@@ -19,8 +19,13 @@ const ROLES: [&str; 7] = [
 const PIXEL: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg==";
 
-/// A body for a route described by `described`, an object's schema.
+/// A body for a route described by `described`, the schema of an object or of a list of them.
 pub fn grow(described: &Value, input: &mut Unstructured<'_>) -> Result<Value> {
+    if described["type"] == "array" {
+        let n = input.int_in_range(0..=4)?;
+        let items: Result<Vec<Value>> = (0..n).map(|_| grow(&described["items"], input)).collect();
+        return Ok(items?.into());
+    }
     let Some(properties) = described["properties"].as_object() else {
         return Ok(json!({}));
     };
@@ -45,7 +50,10 @@ fn right(name: &str) -> Option<Value> {
     Some(match name {
         "model" => "m".into(),
         "messages" => json!([{"role": "user", "content": "hi"}]),
-        "input" | "prompt" | "content" => "hi".into(),
+        "input" | "prompt" | "content" | "query" | "text_1" | "text_2" | "input_prefix"
+        | "input_suffix" => "hi".into(),
+        "documents" => json!(["a", "b"]),
+        "id" | "scale" => 0.into(),
         "tokens" => json!([5, 6]),
         "max_tokens" | "max_output_tokens" => 4.into(),
         "options" => json!({"num_predict": 4}),
@@ -62,6 +70,7 @@ fn value_of(name: &str, described: &Value, input: &mut Unstructured<'_>) -> Resu
             _ => input.arbitrary::<&str>()?.into(),
         },
         "tokens" | "prompt" => list(input, id)?,
+        "include" => json!(["message.output_text.logprobs"]),
         "system" => list(input, part)?,
         "tools" => list(input, function)?,
         "tool_choice" => match input.ratio(1, 2)? {

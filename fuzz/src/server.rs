@@ -50,7 +50,7 @@ fn model(folder: &Path) -> Arc<LoadedModel> {
     Arc::new(LoadedModel::open(folder).expect("a model that opens"))
 }
 
-fn options(model: Arc<LoadedModel>) -> ServerOptions {
+fn options(model: Arc<LoadedModel>, batches: &Path) -> ServerOptions {
     let open = move || {
         let options = EngineOptions {
             n_threads: Some(1),
@@ -77,6 +77,8 @@ fn options(model: Arc<LoadedModel>) -> ServerOptions {
             port: 0,
             request_timeout: Some(DEADLINE),
             log: false,
+            batches: Some(batches.to_owned()),
+            store_responses_bytes: Some(1 << 20),
             ..HttpOptions::default()
         },
         system: Arc::new(|| json!({})),
@@ -89,7 +91,9 @@ impl Running {
         let runtime = builder.worker_threads(2).enable_all().build();
         let runtime = runtime.expect("threads");
         let folder = crate::models::scratch();
-        let server = runtime.block_on(Server::start(options(model(folder.path()))));
+        let batches = folder.path().join("batches");
+        let options = options(model(folder.path()), &batches);
+        let server = runtime.block_on(Server::start(options));
         let server = server.expect("a server");
         let loaded = runtime.block_on(server.wait_until_loaded());
         loaded.expect("a model");

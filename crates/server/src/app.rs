@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 use crate::api::error::ApiError;
 use crate::api::fields::Fields;
 use crate::api::lora;
+use crate::api::openai::stored::ResponseStore;
 use crate::api::params::Caller;
 use crate::audit::{AuditLog, RequestLog};
 use crate::batch::BatchStore;
@@ -29,6 +30,8 @@ pub(crate) struct App {
     pub(crate) start: Instant,
     /// Files and batches, where they have a folder.
     pub(crate) batches: Option<Arc<BatchStore>>,
+    /// Responses, where they are kept.
+    pub(crate) responses: Option<Arc<ResponseStore>>,
     pub(crate) http: HttpCounters,
     /// Of each API key.
     pub(crate) usage: Vec<Arc<KeyUsage>>,

@@ -66,6 +66,10 @@ pub struct HttpOptions {
     pub grace: Duration,
     /// Folder of files and batches; without one there are none.
     pub batches: Option<PathBuf>,
+    /// Folder from which clients with an API key may load LoRA adapters; without one they may not.
+    pub lora_dir: Option<PathBuf>,
+    /// Bytes of responses (`/v1/responses`) that are kept in memory at most; without them none are.
+    pub store_responses_bytes: Option<usize>,
     /// Write a line for each request to standard error.
     pub log: bool,
 }
@@ -95,6 +99,8 @@ impl Default for HttpOptions {
             linger: Duration::ZERO,
             grace: Duration::from_secs(30),
             batches: None,
+            lora_dir: None,
+            store_responses_bytes: None,
             log: false,
         }
     }

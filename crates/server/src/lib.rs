@@ -36,4 +36,5 @@ pub use http::{HttpOptions, TlsError, TlsFiles};
 pub use keys::{KeyLimits, KeyUsage};
 pub use models::{AdapterSpec, ModelOptions, ModelSpec};
 pub use server::{ServeError, Server, ServerOptions, run};
+pub use syntax::template_ways;
 pub use vision::image_memory_bytes;

@@ -1,5 +1,6 @@
 //! The models a server offers: which are loaded, and which are loaded when someone asks.
 
+mod added;
 mod served;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
@@ -12,6 +13,7 @@ use crate::scheduler::{
     EngineFactory, LoadState, ModelMetrics, Scheduler, SchedulerOptions, SubmitError,
 };
 use crate::syntax::{CallSyntax, ThoughtSyntax};
+pub(crate) use added::{AdapterPlace, AddedAdapter, MAX_ADDED};
 use served::InUse;
 pub(crate) use served::ServedModel;
 
@@ -82,6 +84,8 @@ pub(crate) struct ModelEntry {
     last_used_ms: AtomicU64,
     /// Factors of its adapters in requests that name none.
     adapter_scales: Mutex<Vec<f32>>,
+    /// Adapters that were added while the server runs.
+    added: Mutex<Vec<AddedAdapter>>,
     /// How the model writes calls of functions, once that is known, if its template shows any; see [`crate::api`].
     pub(crate) native_calls: OnceLock<Option<CallSyntax>>,
     /// How it writes thoughts, once that is known, if it does.
@@ -174,6 +178,7 @@ impl Registry {
         let entry = |spec: ModelSpec| {
             Arc::new(ModelEntry {
                 adapter_scales: Mutex::new(vec![0.0; spec.adapters.len()]),
+                added: Mutex::default(),
                 spec,
                 metrics: Arc::new(ModelMetrics::default()),
                 created_unix_s,
@@ -201,8 +206,7 @@ impl Registry {
         let mut ids = Vec::new();
         for entry in &self.entries {
             ids.push(entry.spec.id.clone());
-            let adapters = entry.spec.adapters.iter();
-            ids.extend(adapters.map(|adapter| adapter.name.clone()));
+            ids.extend(entry.adapters().into_iter().map(|adapter| adapter.name));
         }
         ids
     }
@@ -214,7 +218,7 @@ impl Registry {
 
     /// The model of that name, with the place of its adapter where the name is an adapter's: `ADAPTER` or `MODEL:ADAPTER`. Ollama's
     /// clients add `:latest` to names without a tag.
-    pub(crate) fn locate(&self, name: &str) -> Option<(&Arc<ModelEntry>, Option<usize>)> {
+    pub(crate) fn locate(&self, name: &str) -> Option<(&Arc<ModelEntry>, Option<AdapterPlace>)> {
         let name = name.strip_suffix(":latest").unwrap_or(name);
         if let Some(entry) = self.entries.iter().find(|entry| entry.spec.id == name) {
             return Some((entry, None));
@@ -222,8 +226,7 @@ impl Registry {
         self.entries.iter().find_map(|entry| {
             let behind = name.strip_prefix(&entry.spec.id);
             let own = behind.and_then(|behind| behind.strip_prefix(':'));
-            let mut adapters = entry.spec.adapters.iter();
-            let place = adapters.position(|adapter| {
+            let place = entry.place_of(|adapter| {
                 adapter.name == name || own.is_some_and(|own| adapter.name == own)
             });
             Some((entry, Some(place?)))

@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use crate::api::openai::stored::ResponseStore;
 use crate::app::App;
 use crate::audit::AuditLog;
 use crate::batch::BatchStore;
@@ -203,6 +204,10 @@ impl Server {
             registry: Registry::new(options.models, options.model_options),
             start: Instant::now(),
             batches: batches.map(Arc::new),
+            responses: options
+                .http
+                .store_responses_bytes
+                .map(|most| Arc::new(ResponseStore::new(most))),
             http: Default::default(),
             usage: usage(&options.http),
             audit: audit.map(Arc::new),

@@ -16,6 +16,7 @@ mod preview;
 mod python;
 mod reader;
 mod rows;
+mod shown;
 mod tagged;
 mod thoughts;
 mod values;
@@ -23,10 +24,13 @@ mod values;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use calls::{CallSyntax, by_template};
-pub(crate) use derive::{calls as probe_calls, derived, functions as probe_functions};
+pub(crate) use calls::CallSyntax;
+#[cfg(test)]
+pub(crate) use calls::by_template;
 pub(crate) use grammar::{CallGrammar, Callable, channel_form};
 pub(crate) use lark::Marks;
 pub(crate) use reader::{AnswerPart, AnswerReader, Names};
 pub(crate) use rows::GENERIC;
+pub(crate) use shown::shown_calls;
+pub use shown::template_ways;
 pub(crate) use thoughts::{ThoughtSyntax, thought_syntax};

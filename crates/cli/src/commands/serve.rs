@@ -184,6 +184,13 @@ struct NetworkArgs {
     /// Keep files and batches (/v1/files, /v1/batches) in this folder, and go on with the batches that are in it
     #[arg(long, value_name = "FOLDER", value_hint = clap::ValueHint::DirPath)]
     batches: Option<PathBuf>,
+    /// Let clients that show an API key load LoRA adapters from this folder while the server runs (/v1/load_lora_adapter)
+    #[arg(long, value_name = "FOLDER", value_hint = clap::ValueHint::DirPath)]
+    lora_dir: Option<PathBuf>,
+    /// Keep responses of /v1/responses in memory, so many MiB of them, for `previous_response_id`; a request says `store:
+    /// false` if its own shall not be kept [default: none are kept]
+    #[arg(long, value_name = "MIB", value_parser = at_least_one())]
+    store_responses: Option<usize>,
     /// Longest body of a request, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 16, value_parser = at_least_one())]
     max_body: usize,
@@ -360,6 +367,8 @@ impl NetworkArgs {
             linger: Duration::from_secs(self.linger),
             grace: Duration::from_secs(self.grace),
             batches: self.batches.clone(),
+            lora_dir: self.lora_dir.clone(),
+            store_responses_bytes: self.store_responses.map(|mib| mib.saturating_mul(1 << 20)),
             log: !ui.quiet,
             ..HttpOptions::default()
         })

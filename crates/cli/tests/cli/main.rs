@@ -1,5 +1,6 @@
 //! Runs the binary as a user does, and looks at what it prints, writes and returns.
 
+mod adapters;
 mod aie;
 mod bad_input;
 mod basics;

@@ -2,6 +2,8 @@
 
 mod content;
 mod request;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 

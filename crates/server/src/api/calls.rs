@@ -66,6 +66,11 @@ struct OpenCall {
 }
 
 impl CallsOfAnswer {
+    /// Whether a call has begun and is neither complete nor given up.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
     /// Begins a call.
     pub(crate) fn begin(&mut self, name: String, kinds: &[(String, CallKind)]) -> CallHead {
         let kind = kinds.iter().find(|(known, _)| *known == name);

@@ -1,6 +1,8 @@
 //! A job's events as an answer: text, calls of functions, an end with its true reason.
 
 mod complete;
+#[cfg(test)]
+pub(crate) mod hostile;
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
@@ -95,6 +97,8 @@ pub(crate) struct Generation {
     readers: Vec<AnswerReader>,
     /// By answer: how far thoughts are told.
     thoughts: Vec<Thoughts>,
+    /// By answer: thoughts amid a call, which are told behind it.
+    held_thoughts: Vec<String>,
     /// By answer.
     calls: Vec<CallsOfAnswer>,
     /// How calls of each function are told.
@@ -164,6 +168,7 @@ impl Generation {
             events,
             readers: shape.readers(n),
             thoughts: vec![Thoughts::None; n],
+            held_thoughts: vec![String::new(); n],
             calls: vec![CallsOfAnswer::default(); n],
             kinds: shape.kinds(),
             ready: VecDeque::new(),
@@ -300,6 +305,12 @@ impl Generation {
     }
 
     fn thought(&mut self, choice: usize, mut text: String) {
+        if self.calls.get(choice).is_some_and(CallsOfAnswer::is_open)
+            && let Some(held) = self.held_thoughts.get_mut(choice)
+        {
+            held.push_str(&text);
+            return;
+        }
         if let Some(thoughts) = self.thoughts.get_mut(choice)
             && std::mem::replace(thoughts, Thoughts::Open) == Thoughts::Closed
         {
@@ -316,8 +327,21 @@ impl Generation {
                 part => {
                     self.close_thought(choice);
                     self.call(choice, part);
+                    self.tell_held(choice);
                 }
             }
+        }
+    }
+
+    /// Tells what was thought amid a call, once that has ended.
+    fn tell_held(&mut self, choice: usize) {
+        let is_open = self.calls.get(choice).is_some_and(CallsOfAnswer::is_open);
+        if let Some(held) = self.held_thoughts.get_mut(choice)
+            && !is_open
+            && !held.is_empty()
+        {
+            let text = std::mem::take(held);
+            self.thought(choice, text);
         }
     }
 

@@ -1,5 +1,7 @@
 //! LoRA adapters by the names of llama.cpp's server: `lora` of requests, and `/lora-adapters`.
 
+pub(crate) mod load;
+
 use std::sync::Arc;
 
 use axum::extract::{Request, State};

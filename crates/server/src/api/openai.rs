@@ -11,6 +11,7 @@ pub(crate) mod models;
 pub(crate) mod responses;
 mod responses_items;
 mod responses_stream;
+pub(crate) mod stored;
 pub(crate) mod tools;
 
 use serde_json::{Value, json};

@@ -20,10 +20,7 @@ use super::tools::{Tools, as_plain_messages};
 use super::turns::{ARRANGEMENTS, ids_with_names, images_after_results, later_systems};
 use crate::models::ServedModel;
 use crate::scheduler::ModelInfo;
-use crate::syntax::{
-    CallSyntax, GENERIC, ThoughtSyntax, by_template, derived, probe_calls, probe_functions,
-    thought_syntax,
-};
+use crate::syntax::{CallSyntax, GENERIC, ThoughtSyntax, shown_calls, thought_syntax};
 use crate::vision::{ImageError, MAX_IMAGES, UnreadImage, Vision};
 
 /// A conversation, in no API's words.
@@ -286,39 +283,12 @@ fn native_calls(served: &ServedModel) -> Result<Option<CallSyntax>, ApiError> {
         return Ok(*known);
     }
     let loaded = &served.loaded;
-    let messages = [Message::user("?")];
-    let plain = RenderOptions {
-        add_generation_prompt: true,
-        ..RenderOptions::default()
-    };
-    let with_tools = RenderOptions {
-        tools: Some(probe_functions()),
-        ..plain.clone()
-    };
-    let syntax = match render(loaded, &messages, &with_tools) {
-        Ok(prompt) if prompt.text().contains("zqfirstcall") => {
-            let template = loaded.template.as_ref().map(sources).unwrap_or_default();
-            let has_token = |text: &str| loaded.tokenizer.id_of(text).is_some();
-            let known = by_template(&template, has_token).copied();
-            known.or_else(|| shown_calls(loaded, prompt.text(), &with_tools))
-        }
-        Ok(_) => None,
-        // A template that cannot render them does not know them; if it renders nothing, that is told.
-        Err(_) => render(loaded, &messages, &plain).map(|_| None)?,
-    };
+    let template = loaded.template.as_ref().map(sources).unwrap_or_default();
+    let has_token = |text: &str| loaded.tokenizer.id_of(text).is_some();
+    let syntax = shown_calls(&template, has_token, |messages, options| {
+        render(loaded, messages, options).map(|prompt| prompt.text().to_owned())
+    })?;
     Ok(*served.entry.native_calls.get_or_init(|| syntax))
-}
-
-/// How a template writes calls, found by a conversation with some.
-fn shown_calls(loaded: &ModelInfo, without: &str, options: &RenderOptions) -> Option<CallSyntax> {
-    let mut answer = Message::assistant("");
-    answer.fields.insert("tool_calls".to_owned(), probe_calls());
-    let options = RenderOptions {
-        add_generation_prompt: false,
-        ..options.clone()
-    };
-    let with = render(loaded, &[Message::user("?"), answer], &options).ok()?;
-    derived(without, with.text())
 }
 
 fn render(

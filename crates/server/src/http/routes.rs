@@ -12,7 +12,7 @@ use tower_service::Service;
 
 use super::guard::{guard, refuse_while_draining};
 use crate::api::error::ApiError;
-use crate::api::openai::{batches, input_tokens as count};
+use crate::api::openai::{batches, input_tokens as count, stored};
 use crate::api::{anthropic, llama_cpp, lora, ollama, openai, rank, tokens};
 use crate::app::{App, Dialect};
 use crate::{ops, page};
@@ -88,6 +88,8 @@ fn working(app: &Arc<App>) -> Router<Arc<App>> {
         .route("/embeddings", post(llama_cpp::embedding))
         .route("/chat/completions", post(openai::chat::handle))
         .route("/infill", post(llama_cpp::fill))
+        .route("/v1/load_lora_adapter", post(lora::load::load))
+        .route("/v1/unload_lora_adapter", post(lora::load::unload))
         .route("/v1/models/load", post(openai::models::load))
         .route("/v1/models/unload", post(openai::models::unload))
         .layer(from_fn_with_state(Arc::clone(app), while_serving))
@@ -115,6 +117,11 @@ fn routes(app: &Arc<App>) -> Router {
         .route("/v1/batches", get(batches::batches).post(batches::create))
         .route("/v1/batches/{id}", get(batches::batch))
         .route("/v1/batches/{id}/cancel", post(batches::cancel))
+        .route(
+            "/v1/responses/{id}",
+            get(stored::one).delete(stored::delete),
+        )
+        .route("/v1/responses/{id}/input_items", get(stored::input_items))
         .route("/api/tags", get(ollama::tags))
         .route("/api/ps", get(ollama::running))
         .route("/api/show", post(ollama::show))

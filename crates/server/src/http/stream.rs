@@ -26,6 +26,14 @@ pub(crate) struct StreamWriter {
 }
 
 impl StreamWriter {
+    /// One whose pieces are read from a channel.
+    #[cfg(test)]
+    pub(crate) fn with_reader() -> (StreamWriter, mpsc::Receiver<Bytes>) {
+        const N_PIECES: usize = 1 << 16;
+        let (sender, receiver) = mpsc::channel(N_PIECES);
+        (StreamWriter { sender }, receiver)
+    }
+
     async fn bytes(&self, bytes: String) -> Result<(), ClientGone> {
         self.sender.send(bytes.into()).await.map_err(|_| ClientGone)
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use millrace_runtime::AdapterSet;
 
-use super::ModelEntry;
+use super::{AdapterPlace, ModelEntry};
 use crate::scheduler::{ModelInfo, Scheduler};
 
 /// A model that runs, ready for a request.
@@ -24,8 +24,11 @@ pub(crate) struct ServedModel {
 
 impl ServedModel {
     /// The same with one of its adapters, by the name that the request has.
-    pub(crate) fn with_adapter(self, index: usize, name: &str) -> ServedModel {
-        let adapter = self.loaded.adapters.get(index).cloned();
+    pub(crate) fn with_adapter(self, place: AdapterPlace, name: &str) -> ServedModel {
+        let adapter = match place {
+            AdapterPlace::First(index) => self.loaded.adapters.get(index).cloned(),
+            AdapterPlace::Added(added) => Some(added.adapter),
+        };
         ServedModel {
             adapters: AdapterSet::new(adapter.map(|adapter| (adapter, 1.0))),
             name: name.to_owned(),

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use super::calls::CallSyntax;
 
 /// Names that no template writes by itself.
-const NAMES: [&str; 2] = ["zqfirstcall", "zqsecondcall"];
+pub(super) const NAMES: [&str; 2] = ["zqfirstcall", "zqsecondcall"];
 
 /// The calls of the conversation that is rendered.
-pub(crate) fn calls() -> Value {
+pub(super) fn calls() -> Value {
     let call = |name: &&str| {
         json!({"id": "call00001", "type": "function",
                "function": {"name": name, "arguments": {"zqkey": "zqvalue"}}})
@@ -20,7 +20,7 @@ pub(crate) fn calls() -> Value {
 }
 
 /// The functions that are called there.
-pub(crate) fn functions() -> Value {
+pub(super) fn functions() -> Value {
     let function = |name: &&str| {
         json!({"type": "function", "function": {"name": name, "description": "d", "parameters": {
             "type": "object", "properties": {"zqkey": {"type": "string", "description": "d"}}, "required": ["zqkey"],
@@ -30,7 +30,7 @@ pub(crate) fn functions() -> Value {
 }
 
 /// The way of a prompt that ends with an answer of [those calls](calls), before which it is as `without`.
-pub(crate) fn derived(without: &str, with: &str) -> Option<CallSyntax> {
+pub(super) fn derived(without: &str, with: &str) -> Option<CallSyntax> {
     let same = |(a, b): &(char, char)| a == b;
     let n_same: usize = without
         .chars()

@@ -241,3 +241,88 @@ fn factors_of_requests_that_name_none_can_be_set() {
     assert_eq!(server.post(ADAPTERS, &json!([])).status, 200);
     assert_eq!(ask(json!({})), base);
 }
+
+#[test]
+fn adapters_of_a_folder_are_loaded_by_who_shows_a_key() {
+    let dir = tempfile::tempdir().unwrap();
+    write(&dir.path().join("3.gguf"), 3, &model());
+    let mut options = options();
+    options.http.lora_dir = Some(dir.path().to_owned());
+    options.http.api_keys = vec!["key".to_owned()];
+    let server = Running::start(options);
+    let ask = |path: &str, key: &str, body: &Value| {
+        let key = format!("Bearer {key}");
+        let headers = [
+            ("authorization", key.as_str()),
+            ("content-type", "application/json"),
+        ];
+        server.request("POST", path, &headers, body.to_string().as_bytes())
+    };
+    const LOAD: &str = "/v1/load_lora_adapter";
+    const UNLOAD: &str = "/v1/unload_lora_adapter";
+    let named = json!({"lora_name": "late", "lora_path": "3.gguf"});
+    assert_eq!(ask(LOAD, "other", &named).status, 401);
+    let told = ask(LOAD, "key", &named);
+    assert_eq!(
+        (told.status, told.body.as_str()),
+        (200, "Success: LoRA adapter 'late' added successfully.")
+    );
+    // It is the one that another server was started with.
+    for name in ["late", "demo:late"] {
+        let answer = ask(COMPLETIONS, "key", &body(json!({"model": name}))).json();
+        assert_eq!(
+            said(&answer),
+            self::ask(json!({"model": "style"})),
+            "{name}"
+        );
+    }
+    let key = [("authorization", "Bearer key")];
+    let models = server.request("GET", "/v1/models", &key, b"").json();
+    let ids = models["data"].as_array().unwrap().iter();
+    let ids: Vec<&str> = ids.map(|model| model["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["demo", "late"]);
+    for (fields, param) in [
+        (json!({}), "lora_name"),
+        (json!({"lora_name": "demo"}), "lora_name"),
+        (json!({"lora_name": "a b"}), "lora_name"),
+        (
+            json!({"lora_name": "x", "lora_path": "4.gguf"}),
+            "lora_path",
+        ),
+        (
+            json!({"lora_name": "x", "lora_path": "../3.gguf"}),
+            "lora_path",
+        ),
+        (
+            json!({"lora_name": "x", "base_model_name": "nobody"}),
+            "model",
+        ),
+    ] {
+        let reply = ask(LOAD, "key", &with(named.clone(), fields.clone()));
+        assert_eq!(
+            reply.json()["error"]["param"],
+            param,
+            "{fields}: {}",
+            reply.body
+        );
+    }
+    let again = with(named.clone(), json!({"load_inplace": true}));
+    assert_eq!(ask(LOAD, "key", &again).status, 200);
+    assert_eq!(ask(UNLOAD, "key", &named).status, 200);
+    assert_eq!(ask(UNLOAD, "key", &named).status, 404);
+    let gone = ask(COMPLETIONS, "key", &body(json!({"model": "late"})));
+    assert_eq!(gone.status, 404);
+}
+
+#[test]
+fn adapters_are_loaded_from_nowhere_without_a_folder_and_a_key() {
+    let named = json!({"lora_name": "late", "lora_path": "3.gguf"});
+    let path = "/v1/load_lora_adapter";
+    assert_eq!(crate::shared().post(path, &named).status, 501);
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = options();
+    options.http.lora_dir = Some(dir.path().to_owned());
+    let server = Running::start(options);
+    let reply = server.post(path, &named);
+    assert_eq!(reply.status, 403, "{}", reply.body);
+}

@@ -3,26 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::Running;
-use crate::native::{demo_bytes, patch, serve};
-
-/// Renames a token, and makes another longer by what its name is shorter, so that nothing else moves.
-fn rename(bytes: &mut Vec<u8>, old: &str, new: &str, longer: &str) {
-    let entry = |text: &str| [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat();
-    let place = |bytes: &[u8], entry: &[u8]| {
-        let at = bytes
-            .windows(entry.len())
-            .position(|window| window == entry);
-        at.expect("the demo has it")
-    };
-    let (at, old) = (place(bytes, &entry(old)), entry(old));
-    bytes.splice(at..at + old.len(), entry(new));
-    let (at, other) = (place(bytes, &entry(longer)), entry(longer));
-    let n_more = old.len() - entry(new).len();
-    bytes.splice(
-        at..at + other.len(),
-        entry(&format!("{longer}{}", "x".repeat(n_more))),
-    );
-}
+use crate::native::{demo_bytes, rename, serve};
 
 fn tokens(server: &Running, text: &str, special: bool) -> Vec<Value> {
     let body = json!({"content": text, "parse_special": special});
@@ -90,13 +71,12 @@ fn assert_filled(server: &Running, order: &[&str]) {
 #[test]
 fn a_gap_is_filled_as_qwen_coder_was_taught() {
     let mut bytes = demo_bytes();
-    for (old, new) in [
+    let names = [
         ("<|reserved_0|>", "<|fim_prefix|>"),
         ("<|reserved_1|>", "<|fim_suffix|>"),
         ("<|reserved_2|>", "<|fim_middle|>"),
-    ] {
-        patch(&mut bytes, old.as_bytes(), new.as_bytes());
-    }
+    ];
+    rename(&mut bytes, &names, "<|reserved_5|>");
     let order = [
         "<|fim_prefix|>",
         "before",
@@ -110,8 +90,11 @@ fn a_gap_is_filled_as_qwen_coder_was_taught() {
 #[test]
 fn a_gap_is_filled_as_codestral_was_taught() {
     let mut bytes = demo_bytes();
-    rename(&mut bytes, "<|reserved_0|>", "[SUFFIX]", "<|reserved_5|>");
-    rename(&mut bytes, "<|reserved_1|>", "[PREFIX]", "<|reserved_6|>");
+    let names = [
+        ("<|reserved_0|>", "[SUFFIX]"),
+        ("<|reserved_1|>", "[PREFIX]"),
+    ];
+    rename(&mut bytes, &names, "<|reserved_5|>");
     assert_filled(
         &serve(&bytes),
         &["[SUFFIX]", "behind", "[PREFIX]", "before"],

@@ -5,6 +5,7 @@ mod adapters;
 mod agents;
 mod anthropic;
 mod batches;
+mod channels;
 mod client;
 mod codex;
 mod completions;
@@ -32,6 +33,7 @@ mod responses;
 mod samplers;
 mod schemas;
 mod security;
+mod stored_responses;
 mod thinking;
 mod tls;
 

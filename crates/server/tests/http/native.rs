@@ -35,6 +35,12 @@ pub(crate) fn demo_bytes() -> Vec<u8> {
 pub(crate) fn server(template: &str) -> Running {
     let mut bytes = demo_bytes();
     patch(&mut bytes, b"<|reserved_0|>", b"<|python_tag|>");
+    set_template(&mut bytes, template);
+    serve(&bytes)
+}
+
+/// Gives the demo another template, which may be as long as its own.
+pub(crate) fn set_template(bytes: &mut [u8], template: &str) {
     let start = b"{{ bos_token }}{% for message in messages %}";
     let end = b"{{ '<|assistant|>' }}{% endif %}";
     let from = bytes
@@ -49,7 +55,21 @@ pub(crate) fn server(template: &str) -> Running {
     let comment = to - from - template.len() - "{##}".len();
     let template = format!("{template}{{#{}#}}", " ".repeat(comment));
     bytes[from..to].copy_from_slice(template.as_bytes());
-    serve(&bytes)
+}
+
+/// Renames tokens. Another takes up what their names are shorter by in all, so that nothing else moves.
+pub(crate) fn rename(bytes: &mut Vec<u8>, names: &[(&str, &str)], filler: &str) {
+    let entry = |text: &str| [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat();
+    let mut replace = |old: &str, new: &str| {
+        let (old, new) = (entry(old), entry(new));
+        let at = bytes.windows(old.len()).position(|window| window == old);
+        let at = at.expect("the demo has it");
+        bytes.splice(at..at + old.len(), new);
+    };
+    names.iter().for_each(|(old, new)| replace(old, new));
+    let n_bytes = |side: fn(&(&str, &str)) -> usize| names.iter().map(side).sum::<usize>();
+    let n_more = n_bytes(|(old, _)| old.len()) - n_bytes(|(_, new)| new.len());
+    replace(filler, &format!("{filler}{}", "x".repeat(n_more)));
 }
 
 /// A server of a file in memory.

@@ -163,6 +163,41 @@ fn the_description_names_every_route_and_no_other() {
     }
 }
 
+/// Routes that are others by another address, or take nothing from a body.
+const UNFUZZED: [&str; 7] = [
+    "/chat/completions",
+    "/completions",
+    "/embeddings",
+    "/rerank",
+    "/v1/reranking",
+    "/reranking",
+    "/v1/batches/{id}/cancel",
+];
+
+#[test]
+fn every_route_that_takes_a_body_has_a_fuzz_target() {
+    let fuzz = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
+    let manifest = std::fs::read_to_string(fuzz.join("Cargo.toml")).unwrap();
+    let described = shared().get("/openapi.json").json();
+    let mut n = 0;
+    for (path, methods) in described["paths"].as_object().unwrap() {
+        if methods["post"]["requestBody"].is_null() || UNFUZZED.contains(&path.as_str()) {
+            continue;
+        }
+        let name = format!("route_{}", path.trim_matches('/').replace(['/', '-'], "_"));
+        let source = std::fs::read_to_string(fuzz.join(format!("fuzz_targets/{name}.rs")));
+        let source =
+            source.unwrap_or_else(|error| panic!("{path} has no fuzz target {name}: {error}"));
+        assert!(source.contains(path.as_str()), "{name} is of another route");
+        assert!(
+            manifest.contains(&format!("name = \"{name}\"")),
+            "{name} is not built"
+        );
+        n += 1;
+    }
+    assert!(n >= 27, "{n} routes take a body");
+}
+
 #[test]
 fn models_come_and_go() {
     let mut options = options();

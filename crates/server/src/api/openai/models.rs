@@ -12,7 +12,7 @@ use crate::api::error::ApiError;
 use crate::api::fields::Fields;
 use crate::api::time::rfc3339;
 use crate::app::{App, Dialect, json as json_response};
-use crate::models::{AdapterSpec, ModelEntry};
+use crate::models::{AdapterPlace, AdapterSpec, ModelEntry};
 use crate::scheduler::LoadState;
 
 /// How far a model is, in a word.
@@ -56,8 +56,8 @@ fn describe_adapter(entry: &ModelEntry, adapter: &AdapterSpec) -> Value {
 pub(crate) async fn list(State(app): State<Arc<App>>) -> Response {
     let entries = app.registry.entries().iter();
     let described = entries.flat_map(|entry| {
-        let adapters = entry.spec.adapters.iter();
-        let adapters = adapters.map(|adapter| describe_adapter(entry, adapter));
+        let adapters = entry.adapters().into_iter();
+        let adapters = adapters.map(|adapter| describe_adapter(entry, &adapter));
         std::iter::once(describe(entry)).chain(adapters)
     });
     let data: Vec<Value> = described.collect();
@@ -83,9 +83,13 @@ pub(crate) async fn one(
     let found = app.registry.locate(&name);
     let found = found.ok_or_else(|| ApiError::unknown_model(&name, &app.registry.ids()));
     let described = found.map(|(entry, adapter)| {
-        let adapter = adapter.and_then(|index| entry.spec.adapters.get(index));
+        let adapter = match adapter {
+            Some(AdapterPlace::First(index)) => entry.spec.adapters.get(index).cloned(),
+            Some(AdapterPlace::Added(added)) => Some(added.spec),
+            None => None,
+        };
         let described = match adapter {
-            Some(adapter) => describe_adapter(entry, adapter),
+            Some(adapter) => describe_adapter(entry, &adapter),
             None => describe(entry),
         };
         json_response(StatusCode::OK, &described)

@@ -1,4 +1,5 @@
-//! `POST /v1/responses`: the newer form of chat. Nothing is stored; a conversation is sent whole.
+//! `POST /v1/responses`: the newer form of chat. A conversation is sent whole, or goes on from a response that is
+//! [kept](super::stored).
 
 use std::sync::Arc;
 
@@ -13,11 +14,12 @@ use super::logprobs::{MAX_TOP_LOGPROBS, token_logprobs};
 use super::messages::MAX_MESSAGES;
 use super::responses_items::{Items, call_item};
 use super::responses_stream::stream;
+use super::stored::{self, ResponseStore, StoredResponse};
 use super::tools::tools;
 use crate::api::error::ApiError;
 use crate::api::fields::{Fields, wrong};
 use crate::api::generation::{Answer, Generation, Reason};
-use crate::api::params::response_format;
+use crate::api::params::{Caller, response_format};
 use crate::api::placement::placement;
 use crate::api::prompt::{Conversation, variables};
 use crate::api::sampling::sampling;
@@ -26,13 +28,10 @@ use crate::api::time::unix_s;
 use crate::api::unique;
 use crate::app::{App, Dialect, Incoming, json as json_response, with_left_out};
 use crate::http::stream::events;
+use crate::models::ServedModel;
 use crate::scheduler::{Job, Receipt, TokenLogprob};
 
 const REFUSED: &[(&str, &str)] = &[
-    (
-        "previous_response_id",
-        "send the whole conversation as input: what was computed of it is kept",
-    ),
     ("conversation", "send the whole conversation as input"),
     ("background", "keep the request open"),
     ("prompt", "send its text as instructions"),
@@ -51,9 +50,41 @@ pub(super) struct ResponseContext {
     model: String,
     /// What the request said and the response repeats.
     echo: Value,
+    /// Where the response is kept, if it is.
+    keeping: Option<Keeping>,
     with_logprobs: bool,
     tokenizer: Arc<Tokenizer>,
     with_placement: bool,
+}
+
+/// What is kept beside a response.
+struct Keeping {
+    store: Arc<ResponseStore>,
+    owner: String,
+    input: Vec<Value>,
+}
+
+/// Whether a response is kept: where the server keeps any, unless the request says otherwise.
+fn keeping(
+    app: &App,
+    fields: &Fields<'_>,
+    owner: String,
+    previous: Option<&StoredResponse>,
+) -> Result<Option<Keeping>, ApiError> {
+    let is_wanted = fields.bool("store")?.unwrap_or(true);
+    let store = app.responses.as_ref().filter(|_| is_wanted);
+    Ok(store.map(|store| {
+        let before = previous
+            .into_iter()
+            .flat_map(StoredResponse::items)
+            .cloned();
+        let own = fields.get("input").map(stored::named_items);
+        Keeping {
+            store: Arc::clone(store),
+            owner,
+            input: before.chain(own.unwrap_or_default()).collect(),
+        }
+    }))
 }
 
 async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
@@ -61,7 +92,15 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     let fields = Fields::of(&body)?;
     fields.refuse(REFUSED)?;
     let served = caller.within(app.served(&fields)).await?;
-    let prompt = conversation(&fields)?.prompt(&served);
+    let owner = app.owner(&caller.client);
+    let previous = previous(&app, &fields, &owner)?;
+    let mut conversation = conversation(&fields, previous.as_deref())?;
+    if app.responses.is_none() && fields.bool("store")? == Some(true) {
+        let words = "store: no response is kept; start the server with --store-responses MIB";
+        conversation.left_out.push(words.to_owned());
+    }
+    let keeping = keeping(&app, &fields, owner, previous.as_deref())?;
+    let prompt = conversation.prompt(&served);
     let mut prompted = caller.within(prompt).await?;
     let params = GenerateParams {
         sampling: sampling(&fields, &served.loaded)?,
@@ -69,26 +108,8 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
         ..GenerateParams::default()
     };
     let n_top = logprobs(&fields)?;
-    let said = |name: &str, otherwise: Value| fields.get(name).cloned().unwrap_or(otherwise);
-    let context = ResponseContext {
-        id: unique("resp_"),
-        item: unique("msg_"),
-        reasoning: unique("rs_"),
-        created: unix_s(),
-        model: served.name.clone(),
-        echo: json!({
-            "instructions": body["instructions"], "max_output_tokens": body["max_output_tokens"],
-            "temperature": params.sampling.temperature, "top_p": params.sampling.top_p,
-            "tools": said("tools", json!([])), "tool_choice": said("tool_choice", "auto".into()),
-            "parallel_tool_calls": said("parallel_tool_calls", true.into()),
-            "metadata": said("metadata", json!({})), "reasoning": said("reasoning", json!({"effort": null, "summary": null})),
-            "text": said("text", json!({"format": {"type": "text"}})),
-            "top_logprobs": n_top.unwrap_or(0),
-        }),
-        with_logprobs: n_top.is_some(),
-        tokenizer: Arc::clone(&served.loaded.tokenizer),
-        with_placement: fields.bool("placement")?.unwrap_or(false),
-    };
+    let temperature = (params.sampling.temperature, params.sampling.top_p);
+    let context = context(&fields, &body, &served, temperature, (n_top, keeping))?;
     let images = prompted.see(&served, &caller).await?;
     let job = Job {
         images,
@@ -107,8 +128,63 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     }
     let (mut answers, receipt) = generation.complete().await?;
     let answer = answers.pop().unwrap_or_default();
-    let response = json_response(StatusCode::OK, &context.complete(&answer, &receipt));
+    let mut response = context.complete(&answer, &receipt);
+    context.keep(&mut response);
+    let response = json_response(StatusCode::OK, &response);
     Ok(with_left_out(response, &left_out))
+}
+
+/// How the response to a request is told.
+fn context(
+    fields: &Fields<'_>,
+    body: &Value,
+    served: &ServedModel,
+    (temperature, top_p): (f32, f32),
+    (n_top, keeping): (Option<usize>, Option<Keeping>),
+) -> Result<ResponseContext, ApiError> {
+    let said = |name: &str, otherwise: Value| fields.get(name).cloned().unwrap_or(otherwise);
+    Ok(ResponseContext {
+        id: unique("resp_"),
+        item: unique("msg_"),
+        reasoning: unique("rs_"),
+        created: unix_s(),
+        model: served.name.clone(),
+        echo: json!({
+            "instructions": body["instructions"], "max_output_tokens": body["max_output_tokens"],
+            "temperature": temperature, "top_p": top_p,
+            "tools": said("tools", json!([])), "tool_choice": said("tool_choice", "auto".into()),
+            "parallel_tool_calls": said("parallel_tool_calls", true.into()),
+            "metadata": said("metadata", json!({})), "reasoning": said("reasoning", json!({"effort": null, "summary": null})),
+            "text": said("text", json!({"format": {"type": "text"}})),
+            "top_logprobs": n_top.unwrap_or(0), "previous_response_id": body["previous_response_id"],
+        }),
+        keeping,
+        with_logprobs: n_top.is_some(),
+        tokenizer: Arc::clone(&served.loaded.tokenizer),
+        with_placement: fields.bool("placement")?.unwrap_or(false),
+    })
+}
+
+/// The response that a request goes on from, if it names one.
+fn previous(
+    app: &App,
+    fields: &Fields<'_>,
+    owner: &str,
+) -> Result<Option<Arc<StoredResponse>>, ApiError> {
+    let id = fields
+        .text("previous_response_id")?
+        .filter(|id| !id.is_empty());
+    id.map(|id| stored::previous(app, id, owner)).transpose()
+}
+
+/// The conversation of a request, with what it goes on from.
+pub(super) fn conversation_of(
+    fields: &Fields<'_>,
+    app: &App,
+    caller: &Caller,
+) -> Result<Conversation, ApiError> {
+    let previous = previous(app, fields, &app.owner(&caller.client))?;
+    conversation(fields, previous.as_deref())
 }
 
 /// What a response may include. All but the first are of tools that other services run, or are part of it anyway.
@@ -154,10 +230,22 @@ fn logprobs(fields: &Fields<'_>) -> Result<Option<usize>, ApiError> {
     Ok(is_included.then_some(n_top.unwrap_or(0)))
 }
 
-pub(super) fn conversation(fields: &Fields<'_>) -> Result<Conversation, ApiError> {
+fn conversation(
+    fields: &Fields<'_>,
+    previous: Option<&StoredResponse>,
+) -> Result<Conversation, ApiError> {
     let mut items = Items::default();
+    // Those of an earlier request are its own.
     if let Some(text) = fields.text("instructions")? {
         items.messages.push(Message::system(text));
+    }
+    let earlier = previous.into_iter().flat_map(StoredResponse::items);
+    for item in earlier {
+        items.add(item, "previous_response_id")?;
+    }
+    if items.messages.len() > MAX_MESSAGES {
+        let message = format!("its conversation has more than {MAX_MESSAGES} messages");
+        return Err(ApiError::field("previous_response_id", message));
     }
     match fields.need("input", fields.get("input"))? {
         Value::String(text) => items.messages.push(Message::user(text.as_str())),
@@ -186,17 +274,47 @@ pub(super) fn conversation(fields: &Fields<'_>) -> Result<Conversation, ApiError
 }
 
 impl ResponseContext {
+    /// That of a response that nobody asked for.
+    #[cfg(test)]
+    pub(super) fn for_tests() -> ResponseContext {
+        ResponseContext {
+            id: "resp_1".to_owned(),
+            item: "msg_1".to_owned(),
+            reasoning: "rs_1".to_owned(),
+            created: 0,
+            model: "m".to_owned(),
+            echo: Value::Null,
+            keeping: None,
+            with_logprobs: false,
+            tokenizer: Arc::clone(&crate::api::tools::tests::demo().0),
+            with_placement: false,
+        }
+    }
+
     /// The response as a whole.
     pub(super) fn response(&self, status: &str, output: Vec<Value>, usage: Value) -> Value {
         let mut response = json!({
             "id": self.id, "object": "response", "created_at": self.created, "status": status,
             "background": false, "error": null, "incomplete_details": null, "model": self.model,
-            "output": output, "previous_response_id": null, "store": false, "usage": usage,
+            "output": output, "store": self.keeping.is_some(), "usage": usage,
         });
         if let (Some(response), Some(echo)) = (response.as_object_mut(), self.echo.as_object()) {
             response.extend(echo.clone());
         }
         response
+    }
+
+    /// Keeps a response that is complete, if it shall be.
+    pub(super) fn keep(&self, response: &mut Value) {
+        if let Some(Keeping {
+            store,
+            owner,
+            input,
+        }) = &self.keeping
+            && !store.put(owner, response, input)
+        {
+            response["store"] = false.into();
+        }
     }
 
     pub(super) fn complete(&self, answer: &Answer, receipt: &Receipt) -> Value {

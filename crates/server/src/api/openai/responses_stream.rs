@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::responses::ResponseContext;
 use super::responses_items::call_item;
 use crate::api::calls::CallHead;
-use crate::api::generation::{Answer, AnswerPiece, BETWEEN_THOUGHTS, Generation};
+use crate::api::generation::{Answer, AnswerPiece, BETWEEN_THOUGHTS, Generation, Reason};
 use crate::api::tools::CallKind;
 use crate::http::stream::{ClientGone, StreamWriter};
 use crate::scheduler::{Receipt, TokenLogprob};
@@ -100,9 +100,9 @@ impl Items {
         }
         self.close(context).await?;
         let mut response = context.complete(&self.answer, receipt);
-        if self.done.len() > 1 {
-            response["output"] = self.done.clone().into();
-        }
+        // What was told, item by item: a call that was cut is one of them.
+        response["output"] = self.done.clone().into();
+        context.keep(&mut response);
         let status = response["status"].as_str().unwrap_or("completed");
         let kind = format!("response.{status}");
         self.event(&kind, json!({"response": response})).await
@@ -212,7 +212,11 @@ impl Items {
         let mut part = place;
         part["part"] = self.part(context, open);
         self.event("response.content_part.done", part).await?;
-        let item = self.item(context, open, "completed");
+        let status = match (open, self.answer.reason) {
+            (OpenItem::Message, Some(Reason::Length)) => "incomplete",
+            _ => "completed",
+        };
+        let item = self.item(context, open, status);
         self.complete(item).await
     }
 
@@ -289,3 +293,6 @@ impl OpenItem {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

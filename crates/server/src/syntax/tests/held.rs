@@ -1,7 +1,7 @@
 //! Whatever a grammar lets a model write: each call that is read of it fits its schema, and there are no more than may be.
 
 use super::*;
-use crate::api::tools::tests::accepts;
+use crate::api::tools::tests::{accepts, demo};
 use crate::grammar::Grammar;
 use crate::syntax::grammar::{CallGrammar, Callable, MAX_CALLS};
 use crate::syntax::lark::Marks;
@@ -50,6 +50,158 @@ impl Held {
             false => reader,
         }
     }
+}
+
+/// Whether arguments are of the [schema](schema).
+fn fits(arguments: &Value) -> bool {
+    let is_of = |(name, value): (&String, &Value)| match name.as_str() {
+        "city" => ["Rome", "Paris"].iter().any(|city| value == city),
+        "note" => value.is_string(),
+        "days" => {
+            value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|n| n.fract() == 0.0)
+        }
+        "wet" => value.is_boolean(),
+        "tags" => value
+            .as_array()
+            .is_some_and(|list| list.iter().all(Value::is_string)),
+        _ => false,
+    };
+    let object = arguments.as_object().unwrap();
+    object.iter().all(is_of) && object.contains_key("city") && object.contains_key("days")
+}
+
+/// Numbers that are the same in every run.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % n
+    }
+}
+
+/// What somebody would write who wants a call that the grammar does not hold.
+fn hostile_pieces(row: &CallSyntax) -> Vec<String> {
+    let good = written(row, &[("weather", some())]);
+    let bad = written(row, &[("weather", json!({"city": "Oslo", "days": true}))]);
+    let none = written(row, &[("time", json!({}))]);
+    let middle = good.len() / 2;
+    let middle = (middle..).find(|at| good.is_char_boundary(*at)).unwrap();
+    let spaced: String = good.chars().take(6).flat_map(|c| [c, ' ']).collect();
+    let mut pieces = vec![
+        good[..middle].to_owned(),
+        good[middle..].to_owned(),
+        format!(" {bad}"),
+        format!("\n{none}"),
+        format!("\u{a0}{bad}"),
+        bad.replace("\"name\"", "\"n\\u0061me\""),
+        bad.replace("Oslo", &row.after.replace('⟨', "")),
+        spaced,
+        row.open.to_owned(),
+        row.close.to_owned(),
+        row.before.to_owned(),
+        row.again().to_owned(),
+        "<|end|><|start|>assistant to=functions.time<|message|>{}<|end|>".to_owned(),
+        "<|channel|>final<|message|>".to_owned(),
+        "{\"note\": \"".to_owned(),
+        "[{\"a\": 1}]".to_owned(),
+        " \n".to_owned(),
+    ];
+    // More often than the rest.
+    pieces.extend([good.clone(), good, bad.clone(), bad, none]);
+    pieces
+}
+
+/// Writes what pieces say as far as the grammar lets it, else what the grammar lets it; looks at the answer wherever it may end.
+fn walk(
+    row: &CallSyntax,
+    held: Held,
+    grammar: &Grammar,
+    chance: &mut Chance,
+    mut look: impl FnMut(&str),
+) {
+    const MAX_TOKENS: usize = 120;
+    let (tokenizer, vocab_size, factory) = demo();
+    let vocab_size = *vocab_size;
+    let ends = tokenizer.end_of_generation();
+    let pieces = hostile_pieces(row);
+    let mut constraint = factory
+        .compile(grammar)
+        .unwrap_or_else(|error| panic!("{} {held:?}: {error}", row.name));
+    let (mut bytes, mut wanted) = (Vec::new(), Vec::new().into_iter());
+    for _ in 0..MAX_TOKENS {
+        let mut logits = vec![0.0; vocab_size];
+        constraint.mask(&mut logits).unwrap();
+        if logits[ends[0] as usize] == 0.0 {
+            if let Ok(text) = std::str::from_utf8(&bytes) {
+                look(text);
+            }
+        }
+        let may = |token: &u32| logits[*token as usize] == 0.0 && !ends.contains(token);
+        let next = match wanted.next().filter(may) {
+            Some(token) => token,
+            None => {
+                let piece = &pieces[chance.below(pieces.len())];
+                wanted = tokenizer.encode(piece, Default::default()).into_iter();
+                match wanted.next().filter(may) {
+                    Some(token) => token,
+                    None => {
+                        let all: Vec<u32> =
+                            (0..vocab_size as u32).filter(|token| may(token)).collect();
+                        if all.is_empty() {
+                            return;
+                        }
+                        all[chance.below(all.len())]
+                    }
+                }
+            }
+        };
+        bytes.extend_from_slice(&tokenizer.token_bytes(next));
+        constraint.accept(next).unwrap();
+    }
+}
+
+#[test]
+fn each_call_that_a_grammar_lets_be_read_fits() {
+    let is_all = std::env::var_os("MILLRACE_TEST_ALL").is_some();
+    let n_walks = if is_all { 40 } else { 3 };
+    let required = Held {
+        must_call: true,
+        ..Held::auto(false)
+    };
+    let mut n_calls_read = 0;
+    for row in rows() {
+        for held in [
+            Held::auto(false),
+            Held::auto(true),
+            Held::WITH_FORM,
+            required,
+        ] {
+            let grammar = held.grammar(&row);
+            let most = if held.is_parallel { MAX_CALLS } else { 1 };
+            let mut chance = Chance(row.name.len() as u64);
+            for _ in 0..n_walks {
+                walk(&row, held, &grammar, &mut chance, |answer| {
+                    let parts = read(&held.reader(&row), [answer]);
+                    let mut n_calls = 0;
+                    for part in &parts {
+                        if let AnswerPart::Call { arguments, .. } = part {
+                            n_calls += 1;
+                            assert!(fits(arguments), "{} {held:?}: {answer}", row.name);
+                        }
+                    }
+                    assert!(n_calls <= most, "{} {held:?}: {answer}", row.name);
+                    let is_missing = held.must_call && n_calls == 0;
+                    assert!(!is_missing, "{} {held:?}: no call in {answer}", row.name);
+                    n_calls_read += n_calls;
+                });
+            }
+        }
+    }
+    assert!(n_calls_read > 100, "{n_calls_read} calls were read");
 }
 
 /// An answer, whether a grammar takes it, and how many calls are read of it.

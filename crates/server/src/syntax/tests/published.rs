@@ -4,7 +4,7 @@ use super::*;
 use crate::syntax::by_template;
 
 /// A call of `weather` with a city and days, by the way's name. Mistral's and Cohere's are of several versions.
-const CALLS: [(&str, &str); 30] = [
+const CALLS: [(&str, &str); 38] = [
     (
         "hermes",
         "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Rome\", \"days\": 3}}\n</tool_call>",
@@ -140,7 +140,52 @@ const CALLS: [(&str, &str); 30] = [
         "llama, json",
         "{\"name\": \"weather\", \"parameters\": {\"city\": \"Rome\", \"days\": 3}}",
     ),
+    (
+        "llama, json",
+        "{\"type\": \"function\", \"name\": \"weather\", \"parameters\": {\"city\": \"Rome\", \"days\": 3}}",
+    ),
+    ("llama, python", "[weather(city=\"Rome\", days=3)]"),
+    (
+        "command r",
+        "Action:\n```json\n[\n    {\n        \"tool_name\": \"weather\",\n        \"parameters\": {\n            \"city\": \"Rome\",\n            \
+         \"days\": 3\n        }\n    }\n]```",
+    ),
+    (
+        "hunyuan 3",
+        "<tool_calls:opensource>\n<tool_call:opensource>weather<tool_sep:opensource>\n<arg_key:opensource>city</arg_key:opensource>\n\
+         <arg_value:opensource>Rome</arg_value:opensource>\n<arg_key:opensource>days</arg_key:opensource>\n\
+         <arg_value:opensource>3</arg_value:opensource>\n</tool_call:opensource>\n</tool_calls:opensource>",
+    ),
+    (
+        "solar",
+        "<|tool_calls|><|tool_call:begin|>call00001<|tool_call:name|>weather<|tool_call:args|>{\"city\": \"Rome\", \"days\": 3}\
+         <|tool_call:end|>",
+    ),
+    (
+        "gigachat",
+        "<|function_call|>{\"name\": \"weather\", \"arguments\": {\"city\": \"Rome\", \"days\": 3}}",
+    ),
+    (
+        "firefunction",
+        "functools[{\"name\": \"weather\", \"arguments\": {\"city\": \"Rome\", \"days\": 3}}]",
+    ),
+    (
+        "muse",
+        "<atem:function_calls>\n<atem:invoke name=\"weather\">\n<atem:parameter name=\"city\">Rome</atem:parameter>\n\
+         <atem:parameter name=\"days\">3</atem:parameter>\n</atem:invoke>\n</atem:function_calls>",
+    ),
 ];
+
+#[test]
+fn every_row_has_a_published_call() {
+    for row in rows() {
+        assert!(
+            CALLS.iter().any(|(name, _)| *name == row.name),
+            "{}",
+            row.name
+        );
+    }
+}
 
 #[test]
 fn published_calls_are_read() {

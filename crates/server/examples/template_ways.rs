@@ -1,0 +1,30 @@
+//! What chat templates show: `tools/check_templates.py` asks it. Each line of standard input is
+//! `{"source": …, "bos": …, "eos": …, "conversations": […]}`; the answer to each is a line as
+//! [`template_ways`](millrace_server::template_ways) has it, or `{"error": why}`.
+
+use std::io::{BufRead, Write};
+use std::path::Path;
+
+use millrace_runtime::LoadedModel;
+use millrace_server::template_ways;
+use serde_json::{Value, json};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // Which tokens there are is asked where a template names no marks; the demo has none of them.
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo/demo.gguf");
+    let tokenizer = LoadedModel::open(&path)?.tokenizer()?;
+    let mut out = std::io::stdout().lock();
+    for line in std::io::stdin().lock().lines() {
+        let request: Value = serde_json::from_str(&line?)?;
+        let text = |name: &str| request[name].as_str().unwrap_or_default();
+        let conversations = request["conversations"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let tokens = (text("bos"), text("eos"));
+        let answer = template_ways(text("source"), tokens, &conversations, &tokenizer);
+        let answer = answer.unwrap_or_else(|error| json!({"error": error}));
+        writeln!(out, "{answer}")?;
+    }
+    Ok(())
+}

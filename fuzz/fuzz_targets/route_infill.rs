@@ -1,0 +1,4 @@
+//! Bodies of `POST /infill`: an answer within the deadline, whose status is not the server's fault.
+#![no_main]
+
+millrace_fuzz::route!("/infill");

@@ -1,0 +1,4 @@
+//! Bodies of `POST /v1/models/load`: an answer within the deadline, whose status is not the server's fault.
+#![no_main]
+
+millrace_fuzz::route!("/v1/models/load");

@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""Checks the chat templates of published models: whether they render as Jinja2 renders them, and which ways of writing they show.
+
+    cargo build --release -p millrace-server --example template_ways
+    tools/check_templates.py FOLDER [--program target/release/examples/template_ways] [--failures]
+
+FOLDER has templates, one a file (`*.jinja`); llama.cpp's repository has some seventy in `models/templates`. They are others' text, and
+stay out of this repository. Of each it prints
+
+- whether seven conversations come out as Jinja2 with transformers' settings has them, errors among them;
+- the way in which its calls are written, and whether a call that the template writes is read again;
+- the way in which its thoughts are.
+
+Needs the package `jinja2` (3.1.6). The exit code is 1 if a conversation comes out otherwise, or a call is not read.
+"""
+
+import argparse
+import copy
+import datetime
+import json
+import pathlib
+import subprocess
+import sys
+
+import jinja2
+import jinja2.ext
+import jinja2.nodes
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+WEATHER = {"type": "function", "function": {
+    "name": "weather", "description": "Says what the weather is.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string", "description": "Where."},
+                                                     "days": {"type": "integer", "description": "How many."}},
+                   "required": ["city", "days"]}}}
+CALL = {"id": "call00001", "type": "function", "function": {"name": "weather", "arguments": {"city": "Rome", "days": 3}}}
+USER = {"role": "user", "content": "How is the weather?"}
+
+
+def conversations():
+    result = {"role": "tool", "name": "weather", "tool_call_id": "call00001", "content": "sunny"}
+    called = [USER, {"role": "assistant", "content": "", "tool_calls": [CALL]}]
+    return [
+        {"messages": [USER], "add_generation_prompt": True},
+        {"messages": [{"role": "system", "content": "Be brief."}, USER, {"role": "assistant", "content": "Fine."}, USER],
+         "add_generation_prompt": True},
+        {"messages": [USER, {"role": "assistant", "content": "Fine.", "reasoning_content": "Hm."}], "add_generation_prompt": False},
+        {"messages": [USER], "tools": [WEATHER], "add_generation_prompt": True},
+        {"messages": called, "tools": [WEATHER], "add_generation_prompt": False},
+        {"messages": called + [result], "tools": [WEATHER], "add_generation_prompt": True},
+        {"messages": [USER, USER], "add_generation_prompt": True},
+    ]
+
+
+class Generation(jinja2.ext.Extension):
+    """`{% generation %}`, which says what a model is trained on; what is in it is rendered as it is."""
+
+    tags = {"generation"}
+
+    def parse(self, parser):
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+        return jinja2.nodes.CallBlock(self.call_method("_same"), [], [], body).set_lineno(line)
+
+    def _same(self, caller):
+        return caller()
+
+
+def environment():
+    """Jinja2 as transformers sets it up."""
+    def raise_exception(message):
+        raise jinja2.exceptions.TemplateError(message)
+
+    def tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
+        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+    env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, "jinja2.ext.loopcontrols"])
+    env.filters["tojson"] = tojson
+    env.globals["raise_exception"] = raise_exception
+    env.globals["strftime_now"] = lambda format: datetime.datetime.now().strftime(format)
+    return env
+
+
+def by_jinja(source, bos, eos):
+    """Each conversation as Jinja2 has it; `None` for an error."""
+    try:
+        template = environment().from_string(source)
+    except jinja2.TemplateError as error:
+        return f"does not parse: {error}"
+    out = []
+    for one in conversations():
+        one = copy.deepcopy(one)
+        try:
+            out.append(template.render(messages=one["messages"], tools=one.get("tools"), documents=None, bos_token=bos, eos_token=eos,
+                                       add_generation_prompt=one["add_generation_prompt"]))
+        except Exception:  # noqa: BLE001 - of any kind, as a template raises it
+            out.append(None)
+    return out
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--program", type=pathlib.Path, default=ROOT / "target/release/examples/template_ways")
+    parser.add_argument("--failures", action="store_true", help="print what comes out otherwise")
+    args = parser.parse_args()
+    files = sorted(args.folder.glob("*.jinja"))
+    if not files:
+        sys.exit(f"{args.folder} has no *.jinja")
+    tokens = {"bos": "<bos>", "eos": "<eos>"}
+    lines = [json.dumps({"source": file.read_text(), "conversations": conversations()} | tokens) for file in files]
+    done = subprocess.run([args.program], input="\n".join(lines) + "\n", capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{args.program} failed:\n{done.stderr}")
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    print("| template | as Jinja2 | calls | read again | thoughts |\n|---|---|---|---|---|")
+    n_same = n_calls = n_read = n_unread = n_thoughts = 0
+    for file, answer in zip(files, answers, strict=True):
+        wanted = by_jinja(file.read_text(), tokens["bos"], tokens["eos"])
+        found = answer.get("rendered", answer.get("error"))
+        same = found == wanted if isinstance(wanted, list) else "error" in answer
+        n_same += same
+        n_calls += answer.get("calls") is not None
+        n_read += answer.get("read") is True
+        n_unread += answer.get("read") is False
+        n_thoughts += answer.get("thoughts") is not None
+        read = {True: "yes", False: "NO", None: "–"}[answer.get("read")]
+        print(f"| {file.stem} | {'yes' if same else 'NO'} | {answer.get('calls') or '–'} | {read} | `{answer.get('thoughts') or '–'}` |")
+        if args.failures and not same:
+            for i, one in enumerate(conversations()):
+                pair = (wanted[i], found[i]) if isinstance(wanted, list) and isinstance(found, list) else (wanted, found)
+                if pair[0] != pair[1]:
+                    print(f"  conversation {i}: Jinja2 {pair[0]!r}\n  here {pair[1]!r}")
+    print(f"\n{len(files)} templates: {n_same} as Jinja2; {n_calls} with calls, of which {n_read} are read again and {n_unread} are not; "
+          f"{n_thoughts} with thoughts")
+    sys.exit(n_same < len(files) or n_unread > 0)
+
+
+if __name__ == "__main__":
+    main()
