@@ -50,6 +50,10 @@ fn as_llama_cpp_says(config: &ModelConfig) -> ModelConfig {
         family: config.family,
         ..arch::by_name(config.family).folded(config)
     };
+    // Its converter leaves the number of dense layers out: those without a router tell.
+    if let ("hy-v3", Some(experts)) = (config.family, &mut config.experts) {
+        experts.dense_layers = (0..std::mem::take(&mut experts.n_dense_layers)).collect();
+    }
     if let Some(recurrent) = &mut config.recurrent {
         let beside = &mut recurrent.beside_attention;
         *beside = beside.map(|_| BranchScales::NONE);

@@ -153,7 +153,9 @@ impl VisionGolden {
                     .collect(),
             })
         };
-        (0..).map_while(image).collect()
+        let images: Vec<ExpectedImage> = (0..).map_while(image).collect();
+        assert!(!images.is_empty(), "{} has no image", path.display());
+        images
     }
 }
 

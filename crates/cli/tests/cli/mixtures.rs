@@ -10,12 +10,16 @@ use millrace_testkit::golden::Golden;
 
 /// Two layers of six experts, of which a token takes three; 71,704 parameters.
 fn mixture() -> PathBuf {
-    Golden::named("qwen3moe").gguf().unwrap()
+    Golden::named("qwen3moe")
+        .gguf()
+        .expect("a file of the fixture")
 }
 
 /// A mixture with rows of 64, which blocks of 32 divide.
 fn wider() -> PathBuf {
-    Golden::named("qwen2moe").gguf().unwrap()
+    Golden::named("qwen2moe")
+        .gguf()
+        .expect("a file of the fixture")
 }
 
 fn run(home: &Path, arguments: &[&str]) -> Finished {

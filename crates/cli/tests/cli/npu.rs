@@ -220,7 +220,8 @@ fn programs_of_dma_alone_probe_the_board() {
         "never run on hardware",
         "transpose",
         "join",
-        "eight columns at once",
+        "in two columns at once",
+        "in all eight",
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }

@@ -48,7 +48,7 @@ struct ExpertPass<'a> {
 }
 
 /// An input's bytes, and what is kept of them.
-type Made = Option<(Vec<u8>, Scales)>;
+type SlotInput = Option<(Vec<u8>, Scales)>;
 
 impl Pass<'_> {
     /// A call of experts: its dispatches.
@@ -192,7 +192,7 @@ impl Pass<'_> {
         &self,
         at: &ExpertPass<'_>,
         dispatch: &ExpertDispatch<'_>,
-    ) -> Result<Vec<Made>, NpuError> {
+    ) -> Result<Vec<SlotInput>, NpuError> {
         let container = self.prepared.container(at.call);
         let mut all = Vec::with_capacity(container.slots().len());
         for (number, slot) in container.slots().iter().enumerate() {
@@ -248,9 +248,9 @@ impl Pass<'_> {
     }
 
     /// By slot, what the planner keeps of what was written there.
-    fn expert_scales(&self, at: &ExpertPass<'_>, expert: usize, made: &[Made]) -> Vec<Scales> {
+    fn expert_scales(&self, at: &ExpertPass<'_>, expert: usize, made: &[SlotInput]) -> Vec<Scales> {
         let slots = self.prepared.container(at.call).slots().iter();
-        let of = |(number, (slot, made)): (usize, (&Slot, &Made))| match slot.role {
+        let of = |(number, (slot, made)): (usize, (&Slot, &SlotInput))| match slot.role {
             Role::Static => {
                 let name = expert_name(self.prepared, at.index, number, expert);
                 self.npu.scales(name.as_deref())
@@ -321,7 +321,7 @@ impl Pass<'_> {
 }
 
 /// What crosses of a slot: inputs whole, and results.
-fn expert_move<'m>((slot, made): (&Slot, &'m Made)) -> Move<'m> {
+fn expert_move<'m>((slot, made): (&Slot, &'m SlotInput)) -> Move<'m> {
     match (slot.role, made) {
         (Role::Input, Some((bytes, _))) => Move::Write(bytes),
         (Role::Output, _) => Move::Read(0..slot.size_bytes().unwrap_or(0)),

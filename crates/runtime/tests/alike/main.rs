@@ -190,7 +190,7 @@ const REFUSED: [(&str, &str); 8] = [
     ("albert", "Unigram"),
     ("bert_cased", "WordPiece"),
     ("bert_uncased", "WordPiece"),
-    ("t5", "Unigram"),
+    ("t5", "one token before a text"),
     ("xlm_roberta", "Unigram"),
     ("deepseek", "pre-tokenizer"),
     ("gpt2", "NFKC"),

@@ -24,11 +24,11 @@ const PAGE: (usize, usize) = (20, 100);
 pub(crate) struct ResponseStore {
     /// Of their JSON.
     most_bytes: usize,
-    kept: Mutex<Kept>,
+    state: Mutex<StoreState>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct StoreState {
     by_id: HashMap<String, (Arc<StoredResponse>, u64)>,
     /// Their ids by when they were used last.
     by_age: BTreeMap<u64, String>,
@@ -60,12 +60,12 @@ impl ResponseStore {
     pub(crate) fn new(most_bytes: usize) -> ResponseStore {
         ResponseStore {
             most_bytes,
-            kept: Mutex::default(),
+            state: Mutex::default(),
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, StoreState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps a response of this owner. False if it alone is more than all may be.
@@ -82,52 +82,52 @@ impl ResponseStore {
             input: input.to_vec(),
             n_bytes,
         };
-        let mut kept = self.kept();
-        kept.remove(&id);
-        while kept.by_id.len() >= MAX_RESPONSES || kept.n_bytes + n_bytes > self.most_bytes {
-            let Some(oldest) = kept.by_age.values().next().cloned() else {
+        let mut state = self.state();
+        state.remove(&id);
+        while state.by_id.len() >= MAX_RESPONSES || state.n_bytes + n_bytes > self.most_bytes {
+            let Some(oldest) = state.by_age.values().next().cloned() else {
                 break;
             };
-            kept.remove(&oldest);
+            state.remove(&oldest);
         }
-        kept.n_bytes += n_bytes;
-        let age = kept.next;
-        kept.next += 1;
-        kept.by_age.insert(age, id.clone());
-        kept.by_id.insert(id, (Arc::new(stored), age));
+        state.n_bytes += n_bytes;
+        let age = state.next;
+        state.next += 1;
+        state.by_age.insert(age, id.clone());
+        state.by_id.insert(id, (Arc::new(stored), age));
         true
     }
 
     /// A response, if this owner may see it.
     pub(super) fn get(&self, id: &str, owner: &str) -> Option<Arc<StoredResponse>> {
-        let mut kept = self.kept();
-        let kept = &mut *kept;
-        let (stored, age) = kept
+        let mut state = self.state();
+        let state = &mut *state;
+        let (stored, age) = state
             .by_id
             .get_mut(id)
             .filter(|(stored, _)| stored.owner == owner)?;
-        kept.by_age.remove(age);
-        *age = kept.next;
-        kept.next += 1;
-        kept.by_age.insert(*age, id.to_owned());
+        state.by_age.remove(age);
+        *age = state.next;
+        state.next += 1;
+        state.by_age.insert(*age, id.to_owned());
         Some(Arc::clone(stored))
     }
 
     /// Forgets a response, if this owner may see it.
     fn forget(&self, id: &str, owner: &str) -> bool {
-        let mut kept = self.kept();
-        let is_own = kept
+        let mut state = self.state();
+        let is_own = state
             .by_id
             .get(id)
             .is_some_and(|(stored, _)| stored.owner == owner);
         if is_own {
-            kept.remove(id);
+            state.remove(id);
         }
         is_own
     }
 }
 
-impl Kept {
+impl StoreState {
     fn remove(&mut self, id: &str) {
         if let Some((stored, age)) = self.by_id.remove(id) {
             self.by_age.remove(&age);
@@ -306,10 +306,11 @@ mod tests {
             &[json!("y".repeat(n_bytes))]
         ));
         assert!(has("a") && has("c") && !has("d"));
-        assert_eq!(store.kept().n_bytes, 2 * n_bytes);
+        assert_eq!(store.state().n_bytes, 2 * n_bytes);
         assert!(store.forget("a", "me") && !has("a"));
-        assert_eq!(store.kept().n_bytes, n_bytes);
-        assert_eq!(store.kept().by_age.len(), store.kept().by_id.len());
+        let state = store.state();
+        assert_eq!(state.n_bytes, n_bytes);
+        assert_eq!(state.by_age.len(), state.by_id.len());
     }
 
     #[test]
