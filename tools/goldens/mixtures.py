@@ -150,7 +150,7 @@ FIXTURES = {
         ),
         gguf=True,
         config_class="ExaoneMoeConfig",
-        salt="-1",
+        salt="-2",
     ),
     "hy-v3": Fixture(
         "hy-v3",
@@ -188,7 +188,7 @@ FIXTURES = {
             rope_parameters=rope(10000.0),
         ),
         config_class="Cohere2MoeConfig",
-        salt="-1",
+        salt="-2",
     ),
     # Softmax over the chosen.
     "cohere2moe-softmax": Fixture(

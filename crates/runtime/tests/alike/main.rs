@@ -186,12 +186,8 @@ fn every_family_and_every_source_of_what_a_folder_says() {
 }
 
 /// Kinds of tokenizers that GGUF has no name for, and a word of the refusal.
-const REFUSED: [(&str, &str); 8] = [
-    ("albert", "Unigram"),
-    ("bert_cased", "WordPiece"),
-    ("bert_uncased", "WordPiece"),
+const REFUSED: [(&str, &str); 4] = [
     ("t5", "one token before a text"),
-    ("xlm_roberta", "Unigram"),
     ("deepseek", "pre-tokenizer"),
     ("gpt2", "NFKC"),
     ("partial_alphabet", "Punctuation"),
