@@ -94,9 +94,7 @@ fn gguf_gives_the_same_model() {
         assert_eq!(config, expected, "{}", golden.name);
         compared += 1;
         // Factors that files of GGUF hold within weights are ops of a folder's graph.
-        if expected.recurrent != hf.config.recurrent
-            || expected.query_scale != hf.config.query_scale
-        {
+        if expected.recurrent != hf.config.recurrent || config.family == "muse-glimmer" {
             continue;
         }
         let n_nodes = (gguf.graph.nodes.len(), hf.graph.nodes.len());

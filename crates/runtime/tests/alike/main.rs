@@ -186,7 +186,9 @@ fn every_family_and_every_source_of_what_a_folder_says() {
 }
 
 /// Kinds of tokenizers that GGUF has no name for, and a word of the refusal.
-const REFUSED: [(&str, &str); 4] = [
+const REFUSED: [(&str, &str); 6] = [
+    ("bert_cased", "WordPiece"),
+    ("albert", "Unigram"),
     ("t5", "one token before a text"),
     ("deepseek", "pre-tokenizer"),
     ("gpt2", "NFKC"),

@@ -65,7 +65,7 @@ fn every_product_of_experts_is_the_devices() {
                     assert_eq!(on_device, 0, "{what}");
                     continue;
                 }
-                assert!(all >= 4, "{what}: {all} products of experts");
+                assert!(all >= 2, "{what}: {all} products of experts");
                 let reasons = plan.placement.iter().map(|p| &p.reason);
                 // Tile programs of one token take no row that is shorter than the vector unit, as those of these small models are.
                 let floor = if (target.name(), mode) == ("xdna2", None) {
