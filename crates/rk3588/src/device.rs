@@ -12,7 +12,8 @@ mod link;
 mod loaded;
 mod pending;
 
-use crate::driver::{self, Driver, DriverError, OpenError};
+use crate::driver::OpenError;
+use crate::driver::{self, Driver, DriverError};
 use crate::machine::Machine;
 use crate::profile::Profile;
 use crate::program::{self, Program, TARGET};

@@ -46,6 +46,7 @@ pub mod verify;
 pub use millrace_plan::quantise;
 
 pub use device::RkDevice;
+pub use driver::OpenError;
 pub use machine::Machine;
 pub use profile::Profile;
 pub use program::Program;

@@ -27,7 +27,7 @@ const MAX_LONG_FUNCTIONS: usize = 37;
 const MAX_LONG_TESTS: usize = 69;
 
 /// Items and methods that a crate marks `pub`. What only the crate uses is `pub(crate)`; what others use is little.
-const MAX_PUBLIC: [(&str, usize); 3] = [("plan", 354), ("rk3588", 273), ("tcp", 266)];
+const MAX_PUBLIC: [(&str, usize); 3] = [("plan", 354), ("rk3588", 274), ("tcp", 266)];
 
 /// A function: where, and how many lines.
 #[derive(Debug, PartialEq)]
