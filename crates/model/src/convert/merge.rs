@@ -103,7 +103,7 @@ impl<'a> Merge<'a> {
     /// Takes the factors beside the matrices of a GGUF file, but for those that the result has tensors of.
     ///
     /// # Errors
-    /// [`Error::Format`] for one that is no numbers.
+    /// [`Error::Format`] for one that is no numbers, [`Error::BadValue`] for one that cannot be decoded.
     pub(super) fn take_factors(
         &mut self,
         checkpoint: &Checkpoint,
@@ -121,8 +121,14 @@ impl<'a> Merge<'a> {
             };
             let tensor = checkpoint.require(&info.name)?;
             let mut numbers = vec![0.0; info.n_elems()];
-            // Whoever built the graph has checked length and shape.
-            let _ = millrace_quant::decode_blocks(tensor.dtype()?, tensor.bytes, &mut numbers);
+            let decoded =
+                millrace_quant::decode_blocks(tensor.dtype()?, tensor.bytes, &mut numbers);
+            decoded.map_err(|error| Error::BadValue {
+                file: checkpoint.name().into(),
+                key: info.name.clone(),
+                found: error.to_string(),
+                expected: "factors of matrices, F32 or F16".into(),
+            })?;
             self.factors.insert(matrix.gguf(), numbers);
         }
         Ok(())
