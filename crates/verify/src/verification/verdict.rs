@@ -8,7 +8,7 @@
 //! | mean KL, mean 1 − cosine | F·μ + t·√2·c·μ/√n |
 //! | median KL (from 40 rows on) | F times that of x |
 //! | 95th percentile of KL (from 40 rows on) | 2 times that of x |
-//! | counts: places lost among the likeliest five, choices that are not first | F·N + 3·√(2·max(N, 1)), N that of x |
+//! | counts: places lost among the likeliest five, choices that are not first | F·N + 4.5 + 3·√(2N + 2.25), N that of x |
 //! | choices of experts other than those of f32, where there are any | as counts |
 //! | largest KL of all | 8 times that of x |
 //! | choices that are not among the first five, of all | F·N + 3·√(2N) |
@@ -17,9 +17,11 @@
 //!
 //! F = 1.5 is what an array may add to the format's own rounding: it rounds at more points inside an op
 //! than x does (flash attention its running sums at every tile). Two honest devices have two draws of
-//! the same errors, so their means differ by √2 standard errors; 3 of those one mean in 700 exceeds, for
-//! counts of n independent events too (Poisson). Of few steps c is known badly, so t is Student's for
-//! one in 700 and twice the rows less two: 3.01 for 256 rows, 3.4 for 12.
+//! the same errors, so their means differ by √2 standard errors; 3 of those one mean in 700 exceeds. Of few
+//! steps c is known badly, so t is Student's for one in 700 and twice the rows less two: 3.01 for 256 rows,
+//! 3.4 for 12. Counts of independent events are Poisson's: two draws M and N of one rate have (M − N)² ≤ 9·(M + N)
+//! but for one in 700 (the score test of two Poisson rates), which is M ≤ N + 4.5 + 3·√(2N + 2.25). The variance is of both
+//! draws: where N alone gave it, a rate of 5 that happened to show 2 would be held to less than it often shows.
 
 use super::deviation::{Deviation, TOP};
 use millrace_plan::Phase;
@@ -170,16 +172,20 @@ fn of_phase(phase: Phase, device: &[PathStep], rounding: &[PathStep], out: &mut 
         ("places lost among the five likeliest", |d| d.n_lost),
         ("choices that are not first", |d| usize::from(d.rank > 1)),
     ];
-    let bound = |n: f64| FACTOR * n + 3.0 * (2.0 * n.max(1.0)).sqrt();
     for (name, of) in counts {
         let n = count(&x, of);
-        add(name, count(&found, of), n, bound(n));
+        add(name, count(&found, of), n, count_bound(n));
     }
     let others = |steps: &[PathStep]| steps.iter().map(|s| s.n_other_experts).sum::<usize>() as f64;
     let (found, n) = (others(&found), others(&x));
     if found > 0.0 || n > 0.0 {
-        add("experts chosen otherwise", found, n, bound(n));
+        add("experts chosen otherwise", found, n, count_bound(n));
     }
+}
+
+/// The most events that a device may show where rounding shows `n`.
+fn count_bound(n: f64) -> f64 {
+    FACTOR * n + 4.5 + 3.0 * (2.0 * n + 2.25).sqrt()
 }
 
 fn mean(steps: &[PathStep], of: Size) -> f64 {
@@ -282,6 +288,24 @@ mod tests {
         assert!((standard_errors(11) - 3.42).abs() < 0.07);
         assert!((standard_errors(61) - 3.07).abs() < 0.01);
         assert!(standard_errors(1) > 10.0);
+    }
+
+    /// Of two draws of one rate, however small, one is beyond the other's bound once in 700 at most.
+    #[test]
+    fn honest_counts_pass_at_every_rate() {
+        for rate in [0.3f64, 1.0, 2.0, 5.0, 10.0, 40.0] {
+            let next = |n: usize, share: f64| share * rate / (n + 1) as f64;
+            let poisson = (0..200).scan((-rate).exp(), |share, n| {
+                let following = next(n, *share);
+                Some(std::mem::replace(share, following))
+            });
+            let poisson: Vec<f64> = poisson.collect();
+            let beyond = |bound: f64| poisson.iter().skip(bound as usize + 1).sum::<f64>();
+            let counts = poisson.iter().enumerate();
+            let refused: f64 = counts.map(|(n, p)| p * beyond(count_bound(n as f64))).sum();
+            assert!(refused < 1.0 / 700.0, "rate {rate}: {refused}");
+        }
+        assert!(count_bound(2.0) < 15.0 && count_bound(100.0) < 200.0);
     }
 
     /// Each statistic by itself.
