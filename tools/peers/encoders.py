@@ -157,14 +157,17 @@ class Millrace:
 class LlamaEmbedding:
     def __init__(self, binary, model, threads, folder):
         self.command = [binary, "-m", model, "-t", str(threads), "--pooling", "mean", "--embd-output-format", "array"]
-        self.command += ["-b", "2048", "-ub", "2048", "--log-disable"]
+        self.command += ["-b", "2048", "-ub", "2048", "--log-verbosity", "0"]
         self.folder = folder
 
     def vectors(self, texts):
         path = self.folder / "texts.txt"
         path.write_text("\n".join(texts))
         done = subprocess.run([*self.command, "-f", path], check=True, capture_output=True, text=True)
-        return np.array(json.loads(done.stdout))
+        # At verbosity 0 its log, which shares the stream, is the vectors alone. Brackets at the end may be missing: it does
+        # not always wait for the last of its log.
+        rows = done.stdout.strip().strip("[],").split("],[")
+        return np.array([[float(x) for x in row.split(",")] for row in rows])
 
 
 def seconds(program, texts):
