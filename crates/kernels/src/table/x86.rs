@@ -50,11 +50,11 @@ const AVX512: &[MatmulKernel] = rows! {
     Mxfp4 Block32 block32::mxfp4, tile_i8x32::tile, block32::direct_mxfp4, block32::rows_mxfp4;
     Q4nx Block32Min block32::q4nx, tile_i8x32::tile_min, block32::direct_q4nx, block32::rows_q4nx;
     Q4nxSub Block32Min block32::q4nx_sub, tile_i8x32::tile_min, block32::direct_q4nx_sub, block32::rows_q4nx_sub;
-    Iq3Xxs Block32 levels::pack::<levels::Iq3Xxs, 128>, tile_i8x32::tile, avx512::levels::direct::<levels::Iq3Xxs>;
-    Iq3S Block32 levels::pack::<levels::Iq3S, 128>, tile_i8x32::tile, avx512::levels::direct::<levels::Iq3S>;
-    Iq2Xxs Block32 levels::pack::<levels::Iq2Xxs, 128>, tile_i8x32::tile, avx512::levels::direct::<levels::Iq2Xxs>;
-    Iq2Xs Block16 levels::pack::<levels::Iq2Xs, 128>, tile_i8x32::tile_16, avx512::levels::direct::<levels::Iq2Xs>;
-    Iq2S Block16 levels::pack::<levels::Iq2S, 128>, tile_i8x32::tile_16, avx512::levels::direct::<levels::Iq2S>;
+    Iq3Xxs Block32 levels::pack::<levels::Iq3Xxs, 128>, tile_i8x32::tile, avx512::points::direct::<levels::Iq3Xxs>;
+    Iq3S Block32 levels::pack::<levels::Iq3S, 128>, tile_i8x32::tile, avx512::points::direct::<levels::Iq3S>;
+    Iq2Xxs Block32 levels::pack::<levels::Iq2Xxs, 128>, tile_i8x32::tile, avx512::points::direct::<levels::Iq2Xxs>;
+    Iq2Xs Block16 levels::pack::<levels::Iq2Xs, 128>, tile_i8x32::tile_16, avx512::points::direct::<levels::Iq2Xs>;
+    Iq2S Block16 levels::pack::<levels::Iq2S, 128>, tile_i8x32::tile_16, avx512::points::direct::<levels::Iq2S>;
     Iq1S Block32 levels::pack::<levels::Iq1S, 128>, tile_i8x32::tile, avx512::levels::direct::<levels::Iq1S>;
     Iq1M Block16 levels::pack::<levels::Iq1M, 128>, tile_i8x32::tile_16, avx512::levels::direct::<levels::Iq1M>;
     Tq1_0 Block32 levels::pack::<levels::Tq1_0, 128>, tile_i8x32::tile, avx512::levels::direct::<levels::Tq1_0>;

@@ -8,6 +8,7 @@ pub(crate) mod elementwise;
 pub(crate) mod float;
 pub(crate) mod float_columns;
 pub(crate) mod levels;
+pub(crate) mod points;
 mod q4nx;
 pub(crate) mod quantize;
 pub(crate) mod recurrent;
