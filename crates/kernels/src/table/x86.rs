@@ -55,8 +55,8 @@ const AVX512: &[MatmulKernel] = rows! {
     Iq2Xxs Block32 levels::pack::<levels::Iq2Xxs, 128>, tile_i8x32::tile, avx512::points::direct::<levels::Iq2Xxs>;
     Iq2Xs Block16 levels::pack::<levels::Iq2Xs, 128>, tile_i8x32::tile_16, avx512::points::direct::<levels::Iq2Xs>;
     Iq2S Block16 levels::pack::<levels::Iq2S, 128>, tile_i8x32::tile_16, avx512::points::direct::<levels::Iq2S>;
-    Iq1S Block32 levels::pack::<levels::Iq1S, 128>, tile_i8x32::tile, avx512::levels::direct::<levels::Iq1S>;
-    Iq1M Block16 levels::pack::<levels::Iq1M, 128>, tile_i8x32::tile_16, avx512::levels::direct::<levels::Iq1M>;
+    Iq1S Block32 levels::pack::<levels::Iq1S, 128>, tile_i8x32::tile, avx512::points::direct::<levels::Iq1S>;
+    Iq1M Block16 levels::pack::<levels::Iq1M, 128>, tile_i8x32::tile_16, avx512::points::direct::<levels::Iq1M>;
     Tq1_0 Block32 levels::pack::<levels::Tq1_0, 128>, tile_i8x32::tile, avx512::levels::direct::<levels::Tq1_0>;
     Tq2_0 Block32 levels::pack::<levels::Tq2_0, 128>, tile_i8x32::tile, avx512::levels::direct::<levels::Tq2_0>;
     Q1_0 Block32 levels::pack::<levels::Q1_0, 128>, tile_i8x32::tile, avx512::levels::direct::<levels::Q1_0>;

@@ -1,13 +1,14 @@
-//! IQ2_* and IQ3_* of one token: 64 points are looked up at once, and multiplied plane by plane.
+//! IQ1_*, IQ2_* and IQ3_* of one token: 64 points are looked up at once, and multiplied plane by plane.
 //!
 //! Plane `p` of a block has element `p` of each point. A point's elements take few values, so a table holds them as codes, several
 //! in a byte: two bytes a point. `vpermi2b` finds a byte of 64 points, a shift and `vpermb` turn codes into magnitudes, and
-//! activations in the same order get the points' signs. The sums are those of the AVX2 functions, which look up one point at a time.
+//! activations in the same order get the points' signs. IQ1_* have no signs: what moves a point is added to its levels. The sums are those of the AVX2 functions, which look up one point at a time.
+
+mod formats;
 
 use super::tile_i8x32;
 use crate::matmul::panel::{DirectArgs, GROUP_ROWS, LINE_BYTES, PANEL_ROWS, TileFn, X32};
-use crate::x86::avx2::levels::{Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs, Unpack, one_or_few};
-use millrace_quant::codebooks;
+use crate::x86::avx2::levels::{Unpack, one_or_few};
 use std::arch::x86_64::*;
 
 /// Columns of a block of these formats.
@@ -22,86 +23,12 @@ const ROWS: usize = 8;
 /// Bytes in which the second half of four neighbours is: columns `16..32` of each 32, of points of eight.
 const SECOND: __mmask64 = 0xCCCC_CCCC_CCCC_CCCC;
 
-/// Points as codes: byte `h` of a point has those of its elements `h·E/2..(h + 1)·E/2`, the first at the bottom.
-#[repr(align(64))]
-pub(crate) struct Codes<const N: usize>([[u8; N]; 2]);
-
-/// Codes of points of `E` elements: the number of an element's magnitude among `levels`.
-const fn codes<const N: usize, const E: usize>(points: &[[i8; E]; N], levels: &[u8]) -> Codes<N> {
-    let bits = if E == 8 { 2 } else { 3 };
-    let mut codes = [[0; N]; 2];
-    let mut point = 0;
-    while point < N {
-        let mut i = 0;
-        while i < E {
-            let mut code = 0;
-            while levels[code] != points[point][i] as u8 {
-                code += 1;
-            }
-            codes[i / (E / 2)][point] |= (code as u8) << (bits * (i % (E / 2)));
-            i += 1;
-        }
-        point += 1;
-    }
-    Codes(codes)
-}
-
-/// Magnitudes by what is at the bottom of a byte of codes.
-#[repr(align(64))]
-pub(crate) struct Magnitudes([u8; 64]);
-
-const fn magnitudes(levels: &[u8], bits: usize) -> Magnitudes {
-    let mut of = [0; 64];
-    let mut i = 0;
-    while i < 64 {
-        let code = i % (1 << bits);
-        of[i] = if code < levels.len() { levels[code] } else { 0 };
-        i += 1;
-    }
-    Magnitudes(of)
-}
-
-const THREE: &[u8] = &[8, 25, 43];
-const EIGHT: &[u8] = &[4, 12, 20, 28, 36, 44, 52, 62];
-const ODD: &[u8] = &[1, 3, 5, 7, 9, 11, 13, 15];
-
-static OF_THREE: Magnitudes = magnitudes(THREE, 2);
-static OF_EIGHT: Magnitudes = magnitudes(EIGHT, 3);
-static OF_ODD: Magnitudes = magnitudes(ODD, 3);
-static IQ2_XXS: Codes<256> = codes(&codebooks::IQ2_XXS, THREE);
-static IQ2_XS: Codes<512> = codes(&codebooks::IQ2_XS, THREE);
-static IQ2_S: Codes<1024> = codes(&codebooks::IQ2_S, THREE);
-static IQ3_XXS: Codes<256> = codes(&codebooks::IQ3_XXS, EIGHT);
-static IQ3_S: Codes<512> = codes(&codebooks::IQ3_S, ODD);
-
-/// Eight signs by the seven that are stored: the number of negative ones is even.
-static EVEN: [u8; 128] = {
-    let mut signs = [0; 128];
-    let mut stored = 0;
-    while stored < 128 {
-        signs[stored] = stored as u8 | ((stored as u8).count_ones() as u8 & 1) << 7;
-        stored += 1;
-    }
-    signs
-};
-
 /// Bytes that `vpermb` and its like select: `from`, `from + step`, ….
 const fn every(from: u8, step: u8) -> [u8; 64] {
     let mut bytes = [0; 64];
     let mut i = 0;
     while i < 64 {
         bytes[i] = from.wrapping_add((i as u8).wrapping_mul(step));
-        i += 1;
-    }
-    bytes
-}
-
-/// Each of so many bytes `times` times.
-const fn repeated(times: usize) -> [u8; 64] {
-    let mut bytes = [0; 64];
-    let mut i = 0;
-    while i < 64 {
-        bytes[i] = (i / times) as u8;
         i += 1;
     }
     bytes
@@ -114,14 +41,14 @@ fn load(bytes: &[u8; 64]) -> __m512i {
     unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
 }
 
-/// Which points 64 bytes stand for, and the signs of their elements.
+/// Which points 64 bytes stand for, and what else there is to their elements.
 #[derive(Clone, Copy)]
 pub(crate) struct Indices {
     /// The lower eight bits.
     low: __m512i,
-    /// The ninth and the tenth bit, of formats that have them.
-    high: [__mmask64; 2],
-    /// A bit for each element of a point, the first at the bottom: it is negative.
+    /// The ninth bit and those above it, of formats that have them.
+    high: [__mmask64; 3],
+    /// A bit for each element of a point, the first at the bottom: it is negative. Of IQ1_*, what is added to each element.
     signs: __m512i,
 }
 
@@ -140,170 +67,6 @@ pub(crate) trait Points: Unpack {
     /// # Safety
     /// The CPU has AVX-512 with VBMI; both are blocks.
     unsafe fn indices(rows: [*const u8; 2]) -> Indices;
-}
-
-/// 32 bytes at `AT` of two rows.
-///
-/// # Safety
-/// They are readable.
-#[inline]
-#[target_feature(enable = "avx512f,avx512dq")]
-unsafe fn two_halves<const AT: usize>(rows: [*const u8; 2]) -> __m512i {
-    // SAFETY: forwarded.
-    let [a, b] = rows.map(|row| unsafe { _mm256_loadu_si256(row.add(AT).cast()) });
-    _mm512_inserti64x4::<1>(_mm512_castsi256_si512(a), b)
-}
-
-/// The signs of eight elements from seven bits; an eighth bit is not looked at.
-#[inline]
-#[target_feature(enable = "avx512f,avx512vbmi")]
-fn even_signs(stored: __m512i) -> __m512i {
-    // SAFETY: twice 64 readable bytes.
-    let [low, high] = [0, 64].map(|at| unsafe { _mm512_loadu_si512(EVEN.as_ptr().add(at).cast()) });
-    _mm512_permutex2var_epi8(low, stored, high)
-}
-
-/// Four times seven bits of each u32.
-#[inline]
-#[target_feature(enable = "avx512f,avx512vbmi")]
-fn sevens(words: __m512i) -> __m512i {
-    let shifts = _mm512_set1_epi64(i64::from_le_bytes([0, 7, 14, 21, 32, 39, 46, 53]));
-    _mm512_multishift_epi64_epi8(shifts, words)
-}
-
-/// The signs of points of four from those of 32 neighbours: their upper half is the second's.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-fn halves(signs: __m512i) -> __m512i {
-    let twice = _mm512_permutexvar_epi8(load(&const { repeated(2) }), signs);
-    let odd: __mmask64 = 0xAAAA_AAAA_AAAA_AAAA;
-    _mm512_mask_mov_epi8(twice, odd, _mm512_srli_epi16::<4>(twice))
-}
-
-impl Points for Iq2Xxs {
-    const ELEMENTS: usize = 8;
-    const N: usize = 256;
-
-    #[inline]
-    fn tables() -> (*const u8, &'static [u8; 64]) {
-        (IQ2_XXS.0.as_ptr().cast(), &OF_THREE.0)
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")]
-    unsafe fn indices(rows: [*const u8; 2]) -> Indices {
-        // SAFETY: forwarded: eight times four indices and a word of signs and scale behind the block's scale.
-        let [a, b] = rows.map(|row| unsafe { _mm512_loadu_si512(row.add(2).cast()) });
-        let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-        let odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
-        Indices {
-            low: _mm512_permutex2var_epi32(a, even, b),
-            high: [0; 2],
-            signs: even_signs(sevens(_mm512_permutex2var_epi32(a, odd, b))),
-        }
-    }
-}
-
-impl Points for Iq2Xs {
-    const ELEMENTS: usize = 8;
-    const N: usize = 512;
-
-    #[inline]
-    fn tables() -> (*const u8, &'static [u8; 64]) {
-        (IQ2_XS.0.as_ptr().cast(), &OF_THREE.0)
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")]
-    unsafe fn indices(rows: [*const u8; 2]) -> Indices {
-        // SAFETY: forwarded: 32 words of nine bits of an index and seven signs.
-        let [a, b] = rows.map(|row| unsafe { _mm512_loadu_si512(row.add(2).cast()) });
-        let high = _mm512_permutex2var_epi8(a, load(&const { every(1, 2) }), b);
-        Indices {
-            low: _mm512_permutex2var_epi8(a, load(&const { every(0, 2) }), b),
-            high: [_mm512_test_epi8_mask(high, _mm512_set1_epi8(1)), 0],
-            signs: even_signs(_mm512_srli_epi16::<1>(high)),
-        }
-    }
-}
-
-impl Points for Iq2S {
-    const ELEMENTS: usize = 8;
-    const N: usize = 1024;
-
-    #[inline]
-    fn tables() -> (*const u8, &'static [u8; 64]) {
-        (IQ2_S.0.as_ptr().cast(), &OF_THREE.0)
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")]
-    unsafe fn indices(rows: [*const u8; 2]) -> Indices {
-        // SAFETY: forwarded: 32 indices, 32 bytes of signs, and two bits more of each index.
-        unsafe {
-            let [a, b] = rows.map(|row| row.add(66).cast::<i64>().read_unaligned());
-            let high = _mm512_castsi128_si512(_mm_set_epi64x(b, a));
-            let high = _mm512_permutexvar_epi8(load(&const { repeated(4) }), high);
-            let ninth = _mm512_set1_epi32(i32::from_le_bytes([1, 4, 16, 64]));
-            let tenth = _mm512_add_epi8(ninth, ninth);
-            Indices {
-                low: two_halves::<2>(rows),
-                high: [
-                    _mm512_test_epi8_mask(high, ninth),
-                    _mm512_test_epi8_mask(high, tenth),
-                ],
-                signs: two_halves::<34>(rows),
-            }
-        }
-    }
-}
-
-impl Points for Iq3Xxs {
-    const ELEMENTS: usize = 4;
-    const N: usize = 256;
-
-    #[inline]
-    fn tables() -> (*const u8, &'static [u8; 64]) {
-        (IQ3_XXS.0.as_ptr().cast(), &OF_EIGHT.0)
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")]
-    unsafe fn indices([row, _]: [*const u8; 2]) -> Indices {
-        // SAFETY: forwarded: 64 indices and eight words of signs and scale.
-        unsafe {
-            let words = _mm256_loadu_si256(row.add(66).cast());
-            Indices {
-                low: _mm512_loadu_si512(row.add(2).cast()),
-                high: [0; 2],
-                signs: halves(even_signs(sevens(_mm512_castsi256_si512(words)))),
-            }
-        }
-    }
-}
-
-impl Points for Iq3S {
-    const ELEMENTS: usize = 4;
-    const N: usize = 512;
-
-    #[inline]
-    fn tables() -> (*const u8, &'static [u8; 64]) {
-        (IQ3_S.0.as_ptr().cast(), &OF_ODD.0)
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")]
-    unsafe fn indices([row, _]: [*const u8; 2]) -> Indices {
-        // SAFETY: forwarded: 64 indices, a bit more of each, and 32 bytes of signs.
-        unsafe {
-            let signs = _mm256_loadu_si256(row.add(74).cast());
-            Indices {
-                low: _mm512_loadu_si512(row.add(2).cast()),
-                high: [row.add(66).cast::<u64>().read_unaligned(), 0],
-                signs: halves(_mm512_castsi256_si512(signs)),
-            }
-        }
-    }
 }
 
 /// Multiplies with a few tokens.
@@ -353,10 +116,17 @@ unsafe fn one_token<P: Points>(args: &DirectArgs) {
                 let header = P::header(block, source.stride);
                 let sums = sums_of_rows::<P>(block, source.stride, &planes);
                 for j in 0..PARTS {
-                    let d_x = _mm256_set1_ps((*x.add(j)).d);
+                    let x = &*x.add(j);
+                    let d_x = _mm256_set1_ps(x.d);
                     let scales = P::scales(header, block, source.stride, j);
-                    for (sums, d) in sums.iter().zip(scales).take(P::SCALES) {
-                        let sum = _mm256_cvtepi32_ps(sums[j]);
+                    for (s, (sums, d)) in sums.iter().zip(scales).enumerate().take(P::SCALES) {
+                        // −128 · Σ q is a multiple of what the offset takes away.
+                        let offset = match P::SCALES {
+                            1 => x.offset::<1>(s),
+                            _ => x.offset::<2>(s),
+                        };
+                        let offset = _mm256_set1_epi32(offset / 128 * i32::from(P::OFFSET));
+                        let sum = _mm256_cvtepi32_ps(_mm256_add_epi32(sums[j], offset));
                         *acc = _mm256_fmadd_ps(sum, _mm256_mul_ps(d, d_x), *acc);
                     }
                 }
@@ -479,8 +249,14 @@ fn products<P: Points>(indices: Indices, planes: &[__m512i; 8]) -> [__m512i; 2] 
             } else {
                 _mm512_srli_epi16::<3>(codes)
             };
-            let negative = _mm512_test_epi8_mask(indices.signs, _mm512_set1_epi8((1u8 << p) as i8));
-            let q = _mm512_mask_sub_epi8(planes[p], negative, zero, planes[p]);
+            let (w, q) = if P::OFFSET > 0 {
+                (_mm512_add_epi8(w, indices.signs), planes[p])
+            } else {
+                let own = _mm512_set1_epi8((1u8 << p) as i8);
+                let negative = _mm512_test_epi8_mask(indices.signs, own);
+                let q = _mm512_mask_sub_epi8(planes[p], negative, zero, planes[p]);
+                (w, q)
+            };
             all = _mm512_dpbusd_epi32(all, w, q);
             if P::SCALES == 2 {
                 second = _mm512_dpbusd_epi32(second, _mm512_maskz_mov_epi8(SECOND, w), q);
@@ -507,10 +283,13 @@ unsafe fn look_up<P: Points>(codes: *const u8, indices: &Indices, eighth: __mmas
     };
     let of_512 =
         |first: usize| _mm512_mask_mov_epi8(of_256(first), indices.high[0], of_256(first + 256));
+    let of_1024 =
+        |first: usize| _mm512_mask_mov_epi8(of_512(first), indices.high[1], of_512(first + 512));
     match P::N {
         256 => of_256(0),
         512 => of_512(0),
-        _ => _mm512_mask_mov_epi8(of_512(0), indices.high[1], of_512(512)),
+        1024 => of_1024(0),
+        _ => _mm512_mask_mov_epi8(of_1024(0), indices.high[2], of_1024(1024)),
     }
 }
 
