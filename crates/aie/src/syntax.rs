@@ -3,9 +3,11 @@
 //! Ops are read in their own form by a table of forms ([`table`]), and in MLIR's generic form. What
 //! stands in no row is refused by name.
 
+mod affine;
 mod attribute;
 mod dialect;
 mod form;
+mod index;
 mod irregular;
 mod lexer;
 mod op;
@@ -13,6 +15,7 @@ mod parser;
 mod table;
 mod types;
 
+pub(crate) use affine::Affine;
 pub(crate) use attribute::Attribute;
 pub(crate) use op::{Op, OpBlock, Region, Successor};
 pub(crate) use parser::parse;
