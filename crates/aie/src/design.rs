@@ -47,6 +47,8 @@ pub struct Design {
     pub(crate) locks: Vec<Lock>,
     pub(crate) descriptors: Vec<Descriptor>,
     pub(crate) chains: Vec<BdChain>,
+    /// Chains that tasks of the sequence execute, by name.
+    pub(crate) named_chains: BTreeMap<String, Op>,
     pub(crate) flows: Vec<Flow>,
     /// Cores that send to a neighbour by the cascade, each with that neighbour.
     pub(crate) cascades: Vec<(Tile, Tile)>,

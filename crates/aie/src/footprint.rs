@@ -4,7 +4,7 @@ use crate::core::compile;
 use crate::design::{ArgumentPart, Design};
 use crate::lower::lower;
 use crate::syntax::SyntaxError;
-use millrace_xdna2_words::Tile;
+use millrace_xdna2_words::{Tile, TileKind};
 use std::collections::BTreeMap;
 
 /// What a design takes.
@@ -16,6 +16,8 @@ pub struct Footprint {
     pub reads: Vec<usize>,
     /// Arguments that it writes.
     pub writes: Vec<usize>,
+    /// Whether a shim sends control packets: what the host gives for them is no data.
+    pub takes_control_packets: bool,
     /// Streams through the switches.
     pub n_streams: usize,
     /// Operations of the transaction stream.
@@ -96,6 +98,10 @@ impl Design {
             tiles: tiles.into_values().collect(),
             reads: lowered.reads.into_iter().collect(),
             writes: lowered.writes.into_iter().collect(),
+            takes_control_packets: self
+                .flows
+                .iter()
+                .any(|flow| flow.has_control() && flow.from.tile.kind() == TileKind::Shim),
             n_streams: self.flows.len(),
             n_operations: lowered.stream.operations.len(),
             stream_bytes: lowered.stream.encode().len() * 4,
@@ -115,6 +121,7 @@ impl Footprint {
         add(&mut self.writes, writes);
         add(&mut self.unknown_kernels, other.unknown_kernels.into_iter());
         add(&mut self.notes, other.notes.into_iter());
+        self.takes_control_packets |= other.takes_control_packets;
         self.tiles.extend(other.tiles);
         self.n_streams += other.n_streams;
         self.n_operations += other.n_operations;

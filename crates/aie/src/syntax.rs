@@ -12,6 +12,7 @@ mod irregular;
 mod lexer;
 mod op;
 mod parser;
+mod rename;
 mod table;
 mod types;
 

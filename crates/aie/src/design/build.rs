@@ -204,6 +204,11 @@ fn declare(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
         },
         "func.func" if is_sequence(op) => Ok(()),
         "func.func" | "memref.global" => file_op(design, op),
+        "aie.bd_chain" => {
+            let name = op.text("sym_name")?.to_owned();
+            design.named_chains.insert(name, op.clone());
+            Ok(())
+        }
         "aie.trace" => {
             if !std::mem::replace(&mut design.has_traces, true) {
                 let note = "traces are not recorded, and their packets are not sent";
@@ -379,7 +384,7 @@ fn sequence(design: &mut Design, op: &Op, options: &ReadOptions) -> Result<(), S
 
 /// Ops that nobody has looked at are refused.
 fn known(op: &Op) -> Result<(), SyntaxError> {
-    const KNOWN: [&str; 24] = [
+    const KNOWN: [&str; 25] = [
         "aie.tile",
         "aie.buffer",
         "aie.lock",
@@ -403,6 +408,7 @@ fn known(op: &Op) -> Result<(), SyntaxError> {
         "aie.wire",
         "aie.logical_tile",
         "aie.trace",
+        "aie.bd_chain",
         "aie.end",
         "aie.runtime_sequence",
     ];

@@ -4,7 +4,7 @@
 //! another device is a stage: that device, set up anew, and all that it runs.
 
 use super::{Argument, ArgumentPart, Design, DesignStage, ReadOptions, build, choose};
-use crate::syntax::{Affine, Attribute, Op, Region, SyntaxError, Type};
+use crate::syntax::{Attribute, Op, Region, SyntaxError, Type};
 use std::collections::BTreeMap;
 
 /// Reads what a sequence loads and runs.
@@ -142,7 +142,7 @@ impl<'o> StageReader<'o> {
             None if outside.contains(&name) => name.to_owned(),
             None => format!("{prefix}{name}"),
         };
-        called.iter_mut().for_each(|op| rename(op, &names));
+        called.iter_mut().for_each(|op| op.rename(&names));
         Ok((called, name))
     }
 
@@ -267,39 +267,4 @@ impl<'o> StageReader<'o> {
 fn run_types(op: &Op) -> Result<Vec<&Type>, SyntaxError> {
     let runs = body(op)?.iter().filter(|op| op.name == "aiex.run");
     Ok(runs.flat_map(|run| &run.types).collect())
-}
-
-/// Gives all values of an op other names.
-fn rename(op: &mut Op, names: &dyn Fn(&str) -> String) {
-    let new = |name: &mut String| *name = names(name);
-    op.operands.iter_mut().for_each(new);
-    op.results.iter_mut().for_each(new);
-    op.attributes
-        .iter_mut()
-        .for_each(|(_, value)| rename_in(value, names));
-    for successor in &mut op.successors {
-        successor.operands.iter_mut().for_each(new);
-    }
-    for block in op.regions.iter_mut().flat_map(|region| &mut region.blocks) {
-        block.arguments.iter_mut().for_each(|(name, _)| new(name));
-        block.ops.iter_mut().for_each(|op| rename(op, names));
-    }
-}
-
-fn rename_in(value: &mut Attribute, names: &dyn Fn(&str) -> String) {
-    match value {
-        Attribute::Value(name) => *name = names(name),
-        Attribute::Array(all) => all.iter_mut().for_each(|value| rename_in(value, names)),
-        Attribute::Fields(all) => all.values_mut().for_each(|value| rename_in(value, names)),
-        Attribute::Affine(of) => rename_affine(of, names),
-        _ => {}
-    }
-}
-
-fn rename_affine(of: &mut Affine, names: &dyn Fn(&str) -> String) {
-    match of {
-        Affine::Value(name) => *name = names(name),
-        Affine::Of(_, both) => both.iter_mut().for_each(|of| rename_affine(of, names)),
-        Affine::Constant(_) => {}
-    }
 }

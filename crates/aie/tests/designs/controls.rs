@@ -402,3 +402,34 @@ fn what_hardware_refuses() {
         );
     }
 }
+
+/// Chains of the device that tasks execute, with other memory each time.
+#[test]
+fn chains_have_names() {
+    let text = text("passthrough");
+    let (head, _) = text.split_once("aie.runtime_sequence").unwrap();
+    let text = format!(
+        "{head}aie.bd_chain @halves(%a: memref<1024xi32>) {{
+      aie.dma_bd(%a : memref<1024xi32>, 512, 512)
+      aie.next_bd ^second
+    ^second:
+      aie.dma_bd(%a : memref<1024xi32>, 0, 512)
+      aie.end
+    }}
+    aie.runtime_sequence(%from: memref<1024xi32>, %to: memref<1024xi32>) {{
+      %out = aiex.dma_start_bd_chain_for @halves(%to) : (memref<1024xi32>) for @out {{issue_token = true}}
+      %in = aiex.dma_start_bd_chain @halves(%from) : (memref<1024xi32>) on (%shim_0_0, MM2S, 0)
+      aiex.dma_await_task(%out)
+    }}
+  }}
+}}"
+    );
+    assert_eq!(words(&run_text(&text)), (1..=1024).collect::<Vec<i32>>());
+    let wrong = text.replace("@halves(%from)", "@quarters(%from)");
+    let error = Design::read(&wrong).and_then(|design| design.check().map(|_| ()));
+    let error = error.expect_err("no chain").to_string();
+    assert!(
+        error.contains("`aiex.dma_start_bd_chain`: there is no `aie.bd_chain` @quarters"),
+        "{error}"
+    );
+}

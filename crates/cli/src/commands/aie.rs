@@ -283,6 +283,14 @@ fn arguments(
         let message = format!("{given} files of --input, and the sequence reads {reads} arguments");
         return Err(CommandFailure::usage(message));
     }
+    if footprint.takes_control_packets && args.input.is_empty() {
+        let message = format!(
+            "{}: its control packets come from the host, and numbers from 1 on are none: give what the sequence reads (arguments {:?}) by --input",
+            args.of.design.display(),
+            footprint.reads
+        );
+        return Err(CommandFailure::bad_input(message));
+    }
     let mut files = args.input.iter();
     let mut all = Vec::new();
     for (i, (name, of, n_bytes)) in design.arguments().enumerate() {
