@@ -11,6 +11,8 @@ mod dma;
 mod fifo;
 mod fifo_link;
 mod flow;
+mod logical;
+mod stages;
 mod switch;
 
 pub(crate) use allocation::{ShimAllocation, channel};
@@ -37,12 +39,16 @@ pub struct Design {
     /// What a reader should know: what is taken for what, and what was left out.
     pub notes: Vec<String>,
     pub(crate) arguments: Vec<Argument>,
+    /// Arguments of the sequence that are numbers.
+    pub(crate) numbers: Constants,
     pub(crate) names: BTreeMap<String, Entity>,
     pub(crate) symbols: BTreeMap<String, Entity>,
     pub(crate) buffers: Vec<Buffer>,
     pub(crate) locks: Vec<Lock>,
     pub(crate) descriptors: Vec<Descriptor>,
     pub(crate) chains: Vec<BdChain>,
+    /// Chains that tasks of the sequence execute, by name.
+    pub(crate) named_chains: BTreeMap<String, Op>,
     pub(crate) flows: Vec<Flow>,
     /// Cores that send to a neighbour by the cascade, each with that neighbour.
     pub(crate) cascades: Vec<(Tile, Tile)>,
@@ -57,6 +63,29 @@ pub struct Design {
     pub(crate) functions: BTreeMap<String, Op>,
     pub(crate) globals: BTreeMap<String, Global>,
     pub(crate) sequence: Vec<Op>,
+    /// Configurations that the sequence loads one after the other, each with what it runs there; empty where all is
+    /// of this device.
+    pub(crate) stages: Vec<DesignStage>,
+    /// Whether the sequence waits for a place before a task that may find a queue full.
+    pub(crate) queue_waits: bool,
+    /// Whether tiles trace: packets that nothing here sends.
+    pub(crate) has_traces: bool,
+}
+
+/// A configuration that a sequence loads: a design whose arguments are parts of its own.
+#[derive(Clone, Debug)]
+pub(crate) struct DesignStage {
+    pub(crate) design: Design,
+    /// By argument of the design.
+    pub(crate) parts: Vec<ArgumentPart>,
+}
+
+/// Part of an argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ArgumentPart {
+    pub(crate) argument: usize,
+    pub(crate) offset_bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 /// What a name of the device means.
@@ -74,6 +103,8 @@ pub(crate) enum Entity {
 pub(crate) struct Argument {
     pub(crate) name: String,
     pub(crate) of: MemRefType,
+    /// As many as its type has, or as transfers reach.
+    pub(crate) bytes: u64,
 }
 
 /// A buffer in a tile.
@@ -146,6 +177,8 @@ pub(crate) struct BdChain {
     pub(crate) channel: ChannelAt,
     pub(crate) first: usize,
     pub(crate) executions: u64,
+    /// The word that padding sends; 0 without it.
+    pub(crate) pad_value: Option<u32>,
     pub(crate) at: Location,
 }
 
@@ -159,6 +192,14 @@ pub(crate) struct Flow {
     pub(crate) packet: Option<u8>,
     pub(crate) keeps_header: bool,
     pub(crate) at: Location,
+}
+
+impl Flow {
+    /// Whether it ends at a control port.
+    pub(crate) fn has_control(&self) -> bool {
+        let mut ends = self.to.iter();
+        ends.any(|end| end.port.bundle == Bundle::TileControl)
+    }
 }
 
 /// An object FIFO as cores see it.
@@ -198,6 +239,12 @@ pub(crate) struct Global {
     pub(crate) bytes: Option<Vec<u8>>,
 }
 
+impl DesignStage {
+    fn is_on_own_routes(&self) -> bool {
+        self.design.has_packets_on_own_routes()
+    }
+}
+
 impl Design {
     /// Reads a design: the one device of the text that has a sequence, and its one sequence.
     ///
@@ -215,14 +262,42 @@ impl Design {
         build::design(&parse(text)?, options)
     }
 
+    /// Reads the design that options name, or, where a text has several of which none is named, all of them: each
+    /// device with a sequence, and each sequence.
+    ///
+    /// # Errors
+    /// As [`read_with`](Design::read_with).
+    pub fn read_all(
+        text: &str,
+        options: &ReadOptions,
+    ) -> Result<Vec<(ReadOptions, Design)>, SyntaxError> {
+        let ops = parse(text)?;
+        let choices = choose::choices(&ops, options)?;
+        let read = |choice: ReadOptions| Ok((choice.clone(), build::design(&ops, &choice)?));
+        choices.into_iter().map(read).collect()
+    }
+
     /// The arguments of the sequence: name, type, bytes.
     pub fn arguments(&self) -> impl Iterator<Item = (&str, String, u64)> {
         let all = self.arguments.iter();
-        all.map(|a| (a.name.as_str(), a.of.to_string(), a.of.bytes().unwrap_or(0)))
+        all.map(|a| (a.name.as_str(), a.of.to_string(), a.bytes))
     }
 
     /// What it is made of, in words.
     pub fn summary(&self) -> String {
+        if !self.stages.is_empty() {
+            let names = self
+                .stages
+                .iter()
+                .map(|stage| format!("@{}", stage.design.name));
+            let names: Vec<String> = names.collect();
+            return format!(
+                "device {}: its sequence loads {} configurations: {}",
+                self.device,
+                names.len(),
+                names.join(", ")
+            );
+        }
         let tiles = self.names.values().filter_map(|entity| match entity {
             Entity::Tile(tile) => Some(*tile),
             _ => None,
@@ -247,12 +322,28 @@ impl Design {
         let is_token = |flow: &&Flow| flow.from.port.bundle == Bundle::TileControl;
         let packets = self.flows.iter().filter(|flow| flow.packet.is_some());
         let packets = packets.filter(|flow| !is_token(flow));
-        self.switches.is_none() && packets.count() > 1
+        let n = packets.count() + usize::from(self.has_traces);
+        self.switches.is_none() && n > 1 || self.stages.iter().any(DesignStage::is_on_own_routes)
+    }
+
+    /// Refuses a design of several configurations, of which somebody needs one.
+    pub(crate) fn is_one(&self, what: &str) -> Result<(), SyntaxError> {
+        match self.stages.first() {
+            None => Ok(()),
+            Some(stage) => {
+                let n = self.stages.len();
+                let problem = format!(
+                    "its sequence loads {n} configurations; {what} is of one, as --device-name {} gives it",
+                    stage.design.name
+                );
+                Err(SyntaxError::new(Location::default(), problem))
+            }
+        }
     }
 
     /// Whether kernels are those of the first generation.
     pub(crate) fn is_npu1(&self) -> bool {
-        self.device.starts_with("npu1")
+        self.device == "npu" || self.device.starts_with("npu1")
     }
 
     pub(crate) fn tile(&self, op: &Op, name: &str) -> Result<Tile, SyntaxError> {

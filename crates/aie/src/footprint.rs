@@ -1,14 +1,14 @@
 //! What a design takes of the array, checked without running it.
 
 use crate::core::compile;
-use crate::design::Design;
+use crate::design::{ArgumentPart, Design};
 use crate::lower::lower;
 use crate::syntax::SyntaxError;
-use millrace_xdna2_words::Tile;
+use millrace_xdna2_words::{Tile, TileKind};
 use std::collections::BTreeMap;
 
 /// What a design takes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
     /// By tile, in the order of columns and rows.
     pub tiles: Vec<TileUse>,
@@ -16,6 +16,8 @@ pub struct Footprint {
     pub reads: Vec<usize>,
     /// Arguments that it writes.
     pub writes: Vec<usize>,
+    /// Whether a shim sends control packets: what the host gives for them is no data.
+    pub takes_control_packets: bool,
     /// Streams through the switches.
     pub n_streams: usize,
     /// Operations of the transaction stream.
@@ -51,6 +53,17 @@ impl Design {
     /// # Errors
     /// What cannot be, with its place.
     pub fn check(&self) -> Result<Footprint, SyntaxError> {
+        if self.stages.is_empty() {
+            return self.check_own();
+        }
+        let mut all = Footprint::default();
+        for stage in &self.stages {
+            all.add(stage.design.check_own()?, &stage.parts);
+        }
+        Ok(all)
+    }
+
+    fn check_own(&self) -> Result<Footprint, SyntaxError> {
         let lowered = lower(self)?;
         let mut tiles: BTreeMap<Tile, TileUse> = BTreeMap::new();
         let mut unknown_kernels = Vec::new();
@@ -85,12 +98,43 @@ impl Design {
             tiles: tiles.into_values().collect(),
             reads: lowered.reads.into_iter().collect(),
             writes: lowered.writes.into_iter().collect(),
+            takes_control_packets: self
+                .flows
+                .iter()
+                .any(|flow| flow.has_control() && flow.from.tile.kind() == TileKind::Shim),
             n_streams: self.flows.len(),
             n_operations: lowered.stream.operations.len(),
             stream_bytes: lowered.stream.encode().len() * 4,
             unknown_kernels,
             notes,
         })
+    }
+}
+
+impl Footprint {
+    /// Adds another configuration's, whose arguments are parts of this one's.
+    fn add(&mut self, other: Footprint, parts: &[ArgumentPart]) {
+        let argument = |i: usize| parts.get(i).map(|part| part.argument);
+        let reads = other.reads.into_iter().filter_map(argument);
+        let writes = other.writes.into_iter().filter_map(argument);
+        add(&mut self.reads, reads);
+        add(&mut self.writes, writes);
+        add(&mut self.unknown_kernels, other.unknown_kernels.into_iter());
+        add(&mut self.notes, other.notes.into_iter());
+        self.takes_control_packets |= other.takes_control_packets;
+        self.tiles.extend(other.tiles);
+        self.n_streams += other.n_streams;
+        self.n_operations += other.n_operations;
+        self.stream_bytes += other.stream_bytes;
+    }
+}
+
+/// What is not there already.
+fn add<T: PartialEq>(to: &mut Vec<T>, more: impl Iterator<Item = T>) {
+    for one in more {
+        if !to.contains(&one) {
+            to.push(one);
+        }
     }
 }
 

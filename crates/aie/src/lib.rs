@@ -45,6 +45,7 @@ pub use millrace_xdna2_words::{Listing, ListingLine, TxnStream};
 /// # Errors
 /// What has no words, with its place.
 pub fn words(design: &Design) -> Result<TxnStream, SyntaxError> {
+    design.is_one("a transaction stream")?;
     Ok(lower::lower(design)?.stream)
 }
 

@@ -2,6 +2,8 @@
 
 mod descriptor;
 mod places;
+mod queue;
+mod reach;
 mod route;
 mod sequence;
 mod switches;
@@ -9,10 +11,12 @@ mod tasks;
 
 pub(crate) use places::{Places, chain_descriptors};
 
-use crate::design::{Design, TileMemory};
+use crate::design::{Design, Flow, TileMemory};
 use crate::syntax::{Location, SyntaxError};
 use descriptor::{burst, fields};
+use millrace_xdna2_words::port::{self, Bundle};
 use millrace_xdna2_words::register::BlockKind;
+use millrace_xdna2_words::router::TilePort;
 use millrace_xdna2_words::tile::{Direction, Tile, TileKind};
 use millrace_xdna2_words::txn::{TxnOperation, TxnStream};
 use millrace_xdna2_words::writer::{ChannelAt, StreamWriter, TaskPush, WriterError};
@@ -27,8 +31,11 @@ pub(crate) struct DesignProgram {
     pub(crate) operations: BTreeMap<usize, Location>,
     /// Channels of shims that write arguments: their tasks must end.
     pub(crate) writers: Vec<ChannelAt>,
-    /// All channels that have work.
-    pub(crate) channels: BTreeSet<ChannelAt>,
+    /// All channels that have work, each with the place of its first.
+    pub(crate) channels: BTreeMap<ChannelAt, Location>,
+    /// The operation before which all that the configuration starts is to stand still: the sequence's first, where
+    /// it reaches into tiles whose cores are at work by then.
+    pub(crate) settle: Option<usize>,
     /// Arguments that the sequence reads, and those that it writes.
     pub(crate) reads: BTreeSet<usize>,
     pub(crate) writes: BTreeSet<usize>,
@@ -51,7 +58,11 @@ fn columns(design: &Design) -> u8 {
 /// Lowers a design.
 pub(crate) fn lower(design: &Design) -> Result<DesignProgram, SyntaxError> {
     let places = places::place(design)?;
-    let commands = sequence::commands(design, &places)?;
+    let mut commands = sequence::commands(design, &places)?;
+    if design.queue_waits {
+        commands = queue::with_waits(commands);
+    }
+    has_streams(design, &commands)?;
     let mut writer = StreamWriter::new(columns(design));
     let token_tiles = sequence::token_tiles(&commands);
     let tokens = match &design.switches {
@@ -65,9 +76,12 @@ pub(crate) fn lower(design: &Design) -> Result<DesignProgram, SyntaxError> {
         operations: BTreeMap::new(),
         writers: Vec::new(),
         channels: channels(design, &commands),
+        settle: None,
         reads: BTreeSet::new(),
         writes: BTreeSet::new(),
     };
+    let reaches_in = commands.iter().any(|row| row.1.reaches_into_tiles());
+    lowered.settle = reaches_in.then(|| writer.n_operations());
     for (at, command) in &commands {
         lowered.operations.insert(writer.n_operations(), *at);
         issue(design, &lowered.places, (*at, command), &mut writer)?;
@@ -75,11 +89,38 @@ pub(crate) fn lower(design: &Design) -> Result<DesignProgram, SyntaxError> {
     }
     lowered.writers.sort_unstable();
     lowered.writers.dedup();
+    // A trace's buffer need not be full at the end.
+    lowered
+        .writers
+        .retain(|&channel| !takes_traces(design, channel));
     lowered.stream = writer.finish();
     for channel in &lowered.writers {
         lowered.stream.push(idle_poll(*channel));
     }
     Ok(lowered)
+}
+
+/// How far transfers of the sequence reach in each argument, in bytes; zeros where it cannot be lowered.
+pub(crate) fn argument_ends(design: &Design) -> Vec<u64> {
+    let mut ends = vec![0; design.arguments.len()];
+    let commands = places::place(design).and_then(|places| sequence::commands(design, &places));
+    let mut written = reach::WrittenDescriptors::default();
+    for (_, command) in commands.unwrap_or_default() {
+        let reach = match command {
+            SequenceCommand::Descriptor { descriptor, .. } => match descriptor.memory {
+                TileMemory::Argument(argument) => Some((argument, descriptor.end_bytes())),
+                TileMemory::Buffer(_) => None,
+            },
+            SequenceCommand::Raw { operation, .. } => written.reach(&operation),
+            _ => None,
+        };
+        if let Some((argument, end)) = reach
+            && let Some(known) = ends.get_mut(argument)
+        {
+            *known = end.max(*known);
+        }
+    }
+    ends
 }
 
 fn writer_header(design: &Design) -> millrace_xdna2_words::StreamHeader {
@@ -135,7 +176,7 @@ fn set_up(
         let set = writer.data(buffer.tile, address, words.collect());
         set.map_err(at_op(buffer.at, "aie.buffer"))?;
     }
-    for channel in channels(design, commands) {
+    for channel in channels(design, commands).into_keys() {
         let error = at_op(Location::default(), "aie.dma_start");
         writer.open(channel).map_err(&error)?;
         if let Some(&id) = tokens.get(&channel.tile).filter(|&&id| id > 0) {
@@ -149,17 +190,70 @@ fn set_up(
             set.map_err(&error)?;
         }
     }
+    for chain in &design.chains {
+        if let Some(value) = chain.pad_value {
+            let number = chain.channel.number.into();
+            let set = writer.write(chain.channel.tile, BlockKind::PadValue, number, value);
+            set.map_err(at_op(chain.at, "aie.dma"))?;
+        }
+    }
     chains(design, places, writer)?;
     writer
         .start_cores()
         .map_err(at_op(Location::default(), "aie.core"))
 }
 
-/// Channels that DMA programs or the sequence give work.
-fn channels(design: &Design, commands: &[(Location, SequenceCommand)]) -> BTreeSet<ChannelAt> {
-    let own = design.chains.iter().map(|chain| chain.channel);
-    let pushed = commands.iter().filter_map(|row| row.1.channel());
-    own.chain(pushed).collect()
+/// Channels that DMA programs or the sequence give work, each with the place of its first.
+fn channels(
+    design: &Design,
+    commands: &[(Location, SequenceCommand)],
+) -> BTreeMap<ChannelAt, Location> {
+    let own = design.chains.iter().map(|chain| (chain.channel, chain.at));
+    let pushed = commands
+        .iter()
+        .filter_map(|row| Some((row.1.channel()?, row.0)));
+    let mut channels = BTreeMap::new();
+    for (channel, at) in own.chain(pushed) {
+        channels.entry(channel).or_insert(at);
+    }
+    channels
+}
+
+/// Refuses a task that sends where no stream leads.
+fn has_streams(
+    design: &Design,
+    commands: &[(Location, SequenceCommand)],
+) -> Result<(), SyntaxError> {
+    if design.switches.is_some() {
+        return Ok(());
+    }
+    for (at, command) in commands {
+        let sends = |channel: &ChannelAt| channel.direction == Direction::Mm2s;
+        let Some(channel) = command.channel().filter(sends) else {
+            continue;
+        };
+        let ChannelAt { tile, number, .. } = channel;
+        let port = port::of_dma(tile.kind(), channel.direction, number);
+        let leads = |flow: &Flow| flow.from.tile == tile && Some(flow.from.port) == port;
+        if !design.flows.iter().any(leads) {
+            let problem = format!(
+                "no flow leads from {tile} MM2S {number}; those that mlir-aie's control overlay adds are not known here"
+            );
+            return Err(SyntaxError::new(*at, problem).in_op("aiex.dma_start_task"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether all that comes to a channel is what trace units send.
+fn takes_traces(design: &Design, channel: ChannelAt) -> bool {
+    let port = port::of_dma(channel.tile.kind(), channel.direction, channel.number);
+    let comes = |flow: &&Flow| {
+        let is_end = |end: &TilePort| end.tile == channel.tile && Some(end.port) == port;
+        flow.to.iter().any(is_end)
+    };
+    let mut flows = design.flows.iter().filter(comes).peekable();
+    flows.peek().is_some() && flows.all(|flow| flow.from.port.bundle == Bundle::Trace)
 }
 
 /// Directions of the cores' cascades: bit 0 takes from the west, else the north, bit 1 sends to the east, else

@@ -173,6 +173,10 @@ impl Parties<'_> {
                 text: format!("awaits the token of {}", channels(missing)),
                 others: of(missing),
             },
+            WaitFor::Place { channel: at } => WaitLink {
+                text: format!("waits for a place in the queue of {}", channel(*at)),
+                others: vec![BoardActor::Channel(*at)],
+            },
             WaitFor::Idle { channel: at } => WaitLink {
                 text: format!("has ended, and {} is to write on", channel(*at)),
                 others: vec![BoardActor::Channel(*at)],

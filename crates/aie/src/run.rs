@@ -2,19 +2,20 @@
 
 mod shown;
 mod slow;
+mod stage;
 
-use crate::core::{CoreLog, CoreRun, compile};
+use crate::core::{CoreLog, CoreRun};
 use crate::design::Design;
-use crate::lower::{DesignProgram, lower};
+use crate::lower::DesignProgram;
 use crate::ring::{Parties, ring};
 use crate::syntax::SyntaxError;
 use millrace_xdna2_machine::Profile;
-use millrace_xdna2_words::Tile;
 use millrace_xdna2_words::board::{
     Board, BoardCounters, BoardError, BoardEvent, BoardOptions, SlowActor,
 };
+use stage::{ProgramNotes, Stage, stages};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// How a design is run.
@@ -117,36 +118,6 @@ pub struct RunReport {
     pub notes: Vec<String>,
 }
 
-/// Programs of cores, and what they log.
-struct Programs {
-    codes: Vec<(Tile, Rc<crate::core::Code>)>,
-    unknown: Vec<String>,
-    notes: Vec<String>,
-}
-
-fn programs(design: &Design, lowered: &DesignProgram) -> Result<Programs, SyntaxError> {
-    let mut all = Programs {
-        codes: Vec::new(),
-        unknown: Vec::new(),
-        notes: design.notes.clone(),
-    };
-    for core in &design.cores {
-        let compiled = compile(design, &lowered.places, core)?;
-        all.codes.push((core.tile, Rc::new(compiled.code)));
-        for (of, to) in [
-            (compiled.unknown, &mut all.unknown),
-            (compiled.notes, &mut all.notes),
-        ] {
-            for one in of {
-                if !to.contains(&one) {
-                    to.push(one);
-                }
-            }
-        }
-    }
-    Ok(all)
-}
-
 /// Runs a design with bytes of its arguments, in several orders of its actors.
 ///
 /// # Errors
@@ -157,9 +128,8 @@ pub fn run(
     options: RunOptions,
 ) -> Result<RunReport, SyntaxError> {
     check_arguments(design, arguments)?;
-    let lowered = lower(design)?;
-    let programs = programs(design, &lowered)?;
-    let mut tried = TriedOrders::default();
+    let (stages, notes) = stages(design)?;
+    let mut tried = TriedOrders::new(design, &stages, &notes);
     for seed in 0..options.orders.max(1) {
         let run = SeededRun {
             arguments,
@@ -169,11 +139,11 @@ pub fn run(
             profile: None,
         };
         let name = format!("at random, seed {seed}");
-        if let Some(report) = tried.one(design, &lowered, &programs, (run, name)) {
+        if let Some(report) = tried.one(run, name)? {
             return Ok(report);
         }
     }
-    let (slow, n_untried) = slow::orders(design, &lowered, tried.words(), options.slow_orders);
+    let (slow, n_untried) = slow::orders(&stages, tried.words(), options.slow_orders);
     for starved in slow {
         let run = SeededRun {
             arguments,
@@ -182,37 +152,48 @@ pub fn run(
             options,
             profile: None,
         };
-        if let Some(report) = tried.one(design, &lowered, &programs, (run, starved.name())) {
+        if let Some(report) = tried.one(run, starved.name())? {
             return Ok(report);
         }
     }
-    tried.passed(design, n_untried)
+    tried.passed(n_untried)
 }
 
 /// Orders that were tried, and passed.
-#[derive(Default)]
-struct TriedOrders {
+struct TriedOrders<'r> {
+    design: &'r Design,
+    stages: &'r [Stage<'r>],
+    notes: &'r ProgramNotes,
     first: Option<(RunReport, Vec<Vec<u8>>)>,
     orders: Vec<String>,
 }
 
-impl TriedOrders {
+impl<'r> TriedOrders<'r> {
+    fn new(
+        design: &'r Design,
+        stages: &'r [Stage<'r>],
+        notes: &'r ProgramNotes,
+    ) -> TriedOrders<'r> {
+        TriedOrders {
+            design,
+            stages,
+            notes,
+            first: None,
+            orders: Vec::new(),
+        }
+    }
+
     /// Tries one more; gives the report if something went wrong.
-    fn one(
-        &mut self,
-        design: &Design,
-        lowered: &DesignProgram,
-        programs: &Programs,
-        (run, order): (SeededRun<'_>, String),
-    ) -> Option<RunReport> {
-        let (mut report, after, _) = once(design, lowered, programs, run);
+    fn one(&mut self, run: SeededRun<'_>, order: String) -> Result<Option<RunReport>, SyntaxError> {
+        let (mut report, after, _) = once(self.design, self.stages, self.notes, run)?;
         // What an unknown kernel leaves is noise.
-        let differs = |before: &Vec<Vec<u8>>| programs.unknown.is_empty() && *before != after;
+        let has_values = self.notes.unknown.is_empty();
+        let differs = |before: &Vec<Vec<u8>>| has_values && *before != after;
         if report.verdict == Verdict::Pass {
             if !self.first.as_ref().is_some_and(|row| differs(&row.1)) {
                 self.orders.push(order);
                 self.first.get_or_insert((report, after));
-                return None;
+                return Ok(None);
             }
             report.verdict = Verdict::Fail;
             report.outputs.clear();
@@ -222,7 +203,7 @@ impl TriedOrders {
         }
         report.orders = std::mem::take(&mut self.orders);
         report.failing_order = Some(order);
-        Some(report)
+        Ok(Some(report))
     }
 
     /// Words that DMA moved in a run.
@@ -230,13 +211,13 @@ impl TriedOrders {
         self.first.as_ref().map_or(0, |row| row.0.counters.words)
     }
 
-    fn passed(self, design: &Design, n_untried: usize) -> Result<RunReport, SyntaxError> {
+    fn passed(self, n_untried: usize) -> Result<RunReport, SyntaxError> {
         let first = self.first.map(|row| row.0);
         let mut report =
             first.ok_or_else(|| SyntaxError::new(Default::default(), "no order was tried"))?;
         report.orders = self.orders;
         report.n_untried = n_untried;
-        if design.has_packets_on_own_routes() {
+        if self.design.has_packets_on_own_routes() {
             report.verdict = Verdict::PassOnOwnRoutes;
         }
         Ok(report)
@@ -246,7 +227,7 @@ impl TriedOrders {
 /// There is something to run, and the bytes are those of the arguments.
 fn check_arguments(design: &Design, arguments: &[Vec<u8>]) -> Result<(), SyntaxError> {
     let fail = |problem: String| Err(SyntaxError::new(Default::default(), problem));
-    if design.sequence.is_empty() {
+    if design.sequence.is_empty() && design.stages.is_empty() {
         return fail("the design has no sequence, so there is nothing to run".to_owned());
     }
     for (i, (name, of, bytes)) in design.arguments().enumerate() {
@@ -274,8 +255,7 @@ pub(crate) fn recorded(
     profile: &Rc<Profile>,
 ) -> Result<(RunReport, Option<Vec<BoardEvent>>), SyntaxError> {
     check_arguments(design, arguments)?;
-    let lowered = lower(design)?;
-    let programs = programs(design, &lowered)?;
+    let (stages, notes) = stages(design)?;
     let run = SeededRun {
         arguments,
         seed: 0,
@@ -283,7 +263,7 @@ pub(crate) fn recorded(
         options,
         profile: Some(profile),
     };
-    let (mut report, _, events) = once(design, &lowered, &programs, run);
+    let (mut report, _, events) = once(design, &stages, &notes, run)?;
     if report.verdict != Verdict::Pass {
         return Ok((report, None));
     }
@@ -309,35 +289,17 @@ struct SeededRun<'a> {
     profile: Option<&'a Rc<Profile>>,
 }
 
-/// One order of actors: the report, the arguments behind it, and what happened, if that was wanted.
+/// The report, the arguments behind the run, and what happened, if that was wanted.
+type RunOutcome = (RunReport, Vec<Vec<u8>>, Option<Vec<BoardEvent>>);
+
+/// One order of actors.
 fn once(
     design: &Design,
-    lowered: &DesignProgram,
-    programs: &Programs,
+    stages: &[Stage<'_>],
+    notes: &ProgramNotes,
     run: SeededRun<'_>,
-) -> (RunReport, Vec<Vec<u8>>, Option<Vec<BoardEvent>>) {
-    let (arguments, options) = (run.arguments, run.options);
-    let mut board = Board::new(BoardOptions {
-        seed: run.seed,
-        strict: false,
-        max_rounds: options.max_rounds,
-        starved: run.starved,
-    });
-    if run.profile.is_some() {
-        board.record(MOST_EVENTS);
-    }
-    let mut logs = BTreeMap::new();
-    for (tile, code) in &programs.codes {
-        let log = Rc::new(RefCell::new(CoreLog::default()));
-        logs.insert(*tile, Rc::clone(&log));
-        let mut core = CoreRun::new(Rc::clone(code), log, options.max_instructions);
-        if let Some(profile) = run.profile {
-            core.spend_cycles_of(Rc::clone(profile));
-        }
-        board.install(*tile, Box::new(core));
-    }
-    let mut after = arguments.to_vec();
-    let ended = board.run_stream(&lowered.stream, &mut after);
+) -> Result<RunOutcome, SyntaxError> {
+    let mut after = run.arguments.to_vec();
     let mut report = RunReport {
         verdict: Verdict::Pass,
         problem: None,
@@ -347,12 +309,62 @@ fn once(
         ring: Vec::new(),
         waits: Vec::new(),
         left: Vec::new(),
-        counters: board.counters(),
+        counters: BoardCounters::default(),
         outputs: Vec::new(),
-        reads: lowered.reads.iter().copied().collect(),
-        unknown_kernels: programs.unknown.clone(),
-        notes: programs.notes.clone(),
+        reads: used(stages, |lowered| &lowered.reads).into_iter().collect(),
+        unknown_kernels: notes.unknown.clone(),
+        notes: notes.notes.clone(),
     };
+    let mut events = None;
+    let mut before: Option<Board<'_>> = None;
+    for stage in stages {
+        let mut board = Board::new(BoardOptions {
+            seed: run.seed,
+            strict: false,
+            max_rounds: run.options.max_rounds,
+            starved: run.starved,
+            settle: stage.lowered.settle,
+        });
+        if let Some(before) = &before {
+            board.keep_memories_of(before);
+        }
+        of_stage(stage, &mut board, (run, &mut after[..]), &mut report)?;
+        if report.verdict != Verdict::Pass {
+            break;
+        }
+        events = run.profile.and_then(|_| board.take_events());
+        before = Some(board);
+    }
+    if report.verdict == Verdict::Pass {
+        report.outputs = outputs(design, stages, &after);
+    }
+    Ok((report, after, events))
+}
+
+/// Runs a configuration on a board.
+fn of_stage<'b>(
+    stage: &Stage<'_>,
+    board: &mut Board<'b>,
+    (run, arguments): (SeededRun<'_>, &mut [Vec<u8>]),
+    report: &mut RunReport,
+) -> Result<(), SyntaxError> {
+    if run.profile.is_some() {
+        board.record(MOST_EVENTS);
+    }
+    let mut logs = BTreeMap::new();
+    for (tile, code) in &stage.codes {
+        let log = Rc::new(RefCell::new(CoreLog::default()));
+        logs.insert(*tile, Rc::clone(&log));
+        let mut core = CoreRun::new(Rc::clone(code), log, run.options.max_instructions);
+        if let Some(profile) = run.profile {
+            core.spend_cycles_of(Rc::clone(profile));
+        }
+        board.install(*tile, Box::new(core));
+    }
+    let mut own = stage.arguments(arguments);
+    let ended = board.run_stream(&stage.lowered.stream, &mut own);
+    stage.put(&own, arguments);
+    report.counters.add(board.counters());
     match ended {
         Ok(_) => {}
         // All waits were met; rings of descriptors and loops of cores go on for ever.
@@ -360,49 +372,44 @@ fn once(
         Err(BoardError::Standstill { .. }) => {
             report.verdict = Verdict::Hang;
             let mut problem = "nobody can move, and the sequence waits".to_owned();
-            if design.has_packets_on_own_routes() {
+            if stage.design.has_packets_on_own_routes() {
                 problem += "; packet streams go by routes that the text does not give, and may share arbiters here that they do not share there";
             }
             report.problem = Some(problem);
-            let codes = programs.codes.iter().map(|(tile, code)| (*tile, &**code));
+            let codes = stage.codes.iter().map(|(tile, code)| (*tile, &**code));
             let logs = logs.iter().map(|(tile, log)| (*tile, log.borrow().clone()));
             let parties = Parties {
-                design,
-                places: &lowered.places,
+                design: stage.design,
+                places: &stage.lowered.places,
                 codes: codes.collect(),
                 logs: logs.collect(),
             };
             (report.ring, report.waits) = ring(&parties, &board.waits());
         }
         Err(error) => {
+            if let Some(refusal) = stage.refusal(&error) {
+                return Err(refusal);
+            }
             report.verdict = Verdict::Fail;
-            report.problem = Some(failure(lowered, &error));
+            report.problem = Some(stage.failure(&error));
         }
     }
-    if report.verdict == Verdict::Pass {
-        report.outputs = outputs(design, lowered, &after);
-    }
-    let events = run.profile.and_then(|_| board.take_events());
-    (report, after, events)
+    Ok(())
 }
 
-/// What stopped a run, with its place in the text where it was an operation of the sequence.
-fn failure(lowered: &DesignProgram, error: &BoardError) -> String {
-    let BoardError::Operation {
-        operation,
-        what,
-        problem,
-    } = error
-    else {
-        return error.to_string();
-    };
-    let place = lowered.operations.range(..=*operation).next_back();
-    let place = place.map_or_else(String::new, |(_, at)| format!("{at}: "));
-    format!("{place}{what}: {problem}")
+/// Arguments that configurations use, as the design numbers them.
+fn used(stages: &[Stage<'_>], of: fn(&DesignProgram) -> &BTreeSet<usize>) -> BTreeSet<usize> {
+    let part = |stage: &Stage<'_>, i: &usize| Some(stage.parts.get(*i)?.argument);
+    let all = stages.iter().flat_map(|stage| {
+        of(&stage.lowered)
+            .iter()
+            .filter_map(move |i| part(stage, i))
+    });
+    all.collect()
 }
 
-fn outputs(design: &Design, lowered: &DesignProgram, after: &[Vec<u8>]) -> Vec<OutputBytes> {
-    let output = |&argument: &usize| {
+fn outputs(design: &Design, stages: &[Stage<'_>], after: &[Vec<u8>]) -> Vec<OutputBytes> {
+    let output = |argument: usize| {
         let of = design.arguments.get(argument)?;
         let bytes = after.get(argument)?.clone();
         Some(OutputBytes {
@@ -412,5 +419,6 @@ fn outputs(design: &Design, lowered: &DesignProgram, after: &[Vec<u8>]) -> Vec<O
             bytes,
         })
     };
-    lowered.writes.iter().filter_map(output).collect()
+    let writes = used(stages, |lowered| &lowered.writes);
+    writes.into_iter().filter_map(output).collect()
 }

@@ -7,10 +7,10 @@ impl Design {
     /// The elements 1, 2, 3, … of an argument, as far as its type holds them; zeros of one that has no
     /// such type. Empty if there is no such argument.
     pub fn counting(&self, argument: usize) -> Vec<u8> {
-        let Some(of) = self.arguments.get(argument).map(|argument| &argument.of) else {
+        let Some(argument) = self.arguments.get(argument) else {
             return Vec::new();
         };
-        let n_bytes = of.bytes().unwrap_or(0) as usize;
+        let (of, n_bytes) = (&argument.of, argument.bytes as usize);
         let Some(number) = Number::in_memory(&of.element) else {
             return vec![0; n_bytes];
         };
@@ -20,7 +20,8 @@ impl Design {
             // A period that every format with a point holds exactly.
             _ => CoreValue::Float(((i - 1) % 128 + 1) as f64),
         };
-        let bytes = (1..=of.elements().unwrap_or(0) as i64).flat_map(|i| {
+        let n = n_bytes / size.max(1);
+        let bytes = (1..=n as i64).flat_map(|i| {
             let bytes = number.write(&element(i)).unwrap_or_default();
             bytes.into_iter().take(size)
         });

@@ -3,16 +3,20 @@
 //! Ops are read in their own form by a table of forms ([`table`]), and in MLIR's generic form. What
 //! stands in no row is refused by name.
 
+mod affine;
 mod attribute;
 mod dialect;
 mod form;
+mod index;
 mod irregular;
 mod lexer;
 mod op;
 mod parser;
+mod rename;
 mod table;
 mod types;
 
+pub(crate) use affine::Affine;
 pub(crate) use attribute::Attribute;
 pub(crate) use op::{Op, OpBlock, Region, Successor};
 pub(crate) use parser::parse;

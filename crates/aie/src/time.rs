@@ -108,6 +108,11 @@ pub fn time(
     options: RunOptions,
     model: &TimeModel,
 ) -> Result<(RunReport, Option<DesignTime>), SyntaxError> {
+    design.is_one("a time")?;
+    if let Some(flow) = design.flows.iter().find(|flow| flow.has_control()) {
+        let problem = "control packets have no modelled time";
+        return Err(SyntaxError::new(flow.at, problem).in_op("aie.packet_flow"));
+    }
     let (report, events) = recorded(design, arguments, options, &model.profile)?;
     let Some(events) = events else {
         return Ok((report, None));

@@ -15,7 +15,9 @@
 
 mod assumptions;
 mod clock;
+mod control;
 mod core;
+mod counters;
 mod dma;
 mod event;
 mod fault;
@@ -29,6 +31,7 @@ mod walk;
 pub use assumptions::{ASSUMPTIONS, Assumption};
 pub use clock::{BoardClock, ClockRates, ClockReading, ClockSpan, TASK_BYTES};
 pub use core::{CoreProblem, CoreProgram, CoreStep, CoreView};
+pub use counters::BoardCounters;
 pub use event::BoardEvent;
 pub use fault::BoardError;
 pub use slow::SlowActor;
@@ -54,6 +57,9 @@ pub struct BoardOptions {
     pub max_rounds: u64,
     /// Who moves only when nobody else can.
     pub starved: SlowActor,
+    /// An operation before which firmware waits until nobody else moves: cores and channels that a configuration
+    /// starts are at work long before the first command of a sequence.
+    pub settle: Option<usize>,
 }
 
 impl Default for BoardOptions {
@@ -63,23 +69,9 @@ impl Default for BoardOptions {
             strict: true,
             max_rounds: 1 << 24,
             starved: SlowActor::Nobody,
+            settle: None,
         }
     }
-}
-
-/// What a run took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BoardCounters {
-    /// Rounds of all actors.
-    pub rounds: u64,
-    /// Tasks that were pushed.
-    pub pushes: u64,
-    /// Executions of descriptors.
-    pub executions: u64,
-    /// Words that descriptors moved.
-    pub words: u64,
-    /// Completion tokens.
-    pub tokens: u64,
 }
 
 /// An argument in DDR.
@@ -103,11 +95,18 @@ pub struct Board<'p> {
     active: Active,
     /// Rounds since the starved had a turn.
     starved_for: u32,
+    /// Turns in which a core only turned in a loop; rounds, one after the other, in which nobody did anything else.
+    n_turned: u64,
+    turning: u32,
+    /// Rounds for which firmware has waited for all others; `None` once it has.
+    settling: Option<u32>,
     order: TurnOrder,
     counters: BoardCounters,
     log: EventLog,
     /// What firmware waited for when nothing moved.
     stalled_at: Option<TxnOperation>,
+    /// What memories hold when the next stream begins; nothing of one that is noise.
+    carried: Vec<Vec<u32>>,
 }
 
 /// Xorshift64*: order and noise, nothing more.
@@ -153,6 +152,8 @@ enum Turn {
     Firmware,
     Channel(usize, Direction, u8),
     Core(usize),
+    /// A control port with something to answer.
+    Control(usize),
 }
 
 impl<'p> Board<'p> {
@@ -170,10 +171,14 @@ impl<'p> Board<'p> {
             busy: Vec::new(),
             active: Active::new(),
             starved_for: 0,
+            settling: Some(0),
+            n_turned: 0,
+            turning: 0,
             order: TurnOrder(options.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
             counters: BoardCounters::default(),
             log: EventLog::default(),
             stalled_at: None,
+            carried: Vec::new(),
         }
     }
 
@@ -183,12 +188,17 @@ impl<'p> Board<'p> {
         self.tiles = Tile::all()
             .map(|tile| TileState::new(tile, order.next()))
             .collect();
+        for (state, memory) in self.tiles.iter_mut().zip(self.carried.drain(..)) {
+            state.restore(memory);
+        }
         self.routes.clear();
         self.arbiters.clear();
         self.tokens.clear();
         self.busy.clear();
         self.active = Active::new();
         self.stalled_at = None;
+        self.settling = Some(0);
+        self.turning = 0;
         self.counters = BoardCounters::default();
     }
 
@@ -301,8 +311,11 @@ impl<'p> Board<'p> {
         let running =
             (0..self.tiles.len()).filter(|&tile| self.tiles[tile].core == CoreState::Running);
         order.extend(running.map(Turn::Core));
+        let answers = (0..self.tiles.len()).filter(|&at| self.tiles[at].control_port.has_answer());
+        order.extend(answers.map(Turn::Control));
         self.order.shuffle(order);
-        self.turns(order, stream, next)
+        let moved = self.turns(order, stream, next)?;
+        Ok(self.settle(*next, moved) || moved)
     }
 
     fn turn(
@@ -315,6 +328,7 @@ impl<'p> Board<'p> {
             Turn::Firmware => self.firmware(stream, next),
             Turn::Channel(tile, direction, number) => self.step_channel(tile, direction, number),
             Turn::Core(tile) => self.step_core(tile),
+            Turn::Control(tile) => self.step_control(tile),
         }
     }
 
@@ -322,7 +336,7 @@ impl<'p> Board<'p> {
         let most = 1 + self.order.below(OPERATIONS);
         let first = *next;
         for operation in stream.operations.iter().skip(first).take(most) {
-            if !self.operate(*next, operation)? {
+            if self.is_settling(*next) || !self.operate(*next, operation)? {
                 break;
             }
             let operation = *next;
@@ -371,6 +385,9 @@ impl<'p> Board<'p> {
             }
             if state.cascade_inbox.is_some() {
                 left.push(format!("{tile} did not take what came by the cascade"));
+            }
+            if state.control_port.is_amid_packet() || state.control_port.has_answer() {
+                left.push(format!("the control port of {tile} has work"));
             }
             for (number, inbox) in state
                 .inboxes

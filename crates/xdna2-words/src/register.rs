@@ -44,6 +44,9 @@ pub enum BlockKind {
     CoreStatus,
     /// Where the accumulator cascade comes from and goes to.
     Cascade,
+    /// It counts, times, marks or traces what happens, or lets a core look at registers: nothing that moves depends
+    /// on it.
+    Observer(&'static str),
     /// Known by name, not modelled.
     Other(&'static str),
 }
@@ -160,7 +163,30 @@ const fn block(
 use BlockKind as B;
 use Direction::{Mm2s, S2mm};
 
-static SHIM_BLOCKS: [RegisterBlock; 17] = [
+/// Timers, generated and broadcast events, trace units and their events: the same offsets from a base in each module.
+const fn events(base: u32) -> RegisterBlock {
+    block(B::Observer("events and trace"), (base, 4, 0x180), 1, None)
+}
+
+const fn performance(base: u32) -> RegisterBlock {
+    block(
+        B::Observer("performance counters"),
+        (base, 4, 0x40),
+        1,
+        None,
+    )
+}
+
+const fn watched_ports(base: u32) -> RegisterBlock {
+    block(
+        B::Observer("ports that events watch"),
+        (base, 4, 2),
+        1,
+        None,
+    )
+}
+
+static SHIM_BLOCKS: [RegisterBlock; 20] = [
     block(B::Lock, (0x14000, 0x10, 16), 1, Some(&LOCK)),
     block(
         B::Descriptor,
@@ -181,11 +207,14 @@ static SHIM_BLOCKS: [RegisterBlock; 17] = [
     block(B::Slot, (0x3F200, 4, 92), 1, Some(&SLOT)),
     block(B::Other("deterministic merge"), (0x3F800, 4, 8), 1, None),
     block(B::LockRequest, (0x40000, 0x400, 16), 256, None),
+    performance(0x31000),
+    events(0x34000),
+    watched_ports(0x3FF00),
     block(B::Other("column clock"), (0xFFF20, 4, 1), 1, None),
     block(B::Other("column reset"), (0xFFF28, 4, 1), 1, None),
 ];
 
-static MEMORY_BLOCKS: [RegisterBlock; 15] = [
+static MEMORY_BLOCKS: [RegisterBlock; 19] = [
     block(B::DataMemory, (0, 4, 512 << 8), 1, Some(&WORD)),
     block(
         B::Descriptor,
@@ -204,11 +233,20 @@ static MEMORY_BLOCKS: [RegisterBlock; 15] = [
     block(B::Slave, (0xB0100, 4, 18), 1, Some(&SLAVE)),
     block(B::Slot, (0xB0200, 4, 72), 1, Some(&SLOT)),
     block(B::Other("deterministic merge"), (0xB0800, 4, 8), 1, None),
+    performance(0x91000),
+    events(0x94000),
+    block(
+        B::Observer("channels that events watch"),
+        (0xA06A0, 4, 1),
+        1,
+        None,
+    ),
+    watched_ports(0xB0F00),
     block(B::Lock, (0xC0000, 0x10, 64), 1, Some(&LOCK)),
     block(B::LockRequest, (0xD0000, 0x400, 64), 256, None),
 ];
 
-static CORE_BLOCKS: [RegisterBlock; 21] = [
+static CORE_BLOCKS: [RegisterBlock; 27] = [
     block(B::DataMemory, (0, 4, 64 << 8), 1, Some(&WORD)),
     block(B::ProgramMemory, (0x20000, 4, 16 << 8), 1, Some(&WORD)),
     block(
@@ -226,12 +264,18 @@ static CORE_BLOCKS: [RegisterBlock; 21] = [
     block(B::Lock, (0x1F000, 0x10, 16), 1, Some(&LOCK)),
     block(B::Other("lock overflow"), (0x1F120, 4, 1), 1, None),
     block(B::Other("lock underflow"), (0x1F128, 4, 1), 1, None),
+    performance(0x11000),
+    events(0x14000),
+    performance(0x31500),
     block(B::CoreControl, (0x32000, 4, 1), 1, Some(&CORE_CONTROL)),
     block(B::CoreStatus, (0x32004, 4, 1), 1, None),
+    block(B::Observer("processor bus"), (0x32038, 4, 1), 1, None),
+    events(0x34000),
     block(B::Cascade, (0x36060, 4, 1), 1, Some(&CASCADE)),
     block(B::Master, (0x3F000, 4, 23), 1, Some(&MASTER)),
     block(B::Slave, (0x3F100, 4, 25), 1, Some(&SLAVE)),
     block(B::Slot, (0x3F200, 4, 100), 1, Some(&SLOT)),
+    watched_ports(0x3FF00),
     block(B::LockRequest, (0x40000, 0x400, 16), 256, None),
     block(B::Other("module clocks"), (0x60000, 4, 1), 1, None),
     block(B::Other("module resets"), (0x60010, 4, 1), 1, None),
@@ -288,7 +332,7 @@ impl BlockKind {
             B::CoreControl => "core control".to_owned(),
             B::CoreStatus => "core status".to_owned(),
             B::Cascade => "cascade".to_owned(),
-            B::Other(name) => name.to_owned(),
+            B::Observer(name) | B::Other(name) => name.to_owned(),
         }
     }
 }

@@ -69,6 +69,19 @@ pub(crate) enum Instruction {
 }
 
 impl Instruction {
+    /// Whether it changes values of the program alone.
+    pub(crate) fn is_within(&self) -> bool {
+        matches!(
+            self,
+            Instruction::Constant(..)
+                | Instruction::Copy(..)
+                | Instruction::Compute { .. }
+                | Instruction::Jump(..)
+                | Instruction::Unless(..)
+                | Instruction::UnlessLess(..)
+        )
+    }
+
     /// Whether other actors see that it happens: it touches locks or the cascade, or ends the program.
     pub(crate) fn is_seen_by_others(&self) -> bool {
         matches!(

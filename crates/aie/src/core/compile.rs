@@ -94,6 +94,14 @@ impl CoreCompiler<'_> {
         slot
     }
 
+    /// Where an op's result goes; one that nobody uses may be without a name.
+    pub(super) fn target(&mut self, op: &Op) -> usize {
+        match op.results.first() {
+            Some(name) => self.bind(name),
+            None => self.slot(),
+        }
+    }
+
     pub(super) fn tile(&self) -> Tile {
         self.tile
     }
@@ -168,6 +176,7 @@ impl CoreCompiler<'_> {
         };
         let term = |term: &Attribute| match term {
             Attribute::Value(name) => Ok(Term::Slot(self.use_name(op, name)?)),
+            Attribute::Affine(of) => Ok(Term::Slot(self.affine(op, of)?)),
             other => other
                 .integer()
                 .map(Term::Fixed)
@@ -206,6 +215,15 @@ impl CoreCompiler<'_> {
         }
         match op.name.as_str() {
             "arith.constant" => self.constant(op),
+            "affine.apply" | "affine.min" | "affine.max" => {
+                let Attribute::Affine(of) = op.need("value")? else {
+                    return Err(op.error("its value is no expression"));
+                };
+                let from = self.affine(op, of)?;
+                let to = self.target(op);
+                self.push(I::Copy(vec![(from, to)]))
+            }
+            "affine.load" | "affine.store" => self.memory(op),
             "aie.put_cascade" | "aie.get_cascade" => self.cascade(op),
             // A mark for traces.
             "aie.event" => Ok(()),
@@ -227,7 +245,7 @@ impl CoreCompiler<'_> {
                     let depth = self.code.ends[end].objects.len();
                     return Err(op.error(format!("it acquires {n} objects of {depth}")));
                 }
-                let to = self.bind(op.result()?);
+                let to = self.target(op);
                 self.push(I::AcquireObjects(to, end, n))
             }
             "aie.objectfifo.release" => {
@@ -238,7 +256,7 @@ impl CoreCompiler<'_> {
             "aie.objectfifo.subview.access" => {
                 let from = self.operand(op, 0)?;
                 let index = op.number::<usize>("index")?;
-                let to = self.bind(op.result()?);
+                let to = self.target(op);
                 self.push(I::Object(to, from, index))
             }
             name if name.starts_with("memref.") => self.memory(op),
@@ -298,7 +316,7 @@ impl CoreCompiler<'_> {
             (value, _) => one(value),
         };
         let value = value.map_err(|()| op.error("a constant that is no number"))?;
-        let to = self.bind(op.result()?);
+        let to = self.target(op);
         self.push(I::Constant(to, value))
     }
 
@@ -313,7 +331,7 @@ impl CoreCompiler<'_> {
             None => String::new(),
         };
         let from = self.operands(op)?;
-        let to = self.bind(op.result()?);
+        let to = self.target(op);
         self.push(I::Compute {
             name: op.name.clone(),
             predicate,
@@ -363,7 +381,10 @@ impl CoreCompiler<'_> {
             self.note(format!("@{name} is taken for: {}", function.summary()));
             return self.push(I::CallTile(Rc::new(function), from));
         }
-        let known = kernel::find(name, self.design.is_npu1());
+        let memrefs = op.types.iter().filter_map(Type::memref);
+        let given: Vec<Option<MemoryView>> =
+            memrefs.map(|of| whole(op, of, Base::Own(0)).ok()).collect();
+        let known = kernel::find(name, &given, self.design.is_npu1());
         let Some(kernel) = known else {
             if !self.unknown.iter().any(|known| known == name) {
                 self.unknown.push(name.to_owned());

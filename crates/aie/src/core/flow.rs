@@ -10,12 +10,12 @@ impl CoreCompiler<'_> {
     /// Compiles an op that decides where the program goes on; `false` if it is none.
     pub(super) fn control(&mut self, op: &Op, to: &[usize]) -> Result<bool, SyntaxError> {
         match op.name.as_str() {
-            "scf.for" => self.for_loop(op)?,
+            "scf.for" | "affine.for" => self.for_loop(op)?,
             "scf.if" => self.condition(op)?,
             "scf.while" => self.while_loop(op)?,
             "scf.index_switch" => self.index_switch(op)?,
             "func.call" | "call" => self.call(op)?,
-            "scf.yield" | "func.return" | "return" => {
+            "scf.yield" | "affine.yield" | "func.return" | "return" => {
                 let from = self.operands(op)?;
                 self.give(op, &from, to)?;
             }
@@ -30,6 +30,10 @@ impl CoreCompiler<'_> {
 
     /// Values of a terminator go where they belong.
     fn give(&mut self, op: &Op, from: &[usize], to: &[usize]) -> Result<(), SyntaxError> {
+        // Results that nobody uses need no names.
+        if to.is_empty() {
+            return Ok(());
+        }
         if from.len() != to.len() {
             return Err(op.error(format!(
                 "{} values where {} are needed",
@@ -58,7 +62,7 @@ impl CoreCompiler<'_> {
     }
 
     fn for_loop(&mut self, op: &Op) -> Result<(), SyntaxError> {
-        let operands = self.operands(op)?;
+        let operands = self.bounds(op)?;
         let [first, end, step, carried @ ..] = &operands[..] else {
             return Err(op.error("a loop has bounds and a step"));
         };
@@ -93,6 +97,24 @@ impl CoreCompiler<'_> {
         self.aim(test, behind);
         let results = self.bind_all(&op.results);
         self.give(op, &places[1..], &results)
+    }
+
+    /// First, end and step of a loop, and what it carries.
+    fn bounds(&mut self, op: &Op) -> Result<Vec<usize>, SyntaxError> {
+        let mut all = Vec::new();
+        if op.name == "affine.for" {
+            for name in ["lower", "upper"] {
+                let Attribute::Affine(of) = op.need(name)? else {
+                    return Err(op.error(format!("`{name}` is no whole number")));
+                };
+                all.push(self.affine(op, of)?);
+            }
+            let step = self.slot();
+            self.push(I::Constant(step, CoreValue::Integer(op.integer("step")?)))?;
+            all.push(step);
+        }
+        all.extend(self.operands(op)?);
+        Ok(all)
     }
 
     fn condition(&mut self, op: &Op) -> Result<(), SyntaxError> {
@@ -283,7 +305,10 @@ impl CoreCompiler<'_> {
                     }
                     _ => {
                         self.op(op, to)?;
-                        if matches!(op.name.as_str(), "func.return" | "return" | "scf.yield") {
+                        if matches!(
+                            op.name.as_str(),
+                            "func.return" | "return" | "scf.yield" | "affine.yield"
+                        ) {
                             exits.push(self.here());
                             self.push(I::Jump(0))?;
                         }

@@ -4,9 +4,11 @@
 //! precision where its elements have a point; the order of sums of the hardware is not known.
 
 mod activation;
+mod product;
 
 use super::memory::Memories;
 use super::value::{CoreValue, MemoryView, Number};
+use product::{blocks, matmul_blocks, matmul_rows, matvec_pairs, shape};
 
 /// A kernel.
 #[derive(Debug)]
@@ -15,9 +17,18 @@ pub(crate) struct Kernel {
     pub(crate) summary: &'static str,
     /// What its name begins with, and what it may not have in it.
     names: &'static [&'static str],
-    /// Whether it multiplies matrices.
-    pub(crate) is_product: bool,
+    /// Memrefs that it takes.
+    takes: Takes,
     pub(crate) run: fn(&[&CoreValue], &mut Memories<'_, '_, '_>) -> Result<(), String>,
+}
+
+/// What a kernel takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Takes {
+    /// So many memrefs.
+    Memrefs(usize),
+    /// Three matrices, the third their product.
+    Product,
 }
 
 const MATMUL_NPU2: &str =
@@ -29,121 +40,121 @@ static KERNELS: &[Kernel] = &[
     Kernel {
         summary: "a copy of the first memref to the second",
         names: &["passThrough", "passthrough", "copy"],
-        is_product: false,
+        takes: Takes::Memrefs(2),
         run: copy,
     },
     Kernel {
         summary: "zeros in the memref",
         names: &["zero"],
-        is_product: false,
+        takes: Takes::Memrefs(1),
         run: zero,
     },
     Kernel {
         summary: "C += A·B of matrices in row order",
         names: &["matmul_scalar", "mm_scalar"],
-        is_product: true,
+        takes: Takes::Product,
         run: matmul_rows,
     },
     Kernel {
         summary: MATMUL_NPU2,
         names: &["matmul", "mm"],
-        is_product: true,
+        takes: Takes::Product,
         run: |of, m| matmul_blocks(of, m, false),
     },
     Kernel {
         summary: MATMUL_NPU1,
         names: &["matmul", "mm"],
-        is_product: true,
+        takes: Takes::Product,
         run: |of, m| matmul_blocks(of, m, true),
     },
     Kernel {
         summary: "y += A·x of a matrix in row order",
         names: &["matvec_scalar"],
-        is_product: true,
+        takes: Takes::Product,
         run: matmul_rows,
     },
     Kernel {
         summary: "y += A·x of a matrix in pairs of columns, row by row",
         names: &["matvec_vectorized"],
-        is_product: true,
+        takes: Takes::Product,
         run: matvec_pairs,
     },
     Kernel {
         summary: "the sums of two memrefs' elements",
         names: &["add", "eltwise_add", "vector_vector_add", "vector_add"],
-        is_product: false,
+        takes: Takes::Memrefs(3),
         run: |of, m| two(of, m, |a, b| a + b),
     },
     Kernel {
         summary: "the products of two memrefs' elements",
         names: &["mul", "eltwise_mul", "vector_vector_mul"],
-        is_product: false,
+        takes: Takes::Memrefs(3),
         run: |of, m| two(of, m, |a, b| a * b),
     },
     Kernel {
         summary: "the first memref's elements times the one number",
         names: &["vector_scalar_mul", "scale"],
-        is_product: false,
+        takes: Takes::Memrefs(3),
         run: scale,
     },
     Kernel {
         summary: "max(x, 0)",
         names: &["relu", "bf16_relu"],
-        is_product: false,
+        takes: Takes::Memrefs(2),
         run: |of, m| one(of, m, |all| all.iter().map(|x| x.max(0.0)).collect()),
     },
     Kernel {
         summary: "e^x",
         names: &["exp"],
-        is_product: false,
+        takes: Takes::Memrefs(2),
         run: |of, m| one(of, m, |all| all.iter().map(|x| x.exp()).collect()),
     },
     Kernel {
         summary: "softmax over all elements",
         names: &["softmax"],
-        is_product: false,
+        takes: Takes::Memrefs(2),
         run: |of, m| one(of, m, activation::softmax),
     },
     Kernel {
         summary: "x / √(mean of squares + 1e-5), without weights",
         names: &["rms_norm", "rmsnorm"],
-        is_product: false,
+        takes: Takes::Memrefs(2),
         run: |of, m| one(of, m, activation::rms_norm),
     },
     Kernel {
         summary: "(x − mean) / √(variance + 1e-5), without weights",
         names: &["layer_norm", "layernorm"],
-        is_product: false,
+        takes: Takes::Memrefs(2),
         run: |of, m| one(of, m, activation::layer_norm),
     },
     Kernel {
         summary: "x / (1 + e^-x)",
         names: &["silu"],
-        is_product: false,
+        takes: Takes::Memrefs(2),
         run: |of, m| one(of, m, activation::silu),
     },
     Kernel {
         summary: "x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³)))",
         names: &["gelu"],
-        is_product: false,
+        takes: Takes::Memrefs(2),
         run: |of, m| one(of, m, activation::gelu),
     },
     Kernel {
         summary: "the sum of all elements",
         names: &["reduce_add"],
-        is_product: false,
+        takes: Takes::Memrefs(2),
         run: |of, m| reduce(of, m, |a, b| a + b),
     },
     Kernel {
         summary: "the largest element",
         names: &["reduce_max"],
-        is_product: false,
+        takes: Takes::Memrefs(2),
         run: |of, m| reduce(of, m, f64::max),
     },
     Kernel {
         summary: "the smallest element",
         names: &["reduce_min"],
-        is_product: false,
+        takes: Takes::Memrefs(2),
         run: |of, m| reduce(of, m, f64::min),
     },
 ];
@@ -179,8 +190,12 @@ fn is_plain(rest: &str) -> bool {
     rest.split('_').all(|word| WORDS.contains(&word))
 }
 
-/// The kernel of a name, as the generation has it.
-pub(crate) fn find(name: &str, is_npu1: bool) -> Option<&'static Kernel> {
+/// The kernel of a name, as the generation has it; `None` as well where it takes other memrefs than are given.
+pub(crate) fn find(
+    name: &str,
+    given: &[Option<MemoryView>],
+    is_npu1: bool,
+) -> Option<&'static Kernel> {
     let other = if is_npu1 { MATMUL_NPU2 } else { MATMUL_NPU1 };
     KERNELS
         .iter()
@@ -192,6 +207,28 @@ pub(crate) fn find(name: &str, is_npu1: bool) -> Option<&'static Kernel> {
                 .filter_map(|known| name.strip_prefix(known));
             rests.any(is_plain)
         })
+        .filter(|kernel| kernel.fits(given, is_npu1))
+}
+
+impl Kernel {
+    /// Whether it multiplies matrices.
+    pub(crate) fn is_product(&self) -> bool {
+        self.takes == Takes::Product
+    }
+
+    /// Whether memrefs are such as it takes; of one whose size is not fixed there is nothing to tell.
+    fn fits(&self, given: &[Option<MemoryView>], is_npu1: bool) -> bool {
+        let in_blocks = [MATMUL_NPU1, MATMUL_NPU2].contains(&self.summary);
+        match (self.takes, given) {
+            (Takes::Memrefs(n), given) => given.len() == n,
+            (Takes::Product, [Some(a), Some(b), Some(c)]) => match in_blocks {
+                true => blocks(a, b, c, is_npu1).is_ok(),
+                false => shape(a, b, c).is_ok(),
+            },
+            // Sizes that are not fixed are known when it runs.
+            (Takes::Product, given) => given.len() == 3,
+        }
+    }
 }
 
 /// Views among the arguments.
@@ -327,107 +364,4 @@ fn reduce(
     let values = numbers(from, count(arguments, from.n_elements()), memories)?;
     let sum = values.into_iter().reduce(of).ok_or("no elements")?;
     put(to, &[sum], memories)
-}
-
-/// m, k and n of three matrices. Without two dimensions each, they follow from the numbers of elements.
-fn shape(a: &MemoryView, b: &MemoryView, c: &MemoryView) -> Result<[usize; 3], String> {
-    let (m, k, n) = match (&a.sizes[..], &b.sizes[..], &c.sizes[..]) {
-        (&[m, k], &[k2, n], &[m2, n2]) if (k, m, n) == (k2, m2, n2) => (m, k, n),
-        _ => sizes(a.n_elements(), b.n_elements(), c.n_elements())?,
-    };
-    Ok([m as usize, k as usize, n as usize])
-}
-
-/// A·B added to C. `place` gives the position of an element of a matrix by which it is (0 A, 1 B, 2 C), its
-/// row and its column.
-fn matmul(
-    arguments: &[&CoreValue],
-    memories: &mut Memories<'_, '_, '_>,
-    place: impl Fn(usize, [usize; 3], usize, usize) -> usize,
-) -> Result<(), String> {
-    let [a, b, c] = views(arguments)[..] else {
-        return Err("expected three memrefs".to_owned());
-    };
-    let dims = shape(a, b, c)?;
-    let [m, k, n] = dims;
-    let all = |view: &MemoryView| view.n_elements();
-    let (x, y) = (numbers(a, all(a), memories)?, numbers(b, all(b), memories)?);
-    let mut sums = numbers(c, all(c), memories)?;
-    for row in 0..m {
-        for col in 0..n {
-            let products = (0..k).map(|i| x[place(0, dims, row, i)] * y[place(1, dims, i, col)]);
-            sums[place(2, dims, row, col)] += products.sum::<f64>();
-        }
-    }
-    put(c, &sums, memories)
-}
-
-fn matmul_rows(
-    arguments: &[&CoreValue],
-    memories: &mut Memories<'_, '_, '_>,
-) -> Result<(), String> {
-    matmul(arguments, memories, |of, [_, k, n], row, col| {
-        row * [k, n, n][of] + col
-    })
-}
-
-/// A matrix of 16-bit elements that a DMA transposed in words of 32 bits: two elements of a row stay side by side.
-fn matvec_pairs(
-    arguments: &[&CoreValue],
-    memories: &mut Memories<'_, '_, '_>,
-) -> Result<(), String> {
-    let [a, x, y] = views(arguments)[..] else {
-        return Err("expected three memrefs".to_owned());
-    };
-    let [m, k, n] = shape(a, x, y)?;
-    if n != 1 || !k.is_multiple_of(2) {
-        return Err(format!(
-            "{m} x {k} x {n} are no matrix of pairs and a vector"
-        ));
-    }
-    matmul(arguments, memories, |of, [m, ..], row, col| match of {
-        0 => col / 2 * 2 * m + row * 2 + col % 2,
-        _ => row + col,
-    })
-}
-
-/// Matrices as the vector kernels have them: blocks in row order, rows of a block behind one another.
-fn matmul_blocks(
-    arguments: &[&CoreValue],
-    memories: &mut Memories<'_, '_, '_>,
-    is_npu1: bool,
-) -> Result<(), String> {
-    let [a, b, c] = views(arguments)[..] else {
-        return Err("expected three memrefs".to_owned());
-    };
-    let [r, s, t] = match (a.number, is_npu1) {
-        (Number::Integer(8), false) => [8, 8, 8],
-        (Number::Integer(8), true) => [4, 8, 8],
-        (Number::Integer(16), false) => [4, 4, 8],
-        (Number::Integer(16), true) => [4, 4, 4],
-        (Number::Bf16, false) => [4, 8, 8],
-        (Number::Bf16, true) => [4, 8, 4],
-        (other, _) => return Err(format!("no blocks are known of {other:?}")),
-    };
-    let [m, k, n] = shape(a, b, c)?;
-    if m % r != 0 || k % s != 0 || n % t != 0 {
-        return Err(format!("{m} x {k} x {n} are no blocks of {r} x {s} x {t}"));
-    }
-    matmul(arguments, memories, |of, [_, k, n], row, col| {
-        let ([rows, cols], width) = ([[r, s], [s, t], [r, t]][of], [k, n, n][of]);
-        (row / rows * (width / cols) + col / cols) * rows * cols + row % rows * cols + col % cols
-    })
-}
-
-/// m, k and n of m·k, k·n and m·n elements.
-fn sizes(mk: i64, kn: i64, mn: i64) -> Result<(i64, i64, i64), String> {
-    let root = |x: f64| x.sqrt().round() as i64;
-    let (x, y, z) = (mk as f64, kn as f64, mn as f64);
-    let (m, k, n) = (root(x * z / y), root(x * y / z), root(y * z / x));
-    match (m * k, k * n, m * n) == (mk, kn, mn) {
-        true => Ok((m, k, n)),
-        false => Err(format!(
-            "matrices of {mk}, {kn} and {mn} elements do not go together"
-        )),
-    }
 }

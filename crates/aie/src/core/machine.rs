@@ -19,6 +19,10 @@ use views::{row, sub_view};
 
 /// Instructions in a turn, at most: others have theirs in between.
 const A_TURN: u32 = 4096;
+/// Turns in a loop without effect after which a core has shorter ones: some cores of designs that only move data turn
+/// for ever.
+const LONG_TURNS: u32 = 1024;
+const A_SHORT_TURN: u32 = 64;
 
 /// What a core waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +54,8 @@ pub(crate) struct CoreRun {
     profile: Option<Rc<Profile>>,
     /// Cycles since the last that were told.
     cycles: u64,
+    /// Turns, one after the other, in which it did nothing that others see.
+    turned: u32,
 }
 
 #[derive(Default)]
@@ -79,6 +85,7 @@ impl CoreRun {
             state: State::default(),
             profile: None,
             cycles: 0,
+            turned: 0,
         };
         run.restart();
         run
@@ -103,11 +110,18 @@ impl CoreRun {
     fn advance(&mut self, core: &mut CoreView<'_, '_>) -> Result<CoreStep, String> {
         let code = Rc::clone(&self.code);
         let mut done = 0;
+        let mut is_loop = true;
+        let most = if self.turned < LONG_TURNS {
+            A_TURN
+        } else {
+            A_SHORT_TURN
+        };
         loop {
             let Some(instruction) = code.instructions.get(self.state.next) else {
                 return Ok(CoreStep::Done);
             };
             self.spend(instruction, core);
+            is_loop &= instruction.is_within();
             let step = self.state.step(&code, instruction, core)?;
             // A kernel takes as long as many instructions.
             done += if matches!(instruction, I::Call(..) | I::CallTile(..)) {
@@ -142,7 +156,7 @@ impl CoreRun {
                     });
                 }
             }
-            if done >= A_TURN
+            if done >= most
                 || matches!(
                     instruction,
                     I::Release(..) | I::ReleaseObjects(..) | I::Call(..) | I::CallTile(..)
@@ -154,7 +168,16 @@ impl CoreRun {
                 if log.instructions > self.budget {
                     return Err(format!("stopped after {} instructions", self.budget));
                 }
-                return Ok(CoreStep::Ran);
+                self.turned = if is_loop {
+                    self.turned.saturating_add(1)
+                } else {
+                    0
+                };
+                return Ok(if self.turned > LONG_TURNS {
+                    CoreStep::Turned
+                } else {
+                    CoreStep::Ran
+                });
             }
         }
     }

@@ -1,7 +1,7 @@
 //! From ops to a design.
 
 use super::{Argument, Buffer, Core, Design, Entity, Fifo, Global, Lock, ReadOptions};
-use super::{allocation, choose, dma, fifo, flow, switch};
+use super::{allocation, choose, dma, fifo, flow, logical, stages, switch};
 use crate::syntax::{Attribute, MemRefType, Op, Region, SyntaxError, Type};
 use millrace_xdna2_words::Tile;
 use millrace_xdna2_words::tile::{COLUMNS, TileKind};
@@ -20,13 +20,30 @@ const MOST_STREAMS: usize = 512;
 pub(super) fn design(ops: &[Op], options: &ReadOptions) -> Result<Design, SyntaxError> {
     let chosen = choose::device(ops, options)?;
     let device = chosen.device;
-    let mut design = Design::default();
+    let mut design = Design {
+        queue_waits: options.queue_waits,
+        ..Design::default()
+    };
     begin(&mut design, device)?;
     design.notes.extend(chosen.notes);
     for op in chosen.outside {
         file_op(&mut design, op)?;
     }
     let body: Vec<&Op> = device.region(0)?.ops().collect();
+    let logical = logical::places(&design, &body)?;
+    if !logical.is_empty() {
+        let places = logical.iter().map(|(name, tile)| format!("%{name} {tile}"));
+        let places: Vec<String> = places.collect();
+        let note = format!(
+            "logical tiles stand where we put them: {}",
+            places.join(", ")
+        );
+        design.notes.push(note);
+    }
+    let tiles = logical
+        .into_iter()
+        .map(|(name, tile)| (name, Entity::Tile(tile)));
+    design.names.extend(tiles);
     // What others refer to comes first, wherever it stands.
     for op in &body {
         declare(&mut design, op)?;
@@ -45,9 +62,26 @@ pub(super) fn design(ops: &[Op], options: &ReadOptions) -> Result<Design, Syntax
         known(op)?;
     }
     if let Some(op) = sequence_op {
-        sequence(&mut design, op)?;
+        sequence(&mut design, op, options)?;
+        stages::read(&mut design, ops, op)?;
     }
+    reach(&mut design);
     Ok(design)
+}
+
+/// Arguments are as long as transfers reach: what a host gives may be more than the type says.
+fn reach(design: &mut Design) {
+    let ends = crate::lower::argument_ends(design);
+    for (i, (argument, end)) in design.arguments.iter_mut().zip(ends).enumerate() {
+        if (argument.bytes + 1..=MOST_ARGUMENT_BYTES).contains(&end) {
+            let (name, of) = (&argument.name, &argument.of);
+            let note = format!(
+                "argument {i} (%{name}: {of}) is taken for {end} bytes, as far as transfers reach"
+            );
+            design.notes.push(note);
+            argument.bytes = end;
+        }
+    }
 }
 
 fn begin(design: &mut Design, device: &Op) -> Result<(), SyntaxError> {
@@ -58,7 +92,7 @@ fn begin(design: &mut Design, device: &Op) -> Result<(), SyntaxError> {
     }
     let kind = name.strip_prefix("npu2").map(|rest| (rest, 8));
     let npu1 = name.strip_prefix("npu1").map(|rest| (rest, 4));
-    let older = (name == "NPUDEVICE").then_some(("", 4));
+    let older = matches!(name, "NPUDEVICE" | "npu").then_some(("", 4));
     let is_npu1 = npu1.or(older).is_some();
     let part = kind
         .or(npu1)
@@ -170,6 +204,18 @@ fn declare(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
         },
         "func.func" if is_sequence(op) => Ok(()),
         "func.func" | "memref.global" => file_op(design, op),
+        "aie.bd_chain" => {
+            let name = op.text("sym_name")?.to_owned();
+            design.named_chains.insert(name, op.clone());
+            Ok(())
+        }
+        "aie.trace" => {
+            if !std::mem::replace(&mut design.has_traces, true) {
+                let note = "traces are not recorded, and their packets are not sent";
+                design.notes.push(note.to_owned());
+            }
+            Ok(())
+        }
         "aie.objectfifo" => {
             let name = op.text("sym_name")?.to_owned();
             let twice = design.fifos.insert(name, Fifo::default());
@@ -305,17 +351,25 @@ pub(super) fn is_sequence(op: &Op) -> bool {
     }
 }
 
-fn sequence(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
+fn sequence(design: &mut Design, op: &Op, options: &ReadOptions) -> Result<(), SyntaxError> {
     let region = op.region(0)?;
     let [block] = &region.blocks[..] else {
         return Err(op.error("a sequence of several blocks"));
     };
     for (name, of) in &block.arguments {
+        if matches!(of, Type::Integer { .. } | Type::Index) {
+            let given = options.numbers.get(name).copied();
+            let problem = || format!("%{name} is a number: give it by --number {name}=VALUE");
+            let value = given.ok_or_else(|| op.error(problem()))?;
+            design.numbers.insert(name.clone(), value);
+            continue;
+        }
         let of = of.memref().filter(|of| of.bytes().is_some());
         let of = of.ok_or_else(|| op.error(format!("%{name} is no memref of a fixed size")))?;
         design.arguments.push(Argument {
             name: name.clone(),
             of: of.clone(),
+            bytes: of.bytes().unwrap_or(0),
         });
     }
     let sizes = design.arguments.iter().map(|argument| argument.of.bytes());
@@ -330,7 +384,7 @@ fn sequence(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
 
 /// Ops that nobody has looked at are refused.
 fn known(op: &Op) -> Result<(), SyntaxError> {
-    const KNOWN: [&str; 21] = [
+    const KNOWN: [&str; 25] = [
         "aie.tile",
         "aie.buffer",
         "aie.lock",
@@ -340,6 +394,7 @@ fn known(op: &Op) -> Result<(), SyntaxError> {
         "memref.global",
         "aie.objectfifo",
         "aie.objectfifo.link",
+        "aie.objectfifo.allocate",
         "aie.mem",
         "aie.memtile_dma",
         "aie.shim_dma",
@@ -351,6 +406,9 @@ fn known(op: &Op) -> Result<(), SyntaxError> {
         "aie.shim_mux",
         // It says where wires are that every array has.
         "aie.wire",
+        "aie.logical_tile",
+        "aie.trace",
+        "aie.bd_chain",
         "aie.end",
         "aie.runtime_sequence",
     ];

@@ -2,6 +2,7 @@
 
 use super::build::is_sequence;
 use crate::syntax::{Op, Region, SyntaxError};
+use std::collections::BTreeMap;
 
 /// Which part of a text is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -10,6 +11,11 @@ pub struct ReadOptions {
     pub device: Option<String>,
     /// The sequence's name; else the only one.
     pub sequence: Option<String>,
+    /// Whether the sequence waits for a place before a task that may find its channel's queue full, as mlir-aie's
+    /// passes have it do since September 2026.
+    pub queue_waits: bool,
+    /// Numbers that are arguments of the sequence, by their names.
+    pub numbers: BTreeMap<String, i64>,
 }
 
 /// A device that is to be read.
@@ -105,6 +111,62 @@ fn find<'o>(
     Ok(())
 }
 
+/// Devices with a sequence that no other's loads.
+fn roots(all: &[FoundDevice<'_>]) -> Vec<usize> {
+    let loaded: Vec<(usize, &str)> = (all.iter().enumerate())
+        .flat_map(|(i, of)| loaded_by(of.op).into_iter().map(move |name| (i, name)))
+        .collect();
+    let is_root = |i: &usize| {
+        let mut loaded = loaded.iter();
+        all[*i].has(is_sequence) && !loaded.any(|&(by, name)| by != *i && name == all[*i].name())
+    };
+    (0..all.len()).filter(is_root).collect()
+}
+
+/// Devices that the ops within one load.
+fn loaded_by(op: &Op) -> Vec<&str> {
+    let inner = op.regions.iter().flat_map(Region::ops);
+    let own = (op.name == "aiex.configure")
+        .then(|| op.text("symbol").ok())
+        .flatten();
+    own.into_iter().chain(inner.flat_map(loaded_by)).collect()
+}
+
+/// What is meant where options leave it open: each device that has a sequence, and each sequence.
+pub(super) fn choices(ops: &[Op], options: &ReadOptions) -> Result<Vec<ReadOptions>, SyntaxError> {
+    let mut all = Vec::new();
+    find(ops, &[], &mut all)?;
+    let devices = match (&options.device, roots(&all)) {
+        (None, roots) if roots.len() > 1 => roots,
+        _ => vec![chosen(ops, &all, options)?],
+    };
+    let mut choices = Vec::new();
+    for &i in &devices {
+        let body = all[i].op.region(0)?.ops();
+        let sequences: Vec<&Op> = body.filter(|op| is_sequence(op)).collect();
+        let device = match devices.len() {
+            1 => options.device.clone(),
+            // Names may be alike; numbers are not.
+            _ => Some((i + 1).to_string()),
+        };
+        let names: Vec<Option<String>> = match (&options.sequence, &sequences[..]) {
+            (None, [_, _, ..]) => sequences.iter().map(|op| Some(name_of(op))).collect(),
+            (given, _) => vec![given.clone()],
+        };
+        choices.extend(names.into_iter().map(|sequence| ReadOptions {
+            device: device.clone(),
+            sequence,
+            queue_waits: options.queue_waits,
+            numbers: options.numbers.clone(),
+        }));
+    }
+    Ok(choices)
+}
+
+fn name_of(sequence: &Op) -> String {
+    sequence.text("sym_name").unwrap_or("sequence").to_owned()
+}
+
 /// The number of the device that is meant.
 fn chosen(
     ops: &[Op],
@@ -142,9 +204,7 @@ fn chosen(
     if all.len() == 1 {
         return Ok(0);
     }
-    let with_sequence: Vec<usize> = (0..all.len())
-        .filter(|&i| all[i].has(is_sequence))
-        .collect();
+    let with_sequence = roots(all);
     match with_sequence[..] {
         [one] => Ok(one),
         // A design without a sequence, and its routes.
@@ -166,7 +226,7 @@ pub(super) fn sequence<'o>(
     options: &ReadOptions,
 ) -> Result<Option<&'o Op>, SyntaxError> {
     let all: Vec<&Op> = body.iter().copied().filter(|op| is_sequence(op)).collect();
-    let name = |op: &Op| op.text("sym_name").unwrap_or("sequence").to_owned();
+    let name = name_of;
     let names = || {
         let names: Vec<String> = all.iter().map(|op| format!("@{}", name(op))).collect();
         names.join(", ")

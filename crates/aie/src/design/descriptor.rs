@@ -261,7 +261,10 @@ fn read(
         (None, Some(whole)) => whole,
         (None, None) => all.saturating_sub(offset),
     };
-    if dimensions.is_empty() && offset.checked_add(length).is_none_or(|end| end > all) {
+    // What a host gives may be longer than an argument's type.
+    let is_argument = matches!(memory, TileMemory::Argument(_));
+    let end = offset.checked_add(length);
+    if dimensions.is_empty() && !is_argument && end.is_none_or(|end| end > all) {
         return Err(op.error(format!(
             "elements {offset} to {} of {all}",
             offset.saturating_add(length)
@@ -312,5 +315,22 @@ fn iteration(op: &Op) -> Result<Option<BdIteration>, SyntaxError> {
         _ => Err(op.error(
             "expected an iteration of 1 to 64, a stride from 1 on, and a current one below the size",
         )),
+    }
+}
+
+impl Descriptor {
+    /// The byte behind the last that it moves, of all its executions.
+    pub(crate) fn end_bytes(&self) -> u64 {
+        let iteration = self.iteration.map(|of| (of.size, of.stride));
+        let last = (self.dimensions.iter().copied().chain(iteration))
+            .map(|(size, stride)| size.saturating_sub(1).saturating_mul(stride))
+            .fold(0, u64::saturating_add);
+        let moved = match self.dimensions.is_empty() {
+            true => last
+                .saturating_mul(self.element_bytes)
+                .saturating_add(self.length_bytes),
+            false => last.saturating_add(1).saturating_mul(self.element_bytes),
+        };
+        self.offset_bytes.saturating_add(moved)
     }
 }

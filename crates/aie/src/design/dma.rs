@@ -36,7 +36,7 @@ pub(super) fn program(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
     for start in region.ops() {
         match start.name.as_str() {
             "aie.dma_start" => {
-                start.only(&["channel_dir", "channel_index", "repeat_count"])?;
+                start.only(&["channel_dir", "channel_index", "repeat_count", "pad_value"])?;
                 let first = start.successors.first().map(|s| s.label.clone());
                 let first = first.ok_or_else(|| start.error("it names no block"))?;
                 let chain = Labels {
@@ -56,6 +56,7 @@ pub(super) fn program(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
                     "repeat_count",
                     "loop",
                     "sym_name",
+                    "pad_value",
                 ])?;
                 let first = list(design, start, tile)?;
                 start_chain(design, start, tile, first)?;
@@ -80,9 +81,22 @@ fn start_chain(design: &mut Design, op: &Op, tile: Tile, first: usize) -> Result
         channel,
         first,
         executions: repeats + 1,
+        pad_value: pad_value(op, tile)?,
         at: op.at,
     });
     Ok(())
+}
+
+/// The word that padding sends.
+fn pad_value(op: &Op, tile: Tile) -> Result<Option<u32>, SyntaxError> {
+    if op.get("pad_value").is_none() {
+        return Ok(None);
+    }
+    let value = op.integer("pad_value")?;
+    match tile.kind() == TileKind::Memory || value == 0 {
+        true => Ok(Some(value as u32).filter(|_| tile.kind() == TileKind::Memory)),
+        false => Err(op.error("only memory tiles pad")),
+    }
 }
 
 /// What a name in a tile's DMA program means.

@@ -48,6 +48,18 @@ pub(super) fn lower(design: &mut Design, body: &[&Op]) -> Result<(), SyntaxError
     for op in named("aie.objectfifo") {
         fifos.push(op::read(design, op)?);
     }
+    for op in named("aie.objectfifo.allocate") {
+        let (name, tile) = (op.text("objFifo_name")?, design.tile(op, op.operand(0)?)?);
+        let fifo = fifos
+            .iter_mut()
+            .find(|fifo: &&mut FifoOp<'_>| fifo.name == name);
+        let fifo = fifo.ok_or_else(|| op.error(format!("there is no object FIFO @{name}")))?;
+        fifo.delegate = Some(tile);
+        if fifo.shared() != Some(tile) {
+            let problem = format!("the cores of @{name} do not share the memory of {tile}");
+            return Err(op.error(problem));
+        }
+    }
     let mut lowering = FifoLowering {
         design,
         used: BTreeSet::new(),
@@ -299,6 +311,7 @@ impl FifoLowering<'_> {
             channel,
             first,
             executions: iterations.unwrap_or(1),
+            pad_value: None,
             at: fifo.op.at,
         });
         Ok(())
@@ -318,7 +331,7 @@ impl FifoLowering<'_> {
             buffers,
             acquire,
             release,
-            amount: pool.repeat,
+            amount: if fifo.is_synchronized { pool.repeat } else { 0 },
         };
         self.design
             .fifos
@@ -345,6 +358,10 @@ impl FifoLowering<'_> {
             self.end(fifo, fifo.producer, true, &own);
             self.end(fifo, fifo.consumers[0], false, &own);
             return Ok(());
+        }
+        if !fifo.is_synchronized {
+            let problem = "`disable_synchronization` is known between cores that share a memory";
+            return Err(fifo.op.error(problem));
         }
         let source = self.channel(fifo.op, fifo.producer, Direction::Mm2s)?;
         if fifo.producer.kind() == TileKind::Shim {

@@ -16,8 +16,11 @@ pub(crate) struct Places {
     pub(crate) descriptors: Vec<u8>,
 }
 
-/// Bytes that a buffer's address is a multiple of, as vectors of 512 bits ask.
-const ALIGNMENT: u32 = 64;
+/// Bytes that a buffer's address is a multiple of: what vectors of 512 bits ask, less for what holds none of them.
+/// mlir-aie packs small buffers as close, and some designs name their addresses.
+fn alignment(bytes: u32) -> u32 {
+    if bytes < 64 { 32 } else { 64 }
+}
 
 /// Descriptors of a chain, each once.
 pub(crate) fn chain_descriptors(design: &Design, first: usize) -> Vec<usize> {
@@ -94,7 +97,7 @@ fn free(taken: &[(u32, u32)], bytes: u32, most: u32) -> Option<u32> {
         if at.checked_add(bytes)? <= from {
             break;
         }
-        at = at.max(to.next_multiple_of(ALIGNMENT));
+        at = at.max(to.next_multiple_of(alignment(bytes)));
     }
     (at.checked_add(bytes)? <= most).then_some(at)
 }

@@ -9,6 +9,11 @@ use millrace_xdna2_words::tile::TileKind;
 use millrace_xdna2_words::writer::{PacketRule, StreamWriter};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Where tokens enter a tile's switch.
+pub(super) const TOKENS: SwitchPort = port(Bundle::TileControl, 0);
+/// Where a shim's switch gives them to the firmware.
+pub(super) const TO_FIRMWARE: SwitchPort = port(Bundle::South, 0);
+
 /// Packets that leave a slave port: the masters that they go to.
 #[derive(Default)]
 struct PacketSwitch {
@@ -20,11 +25,11 @@ struct PacketSwitch {
 /// Joins all ports. Gives the ids of the tokens of tiles that send some.
 pub(super) fn routes(
     design: &Design,
-    token_tiles: &BTreeSet<Tile>,
+    token_tiles: &BTreeMap<Tile, Location>,
     writer: &mut StreamWriter,
 ) -> Result<BTreeMap<Tile, u8>, SyntaxError> {
     let mut flows = design.flows.clone();
-    let tokens = add_tokens(&mut flows, token_tiles)?;
+    let tokens = add_tokens(design, &mut flows, token_tiles)?;
     let streams: Vec<RoutedStream> = flows.iter().map(stream).collect();
     let ways = router::route(&streams).map_err(|error| {
         let flow = flows.iter().find(|flow| flow.name == error.place);
@@ -69,19 +74,36 @@ pub(super) fn routes(
     Ok(tokens)
 }
 
-/// Adds the streams of tokens; gives the ids of their packets.
+/// Adds the streams of tokens; gives the ids of their packets. A design may give tokens their way, and tiles their
+/// ids, which its sequence then writes to the controls of channels.
 fn add_tokens(
+    design: &Design,
     flows: &mut Vec<Flow>,
-    tiles: &BTreeSet<Tile>,
+    tiles: &BTreeMap<Tile, Location>,
 ) -> Result<BTreeMap<Tile, u8>, SyntaxError> {
     let used: BTreeSet<u8> = flows.iter().filter_map(|flow| flow.packet).collect();
-    let mut free = (0..32u8).rev().filter(|id| !used.contains(id));
+    let own = design.controllers.values();
+    let taken: BTreeSet<u8> = used.iter().chain(own).copied().collect();
+    let mut free = (0..32u8).rev().filter(|id| !taken.contains(id));
     let mut tokens = BTreeMap::new();
-    for &tile in tiles {
-        // A shim's tokens meet no other tile's.
-        let id = match tile.kind() == TileKind::Shim && !used.contains(&0) {
-            true => Some(0),
-            false => free.next(),
+    for (&tile, &at) in tiles {
+        let given = design.controllers.get(&tile).copied();
+        if let Some(id) = way_of_tokens(flows, tile, given) {
+            tokens.insert(tile, id);
+            continue;
+        }
+        // mlir-aie routes the tokens of shims by itself, and no others.
+        if tile.kind() != TileKind::Shim {
+            let problem = format!(
+                "the tokens of {tile} have no way to the firmware: an `aie.packet_flow` from its TileControl : 0 to South : 0 of a shim gives them one"
+            );
+            return Err(SyntaxError::new(at, problem).in_op("aiex.dma_start_task"));
+        }
+        let id = match given.filter(|id| !used.contains(id)) {
+            Some(id) => Some(id),
+            // A shim's tokens meet no other tile's.
+            None if !taken.contains(&0) => Some(0),
+            None => free.next(),
         };
         let id = id.ok_or_else(|| {
             SyntaxError::new(Location::default(), "no packet id is left for tokens")
@@ -90,6 +112,19 @@ fn add_tokens(
         flows.push(token_flow(tile, id));
     }
     Ok(tokens)
+}
+
+/// The id of a tile's packets to the firmware, where the design has a flow for them: the id that the tile has, if it
+/// is among them.
+fn way_of_tokens(flows: &[Flow], tile: Tile, given: Option<u8>) -> Option<u8> {
+    let is_way = |flow: &&Flow| {
+        let to_firmware =
+            |end: &TilePort| end.tile.kind() == TileKind::Shim && end.port == TO_FIRMWARE;
+        flow.from.tile == tile && flow.from.port == TOKENS && flow.to.iter().any(to_firmware)
+    };
+    let mut ids = flows.iter().filter(is_way).filter_map(|flow| flow.packet);
+    let first = ids.clone().next();
+    ids.find(|&id| Some(id) == given).or(first)
 }
 
 fn stream(flow: &Flow) -> RoutedStream {
@@ -106,13 +141,10 @@ fn token_flow(tile: Tile, id: u8) -> Flow {
     let shim = Tile { row: 0, ..tile };
     Flow {
         name: format!("the tokens of {tile}"),
-        from: TilePort {
-            tile,
-            port: port(Bundle::TileControl, 0),
-        },
+        from: TilePort { tile, port: TOKENS },
         to: vec![TilePort {
             tile: shim,
-            port: port(Bundle::South, 0),
+            port: TO_FIRMWARE,
         }],
         packet: Some(id),
         keeps_header: true,

@@ -12,7 +12,7 @@ use millrace_xdna2_words::register::{self, BlockKind};
 use millrace_xdna2_words::tile::Direction;
 use millrace_xdna2_words::txn::TxnOperation;
 use millrace_xdna2_words::writer::{ChannelAt, TaskPush};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// What firmware is to do, before descriptors are words.
 #[derive(Clone, Debug)]
@@ -53,9 +53,29 @@ impl SequenceCommand {
     }
 }
 
-/// Tiles that send tokens.
-pub(super) fn token_tiles(commands: &[(Location, SequenceCommand)]) -> BTreeSet<Tile> {
-    let tile = |(_, command): &(Location, SequenceCommand)| match command {
+impl SequenceCommand {
+    /// Whether it writes to a tile's memory or locks by itself.
+    pub(super) fn reaches_into_tiles(&self) -> bool {
+        let address = match self {
+            SequenceCommand::Lock { .. } => return true,
+            SequenceCommand::Raw { operation, .. } => match operation {
+                TxnOperation::Write { address, .. } | TxnOperation::MaskWrite { address, .. } => {
+                    u32::try_from(*address).ok()
+                }
+                TxnOperation::BlockWrite { address, .. } => Some(*address),
+                _ => None,
+            },
+            _ => None,
+        };
+        let found = address.and_then(Tile::of_address);
+        let found = found.and_then(|(tile, offset)| register::find(tile.kind(), offset));
+        found.is_some_and(|of| matches!(of.block.kind, BlockKind::DataMemory | BlockKind::Lock))
+    }
+}
+
+/// Tiles that send tokens, each with the place of the first task that has one.
+pub(super) fn token_tiles(commands: &[(Location, SequenceCommand)]) -> BTreeMap<Tile, Location> {
+    let tile = |command: &SequenceCommand| match command {
         SequenceCommand::Push { channel, task } => task.token.then_some(channel.tile),
         SequenceCommand::Raw {
             push: Some(channel),
@@ -64,7 +84,13 @@ pub(super) fn token_tiles(commands: &[(Location, SequenceCommand)]) -> BTreeSet<
         } => token.then_some(channel.tile),
         _ => None,
     };
-    commands.iter().filter_map(tile).collect()
+    let mut tiles = BTreeMap::new();
+    for (at, command) in commands {
+        if let Some(tile) = tile(command) {
+            tiles.entry(tile).or_insert(*at);
+        }
+    }
+    tiles
 }
 
 /// The sequence while it is read.
@@ -73,6 +99,8 @@ pub(super) struct Sequence<'d> {
     places: &'d Places,
     pub(super) constants: Constants,
     data: BTreeMap<String, Vec<u32>>,
+    /// Other names of arguments.
+    aliases: BTreeMap<String, String>,
     pub(super) commands: Vec<(Location, SequenceCommand)>,
     /// Ops so far, those of loops each time.
     n_ops: usize,
@@ -85,11 +113,9 @@ impl Sequence<'_> {
 
     /// The argument of a name.
     pub(super) fn argument(&self, op: &Op, name: &str) -> Result<usize, SyntaxError> {
-        let found = self
-            .design
-            .arguments
-            .iter()
-            .position(|argument| argument.name == name);
+        let name = self.aliases.get(name).map_or(name, String::as_str);
+        let mut arguments = self.design.arguments.iter();
+        let found = arguments.position(|argument| argument.name == name);
         found.ok_or_else(|| op.error(format!("%{name} is no argument of the sequence")))
     }
 
@@ -108,8 +134,9 @@ pub(super) fn commands(
     let mut sequence = Sequence {
         design,
         places,
-        constants: Constants::new(),
+        constants: design.numbers.clone(),
         data: BTreeMap::new(),
+        aliases: BTreeMap::new(),
         commands: Vec::new(),
         n_ops: 0,
     };
@@ -148,6 +175,19 @@ impl Sequence<'_> {
             "aiex.npu.preempt" => op.only(&["level"]),
             "aiex.npu.address_patch" => self.patch(op),
             "aiex.npu.push_queue" => self.push_queue(op),
+            "aiex.npu.maskpoll" => self.poll(op),
+            "aiex.core_reset" | "aiex.dma_channel_reset" => self.reset(op),
+            "aiex.buffer_clear" => self.clear(op),
+            // Nothing is traced here.
+            "aie.trace.host_config" | "aie.trace.start_config" => Ok(()),
+            "memref.assume_alignment" => {
+                if let Some(result) = op.results.first() {
+                    let of = op.operand(0)?;
+                    let of = self.aliases.get(of).map_or(of, String::as_str).to_owned();
+                    self.aliases.insert(result.clone(), of);
+                }
+                Ok(())
+            }
             "aiex.set_lock" => {
                 let lock = self.design.lock(op, op.operand(0)?)?;
                 let tile = self.design.locks[lock].tile;
@@ -302,27 +342,6 @@ impl Sequence<'_> {
             offset_bytes,
             length_bytes,
         })
-    }
-
-    fn sync(&mut self, op: &Op) -> Result<(), SyntaxError> {
-        op.only(&[
-            "column",
-            "row",
-            "direction",
-            "channel",
-            "column_num",
-            "row_num",
-        ])?;
-        let operation = TxnOperation::Sync {
-            direction: op.number("direction")?,
-            col: op.number("column")?,
-            row: op.number("row")?,
-            channel: op.number("channel")?,
-            n_cols: op.number("column_num")?,
-            n_rows: op.number("row_num")?,
-        };
-        self.raw(op, operation);
-        Ok(())
     }
 }
 

@@ -1,23 +1,18 @@
 //! Routes of the text as words, and what tokens need beside them.
 
+use super::route::{TO_FIRMWARE, TOKENS};
 use crate::design::{Design, Switch, Switches};
-use crate::syntax::SyntaxError;
+use crate::syntax::{Location, SyntaxError};
 use millrace_xdna2_words::Tile;
-use millrace_xdna2_words::port::{Bundle, SwitchPort, port};
 use millrace_xdna2_words::tile::TileKind;
 use millrace_xdna2_words::writer::{PacketRule, StreamWriter, WriterError};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Where tokens enter a tile's switch.
-const TOKENS: SwitchPort = port(Bundle::TileControl, 0);
-/// Where a shim's switch gives them to the firmware.
-const TO_FIRMWARE: SwitchPort = port(Bundle::South, 0);
 
 /// Writes all switches as the text has them. Gives the ids of the tokens of tiles that send some.
 pub(super) fn write(
     design: &Design,
     switches: &Switches,
-    token_tiles: &BTreeSet<Tile>,
+    token_tiles: &BTreeMap<Tile, Location>,
     writer: &mut StreamWriter,
 ) -> Result<BTreeMap<Tile, u8>, SyntaxError> {
     for (&tile, switch) in &switches.tiles {
@@ -39,7 +34,7 @@ pub(super) fn write(
     }
     let none = Switch::default();
     let mut ids = BTreeMap::new();
-    for &tile in token_tiles {
+    for &tile in token_tiles.keys() {
         let switch = switches.tiles.get(&tile).unwrap_or(&none);
         let id = match switch.rules(TOKENS).first() {
             Some(rule) => design.controllers.get(&tile).copied().unwrap_or(rule.id),

@@ -3,7 +3,7 @@
 use super::places::Places;
 use super::sequence::{Sequence, SequenceCommand};
 use crate::design::{self, Descriptor, Design, Entity, TileMemory};
-use crate::syntax::{MemRefType, Op, SyntaxError};
+use crate::syntax::{Attribute, MemRefType, Op, SyntaxError};
 use millrace_xdna2_words::Tile;
 use millrace_xdna2_words::writer::{ChannelAt, TaskPush};
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,19 +42,11 @@ impl Tasks {
             "aiex.dma_configure_task" | "aiex.dma_configure_task_for" => {
                 self.configure(sequence, op)?
             }
-            "aiex.dma_start_task" => {
-                let task = self.task(op)?;
-                if task.is_free {
-                    return Err(op.error("it starts a task whose descriptors were given free"));
-                }
-                let (channel, push) = (task.channel, task.push);
-                sequence.push(
-                    op,
-                    SequenceCommand::Push {
-                        channel,
-                        task: push,
-                    },
-                );
+            "aiex.dma_start_task" => self.start(sequence, op, op.operand(0)?)?,
+            "aiex.dma_start_bd_chain" | "aiex.dma_start_bd_chain_for" => {
+                let task = of_chain(sequence, op)?;
+                self.configure(sequence, &task)?;
+                self.start(sequence, op, op.result()?)?;
             }
             "aiex.dma_await_task" => {
                 let task = self.task(op)?;
@@ -71,6 +63,22 @@ impl Tasks {
         Ok(true)
     }
 
+    /// Starts the task of a name.
+    fn start(
+        &mut self,
+        sequence: &mut Sequence<'_>,
+        op: &Op,
+        name: &str,
+    ) -> Result<(), SyntaxError> {
+        let task = self.named(op, name)?;
+        if task.is_free {
+            return Err(op.error("it starts a task whose descriptors were given free"));
+        }
+        let (channel, task) = (task.channel, task.push);
+        sequence.push(op, SequenceCommand::Push { channel, task });
+        Ok(())
+    }
+
     /// A second name of a task; `false` if the first is none.
     pub(super) fn alias(&mut self, name: &str, of: &str) -> bool {
         let known = self.names.get(of).copied();
@@ -81,7 +89,10 @@ impl Tasks {
     }
 
     fn task(&mut self, op: &Op) -> Result<&mut DmaTask, SyntaxError> {
-        let name = op.operand(0)?;
+        self.named(op, op.operand(0)?)
+    }
+
+    fn named(&mut self, op: &Op, name: &str) -> Result<&mut DmaTask, SyntaxError> {
         let number = self.names.get(name).copied();
         let number = number.ok_or_else(|| op.error(format!("%{name} is no task")))?;
         Ok(&mut self.tasks[number])
@@ -169,6 +180,40 @@ impl Tasks {
         self.tasks.push(task);
         Ok(())
     }
+}
+
+/// The task that executes a chain of the device: its descriptors with what the op gives in place of its arguments.
+fn of_chain(sequence: &Sequence<'_>, op: &Op) -> Result<Op, SyntaxError> {
+    let name = op.text("symbol")?;
+    let chain = sequence.design.named_chains.get(name);
+    let chain = chain.ok_or_else(|| op.error(format!("there is no `aie.bd_chain` @{name}")))?;
+    let arguments = chain.region(0)?.blocks.first();
+    let arguments = arguments.map_or(&[][..], |block| &block.arguments);
+    if arguments.len() != op.operands.len() {
+        let (n, given) = (arguments.len(), op.operands.len());
+        return Err(op.error(format!("@{name} has {n} arguments, {given} are given")));
+    }
+    let mut body = chain.clone();
+    body.rename(&|inner| {
+        let position = arguments.iter().position(|row| row.0 == inner);
+        position
+            .map_or(inner, |i| op.operands[i].as_str())
+            .to_owned()
+    });
+    let mut task = op.clone();
+    let kind = match op.get("alloc") {
+        Some(_) => "aiex.dma_configure_task_for",
+        None => "aiex.dma_configure_task",
+    };
+    kind.clone_into(&mut task.name);
+    task.operands.clear();
+    task.attributes
+        .retain(|row| row.0 != "symbol" && row.0 != "tile");
+    if let Some(Attribute::Value(tile)) = op.get("tile") {
+        task.operands.push(tile.clone());
+    }
+    task.regions = body.regions;
+    Ok(task)
 }
 
 /// What a name in a task means: an argument, or a buffer of a tile.

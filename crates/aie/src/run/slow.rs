@@ -1,7 +1,7 @@
 //! Orders that are made to find what depends on speed.
 
-use crate::design::Design;
-use crate::lower::DesignProgram;
+use super::stage::Stage;
+use millrace_xdna2_words::Tile;
 use millrace_xdna2_words::board::SlowActor;
 use millrace_xdna2_words::tile::{Direction, TileKind};
 use millrace_xdna2_words::writer::ChannelAt;
@@ -14,18 +14,22 @@ const FEWEST: usize = 3;
 
 /// Orders in which somebody is as slow as can be: those that matter most first; and how many are left out.
 /// `words` is what a run moves.
-pub(super) fn orders(
-    design: &Design,
-    lowered: &DesignProgram,
-    words: u64,
-    most: usize,
-) -> (Vec<SlowActor>, usize) {
+pub(super) fn orders(stages: &[Stage<'_>], words: u64, most: usize) -> (Vec<SlowActor>, usize) {
     let mut all = vec![SlowActor::Firmware, SlowActor::Channels];
-    if design.cores.len() > 1 {
+    let mut cores: Vec<Tile> = Vec::new();
+    for core in stages.iter().flat_map(|stage| &stage.design.cores) {
+        if !cores.contains(&core.tile) {
+            cores.push(core.tile);
+        }
+    }
+    if cores.len() > 1 {
         all.push(SlowActor::Cores);
     }
-    let cores = design.cores.iter().map(|core| SlowActor::Core(core.tile));
-    let channels = ordered(lowered.channels.iter().copied().collect());
+    let cores = cores.into_iter().map(SlowActor::Core);
+    let channels = stages
+        .iter()
+        .flat_map(|stage| stage.lowered.channels.keys());
+    let channels = ordered(channels.copied().collect());
     let mut channels = channels.into_iter().map(SlowActor::Channel);
     // One of each in turn, so that a limit leaves both.
     for core in cores {

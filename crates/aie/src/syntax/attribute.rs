@@ -1,6 +1,6 @@
 //! Values of attributes.
 
-use super::Type;
+use super::{Affine, Type};
 use std::collections::BTreeMap;
 
 /// An attribute's value.
@@ -21,6 +21,8 @@ pub(crate) enum Attribute {
     Fields(BTreeMap<String, Attribute>),
     Dense(Box<Dense>),
     Type(Type),
+    /// A number that follows from values.
+    Affine(Affine),
     /// One that no op here looks at.
     Other,
 }

@@ -28,7 +28,7 @@ pub(super) fn descriptor(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(),
             continue;
         }
         let token = parser.take();
-        const KEYWORDS: [&str; 5] = ["offset", "len", "sizes", "strides", "pad_dimensions"];
+        const KEYWORDS: [&str; 6] = ["offset", "len", "sizes", "strides", "pad_dimensions", "pad"];
         if !KEYWORDS.contains(&token.text) {
             let problem = format!(
                 "{} says nothing of a descriptor that is known here",
@@ -36,9 +36,17 @@ pub(super) fn descriptor(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(),
             );
             return Err(SyntaxError::new(token.at, problem));
         }
-        parser.expect("=")?;
+        // `pad` has no sign behind it in texts of 2026.
+        if !parser.eat("=") && token.text != "pad" {
+            return parser.fail(format!("expected `=`, found {}", parser.peek().name()));
+        }
         let value = parser.attribute()?;
-        op.set(token.text, value);
+        let name = if token.text == "pad" {
+            "pad_dimensions"
+        } else {
+            token.text
+        };
+        op.set(name, value);
     }
     parser.expect(")")?;
     parser.dictionary(op)
@@ -155,20 +163,31 @@ pub(super) fn scf_for(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), Sy
     parser.expect("step")?;
     op.operands.push(parser.value()?);
     let mut names = vec![variable];
-    if parser.eat("iter_args") {
-        carried(parser, op, &mut names)?;
-        parser.expect("->")?;
-        match parser.is("(") {
-            true => drop(parser.list("(", ")", MlirParser::type_)?),
-            false => drop(parser.type_()?),
-        }
-    }
+    carried_values(parser, op, &mut names)?;
     if parser.eat(":") {
         parser.type_()?;
     }
     let arguments = names.into_iter().map(|name| (name, super::Type::Index));
     op.regions.push(parser.region(arguments.collect())?);
     parser.dictionary(op)
+}
+
+/// `iter_args(%x = %y) -> (types)`, if it stands here.
+pub(super) fn carried_values(
+    parser: &mut MlirParser<'_>,
+    op: &mut Op,
+    names: &mut Vec<String>,
+) -> Result<(), SyntaxError> {
+    if !parser.eat("iter_args") {
+        return Ok(());
+    }
+    carried(parser, op, names)?;
+    parser.expect("->")?;
+    match parser.is("(") {
+        true => drop(parser.list("(", ")", MlirParser::type_)?),
+        false => drop(parser.type_()?),
+    }
+    Ok(())
 }
 
 /// `(%x = %y, …)`: initial values become operands.
@@ -266,4 +285,51 @@ pub(super) fn global(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), Syn
         op.set("initial_value", value);
     }
     parser.dictionary(op)
+}
+
+/// `%m, 64 : type`; a result has the type as well.
+pub(super) fn alignment(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
+    op.operands.push(parser.value()?);
+    parser.expect(",")?;
+    let alignment = parser.integer()?;
+    op.set("alignment", Attribute::Integer(alignment));
+    parser.dictionary(op)?;
+    parser.expect(":")?;
+    op.types.push(parser.type_()?);
+    if parser.eat("->") {
+        op.types.push(parser.type_()?);
+    }
+    Ok(())
+}
+
+/// `name = value name = value`, as an op without brackets has them.
+pub(super) fn settings(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
+    while parser.peek().kind == TokenKind::Word && parser.ahead(1).text == "=" {
+        let (name, value) = parser.field()?;
+        op.attributes.push((name, value));
+    }
+    parser.dictionary(op)
+}
+
+/// A body in braces that nothing here depends on.
+pub(super) fn passed_over(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
+    if !parser.is("{") {
+        return parser.fail(format!("expected a body, found {}", parser.peek().name()));
+    }
+    parser.skip_between()?;
+    parser.dictionary(op)
+}
+
+/// `0, 2`; `?` leaves a number open.
+pub(super) fn place(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
+    for (i, name) in ["col", "row"].into_iter().enumerate() {
+        if i > 0 {
+            parser.expect(",")?;
+        }
+        if !parser.eat("?") {
+            let value = parser.integer()?;
+            op.set(name, Attribute::Integer(value));
+        }
+    }
+    Ok(())
 }

@@ -7,6 +7,7 @@ use super::lexer::{MlirToken, TokenKind, tokens};
 use super::op::{Op, OpBlock, Region, Successor};
 use super::types::Type;
 use super::{Location, SyntaxError, table};
+use std::collections::BTreeMap;
 
 /// Bytes of a text, at most.
 const MOST_BYTES: usize = 32 << 20;
@@ -24,6 +25,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Op>, SyntaxError> {
         tokens: tokens(text)?,
         next: 0,
         depth: 0,
+        aliases: BTreeMap::new(),
     };
     let mut ops = Vec::new();
     while parser.peek().kind != TokenKind::End {
@@ -40,6 +42,8 @@ pub(super) struct MlirParser<'t> {
     tokens: Vec<MlirToken<'t>>,
     next: usize,
     depth: u32,
+    /// Where the value of a name such as `#map` stands.
+    aliases: BTreeMap<&'t str, usize>,
 }
 
 impl<'t> MlirParser<'t> {
@@ -132,7 +136,24 @@ impl<'t> MlirParser<'t> {
         })
     }
 
-    fn deeper<T>(
+    /// Where the value of a name stands.
+    pub(super) fn alias(&self, name: &str) -> Option<usize> {
+        self.aliases.get(name).copied()
+    }
+
+    /// Reads what stands elsewhere.
+    pub(super) fn at_place<T>(
+        &mut self,
+        place: usize,
+        read: impl FnOnce(&mut Self) -> Result<T, SyntaxError>,
+    ) -> Result<T, SyntaxError> {
+        let here = std::mem::replace(&mut self.next, place);
+        let read = self.deeper(read);
+        self.next = here;
+        read
+    }
+
+    pub(super) fn deeper<T>(
         &mut self,
         read: impl FnOnce(&mut Self) -> Result<T, SyntaxError>,
     ) -> Result<T, SyntaxError> {
@@ -167,7 +188,7 @@ impl<'t> MlirParser<'t> {
     }
 
     /// Skips what stands between two signs and everything within.
-    fn skip_between(&mut self) -> Result<(), SyntaxError> {
+    pub(super) fn skip_between(&mut self) -> Result<(), SyntaxError> {
         let mut open = 0u32;
         loop {
             let token = self.take();
@@ -314,6 +335,7 @@ impl<'t> MlirParser<'t> {
         let first = self.peek();
         if matches!(first.kind, TokenKind::Hash | TokenKind::Bang) && self.ahead(1).text == "=" {
             self.next += 2;
+            self.aliases.insert(first.text, self.next);
             self.attribute()?;
             return Ok(None);
         }

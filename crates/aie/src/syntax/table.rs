@@ -5,7 +5,7 @@ use super::form::FormPart::{
     MaybeIndices, MaybeSymbol, Operand, Operands, Own, Parts, Region, RegionWithArguments, Regions,
     Sign, Successor, Symbol, Symbols, Type, Types, Word,
 };
-use super::irregular;
+use super::{affine, index, irregular};
 
 /// One operand and its type.
 const UNARY: &[FormPart] = &[Operand, Flags, Dictionary, Sign(":"), Type];
@@ -85,6 +85,8 @@ const RESHAPE: &[FormPart] = &[
     Type,
 ];
 const ALLOCATE: &[FormPart] = &[Sign("("), Operands, Sign(")"), Dictionary, Sign(":"), Type];
+/// Two indices, or one and a type.
+const INDEX: &[FormPart] = &[Own(index::binary)];
 const SUBVIEW: &[FormPart] = &[
     Operand,
     Indices("offsets"),
@@ -112,6 +114,11 @@ static FORMS: &[(&str, &[FormPart])] = &[
     ("aie.memtile_dma", OF_TILE),
     ("aie.shim_dma", OF_TILE),
     ("aie.end", &[]),
+    ("aie.logical_tile", &[Sign("<"), Word("tile_type"), Sign(">"), Sign("("), Own(irregular::place), Sign(")"), Dictionary]),
+    // Traces.
+    ("aie.trace", &[Symbol("sym_name"), Sign("("), Operand, Sign(")"), Own(irregular::passed_over)]),
+    ("aie.trace.host_config", &[Own(irregular::settings)]),
+    ("aie.trace.start_config", &[Symbol("trace_config"), Dictionary]),
     ("aie.event", &[Sign("("), Integer("val"), Sign(")")]),
     // DMA.
     ("aie.dma_start", &[Sign("("), Word("channel_dir"), Sign(","), Integer("channel_index"), Sign(","), Successor, Sign(","), Successor, Fields, Sign(")"), Dictionary]),
@@ -141,6 +148,7 @@ static FORMS: &[(&str, &[FormPart])] = &[
     // Object FIFOs.
     ("aie.objectfifo", &[Own(irregular::object_fifo)]),
     ("aie.objectfifo.link", &[Symbols("fifoIns"), Sign("->"), Symbols("fifoOuts"), Own(irregular::link_offsets), Dictionary]),
+    ("aie.objectfifo.allocate", &[Symbol("objFifo_name"), Sign("("), Operand, Sign(")"), Dictionary]),
     ("aie.objectfifo.acquire", &[Symbol("objFifo_name"), Sign("("), Word("port"), Sign(","), Integer("size"), Sign(")"), Dictionary, Maybe(":", &[Type])]),
     ("aie.objectfifo.release", &[Symbol("objFifo_name"), Sign("("), Word("port"), Sign(","), Integer("size"), Sign(")"), Dictionary]),
     ("aie.objectfifo.subview.access", &[Operand, Sign("["), Integer("index"), Sign("]"), Dictionary, Sign(":"), Type, Sign("->"), Type]),
@@ -158,10 +166,19 @@ static FORMS: &[(&str, &[FormPart])] = &[
     ("aiex.npu.writebd", COMMAND),
     ("aiex.npu.rtp_write", &[Sign("("), Symbol("buffer"), Sign(","), Integer("index"), Sign(","), Any("value"), Sign(")"), Dictionary, Maybe(":", &[Type])]),
     ("aiex.npu.blockwrite", &[Sign("("), Operand, Sign(")"), Dictionary, Sign(":"), Type]),
-    ("aiex.npu.push_queue", &[Sign("("), Integer("column"), Sign(","), Integer("row"), Sign(","), Word("channel_dir"), Sign(":"), Integer("channel"), Sign(")"), Dictionary]),
+    ("aiex.npu.push_queue", &[Sign("("), Integer("column"), Sign(","), Integer("row"), Sign(","), Word("channel_dir"), Sign(":"), Integer("channel"), Sign(")"), Maybe("bd_id", &[Any("bd_id")]), Maybe("repeat", &[Any("repeat_count")]), Dictionary, Maybe(":", &[Types])]),
+    ("aiex.npu.maskpoll", COMMAND),
+    ("aiex.configure", &[Symbol("symbol"), Region, Dictionary]),
+    ("aiex.run", &[Symbol("callee"), Sign("("), Operands, Sign(")"), Dictionary, Sign(":"), Sign("("), Types, Sign(")")]),
+    ("aiex.core_reset", TASK),
+    ("aiex.dma_channel_reset", &[Sign("("), Operand, Sign(","), Word("channel_dir"), Sign(","), Integer("channel"), Sign(")"), Dictionary]),
+    ("aiex.buffer_clear", &[Sign("("), Operand, Sign(","), Integer("address"), Sign(","), Integer("n_words"), Sign(")"), Dictionary]),
     ("aiex.set_lock", &[Sign("("), Operand, Sign(","), Integer("value"), Sign(")"), Dictionary]),
     ("aiex.dma_configure_task", &[Sign("("), Operand, Sign(","), Word("channel_dir"), Sign(","), Integer("channel"), Fields, Sign(")"), Region, Dictionary]),
     ("aiex.dma_configure_task_for", &[Symbol("alloc"), Fields, Region, Dictionary]),
+    ("aie.bd_chain", &[Symbol("sym_name"), RegionWithArguments, Dictionary]),
+    ("aiex.dma_start_bd_chain", &[Symbol("symbol"), Sign("("), Operands, Sign(")"), Sign(":"), Types, Sign("on"), Sign("("), Any("tile"), Sign(","), Word("channel_dir"), Sign(","), Integer("channel"), Sign(")"), Dictionary]),
+    ("aiex.dma_start_bd_chain_for", &[Symbol("symbol"), Sign("("), Operands, Sign(")"), Sign(":"), Types, Sign("for"), Symbol("alloc"), Dictionary]),
     ("aiex.dma_start_task", TASK),
     ("aiex.dma_await_task", TASK),
     ("aiex.dma_free_task", TASK),
@@ -177,6 +194,13 @@ static FORMS: &[(&str, &[FormPart])] = &[
     ("scf.index_switch", &[Own(irregular::index_switch)]),
     ("scf.yield", &[Operands, Maybe(":", &[Types])]),
     ("scf.condition", &[Sign("("), Operand, Sign(")"), Operands, Maybe(":", &[Types])]),
+    ("affine.for", &[Own(affine::affine_for)]),
+    ("affine.yield", &[Operands, Maybe(":", &[Types])]),
+    ("affine.apply", &[Own(affine::apply)]),
+    ("affine.min", &[Own(affine::apply)]),
+    ("affine.max", &[Own(affine::apply)]),
+    ("affine.load", &[Own(affine::load)]),
+    ("affine.store", &[Own(affine::store)]),
     ("cf.br", &[Successor]),
     ("cf.cond_br", &[Operand, Sign(","), Successor, Sign(","), Successor, Dictionary]),
     // Values.
@@ -215,6 +239,14 @@ static FORMS: &[(&str, &[FormPart])] = &[
     ("math.tanh", UNARY),
     ("math.absf", UNARY),
     ("math.absi", UNARY),
+    ("math.exp2", UNARY),
+    ("math.log", UNARY),
+    ("math.sin", UNARY),
+    ("math.cos", UNARY),
+    ("math.floor", UNARY),
+    ("math.ceil", UNARY),
+    ("math.powf", BINARY),
+    ("math.fma", TERNARY),
     ("arith.cmpi", COMPARE),
     ("arith.cmpf", COMPARE),
     ("arith.select", TERNARY),
@@ -230,6 +262,28 @@ static FORMS: &[(&str, &[FormPart])] = &[
     ("arith.index_cast", CAST),
     ("arith.index_castui", CAST),
     ("arith.bitcast", CAST),
+    ("index.add", INDEX),
+    ("index.sub", INDEX),
+    ("index.mul", INDEX),
+    ("index.divs", INDEX),
+    ("index.divu", INDEX),
+    ("index.ceildivs", INDEX),
+    ("index.floordivs", INDEX),
+    ("index.rems", INDEX),
+    ("index.remu", INDEX),
+    ("index.maxs", INDEX),
+    ("index.maxu", INDEX),
+    ("index.mins", INDEX),
+    ("index.minu", INDEX),
+    ("index.and", INDEX),
+    ("index.or", INDEX),
+    ("index.xor", INDEX),
+    ("index.shl", INDEX),
+    ("index.shrs", INDEX),
+    ("index.cmp", &[Own(index::compare)]),
+    ("index.constant", &[Own(index::constant)]),
+    ("index.casts", &[Own(index::cast)]),
+    ("index.castu", &[Own(index::cast)]),
     // Memory.
     ("memref.global", &[Own(irregular::global)]),
     ("memref.get_global", &[Symbol("name"), Dictionary, Sign(":"), Type]),
@@ -245,7 +299,7 @@ static FORMS: &[(&str, &[FormPart])] = &[
     ("memref.reinterpret_cast", &[Operand, Sign("to"), Sign("offset"), Sign(":"), Indices("offsets"), Sign(","), Sign("sizes"), Sign(":"), Indices("sizes"), Sign(","), Sign("strides"), Sign(":"), Indices("strides"), Dictionary, Sign(":"), Type, Sign("to"), Type]),
     ("memref.collapse_shape", RESHAPE),
     ("memref.expand_shape", RESHAPE),
-    ("memref.assume_alignment", &[Operand, Sign(","), Integer("alignment"), Dictionary, Sign(":"), Type]),
+    ("memref.assume_alignment", &[Own(irregular::alignment)]),
     // Vectors.
     ("vector.load", &[Operand, Indices("indices"), Dictionary, Sign(":"), Type, Sign(","), Type]),
     ("vector.store", &[Operand, Sign(","), Operand, Indices("indices"), Dictionary, Sign(":"), Type, Sign(","), Type]),

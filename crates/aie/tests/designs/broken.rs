@@ -25,8 +25,8 @@ fn in_device(body: &str) -> String {
 fn refusals_name_line_column_and_op() {
     let rows = [
         (
-            "aie.trace(%core)",
-            "line 5, column 1: `aie.trace`: this op is not known here",
+            "aie.plio(%core)",
+            "line 5, column 1: `aie.plio`: this op is not known here",
         ),
         (
             "%x = some.op %core",

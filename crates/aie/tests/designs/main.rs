@@ -3,11 +3,14 @@
 
 mod broken;
 mod cascade;
+mod controls;
 mod descriptors;
 mod examples;
 mod fifos;
+mod forms;
 mod hangs;
 mod hostile;
+mod loaded;
 mod programs;
 mod routes;
 mod sequences;

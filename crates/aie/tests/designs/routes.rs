@@ -231,6 +231,7 @@ fn a_device_is_found_or_asked_for() {
             &ReadOptions {
                 device: Some(device.to_owned()),
                 sequence: None,
+                ..ReadOptions::default()
             },
         )
     };
@@ -277,6 +278,7 @@ fn a_sequence_is_found_or_asked_for() {
     let options = |name: &str| ReadOptions {
         device: None,
         sequence: Some(name.to_owned()),
+        ..ReadOptions::default()
     };
     assert!(Design::read_with(&two, &options("again")).is_ok());
     let error = Design::read_with(&two, &options("@none"))

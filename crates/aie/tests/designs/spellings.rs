@@ -151,12 +151,8 @@ fn the_generic_form_of_ops_runs() {
 fn what_is_not_known_is_refused_with_line_and_op() {
     let rows = [
         (
-            "%t = aie.logical_tile<CoreTile>(?, ?)",
-            "line 8, column 10: `aie.logical_tile`",
-        ),
-        (
-            "aie.trace @t(%tile_0_2) {\n}",
-            "line 8, column 5: `aie.trace`",
+            "%t = aie.logical_tile<PLTile>(?, ?)",
+            "line 8, column 10: `aie.logical_tile`: an NPU2 has no PLTile",
         ),
         (
             "aie.trace.config @t(%tile_0_2) {\n}",

@@ -60,9 +60,25 @@ struct DesignArgs {
     /// The sequence that is meant, where a device has several
     #[arg(long, value_name = "NAME")]
     sequence: Option<String>,
+    /// Wait for a place before each task that may find its channel's queue full, as mlir-aie inserts such waits since
+    /// September 2026; without them a fifth task is lost, and the run fails
+    #[arg(long)]
+    queue_waits: bool,
+    /// The value of an argument of the sequence that is a number (`n=4`)
+    #[arg(long, value_name = "NAME=VALUE", value_parser = number)]
+    number: Vec<(String, i64)>,
     /// Print as JSON
     #[arg(long)]
     json: bool,
+}
+
+/// A name and a whole number.
+fn number(text: &str) -> Result<(String, i64), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    let value = value
+        .parse()
+        .map_err(|_| format!("`{value}` is no whole number"))?;
+    Ok((name.trim_start_matches('%').to_owned(), value))
 }
 
 #[derive(clap::Args, Debug)]
@@ -108,6 +124,12 @@ pub(crate) fn run(args: &AieArgs, ui: Ui) -> CommandResult {
 }
 
 fn read(args: &DesignArgs) -> Result<Design, CommandFailure> {
+    let (text, options) = text(args)?;
+    Design::read_with(&text, &options).map_err(|error| refused(&args.design, &error))
+}
+
+/// The design's text, and which part of it is meant.
+fn text(args: &DesignArgs) -> Result<(String, ReadOptions), CommandFailure> {
     let path = &args.design;
     let text = std::fs::read(path).map_err(|error| CommandFailure::reading_file(path, &error))?;
     let text = String::from_utf8(text).map_err(|error| {
@@ -117,8 +139,10 @@ fn read(args: &DesignArgs) -> Result<Design, CommandFailure> {
     let options = ReadOptions {
         device: args.device_name.clone(),
         sequence: args.sequence.clone(),
+        queue_waits: args.queue_waits,
+        numbers: args.number.iter().cloned().collect(),
     };
-    Design::read_with(&text, &options).map_err(|error| refused(path, &error))
+    Ok((text, options))
 }
 
 fn refused(path: &Path, error: &SyntaxError) -> CommandFailure {
@@ -131,10 +155,28 @@ fn check(path: &Path, design: &Design) -> Result<Footprint, CommandFailure> {
 
 fn run_design(args: &RunArgs, ui: Ui) -> CommandResult {
     let data = &args.data;
+    let (text, options) = text(&data.of)?;
+    let all =
+        Design::read_all(&text, &options).map_err(|error| refused(&data.of.design, &error))?;
+    if let [(_, design)] = &all[..] {
+        let report = run_one(args, design, ui)?;
+        let mut out = Out::new();
+        match data.of.json {
+            true => out.json(&report_json(design, &report))?,
+            false => print_report(design, &report, &mut out)?,
+        }
+        out.flush()?;
+        return end(&report);
+    }
+    run_all(args, &all, ui)
+}
+
+/// Runs a design.
+fn run_one(args: &RunArgs, design: &Design, ui: Ui) -> Result<RunReport, CommandFailure> {
+    let data = &args.data;
     let path = &data.of.design;
-    let design = read(&data.of)?;
-    let footprint = check(path, &design)?;
-    let arguments = arguments(data, &design, &footprint)?;
+    let footprint = check(path, design)?;
+    let arguments = arguments(data, design, &footprint)?;
     let options = RunOptions {
         orders: args.orders,
         slow_orders: args.slow_orders,
@@ -142,22 +184,71 @@ fn run_design(args: &RunArgs, ui: Ui) -> CommandResult {
     };
     let report = {
         let _progress = ProgressDisplay::spinner(ui, "running");
-        let ran = millrace_aie::run(&design, &arguments, options);
+        let ran = millrace_aie::run(design, &arguments, options);
         ran.map_err(|error| refused(path, &error))?
     };
     if data.trace.is_some() && report.verdict.is_pass() {
-        time::timed(data, &design, None, ui)?;
+        time::timed(data, design, None, ui)?;
     }
     if let Some(folder) = &data.output {
         write_outputs(folder, &report)?;
     }
+    Ok(report)
+}
+
+/// Runs all designs of a text, each by itself; fails as the first does that does not pass.
+fn run_all(args: &RunArgs, all: &[(ReadOptions, Design)], ui: Ui) -> CommandResult {
+    let data = &args.data;
+    if !data.input.is_empty() || data.output.is_some() || data.trace.is_some() {
+        let names: Vec<String> = all.iter().map(|row| chosen(&row.0)).collect();
+        let message = format!(
+            "files are for one design, and the text has {}: {}",
+            all.len(),
+            names.join("; ")
+        );
+        return Err(CommandFailure::usage(message));
+    }
     let mut out = Out::new();
-    match data.of.json {
-        true => out.json(&report_json(&design, &report))?,
-        false => print_report(&design, &report, &mut out)?,
+    let mut reports = Vec::new();
+    let mut ended = Ok(());
+    for (choice, design) in all {
+        let ran = run_one(args, design, ui);
+        if data.of.json {
+            let mut row = match &ran {
+                Ok(report) => report_json(design, report),
+                Err(failure) => json!({ "verdict": "refused", "problem": failure.message }),
+            };
+            row["device_name"] = json!(choice.device);
+            row["sequence"] = json!(choice.sequence);
+            reports.push(row);
+        } else {
+            out.line(printable(&chosen(choice)))?;
+            match &ran {
+                Ok(report) => print_report(design, report, &mut out)?,
+                Err(failure) => out.line(printable(&format!("refused: {}", failure.message)))?,
+            }
+        }
+        ended = ended.and(ran.and_then(|report| end(&report)));
+    }
+    if data.of.json {
+        out.json(&json!({ "designs": reports }))?;
     }
     out.flush()?;
-    end(&report)
+    ended
+}
+
+/// A choice as options name it.
+fn chosen(choice: &ReadOptions) -> String {
+    let device = choice
+        .device
+        .iter()
+        .map(|name| format!("--device-name {name}"));
+    let sequence = choice
+        .sequence
+        .iter()
+        .map(|name| format!("--sequence {name}"));
+    let parts: Vec<String> = device.chain(sequence).collect();
+    parts.join(" ")
 }
 
 fn options(args: &DataArgs) -> RunOptions {
@@ -191,6 +282,14 @@ fn arguments(
         let (given, reads) = (args.input.len(), footprint.reads.len());
         let message = format!("{given} files of --input, and the sequence reads {reads} arguments");
         return Err(CommandFailure::usage(message));
+    }
+    if footprint.takes_control_packets && args.input.is_empty() {
+        let message = format!(
+            "{}: its control packets come from the host, and numbers from 1 on are none: give what the sequence reads (arguments {:?}) by --input",
+            args.of.design.display(),
+            footprint.reads
+        );
+        return Err(CommandFailure::bad_input(message));
     }
     let mut files = args.input.iter();
     let mut all = Vec::new();

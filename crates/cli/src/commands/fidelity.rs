@@ -3,7 +3,7 @@
 use crate::exit::{CommandFailure, CommandResult, Exit};
 use crate::output::{Out, Ui};
 use crate::progress::ProgressDisplay;
-use crate::target_args::{KernelTargetArgs, evidence};
+use crate::target_args::{EvidenceTargetArgs, evidence};
 use millrace_plan::FidelityOf;
 
 const EXAMPLES: &str = "\
@@ -20,7 +20,7 @@ Rows that a constant was fitted on are marked. Exit code 1 when a group leaves i
 #[command(after_help = EXAMPLES)]
 pub(crate) struct FidelityArgs {
     #[command(flatten)]
-    target: KernelTargetArgs,
+    target: EvidenceTargetArgs,
     /// Rows of single kernels (the default)
     #[arg(long, conflicts_with = "model")]
     kernel: bool,
@@ -37,6 +37,7 @@ pub(crate) struct FidelityArgs {
 }
 
 pub(crate) fn run(args: &FidelityArgs, ui: Ui) -> CommandResult {
+    args.target.check()?;
     let target = args.target.device;
     let Some(evidence) = evidence(target) else {
         let message = format!("{} has no measurements to compare with", target.name());

@@ -160,6 +160,26 @@ fn fidelity_lists_every_group_and_keeps_its_bounds() {
     );
 }
 
+/// Rows have constants of their own: what would set others is refused, and the help does not offer it.
+#[test]
+fn fidelity_refuses_what_would_change_nothing() {
+    for (option, value) in [
+        ("--set", "cols=4"),
+        ("--machine", "npu2"),
+        ("--profile", "air-strix-2026"),
+    ] {
+        let mut command = millrace(std::env::temp_dir().as_path());
+        let refused = finish(command.args(["fidelity", option, value])).expect(USAGE);
+        let expected = format!("{option} changes nothing here");
+        assert!(refused.stderr.contains(&expected), "{}", refused.stderr);
+    }
+    let mut command = millrace(std::env::temp_dir().as_path());
+    let help = finish(command.args(["fidelity", "--help"]))
+        .expect(OK)
+        .stdout;
+    assert!(!help.contains("--set"), "{help}");
+}
+
 /// An NPU2's core is held, its switch's first port enabled, a token awaited.
 const STREAM: &str = "# a core held, a token awaited\n06040100 00000108 00000003 00000050\n\
     00000000 00000000 02232000 00000000 00000002 00000018\n\

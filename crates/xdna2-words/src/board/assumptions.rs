@@ -12,11 +12,26 @@ pub struct Assumption {
 }
 
 /// All assumptions. `docs/silicon.md` lists the same.
-pub const ASSUMPTIONS: [Assumption; 15] = [
+pub const ASSUMPTIONS: [Assumption; 18] = [
     Assumption {
         name: "queue-counts-running",
         what: "The task that runs counts among the four of a channel's queue.",
         probe: "Push five tasks to a shim channel that waits for words; read the status's size and overflow bits.",
+    },
+    Assumption {
+        name: "queue-status",
+        what: "The size in a channel's status counts the task that runs: a queue that takes no more says 4.",
+        probe: "Push four tasks to a shim channel that waits for words; read the status.",
+    },
+    Assumption {
+        name: "settled-start",
+        what: "Cores and DMA that a configuration starts stand still, or have long been at work, before a sequence's first command. It is used where that sequence writes memories or locks of tiles.",
+        probe: "A core that stores to a word after a loop of 1,000 to 1,000,000 turns, and a sequence that writes the same word first.",
+    },
+    Assumption {
+        name: "control-answer",
+        what: "A control port takes what comes at once, and sends an answer when its whole way is free.",
+        probe: "Reads of four words each by control packets to a shim channel without a task; the number after which the sender stands still.",
     },
     Assumption {
         name: "circuit-buffer",

@@ -23,6 +23,8 @@ pub trait CoreProgram {
 pub enum CoreStep {
     /// It did something.
     Ran,
+    /// It turned in a loop that nobody else can see: it may come to its end, and nobody waits for it meanwhile.
+    Turned,
     /// It cannot go on yet.
     Waits(String),
     /// Its program has ended.
@@ -232,6 +234,16 @@ impl From<CoreProblem> for String {
 }
 
 impl Board<'_> {
+    /// Begins the next stream with the memories of tiles as another board has them: a configuration that is loaded
+    /// sets registers anew, and leaves memories.
+    pub fn keep_memories_of(&mut self, other: &Board<'_>) {
+        self.carried = other
+            .tiles
+            .iter()
+            .map(|state| state.memory.clone())
+            .collect();
+    }
+
     /// Lets a core do what it can.
     pub(super) fn step_core(&mut self, tile: usize) -> Result<bool, BoardError> {
         if self.tiles[tile].core != CoreState::Running {
@@ -245,22 +257,25 @@ impl Board<'_> {
         self.programs[tile] = Some(program);
         match step {
             Ok(CoreStep::Ran) => Ok(true),
+            Ok(CoreStep::Turned) => {
+                self.n_turned += 1;
+                "turns in a loop".clone_into(&mut self.core_waits[tile]);
+                Ok(true)
+            }
             Ok(CoreStep::Waits(what)) => {
                 self.core_waits[tile] = what;
                 Ok(false)
             }
             Ok(CoreStep::Done) => {
                 self.tiles[tile].core = CoreState::Done;
+                self.tiles[tile].core_control = Some(0);
                 self.active.end(core_actor(tile));
                 Ok(true)
             }
-            Err(problem) => Err(match problem.strip_prefix("race: ") {
-                Some(problem) => BoardError::Race {
-                    place,
-                    problem: problem.to_owned(),
-                },
-                None => BoardError::Fault { place, problem },
-            }),
+            Err(problem) => {
+                let actor = BoardActor::Core(self.tiles[tile].tile);
+                Err(BoardError::of_core(actor, place, problem))
+            }
         }
     }
 }

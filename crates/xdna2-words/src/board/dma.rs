@@ -8,11 +8,11 @@ mod moves;
 
 pub(super) use arbiters::ArbiterHold;
 
-use super::Board;
 use super::fault::{BoardError, BoardProblem};
 use super::route::{ArbiterUse, Route};
 use super::state::Mark;
 use super::walk::Walk;
+use super::{Board, BoardActor};
 use crate::descriptor;
 use crate::field::{Record, WordField};
 use crate::tile::{Direction, Tile};
@@ -54,6 +54,8 @@ pub(super) struct Execution {
     release: Option<(usize, u8, i32)>,
     next: Option<u8>,
     header: Option<u32>,
+    /// The id of its packet.
+    packet: Option<u8>,
     route: Option<Arc<Route>>,
     suppresses_last: bool,
     pad_value: u32,
@@ -103,14 +105,24 @@ impl DmaChannel {
         !self.queue.is_empty()
     }
 
+    /// Whether a value may be given to its control while it works: the same, or one with another id of tokens while
+    /// no task is to send any.
+    pub(super) fn allows_control(&self, value: u32) -> bool {
+        const CONTROLLER_ID: u32 = 0xFF00;
+        let changed = self.control.map_or(u32::MAX, |control| control ^ value);
+        let has_token = self.queue.iter().any(|task| task.token);
+        changed == 0 || changed & !CONTROLLER_ID == 0 && !has_token
+    }
+
     /// The descriptor at work, if there is one.
     pub(super) fn execution(&self) -> Option<&Execution> {
         self.execution.as_ref()
     }
 
-    /// Whether its stream passes that tile.
-    pub(super) fn passes(&self, tile: usize) -> bool {
-        let route = self.execution.as_ref().and_then(|e| e.route.as_ref());
+    /// Whether its stream passes that tile; one that waits for its lock does not yet, unless all counts.
+    pub(super) fn passes(&self, tile: usize, all: bool) -> bool {
+        let execution = self.execution.as_ref().filter(|e| all || e.mark.is_some());
+        let route = execution.and_then(|e| e.route.as_ref());
         route.is_some_and(|route| route.tiles.contains(&tile))
     }
 
@@ -148,12 +160,14 @@ impl Execution {
     }
 }
 
-/// Parity of a packet's header makes the number of its ones odd.
 fn packet_header(tile: Tile, descriptor: &Record) -> u32 {
-    let word = descriptor.get(WordField::PacketId) as u32
-        | (descriptor.get(WordField::PacketType) as u32) << 12
-        | u32::from(tile.row) << 16
-        | u32::from(tile.col) << 21;
+    let [id, of] = [WordField::PacketId, WordField::PacketType].map(|field| descriptor.get(field));
+    packet_word(tile, id as u32, of as u32)
+}
+
+/// The header of a packet. Its parity makes the number of its ones odd.
+pub(super) fn packet_word(tile: Tile, id: u32, packet_type: u32) -> u32 {
+    let word = id | packet_type << 12 | u32::from(tile.row) << 16 | u32::from(tile.col) << 21;
     word | u32::from(word.count_ones().is_multiple_of(2)) << 31
 }
 
@@ -176,8 +190,10 @@ impl Board<'_> {
                 direction.name()
             )
         };
-        self.advance(tile, direction, number)
-            .map_err(|problem| BoardError::at(place(self), problem))
+        self.advance(tile, direction, number).map_err(|problem| {
+            let actor = BoardActor::Channel(self.event_channel(tile, direction, number));
+            BoardError::at(actor, place(self), problem)
+        })
     }
 
     fn advance(
@@ -266,12 +282,13 @@ impl Board<'_> {
         let releases = record.get(WordField::ReleaseValue) != 0;
         let release = lock(WordField::ReleaseId, WordField::ReleaseValue, releases)?;
         let is_packet = record.is(WordField::PacketEnable);
+        let packet = is_packet.then(|| record.get(WordField::PacketId) as u8);
+        let is_sure = self.options.strict || acquire.is_none();
         let route = match direction {
             Direction::S2mm => None,
-            Direction::Mm2s => {
-                let id = is_packet.then(|| record.get(WordField::PacketId) as u8);
-                Some(self.route_of_channel(at, channel, id)?)
-            }
+            Direction::Mm2s if is_sure => Some(self.route_of_channel(at, channel, packet)?),
+            // Until it has its lock a sequence may change its way.
+            Direction::Mm2s => self.route_of_channel(at, channel, packet).ok(),
         };
         let pad_value = self.tiles[tile]
             .pad_values
@@ -288,6 +305,7 @@ impl Board<'_> {
                 .is(WordField::UseNext)
                 .then(|| record.get(WordField::Next) as u8),
             header: is_packet.then(|| packet_header(at, &record)),
+            packet,
             route,
             suppresses_last: record.is(WordField::TlastSuppress),
             pad_value: pad_value.unwrap_or(0),

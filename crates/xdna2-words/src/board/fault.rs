@@ -1,7 +1,11 @@
 //! What stops the board.
 
+use super::BoardActor;
 use crate::txn::StreamError;
 use std::fmt;
+
+/// How the text of what no source says ends.
+const NOT_DOCUMENTED: &str = ": not documented, so not run";
 
 /// What is wrong with a word, a register or a move.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +23,7 @@ pub(crate) enum BoardProblem {
 impl fmt::Display for BoardProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BoardProblem::Undefined(text) => write!(f, "{text}: not documented, so not run"),
+            BoardProblem::Undefined(text) => write!(f, "{text}{NOT_DOCUMENTED}"),
             BoardProblem::Wrong(text) => f.write_str(text),
             BoardProblem::NoEffect(text) => write!(f, "a word without effect: {text}"),
             BoardProblem::Race(text) => write!(f, "race: {text}"),
@@ -57,6 +61,18 @@ pub enum BoardError {
         /// What.
         problem: String,
     },
+    /// No source says what the hardware does there, or it is not modelled: what follows is unknown.
+    #[error("{place}: {problem}")]
+    Undocumented {
+        /// Who came to it.
+        actor: BoardActor,
+        /// The operation of the stream, where firmware did.
+        operation: Option<usize>,
+        /// Where.
+        place: String,
+        /// What.
+        problem: String,
+    },
     /// Two parties touched a word at once, so its value depends on who was faster.
     #[error("{place}: race: {problem}")]
     Race {
@@ -86,14 +102,58 @@ pub enum BoardError {
 }
 
 impl BoardError {
-    /// A problem at a place.
-    pub(crate) fn at(place: String, problem: BoardProblem) -> BoardError {
+    /// A problem that somebody comes to at a place.
+    pub(crate) fn at(actor: BoardActor, place: String, problem: BoardProblem) -> BoardError {
         match problem {
             BoardProblem::Race(problem) => BoardError::Race { place, problem },
+            BoardProblem::Undefined(_) => BoardError::Undocumented {
+                actor,
+                operation: None,
+                place,
+                problem: problem.to_string(),
+            },
             problem => BoardError::Fault {
                 place,
                 problem: problem.to_string(),
             },
+        }
+    }
+
+    /// A problem of firmware's operation.
+    pub(crate) fn of_operation(
+        operation: usize,
+        what: String,
+        problem: BoardProblem,
+    ) -> BoardError {
+        match problem {
+            BoardProblem::Undefined(_) => BoardError::Undocumented {
+                actor: BoardActor::Firmware,
+                operation: Some(operation),
+                place: format!("operation {operation} ({what})"),
+                problem: problem.to_string(),
+            },
+            problem => BoardError::Operation {
+                operation,
+                what,
+                problem: problem.to_string(),
+            },
+        }
+    }
+
+    /// What a core's program says, in words; its kind is told by how it begins or ends.
+    pub(crate) fn of_core(actor: BoardActor, place: String, problem: String) -> BoardError {
+        if let Some(problem) = problem.strip_prefix("race: ") {
+            let problem = problem.to_owned();
+            return BoardError::Race { place, problem };
+        }
+        match problem.ends_with(NOT_DOCUMENTED) {
+            true => BoardError::Undocumented {
+                actor,
+                operation: None,
+                place,
+                problem,
+            },
+            false => BoardError::Fault { place, problem },
         }
     }
 }

@@ -31,11 +31,10 @@ impl Board<'_> {
         match checked.and_then(|()| self.perform(operation)) {
             Ok(Outcome::Done) => Ok(true),
             Ok(Outcome::Waits) => Ok(false),
-            Err(problem) => Err(BoardError::Operation {
-                operation: number,
-                what: describe(operation),
-                problem: problem.to_string(),
-            }),
+            Err(problem) => {
+                let what = describe(operation);
+                Err(BoardError::of_operation(number, what, problem))
+            }
         }
     }
 

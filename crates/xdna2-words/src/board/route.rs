@@ -14,6 +14,8 @@ use std::sync::Arc;
 pub(super) struct Route {
     /// S2MM channels: tile, channel, and whether a packet's header reaches it.
     pub(super) sinks: Vec<(usize, u8, bool)>,
+    /// Tiles whose control ports it reaches.
+    pub(super) controls: Vec<usize>,
     /// Whether it reaches the firmware.
     pub(super) to_firmware: bool,
     /// Arbiters that a packet takes on its way, in turn.
@@ -196,6 +198,10 @@ impl Board<'_> {
             (TileKind::Shim, Bundle::South) => self.leave_array(state, master, drops_header, route),
             (_, Bundle::Dma) => {
                 route.sinks.push((at.index(), master.index, !drops_header));
+                Ok(())
+            }
+            (_, Bundle::TileControl) if !self.options.strict => {
+                route.controls.push(at.index());
                 Ok(())
             }
             _ => Err(BoardProblem::Undefined(format!(

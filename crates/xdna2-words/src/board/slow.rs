@@ -26,6 +26,9 @@ pub enum SlowActor {
 /// Rounds after which the starved have a turn although others move: a core may wait by turning in a loop.
 const MOST_ROUNDS_WITHOUT: u32 = 1 << 12;
 
+/// Rounds in which cores turn in loops and nobody else moves, after which nothing is to come of it.
+const MOST_TURNING: u32 = 1 << 18;
+
 impl SlowActor {
     /// In words: what is slow.
     pub fn name(self) -> String {
@@ -56,6 +59,24 @@ impl SlowActor {
 }
 
 impl Board<'_> {
+    /// Whether firmware waits before an operation until all others stand still.
+    pub(super) fn is_settling(&self, next: usize) -> bool {
+        self.settling.is_some() && self.options.settle == Some(next)
+    }
+
+    /// A round has passed in which the others moved or did not: firmware goes on once they stand still, or have had
+    /// their time. Says whether it waited for them.
+    pub(super) fn settle(&mut self, next: usize, moved: bool) -> bool {
+        if !self.is_settling(next) {
+            return false;
+        }
+        self.settling = self
+            .settling
+            .map(|rounds| rounds + 1)
+            .filter(|&rounds| moved && rounds < MOST_ROUNDS_WITHOUT);
+        true
+    }
+
     /// Everybody's turn, the starved's only where nobody else moved; says whether anything was done.
     pub(super) fn turns(
         &mut self,
@@ -64,21 +85,37 @@ impl Board<'_> {
         next: &mut usize,
     ) -> Result<bool, BoardError> {
         let starved = self.options.starved;
-        let mut moved = false;
-        for &turn in order.iter().filter(|&&turn| !starved.is(turn)) {
-            moved |= self.turn(turn, stream, next)?;
+        let others = order.iter().filter(|&&turn| !starved.is(turn));
+        let (mut moved, mut works) = self.some_turns(others, stream, next)?;
+        if starved != SlowActor::Nobody {
+            self.starved_for += 1;
+            // A core that only turns in a loop keeps nobody waiting.
+            if !works || self.starved_for >= MOST_ROUNDS_WITHOUT {
+                self.starved_for = 0;
+                let slow = order.iter().filter(|&&turn| starved.is(turn));
+                let (more, more_works) = self.some_turns(slow, stream, next)?;
+                moved |= more;
+                works |= more_works;
+            }
         }
-        if starved == SlowActor::Nobody {
-            return Ok(moved);
+        self.turning = if works { 0 } else { self.turning + 1 };
+        Ok(moved && self.turning < MOST_TURNING)
+    }
+
+    /// Turns of some. Says whether anybody did anything, and whether it was more than turning in a loop.
+    fn some_turns<'t>(
+        &mut self,
+        order: impl Iterator<Item = &'t Turn>,
+        stream: &TxnStream,
+        next: &mut usize,
+    ) -> Result<(bool, bool), BoardError> {
+        let (mut moved, mut works) = (false, false);
+        for &turn in order {
+            let turned = self.n_turned;
+            let moves = self.turn(turn, stream, next)?;
+            moved |= moves;
+            works |= moves && self.n_turned == turned;
         }
-        self.starved_for += 1;
-        if moved && self.starved_for < MOST_ROUNDS_WITHOUT {
-            return Ok(true);
-        }
-        self.starved_for = 0;
-        for &turn in order.iter().filter(|&&turn| starved.is(turn)) {
-            moved |= self.turn(turn, stream, next)?;
-        }
-        Ok(moved)
+        Ok((moved, works))
     }
 }

@@ -1,5 +1,6 @@
 //! What a tile holds.
 
+use super::control::ControlPort;
 use super::dma::DmaChannel;
 use super::fault::BoardProblem;
 use crate::port::{self, SwitchPort};
@@ -32,6 +33,13 @@ impl Marks {
     pub(super) fn read(&mut self, at: usize, mark: Mark, active: &Active) -> Option<Mark> {
         self.readers[at] = mark;
         let writer = self.writers[at];
+        (writer != mark && active.is(writer)).then_some(writer)
+    }
+
+    /// Marks a write; gives who is writing the word at the same time. A reader that had it before is none of them:
+    /// one that could come after as well meets the writer in an order in which it is slow.
+    pub(super) fn write_behind(&mut self, at: usize, mark: Mark, active: &Active) -> Option<Mark> {
+        let writer = std::mem::replace(&mut self.writers[at], mark);
         (writer != mark && active.is(writer)).then_some(writer)
     }
 
@@ -115,6 +123,9 @@ pub(super) struct TileState {
     /// The value that came by the cascade and was not taken yet.
     pub(super) cascade_inbox: Option<CascadeValue>,
     pub(super) core: CoreState,
+    pub(super) control_port: ControlPort,
+    /// The core's control as it reads: a program that ends takes its enabling away.
+    pub(super) core_control: Option<u32>,
 }
 
 /// What the cascade moves at once: 512 bits.
@@ -171,6 +182,8 @@ impl TileState {
             cascade: None,
             cascade_inbox: None,
             core: CoreState::Unknown,
+            control_port: ControlPort::default(),
+            core_control: None,
         }
     }
 
@@ -183,6 +196,14 @@ impl TileState {
                 .map(|_| order.next() as u32 | 0x7FC0_7FC0)
                 .collect();
             self.marks = Marks::new(n_words);
+        }
+    }
+
+    /// The memory holds what another's did; nothing changes if that was noise.
+    pub(super) fn restore(&mut self, memory: Vec<u32>) {
+        if !memory.is_empty() {
+            self.marks = Marks::new(memory.len());
+            self.memory = memory;
         }
     }
 

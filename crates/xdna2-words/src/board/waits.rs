@@ -52,6 +52,11 @@ pub enum WaitFor {
         /// Those that sent none.
         of: Vec<ChannelAt>,
     },
+    /// A place in a channel's queue.
+    Place {
+        /// Which.
+        channel: ChannelAt,
+    },
     /// The end of a channel's tasks.
     Idle {
         /// Which.
@@ -122,15 +127,21 @@ impl Board<'_> {
                     of: tiles.map(at).filter(missing).collect(),
                 }
             }
-            TxnOperation::MaskPoll { address, .. } => match super::firmware::locate(*address) {
+            TxnOperation::MaskPoll { address, mask, .. } => match super::firmware::locate(*address)
+            {
                 Ok((tile, found)) => match found.block.kind {
-                    BlockKind::Status(direction) => WaitFor::Idle {
-                        channel: ChannelAt {
+                    BlockKind::Status(direction) => {
+                        const FULL: u32 = 1 << 22;
+                        let channel = ChannelAt {
                             tile,
                             direction,
                             number: found.number as u8,
-                        },
-                    },
+                        };
+                        match *mask {
+                            FULL => WaitFor::Place { channel },
+                            _ => WaitFor::Idle { channel },
+                        }
+                    }
                     kind => WaitFor::Own(format!("polls {} of {tile}", kind.name(found.number))),
                 },
                 Err(_) => return None,

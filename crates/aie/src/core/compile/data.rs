@@ -2,8 +2,8 @@
 
 use super::CoreCompiler;
 use crate::core::code::Instruction as I;
-use crate::core::value::Number;
-use crate::syntax::{MemRefType, Op, SyntaxError, Type};
+use crate::core::value::{CoreValue, Number};
+use crate::syntax::{Affine, MemRefType, Op, SyntaxError, Type};
 use std::rc::Rc;
 
 /// Elements of a vector, at most.
@@ -13,19 +13,19 @@ impl CoreCompiler<'_> {
     pub(super) fn memory(&mut self, op: &Op) -> Result<(), SyntaxError> {
         let to_type = op.types.last().and_then(Type::memref);
         match op.name.as_str() {
-            "memref.load" => {
+            "memref.load" | "affine.load" => {
                 let (from, indices) = (self.operand(op, 0)?, self.indices(op, 1)?);
-                let to = self.bind(op.result()?);
+                let to = self.target(op);
                 self.push(I::Load(to, from, indices))
             }
-            "memref.store" => {
+            "memref.store" | "affine.store" => {
                 let (value, into) = (self.operand(op, 0)?, self.operand(op, 1)?);
                 let indices = self.indices(op, 2)?;
                 self.push(I::Store(value, into, indices))
             }
             "memref.alloc" | "memref.alloca" => {
                 let (shape, number) = shape(op, to_type)?;
-                let to = self.bind(op.result()?);
+                let to = self.target(op);
                 self.push(I::Allocate(to, shape, number, None))
             }
             "memref.get_global" => {
@@ -35,7 +35,7 @@ impl CoreCompiler<'_> {
                     global.ok_or_else(|| op.error(format!("there is no global @{name}")))?;
                 let (shape, number) = shape(op, Some(&global.of))?;
                 let bytes = global.bytes.clone().map(Rc::new);
-                let to = self.bind(op.result()?);
+                let to = self.target(op);
                 self.push(I::Allocate(to, shape, number, bytes))
             }
             "memref.dealloc" => Ok(()),
@@ -46,18 +46,18 @@ impl CoreCompiler<'_> {
             }
             "memref.dim" => {
                 let (of, index) = (self.operand(op, 0)?, self.operand(op, 1)?);
-                let to = self.bind(op.result()?);
+                let to = self.target(op);
                 self.push(I::Dimension(to, of, index))
             }
             "memref.cast" | "memref.assume_alignment" => {
                 let from = self.operand(op, 0)?;
-                let to = self.bind(op.result()?);
+                let to = self.target(op);
                 self.push(I::Copy(vec![(from, to)]))
             }
             "memref.collapse_shape" | "memref.expand_shape" => {
                 let (shape, _) = shape(op, to_type)?;
                 let from = self.operand(op, 0)?;
-                let to = self.bind(op.result()?);
+                let to = self.target(op);
                 self.push(I::Reshape(to, from, shape))
             }
             _ => self.view(op),
@@ -76,7 +76,7 @@ impl CoreCompiler<'_> {
         if op.operands.len() > 1 {
             return Err(op.error("offsets among the operands are not known here"));
         }
-        let to = self.bind(op.result()?);
+        let to = self.target(op);
         self.push(I::View(to, from, terms, is_cast))
     }
 
@@ -94,7 +94,7 @@ impl CoreCompiler<'_> {
                     return Err(op.error("a permutation is not known"));
                 }
                 let (from, indices) = (self.operand(op, 0)?, self.terms(op, "indices")?);
-                let to = self.bind(op.result()?);
+                let to = self.target(op);
                 self.push(I::LoadVector(to, from, indices, n))
             }
             "vector.store" | "vector.transfer_write" => {
@@ -108,7 +108,7 @@ impl CoreCompiler<'_> {
             "vector.broadcast" | "vector.splat" => {
                 let n = size(op.types.last())?;
                 let from = self.operand(op, 0)?;
-                let to = self.bind(op.result()?);
+                let to = self.target(op);
                 self.push(I::Splat(to, from, n))
             }
             "vector.reduction" => {
@@ -119,13 +119,13 @@ impl CoreCompiler<'_> {
                     return Err(op.error("a reduction that begins with a value is not known"));
                 }
                 let from = self.operand(op, 0)?;
-                let to = self.bind(op.result()?);
+                let to = self.target(op);
                 self.push(I::Reduce(to, from, kind, number))
             }
             "vector.extract" => {
                 let from = self.operand(op, 0)?;
                 let position = self.terms(op, "position")?;
-                let to = self.bind(op.result()?);
+                let to = self.target(op);
                 self.push(I::Extract(to, from, position))
             }
             _ => self.lanes(op),
@@ -150,7 +150,7 @@ impl CoreCompiler<'_> {
                 {
                     return Err(op.error("its types have not the same elements"));
                 }
-                let to = self.bind(op.result()?);
+                let to = self.target(op);
                 self.push(I::Copy(vec![(first, to)]))
             }
             "vector.bitcast" => {
@@ -163,13 +163,13 @@ impl CoreCompiler<'_> {
                 if bytes(old, from).is_none() || bytes(old, from) != bytes(new, into) {
                     return Err(op.error("its types have not the same bits"));
                 }
-                let to = self.bind(op.result()?);
+                let to = self.target(op);
                 self.push(I::Bitcast(to, first, (from, into)))
             }
             "vector.insert" => {
                 let into = self.operand(op, 1)?;
                 let position = self.terms(op, "position")?;
-                let to = self.bind(op.result()?);
+                let to = self.target(op);
                 self.push(I::Insert(to, (first, into), position))
             }
             "vector.shuffle" => {
@@ -180,7 +180,7 @@ impl CoreCompiler<'_> {
                 if mask.is_empty() || mask.len() as u64 > MOST_LANES {
                     return Err(op.error("its mask is no list of elements"));
                 }
-                let to = self.bind(op.result()?);
+                let to = self.target(op);
                 self.push(I::Shuffle(to, (first, second), mask))
             }
             _ => Err(op.error("it does not stand in a core's program")),
@@ -213,7 +213,7 @@ impl CoreCompiler<'_> {
         if !receives {
             return Err(op.error(format!("no `aie.cascade_flow` leads to {own}")));
         }
-        let to = self.bind(op.result()?);
+        let to = self.target(op);
         self.push(I::GetCascade(to, number))
     }
 }
@@ -226,4 +226,31 @@ fn shape(op: &Op, of: Option<&MemRefType>) -> Result<(Vec<u64>, Number), SyntaxE
     let number = Number::in_memory(&of.element);
     let number = number.ok_or_else(|| op.error("elements of an unknown type"))?;
     Ok((shape, number))
+}
+
+impl CoreCompiler<'_> {
+    /// The slot of an affine expression's value.
+    pub(in crate::core) fn affine(&mut self, op: &Op, of: &Affine) -> Result<usize, SyntaxError> {
+        let number = Number::Integer(64);
+        match of {
+            Affine::Value(name) => self.use_name(op, name),
+            Affine::Constant(value) => {
+                let to = self.slot();
+                self.push(I::Constant(to, CoreValue::Integer(*value)))?;
+                Ok(to)
+            }
+            Affine::Of(name, both) => {
+                let from = vec![self.affine(op, &both[0])?, self.affine(op, &both[1])?];
+                let to = self.slot();
+                self.push(I::Compute {
+                    name: (*name).to_owned(),
+                    predicate: String::new(),
+                    types: (number, number),
+                    to,
+                    from,
+                })?;
+                Ok(to)
+            }
+        }
+    }
 }

@@ -47,7 +47,7 @@ impl State {
         let moves = bytes.fold(0i64, i64::saturating_add) / VECTOR_BYTES;
         let macs = match &views[..] {
             // Of matrices m x k, k x n and m x n it is the root of the product of their sizes.
-            [a, b, c] if kernel.is_product => {
+            [a, b, c] if kernel.is_product() => {
                 let sizes = [a, b, c].map(|view| view.n_elements() as f64);
                 sizes.iter().product::<f64>().sqrt()
             }

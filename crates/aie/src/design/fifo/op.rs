@@ -24,6 +24,10 @@ pub(in crate::design) struct FifoOp<'o> {
     pub(super) initial: Vec<Vec<u8>>,
     /// How often each object is sent.
     pub(in crate::design) repeat: u64,
+    /// The tile whose memory a shared pool is to lie in, where the design says.
+    pub(super) delegate: Option<Tile>,
+    /// Whether its ends wait for one another.
+    pub(super) is_synchronized: bool,
     /// Executions of the chain at memory tiles; without it chains go on for ever.
     pub(super) iterations: Option<u64>,
 }
@@ -48,10 +52,8 @@ const KNOWN: [&str; 13] = [
 /// The type of an object; attributes that change what a FIFO does are refused.
 fn object(op: &Op) -> Result<&MemRefType, SyntaxError> {
     op.only(&KNOWN)?;
-    for name in ["plio", "disable_synchronization"] {
-        if op.flag(name) {
-            return Err(op.error(format!("`{name}` is not known here")));
-        }
+    if op.flag("plio") {
+        return Err(op.error("an NPU has no PLIO"));
     }
     let of = op
         .types
@@ -104,6 +106,8 @@ pub(super) fn read<'o>(design: &Design, op: &'o Op) -> Result<FifoOp<'o>, Syntax
         of,
         repeat: times(op, "repeat_count")?.unwrap_or(1),
         iterations: times(op, "iter_count")?,
+        delegate: None,
+        is_synchronized: !op.flag("disable_synchronization"),
     })
 }
 
@@ -186,6 +190,9 @@ impl FifoOp<'_> {
                 .iter()
                 .any(|&(east, north)| core.neighbour(east, north) == Some(memory))
         };
+        if let Some(tile) = self.delegate {
+            return (reaches(self.producer, tile) && reaches(consumer, tile)).then_some(tile);
+        }
         if reaches(consumer, self.producer) {
             return Some(self.producer);
         }

@@ -71,10 +71,8 @@ impl Sequence<'_> {
     }
 
     pub(super) fn write(&mut self, op: &Op) -> Result<(), SyntaxError> {
-        op.only(&[
-            "address", "value", "mask", "column", "row", "buffer", "items",
-        ])?;
         let op = &self.spelt_out(op, &["address", "value", "mask"])?;
+        op.only(&["address", "value", "mask", "column", "row", "buffer"])?;
         let address = self.address(op)?;
         let value = op.integer("value")? as u32;
         let operation = match op.name.as_str() {
@@ -101,6 +99,88 @@ impl Sequence<'_> {
                 token,
             },
         );
+        Ok(())
+    }
+
+    /// A wait for tokens; texts of 2026 have its numbers in round brackets.
+    pub(super) fn sync(&mut self, op: &Op) -> Result<(), SyntaxError> {
+        const NAMES: [&str; 6] = [
+            "column",
+            "row",
+            "direction",
+            "channel",
+            "column_num",
+            "row_num",
+        ];
+        let op = &self.spelt_out(op, &NAMES)?;
+        op.only(&NAMES)?;
+        let operation = TxnOperation::Sync {
+            direction: op.number("direction")?,
+            col: op.number("column")?,
+            row: op.number("row")?,
+            channel: op.number("channel")?,
+            n_cols: op.number("column_num")?,
+            n_rows: op.number("row_num")?,
+        };
+        self.raw(op, operation);
+        Ok(())
+    }
+
+    /// Waits until a register has a value where a mask has ones.
+    pub(super) fn poll(&mut self, op: &Op) -> Result<(), SyntaxError> {
+        let op = &self.spelt_out(op, &["address", "value", "mask"])?;
+        op.only(&["address", "value", "mask", "column", "row", "buffer"])?;
+        let operation = TxnOperation::MaskPoll {
+            address: self.address(op)?.into(),
+            value: op.integer("value")? as u32,
+            mask: op.integer("mask")? as u32,
+            busy: false,
+        };
+        self.raw(op, operation);
+        Ok(())
+    }
+
+    /// Bit 1 of a core's or channel's control, set and taken back.
+    pub(super) fn reset(&mut self, op: &Op) -> Result<(), SyntaxError> {
+        const RESET: u32 = 2;
+        let tile = self.design.tile(op, op.operand(0)?)?;
+        let (kind, number) = match op.name.as_str() {
+            "aiex.core_reset" => (BlockKind::CoreControl, 0),
+            _ => {
+                let (direction, number) = (op.text("channel_dir")?, op.integer("channel")?);
+                let channel = design::channel(op, tile, direction, number)?;
+                (BlockKind::Control(channel.direction), channel.number.into())
+            }
+        };
+        let found = register::offset(tile.kind(), kind, number);
+        let found = found.filter(|_| tile.kind() != TileKind::Shim);
+        let offset = found.ok_or_else(|| op.error(format!("{tile} has no such reset")))?;
+        for value in [RESET, 0] {
+            let operation = TxnOperation::MaskWrite {
+                address: tile.address(offset).into(),
+                value,
+                mask: RESET,
+            };
+            self.raw(op, operation);
+        }
+        Ok(())
+    }
+
+    /// Zeros in a tile's memory: so many words from a byte on.
+    pub(super) fn clear(&mut self, op: &Op) -> Result<(), SyntaxError> {
+        let tile = self.design.tile(op, op.operand(0)?)?;
+        let (byte, n_words): (u32, u32) = (op.number("address")?, op.number("n_words")?);
+        let end = n_words.checked_mul(4).and_then(|n| n.checked_add(byte));
+        let most = tile.kind().data_bytes();
+        if !byte.is_multiple_of(4) || n_words == 0 || end.is_none_or(|end| end > most) {
+            let problem = format!("{n_words} words from byte {byte} of {tile}, which has {most}");
+            return Err(op.error(problem));
+        }
+        let operation = TxnOperation::BlockWrite {
+            address: tile.address(byte),
+            data: vec![0; n_words as usize],
+        };
+        self.raw(op, operation);
         Ok(())
     }
 
@@ -133,8 +213,8 @@ impl Sequence<'_> {
     }
 
     pub(super) fn patch(&mut self, op: &Op) -> Result<(), SyntaxError> {
-        op.only(&["addr", "arg_idx", "arg_plus", "items"])?;
         let op = &self.spelt_out(op, &["arg_plus"])?;
+        op.only(&["addr", "arg_idx", "arg_plus"])?;
         let argument: u32 = op.number("arg_idx")?;
         let operation = TxnOperation::Patch {
             register: op.number("addr")?,
@@ -160,6 +240,7 @@ impl Sequence<'_> {
         let Some(Attribute::Array(items)) = op.get("items") else {
             return Ok(plain);
         };
+        plain.attributes.retain(|row| row.0 != "items");
         if items.len() > names.len() {
             return Err(op.error(format!("{} values; {} are known", items.len(), names.len())));
         }
@@ -227,6 +308,22 @@ impl Sequence<'_> {
             data: record.words(),
         };
         self.raw(op, operation);
+        // Texts of 2024 name the argument beside the address.
+        if op.get("ddr_id").is_some() && kind == TileKind::Shim {
+            let argument: u32 = op.number("ddr_id")?;
+            let operation = TxnOperation::Patch {
+                register: u64::from(tile.address(offset)) + 4,
+                argument,
+                plus_bytes: 0,
+            };
+            let command = SequenceCommand::Raw {
+                operation,
+                argument: None,
+                push: None,
+                token: false,
+            };
+            self.push(op, command);
+        }
         Ok(())
     }
 
@@ -243,9 +340,17 @@ impl Sequence<'_> {
         let tile = Tile::new(op.number("column")?, op.number("row")?);
         let tile = tile.ok_or_else(|| op.error("an NPU2 has no such tile"))?;
         let channel = design::channel(op, tile, op.text("channel_dir")?, op.integer("channel")?)?;
-        let repeats: u64 = op.number_or("repeat_count", 0)?;
+        let number = |name: &str| match op.get(name) {
+            Some(value) => design::number(self.design, op, value, &self.constants).map(Some),
+            None => Ok(None),
+        };
+        let fits = |value: i64| u8::try_from(value).ok();
+        let out_of_range = || op.error("a descriptor or repeat count out of range");
+        let repeats = fits(number("repeat_count")?.unwrap_or(0)).ok_or_else(out_of_range)?;
+        let repeats = u64::from(repeats);
+        let descriptor = number("bd_id")?.and_then(fits).ok_or_else(out_of_range)?;
         let task = TaskPush {
-            descriptor: op.number("bd_id")?,
+            descriptor,
             executions: repeats.saturating_add(1),
             token: op.flag("issue_token"),
         };

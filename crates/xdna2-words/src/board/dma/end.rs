@@ -106,7 +106,7 @@ impl Board<'_> {
         );
         let entry: Entry = (tile, slave.unwrap_or(0), Some((control >> 8 & 31) as u8));
         let route = self.route(entry)?;
-        if !route.to_firmware || !route.sinks.is_empty() {
+        if !route.to_firmware || !route.sinks.is_empty() || !route.controls.is_empty() {
             return Err(BoardProblem::Wrong(
                 "the token does not reach the firmware".to_owned(),
             ));

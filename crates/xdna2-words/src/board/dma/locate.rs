@@ -78,6 +78,11 @@ impl Board<'_> {
             let problem = format!("channel {channel} reaches its own memory tile alone");
             return Err(BoardProblem::Wrong(problem));
         }
+        if east == -1 && at.col == 0 && !self.options.strict {
+            // Where a driver puts a design's columns another's memory may be there.
+            let problem = format!("the memory tile west of {at}, outside of the design's columns");
+            return Err(BoardProblem::Undefined(problem));
+        }
         let tile = (east <= 1).then(|| at.neighbour(east, 0)).flatten();
         let tile =
             tile.ok_or_else(|| BoardProblem::Wrong(format!("no memory tile {east} columns east")))?;

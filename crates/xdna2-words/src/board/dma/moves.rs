@@ -23,6 +23,11 @@ impl Board<'_> {
             {
                 return Ok(false);
             }
+            if direction == Direction::Mm2s && !self.options.strict {
+                let at = self.tiles[tile].tile;
+                let route = self.route_of_channel(at, number, execution.packet)?;
+                execution.route = Some(route);
+            }
             execution.mark = Some(self.active.begin(actor));
             self.began(execution, tile, direction, number);
             moved = true;
@@ -84,7 +89,9 @@ impl Board<'_> {
         let inbox =
             |sink: &(usize, u8, bool)| self.tiles[sink.0].inboxes[usize::from(sink.1)].len();
         let room = route.sinks.iter().map(|sink| STREAM_WORDS - inbox(sink));
-        let mut room = room.min().unwrap_or(0);
+        // A control port takes what comes.
+        let controls = (!route.controls.is_empty()).then_some(STREAM_WORDS);
+        let mut room = room.chain(controls).min().unwrap_or(0);
         let before = room;
         if let (Some(header), true) = (execution.header, room > 0) {
             let word = header;
@@ -101,6 +108,9 @@ impl Board<'_> {
             };
             for &(tile, channel, _) in &route.sinks {
                 self.tiles[tile].inboxes[usize::from(channel)].push_back(word);
+            }
+            for &tile in &route.controls {
+                self.take_control(tile, word)?;
             }
             room -= 1;
         }
@@ -188,7 +198,12 @@ impl Board<'_> {
                 bytes
                     .ok_or_else(|| beyond(at, len))?
                     .copy_from_slice(&value.to_le_bytes());
-                (at, buffer.marks.write(at, mark, &self.active))
+                let other = match self.options.strict {
+                    true => buffer.marks.write(at, mark, &self.active),
+                    // Designs of others compute in place: a stream's end may lie where its beginning was read.
+                    false => buffer.marks.write_behind(at, mark, &self.active),
+                };
+                (at, other)
             }
         };
         self.no_race(other, at)

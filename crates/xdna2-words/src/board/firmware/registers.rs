@@ -3,7 +3,7 @@
 use super::super::dma::{QUEUE_DEPTH, Task};
 use super::super::fault::BoardProblem;
 use super::super::state::{CoreState, TileState};
-use super::super::{Board, BoardEvent};
+use super::super::{Board, BoardEvent, core_actor};
 use crate::field::{Record, WordField};
 use crate::port;
 use crate::register::{self, BlockKind, RegisterAt};
@@ -11,9 +11,14 @@ use crate::tile::{Direction, Tile, TileKind};
 
 impl Board<'_> {
     /// A register as firmware reads it.
-    pub(in crate::board) fn read_register(&self, address: u64) -> Result<u32, BoardProblem> {
+    pub(in crate::board) fn read_register(&mut self, address: u64) -> Result<u32, BoardProblem> {
         let (tile, found) = locate(address)?;
-        let state = &self.tiles[tile.index()];
+        let is_strict = self.options.strict;
+        let state = &mut self.tiles[tile.index()];
+        if !is_strict && found.block.kind == BlockKind::DataMemory {
+            // What nobody wrote is noise, as it is for cores and DMA.
+            state.touch();
+        }
         let number = found.number as usize;
         let value = match found.block.kind {
             BlockKind::DataMemory => state.memory.get(number).copied(),
@@ -27,8 +32,8 @@ impl Board<'_> {
             BlockKind::Control(direction) => state.channels[direction as usize][number].control,
             BlockKind::Status(direction) => {
                 let channel = &state.channels[direction as usize][number];
-                let waiting = channel.queue.len().saturating_sub(1) as u32;
-                Some(u32::from(channel.is_busy()) << 19 | waiting << 20)
+                let tasks = channel.queue.len() as u32;
+                Some(u32::from(channel.is_busy()) << 19 | tasks << 20)
             }
             BlockKind::CoreStatus => match state.core {
                 CoreState::Unknown => None,
@@ -37,6 +42,8 @@ impl Board<'_> {
                         | u32::from(core == CoreState::Running),
                 ),
             },
+            BlockKind::CoreControl if !is_strict => state.core_control,
+            BlockKind::Observer(_) if !is_strict => Some(0),
             _ => return Err(BoardProblem::Undefined("what reading it gives".to_owned())),
         };
         value.ok_or_else(|| BoardProblem::Wrong("it is read and was not set".to_owned()))
@@ -106,7 +113,9 @@ impl Board<'_> {
                 get(WordField::Reset) == 1,
             )?,
             BlockKind::Cascade => self.tiles[tile.index()].cascade = Some(value),
+            BlockKind::Observer(_) if !self.options.strict => {}
             BlockKind::Status(_)
+            | BlockKind::Observer(_)
             | BlockKind::CoreStatus
             | BlockKind::LockRequest
             | BlockKind::Other(_) => {
@@ -181,7 +190,7 @@ impl Board<'_> {
         let passes = |state: &TileState| {
             state.channels[Direction::Mm2s as usize]
                 .iter()
-                .any(|c| c.passes(tile.index()))
+                .any(|c| c.passes(tile.index(), self.options.strict))
         };
         match self.tiles.iter().find(|state| passes(state)) {
             None => Ok(()),
@@ -227,16 +236,19 @@ impl Board<'_> {
                 .is(WordField::UseNext)
                 .then(|| record.get(WordField::Next) as u8)
         };
-        let busy = state
-            .channels
-            .iter()
-            .flatten()
-            .any(|channel| channel.reaches(number, next));
+        let busy = [Direction::S2mm, Direction::Mm2s]
+            .into_iter()
+            .find_map(|direction| {
+                let mut channels = state.channels[direction as usize].iter();
+                let found = channels.position(|channel| channel.reaches(number, next))?;
+                Some((direction, found))
+            });
         match busy {
-            false => Ok(()),
-            true => Err(BoardProblem::Wrong(
-                "it is written while a channel is to execute it".to_owned(),
-            )),
+            None => Ok(()),
+            Some((direction, channel)) => Err(BoardProblem::Wrong(format!(
+                "it is written while a channel is to execute it: {} {channel} has its task, which is to be awaited first",
+                direction.name()
+            ))),
         }
     }
 
@@ -251,6 +263,7 @@ impl Board<'_> {
         if value >> 3 & 1 == 1 {
             return Err(BoardProblem::Undefined("receiving out of order".to_owned()));
         }
+        let is_strict = self.options.strict;
         let inbox = self.tiles[tile.index()]
             .inboxes
             .get(usize::from(number))
@@ -261,7 +274,7 @@ impl Board<'_> {
                 "the channel is reset amid a block".to_owned(),
             ));
         }
-        if !is_reset && channel.is_busy() {
+        if !is_reset && channel.is_busy() && (is_strict || !channel.allows_control(value)) {
             return Err(BoardProblem::Wrong(
                 "the control of a channel at work is written".to_owned(),
             ));
@@ -306,47 +319,42 @@ impl Board<'_> {
 
     fn core_control(&mut self, tile: Tile, enable: bool, reset: bool) -> Result<(), BoardProblem> {
         let at = tile.index();
-        let running = self.tiles[at].core == CoreState::Running;
-        if running && reset {
-            return Err(BoardProblem::Wrong(
-                "the core is reset before its program ended".to_owned(),
-            ));
-        }
+        let wrong = |problem: &str| Err(BoardProblem::Wrong(problem.to_owned()));
+        let core = self.tiles[at].core;
+        // Designs of others begin cores anew as they are.
+        let is_strict = self.options.strict;
         let next = match (enable, reset) {
-            (true, true) => {
-                return Err(BoardProblem::Undefined(
-                    "a core enabled in reset".to_owned(),
-                ));
+            (true, true) if is_strict => {
+                let problem = "a core enabled in reset".to_owned();
+                return Err(BoardProblem::Undefined(problem));
             }
-            (false, true) => CoreState::Reset,
-            (false, false) => match self.tiles[at].core {
-                CoreState::Unknown => {
-                    return Err(BoardProblem::Wrong("the core was not reset".to_owned()));
-                }
+            (_, true) if core == CoreState::Running && is_strict => {
+                return wrong("the core is reset before its program ended");
+            }
+            (_, true) => CoreState::Reset,
+            (false, false) => match core {
+                CoreState::Unknown => return wrong("the core was not reset"),
                 CoreState::Running => {
-                    return Err(BoardProblem::Wrong(
-                        "the core is stopped before its program ended".to_owned(),
-                    ));
+                    return wrong("the core is stopped before its program ended");
                 }
                 _ => CoreState::Stopped,
             },
-            (true, false) => match self.tiles[at].core {
+            (true, false) => match core {
                 CoreState::Reset | CoreState::Stopped => {
-                    let program = self.programs[at].as_mut();
-                    let program = program.ok_or_else(|| {
-                        BoardProblem::Wrong("the core is started and has no program".to_owned())
-                    })?;
+                    let Some(program) = self.programs[at].as_mut() else {
+                        return wrong("the core is started and has no program");
+                    };
                     program.restart();
                     CoreState::Running
                 }
-                _ => {
-                    return Err(BoardProblem::Wrong(
-                        "the core is started and was not reset".to_owned(),
-                    ));
-                }
+                _ => return wrong("the core is started and was not reset"),
             },
         };
+        if core == CoreState::Running && next == CoreState::Reset {
+            self.active.end(core_actor(at));
+        }
         self.tiles[at].core = next;
+        self.tiles[at].core_control = Some(u32::from(enable) | u32::from(reset) << 1);
         Ok(())
     }
 }
