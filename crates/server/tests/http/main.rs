@@ -24,6 +24,7 @@ mod logprobs;
 mod native;
 mod npu;
 mod numbers;
+mod odd_bodies;
 mod ollama;
 mod openai;
 mod operations;
