@@ -7,11 +7,12 @@
 FOLDER has templates, one a file (`*.jinja`); llama.cpp's repository has some seventy in `models/templates`. They are others' text, and
 stay out of this repository. Of each it prints
 
-- whether seven conversations come out as Jinja2 with transformers' settings has them, errors among them;
-- the way in which its calls are written, and whether a call that the template writes is read again;
+- whether conversations come out as Jinja2 with transformers' settings has them, errors among them;
+- the way in which its calls are written, which of earlier calls it writes, and whether answers with calls and thoughts that the template writes
+  are read again as they were, at once and in pieces;
 - the way in which its thoughts are.
 
-Needs the package `jinja2` (3.1.6). The exit code is 1 if a conversation comes out otherwise, or a call is not read.
+Needs the package `jinja2` (3.1.6). The exit code is 1 if a conversation comes out otherwise, or an answer is not read.
 """
 
 import argparse
@@ -34,12 +35,28 @@ WEATHER = {"type": "function", "function": {
                                                      "days": {"type": "integer", "description": "How many."}},
                    "required": ["city", "days"]}}}
 CALL = {"id": "call00001", "type": "function", "function": {"name": "weather", "arguments": {"city": "Rome", "days": 3}}}
+ODD = {"type": "function", "function": {
+    "name": "odd", "description": "Takes <anything> & 'all'.",
+    "parameters": {"type": "object", "$defs": {"part": {"type": "object", "properties": {"id": {"type": "string", "description": "An id."}}}},
+                   "properties": {"text": {"type": "string", "enum": ["a", "\u00e9"], "description": "A text."},
+                                  "maybe": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None, "description": "Or not."},
+                                  "list": {"type": "array", "items": {"$ref": "#/$defs/part"}, "description": "Parts."},
+                                  "obj": {"type": "object", "description": "Any.", "additionalProperties": True}},
+                   "required": ["text"]}}}
 USER = {"role": "user", "content": "How is the weather?"}
 
 
 def conversations():
     result = {"role": "tool", "name": "weather", "tool_call_id": "call00001", "content": "sunny"}
     called = [USER, {"role": "assistant", "content": "", "tool_calls": [CALL]}]
+    hard = {"text": "it's \"q\" </x>\n\u00fc\u96e8 \\ {a}", "n": -2.5, "big": 12345678901, "on": True, "nil": None, "empty": "",
+            "list": [1, "two", {"k": [True, None]}], "obj": {"a b": {"c": "d'e"}, "e": []}}
+    call = {"id": "call00002", "type": "function", "function": {"name": "odd", "arguments": hard}}
+    several = [USER, {"role": "assistant", "content": "I look.", "reasoning_content": "Hm.", "tool_calls": [CALL, call]}]
+    texts = copy.deepcopy(several)
+    for one in texts[1]["tool_calls"]:
+        one["function"]["arguments"] = json.dumps(one["function"]["arguments"])
+    results = [result, {"role": "tool", "name": "odd", "tool_call_id": "call00002", "content": "{\"a\": [1, null]}"}]
     return [
         {"messages": [USER], "add_generation_prompt": True},
         {"messages": [{"role": "system", "content": "Be brief."}, USER, {"role": "assistant", "content": "Fine."}, USER],
@@ -49,7 +66,12 @@ def conversations():
         {"messages": called, "tools": [WEATHER], "add_generation_prompt": False},
         {"messages": called + [result], "tools": [WEATHER], "add_generation_prompt": True},
         {"messages": [USER, USER], "add_generation_prompt": True},
-    ]
+        {"messages": [{"role": "system", "content": "Be brief."}, USER], "tools": [WEATHER, ODD], "add_generation_prompt": True},
+        {"messages": called + [result, {"role": "assistant", "content": "Sunny."}, USER], "tools": [WEATHER], "add_generation_prompt": True},
+        {"messages": several + results, "tools": [WEATHER, ODD], "add_generation_prompt": True},
+        {"messages": texts + results, "tools": [WEATHER, ODD], "add_generation_prompt": True},
+    ] + [{"messages": messages, "tools": tools, "variables": {"enable_thinking": thinks, "thinking": thinks},
+          "add_generation_prompt": True} for thinks in (True, False) for messages, tools in (([USER], None), (called + [result], [WEATHER]))]
 
 
 class Generation(jinja2.ext.Extension):
@@ -90,9 +112,13 @@ def by_jinja(source, bos, eos):
     out = []
     for one in conversations():
         one = copy.deepcopy(one)
+        # A thought is given by each of the names that templates read it by.
+        for message in one["messages"]:
+            if "reasoning_content" in message:
+                message.setdefault("thinking", message["reasoning_content"])
         try:
             out.append(template.render(messages=one["messages"], tools=one.get("tools"), documents=None, bos_token=bos, eos_token=eos,
-                                       add_generation_prompt=one["add_generation_prompt"]))
+                                       add_generation_prompt=one["add_generation_prompt"], **one.get("variables", {})))
         except Exception:  # noqa: BLE001 - of any kind, as a template raises it
             out.append(None)
     return out
@@ -113,26 +139,30 @@ def main():
     if done.returncode != 0:
         sys.exit(f"{args.program} failed:\n{done.stderr}")
     answers = [json.loads(line) for line in done.stdout.splitlines()]
-    print("| template | as Jinja2 | calls | read again | thoughts |\n|---|---|---|---|---|")
+    print("| template | as Jinja2 | calls | earlier | read again | thoughts |\n|---|---|---|---|---|---|")
     n_same = n_calls = n_read = n_unread = n_thoughts = 0
     for file, answer in zip(files, answers, strict=True):
         wanted = by_jinja(file.read_text(), tokens["bos"], tokens["eos"])
         found = answer.get("rendered", answer.get("error"))
         same = found == wanted if isinstance(wanted, list) else "error" in answer
+        unread = answer.get("unread")
         n_same += same
         n_calls += answer.get("calls") is not None
-        n_read += answer.get("read") is True
-        n_unread += answer.get("read") is False
+        n_read += unread == []
+        n_unread += bool(unread)
         n_thoughts += answer.get("thoughts") is not None
-        read = {True: "yes", False: "NO", None: "–"}[answer.get("read")]
-        print(f"| {file.stem} | {'yes' if same else 'NO'} | {answer.get('calls') or '–'} | {read} | `{answer.get('thoughts') or '–'}` |")
+        read = "–" if unread is None else "NO" if unread else "yes"
+        print(f"| {file.stem} | {'yes' if same else 'NO'} | {answer.get('calls') or '–'} | {answer.get('earlier') or '–'} | {read} "
+              f"| `{answer.get('thoughts') or '–'}` |")
         if args.failures and not same:
             for i, one in enumerate(conversations()):
                 pair = (wanted[i], found[i]) if isinstance(wanted, list) and isinstance(found, list) else (wanted, found)
                 if pair[0] != pair[1]:
                     print(f"  conversation {i}: Jinja2 {pair[0]!r}\n  here {pair[1]!r}")
-    print(f"\n{len(files)} templates: {n_same} as Jinja2; {n_calls} with calls, of which {n_read} are read again and {n_unread} are not; "
-          f"{n_thoughts} with thoughts")
+        for one in (unread or []) if args.failures else []:
+            print(f"  given {one['given']}\n  written {one['written']!r}\n  read {one['read']}")
+    print(f"\n{len(files)} templates: {n_same} as Jinja2; {n_calls} with calls, {n_thoughts} with thoughts; answers of {n_read} are read again, "
+          f"of {n_unread} not")
     sys.exit(n_same < len(files) or n_unread > 0)
 
 

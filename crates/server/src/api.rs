@@ -3,6 +3,7 @@
 pub(crate) mod anthropic;
 pub(crate) mod base64;
 pub(crate) mod calls;
+pub(crate) mod earlier;
 pub(crate) mod embeddings;
 pub(crate) mod error;
 pub(crate) mod fields;

@@ -12,7 +12,7 @@ use millrace_runtime::AdapterSet;
 use crate::scheduler::{
     EngineFactory, LoadState, ModelMetrics, Scheduler, SchedulerOptions, SubmitError,
 };
-use crate::syntax::{CallSyntax, ThoughtSyntax};
+use crate::syntax::{ShownCalls, ThoughtSyntax};
 pub(crate) use added::{AdapterPlace, AddedAdapter, MAX_ADDED};
 use served::InUse;
 pub(crate) use served::ServedModel;
@@ -87,7 +87,7 @@ pub(crate) struct ModelEntry {
     /// Adapters that were added while the server runs.
     added: Mutex<Vec<AddedAdapter>>,
     /// How the model writes calls of functions, once that is known, if its template shows any; see [`crate::api`].
-    pub(crate) native_calls: OnceLock<Option<CallSyntax>>,
+    pub(crate) native_calls: OnceLock<Option<ShownCalls>>,
     /// How it writes thoughts, once that is known, if it does.
     pub(crate) thoughts: OnceLock<Option<ThoughtSyntax>>,
 }

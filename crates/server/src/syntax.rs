@@ -3,23 +3,30 @@
 //! Nothing here knows HTTP or the scheduler. A row says how text is taken apart and which grammar holds a model to it, so
 //! that both follow from one description.
 
+mod around;
 mod bare;
 mod calls;
 mod derive;
+mod elements;
 mod fit;
 mod grammar;
 mod harmony;
 mod json;
 mod json_text;
+mod kinds;
 mod lark;
 mod preview;
 mod python;
 mod reader;
+mod recipients;
 mod rows;
 mod shown;
 mod tagged;
 mod thoughts;
+mod unshown;
 mod values;
+mod ways;
+mod write;
 
 #[cfg(test)]
 mod tests;
@@ -27,10 +34,11 @@ mod tests;
 pub(crate) use calls::CallSyntax;
 #[cfg(test)]
 pub(crate) use calls::by_template;
-pub(crate) use grammar::{CallGrammar, Callable, channel_form};
+pub(crate) use grammar::{CallGrammar, Callable};
+pub(crate) use kinds::resolved;
 pub(crate) use lark::Marks;
 pub(crate) use reader::{AnswerPart, AnswerReader, Names};
 pub(crate) use rows::GENERIC;
-pub(crate) use shown::shown_calls;
-pub use shown::template_ways;
+pub(crate) use shown::{EarlierCalls, ShownCalls, shown_calls};
 pub(crate) use thoughts::{ThoughtSyntax, thought_syntax};
+pub use ways::template_ways;

@@ -22,6 +22,18 @@ pub struct Thinking {
     pub closing: Vec<u32>,
 }
 
+impl Thinking {
+    /// The parts of a text that was written whole, as a turn would tell them; parts of one kind that follow each other may be
+    /// several.
+    pub fn part(&self, text: &str) -> Vec<TurnPiece> {
+        let mut scanner = ThoughtScanner::new(self);
+        let mut pieces = Vec::new();
+        scanner.push(text, &mut pieces);
+        scanner.finish(&mut pieces);
+        pieces
+    }
+}
+
 /// More of what a model writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TurnPiece {
@@ -121,7 +133,12 @@ impl ThoughtScanner {
             let n_space = self.held.len() - begun.len();
             return self.enter(n_space + self.open.len(), Phase::Thought);
         }
-        if self.open.starts_with(begun) {
+        // Models that need not think say so with the end of a thought.
+        if begun.starts_with(&self.close) {
+            let n_space = self.held.len() - begun.len();
+            return self.enter(n_space + self.close.len(), Phase::Answer);
+        }
+        if self.open.starts_with(begun) || self.close.starts_with(begun) {
             return false;
         }
         self.phase = Phase::Answer;
@@ -216,6 +233,9 @@ mod tests {
             (false, false, "Yes", "Yes"),
             (false, false, "  Yes ", "  Yes "),
             (false, false, "<thin", "<thin"),
+            (false, false, "</think>Yes", "Yes"),
+            (false, false, "\n</think>\n\nYes</think>", "Yes</think>"),
+            (false, false, "</thin", "</thin"),
             (
                 false,
                 false,

@@ -1,6 +1,7 @@
 //! LoRA adapters: beside the model that they are merged into, from either kind of file, on either layout, several in a batch.
 
 mod fixture;
+mod formats;
 mod merged;
 
 use std::path::Path;

@@ -11,16 +11,19 @@ use millrace_text::{
 };
 use serde_json::{Map, Value};
 
+use super::earlier::{StandIns, calls_as_texts, calls_by_themselves};
 use super::error::ApiError;
 use super::fields::Fields;
 use super::params::Caller;
 use super::shape::{AnswerShape, OutputForm};
 use super::thinking::ThinkingRequest;
-use super::tools::{Tools, as_plain_messages};
+use super::tools::{Tools, as_plain_messages, simple_functions};
 use super::turns::{ARRANGEMENTS, ids_with_names, images_after_results, later_systems};
 use crate::models::ServedModel;
 use crate::scheduler::ModelInfo;
-use crate::syntax::{CallSyntax, GENERIC, ThoughtSyntax, shown_calls, thought_syntax};
+use crate::syntax::{
+    EarlierCalls, GENERIC, Marks, ShownCalls, ThoughtSyntax, shown_calls, thought_syntax,
+};
 use crate::vision::{ImageError, MAX_IMAGES, UnreadImage, Vision};
 
 /// A conversation, in no API's words.
@@ -92,20 +95,19 @@ impl Conversation {
             let list = self.tools.list.iter().map(|tool| tool.for_template());
             options.tools = Some(Value::Array(list.collect()));
         }
-        let (messages, syntax) = match native {
-            Some(syntax) if syntax.has_named_ids() => (ids_with_names(messages), syntax),
-            Some(syntax) => (messages, syntax),
+        let (messages, stand_ins) = match native {
+            Some(shown) => native_messages(loaded, messages, shown, &options),
             None if is_offered || has_calls => {
                 let plain = as_plain_messages(&messages, &self.tools);
-                (plain, GENERIC)
+                (plain, StandIns::default())
             }
-            None => (messages, GENERIC),
+            None => (messages, StandIns::default()),
         };
+        let syntax = native.map_or(GENERIC, |shown| shown.syntax);
         if is_offered {
             self.tools.check_held(&syntax)?;
         }
-        let mut left_out = self.left_out;
-        left_out.append(&mut self.tools.left_out);
+        let left_out = [self.left_out, std::mem::take(&mut self.tools.left_out)].concat();
         let mut shape = AnswerShape {
             form: self.form,
             calls: is_offered.then_some((syntax, self.tools)),
@@ -114,7 +116,8 @@ impl Conversation {
             ..AnswerShape::default()
         };
         shape.check()?;
-        let (messages, prompt) = arranged(loaded, messages, &options)?;
+        let (messages, prompt) = arranged_with_tools(loaded, messages, options)?;
+        let prompt = stand_ins.resolved(prompt);
         shape.listen(&loaded.tokenizer, prompt.text(), &self.thinking);
         let (tokens, pending) = with_images(loaded, &messages, &prompt)?;
         Ok(EncodedPrompt {
@@ -124,6 +127,46 @@ impl Conversation {
             shape,
         })
     }
+}
+
+/// A conversation for a template that shows functions, with earlier calls so that it writes them all.
+fn native_messages(
+    loaded: &ModelInfo,
+    messages: Vec<Message>,
+    shown: ShownCalls,
+    options: &RenderOptions,
+) -> (Vec<Message>, StandIns) {
+    let syntax = &shown.syntax;
+    let messages = match syntax.has_named_ids() {
+        true => ids_with_names(messages),
+        false => messages,
+    };
+    match shown.earlier {
+        EarlierCalls::All => (messages, StandIns::default()),
+        EarlierCalls::One => (calls_by_themselves(messages), StandIns::default()),
+        EarlierCalls::None => {
+            let marks = Marks::of(syntax.texts(), &loaded.tokenizer);
+            let variables = Value::Object(options.variables.clone());
+            let others = [Some(&variables), options.tools.as_ref()];
+            let others: Vec<&Value> = others.into_iter().flatten().collect();
+            calls_as_texts(messages, syntax, &marks, &others)
+        }
+    }
+}
+
+/// The same as [`arranged`], with simpler schemas of functions where the template fails at those that came.
+fn arranged_with_tools(
+    loaded: &ModelInfo,
+    messages: Vec<Message>,
+    mut options: RenderOptions,
+) -> Result<(Vec<Message>, RenderedPrompt), ApiError> {
+    if options.tools.is_none() {
+        return arranged(loaded, messages, &options);
+    }
+    arranged(loaded, messages.clone(), &options).or_else(|error| {
+        options.tools = options.tools.as_ref().map(simple_functions);
+        arranged(loaded, messages, &options).map_err(|_| error)
+    })
 }
 
 /// The conversation as it came, if the template takes it, and else in the first arrangement that it takes. A system message that
@@ -278,7 +321,7 @@ fn native_thoughts(served: &ServedModel) -> Option<ThoughtSyntax> {
 }
 
 /// How the model writes calls, if its template shows functions in a way of writing that is known here, or that it shows.
-fn native_calls(served: &ServedModel) -> Result<Option<CallSyntax>, ApiError> {
+fn native_calls(served: &ServedModel) -> Result<Option<ShownCalls>, ApiError> {
     if let Some(known) = served.entry.native_calls.get() {
         return Ok(*known);
     }

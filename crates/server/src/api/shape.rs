@@ -8,7 +8,7 @@ use super::error::ApiError;
 use super::thinking::ThinkingRequest;
 use super::tools::{CallKind, Tools, whole};
 use crate::grammar::{Grammar, GrammarError, compact};
-use crate::syntax::{AnswerReader, CallSyntax, Marks, Names, ThoughtSyntax, channel_form};
+use crate::syntax::{AnswerReader, CallSyntax, Marks, Names, ThoughtSyntax};
 
 /// A form, and the field of the request that asks for it.
 #[derive(Clone, Debug, PartialEq)]
@@ -109,11 +109,13 @@ impl AnswerShape {
         match &self.calls {
             Some((syntax, tools)) => {
                 let schema = form.and_then(OutputForm::schema);
-                Some(tools.grammar(syntax, &self.marks, schema.as_ref()))
+                let around = self.thoughts.and_then(|thoughts| thoughts.answer);
+                Some(tools.grammar(syntax, &self.marks, schema.as_ref(), around))
             }
             None if self.is_in_channels() => {
                 let rule = form.and_then(OutputForm::in_channel)?;
-                Some(Grammar::Calls(channel_form(&rule, &self.marks)))
+                let source = self.thoughts?.form_in_messages(&rule, &self.marks);
+                Some(Grammar::Calls(source))
             }
             None => form.map(|form| form.grammar.clone()),
         }
@@ -138,17 +140,19 @@ impl AnswerShape {
 
     /// Whether thoughts, answers and calls are messages of their own. A grammar is then of all of them.
     pub(crate) fn is_in_channels(&self) -> bool {
-        self.thoughts.is_some_and(|thoughts| thoughts.is_harmony())
+        self.thoughts
+            .is_some_and(|thoughts| thoughts.is_in_messages())
     }
 
     /// Readers of answers, one for each of `n`; none where an answer is its text.
     pub(crate) fn readers(&self, n: usize) -> Vec<AnswerReader> {
         let wrapper = self.thoughts.and_then(|thoughts| thoughts.answer);
-        let reader = match &self.calls {
-            Some((syntax, tools)) => AnswerReader::new(Some(*syntax), wrapper, tools.names()),
-            None if self.is_in_channels() => AnswerReader::of_channels(),
-            None if wrapper.is_some() => AnswerReader::new(None, wrapper, Names::default()),
-            None => return Vec::new(),
+        let messages = self.thoughts.filter(|thoughts| thoughts.is_in_messages());
+        let reader = match (&self.calls, messages) {
+            (Some((syntax, tools)), _) => AnswerReader::new(Some(*syntax), wrapper, tools.names()),
+            (None, Some(messages)) => messages.reader_of_messages(),
+            (None, None) if wrapper.is_some() => AnswerReader::new(None, wrapper, Names::default()),
+            (None, None) => return Vec::new(),
         };
         let reader = match &self.form {
             Some(_) => reader.beside_form(),

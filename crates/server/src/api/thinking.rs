@@ -134,16 +134,15 @@ impl ThinkingRequest {
             set("enable_thinking", is_wanted.into());
             set("thinking", is_wanted.into());
         }
-        let is_harmony = syntax.is_some_and(ThoughtSyntax::is_harmony);
-        let effort = match (&self.effort, self.is_wanted) {
-            // gpt-oss was trained on three words, and thinks always.
-            (Some(effort), _) if is_harmony => Some(match effort.as_str() {
-                "minimal" => "low",
-                "xhigh" | "max" => "high",
-                other => other,
-            }),
-            (None, Some(false)) if is_harmony => Some("low"),
-            (effort, _) => effort.as_deref(),
+        if let Some(is_wanted) = self.is_wanted {
+            // MiniMax M3's word for it.
+            let mode = if is_wanted { "enabled" } else { "disabled" };
+            set("thinking_mode", mode.into());
+        }
+        let effort = self.effort.as_deref();
+        let effort = match syntax {
+            Some(syntax) => syntax.effort_word(effort, self.is_wanted),
+            None => effort,
         };
         if let Some(effort) = effort {
             set("reasoning_effort", effort.into());

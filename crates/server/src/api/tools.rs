@@ -6,10 +6,12 @@
 
 mod plain;
 mod schema;
+mod simple;
 
 pub(crate) use plain::as_plain_messages;
 use schema::Patterns;
 pub use schema::whole;
+pub(crate) use simple::simple_functions;
 
 use serde_json::{Value, json};
 
@@ -204,12 +206,14 @@ impl Tools {
         tools.filter_map(|(tool, may)| may.then_some(tool))
     }
 
-    /// What answers with these tools may look like, in some way of writing: calls, or else text, or JSON of the form.
+    /// What answers with these tools may look like, in some way of writing: calls, or else text, or JSON of the form. `around` may stand
+    /// around the text.
     pub(crate) fn grammar(
         &self,
         syntax: &CallSyntax,
         marks: &Marks,
         form: Option<&Value>,
+        around: Option<(&str, &str)>,
     ) -> Grammar {
         let callable = self.list.iter().filter(|tool| self.may_call(&tool.name));
         let functions = callable.map(|tool| Callable {
@@ -221,6 +225,7 @@ impl Tools {
             must_call: self.must_call(),
             is_parallel: self.parallel,
             form,
+            around,
         };
         Grammar::Calls(syntax.grammar(&calls, marks))
     }

@@ -1,6 +1,7 @@
 //! How models write calls of functions.
 
-use super::rows::{BY_VOCABULARY, N_ROWS, NONE, ROWS};
+use super::rows::{N_ROWS, NONE, ROWS};
+use super::unshown::BY_VOCABULARY;
 
 /// A text of a row.
 pub(super) type Text = &'static str;
@@ -21,6 +22,8 @@ pub(crate) struct CallSyntax {
     pub(super) arguments: Arguments,
     /// Calls are the whole answer, or there are none.
     pub(super) is_bare: bool,
+    /// Answers are messages, of which each says whom it is for.
+    pub(super) has_recipients: bool,
     /// What a template of this way has, all of it.
     pub(super) signs: &'static [&'static str],
     /// What it has not.
@@ -38,6 +41,8 @@ pub(super) enum Arguments {
     Python,
     /// As Gemma 4 has them: JSON with names and texts quoted another way.
     Gemma,
+    /// As MiniMax M3 has them: elements in each other, before whose tags this mark stands.
+    Elements(Text),
     /// gpt-oss: calls are messages of their own.
     Harmony,
 }
@@ -51,6 +56,8 @@ pub(super) struct Tags {
     /// Before JSON.
     pub(super) json: Text,
     pub(super) end: Text,
+    /// A text may stand between the marks of XML for texts in which anything may be.
+    pub(super) has_cdata: bool,
 }
 
 /// The text that Gemma 4 has for quotes.
@@ -103,8 +110,12 @@ impl CallSyntax {
         match &self.arguments {
             Arguments::Tagged(tags) => texts.extend([tags.key, tags.value, tags.json, tags.end]),
             Arguments::Gemma => texts.push(GEMMA_QUOTE),
+            Arguments::Elements(mark) => texts.push(mark),
             Arguments::Harmony => texts.extend(super::harmony::MARKS),
             _ => {}
+        }
+        if self.has_recipients {
+            texts.extend(super::recipients::MARKS);
         }
         texts
     }

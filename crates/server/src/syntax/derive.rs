@@ -29,16 +29,15 @@ pub(super) fn functions() -> Value {
     NAMES.iter().map(function).collect()
 }
 
-/// The way of a prompt that ends with an answer of [those calls](calls), before which it is as `without`.
+/// What a rendering has that begins as another does, behind what they have in common.
+pub(super) fn behind<'t>(without: &str, with: &'t str) -> &'t str {
+    &with[common_start(with, without).len()..]
+}
+
+/// The way of a conversation that ends with an answer of [those calls](calls), before which it is as `without`. That has nothing
+/// behind it which begins an answer: a tag of a thought there would have the first characters of that of a call.
 pub(super) fn derived(without: &str, with: &str) -> Option<CallSyntax> {
-    let same = |(a, b): &(char, char)| a == b;
-    let n_same: usize = without
-        .chars()
-        .zip(with.chars())
-        .take_while(same)
-        .map(|(c, _)| c.len_utf8())
-        .sum();
-    let answer = with.get(n_same..)?;
+    let answer = behind(without, with);
     let (first, second) = (answer.find(NAMES[0])?, answer.rfind(NAMES[1])?);
     let middle_of = |at: usize, name: &str| {
         let rest = &answer[at + name.len()..];

@@ -7,7 +7,7 @@ use super::json::{CallFit, object};
 use super::lark::BLANKS;
 use super::preview::CallPreview;
 use super::reader::{AnswerPart, Names};
-use super::{python, tagged};
+use super::{elements, python, tagged};
 
 /// Whether a text begins with a pattern, apart from white space. The text may be cut.
 pub(super) fn loosely(text: &str, pattern: &str) -> CallFit<()> {
@@ -136,6 +136,7 @@ pub(super) fn preview(
         Arguments::Tagged(tags) => tagged::complete(tags, syntax.after, names, &name, rest),
         Arguments::Python => python::complete(rest, syntax.after, false),
         Arguments::Gemma => python::complete(rest, syntax.after, true),
+        Arguments::Elements(mark) => elements::complete(mark, syntax.after, (names, &name), rest),
         Arguments::Json(_) | Arguments::Harmony => {
             if preview.is_none() && rest.starts_with('{') && names.has(&name) {
                 let json_at = held.len() - rest.len();
@@ -214,6 +215,7 @@ fn arguments(syntax: &CallSyntax, names: &Names, name: &str, text: &str) -> Call
         Arguments::Tagged(tags) => tagged::arguments(tags, after, names, name, text),
         Arguments::Python => python::arguments(text, after),
         Arguments::Gemma => python::gemma_arguments(text, after),
+        Arguments::Elements(mark) => elements::arguments(mark, after, (names, name), text),
         Arguments::Json(_) | Arguments::Harmony => {
             let rest = text.trim_start();
             let n_space = text.len() - rest.len();
@@ -258,7 +260,11 @@ fn of_object(
     }
     let object = value.as_object_mut()?;
     let found = [arguments, "arguments", "parameters"];
-    let arguments = found.iter().find_map(|key| object.remove(*key))?;
+    let arguments = match found.iter().find_map(|key| object.remove(*key))? {
+        // Written as JSON twice, as some templates show earlier calls.
+        Value::String(text) => serde_json::from_str(&text).ok()?,
+        arguments => arguments,
+    };
     arguments.is_object().then_some((called, arguments))
 }
 

@@ -4,11 +4,11 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use super::calls::{Arguments, CallSyntax, Tags};
+use super::calls::{Arguments, CallSyntax};
 use super::harmony::ENDS;
+use super::kinds::is_text;
 use super::lark::{Marks, escaped, quoted};
-use super::reader::is_text;
-use super::values;
+use super::{elements, tagged, values};
 use crate::grammar::compact;
 
 /// Calls in one answer at most. After the last a grammar takes no text that would begin another.
@@ -32,6 +32,8 @@ pub(crate) struct CallGrammar<'a> {
     pub(crate) is_parallel: bool,
     /// Where it is no call, it is JSON of this schema, and not any text.
     pub(crate) form: Option<&'a Value>,
+    /// What may stand around the text: control tokens in it are no text of their own.
+    pub(crate) around: Option<(&'a str, &'a str)>,
 }
 
 /// A grammar under way.
@@ -52,7 +54,16 @@ fn excluded(words: &[&str]) -> String {
     }
 }
 
-impl CallRules<'_> {
+impl<'m> CallRules<'m> {
+    pub(super) fn new(marks: &'m Marks) -> CallRules<'m> {
+        CallRules {
+            source: String::new(),
+            marks,
+            n_rules: 0,
+            texts: Vec::new(),
+        }
+    }
+
     /// Defines a rule, and gives its name.
     pub(super) fn define(&mut self, kind: &str, body: &str) -> String {
         let name = format!("{kind}_{}", self.n_rules);
@@ -85,6 +96,22 @@ impl CallRules<'_> {
         format!("{name} {}", self.marks.rule(rest))
     }
 
+    /// A rule of any text up to a mark with a word behind it. The text has no such mark in it.
+    pub(super) fn text_up_to_mark(&mut self, mark: &str, word: &str) -> String {
+        if self.marks.is_token(mark) {
+            let text = self.text_without(&[mark]);
+            return format!("{text}? {} {}", self.marks.rule(mark), quoted(word));
+        }
+        let name = format!("upto_{}", self.n_rules);
+        self.n_rules += 1;
+        let (mark, end) = (escaped(mark), escaped(&format!("{mark}{word}")));
+        let _ = writeln!(
+            self.source,
+            "{name}[lazy]: /(.|\\n)*{end}/ & ~/(.|\\n)*{mark}(.|\\n)*{end}/"
+        );
+        name
+    }
+
     /// A rule of what an expression matches, as soon as it does.
     pub(super) fn lazy(&mut self, expression: &str) -> String {
         let name = format!("head_{}", self.n_rules);
@@ -109,15 +136,12 @@ impl CallRules<'_> {
 impl CallSyntax {
     /// What answers with these functions may look like, as Lark.
     pub(crate) fn grammar(&self, calls: &CallGrammar<'_>, marks: &Marks) -> String {
-        let mut rules = CallRules {
-            source: String::new(),
-            marks,
-            n_rules: 0,
-            texts: Vec::new(),
-        };
+        let mut rules = CallRules::new(marks);
         let form = calls.form.filter(|_| !calls.must_call);
         if self.is_harmony() {
             self.harmony_start(calls, form.is_some(), &mut rules);
+        } else if self.has_recipients {
+            self.recipients_start(calls, form.is_some(), &mut rules);
         } else {
             self.start(calls, form.is_some(), &mut rules);
         }
@@ -148,6 +172,7 @@ impl CallSyntax {
                     .collect()
             }
             Arguments::Gemma => values::unheld_by_gemma(schema, schema, 0),
+            Arguments::Elements(_) => elements::unheld(schema, schema, 0),
             _ => Vec::new(),
         }
     }
@@ -175,21 +200,49 @@ impl CallSyntax {
             (true, _) => rules.line(&format!("start: {all}")),
             (false, true) => rules.line(&format!("start: {all} | form")),
             (false, false) if self.is_bare => self.bare_start(calls, &others, rules),
-            (false, false) => {
-                let head = rules.text_up_to(self.trigger(), &[]);
-                match self.open.is_empty() {
-                    true => rules.line(&format!("start: ({head} call){{0,{most}}} tail")),
-                    false => {
-                        let rest = rules.marks.rule(&self.open[self.trigger().len()..]);
-                        rules.line(&format!(
-                            "start: ({head} {rest} {one} {others} {close})? tail"
-                        ));
-                    }
-                }
-                let text = rules.text_without(&self.beginnings());
-                rules.line(&format!("tail: {text}?"));
+            (false, false) => self.free_start(calls, most, (one, &others), rules),
+        }
+    }
+
+    /// The rules above those of calls amid text.
+    fn free_start(
+        &self,
+        calls: &CallGrammar<'_>,
+        most: usize,
+        (one, others): (&str, &str),
+        rules: &mut CallRules<'_>,
+    ) {
+        let close = rules.marks.rule(self.close);
+        let head = rules.text_up_to(self.trigger(), &[]);
+        let text = rules.text_without(&self.beginnings());
+        // What is all text needs no rule.
+        let has_token = |text: &&str| !rules.marks.parted(text).1.is_empty();
+        let around = calls
+            .around
+            .filter(|(open, close)| [open, close].into_iter().any(has_token));
+        let (begin, amid, end) = match around {
+            Some((open, close)) => {
+                let (open, close) = (rules.marks.rule(open), rules.marks.rule(close));
+                (
+                    format!("({open})?"),
+                    format!("({text}? {close})?"),
+                    format!("({close})?"),
+                )
+            }
+            None => Default::default(),
+        };
+        match self.open.is_empty() {
+            true => rules.line(&format!(
+                "start: {begin} ({amid} {head} call){{0,{most}}} tail {end}"
+            )),
+            false => {
+                let rest = rules.marks.rule(&self.open[self.trigger().len()..]);
+                rules.line(&format!(
+                    "start: {begin} ({amid} {head} {rest} {one} {others} {close})? tail {end}"
+                ));
             }
         }
+        rules.line(&format!("tail: {text}?"));
     }
 
     /// Messages of gpt-oss: one of thoughts, one that tells what it does, and then a call or the answer.
@@ -250,9 +303,10 @@ impl CallSyntax {
     /// The rule of the arguments of a call of the function with this number.
     fn arguments(&self, i: usize, function: &Callable<'_>, rules: &mut CallRules<'_>) -> String {
         let body = match &self.arguments {
-            Arguments::Tagged(tags) => tagged(tags, function.schema, rules),
+            Arguments::Tagged(tags) => tagged::rule(tags, function.schema, rules),
             Arguments::Python => values::python(function.schema, rules),
             Arguments::Gemma => values::gemma(function.schema, rules),
+            Arguments::Elements(mark) => elements::rule(mark, function.schema, rules),
             _ => format!("%json {}", compact(function.schema.clone())),
         };
         let body = if body.is_empty() { "\"\"" } else { &body };
@@ -272,12 +326,7 @@ fn message(rules: &mut CallRules<'_>, channel: &str) -> String {
 
 /// Answers of gpt-oss that are of a form: thoughts perhaps, then a message of this rule.
 pub(crate) fn channel_form(form: &str, marks: &Marks) -> String {
-    let mut rules = CallRules {
-        source: String::new(),
-        marks,
-        n_rules: 0,
-        texts: Vec::new(),
-    };
+    let mut rules = CallRules::new(marks);
     let thought = message(&mut rules, "analysis");
     let head = marks.rule("<|channel|>final<|message|>");
     rules.line(&format!("start: ({thought})? {head} form"));
@@ -350,53 +399,4 @@ pub(super) fn listed<'s>(schema: &'s Value, root: &'s Value) -> Option<Vec<&'s s
         .iter()
         .map(Value::as_str)
         .collect()
-}
-
-fn tagged(tags: &Tags, schema: &Value, rules: &mut CallRules<'_>) -> String {
-    let key = rules.marks.rule(tags.key);
-    let members = members(schema);
-    if members.is_empty() {
-        return match schema["additionalProperties"] == false || schema["properties"].is_object() {
-            true => String::new(),
-            // Whatever it is called, and whatever it is.
-            false => {
-                let (value, end) = (
-                    rules.marks.rule(tags.value),
-                    rules.text_up_to(tags.end.trim(), &[]),
-                );
-                let any = rules.define(
-                    "any",
-                    &format!("{key} /[A-Za-z0-9_.-]{{1,64}}/ {value} {end}"),
-                );
-                format!("{any}{{0,64}}")
-            }
-        };
-    }
-    let mut out = String::new();
-    for (name, member, is_required) in members {
-        let value = tagged_value(tags, member, schema, rules);
-        let rule = rules.define("argument", &format!("{key} {} {value}", quoted(name)));
-        out += &rule;
-        out += if is_required { " " } else { "? " };
-    }
-    out
-}
-
-/// A value with its tags.
-fn tagged_value(tags: &Tags, member: &Value, root: &Value, rules: &mut CallRules<'_>) -> String {
-    let end = rules.marks.rule(tags.end);
-    if !is_text(member, root, 0) {
-        let json = rules.marks.rule(tags.json);
-        let held = compact(alone(member, root));
-        return format!("{json} %json {held} {end}");
-    }
-    let value = rules.marks.rule(tags.value);
-    if let Some(texts) = listed(member, root) {
-        let texts: Vec<String> = texts.into_iter().map(quoted).collect();
-        return format!("{value} ({}) {end}", texts.join(" | "));
-    }
-    let trimmed = tags.end.trim();
-    let behind = &tags.end[tags.end.find(trimmed).unwrap_or(0) + trimmed.len()..];
-    let behind = rules.marks.rule(behind);
-    format!("{value} {} {behind}", rules.text_up_to(trimmed, &[]))
 }

@@ -42,6 +42,16 @@ pub(super) struct JsonText {
     is_open: bool,
 }
 
+/// Whether a text that is no complete value of JSON may become one.
+pub(super) fn may_become_json(text: &str) -> bool {
+    let mut reader = JsonText::new();
+    let mut ignored = String::new();
+    // As a member, since the reader is one of objects.
+    reader.push("{\"\":", &mut ignored);
+    reader.push(text, &mut ignored);
+    reader.is_open()
+}
+
 /// The text is no JSON.
 struct NotJson;
 

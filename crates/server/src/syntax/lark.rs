@@ -38,6 +38,11 @@ impl Marks {
         Marks { tokens }
     }
 
+    /// Their texts, the longest first.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
+        self.tokens.iter().map(|(text, _)| text.as_str())
+    }
+
     /// Their numbers, in ascending order.
     pub(crate) fn ids(&self) -> Vec<u32> {
         let mut ids: Vec<u32> = self.tokens.iter().map(|(_, id)| *id).collect();

@@ -31,6 +31,19 @@ pub(super) fn gemma_arguments(text: &str, after: &str) -> CallFit<Value> {
     read(text, after, true)
 }
 
+/// The value that a whole text is, as Python prints it.
+pub(super) fn literal(text: &str) -> Option<Value> {
+    // A word ends where something follows it.
+    let text = format!("{text} ");
+    let mut reader = ValueReader {
+        text: &text,
+        at: 0,
+        is_gemma: false,
+    };
+    let value = reader.value(0).ok()?;
+    reader.rest().is_empty().then_some(value)
+}
+
 /// Those arguments that are complete, of a call that need not be, in their order.
 pub(super) fn complete(text: &str, after: &str, is_gemma: bool) -> Members {
     let mut arguments = Members::new();
@@ -206,14 +219,21 @@ impl<'t> ValueReader<'t> {
         let mut out = String::new();
         while let Some((at, c)) = chars.next() {
             match c {
-                c if c == quote => {
-                    self.at += at + 1;
-                    return Ok(out);
-                }
+                c if c == quote => match rest[at + 1..].trim_start().chars().next() {
+                    None => return Err(Stop::Partial),
+                    Some(next) if ",:)]}".contains(next) => {
+                        self.at += at + 1;
+                        return Ok(out);
+                    }
+                    // Templates put texts between quotes as they are, with an apostrophe perhaps.
+                    Some(_) => out.push(c),
+                },
                 '\\' => {
                     let (_, c) = chars.next().ok_or(Stop::Partial)?;
                     match c {
                         'u' => out.push_str(&escaped(&mut chars)?),
+                        'x' => out.push(digits(&mut chars, 2)?),
+                        'U' => out.push(digits(&mut chars, 8)?),
                         c => out.extend(unescaped(c)),
                     }
                 }
@@ -254,6 +274,17 @@ fn escaped(chars: &mut std::str::CharIndices<'_>) -> PythonResult<String> {
     Ok(String::from_utf16_lossy(&units))
 }
 
+/// The character of so many hexadecimal digits.
+fn digits(chars: &mut std::str::CharIndices<'_>, n: usize) -> PythonResult<char> {
+    let mut code = 0_u32;
+    for _ in 0..n {
+        let (_, c) = chars.next().ok_or(Stop::Partial)?;
+        let digit = c.to_digit(16).ok_or(Stop::Not)?;
+        code = code.checked_mul(16).ok_or(Stop::Not)? | digit;
+    }
+    char::from_u32(code).ok_or(Stop::Not)
+}
+
 fn unit(chars: &mut std::str::CharIndices<'_>) -> PythonResult<u16> {
     let mut unit = 0;
     for _ in 0..4 {
@@ -281,8 +312,26 @@ mod tests {
             }
         }
         assert_eq!(arguments(")", ")"), CallFit::Full(json!({}), 1));
-        for text in ["a)", "a=b)", "a=1 b=2)", "=1)", "a=1}", "a=\"\\uZZZZ\")"] {
+        // Texts between quotes as they are, and as Python prints them.
+        let text = r"a='it's', b='\x41\U0001f999', c=['don't', 'x'])";
+        let value = json!({"a": "it's", "b": "A🦙", "c": ["don't", "x"]});
+        assert_eq!(arguments(text, ")"), CallFit::Full(value, text.len()));
+        for text in [
+            "a)",
+            "a=b)",
+            "a=1 b=2)",
+            "=1)",
+            "a=1}",
+            "a=\"\\uZZZZ\")",
+            "a='\\xZZ')",
+        ] {
             assert_eq!(arguments(text, ")"), CallFit::Not, "{text}");
+        }
+        assert_eq!(literal("None"), Some(Value::Null));
+        assert_eq!(literal("{'a': [1, True]}"), Some(json!({"a": [1, true]})));
+        assert_eq!(literal("'a'"), None);
+        for text in ["", "a", "[1", "1 2", "'a"] {
+            assert_eq!(literal(text), None, "{text}");
         }
         let deep = format!("a={}", "[".repeat(100));
         assert_eq!(arguments(&deep, ")"), CallFit::Not);

@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::around::{Around, Wrapper};
 use super::calls::CallSyntax;
 use super::fit::{self, loosely};
 use super::harmony::HarmonyReader;
 use super::json::CallFit;
+use super::kinds::is_text;
 use super::preview::CallPreview;
+use super::recipients::RecipientReader;
 
 /// Part of an answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,30 +50,17 @@ impl Names {
         self.0.iter().any(|(known, _)| known == name)
     }
 
+    /// The schema of a function's arguments; `null` of one that is not known.
+    pub(super) fn schema(&self, name: &str) -> &Value {
+        let found = self.0.iter().find(|(known, _)| known == name);
+        found.map_or(&Value::Null, |(_, schema)| schema)
+    }
+
     /// Whether an argument is a text, and nothing else. `None` if no schema says.
     pub(super) fn is_text(&self, name: &str, argument: &str) -> Option<bool> {
-        let (_, schema) = self.0.iter().find(|(known, _)| known == name)?;
+        let schema = self.schema(name);
         let argument = schema["properties"].get(argument)?;
         Some(is_text(argument, schema, 0))
-    }
-}
-
-/// Whether a schema within another describes texts and nothing else.
-pub(super) fn is_text(schema: &Value, root: &Value, depth: usize) -> bool {
-    if let Some(name) = schema["$ref"].as_str().filter(|_| depth < 8) {
-        let target = name
-            .strip_prefix('#')
-            .and_then(|pointer| root.pointer(pointer));
-        return target.is_some_and(|target| is_text(target, root, depth + 1));
-    }
-    let all_texts = |list: &Value| {
-        let list = list.as_array();
-        list.is_some_and(|list| !list.is_empty() && list.iter().all(Value::is_string))
-    };
-    match &schema["type"] {
-        Value::String(kind) => kind == "string",
-        Value::Array(kinds) => kinds.len() == 1 && kinds[0] == "string",
-        _ => all_texts(&schema["enum"]) || schema["const"].is_string(),
     }
 }
 
@@ -93,7 +83,7 @@ enum ReaderPlace {
 pub(crate) struct AnswerReader {
     syntax: Option<CallSyntax>,
     harmony: Option<HarmonyReader>,
-    wrapper: Option<Wrapper>,
+    around: Option<Around>,
     names: Names,
     /// Calls are the whole answer, or there are none.
     is_whole: bool,
@@ -116,13 +106,12 @@ impl AnswerReader {
         let is_harmony = syntax.as_ref().is_some_and(|syntax| syntax.is_harmony());
         AnswerReader {
             harmony: is_harmony.then(HarmonyReader::new),
-            wrapper: wrapper.map(|(open, close)| Wrapper {
-                open,
-                close,
-                held: String::new(),
-                has_begun: false,
-                skips_lines: false,
-            }),
+            around: match syntax {
+                Some(syntax) if syntax.has_recipients => {
+                    Some(Around::Recipients(RecipientReader::default()))
+                }
+                _ => wrapper.map(Wrapper::new).map(Around::Marks),
+            },
             is_whole: syntax.as_ref().is_some_and(|syntax| syntax.is_bare),
             syntax,
             names,
@@ -142,11 +131,22 @@ impl AnswerReader {
         }
     }
 
+    /// For answers of messages to somebody that call nothing.
+    pub(crate) fn of_recipients() -> AnswerReader {
+        AnswerReader {
+            around: Some(Around::Recipients(RecipientReader::default())),
+            ..AnswerReader::new(None, None, Names::default())
+        }
+    }
+
     /// The same for answers that are calls or of a form. What looks like a call, or like the end of a message, in the texts of
     /// a form is no call and no end.
     pub(crate) fn beside_form(mut self) -> AnswerReader {
         self.is_whole = true;
         self.harmony = self.harmony.map(HarmonyReader::before_form);
+        if let Some(Around::Recipients(reader)) = &mut self.around {
+            reader.before_form();
+        }
         self
     }
 
@@ -157,10 +157,10 @@ impl AnswerReader {
 
     /// Takes more of the answer.
     pub(crate) fn push(&mut self, text: &str) -> Vec<AnswerPart> {
-        let Some(wrapper) = &mut self.wrapper else {
+        let Some(around) = &mut self.around else {
             return self.read(text);
         };
-        let pieces = wrapper.push(text);
+        let pieces = around.push(text);
         let mut out = Vec::new();
         for (i, piece) in pieces.iter().enumerate() {
             // What stood apart does not become the beginning of a call.
@@ -331,7 +331,7 @@ impl AnswerReader {
 
     /// The answer has ended. A call that is not complete is text.
     pub(crate) fn finish(&mut self) -> Vec<AnswerPart> {
-        let rest = self.wrapper.as_mut().map(Wrapper::finish);
+        let rest = self.around.as_mut().map(Around::finish);
         let mut out = self.read(&rest.unwrap_or_default());
         if let Some(harmony) = &mut self.harmony {
             let n_before = out.len();
@@ -349,51 +349,6 @@ impl AnswerReader {
             false => self.tell(self.held.len(), &mut out),
         }
         out
-    }
-}
-
-/// Takes away what stands around an answer.
-#[derive(Clone, Debug)]
-struct Wrapper {
-    open: &'static str,
-    close: &'static str,
-    held: String,
-    has_begun: bool,
-    /// Line breaks that come next belong to the opening text.
-    skips_lines: bool,
-}
-
-impl Wrapper {
-    /// What is certain to be of the answer: pieces between which something was taken away.
-    fn push(&mut self, text: &str) -> Vec<String> {
-        self.held.push_str(text);
-        if !self.has_begun {
-            let begun = self.held.trim_start();
-            if begun.len() < self.open.len() && self.open.starts_with(begun) {
-                return Vec::new();
-            }
-            self.has_begun = true;
-            if let Some(inner) = begun.strip_prefix(self.open) {
-                self.held = inner.to_owned();
-                self.skips_lines = true;
-            }
-        }
-        if self.skips_lines {
-            self.held = self.held.trim_start_matches('\n').to_owned();
-            self.skips_lines = self.held.is_empty();
-        }
-        let mut out = Vec::new();
-        while let Some(at) = self.held.find(self.close) {
-            out.push(self.held[..at].to_owned());
-            self.held.drain(..at + self.close.len());
-        }
-        let n_safe = self.held.len() - overlap(&self.held, self.close);
-        out.push(self.held.drain(..n_safe).collect());
-        out
-    }
-
-    fn finish(&mut self) -> String {
-        std::mem::take(&mut self.held)
     }
 }
 

@@ -13,6 +13,7 @@ pub(super) const NONE: CallSyntax = CallSyntax {
     close: "",
     arguments: Arguments::Json(None),
     is_bare: false,
+    has_recipients: false,
     signs: &[],
     unlike: &[],
 };
@@ -28,6 +29,7 @@ const fn tagged(
         value,
         json,
         end,
+        has_cdata: false,
     })
 }
 
@@ -39,8 +41,6 @@ const HERMES: CallSyntax = CallSyntax {
     between: "\n",
     arguments: Arguments::Json(Some(("name", "arguments"))),
     signs: &["<tool_call>"],
-    // MiniMax M3 has other tags within.
-    unlike: &["]<]minimax[>["],
     ..NONE
 };
 
@@ -110,7 +110,7 @@ const fn glm(
     }
 }
 
-pub(super) const N_ROWS: usize = 32;
+pub(super) const N_ROWS: usize = 34;
 
 /// Rows: the first whose signs a template has counts.
 pub(super) const ROWS: [CallSyntax; N_ROWS] = [
@@ -219,6 +219,17 @@ pub(super) const ROWS: [CallSyntax; N_ROWS] = [
         ..NONE
     },
     CallSyntax {
+        name: "minimax m3",
+        open: "]<]minimax[>[<tool_call>\n",
+        before: "]<]minimax[>[<invoke name=\"",
+        middle: "\">",
+        after: "]<]minimax[>[</invoke>\n",
+        close: "]<]minimax[>[</tool_call>",
+        arguments: Arguments::Elements("]<]minimax[>["),
+        signs: &["]<]minimax[>[", "<tool_call>"],
+        ..NONE
+    },
+    CallSyntax {
         name: "muse",
         open: "<atem:function_calls>\n",
         before: "<atem:invoke name=\"",
@@ -231,6 +242,7 @@ pub(super) const ROWS: [CallSyntax; N_ROWS] = [
             "\">",
             "</atem:parameter>\n",
         ),
+        has_recipients: true,
         signs: &["<atem:function_calls>"],
         ..NONE
     },
@@ -266,6 +278,16 @@ pub(super) const ROWS: [CallSyntax; N_ROWS] = [
         before: "<|function_call|>{\"name\": \"",
         between: "",
         ..objects("gigachat", "", "", &["<|function_call|>"])
+    },
+    CallSyntax {
+        before: "<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"",
+        between: "",
+        ..objects(
+            "gigachat 3",
+            "",
+            "",
+            &["<|message_sep|>", "<|role_sep|>", "function call"],
+        )
     },
     objects("firefunction", "functools[", "]", &["functools["]),
     CallSyntax {
@@ -371,7 +393,13 @@ pub(super) const ROWS: [CallSyntax; N_ROWS] = [
         middle: "\">",
         after: "</function>",
         between: "\n",
-        arguments: tagged("<param name=\"", "\">", "\">", "</param>"),
+        arguments: Arguments::Tagged(Tags {
+            key: "<param name=\"",
+            value: "\">",
+            json: "\">",
+            end: "</param>",
+            has_cdata: true,
+        }),
         signs: &["<function name=\"", "<param name=\""],
         ..NONE
     },
@@ -384,49 +412,4 @@ pub(super) const ROWS: [CallSyntax; N_ROWS] = [
         ..NONE
     },
     HERMES,
-];
-
-/// Ways that templates do not show, by texts of the vocabulary or of the template.
-pub(super) const BY_VOCABULARY: [(&str, CallSyntax); 3] = [
-    (
-        "<|tool_call_start|>",
-        CallSyntax {
-            name: "lfm 2",
-            open: "<|tool_call_start|>[",
-            middle: "(",
-            after: ")",
-            between: ", ",
-            close: "]<|tool_call_end|>",
-            arguments: Arguments::Python,
-            ..NONE
-        },
-    ),
-    (
-        "<|python_start|>",
-        CallSyntax {
-            name: "llama, python",
-            open: "[",
-            middle: "(",
-            after: ")",
-            between: ", ",
-            close: "]",
-            arguments: Arguments::Python,
-            is_bare: true,
-            ..NONE
-        },
-    ),
-    (
-        "<|python_tag|>",
-        CallSyntax {
-            name: "llama, json",
-            before: "{\"name\": \"",
-            also_before: "{\"type\": \"function\", \"name\": \"",
-            middle: "\", \"parameters\": ",
-            after: "}",
-            between: "; ",
-            arguments: Arguments::Json(Some(("name", "parameters"))),
-            is_bare: true,
-            ..NONE
-        },
-    ),
 ];

@@ -1,12 +1,27 @@
-//! Which ways of writing a chat template shows.
+//! Which way of writing calls a chat template shows, and what it makes of earlier ones.
 
-use millrace_text::{ChatTemplate, Message, RenderOptions, Tokenizer};
+use millrace_text::{Message, RenderOptions};
 use serde_json::{Value, json};
 
 use super::calls::{CallSyntax, by_template};
-use super::derive;
-use super::reader::{AnswerPart, AnswerReader, Names};
-use super::thoughts::thought_syntax;
+use super::derive::{self, NAMES};
+
+/// How a model writes calls, and what its template makes of those of earlier answers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ShownCalls {
+    pub(crate) syntax: CallSyntax,
+    pub(crate) earlier: EarlierCalls,
+}
+
+/// Which calls of an earlier answer a template writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EarlierCalls {
+    All,
+    /// One of each answer: where there are several it fails, or leaves out the rest.
+    One,
+    /// None: to it they are part of the text.
+    None,
+}
 
 /// How calls are written by a model, if its template shows functions, in a way that is known here or that it shows. `sources` are its
 /// templates, `has_token` asks the vocabulary, `render` renders; what it returns for no text is an error of the caller's.
@@ -17,7 +32,7 @@ pub(crate) fn shown_calls<E>(
     sources: &str,
     has_token: impl Fn(&str) -> bool,
     render: impl Fn(&[Message], &RenderOptions) -> Result<String, E>,
-) -> Result<Option<CallSyntax>, E> {
+) -> Result<Option<ShownCalls>, E> {
     let messages = [Message::user("?")];
     let plain = RenderOptions {
         add_generation_prompt: true,
@@ -28,106 +43,132 @@ pub(crate) fn shown_calls<E>(
         ..plain.clone()
     };
     let prompt = match render(&messages, &with_tools) {
-        Ok(prompt) if prompt.contains(derive::NAMES[0]) => prompt,
+        Ok(prompt) if prompt.contains(NAMES[0]) => prompt,
         Ok(_) => return Ok(None),
         // A template that cannot render them does not know them; if it renders nothing, that is told.
         Err(_) => return render(&messages, &plain).map(|_| None),
     };
-    if let Some(known) = by_template(sources, has_token) {
-        return Ok(Some(*known));
-    }
-    // By a conversation with some.
-    let mut answer = Message::assistant("");
-    answer
-        .fields
-        .insert("tool_calls".to_owned(), derive::calls());
     let options = RenderOptions {
         add_generation_prompt: false,
         ..with_tools
     };
-    let with = render(&[Message::user("?"), answer], &options).ok();
-    Ok(with.and_then(|with| derive::derived(&prompt, &with)))
-}
-
-/// What a template shows, for `tools/check_templates.py`: `source` is the template's, `conversations` a list of objects with `messages`, and perhaps
-/// `tools` and `add_generation_prompt`. The answer has `rendered`, a text or `null` for each; `calls` and `thoughts`, the names of the ways; and
-/// `read`, whether the call that the template writes is read again (`null` where it writes none).
-///
-/// # Errors
-/// A template that does not parse.
-pub fn template_ways(
-    source: &str,
-    (bos, eos): (&str, &str),
-    conversations: &[Value],
-    tokenizer: &Tokenizer,
-) -> Result<Value, String> {
-    let template = ChatTemplate::new("the template", source, Some(bos), Some(eos));
-    let template = template.map_err(|error| error.to_string())?;
-    let rendered: Vec<Option<String>> = conversations
-        .iter()
-        .map(|one| {
-            let options = RenderOptions {
-                add_generation_prompt: one["add_generation_prompt"] == true,
-                tools: one.get("tools").filter(|tools| !tools.is_null()).cloned(),
-                ..RenderOptions::default()
-            };
-            template.render_json(&one["messages"], &options).ok()
-        })
-        .collect();
-    // The vocabulary has what the template names.
-    let has_token = |text: &str| source.contains(text);
-    let calls = shown_calls(source, has_token, |messages, options| {
-        template.render(messages, options)
-    });
-    let calls = calls.ok().flatten();
-    let thoughts = thought_syntax(source, tokenizer).map(|thoughts| thoughts.open);
-    Ok(json!({
-        "rendered": rendered, "calls": calls.map(|calls| calls.name), "thoughts": thoughts,
-        "read": calls.and_then(|calls| is_read(&template, calls)),
-    }))
-}
-
-/// Whether the call that a template writes is read again. `None` if it writes none.
-fn is_read(template: &ChatTemplate, syntax: CallSyntax) -> Option<bool> {
-    let arguments = json!({"city": "Rome", "days": 3});
-    let schema = json!({"type": "object", "properties": {"city": {"type": "string", "description": "c"},
-                        "days": {"type": "integer", "description": "d"}}, "required": ["city", "days"]});
-    let function = json!([{"type": "function", "function": {
-        "name": "weather", "description": "w", "parameters": schema}}]);
-    let options = |add_generation_prompt| RenderOptions {
-        add_generation_prompt,
-        tools: Some(function.clone()),
-        ..RenderOptions::default()
+    let before = render(&messages, &options).ok();
+    // By answers with some.
+    let rendered =
+        |n_calls| conversations(n_calls).find_map(|messages| render(&messages, &options).ok());
+    let (one, both) = (rendered(1), rendered(2));
+    let known = by_template(sources, has_token).copied();
+    let derived = || derive::derived(before.as_deref()?, both.as_deref()?);
+    let syntax = known.or_else(derived);
+    // Where the prompt begins what stands before a call, an answer has it before the second alone.
+    let is_begun = |syntax: &CallSyntax| {
+        let trigger = syntax.trigger();
+        !trigger.is_empty() && prompt.trim_end().ends_with(trigger)
     };
-    let before = template
-        .render(&[Message::user("?")], &options(true))
-        .ok()?;
-    // Templates take them as objects, or as texts.
-    let given = [arguments.clone(), arguments.to_string().into()];
-    let rendered = given.into_iter().filter_map(|arguments| {
+    let syntax = syntax.filter(|syntax| !is_begun(syntax));
+    let of = |before: &String| earlier(before, one.as_deref(), both.as_deref());
+    let earlier = before.as_ref().map_or(EarlierCalls::All, of);
+    Ok(syntax.map(|syntax| ShownCalls { syntax, earlier }))
+}
+
+/// Conversations with an answer of so many calls. Some templates want arguments as texts, some results behind calls.
+fn conversations(n_calls: usize) -> impl Iterator<Item = Vec<Message>> {
+    let conversation = move |as_texts: bool, has_results: bool| {
+        let mut calls = derive::calls();
+        let list = calls.as_array_mut().into_iter().flatten();
+        for (call, id) in list.zip(["call00001", "call00002"]) {
+            call["id"] = id.into();
+            let arguments = &mut call["function"]["arguments"];
+            if as_texts {
+                *arguments = arguments.to_string().into();
+            }
+        }
+        let calls: Vec<Value> = calls
+            .as_array()
+            .into_iter()
+            .flatten()
+            .take(n_calls)
+            .cloned()
+            .collect();
+        let results = calls.iter().filter(|_| has_results).map(|call| {
+            let mut result = Message::new("tool", "fine");
+            let fields = json!({"tool_call_id": call["id"], "name": call["function"]["name"]});
+            result
+                .fields
+                .extend(fields.as_object().cloned().unwrap_or_default());
+            result
+        });
+        let results: Vec<Message> = results.collect();
         let mut answer = Message::assistant("");
-        let call = json!([{"id": "call00001", "type": "function",
-                           "function": {"name": "weather", "arguments": arguments}}]);
-        answer.fields.insert("tool_calls".to_owned(), call);
-        template
-            .render(&[Message::user("?"), answer], &options(false))
-            .ok()
-    });
-    let is_call = |part: &AnswerPart| matches!(part, AnswerPart::Call { name, arguments: found } if name == "weather" && *found == arguments);
-    let answers: Vec<String> = rendered
-        .map(|with| {
-            let same = before.chars().zip(with.chars()).take_while(|(a, b)| a == b);
-            let n_bytes: usize = same.map(|(c, _)| c.len_utf8()).sum();
-            with[n_bytes..].to_owned()
-        })
-        .filter(|answer| answer.contains("weather"))
-        .collect();
-    let read = |answer: &String| {
-        let names = Names::new([("weather".to_owned(), schema.clone())]);
-        let mut reader = AnswerReader::new(Some(syntax), None, names);
-        let mut parts = reader.push(answer);
-        parts.extend(reader.finish());
-        parts.iter().any(is_call)
+        answer.fields.insert("tool_calls".to_owned(), calls.into());
+        [vec![Message::user("?"), answer], results].concat()
     };
-    (!answers.is_empty()).then(|| answers.iter().any(read))
+    let ways = [(false, false), (true, false), (false, true), (true, true)];
+    ways.into_iter()
+        .map(move |(as_texts, has_results)| conversation(as_texts, has_results))
+}
+
+/// Which calls stand in what a template wrote with an answer of one, and with one of two, beside what it writes `before`.
+fn earlier(before: &str, one: Option<&str>, both: Option<&str>) -> EarlierCalls {
+    let count = |text: &str, name: &str| text.matches(name).count();
+    let has = |text: Option<&str>, name: &str| {
+        text.is_some_and(|text| count(text, name) > count(before, name))
+    };
+    match (has(one, NAMES[0]), NAMES.iter().all(|name| has(both, name))) {
+        (_, true) => EarlierCalls::All,
+        (true, false) => EarlierCalls::One,
+        (false, false) => EarlierCalls::None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millrace_text::ChatTemplate;
+
+    /// What a template of these parts shows: `system` of functions, `answer` of an answer.
+    fn shown(answer: &str) -> Option<ShownCalls> {
+        let source = format!(
+            "{{% if tools %}}{{{{ tools | tojson }}}}{{% endif %}}{{% for m in messages %}}<|{{{{ m.role }}}}|>{{{{ m.content }}}}\
+             {answer}{{% endfor %}}"
+        );
+        let template = ChatTemplate::new("t", &source, None, None).unwrap();
+        let render =
+            |messages: &[Message], options: &RenderOptions| template.render(messages, options);
+        shown_calls(&source, |token| token == "<tool_call>", render).unwrap()
+    }
+
+    #[test]
+    fn templates_write_all_earlier_calls_or_fewer() {
+        let write = "<tool_call>{{ c.function | tojson }}</tool_call>";
+        let each = format!("{{% for c in m.tool_calls or [] %}}{write}{{% endfor %}}");
+        let first =
+            format!("{{% if m.tool_calls %}}{{% set c = m.tool_calls[0] %}}{write}{{% endif %}}");
+        let single = format!(
+            "{{% if m.tool_calls and m.tool_calls | length > 1 %}}{{{{ raise_exception('one') }}}}{{% endif %}}{first}"
+        );
+        let never = "";
+        let fails = "{% if m.tool_calls %}{{ raise_exception('none') }}{% endif %}";
+        let late = format!(
+            "{{% if m.tool_calls and loop.last %}}{{{{ raise_exception('late') }}}}{{% endif %}}{each}"
+        );
+        let begun =
+            format!("{each}{{% if add_generation_prompt and loop.last %}}<tool_call>{{% endif %}}");
+        assert_eq!(shown(&begun), None);
+        for (answer, earlier) in [
+            (&*each, EarlierCalls::All),
+            (&*late, EarlierCalls::All),
+            (&*first, EarlierCalls::One),
+            (&*single, EarlierCalls::One),
+            (never, EarlierCalls::None),
+            (fails, EarlierCalls::None),
+        ] {
+            let shown = shown(answer).unwrap();
+            assert_eq!(
+                (shown.syntax.name, shown.earlier),
+                ("hermes", earlier),
+                "{answer}"
+            );
+        }
+    }
 }

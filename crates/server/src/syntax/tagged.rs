@@ -3,9 +3,17 @@
 use serde_json::Value;
 
 use super::calls::Tags;
-use super::fit::loosely;
+use super::fit::{exactly, loosely};
+use super::grammar::{CallRules, alone, listed, members};
 use super::json::{CallFit, value};
+use super::json_text::may_become_json;
+use super::kinds::{is_text, may_be, unquoted};
+use super::lark::quoted;
 use super::reader::Names;
+use crate::grammar::compact;
+
+/// What stands around a text in which anything may be.
+pub(super) const CDATA: [&str; 2] = ["<![CDATA[", "]]>"];
 
 /// The arguments of a function, and `after` behind them.
 pub(super) fn arguments(
@@ -75,29 +83,70 @@ fn argument(tags: &Tags, names: &Names, function: &str, text: &str) -> CallFit<(
         _ => return CallFit::Partial,
     };
     let rest = &rest[n_mark..];
-    let end = tags.end.trim();
     // The schema says it more surely than a mark, which may be any word.
     let known = names.is_text(function, key);
-    let is_text = known.unwrap_or(is_marked_text);
-    if known == Some(false) {
-        // JSON may have the end's text within.
-        let read = value(rest.trim_start());
-        let n_space = rest.len() - rest.trim_start().len();
-        match read.then(|value, n_bytes| {
-            let n_bytes = n_space + n_bytes;
-            loosely(&rest[n_bytes..], end).then(|(), n_end| CallFit::Full(value, n_bytes + n_end))
-        }) {
-            CallFit::Full(value, n_bytes) => {
-                return CallFit::Full((key.to_owned(), value), n_key + n_mark + n_bytes);
-            }
-            CallFit::Partial => return CallFit::Partial,
-            CallFit::Not => {}
+    let fit = match known {
+        Some(false) => json(tags, names.schema(function), key, rest),
+        _ if tags.has_cdata => cdata(tags, rest),
+        _ => CallFit::Not,
+    };
+    let fit = match fit {
+        CallFit::Not => {
+            let is_text = known.unwrap_or(is_marked_text);
+            plain(tags, (names.schema(function), key), is_text, rest)
         }
-    }
-    let Some(n_value) = rest.find(end) else {
+        fit => fit,
+    };
+    fit.then(|value, n_value| CallFit::Full((key.to_owned(), value), n_key + n_mark + n_value))
+}
+
+/// A value of JSON, which may have the end's text within, and its end.
+fn json(tags: &Tags, schema: &Value, key: &str, text: &str) -> CallFit<Value> {
+    let rest = text.trim_start();
+    let n_space = text.len() - rest.len();
+    let read = match value(rest) {
+        // What another language prints may have quotes that JSON waits for.
+        CallFit::Partial if !may_become_json(rest) => CallFit::Not,
+        read => read,
+    };
+    read.then(|value, n_bytes| {
+        if !may_be(&schema["properties"][key], schema, &value) {
+            return CallFit::Not;
+        }
+        let n_bytes = n_space + n_bytes;
+        loosely(&text[n_bytes..], tags.end.trim())
+            .then(|(), n_end| CallFit::Full(value, n_bytes + n_end))
+    })
+}
+
+/// A text between the marks of XML, and its end.
+fn cdata(tags: &Tags, text: &str) -> CallFit<Value> {
+    let [open, close] = CDATA;
+    let rest = text.trim_start();
+    let at = text.len() - rest.len() + open.len();
+    exactly(rest, open).then(|(), n_open| {
+        for (n_value, _) in rest[n_open..].match_indices(close) {
+            let behind = n_value + close.len();
+            match exactly(&rest[n_open + behind..], tags.end.trim()) {
+                CallFit::Full((), n_end) => {
+                    let value = rest[n_open..n_open + n_value].into();
+                    return CallFit::Full(value, at + behind + n_end);
+                }
+                CallFit::Partial => return CallFit::Partial,
+                CallFit::Not => {}
+            }
+        }
+        CallFit::Partial
+    })
+}
+
+/// A value up to the first text that ends one.
+fn plain(tags: &Tags, (schema, key): (&Value, &str), is_text: bool, text: &str) -> CallFit<Value> {
+    let end = tags.end.trim();
+    let Some(n_value) = text.find(end) else {
         return CallFit::Partial;
     };
-    let mut value = &rest[..n_value];
+    let mut value = &text[..n_value];
     if tags.value.ends_with('\n') {
         value = value.strip_prefix('\n').unwrap_or(value);
     }
@@ -106,10 +155,63 @@ fn argument(tags: &Tags, names: &Names, function: &str, text: &str) -> CallFit<(
     }
     let value = match is_text {
         true => value.into(),
-        false => serde_json::from_str(value.trim()).unwrap_or_else(|_| value.into()),
+        false => unquoted(value, &schema["properties"][key], schema),
     };
-    CallFit::Full(
-        (key.to_owned(), value),
-        n_key + n_mark + n_value + end.len(),
-    )
+    CallFit::Full(value, n_value + end.len())
+}
+
+/// The rule of the arguments of a schema.
+pub(super) fn rule(tags: &Tags, schema: &Value, rules: &mut CallRules<'_>) -> String {
+    let key = rules.marks.rule(tags.key);
+    let members = members(schema);
+    if members.is_empty() {
+        return match schema["additionalProperties"] == false || schema["properties"].is_object() {
+            true => String::new(),
+            // Whatever it is called, and whatever it is.
+            false => {
+                let (value, end) = (
+                    rules.marks.rule(tags.value),
+                    rules.text_up_to(tags.end.trim(), &[]),
+                );
+                let any = rules.define(
+                    "any",
+                    &format!("{key} /[A-Za-z0-9_.-]{{1,64}}/ {value} {end}"),
+                );
+                format!("{any}{{0,64}}")
+            }
+        };
+    }
+    let mut out = String::new();
+    for (name, member, is_required) in members {
+        let value = value_rule(tags, member, schema, rules);
+        let rule = rules.define("argument", &format!("{key} {} {value}", quoted(name)));
+        out += &rule;
+        out += if is_required { " " } else { "? " };
+    }
+    out
+}
+
+/// A value with its tags.
+fn value_rule(tags: &Tags, member: &Value, root: &Value, rules: &mut CallRules<'_>) -> String {
+    let end = rules.marks.rule(tags.end);
+    if !is_text(member, root, 0) {
+        let json = rules.marks.rule(tags.json);
+        let held = compact(alone(member, root));
+        return format!("{json} %json {held} {end}");
+    }
+    let value = rules.marks.rule(tags.value);
+    if let Some(texts) = listed(member, root) {
+        let texts: Vec<String> = texts.into_iter().map(quoted).collect();
+        return format!("{value} ({}) {end}", texts.join(" | "));
+    }
+    let trimmed = tags.end.trim();
+    let behind = &tags.end[tags.end.find(trimmed).unwrap_or(0) + trimmed.len()..];
+    let behind = rules.marks.rule(behind);
+    if tags.has_cdata {
+        let [open, close] = CDATA;
+        let plain = rules.text_up_to(trimmed, &[open]);
+        let marked = rules.text_up_to(&format!("{close}{trimmed}"), &[]);
+        return format!("{value} ({plain} | {} {marked}) {behind}", quoted(open));
+    }
+    format!("{value} {} {behind}", rules.text_up_to(trimmed, &[]))
 }

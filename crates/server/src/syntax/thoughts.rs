@@ -3,6 +3,11 @@
 use millrace_runtime::{Phase, Thinking};
 use millrace_text::{EncodeOptions, Tokenizer};
 
+use super::grammar::channel_form;
+use super::lark::Marks;
+use super::reader::AnswerReader;
+use super::recipients::recipient_form;
+
 /// A way of writing thoughts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ThoughtSyntax {
@@ -19,6 +24,13 @@ pub(crate) struct ThoughtSyntax {
     sign: &'static str,
     /// What it has instead of both, where it puts its marks together.
     parts: &'static [&'static str],
+    /// The effort that its template takes where no thoughts are wanted, and where they are, if it needs one.
+    without: Option<&'static str>,
+    with: Option<&'static str>,
+    /// Efforts for which it has another word.
+    efforts: &'static [(&'static str, &'static str)],
+    /// Answers are messages, of which each says whom it is for; one to itself is a thought.
+    pub(crate) has_recipients: bool,
 }
 
 const fn tags(open: &'static str, close: &'static str, closing: &'static str) -> ThoughtSyntax {
@@ -30,19 +42,41 @@ const fn tags(open: &'static str, close: &'static str, closing: &'static str) ->
         answer: None,
         sign: "",
         parts: &[],
+        without: None,
+        with: None,
+        efforts: &[],
+        has_recipients: false,
     }
 }
 
+const COMMAND: ThoughtSyntax = ThoughtSyntax {
+    without: Some("none"),
+    ..tags("<|START_THINKING|>", "<|END_THINKING|>", "<|END_THINKING|>")
+};
+
 /// Rows: the first whose marks a template has counts, those with more to look for before the plain ones.
-const ROWS: [ThoughtSyntax; 18] = [
-    // gpt-oss: what follows a thought is a message of its own.
+const ROWS: [ThoughtSyntax; 21] = [
+    // gpt-oss: what follows a thought is a message of its own. It was trained on three efforts, and thinks always.
     ThoughtSyntax {
         is_anywhere: true,
         sign: "<|channel|>",
+        without: Some("low"),
+        efforts: &[("minimal", "low"), ("xhigh", "high"), ("max", "high")],
         ..tags(
             "<|channel|>analysis<|message|>",
             "<|end|>",
             "<|end|><|start|>assistant<|channel|>final<|message|>",
+        )
+    },
+    // Muse.
+    ThoughtSyntax {
+        is_anywhere: true,
+        has_recipients: true,
+        sign: "to=self<|message|>",
+        ..tags(
+            "to=self<|message|>",
+            "<|eom|>",
+            "<|eom|><|start|>assistant to=user<|message|>",
         )
     },
     // Gemma 4.
@@ -52,7 +86,18 @@ const ROWS: [ThoughtSyntax; 18] = [
         ..tags("<|channel>thought", "<channel|>", "\n<channel|>")
     },
     // Command A and R7B.
-    tags("<|START_THINKING|>", "<|END_THINKING|>", "<|END_THINKING|>"),
+    ThoughtSyntax {
+        answer: Some(("<|START_RESPONSE|>", "<|END_RESPONSE|>")),
+        sign: "<|START_RESPONSE|>",
+        ..COMMAND
+    },
+    // North.
+    ThoughtSyntax {
+        answer: Some(("<|START_TEXT|>", "<|END_TEXT|>")),
+        sign: "<|START_TEXT|>",
+        ..COMMAND
+    },
+    COMMAND,
     // Magistral and Ministral.
     tags("[THINK]", "[/THINK]", "[/THINK]"),
     // Seed-OSS.
@@ -62,6 +107,14 @@ const ROWS: [ThoughtSyntax; 18] = [
     // Hunyuan 3.
     ThoughtSyntax {
         parts: &["<think{}>", "</think{}>", ":opensource"],
+        without: Some("no_think"),
+        with: Some("high"),
+        efforts: &[
+            ("minimal", "low"),
+            ("medium", "high"),
+            ("xhigh", "high"),
+            ("max", "high"),
+        ],
         ..tags(
             "<think:opensource>",
             "</think:opensource>",
@@ -86,6 +139,7 @@ const ROWS: [ThoughtSyntax; 18] = [
     ThoughtSyntax {
         answer: Some(("<|begin|>assistant", "<|end|>")),
         sign: "<|think|>",
+        without: Some("minimal"),
         ..tags(
             "<|think|>",
             "<|end|>",
@@ -173,14 +227,55 @@ impl ThoughtSyntax {
         }
     }
 
+    /// The word by which its template hears of an effort, if it does.
+    pub(crate) fn effort_word<'e>(
+        &self,
+        effort: Option<&'e str>,
+        is_wanted: Option<bool>,
+    ) -> Option<&'e str> {
+        let other = |effort: &'e str| {
+            let found = self.efforts.iter().find(|(word, _)| *word == effort);
+            found.map_or(effort, |(_, other)| *other)
+        };
+        match is_wanted {
+            Some(false) if effort.is_none() => self.without,
+            Some(true) if effort.is_none() => self.with,
+            _ => effort.map(other),
+        }
+    }
+
     /// All that its readers must see.
     pub(crate) fn marks(&self) -> impl Iterator<Item = &'static str> {
         let (before, after) = self.answer.unwrap_or_default();
         let channels = super::harmony::MARKS.into_iter();
         let channels = channels.filter(|_| self.is_harmony());
+        let recipients = super::recipients::MARKS.into_iter();
+        let recipients = recipients.filter(|_| self.has_recipients);
         [self.open, self.close, before, after]
             .into_iter()
             .chain(channels)
+            .chain(recipients)
+    }
+
+    /// Whether thoughts, answers and calls are messages of their own.
+    pub(crate) fn is_in_messages(&self) -> bool {
+        self.is_harmony() || self.has_recipients
+    }
+
+    /// A grammar of answers that are messages and of a form, which this rule has.
+    pub(crate) fn form_in_messages(&self, form: &str, marks: &Marks) -> String {
+        match self.has_recipients {
+            true => recipient_form(form, marks),
+            false => channel_form(form, marks),
+        }
+    }
+
+    /// What reads answers that are messages and call nothing.
+    pub(crate) fn reader_of_messages(&self) -> AnswerReader {
+        match self.has_recipients {
+            true => AnswerReader::of_recipients(),
+            false => AnswerReader::of_channels(),
+        }
     }
 
     /// Whether the answer comes in channels, whose reader must see all of it.
@@ -232,6 +327,47 @@ mod tests {
         }
         let granite = thought_syntax("<think></think> and <response></response>", &tokenizer);
         assert_eq!(granite.unwrap().answer, Some(("<response>", "</response>")));
+    }
+
+    #[test]
+    fn efforts_are_told_in_the_words_of_a_family() {
+        let word = |open: &str, effort, is_wanted| {
+            let row = ROWS.iter().find(|row| row.open == open).unwrap();
+            row.effort_word(effort, is_wanted)
+        };
+        for (open, effort, is_wanted, expected) in [
+            ("<think>", Some("max"), Some(true), Some("max")),
+            ("<think>", None, Some(false), None),
+            (
+                "<|channel|>analysis<|message|>",
+                Some("max"),
+                Some(true),
+                Some("high"),
+            ),
+            (
+                "<|channel|>analysis<|message|>",
+                None,
+                Some(false),
+                Some("low"),
+            ),
+            ("<|channel|>analysis<|message|>", None, None, None),
+            (
+                "<think:opensource>",
+                Some("medium"),
+                Some(true),
+                Some("high"),
+            ),
+            ("<think:opensource>", None, Some(true), Some("high")),
+            ("<think:opensource>", None, Some(false), Some("no_think")),
+            ("<|START_THINKING|>", None, Some(false), Some("none")),
+            ("<|think|>", None, Some(false), Some("minimal")),
+        ] {
+            assert_eq!(
+                word(open, effort, is_wanted),
+                expected,
+                "{open} {effort:?} {is_wanted:?}"
+            );
+        }
     }
 
     #[test]

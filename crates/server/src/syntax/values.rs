@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::calls::GEMMA_QUOTE;
 use super::grammar::{CallRules, TEXT_KEYWORDS, alone, listed, members, present};
+use super::kinds::is_text;
 use super::lark::quoted;
-use super::reader::is_text;
 use crate::grammar::compact;
 
 /// Objects and lists in each other whose schemas are followed; deeper ones are of any form.

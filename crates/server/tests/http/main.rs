@@ -9,6 +9,7 @@ mod channels;
 mod client;
 mod codex;
 mod completions;
+mod earlier;
 mod embeddings;
 #[path = "../scheduler/engines.rs"]
 #[allow(dead_code)] // Only what is slow is used here.
@@ -23,6 +24,7 @@ mod logprobs;
 mod native;
 mod npu;
 mod numbers;
+mod odd_bodies;
 mod ollama;
 mod openai;
 mod operations;

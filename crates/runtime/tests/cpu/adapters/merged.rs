@@ -19,7 +19,7 @@ use super::fixture::*;
 /// Beside the range of the logits.
 const MERGED: f32 = 1e-5;
 
-fn convert(
+pub(super) fn convert(
     base: &Checkpoint,
     adapters: &[(Adapter, f32)],
     recipe: &str,

@@ -12,7 +12,7 @@ fn syntaxes() -> (CallSyntax, CallSyntax) {
 }
 
 fn grammar(syntax: &CallSyntax, tools: &Tools, form: Option<&Value>) -> Grammar {
-    tools.grammar(syntax, &Marks::default(), form)
+    tools.grammar(syntax, &Marks::default(), form, None)
 }
 
 fn tool(body: &Value) -> Result<Tool, ApiError> {

@@ -21,14 +21,15 @@ fn grammars_take_what_rows_write_and_nothing_else() {
                 must_call,
                 is_parallel: false,
                 form: None,
+                around: None,
             };
             Grammar::Calls(row.grammar(&calls, &marks))
         };
         let (auto, required) = (grammar(false), grammar(true));
-        let plain = if row.is_harmony() {
-            "<|channel|>final<|message|>Hello"
-        } else {
-            "Hello < there"
+        let plain = match (row.is_harmony(), row.has_recipients) {
+            (true, _) => "<|channel|>final<|message|>Hello",
+            (_, true) => " to=self<|message|>Hm.<|eom|><|start|>assistant to=user<|message|>Hello",
+            _ => "Hello < there",
         };
         assert!(accepts(&auto, plain), "{}", row.name);
         assert!(!accepts(&required, plain), "{}", row.name);
@@ -170,6 +171,7 @@ fn control_tokens_of_a_way_are_tokens_of_its_grammar() {
             must_call,
             is_parallel,
             form: None,
+            around: None,
         };
         let grammar = Grammar::Calls(row.grammar(&calls, &marks));
         assert_eq!(takes(&grammar, &answer), is_fine, "{answer}");
@@ -183,3 +185,39 @@ const SPECIAL: millrace_text::EncodeOptions = millrace_text::EncodeOptions {
     add_special: false,
     parse_special: true,
 };
+
+#[test]
+fn control_tokens_may_stand_around_the_text_beside_calls() {
+    let control = control_tokens();
+    let tokenizer = &demo().0;
+    let [trigger, open, close] = [0, 1, 2].map(|i| tokenizer.token_text(control[i]).to_owned());
+    let row = CallSyntax::of_json([&trigger, " :: ", "!", ""]);
+    let texts = row.texts().into_iter().chain([&*open, &*close]);
+    let marks = Marks::of(texts, tokenizer);
+    let schema = json!({"type": "object", "properties": {}, "additionalProperties": false});
+    let functions = vec![Callable {
+        name: "lamp",
+        schema: &schema,
+    }];
+    let lamp = format!("{trigger}lamp :: {{}}!");
+    for (answer, around, is_fine) in [
+        (format!("{open}Hello{close}"), true, true),
+        (format!("{open}Hello{close}"), false, false),
+        (format!("{open}Well.{close}{lamp}"), true, true),
+        (format!("{lamp}{open}Done{close}"), true, false),
+        (lamp.clone(), true, true),
+        (format!("Well. {lamp}"), true, true),
+        (format!("{open}{lamp}"), true, true),
+        (format!("{open}{open}Hello"), true, false),
+    ] {
+        let calls = CallGrammar {
+            functions: functions.clone(),
+            must_call: false,
+            is_parallel: false,
+            form: None,
+            around: around.then_some((&*open, &*close)),
+        };
+        let grammar = Grammar::Calls(row.grammar(&calls, &marks));
+        assert_eq!(takes(&grammar, &answer), is_fine, "{answer} {around}");
+    }
+}

@@ -8,18 +8,41 @@ use crate::syntax::lark::Marks;
 
 /// What an answer may be.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct CallRules {
+pub(super) struct CallRules {
     must_call: bool,
     is_parallel: bool,
     has_form: bool,
+    /// Of the functions only the first may be called.
+    is_named: bool,
 }
 
 impl CallRules {
-    const fn auto(is_parallel: bool) -> CallRules {
+    pub(super) const fn auto(is_parallel: bool) -> CallRules {
         CallRules {
             must_call: false,
             is_parallel,
             has_form: false,
+            is_named: false,
+        }
+    }
+
+    pub(super) const fn required(is_parallel: bool) -> CallRules {
+        CallRules {
+            must_call: true,
+            ..CallRules::auto(is_parallel)
+        }
+    }
+
+    pub(super) const NAMED: CallRules = CallRules {
+        is_named: true,
+        ..CallRules::required(false)
+    };
+
+    /// The functions that may be called.
+    fn names(self) -> &'static [&'static str] {
+        match self.is_named {
+            true => &["weather"],
+            false => &["weather", "time"],
         }
     }
 
@@ -28,23 +51,26 @@ impl CallRules {
         ..CallRules::auto(true)
     };
 
-    fn grammar(self, row: &CallSyntax) -> Grammar {
+    pub(super) fn grammar(self, row: &CallSyntax) -> Grammar {
         let (schema, form) = (schema(), json!({"type": "object"}));
-        let functions = ["weather", "time"].map(|name| Callable {
+        let functions = self.names().iter().map(|name| Callable {
             name,
             schema: &schema,
         });
         let calls = CallGrammar {
-            functions: functions.to_vec(),
+            functions: functions.collect(),
             must_call: self.must_call,
             is_parallel: self.is_parallel,
             form: self.has_form.then_some(&form),
+            around: None,
         };
         Grammar::Calls(row.grammar(&calls, &Marks::default()))
     }
 
-    fn reader(self, row: &CallSyntax) -> AnswerReader {
-        let reader = AnswerReader::new(Some(*row), None, names());
+    pub(super) fn reader(self, row: &CallSyntax) -> AnswerReader {
+        let names = self.names().iter();
+        let names = Names::new(names.map(|name| ((*name).to_owned(), schema())));
+        let reader = AnswerReader::new(Some(*row), None, names);
         match self.has_form {
             true => reader.beside_form(),
             false => reader,
@@ -164,39 +190,54 @@ fn walk(
     }
 }
 
+/// Checks what is read of an answer that a grammar lets be complete; how many calls that are.
+fn check_read(row: &CallSyntax, held: CallRules, answer: &str) -> usize {
+    let most = if held.is_parallel { MAX_CALLS } else { 1 };
+    let mut n_calls = 0;
+    for part in read(&held.reader(row), [answer]) {
+        match part {
+            AnswerPart::Call { name, arguments } => {
+                n_calls += 1;
+                assert!(fits(&arguments), "{} {held:?}: {answer}", row.name);
+                assert!(
+                    held.names().contains(&&*name),
+                    "{} {held:?}: {answer}",
+                    row.name
+                );
+            }
+            // Channels have messages of other kinds before a call.
+            other => assert!(
+                !held.must_call || is_in_messages(row),
+                "{} {held:?}: {other:?} beside calls in {answer}",
+                row.name
+            ),
+        }
+    }
+    assert!(n_calls <= most, "{} {held:?}: {answer}", row.name);
+    let is_missing = held.must_call && n_calls == 0;
+    assert!(!is_missing, "{} {held:?}: no call in {answer}", row.name);
+    n_calls
+}
+
 #[test]
 fn each_call_that_a_grammar_lets_be_read_fits() {
     let is_all = std::env::var_os("MILLRACE_TEST_ALL").is_some();
     let n_walks = if is_all { 40 } else { 3 };
-    let required = CallRules {
-        must_call: true,
-        ..CallRules::auto(false)
-    };
     let mut n_calls_read = 0;
     for row in rows() {
         for held in [
             CallRules::auto(false),
             CallRules::auto(true),
             CallRules::WITH_FORM,
-            required,
+            CallRules::required(false),
+            CallRules::required(true),
+            CallRules::NAMED,
         ] {
             let grammar = held.grammar(&row);
-            let most = if held.is_parallel { MAX_CALLS } else { 1 };
             let mut chance = Chance(row.name.len() as u64);
             for _ in 0..n_walks {
                 walk(&row, held, &grammar, &mut chance, |answer| {
-                    let parts = read(&held.reader(&row), [answer]);
-                    let mut n_calls = 0;
-                    for part in &parts {
-                        if let AnswerPart::Call { arguments, .. } = part {
-                            n_calls += 1;
-                            assert!(fits(arguments), "{} {held:?}: {answer}", row.name);
-                        }
-                    }
-                    assert!(n_calls <= most, "{} {held:?}: {answer}", row.name);
-                    let is_missing = held.must_call && n_calls == 0;
-                    assert!(!is_missing, "{} {held:?}: no call in {answer}", row.name);
-                    n_calls_read += n_calls;
+                    n_calls_read += check_read(&row, held, answer);
                 });
             }
         }

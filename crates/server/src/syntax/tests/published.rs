@@ -4,7 +4,7 @@ use super::*;
 use crate::syntax::by_template;
 
 /// A call of `weather` with a city and days, by the way's name. Mistral's and Cohere's are of several versions.
-const CALLS: [(&str, &str); 38] = [
+const CALLS: [(&str, &str); 42] = [
     (
         "hermes",
         "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Rome\", \"days\": 3}}\n</tool_call>",
@@ -170,6 +170,23 @@ const CALLS: [(&str, &str); 38] = [
         "functools[{\"name\": \"weather\", \"arguments\": {\"city\": \"Rome\", \"days\": 3}}]",
     ),
     (
+        "gigachat 3",
+        "<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Rome\", \"days\": 3}}",
+    ),
+    (
+        "minimax m3",
+        "]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name=\"weather\">]<]minimax[>[<city>Rome]<]minimax[>[</city>]<]minimax[>[<days>3\
+         ]<]minimax[>[</days>]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>",
+    ),
+    (
+        "minicpm 5",
+        "<function name=\"weather\"><param name=\"city\"><![CDATA[Rome]]></param><param name=\"days\">3</param></function>",
+    ),
+    (
+        "hermes",
+        "<tool_call>\n{\"name\": \"weather\", \"arguments\": \"{\\\"city\\\": \\\"Rome\\\", \\\"days\\\": 3}\"}\n</tool_call>",
+    ),
+    (
         "muse",
         "<atem:function_calls>\n<atem:invoke name=\"weather\">\n<atem:parameter name=\"city\">Rome</atem:parameter>\n\
          <atem:parameter name=\"days\">3</atem:parameter>\n</atem:invoke>\n</atem:function_calls>",
@@ -241,7 +258,12 @@ fn templates_show_whose_way_is_theirs() {
             Some("harmony"),
         ),
         ("'<|tool_call>call:' ~ name", "", Some("gemma 4")),
-        ("']<]minimax[>[' ~ '<tool_call>'", "", None),
+        ("']<]minimax[>[' ~ '<tool_call>'", "", Some("minimax m3")),
+        (
+            "'<|message_sep|>' 'function call' ~ '<|role_sep|>'",
+            "",
+            Some("gigachat 3"),
+        ),
         (
             "{{ tools | tojson }}",
             "<|python_tag|>",

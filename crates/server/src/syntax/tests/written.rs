@@ -24,6 +24,21 @@ fn gemma(value: &Value) -> String {
     }
 }
 
+fn elements(mark: &str, value: &Value) -> String {
+    let element = |(name, value): (&str, &Value)| {
+        format!("{mark}<{name}>{}{mark}</{name}>", elements(mark, value))
+    };
+    match value {
+        Value::Object(members) => members
+            .iter()
+            .map(|(name, value)| element((name.as_str(), value)))
+            .collect(),
+        Value::Array(items) => items.iter().map(|item| element(("item", item))).collect(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
 /// Arguments as a row has them.
 fn arguments(row: &CallSyntax, value: &Value) -> String {
     let members = || value.as_object().unwrap().iter();
@@ -40,6 +55,7 @@ fn arguments(row: &CallSyntax, value: &Value) -> String {
             value,
             json,
             end,
+            ..
         }) => members()
             .map(|(name, argument)| match argument {
                 Value::String(text) => filled(&format!("{key}{name}{value}{text}{end}")),
@@ -57,6 +73,7 @@ fn arguments(row: &CallSyntax, value: &Value) -> String {
             let one = |(name, argument): (&String, &Value)| format!("{name}:{}", gemma(argument));
             members().map(one).collect::<Vec<_>>().join(",")
         }
+        Arguments::Elements(mark) => elements(mark, value),
         Arguments::Json(_) | Arguments::Harmony => {
             let one =
                 |(name, argument): (&String, &Value)| format!("\"{name}\": {}", spaced(argument));
@@ -78,6 +95,19 @@ pub(super) fn written(row: &CallSyntax, calls: &[(&str, Value)]) -> String {
         let [before, middle, after] = [row.before, row.middle, row.after].map(filled);
         format!("{before}{name}{middle}{}{after}", arguments(row, value))
     };
+    if row.has_recipients {
+        let message = |one: &(&str, Value)| {
+            format!(
+                " to={}<|message|>{}{}{}",
+                one.0,
+                row.open,
+                call(one),
+                row.close
+            )
+        };
+        let messages: Vec<String> = calls.iter().map(message).collect();
+        return messages.join("<|eom|><|start|>assistant");
+    }
     let calls: Vec<String> = calls.iter().map(call).collect();
     format!("{}{}{}", row.open, calls.join(row.between), row.close)
 }
