@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs one model on 1, 2, 3 and 4 ranks of this computer and compares what they write; measures one file, predicts another on two ranks, and
-# refuses a prediction that is off by more than a factor of 2; then stops a rank of a server, and kills one of another.
+# Runs a model, and files of four kinds that it makes, on 1, 2, 3 and 4 ranks of this computer and compares what they write; measures one file,
+# predicts another on two ranks, and refuses a prediction that is off by more than a factor of 2; then stops a rank of a server, and kills
+# one of another.
 #
 #   tools/many_machines/check.sh [MILLRACE] [MODEL] [TOKENS]
 #
@@ -25,29 +26,41 @@ ranks() {
     timeout 300 mpirun --oversubscribe --bind-to none -n "$n" "$@"
 }
 folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
+server=''
+# A server that is left ends with what started it.
+trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true; rm -rf "$folder"' EXIT
 
 fail() {
     echo "FAILED: $*" >&2
     exit 1
 }
 
-# The text of one process without MPI is what all must write.
-"$millrace" run "$model" "Once upon a time" --greedy -n "$n_tokens" --quiet >"$folder/alone.txt"
-for n in 1 2 3 4; do
-    ranks "$n" "$millrace" run "$model" "Once upon a time" --greedy -n "$n_tokens" --mpi >"$folder/$n.txt" 2>"$folder/$n.err" ||
-        fail "$n ranks: $(tail -3 "$folder/$n.err")"
-    cmp -s "$folder/alone.txt" "$folder/$n.txt" || fail "$n ranks write another text"
-    echo "$n ranks: the same text; $(grep -c '^\[rank' "$folder/$n.err") of them told what they exchanged"
-done
-
-# Perplexity sums all logits of a text: one bit that differs changes its digits.
-for _ in $(seq 60); do cat "$folder/alone.txt"; done >"$folder/text.txt"
-alone=$("$millrace" perplexity "$model" "$folder/text.txt" -c 64 --chunks 2 --json | grep mean_nll)
-for n in 2 3; do
-    shared=$(ranks "$n" "$millrace" perplexity "$model" "$folder/text.txt" -c 64 --chunks 2 --json --mpi 2>/dev/null | grep mean_nll)
-    [ "$alone" = "$shared" ] || fail "perplexity on $n ranks: $shared, alone $alone"
-    echo "$n ranks: the same perplexity to the last digit"
+# The text of one process without MPI is what all must write, and to the last digit its perplexity, which sums all logits of a text: one bit
+# that differs changes it.
+same_on_all() { # MODEL
+    local n alone shared
+    "$millrace" run "$1" "Once upon a time" --greedy -n "$n_tokens" --quiet >"$folder/alone.txt"
+    [ -s "$folder/text.txt" ] || for _ in $(seq 60); do cat "$folder/alone.txt"; done >"$folder/text.txt"
+    alone=$("$millrace" perplexity "$1" "$folder/text.txt" -c 64 --chunks 2 --json | grep mean_nll)
+    for n in 1 2 3 4; do
+        ranks "$n" "$millrace" run "$1" "Once upon a time" --greedy -n "$n_tokens" --mpi >"$folder/$n.txt" 2>"$folder/$n.err" ||
+            fail "$(basename "$1") on $n ranks: $(tail -3 "$folder/$n.err")"
+        cmp -s "$folder/alone.txt" "$folder/$n.txt" || fail "$(basename "$1") on $n ranks writes another text"
+        # Rank 0 and each that follows say what they exchanged.
+        [ "$(grep -c 'rank [0-9]*: .* gathers of' "$folder/$n.err")" = "$n" ] || fail "not all of $n ranks say what they exchanged: $(tail -3 "$folder/$n.err")"
+        shared=$(ranks "$n" "$millrace" perplexity "$1" "$folder/text.txt" -c 64 --chunks 2 --json --mpi 2>/dev/null | grep mean_nll)
+        [ "$alone" = "$shared" ] || fail "perplexity of $(basename "$1") on $n ranks: $shared, alone $alone"
+    done
+    echo "$(basename "$1"): the same text and perplexity on 1, 2, 3 and 4 ranks"
+}
+same_on_all "$model"
+# Super-blocks of 256 weights, experts, layers with a state: random weights of real shapes, of few layers.
+for shape in 'llama-3.2-1b --layers 2 --type Q4_K_M' 'olmoe-1b-7b --layers 1 --type Q4_K_M' 'qwen35-tiny --type Q8_0' 'granitehybrid-tiny --type F16'; do
+    file=$folder/${shape%% *}.gguf
+    # shellcheck disable=SC2086 # A name and options.
+    "$millrace" synth ${shape%% *} "$file" ${shape#* } --quiet >/dev/null
+    same_on_all "$file"
+    rm "$file"
 done
 
 # Measured is one file, predicted another of more layers: one rank's products and two ranks' exchanges of the first say what a token of the
@@ -122,7 +135,7 @@ serve() {
         kill -0 "$server" 2>/dev/null || fail "the server ended: $(tail -3 "$folder/serve.err")"
         sleep 0.3
     done
-    address=$(grep -m1 '^http' "$folder/serve.out")
+    address=$(grep -m1 '^http' "$folder/serve.out") || fail "the server did not say within 30 s that it listens: $(tail -3 "$folder/serve.err")"
     follower=$(follower_of "$server" | tail -1)
     [ -n "$follower" ] || fail "no process of rank 1"
     ask | grep -q '"text"' || fail "the server gives no text"
