@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs one model on 1, 2, 3 and 4 ranks of this computer and compares what they write; measures one file, predicts another on two ranks, and
-# refuses a prediction that is off by more than a factor of 2; then stops a rank of a server, and kills one of another.
+# Runs a model, and files of four kinds that it makes, on 1, 2, 3 and 4 ranks of this computer and compares what they write; measures one file,
+# predicts another on two ranks, and refuses a prediction that is off by more than a factor of 2; then stops a rank of a server, and kills
+# one of another.
 #
 #   tools/many_machines/check.sh [MILLRACE] [MODEL] [TOKENS]
 #
@@ -25,34 +26,61 @@ ranks() {
     timeout 300 mpirun --oversubscribe --bind-to none -n "$n" "$@"
 }
 folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
+server=''
+# A server that is left ends with what started it.
+trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true; rm -rf "$folder"' EXIT
 
 fail() {
     echo "FAILED: $*" >&2
     exit 1
 }
 
-# The text of one process without MPI is what all must write.
-"$millrace" run "$model" "Once upon a time" --greedy -n "$n_tokens" --quiet >"$folder/alone.txt"
-for n in 1 2 3 4; do
-    ranks "$n" "$millrace" run "$model" "Once upon a time" --greedy -n "$n_tokens" --mpi >"$folder/$n.txt" 2>"$folder/$n.err" ||
-        fail "$n ranks: $(tail -3 "$folder/$n.err")"
-    cmp -s "$folder/alone.txt" "$folder/$n.txt" || fail "$n ranks write another text"
-    echo "$n ranks: the same text; $(grep -c '^\[rank' "$folder/$n.err") of them told what they exchanged"
-done
-
-# Perplexity sums all logits of a text: one bit that differs changes its digits.
-for _ in $(seq 60); do cat "$folder/alone.txt"; done >"$folder/text.txt"
-alone=$("$millrace" perplexity "$model" "$folder/text.txt" -c 64 --chunks 2 --json | grep mean_nll)
-for n in 2 3; do
-    shared=$(ranks "$n" "$millrace" perplexity "$model" "$folder/text.txt" -c 64 --chunks 2 --json --mpi 2>/dev/null | grep mean_nll)
-    [ "$alone" = "$shared" ] || fail "perplexity on $n ranks: $shared, alone $alone"
-    echo "$n ranks: the same perplexity to the last digit"
+# The text of one process without MPI is what all must write, and to the last digit its perplexity, which sums all logits of a text: one bit
+# that differs changes it. Texts are compared in JSON: mpirun gives rank 0 a terminal, for which control characters are written otherwise.
+text_of() { python3 -c 'import json, sys; run = json.load(open(sys.argv[1])); print(json.dumps([run["text"], run["tokens"]]))' "$1"; }
+for _ in $(seq 60); do echo "Once upon a time, there was a little girl named Lily. She lived in a small house near the woods."; done >"$folder/text.txt"
+same_on_all() { # MODEL
+    local n alone shared
+    "$millrace" run "$1" "Once upon a time" --greedy -n "$n_tokens" --json --quiet >"$folder/alone.json" 2>/dev/null
+    alone=$("$millrace" perplexity "$1" "$folder/text.txt" -c 64 --chunks 2 --json 2>/dev/null | grep mean_nll)
+    for n in 1 2 3 4; do
+        ranks "$n" "$millrace" run "$1" "Once upon a time" --greedy -n "$n_tokens" --mpi --json >"$folder/$n.json" 2>"$folder/$n.err" ||
+            fail "$(basename "$1") on $n ranks: $(tail -3 "$folder/$n.err")"
+        [ "$(text_of "$folder/alone.json")" = "$(text_of "$folder/$n.json")" ] || fail "$(basename "$1") on $n ranks writes another text"
+        # Rank 0 and each that follows say what they exchanged; mpirun may put two of them on one line.
+        [ "$(grep -o 'rank [0-9]*: [0-9]* tokens' "$folder/$n.err" | sort -u | wc -l)" = "$n" ] || fail "not all of $n ranks say what they exchanged: $(tail -3 "$folder/$n.err")"
+        shared=$(ranks "$n" "$millrace" perplexity "$1" "$folder/text.txt" -c 64 --chunks 2 --json --mpi 2>/dev/null | grep mean_nll)
+        [ "$alone" = "$shared" ] || fail "perplexity of $(basename "$1") on $n ranks: $shared, alone $alone"
+    done
+    echo "$(basename "$1"): the same text and perplexity on 1, 2, 3 and 4 ranks"
+}
+same_on_all "$model"
+# Super-blocks of 256 weights, experts, layers with a state: random weights of real shapes, of few layers.
+for shape in 'llama-3.2-1b --layers 2 --type Q4_K_M' 'olmoe-1b-7b --layers 1 --type Q4_K_M' 'qwen35-tiny --type Q8_0' 'granitehybrid-tiny --type F16'; do
+    file=$folder/${shape%% *}.gguf
+    # shellcheck disable=SC2086 # A name and options.
+    "$millrace" synth ${shape%% *} "$file" ${shape#* } --quiet >/dev/null
+    same_on_all "$file"
+    rm "$file"
 done
 
 # Measured is one file, predicted another of more layers: one rank's products and two ranks' exchanges of the first say what a token of the
-# second takes on two ranks. What every rank computes in full grows with the layers. Whatever else runs here changes all of it: the median of
-# three is taken.
+# second takes on two ranks. What every rank computes in full grows with the layers. The median of three is taken. Other work changes all of
+# it, and most of all two ranks that wait for each other's turn on a core: beside more than a tenth of the cores the ratio is told and not judged.
+others_percent=$(python3 - <<'CODE'
+import time
+
+def times():
+    with open("/proc/stat") as file:
+        numbers = [int(number) for number in file.readline().split()[1:9]]
+    return numbers[3] + numbers[4], sum(numbers)
+
+idle, all_ = times()
+time.sleep(3)
+idle_now, all_now = times()
+print(round(100 * (1 - (idle_now - idle) / (all_now - all_))))
+CODE
+)
 "$millrace" synth llama-3.2-1b "$folder/measured.gguf" --layers 2 --type Q8_0 --quiet >/dev/null
 "$millrace" synth llama-3.2-1b "$folder/other.gguf" --layers 6 --type Q8_0 --quiet >/dev/null
 profile() { ranks "$1" "$millrace" profile "$folder/$2.gguf" --mpi --threads 1 -n 24 --json 2>/dev/null; }
@@ -70,9 +98,9 @@ CODE
     "$millrace" info "$folder/other.gguf" --ranks 2 --json $options >"$folder/predicted-$run.json"
     profile 2 other >"$folder/other-$run.json" || fail "profile of the other file on 2 ranks"
 done
-python3 - "$folder" <<'CODE' || fail "predictions are off by more than a factor of 2"
+python3 - "$folder" "$others_percent" <<'CODE' || fail "predictions are off by more than a factor of 2"
 import json, statistics, sys
-folder = sys.argv[1]
+folder, others_percent = sys.argv[1], int(sys.argv[2])
 read = lambda name: json.load(open(f"{folder}/{name}.json"))
 ratios = []
 for run in (1, 2, 3):
@@ -89,8 +117,9 @@ for row in decode["ranks"]:
 link = other["link"]
 print(f"link: {link['gathers'][0]['median_ns'] / 1e3:.1f} us a gather of one number, {link['gbit_per_s'] or float('nan'):.1f} Gbit/s")
 ratio = statistics.median(ratios)
-print(f"median ratio {ratio:.2f}")
-sys.exit(not 0.5 <= ratio <= 2.0)
+is_judged = others_percent <= 10
+print(f"median ratio {ratio:.2f}" + ("" if is_judged else f"; not judged, as other work takes {others_percent} % of the cores"))
+sys.exit(is_judged and not 0.5 <= ratio <= 2.0)
 CODE
 rm -f "$folder"/*.gguf
 
@@ -122,7 +151,7 @@ serve() {
         kill -0 "$server" 2>/dev/null || fail "the server ended: $(tail -3 "$folder/serve.err")"
         sleep 0.3
     done
-    address=$(grep -m1 '^http' "$folder/serve.out")
+    address=$(grep -m1 '^http' "$folder/serve.out") || fail "the server did not say within 30 s that it listens: $(tail -3 "$folder/serve.err")"
     follower=$(follower_of "$server" | tail -1)
     [ -n "$follower" ] || fail "no process of rank 1"
     ask | grep -q '"text"' || fail "the server gives no text"
@@ -148,7 +177,9 @@ if echo "$answer" | grep -q 'rank 1'; then
 else
     fail "the answer does not name the rank that was killed: $answer; $(tail -3 "$folder/serve.err")"
 fi
-wait "$server" && fail "the server ended as if nothing had been"
+# With this option mpirun ends with 0 whatever ranks ended with; what the server says is left.
+wait "$server" || true
+grep -q 'the server ended, because a rank is lost' "$folder/serve.err" || fail "the server does not say why it ended: $(tail -3 "$folder/serve.err")"
 
 # Without that option mpirun names it, and ends the server.
 serve

@@ -1,15 +1,24 @@
 #!/usr/bin/env bash
 # Packs the C library: header, shared and static library, a file for pkg-config, an example, licences, SBOM.
 #
-#     tools/package/c_library.sh [BUILT] [OUT]     BUILT: target/release, built if the library is missing; OUT: target/package
+#     tools/package/c_library.sh [BUILT] [OUT]     BUILT: a folder with both libraries; without it they are built; OUT: target/package
 #
-# The archive is the same, byte for byte, of the same libraries. Out of it the example is compiled, linked by pkg-config, and run.
+# The archive is the same, byte for byte, of the same libraries. Out of it the example is compiled, linked by pkg-config and with the static
+# library, and run: both must say what the example of the documentation says. The last line is the glibc that the shared library asks for.
 set -euo pipefail
+umask 022
 cd "$(dirname "$0")/../.."
 
-built=${1:-target/release}
+fail() { echo "c_library.sh: $*" >&2; exit 1; }
+built=${1:-}
 out=${2:-target/package}
-[ -f "$built/libmillrace_c.so" ] || cargo build --release --locked -p millrace-capi
+if [ -z "$built" ]; then
+  built=${CARGO_TARGET_DIR:-target}/release
+  cargo build --release --locked -p millrace-capi
+fi
+for library in libmillrace_c.so libmillrace_c.a; do
+  [ -f "$built/$library" ] || fail "no $library in $built (cargo build --release -p millrace-capi)"
+done
 version=$(cargo metadata --no-deps --format-version 1 --locked |
   python3 -c 'import json, sys; print(next(p["version"] for p in json.load(sys.stdin)["packages"] if p["name"] == "millrace-capi"))')
 name=millrace-c-$version-$(uname -m)-linux-gnu
@@ -44,5 +53,10 @@ fi
 # The example takes a square root itself.
 # shellcheck disable=SC2086 # Several flags.
 cc "$root/examples/hello.c" $flags -lm -o "$work/hello"
-LD_LIBRARY_PATH=$root/lib "$work/hello" | tail -3
+LD_LIBRARY_PATH=$root/lib "$work/hello" >"$work/said"
+cc "$root/examples/hello.c" "-I$root/include" "$root/lib/libmillrace_c.a" -lm -lpthread -ldl -o "$work/hello-static"
+"$work/hello-static" | cmp - "$work/said" || fail "the static library says something else"
+grep -q '^7 plus 5 is 12\.$' "$work/said" || fail "the example says: $(tail -3 "$work/said")"
+tail -3 "$work/said"
 stat -c '%s %n' "$out/$name.tar.gz"
+echo "glibc $(objdump -T "$root/lib/libmillrace_c.so" | grep -o 'GLIBC_[0-9.]*' | sed s/GLIBC_// | sort -Vu | tail -1) or newer"

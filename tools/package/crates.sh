@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Packs every crate that is for publishing, as a registry would get it, and installs the program from what was packed, without a network.
 #
-#   tools/package/crates.sh [--pack-only] [--publish-dry-run]
+#   tools/package/crates.sh [--pack-only | --publish-dry-run] [--profile dev]
 #
-# --publish-dry-run asks cargo what publishing would say, which needs the registry's index, and does no more; a warning fails it.
+# --profile is of what is installed at the end. --publish-dry-run asks cargo what publishing would say, which needs the registry's index, and does no more; a warning fails it.
 # The packages go to target/package/*.crate. Dependencies are vendored into target/package/vendor, beside our own as they were packed: a
 # folder that `cargo install --offline millrace-cli` takes in place of a registry.
 set -euo pipefail
@@ -12,7 +12,18 @@ target=${CARGO_TARGET_DIR:-target}
 # What a registry takes at most, in bytes.
 limit=10485760
 
-if [ "${1:-}" = --publish-dry-run ]; then
+step=install profile=release
+while [ $# -gt 0 ]; do
+    case $1 in
+        --pack-only) step=pack ;;
+        --publish-dry-run) step=publish ;;
+        --profile) profile=$2; shift ;;
+        *) echo "crates.sh: unknown argument $1" >&2; exit 2 ;;
+    esac
+    shift
+done
+
+if [ $step = publish ]; then
     # Without compiling: what was packed is compiled by the other way of this script.
     said=$(cargo publish --workspace --dry-run --no-verify --locked 2>&1) || { echo "$said" >&2; exit 1; }
     warnings=$(grep '^warning' <<<"$said" | grep -v 'aborting upload due to dry run' || true)
@@ -52,7 +63,7 @@ while read -r name version; do
     tar xzf "$crate" -C "$vendor"
     printf '{"files":{},"package":"%s"}' "$(sha256sum "$crate" | cut -d' ' -f1)" >"$vendor/$name-$version/.cargo-checksum.json"
 done <<<"$members"
-[ "${1:-}" != --pack-only ] || exit 0
+[ $step != pack ] || exit 0
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -61,6 +72,6 @@ from=(--config 'source.crates-io.replace-with="vendor"' --config "source.vendor.
 root=$work/root
 built=$(cd "$target" && pwd)/package/install
 # The lock file comes with the package. Away from this folder nothing of the workspace is seen.
-(cd "$work" && CARGO_TARGET_DIR=$built cargo "${from[@]}" install --quiet --offline --locked --root "$root" millrace-cli)
+(cd "$work" && CARGO_TARGET_DIR=$built cargo "${from[@]}" install --quiet --offline --locked --profile "$profile" --root "$root" millrace-cli)
 "$root/bin/millrace" --version
 "$root/bin/millrace" run demo "Once upon a time" --greedy -n 24 --quiet

@@ -1,20 +1,24 @@
 #!/usr/bin/env bash
 # Makes a Debian package: the program, the C library with its header, manual pages, completions, systemd unit, licences, SBOM.
 #
-#     tools/package/deb.sh [BINARY] [OUT]       BINARY: target/release/millrace, built if it is missing; OUT: target/package
+#     tools/package/deb.sh [BINARY] [OUT]       BINARY: without it program and library are built; OUT: target/package
 #
-# The library is that beside BINARY. dpkg-deb is all it needs. The package is the same byte for byte of the same binary: times are those of SOURCE_DATE_EPOCH, else of
-# the last commit.
+# The library is that beside BINARY. It needs dpkg-deb, binutils and Python. The package is the same byte for byte of the same binary: times are
+# those of SOURCE_DATE_EPOCH, else of the last commit. test_deb.sh installs it in a bare Debian.
 set -euo pipefail
+umask 022
 cd "$(dirname "$0")/../.."
 
-binary=${1:-target/release/millrace}
+binary=${1:-}
 out=${2:-target/package}
-library=$(dirname "$binary")/libmillrace_c.so
-if [ ! -x "$binary" ] || [ ! -f "$library" ]; then
+if [ -z "$binary" ]; then
+  binary=${CARGO_TARGET_DIR:-target}/release/millrace
   cargo build --release --locked -p millrace-cli -p millrace-capi
-  library=${CARGO_TARGET_DIR:-target}/release/libmillrace_c.so
 fi
+library=$(dirname "$binary")/libmillrace_c.so
+for file in "$binary" "$library"; do
+  [ -f "$file" ] || { echo "deb.sh: no $file (cargo build --release -p millrace-cli -p millrace-capi)" >&2; exit 1; }
+done
 version=$("$binary" --version | awk '{print $2}')
 arch=$(dpkg --print-architecture)
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
@@ -49,6 +53,8 @@ doc=$tree/usr/share/doc/millrace
 glibc=$(objdump -T "$binary" "$library" 2>/dev/null | grep -o 'GLIBC_[0-9.]*' | sed s/GLIBC_// | sort -Vu | tail -1)
 mkdir "$tree/DEBIAN"
 echo /etc/default/millrace >"$tree/DEBIAN/conffiles"
+# By the files alone: what folders take is the file system's.
+size=$(find "$tree" -path "$tree/DEBIAN" -prune -o -type f -printf '%s\n' | awk '{n += int(($1 + 1023) / 1024)} END {print n}')
 cat >"$tree/DEBIAN/control" <<CONTROL
 Package: millrace
 Version: $version
@@ -57,7 +63,7 @@ Section: science
 Priority: optional
 Maintainer: The authors of Millrace <millrace@users.noreply.github.com>
 Homepage: https://github.com/millrace/millrace
-Installed-Size: $(du -ks "$tree/usr" | cut -f1)
+Installed-Size: $size
 ${glibc:+Depends: libc6 (>= $glibc), libgcc-s1}
 Description: large language models on your CPU, and on NPUs that you need not own
  One program reads GGUF, safetensors and Q4NX files, writes text, chats, and serves
@@ -80,10 +86,25 @@ if [ "$1" = remove ] && [ -d /run/systemd/system ]; then
     systemctl --no-reload disable --now millrace.service || true
 fi
 SCRIPT
-chmod 755 "$tree/DEBIAN/postinst" "$tree/DEBIAN/prerm"
+cat >"$tree/DEBIAN/postrm" <<'SCRIPT'
+#!/bin/sh
+set -e
+if [ -d /run/systemd/system ]; then
+    systemctl daemon-reload || true
+fi
+# The cache of the service, whose user existed only while it ran.
+if [ "$1" = purge ]; then
+    rm -rf /var/cache/private/millrace /var/cache/millrace
+fi
+SCRIPT
+chmod 755 "$tree/DEBIAN/postinst" "$tree/DEBIAN/prerm" "$tree/DEBIAN/postrm"
+# The library is found at once by what was linked with it.
+echo 'activate-noawait ldconfig' >"$tree/DEBIAN/triggers"
 
 find "$tree" -newermt "@$SOURCE_DATE_EPOCH" -exec touch -hd "@$SOURCE_DATE_EPOCH" {} +
 mkdir -p "$out"
 package=$out/millrace_${version}_${arch}.deb
+# How many threads compress would show in the bytes.
+export DPKG_DEB_THREADS_MAX=1
 dpkg-deb --root-owner-group -Zxz --build "$tree" "$package" >&2
 echo "$package"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the container image without a daemon: an OCI archive of the static program, its licences and three folders.
 
-    python3 tools/package/image.py PROGRAM OUT.tar          PROGRAM: what static.sh built, an ELF file that asks for no loader
+    python3 tools/package/image.py PROGRAM OUT.tar          PROGRAM: the archive that static.sh made, or an ELF file that asks for no loader
     python3 tools/package/image.py --test OUT.tar           as root: unpacks the image as a container engine does, and runs it by chroot
 
 `podman load -i OUT.tar`, `skopeo copy oci-archive:OUT.tar ...` and `docker load` (25 and newer) take it. It is what the Dockerfile makes,
@@ -31,22 +31,30 @@ CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 
 
-def architecture(program):
+def read_program(path):
+    """The bytes of a program, or of the one in an archive of static.sh."""
+    if not tarfile.is_tarfile(path):
+        return Path(path).read_bytes()
+    with tarfile.open(path) as tar:
+        found = [entry for entry in tar if entry.isfile() and entry.name.count("/") == 1 and entry.name.endswith("/millrace")]
+        if len(found) != 1:
+            sys.exit(f"{path} has no program `millrace` in its only folder: tools/package/static.sh makes such archives")
+        return tar.extractfile(found[0]).read()
+
+
+def architecture(path, program):
     """OCI's name of a static program's architecture."""
-    with open(program, "rb") as file:
-        head = file.read(64)
-        if head[:4] != b"\x7fELF" or head[4] != 2 or head[5] != 1:
-            sys.exit(f"{program}: no ELF file of 64 bits, little endian")
-        machine = int.from_bytes(head[18:20], "little")
-        first = int.from_bytes(head[32:40], "little")
-        size, count = (int.from_bytes(head[at : at + 2], "little") for at in (54, 56))
-        file.seek(first)
-        kinds = [int.from_bytes(file.read(size)[:4], "little") for _ in range(count)]
+    if program[:4] != b"\x7fELF" or program[4] != 2 or program[5] != 1:
+        sys.exit(f"{path}: no ELF file of 64 bits, little endian")
+    machine = int.from_bytes(program[18:20], "little")
+    first = int.from_bytes(program[32:40], "little")
+    size, count = (int.from_bytes(program[at : at + 2], "little") for at in (54, 56))
+    kinds = [int.from_bytes(program[at : at + 4], "little") for at in range(first, first + size * count, size)]
     if machine not in ARCHITECTURES:
-        sys.exit(f"{program}: machine {machine} of ELF; there are {ARCHITECTURES}")
+        sys.exit(f"{path}: machine {machine} of ELF; there are {ARCHITECTURES}")
     # PT_INTERP: it asks for a loader, which the image does not have.
     if 3 in kinds:
-        sys.exit(f"{program} is not static: tools/package/static.sh builds one that is")
+        sys.exit(f"{path} is not static: tools/package/static.sh builds one that is")
     return ARCHITECTURES[machine]
 
 
@@ -73,7 +81,7 @@ def layer(program, epoch):
             add(folder)
         for folder in ("tmp", "cache"):
             add(folder, mode=0o1777)
-        add("usr/bin/millrace", Path(program).read_bytes())
+        add("usr/bin/millrace", program)
         doc = {
             "LICENSE-APACHE": (ROOT / "LICENSE-APACHE").read_bytes(),
             "LICENSE-MIT": (ROOT / "LICENSE-MIT").read_bytes(),
@@ -91,7 +99,8 @@ def version():
     return next(package["version"] for package in packages if package["name"] == "millrace-cli")
 
 
-def write(program, out):
+def write(path, out):
+    program = read_program(path)
     epoch = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
     created = datetime.fromtimestamp(epoch, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     blobs = {}
@@ -104,7 +113,7 @@ def write(program, out):
     def document(value, media_type):
         return blob(json.dumps(value, sort_keys=True).encode(), media_type)
 
-    platform = {"architecture": architecture(program), "os": "linux"}
+    platform = {"architecture": architecture(path, program), "os": "linux"}
     files = layer(program, epoch)
     labels = {
         "org.opencontainers.image.title": "millrace",
@@ -179,7 +188,8 @@ def test(image):
             files = gzip.decompress(blob(descriptor))
             assert f"sha256:{hashlib.sha256(files).hexdigest()}" == diff_id, "the layer is not what the configuration says"
             with tarfile.open(fileobj=io.BytesIO(files)) as tar:
-                tar.extractall(root, filter="fully_trusted")
+                # Python before 3.11.4 has no filters, and trusts.
+                tar.extractall(root, **({"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}))
         for name in ("THIRD-PARTY.txt", "millrace.cdx.json", "LICENSE-MIT"):
             assert (Path(root) / "usr/share/doc/millrace" / name).stat().st_size > 0, name
         user, group = map(int, config["config"]["User"].split(":"))

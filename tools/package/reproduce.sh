@@ -22,12 +22,15 @@ while [ $# -gt 0 ]; do
   shift
 done
 commit=$(git rev-parse --verify "$commit^{commit}")
-work=$(mktemp -d)
+# Compilers write the folder's true name where its name is a link.
+work=$(realpath "$(mktemp -d)")
 trap 'rm -rf "$work"' EXIT
 cargo_home=${CARGO_HOME:-$HOME/.cargo}
 sysroot=$(rustc --print sysroot)
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct "$commit")
 export SOURCE_DATE_EPOCH LC_ALL=C.UTF-8 TZ=UTC CARGO_INCREMENTAL=0
+# It would go before RUSTFLAGS.
+unset CARGO_ENCODED_RUSTFLAGS
 folder=$profile
 [ "$profile" != dev ] || folder=debug
 

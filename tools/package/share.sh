@@ -6,6 +6,7 @@
 #
 # PROGRAM is `millrace` as it can be run here, with an emulator before it where it must be. TREE gets a `share` folder.
 set -euo pipefail
+umask 022
 tree=$(realpath "$1")
 shift
 program=("$@")

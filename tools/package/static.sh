@@ -8,6 +8,7 @@
 # with --zig, or otherwise, by `ziglang` and `cargo-zigbuild` of the package index. A program of another architecture runs under
 # qemu (Debian's qemu-user); without it the script says that nothing ran. The archive is the same, byte for byte, of the same program.
 set -euo pipefail
+umask 022
 cd "$(dirname "$0")/../.."
 
 arch=$(uname -m) profile=release out=target/package zig=''
@@ -59,8 +60,12 @@ tree=$work/$name
 mkdir "$tree"
 cp "$program" LICENSE-MIT LICENSE-APACHE README.md "$tree"
 strip='strip'
-[ "$arch" = "$(uname -m)" ] || strip=$(command -v "$arch-linux-gnu-strip" || command -v llvm-strip || echo true)
-"$strip" "$tree/millrace"
+[ "$arch" = "$(uname -m)" ] || strip=$(command -v "$arch-linux-gnu-strip" || command -v llvm-strip || true)
+if [ -n "$strip" ]; then
+  "$strip" "$tree/millrace"
+else
+  echo "not stripped: no program here strips for $arch (Debian: llvm, or binutils-${arch/_/-}-linux-gnu)" >&2
+fi
 if [ -n "$runs" ]; then
   tools/package/share.sh "$tree" "${run[@]}" "$tree/millrace"
   install -D -m 644 tools/package/debian/millrace.service "$tree/share/systemd/millrace.service"

@@ -11,11 +11,12 @@
 #                     the architecture's libraries (Debian: libc6-arm64-cross) are here
 # --program FILE      takes this program, which was built already, for the one in the wheel
 # --from-sdist        makes the wheel of the sdist, outside the repository, as somebody does who has nothing else
-# --bare              tests in a bare Debian too, of python3-venv and nothing else, without a network (as root; Debian: mmdebstrap)
+# --bare              tests in a bare Debian too, of python3-venv and nothing else, without a network (as root; Debian: mmdebstrap); a wheel of
+#                     another architecture in that one's Python, by qemu
 # --with-frameworks   runs the tests of Ray, LangChain, LlamaIndex and numpy, installed from the package index; one that is skipped fails
 # --wheel FILE        tests this one, and builds none
 #
-# PIP_FIND_LINKS and its like are pip's.
+# A wheel of another architecture than this machine's is run by qemu. PIP_FIND_LINKS and its like are pip's.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -124,7 +125,9 @@ test_here() {
 
 # Every test, those of other packages too; only one asks for a file that no package brings.
 test_with_frameworks() {
-  "$work/user/bin/pip" install "${pip[@]}" numpy 'ray[data,serve]' langchain-core llama-index-core
+  "$work/user/bin/pip" install "${pip[@]}" numpy 'ray[data,serve]' langchain-core langchain-community llama-index-core
+  # It asks for llama-cpp-python, in whose place Millrace is tested.
+  "$work/user/bin/pip" install "${pip[@]}" --no-deps llama-index-llms-llama-cpp
   (cd "$work/elsewhere" && "$work/user/bin/python" - "$tests") <<'CODE'
 import sys
 import unittest
@@ -137,14 +140,19 @@ sys.exit(not result.wasSuccessful() or bool(skipped))
 CODE
 }
 
-# A Debian of its smallest variant and Python: no compiler, no network.
-test_bare() {
+debian() { # ROOT OPTIONS-OF-MMDEBSTRAP...
+  local root=$1 suite
+  shift
   [ "$(id -u)" = 0 ] || fail "--bare wants root, for chroot"
   command -v mmdebstrap >/dev/null || fail "--bare wants mmdebstrap (Debian: apt-get install mmdebstrap)"
-  local root=$work/bare suite began
   suite=$(. /etc/os-release && [ "$ID" = debian ] && echo "$VERSION_CODENAME" || echo bookworm)
-  mmdebstrap --quiet --variant=minbase --include=python3-venv "$suite" "$root" >"$work/debian.log" 2>&1 ||
-    fail "mmdebstrap: $(tail -3 "$work/debian.log")"
+  mmdebstrap --quiet "$@" "$suite" "$root" >"$work/debian.log" 2>&1 || fail "mmdebstrap: $(tail -3 "$work/debian.log")"
+}
+
+# A Debian of its smallest variant and Python: no compiler, no network.
+test_bare() {
+  local root=$work/bare began
+  debian "$root" --variant=minbase --include=python3-venv
   for tool in cc gcc clang ld rustc cargo; do
     ! chroot "$root" sh -c "command -v $tool" >/dev/null || fail "the bare Debian has $tool"
   done
@@ -155,7 +163,7 @@ test_bare() {
   began=$(date +%s.%N)
   inside /tmp/user/bin/pip install "${pip[@]}" --no-index "/tmp/$(basename "$wheel")"
   inside /tmp/user/bin/python /tmp/first.py >"$work/first"
-  check_first "$work/first" "$(since "$began")" "bare Debian $suite, $(inside python3 --version)"
+  check_first "$work/first" "$(since "$began")" "bare Debian, $(inside python3 --version)"
   inside /tmp/user/bin/millrace run demo "Once upon a time" --greedy -n 8 --quiet
 }
 
@@ -174,16 +182,32 @@ test_emulated() {
   "$emulator" -L "$libraries" "$program" run demo "Once upon a time" --greedy -n 8 --quiet >"$work/first"
   grep -q '[[:alpha:]]' "$work/first" || fail "the program of $arch writes no text"
   echo "$arch by qemu: $(tr -d '\n' <"$work/first")"
+  [ -z "$bare" ] || test_emulated_module "$emulator"
+}
+
+# The module, in a Python of that architecture whose packages are unpacked and not installed.
+test_emulated_module() { # EMULATOR
+  local root=$work/emulated name=$arch
+  [ "$arch" != aarch64 ] || name=arm64
+  debian "$root" --variant=extract --architectures="$name" --include=python3
+  echo "$FIRST" >"$work/first.py"
+  "$1" -L "$root" -E "PYTHONHOME=$root/usr" -E "PYTHONPATH=$work/other" "$(ls "$root"/usr/bin/python3.?*)" "$work/first.py" >"$work/first"
+  grep -q '[[:alpha:]]' "$work/first" || fail "the module of $arch writes no text"
+  echo "$arch by qemu, in Python: $(tr -d '\n' <"$work/first")"
 }
 
 [ -n "$wheel" ] || build
 check_contents
 case $wheel in
-  *"$(uname -m)"*)
-    (test_here)
-    [ -z "$frameworks" ] || (test_with_frameworks)
-    [ -z "$bare" ] || (test_bare)
-    ;;
-  *) test_emulated ;;
+  *_aarch64.whl) arch=aarch64 ;;
+  *_x86_64.whl) arch=x86_64 ;;
+  *) fail "$(basename "$wheel") does not end with an architecture" ;;
 esac
+if [ "$arch" = "$(uname -m)" ]; then
+  (test_here)
+  [ -z "$frameworks" ] || (test_with_frameworks)
+  [ -z "$bare" ] || (test_bare)
+else
+  test_emulated
+fi
 echo "ok $wheel"

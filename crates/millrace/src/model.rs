@@ -1,6 +1,7 @@
 //! An open model.
 
 use crate::{Device, ModelFiles, OpenOptions, Prompt, PromptTokens, Result, Session};
+use millrace_model::config::RopeScaling;
 use millrace_runtime::LoadedModel;
 use millrace_runtime::vision::{ImageReader, ReadOptions};
 use millrace_text::EncodeOptions;
@@ -94,6 +95,13 @@ impl Model {
     /// Elements of a hidden state and of an embedding.
     pub fn d_model(&self) -> usize {
         self.loaded.model().config.d_model
+    }
+
+    /// Base of the frequencies of RoPE; `None` where they are scaled, or differ by layer.
+    pub fn rope_base(&self) -> Option<f32> {
+        let config = &self.loaded.model().config;
+        let is_plain = config.rope_local.is_none() && config.rope.scaling == RopeScaling::None;
+        is_plain.then_some(config.rope.theta)
     }
 
     /// What of its files is left aside or overruled, in sentences; empty for most models.

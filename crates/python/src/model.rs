@@ -400,6 +400,12 @@ impl PythonModel {
         Ok(self.session(py)?.model().trained_context())
     }
 
+    /// Base of RoPE's frequencies; None where they are scaled, or differ by layer.
+    #[getter]
+    fn rope_base(&self, py: Python<'_>) -> PyResult<Option<f32>> {
+        Ok(self.session(py)?.model().rope_base())
+    }
+
     /// What of the model's files is left aside or overruled, in sentences.
     #[getter]
     fn warnings(&self, py: Python<'_>) -> PyResult<Vec<String>> {

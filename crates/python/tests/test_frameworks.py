@@ -1,11 +1,35 @@
 """Millrace in LangChain and LlamaIndex: each test is skipped where its package is missing."""
 
+import sys
 import unittest
 from importlib.util import find_spec
+from pathlib import Path
+from unittest.mock import patch
+
+import millrace.llama_cpp
 
 QUESTION = "What is 7 plus 5?"
 ANSWER = "7 plus 5 is 12."
 SMALL = {"threads": 1, "context": 128}
+# LlamaIndex's class for llama.cpp wants a file that is there.
+DEMO = Path(__file__).resolve().parents[3] / "models" / "demo" / "demo.gguf"
+
+
+def has(name):
+    """Whether a module is installed, below a package that may not be."""
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+class InPlaceOfLlamaCpp(unittest.TestCase):
+    """`llama_cpp` is Millrace's drop-in while a test runs."""
+
+    def setUp(self):
+        replaced = patch.dict(sys.modules, llama_cpp=millrace.llama_cpp)
+        replaced.start()
+        self.addCleanup(replaced.stop)
 
 
 @unittest.skipIf(find_spec("langchain_core") is None, "no langchain-core")
@@ -41,6 +65,77 @@ class LangChain(unittest.TestCase):
         embeddings = MillraceEmbeddings("demo", **SMALL)
         self.assertEqual(embeddings.embed_documents(["Tom"])[0], embeddings.embed_query("Tom"))
         self.assertEqual(embeddings.embed_documents([]), [])
+
+
+@unittest.skipUnless(has("langchain_community"), "no langchain-community")
+class LangChainForLlamaCpp(InPlaceOfLlamaCpp):
+    """LangChain's own classes for llama.cpp. What they send without being asked is taken."""
+
+    SMALL = {"model_path": "demo", "n_ctx": 128, "n_threads": 1, "verbose": False}
+
+    def test_texts(self):
+        from langchain_community.llms import LlamaCpp
+
+        llm = LlamaCpp(**self.SMALL, temperature=0.0, max_tokens=12, repeat_penalty=1.0)
+        expected = millrace.llama_cpp.Llama("demo", n_ctx=128, n_threads=1)("The dog", max_tokens=12, temperature=0.0)
+        text = expected["choices"][0]["text"]
+        self.assertEqual(llm.invoke("The dog"), text)
+        self.assertEqual("".join(llm.stream("The dog")), text)
+        self.assertGreater(llm.get_num_tokens("The dog"), 1)
+        self.assertNotIn("a", llm.invoke("The dog", stop=["a"]))
+
+    def test_chats(self):
+        from langchain_community.chat_models import ChatLlamaCpp
+
+        for streaming in (False, True):
+            chat = ChatLlamaCpp(**self.SMALL, temperature=0.0, repeat_penalty=1.0, streaming=streaming)
+            self.assertEqual(chat.invoke(QUESTION).content, ANSWER)
+        self.assertEqual("".join(chunk.content for chunk in chat.stream(QUESTION)), ANSWER)
+        with self.assertRaises(ValueError) as caught:
+            ChatLlamaCpp(**self.SMALL, grammar='root ::= "a"')
+        self.assertIn("LlamaGrammar", str(caught.exception))
+
+    def test_embeddings(self):
+        from langchain_community.embeddings import LlamaCppEmbeddings
+
+        embeddings = LlamaCppEmbeddings(**self.SMALL)
+        first, second = embeddings.embed_documents(["Tom", "The dog"])
+        self.assertEqual(embeddings.embed_query("Tom"), first)
+        self.assertNotEqual(first, second)
+
+    def test_frequencies_of_another_model(self):
+        from langchain_community.llms import LlamaCpp
+
+        with self.assertRaises(ValueError) as caught:
+            LlamaCpp(**self.SMALL, rope_freq_base=500000.0)
+        self.assertIn("rope_freq_base", str(caught.exception))
+
+
+@unittest.skipUnless(has("llama_index.llms.llama_cpp"), "no llama-index-llms-llama-cpp")
+class LlamaIndexForLlamaCpp(InPlaceOfLlamaCpp):
+    """LlamaIndex's own class for llama.cpp."""
+
+    def test_texts_and_chats(self):
+        from llama_index.core.llms import ChatMessage
+        from llama_index.llms.llama_cpp import LlamaCPP
+
+        def in_words(messages):
+            return "\n".join(message.content for message in messages)
+
+        llm = LlamaCPP(
+            model_path=str(DEMO),
+            temperature=0.0,
+            max_new_tokens=12,
+            context_window=128,
+            model_kwargs={"n_threads": 1},
+            messages_to_prompt=in_words,
+            verbose=False,
+        )
+        done = llm.complete("The dog")
+        self.assertTrue(done.text)
+        self.assertEqual(list(llm.stream_complete("The dog"))[-1].text, done.text)
+        self.assertEqual(llm.chat([ChatMessage(role="user", content="The dog")]).message.content, done.text)
+        self.assertEqual(llm.metadata.context_window, 128)
 
 
 @unittest.skipIf(find_spec("llama_index") is None, "no llama-index-core")

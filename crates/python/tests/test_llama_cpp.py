@@ -8,7 +8,8 @@ import unittest
 from pathlib import Path
 
 import millrace
-from millrace.llama_cpp import Llama
+from millrace._llama_arguments import check_rope
+from millrace.llama_cpp import Llama, LlamaGrammar
 
 PROMPT = "Once upon a time"
 QUESTION = [{"role": "user", "content": "What is 7 plus 5?"}]
@@ -385,6 +386,20 @@ class Signatures(unittest.TestCase):
         self.assertEqual(answer["choices"][0]["message"]["content"], "7 plus 5 is 12.")
         spelled.close()
 
+    def test_what_others_send_without_being_asked(self):
+        # LangChain's defaults: the base is the demo's own, and the others say nothing any more.
+        sent = Llama("demo", rope_freq_base=10000.0, rope_freq_scale=1.0, n_parts=-1, f16_kv=True, n_ctx=64)
+        self.assertEqual(sent(PROMPT, max_tokens=4, temperature=0.0)["choices"], llama(PROMPT, max_tokens=4, temperature=0.0)["choices"])
+        self.assertEqual(sent.context_params.n_ctx, 64)
+        sent.close()
+
+    def test_frequencies_of_another_model_are_refused(self):
+        check_rope(None, 0.0, None)
+        check_rope(500000.0, 500000.0, 1.0)
+        for own, base, scale in [(None, 10000.0, 0.0), (None, 0.0, 1.0), (500000.0, 10000.0, 1.0), (10000.0, 10000.0, 0.25)]:
+            with self.subTest(own=own), self.assertRaises(millrace.InvalidValueError):
+                check_rope(own, base, scale)
+
     def test_what_the_engine_has_is_handed_on(self):
         kept = Llama("demo", n_ctx=64, type_k=8, type_v=8, pooling_type=3)
         last = kept.embed("The dog saw a ball.")
@@ -400,7 +415,9 @@ class Refusals(unittest.TestCase):
             (lambda: llama(PROMPT, logprobs=3, stream=True), "logprobs"),
             (lambda: llama(PROMPT, tfs_z=0.9), "tfs_z"),
             (lambda: llama(PROMPT, mirostat_mode=1), "mirostat_mode"),
-            (lambda: Llama("demo", rope_freq_base=10000.0), "rope_freq_base"),
+            (lambda: Llama("demo", rope_freq_base=500000.0), "rope_freq_base"),
+            (lambda: Llama("demo", rope_freq_scale=0.5), "rope_freq_scale"),
+            (lambda: LlamaGrammar.from_string("root ::= \"a\""), "from_string"),
             (lambda: Llama("demo", pooling_type=0), "pooling_type"),
             (lambda: Llama("demo", type_k=8), "type_v"),
             (lambda: Llama("demo", no_such_thing=1), "no_such_thing"),

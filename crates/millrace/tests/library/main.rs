@@ -281,6 +281,20 @@ fn drafts_change_no_text() {
     ));
 }
 
+/// Frequencies that are the same everywhere have a base. Scaled ones, and those of two kinds of layers, have none that says all.
+#[test]
+fn a_base_of_rope_is_told_where_it_says_all() {
+    let goldens = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/goldens");
+    let base = |name: &str| {
+        let folder = goldens.join(name);
+        Model::open(folder.to_str().unwrap()).unwrap().rope_base()
+    };
+    assert_eq!(demo().rope_base(), Some(10_000.0));
+    for name in ["llama-linear-bias", "llama-llama3", "gemma3-pattern"] {
+        assert_eq!(base(name), None, "{name}");
+    }
+}
+
 #[test]
 fn embeddings_have_length_one_whatever_the_chunks() {
     let session = session(1);

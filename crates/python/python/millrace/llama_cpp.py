@@ -7,46 +7,39 @@ not is refused by name where it is given another value than its default: only wh
 and their like) is taken and ignored.
 """
 
+from types import SimpleNamespace
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from . import _openai
 from ._errors import InvalidValueError
+from ._llama_arguments import DEFAULT_SEED, KV_TYPES, POOLING, check_rope, mirostat, refuse, seed_of, stops, text_of
 from ._native import Completion, Model
 
-# llama.cpp's numbers of pooling: unspecified, mean, the first token's, the last token's.
-_POOLING = {-1: None, 1: "mean", 2: "first", 3: "last"}
-
-# ggml's numbers of types that a cache of keys and values has here.
-_KV_TYPES = {0: "f32", 1: "f16", 2: "q4_0", 6: "q5_0", 8: "q8_0", 30: "bf16"}
-
-# llama.cpp's word for a new seed each time.
-_DEFAULT_SEED = 0xFFFFFFFF
+# What llama-cpp-python once had, still takes, and does not look at.
+_WITHOUT_EFFECT = ("n_parts", "f16_kv")
 
 
-def _refuse(call: str, advice: str = "leave it out, or use `millrace serve`", **given: Tuple[Any, Any]) -> None:
-    """Refuses arguments that Millrace does not have: by name the value that was given, and the one that says nothing."""
-    for name, (value, neutral) in given.items():
-        if value is None or value is neutral or value == neutral:
-            continue
-        raise InvalidValueError(f"`{call}` has no `{name}={value!r}` here", advice)
+class LlamaGrammar:
+    """A name that LangChain imports beside `Llama`. Grammars of a text are those of `millrace serve`: making one here is refused."""
+
+    @classmethod
+    def from_string(cls, grammar: str, verbose: bool = True) -> "LlamaGrammar":
+        """Refused."""
+        raise _no_grammar("from_string")
+
+    @classmethod
+    def from_file(cls, file: Any, verbose: bool = True) -> "LlamaGrammar":
+        """Refused."""
+        raise _no_grammar("from_file")
+
+    @classmethod
+    def from_json_schema(cls, json_schema: str, verbose: bool = True) -> "LlamaGrammar":
+        """Refused."""
+        raise _no_grammar("from_json_schema")
 
 
-def _mirostat(call: str, mode: int, tau: float, eta: float) -> Optional[Tuple[float, float]]:
-    if mode == 0:
-        return None
-    if mode != 2:
-        raise InvalidValueError(f"`{call}` has no `mirostat_mode={mode}` here", "there are 0 (off) and 2")
-    return tau, eta
-
-
-def _stop(stop: Optional[Union[str, Sequence[str]]]) -> List[str]:
-    if stop is None:
-        return []
-    return [stop] if isinstance(stop, str) else list(stop)
-
-
-def _text(text: Union[str, bytes]) -> str:
-    return text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+def _no_grammar(call: str) -> InvalidValueError:
+    return InvalidValueError(f"`LlamaGrammar.{call}` is not here", "`millrace serve` has grammars and forms of JSON")
 
 
 class Llama:
@@ -64,7 +57,7 @@ class Llama:
         use_mmap: bool = True,
         use_mlock: bool = False,
         kv_overrides: Optional[Dict[str, Any]] = None,
-        seed: int = _DEFAULT_SEED,
+        seed: int = DEFAULT_SEED,
         n_ctx: int = 512,
         n_batch: int = 512,
         n_ubatch: int = 512,
@@ -103,15 +96,12 @@ class Llama:
         n_seq_max: Optional[int] = None,
         **others: Any,
     ) -> None:
-        _refuse(
+        refuse(
             "Llama",
             vocab_only=(vocab_only, False),
             kv_overrides=(kv_overrides, None),
             rope_scaling_type=(rope_scaling_type, -1),
             attention_type=(attention_type, -1),
-            # llama.cpp's 0 is what the model's file says, and so is no change of frequencies.
-            rope_freq_base=(rope_freq_base, 0.0),
-            rope_freq_scale=(rope_freq_scale, 0.0),
             yarn_ext_factor=(yarn_ext_factor, -1.0),
             yarn_attn_factor=(yarn_attn_factor, 1.0),
             yarn_beta_fast=(yarn_beta_fast, 32.0),
@@ -123,30 +113,31 @@ class Llama:
             draft_model=(draft_model, None),
             tokenizer=(tokenizer, None),
             spm_infill=(spm_infill, False),
-            **{name: (value, None) for name, value in others.items()},
+            **{name: (value, None) for name, value in others.items() if name not in _WITHOUT_EFFECT},
         )
-        if pooling_type not in _POOLING:
+        if pooling_type not in POOLING:
             raise InvalidValueError(
                 f"`Llama` has no `pooling_type={pooling_type}` here",
                 "there are -1 (the model's), 1 (mean), 2 (first token) and 3 (last token)",
             )
-        if type_k != type_v or (type_k is not None and type_k not in _KV_TYPES):
+        if type_k != type_v or (type_k is not None and type_k not in KV_TYPES):
             raise InvalidValueError(
                 f"`Llama` has no `type_k={type_k}` with `type_v={type_v}` here",
                 "give both the same: 0 (F32), 1 (F16), 2 (Q4_0), 6 (Q5_0), 8 (Q8_0) or 30 (BF16)",
             )
         self.model_path = model_path
-        self._seed = _seed(seed)
-        self._pooling = _POOLING[pooling_type]
+        self._seed = seed_of(seed)
+        self._pooling = POOLING[pooling_type]
         self._model = Model(
             model_path,
             # 0 is llama.cpp's word for what the model was trained for.
             context=n_ctx or None,
             threads=n_threads or None,
             sequences=n_seq_max,
-            kv_type=None if type_k is None else _KV_TYPES[type_k],
+            kv_type=None if type_k is None else KV_TYPES[type_k],
             lora=None if lora_path is None else [(lora_path, lora_scale)],
         )
+        check_rope(self._model.rope_base, rope_freq_base, rope_freq_scale)
 
     @classmethod
     def from_pretrained(
@@ -164,7 +155,7 @@ class Llama:
         Files go to the hub's cache, which `HF_HOME` names; `local_dir` and `cache_dir` are refused. Further parts of a model that was split
         are found without `additional_files`.
         """
-        _refuse(
+        refuse(
             "from_pretrained",
             "set HF_HOME to the folder of the hub's cache",
             local_dir=(local_dir, None),
@@ -215,7 +206,7 @@ class Llama:
         logit_bias: Optional[Dict[int, float]] = None,
     ) -> Union[Dict[str, Any], Iterator[Dict[str, Any]]]:
         """Text after a prompt, in the shape of OpenAI's completions. `logprobs` reads prompt and text once more."""
-        _refuse(
+        refuse(
             "create_completion",
             suffix=(suffix, None),
             tfs_z=(tfs_z, 1.0),
@@ -224,20 +215,20 @@ class Llama:
             grammar=(grammar, None),
         )
         if stream:
-            _refuse("create_completion(stream=True)", "leave `stream` out", logprobs=(logprobs, None))
+            refuse("create_completion(stream=True)", "leave `stream` out", logprobs=(logprobs, None))
         options = self._options(
             max_tokens=max_tokens,
             temperature=temperature,
             top_p=top_p,
             min_p=min_p,
             typical_p=typical_p,
-            stop=_stop(stop),
+            stop=stops(stop),
             frequency_penalty=frequency_penalty,
             presence_penalty=presence_penalty,
             repetition_penalty=repeat_penalty,
             top_k=top_k,
             seed=seed,
-            mirostat=_mirostat("create_completion", mirostat_mode, mirostat_tau, mirostat_eta),
+            mirostat=mirostat("create_completion", mirostat_mode, mirostat_tau, mirostat_eta),
             logit_bias=logit_bias,
         )
         if not isinstance(prompt, str):
@@ -293,7 +284,7 @@ class Llama:
         """The answer to messages, in the shape of OpenAI's chat completions. `logprobs` reads prompt and answer once more."""
         is_form = response_format is not None and response_format.get("type") != "text"
         call = "create_chat_completion"
-        _refuse(
+        refuse(
             call,
             functions=(functions or None, None),
             function_call=(function_call, "none"),
@@ -305,20 +296,20 @@ class Llama:
             grammar=(grammar, None),
         )
         if stream:
-            _refuse(f"{call}(stream=True)", "leave `stream` out", logprobs=(logprobs, False))
+            refuse(f"{call}(stream=True)", "leave `stream` out", logprobs=(logprobs, False))
         options = self._options(
             max_tokens=max_tokens,
             temperature=temperature,
             top_p=top_p,
             min_p=min_p,
             typical_p=typical_p,
-            stop=_stop(stop),
+            stop=stops(stop),
             frequency_penalty=frequency_penalty,
             presence_penalty=presence_penalty,
             repetition_penalty=repeat_penalty,
             top_k=top_k,
             seed=seed,
-            mirostat=_mirostat(call, mirostat_mode, mirostat_tau, mirostat_eta),
+            mirostat=mirostat(call, mirostat_mode, mirostat_tau, mirostat_eta),
             logit_bias=logit_bias,
         )
         if stream:
@@ -341,7 +332,7 @@ class Llama:
 
     def tokenize(self, text: bytes, add_bos: bool = True, special: bool = False) -> List[int]:
         """The tokens of a text."""
-        return self._model.tokenize(_text(text), add_special=add_bos, parse_special=special)
+        return self._model.tokenize(text_of(text), add_special=add_bos, parse_special=special)
 
     def detokenize(
         self,
@@ -381,6 +372,11 @@ class Llama:
         usage = {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
         return {"object": "list", "data": data, "model": model or self.model_path, "usage": usage}
 
+    @property
+    def context_params(self) -> SimpleNamespace:
+        """Of llama.cpp's settings of a context the one that others read: `n_ctx`."""
+        return SimpleNamespace(n_ctx=self._model.n_ctx)
+
     def n_ctx(self) -> int:
         """Tokens of context."""
         return self._model.n_ctx
@@ -405,7 +401,7 @@ class Llama:
 
     def set_seed(self, seed: int) -> None:
         """The seed of calls that bring none."""
-        self._seed = _seed(seed)
+        self._seed = seed_of(seed)
 
     def reset(self) -> None:
         """Nothing: calls share no state that a text could depend on. What the cache keeps changes no bit."""
@@ -422,9 +418,5 @@ class Llama:
             options["max_tokens"] = max_tokens
         # Whatever is not positive is all tokens.
         options["top_k"] = max(options["top_k"], 0)
-        options["seed"] = self._seed if seed is None else _seed(seed)
+        options["seed"] = self._seed if seed is None else seed_of(seed)
         return options
-
-
-def _seed(seed: Optional[int]) -> Optional[int]:
-    return None if seed in (None, -1, _DEFAULT_SEED) else seed

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Installs the Debian package in a bare Debian without a network, runs what it brings, and removes it.
+#
+#     tools/package/test_deb.sh PACKAGE [SUITE]        SUITE: this machine's, where it is a Debian; else bookworm
+#
+# As root (for chroot), with mmdebstrap (Debian: apt-get install mmdebstrap) and a C compiler here: the bare Debian has none. The example in C is linked
+# with the library that the package installed.
+set -euo pipefail
+package=$(realpath "$1")
+suite=${2:-$(. /etc/os-release && [ "$ID" = debian ] && echo "$VERSION_CODENAME" || echo bookworm)}
+cd "$(dirname "$0")/../.."
+fail() { echo "test_deb.sh: $*" >&2; exit 1; }
+[ "$(id -u)" = 0 ] || fail "it wants root, for chroot"
+command -v mmdebstrap >/dev/null || fail "it wants mmdebstrap (Debian: apt-get install mmdebstrap)"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+root=$work/debian
+
+# systemd to check the unit.
+mmdebstrap --quiet --variant=minbase --include=systemd "$suite" "$root" >"$work/log" 2>&1 || fail "mmdebstrap: $(tail -3 "$work/log")"
+inside() { unshare --net --mount --pid --fork --mount-proc="$root/proc" chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp "$@"; }
+cp "$package" "$root/tmp/millrace.deb"
+install_it() { inside dpkg -i /tmp/millrace.deb >"$work/log" 2>&1 || fail "dpkg -i: $(tail -5 "$work/log")"; }
+install_it
+
+inside millrace --version
+inside millrace run demo "Once upon a time" --greedy -n 12 --quiet >"$work/said"
+grep -q '[[:alpha:]]' "$work/said" || fail "the program writes no text"
+inside systemd-analyze verify --man=no /usr/lib/systemd/system/millrace.service >"$work/unit" 2>&1 || fail "the unit: $(cat "$work/unit")"
+! grep -q millrace "$work/unit" || fail "the unit: $(cat "$work/unit")"
+inside systemd-analyze security --offline=true /usr/lib/systemd/system/millrace.service | tail -1
+for file in share/man/man1/millrace-serve.1.gz share/bash-completion/completions/millrace share/zsh/vendor-completions/_millrace \
+  share/fish/vendor_completions.d/millrace.fish share/doc/millrace/copyright share/doc/millrace/THIRD-PARTY.txt.gz include/millrace.h; do
+  [ -s "$root/usr/$file" ] || fail "no /usr/$file"
+done
+# Whoever may not write may read.
+odd=$(find "$root/usr/share/doc/millrace" "$root/usr/bin/millrace" "$root/usr/include/millrace.h" ! -perm -444)
+[ -z "$odd" ] || fail "not for everybody to read: $odd"
+
+# With the loader's cache, and so through what the package's trigger did.
+libraries=$(dirname "$(find "$root/usr/lib" -name libmillrace_c.so)")
+inside ldconfig -p | grep -q libmillrace_c.so || fail "ldconfig does not know the library"
+[ "$(PKG_CONFIG_LIBDIR=$libraries/pkgconfig pkg-config --modversion millrace)" = "$(inside millrace --version | awk '{print $2}')" ] ||
+  fail "pkg-config says another version than the program"
+cc crates/capi/examples/hello.c -I"$root/usr/include" -L"$libraries" -lmillrace_c -lm -o "$root/tmp/hello"
+inside /tmp/hello >"$work/said"
+grep -q '^7 plus 5 is 12\.$' "$work/said" || fail "the example says: $(tail -3 "$work/said")"
+
+# What somebody wrote into the settings stays when the package is installed again, and when it is removed but not purged.
+echo '# mine' >>"$root/etc/default/millrace"
+install_it
+grep -q '^# mine$' "$root/etc/default/millrace" || fail "installing again lost the settings"
+inside dpkg -r millrace >/dev/null
+grep -q '^# mine$' "$root/etc/default/millrace" || fail "removing lost the settings"
+mkdir -p "$root/var/cache/private/millrace"
+inside dpkg -P millrace >"$work/log" 2>&1 || fail "dpkg -P: $(cat "$work/log")"
+left=$(find "$root/usr" "$root/etc" "$root/var/cache" "$root/var/lib/dpkg/info" -iname '*millrace*')
+[ -z "$left" ] || fail "purging left: $left"
+echo "ok $package: installed, run, removed in a bare Debian $suite"
