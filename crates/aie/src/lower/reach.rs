@@ -33,7 +33,7 @@ impl WrittenDescriptors {
                 plus_bytes,
             } => {
                 let record = self.0.get(&register.checked_sub(4)?)?;
-                let words = record.get(WordField::Base) + record.get(WordField::Length);
+                let words = record.get(WordField::Length);
                 let end = plus_bytes.saturating_add(words.saturating_mul(4));
                 Some((*argument as usize, end))
             }

@@ -28,11 +28,9 @@ impl Affine {
                 let found = names.iter().zip(values).find(|row| row.0 == name);
                 Affine::Value(found.map_or(name, |row| row.1).clone())
             }
-            Affine::Of(op, both) => Affine::of(
-                *op,
-                both[0].with(names, values),
-                both[1].with(names, values),
-            ),
+            Affine::Of(op, both) => {
+                Affine::of(op, both[0].with(names, values), both[1].with(names, values))
+            }
         }
     }
 }
@@ -68,7 +66,7 @@ impl MlirParser<'_> {
         loop {
             if let Some((sign, op)) = OPS.iter().find(|row| self.is(row.0)) {
                 self.expect(sign)?;
-                product = Affine::of(*op, product, self.affine_factor()?);
+                product = Affine::of(op, product, self.affine_factor()?);
             } else if self.eat("mod") {
                 // Never negative: what the quotient, rounded down, leaves.
                 let by = self.affine_factor()?;

@@ -121,7 +121,7 @@ fn by_control(words: &[u32]) -> String {
 
 fn control_header(address: u32, operation: u32, n_words: u32, id: u32) -> u32 {
     let word = address | (n_words - 1) << 20 | operation << 22 | id << 24;
-    word | u32::from(word.count_ones() % 2 == 0) << 31
+    word | u32::from(word.count_ones().is_multiple_of(2)) << 31
 }
 
 #[test]

@@ -246,12 +246,10 @@ fn a_design_may_compute_in_place() {
     let in_place = COPY.replace("%to", "%from");
     let report = run_text(&sequence(&in_place));
     assert_eq!(report.verdict, Verdict::Pass, "{report:#?}");
-    let second = format!(
-        "aiex.npu.dma_memcpy_nd(%from[0, 0, 0, 64][1, 1, 1, 960][0, 0, 0, 1]) {{id = 1 : i64, metadata = @out}} : memref<1024xi32>
-        aiex.npu.dma_memcpy_nd(%from[0, 0, 0, 0][1, 1, 1, 1024][0, 0, 0, 1]) {{id = 0 : i64, metadata = @in}} : memref<1024xi32>
-        aiex.npu.dma_wait {{symbol = @out}}"
-    );
-    let report = run_text(&sequence(&second));
+    let second = "aiex.npu.dma_memcpy_nd(%from[0, 0, 0, 64][1, 1, 1, 960][0, 0, 0, 1]) {id = 1 : i64, metadata = @out} : memref<1024xi32>
+        aiex.npu.dma_memcpy_nd(%from[0, 0, 0, 0][1, 1, 1, 1024][0, 0, 0, 1]) {id = 0 : i64, metadata = @in} : memref<1024xi32>
+        aiex.npu.dma_wait {symbol = @out}";
+    let report = run_text(&sequence(second));
     assert_eq!(report.verdict, Verdict::Fail, "{report:#?}");
     assert!(report.problem.unwrap().contains("race"));
 }

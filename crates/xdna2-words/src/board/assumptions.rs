@@ -89,8 +89,8 @@ pub const ASSUMPTIONS: [Assumption; 18] = [
         probe: "A core that only ends (`done`), started twice; poll its status.",
     },
     Assumption {
-        name: "patch-once",
-        what: "A patch adds to the address that stands in the descriptor, which must have been written before.",
+        name: "patch-sets",
+        what: "A patch sets the address in the descriptor, which must have been written before: a test of mlir-aie patches one four times.",
         probe: "A shim copy with a base of 64 bytes and a patch of 64 more; compare the bytes.",
     },
     Assumption {

@@ -131,7 +131,7 @@ impl Board<'_> {
         Ok(Outcome::Done)
     }
 
-    /// Adds an argument's address to the address in a shim's descriptor.
+    /// Sets the address in a shim's descriptor: an argument's, and so many bytes more.
     fn patch(&mut self, register: u64, argument: u32, plus_bytes: u64) -> Result<(), BoardProblem> {
         let (tile, found) = locate(register)?;
         if found.block.kind != BlockKind::Descriptor
@@ -158,7 +158,7 @@ impl Board<'_> {
             BoardProblem::Wrong("a patch before the descriptor was written".to_owned())
         })?;
         let mut record = Record::read(crate::descriptor::layout(TileKind::Shim), &whole)?;
-        record.set(WordField::Base, record.get(WordField::Base) + plus / 4)?;
+        record.set(WordField::Base, plus / 4)?;
         for (word, value) in words.iter_mut().zip(record.words()) {
             *word = Some(value);
         }

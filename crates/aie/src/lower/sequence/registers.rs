@@ -314,7 +314,7 @@ impl Sequence<'_> {
             let operation = TxnOperation::Patch {
                 register: u64::from(tile.address(offset)) + 4,
                 argument,
-                plus_bytes: 0,
+                plus_bytes: bytes,
             };
             let command = SequenceCommand::Raw {
                 operation,
